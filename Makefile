@@ -26,7 +26,7 @@ fishdir    := $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
 tmpfilesdir := $(DESTDIR)$(PREFIX)/lib/tmpfiles.d
 unitdir     := $(DESTDIR)$(PREFIX)/lib/systemd/system
 
-INSTALLED := $(bindir)/trimtab $(bindir)/trimtab-lab $(libexecdir)/trimtab-discover $(libdir)/libtrimtab_shim.so $(mandir)/trimtab.1 $(mandir)/trimtab-lab.1 \
+INSTALLED := $(bindir)/trimtab $(bindir)/trimtab-lab $(libexecdir)/trimtab-discover $(libdir)/libtrimtab_shim.so \
 	$(includedir)/nesting.h $(includedir)/nesting.f90 $(includedir)/team.h $(includedir)/team_mpi.h \
 	$(clibdir)/libtrimtab_team.so $(clibdir)/libtrimtab_team.so.$(SOVERSION) $(clibdir)/libtrimtab_team.a $(clibdir)/pkgconfig/trimtab-team.pc \
 	$(bashdir)/trimtab $(zshdir)/_trimtab $(fishdir)/trimtab.fish \
@@ -47,9 +47,9 @@ help: ## say what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' Makefile
 
 # Tests check the book without mdBook, whose building takes minutes.
-guide: ## make a book of docs/ in target/guide (mdBook)
-	@if mdbook --version >/dev/null 2>&1; then set -x; mdbook build docs; \
-	else echo 'mdBook is not installed (cargo install --locked mdbook, some minutes); the chapters are in docs/SUMMARY.md' >&2; exit 1; fi
+guide: ## make a book of docs/ in target/guide; builds mdBook in target/tools first, some minutes, if it is missing
+	CARGO="$(CARGO)" scripts/mdbook build docs
+	@echo 'the book is target/guide/index.html'
 
 test: ## build and run every test, after installing missing packages (root on Debian or Ubuntu) or naming them
 	scripts/packages build test
@@ -168,11 +168,11 @@ install: ## install what `make` built below $(DESTDIR)$(PREFIX)
 	chmod 644 $(clibdir)/pkgconfig/trimtab-team.pc
 	$(INSTALL) -d $(mandir) $(bashdir) $(zshdir) $(fishdir)
 	for program in trimtab trimtab-lab; do \
-		$(BUILT)/trimtab-lab generate man $$program > $(mandir)/$$program.1 && \
+		$(BUILT)/trimtab-lab generate man $$program --to $(mandir) && \
 		$(BUILT)/trimtab-lab generate bash $$program > $(bashdir)/$$program && \
 		$(BUILT)/trimtab-lab generate zsh $$program > $(zshdir)/_$$program && \
 		$(BUILT)/trimtab-lab generate fish $$program > $(fishdir)/$$program.fish && \
-		chmod 644 $(mandir)/$$program.1 $(bashdir)/$$program $(zshdir)/_$$program $(fishdir)/$$program.fish || exit 1; \
+		chmod 644 $(mandir)/$$program*.1 $(bashdir)/$$program $(zshdir)/_$$program $(fishdir)/$$program.fish || exit 1; \
 	done
 	$(INSTALL) -D -m 644 packaging/tmpfiles.conf $(tmpfilesdir)/trimtab.conf
 	$(INSTALL) -d $(unitdir)
@@ -182,6 +182,7 @@ install: ## install what `make` built below $(DESTDIR)$(PREFIX)
 	@echo 'A ledger that only root can replace:  systemd-tmpfiles --create $(PREFIX)/lib/tmpfiles.d/trimtab.conf'
 
 uninstall: ## remove what `make install` installed
+	rm -f $(mandir)/trimtab.1 $(mandir)/trimtab-*.1
 	rm -f $(INSTALLED) $(addprefix $(libexecdir)/bench/,$(BENCH_PROGRAMS))
 	rmdir $(libexecdir)/bench $(libexecdir) $(libdir) $(includedir) 2>/dev/null || true
 

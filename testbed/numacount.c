@@ -1,19 +1,19 @@
-/* A plugin of QEMU's that counts which memory a guest's CPUs use: how many accesses missed a private cache, for each CPU and each node
- * that the memory is on. It stands in for the counters of hardware that emulated processors have not, and is told nothing by those
- * who are judged by it. Built and loaded by testbed/guest -n.
+/* QEMU plugin that counts which memory a guest's CPUs use: the accesses that missed a private cache, for each CPU and each node
+ * of the memory. It replaces the hardware counters that emulated processors lack, and gets no information from the policies
+ * that it judges. Built and loaded by testbed/guest -n.
  *
- * Counted are loads and stores of programs, and of these only such at addresses from FROM to TO, where no program has anything unless
- * it asks for it: what is measured puts its memory there, and all else that runs in the guest is left out. A cache is a
- * table of the lines last used, as many as it has, each in one place. The guest's physical address says which node memory is
- * on: nodes lie one after another, `mib` each.
+ * It counts loads and stores of programs, and of these only those at addresses from FROM to TO, where a program has memory only
+ * if it asks for it: the measured programs put their memory there, and everything else in the guest is left out. A cache is a
+ * table of the lines last used, with one place for each line. The guest's physical address gives the node of the memory:
+ * nodes lie one after another, `mib` each.
  *
  *   -plugin libnumacount.so,nodes=N,cpus=CPUs of each,mib=MiB of each,out=FILE[,lines=LINES of a cache]
  *
- * FILE has a line "CPU ON-NODE-0 ON-NODE-1 ..." for each CPU, since the start of the guest. It is written anew after every 16384 misses and
- * at the end, as another file that takes its name. The emulator's interface (version 1) is declared here, as its header comes with
- * few packages. Where it tells addresses of memory blocks instead of the guest's (QEMU 7.2 does: a node's begins at twice the
- * address), that shows by addresses beyond the guest's memory: as soon as anything on the last node was used, and until then what is
- * told may be wrong. */
+ * FILE has a line "CPU ON-NODE-0 ON-NODE-1 ..." for each CPU, since the start of the guest. It is rewritten after every 16384
+ * misses and at the end, by renaming a new file. The emulator's interface (version 1) is declared here, because few packages
+ * contain its header. If it gives addresses of memory blocks instead of the guest's (QEMU 7.2 does: a node's begins at twice the
+ * address), addresses beyond the guest's memory show it, as soon as any memory of the last node was used; until then the counts
+ * may be wrong. */
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -53,7 +53,7 @@ static const char *out;
 
 static struct cpu {
     uint64_t *tags;
-    /* By the place in memory, in units of a node: twice as many as nodes, for addresses that are doubled. */
+    /* By position in memory, in units of a node: twice the number of nodes, for doubled addresses. */
     uint64_t misses[2 * NODES];
 } all[CPUS];
 

@@ -1,8 +1,8 @@
 /*
  * A competitor: one thread that computes until it is told to end, all of the
  * time or a share of it.  Bound to one CPU and on for half of the time, it
- * makes of equal cores a slow and a fast one.  It says "ready" when it has
- * begun, and ends with whoever started it, however that ends.
+ * turns equal cores into a slow and a fast one.  It prints "ready" when it has
+ * begun, and ends with its parent, however the parent ends.
  */
 #define _GNU_SOURCE
 
@@ -20,7 +20,7 @@
 
 static const struct balance_program program = {"balance_hog", "a competitor for the CPU"};
 
-/* Steps between two looks at the clock: some ten microseconds. */
+/* Steps between two readings of the clock: some ten microseconds. */
 #define STEPS UINT64_C(20000)
 
 static void sleep_until(double when)
@@ -43,13 +43,13 @@ int main(int argc, char **argv)
         {"--duty", "compute this share of each period, in percent", OPTION_NUMBER, &duty, 1, 100,
          NULL},
         {"--period", "seconds of a period", OPTION_NUMBER, &period, 0.001, 10, NULL},
-        {"--limit", "end after so many seconds, if nobody says so before", OPTION_NUMBER, &limit,
+        {"--limit", "end after this many seconds at the latest", OPTION_NUMBER, &limit,
          0.001, 86400, NULL},
     };
     parse_options(&program, options, sizeof options / sizeof options[0], argc, argv);
     const pid_t parent = getppid();
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || getppid() != parent)
-        give_up(&program, "who started it is gone");
+        give_up(&program, "the parent process has ended");
     /* A process group's leader cannot open a session. */
     if (session && setsid() < 0)
         give_up(&program, "cannot open a session of its own");

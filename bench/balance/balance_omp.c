@@ -1,9 +1,9 @@
 /*
  * Equal threads with barriers, as an OpenMP team.
  *
- * The same work and report as balance_spmd, but how threads wait is the OpenMP
- * runtime's business: what OMP_WAIT_POLICY and its kin say is what is measured.
- * The number of threads is OMP_NUM_THREADS', as in users' programs.
+ * The same work and report as balance_spmd, but the OpenMP runtime decides how
+ * threads wait: the effect of OMP_WAIT_POLICY and similar variables is measured.
+ * OMP_NUM_THREADS gives the number of threads, as in users' programs.
  */
 #define _GNU_SOURCE
 

@@ -1,14 +1,13 @@
 /*
  * Equal threads that pass planes on, as an OpenMP team that waits by itself.
  *
- * The same work and report as balance_omp, but there are no barriers: phases
- * are the planes of sweeps, forth and back.  In a sweep forth a thread may begin
- * with a plane when its neighbour before it has ended the same, in one back when
- * the neighbour behind it has.  It waits by looking at the neighbour's flag, and
- * does nothing else: neither does it give its CPU away, nor does the runtime
- * know that it waits.  This is how the published NAS LU for OpenMP passes planes
- * on, and many programs with flags of their own; what OMP_WAIT_POLICY and its
- * kin say does not reach it.
+ * The same work and report as balance_omp, but there are no barriers: phases are
+ * the planes of sweeps, forth and back.  In a forward sweep a thread may begin a
+ * plane when its predecessor has finished that plane, in a backward sweep when its
+ * successor has.  It busy-waits on the neighbour's flag: it neither yields its
+ * CPU, nor does the runtime know that it waits.  The published NAS LU for OpenMP
+ * passes planes on in this way, and so do many programs with flags of their own;
+ * OMP_WAIT_POLICY and similar variables have no effect on it.
  */
 #define _GNU_SOURCE
 

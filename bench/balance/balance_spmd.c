@@ -2,11 +2,11 @@
  * Equal threads with barriers, as POSIX threads.
  *
  * Problem: N threads do the same work on C cores, cut into phases by barriers;
- * how long all take shows who shares the cores fairly, and who waits at whose
- * expense.  Method: a dependent chain of integer steps (work.h), so that CPU
- * time is progress; a central barrier whose waiters do as told (barrier.h);
- * optionally thread i is bound to CPU i mod C, as OpenMP and MPI bind.
- * Memory: three cache lines a thread.
+ * the total time shows how fairly the threads share the cores, and the cost of
+ * waiting.  Method: a dependent chain of integer steps (work.h), so that CPU
+ * time is progress; a central barrier whose waiters wait as an option says
+ * (barrier.h); optionally thread i is bound to CPU i mod C, as OpenMP and MPI
+ * bind.  Memory: three cache lines for each thread.
  */
 #define _GNU_SOURCE
 
@@ -23,7 +23,7 @@ static struct spmd spmd = {
 static int wait_kind = WAIT_SLEEP;
 static bool pinned;
 static struct barrier phases;
-static pthread_barrier_t gate; /* nobody computes before all are there and the meters are read */
+static pthread_barrier_t gate; /* all threads start after the meters are read */
 static struct worker *workers;
 
 /* Binds the calling thread to one CPU of the process's mask, by its number. */
@@ -76,7 +76,7 @@ int main(int argc, char **argv)
         give_up(&spmd.program, "not enough memory");
     for (size_t i = 0; i < threads; i++)
         if (pthread_create(&handles[i], NULL, run, &workers[i]) != 0)
-            give_up(&spmd.program, "cannot start so many threads");
+            give_up(&spmd.program, "cannot start all threads");
 
     pthread_barrier_wait(&gate);
     const struct meter before = read_meter(&spmd.hogs);

@@ -13,9 +13,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* A moment: ten times what sleeping and being woken costs. */
+/* Spinning time before sleeping: ten times the cost of sleeping and being
+ * woken. */
 #define MOMENT 50e-6
-/* Turns of the loop between two looks at the clock. */
+/* Iterations of the loop between two readings of the clock. */
 #define TURNS 64
 
 const char *const wait_words[] = {"spin", "yield", "sleep", "hyb", 0};

@@ -1,5 +1,5 @@
 /*
- * A barrier whose waiters spin, yield, sleep, or spin for a moment and sleep.
+ * A barrier whose waiters spin, yield, sleep, or spin briefly and then sleep.
  */
 #ifndef BENCH_BALANCE_BARRIER_H
 #define BENCH_BALANCE_BARRIER_H
@@ -10,7 +10,7 @@
 enum wait { WAIT_SPIN, WAIT_YIELD, WAIT_SLEEP, WAIT_HYB };
 extern const char *const wait_words[];
 
-/* One cache line for the arrivals and one for what waiters look at. */
+/* One cache line for the arrivals and one that the waiters read. */
 struct barrier {
     _Alignas(64) _Atomic unsigned arrived;
     _Alignas(64) _Atomic uint32_t round;

@@ -1,5 +1,5 @@
 /*
- * What else the machine did.  See meter.h.
+ * Meter of other load on the machine.  See meter.h.
  */
 #define _GNU_SOURCE
 

@@ -1,6 +1,6 @@
 /*
- * What else the machine did meanwhile: the CPU time of everybody, of this
- * process, of the hogs it was told of, and what a hypervisor took.
+ * Meter of other load during a run: the CPU time of all processes, of this
+ * process and of the given hogs, and the time that a hypervisor took.
  */
 #ifndef BENCH_BALANCE_METER_H
 #define BENCH_BALANCE_METER_H
@@ -15,10 +15,11 @@ struct meter {
     long cpus;    /* online */
 };
 
-/* Reads all of it; what cannot be read stays negative. */
+/* Reads all values; a value that cannot be read stays negative. */
 struct meter read_meter(const struct counts *hogs);
 
-/* Prints the difference as members of a JSON object; null for what could not be read. */
+/* Prints the differences as members of a JSON object; null for a value that could not be
+ * read. */
 void print_meters(const struct meter *before, const struct meter *after);
 
 #endif

@@ -11,7 +11,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* What an option takes, and where it goes. */
+/* Kind of an option's value. */
 enum option_kind { OPTION_FLAG, OPTION_COUNT, OPTION_NUMBER, OPTION_WORD, OPTION_COUNTS, OPTION_LIST };
 
 /* Counts: of an option that may be given more than once, or of one that takes a list with commas. */
@@ -36,11 +36,11 @@ struct balance_program {
     const char *summary;
 };
 
-/* Reads the command line; ends the program for --help, and with status 2 for what it does not understand. */
+/* Reads the command line; ends the program for --help, and with status 2 for an invalid command line. */
 void parse_options(const struct balance_program *program, const struct balance_option *options,
                    size_t count, int argc, char **argv);
 
-/* One line on stderr, and the end with the status of what cannot be done (common/report.h). */
+/* Prints one line on stderr and ends the program with BENCH_EXIT_CANNOT_RUN (common/report.h). */
 _Noreturn void give_up(const struct balance_program *program, const char *why);
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * What the two programs with equal threads have in common: their options, what
- * each thread finds, and the report.
+ * Common part of the programs with equal threads: their options, the work of
+ * each thread, and the report.
  */
 #ifndef BENCH_BALANCE_SPMD_H
 #define BENCH_BALANCE_SPMD_H
@@ -21,12 +21,12 @@ struct spmd {
     double rate;  /* steps a second; 0 to measure */
     bool calibrate;
     struct counts hogs;
-    /* Of the work above: */
+    /* Derived from the work above: */
     uint64_t phases;
     uint64_t steps; /* of a thread in a phase */
 };
 
-/* What a thread says of itself, on cache lines of its own. */
+/* Results of a thread, on cache lines of its own. */
 struct worker {
     _Alignas(64) uint64_t state;
     double compute;         /* CPU seconds of its work */
@@ -36,7 +36,7 @@ struct worker {
     long long involuntary;
 };
 
-/* Options common to both, with room for more; reads them, calibrates where asked, and divides the work. */
+/* Common options, with room for more; reads them, calibrates if requested, and divides the work. */
 void spmd_begin(struct spmd *spmd, const struct balance_option *more, size_t count, int argc,
                 char **argv);
 

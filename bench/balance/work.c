@@ -7,7 +7,7 @@
 
 #include "balance/clock.h"
 
-/* Knuth's MMIX generator, for its full period; nothing else hangs on the numbers. */
+/* Knuth's MMIX generator, for its full period; nothing else depends on the numbers. */
 #define FACTOR UINT64_C(6364136223846793005)
 #define ADDEND UINT64_C(1442695040888963407)
 
@@ -18,7 +18,8 @@ uint64_t work(uint64_t state, uint64_t steps)
 {
     for (uint64_t step = 0; step < steps; step++) {
         state = state * FACTOR + ADDEND;
-        /* Clang makes one step of eight, and the rate of one compiler's is used for the other's. */
+        /* Keeps Clang from merging eight steps into one: the rate measured with one compiler is used
+         * for the other. */
         __asm__ volatile("" : "+r"(state));
     }
     return state;
@@ -26,7 +27,7 @@ uint64_t work(uint64_t state, uint64_t steps)
 
 uint64_t work_expected(uint64_t state, uint64_t steps)
 {
-    /* A step is x -> f x + a; two of it make one of its kind, and so on by doubling. */
+    /* A step is x -> f x + a; two steps make one of the same form, and so on by doubling. */
     uint64_t factor = FACTOR;
     uint64_t addend = ADDEND;
     for (; steps > 0; steps >>= 1) {

@@ -10,7 +10,7 @@
 
 #include <stdbool.h>
 
-/* What a program says of itself. */
+/* Name and summary of a program. */
 struct bench_program {
     const char *name;    /* as typed: "cg" */
     const char *summary; /* one line for --help */
@@ -22,9 +22,9 @@ struct bench_options {
 };
 
 /*
- * Reads the command line.  For --help prints the help and ends the program
- * with status 0; for a command line it does not understand prints one line to
- * stderr and ends the program with status BENCH_EXIT_BAD_USAGE.
+ * Reads the command line.  For --help prints the help and ends the program with
+ * status 0; for an invalid command line prints one line to stderr and ends the
+ * program with status BENCH_EXIT_BAD_USAGE.
  */
 struct bench_options parse_arguments(const struct bench_program *program, int argc, char **argv);
 

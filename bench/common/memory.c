@@ -32,7 +32,7 @@ void release(void *array, size_t count, size_t size)
     munmap(array, count * size);
 }
 
-/* What could be used without swapping: the kernel's estimate, else all memory. */
+/* Memory available without swapping: the kernel's estimate, else all memory. */
 static double available_memory(void)
 {
     unsigned long long kibibytes = 0;

@@ -1,5 +1,5 @@
 /*
- * What every report needs.  See output.h.
+ * Output common to all reports.  See output.h.
  */
 #include "common/output.h"
 

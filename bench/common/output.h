@@ -1,5 +1,5 @@
 /*
- * What every report needs, in words or as JSON.
+ * Output common to all reports, in words or as JSON.
  */
 #ifndef BENCH_COMMON_OUTPUT_H
 #define BENCH_COMMON_OUTPUT_H
@@ -10,8 +10,8 @@
 void print_json_number(double number);
 
 /*
- * Sees that what was printed really went out, and returns the program's exit
- * status (common/report.h): a report that was lost is not a success.
+ * Checks that all output was written, and returns the program's exit status
+ * (common/report.h): a report that was lost is not a success.
  */
 int finish_output(bool verified);
 

@@ -22,7 +22,7 @@ enum {
     BENCH_EXIT_CANNOT_RUN = 3    /* no memory or threads, or the report could not be written */
 };
 
-/* A computed value and what it should be.  Names are plain identifiers. */
+/* A computed value and its reference.  Names are plain identifiers. */
 struct bench_value {
     const char *name;
     double computed;
@@ -52,7 +52,8 @@ double relative_error(const struct bench_value *value);
 /* True if every value is within the relative tolerance; a NaN never is. */
 bool values_agree(const struct bench_value *values, size_t count, double tolerance);
 
-/* What is known before the run: name, class, size, iterations, threads. */
+/* Prints the facts known before the run: name, class, size, iterations,
+ * threads. */
 void print_heading(const struct bench_report *report);
 
 /*

@@ -6,7 +6,7 @@
 
 /*
  * The number of threads a parallel region really gets, which may be fewer than
- * omp_get_max_threads() says.  Also starts the runtime's worker threads, so
+ * omp_get_max_threads() returns.  Also starts the runtime's worker threads, so
  * that a timed section after the call does not pay for their creation.
  */
 int team_size(void);

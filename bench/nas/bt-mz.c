@@ -3,7 +3,7 @@
  *
  * Problem.  The flow problem of flow.h on each zone of a mesh (zones.h).  The sides of
  * zones grow along x and along y, so that the largest zone has 9 to 23 times the points
- * of the smallest: dealing zones out evenly is the difficulty.
+ * of the smallest: an even distribution of zones is the difficulty.
  *
  * Method.  In each step and zone that of BT (bt.c).
  *

@@ -7,7 +7,7 @@
 
 #define LINE_MAX FLOW_MAX_EXTENT
 
-/* The diagonal block brought to one: solves it for another block and for a vector, which it replaces. */
+/* Solves the diagonal block for another block and for a vector, and replaces both by the solutions. */
 static void eliminate(flow_block diagonal, flow_block upper, double r[FLOW_VARIABLES])
 {
     for (int pivot = 0; pivot < FLOW_VARIABLES; pivot++) {

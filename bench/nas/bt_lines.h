@@ -1,8 +1,9 @@
 /*
- * How BT solves a step's linear system: block tridiagonal systems along lines of the grid.
+ * Solution of BT's linear system for a step: block tridiagonal systems along lines of the
+ * grid.
  *
- * Each function is called by all threads of a parallel region, which share its lines
- * out, and ends with a barrier.
+ * Each function is called by all threads of a parallel region, which share its lines, and
+ * ends with a barrier.
  */
 #ifndef BENCH_NAS_BT_LINES_H
 #define BENCH_NAS_BT_LINES_H

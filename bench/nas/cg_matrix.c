@@ -77,7 +77,7 @@ static void release_vectors(struct vectors *v)
     release(v->weight, count, sizeof *v->weight);
 }
 
-/* Where in index[0..length) the value i stands, or length if nowhere. */
+/* Position of the value i in index[0..length), or length if it is missing. */
 static int32_t find_index(const int32_t *index, int32_t length, int32_t i)
 {
     int32_t k = 0;
@@ -133,19 +133,19 @@ static struct vectors draw_vectors(int32_t n, int32_t nonzer)
     return v;
 }
 
-/* ---- Which vectors meet which row ---------------------------------------- */
+/* ---- Vectors of each row -------------------------------------------------- */
 
 /*
- * For row j, the vectors that have an element j, in ascending order:
- * place[k] for start[j] <= k < start[j + 1] is where that element is stored
- * among the vectors' elements.
+ * For row j, the vectors that have an element j, in ascending order: place[k]
+ * for start[j] <= k < start[j + 1] is the position of that element among the
+ * vectors' elements.
  */
 struct row_lists {
     int64_t *start;
     int64_t *place;
 };
 
-/* Replaces the counts in start[1..n] by where each row's part begins and ends. */
+/* Replaces the counts in start[1..n] by the beginning and end of each row's part. */
 static void accumulate_counts(int64_t *start, int32_t n)
 {
     start[0] = 0;

@@ -1,7 +1,6 @@
 /*
- * What NAS kernel EP tallies: how many pairs, in which batches, and sums that
- * are known.  Whoever shares the batches out among threads or ranks needs the
- * same.
+ * The problem of NAS kernel EP: number of pairs, batches, and known sums.
+ * Shared by the versions for threads and for ranks.
  */
 #ifndef BENCH_NAS_EP_PROBLEM_H
 #define BENCH_NAS_EP_PROBLEM_H
@@ -24,7 +23,7 @@ struct ep_class {
 
 extern const struct ep_class ep_classes[CLASS_COUNT];
 
-/* What is known of a set of Gaussian pairs. */
+/* Sums and counts of a set of Gaussian pairs. */
 struct tally {
     double sx;
     double sy;

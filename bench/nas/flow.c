@@ -70,8 +70,8 @@ static void guess_at(const double at[FLOW_DIRECTIONS], double state[FLOW_VARIABL
 }
 
 /* The initial state of a point.  The sides of a zone are sides of the unit cube, wherever their points are: in zones of
- * unequal size, with equal distances in all, the last point of a row is not at 1.  Where sides meet, that of z goes
- * before that of y, and that before x. */
+ * unequal size, with equal distances in all, the last point of a row is not at 1.  At an edge of two sides, z takes
+ * precedence over y, and y over x. */
 static void initial_at(const struct flow *flow, int z, int y, int x, double state[FLOW_VARIABLES])
 {
     const int index[FLOW_DIRECTIONS] = {x, y, z};
@@ -104,7 +104,7 @@ void flow_start(const struct flow *flow)
                 initial_at(flow, z, y, x, state_at(flow->u, flow, z, y, x));
 }
 
-/* Sets the forcing to what balances the operator on the exact solution. */
+/* Sets the forcing that balances the operator on the exact solution. */
 static void set_forcing(const struct flow *flow)
 {
     const size_t row = FLOW_VARIABLES * (size_t)flow->extent[0];
@@ -159,7 +159,7 @@ void flow_advance(const struct flow *flow, double factor)
         }
 }
 
-/* What a norm is taken of. */
+/* Input of a norm. */
 struct norm_of {
     double *field;
     bool minus_exact; /* of its distance from the exact solution */
@@ -168,7 +168,8 @@ struct norm_of {
 
 static void norms_of(const struct flow *flow, struct norm_of of, double norms[FLOW_VARIABLES])
 {
-    /* Sums of planes, added in order, so that threads do not change how they are rounded. */
+    /* Sums of planes, added in order, so that the number of threads does not change the
+     * rounding. */
     double sums[FLOW_MAX_EXTENT][FLOW_VARIABLES];
     const int *n = flow->extent;
 #pragma omp parallel for schedule(static)

@@ -37,7 +37,7 @@
 #define FLOW_CONDUCTION 1.96            /* c1 c5, of energy per mass */
 #define FLOW_DISSIPATION 0.25           /* of fourth order */
 
-/* What the operators need of a state, worked out once. */
+/* Quantities derived from a state that the operators need, computed once. */
 struct flow_point {
     double inverse_density;
     double velocity[FLOW_DIRECTIONS];
@@ -84,11 +84,11 @@ struct flow make_flow(const int extent[FLOW_DIRECTIONS], const double spacing[FL
 /* Sets the state to the initial guess: exact on the border, as that of the unit cube, and interpolated inside. */
 void flow_start(const struct flow *flow);
 
-/* Works out points and residual of the state.  This and flow_advance are shared out among the threads of
- * the enclosing parallel region, which all must call them. */
+/* Computes points and residual of the state.  The threads of the enclosing parallel region share this and
+ * flow_advance, and must all call them. */
 void flow_residual(const struct flow *flow);
 
-/* Adds so many times what is in residual to the state. */
+/* Adds the residual, times this factor, to the state. */
 void flow_advance(const struct flow *flow, double factor);
 
 /* Roots of the mean squares over the inner points, by variable: of the residual, and of state minus exact solution.

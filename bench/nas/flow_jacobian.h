@@ -75,7 +75,8 @@ flux_matrix(const struct flow_point *p, int direction, flow_block f)
     }
 }
 
-/* Adds so many times G' to a block, which touches its first column, its diagonal and its last row. */
+/* Adds G', times this factor, to a block, which touches its first column, its diagonal and its last
+ * row. */
 static inline __attribute__((always_inline)) void
 add_viscous_matrix(const struct flow_point *p, int direction, double factor, flow_block g)
 {

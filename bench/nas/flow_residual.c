@@ -48,7 +48,8 @@ static inline double fourth_difference(const double *u, ptrdiff_t stride, int at
     return sum;
 }
 
-/* Adds what one direction gives to one point.  Inlined three times, so that the direction is a constant. */
+/* Adds the contribution of one direction to one point.  Inlined three times, so that the direction is a
+ * constant. */
 static inline __attribute__((always_inline)) void
 add_direction(const struct flow *flow, size_t point, int at, int direction, double out[FLOW_VARIABLES])
 {

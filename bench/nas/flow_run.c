@@ -10,7 +10,7 @@
 #define TOLERANCE 1e-8
 #define VALUES_MAX (2 * FLOW_VARIABLES + 1)
 
-/* One time step, from a residual that is up to date to the next. */
+/* One time step, from an up-to-date residual to the next one. */
 static void advance(const struct flow_solver *solver, const struct flow *flow)
 {
 #pragma omp parallel

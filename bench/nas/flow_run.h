@@ -1,5 +1,5 @@
 /*
- * What the pseudo-applications BT, SP and LU have in common as programs.
+ * Common part of the programs BT, SP and LU.
  */
 #ifndef BENCH_NAS_FLOW_RUN_H
 #define BENCH_NAS_FLOW_RUN_H
@@ -23,7 +23,7 @@ struct flow_solver {
     const struct flow_class *classes; /* CLASS_COUNT of them */
     /* Operations a step, of the reference programs: factors of n^3, n^2, n and 1. */
     double operations[4];
-    /* Adds what the solver needs of its own to the fields, or NULL. */
+    /* Adds data of the solver's own to the fields, or NULL. */
     void (*prepare)(struct flow *flow);
     /* Turns the residual into the change of the state; called by all threads of a parallel region. */
     void (*solve)(const struct flow *flow);

@@ -1,5 +1,5 @@
 /*
- * What NAS kernel FT computes.  See ft_problem.h.
+ * Problem of NAS kernel FT.  See ft_problem.h.
  */
 #include "nas/ft_problem.h"
 

@@ -1,7 +1,6 @@
 /*
- * What NAS kernel FT computes: sizes, initial values, how they decay, and what
- * the result has to be.  Whoever shares the work out among threads or ranks
- * needs the same.
+ * The problem of NAS kernel FT: sizes, initial values, their decay, and the
+ * expected result.  Shared by the versions for threads and for ranks.
  */
 #ifndef BENCH_NAS_FT_PROBLEM_H
 #define BENCH_NAS_FT_PROBLEM_H

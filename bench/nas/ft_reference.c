@@ -1,5 +1,5 @@
 /*
- * The checksums that NAS kernel FT should give, as published with NPB 3.
+ * The expected checksums of NAS kernel FT, as published with NPB 3.
  */
 #include "nas/ft_reference.h"
 

@@ -1,5 +1,5 @@
 /*
- * The checksums that NAS kernel FT should give.
+ * The expected checksums of NAS kernel FT.
  */
 #ifndef BENCH_NAS_FT_REFERENCE_H
 #define BENCH_NAS_FT_REFERENCE_H

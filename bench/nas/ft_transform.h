@@ -70,10 +70,10 @@ void ft_inverse(const struct ft_roots *roots, const struct ft_factors *factors,
                 const struct ft_grid *spectrum, const struct ft_grid *space);
 
 /*
- * What these are made of: passes along one dimension, for grids that are spread over ranks.
- * A grid is any box here of which the dimension that is transformed is a power of two; nx, and ny of a
- * pass along x, are multiples of FT_BATCH.  The lines of `to` may come from several grids, which follow each
- * other along the pass's dimension; one grid may also be `to` itself.
+ * Parts of these transforms: passes along one dimension, for grids that are spread over ranks.  A grid is any
+ * box here whose transformed dimension is a power of two; nx, and ny for a pass along x, are multiples of
+ * FT_BATCH.  The lines of `to` may come from several grids, which follow each other along the pass's
+ * dimension; one grid may also be `to` itself.
  */
 enum ft_direction { FT_FORWARD, FT_INVERSE };
 

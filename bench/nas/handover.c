@@ -12,10 +12,10 @@
 #include <stdatomic.h>
 #include <stddef.h>
 
-/* So many looks at a counter before the CPU is given away: some microseconds. */
+/* Readings of a counter before the CPU is yielded: some microseconds. */
 #define LOOKS 2000
 
-/* What a thread has done: the number of its planes, or whether one is done that has not been taken. */
+/* Progress of a thread: the number of its planes, or whether one is done that has not been taken. */
 struct stage {
     _Alignas(128) atomic_int done;
 };
@@ -36,7 +36,8 @@ struct handover *make_handover(enum handover_kind kind)
 void handover_begin(struct handover *handover)
 {
 #pragma omp barrier
-    /* All flags of the last sweep have been lowered by those that they were raised for. */
+    /* All flags of the last sweep have been lowered by the threads that they were raised
+     * for. */
     if (handover->kind == HANDOVER_FLAGS)
         return;
     atomic_store(&handover->stages[omp_get_thread_num()].done, 0);

@@ -140,7 +140,8 @@ static void scatter_share(const struct sorter *s, int32_t *restrict share)
     }
 }
 
-/* The first bucket that thread t of so many ranks; t = threads gives the end. */
+/* The first bucket that thread t of `threads` threads ranks; t = threads gives the
+ * end. */
 static int32_t first_bucket(const struct sorter *s, int t, int threads)
 {
     const int64_t place = (int64_t)s->keys * t / threads;
@@ -205,9 +206,9 @@ static int iterate(const struct sorter *s, const struct is_test_key test[TEST_KE
 }
 
 /*
- * Sorts the keys by their ranks, in place of the unsorted ones, and returns how
- * many stand where they should: after a key that is not greater.  None do if the
- * sums before and after show that keys were changed.  Uses up the ranks.
+ * Sorts the keys by their ranks, in place of the unsorted ones, and returns the
+ * number of keys in their right place: after a key that is not greater.  Returns 0
+ * if the sums before and after show that keys were changed.  Uses up the ranks.
  */
 static int32_t sort_keys(const struct sorter *s)
 {

@@ -1,5 +1,5 @@
 /*
- * What NAS kernel IS sorts.  See is_problem.h.
+ * Problem of NAS kernel IS.  See is_problem.h.
  */
 #include "nas/is_problem.h"
 

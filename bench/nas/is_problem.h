@@ -1,6 +1,6 @@
 /*
- * What NAS kernel IS sorts: how many keys, which, and ranks that are known.
- * Whoever shares the work out among threads or ranks needs the same.
+ * The problem of NAS kernel IS: number of keys, their values, and known ranks.
+ * Shared by the versions for threads and for ranks.
  */
 #ifndef BENCH_NAS_IS_PROBLEM_H
 #define BENCH_NAS_IS_PROBLEM_H
@@ -32,7 +32,7 @@ struct is_class {
 
 extern const struct is_class is_classes[CLASS_COUNT];
 
-/* Draws so many keys, from number `first` on. */
+/* Draws `count` keys, starting with number `first`. */
 void is_draw_keys(const struct is_class *problem, int32_t first, int32_t count, int32_t *key);
 
 #endif

@@ -3,9 +3,9 @@
  * program.
  *
  * Problem, method, memory and source are those of lu.c.  A thread that waits for a
- * neighbour's plane spins on a flag in the program's own code, without end and without
- * giving its CPU away.  With a CPU for each thread that is the quickest way to wait; with
- * fewer CPUs than threads, or with other work on one of them, it is the worst.
+ * neighbour's plane spins without limit on a flag in the program's own code, without
+ * yielding its CPU.  With a CPU for each thread that is the fastest way to wait; with fewer
+ * CPUs than threads, or with other work on one of them, it is the slowest.
  */
 #include "nas/handover.h"
 #include "nas/lu_problem.h"

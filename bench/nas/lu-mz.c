@@ -1,19 +1,19 @@
 /*
  * NAS multi-zone benchmark LU-MZ: LU on 16 zones of equal size.
  *
- * Problem.  The flow problem of flow.h on each zone of a mesh (zones.h), and an integral
- * of the pressure over a surface inside each.
+ * Problem.  The flow problem of flow.h on each zone of a mesh (zones.h), and an integral of
+ * the pressure over a surface inside each.
  *
  * Method.  In each step and zone that of LU (lu.c).  The threads of an inner team pass the
- * planes of a sweep on to each other by flags, on which they spin without end
+ * planes of a sweep on to each other by flags, on which they spin without limit
  * (handover.h).  Planes are small and there are few of them: with more threads than CPUs
- * nearly every plane costs a turn of a CPU, milliseconds for microseconds of work.
+ * nearly every plane costs a time slice of a CPU, milliseconds for microseconds of work.
  *
  * Memory.  That of the flow problem, for the points of all zones.
  *
- * Source.  R. Van der Wijngaart and H. Jin, "NAS Parallel Benchmarks, Multi-Zone
- * Versions", NAS Technical Report NAS-03-010, NASA Ames, 2003; class sizes, reference
- * values, tolerance and operation count as published with NPB 3.4-MZ.
+ * Source.  R. Van der Wijngaart and H. Jin, "NAS Parallel Benchmarks, Multi-Zone Versions",
+ * NAS Technical Report NAS-03-010, NASA Ames, 2003; class sizes, reference values, tolerance
+ * and operation count as published with NPB 3.4-MZ.
  */
 #include "nas/handover.h"
 #include "nas/lu_sweeps.h"

@@ -1,5 +1,5 @@
 /*
- * What the programs of LU with one zone have in common: classes, reference values, the step.
+ * Common part of the programs of LU with one zone: classes, reference values, the step.
  */
 #ifndef BENCH_NAS_LU_PROBLEM_H
 #define BENCH_NAS_LU_PROBLEM_H

@@ -8,7 +8,7 @@
 
 #include <omp.h>
 
-/* Adds what the neighbour before (side -1) or after (+1) contributes: its block times its change. */
+/* Adds the contribution of the neighbour before (side -1) or after (+1): its block times its change. */
 static inline __attribute__((always_inline)) void
 add_neighbour(const struct flow *flow, size_t point, int direction, double side, double sum[FLOW_VARIABLES])
 {

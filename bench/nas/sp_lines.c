@@ -28,7 +28,7 @@ static void into_x(const struct flow_point *p, double r[FLOW_VARIABLES])
     r[4] = sound + along;
 }
 
-/* From those of x to those of y. */
+/* From the characteristic variables of x to those of y. */
 static void from_x_to_y(double r[FLOW_VARIABLES])
 {
     const double turned = sqrt(0.5) * r[2];
@@ -41,7 +41,7 @@ static void from_x_to_y(double r[FLOW_VARIABLES])
     r[4] = mean + turned;
 }
 
-/* From those of y to those of z. */
+/* From the characteristic variables of y to those of z. */
 static void from_y_to_z(double r[FLOW_VARIABLES])
 {
     const double turned = sqrt(0.5) * r[0];
@@ -54,7 +54,7 @@ static void from_y_to_z(double r[FLOW_VARIABLES])
     r[4] = mean + turned;
 }
 
-/* Back from those of z. */
+/* Back from the characteristic variables of z. */
 static void out_of_z(const struct flow_point *p, double r[FLOW_VARIABLES])
 {
     const double *v = p->velocity;
@@ -105,7 +105,7 @@ solve_bands(band *rows, double (*r)[FLOW_VARIABLES], int count, int from, int to
         }
 }
 
-/* The rows of inner point 1 to n - 2, of waves that move with the flow plus so many times the speed of sound. */
+/* The rows of inner points 1 to n - 2, for waves that move with the flow plus `sounds` times the speed of sound. */
 static void build_bands(const struct flow *flow, const struct flow_point *line, size_t stride, int direction,
                         double sounds, band *rows)
 {

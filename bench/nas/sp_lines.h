@@ -1,8 +1,9 @@
 /*
- * How SP solves a step's linear system: scalar pentadiagonal systems along lines of the grid.
+ * Solution of SP's linear system for a step: scalar pentadiagonal systems along lines of the
+ * grid.
  *
- * Each function is called by all threads of a parallel region, which share its lines
- * out, and ends with a barrier.
+ * Each function is called by all threads of a parallel region, which share its lines, and ends
+ * with a barrier.
  */
 #ifndef BENCH_NAS_SP_LINES_H
 #define BENCH_NAS_SP_LINES_H

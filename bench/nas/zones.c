@@ -1,6 +1,6 @@
 /*
- * How a mesh is cut into zones, how zones are dealt out, and how they exchange values.
- * See zones.h.
+ * Cutting of a mesh into zones, distribution of zones, and exchange of their values. See
+ * zones.h.
  */
 #include "nas/zones.h"
 
@@ -75,7 +75,7 @@ void zones_deal(struct zones *zones, int outer)
     }
 }
 
-/* The outer thread whose points would be most for each thread of its team, if the team were larger by this. */
+/* The outer thread with most points per thread of its team, if every team were larger by this. */
 static int most_loaded(const long points[], const int team[], int outer, int change)
 {
     int most = 0;
@@ -102,7 +102,7 @@ void zones_size_teams(const struct zones *zones, int outer, int threads, int tea
     }
     for (; given < threads; given++)
         team[most_loaded(points, team, outer, 0)]++;
-    /* More than there are, where rounding up to one each took some: from those to which it makes least difference. */
+    /* Rounding up to one thread each may have given too many: takes them from the teams that lose least. */
     for (; given > threads; given--) {
         int least = -1;
         for (int thread = 0; thread < outer; thread++)

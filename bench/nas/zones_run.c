@@ -10,7 +10,7 @@
 
 #define TOLERANCE 1e-8
 
-/* What all threads of the outer team share. */
+/* Data shared by all threads of the outer team. */
 struct run {
     const struct zones_solver *solver;
     const struct zones_class *problem;
@@ -30,7 +30,7 @@ void zones_shape(const struct zones_class *problem, int *outer, int *inner)
     /* An outer thread without a zone would have nothing to do. */
     *outer = threads < zones ? threads : zones;
     *inner = 1;
-    /* The size of inner teams is known to the threads of an outer one alone. */
+    /* The size of inner teams is known only to the threads of an outer team. */
     if (omp_get_max_active_levels() > 1) {
 #pragma omp parallel num_threads(*outer)
 #pragma omp single
@@ -122,7 +122,7 @@ static void measure_zones(struct run *run)
     }
 }
 
-/* What each thread of the outer team does. */
+/* Work of each thread of the outer team. */
 static void work(struct run *run)
 {
     const int self = omp_get_thread_num();
@@ -135,7 +135,8 @@ static void work(struct run *run)
     set_up(run);
     restart(run);
     advance(run);
-    /* The first step reads what its neighbours had at the start, so all must be back there. */
+    /* The first step reads its neighbours' values at the start, so all threads must have
+     * restarted. */
     restart(run);
 #pragma omp barrier
 #pragma omp single
@@ -197,7 +198,7 @@ void zones_solve(const struct zones_solver *solver, const struct zones_class *pr
     zones_lay_out(&zones, &problem->cut);
 #pragma omp parallel num_threads(outer)
     {
-        /* The runtime may give fewer threads than were asked for. */
+        /* The runtime may give fewer threads than requested. */
 #pragma omp single
         {
             outer = omp_get_num_threads();

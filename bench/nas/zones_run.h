@@ -1,9 +1,9 @@
 /*
- * What the multi-zone benchmarks BT-MZ, SP-MZ and LU-MZ have in common as programs.
+ * Common part of the multi-zone benchmarks BT-MZ, SP-MZ and LU-MZ.
  *
- * A step: each zone takes the values at its sides from its neighbours, then is a flow
- * problem of its own until the next step.  There are two levels of threads, as
- * OMP_NUM_THREADS=OUTER,INNER names them: zones are dealt out to the threads of an outer
+ * A step: each zone takes the values at its sides from its neighbours, then is a flow problem
+ * of its own until the next step.  There are two levels of threads, as
+ * OMP_NUM_THREADS=OUTER,INNER names them: zones are distributed over the threads of an outer
  * team, and each of these works on its zones one by one with an inner team of its own.  Each
  * phase of a step is a parallel region of the inner team, as in the reference programs.
  */
@@ -38,7 +38,7 @@ struct zones_solver {
      * whole mesh, which differs a little. */
     bool spacing_of_zone;
     bool border_in_error; /* as in flow_error_norms */
-    /* Adds what the solver needs of its own to a zone's fields, or NULL. */
+    /* Adds data of the solver's own to a zone's fields, or NULL. */
     void (*prepare)(struct flow *flow);
     /* A step of one zone when its sides are up to date; each is called by all threads of a parallel region.  Ended by NULL. */
     void (*phases[ZONES_PHASES_MAX])(const struct flow *flow);
@@ -46,7 +46,7 @@ struct zones_solver {
     double (*integral)(const struct flow *flow);
 };
 
-/* What a program solves; each defines its own. */
+/* The solver of a program; each program defines its own. */
 extern const struct zones_solver zones_solver;
 
 /* Sets up, solves and verifies: fills in values and all of the report but kernel and class.  The values are reached by
@@ -54,7 +54,7 @@ extern const struct zones_solver zones_solver;
 void zones_solve(const struct zones_solver *solver, const struct zones_class *problem, struct bench_report *report,
                  struct bench_value values[ZONES_VALUES]);
 
-/* The size of the outer team that is asked for, and of the inner teams on average. */
+/* The requested size of the outer team, and of the inner teams on average. */
 void zones_shape(const struct zones_class *problem, int *outer, int *inner);
 
 #endif

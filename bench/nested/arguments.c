@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* More than any machine has cores for; a runtime may give up far earlier. */
+/* More threads than any machine has cores for; a runtime may fail far earlier. */
 #define MOST_THREADS 16384
 
 const char *const first_touch_words[] = {"team", "master", NULL};
@@ -18,7 +18,7 @@ struct nested_option first_touch_option(long long *value)
 {
     return (struct nested_option){
         .name = "--init",
-        .help = "who writes to the data first: every team, or its master alone",
+        .help = "first writer of the data: every team, or its master alone",
         .words = first_touch_words,
         .value = value,
     };
@@ -63,8 +63,8 @@ static _Noreturn void reject(const struct bench_program *program, const char *pr
 }
 
 /*
- * Reads digits up to what is not one.  False if there are none or the number is
- * above the bound; strtoll would let signs, spaces and overflow pass.
+ * Reads digits up to the first other character.  False if there are none or the
+ * number is above the bound; strtoll would let signs, spaces and overflow pass.
  */
 static bool read_number(const char **text, long long most, long long *number)
 {

@@ -29,16 +29,16 @@ struct nested_arguments {
     bool json;
 };
 
-/* Who writes to an array first, and so decides on which NUMA node it lies. */
+/* First writer of an array, which decides on which NUMA node the array lies. */
 enum first_touch { TOUCHED_BY_TEAM, TOUCHED_BY_MASTER };
 
-/* The words for it, and the option that takes them. */
+/* The words for the first writer, and the option that takes them. */
 extern const char *const first_touch_words[];
 struct nested_option first_touch_option(long long *value);
 
 /*
  * Reads the command line.  Like parse_arguments it ends the program for --help,
- * and for what it does not understand.
+ * and for an invalid command line.
  */
 struct nested_arguments parse_nested_arguments(const struct bench_program *program,
                                                const struct nested_option *options, size_t count,

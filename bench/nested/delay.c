@@ -10,7 +10,7 @@
 
 void delay(long long length)
 {
-    /* Volatile: the loop must stay; on the stack: it disturbs nobody else. */
+    /* Volatile: the loop must stay; on the stack: it disturbs no other thread. */
     for (volatile long long step = 0; step < length;)
         step = step + 1;
 }
@@ -18,7 +18,7 @@ void delay(long long length)
 long long calibrated_delay(double nanoseconds)
 {
     double fastest = 0.0;
-    /* The fastest of several trials: others may have been interrupted. */
+    /* The fastest of several trials: the others may have been interrupted. */
     for (int trial = 0; trial < CALIBRATION_TRIALS; trial++) {
         const double start = wall_seconds();
         delay(CALIBRATION_STEPS);

@@ -1,5 +1,5 @@
 /*
- * A delay: what a thread does inside a synchronisation construct, so that the
+ * A delay: the work of a thread inside a synchronisation construct, so that the
  * construct is neither empty nor long.
  */
 #ifndef BENCH_NESTED_DELAY_H
@@ -8,7 +8,7 @@
 /* Keeps a core busy for that many steps, touching no shared memory. */
 void delay(long long length);
 
-/* The length that takes about so many nanoseconds on the calling thread. */
+/* The length that takes about this number of nanoseconds on the calling thread. */
 long long calibrated_delay(double nanoseconds);
 
 #endif

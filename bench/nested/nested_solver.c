@@ -65,7 +65,7 @@ struct rock {
     double *r;        /* residual */
 };
 
-/* How a solution went. */
+/* Result of a solution. */
 struct solution {
     long long steps;
     double residual; /* ||b - A x|| / ||b||, computed afresh */
@@ -298,7 +298,8 @@ struct solver {
     long long repetitions;
 };
 
-/* Runs it all; fills in spans[repetition * Y + team] and the last solutions. */
+/* Runs all repetitions; fills in spans[repetition * Y + team] and the last
+ * solutions. */
 static void measure(const struct solver *solver, struct span *spans, struct solution *solutions)
 {
 #pragma omp parallel num_threads(solver->shape.outer)

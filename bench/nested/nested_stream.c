@@ -106,7 +106,7 @@ static void triad(const struct arrays *arrays, int threads, long long elements, 
         a[i] = b[i] + s * c[i];
 }
 
-/* How many elements are not what they should be. */
+/* Number of elements with wrong values. */
 static long long count_wrong(const struct arrays *arrays, int team, int threads,
                              long long elements, double s)
 {
@@ -118,7 +118,8 @@ static long long count_wrong(const struct arrays *arrays, int team, int threads,
     return wrong;
 }
 
-/* Runs it all; fills in spans[repetition * Y + team]; returns the wrong elements. */
+/* Runs all repetitions; fills in spans[repetition * Y + team]; returns the number of
+ * wrong elements. */
 static long long measure(const struct stream *stream, struct span *spans, double *setup_seconds)
 {
     const size_t elements = (size_t)stream->elements;

@@ -1,42 +1,43 @@
 /*
- * Nested synchronisation benchmark: what OpenMP constructs cost in inner teams.
+ * Nested synchronisation benchmark: overhead of OpenMP constructs in inner teams.
  *
  * Problem.  Y outer threads each open a team of Z, and all teams synchronise at
- * once, each within itself.  How long does each construct take beyond the work
- * in it?  Threads of a team that share a cache do it in a fraction of the time
- * of threads on distant sockets.
+ * once, each within itself.  How long does each construct take beyond the work in
+ * it?  Threads of a team that share a cache do it in a fraction of the time of
+ * threads on distant sockets.
  *
- * Method.  EPCC's: a construct is executed n times with a short delay in it,
- * and the same thread executes the delay alone n times as the reference;
+ * Method.  EPCC's: a construct is executed n times with a short delay in it, and
+ * the same thread executes the delay alone n times as the reference;
  *
  *     overhead = (time of construct - time of reference) / n,
  *
- * in microseconds.  n is the power of two with which even the fastest team
- * takes --target-us.  The delay's length is found once, outside of all teams,
- * so that all have the same.  All teams start each repetition together.  From
- * a team's samples its reference's median is taken away; a repetition then has
- * an average and a worst team, and of these the median and the least over the
- * repetitions are reported, and all samples.  An overhead below zero is noise,
- * and left as it is.
+ * in microseconds.  n is the power of two with which even the fastest team takes
+ * --target-us.  The delay's length is determined once, outside of all teams, so
+ * that all have the same.  All teams start each repetition together.  The median
+ * of a team's reference is subtracted from its samples; a repetition then has an
+ * average and a worst team, and the report has the median and the least of these
+ * over the repetitions, and all samples.  An overhead below zero is noise, and
+ * left as it is.
  *
- * In one respect this differs: constructs inside a region are timed there, from
- * when all members of all teams have arrived.  EPCC includes the opening of the
- * region, which is next to nothing at the outermost level, but with runtimes
- * that create an inner team's threads each time (libgomp) takes longer than
- * thousands of barriers and would hide them.
+ * The benchmark differs from EPCC's in one respect: constructs inside a region
+ * are timed there, from when all members of all teams have arrived.  EPCC
+ * includes the opening of the region.  At the outermost level its cost is
+ * negligible, but with runtimes that create an inner team's threads each time
+ * (libgomp) it takes longer than thousands of barriers and would hide them.
  *
  * Constructs.  parallel, for, parallel for, barrier, single, critical, lock,
  * atomic, reduction (of a parallel region).  n critical sections, locks and
- * atomics are shared out among the team.  Locks and atomics are each team's
- * own, but OpenMP has only one critical section of a name in a program: there
- * all teams wait for each other.
+ * atomics are shared out among the team.  Locks and atomics are each team's own,
+ * but OpenMP has only one critical section of a name in a program: there all
+ * teams wait for each other.
  *
- * Verification.  Whatever excludes or adds up counts, and the counts are exact.
+ * Verification.  Every construct that excludes or adds up counts, and the counts
+ * are exact.
  *
  * Source.  D. Schmidl, C. Terboven, D. an Mey and M. Buecker, "Binding Nested
  * OpenMP Programs on Hierarchical Memory Architectures", IWOMP 2010, for the
- * nested form; J. M. Bull, "Measuring Synchronisation and Scheduling Overheads
- * in OpenMP", EWOMP 1999, for the method and constructs.
+ * nested form; J. M. Bull, "Measuring Synchronisation and Scheduling Overheads in
+ * OpenMP", EWOMP 1999, for the method and constructs.
  */
 #include "common/memory.h"
 #include "common/output.h"
@@ -52,7 +53,7 @@
 #define MOST_INNER_REPETITIONS (1LL << 30)
 #define CALIBRATION_TRIALS 3 /* one may be long because something else ran */
 
-/* What the constructs of one team share; each on pages of its own. */
+/* Data shared by the constructs of one team; each on pages of its own. */
 struct team {
     int threads;
     long long delay_length;
@@ -253,7 +254,7 @@ static double in_reduction(struct team *team, long long n)
     return seconds_since_start(team);
 }
 
-/* What n executions must have counted. */
+/* Expected count of n executions. */
 enum counted { NOTHING, EACH_ONCE, EACH_BY_ALL };
 
 struct construct {
@@ -285,7 +286,7 @@ struct syncbench {
     long long delay_length;
 };
 
-/* One construct's outcome.  Microseconds for one execution. */
+/* Result of one construct.  Microseconds for one execution. */
 struct outcome {
     long long n;       /* executions in a repetition */
     double *reference; /* of each team */
@@ -310,7 +311,7 @@ static long long calibrated(execute *function, struct team *team, double *second
             trials[i] = function(team, n);
         seconds[omp_get_thread_num()] = least(trials, CALIBRATION_TRIALS);
 #pragma omp barrier
-        /* Nobody writes again before all have read: functions begin at the gate. */
+        /* No thread writes again before all have read: functions begin at the gate. */
         if (least(seconds, teams) >= target_seconds || n >= MOST_INNER_REPETITIONS)
             return n;
         n *= 2;

@@ -13,7 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Whether an end of the program is not its own. */
+/* Whether the end of the program is caused by the runtime. */
 static volatile sig_atomic_t working;
 
 /* libgomp calls exit when it cannot start a thread, */
@@ -23,7 +23,7 @@ static void on_exit_while_working(void)
         _Exit(BENCH_EXIT_CANNOT_RUN);
 }
 
-/* and libomp abort; both have said why on stderr. */
+/* and libomp abort; both have printed the reason on stderr. */
 static void on_abort(int signal)
 {
     (void)signal;

@@ -13,11 +13,11 @@ struct team_shape {
 };
 
 /*
- * Readies the runtime for two levels of exactly these sizes and opens all teams
- * once, at the same time, so that a program measures the shape it reports.
- * Ends the program with a message and status BENCH_EXIT_CANNOT_RUN if the
- * runtime gives fewer threads, or gives up: runtimes that cannot start a thread
- * end the program themselves, with a status that means something else here.
+ * Prepares the runtime for two levels of exactly these sizes and opens all teams
+ * once, at the same time, so that a program measures the shape it reports.  Ends
+ * the program with a message and status BENCH_EXIT_CANNOT_RUN if the runtime
+ * gives fewer threads, or fails: runtimes that cannot start a thread end the
+ * program themselves, with a status that has another meaning here.
  */
 void start_teams(const char *program, struct team_shape shape);
 

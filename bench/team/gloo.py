@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""torch.distributed: what a program in PyTorch has on CPUs, with gloo, or over a team (torch_trimtab.py). One thread of computation a rank.
+"""torch.distributed on CPUs, as used by PyTorch programs, with gloo or over a team (torch_trimtab.py). One computing thread per rank.
 
-all_reduce works in place, and a sum that is summed again would soon be infinite: the input is copied first, as by anyone
-who wants to keep it.
+all_reduce works in place, and a repeated sum would soon be infinite: the input is copied first, as a program
+that needs its input does.
 """
 
 import os

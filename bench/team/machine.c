@@ -1,5 +1,5 @@
 /*
- * Clocks, what others take, binding, ending.  See machine.h.
+ * Clocks, other load, binding, end of the program.  See machine.h.
  */
 #define _GNU_SOURCE
 

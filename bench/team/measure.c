@@ -13,13 +13,14 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Calls that are verified before any is timed.  MPICH takes another algorithm after a few. */
+/* Calls that are verified before the timed ones.  MPICH changes its algorithm after a few. */
 #define WARM_UP 12
-/* Ranks that come late, one after the other, to a barrier that is verified. */
+/* Largest number of ranks that arrive late, one after the other, at a barrier
+ * that is verified. */
 #define LATE_MAX 8
-/* How late. */
+/* Delay of a late rank. */
 #define LATE_NANOSECONDS 300000
-/* The kernel counts a machine's CPU time in ticks of 10 ms: shares of it are told over ten, at least. */
+/* The kernel counts a machine's CPU time in ticks of 10 ms: shares of it are computed over at least ten. */
 #define WINDOW 0.1
 
 static const char *const op_words[OP_COUNT] = {"barrier", "bcast", "allreduce", "alltoall"};
@@ -38,7 +39,7 @@ struct batch {
     double cpu_us;
 };
 
-/* What rank 0 keeps until it can be printed. */
+/* Results that rank 0 keeps until they can be printed. */
 struct record {
     struct moment *moments; /* before the first call, before the first batch, then after each batch */
     struct batch *batches;
@@ -46,7 +47,7 @@ struct record {
     int printed;
 };
 
-/* CPU time of this rank: with all threads that a library has beside it. */
+/* CPU time of this rank, including all threads of its library. */
 static double cpu_time(const struct peer *peer)
 {
     return seconds_of(peer->processes ? CLOCK_PROCESS_CPUTIME_ID : CLOCK_THREAD_CPUTIME_ID);
@@ -67,13 +68,14 @@ size_t buffer_bytes(const struct cell *cell)
     return cell->op == OP_ALLTOALL ? bytes * (size_t)cell->ranks : bytes;
 }
 
-/* Byte i of what one rank has for another: different for neighbours in each of these, and from one batch to the next. */
+/* Byte i of a block from one rank to another: different for neighbouring ranks and bytes, and from one batch to the
+ * next. */
 static unsigned char byte_of(unsigned seed, int from, int to, size_t i)
 {
     return (unsigned char)(seed * 59U + (unsigned)from * 31U + (unsigned)to * 17U + (unsigned)(i + (i >> 8)) * 3U);
 }
 
-/* Small whole numbers, so that sums are exact in whatever order. */
+/* Small integers, so that sums are exact in any order. */
 static double number_of(unsigned seed, size_t i)
 {
     return (double)((i + seed) % 17);
@@ -93,7 +95,7 @@ static bool are_bytes(const unsigned char *bytes, size_t count, unsigned seed, i
     return differing == 0;
 }
 
-/* Writes all buffers anew: what is to be sent, and what cannot be the result. */
+/* Rewrites all buffers: the data to send, and values that cannot be the result. */
 static void fill(const struct rank *rank, unsigned seed)
 {
     const struct cell *cell = rank->cell;
@@ -101,7 +103,7 @@ static void fill(const struct rank *rank, unsigned seed)
         return;
     memset(rank->out, 0xff, buffer_bytes(cell)); /* of doubles: not a number */
     if (cell->op == OP_BCAST) {
-        /* The others': of another seed, no byte of which is right. */
+        /* The other ranks use another seed, none of whose bytes is right. */
         fill_bytes(rank->in, cell->bytes, rank->me == 0 ? seed : seed + 1, 0, 0);
     } else if (cell->op == OP_ALLREDUCE) {
         double *numbers = (double *)(void *)rank->in;
@@ -131,7 +133,7 @@ static bool is_right(const struct rank *rank, unsigned seed)
     return right;
 }
 
-/* Whether all ranks say so; each learns it. */
+/* Whether the value is true at all ranks; each rank gets the answer. */
 static bool all_say(const struct peer *peer, struct rank *rank, bool so, double *all)
 {
     const double mine = so ? 1.0 : 0.0;
@@ -142,7 +144,8 @@ static bool all_say(const struct peer *peer, struct rank *rank, bool so, double 
     return everyone;
 }
 
-/* Nobody has left a barrier before the last has come, whoever that is.  The clock is the machine's. */
+/* Verifies that no rank leaves a barrier before the last one has arrived, whichever is last.  All ranks
+ * use the machine's clock. */
 static bool barrier_holds(const struct peer *peer, struct rank *rank, double *all)
 {
     const int ranks = rank->cell->ranks;
@@ -165,7 +168,7 @@ static bool barrier_holds(const struct peer *peer, struct rank *rank, double *al
     return holds;
 }
 
-/* The first calls: each with values of its own, each verified. */
+/* Makes the first calls: each with other values, each verified. */
 static bool warm_up(const struct peer *peer, struct rank *rank, double *all)
 {
     bool right = barrier_holds(peer, rank, all);
@@ -193,7 +196,8 @@ static void call(const struct peer *peer, struct rank *rank, uint64_t calls)
     }
 }
 
-/* Seconds that the slowest rank took; if asked for, CPU seconds of all, and all that they have had so far. */
+/* Returns the seconds of the slowest rank; sets the CPU seconds of all ranks, and their total CPU seconds so
+ * far. */
 static double timed(const struct peer *peer, struct rank *rank, uint64_t calls, double *all, double *cpu, double *own)
 {
     peer->operate[OP_BARRIER](rank);
@@ -215,9 +219,9 @@ static double timed(const struct peer *peer, struct rank *rank, uint64_t calls, 
 }
 
 /*
- * Calls in a batch.  All ranks know the slowest one's time and so come to the
- * same number.  The least of three runs counts: one that was interrupted would
- * make all batches too short.
+ * Number of calls in a batch.  All ranks know the time of the slowest one and so
+ * compute the same number.  The shortest of three runs counts: one that was
+ * interrupted would make all batches too short.
  */
 static uint64_t calibrate(const struct peer *peer, struct rank *rank, double *all)
 {
@@ -236,7 +240,8 @@ static uint64_t calibrate(const struct peer *peer, struct rank *rank, double *al
     }
 }
 
-/* What others took of the machine around a batch: over it and as many neighbours as it takes to be told. */
+/* Share of the machine that other processes used around a batch: over the batch, and over as many neighbours
+ * as the window needs. */
 static double foreign(const struct record *record, int batch)
 {
     const struct moment *const last = &record->moments[record->done + 1];
@@ -254,7 +259,7 @@ static double foreign(const struct record *record, int batch)
     return share < 0.0 ? 0.0 : share > 1.0 ? 1.0 : share;
 }
 
-/* Prints the batches whose surroundings are known by now, or all that are left. */
+/* Prints the batches whose neighbours are known by now, or all that are left. */
 static void print_batches(const struct peer *peer, const struct cell *cell, struct record *record, bool all)
 {
     for (; record->printed < record->done; record->printed++) {
@@ -305,7 +310,7 @@ static int batches(const struct peer *peer, struct rank *rank, double *all)
             batch->ended = now();
             batch->us = seconds * 1e6 / (double)calls;
             batch->cpu_us = cpu * 1e6 / (double)calls;
-            /* Reading the machine's time is not cheap, and who does not print has no use for it. */
+            /* Reading the machine's time is expensive, and only the printing rank needs it. */
             if (rank->me == 0)
                 record.moments[record.done + 2] = moment(own);
             record.done++;
@@ -343,7 +348,8 @@ int measure(const struct peer *peer, struct rank *rank)
         perror("team: cannot write the report");
         status = TEAM_EXIT_CANNOT_RUN;
     }
-    /* Threads may still read this rank's buffers until all have come here. */
+    /* Other threads may still read this rank's buffers until all have arrived
+     * here. */
     peer->operate[OP_BARRIER](rank);
     munmap(rank->in, bytes);
     munmap(rank->out, bytes);

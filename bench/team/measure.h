@@ -1,26 +1,26 @@
 /*
- * One cell of the comparison: so many ranks, one operation, one size, one way
- * of calling it, measured in batches with one line of JSON each.
+ * One cell of the comparison: a number of ranks, one operation, one size, one
+ * call mode, measured in batches with one line of JSON each.
  *
  *     PROGRAM -n RANKS -o barrier|bcast|allreduce|alltoall -z BYTES
  *             -m stream|strict -B BATCHES -T MS_PER_BATCH [-p]
  *
- * Libraries differ in how ranks come to be and in how they exchange data, and
- * a program here says only that (struct peer).  All else decides whether
- * figures can be set side by side, and is therefore written once:
+ * Libraries differ in how ranks are created and in how they exchange data, and
+ * a program here defines only that (struct peer).  The rest decides whether
+ * results are comparable, and is therefore written once:
  *
  *   - results are verified before anything is measured, and again after every
  *     batch, with values that change from batch to batch: an operation that
- *     returns what was there before is found out;
- *   - every rank writes its buffers anew before each batch;
- *   - a batch lasts as long as asked for, in as many calls as that takes, the
+ *     returns old data is detected;
+ *   - every rank rewrites its buffers before each batch;
+ *   - a batch lasts as long as requested, with as many calls as that takes, the
  *     same number in every rank;
  *   - its time is that of the slowest rank, its CPU time that of all ranks;
- *   - beside it stands what others took of the machine meanwhile.
+ *   - the share of the machine that other processes used is reported with it.
  *
- * "stream" calls come one after another and ranks may drift apart as far as
- * the operation lets them, as in MPI.  "strict" puts a barrier before and one
- * after each call.  The barrier itself is the same in both.
+ * "stream" calls follow each other and ranks may drift apart as far as the
+ * operation lets them, as in MPI.  "strict" puts a barrier before and one after
+ * each call.  The barrier itself is the same in both.
  */
 #ifndef BENCH_TEAM_MEASURE_H
 #define BENCH_TEAM_MEASURE_H
@@ -30,7 +30,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Numbers that a rank tells the others at a time, at most. */
+/* Largest number of values that a rank gathers at a time. */
 #define GATHER_MAX 4
 
 enum op { OP_BARRIER, OP_BCAST, OP_ALLREDUCE, OP_ALLTOALL, OP_COUNT };
@@ -60,20 +60,20 @@ size_t buffer_bytes(const struct cell *cell);
 
 typedef void operation(struct rank *rank);
 
-/* What is measured. */
+/* Implementation of the operations by a library. */
 struct peer {
     const char *name;              /* in the report: "openmpi" */
     bool processes;                /* ranks are processes here */
     operation *operate[OP_COUNT];  /* root is rank 0; allreduce adds doubles */
     operation *prepare;            /* after the buffers are there, before anything is called; may be NULL */
-    /* Every rank learns `count` numbers of every rank, at all[rank * count]. */
+    /* Gives every rank `count` numbers of every rank, at all[rank * count]. */
     void (*gather)(struct rank *rank, const double *mine, int count, double *all);
 };
 
 /*
  * Reads the command line.  Ends the program for -h, and with TEAM_EXIT_BAD_USAGE
- * for what it does not understand; only where `loud` is a line said about it,
- * so that of many ranks with the same command line one speaks.
+ * for an invalid command line; prints a message only if `loud`, so that only one
+ * of many ranks with the same command line does.
  */
 struct cell read_cell(const char *program, bool may_choose_kind, bool loud, int argc, char **argv);
 

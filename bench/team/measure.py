@@ -1,8 +1,8 @@
-"""One cell of the comparison, for peers in Python: what measure.c is for those in C.
+"""One cell of the comparison, for peers in Python: the counterpart of measure.c.
 
-The command line, the verification of results before and after every batch, the calibration, what is timed, the report and
-the exit status are those of measure.h and measure.c, where the reasons are; keep them alike. What Python itself costs in a
-call is part of what its users have, and is in the figures.
+The command line, the verification of results before and after every batch, the calibration, the timed part, the report and
+the exit status are those of measure.h and measure.c, which give the reasons; keep them equal. The cost of Python in a
+call is included in the times, as for its users.
 """
 
 import argparse
@@ -46,7 +46,7 @@ def milliseconds(text):
 
 
 class Parser(argparse.ArgumentParser):
-    """Says one line about what it does not understand; of many ranks only one does."""
+    """Reports an invalid command line in one line; only one of many ranks does."""
 
     loud = True
 
@@ -57,7 +57,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def read_cell(program, loud=True):
-    """The command line. Has `ranks`, `op`, `bytes`, `strict`, `batches`, `seconds` (of a batch) and `pinned`."""
+    """Reads the command line. The result has `ranks`, `op`, `bytes`, `strict`, `batches`, `seconds` (of a batch) and `pinned`."""
     parser = Parser(prog=program)
     parser.loud = loud
     parser.add_argument("-n", dest="ranks", type=count(1, 512), default=2, metavar="RANKS")
@@ -81,39 +81,39 @@ def read_cell(program, loud=True):
 
 
 def buffer_bytes(cell):
-    """Of each of a rank's two buffers."""
+    """Size of each of a rank's two buffers."""
     size = cell.bytes or 8
     return size * cell.ranks if cell.op == "alltoall" else size
 
 
 class Peer:
-    """A rank of what is measured: has `barrier`, `bcast`, `allreduce` and `alltoall`, each called with the `Rank`."""
+    """A rank of the measured library: has `barrier`, `bcast`, `allreduce` and `alltoall`, each called with the `Rank`."""
 
     name = ""
 
     def prepare(self, rank):
-        """Once the buffers are there."""
+        """Called when the buffers exist."""
 
     def gather(self, numbers):
-        """A row of these numbers for each rank."""
+        """Returns a row of these numbers for each rank."""
         raise NotImplementedError
 
 
 class Rank:
-    """A rank's buffers, and the measurement as it sees it."""
+    """A rank's buffers and its part of the measurement."""
 
     def __init__(self, peer, cell, me):
         self.peer, self.cell, self.me = peer, cell, me
         if cell.pinned:
             allowed = sorted(os.sched_getaffinity(0))
             os.sched_setaffinity(0, {allowed[me % len(allowed)]})
-        # Written at once: no first touch is timed.
+        # Written at once, so that no first touch is timed.
         self.into = np.full(buffer_bytes(cell), 0, np.uint8)
         self.out = np.full(buffer_bytes(cell), 0, np.uint8)
         peer.prepare(self)
         self.operate = getattr(peer, cell.op)
 
-    # Values: of one batch unlike those of the next. Sums are of small whole numbers, exact in any order.
+    # Values that differ between successive batches. Sums are of small integers, exact in any order.
 
     def pattern(self, seed, sender, receiver):
         i = np.arange(self.cell.bytes, dtype=np.uint32)
@@ -123,7 +123,7 @@ class Rank:
         return (np.arange(self.cell.bytes // 8) + seed) % 17.0
 
     def fill(self, seed):
-        """Writes all buffers anew: what is to be sent, and what cannot be the result."""
+        """Rewrites all buffers: the data to send, and values that cannot be the result."""
         cell = self.cell
         self.out[:] = 0xFF
         if cell.op == "bcast":
@@ -150,7 +150,7 @@ class Rank:
         return bool((self.peer.gather([float(so)]) > 0).all())
 
     def barrier_holds(self):
-        """Nobody leaves a barrier before the last has come, whoever that is."""
+        """Verifies that no rank leaves a barrier before the last one has arrived, whichever is last."""
         holds = True
         for late in range(min(self.cell.ranks, LATE_MAX)):
             if self.me == self.cell.ranks - 1 - late:
@@ -181,7 +181,7 @@ class Rank:
             barrier(self)
 
     def timed(self, calls):
-        """The slowest rank's seconds, CPU seconds of all, and CPU seconds of all so far."""
+        """Returns the slowest rank's seconds, the CPU seconds of all ranks, and their total CPU seconds so far."""
         self.peer.barrier(self)
         cpu_began, began = time.process_time(), time.perf_counter()
         self.call(calls)
@@ -190,7 +190,7 @@ class Rank:
         return times[:, 0].max(), times[:, 1].sum(), times[:, 2].sum()
 
     def calibrate(self):
-        """Calls in a batch: the same in every rank, since all know the slowest one's time."""
+        """Returns the calls in a batch: the same in every rank, because all know the slowest one's time."""
         wanted, calls = self.cell.seconds, 1
         while True:
             least = wanted
@@ -204,7 +204,7 @@ class Rank:
             calls *= 2
 
     def measure(self):
-        """Measures the cell; rank 0 prints. The exit status, the same in every rank."""
+        """Measures the cell; rank 0 prints. Returns the exit status, the same in every rank."""
         report = Report(self)
         report.moment(self.timed(0)[2])
         right = self.warm_up()
@@ -231,7 +231,7 @@ class Rank:
 
 
 class Report:
-    """Rank 0's lines. A batch is printed once its surroundings are known: see `foreign`."""
+    """Report of rank 0. A batch is printed when its neighbours are known: see `foreign`."""
 
     def __init__(self, rank):
         self.rank = rank
@@ -248,7 +248,7 @@ class Report:
         self.moment(own)
 
     def foreign(self, batch):
-        """Others' share of the machine over a batch and as many neighbours as it takes: the kernel counts in 10 ms."""
+        """Share of the machine that other processes used over a batch and enough neighbours: the kernel counts in 10 ms."""
         began, ended = self.batches[batch][:2]
         spare = (WINDOW - (ended - began)) / 2
         before, after = batch + 1, batch + 2
@@ -279,7 +279,7 @@ class Report:
 
 
 def machine_busy():
-    """CPU seconds of the whole machine, or None."""
+    """Returns the CPU seconds of the whole machine, or None."""
     try:
         with open("/proc/stat", encoding="ascii") as file:
             ticks = [int(word) for word in file.readline().split()[1:8]]
@@ -289,12 +289,12 @@ def machine_busy():
 
 
 def in_processes(cell, start):
-    """Forks the ranks, rank 0 too, each running `start(me)`; the exit status of all of them."""
+    """Forks the ranks, including rank 0, each running `start(me)`; returns their common exit status."""
     context = multiprocessing.get_context("fork")
     parent = os.getpid()
 
     def run(me):
-        # Without the program a rank would wait for ever.
+        # Without the program a rank would wait without end.
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() == parent:
             sys.exit(start(me))

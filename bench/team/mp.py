@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Python's own means: processes of `multiprocessing`, its Barrier, a shared_memory block for each rank, sums by NumPy.
+"""Python's standard library: processes of `multiprocessing`, its Barrier, a shared_memory block for each rank, sums by NumPy.
 
-Data go into the sender's block, and after a barrier everybody takes what is wanted from the others' blocks. A second
-barrier says that nobody needs them any more.
+Data go into the sender's block, and after a barrier every rank reads the other ranks' blocks. After a second
+barrier the blocks are not needed any more.
 """
 
 import multiprocessing

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""MPI from Python, by mpi4py's calls on buffers (those in capitals). Started by an MPI launcher: see `peer`."""
+"""MPI from Python, by mpi4py's calls on buffers (capitalised names). Started by an MPI launcher: see `peer`."""
 
 import os
 import sys
@@ -8,7 +8,7 @@ import numpy as np
 
 import measure
 
-# Before MPI is initialised, which importing it does: who ends after that has failed, for a launcher.
+# Before MPI is initialised, which its import does: for a launcher, a process that ends after that without finalising has failed.
 RANKS = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK")
 CELL = measure.read_cell("mpi.py", loud=next((os.environ[name] for name in RANKS if name in os.environ), "0") == "0")
 

@@ -30,7 +30,7 @@ void shared_begin(struct shared *shared, const struct cell *cell)
         shared->sources[rank] = map_shared(bytes);
 }
 
-/* Writes what it owns of the shared memory, so that no first touch is timed. */
+/* Writes its part of the shared memory, so that no first touch is timed. */
 void shared_prepare(struct rank *rank)
 {
     struct shared *shared = rank->team;
@@ -62,7 +62,7 @@ void shared_bcast(struct rank *rank)
     shared->barrier(rank);
 }
 
-/* Adds what all ranks have of these elements, in the order of the ranks. */
+/* Adds the elements of all ranks, in the order of the ranks. */
 static void add(const struct rank *rank, size_t from, size_t to)
 {
     const struct shared *shared = rank->team;
@@ -78,7 +78,7 @@ static void add(const struct rank *rank, size_t from, size_t to)
     }
 }
 
-/* Every rank adds a part of its own, and takes the whole. */
+/* Every rank adds a part of its own, and copies the whole result. */
 void shared_allreduce(struct rank *rank)
 {
     const struct shared *shared = rank->team;
@@ -92,7 +92,7 @@ void shared_allreduce(struct rank *rank)
     shared->barrier(rank);
     add(rank, from, to < count ? to : count);
     shared->barrier(rank);
-    /* Nobody writes to the result before all have come to the next call's first barrier. */
+    /* No rank writes to the result before all have arrived at the next call's first barrier. */
     memcpy(rank->out, shared->result, rank->cell->bytes);
 }
 
@@ -102,7 +102,7 @@ void shared_alltoall(struct rank *rank)
     const size_t bytes = rank->cell->bytes;
     stage(rank);
     shared->barrier(rank);
-    /* Each begins with another, so that not all read the same one's memory at once. */
+    /* Each rank begins with another one, so that not all read the same memory at once. */
     for (int turn = 0; turn < rank->cell->ranks; turn++) {
         const int from = (rank->me + turn) % rank->cell->ranks;
         memcpy(rank->out + (size_t)from * bytes, shared->sources[from] + (size_t)rank->me * bytes, bytes);

@@ -1,18 +1,18 @@
 /*
- * Collective operations as one writes them by hand over memory that all ranks
+ * Collective operations as usually written by hand over memory that all ranks
  * see: copy, barrier, copy, barrier.
  *
- * Threads read each other's buffers where they are.  Processes have buffers of
- * their own, as those of MPI do, and so copy into a shared mapping first and
- * out of it in the end.  Every operation has two barriers: one when the data
- * are there, one when nobody needs them any more.
+ * Threads read each other's buffers in place.  Processes have buffers of their
+ * own, as those of MPI do, and so copy into a shared mapping first and out of it
+ * in the end.  Every operation has two barriers: one when the data are there,
+ * one when they are not needed any more.
  */
 #ifndef BENCH_TEAM_SHARED_H
 #define BENCH_TEAM_SHARED_H
 
 #include "team/measure.h"
 
-/* What all ranks share; a program puts its barrier behind it. */
+/* Data shared by all ranks; a program appends its barrier. */
 struct shared {
     void (*barrier)(struct rank *rank);
     bool staged;                      /* ranks are processes */
@@ -22,7 +22,7 @@ struct shared {
 };
 
 /*
- * Memory for `cell`, before there are ranks, mapped so that children share it.
+ * Maps memory for `cell` before there are ranks, so that children share it.
  * Ends the program if there is none.
  */
 void shared_begin(struct shared *shared, const struct cell *cell);

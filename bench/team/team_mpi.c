@@ -1,6 +1,6 @@
 /*
- * Ranks of MPI, as its launcher starts them.  Which library it is says the
- * compiler's wrapper (Makefile); its settings are the environment's.
+ * Ranks of MPI, as its launcher starts them.  The compiler's wrapper selects
+ * the library (Makefile); its settings come from the environment.
  */
 #include "team/measure.h"
 
@@ -53,7 +53,8 @@ int main(int argc, char **argv)
 {
     int me = 0;
     int ranks = 0;
-    /* Before MPI_Init: who ends after it and before MPI_Finalize has failed, for a launcher, also with status 0. */
+    /* Before MPI_Init: for a launcher, a process that ends between MPI_Init and MPI_Finalize has failed, even with
+     * status 0. */
     const struct cell cell = read_cell("team_" LIBRARY, false, first_of_a_launch(), argc, argv);
     MPI_Init(NULL, NULL);
     MPI_Comm_rank(MPI_COMM_WORLD, &me);

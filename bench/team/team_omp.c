@@ -1,11 +1,11 @@
 /*
- * An OpenMP team.  Which runtime's is a question of the compiler: libgomp with
- * gcc, libomp with clang.  Its settings (OMP_WAIT_POLICY, KMP_*) are the
- * environment's, as for every program.
+ * An OpenMP team.  The compiler decides the runtime: libgomp with gcc, libomp
+ * with clang.  Its settings (OMP_WAIT_POLICY, KMP_*) come from the environment,
+ * as for every program.
  *
  * The operations are shared_...() between `#pragma omp barrier`s.  The clause
- * reduction(+: array) is not used: both runtimes put an array for each thread
- * on its stack, and add them up one thread after the other.
+ * reduction(+: array) is not used: both runtimes put an array for each thread on
+ * its stack, and add them up one thread after the other.
  */
 #include "team/shared.h"
 

@@ -1,8 +1,8 @@
 /*
- * Threads or processes that meet at a pthread_barrier_t: what the C library
- * has.  The barrier parks at once; it never spins.
+ * Threads or processes that wait at a pthread_barrier_t, the barrier of the C
+ * library.  It sleeps at once; it never spins.
  *
- * Processes are forked, and share a mapping in which the barrier is
+ * Processes are forked, and share a mapping that contains the barrier
  * (PTHREAD_PROCESS_SHARED).
  */
 #define _GNU_SOURCE
@@ -71,7 +71,8 @@ static int in_threads(const struct cell *cell, struct team *team)
     static struct thread threads[RANKS_MAX];
     for (int me = 0; me < cell->ranks; me++) {
         threads[me].rank = (struct rank){.cell = cell, .me = me, .team = team};
-        /* The first thread is as new as the others: had it been bound before, they would have its binding. */
+        /* The first thread is as new as the others: if it had been bound before, the others would inherit its
+         * binding. */
         if (pthread_create(&threads[me].id, NULL, run, &threads[me]) != 0)
             cannot("start all threads");
     }

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""torch.distributed over a team: the program that gloo.py is, with the backend of the Python package (scripts/test-python builds it)."""
+"""torch.distributed over a team: the program of gloo.py with the backend of the Python package (scripts/test-python builds it)."""
 
 import sys
 

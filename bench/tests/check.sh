@@ -1,7 +1,7 @@
 #!/bin/sh
 # Quick checks of built kernels:   check.sh BUILD_DIRECTORY KERNEL...
 # The library's tests must pass.  Class S must verify in words, and as JSON
-# with 1, 2 and mostly 3 threads.  Command lines that make no sense must be refused
+# with 1, 2 and mostly 3 threads.  Invalid command lines must be refused
 # with status 2 and one line on stderr, and problems too large for memory with
 # status 3.
 
@@ -9,7 +9,7 @@ build=$1
 shift
 failures=0
 
-# Nothing is measured here, and other work may want the cores.
+# Nothing is measured here, and other work may need the cores.
 export OMP_WAIT_POLICY=passive
 
 fail() {
@@ -17,7 +17,7 @@ fail() {
     failures=$((failures + 1))
 }
 
-# refused PROGRAM ARGUMENT...: bad usage is told from other failures
+# refused PROGRAM ARGUMENT...: bad usage is distinguished from other failures
 refused() {
     message=$("$@" 2>&1 >/dev/null)
     status=$?
@@ -29,7 +29,7 @@ refused() {
     [ "$(printf '%s\n' "$message" | wc -l)" -eq 1 ] || fail "$* (message is not one line)"
 }
 
-# limited_memory PROGRAM ARGUMENT...: for a subshell, which it leaves limited
+# limited_memory PROGRAM ARGUMENT...: to be called in a subshell, because the limit stays in force
 limited_memory() {
     ulimit -v 100000 && OMP_NUM_THREADS=1 "$@"
 }
@@ -49,8 +49,8 @@ for kernel; do
     *) fail "$kernel S in words (not verified)" ;;
     esac
     # Thousands of barriers, as in CG, and threads that wait for each other's planes,
-    # as in LU, take long with more threads than cores.  Where they spin without end, as with
-    # flags, other work on one of two cores is enough.
+    # as in LU, take long with more threads than cores.  If threads spin without limit, as with
+    # flags, other work on one of two cores is enough to delay them.
     case $kernel in
     cg | lu) counts="1 2" ;;
     lu-flags)
@@ -77,7 +77,7 @@ for kernel; do
     refused "$program" SS
     refused "$program" S A
     refused "$program" --no-such-option
-    # EP needs no memory to speak of.
+    # EP needs hardly any memory.
     if [ "$kernel" != ep ]; then
         if (limited_memory "$program" --help) >/dev/null 2>&1; then
             message=$( (limited_memory "$program" B) 2>&1 >/dev/null)

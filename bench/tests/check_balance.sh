@@ -1,8 +1,8 @@
 #!/bin/sh
 # Quick checks of the programs for balancing and waiting:   check_balance.sh BUILD_DIRECTORY
-# A few milliseconds of work must verify however threads wait, bound or not, with
-# more threads than cores, and be reported in the documented form.  Hogs say that
-# they are ready, and end with whoever started them.  What cannot be understood is
+# A few milliseconds of work must verify with every wait mode, bound or not, with
+# more threads than cores, and be reported in the documented form.  Hogs report that
+# they are ready, and end with their parent.  Invalid command lines are
 # refused with status 2; nothing crashes.
 
 build=$1
@@ -52,21 +52,21 @@ for threads in 1 3; do
 done
 "$build/balance_spmd" --calibrate | grep -Eqx '\{"kernel":"balance_spmd","rate":[0-9]+\}' || fail "--calibrate"
 
-# The same work comes to the same sum, whoever does it.
+# Equal work gives equal sums in every program.
 one=$("$build/balance_spmd" $work | sed 's/.*"sum":"\([^"]*\)".*/\1/')
 two=$("$build/balance_omp" $work --threads 3 | sed 's/.*"sum":"\([^"]*\)".*/\1/')
 [ "$one" = "$two" ] || fail "sums differ: $one $two"
 
 [ "$("$build/balance_hog" --limit 0.02 --duty 50)" = ready ] || fail "balance_hog"
 [ "$("$build/balance_hog" --limit 0.02 --setsid)" = ready ] || fail "balance_hog --setsid"
-# One that is to run an hour ends with the shell that started it.
+# A hog with a limit of an hour ends with the shell that started it.
 hog=$(sh -c '"$1" --limit 3600 >/dev/null & echo $!; sleep 0.1' sh "$build/balance_hog")
 tries=0
 while kill -0 "$hog" 2>/dev/null && [ $tries -lt 100 ]; do
     tries=$((tries + 1))
     sleep 0.05
 done
-kill -0 "$hog" 2>/dev/null && fail "balance_hog outlives who started it"
+kill -0 "$hog" 2>/dev/null && fail "balance_hog outlives its parent"
 
 for program in balance_spmd balance_omp balance_pipeline balance_hog; do
     refused "$build/$program" --no-such-option

@@ -1,8 +1,8 @@
 #!/bin/sh
 # Quick checks of the kernels by ranks:   check_kernels.sh BUILD_DIRECTORY
-# Class S must verify with every library that is here, for numbers of ranks that share the
-# work evenly and for such that do not, and with keys that all fall into few buckets.
-# What cannot be understood is refused with status 2, and a wrong result is found out.
+# Class S must verify with every installed library, for numbers of ranks that share the
+# work evenly or unevenly, and with keys that all fall into few buckets.
+# Invalid command lines are refused with status 2, and a wrong result is detected.
 
 TEAM_PROGRAMS=$(cd "$1" && pwd)
 export TEAM_PROGRAMS
@@ -14,7 +14,7 @@ fail() {
     failures=$((failures + 1))
 }
 
-# Ranks that wait for each other for ever end some time.
+# Ends ranks that would wait for each other without end.
 limited() {
     if command -v timeout >/dev/null; then timeout 60 "$@"; else "$@"; fi
 }
@@ -41,7 +41,7 @@ refused() {
     [ -z "$said" ] || fail "$*: $said"
 }
 
-# Where there are more ranks than CPUs, MPICH's spin: that takes long, and shows nothing.
+# With more ranks than CPUs, MPICH's ranks spin: that takes long, and shows nothing.
 for name in openmpi mpich libgomp libomp; do
     if ! why=$("$peer" $name kernels --here 2>&1); then
         echo "skipped: $name: ${why#peer: }" >&2
@@ -68,7 +68,7 @@ if why=$("$peer" team kernels --here 2>&1); then
         for mode in stream resident; do
             for ranks in 1 2 3 4 8; do
                 verified thread $ranks $kernel $mode team -k thread
-                # One process of one thread is called by the latter.
+                # One process of one thread is called a thread.
                 [ $ranks -eq 1 ] || verified process $ranks $kernel $mode team -k process
             done
             for shape in 2x2 4x2 2x4 3x2; do
@@ -107,7 +107,7 @@ else
     echo "skipped: team: ${why#peer: }" >&2
 fi
 
-# Wrong operations: each is said on stderr.
+# Wrong operations: each is reported on stderr.
 limited "$TEAM_PROGRAMS/tests/kernels_test" >/dev/null 2>"$TEAM_PROGRAMS/tests/kernels_test.log" || {
     grep FAILED "$TEAM_PROGRAMS/tests/kernels_test.log" >&2
     fail "kernels_test"

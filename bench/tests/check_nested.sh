@@ -1,8 +1,8 @@
 #!/bin/sh
 # Quick checks of the programs with nested teams:   check_nested.sh BUILD_DIRECTORY
 # Small problems must verify in several shapes, also with more threads than
-# cores, in words and as JSON of the documented form.  What cannot be understood
-# is refused with status 2, what cannot be done with status 3; nothing crashes.
+# cores, in words and as JSON of the documented form.  Invalid command lines
+# are refused with status 2, impossible requests with status 3; nothing crashes.
 
 build=$1
 failures=0
@@ -38,7 +38,7 @@ report() {
     [ "$(printf '%s\n' "$json" | wc -l)" -eq 1 ] || fail "$* --json (not one line)"
 }
 
-# What sed puts in as it is.
+# Escapes a text for a replacement by sed.
 escaped() {
     printf '%s' "$1" | sed -e 's/[\\&/]/\\&/g'
 }
@@ -77,7 +77,7 @@ verified $stream 1x2
 verified $syncbench 2x1
 verified $solver 2x1
 
-# The smallest, and fewer elements than threads.
+# The smallest problems, and fewer elements than threads.
 verified "$build/nested_stream" --elements 1 --repetitions 1 1x3
 verified "$build/nested_syncbench" --repetitions 1 --delay-ns 0 --target-us 1
 verified "$build/nested_solver" --cells 1 --repetitions 1 2x2
@@ -100,7 +100,7 @@ for program in nested_stream nested_syncbench nested_solver; do
         "$build/$program" --repetitions 1 >/dev/full 2>&1
         [ $? -eq 3 ] || fail "$program >/dev/full (exit status not 3)"
     fi
-    # Runtimes that cannot start a thread end the program in ways of their own.
+    # Runtimes that cannot start a thread end the program in different ways.
     (
         ulimit -v 300000 || exit 0
         "$build/$program" --repetitions 1 400x1 >/dev/null 2>&1

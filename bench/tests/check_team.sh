@@ -1,8 +1,8 @@
 #!/bin/sh
-# Quick checks of what the team library is compared with:   check_team.sh BUILD_DIRECTORY
-# Every peer that is here must measure every operation on small data, verified, and
-# report it in the documented form; a peer that is not here is named.  What cannot
-# be understood is refused with status 2, and a wrong result is found out.
+# Quick checks of the peers of the team library:   check_team.sh BUILD_DIRECTORY
+# Every installed peer must measure every operation on small data, verified, and
+# report it in the documented form; a missing peer is named.  Invalid command lines
+# are refused with status 2, and a wrong result is detected.
 
 TEAM_PROGRAMS=$(cd "$1" && pwd)
 export TEAM_PROGRAMS
@@ -14,7 +14,7 @@ fail() {
     failures=$((failures + 1))
 }
 
-# Ranks that wait for each other for ever end some time.
+# Ends ranks that would wait for each other without end.
 limited() {
     if command -v timeout >/dev/null; then timeout 120 "$@"; else "$@"; fi
 }
@@ -57,7 +57,7 @@ for name in openmpi mpich libgomp libomp pthread multiprocessing mpi4py gloo tor
     "$peer" $name -h | grep -q '^usage: ' || fail "$name -h"
     case $name in
     libgomp | libomp | pthread)
-        # More ranks than CPUs, than elements, and than there is to be had of both; one; and blocks of odd sizes.
+        # More ranks than CPUs, than elements, and than both; one rank; and blocks of odd sizes.
         for op in barrier bcast allreduce alltoall; do
             report thread 5 $op 24 stream $name
             report thread 1 $op 8 strict $name
@@ -94,7 +94,7 @@ if [ -w /dev/full ]; then
     [ $? -eq 1 ] || fail "a report that cannot be written (exit status not 1)"
 fi
 
-# Wrong operations: each is said on stderr, by the measurement, which is what is tested.
+# Wrong operations: the measurement under test reports each on stderr.
 "$TEAM_PROGRAMS/tests/team_test" >/dev/null 2>"$TEAM_PROGRAMS/tests/team_test.log" || {
     grep FAILED "$TEAM_PROGRAMS/tests/team_test.log" >&2
     fail "team_test"

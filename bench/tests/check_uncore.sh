@@ -1,9 +1,9 @@
 #!/bin/sh
 # Quick checks of the micro-benchmark of placement:   check_uncore.sh BUILD_DIRECTORY
-# Windows of a few thousand turns must verify in every way of working, with more
+# Windows of a few thousand turns must verify in every mode, with more
 # threads than cores, and be reported in the documented form; with --wait nothing
-# is measured before a line comes.  What cannot be understood is refused with
-# status 2, what cannot be done with status 3.
+# is measured before a line arrives.  Invalid command lines are refused with
+# status 2, impossible requests with status 3.
 
 program=$1/uncore_lists
 failures=0
@@ -13,7 +13,7 @@ fail() {
     failures=$((failures + 1))
 }
 
-# refused STATUS ARGUMENT...: one line on stderr, nothing on stdout but the threads
+# refused STATUS ARGUMENT...: one line on stderr, nothing on stdout except the threads
 refused() {
     wanted=$1
     shift
@@ -64,14 +64,14 @@ report 2 1 --private 4096 --seconds 0.01
 report 2 1 --private 4096 --turns 10 --cpus 0
 report 2 1 --private 4096 --turns 10 --cpus 0 --home 0
 
-# As many turns and additions as asked for, whoever does them.
+# As many turns and additions as requested, in total over the threads.
 lines=$("$program" --threads 2 --private 4096 --chains 4 --share 64 --every 3 --turns 1000 | tail -n 1)
 case $lines in
 *'"turns":2000,"steps":8000,"adds":666,'*) ;;
 *) fail "amounts: $lines" ;;
 esac
 
-# The first thread's list is its own size; who has none makes no steps.
+# The first thread's list has its own size; a thread without a list makes no steps.
 lines=$("$program" --threads 3 --private 4096 --first 0 --share 64 --turns 1000 | tail -n 1)
 case $lines in
 *'"private":4096,"first":0,'*'"turns":3000,"steps":2000,"adds":3000,'*) ;;

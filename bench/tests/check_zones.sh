@@ -1,21 +1,21 @@
 #!/bin/sh
 # Quick checks of the multi-zone benchmarks:   check_zones.sh BUILD_DIRECTORY PROGRAM...
-# Class S must verify with one and two threads outside, and one and two inside; where a
-# thread spins for another, only if there is a CPU for each, and within a limit of time.
-# Its teams must have the sizes that were asked for.  One step must give the same bits
-# whatever the teams are.  What is wrong by little must not verify.
+# Class S must verify with one and two outer threads, and one and two inner ones; if a
+# thread spins for another, only if there is a CPU for each, and within a time limit.
+# Its teams must have the requested sizes.  One step must give the same bits
+# for all sizes of teams.  A slightly wrong result must not verify.
 
 build=$1
 shift
 failures=0
 
-# Nothing is measured here, and other work may want the cores.
+# Nothing is measured here, and other work may need the cores.
 export OMP_WAIT_POLICY=passive
 unset OMP_MAX_ACTIVE_LEVELS OMP_THREAD_LIMIT OMP_DYNAMIC
 cpus=$(nproc)
 
-# Seconds for one run.  With threads that spin for each other, and other work on the CPUs, one
-# of milliseconds takes long, and is given up soon.
+# Seconds for one run.  With threads that spin for each other, and other work on the CPUs, a run
+# of milliseconds takes long, and is ended soon.
 patience=300
 spinning=15
 
@@ -46,7 +46,7 @@ shape() {
     echo "$program S, teams of $outer x $inner: verified"
 }
 
-# values PROGRAM TEAMS: all bits of what one step gives, and the teams that it had
+# values PROGRAM TEAMS: all bits of the results of one step, and the teams that it had
 values() {
     OMP_NUM_THREADS=$2 timeout $patience "$build/tests/zones_test_$1" values 2>&1
 }
@@ -72,7 +72,7 @@ for program; do
         [ "$(values "$program" $teams)" = "$same" ] || fail "$program S, one step: teams of $teams differ from one thread"
     done
     echo "$program S, one step: the same bits with 2,1 1,2 2,2 1,3 3,2 as with one thread"
-    # One number is the outer team alone, and more threads than zones are not started.
+    # One number gives the outer team alone, and at most as many threads as zones are started.
     case $(OMP_NUM_THREADS=20 "$build/$program" S --json) in
     *'"threads":4,"outer":4,"inner":1,'*'"verified":true,'*) [ "$program" != lu-mz ] || fail "lu-mz S has 16 zones" ;;
     *'"threads":16,"outer":16,"inner":1,'*'"verified":true,'*) [ "$program" = lu-mz ] || fail "$program S has 4 zones" ;;

@@ -1,6 +1,6 @@
 /*
- * Checks that the kernels find out a library whose operations are wrong: three
- * threads, right operations (team/kernels/shared.c), and one of them replaced.
+ * Checks that the kernels detect a library with wrong operations: three threads,
+ * right operations (team/kernels/shared.c), and one of them replaced.
  */
 #define _GNU_SOURCE
 
@@ -34,7 +34,8 @@ static const struct ways right = {
     .over = shared_over,
 };
 
-/* One rank's sum, in one number, by little: for EP by as much as its published sums tell. */
+/* Changes one number of one rank's sum slightly: for EP by as much as its published sums can
+ * detect. */
 static void spoilt_sum(struct rank *rank, const void *in, void *out, size_t count, enum number type)
 {
     shared_sum(rank, in, out, count, type);
@@ -46,7 +47,7 @@ static void spoilt_sum(struct rank *rank, const void *in, void *out, size_t coun
         *(int32_t *)out += 1;
 }
 
-/* What one rank sends to another begins with what it ends with. */
+/* Replaces the beginning of a parcel from one rank to another by its end. */
 static void spoilt_exchange(struct rank *rank, struct parcels *parcels)
 {
     const size_t number = rank->job->kernel == KERNEL_FT ? 16 : 4;
@@ -100,11 +101,11 @@ int main(void)
         job.kernel = (enum kernel)kernel;
         expect("nothing is wrong", &job, &right, TEAM_EXIT_DONE);
         expect("a sum is wrong", &job, &sums, TEAM_EXIT_WRONG_RESULT);
-        /* EP sends none. */
+        /* EP sends no parcels. */
         if (job.kernel != KERNEL_EP)
             expect("a parcel is wrong", &job, &parcels, TEAM_EXIT_WRONG_RESULT);
     }
-    /* Without published ranks, the sort alone finds it. */
+    /* Without published ranks, only the sort detects the error. */
     job.kernel = KERNEL_IS;
     job.keys = KEYS_LOW;
     expect("a parcel is wrong, most keys small", &job, &parcels, TEAM_EXIT_WRONG_RESULT);

@@ -1,6 +1,6 @@
 /*
- * Checks that team/measure.c finds out a peer whose operations are wrong: two
- * threads, right operations (team/shared.c), and one of them replaced.
+ * Checks that team/measure.c detects a peer with wrong operations: two threads,
+ * right operations (team/shared.c), and one of them replaced.
  */
 #define _GNU_SOURCE
 
@@ -26,7 +26,7 @@ static void nothing(struct rank *rank)
     (void)rank;
 }
 
-/* Right but for the last byte, in the last rank. */
+/* Spoils the last byte, in the last rank. */
 static void spoil(struct rank *rank, unsigned char *result)
 {
     if (rank->me == RANKS - 1)
@@ -51,7 +51,7 @@ static void spoilt_alltoall(struct rank *rank)
     spoil(rank, rank->out);
 }
 
-/* The first call's result, for ever. */
+/* Always the result of the first call. */
 static unsigned char first[RANKS][RANKS * 64];
 
 static void stale(struct rank *rank, operation *operate, unsigned char *result)
@@ -79,7 +79,7 @@ static void stale_alltoall(struct rank *rank)
     stale(rank, shared_alltoall, rank->out);
 }
 
-/* Right in the calls that are verified one by one, and no more once calls are timed. */
+/* Right in the calls that are verified one by one, wrong as soon as calls are timed. */
 static void tiring_allreduce(struct rank *rank)
 {
     static _Thread_local int calls;

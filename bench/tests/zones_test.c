@@ -1,10 +1,10 @@
 /*
- * Tests of a multi-zone benchmark, linked with one of them: that zones are cut and dealt out
- * as the specification says, and that verification fails for a result that is a little
- * wrong.  Writes what failed, and ends with status 1 if anything did.
+ * Tests of a multi-zone benchmark, linked with one of them: zones are cut and distributed as
+ * the specification says, and verification fails for a slightly wrong result.  Prints
+ * failures, and ends with status 1 if there are any.
  *
- * As `zones_test values` it writes all bits of what one step of class S gives, for a
- * comparison of runs with different teams.
+ * As `zones_test values` it prints all bits of the results of one step of class S, to compare
+ * runs with different teams.
  */
 #include "nas/zones_run.h"
 

@@ -1,12 +1,12 @@
 /*
  * A cyclic list through all lines of an area of memory.
  *
- * Problem: what a load costs beyond the private caches can only be seen by loads
- * that nothing hides.  Idea: every node is one cache line and names the next, so
- * the address of a load is the result of the one before; in random order no
- * prefetcher guesses it.  Several chains through the same list, from places far
- * apart, give a processor that many loads at a time.  Every node knows its place
- * in the cycle, so where a walk ends proves how long it was.
+ * Problem: the cost of a load beyond the private caches can only be seen with
+ * loads that are not overlapped.  Idea: every node is one cache line and names the
+ * next, so the address of a load is the result of the one before; in random order
+ * no prefetcher predicts it.  Several chains through the same list, from distant
+ * positions, give a processor that many loads at a time.  Every node knows its
+ * place in the cycle, so the end of a walk proves its length.
  */
 #ifndef BENCH_UNCORE_LIST_H
 #define BENCH_UNCORE_LIST_H
@@ -30,13 +30,15 @@ struct list {
 
 enum order { ORDER_RANDOM, ORDER_SEQUENTIAL };
 
-/* Links the nodes to one cycle, numbers their places and writes all their memory: whoever calls this first places it. */
+/* Links the nodes to one cycle, numbers their places and writes all their memory: the first caller decides its NUMA
+ * node. */
 void link_list(struct list *list, enum order order, uint64_t seed);
 
-/* The node at this place, modulo the length: by walking there. */
+/* The node at this place, modulo the length, found by walking there. */
 struct node *node_at(const struct list *list, uint64_t place);
 
-/* Whether the cycle from node 0 comes back after as many steps as there are nodes, and not before: so it visits each once. */
+/* Whether the cycle from node 0 returns after as many steps as there are nodes, and not before: then it visits each
+ * node once. */
 bool visits_all_once(const struct list *list);
 
 /* The next of a stream of pseudorandom numbers (xorshift); the state is never zero. */

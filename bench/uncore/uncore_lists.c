@@ -1,32 +1,32 @@
 /*
  * The micro-benchmark of placement: private lists and shared lines.
  *
- * Problem: what placement changes for a thread is what its loads wait for beyond
- * its own core: memory of another node, a last-level cache or memory controller
- * that others use too, lines that others write.  One program has all three in
- * doses that can be set.
+ * Problem: placement changes the time that a thread's loads wait beyond its own core:
+ * for memory of another node, for a last-level cache or memory controller that other
+ * threads use too, for lines that others write.  One program produces all three in
+ * adjustable amounts.
  *
- * Method: every thread walks a list of its own (list.h), whose size decides
- * which level of the hierarchy answers; every so many turns it adds to a random
- * line of an area that all threads share, with one atomic instruction; every so
- * many turns it may meet the others at a barrier, spinning or otherwise.  A turn
- * moves each chain by one node; a step is one node.  With a list of another size
- * for the first thread the others wait for it at each barrier: what a thread does
- * that waits is then most of what is counted.
+ * Method: every thread walks a list of its own (list.h), whose size decides which
+ * level of the hierarchy answers.  After a given number of turns it adds to a random
+ * line of an area that all threads share, with one atomic instruction.  After a given
+ * number of turns it may wait for the others at a barrier, spinning or otherwise.  A
+ * turn moves each chain by one node; a step is one node.  With a list of another size
+ * for the first thread, the others wait for it at each barrier: most of the counted
+ * events are then those of waiting threads.
  *
  * A parent that counts hardware events of the threads can do so for exactly the
- * measured window: with --wait the program says which threads it has, and then
- * waits for a line on stdin before every window and before its end.  Until the
- * line comes all threads sleep.
+ * measured window: with --wait the program names its threads, and then waits for a
+ * line on stdin before every window and before its end.  Until the line arrives all
+ * threads sleep.
  *
- * With a pause threads sleep now and then, so that many of them are seen at work on
- * a few CPUs.
+ * With a pause, threads sleep now and then, so that many of them can be observed at
+ * work on a few CPUs.
  *
  * Memory: the private bytes of each thread and the shared ones.
  *
- * Source: J. Rao, K. Wang, X. Zhou and C. Xu, "Optimizing Virtual Machine
- * Scheduling in NUMA Multicore Systems", HPCA 2013: the micro-benchmark's idea
- * and its three parameters (threads, private set, shared size).
+ * Source: J. Rao, K. Wang, X. Zhou and C. Xu, "Optimizing Virtual Machine Scheduling
+ * in NUMA Multicore Systems", HPCA 2013: the micro-benchmark's idea and its three
+ * parameters (threads, private set, shared size).
  */
 #define _GNU_SOURCE
 
@@ -49,7 +49,7 @@
 #include <unistd.h>
 
 #define THREADS_MAX 1024
-/* Turns between two looks at the clock. */
+/* Turns between two readings of the clock. */
 #define BLOCK 2048
 
 enum touch { TOUCH_OWN, TOUCH_FIRST };
@@ -61,7 +61,7 @@ static const char *const page_words[] = {"default", "huge", "small", NULL};
 
 static const struct balance_program program = {"uncore_lists", "private lists and shared lines"};
 
-/* What was asked for. */
+/* Values of the options. */
 static struct {
     long long threads;
     long long private_bytes;
@@ -84,7 +84,7 @@ struct shared_line {
     _Alignas(LINE_BYTES) uint64_t sum;
 };
 
-/* A thread and what it did in the last window. */
+/* A thread, and its results in the last window. */
 struct worker {
     _Alignas(LINE_BYTES) struct list list;
     struct node *heads[CHAINS_MAX];
@@ -145,7 +145,7 @@ static void add_to_shared(struct worker *worker)
     worker->adds++;
 }
 
-/* So many turns, with the additions that fall among them. */
+/* Makes this number of turns, with the additions that fall among them. */
 static void work(struct worker *worker, uint64_t turns)
 {
     const uint64_t every = (uint64_t)asked.every;
@@ -181,7 +181,7 @@ static void pause_for(double seconds)
     nanosleep(&time, NULL);
 }
 
-/* One window: so many turns, or so many seconds. */
+/* One window: a number of turns, or of seconds. */
 static void measure(struct worker *worker)
 {
     const bool by_time = asked.turns == 0;
@@ -202,7 +202,8 @@ static void measure(struct worker *worker)
                 break;
             continue;
         }
-        /* Whoever meets must leave together: thread 0 names the last phase before it comes. */
+        /* All threads must leave at the same barrier: thread 0 publishes the last phase before
+         * it arrives. */
         if (worker == workers && over)
             atomic_store(&last_phase, phase);
         barrier_wait(&phases);
@@ -273,7 +274,7 @@ static void *map_lines(size_t bytes)
     return area;
 }
 
-/* Sleeps until a line comes; false at the end of stdin. */
+/* Sleeps until a line arrives; false at the end of stdin. */
 static bool line_comes(void)
 {
     int c;
@@ -283,7 +284,8 @@ static bool line_comes(void)
     return false;
 }
 
-/* Each chain stands where its turns have brought it, and the shared lines hold all additions. */
+/* Whether each chain stands where its turns have brought it, and the shared lines hold all
+ * additions. */
 static bool all_right(uint64_t all_adds)
 {
     uint64_t sum = 0;
@@ -313,7 +315,7 @@ static void print_amount(uint64_t turns, uint64_t steps, uint64_t adds, double s
     print_json_number(seconds);
     printf(",\"cpu_seconds\":");
     print_json_number(cpu);
-    /* Of one thread: nanoseconds a turn, by the clock and of its own CPU time. */
+    /* For one thread: nanoseconds per turn, elapsed and of CPU time. */
     printf(",\"turn_ns\":");
     print_json_number(1e9 * seconds * (double)threads / (double)turns);
     printf(",\"turn_cpu_ns\":");
@@ -420,7 +422,7 @@ int main(int argc, char **argv)
         give_up(&program, "not enough memory");
     for (long long i = 0; i < asked.threads; i++)
         if (pthread_create(&handles[i], NULL, run, &workers[i]) != 0)
-            give_up(&program, "cannot start so many threads");
+            give_up(&program, "cannot start all threads");
     pthread_barrier_wait(&gate);
     for (long long i = 0; i < asked.threads; i++)
         if (workers[i].error != 0)

@@ -9,8 +9,9 @@ unsafe extern "C" {
 }
 
 fn main() {
-    // New threads carry a destructor of ours (`slots`) and the C library a fork handler (`fork`): were a host to open
-    // the library itself and close it again, both would be called after their code is gone.
+    // New threads carry a destructor of this library (`slots`), and the C library a fork handler
+    // (`fork`). If a host opened the library itself and closed it again, both would be called after
+    // their code is gone.
     println!("cargo::rustc-link-arg-cdylib=-Wl,-z,nodelete");
     if !has_all_in_one() {
         println!("cargo::rustc-link-arg-cdylib=-Wl,--push-state,--no-as-needed,-ldl,-lpthread,--pop-state");
@@ -18,8 +19,9 @@ fn main() {
     println!("cargo::rerun-if-changed=build.rs");
 }
 
-/// Whether this system's glibc has loading and threads in `libc.so.6`, as from 2.34 on. Where they are libraries of their own, the guest
-/// brings them along, since it binds their functions weakly (`imports`). musl knows both names as its own.
+/// Returns whether this system's glibc has loading and threads in `libc.so.6`, as since 2.34. If
+/// they are separate libraries, the shim names them, since it binds their functions weakly
+/// (`imports`). musl knows both names as its own.
 fn has_all_in_one() -> bool {
     // SAFETY: a constant C string.
     let version = unsafe { CStr::from_ptr(gnu_get_libc_version()) }.to_string_lossy();

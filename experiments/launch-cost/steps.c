@@ -1,11 +1,11 @@
 /*
  * Counts the instructions a program executes in user mode, over all its execs, by stepping through it:
  *
- *     steps LIMIT PROGRAM [ARGUMENT...]      prints the count, or ">LIMIT" when it gives up
+ *     steps LIMIT PROGRAM [ARGUMENT...]      prints the count, or ">LIMIT" if it exceeds the limit
  *
- * For machines without hardware counters, as many virtual ones are. A count is exact but for string instructions, of
- * which every repetition counts. Children that the program starts are not counted: a launcher that execs has none.
- * Slow: about a microsecond or two a step.
+ * For machines without hardware counters, such as many virtual ones. A count is exact except for string instructions,
+ * of which every repetition counts. Children that the program starts are not counted: a launcher that execs has none.
+ * Slow: about a microsecond or two per step.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -52,7 +52,7 @@ int main(int argc, char **argv)
             printf("%llu\n", steps);
             return 0;
         }
-        /* An exec and a finished step both stop with SIGTRAP; whatever else arrives is the program's. */
+        /* An exec and a finished step both stop with SIGTRAP; every other signal is for the program. */
         const int signal_number = WSTOPSIG(status) == SIGTRAP ? 0 : WSTOPSIG(status);
         if (++steps > limit) {
             kill(child, SIGKILL);

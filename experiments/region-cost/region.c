@@ -1,4 +1,4 @@
-// What opening a region costs: an empty one, flat or nested, timed in batches. One line of JSON on standard output.
+// Cost of opening a region: an empty one, flat or nested, timed in batches. One line of JSON on standard output.
 //
 //   region OUTER INNER COUNT BATCHES     teams of OUTER; INNER 0: flat, else each member opens teams of INNER
 //

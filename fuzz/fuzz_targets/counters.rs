@@ -1,4 +1,4 @@
-//! Events, choices of what is counted, the table of events, and the kernel's words for processors.
+//! Event names, counter choices, the table of events, and the kernel's words for processors.
 #![no_main]
 use libfuzzer_sys::fuzz_target;
 use trimtab_linux::perf::{Choice, Cpu, Spec, Table};

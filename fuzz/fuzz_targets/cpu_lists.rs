@@ -1,4 +1,4 @@
-//! CPU lists: whatever is accepted is read back from its own text.
+//! CPU lists: every accepted list is read back from its own text.
 #![no_main]
 use libfuzzer_sys::fuzz_target;
 use trimtab_core::set::CpuSet;

@@ -1,4 +1,5 @@
-//! Events, by files of sysfs that say anything: where a part goes, and what names stand for.
+//! Events resolved by sysfs files with arbitrary contents: positions of fields, and meanings of
+//! names.
 #![no_main]
 use libfuzzer_sys::fuzz_target;
 use std::path::PathBuf;

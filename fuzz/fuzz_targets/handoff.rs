@@ -1,4 +1,4 @@
-//! What the guest is told.
+//! The handoff to the shim.
 #![no_main]
 use libfuzzer_sys::fuzz_target;
 use trimtab_core::handoff::Handoff;

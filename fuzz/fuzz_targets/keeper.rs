@@ -1,4 +1,4 @@
-//! What a killed balancer left: a file that anybody may have written.
+//! The affinity journal of a killed balancer: a file that any user may have written.
 #![no_main]
 use libfuzzer_sys::fuzz_target;
 use trimtab_linux::host::affinity_journal::Lines;

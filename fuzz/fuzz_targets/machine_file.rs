@@ -1,4 +1,4 @@
-//! Machine files of the simulator: whatever is accepted makes a memory that runs a thread.
+//! Machine files of the simulator: every accepted file makes a memory that runs a thread.
 #![no_main]
 use libfuzzer_sys::fuzz_target;
 use trimtab_core::ids::Pu;

@@ -1,4 +1,5 @@
-//! What the kernel shows of a process that may run a virtual machine: its command line and names are its own choice.
+//! Files of /proc about a process that may run a virtual machine: the process chooses its command
+//! line and names.
 #![no_main]
 use libfuzzer_sys::fuzz_target;
 use std::path::PathBuf;
@@ -18,7 +19,7 @@ static PROC: LazyLock<PathBuf> = LazyLock::new(|| {
 
 fuzz_target!(|files: (&[u8], &[u8], &[u8], &[u8], &[u8])| {
     let (arguments, stat, status, syscall, sched) = files;
-    // Who runs is asked again and again, for a tenth of a second.
+    // A running thread would be asked repeatedly, for a tenth of a second.
     if syscall.trim_ascii() == b"running" {
         return;
     }

@@ -1,4 +1,4 @@
-//! What the guest is told of nested teams, and the maps made of it.
+//! The handoff of nested teams to the shim, and the maps derived from it.
 #![no_main]
 use libfuzzer_sys::fuzz_target;
 use trimtab_core::handoff::NestHandoff;
@@ -13,7 +13,7 @@ fuzz_target!(|text: &str| {
     assert_eq!(again.to_string(), handoff.to_string());
     if let Some(nest) = &handoff.nest {
         let teams = handoff.teams(nest);
-        // Larger ones are tested for time elsewhere.
+        // Other tests cover the time of larger ones.
         if teams.resolved().threads() <= 1 << 10 {
             let map = teams.declared().expect("few threads have a map");
             assert!(map.cpus().is_subset(&handoff.tree.mask()));

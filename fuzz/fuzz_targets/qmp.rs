@@ -1,4 +1,4 @@
-//! What listens at a QMP socket, which may be anybody.
+//! A QMP socket, whose listener may be any process.
 #![no_main]
 use libfuzzer_sys::fuzz_target;
 use std::io::Write;
@@ -10,7 +10,7 @@ use trimtab_linux::vcpus::qmp;
 
 fuzz_target!(|bytes: &[u8]| {
     let (ours, mut theirs) = UnixStream::pair().expect("two ends");
-    // All of it fits between the two ends, so that nobody waits for anybody.
+    // All bytes fit between the two ends, so that neither end blocks.
     if bytes.len() > 32 << 10 || theirs.write_all(bytes).is_err() {
         return;
     }

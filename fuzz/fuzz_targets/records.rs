@@ -1,4 +1,4 @@
-//! Ledger records and the cached machine: bytes that anybody may have written.
+//! Ledger records and the cached machine: bytes that any user may have written.
 #![no_main]
 use libfuzzer_sys::fuzz_target;
 use trimtab_linux::ledger::Record;

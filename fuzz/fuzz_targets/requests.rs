@@ -1,5 +1,5 @@
-//! Core expressions, strategies and memory words; what is accepted can be planned or refused on a small machine, and a
-//! plan passes the checker.
+//! Core expressions, strategies and memory words: every accepted request can be planned or is
+//! refused on a small machine, and a plan passes the checker.
 #![no_main]
 use libfuzzer_sys::fuzz_target;
 use trimtab_core::check::check;

@@ -1,4 +1,4 @@
-//! Synthetic descriptions: what is accepted is a machine that can be drawn.
+//! Synthetic descriptions: every accepted description is a machine that can be drawn.
 #![no_main]
 use libfuzzer_sys::fuzz_target;
 use trimtab_core::place::Taken;

@@ -1,4 +1,4 @@
-//! Words of the service's commands: where guests are heard, which machine and which tasks are meant.
+//! Words of the service's commands: addresses of guests, and names of machines and tasks.
 #![no_main]
 use libfuzzer_sys::fuzz_target;
 use trimtab_agent::service::channel::{Channel, GuestPort};

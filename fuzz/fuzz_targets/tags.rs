@@ -1,4 +1,5 @@
-//! What anybody may say to the daemon, what whoever listens in its place may answer, and what a guest may say through its port.
+//! Messages of any process to the daemon, answers of any process in the daemon's place, and lines
+//! of a guest at its port.
 #![no_main]
 use libfuzzer_sys::fuzz_target;
 use trimtab_core::tags::{Port, PortState, Request, Response};
@@ -20,7 +21,8 @@ fuzz_target!(|bytes: &[u8]| {
     }
     assert_eq!(heard, port.lines);
     if port.state == PortState::Open {
-        // Each line once, and a longer one than any once for each time that it is as long.
+        // Each line counts once; a line above the limit counts once for each full length of the
+        // limit.
         let mut lines: Vec<&[u8]> = bytes.split(|byte| *byte == b'\n').collect();
         let last = lines.pop().unwrap_or_default();
         let whole: usize = lines.iter().map(|line| (line.len() / 64).max(1)).sum();

@@ -1,4 +1,4 @@
-//! What a segment says of itself: a peer may have written anything there.
+//! The header of a segment: a peer may have written any bytes there.
 #![no_main]
 use libfuzzer_sys::fuzz_target;
 use trimtab_team::segment::header::Header;
@@ -7,7 +7,7 @@ fuzz_target!(|input: ([u64; 4], bool, usize)| {
     let ([ranks, control, stage, heap], true_to_form, len) = input;
     let (magic, version) =
         if true_to_form { (u64::from_le_bytes(*b"trimteam"), 1) } else { (control, stage) };
-    // Small numbers are the ones that get far.
+    // Small numbers pass the most checks.
     for ranks in [ranks, ranks % 2000] {
         for cut in [0, 20, 40, 52] {
             if let Ok(g) =

@@ -1,4 +1,4 @@
-//! What a rank is told by its environment.
+//! The invitation of a rank in its environment.
 #![no_main]
 use libfuzzer_sys::fuzz_target;
 use trimtab_team::segment::meet::Invitation;

@@ -1,11 +1,12 @@
-//! Traces: whatever is read is played, folded into columns and written again.
+//! Traces: every accepted trace is played, folded into columns and written again.
 #![no_main]
 use libfuzzer_sys::fuzz_target;
 use trimtab_core::telemetry::account::{Keep, Playback, Timeline};
 use trimtab_core::trace::{Line, Trace};
 
 fuzz_target!(|text: &str| {
-    // The header alone is long; what follows it is what programs and balancers make.
+    // The header alone is long; the fuzzed lines after it are those that programs and balancers
+    // produce.
     let header = concat!(
         r#"{"header":{"trimtab-trace":1,"policy":"float","settings":{"seed":0,"interval":100,"metric":"run-wait","#,
         r#""threshold":0.9,"across_nodes":false},"command":"x","usable":"0-3","machine":{"name":"m","cpu":{"vendor":null,"#,

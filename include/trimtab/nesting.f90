@@ -1,22 +1,22 @@
-! Where the threads of nested OpenMP regions run: the call with which a program running under trimtab says so itself.
+! Placement of the threads of nested OpenMP regions: a call by which a program that runs under trimtab sets it itself.
 !
 !     use trimtab_nesting
 !     integer :: fault
 !
 !     fault = omp_set_nesting_info('4,scatter,2,subcompact')
 !
-!     !$omp parallel num_threads(4)     ! far apart: one on each of four NUMA nodes, where there are as many
+!     !$omp parallel num_threads(4)     ! far apart: one on each of four NUMA nodes, if there are four
 !     !$omp parallel num_threads(2)     ! each of these teams close together, near its master
 !
-! What the text means, and when the call may be made, is told in nesting.h beside this file. The result:
+! nesting.h beside this file explains the text, and when the call may be made. The result:
 !
 !     trimtab_nesting_done       the map is in force
-!     trimtab_nesting_bad_text   the text cannot be read; the map before stays in force
-!     trimtab_nesting_no_map     trimtab is there, but not asked to place this process's threads
-!     trimtab_nesting_nobody     the program does not run under trimtab, and goes on as if it had not called
+!     trimtab_nesting_bad_text   the text cannot be parsed; the previous map stays in force
+!     trimtab_nesting_no_map     trimtab is there, but does not place this process's threads
+!     trimtab_nesting_nobody     the program does not run under trimtab, and the call has no effect
 !
-! Compile this file with the program: modules are not portable between compilers. It is Fortran 2003, fixed or free
-! callers alike; before glibc 2.34, link with -ldl.
+! Compile this file with the program: modules are not portable between compilers. It is Fortran 2003, for callers in
+! fixed or free form; before glibc 2.34, link with -ldl.
 module trimtab_nesting
   use, intrinsic :: iso_c_binding, only: c_associated, c_char, c_f_procpointer, c_funptr, c_int, c_null_char, c_null_ptr, c_ptr
   implicit none
@@ -29,7 +29,7 @@ module trimtab_nesting
   public :: omp_set_nesting_info
 
   interface
-    ! A null handle is RTLD_DEFAULT on Linux: look everywhere.
+    ! A null handle is RTLD_DEFAULT on Linux: search everywhere.
     type(c_funptr) function look_up(handle, name) bind(c, name='dlsym')
       import :: c_char, c_funptr, c_ptr
       type(c_ptr), value :: handle
@@ -50,7 +50,7 @@ module trimtab_nesting
 
 contains
 
-  ! Declares how regions nest and where their threads run. Blanks at the end of the text do not count.
+  ! Sets how regions nest and where their threads run. Blanks at the end of the text are ignored.
   integer function omp_set_nesting_info(text) result(outcome)
     character(len=*), intent(in) :: text
     procedure(setter), pointer :: set
@@ -62,7 +62,7 @@ contains
       call c_f_procpointer(found, set)
       outcome = int(set(trim(text) // c_null_char))
     else
-      forgotten = last_fault() ! the program shall not find our failed search when it asks for its own
+      forgotten = last_fault() ! clears the error of this search, so that the program does not see it
       outcome = trimtab_nesting_nobody
     end if
   end function omp_set_nesting_info

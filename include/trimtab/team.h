@@ -3,16 +3,16 @@
  *     trimtab_team team;
  *     struct trimtab_team_options options;
  *     trimtab_team_options_init(&options, 4);            // four ranks
- *     trimtab_team_new(&options, &team);                 // all memory is there now
+ *     trimtab_team_new(&options, &team);                 // all memory is allocated now
  *
  *     trimtab_rank rank;                                 // in each of four threads or forked processes
- *     trimtab_team_join(team, -1, &rank);                // returns when all four are there
+ *     trimtab_team_join(team, -1, &rank);                // returns when all four have joined
  *     trimtab_allreduce(rank, in, out, count, TRIMTAB_F64, TRIMTAB_SUM, TRIMTAB_MINE);
  *     trimtab_rank_leave(rank);
  *
- * Every function answers TRIMTAB_OK or another code; trimtab_last_error() has the words. Handles are numbers: a team's may be used by
- * any thread, a rank's only by the thread that joined, and so what was started and allocated with it. One that was given back is an error.
- * Threads that end leave. Nothing here prints, starts threads or ends the process.
+ * Every function returns TRIMTAB_OK or another code; trimtab_last_error() has the text. Handles are numbers. Any thread may use a team's
+ * handle; only the thread that joined may use a rank's, and the handles of its requests and blocks. A handle that was freed gives an
+ * error. A thread that ends leaves its teams. Nothing here prints, starts threads or ends the process.
  *
  * All ranks of a team make the same calls in the same order. Buffers need no alignment; input and output are the same or do not
  * overlap. Counts are elements of a block. */
@@ -40,17 +40,17 @@ enum trimtab_code {
     TRIMTAB_MISMATCH,    /* ranks made different calls */
     TRIMTAB_REVOKED,     /* another rank gave the team up */
     TRIMTAB_FORKED,      /* the handle is the parent's */
-    TRIMTAB_ARGUMENT,    /* an argument that cannot be */
-    TRIMTAB_NO_MEMORY,   /* said when a team is made, and never later */
-    TRIMTAB_NOT_A_TEAM,  /* what was passed is no team's segment */
-    TRIMTAB_REFUSED,     /* a seat is taken, a team has begun, somebody does not come */
-    TRIMTAB_SYSTEM,      /* the system refused something */
+    TRIMTAB_ARGUMENT,    /* an invalid argument */
+    TRIMTAB_NO_MEMORY,   /* reported when a team is made, and never later */
+    TRIMTAB_NOT_A_TEAM,  /* the passed descriptor is not a team's segment */
+    TRIMTAB_REFUSED,     /* a seat is taken, a team has begun, a rank does not come */
+    TRIMTAB_SYSTEM,      /* a system call failed */
     TRIMTAB_INTERRUPTED, /* a wait was interrupted */
-    TRIMTAB_PANIC,       /* a fault inside the library, which went no further; the team is given up */
+    TRIMTAB_PANIC,       /* a fault inside the library, which was contained; the team is given up */
     TRIMTAB_POISONED     /* the rank met such a fault before: it can only leave */
 };
 
-/* A code in words, and what went wrong last in this thread; valid until its next call. */
+/* The text of a code, and the text of this thread's last error, which is valid until its next call. */
 const char *trimtab_error_text(int code);
 const char *trimtab_last_error(void);
 
@@ -64,12 +64,12 @@ struct trimtab_team_options {
     uint32_t wait;        /* enum trimtab_waiting */
     size_t heap;          /* bytes for trimtab_alloc and trimtab_split */
     size_t cell;          /* bytes under way in one round, a power of two */
-    uint64_t deadline_ns; /* calls that wait in vain are broken off after so long; 0: never */
+    uint64_t deadline_ns; /* longest wait of a call before it is broken off; 0: no limit */
     uint64_t gather_ns;   /* how long ranks wait for each other to join */
-    uint32_t tables;      /* 0: ways as they were tuned on this machine; 1: the usual ways */
+    uint32_t tables;      /* 0: algorithms as tuned on this machine; 1: the usual algorithms */
 };
 
-/* What is usual, for so many ranks. `size` is what the caller's header knows, so a later library writes no more than that. */
+/* Fills in the defaults, for `ranks` ranks. `size` is the size in the caller's header, so a later library writes no more than that. */
 int trimtab_team_options_fill(struct trimtab_team_options *options, size_t size, uint32_t ranks);
 static inline int trimtab_team_options_init(struct trimtab_team_options *options, uint32_t ranks) {
     return trimtab_team_options_fill(options, sizeof *options, ranks);
@@ -77,42 +77,43 @@ static inline int trimtab_team_options_init(struct trimtab_team_options *options
 int trimtab_team_new(const struct trimtab_team_options *options, trimtab_team *team);
 /* The team that this process was started into (TRIMTAB_TEAM), and its rank there. */
 int trimtab_team_inherited(trimtab_team *team, uint32_t *rank);
-/* "TRIMTAB_TEAM=...", for the environment of a child that is to be this rank; the descriptor is kept over its exec from now on. */
+/* "TRIMTAB_TEAM=...", for the environment of a child that is to be this rank; the descriptor stays open over exec from now on. */
 int trimtab_team_invitation(trimtab_team team, uint32_t rank, char *text, size_t length);
-/* Ranks from 1 on get the team at a path in a folder of this user's alone; returns when all have it. */
+/* Passes the team to ranks 1 and above at a path in a folder that only this user can enter; returns when all have it. */
 int trimtab_team_host(trimtab_team team, const char *path);
 int trimtab_team_meet(const char *path, int64_t wanted, const struct trimtab_team_options *options, trimtab_team *team,
                       uint32_t *rank);
-/* The team of a job that something else started: its rank 0 hosts it, the others meet it, under a name that is this job's alone and that
- * all give alike; returns when all have it. For the ranks of an MPI communicator there is team_mpi.h. */
+/* The team of a job that another launcher started: its rank 0 hosts it, the others meet it, under a name that is unique to this job and
+ * the same at all ranks; returns when all have it. For the ranks of an MPI communicator see team_mpi.h. */
 int trimtab_team_of_job(uint32_t rank, const char *key, const struct trimtab_team_options *options, trimtab_team *team);
-/* Makes this thread the rank of this number, or any (-1); returns when all have joined. */
+/* Makes this thread the rank of this number, or any rank (-1); returns when all have joined. */
 int trimtab_team_join(trimtab_team team, int64_t number, trimtab_rank *rank);
-/* Ranks that have joined stay. */
+/* Frees a team's handle; ranks that have joined stay. */
 int trimtab_team_free(trimtab_team team);
 
 /* ---- Ranks */
 
 int trimtab_rank_number(trimtab_rank rank, uint32_t *number);
 int trimtab_rank_size(trimtab_rank rank, uint32_t *ranks);
-/* Whether there are more ranks than processors for them. */
+/* Whether there are more ranks than CPUs for them. */
 int trimtab_rank_crowded(trimtab_rank rank, int *crowded);
 int trimtab_rank_deadline(trimtab_rank rank, uint64_t deadline_ns);
 int trimtab_rank_leave(trimtab_rank rank);
 /* Ranks of one colour become a team, in the order of keys; 0 for those with colour -1. */
 int trimtab_split(trimtab_rank rank, int64_t colour, int32_t key, size_t heap, trimtab_rank *part);
-/* What is left of a team that lost somebody. The old handle is given back, also if this fails. */
+/* The remainder of a team that lost ranks. The old handle is freed, also if this fails. */
 int trimtab_shrink(trimtab_rank rank, uint64_t deadline_ns, trimtab_rank *left);
 
-/* Memory in the segment, a block for each rank; all ranks ask alike. Large broadcasts and allreduces whose buffers lie there copy nothing
- * in between. */
+/* Memory in the segment, a block for each rank; all ranks call it with the same arguments. Large broadcasts and allreduces whose buffers
+ * lie there make no intermediate copies. */
 int trimtab_alloc(trimtab_rank rank, size_t bytes, trimtab_block *block, void **own);
 int trimtab_block_of(trimtab_rank rank, trimtab_block block, uint32_t of, void **address);
 int trimtab_block_free(trimtab_rank rank, trimtab_block block);
 
-/* Memory that one rank writes and the others can only read: writing through `address` elsewhere is SIGSEGV. All ranks ask alike. It is zero at first;
- * what the publisher writes at `own` others see after a barrier. `own` is NULL at the others, who may pass NULL for it. It stays when
- * ranks leave, and when the publisher dies, until trimtab_view_free. */
+/* Memory that one rank writes and the others can only read: writing through `address` at another rank is SIGSEGV. All ranks call it with
+ * the same arguments. The memory is zero at first; data that the publisher writes at `own` is visible to others after a barrier. `own` is
+ * set to NULL at the other ranks, which may pass NULL for it. The memory stays when ranks leave, and when the publisher dies, until
+ * trimtab_view_free. */
 int trimtab_publish(trimtab_rank rank, uint32_t publisher, size_t bytes, trimtab_view *view, const void **address, void **own);
 int trimtab_view_free(trimtab_view view);
 
@@ -148,7 +149,8 @@ enum trimtab_type {
 
 enum trimtab_operator { TRIMTAB_SUM, TRIMTAB_PROD, TRIMTAB_MIN, TRIMTAB_MAX, TRIMTAB_AND, TRIMTAB_OR, TRIMTAB_XOR };
 
-/* When data may move, or'ed with when a call may return: as soon as anybody is there, when what concerns own data is done, when all are. */
+/* When data may move, or'ed with when a call may return: as soon as any rank is there, as soon as the rank's own data permits it, or only
+ * when all ranks are there or done. */
 enum trimtab_sync {
     TRIMTAB_ENTER_NONE = 0,
     TRIMTAB_ENTER_MINE = 1,
@@ -161,7 +163,7 @@ enum trimtab_sync {
     TRIMTAB_STRICT = 10
 };
 
-/* An operator of your own: into[i] = operator(into[i], from[i]). Associative, and the same at all ranks; it calls no team. */
+/* An operator of your own: into[i] = operator(into[i], from[i]). It is associative, the same at all ranks, and makes no calls of a team. */
 typedef void (*trimtab_own_operator)(void *into, const void *from, size_t count, void *context);
 
 struct trimtab_collective {
@@ -177,11 +179,11 @@ struct trimtab_collective {
 
 int trimtab_barrier(trimtab_rank rank);
 int trimtab_call(trimtab_rank rank, const struct trimtab_collective *call);
-/* The buffers are the call's until it is over: trimtab_test says 1, or trimtab_wait returns. Then the request is given back. */
+/* The buffers belong to the call until it is over: trimtab_test sets 1, or trimtab_wait returns. Then the request is freed. */
 int trimtab_start(trimtab_rank rank, const struct trimtab_collective *call, trimtab_request *request);
 int trimtab_test(trimtab_rank rank, trimtab_request request, int *done);
 int trimtab_wait(trimtab_rank rank, trimtab_request request);
-/* Which way a call of so many bytes goes, and why. */
+/* Describes the algorithm of a call of `bytes` bytes, and the reason for it. */
 int trimtab_explain(trimtab_rank rank, uint32_t kind, size_t bytes, char *text, size_t length);
 
 static inline struct trimtab_collective trimtab_collective_of(uint32_t kind, const void *input, void *output, size_t count,
@@ -190,27 +192,27 @@ static inline struct trimtab_collective trimtab_collective_of(uint32_t kind, con
     return call;
 }
 
-/* The root's elements to all. */
+/* Copies the root's elements to all ranks. */
 static inline int trimtab_broadcast(trimtab_rank rank, void *buffer, size_t count, uint32_t type, uint32_t root, uint32_t sync) {
     struct trimtab_collective call = trimtab_collective_of(TRIMTAB_BROADCAST, NULL, buffer, count, type, 0, root, sync);
     return trimtab_call(rank, &call);
 }
 
-/* All ranks' elements, combined, to the root; the others' output may be NULL. */
+/* Combines all ranks' elements at the root; the others' output may be NULL. */
 static inline int trimtab_reduce(trimtab_rank rank, const void *input, void *output, size_t count, uint32_t type,
                                  uint32_t operation, uint32_t root, uint32_t sync) {
     struct trimtab_collective call = trimtab_collective_of(TRIMTAB_REDUCE, input, output, count, type, operation, root, sync);
     return trimtab_call(rank, &call);
 }
 
-/* All ranks' elements, combined, to all. */
+/* Combines all ranks' elements at all ranks. */
 static inline int trimtab_allreduce(trimtab_rank rank, const void *input, void *output, size_t count, uint32_t type,
                                     uint32_t operation, uint32_t sync) {
     struct trimtab_collective call = trimtab_collective_of(TRIMTAB_ALLREDUCE, input, output, count, type, operation, 0, sync);
     return trimtab_call(rank, &call);
 }
 
-/* All ranks' blocks, combined, one of `count` elements to each. */
+/* Combines all ranks' blocks; each rank gets one block of `count` elements. */
 static inline int trimtab_reduce_scatter(trimtab_rank rank, const void *input, void *output, size_t count, uint32_t type,
                                          uint32_t operation, uint32_t sync) {
     struct trimtab_collective call =
@@ -218,34 +220,34 @@ static inline int trimtab_reduce_scatter(trimtab_rank rank, const void *input, v
     return trimtab_call(rank, &call);
 }
 
-/* A block of `count` elements of each to the root; the others' output may be NULL. */
+/* Collects a block of `count` elements of each rank at the root; the others' output may be NULL. */
 static inline int trimtab_gather(trimtab_rank rank, const void *input, void *output, size_t count, uint32_t type, uint32_t root,
                                  uint32_t sync) {
     struct trimtab_collective call = trimtab_collective_of(TRIMTAB_GATHER, input, output, count, type, 0, root, sync);
     return trimtab_call(rank, &call);
 }
 
-/* A block of each to all. */
+/* Collects a block of each rank at all ranks. */
 static inline int trimtab_allgather(trimtab_rank rank, const void *input, void *output, size_t count, uint32_t type,
                                     uint32_t sync) {
     struct trimtab_collective call = trimtab_collective_of(TRIMTAB_ALLGATHER, input, output, count, type, 0, 0, sync);
     return trimtab_call(rank, &call);
 }
 
-/* A block of the root's to each; the others' input may be NULL. */
+/* Sends a block of the root's to each rank; the others' input may be NULL. */
 static inline int trimtab_scatter(trimtab_rank rank, const void *input, void *output, size_t count, uint32_t type, uint32_t root,
                                   uint32_t sync) {
     struct trimtab_collective call = trimtab_collective_of(TRIMTAB_SCATTER, input, output, count, type, 0, root, sync);
     return trimtab_call(rank, &call);
 }
 
-/* A block of each to each. */
+/* Sends a block of each rank to each rank. */
 static inline int trimtab_alltoall(trimtab_rank rank, const void *input, void *output, size_t count, uint32_t type, uint32_t sync) {
     struct trimtab_collective call = trimtab_collective_of(TRIMTAB_ALLTOALL, input, output, count, type, 0, 0, sync);
     return trimtab_call(rank, &call);
 }
 
-/* Of ranks 0 to this one, combined. */
+/* Combines the elements of ranks 0 to this one. */
 static inline int trimtab_scan(trimtab_rank rank, const void *input, void *output, size_t count, uint32_t type,
                                uint32_t operation, uint32_t sync) {
     struct trimtab_collective call = trimtab_collective_of(TRIMTAB_SCAN, input, output, count, type, operation, 0, sync);

@@ -1,16 +1,16 @@
-/* The ranks of an MPI communicator as a team. Any MPI will do: nothing of this is in the library, it is compiled with your mpicc.
+/* The ranks of an MPI communicator as a team. Works with any MPI: this code is not in the library, it is compiled with your mpicc.
  *
  *     trimtab_team team;
  *     trimtab_rank rank;
  *     trimtab_team_of_comm(MPI_COMM_WORLD, NULL, &team);      // all ranks of the communicator call it
  *     trimtab_team_join(team, number_in_the_communicator, &rank);
  *
- * A team is of one machine. Where a job has several, make a communicator of each machine's ranks first:
+ * A team is of one machine. If a job has several, make a communicator of each machine's ranks first:
  *
  *     MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &here);
  *
- * Calls of MPI and of the team may follow each other in any order that is the same at all ranks. A call of the one does not carry on what was
- * started with the other: wait for MPI's requests with MPI, and for the team's with the team. */
+ * Calls of MPI and of the team may follow each other in any order that is the same at all ranks. Calls of one make no progress on
+ * started calls of the other: wait for MPI's requests with MPI, and for the team's with the team. */
 #ifndef TRIMTAB_TEAM_MPI_H
 #define TRIMTAB_TEAM_MPI_H
 
@@ -21,7 +21,7 @@
 #include <trimtab/team.h>
 #include <unistd.h>
 
-/* Reads so many bytes of a file, to the last; 0 where they cannot be had. */
+/* Reads exactly `count` bytes of a file; returns 0 if that is not possible. */
 static inline int trimtab_mpi_read(const char *path, unsigned char *bytes, size_t count) {
     int file = open(path, O_RDONLY | O_CLOEXEC);
     ssize_t got = file < 0 ? -1 : read(file, bytes, count);
@@ -29,12 +29,12 @@ static inline int trimtab_mpi_read(const char *path, unsigned char *bytes, size_
     return got == (ssize_t)count;
 }
 
-/* The team of a communicator's ranks; each joins it by its number there. Options say all but how many ranks; NULL: the usual.
+/* The team of a communicator's ranks; each joins it by its number there. Options give everything but the number of ranks; NULL: defaults.
  *
- * TRIMTAB_REFUSED at all ranks where they are on several machines, TRIMTAB_SYSTEM where MPI fails and does not end the program itself. */
+ * TRIMTAB_REFUSED at all ranks if they are on several machines, TRIMTAB_SYSTEM if MPI fails and does not end the program itself. */
 static inline int trimtab_team_of_comm(MPI_Comm comm, const struct trimtab_team_options *options, trimtab_team *team) {
     int rank, size, all, code;
-    /* What this communicator's team is met under: random numbers, which are nobody else's, and which machine it is. */
+    /* The name of this communicator's team: random numbers, which are unique, and the identity of the machine. */
     struct {
         unsigned char random[16], machine[36];
     } first, own;
@@ -46,7 +46,7 @@ static inline int trimtab_team_of_comm(MPI_Comm comm, const struct trimtab_team_
           trimtab_mpi_read("/dev/urandom", own.random, sizeof own.random);
     memcpy(&first, &own, sizeof first);
     if (MPI_Bcast(&first, (int)sizeof first, MPI_BYTE, 0, comm) != MPI_SUCCESS) return TRIMTAB_SYSTEM;
-    /* All come to the same, so that nobody waits for who has given up. */
+    /* All ranks get the same answer, so that none waits for one that has given up. */
     all = all && memcmp(first.machine, own.machine, sizeof own.machine) == 0;
     if (MPI_Allreduce(MPI_IN_PLACE, &all, 1, MPI_INT, MPI_LAND, comm) != MPI_SUCCESS) return TRIMTAB_SYSTEM;
     if (!all) return TRIMTAB_REFUSED;

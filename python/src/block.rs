@@ -1,6 +1,8 @@
-//! A block of a team's memory as Python sees it: by `__array_interface__` (numpy) and by DLPack (torch, jax and others), without a copy.
+//! A block of a team's memory in Python: by `__array_interface__` (numpy) and by DLPack (torch, jax
+//! and others), without a copy.
 //!
-//! **Properties.** Whoever has the block, or an array over it, keeps the memory mapped, also after the rank has left.
+//! **Properties.** The block, and every array over it, keeps the memory mapped, also after the rank
+//! has left.
 
 use crate::buffer::name;
 use crate::dlpack;
@@ -8,24 +10,24 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use trimtab_team::{Team, Type};
 
-/// Elements in the memory of a team, which other ranks reach too. numpy.asarray(block) and numpy.from_dlpack(block) are arrays over
-/// them, and collectives take it as it is.
+/// Elements in the memory of a team, which other ranks can access, too. numpy.asarray(block) and
+/// numpy.from_dlpack(block) are arrays over them, and collectives take it without a copy.
 #[pyclass(module = "trimtab_team", frozen)]
 pub(crate) struct Block {
-    /// Has the memory.
+    /// Keeps the memory.
     pub(crate) team: Team,
-    /// Where it is in this process.
+    /// Its address in this process.
     pub(crate) address: usize,
     pub(crate) shape: Vec<usize>,
     pub(crate) elements: Type,
 }
 
 impl Block {
-    /// A numpy array over it, which keeps it.
+    /// Makes a numpy array over it, which keeps it.
     pub(crate) fn array(self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         let bfloat = self.elements == Type::BF16;
         let array = py.import("numpy")?.call_method1("asarray", (Bound::new(py, self)?,))?;
-        // numpy has no such type of its own; where there is none the bits are given as whole numbers.
+        // numpy has no bfloat16 of its own; without ml_dtypes the bits are given as whole numbers.
         match py.import("ml_dtypes") {
             Ok(types) if bfloat => Ok(array.call_method1("view", (types.getattr("bfloat16")?,))?.unbind()),
             _ => Ok(array.unbind()),
@@ -41,13 +43,13 @@ impl Block {
         PyTuple::new(py, &self.shape)
     }
 
-    /// The name of the elements' type, as numpy has it.
+    /// The name of the elements' type in numpy.
     #[getter]
     fn dtype(&self) -> &'static str {
         name(self.elements)
     }
 
-    /// As numpy's guide to the array interface says, version 3.
+    /// The array interface of numpy, version 3.
     #[getter]
     fn __array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let letter = match self.elements {
@@ -64,7 +66,7 @@ impl Block {
         Ok(interface)
     }
 
-    /// A capsule as DLPack has it, for a library's from_dlpack.
+    /// Returns a DLPack capsule, for a library's from_dlpack.
     #[pyo3(signature = (*, stream = None, max_version = None, dl_device = None, copy = None))]
     fn __dlpack__<'py>(
         &self,
@@ -79,13 +81,13 @@ impl Block {
             || copy == Some(true)
         {
             return Err(pyo3::exceptions::PyBufferError::new_err(
-                "a team's memory is the processor's, has no streams, and is not copied",
+                "a team's memory belongs to the CPU, has no streams, and is not copied",
             ));
         }
         dlpack::capsule(py, self, max_version.is_some_and(|version| version >= (1, 0)))
     }
 
-    /// The processor, as DLPack numbers devices.
+    /// Returns the CPU's type and number in DLPack.
     fn __dlpack_device__(&self) -> (i32, i32) {
         dlpack::PROCESSOR
     }

@@ -1,9 +1,12 @@
-//! What Python passes as elements: anything with the buffer protocol, or `__array_interface__`.
+//! Elements passed from Python: anything with the buffer protocol, or `__array_interface__`.
 //!
-//! **Problem.** The protocol is in the stable interface of Python from 3.11 on only, and one wheel is to do for all from 3.9 on.
+//! **Problem.** The protocol is in the stable interface of Python only from 3.11 on, and one wheel
+//! is to work for all versions from 3.9 on.
 //!
-//! **Idea.** Its functions and the struct have been the same in every Python since 3.9, and 3.11 froze them as they were: they are declared
-//! here. What numpy cannot give by it (bfloat16 of `ml_dtypes`) is reached by `__array_interface__`, whose memory its owner keeps.
+//! **Idea.** Its functions and the struct have been the same in every Python since 3.9, and 3.11
+//! froze them unchanged: they are declared here. Types for which numpy does not support the
+//! protocol (bfloat16 of `ml_dtypes`) are reached by `__array_interface__`, whose memory the owner
+//! keeps.
 
 use crate::errors::argument;
 use pyo3::ffi::{Py_ssize_t, PyObject};
@@ -12,7 +15,7 @@ use pyo3::types::{PyDict, PyString};
 use std::ffi::{CStr, c_char, c_int, c_void};
 use trimtab_team::Type;
 
-/// As in Python's `object.h`.
+/// Same layout as in Python's `object.h`.
 #[repr(C)]
 struct View {
     address: *mut c_void,
@@ -34,13 +37,15 @@ unsafe extern "C" {
     fn PyBuffer_Release(view: *mut View);
 }
 
-/// With format, shape, strides and suboffsets, so that we can say what does not fit.
+/// Requests format, shape, strides and suboffsets, so that errors can name the property that does
+/// not fit.
 const FULL: c_int = 0x4 | 0x8 | 0x10 | 0x100;
 
-/// A view that is given back, with the interpreter's lock, when it is dropped.
+/// A view that is released, with the interpreter's lock, when it is dropped.
 struct Export(Box<View>);
 
-// SAFETY: what the pointers lead to is the owner's, kept by the view until it is given back, whichever thread does that.
+// SAFETY: the data behind the pointers belongs to the owner, and the view keeps it until any thread
+// releases the view.
 unsafe impl Send for Export {}
 // SAFETY: as above; nothing is changed through a shared reference.
 unsafe impl Sync for Export {}
@@ -52,13 +57,13 @@ impl Drop for Export {
     }
 }
 
-/// Elements of one type, one after the other, kept in place until dropped.
+/// Elements of one type, contiguous, kept in place until dropped.
 pub(crate) struct Buffer {
-    /// Where they are; never null.
+    /// Their address; never null.
     pub(crate) address: *mut u8,
-    /// How many.
+    /// Number of elements.
     pub(crate) count: usize,
-    /// What they are.
+    /// Their type.
     pub(crate) elements: Type,
     /// Lengths of all dimensions.
     pub(crate) shape: Vec<usize>,
@@ -66,20 +71,22 @@ pub(crate) struct Buffer {
     _owner: Py<PyAny>,
 }
 
-// SAFETY: an address in memory that the owner keeps; whoever uses it argues its own case.
+// SAFETY: an address in memory that the owner keeps; each access argues its own case.
 unsafe impl Send for Buffer {}
 // SAFETY: as above.
 unsafe impl Sync for Buffer {}
 
 impl Buffer {
-    /// What an object offers; `what` names it in errors, `write` asks for memory that can be written, `told` is the type its bits are of.
+    /// Gets the buffer of an object. `what` names it in errors, `write` asks for writable memory,
+    /// `told` is the type of its bits.
     pub(crate) fn of(
         object: &Bound<'_, PyAny>,
         what: &str,
         write: bool,
         told: Option<Type>,
     ) -> PyResult<Self> {
-        // SAFETY: an object, and the lock is held. Without the protocol the rest would make an exception to throw it away.
+        // SAFETY: an object, and the lock is held. Without the protocol the rest would make an
+        // exception only to discard it.
         if unsafe { PyObject_CheckBuffer(object.as_ptr()) } == 0
             && let Some(found) = Self::by_interface(object, what, write, told)?
         {
@@ -98,7 +105,8 @@ impl Buffer {
             suboffsets: std::ptr::null_mut(),
             internal: std::ptr::null_mut(),
         });
-        // SAFETY: an object, and a struct of the layout that the function fills; the lock is held, as `object` shows.
+        // SAFETY: an object, and a struct of the layout that the function fills; the lock is held,
+        // as `object` shows.
         if unsafe { PyObject_GetBuffer(object.as_ptr(), &raw mut *view, FULL) } != 0 {
             let error = PyErr::fetch(object.py());
             return Self::by_interface(object, what, write, told)
@@ -106,7 +114,8 @@ impl Buffer {
         }
         let export = Export(view);
         let view = &export.0;
-        // SAFETY: both arrays have as many entries as there are dimensions, or are null; the view is held.
+        // SAFETY: both arrays have as many entries as there are dimensions, or are null; the view
+        // is held.
         let (shape, strides) = unsafe {
             let list = |from: *mut Py_ssize_t| {
                 (!from.is_null()).then(|| std::slice::from_raw_parts(from, view.dimensions.max(0) as usize))
@@ -138,14 +147,14 @@ impl Buffer {
         Ok(Self { address, count, elements, shape, _export: Some(export), _owner: object.clone().unbind() })
     }
 
-    /// The same by `__array_interface__`; `None` for what has none.
+    /// The same by `__array_interface__`; `None` for an object without one.
     fn by_interface(
         object: &Bound<'_, PyAny>,
         what: &str,
         write: bool,
         told: Option<Type>,
     ) -> PyResult<Option<Self>> {
-        // Numbers of numpy have one too, of a copy.
+        // Scalars of numpy have one too, of a copy.
         let Ok(interface) = object.getattr("__array_interface__") else { return Ok(None) };
         let Ok(interface) = interface.cast_into::<PyDict>() else { return Ok(None) };
         let field = |name: &str| {
@@ -174,13 +183,13 @@ impl Buffer {
         Ok(Some(Self { address, count, elements, shape, _export: None, _owner: object.clone().unbind() }))
     }
 
-    /// Bytes of all elements.
+    /// Returns the bytes of all elements.
     pub(crate) fn bytes(&self) -> usize {
         self.count * self.elements.size()
     }
 }
 
-/// Some address for what has no elements.
+/// Returns a valid address also if there are no elements.
 fn placed(address: *mut u8) -> *mut u8 {
     if address.is_null() { std::ptr::dangling_mut::<u64>().cast() } else { address }
 }
@@ -206,12 +215,12 @@ fn scattered(what: &str, strides: &[Py_ssize_t], element: usize) -> PyErr {
     ))
 }
 
-/// Whether elements lie one after the other.
+/// Returns whether the elements are contiguous.
 fn dense(shape: &[usize], strides: &[Py_ssize_t], element: usize) -> bool {
     let mut wanted = element;
     let mut gaps = false;
     for (length, stride) in shape.iter().zip(strides).rev() {
-        // A dimension of one element may have any stride, and of none there is nothing anywhere.
+        // A dimension of one element may have any stride; one of none has no elements at all.
         match length {
             0 => return true,
             1 => {}
@@ -222,7 +231,7 @@ fn dense(shape: &[usize], strides: &[Py_ssize_t], element: usize) -> bool {
     !gaps
 }
 
-/// The type, as found or as told.
+/// Returns the type, as found or as passed.
 fn typed(found: Option<Type>, told: Option<Type>, element: usize, what: &str, name: &str) -> PyResult<Type> {
     match (found, told) {
         (_, Some(told)) if told.size() == element => Ok(told),
@@ -239,7 +248,7 @@ fn typed(found: Option<Type>, told: Option<Type>, element: usize, what: &str, na
     }
 }
 
-/// The type of a format as in Python's `struct`.
+/// Returns the type of a format of Python's `struct`.
 fn by_format(format: &str, bytes: usize) -> Option<Type> {
     let foreign = if cfg!(target_endian = "little") { ['>', '!'] } else { ['<', '<'] };
     if format.starts_with(foreign) && bytes > 1 {
@@ -253,7 +262,7 @@ fn by_format(format: &str, bytes: usize) -> Option<Type> {
     }
 }
 
-/// The type of a code as `<f8`.
+/// Returns the type of a code such as `<f8`.
 fn by_interface_code(code: &str) -> Option<Type> {
     let foreign = if cfg!(target_endian = "little") { '>' } else { '<' };
     let bytes = code.get(2..)?.parse().ok()?;
@@ -291,7 +300,7 @@ fn fraction(bytes: usize) -> Option<Type> {
     })
 }
 
-/// The name that numpy has for a type.
+/// Returns numpy's name for a type.
 pub(crate) fn name(elements: Type) -> &'static str {
     match elements {
         Type::I8 => "int8",
@@ -309,7 +318,8 @@ pub(crate) fn name(elements: Type) -> &'static str {
     }
 }
 
-/// The type that a `dtype=` says: a name of ours or of numpy's, or what numpy takes for one.
+/// Returns the type of a `dtype=` argument: a name of this library's or of numpy's, or anything
+/// that numpy accepts.
 pub(crate) fn dtype(told: &Bound<'_, PyAny>) -> PyResult<Type> {
     let known = |word: &str| {
         Type::ALL.into_iter().find(|elements| word == name(*elements) || word == elements.name())

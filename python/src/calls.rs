@@ -1,11 +1,13 @@
-//! The collectives as methods of a rank, each carried out at once and started.
+//! The collectives as methods of a rank, each blocking and started.
 //!
-//! **Problem.** Nine collectives in two ways are eighteen methods that differ in a name and in which arguments they take.
+//! **Problem.** Nine collectives in two forms are eighteen methods that differ in a name and in
+//! their arguments.
 //!
-//! **Idea.** One line says of each what it is called, its arguments, and how Python is to show them. All arguments but that are looked at in
-//! one place ([`crate::asked`]), whichever method they came by.
+//! **Idea.** One line for each collective gives its name, its arguments, and their form in Python's
+//! help. Only the arguments differ; all of them are checked in one place ([`crate::arguments`]),
+//! whichever method they came through.
 
-use crate::asked::Asked;
+use crate::arguments::CallArguments;
 use crate::rank::Rank;
 use crate::request::Request;
 use pyo3::prelude::*;
@@ -27,7 +29,7 @@ macro_rules! collectives {
                 sync: Passed<'_, 'py>,
                 dtype: Passed<'_, 'py>,
             ) -> PyResult<Py<PyAny>> {
-                Self::go(slf, &Asked { $($argument,)* sync, dtype, ..Asked::of(Kind::$kind) })
+                Self::go(slf, &CallArguments { $($argument,)* sync, dtype, ..CallArguments::of(Kind::$kind) })
             }
 
             #[doc = concat!("Starts ", stringify!($name), "(): it goes on while this rank tests it, waits for it or makes other calls.")]
@@ -39,38 +41,40 @@ macro_rules! collectives {
                 sync: Passed<'_, 'py>,
                 dtype: Passed<'_, 'py>,
             ) -> PyResult<Request> {
-                Self::start(slf, &Asked { $($argument,)* sync, dtype, ..Asked::of(Kind::$kind) })
+                Self::start(slf, &CallArguments { $($argument,)* sync, dtype, ..CallArguments::of(Kind::$kind) })
             }
         }
     )* };
 }
 
 collectives! {
-    /// The root's elements into a on all ranks; returns a.
+    /// Copies the root's elements into a on all ranks; returns a.
     Broadcast: broadcast, start_broadcast (a, root = None) [a root]
         "($self, a, root=0, *, sync='mine', dtype=None)";
-    /// All ranks' elements combined, to the root, which gets an array like a; others get None.
+    /// Combines all ranks' elements at the root, which gets an array like a; others get None.
     Reduce: reduce, start_reduce (a, out = None, op = None, root = None) [a out op root]
         "($self, a, out=None, op='sum', root=0, *, sync='mine', dtype=None)";
-    /// All ranks' elements combined, to all. out may be a itself.
+    /// Combines all ranks' elements at all ranks. out may be a itself.
     Allreduce: allreduce, start_allreduce (a, out = None, op = None) [a out op]
         "($self, a, out=None, op='sum', *, sync='mine', dtype=None)";
-    /// All ranks' elements combined, split along the first dimension, a part to each.
+    /// Combines all ranks' elements and splits the result along the first dimension, a part for
+    /// each rank.
     ReduceScatter: reduce_scatter, start_reduce_scatter (a, out = None, op = None) [a out op]
         "($self, a, out=None, op='sum', *, sync='mine', dtype=None)";
-    /// All ranks' arrays, stacked along a new first dimension, to the root; others get None.
+    /// Stacks all ranks' arrays along a new first dimension at the root; others get None.
     Gather: gather, start_gather (a, out = None, root = None) [a out root]
         "($self, a, out=None, root=0, *, sync='mine', dtype=None)";
-    /// All ranks' arrays, stacked along a new first dimension, to all.
+    /// Stacks all ranks' arrays along a new first dimension at all ranks.
     Allgather: allgather, start_allgather (a, out = None) [a out]
         "($self, a, out=None, *, sync='mine', dtype=None)";
-    /// Parts of the root's a into out, in the order of ranks; the others' a is None. Returns out.
+    /// Copies parts of the root's a into out, in the order of ranks; the others' a is None. Returns
+    /// out.
     Scatter: scatter, start_scatter (a, out, root = None) [a out root]
         "($self, a, out, root=0, *, sync='mine', dtype=None)";
-    /// Part i of a to rank i, and what rank i has for this one into part i of the result.
+    /// Sends part i of a to rank i, and puts the part from rank i into part i of the result.
     Alltoall: alltoall, start_alltoall (a, out = None) [a out]
         "($self, a, out=None, *, sync='mine', dtype=None)";
-    /// The elements of ranks 0 to this one combined.
+    /// Combines the elements of ranks 0 to this one.
     Scan: scan, start_scan (a, out = None, op = None) [a out op]
         "($self, a, out=None, op='sum', *, sync='mine', dtype=None)";
 }

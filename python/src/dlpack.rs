@@ -1,4 +1,5 @@
-//! DLPack's structs (<https://dmlc.github.io/dlpack>, versions 0 and 1), filled for a block of a team's memory.
+//! DLPack's structs (<https://dmlc.github.io/dlpack>, versions 0 and 1), filled for a block of a
+//! team's memory.
 
 use crate::block::Block;
 use pyo3::ffi;
@@ -41,7 +42,7 @@ struct New {
 const OLD: &CStr = c"dltensor";
 const NEW: &CStr = c"dltensor_versioned";
 
-/// What a tensor needs as long as it lives.
+/// The data that a tensor needs as long as it lives.
 struct Kept {
     shape: Vec<i64>,
     strides: Vec<i64>,
@@ -49,7 +50,7 @@ struct Kept {
 }
 
 unsafe extern "C" fn delete_old(tensor: *mut Old) {
-    // SAFETY: both came out of boxes in `capsule`; whoever has the tensor deletes it once.
+    // SAFETY: both came out of boxes in `capsule`; the tensor's holder deletes it once.
     unsafe {
         drop(Box::from_raw((*tensor).keeper.cast::<Kept>()));
         drop(Box::from_raw(tensor));
@@ -64,9 +65,9 @@ unsafe extern "C" fn delete_new(tensor: *mut New) {
     }
 }
 
-/// Nobody took the tensor out of its capsule, or else its name would be another.
+/// Destroys a capsule. If it still has its name, no library took the tensor out of it.
 unsafe extern "C" fn unused(capsule: *mut ffi::PyObject) {
-    // SAFETY: a capsule of ours, with the name that says which struct it has.
+    // SAFETY: a capsule made here, with the name of its struct.
     unsafe {
         if ffi::PyCapsule_IsValid(capsule, OLD.as_ptr()) != 0 {
             delete_old(ffi::PyCapsule_GetPointer(capsule, OLD.as_ptr()).cast());
@@ -76,7 +77,7 @@ unsafe extern "C" fn unused(capsule: *mut ffi::PyObject) {
     }
 }
 
-/// A capsule of the one version or the other.
+/// Makes a capsule of the old or the new version.
 pub(crate) fn capsule<'py>(py: Python<'py>, block: &Block, new: bool) -> PyResult<Bound<'py, PyAny>> {
     let shape: Vec<i64> = block.shape.iter().map(|n| *n as i64).collect();
     let mut strides = vec![1; shape.len()];
@@ -108,7 +109,7 @@ pub(crate) fn capsule<'py>(py: Python<'py>, block: &Block, new: bool) -> PyResul
         let tensor = Old { tensor, keeper, delete: Some(delete_old) };
         (Box::into_raw(Box::new(tensor)).cast(), OLD)
     };
-    // SAFETY: a struct on the heap that the capsule now has, a name that lives for ever, and the lock is held.
+    // SAFETY: a struct on the heap that the capsule now owns, a static name, and the lock is held.
     unsafe {
         let capsule = ffi::PyCapsule_New(address, name.as_ptr(), Some(unused));
         Bound::from_owned_ptr_or_err(py, capsule)

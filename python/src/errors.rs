@@ -1,11 +1,12 @@
-//! The team library's errors as exceptions. Their classes are Python's (`_errors.py`), so that they can be pickled and read.
+//! The team library's errors as exceptions. Their classes are Python's (`_errors.py`), so that they
+//! can be pickled and read.
 
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyType;
 use trimtab_team::Error;
 
-/// The module of exceptions.
+/// Returns the module of exceptions.
 fn module(py: Python<'_>) -> PyResult<&Bound<'_, PyModule>> {
     static MODULE: PyOnceLock<Py<PyModule>> = PyOnceLock::new();
     MODULE
@@ -24,19 +25,19 @@ where
     })
 }
 
-/// An exception of one of the classes that take words alone.
+/// Makes an exception of one of the classes that only take a text.
 #[cold]
 pub(crate) fn raise(name: &str, words: &str) -> PyErr {
     made(name, (words,))
 }
 
-/// An argument that no rank can be given.
+/// Makes the exception for an invalid argument.
 #[cold]
 pub(crate) fn argument(words: impl AsRef<str>) -> PyErr {
     raise("ArgumentError", words.as_ref())
 }
 
-/// The exception for an error.
+/// Makes the exception for an error.
 #[cold]
 pub(crate) fn of(error: Error) -> PyErr {
     let words = error.to_string();

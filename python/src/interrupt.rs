@@ -1,9 +1,11 @@
-//! Ctrl-C, and any other signal with a handler in Python, while a rank waits without the interpreter's lock.
+//! Ctrl-C, and any other signal with a handler in Python, while a rank waits without the
+//! interpreter's lock.
 //!
-//! **Problem.** Handlers of Python run between its own steps, and there are none while we wait.
+//! **Problem.** Python runs handlers between its own steps, and there are none while a rank waits.
 //!
-//! **Idea.** Who waits asks every few milliseconds. In the main thread, the only one where handlers run, the answer is Python's: it runs
-//! them. If one raises (as Ctrl-C does) the exception is kept, the wait broken off, and the exception raised where the call returns.
+//! **Idea.** A waiting rank calls a function every few milliseconds. In the main thread, the only
+//! one where handlers run, Python runs them then. If one raises (as Ctrl-C does), the exception is
+//! kept, the wait is broken off, and the exception is raised when the call returns.
 
 use pyo3::prelude::*;
 use std::cell::{Cell, RefCell};
@@ -13,7 +15,7 @@ thread_local! {
     static RAISED: RefCell<Option<PyErr>> = const { RefCell::new(None) };
 }
 
-/// To be called before a thread joins, once at least.
+/// Records whether this is the main thread. Must be called at least once before a thread joins.
 pub(crate) fn prepare(py: Python<'_>) -> PyResult<()> {
     let threading = py.import("threading")?;
     let main = threading.call_method0("main_thread")?.getattr("ident")?;
@@ -22,7 +24,7 @@ pub(crate) fn prepare(py: Python<'_>) -> PyResult<()> {
     Ok(())
 }
 
-/// Whether the wait is to end. Called without the interpreter's lock.
+/// Returns whether the wait is to end. Called without the interpreter's lock.
 pub(crate) fn asked() -> bool {
     if !MAIN.get() {
         return false;
@@ -30,7 +32,7 @@ pub(crate) fn asked() -> bool {
     if RAISED.with_borrow(Option::is_some) {
         return true;
     }
-    // Not within the borrow: handlers may do anything.
+    // Outside of the borrow: handlers may do anything.
     match Python::attach(|py| py.check_signals()) {
         Ok(()) => false,
         Err(error) => {
@@ -40,7 +42,8 @@ pub(crate) fn asked() -> bool {
     }
 }
 
-/// Where nothing can be raised: Ctrl-C comes once more, at Python's next step; what another handler raised is written out.
+/// Defers an exception that cannot be raised here: Ctrl-C comes once more, at Python's next step;
+/// the exception of another handler is printed.
 pub(crate) fn put_off(py: Python<'_>) {
     if let Some(error) = RAISED.take() {
         if error.is_instance_of::<pyo3::exceptions::PyKeyboardInterrupt>(py) {
@@ -52,7 +55,7 @@ pub(crate) fn put_off(py: Python<'_>) {
     }
 }
 
-/// The result of what was waited for; what a handler raised meanwhile goes before it.
+/// Returns the result of a wait; an exception that a handler raised meanwhile takes precedence.
 pub(crate) fn settle<T>(result: trimtab_team::Result<T>) -> PyResult<T> {
     if let Some(error) = RAISED.take() {
         return Err(error);

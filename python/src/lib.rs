@@ -1,13 +1,15 @@
 //! `trimtab_team` for Python: teams of processes or threads that share memory.
 //!
-//! **Idea.** A thin layer: what Python passes is looked at once ([`buffer`]), becomes a call of the team library, and is carried out
-//! without the interpreter's lock. What waits is asked every few milliseconds whether a signal came ([`interrupt`]), so Ctrl-C works.
-//! Exceptions, pickling and what else Python says better is in the package beside this module.
+//! **Idea.** A thin layer: arguments from Python are checked once ([`buffer`]), become a call of
+//! the team library, and are carried out without the interpreter's lock. A waiting rank checks
+//! every few milliseconds whether a signal came ([`interrupt`]), so Ctrl-C works. Exceptions,
+//! pickling and other parts that are easier in Python are in the package beside this module.
 //!
-//! **Properties.** A rank is its thread's: another thread is refused by an exception ([`pinned`]). Arrays of a started call are kept until it
-//! is over, whatever becomes of its request. Memory of a team stays mapped as long as any array lies in it.
+//! **Properties.** A rank belongs to its thread: another thread gets an exception ([`pinned`]).
+//! Arrays of a started call are kept until it is over, even if its request is dropped. Memory of a
+//! team stays mapped as long as any array lies in it.
 
-mod asked;
+mod arguments;
 mod block;
 mod buffer;
 mod calls;
@@ -23,7 +25,7 @@ mod team;
 
 use pyo3::prelude::*;
 
-/// What `trimtab_team` is made of; import that.
+/// The compiled part of `trimtab_team`; import that.
 #[pymodule]
 mod _native {
     #[pymodule_export]

@@ -1,8 +1,11 @@
-//! Processes that somebody else started, as torchrun and MPI's launchers do, meet under a name that their job alone has.
+//! Processes that another launcher started, as torchrun and MPI's launchers do, meet under a name
+//! that is unique to their job.
 //!
-//! **Problem.** Whoever waits for a process that never comes wants to end that by Ctrl-C, and nobody knows how long it takes.
+//! **Problem.** A user may want to end the wait for a process that never comes by Ctrl-C, and the
+//! length of that wait is not known.
 //!
-//! **Idea.** As `trimtab_team::Team::of_job`, in slices of time, between which Python runs handlers of signals.
+//! **Idea.** As `trimtab_team::Team::of_job`, in slices of time, between which Python runs handlers
+//! of signals.
 
 use crate::errors::{self, argument, raise};
 use pyo3::prelude::*;
@@ -12,9 +15,10 @@ use std::time::{Duration, Instant};
 use trimtab_team::segment::socket::{Host, place};
 use trimtab_team::{Error, Options, Team};
 
-const SLICE: Duration = Duration::from_millis(100);
+const SIGNAL_PERIOD: Duration = Duration::from_millis(100);
 
-/// The team of a job: rank 0 makes it and passes it on, the others get it. All ask for the same.
+/// Returns the team of a job: rank 0 makes it and passes it on, the others get it. All pass the
+/// same options.
 pub(crate) fn of_job(py: Python<'_>, rank: u32, key: &str, options: Options) -> PyResult<Team> {
     if rank >= options.ranks {
         return Err(argument(format!("rank {rank} is not one of the {} ranks", options.ranks)));
@@ -35,7 +39,7 @@ pub(crate) fn of_job(py: Python<'_>, rank: u32, key: &str, options: Options) -> 
 }
 
 fn host(py: Python<'_>, path: &Path, options: Options, until: Instant) -> PyResult<Team> {
-    // Memory is filled here, which takes its time.
+    // The memory is filled here, which takes some time.
     let team = py.detach(|| Team::new(options)).map_err(errors::of)?;
     if options.ranks == 1 {
         return Ok(team);
@@ -43,7 +47,7 @@ fn host(py: Python<'_>, path: &Path, options: Options, until: Instant) -> PyResu
     let host = Host::listen(path).map_err(errors::of)?;
     let mut free: Vec<bool> = (0..options.ranks).map(|rank| rank != 0).collect();
     loop {
-        let served = py.detach(|| host.serve(team.fd(), &mut free, SLICE));
+        let served = py.detach(|| host.serve(team.fd(), &mut free, SIGNAL_PERIOD));
         let missing: Vec<usize> = (0..free.len()).filter(|rank| free[*rank]).collect();
         match served {
             _ if missing.is_empty() => return Ok(team),
@@ -62,12 +66,13 @@ fn host(py: Python<'_>, path: &Path, options: Options, until: Instant) -> PyResu
 }
 
 fn meet(py: Python<'_>, path: &Path, rank: u32, options: Options, until: Instant) -> PyResult<Team> {
-    // A file may be there that nobody listens at any more. Who hangs up at once costs the host nothing.
+    // There may be a file at which no host listens any more. A connection that is closed at once
+    // costs the host nothing.
     while UnixStream::connect(path).is_err() {
         py.check_signals()?;
         if Instant::now() >= until {
             let words = format!(
-                "rank 0 did not come within {:?}: nobody listens at {}",
+                "rank 0 did not come within {:?}: no host listens at {}",
                 options.gather,
                 path.display()
             );
@@ -75,7 +80,7 @@ fn meet(py: Python<'_>, path: &Path, rank: u32, options: Options, until: Instant
         }
         py.detach(|| std::thread::sleep(Duration::from_millis(2)));
     }
-    // Joining is part of the same time.
+    // Joining counts towards the same time limit.
     let gather = until.saturating_duration_since(Instant::now());
     let (team, _) =
         py.detach(|| Team::meet(path, Some(rank), Options { gather, ..options })).map_err(errors::of)?;

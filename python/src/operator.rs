@@ -1,11 +1,13 @@
-//! Operators of the caller's: a function of Python's that combines arrays.
+//! Operators of the caller's own: a Python function that combines arrays.
 //!
-//! **Problem.** It is called in the midst of a collective, for pieces in the team's memory that are others' a moment later, and it may raise.
+//! **Problem.** It is called in the middle of a collective, for pieces in the team's memory that
+//! belong to others a moment later, and it may raise.
 //!
-//! **Idea.** It gets arrays of its own, copies of the pieces, which it may keep. What it raises is kept, the team is given up at once, so
-//! that nobody takes what was combined until then for a result, and the exception is raised where the call returns.
+//! **Idea.** It gets arrays of its own, copies of the pieces, which it may keep. If it raises, the
+//! exception is kept, the team is given up at once, so that no rank takes the data combined until
+//! then for a result, and the exception is raised when the call returns.
 
-use crate::asked::array;
+use crate::arguments::array;
 use crate::buffer::Buffer;
 use crate::errors::argument;
 use pyo3::prelude::*;
@@ -13,19 +15,19 @@ use std::cell::{Cell, RefCell};
 use std::ffi::c_void;
 use trimtab_team::{Kernel, Type};
 
-/// See the module. One call's, in the thread that makes it.
+/// A Python function as operator. It belongs to one call, in the thread that makes it.
 pub(crate) struct Own {
     callable: Py<PyAny>,
-    /// An array whose type new ones have.
+    /// An array that gives the type of new ones.
     like: Py<PyAny>,
     elements: Type,
-    /// Whose call it is, while there is one.
+    /// Rank of the call, while there is one.
     rank: Cell<*const trimtab_team::Rank>,
     raised: RefCell<Option<PyErr>>,
 }
 
 impl Own {
-    /// An operator for elements like those of an array.
+    /// Makes an operator for elements like those of an array.
     pub(crate) fn new(callable: Py<PyAny>, like: &Bound<'_, PyAny>, elements: Type) -> PyResult<Box<Self>> {
         if like.py().import("numpy").is_err() {
             return Err(argument(
@@ -41,15 +43,18 @@ impl Own {
         }))
     }
 
-    /// The code that calls it, which has this address: for calls that are over before it is dropped.
+    /// Returns the code that calls it, which has this address: for calls that are over before it is
+    /// dropped.
     pub(crate) fn kernel(&self) -> trimtab_team::Result<Kernel> {
         let context = std::ptr::from_ref(self).cast_mut().cast();
-        // SAFETY: `combine` takes such a context, touches no more elements than it is told, and catches what Python raises. Whoever makes the
-        // call keeps this where it is until it is over (`Prepared`).
+        // SAFETY: `combine` takes such a context, touches only the elements that it is given, and
+        // catches Python's exceptions. The caller keeps this value in place until the call is over
+        // (`Prepared`).
         unsafe { Kernel::own(combine, context, self.elements.size()) }
     }
 
-    /// Makes a call that combines by it, and what must follow: nobody takes the result before all have combined without a fault.
+    /// Makes a call that combines by it, and then a barrier: no rank takes the result before all
+    /// have combined without a fault.
     pub(crate) fn during(
         &self,
         rank: &trimtab_team::Rank,
@@ -61,20 +66,20 @@ impl Own {
         if self.raised.borrow().is_some() { result } else { result.and_then(|()| rank.barrier()) }
     }
 
-    /// What it raised.
+    /// Takes the exception that it raised.
     pub(crate) fn raised(&self) -> Option<PyErr> {
         self.raised.take()
     }
 
     /// # Safety
-    /// Both are valid for so many elements, `into` for writing too.
+    /// Both are valid for `count` elements, `into` for writing too.
     unsafe fn apply(&self, py: Python<'_>, into: *mut u8, from: *const u8, count: usize) -> PyResult<()> {
         let like = self.like.bind(py);
         let bytes = count * self.elements.size();
         let copy = |source: *const u8| {
             let array = array(like, self.elements, &[count])?.into_bound(py);
             let buffer = Buffer::of(&array, "op", true, Some(self.elements))?;
-            // SAFETY: as long as that, and new.
+            // SAFETY: it has that length, and is new.
             unsafe { std::ptr::copy_nonoverlapping(source, buffer.address, bytes) };
             PyResult::Ok((array, buffer))
         };
@@ -82,7 +87,8 @@ impl Own {
         let (b, _) = copy(from)?;
         let result = self.callable.bind(py).call1((&a, b))?;
         if !result.is_none() && !result.is(&a) {
-            // In numpy's rules: a function of whole numbers that gives fractions is refused, not cut.
+            // By numpy's rules: a function on whole numbers that returns fractions is refused, not
+            // truncated.
             py.import("numpy")?.call_method1("copyto", (&a, result))?;
         }
         // SAFETY: as above; the buffer keeps the array where it is.
@@ -92,7 +98,7 @@ impl Own {
 }
 
 /// # Safety
-/// The context is an `Own` in its call, and the addresses are valid for so many of its elements.
+/// The context is an `Own` in its call, and the addresses are valid for `count` of its elements.
 unsafe extern "C" fn combine(into: *mut c_void, from: *const c_void, count: usize, context: *mut c_void) {
     // SAFETY: the caller's promise.
     let own = unsafe { &*context.cast_const().cast::<Own>() };

@@ -1,17 +1,20 @@
-//! A value that belongs to the thread that made it, inside an object that Python may hand to any.
+//! A value that belongs to the thread that made it, inside an object that Python may hand to any
+//! thread.
 
 use crate::errors;
 use pyo3::prelude::*;
 use std::mem::ManuallyDrop;
 use std::thread::{ThreadId, current};
 
-/// See the module. Dropped by another thread it is left as it is: better memory that is not given back than a rank torn in two.
+/// A value for one thread only. If another thread drops it, the value is leaked: that is better
+/// than a rank used by two threads.
 pub(crate) struct Pinned<T> {
     value: ManuallyDrop<T>,
     thread: ThreadId,
 }
 
-// SAFETY: the value is reached and dropped by the thread that made it alone, as every access and the drop see to.
+// SAFETY: only the thread that made the value accesses and drops it, as every access and the drop
+// check.
 unsafe impl<T> Send for Pinned<T> {}
 // SAFETY: as above.
 unsafe impl<T> Sync for Pinned<T> {}
@@ -21,7 +24,7 @@ impl<T> Pinned<T> {
         Self { value: ManuallyDrop::new(value), thread: current().id() }
     }
 
-    /// The value, for the thread whose it is.
+    /// Returns the value in the thread to which it belongs.
     #[inline]
     pub(crate) fn get(&self) -> PyResult<&T> {
         if current().id() == self.thread {
@@ -47,7 +50,8 @@ impl<T> Drop for Pinned<T> {
 /// Carries a value to a closure that runs without the interpreter's lock in this same thread.
 pub(crate) struct Here<T>(pub(crate) T);
 
-// SAFETY: `Python::detach` runs its closure in the thread that calls it; it asks for `Send` only to keep Python's own objects out.
+// SAFETY: `Python::detach` runs its closure in the thread that calls it; it asks for `Send` only to
+// keep Python's own objects out.
 unsafe impl<T> Send for Here<T> {}
 
 impl<T> Here<T> {

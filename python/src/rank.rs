@@ -1,6 +1,7 @@
-//! A rank: its calls, blocks in the segment, started calls, and the teams that come out of its own. [`crate::calls`] has the collectives.
+//! A rank: its calls, blocks in the segment, started calls, and the teams made from its own.
+//! [`crate::calls`] has the collectives.
 
-use crate::asked::{Asked, Prepared};
+use crate::arguments::{CallArguments, Prepared};
 use crate::block::Block;
 use crate::buffer::Buffer;
 use crate::errors::{self, argument};
@@ -15,19 +16,25 @@ use trimtab_team::{Shared, Team, Type};
 
 /// A thread's place in its team. Only the thread that joined can use it.
 ///
-/// All ranks make the same calls in the same order. Arrays are anything with the buffer protocol whose elements lie one after the
-/// other: int8 to int64, uint8 to uint64, float16, bfloat16, float32, float64. Where out is not given, a numpy array is made.
+/// All ranks make the same calls in the same order. Arrays are anything with the buffer protocol
+/// whose elements are contiguous: int8 to int64, uint8 to uint64, float16, bfloat16, float32,
+/// float64. If out is not given, a numpy array is made.
 ///
-/// op is 'sum', 'prod', 'min', 'max', 'and', 'or' or 'xor', or a function: op(a, b) gets two arrays of one dimension, parts of ranks' arrays,
-/// and returns what they make together, element by element, or changes a. The result has the same bits on all ranks.
+/// op is 'sum', 'prod', 'min', 'max', 'and', 'or' or 'xor', or a function: op(a, b) gets two arrays
+/// of one dimension, parts of ranks' arrays, and returns their combination, element by element, or
+/// changes a. The result has the same bits on all ranks.
 ///
-/// sync says who waits for whom:
-///   'mine'    own arrays are given and taken when the call returns (the usual, as in MPI)
-///   'loose'   nobody waits for more than its data; what lies in the segment may be used again after fence()
-///   'strict'  all wait for all, before and after
-///   (x, y)    each of 'none', 'mine' and 'all', for what is waited for before and after; the three above are pairs of the same
+/// sync says which ranks wait for which:
+///   'mine'    when the call returns, own arrays may be used again and own results are there
+///             (the usual, as in MPI)
+///   'loose'   a rank waits only for its data; memory in the segment may be used again after
+///             fence()
+///   'strict'  all ranks wait for all, before and after
+///   (x, y)    each of 'none', 'mine' and 'all', for the waiting before and after; the three
+///             above are such pairs
 ///
-/// dtype reads the elements as another type of the same size: dtype='bfloat16' with arrays of uint16.
+/// dtype reads the elements as another type of the same size: dtype='bfloat16' with arrays of
+/// uint16.
 #[pyclass(module = "trimtab_team", frozen, weakref)]
 pub(crate) struct Rank {
     inner: Pinned<Inner>,
@@ -35,22 +42,22 @@ pub(crate) struct Rank {
     /// This rank's number, from 0.
     #[pyo3(get)]
     rank: u32,
-    /// How many ranks the team has.
+    /// Number of ranks of the team.
     #[pyo3(get)]
     size: u32,
-    /// Whether there are more ranks than processors for them.
+    /// Whether there are more ranks than CPUs for them.
     #[pyo3(get)]
     crowded: bool,
 }
 
-/// What the thread alone has.
+/// State that only the thread accesses.
 struct Inner {
-    /// In a call: a signal's handler may try another.
+    /// Whether a call is under way: a signal's handler may try another.
     busy: Cell<bool>,
     rank: RefCell<Option<trimtab_team::Rank>>,
-    /// Arrays of started calls; given back after the rank is gone, or the call is over.
-    pending: RefCell<Vec<(trimtab_team::Request, Prepared)>>,
-    /// Blocks in the segment, by where this rank's own begins.
+    /// Arrays of started calls; released after the rank is gone, or the call is over.
+    pending: RefCell<Vec<(trimtab_team::PendingCall, Prepared)>>,
+    /// Blocks in the segment, by the address of this rank's own.
     blocks: RefCell<HashMap<usize, Held>>,
 }
 
@@ -62,7 +69,8 @@ struct Held {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        // Without the lock: what was started is brought to its end, for which others of this process may be needed.
+        // Without the lock: started calls are carried to their end, for which other ranks of this
+        // process may be needed.
         let rank = Here(self.rank.take());
         if rank.0.is_some() {
             Python::attach(|py| {
@@ -86,7 +94,7 @@ impl Inner {
     fn enter(&self) -> PyResult<Busy<'_>> {
         if self.busy.replace(true) {
             return Err(argument(
-                "this rank is in the midst of a call, and a handler of a signal, or an operator, can make no other",
+                "this rank is in the middle of a call, during which a signal handler or an operator cannot make another",
             ));
         }
         Ok(Busy(&self.busy))
@@ -109,7 +117,7 @@ impl Rank {
         Self { inner: Pinned::new(inner), team, rank: number, size, crowded }
     }
 
-    /// Does something with the rank, without the interpreter's lock.
+    /// Uses the rank, without the interpreter's lock.
     pub(crate) fn with<T>(
         &self,
         py: Python<'_>,
@@ -119,7 +127,8 @@ impl Rank {
         interrupt::settle(result)
     }
 
-    /// The same, for who has to know whether it was done before an exception of a handler is raised.
+    /// The same, for a caller that must know whether it was done before an exception of a handler
+    /// is raised.
     fn outside<T>(
         &self,
         py: Python<'_>,
@@ -143,10 +152,11 @@ impl Rank {
     }
 
     /// Carries a call out.
-    pub(crate) fn go(slf: &Bound<'_, Self>, asked: &Asked<'_, '_>) -> PyResult<Py<PyAny>> {
+    pub(crate) fn go(slf: &Bound<'_, Self>, asked: &CallArguments<'_, '_>) -> PyResult<Py<PyAny>> {
         let (py, this) = (slf.py(), slf.get());
         let prepared = asked.prepare(this.rank, this.size)?;
-        // SAFETY: the buffers are as long as was just seen, the same or apart, and held until the call is over; so is an operator.
+        // SAFETY: the buffers have the lengths just checked, are the same or apart, and are held
+        // until the call is over; so is an operator.
         let call = |rank: &trimtab_team::Rank| unsafe { rank.call(&prepared.call) };
         let Some(own) = &prepared.own else {
             this.with(py, call)?;
@@ -161,16 +171,17 @@ impl Rank {
     }
 
     /// Starts a call.
-    pub(crate) fn start(slf: &Bound<'_, Self>, asked: &Asked<'_, '_>) -> PyResult<Request> {
+    pub(crate) fn start(slf: &Bound<'_, Self>, asked: &CallArguments<'_, '_>) -> PyResult<Request> {
         let (py, this) = (slf.py(), slf.get());
         let prepared = asked.prepare(this.rank, this.size)?;
         if prepared.own.is_some() {
             return Err(argument(
                 "a call that is started combines by an operator of the team's: a function as op may raise, and then \
-                 nobody would be in the call to raise it",
+                 no caller would be waiting to get the exception",
             ));
         }
-        // SAFETY: as above, and `pending` holds the buffers until the call is over or the rank gone.
+        // SAFETY: as above, and `pending` holds the buffers until the call is over or the rank
+        // gone.
         let started = this.outside(py, |rank| unsafe { rank.start(prepared.call) })?;
         let result = prepared.result.clone_ref(py);
         if let Ok(request) = &started {
@@ -180,7 +191,7 @@ impl Rank {
         Ok(Request { rank: slf.clone().unbind(), request: Pinned::new(request), result })
     }
 
-    /// The block that begins where an array does.
+    /// Finds the block that begins at the same address as an array.
     fn block_of<T>(&self, a: &Bound<'_, PyAny>, work: impl FnOnce(&Held) -> T) -> PyResult<T> {
         let begin = Buffer::of(a, "a", false, None)?.address as usize;
         let blocks = self.inner.get()?.blocks.borrow();
@@ -193,17 +204,18 @@ impl Rank {
 
 #[pymethods]
 impl Rank {
-    /// Waits until all ranks have come.
+    /// Waits until all ranks have reached the barrier.
     fn barrier(&self, py: Python<'_>) -> PyResult<()> {
         self.with(py, trimtab_team::Rank::barrier)
     }
 
-    /// Ends a stretch of loose calls: what lies in the segment is everybody's own again.
+    /// Ends a sequence of loose calls: each rank may use its memory in the segment again.
     fn fence(&self, py: Python<'_>) -> PyResult<()> {
         self.with(py, trimtab_team::Rank::fence)
     }
 
-    /// From now on calls are broken off after so many seconds of waiting, and the team with them; None waits for ever.
+    /// Breaks calls off from now on after this many seconds of waiting, and the team with them;
+    /// None for no limit.
     #[pyo3(signature = (seconds))]
     fn set_deadline(&self, py: Python<'_>, seconds: Option<f64>) -> PyResult<()> {
         let deadline = seconds.map(|seconds| team::seconds("deadline", seconds)).transpose()?;
@@ -213,16 +225,18 @@ impl Rank {
         })
     }
 
-    /// Parts the team: ranks of one colour are a team of their own, in the order of their keys, then of their ranks, and each gets its rank
-    /// in it. Those of colour None get None. All ranks must call it. heap is what each part has for empty(), out of this team's.
+    /// Splits the team: ranks of one colour become a team of their own, in the order of their keys,
+    /// then of their ranks, and each gets its rank in it. Ranks of colour None get None. All ranks
+    /// must call it. heap is the size of each part's memory for empty(), out of this team's.
     #[pyo3(signature = (colour, key = 0, *, heap = 0))]
     fn split(&self, py: Python<'_>, colour: Option<u32>, key: i32, heap: usize) -> PyResult<Option<Self>> {
         let part = self.with(py, |rank| rank.split(colour, key, heap))?;
         Ok(part.map(|part| Self::new(part, self.team.clone())))
     }
 
-    /// After a loss: the team of those who are left, in the order of ranks, in place of this one, which is over. All who are left must call
-    /// it; within so many seconds, or it fails. Arrays of empty() are void: their memory is the new team's.
+    /// Makes, after a loss, the team of the ranks that are left, in the order of ranks, in place of
+    /// this one, which is over. All ranks that are left must call it within deadline seconds;
+    /// otherwise it fails. Arrays of empty() become invalid: their memory belongs to the new team.
     #[pyo3(signature = (deadline = 5.0))]
     fn shrink(&self, py: Python<'_>, deadline: f64) -> PyResult<Self> {
         let deadline = team::seconds("deadline", deadline)?;
@@ -236,8 +250,10 @@ impl Rank {
         Ok(Self::new(interrupt::settle(left)?, self.team.clone()))
     }
 
-    /// A numpy array in the team's memory: collectives use it where it lies, without a copy, and others can reach it (peer()). It is
-    /// zero at first, or what was there before. All ranks must ask alike, and in the same order; nobody waits.
+    /// Makes a numpy array in the team's memory: collectives use it where it lies, without a copy,
+    /// and other ranks can access it (peer()). It is zero at first, and later holds whatever
+    /// earlier arrays left there. All ranks must call it with the same arguments, in the same
+    /// order; no rank waits.
     #[pyo3(signature = (shape, dtype = None))]
     fn empty(
         &self,
@@ -270,8 +286,9 @@ impl Rank {
         Ok(Block { team: self.team.clone(), address, shape, elements })
     }
 
-    /// Another rank's block of the same empty(), as an array of the same shape: what is written there is written for that rank. Who
-    /// reads and writes when is ordered by barrier() or fence().
+    /// Returns another rank's block of the same empty(), as an array of the same shape: data
+    /// written there is written for that rank. The order of reads and writes is ensured by
+    /// barrier() or fence().
     fn peer(&self, py: Python<'_>, a: &Bound<'_, PyAny>, rank: u32) -> PyResult<Py<PyAny>> {
         if rank >= self.size {
             return Err(argument(format!("rank {rank} is not one of the {} ranks", self.size)));
@@ -286,8 +303,8 @@ impl Rank {
         block.array(py)
     }
 
-    /// Gives an array of empty() back, so that later ones can lie there. All ranks must do so alike, after a barrier at which nobody
-    /// uses it any more.
+    /// Frees an array of empty(), so that later ones can use its memory. All ranks must do so,
+    /// after a barrier beyond which no rank uses it.
     fn free(&self, py: Python<'_>, a: &Bound<'_, PyAny>) -> PyResult<()> {
         let begin = self.block_of(a, |held| held.shared.own().expose_provenance())?;
         if let Some(held) = self.inner.get()?.blocks.borrow_mut().remove(&begin) {
@@ -296,7 +313,8 @@ impl Rank {
         Ok(())
     }
 
-    /// Leaves the team, after all that was started is over. Who still waits for this rank gets PeerLeft. Arrays of empty() stay usable.
+    /// Leaves the team, after all started calls are over. Ranks that still wait for this rank get
+    /// PeerLeft. Arrays of empty() stay usable.
     fn leave(&self, py: Python<'_>) -> PyResult<()> {
         let inner = self.inner.get()?;
         let busy = inner.enter()?;

@@ -1,4 +1,4 @@
-//! A team, and the ways to come into it.
+//! A team, and the functions that make or join one.
 
 use crate::errors::{self, argument};
 use crate::rank::Rank;
@@ -12,19 +12,22 @@ use trimtab_team::{Options, Policy};
 
 /// A team of ranks on this machine: processes, threads, or both, that share one segment of memory.
 ///
-/// Make it once, give it to others (as an argument of multiprocessing.Process with any start method, to threads as it is, over fork, or to
-/// a program by environment() and fileno()), and let each call join().
+/// Make it once, give it to others (as an argument of multiprocessing.Process with any start
+/// method, to threads as it is, over fork, or to a program by environment() and fileno()), and let
+/// each call join().
 ///
-/// ranks     how many there are
-/// heap      bytes for arrays that live in the segment (Rank.empty), of all ranks together
-/// wait      'auto' spins, then yields, then sleeps, by what is free and what it learns; 'spin', 'yield' and 'park' do only that
-/// deadline  seconds of waiting after which a call is broken off with Timeout, and the team given up; None waits for ever
+/// ranks     number of ranks
+/// heap      bytes for arrays in the segment (Rank.empty), of all ranks together
+/// wait      'auto' spins, then yields, then sleeps, by occupancy and by learning;
+///           'spin', 'yield' and 'park' do only that
+/// deadline  seconds of waiting after which a call is broken off with Timeout, and the team given
+///           up; None for no limit
 /// gather    seconds that join() waits for the other ranks
-/// cell      bytes a rank can have under way at a time: a power of two
+/// cell      bytes that a rank can have under way at a time: a power of two
 #[pyclass(module = "trimtab_team", frozen, weakref)]
 pub(crate) struct Team {
     team: trimtab_team::Team,
-    /// As the environment says.
+    /// Rank given by the environment.
     rank: Option<u32>,
 }
 
@@ -38,7 +41,7 @@ fn policy(word: &str) -> PyResult<Policy> {
     })
 }
 
-/// Seconds of Python's.
+/// Converts Python's seconds.
 pub(crate) fn seconds(what: &str, value: f64) -> PyResult<Duration> {
     Duration::try_from_secs_f64(value)
         .map_err(|_| argument(format!("{what} is a number of seconds, not {value}")))
@@ -81,13 +84,13 @@ impl Team {
         cell: usize,
     ) -> PyResult<Self> {
         let options = options(ranks, heap, wait, deadline, gather, cell)?;
-        // Memory is filled here, which takes its time.
+        // The memory is filled here, which takes some time.
         let team = py.detach(|| trimtab_team::Team::new(options)).map_err(errors::of)?;
         Ok(Self { team, rank: None })
     }
 
-    /// The team that this process was started into, by `trimtab run --ranks` or by a parent that used environment().
-    /// join() of it takes the rank that was meant.
+    /// Returns the team that this process was started into, by `trimtab run --ranks` or by a parent
+    /// that used environment(). Its join() takes the intended rank.
     #[staticmethod]
     #[pyo3(signature = (*, wait = "auto", deadline = None))]
     fn from_environment(py: Python<'_>, wait: &str, deadline: Option<f64>) -> PyResult<Self> {
@@ -102,8 +105,9 @@ impl Team {
         Ok(Self { team, rank: Some(rank) })
     }
 
-    /// The team of a job whose processes somebody else started: each says its rank, how many there are, and a name that is this job's alone.
-    /// Rank 0 makes the team, with the options that all pass alike, and the others get it, within gather seconds. join() takes the rank.
+    /// Returns the team of a job whose processes another launcher started: each passes its rank,
+    /// the number of ranks, and a name that is unique to this job. Rank 0 makes the team, with the
+    /// options that all pass, and the others get it, within gather seconds. join() takes the rank.
     #[staticmethod]
     #[pyo3(signature = (rank, ranks, key, *, heap = 16 << 20, wait = "auto", deadline = None, gather = 30.0, cell = 32 << 10))]
     #[expect(clippy::too_many_arguments, reason = "as Python's keywords are")]
@@ -122,12 +126,13 @@ impl Team {
         Ok(Self { team: meet::of_job(py, rank, key, options)?, rank: Some(rank) })
     }
 
-    /// The team whose segment another process passed as a descriptor (fileno()), which stays the caller's.
+    /// Returns the team whose segment another process passed as a descriptor (fileno()), which
+    /// stays the caller's.
     #[staticmethod]
     #[pyo3(signature = (fd, *, wait = "auto", deadline = None, gather = 30.0, rank = None))]
     fn adopt(fd: i32, wait: &str, deadline: Option<f64>, gather: f64, rank: Option<u32>) -> PyResult<Self> {
         if fd < 0 {
-            return Err(argument(format!("{fd} is no descriptor")));
+            return Err(argument(format!("{fd} is not a descriptor")));
         }
         // SAFETY: only copied, at once; one that is not open is refused by the system.
         let own = unsafe { BorrowedFd::borrow_raw(fd) }
@@ -144,8 +149,8 @@ impl Team {
         Ok(Self { team: team.map_err(errors::of)?, rank })
     }
 
-    /// Makes the calling thread a rank, the one of this number or the first that is free, and waits until all ranks have joined.
-    /// Later nobody can join.
+    /// Makes the calling thread a rank, the one of this number or the first that is free, and waits
+    /// until all ranks have joined. After that no further thread can join.
     #[pyo3(signature = (rank = None))]
     fn join(&self, py: Python<'_>, rank: Option<u32>) -> PyResult<Rank> {
         interrupt::prepare(py)?;
@@ -154,13 +159,13 @@ impl Team {
         Ok(Rank::new(interrupt::settle(joined)?, self.team.clone()))
     }
 
-    /// How many ranks it has.
+    /// The number of ranks.
     #[getter]
     fn ranks(&self) -> u32 {
         self.team.ranks()
     }
 
-    /// The rank that this process was meant to be, if it was started into the team.
+    /// The intended rank of this process, if it was started into the team.
     #[getter]
     fn rank(&self) -> Option<u32> {
         self.rank
@@ -172,7 +177,7 @@ impl Team {
         self.team.options().heap
     }
 
-    /// How ranks of this process wait.
+    /// The wait policy of ranks of this process.
     #[getter]
     fn wait(&self) -> &'static str {
         match self.team.options().wait {
@@ -195,12 +200,13 @@ impl Team {
         self.team.options().gather.as_secs_f64()
     }
 
-    /// The segment's descriptor, which stays the team's: for pass_fds of subprocess.Popen.
+    /// Returns the segment's descriptor, which stays the team's: for pass_fds of subprocess.Popen.
     fn fileno(&self) -> i32 {
         self.team.fd().as_raw_fd()
     }
 
-    /// What a program needs in its environment to be this rank, beside the descriptor.
+    /// Returns the variables that a program needs in its environment to be this rank, beside the
+    /// descriptor.
     ///
     /// subprocess.Popen(words, env={**os.environ, **team.environment(1)}, pass_fds=[team.fileno()])
     fn environment<'py>(&self, py: Python<'py>, rank: u32) -> PyResult<Bound<'py, PyDict>> {

@@ -1,4 +1,4 @@
-"""Arrays in the segment, and what is refused as an array."""
+"""Arrays in the segment, and objects that are refused as arrays."""
 
 import gc
 import os
@@ -52,7 +52,7 @@ def capsules(rank):
     second = np.from_dlpack(block)
     assert second.shape == (2, 3) and second.dtype == np.float32 and second.ctypes.data == first.ctypes.data
     assert block.__dlpack_device__() == (1, 0) and block.shape == (2, 3) and block.dtype == "float32"
-    # Capsules that nobody takes.
+    # Capsules that no library takes.
     block.__dlpack__()
     block.__dlpack__(max_version=(1, 0))
     rank.allreduce(block, block)
@@ -111,7 +111,7 @@ class Lying(unittest.TestCase):
 
 
 class Refused(unittest.TestCase):
-    """What cannot be is said before anything is done: the team goes on."""
+    """Invalid arguments are reported before anything is done: the team goes on."""
 
     def setUp(self):
         self.rank = trimtab_team.Team(1).join()

@@ -14,7 +14,7 @@ MODES = ["mine", "loose", "strict"]
 
 
 def given(rank, count, dtype, salt=0):
-    """What a rank gives: small whole numbers, so that all types hold the results and no order of additions shows."""
+    """Returns the data that a rank gives: small whole numbers, so that all types hold the results and the order of additions does not matter."""
     return ((np.arange(count) * 7 + rank * 3 + salt) % 5).astype(dtype)
 
 
@@ -91,7 +91,7 @@ def bfloat16(rank):
 
 
 def plain(rank):
-    """Without numpy: whatever has the buffer protocol."""
+    """Without numpy: any object with the buffer protocol."""
     import array
 
     numbers = array.array("q", [rank.rank, 10])
@@ -105,7 +105,7 @@ def plain(rank):
 
 
 def started(rank):
-    """Several calls under way at a time, whose arrays nobody else holds."""
+    """Several calls under way at a time, whose arrays have no other owner."""
     requests = [rank.start_allreduce(np.full(1 << n, rank.rank + 1.0)) for n in range(0, 18, 3)]
     parts = rank.start_alltoall(np.arange(rank.size * 3, dtype="int32"))
     forgotten = rank.start_broadcast(np.zeros(100_000), root=1)

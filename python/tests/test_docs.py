@@ -1,4 +1,4 @@
-"""The programs of the guide, as programs; and stubs that name what there is."""
+"""The programs of the guide are run; the stubs name exactly the existing functions."""
 
 import ast
 import inspect
@@ -17,7 +17,7 @@ import trimtab_team
 class Guide(unittest.TestCase):
     @unittest.skipUnless(together.GUIDE.exists(), "no guide beside these tests")
     def test_programs(self):
-        """But for those that torchrun starts, which are among the tests of torch."""
+        """Except those that torchrun starts, which are among the tests of torch."""
         try:
             import numpy  # noqa: F401
         except ImportError:
@@ -39,7 +39,7 @@ class Guide(unittest.TestCase):
 
 
 def parameters(node):
-    """Names, kinds and defaults as inspect.signature has them; what a stub leaves open is Ellipsis."""
+    """Returns names, kinds and defaults in the form of inspect.signature; a default that a stub leaves open is Ellipsis."""
     told, arguments = [], node.args
     plain = arguments.posonlyargs + arguments.args
     defaults = [None] * (len(plain) - len(arguments.defaults)) + arguments.defaults

@@ -1,4 +1,4 @@
-"""Processes that somebody else started: torchrun's variables, launchers of MPI, communicators."""
+"""Processes that another launcher started: torchrun's variables, launchers of MPI, communicators."""
 
 import os
 import shutil
@@ -37,7 +37,7 @@ for comm in (MPI.COMM_WORLD, MPI.COMM_WORLD.Split(MPI.COMM_WORLD.rank % 2, 0)):
         os.write(1, b"rank %d: %d of %d\\n" % (MPI.COMM_WORLD.rank, out[0], rank.size))
 """
 
-# What launchers set, so that tests can be run by one.
+# Variables that launchers set, so that a launcher can run the tests.
 LAUNCHED = ("RANK", "WORLD_SIZE", "LOCAL_", "MASTER_", "TORCHELASTIC_", "OMPI_", "PMI_", "PMIX_", "MPI_", "TRIMTAB_TEAM")
 
 
@@ -59,7 +59,7 @@ def lines(words, env=None):
 
 
 def job(ranks, variables):
-    """Ranks as children of ours, the last first."""
+    """Ranks as children of this process, the last first."""
     started = []
     for rank in reversed(range(ranks)):
         words = [sys.executable, "-c", SUM]
@@ -88,7 +88,7 @@ class Variables(unittest.TestCase):
         self.met(2, lambda rank: dict(OMPI_COMM_WORLD_RANK=str(rank), OMPI_COMM_WORLD_SIZE="2", PMIX_NAMESPACE=name))
 
     def test_mpich(self):
-        """Which names no job: ranks of one machine have one parent."""
+        """The variables name no job: ranks of one machine have one parent."""
         self.met(2, lambda rank: dict(PMI_RANK=str(rank), PMI_SIZE="2", MPI_LOCALNRANKS="2"))
 
     def test_one_rank(self):
@@ -169,7 +169,7 @@ class Launchers(unittest.TestCase):
 
 
 class Comm:
-    """What from_comm() asks of a communicator, among threads."""
+    """The part of a communicator that from_comm() uses, among threads."""
 
     def __init__(self, ranks):
         self.ranks, self.barrier, self.table = ranks, threading.Barrier(ranks), [None] * ranks

@@ -1,4 +1,4 @@
-"""Teams out of teams, operators of the caller's, and all modes of synchronisation."""
+"""Teams made of teams, operators of the caller's own, and all modes of synchronisation."""
 
 import os
 import signal
@@ -77,7 +77,7 @@ def own_operators(rank):
     np.testing.assert_allclose(smooth, wanted)
 
     def in_place(left, right):
-        # Neither is the team's: they may be kept.
+        # Neither belongs to the team: they may be kept.
         kept.append(right)
         np.maximum(left, right, out=left)
 
@@ -93,7 +93,7 @@ def own_operators(rank):
     assert rank.scan(pairs, op=np.add).tolist() == [sum(range(rank.rank + 1)), sum(10 - other for other in range(rank.rank + 1))]
     wide = np.full((size, 3), rank.rank + 1, "uint8")
     assert rank.reduce_scatter(wide, op=np.multiply).tolist() == [[int(np.prod(np.arange(1, size + 1)))] * 3]
-    # Types that numpy has no operator for come as their bits.
+    # Types without operators in numpy come as their bits.
     assert rank.allreduce(np.array([1 << rank.rank], "uint16"), op=np.bitwise_or, dtype="bfloat16").tolist() == [(1 << size) - 1]
     try:
         rank.start_allreduce(a, op=np.add)
@@ -169,7 +169,7 @@ class Parts(unittest.TestCase):
         self.assertEqual(found, [(0, None, (0, 2, 3)), (2, None, (1, 2, 3))])
 
     def test_shrink_in_vain(self):
-        self.assertIn("rank 1 lives and has not come", together.processes(2, alone_to_shrink)[0])
+        self.assertIn("rank 1 is alive and has not come", together.processes(2, alone_to_shrink)[0])
 
     def test_heap_for_parts(self):
         rank = trimtab_team.Team(1, heap=1 << 16).join()
@@ -190,13 +190,13 @@ class Operators(unittest.TestCase):
             ("raises", "Failure: as told"),
             ("gives fractions", "Cannot cast"),
             ("gives others", "could not broadcast"),
-            ("calls", "in the midst of a call"),
+            ("calls", "in the middle of a call"),
         ):
             for count in (1, 100_000):
                 found = together.processes(3, failing_operator, how, count)
                 told = [words for words, _ in found]
                 self.assertTrue(any(wanted in words for words in told), (how, count, told))
-                # Nobody takes it for a result, and nobody waits.
+                # No rank takes it for a result, and no rank waits.
                 for rank, (words, revoked) in enumerate(found):
                     self.assertNotEqual(words, "no error", (how, count, rank))
                     self.assertEqual(revoked, 1, (how, count, rank))

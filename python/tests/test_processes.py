@@ -1,4 +1,4 @@
-"""How processes come into a team, and what becomes of the others when one does not go on."""
+"""How processes come into a team, and the effect on the others when one does not go on."""
 
 import multiprocessing
 import os
@@ -76,7 +76,7 @@ def late(rank):
 
 
 def waits(team, told):
-    """Ends by Ctrl-C; what comes out is what a user's `except` would see."""
+    """Ends by Ctrl-C; raises the exception that a user's `except` would see."""
     rank = team.join(0)
     told.send("joined")
     try:
@@ -242,7 +242,7 @@ class Ends(unittest.TestCase):
             thread.join()
 
     def test_handlers_that_return(self):
-        """A signal that is handled does not end the wait; its handler is told that it cannot call."""
+        """A signal that is handled does not end the wait; a call in its handler fails with an error."""
         seen = []
 
         def handler(number, frame):

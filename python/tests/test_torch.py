@@ -54,12 +54,12 @@ def spawned(ranks, work, *arguments, method="fork"):
 
 
 def numbers(rank, count, name, salt=0):
-    """Small whole numbers, so that all types hold what comes of them."""
+    """Returns small whole numbers, so that all types hold the results."""
     return ((torch.arange(count) * 7 + rank * 3 + salt) % 5).to(getattr(torch, name))
 
 
 def scattered(tensor):
-    """The same elements, not one after the other."""
+    """Returns the same elements, not contiguous."""
     wide = torch.stack([tensor, tensor + 1], dim=-1)
     return wide[..., 0]
 
@@ -151,7 +151,7 @@ def all_types(rank, ranks):
     whole = torch.tensor([complex(rank, 1)])
     dist.all_reduce(whole)
     assert whole.tolist() == [complex(sum(range(ranks)), ranks)]
-    # Conjugates and signs that torch has not made yet.
+    # Conjugates and signs that torch has not computed yet.
     whole = torch.tensor([complex(rank, 1)]).conj()
     dist.broadcast(whole, ranks - 1)
     assert whole.tolist() == [complex(ranks - 1, -1)]
@@ -195,10 +195,10 @@ def trained(rank, group):
     torch.manual_seed(7)
     model = torch.nn.Sequential(torch.nn.Linear(20, 64), torch.nn.BatchNorm1d(64), torch.nn.Tanh(), torch.nn.Linear(64, 3))
     if rank:
-        # What rank 0 has is what counts.
+        # The values of rank 0 count.
         for parameter in model.parameters():
             parameter.data.add_(1)
-    # Several buckets, so that sums are under way while gradients are still made.
+    # Several buckets, so that sums are under way while gradients are still computed.
     parallel = torch.nn.parallel.DistributedDataParallel(model, process_group=group, bucket_cap_mb=0.005)
     optimizer = torch.optim.SGD(parallel.parameters(), lr=0.1, momentum=0.9)
     torch.manual_seed(100 + rank)
@@ -239,7 +239,7 @@ def groups(rank, ranks):
 def messages(rank, ranks):
     right, left = (rank + 1) % ranks, (rank - 1) % ranks
     place = torch.zeros(3, 2, dtype=torch.bfloat16).t()
-    # Asked for before it is sent, by all at once.
+    # All ranks receive before any sends.
     asked = dist.irecv(place, left)
     dist.isend(torch.full((2, 3), rank, dtype=torch.bfloat16), right).wait()
     asked.wait()
@@ -323,7 +323,7 @@ class Torch(unittest.TestCase):
                 self.assertRegex(words or "", wanted)
 
     def test_one_dies(self):
-        # Processes of our own: start_processes ends the others with one that failed, and whom a rank then finds dead first is chance.
+        # Processes of our own: start_processes ends the others when one fails, and which of them a rank then finds dead first is random.
         with tempfile.TemporaryDirectory() as folder:
             context = torch.multiprocessing.get_context("fork")
             given = (3, free_port(), one_dies, folder, ())
@@ -359,7 +359,7 @@ class Torch(unittest.TestCase):
             self.assertEqual(torchrun(program), lines)
 
     def test_started_into_a_team(self):
-        """As by trimtab run --ranks: nothing of torch's is in the environment."""
+        """As by trimtab run --ranks: no variable of torch is in the environment."""
         program = textwrap.dedent(
             """
             import torch, torch.distributed as dist, trimtab_team.torch
@@ -399,12 +399,12 @@ class Torch(unittest.TestCase):
 
 
 def torchrun(program):
-    """What its two ranks print."""
+    """Returns the output of its two ranks."""
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "program.py")
         with open(path, "w") as text:
             text.write(program)
-        # Without redirections torch 1.13 fails under Python 3.11, whose flags are iterated over otherwise.
+        # Without redirections torch 1.13 fails under Python 3.11, which iterates over flags in another way.
         shown = ["--redirects", "1", "--tee", "1", "--log_dir", folder]
         words = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", "--master_port", free_port(), *shown, path]
         done = subprocess.run(words, capture_output=True, text=True, timeout=120)

@@ -1,4 +1,4 @@
-"""Teams for tests: the same function on each rank, as processes or threads, and what each made of it."""
+"""Teams for tests: the same function on each rank, as processes or threads, and the results of each."""
 
 import multiprocessing
 import pathlib
@@ -8,14 +8,14 @@ import traceback
 
 import trimtab_team
 
-# Longer than any test takes, so that a fault is a failure and not a wait without end.
+# Longer than any test takes, so that a fault is a failure and not an endless wait.
 PATIENCE = 30.0
 
 GUIDE = pathlib.Path(__file__).resolve().parents[2] / "docs" / "teams-python.md"
 
 
 def examples():
-    """The guide's programs, the command that starts each (None for Python alone), and the lines that it prints."""
+    """Returns the guide's programs, the command that starts each (None for Python alone), and the lines that it prints."""
     found = []
     for program, words in re.findall(r"```python\n(.*?)```\n\n((?:    [^\n]*\n)+)", GUIDE.read_text(), re.S):
         lines = [line[4:] for line in words.splitlines()]

@@ -11,7 +11,7 @@
         team = trimtab_team.Team(4)
         processes = [multiprocessing.Process(target=work, args=(team,)) for _ in range(4)]
 
-A rank that dies, leaves or calls otherwise becomes an exception on all others: PeerDied, PeerLeft, Mismatch.
+A rank that dies, leaves or makes another call causes an exception on all others: PeerDied, PeerLeft, Mismatch.
 """
 
 from ._errors import (

@@ -1,7 +1,7 @@
 from types import TracebackType
 from typing import Any, Callable, Dict, Literal, Optional, Sequence, Tuple, Type, Union, final
 
-# A function of two arrays returns what they make together, or changes the first and returns None.
+# A function of two arrays returns their combination, or changes the first and returns None.
 _Op = Union[Literal["sum", "prod", "min", "max", "and", "or", "xor"], Callable[[Any, Any], Any]]
 _Word = Literal["sum", "prod", "min", "max", "and", "or", "xor"]
 _When = Literal["none", "mine", "all"]
@@ -89,7 +89,7 @@ def from_environment(
     *, heap: int = ..., wait: _Wait = "auto", deadline: Optional[float] = None, gather: float = 30.0
 ) -> Team: ...
 
-# comm has Get_rank, Get_size, bcast and allgather as mpi4py's communicators do.
+# comm has Get_rank, Get_size, bcast and allgather, like mpi4py's communicators.
 def from_comm(
     comm: Any, *, heap: int = ..., wait: _Wait = "auto", deadline: Optional[float] = None, gather: float = 30.0
 ) -> Team: ...

@@ -1,8 +1,8 @@
-"""What can go wrong in a team. All are TeamError; those that name a rank have it as .rank."""
+"""Exceptions of a team. All are TeamError; those that name a rank have it as .rank."""
 
 
 class TeamError(Exception):
-    """Of any kind. After it the team is given up, except where its class says otherwise."""
+    """Base of all errors. After it the team is given up, unless its class says otherwise."""
 
     def __str__(self):
         return str(self.args[0]) if self.args else ""
@@ -15,15 +15,15 @@ class _OfRank(TeamError):
 
 
 class PeerDied(_OfRank):
-    """A rank's process ended without leaving: killed, out of memory, or gone by os._exit. .rank says which."""
+    """A rank's process ended without leaving: killed, out of memory, or ended by os._exit. .rank is its number."""
 
 
 class PeerLeft(_OfRank):
-    """A rank left the team, at its end or by an exception, while this one waits for it. .rank says which."""
+    """A rank left the team, at its end or by an exception, while this one waits for it. .rank is its number."""
 
 
 class Revoked(_OfRank):
-    """A rank gave the team up: by its deadline, by Ctrl-C, or because it was called otherwise. .rank says which."""
+    """A rank gave the team up: by its deadline, by Ctrl-C, or because ranks made different calls. .rank is its number."""
 
 
 class Mismatch(TeamError):
@@ -37,7 +37,7 @@ class Mismatch(TeamError):
 
 
 class Timeout(TeamError, TimeoutError):
-    """Nothing came within the deadline, and whoever it waited for is alive."""
+    """Nothing came within the deadline, and the ranks that it waited for are alive."""
 
 
 class Forked(TeamError):
@@ -45,16 +45,16 @@ class Forked(TeamError):
 
 
 class ArgumentError(TeamError, ValueError):
-    """An argument that no rank can be given. Nothing was done, and the team goes on."""
+    """An invalid argument. Nothing was done, and the team goes on."""
 
 
 class NoMemory(TeamError, MemoryError):
-    """No memory for the team, said when it is made and never later."""
+    """Not enough memory for the team, reported when it is made and never later."""
 
 
 class NotATeam(TeamError):
-    """What was passed is no team's segment, or this process was started into none."""
+    """The passed descriptor is not a team's segment, or this process was not started into a team."""
 
 
 class Refused(TeamError):
-    """A seat that is taken, a team that has begun or is over, or others who did not come."""
+    """A seat is taken, a team has begun or is over, or other ranks did not come."""

@@ -1,6 +1,6 @@
-"""How processes meet that somebody else started: by what their launcher says in the environment, or by what they already speak over.
+"""Meeting of processes that another launcher started: by the launcher's environment variables, or over an existing communicator.
 
-A team is of one machine. Where a launcher says that ranks are on several, or ranks find that out, nobody waits: all are told.
+A team is of one machine. If a launcher's variables or the ranks themselves show several machines, no rank waits: all get an error.
 """
 
 import os
@@ -9,10 +9,10 @@ import secrets
 from ._errors import NotATeam
 from ._native import Team
 
-# Teams that this process has met by a name, so that a second one of the same job is another.
+# Number of teams that this process has met under a name, so that a second team of the same job gets another name.
 _met: dict[str, int] = {}
 
-# Who says it, its variables for the rank, the number of ranks and how many of them are here, and what names the job.
+# Launcher, its variables for the rank, the number of ranks and the number of ranks on this machine, and those that name the job.
 _LAUNCHERS = (
     ("torchrun", "RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", ("TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT")),
     ("Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", ("PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid")),
@@ -21,11 +21,11 @@ _LAUNCHERS = (
 
 
 def from_environment(*, heap=16 << 20, wait="auto", deadline=None, gather=30.0):
-    """The team that this process was started into, as its environment says. join() of it takes the rank that was meant.
+    """Returns the team that this process was started into, from its environment. Its join() takes the intended rank.
 
     By trimtab run --ranks, or by a parent that used Team.environment(): TRIMTAB_TEAM. By torchrun, without torch: RANK, WORLD_SIZE and
-    TORCHELASTIC_RUN_ID or MASTER_PORT. By mpirun or mpiexec, without MPI: OMPI_COMM_WORLD_... or PMI_...; what is said later in this list counts
-    only where nothing before it is set. heap and gather are for teams that are made here, and the same on all ranks.
+    TORCHELASTIC_RUN_ID or MASTER_PORT. By mpirun or mpiexec, without MPI: OMPI_COMM_WORLD_... or PMI_...; a later entry of this list counts
+    only if none before it is set. heap and gather are for teams that are made here, and the same on all ranks.
     """
     if "TRIMTAB_TEAM" in os.environ:
         return Team.from_environment(wait=wait, deadline=deadline)
@@ -40,9 +40,9 @@ def from_environment(*, heap=16 << 20, wait="auto", deadline=None, gather=30.0):
 
 
 def from_comm(comm, *, heap=16 << 20, wait="auto", deadline=None, gather=30.0):
-    """The team of an MPI communicator of mpi4py's, whose ranks are all on this machine. All of them call it, with the same options.
+    """Returns the team of an mpi4py communicator whose ranks are all on this machine. All of them call it, with the same options.
 
-    Anything else with Get_rank, Get_size, bcast and allgather as mpi4py has them does too.
+    Any other object with mpi4py's Get_rank, Get_size, bcast and allgather works, too.
     """
     ranks = comm.Get_size()
     all_here(comm.allgather(machine()))
@@ -51,7 +51,7 @@ def from_comm(comm, *, heap=16 << 20, wait="auto", deadline=None, gather=30.0):
 
 
 def machine():
-    """A name that processes have in common if and only if they run on the same machine, since it was started."""
+    """Returns a name that is the same for two processes if and only if they run on the same machine, since it was booted."""
     try:
         with open("/proc/sys/kernel/random/boot_id") as lines:
             return lines.read().strip()
@@ -90,16 +90,16 @@ def _told(launcher, rank_name, size_name, local_name, job_names):
                 "RANK and WORLD_SIZE are set, and neither TORCHELASTIC_RUN_ID nor MASTER_PORT: nothing names the job that its ranks meet under; "
                 "start them by torchrun or trimtab run --ranks, or set MASTER_PORT to the same free port for all"
             )
-        # Workers that were started anew are another job.
+        # Restarted workers are another job.
         job.append(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
     elif not job:
-        # All ranks of a machine are children of one process of the launcher's.
+        # All ranks of a machine are children of one process of the launcher.
         job = ["%d since %s" % (os.getppid(), _since(os.getppid()))]
     return rank, ranks, "%s, %s" % (launcher, ", ".join(job))
 
 
 def _since(process):
-    """When a process began, so that its number is not taken for that of one before."""
+    """Returns when a process began, so that its number is not confused with an earlier process's."""
     try:
         with open("/proc/%d/stat" % process) as lines:
             return lines.read().rpartition(")")[2].split()[19]

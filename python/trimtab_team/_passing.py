@@ -1,4 +1,4 @@
-"""How a team comes to another process: its descriptor travels as multiprocessing passes any."""
+"""Pickling of teams: the descriptor travels by multiprocessing's means for descriptors."""
 
 import os
 
@@ -8,7 +8,7 @@ from ._native import Team
 def reduce(team):
     from multiprocessing import reduction
 
-    # While a process is being spawned this asks for the descriptor to be inherited; else it is sent over a socket when it is unpickled.
+    # While a process is being spawned, this makes it inherit the descriptor; otherwise the descriptor is sent over a socket on unpickling.
     passed = reduction.DupFd(team.fileno())
     return _rebuild, (passed, team.wait, team.deadline, team.gather, team.rank)
 
@@ -23,5 +23,5 @@ def _rebuild(passed, wait, deadline, gather, rank):
 
 
 def no_team():
-    """Why there is none in the environment, in words."""
+    """Returns the message for an environment without a team."""
     return "TRIMTAB_TEAM is not set: this process was not started into a team (trimtab run --ranks, or Team.environment())"

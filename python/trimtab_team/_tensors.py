@@ -1,11 +1,11 @@
-"""torch's tensors as a team takes them: where they lie, of which type, and how they are combined. Without torch this cannot be imported."""
+"""torch's tensors as arguments of a team: their address, their type, and how they are combined. Without torch this cannot be imported."""
 
 import functools
 
 import torch
 import torch.distributed as dist
 
-# torch's name for what a team can add. Of others (bool, complex) the bytes travel.
+# torch's types that a team can add. Elements of other types (bool, complex) travel as bytes.
 TYPES = {
     torch.int8: "int8",
     torch.uint8: "uint8",
@@ -17,7 +17,7 @@ TYPES = {
     torch.float32: "float32",
     torch.float64: "float64",
 }
-# What newer ones have.
+# Types of newer versions of torch.
 TYPES.update((getattr(torch, name), name) for name in ("uint16", "uint32", "uint64") if hasattr(torch, name))
 
 SUM = dist.ReduceOp.SUM
@@ -34,14 +34,14 @@ if hasattr(dist.ReduceOp, "AVG"):
     _OPERATORS.append((dist.ReduceOp.AVG, "avg"))
 _WORDS = {str(known): name for known, name in _OPERATORS}
 if len(_WORDS) < len(_OPERATORS):
-    # They say too little to be told apart.
+    # Their texts do not distinguish them.
     _WORDS = {}
-# Of truth values.
+# For booleans.
 _LOGICAL = {"sum": "max", "max": "max", "or": "max", "prod": "min", "min": "min", "and": "min", "xor": "xor"}
 
 
 class _Elements:
-    """A tensor's elements as the team takes them: an address, kept by who has the tensor."""
+    """A tensor's elements as argument of a team: an address, kept valid by the owner of the tensor."""
 
     __slots__ = ("__array_interface__",)
 
@@ -55,7 +55,7 @@ class _Elements:
 
 
 def passed(tensor):
-    """Elements, and the word for their type; bytes, of a type that a team cannot add."""
+    """Returns the elements and the name of their type; bytes, for a type that a team cannot add."""
     name = TYPES.get(tensor.dtype)
     if name is None:
         return _Elements(tensor, 1), "uint8"
@@ -74,12 +74,12 @@ def checked(tensor, what):
 
 
 def _bare(tensor):
-    """Whether its memory has what it shows: one after the other, and neither sign nor conjugate still to be made."""
+    """Returns whether its memory holds its values: contiguous, and with no pending sign or conjugate."""
     return tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg()
 
 
 def given(tensor, what):
-    """A tensor that is read, in one piece."""
+    """Returns a contiguous tensor for reading."""
     tensor = checked(tensor, what)
     return tensor if _bare(tensor) else _copied(tensor)
 
@@ -89,7 +89,7 @@ def _copied(tensor):
 
 
 class Wanted:
-    """A tensor that is written, in one piece: `.piece` of it, which is put back by `done`."""
+    """A tensor for writing: its contiguous form is `.piece`, which `done` copies back."""
 
     __slots__ = ("tensor", "piece")
 
@@ -105,7 +105,7 @@ class Wanted:
 
 
 class _Reducing:
-    """How tensors of a type are combined by an operator of torch's: as which elements, by which word, and what is done at the end."""
+    """How tensors of a type are combined by an operator of torch: as which elements, by which operator, and with which final division."""
 
     __slots__ = ("operator", "view", "divide")
 
@@ -127,12 +127,12 @@ class _Reducing:
         return passed(tensor if self.view is None else self.view(tensor))
 
 
-# Kept, since much is asked for each call.
+# Cached, since each call needs several checks.
 _kept = functools.lru_cache(maxsize=256)(_Reducing)
 
 
 def reducing(operator, dtype, what):
-    # Comparing them takes microseconds, and their words name them too.
+    # Comparing them takes microseconds, and their texts identify them too.
     name = _WORDS.get(str(operator)) or next((name for known, name in _OPERATORS if operator == known), None)
     if name is None:
         raise ValueError("%s by %s is not in the backend trimtab, which has SUM, AVG, PRODUCT, MIN, MAX, BAND, BOR, BXOR" % (what, operator))

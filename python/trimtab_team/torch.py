@@ -7,8 +7,8 @@
 Importing this registers it; the rest of the package needs no torch.
 
 Idea. torch's store, by which ranks find each other in any case, carries one name, under which they meet as a team. From then on collectives go through
-the team's memory, in the thread that calls, and are over when they return: a Work of async_op=True is done when it is given out.
-Tensors are taken where they lie; what does not lie in one piece is copied first. send and recv go by the store, which is slow and never in the way.
+the team's memory, in the calling thread, and are over when they return: a Work of async_op=True is done when it is returned.
+Tensors are taken where they lie; a tensor that is not contiguous is copied first. send and recv use the store, which is slow and never blocks others.
 
 Limits. Ranks are processes of one machine, and a group belongs to the thread that made it, which is the one that DistributedDataParallel uses on CPUs.
 """
@@ -34,21 +34,21 @@ else:
 
 
 def _work(result):
-    """A Work that is done."""
+    """Returns a Work that is done."""
     future = torch.futures.Future()
     future.set_result(result)
     return _create_work_from_future(future)
 
 
 def _one(tensors, what):
-    """The only tensor of a list: more are for several devices of a process, of which there is one here."""
+    """Returns the only tensor of a list: more would be for several devices of a process, which has one here."""
     if len(tensors) != 1:
         raise ValueError("%s takes one tensor for each process, not %d" % (what, len(tensors)))
     return tensors[0]
 
 
 class TrimtabProcessGroup(dist.ProcessGroup):
-    """See the module. Its methods are those that torch calls; programs call torch.distributed's functions."""
+    """A process group over a team. torch calls its methods; programs call torch.distributed's functions."""
 
     def __init__(self, store, rank, size, timeout):
         super().__init__(rank, size)
@@ -65,7 +65,7 @@ class TrimtabProcessGroup(dist.ProcessGroup):
     def __repr__(self):
         return "<trimtab_team.torch.TrimtabProcessGroup: rank %d of %d>" % (self._own, self._size)
 
-    # Newer versions of torch ask these, and the names of backends' groups where there is a backend beside the group.
+    # Newer versions of torch call these, and the names of backends' groups if there is a backend beside the group.
     def setGroupName(self, name):
         self._name = name
 
@@ -169,7 +169,7 @@ class TrimtabProcessGroup(dist.ProcessGroup):
     all_gather_single_coalesced = allgather_into_tensor_coalesced
 
     def _stacked(self, tensors, what, like):
-        """Whether there is one for each rank, and all are like this one."""
+        """Checks that there is one for each rank, and that all are like this one."""
         if len(tensors) != self._size:
             raise ValueError("%s of %d ranks takes a list of as many tensors, not of %d" % (what, self._size, len(tensors)))
         for tensor in tensors:
@@ -249,7 +249,7 @@ class TrimtabProcessGroup(dist.ProcessGroup):
             (into, name), (elements, _) = _tensors.passed(wanted.piece), _tensors.passed(given)
             self._member.alltoall(elements, into, dtype=name)
         else:
-            # Sizes are of the first dimension.
+            # Sizes are lengths in the first dimension.
             parts = given.split(input_sizes or [given.shape[0] // self._size] * self._size)
             places = wanted.piece.split(output_sizes or [output.shape[0] // self._size] * self._size)
             self._exchanged(places, parts, what)
@@ -263,17 +263,17 @@ class TrimtabProcessGroup(dist.ProcessGroup):
         return _work(outputs)
 
     def _exchanged(self, places, parts, what):
-        """A part to each, of any size: as many elements for each pair as the largest has."""
+        """Sends a part of any size to each rank: every pair exchanges the number of elements of the largest part."""
         if len(places) != self._size or len(parts) != self._size:
             raise ValueError(
-                "%s of %d ranks takes a part for each, not %d to be given and %d to be got" % (what, self._size, len(parts), len(places))
+                "%s of %d ranks takes one part for each rank, not %d to send and %d to receive" % (what, self._size, len(parts), len(places))
             )
         parts = [_tensors.given(part, what).reshape(-1) for part in parts]
         dtype = parts[0].dtype
         if any(tensor.dtype != dtype for tensor in [*parts, *places]):
             raise ValueError("%s takes tensors of one type" % what)
         most = torch.tensor([max(tensor.numel() for tensor in [*parts, *places])])
-        # All come to the same, whatever each of them has.
+        # All ranks compute the same value, whatever sizes they have.
         self._allreduce(most, dist.ReduceOp.MAX)
         most = most.item()
         table = parts[0].new_empty((2, self._size, most))
@@ -302,7 +302,7 @@ class TrimtabProcessGroup(dist.ProcessGroup):
 
 
 class _Receiving(Work):
-    """A message that is taken when it is waited for."""
+    """A message that is read from the store when it is waited for."""
 
     def __init__(self, store, key, tensor, timeout):
         super().__init__()
@@ -346,7 +346,7 @@ class _Receiving(Work):
 
 
 def _meet(store, rank, size, seconds):
-    """The team of a group: every rank says where it is, and takes the name that rank 0 has made up."""
+    """Returns the team of a group: every rank announces its machine, and takes the name that rank 0 has chosen."""
     store.set("machine of %d" % rank, _meeting.machine())
     if rank == 0:
         store.set("team", secrets.token_hex(16))
@@ -360,10 +360,10 @@ def _create(store, rank, size, timeout):
 
 
 def _rendezvous(url, timeout=datetime.timedelta(minutes=5), **_):
-    """torch's store for ranks that meet as from_environment() says, whoever started them: a server at any free port, which a team tells."""
+    """Yields torch's store for ranks that meet by from_environment(), whatever launched them: a server at any free port, announced over a team."""
     with _meeting.from_environment(deadline=timeout.total_seconds()).join() as member:
         rank, size = member.rank, member.size
-        # Nothing is asked of others before they know the port.
+        # No rank contacts the server before it knows the port.
         store = None
         if rank == 0:
             store = dist.TCPStore("127.0.0.1", 0, size, True, timeout, wait_for_workers=False)
@@ -377,7 +377,7 @@ def _rendezvous(url, timeout=datetime.timedelta(minutes=5), **_):
 
 
 def register():
-    """Makes the backend known to torch.distributed, under the name `trimtab`; once is enough, and importing the module does it."""
+    """Registers the backend with torch.distributed, under the name `trimtab`; once is enough, and importing the module does it."""
     if hasattr(dist.Backend, "TRIMTAB"):
         return
     devices = {"devices": ["cpu"]} if "devices" in inspect.signature(dist.Backend.register_backend).parameters else {}

@@ -1,8 +1,8 @@
 /*
- * The kernels by ranks of MPI, as its launcher starts them.  Which library it is
- * says the compiler's wrapper (Makefile); its settings are the environment's.
+ * The kernels by ranks of MPI, as its launcher starts them.  The compiler's
+ * wrapper selects the library (Makefile); its settings come from the environment.
  *
- * Parcels are sent by MPI_Alltoall where all are as long, else by MPI_Alltoallv.
+ * Parcels are sent by MPI_Alltoall if all are equally long, else by MPI_Alltoallv.
  */
 #include "team/kernels/kernel.h"
 
@@ -16,21 +16,21 @@
 #define LIBRARY "mpich"
 #endif
 
-/* MPI counts in an int: everything here consists of these. */
+/* MPI counts in an int: all data here consist of these. */
 #define WORD sizeof(int)
 
-/* A rank's own. */
+/* Data of a rank. */
 struct mailbox {
     unsigned char *outgoing;
     unsigned char *incoming;
-    size_t capacity; /* of the latter: keys may be anybody's */
+    size_t capacity; /* of the receive buffer */
     int *counts;     /* of what is sent, where it is, of what is received, where it goes; of each rank */
 };
 
 static int words(size_t bytes)
 {
     if (bytes / WORD > INT32_MAX)
-        cannot("send so much at once");
+        cannot("send this many bytes at once");
     return (int)(bytes / WORD);
 }
 
@@ -97,7 +97,7 @@ static void send(struct rank *rank, struct parcels *parcels)
         MPI_Alltoallv(box->outgoing, send, send_at, MPI_INT, box->incoming, take, take_at, MPI_INT, MPI_COMM_WORLD);
 }
 
-/* What was sent is the receivers' own. */
+/* The receivers have copies of the sent data. */
 static void over(struct rank *rank)
 {
     (void)rank;
@@ -121,7 +121,8 @@ int main(int argc, char **argv)
     static struct mailbox box;
     struct rank rank = {.ways = &ways, .team = &box};
     int ranks = 0;
-    /* Before MPI_Init: who ends after it and before MPI_Finalize has failed, for a launcher, also with status 0. */
+    /* Before MPI_Init: for a launcher, a process that ends between MPI_Init and MPI_Finalize has failed, even with
+     * status 0. */
     const struct job job = read_job("kernels_" LIBRARY, false, first_of_a_launch(), argc, argv);
     rank.job = &job;
     MPI_Init(NULL, NULL);

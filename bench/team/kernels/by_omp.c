@@ -1,9 +1,9 @@
 /*
- * The kernels by the threads of an OpenMP team, which take the part of ranks.
- * Which runtime's is a question of the compiler: libgomp with gcc, libomp with
- * clang.  How they wait (OMP_WAIT_POLICY, KMP_*) is the environment's.
+ * The kernels by the threads of an OpenMP team, in the role of ranks.  The
+ * compiler decides the runtime: libgomp with gcc, libomp with clang.  The
+ * environment (OMP_WAIT_POLICY, KMP_*) decides how they wait.
  *
- * The kernels as OpenMP programs are written, by loops that are shared out, are
+ * The kernels as OpenMP programs are usually written, with shared loops, are
  * nas/ft.c and nas/is.c.
  */
 #include "team/kernels/shared.h"

@@ -3,9 +3,9 @@
  * several threads each.
  *
  * Resident: outgoing memory is a block in the team's segment.  Nothing is sent:
- * ranks wait for each other and read what others have for them where it lies.
- * Stream: outgoing memory is the rank's own, and parcels go by trimtab_alltoall,
- * made as long as the longest where they are not all as long.
+ * ranks wait for each other and read the data of other ranks in place.  Stream:
+ * outgoing memory is the rank's own, and parcels are exchanged by
+ * trimtab_alltoall, padded to the longest if they are not equally long.
  */
 #define _GNU_SOURCE
 
@@ -25,7 +25,7 @@
 /* Room beside a block in the segment, for its alignment. */
 #define SLACK 4096
 
-/* A rank's own. */
+/* Data of a rank. */
 struct seat {
     trimtab_rank rank;
     trimtab_block block;
@@ -82,7 +82,7 @@ static unsigned char *outgoing(struct rank *rank, size_t bytes)
     return own;
 }
 
-/* Memory of at least so many bytes; what was in it is lost. */
+/* Enlarges memory to at least this number of bytes; its contents are lost. */
 static void enlarge(unsigned char **memory, size_t *has, size_t bytes)
 {
     if (bytes <= *has)
@@ -109,7 +109,7 @@ static void send(struct rank *rank, struct parcels *parcels)
         from = seat->packed;
     }
     enlarge(&seat->incoming, &seat->incoming_bytes, ranks * longest);
-    /* All parcels are of whole words. */
+    /* All parcels consist of whole words. */
     check(trimtab_alltoall(seat->rank, from, seat->incoming, longest / sizeof(int32_t), TRIMTAB_I32, TRIMTAB_MINE), "alltoall");
     for (size_t r = 0; r < ranks; r++)
         parcels->arrived[r] = seat->incoming + r * longest;
@@ -173,7 +173,8 @@ static int in_threads(const struct job *job, trimtab_team team, int first)
     const int count = job->ranks / job->processes;
     for (int i = 0; i < count; i++) {
         threads[i] = (struct thread){.job = job, .team = team, .me = first + i};
-        /* The first thread is as new as the others: had it been bound before, they would have its binding. */
+        /* The first thread is as new as the others: if it had been bound before, the others would inherit its
+         * binding. */
         if (pthread_create(&threads[i].id, NULL, run, &threads[i]) != 0)
             cannot("start all threads");
     }
@@ -196,7 +197,7 @@ static int in_processes(const struct job *job, trimtab_team team)
             _exit(TEAM_EXIT_CANNOT_RUN);
         _exit(in_threads(job, team, process * (job->ranks / job->processes)));
     }
-    /* Who waits for a rank that ended learns of it from the team, and ends too. */
+    /* A rank that waits for an ended rank is notified by the team, and ends too. */
     int worst = TEAM_EXIT_DONE;
     bool lost = false;
     for (int ended = 0; ended < job->processes; ended++) {

@@ -1,7 +1,7 @@
 /*
  * NAS kernel EP by ranks: each tallies batches of its own, and the sums are
- * added at the end.  Ranks hardly ever wait for each other, which makes it the
- * other end of what FT and IS show.
+ * added at the end.  Ranks hardly ever wait for each other: EP is the opposite
+ * extreme of FT and IS.
  *
  * See nas/ep.c for problem, method and source.
  */

@@ -2,19 +2,19 @@
  * NAS kernel FT by ranks.
  *
  * Problem.  That of nas/ft.c: a diffusion equation on a periodic box, solved
- * spectrally.  Transforms along x and y stay within a plane, those along z
- * cross all planes.
+ * spectrally.  Transforms along x and y stay within a plane, those along z cross
+ * all planes.
  *
  * Method.  Each rank has planes of space, by z, and planes of the spectrum, by
- * y; between the two every rank has something for every other.  The last
- * transform before that writes its lines straight into the outgoing memory,
- * y slowest (or z, on the way back), so that what goes to one rank is one
- * piece; the first transform after it reads its lines from the pieces that
+ * y; between the two every rank has a piece for every other rank.  The last
+ * transform before the exchange writes its lines directly into the outgoing
+ * memory, y slowest (or z, on the way back), so that the data for one rank are
+ * one piece; the first transform after it reads its lines from the pieces that
  * arrived.  So nothing is packed or unpacked beside the arithmetic.
  *
  * Memory.  Space, spectrum and outgoing memory, a grid each, shared out.
  *
- * Source.  As of nas/ft.c; the way through slabs is that of the NPB's own
+ * Source.  As of nas/ft.c; the distribution in slabs is that of the NPB's own
  * version for message passing ("1D layout").
  */
 #include "team/kernels/kernel.h"
@@ -87,7 +87,7 @@ static struct ft_grid by_z(const struct ft *s, int ny, int nz, void *values)
     return (struct ft_grid){s->problem->nx, ny, nz, s->row, (size_t)ny * s->row, values};
 }
 
-/* Which piece of which rank's outgoing memory goes where, both ways. */
+/* Computes position and length of each rank's parcels, in both directions. */
 static void address_parcels(struct ft *s)
 {
     const size_t row = s->row * sizeof(struct ft_complex);

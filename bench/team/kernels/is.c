@@ -1,26 +1,23 @@
 /*
  * NAS kernel IS by ranks.
  *
- * Problem.  That of nas/is.c: the ranks of integer keys, ten times over,
- * changing two keys before each time.
+ * Problem.  That of nas/is.c: the ranks of integer keys, ten times over, changing two keys before each time.
  *
  * Method.  Each rank has an equal part of the keys, in the order given:
  *
- *     count     it counts its keys by bucket, their leading bits; the sums over all ranks say where each
- *               bucket begins,
- *     share     buckets go to ranks, as evenly as they can: the one that begins in a rank's part of all keys
- *               is that rank's,
- *     exchange  keys are dealt by bucket into the outgoing memory, so that what goes to one rank is one piece,
+ *     count     it counts its keys by bucket, their leading bits; the sums over all ranks give the beginning
+ *               of each bucket,
+ *     share     buckets are assigned to ranks, as evenly as possible: a bucket that begins in a rank's part of
+ *               all keys belongs to that rank,
+ *     exchange  keys are sorted by bucket into the outgoing memory, so that the keys for one rank are one piece,
  *     rank      each rank counts the keys that arrived by value, and sums the counts up.
  *
- * Buckets may be as unequal as they like: one may have all the keys, and most
- * ranks nothing to rank.
+ * Buckets may be arbitrarily unequal: one may have all the keys, and most ranks nothing to rank.
  *
- * The values of the test keys travel with the sums of the buckets: who has one
- * adds it to zeros.
+ * The values of the test keys travel with the sums of the buckets: the rank that has a test key adds it to
+ * zeros.
  *
- * Source.  As of nas/is.c; the exchange is that of the NPB's own version for
- * message passing.
+ * Source.  As of nas/is.c; the exchange is that of the NPB's own version for message passing.
  */
 #include "team/kernels/kernel.h"
 
@@ -111,7 +108,7 @@ static void count(struct rank *rank, struct is *s)
     all_sum(rank, mine, s->sums, (size_t)s->buckets + IS_TEST_KEYS, NUMBER_I32);
 }
 
-/* Which rank has which buckets: the same at all ranks. */
+/* Assigns buckets to ranks: the same at all ranks. */
 static void share_out(struct is *s)
 {
     for (int32_t b = 0; b < s->buckets; b++)
@@ -126,7 +123,8 @@ static void share_out(struct is *s)
     s->share[s->ranks] = s->buckets;
 }
 
-/* Deals this rank's keys into the outgoing memory, buckets in order, and tells all where their pieces are. */
+/* Sorts this rank's keys into the outgoing memory, buckets in order, and sends the positions of its pieces to
+ * all ranks. */
 static void deal(struct rank *rank, struct is *s)
 {
     const int32_t *restrict key = s->key;
@@ -184,7 +182,7 @@ static void rank_keys(const struct is *s, int me)
     }
 }
 
-/* How many test keys are this rank's and have the right rank. */
+/* Number of test keys that belong to this rank and have the right rank. */
 static int test(const struct is *s, int me, int iteration)
 {
     int right = 0;
@@ -200,7 +198,7 @@ static int test(const struct is *s, int me, int iteration)
     return right;
 }
 
-/* Changes two keys and ranks all.  Others may read what was sent until exchange_is_over(). */
+/* Changes two keys and ranks all.  Other ranks may read the sent data until exchange_is_over(). */
 static int iterate(struct rank *rank, struct is *s, int iteration)
 {
     set_key(s, iteration, iteration);
@@ -260,9 +258,9 @@ static void repeat(struct rank *rank, void *state)
 }
 
 /*
- * Sorts this rank's keys by their ranks, after one more iteration, and says how
- * many stand where they should: after a key that is not greater.  Uses up the
- * ranks.
+ * Sorts this rank's keys by their ranks, after one more iteration, and returns
+ * the number of keys in their right place: after a key that is not greater.  Uses
+ * up the ranks.
  */
 static int32_t sort(struct is *s, int me, int64_t *sum)
 {

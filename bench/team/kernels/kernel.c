@@ -12,11 +12,11 @@
 #include <time.h>
 #include <unistd.h>
 
-/* The kernel counts a machine's CPU time in ticks of 10 ms: shares of it are told over ten, at least. */
+/* The kernel counts a machine's CPU time in ticks of 10 ms: shares of it are computed over at least ten. */
 #define WINDOW 0.1
 #define TIMES_MAX 100000
 
-/* Numbers that each rank tells of a repetition. */
+/* Numbers that each rank reports for a repetition. */
 enum { TOLD_SECONDS, TOLD_WAITED, TOLD_CPU, TOLD_COUNT };
 
 const struct kernel_program *kernel_of(const struct job *job)
@@ -60,7 +60,7 @@ int first_of(int n, int r, int ranks)
     return (int)((long long)n * r / ranks);
 }
 
-/* ---- What kernels call ---------------------------------------------------- */
+/* ---- Operations called by kernels ----------------------------------------- */
 
 void all_wait(struct rank *rank)
 {
@@ -99,7 +99,7 @@ void exchange_is_over(struct rank *rank)
 
 /* ---- A run ---------------------------------------------------------------- */
 
-/* CPU time of this rank: with all threads that a library has beside it. */
+/* CPU time of this rank, including all threads of its library. */
 static double cpu_time(const struct ways *ways)
 {
     return seconds_of(ways->processes ? CLOCK_PROCESS_CPUTIME_ID : CLOCK_THREAD_CPUTIME_ID);
@@ -113,7 +113,7 @@ struct repetition {
     double foreign; /* part of the machine that others used; negative if that cannot be told */
 };
 
-/* The kernel so many times over. */
+/* Runs the kernel `times` times. */
 static struct repetition timed(const struct kernel_program *kernel, struct rank *rank, void *state, int times,
                                double *all)
 {
@@ -148,7 +148,7 @@ static struct repetition timed(const struct kernel_program *kernel, struct rank 
     return result;
 }
 
-/* How many times make a repetition as long as was asked for: the same at all ranks, which know the same times. */
+/* Number of runs that make a repetition as long as requested: the same at all ranks, which know the same times. */
 static int calibrate(const struct kernel_program *kernel, struct rank *rank, void *state, double *all)
 {
     const double wanted = rank->job->least_seconds;
@@ -160,7 +160,8 @@ static int calibrate(const struct kernel_program *kernel, struct rank *rank, voi
     return wanted > 0.0 ? TIMES_MAX : 1;
 }
 
-/* Whether all ranks say so: a library that is wrong need not be wrong everywhere. */
+/* Whether the value is true at all ranks: a faulty library need not be wrong at every
+ * rank. */
 static bool all_say(struct rank *rank, bool so, double *all)
 {
     const double mine = so ? 1.0 : 0.0;
@@ -212,7 +213,8 @@ int run_kernel(struct rank *rank)
         perror("team: cannot write the report");
         status = TEAM_EXIT_CANNOT_RUN;
     }
-    /* Others may still read this rank's memory until all have come here. */
+    /* Other ranks may still read this rank's memory until all have arrived
+     * here. */
     rank->ways->barrier(rank);
     return status;
 }

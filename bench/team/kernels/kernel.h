@@ -1,28 +1,23 @@
 /*
- * NAS kernels FT, IS and EP by ranks that exchange what they need: how a program
- * goes that waits for others only now and then, beside the single operations
- * of team/measure.h.
+ * NAS kernels FT, IS and EP by ranks that exchange data: programs in which ranks wait only now and then,
+ * to complement the single operations of team/measure.h.
  *
  *     kernels_LIBRARY -K ft|is|ep -c CLASS -n RANKS -m stream|resident -B REPEATS [-T MS] [-d KEYS] [-p]
  *
- * Problem, random numbers, operation count and what the result has to be are
- * those of nas/ (ft_problem, ft_reference, ft_transform, is_problem,
- * ep_problem).  What a
- * library is asked for is `struct ways`: barrier, sum, all-to-all of short
- * blocks, and the exchange of parcels of different sizes.
+ * Problem, random numbers, operation count and expected results are those of nas/ (ft_problem,
+ * ft_reference, ft_transform, is_problem, ep_problem).  `struct ways` is the interface of a library:
+ * barrier, sum, all-to-all of short blocks, and the exchange of parcels of different sizes.
  *
- * Parcels.  A rank writes all that it has for others into one place, its
- * outgoing memory, and learns where what is for it has arrived.  Libraries that
- * send copy from there into the receiver's memory.  Where ranks see each
- * other's outgoing memory nothing is copied: what has arrived is where its
- * sender wrote it, and `over` says when nobody reads it any more.  The kernels
- * pack and unpack as part of their arithmetic, whichever it is.
+ * Parcels.  A rank writes all data for other ranks into one place, its outgoing memory, and learns where
+ * the data for it have arrived.  Libraries that send copy from there into the receiver's memory.  If ranks
+ * see each other's outgoing memory, nothing is copied: data that arrived are where their sender wrote
+ * them, and `over` signals that they are not read any more.  The kernels pack and unpack as part of their
+ * arithmetic in both cases.
  *
- * A repetition is timed by the slowest rank, from a common start on; beside it
- * stand the CPU time of all, the time in calls of the library, and what others
- * took of the machine, which the kernel of the system tells over a tenth of a
- * second or more: -T makes short kernels last so long.  Every repetition is
- * verified, by the last time that it was gone through.
+ * A repetition is timed by the slowest rank, from a common start; with it the report has the CPU time of
+ * all ranks, the time in calls of the library, and the share of the machine that other processes used.
+ * The operating system measures that share over a tenth of a second or more: -T repeats short kernels for
+ * that long.  Every repetition is verified, by its last run.
  */
 #ifndef BENCH_TEAM_KERNELS_KERNEL_H
 #define BENCH_TEAM_KERNELS_KERNEL_H
@@ -35,7 +30,7 @@
 
 enum kernel { KERNEL_FT, KERNEL_IS, KERNEL_EP, KERNEL_COUNT };
 
-/* How the keys of IS are spread: as published, most of them small, or all but a few the same. */
+/* Distribution of the keys of IS: as published, most of them small, or all but a few the same. */
 enum keys { KEYS_BELL, KEYS_LOW, KEYS_ONE, KEYS_COUNT };
 
 struct job {
@@ -50,7 +45,8 @@ struct job {
     double least_seconds; /* a repetition is the kernel as many times over as that takes */
 };
 
-/* What goes from each rank to each in one exchange; sizes and places in bytes. */
+/* Parcels from each rank to each rank in one exchange; sizes and positions in
+ * bytes. */
 struct parcels {
     bool even;        /* all parcels of all ranks are as long, and in the order of ranks */
     size_t *send_at;  /* of each rank: where in this rank's outgoing memory its parcel is, */
@@ -71,7 +67,7 @@ struct rank {
 
 enum number { NUMBER_I32, NUMBER_F64 };
 
-/* What a library is asked for, by all ranks in the same order. */
+/* Interface of a library, called by all ranks in the same order. */
 struct ways {
     const char *name; /* in the report: "openmpi" */
     const char *kind; /* "process", "thread" or such as "2x2" */
@@ -79,31 +75,32 @@ struct ways {
     void (*barrier)(struct rank *rank);
     /* The sums of all ranks' numbers, to all. */
     void (*sum)(struct rank *rank, const void *in, void *out, size_t count, enum number type);
-    /* A block of so many bytes from each rank to each. */
+    /* A block of this number of bytes from each rank to each rank. */
     void (*alltoall)(struct rank *rank, const void *in, void *out, size_t bytes);
-    /* Every rank learns `count` numbers of every rank, at all[rank * count]. */
+    /* Gives every rank `count` numbers of every rank, at all[rank * count]. */
     void (*gather)(struct rank *rank, const double *mine, int count, double *all);
     /* The outgoing memory; asked for once. */
     unsigned char *(*outgoing)(struct rank *rank, size_t bytes);
-    /* What was written there goes to others; they find it at `arrived`. */
+    /* Sends the outgoing memory to the other ranks, which find it at `arrived`. */
     void (*exchange)(struct rank *rank, struct parcels *parcels);
-    /* This rank has read all; returns when its outgoing memory may be written again. */
+    /* This rank has read all its data; returns when its outgoing memory may be written
+     * again. */
     void (*over)(struct rank *rank);
 };
 
-/* The same, timed: what kernels call. */
+/* The timed operations that kernels call. */
 void all_wait(struct rank *rank);
 void all_sum(struct rank *rank, const void *in, void *out, size_t count, enum number type);
 void all_to_all(struct rank *rank, const void *in, void *out, size_t bytes);
 void exchange(struct rank *rank, struct parcels *parcels);
 void exchange_is_over(struct rank *rank);
 
-/* Memory that ends the program if there is none: zeros, on pages that nobody has touched. */
+/* Memory from fresh pages, filled with zeros; ends the program if there is none. */
 void *fresh(size_t count, size_t size);
 void give_back(void *memory, size_t count, size_t size);
 struct parcels make_parcels(int ranks);
 
-/* The first of n things that are rank r's, of so many ranks; rank `ranks` begins at n. */
+/* The first of n items of rank r, of `ranks` ranks; rank `ranks` begins at n. */
 int first_of(int n, int r, int ranks);
 
 /* A kernel. */
@@ -114,9 +111,9 @@ struct kernel_program {
     double (*operations)(enum problem_class problem_class);
     /* Sets up, and warms caches and page tables by an iteration. */
     void *(*prepare)(struct rank *rank);
-    /* What is timed: all from the beginning, and again if called again. */
+    /* The timed part: all from the beginning, also if called again. */
     void (*repeat)(struct rank *rank, void *state);
-    /* Whether that gave the right result, for all that this rank knows. */
+    /* Whether the result is right, as far as this rank knows. */
     bool (*is_right)(struct rank *rank, void *state);
 };
 
@@ -124,17 +121,17 @@ extern const struct kernel_program kernel_ft;
 extern const struct kernel_program kernel_is;
 extern const struct kernel_program kernel_ep;
 
-/* Of job->kernel. */
+/* The program of job->kernel. */
 const struct kernel_program *kernel_of(const struct job *job);
 
 /*
  * Reads the command line.  Ends the program for -h, and with TEAM_EXIT_BAD_USAGE
- * for what it does not understand; only where `loud` is a line said about it.
- * A program that may choose has -k thread, process or PxT, and -m resident.
+ * for an invalid command line; prints a message only if `loud`.  With `may_choose`
+ * the program has -k thread, process or PxT, and -m resident.
  */
 struct job read_job(const char *program, bool may_choose, bool loud, int argc, char **argv);
 
-/* Runs it; called by all ranks.  Rank 0 prints.  Returns the exit status, the same in every rank. */
+/* Runs the job; called by all ranks.  Rank 0 prints.  Returns the exit status, the same in every rank. */
 int run_kernel(struct rank *rank);
 
 #endif

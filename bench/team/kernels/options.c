@@ -58,7 +58,7 @@ static bool read_word(const char *text, const char *const *words, int count, int
     return false;
 }
 
-/* How many processes a kind makes of so many ranks; 0 if it does not. */
+/* Number of processes for a kind and a number of ranks; 0 if they do not fit. */
 static int processes_of(const char *kind, int ranks)
 {
     char processes[8];

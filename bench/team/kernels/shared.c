@@ -1,5 +1,5 @@
 /*
- * What kernels ask for, among threads.  See shared.h.
+ * Interface of the kernels, among threads.  See shared.h.
  */
 #include "team/kernels/shared.h"
 
@@ -14,7 +14,7 @@ static const struct shared *give(struct rank *rank, const void *mine)
     return shared;
 }
 
-/* Everybody adds up everything: in the order of ranks, so that all have the same bits. */
+/* Every rank adds up all numbers, in the order of ranks, so that all have the same bits. */
 void shared_sum(struct rank *rank, const void *in, void *out, size_t count, enum number type)
 {
     const struct shared *shared = give(rank, in);

@@ -1,13 +1,13 @@
 /*
- * What kernels ask for, as one writes it by hand in a program whose ranks are
- * threads: all see everybody's memory, and meet at a barrier.
+ * Interface of the kernels for ranks that are threads, written by hand: all
+ * ranks see each other's memory, and wait at barriers.
  */
 #ifndef BENCH_TEAM_KERNELS_SHARED_H
 #define BENCH_TEAM_KERNELS_SHARED_H
 
 #include "team/kernels/kernel.h"
 
-/* What all ranks share; rank->team is it.  Begins as zeros. */
+/* Data shared by all ranks; rank->team points to it.  Initially zero. */
 struct shared {
     const void *given[RANKS_MAX];       /* what each rank lets others see, from one barrier to the next */
     unsigned char *outgoing[RANKS_MAX];

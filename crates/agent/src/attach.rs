@@ -1,4 +1,4 @@
-//! Attach: balancing of programs that run already, until they end or it is stopped.
+//! Attach: balancing of programs that are already running, until they end or the user stops it.
 
 use crate::metrics::{Address, Figures};
 use crate::monitored_host::{CountingOptions, MonitoredHost};
@@ -31,56 +31,56 @@ use trimtab_linux::sys::signals::is_ignored;
 use trimtab_linux::text;
 use trimtab_linux::vcpus::VmName;
 
-/// The longest command line in a trace, in bytes.
+/// Longest command line in a trace, in bytes.
 const COMMAND_MAX: usize = 400;
 
-/// What is attached to, and how.
+/// Targets and settings of an attach.
 #[derive(Clone, Debug)]
 pub struct AttachOptions {
-    /// Processes, each with all it started. None twice.
+    /// Processes, each with all its descendants. No process is listed twice.
     pub pids: Vec<u32>,
     /// Virtual machines, of which only the virtual CPUs are balanced.
     pub vms: Vec<VmName>,
-    /// A control group, with those below it.
+    /// Control group, including the groups below it.
     pub cgroup: Option<PathBuf>,
     /// The policy; [`Kind::Float`] only watches.
     pub policy: Kind,
-    /// How the policy is set up.
+    /// Settings of the policy.
     pub settings: Settings,
-    /// What hardware counts.
+    /// Hardware counters to read.
     pub counting: CountingOptions,
-    /// The CPUs that threads may be moved to, instead of all that the programs' threads may use
+    /// CPUs to which threads may be moved; `None` for all that the programs' threads may use
     /// together.
     pub cpus: Option<CpuSet>,
-    /// Whether threads that are bound to fewer CPUs than the others are left alone.
+    /// Whether threads bound to fewer CPUs than the others are left alone.
     pub respect_masks: bool,
-    /// Whether the machine's first process, from which all others come, may be named.
+    /// Whether the machine's first process, the ancestor of all others, may be named.
     pub whole_machine: bool,
-    /// Ends after this time.
+    /// Time after which balancing ends.
     pub time: Option<Span>,
-    /// Where the steps are recorded.
+    /// Target of the recorded steps.
     pub trace: Option<TraceTarget>,
-    /// Where figures are offered to Prometheus.
+    /// Address at which metrics are offered to Prometheus.
     pub metrics: Option<Address>,
 }
 
-/// Balancing of programs under way.
+/// Balancing of running programs.
 pub struct Attached {
     host: MonitoredHost,
     sinks: StepSinks,
     policy: Box<dyn Policy>,
     usable: CpuSet,
-    /// Whether it was ended from outside, by a signal or the time.
+    /// Whether a signal or the time limit ended it.
     stopped: Arc<AtomicBool>,
     narrator: Arc<dyn Narrator>,
 }
 
 impl Attached {
-    /// Finds the programs, and records the head of the trace. The machine is asked for when the
-    /// programs are known.
+    /// Finds the programs, and records the head of the trace. `machine` is called when the programs
+    /// are known.
     ///
     /// # Errors
-    /// The programs cannot be watched, or nothing can be written where it should be.
+    /// The programs cannot be watched, or an output cannot be written.
     pub fn begin(
         paths: &Paths,
         options: AttachOptions,
@@ -94,7 +94,7 @@ impl Attached {
         let machine = machine()?;
         let keeper =
             (options.policy != Kind::Float).then(|| restoration::keeper(paths, &**narrator)).flatten();
-        let first = look(paths, &roots, &machine.cpus(), keeper.as_ref())?;
+        let first = sample_once(paths, &roots, &machine.cpus(), keeper.as_ref())?;
         let usable = usable(options.cpus.as_ref(), &machine, &first)?;
         let CountingOptions { choice, always } = options.counting;
         let live = Options { keep: keeper, counting: choice, ..Options::default() };
@@ -125,11 +125,12 @@ impl Attached {
         Ok(Self { host, sinks, policy, usable, stopped, narrator: Arc::clone(narrator) })
     }
 
-    /// Balances until the programs end, it is stopped, or the reader of the trace is gone; `each`
-    /// sees what was done so far after every step. What ended it is for [`Attached::finish`].
+    /// Balances until the programs end, the user stops it, or the reader of the trace is gone.
+    /// After every step, `each` gets the tally so far. [`Attached::finish`] reports the cause of
+    /// the end.
     ///
     /// # Errors
-    /// The programs cannot be watched any more.
+    /// The programs can no longer be watched.
     pub fn watch(&mut self, each: &mut dyn FnMut(&Tally)) -> Result<(), LiveError> {
         self.sinks.watch(&mut self.host, &mut *self.policy, &self.usable, &mut |tally, recorder| {
             each(tally);
@@ -140,7 +141,7 @@ impl Attached {
     /// Gives all masks back, and ends the trace.
     ///
     /// # Errors
-    /// How the watching ended, or the trace on standard output is incomplete.
+    /// The error that ended the watching, or the trace on standard output is incomplete.
     pub fn finish(mut self, watched: Result<(), LiveError>) -> Result<()> {
         let (restored, fault) = self.host.restore();
         let stopped = self.stopped.load(Ordering::Relaxed);
@@ -162,38 +163,43 @@ impl Attached {
         self.narrator.headline(&format!("{why}: {}{given_back}", self.sinks.summary()));
         watched?;
         match self.sinks.fault() {
-            // What was asked for is not there.
+            // The requested trace is not complete.
             Some(why) => Err(anyhow!("{why}")),
             None => Ok(()),
         }
     }
 }
 
-/// Refuses to move all threads of the machine where that was not said twice. The first process of a
+/// Refuses to move all threads of the machine unless this was confirmed. The first process of a
 /// container is a program like any other.
 fn refuse_the_whole_machine(paths: &Paths, options: &AttachOptions) -> Result<()> {
     let first = options.pids.contains(&1) && options.policy != Kind::Float && !options.whole_machine;
     // The second process of a machine is the kernel's.
     if first && process::stat(&paths.proc(), Pid(2)).is_ok_and(|second| second.kernel_thread) {
         return Err(anyhow!(
-            "process 1 is the machine's first: all processes of the machine come from it, and their threads would be moved; name those that \
+            "process 1 is the machine's first: all processes of the machine come from it, and their threads would be moved; name the processes that \
              are meant, add --yes for all, or --balance float to watch only"
         ));
     }
     Ok(())
 }
 
-/// What is to be watched.
+/// Returns the roots to be watched.
 fn roots(paths: &Paths, options: &AttachOptions, narrator: &dyn Narrator) -> Result<Vec<Root>> {
     let group = |path: &PathBuf| Root::Cgroup(cgroup(paths, path));
     let machines = vm_roots(paths, &options.vms, &options.pids, narrator)?;
     let whole = options.pids.iter().map(|&pid| Root::Tree(Pid(pid)));
-    // Before a group, which may hold them too.
+    // Before a control group, which may contain them too.
     Ok(whole.chain(machines).chain(options.cgroup.as_ref().map(group)).collect())
 }
 
-/// One look at the programs, to know where their threads may run.
-fn look(paths: &Paths, roots: &[Root], cpus: &CpuSet, keeper: Option<&AffinityJournal>) -> Result<Sample> {
+/// Samples the programs once, to learn where their threads may run.
+fn sample_once(
+    paths: &Paths,
+    roots: &[Root],
+    cpus: &CpuSet,
+    keeper: Option<&AffinityJournal>,
+) -> Result<Sample> {
     let options = Options { keep: keeper.cloned(), ..Options::default() };
     let mut live =
         Live::with(&paths.proc(), roots, cpus, options).map_err(|error| explain(paths, roots, &error))?;
@@ -211,7 +217,7 @@ fn look(paths: &Paths, roots: &[Root], cpus: &CpuSet, keeper: Option<&AffinityJo
     }
 }
 
-/// Names the balancer of a process, and how to end its work.
+/// Names the balancer of a process, and says how to end its work.
 fn balanced_already(paths: &Paths, pid: u32, by: u32) -> String {
     let left = restoration::give_back(paths, Some(Pid(pid))).unwrap_or_default();
     let of_service = left.iter().any(|left| left.pid == Pid(pid) && left.socket.is_some());
@@ -219,16 +225,17 @@ fn balanced_already(paths: &Paths, pid: u32, by: u32) -> String {
         _ if of_service => format!(
             "process {pid} is balanced by the service already (process {by}): trimtab detach {pid} takes it out, and the service goes on"
         ),
-        // Root's record, which users cannot read.
+        // The journal belongs to root, so users cannot read it.
         0 => format!(
-            "process {pid} is balanced by root already: trimtab detach {pid} takes it out where the service does that by a tag of yours; else \
+            "process {pid} is balanced by root already: trimtab detach {pid} takes it out if the service balances it by one of your tags; else \
              only root may end it (sudo trimtab detach {pid})"
         ),
         _ => format!("process {pid} is balanced by process {by} already: trimtab detach {pid} ends that"),
     }
 }
 
-/// The CPUs that threads may be moved to: what they may use together, unless CPUs are named.
+/// Returns the CPUs to which threads may be moved: those they may use together, unless CPUs are
+/// named.
 fn usable(cpus: Option<&CpuSet>, machine: &Machine, first: &Sample) -> Result<CpuSet> {
     let together = first.news.iter().fold(CpuSet::new(), |all, info| all.union(&info.home));
     let (usable, what) = match cpus {
@@ -240,7 +247,7 @@ fn usable(cpus: Option<&CpuSet>, machine: &Machine, first: &Sample) -> Result<Cp
     if usable.is_empty() { Err(anyhow!(what)) } else { Ok(usable) }
 }
 
-/// An error with what would help.
+/// Adds advice to an error.
 fn explain(paths: &Paths, roots: &[Root], error: &LiveError) -> anyhow::Error {
     match error {
         LiveError::NotYours { pid, uid } => {
@@ -254,46 +261,47 @@ fn explain(paths: &Paths, roots: &[Root], error: &LiveError) -> anyhow::Error {
     }
 }
 
-/// What signals, or the time, want.
+/// Requests by signals or the time limit.
 struct StopFlags {
-    /// The watching was ended.
+    /// Balancing is to end.
     stopped: Arc<AtomicBool>,
-    /// It is to stop for a while.
+    /// Balancing is to pause.
     pause: Arc<AtomicBool>,
 }
 
-/// Ends the watching at a signal or after a time, and tells of it; asks it to pause at Ctrl-Z.
+/// Ends balancing at a signal or after a time, and says so in `stopped`; asks for a pause at
+/// Ctrl-Z.
 fn listen(stopper: Stopper, time: Option<Span>) -> Result<StopFlags> {
     let (stopped, pause) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
-    // What was ignored when we were started (as by nohup) stays so; a file that may not grow is an
-    // error and no end.
+    // Signals that were ignored at our start (as by nohup) stay ignored. A file that may not grow
+    // is an error and does not end the process.
     let heard = [SIGINT, SIGTERM, SIGQUIT, SIGHUP, SIGTSTP].into_iter().filter(|signal| !is_ignored(*signal));
     let mut signals = Signals::new(heard.chain([SIGXFSZ])).context("cannot listen for signals")?;
-    let (told, pauses, bell) = (Arc::clone(&stopped), Arc::clone(&pause), stopper.clone());
+    let (ended, pauses, end) = (Arc::clone(&stopped), Arc::clone(&pause), stopper.clone());
     spawn("signals", move || {
         for signal in signals.forever() {
             match signal {
                 SIGXFSZ => {}
                 SIGTSTP => pauses.store(true, Ordering::Relaxed),
                 _ => {
-                    told.store(true, Ordering::Relaxed);
-                    bell.stop();
+                    ended.store(true, Ordering::Relaxed);
+                    end.stop();
                 }
             }
         }
     })?;
     if let Some(time) = time {
-        let told = Arc::clone(&stopped);
+        let ended = Arc::clone(&stopped);
         spawn("end", move || {
             std::thread::sleep(Duration::from(time));
-            told.store(true, Ordering::Relaxed);
+            ended.store(true, Ordering::Relaxed);
             stopper.stop();
         })?;
     }
     Ok(StopFlags { stopped, pause })
 }
 
-/// What was attached to, for people.
+/// Describes the targets for people.
 fn label(paths: &Paths, roots: &[Root]) -> String {
     let one = |root: &Root| match root {
         Root::Tree(pid) => {

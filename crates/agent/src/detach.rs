@@ -1,7 +1,7 @@
-//! Detach: the end of balancing from outside.
+//! Detach: the end of balancing, requested from outside.
 //!
-//! Masks that a killed balancer left behind are given back; a balancer that lives is told to stop
-//! and is waited for; the service is asked to leave processes alone, and goes on.
+//! Masks that a killed balancer left behind are given back. A live balancer is told to stop
+//! and is waited for. The service is asked to leave processes alone, and goes on.
 
 use crate::narrator::Narrator;
 use crate::paths::Paths;
@@ -18,26 +18,26 @@ use trimtab_linux::child::let_go;
 use trimtab_linux::host::affinity_journal::{LeftBehind, LeftEnd};
 use trimtab_linux::process::{Pid, State, stat};
 
-/// The longest time that a balancer may take to give masks back after it was told to. Chosen: it
+/// Longest time that a balancer may take to give masks back after it was told to. Chosen: it
 /// takes microseconds a thread.
 const LET_GO_MAX: Duration = Duration::from_secs(10);
-/// After this time a warning says what is waited for.
+/// Time after which a warning says which balancer is waited for.
 const WARNED_AFTER: Duration = Duration::from_secs(1);
 
-/// One thing that was done to end balancing, or kept it going.
+/// Action that ended balancing, or a reason why it goes on.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum DetachEvent {
     /// Threads of a killed balancer's process have their own masks again.
     Restored {
         /// The process.
         pid: Pid,
-        /// Threads that were given theirs back.
+        /// Threads that got their masks back.
         given_back: u32,
-        /// Threads that were bound by others since.
+        /// Threads that another program has bound since.
         changed: u32,
         /// Threads that have ended.
         vanished: u32,
-        /// Threads that are not ours to move.
+        /// Threads that this user may not move.
         refused: u32,
     },
     /// A balancer was told to stop.
@@ -47,14 +47,14 @@ pub enum DetachEvent {
         /// The balancer.
         balancer: Pid,
     },
-    /// The balancer is stopped with its whole run, and lets go when that is continued.
+    /// The balancer is stopped with its whole run, and lets go when the run is continued.
     StoppedWithRun {
         /// The process it balances.
         pid: Pid,
         /// The balancer.
         balancer: Pid,
     },
-    /// The balancer alone was stopped, and was continued to let go.
+    /// The balancer alone was stopped, and was continued so that it lets go.
     Continued {
         /// The process it balances.
         pid: Pid,
@@ -63,35 +63,35 @@ pub enum DetachEvent {
     },
     /// The service cleared tags.
     Cleared {
-        /// The process that was meant; `None` for all that is the caller's.
+        /// The process that was named; `None` for all of the caller's.
         pid: Option<Pid>,
-        /// How many.
+        /// Number of tags.
         tags: u32,
         /// The service.
         service: Pid,
     },
-    /// The service keeps tags that are its own: of guests, and of bound threads.
+    /// The service keeps tags of its own: for guests, and for bound threads.
     KeptOwn {
-        /// How many.
+        /// Number of tags.
         tags: u32,
         /// The service.
         service: Pid,
     },
     /// The service keeps tags of other users.
     KeptOthers {
-        /// How many.
+        /// Number of tags.
         tags: u32,
         /// The service.
         service: Pid,
     },
 }
 
-/// Ends balancing of one process, or of all that is the caller's. What was done is added to
-/// `events`; whether there was anything to end or to give back.
+/// Ends balancing of one process, or of all of the caller's. Appends the actions to `events`.
+/// Returns whether there was anything to end or to give back.
 ///
 /// # Errors
-/// A balancer cannot be told to stop or does not let go, the service does not answer, or a record
-/// is not for this user.
+/// A balancer cannot be told to stop or does not let go, the service does not answer, or this user
+/// may not use a record of the journal.
 pub fn detach(
     paths: &Paths,
     only: Option<Pid>,
@@ -115,7 +115,7 @@ pub fn detach(
     while work.turn()? {
         work.wait()?;
     }
-    // A service that moved nothing yet has no record, and root's are not for users to read.
+    // A service that has moved nothing yet has no record, and users cannot read root's records.
     work.reachable_service()?;
     match work.unreadable.filter(|_| !work.any) {
         Some(why) => Err(why),
@@ -123,7 +123,7 @@ pub fn detach(
     }
 }
 
-/// The process that this balancer started and that `pid` comes from, if there is one.
+/// Returns the child of this balancer from which `pid` descends, if there is one.
 fn program_of(paths: &Paths, balancer: Pid, pid: Pid) -> Option<Pid> {
     let mut at = pid;
     // Process trees are shallow; the bound only guards against tables that change meanwhile.
@@ -141,17 +141,17 @@ fn is_stopped(paths: &Paths, pid: Pid) -> bool {
     stat(&paths.proc(), pid).is_ok_and(|stat| stat.state == State::Stopped)
 }
 
-/// Continues a process that was told to end and is stopped.
+/// Continues a stopped process that was told to end.
 fn wake(pid: Pid) {
     let raw = i32::try_from(pid.0).ok().and_then(rustix::process::Pid::from_raw);
-    // It may have ended, or have been continued by others.
+    // It may have ended, or another program may have continued it.
     let _ = raw.map(|raw| rustix::process::kill_process(raw, rustix::process::Signal::CONT));
 }
 
-/// One wish to detach, under way.
+/// Request to detach, in progress.
 struct Detaching<'a> {
     paths: &'a Paths,
-    /// Of this process; `None` for all.
+    /// The process; `None` for all.
     only: Option<Pid>,
     narrator: &'a dyn Narrator,
     events: &'a mut Vec<DetachEvent>,
@@ -160,31 +160,33 @@ struct Detaching<'a> {
     any: bool,
     /// Balancers that were told to stop.
     told: Vec<Pid>,
-    /// Those of them that were stopped by a signal, and continued.
+    /// Balancers of `told` that were stopped by a signal, and continued.
     woken: Vec<Pid>,
-    /// Those that are stopped with their program.
+    /// Balancers that are stopped with their program.
     asleep: Vec<Pid>,
     /// Services that were asked, and whether all that they balanced was taken out.
     services: BTreeMap<Pid, bool>,
-    /// A record of what was asked for, and why it is not for us to read.
+    /// Reason why a requested record cannot be read by this user.
     unreadable: Option<anyhow::Error>,
     has_warned: bool,
 }
 
 impl Detaching<'_> {
-    /// Looks at all records, and does what can be done at once. Whether something is to be waited
-    /// for.
+    /// Reads all records, and acts on those that it can at once. Returns whether to wait for a
+    /// balancer.
     fn turn(&mut self) -> Result<bool> {
         let mut waiting = false;
         for LeftBehind { pid, balancer, socket, end } in give_back(self.paths, self.only)? {
             match (end, balancer, socket) {
                 (LeftEnd::InUse, Some(balancer), Some(socket)) => {
-                    // A child may be balanced on by a tag of its own.
+                    // A child may be balanced further by a tag of its own.
                     waiting |= self.taken_out(balancer, socket)? && self.only.is_none_or(|only| only == pid);
                 }
                 (LeftEnd::InUse, Some(balancer), None) => waiting |= self.told_to_stop(pid, balancer)?,
                 (LeftEnd::InUse, None, _) => {
-                    return Err(anyhow!("process {pid} is balanced, and its record does not say by whom"));
+                    return Err(anyhow!(
+                        "process {pid} is balanced, but its record does not name the balancer"
+                    ));
                 }
                 (LeftEnd::Restored { given_back, changed, vanished, refused }, ..) => {
                     self.any = true;
@@ -193,12 +195,12 @@ impl Detaching<'_> {
                 (LeftEnd::Foreign(uid), ..) if self.only.is_some() => {
                     let (name, only) = (user(self.paths, uid), only_for(self.paths, uid));
                     self.unreadable = Some(anyhow!(
-                        "what is recorded of process {pid} belongs to {name}: {only} may use it (sudo trimtab detach {pid})"
+                        "the record of process {pid} belongs to {name}: {only} may use it (sudo trimtab detach {pid})"
                     ));
                 }
                 (LeftEnd::Unreadable, ..) if self.only.is_some() => {
                     self.unreadable = Some(anyhow!(
-                        "what is recorded of process {pid} cannot be read, or is of another container"
+                        "the record of process {pid} cannot be read, or belongs to another container"
                     ));
                 }
                 (LeftEnd::Foreign(_) | LeftEnd::Unreadable, ..) => {}
@@ -207,15 +209,15 @@ impl Detaching<'_> {
         Ok(waiting)
     }
 
-    /// Takes what is asked for out of a service, which goes on. Whether its masks are to be waited
-    /// for.
+    /// Takes the requested processes out of a service, which goes on. Returns whether to wait for
+    /// their masks.
     fn taken_out(&mut self, balancer: Pid, socket: PathBuf) -> Result<bool> {
         if let Some(all) = self.services.get(&balancer) {
             return Ok(*all);
         }
         if self.only == Some(balancer) {
             return Err(anyhow!(
-                "process {balancer} is the service: trimtab detach --all takes out what is yours; as a whole it ends by systemctl stop \
+                "process {balancer} is the service: trimtab detach --all takes out your programs; to end the whole service use systemctl stop \
                  trimtab, or kill {balancer}"
             ));
         }
@@ -225,7 +227,7 @@ impl Detaching<'_> {
         self.take_out_of(&mut client, balancer)
     }
 
-    /// The same of one that was found; whether all that was asked for is out.
+    /// Does the same with an open connection. Returns whether all requested processes are out.
     fn take_out_of(&mut self, client: &mut Client, balancer: Pid) -> Result<bool> {
         let Some(pid) = self.only else {
             let (taken, own) = removal::take_out_all(client, geteuid().is_root())?;
@@ -256,11 +258,11 @@ impl Detaching<'_> {
         }
     }
 
-    /// Asks the service that is found, where no record led to it: it may have moved nothing yet,
-    /// and root's records are not for users to read.
+    /// Asks the service that is reachable, if no record led to it: it may have moved nothing yet,
+    /// and users cannot read root's records.
     fn reachable_service(&mut self) -> Result<()> {
         let Some(mut client) = Client::any(self.paths, self.narrator) else { return Ok(()) };
-        // One that does not answer has nothing to do with what was done.
+        // A service that does not answer does not affect the result so far.
         let Ok(status) = removal::status(&mut client) else { return Ok(()) };
         let balancer = Pid(status.pid);
         let meant = |pid: Pid| status.tags.iter().any(|tag| tag.mark.pid() == Some(pid.0));
@@ -270,7 +272,7 @@ impl Detaching<'_> {
         self.take_out_of(&mut client, balancer).map(drop)
     }
 
-    /// Tells a balancer to stop. Whether it is to be waited for.
+    /// Tells a balancer to stop. Returns whether to wait for it.
     fn told_to_stop(&mut self, pid: Pid, balancer: Pid) -> Result<bool> {
         self.any = true;
         if !self.told.contains(&balancer) {
@@ -278,7 +280,7 @@ impl Detaching<'_> {
                 Ok(()) => {
                     self.events.push(DetachEvent::Told { pid, balancer });
                 }
-                // Gone just now.
+                // It has just ended.
                 Err(Errno::SRCH) => {}
                 Err(error) => {
                     return Err(error).with_context(|| {
@@ -295,7 +297,8 @@ impl Detaching<'_> {
         }
         let program = program_of(self.paths, balancer, pid);
         if program.is_some_and(|program| is_stopped(self.paths, program)) {
-            // A job that was stopped on purpose is not ours to continue, and nothing of it runs.
+            // A job that was stopped on purpose must not be continued here, and none of its threads
+            // runs.
             if !self.asleep.contains(&balancer) {
                 self.asleep.push(balancer);
                 self.events.push(DetachEvent::StoppedWithRun { pid, balancer });
@@ -310,12 +313,12 @@ impl Detaching<'_> {
         Ok(true)
     }
 
-    /// Waits for a moment, as long as there is patience.
+    /// Waits for a moment. Fails after [`LET_GO_MAX`].
     fn wait(&mut self) -> Result<()> {
-        let who = || {
-            let balancers: Vec<String> =
+        let balancers = || {
+            let pids: Vec<String> =
                 self.told.iter().chain(self.services.keys()).map(ToString::to_string).collect();
-            balancers.join(", ")
+            pids.join(", ")
         };
         if self.begin.elapsed() > LET_GO_MAX {
             let what = if self.told.is_empty() {
@@ -323,11 +326,14 @@ impl Detaching<'_> {
             } else {
                 "was told to stop balancing and has not: it may be held by a debugger, or busy; kill -KILL ends it, and masks come back"
             };
-            return Err(anyhow!("process {} {what}", who()));
+            return Err(anyhow!("process {} {what}", balancers()));
         }
         if self.begin.elapsed() > WARNED_AFTER && !self.has_warned {
-            let waits =
-                format!("process {} has not let go yet: waiting up to {} s", who(), LET_GO_MAX.as_secs());
+            let waits = format!(
+                "process {} has not let go yet: waiting up to {} s",
+                balancers(),
+                LET_GO_MAX.as_secs()
+            );
             self.narrator.warning(&waits);
             self.has_warned = true;
         }

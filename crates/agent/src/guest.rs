@@ -1,5 +1,4 @@
-//! The reporter inside a virtual machine: tells the host's service on which virtual CPUs bound
-//! tasks run.
+//! Reporter inside a virtual machine: tells the host's service which virtual CPUs run bound tasks.
 
 use crate::narrator::Narrator;
 use crate::paths::Paths;
@@ -26,78 +25,78 @@ use trimtab_linux::process::{Pid, State};
 use trimtab_linux::survey::{Masks, PinScan};
 use trimtab_linux::sys::vsock;
 
-/// All tags are repeated with this period, however seldom tasks are scanned: for a service that has
-/// begun to listen since, and since a service forgets after a minute what is not repeated.
+/// Period with which all tags are repeated, however rarely tasks are scanned: for a service that
+/// has begun to listen since, and since a service forgets after a minute what is not repeated.
 const REPEAT_PERIOD: Duration = Duration::from_secs(10);
-/// A port that takes nothing is tried again after this time.
+/// Time after which a port that takes no data is tried again.
 const PORT_RETRY: Duration = Duration::from_millis(20);
-/// A host that does not accept a connection is tried again after this time. Chosen.
+/// Time after which a host that does not accept a connection is tried again. Chosen.
 const CONNECT_RETRY: Duration = Duration::from_secs(2);
-/// The longest time that the host may take to accept a connection. Chosen.
+/// Longest time that the host may take to accept a connection. Chosen.
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(2);
-/// The least ratio of time and scanning time: 1/200 of a CPU.
+/// Least ratio of elapsed time to scanning time: 1/200 of a CPU.
 const SCAN_COST_RATIO: u32 = 200;
 
-/// How the reporter is set up.
+/// Settings of the reporter.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct GuestOptions {
     /// The port to the host.
     pub port: GuestPort,
     /// The time between two scans.
     pub interval: Span,
-    /// Ends after so many scans.
+    /// Number of scans after which the reporter ends; `None` for no limit.
     pub scans: Option<u64>,
 }
 
-/// Reports until a signal comes, or after the scans that are asked for.
+/// Reports until a signal comes, or after the requested number of scans.
 ///
 /// # Errors
-/// There is no such port, or tasks cannot be looked at.
+/// The port does not exist, or tasks cannot be scanned.
 pub fn report(paths: &Paths, options: &GuestOptions, narrator: &dyn Narrator) -> Result<()> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM, SIGHUP] {
         signal_hook::flag::register(signal, Arc::clone(&stop)).context("cannot listen for signals")?;
     }
     let mut wire = HostLink::open(&options.port, narrator)?;
-    let mut told: BTreeSet<OsCpu> = BTreeSet::new();
-    let (mut look_at, mut say_at) = (Instant::now(), Instant::now() + REPEAT_PERIOD);
-    let mut looks = 0;
+    let mut tagged: BTreeSet<OsCpu> = BTreeSet::new();
+    let (mut scan_at, mut repeat_at) = (Instant::now(), Instant::now() + REPEAT_PERIOD);
+    let mut scans = 0;
     while !stop.load(Ordering::Relaxed) {
         let mut lines = String::new();
         let begin = Instant::now();
-        if begin >= look_at {
+        if begin >= scan_at {
             let online = machine::online(&paths.sys()).context("cannot tell which CPUs this guest has")?;
             let bound = bound(paths, &online)?;
-            bound.difference(&told).for_each(|cpu| lines.push_str(&tag(*cpu)));
-            told.difference(&bound).for_each(|cpu| lines.push_str(&clear(*cpu)));
-            told = bound;
-            looks += 1;
-            look_at = begin + Duration::from(options.interval).max(begin.elapsed() * SCAN_COST_RATIO);
+            bound.difference(&tagged).for_each(|cpu| lines.push_str(&tag(*cpu)));
+            tagged.difference(&bound).for_each(|cpu| lines.push_str(&clear(*cpu)));
+            tagged = bound;
+            scans += 1;
+            scan_at = begin + Duration::from(options.interval).max(begin.elapsed() * SCAN_COST_RATIO);
         }
-        // The host's patience does not depend on how often we look; and one that has just begun to
-        // listen knows nothing.
-        if wire.connect()? || Instant::now() >= say_at {
-            lines = told.iter().map(|cpu| tag(*cpu)).collect();
-            say_at = Instant::now() + REPEAT_PERIOD;
+        // The host's patience does not depend on the scan interval, and a host that has just begun
+        // to listen knows no tags.
+        if wire.connect()? || Instant::now() >= repeat_at {
+            lines = tagged.iter().map(|cpu| tag(*cpu)).collect();
+            repeat_at = Instant::now() + REPEAT_PERIOD;
         }
         if !lines.is_empty() && wire.file.is_some() {
             narrator.detail(&lines.trim_end().replace('\n', ", "));
         }
         wire.say(lines.as_bytes(), &stop)?;
-        if options.scans.is_some_and(|most| looks >= most) {
+        if options.scans.is_some_and(|most| scans >= most) {
             break;
         }
-        let next = look_at.min(say_at).min(wire.again().unwrap_or(look_at));
+        let next = scan_at.min(repeat_at).min(wire.again().unwrap_or(scan_at));
         while !stop.load(Ordering::Relaxed) && Instant::now() < next {
             std::thread::sleep(
                 Duration::from_millis(100).min(next.saturating_duration_since(Instant::now())),
             );
         }
     }
-    // A host that hears this need not wait until it has not heard of us for long.
-    let lines: String = told.iter().map(|cpu| clear(*cpu)).collect();
+    // A host that gets this need not wait for its timeout.
+    let lines: String = tagged.iter().map(|cpu| clear(*cpu)).collect();
     if options.scans.is_none() {
-        // Only as far as it is taken now: without a listener it never is.
+        // Only as far as the port takes it now: without a listener it never does.
         let _ = wire.say(lines.as_bytes(), &AtomicBool::new(true));
     }
     Ok(())
@@ -111,20 +110,20 @@ fn clear(cpu: OsCpu) -> String {
     format!("clear vcpu {cpu}\n")
 }
 
-/// The way to the host.
+/// Connection to the host.
 struct HostLink<'a> {
     port: &'a GuestPort,
     file: Option<File>,
-    /// When it is tried again, where it can break and be mended: by vsock, the host's side ends
-    /// with the service there.
+    /// Time of the next attempt, for a connection that can break and be mended: by vsock, the
+    /// host's side ends with the service there.
     next: Option<Instant>,
-    /// A line was begun that was not ended.
+    /// Whether the last line was begun and not ended.
     cut: bool,
     narrator: &'a dyn Narrator,
 }
 
 impl<'a> HostLink<'a> {
-    /// Opens a device, or finds out whether there can be a way at all.
+    /// Opens a device, or finds out whether a connection is possible at all.
     fn open(port: &'a GuestPort, narrator: &'a dyn Narrator) -> Result<Self> {
         let file = match port {
             GuestPort::Device(path) => Some(open(path)?),
@@ -133,12 +132,12 @@ impl<'a> HostLink<'a> {
         Ok(Self { port, file, next: None, cut: false, narrator })
     }
 
-    /// When it is to be tried again.
+    /// Returns the time of the next attempt to connect.
     fn again(&self) -> Option<Instant> {
         self.next.filter(|_| self.file.is_none())
     }
 
-    /// Connects, where that is to be done and it is time; whether it was done just now.
+    /// Connects, if there is no connection and it is time. Returns whether it has just connected.
     fn connect(&mut self) -> Result<bool> {
         let GuestPort::Vsock { cid, port } = self.port else { return Ok(false) };
         let now = Instant::now();
@@ -150,25 +149,24 @@ impl<'a> HostLink<'a> {
             Ok(file) => (self.file, self.next, self.cut) = (Some(file), Some(now), false),
             Err(Errno::AFNOSUPPORT | Errno::NODEV) => {
                 return Err(anyhow!(
-                    "this guest has no vsock: its host gives it one with -device vhost-vsock-pci,guest-cid=N (trimtab guest --help)"
+                    "this guest has no vsock: its host gives it one with -device vhost-vsock-pci,guest-cid=N (trimtab guest-agent --help)"
                 ));
             }
             Err(why) => {
                 self.next = Some(Instant::now() + CONNECT_RETRY);
                 if first {
                     let port = self.port;
-                    self.narrator
-                        .warning(&format!("nobody listens at {port} yet ({why}): it is tried again"));
+                    self.narrator.warning(&format!("no service listens at {port} yet ({why}): trying again"));
                 }
             }
         }
         Ok(self.file.is_some())
     }
 
-    /// Writes all of it, also where the host reads slowly, or not at all until we are stopped.
+    /// Writes all bytes, also if the host reads slowly. Stops early only if `stop` is set.
     fn say(&mut self, bytes: &[u8], stop: &AtomicBool) -> Result<()> {
         let Some(file) = &mut self.file else { return Ok(()) };
-        // What was cut off must not become one with what comes now.
+        // The rest of a cut line must not join with the next line.
         let ended = if self.cut && !bytes.is_empty() { [b"\n", bytes].concat() } else { bytes.to_vec() };
         match write(file, &ended, stop) {
             Ok(written) if written < ended.len() => self.cut = written > 0 && ended[written - 1] != b'\n',
@@ -178,7 +176,7 @@ impl<'a> HostLink<'a> {
             }
             Err(why) => {
                 let port = self.port;
-                self.narrator.detail(&format!("{port} is not heard any more ({why}): it is tried again"));
+                self.narrator.detail(&format!("{port} does not answer any more ({why}): trying again"));
                 (self.file, self.next) = (None, Some(Instant::now() + CONNECT_RETRY));
             }
         }
@@ -186,7 +184,7 @@ impl<'a> HostLink<'a> {
     }
 }
 
-/// Calls the host, which takes a moment.
+/// Connects to the host, which takes a moment.
 fn call(cid: u32, port: u32) -> Result<File, Errno> {
     let socket = vsock::connect(cid, port)?;
     let patience = Timespec::try_from(CONNECT_TIME_MAX).map_err(|_| Errno::INVAL)?;
@@ -204,7 +202,7 @@ fn open(path: &Path) -> Result<File> {
     let flags = i32::try_from(flags.bits()).unwrap_or(0);
     OpenOptions::new().write(true).custom_flags(flags).open(path).map_err(|error| match error.kind() {
         ErrorKind::NotFound => anyhow!(
-            "there is no port {}: the host gives one with -device virtserialport,...,name=org.trimtab.0 (trimtab guest --help)",
+            "there is no port {}: the host gives one with -device virtserialport,...,name=org.trimtab.0 (trimtab guest-agent --help)",
             path.display()
         ),
         ErrorKind::ResourceBusy => anyhow!("{} is in use by another program", path.display()),
@@ -212,16 +210,16 @@ fn open(path: &Path) -> Result<File> {
     })
 }
 
-/// The CPUs on which bound tasks ran last: those that run now, or were there when they went to
-/// sleep a moment ago.
+/// Returns the CPUs on which bound tasks ran last: tasks that run now, or ran there before they
+/// went to sleep a moment ago.
 fn bound(paths: &Paths, online: &CpuSet) -> Result<BTreeSet<OsCpu>> {
     let scan = PinScan { proc: &paths.proc(), cpus: online, own: Pid::own(), masks: Masks::Kernel };
-    let pins = scan.run(|_| true).context("cannot look at this guest's tasks")?.pins;
+    let pins = scan.run(|_| true).context("cannot read this guest's tasks")?.pins;
     let runs = pins.into_iter().filter(|pin| pin.state == State::Running);
     Ok(runs.filter_map(|pin| pin.last_cpu).collect())
 }
 
-/// Writes; how much of it was taken before we were stopped.
+/// Writes. Returns the number of bytes that were taken before the stop.
 fn write(file: &mut File, bytes: &[u8], stop: &AtomicBool) -> std::io::Result<usize> {
     let mut written = 0;
     while written < bytes.len() {

@@ -1,9 +1,9 @@
-//! What outlives a call of trimtab: the monitor of a run, attach and detach, the service, metrics.
+//! Long-lived parts of trimtab: the monitor of a run, attach and detach, the service, metrics.
 //!
 //! The crate stands between `linux`, which reads and changes the machine, and a front end, which
-//! has options and a terminal. It takes plain option structs, says what happens through a
-//! [`narrator::Narrator`], and returns what came of it as values. It reads no environment and no
-//! command line; where files are, [`paths::Paths`] says.
+//! has options and a terminal. It takes plain option structs, reports events through a
+//! [`narrator::Narrator`], and returns its results as values. It reads no environment and no
+//! command line; [`paths::Paths`] says where files are.
 
 #![forbid(unsafe_code)]
 
@@ -33,7 +33,7 @@ mod runs;
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Seconds since 1970, for the head of a trace; `None` where the clock is before that.
+/// Returns the seconds since 1970, for the head of a trace; `None` if the clock is before that.
 fn unix_seconds() -> Option<u64> {
     SystemTime::now().duration_since(UNIX_EPOCH).ok().map(|since| since.as_secs())
 }

@@ -1,5 +1,6 @@
-//! The monitored host: the live machine as the monitor of a run and attach need it, with close
-//! samples now and then, threads left alone by request, and a pause on Ctrl-Z.
+//! Monitored host: the live machine for the monitor of a run and for attach, with close samples now
+//! and then, threads left alone by request, and a pause on Ctrl-Z. A *close sample* reads data of
+//! an audit ([`Live::look_closely`]), which is too expensive to read in every sample.
 
 use crate::narrator::{Narrator, Silent};
 use crate::restoration::RestorationFaults;
@@ -18,48 +19,47 @@ use trimtab_core::sampling_budget::CLOSE_SAMPLES;
 use trimtab_core::set::CpuSet;
 use trimtab_core::telemetry::run_summary::{CloseSample, SwitchCounts};
 use trimtab_core::time::{Moment, Span};
-use trimtab_core::topology::Machine;
 use trimtab_linux::host::{Live, LiveError, Restored};
 use trimtab_linux::perf::{Choice, Missing, Why};
 
-/// The next close sample comes when the age of the run has grown to this many per cent.
+/// Age of the run at the next close sample, in per cent of its present age.
 const CLOSE_AGE_PERCENT: u32 = 110;
-/// The longest time between two close samples, unless their cost asks for more. Chosen.
+/// Longest time between two close samples, unless their cost asks for more. Chosen.
 const CLOSE_PERIOD_MAX: Duration = Duration::from_secs(5);
-/// The longest time until a request to pause is noticed. Chosen: people do not notice it.
+/// Longest time until a request to pause is noticed. Chosen: people do not notice it.
 const PAUSE_LATENCY: Span = Span::from_ms(100);
 
-/// What hardware counts.
+/// Hardware counters to read.
 #[derive(Clone, Debug, Default)]
 pub struct CountingOptions {
-    /// What is to be counted.
+    /// The counters.
     pub choice: Choice,
-    /// Whether it is counted also where no policy asks for it.
+    /// Whether they are read also if no policy asks for them.
     pub always: bool,
 }
 
-/// The live host, as it is asked for here.
+/// Live host with these additions.
 #[derive(Debug)]
 pub struct MonitoredHost {
     live: Live,
-    /// Since when, and how old the run is at the next close sample; `None` if none is wanted.
+    /// Start of the run, and its age at the next close sample; `None` if none is wanted.
     closely: Option<(Instant, Duration)>,
     /// Whether close samples also find out what memory is touched between them.
     touching: bool,
-    /// Threads that may run on fewer CPUs than these are left alone.
+    /// Threads that may run only on a part of these CPUs are left alone.
     respected: Option<CpuSet>,
-    /// Whether hardware counts also where the policy does not ask for it.
+    /// Whether hardware counters are read also if the policy does not ask for them.
     counts: bool,
-    /// Hears what is counted, and what became of memory that was to follow threads.
+    /// Gets notices of the counters in use, and of memory that was to follow threads.
     narrator: Arc<dyn Narrator>,
     pause: Option<Pause>,
 }
 
-/// A pause on request, as by Ctrl-Z: masks are given back before, and set again after.
+/// Pause on request, as by Ctrl-Z: masks are given back before, and set again after.
 #[derive(Debug)]
 struct Pause {
     asked: Arc<AtomicBool>,
-    /// Where threads are held.
+    /// CPUs to which threads are confined.
     held: BTreeMap<ThreadId, CpuSet>,
     /// Time of the last sample.
     at: Moment,
@@ -79,7 +79,7 @@ impl Pause {
 }
 
 impl MonitoredHost {
-    /// The host, as it is.
+    /// Wraps the live host without additions.
     pub fn new(live: Live) -> Self {
         Self {
             live,
@@ -92,26 +92,26 @@ impl MonitoredHost {
         }
     }
 
-    /// With close samples now and then, for a report.
+    /// Takes close samples now and then, for a report.
     pub fn closely(mut self, wanted: bool) -> Self {
         self.closely = wanted.then(|| (Instant::now(), Duration::ZERO));
         self
     }
 
-    /// With what memory is touched between two close samples, if `wanted`.
+    /// Finds out what memory is touched between two close samples, if `wanted`.
     pub fn touching(mut self, wanted: bool) -> Self {
         self.touching = wanted;
         self
     }
 
-    /// With what hardware counts in every sample, if `always`, or when the policy asks for it. What
-    /// can be counted, and why not more, is said once.
+    /// Reads hardware counters in every sample, if `always`, or if the policy asks for them. The
+    /// rung that is reached, and the reason why not a better one, is reported once.
     pub fn counting(mut self, always: bool, narrator: Arc<dyn Narrator>) -> Self {
         (self.counts, self.narrator) = (always, narrator);
         self
     }
 
-    /// Says what can be counted when that is known, and when it changes.
+    /// Reports the rung of counting when it is known, and when it changes.
     fn tell_counting(&self, sample: &Sample) {
         let told = |notice: &Notice| matches!(notice, Notice::Counting(_));
         let Some(standing) = self.live.counting().filter(|_| sample.notices.iter().any(told)) else { return };
@@ -120,19 +120,19 @@ impl MonitoredHost {
         let but = if but { " but for virtual machines, to which KVM lends the counters" } else { "" };
         match why {
             Some(Missing { rung, why }) => {
-                self.narrator.warning(&format!("counted is {}{but}, not {rung}: {why}", standing.rung));
+                self.narrator.warning(&format!("counters: {}{but}, not {rung}: {why}", standing.rung));
             }
-            None => self.narrator.detail(&format!("counted is {}{but}", standing.rung)),
+            None => self.narrator.detail(&format!("counters: {}{but}", standing.rung)),
         }
     }
 
-    /// Leaves threads alone that may run on fewer CPUs than these.
+    /// Leaves threads alone that may run only on a part of these CPUs.
     pub fn respecting(mut self, usable: Option<CpuSet>) -> Self {
         self.respected = usable;
         self
     }
 
-    /// Stops this process when that is asked for by this flag, and goes on when it is continued.
+    /// Stops this process when the flag asks for it, and goes on when the process is continued.
     pub fn pausing(mut self, asked: Arc<AtomicBool>) -> Self {
         self.pause = Some(Pause { asked, held: BTreeMap::new(), at: Moment::default() });
         self
@@ -149,16 +149,16 @@ impl MonitoredHost {
         };
         let again: Vec<Decision> = pause.held.iter().map(again).collect();
         self.live.restore();
-        // Of the signal alone it is known that it stops: what the terminal sends is ours by now.
+        // Only the default action stops the process: a SIGTSTP of the terminal meets our own
+        // handler.
         let _ = emulate_default_handler(SIGTSTP);
-        // A mask that cannot be set any more is reported with the next sample.
+        // A mask that can no longer be set is reported with the next sample.
         self.live.apply(&again).map(drop)
     }
 
-    /// What close samples found.
-    pub fn close(&self, machine: &Machine) -> CloseSample {
+    /// Returns the results of close samples.
+    pub fn close(&self) -> CloseSample {
         let audit = self.live.audit();
-        let nodes = machine.nodes().iter().map(|node| (node.os, machine.cpus_of(&node.near))).collect();
         let counted = |thread: &trimtab_linux::host::ThreadAudit| SwitchCounts {
             sleeps: thread.voluntary,
             preempted: thread.involuntary,
@@ -166,32 +166,32 @@ impl MonitoredHost {
         };
         CloseSample {
             threads: audit.threads.iter().map(|thread| (thread.id, counted(thread))).collect(),
-            remote: audit.remote_share(&nodes),
             huge: audit.huge_share(),
             resident: audit.resident(),
             touched: audit.touched(),
+            memory: audit.memory.into_iter().map(|(pid, memory)| (pid.0, memory.nodes)).collect(),
         }
     }
 
-    /// Why a virtual machine could not be asked for its CPUs again.
+    /// Returns why a virtual machine could not be asked for its CPUs again.
     pub fn vm_fault(&self) -> Option<String> {
         self.live.facts().vm_fault
     }
 
-    /// Gives all masks back; says too why no record of them was kept, if so.
+    /// Gives all masks back. Also returns why no journal of them was kept, if so.
     pub fn restore(&mut self) -> (Restored, RestorationFaults) {
         let restored = self.live.restore();
         (restored, RestorationFaults::of(&self.live))
     }
 }
 
-/// The CPU time of this thread: what a sample costs, however busy the machine is.
+/// Returns the CPU time of this thread, which measures a sample's cost however busy the machine is.
 fn spent() -> Duration {
     let spent = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(u64::try_from(spent.tv_sec).unwrap_or(0), u32::try_from(spent.tv_nsec).unwrap_or(0))
 }
 
-/// Says what became of memory that was to follow threads.
+/// Reports the result for memory that was to follow threads.
 pub(crate) fn tell_memory(sample: &Sample, narrator: &dyn Narrator) {
     for notice in &sample.notices {
         let Notice::Memory(fetched) = notice else { continue };

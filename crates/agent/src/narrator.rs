@@ -1,28 +1,28 @@
-//! The narrator: the front end's ear for what happens while something long-lived runs.
+//! Narrator: the front end's receiver of messages from long-lived work.
 //!
-//! This crate writes to no terminal. It composes a line and says how much it matters; the front end
+//! This crate writes to no terminal. It composes a line and gives its severity; the front end
 //! decides whether and where the line is shown.
 
 use std::fmt::Debug;
 
-/// How much a line matters, and to which readers.
+/// Importance of a line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Severity {
-    /// Something that may be an attack or cost work: said also where only errors are wanted.
+    /// A possible attack, or possible loss of work: shown also if only errors are wanted.
     Alert,
-    /// Something is not as asked, and work goes on.
+    /// A request is not met in full, and work goes on.
     Warning,
-    /// Something happens by itself and would surprise.
+    /// An automatic action that would surprise the user.
     Notice,
-    /// The one line that sums up what a command does or did.
+    /// The one line that sums up a command.
     Headline,
     /// A detail, for following each step.
     Detail,
 }
 
-/// Takes lines in the order in which they are said, from any thread.
+/// Receiver of lines, in order, from any thread.
 pub trait Narrator: Debug + Send + Sync {
-    /// Takes one line, without its end.
+    /// Takes one line, without its newline.
     fn say(&self, level: Severity, line: &str);
 
     /// Takes a [`Severity::Alert`].
@@ -51,7 +51,7 @@ pub trait Narrator: Debug + Send + Sync {
     }
 }
 
-/// A narrator that drops every line.
+/// Narrator that drops every line.
 #[derive(Clone, Copy, Debug)]
 pub struct Silent;
 

@@ -1,14 +1,14 @@
-//! Files that are written for the user: what may be written over, and how a whole file takes the
-//! place of an earlier one.
+//! Files written for the user: which may be overwritten, and how a whole file replaces an earlier
+//! one.
 //!
-//! Problem: a name mistaken on the command line (`--trace ./app ./app`) must not cost the file that
-//! has it, and a file that cannot be written must be known before a long run, not after it. Idea:
-//! what is there is written over only if it is empty or, by its first bytes, an earlier one of the
-//! same kind; what is to be written at the end is opened at the beginning.
+//! Problem: a wrong name on the command line (`--trace ./app ./app`) must not destroy that file,
+//! and a file that cannot be written must be known before a long run, not after it. Idea: an
+//! existing file is overwritten only if it is empty or, by its first bytes, an earlier one of the
+//! same kind. A file that is written at the end is opened at the beginning.
 //!
-//! Properties: anything but such a file is refused and stays as it is; devices and pipes are
-//! written to as they are; a file that was made for a run that then did not begin goes again; a
-//! reader of a file that [`replace`] writes sees the earlier one or the whole new one.
+//! Properties: any other file is refused and stays as it is. Devices and pipes are written to as
+//! they are. A file that was made for a run that then did not begin is removed. A reader of a file
+//! that [`replace`] writes sees the earlier one or the whole new one.
 
 use anyhow::{Context, Result, bail};
 use std::fs::{self, File, Metadata, OpenOptions};
@@ -16,7 +16,7 @@ use std::io::{self, BufWriter, Read, Write};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// What is written, to be known again by how it begins.
+/// Kind of output, recognised by its first bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     /// A trace.
@@ -25,7 +25,7 @@ pub enum Kind {
     Report,
     /// The page of `trimtab report`.
     Page,
-    /// What was measured of a program, as text or as JSON.
+    /// Measurements of a program, as text or as JSON.
     Profile,
     /// Chrome trace events.
     Chrome,
@@ -33,19 +33,19 @@ pub enum Kind {
     Picture,
 }
 
-/// How much of a file is read to tell its kind, in bytes.
+/// Bytes of a file that are read to tell its kind.
 const HEAD_BYTES: u64 = 512;
 
 impl Kind {
-    /// What it is, with its article.
+    /// Returns the words for a file that is not of this kind, with the article.
     fn what(self) -> &'static str {
         match self {
-            Self::Trace => "no trace",
-            Self::Report => "no report of trimtab",
-            Self::Profile => "no profile of trimtab",
-            Self::Page => "no page of trimtab report",
-            Self::Chrome => "no file of trimtab report --chrome",
-            Self::Picture => "no picture of trimtab",
+            Self::Trace => "not a trace",
+            Self::Report => "not a report of trimtab",
+            Self::Profile => "not a profile of trimtab",
+            Self::Page => "not a page of trimtab report",
+            Self::Chrome => "not a file of trimtab report --chrome",
+            Self::Picture => "not a picture of trimtab",
         }
     }
 
@@ -65,7 +65,7 @@ impl Kind {
     }
 }
 
-/// Refuses to write over a file that is something else; `name` is how the user knows it, such as
+/// Refuses to overwrite a file of another kind; `name` is the user's name for it, such as
 /// `--trace FILE`.
 ///
 /// # Errors
@@ -74,14 +74,14 @@ pub fn spare(name: &str, path: &Path, kind: Kind) -> Result<()> {
     if path.as_os_str().is_empty() {
         bail!("{name}: no file is named");
     }
-    // What is not there cannot be lost; what cannot be looked at fails when it is opened.
+    // A missing file cannot be lost; a file without metadata fails when it is opened.
     let Ok(meta) = fs::metadata(path) else { return Ok(()) };
     let what = meta.file_type();
     if what.is_dir() {
         bail!("{name}: it is a folder");
     }
     if what.is_block_device() || what.is_socket() {
-        bail!("{name}: it is no file");
+        bail!("{name}: it is not a file");
     }
     if !what.is_file() || meta.len() == 0 {
         return Ok(());
@@ -89,34 +89,31 @@ pub fn spare(name: &str, path: &Path, kind: Kind) -> Result<()> {
     let mut head = Vec::new();
     let read = File::open(path).and_then(|file| file.take(HEAD_BYTES).read_to_end(&mut head));
     read.with_context(|| {
-        format!("{name}: it is there, and cannot be read to see whether it may be written over")
+        format!("{name}: the file exists, and cannot be read to check whether it may be overwritten")
     })?;
     if kind.is_begun_by(&head) {
         return Ok(());
     }
-    bail!(
-        "{name}: the file is there, is {}, and would be lost: name another, or remove it first",
-        kind.what()
-    );
+    bail!("{name}: the file exists, is {}, and would be lost: name another, or remove it first", kind.what());
 }
 
-/// A file that is open to be written, by its name.
+/// File that is open for writing, with its name.
 #[derive(Debug)]
 pub struct Claim {
     file: File,
     path: PathBuf,
-    /// The file, if it was not there before.
+    /// Device and inode of the file, if it was not there before.
     made: Option<(u64, u64)>,
-    /// A child that was forked and fails leaves its parent's file alone.
+    /// Process that opened the file. A forked child that fails leaves its parent's file alone.
     owner: u32,
 }
 
 impl Claim {
-    /// Opens a file that may be written over, at its end; what is in it stays for now. `mode` is
-    /// that of a new one.
+    /// Opens a file that may be overwritten, at its end; its content stays for now. `mode` is
+    /// the mode of a new file.
     ///
     /// # Errors
-    /// As [`spare`], or nothing can be written there.
+    /// As [`spare`], or the file cannot be written.
     pub fn open(name: &str, path: &Path, kind: Kind, mode: u32) -> Result<Self> {
         spare(name, path, kind)?;
         let mut options = OpenOptions::new();
@@ -134,8 +131,8 @@ impl Claim {
         Ok(Self { file, path: path.to_owned(), made, owner: std::process::id() })
     }
 
-    /// Whether anything can be written, as far as that can be known by writing nothing: some
-    /// devices say it.
+    /// Tests whether the file can be written, as far as an empty write shows it: some devices
+    /// report it.
     ///
     /// # Errors
     /// The kernel's.
@@ -153,7 +150,7 @@ impl Claim {
         &self.path
     }
 
-    /// Makes it so long, where it has a length.
+    /// Sets the length, if the file has one.
     ///
     /// # Errors
     /// The kernel's.
@@ -178,8 +175,8 @@ fn identity(meta: &Metadata) -> (u64, u64) {
     (meta.dev(), meta.ino())
 }
 
-/// Writes a file whole: it is made under another name beside it, and takes its name when it is
-/// done. Devices and pipes are written to, and so is a file whose folder takes no other.
+/// Writes a whole file under another name beside it, and renames it when it is complete. Devices
+/// and pipes are written to directly, and so is a file in whose folder no other can be made.
 ///
 /// # Errors
 /// It cannot be written.
@@ -205,7 +202,7 @@ pub fn replace(path: &Path, fill: impl FnOnce(&mut dyn Write) -> io::Result<()>)
     })
 }
 
-/// A new file beside this one.
+/// Makes a new file beside this one.
 fn draft(path: &Path, mode: u32) -> Option<(PathBuf, File)> {
     let mut name = std::ffi::OsString::from(".");
     name.push(path.file_name()?);
@@ -225,7 +222,7 @@ fn written(file: File, fill: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> i
 mod tests {
     use super::*;
 
-    /// How a page of `trimtab report` begins.
+    /// Beginning of a page of `trimtab report`.
     const PAGE: &str = "<!doctype html>\n<meta name=\"generator\" content=\"trimtab report\">";
 
     #[test]
@@ -252,7 +249,7 @@ mod tests {
             for kind in kinds {
                 let spared = spare("--x y", &path, kind).map_err(|error| error.to_string());
                 assert_eq!(spared.is_ok(), own.contains(&kind), "{text:?} {kind:?}");
-                assert!(spared.is_ok() || spared.unwrap_err().contains("--x y: the file is there, is no "));
+                assert!(spared.is_ok() || spared.unwrap_err().contains("--x y: the file exists, is not a "));
             }
         }
         assert!(

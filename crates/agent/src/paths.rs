@@ -1,22 +1,22 @@
-//! Paths: where the kernel's files and trimtab's shared files are on this machine.
+//! Paths of the kernel's files and of trimtab's shared files on this machine.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use trimtab_linux::ledger::{BootId, LedgerError, Location};
 
-/// The variable that names the ledger's folder, instead of the usual places.
+/// Variable that names the ledger's folder, instead of the usual places.
 pub const LEDGER: &str = "TRIMTAB_LEDGER";
-/// The variable that names the service's socket, instead of the usual places.
+/// Variable that names the service's socket, instead of the usual places.
 pub const SOCKET: &str = "TRIMTAB_SOCKET";
 
-/// Where files are. Made once by the front end, which alone reads the environment.
+/// Paths of files. Made once by the front end, which alone reads the environment.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Paths {
     /// The root of the file system; `/` outside of tests.
     pub root: PathBuf,
-    /// The ledger's folder, where [`LEDGER`] names one.
+    /// The ledger's folder, if [`LEDGER`] names one.
     pub ledger: Option<PathBuf>,
-    /// The service's socket, where [`SOCKET`] names one.
+    /// The service's socket, if [`SOCKET`] names one.
     pub socket: Option<PathBuf>,
     /// The user's folder for sockets (`XDG_RUNTIME_DIR`).
     pub runtime: Option<PathBuf>,
@@ -25,8 +25,8 @@ pub struct Paths {
 }
 
 impl Paths {
-    /// From the root of the file system and the process's variables; an empty value counts as
-    /// unset.
+    /// Makes paths from the root of the file system and the process's variables. An empty value
+    /// counts as unset.
     pub fn new(root: &Path, variable: &dyn Fn(&str) -> Option<OsString>) -> Self {
         let set = |name: &str| variable(name).filter(|value| !value.is_empty());
         Self {
@@ -38,22 +38,22 @@ impl Paths {
         }
     }
 
-    /// `/proc`.
+    /// Returns `/proc`.
     pub fn proc(&self) -> PathBuf {
         self.root.join("proc")
     }
 
-    /// `/sys`.
+    /// Returns `/sys`.
     pub fn sys(&self) -> PathBuf {
         self.root.join("sys")
     }
 
-    /// Where control groups are mounted.
+    /// Returns the folder where control groups are mounted.
     pub fn cgroups(&self) -> PathBuf {
         self.sys().join("fs/cgroup")
     }
 
-    /// Where the ledger is looked for.
+    /// Returns the places where the ledger may be.
     ///
     /// # Errors
     /// The boot id cannot be read.

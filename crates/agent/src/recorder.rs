@@ -1,8 +1,8 @@
-//! A trace on disk, line by line.
+//! Trace on disk, written line by line.
 //!
-//! Each line is handed to the kernel whole, in one call, so that a crash of ours loses none that
-//! was written. A disk that fills up ends the trace and nothing else: that is said once, what was
-//! written of the last line is taken away again, and the program goes on.
+//! Each line is passed to the kernel whole, in one call, so that a crash of this process loses no
+//! written line. A full disk ends the trace and nothing else: one message is given, the part of the
+//! last line is removed, and the program goes on.
 
 use crate::output::{Claim, Kind};
 use std::io::{self, Write};
@@ -10,23 +10,23 @@ use std::path::{Path, PathBuf};
 use trimtab_core::drive::Step;
 use trimtab_core::trace::{End, Header, Line, StepRecord};
 
-/// A trace under way.
+/// Trace being written.
 #[derive(Debug)]
 pub struct Recorder {
     to: TraceOutput,
     /// Bytes of whole lines.
     written: u64,
     ended: bool,
-    /// Why standard output could not be written.
+    /// Reason why standard output could not be written.
     fault: Option<String>,
 }
 
-/// Where a trace is wanted.
+/// Target of a trace.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum TraceTarget {
-    /// In this file.
+    /// This file.
     File(PathBuf),
-    /// On standard output.
+    /// Standard output.
     Stdout,
 }
 
@@ -37,18 +37,18 @@ enum TraceOutput {
 }
 
 impl Recorder {
-    /// Opens the file that an option names. It is emptied when the header comes: of a run that does
-    /// not begin, an earlier trace is left, and no new file. Written from the first line on in its
-    /// place, since a crash must leave what was recorded.
+    /// Opens the file that an option names. The file is emptied when the header comes: if the run
+    /// does not begin, an earlier trace is kept, and no new file is left. Lines are written in
+    /// place from the first one, since a crash must leave what was recorded.
     ///
     /// # Errors
-    /// It cannot be written to, or is something that is no trace.
+    /// It cannot be written to, or it is a file other than a trace.
     pub fn open(option: &str, path: &Path) -> Result<Self, anyhow::Error> {
         let claim = Claim::open(&format!("{option} {}", path.display()), path, Kind::Trace, 0o600)?;
         Ok(Self { to: TraceOutput::File(claim), written: 0, ended: false, fault: None })
     }
 
-    /// Opens what an option names.
+    /// Opens the target that an option names.
     ///
     /// # Errors
     /// As [`Recorder::open`].
@@ -59,12 +59,12 @@ impl Recorder {
         }
     }
 
-    /// Standard output.
+    /// Records on standard output.
     pub fn stdout() -> Self {
         Self { to: TraceOutput::Stdout, written: 0, ended: false, fault: None }
     }
 
-    /// The first line. What to say if that fails.
+    /// Writes the first line.
     ///
     /// # Errors
     /// As [`Recorder::step`].
@@ -77,10 +77,10 @@ impl Recorder {
         self.line(Line::Header(Box::new(header)).encode())
     }
 
-    /// A step.
+    /// Writes a step.
     ///
     /// # Errors
-    /// What to say, once, when it cannot be written; later lines are dropped in silence.
+    /// The message for the user, once, if it cannot be written; later lines are dropped in silence.
     pub fn step(&mut self, step: &Step<'_>) -> Result<(), String> {
         if self.ended {
             return Ok(());
@@ -88,7 +88,7 @@ impl Recorder {
         self.line(Line::encode_step(step))
     }
 
-    /// A step of a replay.
+    /// Writes a step of a replay.
     ///
     /// # Errors
     /// As [`Recorder::step`].
@@ -96,7 +96,7 @@ impl Recorder {
         self.line(Line::Step(Box::new(step.clone())).encode())
     }
 
-    /// The last line.
+    /// Writes the last line.
     ///
     /// # Errors
     /// As [`Recorder::step`].
@@ -104,13 +104,13 @@ impl Recorder {
         self.line(Line::End(End { why: why.to_owned(), status }).encode())
     }
 
-    /// Whether the lines were the only output, and their reader is gone.
+    /// Returns whether the lines were the only output, and their reader is gone.
     pub fn is_unread(&self) -> bool {
         self.ended && matches!(self.to, TraceOutput::Stdout)
     }
 
-    /// Why the lines that were wanted on standard output could not be written: not a word
-    /// beside the work, but its failure.
+    /// Returns why the requested lines could not be written to standard output. This is the failure
+    /// of the command, not a warning.
     pub fn fault(&self) -> Option<&str> {
         self.fault.as_deref()
     }
@@ -140,13 +140,12 @@ impl Recorder {
         }
     }
 
-    /// Gives up.
+    /// Ends the trace after an error.
     fn over(&mut self, error: &io::Error) -> Result<(), String> {
         self.ended = true;
         match &self.to {
             TraceOutput::File(claim) => {
-                // A line without its end would be read as cut off, and this one is not worth a word
-                // to the reader.
+                // A partial line would be read as cut off, and it is of no use to the reader.
                 let _ = claim.cut(self.written);
                 let name = claim.path().display();
                 Err(format!("the trace ends here: {name} cannot be written ({error})"))

@@ -1,5 +1,5 @@
-//! Threads beside the main one. A user at the limit of processes gets an error that names the
-//! limit, and no panic.
+//! Detached threads. A user at the limit of processes gets an error that names the limit, instead
+//! of a panic.
 
 use anyhow::{Context, Result};
 use std::thread::Builder;

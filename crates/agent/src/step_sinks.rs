@@ -1,6 +1,5 @@
-//! Step sinks: everything that takes in each step of the loop of host and policy. The trace, the
-//! account for metrics, the audit for a report, cache misses for a profile, and the tally of what
-//! was done.
+//! Step sinks: all receivers of each step of the loop of host and policy. They are the trace, the
+//! account for metrics, the audit for a report, cache misses for a profile, and the tally.
 
 use crate::metrics::Figures;
 use crate::narrator::Narrator;
@@ -18,22 +17,22 @@ use trimtab_core::words::plural;
 /// All sinks of one host's steps.
 #[derive(Debug)]
 pub struct StepSinks {
-    /// How speed is measured.
+    /// Settings of the policy; they define how speed is measured.
     settings: Settings,
     /// The trace, if one is wanted.
     recorder: Option<Recorder>,
-    /// What is added up, if a report or a profile is wanted.
+    /// Sums over all samples, if a report or a profile is wanted.
     pub totals: Option<Accumulator>,
-    /// Figures for others, if they are wanted.
+    /// Metrics for other programs, if they are wanted.
     figures: Option<Figures>,
-    /// Hears of findings, and why a trace ended early.
+    /// Gets findings, and the reason why a trace ended early.
     narrator: Arc<dyn Narrator>,
-    /// What was counted.
+    /// Counts of moves, samples and threads.
     tally: Tally,
 }
 
 impl StepSinks {
-    /// Begins: the header is recorded.
+    /// Begins with the header in the trace.
     pub fn begin(
         header: Header,
         recorder: Option<Recorder>,
@@ -46,14 +45,14 @@ impl StepSinks {
         sinks
     }
 
-    /// Adds up what is seen from now on, if `wanted`: for a report or a profile.
+    /// Sums up the samples from now on, if `wanted`: for a report or a profile.
     pub fn accumulating(mut self, wanted: bool) -> Self {
         self.totals = wanted.then(Accumulator::default);
         self
     }
 
-    /// Runs the loop until the host says that it is over, or `each` says stop; then looks once
-    /// more, if that is added up.
+    /// Runs the loop until the host ends it, or `each` says stop. Then takes one more sample, if
+    /// samples are summed up.
     ///
     /// # Errors
     /// The host's.
@@ -90,23 +89,27 @@ impl StepSinks {
         self.record(|recorder| recorder.step(step));
     }
 
-    /// Why what was to be printed could not be.
+    /// Returns why requested lines on standard output could not be written.
     pub fn fault(&self) -> Option<&str> {
         self.recorder.as_ref().and_then(Recorder::fault)
     }
 
-    /// Does something with the trace, and says it if that failed.
+    /// Runs `write` on the trace, if there is one, and reports its failure.
     pub fn record(&mut self, write: impl FnOnce(&mut Recorder) -> Result<(), String>) {
         if let Some(Err(why)) = self.recorder.as_mut().map(write) {
             self.narrator.warning(&why);
         }
     }
 
-    /// One line of what was done.
+    /// Sums up the work in one line.
     pub fn summary(&self) -> String {
         let Tally { looks, applied, refused, vanished, threads, ref findings, .. } = self.tally;
-        let mut text =
-            format!("{}, {}, {}", plural(applied, "move"), plural(looks, "look"), plural(threads, "thread"));
+        let mut text = format!(
+            "{}, {}, {}",
+            plural(applied, "move"),
+            plural(looks, "sample"),
+            plural(threads, "thread")
+        );
         if refused > 0 {
             text.push_str(&format!(", {refused} refused"));
         }
@@ -120,8 +123,8 @@ impl StepSinks {
     }
 }
 
-/// Counts a step; what was found in it, if that is of another kind than before: the same with other
-/// numbers is no news.
+/// Counts a step. Returns its findings, if they are of another kind than before: the same findings
+/// with other numbers are not news.
 fn news<'t>(tally: &mut Tally, step: &Step<'t>, metric: Metric) -> &'t [Finding] {
     let kinds = |findings: &[Finding]| findings.iter().map(Finding::word).collect::<Vec<_>>();
     let before = kinds(&tally.findings);

@@ -1,8 +1,8 @@
-//! Synchronisation statistics of a run: what the preload library counted of barriers, collectives
+//! Synchronisation statistics of a run: the preload library's counts of barriers, collectives
 //! and waits, and what it could not see.
 //!
-//! The words of the page file mean what [`trimtab_core::sync_stats`] says; what counting costs is
-//! counted along.
+//! [`trimtab_core::sync_stats`] defines the words of the page file. The cost of counting is counted
+//! too.
 
 use serde::Serialize;
 use trimtab_core::place::runtimes::Runtime;
@@ -12,7 +12,7 @@ use trimtab_core::time::Span;
 use trimtab_core::words::plural;
 use trimtab_linux::meetings::PageFile;
 
-/// The page file of a run, in which its threads are counted.
+/// Page file of a run, in which its threads are counted.
 #[derive(Debug)]
 pub struct SyncPage {
     page: Result<PageFile, String>,
@@ -21,27 +21,27 @@ pub struct SyncPage {
 }
 
 impl SyncPage {
-    /// Makes the page file. Where it cannot be had, the statistics say why they are missing.
+    /// Makes the page file. If that fails, the statistics say why they are missing.
     pub fn create(kept_out: bool) -> Self {
         let page =
-            PageFile::create().map_err(|error| format!("no memory can be had to count them in ({error})"));
+            PageFile::create().map_err(|error| format!("there is no memory to count them in ({error})"));
         Self { page, kept_out }
     }
 
-    /// The path that the preload library is told.
+    /// Returns the path for the preload library.
     pub fn path(&self) -> Option<String> {
         self.page.as_ref().ok().map(PageFile::path)
     }
 
-    /// What was counted by now, of a program that took `wall`. `unreached` is why the library
-    /// cannot count in this program, empty where it can; `wait` is how its threads wait, where that
-    /// is known.
+    /// Returns the counts so far, of a program that took `wall`. `unreached`: reasons why the
+    /// library cannot count in this program, empty if it can. `wait`: how its threads wait, if
+    /// known.
     pub fn read(&self, unreached: &[String], wait: Option<String>, wall: Span) -> SyncReport {
         let met = self.page.as_ref().ok().and_then(PageFile::read).unwrap_or_default();
         let why = match &self.page {
             Err(why) => vec![format!("meetings: {why}")],
             Ok(_) if self.kept_out => {
-                vec!["meetings: --env leaves variables alone, and the guest library comes by one".to_owned()]
+                vec!["meetings: --env leaves variables alone, and the preload library needs one".to_owned()]
             }
             Ok(_) => unreached.to_vec(),
         };
@@ -49,38 +49,39 @@ impl SyncPage {
     }
 }
 
-/// What was counted, and what could not be. The fields are the `meetings` of a report's JSON.
+/// Counts, with reasons for those that are missing. The fields are the `meetings` of a report's
+/// JSON.
 #[derive(Clone, PartialEq, Debug, Default, Serialize)]
 pub struct SyncReport {
     /// The greatest number of threads that synchronised with others at the same time.
     pub workers: Option<u64>,
-    /// The runtimes through which they did.
+    /// The runtimes of these barriers and collectives.
     pub runtimes: Vec<Runtime>,
     /// Times between two barriers or collectives.
     pub intervals: Option<Intervals>,
     /// Share of their parallel time that threads waited, from 0 to 1.
     pub waiting: Option<f64>,
-    /// That share of the thread that waited least, and of the one that waited most.
+    /// The same share of the thread that waited least, and of the thread that waited most.
     pub waiting_between: Option<(f64, f64)>,
-    /// How threads wait, as far as that was told to the runtime or is its default.
+    /// How threads wait, as told to the runtime or by its default; `None` if unknown.
     pub wait: Option<String>,
     /// Calls of `sched_yield`.
     pub yields: Option<u64>,
     /// Share of the program's time that counting took, from 0 to 1.
     pub overhead: Option<f64>,
-    /// What one record costs, in nanoseconds.
+    /// Cost of one record, in nanoseconds.
     pub record_ns: Option<f64>,
-    /// What could not be seen, and why.
+    /// Missing statistics, with reasons.
     pub unseen: Vec<String>,
 }
 
 impl SyncReport {
-    /// From the words of a page file; `why` is what keeps the library out.
+    /// Builds the report from the words of a page file; `why`: reasons that keep the library out.
     pub fn of(met: &SyncStats, why: Vec<String>, wait: Option<String>, wall: Span) -> Self {
         let mut unseen = why;
         let is_counted = met.guests > 0;
         if unseen.is_empty() && !is_counted {
-            unseen.push("meetings: the guest library did not get into the program".to_owned());
+            unseen.push("meetings: the preload library did not get into the program".to_owned());
         }
         if is_counted && met.intervals.is_none() {
             let why = match met.runtimes.is_empty() {
@@ -108,7 +109,7 @@ impl SyncReport {
         }
     }
 
-    /// Those that a profile holds.
+    /// Returns the statistics that a profile holds.
     pub fn in_profile(profile: &Profile) -> Self {
         Self {
             runtimes: profile.runtimes.clone(),
@@ -142,6 +143,6 @@ mod tests {
         let read = |unreached: &[String]| SyncPage::create(false).read(unreached, None, Span::from_ms(10));
         let linked = "meetings: it is statically linked".to_owned();
         assert_eq!(read(std::slice::from_ref(&linked)).unseen, [linked]);
-        assert_eq!(read(&[]).unseen, ["meetings: the guest library did not get into the program"]);
+        assert_eq!(read(&[]).unseen, ["meetings: the preload library did not get into the program"]);
     }
 }

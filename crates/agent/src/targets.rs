@@ -11,7 +11,7 @@ use trimtab_linux::process::Pid;
 use trimtab_linux::text;
 use trimtab_linux::vcpus::{VirtualMachine, VmName, Vms};
 
-/// What can be typed to name a virtual machine.
+/// Parses the name of a virtual machine as a user types it.
 pub fn vm_name(text: &str) -> Result<VmName, String> {
     if text.is_empty() {
         return Err("a name, a process or a QMP socket is needed".to_owned());
@@ -19,10 +19,11 @@ pub fn vm_name(text: &str) -> Result<VmName, String> {
     text.parse().map_err(|never: std::convert::Infallible| match never {})
 }
 
-/// The virtual machines of these names, each once, besides processes that are watched as a whole.
+/// Returns the virtual machines of these names, each once, besides processes that are watched as a
+/// whole.
 ///
 /// # Errors
-/// One cannot be found, or its process is watched as a whole.
+/// A machine cannot be found, or its process is watched as a whole.
 pub fn vm_roots(
     paths: &Paths,
     names: &[VmName],
@@ -49,19 +50,19 @@ pub fn vm_roots(
     Ok(found.into_iter().map(Root::Vm).collect())
 }
 
-/// A virtual machine, for people.
+/// Describes a virtual machine for people.
 pub fn vm_label(vm: &VirtualMachine) -> String {
     let name = text::printable(vm.name.as_bytes());
     let cpus = plural(vm.vcpus.len(), "CPU");
     format!("virtual machine {name} (process {}, {}, {cpus} found by {})", vm.pid, vm.monitor, vm.found)
 }
 
-/// Whether a process is watched for its virtual CPUs.
+/// Returns whether a process is watched for its virtual CPUs.
 pub fn is_vm(roots: &[Root], pid: Pid) -> bool {
     roots.iter().any(|root| matches!(root, Root::Vm(vm) if vm.pid == pid))
 }
 
-/// The folder of a control group that is named by it, or by the kernel's path.
+/// Returns the folder of a control group that is named by it, or by the kernel's path.
 pub fn cgroup(paths: &Paths, path: &Path) -> PathBuf {
     let mounted = paths.cgroups();
     if path.starts_with(&mounted) {

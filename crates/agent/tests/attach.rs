@@ -1,4 +1,4 @@
-//! Attach without a front end: options in, lines meanwhile, a trace at the end.
+//! Tests of attach without a front end: options in, lines meanwhile, a trace at the end.
 
 #![allow(clippy::unwrap_used, reason = "all of it is test")]
 
@@ -18,7 +18,7 @@ use trimtab_core::time::Span;
 use trimtab_core::topology::parse_synthetic;
 use trimtab_linux::sys::affinity;
 
-/// A process that computes, ended with the test.
+/// Process that computes, ended with the test.
 struct Worker(Child);
 
 impl Worker {

@@ -1,5 +1,5 @@
-//! The monitor of a run without a front end. Without the usual runner: a process with more threads
-//! than one cannot make a second of itself, so each case is a process of its own.
+//! Tests of the monitor of a run without a front end. They do not use the usual runner: a process
+//! with more than one thread cannot fork a second one here, so each case is a process of its own.
 
 #![allow(clippy::disallowed_methods, reason = "a test is its own front end")]
 #![allow(clippy::print_stdout, reason = "one line for each case")]
@@ -28,15 +28,15 @@ use trimtab_linux::child::{self, End, Two, Word};
 use trimtab_linux::program::Program;
 use trimtab_linux::sys::affinity;
 
-/// Says to this program which case it is.
+/// Variable that tells this program which case it is.
 const CASE: &str = "TRIMTAB_TEST_CASE";
 
-/// A script that computes for some tenths of a second.
+/// Script that computes for some tenths of a second.
 const WORK: &str = "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done; exit 3";
 
-type Case = (&'static str, fn());
+type TestCase = (&'static str, fn());
 
-const CASES: [Case; 3] = [
+const CASES: [TestCase; 3] = [
     ("a_run_is_audited_profiled_and_recorded", a_run_is_audited_profiled_and_recorded),
     ("a_program_that_does_not_begin_has_no_record", a_program_that_does_not_begin_has_no_record),
     ("a_program_that_a_signal_ends_has_a_record", a_program_that_a_signal_ends_has_a_record),
@@ -57,13 +57,13 @@ fn main() {
     println!("\ntest result: ok. {} passed; 0 failed; 0 ignored", CASES.len());
 }
 
-/// A machine that has all CPUs of this process, in one package.
+/// Returns a machine that has all CPUs of this process, in one package.
 fn machine(usable: &CpuSet) -> Machine {
     let cpus = usable.iter().map(|cpu| cpu.0 + 1).max().unwrap();
     parse_synthetic(&format!("pack:1 core:{cpus} pu:1")).unwrap()
 }
 
-/// Monitors a program that only watches what `child` becomes.
+/// Monitors a program with the policy that only watches; `child` runs in the child process.
 fn monitored(folder: &Path, child: fn(Word, &CpuSet) -> !) -> (Monitored, Arc<Lines>) {
     let usable = affinity::get(None).unwrap();
     let paths = Paths { root: "/".into(), ledger: Some(folder.to_owned()), ..Paths::default() };
@@ -96,7 +96,7 @@ fn monitored(folder: &Path, child: fn(Word, &CpuSet) -> !) -> (Monitored, Arc<Li
     }
 }
 
-/// Becomes this script.
+/// Executes this script.
 fn becomes(mut word: Word, usable: &CpuSet, script: &str) -> ! {
     announce(&mut word, usable, None);
     panic!("{}", Command::new("/bin/sh").args(["-c", script]).exec());

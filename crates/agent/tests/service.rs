@@ -1,5 +1,5 @@
-//! The service, its client and detach without a front end: one test, since signals are the whole
-//! process's.
+//! Test of the service, its client and detach without a front end. One test, since signals affect
+//! the whole process.
 
 #![allow(clippy::print_stderr, reason = "what is skipped is said aloud")]
 #![allow(clippy::unwrap_used, reason = "all of it is test")]
@@ -25,10 +25,10 @@ use trimtab_linux::process::Pid;
 use trimtab_linux::sys::affinity;
 use trimtab_linux::sys::signals::is_ignored;
 
-/// The longest time that anything here may take. Chosen: minutes would be a fault on any machine.
+/// Longest time that any step here may take. Chosen: minutes would be a fault on any machine.
 const TIME_MAX: Duration = Duration::from_secs(60);
 
-/// A process that does nothing, ended with the test.
+/// Process that does nothing, ended with the test.
 struct Sleeper(Child);
 
 impl Drop for Sleeper {

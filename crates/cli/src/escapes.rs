@@ -1,6 +1,6 @@
 //! Escapes on this machine: processes of runs that may run on CPUs which their run does not hold.
 
-use crate::situation::HOLD;
+use crate::site_facts::HOLD;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::os::unix::ffi::OsStrExt;
@@ -11,25 +11,26 @@ use trimtab_linux::ledger::{Hold, ProcessTable, Standing};
 use trimtab_linux::process::{self, Pid, Stat, State};
 use trimtab_linux::users::Users;
 
-/// The most of an environment that is read, in bytes: what the kernel gives all words of a new program by default.
+/// Most bytes of an environment that are read: the kernel's default limit for all words of a new
+/// program.
 const ENVIRONMENT_MAX: u64 = 2 << 20;
 
 /// A process that may run on CPUs which its run does not hold.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Escaped {
-    /// The process.
+    /// Process number.
     pub pid: u32,
     /// Its user.
     pub user: String,
     /// Its name.
     pub command: String,
-    /// The CPUs it may run on, and its run does not hold.
+    /// The CPUs that it may use and its run does not hold.
     pub cpus: CpuSet,
-    /// The process that holds for its run.
+    /// The process that holds the cores of its run.
     pub run: u32,
 }
 
-/// All that can be seen. `machine` is the CPUs of this machine.
+/// Returns all escapes that are visible. `machine` is the CPUs of this machine.
 pub fn escaped(proc: &Path, holds: &[Hold], machine: &CpuSet, users: &Users) -> Vec<Escaped> {
     if holds.is_empty() {
         return Vec::new();
@@ -58,20 +59,21 @@ pub fn escaped(proc: &Path, holds: &[Hold], machine: &CpuSet, users: &Users) -> 
     escaped
 }
 
-/// A hold with its holder, where that is a process that can be seen from here under this number.
+/// Returns a hold with its holder, if that process is visible here under this number.
 fn seen(hold: &Hold, processes: &ProcessTable) -> Held {
     let there = processes.standing(&hold.holder) == Standing::Running;
     Held { id: hold.id.number(), holder: there.then_some(hold.holder.pid), cpus: hold.cpus.clone() }
 }
 
-/// Where any thread of a process may run: `main` and the others' masks together.
+/// Returns where any thread of a process may run: the union of `main` and the masks of the other
+/// threads.
 fn allowed(proc: &Path, pid: Pid, main: CpuSet) -> CpuSet {
     let threads = process::threads(proc, pid).unwrap_or_default();
     let masks = threads.into_iter().filter_map(|tid| process::thread_status(proc, pid, tid).ok());
     masks.fold(main, |sum, status| sum.union(&status.cpus))
 }
 
-/// The hold that a process's environment names. Another user's environment cannot be read.
+/// Returns the hold that a process's environment names. Another user's environment cannot be read.
 fn carried(proc: &Path, pid: Pid) -> Option<u64> {
     use std::io::Read;
     let file = std::fs::File::open(proc.join(format!("{pid}/environ"))).ok()?;

@@ -1,16 +1,17 @@
-//! Gathering of a launch: what is asked for and what is met, read once, as values for the decision.
+//! Facts and request of a launch, read once, as values for the decision.
 //!
-//! `run`, `plan` and whatever reckons with a run share this. The request comes first, since it is
-//! cheap and refuses what contradicts itself; then the facts; then, for a run under the ledger's
-//! lock ([`reserve`](crate::reserve)) and for others without it ([`look_at_ledger`]), what others
-//! hold; last, on the CPUs of the plan, what the decision asks ([`settle`]).
+//! `run`, `plan` and commands that predict a run share this code. The request comes first, since it
+//! is cheap and refuses contradictions; then the facts; then the holds of others, for a run under
+//! the ledger's lock ([`reserve`](crate::reserve)) and for other commands without it
+//! ([`look_at_ledger`]); last, on the CPUs of the plan, the measurements that the decision asks for
+//! ([`settle`]).
 
 use crate::args::{RunArgs, SurveyMode, report_to};
 use crate::commands::tune_team::page::date;
-use crate::kept::{Conditions, Kept, Store};
+use crate::foreign_load::Surroundings;
 use crate::monitor::Asked;
-use crate::situation::{Situation, Standpoint, location};
-use crate::surroundings::Surroundings;
+use crate::site_facts::{Situation, Standpoint, location};
+use crate::tuning_store::{Conditions, Kept, Store};
 use crate::world::World;
 use anyhow::anyhow;
 use std::ffi::OsString;
@@ -43,21 +44,21 @@ pub enum Trouble {
     Unread(#[from] anyhow::Error),
 }
 
-/// The request of a launch, and what it was made with.
+/// The request of a launch, and the facts it was made with.
 #[derive(Debug)]
 pub struct Gathered {
     /// The request.
     pub request: LaunchRequest,
-    /// The machine, and what bounds this process.
+    /// The machine, and the limits of this process.
     pub situation: Situation,
-    /// What is to be done while the program runs.
+    /// The monitoring while the program runs.
     pub watch: Option<Asked>,
 }
 
-/// The request that options, rules, tuning and environment make together.
+/// Makes the request from options, rules, tuning and environment.
 ///
 /// # Errors
-/// What contradicts itself or cannot be read.
+/// Contradictions, or files that cannot be read.
 pub fn request(
     world: &World,
     args: &RunArgs,
@@ -82,7 +83,7 @@ pub fn request(
     Ok(Gathered { request, situation, watch })
 }
 
-/// The options that were typed.
+/// Returns the options as typed.
 fn options(args: &RunArgs) -> Result<Options, Trouble> {
     let (place, run) = (&args.place, &args.run);
     let observed = [
@@ -115,13 +116,14 @@ fn options(args: &RunArgs) -> Result<Options, Trouble> {
         report: report(args)?,
         ranks: run.ranks,
         as_rank: run.as_rank,
-        no_tuning: run.no_profile,
+        no_tuning: run.no_tuning,
         quiet: run.quiet,
     };
     Ok(options.filled(&run.set).map_err(Refusal::Request)?)
 }
 
-/// Where the preload library reports: it writes text, and takes the name of the file as text.
+/// Returns where the shim writes its report: it writes text, and takes the name of the file as
+/// text.
 fn report(args: &RunArgs) -> Result<Report, Trouble> {
     let Some(to) = args.run.report.as_ref().map(report_to) else { return Ok(Report::No) };
     match to.file.filter(|_| !to.json) {
@@ -139,7 +141,7 @@ fn words(command: &[OsString]) -> Vec<String> {
     command.iter().map(|word| word.to_string_lossy().into_owned()).collect()
 }
 
-/// The tuning that is kept for a program; an error where one is kept and does not count.
+/// Returns the tuning that is stored for a program; an error if one is stored and cannot be used.
 fn tuning_for(world: &World, args: &RunArgs, program: &Program) -> Option<Result<Tuning, String>> {
     let store = Store::of(world).filter(Store::any)?;
     let met = Conditions::of(&program.path, &args.command, &args.place, 0).ok()?;
@@ -153,11 +155,11 @@ fn tuning_for(world: &World, args: &RunArgs, program: &Program) -> Option<Result
         Err(error) => format!("{error:#}"),
     };
     Some(Err(format!(
-        "the profile {name} is not applied: {why} (trimtab tune finds another, trimtab profiles remove {name} removes it)"
+        "the tuning {name} is not applied: {why} (trimtab tune makes a new one, trimtab tune remove {name} removes it)"
     )))
 }
 
-/// A kept tuning as the request takes it.
+/// Converts a stored tuning for the request.
 fn tuning(kept: &Kept) -> Tuning {
     let Kept { gain, when, higher, metric, conditions, setting, .. } = kept;
     let gained = match (metric == "time", higher) {
@@ -175,8 +177,8 @@ fn tuning(kept: &Kept) -> Tuning {
     }
 }
 
-/// The facts, but for what others hold and for what the decision asks. Of another machine than this
-/// one nothing but the machine is looked at.
+/// Reads the facts, except the holds of others and the measurements that the decision asks for. For
+/// another machine than this one, only the machine is read.
 pub fn facts(
     world: &World,
     situation: &Situation,
@@ -203,7 +205,7 @@ pub fn facts(
     }
 }
 
-/// The parent of a rank; of other processes nothing is looked at.
+/// Returns the parent of a rank; nothing is read for other processes.
 fn parent(world: &World) -> Parent {
     let Some(rank) = local_rank(&|name| world.text(name)).filter(|rank| rank.of.is_some_and(|of| of > 1))
     else {
@@ -220,8 +222,8 @@ fn parent(world: &World) -> Parent {
     }
 }
 
-/// Reads what others hold, without the lock that would make it stay true. Returns whether there is
-/// a ledger at all.
+/// Reads the holds of others, without the lock that would keep them unchanged. Returns whether
+/// there is a ledger.
 pub fn look_at_ledger(world: &World, request: &LaunchRequest, facts: &mut LaunchFacts) -> bool {
     let seen = location(world).and_then(|location| LedgerView::open(&location));
     let view = match seen {
@@ -248,7 +250,7 @@ pub fn look_at_ledger(world: &World, request: &LaunchRequest, facts: &mut Launch
     true
 }
 
-/// Decides, finds out what the decision asks, and decides again.
+/// Decides, measures what the decision asks for, and decides again.
 ///
 /// # Errors
 /// The decision refuses.
@@ -266,7 +268,7 @@ pub fn settle(request: &LaunchRequest, facts: &mut LaunchFacts) -> Result<Launch
     decide(request, facts)
 }
 
-/// What `sched_yield` does on these CPUs.
+/// Measures the effect of `sched_yield` on these CPUs.
 pub fn measured_yield(cpus: &CpuSet) -> Yield {
     match yield_share(cpus) {
         None => Yield::Unknown,
@@ -275,8 +277,8 @@ pub fn measured_yield(cpus: &CpuSet) -> Yield {
     }
 }
 
-/// The plan of a run that would start now with these options and no program, for commands that
-/// reckon with its cores.
+/// Returns the plan of a run that would start now with these options and no program, for commands
+/// that need its cores.
 ///
 /// # Errors
 /// It would be refused, or something cannot be read.
@@ -289,7 +291,7 @@ pub fn plan_now(world: &World, args: &RunArgs) -> Result<LaunchPlan, Trouble> {
 }
 
 impl From<Trouble> for crate::exit::Exit {
-    /// As `run` ends.
+    /// Exit of `run` for this trouble.
     fn from(trouble: Trouble) -> Self {
         let status = match &trouble {
             Trouble::Refused(refusal) if refusal.passes() => crate::exit::NO_CORES,
@@ -299,7 +301,7 @@ impl From<Trouble> for crate::exit::Exit {
     }
 }
 
-/// The cause in words, without a layer of its own.
+/// Returns the cause without another layer of words.
 pub fn trouble_cause(trouble: Trouble) -> anyhow::Error {
     match trouble {
         Trouble::Refused(refusal) => anyhow!(refusal),

@@ -1,8 +1,8 @@
-//! Who holds which cores, and who is in the way: read once, told by `ps` and shown by `top`.
+//! Holds of cores and their violations: read once, printed by `ps` and shown by `top`.
 
 use crate::escapes::{Escaped, escaped};
-use crate::situation::HOLD;
-use crate::surroundings::Surroundings;
+use crate::foreign_load::Surroundings;
+use crate::site_facts::HOLD;
 use crate::world::World;
 use anyhow::{Context, Result};
 use serde::Serialize;
@@ -16,22 +16,22 @@ use trimtab_linux::process::{self, Pid};
 use trimtab_linux::survey::Pin;
 use trimtab_linux::users::Users;
 
-/// The version of the JSON.
+/// Schema of the JSON document.
 pub const SCHEMA: &str = "trimtab.ps/1";
 
-/// All that is known of the holds.
+/// All holds.
 #[derive(Debug, Serialize)]
 pub struct Holds {
     schema: &'static str,
-    /// The lock file; absent when nobody has made a ledger yet.
+    /// The lock file; absent before the first ledger is made.
     ledger: Option<String>,
-    /// Each, those inside others after them.
-    pub holds: Vec<Row>,
-    /// CPUs held by nobody who can be named.
+    /// All holds; a hold inside another one follows it.
+    pub holds: Vec<HoldRow>,
+    /// CPUs held by processes that cannot be named.
     pub unknown: CpuSet,
     /// Runs that wait in line for cores of the machine.
     pub waiting: u64,
-    /// Tasks of others on held cores.
+    /// Foreign tasks that are bound to held cores.
     pub violators: Vec<Violator>,
     /// Processes of runs that may run on CPUs which their run does not hold.
     pub escaped: Vec<Escaped>,
@@ -39,45 +39,46 @@ pub struct Holds {
 
 /// One hold.
 #[derive(Clone, Debug, Serialize)]
-pub struct Row {
-    /// The CPUs.
+pub struct HoldRow {
+    /// Its CPUs.
     pub cpus: CpuSet,
     /// 0 for a hold of the machine, 1 for one inside such a hold, and so on.
     pub level: u8,
     /// Exclusive or shared.
     pub mode: &'static str,
-    /// Whose it is, by name.
+    /// Name of its user.
     pub user: String,
-    /// The same by number.
+    /// Number of its user.
     pub uid: u32,
     /// The process that holds.
     pub pid: u32,
-    /// What became of that process.
+    /// State of that process.
     pub standing: &'static str,
-    /// How long it has held them, in seconds.
+    /// Age in seconds.
     pub age_s: u64,
-    /// Mean busy share of its CPUs in thousandths, where it was sampled.
+    /// Mean busy share of its CPUs in thousandths, if load was sampled.
     pub load_permille: Option<u16>,
-    /// What it runs.
+    /// Its command.
     pub command: String,
 }
 
-/// A task bound to cores that somebody else's run holds.
+/// A task bound to cores that another run holds.
 #[derive(Debug, Serialize)]
 pub struct Violator {
-    /// The process.
+    /// Process number.
     pub pid: u32,
-    /// Whose it is.
+    /// Name of its user.
     pub user: String,
-    /// What it is called.
+    /// Its name.
     pub command: String,
-    /// The held CPUs it and the others may run on.
+    /// The held CPUs that it and the others may use.
     pub cpus: CpuSet,
     /// Further processes of its process group that are bound to CPUs of other runs.
     pub others: usize,
 }
 
-/// Reads them. `seen` is what else runs; without a view nobody has ever held anything.
+/// Reads the holds. `seen` is the other load of the machine; without a view there is no ledger, so
+/// no holds.
 ///
 /// # Errors
 /// The ledger cannot be read.
@@ -117,13 +118,13 @@ pub fn gather(
     Ok(found)
 }
 
-fn row(hold: &Hold, processes: &ProcessTable, now: Duration, seen: &Surroundings, users: &Users) -> Row {
+fn row(hold: &Hold, processes: &ProcessTable, now: Duration, seen: &Surroundings, users: &Users) -> HoldRow {
     let holder = &hold.holder;
     let loads: Vec<u32> =
         hold.cpus.iter().filter_map(|cpu| seen.busy.get(&cpu)).map(|&load| u32::from(load)).collect();
     let count = u32::try_from(loads.len()).unwrap_or(u32::MAX);
     let load = loads.iter().sum::<u32>().checked_div(count).and_then(|load| u16::try_from(load).ok());
-    Row {
+    HoldRow {
         cpus: hold.cpus.clone(),
         level: hold.level.depth(),
         mode: match hold.mode {
@@ -146,7 +147,8 @@ fn row(hold: &Hold, processes: &ProcessTable, now: Duration, seen: &Surroundings
     }
 }
 
-/// Those who are bound to CPUs of a run that they are no part of, one for each process group.
+/// Returns the tasks that are bound to CPUs of a run which they are not part of, one per process
+/// group.
 fn violators(
     proc: &Path,
     view: &LedgerView,
@@ -162,7 +164,7 @@ fn violators(
     for Pin { pid, uid, comm, cpus, .. } in &seen.pins {
         let on = outer.iter().filter(|hold| hold.cpus.intersects(cpus));
         let foreign: Vec<_> = on.filter(|hold| !is_part(proc, view, *pid, hold, holds)).collect();
-        // A holder's own processes hold no other run's CPUs; a task in several holds at once is in nobody's.
+        // CPUs of holds that the task is part of do not count; a task may be part of several holds.
         let on = foreign.iter().fold(CpuSet::new(), |sum, hold| sum.union(&hold.cpus.intersection(cpus)));
         if on.is_empty() || !judged.insert(pid.0) {
             continue;
@@ -185,9 +187,10 @@ fn violators(
     violators
 }
 
-/// Whether a process belongs to the run that holds: it was started by the holder, it has inherited the hold, or its
-/// environment names the hold or one inside it. A daemon keeps at least one of these when its parents are gone. The
-/// environment is its own claim; whoever claims wrongly hides from this list and from nothing else.
+/// Returns whether a process belongs to the run that holds: it was started by the holder, it has
+/// inherited the hold, or its environment names the hold or one inside it. A daemon keeps at least
+/// one of these when its parents are gone. The environment is only the process's own claim; a
+/// process with a wrong claim hides from this list and from nothing else.
 fn is_part(proc: &Path, view: &LedgerView, pid: Pid, hold: &Hold, all: &[Hold]) -> bool {
     if descends(proc, pid, &hold.holder) {
         return true;
@@ -202,7 +205,8 @@ fn is_part(proc: &Path, view: &LedgerView, pid: Pid, hold: &Hold, all: &[Hold]) 
     hold_named(proc, pid).is_some_and(named)
 }
 
-/// The depth and the number of the hold that a process's environment names, as far as it is shown.
+/// Returns the depth and the number of the hold that a process's environment names, if it can be
+/// read.
 fn hold_named(proc: &Path, pid: Pid) -> Option<(u8, u64)> {
     let environment = std::fs::read(proc.join(pid.0.to_string()).join("environ")).ok()?;
     let value = environment.split(|&byte| byte == 0).find_map(|variable| {
@@ -214,17 +218,17 @@ fn hold_named(proc: &Path, pid: Pid) -> Option<(u8, u64)> {
     Some((depth.parse().ok()?, id.parse().ok()?))
 }
 
-/// The process group of a process: the third field behind its name.
+/// Returns the process group of a process: the third field after its name.
 fn group_of(proc: &Path, pid: Pid) -> Option<u32> {
     let stat = std::fs::read(proc.join(pid.0.to_string()).join("stat")).ok()?;
     let name_end = stat.iter().rposition(|&byte| byte == b')')?;
     std::str::from_utf8(&stat[name_end + 1..]).ok()?.split_whitespace().nth(2)?.parse().ok()
 }
 
-/// Whether a process is the holder or was started by it, as far as parents still live.
+/// Returns whether a process is the holder or was started by it, as far as the parents still live.
 fn descends(proc: &Path, pid: Pid, holder: &Holder) -> bool {
     let mut at = pid;
-    // Process trees are shallow; the bound only guards against a /proc that lies.
+    // Process trees are shallow; the bound only guards against an inconsistent /proc.
     for _ in 0..1_000 {
         let Ok(stat) = process::stat(proc, at) else { return at.0 == holder.pid };
         if stat.start.0 == holder.start_ticks && own_number(proc, at) == Some(holder.pid) {
@@ -238,13 +242,14 @@ fn descends(proc: &Path, pid: Pid, holder: &Holder) -> bool {
     false
 }
 
-/// What a process is to itself: in a container it has another number there, which the holder wrote down.
+/// Returns a process's number inside its own container, which the holder wrote down.
 fn own_number(proc: &Path, pid: Pid) -> Option<u32> {
     let status = std::fs::read_to_string(proc.join(pid.0.to_string()).join("status")).ok()?;
     innermost(&status).or(Some(pid.0))
 }
 
-/// The number in the innermost namespace, from the text of a `status` file; kernels before 4.1 do not say it.
+/// Returns the number in the innermost namespace, from the text of a `status` file; kernels before
+/// 4.1 do not show it.
 fn innermost(status: &str) -> Option<u32> {
     status.lines().find_map(|line| line.strip_prefix("NSpid:"))?.split_whitespace().next_back()?.parse().ok()
 }
@@ -283,7 +288,8 @@ mod tests {
         let of = |pid, holder: &Holder| descends(folder.path(), Pid(pid), holder);
         let inside = holder(7, 71);
         assert!(of(901, &inside) && of(902, &inside), "the holder, and what it started");
-        // Its own number is another process here, which is not the holder; nor is the container's first process.
+        // Its own number is another process here, which is not the holder; nor is the container's
+        // first process.
         assert!(!of(7, &inside) && !of(900, &inside));
         assert!(of(7, &holder(7, 30)) && of(8, &holder(8, 71)) && !of(8, &inside));
         assert!(!of(4, &inside), "it has ended");

@@ -1,26 +1,27 @@
-//! The `trimtab` program: commands, and the words and tables they print. Every number shown is computed elsewhere.
+//! The `trimtab` program: commands, and the text and tables that they print. Every number shown is
+//! computed elsewhere.
 
 #![forbid(unsafe_code)]
 
 pub mod args;
-pub mod audit;
 pub mod commands;
 pub mod escapes;
+pub mod foreign_load;
 pub mod gather;
 pub mod holds;
-pub mod kept;
-pub mod meetings;
 pub mod monitor;
 pub mod narrate;
 pub mod profile;
 pub mod reserve;
+pub mod run_report;
 pub mod site;
-pub mod situation;
+pub mod site_facts;
 #[cfg(test)]
 #[path = "../../agent/src/skip.rs"]
 mod skip;
-pub mod surroundings;
+pub mod sync_text;
 pub mod traces;
+pub mod tuning_store;
 
 pub use trimtab_front::{diagnostics as say, exit, machine, process_env as world, table};
 

@@ -1,13 +1,10 @@
-//! `trimtab`: parse, run the command, exit with its status.
+//! `trimtab`: parses the command line, runs the command, exits with its status.
 
-use clap::Parser;
 use std::process::ExitCode;
 use trimtab_agent::restoration;
-use trimtab_cli::args::{Cli, Command};
-use trimtab_cli::commands::{
-    advise, attach, check, counters, detach, doctor, guest, lab, plan, profile, profiles, ps,
-};
-use trimtab_cli::commands::{replay, report, run, serve, status, tag, top, topo, tune, tune_team};
+use trimtab_cli::args::{Cli, Command, TuningsArgs, foreign};
+use trimtab_cli::commands::{advise, attach, check, counters, detach, doctor, guest, lab, plan, profile, ps};
+use trimtab_cli::commands::{replay, report, run, serve, status, tag, top, topo, tune, tune_team, tunings};
 use trimtab_cli::exit::{self, Exit};
 use trimtab_cli::say;
 use trimtab_cli::world::World;
@@ -19,13 +16,15 @@ fn main() -> ExitCode {
         restoration::guard(&world.paths(), balancer);
         return ExitCode::from(exit::DONE);
     }
-    // The parser here knows no more of the laboratory's commands than their names and one line each.
+    // The parser here knows only the names of the laboratory's commands and one line of help for
+    // each.
     if lab::help_is_asked(std::env::args_os()) {
         return ended(Err(lab::start()));
     }
-    let cli = match Cli::try_parse() {
+    let words: Vec<_> = std::env::args_os().collect();
+    let cli = match Cli::read(&words) {
         Ok(cli) => cli,
-        Err(error) => return refused(&error),
+        Err(error) => return refused(error),
     };
     ended(match cli.command {
         Command::Run(args) => run::run(&world, &args),
@@ -33,9 +32,9 @@ fn main() -> ExitCode {
         Command::Detach(args) => detach::run(&world, &args),
         Command::Serve(args) => serve::run(&world, &args),
         Command::Tag(args) => tag::tag(&world, &args),
-        Command::Clear(args) => tag::clear(&world, &args),
+        Command::Untag(args) => tag::clear(&world, &args),
         Command::Status(args) => status::run(&world, &args),
-        Command::Guest(args) => guest::run(&world, &args),
+        Command::GuestAgent(args) => guest::run(&world, &args),
         Command::Replay(args) => replay::run(&args),
         Command::Plan(args) => plan::run(&world, &args),
         Command::Topo(args) => topo::run(&world, &args),
@@ -48,13 +47,16 @@ fn main() -> ExitCode {
         Command::Doctor(args) => doctor::run(&world, &args),
         Command::Check(args) => check::run(&world, &args),
         Command::TuneTeam(args) => tune_team::run(&world, &args),
-        Command::Tune(args) => tune::run(&world, &args),
-        Command::Profiles(args) => profiles::run(&world, &args),
+        Command::Tune(args) => match args.kept {
+            Some(command) => tunings::run(&world, &TuningsArgs { command: Some(command), json: false }),
+            None => tune::run(&world, &args),
+        },
+        Command::Profiles(args) => tunings::run(&world, &args),
         Command::Bench(_) | Command::Sim(_) | Command::Generate(_) => Err(lab::start()),
     })
 }
 
-/// The exit status of a command that has ended; its error is reported.
+/// Returns the exit status of a command that has ended; an error is reported.
 fn ended(done: Result<u8, Exit>) -> ExitCode {
     match done {
         Ok(status) => ExitCode::from(status),
@@ -66,8 +68,10 @@ fn ended(done: Result<u8, Exit>) -> ExitCode {
     }
 }
 
-/// A command line that does not parse. `run`'s own failures have a status that programs do not use.
-fn refused(error: &clap::Error) -> ExitCode {
+/// Reports a command line that does not parse, or prints the requested help. `run` has a status for
+/// failures of trimtab that programs do not use.
+fn refused(mut error: clap::Error) -> ExitCode {
+    foreign::explain(&mut error);
     let _ = error.print();
     let running = std::env::args_os().nth(1).is_some_and(|word| word == "run" || word == "profile");
     ExitCode::from(match (error.use_stderr(), running) {

@@ -1,12 +1,12 @@
-//! The monitor of a run at the front end: what the options of `run` and `profile` ask of
-//! [`trimtab_agent::monitor`], where its outputs go, and what is shown at the end.
+//! Monitor of a run at the front end: the options of `run` and `profile` for
+//! [`trimtab_agent::monitor`], its outputs, and the text at the end.
 
 use crate::args::{ReportTo, RunOnly, report_to};
-use crate::audit::Place;
 use crate::exit::{self, Exit};
-use crate::meetings::unreached;
 use crate::profile::Profiling;
+use crate::run_report::ReportTarget;
 use crate::say::{self, Volume};
+use crate::sync_text::unreached;
 use crate::world::World;
 use anyhow::{Context, Result, anyhow};
 use std::sync::Arc;
@@ -21,44 +21,44 @@ use trimtab_launch::EnvMode;
 use trimtab_linux::child::Child;
 use trimtab_linux::program::Program;
 
-/// What the options ask for while the program runs.
+/// Monitoring that the options request.
 #[derive(Debug)]
 pub struct Asked {
     /// The policy.
     pub kind: Kind,
-    /// Whether a policy was asked for, and not only a record of what happens.
+    /// Whether a policy was requested, and not only a record of the run.
     pub balances: bool,
     options: MonitorOptions,
 }
 
-/// Where the outputs go, open before the program begins.
+/// Outputs, opened before the program begins.
 #[derive(Debug)]
 pub struct Outputs {
     monitor: MonitorOutputs,
-    report: Option<Place>,
+    report: Option<ReportTarget>,
     profile: Option<Profiling>,
 }
 
-/// A run, as its parent knows it.
+/// A run from its parent's view.
 #[derive(Debug)]
 pub struct Run {
     /// The machine.
     pub machine: Machine,
-    /// What was typed.
+    /// The command as typed.
     pub label: String,
-    /// Whether the preload library's own report goes into the same file before.
+    /// Whether the shim's own report precedes in the same file.
     pub shim_reports: bool,
-    /// What the program is.
+    /// The program.
     pub program: Program,
-    /// How much is said.
+    /// How much is printed.
     pub volume: Volume,
 }
 
 impl Asked {
-    /// By the options, of which none is carried out yet; `None` if the run needs no monitor.
+    /// Reads the options; none is carried out yet. `None` if the run needs no monitor.
     ///
     /// # Errors
-    /// Options that do nothing here.
+    /// Options without effect here.
     pub fn by(args: &RunOnly) -> Result<Option<Self>> {
         let options = &args.watch;
         let given = [
@@ -71,9 +71,7 @@ impl Asked {
         if !given.contains(&true) {
             let counters = options.counting.counters.as_ref().map(|_| "--counters");
             return match options.policy.given().or(counters) {
-                Some(option) => {
-                    Err(anyhow!("{option} is about balancing: add --balance, --trace, --metrics or --report"))
-                }
+                Some(option) => Err(anyhow!("{option} needs --balance, --trace, --metrics or --report")),
                 None => Ok(None),
             };
         }
@@ -82,7 +80,9 @@ impl Asked {
             return Err(anyhow!("{why}"));
         }
         if options.trace.as_deref().is_some_and(|path| path.as_os_str() == "-") {
-            return Err(anyhow!("--trace -: standard output is the program's, so a trace needs a file"));
+            return Err(anyhow!(
+                "--trace -: standard output belongs to the program, so a trace needs a file"
+            ));
         }
         let at_leisure = options.balance.is_none()
             && options.trace.is_none()
@@ -102,15 +102,15 @@ impl Asked {
 }
 
 impl Outputs {
-    /// Opens what the options name.
+    /// Opens the outputs that the options name.
     ///
     /// # Errors
-    /// What cannot be written, or would take the place of something else.
+    /// An output cannot be written, or would overwrite something else.
     pub fn open(args: &RunOnly) -> Result<Self> {
         let options = &args.watch;
         let report: Option<ReportTo> = args.report.as_ref().map(report_to);
         let recorder = options.trace.as_deref().map(|path| Recorder::open("--trace", path)).transpose()?;
-        let report = report.map(Place::take).transpose()?;
+        let report = report.map(ReportTarget::take).transpose()?;
         let metrics = options.metrics.as_ref().map(Offer::bind).transpose()?;
         let profile = args.profile.as_ref().map(Profiling::open).transpose()?;
         let counts = report.is_some() || profile.is_some();
@@ -118,16 +118,17 @@ impl Outputs {
         Ok(Self { monitor: MonitorOutputs { recorder, metrics, sync }, report, profile })
     }
 
-    /// What the preload library must know to count synchronisation, if it is to be counted.
+    /// Returns the value that tells the shim to count synchronisation, if it is to be counted.
     pub fn sync_page(&self) -> Option<String> {
         self.monitor.sync.as_ref().and_then(SyncPage::path)
     }
 }
 
-/// Stands in for the program until it has ended, shows what was seen of it, and gives its status.
+/// Stays as the parent of the program until it has ended, prints the observations, and returns its
+/// status.
 ///
 /// # Errors
-/// The kernel does not let us wait for it.
+/// The kernel does not allow waiting for it.
 pub fn stay(world: &World, child: Child, asked: Asked, outputs: Outputs, run: Run) -> Result<u8, Exit> {
     let Run { machine, label, shim_reports, program, volume } = run;
     let Asked { kind, balances, options } = asked;
@@ -144,15 +145,15 @@ pub fn stay(world: &World, child: Child, asked: Asked, outputs: Outputs, run: Ru
         }
         if let (Some(summary), Some(report)) = (&summary, &mut report) {
             let written = report.write(summary, &sync, &run.label, shim_reports);
-            shown = written.context("the report cannot be written");
+            shown = written.context("cannot write the report");
         }
         if let (Some(measured), Some(profile)) = (&measured, &profile) {
             shown = shown.and(profile.write(measured, &sync, end));
         }
     }
     let failed = shown.inspect_err(|error| say::warning(Volume::Normal, &format!("{error:#}"))).is_err();
-    // A report that is missing is not to be taken for one that was not asked for; but a failure of
-    // the program's own is worth more.
+    // A missing report must not look like a report that was not requested; but the program's own
+    // failure status takes precedence.
     Ok(match end.hand_on() {
         exit::DONE if failed => exit::RUN_FAILED,
         status => status,

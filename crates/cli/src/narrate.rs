@@ -1,4 +1,4 @@
-//! Narration: the reasons of a launch, told once on stderr, and its variables as a table.
+//! Narration: the reasons of a launch, printed once on stderr, and its variables as a table.
 
 use crate::say::{self, Volume};
 use crate::table::{Align, Table};
@@ -6,14 +6,14 @@ use trimtab_core::place::{Action, Variable};
 use trimtab_launch::reason::Topic;
 use trimtab_launch::{LaunchReason, Level};
 
-/// Tells the reasons of a launch.
+/// Prints the reasons of a launch.
 pub fn narrate(reasons: &[LaunchReason], volume: Volume) {
     for LaunchReason { topic, level, text } in reasons {
         match level {
             Level::Warning => say::warning(volume, text),
             Level::Notice => say::notice(volume, text),
             Level::Headline => say::headline(volume, text),
-            // Causes stand below the headline.
+            // Causes are printed below the headline.
             Level::Note if matches!(topic, Topic::Placement | Topic::Threads | Topic::Waiting) => {
                 say::note(volume, &format!("  {text}"));
             }
@@ -23,18 +23,20 @@ pub fn narrate(reasons: &[LaunchReason], volume: Volume) {
     }
 }
 
-/// What becomes of each variable.
+/// Returns the table of the variables and what happens to each.
 pub fn environment_table(environment: &[Variable]) -> String {
     let mut table =
         Table::new(&[("VARIABLE", Align::Left), ("READ BY", Align::Left), ("ACTION", Align::Left)]);
     for Variable { name, reader, action } in environment {
         let action = match action {
             Action::Set { value } => format!("set to {value}"),
-            Action::Kept { value } => format!("kept as you set it: {value}"),
+            Action::Kept { value } => format!("unchanged, set by you: {value}"),
             Action::Fitted { value, from } => {
-                format!("fitted to {value}: you set {from}, more than the run has CPUs (--fit keep)")
+                format!(
+                    "reduced to {value}: you set {from}, which exceeds the CPUs of the run (--fit keep leaves it)"
+                )
             }
-            Action::Removed { value, why } => format!("taken away (you set it to {value}): {why}"),
+            Action::Removed { value, why } => format!("removed (you set it to {value}): {why}"),
             Action::Unset { why } => format!("not set: {why}"),
         };
         table.row([name.clone(), (*reader).to_owned(), action]);

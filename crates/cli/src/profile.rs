@@ -1,11 +1,11 @@
-//! Profiles at the front end: where one is written, in words and as JSON, how it is read again, and
-//! [`measure`] for those who want one as a value.
+//! Profiles at the front end: writing as text and JSON, reading, and [`measure`] for a profile as a
+//! value.
 //!
 //! The run itself is `trimtab run`'s, and the monitor assembles the profile when the program has
 //! ended ([`trimtab_agent::monitor`]).
 
-use crate::meetings::{self, percent, time};
 use crate::say;
+use crate::sync_text::{self, percent, time};
 use anyhow::{Context, Result, anyhow, bail};
 use serde::Serialize;
 use std::ffi::OsString;
@@ -22,21 +22,21 @@ use trimtab_core::setting::Setting;
 use trimtab_core::words::plural;
 use trimtab_linux::child::End;
 
-/// The document's form.
+/// Schema of the JSON document.
 pub const SCHEMA: &str = "trimtab.profile/1";
 
-/// What is asked for.
+/// A request for a profile.
 #[derive(Clone, Debug)]
 pub struct Ask {
-    /// As JSON.
+    /// Whether to write JSON.
     pub json: bool,
-    /// To this file.
+    /// The output file.
     pub output: Option<PathBuf>,
-    /// In which setting the program runs.
+    /// The setting in which the program runs.
     pub setting: Setting,
 }
 
-/// A profile under way.
+/// A profile in progress.
 #[derive(Debug)]
 pub struct Profiling {
     ask: Ask,
@@ -44,10 +44,10 @@ pub struct Profiling {
 }
 
 impl Profiling {
-    /// Makes sure that it can be written.
+    /// Opens the output.
     ///
     /// # Errors
-    /// It cannot, or something else would be lost.
+    /// It cannot be written, or would overwrite something else.
     pub fn open(ask: &Ask) -> Result<Self> {
         let claim = match &ask.output {
             Some(path) => {
@@ -58,7 +58,7 @@ impl Profiling {
         Ok(Self { ask: ask.clone(), claim })
     }
 
-    /// Writes the profile of a program that ended so.
+    /// Writes the profile of a program that ended with `end`.
     ///
     /// # Errors
     /// It cannot be written.
@@ -66,7 +66,7 @@ impl Profiling {
         let text = if self.ask.json { json(profile)? } else { words(profile, stats, end) };
         match (&self.claim, &self.ask.output) {
             (Some(_), Some(path)) => output::replace(path, |out| out.write_all(text.as_bytes()))
-                .with_context(|| format!("the profile cannot be written: {}", path.display())),
+                .with_context(|| format!("cannot write the profile: {}", path.display())),
             _ => {
                 say::report(&text);
                 Ok(())
@@ -77,12 +77,12 @@ impl Profiling {
 
 fn json(profile: &Profile) -> Result<String> {
     #[derive(Serialize)]
-    struct Document<'a> {
+    struct ProfileJson<'a> {
         schema: &'static str,
         #[serde(flatten)]
         profile: &'a Profile,
     }
-    Ok(serde_json::to_string(&Document { schema: SCHEMA, profile })? + "\n")
+    Ok(serde_json::to_string(&ProfileJson { schema: SCHEMA, profile })? + "\n")
 }
 
 fn bytes(bytes: u64) -> String {
@@ -90,7 +90,7 @@ fn bytes(bytes: u64) -> String {
     if mb < 1024.0 { format!("{mb:.0} MiB") } else { format!("{:.1} GiB", mb / 1024.0) }
 }
 
-/// In words.
+/// Formats the profile as text.
 fn words(profile: &Profile, stats: &SyncReport, end: End) -> String {
     let mut out = String::new();
     let mut line = |text: String| {
@@ -98,7 +98,7 @@ fn words(profile: &Profile, stats: &SyncReport, end: End) -> String {
     };
     let Profile { program, wall, user, system, cores, cpus, workers, .. } = profile;
     if let End::Killed(signal) = end {
-        line(format!("{program} was ended by signal {signal}; this is what was seen of it"));
+        line(format!("{program} was ended by signal {signal}; the profile covers the time until then"));
     }
     line(format!(
         "{program}: {} on {} ({}), {} in the program and {} in the kernel, {} worked",
@@ -110,17 +110,17 @@ fn words(profile: &Profile, stats: &SyncReport, end: End) -> String {
         plural(u64::from(*workers), "thread"),
     ));
     if !profile.setting.is_empty() {
-        line(format!("in the setting {}", profile.setting));
+        line(format!("setting {}", profile.setting));
     }
-    meetings::lines(stats).into_iter().for_each(&mut line);
+    sync_text::lines(stats).into_iter().for_each(&mut line);
     if let Some(balance) = profile.balance {
-        line(format!("balance {balance:.2} (lowest over highest time of its cores)"));
+        line(format!("balance {balance:.2} (lowest/highest CPU time of its cores)"));
     }
     if let Some(kept) = profile.kept_waiting {
-        line(format!("{} of the wanted time threads were kept from a CPU", percent(kept)));
+        line(format!("threads were runnable but not running {} of the time", percent(kept)));
     }
     if let Some(misses) = profile.misses_per_kilo {
-        line(format!("{misses:.2} misses of the last cache for 1,000 instructions"));
+        line(format!("{misses:.2} LLC misses per 1,000 instructions"));
     }
     if let Some(resident) = profile.resident {
         let huge = profile
@@ -128,7 +128,7 @@ fn words(profile: &Profile, stats: &SyncReport, end: End) -> String {
             .map_or_else(String::new, |huge| format!(", {} of it in huge pages", percent(huge)));
         let remote =
             profile.remote_share.map_or_else(String::new, |far| format!(", {} of it remote", percent(far)));
-        line(format!("{} of memory at the most{huge}{remote}", bytes(resident)));
+        line(format!("peak memory {}{huge}{remote}", bytes(resident)));
     }
     if let Some(set) = profile.working_set {
         line(format!("working set about {}", bytes(set)));
@@ -136,26 +136,29 @@ fn words(profile: &Profile, stats: &SyncReport, end: End) -> String {
     if let (Some(faults), Some((own, forced))) = (profile.faults, profile.switches) {
         let yields =
             profile.yields.map_or_else(String::new, |yields| format!(", {}", plural(yields, "yield")));
-        line(format!("{}, {own} switches by itself, {forced} forced{yields}", plural(faults, "page fault")));
+        line(format!(
+            "{}, {own} voluntary switches, {forced} involuntary{yields}",
+            plural(faults, "page fault")
+        ));
     }
-    meetings::cost(stats).into_iter().for_each(&mut line);
+    sync_text::cost(stats).into_iter().for_each(&mut line);
     for unseen in &profile.unseen {
         line(format!("not seen: {unseen}"));
     }
     out
 }
 
-/// A profile in words, a line for each thing.
+/// Formats a profile as text, one line per fact.
 pub fn in_words(profile: &Profile) -> String {
     words(profile, &SyncReport::in_profile(profile), End::Exited(0))
 }
 
-/// Runs a command once in a setting and measures it, by this program's own `trimtab profile`;
-/// `options` are more of that command's options (`-c 4`). The program's output goes to `stdout`.
+/// Runs a command once in a setting and measures it, with this program's own `trimtab profile`;
+/// `options` are further options of that command (`-c 4`). The program's output goes to `stdout`.
 /// `begins` gets the process that runs it, to which a signal may be sent.
 ///
 /// # Errors
-/// The program cannot be started; then there is no profile. A program that fails or is killed has
+/// The program cannot be started; then no profile exists. A program that fails or is killed has
 /// one.
 pub fn measure(
     command: &[OsString],
@@ -166,12 +169,12 @@ pub fn measure(
 ) -> Result<(Profile, ExitStatus)> {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-    // Nobody else can put anything in the place of a folder of our own.
+    // No other user can replace a file in a private folder.
     let folder = std::env::temp_dir().join(format!("trimtab-profile-{}-{number}", std::process::id()));
     DirBuilder::new()
         .mode(0o700)
         .create(&folder)
-        .with_context(|| format!("cannot make {}", folder.display()))?;
+        .with_context(|| format!("cannot create {}", folder.display()))?;
     let done = measure_in(&folder, command, setting, options, stdout, begins);
     let _ = std::fs::remove_dir_all(&folder);
     done
@@ -193,25 +196,25 @@ fn measure_in(
         run.args(["--set", &setting.to_string()]);
     }
     let run = run.arg("--").args(command).stdout(stdout);
-    let mut child = run.spawn().context("trimtab cannot be started again")?;
+    let mut child = run.spawn().context("cannot start trimtab for the measurement")?;
     begins(&child);
-    let status = child.wait().context("the end of the program cannot be waited for")?;
+    let status = child.wait().context("cannot wait for the program")?;
     match std::fs::read_to_string(&file) {
         Ok(text) if !text.is_empty() => Ok((read(&text)?, status)),
-        _ => bail!("there is no profile: the program could not be started ({status})"),
+        _ => bail!("no profile: the program could not be started ({status})"),
     }
 }
 
 /// Reads a profile that was written as JSON.
 ///
 /// # Errors
-/// It is none, or of a later form.
+/// The text is not a profile, or is of a later schema.
 pub fn read(text: &str) -> Result<Profile> {
-    let document: serde_json::Value = serde_json::from_str(text).context("this is no profile")?;
+    let document: serde_json::Value = serde_json::from_str(text).context("this is not a profile")?;
     match document.get("schema").and_then(|schema| schema.as_str()) {
-        Some(SCHEMA) => serde_json::from_value(document).context("this is no profile"),
-        Some(other) => Err(anyhow!("this is {other}, and not {SCHEMA}")),
-        None => Err(anyhow!("this is no profile of trimtab: it does not say so")),
+        Some(SCHEMA) => serde_json::from_value(document).context("this is not a profile"),
+        Some(other) => Err(anyhow!("the schema is {other}, not {SCHEMA}")),
+        None => Err(anyhow!("this is not a profile of trimtab: it has no schema")),
     }
 }
 
@@ -223,7 +226,7 @@ mod tests {
     fn a_profile_that_is_written_is_read_again_and_others_are_refused() {
         let profile = Profile { program: "a".to_owned(), waiting: Some(0.25), ..Profile::default() };
         assert_eq!(read(&json(&profile).unwrap()).unwrap(), profile);
-        assert!(read("{}").unwrap_err().to_string().contains("no profile"));
+        assert!(read("{}").unwrap_err().to_string().contains("not a profile"));
         assert!(read(r#"{"schema":"trimtab.profile/2"}"#).unwrap_err().to_string().contains("profile/2"));
         assert!(read("profile: x").is_err());
     }

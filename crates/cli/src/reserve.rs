@@ -1,15 +1,14 @@
-//! From a request to a plan whose cores are ours: look, plan, take, and wait in line where that was
-//! asked for.
+//! Reservation of a launch's cores: read the ledger, plan, take, and wait in line if requested.
 //!
-//! The order matters: foreign load is sampled before the right to plan is asked for, since sampling
-//! takes a tenth of a second; the lock map is read after, since only then it stays true until the
-//! cores are taken.
+//! The order matters: foreign load is sampled before the planner lock is taken, since sampling
+//! takes a tenth of a second; the lock map is read after, because only then does it stay true until
+//! the cores are taken.
 
 use crate::args::Wait;
 use crate::exit::{self, Exit};
 use crate::gather::Trouble;
 use crate::say::{self, Volume};
-use crate::situation::{Standpoint, location};
+use crate::site_facts::{Standpoint, location};
 use crate::world::World;
 use anyhow::anyhow;
 use std::time::{Duration, Instant};
@@ -19,57 +18,57 @@ use trimtab_launch::facts::LedgerFacts;
 use trimtab_launch::{LaunchFacts, LaunchRequest, Refusal, Role, place};
 use trimtab_linux::ledger::{Held, Ledger, LedgerError, Mode, ProcessTable, TakeError, Ticket};
 
-/// How long the right to plan is waited for. A launch holds it for under a millisecond; whoever
-/// holds it longer was stopped, and planning without it is safe.
-const PATIENCE: Duration = Duration::from_secs(2);
-/// How long it is waited for once its holder was found to be stopped: a waiter who spent
-/// [`PATIENCE`] on each attempt would observe the line too seldom to pass over a stopped ticket.
-const PATIENCE_WITH_STOPPED: Duration = Duration::from_millis(20);
-/// How often a plan is made anew because others took its cores first, which happens only to those
-/// who plan without the right to.
-const ATTEMPTS: usize = 16;
+/// Longest wait for the planner lock. A launch holds it for under a millisecond; a process that
+/// holds it longer was stopped, and planning without the lock is safe.
+const PLANNER_WAIT_MAX: Duration = Duration::from_secs(2);
+/// Longest wait once its holder was found to be stopped: a waiter that spent [`PLANNER_WAIT_MAX`]
+/// on each attempt would check the line too rarely to pass over a stopped ticket.
+const PLANNER_WAIT_MAX_STOPPED: Duration = Duration::from_millis(20);
+/// Most attempts to plan again because other launches took the cores first, which happens only to
+/// launches that plan without the lock.
+const PLAN_ATTEMPTS_MAX: usize = 16;
 
-/// How often one who is not the first in line looks whether he is by now. Chosen: a look costs
-/// microseconds, and until it is made a free core may lie idle; 1,000 short runs, 16 at a time on 2
-/// CPUs, took 77 s when the whole pause was slept through.
-const GLANCE: Duration = Duration::from_millis(5);
+/// Interval at which a waiter that is not first in line checks whether it is first now. Chosen: a
+/// check costs microseconds, and a free core may stay idle until it is made; 1,000 short runs, 16
+/// at a time on 2 CPUs, took 77 s when the whole pause was slept through.
+const FIRST_POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// How cores are reserved.
 #[derive(Debug)]
-pub struct Order<'a> {
+pub struct ReserveOptions<'a> {
     /// Whether to wait, and how long.
     pub wait: Option<Wait>,
     /// The holder's name.
     pub label: &'a str,
-    /// How much is said.
+    /// How much is printed.
     pub volume: Volume,
 }
 
-/// Takes the cores of a launch, and leaves in its facts what others held when they were taken.
-/// `None` where nothing can be reserved: the facts say why.
+/// Takes the cores of a launch, and stores in its facts the holds of others at that moment. `None`
+/// if nothing can be reserved: the facts say why.
 ///
 /// # Errors
-/// [`exit::NO_CORES`] when there are not enough free cores (in time); [`exit::RUN_FAILED`] for a request that can never
-/// be met, or that is strict where nothing can be reserved.
+/// [`exit::NO_CORES`] when there are not enough free cores (in time); [`exit::RUN_FAILED`] for a
+/// request that can never be met, or that is strict where nothing can be reserved.
 pub fn reserve(
     world: &World,
     request: &LaunchRequest,
     facts: &mut LaunchFacts,
-    order: &Order<'_>,
+    order: &ReserveOptions<'_>,
 ) -> Result<Option<Held>, Exit> {
     let begin = Instant::now();
     let mut queue: Option<Ticket> = None;
     let mut said_waiting = false;
     let mut attempts = 0;
     let role = Role::of(request, facts);
-    let mut taking = Taking { world, request, role, label: order.label, patience: PATIENCE };
+    let mut taking = Taking { world, request, role, label: order.label, patience: PLANNER_WAIT_MAX };
     loop {
         let ledger = match location(world).and_then(|location| Ledger::open(&location)) {
             Ok(ledger) => ledger,
             Err(error) => return Ok(without_ledger(facts, &error)),
         };
         let stand = Standpoint::find(world, &ledger, &facts.machine);
-        // A launch that would wait does not overtake those that do.
+        // A launch that may wait does not overtake launches that already wait.
         let line = || ledger.waiting(stand.level, &stand.within).is_ok_and(|waiting| waiting > 0);
         if queue.is_none() && order.wait.is_some() && line() {
             queue = ledger.enqueue(stand.level, &stand.within).ok();
@@ -77,12 +76,12 @@ pub fn reserve(
         let may_take = queue.as_mut().is_none_or(|ticket| ticket.is_first().unwrap_or(true));
         let cause = match taking.attempt(facts, &ledger, &stand, may_take) {
             Ok(Attempt::Done(held)) => return Ok(held),
-            Ok(Attempt::Again) | Err(LedgerError::Replaced { .. }) if attempts < ATTEMPTS => {
+            Ok(Attempt::Again) | Err(LedgerError::Replaced { .. }) if attempts < PLAN_ATTEMPTS_MAX => {
                 attempts += 1;
                 continue;
             }
             Ok(Attempt::Again) => return Err(overtaken()),
-            Ok(Attempt::Behind) => anyhow!("others came first and wait still"),
+            Ok(Attempt::Behind) => anyhow!("earlier launches still wait"),
             Ok(Attempt::Refused(error)) if error.passes() && order.wait.is_some() => {
                 anyhow::Error::from(error)
             }
@@ -109,12 +108,13 @@ pub fn reserve(
 }
 
 fn overtaken() -> Exit {
-    let text = format!("other launches took the planned cores {ATTEMPTS} times; try again, or use --wait");
+    let text =
+        format!("other launches took the planned cores {PLAN_ATTEMPTS_MAX} times; try again, or use --wait");
     Exit::new(exit::NO_CORES, anyhow!(text))
 }
 
-/// Sleeps until it is worth while to look again: as long as the place in line says, but no longer
-/// than others are ahead.
+/// Sleeps until the next attempt: as long as the position in the line suggests, but not longer than
+/// others are ahead.
 fn pause(mut ticket: Option<&mut Ticket>, ahead: u64, left: Duration) {
     let (begin, whole) = (Instant::now(), Ticket::pause(ahead).min(left));
     loop {
@@ -123,33 +123,33 @@ fn pause(mut ticket: Option<&mut Ticket>, ahead: u64, left: Duration) {
         if rest.is_zero() || first {
             return;
         }
-        std::thread::sleep(rest.min(GLANCE));
+        std::thread::sleep(rest.min(FIRST_POLL_INTERVAL));
     }
 }
 
 enum Attempt {
-    /// They are taken; nothing was to take for a plan that overlaps other runs on purpose.
+    /// The cores are taken; `None` for a plan that overlaps other runs on purpose.
     Done(Option<Held>),
-    /// Others were quicker.
+    /// Other launches were faster.
     Again,
-    /// There is enough, and others who came first wait for it.
+    /// There are enough cores, but earlier launches wait for them.
     Behind,
     Refused(PlaceError),
 }
 
-/// Cores being taken.
+/// An acquisition of cores.
 struct Taking<'a> {
     world: &'a World,
     request: &'a LaunchRequest,
     role: Role,
     label: &'a str,
-    /// How long the right to plan is waited for.
+    /// Longest wait for the planner lock.
     patience: Duration,
 }
 
 impl Taking<'_> {
-    /// One look, plan and take. `may_take` is false for those in line behind others: they only join
-    /// their own job's group.
+    /// Reads, plans and takes once. `may_take` is false behind others in the line: such a launch
+    /// may only join its own job's group.
     fn attempt(
         &mut self,
         facts: &mut LaunchFacts,
@@ -159,17 +159,17 @@ impl Taking<'_> {
     ) -> Result<Attempt, LedgerError> {
         let _right = match ledger.planner(stand.level, self.patience) {
             Ok(planner) => {
-                self.patience = PATIENCE;
+                self.patience = PLANNER_WAIT_MAX;
                 Some(planner)
             }
             Err(LedgerError::PlannerBusy { .. }) => {
-                self.patience = PATIENCE_WITH_STOPPED;
+                self.patience = PLANNER_WAIT_MAX_STOPPED;
                 None
             }
             Err(error) => return Err(error),
         };
-        // Before the map: a job that ends in between would be held by nobody one could join, and
-        // still be in the way.
+        // Read before the map: a job that ends in between would have no holder to join, and would
+        // still block its cores.
         if let Some(allotment) = self.group(ledger, stand)? {
             return self.join(facts, ledger, stand, allotment);
         }
@@ -187,7 +187,7 @@ impl Taking<'_> {
             None if share => (Mode::Shared, 0),
             None => (Mode::Exclusive, 0),
         };
-        // What others hold alone cannot be held with them; sharing it is all the user asked for.
+        // CPUs that others hold exclusively cannot be held; the user asked only to share them.
         let to_hold =
             if share { hold.difference(&map.exclusive).difference(&map.lost) } else { hold.clone() };
         if self.role.shared().is_some() {
@@ -196,7 +196,7 @@ impl Taking<'_> {
         self.take(ledger, stand, &to_hold, mode, job)
     }
 
-    /// The CPUs that the ranks of this job hold already.
+    /// Returns the CPUs that the ranks of this job already hold.
     fn group(&self, ledger: &Ledger, stand: &Standpoint) -> Result<Option<CpuSet>, LedgerError> {
         let Some((_, job)) = self.role.shared() else { return Ok(None) };
         let uid = rustix::process::getuid().as_raw();
@@ -240,7 +240,7 @@ impl Taking<'_> {
     }
 }
 
-/// Notes that nothing can be reserved.
+/// Notes in the facts that nothing can be reserved.
 fn without_ledger(facts: &mut LaunchFacts, error: &LedgerError) -> Option<Held> {
     let within = facts.machine.cpus();
     facts.ledger = LedgerFacts { within, fault: Some(error.to_string()), ..LedgerFacts::default() };

@@ -1,9 +1,9 @@
-//! Site and rules files: what an administrator sets for everybody, and a user for oneself.
+//! Site and rules files: settings of an administrator for all users, and of a user.
 //!
-//! `site.toml` limits: how much `auto` takes, how much one run may have, which CPUs are kept for housekeeping.
-//! `rules.toml` says per program what is known to suit it (huge pages, memory policy, ...), by glob on its name, or on
-//! its path where the pattern holds a slash. Layers: `/etc/trimtab`, then the user's folder, then flags; a user's limits
-//! can be tighter than the site's, never looser.
+//! `site.toml` limits: how much `auto` takes, how much one run may have, which CPUs are kept for
+//! housekeeping. `rules.toml` holds per program known settings (huge pages, memory policy, ...), by
+//! glob on its name, or on its path if the pattern contains a slash. Layers: `/etc/trimtab`, then
+//! the user's folder, then flags; a user's limits can be tighter than the site's, never looser.
 
 use glob::Pattern;
 use serde::Deserialize;
@@ -63,13 +63,13 @@ struct RuleText {
 /// Parses a site file.
 ///
 /// # Errors
-/// [`SiteError::Parse`] with the position and what was expected.
+/// [`SiteError::Parse`] with the position and the expected words.
 pub fn parse_site(text: &str, path: &Path) -> Result<Site, SiteError> {
     let site: Site = toml::from_str(text).map_err(|error| parse_error(text, path, &error))?;
     for (limit, name) in [(site.auto_cores, "auto-cores"), (site.max_cores, "max-cores")] {
         if limit == Some(0) {
             let at = text.find(name).unwrap_or(0);
-            return Err(at_offset(text, path, at, format!("{name} = 0 would let nobody run")));
+            return Err(at_offset(text, path, at, format!("{name} = 0 would not allow any run")));
         }
     }
     Ok(site)
@@ -79,7 +79,7 @@ impl Rules {
     /// Parses a rules file.
     ///
     /// # Errors
-    /// [`SiteError::Parse`] with the position and what was expected.
+    /// [`SiteError::Parse`] with the position and the expected words.
     pub fn parse(text: &str, path: &Path) -> Result<Self, SiteError> {
         let file: RulesFile = toml::from_str(text).map_err(|error| parse_error(text, path, &error))?;
         let mut rules = Vec::new();
@@ -88,7 +88,7 @@ impl Rules {
             let fault = |problem: String| at_offset(text, path, at, problem);
             let words = spanned.into_inner();
             let pattern = Pattern::new(&words.program).map_err(|error| {
-                fault(format!("program \"{}\" is no pattern: {}", words.program, error.msg))
+                fault(format!("program \"{}\" is not a valid pattern: {}", words.program, error.msg))
             })?;
             let smt = words.smt.map(|value| match value {
                 toml::Value::Integer(number) => number.to_string(),
@@ -116,7 +116,7 @@ impl Rules {
         Ok(Self(rules))
     }
 
-    /// The last rule that matches a program: later lines are the more particular ones.
+    /// Returns the last rule that matches a program: later lines are the more specific ones.
     pub fn of(&self, program: &Path) -> Option<&Rule> {
         let name = program.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
         let path = program.to_string_lossy();
@@ -127,7 +127,7 @@ impl Rules {
     }
 }
 
-/// The site's and the user's files together.
+/// The site's and the user's files.
 #[derive(Debug, Default)]
 pub struct Policy {
     /// The limits in force.
@@ -137,8 +137,9 @@ pub struct Policy {
 }
 
 impl Policy {
-    /// Reads the files of these folders, outermost first. An absent file or folder is no rule; one that cannot be used
-    /// is an error, since running against a site's limits is worse than not running.
+    /// Reads the files of these folders, outermost first. An absent file or folder has no rules. A
+    /// file that cannot be used is an error, because running against a site's limits is worse than
+    /// not running.
     ///
     /// # Errors
     /// The first file that exists and cannot be used.
@@ -157,7 +158,7 @@ impl Policy {
         Ok(policy)
     }
 
-    /// What the rules say of a program: each setting from the innermost layer that has one.
+    /// Returns the rules for a program: each setting from the innermost layer that has one.
     pub fn of(&self, program: &Path) -> Option<Rule> {
         let mut matching = self.rules.iter().filter_map(|rules| rules.of(program));
         let mut sum = matching.next()?.clone();
@@ -256,8 +257,8 @@ mod tests {
         for (text, word) in [
             ("[[rule]]\nthp = \"off\"", "program"),
             ("[[rule]]\nprogram = \"a\"\nthp = \"never\"", "never"),
-            ("[[rule]]\nprogram = \"a[\"", "no pattern"),
-            ("[[rule]]\nprogram = \"a\"\nmem = \"hbm\"", "no memory policy"),
+            ("[[rule]]\nprogram = \"a[\"", "not a valid pattern"),
+            ("[[rule]]\nprogram = \"a\"\nmem = \"hbm\"", "not a memory policy"),
             ("[[rule]]\nprogram = \"a\"\npin = \"hard\"", "known: auto, mask"),
             ("[[rules]]", "unknown field"),
         ] {

@@ -1,7 +1,8 @@
-//! The guide as a book: what its contents name is there, every page is in them, and every link leads somewhere.
+//! The guide as a book: every page of its contents exists, every page is in the contents, and every
+//! link resolves.
 //!
-//! `mdbook` itself is not needed for that. Links between places of this repository are followed, to headings too; those to
-//! other sites are not, since tests ask no network.
+//! `mdbook` itself is not needed. Links inside this repository are followed, including headings;
+//! links to other sites are not, since tests use no network.
 
 #![allow(clippy::unwrap_used, reason = "all of it is test")]
 
@@ -14,7 +15,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
 }
 
-/// All Markdown files below a folder of the book, but for its contents.
+/// Returns all Markdown files below a folder of the book, except its contents.
 fn pages(folder: &Path) -> BTreeSet<PathBuf> {
     let mut found = BTreeSet::new();
     for entry in fs::read_dir(folder).unwrap() {
@@ -28,7 +29,8 @@ fn pages(folder: &Path) -> BTreeSet<PathBuf> {
     found
 }
 
-/// A page without its code, in which brackets mean other things: fenced, indented, and between backticks.
+/// Returns a page without its code (fenced, indented, and between backticks), in which brackets
+/// have other meanings.
 fn prose(text: &str) -> String {
     let mut kept = String::new();
     let mut fence: Option<&str> = None;
@@ -45,7 +47,7 @@ fn prose(text: &str) -> String {
             fence = ticks;
         } else if !line.starts_with("    ") || list || !blank {
             kept.push_str(line);
-            // In a list lines that are set in are text.
+            // In a list, indented lines are text.
             list = begin.starts_with("- ")
                 || begin.starts_with(|c: char| c.is_ascii_digit())
                 || (list && !line.is_empty());
@@ -56,7 +58,7 @@ fn prose(text: &str) -> String {
     Regex::new("`[^`\n]*`").unwrap().replace_all(&kept, "`code`").into_owned()
 }
 
-/// Where links and images of a page lead.
+/// Returns the targets of the links and images of a page.
 fn links(text: &str) -> Vec<String> {
     let link = Regex::new(r#"\]\(([^()\s]+)\)|(?:src|href)="([^"]+)""#).unwrap();
     let text = prose(text);
@@ -64,7 +66,7 @@ fn links(text: &str) -> Vec<String> {
     found.map(|target| target.as_str().to_owned()).collect()
 }
 
-/// The names by which headings can be linked to, as GitHub and mdBook make them.
+/// Returns the names by which headings can be linked to, as GitHub and mdBook make them.
 fn anchors(text: &str) -> BTreeSet<String> {
     let mut times: BTreeMap<String, usize> = BTreeMap::new();
     let mut found = BTreeSet::new();
@@ -89,7 +91,7 @@ fn anchors(text: &str) -> BTreeSet<String> {
     found
 }
 
-/// Without `.` and `..`, whether anything is there or not.
+/// Removes `.` and `..`, without access to the file system.
 fn plain(path: &Path) -> PathBuf {
     let mut plain = PathBuf::new();
     for part in path.components() {
@@ -104,7 +106,7 @@ fn plain(path: &Path) -> PathBuf {
     plain
 }
 
-/// What is wrong with a link of this page, if anything.
+/// Returns the fault of a link on this page, if it has one.
 fn fault(page: &Path, link: &str) -> Option<String> {
     if let Some((scheme, rest)) = link.split_once(':') {
         let known = ["https", "http"].contains(&scheme) && rest.starts_with("//") && rest.len() > 4;
@@ -176,7 +178,7 @@ fn every_link_leads_somewhere() {
     assert!(followed > 50, "only {followed} links were found");
 }
 
-/// Pages name others without a link too.
+/// Pages name others without a link, too.
 #[test]
 fn every_page_that_is_named_is_there() {
     let name = Regex::new(r"\b(?:docs|bench|experiments|examples)/[A-Za-z0-9_./-]*\.md\b").unwrap();
@@ -192,16 +194,16 @@ fn every_page_that_is_named_is_there() {
     }
 }
 
-/// The checks themselves notice what they are for.
+/// The checks find the faults that they are made for.
 #[test]
 fn faults_of_links_are_found() {
-    let page = root().join("docs/guide.md");
+    let page = root().join("docs/guide/threads.md");
     for good in [
-        "json.md",
+        "../json.md",
         "#how-threads-wait",
-        "../README.md#a-tour",
+        "../../README.md#three-commands",
         "https://www.example.org/x",
-        "../examples/sim",
+        "../../examples/sim",
     ] {
         assert_eq!(fault(&page, good), None, "{good}");
     }
@@ -209,9 +211,9 @@ fn faults_of_links_are_found() {
         "no.md",
         "#no",
         "/docs/json.md",
-        "../../elsewhere.md",
-        "json.md#no",
-        "file:json.md",
+        "../../../elsewhere.md",
+        "../json.md#no",
+        "file:../json.md",
         "https://",
         "mailto:x",
     ] {
@@ -220,4 +222,20 @@ fn faults_of_links_are_found() {
     let text = "# A `b` c, d!\n## Twice\n## Twice\n```\n# no\n[x](no)\n```\n`[x](no)` [x](y)\n\n    [x](no)\n\n<img src=\"i.png\">\n- [p](q)\n    [r](s)\n";
     assert_eq!(links(text), ["y", "i.png", "q", "s"]);
     assert_eq!(anchors(text), BTreeSet::from(["a-b-c-d", "twice", "twice-1"].map(str::to_owned)));
+}
+
+/// Every command line of trimtab on the page for users of other tools is accepted by the parser.
+#[test]
+fn lines_for_users_of_other_tools_are_valid() {
+    use clap::Parser;
+    let page = fs::read_to_string(root().join("docs/coming-from.md")).unwrap();
+    let line = Regex::new(r"`[^`]*?(trimtab [a-z][^`]*)`").unwrap();
+    let mut parsed = 0;
+    for found in line.captures_iter(&page) {
+        let words = found[1].replace(" PID", " 1");
+        let words: Vec<&str> = words.split(' ').collect();
+        trimtab_cli::args::Cli::try_parse_from(&words).unwrap_or_else(|error| panic!("{words:?}: {error}"));
+        parsed += 1;
+    }
+    assert!(parsed >= 30, "only {parsed} lines were found");
 }

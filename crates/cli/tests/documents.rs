@@ -1,4 +1,4 @@
-//! The schemas in docs/json.md: whatever a command prints is described there.
+//! The schemas in docs/json-*.md: every field that a command prints is described there.
 
 #![allow(clippy::unwrap_used, reason = "all of it is test")]
 
@@ -21,7 +21,7 @@ fn trimtab(arguments: &[&str]) -> Value {
         .unwrap_or_else(|error| panic!("{arguments:?}: {error}\n{}", String::from_utf8_lossy(&output.stderr)))
 }
 
-/// Every name of a field and every word that stands for a variant.
+/// Collects every field name and every word that stands for a variant.
 fn words(value: &Value, into: &mut BTreeSet<String>) {
     match value {
         Value::Object(fields) => {
@@ -41,7 +41,7 @@ fn words(value: &Value, into: &mut BTreeSet<String>) {
     }
 }
 
-/// Stands for a benchmark program: `sh` tells it the shape.
+/// Stand-in for a benchmark program: `sh` passes the shape.
 const FAKE: &str = "#!/bin/sh\nfor shape; do :; done\ns='{\"median\":1.5}'\n\
     echo \"{\\\"kernel\\\":\\\"${0##*/}\\\",\\\"outer\\\":1,\\\"inner\\\":1,\\\"seconds\\\":$s,\\\"verified\\\":true}\"\n";
 
@@ -61,9 +61,9 @@ fn every_field_of_a_measurement_is_documented() {
     let mut found = BTreeSet::new();
     for line in String::from_utf8(output.stdout).unwrap().lines() {
         let mut line: Value = serde_json::from_str(line).unwrap();
-        // These are described where the programs are.
+        // These fields are described with the programs.
         line["report"] = Value::Null;
-        // These are the user's.
+        // These names are the user's.
         line["environment"] = Value::Null;
         found.insert(line["record"].as_str().unwrap().to_owned());
         words(&line, &mut found);
@@ -73,7 +73,7 @@ fn every_field_of_a_measurement_is_documented() {
     }
     let described = described();
     let missing: Vec<_> = found.iter().filter(|word| !described.contains(word.as_str())).collect();
-    assert!(missing.is_empty(), "{missing:?} are not described in docs/json.md");
+    assert!(missing.is_empty(), "{missing:?} are not described in docs/json-*.md");
 }
 
 #[test]
@@ -88,7 +88,7 @@ fn every_field_of_a_simulated_run_is_documented() {
     let missing: Vec<_> = found.iter().filter(|word| !described.contains(word.as_str())).collect();
     assert!(
         found.contains("makespan") && missing.is_empty(),
-        "{missing:?} are not described in docs/json.md"
+        "{missing:?} are not described in docs/json-*.md"
     );
 }
 
@@ -108,20 +108,24 @@ fn every_field_of_looks_and_reports_is_documented() {
     for arguments in commands {
         let mut document = trimtab(arguments);
         for one in document["moves"].as_array_mut().unwrap() {
-            // Reasons and their figures are the trace's.
+            // Reasons and their figures belong to the trace.
             one["reason"] = Value::Null;
         }
-        // So are findings.
+        // So do findings.
         document["findings"] = Value::Null;
         let mut found = BTreeSet::new();
         words(&document, &mut found);
         let missing: Vec<_> = found.iter().filter(|word| !described.contains(word.as_str())).collect();
-        assert!(missing.is_empty(), "{missing:?} of {arguments:?} are not described in docs/json.md");
+        assert!(missing.is_empty(), "{missing:?} of {arguments:?} are not described in docs/json-*.md");
     }
 }
 
 fn described() -> BTreeSet<&'static str> {
-    let text = include_str!("../../../docs/json.md");
+    let text = concat!(
+        include_str!("../../../docs/json-launching.md"),
+        include_str!("../../../docs/json-observing.md"),
+        include_str!("../../../docs/json-studies.md"),
+    );
     text.split(|letter: char| !(letter.is_ascii_alphanumeric() || "_-".contains(letter))).collect()
 }
 
@@ -137,7 +141,10 @@ fn every_field_of_advice_is_documented() {
     words(&advice, &mut found);
     let described = described();
     let missing: Vec<_> = found.iter().filter(|word| !described.contains(word.as_str())).collect();
-    assert!(found.contains("change") && missing.is_empty(), "{missing:?} are not described in docs/json.md");
+    assert!(
+        found.contains("change") && missing.is_empty(),
+        "{missing:?} are not described in docs/json-*.md"
+    );
 }
 
 #[test]
@@ -165,6 +172,9 @@ fn every_field_that_is_printed_is_documented() {
         let mut found = BTreeSet::new();
         words(&trimtab(arguments), &mut found);
         let missing: Vec<_> = found.iter().filter(|word| !described.contains(word.as_str())).collect();
-        assert!(missing.is_empty(), "{arguments:?} prints {missing:?}, which docs/json.md does not describe");
+        assert!(
+            missing.is_empty(),
+            "{arguments:?} prints {missing:?}, which docs/json-*.md does not describe"
+        );
     }
 }

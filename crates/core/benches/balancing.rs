@@ -1,9 +1,10 @@
-//! How long a decision takes, by threads and cores.
+//! Benchmark of a balancing decision, by threads and cores.
 //!
-//! Unit: one call of `Policy::decide`, the making of what it sees included, while threads take turns. The machines are
-//! synthetic: caches of eight cores, eight nodes. Of N threads, one in sixteen shares a core unevenly with others, and on every
-//! thirty-second core another program runs, so that there is always something to exchange. Threads are moved as decided.
-//! Goal: 4,096 threads on 1,024 cores below 2 ms, and growth no worse than n log n.
+//! Unit: one call of `Policy::decide`, including the construction of its observation, while threads
+//! take turns. The machines are synthetic: caches of eight cores, eight nodes. Of N threads, one in
+//! sixteen shares a core unevenly with others, and on every thirty-second core another program
+//! runs, so there is always something to exchange. Threads are moved as decided. Goal: 4,096
+//! threads on 1,024 cores below 2 ms, and growth no worse than n log n.
 
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use std::cell::RefCell;
@@ -15,7 +16,7 @@ use trimtab_core::observe::{CpuSample, Observer, Sample, ThreadInfo, ThreadSampl
 use trimtab_core::time::{Moment, Span};
 use trimtab_core::topology::{Machine, parse_synthetic};
 
-/// Threads, and cores.
+/// Numbers of threads and cores.
 const SIZES: [(usize, usize); 8] = [
     (64, 1_024),
     (256, 1_024),
@@ -27,7 +28,7 @@ const SIZES: [(usize, usize); 8] = [
     (4_352, 4_096),
 ];
 
-/// Threads that do as they are told.
+/// Threads that follow every decision.
 struct Crowd {
     threads: Vec<(Span, Span, usize)>,
     cores: usize,
@@ -50,7 +51,7 @@ impl Crowd {
         }
     }
 
-    /// Does what was decided last, lets time pass, and looks.
+    /// Applies the last decisions, advances time, and samples.
     fn step(&mut self) {
         let mut outcomes = Vec::new();
         for decision in &self.turn.decisions {
@@ -124,7 +125,7 @@ fn balancing(criterion: &mut Criterion) {
                 let turn = policy.decide(black_box(&crowd.borrow().observer.observation()));
                 crowd.borrow_mut().turn = turn;
             };
-            // A second and a half: seats are dealt, and turns are taken.
+            // A second and a half: the initial placement is done, and threads take turns.
             while crowd.borrow().now < Moment(1_500_000_000) {
                 crowd.borrow_mut().step();
                 decide(policy.as_mut());

@@ -1,9 +1,10 @@
-//! How long planning takes, by machine size and strategy.
+//! Benchmark of planning, by machine size and strategy.
 //!
-//! Unit: one call of `place::plan`. The machines are synthetic: L3s of eight cores, private second-level caches, two
-//! hardware threads a core, eight nodes (or 64). Half of the cores are held, in a pattern without a period that fits the
-//! caches, and about one free core in eight is busy, so that every cache has a hole of its own size and no shortcut for
-//! whole or empty units applies. Goal: under 10 ms at 4,096 hardware threads, and no worse than n log n.
+//! Unit: one call of `place::plan`. The machines are synthetic: L3s of eight cores, private
+//! second-level caches, two hardware threads a core, eight nodes (or 64). Half of the cores are
+//! held, in a pattern without a period that fits the caches, and about one free core in eight is
+//! busy, so every cache has a hole of its own size and no shortcut for whole or empty units
+//! applies. Goal: under 10 ms at 4,096 hardware threads, and no worse than n log n.
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use std::hint::black_box;
@@ -15,7 +16,7 @@ use trimtab_core::topology::{Core, Level, Machine, parse_synthetic};
 
 const SIZES: [u32; 5] = [64, 256, 1_024, 4_096, 16_384];
 
-/// A machine of `pus` hardware threads over up to `nodes` nodes, and what is taken of it.
+/// Creates a machine of `pus` hardware threads over up to `nodes` nodes, with held and busy cores.
 fn situation(pus: u32, nodes: u32) -> (Machine, Taken) {
     let cores = pus / 2;
     let per_l3 = 8.min(cores / nodes);
@@ -38,8 +39,8 @@ fn situation(pus: u32, nodes: u32) -> (Machine, Taken) {
     (machine, taken)
 }
 
-/// Half of the free cores, compactly, far apart, and one per second-level cache; nearly all of them; and two whole
-/// caches, of which two are freed for it.
+/// Requests for half of the free cores (compact, scattered, and one per second-level cache), for
+/// nearly all of them, and for two whole caches; two caches are freed for the last.
 fn requests(machine: &Machine, taken: &Taken) -> [(&'static str, Request); 5] {
     let held = |core: &&Core| machine.cpus_of(&core.pus).intersects(&taken.held);
     let free = machine.cores().len() - machine.cores().iter().filter(held).count();
@@ -85,7 +86,8 @@ fn planning(criterion: &mut Criterion) {
     }
 }
 
-/// One map of nested teams. Goal: 64 teams of 64 threads on 4,096 hardware threads under 20 ms.
+/// Measures one map of nested teams. Goal: 64 teams of 64 threads on 4,096 hardware threads under
+/// 20 ms.
 fn nesting(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("nested teams");
     for (pus, outer, inner) in [(256u32, 16, 16), (1_024, 32, 32), (4_096, 64, 64)] {

@@ -1,6 +1,7 @@
-//! An independent checker of plans: says what is wrong with one, sharing no code with the placement that made it.
+//! Independent checker of plans: reports errors in a plan without sharing code with the placement.
 //!
-//! Used by every placement test, and by `trimtab check` on a plan from a file. [`decisions`] does the same for policies.
+//! Every placement test uses it, and so does `trimtab check` for a plan from a file. [`decisions`]
+//! is the equivalent for policies.
 
 pub mod decisions;
 mod local_memory;
@@ -14,69 +15,70 @@ use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-/// Something wrong with a plan.
+/// Error in a plan.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "finding", rename_all = "kebab-case")]
-pub enum Finding {
+pub enum PlanFinding {
     /// The plan has no slot.
     Empty,
-    /// A slot on a CPU the machine does not have.
+    /// A slot is on a CPU that the machine does not have.
     NoSuchCpu(OsCpu),
-    /// CPUs outside the allowed set.
+    /// CPUs are outside the allowed set.
     NotAllowed(CpuSet),
-    /// CPUs outside the ones named by the user.
+    /// CPUs are outside the set named by the user.
     NotNamed(CpuSet),
-    /// Two slots on one CPU.
+    /// Two slots are on one CPU.
     Twice(OsCpu),
-    /// The mask is not the CPUs of the slots.
+    /// The mask differs from the set of the slots' CPUs.
     MaskDiffers(CpuSet),
-    /// A slot says it is in another core, cache or node than the machine says.
+    /// A slot names another core, cache or node than the machine does.
     WrongPlace(OsCpu),
-    /// Slots that are not reserved.
+    /// Slots are not reserved.
     NotHeld(CpuSet),
-    /// CPUs reserved that another run holds.
+    /// Reserved CPUs are held by another run.
     HeldByOthers(CpuSet),
-    /// More slots on a core than asked for.
+    /// A core has more slots than requested.
     CrowdedCore {
         /// One of its CPUs.
         cpu: OsCpu,
-        /// Slots on it.
+        /// Number of slots on the core.
         slots: usize,
     },
-    /// The number of cores is not what was asked for.
+    /// The number of cores differs from the requested one.
     Cores {
-        /// Cores asked for.
+        /// Number of requested cores.
         asked: usize,
-        /// Cores in the plan.
+        /// Number of cores in the plan.
         got: usize,
     },
-    /// A unit is used in part, or with another number of cores than asked for.
+    /// A unit is used in part, or with another number of cores than requested.
     Unit {
-        /// The unit's level.
+        /// Level of the unit.
         level: Level,
-        /// Cores used in it.
+        /// Number of cores used in the unit.
         used: usize,
-        /// Cores wanted.
+        /// Requested number of cores in the unit.
         wanted: usize,
     },
-    /// Two slots in a unit that the stride allows one of.
+    /// Two slots are in a unit, although the stride allows only one.
     StrideBroken(Level),
-    /// Cores of several kinds where one was asked for and had enough.
+    /// Cores of several kinds are used, although one kind was requested and had enough cores.
     MixedKinds,
-    /// Cores without memory of their own where free cores that have some would have served.
+    /// Cores without local memory are used, although free cores with local memory would have met
+    /// the request.
     NoLocalMemory {
-        /// The CPUs of the plan that have none.
+        /// CPUs of the plan without local memory.
         cpus: CpuSet,
-        /// CPUs of free cores that have some.
+        /// CPUs of free cores with local memory.
         free: CpuSet,
     },
     /// The memory policy names nodes that do not exist or may not be used.
     NoSuchNode(crate::ids::OsNode),
-    /// The thread count is not between 1 and the slots.
+    /// The thread count is not between 1 and the number of slots.
     Threads(u32),
 }
 
-impl fmt::Display for Finding {
+impl fmt::Display for PlanFinding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Empty => write!(f, "the plan has no slot"),
@@ -106,11 +108,11 @@ impl fmt::Display for Finding {
     }
 }
 
-/// Everything wrong with where nested teams are placed within a plan: judged from the list alone.
+/// Returns all errors in the placement of nested teams within a plan, based on the list alone.
 ///
-/// What is asked of every strategy: as many threads as the sizes say, all inside the plan's mask; thread 0 of an inner team
-/// on the CPU of the thread that opened it; no CPU with two threads of one level more than another has while there are
-/// CPUs for all.
+/// The requirements for every strategy: each level has the number of threads given by the sizes,
+/// all inside the plan's mask; thread 0 of an inner team is on the CPU of the thread that opened
+/// the team; no CPU has two threads of one level while there are CPUs for all.
 pub fn check_nesting(plan: &Plan, listing: &Listing) -> Vec<NestFinding> {
     let mut findings = Vec::new();
     let mut outer: Vec<OsCpu> = Vec::new();
@@ -134,7 +136,7 @@ pub fn check_nesting(plan: &Plan, listing: &Listing) -> Vec<NestFinding> {
                 findings.push(NestFinding::MasterMoved { path, from: master, to: listed.cpu });
             }
         }
-        // A team that keeps to its master's part may be larger than the part.
+        // A team that stays in its master's part may be larger than the part.
         if wanted <= plan.mask.len()
             && let Some((&cpu, &threads)) = uses.iter().find(|(_, threads)| **threads > 1)
         {
@@ -145,41 +147,41 @@ pub fn check_nesting(plan: &Plan, listing: &Listing) -> Vec<NestFinding> {
     findings
 }
 
-/// One thing wrong with nested teams.
+/// Error in the placement of nested teams.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum NestFinding {
     /// A level has another number of threads than its sizes say.
     Threads {
-        /// Counted from 1.
+        /// Number of the level, from 1.
         level: usize,
-        /// By the sizes.
+        /// Number of threads by the sizes.
         wanted: usize,
-        /// In the list.
+        /// Number of threads in the list.
         got: usize,
     },
     /// A thread is outside the plan's mask.
     Outside {
-        /// Which thread.
+        /// The thread.
         path: String,
-        /// Where.
+        /// CPU of the thread.
         cpu: OsCpu,
     },
-    /// The first thread of an inner team is not where the thread is that opened the team.
+    /// The first thread of an inner team is not on the CPU of the thread that opened the team.
     MasterMoved {
-        /// Which thread.
+        /// The first thread of the team.
         path: String,
-        /// Where the other is.
+        /// CPU of the thread that opened the team.
         from: OsCpu,
-        /// Where it is.
+        /// CPU of the first thread.
         to: OsCpu,
     },
-    /// Threads share a CPU although there are enough.
+    /// Threads share a CPU although there are enough CPUs.
     Shared {
-        /// Counted from 1.
+        /// Number of the level, from 1.
         level: usize,
-        /// Which CPU.
+        /// The shared CPU.
         cpu: OsCpu,
-        /// How many are there.
+        /// Number of threads on it.
         threads: usize,
     },
 }
@@ -209,50 +211,51 @@ impl fmt::Display for NestFinding {
     }
 }
 
-/// Everything wrong with a plan for `request` on `machine` around `taken`; empty for a good one.
-pub fn check(machine: &Machine, request: &Request, taken: &Taken, plan: &Plan) -> Vec<Finding> {
+/// Returns all errors in a plan for `request` on `machine` with the occupancy `taken`; empty for a
+/// correct plan.
+pub fn check(machine: &Machine, request: &Request, taken: &Taken, plan: &Plan) -> Vec<PlanFinding> {
     let mut findings = Vec::new();
     if plan.slots.is_empty() {
-        findings.push(Finding::Empty);
+        findings.push(PlanFinding::Empty);
     }
     let mut seen = CpuSet::new();
     let mut per_core: BTreeMap<u32, Vec<OsCpu>> = BTreeMap::new();
     for slot in &plan.slots {
         if !seen.insert(slot.cpu) {
-            findings.push(Finding::Twice(slot.cpu));
+            findings.push(PlanFinding::Twice(slot.cpu));
         }
         match core_index(machine, slot.cpu) {
-            None => findings.push(Finding::NoSuchCpu(slot.cpu)),
+            None => findings.push(PlanFinding::NoSuchCpu(slot.cpu)),
             Some(core) => {
                 let place = &machine.cores()[core as usize];
                 let node = place.node.map(|node| machine.nodes()[node.0 as usize].os);
                 if slot.core.0 != core || slot.llc != place.llc || slot.node != node {
-                    findings.push(Finding::WrongPlace(slot.cpu));
+                    findings.push(PlanFinding::WrongPlace(slot.cpu));
                 }
                 per_core.entry(core).or_default().push(slot.cpu);
             }
         }
     }
-    let mut set = |cpus: CpuSet, finding: fn(CpuSet) -> Finding| {
+    let mut set = |cpus: CpuSet, finding: fn(CpuSet) -> PlanFinding| {
         if !cpus.is_empty() {
             findings.push(finding(cpus));
         }
     };
-    set(seen.difference(&plan.mask).union(&plan.mask.difference(&seen)), Finding::MaskDiffers);
-    set(plan.mask.union(&plan.hold).difference(&taken.allowed), Finding::NotAllowed);
-    set(plan.mask.difference(&plan.hold), Finding::NotHeld);
+    set(seen.difference(&plan.mask).union(&plan.mask.difference(&seen)), PlanFinding::MaskDiffers);
+    set(plan.mask.union(&plan.hold).difference(&taken.allowed), PlanFinding::NotAllowed);
+    set(plan.mask.difference(&plan.hold), PlanFinding::NotHeld);
     if let Some(named) = &request.cpus {
-        set(plan.mask.difference(named), Finding::NotNamed);
+        set(plan.mask.difference(named), PlanFinding::NotNamed);
     }
     if !request.share {
-        set(plan.hold.intersection(&taken.held), Finding::HeldByOthers);
+        set(plan.hold.intersection(&taken.held), PlanFinding::HeldByOthers);
     }
     let depth = match (request.amount, request.smt) {
         (Amount::Exact, _) | (_, Smt::All) => usize::MAX,
         (_, Smt::Threads(threads)) => threads as usize,
     };
     for cpus in per_core.values().filter(|cpus| cpus.len() > depth) {
-        findings.push(Finding::CrowdedCore { cpu: cpus[0], slots: cpus.len() });
+        findings.push(PlanFinding::CrowdedCore { cpu: cpus[0], slots: cpus.len() });
     }
     let cores: BTreeSet<u32> = per_core.into_keys().collect();
     amount(machine, request, taken, &cores, &mut findings);
@@ -262,11 +265,11 @@ pub fn check(machine: &Machine, request: &Request, taken: &Taken, plan: &Plan) -
     for node in plan.memory.nodes.iter() {
         let exists = machine.nodes().iter().any(|known| known.os == node);
         if !exists || taken.mems.as_ref().is_some_and(|mems| !mems.contains(node)) {
-            findings.push(Finding::NoSuchNode(node));
+            findings.push(PlanFinding::NoSuchNode(node));
         }
     }
     if plan.threads == 0 || plan.threads as usize > plan.slots.len() {
-        findings.push(Finding::Threads(plan.threads));
+        findings.push(PlanFinding::Threads(plan.threads));
     }
     findings
 }
@@ -278,7 +281,8 @@ fn core_index(machine: &Machine, cpu: OsCpu) -> Option<u32> {
     u32::try_from(core).ok()
 }
 
-/// The cores of the machine with an allowed CPU, with those cores' allowed CPUs all free when `free` is set.
+/// Returns the cores with an allowed and named CPU. If `free` is set, cores with a held CPU are
+/// excluded.
 fn usable(machine: &Machine, request: &Request, taken: &Taken, free: bool) -> BTreeSet<u32> {
     let mut cores = BTreeSet::new();
     for (at, core) in (0..).zip(machine.cores()) {
@@ -296,12 +300,12 @@ fn amount(
     request: &Request,
     taken: &Taken,
     cores: &BTreeSet<u32>,
-    findings: &mut Vec<Finding>,
+    findings: &mut Vec<PlanFinding>,
 ) {
     let mut expect = |asked: usize| {
         let short = request.or_fewer && cores.len() < asked && !cores.is_empty();
         if cores.len() != asked && !short {
-            findings.push(Finding::Cores { asked, got: cores.len() });
+            findings.push(PlanFinding::Cores { asked, got: cores.len() });
         }
     };
     match request.amount {
@@ -321,14 +325,14 @@ fn amount(
         Amount::Auto => {
             let cap = request.cores_max.into_iter().chain(request.cores_auto).min();
             if let Some(cap) = cap.filter(|&cap| cores.len() > cap as usize) {
-                findings.push(Finding::Cores { asked: cap as usize, got: cores.len() });
+                findings.push(PlanFinding::Cores { asked: cap as usize, got: cores.len() });
             }
         }
         Amount::Shape(shape) => {
             let stride = matches!(request.strategy, Strategy::Stride(_));
             let mut all = usable(machine, request, taken, false);
             if request.kind != KindChoice::Any {
-                // Where one kind is wanted, a whole unit is all of its cores of that kind.
+                // If one kind is wanted, a whole unit consists of its cores of that kind.
                 let kinds: BTreeSet<_> =
                     cores.iter().map(|&core| machine.cores()[core as usize].kind).collect();
                 all.retain(|&core| kinds.contains(&machine.cores()[core as usize].kind));
@@ -341,7 +345,7 @@ fn amount(
                 units += usize::from(used > 0);
                 let wanted = shape.per.map_or(whole, |per| per as usize);
                 if used > 0 && used != wanted && !(stride && shape.per.is_none()) {
-                    findings.push(Finding::Unit { level: shape.level, used, wanted });
+                    findings.push(PlanFinding::Unit { level: shape.level, used, wanted });
                 }
             }
             let wanted = shape.units.or(shape.per.is_none().then_some(1));
@@ -349,13 +353,13 @@ fn amount(
                 && shape.level != Level::Core
                 && !(request.or_fewer && units < wanted as usize)
             {
-                findings.push(Finding::Cores { asked: wanted as usize, got: units });
+                findings.push(PlanFinding::Cores { asked: wanted as usize, got: units });
             }
         }
     }
 }
 
-/// The PU runs of a level's objects, of nested groups only the outermost.
+/// Returns the PU runs of a level's objects; of nested groups only the outermost.
 fn outermost(machine: &Machine, level: Level) -> Vec<std::ops::Range<u32>> {
     let mut runs: Vec<std::ops::Range<u32>> = Vec::new();
     for object in machine.objects().iter().filter(|object| object.level == level) {
@@ -370,14 +374,14 @@ fn inside(machine: &Machine, core: u32, pus: &std::ops::Range<u32>) -> bool {
     pus.contains(&machine.cores()[core as usize].pus.start)
 }
 
-fn stride(machine: &Machine, request: &Request, cores: &BTreeSet<u32>, findings: &mut Vec<Finding>) {
+fn stride(machine: &Machine, request: &Request, cores: &BTreeSet<u32>, findings: &mut Vec<PlanFinding>) {
     let level = match request.strategy {
         Strategy::Stride(Stride::OnePer(level)) if request.amount != Amount::Exact => level,
         _ => return,
     };
     for pus in outermost(machine, level) {
         if cores.iter().filter(|&&core| inside(machine, core, &pus)).count() > 1 {
-            findings.push(Finding::StrideBroken(level));
+            findings.push(PlanFinding::StrideBroken(level));
         }
     }
 }
@@ -387,7 +391,7 @@ fn kinds(
     request: &Request,
     taken: &Taken,
     cores: &BTreeSet<u32>,
-    findings: &mut Vec<Finding>,
+    findings: &mut Vec<PlanFinding>,
 ) {
     let kind = |core: &u32| machine.cores()[*core as usize].kind;
     let used: BTreeSet<_> = cores.iter().map(kind).collect();
@@ -399,7 +403,7 @@ fn kinds(
         let enough = |id| free.iter().filter(|core| kind(core) == id).count() >= asked as usize;
         let plain = !matches!(request.strategy, Strategy::Stride(_));
         if plain && used.into_iter().any(enough) {
-            findings.push(Finding::MixedKinds);
+            findings.push(PlanFinding::MixedKinds);
         }
     }
 }

@@ -1,76 +1,84 @@
-//! What follows from what counting costs.
+//! Counter budget: how thinly hardware counters run, given their cost on this machine.
 //!
-//! Unit: time of a CPU. Problem: on bare hardware a counter costs a fraction of a microsecond each time its thread is put on a CPU
-//! or taken off it. In a virtual machine whose counters are emulated each of these is some dozens of microseconds, paid by the
-//! thread that is counted, where no measurement of our own work shows it. Idea: measure once what switching counters on and off
-//! costs, and from then on reckon: switches times price over time run is what the counted threads pay. What is too much is first
-//! thinned out, then given up. Where the counted threads pay too much, counters *rest*: they run during one tick in so many, and are switched
-//! off in between. Where only our own reading is too much they run on and are read less often: what they counted meanwhile is not lost,
-//! and switching them would be two more calls for each reading spared.
+//! Unit: time of a CPU. Problem: on bare hardware a counter costs a fraction of a microsecond each
+//! time its thread is put on a CPU or taken off it. In a virtual machine with emulated counters
+//! each of these costs some dozens of microseconds. The counted thread pays this, and no
+//! measurement of the sampling process shows it. Idea: measure the cost of switching counters on
+//! and off once, and compute from then on: number of switches times price, over time run, is the
+//! slowdown of the counted threads. Counting that is too expensive is first thinned out, then given
+//! up. If the counted threads pay too much, counters *rest*: they run during one tick in `one_in`,
+//! and are switched off in between. If only the sampling process's reading is too expensive,
+//! counters run on and are read less often: no counts are lost, and switching them would be two
+//! more calls for each reading saved.
 //!
-//! Terms: a *tick* is the time between two readings of counters. Counters are *trapped* when each access to them is handled by a
-//! hypervisor.
+//! Terms: a *tick* is the time between two readings of counters. Counters are *trapped* if a
+//! hypervisor handles each access to them.
 //!
-//! Costs are judged over whole turns of counters that run now and then: a part of a turn is all cost or none, whatever the rest is.
+//! Costs are judged over whole turns of counters that rest: a part of a turn is all cost or none,
+//! whatever the rest is.
 //!
-//! Properties: pure; a thrift never asks for more than its price allows; thinning out ends; a cost that stays the same is borne at one
-//! thinness, if any bears it.
+//! Properties: the module is pure. A thrift never asks for more than its price allows. Thinning out
+//! ends. A constant cost leads to one constant thinness, if any thinness is cheap enough.
 //!
-//! Measured: emulated counters of a Zen 3 guest, disable and enable: 26 us with one counter, 92 us with two, 313 us with four; a
-//! switch of threads with them 30, 72 and 232 us, against 3.5 us without.
+//! Measured: emulated counters of a Zen 3 guest, disable and enable: 26 us with one counter, 92 us
+//! with two, 313 us with four; a context switch with them 30, 72 and 232 us, against 3.5 us
+//! without.
 
 use crate::sampling_budget::{READING_COUNTERS, SLOWING_COUNTED};
 use crate::time::{Moment, Span};
 use serde::{Deserialize, Serialize};
 
-/// Two counters that take longer to be switched off and on are trapped. Chosen: between bare hardware and the guest above.
-const TRAPPED: Span = Span::from_us(20);
-/// Counters run during one tick in so many at the least; who must be counted more thinly is not counted. Chosen: with ticks of 50 ms
-/// each thread is still seen every two seconds.
+/// Two counters that take longer than this to be switched off and on are trapped. Chosen: between
+/// bare hardware and the guest above.
+const TRAPPED_SWITCH_MIN: Span = Span::from_us(20);
+/// Counters run during one tick in this number at the least; a thread that would need thinner
+/// counting is not counted. Chosen: with ticks of 50 ms each thread is still seen every two
+/// seconds.
 const ONE_IN_MAX: u32 = 40;
-/// What both costs fall below before more is counted again, of what is allowed. Chosen: less than half, so that it stays below.
-const SPARE: f64 = 0.25;
-/// Costs are judged over this long at least.
-const JUDGED: Span = Span::from_ms(1_000);
+/// Share of the allowed cost below which both costs must fall before counting becomes denser.
+/// Chosen: less than half, so that the cost stays below the limit.
+const DENSER_COST_SHARE: f64 = 0.25;
+/// Shortest time over which costs are judged.
+const JUDGED_SPAN_MIN: Span = Span::from_ms(1_000);
 
-/// What counting costs here, as measured on a thread of our own.
+/// Cost of counting on this machine, as measured on a thread of the sampling process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Price {
-    /// Reading the counters of a thread that runs.
+    /// Time to read the counters of a running thread.
     pub read: Span,
-    /// Switching one counter off and on.
+    /// Time to switch one counter off and on.
     pub one: Span,
-    /// The same with two together.
+    /// Time to switch two counters off and on together.
     pub two: Span,
 }
 
 impl Price {
-    /// Whether a hypervisor stands between us and the counters.
+    /// Returns whether a hypervisor handles each access to the counters.
     pub fn is_trapped(&self) -> bool {
-        self.two > TRAPPED
+        self.two > TRAPPED_SWITCH_MIN
     }
 }
 
-/// How counting is done so that it stays cheap.
+/// Limits on counting that keep it cheap.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Thrift {
-    /// So many counters together at most; `None` for as many as there are.
+    /// Number of counters together, at most; `None` for no limit.
     pub counters: Option<u32>,
-    /// Counters are read no more often than this.
+    /// Shortest time between two readings of the counters.
     pub every: Span,
-    /// They run during one of so many ticks, or are read once in so many.
+    /// Counters run during one tick in this number, or are read once in this number of ticks.
     pub one_in: u32,
-    /// Which of the two: whether they are switched off in between.
+    /// Whether counters are switched off in between; otherwise they are only read less often.
     pub rests: bool,
-    /// Threads that are put on a CPU more often in a second are not counted.
+    /// Context switches per second above which a thread is not counted.
     pub switches_max: Option<f64>,
 }
 
 impl Thrift {
-    /// Where counting costs next to nothing.
+    /// Limits for counters that cost next to nothing.
     pub const FREE: Self =
         Self { counters: None, every: Span::from_ms(10), one_in: 1, rests: false, switches_max: None };
-    /// Where counters are trapped.
+    /// Limits for trapped counters.
     pub const TRAPPED: Self = Self {
         counters: Some(2),
         every: Span::from_ms(50),
@@ -79,7 +87,7 @@ impl Thrift {
         switches_max: Some(500.0),
     };
 
-    /// What a price asks for; without one, what the dearest counters ask for.
+    /// Returns the limits for a price; without a price, those of the most expensive counters.
     pub fn of(price: Option<&Price>) -> Self {
         match price {
             Some(price) if !price.is_trapped() => Self::FREE,
@@ -87,12 +95,12 @@ impl Thrift {
         }
     }
 
-    /// For how long counters run before they are read.
+    /// Returns how long counters run before they are read.
     fn tick(&self) -> Span {
         if self.rests { self.every } else { Span(self.every.0.saturating_mul(u64::from(self.one_in))) }
     }
 
-    /// Whether a thread that is put on a CPU so often in a second may be counted.
+    /// Returns whether a thread with this number of context switches per second may be counted.
     pub fn counts(&self, switches: Option<f64>) -> bool {
         match (self.switches_max, switches) {
             (Some(most), Some(switches)) => switches <= most,
@@ -101,30 +109,30 @@ impl Thrift {
     }
 }
 
-/// Whether counters run now, where they rest now and then.
+/// State of counters that may rest: running or resting.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Duty {
-    /// Since they were switched on, or read.
+    /// Counters run; they were switched on, or last read, at this moment.
     On(Moment),
-    /// No earlier than then they are switched on.
+    /// Counters rest; they are switched on at this moment or later.
     Off(Moment),
 }
 
-/// What is to be done at a look.
+/// Actions on counters at one sample.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Beat {
     /// Counters are read.
     pub reads: bool,
-    /// They are switched on.
+    /// Counters are switched on.
     pub begins: bool,
-    /// They are switched off, after they were read.
+    /// Counters are switched off, after they were read.
     pub ends: bool,
-    /// They run after this look.
+    /// Counters run after this sample.
     pub runs: bool,
 }
 
 impl Duty {
-    /// What is to be done at this moment; the duty is what it is after that.
+    /// Returns the actions at this moment, and advances the state.
     pub fn beat(&mut self, at: Moment, thrift: &Thrift) -> Beat {
         match *self {
             Self::On(since) if at.since(since) < thrift.tick() => Beat { runs: true, ..Beat::default() },
@@ -133,7 +141,8 @@ impl Duty {
                 Beat { reads: true, runs: true, ..Beat::default() }
             }
             Self::On(since) => {
-                // Looks may be further apart than asked for: the pause is as many times as long as counters ran.
+                // Samples may be further apart than requested: the pause is in proportion to the
+                // time that counters actually ran.
                 let pause = at.since(since).0.saturating_mul(u64::from(thrift.one_in - 1));
                 *self = Self::Off(at + Span(pause));
                 Beat { reads: true, ends: true, ..Beat::default() }
@@ -147,70 +156,71 @@ impl Duty {
     }
 }
 
-/// What counting cost over some time.
+/// Cost of counting over some time.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Spent {
-    /// How long that was.
+    /// Length of that time.
     pub span: Span,
-    /// CPU time that went into opening, switching and reading counters.
+    /// CPU time for opening, switching and reading counters.
     pub reading: Span,
-    /// How often those who were counted were put on a CPU while their counters ran.
+    /// Number of times that the counted threads were put on a CPU while their counters ran.
     pub switches: u64,
-    /// How long they all ran, counted or not.
+    /// CPU time of these threads, counted or not.
     pub ran: Span,
 }
 
 impl Spent {
-    /// Whether it is time to judge this, after what was done at a look: a whole turn, or several, lie behind.
+    /// Returns whether the cost can be judged after the actions of a sample: one or several whole
+    /// turns have passed.
     pub fn is_due(&self, beat: &Beat, now: &Thrift) -> bool {
         let turned = if now.rests { beat.begins } else { beat.reads };
-        self.span >= JUDGED && (now.one_in <= 1 || turned)
+        self.span >= JUDGED_SPAN_MIN && (now.one_in <= 1 || turned)
     }
 
-    /// What part of one CPU our own work took.
+    /// Returns the share of one CPU that the sampling process's own work took.
     pub fn reading_share(&self) -> Option<f64> {
         self.reading.share_of(self.span)
     }
 
-    /// How much slower those were who were counted, reckoned from a price.
+    /// Returns the slowdown of the counted threads, computed from a price.
     pub fn slowing(&self, price: &Price) -> Option<f64> {
         (self.ran > Span::ZERO).then(|| self.switches as f64 * price.two.0 as f64 / self.ran.0 as f64)
     }
 }
 
-/// What is to be done about the cost.
+/// Change of counting after a judgement of its cost.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CountingChange {
-    /// Nothing.
+    /// Counting stays as it is.
     Keep,
-    /// Less is counted from now on, or more again.
+    /// Counting becomes thinner, or denser again.
     Thin {
-        /// As in [`Thrift::one_in`].
+        /// New value of [`Thrift::one_in`].
         one_in: u32,
-        /// As in [`Thrift::rests`].
+        /// New value of [`Thrift::rests`].
         rests: bool,
     },
-    /// It is too much however thinly: hardware is no longer counted.
+    /// Even the thinnest counting is too expensive: hardware is no longer counted.
     GiveUp,
 }
 
-/// Judges what was spent; `None` while that was too short a time to say.
+/// Judges the cost; `None` while the time is too short for a judgement.
 pub fn judge(spent: &Spent, price: &Price, now: &Thrift) -> Option<CountingChange> {
-    if spent.span < JUDGED {
+    if spent.span < JUDGED_SPAN_MIN {
         return None;
     }
-    // Whatever is missing was not paid.
+    // A missing cost counts as zero.
     let reading = READING_COUNTERS.times_spent(spent.reading_share().unwrap_or(0.0));
     let slowing = SLOWING_COUNTED.times_spent(spent.slowing(price).unwrap_or(0.0));
     let worst = reading.max(slowing);
     let least = Thrift::of(Some(price)).one_in;
-    // Reading less often spares nothing to those who are counted.
+    // Reading less often saves the counted threads nothing.
     let rests = now.rests || slowing > 1.0;
     Some(if worst > 1.0 && now.one_in >= ONE_IN_MAX {
         CountingChange::GiveUp
     } else if worst > 1.0 {
         CountingChange::Thin { one_in: now.one_in.saturating_mul(2).min(ONE_IN_MAX), rests }
-    } else if worst < SPARE && now.one_in > least {
+    } else if worst < DENSER_COST_SHARE && now.one_in > least {
         let one_in = (now.one_in / 2).max(least);
         CountingChange::Thin { one_in, rests: rests && one_in > 1 }
     } else {
@@ -227,7 +237,7 @@ mod tests {
     const GUEST: Price = Price { read: Span(20_000), one: Span(26_000), two: Span(92_000) };
 
     fn second(reading: u64, switches: u64, ran: u64) -> Spent {
-        Spent { span: JUDGED, reading: Span::from_us(reading), switches, ran: Span::from_ms(ran) }
+        Spent { span: JUDGED_SPAN_MIN, reading: Span::from_us(reading), switches, ran: Span::from_ms(ran) }
     }
 
     #[test]
@@ -262,7 +272,7 @@ mod tests {
         );
         let last = Thrift { one_in: ONE_IN_MAX, ..Thrift::TRAPPED };
         assert_eq!(judge(&slow, &GUEST, &last), Some(CountingChange::GiveUp));
-        // Nobody ran: nobody was slowed.
+        // No thread ran, so none was slowed.
         assert_eq!(judge(&second(0, 9, 0), &GUEST, &Thrift::TRAPPED), Some(CountingChange::Keep));
     }
 
@@ -289,7 +299,7 @@ mod tests {
         let spent = second(0, 0, 1);
         let due = |at: usize| spent.is_due(&beats[at], &thrift);
         assert_eq!((due(15), due(16), due(17)), (false, true, false));
-        // Who rested before begins at once when it is time.
+        // Counters that rested begin as soon as the moment has come.
         let mut duty = Duty::Off(Moment(5));
         assert!(!duty.beat(Moment(4), &thrift).runs && duty.beat(Moment(5), &thrift).begins);
     }
@@ -318,14 +328,15 @@ mod tests {
                 ran = ran + if on { Span::from_ms(gap) } else { Span::ZERO };
                 at = at + Span::from_ms(gap);
             }
-            // They may run one stretch ahead of their part.
+            // Counters may run one stretch ahead of their part.
             let share = ran.less(Span::from_ms(600)).share_of(Span(at.0)).unwrap_or(0.0);
             prop_assert!(share <= 1.0 / f64::from(one_in) + 1e-9, "{} of one in {}", share, one_in);
         }
 
         #[test]
         fn a_cost_that_stays_the_same_is_borne_at_one_thinness_or_not_at_all(
-            // Switches in a millisecond of running; at 92 us each, some forty of these bear the last.
+            // Switches in a millisecond of running; at 92 us each, some forty of these are within
+            // the last limit.
             rate in 0.0f64..8.0, looks in 10u64..120,
         ) {
             let mut thrift = Thrift::TRAPPED;

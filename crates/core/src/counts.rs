@@ -1,35 +1,40 @@
-//! What hardware counted of a thread, and the ratios that say how much it stalls beyond its private caches.
+//! Counts of hardware events of a thread, and the ratios that show how much the thread stalls
+//! beyond its private caches.
 //!
-//! Problem: a thread whose data is far, or whose shared cache or memory controller is crowded, runs slower without waiting for a
-//! CPU; no time that the kernel counts shows it. Idea: two counters suffice. Let, over some time,
+//! Problem: a thread with far data, or with a crowded shared cache or memory controller, runs
+//! slower without waiting for a CPU; no time that the kernel counts shows it. Idea: two counters
+//! suffice. Let, over some time,
 //!
 //! ```text
-//! A  critical requests that left the private caches (demand loads, demand instruction fetches, reads for ownership)
+//! A  critical requests that left the private caches
+//!    (demand loads, demand instruction fetches, reads for ownership)
 //! O  such requests outstanding, summed over all cycles
 //! B  cycles in which at least one was outstanding
 //! ```
 //!
-//! By Little's law the mean latency is `O / A`; the mean number under way while there is any is `O / B`. The *uncore penalty* is
-//! what a request costs the thread beyond its core,
+//! By Little's law the mean latency is `O / A`; the mean number of requests under way while there
+//! is any is `O / B`. The *uncore penalty* is the cost of a request to the thread beyond its core,
 //!
 //! ```text
 //! P = latency / parallelism = (O / A) / (O / B) = B / A
 //! ```
 //!
-//! and `O`, which few processors count, falls out. `W = B / cycles` says which part of its time the thread could gain at most.
+//! and `O`, which few processors count, cancels. `W = B / cycles` is the largest share of its time
+//! that the thread could gain.
 //!
-//! Properties: counts are cumulative as read, like all of a sample; a ratio exists only between two readings over which the
-//! counters ran, and only of counters that ran together; a counter that never ran reads as missing, not as zero; a denominator of
-//! zero gives no ratio.
+//! Properties: counts are cumulative as read, like all of a sample. A ratio exists only between two
+//! readings over which the counters ran, and only of counters that ran together. A counter that
+//! never ran reads as missing, not as zero. A denominator of zero gives no ratio.
 //!
-//! Source: Rao, Wang, Zhou and Xu, "Optimizing Virtual Machine Scheduling in NUMA Multicore Systems", HPCA 2013; the same ratio as
-//! "amortized offcore latency" in Liu et al., "Tiered Memory Management Beyond Hotness", OSDI 2025.
+//! Source: Rao, Wang, Zhou and Xu, "Optimizing Virtual Machine Scheduling in NUMA Multicore
+//! Systems", HPCA 2013; the same ratio as "amortized offcore latency" in Liu et al., "Tiered Memory
+//! Management Beyond Hotness", OSDI 2025.
 
 use crate::time::Span;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// How much this machine lets be counted, best first.
+/// Level of counting that the machine allows, best first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Rung {
@@ -39,20 +44,20 @@ pub enum Rung {
     Proxy,
     /// Cycles, instructions and cache misses under the kernel's names: the penalty is estimated.
     Generic,
-    /// No counters: how many of a process's faults for finding its memory (NUMA balancing) were near.
+    /// No counters: the share of near faults among a process's NUMA balancing hint faults.
     HintFaults,
-    /// No counters: on which nodes a sample of a process's pages lies.
+    /// No counters: the nodes of a sample of a process's pages.
     Residency,
-    /// Nothing: threads are not moved on account of memory.
+    /// Nothing: threads are not moved because of memory.
     Nothing,
 }
 
 impl Rung {
-    /// All, best first.
+    /// All rungs, best first.
     pub const ALL: [Self; 6] =
         [Self::Exact, Self::Proxy, Self::Generic, Self::HintFaults, Self::Residency, Self::Nothing];
 
-    /// The word for it in output and options.
+    /// Returns the word for the rung in output and options.
     pub fn word(self) -> &'static str {
         match self {
             Self::Exact => "exact",
@@ -64,7 +69,7 @@ impl Rung {
         }
     }
 
-    /// Whether hardware counters are read on it.
+    /// Returns whether hardware counters are read on this rung.
     pub fn counts(self) -> bool {
         self <= Self::Generic
     }
@@ -76,13 +81,14 @@ impl fmt::Display for Rung {
     }
 }
 
-/// What was counted of a thread. In a sample: since counting began; in what policies see: between two readings.
+/// Counts of a thread: since counting began in a sample, between two readings in the view of
+/// policies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Counts {
-    /// How long the thread ran while its counters were to count ...
+    /// CPU time of the thread while its counters were enabled.
     pub enabled: Span,
-    /// ... and how long of that they did: less where counters are shared with others, or switched off now and then to save their
-    /// cost.
+    /// Part of that time in which the counters ran: less if counters are shared with others, or
+    /// switched off now and then to save their cost.
     pub running: Span,
     /// Cycles in which at least one critical request was under way (B).
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -96,28 +102,29 @@ pub struct Counts {
     /// Instructions retired.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instructions: Option<u64>,
-    /// Requests that the last cache was asked for ...
+    /// Look-ups in the last-level cache.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub llc_lookups: Option<u64>,
-    /// ... and could not serve.
+    /// Look-ups that missed in the last-level cache.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub llc_misses: Option<u64>,
-    /// Lines, faults or pages of its own node: which, the rung says.
+    /// Lines, faults or pages of the thread's own node; the rung tells which.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub near: Option<u64>,
-    /// Those of other nodes.
+    /// Lines, faults or pages of other nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub far: Option<u64>,
 }
 
-/// `a / b`, where both are there and `b` is not zero.
+/// Returns `a / b` if both are there and `b` is not zero.
 fn ratio(a: Option<u64>, b: Option<u64>) -> Option<f64> {
     let (a, b) = (a? as f64, b? as f64);
     (b > 0.0).then(|| a / b)
 }
 
 impl Counts {
-    /// What was counted since an earlier reading; `None` where the counters did not run since, or any of them went backwards.
+    /// Returns the counts since an earlier reading; `None` if the counters did not run since, or if
+    /// any of them went backwards.
     ///
     /// A counter that only one of the two readings has is missing in the difference.
     pub fn since(&self, before: &Self) -> Option<Self> {
@@ -141,7 +148,8 @@ impl Counts {
         (difference.running > Span::ZERO).then_some(difference)
     }
 
-    /// What was counted over two stretches together. A counter that only one of them has is missing in the sum.
+    /// Returns the counts over two stretches together. A counter that only one of them has is
+    /// missing in the sum.
     #[must_use]
     pub fn plus(&self, more: &Self) -> Self {
         let add = |a: Option<u64>, b: Option<u64>| a.zip(b).map(|(a, b)| a.saturating_add(b));
@@ -159,32 +167,33 @@ impl Counts {
         }
     }
 
-    /// The uncore penalty P in cycles a request: B / A.
+    /// Returns the uncore penalty P in cycles per request: B / A.
     pub fn penalty(&self) -> Option<f64> {
         ratio(self.busy, self.requests)
     }
 
-    /// The share of its cycles that it had a request under way (W): the most that moving it can win.
+    /// Returns the share of cycles with a request under way (W): the most that moving the thread
+    /// can gain.
     pub fn share(&self) -> Option<f64> {
         ratio(self.busy, self.cycles).map(|share| share.min(1.0))
     }
 
-    /// Busy cycles an instruction.
+    /// Returns busy cycles per instruction.
     pub fn busy_per_instruction(&self) -> Option<f64> {
         ratio(self.busy, self.instructions)
     }
 
-    /// Cycles an instruction (CPI).
+    /// Returns cycles per instruction (CPI).
     pub fn cycles_per_instruction(&self) -> Option<f64> {
         ratio(self.cycles, self.instructions)
     }
 
-    /// The share of look-ups that the last cache could not serve.
+    /// Returns the share of look-ups that missed in the last-level cache.
     pub fn miss_rate(&self) -> Option<f64> {
         ratio(self.llc_misses, self.llc_lookups)
     }
 
-    /// The share of what was asked for that lay on other nodes.
+    /// Returns the share of accesses, faults or pages on other nodes.
     pub fn far_share(&self) -> Option<f64> {
         let (near, far) = (self.near?, self.far?);
         ratio(Some(far), near.checked_add(far))

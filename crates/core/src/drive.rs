@@ -1,73 +1,75 @@
-//! The one loop: observe, decide, apply.
+//! The control loop: observe, decide, apply.
 //!
-//! A [`Host`] is a machine: the live one, a simulated one, a recorded one, a scripted one. It reads what it is asked to read,
-//! does what it is told, keeps the time, and compares nothing. A [`Policy`] decides and touches nothing. [`drive`] joins the two,
-//! and tells every step to whoever watches (a trace, a screen, a report, metrics).
+//! A [`Host`] is a machine: live, simulated, recorded or scripted. It reads the requested counters,
+//! applies decisions and keeps the time, but compares nothing. A [`Policy`] decides and touches
+//! nothing. [`drive`] joins the two, and shows every step to a watcher (a trace, a screen, a
+//! report, metrics).
 
 use crate::balance::{Decision, Outcome, Policy, Turn, Wanted};
 use crate::observe::{Observation, Observer, Sample};
 use crate::time::Moment;
 
-/// A machine that can be watched and acted on.
+/// A machine that can be observed and acted on.
 pub trait Host {
-    /// What ends the watching. What concerns one thread only is an outcome, not an error.
+    /// Error that ends the loop. A failure that concerns one thread only is an outcome, not an
+    /// error.
     type Error;
 
-    /// Reads what is wanted, now.
+    /// Takes a sample of the wanted counters, now.
     ///
     /// # Errors
     /// Nothing can be read any more.
     fn observe(&mut self, wanted: &Wanted) -> Result<Sample, Self::Error>;
 
-    /// Does what was decided, in order; one outcome per decision.
+    /// Applies the decisions in order and returns one outcome per decision.
     ///
     /// # Errors
-    /// Nothing can be done any more.
+    /// Nothing can be applied any more.
     fn apply(&mut self, decisions: &[Decision]) -> Result<Vec<Outcome>, Self::Error>;
 
-    /// Lets time pass until a moment, or until something ends the watching.
+    /// Waits until a moment, or until the loop has to end.
     ///
     /// # Errors
-    /// Time cannot be told any more.
+    /// Time cannot be read any more.
     fn wait(&mut self, until: Moment) -> Result<Awake, Self::Error>;
 }
 
-/// Why [`Host::wait`] came back.
+/// Reason why [`Host::wait`] returned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Awake {
-    /// It is time.
+    /// The moment has come.
     Due,
-    /// The programs have ended, or the user ended the watching.
+    /// The programs have ended, or the user ended the run.
     Over,
 }
 
-/// What a watcher is told about one round of the loop.
+/// One round of the loop, as shown to a watcher.
 #[derive(Debug)]
 pub struct Step<'a> {
-    /// What was read.
+    /// Raw readings of the host.
     pub sample: &'a Sample,
-    /// What the policy saw of it.
+    /// View of the readings that the policy had.
     pub seen: &'a Observation<'a>,
-    /// What it decided.
+    /// Answer of the policy.
     pub turn: &'a Turn,
-    /// What became of that.
+    /// Outcomes of the decisions.
     pub outcomes: &'a [Outcome],
 }
 
-/// Whether a watcher wants more.
+/// Answer of a watcher: whether the loop goes on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Go {
-    /// Go on.
+    /// The loop goes on.
     On,
-    /// Stop after this step.
+    /// The loop stops after this step.
     Stop,
 }
 
-/// Runs the loop until the host or the watcher ends it. Threads that were moved stay as they are: to restore them is the
-/// host's business, who knows how they were.
+/// Runs the loop until the host or the watcher ends it. Threads that were moved stay as they are:
+/// restoring them is the task of the host, which knows their earlier masks.
 ///
 /// # Errors
-/// The host's.
+/// The host's errors.
 pub fn drive<H: Host + ?Sized>(
     host: &mut H,
     policy: &mut dyn Policy,

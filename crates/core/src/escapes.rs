@@ -1,37 +1,40 @@
 //! Escapes: processes of a run that may run on CPUs which the run does not hold.
 //!
-//! Problem: a hold binds the processes of a run only by the mask that they inherit, and each may widen its own. Idea: a
-//! process belongs to the nearest hold among its ancestors, or, where its ancestors have ended or a daemon started it,
-//! to the hold that its environment names; it has escaped where its mask has CPUs of the machine that this hold has not.
+//! Problem: a hold binds the processes of a run only by the mask that they inherit, and each
+//! process may widen its own mask. Idea: a process belongs to the nearest hold among its ancestors.
+//! If its ancestors have ended or a daemon started it, it belongs to the hold that its environment
+//! names. A process has escaped if its mask has CPUs of the machine that this hold does not have.
 
 use crate::set::CpuSet;
 use std::collections::BTreeMap;
 
-/// Ancestors that are looked at: process trees are shallow, and a table that lies may be a circle.
-const DEPTH: usize = 1_000;
+/// Ancestors that are followed, at most: process trees are shallow, and a wrong table may contain a
+/// cycle.
+const ANCESTORS_MAX: usize = 1_000;
 
-/// The CPUs of one hold.
+/// CPUs of one hold.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Held {
-    /// Its number, as `TRIMTAB_HOLD` has it.
+    /// Number of the hold, as in `TRIMTAB_HOLD`.
     pub id: u64,
-    /// The process that holds, where it lives and can be seen.
+    /// Process that holds, if it lives and can be seen.
     pub holder: Option<u32>,
-    /// The CPUs.
+    /// CPUs.
     pub cpus: CpuSet,
 }
 
-/// The hold that a process belongs to. `parents` has the parent of every process; `carries` answers which hold the
-/// process's environment names, and is asked only where no ancestor holds anything.
+/// Returns the hold that a process belongs to. `parents` has the parent of every process. `carries`
+/// returns the hold that the process's environment names, and is called only if no ancestor holds
+/// anything.
 pub fn belongs<'a>(
     holds: &'a [Held],
     parents: &BTreeMap<u32, u32>,
     pid: u32,
     carries: impl FnOnce() -> Option<u64>,
 ) -> Option<&'a Held> {
-    let ancestors = std::iter::successors(Some(pid), |at| parents.get(at).copied()).take(DEPTH);
+    let ancestors = std::iter::successors(Some(pid), |at| parents.get(at).copied()).take(ANCESTORS_MAX);
     for at in ancestors {
-        // A run inside another that holds as the same process comes after it.
+        // If one process holds for a run inside another run, the inner hold comes later.
         if let Some(held) = holds.iter().rfind(|held| held.holder == Some(at)) {
             return Some(held);
         }
@@ -40,7 +43,8 @@ pub fn belongs<'a>(
     holds.iter().find(|held| held.id == id)
 }
 
-/// The CPUs of the machine that a member of a hold may run on, and that the hold has not.
+/// Returns the CPUs of the machine on which a member of a hold may run, and which the hold does not
+/// have.
 pub fn outside(held: &Held, cpus: &CpuSet, machine: &CpuSet) -> CpuSet {
     cpus.intersection(machine).difference(&held.cpus)
 }

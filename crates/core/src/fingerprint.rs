@@ -1,36 +1,36 @@
-//! Fingerprint of a machine: by which files of an earlier run are known to hold for this one.
+//! Fingerprint of a machine: decides which files of an earlier run are still valid for this one.
 //!
-//! Problem: a cached model is wrong after a boot or a hot-plug, and what was tuned is wrong on
-//! another processor or kernel, but right after a boot. Idea: two grades from the same files of the
-//! kernel. The *state* ([`BOOT_ID`], [`CPUS_ONLINE`], [`NODES_ONLINE`], [`NODES_WITH_CPUS`]: four
-//! small reads, as each launch needs it) is valid until something changes. The [`hardware`] is the
-//! same after each boot: processor, CPUs and nodes that are online, caches of CPU 0 with who shares
-//! them, and the kernel's release.
+//! Problem: a cached model is wrong after a boot or a hot-plug. A stored tuning is wrong on another
+//! processor or kernel, but right after a boot. Idea: two grades from the same files of the kernel.
+//! The *state* ([`BOOT_ID`], [`CPUS_ONLINE`], [`NODES_ONLINE`], [`NODES_WITH_CPUS`]: four small
+//! reads, as each launch needs it) is valid until something changes. The [`hardware`] is the same
+//! after each boot: processor, CPUs and nodes that are online, caches of CPU 0 with the CPUs that
+//! share them, and the kernel's release.
 //!
-//! Properties: reading is an argument; equal files give equal texts; the text is compared and
-//! hashed, never parsed.
+//! Properties: the read function is an argument; equal files give equal texts; the text is compared
+//! and hashed, never parsed.
 
 use std::fmt::Write as _;
 
-/// The kernel's random name for this boot.
+/// File with the kernel's random name for this boot.
 pub const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
-/// CPUs that are online, as the kernel writes lists.
+/// File with the CPUs that are online, as the kernel writes lists.
 pub const CPUS_ONLINE: &str = "/sys/devices/system/cpu/online";
-/// NUMA nodes that are online. Absent on kernels without NUMA.
+/// File with the NUMA nodes that are online. Absent on kernels without NUMA.
 pub const NODES_ONLINE: &str = "/sys/devices/system/node/online";
-/// NUMA nodes that have a CPU. Absent on kernels without NUMA.
+/// File with the NUMA nodes that have a CPU. Absent on kernels without NUMA.
 pub const NODES_WITH_CPUS: &str = "/sys/devices/system/node/has_cpu";
-/// Properties of each CPU, one line each.
+/// File with the properties of each CPU, one per line.
 const CPU_PROPERTIES: &str = "/proc/cpuinfo";
-/// The kernel's release.
+/// File with the kernel's release.
 const KERNEL_RELEASE: &str = "/proc/sys/kernel/osrelease";
-/// The folder of the caches of CPU 0, each with its index behind.
+/// Folders of the caches of CPU 0; the index follows.
 const CACHE: &str = "/sys/devices/system/cpu/cpu0/cache/index";
-/// Cache indices that are read: the levels 1 (instructions and data) to 4.
+/// Number of cache indices that are read: levels 1 (instructions and data) to 4.
 const CACHES_MAX: u32 = 5;
 
-/// The hardware and the kernel. `read` answers what a file holds; a file that is not there counts
-/// as empty.
+/// Returns a text for the hardware and the kernel. `read` returns the content of a file; a missing
+/// file counts as empty.
 pub fn hardware(read: &dyn Fn(&str) -> Option<String>) -> String {
     let read = |path: &str| read(path).unwrap_or_default().trim().to_owned();
     let properties = read(CPU_PROPERTIES);

@@ -1,28 +1,32 @@
-//! What the launcher tells the guest library, as one line of text.
+//! Hand-off from the launcher to the shim, as one line of text.
 //!
-//! The launcher decides and becomes the program; the guest inside the program applies. Between the two stands an
-//! environment variable, [`VARIABLE`], because that is what an exec keeps and what needs no file, descriptor or
-//! clean-up. Its text is
+//! The launcher decides and becomes the program; the shim inside the program applies the plan. The
+//! text is passed in an environment variable, [`VARIABLE`], because an exec keeps the variable and
+//! it needs no file, descriptor or clean-up. Its text is
 //!
 //! ```text
 //! 1 pid=4711 mask=0-3,8 slots=0/2/1/3,8 pin=born
 //! ```
 //!
-//! - `1` is the version of all that follows. Another version is refused, never guessed at.
-//! - `pid` is the process whose threads are pinned. Its children inherit the variable and must not pin: each of them
-//!   would put its first thread on the same slot. They live inside the mask.
-//! - `mask` is every CPU the program may use, as the kernel writes lists: ascending, each CPU once, no steps.
-//! - `slots` are the places for threads in slot order, each a CPU list, separated by `/`. Slot 0 is the initial
-//!   thread's. Every slot lies inside the mask; slots may overlap, which is an oversubscribed plan; no slot at all is
-//!   a plan in which threads float.
-//! - `pin` is `born` (each thread on its slot from its birth), `float` (each in the mask from its birth, whatever its
-//!   creator was narrowed to: for programs whose slots an OpenMP runtime's own places cover) or `mask` (hands off).
-//! - `threads` follows only under a CPU quota below the mask: how many threads are worth starting.
+//! - `1` is the version of all that follows. Another version is refused; the shim never guesses.
+//! - `pid` is the process whose threads are pinned. Its children inherit the variable and must not
+//!   pin: each of them would put its first thread on the same slot. They live inside the mask.
+//! - `mask` is every CPU the program may use, as the kernel writes lists: ascending, each CPU once,
+//!   no steps.
+//! - `slots` are the places for threads in slot order, each a CPU list, separated by `/`. Slot 0 is
+//!   that of the initial thread. Every slot lies inside the mask. Slots may overlap, which is an
+//!   oversubscribed plan. A plan without slots lets threads float.
+//! - `pin` is `born` (each thread on its slot from its birth), `float` (each thread in the mask
+//!   from its birth, even if its creator was narrowed: for programs whose slots an OpenMP runtime's
+//!   own places cover) or `mask` (no thread is touched).
+//! - `threads` follows only under a CPU quota below the mask: the number of threads that are worth
+//!   starting.
 //!
 //! Fields stand in this order, one space between them. CPU numbers are below [`CPUS_MAX`].
 //!
-//! Two readers share one parser. [`Handoff`] owns what it read. [`Text`] borrows and allocates nothing: the guest may
-//! be asked for the CPU count by an allocator that is still starting, and could not allocate then.
+//! Two readers share one parser. [`Handoff`] owns its data. [`Text`] borrows and allocates nothing:
+//! an allocator that is still starting may ask the shim for the CPU count, and could not allocate
+//! then.
 
 pub mod bearer;
 mod changed;
@@ -36,22 +40,22 @@ use crate::set::CpuSet;
 use std::{fmt, ops::RangeInclusive, str::FromStr};
 use thiserror::Error;
 
-/// The environment variable that carries the text.
+/// Environment variable that carries the text.
 pub const VARIABLE: &str = "TRIMTAB_PLAN";
 
-/// The version of the text written and understood here.
+/// Version of the text that this code writes and understands.
 pub const VERSION: u32 = 1;
 
-/// One more than the largest CPU number the text may name: the most CPUs any Linux configuration supports (`NR_CPUS`
-/// on x86-64). A fixed bound lets the guest keep a plan in static storage.
+/// One more than the largest CPU number in a text: the most CPUs any Linux configuration supports
+/// (`NR_CPUS` on x86-64). A fixed bound lets the shim keep a plan in static storage.
 pub const CPUS_MAX: usize = 8192;
 
-/// What the guest does with new threads.
+/// Treatment of new threads by the shim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pin {
     /// Each thread is born on its slot.
     Born,
-    /// Each thread is born in the mask, also where its creator was narrowed to one slot by an OpenMP runtime.
+    /// Each thread is born in the mask, even if an OpenMP runtime narrowed its creator to one slot.
     Float,
     /// No thread is touched; all live inside the mask they inherit.
     Mask,
@@ -75,24 +79,25 @@ impl fmt::Display for Pin {
     }
 }
 
-/// A plan as the guest needs it.
+/// A plan in the form that the shim needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Handoff {
-    /// The process whose threads are pinned.
+    /// Process whose threads are pinned.
     pub pid: u32,
     /// Every CPU the program may use.
     pub mask: CpuSet,
-    /// The places for threads, in slot order; each within the mask and not empty.
+    /// Places for threads, in slot order; each within the mask and not empty.
     pub slots: Vec<CpuSet>,
-    /// What to do with new threads.
+    /// Treatment of new threads.
     pub pin: Pin,
-    /// How many threads are worth starting, where a quota makes that fewer than the mask has CPUs; never 0.
+    /// Number of threads that are worth starting, if a quota makes it smaller than the mask; never
+    /// 0.
     pub threads: Option<u32>,
 }
 
 impl fmt::Display for Handoff {
-    /// Writes the text. A hand-off that breaks the rules of its fields (an empty mask, a slot outside it) is written
-    /// all the same, and refused by the reader.
+    /// Writes the text. A hand-off that breaks the rules of its fields (an empty mask, a slot
+    /// outside it) is written as well; the reader refuses it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{VERSION} pid={} mask={} slots=", self.pid, self.mask)?;
         for (at, slot) in self.slots.iter().enumerate() {
@@ -123,29 +128,30 @@ fn cpus((first, last): (OsCpu, OsCpu)) -> impl Iterator<Item = OsCpu> {
     (first.0..=last.0).map(OsCpu)
 }
 
-/// Why a text is not a hand-off. Holds no text of its own, so that making one allocates nothing.
+/// Error of a text that is not a hand-off. It holds no text of its own, so creating an error
+/// allocates nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("{problem} (at position {} of the plan)", at + 1)]
 pub struct HandoffError {
     /// Byte offset of the fault, from 0.
     pub at: usize,
-    /// What is wrong there.
+    /// Problem at that position.
     pub problem: Problem,
 }
 
-/// What may be wrong with a text.
+/// Problems of a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum Problem {
-    /// The text is of a version not known here.
+    /// The version of the text is unknown.
     #[error("version {0} is not understood, only version {VERSION}")]
     Version(u32),
-    /// A field is not there, or not in its place.
+    /// A field is missing, or not in its place.
     #[error("\"{0}\" is missing")]
     Missing(&'static str),
-    /// There is more text than fields.
+    /// Text follows the last field.
     #[error("nothing may follow the last field")]
     Trailing,
-    /// There should be a number.
+    /// A number is missing.
     #[error("a number is missing")]
     Number,
     /// A number is above its bound.
@@ -154,28 +160,28 @@ pub enum Problem {
     /// A number in a list is not above the one before it.
     #[error("the CPUs of a list must ascend")]
     Order,
-    /// The mask names no CPU.
+    /// The mask has no CPU.
     #[error("the mask is empty")]
     EmptyMask,
-    /// A slot names a CPU that the mask does not.
+    /// A slot has a CPU that is not in the mask.
     #[error("CPU {0} of a slot is not in the mask")]
     Outside(OsCpu),
-    /// A count that has to be at least 1.
+    /// A count is 0 and must be at least 1.
     #[error("the number must not be 0")]
     Zero,
-    /// Neither of the words that `pin` knows.
+    /// The value of `pin` is unknown.
     #[error("\"pin\" is born, float or mask")]
     Pin,
 }
 
-/// A hand-off read in place: checked as a whole, taken apart on demand, nothing allocated.
+/// A hand-off read in place: checked as a whole, split on demand, nothing allocated.
 #[derive(Debug, Clone, Copy)]
 pub struct Text<'a> {
-    /// The process whose threads are pinned.
+    /// Process whose threads are pinned.
     pub pid: u32,
-    /// What to do with new threads.
+    /// Treatment of new threads.
     pub pin: Pin,
-    /// How many threads are worth starting, where that is fewer than the mask has CPUs.
+    /// Number of threads that are worth starting, if it is smaller than the mask.
     pub threads: Option<u32>,
     mask: Field<'a>,
     slots: Field<'a>,
@@ -225,18 +231,18 @@ impl<'a> Text<'a> {
         Ok(Self { pid, pin, threads, mask, slots })
     }
 
-    /// The mask as runs of CPUs, first and last, ascending.
+    /// Returns the mask as runs of CPUs, first and last, ascending.
     pub fn mask(&self) -> Ranges<'a> {
         Ranges(self.mask.list())
     }
 
-    /// The slots in slot order, each as runs of CPUs, ascending.
+    /// Returns the slots in slot order, each as runs of CPUs, ascending.
     pub fn slots(&self) -> impl Iterator<Item = Ranges<'a>> + use<'a> {
         self.slots.parts('/').map(|slot| Ranges(slot.list()))
     }
 }
 
-/// The CPUs of a list that has been checked, as runs: first and last.
+/// CPUs of a checked list, as runs: first and last.
 #[derive(Debug, Clone)]
 pub struct Ranges<'a>(List<'a>);
 
@@ -249,14 +255,14 @@ impl Iterator for Ranges<'_> {
     }
 }
 
-/// The fields of the text from the left. `at` is past the end once the last field is taken.
+/// Fields of the text from the left. `at` is past the end after the last field.
 struct Fields<'a> {
     text: &'a str,
     at: usize,
 }
 
 impl<'a> Fields<'a> {
-    /// The value of the next field, which must begin with `key`.
+    /// Returns the value of the next field, which must begin with `key`.
     fn next(&mut self, key: &'static str) -> Result<Field<'a>, HandoffError> {
         let at = self.at;
         let missing = HandoffError { at: at.min(self.text.len()), problem: Problem::Missing(key) };
@@ -268,7 +274,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// A piece of the text that knows where it stands.
+/// A piece of the text with its position.
 #[derive(Debug, Clone, Copy)]
 struct Field<'a> {
     text: &'a str,
@@ -285,16 +291,16 @@ impl<'a> Field<'a> {
     }
 
     fn cpu(self) -> Result<u32, HandoffError> {
-        const LAST: u32 = CPUS_MAX as u32 - 1;
-        let large = HandoffError { at: self.at, problem: Problem::Large(LAST) };
+        const CPU_LAST: u32 = CPUS_MAX as u32 - 1;
+        let large = HandoffError { at: self.at, problem: Problem::Large(CPU_LAST) };
         match self.number() {
-            Ok(cpu) if cpu <= LAST => Ok(cpu),
+            Ok(cpu) if cpu <= CPU_LAST => Ok(cpu),
             Ok(_) | Err(HandoffError { problem: Problem::Large(_), .. }) => Err(large),
             Err(other) => Err(other),
         }
     }
 
-    /// The pieces between separators; none when there is no text.
+    /// Returns the pieces between separators; none if the text is empty.
     fn parts(self, separator: char) -> impl Iterator<Item = Field<'a>> + Clone + use<'a> {
         let whole = (!self.text.is_empty()).then_some(self);
         std::iter::successors(whole.map(|whole| whole.cut(separator)), move |(_, rest)| {
@@ -303,7 +309,7 @@ impl<'a> Field<'a> {
         .map(|(part, _)| part)
     }
 
-    /// What stands before the first separator, and what after it.
+    /// Splits at the first separator: the text before it, and the text after it.
     fn cut(self, separator: char) -> (Self, Option<Self>) {
         match self.text.split_once(separator) {
             None => (self, None),
@@ -318,13 +324,13 @@ impl<'a> Field<'a> {
     }
 }
 
-/// A run of CPUs and where it stands.
+/// A run of CPUs with its position in the text.
 struct Range {
     at: usize,
     cpus: RangeInclusive<u32>,
 }
 
-/// The runs of a CPU list, each checked as it is reached.
+/// Runs of a CPU list, each checked when it is reached.
 #[derive(Debug, Clone)]
 struct List<'a> {
     rest: Option<Field<'a>>,
@@ -350,7 +356,7 @@ impl Iterator for List<'_> {
     }
 }
 
-/// Every CPU the text may name, as bits: what [`CpuSet`] is, without the heap.
+/// Every CPU the text may name, as bits: a [`CpuSet`] without the heap.
 struct Bits([u64; CPUS_MAX / 64]);
 
 impl Bits {

@@ -1,29 +1,29 @@
-//! FNV-1a with 64 bits: the hash of names, keys and checksums.
+//! FNV-1a hash with 64 bits, for names, keys and checksums.
 //!
 //! Files, environment variables and lock positions hold such hashes, so they must be equal in every
-//! process and every version, which the standard library's hashers do not promise. The hash finds
-//! accidents; it is no protection against someone who wants two texts to have the same one.
+//! process and every version, which the standard library's hashers do not promise. The hash detects
+//! accidents; it does not protect against deliberate collisions.
 //!
 //! Source: G. Fowler, L. C. Noll, K.-P. Vo and D. Eastlake, "The FNV Non-Cryptographic Hash
 //! Algorithm", draft-eastlake-fnv.
 
-/// The hash of no bytes.
+/// Hash of the empty text.
 const OFFSET_BASIS: u64 = 0xcbf2_9ce4_8422_2325;
-/// The factor of each step.
-const PRIME: u64 = 0x0100_0000_01b3;
+/// Factor of each step.
+const FNV_PRIME: u64 = 0x0100_0000_01b3;
 
-/// The hash of bytes.
+/// Returns the hash of bytes.
 pub fn fnv1a(bytes: impl IntoIterator<Item = u8>) -> u64 {
     fnv1a_words(bytes.into_iter().map(u64::from))
 }
 
-/// The same mixing step over words: not FNV-1a of their bytes, and eight times as fast for long
-/// texts.
+/// Returns the hash from the same mixing step over words: not FNV-1a of their bytes, and eight
+/// times as fast for long texts.
 pub fn fnv1a_words(words: impl IntoIterator<Item = u64>) -> u64 {
-    words.into_iter().fold(OFFSET_BASIS, |hash, word| (hash ^ word).wrapping_mul(PRIME))
+    words.into_iter().fold(OFFSET_BASIS, |hash, word| (hash ^ word).wrapping_mul(FNV_PRIME))
 }
 
-/// The hash of a text in 16 hexadecimal digits, as files hold it.
+/// Returns the hash of a text in 16 hexadecimal digits, as files hold it.
 pub fn fnv1a_hex(text: &[u8]) -> String {
     format!("{:016x}", fnv1a(text.iter().copied()))
 }

@@ -1,61 +1,64 @@
-//! Ideal ratio of a run: its time over the best that it could have had, and goals for that.
+//! Ideal ratio of a run: its time over the best possible time, and goals for that ratio.
 //!
-//! Unit: the ratio of a run's time to the *ideal*, in which all threads and rivals share the cores evenly all the time. Problem:
-//! run times of different counts of threads cannot be compared, and neighbours on the machine make every time longer. Idea:
-//! the ideal follows from the CPU time that the work itself took in this very run, so that clock frequency cancels; and a run
-//! in which others used more than [`NOISE_MAX`] of the machine is *noisy*, which no statement rests on.
+//! Unit: the ratio of a run's time to the *ideal*, in which all threads and rivals share the cores
+//! evenly all the time. Problem: run times of different thread counts cannot be compared, and
+//! neighbours on the machine make every time longer. Idea: the ideal is computed from the CPU time
+//! of the work itself in this very run, so clock frequency cancels. A run in which others used more
+//! than [`NOISE_MAX`] of the machine is *noisy*, and no statement rests on it.
 //!
-//! Terms: a *rival* is a competitor that belongs to the scenario. Beside a free one that computes all the time, the ideal is
-//! the thread-fair share; a program may do better by leaving a rival less than a thread's share. A rival that computes a
-//! share of the time on one core makes of equal cores a slow one and fast ones: it keeps its share, the threads have the rest.
+//! Terms: a *rival* is a competitor that belongs to the scenario. Beside a free rival that computes
+//! all the time, the ideal is the thread-fair share; a program may do better by leaving a rival
+//! less than a thread's share. A rival that computes a share of the time on one core turns equal
+//! cores into a slow one and fast ones: it keeps its share, the threads have the rest.
 //!
-//! Properties: a ratio needs all its numbers, a missing one makes it `None`; a run whose noise is not known is not clean; goals
-//! are judged on clean runs only, and on none of fewer than [`SAMPLES_MIN`].
+//! Properties: a ratio needs all its numbers; if one is missing it is `None`. A run with unknown
+//! noise is not clean. Goals are judged on clean runs only, and on at least [`SAMPLES_MIN`] of
+//! them.
 
 use crate::stats::{self, Better, Comparison, Estimate, SAMPLES_MIN};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// The part of the machine's time that others may use, or a hypervisor take, in a clean run.
+/// Share of the machine's time that others may use, or a hypervisor take, in a clean run.
 pub const NOISE_MAX: f64 = 0.05;
 
-/// How much worse than Linux alone still counts as no worse.
+/// Factor over Linux alone up to which a result counts as no worse.
 const NO_WORSE: f64 = 1.01;
 
-/// Who competes with the threads.
+/// Competitors of the threads.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Rivals {
-    /// Nobody.
+    /// There is no rival.
     #[default]
     None,
-    /// So many that compute all the time.
+    /// This number of rivals compute all the time.
     Hogs(u32),
-    /// One that computes this share of the time, on one core.
+    /// One rival computes this share of the time, on one core.
     Duty(f64),
 }
 
-/// What a run told of itself.
+/// Measurements of a run.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Run {
-    /// Cores that it had.
+    /// Number of cores that the run had.
     pub cores: usize,
-    /// Who competed.
+    /// Rivals of the run.
     pub rivals: Rivals,
-    /// From the common start to the last thread's end.
+    /// Seconds from the common start to the last thread's end.
     pub seconds: f64,
-    /// CPU time of each thread's work, without its waiting.
+    /// CPU time of each thread's work in seconds, without its waiting.
     pub compute: Vec<f64>,
-    /// CPUs of the machine.
+    /// Number of CPUs of the machine.
     pub machine_cpus: usize,
-    /// CPU time that others used meanwhile; `None` where that cannot be read.
+    /// CPU time that others used during the run, in seconds; `None` if it cannot be read.
     pub foreign: Option<f64>,
-    /// CPU time that a hypervisor took meanwhile.
+    /// CPU time that a hypervisor took during the run, in seconds.
     pub steal: Option<f64>,
 }
 
 impl Run {
-    /// The best time that the threads together could have.
+    /// Returns the best possible time of the threads together, in seconds.
     pub fn ideal(&self) -> Option<f64> {
         let threads = self.compute.len();
         let longest = self.compute.iter().copied().fold(0.0, f64::max);
@@ -67,54 +70,54 @@ impl Run {
             Rivals::Duty(share) => all / (cores - share),
         };
         let known = threads > 0 && fair.is_finite() && fair > 0.0;
-        // Not below the longest thread's work: one thread is on one core at a time.
+        // The ideal is at least the longest thread's work: one thread is on one core at a time.
         known.then(|| fair.max(longest))
     }
 
-    /// Its time, of the ideal.
+    /// Returns the run's time over the ideal.
     pub fn ratio(&self) -> Option<f64> {
         let ratio = self.seconds / self.ideal()?;
         (ratio.is_finite() && ratio > 0.0).then_some(ratio)
     }
 
-    /// The part of the machine's time that others used or took.
+    /// Returns the share of the machine's time that others used or took.
     pub fn noise(&self) -> Option<f64> {
-        // Clock ticks make a little less than nothing of nothing.
+        // Clock ticks can make the difference of two equal times slightly negative.
         let taken = self.foreign?.max(0.0) + self.steal?.max(0.0);
         let noise = taken / (self.seconds * self.machine_cpus as f64);
         noise.is_finite().then_some(noise)
     }
 
-    /// Whether so little else happened that something can be concluded.
+    /// Returns whether the run had little enough noise to support conclusions.
     pub fn is_clean(&self) -> bool {
         self.noise().is_some_and(|noise| noise <= NOISE_MAX)
     }
 }
 
-/// What a way of running is to reach.
+/// Goal of one variant of running a case.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Goal {
-    /// A median ratio of at most this.
+    /// Median ratio of at most this value.
     AtMost(f64),
-    /// At most one per cent above the median of Linux alone.
+    /// Median at most one per cent above that of Linux alone.
     NoWorse,
-    /// Largest over smallest ratio no more than that of Linux alone.
+    /// Largest over smallest ratio not above that of Linux alone.
     AsSteady,
-    /// At most half of the median of those who spin.
+    /// At most half of the median of the runs that spin.
     HalfOfSpinning,
 }
 
-/// A goal, and whether it was met.
+/// A judged goal.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct Judged {
-    /// The goal.
+    /// Goal.
     pub goal: Goal,
-    /// What was measured; `None` without clean runs enough.
+    /// Measured value; `None` without enough clean runs.
     pub value: Option<f64>,
-    /// What it has to be at most.
+    /// Bound that the value must not exceed.
     pub bound: Option<f64>,
-    /// Whether it is; `None` when that is not known.
+    /// Whether the value is within the bound; `None` if unknown.
     pub met: Option<bool>,
 }
 
@@ -134,38 +137,39 @@ impl fmt::Display for Judged {
     }
 }
 
-/// The ratios of one way of running one case.
+/// Ratios of one variant of running one case.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Ratios {
-    /// Of clean runs, in the order in which they were run.
+    /// Ratios of clean runs, in the order of the runs.
     pub clean: Vec<f64>,
-    /// Of noisy ones.
+    /// Ratios of noisy runs.
     pub noisy: Vec<f64>,
 }
 
 impl Ratios {
-    /// Takes a run in; one without a ratio is not counted.
+    /// Adds a run; a run without a ratio is not counted.
     pub fn add(&mut self, run: &Run) {
         let Some(ratio) = run.ratio() else { return };
         if run.is_clean() { self.clean.push(ratio) } else { self.noisy.push(ratio) }
     }
 
-    /// What is shown: clean runs, and noisy ones only where there are no others.
+    /// Returns the ratios to show: those of clean runs, or those of noisy runs if there are no
+    /// clean ones.
     pub fn shown(&self) -> &[f64] {
         if self.clean.is_empty() { &self.noisy } else { &self.clean }
     }
 
-    /// The median of what is shown.
+    /// Returns the median of the shown ratios.
     pub fn estimate(&self, seed: u64) -> Option<Estimate> {
         stats::estimate(self.shown(), seed)
     }
 
-    /// Largest over smallest of what is shown.
+    /// Returns the largest over the smallest shown ratio.
     pub fn spread(&self) -> Option<f64> {
         spread(self.shown())
     }
 
-    /// Beside Linux alone, as far as both have runs of the same kind.
+    /// Compares with Linux alone; `None` unless both have runs of the same kind.
     pub fn against(&self, kernel: &Self, seed: u64) -> Option<Comparison> {
         let (own, other) = match (self.clean.is_empty(), kernel.clean.is_empty()) {
             (false, false) => (&self.clean, &kernel.clean),
@@ -213,7 +217,7 @@ mod tests {
             (7, 2, Rivals::None, 3.5),
             (2, 2, Rivals::Hogs(1), 1.5),
             (2, 2, Rivals::Duty(0.5), 2.0 / 1.5),
-            (2, 8, Rivals::Hogs(1), 1.0), // there are cores enough
+            (2, 8, Rivals::Hogs(1), 1.0), // there are enough cores
         ] {
             let run = run(threads, cores, rivals, 3.0);
             assert_eq!((run.ideal(), run.ratio()), (Some(ideal), Some(3.0 / ideal)), "{run:?}");
@@ -243,7 +247,7 @@ mod tests {
         ] {
             assert!(!noisy.is_clean(), "{noisy:?}");
         }
-        // A negative rest of clock ticks does not hide what was stolen.
+        // A negative remainder from clock ticks does not hide the steal time.
         assert!(!Run { foreign: Some(-1.0), steal: Some(0.3), ..good.clone() }.is_clean());
         assert!(Run { foreign: Some(-0.02), ..good }.is_clean());
     }
@@ -287,7 +291,7 @@ mod tests {
     proptest! {
         #[test]
         fn nobody_beats_the_ideal_without_rivals(compute in proptest::collection::vec(0.01..10.0_f64, 1..20), cores in 1usize..9) {
-            // List scheduling of whole threads is one schedule; none is better than the ideal.
+            // List scheduling of whole threads is one schedule; no schedule beats the ideal.
             let mut ends = vec![0.0_f64; cores];
             for time in &compute {
                 let next = ends.iter_mut().min_by(|a, b| a.total_cmp(b)).unwrap();

@@ -1,17 +1,17 @@
 //! Index types that cannot be confused.
 //!
-//! The kernel numbers CPUs and memory nodes with holes, in an order of its own; the model numbers everything it holds
-//! densely, neighbours next to each other. Passing one where the other is meant compiles in C and pins to the wrong
-//! core; here each numbering is a type.
+//! The kernel numbers CPUs and memory nodes with holes, in an order of its own; the model numbers
+//! everything it holds densely, with neighbours next to each other. In C, passing one number for
+//! the other compiles and pins to the wrong core; here each numbering is a type.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// A small integer id that can live in a [`Set`](crate::set::Set).
 pub trait Id: Copy + Ord + fmt::Debug {
-    /// The id with this number.
+    /// Creates the id with this number.
     fn from_index(index: usize) -> Self;
-    /// The number of this id.
+    /// Returns the number of this id.
     fn index(self) -> usize;
 }
 
@@ -40,11 +40,14 @@ macro_rules! ids {
 }
 
 ids! {
-    /// A hardware thread as the kernel numbers it (`/sys/devices/system/cpu/cpuN`, affinity masks, `taskset -c`).
+    /// A hardware thread as the kernel numbers it (`/sys/devices/system/cpu/cpuN`, affinity masks,
+    /// `taskset -c`).
     OsCpu;
-    /// A NUMA node as the kernel numbers it (`/sys/devices/system/node/nodeN`, memory policies, `numactl -m`).
+    /// A NUMA node as the kernel numbers it (`/sys/devices/system/node/nodeN`, memory policies,
+    /// `numactl -m`).
     OsNode;
-    /// A hardware thread by its place in the model: 0.. without holes, depth first through the machine.
+    /// A hardware thread by its place in the model: from 0 without holes, depth first through the
+    /// machine.
     Pu;
     /// A core by its place in the model.
     CoreId;
@@ -54,8 +57,8 @@ ids! {
     NodeId;
     /// Any object of the machine tree by its place in the model.
     ObjectId;
-    /// A thread that is watched, by the number its host gave it: dense, never used again.
+    /// A watched thread, by the number its host gave it: dense, never reused.
     ThreadId;
-    /// A program that is watched: one run, or one tree of processes that was attached to.
+    /// A watched program: one run, or one process tree that was attached to.
     ProgramId;
 }

@@ -1,16 +1,20 @@
-//! Validation of an index of hardware counters: cases measured in two ways, and whether the index tells which way was slower.
+//! Validation of an index of hardware counters: cases measured in two variants, and whether the
+//! index tells which variant was slower.
 //!
-//! Unit: time of an access to memory; an index's own unit. Problem: a policy moves threads by an index that hardware counts, because
-//! run time cannot be seen while a program runs. Where both can be seen, in a benchmark, it can be asked how far the index is to be
-//! trusted. Idea: each case is run in two ways that differ in placement or load alone, several times, taking turns; the medians of
-//! time and index are compared over all runs (do they go together?), and so are their relative changes from the first way to the
-//! second (does the index see what placement does?), which is what the policy asks.
+//! Unit: time per memory access; the unit of the index. Problem: a policy moves threads by an index
+//! from hardware counters, because run time cannot be seen while a program runs. A benchmark sees
+//! both, so it can measure how far the index is to be trusted. Idea: each case runs in two variants
+//! that differ in placement or load alone, several times, taking turns. The medians of time and
+//! index are compared over all runs (do they change together?), and so are their relative changes
+//! from the first variant to the second (does the index see the effect of placement?), which is the
+//! question of the policy.
 //!
-//! Properties: pure; a case that lacks time or index in either way counts for neither, and what is missing is never zero; the order
-//! of cases and runs does not matter.
+//! Properties: the module is pure. A case that lacks time or index in either variant counts for
+//! neither, and a missing value is never zero. The order of cases and runs does not matter.
 //!
-//! Source: the slides and the paper of Rao, Wang, Zhou and Xu, HPCA 2013, who judge their index by the correlation of relative
-//! changes; signs are asked for in addition, because their rule only compares.
+//! Source: the slides and the paper of Rao, Wang, Zhou and Xu, HPCA 2013. The authors judge their
+//! index by the correlation of relative changes. This module also compares signs, because their
+//! rule only compares.
 
 use crate::counts::Counts;
 use crate::penalty::Index;
@@ -18,87 +22,89 @@ use crate::stats::correlation::{Agreement, agreement, pearson, spearman};
 use crate::stats::median;
 use serde::{Deserialize, Serialize};
 
-/// Smaller relative changes of run time are not asked for their direction.
+/// Smallest relative change of run time that is tested for its direction.
 pub const CHANGE_MIN: f64 = 0.05;
 
-/// One run of a case in one way.
+/// One run of a case in one variant.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Reading {
-    /// CPU time of an access, in nanoseconds.
+    /// CPU time per access, in nanoseconds.
     pub time: f64,
-    /// What was counted of all its threads, in one piece or several: groups of counters that took turns.
+    /// Counts of all threads, in one piece, or in several if groups of counters took turns.
     pub counts: Vec<Counts>,
 }
 
 impl Reading {
-    /// Of a run with so many accesses in so many seconds of CPU time; `None` for one that made none.
+    /// Creates a reading from the number of accesses and their CPU time in seconds; `None` for a
+    /// run without accesses.
     pub fn of(accesses: u64, cpu_seconds: f64, counts: Vec<Counts>) -> Option<Self> {
         let time = 1e9 * cpu_seconds / accesses as f64;
         (accesses > 0 && time.is_finite()).then_some(Self { time, counts })
     }
 
-    /// An index: of the first piece that has it.
+    /// Returns an index, from the first piece that has it.
     pub fn index(&self, index: Index) -> Option<f64> {
         self.counts.iter().find_map(|counts| index.of(counts))
     }
 }
 
-/// What was counted of several threads together; `None` unless all of them were counted.
+/// Returns the sum of the counts of several threads; `None` unless all of them were counted.
 pub fn together(threads: impl IntoIterator<Item = Option<Counts>>) -> Option<Counts> {
     let mut threads = threads.into_iter();
     let first = threads.next()??;
     threads.try_fold(first, |sum, counts| Some(sum.plus(&counts?)))
 }
 
-/// A case, run in two ways.
+/// A case, run in two variants.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Contrast {
-    /// All runs in the first way: alone, near, together.
+    /// All runs of the first variant: alone, near, or together.
     pub first: Vec<Reading>,
-    /// All runs in the second.
+    /// All runs of the second variant.
     pub second: Vec<Reading>,
 }
 
-/// A quantity in both ways, as medians.
+/// Medians of a quantity in both variants.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct Change {
-    /// In the first way.
+    /// Median in the first variant.
     pub first: f64,
-    /// In the second.
+    /// Median in the second variant.
     pub second: f64,
-    /// From the first to the second, relative to the first; `None` when that is not positive.
+    /// Change from the first to the second, relative to the first; `None` if the first is not
+    /// positive.
     pub relative: Option<f64>,
 }
 
-/// How two quantities go together.
+/// Correlation of two quantities.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
 pub struct Correlation {
-    /// Over so many pairs.
+    /// Number of pairs.
     pub pairs: usize,
-    /// In proportion.
+    /// Pearson's correlation (proportion).
     pub pearson: Option<f64>,
-    /// In order.
+    /// Spearman's correlation (order).
     pub spearman: Option<f64>,
 }
 
-/// What an index is worth over some cases.
+/// Quality of an index over some cases.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
 pub struct Worth {
-    /// Index and time of an access, each case giving two pairs.
+    /// Correlation of index and time per access; each case gives two pairs.
     pub levels: Correlation,
-    /// Their relative changes, each case giving one.
+    /// Correlation of their relative changes; each case gives one pair.
     pub changes: Correlation,
-    /// Changes of time of more than [`CHANGE_MIN`] whose direction the index has too.
+    /// Changes of time above [`CHANGE_MIN`], and those in which the index has the same direction.
     pub signs: Agreement,
 }
 
 impl Contrast {
-    /// The time of an access; `None` unless there are runs in both ways.
+    /// Returns the time per access; `None` unless there are runs in both variants.
     pub fn time(&self) -> Option<Change> {
         self.of(|reading| Some(reading.time))
     }
 
-    /// An index; `None` unless it was counted in both ways.
+    /// Returns an index; `None` unless it was counted in both variants.
     pub fn index(&self, index: Index) -> Option<Change> {
         self.of(|reading| reading.index(index))
     }
@@ -119,7 +125,7 @@ impl Correlation {
     }
 }
 
-/// What an index is worth over these cases.
+/// Returns the quality of an index over these cases.
 pub fn worth<'a>(index: Index, cases: impl IntoIterator<Item = &'a Contrast>) -> Worth {
     let both: Vec<(Change, Change)> =
         cases.into_iter().filter_map(|case| case.time().zip(case.index(index))).collect();
@@ -216,7 +222,7 @@ mod tests {
     }
 
     proptest! {
-        /// An index that is proportional to time is perfect, in whatever unit.
+        /// An index that is proportional to time is perfect, in any unit.
         #[test]
         fn time_itself_is_the_best_index(
             times in proptest::collection::vec((1.0..100.0_f64, 1.0..100.0_f64), 3..12), unit in 0.1..10.0_f64

@@ -1,8 +1,9 @@
-//! The pure core of trimtab: the machine as data, placement as a function, plans as values with reasons.
+//! The pure core of trimtab: the machine as data, placement as a function, plans as values with
+//! reasons.
 //!
-//! What is *not* here: no I/O, no clock, no environment, no threads, no unsafe code, no unordered map. Time, the
-//! environment and the machine are arguments; equal input gives equal output. Reading the machine and carrying a plan
-//! out are the business of other crates.
+//! The core has no I/O, no clock, no environment, no threads, no unsafe code and no unordered map.
+//! Time, the environment and the machine are arguments; equal input gives equal output. Other
+//! crates read the machine and carry plans out.
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]

@@ -1,20 +1,23 @@
-//! From what a host read to what a policy sees: cumulative counters in, rates out.
+//! Observations: conversion of a host's cumulative counters to the rates that a policy needs.
 //!
-//! Unit: shares of elapsed time, in [0, 1] but for the clock's grain. Problem: counters of the kernel only grow, and policies
-//! think in rates; the readings come late, partly or not at all, threads are born and die between two of them, clocks
-//! jump, and a thread that was not read has no rate, which is not the rate zero. Idea: a [`Sample`] is what was read, as it was
-//! read; an [`Observer`] keeps the reading before it and makes an [`Observation`]. Nothing else makes rates, so that the live
-//! machine, a simulated one and a recorded one are seen alike.
+//! Unit: shares of elapsed time, in [0, 1] apart from the clock's granularity. Problem: the
+//! kernel's counters only grow, and policies need rates. Readings arrive late, partly or not at
+//! all, threads start and end between two readings, and clocks jump. A thread that was not read has
+//! no rate, which differs from the rate zero. Idea: a [`Sample`] contains the raw readings; an
+//! [`Observer`] keeps the preceding reading and computes an [`Observation`]. No other code computes
+//! rates, so the live machine, a simulated one and a recorded one are observed in the same way.
 //!
-//! Linux counts a wait when it is over. A thread that waited through a whole step therefore shows no change at all; where the host
-//! says that it was ready, the step counts as waiting, and is taken off what is counted later.
+//! Linux counts a wait when it ends. A thread that waited through a whole step therefore shows no
+//! change at all. If the host reports that the thread was ready, the step counts as waiting, and is
+//! subtracted from the waiting that is counted later.
 //!
-//! Properties: a rate exists only between two readings of one thread at two moments, in order; counters that went backwards
-//! (a number used again, a lost sample) give no rate and start anew; what left the sample's [`Sample::gone`] is forgotten.
+//! Properties: A rate exists only between two readings of one thread at two moments, in order.
+//! Counters that went backwards (a reused number, a lost sample) give no rate and start again. A
+//! thread in [`Sample::gone`] is forgotten.
 //!
-//! Source: the split of sample and model is that of Meta's `below` (`Model::new`); speed as CPU time over real time
-//! is Hofmeyr, Iancu and Blagojević, "Load Balancing on Speed", PPoPP 2010; speed over wanted time is what
-//! `/proc/PID/schedstat` makes possible.
+//! Source: The separation of sample and model follows Meta's `below` (`Model::new`). Speed as CPU
+//! time over real time is from Hofmeyr, Iancu and Blagojević, "Load Balancing on Speed", PPoPP
+//! 2010. Speed over wanted time is made possible by `/proc/PID/schedstat`.
 
 mod fetched;
 
@@ -29,21 +32,21 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// Why a thread is not ours to move.
+/// Reason why the balancer must not move a thread.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Left {
-    /// Its program set its mask itself while we watched.
+    /// Its program set its mask while the balancer was watching.
     MovedItself,
-    /// Somebody else set its mask while we watched.
+    /// Another process set its mask while the balancer was watching.
     MovedByOthers,
-    /// The kernel refuses: another user's, or a thread of the kernel.
+    /// The kernel refuses to move it: it belongs to another user or is a kernel thread.
     Refused,
-    /// A scheduler loaded into the kernel (sched_ext), by its name, places it.
+    /// A scheduler loaded into the kernel (sched_ext) with this name places it.
     Scheduler(String),
-    /// Another balancer looks after it, by its process; 0 where that cannot be known.
+    /// Another balancer, with this process id, moves it; 0 if the id is unknown.
     Balancer(u32),
-    /// The user asked for it to be left alone.
+    /// The user asked to leave it alone.
     Asked,
 }
 
@@ -51,190 +54,195 @@ impl fmt::Display for Left {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::MovedItself => f.write_str("its program bound it by itself"),
-            Self::MovedByOthers => f.write_str("somebody else bound it"),
+            Self::MovedByOthers => f.write_str("another process bound it"),
             Self::Refused => f.write_str("the kernel does not let us move it"),
             Self::Scheduler(name) => write!(f, "the loaded scheduler {name} places it"),
-            Self::Balancer(0) => f.write_str("another balancer looks after it"),
+            Self::Balancer(0) => f.write_str("another balancer moves it"),
             Self::Balancer(pid) => write!(f, "process {pid} balances it"),
             Self::Asked => f.write_str("you asked for it to be left alone"),
         }
     }
 }
 
-/// What does not change often about a thread. Sent again when it does.
+/// Rarely changing facts about a thread. The host sends them again after each change.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ThreadInfo {
-    /// The host's number for it, never used again.
+    /// Number given by the host, never reused.
     pub id: ThreadId,
-    /// The program it belongs to.
+    /// Program of the thread.
     pub program: ProgramId,
-    /// Its process, as the kernel numbers it.
+    /// Process id given by the kernel.
     pub pid: u32,
-    /// The thread, as the kernel numbers it.
+    /// Thread id given by the kernel.
     pub tid: u32,
-    /// Its name, printable.
+    /// Printable name.
     pub name: String,
-    /// Where it may run by its program's own will: its mask as found, before anything of ours.
+    /// Home mask: the mask given by its program, before any change by the balancer.
     pub home: CpuSet,
-    /// Why it is not ours to move, if so.
+    /// Reason why the balancer must not move it; `None` if it may.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub left: Option<Left>,
-    /// Whether somebody said that it minds on which node it runs (`trimtab tag`).
+    /// Whether a user declared that its node matters (`trimtab tag`).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub tagged: bool,
 }
 
-/// A program: one run, or one tree of processes that was attached to.
+/// Program: one run, or one process tree to which the balancer attached.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ProgramInfo {
-    /// The host's number for it.
+    /// Number given by the host.
     pub id: ProgramId,
-    /// The first process.
+    /// Process id of the first process.
     pub pid: u32,
-    /// What it is called, printable.
+    /// Printable name.
     pub name: String,
 }
 
-/// What was read of one thread. Counters grow from the thread's birth; what was not read is missing.
+/// Reading of one thread. Counters grow from the thread's start; unread values are missing.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct ThreadSample {
-    /// Which.
+    /// The thread.
     pub id: ThreadId,
     /// Time on a CPU.
     pub run: Span,
-    /// Time it was ready to run and had no CPU; `None` where the kernel does not count it.
+    /// Time ready to run without a CPU; `None` if the kernel does not count it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wait: Option<Span>,
-    /// How often it was put on a CPU.
+    /// Number of times it was put on a CPU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slices: Option<u64>,
-    /// How often it gave the CPU up to sleep.
+    /// Number of times it gave up the CPU to sleep.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub voluntary: Option<u64>,
-    /// Where it ran last, if that was looked at.
+    /// CPU on which it ran last, if read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu: Option<OsCpu>,
-    /// Whether it was ready to run (`true`) or asleep; looked at only when no counter moved since the reading before, since
-    /// a kernel that counts a wait when it is over shows a waiting thread like a sleeping one.
+    /// Whether it was ready to run (`true`) or asleep. It is read only if no counter changed since
+    /// the preceding reading: a kernel that counts a wait when it ends shows a waiting thread like
+    /// a sleeping one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ready: Option<bool>,
-    /// What hardware counted of it, where that was asked for and could be read.
+    /// Hardware counts of the thread, if requested and readable.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub counts: Option<Counts>,
 }
 
-/// On which nodes the memory lies that a thread uses, or was used lately: told where that can be asked without counters.
+/// Distribution over nodes of the memory that a thread uses, or used lately. It is reported if it
+/// can be read without counters.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct MemorySample {
-    /// Whose.
+    /// The thread.
     pub thread: ThreadId,
-    /// Pages, or faults for pages, on each node; only their shares mean anything.
+    /// Pages, or page faults, on each node; only their shares are meaningful.
     pub pages: BTreeMap<OsNode, u64>,
 }
 
-/// What was read of one CPU.
+/// Reading of one CPU.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct CpuSample {
-    /// Which.
+    /// The CPU.
     pub cpu: OsCpu,
-    /// Time it ran anything, ours and others', since boot.
+    /// Time since boot that it ran any task.
     pub busy: Span,
-    /// Time the hypervisor gave to others while it was ready.
+    /// Time that the hypervisor gave to others while the CPU was ready.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub steal: Option<Span>,
 }
 
-/// Something the host noticed that is no counter.
+/// Event noticed by the host that is not a counter.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Notice {
-    /// The CPUs that may be used changed: a cpuset, a hot-unplug.
+    /// The set of usable CPUs changed: a cpuset, a hot-unplug.
     Usable(CpuSet),
-    /// The clock stood still for the machine, or jumped: rates over this step are not believed.
+    /// The clock stopped for the machine, or jumped; rates over this step are discarded.
     ClockJump(Span),
     /// A scheduler was loaded into the kernel (`Some`) or unloaded.
     Scheduler(Option<String>),
-    /// Some threads could not be read, this many.
+    /// Number of threads that could not be read.
     Unread(u32),
-    /// What can be counted of threads: told with the first sample that has counts, and when it changes.
+    /// Available counters; reported with the first sample that has counts, and after a change.
     Counting(Rung),
-    /// What became of memory that was to be brought to a node.
+    /// Result of moving memory to a node.
     Memory(Fetched),
 }
 
-/// What a host read at one moment.
+/// Readings of a host at one moment.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Sample {
-    /// When.
+    /// Moment of the sample.
     pub at: Moment,
     /// Programs seen for the first time.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub programs: Vec<ProgramInfo>,
-    /// Threads seen for the first time, and those about which something changed.
+    /// Threads seen for the first time, and those with changed facts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub news: Vec<ThreadInfo>,
     /// Threads that ended since the last sample.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gone: Vec<ThreadId>,
-    /// The threads that were read, ascending by id.
+    /// Threads that were read, ascending by id.
     pub threads: Vec<ThreadSample>,
-    /// The CPUs that were read, ascending; empty when none were asked for.
+    /// CPUs that were read, ascending; empty if none were requested.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cpus: Vec<CpuSample>,
-    /// Where memory lies, of threads of which that was told now.
+    /// Distribution of memory, for threads with a new reading.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub memory: Vec<MemorySample>,
-    /// How long a CPU quota has kept the program off the CPUs, summed over its CPUs; `None` without a quota.
+    /// Time that a CPU quota has kept the program off the CPUs, summed over its CPUs; `None`
+    /// without a quota.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub throttled: Option<Span>,
-    /// The CPU time that the round before cost whoever looks: reading, deciding, moving and telling of it. `None` where that is not
-    /// known, or there was none.
+    /// CPU time that the preceding round cost the observer: reading, deciding, moving and
+    /// reporting. `None` if unknown, or for the first round.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost: Option<Span>,
-    /// Moves asked for earlier whose end is known now.
+    /// Outcomes of earlier moves that have become known.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub settled: Vec<Outcome>,
-    /// What else was noticed.
+    /// Other events noticed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notices: Vec<Notice>,
 }
 
-/// How the speed of a thread is measured.
+/// Definition of a thread's speed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Metric {
-    /// Time on a CPU over time it wanted one. A thread that sleeps is not slow.
+    /// Time on a CPU over the time that it wanted one. A sleeping thread is not slow.
     #[default]
     RunWait,
-    /// Time on a CPU over elapsed time: the paper's form.
+    /// Time on a CPU over elapsed time, as in the paper.
     CpuShare,
 }
 
-/// Less of the time than this on a CPU or waiting for one, and a thread has no speed: it slept.
+/// Smallest share of the time on a CPU or waiting for one for which a thread has a speed; below it
+/// the thread counts as sleeping.
 pub const ACTIVE_MIN: f64 = 0.01;
 
-/// What a thread did between its last two readings, as shares of the time between them.
+/// Activity of a thread between its last two readings, as shares of the time between them.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Rates {
-    /// The time between the readings.
+    /// Time between the readings.
     pub span: Span,
-    /// Share of it on a CPU.
+    /// Share of the time on a CPU.
     pub run: f64,
-    /// Share of it ready without one, where that is counted.
+    /// Share of the time ready without a CPU; `None` if not counted.
     pub wait: Option<f64>,
-    /// How often a second it was put on a CPU.
+    /// Number of times per second that it was put on a CPU.
     pub slices: Option<f64>,
-    /// How often a second it went to sleep.
+    /// Number of times per second that it went to sleep.
     pub sleeps: Option<f64>,
 }
 
 impl Rates {
-    /// The share of the time in which it wanted no CPU; `None` where waiting is not counted.
+    /// Returns the share of the time in which it wanted no CPU; `None` if waiting is not counted.
     pub fn idle(&self) -> Option<f64> {
         Some((1.0 - self.run - self.wait?).max(0.0))
     }
 
-    /// Its speed in [0, 1]; `None` when it slept, or when waiting is not counted and the metric needs it.
+    /// Returns its speed in [0, 1]; `None` if it slept, or if the metric needs waiting and it is
+    /// not counted.
     pub fn speed(&self, metric: Metric) -> Option<f64> {
         match metric {
             Metric::CpuShare => Some(self.run.clamp(0.0, 1.0)),
@@ -246,91 +254,93 @@ impl Rates {
     }
 }
 
-/// A thread as a policy sees it.
+/// Thread as observed by a policy.
 #[derive(Clone, PartialEq, Debug)]
 pub struct ThreadView<'a> {
-    /// What is known about it.
+    /// Facts about the thread.
     pub info: &'a ThreadInfo,
-    /// Its time on a CPU since its birth, as last read; `None` if it was never read.
+    /// Time on a CPU since the thread's start, as last read; `None` if it was never read.
     pub run: Option<Span>,
-    /// Its time ready without a CPU since its birth, as last read.
+    /// Time ready without a CPU since the thread's start, as last read.
     pub wait: Option<Span>,
-    /// What it did since the reading before; `None` when it was not read now, or not before.
+    /// Activity since the preceding reading; `None` if it was not read now or not before.
     pub rates: Option<Rates>,
-    /// What was counted of it since counts were last read; `None` when they were not read now, or not before, or did not run.
+    /// Hardware counts since they were last read; `None` if they were not read now or not before,
+    /// or did not run.
     pub counted: Option<Counts>,
-    /// Where it ran when that was last looked at.
+    /// CPU on which it ran at the last reading of it.
     pub cpu: Option<OsCpu>,
-    /// On which nodes its memory lies, when that was last told.
+    /// Distribution of its memory over nodes, as last reported.
     pub pages: Option<&'a BTreeMap<OsNode, u64>>,
 }
 
 impl ThreadView<'_> {
-    /// Its number.
+    /// Returns the thread's number.
     pub fn id(&self) -> ThreadId {
         self.info.id
     }
 
-    /// Whether it is ours to move.
+    /// Returns whether the balancer may move it.
     pub fn movable(&self) -> bool {
         self.info.left.is_none()
     }
 
-    /// Its speed, if it has one now.
+    /// Returns its speed, if it has one now.
     pub fn speed(&self, metric: Metric) -> Option<f64> {
         self.rates.as_ref()?.speed(metric)
     }
 }
 
-/// A CPU as a policy sees it.
+/// CPU as observed by a policy.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct CpuView {
-    /// Which.
+    /// The CPU.
     pub cpu: OsCpu,
-    /// The time between its last two readings, which may lie several samples apart; `None` when there is no earlier one.
+    /// Time between its last two readings, which may be several samples apart; `None` without an
+    /// earlier reading.
     pub span: Option<Span>,
-    /// Share of the time it ran anything; `None` when there is no earlier reading.
+    /// Share of the time that it ran any task; `None` without an earlier reading.
     pub busy: Option<f64>,
-    /// Share of the time the hypervisor took.
+    /// Share of the time that the hypervisor took.
     pub steal: Option<f64>,
 }
 
-/// What a policy sees.
+/// Observation: the input of a policy.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Observation<'a> {
-    /// When.
+    /// Moment of the sample.
     pub at: Moment,
-    /// Since the sample before; `None` for the first one.
+    /// Time since the preceding sample; `None` for the first one.
     pub span: Option<Span>,
-    /// All living threads, ascending by id, those that were not read now included.
+    /// All living threads, ascending by id, including those not read now.
     pub threads: Vec<ThreadView<'a>>,
-    /// The CPUs that were read now, ascending.
+    /// CPUs that were read now, ascending.
     pub cpus: Vec<CpuView>,
-    /// The CPUs that may be used now.
+    /// CPUs that may be used now.
     pub usable: &'a CpuSet,
     /// Threads that ended since the last observation.
     pub gone: &'a [ThreadId],
-    /// The share of the time that a quota kept the program off its CPUs, summed over them.
+    /// Share of the time that a quota kept the program off its CPUs, summed over them.
     pub throttled: Option<f64>,
-    /// The CPU time that the round before cost, if that is known.
+    /// CPU time that the preceding round cost, if known.
     pub cost: Option<Span>,
-    /// What became of earlier decisions, in order.
+    /// Outcomes of earlier decisions, in order.
     pub outcomes: &'a [Outcome],
-    /// What else the host noticed.
+    /// Other events noticed by the host.
     pub notices: &'a [Notice],
 }
 
 impl Observation<'_> {
-    /// A thread by its number.
+    /// Returns the thread with this number.
     pub fn thread(&self, id: ThreadId) -> Option<&ThreadView<'_>> {
         let at = self.threads.binary_search_by_key(&id, ThreadView::id).ok()?;
         self.threads.get(at)
     }
 }
 
-/// What is kept of a thread between samples.
+/// State of a thread kept between samples.
 #[derive(Clone, Debug)]
-struct Known {
+struct KnownThread {
     info: ThreadInfo,
     last: Option<(Moment, ThreadSample)>,
     rates: Option<Rates>,
@@ -338,12 +348,12 @@ struct Known {
     counted: Option<Counts>,
     cpu: Option<OsCpu>,
     pages: Option<BTreeMap<OsNode, u64>>,
-    /// Waiting that was believed before it was counted.
+    /// Waiting time that was credited before the kernel counted it.
     ahead: Span,
 }
 
-impl Known {
-    /// One that was not read yet.
+impl KnownThread {
+    /// Creates the state of a thread that was not read yet.
     fn new(info: ThreadInfo) -> Self {
         Self {
             info,
@@ -358,10 +368,10 @@ impl Known {
     }
 }
 
-/// Keeps the reading before the present one.
+/// Keeper of each counter's preceding reading, which turns samples into observations.
 #[derive(Clone, Debug)]
 pub struct Observer {
-    threads: BTreeMap<ThreadId, Known>,
+    threads: BTreeMap<ThreadId, KnownThread>,
     programs: BTreeMap<ProgramId, ProgramInfo>,
     cpus: BTreeMap<OsCpu, (Moment, CpuSample)>,
     cpu_views: Vec<CpuView>,
@@ -377,7 +387,8 @@ pub struct Observer {
 }
 
 impl Observer {
-    /// One that has seen nothing yet. `usable` are the CPUs that may be used until a notice says otherwise.
+    /// Creates an observer without any reading. `usable` are the CPUs that may be used until a
+    /// notice changes them.
     pub fn new(usable: CpuSet) -> Self {
         Self {
             threads: BTreeMap::new(),
@@ -396,7 +407,7 @@ impl Observer {
         }
     }
 
-    /// Takes a sample in. `outcomes` are those of the decisions applied since the last one.
+    /// Takes in a sample. `outcomes` are those of the decisions applied since the last one.
     pub fn take(&mut self, sample: &Sample, outcomes: &[Outcome]) {
         let jumped = sample.notices.iter().any(|notice| matches!(notice, Notice::ClockJump(_)));
         self.span = self.at.map(|before| sample.at.since(before)).filter(|span| *span > Span::ZERO);
@@ -415,7 +426,7 @@ impl Observer {
             match self.threads.get_mut(&info.id) {
                 Some(known) => known.info = info.clone(),
                 None => {
-                    let known = Known::new(info.clone());
+                    let known = KnownThread::new(info.clone());
                     self.threads.insert(info.id, known);
                 }
             }
@@ -477,9 +488,9 @@ impl Observer {
         }
     }
 
-    /// What a policy sees after the last sample; at moment zero before any.
+    /// Returns the observation after the last sample; at moment zero before any sample.
     pub fn observation(&self) -> Observation<'_> {
-        let view = |known: &'_ Known| -> (Option<Span>, Option<Span>) {
+        let view = |known: &'_ KnownThread| -> (Option<Span>, Option<Span>) {
             let last = known.last.as_ref().map(|(_, last)| last);
             (last.map(|last| last.run), last.and_then(|last| last.wait))
         };
@@ -509,14 +520,14 @@ impl Observer {
         }
     }
 
-    /// The programs seen so far.
+    /// Returns the programs seen so far.
     pub fn programs(&self) -> impl Iterator<Item = &ProgramInfo> {
         self.programs.values()
     }
 }
 
-/// The rates between two readings; none unless time passed and no counter went backwards. `ahead` is the waiting that was
-/// believed before it was counted.
+/// Returns the rates between two readings; `None` unless time passed and no counter went backwards.
+/// `ahead` is the waiting time that was credited before the kernel counted it.
 fn rates(span: Span, before: &ThreadSample, now: &ThreadSample, ahead: &mut Span) -> Option<Rates> {
     let grown = |now: Option<u64>, before: Option<u64>| -> Option<Option<u64>> {
         match (now, before) {

@@ -1,40 +1,50 @@
-//! How much threads suffer from where they run: one number a thread, one for any group of them, and one for what a change brought.
+//! Penalty indices: one number for how much a thread suffers from its placement, one for a group of
+//! threads, and one for the effect of a change.
 //!
-//! Unit: cycles a request for the uncore penalty, else as each index says. Problem: whether a thread runs better on another node
-//! shows in no time that the kernel counts; hardware counts show it, but several ratios of them claim to, and they fail in
-//! different places. Idea: an [`Index`] is a ratio of two counts that ran together; a [`Mean`] makes one number of many threads';
-//! both are switches. Why busy cycles over requests is latency over parallelism is derived in [`counts`](crate::counts).
+//! Unit: cycles per request for the uncore penalty, otherwise as each index says. Problem: no time
+//! that the kernel counts shows whether a thread would run better on another node. Hardware
+//! counters show it, but several ratios of them claim to, and they fail in different places. Idea:
+//! an [`Index`] is a ratio of two counts that ran together, and a [`Mean`] combines the numbers of
+//! many threads; both can be chosen. [`counts`](crate::counts) derives why busy cycles over
+//! requests is latency over parallelism.
 //!
-//! What the indices are worth was measured: pointer chases of eleven working sets, each alone and under load, in two records of
-//! counters, and threads that spin at barriers for one of them in a third (`trimtab bench uncore --from experiments/uncore/results/...`;
-//! `tests/penalty` has an extract). Correlation of their relative changes with those of run time over all 86, 86 and 10 cases, medians, and how often
-//! the direction was right where run time changed by more than 5 %:
+//! The indices were validated by measurement: pointer chases of eleven working sets, each alone and
+//! under load, in two records of counters, and threads that spin at barriers for one of them in a
+//! third (`trimtab bench uncore --from experiments/uncore/results/...`; `tests/penalty` has an
+//! extract). The table shows the correlation of their relative changes with those of run time over
+//! all 86, 86 and 10 cases, medians, and how often the direction was right if run time changed by
+//! more than 5 %:
 //!
 //! ```text
-//! index             correlation  direction right     spinning        fails where
-//! P = B / A         0.94, 0.98   34 of 56, 50 of 62  0.95, 10 of 10  the number of requests itself changes
-//! B / instruction   0.40, 0.94   56 of 56, 62 of 62  0.83, 10 of 10  hardly anything misses; threads spin at barriers
-//! CPI               1.00, 1.00   56 of 56, 61 of 62  0.73, 5 of 10   threads spin
-//! LLC miss rate     0.38, 0.91   34 of 56, 45 of 62  -               everywhere: it is blind to parallel misses
-//! P' (generic)      0.92, 0.96   34 of 54, 49 of 62  -               as P, and where `c0` does not fit
+//! index            correlation  direction right     spinning        fails if
+//! P = B / A        0.94, 0.98   34 of 56, 50 of 62  0.95, 10 of 10  number of requests changes
+//! B / instruction  0.40, 0.94   56 of 56, 62 of 62  0.83, 10 of 10  few misses; spin at barriers
+//! CPI              1.00, 1.00   56 of 56, 61 of 62  0.73, 5 of 10   threads spin
+//! LLC miss rate    0.38, 0.91   34 of 56, 45 of 62  -               always (parallel misses)
+//! P' (generic)     0.92, 0.96   34 of 54, 49 of 62  -               as P; `BASE_CPI` wrong
 //! ```
 //!
-//! CPI and B / instruction owe some of that to the experiment: each access executes the same instructions, so that time over
-//! instructions *is* the time of an access; of threads that spin it is not. The goal was 0.9 for P: met for changes, missed for levels over
-//! all kinds of work (0.87, 0.85).
+//! The LLC miss rate fails everywhere because it is blind to parallel misses.
+//! CPI and B / instruction owe some of their result to the experiment: each access executes the
+//! same instructions, so time over instructions *is* the time of an access. This does not hold for
+//! threads that spin. The goal was 0.9 for P: met for changes, missed for levels over all kinds of
+//! work (0.87, 0.85).
 //!
-//! So a policy that compares, for which the direction counts and not the size, should take busy cycles an instruction while nobody spins,
-//! and the penalty when somebody does ([`Index::usual`]).
+//! A policy that compares needs the direction, not the size. It should use busy cycles per
+//! instruction while no thread spins, and the penalty when some do ([`Index::usual`]).
 //!
-//! Means: the slides' global penalty is a plain sum of P over threads. Weighted by requests it is `sum B / sum A`, in which a thread
-//! that misses once a second does not count as much as one that misses all the time. To compare two states neither is right: when a
-//! suffering thread gets better it makes more requests, and the mean *rises* (Simpson). [`change`] therefore weighs each
-//! thread in both states by what it was before: what would the same requests cost now?
+//! Means: the slides' global penalty is a plain sum of P over threads. Weighted by requests it is
+//! `sum B / sum A`, in which a thread that misses once a second does not count as much as one that
+//! misses all the time. Neither is right for comparing two states: when a suffering thread gets
+//! better it makes more requests, and the mean *rises* (Simpson). [`change`] therefore weights each
+//! thread in both states by its requests in the first: how much would the same requests cost now?
 //!
-//! Properties: missing is not zero: a thread without counts, or whose denominator is zero, is left out and counted as such; no
-//! thread, no level; order of threads does not matter but for rounding.
+//! Properties: missing is not zero. A thread without counts, or with a denominator of zero, is left
+//! out and counted as missing. A group without threads has no level. The order of threads does not
+//! matter except for rounding.
 //!
-//! Source: index and sum from Rao, Wang, Zhou and Xu, HPCA 2013; the comparison is Laspeyres's price index (1871).
+//! Source: index and sum from Rao, Wang, Zhou and Xu, HPCA 2013; the comparison is Laspeyres's
+//! price index (1871).
 
 use crate::counts::{Counts, Rung};
 use serde::{Deserialize, Serialize};
@@ -42,43 +52,45 @@ use std::fmt;
 use std::str::FromStr;
 use thiserror::Error;
 
-/// Cycles an instruction of a thread that never misses, for the estimate from generic counters: the best of three tried on recorded
-/// data (0, 0.6, 1).
-pub const C0: f64 = 0.6;
+/// Cycles per instruction of a thread that never misses, for the estimate from generic counters:
+/// the best of three values tried on recorded data (0, 0.6, 1).
+pub const BASE_CPI: f64 = 0.6;
 
-/// A number that says how much a thread suffers beyond its private caches: the higher the worse.
+/// An index of how much a thread suffers beyond its private caches; higher is worse.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Index {
-    /// P: busy cycles a critical request.
+    /// P: busy cycles per critical request.
     Penalty,
-    /// Busy cycles an instruction.
+    /// Busy cycles per instruction.
     Busy,
-    /// W: the share of cycles that are busy.
+    /// W: share of cycles that are busy.
     Share,
-    /// Cycles an instruction.
+    /// Cycles per instruction.
     Cpi,
-    /// The share of look-ups that the last cache could not serve.
+    /// Share of look-ups that missed in the last-level cache.
     MissRate,
-    /// The share of memory (lines, faults or pages) that is on other nodes.
+    /// Share of memory (lines, faults or pages) that is on other nodes.
     Far,
-    /// P': cycles that instructions do not explain, a request; where only generic counters exist.
+    /// P': cycles that instructions do not explain, per request; for machines with generic counters
+    /// only.
     Estimate,
 }
 
-/// How the numbers of several threads become one.
+/// Rule that combines the numbers of several threads into one.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mean {
-    /// Numerators over denominators: each thread as much as it has requests (or instructions, or look-ups).
+    /// Sum of numerators over sum of denominators: each thread is weighted by its requests (or
+    /// instructions, or look-ups).
     Weighted,
-    /// The plain sum.
+    /// Plain sum.
     Sum,
 }
 
-/// No index, or no mean, has this name.
+/// Error for a word that names no index, or no mean.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
-#[error("\"{word}\" is no {what} (known: {known})")]
+#[error("unknown {what} \"{word}\" (known: {known})")]
 pub struct UnknownWord {
     what: &'static str,
     word: String,
@@ -90,11 +102,11 @@ fn known<T: Copy>(all: &[T], word: fn(T) -> &'static str) -> String {
 }
 
 impl Index {
-    /// All, in the order in which help names them.
+    /// All indices, in the order of the help text.
     pub const ALL: [Self; 7] =
         [Self::Penalty, Self::Busy, Self::Share, Self::Cpi, Self::MissRate, Self::Far, Self::Estimate];
 
-    /// The word for it in output and options.
+    /// Returns the word for the index in output and options.
     pub fn word(self) -> &'static str {
         match self {
             Self::Penalty => "penalty",
@@ -107,7 +119,7 @@ impl Index {
         }
     }
 
-    /// What is divided by what; `None` where either was not counted.
+    /// Returns numerator and denominator; `None` if either was not counted.
     pub fn parts(self, counts: &Counts) -> Option<(f64, f64)> {
         let two = |a: Option<u64>, b: Option<u64>| Some((a? as f64, b? as f64));
         match self {
@@ -123,18 +135,19 @@ impl Index {
             Self::Estimate => {
                 let (cycles, instructions) = two(counts.cycles, counts.instructions)?;
                 let requests = counts.requests.or(counts.llc_misses)? as f64;
-                Some(((cycles - C0 * instructions).max(0.0), requests))
+                Some(((cycles - BASE_CPI * instructions).max(0.0), requests))
             }
         }
     }
 
-    /// The index of one thread; `None` where it was not counted or nothing divides it.
+    /// Returns the index of one thread; `None` if it was not counted or the denominator is zero.
     pub fn of(self, counts: &Counts) -> Option<f64> {
         let (above, below) = self.parts(counts)?;
         (below > 0.0).then(|| above / below)
     }
 
-    /// What to compare by on a rung of the ladder, as the evidence has it; `None` where nothing tells.
+    /// Returns the index to compare by on a rung, as the evidence suggests; `None` if nothing can
+    /// be compared.
     pub fn usual(rung: Rung, spins: bool) -> Option<Self> {
         match (rung, spins) {
             (Rung::Exact | Rung::Proxy, false) => Some(Self::Busy),
@@ -146,8 +159,8 @@ impl Index {
         }
     }
 
-    /// What stands for this index on a rung where it cannot be counted: the estimate for the penalty, far shares where nothing
-    /// else is known.
+    /// Returns the substitute for this index on a rung that cannot count it: the estimate for the
+    /// penalty, far shares if nothing else is known.
     #[must_use]
     pub fn on(self, rung: Rung) -> Self {
         match (self, rung) {
@@ -175,10 +188,10 @@ impl FromStr for Index {
 }
 
 impl Mean {
-    /// Both.
+    /// Both means.
     pub const ALL: [Self; 2] = [Self::Weighted, Self::Sum];
 
-    /// The word for it in output and options.
+    /// Returns the word for the mean in output and options.
     pub fn word(self) -> &'static str {
         match self {
             Self::Weighted => "weighted",
@@ -205,19 +218,19 @@ impl FromStr for Mean {
 
 /// The index of a group of threads.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
-pub struct Level {
-    /// The number; `None` when no thread has one.
+pub struct GroupIndex {
+    /// Value of the index; `None` if no thread has one.
     pub value: Option<f64>,
-    /// Of how many threads it is made.
+    /// Number of threads in the value.
     pub counted: usize,
-    /// How many were left out, because they were not counted or had nothing to count.
+    /// Number of threads left out because they were not counted or their denominator was zero.
     pub missing: usize,
 }
 
-/// The index of a group of threads: those of a node, of a program, all.
-pub fn level(index: Index, mean: Mean, threads: impl IntoIterator<Item = Option<Counts>>) -> Level {
+/// Returns the index of a group of threads: those of a node, of a program, or all.
+pub fn level(index: Index, mean: Mean, threads: impl IntoIterator<Item = Option<Counts>>) -> GroupIndex {
     let (mut above, mut below, mut sum) = (0.0, 0.0, 0.0);
-    let mut level = Level::default();
+    let mut level = GroupIndex::default();
     for counts in threads {
         match counts.and_then(|counts| index.parts(&counts)).filter(|(_, below)| *below > 0.0) {
             Some((a, b)) => {
@@ -236,7 +249,7 @@ pub fn level(index: Index, mean: Mean, threads: impl IntoIterator<Item = Option<
     level
 }
 
-/// How much a thread counts in a comparison, and its index before; `None` if it had none.
+/// Returns the weight of a thread in a comparison, and its index before; `None` if it had none.
 pub(crate) fn weight(index: Index, mean: Mean, before: &Counts) -> Option<(f64, f64)> {
     let (above, below) = index.parts(before).filter(|(_, below)| *below > 0.0)?;
     let weight = match mean {
@@ -246,10 +259,11 @@ pub(crate) fn weight(index: Index, mean: Mean, before: &Counts) -> Option<(f64, 
     Some((weight, above / below))
 }
 
-/// By what factor the index of a group changed: below 1 it got better. Threads are pairs of what was counted before and after;
-/// each weighs in both states what it weighed before, and those without an index in either are left out.
+/// Returns the factor by which the index of a group changed: below 1 it got better. Threads are
+/// pairs of counts before and after. Each thread has its weight before in both states; threads
+/// without an index in either state are left out.
 ///
-/// `None` when nobody is left, or nobody suffered before.
+/// `None` if no thread is left, or if the index was zero before.
 pub fn change<'a>(
     index: Index,
     mean: Mean,
@@ -281,16 +295,19 @@ mod tests {
     fn who_is_not_counted_is_left_out_and_counted_as_such() {
         let threads = [Some(counts(300, 2, 10)), None, Some(counts(0, 0, 10)), Some(counts(100, 2, 30))];
         let of = |index, mean| level(index, mean, threads);
-        assert_eq!(of(Index::Penalty, Mean::Weighted), Level { value: Some(100.0), counted: 2, missing: 2 });
-        assert_eq!(of(Index::Penalty, Mean::Sum), Level { value: Some(200.0), counted: 2, missing: 2 });
-        assert_eq!(of(Index::Busy, Mean::Weighted), Level { value: Some(8.0), counted: 3, missing: 1 });
-        assert_eq!(of(Index::Cpi, Mean::Sum), Level { value: None, counted: 0, missing: 4 });
-        assert_eq!(level(Index::Busy, Mean::Sum, []), Level::default());
+        assert_eq!(
+            of(Index::Penalty, Mean::Weighted),
+            GroupIndex { value: Some(100.0), counted: 2, missing: 2 }
+        );
+        assert_eq!(of(Index::Penalty, Mean::Sum), GroupIndex { value: Some(200.0), counted: 2, missing: 2 });
+        assert_eq!(of(Index::Busy, Mean::Weighted), GroupIndex { value: Some(8.0), counted: 3, missing: 1 });
+        assert_eq!(of(Index::Cpi, Mean::Sum), GroupIndex { value: None, counted: 0, missing: 4 });
+        assert_eq!(level(Index::Busy, Mean::Sum, []), GroupIndex::default());
     }
 
     #[test]
     fn a_thread_that_gets_better_and_does_more_does_not_make_all_worse() {
-        // Both get better; the one that suffers most gets to make ten times the requests.
+        // Both get better; the thread that suffers most makes ten times the requests.
         let before = [counts(1000, 10, 10), counts(1000, 100, 1000)];
         let after = [counts(9000, 100, 100), counts(900, 100, 1000)];
         let all = |threads: &[Counts]| {

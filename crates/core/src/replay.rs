@@ -1,15 +1,20 @@
-//! A recorded run as a [`Host`]: its samples are fed to a policy once more, the same or another one.
+//! Replay of a recorded run as a [`Host`]: its samples are fed to a policy once more, the same
+//! policy or another.
 //!
-//! Problem: "what would another policy have done?" is asked of a run that is over. Idea: the host gives the recorded samples in
-//! order, whatever is asked for, and does nothing. A decision that was taken then too has the end that it had then; any other
-//! is refused as [`Refusal::Replayed`]: answered "applied", a policy would believe in places that no later sample shows.
+//! Problem: "what would another policy have done?" is asked about a run that is over. Idea: the
+//! host gives the recorded samples in order, whatever is requested, and applies nothing. A decision
+//! that was also taken in the record gets its recorded outcome; any other is refused as
+//! [`Refusal::Replayed`]: if it were answered "applied", the policy would believe in places that no
+//! later sample shows.
 //!
-//! Limit: the recorded world does not react. What a replay shows is where a policy *begins* to differ and why, not how a run
-//! under it would have gone: after the first decision that differs, samples are those of the recorded policy's moves. Samples
-//! come at the recorded moments, and hold what the recorded policy asked for; what it did not ask for is missing.
+//! Limit: the recorded world does not react. A replay shows where a policy *begins* to differ and
+//! why, not how a run under it would have gone: after the first decision that differs, samples show
+//! the recorded policy's moves. Samples come at the recorded moments, and hold the counters that
+//! the recorded policy requested; others are missing.
 //!
-//! Properties: the recorded policy with the recorded settings decides as it did, turn for turn ([`Replayed::same`]), since
-//! policies are functions of settings and observations; a replay reads nothing but the trace.
+//! Properties: the recorded policy with the recorded settings decides as it did, turn for turn
+//! ([`Replayed::same`]), since policies are functions of settings and observations. A replay reads
+//! nothing except the trace.
 
 use crate::balance::{Act, Decision, Finding, Outcome, Policy, Refusal, Settled, Turn, Wanted};
 use crate::drive::{Awake, Go, Host, drive};
@@ -22,13 +27,14 @@ use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 
-/// The recorded host.
+/// Host that plays back recorded steps.
 #[derive(Debug)]
 struct Recorded<'t> {
     steps: &'t [StepRecord],
-    /// The step that was observed last, counted from one.
+    /// Step that was observed last, counted from one.
     at: usize,
-    /// Threads with a decision pending that was taken then too: of these the ends in later samples are ours.
+    /// Threads with a pending decision that the record has too: their outcomes in later samples are
+    /// passed on.
     pending: BTreeSet<ThreadId>,
 }
 
@@ -44,11 +50,12 @@ impl Host for Recorded<'_> {
 
     fn apply(&mut self, decisions: &[Decision]) -> Result<Vec<Outcome>, Infallible> {
         let step = self.at.checked_sub(1).and_then(|at| self.steps.get(at));
-        // The first of several that are alike.
+        // Of several equal decisions, the first counts.
         let then = step.map(|step| step.turn.decisions.iter().zip(&step.outcomes).rev());
-        let then: BTreeMap<_, _> = then.into_iter().flatten().map(|(then, end)| (what(then), *end)).collect();
+        let then: BTreeMap<_, _> =
+            then.into_iter().flatten().map(|(then, end)| (action_key(then), *end)).collect();
         let outcome = |decision: &Decision| {
-            let recorded = then.get(&what(decision)).copied();
+            let recorded = then.get(&action_key(decision)).copied();
             recorded.unwrap_or(Outcome { thread: decision.thread, end: Settled::Refused(Refusal::Replayed) })
         };
         let outcomes: Vec<Outcome> = decisions.iter().map(outcome).collect();
@@ -62,8 +69,9 @@ impl Host for Recorded<'_> {
     }
 }
 
-/// What is done with which thread, for whatever reason: equal when the same is done with the same one.
-fn what(decision: &Decision) -> (ThreadId, u8, Option<&CpuSet>, Option<OsNode>) {
+/// Returns thread and action of a decision without its reason: equal for equal actions on the same
+/// thread.
+fn action_key(decision: &Decision) -> (ThreadId, u8, Option<&CpuSet>, Option<OsNode>) {
     let (kind, node) = match decision.act {
         Act::Confine(_) => (0, None),
         Act::Nudge(_) => (1, None),
@@ -73,69 +81,69 @@ fn what(decision: &Decision) -> (ThreadId, u8, Option<&CpuSet>, Option<OsNode>) 
     (decision.thread, kind, decision.act.to(), node)
 }
 
-/// One step twice: as it was, and as the policy would have it.
+/// One step as recorded, and as the policy decides it.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Compared {
-    /// When.
+    /// Moment of the step.
     pub at: Moment,
-    /// Which step, from 1.
+    /// Number of the step, from 1.
     pub step: usize,
-    /// What was decided then and is not now.
+    /// Decisions of the record only.
     pub recorded: Vec<Decision>,
-    /// What is decided now and was not then.
+    /// Decisions of the replay only.
     pub replayed: Vec<Decision>,
-    /// What is decided both times.
+    /// Decisions of both.
     pub both: Vec<Decision>,
-    /// What was found then.
+    /// Findings of the record.
     pub found_then: Vec<Finding>,
-    /// What is found now.
+    /// Findings of the replay.
     pub found_now: Vec<Finding>,
-    /// Whether the two turns are equal in everything, reasons and times too.
+    /// Whether the two turns are equal in everything, including reasons and times.
     pub same: bool,
 }
 
 impl Compared {
     fn new(step: usize, record: &StepRecord, turn: &Turn) -> Self {
         let (then, now) = (&record.turn.decisions, &turn.decisions);
-        let all = |decisions| -> BTreeSet<_> { <[Decision]>::iter(decisions).map(what).collect() };
+        let all = |decisions| -> BTreeSet<_> { <[Decision]>::iter(decisions).map(action_key).collect() };
         let (did, does) = (all(then), all(now));
         Self {
             at: record.sample.at,
             step,
-            recorded: then.iter().filter(|one| !does.contains(&what(one))).cloned().collect(),
-            replayed: now.iter().filter(|one| !did.contains(&what(one))).cloned().collect(),
-            both: now.iter().filter(|one| did.contains(&what(one))).cloned().collect(),
+            recorded: then.iter().filter(|one| !does.contains(&action_key(one))).cloned().collect(),
+            replayed: now.iter().filter(|one| !did.contains(&action_key(one))).cloned().collect(),
+            both: now.iter().filter(|one| did.contains(&action_key(one))).cloned().collect(),
             found_then: record.turn.findings.clone(),
             found_now: turn.findings.clone(),
             same: record.turn == *turn,
         }
     }
 
-    /// Whether the same was done with the same threads.
+    /// Returns whether both took the same actions on the same threads.
     pub fn agrees(&self) -> bool {
         self.recorded.is_empty() && self.replayed.is_empty()
     }
 }
 
-/// What came of a replay.
+/// Result of a replay.
 #[derive(Clone, PartialEq, Debug, Default, Serialize)]
 pub struct Replayed {
-    /// How many steps there were.
+    /// Number of steps.
     pub steps: usize,
-    /// In how many of them the same was done with the same threads.
+    /// Number of steps with the same actions on the same threads.
     pub agreeing: usize,
-    /// Decisions taken both times.
+    /// Number of decisions in both.
     pub both: usize,
-    /// Decisions taken then and not now.
+    /// Number of decisions in the record only.
     pub only_recorded: usize,
-    /// Decisions taken now and not then.
+    /// Number of decisions in the replay only.
     pub only_replayed: usize,
-    /// The first step in which the two differ in anything, from 1.
+    /// First step in which the two differ in anything, from 1.
     pub first_difference: Option<usize>,
 }
 
 impl Replayed {
-    /// Whether every turn was equal in everything.
+    /// Returns whether every turn was equal in everything.
     pub fn same(&self) -> bool {
         self.first_difference.is_none()
     }
@@ -152,7 +160,7 @@ impl Replayed {
     }
 }
 
-/// Feeds a trace to a policy. `watch` sees every step, compared, and as it would be recorded.
+/// Feeds a trace to a policy. `watch` gets every step as a comparison, and as it would be recorded.
 pub fn replay(
     trace: &Trace,
     policy: &mut dyn Policy,
@@ -187,7 +195,7 @@ mod tests {
     use crate::topology::parse_synthetic;
     use crate::trace::{Header, VERSION};
 
-    /// Decides what it was told to, and keeps what it saw.
+    /// Policy that returns the given turns, and keeps the observations.
     struct Scripted {
         turns: Vec<Turn>,
         at: usize,
@@ -274,7 +282,8 @@ mod tests {
             (&steps[0].recorded, &steps[0].replayed),
             (&vec![confine(2, "1")], &vec![confine(3, "1")])
         );
-        // Of the ends in later samples only those of decisions that were taken again.
+        // Of the outcomes in later samples, only those of decisions that were taken again are
+        // passed on.
         let refused = outcome(3, Settled::Refused(Refusal::Replayed));
         assert_eq!(policy.seen[1].1, [refused, pending, outcome(1, Settled::Applied)]);
         assert_eq!(policy.seen[2].1, []);
@@ -290,7 +299,7 @@ mod tests {
         assert_eq!((replayed.steps, replayed.both), (2, 3));
     }
 
-    /// What took the square of that many steps would not end.
+    /// A comparison in quadratic time would not finish here.
     #[test]
     fn many_decisions_in_one_turn_are_compared() {
         let many = |cpu: &str| turn((0..100_000).map(|thread| confine(thread, cpu)).collect());

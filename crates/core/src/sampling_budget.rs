@@ -1,29 +1,29 @@
-//! Sampling budget: what taking samples may cost, as a share of one CPU, and how rarely samples are
-//! therefore taken.
+//! Sampling budget: the share of one CPU that samples may cost, and the sampling rate that follows.
 //!
-//! Unit: CPU time over elapsed time. Problem: what a sample costs depends on how many threads there are,
-//! on what is asked of the machine, and on the machine (an emulated one takes ten times as long), and
-//! sampling must not become the load itself. Idea: a [`SamplingBudget`] says how much time must pass for
-//! a cost to be paid off. Where single rounds count, a [`Pacer`] waits until that time has passed; where
-//! the usual cost counts, a [`SmoothedMean`] of the costs is paid off.
+//! Unit: CPU time over elapsed time. Problem: the cost of a sample depends on the number of
+//! threads, on the requested counters, and on the machine (an emulated one takes ten times as
+//! long), and sampling must not become the load itself. Idea: a [`SamplingBudget`] says how much
+//! time must pass for a cost to be paid off. If single rounds count, a [`Pacer`] waits until that
+//! time has passed. If the usual cost counts, a [`SmoothedMean`] of the costs is paid off.
 //!
-//! Terms. *Paid off*: so much time has passed that the cost is the budget's share of it.
+//! Terms. A cost is *paid off* when the time passed is so long that the cost is the budget's share
+//! of it.
 //!
-//! Properties: pure; the arithmetic of each policy is its own in order and rounding, since published
-//! figures depend on it.
+//! Properties: the module is pure. The arithmetic of each policy keeps its own order and rounding,
+//! since published figures depend on it.
 
 use crate::time::{Moment, Span};
 
 /// Close samples for a report: switches, migrations and memory of each thread and process.
 pub const CLOSE_SAMPLES: SamplingBudget = SamplingBudget::one_in(100);
-/// Looking for new processes of one user.
+/// Search for new processes of one user.
 pub const FINDING_PROCESSES: SamplingBudget = SamplingBudget::one_in(1_000);
-/// Listing the threads of one user's processes.
+/// List of the threads of one user's processes.
 pub const LISTING_THREADS: SamplingBudget = SamplingBudget::one_in(20);
-/// Opening, switching and reading hardware counters: half of what sampling may cost. Chosen.
+/// Opening, switching and reading hardware counters: half of the budget of sampling. Chosen.
 pub const READING_COUNTERS: SamplingBudget = SamplingBudget::share(0.005);
-/// What the counted threads may lose to switching their counters, of their own time. Chosen: what is
-/// not noticed.
+/// Slowdown of the counted threads by switching their counters, as a share of their own time.
+/// Chosen: too small to be noticed.
 pub const SLOWING_COUNTED: SamplingBudget = SamplingBudget::share(0.01);
 
 /// A share of one CPU, above 0.
@@ -33,60 +33,61 @@ pub struct SamplingBudget {
 }
 
 impl SamplingBudget {
-    /// A budget of this share.
+    /// Creates a budget of this share.
     pub const fn share(share: f64) -> Self {
         Self { share }
     }
 
-    /// A budget of one part in so many.
+    /// Creates a budget of one part in `parts`.
     pub const fn one_in(parts: u32) -> Self {
         Self { share: 1.0 / parts as f64 }
     }
 
-    /// The share.
+    /// Returns the share.
     pub const fn as_share(self) -> f64 {
         self.share
     }
 
-    /// The time in which a cost is paid off.
+    /// Returns the time in which a cost is paid off.
     pub fn payoff(self, cost: Span) -> Span {
         cost.times(1.0 / self.share)
     }
 
-    /// How many times the budget was spent by something that took this share.
+    /// Returns how many times over a cost of this share spends the budget.
     pub fn times_spent(self, share: f64) -> f64 {
         share / self.share
     }
 }
 
-/// A mean that follows its values: each new one shifts it by a part of what it differs.
+/// Exponentially smoothed mean: each new value shifts the mean by a part of the difference.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct SmoothedMean {
     mean: Option<f64>,
     values: u32,
-    /// The part by which a new value shifts the mean, in (0, 1].
+    /// Part of the difference by which a new value shifts the mean, in (0, 1].
     weight: f64,
-    /// Whether the first values all weigh the same, until there are 1 / `weight` of them.
+    /// Whether the first 1 / `weight` values all have the same weight.
     averages_first: bool,
 }
 
 impl SmoothedMean {
-    /// No value; each but the first shifts the mean by this part of what it differs.
+    /// Creates a mean without values; each value but the first shifts the mean by this part of the
+    /// difference.
     pub const fn new(weight: f64) -> Self {
         Self { mean: None, values: 0, weight, averages_first: false }
     }
 
-    /// With the plain mean of the first values, until there are 1 / `weight` of them.
+    /// Uses the plain mean for the first 1 / `weight` values.
     pub const fn averaging_first(self) -> Self {
         Self { averages_first: true, ..self }
     }
 
-    /// With this mean until the first value.
+    /// Uses this mean until the first value.
     pub const fn beginning_at(self, mean: f64) -> Self {
         Self { mean: Some(mean), ..self }
     }
 
-    /// Takes a value in.
+    /// Adds a value.
     pub fn add(&mut self, value: f64) {
         self.values = self.values.saturating_add(1);
         let own = if self.averages_first { 1.0 / f64::from(self.values) } else { 0.0 };
@@ -94,19 +95,20 @@ impl SmoothedMean {
         self.mean = Some(self.mean.map_or(value, |mean| mean + weight * (value - mean)));
     }
 
-    /// The mean; `None` before the first value.
+    /// Returns the mean; `None` before the first value.
     pub const fn get(&self) -> Option<f64> {
         self.mean
     }
 }
 
-/// A debt of a [`Pacer`] is never worth more than this much waiting, so that one hiccup does not silence
-/// the loop. Chosen: programs change within seconds.
+/// Longest wait for the debt of a [`Pacer`], so that one hiccup does not silence the loop. Chosen:
+/// programs change within seconds.
 const WAIT_MAX: Span = Span::from_ms(5_000);
-/// The part of the share told that is the newest round's.
+/// Weight of the newest round in [`Pacer::share`].
 const SHARE_WEIGHT: f64 = 0.1;
 
-/// Keeps a budget round by round: no round before the cost of those before it has been paid off.
+/// Pacer that keeps a budget round by round: no round begins before the costs of earlier rounds are
+/// paid off.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Pacer {
     budget: SamplingBudget,
@@ -117,12 +119,13 @@ pub struct Pacer {
 }
 
 impl Pacer {
-    /// For this budget.
+    /// Creates a pacer for this budget.
     pub const fn new(budget: SamplingBudget) -> Self {
         Self { budget, paid: Moment(0), last: None, share: SmoothedMean::new(SHARE_WEIGHT), slowed: 0 }
     }
 
-    /// A round began and cost so much; the next is wanted then. When it should be.
+    /// Takes the start and the cost of a round, and the wanted start of the next. Returns the
+    /// moment at which the next round should begin.
     pub fn next(&mut self, began: Moment, cost: Span, wanted: Moment) -> Moment {
         if let Some(span) = self.last.map(|last| began.since(last)).filter(|span| *span > Span::ZERO) {
             self.share.add(cost.seconds() / span.seconds());
@@ -135,12 +138,12 @@ impl Pacer {
         self.paid.max(wanted)
     }
 
-    /// The share of one CPU that rounds took lately.
+    /// Returns the share of one CPU that recent rounds took.
     pub fn share(&self) -> Option<f64> {
         self.share.get()
     }
 
-    /// Rounds that came later than was wanted.
+    /// Returns the number of rounds that were delayed.
     pub fn slowed(&self) -> u64 {
         self.slowed
     }
@@ -165,7 +168,7 @@ mod tests {
             at = pacer.next(at, Span::from_us(500), at + Span::from_ms(10));
         }
         assert_eq!((at.since(begin), pacer.slowed()), (Span::from_ms(5_000), 100));
-        // One hiccup of a second is not paid for with minutes.
+        // One hiccup of a second does not cost minutes of silence.
         assert_eq!(pacer.next(at, Span::from_ms(1_000), at), at + WAIT_MAX);
     }
 
@@ -191,7 +194,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever rounds cost, as long as none is worth more than the longest wait, the share is kept.
+        /// The share is kept whatever rounds cost, as long as no cost needs more than the longest
+        /// wait.
         #[test]
         fn the_share_is_kept(costs in prop::collection::vec(0u64..50_000_000, 1..200), wanted in 0u64..100_000_000) {
             let mut pacer = Pacer::new(SamplingBudget::share(0.01));

@@ -1,46 +1,51 @@
-//! Overhead of sampling: the CPU time that samples take, and how much counting slows the threads that are counted.
+//! Overhead of sampling: the CPU time that samples take, and the slowdown of the threads whose
+//! counters are read.
 //!
-//! Unit: CPU time over elapsed time for the first, relative time for the second. Problem: looks are some microseconds each and come at
-//! intervals that a policy chooses and a budget stretches; a program's own speed changes by more than counting does from one second to
-//! the next. Idea: a stretch from one look to a later one holds whole rounds and nothing else, so that cost over time and time over looks
-//! are exact; and slowing is judged by pairs: the same program in windows right beside each other, with and without.
+//! Unit: CPU time over elapsed time for the first, relative time for the second. Problem: a sample
+//! takes some microseconds, and a policy chooses the intervals between samples and a budget
+//! stretches them. From one second to the next, a program's own speed changes by more than the
+//! effect of counting. Idea: a stretch from one sample to a later one holds whole rounds and
+//! nothing else, so CPU time over elapsed time and elapsed time over samples are exact. The
+//! slowdown is judged by pairs: the same program in adjacent windows, with counters and without.
 //!
-//! Properties: pure; a stretch needs two looks; a goal is judged only where the interval is on one side of it.
+//! Properties: the module is pure. A stretch needs two samples. A goal is judged only if the
+//! interval is on one side of it.
 
 use crate::stats::{Estimate, Interval, median};
 use crate::time::{Moment, Span};
 use serde::{Deserialize, Serialize};
 
-/// A look, at its end.
+/// Cumulative readings at the end of one sample.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Look {
-    /// When.
+    /// End of the sample.
     pub at: Moment,
-    /// The CPU time that the looking process had used by then.
+    /// CPU time that the sampling process had used by then.
     pub worked: Span,
-    /// Threads that were looked at.
+    /// Threads that were sampled.
     pub threads: u32,
-    /// Threads of which something was counted.
+    /// Threads of which at least one counter was read.
     pub counted: u32,
 }
 
-/// What a stretch of looks cost.
+/// Cost of a stretch of samples.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Toll {
-    /// Looks.
+    /// Number of samples, without the one at which the stretch begins.
     pub looks: u32,
-    /// How long it was.
+    /// Elapsed time from the first sample to the last.
     pub span: Span,
-    /// CPU time of the looking process in it.
+    /// CPU time of the sampling process in the stretch.
     pub worked: Span,
-    /// Threads looked at, on average.
+    /// Mean number of threads in a sample.
     pub threads: f64,
-    /// Threads of which something was counted, on average.
+    /// Mean number of threads of which at least one counter was read.
     pub counted: f64,
 }
 
 impl Toll {
-    /// Of looks in their order; `None` below two, or if no time passed.
+    /// Sums up samples, given in their order. Returns `None` for fewer than two samples, or if no
+    /// time passed.
     pub fn of(looks: &[Look]) -> Option<Self> {
         let (first, rest) = looks.split_first()?;
         let last = rest.last()?;
@@ -57,31 +62,33 @@ impl Toll {
         })
     }
 
-    /// The share of one core that it took.
+    /// Returns the share of one core that sampling took.
     pub fn share(&self) -> f64 {
         self.worked.seconds() / self.span.seconds()
     }
 
-    /// The same for a hundred threads, if cost follows their number; `None` without any.
+    /// Returns [`Toll::share`] scaled to a hundred threads, as if the cost were proportional to
+    /// their number; `None` if no thread was sampled.
     pub fn share_of_hundred(&self) -> Option<f64> {
         (self.threads > 0.0).then(|| 100.0 * self.share() / self.threads)
     }
 
-    /// Seconds from look to look.
+    /// Returns the mean time between samples, in seconds.
     pub fn tick(&self) -> f64 {
         self.span.seconds() / f64::from(self.looks.max(1))
     }
 }
 
-/// How much longer the second of each pair took than the first: the median of the pairs' relative changes; `None` without pairs, or
-/// where a first is not positive.
+/// Returns by which share the second run of a pair took longer than the first: the median of the
+/// relative changes. `None` without pairs, or if the first value of a pair is not positive.
 pub fn slowing(pairs: &[(f64, f64)]) -> Option<f64> {
     let changes: Option<Vec<f64>> =
         pairs.iter().map(|(without, with)| (*without > 0.0).then(|| with / without - 1.0)).collect();
     median(&changes?)
 }
 
-/// Whether something is below a bound: `None` where the interval holds the bound, or there is none.
+/// Returns whether a quantity is below a bound; `None` if the interval holds the bound or is
+/// missing.
 pub fn is_below(estimate: &Estimate, bound: f64) -> Option<bool> {
     match estimate.interval? {
         Interval { high, .. } if high < bound => Some(true),
@@ -134,7 +141,7 @@ mod tests {
     }
 
     proptest! {
-        /// What two halves cost is what the whole costs.
+        /// The costs of two halves sum to the cost of the whole.
         #[test]
         fn stretches_add_up(steps in prop::collection::vec((1u64..50, 0u64..5_000), 3..40)) {
             let mut looks = vec![look(0, 0, 0)];

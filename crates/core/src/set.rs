@@ -1,10 +1,11 @@
 //! Sets of ids, as wide as their largest member.
 //!
-//! No width is taken from the running machine and there is no 64- or 1,024-bit ceiling: a plan for a 4,096-CPU machine
-//! is made on a laptop. Text is the kernel's list format (`0-3,8,10-14:2`), in both directions.
+//! The width does not depend on the running machine and there is no 64- or 1,024-bit ceiling: a
+//! plan for a 4,096-CPU machine can be made on a laptop. The text form is the kernel's list format
+//! (`0-3,8,10-14:2`), in both directions.
 //!
-//! Properties: equality is by members (trailing zero words are never kept); iteration is ascending; parsing is bounded
-//! by [`MAX_ID`], so that hostile text cannot ask for gigabytes.
+//! Properties: equality is by members (trailing zero words are never kept); iteration is ascending;
+//! parsing is bounded by [`MAX_ID`], so hostile text cannot ask for gigabytes.
 
 use crate::ids::{Id, OsCpu, OsNode};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -16,8 +17,8 @@ pub type CpuSet = Set<OsCpu>;
 /// A set of memory nodes in the kernel's numbering.
 pub type NodeSet = Set<OsNode>;
 
-/// The largest id that text may name. Linux supports 8,192 CPUs; two powers of two of room above that cost nothing
-/// (128 KiB for the fullest set).
+/// Largest id that text may name. Linux supports 8,192 CPUs; the room above that, seven powers of
+/// two, costs nothing (128 KiB for the fullest set).
 pub const MAX_ID: usize = (1 << 20) - 1;
 
 /// An ordered set of ids of one kind.
@@ -40,19 +41,20 @@ impl<T: Id> Set<T> {
         Self::default()
     }
 
-    /// The set whose bits are `words`, least significant first, as the kernel's masks are laid out.
+    /// Creates the set with the bits `words`, least significant first, as the kernel's masks are
+    /// laid out.
     pub fn from_words(words: Vec<u64>) -> Self {
         let mut set = Self { words, kind: PhantomData };
         set.trim();
         set
     }
 
-    /// The bits, least significant word first, without trailing zero words.
+    /// Returns the bits, least significant word first, without trailing zero words.
     pub fn words(&self) -> &[u64] {
         &self.words
     }
 
-    /// Adds a member; true when it was not there.
+    /// Adds a member; returns whether it is new.
     pub fn insert(&mut self, id: T) -> bool {
         let (word, bit) = (id.index() / 64, id.index() % 64);
         if word >= self.words.len() {
@@ -63,7 +65,7 @@ impl<T: Id> Set<T> {
         fresh
     }
 
-    /// Takes a member out; true when it was there.
+    /// Removes a member; returns whether it was there.
     pub fn remove(&mut self, id: T) -> bool {
         let (word, bit) = (id.index() / 64, id.index() % 64);
         let Some(slot) = self.words.get_mut(word) else { return false };
@@ -73,33 +75,33 @@ impl<T: Id> Set<T> {
         there
     }
 
-    /// Whether `id` is a member.
+    /// Returns whether `id` is a member.
     pub fn contains(&self, id: T) -> bool {
         self.words.get(id.index() / 64).is_some_and(|word| word >> (id.index() % 64) & 1 == 1)
     }
 
-    /// How many members.
+    /// Returns the number of members.
     pub fn len(&self) -> usize {
         self.words.iter().map(|word| word.count_ones() as usize).sum()
     }
 
-    /// Whether there is no member.
+    /// Returns whether the set has no member.
     pub fn is_empty(&self) -> bool {
         self.words.is_empty()
     }
 
-    /// The smallest member.
+    /// Returns the smallest member.
     pub fn first(&self) -> Option<T> {
         self.iter().next()
     }
 
-    /// The largest member.
+    /// Returns the largest member.
     pub fn last(&self) -> Option<T> {
         let last = self.words.last()?;
         Some(T::from_index((self.words.len() - 1) * 64 + 63 - last.leading_zeros() as usize))
     }
 
-    /// The members, ascending.
+    /// Returns the members, ascending.
     pub fn iter(&self) -> impl Iterator<Item = T> + '_ {
         self.words.iter().enumerate().flat_map(|(at, &word)| {
             std::iter::successors((word != 0).then_some(word), |rest| {
@@ -110,7 +112,7 @@ impl<T: Id> Set<T> {
         })
     }
 
-    /// The members as runs of consecutive ids, `(first, last)`, ascending.
+    /// Returns the members as runs of consecutive ids, `(first, last)`, ascending.
     pub fn ranges(&self) -> Vec<(T, T)> {
         let mut ranges: Vec<(T, T)> = Vec::new();
         for id in self.iter() {
@@ -122,13 +124,13 @@ impl<T: Id> Set<T> {
         ranges
     }
 
-    /// Members of both sets.
+    /// Returns the members of both sets.
     #[must_use]
     pub fn intersection(&self, other: &Self) -> Self {
         Self::from_words(self.words.iter().zip(&other.words).map(|(a, b)| a & b).collect())
     }
 
-    /// Members of either set.
+    /// Returns the members of either set.
     #[must_use]
     pub fn union(&self, other: &Self) -> Self {
         let (long, short) = if self.words.len() >= other.words.len() { (self, other) } else { (other, self) };
@@ -139,19 +141,19 @@ impl<T: Id> Set<T> {
         Self::from_words(words)
     }
 
-    /// Members of this set that are not in `other`.
+    /// Returns the members of this set that are not in `other`.
     #[must_use]
     pub fn difference(&self, other: &Self) -> Self {
         let rest = other.words.iter().chain(std::iter::repeat(&0));
         Self::from_words(self.words.iter().zip(rest).map(|(a, b)| a & !b).collect())
     }
 
-    /// Whether every member is also in `other`.
+    /// Returns whether every member is also in `other`.
     pub fn is_subset(&self, other: &Self) -> bool {
         self.difference(other).is_empty()
     }
 
-    /// Whether the sets share a member.
+    /// Returns whether the sets share a member.
     pub fn intersects(&self, other: &Self) -> bool {
         self.words.iter().zip(&other.words).any(|(a, b)| a & b != 0)
     }
@@ -198,7 +200,7 @@ impl<T: Id> fmt::Debug for Set<T> {
     }
 }
 
-/// Why a list did not parse, with the byte position of the fault in the text.
+/// Error of a list that did not parse, with the byte position of the fault in the text.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{problem} at position {} of \"{text}\"", at + 1)]
 pub struct ListError {
@@ -206,15 +208,15 @@ pub struct ListError {
     pub text: String,
     /// Byte offset of the fault, from 0.
     pub at: usize,
-    /// What is wrong there.
+    /// Problem at that position.
     pub problem: String,
 }
 
 impl<T: Id> FromStr for Set<T> {
     type Err = ListError;
 
-    /// Parses the kernel's list format: `0-3,8,16-30:2` (every second of 16 to 30). Blank text is the empty set, as
-    /// the kernel prints it.
+    /// Parses the kernel's list format: `0-3,8,16-30:2` (every second of 16 to 30). Blank text is
+    /// the empty set, as the kernel prints it.
     fn from_str(text: &str) -> Result<Self, ListError> {
         let fault = |at: usize, problem: String| ListError { text: text.to_owned(), at, problem };
         let mut set = Self::new();

@@ -1,11 +1,14 @@
-//! A setting: what of a program's surroundings may be chosen without changing the program.
+//! Setting: the part of a program's environment that can be chosen without changing the program.
 //!
-//! Unit: one [`Setting`] is one way to start a program; what it does not name is left as `trimtab run` and the program have it by themselves.
-//! Problem: the study measures settings, the predictor judges them, the tuner tries them and `run` starts programs in them; all four must
-//! mean the same by "four threads a core, asleep, no huge pages". Idea: they are one value with one spelling (`threads=4 wait=sleep`), checked when
-//! it is made, in one order, and each knob is a word that `trimtab run` takes.
+//! Unit: one [`Setting`] is one way to start a program; a knob that it does not name keeps the
+//! default of `trimtab run` and the program. Problem: the study measures settings, the predictor
+//! judges them, the tuner tries them and `run` starts programs in them; all four must mean the same
+//! by "four threads a core, asleep, no huge pages". Idea: a setting is one value with one spelling
+//! (`threads=4 wait=sleep`), checked when it is made, in one order. Each knob is a word that
+//! `trimtab run` accepts.
 //!
-//! Properties: spelling and reading are inverse; the empty setting is "as it is"; a value that is kept is one that `run` would take.
+//! Properties: writing and parsing are inverse. The empty setting means "as it is". Every stored
+//! value is one that `run` would accept.
 
 use crate::balance::Kind;
 use crate::place::waiting::WaitPolicy;
@@ -16,37 +19,38 @@ use std::fmt;
 use std::str::FromStr;
 use thiserror::Error;
 
-/// Slices of the scheduler that the kernel takes, in milliseconds.
+/// Slices of the scheduler that the kernel accepts, in milliseconds.
 pub const SLICES: std::ops::RangeInclusive<f64> = 0.1..=100.0;
 
-/// What can be chosen.
+/// A knob of a setting.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Knob {
     /// Threads of the program (`OMP_NUM_THREADS` and its like), or its ranks: a number.
     Threads,
-    /// Cores to take: a number.
+    /// Number of cores to take.
     Cores,
     /// Hardware threads used of each core: a number or `all`.
     Smt,
-    /// How threads are laid out: a [`Strategy`].
+    /// Layout of threads: a [`Strategy`].
     Strategy,
-    /// Where memory comes from: a [`MemoryRequest`].
+    /// Origin of memory: a [`MemoryRequest`].
     Memory,
-    /// Transparent huge pages: `inherit`, `off`, `advised`, or `on` (asked for by the allocator, where the C library can).
+    /// Transparent huge pages: `inherit`, `off`, `advised`, or `on` (the allocator asks for them,
+    /// if the C library can).
     Thp,
-    /// How threads wait for each other: a [`WaitPolicy`].
+    /// Wait policy of threads: a [`WaitPolicy`].
     Wait,
-    /// Whether threads are bound at their start: `auto` or `mask`.
+    /// Binding of threads at their start: `auto` or `mask`.
     Pin,
-    /// The policy that balances while it runs: a [`Kind`], or `none`.
+    /// Policy that balances during the run: a [`Kind`], or `none`.
     Balance,
-    /// The scheduler's slice of each thread in milliseconds, 0.1 to 100.
+    /// Scheduler's slice of each thread in milliseconds, 0.1 to 100.
     Slice,
 }
 
 impl Knob {
-    /// All, in order.
+    /// All knobs, in order.
     pub const ALL: [Self; 10] = [
         Self::Threads,
         Self::Cores,
@@ -60,7 +64,7 @@ impl Knob {
         Self::Slice,
     ];
 
-    /// The word a user types.
+    /// Returns the word that a user types.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Threads => "threads",
@@ -76,7 +80,7 @@ impl Knob {
         }
     }
 
-    /// Why a value is none of this knob's.
+    /// Checks a value. The error says why the knob does not accept it.
     fn check(self, value: &str) -> Result<(), String> {
         let one_of = |known: &[&str]| match known.contains(&value) {
             true => Ok(()),
@@ -111,44 +115,45 @@ impl fmt::Display for Knob {
     }
 }
 
-/// Why something is no setting.
+/// Error of a text or value that is not a setting.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub enum SettingError {
-    /// Not `knob=value`.
-    #[error("\"{0}\" is no setting: KNOB=VALUE is expected, as in wait=sleep")]
+    /// The text is not `knob=value`.
+    #[error("\"{0}\" is not a setting: KNOB=VALUE is expected, as in wait=sleep")]
     Form(String),
-    /// No such knob.
+    /// The knob is unknown.
     #[error(
         "\"{0}\" cannot be set (known: threads, cores, smt, strategy, memory, thp, wait, pin, balance, slice)"
     )]
     Knob(String),
-    /// No such value.
+    /// The knob does not accept the value.
     #[error("{knob} cannot be \"{value}\": {why}")]
     Value {
-        /// Of which knob.
+        /// Knob.
         knob: Knob,
-        /// What was given.
+        /// Given value.
         value: String,
-        /// What is known.
+        /// Reason, with the accepted values.
         why: String,
     },
-    /// The same twice.
+    /// A knob is set twice.
     #[error("{0} is set twice")]
     Twice(Knob),
 }
 
-/// One way to start a program: some knobs, each with a value that `run` takes.
+/// One way to start a program: some knobs, each with a value that `run` accepts.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize)]
 #[serde(try_from = "BTreeMap<Knob, String>", into = "BTreeMap<Knob, String>")]
 pub struct Setting(BTreeMap<Knob, String>);
 
 impl Setting {
-    /// As it is.
+    /// Creates the empty setting: everything as it is.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// This setting with one knob at a value, in the place of what it had.
+    /// Returns this setting with one knob set to a value, which replaces an earlier one. Returns an
+    /// error if the knob does not accept the value.
     pub fn with(mut self, knob: Knob, value: impl Into<String>) -> Result<Self, SettingError> {
         let value = value.into();
         knob.check(&value).map_err(|why| SettingError::Value { knob, value: value.clone(), why })?;
@@ -156,28 +161,28 @@ impl Setting {
         Ok(self)
     }
 
-    /// This setting with a knob left alone.
+    /// Returns this setting with a knob unset.
     pub fn without(mut self, knob: Knob) -> Self {
         self.0.remove(&knob);
         self
     }
 
-    /// A knob's value, if it is set.
+    /// Returns a knob's value, if it is set.
     pub fn get(&self, knob: Knob) -> Option<&str> {
         self.0.get(&knob).map(String::as_str)
     }
 
-    /// A knob's value as a number, if it is set and is one.
+    /// Returns a knob's value as a number, if it is set and is one.
     pub fn number(&self, knob: Knob) -> Option<f64> {
         self.get(knob)?.parse().ok()
     }
 
-    /// What is set, in order.
+    /// Returns the knobs that are set, in order, with their values.
     pub fn iter(&self) -> impl Iterator<Item = (Knob, &str)> {
         self.0.iter().map(|(knob, value)| (*knob, value.as_str()))
     }
 
-    /// Whether all is as it is.
+    /// Returns whether no knob is set.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

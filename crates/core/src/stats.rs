@@ -1,19 +1,24 @@
-//! What repeated measurements say: medians, intervals, and whether two programs differ.
+//! Statistics of repeated measurements: medians, intervals, and comparisons of two programs.
 //!
-//! Unit: the samples' own. Problem: run times are few, skewed and have outliers on one side, so mean and standard deviation
-//! mislead; and a difference of two medians may be luck. Idea: the bootstrap. Draw as many samples as there are, with
-//! replacement, thousands of times; the middle 95 % of the medians found so are the interval. For the ratio of two medians both
-//! sides are drawn independently, and two programs differ when the interval of their ratio leaves 1 out.
+//! Unit: that of the samples. Problem: run times are few, skewed, and have outliers on one side, so
+//! mean and standard deviation mislead. A difference of two medians may be chance. Idea: the
+//! bootstrap. A draw takes as many samples as there are, with replacement; there are thousands of
+//! draws. The middle 95 % of the medians of the draws are the confidence interval. For the ratio of
+//! two medians, both sides are drawn independently. Two programs differ if the interval of their
+//! ratio excludes 1.
 //!
-//! A sample must be an independent run. Repetitions inside one run share its placement, and would make an interval far
-//! too narrow: take their median as the run's one sample.
+//! A sample must be an independent run. Repetitions inside one run share its placement and would
+//! make an interval far too narrow: take their median as the run's one sample.
 //!
-//! Properties: equal samples and seed give equal results, and the order of the samples does not matter; an interval lies
-//! within what samples can make, holds the median, and scales with the samples. Fewer than [`SAMPLES_MIN`] samples have no
-//! interval: with five, the interval is from the least to the most, and holds the true median in 93.75 % of all cases.
-//! What cannot be computed (no sample, a sample that is no number, a ratio of what is not positive) is `None`.
+//! Properties: equal samples and an equal seed give equal results, and the order of the samples
+//! does not matter. An interval lies within the range of the samples, holds the median, and scales
+//! with the samples. Fewer than [`SAMPLES_MIN`] samples have no interval: with five, the interval
+//! reaches from the lowest sample to the highest, and holds the true median in 93.75 % of all
+//! cases. A result that cannot be computed (no sample, a sample that is not finite, a ratio of
+//! values that are not positive) is `None`.
 //!
-//! Source: B. Efron and R. J. Tibshirani, "An Introduction to the Bootstrap", 1993, chapter 13, the percentile interval.
+//! Source: B. Efron and R. J. Tibshirani, "An Introduction to the Bootstrap", 1993, chapter 13, the
+//! percentile interval.
 
 pub mod comparison;
 pub mod correlation;
@@ -22,37 +27,40 @@ pub use comparison::{Better, Comparison, Verdict, compare};
 
 use serde::Serialize;
 
-/// Fewer samples than this cannot carry an interval near 95 %: four miss the true median one time in eight.
+/// Samples needed for an interval near 95 %: with four, the interval misses the true median one
+/// time in eight.
 pub const SAMPLES_MIN: usize = 5;
-/// How often samples are drawn; the ends of the interval then rest on 50 draws each.
-const DRAWS: usize = 2_000;
-/// How many of the draws lie below the interval, and above it: 2.5 %.
-const OUTSIDE: usize = DRAWS / 40;
+/// Number of draws; each end of the interval then rests on 50 draws.
+const DRAW_COUNT: usize = 2_000;
+/// Number of draws below the interval, and number above it: 2.5 % each.
+const TAIL_DRAWS: usize = DRAW_COUNT / 40;
 
-/// From where to where.
+/// An interval of values.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct Interval {
-    /// The lower end.
+    /// Lower end.
     pub low: f64,
-    /// The upper end.
+    /// Upper end.
     pub high: f64,
 }
 
-/// A median, or a ratio of two, and how sure that is.
+/// A median, or a ratio of two medians, with its confidence interval.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct Estimate {
-    /// Of the samples.
+    /// Median of the samples.
     pub median: f64,
-    /// Where the true one is, with 95 % confidence; `None` for fewer than [`SAMPLES_MIN`] samples.
+    /// Confidence interval of the true median, at 95 %; `None` for fewer than [`SAMPLES_MIN`]
+    /// samples.
     pub interval: Option<Interval>,
 }
 
-/// The middle sample, or the mean of the two middle ones.
+/// Returns the middle sample, or the mean of the two middle ones; `None` without samples or if one
+/// is not finite.
 pub fn median(samples: &[f64]) -> Option<f64> {
     Some(middle(&sorted(samples)?))
 }
 
-/// The median with its interval.
+/// Returns the median with its confidence interval; `None` without samples or if one is not finite.
 pub fn estimate(samples: &[f64], seed: u64) -> Option<Estimate> {
     let samples = sorted(samples)?;
     let mut random = Random(seed);
@@ -62,7 +70,8 @@ pub fn estimate(samples: &[f64], seed: u64) -> Option<Estimate> {
     Some(Estimate { median: middle(&samples), interval })
 }
 
-/// The ratio of two medians with its interval. All samples have to be positive.
+/// Returns the ratio of two medians with its confidence interval; `None` unless all samples are
+/// finite and positive.
 pub fn ratio_of_medians(above: &[f64], below: &[f64], seed: u64) -> Option<Estimate> {
     let (above, below) = (sorted(above)?, sorted(below)?);
     if above[0] <= 0.0 || below[0] <= 0.0 {
@@ -79,18 +88,18 @@ pub fn ratio_of_medians(above: &[f64], below: &[f64], seed: u64) -> Option<Estim
     Some(Estimate { median: middle(&above) / middle(&below), interval })
 }
 
-/// The numbers below `count` in an order that looks random: the same for the same seed.
+/// Returns the numbers below `count` in a pseudo-random order, which depends on the seed only.
 pub fn shuffled(count: usize, seed: u64) -> Vec<usize> {
     let mut random = Random(seed);
     let mut order: Vec<usize> = (0..count).collect();
-    // Fisher and Yates.
+    // Fisher-Yates shuffle.
     for last in (1..count).rev() {
         order.swap(last, random.below(last + 1));
     }
     order
 }
 
-/// The samples in order; `None` when there is none or one is no number.
+/// Sorts the samples; `None` if there is none or one is not finite.
 fn sorted(samples: &[f64]) -> Option<Vec<f64>> {
     if samples.is_empty() || samples.iter().any(|sample| !sample.is_finite()) {
         return None;
@@ -100,15 +109,15 @@ fn sorted(samples: &[f64]) -> Option<Vec<f64>> {
     Some(sorted)
 }
 
-/// The median of what is in order and not empty.
+/// Returns the median of samples that are sorted and not empty.
 fn middle(sorted: &[f64]) -> f64 {
     let (low, high) = (sorted[(sorted.len() - 1) / 2], sorted[sorted.len() / 2]);
-    // Not half of the sum, which can overflow.
+    // Half of the sum would be simpler, but the sum can overflow.
     low + (high - low) / 2.0
 }
 
-/// The median of as many samples, drawn with replacement. Positions are drawn and counted, which puts them in order
-/// without sorting.
+/// Returns the median of one draw: as many samples, drawn with replacement. The function draws and
+/// counts positions, which puts them in order without sorting.
 fn drawn(sorted: &[f64], counts: &mut [usize], random: &mut Random) -> f64 {
     counts.fill(0);
     for _ in sorted {
@@ -128,14 +137,14 @@ fn drawn(sorted: &[f64], counts: &mut [usize], random: &mut Random) -> f64 {
     middle(&pair)
 }
 
-/// The middle 95 % of what is drawn.
+/// Returns the middle 95 % of the draws.
 fn interval(mut draw: impl FnMut() -> f64) -> Interval {
-    let mut draws: Vec<f64> = (0..DRAWS).map(|_| draw()).collect();
+    let mut draws: Vec<f64> = (0..DRAW_COUNT).map(|_| draw()).collect();
     draws.sort_by(f64::total_cmp);
-    Interval { low: draws[OUTSIDE], high: draws[DRAWS - 1 - OUTSIDE] }
+    Interval { low: draws[TAIL_DRAWS], high: draws[DRAW_COUNT - 1 - TAIL_DRAWS] }
 }
 
-/// Numbers that look random and are the same for the same seed: `SplitMix64`, Steele, Lea and Flood 2014.
+/// Pseudo-random numbers, the same for the same seed: `SplitMix64`, Steele, Lea and Flood 2014.
 #[derive(Debug)]
 pub(crate) struct Random(pub(crate) u64);
 
@@ -148,7 +157,8 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// A number below a bound: the high half of a product, whose bias is below one in 2^40 for any sensible bound.
+    /// Returns a number below a bound: the high half of a product. The bias is below one in 2^40
+    /// for any sensible bound.
     pub(crate) fn below(&mut self, bound: usize) -> usize {
         let product = u128::from(self.next()) * bound as u128;
         usize::try_from(product >> 64).unwrap_or(0)
@@ -202,7 +212,8 @@ mod tests {
         assert_eq!(found, Interval { low: 1.0, high: 5.0 });
     }
 
-    /// Samples of a skewed distribution whose median is known: squares of numbers even in 0..1, of which it is 1/4.
+    /// Samples of a skewed distribution with a known median: squares of numbers uniform in 0..1,
+    /// with the median 1/4.
     #[test]
     fn intervals_hold_the_true_median_about_as_often_as_they_say() {
         let mut random = Random(7);
@@ -249,7 +260,7 @@ mod tests {
             );
         }
 
-        /// By a power of two, which is exact.
+        /// The factor is a power of two, so the product is exact.
         #[test]
         fn results_scale_with_the_samples(samples in samples(), seed: u64) {
             let scaled: Vec<f64> = samples.iter().map(|sample| sample * 8.0).collect();

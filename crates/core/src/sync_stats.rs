@@ -1,40 +1,48 @@
-//! Synchronisation statistics: how often the threads of a program meet at barriers and collective calls, and how long they wait there, as the
-//! preload library counts it for its parent.
+//! Synchronisation statistics: how often the threads of a program meet at barriers and collective
+//! calls, and how long they wait there, as the shim counts it for its parent.
 //!
-//! Unit: nanoseconds. Problem: how long a program works between two barriers decides what oversubscription costs it, and only inside
-//! the program can that be seen; but the program may be killed at any time, has any number of processes, and must not be slowed.
-//! Idea: one page file of words that parent and guests share. Each thread that meets others takes a row of its own and is its only
-//! writer; who reads adds rows up, at any time. This module says what each word means, and both sides use it.
+//! Unit: nanoseconds. Problem: the time that a program works between two barriers decides the cost
+//! of oversubscription, and only the program itself can observe it. But the program may be killed
+//! at any time, may have many processes, and must not be slowed. Idea: parent and shims share one
+//! page file of words. Each thread that synchronises takes a row of its own and is its only writer;
+//! a reader adds the rows up, at any time. This module defines the meaning of each word, and both
+//! sides use it.
 //!
-//! A *meeting* is a barrier, the end of a parallel region, or a collective call. An *interval* goes from the end of one meeting (or the
-//! beginning of the region) to the end of the next; one member of each team counts them, so that none counts twice. A histogram of
-//! 64 buckets, each longer by the root of two, from 128 ns on, keeps their spread; quantiles are therefore good to a fifth.
+//! Counted are *synchronisations*: barriers, ends of parallel regions, and collective calls. An
+//! *interval* goes from the end of one synchronisation (or the beginning of the region) to the end
+//! of the next; one member of each team counts them, so that each interval counts once. A histogram
+//! of 64 buckets, each longer than the one before by the root of two, from 128 ns on, keeps their
+//! distribution; quantiles are therefore accurate to a fifth.
 //!
-//! *Workers* are threads that were at it at the same time: a runtime may start the threads of an inner team anew for each region, thousands that lived
-//! one after another. A row says when it was taken and when its thread was last at it; the greatest number of such spans that overlap counts.
+//! *Workers* are threads that were active at the same time: a runtime may start the threads of an
+//! inner team again for each region, thousands that lived one after another. A row holds the time
+//! at which it was taken and the time at which its thread was last active; the largest number of
+//! such spans that overlap counts.
 //!
-//! Properties: what makes no sense is not read; a row that is being written is at worst one meeting behind; missing is not zero.
+//! Properties: a file that makes no sense is not read; a row that is being written is at most one
+//! synchronisation behind; missing is not zero.
 
 use crate::place::runtimes::Runtime;
 use crate::profile::Intervals;
 use crate::time::Span;
 
-/// The variable that names the page file to guests.
+/// Environment variable that names the page file to shims.
 pub const VARIABLE: &str = "TRIMTAB_MEETINGS";
-/// What the first word says: a file of this form.
+/// First word of a file of this form.
 pub const MAGIC: u64 = 0x7472_696d_6d65_6574;
 /// Words before the first row.
 pub const HEADER: usize = 16;
-/// Words of a row.
+/// Words per row.
 pub const ROW: usize = 96;
-/// Rows; threads beyond them are only counted. One more is there for guests to find out what a record costs.
+/// Number of rows; threads beyond them are only counted. One more row lets shims measure the cost
+/// of a record.
 pub const ROWS: usize = 4096;
-/// The file's length.
+/// Length of the file in bytes.
 pub const BYTES: usize = (HEADER + ROW * (ROWS + 1)) * 8;
 /// Buckets of the histogram.
 pub const BUCKETS: usize = 64;
-/// The share of waiting is told of threads whose parallel time is at least one part in so many of the longest thread's. Chosen: as of CPU time
-/// in profiles.
+/// Divisor of the longest thread's parallel time: threads with less than this part have no share of
+/// waiting. Chosen: the same as for CPU time in profiles.
 const TIME_OF_LONGEST_MIN: u64 = 20;
 /// The first bucket ends at two to this power, in nanoseconds, times the root of two.
 const FIRST_BUCKET_LOG2: u32 = 7;
@@ -43,58 +51,61 @@ const FIRST_BUCKET_LOG2: u32 = 7;
 pub mod header {
     /// [`MAGIC`](super::MAGIC).
     pub const MAGIC: usize = 0;
-    /// The next row that nobody has.
-    pub const NEXT: usize = 1;
-    /// What one record costs, in picoseconds.
-    pub const COST: usize = 2;
-    /// Processes that opened the file.
-    pub const GUESTS: usize = 3;
+    /// Next row that is free.
+    pub const NEXT_ROW: usize = 1;
+    /// Cost of one record, in picoseconds.
+    pub const RECORD_COST_PS: usize = 2;
+    /// Number of processes that opened the file.
+    pub const GUEST_COUNT: usize = 3;
 }
 
 /// Words of a row.
 pub mod row {
-    /// The process in the upper half, the thread in the lower.
-    pub const WHO: usize = 0;
-    /// Meetings.
-    pub const MEETINGS: usize = 1;
-    /// Time waited in them.
-    pub const WAITED: usize = 2;
+    /// Process in the upper half, thread in the lower.
+    pub const THREAD_ID: usize = 0;
+    /// Number of synchronisations.
+    pub const MEETING_COUNT: usize = 1;
+    /// Time waited in synchronisations.
+    pub const WAITED_NS: usize = 2;
     /// Time of parallel work and waiting together.
-    pub const SPANNED: usize = 3;
-    /// Intervals that this thread counted for its team.
-    pub const INTERVALS: usize = 4;
-    /// Their sum.
-    pub const SUM: usize = 5;
+    pub const SPANNED_NS: usize = 3;
+    /// Number of intervals that this thread counted for its team.
+    pub const INTERVAL_COUNT: usize = 4;
+    /// Sum of these intervals.
+    pub const INTERVAL_SUM_NS: usize = 5;
     /// Calls of `sched_yield`.
-    pub const YIELDS: usize = 6;
-    /// When the last meeting ended.
-    pub const LAST: usize = 7;
-    /// Since when it waits, 0 when it does not.
-    pub const ARRIVED: usize = 8;
-    /// The region it joined: [`joined`](super::joined).
-    pub const LEADER: usize = 9;
-    /// When the region that this thread closed last was over.
-    pub const ENDED: usize = 10;
-    /// What it met by, as bits: [`bit`](super::bit).
-    pub const BY: usize = 11;
-    /// Records made, which is what measuring costs.
-    pub const RECORDS: usize = 12;
-    /// When the row was taken.
-    pub const FIRST: usize = 13;
-    /// How many regions this thread has opened, which numbers them from 1.
-    pub const OPENED: usize = 14;
-    /// The number of the region that it closed last.
-    pub const CLOSED: usize = 15;
+    pub const YIELD_COUNT: usize = 6;
+    /// Time at which the thread was last active, such as the end of its last
+    /// synchronisation.
+    pub const LAST_ACTIVE_NS: usize = 7;
+    /// Start of the current wait; 0 if the thread does not wait.
+    pub const ARRIVED_NS: usize = 8;
+    /// Region that the thread joined: [`joined`](super::joined).
+    pub const JOINED_REGION: usize = 9;
+    /// End of the region that this thread closed last.
+    pub const REGION_ENDED_NS: usize = 10;
+    /// Runtimes that the thread's synchronisations used, as bits: [`bit`](super::bit).
+    pub const RUNTIME_BITS: usize = 11;
+    /// Number of records made, which is the cost of measuring.
+    pub const RECORD_COUNT: usize = 12;
+    /// Time at which the row was taken.
+    pub const TAKEN_NS: usize = 13;
+    /// Number of regions that this thread has opened; it numbers them from 1.
+    pub const REGIONS_OPENED: usize = 14;
+    /// Number of the region that this thread closed last.
+    pub const REGION_CLOSED: usize = 15;
     /// The first bucket.
-    pub const BUCKET: usize = 16;
+    pub const FIRST_BUCKET: usize = 16;
 }
 
-/// A region as its members note it: its number among those of the thread that opened it, and that thread's row plus one.
+/// Encodes a region as its members note it: its number among those of the thread that opened it,
+/// and that thread's row plus one.
 pub const fn joined(region: u64, leader: u64) -> u64 {
     region << LEADER_BITS | leader
 }
 
-/// The region's number and the leader's row, of what [`joined`] says; `None` for a thread that joined none.
+/// Decodes the region's number and the leader's row from [`joined`]; `None` for a thread that
+/// joined none.
 pub const fn region(joined: u64) -> Option<(u64, usize)> {
     match joined & ((1 << LEADER_BITS) - 1) {
         0 => None,
@@ -102,15 +113,16 @@ pub const fn region(joined: u64) -> Option<(u64, usize)> {
     }
 }
 
-/// Enough for every row.
+/// Bits for the row of a leader; enough for every row.
 const LEADER_BITS: u32 = 16;
 
-/// The bit of a runtime.
+/// Returns the bit of a runtime.
 pub const fn bit(runtime: Runtime) -> u64 {
     1 << runtime as u64
 }
 
-/// The bucket of a time: one each from two to the power of n, and from root of two times that.
+/// Returns the bucket of a time: one bucket begins at each power of two, and one at each root of
+/// two times that.
 pub const fn bucket(ns: u64) -> usize {
     if ns < 1 << FIRST_BUCKET_LOG2 {
         return 0;
@@ -122,37 +134,39 @@ pub const fn bucket(ns: u64) -> usize {
     if at < BUCKETS { at } else { BUCKETS - 1 }
 }
 
-/// The middle of a bucket, as factors go.
+/// Returns the geometric middle of a bucket, in nanoseconds.
 fn middle(bucket: usize) -> f64 {
     2f64.powf(f64::from(FIRST_BUCKET_LOG2) + (bucket as f64 + 0.5) / 2.0)
 }
 
-/// What the preload libraries of all processes counted, added up.
+/// Sum of the counts of the shims in all processes.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct SyncStats {
-    /// Processes that counted.
+    /// Number of processes that counted.
     pub guests: u64,
-    /// Threads that met others, the greatest number that was at it at the same time.
+    /// Largest number of threads that took part in synchronisations and were active at the same
+    /// time.
     pub threads: u64,
-    /// Threads for which there was no room.
+    /// Number of threads for which there was no row.
     pub lost: u64,
-    /// What they met by.
+    /// Runtimes that the synchronisations used.
     pub runtimes: Vec<Runtime>,
-    /// Times between meetings.
+    /// Times between synchronisations.
     pub intervals: Option<Intervals>,
     /// Share of their parallel time that threads waited.
     pub waiting: Option<f64>,
-    /// The share of the thread that waited least, and of the one that waited most, of those with at least a twentieth of the longest's parallel time.
+    /// Lowest and highest share of waiting of a thread, among threads with at least a twentieth of
+    /// the longest parallel time.
     pub waiting_between: Option<(f64, f64)>,
-    /// Calls of `sched_yield`.
+    /// Number of calls of `sched_yield`.
     pub yields: u64,
-    /// What the records of the thread that made most cost it.
+    /// Cost of the records of the thread that made most.
     pub cost: Option<Span>,
-    /// What one record costs, in nanoseconds.
+    /// Cost of one record, in nanoseconds.
     pub record_ns: Option<f64>,
 }
 
-/// Reads the page file; `None` where it is none.
+/// Reads the page file; `None` if it has another form.
 pub fn read(bytes: &[u8]) -> Option<SyncStats> {
     let words: Vec<u64> = bytes
         .chunks_exact(8)
@@ -164,7 +178,7 @@ pub fn read(bytes: &[u8]) -> Option<SyncStats> {
         return None;
     }
     let rows: Vec<&[u64]> = words[HEADER..].chunks_exact(ROW).collect();
-    let taken = usize::try_from(head[header::NEXT]).unwrap_or(usize::MAX);
+    let taken = usize::try_from(head[header::NEXT_ROW]).unwrap_or(usize::MAX);
     let rows = rows.get(..taken.min(ROWS).min(rows.len()))?;
     let mut by = 0;
     let (mut sum, mut count, mut buckets) = (0u64, 0u64, [0u64; BUCKETS]);
@@ -172,37 +186,41 @@ pub fn read(bytes: &[u8]) -> Option<SyncStats> {
     let mut times: Vec<(u64, u64)> = Vec::new();
     let mut spans: Vec<(u64, u64)> = Vec::new();
     for row in rows {
-        by |= row[row::BY];
-        count = count.saturating_add(row[row::INTERVALS]);
-        sum = sum.saturating_add(row[row::SUM]);
-        yields = yields.saturating_add(row[row::YIELDS]);
-        records = records.max(row[row::RECORDS]);
-        for (all, one) in buckets.iter_mut().zip(&row[row::BUCKET..]) {
+        by |= row[row::RUNTIME_BITS];
+        count = count.saturating_add(row[row::INTERVAL_COUNT]);
+        sum = sum.saturating_add(row[row::INTERVAL_SUM_NS]);
+        yields = yields.saturating_add(row[row::YIELD_COUNT]);
+        records = records.max(row[row::RECORD_COUNT]);
+        for (all, one) in buckets.iter_mut().zip(&row[row::FIRST_BUCKET..]) {
             *all = all.saturating_add(*one);
         }
-        // A member of a region that was its last has not been told of its end: who opened the region knows, until it closes another.
-        let arrived = row[row::ARRIVED];
-        let open = region(row[row::LEADER])
-            .and_then(|(region, leader)| rows.get(leader).filter(|leader| leader[row::CLOSED] == region))
+        // A thread whose last region has ended may not know of the end. The leader's row holds the
+        // end until the leader closes another region.
+        let arrived = row[row::ARRIVED_NS];
+        let open = region(row[row::JOINED_REGION])
+            .and_then(|(region, leader)| {
+                rows.get(leader).filter(|leader| leader[row::REGION_CLOSED] == region)
+            })
             .filter(|_| arrived != 0)
-            .map_or(0, |leader| leader[row::ENDED].saturating_sub(arrived));
-        let (own, whole) = (row[row::WAITED].saturating_add(open), row[row::SPANNED].saturating_add(open));
+            .map_or(0, |leader| leader[row::REGION_ENDED_NS].saturating_sub(arrived));
+        let (own, whole) =
+            (row[row::WAITED_NS].saturating_add(open), row[row::SPANNED_NS].saturating_add(open));
         if whole > 0 {
             waited = waited.saturating_add(own.min(whole));
             spanned = spanned.saturating_add(whole);
             times.push((own.min(whole), whole));
-            spans.push((row[row::FIRST], row[row::LAST].max(arrived.saturating_add(open))));
+            spans.push((row[row::TAKEN_NS], row[row::LAST_ACTIVE_NS].max(arrived.saturating_add(open))));
         }
     }
     let longest = times.iter().map(|(_, whole)| *whole).max().unwrap_or(0);
     let counts = times.iter().filter(|(_, whole)| whole.saturating_mul(TIME_OF_LONGEST_MIN) >= longest);
     let shares: Vec<f64> = counts.map(|(own, whole)| *own as f64 / *whole as f64).collect();
-    let cost = (head[header::COST] > 0).then(|| head[header::COST] as f64 / 1e3);
+    let cost = (head[header::RECORD_COST_PS] > 0).then(|| head[header::RECORD_COST_PS] as f64 / 1e3);
     let least = shares.iter().copied().reduce(f64::min);
     Some(SyncStats {
-        guests: head[header::GUESTS],
+        guests: head[header::GUEST_COUNT],
         threads: at_once(&spans),
-        lost: head[header::NEXT].saturating_sub(ROWS as u64),
+        lost: head[header::NEXT_ROW].saturating_sub(ROWS as u64),
         runtimes: Runtime::all().filter(|runtime| by & bit(*runtime) != 0).collect(),
         intervals: intervals(count, sum, &buckets),
         waiting: Span(waited).share_of(Span(spanned)),
@@ -213,14 +231,14 @@ pub fn read(bytes: &[u8]) -> Option<SyncStats> {
     })
 }
 
-/// The greatest number of spans that overlap; those that only touch do not.
+/// Returns the largest number of spans that overlap; spans that only touch do not overlap.
 fn at_once(spans: &[(u64, u64)]) -> u64 {
     let mut edges: Vec<(u64, bool)> = Vec::with_capacity(2 * spans.len());
     for &(first, last) in spans {
-        // Time was spent in it, so that it is not empty whatever its row says.
+        // The thread spent time in the span, so the span is not empty, whatever the row says.
         edges.extend([(first, true), (last.max(first.saturating_add(1)), false)]);
     }
-    // At equal times ends come before beginnings.
+    // At equal times, ends come before beginnings.
     edges.sort_unstable();
     let (mut now, mut most) = (0u64, 0u64);
     for (_, begins) in edges {
@@ -260,8 +278,8 @@ mod tests {
     fn file(rows: &[&[(usize, u64)]]) -> Vec<u8> {
         let mut words = vec![0u64; HEADER + ROW * rows.len().max(4)];
         words[header::MAGIC] = MAGIC;
-        words[header::NEXT] = rows.len() as u64;
-        words[header::COST] = 50_000;
+        words[header::NEXT_ROW] = rows.len() as u64;
+        words[header::RECORD_COST_PS] = 50_000;
         for (at, row) in rows.iter().enumerate() {
             for (word, value) in *row {
                 words[HEADER + at * ROW + word] = *value;
@@ -290,19 +308,23 @@ mod tests {
     #[test]
     fn rows_are_added_up_and_the_last_regions_wait_is_the_leaders_to_say() {
         let leader: &[(usize, u64)] = &[
-            (row::INTERVALS, 4),
-            (row::SUM, 4_000_000),
-            (row::BUCKET + bucket(1_000_000), 4),
-            (row::WAITED, 100),
-            (row::SPANNED, 4_000_000),
-            (row::ENDED, 9_000),
-            (row::CLOSED, 7),
-            (row::LAST, 9_000),
-            (row::BY, bit(Runtime::Libgomp)),
-            (row::RECORDS, 8),
+            (row::INTERVAL_COUNT, 4),
+            (row::INTERVAL_SUM_NS, 4_000_000),
+            (row::FIRST_BUCKET + bucket(1_000_000), 4),
+            (row::WAITED_NS, 100),
+            (row::SPANNED_NS, 4_000_000),
+            (row::REGION_ENDED_NS, 9_000),
+            (row::REGION_CLOSED, 7),
+            (row::LAST_ACTIVE_NS, 9_000),
+            (row::RUNTIME_BITS, bit(Runtime::Libgomp)),
+            (row::RECORD_COUNT, 8),
         ];
-        let member: &[(usize, u64)] =
-            &[(row::LEADER, joined(7, 1)), (row::ARRIVED, 5_000), (row::SPANNED, 200_000), (row::YIELDS, 3)];
+        let member: &[(usize, u64)] = &[
+            (row::JOINED_REGION, joined(7, 1)),
+            (row::ARRIVED_NS, 5_000),
+            (row::SPANNED_NS, 200_000),
+            (row::YIELD_COUNT, 3),
+        ];
         let met = read(&file(&[leader, member])).unwrap();
         let intervals = met.intervals.unwrap();
         assert_eq!((intervals.count, intervals.mean, met.yields), (4, Span(1_000_000), 3));
@@ -310,13 +332,14 @@ mod tests {
         assert_eq!((met.threads, met.lost, met.runtimes), (2, 0, vec![Runtime::Libgomp]));
         assert_eq!(met.waiting_between, Some((100.0 / 4_000_000.0, 4_000.0 / 204_000.0)));
         assert_eq!(met.cost, Some(Span(400)));
-        // Of a region that is not the one it closed last the leader knows nothing more.
+        // The leader knows nothing about a region that is not the one it closed last.
         let member: &[(usize, u64)] =
-            &[(row::LEADER, joined(6, 1)), (row::ARRIVED, 5_000), (row::SPANNED, 200_000)];
+            &[(row::JOINED_REGION, joined(6, 1)), (row::ARRIVED_NS, 5_000), (row::SPANNED_NS, 200_000)];
         let met = read(&file(&[leader, member])).unwrap();
         assert_eq!(met.waiting_between.map(|(least, _)| least), Some(0.0));
-        // Nor is a share told of threads that were hardly at it.
-        let brief: &[(usize, u64)] = &[(row::WAITED, 199_000), (row::SPANNED, 199_999), (row::LAST, 1)];
+        // Threads that were hardly active have no share either.
+        let brief: &[(usize, u64)] =
+            &[(row::WAITED_NS, 199_000), (row::SPANNED_NS, 199_999), (row::LAST_ACTIVE_NS, 1)];
         let least = read(&file(&[leader, brief])).unwrap().waiting_between.unwrap();
         assert_eq!(least.0, least.1);
     }
@@ -324,7 +347,11 @@ mod tests {
     #[test]
     fn threads_that_were_there_one_after_another_are_not_counted_as_if_all_were_there_at_once() {
         let thread = |first: u64, last: u64| {
-            vec![(row::FIRST, first), (row::LAST, last), (row::SPANNED, (last - first).max(1))]
+            vec![
+                (row::TAKEN_NS, first),
+                (row::LAST_ACTIVE_NS, last),
+                (row::SPANNED_NS, (last - first).max(1)),
+            ]
         };
         let count = |rows: &[Vec<(usize, u64)>]| {
             let rows: Vec<&[(usize, u64)]> = rows.iter().map(Vec::as_slice).collect();
@@ -336,12 +363,16 @@ mod tests {
             rows.extend([thread(10 + 100 * at, 110 + 100 * at), thread(50 + 100 * at, 120 + 100 * at)]);
         }
         assert_eq!(count(&rows), 4);
-        // One ends as the next begins.
+        // One thread ends as the next begins.
         assert_eq!(count(&[thread(5, 9), thread(9, 12), thread(12, 13)]), 1);
-        // A row that does not say when it was taken was there from the beginning; one that spanned nothing is no thread.
-        assert_eq!(count(&[vec![(row::LAST, 50), (row::SPANNED, 1)], thread(7, 8), thread(9, 10)]), 2);
-        assert_eq!(count(&[thread(1, 9), vec![(row::FIRST, 2), (row::LAST, 8)]]), 1);
-        // The oracle: at some moment of the smallest step as many are there.
+        // A row without the time at which it was taken counts from the beginning; a row that spans
+        // no time is not a thread.
+        assert_eq!(
+            count(&[vec![(row::LAST_ACTIVE_NS, 50), (row::SPANNED_NS, 1)], thread(7, 8), thread(9, 10)]),
+            2
+        );
+        assert_eq!(count(&[thread(1, 9), vec![(row::TAKEN_NS, 2), (row::LAST_ACTIVE_NS, 8)]]), 1);
+        // The oracle: the largest number of spans at any moment, in the smallest steps.
         let mut seed = 1u64;
         let mut number = |below: u64| {
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -375,10 +406,10 @@ mod tests {
         assert_eq!((met.intervals, met.waiting, met.runtimes), (None, None, vec![]));
         assert_eq!(read(b"not a page file of meetings"), None);
         assert_eq!(read(&[0; 4096]), None);
-        // More rows taken than the file has, and leaders that are nowhere.
-        let odd: &[(usize, u64)] = &[(row::LEADER, u64::MAX), (row::ARRIVED, 1)];
+        // More rows are taken than the file has, and a leader's row does not exist.
+        let odd: &[(usize, u64)] = &[(row::JOINED_REGION, u64::MAX), (row::ARRIVED_NS, 1)];
         let mut bytes = file(&[odd]);
-        bytes[header::NEXT * 8..header::NEXT * 8 + 8].copy_from_slice(&u64::MAX.to_ne_bytes());
+        bytes[header::NEXT_ROW * 8..header::NEXT_ROW * 8 + 8].copy_from_slice(&u64::MAX.to_ne_bytes());
         assert!(read(&bytes).unwrap().lost > 0);
     }
 }

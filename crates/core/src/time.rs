@@ -1,15 +1,15 @@
 //! Moments and spans of time, in nanoseconds, as types that cannot be confused.
 //!
-//! A [`Moment`] is a reading of the host's own clock, which counts from when the host began to look; it is an argument
-//! everywhere, never read here. A [`Span`] is how long something took, or how much CPU time something had. A clock that
-//! goes backwards gives an empty span, which every rate takes for "unknown".
+//! A [`Moment`] is a reading of the host's own clock, which counts from the host's first reading;
+//! it is an argument everywhere, never read here. A [`Span`] is a duration, or an amount of CPU
+//! time. A clock that goes backwards gives an empty span, which every rate treats as "unknown".
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::ops::{Add, Sub};
 use std::time::Duration;
 
-/// A reading of the host's clock: nanoseconds since the host began to look.
+/// A reading of the host's clock: nanoseconds since the host started to observe.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Moment(pub u64);
@@ -20,42 +20,42 @@ pub struct Moment(pub u64);
 pub struct Span(pub u64);
 
 impl Moment {
-    /// How long after an earlier moment; empty when it is not later.
+    /// Returns the time since an earlier moment; empty if that moment is not earlier.
     pub fn since(self, earlier: Self) -> Span {
         Span(self.0.saturating_sub(earlier.0))
     }
 }
 
 impl Span {
-    /// Nothing.
+    /// The empty span.
     pub const ZERO: Self = Self(0);
 
-    /// That many milliseconds.
+    /// Creates a span of this number of milliseconds.
     pub const fn from_ms(ms: u64) -> Self {
         Self(ms.saturating_mul(1_000_000))
     }
 
-    /// That many microseconds.
+    /// Creates a span of this number of microseconds.
     pub const fn from_us(us: u64) -> Self {
         Self(us.saturating_mul(1_000))
     }
 
-    /// In seconds.
+    /// Returns the span in seconds.
     pub fn seconds(self) -> f64 {
         self.0 as f64 / 1e9
     }
 
-    /// What part of a whole this is; `None` of an empty whole.
+    /// Returns the span as a share of a whole; `None` if the whole is empty.
     pub fn share_of(self, whole: Self) -> Option<f64> {
         (whole.0 > 0).then(|| self.0 as f64 / whole.0 as f64)
     }
 
-    /// What is left after taking a part away, at least nothing.
+    /// Returns the span less a part of it; at least zero.
     pub fn less(self, part: Self) -> Self {
         Self(self.0.saturating_sub(part.0))
     }
 
-    /// This many times as long.
+    /// Returns the span times a factor.
     pub fn times(self, factor: f64) -> Self {
         Self((self.0 as f64 * factor.max(0.0)) as u64)
     }

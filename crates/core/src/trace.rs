@@ -1,12 +1,15 @@
-//! The record of a run: what was read, decided and done, one line a step.
+//! Trace of a run: readings, decisions and outcomes, one line per step.
 //!
-//! Problem: "why did it move that thread?" and "what would another policy have done?" are asked after the run, also after one
-//! that was killed. Idea: JSON lines. The first says what was run, on which machine, with which settings and seed; then
-//! one line a step with the raw [`Sample`], the [`Turn`] and the [`Outcome`]s; the last says how it ended, and is missing after a
-//! crash. Rates are not recorded: [`Observer`](crate::observe::Observer) makes them again, for any metric.
+//! Problem: "why did it move that thread?" and "what would another policy have done?" are asked
+//! after the run, also after a run that was killed. Idea: JSON lines. The first line holds the
+//! command, the machine, the settings and the seed. Then each step has one line with the raw
+//! [`Sample`], the [`Turn`] and the [`Outcome`]s. The last line holds the end, and is missing after
+//! a crash. Rates are not recorded: [`Observer`](crate::observe::Observer) computes them again, for
+//! any metric.
 //!
-//! Properties: reading back what was written gives equal values; a file that was cut anywhere gives all whole steps before
-//! the cut; unknown fields are ignored, an unknown version is refused; every line stands alone.
+//! Properties: reading a written trace gives equal values. A file that was cut anywhere gives all
+//! whole steps before the cut. Unknown fields are ignored, an unknown version is refused. Every
+//! line can be read without the others.
 
 use crate::balance::{Kind, Outcome, Settings, Turn};
 use crate::drive::Step;
@@ -16,89 +19,89 @@ use crate::topology::Machine;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-/// The version this code writes, and the newest it reads.
+/// Version of the format that this code writes, and the newest that it reads.
 pub const VERSION: u32 = 1;
 
-/// The first line.
+/// First line of a trace.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Header {
-    /// The format's version, [`VERSION`] when written.
+    /// Version of the format; [`VERSION`] when written.
     #[serde(rename = "trimtab-trace")]
     pub version: u32,
-    /// Which policy ran.
+    /// Policy that ran.
     pub policy: Kind,
-    /// With which settings.
+    /// Settings of the policy.
     pub settings: Settings,
-    /// What was run or attached to, as typed, printable.
+    /// Command that was run, or target that was attached to, as typed and printable.
     pub command: String,
-    /// When, in seconds since 1970; missing in simulated runs.
+    /// Start of the run, in seconds since 1970; missing in simulated runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub began: Option<u64>,
-    /// The CPUs that could be used at the start.
+    /// CPUs that could be used at the start.
     pub usable: CpuSet,
-    /// The machine.
+    /// Machine on which the run took place.
     pub machine: Machine,
 }
 
-/// One round of the loop.
+/// Record of one round of the loop.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct StepRecord {
-    /// What was read.
+    /// Readings of the host.
     pub sample: Sample,
-    /// What was decided.
+    /// Answer of the policy.
     pub turn: Turn,
-    /// What became of it.
+    /// Outcome of each decision.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub outcomes: Vec<Outcome>,
 }
 
-/// The last line.
+/// Last line of a trace.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct End {
-    /// Why it ended, in words.
+    /// Reason of the end, in words.
     pub why: String,
-    /// The program's exit status as a shell shows it, if it was ours.
+    /// Exit status of the program as a shell shows it, if trimtab started the program.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<u8>,
 }
 
-/// A line.
+/// One line of a trace.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Line {
-    /// The first.
+    /// First line.
     Header(Box<Header>),
-    /// A step.
+    /// One step.
     Step(Box<StepRecord>),
-    /// The last.
+    /// Last line.
     End(End),
 }
 
 impl Line {
-    /// As text, without the line end.
+    /// Encodes the line as text, without the line end.
     pub fn encode(&self) -> String {
-        // Maps with keys that are no text are the only thing that this could fail at, and there is none.
+        // Serialising fails only for maps with keys that are not text, and there is none here.
         serde_json::to_string(self).unwrap_or_default()
     }
 
-    /// A step as text, without the line end and without copying it.
+    /// Encodes a step as text, without the line end and without copying the step.
     pub fn encode_step(step: &Step<'_>) -> String {
         #[derive(Serialize)]
-        struct Record<'a> {
+        struct StepFields<'a> {
             sample: &'a Sample,
             turn: &'a Turn,
             #[serde(skip_serializing_if = "<[Outcome]>::is_empty")]
             outcomes: &'a [Outcome],
         }
         #[derive(Serialize)]
-        struct OfStep<'a> {
-            step: Record<'a>,
+        struct StepLine<'a> {
+            step: StepFields<'a>,
         }
-        let record = Record { sample: step.sample, turn: step.turn, outcomes: step.outcomes };
-        serde_json::to_string(&OfStep { step: record }).unwrap_or_default()
+        let record = StepFields { sample: step.sample, turn: step.turn, outcomes: step.outcomes };
+        serde_json::to_string(&StepLine { step: record }).unwrap_or_default()
     }
 
-    /// From text.
+    /// Decodes a line from text.
     ///
     /// # Errors
     /// [`TraceError`] without a line number.
@@ -107,27 +110,27 @@ impl Line {
     }
 }
 
-/// Why a text is no trace.
+/// Reason why a text cannot be read as a trace.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub enum TraceError {
-    /// There is nothing.
+    /// The text is empty.
     #[error("the trace is empty")]
     Empty,
-    /// The first line is something else.
-    #[error("this is no trimtab trace: its first line is no header ({0})")]
+    /// The first line is not a header.
+    #[error("this is not a trimtab trace: its first line is not a header ({0})")]
     Foreign(String),
-    /// A newer version.
+    /// The trace has a newer version.
     #[error("the trace has version {0}, and this trimtab reads version {VERSION}: another trimtab wrote it")]
     Version(u32),
-    /// A line that cannot be read.
+    /// A line cannot be read.
     #[error("a line cannot be read: {0}")]
     Line(String),
-    /// A line in the middle that cannot be read.
+    /// A line before the last cannot be read.
     #[error("line {line} cannot be read: {problem}")]
     Damaged {
-        /// Which, from 1.
+        /// Number of the line, from 1.
         line: usize,
-        /// Why.
+        /// Reason.
         problem: String,
     },
 }
@@ -135,21 +138,23 @@ pub enum TraceError {
 /// A whole trace.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Trace {
-    /// What was run.
+    /// Header.
     pub header: Header,
-    /// The steps.
+    /// Steps in their order.
     pub steps: Vec<StepRecord>,
-    /// How it ended; `None` after a crash.
+    /// Last line; `None` after a crash.
     pub end: Option<End>,
     /// Whether the last line was cut off.
     pub cut: bool,
 }
 
 impl Trace {
-    /// Reads a text. A last line that is cut off is left out and said; a damaged one before is an error.
+    /// Reads a text. A last line that is cut off is left out and [`Trace::cut`] is set; a damaged
+    /// line before it is an error.
     ///
     /// # Errors
-    /// [`TraceError`].
+    /// [`TraceError`] if the text is empty or not a trace, has another version, or is damaged
+    /// before its last line.
     pub fn parse(text: &str) -> Result<Self, TraceError> {
         let mut lines = text.lines().enumerate().peekable();
         let (_, first) = lines.next().ok_or(TraceError::Empty)?;
@@ -173,7 +178,8 @@ impl Trace {
     }
 }
 
-/// The first line; the version is looked at before anything else, so that a newer trace is named as such.
+/// Reads the first line. The version is checked first, so that the error for a newer trace names
+/// the version.
 fn header(line: &str) -> Result<Header, TraceError> {
     #[derive(Deserialize)]
     struct Version {

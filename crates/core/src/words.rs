@@ -1,14 +1,15 @@
-//! Words around numbers.
+//! Helpers for words in messages: plurals and suggestions for mistyped words.
 
 use std::fmt::Display;
 
-/// `1 core`, `2 cores`: a number with its noun, which takes an s.
+/// Formats a number with its noun, which takes an s: `1 core`, `2 cores`.
 pub fn plural<N: Display + PartialEq + From<u8>>(number: N, noun: &str) -> String {
     if number == N::from(1) { format!("1 {noun}") } else { format!("{number} {noun}s") }
 }
 
-/// The edits that a mistyped word may be away from a known one, by its length: none in a word of two letters, one in
-/// three or four, two in longer ones. Chosen: `scater` finds `scatter`, and `foo` finds nothing.
+/// Returns the largest number of edits between a mistyped word and a known one, by its length: none
+/// for words of two letters, one for three or four, two for longer ones. Chosen: `scater` finds
+/// `scatter`, and `foo` finds nothing.
 fn edits_max(word: &str) -> usize {
     match word.chars().count() {
         0..=2 => 0,
@@ -17,8 +18,8 @@ fn edits_max(word: &str) -> usize {
     }
 }
 
-/// The known word that a mistyped one was meant to be, as far as one can tell: the nearest by letters left out, put in,
-/// changed or swapped with their neighbours; the first of several. Case does not matter.
+/// Returns the known word that a mistyped one probably stands for: the nearest by letters left out,
+/// inserted, changed or swapped with their neighbours; the first of several. Case does not matter.
 pub fn meant<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let word = word.to_lowercase();
     let near = known.into_iter().map(|known| (edits(&word, &known.to_lowercase()), known));
@@ -26,13 +27,13 @@ pub fn meant<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option
     (1..=edits_max(&word)).contains(&edits).then_some(found)
 }
 
-/// ` (did you mean scatter?)`, or nothing.
+/// Returns ` (did you mean scatter?)`, or an empty text.
 pub fn did_you_mean<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> String {
     meant(word, known).map_or_else(String::new, |meant| format!(" (did you mean {meant}?)"))
 }
 
-/// How many letters have to be left out, put in, changed or swapped with their neighbours to make one word of another
-/// (optimal string alignment).
+/// Returns the number of letters that must be left out, inserted, changed or swapped with their
+/// neighbours to turn one word into the other (optimal string alignment).
 fn edits(one: &str, other: &str) -> usize {
     let (one, other): (Vec<char>, Vec<char>) = (one.chars().collect(), other.chars().collect());
     let mut rows: Vec<Vec<usize>> = vec![(0..=other.len()).collect()];

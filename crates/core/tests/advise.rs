@@ -1,9 +1,11 @@
-//! How good the advice is: predictions and advice over recorded cells, half of which the constants were set on and half of which they never saw.
+//! Tests of the quality of the advice: predictions and advice over recorded cells. The constants
+//! were set on half of the cells and never saw the other half.
 //!
-//! A *point* is a program of fixed work with fixed meetings, beside fixed others, on one machine and kernel; it was run with several counts of threads, ways
-//! to wait, with and without a policy. A *cell* is one change of one of these at a point. Points are held out by a hash of what they are, so that no
-//! cell of a held-out point was seen. `docs/advise.md` has the table, and a test here
-//! compares it with what it computes.
+//! A *point* is a program of fixed work with fixed barriers, beside fixed others, on one machine
+//! and kernel; it ran with several thread counts and ways to wait, with and without a policy. A
+//! *cell* is one change of one of these at a point. Points are held out by a hash of their
+//! parameters, so no cell of a held-out point was seen. `docs/advise.md` has the table, and a test
+//! here compares it with the computed one.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout, reason = "all of it is test")]
 
@@ -11,7 +13,7 @@ use flate2::read::GzDecoder;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::Read as _;
-use trimtab_core::advise::load::{Load, WAKE, Way};
+use trimtab_core::advise::load::{PhaseLoad, WAKE_S, WaitMode};
 use trimtab_core::advise::{Advice, Conclusion, Gain, Situation, Topic, advise};
 use trimtab_core::place::runtimes::Runtime;
 use trimtab_core::place::waiting::Yield;
@@ -29,7 +31,7 @@ const LIVE: [(&str, &str); 4] = [
     ("guest-6.1", include_str!("../../../experiments/simulator/live/guest-6.1.csv")),
 ];
 
-/// What is the same of all runs of a point.
+/// Parameters that are equal for all runs of a point.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 struct Point {
     source: String,
@@ -41,7 +43,7 @@ struct Point {
 }
 
 impl Point {
-    /// FNV-1a of what it is; odd ones are held out.
+    /// Returns whether the point is held out: the FNV-1a hash of its parameters is odd.
     fn is_held_out(&self) -> bool {
         let Self { source, kernel, cpus, rivals, total } = self;
         let text = format!("{source}/{kernel}/{cpus}/{rivals}/{total}");
@@ -52,29 +54,29 @@ impl Point {
     }
 }
 
-/// How it was run.
+/// Parameters of one run.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-struct Run {
+struct RunConfig {
     threads: u32,
-    way: Way,
+    mode: WaitMode,
     auto: bool,
     bound: bool,
 }
 
 /// Seconds of each run of each point.
-type Records = BTreeMap<Point, BTreeMap<Run, f64>>;
+type Records = BTreeMap<Point, BTreeMap<RunConfig, f64>>;
 
-fn way(word: &str) -> Way {
+fn mode(word: &str) -> WaitMode {
     match word {
-        "spin" => Way::Spin,
-        "yield" => Way::Yield,
-        "sleep" => Way::Sleep,
-        "moment" | "hyb" => Way::Moment,
+        "spin" => WaitMode::Spin,
+        "yield" => WaitMode::Yield,
+        "sleep" => WaitMode::Sleep,
+        "moment" | "hyb" => WaitMode::Moment,
         other => panic!("{other}"),
     }
 }
 
-/// Lines without remarks and heading, as words.
+/// Returns the lines without comments and heading, split into words.
 fn lines(text: &str) -> impl Iterator<Item = Vec<&str>> {
     text.lines().filter(|line| !line.starts_with('#')).skip(1).map(|line| line.split(',').collect())
 }
@@ -96,9 +98,9 @@ fn simulated() -> Records {
             rivals: rivals.parse().unwrap(),
             total: total.parse().unwrap(),
         };
-        let run = Run {
+        let run = RunConfig {
             threads: threads.parse().unwrap(),
-            way: way(wait),
+            mode: mode(wait),
             auto: policy == "auto",
             bound: bound == "1",
         };
@@ -108,7 +110,8 @@ fn simulated() -> Records {
     records
 }
 
-/// What was measured: Linux alone, bound threads and `auto`; beside nobody or a hog that may go anywhere.
+/// Returns the measured records: Linux alone, bound threads and `auto`; alone or beside a hog that
+/// may run anywhere.
 fn live() -> Records {
     let mut records = Records::new();
     for (source, text) in LIVE {
@@ -135,7 +138,7 @@ fn live() -> Records {
                 rivals,
                 total: step * u64::from(threads),
             };
-            let run = Run { threads, way: way(wait), auto: how == "auto", bound: how == "pinned" };
+            let run = RunConfig { threads, mode: mode(wait), auto: how == "auto", bound: how == "pinned" };
             let ideal = step as f64 * 1e-6 * f64::from(threads + rivals) / 2.0;
             records.entry(point).or_default().insert(run, median.parse::<f64>().unwrap() * ideal);
         }
@@ -143,54 +146,54 @@ fn live() -> Records {
     records
 }
 
-fn load(point: &Point, run: Run, rivals: u32) -> Load {
-    Load {
+fn load(point: &Point, run: RunConfig, rivals: u32) -> PhaseLoad {
+    PhaseLoad {
         threads: run.threads,
         cpus: point.cpus,
         rivals,
         step: point.total as f64 * 1e-6 / f64::from(run.threads),
-        way: run.way,
+        mode: run.mode,
         bound: run.bound,
         posix: point.kernel != "linux-6.1",
         auto: run.auto,
-        wake: WAKE,
+        wake: WAKE_S,
     }
 }
 
-/// A change: what was recorded of it, and what is predicted.
-struct Cell {
+/// A change with its recorded and its predicted effect.
+struct Change {
     topic: Topic,
     was: f64,
     predicted: f64,
 }
 
-/// Each change of one thing at a point, each pair of ways once.
-fn cells(point: &Point, runs: &BTreeMap<Run, f64>) -> Vec<Cell> {
+/// Returns each change of one parameter at a point, each pair once.
+fn cells(point: &Point, runs: &BTreeMap<RunConfig, f64>) -> Vec<Change> {
     let mut cells = Vec::new();
     for (&run, &seconds) in runs {
-        let mut add = |topic, other: Run, rivals| {
+        let mut add = |topic, other: RunConfig, rivals| {
             let Some(&after) = runs.get(&other) else { return };
-            // A program on fewer cores keeps out of the strangers' way.
+            // A program on fewer cores avoids the foreign threads.
             let predicted = load(point, other, rivals).phase() / load(point, run, point.rivals).phase();
-            cells.push(Cell { topic, was: after / seconds, predicted });
+            cells.push(Change { topic, was: after / seconds, predicted });
         };
-        for way in Way::ALL.into_iter().filter(|&way| way > run.way && !run.auto) {
-            add(Topic::Wait, Run { way, ..run }, point.rivals);
+        for mode in WaitMode::ALL.into_iter().filter(|&mode| mode > run.mode && !run.auto) {
+            add(Topic::Wait, RunConfig { mode, ..run }, point.rivals);
         }
         if run.auto {
             continue;
         }
-        add(Topic::Balance, Run { auto: true, ..run }, point.rivals);
+        add(Topic::Balance, RunConfig { auto: true, ..run }, point.rivals);
         if run.bound {
             continue;
         }
         if run.threads > point.cpus {
-            add(Topic::Threads, Run { threads: point.cpus, ..run }, point.rivals);
+            add(Topic::Threads, RunConfig { threads: point.cpus, ..run }, point.rivals);
         }
         if point.rivals > 0 && point.rivals < point.cpus && run.threads >= point.cpus {
             let threads = point.cpus - point.rivals;
-            let way = if threads == 1 { Way::Spin } else { run.way };
-            add(Topic::Sharing, Run { threads, way, ..run }, 0);
+            let mode = if threads == 1 { WaitMode::Spin } else { run.mode };
+            add(Topic::Sharing, RunConfig { threads, mode, ..run }, 0);
         }
     }
     cells
@@ -201,12 +204,12 @@ fn cells(point: &Point, runs: &BTreeMap<Run, f64>) -> Vec<Cell> {
 struct Score {
     cells: u32,
     right: u32,
-    /// The effect that is predicted is below 2 %: that is no wrong sign, and no right one.
+    /// The predicted effect is below 2 %: neither a wrong sign nor a right one.
     silent: u32,
 }
 
 impl Score {
-    fn take(&mut self, cell: &Cell) {
+    fn take(&mut self, cell: &Change) {
         if (cell.was - 1.0).abs() <= 0.05 {
             return;
         }
@@ -219,19 +222,20 @@ impl Score {
     }
 }
 
-/// A profile of a run as it would be measured: in its setting, with its time.
-fn profile(point: &Point, run: Run, seconds: f64) -> Profile {
+/// Returns the profile of a run as it would be measured: with its setting and its time.
+fn profile(point: &Point, run: RunConfig, seconds: f64) -> Profile {
     let phases = 1000;
     let step = point.total as f64 * 1e-6 / f64::from(run.threads);
     let span = |seconds: f64| Span((seconds * 1e9) as u64);
-    let word = match run.way {
-        Way::Spin => "spin",
-        Way::Yield => "yield",
-        Way::Sleep => "sleep",
-        Way::Moment => "auto",
+    let word = match run.mode {
+        WaitMode::Spin => "spin",
+        WaitMode::Yield => "yield",
+        WaitMode::Sleep => "sleep",
+        WaitMode::Moment => "auto",
     };
     let phase = span(seconds);
-    // What of a phase is neither work nor waiting is time without a CPU; guests cannot tell both apart, so all of it is called waiting.
+    // The part of a phase that is neither work nor waiting is time without a CPU; guests cannot
+    // distinguish the two, so all of it is called waiting.
     let waiting = (1.0 - step / seconds).clamp(0.0, 1.0);
     Profile {
         setting: Setting::new().with(Knob::Wait, word).unwrap(),
@@ -240,7 +244,7 @@ fn profile(point: &Point, run: Run, seconds: f64) -> Profile {
         wall: span(seconds * f64::from(phases)),
         user: span(step * f64::from(phases * run.threads)),
         workers: run.threads,
-        // One that does what it is told.
+        // A runtime that follows the setting.
         runtimes: vec![Runtime::OpenMpi],
         intervals: Some(Intervals {
             count: u64::from(phases),
@@ -254,7 +258,7 @@ fn profile(point: &Point, run: Run, seconds: f64) -> Profile {
     }
 }
 
-fn situation(point: &Point, run: Run) -> Situation {
+fn situation(point: &Point, run: RunConfig) -> Situation {
     Situation {
         cpus: point.cpus,
         others: Some(f64::from(point.rivals)),
@@ -264,41 +268,41 @@ fn situation(point: &Point, run: Run) -> Situation {
     }
 }
 
-/// A run after a change that was advised for it.
-fn changed(point: &Point, run: Run, advice: &Advice) -> Run {
+/// Returns the run after an advised change.
+fn changed(point: &Point, run: RunConfig, advice: &Advice) -> RunConfig {
     let mut after = run;
     for (knob, value) in advice.setting.iter() {
         match knob {
             Knob::Threads => after.threads = value.parse().unwrap(),
             Knob::Wait => {
-                after.way = match value {
-                    "auto" if after.threads + point.rivals <= point.cpus => Way::Spin,
-                    "auto" => Way::Moment,
-                    word => way(word),
+                after.mode = match value {
+                    "auto" if after.threads + point.rivals <= point.cpus => WaitMode::Spin,
+                    "auto" => WaitMode::Moment,
+                    word => mode(word),
                 }
             }
             Knob::Balance => after.auto = value == "auto",
-            // Threads are as few as cores then, and the simulated kernel puts them there.
+            // There are then as few threads as cores, and the simulated kernel puts them there.
             Knob::Cores => {}
             other => panic!("{other}"),
         }
     }
     if after.threads == 1 {
-        after.way = Way::Spin;
+        after.mode = WaitMode::Spin;
     }
     after
 }
 
-/// What became of advice.
+/// Effect of following the advice.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 struct Taken {
     advised: u32,
-    /// Slower by more than 2 %.
+    /// Number of changes that were slower by more than 2 %.
     slower: u32,
     worst: f64,
     /// Sum of the logarithms.
     gained: f64,
-    /// Recorded ratio inside the interval that was told.
+    /// Number of recorded ratios inside the predicted interval.
     inside: u32,
 }
 
@@ -316,7 +320,7 @@ impl Taken {
     }
 }
 
-/// All scores: by where records are from, whether they were held out, and topic.
+/// All scores, by origin of the records, whether they were held out, and topic.
 type Scores = BTreeMap<(&'static str, bool, Topic), (Score, Taken)>;
 
 fn median(mut values: Vec<f64>) -> f64 {
@@ -324,15 +328,17 @@ fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// Of a program by a runtime: times over the baseline's, round by round, by threads and how they wait.
+/// Ratios of a program with a runtime: times over the baseline's, round by round, by thread count
+/// and wait policy.
 type Ratios<'a> = BTreeMap<(u32, &'a str), Vec<f64>>;
 
-/// Another hour, another set of programs: NAS kernels and barriers by two runtimes, none of which any constant was set on.
+/// Returns the scores of another hour and another set of programs: NAS kernels and barriers with
+/// two runtimes. No constant was set on these.
 fn programs() -> Scores {
     let mut scores = Scores::new();
     let mut runs: BTreeMap<(&str, &str), Ratios<'_>> = BTreeMap::new();
     let mut intervals = BTreeMap::new();
-    // What `trimtab advise` measured on that machine.
+    // The wake-up time that `trimtab advise` measured on that machine.
     let wake = PROGRAMS.lines().find_map(|line| line.strip_prefix("# wake_ns: ")).unwrap().parse().unwrap();
     let wake = Span(wake);
     for line in lines(PROGRAMS) {
@@ -341,22 +347,22 @@ fn programs() -> Scores {
         runs.entry((program, runtime)).or_default().insert((threads.parse().unwrap(), wait), ratios);
         intervals.insert((program, runtime), interval.parse::<f64>().unwrap() * 1e-9);
     }
-    for (which, mut ways) in runs {
-        // What ratios are to.
-        ways.insert((2, "keep"), vec![1.0; 3]);
-        let load = |threads: u32, wait: &str| Load {
+    for (which, mut modes) in runs {
+        // The baseline of the ratios.
+        modes.insert((2, "keep"), vec![1.0; 3]);
+        let load = |threads: u32, wait: &str| PhaseLoad {
             threads,
             cpus: 2,
             rivals: 0,
             step: intervals[&which] * 2.0 / f64::from(threads),
-            way: match (wait, which.1) {
-                ("keep", "libgomp") if threads > 2 => Way::Moment,
-                ("keep", "libgomp") => Way::Spin,
-                ("keep", _) => Way::Yield,
-                // Neither insists where its own threads crowd.
-                ("spin", "libgomp") if threads > 2 => Way::Moment,
-                ("spin", _) if threads > 2 => Way::Yield,
-                (word, _) => way(word),
+            mode: match (wait, which.1) {
+                ("keep", "libgomp") if threads > 2 => WaitMode::Moment,
+                ("keep", "libgomp") => WaitMode::Spin,
+                ("keep", _) => WaitMode::Yield,
+                // Neither runtime insists on spinning if its own threads outnumber the CPUs.
+                ("spin", "libgomp") if threads > 2 => WaitMode::Moment,
+                ("spin", _) if threads > 2 => WaitMode::Yield,
+                (word, _) => mode(word),
             },
             bound: false,
             posix: true,
@@ -365,20 +371,20 @@ fn programs() -> Scores {
         };
         let mut take = |topic, before: (u32, &str), after: (u32, &str)| {
             let pairs: Vec<f64> =
-                ways[&before].iter().zip(&ways[&after]).map(|(before, after)| after / before).collect();
-            // An effect that is not there in each round is noise.
+                modes[&before].iter().zip(&modes[&after]).map(|(before, after)| after / before).collect();
+            // An effect that is not in each round is noise.
             if !pairs.iter().all(|&pair| pair > 1.0) && !pairs.iter().all(|&pair| pair < 1.0) {
                 return;
             }
             let predicted = load(after.0, after.1).phase() / load(before.0, before.1).phase();
-            let cell = Cell { topic, was: median(pairs), predicted };
+            let cell = Change { topic, was: median(pairs), predicted };
             scores.entry(("programs", true, topic)).or_default().0.take(&cell);
         };
         for wait in ["keep", "spin", "sleep"] {
             take(Topic::Threads, (4, wait), (2, wait));
             take(Topic::Threads, (8, wait), (2, wait));
         }
-        let wanted: Vec<(u32, &str)> = ways.keys().copied().collect();
+        let wanted: Vec<(u32, &str)> = modes.keys().copied().collect();
         for threads in [2, 4, 8] {
             take(Topic::Wait, (threads, "keep"), (threads, "sleep"));
             take(Topic::Wait, (threads, "spin"), (threads, "sleep"));
@@ -388,9 +394,9 @@ fn programs() -> Scores {
             let total = (intervals[&which] * 2e6) as u64;
             let point =
                 Point { source: which.0.to_owned(), kernel: String::new(), cpus: 2, rivals: 0, total };
-            let run = Run { threads, way: load(threads, wait).way, auto: false, bound: false };
+            let run = RunConfig { threads, mode: load(threads, wait).mode, auto: false, bound: false };
             let at = Situation { wake: Some(wake), ..situation(&point, run) };
-            let seconds = intervals[&which] * median(ways[&(threads, wait)].clone());
+            let seconds = intervals[&which] * median(modes[&(threads, wait)].clone());
             let all = advise(&profile(&point, run, seconds), &machine(), &at);
             let mut now = (threads, wait);
             for advice in all.iter().filter(|advice| advice.verdict == Conclusion::Change) {
@@ -400,12 +406,12 @@ fn programs() -> Scores {
                         (Knob::Threads, count) => now.0 = count.parse().unwrap(),
                         (Knob::Wait, "sleep") => now.1 = "sleep",
                         (Knob::Wait, "auto") => now.1 = "keep",
-                        // Was not recorded.
+                        // This case was not recorded.
                         (Knob::Wait, "yield") => now.1 = "yield",
                         other => panic!("{other:?}"),
                     }
                 }
-                let (Some(before), Some(after)) = (ways.get(&before), ways.get(&now)) else { continue };
+                let (Some(before), Some(after)) = (modes.get(&before), modes.get(&now)) else { continue };
                 let was = median(before.iter().zip(after).map(|(before, after)| after / before).collect());
                 let gain = advice.gain.unwrap();
                 scores.entry(("programs", true, advice.topic)).or_default().1.take(was, gain);
@@ -426,7 +432,7 @@ fn scores() -> Scores {
             }
             for (&run, &seconds) in runs.iter().filter(|(run, _)| !run.auto) {
                 let all = advise(&profile(point, run, seconds), &machine, &situation(point, run));
-                // Each piece is judged after those before it.
+                // Each piece of advice is judged after those before it.
                 let mut now = run;
                 for advice in all.iter().filter(|advice| advice.verdict == Conclusion::Change) {
                     let after = changed(point, now, advice);
@@ -446,7 +452,7 @@ fn machine() -> Machine {
     trimtab_core::topology::parse_synthetic("core:2").unwrap()
 }
 
-/// The table of `docs/advise.md`.
+/// Formats the table of `docs/advise.md`.
 fn table(scores: &Scores) -> String {
     let mut out = String::from(
         "| records | half | topic | cells above 5 % | sign right | no opinion | wrong | advised | slower by 2 % | worst | mean ratio | inside |\n\
@@ -483,7 +489,7 @@ fn the_published_table_is_what_is_computed() {
     assert!(published.contains(&table), "docs/advise.md has another table than this:\n{table}");
 }
 
-/// Of one half, over all topics, without the second set.
+/// Sums one half over all topics, without the second set.
 fn sum(held: bool) -> (Score, Taken) {
     let mut all = (Score::default(), Taken::default());
     for ((source, half, _), (score, taken)) in scores() {

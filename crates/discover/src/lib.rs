@@ -1,12 +1,14 @@
-//! hwloc's view of a machine as trimtab's model.
+//! Conversion of hwloc's view of a machine to trimtab's model.
 //!
-//! Problem: twenty years of firmware quirks stand between `/sys` and a sound picture of a machine, and hwloc has met
-//! them; but it is a C library of its own pace, and nothing that starts programs should have to load it. Idea: one small
-//! program asks hwloc and prints the model ([`Parts`], encoded by `trimtab_linux::machine`); everybody else reads that.
+//! Problem: twenty years of firmware quirks lie between `/sys` and a sound picture of a machine.
+//! hwloc handles them, but it is a C library with its own release cycle, and no program that starts
+//! others should have to load it. Idea: one small program asks hwloc and prints the model
+//! ([`Parts`], encoded by `trimtab_linux::machine`); all other programs read that.
 //!
-//! Properties: the model is the whole machine, whatever cpuset this process is in; PUs stand in hwloc's logical order,
-//! so that every hwloc object is a run of them; a topology that breaks this, as no released hwloc makes, loses the
-//! objects that cannot be held and never the machine.
+//! Properties: the model is the whole machine, whatever cpuset this process is in. PUs are in
+//! hwloc's logical order, so that every hwloc object is a run of them. From a topology that breaks
+//! this (no released hwloc makes one) the objects that cannot be represented are dropped; the
+//! machine is never lost.
 
 #![warn(missing_docs)]
 
@@ -28,7 +30,7 @@ use trimtab_core::topology::{MachineError, Parts};
 
 pub use source::hwloc_version;
 
-/// Why there is no model. Each line names the cause and what helps.
+/// Reason why the model is missing. Each message names the cause and a remedy.
 #[derive(Debug, Error)]
 pub enum DiscoverError {
     /// The file cannot be read.
@@ -36,15 +38,15 @@ pub enum DiscoverError {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// The file is no machine description.
+    /// The file is not a machine description.
     #[error("{} is not an hwloc machine description: {problem} (write one with `lstopo machine.xml`)", path.display())]
     NotTopology {
         /// The file.
         path: PathBuf,
-        /// What it is instead.
+        /// The fault in its content.
         problem: String,
     },
     /// The file is in a format that is newer than the installed hwloc.
@@ -64,34 +66,35 @@ pub enum DiscoverError {
     /// hwloc refuses the source.
     #[error("hwloc (API {hwloc}) refuses {what}: {problem} ({advice})")]
     Refused {
-        /// What was asked for.
+        /// The source that was requested.
         what: String,
-        /// What hwloc said.
+        /// hwloc's error.
         problem: String,
-        /// What may help.
+        /// A possible remedy.
         advice: &'static str,
         /// The version of hwloc's interface.
         hwloc: String,
     },
-    /// What hwloc found makes no machine.
-    #[error("what hwloc found in {what} makes no machine: {problem}")]
+    /// The data that hwloc found does not make a machine.
+    #[error("the data that hwloc found in {what} does not make a machine: {problem}")]
     Machine {
-        /// Where it looked.
+        /// The source of the data.
         what: String,
-        /// What is wrong with it.
+        /// The fault.
         problem: MachineError,
     },
 }
 
-/// The machine this program runs on.
+/// Discovers the machine on which this program runs.
 ///
-/// What the process may use of it is left out on purpose: the model is kept for other processes with other masks.
+/// The limits of this process are left out on purpose: the model is kept for other processes with
+/// other masks.
 ///
-/// `nodes_with_cpus` are the nodes that have CPUs according to the kernel, if it says: hwloc itself only tells what
-/// each node is *near* to.
+/// `nodes_with_cpus` are the nodes that have CPUs according to the kernel, if it reports them:
+/// hwloc itself only tells which CPUs each node is *near* to.
 ///
 /// # Errors
-/// [`DiscoverError::Refused`] when hwloc finds nothing, mostly for want of `/sys`.
+/// [`DiscoverError::Refused`] when hwloc finds nothing, mostly because `/sys` is missing.
 pub fn live(nodes_with_cpus: Option<&NodeSet>) -> Result<Parts, DiscoverError> {
     let topology = source::live()?;
     let mut parts = parts(&topology, nodes_with_cpus)
@@ -102,8 +105,8 @@ pub fn live(nodes_with_cpus: Option<&NodeSet>) -> Result<Parts, DiscoverError> {
     Ok(parts)
 }
 
-/// A picture of this machine that has only these CPUs, as hwloc's XML: what a launcher is given so that the ranks it binds
-/// stay on them.
+/// Makes a picture of this machine that has only these CPUs, as hwloc's XML. A launcher gets it, so
+/// that the ranks it binds stay on these CPUs.
 ///
 /// # Errors
 /// [`DiscoverError::Refused`] when hwloc finds nothing, or none of these CPUs.
@@ -111,10 +114,10 @@ pub fn picture(cpus: &CpuSet) -> Result<String, DiscoverError> {
     source::restricted(cpus)
 }
 
-/// The machine that an hwloc XML file describes, called by the file's stem.
+/// Reads the machine that an hwloc XML file describes. Its name is the file's stem.
 ///
 /// # Errors
-/// [`DiscoverError`] names the file and what is wrong with it.
+/// [`DiscoverError`] names the file and its fault.
 pub fn from_xml(file: &Path) -> Result<Parts, DiscoverError> {
     let topology = source::xml(file)?;
     let mut parts = parts(&topology, None)
@@ -129,7 +132,7 @@ fn parts(topology: &Topology, nodes_with_cpus: Option<&NodeSet>) -> Result<Parts
     let nodes = memory::nodes(topology, &runs, nodes_with_cpus);
     let allowed = runs::cpus(&topology.allowed_cpuset()).intersection(&online);
     let parts = Parts {
-        name: String::new(), // the caller's to give
+        name: String::new(), // set by the caller
         cpu: processor::model(topology),
         pus: runs.pus().to_vec(),
         domains: objects::domains(topology, &runs),

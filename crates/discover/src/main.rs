@@ -1,5 +1,5 @@
-//! `trimtab-discover`: prints the model of a machine, encoded for trimtab or as JSON for people, or a picture of a part of
-//! it for launchers.
+//! Program `trimtab-discover`: prints the model of a machine, encoded for trimtab or as JSON for
+//! users, or a picture of a part of the machine for launchers.
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -17,13 +17,16 @@ usage: trimtab-discover live [--json]       the model of this machine
        trimtab-discover picture CPUS        this machine with these CPUs only, as hwloc's XML
 The output is trimtab's encoded model, or the model's parts as JSON.";
 
-/// Set once hwloc's environment is ours, so that something that keeps setting its variables cannot keep us here.
+/// Variable that is set once hwloc's environment is in order. It prevents an endless loop of
+/// restarts if something keeps setting hwloc's variables.
 const SETTLED: &str = "TRIMTAB_DISCOVER_SETTLED";
 
-/// hwloc's variables as this program wants them:
-/// - it says what is wrong itself, in one line;
-/// - accelerators are known by PCI and the kernel, so that no vendor's library, and no X server, is waited for;
-/// - the memory of NVIDIA accelerators stays in the model, named as what it is, since the kernel counts it among nodes.
+/// hwloc's variables as this program needs them:
+/// - this program reports errors itself, in one line;
+/// - accelerators are identified by PCI and the kernel, so that no vendor's library, and no X
+///   server, can delay the start;
+/// - the memory of NVIDIA accelerators stays in the model, named as such, since the kernel counts
+///   it among nodes.
 const ENVIRONMENT: [(&str, &str); 4] = [
     ("HWLOC_HIDE_ERRORS", "2"),
     ("HWLOC_COMPONENTS", "-gl,-opencl,-cuda,-nvml,-rsmi,-levelzero"),
@@ -34,8 +37,8 @@ const ENVIRONMENT: [(&str, &str); 4] = [
     ("HWLOC_KEEP_NVIDIA_GPU_NUMA_NODES", "1"),
 ];
 
-/// What to do.
-struct Request {
+/// Task of this run.
+struct Invocation {
     source: Source,
     json: bool,
 }
@@ -55,7 +58,7 @@ fn main() -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(problem) => {
-            // One line, whatever is in it: the launcher shows the last one.
+            // One line, whatever it contains: the launcher shows the last line.
             let line = problem.split_whitespace().collect::<Vec<_>>().join(" ");
             let _ = writeln!(io::stderr(), "trimtab-discover: {line}");
             ExitCode::from(2)
@@ -63,8 +66,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// Reads the command line; `None` is a wish for help.
-fn request(mut words: Vec<OsString>) -> Result<Option<Request>, String> {
+/// Parses the command line; `None` is a request for help.
+fn request(mut words: Vec<OsString>) -> Result<Option<Invocation>, String> {
     let before = words.len();
     words.retain(|word| word != "--json");
     let json = words.len() < before;
@@ -83,17 +86,19 @@ fn request(mut words: Vec<OsString>) -> Result<Option<Request>, String> {
             );
         }
     };
-    Ok(Some(Request { source, json }))
+    Ok(Some(Invocation { source, json }))
 }
 
-/// Starts over with hwloc's environment in order, unless it is.
+/// Restarts the program with hwloc's environment in order, unless it is in order already.
 ///
-/// Variables such as `HWLOC_XMLFILE` and `HWLOC_SYNTHETIC` would make hwloc describe another machine. Here `live` means
-/// the machine that programs are about to be placed on, and its model is kept for later starts without the variable; who
-/// wants another machine's says so to trimtab (`--machine`). They must be gone before anything of hwloc's runs, and a
-/// new environment is only safe to make for a new program.
+/// Variables such as `HWLOC_XMLFILE` and `HWLOC_SYNTHETIC` would make hwloc describe another
+/// machine. Here `live` means the machine on which programs are about to be placed, and its model
+/// is kept for later starts without the variable; a user who wants another machine names it to
+/// trimtab (`--machine`). The variables must be gone before any code of hwloc runs, and only a new
+/// program can safely get a new environment.
 fn settle(source: &Source) -> Result<(), String> {
-    // A picture has the nodes that other programs see, and they see none of accelerators' memory.
+    // A picture has the nodes that other programs see, and these do not see the memory of
+    // accelerators.
     let wanted = match source {
         Source::Picture(_) => &ENVIRONMENT[..3],
         Source::Live | Source::Xml(_) => &ENVIRONMENT[..],
@@ -122,15 +127,15 @@ fn settle(source: &Source) -> Result<(), String> {
     Err(format!("cannot start {}: {}", program.display(), again.exec()))
 }
 
-/// Finds the machine and prints it.
-fn answer(request: &Request) -> Result<(), String> {
+/// Discovers the machine and prints it.
+fn answer(request: &Invocation) -> Result<(), String> {
     if let Source::Picture(cpus) = &request.source {
         let text = guarded(|| trimtab_discover::picture(cpus))
             .map_err(|crash| crash_line(&request.source, &crash))?
             .map_err(|error| error.to_string())?;
         return print(text.as_bytes());
     }
-    // A key that cannot be had is the launcher's to report; here it only means that the model will not be kept.
+    // The launcher reports a missing key; here it only means that the model will not be kept.
     let key = match (&request.source, Key::live()) {
         (Source::Live, Ok(key)) => key,
         _ => Key::file(),
@@ -148,9 +153,10 @@ fn answer(request: &Request) -> Result<(), String> {
     print(&bytes)
 }
 
-/// Runs `work`, and turns a panic into its words: the hwloc binding asserts what it believes of hwloc.
+/// Runs `work` and turns a panic into its message: the hwloc binding asserts its assumptions on
+/// hwloc.
 fn guarded<T>(work: impl FnOnce() -> T) -> Result<T, String> {
-    panic::set_hook(Box::new(|_| {})); // the words are printed once, by main
+    panic::set_hook(Box::new(|_| {})); // main prints the message once
     let result = panic::catch_unwind(panic::AssertUnwindSafe(work));
     let _ = panic::take_hook();
     result.map_err(|payload| {
@@ -177,7 +183,7 @@ fn json(parts: &Parts) -> Result<Vec<u8>, String> {
     Ok(text)
 }
 
-/// Writes to standard output; a reader that has had enough is no failure.
+/// Writes to standard output; a reader that stops reading is not an error.
 fn print(bytes: &[u8]) -> Result<(), String> {
     let mut out = io::stdout().lock();
     match out.write_all(bytes).and_then(|()| out.flush()) {

@@ -1,8 +1,9 @@
-//! NUMA nodes: whose they are, what they are, how far apart they are.
+//! NUMA nodes: their CPUs, their kind of memory, and their distances.
 //!
-//! hwloc hangs a node without CPUs on the objects it is near to, and then it looks like a node of theirs. Which nodes
-//! have CPUs is the kernel's to say; a file does not, so there the node that a PU's memory would ordinarily come from is
-//! taken for the PU's own: ordinary memory before special, the smaller locality, the lower number.
+//! hwloc attaches a node without CPUs to the objects near it, where it looks like a node that owns
+//! their CPUs. The kernel reports which nodes have CPUs; a file does not. For a file, the node that
+//! a PU's memory would ordinarily come from counts as the PU's own: ordinary memory before special,
+//! then the smaller locality, then the lower number.
 
 use crate::runs::{Runs, cpus_of};
 use crate::text;
@@ -18,22 +19,22 @@ use trimtab_core::set::NodeSet;
 use trimtab_core::topology::{NodePart, Tier};
 
 /// A node as hwloc shows it.
-struct Seen<'t> {
+struct SeenNode<'t> {
     object: &'t TopologyObject,
     os: OsNode,
     near: Range<u32>,
-    /// What names and infos say it is.
+    /// Kind of memory according to names and infos.
     tier: Option<Tier>,
     has_cpus: bool,
 }
 
-/// The nodes. `with_cpus` are those that have CPUs, where the kernel can be asked.
+/// Returns the nodes. `with_cpus` are those that have CPUs, if the kernel can be asked.
 pub(crate) fn nodes(topology: &Topology, runs: &Runs, with_cpus: Option<&NodeSet>) -> Vec<NodePart> {
-    let mut seen: Vec<Seen<'_>> = topology
+    let mut seen: Vec<SeenNode<'_>> = topology
         .objects_with_type(ObjectType::NUMANode)
         .filter_map(|object| {
             let os = OsNode::from_index(object.os_index()?);
-            Some(Seen { object, os, near: near(object, runs), tier: named_tier(object), has_cpus: false })
+            Some(SeenNode { object, os, near: near(object, runs), tier: named_tier(object), has_cpus: false })
         })
         .collect();
     match with_cpus {
@@ -41,7 +42,8 @@ pub(crate) fn nodes(topology: &Topology, runs: &Runs, with_cpus: Option<&NodeSet
         None => claim(&mut seen, runs.pus().len()),
     }
     let tiers: Vec<Tier> = seen.iter().map(|node| tier(topology, node, &seen)).collect();
-    // hwloc has one answer for no memory and for an unknown amount. Where it knows the amounts of others, it is the first.
+    // hwloc gives the same value for no memory and for an unknown amount. If it knows the amounts
+    // of other nodes, the value means no memory.
     let tells = seen.iter().any(|node| bytes(node.object).is_some());
     seen.iter()
         .zip(tiers)
@@ -56,10 +58,11 @@ pub(crate) fn nodes(topology: &Topology, runs: &Runs, with_cpus: Option<&NodeSet
         .collect()
 }
 
-/// The PUs a node is near to, as one run: its own if they are one, else those of the smallest object around it that is.
+/// Returns the PUs near to a node, as one run: its own if they are one, else those of the smallest
+/// object around it that is one.
 fn near(object: &TopologyObject, runs: &Runs) -> Range<u32> {
     if cpus_of(object).is_empty() {
-        return 0..0; // near to nothing, or to CPUs that are hidden from us
+        return 0..0; // near to no CPU, or to CPUs that are hidden from us
     }
     let around = std::iter::once(object).chain(object.ancestors());
     around
@@ -68,9 +71,10 @@ fn near(object: &TopologyObject, runs: &Runs) -> Range<u32> {
         .unwrap_or(0..0)
 }
 
-/// Gives every PU to the node its memory would ordinarily come from; a node that gets one has CPUs.
-fn claim(seen: &mut [Seen<'_>], pus: usize) {
-    let rank = |node: &Seen<'_>| (node.tier.unwrap_or(Tier::Dram), node.near.len(), node.os);
+/// Gives every PU to the node its memory would ordinarily come from; a node that gets a PU has
+/// CPUs.
+fn claim(seen: &mut [SeenNode<'_>], pus: usize) {
+    let rank = |node: &SeenNode<'_>| (node.tier.unwrap_or(Tier::Dram), node.near.len(), node.os);
     let mut order: Vec<usize> = (0..seen.len()).collect();
     order.sort_by_key(|&at| rank(&seen[at]));
     let mut taken = vec![false; pus];
@@ -84,13 +88,15 @@ fn claim(seen: &mut [Seen<'_>], pus: usize) {
     }
 }
 
-/// Whether a node is near to nothing here only because its CPUs are switched off or hidden by a cpuset.
+/// Returns whether a node has no near CPUs here only because its CPUs are switched off or hidden by
+/// a cpuset.
 fn has_hidden_cpus(object: &TopologyObject) -> bool {
     object.cpuset().is_some_and(|set| set.is_empty())
         && object.complete_cpuset().is_some_and(|set| !set.is_empty())
 }
 
-/// What a node is by its name (hwloc's `subtype`), or by what hwloc notes of the device behind it.
+/// Returns the kind of a node by its name (hwloc's `subtype`), or by hwloc's infos on the device
+/// behind it.
 fn named_tier(object: &TopologyObject) -> Option<Tier> {
     let name = object.subtype().map(text::owned).unwrap_or_default().to_ascii_uppercase();
     // Outermost property first: HBM behind CXL is reached as CXL is.
@@ -112,12 +118,14 @@ fn named_tier(object: &TopologyObject) -> Option<Tier> {
     (text::info(object, "DAXType").as_deref() == Some("NVM")).then_some(Tier::Nvm)
 }
 
-/// How much more bandwidth than ordinary memory makes a nameless node high-bandwidth memory. Known parts have three
-/// (Xeon Max) to five times as much (Knights Landing), while tiers of ordinary memory differ by far less.
+/// Least bandwidth of a nameless high-bandwidth node, as a multiple of ordinary memory's. Known
+/// parts have three (Xeon Max) to five times as much (Knights Landing), while tiers of ordinary
+/// memory differ by far less.
 const HBM_TIMES: u64 = 2;
 
-/// What a node is: by name; ordinary if it has CPUs; else by how it compares with the ordinary nodes.
-fn tier(topology: &Topology, node: &Seen<'_>, all: &[Seen<'_>]) -> Tier {
+/// Returns the kind of a node: by name; ordinary if it has CPUs; else by comparison with the
+/// ordinary nodes.
+fn tier(topology: &Topology, node: &SeenNode<'_>, all: &[SeenNode<'_>]) -> Tier {
     if let Some(tier) = node.tier {
         return tier;
     }
@@ -131,14 +139,14 @@ fn tier(topology: &Topology, node: &Seen<'_>, all: &[Seen<'_>]) -> Tier {
         return if ours >= best.saturating_mul(HBM_TIMES) { Tier::Hbm } else { Tier::Other };
     }
     // Newer hwloc ranks memory by performance, 0 the fastest.
-    let rank = |node: &Seen<'_>| text::info(node.object, "MemoryTier")?.parse::<u32>().ok();
+    let rank = |node: &SeenNode<'_>| text::info(node.object, "MemoryTier")?.parse::<u32>().ok();
     match (rank(node), ordinary().filter_map(rank).min()) {
         (Some(ours), Some(best)) if ours < best => Tier::Hbm,
         _ => Tier::Other,
     }
 }
 
-/// The bandwidth to a node from where it is nearest, MB/s.
+/// Returns the bandwidth to a node from the nearest initiator, in MB/s.
 fn bandwidth(topology: &Topology, object: &TopologyObject) -> Option<u64> {
     let (_, values) = MemoryAttribute::bandwidth(topology).initiators(object).ok()?;
     values.into_iter().max()
@@ -151,8 +159,8 @@ fn bytes(object: &TopologyObject) -> Option<u64> {
     }
 }
 
-/// The latency table over these nodes, row by row in their order; empty when there is none that covers them all. hwloc
-/// may hold several: firmware's before others.
+/// Returns the latency table over these nodes, row by row in their order; empty if no table covers
+/// them all. hwloc may hold several: firmware's before others.
 pub(crate) fn distances(topology: &Topology, nodes: &[NodePart]) -> Vec<u32> {
     let tables = topology
         .distances_with_type(Some(DistancesKind::MEANS_LATENCY), ObjectType::NUMANode)

@@ -5,13 +5,13 @@ use hwlocality::Topology;
 use hwlocality::object::types::ObjectType;
 use trimtab_core::topology::{Domain, Level, Machine, MachineError, Parts};
 
-/// Every object the model has a level for, as runs of PUs.
+/// Returns every object with a level of the model, as runs of PUs.
 pub(crate) fn domains(topology: &Topology, runs: &Runs) -> Vec<Domain> {
     let mut domains = Vec::new();
     for object in topology.normal_objects() {
         let Some(level) = level(object.object_type()) else { continue };
         let os = object.os_index().and_then(|os| u32::try_from(os).ok());
-        // More than one run only if the tree is not one: each is still a place of its own.
+        // More than one run only if the tree is malformed: each run is then a domain of its own.
         domains.extend(runs.split(&cpus_of(object)).into_iter().map(|run| Domain {
             level,
             os,
@@ -22,8 +22,8 @@ pub(crate) fn domains(topology: &Topology, runs: &Runs) -> Vec<Domain> {
     domains
 }
 
-/// The model's level for a type of hwloc's. First-level caches are as private as cores, and caches beyond the third
-/// (s390, eDRAM) bind larger parts of a machine together, as groups do.
+/// Returns the model's level for one of hwloc's types. First-level caches are as private as cores,
+/// and caches beyond the third (s390, eDRAM) join larger parts of a machine, as groups do.
 fn level(of: ObjectType) -> Option<Level> {
     Some(match of {
         ObjectType::Package => Level::Package,
@@ -36,11 +36,12 @@ fn level(of: ObjectType) -> Option<Level> {
     })
 }
 
-/// What a machine can best do without, when two levels cross and one has to go.
+/// Levels by importance, least important first: if two levels cross, the first of them in this list
+/// is dropped.
 const DISPENSABLE: [Level; 6] = [Level::Group, Level::Die, Level::L2, Level::L3, Level::Package, Level::Core];
 
-/// The parts, without the levels whose objects cross others. hwloc's own trees have no crossing; files from elsewhere
-/// and nodes that hwloc could not place may.
+/// Returns the parts without the levels whose objects cross others. hwloc's own trees have no
+/// crossing; files from elsewhere and nodes that hwloc could not place may.
 pub(crate) fn without_crossings(mut parts: Parts) -> Result<Parts, MachineError> {
     loop {
         let (a, b) = match Machine::build(parts.clone()) {

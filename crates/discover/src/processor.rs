@@ -1,4 +1,4 @@
-//! Who made the processor, and which of its cores are of which make.
+//! Maker of the processor, and the kinds of its cores.
 
 use crate::runs::cpus;
 use crate::text;
@@ -9,7 +9,7 @@ use trimtab_core::ids::OsCpu;
 use trimtab_core::set::CpuSet;
 use trimtab_core::topology::{CpuModel, KindPart};
 
-/// The processor, as the first package has it, or the machine where packages do not say.
+/// Returns the processor of the first package, or of the machine if packages have no such infos.
 pub(crate) fn model(topology: &Topology) -> CpuModel {
     let package = topology.objects_with_type(ObjectType::Package).next();
     let says = |name: &str| {
@@ -24,7 +24,7 @@ pub(crate) fn model(topology: &Topology) -> CpuModel {
     }
 }
 
-/// The kinds that hwloc reports: one for each distinct frequency, capacity or core type.
+/// Returns the kinds that hwloc reports: one for each distinct frequency, capacity or core type.
 pub(crate) fn kinds(topology: &Topology) -> Vec<KindPart> {
     topology.cpu_kinds().map(|kinds| kinds.map(|kind| part(&kind)).collect()).unwrap_or_default()
 }
@@ -44,8 +44,9 @@ fn part(kind: &CpuKind<'_>) -> KindPart {
     }
 }
 
-/// The makes that the kernel's counter units tell apart on hybrid Intel processors, in hwloc's words. hwloc asks each
-/// CPU instead, which discovery here does not let it; empty on every other machine.
+/// Returns the core types that the kernel's counter units distinguish on hybrid Intel processors,
+/// in hwloc's words. hwloc asks each CPU instead, which discovery does not allow here; empty on
+/// every other machine.
 pub(crate) fn hybrid_makes() -> Vec<(&'static str, CpuSet)> {
     let units = [("cpu_core", "IntelCore"), ("cpu_atom", "IntelAtom"), ("cpu_lowpower", "IntelLowPower")];
     units
@@ -57,10 +58,10 @@ pub(crate) fn hybrid_makes() -> Vec<(&'static str, CpuSet)> {
         .collect()
 }
 
-/// Writes makes into kinds, splitting a kind that holds several.
+/// Writes core types into kinds, splitting a kind that holds several.
 pub(crate) fn name_makes(kinds: &mut Vec<KindPart>, pus: &[OsCpu], makes: Vec<(&'static str, CpuSet)>) {
     if makes.len() < 2 {
-        return; // one unit for all is no distinction
+        return; // one unit for all distinguishes nothing
     }
     if kinds.is_empty() {
         kinds.push(KindPart { cpus: pus.iter().copied().collect(), ..KindPart::default() });

@@ -1,4 +1,4 @@
-//! hwloc's sets as the model's: runs of PUs in logical order, and sets of ids.
+//! Conversion of hwloc's sets to the model's: runs of PUs in logical order, and sets of ids.
 
 use hwlocality::Topology;
 use hwlocality::cpu::cpuset::CpuSet as HwlocSet;
@@ -9,7 +9,7 @@ use std::ops::Range;
 use trimtab_core::ids::{Id, OsCpu};
 use trimtab_core::set::{CpuSet, MAX_ID};
 
-/// The PUs in logical order, and where each of them stands.
+/// The PUs in logical order, and the position of each.
 pub(crate) struct Runs {
     pus: Vec<OsCpu>,
     position: BTreeMap<OsCpu, u32>,
@@ -30,7 +30,8 @@ impl Runs {
         &self.pus
     }
 
-    /// The runs that the set makes: one for all that hwloc's tree holds, since it lists PUs depth first.
+    /// Splits a set into runs: one run for every set of hwloc's tree, since the tree lists PUs
+    /// depth first.
     pub(crate) fn split(&self, set: &CpuSet) -> Vec<Range<u32>> {
         let mut positions: Vec<u32> = set.iter().filter_map(|cpu| self.position.get(&cpu).copied()).collect();
         positions.sort_unstable();
@@ -45,12 +46,12 @@ impl Runs {
     }
 }
 
-/// A set as the model has it. hwloc's sets may be without end; ours stop at the largest id.
+/// Converts a set. hwloc's sets may be infinite; ours stop at the largest id.
 pub(crate) fn cpus(set: &HwlocSet) -> CpuSet {
     set.iter_set().map(usize::from).take_while(|&index| index <= MAX_ID).map(OsCpu::from_index).collect()
 }
 
-/// The CPUs of an object; none for objects without a place among CPUs.
+/// Returns the CPUs of an object; none for objects without a place among CPUs.
 pub(crate) fn cpus_of(object: &TopologyObject) -> CpuSet {
     object.cpuset().map(|set| cpus(&set)).unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! Where topologies come from: this machine, or a file.
+//! Sources of topologies: this machine, or a file.
 
 use crate::DiscoverError;
 use hwlocality::bitmap::BitmapIndex;
@@ -17,36 +17,40 @@ use std::path::Path;
 use trimtab_core::ids::Id;
 use trimtab_core::set::CpuSet;
 
-/// The largest file that is read. The largest in hwloc's own corpus is half a mebibyte, for 384 PUs.
+/// Largest file that is read, in bytes. The largest in hwloc's own corpus is half a mebibyte, for
+/// 384 PUs.
 const MAX_XML_BYTES: u64 = 256 << 20;
 
-/// The version of the interface of the hwloc library that is linked, such as `2.8`. It follows the library's own version
-/// without being it: hwloc 2.9 still offers interface 2.8.
+/// Returns the version of the interface of the linked hwloc library, such as `2.8`. It follows the
+/// library's own version without being equal: hwloc 2.9 still offers interface 2.8.
 pub fn hwloc_version() -> String {
     let version = hwloc_api_version();
     format!("{}.{}", version >> 16, version >> 8 & 0xff)
 }
 
-/// The running machine.
+/// Discovers the running machine.
 ///
-/// Bindings are left alone: hwloc's x86 part would visit every CPU to ask it, which adds little to what the kernel says
-/// here, disturbs cores that were isolated from just that, and waits without end for one that a real-time task keeps.
+/// Bindings are not changed: hwloc's x86 part would visit every CPU to ask it. This adds little to
+/// the kernel's data here, disturbs cores that were isolated from exactly such visits, and waits
+/// without end for a core that a real-time task keeps.
 pub(crate) fn live() -> Result<Topology, DiscoverError> {
     let flags = BuildFlags::INCLUDE_DISALLOWED | BuildFlags::DONT_CHANGE_BINDING;
     load(TopologyBuilder::new(), flags)
         .map_err(|problem| refused("this machine", &problem, "are /proc and /sys mounted?"))
 }
 
-/// What any program of this process's control group sees of this machine through hwloc, without the CPUs outside `cpus`
-/// and what has none of them, as hwloc's XML. Format 2 is what every hwloc from 2.0 on reads.
+/// Returns, as hwloc's XML, the machine that any program of this process's control group sees
+/// through hwloc, without the CPUs outside `cpus` and the objects that have none of them. Every
+/// hwloc from 2.0 on reads format 2.
 pub(crate) fn restricted(cpus: &CpuSet) -> Result<String, DiscoverError> {
     let advice = "are those CPUs online, and allowed here?";
     let refused = |problem: &str| refused(&format!("a picture of CPUs {cpus}"), problem, advice);
     let mut topology =
         load(TopologyBuilder::new(), BuildFlags::DONT_CHANGE_BINDING).map_err(|problem| refused(&problem))?;
     let set: HwlocSet = cpus.iter().filter_map(|cpu| BitmapIndex::try_from(cpu.index()).ok()).collect();
-    // hwloc keeps nodes that lose their CPUs, and launchers would put ranks on them. The binding's flag against that
-    // (REMOVE_EMPTIED) is refused by hwloc 2.9, so the nodes are taken out by themselves.
+    // hwloc keeps nodes that lose their CPUs, and launchers would put ranks on them. hwloc 2.9
+    // refuses the binding's flag against that (REMOVE_EMPTIED), so the nodes are removed in a
+    // separate step.
     let nodes = NodeSet::from_cpuset(&topology, &set);
     let none = RestrictFlags::empty();
     topology.edit(|editor| editor.restrict(&set, none)).map_err(|error| refused(&error.to_string()))?;
@@ -55,7 +59,8 @@ pub(crate) fn restricted(cpus: &CpuSet) -> Result<String, DiscoverError> {
     Ok(text.as_str().to_owned())
 }
 
-/// The machine in an hwloc XML file. What hwloc says to a bad one is `Invalid argument`, so the file is looked at first.
+/// Loads the machine in an hwloc XML file. hwloc's message for a malformed file is
+/// `Invalid argument`, so the file is checked first.
 pub(crate) fn xml(path: &Path) -> Result<Topology, DiscoverError> {
     let text = read(path).map_err(|source| DiscoverError::Unreadable { path: path.to_owned(), source })?;
     check(path, &text)?;
@@ -79,7 +84,7 @@ fn load(builder: TopologyBuilder, flags: BuildFlags) -> Result<Topology, String>
         .map_err(|error| words::<Infallible>(HybridError::Hwloc(error)))
 }
 
-/// What hwloc said, as the system words it.
+/// Returns hwloc's error in the system's words.
 fn words<E: Error>(error: HybridError<E>) -> String {
     match error {
         HybridError::Hwloc(RawHwlocError { errno: Some(errno), .. }) => errno.to_string(),
@@ -98,7 +103,7 @@ fn refused(what: &str, problem: &str, advice: &'static str) -> DiscoverError {
 }
 
 fn read(path: &Path) -> io::Result<String> {
-    let about = fs::metadata(path)?; // before it is opened: a FIFO would keep us waiting
+    let about = fs::metadata(path)?; // before it is opened: a FIFO would block
     if !about.is_file() {
         return Err(io::Error::other("it is not a regular file"));
     }
@@ -110,7 +115,7 @@ fn read(path: &Path) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// Whether the text has a chance with hwloc.
+/// Checks whether hwloc can possibly read the text.
 fn check(path: &Path, text: &str) -> Result<(), DiscoverError> {
     let wrong = |problem: &str| {
         Err(DiscoverError::NotTopology { path: path.to_owned(), problem: problem.to_owned() })
@@ -129,7 +134,7 @@ fn check(path: &Path, text: &str) -> Result<(), DiscoverError> {
     if !text.contains("</topology>") {
         return wrong("it is cut short, without a closing </topology>");
     }
-    // Format 1 carries no version.
+    // Format 1 has no version attribute.
     let format = tag.attribute("version").unwrap_or("1");
     let major = format.split('.').next().and_then(|major| major.parse::<usize>().ok());
     match major {
@@ -158,7 +163,7 @@ impl<'a> Tag<'a> {
     }
 }
 
-/// The first element, past the declaration, comments and the document type.
+/// Returns the first element, after the declaration, comments and the document type.
 fn root(mut text: &str) -> Option<Tag<'_>> {
     loop {
         text = &text[text.find('<')? + 1..];

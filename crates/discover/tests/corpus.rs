@@ -1,7 +1,8 @@
-//! Captured machines, against the counts in their index and against hwloc's own calculator.
+//! Captured machines, checked against the counts in their index and against hwloc's own calculator.
 //!
-//! The machines are not part of the repository. `TRIMTAB_TOPOLOGIES` names their folder; without it,
-//! `../shared/topologies` next to the repository is tried, and where there is none the tests say that they skip.
+//! The machines are not part of the repository. `TRIMTAB_TOPOLOGIES` names their folder; without
+//! it, `../shared/topologies` next to the repository is tried. If there is none, the tests report
+//! that they skip.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -27,7 +28,7 @@ fn folder() -> Option<PathBuf> {
     there.then_some(folder)
 }
 
-/// Says so past the test harness, which keeps what passing tests print to itself.
+/// Reports a skip past the test harness, which captures the output of passing tests.
 fn skip(why: &str) {
     let _ = writeln!(std::io::stderr(), "SKIPPED: {why}");
 }
@@ -38,9 +39,9 @@ fn machine(name: &str) -> Option<Machine> {
 }
 
 /// A row of the index: column to value.
-type Row = BTreeMap<String, String>;
+type IndexRow = BTreeMap<String, String>;
 
-fn index() -> Option<Vec<Row>> {
+fn index() -> Option<Vec<IndexRow>> {
     let text = std::fs::read_to_string(folder()?.join("INDEX.tsv")).unwrap();
     let mut lines = text.lines();
     let names: Vec<&str> = lines.next().unwrap().split('\t').collect();
@@ -50,8 +51,8 @@ fn index() -> Option<Vec<Row>> {
     Some(lines.filter(|line| line.contains('\t')).map(row).collect())
 }
 
-/// Objects without a single visible PU: hwloc lists packages and caches of which a cpuset leaves only memory. There is
-/// nothing to place on them, and as runs of PUs they do not exist.
+/// Objects without a visible PU: hwloc lists packages and caches of which a cpuset leaves only
+/// memory. Nothing can be placed on them, and as runs of PUs they do not exist.
 const WITHOUT_PUS: [(&str, &str, usize); 3] = [
     ("16amd64-8n2c-cpusets", "packages", 1),
     ("32amd64-4s2n4c-cgroup2", "packages", 2),
@@ -93,7 +94,8 @@ fn every_machine_has_the_counts_of_the_index() {
                 wrong.push(format!("{name}: {found} {column}, {expected} in the index"));
             }
         }
-        // Some tables in the index are between devices; a table between nodes is there whenever any is.
+        // Some tables in the index are between devices; if there is any table, there is one between
+        // nodes.
         let nodes = machine.nodes().len();
         let expected = if row["distances"] == "0" { 0 } else { nodes * nodes };
         if parts.distances.len() != expected {
@@ -134,7 +136,8 @@ fn every_machine_is_whole() {
     }
 }
 
-/// hwloc's calculator on the same file: another program over the same library, which shares none of our code.
+/// hwloc's calculator on the same file: another program over the same library, which shares none of
+/// our code.
 #[test]
 fn places_agree_with_hwloc_calc() {
     let Some(index) = index() else { return };
@@ -161,7 +164,7 @@ fn places_agree_with_hwloc_calc() {
         assert_eq!(calc(name, &["-I", "pu", "--po", "all"]).unwrap(), ours, "{name}: order of PUs");
         for (word, level) in [("package", Level::Package), ("l3", Level::L3), ("core", Level::Core)] {
             let objects: Vec<_> = machine.at(level).collect();
-            // The ends and the middle: asking for each would start a process for each.
+            // The ends and the middle: asking for each object would start a process for each.
             for at in [0, objects.len() / 2, objects.len().saturating_sub(1)] {
                 let Some(object) = objects.get(at) else { continue };
                 let theirs = calc(name, &["-I", "pu", "--po", &format!("{word}:{at}")]).unwrap();
@@ -180,7 +183,7 @@ fn places_agree_with_hwloc_calc() {
     }
 }
 
-fn row_count(row: &Row, level: Level) -> String {
+fn row_count(row: &IndexRow, level: Level) -> String {
     let column = match level {
         Level::Package => "packages",
         Level::L3 => "L3",
@@ -207,7 +210,7 @@ fn favoured_cores_are_joined_into_makes() {
     }
 }
 
-/// Node number, tier, how many cores call it theirs.
+/// Returns node number, tier, and the number of cores that have the node as their own.
 fn memory(machine: &Machine) -> Vec<(u32, Tier, usize)> {
     machine.nodes().iter().map(|node| (node.os.0, node.tier, node.cores.len())).collect()
 }
@@ -230,11 +233,12 @@ fn special_memory_is_nobodys_own() {
             ],
         ),
         (
-            // Node 2 is all the memory that its CPUs have, fast as it is. The kernel's `has_cpu` said 0-2.
+            // Node 2 is all the memory that its CPUs have, fast as it is. The kernel's `has_cpu`
+            // was 0-2.
             "fakeheteromemtiers",
             vec![(0, Dram, 2), (1, Dram, 2), (2, Hbm, 2), (4, Hbm, 0), (6, Nvm, 0), (8, Nvm, 0), (9, Nvm, 0)],
         ),
-        // CPUs hidden by a cpuset leave ordinary memory behind, not special memory.
+        // Behind CPUs hidden by a cpuset there is ordinary memory, not special memory.
         ("16amd64-8n2c-cpusets", vec![(1, Dram, 2), (2, Dram, 1), (3, Dram, 1), (4, Dram, 0)]),
         (
             "32amd64-4s2n4c-cgroup2",
@@ -285,13 +289,14 @@ fn devices_are_counted_and_placed() {
             })
             .collect()
     };
-    // Eight dies, whose numbers and whose nodes are crossed.
+    // Eight dies, with crossed numbers and nodes.
     let gpus = of(&tioga, DeviceKind::Gpu);
     assert_eq!(gpus.len(), 8);
     assert_eq!(gpus[4], ("rsmi4".into(), "0000:d1:00.0".into(), "0-7,64-71".into()));
     assert_eq!(of(&tioga, DeviceKind::Nic)[1].2, "56-63,120-127");
 
-    // The accelerators have several names each and count once; the console has one and does not count.
+    // Each accelerator has several names and counts once; the console has one name and does not
+    // count.
     let corona = machine("epyc-corona-p2").unwrap();
     let gpus = of(&corona, DeviceKind::Gpu);
     assert_eq!(gpus.iter().map(|gpu| gpu.0.as_str()).collect::<Vec<_>>().len(), 8);
@@ -299,10 +304,10 @@ fn devices_are_counted_and_placed() {
     let nics: Vec<String> = of(&corona, DeviceKind::Nic).into_iter().map(|nic| nic.0).collect();
     assert_eq!(nics, ["hsi0", "mlx5_0", "eno1", "eno2"], "an interface and its adapter are both names");
 
-    // Accelerators without any driver's name are still there, by bus id.
+    // Accelerators without a driver's name are listed too, by bus id.
     let power = machine("nvidiagpunumanodes").unwrap();
     assert_eq!(of(&power, DeviceKind::Gpu).len(), 6);
-    // Memory that is shown as disks is no disk.
+    // Memory that is shown as disks is not a disk.
     let cxl = machine("cxlmem+dax.v2").unwrap();
     let disks: Vec<String> = of(&cxl, DeviceKind::Storage).into_iter().map(|disk| disk.0).collect();
     assert_eq!(disks, ["sda"]);

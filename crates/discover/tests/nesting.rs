@@ -1,5 +1,6 @@
-//! Nested teams on every captured machine and on large synthetic ones: the independent checker finds nothing wrong, and
-//! neither does an oracle that knows only what a NUMA node and a package are. Pictures of maps are snapshots.
+//! Nested teams on every captured machine and on large synthetic ones: the independent checker
+//! finds no fault, and neither does an oracle that knows only NUMA nodes and packages. Pictures of
+//! maps are snapshots.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -14,7 +15,8 @@ use trimtab_core::place::{Amount, KindChoice, Plan, Request, Taken, plan};
 use trimtab_core::set::CpuSet;
 use trimtab_core::topology::{Level, Machine};
 
-/// The memory domain of a CPU, from the machine alone: its node where there are several, else its package.
+/// Returns the memory domain of a CPU, from the machine alone: its node if there are several, else
+/// its package.
 fn domain(machine: &Machine, cpu: OsCpu) -> u32 {
     let core = machine.core_of(machine.pu(cpu).unwrap());
     let nodes: BTreeSet<_> = machine.cores().iter().map(|core| core.node).collect();
@@ -33,7 +35,7 @@ fn domains(machine: &Machine, plan: &Plan) -> BTreeMap<u32, usize> {
     domains
 }
 
-/// All of a machine, and what is left of it when every third core is not allowed.
+/// Returns plans on all of a machine, and on the rest of it if every third core is not allowed.
 fn plans(machine: &Machine) -> Vec<Plan> {
     let holes: CpuSet = machine
         .cores()
@@ -50,14 +52,14 @@ fn plans(machine: &Machine) -> Vec<Plan> {
         .collect()
 }
 
-struct Case<'a> {
+struct NestingCase<'a> {
     name: String,
     machine: &'a Machine,
     plan: &'a Plan,
     tree: Tree,
 }
 
-impl Case<'_> {
+impl NestingCase<'_> {
     fn listing(&self, nest: &str) -> Listing {
         let teams = Teams::new(self.tree.clone(), None, &nest.parse().unwrap());
         let listing = Listing::new(&teams);
@@ -67,7 +69,7 @@ impl Case<'_> {
         listing
     }
 
-    /// The memory domains that each team of a level has threads in.
+    /// Returns the number of memory domains in which each team of a level has threads.
     fn spans(&self, nest: &str, level: usize) -> Vec<usize> {
         let listing = self.listing(nest);
         let level = &listing.levels[level];
@@ -84,9 +86,10 @@ fn teams_lie_where_their_strategy_says_on_every_machine() {
     for (name, machine) in captured().into_iter().chain(synthetic()) {
         for (which, plan) in plans(&machine).iter().enumerate() {
             let tree = Tree::new(&machine, &plan.mask).unwrap();
-            let case = Case { name: format!("{name} {which}"), machine: &machine, plan, tree };
+            let case = NestingCase { name: format!("{name} {which}"), machine: &machine, plan, tree };
             if machine.cores().iter().any(|core| core.node.is_none()) && machine.nodes().len() > 1 {
-                // Cores without memory of their own: what lies together is no question then, only that all is in order.
+                // Cores without memory of their own: the question of closeness does not arise, only
+                // the checker's rules apply.
                 for nest in ["3,compact", "4,scatter,3,subscatter", "2,scatter,5,scatter"] {
                     case.listing(nest);
                 }
@@ -97,33 +100,34 @@ fn teams_lie_where_their_strategy_says_on_every_machine() {
             let (least, most) = (*domains.values().min().unwrap(), *domains.values().max().unwrap());
             assert_eq!(case.tree.domains().len(), count, "{}", case.name);
 
-            // Close together: one memory domain, where one is large enough.
+            // Close together: one memory domain, if one is large enough.
             for threads in [1, least, most] {
                 assert_eq!(case.spans(&format!("{threads},compact"), 0), [1], "{}: {threads}", case.name);
             }
-            // Far apart: every memory domain, where they are alike.
+            // Far apart: every memory domain, if they are equally large.
             if least == most {
                 for threads in [1, count / 2, count, 2 * count].into_iter().filter(|&threads| threads > 0) {
                     let spans = case.spans(&format!("{threads},scatter"), 0);
                     assert_eq!(spans, [threads.min(count)], "{}: {threads}", case.name);
                 }
             }
-            // A team for each memory domain, inside it, as large as the smallest.
+            // One team per memory domain, inside it, as large as the smallest.
             for strategy in ["subcompact", "subscatter"] {
                 let spans = case.spans(&format!("{count},scatter,{least},{strategy}"), 1);
                 assert!(spans.iter().all(|&span| span == 1), "{}: {strategy} {spans:?}", case.name);
             }
-            // Inner teams over everything, without meeting: the checker counts threads on each CPU.
+            // Inner teams over everything, without overlap: the checker counts threads on each CPU.
             let inner = (plan.slots.len() / count).clamp(1, 16);
             let spans = case.spans(&format!("{count},scatter,{inner},scatter"), 1);
             if least == most {
-                // The last teams take what cells are left, which on a full machine may be a domain short.
+                // The last teams take the remaining cells, which on a full machine may be one
+                // domain short.
                 let (full, short) = (inner.min(count), inner.min(count) - usize::from(inner > 1));
                 let shorter = spans.iter().filter(|&&span| span < full).count();
                 let fine = spans.iter().all(|&span| span >= short) && shorter * 4 <= spans.len();
                 assert!(fine, "{}: {spans:?}", case.name);
             }
-            // Three levels, too many threads, one thread, as many as fit.
+            // Three levels, too many threads, one thread, and the largest number that fits.
             for nest in [
                 "2,scatter,2,scatter,2,scatter",
                 "3,compact,5,compact,7,subscatter",
@@ -140,7 +144,7 @@ fn teams_lie_where_their_strategy_says_on_every_machine() {
 fn maps_look_like_this() {
     let all: BTreeMap<String, Machine> = captured().into_iter().collect();
     for name in ["epyc-corona-p2", "xeon-copper", "power9-lassen"] {
-        // The corpus says aloud when it is not there.
+        // The corpus reports it when it is missing.
         let Some(machine) = all.get(name) else { continue };
         let plan = &plans(machine)[0];
         let tree = Tree::new(machine, &plan.mask).unwrap();

@@ -1,6 +1,6 @@
-//! Every strategy on every captured machine and on large synthetic ones: the independent checker finds nothing wrong,
-//! and a naive oracle finds nothing better. Pictures of plans are snapshots, so that a change of policy is read as a
-//! change of pictures.
+//! Every strategy on every captured machine and on large synthetic ones: the independent checker
+//! finds no fault, and a naive oracle finds nothing better. Pictures of plans are snapshots, so
+//! that a change of policy is reviewed as a change of pictures.
 //!
 //! The captured machines are not part of the repository; see `corpus.rs`.
 
@@ -32,7 +32,7 @@ fn strategies() -> Vec<Strategy> {
     strategies
 }
 
-/// Amounts that make sense on a machine of this many cores.
+/// Returns amounts that make sense on a machine with this number of cores.
 fn amounts(cores: usize) -> Vec<Amount> {
     let cores = u32::try_from(cores).unwrap();
     let mut amounts: Vec<Amount> = [1, 2, cores / 3, cores / 2, cores - 1, cores]
@@ -49,7 +49,8 @@ fn amounts(cores: usize) -> Vec<Amount> {
     amounts
 }
 
-/// Three surroundings: nothing taken, a scattering of cores held and busy, one node held and half of the rest allowed.
+/// Returns three states of a machine: nothing taken; scattered cores held and busy; one node held
+/// and half of the rest allowed.
 fn surroundings(machine: &Machine, seed: u8) -> Vec<Taken> {
     let cpus = machine.cpus();
     let pick = |salt: u8, share: u64| -> CpuSet {
@@ -67,18 +68,18 @@ fn surroundings(machine: &Machine, seed: u8) -> Vec<Taken> {
     ]
 }
 
-/// Scrambles a number: the same for the same salt, everywhere.
+/// Scrambles a number; equal salts give equal results, everywhere.
 fn mix(salt: &[u8], number: u32) -> u64 {
     let bytes = salt.iter().copied().chain(number.to_le_bytes());
     fnv1a(bytes) >> 20
 }
 
-/// Every request on every machine in every surrounding; what is planned is checked, what is refused is counted.
+/// Every request on every machine in every state: plans are checked, refusals are counted.
 #[test]
 fn every_plan_on_every_machine_is_right() {
     let mut planned = 0;
     for (at, (name, machine)) in captured().into_iter().chain(synthetic()).enumerate() {
-        // The checker is deliberately naive; on thousands of CPUs fewer requests do.
+        // The checker is deliberately naive; on thousands of CPUs fewer requests suffice.
         let step = 1 + machine.pu_count() / 200;
         for taken in surroundings(&machine, u8::try_from(at).unwrap()) {
             let mut turn = 0;
@@ -111,13 +112,14 @@ fn every_plan_on_every_machine_is_right() {
     assert!(planned > 3_000, "{planned}");
 }
 
-/// Whether a cache's cores have memory of their own, where any core has.
+/// Returns whether a cache's cores have memory of their own, if any core has.
 fn has_memory(machine: &Machine, node: Option<NodeId>) -> bool {
     machine.nodes().is_empty() || node.is_some_and(|node| machine.nodes()[node.index()].bytes != Some(0))
 }
 
-/// The fewest nodes, and within them the fewest caches, that can hold `n` free cores: by trying every set of nodes. Of
-/// cores with memory of their own, which come before all that is minimal.
+/// Returns the fewest nodes, and within them the fewest caches, that can hold `n` free cores, by
+/// trying every set of nodes. Only cores with memory of their own count: this rule comes before the
+/// minimum.
 fn fewest(machine: &Machine, taken: &Taken, n: usize) -> Option<(usize, usize)> {
     let mut caches: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
     for llc in machine.llcs().iter().filter(|llc| has_memory(machine, llc.node)) {
@@ -155,7 +157,7 @@ fn compact_is_never_beaten_on_nodes_and_caches() {
     let mut compared = 0;
     for (at, (name, machine)) in captured().into_iter().chain(synthetic()).enumerate() {
         if machine.nodes().len() > 12 || machine.kinds().len() > 1 {
-            continue; // too many sets to try; one core kind is a constraint the oracle does not know
+            continue; // too many sets to try; and the oracle does not know the constraint of one core kind
         }
         for taken in surroundings(&machine, u8::try_from(at + 100).unwrap()) {
             let taken = Taken { busy: BTreeMap::new(), ..taken };

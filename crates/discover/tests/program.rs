@@ -1,4 +1,4 @@
-//! The program: this machine, and every way a file can be wrong.
+//! The program, on this machine and on malformed files of every kind.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -8,11 +8,11 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Output};
 use trimtab_core::topology::Machine;
-use trimtab_linux::machine::{Key, Options, Origin, decode, load};
+use trimtab_linux::machine::{Key, ModelOrigin, Options, decode, load};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_trimtab-discover");
 
-/// Says so past the test harness, which keeps what passing tests print to itself.
+/// Reports a skip past the test harness, which captures the output of passing tests.
 fn skip(why: &str) {
     let _ = writeln!(std::io::stderr(), "SKIPPED: {why}");
 }
@@ -28,7 +28,7 @@ fn live() -> Machine {
     decode(&out.stdout, &Key::live().unwrap()).unwrap()
 }
 
-/// The one line of a refusal, and the proof that it was one.
+/// Returns the single line of a refusal, and checks that it was one.
 fn refusal(words: &[&str]) -> String {
     let out = run(words);
     let said = String::from_utf8(out.stderr).unwrap();
@@ -38,7 +38,7 @@ fn refusal(words: &[&str]) -> String {
     said.strip_prefix("trimtab-discover: ").unwrap_or_else(|| panic!("{said}")).trim_end().to_owned()
 }
 
-/// A machine of two cores, as lstopo would write it.
+/// Returns a machine of two cores, as lstopo would write it.
 fn xml() -> String {
     let object = |level: &str, attributes: &str| {
         format!(
@@ -114,7 +114,8 @@ fn every_bad_file_is_refused_in_one_line() {
     assert!(refusal(&["xml", pipe.to_str().unwrap()]).contains("not a regular file"));
 }
 
-/// Files that hwloc lets through, or dies of. Never a hang, never a panic's backtrace, never a model that is none.
+/// Files that hwloc accepts, or dies of. Never a hang, never a panic's backtrace, never an invalid
+/// model.
 #[test]
 fn odd_files_end_in_a_machine_or_in_a_line() {
     let folder = tempfile::tempdir().unwrap();
@@ -134,7 +135,8 @@ fn odd_files_end_in_a_machine_or_in_a_line() {
         match out.status.code() {
             Some(0) => assert!(decode(&out.stdout, &Key::file()).is_ok(), "{name}"),
             Some(2) => assert_eq!(said.lines().count(), 1, "{name}: {said}"),
-            // Built for debugging, the binding has hwloc assert its own invariants, which ends the process.
+            // In debug builds the binding makes hwloc assert its own invariants, which ends the
+            // process.
             None if cfg!(debug_assertions) => assert!(said.contains("Assertion"), "{name}: {said}"),
             other => panic!("{name}: {other:?} {said}"),
         }
@@ -178,13 +180,13 @@ fn this_machine_agrees_with_lscpu() {
 fn this_machine_is_the_same_from_wherever_it_is_seen() {
     let all = live();
     assert_eq!(all.parts().allowed, None, "what one process may use is not the machine's");
-    // From one CPU.
+    // Bound to one CPU.
     let cpu = all.cpus().first().unwrap().to_string();
     match Command::new("taskset").args(["-c", &cpu, PROGRAM, "live"]).output() {
         Ok(out) => assert_eq!(decode(&out.stdout, &Key::live().unwrap()).unwrap(), all),
         Err(_) => skip("no taskset to narrow the mask with"),
     }
-    // With hwloc told to describe another machine: `live` means this one.
+    // With hwloc told to describe another machine: `live` still means this one.
     let out = Command::new(PROGRAM)
         .arg("live")
         .env("HWLOC_SYNTHETIC", "pack:4 core:4 pu:4")
@@ -205,9 +207,9 @@ fn a_start_finds_this_machine_once_and_remembers_it() {
         ..Options::default()
     };
     let first = load(&options).unwrap();
-    assert_eq!(first.origin, Origin::Helper(Path::new(PROGRAM).to_owned()));
+    assert_eq!(first.origin, ModelOrigin::Helper(Path::new(PROGRAM).to_owned()));
     let second = load(&options).unwrap();
-    assert!(matches!(second.origin, Origin::Cache(_)));
+    assert!(matches!(second.origin, ModelOrigin::Cache(_)));
     assert_eq!(first.machine, second.machine);
 }
 

@@ -1,4 +1,4 @@
-//! Forms of values that options of more than one command take.
+//! Parsers of values that options of several commands take.
 
 pub mod numbers;
 pub mod ranks;

@@ -1,10 +1,11 @@
-//! Charts as self-contained SVG: a canvas, the area of a plot with its scale, and text that is safe to show.
+//! Charts as self-contained SVG: a canvas, the area of a plot with its scale, and escaped text.
 //!
-//! Properties: a scale begins at zero and ends on a round number; text is plain whatever it comes from; equal calls give equal bytes.
+//! Properties: a scale begins at zero and ends on a round number; text is escaped, whatever its
+//! source; equal calls give equal bytes.
 
 use std::fmt::Write as _;
 
-/// Words that mean nothing to who reads the picture's markup.
+/// Escapes words for the picture's markup.
 pub fn plain(words: &str) -> String {
     let mut plain = String::new();
     for letter in words.chars() {
@@ -19,17 +20,18 @@ pub fn plain(words: &str) -> String {
     plain
 }
 
-/// Between a picture's edge and what is in it.
+/// Distance between a picture's edge and its content, in pixels.
 pub const MARGIN: f64 = 24.0;
-/// The parts into which lines across a plot divide its scale.
-const TICKS: u8 = 4;
+/// Number of parts into which lines across a plot divide its scale.
+const SCALE_PARTS: u8 = 4;
 
-/// A picture being drawn. Unit: pixels at scale 1. It holds no script, no font and no link to elsewhere; equal calls give equal bytes.
+/// Picture being drawn. Unit: pixels at scale 1. It contains no script, no font and no link to
+/// other files; equal calls give equal bytes.
 #[derive(Debug)]
 pub struct Canvas(String);
 
 impl Canvas {
-    /// An empty page of this size. `style` is a style sheet, and definitions if any.
+    /// Makes an empty page of this size. `style` is a style sheet, and definitions if any.
     pub fn new(width: f64, height: f64, style: &str) -> Self {
         Self(format!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width:.0}\" height=\"{height:.0}\" \
@@ -37,28 +39,28 @@ impl Canvas {
         ))
     }
 
-    /// A title, and a note below it, at the top.
+    /// Writes a title, and a note below it, at the top.
     pub fn title(&mut self, title: &str, note: &str) {
         self.text("title", MARGIN, MARGIN + 10.0, title);
         self.text("note", MARGIN, MARGIN + 28.0, note);
     }
 
-    /// A line of text, of this class.
+    /// Writes a line of text, of this class.
     pub fn text(&mut self, class: &str, x: f64, y: f64, words: &str) {
         let _ = writeln!(self.0, "<text class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\">{}</text>", plain(words));
     }
 
-    /// A path, of this class: `data` is that of SVG.
+    /// Draws a path, of this class: `data` is SVG path data.
     pub fn path(&mut self, class: &str, data: &str) {
         let _ = writeln!(self.0, "<path class=\"{class}\" d=\"{data}\"/>");
     }
 
-    /// A path with a text that is shown while it is pointed at.
+    /// Draws a path with a text that is shown while the pointer is over it.
     pub fn path_with_tip(&mut self, class: &str, data: &str, tip: &str) {
         let _ = writeln!(self.0, "<path class=\"{class}\" d=\"{data}\"><title>{}</title></path>", plain(tip));
     }
 
-    /// A rectangle, of this class.
+    /// Draws a rectangle, of this class.
     pub fn rect(&mut self, class: &str, x: f64, y: f64, width: f64, height: f64) {
         let _ = writeln!(
             self.0,
@@ -66,54 +68,54 @@ impl Canvas {
         );
     }
 
-    /// Markup of a chart's own.
+    /// Adds a chart's own markup.
     pub fn markup(&mut self, markup: &str) {
         self.0.push_str(markup);
     }
 
-    /// Lines across a plot, each with its number at the left: a scale from zero.
+    /// Draws lines across a plot, each with its number at the left: a scale from zero.
     pub fn scale(&mut self, plot: &Plot, gap: f64) {
-        for tick in 0..=TICKS {
-            let value = plot.top * f64::from(tick) / f64::from(TICKS);
+        for tick in 0..=SCALE_PARTS {
+            let value = plot.top * f64::from(tick) / f64::from(SCALE_PARTS);
             let y = plot.y(value);
             self.path("grid", &format!("M{:.1} {y:.1}H{:.1}", plot.left, plot.right));
             self.text("tick", plot.left - gap, y + 4.0, &short(value));
         }
     }
 
-    /// The picture.
+    /// Returns the picture.
     pub fn finish(mut self) -> String {
         self.0.push_str("</svg>\n");
         self.0
     }
 }
 
-/// The area of a plot, with a vertical scale from zero to a round number.
+/// Area of a plot, with a vertical scale from zero to a round number.
 #[derive(Clone, Copy, Debug)]
 pub struct Plot {
-    /// Its left and right ends.
+    /// Left and right ends of the plot.
     pub left: f64,
     pub right: f64,
-    /// Its upper end, and the height of zero.
+    /// Upper end of the plot, and the height of zero.
     pub upper: f64,
     pub floor: f64,
-    /// The value at its upper end.
+    /// Value at the upper end.
     pub top: f64,
 }
 
 impl Plot {
-    /// An area whose scale has room for values up to `reach`.
+    /// Makes an area whose scale has room for values up to `reach`.
     pub fn new(left: f64, right: f64, upper: f64, height: f64, reach: f64) -> Self {
         Self { left, right, upper, floor: upper + height, top: nice(reach) }
     }
 
-    /// The height of a value; what is beyond the scale is at its end.
+    /// Returns the height of a value; a value beyond the scale is at its end.
     pub fn y(&self, value: f64) -> f64 {
         self.floor - (self.floor - self.upper) * (value / self.top).clamp(0.0, 1.0)
     }
 }
 
-/// The data of a path through points.
+/// Returns the data of a path through points.
 pub fn through(points: impl IntoIterator<Item = (f64, f64)>) -> String {
     let mut data = String::new();
     for (x, y) in points {
@@ -123,8 +125,8 @@ pub fn through(points: impl IntoIterator<Item = (f64, f64)>) -> String {
     data
 }
 
-/// The largest power of ten up to a number; 1 for one that has none. By hand, since a logarithm is the only thing that this
-/// program would load the mathematical library for, at every start.
+/// Returns the largest power of ten up to a number; 1 for a number without one. Computed by hand,
+/// since this program would load the mathematical library only for a logarithm, at every start.
 fn power_of_ten(number: f64) -> f64 {
     if !(number.is_finite() && number > 0.0) {
         return 1.0;
@@ -139,7 +141,7 @@ fn power_of_ten(number: f64) -> f64 {
     power
 }
 
-/// The next of 1, 2, 4, 5, 10 times a power of ten, so that quarters of it read well.
+/// Rounds up to 1, 2, 4, 5 or 10 times a power of ten, so that quarters of it read well.
 pub fn nice(reach: f64) -> f64 {
     if reach <= 0.0 || !reach.is_finite() {
         return 1.0;
@@ -150,7 +152,7 @@ pub fn nice(reach: f64) -> f64 {
     step * power
 }
 
-/// A scale's number, without zeros that say nothing.
+/// Formats a scale's number, without trailing zeros.
 pub fn short(value: f64) -> String {
     let text = format!("{value:.6}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()

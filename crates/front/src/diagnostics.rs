@@ -1,23 +1,24 @@
-//! Words for people, on stderr, one line each; stdout belongs to machine output and to the child.
+//! Messages for people, on stderr, one line each; stdout belongs to machine output and to the
+//! child.
 #![expect(clippy::print_stderr, reason = "this is the one place that writes there")]
 
 use crate::exit::Exit;
 use std::io::{ErrorKind, IsTerminal};
 use trimtab_agent::narrator::{Narrator, Severity};
 
-/// How much is said.
+/// Amount of messages.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Volume {
     /// Errors only.
     Quiet,
-    /// What the user should know.
+    /// Messages that the user should know.
     Normal,
-    /// What was chosen and why.
+    /// Choices with their reasons, too.
     Verbose,
 }
 
 impl Volume {
-    /// From the two flags.
+    /// Converts the two flags.
     pub fn of(quiet: bool, verbose: bool) -> Self {
         match (quiet, verbose) {
             (true, _) => Self::Quiet,
@@ -39,45 +40,45 @@ impl Narrator for Volume {
     }
 }
 
-/// An error: the command ends.
+/// Prints an error that ends the command.
 pub fn error(error: &Exit) {
     eprintln!("trimtab: {error}");
 }
 
-/// Something is not as asked, and work goes on.
+/// Prints a warning: a request is not met in full, and work goes on.
 pub fn warning(volume: Volume, text: &str) {
     if volume > Volume::Quiet {
         eprintln!("trimtab: warning: {text}");
     }
 }
 
-/// A remark.
+/// Prints a remark.
 pub fn note(volume: Volume, text: &str) {
     if volume == Volume::Verbose {
         eprintln!("trimtab: {text}");
     }
 }
 
-/// Something that happens by itself and that nobody should be surprised by.
+/// Prints a notice of an automatic action that would surprise the user.
 pub fn notice(volume: Volume, text: &str) {
     if volume > Volume::Quiet {
         eprintln!("trimtab: {text}");
     }
 }
 
-/// The one line that says what a run got: to a person at a terminal, or when asked.
+/// Prints the one line that sums up a run: to a person at a terminal, or when asked.
 pub fn headline(volume: Volume, text: &str) {
     if volume == Volume::Verbose || (volume == Volume::Normal && std::io::stderr().is_terminal()) {
         eprintln!("trimtab: {text}");
     }
 }
 
-/// A report that was asked for, on stderr: the program owns stdout.
+/// Prints a requested report, on stderr: the program owns stdout.
 pub fn report(text: &str) {
     eprint!("{text}");
 }
 
-/// Whether an error is only that nobody reads our output any more.
+/// Returns whether an error only means that the reader of our output is gone.
 pub fn is_broken_pipe(error: &Exit) -> bool {
     let causes = error.cause.chain();
     causes

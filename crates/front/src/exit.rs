@@ -2,9 +2,9 @@
 
 use std::fmt;
 
-/// Done, or the answer is yes.
+/// Success, or the answer is yes.
 pub const DONE: u8 = 0;
-/// The answer is no: something to change, a plan that is not good.
+/// The answer is no: something to change, or a plan that is not good.
 pub const NO: u8 = 1;
 /// A command other than `run` failed.
 pub const FAILED: u8 = 2;
@@ -17,12 +17,12 @@ pub const CANNOT_EXECUTE: u8 = 126;
 /// `run`: the program was not found.
 pub const NOT_FOUND: u8 = 127;
 
-/// As a shell shows an end by a signal.
+/// Returns the status that a shell shows for an end by a signal.
 pub fn by_signal(signal: i32) -> u8 {
     u8::try_from(signal).map_or(FAILED, |signal| signal.saturating_add(128))
 }
 
-/// An error that ends the command with a status of its own.
+/// Error that ends the command with a status of its own.
 #[derive(Debug)]
 pub struct Exit {
     /// The status.
@@ -32,7 +32,7 @@ pub struct Exit {
 }
 
 impl Exit {
-    /// An error with this status.
+    /// Makes an error with this status.
     pub fn new(status: u8, cause: impl Into<anyhow::Error>) -> Self {
         Self { status, cause: cause.into() }
     }

@@ -1,4 +1,5 @@
-//! Ctrl-C while many runs are made: the program that runs, if one does, is ended, and what is known is kept.
+//! Ctrl-C while many runs are made: the running program, if any, is ended, and the results so far
+//! are kept.
 
 use anyhow::{Context, Result};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
@@ -10,19 +11,20 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use trimtab_agent::spawn::spawn;
 
-/// Who is told.
+/// State shared with the thread that handles signals.
 #[derive(Debug, Default)]
-struct Shared {
+struct InterruptState {
     /// The signal that came.
     came: Option<i32>,
-    /// The program that runs. A descriptor, because a number may be another's by the time it is used.
+    /// The running program. A descriptor, because a process id may belong to another program by the
+    /// time it is used.
     running: Option<OwnedFd>,
 }
 
-/// Hears SIGINT, SIGTERM and SIGHUP from now on.
+/// Handler of SIGINT, SIGTERM and SIGHUP.
 #[derive(Debug)]
 pub struct Interrupt {
-    shared: Arc<Mutex<Shared>>,
+    shared: Arc<Mutex<InterruptState>>,
 }
 
 impl Interrupt {
@@ -39,7 +41,8 @@ impl Interrupt {
             for signal in signals.forever() {
                 let mut shared = lock(&shared);
                 shared.came = Some(signal);
-                // At a terminal the program has had the signal already; sent to trimtab alone it has not.
+                // At a terminal the program has had the signal already; sent to trimtab alone it
+                // has not.
                 if let Some(running) = &shared.running {
                     let _ = pidfd_send_signal(running, Signal::TERM);
                 }
@@ -48,12 +51,12 @@ impl Interrupt {
         Ok(interrupt)
     }
 
-    /// The signal that came, if one did.
+    /// Returns the signal that came, if any.
     pub fn came(&self) -> Option<i32> {
         lock(&self.shared).came
     }
 
-    /// Whether one comes before so much time has passed.
+    /// Returns whether a signal comes within this time.
     pub fn comes_within(&self, time: Duration) -> bool {
         let begin = Instant::now();
         while begin.elapsed() < time {
@@ -65,23 +68,23 @@ impl Interrupt {
         false
     }
 
-    /// From now on this program runs.
+    /// Registers the program that now runs.
     pub fn runs(&self, child: &Child) {
         let descriptor = pidfd_open(Pid::from_child(child), PidfdFlags::empty()).ok();
         let mut shared = lock(&self.shared);
-        // The signal may have come before the program was there.
+        // The signal may have come before the program existed.
         if let (Some(_), Some(descriptor)) = (shared.came, &descriptor) {
             let _ = pidfd_send_signal(descriptor, Signal::TERM);
         }
         shared.running = descriptor;
     }
 
-    /// It has ended.
+    /// Registers that the program has ended.
     pub fn ended(&self) {
         lock(&self.shared).running = None;
     }
 }
 
-fn lock(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
+fn lock(shared: &Mutex<InterruptState>) -> MutexGuard<'_, InterruptState> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,5 +1,5 @@
-//! The front ends' shared library: process environment, messages, exit statuses, tables, charts, and forms of values on
-//! the command line. It decides nothing and measures nothing.
+//! Shared library of the front ends: process environment, messages, exit statuses, tables, charts,
+//! and parsers of values on the command line. It decides nothing and measures nothing.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! Which machine is meant: this one, a file's, or a description's.
+//! Source of the machine model: this machine, a file, or a description.
 
 use crate::process_env::{MACHINE, World};
 use anyhow::{Context, Result, bail};
@@ -7,20 +7,21 @@ use std::path::{Path, PathBuf};
 use trimtab_core::topology::Machine;
 use trimtab_linux::machine::{self, Options};
 
-/// Which machine.
+/// Source of the machine model.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(tag = "from", content = "of", rename_all = "lowercase")]
 pub enum Which {
-    /// The one this runs on, as it is found, or as [`MACHINE`] says that it is.
+    /// This machine, as discovered, or as [`MACHINE`] describes it.
     Live,
-    /// An hwloc XML file's.
+    /// An hwloc XML file.
     Xml(PathBuf),
-    /// A description's.
+    /// A synthetic description.
     Synthetic(String),
 }
 
 impl Which {
-    /// What `--machine` means: a path or an `.xml` name is a file, anything else a description.
+    /// Parses the value of `--machine`: a path or an `.xml` name is a file, anything else a
+    /// description.
     pub fn of(text: Option<&str>) -> Self {
         match text {
             None => Self::Live,
@@ -29,7 +30,7 @@ impl Which {
         }
     }
 
-    /// As it was named, for people.
+    /// Describes the source for people.
     pub fn shown(&self) -> String {
         match self {
             Self::Live => "this machine".to_owned(),
@@ -38,8 +39,8 @@ impl Which {
         }
     }
 
-    /// Loads it. The second value is what the user should know of how it was come by, if anything: the model could not be kept for
-    /// the next start, or is another than what was found.
+    /// Loads the model. The second value is a warning, if any: the model could not be cached for
+    /// the next start, or differs from the discovered one.
     ///
     /// # Errors
     /// The file, the description or the discovery fails; the message names cause and remedy.
@@ -65,8 +66,8 @@ impl Which {
     }
 }
 
-/// This machine, as somebody says that it is: for machines whose firmware is wrong about itself, and for tests. Whatever is moved is
-/// moved by the numbers of CPUs, so all of them must be here.
+/// Loads the model that [`MACHINE`] gives for this machine: for machines whose firmware is wrong,
+/// and for tests. Threads are moved by CPU numbers, so all CPUs of the model must exist here.
 fn believed(world: &World, text: &str) -> Result<(Machine, Option<String>)> {
     let said = || format!("{MACHINE}={text}");
     let (machine, _) = Which::of(Some(text)).load(world).with_context(said)?;
@@ -75,13 +76,11 @@ fn believed(world: &World, text: &str) -> Result<(Machine, Option<String>)> {
     if !missing.is_empty() {
         bail!("{}: CPUs {missing} are not on this machine, which has {online}", said());
     }
-    Ok((
-        machine,
-        Some(format!("the machine is taken for what {} says, and not for what is found here", said())),
-    ))
+    Ok((machine, Some(format!("the machine model is that of {}, not the discovered one", said()))))
 }
 
-/// Descriptions hold a colon and no slash; anything that looks like a path or exists is a file.
+/// Returns whether a text names a file. Descriptions contain a colon and no slash; anything else is
+/// a path, and so is an `.xml` name.
 fn is_file(text: &str) -> bool {
     let xml = Path::new(text).extension().is_some_and(|extension| extension.eq_ignore_ascii_case("xml"));
     xml || text.contains('/') || !text.contains(':')

@@ -1,4 +1,4 @@
-//! What the program reads from its surroundings once, at its start: the environment, its own file, its user.
+//! Process environment, read once at the start: variables, the program's own file, and its user.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -7,12 +7,14 @@ use trimtab_agent::paths::Paths;
 pub use trimtab_agent::paths::{LEDGER, SOCKET};
 use trimtab_launch::Environment;
 
-/// Where site and user files are, instead of `/etc/trimtab` and the user's configuration folder.
+/// Variable that names the folder of site and user files, instead of `/etc/trimtab` and the user's
+/// configuration folder.
 pub const CONFIG: &str = "TRIMTAB_CONFIG";
-/// What this machine is like, instead of what is found: a file of hwloc's or a description, as for `--machine`.
+/// Variable that gives the machine model instead of the discovered one: an hwloc file or a
+/// description, as for `--machine`.
 pub const MACHINE: &str = "TRIMTAB_MACHINE";
 
-/// The surroundings.
+/// Environment of the process.
 #[derive(Debug, Default)]
 pub struct World {
     environment: Environment,
@@ -21,57 +23,58 @@ pub struct World {
 }
 
 impl World {
-    /// This process's.
+    /// Reads the environment of this process.
     pub fn current() -> Self {
         Self { environment: std::env::vars_os().collect(), root: PathBuf::from("/") }
     }
 
-    /// This machine with another environment.
+    /// Makes an environment of this machine with other variables.
     pub fn of(environment: Environment) -> Self {
         Self { environment, root: PathBuf::from("/") }
     }
 
-    /// The environment.
+    /// Returns the variables.
     pub fn environment(&self) -> &Environment {
         &self.environment
     }
 
-    /// A variable as it is.
+    /// Returns a variable as it is.
     pub fn raw(&self, name: &str) -> Option<&OsStr> {
         self.environment.raw(name)
     }
 
-    /// A variable that is text; others count as unset.
+    /// Returns a variable that is text; others count as unset.
     pub fn text(&self, name: &str) -> Option<String> {
         self.environment.text(name)
     }
 
-    /// The names of all variables that are text.
+    /// Yields the names of all variables that are text.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.environment.names()
     }
 
-    /// A variable that the *user* set: one that an enclosing trimtab set, unchanged since, is not.
+    /// Returns a variable that the *user* set. A value that an enclosing trimtab set, and that is
+    /// unchanged since, does not count.
     pub fn of_user(&self, name: &str) -> Option<String> {
         self.environment.of_user(name)
     }
 
-    /// Where files are, for what outlives a call.
+    /// Returns the paths for long-lived work.
     pub fn paths(&self) -> Paths {
         Paths::new(&self.root, &|name| self.raw(name).map(OsStr::to_owned))
     }
 
-    /// `/proc`.
+    /// Returns `/proc`.
     pub fn proc(&self) -> PathBuf {
         self.root.join("proc")
     }
 
-    /// `/sys`.
+    /// Returns `/sys`.
     pub fn sys(&self) -> PathBuf {
         self.root.join("sys")
     }
 
-    /// The folders of site and user files, outermost first.
+    /// Returns the folders of site and user files, outermost first.
     pub fn config(&self) -> Vec<PathBuf> {
         if let Some(only) = self.raw(CONFIG).filter(|folder| !folder.is_empty()) {
             return vec![PathBuf::from(only)];
@@ -80,12 +83,12 @@ impl World {
         std::iter::once(PathBuf::from("/etc/trimtab")).chain(user).collect()
     }
 
-    /// The folder for the cached machine.
+    /// Returns the folder for the cached machine.
     pub fn cache(&self) -> Option<PathBuf> {
         self.folder("XDG_CACHE_HOME", ".cache")
     }
 
-    /// The folder for what is kept for good.
+    /// Returns the folder for permanent data.
     pub fn data(&self) -> Option<PathBuf> {
         self.folder("XDG_DATA_HOME", ".local/share")
     }
@@ -98,7 +101,7 @@ impl World {
         named.or_else(home).map(|folder| folder.join("trimtab"))
     }
 
-    /// Time since boot, suspend included.
+    /// Returns the time since boot, suspend included.
     pub fn now(&self) -> Duration {
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
         Duration::new(u64::try_from(now.tv_sec).unwrap_or(0), u32::try_from(now.tv_nsec).unwrap_or(0))

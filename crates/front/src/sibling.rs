@@ -3,12 +3,12 @@
 use anyhow::{Context, Result, anyhow};
 use std::path::PathBuf;
 
-/// The program users run every day.
+/// The program for daily use.
 pub const TRIMTAB: &str = "trimtab";
 /// The laboratory: benchmarks and the simulator.
 pub const LAB: &str = "trimtab-lab";
 
-/// Where a program of this installation is: beside the running one, else in `PATH`.
+/// Finds a program of this installation: beside the running one, else in `PATH`.
 ///
 /// # Errors
 /// It is in neither place; the message says how to install it.

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-/// Writes it, with a line feed at its end.
+/// Writes a text, with a line feed at its end.
 ///
 /// # Errors
 /// Stdout cannot be written: its reader has closed it, or the disk is full.

@@ -1,4 +1,5 @@
-//! The figures of an oversubscription study in words, as the benchmark's report and the page of `trimtab report` show them.
+//! Results of an oversubscription study in words, as the benchmark's report and the page of
+//! `trimtab report` show them.
 
 use std::fmt::Write as _;
 use trimtab_core::place::waiting::WaitPolicy;
@@ -6,12 +7,12 @@ use trimtab_core::stats::correlation::spearman;
 use trimtab_core::stats::{Estimate, Interval};
 use trimtab_core::study::{Runtime, Summary};
 
-/// The share of the cores' time used by other programs above which a run was disturbed.
+/// Share of the cores' time used by other programs above which a run counts as disturbed.
 pub const FOREIGN_SHARE_MAX: f64 = 0.05;
-/// The fewest pairs of figures from which a rank correlation is computed.
+/// Fewest pairs of values from which a rank correlation is computed.
 const PAIRS_MIN: usize = 6;
 
-/// A runtime in words.
+/// Returns a runtime's title.
 pub fn title(runtime: Runtime) -> &'static str {
     match runtime {
         Runtime::Libgomp => "OpenMP of GCC (libgomp)",
@@ -23,12 +24,12 @@ pub fn title(runtime: Runtime) -> &'static str {
     }
 }
 
-/// A short time.
+/// Formats a short time.
 pub fn time(seconds: f64) -> String {
     if seconds < 0.001 { format!("{:.0} us", seconds * 1e6) } else { format!("{:.0} ms", seconds * 1e3) }
 }
 
-/// A slow-down with its interval, or why there is none.
+/// Formats a slowdown with its confidence interval, or the reason why there is none.
 pub fn slowdown(one: &Summary) -> String {
     match one.slowdown {
         None if one.failed > 0 => "failed".to_owned(),
@@ -38,7 +39,7 @@ pub fn slowdown(one: &Summary) -> String {
     }
 }
 
-/// A median with its interval.
+/// Formats a median with its confidence interval.
 pub fn estimate(Estimate { median, interval }: Estimate) -> String {
     match interval {
         Some(Interval { low, high }) => format!("{median:.2} [{low:.2}, {high:.2}]"),
@@ -46,7 +47,8 @@ pub fn estimate(Estimate { median, interval }: Estimate) -> String {
     }
 }
 
-/// The relation of slow-down and the interval between barriers, in which the published study found its best predictor.
+/// Formats the rank correlation of slowdown and the interval between barriers, in which the
+/// published study found its best predictor.
 pub fn intervals(summaries: &[Summary]) -> String {
     let crowded = |one: &&Summary| one.cell.company.is_none() && one.cell.per_core > 1;
     let pair = |one: &Summary| Some((one.interval?, one.slowdown?.median));
@@ -62,6 +64,6 @@ pub fn intervals(summaries: &[Summary]) -> String {
         return text;
     }
     format!(
-        "\nRank correlation of slow-down and interval, where intervals are known (-1: the shorter, the slower)\n{text}"
+        "\nRank correlation of slowdown and interval, for cases with known intervals (-1: the shorter, the slower)\n{text}"
     )
 }

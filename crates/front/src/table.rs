@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-/// How a column is aligned.
+/// Alignment of a column.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Align {
     /// Words.
@@ -11,7 +11,7 @@ pub enum Align {
     Right,
 }
 
-/// A table with headings.
+/// Table with headings.
 #[derive(Debug, Default)]
 pub struct Table {
     columns: Vec<(String, Align)>,
@@ -19,7 +19,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// A table with these columns.
+    /// Makes a table with these columns.
     pub fn new(columns: &[(&str, Align)]) -> Self {
         Self {
             columns: columns.iter().map(|&(name, align)| (name.to_owned(), align)).collect(),
@@ -32,7 +32,7 @@ impl Table {
         self.rows.push(cells.into_iter().collect());
     }
 
-    /// Whether there is no row.
+    /// Returns whether the table has no rows.
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }

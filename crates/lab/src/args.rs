@@ -1,4 +1,5 @@
-//! What can be typed: one definition from which help, the man page, completions and the parser are made.
+//! Command-line definitions of `trimtab-lab`. Help, man page, completions and parser are all
+//! derived from them.
 
 pub mod bench;
 pub mod oversub;
@@ -16,10 +17,10 @@ pub use team::{BenchTeamArgs, Class, Mode, NasKernel, Operation, TeamCellArgs};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-/// Measure and simulate what trimtab does.
+/// Measure and simulate trimtab's placement and balancing.
 ///
-/// `trimtab bench` and `trimtab sim` start this program: benchmarks of the live machine, and the simulator of machines that are
-/// not here.
+/// `trimtab bench` and `trimtab sim` start this program. It holds the benchmarks of the live
+/// machine and the simulator of other machines.
 #[derive(Parser, Debug)]
 #[command(name = "trimtab-lab", version, max_term_width = 100)]
 pub struct Cli {
@@ -35,17 +36,20 @@ pub enum Command {
     Generate(GenerateArgs),
 }
 
-/// Write a man page or completions to standard output.
+/// Write completions to standard output, or man pages to a folder.
 #[derive(Args, Debug)]
 pub struct GenerateArgs {
-    /// What to write.
+    /// Document to write.
     pub what: Generated,
-    /// The program that it is of.
+    /// Program that the document describes.
     #[arg(value_name = "PROGRAM", default_value = "trimtab")]
     pub program: Documented,
+    /// Folder for man pages: one page for the program and one for each command.
+    #[arg(long, value_name = "FOLDER")]
+    pub to: Option<std::path::PathBuf>,
 }
 
-/// A document.
+/// A generated document.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Generated {
     Man,
@@ -57,7 +61,7 @@ pub enum Generated {
 /// A program with a man page and completions.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Documented {
-    /// With the laboratory's commands in their places.
+    /// `trimtab`, with the laboratory's commands included.
     Trimtab,
     TrimtabLab,
 }

@@ -1,5 +1,5 @@
-//! The laboratory's commands: benchmarks of the live machine, and the simulator's front end. Every number shown is computed
-//! elsewhere.
+//! Commands of the laboratory: benchmarks of the live machine, and the front end of the simulator.
+//! All numbers shown are computed in other crates.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,5 @@
-//! `trimtab-lab`: the laboratory, benchmarks of the live machine and the simulator. `trimtab bench` and `trimtab sim` start it.
+//! `trimtab-lab`, the laboratory program: benchmarks of the live machine, and the simulator.
+//! `trimtab bench` and `trimtab sim` start it.
 
 use clap::Parser;
 use std::process::ExitCode;

@@ -1,24 +1,24 @@
-//! The machine that is measured, and the CPUs of it that this process may use.
+//! The measured machine, and its CPUs that this process may use.
 
 use anyhow::Result;
-use trimtab_cli::situation::Situation;
+use trimtab_cli::site_facts::Situation;
 use trimtab_core::set::CpuSet;
 use trimtab_core::topology::Machine;
 use trimtab_front::process_env::World;
 
-/// The machine and this process's part of it.
+/// The machine, and this process's part of it.
 #[derive(Debug)]
 pub(crate) struct Usable {
     /// The machine.
     pub(crate) machine: Machine,
-    /// The CPUs that mask, cpuset and, if they were asked for, the site's rules leave.
+    /// CPUs left by mask, cpuset and, if requested, the site's rules.
     pub(crate) allowed: CpuSet,
-    /// What the user should know of how the machine was found.
+    /// Warnings for the user from the discovery of the machine.
     pub(crate) warnings: Vec<String>,
 }
 
 impl Usable {
-    /// This machine. With `rules`, CPUs that the site reserves are left out.
+    /// Discovers this machine. With `rules`, CPUs that the site reserves are left out.
     ///
     /// # Errors
     /// The machine cannot be discovered, or a rules file cannot be used.

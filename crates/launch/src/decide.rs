@@ -1,8 +1,9 @@
-//! The decision about one launch: [`decide()`].
+//! Decision about one launch: [`decide()`].
 //!
-//! It reads from top to bottom as a launch is told: role in a job, cores, threads, nested teams,
-//! variables, launchers, the preload library, waiting, and the lines for people. Each step is a
-//! function that takes the earlier ones' results; [`Deciding`] is what they have in common.
+//! The steps follow each other in the order in which a launch is described to the user: role in a
+//! job, cores, threads, nested teams, variables, launchers, the preload library, waiting, and the
+//! messages. Each step is a function of the results of earlier steps; [`Deciding`] holds the inputs
+//! that all steps share.
 
 use crate::facts::{Answers, LaunchFacts, ProgramFacts};
 use crate::family::Family;
@@ -15,27 +16,51 @@ use crate::preload::{self, Preload};
 use crate::ranks::Role;
 use crate::reason::{LaunchReason, Topic};
 use crate::refusal::Refusal;
-use crate::request::{LaunchRequest, Origin, Sourced};
+use crate::request::{LaunchRequest, Sourced, ValueOrigin};
 use crate::tell;
 use trimtab_core::balance::Kind;
 use trimtab_core::handoff::Missed;
 use trimtab_core::place::runtimes::{BINDING_VARIABLES, Runtime};
 use trimtab_core::place::waiting::{Occupancy, Waiting};
 use trimtab_core::place::{
-    Action, Asked, Binder, Fit, MemoryPolicy, OPENMP, Plan, Reason, Stated, Variable, effective, environment,
-    pins_itself, stated,
+    Action, Binder, CountRequest, Fit, MemoryPolicy, OPENMP, Plan, Reason, Stated, Variable, effective,
+    environment, pins_itself, stated,
 };
 
-/// What the C library's allocator is told so that it asks for huge pages.
+/// Variable that tells the allocator of the C library to request huge pages.
 pub const TUNABLES: &str = "GLIBC_TUNABLES";
 const ASKS: &str = "glibc.malloc.hugetlb=1";
-/// The first version of the C library that understands it.
+/// First version of glibc that understands `glibc.malloc.hugetlb`.
 pub const TUNABLES_SINCE: (u32, u32) = (2, 35);
 
-/// Decides.
+/// Decides a launch.
+///
+/// # Examples
+/// ```
+/// use trimtab_core::topology::parse_synthetic;
+/// use trimtab_launch::{LaunchFacts, LaunchRequest, Options, Sources, decide};
+///
+/// let facts = LaunchFacts::idle(parse_synthetic("pack:2 core:4")?);
+/// let options = Options { cores: Some("2".parse()?), ..Options::default() };
+/// let request = LaunchRequest::merge(Sources { options, ..Sources::default() })?;
+///
+/// let plan = decide(&request, &facts)?;
+/// assert_eq!(plan.placement.mask.to_string(), "0-1");
+/// for reason in &plan.reasons {
+///     println!("{}", reason.text); // 2 cores: CPUs 0-1, ...
+/// }
+///
+/// // Equal request and facts give an equal plan; the reason why there is none is an error.
+/// assert_eq!(decide(&request, &facts)?, plan);
+/// let full = trimtab_launch::facts::LedgerFacts { held: "0-7".parse()?, ..facts.ledger.clone() };
+/// let refusal = decide(&request, &LaunchFacts { ledger: full, ..facts }).unwrap_err();
+/// assert!(refusal.passes(), "other runs end");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 ///
 /// # Errors
-/// Why there is no plan: cores that cannot be had, or with `--strict` anything else.
+/// Returns the reason why there is no plan: the cores are not available, or, with `--strict`,
+/// anything else that was asked for is not.
 pub fn decide(request: &LaunchRequest, facts: &LaunchFacts) -> Result<LaunchPlan, Refusal> {
     let role = Role::of(request, facts);
     let mut reasons = request.reasons.clone();
@@ -67,7 +92,7 @@ pub fn decide(request: &LaunchRequest, facts: &LaunchFacts) -> Result<LaunchPlan
         variables.extend(preload::changed(&variables, &preload, facts.pid));
     }
     variables.extend(of_launchers);
-    preload::count_meetings(request, facts, &mut variables);
+    preload::count_sync(request, facts, &mut variables);
     if request.env != EnvMode::Print {
         deciding.tell(&preload, teams.nesting.as_ref(), &variables, &wait, &mut reasons);
         reasons.extend(memory(request, &placed.plan)?);
@@ -85,38 +110,38 @@ pub fn decide(request: &LaunchRequest, facts: &LaunchFacts) -> Result<LaunchPlan
     ))
 }
 
-/// What the steps have in common.
+/// Inputs shared by all steps of a decision.
 struct Deciding<'a> {
     request: &'a LaunchRequest,
     facts: &'a LaunchFacts,
     placed: &'a Placed,
-    /// Whether the tuning was measured on this number of cores.
+    /// Whether the plan has the number of cores on which the tuning was measured.
     holds: bool,
-    /// The plan, with the number of threads that runtimes are told.
+    /// The plan, with the thread count that is announced to the runtimes.
     plan: Plan,
     threads: Sourced<u32>,
     answers: Answers,
-    /// The count that the program's command line states.
+    /// Thread count in the program's command line.
     stated: Option<Stated>,
     openmp: Option<Runtime>,
-    /// Why the OpenMP threads of the program are not bound by the runtime.
+    /// Reason why the runtime does not bind the program's OpenMP threads.
     own: Option<OwnBinding>,
     pin: PinMode,
-    /// Whether OpenMP threads are to be bound.
+    /// Whether OpenMP threads should be bound.
     binds: bool,
-    /// Whether the user binds OpenMP threads.
+    /// Whether the user's environment binds OpenMP threads.
     bound: bool,
 }
 
-/// Why the OpenMP threads of a program are not bound by the runtime.
+/// Reason why the runtime does not bind a program's OpenMP threads.
 #[derive(Clone, Copy)]
 struct OwnBinding {
     why: &'static str,
-    /// Whether the program binds its threads itself, so that no thread of it is placed.
+    /// Whether the program binds its threads itself, so that trimtab places none of them.
     pins: bool,
 }
 
-/// Nested teams, and the variables of runtimes that follow from them.
+/// Nested teams and the runtime variables that follow from them.
 struct WithTeams {
     nesting: Option<Nesting>,
     environment: Vec<Variable>,
@@ -130,7 +155,7 @@ impl<'a> Deciding<'a> {
         let threads = Sourced { value: value.unwrap_or(plan.threads), origin };
         plan.threads = threads.value;
         let openmp = program.and_then(|program| program.openmp);
-        // Threads that are balanced are not bound at their birth.
+        // The balancer moves these threads, so they are not bound when they are created.
         let frees = request.balance.is_some() && request.nest.is_none();
         let pin = if frees { PinMode::Mask } else { request.pin };
         let words: Vec<&str> = request.command.iter().map(String::as_str).collect();
@@ -152,21 +177,21 @@ impl<'a> Deciding<'a> {
         }
     }
 
-    fn asked(&self) -> Asked<'_> {
-        Asked {
+    fn asked(&self) -> CountRequest<'_> {
+        CountRequest {
             threads: self.request.threads.at(self.holds).value,
             stated: self.stated.as_ref(),
             fit: if self.request.env == EnvMode::Keep { Fit::Keep } else { self.request.fit },
         }
     }
 
-    /// The count for OpenMP that the program will find, where the user set one.
+    /// Returns the OpenMP thread count that the program will find; `None` if the user set none.
     fn omp(&self) -> Option<String> {
         effective(&self.plan, &|name| self.request.user(name), &self.asked(), OPENMP)
     }
 
-    /// The nested teams, asked for or listed by the user's own count, and the variables of
-    /// runtimes.
+    /// Returns the nested teams, either requested or implied by the user's own thread counts, and
+    /// the runtime variables.
     fn teams(&self) -> WithTeams {
         let Self { request, facts, placed, .. } = *self;
         let asked_for = request.nest.is_some();
@@ -178,8 +203,8 @@ impl<'a> Deciding<'a> {
         let nesting = nest.and_then(|nest| {
             Nesting::new(&facts.machine, &placed.free, &self.plan, placed.wide.clone(), &nest)
         });
-        let bears = facts.program.as_ref().is_some_and(|program| program.preload.is_ok());
-        let carries = bears && facts.library.is_ok();
+        let loadable = facts.program.as_ref().is_some_and(|program| program.preload.is_ok());
+        let carries = loadable && facts.library.is_ok();
         let binder = match (&nesting, self.openmp) {
             (Some(nesting), _) if asked_for => Binder::Teams(nesting.resolved()),
             (Some(nesting), _) => Binder::Shape(nesting.resolved()),
@@ -193,8 +218,8 @@ impl<'a> Deciding<'a> {
         WithTeams { environment, nesting }
     }
 
-    /// Whether the preload library goes along; with the words for a library that would and is
-    /// missing.
+    /// Decides whether the preload library is used. The second value explains that the library is
+    /// missing although it is needed.
     fn preload(&self, nesting: Option<&Nesting>, variables: &[Variable]) -> (Preload, Option<String>) {
         let places = variables.iter().any(|Variable { name, action, .. }| {
             matches!(name.as_str(), "OMP_PLACES" | "KMP_AFFINITY") && matches!(action, Action::Set { .. })
@@ -215,8 +240,8 @@ impl<'a> Deciding<'a> {
         }
     }
 
-    /// Tells about nested teams that were asked for, and what becomes of a program in which no
-    /// thread is placed.
+    /// Adds the reasons about requested nested teams. Returns the reaction of the preload library
+    /// if no thread of the program gets placed.
     fn tell_nesting(
         &self,
         nesting: Option<&Nesting>,
@@ -231,16 +256,17 @@ impl<'a> Deciding<'a> {
         reasons.extend(nesting::tell(self.request, nesting, self.openmp, out_of_reach)?);
         reasons.extend(variables.iter().filter_map(|Variable { name, action, .. }| match action {
             Action::Removed { value, why } => {
-                let text = format!("{name}={value} is taken away: {why}");
+                let text = format!("{name}={value} is removed: {why}");
                 Some(LaunchReason::warning(Topic::Environment, text))
             }
             _ => None,
         }));
-        // What is out of reach was just told.
+        // The user was just told about threads that are out of reach.
         Ok(if out_of_reach.is_some() { Missed::Ignored } else { asked.missed(self.request) })
     }
 
-    /// How threads wait, its variables, and whether it matters what a yield does.
+    /// Decides how threads wait, sets the variables for it, and returns whether the effect of
+    /// `sched_yield` matters and is unknown.
     fn wait(
         &self,
         role: &Role,
@@ -264,7 +290,7 @@ impl<'a> Deciding<'a> {
         (WaitPlan { waiting, origin, yields, left_to_user }, matters && yields.is_none())
     }
 
-    /// The variable by which the allocator is told to ask for huge pages.
+    /// Returns the variable that tells the allocator to request huge pages.
     fn huge_pages(&self, reasons: &mut Vec<LaunchReason>) -> Option<Variable> {
         if !self.request.allocator.at(self.holds).value {
             return None;
@@ -286,7 +312,7 @@ impl<'a> Deciding<'a> {
         Some(Variable { name: TUNABLES.to_owned(), reader: "malloc of glibc", action })
     }
 
-    /// The lines for people about a launch that takes place.
+    /// Adds the messages about a launch that takes place.
     fn tell(
         &self,
         preload: &Preload,
@@ -304,7 +330,7 @@ impl<'a> Deciding<'a> {
     }
 }
 
-/// What is said where nothing can be reserved.
+/// Returns the warning for a ledger in which nothing can be reserved; with `--strict`, the refusal.
 fn ledger(request: &LaunchRequest, facts: &LaunchFacts) -> Result<Option<LaunchReason>, Refusal> {
     let Some(fault) = &facts.ledger.fault else { return Ok(None) };
     if request.strict {
@@ -314,7 +340,8 @@ fn ledger(request: &LaunchRequest, facts: &LaunchFacts) -> Result<Option<LaunchR
     Ok(Some(LaunchReason::warning(Topic::Ledger, text)))
 }
 
-/// What is said of a memory policy that was asked for and that the plan is without.
+/// Returns the warning about a requested memory policy that the plan could not include; with
+/// `--strict`, the refusal.
 fn memory(request: &LaunchRequest, plan: &Plan) -> Result<Option<LaunchReason>, Refusal> {
     let asked = request.place.memory.policy.is_some_and(MemoryPolicy::takes_nodes);
     if !asked || plan.memory.policy != MemoryPolicy::None {
@@ -332,9 +359,11 @@ fn memory(request: &LaunchRequest, plan: &Plan) -> Result<Option<LaunchReason>, 
     Ok(Some(LaunchReason::warning(Topic::Memory, text)))
 }
 
-/// Programs whose OpenMP threads the runtime must not bind. GNU OpenMP gives every thread that
-/// opens a team by itself the first places, so that the teams of a program that starts threads of
-/// its own meet on the same CPUs. LLVM's runtime deals places round among them.
+/// Returns why the runtime must not bind the program's OpenMP threads; `None` if it may.
+///
+/// GNU OpenMP gives the first places to every thread that opens a team on its own. The teams of a
+/// program that starts its own threads therefore share the same CPUs. LLVM's runtime distributes
+/// the places among these threads.
 fn leaves_binding_to(program: &ProgramFacts, openmp: Option<Runtime>) -> Option<OwnBinding> {
     if pins_itself(&program.path.to_string_lossy()).is_some() {
         return Some(OwnBinding { why: "the program binds its own threads", pins: true });
@@ -346,7 +375,7 @@ fn leaves_binding_to(program: &ProgramFacts, openmp: Option<Runtime>) -> Option<
     })
 }
 
-/// The results of the steps.
+/// Results of the steps.
 struct Rest {
     openmp: Option<Runtime>,
     nesting: Option<Nesting>,
@@ -383,7 +412,7 @@ fn assembled(
         .nest
         .as_ref()
         .map(|teams| teams.origin.clone())
-        .or_else(|| rest.nesting.as_ref().map(|_| Origin::Variable(OPENMP.to_owned())));
+        .or_else(|| rest.nesting.as_ref().map(|_| ValueOrigin::Variable(OPENMP.to_owned())));
     LaunchPlan {
         request: placed.request,
         taken: placed.taken,

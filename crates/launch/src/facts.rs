@@ -1,8 +1,9 @@
-//! The facts of a launch: what is so where it takes place, as far as the decision asks.
+//! Facts of a launch: the state of the machine, its limits and its load, as far as the decision
+//! needs them.
 //!
-//! Facts are gathered in three steps, each as late as it must be: machine, limits, load and program
-//! first; the ledger under the lock that makes it stay true; and, on the CPUs that are then held,
-//! what only the decision so far asks for ([`Answers`]).
+//! The caller gathers facts in three steps, each as late as possible: first machine, limits, load
+//! and program; then the ledger, under the lock that keeps its contents valid; then, on the CPUs
+//! that are now held, the facts that depend on the decision so far ([`Answers`]).
 
 use crate::family::Family;
 use std::collections::BTreeMap;
@@ -15,65 +16,66 @@ use trimtab_core::place::{Reason, Taken};
 use trimtab_core::set::CpuSet;
 use trimtab_core::topology::Machine;
 
-/// Everything a launch meets.
+/// All facts that a decision needs.
 #[derive(Clone, PartialEq, Debug)]
 pub struct LaunchFacts {
     /// The machine.
     pub machine: Machine,
-    /// What of it may be used: `allowed`, `mems` and `quota`; nothing else is set.
+    /// Limits of this launch: `allowed`, `mems` and `quota`; no other field is set.
     pub bounds: Taken,
-    /// Why not all of it, in words.
+    /// Reasons why the launch may not use the whole machine, in words.
     pub limited: Vec<Reason>,
-    /// What else runs.
+    /// Load of other programs.
     pub load: Load,
-    /// What other runs hold.
+    /// Reservations of other runs.
     pub ledger: LedgerFacts,
-    /// The program; `None` where none is named.
+    /// The program; `None` if the command names none.
     pub program: Option<ProgramFacts>,
     /// This process's parent.
     pub parent: Parent,
-    /// The preload library, or why there is none.
+    /// Path of the preload library, or the reason why there is none.
     pub library: Result<PathBuf, String>,
     /// The version of the C library.
     pub glibc: Option<(u32, u32)>,
-    /// The process that becomes the program.
+    /// Process id of the process that becomes the program.
     pub pid: u32,
-    /// The file in which the preload library counts meetings, where they are counted.
+    /// File in which the preload library counts barriers and collectives; `None` if they are not
+    /// counted.
     pub meetings: Option<String>,
-    /// Answers to what an earlier decision asked.
+    /// Answers to the questions of an earlier decision.
     pub answers: Answers,
 }
 
-/// What else runs on the machine.
+/// Load of other programs on the machine.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Load {
-    /// Busy share of each CPU in thousandths; empty where load was not sampled.
+    /// Busy share of each CPU in thousandths; empty if load was not sampled.
     pub busy: BTreeMap<OsCpu, u16>,
-    /// CPUs that foreign tasks are bound to.
+    /// CPUs to which tasks of other programs are bound.
     pub pinned: CpuSet,
-    /// What was not looked at, and why, in words.
+    /// Load facts that were not read, and why, in words.
     pub notes: Vec<String>,
 }
 
-/// What the ledger says at the place where this launch stands in it.
+/// Contents of the ledger, as seen from this launch.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct LedgerFacts {
-    /// The CPUs there are to take: the machine's, or those of the enclosing run.
+    /// CPUs that this launch may take: those of the machine, or of the enclosing run.
     pub within: CpuSet,
-    /// The CPUs that others hold.
+    /// CPUs held by others.
     pub held: CpuSet,
-    /// The CPUs that the ranks of this job hold together, once one of them has taken them.
+    /// CPUs that the ranks of this job hold together; `None` until one rank has taken them.
     pub allotment: Option<CpuSet>,
-    /// Why nothing can be reserved, where that is so.
+    /// Reason why nothing can be reserved; `None` if reserving works.
     pub fault: Option<String>,
 }
 
-/// This process's parent, as far as ranks are concerned.
+/// Facts about this process's parent, which matter for ranks.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Parent {
-    /// The CPUs that it may use, where that was looked at.
+    /// CPUs that the parent may use; `None` if not read.
     pub mask: Option<CpuSet>,
-    /// Its identity in words, where that was looked at: a name for a job that has no other.
+    /// Identity of the parent in words, used as the name of a job without one; `None` if not read.
     pub identity: Option<String>,
 }
 
@@ -82,51 +84,97 @@ pub struct Parent {
 pub struct ProgramFacts {
     /// The file that is executed.
     pub path: PathBuf,
-    /// The kind of program, by its name or its interpreter's.
+    /// Kind of the program, by its own name or that of its interpreter.
     pub family: Option<Family>,
-    /// Whether it is a script, which may start anything.
+    /// Whether it is a script, which may start any program.
     pub script: bool,
-    /// Whether the Go compiler made it.
+    /// Whether it was built by the Go compiler.
     pub go: bool,
-    /// The OpenMP runtime it links.
+    /// OpenMP runtime that the program links.
     pub openmp: Option<Runtime>,
-    /// Whether the loader takes a preload, and the file bears this library; or why not.
+    /// Whether the loader honours `LD_PRELOAD` and the file can load this library; else the reason.
     pub preload: Result<(), String>,
-    /// Why no library can be preloaded at all, whichever: privilege, linkage, an unreadable file.
+    /// Reason why no library at all can be preloaded: privilege, static linkage, an unreadable
+    /// file.
     pub closed: Option<String>,
-    /// Whether it may start threads by itself. Looked for in programs that link OpenMP only.
+    /// Whether it may start threads by itself. Examined only in programs that link OpenMP.
     pub starts_threads: bool,
-    /// Whether it may call `omp_set_nesting_info`. Looked for in programs that link OpenMP only.
+    /// Whether it may call `omp_set_nesting_info`. Examined only in programs that link OpenMP.
     pub sets_teams: bool,
-    /// The MPI launcher that it is, or that it becomes (`env mpirun ...`).
+    /// The MPI launcher that it is, or that it executes (`env mpirun ...`).
     pub launcher: Option<LauncherFacts>,
 }
 
-/// A launcher of ranks on the command line.
+/// Launcher of ranks on the command line.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LauncherFacts {
-    /// Which.
+    /// Which launcher.
     pub launcher: Launcher,
-    /// The name of its file.
+    /// Name of its file.
     pub name: String,
-    /// Its place among the words of the command: 0, or more behind a wrapper such as `env`.
+    /// Index among the words of the command: 0, or more behind a wrapper such as `env`.
     pub at: usize,
 }
 
-/// Facts that are expensive to find out and depend on the CPUs of the plan. A decision says which
-/// it wants ([`Questions`](crate::plan::Questions)); they count on the CPUs they were found out on.
+/// Facts that are expensive to find out and depend on the CPUs of the plan. A decision lists those
+/// it wants ([`Questions`](crate::plan::Questions)). An answer is valid only for the CPUs on which
+/// it was found out.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Answers {
-    /// The CPUs.
+    /// The CPUs for which the answers are valid.
     pub cpus: CpuSet,
-    /// What `sched_yield` does there.
+    /// Effect of `sched_yield` on these CPUs.
     pub yields: Option<Yield>,
-    /// The file with a picture of these CPUs for launchers, or why there is none.
+    /// File with the restricted topology (`picture`) of these CPUs for launchers, or why there is
+    /// none.
     pub picture: Option<Result<String, String>>,
 }
 
 impl LaunchFacts {
-    /// What is taken of the machine from the point of view of this launch.
+    /// Returns the facts of a launch on an idle machine of which it may use everything: no program,
+    /// no preload library, nothing known of the C library. A caller fills in what it found.
+    ///
+    /// # Examples
+    /// ```
+    /// use trimtab_core::topology::parse_synthetic;
+    /// use trimtab_launch::LaunchFacts;
+    ///
+    /// let mut facts = LaunchFacts::idle(parse_synthetic("pack:2 core:4")?);
+    /// facts.ledger.held = "0-1".parse()?; // Another run has these.
+    /// facts.glibc = Some((2, 36));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn idle(machine: Machine) -> Self {
+        Self {
+            bounds: Taken::nothing(machine.cpus()),
+            limited: Vec::new(),
+            load: Load::default(),
+            ledger: LedgerFacts { within: machine.cpus(), ..LedgerFacts::default() },
+            program: None,
+            parent: Parent::default(),
+            library: Err("no preload library".to_owned()),
+            glibc: None,
+            pid: 0,
+            meetings: None,
+            answers: Answers::default(),
+            machine,
+        }
+    }
+
+    /// Returns the occupancy of the machine, as seen from this launch.
+    ///
+    /// # Examples
+    /// ```
+    /// use trimtab_core::topology::parse_synthetic;
+    /// use trimtab_launch::LaunchFacts;
+    ///
+    /// let mut facts = LaunchFacts::idle(parse_synthetic("core:4")?);
+    /// facts.ledger.within = "0-2".parse()?; // An enclosing run has these.
+    /// facts.ledger.held = "0".parse()?;
+    /// let taken = facts.taken();
+    /// assert_eq!((taken.allowed.to_string(), taken.held.to_string()), ("0-2".into(), "0".into()));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn taken(&self) -> Taken {
         Taken {
             allowed: self.bounds.allowed.intersection(&self.ledger.within),
@@ -137,7 +185,21 @@ impl LaunchFacts {
         }
     }
 
-    /// The answers, where they are about these CPUs.
+    /// Returns the answers if they are valid for these CPUs, else empty answers.
+    ///
+    /// # Examples
+    /// ```
+    /// use trimtab_core::topology::parse_synthetic;
+    /// use trimtab_launch::LaunchFacts;
+    /// use trimtab_launch::facts::Answers;
+    ///
+    /// let mut facts = LaunchFacts::idle(parse_synthetic("core:4")?);
+    /// let picture = Some(Err("not needed".to_owned()));
+    /// facts.answers = Answers { cpus: "0-1".parse()?, picture, yields: None };
+    /// assert!(facts.answers_on(&"0-1".parse()?).picture.is_some());
+    /// assert!(facts.answers_on(&"2-3".parse()?).picture.is_none());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn answers_on(&self, cpus: &CpuSet) -> Answers {
         if self.answers.cpus == *cpus { self.answers.clone() } else { Answers::default() }
     }

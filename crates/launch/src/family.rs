@@ -1,26 +1,26 @@
-//! Kinds of programs that are known by name.
+//! Families of programs that are recognised by name.
 
 use serde::Serialize;
 
-/// A kind of program that a launcher treats in its own way.
+/// Kind of program that a launch treats specially.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Family {
-    /// A Java virtual machine: places its own threads, sizes itself by the mask and the quota.
+    /// Java virtual machine: places its own threads and sizes itself by the mask and the quota.
     Jvm,
-    /// Node.js: one thread of the program, a pool beside it.
+    /// Node.js: one thread runs the program, with a thread pool beside it.
     Node,
-    /// Python: what it loads later decides, so nothing follows from what it links.
+    /// Python: the modules that it loads later decide, so its linked libraries imply nothing.
     Python,
-    /// Starts the ranks of a parallel program, and may bind each of them itself.
+    /// MPI launcher: starts the ranks of a parallel program, and may bind each of them itself.
     Launcher,
-    /// A shell: what it starts decides.
+    /// Shell: the programs that it starts decide.
     Shell,
-    /// Starts many programs at once: make and its like.
+    /// Starts many programs at once: make and similar tools.
     Make,
 }
 
-/// The names of each family, versions and flavours taken off.
+/// Names of each family, without versions and flavours.
 const NAMES: [(Family, &[&str]); 6] = [
     (Family::Jvm, &["java"]),
     (Family::Node, &["node", "nodejs"]),
@@ -33,14 +33,22 @@ const NAMES: [(Family, &[&str]); 6] = [
     (Family::Make, &["make", "gmake", "ninja"]),
 ];
 
-/// What distributions and MPI packages add to a launcher's name.
+/// Suffixes that distributions and MPI packages add to a launcher's name.
 const FLAVOURS: [&str; 5] = [".openmpi", ".mpich", ".hydra", ".gforker", ".slurm"];
 
 impl Family {
-    /// The family of a program's name: `python3.11`, `mpiexec.hydra`, `bash`.
+    /// Returns the family of a program's name, such as `python3.11`, `mpiexec.hydra` or `bash`.
+    ///
+    /// # Examples
+    /// ```
+    /// use trimtab_launch::Family;
+    ///
+    /// assert_eq!(Family::of_name("mpiexec.hydra"), Some(Family::Launcher));
+    /// assert_eq!(Family::of_name("solver"), None);
+    /// ```
     pub fn of_name(name: &str) -> Option<Self> {
         let plain = FLAVOURS.iter().find_map(|flavour| name.strip_suffix(flavour)).unwrap_or(name);
-        // Debug and free-threaded builds of Python end in a letter: python3.13t.
+        // Debug and free-threaded builds of Python end in a letter, for example python3.13t.
         let plain = plain
             .strip_suffix(['d', 't'])
             .filter(|rest| rest.ends_with(|c: char| c.is_ascii_digit()))

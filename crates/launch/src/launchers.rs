@@ -1,4 +1,4 @@
-//! MPI launchers in a launch: what keeps their ranks in the hold.
+//! Settings for MPI launchers, which keep their ranks inside the hold.
 
 use crate::facts::{LaunchFacts, LauncherFacts};
 use crate::family::Family;
@@ -6,25 +6,26 @@ use crate::options::EnvMode;
 use crate::reason::{LaunchReason, Topic};
 use crate::refusal::Refusal;
 use crate::request::LaunchRequest;
-use trimtab_core::place::launchers::{PICTURE, Start, Told, picture, tell, unbound};
+use trimtab_core::place::launchers::{LauncherSettings, LauncherStart, PICTURE, picture, tell, unbound};
 use trimtab_core::place::{Plan, Variable, local_rank};
 
-/// What a launch tells launchers.
+/// Settings of a launch for MPI launchers.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct ForLaunchers {
-    /// The variables.
+    /// Variables that the launchers read.
     pub(crate) variables: Vec<Variable>,
-    /// Whether a picture of the plan's CPUs is wanted.
+    /// Whether a restricted topology (`picture`) of the plan's CPUs is needed.
     pub(crate) wants_picture: bool,
-    /// What to say of it.
+    /// Messages about the settings.
     pub(crate) reasons: Vec<LaunchReason>,
 }
 
-/// What keeps the ranks of a launcher in the hold, or of launchers that a program may start.
-/// `answer` is the file with the picture of the CPUs, where it was wanted before.
+/// Decides the settings that keep the ranks of a launcher, or of launchers that a program may
+/// start, inside the hold. `answer` is the file with the restricted topology of the CPUs, if an
+/// earlier decision asked for it.
 ///
 /// # Errors
-/// With `--strict`, where ranks of a launcher may leave the hold.
+/// With `--strict`, if ranks of a launcher may leave the hold.
 pub(crate) fn decide(
     request: &LaunchRequest,
     facts: &LaunchFacts,
@@ -42,7 +43,7 @@ pub(crate) fn decide(
         return Ok(ForLaunchers { variables, ..ForLaunchers::default() });
     };
     let words: Vec<&str> = request.command.iter().skip(at + 1).map(String::as_str).collect();
-    let start = Start {
+    let start = LauncherStart {
         launcher: *launcher,
         words: &words,
         cpus: &plan.mask,
@@ -50,10 +51,10 @@ pub(crate) fn decide(
         user: &user,
         rank,
     };
-    let Told { mut variables, mut leaves, caution, picture: wants, .. } = tell(&start);
+    let LauncherSettings { mut variables, mut leaves, caution, picture: wants, .. } = tell(&start);
     let keeps = request.env == EnvMode::Keep;
     if wants && keeps {
-        leaves = Some(format!("{launcher} is told where they belong by variables, and --env keep sets none"));
+        leaves = Some(format!("{launcher} gets their CPUs from variables, and --env keep sets none"));
     } else if let Some(answer) = answer.filter(|_| wants) {
         match answer {
             Ok(path) => variables.extend(picture(path)),
@@ -80,7 +81,7 @@ pub(crate) fn decide(
     Ok(ForLaunchers { variables, wants_picture: wants && !keeps && answer.is_none(), reasons })
 }
 
-/// A warning about a launcher whose ranks would be placed better by themselves.
+/// Returns a warning for a launcher: its ranks would be placed better if each ran trimtab itself.
 pub(crate) fn warn(facts: &LaunchFacts) -> Option<LaunchReason> {
     let program = facts.program.as_ref().filter(|program| program.family == Some(Family::Launcher))?;
     let name = program.path.file_name().unwrap_or_default().to_string_lossy();

@@ -1,8 +1,9 @@
-//! The launch storey of trimtab: one pure function decides what a start of a program becomes.
+//! Launch layer of trimtab: one pure function that decides every detail of starting a program.
 //!
-//! Problem: a launch is made of many choices that depend on each other (cores, threads, variables,
-//! wait policy, preload library, launchers), and several commands need them: `run` carries them
-//! out, `plan` shows them, `advise` and `tune` reckon with them. Idea: a launch is a value.
+//! For programs that start parallel programs: `trimtab run` carries a decided launch out, `plan`
+//! shows it, `advise` and `tune` calculate with it. A launch consists of many choices that depend
+//! on each other (cores, threads, variables, wait policy, preload library, launchers); here it is a
+//! value.
 //!
 //! ```text
 //! options, site, rule, tuning, environment --merge--> LaunchRequest --+
@@ -10,28 +11,54 @@
 //! machine, limits, load, ledger, program, answers --> LaunchFacts ----+
 //! ```
 //!
-//! - [`LaunchRequest::merge`] is the one place where what was asked for is merged; each value keeps
-//!   its [`Origin`].
+//! # Example
+//!
+//! ```
+//! use trimtab_core::topology::parse_synthetic;
+//! use trimtab_launch::{LaunchFacts, LaunchRequest, Options, Sources, decide};
+//!
+//! // Four cores of a machine with two packages, of which another run has the first.
+//! let options = Options { cores: Some("4".parse()?), ..Options::default() };
+//! let request = LaunchRequest::merge(Sources { options, ..Sources::default() })?;
+//! let mut facts = LaunchFacts::idle(parse_synthetic("pack:2 core:4")?);
+//! facts.ledger.held = "0-3".parse()?;
+//!
+//! let plan = decide(&request, &facts)?;
+//! assert_eq!(plan.placement.mask.to_string(), "4-7");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Where to begin
+//!
+//! - [`LaunchRequest::merge`] is the only place that merges the sources of a request ([`Sources`],
+//!   with the [`Options`] of a command line); each value keeps its [`ValueOrigin`].
 //! - [`LaunchFacts`] are gathered by the caller; nothing here reads a clock, a file or a variable.
-//! - [`decide()`] returns a [`LaunchPlan`], whose reasons are all that is told about it, or a
+//! - [`decide()`] returns a [`LaunchPlan`], with all messages about it as reasons, or a
 //!   [`Refusal`].
 //!
-//! Some facts depend on the decision. Three rules keep it a function all the same:
+//! Some facts depend on the decision. Three rules still make the decision a function:
 //!
-//! 1. *Cores.* What others hold is true only under the ledger's lock. The caller asks [`place()`],
-//!    the first half of the decision, while it has that lock, takes the CPUs, and leaves in the
-//!    facts what it saw. [`decide()`] comes to the same cores then, since equal facts give equal
-//!    plans.
-//! 2. *Answers.* What `sched_yield` does and what a picture of the CPUs is called can be found out
-//!    only on the CPUs of the plan, and cost milliseconds. A plan lists them as [`Questions`]; the
-//!    caller answers, and decides again.
-//! 3. *Tunings.* What a kept tuning says of threads holds on as many cores as it was measured on.
-//!    Both values travel in the request ([`request::OnCores`]), so that nothing applied has to be
-//!    undone.
+//! 1. *Cores.* The holds of others are known for certain only under the ledger's lock. While the
+//!    caller has that lock, it calls [`place()`], the first half of the decision, takes the CPUs,
+//!    and stores the state it saw in the facts. [`decide()`] then arrives at the same cores, since
+//!    equal facts give equal plans.
+//! 2. *Answers.* The effect of `sched_yield` and the file name of a restricted topology can be
+//!    found out only on the CPUs of the plan, and cost milliseconds. A plan lists them as
+//!    [`Questions`]; the caller answers, and decides again.
+//! 3. *Tunings.* The thread settings of a saved tuning are valid only on the number of cores on
+//!    which they were measured. The request carries both values ([`request::OnCores`]), so that no
+//!    applied value has to be undone.
 //!
-//! Properties: equal requests and facts give equal plans; a variable of the user's is never
-//! replaced but where a count exceeds the CPUs ([`trimtab_core::place::Fit`]) or nested teams that
-//! were asked for need it; a plan without a program is one for a program of which nothing is known.
+//! Properties: Equal requests and facts give equal plans. A variable of the user is never replaced,
+//! except where a count exceeds the CPUs ([`trimtab_core::place::Fit`]) or requested nested teams
+//! need it. A plan without a program is the plan for a program about which nothing is known.
+//!
+//! # Limits
+//!
+//! The crate starts nothing, reserves nothing and reads nothing: `trimtab-linux` gathers most of
+//! the facts and carries plans out. Which cores are best, `trimtab_core::place` decides.
+//!
+//! Walls: the crate uses `trimtab-core` alone; no clock, file, environment variable or thread.
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
@@ -66,6 +93,6 @@ pub use preload::Preload;
 pub use ranks::Role;
 pub use reason::{LaunchReason, Level};
 pub use refusal::Refusal;
-pub use request::{LaunchRequest, Origin, Sources, Tuning};
+pub use request::{LaunchRequest, Sources, Tuning, ValueOrigin};
 pub use tell::headline;
 pub use variables::{Changes, Environment};

@@ -1,17 +1,18 @@
-//! Nested OpenMP teams of a launch: where they were asked for, on which cores they lie, and if they
-//! can be placed.
+//! Nested OpenMP teams of a launch: where they were requested, their cores, and whether they can be
+//! placed.
 //!
-//! Three ways to ask, the first that is there counts: `--nest`, `TRIMTAB_NESTING`, and
-//! `OMP_NESTING_TEAM_SIZE`, the name of the publication. A text of the first two that is not
-//! understood is an error, as with any option: it was meant for trimtab. The third may be set for
-//! another tool: there it is said and the program runs without, but with `--strict`.
+//! There are three ways to request teams; the first one present counts: `--nest`,
+//! `TRIMTAB_NESTING`, and `OMP_NESTING_TEAM_SIZE`, the name in the publication. An invalid text in
+//! one of the first two is an error, as with any option, because it was meant for trimtab. The
+//! third may be set for another tool: an invalid text gives a warning and the program runs without
+//! nested placement; with `--strict` it is an error.
 
 use crate::facts::{LaunchFacts, ProgramFacts};
 use crate::family::Family;
 use crate::options::Options;
 use crate::reason::{LaunchReason, Topic};
 use crate::refusal::Refusal;
-use crate::request::{LaunchRequest, Origin};
+use crate::request::{LaunchRequest, ValueOrigin};
 use crate::variables::Environment;
 use trimtab_core::handoff::{Missed, NestHandoff, Report, Roots};
 use trimtab_core::place::nesting::{Advice, Listing, Nest, NestError, Resolved, Teams, Tree, advise};
@@ -20,29 +21,29 @@ use trimtab_core::place::{Plan, counts};
 use trimtab_core::set::CpuSet;
 use trimtab_core::topology::Machine;
 
-/// The option.
+/// Option that requests nested teams.
 const OPTION: &str = "--nest";
-/// The variable by which a user asks.
+/// Variable of trimtab that requests nested teams.
 const OURS: &str = "TRIMTAB_NESTING";
-/// The published one, which other tools may read too.
+/// Published variable, which other tools may read too.
 const PUBLISHED: &str = "OMP_NESTING_TEAM_SIZE";
-/// The variables by which a user asks, the first one first.
+/// Variables that request nested teams, in order of precedence.
 pub const NEST_VARIABLES: [&str; 2] = [OURS, PUBLISHED];
 
-/// Teams that were asked for.
+/// Requested teams.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AskedTeams {
     /// The teams.
     pub nest: Nest,
-    /// Where they were asked for.
-    pub origin: Origin,
+    /// Where they were requested.
+    pub origin: ValueOrigin,
 }
 
-/// The teams asked for, by the option or else by the environment, and a remark about a text that is
-/// passed over.
+/// Returns the teams requested by the option or else by the environment, and a warning about a text
+/// that is ignored.
 ///
 /// # Errors
-/// A text that is not understood; of the published variable only with `--strict`.
+/// An invalid text; in the published variable only with `--strict`.
 pub(crate) fn asked(
     options: &Options,
     environment: &Environment,
@@ -57,8 +58,8 @@ pub(crate) fn asked(
     let error: NestError = match text.parse() {
         Ok(nest) => {
             let origin = match source {
-                OPTION => Origin::Option,
-                name => Origin::Variable(name.to_owned()),
+                OPTION => ValueOrigin::Option,
+                name => ValueOrigin::Variable(name.to_owned()),
             };
             return Ok((Some(AskedTeams { nest, origin }), None));
         }
@@ -75,10 +76,10 @@ pub(crate) fn asked(
 }
 
 impl AskedTeams {
-    /// What becomes of a program in which no thread is placed.
+    /// Returns the preload library's reaction if no thread of the program gets placed.
     pub(crate) fn missed(&self, request: &LaunchRequest) -> Missed {
-        // The published variable may be meant for another reader.
-        let of_trimtab = self.origin != Origin::Variable(PUBLISHED.to_owned());
+        // The published variable may be meant for another tool.
+        let of_trimtab = self.origin != ValueOrigin::Variable(PUBLISHED.to_owned());
         match (request.strict, of_trimtab && !request.quiet) {
             (true, _) => Missed::Fails,
             (false, true) => Missed::Told,
@@ -93,15 +94,31 @@ pub struct Nesting {
     nest: Nest,
     /// The teams on the plan's cores.
     pub teams: Teams,
-    /// The cores that the plan was narrowed from, where it was.
+    /// Cores from which the plan was narrowed; `None` if it was not narrowed.
     wide: Option<Tree>,
-    /// Everything the program might have had, hardware threads and busy cores included.
+    /// All CPUs that the program could have had, including hardware threads and busy cores.
     free: Option<Tree>,
 }
 
 impl Nesting {
-    /// The teams in the plan's cores, which was narrowed from `wide`, out of those it could have
-    /// had; `None` for a plan without CPUs.
+    /// Creates the teams on the cores of a plan, which was narrowed from `wide`, out of the CPUs
+    /// `free`. Returns `None` for a plan without CPUs.
+    ///
+    /// # Examples
+    /// [`decide()`](crate::decide()) calls it for a request with nested teams:
+    ///
+    /// ```
+    /// use trimtab_core::topology::parse_synthetic;
+    /// use trimtab_launch::{LaunchFacts, LaunchRequest, Options, Sources, decide};
+    ///
+    /// let options = Options { nest: Some("2,4".to_owned()), ..Options::default() };
+    /// let request = LaunchRequest::merge(Sources { options, ..Sources::default() })?;
+    /// let plan = decide(&request, &LaunchFacts::idle(parse_synthetic("l3:2 core:4")?))?;
+    /// let nesting = plan.nesting.expect("nested teams were asked for");
+    /// assert_eq!(nesting.resolved().threads(), 8);
+    /// assert!(nesting.advice(None).is_empty());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn new(
         machine: &Machine,
         free: &CpuSet,
@@ -113,16 +130,16 @@ impl Nesting {
         Some(Self { nest: nest.clone(), teams, wide, free: Tree::new(machine, free) })
     }
 
-    /// The teams, every size a number.
+    /// Returns the teams with every size resolved to a number.
     pub fn resolved(&self) -> &Resolved {
         self.teams.resolved()
     }
 
-    /// What to tell the user of these teams, for a program that links this OpenMP runtime.
+    /// Returns the advice about these teams for a program that links this OpenMP runtime.
     pub fn advice(&self, openmp: Option<Runtime>) -> Vec<Advice> {
         let mut advice = self.teams.advice();
-        // The plan is as small as the teams: what they leave idle is seen in what they might have
-        // had.
+        // The plan is only as large as the teams, so CPUs that the teams leave idle show up only in
+        // the set of all free CPUs.
         for wider in self.free.iter().flat_map(|free| advise(free, self.resolved())) {
             let is_of_machine = matches!(wider, Advice::LoneTeam { .. } | Advice::Uneven { .. });
             if is_of_machine
@@ -138,20 +155,20 @@ impl Nesting {
         advice
     }
 
-    /// Every thread, and the advice for a program that links this OpenMP runtime.
+    /// Returns every thread, and the advice for a program that links this OpenMP runtime.
     pub fn listing(&self, openmp: Option<Runtime>) -> Listing {
         Listing { advice: self.advice(openmp), ..Listing::new(&self.teams) }
     }
 
-    /// The text for the preload library.
+    /// Returns the hand-off to the preload library.
     pub(crate) fn handoff(&self, roots: Roots, report: Report, missed: Missed) -> NestHandoff {
         let (tree, wide, nest) = (self.teams.tree().clone(), self.wide.clone(), Some(self.nest.clone()));
         NestHandoff { tree, wide, roots, report, missed, nest }
     }
 }
 
-/// The text for the preload library in a program that may name teams by a call, where no teams were
-/// asked for. Not for one whose threads are to be left free.
+/// Returns the hand-off for a program that may declare teams by a call, if no teams were requested.
+/// The caller must not use it for a program with free threads.
 pub(crate) fn for_calls(facts: &LaunchFacts, plan: &Plan, report: Report) -> Option<NestHandoff> {
     facts.program.as_ref().filter(|program| program.openmp.is_some() && program.sets_teams)?;
     let tree = Tree::new(&facts.machine, &plan.mask)?;
@@ -159,8 +176,8 @@ pub(crate) fn for_calls(facts: &LaunchFacts, plan: &Plan, report: Report) -> Opt
     Some(NestHandoff { tree, wide: None, roots, report, missed, nest: None })
 }
 
-/// The nested teams that the user's `OMP_NUM_THREADS` lists, where they fit the plan and the
-/// preload library can place them. A binding that the user set stays in force instead.
+/// Returns the nested teams implied by the user's `OMP_NUM_THREADS`, if they fit the plan and the
+/// preload library can place them. Returns `None` if the user set a binding, which stays in force.
 pub(crate) fn shape(
     request: &LaunchRequest,
     facts: &LaunchFacts,
@@ -180,8 +197,8 @@ pub(crate) fn shape(
     Nest::of_counts(&counts).filter(|_| threads <= plan.slots.len() as u64)
 }
 
-/// Why nested teams of a program that the preload library goes along with cannot be placed: threads
-/// are only those of the process that trimtab becomes.
+/// Returns why nested teams cannot be placed in a program into which the preload library is loaded:
+/// only the threads of the process that trimtab becomes are reached.
 pub(crate) fn unreached(program: Option<&ProgramFacts>) -> Option<&'static str> {
     match program?.family {
         Some(Family::Shell) => Some(
@@ -192,11 +209,11 @@ pub(crate) fn unreached(program: Option<&ProgramFacts>) -> Option<&'static str> 
     }
 }
 
-/// What a user should know before the program runs: the library may not reach it, the runtime may
-/// not open as many levels, and what is to be said of the teams themselves.
+/// Returns the warnings about nested teams before the program runs: the library may not reach the
+/// program, the runtime may not open enough levels, and the advice about the teams themselves.
 ///
 /// # Errors
-/// With `--strict`, threads that cannot be placed at all.
+/// With `--strict`, if the threads cannot be placed at all.
 pub(crate) fn tell(
     request: &LaunchRequest,
     nesting: &Nesting,
@@ -223,7 +240,7 @@ pub(crate) fn tell(
     said.extend(nesting.advice(openmp).into_iter().map(|advice| {
         let text = format!("nested teams: {advice}");
         match advice {
-            // Known to a user who runs it again and again.
+            // A note only: it is known after the first run.
             Advice::ThreadsMadeAnew => LaunchReason::note(Topic::Nesting, text),
             _ => warning(text),
         }

@@ -1,5 +1,4 @@
-//! The options of a launch: what a command line, `--set` or a kept tuning can say, before anything
-//! is merged.
+//! Options of a launch, from a command line, `--set` or a saved tuning, before the merge.
 
 use serde::Serialize;
 use std::fmt;
@@ -11,7 +10,7 @@ use trimtab_core::place::{Amount, Fit, HugePages, MemoryRequest, Smt, Strategy};
 use trimtab_core::set::CpuSet;
 use trimtab_core::setting::{Knob, Setting};
 
-/// Defines an enum whose values are words of a command line.
+/// Defines an enum of words on a command line.
 macro_rules! words {
     ($(#[$doc:meta])* $name:ident, $what:literal, $( $(#[$of:meta])* $value:ident = $word:literal),+ $(,)?) => {
         $(#[$doc])*
@@ -23,18 +22,18 @@ macro_rules! words {
             /// All values, as listed in help.
             pub const ALL: &[Self] = &[$(Self::$value),+];
 
-            /// The word on the command line.
+            /// Returns the word on the command line.
             pub const fn word(self) -> &'static str {
                 match self { $(Self::$value => $word),+ }
             }
 
-            /// The words of all values.
+            /// Returns the words of all values.
             pub fn words() -> impl Iterator<Item = &'static str> {
                 Self::ALL.iter().map(|value| value.word())
             }
         }
 
-        /// The first value.
+        /// The default is the first value.
         impl Default for $name {
             fn default() -> Self {
                 Self::ALL[0]
@@ -54,7 +53,7 @@ macro_rules! words {
                 let known = Self::ALL.iter().copied().find(|value| value.word() == text);
                 known.ok_or_else(|| {
                     let words: Vec<&str> = Self::words().collect();
-                    format!("\"{text}\" is no {} (known: {})", $what, words.join(", "))
+                    format!("\"{text}\" is not a {} (known: {})", $what, words.join(", "))
                 })
             }
         }
@@ -62,42 +61,42 @@ macro_rules! words {
 }
 
 words! {
-    /// Whether threads are pinned.
+    /// How threads are pinned.
     PinMode, "way to pin",
-    /// As the kind of the program suggests.
+    /// Depends on the kind of the program.
     Auto = "auto",
-    /// Not: they stay free inside the cores.
+    /// Not pinned: threads stay free inside the cores.
     Mask = "mask",
 }
 
 words! {
-    /// What becomes of the environment.
+    /// Treatment of environment variables.
     EnvMode, "way to treat the environment",
-    /// Variables are set.
+    /// The launch sets variables.
     Set = "set",
-    /// They are printed, and nothing is started.
+    /// The launch prints variables and starts nothing.
     Print = "print",
-    /// It is kept as it is.
+    /// The launch leaves the environment unchanged.
     Keep = "keep",
 }
 
 words! {
-    /// Transparent huge pages, as they are asked for.
+    /// Mode of transparent huge pages.
     Thp, "mode of huge pages",
-    /// As the system is set.
+    /// System setting.
     Inherit = "inherit",
-    /// None.
+    /// No huge pages.
     Off = "off",
-    /// Only where the program asks.
+    /// Only memory for which the program requests them.
     Advised = "advised",
-    /// The allocator asks for them.
+    /// The allocator requests them.
     On = "on",
 }
 
 impl From<Thp> for HugePages {
     fn from(thp: Thp) -> Self {
         match thp {
-            // A request of the allocator's is made by its environment.
+            // The allocator requests huge pages because of its environment variable.
             Thp::Inherit | Thp::On => Self::Inherit,
             Thp::Off => Self::Off,
             Thp::Advised => Self::Advised,
@@ -105,12 +104,12 @@ impl From<Thp> for HugePages {
     }
 }
 
-/// What was said on a command line. `None` is "not said": rules, a tuning or a default decide then.
+/// Options of a command line. `None` means not given: rules, a tuning or a default decide.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Options {
-    /// How many cores.
+    /// Number of cores.
     pub cores: Option<Amount>,
-    /// Which CPUs come into question.
+    /// CPUs that may be used.
     pub cpus: Option<CpuSet>,
     /// Layout of the threads.
     pub strategy: Option<Strategy>,
@@ -122,47 +121,58 @@ pub struct Options {
     pub mem: Option<MemoryRequest>,
     /// Huge pages.
     pub thp: Option<Thp>,
-    /// Nested teams, as typed.
+    /// Nested teams, as the text of the option.
     pub nest: Option<String>,
-    /// Threads that open outermost regions after another one did.
+    /// Treatment of threads that open outermost regions after another thread did.
     pub nest_roots: Roots,
-    /// Held cores may be used too.
+    /// Whether cores held by others may be used too.
     pub share: bool,
-    /// Fewer cores are accepted.
+    /// Whether fewer cores than requested are accepted.
     pub or_fewer: bool,
-    /// What cannot be had is an error.
+    /// Whether a request that cannot be met is an error.
     pub strict: bool,
-    /// Threads that runtimes are told to start.
+    /// Thread count that is announced to the runtimes.
     pub threads: Option<u32>,
-    /// What becomes of counts above the CPUs of the run.
+    /// Treatment of thread counts above the number of CPUs of the run.
     pub fit: Option<Fit>,
     /// The scheduler's slice in milliseconds, 0.1 to 100.
     pub slice: Option<f64>,
     /// How threads wait.
     pub wait_policy: Option<WaitPolicy>,
-    /// Whether threads are pinned.
+    /// How threads are pinned.
     pub pin: Option<PinMode>,
-    /// What becomes of the environment.
+    /// Treatment of environment variables.
     pub env: EnvMode,
-    /// The policy that balances while the program runs.
+    /// Policy that balances while the program runs.
     pub balance: Option<Kind>,
-    /// The option that asks for a trace, metrics, a report or a profile, so that a parent stays.
+    /// Option that requests a trace, metrics, a report or a profile, so that a parent process
+    /// stays.
     pub observed: Option<&'static str>,
-    /// Where the preload library reports on nested teams.
+    /// Destination of the preload library's reports on nested teams.
     pub report: Report,
-    /// Ranks to start.
+    /// Number of ranks to start.
     pub ranks: Option<u32>,
     /// Whether this is one of the ranks that `--ranks` starts.
     pub as_rank: bool,
-    /// Kept tunings are left alone.
+    /// Whether saved tunings are ignored.
     pub no_tuning: bool,
-    /// Nothing but errors is said.
+    /// Whether all messages except errors are suppressed.
     pub quiet: bool,
 }
 
 impl Options {
-    /// Sets an option that is open; whether it was, and the text is a value of the knob. Cores are
-    /// not open where CPUs are named, and "no policy" is no option.
+    /// Sets an option that is not set yet. Returns whether it was unset and the text is a valid
+    /// value of the knob. Cores count as set if CPUs are named; "no policy" is not an option.
+    ///
+    /// # Examples
+    /// ```
+    /// use trimtab_core::setting::Knob;
+    /// use trimtab_launch::Options;
+    ///
+    /// let mut options = Options { threads: Some(4), ..Options::default() };
+    /// assert!(!options.fill(Knob::Threads, "8")); // It is set.
+    /// assert!(options.fill(Knob::Strategy, "scatter"));
+    /// ```
     pub fn fill(&mut self, knob: Knob, value: &str) -> bool {
         fn fill<T>(option: &mut Option<T>, value: Option<T>) -> bool {
             let open = option.is_none() && value.is_some();
@@ -187,15 +197,25 @@ impl Options {
         }
     }
 
-    /// These options with each knob of a setting in the option that is open for it.
+    /// Returns these options with every knob of a setting filled in.
+    ///
+    /// # Examples
+    /// ```
+    /// use trimtab_launch::Options;
+    ///
+    /// let options = Options::default().filled(&"threads=4 wait=sleep".parse()?)?;
+    /// assert_eq!(options.threads, Some(4));
+    /// assert!(options.filled(&"threads=8".parse()?).is_err());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
-    /// The knob for which another option says something already.
+    /// The knob that is already determined by another option.
     pub fn filled(mut self, setting: &Setting) -> Result<Self, String> {
         for (knob, value) in setting.iter().filter(|set| *set != (Knob::Balance, "none")) {
             if !self.fill(knob, value) {
                 return Err(format!(
-                    "{knob}={value} is for what another option says already: give one of them"
+                    "{knob}={value} sets a value that another option sets already: give one of them"
                 ));
             }
         }
@@ -203,7 +223,15 @@ impl Options {
     }
 }
 
-/// The words by which `trimtab run` starts a program in a setting.
+/// Returns the arguments with which `trimtab run` starts a program in a setting.
+///
+/// # Examples
+/// ```
+/// use trimtab_launch::options::words;
+///
+/// assert_eq!(words(&"threads=4 wait=sleep".parse()?), ["--threads=4", "--wait-policy=sleep"]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub fn words(setting: &Setting) -> Vec<String> {
     let mut words = Vec::new();
     for (knob, value) in setting.iter() {

@@ -1,30 +1,31 @@
-//! The values that trimtab itself put into an environment, as a run hands them to runs inside it.
+//! Record of the values that trimtab itself set in an environment, passed from a run to the runs
+//! inside it.
 //!
-//! A run must not take what an enclosing one set for the user's own wish. A variable,
-//! [`SET_BY_US`], lists the values that were set: `2:9c1d03e2a5b6f704,03b1e6a4d5c8f921`, a version
-//! and for each value a number in hexadecimal digits, FNV-1a of `NAME=VALUE` in 64 bits. Numbers
-//! and not the text itself, because tools that read environments by lines, or look for a variable's
-//! name, would find each twice; and a list of places, which is long on a large machine, would take
-//! its room twice.
+//! A run must not mistake a value set by an enclosing run for the user's choice. The variable
+//! [`SET_BY_US`] lists the values that were set: `2:9c1d03e2a5b6f704,03b1e6a4d5c8f921`. It contains
+//! a version and, for each value, the 64-bit FNV-1a hash of `NAME=VALUE` in hexadecimal digits.
+//! Hashes are used instead of the text for two reasons: tools that read environments by lines, or
+//! search for a variable's name, would find each variable twice; and a list of places, which is
+//! long on a large machine, would occupy its space twice.
 //!
-//! Before version 2 the text was `NAME=VALUE` in lines, which is read still.
+//! Before version 2 the text consisted of `NAME=VALUE` lines, which are still read.
 
 use std::collections::BTreeSet;
 use std::fmt;
 use trimtab_core::hash::fnv1a;
 
-/// The variable.
+/// Variable that lists the hashes.
 pub const SET_BY_US: &str = "TRIMTAB_SET";
 
-/// How the text begins.
+/// Prefix of the text in version 2.
 const VERSION: &str = "2:";
 
-/// Values of variables, by number.
+/// Set of values of variables, by hash.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct OwnValues(BTreeSet<u64>);
 
 impl OwnValues {
-    /// Reads the text; parts of it that make no sense are passed over.
+    /// Reads the text; invalid parts are ignored.
     pub fn read(text: &str) -> Self {
         match text.strip_prefix(VERSION) {
             Some(numbers) => {
@@ -36,17 +37,17 @@ impl OwnValues {
         }
     }
 
-    /// Notes a value.
+    /// Records a value.
     pub fn add(&mut self, name: &str, value: &str) {
         self.0.insert(number(name, value));
     }
 
-    /// Whether this value was noted.
+    /// Returns whether this value was recorded.
     pub fn contain(&self, name: &str, value: &str) -> bool {
         self.0.contains(&number(name, value))
     }
 
-    /// Whether there are none.
+    /// Returns whether no value is recorded.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -1,8 +1,8 @@
-//! Placement of a launch: the cores that a request gets among the facts, or a rank's part of them.
+//! Placement of a launch: the cores that a request gets under the facts, or a rank's part of them.
 //!
-//! [`place()`] is the first half of a decision and can be asked alone: a reservation asks it while
-//! it holds the right to plan, takes [`Placed::hold`], and notes in the facts what it saw. The
-//! decision then comes to the same cores, since equal facts give equal plans.
+//! [`place()`] is the first half of a decision and can be called alone. A reservation calls it
+//! while it holds the planning lock, takes [`Placed::hold`], and stores the state it saw in the
+//! facts. The decision then arrives at the same cores, since equal facts give equal plans.
 
 use crate::facts::LaunchFacts;
 use crate::ranks::Role;
@@ -15,35 +15,54 @@ use trimtab_core::place::{
 };
 use trimtab_core::set::CpuSet;
 
-/// A placement.
+/// Placement of a launch.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Placed {
-    /// The request that the plan answers: narrowed to nested teams, or to the allotment of a job.
+    /// Request that the plan answers, narrowed to nested teams or to the allotment of a job.
     pub request: Request,
-    /// What was taken of the machine.
+    /// Occupancy of the machine that the plan assumes.
     pub taken: Taken,
-    /// The plan; of a rank, its part.
+    /// The plan; for a rank, its part.
     pub plan: Plan,
-    /// The plan of the whole allotment, where this is a rank's part of it.
+    /// Plan of the whole allotment, if `plan` is a rank's part of it.
     pub whole: Option<Plan>,
-    /// The parts of all ranks, in order.
+    /// Parts of all ranks, in order.
     pub parts: Vec<Plan>,
-    /// The CPUs to reserve.
+    /// CPUs to reserve.
     pub hold: CpuSet,
-    /// The CPUs that might have been had.
+    /// CPUs that the launch could have had.
     pub free: CpuSet,
-    /// The cores on which nested teams were placed before the plan was narrowed to them.
+    /// Cores on which nested teams were placed before the plan was narrowed to the teams.
     pub wide: Option<Tree>,
 }
 
-/// Places a request.
+/// Places a request: the first half of a decision, for a reservation.
+///
+/// # Examples
+/// ```
+/// use trimtab_core::topology::parse_synthetic;
+/// use trimtab_launch::{LaunchFacts, LaunchRequest, Options, Role, Sources, decide, place};
+///
+/// let mut facts = LaunchFacts::idle(parse_synthetic("core:4")?);
+/// let options = Options { cores: Some("2".parse()?), ..Options::default() };
+/// let request = LaunchRequest::merge(Sources { options, ..Sources::default() })?;
+///
+/// // Under the ledger's lock: see what others hold, and take the cores of the placement.
+/// facts.ledger.held = "0".parse()?;
+/// let placed = place(&request, &facts, &Role::of(&request, &facts))?;
+/// assert_eq!(placed.hold.to_string(), "1-2");
+///
+/// // After that, the whole decision comes to the same cores.
+/// assert_eq!(decide(&request, &facts)?.placement, placed.plan);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 ///
 /// # Errors
-/// The cores cannot be had, at all or now.
+/// The cores are not available, permanently or at present.
 pub fn place(request: &LaunchRequest, facts: &LaunchFacts, role: &Role) -> Result<Placed, PlaceError> {
     let mut asked = request.place.clone();
     if let Role::Bound(_) = role {
-        // Its launcher gave this rank its CPUs; an amount is a count for the whole machine.
+        // The launcher gave this rank its CPUs; an amount is a count for the whole machine.
         asked.amount = Amount::Auto;
         asked.or_fewer = true;
     }
@@ -74,7 +93,7 @@ fn alone(
     Ok(Placed { request: asked, taken, plan, whole: None, parts: Vec::new(), hold, free, wide })
 }
 
-/// A rank's part of the job's allotment, which is taken whole by the first rank.
+/// Returns a rank's part of the job's allotment. The first rank takes the whole allotment.
 fn of_rank(
     facts: &LaunchFacts,
     asked: &Request,
@@ -85,8 +104,8 @@ fn of_rank(
         Some(allotment) => allotment.clone(),
         None => plan(&facts.machine, asked, taken)?.hold,
     };
-    // Every rank comes to its part from the allotment alone, so that all agree, whatever each saw
-    // of the machine's load.
+    // Every rank derives its part from the allotment alone, so that all ranks agree, even if each
+    // saw a different load.
     let request = Request {
         amount: Amount::Auto,
         cpus: Some(allotment.clone()),
@@ -99,8 +118,8 @@ fn of_rank(
     let quiet = facts.bounds.clone();
     let shared = || plan(&facts.machine, &Request { share: true, ..asked.clone() }, &quiet);
     let Ok(mut whole) = plan(&facts.machine, &request, &quiet).or_else(|_| shared()) else {
-        // The allotment was planned from the same machine a moment ago; only a cpuset that shrank
-        // since leads here.
+        // The allotment was planned on the same machine a moment ago; this path is reached only if
+        // a cpuset shrank since.
         let mut plan = bare(facts, asked, &allotment);
         explain(facts, &mut plan);
         return Ok(Placed {
@@ -132,7 +151,7 @@ fn of_rank(
     })
 }
 
-/// The mask that is left, without a place for any thread.
+/// Returns a plan that consists of the remaining mask, without a slot for any thread.
 fn bare(facts: &LaunchFacts, asked: &Request, allotment: &CpuSet) -> Plan {
     Plan {
         amount: asked.amount,
@@ -148,14 +167,27 @@ fn bare(facts: &LaunchFacts, asked: &Request, allotment: &CpuSet) -> Plan {
     }
 }
 
-/// Puts the bounds of the launch and what is known of others in front of the reasons.
+/// Inserts the limits of the launch and the notes about other programs before the reasons.
 fn explain(facts: &LaunchFacts, plan: &mut Plan) {
     let notes = facts.load.notes.iter().map(|text| Reason::Note { text: text.clone() });
     let before: Vec<Reason> = facts.limited.iter().cloned().chain(notes).collect();
     plan.reasons.splice(0..0, before);
 }
 
-/// The cores of a plan's slots.
+/// Returns the number of cores of a plan's slots.
+///
+/// # Examples
+/// ```
+/// use trimtab_core::topology::parse_synthetic;
+/// use trimtab_launch::{LaunchFacts, LaunchRequest, Options, Sources, cores, decide};
+///
+/// // Two hardware threads of each of two cores.
+/// let options = Options { cores: Some("2".parse()?), smt: Some("2".parse()?), ..Options::default() };
+/// let request = LaunchRequest::merge(Sources { options, ..Sources::default() })?;
+/// let plan = decide(&request, &LaunchFacts::idle(parse_synthetic("core:4 pu:2")?))?.placement;
+/// assert_eq!((cores(&plan), plan.slots.len()), (2, 4));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub fn cores(plan: &Plan) -> usize {
     plan.slots.iter().map(|slot| slot.core).collect::<BTreeSet<_>>().len()
 }

@@ -1,13 +1,13 @@
-//! The plan of a launch: everything that is set, told and watched, with the reasons, as one value.
+//! Plan of a launch: everything that is set, reported and watched, with the reasons, as one value.
 //!
-//! `trimtab plan` prints it, `trimtab run` carries it out. It serialises as `trimtab.plan/2`
+//! `trimtab plan` prints it; `trimtab run` carries it out. It serialises as `trimtab.plan/2`
 //! (docs/json.md).
 
 use crate::nesting::Nesting;
 use crate::options::EnvMode;
 use crate::preload::Preload;
 use crate::reason::LaunchReason;
-use crate::request::{Origin, Sourced, Tuning};
+use crate::request::{Sourced, Tuning, ValueOrigin};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use trimtab_core::balance::Kind;
@@ -16,117 +16,138 @@ use trimtab_core::place::waiting::{Waiting, Yield};
 use trimtab_core::place::{Plan, Request, Taken, Variable};
 use trimtab_core::set::CpuSet;
 
-/// A decided launch.
+/// Decided launch.
+///
+/// # Examples
+/// What a caller that carries a plan out reads from it:
+///
+/// ```
+/// use trimtab_core::topology::parse_synthetic;
+/// use trimtab_launch::{Environment, LaunchFacts, LaunchRequest, Options, Sources, decide};
+///
+/// let options = Options { threads: Some(2), ..Options::default() };
+/// let request = LaunchRequest::merge(Sources { options, ..Sources::default() })?;
+/// let plan = decide(&request, &LaunchFacts::idle(parse_synthetic("core:4")?))?;
+///
+/// assert_eq!(plan.placement.mask.to_string(), "0-3"); // for sched_setaffinity
+/// assert_eq!(plan.threads.value, 2);
+/// let changes = Environment::default().changes(&plan.environment);
+/// assert_eq!(changes["OMP_NUM_THREADS"].as_deref(), Some("2".as_ref()));
+/// if plan.questions.any() {
+///     // Find the answers on these CPUs, put them into the facts, and decide again.
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct LaunchPlan {
-    /// The request that the placement answers.
+    /// Request that the placement answers.
     pub request: Request,
-    /// What was taken of the machine.
+    /// Occupancy of the machine that the plan assumes.
     pub taken: Taken,
-    /// Slots, mask, reservation, memory and huge pages; of a rank, its part.
+    /// Slots, mask, reservation, memory and huge pages; for a rank, its part.
     #[serde(rename = "plan")]
     pub placement: Plan,
-    /// The placement of the whole allotment, where `placement` is a rank's part of it.
+    /// Placement of the whole allotment, if `placement` is a rank's part of it.
     pub whole: Option<Plan>,
-    /// The place in a parallel job.
+    /// Position in a parallel job.
     pub rank: Option<RankPlan>,
-    /// The parts of all ranks of that job on this machine.
+    /// Parts of all ranks of that job on this machine.
     pub ranks: Vec<RankPart>,
-    /// Threads that runtimes are told to start, or advised to.
+    /// Thread count that is announced to the runtimes, or recommended.
     pub threads: Sourced<u32>,
-    /// The nested teams, as a list of threads.
+    /// Nested teams, as a list of threads.
     pub nest: Option<Listing>,
-    /// Where the nested teams were asked for.
-    pub nest_origin: Option<Origin>,
+    /// Where the nested teams were requested.
+    pub nest_origin: Option<ValueOrigin>,
     /// The nested teams.
     #[serde(skip)]
     pub nesting: Option<Nesting>,
-    /// What becomes of each variable that is looked at, in the order in which they are told.
+    /// Action on each examined variable, in the order in which they are reported.
     pub environment: Vec<Variable>,
     /// Whether variables are set, printed, or left alone.
     pub env: EnvMode,
     /// How threads wait.
     pub wait: WaitPlan,
-    /// The scheduler's slice in milliseconds.
+    /// Scheduler slice in milliseconds.
     pub slice: Sourced<Option<f64>>,
-    /// Whether the preload library goes along.
+    /// Whether the preload library is loaded into the program.
     pub preload: Preload,
-    /// What stays beside the program while it runs; `None` where trimtab becomes the program.
+    /// Observer or balancer that runs beside the program; `None` if trimtab becomes the program.
     pub watch: Option<WatchPlan>,
     /// The tuning that applies.
     pub tuning: Option<Tuning>,
     /// The rule that applies.
     pub rule: Option<String>,
-    /// Whether what cannot be had is an error.
+    /// Whether a request that cannot be met is an error.
     pub strict: bool,
-    /// Where the values of `request` come from, and those of `pin`, `fit` and `balance`.
-    pub origins: BTreeMap<&'static str, Origin>,
-    /// What is told of the decision, in order.
+    /// Origins of the values of `request` and of `pin`, `fit` and `balance`.
+    pub origins: BTreeMap<&'static str, ValueOrigin>,
+    /// Messages about the decision, in order.
     pub reasons: Vec<LaunchReason>,
-    /// What the decision wants to know and does not.
+    /// Facts that the decision needs and does not have.
     #[serde(skip)]
     pub questions: Questions,
 }
 
-/// A place in a parallel job.
+/// Position of a launch in a parallel job.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct RankPlan {
     /// The launcher.
     pub launcher: &'static str,
-    /// The number on this machine, from 0.
+    /// Number of the rank on this machine, from 0.
     pub rank: u32,
-    /// Ranks on this machine, where that is known.
+    /// Number of ranks on this machine, if known.
     pub of: Option<u32>,
-    /// Whether the ranks share an allotment: else each is placed alone, or was bound by its
+    /// Whether the ranks share an allotment. If not, each rank is placed alone or was bound by its
     /// launcher.
     pub shares: bool,
 }
 
-/// The part of one rank.
+/// One rank's part of the allotment.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct RankPart {
-    /// Its number on this machine.
+    /// Number of the rank on this machine.
     pub rank: u32,
-    /// Its CPUs.
+    /// CPUs of the rank.
     pub mask: CpuSet,
-    /// Threads that it is advised to start.
+    /// Recommended thread count.
     pub threads: u32,
 }
 
-/// How threads wait.
+/// How threads wait, with the causes.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct WaitPlan {
     /// The decision and its causes.
     #[serde(flatten)]
     pub waiting: Waiting,
-    /// Where the policy comes from.
-    pub origin: Origin,
-    /// What `sched_yield` does on the CPUs of the plan, where that matters and is known.
+    /// Origin of the policy.
+    pub origin: ValueOrigin,
+    /// Effect of `sched_yield` on the CPUs of the plan, if it matters and is known.
     pub yields: Option<Yield>,
-    /// What of it the user decided by variables, in words.
+    /// Settings that the user decided by variables, in words.
     pub left_to_user: Vec<String>,
 }
 
-/// What stays beside the program.
+/// Observer or balancer that runs beside the program.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct WatchPlan {
     /// The policy.
     pub policy: Kind,
-    /// Whether it moves threads, and does not only observe.
+    /// Whether the policy moves threads; if not, it only observes.
     pub balances: bool,
 }
 
-/// What a decision wants to know about the CPUs of the plan.
+/// Questions of a decision about the CPUs of the plan.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Questions {
-    /// What `sched_yield` does there.
+    /// Whether the effect of `sched_yield` is needed.
     pub yields: bool,
-    /// A picture of these CPUs for launchers.
+    /// Whether a restricted topology (`picture`) of these CPUs for launchers is needed.
     pub picture: bool,
 }
 
 impl Questions {
-    /// Whether there are any.
+    /// Returns whether there is any question.
     pub fn any(self) -> bool {
         self.yields || self.picture
     }

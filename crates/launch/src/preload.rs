@@ -1,4 +1,4 @@
-//! The preload library in a launch: whether it goes along with a program, and by which variables.
+//! Preload library of a launch: whether it is loaded into a program, and the variables for it.
 
 use crate::facts::{LaunchFacts, ProgramFacts};
 use crate::family::Family;
@@ -15,24 +15,24 @@ use trimtab_core::place::{Action, Plan, Variable};
 use trimtab_core::set::CpuSet;
 use trimtab_core::sync_stats;
 
-/// The reader of its variables, as it is called in tables.
+/// Name of the reader of the library's variables, as shown in tables.
 const READER: &str = "trimtab's guest library";
-/// The variable that lists preloaded libraries.
+/// Variable that lists preloaded libraries.
 const PRELOAD: &str = "LD_PRELOAD";
-/// The variable in which LLVM's runtime looks for tools.
+/// Variable in which LLVM's runtime searches for tools.
 const TOOLS: &str = "OMP_TOOL_LIBRARIES";
 
-/// Whether the preload library goes along.
+/// Whether the preload library is loaded.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 #[serde(tag = "library", rename_all = "kebab-case")]
 pub enum Preload {
-    /// It is preloaded.
+    /// The library is loaded.
     Goes {
-        /// How it treats new threads: `born`, `float` or `mask`.
+        /// Treatment of new threads: `born`, `float` or `mask`.
         #[serde(serialize_with = "word")]
         pin: Pin,
     },
-    /// It stays out.
+    /// The library is not loaded.
     Stays {
         /// The reason, in words.
         why: String,
@@ -44,7 +44,7 @@ fn word<S: serde::Serializer>(pin: &Pin, serializer: S) -> Result<S::Ok, S::Erro
 }
 
 impl Preload {
-    /// Why it stays out, if it does.
+    /// Returns why the library is not loaded; `None` if it is.
     pub fn stays_out(&self) -> Option<&str> {
         match self {
             Self::Stays { why } => Some(why),
@@ -52,11 +52,11 @@ impl Preload {
         }
     }
 
-    /// Decides by the kind of the program. `openmp` says whether OpenMP threads have places: the
-    /// runtime's own, or those of nested teams. `asked` says whether the library has something to
-    /// do beside placing threads at their birth: nested teams, or to answer with fewer threads than
-    /// there are CPUs. Without that, it stays out of programs whose threads share the mask, and so
-    /// out of all programs that these start.
+    /// Decides by the kind of the program. `openmp` says whether OpenMP threads have places: those
+    /// of the runtime or of nested teams. `asked` says whether the library has a task besides
+    /// placing threads at their birth: nested teams, or reporting fewer threads than there are
+    /// CPUs. Without such a task, the library stays out of programs with threads that share the
+    /// mask, and so out of all programs that these start.
     pub(crate) fn decide(
         program: Option<&ProgramFacts>,
         mode: PinMode,
@@ -82,14 +82,15 @@ impl Preload {
         match (mode == PinMode::Mask || mask_only || shell, openmp) {
             (true, _) if !asked => stays("threads float inside the mask"),
             (true, _) => Self::Goes { pin: Pin::Mask },
-            // OpenMP's places cover the slots; a second thread on any of them would halve it.
+            // OpenMP's places cover the slots; a second thread on one of them would halve its CPU
+            // time.
             (_, true) => Self::Goes { pin: Pin::Float },
             _ => Self::Goes { pin: Pin::Born },
         }
     }
 }
 
-/// The text of the hand-off to the library.
+/// Returns the hand-off to the library.
 fn handoff(plan: &Plan, pin: Pin, pid: u32) -> Handoff {
     let slots = plan.slots.iter().map(|slot| [slot.cpu].into_iter().collect::<CpuSet>()).collect();
     let threads = ((plan.threads as usize) < plan.mask.len()).then_some(plan.threads);
@@ -100,7 +101,7 @@ fn variable(name: &str, action: Action) -> Variable {
     Variable { name: name.to_owned(), reader: READER, action }
 }
 
-/// The variables that bring the library along, or take away those of an enclosing run.
+/// Returns the variables that load the library, or that remove those of an enclosing run.
 pub(crate) fn variables(
     request: &LaunchRequest,
     facts: &LaunchFacts,
@@ -123,7 +124,7 @@ pub(crate) fn variables(
         variable(NEST_VARIABLE, nest),
     ];
     if teams.is_some() {
-        // Some builds of LLVM's runtime look for tools here only. Another tool keeps its place.
+        // Some builds of LLVM's runtime search for tools only here. Another tool keeps its place.
         let set = || Action::Set { value: library.display().to_string() };
         let action = environment.of_user(TOOLS).map_or_else(set, |value| Action::Kept { value });
         variables.push(variable(TOOLS, action));
@@ -131,7 +132,7 @@ pub(crate) fn variables(
     variables
 }
 
-/// The variables without the library, for this reason.
+/// Returns the variables for a launch without the library, with the reason.
 fn without(environment: &Environment, why: &str) -> Vec<Variable> {
     let unset = || Action::Unset { why: why.to_owned() };
     let preload = match (environment.text(PRELOAD), of_others(environment)) {
@@ -142,7 +143,8 @@ fn without(environment: &Environment, why: &str) -> Vec<Variable> {
     vec![variable(PRELOAD, preload), variable(VARIABLE, unset()), variable(NEST_VARIABLE, unset())]
 }
 
-/// `LD_PRELOAD` with the library behind the user's own, so that those are asked first.
+/// Returns `LD_PRELOAD` with the library after the user's own libraries, so that those take
+/// precedence.
 fn with_library(environment: &Environment, library: &Path) -> String {
     let ours = library.display().to_string();
     match environment.text(PRELOAD) {
@@ -153,7 +155,8 @@ fn with_library(environment: &Environment, library: &Path) -> String {
     }
 }
 
-/// `LD_PRELOAD` without the library, which an enclosing run put there; `None` when nothing is left.
+/// Returns `LD_PRELOAD` without the library, which an enclosing run added; `None` if nothing is
+/// left.
 fn of_others(environment: &Environment) -> Option<String> {
     let all = environment.text(PRELOAD)?;
     let ours = |path: &&str| bearer::is_library(path.as_bytes());
@@ -164,8 +167,8 @@ fn of_others(environment: &Environment) -> Option<String> {
     (!others.is_empty()).then(|| others.join(":"))
 }
 
-/// The names of the variables that a launch changes, for the line that the library writes where the
-/// program fails within seconds.
+/// Returns the names of the variables that a launch changes, for the line that the library writes
+/// if the program fails within seconds.
 pub(crate) fn changed(environment: &[Variable], preload: &Preload, pid: u32) -> Option<Variable> {
     let ours = |name: &str| name.starts_with("TRIMTAB_") || name == PRELOAD || name == TOOLS;
     let names = environment
@@ -177,9 +180,9 @@ pub(crate) fn changed(environment: &[Variable], preload: &Preload, pid: u32) -> 
     matches!(preload, Preload::Goes { .. }).then(|| variable(CHANGED_VARIABLE, Action::Set { value: text }))
 }
 
-/// Lets the library count meetings, also in programs into which it goes for nothing else:
-/// launchers, whose ranks it reaches.
-pub(crate) fn count_meetings(request: &LaunchRequest, facts: &LaunchFacts, variables: &mut Vec<Variable>) {
+/// Lets the library count barriers and collectives, also in programs that need it for nothing else,
+/// and in launchers, through which it reaches their ranks.
+pub(crate) fn count_sync(request: &LaunchRequest, facts: &LaunchFacts, variables: &mut Vec<Variable>) {
     let (Some(page), Some(program), Ok(library)) = (&facts.meetings, &facts.program, &facts.library) else {
         return;
     };
@@ -194,7 +197,8 @@ pub(crate) fn count_meetings(request: &LaunchRequest, facts: &LaunchFacts, varia
     variables.push(variable(sync_stats::VARIABLE, Action::Set { value: page.clone() }));
 }
 
-/// Why the library cannot count meetings in a program, in words; empty where it can.
+/// Returns why the library cannot count barriers and collectives in a program, in words; empty if
+/// it can.
 pub fn uncounted<T>(program: &ProgramFacts, library: &Result<T, String>) -> Vec<String> {
     let mut why: Vec<String> = program.closed.iter().cloned().collect();
     why.extend(library.as_ref().err().cloned());

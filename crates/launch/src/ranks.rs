@@ -1,4 +1,4 @@
-//! The place of a launch in a parallel job: alone, one of several ranks, or bound by its launcher.
+//! Role of a launch in a parallel job: alone, one of several ranks, or bound by its launcher.
 
 use crate::facts::LaunchFacts;
 use crate::reason::{LaunchReason, Topic};
@@ -6,25 +6,40 @@ use crate::request::LaunchRequest;
 use trimtab_core::hash::fnv1a;
 use trimtab_core::place::{LocalRank, local_rank};
 
-/// The name of the launcher that starts the ranks of `--ranks`.
+/// Name of the launcher that starts the ranks of `--ranks`.
 const OWN_LAUNCHER: &str = "trimtab run --ranks";
 
-/// A launch's place in a parallel job.
+/// Role of a launch in a parallel job.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Role {
-    /// None: started by hand.
+    /// No rank: started directly by a user.
     Alone,
-    /// One of several ranks that share an allotment, known by the job's key.
+    /// One of several ranks that share an allotment, with the job's key.
     Shares(LocalRank, u64),
-    /// A rank that its launcher has bound by itself.
+    /// Rank that its launcher has bound.
     Bound(LocalRank),
-    /// A rank whose launcher does not say how many there are here.
+    /// Rank of a launcher that does not announce the number of ranks on this machine.
     Uncounted(LocalRank),
 }
 
 impl Role {
-    /// The role of a launch, by its variables and the mask of its parent. With `--ranks` it is that
-    /// of the first rank that will be started.
+    /// Returns the role of a launch, from its variables and the mask of its parent. With `--ranks`
+    /// it is the role of the first rank that will be started.
+    ///
+    /// # Examples
+    /// ```
+    /// use trimtab_core::topology::parse_synthetic;
+    /// use trimtab_launch::{Environment, LaunchFacts, LaunchRequest, Role, Sources};
+    ///
+    /// let facts = LaunchFacts::idle(parse_synthetic("core:4")?);
+    /// let variables = [("OMPI_COMM_WORLD_LOCAL_RANK", "1"), ("OMPI_COMM_WORLD_LOCAL_SIZE", "2")];
+    /// let environment: Environment = variables.map(|(name, value)| (name.into(), value.into())).into_iter().collect();
+    /// let request = LaunchRequest::merge(Sources { environment, ..Sources::default() })?;
+    /// let role = Role::of(&request, &facts);
+    /// let (rank, _job) = role.shared().expect("two ranks share the machine");
+    /// assert_eq!((rank.rank, rank.of), (1, Some(2)));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn of(request: &LaunchRequest, facts: &LaunchFacts) -> Self {
         if let Some(of) = request.ranks {
             let rank = LocalRank { launcher: OWN_LAUNCHER, rank: 0, of: Some(of), job: None };
@@ -44,7 +59,7 @@ impl Role {
         Self::Shares(rank, job)
     }
 
-    /// The rank and the key of its job, where ranks share an allotment.
+    /// Returns the rank and the key of its job, if the ranks share an allotment.
     pub fn shared(&self) -> Option<(&LocalRank, u64)> {
         match self {
             Self::Shares(rank, job) => Some((rank, *job)),
@@ -52,12 +67,12 @@ impl Role {
         }
     }
 
-    /// Whether the process was started as a rank of several.
+    /// Returns whether the process was started as one of several ranks.
     pub(crate) fn is_rank(&self) -> bool {
         matches!(self, Self::Shares(..) | Self::Bound(_))
     }
 
-    /// What a user should know of it.
+    /// Returns the message about the role, if the user needs one.
     pub(crate) fn tell(&self, facts: &LaunchFacts) -> Option<LaunchReason> {
         match self {
             Self::Alone | Self::Shares(..) => None,
@@ -79,10 +94,10 @@ impl Role {
     }
 }
 
-/// The key of a job on this machine, from its launcher and the launcher's name for it, or else the
-/// process that started it.
+/// Returns the key of a job on this machine. It is made of the launcher and the launcher's name for
+/// the job, or else the identity of the parent process.
 fn job_key(rank: &LocalRank, parent: Option<&str>) -> u64 {
     let job = rank.job.as_deref().or(parent).unwrap_or_default();
-    // A name for a job, not a secret. 0 means no job.
+    // The key is a name for a job, not a secret. 0 means no job.
     fnv1a(rank.launcher.bytes().chain([0]).chain(job.bytes())).max(1)
 }

@@ -1,37 +1,36 @@
-//! Reasons of a launch: what a decision says of itself, for people, in the order in which it is
-//! told.
+//! Reasons of a launch: messages of a decision for the user, in the order in which they are shown.
 
 use serde::Serialize;
 
-/// How important a reason is to a user who asked for nothing.
+/// Importance of a reason to a user without any option about messages.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Level {
-    /// A detail of the note before it.
+    /// Detail of the preceding note.
     Detail,
-    /// A choice and its cause.
+    /// Choice and its cause.
     Note,
-    /// The one line that says how much and where.
+    /// The single line with the amount and the location.
     Headline,
-    /// A default that may surprise.
+    /// Default that may surprise.
     Notice,
-    /// Something is not as asked.
+    /// A request is not met.
     Warning,
 }
 
-/// The part of a launch that a reason is about.
+/// Part of a launch that a reason is about.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Topic {
     /// Machine, limits and rules.
     Machine,
-    /// The kept tuning.
+    /// Saved tuning.
     Tuning,
     /// Rank of a parallel job.
     Rank,
     /// Reservation of the cores.
     Ledger,
-    /// The program's file.
+    /// File of the program.
     Program,
     /// MPI launchers.
     Launcher,
@@ -39,9 +38,9 @@ pub enum Topic {
     Nesting,
     /// Cores and slots.
     Placement,
-    /// Preload library and pins.
+    /// Preload library and pinning.
     Threads,
-    /// Variables.
+    /// Environment variables.
     Environment,
     /// How threads wait.
     Waiting,
@@ -49,34 +48,34 @@ pub enum Topic {
     Memory,
 }
 
-/// One reason.
+/// Message about one aspect of a launch.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct LaunchReason {
-    /// Its part of the launch.
+    /// Part of the launch.
     pub topic: Topic,
-    /// Its importance.
+    /// Importance.
     pub level: Level,
-    /// The words.
+    /// Text for the user.
     pub text: String,
 }
 
 impl LaunchReason {
-    /// A reason.
+    /// Creates a reason.
     pub fn new(topic: Topic, level: Level, text: impl Into<String>) -> Self {
         Self { topic, level, text: text.into() }
     }
 
-    /// Something that is not as asked.
+    /// Creates a warning: a request is not met.
     pub fn warning(topic: Topic, text: impl Into<String>) -> Self {
         Self::new(topic, Level::Warning, text)
     }
 
-    /// A default that may surprise.
+    /// Creates a notice: a default may surprise.
     pub fn notice(topic: Topic, text: impl Into<String>) -> Self {
         Self::new(topic, Level::Notice, text)
     }
 
-    /// A choice and its cause.
+    /// Creates a note: a choice and its cause.
     pub fn note(topic: Topic, text: impl Into<String>) -> Self {
         Self::new(topic, Level::Note, text)
     }

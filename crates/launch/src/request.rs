@@ -1,13 +1,13 @@
-//! The request of a launch: command line, rules, kept tuning and the user's environment, merged.
+//! Request of a launch: command line, rules, saved tuning and the user's environment, merged.
 //!
-//! Precedence, highest first: an option, a kept tuning, a rule of the user's or the site's, the
-//! default. Variables of the user's stand apart: they are never replaced by a tuning or a rule, and
-//! [`decide()`](crate::decide()) reads them where it decides about variables.
+//! Precedence, highest first: an option, a saved tuning, a rule of the user or the site, the
+//! default. The user's variables are separate: neither a tuning nor a rule replaces them, and
+//! [`decide()`](crate::decide()) reads them when it decides about variables.
 //!
-//! A tuning was measured on a number of cores. What it says of places (cores, layout, memory, pins)
-//! is part of the merge. What it says of threads and waiting is good on that number of cores only,
-//! so both values are kept ([`OnCores`]), and the decision takes the one for the cores that the
-//! launch gets.
+//! A tuning was measured on a number of cores. Its settings of placement (cores, layout, memory,
+//! pinning) are part of the merge. Its settings of threads and waiting are valid on that number of
+//! cores only. Both values are therefore kept ([`OnCores`]), and the decision takes the one that
+//! fits the cores of the launch.
 
 use crate::nesting::{self, AskedTeams};
 use crate::options::{EnvMode, Options, PinMode, Thp};
@@ -23,45 +23,45 @@ use trimtab_core::place::waiting::WaitPolicy;
 use trimtab_core::place::{Amount, Fit, HugePages, KindChoice, Request, Smt, Strategy, local_rank};
 use trimtab_core::setting::{Knob, Setting};
 
-/// The variable by which an enclosing run tells the ones inside it where they stand.
+/// Variable with which an enclosing run tells inner runs about its hold.
 pub const HOLD: &str = "TRIMTAB_HOLD";
 
-/// Where a value comes from.
+/// Source of a value.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 #[serde(tag = "from", content = "of", rename_all = "kebab-case")]
-pub enum Origin {
+pub enum ValueOrigin {
     /// The default.
     Default,
-    /// An option of the command line.
+    /// Command-line option.
     Option,
-    /// This variable of the user's.
+    /// Environment variable of the user.
     Variable(String),
-    /// The kept tuning of this name.
+    /// Saved tuning with this name.
     Tuning(String),
-    /// The rule for this pattern.
+    /// Rule for this pattern.
     Rule(String),
-    /// The MPI launcher that started this process.
+    /// MPI launcher that started this process.
     Launcher(String),
 }
 
-/// A value and its origin.
+/// Value and its origin.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Sourced<T> {
     /// The value.
     pub value: T,
-    /// Where it comes from.
-    pub origin: Origin,
+    /// Source of the value.
+    pub origin: ValueOrigin,
 }
 
 impl<T> Sourced<T> {
-    /// The first layer that has a value, or the default.
-    fn first(layers: impl IntoIterator<Item = (Option<T>, Origin)>, default: T) -> Self {
+    /// Returns the value of the first layer that has one, or the default.
+    fn first(layers: impl IntoIterator<Item = (Option<T>, ValueOrigin)>, default: T) -> Self {
         let found = layers.into_iter().find_map(|(value, origin)| Some(Self { value: value?, origin }));
-        found.unwrap_or(Self { value: default, origin: Origin::Default })
+        found.unwrap_or(Self { value: default, origin: ValueOrigin::Default })
     }
 }
 
-/// A value that a tuning may replace, on the number of cores that it was measured on.
+/// Value that a tuning may replace on the number of cores on which it was measured.
 #[derive(Clone, PartialEq, Debug)]
 pub struct OnCores<T> {
     plain: Sourced<T>,
@@ -69,35 +69,35 @@ pub struct OnCores<T> {
 }
 
 impl<T: Clone> OnCores<T> {
-    /// The value: the tuned one where the tuning holds.
+    /// Returns the tuned value if the tuning holds, else the plain value.
     pub fn at(&self, holds: bool) -> &Sourced<T> {
         self.tuned.as_ref().filter(|_| holds).unwrap_or(&self.plain)
     }
 }
 
-/// A kept tuning that was found for the program.
+/// Saved tuning that was found for the program.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Tuning {
-    /// Its name.
+    /// Name of the tuning.
     pub name: String,
-    /// What it sets. After the merge: what of it is applied.
+    /// Its settings; after the merge, only those that are applied.
     pub setting: Setting,
-    /// The cores it was measured on, unless the setting names them.
+    /// Number of cores on which it was measured, unless the setting names it.
     pub cores: u32,
-    /// The day on which it was found, in words.
+    /// Day on which it was found, in words.
     pub found_on: String,
-    /// What it gained then, in words: `1.50 times as fast`.
+    /// Gain that was measured then, in words: `1.50 times as fast`.
     pub gained: String,
 }
 
 impl Tuning {
-    /// The number of cores on which its threads and waits hold.
+    /// Returns the number of cores for which its settings of threads and waiting are valid.
     pub fn wanted_cores(&self) -> usize {
         self.setting.number(Knob::Cores).map_or(self.cores as usize, |cores| cores as usize)
     }
 }
 
-/// Everything that is merged.
+/// Inputs of the merge.
 #[derive(Clone, Debug, Default)]
 pub struct Sources {
     /// The command line.
@@ -106,67 +106,79 @@ pub struct Sources {
     pub site: Site,
     /// The rule for the program.
     pub rule: Option<Rule>,
-    /// The tuning for the program, or why one that is kept does not count.
+    /// Tuning for the program, or the reason why a saved one is not used.
     pub tuning: Option<Result<Tuning, String>>,
     /// The environment.
     pub environment: Environment,
-    /// The program and its arguments; empty where none is named.
+    /// The program and its arguments; empty if no program is named.
     pub command: Vec<String>,
 }
 
-/// A request, merged.
+/// Merged request.
 #[derive(Clone, PartialEq, Debug)]
 pub struct LaunchRequest {
     /// Cores, layout, memory and huge pages.
     pub place: Request,
-    /// Where the values of `place` come from, and those of `pin`, `fit` and `balance`, by name.
-    pub origins: BTreeMap<&'static str, Origin>,
-    /// The nested teams that were asked for.
+    /// Origins of the values of `place` and of `pin`, `fit` and `balance`, by name.
+    pub origins: BTreeMap<&'static str, ValueOrigin>,
+    /// Requested nested teams.
     pub nest: Option<AskedTeams>,
-    /// Threads that open outermost regions after another one did.
+    /// Treatment of threads that open outermost regions after another thread did.
     pub nest_roots: Roots,
-    /// Where the preload library reports on nested teams.
+    /// Destination of the preload library's reports on nested teams.
     pub report: Report,
-    /// Threads that runtimes are told to start.
+    /// Thread count that is announced to the runtimes.
     pub threads: OnCores<Option<u32>>,
     /// How threads wait.
     pub wait: OnCores<WaitPolicy>,
-    /// The scheduler's slice in milliseconds.
+    /// Scheduler slice in milliseconds.
     pub slice: OnCores<Option<f64>>,
-    /// Whether the allocator is told to ask for huge pages.
+    /// Whether the allocator is told to request huge pages.
     pub allocator: OnCores<bool>,
-    /// What becomes of counts above the CPUs of the run.
+    /// Treatment of thread counts above the number of CPUs of the run.
     pub fit: Fit,
-    /// Whether threads are pinned.
+    /// How threads are pinned.
     pub pin: PinMode,
-    /// The rule that leaves threads free inside the mask.
+    /// Pattern of the rule that leaves threads free inside the mask.
     pub mask_only: Option<String>,
-    /// The rule that applies.
+    /// Pattern of the rule that applies.
     pub rule: Option<String>,
-    /// The tuning, with the part of it that is applied.
+    /// The tuning, reduced to the settings that are applied.
     pub tuning: Option<Tuning>,
-    /// What becomes of the environment.
+    /// Treatment of environment variables.
     pub env: EnvMode,
-    /// The policy that balances.
+    /// Policy that balances.
     pub balance: Option<Kind>,
-    /// The option for which a parent stays to observe, without a policy too.
+    /// Option that requires a parent process to observe, even without a policy.
     pub observed: Option<&'static str>,
-    /// Ranks to start.
+    /// Number of ranks to start.
     pub ranks: Option<u32>,
-    /// What cannot be had is an error.
+    /// Whether a request that cannot be met is an error.
     pub strict: bool,
-    /// Nothing but errors is said.
+    /// Whether all messages except errors are suppressed.
     pub quiet: bool,
-    /// The environment that the launch finds.
+    /// Environment in which the launch starts.
     pub environment: Environment,
     /// The program and its arguments.
     pub command: Vec<String>,
-    /// What the merge says of itself.
+    /// Messages of the merge.
     pub reasons: Vec<LaunchReason>,
 }
 
-/// Whether a kept tuning may apply: not to ranks, nested teams and runs inside runs, whose
-/// surroundings are their own, and not where the environment or tunings are to be left alone.
+/// Returns whether a saved tuning may apply. It does not apply to ranks, nested teams and inner
+/// runs, because their surroundings differ, nor if the environment or the tunings are to be left
+/// unchanged.
+///
+/// # Examples
+/// ```
+/// use trimtab_launch::request::takes_tuning;
+/// use trimtab_launch::{Environment, Options};
+///
+/// let plain = Options::default();
+/// assert!(takes_tuning(&plain, &Environment::default()));
+/// let without = Options { no_tuning: true, ..plain };
+/// assert!(!takes_tuning(&without, &Environment::default()));
+/// ```
 pub fn takes_tuning(options: &Options, environment: &Environment) -> bool {
     let nests = || !matches!(nesting::asked(options, environment), Ok((None, _)));
     !(options.no_tuning
@@ -178,10 +190,35 @@ pub fn takes_tuning(options: &Options, environment: &Environment) -> bool {
 }
 
 impl LaunchRequest {
-    /// Merges.
+    /// Merges the sources of a request.
+    ///
+    /// # Examples
+    /// ```
+    /// use trimtab_core::place::Strategy;
+    /// use trimtab_launch::rules::Rule;
+    /// use trimtab_launch::{LaunchRequest, Options, ValueOrigin, Sources};
+    ///
+    /// // A rule asks for one layout and for a memory policy, an option for another layout.
+    /// let options = Options { strategy: Some(Strategy::Scatter), ..Options::default() };
+    /// let rule = Rule {
+    ///     program: "solver".to_owned(),
+    ///     strategy: Some(Strategy::Compact),
+    ///     mem: Some("interleave".parse()?),
+    ///     ..Rule::default()
+    /// };
+    /// let request = LaunchRequest::merge(Sources { options, rule: Some(rule), ..Sources::default() })?;
+    /// assert_eq!(request.place.strategy, Strategy::Scatter);
+    /// assert_eq!(request.origins["strategy"], ValueOrigin::Option);
+    /// assert_eq!(request.origins["memory"], ValueOrigin::Rule("solver".to_owned()));
+    ///
+    /// let options = Options { nest: Some("2,4".to_owned()), pin: Some("mask".parse()?), ..Options::default() };
+    /// let refusal = LaunchRequest::merge(Sources { options, ..Sources::default() }).unwrap_err();
+    /// assert!(refusal.to_string().contains("drop one of the two"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
-    /// [`Refusal::Request`] for what contradicts itself or is not understood.
+    /// [`Refusal::Request`] for sources that contradict each other or are invalid.
     pub fn merge(sources: Sources) -> Result<Self, Refusal> {
         let Sources { options, site, rule, tuning, environment, command } = sources;
         let (nest, told) = nesting::asked(&options, &environment)?;
@@ -233,12 +270,12 @@ impl LaunchRequest {
         Ok(request)
     }
 
-    /// A variable that the user set.
+    /// Returns the value of a variable that the user set.
     pub fn user(&self, name: &str) -> Option<String> {
         self.environment.of_user(name)
     }
 
-    /// Refuses what cannot be had together.
+    /// Refuses combinations that are not possible.
     fn check(&self, options: &Options) -> Result<(), Refusal> {
         let refuse = |text: String| Err(Refusal::Request(text));
         if self.nest.is_some() {
@@ -269,7 +306,7 @@ impl LaunchRequest {
         ];
         if let Some(option) = alone.into_iter().flatten().next() {
             return refuse(format!(
-                "{option} is about one process, and --ranks starts several: drop one of the two"
+                "{option} applies to one process, and --ranks starts several: drop one of the two"
             ));
         }
         if let Some(rank) = local_rank(&|name| self.environment.text(name)) {
@@ -282,8 +319,8 @@ impl LaunchRequest {
     }
 }
 
-/// The options with those of a tuning that are open for it, and the tuning with what of it is
-/// applied; no tuning where nothing is.
+/// Fills the unset options from a tuning. Returns the filled options, and the tuning reduced to the
+/// settings that were applied; `None` if no setting was applied.
 fn overlay(options: &Options, tuning: Option<Tuning>) -> (Options, Option<Tuning>) {
     let mut filled = options.clone();
     let Some(tuning) = tuning else { return (filled, None) };
@@ -299,7 +336,7 @@ fn overlay(options: &Options, tuning: Option<Tuning>) -> (Options, Option<Tuning
     (filled, tuning)
 }
 
-/// The layers of the merge: `tuned` are the options with the tuning's in those that are open.
+/// Layers of the merge. `tuned` is a copy of the options in which the tuning filled the unset ones.
 struct Layers<'a> {
     options: &'a Options,
     tuned: &'a Options,
@@ -308,27 +345,27 @@ struct Layers<'a> {
 }
 
 impl Layers<'_> {
-    fn of_tuning(&self) -> Origin {
-        self.tuning.map_or(Origin::Default, |tuning| Origin::Tuning(tuning.name.clone()))
+    fn of_tuning(&self) -> ValueOrigin {
+        self.tuning.map_or(ValueOrigin::Default, |tuning| ValueOrigin::Tuning(tuning.name.clone()))
     }
 
-    /// A value that holds on any cores.
+    /// Returns a value that is valid on any number of cores.
     fn value<T>(&self, option: Option<T>, tuned: Option<T>, rule: Option<T>, default: T) -> Sourced<T> {
-        let of_rule = Origin::Rule(self.rule.map_or_else(String::new, |rule| rule.program.clone()));
-        let layers = [(option, Origin::Option), (tuned, self.of_tuning()), (rule, of_rule)];
+        let of_rule = ValueOrigin::Rule(self.rule.map_or_else(String::new, |rule| rule.program.clone()));
+        let layers = [(option, ValueOrigin::Option), (tuned, self.of_tuning()), (rule, of_rule)];
         Sourced::first(layers, default)
     }
 
-    /// A value that a tuning replaces on its own cores only.
+    /// Returns a value that a tuning replaces only on its own number of cores.
     fn on_cores<T>(&self, option: Option<T>, tuned: Option<T>, default: T) -> OnCores<T> {
         let said = option.is_some();
-        let plain = Sourced::first([(option, Origin::Option)], default);
+        let plain = Sourced::first([(option, ValueOrigin::Option)], default);
         let tuned = tuned.filter(|_| !said).map(|value| Sourced { value, origin: self.of_tuning() });
         OnCores { plain, tuned }
     }
 
-    /// Cores, layout, memory and huge pages, with the origin of each.
-    fn place(&self, site: &Site) -> Result<(Request, BTreeMap<&'static str, Origin>), Refusal> {
+    /// Returns cores, layout, memory and huge pages, with the origin of each.
+    fn place(&self, site: &Site) -> Result<(Request, BTreeMap<&'static str, ValueOrigin>), Refusal> {
         let Self { options, tuned, .. } = *self;
         let rule = self.rule.cloned().unwrap_or_default();
         let amount = |options: &Options| match (options.cores, &options.cpus) {

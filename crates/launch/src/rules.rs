@@ -1,4 +1,4 @@
-//! Rules of a site and of its users, as data: limits for everybody, and what suits one kind of
+//! Rules of a site and of its users, as data: limits for all users, and settings for one kind of
 //! program.
 
 use serde::{Deserialize, Serialize};
@@ -9,16 +9,27 @@ use trimtab_core::set::CpuSet;
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Site {
-    /// The most cores that `auto` takes.
+    /// Most cores that `auto` takes.
     pub auto_cores: Option<u32>,
-    /// The most cores one run may have.
+    /// Most cores that one run may have.
     pub max_cores: Option<u32>,
-    /// CPUs kept for the system.
+    /// CPUs reserved for the system.
     pub reserved_cpus: Option<CpuSet>,
 }
 
 impl Site {
-    /// This site's limits with `inner`'s inside them: each the tighter of the two.
+    /// Combines the limits of this site with those of `inner`; the tighter of the two limits
+    /// applies.
+    ///
+    /// # Examples
+    /// ```
+    /// use trimtab_launch::rules::Site;
+    ///
+    /// let site = Site { max_cores: Some(8), ..Site::default() };
+    /// let user = Site { max_cores: Some(16), auto_cores: Some(4), ..Site::default() };
+    /// let both = site.tightened(user);
+    /// assert_eq!((both.max_cores, both.auto_cores), (Some(8), Some(4)));
+    /// ```
     #[must_use]
     pub fn tightened(self, inner: Self) -> Self {
         let least = |a: Option<u32>, b: Option<u32>| a.into_iter().chain(b).min();
@@ -34,27 +45,38 @@ impl Site {
     }
 }
 
-/// What suits one kind of program.
+/// Settings for one kind of program.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Rule {
-    /// The pattern that matched.
+    /// Pattern that matched.
     pub program: String,
     /// Huge pages.
     pub thp: Option<HugePages>,
-    /// Memory.
+    /// Memory policy.
     pub mem: Option<MemoryRequest>,
-    /// Layout.
+    /// Layout of the threads.
     pub strategy: Option<Strategy>,
     /// Hardware threads for each core.
     pub smt: Option<Smt>,
-    /// Leave threads free inside the mask.
+    /// Whether threads stay free inside the mask.
     pub mask_only: bool,
-    /// The reason, for people.
+    /// Reason for the rule, in words.
     pub why: Option<String>,
 }
 
 impl Rule {
-    /// This rule with `inner`'s values over it, each where `inner` has one.
+    /// Overlays this rule with the values that `inner` sets.
+    ///
+    /// # Examples
+    /// ```
+    /// use trimtab_core::place::Strategy;
+    /// use trimtab_launch::rules::Rule;
+    ///
+    /// let site = Rule { mask_only: true, strategy: Some(Strategy::Compact), ..Rule::default() };
+    /// let user = Rule { strategy: Some(Strategy::Scatter), ..Rule::default() };
+    /// let both = site.overlaid(user);
+    /// assert_eq!((both.strategy, both.mask_only), (Some(Strategy::Scatter), true));
+    /// ```
     #[must_use]
     pub fn overlaid(self, inner: Self) -> Self {
         Self {

@@ -1,4 +1,4 @@
-//! The lines by which a launch is told: each a reason of the decision, made once.
+//! Messages about a launch, each made once as a reason of the decision.
 
 use crate::nesting::Nesting;
 use crate::place::cores;
@@ -7,11 +7,22 @@ use crate::preload::Preload;
 use crate::reason::{LaunchReason, Level, Topic};
 use crate::request::LaunchRequest;
 use trimtab_core::handoff::Pin;
-use trimtab_core::place::{Amount, Plan, Reason, State, Variable, fitted_lines};
+use trimtab_core::place::{Amount, CpuState, Plan, Reason, Variable, fitted_lines};
 use trimtab_core::set::CpuSet;
 use trimtab_core::words::plural;
 
-/// One line: how much, where.
+/// Returns the line with the number of cores and their location.
+///
+/// # Examples
+/// ```
+/// use trimtab_core::topology::parse_synthetic;
+/// use trimtab_launch::{LaunchFacts, LaunchRequest, Sources, decide, headline};
+///
+/// let request = LaunchRequest::merge(Sources::default())?;
+/// let plan = decide(&request, &LaunchFacts::idle(parse_synthetic("numa:1 core:4")?))?;
+/// assert_eq!(headline(&plan.placement), "4 cores: CPUs 0-3 on node 0");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub fn headline(plan: &Plan) -> String {
     let cores = cores(plan);
     let nodes = if plan.nodes.is_empty() { String::new() } else { format!(" on node {}", plan.nodes) };
@@ -23,12 +34,12 @@ pub fn headline(plan: &Plan) -> String {
     format!("{}{threads}: CPUs {}{nodes}", plural(cores, "core"), plan.mask)
 }
 
-/// Whether the tuning is applied as a whole.
+/// Returns the message about the tuning: applied as a whole, or without threads and waiting.
 pub(crate) fn tuning(request: &LaunchRequest, plan: &Plan, holds: bool) -> Option<LaunchReason> {
     let tuning = request.tuning.as_ref()?;
     if holds {
         let crate::request::Tuning { found_on, gained, setting, .. } = tuning;
-        let text = format!("as tuned on {found_on}: {setting} ({gained} then; --no-profile runs it without)");
+        let text = format!("as tuned on {found_on}: {setting} ({gained} then; --no-tuning runs without it)");
         return Some(LaunchReason::notice(Topic::Tuning, text));
     }
     let text = format!(
@@ -40,7 +51,7 @@ pub(crate) fn tuning(request: &LaunchRequest, plan: &Plan, holds: bool) -> Optio
     Some(LaunchReason::warning(Topic::Tuning, text))
 }
 
-/// The cores, and why these.
+/// Returns the messages about the cores and the reasons for choosing them.
 pub(crate) fn placement(plan: &Plan, request: &LaunchRequest) -> Vec<LaunchReason> {
     let mut told = vec![LaunchReason::new(Topic::Placement, Level::Headline, headline(plan))];
     told.extend(short_of(plan).map(|text| LaunchReason::notice(Topic::Placement, text)));
@@ -52,9 +63,9 @@ pub(crate) fn placement(plan: &Plan, request: &LaunchRequest) -> Vec<LaunchReaso
     told
 }
 
-/// Why a plan that leaves open how many cores has fewer than could be used, where other programs
-/// are the cause: the program then has fewer threads than its user may expect, and nothing else
-/// says so.
+/// Returns why a plan with an open number of cores has fewer cores than usable, if other
+/// programs are the cause. The program then has fewer threads than its user may expect, and no
+/// other message says so.
 fn short_of(plan: &Plan) -> Option<String> {
     if plan.amount != Amount::Auto
         || !plan.reasons.iter().any(|reason| matches!(reason, Reason::Auto { cap: None, .. }))
@@ -62,7 +73,7 @@ fn short_of(plan: &Plan) -> Option<String> {
         return None;
     }
     let avoided = plan.reasons.iter().filter_map(|reason| match reason {
-        Reason::Avoided { state: State::Busy | State::Pinned, cpus } => Some(cpus),
+        Reason::Avoided { state: CpuState::Busy | CpuState::Pinned, cpus } => Some(cpus),
         _ => None,
     });
     let avoided = avoided.fold(CpuSet::new(), |all, cpus| all.union(cpus));
@@ -72,7 +83,7 @@ fn short_of(plan: &Plan) -> Option<String> {
     })
 }
 
-/// What becomes of new threads.
+/// Returns the message about the placement of new threads.
 pub(crate) fn threads(preload: &Preload, nesting: Option<&Nesting>) -> LaunchReason {
     let text = match (preload, nesting) {
         (Preload::Stays { why }, _) => why.clone(),
@@ -89,13 +100,13 @@ pub(crate) fn threads(preload: &Preload, nesting: Option<&Nesting>) -> LaunchRea
     LaunchReason::note(Topic::Threads, text)
 }
 
-/// The counts of the user's that were lowered.
+/// Returns the messages about thread counts of the user that were lowered.
 pub(crate) fn fitted(variables: &[Variable], plan: &Plan) -> impl Iterator<Item = LaunchReason> {
     let lines = fitted_lines(variables, plan);
     lines.into_iter().map(|line| LaunchReason::notice(Topic::Environment, line))
 }
 
-/// How threads wait, and what of it the user decides.
+/// Returns the messages about waiting, and about the settings for it that the user decides.
 pub(crate) fn waiting(wait: &WaitPlan) -> Vec<LaunchReason> {
     let WaitPlan { waiting, yields, left_to_user, .. } = wait;
     let detail = |text: String| LaunchReason::new(Topic::Waiting, Level::Detail, text);

@@ -1,11 +1,20 @@
-//! The environment that a launch finds, and the changes that it makes to it.
+//! Environment in which a launch starts, and the changes that the launch makes to it.
 
 use crate::own_values::{OwnValues, SET_BY_US};
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use trimtab_core::place::{Action, Variable};
 
-/// Variables, as a process inherits them.
+/// Variables that a process inherits.
+///
+/// # Examples
+/// ```
+/// use trimtab_launch::Environment;
+///
+/// let environment: Environment = [("OMP_NUM_THREADS".into(), "4".into())].into_iter().collect();
+/// assert_eq!(environment.of_user("OMP_NUM_THREADS").as_deref(), Some("4"));
+/// assert_eq!(environment.text("OMP_PLACES"), None);
+/// ```
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Environment(BTreeMap<OsString, OsString>);
 
@@ -19,33 +28,43 @@ impl FromIterator<(OsString, OsString)> for Environment {
 }
 
 impl Environment {
-    /// A variable as it is.
+    /// Returns the unchanged value of a variable.
     pub fn raw(&self, name: &str) -> Option<&OsStr> {
         self.0.get(OsStr::new(name)).map(OsString::as_os_str)
     }
 
-    /// A variable that is text; others count as unset.
+    /// Returns the value of a variable that is valid text; other variables count as unset.
     pub fn text(&self, name: &str) -> Option<String> {
         self.raw(name)?.to_str().map(str::to_owned)
     }
 
-    /// The names of all variables that are text.
+    /// Returns the names of all variables with a text name.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.0.keys().filter_map(|name| name.to_str())
     }
 
-    /// A variable that the *user* set: one that an enclosing trimtab set, unchanged since, is not.
+    /// Returns a variable that the *user* set. A value that an enclosing trimtab set, unchanged
+    /// since, does not count.
     pub fn of_user(&self, name: &str) -> Option<String> {
         let value = self.raw(name)?.to_string_lossy().into_owned();
         (!self.own_values().contain(name, &value)).then_some(value)
     }
 
-    /// The values that an enclosing trimtab set.
+    /// Returns the record of values that an enclosing trimtab set.
     pub fn own_values(&self) -> OwnValues {
         self.text(SET_BY_US).map_or_else(OwnValues::default, |text| OwnValues::read(&text))
     }
 
-    /// All entries as `NAME=VALUE`, with changes.
+    /// Returns all entries as `NAME=VALUE`, with the changes applied.
+    ///
+    /// # Examples
+    /// ```
+    /// use trimtab_launch::{Changes, Environment};
+    ///
+    /// let environment: Environment = [("A".into(), "1".into()), ("B".into(), "2".into())].into_iter().collect();
+    /// let changes: Changes = [("A".to_owned(), None), ("C".to_owned(), Some("3".into()))].into();
+    /// assert_eq!(environment.changed(&changes), ["B=2", "C=3"]);
+    /// ```
     pub fn changed(&self, changes: &Changes) -> Vec<OsString> {
         let mut all: BTreeMap<&OsStr, &OsStr> =
             self.0.iter().map(|(name, value)| (name.as_os_str(), value.as_os_str())).collect();
@@ -61,8 +80,8 @@ impl Environment {
         all.into_iter().map(entry).collect()
     }
 
-    /// The changes that carry decided variables out, with the list of them for runs inside this
-    /// one.
+    /// Returns the changes that carry out the decided variables, including the record of them for
+    /// inner runs.
     pub fn changes(&self, decided: &[Variable]) -> Changes {
         let mut changes = Changes::new();
         let mut ours = OwnValues::default();
@@ -75,14 +94,15 @@ impl Environment {
                 Action::Removed { .. } => {
                     changes.insert(name.clone(), None);
                 }
-                // A value that an enclosing run set for its own cores.
+                // An enclosing run set this value for its own cores.
                 Action::Unset { .. } if self.text(name).is_some() && self.of_user(name).is_none() => {
                     changes.insert(name.clone(), None);
                 }
                 Action::Unset { .. } | Action::Kept { .. } => {}
             }
         }
-        // A value that an enclosing run set, and that stays, remains known as not the user's.
+        // A value that an enclosing run set and that stays must remain known as not set by the
+        // user.
         let before = self.own_values();
         for name in self.names().filter(|name| !changes.contains_key(*name)) {
             if let Some(value) = self.text(name).filter(|value| before.contain(name, value)) {

@@ -1,4 +1,5 @@
-//! The decision as a function, over machines, programs, quotas and holds that this machine has not.
+//! The decision as a function, on machines, programs, quotas and holds other than those of this
+//! machine.
 
 #![allow(clippy::unwrap_used, reason = "all of it is test")]
 
@@ -7,31 +8,23 @@ use std::ffi::OsString;
 use trimtab_core::place::launchers::Launcher;
 use trimtab_core::place::runtimes::Runtime;
 use trimtab_core::place::waiting::Yield;
-use trimtab_core::place::{Action, PlaceError, Taken};
+use trimtab_core::place::{Action, PlaceError};
 use trimtab_core::set::CpuSet;
 use trimtab_core::setting::Setting;
 use trimtab_core::topology::parse_synthetic;
-use trimtab_launch::facts::{Answers, LauncherFacts, LedgerFacts, Load, Parent, ProgramFacts};
+use trimtab_launch::facts::{Answers, LauncherFacts, ProgramFacts};
 use trimtab_launch::rules::{Rule, Site};
 use trimtab_launch::*;
 
 const MACHINES: [&str; 4] = ["core:1", "pack:2 core:4 pu:2", "numa:4 core:2", "l3:2 core:3"];
 
 fn facts(machine: &str) -> LaunchFacts {
-    let machine = parse_synthetic(machine).unwrap();
     LaunchFacts {
-        bounds: Taken::nothing(machine.cpus()),
-        limited: Vec::new(),
-        load: Load::default(),
-        ledger: LedgerFacts { within: machine.cpus(), ..LedgerFacts::default() },
         program: Some(program(None)),
-        parent: Parent::default(),
         library: Ok("/lib/trimtab.so".into()),
         glibc: Some((2, 36)),
         pid: 7,
-        meetings: None,
-        answers: Answers::default(),
-        machine,
+        ..LaunchFacts::idle(parse_synthetic(machine).unwrap())
     }
 }
 
@@ -89,7 +82,7 @@ fn a_tuning_is_applied_on_its_cores_and_its_places_elsewhere_too() {
     };
     let here = with(Options::default(), 8);
     assert_eq!((here.threads.value, here.slice.value), (3, Some(1.0)));
-    assert_eq!(here.threads.origin, Origin::Tuning("t".to_owned()));
+    assert_eq!(here.threads.origin, ValueOrigin::Tuning("t".to_owned()));
     assert_eq!(value(&here, "OMP_NUM_THREADS"), set_to("3"));
     assert_eq!(value(&here, "OMP_WAIT_POLICY"), set_to("passive"));
     assert_eq!(value(&here, TUNABLES), set_to("glibc.malloc.hugetlb=1"));
@@ -97,7 +90,7 @@ fn a_tuning_is_applied_on_its_cores_and_its_places_elsewhere_too() {
     let elsewhere = with(Options { cores: Some("4".parse().unwrap()), ..Options::default() }, 8);
     assert_eq!((elsewhere.threads.value, elsewhere.slice.value), (4, None));
     assert_eq!((value(&elsewhere, TUNABLES), elsewhere.tuning), (None, None));
-    assert_eq!(elsewhere.origins["strategy"], Origin::Tuning("t".to_owned()));
+    assert_eq!(elsewhere.origins["strategy"], ValueOrigin::Tuning("t".to_owned()));
     assert!(
         elsewhere.reasons.iter().any(|reason| reason.text.contains("is for 8 cores, and this run has 4"))
     );
@@ -118,10 +111,10 @@ fn options_win_over_tunings_over_rules_and_each_value_says_where_it_is_from() {
     let all =
         Sources { options, rule: Some(rule), tuning: tuning("smt=2 strategy=scatter", 1), ..sources(&[]) };
     let request = LaunchRequest::merge(all).unwrap();
-    assert_eq!(request.origins["smt"], Origin::Option);
-    assert_eq!(request.origins["strategy"], Origin::Tuning("t".to_owned()));
-    assert_eq!(request.origins["memory"], Origin::Rule("app".to_owned()));
-    assert_eq!(request.origins["amount"], Origin::Default);
+    assert_eq!(request.origins["smt"], ValueOrigin::Option);
+    assert_eq!(request.origins["strategy"], ValueOrigin::Tuning("t".to_owned()));
+    assert_eq!(request.origins["memory"], ValueOrigin::Rule("app".to_owned()));
+    assert_eq!(request.origins["amount"], ValueOrigin::Default);
     assert_eq!(request.place.strategy.to_string(), "scatter");
 }
 
@@ -135,7 +128,10 @@ fn what_contradicts_itself_is_refused() {
             "--balance=speed",
         ),
         (Options { nest: Some("x".to_owned()), ..Options::default() }, "--nest"),
-        (Options { ranks: Some(2), observed: Some("--trace"), ..Options::default() }, "--trace is about one"),
+        (
+            Options { ranks: Some(2), observed: Some("--trace"), ..Options::default() },
+            "--trace applies to one",
+        ),
         (
             Options { cpus: Some("0".parse().unwrap()), or_fewer: true, ..Options::default() },
             "--cpus without --cores",
@@ -182,7 +178,7 @@ fn a_rank_that_was_bound_stays_where_it_is() {
     assert_eq!((plan.placement.mask.to_string(), plan.rank.unwrap().shares), ("2".to_owned(), false));
 }
 
-/// Anything that may be asked for.
+/// Random request and facts.
 #[derive(Clone, Debug)]
 struct Drawn {
     machine: &'static str,
@@ -263,13 +259,13 @@ fn programs() -> impl Strategy<Value = Option<ProgramFacts>> {
     let openmp = proptest::option::of(proptest::sample::select(&[Runtime::Libgomp, Runtime::Libomp][..]));
     let family = proptest::option::weighted(0.4, proptest::sample::select(families.to_vec()));
     (openmp, family, any::<[bool; 6]>()).prop_map(|(openmp, family, flags)| {
-        let [there, script, go, bears, starts_threads, sets_teams] = flags;
+        let [there, script, go, loadable, starts_threads, sets_teams] = flags;
         let launcher = family.filter(|family| *family == Family::Launcher).map(|_| LauncherFacts {
             launcher: if go { Launcher::OpenMpi4 } else { Launcher::Slurm },
             name: "mpirun".to_owned(),
             at: 0,
         });
-        let preload = if bears { Ok(()) } else { Err("it is statically linked".to_owned()) };
+        let preload = if loadable { Ok(()) } else { Err("it is statically linked".to_owned()) };
         there.then(|| ProgramFacts {
             family,
             script,
@@ -333,7 +329,7 @@ impl Drawn {
     fn facts(&self) -> LaunchFacts {
         let mut facts = facts(self.machine);
         let bit = |bits: u64, at: usize| bits >> (at % 64) & 1 == 1;
-        // Holds are of whole cores.
+        // Holds consist of whole cores.
         let cores = facts.machine.cores().iter().enumerate().filter(|(at, _)| bit(self.held, *at));
         let held = cores.fold(CpuSet::new(), |sum, (_, core)| sum.union(&facts.machine.cpus_of(&core.pus)));
         let pinned = facts.machine.cpus().iter().filter(|cpu| bit(self.pinned, cpu.0 as usize)).collect();
@@ -348,14 +344,14 @@ impl Drawn {
     }
 }
 
-/// As a plan is made: at once, and again with the answers to its questions.
+/// Decides as `trimtab plan` does: at once, and again with the answers to the questions.
 fn planned(request: &LaunchRequest, mut facts: LaunchFacts) -> Result<LaunchPlan, Refusal> {
     let plan = decide(request, &facts)?;
     answer(&plan, &mut facts);
     decide(request, &facts)
 }
 
-/// As a run goes: placed first, its cores taken and noted, and then decided.
+/// Decides as `trimtab run` does: places first, takes and records the cores, and then decides.
 fn carried(request: &LaunchRequest, mut facts: LaunchFacts) -> Result<(CpuSet, LaunchPlan), Refusal> {
     let role = Role::of(request, &facts);
     let hold = place(request, &facts, &role).map_err(|error: PlaceError| Refusal::from(error))?.hold;
@@ -392,8 +388,8 @@ proptest! {
         }
     }
 
-    /// A variable of the user's changes only where a count exceeds the CPUs, or nested teams that
-    /// were asked for place the threads; and then the plan says so.
+    /// A variable of the user changes only if a count exceeds the CPUs or if requested nested teams
+    /// place the threads; the plan then says so.
     #[test]
     fn what_the_user_set_stays(drawn in drawn()) {
         let Ok(request) = drawn.request() else { return Ok(()) };

@@ -1,6 +1,8 @@
-//! What this kernel does when it is tried, since versions do not say: distributions change and configure it.
+//! Measurements of this kernel's behaviour. A version number does not tell it, since distributions
+//! change and configure their kernels.
 //!
-//! [`yield_share`] costs some 10 ms of one CPU, [`wake_time`] 10 ms of two, [`costs`] less than one. Nothing is measured unless asked.
+//! [`yield_share`] costs some 10 ms of one CPU, [`wake_time`] 10 ms of two, [`costs`] less than
+//! one. Nothing is measured unless a caller asks.
 
 use crate::process::Pid;
 use crate::sys::affinity;
@@ -16,41 +18,45 @@ use trimtab_core::ids::OsCpu;
 use trimtab_core::set::CpuSet;
 use trimtab_core::time::Span;
 
-/// How long the two threads compete.
-const CONTEST: Duration = Duration::from_millis(10);
-/// Less CPU time than this part of the contest, and others ran there too: nothing can be said.
-const QUIET: f64 = 0.8;
-/// From this share of a yielder's partner on, a yield is one. Measured: 0.50 on Linux 6.1, 0.985 on 6.12.117, 0.997 on 6.18.44.
-const POSIX_MIN: f64 = 0.9;
+/// Length of the contest of the two threads.
+const CONTEST_TIME: Duration = Duration::from_millis(10);
+/// Smallest share of the contest that both threads together must run. Below it other threads ran on
+/// the CPU too, and the result is unknown.
+const CPU_SHARE_MIN: f64 = 0.8;
+/// Smallest share of the computing thread at which a yield counts as one. Measured: 0.50 on Linux
+/// 6.1, 0.985 on 6.12.117, 0.997 on 6.18.44.
+const POSIX_SHARE_MIN: f64 = 0.9;
 
-/// What `sched_yield` does to whoever calls it beside a thread that computes.
+/// Effect of `sched_yield` on a thread that calls it beside a thread that computes.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum YieldKind {
-    /// It lets the other run, as POSIX says.
+    /// The other thread runs, as POSIX says.
     Posix,
-    /// It goes on having a share of its own.
+    /// The yielding thread keeps a share of its own.
     Weak {
-        /// The share of the time that the computing thread got.
+        /// Share of the time that the computing thread got, 0 to 1.
         share: f64,
     },
 }
 
 impl YieldKind {
-    /// From the CPU time of the two, of a contest of this length; `None` when others had too much of it.
+    /// Judges the CPU times of the two threads in a contest of this length; `None` if other threads
+    /// ran too long.
     fn of(computing: Span, yielding: Span, contest: Span) -> Option<Self> {
         let both = computing + yielding;
-        if both.share_of(contest)? < QUIET {
+        if both.share_of(contest)? < CPU_SHARE_MIN {
             return None;
         }
         let share = computing.share_of(both)?;
-        Some(if share >= POSIX_MIN { Self::Posix } else { Self::Weak { share } })
+        Some(if share >= POSIX_SHARE_MIN { Self::Posix } else { Self::Weak { share } })
     }
 }
 
-/// Lets two threads compete on one CPU of these, one that computes and one that yields. `None` when that CPU was not theirs alone
-/// meanwhile, or cannot be had, or where there may be no more threads.
+/// Lets two threads compete on one of these CPUs: one computes, the other yields. `None` if other
+/// threads ran on that CPU meanwhile, if the threads cannot be bound to it, or if no more threads
+/// can be started.
 pub fn yield_share(cpus: &CpuSet) -> Option<YieldKind> {
-    // The last one: interrupts and daemons prefer the first.
+    // The last CPU: interrupts and daemons prefer the first.
     let cpu = cpus.last()?;
     let (gate, stop) = (Gate::default(), AtomicBool::new(false));
     let (computing, yielding, contest) = thread::scope(|scope| {
@@ -60,13 +66,13 @@ pub fn yield_share(cpus: &CpuSet) -> Option<YieldKind> {
         };
         let both = start(compute).and_then(|computing| Some((computing, start(thread::yield_now)?)));
         let Some((computing, yielding)) = both else {
-            // This user may have no more threads: whoever waits for the other goes home.
+            // This user may have no more threads; the thread that waits at the gate ends.
             gate.call_off();
             return None;
         };
         gate.arrive();
         let begin = monotonic();
-        thread::sleep(CONTEST);
+        thread::sleep(CONTEST_TIME);
         stop.store(true, Ordering::Release);
         let contest = monotonic() - begin;
         Some((computing.join().ok().flatten(), yielding.join().ok().flatten(), contest))
@@ -74,16 +80,16 @@ pub fn yield_share(cpus: &CpuSet) -> Option<YieldKind> {
     YieldKind::of(computing?, yielding?, contest.into())
 }
 
-/// Three wait here for each other, unless it is called off.
+/// Barrier of three threads that can be called off.
 #[derive(Debug, Default)]
 struct Gate {
-    /// How many have arrived, and whether it was called off.
+    /// Number of threads that have arrived, and whether the barrier was called off.
     state: Mutex<(u32, bool)>,
     changed: Condvar,
 }
 
 impl Gate {
-    /// Waits for the others; false when they will not come.
+    /// Waits for the others; returns false if the barrier was called off.
     fn arrive(&self) -> bool {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.0 += 1;
@@ -100,7 +106,7 @@ impl Gate {
     }
 }
 
-/// Does something again and again on a CPU; the CPU time that took.
+/// Repeats `work` on a CPU until the stop flag is set. Returns the CPU time used.
 fn on_cpu(cpu: OsCpu, gate: &Gate, stop: &AtomicBool, work: fn()) -> Option<Span> {
     let bound = affinity::set(None, &[cpu].into_iter().collect());
     if !gate.arrive() {
@@ -114,7 +120,7 @@ fn on_cpu(cpu: OsCpu, gate: &Gate, stop: &AtomicBool, work: fn()) -> Option<Span
     bound.ok().map(|()| took.into())
 }
 
-/// A microsecond or so of dependent arithmetic.
+/// Computes for about a microsecond, in dependent arithmetic.
 fn compute() {
     let mut value = black_box(1u64);
     for _ in 0..1_000 {
@@ -123,19 +129,20 @@ fn compute() {
     black_box(value);
 }
 
-/// So often a sleeper is woken ...
-const WAKES: u32 = 48;
-/// ... after so long, in which its CPU goes as idle as it does between the steps of a program ...
-const PAUSE: Duration = Duration::from_micros(150);
-/// ... and for so long it is waited for all in all: on a busy machine it comes late.
-const PATIENCE: Duration = Duration::from_millis(100);
+/// Number of times that a sleeper is woken.
+const WAKE_COUNT: u32 = 48;
+/// Pause before each wake. In it the sleeper's CPU goes as idle as between the steps of a program.
+const WAKE_PAUSE: Duration = Duration::from_micros(150);
+/// Longest wait for all wakes together: on a busy machine the sleeper runs late.
+const WAKES_TIME_MAX: Duration = Duration::from_millis(100);
 
-/// How long it takes from waking a thread that sleeps on another CPU of these until it runs: the median of some times. A few microseconds on real
-/// machines, ten times that where an idle CPU is a virtual one that its host has put away. `None` with one CPU, where threads cannot be had or
-/// bound, and where others keep the sleeper from its CPU.
+/// Returns the time from waking a thread that sleeps on another of these CPUs until it runs: the
+/// median of several wakes. A few microseconds on real machines; ten times that if the idle CPU is
+/// a vCPU that its host has descheduled. `None` with one CPU, if threads cannot be started or
+/// bound, or if other threads keep the sleeper from its CPU.
 pub fn wake_time(cpus: &CpuSet) -> Option<Span> {
     let (here, there) = (cpus.first()?, cpus.last().filter(|last| Some(*last) != cpus.first())?);
-    // How often it was woken, and when it saw that.
+    // Number of the last wake, and the time at which the sleeper saw it.
     let (turn, seen) = (AtomicU32::new(0), AtomicU64::new(0));
     thread::scope(|scope| {
         let (turn, seen) = (&turn, &seen);
@@ -157,9 +164,9 @@ pub fn wake_time(cpus: &CpuSet) -> Option<Span> {
             affinity::set(None, &[here].into_iter().collect()).ok()?;
             let begin = Instant::now();
             let mut times = Vec::new();
-            for number in 1..=WAKES {
+            for number in 1..=WAKE_COUNT {
                 let idle = Instant::now();
-                while idle.elapsed() < PAUSE {
+                while idle.elapsed() < WAKE_PAUSE {
                     std::hint::spin_loop();
                 }
                 seen.store(0, Ordering::Release);
@@ -167,7 +174,7 @@ pub fn wake_time(cpus: &CpuSet) -> Option<Span> {
                 turn.store(number, Ordering::Release);
                 handle.unpark();
                 while seen.load(Ordering::Acquire) == 0 {
-                    if begin.elapsed() > PATIENCE {
+                    if begin.elapsed() > WAKES_TIME_MAX {
                         return None;
                     }
                     std::hint::spin_loop();
@@ -184,22 +191,22 @@ pub fn wake_time(cpus: &CpuSet) -> Option<Span> {
     })
 }
 
-/// What one reading and one setting cost here.
+/// Cost of one reading and of one setting on this machine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Costs {
-    /// One reading of a thread's `schedstat` through a kept descriptor.
+    /// One reading of a thread's `schedstat` through an open descriptor.
     pub read: Span,
     /// One setting of a thread's mask.
     pub set: Span,
 }
 
-/// So often each is tried; the fastest counts, since the others were disturbed.
-const TRIES: u32 = 64;
+/// Number of tries of each operation; the fastest counts, since the others were disturbed.
+const COST_TRIES: u32 = 64;
 
-/// Measures on the calling thread, whose mask stays as it is. `proc` is where procfs is mounted.
+/// Measures on the calling thread and keeps its mask. `proc` is the mount point of procfs.
 ///
 /// # Errors
-/// What the kernel answered: it has no `schedstat`, or refuses to set masks.
+/// The kernel's error: it has no `schedstat`, or refuses to set masks.
 pub fn costs(proc: &Path) -> Result<Costs, Errno> {
     let path = proc.join(format!("{}/schedstat", Pid::own()));
     let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC;
@@ -213,7 +220,7 @@ pub fn costs(proc: &Path) -> Result<Costs, Errno> {
 
 fn fastest(mut action: impl FnMut() -> Result<(), Errno>) -> Result<Span, Errno> {
     let mut best = Span(u64::MAX);
-    for _ in 0..TRIES {
+    for _ in 0..COST_TRIES {
         let begin = monotonic();
         action()?;
         best = best.min((monotonic() - begin).into());
@@ -267,7 +274,7 @@ mod tests {
             yield_share(&own)
         });
         assert_eq!(answer.join().unwrap(), None);
-        // Of two that were to come only one could.
+        // Only one of two expected threads comes.
         let gate = Gate::default();
         thread::scope(|scope| {
             let first = scope.spawn(|| gate.arrive());
@@ -281,13 +288,13 @@ mod tests {
     fn this_kernel_answers_or_the_machine_is_too_busy() {
         let own = affinity::get(None).unwrap();
         match yield_share(&own) {
-            Some(YieldKind::Weak { share }) => assert!((0.0..POSIX_MIN).contains(&share)),
+            Some(YieldKind::Weak { share }) => assert!((0.0..POSIX_SHARE_MIN).contains(&share)),
             Some(YieldKind::Posix) | None => {}
         }
         assert_eq!((yield_share(&CpuSet::new()), wake_time(&CpuSet::new())), (None, None));
         assert_eq!(wake_time(&own.iter().take(1).collect()), None, "nobody sleeps on another CPU");
         if let Some(wake) = wake_time(&own) {
-            assert!(wake > Span::ZERO && wake < PATIENCE.into(), "{wake:?}");
+            assert!(wake > Span::ZERO && wake < WAKES_TIME_MAX.into(), "{wake:?}");
         }
         assert_eq!(affinity::get(None).unwrap(), own);
         match costs(Path::new("/proc")) {

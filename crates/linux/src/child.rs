@@ -1,45 +1,55 @@
-//! A program as our child that looks, to whoever started us, as if it were us.
+//! A program that runs as our child, with a parent that looks from outside as if it were the
+//! program.
 //!
-//! Problem: whoever watches a program while it runs must stay, and a parent in between is seen: it gets the signals, the
-//! terminal stops it, its status is what the shell reports. Idea: stay in the program's process group, touch neither the
-//! terminal nor the program's input, and hand on what happens to either of the two.
+//! Problem: a process that observes a program must stay beside it, and a parent between the shell
+//! and the program is visible: the parent gets the signals, the terminal stops it, its status is
+//! what the shell reports.
 //!
-//! - A signal that another process sends to us is handed on. One that the terminal sends reaches the whole group, so the
-//!   program has it already; but the hang-up of a terminal goes to the leader of the session alone, and is handed on by one.
-//! - What the kernel sends to us alone because of something that was set up for the program is handed on; its timers
-//!   (`alarm`) become the program's.
-//! - When the program is stopped, we stop by the same signal, so that the shell sees a stopped job; continued, it goes on.
-//! - Its status is ours; killed by a signal, we die of the same, without a second core file.
-//! - Killed ourselves, the program goes on: nothing ties its life to ours.
+//! Idea: the parent stays in the program's process group, touches neither the terminal nor the
+//! program's input, and passes on every event of either process to the other.
 //!
-//! Limit: a signal that another process sends to the whole group (`kill -TERM -GROUP`) reaches the program twice, from there
-//! and from us: a signal does not say how it was addressed. Most runs end at the first one.
+//! - The parent forwards a signal that another process sends to it. A signal of the terminal
+//!   reaches the whole group, so the program has it already. The hang-up of a terminal is an
+//!   exception: it goes to the session leader alone, so a parent that leads the session forwards
+//!   it.
+//! - The parent forwards the signals that the kernel sends to it alone because of something that
+//!   was set up for the program. The timers (`alarm`) become the program's.
+//! - When the program is stopped, the parent stops itself with the same signal, so that the shell
+//!   sees a stopped job. When the parent is continued, the program continues.
+//! - The parent exits with the program's status. If a signal killed the program, the parent dies of
+//!   the same signal, without a second core file.
+//! - If the parent is killed, the program goes on: nothing ties its life to the parent's.
+//!
+//! Limit: a signal that another process sends to the whole group (`kill -TERM -GROUP`) reaches the
+//! program twice, directly and through the parent, because a signal does not say how it was
+//! addressed. Most runs end at the first one.
 //!
 //! Source: the rules are those of `sudo` and of `setpriv`-like wrappers, as seen from outside.
 
 use crate::process::Pid;
-use crate::sys::fork::{self, Side};
-use crate::sys::signals::{self, Came, Inherited, Sender};
+use crate::sys::fork::{self, ForkSide};
+use crate::sys::signals::{self, Inherited, ReceivedSignal, Sender};
 use crate::sys::timers::Timers;
 use rustix::io::Errno;
 use rustix::process::{WaitId, WaitIdOptions, WaitIdStatus, getpid, getsid, waitid};
 use std::io::{self, PipeReader, PipeWriter, Write};
 
-/// Which of the two this process has become.
+/// The side of the fork that this process has become.
 #[derive(Debug)]
 pub enum Two {
-    /// The one that will be the program. What it says here its parent reads, until it execs.
+    /// The process that will become the program. Its parent reads the lines sent through the
+    /// [`Word`] until the exec.
     Program(Word),
-    /// The one that stays.
+    /// The process that stays as the parent.
     Parent(Child),
 }
 
-/// What the program-to-be says to its parent before it execs, which ends it.
+/// Sender of lines from the future program to its parent. The exec closes it.
 #[derive(Debug)]
 pub struct Word(PipeWriter);
 
 impl Word {
-    /// Says a line. A parent that is gone is no error: the program runs without.
+    /// Sends a line. A parent that has ended is not an error: the program runs without it.
     pub fn say(&mut self, line: &str) {
         let _ = self.0.write_all(format!("{line}\n").as_bytes());
     }
@@ -48,14 +58,14 @@ impl Word {
 /// How a program ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum End {
-    /// By itself, with this status.
+    /// It exited with this status.
     Exited(u8),
-    /// By this signal.
+    /// This signal killed it.
     Killed(i32),
 }
 
 impl End {
-    /// As shells show it.
+    /// Returns the status that shells show: 128 plus the number for a signal.
     pub fn status(self) -> u8 {
         match self {
             Self::Exited(status) => status,
@@ -63,8 +73,8 @@ impl End {
         }
     }
 
-    /// Ends this process the same way; returns the status to exit with where it was no signal (or one that does not end us,
-    /// as the first process of a container).
+    /// Ends this process the same way. Returns the status to exit with if the end was not a signal,
+    /// or if the signal does not end this process (the first process of a container).
     pub fn hand_on(self) -> u8 {
         if let Self::Killed(signal) = self {
             signals::die(signal);
@@ -79,27 +89,28 @@ pub struct Child {
     pid: rustix::process::Pid,
     word: Option<PipeReader>,
     stopped: bool,
-    /// We stopped with it, and have not heard of a continuation since.
+    /// This process stopped together with the program, and has not seen it continue since.
     asleep: bool,
 }
 
-/// Makes two processes of this one. From here on the parent gets signals only in [`Child::attend`].
+/// Forks this process. From here on the parent gets signals only in [`Child::attend`].
 ///
 /// # Errors
-/// No pipe or no process can be had.
+/// No pipe or no process is available.
 pub fn two() -> io::Result<Two> {
     let (reader, writer) = io::pipe()?;
     let inherited: Inherited = signals::block()?;
-    // A deadline that was set for the program is the program's. One that passed just now is handed on as a signal.
+    // A deadline that was set for the program belongs to the program. One that passed just now is
+    // forwarded as a signal.
     let timers = Timers::take();
     match fork::fork() {
-        Ok(Side::Child) => {
+        Ok(ForkSide::Child) => {
             drop(reader);
             timers.set();
             inherited.restore();
             Ok(Two::Program(Word(writer)))
         }
-        Ok(Side::Parent(child)) => {
+        Ok(ForkSide::Parent(child)) => {
             let raw = i32::try_from(child).ok().and_then(rustix::process::Pid::from_raw);
             let pid = raw.ok_or(Errno::SRCH)?;
             Ok(Two::Parent(Child { pid, word: Some(reader), stopped: false, asleep: false }))
@@ -113,18 +124,20 @@ pub fn two() -> io::Result<Two> {
 }
 
 impl Child {
-    /// Its process.
+    /// Returns the program's process id.
     pub fn pid(&self) -> Pid {
         Pid(self.pid.as_raw_nonzero().get().unsigned_abs())
     }
 
-    /// Where its [`Word`] is read: ends when the program has begun, or could not. Once.
+    /// Returns the reading end of the [`Word`], once. It ends when the program has begun, or could
+    /// not.
     pub fn word(&mut self) -> Option<PipeReader> {
         self.word.take()
     }
 
-    /// Stands in for the program until it has ended. It is not collected yet: what the kernel knows of it can be read still.
-    /// `let_go` is called when [`let_go`] asks for it.
+    /// Forwards signals and follows stops until the program has ended. Does not collect it: the
+    /// kernel's data on it can still be read. Calls `let_go` when the function [`let_go`] asks for
+    /// it.
     ///
     /// # Errors
     /// The kernel does not let us wait.
@@ -134,16 +147,17 @@ impl Child {
                 return Ok(());
             }
             let came = signals::next()?;
-            if came.number == TERM && came.word == Some(LET_GO) {
+            if came.number == SIG_TERM && came.word == Some(LET_GO) {
                 let_go();
-            } else if came.number != CHILD && self.is_for_it(came) {
-                // It may have ended meanwhile, or become another user's, whose signals are not ours to send.
+            } else if came.number != SIG_CHLD && self.is_for_program(came) {
+                // The program may have ended meanwhile, or run as another user, to whom this
+                // process may not send signals.
                 let _ = signals::send(self.pid().0, came.number);
             }
         }
     }
 
-    /// Collects the program after its end, and says what that was.
+    /// Collects the program after its end, and returns how it ended.
     ///
     /// # Errors
     /// The kernel does not let us wait.
@@ -157,7 +171,7 @@ impl Child {
         }
     }
 
-    /// Follows it through stops and continuations. Whether it has ended.
+    /// Follows the program through stops and continuations. Returns whether it has ended.
     fn changes(&mut self) -> io::Result<bool> {
         loop {
             let changed = WaitIdOptions::STOPPED | WaitIdOptions::CONTINUED | WaitIdOptions::NOHANG;
@@ -165,7 +179,8 @@ impl Child {
                 Ok(Some(status)) => match status.stopping_signal() {
                     Some(signal) => {
                         self.stopped = true;
-                        // Continued meanwhile, there is nobody who would continue us.
+                        // If the program has continued meanwhile, nothing would continue this
+                        // process.
                         let on = WaitIdOptions::CONTINUED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
                         if waitid(WaitId::Pid(self.pid), on).is_ok_and(|status| status.is_none()) {
                             self.asleep = true;
@@ -175,7 +190,8 @@ impl Child {
                     None => self.stopped = false,
                 },
                 Ok(None) => break,
-                // Only if it is to be seen nowhere any more; it cannot be while we have not collected it.
+                // Only if the child is not visible any more, which cannot happen before it is
+                // collected.
                 Err(Errno::CHILD) => break,
                 Err(Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
@@ -189,48 +205,54 @@ impl Child {
         }
     }
 
-    /// Whether a signal that came to us was meant for the program, and the program has not got it by itself.
-    fn is_for_it(&mut self, came: Came) -> bool {
+    /// Returns whether a signal that this process received was meant for the program, and the
+    /// program has not received it by itself.
+    fn is_for_program(&mut self, came: ReceivedSignal) -> bool {
         let own = getpid();
         match came.sender {
-            // What this process did to itself.
+            // This process sent it to itself.
             Sender::Process(pid) if Some(pid) == u32::try_from(own.as_raw_nonzero().get()).ok() => false,
-            Sender::Process(_) if came.number == CONT => {
-                // Continued together with us, it needs no second one; left behind, it does.
+            Sender::Process(_) if came.number == SIG_CONT => {
+                // A program that was continued together with us needs no second signal; one that is
+                // still stopped does.
                 let woken = std::mem::take(&mut self.asleep);
                 self.stopped || !woken
             }
             Sender::Process(_) => true,
-            // A hang-up, and the continuation that goes with it, are sent to the leader of the session alone.
-            // Timers and descriptors that were set up before us to signal this very process are the program's.
+            // A hang-up, and the continuation that goes with it, are sent to the session leader
+            // alone. Timers and descriptors that were set up before the fork to signal this very
+            // process are the program's.
             Sender::Kernel if FOR_ONE.contains(&came.number) => true,
             Sender::Kernel => {
-                (came.number == HUP || came.number == CONT) && getsid(None).is_ok_and(|leader| leader == own)
+                (came.number == SIG_HUP || came.number == SIG_CONT)
+                    && getsid(None).is_ok_and(|leader| leader == own)
             }
         }
     }
 }
 
-/// Asks a process that balances to stop that: a program of its own it keeps.
+/// Asks a process that balances to stop balancing. If it runs a program of its own, the program
+/// goes on.
 ///
-/// To one that only balances it is the end (SIGTERM, as any); a parent that would hand a SIGTERM on to its program knows this one by the
-/// word that comes with it.
+/// A process that only balances ends (as by any SIGTERM). A parent that forwards each SIGTERM to
+/// its program recognises this one by the word queued with it.
 ///
 /// # Errors
-/// `ESRCH` when there is no such process any more, `EPERM` when it is somebody else's.
+/// `ESRCH` when the process has ended, `EPERM` when it belongs to another user.
 pub fn let_go(balancer: Pid) -> Result<(), Errno> {
-    signals::queue(balancer.0, TERM, LET_GO)
+    signals::queue(balancer.0, SIG_TERM, LET_GO)
 }
 
-/// Comes with a SIGTERM that is not for the program: `let go` in letters.
+/// Word queued with a SIGTERM that is not for the program: `let go` in letters.
 const LET_GO: usize = 0x6c65_7420_676f;
 
-/// The numbers of the signals that are treated in their own way.
-const HUP: i32 = rustix::process::Signal::HUP.as_raw();
-const CONT: i32 = rustix::process::Signal::CONT.as_raw();
-const TERM: i32 = rustix::process::Signal::TERM.as_raw();
-const CHILD: i32 = rustix::process::Signal::CHILD.as_raw();
-/// What the kernel sends to one process only, and never because of what that process did: timers, descriptors with an owner.
+/// Numbers of the signals that are treated specially.
+const SIG_HUP: i32 = rustix::process::Signal::HUP.as_raw();
+const SIG_CONT: i32 = rustix::process::Signal::CONT.as_raw();
+const SIG_TERM: i32 = rustix::process::Signal::TERM.as_raw();
+const SIG_CHLD: i32 = rustix::process::Signal::CHILD.as_raw();
+/// Signals that the kernel sends to one process only, and never because of an act of that process:
+/// from timers, and from descriptors with an owner.
 const FOR_ONE: [i32; 5] = [
     rustix::process::Signal::ALARM.as_raw(),
     rustix::process::Signal::VTALARM.as_raw(),
@@ -255,17 +277,18 @@ mod tests {
     fn what_the_kernel_sends_to_us_alone_is_for_the_program_and_what_it_sends_to_the_group_is_not() {
         let pid = getpid();
         let mut child = Child { pid, word: None, stopped: false, asleep: false };
-        let mut is_for_it = |number, sender| child.is_for_it(Came { number, sender, word: None });
+        let mut is_for_program =
+            |number, sender| child.is_for_program(ReceivedSignal { number, sender, word: None });
         for number in [libc::SIGALRM, libc::SIGVTALRM, libc::SIGPROF, libc::SIGIO, libc::SIGURG] {
-            assert!(is_for_it(number, Sender::Kernel), "{number}");
+            assert!(is_for_program(number, Sender::Kernel), "{number}");
         }
         for number in
             [libc::SIGINT, libc::SIGQUIT, libc::SIGTSTP, libc::SIGTTIN, libc::SIGWINCH, libc::SIGXCPU]
         {
-            assert!(!is_for_it(number, Sender::Kernel), "{number}");
-            assert!(is_for_it(number, Sender::Process(0)), "{number}");
+            assert!(!is_for_program(number, Sender::Kernel), "{number}");
+            assert!(is_for_program(number, Sender::Process(0)), "{number}");
         }
         let own = u32::try_from(pid.as_raw_nonzero().get()).unwrap();
-        assert!(!is_for_it(libc::SIGTERM, Sender::Process(own)), "what we did to ourselves");
+        assert!(!is_for_program(libc::SIGTERM, Sender::Process(own)), "what we did to ourselves");
     }
 }

@@ -1,12 +1,12 @@
-//! Carrying a launch out on this process, and becoming the program.
+//! Application of a launch plan to this process, and exec of the program.
 //!
 //! Everything is set on this process before exec, so that the loader, the interpreter and the
-//! allocator of the program already live where it will: nothing is half applied to a running
-//! program, and no parent stays. Nothing is decided here: what is set is a [`LaunchPlan`]'s, read
-//! back after it was set.
+//! allocator of the program already run on the program's CPUs and memory nodes. Nothing is half
+//! applied to a running program, and no parent stays. Nothing is decided here: the values come from
+//! a [`LaunchPlan`] and are read back after they were set.
 
 use crate::memory;
-use crate::program::{Kind, Program};
+use crate::program::{FileKind, Program};
 use crate::sys::exec::execve;
 use crate::sys::{affinity, slice};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
@@ -24,10 +24,10 @@ use trimtab_core::set::CpuSet;
 use trimtab_core::time::Span;
 use trimtab_launch::LaunchPlan;
 
-/// Where descriptors that the launcher inherits are put: numbers that scripts do not use.
+/// Lowest number for descriptors that the launcher inherits. Scripts do not use such numbers.
 const KEPT_FROM: i32 = 600;
 
-/// Why a plan is not carried out.
+/// Reason why a plan is not applied.
 #[derive(Debug, Error)]
 pub enum ApplyError {
     /// The mask cannot be set or read back.
@@ -46,16 +46,16 @@ pub enum ApplyError {
         /// The mask in force.
         got: CpuSet,
     },
-    /// Something cannot be had, and `--strict` says that this is an error.
+    /// A setting is not available, and `--strict` makes this an error.
     #[error("{0} (--strict)")]
     Strict(String),
 }
 
-/// Sets affinity, memory policy, huge pages and slice, each read back. Returns in words what could
-/// not be had and is as it was.
+/// Sets affinity, memory policy, huge pages and slice, and reads each back. Returns messages on the
+/// settings that are not available and were left unchanged.
 ///
 /// # Errors
-/// The mask cannot be set; of a strict plan anything that cannot be had.
+/// The mask cannot be set. For a strict plan: any setting is not available.
 pub fn apply(launch: &LaunchPlan) -> Result<Vec<String>, ApplyError> {
     let plan = &launch.placement;
     bind(&plan.mask)?;
@@ -76,7 +76,7 @@ pub fn apply(launch: &LaunchPlan) -> Result<Vec<String>, ApplyError> {
     Ok(missing)
 }
 
-/// Binds this process.
+/// Binds this process to CPUs.
 fn bind(cpus: &CpuSet) -> Result<(), ApplyError> {
     let failed = |source: io::Error| ApplyError::Mask { cpus: cpus.clone(), source };
     affinity::set(None, cpus).map_err(|error| failed(error.into()))?;
@@ -84,13 +84,14 @@ fn bind(cpus: &CpuSet) -> Result<(), ApplyError> {
     if got == *cpus { Ok(()) } else { Err(ApplyError::Differs { asked: cpus.clone(), got }) }
 }
 
-/// Sets the memory policy; why it is not as planned, and what holds instead.
+/// Sets the memory policy. If the result differs from the plan, returns the reason and the policy
+/// in force.
 fn apply_memory(plan: &Plan) -> Option<(String, String)> {
     let outcome = memory::apply(&plan.memory);
     if outcome.is_as_asked() {
         return None;
     }
-    // Weaker policies are refused for the same reason, mostly, and that is said once.
+    // Weaker policies are mostly refused for the same reason, which is reported once.
     let mut refusals: Vec<String> = Vec::new();
     for (at, refusal) in outcome.refused.iter().enumerate() {
         if at == 0 || refusal.cause != outcome.refused[at - 1].cause {
@@ -105,8 +106,8 @@ fn apply_memory(plan: &Plan) -> Option<(String, String)> {
     Some((text, String::new()))
 }
 
-/// Asks for the scheduler's slice for this process and what it becomes; the error says in words why
-/// it cannot be had.
+/// Asks for the scheduler slice for this process and the program it becomes; the error says why it
+/// is not available.
 fn ask_for_slice(ms: f64) -> Result<(), String> {
     let wanted = Span((ms * 1e6).round() as u64);
     match slice::set(wanted) {
@@ -117,15 +118,15 @@ fn ask_for_slice(ms: f64) -> Result<(), String> {
     }
 }
 
-/// The preload library, next to this program or where `make install` puts it; the error lists the
-/// places looked at.
+/// Returns the path of the preload library, next to this program or where `make install` puts it;
+/// the error lists the places searched.
 pub fn preload_library() -> Result<PathBuf, String> {
     let own = std::fs::canonicalize("/proc/self/exe")
         .map_err(|error| format!("this program's own path is unknown: {error}"))?;
     let folder = own.parent().unwrap_or(Path::new("/"));
     let places = [folder.join(LIBRARY), folder.join("../lib/trimtab").join(LIBRARY)];
     match places.iter().find(|path| path.is_file()) {
-        // LD_PRELOAD is split at spaces and colons; the loader has no way to quote them.
+        // LD_PRELOAD is split at spaces and colons; the loader cannot quote them.
         Some(path) if path.to_string_lossy().contains([' ', ':']) => {
             Err(format!("{} has a space or colon in its path, which LD_PRELOAD cannot name", path.display()))
         }
@@ -152,13 +153,13 @@ impl StartError {
     }
 }
 
-/// Becomes the program, with this environment. Returns only when that fails.
+/// Replaces this process's program, with this environment. Returns only if that fails.
 pub fn become_program(program: &Program, command: &[OsString], environment: &[OsString]) -> StartError {
     let path = program.path.as_path();
     let mut error = exec(path, command, environment);
-    // As shells do: a text without a first line that names its interpreter is theirs. A damaged
-    // binary is not a text.
-    if error == Errno::NOEXEC && program.kind != Kind::Elf {
+    // As shells do: a text file without a first line that names its interpreter is run by the
+    // shell. A damaged binary is not a text file.
+    if error == Errno::NOEXEC && program.kind != FileKind::Elf {
         let script = [OsString::from("sh"), path.as_os_str().to_owned()];
         let shell: Vec<OsString> = script.into_iter().chain(command.iter().skip(1).cloned()).collect();
         error = exec(Path::new("/bin/sh"), &shell, environment);
@@ -173,7 +174,7 @@ fn exec(path: &Path, command: &[OsString], environment: &[OsString]) -> Errno {
     let environment: Result<Vec<CString>, _> = environment.iter().map(|entry| text(entry)).collect();
     match (text(path.as_os_str()), arguments, environment) {
         (Ok(path), Ok(arguments), Ok(environment)) => execve(&path, &arguments, &environment),
-        // What came from an exec cannot hold a zero byte.
+        // Strings that came through an exec cannot hold a zero byte.
         _ => Errno::INVAL,
     }
 }
@@ -189,16 +190,16 @@ fn explain(path: &Path, error: &io::Error) -> String {
     }
 }
 
-/// A picture of the machine that has only these CPUs, under a name that works as long as this
-/// process, which is about to become the launcher, lives: nothing is left behind. The error says in
-/// words why there is none.
+/// Makes a picture (hwloc XML) of the machine that has only these CPUs. The name returned works as
+/// long as this process, which is about to become the launcher, lives, so nothing is left behind.
+/// The error says why there is no picture.
 pub fn picture(cpus: &CpuSet) -> Result<String, String> {
     let text = crate::machine::picture(cpus, None).map_err(|error| error.to_string())?;
     let descriptor = keep(&text).map_err(|error| error.to_string())?;
     Ok(format!("/proc/{}/fd/{}", std::process::id(), descriptor.into_raw_fd()))
 }
 
-/// Sealed memory with this content, for this process and what it becomes.
+/// Puts the content into sealed memory, for this process and the program it becomes.
 fn keep(content: &[u8]) -> io::Result<OwnedFd> {
     let memory = memfd_create("trimtab-picture", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
     let mut file = File::from(memory);

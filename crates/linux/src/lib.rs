@@ -1,8 +1,9 @@
-//! The live Linux machine: everything trimtab reads from it and does to it.
+//! The live Linux machine: everything that trimtab reads from it and does to it.
 //!
-//! All raw system calls stand in [`sys`], one per wrapper, the only place here where unsafe code may stand. Everything
-//! above it takes slices, owned descriptors and the core's id types, and returns typed errors that say what was
-//! attempted on what. No function here chooses anything: it reads, or it carries out.
+//! All raw system calls are in [`sys`], one per wrapper; unsafe code is allowed only there.
+//! Everything above it takes slices, owned descriptors and the core's id types, and returns typed
+//! errors that name the operation and its object. No function here chooses anything: it reads, or
+//! it carries out.
 
 #![warn(missing_docs)]
 

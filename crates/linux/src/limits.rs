@@ -1,10 +1,12 @@
-//! What bounds a program before trimtab does: CPUs, memory nodes, and time on CPUs.
+//! Limits of a program that are in force before trimtab acts: CPUs, memory nodes, and CPU time.
 //!
-//! Of the machine's CPUs a program may use those that are online, inside the cpuset of its control group, and in the mask
-//! it inherited; the kernel keeps the mask inside the cpuset. The three are told apart here, so that "4 of 16" comes
-//! with the name of what took the twelve. A quota takes no CPU but time: it is a number of its own.
+//! Of the machine's CPUs a program may use those that are online, inside the cpuset of its control
+//! group, and in the mask it inherited; the kernel keeps the mask inside the cpuset. This module
+//! tells the three apart, so that the message "4 of 16" can name the cause of the missing twelve. A
+//! quota removes no CPU but time, so it is a number of its own.
 //!
-//! Cost: where the mask covers every online CPU nothing was taken, and the cpuset's files are not opened.
+//! Cost: if the mask covers every online CPU, nothing was removed, and the cpuset's files are not
+//! opened.
 
 pub(crate) mod cgroup;
 
@@ -19,10 +21,10 @@ use std::path::Path;
 use trimtab_core::ids::{Id, OsNode};
 use trimtab_core::set::{CpuSet, NodeSet, Set};
 
-/// What a program started from here may use.
+/// Resources that a program started from here may use.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Limits {
-    /// The machine's CPUs that are online; `None` where the kernel's list cannot be read.
+    /// The machine's online CPUs; `None` if the kernel's list cannot be read.
     pub online: Option<CpuSet>,
     /// The CPUs left by every limit.
     pub allowed: CpuSet,
@@ -30,26 +32,28 @@ pub struct Limits {
     pub mems: Option<NodeSet>,
     /// The tightest quota of CPU time of the control group and its ancestors.
     pub quota: Option<Quota>,
-    /// CPUs kept from the scheduler at boot (`isolcpus=`); `None` where the kernel does not say.
+    /// CPUs kept from the scheduler at boot (`isolcpus=`); `None` if the kernel does not report
+    /// them.
     pub isolated: Option<CpuSet>,
-    /// CPUs whose clock is stopped while one task runs (`nohz_full=`); `None` where the kernel does not say.
+    /// CPUs whose clock is stopped while one task runs (`nohz_full=`); `None` if the kernel does
+    /// not report them.
     pub nohz_full: Option<CpuSet>,
-    /// What took CPUs or nodes away, in this order; empty when everything is allowed.
+    /// Causes of missing CPUs or nodes, in this order; empty when everything is allowed.
     pub limiters: Vec<Limiter>,
 }
 
-/// Something that takes part of the machine away.
+/// Cause that removes part of the machine.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "limiter")]
 pub enum Limiter {
-    /// CPUs that are there but switched off.
+    /// CPUs that are present but switched off.
     Offline {
         /// The CPUs.
         cpus: CpuSet,
     },
     /// CPUs that the control group's cpuset withholds.
     Cpuset {
-        /// The group whose list it is, as a path inside the hierarchy.
+        /// The group that has the list, as a path inside the hierarchy.
         group: String,
         /// Whether it is a group of version 1 or 2.
         hierarchy: Hierarchy,
@@ -61,14 +65,15 @@ pub enum Limiter {
         /// The CPUs.
         cpus: CpuSet,
     },
-    /// CPUs that the mask leaves out which this process inherited: `taskset`, an MPI launcher, a batch system.
+    /// CPUs missing from the mask that this process inherited: from `taskset`, an MPI launcher, a
+    /// batch system.
     Mask {
         /// The CPUs.
         cpus: CpuSet,
     },
     /// Memory nodes that the control group's cpuset withholds.
     CpusetMems {
-        /// The group whose list it is; `None` when its file cannot be found.
+        /// The group that has the list; `None` when its file cannot be found.
         group: Option<String>,
         /// The nodes.
         nodes: NodeSet,
@@ -95,13 +100,14 @@ impl fmt::Display for Limiter {
 }
 
 impl Limits {
-    /// Reads what bounds the calling process. `root` is the directory that holds `proc` and `sys`, `/` on a live machine;
-    /// `inherited` is the mask of the calling thread where it was asked for by system call, otherwise the process's
-    /// status is believed.
+    /// Reads the limits of the calling process. `root` is the directory that holds `proc` and
+    /// `sys`, `/` on a live machine. `inherited` is the mask of the calling thread if it was read
+    /// by system call; otherwise the mask in the process's status is used.
     ///
     /// # Errors
-    /// The status of the process cannot be read or is malformed. Everything else that cannot be read is missing, since
-    /// a program without a control group, or in a container that hides its own, still runs.
+    /// The status of the process cannot be read or is malformed. Everything else that cannot be
+    /// read is left out, since a program without a control group, or in a container that hides its
+    /// own, still runs.
     pub fn read(root: &Path, inherited: Option<&CpuSet>) -> Result<Self, ReadError> {
         let (proc, cpu) = (root.join("proc"), root.join("sys/devices/system/cpu"));
         let status_path = proc.join("self/status");
@@ -140,8 +146,8 @@ impl Limits {
     }
 }
 
-/// Who took the CPUs that are online but not in the mask: first the cpuset, then the isolation at boot, then whoever set
-/// the mask.
+/// Returns the causes of the CPUs that are online but not in the mask: first the cpuset, then the
+/// isolation at boot, then the inherited mask.
 fn what_took_cpus(
     online: &CpuSet,
     mask: &CpuSet,
@@ -165,13 +171,13 @@ fn what_took_cpus(
     .collect()
 }
 
-/// The limiter that took these, when they are any.
+/// Makes a limiter of these members, unless there are none.
 fn took<T: Id>(taken: Set<T>, limiter: impl FnOnce(Set<T>) -> Limiter) -> Option<Limiter> {
     (!taken.is_empty()).then(|| limiter(taken))
 }
 
-/// The mask of the process that started this one: an MPI launcher that binds each rank has a wider one than its rank.
-/// `None` when the parent is outside the process-id namespace.
+/// Returns the mask of the process that started this one: an MPI launcher that binds each rank has
+/// a wider mask than its rank. `None` when the parent is outside the process-id namespace.
 ///
 /// # Errors
 /// The process or its parent cannot be read, or its files are malformed.
@@ -182,7 +188,7 @@ pub fn parent_mask(proc: &Path, pid: Pid) -> Result<Option<CpuSet>, ReadError> {
     }
 }
 
-/// A list of the kernel; one that cannot be read or makes no sense is missing.
+/// Reads a list of the kernel; `None` if it cannot be read or parsed.
 fn list<T: Id>(path: &Path) -> Option<Set<T>> {
     text::list(&text::read(path).ok()?)
 }

@@ -1,15 +1,18 @@
-//! The machine model of this computer: from the cache when it still holds, else from `trimtab-discover`.
+//! Machine model of this computer: from the cache if it is still valid, else from
+//! `trimtab-discover`.
 //!
-//! Problem: hwloc takes tens of milliseconds and a C library to look at a machine that changes once a boot, and every
-//! `trimtab run` needs the model. Idea: a separate program asks hwloc and prints the model; what it prints is, byte for
-//! byte, the cache file. A start then costs a few small reads ([`Key`]) and a decode.
+//! Problem: hwloc needs tens of milliseconds and a C library to discover a machine that changes
+//! once a boot, and every `trimtab run` needs the model. Idea: a separate program asks hwloc and
+//! prints the model; its output is, byte for byte, the cache file. A start then costs a few small
+//! reads ([`Key`]) and a decode.
 //!
-//! Terms: the *key* says which machine in which state a model describes; the *helper* is `trimtab-discover`; the *system
-//! cache* is one file written by root for everyone, the *user cache* a directory of the caller's.
+//! Terms: the *key* identifies the machine and the state that a model describes; the *helper* is
+//! `trimtab-discover`; the *system cache* is one file written by root for all users, the *user
+//! cache* a directory of the caller's.
 //!
-//! Properties: nothing read back is trusted (owner, size, checksum and [`Machine::build`] all have their say); a cache
-//! that cannot be read or written costs time, never a run, and is reported as a value. No path and no variable is taken
-//! from the environment here; both are arguments.
+//! Properties: nothing read back is trusted (owner, size, checksum and [`Machine::build`] all check
+//! it); a cache that cannot be read or written costs time, never a run, and is reported as a value.
+//! No path and no variable is taken from the environment here; both are arguments.
 
 mod cache;
 mod codec;
@@ -17,7 +20,7 @@ mod helper;
 mod key;
 
 pub use cache::{CacheFault, slot as user_cache_file};
-pub use codec::{DecodeError, FORMAT, MAX_BYTES, decode, encode};
+pub use codec::{DecodeError, FORMAT_VERSION, MAX_BYTES, decode, encode};
 pub use helper::HELPER;
 pub use key::{Key, KeyError};
 
@@ -29,48 +32,52 @@ use trimtab_core::fingerprint::hardware;
 use trimtab_core::set::CpuSet;
 use trimtab_core::topology::{Machine, SyntheticError, parse_synthetic};
 
-/// The fingerprint of this machine's hardware and kernel, which is the same after each boot.
+/// Returns the fingerprint of this machine's hardware and kernel, which is the same after each
+/// boot.
 pub fn fingerprint() -> String {
     hardware(&|path| std::fs::read_to_string(path).ok())
 }
 
-/// Where root may leave a model for everyone: exactly what `trimtab-discover live` prints. `/run` forgets it at boot.
+/// Path where root may leave a model for all users: exactly the output of `trimtab-discover live`.
+/// `/run` is emptied at boot.
 pub const SYSTEM_CACHE: &str = "/run/trimtab/machine";
 
-/// Where to look, and where to keep what was found.
+/// Sources of the model, and where to keep it.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
-    /// The helper; `None` looks next to the running program, then in `../libexec/trimtab/` from there.
+    /// The helper; `None` searches next to the running program, then in `../libexec/trimtab/` from
+    /// there.
     pub helper: Option<PathBuf>,
-    /// A file that is tried first and never written, usually [`SYSTEM_CACHE`].
+    /// File that is tried first and never written, usually [`SYSTEM_CACHE`].
     pub system_cache: Option<PathBuf>,
-    /// A directory of the caller's for the model, made when missing; usually `$XDG_CACHE_HOME/trimtab`.
+    /// Directory of the caller's for the model, made when missing; usually
+    /// `$XDG_CACHE_HOME/trimtab`.
     pub user_cache: Option<PathBuf>,
-    /// Pass both caches by and look at the machine again.
+    /// Skip both caches and discover the machine again.
     pub refresh: bool,
 }
 
-/// A machine and how it was come by.
+/// A machine and its origin.
 #[derive(Debug)]
 pub struct Loaded {
     /// The machine.
     pub machine: Machine,
-    /// Where the model came from.
-    pub origin: Origin,
-    /// Why the next start will be slow too: the model could not be kept.
+    /// Source of the model.
+    pub origin: ModelOrigin,
+    /// Reason why the next start will be slow too: the model could not be kept.
     pub warning: Option<CacheFault>,
 }
 
-/// Where a model came from.
+/// Source of a model.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Origin {
+pub enum ModelOrigin {
     /// This cache file.
     Cache(PathBuf),
-    /// This helper, just now.
+    /// This helper, run just now.
     Helper(PathBuf),
 }
 
-/// Why there is no model.
+/// Reason why the model is missing.
 #[derive(Debug, Error)]
 pub enum MachineLoadError {
     /// The helper is not installed.
@@ -79,12 +86,12 @@ pub enum MachineLoadError {
         /// The places tried.
         looked: Vec<PathBuf>,
     },
-    /// The helper is there but would not start.
+    /// The helper exists but did not start.
     #[error("cannot run {}: {source}", helper.display())]
     Start {
         /// The helper.
         helper: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
     /// The helper could not load hwloc's shared library.
@@ -92,21 +99,21 @@ pub enum MachineLoadError {
     NoHwloc {
         /// The helper.
         helper: PathBuf,
-        /// What the dynamic linker said.
+        /// The dynamic linker's message.
         said: String,
     },
-    /// The helper looked and says why it found no machine. Its line names cause and remedy.
+    /// The helper ran and reports why it found no machine. Its line names cause and remedy.
     #[error("{said}")]
     Refused {
         /// Its line.
         said: String,
     },
-    /// The helper died, or ended in a way it never should.
+    /// The helper died, or ended with an unexpected status.
     #[error("{} {status}{}", helper.display(), and(said))]
     Failed {
         /// The helper.
         helper: PathBuf,
-        /// How it ended.
+        /// Its end.
         status: String,
         /// The last line it wrote to its standard error, if any.
         said: String,
@@ -116,7 +123,7 @@ pub enum MachineLoadError {
     Garbage {
         /// The helper.
         helper: PathBuf,
-        /// What is wrong with the output.
+        /// The fault in the output.
         source: DecodeError,
         /// The last line it wrote to its standard error, if any.
         said: String,
@@ -135,21 +142,21 @@ fn and(said: &str) -> String {
     if said.is_empty() { String::new() } else { format!(" ({said})") }
 }
 
-/// The machine this program runs on.
+/// Returns the machine on which this program runs.
 ///
 /// # Errors
-/// [`MachineLoadError`] when no cache holds and the helper finds no machine.
+/// [`MachineLoadError`] when no cache is valid and the helper finds no machine.
 pub fn load(options: &Options) -> Result<Loaded, MachineLoadError> {
     let key = match Key::live() {
         Ok(key) => key,
-        // What cannot be told apart cannot be cached; looking afresh still works.
+        // A machine without a key cannot be cached; a new discovery still works.
         Err(error) => return discover(options, &Key::file(), Some(CacheFault::NoKey(error))),
     };
     let user = options.user_cache.as_ref().map(|folder| cache::slot(folder, &key));
     if !options.refresh {
         for file in options.system_cache.iter().chain(&user) {
             if let Some(machine) = cache::read(file).and_then(|bytes| decode(&bytes, &key).ok()) {
-                return Ok(Loaded { machine, origin: Origin::Cache(file.clone()), warning: None });
+                return Ok(Loaded { machine, origin: ModelOrigin::Cache(file.clone()), warning: None });
             }
         }
     }
@@ -165,7 +172,7 @@ fn discover(
     let output = helper::run(&helper, &["live".as_ref()])?;
     let mut machine = decode(&output.bytes, key);
     if let (Err(DecodeError::Stale { .. }), Ok(now)) = (&machine, Key::live()) {
-        // A CPU was switched on or off between our look and the helper's.
+        // A CPU was switched on or off between our reading and the helper's.
         machine = decode(&output.bytes, &now);
     }
     let machine = machine.map_err(|source| MachineLoadError::Garbage {
@@ -176,10 +183,10 @@ fn discover(
     if let (None, Some(folder)) = (&warning, &options.user_cache) {
         warning = cache::write(&cache::slot(folder, key), &output.bytes).err();
     }
-    Ok(Loaded { machine, origin: Origin::Helper(helper), warning })
+    Ok(Loaded { machine, origin: ModelOrigin::Helper(helper), warning })
 }
 
-/// The machine that an hwloc XML file describes. Runs the helper; nothing is cached.
+/// Returns the machine that an hwloc XML file describes. Runs the helper; nothing is cached.
 ///
 /// # Errors
 /// [`MachineLoadError`], mostly [`Refused`](MachineLoadError::Refused) with the helper's line.
@@ -193,7 +200,7 @@ pub fn from_xml(file: &Path, helper: Option<&Path>) -> Result<Machine, MachineLo
     })
 }
 
-/// A picture of this machine that has only these CPUs, as hwloc's XML. Runs the helper.
+/// Returns a picture of this machine that has only these CPUs, as hwloc's XML. Runs the helper.
 ///
 /// # Errors
 /// [`MachineLoadError`], mostly [`Refused`](MachineLoadError::Refused) with the helper's line.
@@ -210,17 +217,17 @@ pub fn picture(cpus: &CpuSet, helper: Option<&Path>) -> Result<Vec<u8>, MachineL
     Ok(output.bytes)
 }
 
-/// The machine that a synthetic description such as `pack:2 numa:2 core:8 pu:2` stands for.
+/// Returns the machine of a synthetic description such as `pack:2 numa:2 core:8 pu:2`.
 ///
 /// # Errors
 /// [`MachineLoadError::Synthetic`] names the position of the fault.
 pub fn from_synthetic(text: &str) -> Result<Machine, MachineLoadError> {
     Ok(parse_synthetic(text)?)
 }
-/// The CPUs that are online, by the kernel's files under `sys`.
+/// Returns the online CPUs, from the kernel's files under `sys`.
 ///
 /// # Errors
-/// They cannot be read.
+/// The list cannot be read or parsed.
 pub fn online(sys: &Path) -> Result<CpuSet, ReadError> {
     let path = sys.join("devices/system/cpu/online");
     let list = text::read(&path)?;

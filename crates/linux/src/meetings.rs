@@ -1,7 +1,9 @@
-//! The page file in which guests count meetings: made by the parent, found by its children, and gone with it.
+//! Page file in which preload libraries count barriers and collectives: made by the parent, opened
+//! by its children, gone with the parent.
 //!
-//! It has no name in any folder, so that nothing is left behind; children open it as a descriptor of their parent, which works as long
-//! as the parent lives, and through programs that close what they inherit.
+//! The file has no name in any folder, so nothing is left behind. Children open it as a descriptor
+//! of their parent. This works as long as the parent lives, and also through programs that close
+//! the descriptors they inherit.
 
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use std::fs::File;
@@ -15,10 +17,10 @@ use trimtab_core::sync_stats::{self, BYTES, HEADER, MAGIC, ROW, ROWS, SyncStats,
 pub struct PageFile(File);
 
 impl PageFile {
-    /// A new one, in which nothing was counted.
+    /// Creates a file without counts.
     ///
     /// # Errors
-    /// The kernel gives no memory or descriptor.
+    /// The kernel gives no memory or no descriptor.
     pub fn create() -> io::Result<Self> {
         let file = File::from(memfd_create("trimtab-meetings", MemfdFlags::CLOEXEC)?);
         ftruncate(&file, BYTES as u64)?;
@@ -26,16 +28,16 @@ impl PageFile {
         Ok(Self(file))
     }
 
-    /// What the guests' variable is to say.
+    /// Returns the path for the shim's environment variable.
     pub fn path(&self) -> String {
         format!("/proc/{}/fd/{}", std::process::id(), self.0.as_raw_fd())
     }
 
-    /// What was counted by now; `None` when it cannot be read.
+    /// Returns the counts so far; `None` if they cannot be read.
     pub fn read(&self) -> Option<SyncStats> {
-        // Most programs take few of the rows.
+        // Most programs use few of the rows.
         let mut next = [0; 8];
-        self.0.read_exact_at(&mut next, 8 * header::NEXT as u64).ok()?;
+        self.0.read_exact_at(&mut next, 8 * header::NEXT_ROW as u64).ok()?;
         let rows = usize::try_from(u64::from_ne_bytes(next)).unwrap_or(ROWS).min(ROWS);
         let mut bytes = vec![0; 8 * (HEADER + ROW * rows)];
         self.0.read_exact_at(&mut bytes, 0).ok()?;
@@ -52,7 +54,7 @@ mod tests {
         let file = PageFile::create().unwrap();
         assert_eq!(file.read(), Some(SyncStats::default()));
         let same = File::options().read(true).write(true).open(file.path()).unwrap();
-        same.write_all_at(&3u64.to_ne_bytes(), 8 * header::GUESTS as u64).unwrap();
+        same.write_all_at(&3u64.to_ne_bytes(), 8 * header::GUEST_COUNT as u64).unwrap();
         assert_eq!(file.read().map(|met| met.guests), Some(3));
         same.write_all_at(&[0; 8], 0).unwrap();
         assert_eq!(file.read(), None);

@@ -1,11 +1,13 @@
-//! Carries out what a plan says about memory: the policy, and transparent huge pages.
+//! Application of a plan's memory settings: the policy, and transparent huge pages.
 //!
-//! Terms: a policy is *set* by the kernel's word, and *verified* when reading it back shows what was set. A refused policy
-//! gives way to the next weaker one ([`MemoryPolicy::weaker`]); a program without a policy still runs on its cores, so
-//! the last step is to leave things alone. Every refusal is kept with its number and its likely cause.
+//! Terms: a policy is *set* when the kernel accepts it, and *verified* when reading it back shows
+//! the same policy. If the kernel refuses a policy, the next weaker one is tried
+//! ([`MemoryPolicy::weaker`]). A program without a policy still runs on its cores, so the last step
+//! is to change nothing. Every refusal is kept with its number and its likely cause.
 //!
-//! Both settings belong to the calling thread or process and are handed on over fork and exec: they are made in the
-//! process that becomes the program, so that its loader and allocator are covered too.
+//! Both settings belong to the calling thread or process and are inherited over fork and exec. They
+//! are made in the process that becomes the program, so that its loader and allocator are covered
+//! too.
 
 mod huge_pages;
 pub mod moving;
@@ -21,22 +23,23 @@ use std::fmt;
 use trimtab_core::place::{MemoryPlan, MemoryPolicy};
 use trimtab_core::set::NodeSet;
 
-/// What became of a memory plan.
+/// Outcome of a memory plan.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct MemoryOutcome {
-    /// What the plan asked for.
+    /// The planned settings.
     pub asked: MemoryPlan,
-    /// What is in force now; policy `none` when the inherited one was left alone. The nodes are those read back where
-    /// that was possible: the kernel leaves out nodes that the cpuset withholds or that have no memory.
+    /// The settings in force now; policy `none` when the inherited one was left unchanged. The
+    /// nodes are those read back where that was possible: the kernel leaves out nodes that the
+    /// cpuset withholds or that have no memory.
     pub applied: MemoryPlan,
-    /// How well that is known.
+    /// Evidence for it.
     pub proof: Proof,
     /// The policies the kernel refused on the way, strongest first.
-    pub refused: Vec<Refusal>,
+    pub refused: Vec<PolicyRefusal>,
 }
 
 impl MemoryOutcome {
-    /// Whether the plan is in force to the letter, as far as could be seen.
+    /// Returns whether the plan is exactly in force, as far as could be seen.
     pub fn is_as_asked(&self) -> bool {
         let Self { asked, applied, .. } = self;
         applied.policy == asked.policy && (!asked.policy.takes_nodes() || applied.nodes == asked.nodes)
@@ -44,7 +47,7 @@ impl MemoryOutcome {
 }
 
 impl fmt::Display for MemoryOutcome {
-    /// One line: what is in force, and where that is not what was asked for, why.
+    /// Writes one line: the settings in force and, if they are not the planned ones, the reasons.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { asked, applied, proof, refused } = self;
         match applied.policy {
@@ -71,7 +74,7 @@ impl fmt::Display for MemoryOutcome {
     }
 }
 
-/// How it is known that a policy is in force.
+/// Evidence that a policy is in force.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "proof", content = "errno")]
 pub enum Proof {
@@ -79,7 +82,7 @@ pub enum Proof {
     NothingSet,
     /// It was read back.
     ReadBack,
-    /// The kernel took it, but reading it back failed with this error number.
+    /// The kernel accepted it, but reading it back failed with this error number.
     Unverified(i32),
 }
 
@@ -95,18 +98,19 @@ impl fmt::Display for Proof {
     }
 }
 
-/// A policy that could not be had.
+/// A policy that is not available.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Refusal {
+pub struct PolicyRefusal {
     /// The policy.
     pub policy: MemoryPolicy,
-    /// The kernel's error number; `None` when it was not asked, or said yes and did not do it.
+    /// The kernel's error number; `None` when the kernel was not asked, or accepted the policy and
+    /// did not keep it.
     pub errno: Option<i32>,
-    /// Why, most likely.
+    /// The likely cause.
     pub cause: Cause,
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for PolicyRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "memory policy {} refused: {}", self.policy, self.cause)?;
         match self.errno {
@@ -116,7 +120,7 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// Why a policy could not be had, most likely.
+/// Likely cause of a refused policy.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "cause")]
 pub enum Cause {
@@ -134,13 +138,14 @@ pub enum Cause {
         /// The first version of Linux that does.
         since: (u8, u8),
     },
-    /// `EINVAL` where neither could be told: the kernel may be too old, or the nodes outside the cpuset or without memory.
+    /// `EINVAL` where the causes could not be told apart: the kernel may be too old, or the nodes
+    /// outside the cpuset or without memory.
     NodesOrKernel,
     /// The plan names no node for a policy that takes some.
     NoNodes,
     /// The call succeeded, but the policy read back is another.
     NotKept,
-    /// Something else.
+    /// Any other cause.
     Unknown,
 }
 
@@ -165,7 +170,8 @@ impl fmt::Display for Cause {
     }
 }
 
-/// Sets the memory policy of the calling thread, or the strongest weaker one that the kernel takes, and reads it back.
+/// Sets the memory policy of the calling thread, or the strongest weaker one that the kernel
+/// accepts, and reads it back.
 pub fn apply(plan: &MemoryPlan) -> MemoryOutcome {
     let mut refused = Vec::new();
     let mut next = Some(plan.policy);
@@ -182,13 +188,14 @@ pub fn apply(plan: &MemoryPlan) -> MemoryOutcome {
     MemoryOutcome { asked: plan.clone(), applied, proof: Proof::NothingSet, refused }
 }
 
-/// Sets one policy; what is in force after it, or why it is not.
-fn try_policy(policy: MemoryPolicy, nodes: &NodeSet) -> Result<(MemoryPlan, Proof), Refusal> {
+/// Sets one policy. Returns the policy in force after it and the evidence, or the reason of the
+/// refusal.
+fn try_policy(policy: MemoryPolicy, nodes: &NodeSet) -> Result<(MemoryPlan, Proof), PolicyRefusal> {
     let nodes = nodes_for(policy, nodes);
     if policy.takes_nodes() && nodes.is_empty() {
-        return Err(Refusal { policy, errno: None, cause: Cause::NoNodes });
+        return Err(PolicyRefusal { policy, errno: None, cause: Cause::NoNodes });
     }
-    mempolicy::set(mode(policy), &nodes).map_err(|errno| Refusal {
+    mempolicy::set(mode(policy), &nodes).map_err(|errno| PolicyRefusal {
         policy,
         errno: Some(errno.raw_os_error()),
         cause: cause(policy, &nodes, errno),
@@ -198,11 +205,12 @@ fn try_policy(policy: MemoryPolicy, nodes: &NodeSet) -> Result<(MemoryPlan, Proo
         Ok(now) if is_in_force(policy, &nodes, &now) => {
             Ok((MemoryPlan { policy, nodes: now.nodes }, Proof::ReadBack))
         }
-        Ok(_) => Err(Refusal { policy, errno: None, cause: Cause::NotKept }),
+        Ok(_) => Err(PolicyRefusal { policy, errno: None, cause: Cause::NotKept }),
     }
 }
 
-/// The nodes a policy is set with. `Preferred` is over one node only: the lowest that the cpuset permits.
+/// Returns the nodes with which a policy is set. `Preferred` takes one node only: the lowest that
+/// the cpuset permits.
 fn nodes_for(policy: MemoryPolicy, nodes: &NodeSet) -> NodeSet {
     match policy {
         MemoryPolicy::None | MemoryPolicy::Local => NodeSet::new(),
@@ -227,8 +235,8 @@ fn mode(policy: MemoryPolicy) -> Mode {
     }
 }
 
-/// Whether what was read back is what was set, on some of its nodes. Before Linux 5.14 `local` was kept, and read back,
-/// as `preferred` over no node.
+/// Returns whether the policy read back is the one that was set, on some of its nodes. Before Linux
+/// 5.14 `local` was kept, and read back, as `preferred` over no node.
 fn is_in_force(policy: MemoryPolicy, nodes: &NodeSet, now: &Current) -> bool {
     if policy == MemoryPolicy::Local {
         let old_form = now.mode == Mode::Preferred as i32;
@@ -237,8 +245,9 @@ fn is_in_force(policy: MemoryPolicy, nodes: &NodeSet, now: &Current) -> bool {
     now.mode == mode(policy) as i32 && !now.nodes.is_empty() && now.nodes.is_subset(nodes)
 }
 
-/// Why the kernel refused, most likely. An invalid argument is either the nodes or the mode, so the nodes are compared
-/// with those the cpuset permits; if they are fine, a policy that came late is one this kernel does not have.
+/// Returns the likely cause of the kernel's refusal. An invalid argument is either the nodes or the
+/// mode, so the nodes are compared with those the cpuset permits; if they are fine and the policy
+/// came late, this kernel does not have it.
 fn cause(policy: MemoryPolicy, nodes: &NodeSet, errno: Errno) -> Cause {
     match errno {
         Errno::PERM => Cause::Filtered,
@@ -254,7 +263,7 @@ fn cause(policy: MemoryPolicy, nodes: &NodeSet, errno: Errno) -> Cause {
     }
 }
 
-/// The first Linux that knows a policy, for those that came after 3.8.
+/// Returns the first Linux that has a policy, for those added after 3.8.
 fn since(policy: MemoryPolicy) -> Option<(u8, u8)> {
     match policy {
         MemoryPolicy::PreferredMany => Some((5, 15)),

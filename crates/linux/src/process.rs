@@ -1,7 +1,8 @@
 //! One process or thread as `/proc` shows it: bytes in, typed values out.
 //!
-//! Numbers of processes are used again; a process is *the same one* when its id and its [`StartTime`] are. Names and
-//! arguments are chosen by whoever runs the program, so they are made printable here, once.
+//! The kernel reuses process numbers: a process is *the same one* when its id and its [`StartTime`]
+//! are. The user of a program chooses its name and arguments, so they are made printable here,
+//! once.
 
 use crate::text::{self, ReadError};
 use serde::{Deserialize, Serialize};
@@ -13,8 +14,8 @@ use trimtab_core::set::{CpuSet, NodeSet};
 
 /// `PF_KTHREAD` of the kernel's `include/linux/sched.h`.
 const KERNEL_THREAD: u32 = 0x0020_0000;
-/// `PF_NO_SETAFFINITY`, there too.
-const FIXED: u32 = 0x0400_0000;
+/// `PF_NO_SETAFFINITY`, from the same header.
+const NO_SETAFFINITY: u32 = 0x0400_0000;
 
 macro_rules! task_ids {
     ($($(#[$doc:meta])* $name:ident;)*) => {$(
@@ -50,19 +51,20 @@ impl Pid {
     }
 }
 
-/// When a process started, in clock ticks since boot: with its [`Pid`], who it is.
+/// Start of a process, in clock ticks since boot. With its [`Pid`] it identifies the process.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct StartTime(pub u64);
 
 impl StartTime {
-    /// How long ago that was, when the boot-time clock (`CLOCK_BOOTTIME`) shows `now`; exact to a clock tick, 10 ms.
+    /// Returns the time since the start, when the boot-time clock (`CLOCK_BOOTTIME`) shows `now`.
+    /// Exact to a clock tick, 10 ms.
     pub fn age(self, now: Duration) -> Duration {
         now.saturating_sub(from_ticks(self.0))
     }
 }
 
-/// What a task is doing.
+/// State of a task.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum State {
@@ -70,7 +72,7 @@ pub enum State {
     Running,
     /// Asleep until something happens.
     Sleeping,
-    /// Asleep in the kernel and not to be woken by signals, usually for a disk.
+    /// Asleep in the kernel and not woken by signals, usually for a disk.
     Waiting,
     /// Stopped by a signal.
     Stopped,
@@ -78,9 +80,9 @@ pub enum State {
     Traced,
     /// Ended, not yet collected by its parent.
     Zombie,
-    /// A kernel thread with nothing to do.
+    /// A kernel thread without work.
     Idle,
-    /// Something else, by the kernel's letter.
+    /// Another state, as the kernel's letter.
     Other(char),
 }
 
@@ -102,41 +104,42 @@ impl State {
 /// A line of `/proc/PID/stat` or `/proc/PID/task/TID/stat`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Stat {
-    /// The process, or the thread when a thread's file was read.
+    /// The process, or the thread if a thread's file was read.
     pub id: u32,
-    /// The short name, at most 15 bytes of the kernel, printable.
+    /// The short name, made printable; the kernel keeps at most 15 bytes.
     pub comm: String,
-    /// What it is doing.
+    /// The state.
     pub state: State,
     /// The parent; 0 for the first process and for parents outside the process-id namespace.
     pub parent: Pid,
-    /// Whether it is a thread of the kernel.
+    /// Whether it is a kernel thread.
     pub kernel_thread: bool,
-    /// Whether the kernel lets nobody change its mask.
+    /// Whether the kernel refuses any change of its mask.
     pub fixed: bool,
-    /// Time on a CPU in user mode. A process's own file sums its threads, those that ended included.
+    /// CPU time in user mode. A process's own file sums its threads, ended ones included.
     pub user: Duration,
-    /// Time on a CPU in the kernel, summed likewise.
+    /// CPU time in the kernel, summed in the same way.
     pub system: Duration,
-    /// Threads of its process.
+    /// Number of threads of its process.
     pub threads: u32,
-    /// When it started.
+    /// Its start.
     pub start: StartTime,
     /// The CPU it last ran on.
     pub last_cpu: Option<OsCpu>,
 }
 
 impl Stat {
-    /// Reads one line of the kernel. The name may hold spaces, parentheses and line ends, so the last `)` ends it.
+    /// Parses one line of the kernel. The name may hold spaces, parentheses and line ends, so the
+    /// last `)` ends it.
     ///
     /// # Errors
-    /// What is missing.
+    /// The field that is missing.
     pub fn parse(line: &[u8]) -> Result<Self, &'static str> {
         let open = line.iter().position(|&byte| byte == b'(').ok_or("no '(' before the name")?;
         let close = line.iter().rposition(|&byte| byte == b')').filter(|&at| at > open);
         let close = close.ok_or("no ')' after the name")?;
         let rest: Vec<&[u8]> = text::words(&line[close + 1..]).take(37).collect();
-        // Fields are counted as in proc(5), where the state is field 3.
+        // Fields are numbered as in proc(5), where the state is field 3.
         let field = |number: usize| rest.get(number - 3).copied();
         let ticks = |number: usize| field(number).and_then(text::number).map(from_ticks);
         let flags: Option<u32> = field(9).and_then(text::number);
@@ -146,7 +149,7 @@ impl Stat {
             state: field(3).and_then(<[u8]>::first).copied().map(State::from_letter).ok_or("no state")?,
             parent: field(4).and_then(text::number).map(Pid).ok_or("no parent")?,
             kernel_thread: flags.ok_or("no flags")? & KERNEL_THREAD != 0,
-            fixed: flags.is_some_and(|flags| flags & FIXED != 0),
+            fixed: flags.is_some_and(|flags| flags & NO_SETAFFINITY != 0),
             user: ticks(14).ok_or("no user time")?,
             system: ticks(15).ok_or("no system time")?,
             threads: field(20).and_then(text::number).ok_or("no number of threads")?,
@@ -155,28 +158,28 @@ impl Stat {
         })
     }
 
-    /// Time on a CPU so far, in steps of a clock tick, 10 ms.
+    /// Returns the CPU time so far, in steps of a clock tick, 10 ms.
     pub fn cpu_time(&self) -> Duration {
         self.user.saturating_add(self.system)
     }
 }
 
-/// The parts of `/proc/PID/status` that say who runs it and where it may run.
+/// The parts of `/proc/PID/status` that give the user and the allowed CPUs and nodes.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Status {
     /// The real user id.
     pub uid: u32,
-    /// The CPUs it may run on, those offline included.
+    /// The allowed CPUs, offline ones included.
     pub cpus: CpuSet,
     /// The nodes it may allocate from; `None` on a kernel without cpusets.
     pub mems: Option<NodeSet>,
 }
 
 impl Status {
-    /// Reads the kernel's text.
+    /// Parses the kernel's text.
     ///
     /// # Errors
-    /// What is missing.
+    /// The line that is missing.
     pub fn parse(status: &[u8]) -> Result<Self, &'static str> {
         let uid = text::field(status, b"Uid:").and_then(|ids| text::words(ids).next()).and_then(text::number);
         Ok(Self {
@@ -189,22 +192,22 @@ impl Status {
     }
 }
 
-/// Whose a process or thread is, as the kernel asks before it lets its mask be set.
+/// Owner of a process or thread, as the kernel checks it before it lets the mask be set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Identity {
-    /// The process that it is, or is a thread of.
+    /// The process, or the process of the thread.
     pub process: Pid,
-    /// The real user.
+    /// The real user id.
     pub real: u32,
-    /// The effective one.
+    /// The effective user id.
     pub effective: u32,
 }
 
 impl Identity {
-    /// Reads the kernel's text.
+    /// Parses the kernel's text.
     ///
     /// # Errors
-    /// What is missing.
+    /// The line that is missing.
     pub fn parse(status: &[u8]) -> Result<Self, &'static str> {
         let process = text::field(status, b"Tgid:").and_then(text::number).map(Pid).ok_or("no Tgid line")?;
         let mut ids = text::field(status, b"Uid:").into_iter().flat_map(text::words).map_while(text::number);
@@ -212,13 +215,13 @@ impl Identity {
         Ok(Self { process, real: id()?, effective: id()? })
     }
 
-    /// Whether a user without privilege may set its mask.
+    /// Returns whether this user may set its mask without privilege.
     pub fn is(&self, uid: u32) -> bool {
         uid == self.real || uid == self.effective
     }
 }
 
-/// Whose a process is; or a thread, named as one.
+/// Reads the owner of a process, or of a thread if its id is passed as `pid`.
 ///
 /// # Errors
 /// As [`stat`].
@@ -226,7 +229,7 @@ pub fn identity(proc: &Path, pid: Pid) -> Result<Identity, ReadError> {
     parse_file(proc.join(format!("{pid}/status")), Identity::parse)
 }
 
-/// Whose a thread is.
+/// Reads the owner of a thread.
 ///
 /// # Errors
 /// As [`stat`].
@@ -237,22 +240,22 @@ pub fn thread_identity(proc: &Path, pid: Pid, tid: Tid) -> Result<Identity, Read
 /// `CAP_SYS_NICE`: the right to set the masks of others.
 const SYS_NICE: u32 = 23;
 
-/// Whether this process may set the masks of other users' threads.
+/// Returns whether this process may set the masks of other users' threads.
 pub fn may_move_others(proc: &Path) -> bool {
     let status = text::read(&proc.join("self/status")).unwrap_or_default();
     let effective = text::field(&status, b"CapEff:").and_then(|hex| std::str::from_utf8(hex).ok());
     effective.and_then(|hex| u64::from_str_radix(hex, 16).ok()).is_some_and(|set| set >> SYS_NICE & 1 == 1)
 }
 
-/// The stat line of a process.
+/// Reads the stat line of a process.
 ///
 /// # Errors
-/// [`ReadError::is_gone`] when there is no such process; otherwise unreadable or not a stat line.
+/// [`ReadError::is_gone`] when the process does not exist; otherwise unreadable or not a stat line.
 pub fn stat(proc: &Path, pid: Pid) -> Result<Stat, ReadError> {
     parse_file(proc.join(format!("{pid}/stat")), Stat::parse)
 }
 
-/// The stat line of one thread.
+/// Reads the stat line of one thread.
 ///
 /// # Errors
 /// As [`stat`].
@@ -260,7 +263,7 @@ pub fn thread_stat(proc: &Path, pid: Pid, tid: Tid) -> Result<Stat, ReadError> {
     parse_file(proc.join(format!("{pid}/task/{tid}/stat")), Stat::parse)
 }
 
-/// Who runs a process and where it may run.
+/// Reads the user of a process and its allowed CPUs and nodes.
 ///
 /// # Errors
 /// As [`stat`].
@@ -268,7 +271,7 @@ pub fn status(proc: &Path, pid: Pid) -> Result<Status, ReadError> {
     parse_file(proc.join(format!("{pid}/status")), Status::parse)
 }
 
-/// Who runs a thread and where it may run.
+/// Reads the user of a thread and its allowed CPUs and nodes.
 ///
 /// # Errors
 /// As [`stat`].
@@ -276,20 +279,20 @@ pub fn thread_status(proc: &Path, pid: Pid, tid: Tid) -> Result<Status, ReadErro
     parse_file(proc.join(format!("{pid}/task/{tid}/status")), Status::parse)
 }
 
-/// The processes that are there.
+/// Lists the processes.
 ///
 /// # Errors
-/// It cannot be listed.
+/// The folder cannot be listed.
 pub fn all(proc: &Path) -> Result<Vec<Pid>, ReadError> {
     let entries =
         std::fs::read_dir(proc).map_err(|source| ReadError::Io { path: proc.to_owned(), source })?;
     Ok(entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok().map(Pid)).collect())
 }
 
-/// The threads of a process, ascending.
+/// Lists the threads of a process, ascending.
 ///
 /// # Errors
-/// [`ReadError::is_gone`] when there is no such process; otherwise unreadable.
+/// [`ReadError::is_gone`] when the process does not exist; otherwise unreadable.
 pub fn threads(proc: &Path, pid: Pid) -> Result<Vec<Tid>, ReadError> {
     let path = proc.join(format!("{pid}/task"));
     let entries = std::fs::read_dir(&path).map_err(|source| ReadError::Io { path, source })?;
@@ -299,8 +302,8 @@ pub fn threads(proc: &Path, pid: Pid) -> Result<Vec<Tid>, ReadError> {
     Ok(threads)
 }
 
-/// The command line of a process as one printable line, arguments separated by blanks, at most `longest` bytes of it;
-/// empty for threads of the kernel and for zombies.
+/// Returns the command line of a process as one printable line, arguments separated by blanks, from
+/// at most `longest` of its bytes. Empty for kernel threads and for zombies.
 ///
 /// # Errors
 /// As [`stat`].
@@ -312,13 +315,13 @@ pub fn command_line(proc: &Path, pid: Pid, longest: usize) -> Result<String, Rea
     Ok(text::printable(&words))
 }
 
-/// Reads and parses one file, naming it in both kinds of trouble.
+/// Reads and parses one file; both kinds of error name it.
 fn parse_file<T>(path: PathBuf, parse: fn(&[u8]) -> Result<T, &'static str>) -> Result<T, ReadError> {
     let text = text::read(&path)?;
     parse(&text).map_err(|problem| ReadError::Malformed { path, problem })
 }
 
-/// Clock ticks of the kernel's interface as a duration.
+/// Converts clock ticks of the kernel's interface.
 pub(crate) fn from_ticks(ticks: u64) -> Duration {
     let per_second = rustix::param::clock_ticks_per_second().max(1);
     Duration::from_secs(ticks / per_second)
@@ -330,7 +333,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A thread of the kernel with 1.2 s in user mode and 0.3 s in the kernel.
+    /// A stat line of a kernel thread with 1.2 s in user mode and 0.3 s in the kernel.
     fn line(name: &str) -> String {
         let zeros = "0 ".repeat(16);
         format!("77 ({name}) D 5 1 1 0 -1 2097152 0 0 0 0 120 30 0 0 20 0 2 0 4242 {zeros}63 0 0\n")

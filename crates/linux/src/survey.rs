@@ -1,37 +1,46 @@
-//! What else runs on the machine, cheap questions first.
+//! Survey of the other programs on the machine, cheapest query first.
 //!
-//! 1. [`Runnable`]: how many tasks want a CPU this instant, one short read. On a quiet machine the survey ends here.
-//! 2. [`Pins`]: which CPUs living tasks of others are bound to. A claim, whether or not they compute this instant.
-//! 3. [`Load`]: which CPUs were used between two moments. Dear only by the time between them.
+//! 1. [`Runnable`]: the number of tasks that are on a CPU or ready at this instant, by one short
+//!    read. On a quiet machine the survey ends here.
+//! 2. Counters that an earlier launch kept ([`crate::ledger::LoadSamples`]): the load since then. If
+//!    there are none, the tasks that are runnable ([`running()`]).
+//! 3. [`Pins`]: the CPUs to which living tasks of others are bound. A claim, whether or not they
+//!    compute at this instant.
+//! 4. [`Load`]: the CPUs that were used between two moments. Its only cost is the time between
+//!    them.
 //!
 //! Nothing here weighs one answer against another.
 
 mod load;
 mod pins;
+mod running;
 mod times;
 
 pub use load::{CpuLoad, Load, LoadSample, Ticks};
 pub use pins::{Masks, Pin, PinScan, Pins};
+pub use running::{Running, running};
 pub use times::{ProcessTime, process_times};
 
 use crate::text::{self, ReadError};
+use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
+use std::time::Duration;
 
-/// How many tasks there are and how many of them want a CPU, at one instant, on the whole machine.
+/// Number of tasks, and of those that are on a CPU or ready, at one instant, on the whole machine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Runnable {
-    /// Tasks on a CPU or waiting for one, the asker included: 1 on a quiet machine.
+    /// Tasks on a CPU or waiting for one, the caller included: 1 on a quiet machine.
     pub running: u32,
-    /// All tasks of all process-id namespaces, threads of the kernel included.
+    /// All tasks of all process-id namespaces, kernel threads included.
     pub total: u32,
 }
 
 impl Runnable {
-    /// Reads the text of `/proc/loadavg`, whose averages are of the last minutes and not used.
+    /// Parses the text of `/proc/loadavg`. Its averages cover the last minutes and are not used.
     ///
     /// # Errors
-    /// What is missing.
+    /// The missing or malformed part.
     pub fn parse(loadavg: &[u8]) -> Result<Self, &'static str> {
         let counts = text::words(loadavg).nth(3).ok_or("no fourth word")?;
         let slash =
@@ -42,17 +51,23 @@ impl Runnable {
         })
     }
 
-    /// Tasks other than the asker that want a CPU.
+    /// Returns the number of tasks other than the caller that are on a CPU or ready.
     pub fn others(self) -> u32 {
         self.running.saturating_sub(1)
     }
 }
 
-/// How many tasks want a CPU this instant.
+/// Reads the number of tasks that are on a CPU or ready at this instant.
 ///
 /// # Errors
 /// `loadavg` under `proc` cannot be read or is malformed.
 pub fn runnable(proc: &Path) -> Result<Runnable, ReadError> {
     let path = proc.join("loadavg");
     Runnable::parse(&text::read(&path)?).map_err(|problem| ReadError::malformed(&path, problem))
+}
+
+/// Reads the clock that counts from boot and through suspend (`CLOCK_BOOTTIME`).
+pub fn since_boot() -> Duration {
+    let now = clock_gettime(ClockId::Boottime);
+    Duration::new(u64::try_from(now.tv_sec).unwrap_or(0), u32::try_from(now.tv_nsec).unwrap_or(0))
 }

@@ -1,8 +1,9 @@
-//! Small files of the kernel: read whole, taken apart as bytes.
+//! Small files of the kernel: read whole, parsed as bytes.
 //!
-//! The files of `/proc` and `/sys` are made at the moment of reading, so a read either has all of one moment or it is
-//! several moments glued together: buffers are large enough for one read in nearly every case. Sizes reported by the
-//! file system are meaningless there, hence no `stat` before the read.
+//! The kernel makes the files of `/proc` and `/sys` at the moment of reading. The result of one
+//! read is of one moment; several reads glue several moments together. Buffers are therefore large
+//! enough for one read in nearly every case. Sizes reported by the file system are meaningless
+//! there, hence no `stat` before the read.
 
 use rustix::fd::AsFd;
 use rustix::fs::{Mode, OFlags};
@@ -14,13 +15,14 @@ use thiserror::Error;
 use trimtab_core::ids::Id;
 use trimtab_core::set::Set;
 
-/// The first buffer: the longest `/proc/PID/status` of a kernel for 8,192 CPUs and 1,024 nodes takes 6 KiB.
+/// First buffer: the longest `/proc/PID/status` of a kernel for 8,192 CPUs and 1,024 nodes takes 6
+/// KiB.
 const FIRST_BYTES: usize = 8 << 10;
-/// No file read here is larger on any machine (`/proc/stat` of 8,192 CPUs: under 1 MiB); what is larger is not a kernel
-/// file.
+/// Largest file that is read. No kernel file read here is larger on any machine (`/proc/stat` of
+/// 8,192 CPUs: under 1 MiB).
 const LAST_BYTES: usize = 16 << 20;
 
-/// Why a file of the kernel, or one like it, could not be used.
+/// Reason why a file of the kernel, or one in its format, could not be used.
 #[derive(Debug, Error)]
 pub enum ReadError {
     /// It could not be read.
@@ -28,26 +30,26 @@ pub enum ReadError {
     Io {
         /// The file.
         path: PathBuf,
-        /// What the kernel answered.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// It was read, but what was looked for is not in it.
+    /// It was read, but an expected part is missing or wrong.
     #[error("{}: {problem}", path.display())]
     Malformed {
         /// The file.
         path: PathBuf,
-        /// What is missing or wrong.
+        /// The missing or wrong part.
         problem: &'static str,
     },
 }
 
 impl ReadError {
-    /// Whether the file is not there: a process that ended, a kernel without the feature.
+    /// Returns whether the file does not exist: the process ended, or the kernel lacks the feature.
     pub fn is_gone(&self) -> bool {
         matches!(self, Self::Io { source, .. } if is_gone(source.raw_os_error()))
     }
 
-    /// Whether the file is there but not for us.
+    /// Returns whether the file exists but this process may not read it.
     pub fn is_refused(&self) -> bool {
         matches!(self, Self::Io { source, .. } if source.kind() == io::ErrorKind::PermissionDenied)
     }
@@ -61,12 +63,13 @@ impl ReadError {
     }
 }
 
-/// `ENOENT` at the open, `ESRCH` at the read of a process that ended in between, `ENOTDIR` and `ENODEV` of what never was.
+/// Returns whether this is `ENOENT` at the open, `ESRCH` at the read of a process that ended in
+/// between, or `ENOTDIR` and `ENODEV` of an object that never existed.
 fn is_gone(errno: Option<i32>) -> bool {
     matches!(errno, Some(libc::ENOENT | libc::ESRCH | libc::ENOTDIR | libc::ENODEV))
 }
 
-/// The whole file.
+/// Reads the whole file.
 pub(crate) fn read(path: &Path) -> Result<Vec<u8>, ReadError> {
     let mut text = Vec::new();
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
@@ -76,7 +79,7 @@ pub(crate) fn read(path: &Path) -> Result<Vec<u8>, ReadError> {
     Ok(text)
 }
 
-/// The whole file, or nothing when there is none.
+/// Reads the whole file; `None` if it does not exist.
 pub(crate) fn read_if_there(path: &Path) -> Result<Option<Vec<u8>>, ReadError> {
     match read(path) {
         Ok(text) => Ok(Some(text)),
@@ -85,7 +88,7 @@ pub(crate) fn read_if_there(path: &Path) -> Result<Option<Vec<u8>>, ReadError> {
     }
 }
 
-/// Replaces `text` by what is left to read of `file`, keeping its capacity for the next one.
+/// Replaces `text` by the unread rest of `file`, keeping its capacity for the next file.
 pub(crate) fn read_into(file: impl AsFd, text: &mut Vec<u8>) -> Result<(), Errno> {
     let mut filled = 0;
     text.resize(text.capacity().max(FIRST_BYTES), 0);
@@ -111,27 +114,27 @@ pub(crate) fn read_into(file: impl AsFd, text: &mut Vec<u8>) -> Result<(), Errno
     Ok(())
 }
 
-/// The rest of the first line that starts with `name`, without blanks around it.
+/// Returns the rest of the first line that starts with `name`, without blanks around it.
 pub(crate) fn field<'a>(text: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
     text.split(|&byte| byte == b'\n').find_map(|line| line.strip_prefix(name)).map(<[u8]>::trim_ascii)
 }
 
-/// The words of a line, whatever blanks stand between them.
+/// Splits a line into words, at blanks of any kind and number.
 pub(crate) fn words(line: &[u8]) -> impl Iterator<Item = &[u8]> {
     line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty())
 }
 
-/// A number, when the whole word is one.
+/// Parses a number; `None` unless the whole word is one.
 pub(crate) fn number<N: FromStr>(word: &[u8]) -> Option<N> {
     std::str::from_utf8(word.trim_ascii()).ok()?.parse().ok()
 }
 
-/// A list of ids in the kernel's format.
+/// Parses a list of ids in the kernel's format.
 pub(crate) fn list<T: Id>(text: &[u8]) -> Option<Set<T>> {
     std::str::from_utf8(text).ok()?.parse().ok()
 }
 
-/// Text that somebody else chose, made safe to print on one line: control characters, marks that reorder text and
+/// Makes foreign text safe to print on one line: control characters, marks that reorder text and
 /// bytes that are not UTF-8 become `\x1b`, `\u{202e}` and the like.
 pub fn printable(bytes: &[u8]) -> String {
     let mut safe = String::with_capacity(bytes.len());

@@ -1,7 +1,7 @@
 //! Names of users from `/etc/passwd`.
 //!
-//! Only that file: users of a directory service appear as numbers. Asking the system's name service would load its
-//! plug-ins into the launcher and may wait for a network.
+//! The module reads only that file: users of a directory service appear as numbers. Asking the
+//! system's name service would load its plug-ins into the launcher and may wait for a network.
 
 use crate::text::{self, ReadError};
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ pub struct Users {
 }
 
 impl Users {
-    /// Reads a file in the format of passwd(5); one that is not there knows nobody.
+    /// Reads a file in the format of passwd(5); a missing file gives no names.
     ///
     /// # Errors
     /// The file is there but cannot be read.
@@ -22,8 +22,8 @@ impl Users {
         Ok(text::read_if_there(path)?.map_or_else(Self::default, |passwd| Self::parse(&passwd)))
     }
 
-    /// Reads the text of such a file. Lines that name no user are skipped; the first name of a user counts, as for the
-    /// C library.
+    /// Parses the text of such a file. Lines without a user are skipped; the first name of a user
+    /// counts, as in the C library.
     pub fn parse(passwd: &[u8]) -> Self {
         let mut names = BTreeMap::new();
         for line in passwd.split(|&byte| byte == b'\n') {
@@ -36,7 +36,7 @@ impl Users {
         Self { names }
     }
 
-    /// The name of a user, or the number where there is none.
+    /// Returns the name of a user, or the number if it has no name.
     pub fn name(&self, uid: u32) -> String {
         self.names.get(&uid).cloned().unwrap_or_else(|| uid.to_string())
     }

@@ -1,5 +1,6 @@
-//! A parent that stands in for its program, with what was set up for the program before either was there. Without the usual runner:
-//! a process with more threads than one cannot make a second of itself.
+//! A parent that stands in for its program, with timers that were set up for the program before
+//! either process existed. Without the usual runner: a process with more than one thread cannot
+//! fork itself.
 
 #![allow(clippy::print_stderr, reason = "what is skipped is said aloud")]
 #![allow(clippy::unwrap_used, reason = "all of it is test")]
@@ -8,7 +9,7 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, ExitCode, Stdio};
 use trimtab_linux::child::{self, Two};
 
-/// Says to this program that it is the parent of a test.
+/// Variable that makes this program the parent of a test.
 const ROLE: &str = "TRIMTAB_TEST_CHILD";
 
 fn main() -> ExitCode {
@@ -19,7 +20,7 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Runs a program that would never end, as its parent.
+/// Runs an endless program, as its parent.
 fn stand_in() -> ExitCode {
     match child::two().unwrap() {
         Two::Program(_) => panic!("{}", Command::new("sleep").arg("1000000").exec()),
@@ -31,7 +32,8 @@ fn stand_in() -> ExitCode {
     }
 }
 
-/// `alarm` and then exec is how scripts bound a run: the signal is the program's, whoever stands in between.
+/// `alarm` and then exec is how scripts bound a run: the signal is the program's, whatever process
+/// stands in between.
 fn a_deadline_set_before_ends_the_program() {
     let own = std::env::current_exe().unwrap();
     let mut command = Command::new("perl");

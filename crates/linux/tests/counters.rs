@@ -1,4 +1,4 @@
-//! Finding out what can be counted on this machine, as it is and behind filters of system calls as containers have them.
+//! Ladder of counters on this machine, as it is and behind system-call filters as in containers.
 
 #![allow(clippy::print_stderr, reason = "what is skipped is said aloud")]
 #![allow(clippy::unwrap_used, reason = "all of it is test")]
@@ -14,7 +14,7 @@ fn here(choice: &str) -> Standing {
     look(Path::new("/proc"), Path::new("/sys"), &choice.parse().unwrap(), None)
 }
 
-/// What is found in a thread where some calls are answered with an error.
+/// Returns the result of the ladder in a thread where some calls are answered with an error.
 fn under(refused: &[(i64, Errno)], choice: &'static str) -> Standing {
     let arch = std::env::consts::ARCH.try_into().unwrap();
     let filter = |(call, errno): &(i64, Errno)| -> BpfProgram {
@@ -69,7 +69,7 @@ fn a_filter_that_forbids_counting_is_told_from_a_machine_without_counters() {
         let said = standing.missing[0].why.to_string();
         assert!(!said.contains('\n') && said.len() > 20, "{said}");
     }
-    // Whatever the level, the remedy fits it.
+    // The remedy fits the level.
     let standing = under(&[(call, Errno::PERM)], "busy=task-clock");
     assert!(standing.missing[0].why.to_string().contains("perf_event_paranoid"));
 }

@@ -1,4 +1,4 @@
-//! What bounds a program: on captured trees of machines and containers, and on this machine.
+//! Limits of a program: on captured trees of machines and containers, and on this machine.
 #![allow(clippy::unwrap_used, reason = "tests")]
 #![allow(clippy::print_stderr, reason = "what this machine cannot show is said aloud")]
 
@@ -129,7 +129,8 @@ fn version_1_has_a_hierarchy_for_each_controller() {
     );
 }
 
-/// A container's own group is where the hierarchy is mounted, whatever its path is called inside or outside.
+/// A container's own group is at the mount point of the hierarchy, whatever its path is inside or
+/// outside.
 #[test]
 fn containers_see_their_own_group_at_the_mount_point() {
     for (why, path, mounted) in [
@@ -307,7 +308,7 @@ fn a_mask_set_is_the_mask_read() {
 fn masks_may_be_wider_than_the_kernels_and_wider_than_the_first_buffer() {
     let all = affinity::get(None).unwrap();
     std::thread::spawn(move || {
-        // CPUs the kernel does not have are dropped as long as one remains, and refused alone.
+        // CPUs that the kernel does not have are dropped as long as one remains, and refused alone.
         let wide: CpuSet = all.iter().chain([OsCpu(9000)]).collect();
         affinity::set(None, &wide).unwrap();
         assert_eq!(affinity::get(None).unwrap(), all);

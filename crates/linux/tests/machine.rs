@@ -1,6 +1,6 @@
-//! Loading the machine model: caches that hold, caches that must not be believed, helpers that fail.
+//! Loading of the machine model: valid caches, caches that must not be trusted, helpers that fail.
 //!
-//! The helper is a shell script here; what the real one says of real machines is tested next to it.
+//! The helper is a shell script here; the real one is tested on real machines next to its own code.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -12,19 +12,19 @@ use std::process::{Command, Stdio};
 use tempfile::TempDir;
 use trimtab_core::topology::{Machine, parse_synthetic};
 use trimtab_linux::machine::{
-    CacheFault, DecodeError, Key, MAX_BYTES, MachineLoadError, Options, Origin, encode, from_synthetic,
+    CacheFault, DecodeError, Key, MAX_BYTES, MachineLoadError, ModelOrigin, Options, encode, from_synthetic,
     from_xml, load, user_cache_file,
 };
 
 const ON_DISK: &str = "pack:1 core:3";
 const FROM_HELPER: &str = "pack:2 numa:2 core:4 pu:2";
 
-/// A scratch directory with a helper and a cache in it.
-struct Place {
+/// A scratch directory with a helper and a cache.
+struct Fixture {
     folder: TempDir,
 }
 
-impl Place {
+impl Fixture {
     fn new() -> Self {
         let place = Self { folder: TempDir::new().unwrap() };
         fs::write(place.path("model"), model(FROM_HELPER)).unwrap();
@@ -36,8 +36,9 @@ impl Place {
         self.folder.path().join(name)
     }
 
-    /// Makes the helper this script. Another process writes the file: were it ours, a test that forks meanwhile would
-    /// hold it open for writing, and starting it would fail with "text file busy".
+    /// Makes this script the helper. Another process writes the file: if this one did, a test that
+    /// forks meanwhile would hold it open for writing, and starting it would fail with "text file
+    /// busy".
     fn helper(&self, script: &str) {
         let file = self.path("trimtab-discover");
         let mut shell = Command::new("sh")
@@ -68,27 +69,27 @@ impl Place {
         user_cache_file(&self.path("user/trimtab"), &Key::live().unwrap())
     }
 
-    /// Puts a model that holds into the user cache.
+    /// Puts a valid model into the user cache.
     fn fill(&self) {
         fs::create_dir_all(self.path("user/trimtab")).unwrap();
         fs::write(self.cache_file(), model(ON_DISK)).unwrap();
         set_mode(&self.cache_file(), 0o600);
     }
 
-    /// Asserts that the helper is asked once, and that the cache holds afterwards.
+    /// Asserts that the helper runs once, and that the cache is valid afterwards.
     fn expect_helper(&self, why: &str) {
         let before = self.starts();
         let loaded = load(&self.options()).unwrap();
-        assert!(matches!(loaded.origin, Origin::Helper(_)), "{why}: {:?}", loaded.origin);
+        assert!(matches!(loaded.origin, ModelOrigin::Helper(_)), "{why}: {:?}", loaded.origin);
         assert_eq!(loaded.machine, machine(FROM_HELPER), "{why}");
         assert!(loaded.warning.is_none(), "{why}: {:?}", loaded.warning);
         let again = load(&self.options()).unwrap();
-        assert_eq!(again.origin, Origin::Cache(self.cache_file()), "{why}");
+        assert_eq!(again.origin, ModelOrigin::Cache(self.cache_file()), "{why}");
         assert_eq!(self.starts(), before + 1, "{why}");
     }
 }
 
-/// Says so past the test harness, which keeps what passing tests print to itself.
+/// Reports a skip past the test harness, which captures the output of passing tests.
 fn skip(why: &str) {
     let _ = writeln!(std::io::stderr(), "SKIPPED: {why}");
 }
@@ -107,7 +108,7 @@ fn set_mode(file: &Path, mode: u32) {
 
 #[test]
 fn the_first_start_asks_the_helper_and_the_next_ones_do_not() {
-    let place = Place::new();
+    let place = Fixture::new();
     place.expect_helper("nothing cached");
     assert_eq!(fs::read_to_string(place.path("starts")).unwrap(), "live\n");
     assert_eq!(fs::read(place.cache_file()).unwrap(), model(FROM_HELPER));
@@ -119,7 +120,7 @@ fn the_first_start_asks_the_helper_and_the_next_ones_do_not() {
 
 #[test]
 fn a_refresh_passes_the_caches_by_and_renews_ours() {
-    let place = Place::new();
+    let place = Fixture::new();
     place.fill();
     assert_eq!(load(&place.options()).unwrap().machine, machine(ON_DISK));
     let loaded = load(&Options { refresh: true, ..place.options() }).unwrap();
@@ -129,12 +130,15 @@ fn a_refresh_passes_the_caches_by_and_renews_ours() {
 
 #[test]
 fn the_system_cache_comes_first_and_is_never_written() {
-    let place = Place::new();
+    let place = Fixture::new();
     place.fill();
     fs::write(place.path("system"), model("core:7")).unwrap();
     set_mode(&place.path("system"), 0o644);
     let loaded = load(&place.options()).unwrap();
-    assert_eq!((loaded.machine, loaded.origin), (machine("core:7"), Origin::Cache(place.path("system"))));
+    assert_eq!(
+        (loaded.machine, loaded.origin),
+        (machine("core:7"), ModelOrigin::Cache(place.path("system")))
+    );
     fs::write(place.path("system"), b"of another version").unwrap();
     assert_eq!(load(&place.options()).unwrap().machine, machine(ON_DISK));
     fs::remove_file(place.cache_file()).unwrap();
@@ -144,7 +148,7 @@ fn the_system_cache_comes_first_and_is_never_written() {
 
 #[test]
 fn a_damaged_or_stale_cache_is_replaced() {
-    let place = Place::new();
+    let place = Fixture::new();
     let good = model(ON_DISK);
     let mut flipped = good.clone();
     *flipped.last_mut().unwrap() ^= 1;
@@ -164,7 +168,7 @@ fn a_damaged_or_stale_cache_is_replaced() {
 
 #[test]
 fn a_cache_that_others_could_have_written_is_not_believed() {
-    let place = Place::new();
+    let place = Fixture::new();
     for mode in [0o620, 0o602, 0o666] {
         place.fill();
         set_mode(&place.cache_file(), mode);
@@ -185,7 +189,7 @@ fn a_cache_that_others_could_have_written_is_not_believed() {
 
 #[test]
 fn a_cache_that_cannot_be_written_is_a_warning() {
-    let place = Place::new();
+    let place = Fixture::new();
     fs::write(place.path("file"), "in the way").unwrap();
     let options = Options { user_cache: Some(place.path("file/trimtab")), ..place.options() };
     let loaded = load(&options).unwrap();
@@ -194,7 +198,7 @@ fn a_cache_that_cannot_be_written_is_a_warning() {
     assert!(matches!(warning, CacheFault::Write { .. }));
     assert!(warning.to_string().starts_with(&place.path("file").display().to_string()), "{warning}");
 
-    // A directory where the file should be.
+    // A directory at the file's path.
     fs::create_dir_all(place.cache_file().join("x")).unwrap();
     let loaded = load(&place.options()).unwrap();
     assert!(matches!(loaded.warning, Some(CacheFault::Write { .. })));
@@ -206,7 +210,7 @@ fn a_cache_that_cannot_be_written_is_a_warning() {
 
 #[test]
 fn files_of_other_users_are_neither_believed_nor_made() {
-    let place = Place::new();
+    let place = Fixture::new();
     place.fill();
     if chown(place.cache_file(), Some(1), None).is_err() {
         skip("only root can give files away");
@@ -214,7 +218,7 @@ fn files_of_other_users_are_neither_believed_nor_made() {
     }
     place.expect_helper("somebody else's file");
 
-    // Under sudo with the user's home: nothing of root's is left there.
+    // Under sudo with the user's home: no file of root is left there.
     fs::create_dir(place.path("home")).unwrap();
     chown(place.path("home"), Some(1), None).unwrap();
     let theirs = Options { user_cache: Some(place.path("home/.cache/trimtab")), ..place.options() };
@@ -230,7 +234,7 @@ fn files_of_other_users_are_neither_believed_nor_made() {
 
 #[test]
 fn many_starts_at_once_leave_one_whole_file() {
-    let place = Place::new();
+    let place = Fixture::new();
     std::thread::scope(|scope| {
         for _ in 0..8 {
             scope.spawn(|| {
@@ -238,8 +242,11 @@ fn many_starts_at_once_leave_one_whole_file() {
                     let renewed = load(&Options { refresh: true, ..place.options() }).unwrap();
                     assert_eq!(renewed.machine, machine(FROM_HELPER));
                     assert!(renewed.warning.is_none(), "{:?}", renewed.warning);
-                    // Whenever it is looked at, a whole model is in place.
-                    assert_eq!(load(&place.options()).unwrap().origin, Origin::Cache(place.cache_file()));
+                    // A whole model is in place at every moment.
+                    assert_eq!(
+                        load(&place.options()).unwrap().origin,
+                        ModelOrigin::Cache(place.cache_file())
+                    );
                 }
             });
         }
@@ -250,22 +257,22 @@ fn many_starts_at_once_leave_one_whole_file() {
 
 #[test]
 fn a_missing_helper_is_named_with_a_remedy() {
-    let place = Place::new();
+    let place = Fixture::new();
     let missing = Options { helper: Some(place.path("nowhere")), ..place.options() };
     let error = load(&missing).unwrap_err();
     assert!(matches!(&error, MachineLoadError::NoHelper { looked } if looked == &[place.path("nowhere")]));
     assert!(error.to_string().contains("reinstall"), "{error}");
-    // Next to this test program there is none either.
+    // There is none next to this test program either.
     let error = load(&Options::default()).unwrap_err().to_string();
     assert!(error.contains("libexec/trimtab/trimtab-discover"), "{error}");
-    // A cache that holds needs no helper.
+    // A valid cache needs no helper.
     place.fill();
     assert_eq!(load(&missing).unwrap().machine, machine(ON_DISK));
 }
 
 #[test]
 fn a_failing_helper_is_told_apart() {
-    let place = Place::new();
+    let place = Fixture::new();
     let verdict = |script: &str| {
         place.helper(script);
         let error = load(&place.options()).unwrap_err();
@@ -304,7 +311,7 @@ fn a_failing_helper_is_told_apart() {
     let (error, _) = verdict("head -c 100 $here/model");
     assert!(matches!(error, MachineLoadError::Garbage { source: DecodeError::Length { .. }, .. }));
 
-    // Without end on either pipe.
+    // Endless output on either pipe.
     let (error, _) = verdict("exec yes");
     assert!(matches!(
         error,
@@ -321,7 +328,7 @@ fn a_failing_helper_is_told_apart() {
 
 #[test]
 fn a_machine_from_a_file_is_asked_for_and_not_kept() {
-    let place = Place::new();
+    let place = Fixture::new();
     fs::write(place.path("model"), encode(&Key::file(), machine(ON_DISK).parts()).unwrap()).unwrap();
     let helper = place.path("trimtab-discover");
     let found = from_xml(Path::new("/some where/m.xml"), Some(&helper)).unwrap();

@@ -1,6 +1,7 @@
-//! Memory policies and huge pages on the machine itself, and under the system-call filters that containers have.
+//! Memory policies and huge pages on this machine, and under the system-call filters of containers.
 //!
-//! A policy and a filter belong to the thread that sets them, so every case has a thread of its own.
+//! A policy and a filter belong to the thread that sets them, so every case runs in a thread of its
+//! own.
 #![allow(clippy::unwrap_used, reason = "tests")]
 #![allow(clippy::print_stderr, reason = "what this machine cannot show is said aloud")]
 
@@ -18,7 +19,8 @@ use trimtab_linux::memory::{
 use trimtab_linux::sys::mempolicy::{self, Mode};
 use trimtab_linux::sys::prctl::{ThpDisable, set_thp_disable};
 
-/// A system call to refuse: its number, the answer, and the value of one argument for which it is refused.
+/// A system call to refuse: its number, the error, and the value of one argument for which it is
+/// refused.
 struct Refuse {
     call: i64,
     answer: u32,
@@ -33,7 +35,7 @@ fn refuse_when(call: i64, errno: Errno, argument: u8, value: u64) -> Refuse {
     Refuse { when: Some((argument, value)), ..refuse(call, errno) }
 }
 
-/// A filter may also answer "done" without the call being made.
+/// A filter may also report success without making the call.
 fn pretend(call: i64, when: Option<(u8, u64)>) -> Refuse {
     Refuse { call, answer: 0, when }
 }
@@ -51,7 +53,7 @@ fn program(refuse: &Refuse) -> BpfProgram {
         .unwrap()
 }
 
-/// Runs `body` in a thread of its own, some calls refused.
+/// Runs `body` in a thread of its own, with some calls refused.
 fn under<T: Send + 'static>(refused: &[Refuse], body: impl FnOnce() -> T + Send + 'static) -> T {
     let programs: Vec<BpfProgram> = refused.iter().map(program).collect();
     let run = move || {
@@ -72,7 +74,8 @@ fn apply(refused: &[Refuse], policy: MemoryPolicy, nodes: &NodeSet) -> MemoryOut
     under(refused, move || memory::apply(&plan))
 }
 
-/// The nodes this machine lets us use; nothing, and a word about it, where it has no such calls.
+/// Returns the nodes that this process may use; reports a skip and returns `None` if the machine
+/// lacks the calls.
 fn own_nodes() -> Option<NodeSet> {
     let usable = under(&[], || {
         let nodes = mempolicy::allowed()?;
@@ -85,7 +88,7 @@ fn refusals(outcome: &MemoryOutcome) -> Vec<(MemoryPolicy, Option<i32>)> {
     outcome.refused.iter().map(|refusal| (refusal.policy, refusal.errno)).collect()
 }
 
-/// A node that no machine with these nodes has.
+/// Returns a node that no machine with these nodes has.
 fn beyond(nodes: &NodeSet) -> OsNode {
     OsNode(nodes.last().unwrap().0 + 1)
 }
@@ -245,7 +248,8 @@ fn a_plan_without_nodes_is_not_taken_for_another() {
 
 #[test]
 fn the_highest_node_of_a_mask_is_not_lost() {
-    // With the length of the mask passed one short, the kernel would see no node and turn this into "local".
+    // If the length of the mask were passed one short, the kernel would see no node and set "local"
+    // instead.
     let Some(nodes) = own_nodes() else { return };
     for node in [63, 127, 1023, 1024, 5000].map(OsNode) {
         if !nodes.contains(node) {
@@ -262,7 +266,7 @@ const GET: u64 = 42;
 
 #[test]
 fn the_switch_for_huge_pages_is_set_read_back_and_handed_on() {
-    // One test for all that touches the switch: it belongs to the whole process.
+    // One test for all cases of the switch: it belongs to the whole process.
     let before = apply_huge_pages(HugePages::Inherit);
     assert!(before.refused.is_none());
     let Some(inherited) = before.now else { return eprintln!("SKIPPED: no switch for huge pages here") };

@@ -1,4 +1,5 @@
-//! What a command is: made executables of all kinds, damaged ones, scripts, and what this machine has.
+//! Properties of a command: generated executables of all kinds, damaged ones, scripts, and programs
+//! of this machine.
 #![allow(clippy::unwrap_used, reason = "tests")]
 #![allow(clippy::print_stderr, reason = "what this machine cannot show is said aloud")]
 
@@ -9,10 +10,10 @@ use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 use trimtab_core::place::runtimes::Runtime;
 use trimtab_linux::program::{
-    Binary, Family, Kind, Linkage, Program, ResolveError, SecureExec, WordSize, resolve,
+    Binary, Family, FileKind, Linkage, Program, ResolveError, SecureExec, WordSize, resolve,
 };
 
-/// An executable with the parts that are read, and nothing to run.
+/// An executable with the parts that are read, and no code.
 #[derive(Clone, Copy)]
 struct Made<'a> {
     wide: bool,
@@ -26,7 +27,7 @@ struct Made<'a> {
 const PLAIN: Made<'static> =
     Made { wide: true, big_endian: false, loader: None, needed: &[], note: None, section: None };
 const LOADER: Option<&str> = Some("/lib64/ld-linux-x86-64.so.2");
-/// Where the made executables are loaded, so that addresses differ from places in the file.
+/// Load address of the generated executables, so that addresses differ from offsets in the file.
 const BASE: u64 = 0x40_0000;
 
 /// Numbers of the width and byte order of an executable.
@@ -60,7 +61,7 @@ impl Made<'_> {
         Bytes { wide: self.wide, big_endian: self.big_endian, bytes: Vec::new() }
     }
 
-    /// Headers, then the parts; the headers' size is known, so the parts' places are.
+    /// Builds the headers, then the parts; the size of the headers gives the offsets of the parts.
     fn build(&self) -> Vec<u8> {
         let (header, segment, section) = if self.wide { (64, 56, 64) } else { (52, 32, 40) };
         let dynamic = self.loader.is_some() || !self.needed.is_empty();
@@ -189,7 +190,7 @@ fn look(path: &Path) -> Program {
 fn binary(made: &Made<'_>) -> Option<Binary> {
     let files = Files::new();
     let program = look(&files.put("made", made.build(), 0o755));
-    assert_eq!((program.kind, program.interpreter), (Kind::Elf, None));
+    assert_eq!((program.kind, program.interpreter), (FileKind::Elf, None));
     program.binary
 }
 
@@ -261,7 +262,7 @@ fn scripts_are_what_their_interpreter_is() {
     let see =
         |text: &str| Program::look(&files.put("script", text, 0o755), Some(OsStr::new(&search))).unwrap();
     let direct = see(&format!("#!{}\nimport os\n", elf.display()));
-    assert_eq!((direct.kind, direct.interpreter.as_ref()), (Kind::Script, Some(&elf)));
+    assert_eq!((direct.kind, direct.interpreter.as_ref()), (FileKind::Script, Some(&elf)));
     assert_eq!((direct.family, direct.takes_preload()), (Some(Family::Python), Some(true)));
     let by_env = see("#!/usr/bin/env python3.11\n");
     assert_eq!((by_env.interpreter.as_ref(), by_env.family), (Some(&elf), Some(Family::Python)));
@@ -271,12 +272,12 @@ fn scripts_are_what_their_interpreter_is() {
         let program = see(without);
         assert_eq!(
             (program.kind, program.interpreter, program.binary),
-            (Kind::Script, None, None),
+            (FileKind::Script, None, None),
             "{without:?}"
         );
     }
 
-    // One level only: what a script's script does is not followed, but its name still says what it is.
+    // One level only: a script's script is not followed, but its name still gives its kind.
     let shim = files.put("bin/node", "#!/usr/bin/env python3.11\n", 0o755);
     let two = see("#!/usr/bin/env node\n");
     assert_eq!((two.interpreter.as_ref(), two.family), (Some(&shim), Some(Family::Node)));
@@ -304,16 +305,16 @@ fn what_is_not_an_executable_is_something_else() {
         let program = look(&files.put("file", text, 0o755));
         assert_eq!(
             (program.kind, program.takes_preload(), program.binary),
-            (Kind::Other, None, None),
+            (FileKind::Other, None, None),
             "{text:?}"
         );
     }
     let error = Program::look(Path::new("/nowhere/at all"), None).unwrap_err().to_string();
-    assert!(error.starts_with("cannot look at /nowhere/at all: No such file"), "{error}");
+    assert!(error.starts_with("cannot inspect /nowhere/at all: No such file"), "{error}");
 
     let pipe = files.0.path().join("pipe");
     rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, 0o755.into(), 0).unwrap();
-    assert_eq!(look(&pipe).kind, Kind::Other, "and looking does not wait for a writer");
+    assert_eq!(look(&pipe).kind, FileKind::Other, "and looking does not wait for a writer");
     assert!(matches!(resolve(pipe.as_os_str(), None), Err(ResolveError::NotExecutable { .. })));
 }
 
@@ -322,7 +323,7 @@ fn a_file_that_may_only_be_executed_is_unreadable() {
     let files = Files::new();
     std::fs::set_permissions(files.0.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
     let path = files.put("java", Made { loader: LOADER, ..PLAIN }.build(), 0o4111);
-    // Root may read everything, so this looks as nobody.
+    // Root may read everything, so this runs as user `nobody`.
     let program = std::thread::spawn(move || {
         if rustix::process::geteuid().is_root() {
             let nobody = rustix::process::Uid::from_raw(65534);
@@ -332,7 +333,10 @@ fn a_file_that_may_only_be_executed_is_unreadable() {
     })
     .join()
     .unwrap();
-    assert_eq!((program.kind, program.binary, program.family), (Kind::Unreadable, None, Some(Family::Jvm)));
+    assert_eq!(
+        (program.kind, program.binary, program.family),
+        (FileKind::Unreadable, None, Some(Family::Jvm))
+    );
     assert_eq!(program.secure_exec, Some(SecureExec::SetUid));
 }
 
@@ -368,7 +372,7 @@ fn commands_are_resolved_as_exec_does() {
 
 #[test]
 fn an_empty_directory_in_the_path_is_the_current_one_and_no_path_is_the_usual_one() {
-    // Tests run in the crate's directory, whose manifest is there and not executable.
+    // Tests run in the crate's directory, which has a manifest that is not executable.
     let error = resolve(OsStr::new("Cargo.toml"), Some(OsStr::new("/nowhere:"))).unwrap_err();
     assert_eq!(error.to_string(), "./Cargo.toml: not executable");
     assert_eq!(resolve(OsStr::new("sh"), None).unwrap(), Path::new("/bin/sh"));
@@ -386,20 +390,20 @@ fn the_size_of_a_file_does_not_matter() {
 fn this_machines_programs_are_read() {
     let own = look(&std::env::current_exe().unwrap());
     let binary = own.binary.unwrap();
-    assert_eq!((own.kind, binary.go, binary.openmp), (Kind::Elf, false, None));
+    assert_eq!((own.kind, binary.go, binary.openmp), (FileKind::Elf, false, None));
     assert_eq!(binary.word_size, WordSize::Bits64);
     let shell = look(&resolve(OsStr::new("sh"), None).unwrap());
-    assert_eq!((shell.kind, shell.family, shell.secure_exec), (Kind::Elf, Some(Family::Shell), None));
+    assert_eq!((shell.kind, shell.family, shell.secure_exec), (FileKind::Elf, Some(Family::Shell), None));
     assert!(shell.binary.is_some());
 }
 
-/// Places in a file whose bytes are replaced.
+/// Offsets in a file whose bytes are replaced.
 fn damage(length: usize) -> impl Strategy<Value = Vec<(usize, u8)>> {
     let byte = prop_oneof![any::<u8>(), Just(0), Just(0xff), Just(0x7f), Just(1)];
     prop::collection::vec((0..length, byte), 1..12)
 }
 
-/// Reads a damaged file; whatever it is taken for, it costs little.
+/// Reads a damaged file; it costs little, whatever kind it is taken for.
 fn look_at_damaged(mut bytes: Vec<u8>, damage: &[(usize, u8)], cut: usize) {
     for &(at, byte) in damage {
         let at = at % bytes.len();

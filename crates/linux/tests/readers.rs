@@ -1,8 +1,8 @@
-//! A host of other people's making: it takes the parts of the live host that find and count
-//! threads, and leaves the one that sets masks.
+//! A host made by another project: it takes the parts of the live host that find and count threads,
+//! and leaves the part that sets masks.
 //!
-//! The second test holds the wall for the linker: a program that uses discovery, sampler and
-//! counter reader has none of the writer in it.
+//! The second test checks the wall with the linker: a program that uses discovery, sampler and
+//! counter reader contains nothing of the writer.
 
 #![allow(clippy::unwrap_used, reason = "all of it is test")]
 
@@ -18,15 +18,15 @@ use trimtab_core::ids::ThreadId;
 use trimtab_core::observe::{ProgramInfo, Sample};
 use trimtab_core::time::{Moment, Span};
 use trimtab_linux::host::{
-    CounterReader, DescriptorBudget, Discovery, DiscoveryOptions, Procfs, Root, RootId, Sampler, Thread,
-    ThreadListener, ThreadTable, Unread,
+    CounterReader, DescriptorBudget, Discovery, DiscoveryOptions, Procfs, Root, RootId, Sampler,
+    ThreadListener, ThreadTable, Unread, WatchedThread,
 };
 use trimtab_linux::process::{Pid, Stat};
 
-/// Events that the kernel counts by itself, so that they are there on machines whose hardware
-/// counts nothing for us.
+/// Events that the kernel counts by itself, available on machines whose hardware counts nothing for
+/// us.
 const SOFTWARE: &str = "busy=task-clock,requests=page-faults";
-/// After this much time something hangs.
+/// Time after which a test counts as hung.
 const HANG: Duration = Duration::from_secs(60);
 
 /// A program that computes until it is dropped.
@@ -50,7 +50,7 @@ impl Drop for Busy {
     }
 }
 
-/// What this host keeps of its threads: which there are.
+/// The threads that this host knows.
 #[derive(Default)]
 struct Members {
     programs: Vec<ProgramInfo>,
@@ -67,7 +67,7 @@ impl ThreadListener for Members {
         self.living.insert(id)
     }
 
-    fn thread_ended(&mut self, id: ThreadId, _thread: &Thread, _told: bool) {
+    fn thread_ended(&mut self, id: ThreadId, _thread: &WatchedThread, _told: bool) {
         self.living.remove(&id);
         self.ended.push(id);
     }
@@ -96,13 +96,13 @@ impl Readers {
         Self { discovery, sampler, counters, members, at: Moment(1) }
     }
 
-    /// One look, 20 ms after the one before.
+    /// Takes one sample, 20 ms after the one before.
     fn look(&mut self) -> Sample {
         self.at = self.at + Span::from_ms(20);
         self.discovery.find(self.at, &mut self.members);
         let wanted = Wanted { places: true, counts: true, ..Wanted::default() };
         let mut sample = Sample { at: self.at, ..Sample::default() };
-        let known: BTreeMap<ThreadId, Thread> =
+        let known: BTreeMap<ThreadId, WatchedThread> =
             self.discovery.table().threads().map(|(id, thread)| (id, thread.clone())).collect();
         for (id, thread) in known {
             match self.sampler.read(id, &thread, None, &wanted) {
@@ -140,8 +140,7 @@ fn threads_are_found_and_counted_without_the_writer_of_masks() {
     let mut host = Readers::new(&[Root::Tree(program.pid())]);
     let begin = Instant::now();
     let (mut run, mut counted) = (Span::ZERO, false);
-    // Where nothing may be counted the ladder ends without counters, and the time on a CPU is all
-    // that grows.
+    // If nothing may be counted, the ladder ends without counters, and only the CPU time grows.
     while run == Span::ZERO || !counted {
         assert!(begin.elapsed() < HANG, "run {run:?}, standing {:?}", host.counters.standing());
         std::thread::sleep(Duration::from_millis(5));
@@ -169,7 +168,7 @@ fn a_program_of_readers_has_no_writer_in_it() {
     let file = std::fs::read(std::env::current_exe().unwrap()).unwrap();
     let file = object::File::parse(&*file).unwrap();
     let names: Vec<&str> = file.symbols().filter_map(|symbol| symbol.name().ok()).collect();
-    // Mangled names give each part of a path its length.
+    // Mangled names put the length before each part of a path.
     let of = |path: &[&str]| {
         let path: String = path.iter().map(|part| format!("{}{part}", part.len())).collect();
         names.iter().filter(|name| name.contains(&path)).count()

@@ -1,4 +1,5 @@
-//! What else runs: on captured text and trees, and on this machine with children bound and busy.
+//! Survey of foreign load: on captured text and trees, and on this machine with bound and busy
+//! children.
 #![allow(clippy::unwrap_used, reason = "tests")]
 #![allow(clippy::print_stderr, reason = "what this machine cannot show is said aloud")]
 
@@ -28,7 +29,7 @@ fn tree(files: &[(&str, &str)]) -> TempDir {
     root
 }
 
-// ---- how many tasks want a CPU ----
+// ---- tasks that want a CPU ----
 
 #[test]
 fn runnable_tasks_include_the_asker() {
@@ -51,7 +52,7 @@ fn runnable_tasks_include_the_asker() {
     assert!(here.running >= 1 && here.total >= here.running, "{here:?}");
 }
 
-// ---- how busy the CPUs were ----
+// ---- CPU load ----
 
 const STAT: &str = "\
     cpu  300 0 30 9000 70 1 2 3 0 0\n\
@@ -113,7 +114,7 @@ fn cpus_that_come_go_stand_still_or_run_back_are_missing() {
     let before = sample(&[(0, ticks(5, 10)), (1, ticks(5, 10)), (2, ticks(5, 10)), (3, ticks(5, 10))]);
     let after = sample(&[(0, ticks(6, 10)), (2, ticks(5, 10)), (3, ticks(4, 90)), (4, ticks(9, 9))]);
     let load = Load::between(&before, &after);
-    // 1 went, 2 stood still, 3 began anew, 4 came.
+    // CPU 1 went offline, 2 stood still, 3 ran backwards, 4 came online.
     let busy = CpuLoad { busy_permille: 1000, stolen_permille: 0 };
     assert_eq!(load.cpus, [(OsCpu(0), busy)].into());
 }
@@ -125,7 +126,7 @@ fn idle_estimates_that_run_back_count_as_no_time() {
     assert_eq!(between(before, after), Some(CpuLoad { busy_permille: 750, stolen_permille: 0 }));
 }
 
-// ---- who is bound where ----
+// ---- bound tasks ----
 
 fn stat(pid: u32, comm: &str, state: char, parent: u32, flags: u32, last_cpu: u32) -> String {
     let zeros = "0 ".repeat(16);
@@ -232,7 +233,8 @@ fn kernel_threads_are_passed_over_where_the_kernel_lists_them() {
     ]);
     std::fs::write(root.path().join("2/task/2/children"), "15 17 ").unwrap();
     assert_eq!(scan(&root, "0-7", 99).pins.iter().map(|pin| pin.pid.0).collect::<Vec<_>>(), [16]);
-    // In a process-id namespace process 2 is anybody, and its children are not the kernel's.
+    // In a process-id namespace process 2 can be any process, and its children are not kernel
+    // threads.
     std::fs::write(root.path().join("2/stat"), stat(2, "sh", 'S', 0, 0x40_0000, 0)).unwrap();
     assert_eq!(scan(&root, "0-7", 99).pins.len(), 2);
 }
@@ -290,7 +292,7 @@ fn processes_hidden_from_this_user_are_counted() {
     mode(root.path(), 0o755);
     mode(&root.path().join("20"), 0o000);
     let path = root.path().to_owned();
-    // Root is shown everything, so the scan runs as nobody.
+    // Root may read everything, so the scan runs as user `nobody`.
     let found = std::thread::spawn(move || {
         if rustix::process::geteuid().is_root() {
             let nobody = rustix::process::Uid::from_raw(65534);
@@ -305,9 +307,9 @@ fn processes_hidden_from_this_user_are_counted() {
     assert_eq!((found.pins.len(), found.refused), (1, 1));
 }
 
-// ---- on this machine ----
+// ---- this machine ----
 
-/// A child that is ended with the test.
+/// A child that the test ends.
 struct Guest(Child);
 
 impl Guest {
@@ -327,7 +329,8 @@ impl Drop for Guest {
     }
 }
 
-/// The CPUs of this machine, when there are several; otherwise a word that nothing can be bound to a part of one.
+/// Returns the CPUs of this machine, if it has several; otherwise reports that nothing can be bound
+/// to a part of one.
 fn several_cpus() -> Option<CpuSet> {
     let all = affinity::get(None).unwrap();
     if all.len() < 2 {

@@ -1,8 +1,9 @@
-//! A thread attribute of our own: the caller's, with a CPU set.
+//! Copy of the caller's thread attribute, with a CPU set added.
 //!
-//! Copied setting by setting through the C library's functions, never as bytes: the object holds pointers that it owns.
-//! Where a setting cannot be told from its absence and that would change what the thread is, there is no copy, and the
-//! caller's attribute is used as it is.
+//! The attribute is copied setting by setting through the C library's functions, never as bytes:
+//! the object holds pointers that it owns. If a setting cannot be told from its absence, and the
+//! difference would change the thread, there is no copy, and the caller's attribute is used as it
+//! is.
 
 use crate::cpus::Cpus;
 use crate::{imports, real};
@@ -15,12 +16,13 @@ unsafe extern "C" {
     fn pthread_attr_getdetachstate(attr: *const pthread_attr_t, state: *mut c_int) -> c_int;
 }
 
-/// An initialised attribute, destroyed with the value.
+/// Initialised attribute, destroyed with the value.
 pub(crate) struct Attr(pthread_attr_t);
 
 impl Attr {
-    /// A copy of what the program asked for, or nothing when that names CPUs, or cannot be copied faithfully. Null is
-    /// the default attribute, which `pthread_setattr_default_np` may have changed.
+    /// Copies the program's attribute. Returns `None` if the attribute names CPUs or cannot be
+    /// copied faithfully. Null is the default attribute, which `pthread_setattr_default_np` may
+    /// have changed.
     ///
     /// # Safety
     /// `attr` is null or points to an initialised attribute.
@@ -38,7 +40,8 @@ impl Attr {
         unsafe { Self::whatever_cpus(attr) }
     }
 
-    /// A copy of all that the program asked for but the CPUs, or nothing when that cannot be copied faithfully.
+    /// Copies all settings of the program's attribute but the CPUs. Returns `None` if they cannot
+    /// be copied faithfully.
     ///
     /// # Safety
     /// `attr` is null or points to an initialised attribute.
@@ -46,7 +49,7 @@ impl Attr {
         if attr.is_null() {
             return Self::default_copy();
         }
-        // SAFETY: the function initialises what it is given.
+        // SAFETY: the function initialises the attribute it is given.
         let mut copy = Self::made_by(|copy| unsafe { libc::pthread_attr_init(copy) })?;
         // SAFETY: both are initialised.
         unsafe {
@@ -59,15 +62,17 @@ impl Attr {
     }
 
     fn default_copy() -> Option<Self> {
-        // SAFETY: the function initialises what it is given.
+        // SAFETY: the function initialises the attribute it is given.
         Self::made_by(|copy| unsafe { imports::pthread_getattr_default_np(copy) })
     }
 
-    /// Lets the thread run on these CPUs only. The C library allocates room for the set and frees it with the
-    /// attribute; its `pthread_create` allocates too, so an allocator that creates threads is prepared for it.
+    /// Restricts the thread to these CPUs. The C library allocates room for the set and frees it
+    /// with the attribute; its `pthread_create` allocates too, so an allocator that creates threads
+    /// is prepared for it.
     pub(crate) fn set_cpus(&mut self, cpus: &Cpus) -> Option<()> {
         let (mask, bytes) = cpus.raw();
-        // SAFETY: the attribute is initialised and `mask` is valid for `bytes` bytes, which are copied.
+        // SAFETY: the attribute is initialised and `mask` is valid for `bytes` bytes, which are
+        // copied.
         done(unsafe { libc::pthread_attr_setaffinity_np(&raw mut self.0, bytes, mask.cast()) })
     }
 
@@ -97,27 +102,30 @@ impl Attr {
         }
     }
 
-    /// `pthread_attr_getstack` gives address and size as stored, 0 where unset: the address is the end of the stack,
-    /// which it reports less the size. `pthread_attr_getstacksize` would fill in a default.
+    /// Copies the stack. `pthread_attr_getstack` gives address and size as stored, 0 if unset: the
+    /// stored address is the end of the stack, and the reported address is the end less the size.
+    /// `pthread_attr_getstacksize` would fill in a default.
     ///
     /// # Safety
     /// `from` is initialised.
     unsafe fn take_stack(&mut self, from: *const pthread_attr_t) -> Option<()> {
         let (mut start, mut size) = (null_mut(), 0);
-        // SAFETY: both attributes are initialised, and the results are ours to write; a stack goes over as it came.
+        // SAFETY: both attributes are initialised, and the results are ours to write; the stack is
+        // passed on unchanged.
         unsafe {
             done(libc::pthread_attr_getstack(from, &raw mut start, &raw mut size))?;
             match (start.addr().wrapping_add(size), size) {
                 (0, 0) => Some(()),
                 (0, _) => done(libc::pthread_attr_setstacksize(&raw mut self.0, size)),
-                (_, 0) => None, // an address alone: only the withdrawn pthread_attr_setstackaddr makes that
+                (_, 0) => None, // an address alone: only the withdrawn pthread_attr_setstackaddr sets it
                 (_, _) => done(libc::pthread_attr_setstack(&raw mut self.0, start, size)),
             }
         }
     }
 
-    /// Policy and parameter count only for a thread that does not inherit them. There, "not set" takes the creator's
-    /// and looks the same as the ordinary policy; the two are one thing while the creator is ordinary itself.
+    /// Copies policy and parameter, which count only for a thread that does not inherit them. For
+    /// such a thread, "not set" takes the creator's policy and cannot be told from the ordinary
+    /// policy. The two are the same while the creator itself is ordinary.
     ///
     /// # Safety
     /// `from` is initialised.
@@ -150,7 +158,8 @@ impl Attr {
     unsafe fn take_signals(&mut self, from: *const pthread_attr_t) -> Option<()> {
         let Some(signals) = real::attr_signals() else { return Some(()) }; // a C library without the setting
         let mut mask = MaybeUninit::uninit();
-        // SAFETY: both attributes are initialised; 0 says that the mask was set and has been written.
+        // SAFETY: both attributes are initialised; 0 says that the mask was set and has been
+        // written.
         unsafe {
             match (signals.get)(from, mask.as_mut_ptr()) {
                 0 => done((signals.set)(&raw mut self.0, mask.as_ptr())),
@@ -167,17 +176,17 @@ impl Drop for Attr {
     }
 }
 
-/// Whether an attribute names CPUs.
+/// Returns whether an attribute names CPUs.
 ///
-/// glibc answers "all ones, at any length" for an attribute that does not, and `EINVAL` when asked for less than the
-/// set needs. So asking for nothing finds every set that has a member, and the first byte tells the empty set, which
-/// is all zeros, from none.
+/// For an attribute without CPUs, glibc answers "all ones, at any length". It answers `EINVAL` when
+/// asked for fewer bytes than the set needs. So a request for 0 bytes finds every set that has a
+/// member, and the first byte tells the empty set, which is all zeros, from no set.
 ///
 /// # Safety
 /// `attr` is initialised.
 unsafe fn names_cpus(attr: *const pthread_attr_t) -> bool {
     let mut byte = 0u8;
-    // SAFETY: at most `length` bytes are written, of the one there is.
+    // SAFETY: at most `length` bytes are written, and `length` is at most 1.
     let mut ask = |length| unsafe { libc::pthread_attr_getaffinity_np(attr, length, (&raw mut byte).cast()) };
     ask(0) != 0 || ask(1) != 0 || byte != u8::MAX
 }
@@ -193,7 +202,7 @@ mod tests {
     use trimtab_core::ids::OsCpu;
 
     fn attr(set: impl FnOnce(*mut pthread_attr_t)) -> Attr {
-        // SAFETY: the function initialises what it is given.
+        // SAFETY: the function initialises the attribute it is given.
         let mut attr = Attr::made_by(|attr| unsafe { libc::pthread_attr_init(attr) }).unwrap();
         set(&raw mut attr.0);
         attr
@@ -215,7 +224,7 @@ mod tests {
     fn cpus_are_told_from_no_cpus() {
         let with = |list: &'static [u8]| {
             attr(|attr| {
-                // SAFETY: initialised, and the list is as long as said.
+                // SAFETY: initialised, and the list has the length given.
                 let status =
                     unsafe { libc::pthread_attr_setaffinity_np(attr, list.len(), list.as_ptr().cast()) };
                 assert_eq!(status, 0);
@@ -246,7 +255,7 @@ mod tests {
         assert_eq!(stack(&copy(&sized).unwrap()), stack(&sized));
         let mut room = vec![0u8; 1 << 20];
         let own = attr(|attr| {
-            // SAFETY: initialised, and the stack is as long as said.
+            // SAFETY: initialised, and the stack has the length given.
             assert_eq!(unsafe { libc::pthread_attr_setstack(attr, room.as_mut_ptr().cast(), room.len()) }, 0);
         });
         assert_eq!(stack(&copy(&own).unwrap()), (room.as_ptr().addr(), 1 << 20));

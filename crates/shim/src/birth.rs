@@ -1,20 +1,22 @@
-//! The birth of a thread: on its slot, in the mask, or as the program says.
+//! Creation of a thread: on its slot, in the mask, or as the program says.
 //!
-//! The CPUs go into the thread's attribute. The thread is then there before its first instruction, whatever its
-//! creator's own mask is: an OpenMP runtime narrows the initial thread to one place before `main`, a pinned thread has
-//! one slot, and both would hand that down. Pinning from inside the new thread would come too late for the same
-//! reason: it would first have to run where its creator computes.
+//! The CPUs go into the thread's attribute. So the thread is there before its first instruction,
+//! whatever its creator's own mask is: an OpenMP runtime narrows the initial thread to one place
+//! before `main`, a pinned thread has one slot, and both would pass that on. Pinning from inside
+//! the new thread would come too late for the same reason: the thread would first have to run where
+//! its creator computes.
 
 use crate::attr::Attr;
 use crate::cpus::Cpus;
 use crate::slots::{self, TURNS};
-use crate::{nest, plan, plan::Plan, real, runtimes};
+use crate::{nest, plan, plan::AppliedPlan, real, runtimes};
 use libc::{c_int, c_void, pthread_attr_t, pthread_t};
 
-/// A start routine. May unwind: `pthread_exit` and cancellation do.
+/// Start routine. It may unwind: `pthread_exit` and cancellation do.
 type Routine = unsafe extern "C-unwind" fn(*mut c_void) -> *mut c_void;
 
-/// Creates a thread as the plan says; where the plan has no say, or the system refuses it, as the program says.
+/// Creates a thread as the plan says; if the plan does not apply, or the system refuses it, as the
+/// program says.
 ///
 /// # Safety
 /// As `pthread_create(3)`.
@@ -31,7 +33,7 @@ pub(crate) unsafe fn create(
     // SAFETY: the attribute is null or initialised, by the caller's contract.
     let birth = quietly(|| plan::guarded(|| unsafe { Birth::planned(attr, routine) }));
     if let Some(birth) = birth {
-        // SAFETY: the caller's contract, and an attribute that says the same but for the CPUs.
+        // SAFETY: the caller's contract, and an attribute that differs only in the CPUs.
         if quietly(|| unsafe { birth.carry_out(thread, routine, argument) }) {
             return 0;
         }
@@ -40,8 +42,8 @@ pub(crate) unsafe fn create(
     unsafe { real::pthread_create(thread, attr, routine, argument) }
 }
 
-/// Creates a member of a nested team in its place, whatever CPUs the runtime wanted for it. `None` where the thread is no
-/// such member, or cannot be created there.
+/// Creates a member of a nested team in its place, whatever CPUs the runtime asked for. Returns
+/// `None` if the thread is not such a member, or cannot be created there.
 ///
 /// # Safety
 /// As `pthread_create(3)`.
@@ -56,7 +58,7 @@ unsafe fn create_member(
     // SAFETY: the attribute is null or initialised, by the caller's contract.
     let placed =
         unsafe { Attr::whatever_cpus(attr) }.and_then(|mut attr| attr.set_cpus(&cpus).map(|()| attr));
-    // SAFETY: the caller's contract, and an attribute that says the same but for the CPUs.
+    // SAFETY: the caller's contract, and an attribute that differs only in the CPUs.
     let created =
         placed.map(|attr| unsafe { real::pthread_create(thread, attr.as_ptr(), routine, argument) });
     if created != Some(0) {
@@ -66,14 +68,14 @@ unsafe fn create_member(
     created
 }
 
-/// A birth prepared: an attribute with CPUs, and the turn it takes, if it takes one.
+/// Prepared creation: an attribute with CPUs, and the turn that the thread takes, if any.
 struct Birth {
     attr: Attr,
     turn: Option<usize>,
 }
 
 impl Birth {
-    /// What the plan says of a new thread, if anything.
+    /// Prepares a new thread by the plan; `None` if the plan does not apply to it.
     ///
     /// # Safety
     /// `attr` is null or initialised.
@@ -97,7 +99,7 @@ impl Birth {
         Some(birth)
     }
 
-    /// Creates the thread; false when there is none.
+    /// Creates the thread; false if that fails.
     ///
     /// # Safety
     /// As `pthread_create(3)`.
@@ -113,11 +115,11 @@ impl Birth {
         };
         TURNS.write(turn, routine, argument);
         let number = std::ptr::without_provenance_mut(turn);
-        // SAFETY: the caller's contract; `begin` runs what was written down for this turn.
+        // SAFETY: the caller's contract; `begin` runs the routine that was stored for this turn.
         let created =
             unsafe { real::pthread_create(thread, self.attr.as_ptr(), begin as *const c_void, number) } == 0;
         if created {
-            self.turn = None; // the thread's own now
+            self.turn = None; // the thread owns it now
         }
         created
     }
@@ -131,25 +133,25 @@ impl Drop for Birth {
     }
 }
 
-fn take_turn(plan: &Plan) -> Option<usize> {
+fn take_turn(plan: &AppliedPlan) -> Option<usize> {
     slots::can_be_given_back().then(|| TURNS.take(plan.slots())).flatten()
 }
 
-/// Where a thread on a slot begins.
+/// Start routine of a thread on a slot.
 ///
-/// `pthread_exit` and cancellation unwind through this frame, so it holds nothing that would have to be dropped, and
-/// nothing is caught.
+/// `pthread_exit` and cancellation unwind through this frame, so it holds nothing that would have
+/// to be dropped, and nothing is caught.
 unsafe extern "C-unwind" fn begin(turn: *mut c_void) -> *mut c_void {
     let turn = turn.addr();
     slots::settle(turn);
     let Some((routine, argument)) = TURNS.read(turn) else { return std::ptr::null_mut() };
-    // SAFETY: the creator wrote the program's start routine there, which takes that argument.
+    // SAFETY: the creator stored the program's start routine there, which takes that argument.
     unsafe { std::mem::transmute::<*mut c_void, Routine>(routine)(argument) }
 }
 
-/// Does `work` and leaves `errno` as it was.
+/// Runs `work` and leaves `errno` as it was.
 pub(crate) fn quietly<T>(work: impl FnOnce() -> T) -> T {
-    // SAFETY: the location is valid in the calling thread, all the way.
+    // SAFETY: the location is valid in the calling thread throughout.
     let errno = unsafe { libc::__errno_location() };
     // SAFETY: as above.
     let before = unsafe { *errno };

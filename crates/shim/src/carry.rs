@@ -1,51 +1,53 @@
-//! Whether a program about to be started can carry this library, by its file.
+//! Test by its file whether a program about to be started can carry this library.
 //!
-//! The loader of a program of another word size, of musl or in another root says on standard error that it cannot preload the
-//! library, or stops; a program with AddressSanitizer stops when a library comes before the sanitizer's. What is looked at: the
-//! library's own path, as it is seen from here; the file's head, behind `#!` the interpreter's; the dynamic loader that it names; the
-//! libraries that it needs.
+//! The loader of a program of another word size, of musl or in another root says on standard error
+//! that it cannot preload the library, or stops. A program with AddressSanitizer stops if a library
+//! comes before the sanitizer's. The test reads the library's own path, as seen from here; the
+//! file's head; for a `#!` script, the interpreter's head; the dynamic loader that the file names;
+//! and the libraries that it needs.
 //!
-//! Runs between `vfork` and exec, on the parent's memory: system calls and the stack only, some two kibibytes of it. A file that cannot be
-//! read, or makes no sense, is left as it is: the exec reports the fault.
+//! The code runs between `vfork` and exec, on the parent's memory: it uses system calls and the
+//! stack only, some two kibibytes of it. A file that cannot be read, or is malformed, is left as it
+//! is: the exec reports the fault.
 
 use libc::{c_char, c_int, c_long};
 use trimtab_core::handoff::bearer::{self, MACHINE, NAME_BYTES};
 
-/// What is about to be started.
+/// Program that is about to be started.
 #[derive(Clone, Copy)]
 pub(crate) enum Target {
-    /// A file by its path.
+    /// File by its path.
     Path(*const c_char),
-    /// A file by its path from an open folder, or the open file itself where the path is empty.
+    /// File by its path from an open folder, or the open file itself if the path is empty.
     At(c_int, *const c_char),
-    /// An open file.
+    /// Open file.
     Open(c_int),
-    /// A name that is looked for in the folders of `PATH`, unless it has a slash.
+    /// Name that is searched for in the folders of `PATH`, unless it has a slash.
     Name(*const c_char),
 }
 
-/// How many interpreters of interpreters are followed, as in the kernel.
+/// Bound of the interpreters of interpreters that are followed, as in the kernel.
 const SCRIPTS_MAX: usize = 5;
-/// How much of a file is read first: the kernel looks at 256 bytes for `#!`, and program headers end before this in nearly
-/// every program.
+/// Bytes of a file that are read first: the kernel reads 256 bytes for `#!`, and program headers
+/// end before this in nearly every program.
 const HEAD_BYTES: usize = 1024;
-/// The longest path that is put together here, in bytes.
+/// Longest path that is put together here, in bytes.
 const PATH_BYTES: usize = 1024;
-/// The most program headers, and dynamic entries, that are looked at.
+/// Bound of the program headers, and of the dynamic entries, that are read.
 const ENTRIES_MAX: u64 = 512;
 
-/// Whether the target cannot carry the library at `library`, a C string.
+/// Returns whether the target cannot carry the library at `library`, a C string.
 pub(crate) fn is_out_of_reach(target: Target, library: *const c_char) -> bool {
     if is_missing(library) {
         return true;
     }
     let mut path = [0; PATH_BYTES];
     let mut file = match target {
-        Target::Path(path) => File::open(libc::AT_FDCWD, path),
+        Target::Path(path) => OpenFile::open(libc::AT_FDCWD, path),
         // SAFETY: a C string, by the caller's contract.
-        Target::At(folder, path) if !path.is_null() && unsafe { *path } != 0 => File::open(folder, path),
-        Target::At(file, _) | Target::Open(file) => File::reopen(file),
-        Target::Name(name) => File::search(name, &mut path),
+        Target::At(folder, path) if !path.is_null() && unsafe { *path } != 0 => OpenFile::open(folder, path),
+        Target::At(file, _) | Target::Open(file) => OpenFile::reopen(file),
+        Target::Name(name) => OpenFile::search(name, &mut path),
     };
     for _ in 0..SCRIPTS_MAX {
         let Some(open) = file else { return false };
@@ -54,7 +56,7 @@ pub(crate) fn is_out_of_reach(target: Target, library: *const c_char) -> bool {
         match head {
             [b'#', b'!', line @ ..] => {
                 let Some(path) = interpreter(line, &mut path) else { return false };
-                file = File::open(libc::AT_FDCWD, path);
+                file = OpenFile::open(libc::AT_FDCWD, path);
             }
             [0x7f, b'E', b'L', b'F', ..] => return !Elf { file: &open, head }.carries(),
             _ => return false,
@@ -63,23 +65,23 @@ pub(crate) fn is_out_of_reach(target: Target, library: *const c_char) -> bool {
     false
 }
 
-/// Whether the library cannot be opened from here: another root, or a user without the right to.
+/// Returns whether the library cannot be opened from here: in another root, or without the right.
 pub(crate) fn is_missing(library: *const c_char) -> bool {
     match open(libc::AT_FDCWD, library) {
         Ok(file) => {
             close(file);
             false
         }
-        // Out of descriptors, or of memory: nothing is known of the library then.
+        // Out of descriptors, or of memory: this says nothing about the library.
         Err(why) => [libc::ENOENT, libc::EACCES, libc::ENOTDIR, libc::ELOOP].contains(&why),
     }
 }
 
-/// An open file, closed with the value.
-struct File(c_int);
+/// Open file, closed with the value.
+struct OpenFile(c_int);
 
-impl File {
-    /// A file that may be executed, as all that an exec will take.
+impl OpenFile {
+    /// Opens a file that may be executed; an exec takes only such files.
     fn open(folder: c_int, path: *const c_char) -> Option<Self> {
         // SAFETY: the path is a C string, by the callers' contracts.
         (unsafe { libc::syscall(libc::SYS_faccessat, folder, path, libc::X_OK) } == 0)
@@ -88,7 +90,7 @@ impl File {
             .map(Self)
     }
 
-    /// The file behind a descriptor, which may be open for other uses than reading.
+    /// Opens the file behind a descriptor, which may be open for other uses than reading.
     fn reopen(file: c_int) -> Option<Self> {
         const FOLDER: &[u8] = b"/proc/self/fd/";
         let mut digits = [0; 10];
@@ -103,7 +105,7 @@ impl File {
         open(libc::AT_FDCWD, path).ok().map(Self)
     }
 
-    /// The first file of that name in the folders of `PATH`, as `execvp` finds it.
+    /// Opens the first file of that name in the folders of `PATH`, as `execvp` finds it.
     fn search(name: *const c_char, room: &mut [u8; PATH_BYTES]) -> Option<Self> {
         // SAFETY: a C string, by the caller's contract.
         let text = unsafe { std::ffi::CStr::from_ptr(name) }.to_bytes();
@@ -120,20 +122,20 @@ impl File {
 
     fn read<'b>(&self, at: u64, to: &'b mut [u8]) -> &'b [u8] {
         let Ok(at) = libc::off_t::try_from(at) else { return &[] };
-        // SAFETY: our own descriptor, and as many bytes as there is room for.
+        // SAFETY: our own descriptor, and at most as many bytes as there is room for.
         let read = unsafe { libc::syscall(libc::SYS_pread64, self.0, to.as_mut_ptr(), to.len(), at) };
         usize::try_from(read).ok().and_then(|read| to.get(..read)).unwrap_or_default()
     }
 }
 
-impl Drop for File {
+impl Drop for OpenFile {
     fn drop(&mut self) {
         close(self.0);
     }
 }
 
 fn open(folder: c_int, path: *const c_char) -> Result<c_int, c_int> {
-    // Not blocking, in case it is a pipe or a device.
+    // Non-blocking, in case the file is a pipe or a device.
     let flags = libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NOCTTY | libc::O_NONBLOCK;
     // SAFETY: the path is a C string, by the callers' contracts.
     let file: c_long = unsafe { libc::syscall(libc::SYS_openat, folder, path, flags, 0) };
@@ -146,7 +148,7 @@ fn close(file: c_int) {
     unsafe { libc::syscall(libc::SYS_close, file) };
 }
 
-/// The parts one after the other as a C string; nothing where they do not fit.
+/// Joins the parts to a C string; `None` if they do not fit.
 fn join(parts: &[&[u8]], room: &mut [u8; PATH_BYTES]) -> Option<*const c_char> {
     let mut end = 0;
     for part in parts {
@@ -157,16 +159,16 @@ fn join(parts: &[&[u8]], room: &mut [u8; PATH_BYTES]) -> Option<*const c_char> {
     Some(room.as_ptr().cast())
 }
 
-/// The interpreter that a script's first line names, from behind `#!`.
+/// Returns the interpreter that a script's first line names; `line` begins behind `#!`.
 fn interpreter(line: &[u8], room: &mut [u8; PATH_BYTES]) -> Option<*const c_char> {
     let line = line.split(|&byte| byte == b'\n' || byte == 0).next()?.trim_ascii_start();
     let path = line.split(|&byte| byte == b' ' || byte == b'\t').next().filter(|path| !path.is_empty())?;
     join(&[path], room)
 }
 
-/// An executable, of which `head` is the beginning.
+/// Executable file; `head` is its beginning.
 struct Elf<'a> {
-    file: &'a File,
+    file: &'a OpenFile,
     head: &'a [u8],
 }
 
@@ -176,7 +178,7 @@ const PT_INTERP: u32 = 3;
 const DT_NEEDED: u64 = 1;
 const DT_STRTAB: u64 = 5;
 
-/// A program header.
+/// Program header.
 struct Segment {
     kind: u32,
     at: u64,
@@ -185,8 +187,8 @@ struct Segment {
 }
 
 impl Elf<'_> {
-    /// Whether the library can be preloaded. A static program does not carry it either: it could not take it out of the environment
-    /// of its children.
+    /// Returns whether the library can be preloaded. A static program does not carry it either: the
+    /// program could not take the library out of the environment of its children.
     fn carries(&self) -> bool {
         const CLASS_64_LITTLE: [u8; 2] = [2, 1];
         let ours = self.head.get(4..6) == Some(&CLASS_64_LITTLE)
@@ -194,10 +196,11 @@ impl Elf<'_> {
         ours && self.loader_is_ours().unwrap_or(false) && !self.needs_to_be_first().unwrap_or(false)
     }
 
-    /// Whether the dynamic loader is the one of this library's kind; nothing where the program has none.
+    /// Returns whether the dynamic loader is of this library's kind; `None` if the program has no
+    /// loader.
     fn loader_is_ours(&self) -> Option<bool> {
         let named = self.segments().find(|segment| segment.kind == PT_INTERP)?;
-        // The end of the path is enough: the file name.
+        // The end of the path is enough, because it holds the file name.
         let mut end = [0; 64];
         let skipped = named.bytes.saturating_sub(end.len() as u64);
         let length = usize::try_from(named.bytes - skipped).ok()?;
@@ -205,7 +208,7 @@ impl Elf<'_> {
         Some(bearer::is_loader(path.split(|&byte| byte == 0).next()?))
     }
 
-    /// Whether it needs a library that has to be the first.
+    /// Returns whether it needs a library that has to be loaded first.
     fn needs_to_be_first(&self) -> Option<bool> {
         let dynamic = self.segments().find(|segment| segment.kind == PT_DYNAMIC)?;
         let strings = self.entries(&dynamic).find(|&(tag, _)| tag == DT_STRTAB)?.1;
@@ -223,13 +226,13 @@ impl Elf<'_> {
     }
 
     fn segments(&self) -> impl Iterator<Item = Segment> + '_ {
-        const BYTES: u64 = 56;
+        const HEADER_BYTES: u64 = 56;
         let (start, size, count) =
             (self.number::<8>(32).unwrap_or(0), self.number::<2>(54), self.number::<2>(56).unwrap_or(0));
-        let count = if size == Some(BYTES) { count.min(ENTRIES_MAX) } else { 0 };
+        let count = if size == Some(HEADER_BYTES) { count.min(ENTRIES_MAX) } else { 0 };
         (0..count).map_while(move |at| {
-            let at = start.checked_add(at * BYTES)?;
-            let mut room = [0; BYTES as usize];
+            let at = start.checked_add(at * HEADER_BYTES)?;
+            let mut room = [0; HEADER_BYTES as usize];
             let near = usize::try_from(at).ok().and_then(|at| self.head.get(at..at + room.len()));
             let bytes = match near {
                 Some(bytes) => bytes,
@@ -244,7 +247,7 @@ impl Elf<'_> {
         })
     }
 
-    /// The entries of the dynamic section, tag and value.
+    /// Yields the entries of the dynamic section, tag and value.
     fn entries(&self, dynamic: &Segment) -> impl Iterator<Item = (u64, u64)> + '_ {
         const AT_ONCE: usize = 16;
         let (start, count) = (dynamic.at, (dynamic.bytes / 16).min(ENTRIES_MAX));
@@ -268,7 +271,7 @@ impl Elf<'_> {
     }
 }
 
-/// A number of N bytes, little end first.
+/// Reads a number of N bytes, little-endian.
 fn number<const N: usize>(bytes: &[u8], at: usize) -> Option<u64> {
     let bytes = bytes.get(at..at + N)?;
     Some(bytes.iter().rev().fold(0, |number, &byte| number << 8 | u64::from(byte)))
@@ -287,12 +290,12 @@ mod tests {
         CString::new(path.as_os_str().as_bytes()).unwrap()
     }
 
-    /// A program that carries the library as any.
+    /// Returns a program that can carry the library.
     fn own() -> Vec<u8> {
         std::fs::read("/bin/sh").unwrap()
     }
 
-    /// Whether a file of these bytes is out of reach of a library that is there.
+    /// Returns whether a file of these bytes cannot carry an existing library.
     fn leaves(bytes: &[u8]) -> bool {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), bytes).unwrap();
@@ -338,7 +341,7 @@ mod tests {
     #[test]
     fn texts_and_rubbish_are_left_as_they_are() {
         for bytes in [&b""[..], b"#!", b"#!\n", b"#! \t\n", b"#!/none/interpreter\n", b"echo\n", b"\x7fELF"] {
-            // A head of four bytes is no program.
+            // A head of four bytes is not a program.
             assert_eq!(leaves(bytes), bytes == b"\x7fELF", "{bytes:?}");
         }
         let long = [b"#!/".as_slice(), &[b'x'; 4000]].concat();

@@ -1,33 +1,33 @@
-//! A CPU set of fixed width, as the kernel's masks are laid out, and the calling thread's own.
+//! CPU set of fixed width, laid out like the kernel's masks, and the calling thread's own mask.
 //!
-//! [`trimtab_core::set::CpuSet`] grows on the heap; the guest may not allocate. The width is that of the hand-off, and
-//! a set is a kibibyte: it is filled in place and never moved, since a thread with the least stack (16 KiB, of which
-//! the C library takes its part) may create another.
+//! [`trimtab_core::set::CpuSet`] grows on the heap; the shim may not allocate. The width is that of
+//! the hand-off, and a set is a kibibyte. A set is filled in place and never moved, since a thread
+//! with the least stack (16 KiB, of which the C library takes its part) may create another.
 
 use libc::c_void;
 use trimtab_core::handoff::CPUS_MAX;
 use trimtab_core::ids::OsCpu;
 
-const BITS: usize = u64::BITS as usize;
+const WORD_BITS: usize = u64::BITS as usize;
 
-/// A set of CPUs in the kernel's numbering.
+/// Set of CPUs in the kernel's numbering.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Cpus {
-    words: [u64; CPUS_MAX / BITS],
+    words: [u64; CPUS_MAX / WORD_BITS],
 }
 
 impl Cpus {
     pub(crate) const fn new() -> Self {
-        Self { words: [0; CPUS_MAX / BITS] }
+        Self { words: [0; CPUS_MAX / WORD_BITS] }
     }
 
-    /// Becomes the set of these runs.
+    /// Replaces the members by the CPUs of these runs.
     pub(crate) fn become_runs(&mut self, runs: impl Iterator<Item = (OsCpu, OsCpu)>) {
         self.words.fill(0);
         runs.for_each(|run| self.insert(run));
     }
 
-    /// Becomes the set of a mask as the kernel lays it out, on a little-endian machine.
+    /// Replaces the members by those of a kernel mask, on a little-endian machine.
     pub(crate) fn become_bytes(&mut self, bytes: &[u8]) {
         self.words.fill(0);
         for (at, &byte) in bytes.iter().enumerate().take(CPUS_MAX / 8) {
@@ -35,7 +35,7 @@ impl Cpus {
         }
     }
 
-    /// Writes the set as such a mask; members beyond its end are left out.
+    /// Writes the set as a kernel mask. Members beyond its end are left out.
     pub(crate) fn write_bytes(&self, bytes: &mut [u8]) {
         for (at, byte) in bytes.iter_mut().enumerate() {
             let word = self.words.get(at / 8).copied().unwrap_or(0);
@@ -45,47 +45,50 @@ impl Cpus {
 
     pub(crate) fn insert(&mut self, (first, last): (OsCpu, OsCpu)) {
         for cpu in first.0..=last.0 {
-            if let Some(word) = self.words.get_mut(cpu as usize / BITS) {
-                *word |= 1 << (cpu as usize % BITS);
+            if let Some(word) = self.words.get_mut(cpu as usize / WORD_BITS) {
+                *word |= 1 << (cpu as usize % WORD_BITS);
             }
         }
     }
 
     pub(crate) fn contains(&self, OsCpu(cpu): OsCpu) -> bool {
-        self.words.get(cpu as usize / BITS).is_some_and(|word| word >> (cpu as usize % BITS) & 1 == 1)
+        self.words
+            .get(cpu as usize / WORD_BITS)
+            .is_some_and(|word| word >> (cpu as usize % WORD_BITS) & 1 == 1)
     }
 
     pub(crate) fn len(&self) -> usize {
         self.words.iter().map(|word| word.count_ones() as usize).sum()
     }
 
-    /// One more than the largest member, 0 for the empty set.
+    /// Returns one more than the largest member, 0 for the empty set.
     pub(crate) fn end(&self) -> usize {
         let last = self.words.iter().enumerate().rfind(|(_, word)| **word != 0);
-        last.map_or(0, |(at, word)| (at + 1) * BITS - word.leading_zeros() as usize)
+        last.map_or(0, |(at, word)| (at + 1) * WORD_BITS - word.leading_zeros() as usize)
     }
 
-    /// Whether every member is also in `other`, and `other` has more.
+    /// Returns whether the set is a proper subset of `other`.
     pub(crate) fn is_within(&self, other: &Self) -> bool {
         self != other && self.words.iter().zip(&other.words).all(|(a, b)| a & !b == 0)
     }
 
-    /// The mask as the kernel and the C library take it: address and bytes, no longer than needed.
+    /// Returns the mask for the kernel and the C library: address, and bytes as few as possible.
     pub(crate) fn raw(&self) -> (*const c_void, usize) {
-        (self.words.as_ptr().cast(), self.end().div_ceil(BITS) * size_of::<u64>())
+        (self.words.as_ptr().cast(), self.end().div_ceil(WORD_BITS) * size_of::<u64>())
     }
 
-    /// Becomes the mask of the calling thread; false where the kernel does not tell, or tells more than fits.
+    /// Replaces the members by the calling thread's mask. Returns false if the kernel does not give
+    /// the mask, or if the mask does not fit.
     ///
-    /// A raw system call, because the C library's function is one that other libraries replace.
+    /// Uses a raw system call, because other libraries replace the C library's function.
     pub(crate) fn read_this_thread(&mut self) -> bool {
         self.words.fill(0);
         let (mask, bytes) = (self.words.as_mut_ptr(), size_of_val(&self.words));
-        // SAFETY: the address and the length describe `words`, which the kernel fills at most.
+        // SAFETY: the address and the length describe `words`, and the kernel writes at most these.
         unsafe { libc::syscall(libc::SYS_sched_getaffinity, 0, bytes, mask) > 0 }
     }
 
-    /// Lets the calling thread run on these CPUs only; true when the kernel agreed.
+    /// Restricts the calling thread to these CPUs. Returns true if the kernel agreed.
     pub(crate) fn confine_this_thread(&self) -> bool {
         let (mask, bytes) = self.raw();
         // SAFETY: `mask` is valid for `bytes` bytes, and the kernel only reads it.

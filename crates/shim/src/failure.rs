@@ -1,9 +1,11 @@
-//! One line about a program that fails within seconds of a launch that changed variables for it.
+//! One-line message about a program that fails within seconds of a launch that changed variables.
 //!
-//! The launcher is gone by then: it became the program. So the preload library asks the C library for the
-//! exit status and names the changed variables and the options that leave them as they were.
+//! The launcher is gone by then: it became the program. So the preload library asks the C library
+//! for the exit status and names the changed variables and the options that leave them as they
+//! were.
 //!
-//! Nothing is said for an end by a signal or `_exit`, in children, or after [`SOON`].
+//! Nothing is printed for an end by a signal or `_exit`, in children, or after
+//! [`FAILURE_TIME_MAX`].
 
 use crate::{ending, imports, plan, standard_error};
 use libc::{c_int, c_void};
@@ -12,32 +14,32 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 use trimtab_core::handoff::{CHANGED_VARIABLE, read_changed};
 
-/// The longest time from the launch to a failure that the launch may have caused.
-const SOON: Duration = Duration::from_secs(5);
-/// Most bytes of names that are kept.
+/// Longest time from the launch to a failure that the launch may have caused.
+const FAILURE_TIME_MAX: Duration = Duration::from_secs(5);
+/// Bound of the stored names, in bytes.
 const NAMES_MAX: usize = 256;
-/// Most bytes of the line.
+/// Bound of the line, in bytes.
 const LINE_MAX: usize = 512;
 
-static START: OnceLock<Start> = OnceLock::new();
+static START: OnceLock<LaunchState> = OnceLock::new();
 
-/// The state of the process when the library was loaded.
-struct Start {
+/// State of the process when the library was loaded.
+struct LaunchState {
     pid: u32,
     time: Instant,
-    /// The changed variables, of which `names_len` bytes count.
+    /// Names of the changed variables; the first `names_len` bytes count.
     names: [u8; NAMES_MAX],
     names_len: usize,
 }
 
-/// Watches for the end of the planned process, where the launcher changed variables for it.
+/// Watches for the end of the planned process, if the launcher changed variables for it.
 pub(crate) fn watch() {
     let Some((pid, names)) = plan::variable(CHANGED_VARIABLE).and_then(read_changed) else { return };
     if pid != std::process::id() || names.len() > NAMES_MAX || !imports::is_home() {
         return;
     }
     standard_error::remember();
-    let mut start = Start { pid, time: Instant::now(), names: [0; NAMES_MAX], names_len: names.len() };
+    let mut start = LaunchState { pid, time: Instant::now(), names: [0; NAMES_MAX], names_len: names.len() };
     start.names[..names.len()].copy_from_slice(names.as_bytes());
     if START.set(start).is_ok() {
         ending::call_at_exit(at_exit);
@@ -46,15 +48,15 @@ pub(crate) fn watch() {
 
 unsafe extern "C" fn at_exit(status: c_int, _: *mut c_void) {
     plan::guarded(|| {
-        say(status & 0xff);
+        report_failure(status & 0xff);
         Some(())
     });
 }
 
-fn say(status: c_int) {
+fn report_failure(status: c_int) {
     let Some(start) = START.get() else { return };
     let took = start.time.elapsed();
-    if status == 0 || took > SOON || start.pid != std::process::id() {
+    if status == 0 || took > FAILURE_TIME_MAX || start.pid != std::process::id() {
         return;
     }
     let mut line = [0u8; LINE_MAX];

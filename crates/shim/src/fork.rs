@@ -1,29 +1,30 @@
-//! What a forked child inherits: the plan's mask, not its parent thread's slot.
+//! Mask of a forked child: the plan's mask, not its parent thread's slot.
 //!
-//! A child is a program of its own and lives inside the mask. It inherits the mask of the one thread that forked, and
-//! where that is a slot, all of the child would run there. So the child is widened again: when the thread that forked
-//! was pinned here, or was the initial thread with the mask of slot 0, which is where an OpenMP runtime puts it. A
-//! thread whose mask is anything else, or was set by the program, was placed by the program, and so
-//! is its child.
+//! A child is a program of its own and lives inside the mask. It inherits the mask of the thread
+//! that forked. If that mask is a slot, all of the child would run there. So the child's mask is
+//! widened again in two cases: the thread that forked was pinned here, or it was the initial thread
+//! with the mask of slot 0, which is where an OpenMP runtime puts it. A thread with any other mask,
+//! or with a mask set by the program, was placed by the program, and so is its child.
 //!
-//! Programs started in other ways are seen to in `wide`.
+//! `wide` handles programs that are started in other ways.
 
-use crate::plan::{self, Plan};
+use crate::plan::{self, AppliedPlan};
 use crate::{nest, slots, wide};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
 
-/// Whether this process is the planned one, or was until it forked.
+/// Whether this process is the planned process, or was until it forked.
 static PLANNED: AtomicBool = AtomicBool::new(false);
-/// The initial thread, as `pthread_self` names it: before and after a fork alike.
+/// The initial thread as `pthread_self` names it; the same before and after a fork.
 static INITIAL: AtomicUsize = AtomicUsize::new(0);
 
-/// Starts to watch for forks, in the planned process. Called on the initial thread.
-pub(crate) fn watch(plan: &Plan) {
+/// Starts to watch for forks in the planned process. Called on the initial thread.
+pub(crate) fn watch(plan: &AppliedPlan) {
     if plan.governs_this_process() {
         INITIAL.store(this_thread(), Relaxed);
         PLANNED.store(true, Relaxed);
-        // SAFETY: the handler lives as long as the process, the library being `nodelete`, and does only what a
-        // handler may: system calls and its own static state. Failure means only that children are not widened.
+        // SAFETY: the handler lives as long as the process, the library being `nodelete`, and does
+        // only what a handler may do: system calls and its own static state. Failure means only
+        // that children are not widened.
         unsafe { libc::pthread_atfork(None, None, Some(forked)) };
     }
 }
@@ -45,7 +46,7 @@ extern "C" fn forked() {
     unsafe { *libc::__errno_location() = errno };
 }
 
-/// Whether the calling thread is the initial one of the planned process.
+/// Returns whether the calling thread is the initial thread of the planned process.
 pub(crate) fn is_initial_thread() -> bool {
     PLANNED.load(Relaxed) && this_thread() == INITIAL.load(Relaxed)
 }

@@ -1,18 +1,22 @@
-//! GNU's OpenMP runtime: the entry points through which a program opens a team.
+//! Entry points of GNU's OpenMP runtime through which a program opens a team.
 //!
-//! Problem: libgomp tells no tool what it does. Idea: stand in front of the functions that compilers call, and hand
-//! libgomp a function of ours that joins the team and then does what the program wanted. Fewer than twenty functions run
-//! something in a team. Barriers, and the ends of loops that are barriers, are stood in front of too (`barriers`): where meetings are
-//! counted they are, and else the call goes on at once. Everything else (tasks, the loops themselves) needs nothing.
+//! Problem: libgomp tells no tool about its teams. Idea: interpose the functions that compilers
+//! call, and hand libgomp a function of ours that joins the team and then calls the program's
+//! function. Fewer than twenty functions run code in a team. Barriers, and the ends of loops that
+//! are barriers, are interposed too (`barriers`): if barriers are being counted, they are counted
+//! here; otherwise the call goes on at once. Everything else (tasks, the loops themselves) needs
+//! nothing.
 //!
-//! Which libgomp? The one that the loader would have chosen: the one that the program started with, and where there was
-//! none, the one that the caller is linked to: the object that holds the function is looked up, then the libgomp among
-//! those it needs; several may be loaded. Runtimes of LLVM's family define these names too, and
-//! tell a tool of everything ([`ompt`](crate::ompt)): their calls pass through.
+//! Several libgomps may be loaded. The right one is the one that the loader would have chosen: the
+//! libgomp that the program started with. If there was none, it is the libgomp that the caller is
+//! linked to: the object that holds the function is found first, then the libgomp among those that
+//! the object needs. Runtimes of LLVM's family define these names too, and report everything to a
+//! tool ([`ompt`](crate::ompt)): their calls pass through.
 //!
-//! Two traps, both found by trying. `GOMP_parallel_reductions` reads the first word of what is to be handed to the
-//! function: ours mirrors it. Programs of before GCC 4.9 call `GOMP_parallel_start`, run the function themselves, and then
-//! `GOMP_parallel_end`: the record of the call lives on the heap between the two.
+//! Two traps, both found by trying. `GOMP_parallel_reductions` reads the first word of the data for
+//! the function: our record mirrors it. Programs built before GCC 4.9 call `GOMP_parallel_start`,
+//! run the function themselves, and then call `GOMP_parallel_end`: the record of the call lives on
+//! the heap between the two.
 
 mod barriers;
 mod calls;

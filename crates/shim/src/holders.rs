@@ -1,15 +1,16 @@
-//! The threads that hold turns, and whether the program has set the mask of one of them.
+//! Threads that have turns ([`slots`](crate::slots)), and whether the program has set the mask of
+//! each.
 //!
-//! A thread on its slot is told the plan's mask ([`narrowed`](crate::narrowed)), until the program
-//! sets a mask for it. The kernel does not keep who set a mask, and a program may set exactly the
-//! slot: a pool that binds its worker 1 to CPU 1. So the calls of the C library that set masks are
-//! noted here. They name a thread by its `pthread_t` or its kernel id, and any thread may make them
-//! for any other.
+//! A thread on its slot that asks for its mask gets the plan's mask as the answer
+//! ([`narrowed`](crate::narrowed)), until the program sets a mask for it. The kernel does not store
+//! which code set a mask, and a program may set exactly the slot: a pool that binds its worker 1 to
+//! CPU 1. So the calls of the C library that set masks are recorded here. They name a thread by its
+//! `pthread_t` or its kernel id, and any thread may make them for any other.
 //!
-//! A thread enters its names as the first thing that it does. Its creator may set its mask before
-//! that, and cannot enter the names instead: where `pthread_create` left the `pthread_t` may be
-//! gone by the time that it returns. Such a call is kept in a short list, in which the new thread
-//! looks for itself.
+//! A thread enters its names as its first action. Its creator may set its mask before that, and
+//! cannot enter the names instead: the place where `pthread_create` left the `pthread_t` may be
+//! gone by the time the call returns. Such a call is kept in a short list, in which the new thread
+//! searches for itself.
 //!
 //! All state is static and atomic; nothing is allocated, nothing waits.
 
@@ -17,21 +18,21 @@ use crate::plan::SLOTS_MAX;
 use libc::{pid_t, pthread_t};
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering::*};
 
-/// The holders of this process's turns.
+/// Holders of this process's turns.
 pub(crate) static HOLDERS: Holders = Holders::new();
 
-/// The most threads kept whose mask was set before they ran. Beyond them, a thread is told the
-/// plan's mask though the program has set it to its slot.
+/// Bound of the stored threads whose mask was set before they ran. A thread beyond the bound gets
+/// the plan's mask as the answer although the program has bound it to its slot.
 const EARLY_MAX: usize = 64;
 
-/// Marks a name: the program has set this thread's mask. A `pthread_t` is an address that is
-/// aligned.
-const SET: usize = 1;
-const NONE: usize = 0;
+/// Mark in a name: the program has set this thread's mask. The bit is free, since a `pthread_t` is
+/// an aligned address.
+const SET_MARK: usize = 1;
+const NO_THREAD: usize = 0;
 
-/// What is known of the threads on turns, one entry a turn.
+/// Threads on turns, one entry for each turn.
 pub(crate) struct Holders {
-    /// The `pthread_t`, with [`SET`]; [`NONE`] while no thread on the turn runs.
+    /// The `pthread_t`, with [`SET_MARK`]; [`NO_THREAD`] while no thread on the turn runs.
     names: [AtomicUsize; SLOTS_MAX],
     /// The kernel's id, 0 while no thread on the turn runs.
     tasks: [AtomicI32; SLOTS_MAX],
@@ -42,9 +43,9 @@ pub(crate) struct Holders {
 impl Holders {
     const fn new() -> Self {
         Self {
-            names: [const { AtomicUsize::new(NONE) }; SLOTS_MAX],
+            names: [const { AtomicUsize::new(NO_THREAD) }; SLOTS_MAX],
             tasks: [const { AtomicI32::new(0) }; SLOTS_MAX],
-            early: [const { AtomicUsize::new(NONE) }; EARLY_MAX],
+            early: [const { AtomicUsize::new(NO_THREAD) }; EARLY_MAX],
         }
     }
 
@@ -54,9 +55,10 @@ impl Holders {
         let thread = thread as usize;
         name.store(thread, SeqCst);
         id.store(task, Release);
-        // Behind the entry, as `note` looks here before the entries: one of the two sees the other.
+        // After the entry, since `note_thread` writes the early list before it reads the entries
+        // again: one of the two sees the other.
         if self.forget_early(thread) {
-            name.store(thread | SET, Release);
+            name.store(thread | SET_MARK, Release);
         }
     }
 
@@ -64,24 +66,24 @@ impl Holders {
     pub(crate) fn leave(&self, turn: usize) {
         if let (Some(name), Some(id)) = (self.names.get(turn), self.tasks.get(turn)) {
             id.store(0, Release);
-            name.store(NONE, Release);
+            name.store(NO_THREAD, Release);
         }
     }
 
-    /// Whether the program has set the mask of a turn's holder.
+    /// Returns whether the program has set the mask of a turn's holder.
     pub(crate) fn is_set(&self, turn: usize) -> bool {
-        self.names.get(turn).is_some_and(|name| name.load(Acquire) & SET != 0)
+        self.names.get(turn).is_some_and(|name| name.load(Acquire) & SET_MARK != 0)
     }
 
-    /// Notes that the program has set the mask of a turn's holder.
+    /// Records that the program has set the mask of a turn's holder.
     pub(crate) fn note_turn(&self, turn: usize) {
         if let Some(name) = self.names.get(turn) {
             mark(name, |_| true);
         }
     }
 
-    /// Notes that the program has set a thread's mask, by the kernel's id. `turns`: how many turns
-    /// there are.
+    /// Records that the program has set a thread's mask, by the kernel's id. `turns`: number of
+    /// turns.
     pub(crate) fn note_task(&self, task: pid_t, turns: usize) {
         let mut entries = self.names.iter().zip(&self.tasks).take(turns);
         if let Some((name, _)) = entries.find(|(_, id)| id.load(Acquire) == task) {
@@ -89,56 +91,58 @@ impl Holders {
         }
     }
 
-    /// Notes that the program has set a thread's mask. `turns`: how many turns there are;
-    /// `is_taken`: whether one is.
+    /// Records that the program has set a thread's mask. `turns`: number of turns; `is_taken`:
+    /// whether a turn is taken.
     pub(crate) fn note_thread(&self, thread: pthread_t, turns: usize, is_taken: impl Fn(usize) -> bool) {
         let thread = thread as usize;
         let names = self.names.get(..turns).unwrap_or(&self.names);
+        // Whether some thread has a turn and has not entered itself: it may be this one.
         let is_bearing =
-            || names.iter().enumerate().any(|(turn, name)| name.load(SeqCst) == NONE && is_taken(turn));
+            || names.iter().enumerate().any(|(turn, name)| name.load(SeqCst) == NO_THREAD && is_taken(turn));
         if mark_holder(names, thread) {
             return;
         }
         self.forget_early_but(is_bearing);
         if is_bearing() {
-            let free = |place: &AtomicUsize| place.compare_exchange(NONE, thread, SeqCst, Relaxed).is_ok();
+            let free =
+                |place: &AtomicUsize| place.compare_exchange(NO_THREAD, thread, SeqCst, Relaxed).is_ok();
             self.early.iter().any(free);
         }
-        // It may have entered itself meanwhile.
+        // The thread may have entered itself meanwhile.
         if mark_holder(names, thread) {
             self.forget_early(thread);
         }
     }
 
-    /// Takes out the early ones that were there before a moment at which no thread was about to
-    /// enter itself.
+    /// Removes from the early list the threads that can no longer enter themselves: those listed
+    /// before a moment at which no thread was between its creation and its entry.
     fn forget_early_but(&self, is_bearing: impl Fn() -> bool) {
         for place in &self.early {
             let thread = place.load(SeqCst);
-            if thread != NONE && !is_bearing() {
-                let _ = place.compare_exchange(thread, NONE, SeqCst, Relaxed);
+            if thread != NO_THREAD && !is_bearing() {
+                let _ = place.compare_exchange(thread, NO_THREAD, SeqCst, Relaxed);
             }
         }
     }
 
-    /// Takes a thread out of the early ones; whether it was among them.
+    /// Removes a thread from the early list. Returns whether it was listed.
     fn forget_early(&self, thread: usize) -> bool {
         self.early.iter().fold(false, |found, place| {
             let same = place.load(SeqCst) == thread;
-            found | (same && place.compare_exchange(thread, NONE, SeqCst, Relaxed).is_ok())
+            found | (same && place.compare_exchange(thread, NO_THREAD, SeqCst, Relaxed).is_ok())
         })
     }
 }
 
-/// Marks the entry of a thread; false where it has none.
+/// Marks the entry of a thread; false if it has none.
 fn mark_holder(names: &[AtomicUsize], thread: usize) -> bool {
-    let entry = names.iter().find(|name| name.load(SeqCst) & !SET == thread);
-    entry.inspect(|name| mark(name, |now| now & !SET == thread)).is_some()
+    let entry = names.iter().find(|name| name.load(SeqCst) & !SET_MARK == thread);
+    entry.inspect(|name| mark(name, |now| now & !SET_MARK == thread)).is_some()
 }
 
-/// Marks a name while there is one and it is wanted.
+/// Marks a name if there is one and `is_wanted` accepts it.
 fn mark(name: &AtomicUsize, is_wanted: impl Fn(usize) -> bool) {
-    let marked = |now: usize| (now != NONE && is_wanted(now)).then_some(now | SET);
+    let marked = |now: usize| (now != NO_THREAD && is_wanted(now)).then_some(now | SET_MARK);
     let _ = name.fetch_update(AcqRel, Acquire, marked);
 }
 

@@ -1,19 +1,22 @@
-//! The C library's functions that not every C library has, or has under another version.
+//! Bindings to functions that not every C library has, or has under another version.
 //!
-//! Problem: the loader stops a program when a preloaded library asks for a symbol or a version that is not there. musl has no
-//! unwinder, no `__register_atfork`, no affinity of thread attributes; a library that is linked against glibc 2.34 asks for the version
-//! 2.34 of all that was moved into `libc.so.6` then; before, `dlsym` and most of POSIX threads were libraries of their own,
-//! which a program need not have. The guest reaches such programs where a child's environment cannot be cleaned
-//! ([`leave`](crate::leave)): from statically linked shells, or by hand.
+//! Problem: the loader stops a program if a preloaded library asks for a symbol or a version that
+//! is not there. musl has no unwinder, no `__register_atfork`, no affinity of thread attributes. A
+//! library that is linked against glibc 2.34 asks for the version 2.34 of everything that was moved
+//! into `libc.so.6` then. Before, `dlsym` and most of POSIX threads were separate libraries, which
+//! a program need not have. The shim reaches such programs if a child's environment cannot be
+//! cleaned ([`leave`](crate::leave)): from statically linked shells, or by hand.
 //!
-//! Idea: this library defines these names itself, hidden, for its own code and for the standard library's in it. Each is a jump to
-//! the C library's function, which is bound weakly and by the oldest version that it ever had. Where it is missing, the jump
-//! answers -1, and the guest is without a plan ([`is_home`]). Functions of later versions are system calls here, or
-//! looked up by name. The unwinder is in [`unwinder`](crate::unwinder).
+//! Idea: this library defines these names itself, hidden, for its own code and for the standard
+//! library's code in it. Each is a jump to the C library's function, which is bound weakly and by
+//! the oldest version that it ever had. If the function is missing, the jump answers -1, and the
+//! shim is without a plan ([`is_home`]). Functions of later versions are system calls here, or
+//! resolved by name. The unwinder is in [`unwinder`](crate::unwinder).
 //!
-//! One library of this kind was chosen over a small one that opens a large one: two libraries need a jump for each of some 200 exports,
-//! calls before the small one's constructor would pass unplanned, and a library that is opened late has no
-//! thread-local storage without allocating. `tests/exports.rs` checks the versions, and the names against musl's.
+//! One library of this kind was chosen over a small one that opens a large one: two libraries need
+//! a jump for each of some 200 exports, calls before the small one's constructor would pass
+//! unplanned, and a library that is opened late has no thread-local storage without allocating.
+//! `tests/exports.rs` checks the versions, and the names against musl's.
 
 #![cfg_attr(test, allow(dead_code, unused_macros))]
 
@@ -22,7 +25,7 @@ use libc::{c_char, c_int, c_uint, c_void, pid_t};
 use std::mem::transmute;
 use std::ptr::NonNull;
 
-/// A hidden function that jumps to one of the C library's, bound weakly by its oldest version.
+/// Defines hidden functions that jump to the C library's, bound weakly by their oldest version.
 #[cfg(target_arch = "x86_64")]
 macro_rules! weakly {
     ($($name:literal $version:literal;)*) => {$(
@@ -46,7 +49,7 @@ macro_rules! weakly {
     )*};
 }
 
-/// The same; all versions of this processor's begin with 2.17.
+/// Does the same for aarch64; all its versions begin with 2.17.
 #[cfg(target_arch = "aarch64")]
 macro_rules! weakly {
     ($($name:literal $version:literal;)*) => {$(
@@ -70,7 +73,7 @@ macro_rules! weakly {
     )*};
 }
 
-/// Whether a function is there.
+/// Returns whether a function is bound.
 #[cfg(not(test))]
 macro_rules! is_bound {
     ($name:literal) => {{
@@ -96,7 +99,7 @@ macro_rules! is_bound {
     }};
 }
 
-/// A test is linked to the C library as any program.
+/// A test is linked to the C library like any program.
 #[cfg(test)]
 macro_rules! is_bound {
     ($name:literal) => {
@@ -133,9 +136,10 @@ weakly! {
     "gnu_get_libc_version" "GLIBC_2.2.5";
 }
 
-// Where thread-local storage is addressed by a call, the C library's function is in the loader, whose name musl does not know. A
-// library that the program starts with has its storage at a fixed distance from the thread's pointer, which a variable
-// of this library shows: so no call of ours allocates on a thread's first use, as the C library's may.
+// If thread-local storage is addressed by a call, the C library's function is in the loader, whose
+// name musl does not know. A library that the program starts with has its storage at a fixed
+// distance from the thread pointer, which a variable of this library shows. So no call of this
+// library allocates on a thread's first use, as the C library's may.
 #[cfg(all(not(test), target_arch = "x86_64"))]
 std::arch::global_asm!(
     ".pushsection .tbss.trimtab_anchor,\"awT\",@nobits",
@@ -158,7 +162,7 @@ std::arch::global_asm!(
     ".popsection",
 );
 
-/// A jump to a function of ours.
+/// Jump to a function of this library.
 #[cfg(target_arch = "x86_64")]
 macro_rules! jump {
     () => {
@@ -166,7 +170,7 @@ macro_rules! jump {
     };
 }
 
-/// A jump to a function of ours.
+/// Jump to a function of this library.
 #[cfg(target_arch = "aarch64")]
 macro_rules! jump {
     () => {
@@ -174,7 +178,7 @@ macro_rules! jump {
     };
 }
 
-/// Hidden functions of these names, which are ours.
+/// Defines hidden functions of these names that jump to functions of this library.
 #[cfg(not(test))]
 macro_rules! ours {
     ($($name:literal = $function:path;)*) => {$(
@@ -204,7 +208,7 @@ ours! {
 
 // On 64-bit processors the C library's `stat` is the kernel's.
 unsafe extern "C" fn fstat(file: c_int, to: *mut c_void) -> c_int {
-    // SAFETY: the caller's contract, handed on.
+    // SAFETY: the caller's contract, passed on.
     unsafe { libc::syscall(libc::SYS_fstat, file, to) as c_int }
 }
 
@@ -229,12 +233,13 @@ extern "C" fn gettid() -> pid_t {
     unsafe { libc::syscall(libc::SYS_gettid) as pid_t }
 }
 
-/// From glibc 2.18 on.
+/// Available since glibc 2.18.
 static THREAD_ATEXIT: Symbol = Symbol::new(c"__cxa_thread_atexit_impl");
-/// From glibc 2.18 on.
+/// Available since glibc 2.18.
 static GETATTR_DEFAULT: Symbol = Symbol::new(c"pthread_getattr_default_np");
 
-/// Where there is no such function, the value is not destroyed with its thread.
+/// Registers a destructor. If the C library lacks the function, the value is not destroyed with its
+/// thread.
 unsafe extern "C" fn thread_atexit(
     destructor: *const c_void,
     value: *mut c_void,
@@ -250,7 +255,7 @@ unsafe extern "C" fn thread_atexit(
     }
 }
 
-/// What a thread without an attribute gets; the plain attribute where that cannot be changed.
+/// Reads the default attribute of threads; the plain attribute if the default cannot be changed.
 pub(crate) unsafe extern "C" fn pthread_getattr_default_np(attr: *mut libc::pthread_attr_t) -> c_int {
     type Get = unsafe extern "C" fn(*mut libc::pthread_attr_t) -> c_int;
     match GETATTR_DEFAULT.found().or_else(|| GETATTR_DEFAULT.look_up()) {
@@ -261,19 +266,19 @@ pub(crate) unsafe extern "C" fn pthread_getattr_default_np(attr: *mut libc::pthr
     }
 }
 
-/// Looks up the functions that are found by name.
+/// Resolves the functions that are found by name.
 pub(crate) fn resolve() {
     THREAD_ATEXIT.look_up();
     GETATTR_DEFAULT.look_up();
 }
 
-/// Whether this process has a C library that the guest knows: glibc, with threads and a loader that finds functions. In all others
-/// it has no plan.
+/// Returns whether this process has a C library that the shim supports: glibc, with threads and a
+/// loader that finds functions. In all others the shim has no plan.
 pub(crate) fn is_home() -> bool {
     is_bound!("gnu_get_libc_version") && is_bound!("dlsym") && is_bound!("pthread_key_create")
 }
 
-/// Whether functions can be looked up by name: also in musl.
+/// Returns whether functions can be resolved by name, as in musl too.
 pub(crate) fn can_look_up() -> bool {
     is_bound!("dlsym")
 }

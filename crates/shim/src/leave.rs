@@ -1,12 +1,14 @@
-//! The library taken out of the environment of a program that cannot carry it.
+//! Removal of the library from the environment of a program that cannot carry it.
 //!
-//! Which programs those are says [`carry`]. Their `LD_PRELOAD` is the host's without this library, or absent
-//! where nothing is left; all other variables, and the order of all, stay as they are. A program that is started through a shell is the
-//! shell's to look at, which carries the library itself.
+//! [`carry`] says which programs these are. Their `LD_PRELOAD` is the host's without this library,
+//! or absent if nothing is left. All other variables, and the order of all, stay as they are. A
+//! program that is started through a shell is left to the shell, which carries the library itself.
 //!
-//! Runs between `vfork` and exec, on the parent's memory and beside the parent's other threads. The caller's environment is not
-//! changed: a copy of the array of pointers is made, on the stack while it is short, else in memory of the calling thread's, which is mapped
-//! once and used again. A parent whose `vfork`ed child has become a program finds that memory as it was, and loses none.
+//! The code runs between `vfork` and exec, on the parent's memory and beside the parent's other
+//! threads. The caller's environment is not changed: the array of pointers is copied, onto the
+//! stack while it is short, else into memory of the calling thread, which is mapped once and used
+//! again. A parent whose `vfork`ed child has become a program finds that memory as it was, and
+//! loses none.
 
 use crate::birth::quietly;
 use crate::carry::{self, Target};
@@ -16,23 +18,25 @@ use std::ffi::CStr;
 use std::ptr::null_mut;
 use trimtab_core::handoff::bearer;
 
-/// An array of C strings with a null behind the last.
+/// Array of C strings that ends with a null pointer.
 pub(crate) type List = *const *const c_char;
 
-/// The variable by which the loader gets the library, and the sign that follows.
+/// Variable by which the loader gets the library, with the `=` that follows.
 const PRELOAD: &[u8] = b"LD_PRELOAD=";
-/// The longest path of the library that is looked for, in bytes. One that is longer stays where it is.
+/// Longest path of the library that is searched for, in bytes. A longer path stays in the variable.
 const PATH_BYTES: usize = 1024;
-/// Words of the stack for an environment: five hundred variables.
+/// Room on the stack for an environment, in words: five hundred variables.
 const STACK_WORDS: usize = 512;
 
 thread_local! {
-    /// This thread's memory for longer environments: address and bytes; 0 before it is mapped.
+    /// This thread's memory for longer environments: address and size in bytes; 0 before it is
+    /// mapped.
     static MAPPED: Cell<(usize, usize)> = const { Cell::new((0, 0)) };
 }
 
-/// Does `start` with an environment without this library, and with `spare` words of room, where the target cannot carry it. Where it can, or where nothing
-/// can be done, there is no answer and nothing is done.
+/// Calls `start` with an environment without this library, and with `spare` words of room, if the
+/// target cannot carry the library. Returns `None` without calling `start` if the target can carry
+/// it, or if memory for the copy is missing.
 pub(crate) fn without<T>(
     target: Target,
     environment: List,
@@ -67,8 +71,9 @@ pub(crate) fn without<T>(
     })
 }
 
-/// Takes this library out of this process's own environment where its path leads nowhere, as in another root: for functions that take
-/// their environment from there. The text is shortened in its place, where no other thread looks for it.
+/// Takes this library out of the process's own environment if its path leads nowhere, as in another
+/// root. Serves functions that take their environment from there. The text is shortened in place,
+/// where no other thread searches for it.
 pub(crate) fn for_good_if_missing() {
     // SAFETY: the C library's own.
     let environment = unsafe { libc::environ };
@@ -85,8 +90,8 @@ pub(crate) fn for_good_if_missing() {
             continue;
         }
         let length = value.len();
-        // SAFETY: the text of a variable that holds our path was made by a loader, a shell or `setenv`, and may be written; the
-        // slice above is not used any more.
+        // SAFETY: a loader, a shell or `setenv` made the text of a variable that holds our path, so
+        // it may be written; the slice above is not used any more.
         let value = unsafe {
             std::slice::from_raw_parts_mut(entry.cast_mut().cast::<u8>().add(PRELOAD.len()), length)
         };
@@ -97,7 +102,7 @@ pub(crate) fn for_good_if_missing() {
     }
 }
 
-/// A variable of this process, as bytes. Not `getenv`, which some programs replace by their own.
+/// Returns a variable of this process, as bytes. `getenv` is not used: some programs replace it.
 pub(crate) fn own_variable(name: &[u8]) -> Option<&'static [u8]> {
     // SAFETY: the C library's own.
     let environment = unsafe { libc::environ };
@@ -123,7 +128,7 @@ fn is_separator(byte: &u8) -> bool {
     matches!(byte, b':' | b' ')
 }
 
-/// A path as a C string.
+/// Copies a path into `room` as a C string.
 fn text(path: &[u8], room: &mut [u8; PATH_BYTES]) -> Option<*const c_char> {
     room.get_mut(..path.len())?.copy_from_slice(path);
     *room.get_mut(path.len())? = 0;
@@ -133,18 +138,19 @@ fn text(path: &[u8], room: &mut [u8; PATH_BYTES]) -> Option<*const c_char> {
 /// # Safety
 /// As [`List`].
 unsafe fn all(environment: List) -> impl Iterator<Item = *const c_char> + Clone {
-    // SAFETY: up to the null, which is the last that is read.
+    // SAFETY: reads up to and including the null pointer.
     (0..).map(move |at| unsafe { *environment.add(at) }).take_while(|entry| !entry.is_null())
 }
 
-/// The entries of an environment, and the value of those that name libraries to preload.
+/// Yields the entries of an environment, with the value of each that names libraries to preload.
 ///
 /// # Safety
-/// As [`List`], of strings that stay while the entries are looked at.
+/// As [`List`], of strings that stay while the entries are in use.
 unsafe fn entries<'e>(environment: List) -> impl Iterator<Item = (*const c_char, Option<&'e [u8]>)> + Clone {
     // SAFETY: the caller's promise.
     unsafe { all(environment) }.map(|entry| {
-        // SAFETY: as far as the first byte that differs, which is at the latest the zero at the end.
+        // SAFETY: reads up to the first byte that differs, which is at the latest the zero at the
+        // end.
         let named = PRELOAD.iter().enumerate().all(|(at, &byte)| unsafe { *entry.add(at) as u8 } == byte);
         // SAFETY: a C string with the name in front.
         let value = named.then(|| unsafe { CStr::from_ptr(entry.add(PRELOAD.len())) }.to_bytes());
@@ -152,19 +158,20 @@ unsafe fn entries<'e>(environment: List) -> impl Iterator<Item = (*const c_char,
     })
 }
 
-/// Makes `list` the entries without this library, and a null behind them.
+/// Fills `list` with the entries without this library, and null pointers behind them.
 fn copy<'e>(
     entries: impl Iterator<Item = (*const c_char, Option<&'e [u8]>)>,
     list: &mut [usize],
     text: &mut [usize],
 ) {
-    // SAFETY: the same memory as bytes, of which all values are valid.
+    // SAFETY: the same memory as bytes; every byte value is valid.
     let mut text =
         unsafe { std::slice::from_raw_parts_mut(text.as_mut_ptr().cast::<u8>(), size_of_val(text)) };
     let mut places = list.iter_mut();
     for (entry, value) in entries {
         let ours = value.filter(|value| value.split(is_separator).any(bearer::is_library));
-        // Another thread may have changed the variable meanwhile; an entry without room stays as it is.
+        // Another thread may have changed the variable meanwhile; an entry without room stays as it
+        // is.
         let room = ours.and_then(|value| {
             let (room, rest) =
                 std::mem::take(&mut text).split_at_mut_checked(PRELOAD.len() + value.len() + 1)?;
@@ -191,7 +198,8 @@ fn copy<'e>(
     places.for_each(|place| *place = 0);
 }
 
-/// Moves the paths that are not this library's to the front, with their separators; returns their length together.
+/// Moves the paths of other libraries to the front, with their separators. Returns their total
+/// length.
 fn keep_others(value: &mut [u8]) -> usize {
     let (mut from, mut kept) = (0, 0);
     while from < value.len() {
@@ -211,7 +219,7 @@ fn keep_others(value: &mut [u8]) -> usize {
     }
 }
 
-/// Lends so many words; nothing where they cannot be had.
+/// Lends `words` words to `work`; `None` if memory is missing.
 fn with_room<T>(words: usize, work: impl FnOnce(&mut [usize]) -> T) -> Option<T> {
     if words <= STACK_WORDS {
         return Some(on_stack(words, work));
@@ -223,13 +231,13 @@ fn with_room<T>(words: usize, work: impl FnOnce(&mut [usize]) -> T) -> Option<T>
         start = map(asked)?;
         let before = MAPPED.replace((start, asked));
         if before.1 != 0 {
-            // SAFETY: mapped by this thread, and lent to none.
+            // SAFETY: mapped by this thread, and not lent at present.
             unsafe { libc::syscall(libc::SYS_munmap, before.0, before.1) };
         }
     }
     let room: *mut usize = std::ptr::with_exposed_provenance_mut(start);
-    // SAFETY: this thread's own memory of at least that many words, which is lent once at a time: the work starts a
-    // program.
+    // SAFETY: this thread's own memory of at least `words` words, which is lent once at a time:
+    // the work starts a program.
     Some(work(unsafe { std::slice::from_raw_parts_mut(room, words) }))
 }
 
@@ -244,7 +252,7 @@ fn map(bytes: usize) -> Option<usize> {
     let nowhere: *mut c_void = null_mut();
     // SAFETY: a new mapping.
     let start = unsafe { libc::syscall(libc::SYS_mmap, nowhere, bytes, read_write, private, -1, 0) };
-    // The kernel's errors are the last page's addresses, which `syscall` makes -1.
+    // The kernel reports errors as the last page's addresses, which `syscall` turns into -1.
     usize::try_from(start).ok()
 }
 
@@ -275,14 +283,14 @@ mod tests {
         }
     }
 
-    /// The environment that a program would be started with.
+    /// Returns the environment with which a program would be started.
     fn left(environment: &[&str], target: &CStr) -> Option<Vec<String>> {
         let texts: Vec<CString> = environment.iter().map(|text| CString::new(*text).unwrap()).collect();
         let mut list: Vec<*const c_char> = texts.iter().map(|text| text.as_ptr()).collect();
         list.push(std::ptr::null());
         without(Target::Path(target.as_ptr()), list.as_ptr(), 3, |list, spare| {
             assert_eq!(spare.len(), 3);
-            // SAFETY: the list that was just made.
+            // SAFETY: `list` was just made.
             let all = unsafe { all(list) };
             // SAFETY: as above.
             all.map(|entry| unsafe { CStr::from_ptr(entry) }.to_str().unwrap().to_owned()).collect()

@@ -1,35 +1,40 @@
-//! `libtrimtab_shim.so`: the guest in other people's programs.
+//! `libtrimtab_shim.so`: the preload library that applies a plan inside other people's programs.
 //!
-//! The launcher decides where threads go, puts the plan into the environment ([`trimtab_core::handoff`]), names this
-//! library in `LD_PRELOAD` and becomes the program. The library applies the plan from inside: threads are born on
-//! their slots, the threads of nested teams are put in their places, programs that pinned threads start have the whole
-//! mask, and questions about the number of CPUs are answered from the plan. Programs that cannot carry the library are started without it
-//! (`leave`). For `trimtab profile` and reports it counts how often
-//! threads meet (`meter`). What it exports is here, in `gomp::calls`, `gomp::barriers`, `mpi`, `team`, `waits` and in `programs`; a test has the list.
+//! The launcher decides where threads go, puts the plan into the environment
+//! ([`trimtab_core::handoff`]), names this library in `LD_PRELOAD` and becomes the program. The
+//! library applies the plan from inside. Threads are created on their slots. Threads of nested
+//! teams are moved to their places. Programs that pinned threads start get the whole mask.
+//! Questions about the number of CPUs are answered from the plan. Programs that cannot carry the
+//! library are started without it (`leave`). For `trimtab profile` and reports the library counts
+//! barriers (`meter`). Its exports are here, in `gomp::calls`, `gomp::barriers`, `mpi`, `team`,
+//! `waits` and `programs`; a test has the list.
 //!
-//! A guest does not hurt its host:
+//! The shim does not hurt its host program:
 //!
-//! - It discovers nothing and decides nothing but what the plan's own rules say. Without a plan, or with one it cannot
-//!   read, every call passes through.
-//! - It never aborts and never prints, but for the report that a user asked for, and leaves `errno` alone. After a fault
-//!   of its own it stands down: everything passes through from then on.
-//! - What the program set itself stays: an affinity in a thread attribute, a mask a thread gave itself outside of regions.
-//!   A thread that this library put on its slot counts the CPUs of the plan, as the others do
-//!   (`narrowed`).
-//! - It holds no lock while it calls anybody, keeps no descriptor and starts no thread. Its state is in static storage;
-//!   only for nested teams, and for counting, does it allocate, in ordinary code of the thread that opens one.
-//! - It asks the loader for nothing that musl or an older glibc lacks (`imports`, `unwinder`). Where it is loaded by
-//!   another C library than glibc, it has no plan.
+//! - It discovers nothing, and decides only by the plan's own rules. Without a plan, or with a plan
+//!   that it cannot read, every call passes through.
+//! - It never aborts. It prints nothing except a report that the user asked for. It leaves `errno`
+//!   alone. After a fault of its own it stands down: every later call passes through.
+//! - Settings of the program stay: an affinity in a thread attribute, and a mask that a thread gave
+//!   itself outside of regions. A thread that this library put on its slot counts the CPUs of the
+//!   plan, as the other threads do (`narrowed`).
+//! - It holds no lock while it calls foreign code, keeps no descriptor and starts no thread. Its
+//!   state is in static storage. It allocates only for nested teams and for counting, in ordinary
+//!   code of the thread that opens a team.
+//! - It asks the loader for nothing that musl or an older glibc lacks (`imports`, `unwinder`).
+//!   Loaded by another C library than glibc, it has no plan.
 //!
-//! The exports are `C-unwind`: a host that cancels its threads asynchronously may unwind through them, and a plain `C`
-//! function would turn that into an abort.
+//! The exports are `C-unwind`: a host that cancels its threads asynchronously may unwind through
+//! them, and a plain `C` function would turn that into an abort.
 //!
-//! What it cannot reach: static programs; programs of another C library, processor or word size; threads that the C library creates by internal calls (C11 `thrd_create`,
-//! `SIGEV_THREAD`); libraries opened with `RTLD_DEEPBIND` or `dlmopen`; programs that change identity (the loader
-//! ignores `LD_PRELOAD` there). Those threads live inside the mask, or inherit their creator's slot.
+//! Out of reach are: static programs; programs of another C library, processor or word size;
+//! threads that the C library creates by internal calls (C11 `thrd_create`, `SIGEV_THREAD`);
+//! libraries opened with `RTLD_DEEPBIND` or `dlmopen`; programs that change identity (the loader
+//! ignores `LD_PRELOAD` there). Such threads live inside the mask, or inherit their creator's
+//! slot.
 //!
-//! The crate is also an rlib so that Cargo builds the library before the tests that load it. Do not link it into a
-//! program: it would export `pthread_create` there.
+//! The crate is also an rlib so that Cargo builds the library before the tests that load it. Do not
+//! link it into a program: it would export `pthread_create` there.
 
 #![cfg(all(target_os = "linux", target_env = "gnu"))]
 #![allow(unsafe_code)]
@@ -56,7 +61,7 @@ mod runtimes;
 mod slots;
 mod unwinder;
 
-// What stands behind exports; a test binary has none.
+// Modules behind exports. A test binary has no exports.
 #[cfg_attr(test, allow(dead_code))]
 mod gomp;
 #[cfg_attr(test, allow(dead_code))]
@@ -80,11 +85,11 @@ mod waits;
 #[cfg_attr(test, allow(dead_code))]
 mod wide;
 
-use crate::plan::Plan;
+use crate::plan::AppliedPlan;
 use libc::{c_char, c_int, c_long, c_uint, c_void, cpu_set_t, pid_t, pthread_attr_t, pthread_t, size_t};
 use std::ffi::CStr;
 
-/// Creates a thread; in the planned process, on the next free slot.
+/// Creates a thread. In the planned process the thread gets the next free slot.
 ///
 /// # Safety
 /// As `pthread_create(3)`.
@@ -99,7 +104,7 @@ pub unsafe extern "C-unwind" fn pthread_create(
     unsafe { birth::create(thread, attr, routine, argument) }
 }
 
-/// A system limit or option; of CPUs, no more than the plan has numbers.
+/// Returns a system limit or option. CPU counts are at most the number that the plan gives.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub extern "C-unwind" fn sysconf(name: c_int) -> c_long {
     let machine = || real::sysconf(name);
@@ -110,20 +115,20 @@ pub extern "C-unwind" fn sysconf(name: c_int) -> c_long {
     }
 }
 
-/// The number of CPUs that can be used, as [`sysconf`] says it.
+/// Returns the number of usable CPUs, the same as [`sysconf`].
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub extern "C-unwind" fn get_nprocs() -> c_int {
     count::online(|| real::get_nprocs().into()) as c_int
 }
 
-/// The number of CPUs there may be: enough to cover every CPU number of the plan.
+/// Returns the number of configured CPUs: enough to cover every CPU number of the plan.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub extern "C-unwind" fn get_nprocs_conf() -> c_int {
     count::configured(|| real::get_nprocs_conf().into()) as c_int
 }
 
-/// A thread's mask; of the calling thread, its own and not the place of a region that is over, nor
-/// its slot.
+/// Reads a thread's mask. For the calling thread this is its own mask, not the place of a region
+/// that has ended, nor its slot.
 ///
 /// # Safety
 /// As `sched_getaffinity(2)`.
@@ -143,8 +148,8 @@ pub unsafe extern "C-unwind" fn sched_getaffinity(
     result
 }
 
-/// A thread's mask; of the calling thread, its own and not the place of a region that is over, nor
-/// its slot.
+/// Reads a thread's mask. For the calling thread this is its own mask, not the place of a region
+/// that has ended, nor its slot.
 ///
 /// # Safety
 /// As `pthread_getaffinity_np(3)`.
@@ -165,7 +170,7 @@ pub unsafe extern "C-unwind" fn pthread_getaffinity_np(
     result
 }
 
-/// Sets a thread's mask, which is then the program's and no longer this library's.
+/// Sets a thread's mask. From then on the mask is the program's and no longer this library's.
 ///
 /// # Safety
 /// As `sched_setaffinity(2)`.
@@ -184,7 +189,7 @@ pub unsafe extern "C-unwind" fn sched_setaffinity(
     result
 }
 
-/// Sets a thread's mask, which is then the program's and no longer this library's.
+/// Sets a thread's mask. From then on the mask is the program's and no longer this library's.
 ///
 /// # Safety
 /// As `pthread_setaffinity_np(3)`.
@@ -203,7 +208,7 @@ pub unsafe extern "C-unwind" fn pthread_setaffinity_np(
     result
 }
 
-/// Closes a library, after which another may lie where it lay.
+/// Closes a library. Another library may be loaded at the same address later.
 ///
 /// # Safety
 /// As `dlclose(3)`.
@@ -219,7 +224,7 @@ pub unsafe extern "C-unwind" fn dlclose(handle: *mut c_void) -> c_int {
     result
 }
 
-/// Where an OpenMP runtime of LLVM's family asks for a tool.
+/// Entry point at which an OpenMP runtime of LLVM's family asks for a tool.
 ///
 /// # Safety
 /// As the OpenMP standard's function of that name.
@@ -231,8 +236,9 @@ pub unsafe extern "C-unwind" fn ompt_start_tool(version: c_uint, name: *const c_
 
 /// Sets the teams of regions opened from now on: `"4,scatter,2,subcompact"`.
 ///
-/// 0: done. 1: the text is not understood. 2: there is nothing to place threads in, because the program does not run
-/// under `trimtab run`, or is a child of the one that does. Where it is not 0, what was set before stays in force.
+/// Returns 0 on success. Returns 1 if the text is not understood. Returns 2 if there is no plan to
+/// place threads in: the program does not run under `trimtab run`, or is a child of the program
+/// that does. On failure the earlier setting stays in force.
 ///
 /// # Safety
 /// `text` is null or a C string.
@@ -245,7 +251,7 @@ pub unsafe extern "C-unwind" fn trimtab_set_nesting_info(text: *const c_char) ->
     set_nesting_info(unsafe { CStr::from_ptr(text) }.to_bytes())
 }
 
-/// The same under the name that programs call it by.
+/// Does the same as [`trimtab_set_nesting_info`], under the name that programs call.
 ///
 /// # Safety
 /// `text` is null or a C string.
@@ -255,7 +261,7 @@ pub unsafe extern "C-unwind" fn omp_set_nesting_info(text: *const c_char) -> c_i
     unsafe { trimtab_set_nesting_info(text) }
 }
 
-/// The same for Fortran without an interface: the length comes behind, as compilers hand it over.
+/// Does the same for Fortran without an interface: compilers pass the length after the arguments.
 ///
 /// # Safety
 /// `text` is null or `length` characters.
@@ -264,11 +270,11 @@ pub unsafe extern "C-unwind" fn omp_set_nesting_info_(text: *const c_char, lengt
     if text.is_null() || length > TEXT_MAX {
         return BAD_TEXT;
     }
-    // SAFETY: that many characters, by the caller's contract.
+    // SAFETY: `length` characters, by the caller's contract.
     set_nesting_info(unsafe { std::slice::from_raw_parts(text.cast(), length) })
 }
 
-/// The longest text looked at. The longest that means anything is a tenth of it.
+/// Longest text that is parsed, in bytes. The longest meaningful text is a tenth of it.
 const TEXT_MAX: usize = 1 << 10;
 const BAD_TEXT: c_int = 1;
 
@@ -277,15 +283,17 @@ fn set_nesting_info(text: &[u8]) -> c_int {
     let Some(text) = text else { return BAD_TEXT };
     match plan::guarded(|| Some(nest::set(text))) {
         Some(Ok(())) => 0,
-        Some(Err(nest::Refusal::Text)) => BAD_TEXT,
-        Some(Err(nest::Refusal::NoPlan)) | None => 2,
+        Some(Err(nest::NestRefusal::Text)) => BAD_TEXT,
+        Some(Err(nest::NestRefusal::NoPlan)) | None => 2,
     }
 }
 
-/// Runs when the library is loaded: before `main`, but after the constructors of the libraries the program links.
+/// Runs when the library is loaded: before `main`, but after the constructors of the libraries that
+/// the program links.
 ///
-/// Reads the plan here, while there is one thread and the environment is as the launcher left it; a program may later
-/// change its environment, or overwrite it to change its title. Every export also copes with being called before.
+/// Reads the plan here, while there is one thread and the environment is as the launcher left it; a
+/// program may later change its environment, or overwrite it to change its title. Every export also
+/// works when it is called before this function.
 #[cfg_attr(not(test), used, unsafe(link_section = ".init_array"))]
 #[cfg_attr(test, expect(dead_code, reason = "a test binary is not a guest"))]
 static LOADED: extern "C" fn() = loaded;
@@ -294,12 +302,14 @@ extern "C" fn loaded() {
     real::resolve();
     gomp::note_start();
     meter::begin();
-    // Without an unwinder no fault of ours can be caught, and no thread of the host's can unwind through us.
-    if plan::current().is_some_and(Plan::is_of_this_process) && !unwinder::find() {
+    // Without an unwinder, the library cannot catch its own faults, and no thread of the host can
+    // unwind through its functions.
+    if plan::current().is_some_and(AppliedPlan::is_of_this_process) && !unwinder::find() {
         plan::drop_it();
     }
     if let Some(plan) = plan::current() {
-        // The standard library in here is our own copy, so this silences nobody else.
+        // This library has its own copy of the standard library, so the hook silences only the
+        // shim.
         std::panic::set_hook(Box::new(|_| {}));
         if plan.is_of_this_process() {
             plan::guarded(|| {

@@ -1,15 +1,20 @@
-//! Meetings, counted: how long this program's threads work between barriers, and how long they wait there.
+//! Counter of barriers: the times that this program's threads work between barriers and wait there.
 //!
-//! What is counted and where it goes says [`trimtab_core::sync_stats`]. Only a process that finds the page file by its variable counts; in all
-//! others a meeting costs one load. The file is named as a descriptor of the parent (`/proc/PID/fd/N`), so that programs which
-//! close what they inherited, as MPI launchers do, find it still; it is mapped and closed again while the process starts.
+//! A *barrier* here is a barrier or a collective call. [`trimtab_core::sync_stats`] says which
+//! numbers are counted and where they go. Only a process that finds the page file by its variable
+//! counts; in all others a barrier costs one load. The file is named as a descriptor of the parent
+//! (`/proc/PID/fd/N`), so that programs which close inherited descriptors, as MPI launchers do,
+//! still find it. It is mapped and closed again while the process starts.
 //!
-//! - A thread takes a row with its first record, and is the only one that writes there. Rows are never given back: where threads come and go by the
-//!   thousand, those that find none left are counted.
-//! - A forked child takes rows of its own. A meeting inside another one (a Fortran call that calls the C function) is one meeting.
-//! - The wait at the end of a region nobody tells its members: they note when they arrive, and who opened the region when it is over. A member reads
-//!   that when it joins the next region, or when its thread ends.
-//! - What a record costs is measured once, in a row that nobody reads.
+//! - A thread takes a row with its first record, and is the only one that writes there. Rows are
+//!   never given back. If threads come and go by the thousand, those that find no row left are
+//!   counted.
+//! - A forked child takes rows of its own. A barrier inside another one (a Fortran call that calls
+//!   the C function) is one barrier.
+//! - A runtime does not tell its members how long they wait at the end of a region. Each member
+//!   stores when it arrives, and the thread that opened the region stores when it ended. A member
+//!   reads that time when it joins the next region, or when its thread ends.
+//! - The cost of a record is measured once, in a row that no reader uses.
 
 use crate::{imports, plan, unwinder};
 use std::cell::Cell;
@@ -21,34 +26,35 @@ use trimtab_core::sync_stats::{
     BYTES, HEADER, MAGIC, ROW, ROWS, VARIABLE, bit, bucket, header, joined, region, row,
 };
 
-/// The page file; null where nobody wants to know.
+/// Start of the page file; null if nothing is counted.
 static BASE: AtomicPtr<AtomicU64> = AtomicPtr::new(null_mut());
-/// How often this process is a fork of one that counted.
+/// Number of forks between this process and the one that started to count.
 static FORKS: AtomicU64 = AtomicU64::new(0);
-/// Whether intervals are this process's to count: rank 0 of an MPI job, or no rank.
+/// Whether this process counts the intervals: it is rank 0 of an MPI job, or has no rank.
 static LEADS: AtomicBool = AtomicBool::new(true);
 
-/// Records in a row over which the cost of one is measured ...
-const TRIALS: u64 = 32;
-/// ... and how often, of which the least counts. Chosen: together some ten microseconds.
-const BATCHES: u32 = 6;
-/// For a thread that found no row.
+/// Consecutive records over which the cost of one is measured ...
+const RECORDS_PER_BATCH: u64 = 32;
+/// ... and the number of such batches, of which the cheapest counts. Chosen: together some ten
+/// microseconds.
+const COST_BATCHES: u32 = 6;
+/// Row number of a thread that found no row.
 const NO_ROW: usize = usize::MAX;
 
 thread_local! {
     /// The thread's row plus one; 0 before its first record.
     static MINE: Cell<usize> = const { Cell::new(0) };
-    /// Of which of [`FORKS`] that is.
+    /// Value of [`FORKS`] when the row was taken.
     static OF: Cell<u64> = const { Cell::new(0) };
-    /// Whether it is in a meeting.
+    /// Whether the thread is in a barrier.
     static INSIDE: Cell<bool> = const { Cell::new(false) };
-    /// Its number in its team, where the runtime told it.
+    /// The thread's number in its team, if the runtime reported it.
     static INDEX: Cell<u32> = const { Cell::new(0) };
-    /// Notes its last wait when it ends.
+    /// Records the thread's last wait when the thread ends.
     static ENDS: Ends = const { Ends };
 }
 
-/// The end of a thread that counted.
+/// Destructor of a thread that counted.
 struct Ends;
 
 impl Drop for Ends {
@@ -56,7 +62,7 @@ impl Drop for Ends {
         let row = MINE.get();
         let base = BASE.load(Acquire);
         if row != 0 && row != NO_ROW && !base.is_null() && OF.get() == FORKS.load(Relaxed) {
-            settle(Row::at(base, row - 1), Some(now()));
+            settle(ThreadRow::at(base, row - 1), Some(now()));
         }
     }
 }
@@ -83,7 +89,7 @@ fn open() -> Option<()> {
     // SAFETY: our own descriptor and memory.
     let fits = unsafe { libc::fstat(file, &raw mut stat) } == 0 && usize::try_from(stat.st_size) == Ok(BYTES);
     let map = if fits {
-        // SAFETY: a new mapping, of a file that is as long.
+        // SAFETY: a new mapping of a file that has this length.
         unsafe {
             libc::mmap(null_mut(), BYTES, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED, file, 0)
         }
@@ -98,17 +104,17 @@ fn open() -> Option<()> {
     let base: *mut AtomicU64 = map.cast();
     // SAFETY: mapped just now, for good, and page-aligned.
     if unsafe { &*base.add(header::MAGIC) }.load(Relaxed) != MAGIC {
-        // SAFETY: nobody else knows of the mapping.
+        // SAFETY: no other code knows of the mapping.
         unsafe { libc::munmap(map, BYTES) };
         return None;
     }
     let rank = RANK_VARIABLES.into_iter().find_map(plan::variable);
     LEADS.store(rank.is_none_or(|rank| rank == "0"), Relaxed);
     BASE.store(base, Release);
-    add(word(base, header::GUESTS), 1);
-    let price = word(base, header::COST);
+    add(word(base, header::GUEST_COUNT), 1);
+    let price = word(base, header::RECORD_COST_PS);
     if price.load(Relaxed) == 0 {
-        price.store(cost(Row::at(base, ROWS)), Relaxed);
+        price.store(cost(ThreadRow::at(base, ROWS)), Relaxed);
     }
     // SAFETY: the handler lives as long as the process and does one atomic addition.
     unsafe { libc::pthread_atfork(None, None, Some(forked)) };
@@ -120,27 +126,27 @@ extern "C" fn forked() {
     INSIDE.set(false);
 }
 
-/// Whether anybody wants to know.
+/// Returns whether this process counts.
 pub(crate) fn is_on() -> bool {
     !BASE.load(Relaxed).is_null()
 }
 
 fn word(base: *mut AtomicU64, at: usize) -> &'static AtomicU64 {
     debug_assert!(at < BYTES / 8);
-    // SAFETY: the mapping has that many words, stays for good, and any value is valid.
+    // SAFETY: the mapping has at least `at + 1` words, stays for good, and any value is valid.
     unsafe { &*base.add(at) }
 }
 
-/// Adds where others add too: the header.
+/// Adds to a word of the header, which other threads add to as well.
 fn add(word: &AtomicU64, one: u64) -> u64 {
     word.fetch_add(one, Relaxed)
 }
 
-/// A thread's row.
+/// Row of a thread.
 #[derive(Clone, Copy)]
-struct Row(&'static [AtomicU64; ROW]);
+struct ThreadRow(&'static [AtomicU64; ROW]);
 
-impl Row {
+impl ThreadRow {
     fn at(base: *mut AtomicU64, row: usize) -> Self {
         debug_assert!(row <= ROWS);
         // SAFETY: `row` is at most ROWS, and the mapping has one row more than that.
@@ -155,21 +161,21 @@ impl Row {
         self.0[word].store(value, Relaxed);
     }
 
-    /// No other thread writes here.
+    /// Adds without a read-modify-write: no other thread writes here.
     fn add(self, word: usize, value: u64) {
         self.set(word, self.get(word).wrapping_add(value));
     }
 
-    /// A meeting from `begin` to `end`.
-    fn met(self, by: Runtime, begin: u64, end: u64, leads: Lead) {
-        self.add(row::MEETINGS, 1);
-        self.add(row::RECORDS, 1);
-        self.set(row::BY, self.get(row::BY) | bit(by));
-        let last = self.get(row::LAST);
+    /// Records a barrier from `begin` to `end`.
+    fn record(self, by: Runtime, begin: u64, end: u64, leads: Lead) {
+        self.add(row::MEETING_COUNT, 1);
+        self.add(row::RECORD_COUNT, 1);
+        self.set(row::RUNTIME_BITS, self.get(row::RUNTIME_BITS) | bit(by));
+        let last = self.get(row::LAST_ACTIVE_NS);
         if last != 0 {
             let span = end.saturating_sub(last);
-            self.add(row::WAITED, end.saturating_sub(begin).min(span));
-            self.add(row::SPANNED, span);
+            self.add(row::WAITED_NS, end.saturating_sub(begin).min(span));
+            self.add(row::SPANNED_NS, span);
             if leads == Lead::Own {
                 self.interval(span);
             }
@@ -177,37 +183,38 @@ impl Row {
         if let Lead::Took(span) = leads {
             self.interval(span);
         }
-        self.set(row::LAST, end);
+        self.set(row::LAST_ACTIVE_NS, end);
     }
 }
 
-impl Row {
+impl ThreadRow {
     fn interval(self, span: u64) {
-        self.add(row::INTERVALS, 1);
-        self.add(row::SUM, span);
-        self.add(row::BUCKET + bucket(span), 1);
+        self.add(row::INTERVAL_COUNT, 1);
+        self.add(row::INTERVAL_SUM_NS, span);
+        self.add(row::FIRST_BUCKET + bucket(span), 1);
     }
 }
 
-/// Whether a thread counts the interval for all.
+/// How a thread counts the interval for its team.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Lead {
-    /// Another does.
+    /// Another thread counts it.
     No,
-    /// It does, and always: from the end of its last meeting.
+    /// This thread always counts it: from the end of its last barrier.
     Own,
-    /// It does this time, and so long was the interval.
+    /// This thread counts it this time; the length of the interval in nanoseconds.
     Took(u64),
 }
 
 impl Lead {
-    /// The first of a team, always.
+    /// Returns the lead of a team in which the first thread always counts.
     pub(crate) fn if_first(first: bool) -> Self {
         if first { Self::Own } else { Self::No }
     }
 
-    /// At a barrier that names another thread each time: from when it let its threads go last. The first time nothing is counted, and
-    /// nothing either when two barriers want the same place.
+    /// Returns the lead at a barrier that names another thread each time. The interval begins when
+    /// the barrier last released its threads. The first time nothing is counted, and nothing either
+    /// if two barriers share a place of the table.
     pub(crate) fn of_barrier(address: usize, end: u64) -> Self {
         let Some((of, last)) = BARRIERS.get((address >> 5) % BARRIERS.len()) else { return Self::No };
         let (of, last) = (of.swap(address, AcqRel), last.swap(end, AcqRel));
@@ -215,22 +222,22 @@ impl Lead {
     }
 }
 
-/// Barriers, and when each let its threads go last.
+/// Addresses of barriers, and the time at which each last released its threads.
 static BARRIERS: [(AtomicUsize, AtomicU64); 64] = [const { (AtomicUsize::new(0), AtomicU64::new(0)) }; 64];
 
-/// What a record costs, in picoseconds.
-fn cost(scratch: Row) -> u64 {
+/// Measures the cost of a record, in picoseconds.
+fn cost(scratch: ThreadRow) -> u64 {
     let record = || {
         let begin = now();
-        scratch.met(Runtime::Pthread, begin, now(), Lead::Own);
+        scratch.record(Runtime::Pthread, begin, now(), Lead::Own);
     };
     let batch = || {
         let begin = now();
-        (0..TRIALS).for_each(|_| record());
-        now().saturating_sub(begin) * 1_000 / TRIALS
+        (0..RECORDS_PER_BATCH).for_each(|_| record());
+        now().saturating_sub(begin) * 1_000 / RECORDS_PER_BATCH
     };
-    // Others may take the CPU during any of them, and the first fetches the page.
-    (0..BATCHES).map(|_| batch()).min().unwrap_or(0).max(1)
+    // Other threads may take the CPU during any batch, and the first batch fetches the page.
+    (0..COST_BATCHES).map(|_| batch()).min().unwrap_or(0).max(1)
 }
 
 fn now() -> u64 {
@@ -240,8 +247,8 @@ fn now() -> u64 {
     (time.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(time.tv_nsec as u64)
 }
 
-/// The calling thread's row and its number plus one.
-fn mine() -> Option<(Row, usize)> {
+/// Returns the calling thread's row and its number plus one.
+fn mine() -> Option<(ThreadRow, usize)> {
     let base = BASE.load(Acquire);
     if base.is_null() {
         return None;
@@ -249,27 +256,27 @@ fn mine() -> Option<(Row, usize)> {
     let forks = FORKS.load(Relaxed);
     let mut row = MINE.get();
     if row == 0 || OF.get() != forks {
-        let next = usize::try_from(add(word(base, header::NEXT), 1)).unwrap_or(NO_ROW);
+        let next = usize::try_from(add(word(base, header::NEXT_ROW), 1)).unwrap_or(NO_ROW);
         row = if next < ROWS { next + 1 } else { NO_ROW };
         MINE.set(row);
         OF.set(forks);
         if row != NO_ROW {
             // SAFETY: no preconditions.
             let (process, thread) = unsafe { (libc::getpid(), libc::syscall(libc::SYS_gettid)) };
-            let mine = Row::at(base, row - 1);
-            mine.set(row::WHO, (process as u64) << 32 | (thread as u64 & 0xffff_ffff));
-            mine.set(row::FIRST, now());
-            // Not there any more in the last moments of a thread, when nothing is left to note.
+            let mine = ThreadRow::at(base, row - 1);
+            mine.set(row::THREAD_ID, (process as u64) << 32 | (thread as u64 & 0xffff_ffff));
+            mine.set(row::TAKEN_NS, now());
+            // Not available in the last moments of a thread, when nothing is left to record.
             let _ = ENDS.try_with(|_| ());
         }
     }
-    (row != NO_ROW).then(|| (Row::at(base, row - 1), row))
+    (row != NO_ROW).then(|| (ThreadRow::at(base, row - 1), row))
 }
 
-/// Does `work`, which is a meeting; what it answers says whether this thread counts for all.
+/// Runs `work`, which is a barrier. Its result tells whether this thread counts for all.
 ///
 /// Holds nothing that would have to be dropped: cancellation unwinds through it.
-pub(crate) fn meet<T>(
+pub(crate) fn count_barrier<T>(
     by: impl FnOnce() -> Runtime,
     work: impl FnOnce() -> T,
     leads: impl FnOnce(&T, u64) -> Lead,
@@ -282,23 +289,23 @@ pub(crate) fn meet<T>(
     let begin = now();
     let result = work();
     let end = now();
-    row.met(by(), begin, end, leads(&result, end));
+    row.record(by(), begin, end, leads(&result, end));
     INSIDE.set(false);
     result
 }
 
-/// A meeting of the calling thread, as who met tells it.
-pub(crate) fn told(by: Runtime, begin: u64, end: u64, leads: Lead) {
+/// Records a barrier of the calling thread that a team reported.
+pub(crate) fn record_reported(by: Runtime, begin: u64, end: u64, leads: Lead) {
     if INSIDE.get() {
         return;
     }
     if let Some((row, _)) = mine() {
-        row.met(by, begin, end, leads);
+        row.record(by, begin, end, leads);
     }
 }
 
-/// Does `work`, which waits for one other: that is waiting, and no meeting.
-pub(crate) fn wait<T>(work: impl FnOnce() -> T) -> T {
+/// Runs `work`, which waits for another thread or rank: the time is waiting, but not a barrier.
+pub(crate) fn count_wait<T>(work: impl FnOnce() -> T) -> T {
     if !is_on() || INSIDE.get() {
         return work();
     }
@@ -306,49 +313,50 @@ pub(crate) fn wait<T>(work: impl FnOnce() -> T) -> T {
     INSIDE.set(true);
     let begin = now();
     let result = work();
-    // Before the first meeting nothing is spanned in which that could have been waited.
-    if row.get(row::LAST) != 0 {
-        row.add(row::WAITED, now().saturating_sub(begin));
+    // Before the first barrier the wait is not part of any span.
+    if row.get(row::LAST_ACTIVE_NS) != 0 {
+        row.add(row::WAITED_NS, now().saturating_sub(begin));
     }
-    row.add(row::RECORDS, 1);
+    row.add(row::RECORD_COUNT, 1);
     INSIDE.set(false);
     result
 }
 
-/// Whether this process counts the meetings of its job.
+/// Returns whether this process counts the barriers of its job.
 pub(crate) fn is_first_rank() -> bool {
     LEADS.load(Relaxed)
 }
 
-/// `sched_yield` was called.
-pub(crate) fn yielded() {
+/// Counts a call of `sched_yield`.
+pub(crate) fn count_yield() {
     if let Some((row, _)) = mine() {
-        row.add(row::YIELDS, 1);
+        row.add(row::YIELD_COUNT, 1);
     }
 }
 
-/// A region as its members know it.
+/// Parallel region as its members know it.
 #[derive(Clone, Copy)]
 pub(crate) struct Region {
     by: Runtime,
-    /// Its number, and the row of the thread that opened it plus one; 0: it is not counted.
+    /// The region's number, and the row plus one of the thread that opened it; 0 if it is not
+    /// counted.
     joined: u64,
-    /// That thread's number in the team around.
+    /// Number of the opening thread in the enclosing team.
     outer: u32,
 }
 
 impl Region {
-    /// The calling thread opens a region.
+    /// Opens a region by the calling thread.
     pub(crate) fn open(by: Runtime) -> Self {
         let joined = mine().map_or(0, |(row, number)| {
-            row.set(row::LAST, now());
-            row.add(row::OPENED, 1);
-            joined(row.get(row::OPENED), number as u64)
+            row.set(row::LAST_ACTIVE_NS, now());
+            row.add(row::REGIONS_OPENED, 1);
+            joined(row.get(row::REGIONS_OPENED), number as u64)
         });
         Self { by, joined, outer: INDEX.get() }
     }
 
-    /// The calling thread joins under this number.
+    /// Records that the calling thread joins under this number.
     pub(crate) fn join(&self, index: u32) {
         if self.joined == 0 {
             return;
@@ -359,86 +367,90 @@ impl Region {
         }
         let Some((row, _)) = mine() else { return };
         settle(row, None);
-        row.set(row::LEADER, self.joined);
-        row.set(row::BY, row.get(row::BY) | bit(self.by));
-        row.set(row::LAST, now());
-        row.add(row::RECORDS, 1);
+        row.set(row::JOINED_REGION, self.joined);
+        row.set(row::RUNTIME_BITS, row.get(row::RUNTIME_BITS) | bit(self.by));
+        row.set(row::LAST_ACTIVE_NS, now());
+        row.add(row::RECORD_COUNT, 1);
     }
 
-    /// The calling thread has done its part, and waits for the others.
+    /// Records that the calling thread has done its part, and waits for the others.
     pub(crate) fn arrive(&self) {
         if self.joined != 0 {
             arrive();
         }
     }
 
-    /// It is over, says the thread that opened it.
+    /// Records the end of the region. Called by the thread that opened it.
     pub(crate) fn close(&self) {
         let Some((number, _)) = region(self.joined) else { return };
         INDEX.set(self.outer);
         let Some((row, _)) = mine() else { return };
         let end = now();
-        let arrived = row.get(row::ARRIVED);
+        let arrived = row.get(row::ARRIVED_NS);
         if arrived != 0 {
-            row.set(row::ARRIVED, 0);
-            row.met(self.by, arrived, end, Lead::Own);
+            row.set(row::ARRIVED_NS, 0);
+            row.record(self.by, arrived, end, Lead::Own);
         }
-        row.set(row::ENDED, end);
-        row.set(row::CLOSED, number);
+        row.set(row::REGION_ENDED_NS, end);
+        row.set(row::REGION_CLOSED, number);
     }
 }
 
-/// A member's wait at the end of its last region, which is known now: from who opened it, or else until the thread ended, if it does.
-fn settle(row: Row, ends: Option<u64>) {
-    let (arrived, joined) = (row.get(row::ARRIVED), row.get(row::LEADER));
-    row.set(row::ARRIVED, 0);
+/// Records a member's wait at the end of its last region. The end of the wait is the one stored by
+/// the thread that opened the region, or else the end of the member's thread, if it ends now.
+fn settle(row: ThreadRow, ends: Option<u64>) {
+    let (arrived, joined) = (row.get(row::ARRIVED_NS), row.get(row::JOINED_REGION));
+    row.set(row::ARRIVED_NS, 0);
     let base = BASE.load(Acquire);
     let Some((number, leader)) = region(joined) else { return };
     if arrived == 0 || leader >= ROWS || base.is_null() {
         return;
     }
-    let leader = Row::at(base, leader);
-    let told = (leader.get(row::CLOSED) == number).then(|| leader.get(row::ENDED));
-    // Who opened it may have closed another since: then how long this one waited is not known.
+    let leader = ThreadRow::at(base, leader);
+    let told = (leader.get(row::REGION_CLOSED) == number).then(|| leader.get(row::REGION_ENDED_NS));
+    // The opening thread may have closed another region since: then the length of the wait is
+    // unknown.
     let Some(end) = told.or(ends) else { return };
     let waited = end.saturating_sub(arrived);
-    row.add(row::WAITED, waited);
-    row.add(row::SPANNED, waited);
-    row.add(row::MEETINGS, 1);
+    row.add(row::WAITED_NS, waited);
+    row.add(row::SPANNED_NS, waited);
+    row.add(row::MEETING_COUNT, 1);
     if let Some(told) = told {
-        // It was there until then, but no longer: its place may be another thread's from there on.
-        row.set(row::LAST, told.max(arrived));
+        // The thread was there until then, but no longer: from then on its place may be another
+        // thread's.
+        row.set(row::LAST_ACTIVE_NS, told.max(arrived));
     }
 }
 
 fn arrive() {
     let Some((row, _)) = mine() else { return };
     let at = now();
-    let last = row.get(row::LAST);
+    let last = row.get(row::LAST_ACTIVE_NS);
     if INDEX.get() != 0 && last != 0 {
-        // Until here it worked. The rest is known when the region is over.
-        row.add(row::SPANNED, at.saturating_sub(last));
-        row.set(row::LAST, at);
+        // Until here the thread worked. The rest is known when the region has ended.
+        row.add(row::SPANNED_NS, at.saturating_sub(last));
+        row.set(row::LAST_ACTIVE_NS, at);
     }
-    row.set(row::ARRIVED, at);
+    row.set(row::ARRIVED_NS, at);
 }
 
-/// A barrier of an OpenMP runtime that tells a tool: it begins.
+/// Records the beginning of a barrier of an OpenMP runtime that reports to a tool.
 pub(crate) fn barrier_begins() {
     arrive();
 }
 
-/// And is over; `inside` its region, and not its end, of which only who opened it knows when it was.
+/// Records the end of such a barrier. `inside`: the barrier is inside its region, and not its end,
+/// whose time only the thread that opened the region knows.
 pub(crate) fn barrier_ends(by: Runtime, inside: bool) {
     let index = INDEX.get();
     if !inside && index != 0 {
         return;
     }
     let Some((row, _)) = mine() else { return };
-    let (arrived, end) = (row.get(row::ARRIVED), now());
+    let (arrived, end) = (row.get(row::ARRIVED_NS), now());
     if arrived == 0 {
         return;
     }
-    row.set(row::ARRIVED, 0);
-    row.met(by, arrived, end, Lead::if_first(index == 0));
+    row.set(row::ARRIVED_NS, 0);
+    row.record(by, arrived, end, Lead::if_first(index == 0));
 }

@@ -1,13 +1,17 @@
-//! MPI's collective calls and waits: counted where somebody wants to know, and else passed on.
+//! MPI's collective calls and waits: counted if a reader of the counts exists, otherwise passed on.
 //!
-//! Problem: Open MPI and MPICH agree neither on the types of their handles nor on their values, and nothing here may be linked to either.
-//! Idea: all arguments of these calls are integers and pointers, which the calling conventions of Linux pass in whole words, so they are handed
-//! on as words without being looked at. The functions behind are looked up with the first call: by `RTLD_NEXT`, and where
-//! that finds none (a Python module opened without `RTLD_GLOBAL`) among all objects.
+//! Problem: Open MPI and MPICH agree neither on the types of their handles nor on their values, and
+//! nothing here may be linked to either. Idea: all arguments of these calls are integers and
+//! pointers, which the calling conventions of Linux pass in whole words, so they are passed on as
+//! words without being interpreted. The real functions are resolved with the first call: by
+//! `RTLD_NEXT`, and if that finds none (a Python module opened without `RTLD_GLOBAL`) among all
+//! objects.
 //!
-//! Collective calls are meetings, whose intervals rank 0 counts; receiving and waiting for messages is waiting. A call that is made within
-//! another (most Fortran bindings call the C function) counts once. The modern Fortran module (`mpi_f08`) calls functions of its own, whose names end in
-//! `_f08_`, or `_f08ts_` where MPICH passes buffers as descriptors: their arguments are words as well.
+//! Collective calls count as barriers; rank 0 counts their intervals. Receiving and waiting for
+//! messages counts as waiting. A call that is made within another (most Fortran bindings call the C
+//! function) counts once. The modern Fortran module (`mpi_f08`) calls functions of its own, whose
+//! names end in `_f08_`, or `_f08ts_` if MPICH passes buffers as descriptors: their arguments are
+//! words as well.
 
 use crate::meter::{self, Lead};
 use crate::objects;
@@ -19,16 +23,16 @@ use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering::*};
 use trimtab_core::place::runtimes::Runtime;
 
-/// "Some other error" of both: only said to who calls MPI where there is none.
+/// Error code "some other error" of both. Returned only to a program that calls MPI without an MPI.
 const OTHER_ERROR: c_int = 15;
 
-/// A function of MPI.
-struct Function {
+/// Function of MPI, with its address once it is resolved.
+struct MpiSymbol {
     name: &'static CStr,
     found: AtomicPtr<c_void>,
 }
 
-impl Function {
+impl MpiSymbol {
     const fn new(name: &'static CStr) -> Self {
         Self { name, found: AtomicPtr::new(null_mut()) }
     }
@@ -58,7 +62,7 @@ impl Function {
     }
 }
 
-/// Which MPI this is: 0 is not known yet.
+/// MPI implementation of this process: 0 if not known yet, 1 for Open MPI, 2 for MPICH.
 static KIND: AtomicU8 = AtomicU8::new(0);
 
 fn kind() -> Runtime {
@@ -76,27 +80,27 @@ fn kind() -> Runtime {
     }
 }
 
-fn meet<T>(work: impl FnOnce() -> T) -> T {
-    meter::meet(kind, work, |_, _| Lead::if_first(meter::is_first_rank()))
+fn barrier<T>(work: impl FnOnce() -> T) -> T {
+    meter::count_barrier(kind, work, |_, _| Lead::if_first(meter::is_first_rank()))
 }
 
 fn wait<T>(work: impl FnOnce() -> T) -> T {
-    meter::wait(work)
+    meter::count_wait(work)
 }
 
 macro_rules! calls {
     ($(#$way:ident: $($c:ident [$($fortran:ident)*] $arguments:tt;)*)*) => {
-        /// Every function, to forget it.
-        static ALL: &[&Function] = &[$($(&functions::$c, $(&functions::$fortran),*),*),*];
+        /// Every function, for [`forget`].
+        static ALL: &[&MpiSymbol] = &[$($(&functions::$c, $(&functions::$fortran),*),*),*];
 
         #[allow(non_upper_case_globals, reason = "the functions' names")]
         mod functions {
-            use super::Function;
+            use super::MpiSymbol;
             $($(
-                pub(super) static $c: Function = Function::new(super::name(concat!(stringify!($c), "\0")));
+                pub(super) static $c: MpiSymbol = MpiSymbol::new(super::name(concat!(stringify!($c), "\0")));
                 $(
-                    pub(super) static $fortran: Function =
-                        Function::new(super::name(concat!(stringify!($fortran), "\0")));
+                    pub(super) static $fortran: MpiSymbol =
+                        MpiSymbol::new(super::name(concat!(stringify!($fortran), "\0")));
                 )*
             )*)*
         }
@@ -107,32 +111,35 @@ macro_rules! calls {
         )*)*
     };
     (@c $way:ident $c:ident ($($argument:ident)*)) => {
-        /// A call of MPI.
+        /// Calls MPI and counts the call.
         ///
         /// # Safety
         /// As MPI's function of that name.
         #[cfg_attr(not(test), unsafe(no_mangle))]
         #[allow(non_snake_case, clippy::too_many_arguments, reason = "MPI's")]
         pub(crate) unsafe extern "C-unwind" fn $c($($argument: usize),*) -> c_int {
-            type Call = unsafe extern "C-unwind" fn($(calls!(@word $argument)),*) -> c_int;
-            // SAFETY: the function of that name, whose arguments are words; or null, which is none.
-            let real = unsafe { transmute::<*mut c_void, Option<Call>>(functions::$c.address()) };
+            type MpiCall = unsafe extern "C-unwind" fn($(calls!(@word $argument)),*) -> c_int;
+            // SAFETY: the function of that name, whose arguments are words; or null, which is
+            // `None`.
+            let real = unsafe { transmute::<*mut c_void, Option<MpiCall>>(functions::$c.address()) };
             let Some(real) = real else { return OTHER_ERROR };
             // SAFETY: the caller's contract.
             $way(|| unsafe { real($($argument),*) })
         }
     };
     (@fortran $way:ident $fortran:ident ($($argument:ident)*)) => {
-        /// The same from Fortran, with where the error code goes: in the modern module null where nobody wants it.
+        /// Does the same for Fortran, with the address for the error code: in the modern module
+        /// null if the caller does not want it.
         ///
         /// # Safety
         /// As MPI's function of that name.
         #[cfg_attr(not(test), unsafe(no_mangle))]
         #[allow(clippy::too_many_arguments, reason = "MPI's")]
         pub(crate) unsafe extern "C-unwind" fn $fortran($($argument: usize,)* error: usize) {
-            type Call = unsafe extern "C-unwind" fn($(calls!(@word $argument),)* usize);
-            // SAFETY: the function of that name, whose arguments are pointers; or null, which is none.
-            let real = unsafe { transmute::<*mut c_void, Option<Call>>(functions::$fortran.address()) };
+            type MpiCall = unsafe extern "C-unwind" fn($(calls!(@word $argument),)* usize);
+            // SAFETY: the function of that name, whose arguments are pointers; or null, which is
+            // `None`.
+            let real = unsafe { transmute::<*mut c_void, Option<MpiCall>>(functions::$fortran.address()) };
             let Some(real) = real else { return };
             // SAFETY: the caller's contract.
             $way(|| unsafe { real($($argument,)* error) });
@@ -141,7 +148,7 @@ macro_rules! calls {
     (@word $argument:ident) => { usize };
 }
 
-/// A name as the loader wants it.
+/// Returns a name as the loader takes it.
 const fn name(text: &'static str) -> &'static CStr {
     match CStr::from_bytes_with_nul(text.as_bytes()) {
         Ok(name) => name,
@@ -150,7 +157,7 @@ const fn name(text: &'static str) -> &'static CStr {
 }
 
 calls! {
-    #meet:
+    #barrier:
     MPI_Barrier [mpi_barrier_ mpi_barrier_f08_] (a);
     MPI_Bcast [mpi_bcast_ mpi_bcast_f08_ mpi_bcast_f08ts_] (a b c d e);
     MPI_Reduce [mpi_reduce_ mpi_reduce_f08_ mpi_reduce_f08ts_] (a b c d e f g);
@@ -174,7 +181,7 @@ calls! {
     MPI_Probe [mpi_probe_ mpi_probe_f08_] (a b c d);
 }
 
-/// Forgets where functions are: a library was closed.
+/// Forgets the addresses of functions, because a library was closed.
 pub(crate) fn forget() {
     for function in ALL {
         function.found.store(null_mut(), Relaxed);

@@ -1,20 +1,20 @@
-//! The mask of a thread that this run has narrowed to a slot, as the program is told it.
+//! Mask that the program sees for a thread which this run has narrowed to a slot.
 //!
 //! Problem: programs size their pools by the mask of the thread that asks, as Rust's standard
 //! library, OpenBLAS and oneTBB do. Two kinds of threads have one CPU here and would have the whole
-//! hold without this library: a thread that was born on its slot ([`birth`](crate::birth)), and the
-//! initial thread, which an OpenMP runtime that was told the slots as its places binds to the
-//! first, GNU's even before `main`. Idea: a thread is asked for its mask by calls of the C library,
-//! so those answer with the mask of the plan while the thread is on its slot. System calls and
-//! `/proc` answer as the kernel does, and so does every question for a born thread that another
-//! thread asks.
+//! hold without this library: a thread that was created on its slot ([`birth`](crate::birth)), and
+//! the initial thread, if an OpenMP runtime that was told the slots as its places binds it to the
+//! first, GNU's even before `main`. Idea: programs ask for a thread's mask by calls of the C
+//! library, so these calls answer with the mask of the plan while the thread is on its slot. System
+//! calls and `/proc` answer as the kernel does, and so does every question that a thread asks for
+//! another thread that was created on its slot.
 //!
-//! What the program bound by itself is answered as it is:
+//! A mask that the program set by itself is answered as it is:
 //!
 //! - A mask in a thread's attribute: such a thread takes no slot.
-//! - A mask that a call of the C library set for a born thread, even if it is exactly the slot
-//!   ([`holders`](crate::holders)). GNU's runtime binds threads by such calls. One that a system
-//!   call set is seen where it is another than the slot.
+//! - A mask that a call of the C library set for a thread on a slot, even if it is exactly the slot
+//!   ([`holders`](crate::holders)). GNU's runtime binds threads by such calls. A mask set by a
+//!   system call is noticed if it differs from the slot.
 //! - The mask of a thread on which an OpenMP runtime of LLVM's family starts, which counts CPUs and
 //!   binds threads by system calls: it is widened then ([`ompt`](crate::ompt)), and left to the
 //!   runtime.
@@ -23,13 +23,13 @@
 //!
 //! A program that reads its mask, sets another and restores the first (hwloc, oneTBB, OpenBLAS)
 //! sets the plan's mask. The thread has that from then on and floats in the hold, as without this
-//! library. It is not put back on its slot: the program may as well have meant to unbind it, and a
-//! program is not contradicted in what it set.
+//! library. The thread is not put back on its slot: the program may as well have meant to unbind
+//! it, and settings of the program are not contradicted.
 
 use crate::cpus::Cpus;
 use crate::holders::HOLDERS;
 use crate::nest;
-use crate::plan::{self, Plan};
+use crate::plan::{self, AppliedPlan};
 use crate::real::Symbol;
 use crate::slots::{self, TURNS};
 use libc::{c_int, cpu_set_t, pid_t, pthread_t, size_t};
@@ -37,16 +37,16 @@ use std::mem::transmute;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
-const UNKNOWN: u8 = 0;
-const BINDS: u8 = 1;
-const LEAVES: u8 = 2;
+const RUNTIME_UNKNOWN: u8 = 0;
+const RUNTIME_BINDS: u8 = 1;
+const RUNTIME_LEAVES: u8 = 2;
 
-/// Whether the runtime of the planned process was told places by the launcher.
-static RUNTIME: AtomicU8 = AtomicU8::new(UNKNOWN);
+/// Whether the launcher gave places to the runtime of the planned process.
+static RUNTIME: AtomicU8 = AtomicU8::new(RUNTIME_UNKNOWN);
 
 static OMP_GET_LEVEL: Symbol = Symbol::new(c"omp_get_level");
 
-/// Whether the calling thread is inside a parallel region.
+/// Returns whether the calling thread is inside a parallel region.
 fn in_region() -> bool {
     let Some(level) = OMP_GET_LEVEL.found().or_else(|| OMP_GET_LEVEL.look_up()) else { return false };
     // SAFETY: the symbol of that name has that type.
@@ -54,19 +54,19 @@ fn in_region() -> bool {
     level() > 0
 }
 
-fn runtime_binds(plan: &Plan) -> bool {
+fn runtime_binds(plan: &AppliedPlan) -> bool {
     let known = RUNTIME.load(Relaxed);
-    if known != UNKNOWN {
-        return known == BINDS;
+    if known != RUNTIME_UNKNOWN {
+        return known == RUNTIME_BINDS;
     }
-    let told = ["OMP_PLACES", "KMP_AFFINITY"].iter().any(|name| plan::variable(name).is_some());
-    let binds = told && plan.floats();
-    RUNTIME.store(if binds { BINDS } else { LEAVES }, Relaxed);
+    let has_places = ["OMP_PLACES", "KMP_AFFINITY"].iter().any(|name| plan::variable(name).is_some());
+    let binds = has_places && plan.floats();
+    RUNTIME.store(if binds { RUNTIME_BINDS } else { RUNTIME_LEAVES }, Relaxed);
     binds
 }
 
-/// Notes that the program has set the mask of a thread of this process, by the kernel's id; 0 is
-/// the calling one.
+/// Records that the program has set the mask of a thread of this process, by the kernel's id; 0 is
+/// the calling thread.
 pub(crate) fn note_set_task(task: pid_t) {
     match slots::of_this_thread() {
         Some(turn) if task == 0 => HOLDERS.note_turn(turn),
@@ -75,12 +75,12 @@ pub(crate) fn note_set_task(task: pid_t) {
     }
 }
 
-/// Notes that the program has set the mask of a thread.
+/// Records that the program has set the mask of a thread.
 pub(crate) fn note_set_thread(thread: pthread_t) {
     with_turns(|turns| HOLDERS.note_thread(thread, turns, |turn| TURNS.is_taken(turn)));
 }
 
-/// Does `work` with the number of turns, in the planned process where there are some.
+/// Runs `work` with the number of turns, if this is the planned process and it has turns.
 fn with_turns(work: impl FnOnce(usize)) {
     if let Some(plan) =
         plan::current().filter(|plan| plan.has_places_for_threads() && plan.is_of_this_process())
@@ -89,9 +89,8 @@ fn with_turns(work: impl FnOnce(usize)) {
     }
 }
 
-/// Replaces the mask that a call has answered, of `bytes` bytes, by the plan's, where the mask is a
-/// slot by this run's doing. `process` is the process or thread that was asked for, 0 for the
-/// calling thread.
+/// Replaces the mask of `bytes` bytes that a call has answered by the plan's mask, if this run made
+/// it a slot. `process` is the process or thread that was asked for, 0 for the calling thread.
 ///
 /// # Safety
 /// `mask` is valid for writes of `bytes` bytes and initialised.
@@ -109,8 +108,8 @@ pub(crate) unsafe fn widen(process: pid_t, bytes: size_t, mask: *mut cpu_set_t) 
     }
 }
 
-/// Whether this is the initial thread, and the runtime has bound it as the plan says.
-fn is_narrowed_by_runtime(plan: &Plan, process: pid_t, seen: &Cpus) -> bool {
+/// Returns whether this is the initial thread, and the runtime has bound it as the plan says.
+fn is_narrowed_by_runtime(plan: &AppliedPlan, process: pid_t, seen: &Cpus) -> bool {
     // SAFETY: no preconditions.
     let own = unsafe { libc::getpid() };
     let is_initial = process == own || (process == 0 && this_task() == own);
@@ -120,8 +119,8 @@ fn is_narrowed_by_runtime(plan: &Plan, process: pid_t, seen: &Cpus) -> bool {
         && (0..plan.slots()).any(|slot| plan.is_slot(slot, seen))
 }
 
-/// Whether this is the calling thread, which was born on its slot, and nothing has moved it since.
-fn is_narrowed_by_birth(plan: &Plan, process: pid_t, seen: &Cpus) -> bool {
+/// Returns whether this is the calling thread, created on its slot and not moved since.
+fn is_narrowed_by_birth(plan: &AppliedPlan, process: pid_t, seen: &Cpus) -> bool {
     let Some(turn) = slots::of_this_thread() else { return false };
     (process == 0 || process == this_task())
         && plan.is_slot(slots::slot_of(turn, plan.slots()), seen)

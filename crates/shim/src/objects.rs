@@ -1,25 +1,28 @@
-//! The objects that are loaded: which one holds an address, and what one defines.
+//! Loaded objects: the object that holds an address, and the symbols that an object defines.
 //!
-//! Problem: several OpenMP runtimes may be loaded at once (each Python wheel brings its own), and a call must reach the
-//! one that its caller is linked to. `RTLD_NEXT` knows only the first, and finds none at all for plug-ins opened without
-//! `RTLD_GLOBAL`. `dlopen` and `dlsym` could ask in the caller's name, but take the loader's main lock, and a thread that
-//! opens a library holds that one while it waits, in the library's constructor, for threads it has created: a region
-//! opened there would wait for ever. Idea: read the tables that the loader itself reads, under the lock of the list of
-//! objects only, which every C++ exception takes too.
+//! Problem: several OpenMP runtimes may be loaded at once (each Python wheel brings its own), and a
+//! call must reach the runtime that its caller is linked to. `RTLD_NEXT` knows only the first, and
+//! finds none at all for plug-ins opened without `RTLD_GLOBAL`. `dlopen` and `dlsym` could ask in
+//! the caller's name, but they take the loader's main lock. A thread that opens a library holds
+//! that lock while it waits, in the library's constructor, for threads it has created. A region
+//! opened there would wait without end. Idea: read the tables that the loader itself reads, under
+//! the lock of the list of objects only, which every C++ exception takes too.
 //!
-//! Properties: nothing is allocated, nothing outlives a visit but addresses; tables that make no sense define nothing.
+//! Properties: nothing is allocated, and nothing outlives a visit but addresses. Malformed tables
+//! define nothing.
 
 use libc::{c_int, c_void, dl_phdr_info, size_t};
 use std::ffi::CStr;
 use std::ops::{ControlFlow, Range};
 use std::ptr::null_mut;
 
-/// A loaded object, for the length of a visit.
+/// Loaded object, for the length of a visit.
 pub(crate) struct Object<'a> {
     info: &'a dl_phdr_info,
 }
 
-/// Visits the loaded objects in load order, the program first, until told to stop.
+/// Visits the loaded objects in load order, the program first, until the visitor breaks. Returns
+/// the visitor's result.
 pub(crate) fn visit<B>(mut visitor: impl FnMut(&Object<'_>) -> ControlFlow<B>) -> Option<B> {
     struct Visit<'v, B> {
         visitor: &'v mut dyn FnMut(&Object<'_>) -> ControlFlow<B>,
@@ -37,14 +40,16 @@ pub(crate) fn visit<B>(mut visitor: impl FnMut(&Object<'_>) -> ControlFlow<B>) -
         }
     }
     let mut visit = Visit { visitor: &mut visitor, answer: None };
-    // SAFETY: `step` has the type asked for, and `visit` lives throughout. A panic in the visitor would unwind through the
-    // loader's lock: visitors index nothing unchecked and allocate nothing.
+    // SAFETY: `step` has the type asked for, and `visit` lives throughout. A panic in the visitor
+    // would unwind through the loader's lock: visitors index nothing unchecked and allocate
+    // nothing.
     unsafe { libc::dl_iterate_phdr(Some(step::<B>), (&raw mut visit).cast()) };
     visit.answer
 }
 
-/// Where the first object behind this library, in load order, defines a name; null where none does. For C libraries without
-/// `dlsym`, which are older than objects that are loaded later and seen by few.
+/// Returns the address of a name in the first object behind this library, in load order; null if no
+/// object defines it. For C libraries without `dlsym`, which are older than objects that are loaded
+/// later and seen by few.
 pub(crate) fn next(name: &CStr) -> *mut c_void {
     let own = next as *const c_void as usize;
     let mut behind = false;
@@ -59,7 +64,7 @@ pub(crate) fn next(name: &CStr) -> *mut c_void {
 }
 
 impl Object<'_> {
-    /// The path it was loaded from; empty for the program itself.
+    /// Returns the path from which the object was loaded; empty for the program itself.
     pub(crate) fn path(&self) -> &[u8] {
         if self.info.dlpi_name.is_null() {
             return &[];
@@ -68,17 +73,17 @@ impl Object<'_> {
         unsafe { CStr::from_ptr(self.info.dlpi_name) }.to_bytes()
     }
 
-    /// The last part of the path.
+    /// Returns the last part of the path.
     pub(crate) fn file(&self) -> &[u8] {
         self.path().rsplit(|&byte| byte == b'/').next().unwrap_or_default()
     }
 
-    /// Whether an address lies in it.
+    /// Returns whether an address lies in the object.
     pub(crate) fn holds(&self, address: usize) -> bool {
         self.loaded().any(|segment| segment.contains(&address))
     }
 
-    /// From its first to its last address.
+    /// Returns the range from its first to its last address.
     pub(crate) fn range(&self) -> Range<usize> {
         let start = self.loaded().map(|segment| segment.start).min();
         let end = self.loaded().map(|segment| segment.end).max();
@@ -100,16 +105,16 @@ impl Object<'_> {
         if self.info.dlpi_phdr.is_null() {
             return &[];
         }
-        // SAFETY: the object has that many headers there.
+        // SAFETY: the object has `dlpi_phnum` headers there.
         unsafe { std::slice::from_raw_parts(self.info.dlpi_phdr, self.info.dlpi_phnum.into()) }
     }
 
-    /// The address of a function or variable that it defines.
+    /// Returns the address of a function or variable that the object defines.
     pub(crate) fn defines(&self, name: &CStr) -> Option<usize> {
         self.tables()?.find(name.to_bytes())
     }
 
-    /// Whether it names a library, by file name, among those it needs.
+    /// Returns whether the object names a library, by file name, among those it needs.
     pub(crate) fn needs(&self, file: &[u8]) -> bool {
         let Some(tables) = self.tables() else { return false };
         tables.entries().any(|(tag, value)| {
@@ -117,7 +122,7 @@ impl Object<'_> {
         })
     }
 
-    /// The name it was built to be needed by.
+    /// Returns the name by which other objects need this one.
     pub(crate) fn soname(&self) -> Option<&[u8]> {
         let tables = self.tables()?;
         let (_, value) = tables.entries().find(|&(tag, _)| tag == DT_SONAME)?;
@@ -151,7 +156,8 @@ impl Object<'_> {
         Some(tables)
     }
 
-    /// An address in this object: as it is where the loader has put it in place, else relative to the base.
+    /// Returns an address in this object: unchanged if the loader has relocated it, else relative
+    /// to the base.
     fn at(&self, value: u64) -> Option<usize> {
         let value = usize::try_from(value).ok()?;
         [value, self.base().wrapping_add(value)].into_iter().find(|&address| self.holds(address))
@@ -169,26 +175,27 @@ const DT_STRSZ: u64 = 10;
 const DT_SONAME: u64 = 14;
 const DT_GNU_HASH: u64 = 0x6fff_fef5;
 const DT_VERSYM: u64 = 0x6fff_fff0;
-/// In the table of versions: a version that only programs get that were linked when it was the newest.
+/// Bit in the table of versions: a version that only programs get that were linked when it was the
+/// newest.
 const OLD_VERSION: u16 = 0x8000;
-/// The most entries looked at in a table that has no length.
+/// Bound of the entries read from a table that has no length.
 const ENTRIES_MAX: usize = 1 << 12;
 
-/// The tables of an object that name its symbols.
+/// Tables of an object that name its symbols.
 struct Tables<'a> {
     object: &'a Object<'a>,
     dynamic: usize,
     strings: usize,
     length: usize,
     symbols: usize,
-    /// 0 where there is none.
+    /// Address of the hash table; 0 if there is none.
     hash: usize,
-    /// A number for each symbol.
+    /// Address of the version numbers, one for each symbol.
     versions: Option<usize>,
 }
 
 impl<'a> Tables<'a> {
-    /// The dynamic section, tag and value.
+    /// Yields the dynamic section's entries, tag and value.
     fn entries(&self) -> impl Iterator<Item = (u64, u64)> + use<'a> {
         let (object, dynamic) = (self.object, self.dynamic);
         (0..ENTRIES_MAX)
@@ -206,12 +213,13 @@ impl<'a> Tables<'a> {
         if !self.object.holds(start) || !self.object.holds(end.checked_sub(1)?) {
             return None;
         }
-        // SAFETY: from `start` to `end` is mapped and readable, being part of the object's string table, and constant.
+        // SAFETY: from `start` to `end` is mapped and readable, being part of the object's string
+        // table, and constant.
         let bytes = unsafe { std::slice::from_raw_parts(start as *const u8, end - start) };
         bytes.split(|&byte| byte == 0).next()
     }
 
-    /// Looks a name up as the loader does: a filter, a bucket, a chain.
+    /// Finds a name in the same way as the loader: a filter, a bucket, a chain.
     fn find(&self, name: &[u8]) -> Option<usize> {
         let word = |at: usize| read::<u32>(self.object, self.hash.checked_add(at)?);
         if self.hash == 0 {
@@ -248,14 +256,15 @@ impl<'a> Tables<'a> {
     }
 }
 
-/// A number at an address of the object; nothing outside it.
+/// Reads a number at an address of the object; `None` outside it.
 fn read<T: Copy>(object: &Object<'_>, at: usize) -> Option<T> {
     let last = at.checked_add(size_of::<T>() - 1)?;
     if !object.holds(at) || !object.holds(last) {
         return None;
     }
-    // SAFETY: both ends lie in loaded segments of the object, which are longer than any gap between; the dynamic section
-    // and the tables it names are readable. Numbers of any value are valid.
+    // SAFETY: both ends lie in loaded segments of the object, which are longer than any gap
+    // between; the dynamic section and the tables it names are readable. Numbers of any value are
+    // valid.
     Some(unsafe { (at as *const T).read_unaligned() })
 }
 

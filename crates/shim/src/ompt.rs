@@ -1,24 +1,30 @@
-//! LLVM's OpenMP runtime and its kin (Intel's, AMD's): a tool by the standard's own interface.
+//! OMPT tool for LLVM's OpenMP runtime and its relatives (Intel's, AMD's), by the standard's
+//! interface.
 //!
-//! The runtime looks for `ompt_start_tool` when it starts, and then tells of every team: a thread opens one
-//! (`parallel_begin`), a thread joins one (`implicit_task`), it is over (`parallel_end`). The order of events and the
-//! numbers are the standard's (OpenMP 5.0, chapter 4); the flags and event numbers used here have not changed since.
+//! The runtime searches for `ompt_start_tool` when it starts, and then reports every team: a thread
+//! opens one (`parallel_begin`), a thread joins one (`implicit_task`), it ends (`parallel_end`).
+//! The order of events and the numbers are the standard's (OpenMP 5.0, chapter 4); the flags and
+//! event numbers used here have not changed since.
 //!
-//! - OpenMP functions may not be called from a callback, so everything that is needed travels in the words that the
-//!   runtime keeps for tools: the team in that of the region. Only to the members, though: libomp tells of a region's end
-//!   after it has put the team's record back into its pool, and the word there may be another region's by then. Which of
-//!   its regions ends, the thread that opened it knows itself.
-//! - Members bind after the runtime has bound them, if it does; a runtime that was told places may move them again
-//!   without an event, and then every join looks.
-//! - The runtime's helper threads (`target nowait`) look like a team of eight. They are known by who opened it: the
-//!   runtime's own code, or no task at all. Leagues (`teams`) are no teams of threads here either.
-//! - Where meetings are counted, barriers are told too (`sync_region`). Members are told of the end of a region when the next one
-//!   begins; `meter` knows when it was over from who opened it.
-//! - One runtime has one tool. Where the user asked for another one, or another stands behind us, it is theirs.
-//! - BOLT runs OpenMP threads as user-level threads: what is bound there is another thing. It is left alone.
+//! - OpenMP functions may not be called from a callback, so all data travels in the words that the
+//!   runtime keeps for tools: the team in the word of the region. This serves the members only.
+//!   libomp reports a region's end after it has put the team's record back into its pool, and the
+//!   word there may be another region's by then. The thread that opened the regions keeps a list of
+//!   its own, which says which of them ends.
+//! - Members bind after the runtime has bound them, if it does. A runtime that was told places may
+//!   move them again without an event; then every join checks the mask.
+//! - The runtime's helper threads (`target nowait`) have the form of a team of eight. They are
+//!   known by the code that opened the team: the runtime's own code, or no task at all. Leagues
+//!   (`teams`) are not teams of threads here either.
+//! - If barriers are counted, they are reported too (`sync_region`). Members hear of the end
+//!   of a region when the next one begins; `meter` knows its time from the thread that opened it.
+//! - A runtime has one tool. If the user asked for another tool, or another stands behind this
+//!   library, the runtime gets that tool.
+//! - BOLT runs OpenMP threads as user-level threads, so a mask there would bind another thing. BOLT
+//!   is left alone.
 
 use crate::meter;
-use crate::nest::{self, Team};
+use crate::nest::{self, NestTeam};
 use crate::{narrowed, objects, plan, real, wide};
 use libc::{c_char, c_int, c_uint, c_void};
 use std::cell::Cell;
@@ -27,9 +33,9 @@ use std::ptr::null_mut;
 use std::sync::atomic::{AtomicUsize, Ordering::*};
 use trimtab_core::place::runtimes::Runtime;
 
-/// A word that the runtime keeps for a tool.
+/// Word that the runtime keeps for a tool.
 type Word = *mut *mut c_void;
-type Look = unsafe extern "C-unwind" fn(*const c_char) -> *mut c_void;
+type LookUp = unsafe extern "C-unwind" fn(*const c_char) -> *mut c_void;
 
 const PARALLEL_BEGIN: c_int = 3;
 const PARALLEL_END: c_int = 4;
@@ -40,31 +46,31 @@ const SCOPE_BEGIN: c_int = 1;
 const TASK_INITIAL: c_int = 1;
 const PARALLEL_LEAGUE: c_int = 0x4000_0000;
 
-/// The address range of the runtimes that have started us: from `START[n]` to `END[n]`.
+/// Address ranges of the runtimes that have started this tool: from `START[n]` to `END[n]`.
 static START: [AtomicUsize; 4] = [const { AtomicUsize::new(0) }; 4];
 static END: [AtomicUsize; 4] = [const { AtomicUsize::new(0) }; 4];
 
-/// What a runtime wants to know of a tool (`ompt_start_tool_result_t`).
+/// Description of a tool for a runtime (`ompt_start_tool_result_t`).
 #[repr(C)]
 pub struct Tool {
-    initialize: unsafe extern "C-unwind" fn(Look, c_int, *mut c_void) -> c_int,
+    initialize: unsafe extern "C-unwind" fn(LookUp, c_int, *mut c_void) -> c_int,
     finalize: unsafe extern "C-unwind" fn(*mut c_void),
     data: u64,
 }
 
-/// The runtime keeps the address and may write `data`.
-struct Shared(std::cell::UnsafeCell<Tool>);
+/// Cell around the tool: the runtime keeps the address and may write `data`.
+struct ToolCell(std::cell::UnsafeCell<Tool>);
 
-// SAFETY: this library never reads or writes it after the program has started; runtimes keep what they write to their own
-// word, and none of ours means anything.
-unsafe impl Sync for Shared {}
+// SAFETY: this library never reads or writes it after the program has started; runtimes keep what
+// they write to their own word, and no word of this tool has a meaning.
+unsafe impl Sync for ToolCell {}
 
-static TOOL: Shared = Shared(std::cell::UnsafeCell::new(Tool { initialize, finalize, data: 0 }));
+static TOOL: ToolCell = ToolCell(std::cell::UnsafeCell::new(Tool { initialize, finalize, data: 0 }));
 
-/// Called by a runtime as it starts. Null: no tool.
+/// Answers a runtime that starts. Null: no tool.
 ///
-/// A runtime counts the CPUs of the thread it starts on, by system calls, and may bind it by such.
-/// That thread may be on its slot, or inside a region of another runtime.
+/// A runtime counts the CPUs of the thread on which it starts by system calls, and may bind that
+/// thread by system calls. The thread may be on its slot, or inside a region of another runtime.
 pub(crate) unsafe fn start(version: c_uint, name: *const c_char) -> *mut Tool {
     wide::for_good();
     narrowed::note_set_task(0);
@@ -78,7 +84,7 @@ pub(crate) unsafe fn start(version: c_uint, name: *const c_char) -> *mut Tool {
     TOOL.0.get()
 }
 
-/// Whether the user asked for a tool that is not this library.
+/// Returns whether the user asked for a tool other than this library.
 fn names_another_tool() -> bool {
     let ours = |path: &str| path.rsplit('/').next().is_some_and(|file| file.starts_with("libtrimtab_shim"));
     plan::variable("OMP_TOOL_LIBRARIES")
@@ -93,16 +99,16 @@ fn is_on_user_level_threads() -> bool {
     .is_some()
 }
 
-unsafe extern "C-unwind" fn initialize(look: Look, _: c_int, _: *mut c_void) -> c_int {
+unsafe extern "C-unwind" fn initialize(look_up: LookUp, _: c_int, _: *mut c_void) -> c_int {
     // SAFETY: the runtime's own function, with a C string.
-    let set = unsafe { look(c"ompt_set_callback".as_ptr()) };
+    let set = unsafe { look_up(c"ompt_set_callback".as_ptr()) };
     if set.is_null() {
         return 0;
     }
-    remember_runtime(look as *const c_void as usize);
-    type Set = unsafe extern "C-unwind" fn(c_int, *const c_void) -> c_int;
-    // SAFETY: what the runtime gives under that name has that type.
-    let set = unsafe { std::mem::transmute::<*mut c_void, Set>(set) };
+    remember_runtime(look_up as *const c_void as usize);
+    type SetCallback = unsafe extern "C-unwind" fn(c_int, *const c_void) -> c_int;
+    // SAFETY: the runtime's function of that name has that type.
+    let set = unsafe { std::mem::transmute::<*mut c_void, SetCallback>(set) };
     let events: [(c_int, *const c_void); 3] = [
         (PARALLEL_BEGIN, parallel_begin as *const c_void),
         (PARALLEL_END, parallel_end as *const c_void),
@@ -134,26 +140,28 @@ fn remember_runtime(address: usize) {
     }
 }
 
-/// Whether a runtime's own code lies there.
+/// Returns whether an address lies in a runtime's own code.
 fn is_of_runtime(address: usize) -> bool {
     START.iter().zip(&END).any(|(start, end)| (start.load(Acquire)..end.load(Acquire)).contains(&address))
 }
 
-/// A region from its beginning to its end. Aligned, so that members fetch no cache line more than they must.
+/// Region from its beginning to its end. Aligned, so that members fetch no cache line more than
+/// they must.
 #[repr(C, align(64))]
 struct Region {
-    /// `None` for one that is the runtime's own business.
-    team: Option<Team>,
-    meetings: meter::Region,
-    /// The one that its thread had opened before, and that is open still.
+    /// `None` for a region of the runtime itself.
+    team: Option<NestTeam>,
+    barriers: meter::Region,
+    /// The enclosing region of the same thread that is still open.
     below: *mut Self,
 }
 
-/// The regions of a thread.
+/// Regions of a thread.
 struct Regions {
-    /// The last that it has opened, of those that are open.
+    /// The last opened of the regions that are still open.
     open: Cell<*mut Region>,
-    /// Room for one, kept from the last that ended: regions of one thread follow each other. Lost when the thread ends.
+    /// Memory for one region, kept from the last that ended, since regions of a thread follow each
+    /// other. Lost when the thread ends.
     room: Cell<*mut Region>,
 }
 
@@ -162,15 +170,16 @@ thread_local! {
 }
 
 impl Regions {
-    /// Puts a region where it stays until [`give_up`](Self::give_up), on top of those that are open.
-    fn push(&self, team: Option<Team>) -> *mut Region {
-        let meetings = meter::Region::open(Runtime::Libomp);
-        let region = Region { team, meetings, below: self.open.get() };
+    /// Puts a region on top of the open ones. It stays there until [`give_up`](Self::give_up).
+    fn push(&self, team: Option<NestTeam>) -> *mut Region {
+        let barriers = meter::Region::open(Runtime::Libomp);
+        let region = Region { team, barriers, below: self.open.get() };
         let room = self.room.replace(null_mut());
         let place = if room.is_null() {
             Box::into_raw(Box::new(region))
         } else {
-            // SAFETY: made by a box, and not in use since it was put aside; regions hold nothing that has to be dropped.
+            // SAFETY: made by a box, and not in use since it was put aside; regions hold nothing
+            // that has to be dropped.
             unsafe { room.write(region) };
             room
         };
@@ -179,7 +188,8 @@ impl Regions {
     }
 
     /// # Safety
-    /// The region was made by [`push`](Self::push) on this thread, and nobody follows its address any more.
+    /// The region was made by [`push`](Self::push) on this thread, and no code follows its address
+    /// any more.
     unsafe fn give_up(&self, region: *mut Region) {
         let spare = self.room.replace(region);
         if !spare.is_null() {
@@ -201,7 +211,8 @@ unsafe extern "C-unwind" fn parallel_begin(
         return;
     }
     if flags & PARALLEL_LEAGUE != 0 {
-        // Its end is told with the same flag, and ignored as well. What is in the word may be an earlier region's.
+        // The runtime reports its end with the same flag, and that is ignored as well. The word may
+        // still hold an earlier region.
         // SAFETY: the word is the tool's to write.
         return unsafe { region.write(null_mut()) };
     }
@@ -224,21 +235,24 @@ unsafe extern "C-unwind" fn implicit_task(
         return;
     }
     if flags & TASK_INITIAL != 0 {
-        // A program's own thread, or one of a league: from the pool, with the record of a team that is gone.
+        // The program's own thread, or a thread of a league: from the pool, with the record of a
+        // team that has ended.
         return nest::join_unknown();
     }
-    // SAFETY: null, or the word of a region that is open; in it null, or what lives until the region's end.
+    // SAFETY: null, or the word of an open region; the word holds null, or a pointer that is valid
+    // until the region's end.
     match unsafe { region.as_ref().and_then(|region| region.cast::<Region>().as_ref()) } {
-        Some(Region { team: Some(team), meetings, .. }) => {
+        Some(Region { team: Some(team), barriers, .. }) => {
             team.join(index);
-            meetings.join(index);
+            barriers.join(index);
         }
         _ if index != 0 => nest::join_unknown(),
         _ => {}
     }
 }
 
-/// A barrier begins or is over on the calling thread. At the end of one that ends a region there is no region any more.
+/// Handles the begin or end of a barrier on the calling thread. At the end of a barrier that ends a
+/// region, the region is gone.
 unsafe extern "C-unwind" fn sync_region(
     kind: c_int,
     end: c_int,
@@ -255,9 +269,11 @@ unsafe extern "C-unwind" fn sync_region(
     meter::barrier_ends(Runtime::Libomp, !region.is_null());
 }
 
-/// Whether all of a team meet there: not where one waits for its tasks, and not in leagues.
+/// Returns whether all threads of a team wait there: not if a thread waits for its tasks, and not
+/// in leagues.
 fn is_barrier(kind: c_int) -> bool {
-    // Barrier, implicit, explicit, of the implementation; since 5.1 implicit at the end of a loop, and of a region.
+    // Barrier, implicit, explicit, of the implementation; since 5.1 implicit at the end of a loop,
+    // and of a region.
     matches!(kind, 1..=4 | 8 | 9)
 }
 
@@ -265,15 +281,17 @@ unsafe extern "C-unwind" fn parallel_end(region: Word, _task: Word, flags: c_int
     if flags & PARALLEL_LEAGUE != 0 {
         return;
     }
-    // SAFETY: null, or a word; whose, is not certain (see above), so what is in it is compared and never followed.
-    let told: *mut Region = unsafe { region.as_ref() }.map_or(null_mut(), |region| region.cast());
+    // SAFETY: null, or a word. It may belong to another region (see the module's head), so its
+    // content is compared and never followed.
+    let reported: *mut Region = unsafe { region.as_ref() }.map_or(null_mut(), |region| region.cast());
     REGIONS.with(|regions| {
         // SAFETY: every region in the list was made on this thread, and is given up here only.
         let below = |region: *mut Region| unsafe { (*region).below };
         let not_null = |region: *mut Region| (!region.is_null()).then_some(region);
         let mut open = std::iter::successors(not_null(regions.open.get()), |&region| not_null(below(region)));
-        // Usually the last; the one that is named, should the runtime have kept the end of one inside it to itself.
-        let ends = open.find(|&region| region == told).unwrap_or(regions.open.get());
+        // Usually the last. It is the named one if the runtime did not report the end of a region
+        // inside it.
+        let ends = open.find(|&region| region == reported).unwrap_or(regions.open.get());
         loop {
             let last = regions.open.get();
             if last.is_null() {
@@ -283,7 +301,7 @@ unsafe extern "C-unwind" fn parallel_end(region: Word, _task: Word, flags: c_int
             let closed = unsafe { &*last };
             regions.open.set(closed.below);
             if let Some(team) = &closed.team {
-                closed.meetings.close();
+                closed.barriers.close();
                 team.close();
             }
             // SAFETY: all members have been joined.

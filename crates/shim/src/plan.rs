@@ -1,9 +1,10 @@
-//! The plan as read from the environment, once, into static storage.
+//! The plan, read once from the environment into static storage.
 //!
-//! Reading allocates nothing, takes no lock and is safe in a signal handler, because the first to ask may be an
-//! allocator sizing itself (`sysconf`) before it can allocate. The state moves one way: unread, being read, and then
-//! either applied for good or absent for good. Who asks while it is being read, which takes a signal handler or a
-//! thread older than this library, is answered as if there were no plan.
+//! Reading allocates nothing, takes no lock and is safe in a signal handler, because the first
+//! caller may be an allocator sizing itself (`sysconf`) before it can allocate. The state moves one
+//! way: unread, being read, then applied or absent; a fault of the shim turns applied into faulty
+//! for good. While the plan is being read, only a signal handler, or a thread that is older than
+//! this library, can ask for it; the answer is then that there is no plan.
 
 use crate::cpus::Cpus;
 use crate::imports;
@@ -14,54 +15,56 @@ use std::sync::atomic::{AtomicU8, Ordering::*};
 use trimtab_core::handoff::{CPUS_MAX, Pin, Text, VARIABLE};
 use trimtab_core::ids::OsCpu;
 
-/// The most slots kept: one for each CPU there can be. Threads beyond them float in the mask.
+/// Bound of the stored slots: one for each CPU there can be. Threads beyond them float in the mask.
 pub(crate) const SLOTS_MAX: usize = CPUS_MAX;
 
-/// The most runs of consecutive CPUs kept for all slots together. Chosen: two for each slot, which is what a slot of
-/// two hardware threads takes. Slots beyond them are not used.
+/// Bound of the stored runs of consecutive CPUs, for all slots together. Chosen: two for each slot,
+/// as many as a slot of two hardware threads needs. Slots beyond the bound are not used.
 const RUNS_MAX: usize = 2 * SLOTS_MAX;
 
-const UNREAD: u8 = 0;
-const READING: u8 = 1;
-const APPLIES: u8 = 2;
-const ABSENT: u8 = 3;
-/// There was one, and then a fault of ours: nothing more is done, but what was done is undone.
-const FAULTY: u8 = 4;
+const STATE_UNREAD: u8 = 0;
+const STATE_READING: u8 = 1;
+const STATE_APPLIES: u8 = 2;
+const STATE_ABSENT: u8 = 3;
+/// State after a fault of the shim under a plan: nothing more is done, but changes are undone.
+const STATE_FAULTY: u8 = 4;
 
-static STATE: AtomicU8 = AtomicU8::new(UNREAD);
-static ROOM: Room = Room(UnsafeCell::new(Plan::new()));
+static STATE: AtomicU8 = AtomicU8::new(STATE_UNREAD);
+static ROOM: Room = Room(UnsafeCell::new(AppliedPlan::new()));
 
-/// Static storage for the plan; [`STATE`] says whose it is.
-struct Room(UnsafeCell<Plan>);
+/// Static storage for the plan; [`STATE`] says which thread may use it.
+struct Room(UnsafeCell<AppliedPlan>);
 
-// SAFETY: written only by the one thread that moved STATE from UNREAD to READING, and shared only after that thread
-// stored APPLIES with release ordering.
+// SAFETY: written only by the one thread that moved STATE from STATE_UNREAD to STATE_READING, and
+// shared only after that thread stored STATE_APPLIES with release ordering.
 unsafe impl Sync for Room {}
 
-/// The plan, if there is one to apply.
-pub(crate) fn current() -> Option<&'static Plan> {
+/// Returns the plan, if there is one to apply.
+pub(crate) fn current() -> Option<&'static AppliedPlan> {
     match STATE.load(Acquire) {
-        // SAFETY: after APPLIES nothing writes the plan any more, and the acquire load sees all that was written.
-        APPLIES => Some(unsafe { &*ROOM.0.get() }),
-        UNREAD => read(),
+        // SAFETY: after STATE_APPLIES nothing writes the plan any more, and the acquire load sees
+        // all writes.
+        STATE_APPLIES => Some(unsafe { &*ROOM.0.get() }),
+        STATE_UNREAD => read(),
         _ => None,
     }
 }
 
-/// The plan, also after a fault: for taking back what was done by it.
-pub(crate) fn to_undo() -> Option<&'static Plan> {
+/// Returns the plan, also after a fault, to take back changes that were made by it.
+pub(crate) fn to_undo() -> Option<&'static AppliedPlan> {
     match STATE.load(Acquire) {
         // SAFETY: as in `current`; a fault comes after the plan was read.
-        FAULTY => Some(unsafe { &*ROOM.0.get() }),
+        STATE_FAULTY => Some(unsafe { &*ROOM.0.get() }),
         _ => current(),
     }
 }
 
-/// Does `work` for the host. A fault in it is ours, not the host's: from then on everything passes through.
+/// Runs `work` for the host. A fault in it is the shim's, not the host's: from then on every call
+/// passes through.
 pub(crate) fn guarded<T>(work: impl FnOnce() -> Option<T>) -> Option<T> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|fault| {
-        if STATE.compare_exchange(APPLIES, FAULTY, AcqRel, Acquire).is_err() {
-            let _ = STATE.compare_exchange(READING, ABSENT, AcqRel, Acquire);
+        if STATE.compare_exchange(STATE_APPLIES, STATE_FAULTY, AcqRel, Acquire).is_err() {
+            let _ = STATE.compare_exchange(STATE_READING, STATE_ABSENT, AcqRel, Acquire);
         }
         crate::nest::stand_down();
         std::mem::forget(fault); // its destructor may be as broken
@@ -69,33 +72,34 @@ pub(crate) fn guarded<T>(work: impl FnOnce() -> Option<T>) -> Option<T> {
     })
 }
 
-/// Leaves everything alone from now on, before anything was done by the plan.
+/// Drops the plan before anything was done by it. Every call passes through from now on.
 pub(crate) fn drop_it() {
-    STATE.store(ABSENT, Release);
+    STATE.store(STATE_ABSENT, Release);
 }
 
 #[cold]
-fn read() -> Option<&'static Plan> {
-    // SAFETY: the C library's; null as long as it has not started itself, which is too early to tell.
+fn read() -> Option<&'static AppliedPlan> {
+    // SAFETY: the C library's; null as long as it has not started itself, which is too early to
+    // read the plan.
     if unsafe { libc::environ }.is_null() {
         return None;
     }
-    STATE.compare_exchange(UNREAD, READING, Acquire, Relaxed).ok()?;
-    // SAFETY: this thread, alone, moved the state to READING.
+    STATE.compare_exchange(STATE_UNREAD, STATE_READING, Acquire, Relaxed).ok()?;
+    // SAFETY: this thread, alone, moved the state to STATE_READING.
     let room = unsafe { &mut *ROOM.0.get() };
     let text = variable(VARIABLE).filter(|_| imports::is_home());
     let found = guarded(|| room.fill(&Text::read(text?).ok()?));
-    STATE.store(if found.is_some() { APPLIES } else { ABSENT }, Release);
+    STATE.store(if found.is_some() { STATE_APPLIES } else { STATE_ABSENT }, Release);
     current()
 }
 
-/// The text of a variable in the environment.
+/// Returns the text of a variable in the environment.
 ///
-/// Searched here and not with `getenv`, which some programs replace by their own. To be parsed before this library
-/// returns to the program.
+/// Searched here and not with `getenv`, which some programs replace. To be parsed before this
+/// library returns to the program.
 pub(crate) fn variable(name: &str) -> Option<&'static str> {
-    // SAFETY: `environ` is the C library's and, not being null, points to a null-terminated array of C strings, which
-    // nobody changes while a program starts.
+    // SAFETY: `environ` is the C library's and, not being null, points to a null-terminated array
+    // of C strings, which does not change while a program starts.
     unsafe {
         let mut entry = libc::environ.cast_const();
         while !entry.is_null() && !(*entry).is_null() {
@@ -109,20 +113,20 @@ pub(crate) fn variable(name: &str) -> Option<&'static str> {
     }
 }
 
-/// A plan in static storage.
-pub(crate) struct Plan {
+/// Plan in static storage.
+pub(crate) struct AppliedPlan {
     pid: u32,
     pin: Pin,
     threads: Option<u32>,
     mask: Cpus,
     slots: usize,
-    /// The CPUs of all slots as runs, slot after slot: first and last CPU.
+    /// CPUs of all slots as runs, slot after slot: first and last CPU.
     runs: [(u16, u16); RUNS_MAX],
-    /// Where the runs of each slot end.
+    /// Index behind the last run of each slot.
     ends: [u16; SLOTS_MAX],
 }
 
-impl Plan {
+impl AppliedPlan {
     const fn new() -> Self {
         Self {
             pid: 0,
@@ -141,7 +145,8 @@ impl Plan {
         let mut end = 0;
         for (kept, slot) in self.ends.iter_mut().zip(text.slots()) {
             for (first, last) in slot {
-                // Out of room for runs: this slot and those after it are not used, the plan still holds.
+                // Out of room for runs: this slot and those after it are not used; the plan stays
+                // valid.
                 let Some(run) = self.runs.get_mut(end) else { return Some(()) };
                 *run = (u16::try_from(first.0).ok()?, u16::try_from(last.0).ok()?);
                 end += 1;
@@ -152,52 +157,53 @@ impl Plan {
         Some(())
     }
 
-    /// Whether the plan says where threads of the calling process are born: it names one process, and its children inherit the
-    /// text. Asked each time, since a fork or a `vfork` changes the answer and costs far more than the question.
+    /// Returns whether the plan places new threads of the calling process: it names one process,
+    /// and the children of this process inherit the text. Asked each time, since a fork or a
+    /// `vfork` changes the answer and costs far more than the question.
     pub(crate) fn governs_this_process(&self) -> bool {
         (self.pin != Pin::Mask || crate::nest::is_active()) && self.is_of_this_process()
     }
 
-    /// Whether the plan names the calling process.
+    /// Returns whether the plan names the calling process.
     pub(crate) fn is_of_this_process(&self) -> bool {
         // SAFETY: getpid has no preconditions.
         u32::try_from(unsafe { libc::getpid() }) == Ok(self.pid)
     }
 
-    /// Whether threads take slots, or only the mask.
+    /// Returns whether threads take slots, rather than only the mask.
     pub(crate) fn has_places_for_threads(&self) -> bool {
         self.pin == Pin::Born
     }
 
-    /// Whether threads are born in the mask, because something else places them.
+    /// Returns whether threads start in the mask, because something else places them.
     pub(crate) fn floats(&self) -> bool {
         self.pin == Pin::Float
     }
 
-    /// Every CPU the program may use.
+    /// Returns every CPU that the program may use.
     pub(crate) fn mask(&self) -> &Cpus {
         &self.mask
     }
 
-    /// How many threads are worth starting, where that is fewer than there are CPUs in the mask.
+    /// Returns how many threads are worth starting, if fewer than there are CPUs in the mask.
     pub(crate) fn fewer_threads(&self) -> Option<usize> {
         let threads = usize::try_from(self.threads?).ok()?;
         (threads < self.mask.len()).then_some(threads)
     }
 
-    /// How many slots there are.
+    /// Returns the number of slots.
     pub(crate) fn slots(&self) -> usize {
         self.slots
     }
 
-    /// Makes `cpus` those of a slot.
+    /// Replaces `cpus` by the CPUs of a slot.
     pub(crate) fn read_slot(&self, slot: usize, cpus: &mut Cpus) {
         cpus.become_runs(self.runs_of(slot));
     }
 
-    /// Whether `mask` is exactly a slot.
+    /// Returns whether `mask` is exactly a slot.
     pub(crate) fn is_slot(&self, slot: usize, mask: &Cpus) -> bool {
-        // Membership first: for nearly every other slot the first CPU settles it.
+        // Membership first: for nearly every other slot, its first CPU decides.
         let within = self
             .runs_of(slot)
             .flat_map(|(first, last)| first.0..=last.0)
@@ -207,14 +213,15 @@ impl Plan {
                 == mask.len()
     }
 
-    /// Whether a thread with this mask was narrowed by the program itself: to a part of the plan's mask that is no
-    /// slot. A slot is what we set, or what an OpenMP runtime set that was given the slots as its places. The same is
-    /// seen when the system took CPUs away, and is then as good a reason to leave threads where they are.
+    /// Returns whether the program itself narrowed a thread with this mask: to a part of the plan's
+    /// mask that is not a slot. A slot is set by the shim, or by an OpenMP runtime that was given
+    /// the slots as its places. The result is the same after the system took CPUs away, which is as
+    /// good a reason to leave threads where they are.
     pub(crate) fn is_foreign(&self, mask: &Cpus) -> bool {
         mask.is_within(&self.mask) && !(0..self.slots).any(|slot| self.is_slot(slot, mask))
     }
 
-    /// The CPUs of a slot as runs, ascending; none for a slot there is not.
+    /// Yields the CPUs of a slot as runs, ascending; none if the slot does not exist.
     fn runs_of(&self, slot: usize) -> impl Iterator<Item = (OsCpu, OsCpu)> {
         let ends = self.ends.get(..self.slots).unwrap_or_default();
         let start = slot.checked_sub(1).map_or(Some(0), |before| ends.get(before).copied());
@@ -228,8 +235,8 @@ impl Plan {
 mod tests {
     use super::*;
 
-    fn plan(text: &str) -> Box<Plan> {
-        let mut plan = Box::new(Plan::new());
+    fn plan(text: &str) -> Box<AppliedPlan> {
+        let mut plan = Box::new(AppliedPlan::new());
         plan.fill(&Text::read(text).unwrap()).unwrap();
         plan
     }
@@ -272,7 +279,7 @@ mod tests {
             (&[0, 2], false),
             (&[0], true), // part of a slot
             (&[0, 1], true),
-            (&[0, 1, 2, 3, 4], false), // wider than the plan: no narrowing
+            (&[0, 1, 2, 3, 4], false), // wider than the plan: not narrowed
             (&[7], false),
         ] {
             assert_eq!(plan.is_foreign(&cpus(mask)), foreign, "{mask:?}");

@@ -1,5 +1,5 @@
-//! The functions that start programs: with a mask that the program may inherit ([`wide`]), and without this library where the program
-//! cannot carry it ([`leave`]).
+//! Functions that start programs, with a mask that the program may inherit ([`wide`]), and without
+//! this library if the program cannot carry it ([`leave`]).
 
 use crate::carry::Target;
 use crate::leave::{self, List};
@@ -11,10 +11,10 @@ use std::ptr::{NonNull, null_mut};
 
 type Text = *const c_char;
 
-/// Functions of the C library by their names, and how each is called.
+/// Defines functions of the C library by their names, with a Rust function that calls each.
 macro_rules! functions {
     ($($symbol:ident = $text:literal: $call:ident($($argument:ident: $type:ty),*) -> $result:ty, or $none:expr;)*) => {
-        /// Looks all functions up, as [`real::resolve`](crate::real::resolve) does.
+        /// Resolves all functions, as [`real::resolve`](crate::real::resolve) does.
         pub(crate) fn resolve() {
             for symbol in [$(&$symbol),*] {
                 symbol.look_up();
@@ -26,15 +26,15 @@ macro_rules! functions {
         $(
             static $symbol: Symbol = Symbol::new($text);
 
-            /// Calls the C library's; an error where there is none.
+            /// Calls the C library's function; an error if there is none.
             ///
             /// # Safety
             /// As the C library's function of that name.
             unsafe fn $call($($argument: $type),*) -> $result {
-                type Function = unsafe extern "C-unwind" fn($($type),*) -> $result;
+                type LibcFunction = unsafe extern "C-unwind" fn($($type),*) -> $result;
                 let Some(real) = $symbol.found().or_else(|| $symbol.look_up()) else { return $none };
                 // SAFETY: the symbol of that name has that type.
-                let real = unsafe { transmute::<NonNull<c_void>, Function>(real) };
+                let real = unsafe { transmute::<NonNull<c_void>, LibcFunction>(real) };
                 // SAFETY: the caller's contract.
                 unsafe { real($($argument),*) }
             }
@@ -60,13 +60,14 @@ functions! {
     POPEN = c"popen": real_popen(command: Text, mode: Text) -> *mut c_void, or null_mut();
 }
 
-/// The program's own environment.
+/// Returns the program's own environment.
 fn own() -> List {
     // SAFETY: the C library's own.
     unsafe { libc::environ }.cast_const().cast()
 }
 
-/// Functions that start a program by one call behind them, or by another one where the environment has to be another.
+/// Defines functions that start a program by one call of the C library, or by another call if the
+/// environment has to change.
 macro_rules! starters {
     ($(fn $name:ident($($argument:ident: $type:ty),*) -> $result:ty, $way:ident,
         $target:expr, with $environment:expr => $plain:expr, else |$list:ident| $changed:expr;)*) => {$(
@@ -78,7 +79,8 @@ macro_rules! starters {
         #[allow(clippy::too_many_arguments, reason = "the C library's")]
         pub(crate) unsafe extern "C-unwind" fn $name($($argument: $type),*) -> $result {
             $way(|| {
-                // SAFETY: the caller's contract, with an environment that says the same but for this library.
+                // SAFETY: the caller's contract, with an environment that differs only in this
+                // library.
                 let changed = leave::without($target, $environment, 0, |$list, _| unsafe { $changed });
                 // SAFETY: the caller's contract.
                 changed.unwrap_or_else(|| unsafe { $plain })
@@ -87,13 +89,13 @@ macro_rules! starters {
     )*};
 }
 
-/// `execve` and its kin.
+/// Wraps `execve` and the other functions that replace this program.
 fn before<T>(exec: impl FnOnce() -> T) -> T {
     wide::for_good();
     exec()
 }
 
-/// What goes on in this program.
+/// Wraps functions after which this program goes on.
 fn around<T>(start: impl FnOnce() -> T) -> T {
     wide::around(start)
 }
@@ -125,7 +127,8 @@ starters! {
         else |list| real_posix_spawnp(pid, file, actions, attributes, arguments, list);
 }
 
-/// Has a shell do a command. The shell carries the library, and takes it out of its children's environment.
+/// Runs a command in a shell. The shell carries the library, and takes it out of its children's
+/// environment.
 ///
 /// # Safety
 /// As the C library's function of that name.
@@ -136,7 +139,7 @@ pub(crate) unsafe extern "C-unwind" fn system(command: Text) -> c_int {
     around(|| unsafe { real_system(command) })
 }
 
-/// Has a shell do a command, at the other end of a pipe.
+/// Runs a command in a shell, at the other end of a pipe.
 ///
 /// # Safety
 /// As the C library's function of that name.
@@ -147,7 +150,7 @@ pub(crate) unsafe extern "C-unwind" fn popen(command: Text, mode: Text) -> *mut 
     around(|| unsafe { real_popen(command, mode) })
 }
 
-/// Functions of any number of arguments.
+/// Functions with a variable number of arguments.
 #[cfg(target_arch = "x86_64")]
 mod many {
     use super::{List, Symbol, Target, Text, leave, own, real_execve, real_execvpe};
@@ -169,77 +172,81 @@ mod many {
         }
     }
 
-    /// The arguments of a call: those in registers as `jumps!` pushed them, and those on the stack.
+    /// Arguments of a call: those in registers as `jumps!` pushed them, and those on the stack.
     #[derive(Clone, Copy)]
-    struct Call {
+    struct VariadicCall {
         registers: *const Text,
         stack: *const Text,
     }
 
-    impl Call {
-        /// Registers that hold arguments.
-        const REGISTERS: usize = 6;
+    impl VariadicCall {
+        /// Number of registers that hold arguments.
+        const ARGUMENT_REGISTERS: usize = 6;
 
         /// # Safety
-        /// The call has that many arguments.
+        /// The call has more than `at` arguments.
         unsafe fn argument(self, at: usize) -> Text {
-            // SAFETY: the first was pushed first, and so lies highest; the register below all of them holds no argument.
+            // SAFETY: the first was pushed first, and so lies highest; the register below all of
+            // them holds no argument.
             unsafe {
-                if at < Self::REGISTERS {
-                    *self.registers.add(Self::REGISTERS - at)
+                if at < Self::ARGUMENT_REGISTERS {
+                    *self.registers.add(Self::ARGUMENT_REGISTERS - at)
                 } else {
-                    *self.stack.add(at - Self::REGISTERS)
+                    *self.stack.add(at - Self::ARGUMENT_REGISTERS)
                 }
             }
         }
     }
 
-    /// Widens the thread, and does the exec itself where the program cannot carry this library. Answers only then, and when that fails.
+    /// Widens the thread's mask, and does the exec itself if the program cannot carry this library.
+    /// Returns 1 only if it tried the exec and the exec failed.
     unsafe extern "C" fn before_list(registers: *const Text, stack: *const Text) -> c_int {
         // SAFETY: as `jumps` calls it.
-        unsafe { start(Call { registers, stack }, Target::Path, |_| own(), real_execve) }
+        unsafe { start(VariadicCall { registers, stack }, Target::Path, |_| own(), real_execve) }
     }
 
     unsafe extern "C" fn before_named(registers: *const Text, stack: *const Text) -> c_int {
         // SAFETY: as above.
-        unsafe { start(Call { registers, stack }, Target::Name, |_| own(), real_execvpe) }
+        unsafe { start(VariadicCall { registers, stack }, Target::Name, |_| own(), real_execvpe) }
     }
 
     unsafe extern "C" fn before_environment(registers: *const Text, stack: *const Text) -> c_int {
-        // SAFETY: the environment follows the null behind the last argument, by the contract of `execle`.
-        let environment = |call: Call| move |count: usize| unsafe { call.argument(count + 2) }.cast();
-        let call = Call { registers, stack };
+        // SAFETY: the environment follows the null behind the last argument, by the contract of
+        // `execle`.
+        let environment = |call: VariadicCall| move |count: usize| unsafe { call.argument(count + 2) }.cast();
+        let call = VariadicCall { registers, stack };
         // SAFETY: as above.
         unsafe { start(call, Target::Path, environment(call), real_execve) }
     }
 
-    /// 0 when the real function is to go on.
+    /// Returns 0 if the real function is to go on.
     ///
     /// # Safety
-    /// The call is one of `execl` or its kin.
+    /// The call is one of `execl`, `execlp` and `execle`.
     unsafe fn start(
-        call: Call,
+        call: VariadicCall,
         target: fn(Text) -> Target,
         environment: impl FnOnce(usize) -> List,
         exec: unsafe fn(Text, List, List) -> c_int,
     ) -> c_int {
         wide::for_good();
-        // SAFETY: the file comes first, then the words up to a null.
+        // SAFETY: the file comes first, then the words up to a null pointer.
         let (file, word) = (unsafe { call.argument(0) }, |at: usize| unsafe { call.argument(1 + at) });
         let count = (0..).take_while(|&at| !word(at).is_null()).count();
         let tried = leave::without(target(file), environment(count), count + 1, |list, words| {
             for (at, place) in words.iter_mut().enumerate() {
                 *place = word(at).addr();
             }
-            // SAFETY: the caller's contract, with an environment that says the same but for this library.
+            // SAFETY: the caller's contract, with an environment that differs only in this library.
             unsafe { exec(file, words.as_ptr().cast(), list) }
         });
         c_int::from(tried.is_some())
     }
 
-    /// Goes on in the real function with the registers and the stack as they were: seven words pushed align the stack for the
-    /// call. Where the exec was done here and failed, and where there is no real function, as before a library is loaded that the
-    /// program starts with, it answers -1.
+    /// Goes on in the real function with the registers and the stack as they were. The seven pushed
+    /// words align the stack for the call. The function answers -1 if the exec was done here and
+    /// failed, or if there is no real function, as before a library is loaded that the program
+    /// starts with.
     macro_rules! jumps {
         ($($name:ident, $real:ident, $before:ident;)*) => {$(
             /// Starts a program.

@@ -1,9 +1,10 @@
-//! The functions that ours stand in front of.
+//! The real functions behind the interposed ones.
 //!
-//! Found by `dlsym(RTLD_NEXT)`, so that another library between us and the C library keeps its say. All are looked up
-//! once, when this library is loaded: `dlsym` takes the loader's lock, which a thread may not be able to get later
-//! (its creator holds it while a library it opens starts up), and in older C libraries it allocates. In these `dlsym` may be
-//! missing, because it is in a library of its own: the tables that the loader reads are read here then.
+//! They are found by `dlsym(RTLD_NEXT)`, so that another library between the shim and the C library
+//! keeps its effect. All are resolved once, when this library is loaded: `dlsym` takes the loader's
+//! lock, which a thread may not be able to get later (its creator holds it while a library that it
+//! opens starts up), and in older C libraries it allocates. In these, `dlsym` may be missing,
+//! because it is in a library of its own: the shim then reads the loader's tables itself.
 
 use crate::ompt::Tool;
 use crate::{imports, objects, programs};
@@ -16,11 +17,12 @@ use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::{AtomicPtr, Ordering::*};
 
 unsafe extern "C-unwind" {
-    // The C library's own second name for `sysconf`, bound by the loader and therefore good at any time. -1 where it has none.
+    // The C library's own second name for `sysconf`, bound by the loader and therefore usable at
+    // any time. Returns -1 for what the C library does not have.
     safe fn __sysconf(name: c_int) -> c_long;
 }
 
-/// A function to be looked up by name, behind ours.
+/// Function that is resolved by name, behind this library's own.
 pub(crate) struct Symbol {
     name: &'static CStr,
     found: AtomicPtr<c_void>,
@@ -31,7 +33,7 @@ impl Symbol {
         Self { name, found: AtomicPtr::new(null_mut()) }
     }
 
-    /// Where it is, if it has been looked up and is there.
+    /// Returns the address, if the function has been looked up and exists.
     pub(crate) fn found(&self) -> Option<NonNull<c_void>> {
         NonNull::new(self.found.load(Relaxed))
     }
@@ -60,10 +62,11 @@ static PTHREAD_SETAFFINITY: Symbol = Symbol::new(c"pthread_setaffinity_np");
 static DLCLOSE: Symbol = Symbol::new(c"dlclose");
 static PTHREAD_BARRIER_WAIT: Symbol = Symbol::new(c"pthread_barrier_wait");
 static SCHED_YIELD: Symbol = Symbol::new(c"sched_yield");
-static ATTR_GETSIGMASK: Symbol = Symbol::new(c"pthread_attr_getsigmask_np"); // from glibc 2.32 on
+static ATTR_GETSIGMASK: Symbol = Symbol::new(c"pthread_attr_getsigmask_np"); // since glibc 2.32
 static ATTR_SETSIGMASK: Symbol = Symbol::new(c"pthread_attr_setsigmask_np");
 
-/// Looks all functions up. The program has not started, so an error left in `dlerror` is ours to clear.
+/// Resolves all functions. The program has not started, so an error left in `dlerror` is ours to
+/// clear.
 pub(crate) fn resolve() {
     for symbol in [
         &PTHREAD_CREATE,
@@ -89,7 +92,7 @@ pub(crate) fn resolve() {
     unsafe { libc::dlerror() };
 }
 
-/// The real `pthread_create`; "no resources" where there is none.
+/// Calls the real `pthread_create`; "no resources" if there is none.
 ///
 /// # Safety
 /// As `pthread_create(3)`.
@@ -105,17 +108,19 @@ pub(crate) unsafe fn pthread_create(
         *const c_void,
         *mut c_void,
     ) -> c_int;
-    // A thread created before this library was loaded is created by the constructor of another: look up now.
+    // A thread created before this library was loaded is created by the constructor of another
+    // library: resolve now.
     let Some(create) = PTHREAD_CREATE.found().or_else(|| PTHREAD_CREATE.look_up()) else {
         return libc::EAGAIN;
     };
-    // SAFETY: the symbol of that name has that type; a start routine is a pointer like any other to it.
+    // SAFETY: the symbol of that name has that type; a start routine is a pointer like any other to
+    // it.
     let create = unsafe { transmute::<NonNull<c_void>, Create>(create) };
     // SAFETY: the caller keeps the contract.
     unsafe { create(thread, attr, routine, argument) }
 }
 
-/// The real `sysconf`. Never looks anything up: allocators call it while they start.
+/// Calls the real `sysconf`. Never resolves a symbol: allocators call it while they start.
 pub(crate) fn sysconf(name: c_int) -> c_long {
     match SYSCONF.found() {
         Some(sysconf) => {
@@ -128,12 +133,12 @@ pub(crate) fn sysconf(name: c_int) -> c_long {
     }
 }
 
-/// The real `get_nprocs`.
+/// Calls the real `get_nprocs`.
 pub(crate) fn get_nprocs() -> c_int {
     number(&GET_NPROCS, libc::_SC_NPROCESSORS_ONLN)
 }
 
-/// The real `get_nprocs_conf`.
+/// Calls the real `get_nprocs_conf`.
 pub(crate) fn get_nprocs_conf() -> c_int {
     number(&GET_NPROCS_CONF, libc::_SC_NPROCESSORS_CONF)
 }
@@ -141,7 +146,7 @@ pub(crate) fn get_nprocs_conf() -> c_int {
 fn number(symbol: &Symbol, name: c_int) -> c_int {
     match symbol.found() {
         Some(number) => {
-            // SAFETY: both symbols asked for here have that type.
+            // SAFETY: both symbols passed in have that type.
             let number = unsafe { transmute::<NonNull<c_void>, extern "C-unwind" fn() -> c_int>(number) };
             number()
         }
@@ -149,21 +154,21 @@ fn number(symbol: &Symbol, name: c_int) -> c_int {
     }
 }
 
-/// Another tool's `ompt_start_tool`, where it has one and wants to be a tool.
+/// Calls another tool's `ompt_start_tool`; `None` if there is none or it declines.
 ///
 /// # Safety
 /// As `ompt_start_tool`.
 pub(crate) unsafe fn ompt_start_tool(version: c_uint, name: *const c_char) -> Option<*mut Tool> {
-    type Start = unsafe extern "C-unwind" fn(c_uint, *const c_char) -> *mut Tool;
+    type StartTool = unsafe extern "C-unwind" fn(c_uint, *const c_char) -> *mut Tool;
     let start = OMPT_START_TOOL.found()?;
     // SAFETY: the symbol of that name has that type.
-    let start = unsafe { transmute::<NonNull<c_void>, Start>(start) };
+    let start = unsafe { transmute::<NonNull<c_void>, StartTool>(start) };
     // SAFETY: the caller keeps the contract.
     let tool = unsafe { start(version, name) };
     (!tool.is_null()).then_some(tool)
 }
 
-/// The real `sched_getaffinity`; the system call where there is none.
+/// Calls the real `sched_getaffinity`; an error if there is none.
 ///
 /// # Safety
 /// As `sched_getaffinity(2)`.
@@ -176,7 +181,7 @@ pub(crate) unsafe fn sched_getaffinity(process: pid_t, bytes: size_t, mask: *mut
     }
 }
 
-/// The real `pthread_getaffinity_np`; "not implemented" where there is none.
+/// Calls the real `pthread_getaffinity_np`; "not implemented" if there is none.
 ///
 /// # Safety
 /// As `pthread_getaffinity_np(3)`.
@@ -189,20 +194,20 @@ pub(crate) unsafe fn pthread_getaffinity_np(thread: pthread_t, bytes: size_t, ma
     }
 }
 
-/// The real `sched_setaffinity`; an error where there is none.
+/// Calls the real `sched_setaffinity`; an error if there is none.
 ///
 /// # Safety
 /// As `sched_setaffinity(2)`.
 pub(crate) unsafe fn sched_setaffinity(process: pid_t, bytes: size_t, mask: *const cpu_set_t) -> c_int {
-    type Set = unsafe extern "C-unwind" fn(pid_t, size_t, *const cpu_set_t) -> c_int;
+    type SetAffinity = unsafe extern "C-unwind" fn(pid_t, size_t, *const cpu_set_t) -> c_int;
     match SCHED_SETAFFINITY.found().or_else(|| SCHED_SETAFFINITY.look_up()) {
         // SAFETY: the symbol of that name has that type, and the caller keeps the contract.
-        Some(set) => unsafe { transmute::<NonNull<c_void>, Set>(set)(process, bytes, mask) },
+        Some(set) => unsafe { transmute::<NonNull<c_void>, SetAffinity>(set)(process, bytes, mask) },
         None => -1,
     }
 }
 
-/// The real `pthread_setaffinity_np`; "not implemented" where there is none.
+/// Calls the real `pthread_setaffinity_np`; "not implemented" if there is none.
 ///
 /// # Safety
 /// As `pthread_setaffinity_np(3)`.
@@ -211,15 +216,15 @@ pub(crate) unsafe fn pthread_setaffinity_np(
     bytes: size_t,
     mask: *const cpu_set_t,
 ) -> c_int {
-    type Set = unsafe extern "C-unwind" fn(pthread_t, size_t, *const cpu_set_t) -> c_int;
+    type SetAffinity = unsafe extern "C-unwind" fn(pthread_t, size_t, *const cpu_set_t) -> c_int;
     match PTHREAD_SETAFFINITY.found().or_else(|| PTHREAD_SETAFFINITY.look_up()) {
         // SAFETY: the symbol of that name has that type, and the caller keeps the contract.
-        Some(set) => unsafe { transmute::<NonNull<c_void>, Set>(set)(thread, bytes, mask) },
+        Some(set) => unsafe { transmute::<NonNull<c_void>, SetAffinity>(set)(thread, bytes, mask) },
         None => libc::ENOSYS,
     }
 }
 
-/// The real `dlclose`.
+/// Calls the real `dlclose`; an error if there is none.
 ///
 /// # Safety
 /// As `dlclose(3)`.
@@ -232,20 +237,20 @@ pub(crate) unsafe fn dlclose(handle: *mut c_void) -> c_int {
     }
 }
 
-/// The real `pthread_barrier_wait`; "not implemented" where there is none.
+/// Calls the real `pthread_barrier_wait`; "not implemented" if there is none.
 ///
 /// # Safety
 /// As `pthread_barrier_wait(3)`.
 pub(crate) unsafe fn pthread_barrier_wait(barrier: *mut c_void) -> c_int {
-    type Wait = unsafe extern "C-unwind" fn(*mut c_void) -> c_int;
+    type BarrierWait = unsafe extern "C-unwind" fn(*mut c_void) -> c_int;
     match PTHREAD_BARRIER_WAIT.found().or_else(|| PTHREAD_BARRIER_WAIT.look_up()) {
         // SAFETY: the symbol of that name has that type, and the caller keeps the contract.
-        Some(wait) => unsafe { transmute::<NonNull<c_void>, Wait>(wait)(barrier) },
+        Some(wait) => unsafe { transmute::<NonNull<c_void>, BarrierWait>(wait)(barrier) },
         None => libc::ENOSYS,
     }
 }
 
-/// The real `sched_yield`.
+/// Calls the real `sched_yield`.
 pub(crate) fn sched_yield() -> c_int {
     match SCHED_YIELD.found() {
         Some(symbol) => {
@@ -253,7 +258,8 @@ pub(crate) fn sched_yield() -> c_int {
             let symbol = unsafe { transmute::<NonNull<c_void>, extern "C-unwind" fn() -> c_int>(symbol) };
             symbol()
         }
-        // Called before this library was: what the C library's own does, which cannot fail.
+        // Called before the symbols are resolved: does the same as the C library's function, which
+        // cannot fail.
         // SAFETY: takes nothing.
         None => unsafe { libc::syscall(libc::SYS_sched_yield) as c_int },
     }
@@ -262,14 +268,14 @@ pub(crate) fn sched_yield() -> c_int {
 type GetSignals = unsafe extern "C" fn(*const pthread_attr_t, *mut sigset_t) -> c_int;
 type SetSignals = unsafe extern "C" fn(*mut pthread_attr_t, *const sigset_t) -> c_int;
 
-/// Reading and writing the signal mask of a thread attribute.
+/// Functions that read and write the signal mask of a thread attribute.
 pub(crate) struct AttrSignals {
-    /// 0 when there is a mask, and it has been written.
+    /// Returns 0 if there is a mask, which it has then written.
     pub(crate) get: GetSignals,
     pub(crate) set: SetSignals,
 }
 
-/// The pair, where the C library has it.
+/// Returns both functions, if the C library has them.
 pub(crate) fn attr_signals() -> Option<AttrSignals> {
     let get = ATTR_GETSIGMASK.found().or_else(|| ATTR_GETSIGMASK.look_up())?;
     let set = ATTR_SETSIGMASK.found().or_else(|| ATTR_SETSIGMASK.look_up())?;

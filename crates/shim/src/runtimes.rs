@@ -1,28 +1,31 @@
-//! Which threads belong to a runtime, and to no code of the program.
+//! Recognition of threads that belong to a runtime library, not to code of the program.
 //!
-//! An OpenMP runtime binds its own threads, by the places it was given or region by region, and it starts helpers that are no
-//! workers at all. Allocators, race detectors and communication libraries start helpers, too. A slot given to one of them is
-//! missing for a thread that computes, and all later threads are on other slots than the plan says. So these threads are recognised
-//! and have the whole mask. They are known by their start routine, which lies in the runtime's library: in each of
-//! [`HELPER_LIBRARIES`], no thread of the program starts. A wheel renames its copy (`libgomp-e985bcbb.so.1`) but keeps the beginning.
+//! An OpenMP runtime binds its own threads, by the places it was given or region by region, and it
+//! starts helpers that are not workers at all. Allocators, race detectors and communication
+//! libraries start helpers, too. A slot given to a helper is missing for a thread that computes,
+//! and all later threads are on other slots than the plan says. So these threads are recognised and
+//! get the whole mask. They are known by their start routine, which lies in the runtime's library:
+//! no thread of the program starts in any of [`HELPER_LIBRARIES`]. A wheel renames its copy
+//! (`libgomp-e985bcbb.so.1`) but keeps the beginning.
 //!
-//! ThreadSanitizer is different: it stands in front of `pthread_create` itself, so that all start routines are its own, and clang links it
-//! into the program. What it creates for the program has an attribute always; its own thread has none.
+//! ThreadSanitizer is different. It interposes `pthread_create` itself, so that all start routines
+//! are its own, and clang links it into the program. A thread that it creates for the program
+//! always has an attribute; its own thread has none.
 //!
-//! A runtime linked into the program itself (`-l:libgomp.a`) cannot be told from the program: its threads are pinned
-//! in creation order, which is a runtime's own order as well.
+//! A runtime linked into the program itself (`-l:libgomp.a`) cannot be told from the program: its
+//! threads are pinned in creation order, which is a runtime's own order as well.
 
 use crate::objects::{self, Object};
 use libc::{c_void, pthread_attr_t};
 use std::ops::ControlFlow;
 use trimtab_core::place::runtimes::HELPER_LIBRARIES;
 
-/// A function that every program with ThreadSanitizer in it shows.
+/// Function that every program with ThreadSanitizer exports.
 const RACE_DETECTOR: &std::ffi::CStr = c"__tsan_init";
 
-/// Whether a thread with this start routine and attribute is a runtime's own.
+/// Returns whether a thread with this start routine and attribute is a runtime's own.
 ///
-/// Walks the loaded objects each time and remembers no addresses: objects come and go.
+/// Walks the loaded objects each time and stores no addresses: objects come and go.
 pub(crate) fn own(routine: *const c_void, attr: *const pthread_attr_t) -> bool {
     let is_own = |object: &Object<'_>| {
         is_runtime(object.path()) || (attr.is_null() && object.defines(RACE_DETECTOR).is_some())

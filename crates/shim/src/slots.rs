@@ -1,12 +1,14 @@
-//! Who is on which slot.
+//! Assignment of threads to slots.
 //!
-//! A *turn* is a position in the order in which slots are given out: slots 1, 2, .. and slot 0 last. The initial thread
-//! floats inside the mask; while the others sit on theirs, the free slot is where the scheduler moves it, so slot 0 is
-//! taken only when there is no other. A thread takes the lowest free turn and gives it back when it ends, whichever way
-//! it ends: the destructor of a thread-specific value runs on return, on `pthread_exit` and on cancellation.
+//! A *turn* is a position in the order in which slots are given out: slots 1, 2, .. and slot 0
+//! last. The initial thread floats inside the mask. While the other threads run on their slots, the
+//! scheduler moves it to the free slot, so slot 0 is taken only if no other is free. A thread takes
+//! the lowest free turn and gives it back when it ends, by whatever way: the destructor of a
+//! thread-specific value runs on return, on `pthread_exit` and on cancellation.
 //!
-//! All state is static and atomic; nothing is allocated, nothing waits. What a new thread is to run stands in its
-//! turn's entry, since the entry belongs to that thread from before its birth until its end.
+//! All state is static and atomic; nothing is allocated, nothing waits. The function that a new
+//! thread will run is stored in its turn's entry, which belongs to that thread from before its
+//! creation until its end.
 
 use crate::holders::HOLDERS;
 use crate::plan::SLOTS_MAX;
@@ -14,29 +16,30 @@ use libc::{c_void, pid_t, pthread_key_t};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
 
-const BITS: usize = u64::BITS as usize;
+const WORD_BITS: usize = u64::BITS as usize;
 
-/// The turns of this process.
+/// Turns of this process.
 pub(crate) static TURNS: Turns = Turns::new();
 
-/// The slot of a turn in a plan of `slots` slots.
+/// Returns the slot of a turn in a plan of `slots` slots.
 pub(crate) fn slot_of(turn: usize, slots: usize) -> usize {
     (turn + 1) % slots.max(1)
 }
 
-/// A set of turns, bit `turn % 64` of word `turn / 64` set when taken, and what runs on them.
+/// Set of turns, with the function that runs on each. A taken turn is bit `turn % 64` of word
+/// `turn / 64`.
 pub(crate) struct Turns {
-    taken: [AtomicU64; SLOTS_MAX / BITS],
-    starts: [Start; SLOTS_MAX],
+    taken: [AtomicU64; SLOTS_MAX / WORD_BITS],
+    starts: [ThreadEntry; SLOTS_MAX],
 }
 
-/// What a thread is to run.
-struct Start {
+/// Function and argument that a thread is to run.
+struct ThreadEntry {
     routine: AtomicPtr<c_void>,
     argument: AtomicPtr<c_void>,
 }
 
-impl Start {
+impl ThreadEntry {
     const fn new() -> Self {
         Self { routine: AtomicPtr::new(null_mut()), argument: AtomicPtr::new(null_mut()) }
     }
@@ -45,17 +48,17 @@ impl Start {
 impl Turns {
     const fn new() -> Self {
         Self {
-            taken: [const { AtomicU64::new(0) }; SLOTS_MAX / BITS],
-            starts: [const { Start::new() }; SLOTS_MAX],
+            taken: [const { AtomicU64::new(0) }; SLOTS_MAX / WORD_BITS],
+            starts: [const { ThreadEntry::new() }; SLOTS_MAX],
         }
     }
 
-    /// Takes the lowest free turn below `limit`.
+    /// Takes the lowest free turn below `limit`. Returns `None` if all are taken.
     pub(crate) fn take(&self, limit: usize) -> Option<usize> {
         for (at, word) in self.taken.iter().enumerate() {
-            let open = match limit.saturating_sub(at * BITS) {
+            let open = match limit.saturating_sub(at * WORD_BITS) {
                 0 => return None,
-                open if open < BITS => (1 << open) - 1,
+                open if open < WORD_BITS => (1 << open) - 1,
                 _ => u64::MAX,
             };
             loop {
@@ -65,26 +68,27 @@ impl Turns {
                 }
                 let bit = free & free.wrapping_neg();
                 if word.fetch_or(bit, Acquire) & bit == 0 {
-                    return Some(at * BITS + bit.trailing_zeros() as usize);
+                    return Some(at * WORD_BITS + bit.trailing_zeros() as usize);
                 }
             }
         }
         None
     }
 
-    /// Whether a turn is taken.
+    /// Returns whether a turn is taken.
     pub(crate) fn is_taken(&self, turn: usize) -> bool {
-        self.taken.get(turn / BITS).is_some_and(|word| word.load(SeqCst) >> (turn % BITS) & 1 == 1)
+        self.taken.get(turn / WORD_BITS).is_some_and(|word| word.load(SeqCst) >> (turn % WORD_BITS) & 1 == 1)
     }
 
     /// Gives a turn back.
     pub(crate) fn give_back(&self, turn: usize) {
-        if let Some(word) = self.taken.get(turn / BITS) {
-            word.fetch_and(!(1 << (turn % BITS)), Release);
+        if let Some(word) = self.taken.get(turn / WORD_BITS) {
+            word.fetch_and(!(1 << (turn % WORD_BITS)), Release);
         }
     }
 
-    /// Notes what the thread of a taken turn is to run. Thread creation publishes it.
+    /// Stores the function and argument for the thread of a taken turn. Thread creation publishes
+    /// them.
     pub(crate) fn write(&self, turn: usize, routine: *const c_void, argument: *mut c_void) {
         if let Some(start) = self.starts.get(turn) {
             start.routine.store(routine.cast_mut(), Relaxed);
@@ -92,33 +96,36 @@ impl Turns {
         }
     }
 
-    /// What the thread of this turn is to run.
+    /// Returns the function and argument for the thread of this turn.
     pub(crate) fn read(&self, turn: usize) -> Option<(*mut c_void, *mut c_void)> {
         self.starts.get(turn).map(|start| (start.routine.load(Relaxed), start.argument.load(Relaxed)))
     }
 }
 
-/// The key of the thread-specific value that holds a thread's turn plus one; itself plus one, 0 before it is made.
+/// Key of the thread-specific value that holds a thread's turn plus one. The key itself is stored
+/// plus one, 0 before it is made.
 static KEY: AtomicU32 = AtomicU32::new(0);
 
-/// Makes sure that turns can be given back. Without a key, which a process can run out of, no slot is given out.
+/// Makes sure that turns can be given back. A process can run out of keys; without a key no slot is
+/// given out.
 pub(crate) fn can_be_given_back() -> bool {
     if KEY.load(Acquire) != 0 {
         return true;
     }
     let mut key: pthread_key_t = 0;
-    // SAFETY: `key` is ours to write; the destructor lives as long as the process, the library being `nodelete`.
+    // SAFETY: `key` is ours to write; the destructor lives as long as the process, the library
+    // being `nodelete`.
     if unsafe { libc::pthread_key_create(&raw mut key, Some(ended)) } != 0 {
         return false;
     }
     if KEY.compare_exchange(0, key.wrapping_add(1), AcqRel, Acquire).is_err() {
-        // SAFETY: another thread was faster; nobody has seen this key.
+        // SAFETY: another thread was faster; no other code has seen this key.
         unsafe { libc::pthread_key_delete(key) };
     }
     true
 }
 
-/// Ties a turn to the calling thread: it is given back when the thread ends.
+/// Ties a turn to the calling thread, so that the turn is given back when the thread ends.
 pub(crate) fn settle(turn: usize) {
     // SAFETY: neither call has preconditions.
     let (thread, task) = unsafe { (libc::pthread_self(), libc::syscall(libc::SYS_gettid)) };
@@ -126,12 +133,12 @@ pub(crate) fn settle(turn: usize) {
     set_value(turn + 1);
 }
 
-/// Unties the calling thread from its turn, for a process in which there are no turns.
+/// Unties the calling thread from its turn, for a process without turns.
 pub(crate) fn unsettle() {
     set_value(0);
 }
 
-/// The turn of the calling thread.
+/// Returns the turn of the calling thread.
 pub(crate) fn of_this_thread() -> Option<usize> {
     let key = KEY.load(Acquire).checked_sub(1)?;
     // SAFETY: the key was made and is never deleted.
@@ -141,13 +148,14 @@ pub(crate) fn of_this_thread() -> Option<usize> {
 
 fn set_value(value: usize) {
     if let Some(key) = KEY.load(Acquire).checked_sub(1) {
-        // Failure leaves the turn taken for good, and a later thread floats: better than two on one slot.
+        // Failure leaves the turn taken for good, and a later thread floats. That is better than
+        // two threads on one slot.
         // SAFETY: the key was made and is never deleted; the value is a number, never followed.
         unsafe { libc::pthread_setspecific(key, std::ptr::without_provenance(value)) };
     }
 }
 
-/// Runs as a thread ends.
+/// Runs when a thread ends.
 extern "C" fn ended(value: *mut c_void) {
     if let Some(turn) = value.addr().checked_sub(1) {
         HOLDERS.leave(turn);

@@ -1,20 +1,22 @@
-//! Standard error at the exit of a program that may have closed it, or opened something else under its number.
+//! Standard error at the exit of a program that may have closed it, or opened something else under
+//! its number.
 //!
-//! A line that the user did not ask for must not land in a data file, wait for a reader, or end the program by a signal.
-//! What is used has no symbol of a newer C library.
+//! A line that the user did not ask for must not land in a data file, wait for a reader, or end the
+//! program by a signal. The code uses no symbol of a newer C library.
 
 use std::mem::MaybeUninit;
 use std::sync::OnceLock;
 
-/// Device and inode of what the process was started with; none where that was closed.
+/// Device and inode of the standard error with which the process was started; `None` if it was
+/// closed.
 static FIRST: OnceLock<Option<(u64, u64)>> = OnceLock::new();
 
-/// Remembers what standard error is now.
+/// Stores the identity of the present standard error.
 pub(crate) fn remember() {
     let _ = FIRST.set(identity());
 }
 
-/// Writes a line, if standard error is what it was and takes the line at once.
+/// Writes a line, if standard error is still the same and takes the line at once.
 pub(crate) fn write(line: &[u8]) {
     if FIRST.get().copied().flatten().is_none_or(|first| identity() != Some(first)) {
         return;
@@ -24,12 +26,13 @@ pub(crate) fn write(line: &[u8]) {
     if unsafe { libc::poll(&mut poll, 1, 0) } != 1 || poll.revents != libc::POLLOUT {
         return;
     }
-    // A reader may go away in between. The signal of that would be the program's end, and not by its own doing.
+    // A reader may go away in between. The signal for that would end the program through no fault
+    // of its own.
     let mut pipe = MaybeUninit::<libc::sigset_t>::uninit();
     let mut before = MaybeUninit::<libc::sigset_t>::uninit();
     let mut pending = MaybeUninit::<libc::sigset_t>::uninit();
-    // SAFETY: each set is initialised by the call that gets it first, and read after that only; the thread's mask is put
-    // back, and the signal taken away only where it was not pending before.
+    // SAFETY: each set is initialised by the call that gets it first, and read only after that; the
+    // thread's mask is put back, and the signal taken away only if it was not pending before.
     unsafe {
         libc::sigemptyset(pipe.as_mut_ptr());
         libc::sigaddset(pipe.as_mut_ptr(), libc::SIGPIPE);
@@ -50,9 +53,10 @@ pub(crate) fn write(line: &[u8]) {
 
 fn identity() -> Option<(u64, u64)> {
     let mut found = MaybeUninit::<libc::stat>::zeroed();
-    // SAFETY: on the 64-bit machines that the library is for, the kernel's structure is the C library's.
+    // SAFETY: on the 64-bit machines that the library supports, the kernel's structure is the C
+    // library's.
     let status = unsafe { libc::syscall(libc::SYS_fstat, libc::STDERR_FILENO, found.as_mut_ptr()) };
-    // SAFETY: all zero is a value of it, and the kernel filled it in.
+    // SAFETY: all zero is a valid value, and the kernel filled it in.
     let found = unsafe { found.assume_init() };
     (status == 0).then_some((found.st_dev, found.st_ino))
 }

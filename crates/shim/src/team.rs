@@ -1,20 +1,22 @@
-//! The calls of trimtab's own teams, counted.
+//! Barrier counts of trimtab's own teams.
 //!
-//! They need no function in between: a team asks the loader for [`trimtab_meter`] and tells its meetings there, whatever it is linked into.
+//! No function needs to be interposed: a team asks the loader for [`trimtab_meter`] and reports its
+//! barriers there, whatever program it is linked into.
 
 use crate::meter::{self, Lead};
 use libc::c_int;
 use trimtab_core::place::runtimes::Runtime;
 
-/// Takes a meeting: beginning and end by the monotonic clock, and whether the thread counts for all of its team.
-type Met = extern "C-unwind" fn(u64, u64, c_int);
+/// Takes a barrier: begin and end by the monotonic clock in nanoseconds, and whether the thread
+/// counts for all of its team.
+type RecordBarrier = extern "C-unwind" fn(u64, u64, c_int);
 
-extern "C-unwind" fn met(begin: u64, end: u64, first: c_int) {
-    meter::told(Runtime::Team, begin, end, Lead::if_first(first != 0));
+extern "C-unwind" fn record_barrier(begin: u64, end: u64, first: c_int) {
+    meter::record_reported(Runtime::Team, begin, end, Lead::if_first(first != 0));
 }
 
-/// Where a team tells its meetings; null where nobody counts.
+/// Returns the function to which a team reports its barriers; null if nothing is counted.
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub(crate) extern "C-unwind" fn trimtab_meter() -> Option<Met> {
-    meter::is_on().then_some(met)
+pub(crate) extern "C-unwind" fn trimtab_meter() -> Option<RecordBarrier> {
+    meter::is_on().then_some(record_barrier)
 }

@@ -1,12 +1,13 @@
-//! The unwinder, found when it is needed.
+//! Unwinder, found at run time.
 //!
-//! This library catches its own faults by unwinding, and a host may unwind through it. The unwinder is a library of its own,
-//! `libgcc_s.so.1`, which musl's programs lack and few C programs have loaded before they end threads. So it is not linked: the
-//! standard library's calls come to the jumps below, which go on to functions that [`find`] puts into a table.
+//! This library catches its own faults by unwinding, and a host may unwind through it. The unwinder
+//! is a separate library, `libgcc_s.so.1`, which musl's programs lack and few C programs have
+//! loaded before they end threads. So it is not linked: the standard library's calls reach the
+//! jumps below, which go on to functions that [`find`] puts into a table.
 //!
-//! In the planned process it is found as this library is loaded, since a thread that is cancelled at any moment may unwind through
-//! [`birth`](crate::birth) and can open no library then. Elsewhere it is found with the first fault. Where there is none,
-//! the guest has no plan.
+//! In the planned process it is found when this library is loaded, since a thread that is cancelled
+//! at any moment may unwind through [`birth`](crate::birth) and can open no library then. Elsewhere
+//! it is found with the first fault. Without an unwinder, the shim has no plan.
 
 #![cfg_attr(test, allow(dead_code))]
 
@@ -15,7 +16,7 @@ use std::ffi::CStr;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering::*};
 
-/// The functions that the standard library calls.
+/// Functions that the standard library calls.
 const NAMES: [&CStr; 12] = [
     c"_Unwind_Backtrace",
     c"_Unwind_DeleteException",
@@ -31,16 +32,18 @@ const NAMES: [&CStr; 12] = [
     c"_Unwind_SetIP",
 ];
 
-/// Where they are, in the order of their names; null before they are found.
+/// Addresses of the functions, in the order of [`NAMES`]; null before they are found.
 static TABLE: [AtomicPtr<c_void>; NAMES.len()] = [const { AtomicPtr::new(null_mut()) }; NAMES.len()];
 
-/// Finds the unwinder; false where there is none. Opens a library, so not for moments at which the C library cannot.
+/// Finds the unwinder; false if there is none. Opens a library, so it must not be called at moments
+/// at which the C library cannot do that.
 pub(crate) fn find() -> bool {
     let last = &TABLE[NAMES.len() - 1];
     if !last.load(Acquire).is_null() {
         return true;
     }
-    // SAFETY: a C string. The library is the one that the C library itself opens to end threads, and is never closed.
+    // SAFETY: a C string. The library is the one that the C library itself opens to end threads,
+    // and is never closed.
     let library = unsafe { libc::dlopen(c"libgcc_s.so.1".as_ptr(), libc::RTLD_NOW) };
     if library.is_null() || library.addr() == usize::MAX {
         return false;
@@ -56,14 +59,15 @@ pub(crate) fn find() -> bool {
     true
 }
 
-/// For the jumps: fills the table, if there is an unwinder.
+/// Fills the table for the jumps, if there is an unwinder.
 #[cfg(not(test))]
 extern "C" fn find_for_jump() {
     find();
 }
 
-/// Hidden functions that go on in the table's, with all registers as they were. Where there is none, they answer "end of the
-/// stack", which makes the standard library give up.
+/// Defines hidden functions that jump to the functions of the table, with all registers as they
+/// were. Without an unwinder they answer "end of the stack", which makes the standard library give
+/// up.
 #[cfg(all(not(test), target_arch = "x86_64"))]
 macro_rules! jumps {
     ($($name:literal $at:literal;)*) => {$(
@@ -95,7 +99,7 @@ macro_rules! jumps {
     )*};
 }
 
-/// The same.
+/// Defines the same functions for aarch64.
 #[cfg(all(not(test), target_arch = "aarch64"))]
 macro_rules! jumps {
     ($($name:literal $at:literal;)*) => {$(

@@ -1,11 +1,12 @@
-//! Barriers of the C library, and yields: counted where somebody wants to know, and else passed on.
+//! Barriers of the C library, and yields: counted if a reader of the counts exists, and passed on.
 
 use crate::meter::{self, Lead};
 use crate::real;
 use libc::{c_int, c_void};
 use trimtab_core::place::runtimes::Runtime;
 
-/// A barrier of POSIX threads. The one thread that it names each time counts the interval.
+/// Waits at a barrier of POSIX threads. The thread that the barrier singles out counts the
+/// interval.
 ///
 /// # Safety
 /// As `pthread_barrier_wait(3)`.
@@ -17,14 +18,14 @@ pub(crate) unsafe extern "C-unwind" fn pthread_barrier_wait(barrier: *mut c_void
         true => Lead::of_barrier(barrier.addr(), end),
         false => Lead::No,
     };
-    meter::meet(|| Runtime::Pthread, work, leads)
+    meter::count_barrier(|| Runtime::Pthread, work, leads)
 }
 
-/// Lets others run.
+/// Yields the CPU.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) extern "C-unwind" fn sched_yield() -> c_int {
     if meter::is_on() {
-        meter::yielded();
+        meter::count_yield();
     }
     real::sched_yield()
 }

@@ -1,13 +1,13 @@
-//! Thread attributes are honoured as they are without the guest.
+//! Thread attributes have the same effect as without the shim.
 
 mod common;
 
-use common::{Program, Run, pinned};
+use common::{HostProgram, HostRun, pinned};
 
 #[test]
 fn every_setting_of_an_attribute_reaches_the_thread() {
-    let Some(program) = Program::c("attributes.c") else { return };
-    let (Some(native), Some(guest)) = (Run::native().run(&program), pinned("B/A").run(&program)) else {
+    let Some(program) = HostProgram::c("attributes.c") else { return };
+    let (Some(native), Some(guest)) = (HostRun::native().run(&program), pinned("B/A").run(&program)) else {
         return;
     };
     let (native, guest) = (native.text(), guest.text());
@@ -18,7 +18,7 @@ fn every_setting_of_an_attribute_reaches_the_thread() {
             continue;
         };
         assert_eq!(Some((facts, "AB")), native.rsplit_once(" mask "));
-        // What "nothing set" means depends on the creator there, so the thread is left alone.
+        // The meaning of "nothing set" depends on the creator there, so the thread is left alone.
         let pinned = !facts.starts_with("explicit nothing, creator batch");
         assert_eq!(mask, if pinned { "A" } else { "AB" }, "{facts}");
     }
@@ -26,8 +26,8 @@ fn every_setting_of_an_attribute_reaches_the_thread() {
 
 #[test]
 fn an_affinity_in_the_attribute_is_left_alone_and_takes_no_slot() {
-    let Some(program) = Program::c("affinity.c") else { return };
-    let (Some(native), Some(guest)) = (Run::native().run(&program), pinned("A/B").run(&program)) else {
+    let Some(program) = HostProgram::c("affinity.c") else { return };
+    let (Some(native), Some(guest)) = (HostRun::native().run(&program), pinned("A/B").run(&program)) else {
         return;
     };
     let (native, guest) = (native.text(), guest.text());

@@ -1,14 +1,15 @@
-//! Where threads are born, and that slots come back.
+//! CPUs on which threads are created, and reuse of slots.
 
 mod common;
 
-use common::{Program, Run, pinned};
+use common::{HostProgram, HostRun, pinned};
 
-/// The masks of the initial thread and of four threads started one after the other, all alive.
-fn born(run: Run, narrowed: Option<&str>) -> Option<String> {
+/// Returns the masks of the initial thread and of four threads started one after the other, all
+/// alive.
+fn born(run: HostRun, narrowed: Option<&str>) -> Option<String> {
     let run = run.arg("4");
     let run = if let Some(letters) = narrowed { run.arg(letters) } else { run };
-    Some(run.run(&Program::c("born.c")?)?.text())
+    Some(run.run(&HostProgram::c("born.c")?)?.text())
 }
 
 #[track_caller]
@@ -46,47 +47,47 @@ fn a_creator_placed_by_the_program_hands_its_place_down() {
 fn a_plan_without_slots_or_without_pinning_pins_nothing() {
     expect(born(pinned(""), None), "AB: AB AB AB AB");
     expect(born(pinned(""), Some("A")), "A: A A A A"); // no slot: the program's own place
-    expect(born(Run::guest().plan("mask=A,B slots=B/A pin=mask"), None), "AB: AB AB AB AB");
-    expect(born(Run::guest().plan("mask=A,B slots=B/A pin=mask"), Some("A")), "A: A A A A");
+    expect(born(HostRun::guest().plan("mask=A,B slots=B/A pin=mask"), None), "AB: AB AB AB AB");
+    expect(born(HostRun::guest().plan("mask=A,B slots=B/A pin=mask"), Some("A")), "A: A A A A");
 }
 
 #[test]
 fn a_floating_plan_gives_every_thread_the_mask_also_from_a_narrowed_creator() {
-    let floating = || Run::guest().plan("mask=A,B slots=B/A pin=float");
+    let floating = || HostRun::guest().plan("mask=A,B slots=B/A pin=float");
     expect(born(floating(), None), "AB: AB AB AB AB");
     expect(born(floating(), Some("A")), "A: AB AB AB AB");
 }
 
 #[test]
 fn without_a_plan_nothing_changes() {
-    expect(born(Run::guest(), None), "AB: AB AB AB AB");
-    expect(born(Run::guest(), Some("B")), "B: B B B B");
+    expect(born(HostRun::guest(), None), "AB: AB AB AB AB");
+    expect(born(HostRun::guest(), Some("B")), "B: B B B B");
 }
 
 #[test]
 fn a_plan_of_cpus_that_are_not_there_is_dropped_thread_by_thread() {
     let plan = "mask=8000-8003 slots=8000/8001/8002/8003 pin=born";
-    expect(born(Run::guest().plan(plan), None), "AB: AB AB AB AB");
-    expect(born(Run::guest().plan(plan), Some("A")), "A: A A A A");
-    // One of three: the initial thread has less than the plan says, by whoever's doing.
-    expect(born(Run::guest().plan("mask=A,B,8000 slots=A/8000/B pin=born"), None), "AB: AB AB AB AB");
+    expect(born(HostRun::guest().plan(plan), None), "AB: AB AB AB AB");
+    expect(born(HostRun::guest().plan(plan), Some("A")), "A: A A A A");
+    // One of three: the initial thread has less than the plan says, whatever the cause.
+    expect(born(HostRun::guest().plan("mask=A,B,8000 slots=A/8000/B pin=born"), None), "AB: AB AB AB AB");
 }
 
 #[test]
 fn threads_of_threads_take_their_turns_too() {
-    let Some(program) = Program::c("nested.c") else { return };
+    let Some(program) = HostProgram::c("nested.c") else { return };
     expect(pinned("A/B").run(&program).map(|outcome| outcome.text()), "AB B A AB");
 }
 
 #[test]
 fn ten_thousand_threads_leave_no_slot_behind() {
-    let Some(program) = Program::c("churn.c") else { return };
+    let Some(program) = HostProgram::c("churn.c") else { return };
     expect(pinned("A/B").arg("B").run(&program).map(|outcome| outcome.text()), "then: B A AB");
 }
 
 #[test]
 fn every_end_of_a_thread_gives_its_slot_back() {
-    let Some(program) = Program::c("ends.c") else { return };
+    let Some(program) = HostProgram::c("ends.c") else { return };
     let ends = ["return", "exit", "deep exit", "cancel", "cancel at any time", "detached"];
     let masks: Vec<_> = ends.iter().map(|end| format!("{end}: A B")).collect();
     expect(pinned("B/A").run(&program).map(|outcome| outcome.text()), &masks.join("\n"));
@@ -94,7 +95,7 @@ fn every_end_of_a_thread_gives_its_slot_back() {
 
 #[test]
 fn two_copies_of_the_library_agree() {
-    let Some(program) = Program::c("born.c") else { return };
+    let Some(program) = HostProgram::c("born.c") else { return };
     let directory = tempfile::tempdir().unwrap();
     let copy = directory.path().join("other.so");
     std::fs::copy(common::library(), &copy).unwrap();

@@ -1,4 +1,4 @@
-//! What the library shows to the loader.
+//! Names that the library exports and imports.
 
 #![allow(clippy::unwrap_used, reason = "tests may")]
 
@@ -18,9 +18,10 @@ fn exactly_the_intended_symbols_are_exported() {
     let old = loops.map(|kind| format!("GOMP_parallel_loop_{kind}_start"));
     let new = ["dynamic", "guided", "runtime"].map(|kind| format!("GOMP_parallel_loop_nonmonotonic_{kind}"));
     let mut expected: Vec<&str> = [
-        // Threads and how many CPUs there are for them.
+        // Threads, and the number of CPUs for them.
         "get_nprocs get_nprocs_conf pthread_create sysconf",
-        // Teams: the old ones and the new of GNU's runtime, the tool of LLVM's, what a program may ask for.
+        // Teams: the old and the new calls of GNU's runtime, the tool of LLVM's, and calls for
+        // programs.
         "GOMP_parallel GOMP_parallel_reductions GOMP_parallel_sections GOMP_parallel_loop_maybe_nonmonotonic_runtime",
         "GOMP_parallel_start GOMP_parallel_sections_start GOMP_parallel_end ompt_start_tool dlclose",
         "omp_set_nesting_info omp_set_nesting_info_ trimtab_set_nesting_info trimtab_meter",
@@ -28,7 +29,7 @@ fn exactly_the_intended_symbols_are_exported() {
         "sched_getaffinity pthread_getaffinity_np sched_setaffinity pthread_setaffinity_np",
         "execve execv execvp execvpe fexecve execveat",
         "posix_spawn posix_spawnp system popen",
-        // Where threads meet and wait: GNU's runtime, and the C library.
+        // Barriers and waits: GNU's runtime, and the C library.
         "GOMP_barrier GOMP_barrier_cancel GOMP_loop_end GOMP_loop_end_cancel GOMP_sections_end GOMP_sections_end_cancel",
         "GOMP_single_copy_start GOMP_single_copy_end pthread_barrier_wait sched_yield",
     ]
@@ -67,7 +68,8 @@ fn the_library_is_never_unloaded() {
     assert!(String::from_utf8(output.stdout).unwrap().contains("NODELETE"));
 }
 
-/// What the library asks of the C library: name, version where it is bound to one, and whether it can do without.
+/// Lists the library's imports from the C library: name, version if it is bound to one, and whether
+/// it is weak.
 fn imports() -> Option<Vec<(String, Option<String>, bool)>> {
     let output = Command::new("nm").args(["-D", "--undefined-only"]).arg(common::library()).output();
     let Ok(output) = output else {
@@ -85,7 +87,7 @@ fn imports() -> Option<Vec<(String, Option<String>, bool)>> {
     Some(text.lines().map(line).collect())
 }
 
-/// The names and versions that a library defines.
+/// Returns the names and versions that a library defines.
 fn defined(library: &str) -> Option<Vec<String>> {
     let output = Command::new("nm").args(["-D", "--defined-only", library]).output().ok()?;
     let text = String::from_utf8(output.stdout).ok()?;
@@ -136,7 +138,7 @@ fn no_library_is_needed_but_the_c_librarys() {
     };
     let text = String::from_utf8(output.stdout).unwrap();
     let needed: Vec<_> = text.lines().filter(|line| line.contains("(NEEDED)")).collect();
-    // Before 2.34 threads and loading were libraries of their own.
+    // Before 2.34, threads and loading were separate libraries.
     let known = ["[libc.so.6]", "[libdl.so.2]", "[libpthread.so.0]"];
     assert!(needed.iter().all(|line| known.iter().any(|name| line.ends_with(name))), "{needed:?}");
     assert!(needed.iter().any(|line| line.ends_with(known[0])), "{needed:?}");

@@ -1,13 +1,13 @@
-//! What mask a thread is told by the C library: the plan's while it is on the slot that it was born
-//! on, its own else.
+//! Mask that the C library reports for a thread: the plan's while it is on the slot that it was
+//! created on, else its own.
 
 mod common;
 
-use common::{Program, Run, pinned, two_cpus};
+use common::{HostProgram, HostRun, pinned, two_cpus};
 
 #[test]
 fn a_thread_on_its_slot_is_told_the_plans_mask_until_the_program_sets_one() {
-    let (Some(program), Some(two)) = (Program::c("asks.c"), two_cpus()) else { return };
+    let (Some(program), Some(two)) = (HostProgram::c("asks.c"), two_cpus()) else { return };
     let online = |text: &str| text.split_whitespace().next_back().unwrap().parse::<u32>().unwrap();
     let Some(outcome) = pinned("B/A").run(&program) else { return };
     let text = outcome.text();
@@ -31,7 +31,7 @@ fn a_thread_on_its_slot_is_told_the_plans_mask_until_the_program_sets_one() {
             "born later: A told AB", // on the turn of threads that were set
             "not set: A told AB",
             "moved: B told B",
-            "restored: AB told AB", // what it was told before
+            "restored: AB told AB", // the mask that it was told before
             "of another: A A",
             "set by another: A told A",
             "forked: AB told AB",
@@ -46,8 +46,9 @@ fn a_thread_on_its_slot_is_told_the_plans_mask_until_the_program_sets_one() {
 
 #[test]
 fn without_a_plan_every_answer_is_the_kernels() {
-    let Some(program) = Program::c("asks.c") else { return };
-    let (Some(native), Some(guest)) = (Run::native().run(&program), Run::guest().run(&program)) else {
+    let Some(program) = HostProgram::c("asks.c") else { return };
+    let (Some(native), Some(guest)) = (HostRun::native().run(&program), HostRun::guest().run(&program))
+    else {
         return;
     };
     assert_eq!(native.text(), guest.text());
@@ -55,10 +56,10 @@ fn without_a_plan_every_answer_is_the_kernels() {
 
 #[test]
 fn a_plan_that_pins_nothing_leaves_every_answer_as_it_is() {
-    let Some(program) = Program::c("asks.c") else { return };
-    let Some(native) = Run::native().run(&program) else { return };
+    let Some(program) = HostProgram::c("asks.c") else { return };
+    let Some(native) = HostRun::native().run(&program) else { return };
     for pin in ["mask", "float"] {
-        let run = Run::guest().plan(&format!("mask=A,B slots=B/A pin={pin}"));
+        let run = HostRun::guest().plan(&format!("mask=A,B slots=B/A pin={pin}"));
         let Some(guest) = run.run(&program) else { return };
         let lines = |text: String| -> Vec<String> {
             text.lines().map(|line| line.split(" online ").next().unwrap().to_owned()).collect()
@@ -67,10 +68,10 @@ fn a_plan_that_pins_nothing_leaves_every_answer_as_it_is() {
     }
 }
 
-/// What a thread is told before, inside and behind a parallel region that it opens, under this
-/// environment.
+/// Returns the masks reported to a thread before, inside and after a parallel region that it opens,
+/// under this environment.
 fn around_a_region(compiler: &str, environment: &[(&str, &str)]) -> Option<Vec<String>> {
-    let program = Program::built(compiler, "asks_openmp.c", &["-O1", "-fopenmp", "-pthread"])?;
+    let program = HostProgram::built(compiler, "asks_openmp.c", &["-O1", "-fopenmp", "-pthread"])?;
     let run = environment.iter().fold(pinned("B/A"), |run, (name, value)| run.env(name, value));
     Some(run.run(&program)?.text().lines().map(str::to_owned).collect())
 }
@@ -80,7 +81,7 @@ fn a_region_that_binds_nothing_changes_no_answer() {
     for compiler in ["gcc", "clang"] {
         for environment in [&[][..], &[("OMP_PROC_BIND", "false")]] {
             let Some(said) = around_a_region(compiler, environment) else { continue };
-            // LLVM's runtime counts CPUs by system calls as it starts, and so has the thread
+            // LLVM's runtime counts CPUs by system calls when it starts, so the thread's mask is
             // widened.
             let after = if compiler == "gcc" { "A" } else { "AB" };
             let line = |when: &str| format!("{when}: {after} told AB");

@@ -1,6 +1,8 @@
-//! Nested OpenMP regions: every thread of every level is where the plan says, in every runtime, and nobody else is touched.
+//! Nested OpenMP regions: every thread of every level is where the plan says, in every runtime, and
+//! no other thread is touched.
 //!
-//! The programs in `nested/` look at masks themselves, against what `EXPECT` says, and count: `nested/check.h`.
+//! The programs in `nested/` read masks themselves, compare them with `EXPECT`, and count:
+//! `nested/check.h`.
 
 #![allow(clippy::unwrap_used, reason = "tests may")]
 

@@ -1,22 +1,23 @@
-//! Programs that cannot carry the library are started without it, in whatever way, and as if it had never been there.
+//! Programs that cannot carry the library are started without it, in every way, and as if it had
+//! never been there.
 
 #![allow(clippy::unwrap_used, reason = "tests may")]
 
 mod common;
 
-use common::{Program, Run, pinned, skip};
+use common::{HostProgram, HostRun, pinned, skip};
 use std::path::Path;
 use std::process::Command;
 
-/// A program for others to start.
-fn tells(compiler: &str, flags: &[&str]) -> Option<Program> {
-    Program::built(compiler, "tells.c", flags)
+/// Builds a program for other programs to start.
+fn tells(compiler: &str, flags: &[&str]) -> Option<HostProgram> {
+    HostProgram::built(compiler, "tells.c", flags)
 }
 
-/// Starts `path` in every way; it has to say this.
+/// Starts `path` in every way and checks its output.
 #[track_caller]
-fn starts(run: Run, path: &Path, says: &str) {
-    let Some(starter) = Program::c("starts.c") else { return };
+fn starts(run: HostRun, path: &Path, says: &str) {
+    let Some(starter) = HostProgram::c("starts.c") else { return };
     let folder = path.parent().unwrap().to_str().unwrap();
     let run = run
         .env("MARK", "it")
@@ -30,7 +31,7 @@ fn starts(run: Run, path: &Path, says: &str) {
 }
 
 #[track_caller]
-fn goes_without(program: Option<Program>) {
+fn goes_without(program: Option<HostProgram>) {
     let Some(program) = program else { return };
     starts(pinned("A/B"), &program.path, "mark it library none");
 }
@@ -85,7 +86,7 @@ fn a_script_is_looked_through() {
         for path in [&script, &outer] {
             assert!(Command::new("chmod").arg("+x").arg(path).status().unwrap().success());
         }
-        let Some(starter) = Program::c("spawner.c") else { return };
+        let Some(starter) = HostProgram::c("spawner.c") else { return };
         for (path, words) in [
             (&script, format!("x {}", script.display())),
             (&outer, format!("x {} {}", script.display(), outer.display())),
@@ -106,7 +107,7 @@ fn a_large_environment_is_no_hindrance() {
 
 #[test]
 fn other_preloaded_libraries_stay() {
-    let (Some(program), Some(other)) = (tells("cc", &["-static"]), Program::c_library("plugin.c")) else {
+    let (Some(program), Some(other)) = (tells("cc", &["-static"]), HostProgram::c_library("plugin.c")) else {
         return;
     };
     let other = other.path.clone();
@@ -136,15 +137,15 @@ fn a_program_in_another_root_is_started_without_the_library() {
     std::fs::copy(&program.path, root.path().join("tells")).unwrap();
     let run = pinned("A/B").env("ROOT", root.path().to_str().unwrap());
     let run = run.env("MARK", "it").env("PATH", "/none:/:/bin").arg("/tells").arg("tells");
-    let Some(starter) = Program::c("starts.c") else { return };
+    let Some(starter) = HostProgram::c("starts.c") else { return };
     if let Some(outcome) = run.arg("mark it library none").run(&starter) {
         assert_eq!(outcome.text(), "faults 0");
     }
 }
 
-/// A program of musl that carries the library all the same, as below a static shell.
-fn in_musl(source: &str) -> Option<Program> {
-    Program::built("musl-gcc", source, &["-O1", "-pthread"])
+/// Returns a program of musl that carries the library all the same, as below a static shell.
+fn in_musl(source: &str) -> Option<HostProgram> {
+    HostProgram::built("musl-gcc", source, &["-O1", "-pthread"])
 }
 
 #[test]
@@ -154,8 +155,8 @@ fn a_program_of_musl_that_carries_the_library_runs_as_without() {
     }
     for source in ["spawns.c", "counts.c", "ends.c"] {
         let Some(program) = in_musl(source) else { continue };
-        let Some(native) = Run::native().run(&program) else { continue };
-        for run in [pinned("B/A"), Run::guest().plan("mask=A slots=A pin=born"), Run::guest()] {
+        let Some(native) = HostRun::native().run(&program) else { continue };
+        for run in [pinned("B/A"), HostRun::guest().plan("mask=A slots=A pin=born"), HostRun::guest()] {
             assert_eq!(run.run(&program), Some(native.clone()), "{source}");
         }
     }

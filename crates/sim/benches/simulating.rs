@@ -1,9 +1,10 @@
-//! How long a simulated second takes, by the size of the machine and what runs on it.
+//! Cost of a simulated second, by the size of the machine and the programs on it.
 //!
-//! Throughput is events, wake-ups included: a tenth of a second of a scenario is run after the programs have started, and what it took
-//! is counted before.
-//! Goals: two million events a second on one core; 16 cores for 60 s with a barrier every 10 ms in less than 2 s; 4,096 threads on
-//! 1,024 cores for 10 s in less than 60 s; the cost of an event grows no faster than the logarithm of the machine.
+//! Throughput is events, including wake-ups: a tenth of a second of a scenario is run after the
+//! programs have started, and its events are counted beforehand. Goals: two million events a second
+//! on one core; 16 cores for 60 s with a barrier every 10 ms in less than 2 s; 4,096 threads on
+//! 1,024 cores for 10 s in less than 60 s; the cost of an event grows no faster than the logarithm
+//! of the machine's size.
 
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use std::time::Duration;
@@ -11,17 +12,18 @@ use trimtab_core::time::{Moment, Span};
 use trimtab_core::topology::parse_synthetic;
 use trimtab_sim::kernel::Kernel;
 use trimtab_sim::model::Model;
-use trimtab_sim::program::{Body, Program, Wait};
+use trimtab_sim::program::{Body, ProgramSpec, WaitMode};
 use trimtab_sim::world::World;
 
-/// A scenario: cores, threads, milliseconds between barriers, how threads wait.
-fn world(cores: usize, threads: u32, every: u64, wait: Wait, kernel: &str) -> World {
+/// Returns a scenario's world: cores, threads, milliseconds between barriers, the threads' way of
+/// waiting.
+fn world(cores: usize, threads: u32, every: u64, wait: WaitMode, kernel: &str) -> World {
     let caches = (cores / 16).max(1);
     let text = format!("pack:{} numa:1 l3:{} core:{} pu:1", caches.div_ceil(8), caches.min(8), cores.min(16));
     let machine = parse_synthetic(&text).unwrap_or_else(|error| panic!("{text}: {error}"));
     let kernel = Kernel::preset(kernel, cores).unwrap_or_else(|error| panic!("{error}"));
     let mut program =
-        Program::spmd("spmd", threads, Span::from_ms(3_600_000), wait).every(Span::from_ms(every));
+        ProgramSpec::spmd("spmd", threads, Span::from_ms(3_600_000), wait).every(Span::from_ms(every));
     if let Body::Spmd { jitter, .. } = &mut program.body {
         *jitter = 0.05;
     }
@@ -35,11 +37,11 @@ fn simulating(criterion: &mut Criterion) {
     group.sample_size(10).measurement_time(Duration::from_secs(3));
     let span = Moment(200_000_000);
     let cases = [
-        ("sleep", Wait::Sleep, "linux-6.12"),
-        ("yield", Wait::Yield, "linux-6.12"),
-        ("spin", Wait::Spin, "linux-6.12"),
-        ("load", Wait::Sleep, "linux-2.6.28"),
-        ("dwrr", Wait::Sleep, "dwrr-2.6.22"),
+        ("sleep", WaitMode::Sleep, "linux-6.12"),
+        ("yield", WaitMode::Yield, "linux-6.12"),
+        ("spin", WaitMode::Spin, "linux-6.12"),
+        ("load", WaitMode::Sleep, "linux-2.6.28"),
+        ("dwrr", WaitMode::Sleep, "dwrr-2.6.22"),
     ];
     for (cores, threads) in [(16, 64), (128, 512), (1_024, 4_096)] {
         for (name, wait, kernel) in cases {
@@ -67,7 +69,7 @@ fn simulating(criterion: &mut Criterion) {
 fn a_minute(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("a_minute_on_16_cores");
     group.sample_size(10).measurement_time(Duration::from_secs(10));
-    for (name, wait) in [("sleep", Wait::Sleep), ("yield", Wait::Yield), ("spin", Wait::Spin)] {
+    for (name, wait) in [("sleep", WaitMode::Sleep), ("yield", WaitMode::Yield), ("spin", WaitMode::Spin)] {
         group.bench_function(name, |bencher| {
             bencher.iter_batched(
                 || world(16, 16, 10, wait, "linux-6.12"),

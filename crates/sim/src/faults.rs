@@ -1,11 +1,13 @@
-//! What goes wrong between a policy and the machine: a host over a host.
+//! Fault injection between a policy and the machine: a host over a host.
 //!
-//! Problem: live machines lose readings, tell old ones, refuse moves, do them late, and their clocks jump; policies must stay sound,
-//! and recover. Idea: each fault is a probability per look or per decision, drawn from a stream of its own, so that a fault that is
-//! switched on does not change what others draw. The host below stays sound.
+//! Problem: live machines lose readings, return old readings, refuse moves or do them late, and
+//! their clocks jump. Policies must stay sound, and must recover. Idea: each fault is a probability
+//! per sample or per decision, drawn from a stream of its own, so that switching one fault on does
+//! not change the draws for others. The host below stays sound.
 //!
-//! Properties: without faults everything passes unchanged; equal faults and seed, equal trouble; every decision is answered once, those
-//! that are done late with [`Settled::Pending`] first and their end with a later sample.
+//! Properties: without faults everything passes unchanged. Equal faults and seed give equal
+//! trouble. Every decision is answered once; a decision that is done late is first answered with
+//! [`Settled::Pending`], and its end comes with a later sample.
 
 use crate::rng::Rng;
 use serde::{Deserialize, Serialize};
@@ -16,30 +18,30 @@ use trimtab_core::ids::ThreadId;
 use trimtab_core::observe::{Notice, Sample, ThreadSample};
 use trimtab_core::time::{Moment, Span};
 
-/// The longest jump of the clock.
-const JUMP: Span = Span::from_ms(1_000);
+/// Longest jump of the clock.
+const CLOCK_JUMP_MAX: Span = Span::from_ms(1_000);
 
-/// How often what goes wrong. All zero: nothing.
+/// How often each fault happens. All zero: no faults.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Faults {
-    /// Per look and thread: its reading is lost.
+    /// Probability per sample and thread that the thread's reading is lost.
     pub lost: f64,
-    /// Per look and thread: its reading is that of the look before.
+    /// Probability per sample and thread that the thread's reading is that of the previous sample.
     pub stale: f64,
-    /// Per decision: refused.
+    /// Probability per decision that it is refused.
     pub refused: f64,
-    /// Per decision: done only at the next look, and told then.
+    /// Probability per decision that it is done, and told, only at the next sample.
     pub delayed: f64,
-    /// Each look comes late by up to this.
+    /// Longest delay of each sample.
     pub late: Span,
-    /// Per look: the clock jumps forward by up to a second.
+    /// Probability per sample that the clock jumps forward, by up to a second.
     pub jumps: f64,
-    /// No faults from here on, so that the policy can settle.
+    /// Time from which there are no faults, so that the policy can settle.
     pub until: Option<Moment>,
 }
 
-/// A stream per kind of fault.
+/// One stream of random numbers per kind of fault.
 #[derive(Debug)]
 struct Draws {
     lost: Rng,
@@ -50,24 +52,24 @@ struct Draws {
     jumps: Rng,
 }
 
-/// A host to which things happen.
+/// Host with injected faults.
 #[derive(Debug)]
 pub struct Faulty<'a, H> {
     host: &'a mut H,
     faults: Faults,
     draws: Draws,
-    /// Whether faults are still to happen.
+    /// Whether faults can still happen.
     active: bool,
-    /// What was read last of each thread.
+    /// Last reading of each thread.
     last: BTreeMap<ThreadId, ThreadSample>,
-    /// Decisions to be done at the next look.
+    /// Decisions to be done at the next sample.
     pending: Vec<Decision>,
-    /// By how much the told clock is ahead.
+    /// By how much the told clock is ahead of the true one.
     ahead: Span,
 }
 
 impl<'a, H: Host> Faulty<'a, H> {
-    /// Over another host.
+    /// Returns a faulty host over another host.
     pub fn new(host: &'a mut H, faults: Faults, rng: &Rng) -> Self {
         let draws = Draws {
             lost: rng.fork("lost"),
@@ -88,7 +90,7 @@ impl<'a, H: Host> Faulty<'a, H> {
         }
     }
 
-    /// What became of the moves that were put off.
+    /// Applies the moves that were put off, and adds their outcomes to the sample.
     fn catch_up(&mut self, sample: &mut Sample) -> Result<(), H::Error> {
         if !self.pending.is_empty() {
             let pending = std::mem::take(&mut self.pending);
@@ -108,7 +110,7 @@ impl<'a, H: Host> Faulty<'a, H> {
             }
         }
         if draws.jumps.unit() < faults.jumps {
-            let by = Span(draws.jumps.below(JUMP.0));
+            let by = Span(draws.jumps.below(CLOCK_JUMP_MAX.0));
             self.ahead = self.ahead + by;
             sample.notices.push(Notice::ClockJump(by));
         }
@@ -170,7 +172,7 @@ mod tests {
     use crate::host::Simulated;
     use crate::kernel::Kernel;
     use crate::model::Model;
-    use crate::program::{Program, Wait};
+    use crate::program::{ProgramSpec, WaitMode};
     use crate::world::World;
     use trimtab_core::balance::{Act, Reason};
     use trimtab_core::topology::parse_synthetic;
@@ -178,18 +180,18 @@ mod tests {
     fn host() -> Simulated {
         let model = Model::plain(parse_synthetic("core:2").unwrap());
         let kernel = Kernel::preset("linux-6.12", 2).unwrap();
-        let program = Program::spmd("app", 3, Span::from_ms(2_000), Wait::Spin);
+        let program = ProgramSpec::spmd("app", 3, Span::from_ms(2_000), WaitMode::Spin);
         Simulated::new(World::new(model, &kernel, vec![program], 1), Moment(5_000_000_000))
     }
 
-    fn looks(faults: Faults, count: u64) -> Vec<Sample> {
+    fn samples(faults: Faults, count: u64) -> Vec<Sample> {
         let mut host = host();
         let mut faulty = Faulty::new(&mut host, faults, &Rng::new(3));
         let mut samples = Vec::new();
-        for look in 1..=count {
+        for turn in 1..=count {
             samples.push(faulty.observe(&Wanted::all()).unwrap());
             let next = samples.last().map_or(Moment(0), |sample| sample.at) + Span::from_ms(10);
-            assert_eq!(faulty.wait(next).unwrap(), Awake::Due, "{look}");
+            assert_eq!(faulty.wait(next).unwrap(), Awake::Due, "{turn}");
         }
         samples
     }
@@ -203,30 +205,30 @@ mod tests {
     fn without_faults_everything_passes() {
         let mut plain = host();
         let mut expected = Vec::new();
-        for look in 1..=5 {
+        for turn in 1..=5 {
             expected.push(plain.observe(&Wanted::all()).unwrap());
-            plain.wait(Moment(look * 10_000_000)).unwrap();
+            plain.wait(Moment(turn * 10_000_000)).unwrap();
         }
-        assert_eq!(looks(Faults::default(), 5), expected);
+        assert_eq!(samples(Faults::default(), 5), expected);
         let over = Faults { lost: 1.0, refused: 1.0, until: Some(Moment(0)), ..Faults::default() };
-        assert_eq!(looks(over, 5), expected, "the time of faults is over");
+        assert_eq!(samples(over, 5), expected, "the time of faults is over");
     }
 
     #[test]
     fn readings_are_lost_or_old_and_clocks_jump() {
         assert!(
-            looks(Faults { lost: 1.0, ..Faults::default() }, 3)
+            samples(Faults { lost: 1.0, ..Faults::default() }, 3)
                 .iter()
                 .all(|sample| sample.threads.is_empty())
         );
-        let stale = looks(Faults { stale: 1.0, ..Faults::default() }, 3);
-        let sound = looks(Faults::default(), 3);
+        let stale = samples(Faults { stale: 1.0, ..Faults::default() }, 3);
+        let sound = samples(Faults::default(), 3);
         assert_eq!(stale[2].threads, sound[1].threads);
         assert_ne!(stale[2].threads, sound[2].threads);
-        let jumped = looks(Faults { jumps: 1.0, ..Faults::default() }, 3);
+        let jumped = samples(Faults { jumps: 1.0, ..Faults::default() }, 3);
         assert!(jumped.iter().all(|sample| matches!(sample.notices[..], [Notice::ClockJump(_)])));
         assert!(jumped[2].at > Moment(20_000_000));
-        let late = looks(Faults { late: Span::from_ms(5), ..Faults::default() }, 3);
+        let late = samples(Faults { late: Span::from_ms(5), ..Faults::default() }, 3);
         assert!(late[2].at > Moment(20_000_000) && late[2].at < Moment(30_000_000), "{:?}", late[2].at);
     }
 

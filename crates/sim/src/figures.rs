@@ -1,11 +1,13 @@
-//! The tables and figures of the published studies, as runs of the model with what was published beside them.
+//! Figures and tables of the published studies, as runs of the model next to the published results.
 //!
-//! Unit: a *cell*, one scenario run with several seeds, and one number of each run. Idea: a figure is data (cells, points made of them, the
-//! published values and orders beside them), so that whoever has time and cores runs the cells in any order, and everything after
-//! that is arithmetic. Equal runs give equal reports, to the byte.
+//! Unit: a *cell*, one scenario run with several seeds, and one number of each run. Idea: a figure
+//! is data (cells, points made of them, the published values and orders). Any program with time and
+//! cores can run the cells in any order, and everything after that is arithmetic. Equal runs give
+//! equal reports, to the byte.
 //!
-//! Terms: a *beside* is a published number next to the model's; a *claim* is a published order of contestants, such as "SPEED is better than
-//! LOAD", judged on the model's numbers with a slack of [`SLACK`]: what no figure shows, no text means.
+//! Terms: a *beside* is a published number next to the model's; a *claim* is a published order of
+//! contestants, such as "SPEED is better than LOAD", judged on the model's numbers with a slack of
+//! [`ORDER_SLACK`], because a text does not mean a difference that its figures cannot show.
 
 mod balancing;
 mod draft;
@@ -30,41 +32,41 @@ use thiserror::Error;
 use trimtab_core::drive::Go;
 use trimtab_core::time::Span;
 
-/// By how much a contestant may fall behind where the text calls it as good or better: 3 %.
-pub const SLACK: f64 = 0.03;
+/// Relative difference up to which a contestant counts as good as or better than another: 3 %.
+pub const ORDER_SLACK: f64 = 0.03;
 
-/// One number of a run.
+/// Number of a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Metric {
-    /// How long a program took, by its place; seconds.
+    /// Time that a program took, by its place; seconds.
     Makespan(usize),
-    /// When the last program that can end had ended; seconds.
+    /// Time at which the last program that can end had ended; seconds.
     All,
-    /// What all programs drew from memory while they ran; GB/s.
+    /// Bandwidth that all programs drew from memory while they ran; GB/s.
     Bandwidth,
-    /// How long programs took that are looked after and end by themselves, on average; seconds.
+    /// Mean time of the balanced programs that end by themselves; seconds.
     Mean,
-    /// The CPU time that looking took, of the time that the threads which are looked after ran; per cent.
+    /// CPU time of the policy's samples, of the time that the balanced threads ran; per cent.
     Overhead,
-    /// The CPU time that looking took, of one CPU; per cent.
+    /// CPU time of the policy's samples, of one CPU; per cent.
     Daemon,
 }
 
-/// A scenario, run with several seeds.
+/// Scenario, run with several seeds.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Cell {
-    /// What it is called; unique in its figure.
+    /// Name; unique in its figure.
     pub name: String,
-    /// What is run. The seed is the first run's; the others follow.
+    /// Scenario. Its seed is that of the first run; the others follow.
     pub scenario: Scenario,
-    /// What is read of each run.
+    /// Number that is read of each run.
     pub metric: Metric,
-    /// How many runs there are.
+    /// Number of runs.
     pub runs: u32,
 }
 
 impl Cell {
-    /// The scenario of a run, from 0.
+    /// Returns the scenario of a run, from 0.
     pub fn scenario(&self, run: u32) -> Scenario {
         let mut scenario = self.scenario.clone();
         scenario.seed = scenario.seed.wrapping_add(u64::from(run));
@@ -74,7 +76,7 @@ impl Cell {
         scenario
     }
 
-    /// The number of a run, from 0. What did not end in time is as good as endless.
+    /// Returns the number of a run, from 0. A run that did not end in time has an infinite time.
     pub fn run(&self, number: u32) -> f64 {
         let outcome = run(&self.scenario(number), &mut |_| {}, &mut |_| Go::On);
         self.metric.of(&outcome)
@@ -100,120 +102,120 @@ impl Metric {
             Self::Overhead => {
                 let own = outcome.programs.iter().filter(|program| program.ends);
                 let ran: f64 = own.map(|program| program.run.seconds()).sum();
-                100.0 * outcome.looking.seconds() / ran
+                100.0 * outcome.sampling_time.seconds() / ran
             }
-            Self::Daemon => 1e11 * outcome.looking.seconds() / outcome.ended.0.max(1) as f64,
+            Self::Daemon => 1e11 * outcome.sampling_time.seconds() / outcome.ended.0.max(1) as f64,
         }
     }
 }
 
-/// A number made of cells.
+/// Number made of cells.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Measure {
-    /// The median of a cell's runs.
+    /// Median of a cell's runs.
     Cell(usize),
     /// Highest over lowest of a cell's runs.
     Spread(usize),
-    /// The relative standard deviation of a cell's runs, per cent.
+    /// Relative standard deviation of a cell's runs, per cent.
     Deviation(usize),
     /// A number that needs no run.
     Given(f64),
-    /// One over another.
+    /// First measure over the second.
     Ratio(Box<Measure>, Box<Measure>),
     /// The highest.
     Highest(Vec<Measure>),
     /// The lowest.
     Lowest(Vec<Measure>),
-    /// The geometric mean: of ratios.
+    /// Geometric mean, for ratios.
     Mean(Vec<Measure>),
-    /// The arithmetic mean: of shares, which may be zero.
+    /// Arithmetic mean, for shares, which may be zero.
     Average(Vec<Measure>),
-    /// The one farthest from 1.
+    /// Value farthest from 1.
     Farthest(Vec<Measure>),
 }
 
 impl Measure {
-    /// This over that.
+    /// Returns the ratio of this measure to another.
     #[must_use]
     pub fn over(&self, that: &Self) -> Self {
         Self::Ratio(Box::new(self.clone()), Box::new(that.clone()))
     }
 }
 
-/// A point of the figure.
+/// Point of the figure.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Point {
-    /// Which curve or row it belongs to.
+    /// Curve or row of the point.
     pub series: String,
-    /// Where it is on it.
+    /// Position on the curve.
     pub x: String,
-    /// How high.
+    /// Height.
     pub measure: Measure,
 }
 
-/// A published number and what the model says.
+/// Published number and the model's.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Beside {
-    /// The published one.
+    /// Published number.
     pub published: &'static Value,
-    /// The model's.
+    /// Model's number.
     pub measure: Measure,
 }
 
-/// What a published order says.
+/// Relation in a published order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Relation {
-    /// The left is at least as high as the right.
+    /// Left is at least as high as right.
     AtLeast,
-    /// The left is higher, by more than the slack.
+    /// Left is higher, by more than the slack.
     Above,
     /// Neither is higher by more than the slack.
     Alike,
 }
 
-/// A published order of two contestants.
+/// Published order of two contestants.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Claim {
-    /// What the text says, of which setting.
+pub struct OrderClaim {
+    /// Statement of the text, with its setting.
     pub what: String,
-    /// Where.
+    /// Place in the text.
     pub place: &'static str,
     /// Whether a machine file used it.
     pub used: Used,
-    /// The one of which it is said ...
+    /// Left contestant.
     pub left: Measure,
-    /// ... what ...
+    /// Relation of left to right.
     pub relation: Relation,
-    /// ... compared with which.
+    /// Right contestant.
     pub right: Measure,
 }
 
-/// A figure or table.
+/// Figure or table.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Figure {
-    /// Its name.
+    /// Name.
     pub name: &'static str,
-    /// What it shows.
+    /// Title.
     pub title: &'static str,
-    /// Which published figure or table it is.
+    /// Published figure or table.
     pub of: &'static str,
-    /// What the points' places are.
+    /// Label of the points' positions.
     pub x: &'static str,
-    /// What their heights are.
+    /// Label of the points' heights.
     pub y: &'static str,
-    /// What is run.
+    /// Cells to run.
     pub cells: Vec<Cell>,
-    /// What is drawn.
+    /// Points to draw.
     pub points: Vec<Point>,
     /// Published numbers.
     pub beside: Vec<Beside>,
     /// Published orders.
-    pub claims: Vec<Claim>,
-    /// What was assumed, and which mechanisms the model lacks.
+    pub claims: Vec<OrderClaim>,
+    /// Assumptions, and mechanisms that the model lacks.
     pub notes: &'static [&'static str],
 }
 
-/// The names of all figures, in order.
+/// Names of all figures, in order.
 pub const NAMES: &[&str] = &[
     "balancing",
     "barriers",
@@ -227,14 +229,16 @@ pub const NAMES: &[&str] = &[
     "migration-scale",
 ];
 
-/// The names of the figures of what was measured live, in order: not published, and in no summary of what was.
+/// Names of the figures of live measurements, in order. They are not published, and are in no
+/// summary of published results.
 pub const LIVE: &[&str] = &["live-bench-6.18", "live-host-6.18", "live-guest-6.12", "live-guest-6.1"];
 
-/// A shipped machine or preset is not what a figure needs: tests make sure that this does not happen.
+/// Error: a shipped machine or preset does not fit a figure. Tests ensure that this does not
+/// happen.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub enum FigureError {
     /// No figure has this name.
-    #[error("\"{0}\" is no figure (known: {known})", known = [NAMES, LIVE].concat().join(", "))]
+    #[error("\"{0}\" is not a figure (known: {known})", known = [NAMES, LIVE].concat().join(", "))]
     Unknown(String),
     /// A machine or a kernel.
     #[error(transparent)]
@@ -242,15 +246,15 @@ pub enum FigureError {
     /// A set of measurements.
     #[error(transparent)]
     Live(#[from] LiveError),
-    /// Nothing of this key was published, or no profile has this name.
-    #[error("nothing is known under {0}")]
+    /// No published value has this key, or no profile has this name.
+    #[error("no published value or profile is called {0}")]
     Key(String),
 }
 
-/// The figure of this name.
+/// Returns the figure of this name.
 ///
 /// # Errors
-/// There is none.
+/// No figure has this name.
 pub fn find(name: &str) -> Result<Figure, FigureError> {
     match name {
         "balancing" => balancing::cores(),

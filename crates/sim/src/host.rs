@@ -1,13 +1,15 @@
-//! A world as `core`'s host: what the live host would read, and what it would do.
+//! Simulated host: a world with the readings and the actions of the live host.
 //!
-//! Samples are as Linux gives them. A wait is counted when it is over, so that a thread that waits through a whole step shows no change;
-//! then the sample says that it is ready, as the live host finds out. Time on a CPU is counted when the timer ticks or the
-//! thread leaves it. Hardware counters are exact, unless [`Looking::noise`] says otherwise. Busy time of CPUs comes in hundredths of a second (`/proc/stat`).
+//! Samples are as Linux gives them. A wait is counted when it is over, so a thread that waits
+//! through a whole step shows no change; the sample then says that the thread is ready, as the live
+//! host finds out. Time on a CPU is counted when the timer ticks or when the thread leaves the CPU.
+//! Hardware counters are exact unless [`ObserverCost::noise`] says otherwise. Busy time of CPUs
+//! comes in hundredths of a second (`/proc/stat`).
 
-use crate::observer_cost::Looking;
+use crate::observer_cost::ObserverCost;
 use crate::progress::{Progress, Unhindered};
 use crate::rng::Rng;
-use crate::sched::State;
+use crate::sched::TaskState;
 use crate::world::{Refused, World};
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
@@ -19,13 +21,13 @@ use trimtab_core::observe::{CpuSample, Notice, ProgramInfo, Sample, ThreadInfo, 
 use trimtab_core::set::{CpuSet, Set};
 use trimtab_core::time::{Moment, Span};
 
-/// `/proc/stat` counts in these: `USER_HZ` is 100.
+/// Unit of the counts in `/proc/stat`, ns: `USER_HZ` is 100.
 const STAT_GRAIN: u64 = 10_000_000;
 
-/// The first process is numbered so, the others follow.
+/// Number of the first process; the others follow it.
 const FIRST_PID: u32 = 1000;
 
-/// What was last read of a thread.
+/// Last reading of a thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Read {
     run: u64,
@@ -33,7 +35,7 @@ struct Read {
     slices: u64,
 }
 
-/// A world that policies can watch and act on.
+/// World that policies can sample and act on.
 #[derive(Debug)]
 pub struct Simulated<P: Progress = Unhindered> {
     world: World<P>,
@@ -44,19 +46,19 @@ pub struct Simulated<P: Progress = Unhindered> {
     usable: CpuSet,
     read: Vec<Option<Read>>,
     counting: bool,
-    /// Threads that were confined and not released, with the masks in which they were found.
+    /// Threads that were confined and not released, with the masks that they had before.
     held: BTreeMap<ThreadId, Option<Set<Pu>>>,
-    looking: Looking,
-    /// What looks have cost so far, and what the one before did.
+    observer_cost: ObserverCost,
+    /// CPU time that samples have cost so far, and the cost of the last sample.
     paid: Span,
     cost: Option<Span>,
     turn: usize,
-    /// By thread: what its counters are ahead of or behind the truth, and the truth at the last look.
+    /// By thread: busy cycles as reported and true, at the last sample.
     noisy: Vec<Noisy>,
     rng: Rng,
 }
 
-/// Busy cycles as they are, and as they are told.
+/// Busy cycles of a thread: the true count, and the count that samples report with noise.
 #[derive(Clone, Copy, Debug, Default)]
 struct Noisy {
     truth: u64,
@@ -64,7 +66,7 @@ struct Noisy {
 }
 
 impl<P: Progress> Simulated<P> {
-    /// A host over a world. It is over when the programs are, or at `end`.
+    /// Returns a host over a world. The run is over when the programs are, or at `end`.
     pub fn new(world: World<P>, end: Moment) -> Self {
         let usable = world.usable();
         Self {
@@ -77,7 +79,7 @@ impl<P: Progress> Simulated<P> {
             read: Vec::new(),
             counting: false,
             held: BTreeMap::new(),
-            looking: Looking::default(),
+            observer_cost: ObserverCost::default(),
             paid: Span::ZERO,
             cost: None,
             turn: 0,
@@ -86,22 +88,22 @@ impl<P: Progress> Simulated<P> {
         }
     }
 
-    /// The same, where looks cost.
+    /// Returns the same host with samples that cost CPU time.
     #[must_use]
-    pub fn paying(mut self, looking: Looking, rng: Rng) -> Self {
-        (self.looking, self.rng) = (looking, rng);
+    pub fn paying(mut self, observer_cost: ObserverCost, rng: Rng) -> Self {
+        (self.observer_cost, self.rng) = (observer_cost, rng);
         self
     }
 
-    /// The CPU time that looks have taken so far.
+    /// Returns the CPU time that samples have taken so far.
     pub fn paid(&self) -> Span {
         self.paid
     }
 
-    /// What hardware counted of a thread, as well as it can be read.
+    /// Returns the hardware counts of a thread, with the noise of reading them.
     fn hardware(&mut self, id: usize, at: usize) -> Counts {
         let mut counts = self.world.hardware(at);
-        let noise = self.looking.noise;
+        let noise = self.observer_cost.noise;
         let (Some(busy), Some(most)) = (counts.busy.filter(|_| noise > 0.0), counts.cycles) else {
             return counts;
         };
@@ -111,19 +113,19 @@ impl<P: Progress> Simulated<P> {
         let noisy = &mut self.noisy[id];
         let more = busy.saturating_sub(noisy.truth) as f64;
         let told = noisy.told + (more * (1.0 + noise * self.rng.normal()).max(0.0)) as u64;
-        // No more cycles are busy than there are.
+        // Busy cycles cannot exceed all cycles.
         *noisy = Noisy { truth: busy, told: told.min(most).max(noisy.told) };
         counts.busy = Some(noisy.told);
         counts
     }
 
-    /// Takes the price of a look at so many threads.
+    /// Charges the cost of a sample of this number of threads.
     fn pay(&mut self, threads: usize) {
-        if self.looking.is_free() {
+        if self.observer_cost.is_free() {
             return;
         }
-        let price = self.looking.cost(threads);
-        if self.looking.inside {
+        let price = self.observer_cost.cost(threads);
+        if self.observer_cost.inside {
             for id in 0..self.told {
                 let at = self.world.watched(ThreadId::from_index(id));
                 if at.is_some_and(|at| self.world.hinder(at, price)) {
@@ -137,31 +139,31 @@ impl<P: Progress> Simulated<P> {
         self.turn = self.world.work_aside(self.turn, price);
     }
 
-    /// The world.
+    /// Returns the world.
     pub fn world(&self) -> &World<P> {
         &self.world
     }
 
-    /// The world, to do something to it between two looks.
+    /// Returns the world, to change it between two samples.
     pub fn world_mut(&mut self) -> &mut World<P> {
         &mut self.world
     }
 
-    /// The world back.
+    /// Returns the world and drops the host.
     pub fn into_world(self) -> World<P> {
         self.world
     }
 
-    /// Gives all threads that are still confined the masks back in which they were found, as the live host does at its end: policies
-    /// are not asked. Nobody else is touched.
+    /// Gives every thread that is still confined the mask back that it had before. The live host
+    /// does the same at its end, without asking the policy. Other threads are not touched.
     pub fn restore(&mut self) {
         for (id, mask) in std::mem::take(&mut self.held) {
-            // Who has ended needs no mask.
+            // A thread that has ended needs no mask.
             let _ended = self.world.give_back(id, mask);
         }
     }
 
-    /// Confines a thread; its mask before the first time is what it gets back.
+    /// Confines a thread. The thread gets back the mask that it had before the first time.
     fn confine(&mut self, id: ThreadId, to: &CpuSet) -> Result<(), Refused> {
         let found = self.world.mask(id).ok_or(Refused::Vanished)?;
         self.world.confine(id, to)?;
@@ -178,7 +180,7 @@ impl<P: Progress> Simulated<P> {
 
     fn tell_news(&mut self, sample: &mut Sample) {
         let born = self.world.watched_count();
-        // Who was born and ended between two looks is never heard of.
+        // A thread that was born and ended between two samples is never told of.
         let ended = &self.world.ended_ids()[self.gone..];
         sample.gone = ended.iter().filter(|&&id| (id as usize) < self.told).map(|&id| ThreadId(id)).collect();
         sample.gone.sort_unstable();
@@ -242,7 +244,7 @@ impl<P: Progress> Host for Simulated<P> {
                 slices: Some(counted.slices),
                 voluntary: wanted.sleeps.then_some(counted.sleeps),
                 cpu: (wanted.places || counted.single).then_some(counted.cpu),
-                ready: unchanged.then_some(counted.state != State::Off),
+                ready: unchanged.then_some(counted.state != TaskState::Off),
                 counts,
             });
         }

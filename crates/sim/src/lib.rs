@@ -1,25 +1,30 @@
-//! The simulated machine: a [`Host`](trimtab_core::drive::Host) that nobody has to own.
+//! Simulated machine: a [`Host`](trimtab_core::drive::Host) that needs no hardware.
 //!
-//! Problem: policies must be right on four to sixteen sockets, thousands of cores and hostile load, and must be proved there line
-//! for line. Idea: a discrete-event machine of cores, caches, memory nodes and links under a model of the kernel's own scheduler,
-//! on which programs of threads run, compute, wait and miss their caches. The policies of `core` run over it unchanged.
+//! Problem: policies must be right on four to sixteen sockets, on thousands of cores and under
+//! hostile load, and this must be proved for the shipped policy code itself. Idea: a discrete-event
+//! machine of cores, caches, memory nodes and links under a model of the kernel's own scheduler.
+//! Programs of threads run on it, compute, wait and miss their caches. The policies of `core` run
+//! over it unchanged.
 //!
-//! Walls: it reads no clock, no file, no variable and starts no thread; texts and seeds are arguments; it never sees `linux`.
-//! Equal scenario and seed give equal runs, to the byte.
+//! Boundaries: the crate reads no clock, no file and no environment variable, and starts no thread.
+//! Texts and seeds are arguments. The crate never sees `linux`. Equal scenario and seed give equal
+//! runs, to the byte.
 //!
-//! - [`model`]: the machine's parameters: speeds, caches, memory, links, what a switch costs.
-//! - [`memory`]: caches, nodes and links as state: how fast a running thread progresses.
-//! - [`program`]: what runs: threads, phases, barriers, footprints, ways of waiting.
+//! - [`model`]: the machine's parameters: speeds, caches, memory, links, costs of a context switch.
+//! - [`memory`]: state of caches, nodes and links, which decides how fast a running thread
+//!   progresses.
+//! - [`program`]: programs: threads, phases, barriers, footprints, ways of waiting.
 //! - [`reader`]: files read key by key, with errors that teach.
-//! - [`kernel`]: which model of the kernel's scheduler, with which constants.
+//! - [`kernel`]: the model of the kernel's scheduler and its constants.
 //! - [`world`]: the event loop of threads, CPUs and scheduler.
 //! - [`host`]: a world as `core`'s host.
-//! - [`progress`]: what the world asks of a model of memory.
-//! - [`scenario`]: all of it as data, run by one function; [`outcome`]: what came of it; [`faults`]: what goes wrong meanwhile.
-//! - [`observer_cost`]: what looks at threads cost, and how exact they are.
-//! - [`measured_cases`]: what was measured on real machines, as runs of the model beside it.
-//! - [`published`]: what was published, as data; [`figures`]: the model beside it.
-//! - [`queue`], [`rng`]: events in order, numbers that look random.
+//! - [`progress`]: the interface between the world and a model of memory.
+//! - [`scenario`]: a whole run as data, executed by one function; [`outcome`]: its result;
+//!   [`faults`]: faults injected meanwhile.
+//! - [`observer_cost`]: the cost and the accuracy of samples.
+//! - [`measured_cases`]: measurements of real machines, next to runs of the model.
+//! - [`published`]: published results, as data; [`figures`]: the model next to them.
+//! - [`queue`], [`rng`]: ordered events, pseudo-random numbers.
 
 #![forbid(unsafe_code)]
 

@@ -1,24 +1,30 @@
-//! Caches, memory nodes and links as state: how fast a running thread progresses.
+//! Memory model: caches, nodes and links as state, and the speed of a running thread.
 //!
-//! Unit: the *rate* of a thread, the part of its core's speed that it turns into work; the rest it waits. Problem: placement matters
-//! through caches that are shared or cold, memory that is near or far, buses that are full and lines that travel; each depends on who
-//! else runs where. Idea: what lasts is state (how many bytes a thread holds in which cache, where its pages lie), what does not is solved
-//! (see `memory::queues`): now and then, in an *epoch*, all rates are found together and stay until the next. A thread that comes onto a
-//! CPU in between gets its rate at once, from the delays that hold.
+//! Unit: the *rate* of a thread, the share of its core's speed that it turns into work; in the rest
+//! it waits. Problem: placement matters through caches that are shared or cold, memory that is near
+//! or far, buses that are full and lines that travel; each depends on which other threads run
+//! where. Idea: the lasting part is state (how many bytes a thread holds in which cache, where its
+//! pages are); the rest is solved (see `memory::queues`). At intervals, in an *epoch*, all rates
+//! are computed together and stay until the next epoch. A thread that comes onto a CPU in between
+//! gets its rate at once, from the present delays.
 //!
 //! A thread needs, for a nanosecond of work, on a core of speed `s`
 //!
 //! ```text
-//! 1/s + misses x (hits x shared_ns + (1 - hits) x (latency to its pages + waiting)) / parallelism + writes x (transfer + waiting)
+//! 1/s + misses x (hits x shared_ns + (1 - hits) x (latency to its pages + waiting)) / parallelism
+//!     + writes x (transfer + waiting)
 //! ```
 //!
-//! where `hits = (held / working set) ^ locality`, and its rate is `1/s` of that. A thread that comes to a core whose private cache is
-//! not its own fetches it again; that debt is paid over its next stretch of running.
+//! where `hits = (held / working set) ^ locality`, and its rate is `1/s` of that. A thread that
+//! comes to a core with another thread's data in its private cache fetches its own again; that debt
+//! is paid over its next stretch of running.
 //!
-//! Properties: a value, without clock or randomness; sums run in an order that the calls decide; a thread without misses and shared
-//! writes has the rate 1, takes part in nothing and causes no epoch; an epoch costs in proportion to the hungry threads that run.
+//! Properties: a value, without clock or randomness; sums run in an order that the calls decide. A
+//! thread without misses and shared writes has the rate 1, takes part in nothing and causes no
+//! epoch. An epoch costs in proportion to the hungry threads (those that use memory) that run.
 //!
-//! Constants without a machine's key are stated here: see [`EPOCH`], [`SOON`], [`LONGEST`], [`NOTICED`], [`PAGE_NS`].
+//! Constants without a machine's key are stated here: see [`EPOCH_PERIOD`], [`NOTICE_DELAY`],
+//! [`EPOCH_PERIOD_MAX`], [`RATE_CHANGE_MIN`], [`PAGE_NS`].
 
 mod cache;
 mod layout;
@@ -32,41 +38,45 @@ mod tests;
 
 use crate::model::Model;
 use crate::program::Footprint;
-use crate::progress::{Counts, Progress};
-use cache::{LINE, Left, Llc};
+use crate::progress::{MemoryCounts, Progress};
+use cache::{CacheRemnant, LINE_BYTES, Llc};
 use layout::Layout;
 use queues::Queues;
-use sharing::Team;
+use sharing::WriterTeam;
 use std::collections::BTreeMap;
 use task::Task;
 use trimtab_core::ids::{NodeId, Pu};
 use trimtab_core::time::{Moment, Span};
 
-/// From one epoch to the next while things change: short against the time in which a cache fills (milliseconds).
-pub const EPOCH: Span = Span::from_ms(1);
-/// From a change of who runs to the epoch that takes notice, on machines where few threads are hungry.
-pub const SOON: Span = Span::from_us(200);
-/// From one epoch to the next where nothing has changed for a while.
-pub const LONGEST: Span = Span::from_ms(16);
-/// Up to how many hungry threads on CPUs changes are noticed [`SOON`]; beyond, at the next epoch.
-const FEW: usize = 64;
-/// A rate that changes by less than this part stays what it was said to be.
-pub const NOTICED: f64 = 1e-3;
-/// At most this part of a thread's time goes into filling its private cache again.
-const DEBT: f64 = 0.5;
-/// What the kernel does for each page that it moves, beside copying. Estimated: a fault, an unmapping and a flush.
+/// Period of epochs while things change: short against the time in which a cache fills
+/// (milliseconds).
+pub const EPOCH_PERIOD: Span = Span::from_ms(1);
+/// Delay from a change of the running threads to the epoch that takes notice, on machines with few
+/// hungry threads.
+pub const NOTICE_DELAY: Span = Span::from_us(200);
+/// Period of epochs after no change for a while.
+pub const EPOCH_PERIOD_MAX: Span = Span::from_ms(16);
+/// Highest number of hungry threads on CPUs with which changes are noticed after [`NOTICE_DELAY`];
+/// with more, at the next epoch.
+const NOTICE_THREADS_MAX: usize = 64;
+/// Relative change below which a rate keeps its published value.
+pub const RATE_CHANGE_MIN: f64 = 1e-3;
+/// Highest share of a thread's time that goes into filling its private cache again.
+const REFILL_SHARE_MAX: f64 = 0.5;
+/// Kernel time for each page moved, besides copying, ns. Estimated: a fault, an unmapping and a
+/// flush.
 pub const PAGE_NS: f64 = 1_000.0;
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Core {
-    /// Threads on its hardware threads now, and those of them that use memory.
+    /// Number of threads on its hardware threads now, and of those that use memory.
     busy: u32,
     hungry: u32,
-    /// Whose data its private cache holds.
+    /// Thread whose data the private cache holds.
     owner: Option<usize>,
 }
 
-/// The memory of a machine and the threads that use it.
+/// Memory of a machine and the threads that use it.
 #[derive(Clone, Debug)]
 pub struct Memory {
     layout: Layout,
@@ -74,12 +84,12 @@ pub struct Memory {
     llcs: Vec<Llc>,
     /// By thread; `None` for those that use no memory.
     tasks: Vec<Option<Box<Task>>>,
-    /// What those that are over counted, until their numbers are used again.
-    past: BTreeMap<usize, Counts>,
+    /// Counts of the threads that are over, until their numbers are reused.
+    past: BTreeMap<usize, MemoryCounts>,
     /// By thread: the core on which it is, for all threads.
     places: Vec<Option<usize>>,
-    teams: BTreeMap<usize, Team>,
-    /// Where each program's first thread first ran.
+    teams: BTreeMap<usize, WriterTeam>,
+    /// Node on which each program's first thread first ran.
     masters: BTreeMap<usize, usize>,
     queues: Queues,
     paths: Paths,
@@ -90,7 +100,7 @@ pub struct Memory {
     touched: bool,
 }
 
-/// Which of the queues stands for what.
+/// Numbers of the queues, by resource.
 #[derive(Clone, Copy, Debug)]
 struct Paths {
     nodes: usize,
@@ -100,13 +110,13 @@ struct Paths {
 }
 
 impl Memory {
-    /// The memory of a machine, idle and empty.
+    /// Returns the memory of a machine, idle and empty.
     pub fn new(model: &Model) -> Self {
         let layout = Layout::new(model);
         let memory = &model.memory;
         let mut queues = Queues::default();
         let mut several = |count: usize, bandwidth: f64| {
-            let first = (0..count).map(|_| queues.add(bandwidth, LINE / bandwidth)).min();
+            let first = (0..count).map(|_| queues.add(bandwidth, LINE_BYTES / bandwidth)).min();
             first.unwrap_or(0)
         };
         let nodes = several(layout.nodes, memory.node_bandwidth);
@@ -129,12 +139,12 @@ impl Memory {
             running: 0,
             due: None,
             last: Moment(0),
-            gap: EPOCH,
+            gap: EPOCH_PERIOD,
             touched: false,
         }
     }
 
-    /// Makes a thread of a program known, before it first runs.
+    /// Adds a thread of a program, before it first runs.
     pub fn add(&mut self, thread: usize, program: usize, footprint: &Footprint) {
         if self.tasks.len() <= thread {
             self.tasks.resize(thread + 1, None);
@@ -147,15 +157,21 @@ impl Memory {
             return;
         }
         if written > 0.0 {
-            let lines = (footprint.shared as f64 / LINE).max(1.0);
+            let lines = (footprint.shared as f64 / LINE_BYTES).max(1.0);
             let resource = self.teams.get(&program).map(|team| team.resource);
             let resource = resource.unwrap_or_else(|| self.queues.add(lines, 1.0));
-            self.teams.entry(program).or_insert(Team { running: Vec::new(), resource, busy: 0.0, mean: 0.0 });
+            self.teams.entry(program).or_insert(WriterTeam {
+                running: Vec::new(),
+                resource,
+                busy: 0.0,
+                mean: 0.0,
+            });
         }
         self.tasks[thread] = Some(Box::new(Task::new(program, misses, written, footprint)));
     }
 
-    /// Forgets a thread, whose number may be used again; its memory is free, and what it held in caches counts no more.
+    /// Forgets a thread, whose number may be reused; its memory is freed, and the data that it held
+    /// in caches no longer count.
     pub fn remove(&mut self, now: Moment, thread: usize) {
         self.off_cpu(now, thread);
         let Some(task) = self.tasks.get_mut(thread).and_then(Option::take) else { return };
@@ -171,7 +187,7 @@ impl Memory {
         }
     }
 
-    /// A thread comes onto a hardware thread.
+    /// Puts a thread onto a hardware thread.
     pub fn on_cpu(&mut self, now: Moment, thread: usize, pu: Pu) {
         let core = self.layout.core(pu);
         self.cores[core].busy += 1;
@@ -212,7 +228,7 @@ impl Memory {
         self.touched(now);
     }
 
-    /// A thread leaves its hardware thread.
+    /// Takes a thread off its hardware thread.
     pub fn off_cpu(&mut self, now: Moment, thread: usize) {
         let Some(core) = self.places.get_mut(thread).and_then(Option::take) else { return };
         self.cores[core].busy = self.cores[core].busy.saturating_sub(1);
@@ -224,15 +240,15 @@ impl Memory {
         let (here, at_llc, at_team, program) = (task.llc, task.at_llc, task.at_team, task.program);
         let writes = task.writes().is_some();
         llc.running.swap_remove(at_llc);
-        // Less than a page of lines is gone before anybody asks for it again.
+        // Less than a page of lines is gone before any thread asks for it again.
         task.left.retain(|left| left.bytes > 0.0);
         if task.held >= 4096.0 {
             llc.parked += task.held;
-            task.left.push(Left { llc: task.llc, bytes: task.held, age: llc.age(now) });
+            task.left.push(CacheRemnant { llc: task.llc, bytes: task.held, age: llc.age(now) });
         }
         self.cores[core].hungry -= 1;
         self.running -= 1;
-        // The last of the list takes the place of the one that goes.
+        // The last of the list takes the place of the one removed.
         if let Some(moved) =
             self.llcs[here].running.get(at_llc).and_then(|&moved| self.tasks[moved].as_deref_mut())
         {
@@ -255,17 +271,17 @@ impl Memory {
         }
     }
 
-    /// Which part of its core's speed a thread turns into work, in (0, 1].
+    /// Returns the share of its core's speed that a thread turns into work, in (0, 1].
     pub fn rate(&self, thread: usize) -> f64 {
         self.task(thread).map_or(1.0, |task| task.rate)
     }
 
-    /// When the next epoch is due; `None` while nobody who runs uses memory.
+    /// Returns when the next epoch is due; `None` while no running thread uses memory.
     pub fn next(&self) -> Option<Moment> {
         self.due
     }
 
-    /// Finds everybody's rate anew. Threads whose rates changed are added to `changed`.
+    /// Computes all rates again. Adds the threads with changed rates to `changed`.
     pub fn epoch(&mut self, now: Moment, changed: &mut Vec<usize>) {
         self.last = now;
         if self.running == 0 {
@@ -274,12 +290,12 @@ impl Memory {
         }
         self.settle(now);
         let moved = self.solve(changed);
-        let calm = !self.touched && moved < NOTICED;
-        self.gap = if calm { Span((self.gap.0 * 2).min(LONGEST.0)) } else { EPOCH };
+        let calm = !self.touched && moved < RATE_CHANGE_MIN;
+        self.gap = if calm { Span((self.gap.0 * 2).min(EPOCH_PERIOD_MAX.0)) } else { EPOCH_PERIOD };
         self.touched = false;
         for at in 0..self.llcs.len() {
             if self.llcs[at].running.is_empty() {
-                // Nobody fills it any more.
+                // No thread fills the cache any more.
                 self.llcs[at].advance(now);
                 self.llcs[at].replaced = 0.0;
                 continue;
@@ -287,15 +303,16 @@ impl Memory {
             let (mut held, mut filled) = (0.0, 0.0);
             for task in self.llcs[at].running.iter().filter_map(|&thread| self.tasks[thread].as_deref()) {
                 held += task.held;
-                filled += task.pace * task.misses * task.missed * LINE;
+                filled += task.pace * task.misses * task.missed * LINE_BYTES;
             }
             self.llcs[at].fill(filled, held, self.gap.0 as f64);
         }
         self.due = Some(now + self.gap);
     }
 
-    /// What counters show for a thread at a moment, also when it is over. Between two epochs what it does now is taken to go on.
-    pub fn counts(&self, now: Moment, thread: usize) -> Counts {
+    /// Returns the counter values of a thread at a moment, also after its end. Between two epochs
+    /// its present rates are assumed to continue.
+    pub fn counts(&self, now: Moment, thread: usize) -> MemoryCounts {
         let past = || self.past.get(&thread).copied().unwrap_or_default();
         self.task(thread).map_or_else(past, |task| {
             let span = if task.running { now.since(task.since).0 as f64 } else { 0.0 };
@@ -303,13 +320,13 @@ impl Memory {
         })
     }
 
-    /// Bytes a nanosecond that a running thread draws from memory now.
+    /// Returns the bandwidth that a running thread draws from memory now, bytes a nanosecond.
     pub fn bandwidth(&self, thread: usize) -> f64 {
         let task = self.task(thread).filter(|task| task.running);
-        task.map_or(0.0, |task| task.pace * task.misses * task.missed * LINE)
+        task.map_or(0.0, |task| task.pace * task.misses * task.missed * LINE_BYTES)
     }
 
-    /// Bytes that a running thread holds in the shared cache it runs on.
+    /// Returns the bytes that a running thread holds in the shared cache on which it runs.
     pub fn held(&self, thread: usize) -> f64 {
         self.task(thread).filter(|task| task.running).map_or(0.0, |task| task.held)
     }
@@ -318,16 +335,16 @@ impl Memory {
         self.tasks.get(thread).and_then(|task| task.as_deref())
     }
 
-    /// Who runs has changed: the next epoch comes soon.
+    /// Notes that the running threads have changed: the next epoch comes soon.
     fn touched(&mut self, now: Moment) {
         self.touched = true;
-        self.gap = EPOCH;
-        let gap = if self.running <= FEW { SOON } else { EPOCH };
-        let soon = (now + Span(SOON.0 / 4)).max(self.last + gap);
+        self.gap = EPOCH_PERIOD;
+        let gap = if self.running <= NOTICE_THREADS_MAX { NOTICE_DELAY } else { EPOCH_PERIOD };
+        let soon = (now + Span(NOTICE_DELAY.0 / 4)).max(self.last + gap);
         self.due = Some(self.due.map_or(soon, |due| due.min(soon)));
     }
 
-    /// Brings all running threads up to a moment, and everything that caches hold down to what fits.
+    /// Advances all running threads to a moment, and reduces the contents of caches to their size.
     fn settle(&mut self, now: Moment) {
         for llc in self.llcs.iter_mut().filter(|llc| !llc.running.is_empty()) {
             llc.advance(now);
@@ -349,7 +366,7 @@ impl Memory {
         }
     }
 
-    /// Solves for all running threads together; answers by which part the most changed rate changed.
+    /// Solves for all running threads together. Returns the largest relative change of a rate.
     fn solve(&mut self, changed: &mut Vec<usize>) -> f64 {
         self.settle_sharing();
         self.queues.clear();
@@ -375,7 +392,7 @@ impl Memory {
             self.pace(&mut task, self.queues.time(slot));
             let by = (task.rate / old - 1.0).abs();
             most = most.max(by);
-            if by < NOTICED {
+            if by < RATE_CHANGE_MIN {
                 task.rate = old;
             } else {
                 changed.push(thread);
@@ -385,7 +402,7 @@ impl Memory {
         most
     }
 
-    /// How long a thread takes for a nanosecond of work where nobody is in its way.
+    /// Returns the time that a thread takes for a nanosecond of work without contention, ns.
     fn alone(&self, task: &Task) -> f64 {
         let speed = self.layout.speed(task.core, self.cores[task.core].busy);
         let home = self.layout.node(task.core);
@@ -397,7 +414,7 @@ impl Memory {
             + task.written * task.transfer
     }
 
-    /// What waiting adds to that, by the delays that hold.
+    /// Returns the time that waiting adds to that with the present delays, ns.
     fn waiting(&self, task: &Task) -> f64 {
         let mut sum = 0.0;
         task.flows(&self.layout, &self.paths, &self.cores, |resource, wait, _, _| {
@@ -409,20 +426,20 @@ impl Memory {
         sum
     }
 
-    /// Sets what follows from the time that a nanosecond of work takes.
+    /// Sets the values that follow from the time that a nanosecond of work takes.
     fn pace(&self, task: &mut Task, time: f64) {
         let speed = self.layout.speed(task.core, self.cores[task.core].busy);
         let busy = 1.0 / speed;
-        task.paying = (task.debt / self.gap.0.max(1) as f64).min(DEBT);
+        task.paying = (task.debt / self.gap.0.max(1) as f64).min(REFILL_SHARE_MAX);
         task.missed = task.missed_part(&self.layout);
         task.pace = (1.0 - task.paying) / time;
         task.waits = 1.0 - task.pace * busy;
         task.rate = (task.pace * busy).clamp(f64::MIN_POSITIVE, 1.0);
     }
 
-    /// How long a thread takes to fill a private cache, and for each line of it.
+    /// Returns the time that a thread takes to fill a private cache, and for each line of it, ns.
     fn refill(&self, task: &Task) -> (f64, f64) {
-        let lines = task.set.min(self.layout.private) / LINE;
+        let lines = task.set.min(self.layout.private) / LINE_BYTES;
         let missed = task.missed_part(&self.layout);
         let home = self.layout.node(task.core);
         let memory: f64 = task.pages.iter().map(|&(node, part)| part * self.layout.latency(home, node)).sum();
@@ -457,7 +474,7 @@ impl Progress for Memory {
     fn epoch(&mut self, now: Moment, changed: &mut Vec<usize>) {
         Self::epoch(self, now, changed);
     }
-    fn counts(&self, now: Moment, thread: usize) -> Counts {
+    fn counts(&self, now: Moment, thread: usize) -> MemoryCounts {
         Self::counts(self, now, thread)
     }
     fn fetch(&mut self, now: Moment, thread: usize, to: NodeId) -> Span {

@@ -1,8 +1,9 @@
-//! What a machine is made of, beyond its topology: how fast, how large, how far.
+//! Machine parameters beyond the topology: speeds, sizes, latencies and bandwidths.
 //!
-//! Units: speeds are factors of a reference core, 1.0; sizes are bytes; latencies are nanoseconds; bandwidths are bytes a
-//! nanosecond (which is GB/s). Everything that runs is measured in *work*: nanoseconds on an idle reference core whose data
-//! sit in its private caches. Stalls, slower cores and busy siblings make work take longer.
+//! Units: speeds are factors of a reference core, 1.0; sizes are bytes; latencies are nanoseconds;
+//! bandwidths are bytes a nanosecond (which is GB/s). All progress is measured in *work*:
+//! nanoseconds on an idle reference core with its data in its private caches. Stalls, slower cores
+//! and busy siblings make work take longer.
 
 pub mod file;
 pub mod shipped;
@@ -16,95 +17,105 @@ use trimtab_core::ids::{Id, Pu};
 use trimtab_core::time::Span;
 use trimtab_core::topology::{Level, Machine};
 
-/// A machine with numbers.
+/// Machine with numbers.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Model {
-    /// The topology as it was described, from which `machine` was made.
+    /// Topology as it was described, from which `machine` was made.
     pub topology: String,
     /// Packages, nodes, caches, cores and their names; distances between nodes.
     pub machine: Machine,
-    /// How fast each core is when nothing else matters, by core, 1.0 for the reference.
+    /// Speed of each core when nothing else matters, by core, 1.0 for the reference.
     pub speeds: Vec<f64>,
-    /// How fast a core is while some of its package's cores are busy.
+    /// Speed of a core by the number of busy cores in its package.
     pub turbo: Turbo,
     /// How a core divides itself among its hardware threads.
     pub smt: Smt,
     /// Caches.
     pub caches: Caches,
     /// Memory.
-    pub memory: Memory,
-    /// What it costs to put another thread on a CPU.
+    pub memory: MemoryParams,
+    /// Costs of putting another thread on a CPU.
     pub switching: Switching,
-    /// Where every number comes from, by the key it has in the machine file.
+    /// Source of every number, by the key that the number has in the machine file.
     pub sources: BTreeMap<String, String>,
 }
 
 /// Clock rates that depend on how many cores of a package are busy.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Turbo {
-    /// The factor with 1, 2, 3 ... busy cores; the last holds for all more. Empty: always 1.
+    /// Factors with 1, 2, 3 ... busy cores; the last holds for all more. Empty: always 1.
     pub factors: Vec<f64>,
 }
 
-/// How much a core does with 1, 2, ... of its hardware threads busy, in all, compared with one: `[1.0, 1.25]` is usual.
+/// Throughput of a core with 1, 2, ... of its hardware threads busy, in all, compared with one:
+/// `[1.0, 1.25]` is usual.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Smt {
     /// By the number of busy hardware threads, from 1; the last holds for all more.
     pub throughput: Vec<f64>,
 }
 
-/// Caches, as far as threads that share or leave them notice.
+/// Caches, as far as they matter to threads that share or leave them.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Caches {
-    /// What a core keeps to itself, which a migrated thread fetches again.
+    /// Size of a core's private caches, bytes, which a migrated thread fills again.
     pub private_bytes: u64,
-    /// The last level that several cores share; 0 where there is none (each core's private cache is then its last).
+    /// Size of the LLC, the last level that several cores share, bytes; 0 if there is none (each
+    /// core's private cache is then its last).
     pub shared_bytes: u64,
-    /// From a private miss to data out of the shared level.
+    /// Latency from a private miss to data out of the shared level, ns.
     pub shared_ns: f64,
-    /// A line that another core wrote last, within the shared level.
+    /// Latency of a line that another core wrote last, within the shared level, ns.
     pub transfer_ns: f64,
-    /// A line that a core of another shared level wrote last, per unit of distance / 10 (so that 10 is the same node).
+    /// Latency of a line that a core of another shared level wrote last, ns, per unit of distance /
+    /// 10 (so that 10 is the same node).
     pub far_transfer_ns: f64,
 }
 
 /// Memory controllers and the links between nodes.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Memory {
-    /// From a miss of the last level to data out of the node's own memory, unloaded.
+pub struct MemoryParams {
+    /// Latency from a miss of the last level to data out of the node's own memory, unloaded, ns.
     pub local_ns: f64,
-    /// What distance adds: a node at distance d answers after `local_ns + (d - 10) * per_distance_ns`.
+    /// Latency that distance adds: a node at distance d answers after
+    /// `local_ns + (d - 10) * per_distance_ns`.
     pub per_distance_ns: f64,
-    /// What one node's memory delivers, bytes a nanosecond.
+    /// Bandwidth of one node's memory, bytes a nanosecond.
     pub node_bandwidth: f64,
-    /// What the links of one node carry to and from others, bytes a nanosecond; infinite on one node.
+    /// Bandwidth of the links of one node to and from others, bytes a nanosecond; infinite on one
+    /// node.
     pub link_bandwidth: f64,
-    /// What one core can ask for at most, bytes a nanosecond: its outstanding misses.
+    /// Highest bandwidth of one core, bytes a nanosecond: limited by its outstanding misses.
     pub core_bandwidth: f64,
-    /// What one package's own bus carries, where memory is behind it, as on machines before NUMA: bytes a nanosecond.
+    /// Bandwidth of one package's own bus, bytes a nanosecond, if memory is behind it, as on
+    /// machines before NUMA.
     pub port_bandwidth: Option<f64>,
-    /// What the whole machine's memory traffic has to share, whichever node it goes to: bytes a nanosecond. The probes of a
-    /// machine that asks all others at each miss, or one controller behind all buses.
+    /// Bandwidth that the whole machine's memory traffic shares, to all nodes, bytes a nanosecond:
+    /// the probes of a machine that asks all others at each miss, or one controller behind all
+    /// buses.
     pub bus_bandwidth: Option<f64>,
-    /// The size of pages that are touched first, placed and moved.
+    /// Size of pages that are touched first, placed and moved, bytes.
     pub page_bytes: u64,
 }
 
-/// What it costs to put another thread on a CPU; cold caches come on top, from [`Caches`] and [`Memory`].
+/// Costs of putting another thread on a CPU. Cold caches come on top, from [`Caches`] and
+/// [`MemoryParams`].
 #[derive(Clone, PartialEq, Debug)]
 pub struct Switching {
-    /// From one thread to another on one CPU.
+    /// Cost of a context switch from one thread to another on one CPU.
     pub switch: Span,
-    /// To take a thread from another CPU's queue.
+    /// Cost of taking a thread from another CPU's run queue.
     pub migrate: Span,
-    /// From the wake-up of a sleeping thread to its first instruction on an idle CPU.
+    /// Time from the wake-up of a sleeping thread to its first instruction on an idle CPU.
     pub wake: Span,
-    /// One call of yield: so long somebody who waits by yielding keeps a CPU that others want.
+    /// Cost of one call of yield: for this long, a thread that waits by yielding keeps a CPU that
+    /// others want.
     pub yielding: Span,
 }
 
 impl Model {
-    /// The PUs of each package, whose cores share a turbo; all of them where the machine does not say.
+    /// Returns the PUs of each package, whose cores share a turbo; one package of all PUs if the
+    /// machine does not say.
     pub fn packages(&self) -> Vec<Range<usize>> {
         let count = self.machine.pu_count();
         let packages: Vec<Range<usize>> =
@@ -116,8 +127,9 @@ impl Model {
         }
     }
 
-    /// The most work that the machine does in a nanosecond: with the number of busy cores in each package, and of busy hardware
-    /// threads in each core, with which it does most, and nobody waiting for memory.
+    /// Returns the most work that the machine does in a nanosecond, when no thread waits for
+    /// memory: with the best number of busy cores in each package, and of busy hardware threads in
+    /// each core.
     pub fn capacity(&self) -> f64 {
         let factors = &self.turbo.factors;
         let turbo =
@@ -145,8 +157,9 @@ impl Model {
         self.packages().iter().map(best).sum()
     }
 
-    /// A machine of equal cores where memory costs nothing, switches cost what they do on servers of the 2020s, and hardware threads
-    /// of one core have a quarter more together than one alone.
+    /// Returns a machine of equal cores. Its memory costs nothing, its context switches cost as
+    /// much as on servers of the 2020s, and the hardware threads of one core do a quarter more
+    /// together than one alone.
     pub fn plain(machine: Machine) -> Self {
         let speeds = vec![1.0; machine.cores().len()];
         Self {
@@ -162,7 +175,7 @@ impl Model {
                 transfer_ns: 0.0,
                 far_transfer_ns: 0.0,
             },
-            memory: Memory {
+            memory: MemoryParams {
                 local_ns: 0.0,
                 per_distance_ns: 0.0,
                 node_bandwidth: f64::INFINITY,
@@ -182,7 +195,7 @@ impl Model {
         }
     }
 
-    /// The same, where putting another thread on a CPU costs nothing.
+    /// Returns the same machine with free context switches and migrations.
     #[must_use]
     pub fn free(mut self) -> Self {
         let nothing = Span::ZERO;
@@ -208,7 +221,7 @@ mod tests {
         // The third core costs more than it brings.
         model.turbo.factors = vec![2.0, 1.5, 0.5];
         close(model.capacity(), 6.0);
-        // The slow ones last.
+        // The slow cores come last.
         model.speeds = vec![0.5, 1.0, 1.0, 1.0, 1.0, 1.0];
         model.turbo.factors = vec![1.0, 1.0, 0.1];
         close(model.capacity(), 4.0);

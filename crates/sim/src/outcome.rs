@@ -1,4 +1,4 @@
-//! What came of a simulated run.
+//! Result of a simulated run.
 
 mod value;
 
@@ -9,79 +9,84 @@ use trimtab_core::balance::Settled;
 use trimtab_core::drive::Step;
 use trimtab_core::time::{Moment, Span};
 
-/// A run, summed up.
+/// Summary of a run.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Outcome {
-    /// When it was over: the last program that can end had ended, or the scenario's end, also where no program can.
+    /// Time at which the run was over: the last program that can end had ended, or the scenario's
+    /// end (also if no program can end).
     pub ended: Moment,
     /// Whether all programs that can end did.
     pub complete: bool,
-    /// The programs, in the order in which they were added, arrivals after those of the scenario.
+    /// Programs in the order in which they were added; arrivals come after those of the scenario.
     pub programs: Vec<ProgramOutcome>,
-    /// Lowest over highest time that any CPU which may be used was busy: 1 is even.
+    /// Lowest busy time of a usable CPU over the highest: 1 is even.
     pub balance: Option<f64>,
-    /// Share of the CPUs' time in which they were busy; `None` of a run that took no time, as of `throughput`.
+    /// Share of the CPUs' time in which they were busy, 0 to 1; `None` for a run that took no time,
+    /// as for `throughput`.
     pub busy: Option<f64>,
-    /// Programs that ended by themselves, a second.
+    /// Programs that ended by themselves, per second.
     pub throughput: Option<f64>,
-    /// Looks of the policy.
-    pub looks: u64,
-    /// CPU time that its looks took.
-    pub looking: Span,
+    /// Samples that the policy took.
+    #[serde(rename = "looks")]
+    pub samples: u64,
+    /// CPU time that the policy's samples took.
+    #[serde(rename = "looking")]
+    pub sampling_time: Span,
     /// Moves that the policy asked for and that were done.
     pub moved: u64,
-    /// Moves that were refused, or came too late.
+    /// Moves that were refused or came too late.
     pub refused: u64,
-    /// How often a thread ran on another CPU than before, whoever moved it.
+    /// Number of times that a thread ran on another CPU than before, for any reason.
     pub migrations: u64,
-    /// How often a thread was put on a CPU.
+    /// Number of times that a thread was put on a CPU.
     pub switches: u64,
-    /// Events that the simulator worked off.
+    /// Events that the simulator processed.
     pub events: u64,
 }
 
-/// What became of a program.
+/// Result of one program.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct ProgramOutcome {
-    /// What it is called.
+    /// Name.
     pub name: String,
-    /// When it started.
+    /// Start time.
     pub start: Moment,
-    /// Whether it ends by itself, as a hog does not.
+    /// Whether the program ends by itself; a hog does not.
     pub ends: bool,
-    /// Whether an event ended it before it had ended by itself.
+    /// Whether an event ended the program before it had ended by itself.
     pub stopped: bool,
-    /// How long it took until it ended or was ended; `None` if neither.
+    /// Time until the program ended or was ended; `None` if neither.
     pub makespan: Option<Span>,
-    /// Time over the ideal's: all work of all threads at the most that the machine can do ([`Model::capacity`](crate::model::Model::capacity));
-    /// never less than 1. `None` without an end of its own.
+    /// Time over the ideal time: all work of all threads at the most that the machine can do
+    /// ([`Model::capacity`](crate::model::Model::capacity)); never less than 1. `None` if the
+    /// program has no end of its own.
     pub ratio: Option<f64>,
-    /// How many threads it had.
+    /// Number of threads that the program had.
     pub threads: u32,
-    /// Work done, on an idle reference core.
+    /// Work done, in time on an idle reference core.
     pub work: Span,
-    /// Time on CPUs, waiting for others by polling included.
+    /// Time on CPUs, including the time spent polling for other threads.
     pub run: Span,
     /// Time ready without a CPU.
     pub wait: Span,
-    /// Lines fetched from memory, of the own node and of others.
+    /// Lines fetched from memory of the thread's own node.
     pub local: f64,
-    /// See `local`.
+    /// Lines fetched from memory of other nodes.
     pub remote: f64,
 }
 
-/// What a policy did in a run.
+/// Counts of a policy's actions in a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Tally {
-    pub(crate) looks: u64,
+    pub(crate) samples: u64,
     pub(crate) moved: u64,
     pub(crate) refused: u64,
 }
 
 impl Tally {
-    /// Takes a step in.
+    /// Adds a step.
     pub(crate) fn take(&mut self, step: &Step<'_>) {
-        self.looks += 1;
+        self.samples += 1;
         for outcome in step.outcomes.iter().chain(&step.sample.settled) {
             match outcome.end {
                 Settled::Applied => self.moved += 1,

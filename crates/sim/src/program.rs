@@ -1,6 +1,7 @@
-//! What runs: programs of threads that compute in phases and wait for each other.
+//! Simulated programs: threads that compute in phases and wait for each other.
 //!
-//! Unit: work is nanoseconds on an idle reference core (see [`model`](crate::model)). A program is data; the world runs it.
+//! Unit: work is nanoseconds on an idle reference core (see [`model`](crate::model)). A program is
+//! data; the world runs it.
 
 pub mod jobs;
 pub mod mixes;
@@ -11,91 +12,95 @@ use std::sync::Arc;
 use trimtab_core::set::CpuSet;
 use trimtab_core::time::{Moment, Span};
 
-/// A program: equal in kind to what `trimtab run` starts.
+/// Program, of the same kind as those that `trimtab run` starts.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Program {
-    /// What it is called.
+pub struct ProgramSpec {
+    /// Name.
     pub name: String,
-    /// When it starts.
+    /// Start time.
     pub start: Moment,
-    /// How many threads it has; with nested teams, the outer ones.
+    /// Number of threads; with nested teams, of the outer ones.
     pub threads: u32,
-    /// What each of them does.
+    /// Work of each thread.
     pub body: Body,
-    /// How it uses memory.
+    /// Memory use.
     pub footprint: Footprint,
-    /// How its threads wait for each other.
-    pub wait: Wait,
-    /// Where it may run; `None` for the whole machine.
+    /// How the threads wait for each other.
+    pub wait: WaitMode,
+    /// CPUs on which the program may run; `None` for the whole machine.
     pub mask: Option<CpuSet>,
-    /// Whether its runtime binds the threads.
+    /// Whether and how the program's runtime binds the threads.
     pub bind: Bind,
-    /// Whether policies may look after it; a hog nobody looks after.
+    /// Whether policies may balance the program; false for a hog.
     pub balanced: bool,
-    /// The weight of its threads, 1024 for nice 0.
+    /// Weight of the threads, 1024 for nice 0.
     pub weight: u32,
-    /// Its session (autogroup) or VM: schedulers that share by group use it.
+    /// Session (autogroup) or VM of the program, used by schedulers that share by group.
     pub group: u32,
 }
 
-/// What the threads of a program do.
+/// Work of a program's threads.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Body {
-    /// SPMD: every thread works `work` in all, with a barrier each `interval` of work (and one at the end).
+    /// SPMD: every thread does `work` in all, with a barrier each `interval` of work (and one at
+    /// the end).
     Spmd {
-        /// In all, per thread.
+        /// Work per thread, in all.
         work: Span,
-        /// Between barriers; `None` for only the last one.
+        /// Work between two barriers; `None` for only the last barrier.
         interval: Option<Span>,
-        /// By how much the work of threads differs: thread i has `1 + imbalance * (2 i / (n - 1) - 1)` of it.
+        /// Difference between the threads' work: thread i has `1 + imbalance * (2 i / (n - 1) - 1)`
+        /// of it.
         imbalance: f64,
-        /// By how much each interval of each thread differs at random: relative standard deviation.
+        /// Random difference between the intervals of each thread: relative standard deviation.
         jitter: f64,
     },
-    /// Nested teams: each of the program's threads opens `regions` teams of `inner` threads one after the other.
+    /// Nested teams: each of the program's threads opens `regions` teams of `inner` threads one
+    /// after the other.
     Nested {
-        /// Threads of an inner team, its master included.
+        /// Threads of an inner team, including its master.
         inner: u32,
-        /// How many inner regions each outer thread opens.
+        /// Number of inner regions that each outer thread opens.
         regions: u32,
         /// Work of each inner thread in a region.
         work: Span,
     },
-    /// Computes until everything else is over, and waits for nobody.
+    /// Computes until all other programs are over, and waits for no thread.
     Hog {
-        /// Works this long and sleeps that long, over and over; `None`: works always.
+        /// Time that the thread works and time that it sleeps, repeated; `None`: works always.
         duty: Option<(Span, Span)>,
     },
-    /// Short processes, `at_once` of them at a time, each working about `work` (exponentially distributed): `make -j`.
+    /// Short processes, `at_once` of them at a time, each working about `work` (exponentially
+    /// distributed): `make -j`.
     Churn {
-        /// How many at a time.
+        /// Number of processes at a time.
         at_once: u32,
-        /// The mean work of one.
+        /// Mean work of a process.
         work: Span,
-        /// How many in all; `None`: until everything else is over.
+        /// Number of processes in all; `None`: until all other programs are over.
         jobs: Option<u32>,
     },
 }
 
-/// How threads use memory. Nothing of this matters to a program that stays in its private caches.
+/// Memory use of threads. It does not matter for a program that stays in its private caches.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Footprint {
-    /// What a thread goes over again and again, bytes.
+    /// Size of the data that a thread uses repeatedly, bytes.
     pub working_set: u64,
     /// Misses of the private caches per microsecond of work.
     pub misses: f64,
-    /// How many of them a core has under way at once (1 for a chase of pointers).
+    /// Number of misses that a core has outstanding at once (1 for pointer chasing).
     pub parallelism: f64,
-    /// How hits grow with the part of the working set that is cached: hits = part ^ locality. 1 for random accesses, more for
-    /// sweeps, less where few lines are hot.
+    /// How hits grow with the share of the working set that is cached: hits = share ^ locality. 1
+    /// for random accesses, more for sweeps, less if few lines are hot.
     pub locality: f64,
-    /// What all threads of the program share and write, bytes.
+    /// Size of the data that all threads of the program share and write, bytes.
     pub shared: u64,
-    /// Writes to it per microsecond of work and thread.
+    /// Writes to the shared data per microsecond of work and thread.
     pub shared_writes: f64,
-    /// Where the pages lie.
-    pub pages: Pages,
+    /// Location of the pages.
+    pub pages: PagePlacement,
 }
 
 impl Default for Footprint {
@@ -107,56 +112,58 @@ impl Default for Footprint {
             locality: 1.0,
             shared: 0,
             shared_writes: 0.0,
-            pages: Pages::FirstTouch,
+            pages: PagePlacement::FirstTouch,
         }
     }
 }
 
-/// Where the pages of a program lie.
+/// Location of a program's pages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Pages {
-    /// Each thread's on the node where it first ran.
+pub enum PagePlacement {
+    /// The pages of each thread are on the node where the thread first ran.
     FirstTouch,
-    /// All on the node where the first thread first ran.
+    /// All pages are on the node where the first thread first ran.
     Master,
-    /// Page by page over all nodes.
+    /// The pages alternate over all nodes.
     Interleave,
-    /// On one node, by its place in the model.
+    /// All pages are on one node, given by its place in the model.
     Node(u32),
 }
 
 /// How a thread waits at a barrier.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Wait {
+pub enum WaitMode {
     /// Polls, and keeps the CPU.
     Spin,
-    /// Polls and yields; what that does is the kernel model's business.
+    /// Polls and yields; the kernel model decides the effect of a yield.
     Yield,
     /// Sleeps at once.
     Sleep,
-    /// Polls this long (of CPU time), then sleeps.
+    /// Polls this long (CPU time), then sleeps.
     SpinThenSleep(Span),
 }
 
-/// Whether the program's runtime binds its threads.
+/// Binding of threads by the program's runtime.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum Bind {
-    /// No.
+    /// No binding.
     #[default]
     Free,
-    /// One CPU each, round robin over those it may use, compact.
+    /// One CPU per thread, round robin over the allowed CPUs, compact.
     Close,
-    /// One CPU each, as far apart as possible.
+    /// One CPU per thread, as far apart as possible.
     Spread,
-    /// These CPUs, thread by thread, over and over. Shared, since programs are copied and the list may be long.
+    /// These CPU sets, thread by thread, repeated. Shared, because programs are copied and the list
+    /// may be long.
     List(Arc<[CpuSet]>),
 }
 
-impl Program {
-    /// SPMD of so many threads, with one barrier at the end; quiet, free to move, looked after.
-    pub fn spmd(name: &str, threads: u32, work: Span, wait: Wait) -> Self {
+impl ProgramSpec {
+    /// Returns an SPMD program with one barrier at the end; quiet, free to move, and balanced by
+    /// policies.
+    pub fn spmd(name: &str, threads: u32, work: Span, wait: WaitMode) -> Self {
         Self {
             name: name.to_owned(),
             start: Moment(0),
@@ -172,7 +179,7 @@ impl Program {
         }
     }
 
-    /// With a barrier after every so much work.
+    /// Sets the work between two barriers.
     #[must_use]
     pub fn every(mut self, span: Span) -> Self {
         if let Body::Spmd { interval, .. } = &mut self.body {
@@ -181,24 +188,24 @@ impl Program {
         self
     }
 
-    /// Threads that compute for ever, and that nobody looks after.
+    /// Returns a program of threads that compute without end and that no policy balances.
     pub fn hog(name: &str, threads: u32) -> Self {
         Self {
             body: Body::Hog { duty: None },
             balanced: false,
             group: 1,
-            ..Self::spmd(name, threads, Span::ZERO, Wait::Sleep)
+            ..Self::spmd(name, threads, Span::ZERO, WaitMode::Sleep)
         }
     }
 
-    /// On these CPUs only.
+    /// Restricts the program to these CPUs.
     #[must_use]
     pub fn on(mut self, cpus: CpuSet) -> Self {
         self.mask = Some(cpus);
         self
     }
 
-    /// With its threads bound.
+    /// Binds the program's threads.
     #[must_use]
     pub fn bound(mut self, bind: Bind) -> Self {
         self.bind = bind;

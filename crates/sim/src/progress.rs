@@ -1,60 +1,66 @@
-//! How fast a thread that computes gets on, as far as memory decides it.
+//! Interface to the memory model: how fast a computing thread progresses, as far as memory decides
+//! it.
 //!
-//! The world knows CPUs, the memory model knows caches, nodes and links; this is all they say to each other.
+//! The world knows CPUs; the memory model knows caches, nodes and links. They exchange nothing
+//! except through this interface.
 
 use crate::program::Footprint;
 use trimtab_core::ids::{NodeId, Pu};
 use trimtab_core::time::{Moment, Span};
 
-/// What a model of memory is told, and what it is asked. Threads are dense numbers, used again after [`Progress::ended`].
+/// Model of memory, as the world sees it. Threads are dense numbers, which are reused after
+/// [`Progress::ended`].
 pub trait Progress {
-    /// A thread of a program is born. Told of all threads, before anything else of them.
+    /// Adds a thread of a program. Called for every thread, before any other call for it.
     fn born(&mut self, now: Moment, thread: usize, program: usize, footprint: &Footprint);
 
-    /// A thread begins to compute on a PU. Not told of threads whose footprint is quiet (see [`quiet`]), nor of spinning.
+    /// Tells that a thread begins to compute on a PU. Not called for threads with a quiet footprint
+    /// (see [`quiet`]), nor for spinning.
     fn on_cpu(&mut self, now: Moment, thread: usize, pu: Pu);
 
-    /// A thread stops computing where it did: it waits, sleeps, or another runs there.
+    /// Tells that a thread stops computing where it did: it waits, it sleeps, or another thread
+    /// runs there.
     fn off_cpu(&mut self, now: Moment, thread: usize);
 
-    /// A thread is over. Told of all.
+    /// Tells that a thread has ended. Called for every thread.
     fn ended(&mut self, now: Moment, thread: usize);
 
-    /// The part of the time that a thread computes and does not stall, in (0, 1].
+    /// Returns the share of its time on the CPU in which a thread computes and does not stall, in
+    /// (0, 1].
     fn rate(&self, thread: usize) -> f64;
 
-    /// When rates must be worked out next.
+    /// Returns the time at which rates must be computed next.
     fn next(&self) -> Option<Moment>;
 
-    /// Works rates out; the threads on a CPU whose rate changed are added to `changed`.
+    /// Computes the rates. Adds to `changed` the threads on a CPU that have another rate now.
     fn epoch(&mut self, now: Moment, changed: &mut Vec<usize>);
 
-    /// What counters of a thread show now, since it was born.
-    fn counts(&self, now: Moment, thread: usize) -> Counts;
+    /// Returns the values that counters of a thread show now, since the thread was born.
+    fn counts(&self, now: Moment, thread: usize) -> MemoryCounts;
 
-    /// Brings a thread's pages to a node; how long the kernel works on it.
+    /// Migrates a thread's pages to a node. Returns how long the kernel works on it.
     fn fetch(&mut self, now: Moment, thread: usize, to: NodeId) -> Span;
 }
 
-/// What counters would show for a thread, since it was added.
+/// Values that counters would show for a thread, since it was added.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
-pub struct Counts {
+pub struct MemoryCounts {
     /// Requests that left its core's private caches.
     pub requests: f64,
-    /// Nanoseconds in which it waited for at least one of them.
+    /// Nanoseconds in which the thread waited for at least one of them.
     pub waited_ns: f64,
-    /// Lines that came from its own node's memory ...
+    /// Lines that came from the memory of the thread's own node.
     pub local: f64,
-    /// ... and from others'.
+    /// Lines that came from the memory of other nodes.
     pub remote: f64,
 }
 
-/// Whether memory never slows a thread with this footprint down.
+/// Returns whether memory never slows down a thread with this footprint.
 pub fn quiet(footprint: &Footprint) -> bool {
     footprint.misses <= 0.0 && footprint.shared_writes <= 0.0
 }
 
-/// No stalls.
+/// Memory model without stalls.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Unhindered;
 
@@ -70,8 +76,8 @@ impl Progress for Unhindered {
         None
     }
     fn epoch(&mut self, _: Moment, _: &mut Vec<usize>) {}
-    fn counts(&self, _: Moment, _: usize) -> Counts {
-        Counts::default()
+    fn counts(&self, _: Moment, _: usize) -> MemoryCounts {
+        MemoryCounts::default()
     }
     fn fetch(&mut self, _: Moment, _: usize, _: NodeId) -> Span {
         Span::ZERO

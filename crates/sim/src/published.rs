@@ -1,12 +1,16 @@
-//! What was published about the machines of the studies: values and orders, as data, with their places.
+//! Published results about the machines of the studies: values and orders, as data, with their
+//! places in the texts.
 //!
-//! Unit: one number that a text gives. Problem: a model that is compared with what it was made from proves nothing. Idea: each value says
-//! whether a machine file was calibrated on it or it is held out, and whether the text states it or it follows exactly from what the text
-//! states. Only figures' numbers that the texts give are here: bars and curves that are only drawn cannot be read.
+//! Unit: one number that a text gives. Problem: comparing a model with the data that it was made
+//! from proves nothing. Idea: each value says whether a machine file was calibrated on it or it is
+//! held out, and whether the text states it or it follows exactly from statements of the text. Only
+//! numbers of figures that the texts give are here: bars and curves that are only drawn cannot be
+//! read.
 //!
-//! Source: the seeds' texts. 000 is *Oversubscription on Multicore Processors*, 001 the poster of *Efficient Utilization of Multicore
-//! Machines* with *Load Balancing on Speed*, 002 *Optimizing Virtual Machine Scheduling in NUMA Multicore Systems*, 004 *Binding Nested
-//! OpenMP Programs on Hierarchical Memory Architectures*.
+//! Source: the seeds' texts. 000 is *Oversubscription on Multicore Processors*, 001 the poster of
+//! *Efficient Utilization of Multicore Machines* with *Load Balancing on Speed*, 002 *Optimizing
+//! Virtual Machine Scheduling in NUMA Multicore Systems*, 004 *Binding Nested OpenMP Programs on
+//! Hierarchical Memory Architectures*.
 
 use serde::Serialize;
 
@@ -18,40 +22,40 @@ pub use stream::STREAM;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Used {
-    /// A machine file's number was set by it.
+    /// A number in a machine file was set by it.
     Calibrated,
-    /// It was not used: the model predicts it.
+    /// The value was not used: the model predicts it.
     HeldOut,
 }
 
-/// How a value stands in the text.
+/// Form in which a text gives a value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Basis {
     /// As a number.
     Stated,
-    /// It follows exactly from what is stated.
+    /// Follows exactly from stated values.
     Derived,
     /// In words without a number, such as "does not hurt": no effect.
     Worded,
 }
 
-/// A published number.
+/// Published number.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct Value {
-    /// Its name, which no other value has.
+    /// Name, which is unique among the values.
     pub key: &'static str,
-    /// What it is a number of.
+    /// Description of the quantity.
     pub what: &'static str,
-    /// The number.
+    /// Number.
     pub value: f64,
-    /// Its unit.
+    /// Unit.
     pub unit: &'static str,
-    /// Where it stands.
+    /// Place in the text.
     pub place: &'static str,
-    /// How it stands there.
+    /// Form in the text.
     pub basis: Basis,
-    /// Whether the model was made from it.
+    /// Whether the model was made from the value.
     pub used: Used,
 }
 
@@ -277,12 +281,12 @@ pub const MIGRATION: &[Value] = &[
     },
 ];
 
-/// Every value.
+/// Returns every value.
 pub fn all() -> impl Iterator<Item = &'static Value> {
     [BALANCING, OVERSUBSCRIPTION, FACTORS, STREAM, MIGRATION].into_iter().flatten()
 }
 
-/// The value of this key.
+/// Returns the value of this key.
 pub fn find(key: &str) -> Option<&'static Value> {
     all().find(|value| value.key == key)
 }
@@ -302,7 +306,8 @@ mod tests {
 
     #[test]
     fn what_machine_files_say_they_used_is_what_is_called_calibrated() {
-        // The heads of the files: "Calibrated on seed 004, nested STREAM: 1x1, 1x4 bound, 4x1 bound."
+        // The heads of the files: "Calibrated on seed 004, nested STREAM: 1x1, 1x4 bound, 4x1
+        // bound."
         for (machine, prefix) in [
             ("barcelona-8356", "stream/barcelona"),
             ("tigerton-x7350", "stream/tigerton"),

@@ -1,20 +1,22 @@
-//! The event queue: who has to be looked at next.
+//! Event queue of the simulator, ordered by time.
 //!
-//! Unit: integer nanoseconds. Problem: what is planned changes all the time, since a thread that is preempted does not finish
-//! when it would have. Idea: a heap of *slots*, one per thing that can have one planned moment (a CPU, a thread's alarm); to plan
-//! again moves the slot's entry instead of adding one, so that the heap never holds more entries than slots. Four children a node,
-//! which keeps it flat.
+//! Unit: integer nanoseconds. Problem: planned events change all the time, because a preempted
+//! thread does not finish at the planned time. Idea: a heap of *slots*, one for each thing that can
+//! have one planned moment (a CPU, a thread's alarm). To plan a slot again moves its entry instead
+//! of adding one, so the heap never holds more entries than slots. Each heap node has four
+//! children, which keeps the heap flat.
 //!
-//! Properties: equal moments come in the order in which they were planned; an operation costs the logarithm of the number
-//! of slots and allocates nothing once the slot exists.
+//! Properties: events at equal moments come in the order in which they were planned. An operation
+//! costs the logarithm of the number of slots, and allocates nothing once the slot exists.
 
-const NOWHERE: u32 = u32::MAX;
+const NO_PLACE: u32 = u32::MAX;
 
-/// Four children a node: half as deep as a binary heap, and children share a cache line or two.
-const ARITY: usize = 4;
+/// Children of a heap node: four make the heap half as deep as a binary heap, and the children
+/// share a cache line or two.
+const HEAP_ARITY: usize = 4;
 
-/// An entry's slot stands in so many low bits of its order, so that four entries fill a cache line: 16 million slots, and a
-/// million million plans.
+/// Number of low bits of an entry's order that hold its slot, so that four entries fill a cache
+/// line. 24 bits allow 16 million slots and a million million plans.
 const SLOT_BITS: u32 = 24;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -29,12 +31,13 @@ impl Entry {
     }
 }
 
-/// An event that is being carried out. Its entry stays where it is until its slot is planned anew, or it is [`Queue::done`].
+/// Event that is being carried out. Its entry stays in the heap until its slot is planned again or
+/// [`Queue::done`] is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Event {
-    /// When.
+pub struct PlannedEvent {
+    /// Time of the event, ns.
     pub at: u64,
-    /// Whose.
+    /// Slot of the event.
     pub slot: usize,
     order: u64,
 }
@@ -48,27 +51,27 @@ pub struct Queue {
 }
 
 impl Queue {
-    /// A queue of this many slots, nothing planned.
+    /// Returns a queue of this number of slots, with nothing planned.
     pub fn new(slots: usize) -> Self {
-        Self { heap: Vec::with_capacity(slots), places: vec![NOWHERE; slots], order: 0 }
+        Self { heap: Vec::with_capacity(slots), places: vec![NO_PLACE; slots], order: 0 }
     }
 
-    /// Makes room for slots up to this one.
+    /// Makes room for this number of slots.
     pub fn grow(&mut self, slots: usize) {
         if slots > self.places.len() {
-            self.places.resize(slots, NOWHERE);
+            self.places.resize(slots, NO_PLACE);
         }
     }
 
-    /// Plans a slot's next event, in place of what was planned for it.
+    /// Plans a slot's next event. It replaces the event that was planned for the slot.
     ///
     /// # Panics
-    /// When there is no such slot.
+    /// If the slot does not exist.
     pub fn plan(&mut self, slot: usize, at: u64) {
         self.order += 1;
         let entry = Entry { at, order: self.order << SLOT_BITS | slot as u64 };
         let place = self.places[slot];
-        if place == NOWHERE {
+        if place == NO_PLACE {
             self.heap.push(entry);
             self.places[slot] = (self.heap.len() - 1) as u32;
             self.up(self.heap.len() - 1);
@@ -83,45 +86,46 @@ impl Queue {
         }
     }
 
-    /// Forgets what was planned for a slot.
+    /// Cancels a slot's planned event.
     ///
     /// # Panics
-    /// When there is no such slot.
+    /// If the slot does not exist.
     pub fn cancel(&mut self, slot: usize) {
         let place = self.places[slot];
-        if place != NOWHERE {
+        if place != NO_PLACE {
             self.remove(place as usize);
         }
     }
 
-    /// When a slot's event is planned.
+    /// Returns the time of a slot's planned event.
     pub fn planned(&self, slot: usize) -> Option<u64> {
         let place = *self.places.get(slot)?;
         self.heap.get(place as usize).map(|entry| entry.at)
     }
 
-    /// When the next event is.
+    /// Returns the time of the next event.
     pub fn next(&self) -> Option<u64> {
         self.heap.first().map(|entry| entry.at)
     }
 
-    /// The next event, to be carried out. Most slots are planned anew meanwhile, which then moves one entry instead of two.
-    pub fn begin(&self) -> Option<Event> {
+    /// Returns the next event, to be carried out. Most slots are planned again meanwhile; this then
+    /// moves one entry instead of two.
+    pub fn begin(&self) -> Option<PlannedEvent> {
         let first = *self.heap.first()?;
-        Some(Event { at: first.at, slot: first.slot(), order: first.order })
+        Some(PlannedEvent { at: first.at, slot: first.slot(), order: first.order })
     }
 
-    /// An event was carried out: unless its slot was planned anew, nothing is planned for it.
-    pub fn done(&mut self, event: Event) {
+    /// Finishes an event that was carried out: removes its entry unless its slot was planned again.
+    pub fn done(&mut self, event: PlannedEvent) {
         let place = self.places[event.slot];
-        if place != NOWHERE && self.heap[place as usize].order == event.order {
+        if place != NO_PLACE && self.heap[place as usize].order == event.order {
             self.remove(place as usize);
         }
     }
 
     fn remove(&mut self, place: usize) {
         let gone = self.heap.swap_remove(place);
-        self.places[gone.slot()] = NOWHERE;
+        self.places[gone.slot()] = NO_PLACE;
         if place < self.heap.len() {
             self.places[self.heap[place].slot()] = place as u32;
             if self.heap[place] < gone {
@@ -135,7 +139,7 @@ impl Queue {
     fn up(&mut self, mut place: usize) {
         let entry = self.heap[place];
         while place > 0 {
-            let parent = (place - 1) / ARITY;
+            let parent = (place - 1) / HEAP_ARITY;
             if self.heap[parent] <= entry {
                 break;
             }
@@ -148,8 +152,8 @@ impl Queue {
     fn down(&mut self, mut place: usize) {
         let entry = self.heap[place];
         loop {
-            let first = place * ARITY + 1;
-            let end = (first + ARITY).min(self.heap.len());
+            let first = place * HEAP_ARITY + 1;
+            let end = (first + HEAP_ARITY).min(self.heap.len());
             let Some(&child) = self.heap.get(first) else { break };
             let (mut least, mut at) = (child, first);
             for other in first + 1..end {

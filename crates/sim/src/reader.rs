@@ -1,33 +1,35 @@
-//! TOML files read key by key, with errors that teach.
+//! Reader of TOML files, key by key, with errors that teach.
 //!
-//! Unit: one key. Problem: what people write into scenario and machine files is misspelt, missing, negative, not a number or a billion,
-//! and must be refused before anything runs, by name of file, line, key and value, with what is allowed. Idea: a reader asks for each key
-//! by name and limits, so that it knows all names that may stand there; whatever else stands there is unknown. Nothing here panics.
+//! Unit: one key. Problem: keys and values that people write into scenario and machine files are
+//! misspelt, missing, negative, not a number or a billion. They must be refused before anything
+//! runs, with the name of the file, the line, the key, the value and the allowed range. Idea: the
+//! reader asks for each key by name and limits, so it knows all names that are allowed; any other
+//! key is unknown. Nothing here panics.
 
 mod times;
 mod values;
 
 pub use times::{parse as parse_time, write as write_time};
 pub(crate) use values::called;
-pub use values::{Counts, Times};
+pub use values::{CountLimits, TimeLimits};
 
 use std::cell::RefCell;
 use std::fmt;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-/// What is wrong with a file.
+/// Error in a file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FileError {
-    /// The file's name, as given.
+    /// Name of the file, as given.
     pub file: String,
-    /// The line, from 1; 0 where there are none.
+    /// Line, from 1; 0 if there are no lines.
     pub line: usize,
-    /// The key with its sections, such as `memory.local_ns`; empty where the text is no TOML.
+    /// Key with its sections, such as `memory.local_ns`; empty if the text is not TOML.
     pub key: String,
-    /// The value as written, shortened; `None` where there is none.
+    /// Value as written, shortened; `None` if there is none.
     pub value: Option<String>,
-    /// What is wrong and what is allowed.
+    /// Problem and allowed values.
     pub problem: String,
 }
 
@@ -51,17 +53,17 @@ impl fmt::Display for FileError {
     }
 }
 
-/// How much text a file may have: far beyond any that people write.
+/// Longest text of a file, bytes: far beyond any that people write.
 pub const MOST_TEXT: usize = 4 << 20;
-/// How much of a value an error repeats.
-const SHOWN: usize = 60;
+/// Number of characters of a value that an error shows.
+const VALUE_CHARS_SHOWN: usize = 60;
 
-/// A file's name and text.
+/// Name and text of a file.
 #[derive(Clone, Copy, Debug)]
 pub struct Text<'a> {
-    /// What to call it in errors.
+    /// Name in errors.
     pub file: &'a str,
-    /// What stands in it.
+    /// Content.
     pub text: &'a str,
 }
 
@@ -69,7 +71,7 @@ impl<'a> Text<'a> {
     /// Reads the text as TOML.
     ///
     /// # Errors
-    /// [`FileError`] where it is none, or is longer than [`MOST_TEXT`].
+    /// [`FileError`] if it is not TOML, or is longer than [`MOST_TEXT`].
     pub fn table(self) -> Result<Spanned<DeTable<'a>>, FileError> {
         if self.text.len() > MOST_TEXT {
             let problem =
@@ -82,7 +84,7 @@ impl<'a> Text<'a> {
         })
     }
 
-    /// What stands there, as errors show it.
+    /// Returns the text of a range, as errors show it.
     pub(crate) fn value(self, at: std::ops::Range<usize>) -> Option<String> {
         self.text.get(at).map(shown)
     }
@@ -93,7 +95,7 @@ impl<'a> Text<'a> {
     }
 }
 
-/// One table of a file.
+/// Table of a file.
 #[derive(Debug)]
 pub struct Section<'a> {
     text: Text<'a>,
@@ -103,19 +105,19 @@ pub struct Section<'a> {
     asked: RefCell<Vec<&'static str>>,
 }
 
-/// A number's limits and what it counts.
+/// Limits and unit of a number.
 #[derive(Clone, Copy, Debug)]
-pub struct Limits {
-    /// The least allowed.
+pub struct NumberLimits {
+    /// Lowest allowed value.
     pub low: f64,
-    /// The most allowed.
+    /// Highest allowed value.
     pub high: f64,
-    /// What it is, such as "nanoseconds".
+    /// Unit, such as "nanoseconds".
     pub unit: &'static str,
 }
 
-impl Limits {
-    /// From `low` to `high`, in `unit`.
+impl NumberLimits {
+    /// Returns limits from `low` to `high`, in `unit`.
     pub const fn new(low: f64, high: f64, unit: &'static str) -> Self {
         Self { low, high, unit }
     }
@@ -126,22 +128,22 @@ impl Limits {
 }
 
 impl<'a> Section<'a> {
-    /// The whole file.
+    /// Returns the section of the whole file.
     pub fn top(text: Text<'a>, table: &'a DeTable<'a>) -> Self {
         Self { text, path: String::new(), at: 0, table, asked: RefCell::default() }
     }
 
-    /// The key's full name.
+    /// Returns the key's full name.
     pub fn name(&self, key: &str) -> String {
         if self.path.is_empty() { key.to_owned() } else { format!("{}.{key}", self.path) }
     }
 
-    /// The line at which it begins.
+    /// Returns the line at which the section begins.
     pub fn line(&self) -> usize {
         self.text.error(self.at, String::new(), None, String::new()).line
     }
 
-    /// An error at a key, whether it is there or not.
+    /// Returns an error at a key, present or not.
     pub fn error(&self, key: &str, problem: impl Into<String>) -> FileError {
         let found = self.table.get(key);
         let at = found.map_or(self.at, |value| value.span().start);
@@ -154,10 +156,10 @@ impl<'a> Section<'a> {
         self.table.get(key)
     }
 
-    /// A word or sentence.
+    /// Reads a word or sentence.
     ///
     /// # Errors
-    /// Where the value is anything else.
+    /// If the value is anything else.
     pub fn words(&self, key: &'static str) -> Result<Option<&'a str>, FileError> {
         self.get(key).map(|value| self.word(key, value)).transpose()
     }
@@ -166,27 +168,27 @@ impl<'a> Section<'a> {
         value.get_ref().as_str().ok_or_else(|| self.error(key, "text in quotes is allowed"))
     }
 
-    /// A number.
+    /// Reads a number.
     ///
     /// # Errors
-    /// Where the value is none, or beyond its limits.
-    pub fn number(&self, key: &'static str, limits: Limits) -> Result<Option<f64>, FileError> {
+    /// If the value is not a number, or is outside its limits.
+    pub fn number(&self, key: &'static str, limits: NumberLimits) -> Result<Option<f64>, FileError> {
         self.get(key).map(|value| self.within(key, value, limits)).transpose()
     }
 
-    /// A number that must be there.
+    /// Reads a required number.
     ///
     /// # Errors
-    /// Where it is missing, none, or beyond its limits.
-    pub fn needed(&self, key: &'static str, limits: Limits) -> Result<f64, FileError> {
+    /// If the value is missing, not a number, or outside its limits.
+    pub fn needed(&self, key: &'static str, limits: NumberLimits) -> Result<f64, FileError> {
         self.number(key, limits)?.ok_or_else(|| self.error(key, format!("is missing: {}", limits.words())))
     }
 
-    /// Numbers, one or a list.
+    /// Reads numbers, one or a list.
     ///
     /// # Errors
-    /// Where one of them is none, or beyond its limits.
-    pub fn numbers(&self, key: &'static str, limits: Limits) -> Result<Option<Vec<f64>>, FileError> {
+    /// If one of them is not a number, or is outside its limits.
+    pub fn numbers(&self, key: &'static str, limits: NumberLimits) -> Result<Option<Vec<f64>>, FileError> {
         let Some(value) = self.get(key) else { return Ok(None) };
         match value.get_ref().as_array() {
             None => Ok(Some(vec![self.within(key, value, limits)?])),
@@ -196,11 +198,11 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// A list of lists of numbers.
+    /// Reads a list of lists of numbers.
     ///
     /// # Errors
-    /// Where it is anything else, or one of them is beyond its limits.
-    pub fn rows(&self, key: &'static str, limits: Limits) -> Result<Option<Vec<Vec<f64>>>, FileError> {
+    /// If it is anything else, or one of the numbers is outside its limits.
+    pub fn rows(&self, key: &'static str, limits: NumberLimits) -> Result<Option<Vec<Vec<f64>>>, FileError> {
         let Some(value) = self.get(key) else { return Ok(None) };
         let rows = value.get_ref().as_array();
         let rows = rows.ok_or_else(|| self.error(key, "a list of rows is allowed: [[10, 20], [20, 10]]"))?;
@@ -213,10 +215,10 @@ impl<'a> Section<'a> {
         rows.iter().map(row).collect::<Result<_, _>>().map(Some)
     }
 
-    /// A size in bytes: a number, or text such as `"512K"`, `"4M"`, `"1G"`.
+    /// Reads a size in bytes: a number, or text such as `"512K"`, `"4M"`, `"1G"`.
     ///
     /// # Errors
-    /// Where it is none, or above `most`.
+    /// If it is not a size, or is above `most`.
     pub fn bytes(&self, key: &'static str, most: u64) -> Result<Option<u64>, FileError> {
         let Some(value) = self.get(key) else { return Ok(None) };
         let allowed =
@@ -229,10 +231,10 @@ impl<'a> Section<'a> {
         bytes.filter(|&bytes| bytes <= most).map(Some).ok_or_else(allowed)
     }
 
-    /// A table inside this one.
+    /// Reads a table inside this one.
     ///
     /// # Errors
-    /// Where the value is no table.
+    /// If the value is not a table.
     pub fn section(&self, key: &'static str) -> Result<Option<Section<'a>>, FileError> {
         let Some(value) = self.get(key) else { return Ok(None) };
         let table = value.get_ref().as_table();
@@ -247,19 +249,20 @@ impl<'a> Section<'a> {
         }))
     }
 
-    /// A table that must be there.
+    /// Reads a required table.
     ///
     /// # Errors
-    /// Where it is missing or no table.
+    /// If it is missing or not a table.
     pub fn needed_section(&self, key: &'static str) -> Result<Section<'a>, FileError> {
         self.section(key)?
             .ok_or_else(|| self.error(key, format!("the section [{}] is missing", self.name(key))))
     }
 
-    /// All texts below, with their full names; tables in tables are walked.
+    /// Reads all texts below, with their full names, also in nested tables.
     ///
     /// # Errors
-    /// Where a value is neither text nor table, or tables are nested more than [`DEEP`] deep.
+    /// If a value is neither text nor table, or tables are nested more than [`TEXT_DEPTH_MAX`]
+    /// deep.
     pub fn texts(&self) -> Result<Vec<(String, &'a str)>, FileError> {
         let mut found = Vec::new();
         let mut open = vec![(String::new(), self.table, 0)];
@@ -276,7 +279,7 @@ impl<'a> Section<'a> {
                 };
                 match value.get_ref() {
                     DeValue::String(text) => found.push((name, text.as_ref())),
-                    DeValue::Table(table) if depth < DEEP => open.push((name, table, depth + 1)),
+                    DeValue::Table(table) if depth < TEXT_DEPTH_MAX => open.push((name, table, depth + 1)),
                     _ => return Err(problem("text in quotes is allowed")),
                 }
             }
@@ -285,10 +288,10 @@ impl<'a> Section<'a> {
         Ok(found)
     }
 
-    /// Refuses keys that nobody asked for.
+    /// Refuses keys that were never asked for.
     ///
     /// # Errors
-    /// At the first of them, with those that are known.
+    /// At the first of them, with the known keys.
     pub fn finish(self) -> Result<(), FileError> {
         let mut asked = self.asked.borrow().clone();
         let unknown = self.table.keys().find(|key| !asked.contains(&key.get_ref().as_ref()));
@@ -302,13 +305,18 @@ impl<'a> Section<'a> {
         Err(error)
     }
 
-    fn within(&self, key: &str, value: &Spanned<DeValue<'a>>, limits: Limits) -> Result<f64, FileError> {
+    fn within(
+        &self,
+        key: &str,
+        value: &Spanned<DeValue<'a>>,
+        limits: NumberLimits,
+    ) -> Result<f64, FileError> {
         let number = match value.get_ref() {
             DeValue::Integer(number) => integer(number).map(|number| number as f64),
             DeValue::Float(number) => number.as_str().parse().ok(),
             _ => None,
         };
-        // A value that is no number is within no limits.
+        // A value that is not a number is outside all limits.
         number.filter(|number| (limits.low..=limits.high).contains(number)).ok_or_else(|| {
             let written = shown(self.text.text.get(value.span()).unwrap_or(""));
             self.text.error(value.span().start, self.name(key), Some(written), limits.words())
@@ -316,12 +324,13 @@ impl<'a> Section<'a> {
     }
 }
 
-/// A key as it is written, of its parts.
+/// Returns a key as it is written, from its parts.
 pub(crate) fn dotted(path: &[String]) -> String {
     path.iter().map(|part| quoted(part)).collect::<Vec<_>>().join(".")
 }
 
-/// A part of a key as it is written: in quotes where it has other signs than a key may have without.
+/// Returns a part of a key as it is written: in quotes if it has characters that a bare key may not
+/// have.
 pub(crate) fn quoted(part: &str) -> String {
     let bare = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
     if !part.is_empty() && part.chars().all(bare) {
@@ -339,14 +348,14 @@ pub(crate) fn quoted(part: &str) -> String {
     out
 }
 
-/// How deep tables of texts may be nested.
-pub const DEEP: usize = 4;
+/// Highest depth of nested tables of texts.
+pub const TEXT_DEPTH_MAX: usize = 4;
 
 fn integer(number: &toml::de::DeInteger<'_>) -> Option<i64> {
     i64::from_str_radix(number.as_str(), number.radix()).ok()
 }
 
-/// `512K`, `4M`, `1.5G`, `4096`.
+/// Parses a size such as `512K`, `4M`, `1.5G`, `4096`.
 fn parse_bytes(text: &str) -> Option<u64> {
     let (digits, factor) = match text.char_indices().last() {
         Some((at, 'K' | 'k')) => (&text[..at], 1u64 << 10),
@@ -361,10 +370,11 @@ fn parse_bytes(text: &str) -> Option<u64> {
     (bytes.fract() == 0.0 && bytes < 2f64.powi(63)).then_some(bytes as u64)
 }
 
-/// What is written, in a line that is not too long.
+/// Returns the text on one line of limited length.
 pub(crate) fn shown(text: &str) -> String {
-    let line: String = text.chars().take(SHOWN).map(|c| if c.is_control() { ' ' } else { c }).collect();
-    if text.chars().nth(SHOWN).is_some() { format!("{line}...") } else { line }
+    let line: String =
+        text.chars().take(VALUE_CHARS_SHOWN).map(|c| if c.is_control() { ' ' } else { c }).collect();
+    if text.chars().nth(VALUE_CHARS_SHOWN).is_some() { format!("{line}...") } else { line }
 }
 
 #[cfg(test)]
@@ -385,11 +395,11 @@ mod tests {
         let text = Text { file: "x.toml", text: "a = 1\n[b]\nc = -3\nd = 'w'\n" };
         let table = text.table().unwrap();
         let top = Section::top(text, table.get_ref());
-        assert_eq!(top.needed("a", Limits::new(0.0, 2.0, "things")), Ok(1.0));
+        assert_eq!(top.needed("a", NumberLimits::new(0.0, 2.0, "things")), Ok(1.0));
         let b = top.needed_section("b").unwrap();
-        let error = b.needed("c", Limits::new(0.0, 10.0, "nanoseconds")).unwrap_err();
+        let error = b.needed("c", NumberLimits::new(0.0, 10.0, "nanoseconds")).unwrap_err();
         assert_eq!(error.to_string(), "x.toml:3: b.c = -3: nanoseconds from 0 to 10 are allowed");
-        let missing = b.needed("e", Limits::new(0.0, 10.0, "nanoseconds")).unwrap_err();
+        let missing = b.needed("e", NumberLimits::new(0.0, 10.0, "nanoseconds")).unwrap_err();
         assert_eq!(missing.to_string(), "x.toml:2: b.e: is missing: nanoseconds from 0 to 10 are allowed");
         let unknown = b.finish().unwrap_err();
         assert_eq!(unknown.to_string(), "x.toml:4: b.d = 'w': is unknown here; known are c, e");

@@ -1,11 +1,13 @@
-//! Numbers that look random: one generator, forked by name.
+//! Pseudo-random numbers: one generator, forked by name.
 //!
-//! Problem: when one more draw is added somewhere, everything drawn after it changes, and a failing seed is lost. Idea: each
-//! purpose has a generator of its own, made of the seed and the purpose's name; what others draw does not matter.
+//! Problem: when one more draw is added somewhere, all later draws change, and a failing seed is
+//! lost. Idea: each purpose has its own generator, made of the seed and the purpose's name. Draws
+//! for other purposes have no effect on it.
 //!
-//! Source: xoshiro256++ of Blackman and Vigna (2018), filled by SplitMix64 of Steele, Lea and Flood (2014).
+//! Source: xoshiro256++ of Blackman and Vigna (2018), filled by SplitMix64 of Steele, Lea and Flood
+//! (2014).
 
-/// A generator.
+/// Pseudo-random number generator.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Rng {
     seed: u64,
@@ -21,13 +23,14 @@ fn mix(state: &mut u64) -> u64 {
 }
 
 impl Rng {
-    /// The generator of a seed.
+    /// Returns the generator of a seed.
     pub fn new(seed: u64) -> Self {
         let mut fill = seed;
         Self { seed, state: std::array::from_fn(|_| mix(&mut fill)) }
     }
 
-    /// The generator for a purpose: the same for the same seed and name, whatever was drawn before.
+    /// Returns the generator for a purpose: the same for the same seed and name, independent of
+    /// earlier draws.
     #[must_use]
     pub fn fork(&self, name: &str) -> Self {
         let hash = name.bytes().fold(0xCBF2_9CE4_8422_2325_u64, |hash, byte| {
@@ -37,14 +40,14 @@ impl Rng {
         Self::new(mix(&mut seed))
     }
 
-    /// The generator for one of many of a kind: a thread, a run.
+    /// Returns the generator for one of many objects of a kind: a thread, a run.
     #[must_use]
     pub fn nth(&self, number: u64) -> Self {
         let mut seed = self.seed ^ number.wrapping_mul(0xD6E8_FEB8_6659_FD93);
         Self::new(mix(&mut seed))
     }
 
-    /// Sixty-four bits.
+    /// Draws 64 bits.
     pub fn draw(&mut self) -> u64 {
         let [a, b, c, d] = self.state;
         let result = a.wrapping_add(d).rotate_left(23).wrapping_add(a);
@@ -53,22 +56,22 @@ impl Rng {
         result
     }
 
-    /// Evenly from `0..end`; 0 when that is empty. The bias is below `end / 2^64`.
+    /// Draws evenly from `0..end`; returns 0 if the range is empty. The bias is below `end / 2^64`.
     pub fn below(&mut self, end: u64) -> u64 {
         ((u128::from(self.draw()) * u128::from(end)) >> 64) as u64
     }
 
-    /// Evenly from [0, 1).
+    /// Draws evenly from [0, 1).
     pub fn unit(&mut self) -> f64 {
         (self.draw() >> 11) as f64 / (1_u64 << 53) as f64
     }
 
-    /// Exponentially distributed, of mean 1.
+    /// Draws from the exponential distribution with mean 1.
     pub fn exponential(&mut self) -> f64 {
         -(1.0 - self.unit()).ln()
     }
 
-    /// Of the normal distribution with mean 0 and deviation 1 (Box and Muller 1958).
+    /// Draws from the normal distribution with mean 0 and deviation 1 (Box and Muller 1958).
     pub fn normal(&mut self) -> f64 {
         let radius = (2.0 * self.exponential()).sqrt();
         radius * (std::f64::consts::TAU * self.unit()).cos()
@@ -90,7 +93,7 @@ mod tests {
 
     #[test]
     fn the_first_numbers_are_those_of_the_published_generator() {
-        // State 1, 2, 3, 4 gives these in the authors' reference code.
+        // The authors' reference code gives these numbers for the state 1, 2, 3, 4.
         let mut rng = Rng { seed: 0, state: [1, 2, 3, 4] };
         let first: Vec<u64> = (0..4).map(|_| rng.draw()).collect();
         assert_eq!(first, [41_943_041, 58_720_359, 3_588_806_011_781_223, 3_591_011_842_654_386]);

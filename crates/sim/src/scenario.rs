@@ -1,6 +1,8 @@
-//! One simulated run: a machine, a kernel, programs, what happens to them, and the policy that looks after them.
+//! Scenario of one simulated run: a machine, a kernel, programs, events, and the policy that
+//! balances the programs.
 //!
-//! A scenario is data, and [`run`] is a function of it: equal scenarios give equal outcomes and equal traces, to the byte.
+//! A scenario is data, and [`run`] is a function of it: equal scenarios give equal outcomes and
+//! equal traces, to the byte.
 
 pub mod file;
 mod stage;
@@ -9,9 +11,9 @@ use crate::faults::{Faults, Faulty};
 use crate::kernel::Kernel;
 use crate::memory::Memory;
 use crate::model::Model;
-use crate::observer_cost::Looking;
+use crate::observer_cost::ObserverCost;
 use crate::outcome::{Outcome, Tally};
-use crate::program::Program;
+use crate::program::ProgramSpec;
 use crate::rng::Rng;
 use crate::world::World;
 use stage::Stage;
@@ -22,82 +24,85 @@ use trimtab_core::observe::Observer;
 use trimtab_core::set::CpuSet;
 use trimtab_core::time::{Moment, Span};
 
-/// One run.
+/// Scenario of one run.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Scenario {
-    /// What it is called.
+    /// Name.
     pub name: String,
-    /// The machine.
+    /// Machine.
     pub model: Model,
-    /// Whether memory makes threads wait; without, work takes what it takes whatever the footprints.
+    /// Whether memory delays threads; if not, footprints have no effect on the work.
     pub memory: bool,
-    /// The kernel.
+    /// Kernel.
     pub kernel: Kernel,
-    /// What runs, in the order in which it is added.
-    pub programs: Vec<Program>,
-    /// Programs that come at random times, each like its pattern.
+    /// Programs, in the order in which they are added.
+    pub programs: Vec<ProgramSpec>,
+    /// Programs that arrive at random times, each like its pattern.
     pub arrivals: Vec<Arrivals>,
-    /// Who looks after the programs, and how; `None` for nobody.
+    /// Policy that balances the programs, and its settings; `None` for no policy.
     pub policy: Option<(Kind, Settings)>,
-    /// What happens, the earliest first.
-    pub events: Vec<Event>,
-    /// What goes wrong between the policy and the machine.
+    /// Events, the earliest first.
+    pub events: Vec<ScenarioEvent>,
+    /// Faults between the policy and the machine.
     pub faults: Faults,
-    /// What the policy's looks cost.
-    pub looking: Looking,
-    /// When the run ends at the latest; when it ends, if nothing in it ends by itself.
+    /// Costs of the policy's samples.
+    pub observer_cost: ObserverCost,
+    /// Latest end of the run, and its end if nothing in the run ends by itself.
     pub end: Moment,
-    /// All that is random is drawn from this.
+    /// Seed of all random numbers.
     pub seed: u64,
 }
 
 /// Jobs that arrive at random: an open system.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Arrivals {
-    /// What arrives; its start is ignored.
-    pub program: Program,
-    /// The mean time between two of them; times between are exponentially distributed.
+    /// Pattern of the programs that arrive; its start is ignored.
+    pub program: ProgramSpec,
+    /// Mean time between two arrivals; times between are exponentially distributed.
     pub every: Span,
-    /// No more after this many.
+    /// Highest number of arrivals.
     pub most: u32,
 }
 
-/// Something that happens to the machine.
+/// Change to the machine or its programs.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Event {
-    /// When.
+pub struct ScenarioEvent {
+    /// Time of the event.
     pub at: Moment,
-    /// What.
+    /// Change.
     pub what: Happening,
 }
 
-/// What can happen.
+/// Kind of change.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Happening {
-    /// Only these CPUs may be used from now on.
+    /// Only these CPUs are usable from now on.
     Usable(CpuSet),
     /// A program starts, in addition to those of the scenario.
-    Start(Box<Program>),
-    /// The program of this place ends: of [`Scenario::programs`], and after those of the starts among [`Scenario::events`].
+    Start(Box<ProgramSpec>),
+    /// The program of this place ends. Places are those of [`Scenario::programs`], followed by the
+    /// starts among [`Scenario::events`].
     Stop(usize),
 }
 
-/// How often a run without a policy is inspected.
-const INSPECTED: Span = Span::from_ms(100);
+/// Period of inspections of a run without a policy.
+const INSPECTION_PERIOD: Span = Span::from_ms(100);
 
-/// Who looks at a run from outside.
-pub trait Watch {
-    /// The world: before each look of the policy, every so often in between, before and after what happens.
+/// Watcher of a run from outside.
+pub trait Watcher {
+    /// Sees the world: before each sample of the policy, periodically in between, and before and
+    /// after events.
     fn world(&mut self, world: &World<Memory>);
 
-    /// What the policy saw and did.
+    /// Sees the policy's sample and decisions.
     fn step(&mut self, step: &Step<'_>) -> Go;
 
-    /// The world when the policy is gone and all threads have their own masks back.
+    /// Sees the world after the policy is gone and all threads have their own masks back.
     fn end(&mut self, world: &World<Memory>);
 }
 
-/// Runs a scenario. `inspect` sees the world at each look, before the policy does; `watch` sees the policy's steps and may end the run.
+/// Runs a scenario. `inspect` sees the world at each sample, before the policy does; `watch` sees
+/// the policy's steps and may end the run.
 pub fn run(
     scenario: &Scenario,
     inspect: &mut dyn FnMut(&World<Memory>),
@@ -110,18 +115,19 @@ pub fn run(
     stage.outcome(tally)
 }
 
-/// Runs a scenario under the eyes of a watcher, who sees the world at least every so often. That changes nothing in the run.
-pub fn watched(scenario: &Scenario, every: Span, watch: &mut dyn Watch) -> Outcome {
+/// Runs a scenario with a watcher, which sees the world at least once per `every`. Watching changes
+/// nothing in the run.
+pub fn watched(scenario: &Scenario, every: Span, watch: &mut dyn Watcher) -> Outcome {
     let mut policy = scenario.policy();
     watched_under(scenario, policy.as_deref_mut(), every, watch)
 }
 
-/// The same under a policy that is no kind of its own, or under none.
+/// Runs a scenario with a watcher under a policy that has no [`Kind`], or under no policy.
 pub fn watched_under(
     scenario: &Scenario,
     policy: Option<&mut (dyn Policy + '_)>,
     every: Span,
-    watch: &mut dyn Watch,
+    watch: &mut dyn Watcher,
 ) -> Outcome {
     let mut tally = Tally::default();
     let shared = RefCell::new(watch);
@@ -143,7 +149,7 @@ fn play(
     watch: &mut dyn FnMut(&Step<'_>) -> Go,
 ) {
     let Some(policy) = policy else {
-        while stage.pass(INSPECTED) == Awake::Due {}
+        while stage.pass(INSPECTION_PERIOD) == Awake::Due {}
         return;
     };
     let mut observer = Observer::new(stage.usable());

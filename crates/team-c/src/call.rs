@@ -1,11 +1,11 @@
-//! Calls: one structure for all collectives, carried out at once or started.
+//! Collective calls from C: one structure describes any collective, blocking or started.
 
-use crate::handles::{answer, place};
+use crate::handles::{check_address, write_result};
 use crate::rank::{Mine, of_rank};
-use crate::sized::{Sized, read_sized};
+use crate::sized::{SelfSized, read_sized};
 use std::ffi::{c_int, c_void};
 use trimtab_team::reduce::Own;
-use trimtab_team::{Call, Error, Kernel, Kind, Operator, Result, Sync, Type, When};
+use trimtab_team::{CollectiveCall, Error, Kernel, Kind, Operator, Result, Sync, Type, When};
 
 /// `struct trimtab_collective` of `team.h`.
 #[repr(C)]
@@ -24,7 +24,7 @@ pub struct CallOf {
     context: *mut c_void,
 }
 
-impl Sized for CallOf {
+impl SelfSized for CallOf {
     const WHAT: &'static str = "call";
     const KNOWN: &'static [usize] = &[size_of::<Self>()];
 
@@ -54,12 +54,15 @@ fn when(code: u32) -> Result<When> {
     }
 }
 
+/// Checks a call and converts it for the library.
+///
 /// # Safety
-/// Null, or a call whose operator, if it is the caller's own, may be called as `team.h` says.
-unsafe fn read(mine: &Mine, asked: *const CallOf) -> Result<Call> {
+/// `asked` is null or points to a call. If the call names an operator of the caller's own, that
+/// function may be called as `team.h` says.
+unsafe fn read(mine: &Mine, asked: *const CallOf) -> Result<CollectiveCall> {
     // SAFETY: the caller's promise.
     let asked = unsafe { read_sized(asked) }?;
-    let no = |what: &str, code: u32| Error::Argument(format!("{code} is no {what}"));
+    let no = |what: &str, code: u32| Error::Argument(format!("{code} is not a known {what}"));
     let kind = Kind::ALL
         .into_iter()
         .find(|kind| *kind as u32 == asked.kind)
@@ -85,8 +88,8 @@ unsafe fn read(mine: &Mine, asked: *const CallOf) -> Result<Call> {
     }
     let (gives, gets) = kind.shape(ranks, asked.count, is_root);
     let input = if kind == Kind::Broadcast { asked.output.cast_const() } else { asked.input };
-    seen(input, gives * elements.size(), "input")?;
-    seen(asked.output, gets * elements.size(), "output")?;
+    check_buffer(input, gives * elements.size(), "input")?;
+    check_buffer(asked.output, gets * elements.size(), "output")?;
     let (from, to) = (input as usize, asked.output as usize);
     let (from_end, to_end) = (from + gives * elements.size(), to + gets * elements.size());
     if from != to && from < to_end && to < from_end {
@@ -98,7 +101,7 @@ unsafe fn read(mine: &Mine, asked: *const CallOf) -> Result<Call> {
     if from == to && gives > 0 && matches!(kind, Kind::Alltoall) {
         return Err(Error::Argument("alltoall cannot be done in place".to_owned()));
     }
-    Ok(Call {
+    Ok(CollectiveCall {
         kind,
         elements,
         operator,
@@ -111,7 +114,7 @@ unsafe fn read(mine: &Mine, asked: *const CallOf) -> Result<Call> {
     })
 }
 
-fn seen(address: *const c_void, bytes: usize, what: &str) -> Result<()> {
+fn check_buffer(address: *const c_void, bytes: usize, what: &str) -> Result<()> {
     if bytes > 0 && address.is_null() {
         return Err(Error::Argument(format!("there is no {what}")));
     }
@@ -121,10 +124,11 @@ fn seen(address: *const c_void, bytes: usize, what: &str) -> Result<()> {
     Ok(())
 }
 
-/// Carries out a call.
+/// Carries out a call and returns when it is over.
 ///
 /// # Safety
-/// `asked` is null, or a call whose buffers are valid for what its kind gives and gets (`team.h`).
+/// `asked` is null, or a call whose buffers are valid for the data that its kind gives and gets
+/// (`team.h`).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn trimtab_call(handle: u64, asked: *const CallOf) -> c_int {
     of_rank(handle, |mine| {
@@ -133,23 +137,24 @@ pub unsafe extern "C" fn trimtab_call(handle: u64, asked: *const CallOf) -> c_in
     })
 }
 
-/// Starts a call.
+/// Starts a call; the handle of the started call is written to `request`.
 ///
 /// # Safety
-/// As [`trimtab_call`], until it is over; `request` is null or valid for writing.
+/// As [`trimtab_call`], and the buffers stay valid until the call is over; `request` is null or
+/// valid for writing.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn trimtab_start(handle: u64, asked: *const CallOf, request: *mut u64) -> c_int {
     of_rank(handle, |mine| {
-        place(request)?;
+        check_address(request)?;
         // SAFETY: the caller's promise.
         let started = unsafe { mine.rank.start(read(mine, asked)?) }?;
         let number = mine.requests.borrow_mut().add(started);
         // SAFETY: the caller's promise.
-        unsafe { answer(request, number) }
+        unsafe { write_result(request, number) }
     })
 }
 
-/// Whether a started call is over; if it is, its handle is given back.
+/// Tests whether a started call is over; if it is, its handle is freed.
 ///
 /// # Safety
 /// `done` is null or valid for writing.
@@ -162,11 +167,11 @@ pub unsafe extern "C" fn trimtab_test(handle: u64, request: u64, done: *mut c_in
             let _ = mine.requests.borrow_mut().take(request);
         }
         // SAFETY: the caller's promise.
-        unsafe { answer(done, tested?.into()) }
+        unsafe { write_result(done, tested?.into()) }
     })
 }
 
-/// Waits for a started call, and gives its handle back.
+/// Waits for a started call, and frees its handle.
 #[unsafe(no_mangle)]
 pub extern "C" fn trimtab_wait(handle: u64, request: u64) -> c_int {
     of_rank(handle, |mine| {

@@ -1,11 +1,11 @@
-//! What entries answer: a code, and for each thread the words of what went wrong last.
+//! Result codes of the entries, and the text of each thread's last error.
 
 use std::cell::RefCell;
 use std::ffi::{CString, c_char, c_int};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use trimtab_team::Error;
 
-/// The codes of `team.h`, in its order.
+/// Result code of success. This code and those below are the codes of `team.h`, in its order.
 pub(crate) const OK: c_int = 0;
 const PANIC: c_int = 13;
 const POISONED: c_int = 14;
@@ -17,11 +17,11 @@ const TEXTS: [&std::ffi::CStr; 15] = [
     c"ranks made different calls",
     c"the team was given up",
     c"the handle is of a process that forked",
-    c"an argument that cannot be",
+    c"an invalid argument",
     c"no memory",
     c"not a team's segment",
     c"refused",
-    c"the system refused something",
+    c"a system call failed",
     c"a wait was interrupted",
     c"a fault inside the library",
     c"a rank that has met a fault inside the library before",
@@ -49,50 +49,50 @@ thread_local! {
     static LAST: RefCell<CString> = RefCell::default();
 }
 
-fn keep(words: String) {
+fn set_last_error(words: String) {
     let words = CString::new(words.replace('\0', " ")).unwrap_or_default();
-    // A thread that ends has nobody left to ask.
+    // While the thread ends, the text is gone, and no call can ask for it.
     let _ = LAST.try_with(|last| last.replace(words));
 }
 
-/// Carries out an entry: whatever goes wrong becomes a code, and words.
+/// Runs the body of an exported function: every error becomes a code and a text.
 pub(crate) fn entry(work: impl FnOnce() -> trimtab_team::Result<()>) -> c_int {
     guarded(work, || ())
 }
 
-/// What is answered for a rank that met a fault before.
+/// Returns the code for a rank that met a fault before.
 pub(crate) fn poisoned() -> c_int {
-    keep(
-        "the rank met a fault inside the library before, and has given the team up: all it can do is leave"
+    set_last_error(
+        "the rank met a fault inside the library before, and has given the team up: it can only leave"
             .to_owned(),
     );
     POISONED
 }
 
-/// The same, with something that is done where there is a fault inside the library.
+/// As [`entry`]; calls `at_fault` if `work` panics, which is a fault inside the library.
 pub(crate) fn guarded(work: impl FnOnce() -> trimtab_team::Result<()>, at_fault: impl FnOnce()) -> c_int {
     match catch_unwind(AssertUnwindSafe(work)) {
         Ok(Ok(())) => OK,
         Ok(Err(error)) => {
-            keep(error.to_string());
+            set_last_error(error.to_string());
             code(&error)
         }
         Err(_) => {
-            // It may meet another on its way out.
+            // `at_fault` may panic, too.
             let _ = catch_unwind(AssertUnwindSafe(at_fault));
-            keep("a fault inside the library; a rank that met it can only leave".to_owned());
+            set_last_error("a fault inside the library; a rank that met it can only leave".to_owned());
             PANIC
         }
     }
 }
 
-/// What went wrong last in this thread, in words; valid until its next call.
+/// Returns the text of this thread's last error; valid until its next call.
 #[unsafe(no_mangle)]
 pub extern "C" fn trimtab_last_error() -> *const c_char {
     LAST.try_with(|last| last.borrow().as_ptr()).unwrap_or(c"".as_ptr())
 }
 
-/// A code in words.
+/// Returns the text of a code.
 #[unsafe(no_mangle)]
 pub extern "C" fn trimtab_error_text(code: c_int) -> *const c_char {
     let text = usize::try_from(code).ok().and_then(|code| TEXTS.get(code)).copied();

@@ -1,13 +1,13 @@
-//! Things known by number. A number is used once: whoever asks by an old one is told that there is no such thing.
+//! Handles: objects known by number. A number is used once: an old number gives an error.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use trimtab_team::{Error, Result};
 
-/// The next number; never zero, and never again the same, in whatever thread.
+/// The next number; never zero, and never the same again, in any thread.
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
-/// Things of one kind by number.
+/// Objects of one kind by number.
 pub(crate) struct Handles<T> {
     what: &'static str,
     all: BTreeMap<u64, T>,
@@ -25,7 +25,7 @@ impl<T> Handles<T> {
     }
 
     fn none(&self, number: u64) -> Error {
-        Error::Argument(format!("{number} is no {}, was given back, or is another thread's", self.what))
+        Error::Argument(format!("{number} is not a {}, was freed, or belongs to another thread", self.what))
     }
 
     pub(crate) fn get(&self, number: u64) -> Result<&T> {
@@ -41,21 +41,21 @@ impl<T> Handles<T> {
     }
 }
 
-/// Sees, before anything is done, that there is somewhere to put the answer.
-pub(crate) fn place<T>(to: *mut T) -> Result<()> {
+/// Checks that there is an address for the result, before a call does anything.
+pub(crate) fn check_address<T>(to: *mut T) -> Result<()> {
     if to.is_null() {
         return Err(Error::Argument("there is no address for the answer".to_owned()));
     }
     Ok(())
 }
 
-/// Writes an answer to an address.
+/// Writes a result to the caller's address.
 ///
 /// # Safety
-/// It is null or valid for writing.
-pub(crate) unsafe fn answer<T>(to: *mut T, value: T) -> Result<()> {
-    place(to)?;
-    // SAFETY: not null, and so valid by the caller's promise; nothing says that it is aligned.
+/// `to` is null or valid for writing.
+pub(crate) unsafe fn write_result<T>(to: *mut T, value: T) -> Result<()> {
+    check_address(to)?;
+    // SAFETY: not null, and so valid by the caller's promise; it may be unaligned.
     unsafe { to.write_unaligned(value) };
     Ok(())
 }

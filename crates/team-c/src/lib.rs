@@ -1,11 +1,15 @@
-//! Teams for C and C++ (`include/trimtab/team.h`): a thin edge over `trimtab-team`, and nothing that decides.
+//! Teams for C and C++ (`include/trimtab/team.h`): a thin layer over `trimtab-team`, without
+//! decisions of its own.
 //!
-//! **Idea.** Handles are numbers, not addresses. Those of teams are known to the whole process, those of ranks and what belongs to them to the
-//! thread that joined: so a handle that was given back, is of another thread, or never was one, is an error and not a crash.
+//! **Idea.** Handles are numbers, not addresses. Handles of teams are known to the whole process,
+//! those of ranks and their objects to the thread that joined. A handle that was freed, is of
+//! another thread, or never was one, is therefore an error and not a crash.
 //!
-//! **Properties.** Every entry catches what panics and answers a code; nothing here ends the process or prints. A rank in whose call
-//! something panicked has given its team up and can only leave. What went wrong last in a thread can be asked for in words. Structures say
-//! their size: programs built with earlier headers go on working. A child forked while another thread is in here finds all in order.
+//! **Properties.** Every entry catches panics and returns a code; nothing here ends the process or
+//! prints. A rank in whose call something panicked has given its team up and can only leave. The
+//! last error of a thread is available as text. Structures contain their size: programs built with
+//! earlier headers go on working. A child forked while another thread is in this library finds all
+//! data consistent.
 #![allow(unsafe_code, reason = "C's side of the house: addresses that callers promise")]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 

@@ -1,19 +1,23 @@
-//! Something that threads look at one after the other, and that a forked child finds in order.
+//! Lock for a value that threads use one after the other, and that a forked child finds consistent.
 //!
-//! **Problem.** A mutex that another thread holds when a process forks is held for ever in the child, and what it guards is half changed.
+//! **Problem.** A mutex that another thread holds when a process forks is held without end in the
+//! child, and the value it guards is half changed.
 //!
-//! **Idea.** Who forks takes the lock first, by a handler (`pthread_atfork`), and both processes give it back. The lock's word is the number of
-//! the process that has it, so a child that was forked before there were handlers sees that its holder is not here.
+//! **Idea.** The forking thread takes the lock first, by a handler (`pthread_atfork`), and both
+//! processes release it. The lock's word is the process ID of the holder, so a child that was
+//! forked before the handlers were installed sees that the holder is not in its process.
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Held for moments only, so who waits gives its processor away. Nothing of the caller's runs meanwhile.
+/// Value behind a lock. The lock is held for moments only, and never while code of the caller
+/// runs, so a waiting thread yields its CPU instead of sleeping.
 pub(crate) struct Locked<T> {
     holder: AtomicU32,
     what: UnsafeCell<(bool, T)>,
 }
 
-// SAFETY: only who holds the lock has it, and no thread's own things are in it.
+// SAFETY: only the thread that holds the lock accesses the value, and no thread-local data is in
+// it.
 unsafe impl<T: Send> Sync for Locked<T> {}
 
 impl<T> Locked<T> {
@@ -26,7 +30,8 @@ impl<T> Locked<T> {
         let own = std::process::id();
         loop {
             let holder = self.holder.load(Ordering::Relaxed);
-            // Another process's: a copy of a lock that nobody here has.
+            // Another process ID: a copy of the word from before a fork; no thread of this process
+            // holds the lock.
             let free = holder != own;
             if free && self.holder.compare_exchange(holder, own, Ordering::Acquire, Ordering::Relaxed).is_ok()
             {
@@ -36,14 +41,14 @@ impl<T> Locked<T> {
         }
     }
 
-    /// Gives it back; also what was taken for a child, before it was one.
+    /// Releases the lock. A forked child also releases the lock that its parent took for it.
     pub(crate) fn unlock(&self) {
         self.holder.store(0, Ordering::Release);
     }
 
-    /// Does something with it; `first`, before that, once.
+    /// Runs `work` on the value; runs `first` before the first use.
     pub(crate) fn with<R>(&self, first: impl FnOnce(), work: impl FnOnce(&mut T) -> R) -> R {
-        /// Gives it back also where something panics.
+        /// Releases the lock also after a panic.
         struct Held<'a, T>(&'a Locked<T>);
         impl<T> Drop for Held<'_, T> {
             fn drop(&mut self) {

@@ -1,21 +1,22 @@
-//! Ranks: what the thread that joined has of its team.
+//! Ranks of the calling thread: one for each team that it has joined, with started calls and
+//! blocks.
 
 use crate::code::{entry, guarded, poisoned};
-use crate::handles::{Handles, answer, place};
-use crate::team::say;
+use crate::handles::{Handles, check_address, write_result};
+use crate::team::write_text;
 use std::cell::{Cell, RefCell};
 use std::ffi::{c_char, c_int, c_void};
 use std::rc::Rc;
 use std::sync::{LazyLock, Mutex, PoisonError};
 use std::time::Duration;
-use trimtab_team::{Error, Kind, Rank, Request, Result, Shared, View};
+use trimtab_team::{Error, Kind, PendingCall, Rank, Result, Shared, View};
 
-/// A rank, and what was started and allocated with it.
+/// Rank of this thread, with its started calls and allocated blocks.
 pub(crate) struct Mine {
     pub(crate) rank: Rank,
-    pub(crate) requests: RefCell<Handles<Request>>,
+    pub(crate) requests: RefCell<Handles<PendingCall>>,
     blocks: RefCell<Handles<Shared<u8>>>,
-    /// Something panicked in a call of this rank: how far it has come is not known any more.
+    /// Whether something panicked in a call of this rank: its progress is not known any more.
     poisoned: Cell<bool>,
 }
 
@@ -24,24 +25,25 @@ struct Ranks(RefCell<Handles<Rc<Mine>>>);
 
 impl Drop for Ranks {
     fn drop(&mut self) {
-        // What was started goes no further when the thread ends: its buffers may have been on the stack.
+        // Started calls are not continued when the thread ends: their buffers may have been on the
+        // stack.
         self.0.get_mut().all().for_each(|mine| mine.rank.abandon());
     }
 }
 
-/// What ranks of this process published or see: it stays when they leave.
+/// Memory that ranks of this process published or see: it stays when they leave.
 static VIEWS: LazyLock<Mutex<Handles<View<u8>>>> = LazyLock::new(|| Mutex::new(Handles::new("view")));
 
 thread_local! {
     static RANKS: Ranks = const { Ranks(RefCell::new(Handles::new("rank"))) };
 }
 
-fn over<T>(_: T) -> Error {
+fn ending<T>(_: T) -> Error {
     Error::Refused("this thread ends, and its ranks have left".to_owned())
 }
 
-/// Carries out an entry of a rank's. Where something panics, the others are told that the rank is gone, and from then on it can
-/// only leave.
+/// Runs the body of an exported function on a rank. After a panic the other ranks learn that this
+/// rank is gone, and from then on it can only leave.
 pub(crate) fn of_rank(handle: u64, work: impl FnOnce(&Mine) -> Result<()>) -> c_int {
     let mine = match rank(handle) {
         Ok(mine) if mine.poisoned.get() => return poisoned(),
@@ -57,12 +59,12 @@ pub(crate) fn of_rank(handle: u64, work: impl FnOnce(&Mine) -> Result<()>) -> c_
     )
 }
 
-/// The rank of a handle.
+/// Returns the rank of a handle.
 fn rank(handle: u64) -> Result<Rc<Mine>> {
-    RANKS.try_with(|ranks| ranks.0.borrow().get(handle).cloned()).map_err(over)?
+    RANKS.try_with(|ranks| ranks.0.borrow().get(handle).cloned()).map_err(ending)?
 }
 
-/// Keeps a rank for this thread. Those that it has not left when it ends leave then.
+/// Keeps a rank for this thread. Ranks that the thread has not left when it ends leave then.
 pub(crate) fn keep_rank(rank: Rank) -> Result<u64> {
     let mine = Rc::new(Mine {
         rank,
@@ -70,20 +72,20 @@ pub(crate) fn keep_rank(rank: Rank) -> Result<u64> {
         blocks: RefCell::new(Handles::new("block")),
         poisoned: Cell::new(false),
     });
-    RANKS.try_with(|ranks| ranks.0.borrow_mut().add(mine)).map_err(over)
+    RANKS.try_with(|ranks| ranks.0.borrow_mut().add(mine)).map_err(ending)
 }
 
 fn take(handle: u64) -> Result<Rank> {
     let busy = || Error::Refused("the rank is in the middle of a call".to_owned());
-    // The table has one, and this another: a third is a call's.
+    // The table has one reference, and this function another: a third is a call's.
     if Rc::strong_count(&rank(handle)?) > 2 {
         return Err(busy());
     }
-    let mine = RANKS.try_with(|ranks| ranks.0.borrow_mut().take(handle)).map_err(over)??;
+    let mine = RANKS.try_with(|ranks| ranks.0.borrow_mut().take(handle)).map_err(ending)??;
     Rc::try_unwrap(mine).map(|mine| mine.rank).map_err(|_| busy())
 }
 
-/// Leaves the team; blocks and requests of the rank are void.
+/// Leaves the team; blocks and requests of the rank become invalid.
 #[unsafe(no_mangle)]
 pub extern "C" fn trimtab_rank_leave(handle: u64) -> c_int {
     entry(|| take(handle).map(drop))
@@ -94,7 +96,7 @@ pub extern "C" fn trimtab_rank_leave(handle: u64) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn trimtab_rank_number(handle: u64, number: *mut u32) -> c_int {
     // SAFETY: the caller's promise.
-    of_rank(handle, |mine| unsafe { answer(number, mine.rank.rank()) })
+    of_rank(handle, |mine| unsafe { write_result(number, mine.rank.rank()) })
 }
 
 /// # Safety
@@ -102,7 +104,7 @@ pub unsafe extern "C" fn trimtab_rank_number(handle: u64, number: *mut u32) -> c
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn trimtab_rank_size(handle: u64, ranks: *mut u32) -> c_int {
     // SAFETY: the caller's promise.
-    of_rank(handle, |mine| unsafe { answer(ranks, mine.rank.ranks()) })
+    of_rank(handle, |mine| unsafe { write_result(ranks, mine.rank.ranks()) })
 }
 
 /// # Safety
@@ -110,10 +112,10 @@ pub unsafe extern "C" fn trimtab_rank_size(handle: u64, ranks: *mut u32) -> c_in
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn trimtab_rank_crowded(handle: u64, crowded: *mut c_int) -> c_int {
     // SAFETY: the caller's promise.
-    of_rank(handle, |mine| unsafe { answer(crowded, mine.rank.crowded().into()) })
+    of_rank(handle, |mine| unsafe { write_result(crowded, mine.rank.crowded().into()) })
 }
 
-/// Calls that wait in vain are broken off after so long from now on; never, if zero.
+/// Sets the waiting time after which later calls are broken off; zero sets no limit.
 #[unsafe(no_mangle)]
 pub extern "C" fn trimtab_rank_deadline(handle: u64, deadline_ns: u64) -> c_int {
     of_rank(handle, |mine| {
@@ -122,7 +124,7 @@ pub extern "C" fn trimtab_rank_deadline(handle: u64, deadline_ns: u64) -> c_int 
     })
 }
 
-/// Waits until all have come.
+/// Waits until all ranks have reached the barrier.
 #[unsafe(no_mangle)]
 pub extern "C" fn trimtab_barrier(handle: u64) -> c_int {
     of_rank(handle, |mine| mine.rank.barrier())
@@ -139,16 +141,16 @@ pub unsafe extern "C" fn trimtab_split(
     part: *mut u64,
 ) -> c_int {
     of_rank(handle, |mine| {
-        place(part)?;
+        check_address(part)?;
         let colour = match colour {
             -1 => None,
-            colour => {
-                Some(u32::try_from(colour).map_err(|_| Error::Argument(format!("{colour} is no colour")))?)
-            }
+            colour => Some(
+                u32::try_from(colour).map_err(|_| Error::Argument(format!("{colour} is not a colour")))?,
+            ),
         };
         let made = mine.rank.split(colour, key, heap)?;
         // SAFETY: the caller's promise.
-        unsafe { answer(part, made.map_or(Ok(0), keep_rank)?) }
+        unsafe { write_result(part, made.map_or(Ok(0), keep_rank)?) }
     })
 }
 
@@ -160,10 +162,10 @@ pub unsafe extern "C" fn trimtab_shrink(handle: u64, deadline_ns: u64, left: *mu
         return poisoned();
     }
     entry(|| {
-        place(left)?;
+        check_address(left)?;
         let smaller = take(handle)?.shrink(Duration::from_nanos(deadline_ns))?;
         // SAFETY: the caller's promise.
-        unsafe { answer(left, keep_rank(smaller)?) }
+        unsafe { write_result(left, keep_rank(smaller)?) }
     })
 }
 
@@ -177,14 +179,14 @@ pub unsafe extern "C" fn trimtab_alloc(
     own: *mut *mut c_void,
 ) -> c_int {
     of_rank(handle, |mine| {
-        place(own)?;
-        place(block)?;
+        check_address(own)?;
+        check_address(block)?;
         let shared = mine.rank.alloc::<u8>(bytes)?;
         let address = shared.own();
         // SAFETY: the caller's promise.
         unsafe {
-            answer(own, address.cast())?;
-            answer(block, mine.blocks.borrow_mut().add(shared))
+            write_result(own, address.cast())?;
+            write_result(block, mine.blocks.borrow_mut().add(shared))
         }
     })
 }
@@ -203,11 +205,11 @@ pub unsafe extern "C" fn trimtab_block_of(
             return Err(Error::Argument(format!("a team of {} has no rank {of}", mine.rank.ranks())));
         }
         // SAFETY: the caller's promise.
-        unsafe { answer(address, mine.blocks.borrow().get(block)?.of(of).cast()) }
+        unsafe { write_result(address, mine.blocks.borrow().get(block)?.of(of).cast()) }
     })
 }
 
-/// Gives a block back, as all ranks must, when nobody uses it any more.
+/// Frees a block. All ranks must do so when no rank uses it any more.
 #[unsafe(no_mangle)]
 pub extern "C" fn trimtab_block_free(handle: u64, block: u64) -> c_int {
     of_rank(handle, |mine| {
@@ -228,16 +230,17 @@ pub unsafe extern "C" fn trimtab_explain(
 ) -> c_int {
     of_rank(handle, |mine| {
         let known = Kind::ALL.into_iter().find(|known| *known as u32 == kind);
-        let kind = known.ok_or_else(|| Error::Argument(format!("{kind} is no kind of call")))?;
+        let kind = known.ok_or_else(|| Error::Argument(format!("{kind} is not a kind of call")))?;
         // SAFETY: the caller's promise.
-        unsafe { say(text, length, &mine.rank.explain(kind, bytes)) }
+        unsafe { write_text(text, length, &mine.rank.explain(kind, bytes)) }
     })
 }
 
-/// Memory of so many bytes that one rank writes and the others can only read.
+/// Makes memory of `bytes` bytes that one rank writes and the others can only read.
 ///
 /// # Safety
-/// `view` and `address` are null or valid for writing; so is `own`, which may be null at ranks that are not the publisher.
+/// `view` and `address` are null or valid for writing; so is `own`, which may be null at ranks that
+/// are not the publisher.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn trimtab_publish(
     handle: u64,
@@ -248,10 +251,10 @@ pub unsafe extern "C" fn trimtab_publish(
     own: *mut *mut c_void,
 ) -> c_int {
     of_rank(handle, |mine| {
-        place(view)?;
-        place(address)?;
+        check_address(view)?;
+        check_address(address)?;
         if mine.rank.rank() == publisher {
-            place(own)?;
+            check_address(own)?;
         }
         let published = mine.rank.publish::<u8>(publisher, bytes)?;
         let (at, writes) = (published.base(), published.own());
@@ -259,15 +262,15 @@ pub unsafe extern "C" fn trimtab_publish(
         // SAFETY: the caller's promise.
         unsafe {
             if !own.is_null() {
-                answer(own, writes.unwrap_or(std::ptr::null_mut()).cast())?;
+                write_result(own, writes.unwrap_or(std::ptr::null_mut()).cast())?;
             }
-            answer(address, at.cast())?;
-            answer(view, views.add(published))
+            write_result(address, at.cast())?;
+            write_result(view, views.add(published))
         }
     })
 }
 
-/// Unmaps a view; what others see stays.
+/// Unmaps a view; the views of other ranks stay.
 #[unsafe(no_mangle)]
 pub extern "C" fn trimtab_view_free(view: u64) -> c_int {
     entry(|| VIEWS.lock().unwrap_or_else(PoisonError::into_inner).take(view).map(drop))
@@ -301,7 +304,7 @@ mod tests {
                 let (mut number, mut left) = (7, 0);
                 assert_eq!(trimtab_barrier(handle), POISONED);
                 assert!(words().contains("met a fault"));
-                // SAFETY: places of ours.
+                // SAFETY: memory of this function.
                 unsafe {
                     assert_eq!(trimtab_rank_number(handle, &raw mut number), POISONED);
                     assert_eq!(trimtab_shrink(handle, 0, &raw mut left), POISONED);

@@ -1,19 +1,21 @@
-//! Structures of callers that know their size: what earlier headers did not have is as usual, what later ones have is refused.
+//! Structures of callers that contain their size: fields that an earlier header lacks get their
+//! defaults; a structure of a later header is refused.
 use std::mem::MaybeUninit;
 use trimtab_team::{Error, Result};
 
-/// A structure of plain data whose first field is its size in bytes, as the caller's header has it. Later versions only add at the end.
-pub(crate) trait Sized: Copy {
-    /// What it is, in words.
+/// A structure of plain data whose first field is its size in bytes, according to the caller's
+/// header. Later versions only add fields at the end.
+pub(crate) trait SelfSized: Copy {
+    /// Its name in messages.
     const WHAT: &'static str;
     /// The sizes of all versions so far, the last one that of this type.
     const KNOWN: &'static [usize];
-    /// What counts where the caller says nothing.
+    /// Returns the defaults.
     fn usual() -> Self;
 }
 
-/// Sees whether a size is that of a version of a structure.
-fn known<T: Sized>(size: usize) -> Result<usize> {
+/// Checks that a size is that of a version of a structure.
+fn known<T: SelfSized>(size: usize) -> Result<usize> {
     let own = size_of::<T>();
     if T::KNOWN.contains(&size) && size <= own {
         return Ok(size);
@@ -21,41 +23,43 @@ fn known<T: Sized>(size: usize) -> Result<usize> {
     let what = T::WHAT;
     Err(Error::Argument(if size > own {
         format!(
-            "the {what} has {size} bytes, and this library knows {own}: the program was built with a later header; a library as late is needed"
+            "the {what} has {size} bytes, and this library knows {own}: the program was built with a later header and needs a library of that version"
         )
     } else {
         format!(
-            "the {what} has no size of any version ({size} bytes): its first field is the size of the structure, as the header's functions set it"
+            "the size of the {what} is not that of any version ({size} bytes): its first field is the size of the structure, as the header's functions set it"
         )
     }))
 }
 
-/// A caller's structure, whichever version it is of.
+/// Reads a caller's structure of any version.
 ///
 /// # Safety
-/// `from` is null, or valid for reading a size, and as many bytes as that says, if they are those of a version of `T`.
-pub(crate) unsafe fn read_sized<T: Sized>(from: *const T) -> Result<T> {
+/// `from` is null, or valid for reading a size, and then as many bytes as that size, if it is that
+/// of a version of `T`.
+pub(crate) unsafe fn read_sized<T: SelfSized>(from: *const T) -> Result<T> {
     if from.is_null() {
         return Err(Error::Argument(format!("there is no {}", T::WHAT)));
     }
     // SAFETY: not null, and so the structure's first field by the caller's promise.
     let size = known::<T>(unsafe { from.cast::<usize>().read_unaligned() })?;
     let mut whole = MaybeUninit::new(T::usual());
-    // SAFETY: no more than both have, by the caller's promise and what was just seen; plain data of another version of the same structure.
+    // SAFETY: no more than both have, by the caller's promise and the check above; plain data of
+    // another version of the same structure.
     unsafe {
         std::ptr::copy_nonoverlapping(from.cast::<u8>(), whole.as_mut_ptr().cast::<u8>(), size);
         Ok(whole.assume_init())
     }
 }
 
-/// Writes as much of a structure as the caller has room for.
+/// Writes the part of a structure for which the caller has room.
 ///
 /// # Safety
 /// `to` is null, or valid for writing `size` bytes.
-pub(crate) unsafe fn write_sized<T: Sized>(to: *mut T, size: usize, value: T) -> Result<()> {
-    crate::handles::place(to)?;
+pub(crate) unsafe fn write_sized<T: SelfSized>(to: *mut T, size: usize, value: T) -> Result<()> {
+    crate::handles::check_address(to)?;
     let size = known::<T>(size)?;
-    // SAFETY: no more than the value has, and than there is room for.
+    // SAFETY: no more than the value has, and no more than the room.
     unsafe { std::ptr::copy_nonoverlapping((&raw const value).cast::<u8>(), to.cast::<u8>(), size) };
     Ok(())
 }
@@ -79,7 +83,7 @@ mod tests {
         two: u64,
     }
 
-    impl Sized for Second {
+    impl SelfSized for Second {
         const WHAT: &'static str = "thing";
         const KNOWN: &'static [usize] = &[size_of::<First>(), size_of::<Self>()];
         fn usual() -> Self {
@@ -90,7 +94,7 @@ mod tests {
     #[test]
     fn programs_of_earlier_headers_go_on_and_those_of_later_ones_are_told() {
         let first = First { size: 16, one: 5 };
-        // SAFETY: as many bytes as it says.
+        // SAFETY: it has the number of bytes that it says.
         let read = unsafe { read_sized((&raw const first).cast::<Second>()) }.unwrap();
         assert_eq!(read, Second { size: 16, one: 5, two: 22 });
         for size in [0, 8, 15, 17, 25, usize::MAX] {
@@ -99,7 +103,7 @@ mod tests {
             let words = unsafe { read_sized(&raw const second) }.unwrap_err().to_string();
             assert_eq!(words.contains("later header"), size > 24, "{words}");
         }
-        // What lies behind the structure of an earlier header is the caller's.
+        // The bytes behind the structure of an earlier header belong to the caller.
         let mut room = [First { size: 1, one: 2 }; 2];
         // SAFETY: the first of the two.
         unsafe { write_sized(room.as_mut_ptr().cast(), 16, Second { size: 16, ..Second::usual() }) }.unwrap();

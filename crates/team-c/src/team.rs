@@ -1,10 +1,10 @@
-//! Teams: made, found, passed on, and joined.
+//! Teams: making, finding, passing and joining them.
 
 use crate::code::entry;
-use crate::handles::{Handles, answer, place};
+use crate::handles::{Handles, check_address, write_result};
 use crate::locked::Locked;
 use crate::rank::keep_rank;
-use crate::sized::{Sized, read_sized, write_sized};
+use crate::sized::{SelfSized, read_sized, write_sized};
 use std::ffi::{CStr, c_char, c_int};
 use std::path::Path;
 use std::time::Duration;
@@ -21,11 +21,12 @@ extern "C" fn after_fork() {
     TEAMS.unlock();
 }
 
-/// Looks at the table, which no other thread does meanwhile, and which no fork copies half changed.
+/// Runs `work` on the table of teams. No other thread accesses the table meanwhile, and no fork
+/// copies it half changed.
 fn teams<T>(work: impl FnOnce(&mut Handles<Team>) -> T) -> T {
     TEAMS.with(
         || {
-            // SAFETY: the handlers take and give back a lock, by atomics alone.
+            // SAFETY: the handlers take and release a lock, by atomics alone.
             unsafe {
                 libc::pthread_atfork(Some(before_fork), Some(after_fork), Some(after_fork));
             }
@@ -48,7 +49,7 @@ pub struct OptionsOf {
     tables: u32,
 }
 
-impl Sized for OptionsOf {
+impl SelfSized for OptionsOf {
     const WHAT: &'static str = "options";
     const KNOWN: &'static [usize] = &[size_of::<Self>()];
 
@@ -75,7 +76,7 @@ impl OptionsOf {
             1 => Policy::Spin,
             2 => Policy::Yield,
             3 => Policy::Park,
-            other => return Err(Error::Argument(format!("{other} is no way of waiting"))),
+            other => return Err(Error::Argument(format!("{other} is not a wait policy"))),
         };
         let deadline = (self.deadline_ns != 0).then(|| Duration::from_nanos(self.deadline_ns));
         let gather = Duration::from_nanos(self.gather_ns);
@@ -92,15 +93,17 @@ impl OptionsOf {
     }
 }
 
+/// Reads the caller's options.
+///
 /// # Safety
-/// Null, or options.
+/// `options` is null or points to options.
 unsafe fn options(options: *const OptionsOf) -> Result<Options> {
     // SAFETY: the caller's promise.
     unsafe { read_sized(options) }?.read()
 }
 
 /// # Safety
-/// Null, or a text that ends with a zero.
+/// `text` is null, or a text that ends with a zero.
 unsafe fn words<'a>(text: *const c_char, what: &str) -> Result<&'a CStr> {
     if text.is_null() {
         return Err(Error::Argument(format!("there is no {what}")));
@@ -110,22 +113,23 @@ unsafe fn words<'a>(text: *const c_char, what: &str) -> Result<&'a CStr> {
 }
 
 /// # Safety
-/// Null, or a text that ends with a zero.
+/// `path` is null, or a text that ends with a zero.
 unsafe fn path<'a>(path: *const c_char) -> Result<&'a Path> {
     // SAFETY: the caller's promise.
     let text = unsafe { words(path, "path") }?;
     Ok(Path::new(<std::ffi::OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(text.to_bytes())))
 }
 
-/// A rank's number, or -1 for any.
+/// Converts a rank's number; -1 is any rank.
 fn wanted(rank: i64) -> Result<Option<u32>> {
     match rank {
         -1 => Ok(None),
-        rank => u32::try_from(rank).map(Some).map_err(|_| Error::Argument(format!("{rank} is no rank"))),
+        rank => u32::try_from(rank).map(Some).map_err(|_| Error::Argument(format!("{rank} is not a rank"))),
     }
 }
 
-/// Fills in what is usual, as far as the caller's header knows of it: `size` is that of its structure.
+/// Fills in the defaults, as far as the caller's header knows them: `size` is that of its
+/// structure.
 ///
 /// # Safety
 /// `options` is null or valid for writing `size` bytes.
@@ -144,11 +148,11 @@ pub unsafe extern "C" fn trimtab_team_options_fill(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn trimtab_team_new(asked: *const OptionsOf, team: *mut u64) -> c_int {
     entry(|| {
-        place(team)?;
+        check_address(team)?;
         // SAFETY: the caller's promise.
         let made = Team::new(unsafe { options(asked) }?)?;
         // SAFETY: the caller's promise.
-        unsafe { answer(team, teams(|teams| teams.add(made))) }
+        unsafe { write_result(team, teams(|teams| teams.add(made))) }
     })
 }
 
@@ -158,12 +162,12 @@ pub unsafe extern "C" fn trimtab_team_new(asked: *const OptionsOf, team: *mut u6
 pub unsafe extern "C" fn trimtab_team_inherited(team: *mut u64, rank: *mut u32) -> c_int {
     entry(|| {
         let none =
-            || Error::Refused("this process was started into no team: TRIMTAB_TEAM is not set".to_owned());
+            || Error::Refused("this process was not started into a team: TRIMTAB_TEAM is not set".to_owned());
         let (found, number) = Team::inherited()?.ok_or_else(none)?;
         // SAFETY: the caller's promise.
         unsafe {
-            answer(rank, number)?;
-            answer(team, teams(|teams| teams.add(found)))
+            write_result(rank, number)?;
+            write_result(team, teams(|teams| teams.add(found)))
         }
     })
 }
@@ -175,7 +179,7 @@ pub unsafe extern "C" fn trimtab_team_host(team: u64, at: *const c_char) -> c_in
     entry(|| {
         // SAFETY: the caller's promise.
         let at = unsafe { path(at) }?;
-        // Not while others wait for the handles.
+        // Outside of the lock, for which other threads may wait.
         teams(|teams| teams.get(team).cloned())?.host(at)
     })
 }
@@ -195,8 +199,8 @@ pub unsafe extern "C" fn trimtab_team_meet(
         let (met, number) = unsafe { Team::meet(path(at)?, wanted(number)?, options(asked)?)? };
         // SAFETY: the caller's promise.
         unsafe {
-            answer(rank, number)?;
-            answer(team, teams(|teams| teams.add(met)))
+            write_result(rank, number)?;
+            write_result(team, teams(|teams| teams.add(met)))
         }
     })
 }
@@ -211,7 +215,7 @@ pub unsafe extern "C" fn trimtab_team_of_job(
     team: *mut u64,
 ) -> c_int {
     entry(|| {
-        place(team)?;
+        check_address(team)?;
         // SAFETY: the caller's promise.
         let (key, options) = unsafe { (words(key, "key")?, options(asked)?) };
         if rank >= options.ranks {
@@ -219,7 +223,7 @@ pub unsafe extern "C" fn trimtab_team_of_job(
         }
         let met = Team::of_job(rank, &key.to_string_lossy(), options)?;
         // SAFETY: the caller's promise.
-        unsafe { answer(team, teams(|teams| teams.add(met))) }
+        unsafe { write_result(team, teams(|teams| teams.add(met))) }
     })
 }
 
@@ -242,20 +246,22 @@ pub unsafe extern "C" fn trimtab_team_invitation(
             Ok(team.invitation(rank))
         })?;
         // SAFETY: the caller's promise.
-        unsafe { say(text, length, &format!("{name}={value}")) }
+        unsafe { write_text(text, length, &format!("{name}={value}")) }
     })
 }
 
+/// Writes `words` and a zero byte to `text`.
+///
 /// # Safety
 /// `text` is null or valid for writing `length` bytes.
-pub(crate) unsafe fn say(text: *mut c_char, length: usize, words: &str) -> Result<()> {
+pub(crate) unsafe fn write_text(text: *mut c_char, length: usize, words: &str) -> Result<()> {
     if text.is_null() || words.len() >= length {
         return Err(Error::Argument(format!(
-            "the words have {} bytes, and there is room for {length}",
+            "the text has {} bytes, and there is room for {length}",
             words.len() + 1
         )));
     }
-    // SAFETY: as long as the words and their end, by what was just seen and the caller's promise.
+    // SAFETY: the room for the text and its end was checked above, by the caller's promise.
     unsafe {
         std::ptr::copy_nonoverlapping(words.as_ptr().cast(), text, words.len());
         text.add(words.len()).write(0);
@@ -269,14 +275,14 @@ pub(crate) unsafe fn say(text: *mut c_char, length: usize, words: &str) -> Resul
 pub unsafe extern "C" fn trimtab_team_join(team: u64, number: i64, rank: *mut u64) -> c_int {
     entry(|| {
         let team = teams(|teams| teams.get(team).cloned())?;
-        place(rank)?;
+        check_address(rank)?;
         let joined = team.join(wanted(number)?)?;
         // SAFETY: the caller's promise.
-        unsafe { answer(rank, keep_rank(joined)?) }
+        unsafe { write_result(rank, keep_rank(joined)?) }
     })
 }
 
-/// Gives a team's handle back; ranks that have joined stay.
+/// Frees a team's handle; ranks that have joined stay.
 #[unsafe(no_mangle)]
 pub extern "C" fn trimtab_team_free(team: u64) -> c_int {
     entry(|| teams(|teams| teams.take(team)).map(drop))

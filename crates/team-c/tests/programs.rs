@@ -1,19 +1,19 @@
-//! Programs in C and C++ that use the libraries as others would: by header, shared or static.
+//! Programs in C and C++ that use the libraries as other projects do: by header, shared or static.
 
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The top of the project, and where Cargo has put the libraries.
+/// Returns the project's top folder, and the folder of the libraries.
 fn places() -> (PathBuf, PathBuf) {
     let top = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap().to_owned();
-    // A test lies in `deps`, beside which the libraries are.
+    // A test lies in `deps`, next to the libraries.
     let libraries = std::env::current_exe().unwrap().ancestors().nth(2).unwrap().to_owned();
     (top, libraries)
 }
 
-/// As build.rs and the Makefile have it.
+/// Same value as in build.rs and the Makefile.
 const SONAME: &str = "libtrimtab_team.so.0";
 
 fn has(program: &str) -> bool {
@@ -30,7 +30,7 @@ fn run(compiler: &str, words: &[&str], shared: bool) {
     build.args(["-x", "none"]);
     if shared {
         let library = libraries.join("libtrimtab_team_c.so");
-        // What programs ask for when they start is the name that installing gives it.
+        // Programs load the library by the name that installing gives it.
         std::os::unix::fs::symlink(&library, folder.path().join(SONAME)).unwrap();
         build.arg(library);
     } else {
@@ -78,7 +78,7 @@ fn programs_need_a_version_of_the_library_that_installing_provides() {
     assert!(makefile.contains(&format!("\nSOVERSION := {version}\n")));
 }
 
-/// What the header declares is what the library has, and the other way round.
+/// The header declares exactly the entries that the library has.
 #[test]
 fn the_header_says_all_that_there_is() {
     let (top, libraries) = places();

@@ -1,4 +1,4 @@
-/* Does all that team.h has, in threads, and checks it; C and C++ alike. Then what cannot be asked. With arguments: a rank that was started. */
+/* Calls every function of team.h, in threads, and checks the results, in C and C++. Then invalid calls. With arguments: a started rank. */
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -85,7 +85,7 @@ static void started(trimtab_rank rank, uint32_t me) {
     FAILS(TRIMTAB_ARGUMENT, trimtab_wait(rank, request));
 }
 
-/* An operator that does what it may not. */
+/* An operator that makes a forbidden call. */
 static trimtab_rank busy[RANKS];
 static void wicked(void *into, const void *from, size_t count, void *context) {
     uint32_t me = *(uint32_t *)context;
@@ -112,7 +112,7 @@ static void inside(trimtab_rank rank, uint32_t me) {
 static void *ends(void *number) {
     trimtab_rank rank;
     OK(trimtab_team_join(team, (int64_t)(intptr_t)number, &rank));
-    /* Who comes after somebody has left waiting is refused. */
+    /* A thread that comes after another has left waiting is refused. */
     pthread_barrier_wait(&all_have_joined);
     if (number) {
         FAILS(TRIMTAB_PEER_LEFT, trimtab_barrier(rank));
@@ -146,7 +146,7 @@ static void blocks(trimtab_rank rank, uint32_t me) {
     FAILS(TRIMTAB_ARGUMENT, trimtab_block_free(rank, to));
 }
 
-/* What rank 1 publishes, and who may not write it; a child that tries is killed. */
+/* Memory that rank 1 publishes and the others may not write; a child that tries is killed. */
 static void views(trimtab_rank rank, uint32_t me) {
     trimtab_view view;
     const void *address;
@@ -206,7 +206,7 @@ static void what_cannot_be(trimtab_rank rank, uint32_t me) {
     FAILS(TRIMTAB_ARGUMENT, trimtab_explain(rank, TRIMTAB_ALLREDUCE, 8, text, 3));
     OK(trimtab_explain(rank, TRIMTAB_ALLREDUCE, 1 << 20, text, sizeof text));
     IS(strstr(text, "allreduce of 1048576 bytes"));
-    /* Nothing of this was a call of the team's; nothing is a call of nothing. */
+    /* None of this was a call of the team; a null pointer is not a call. */
     OK(trimtab_allreduce(rank, NULL, NULL, 0, TRIMTAB_I32, TRIMTAB_SUM, TRIMTAB_MINE));
     OK(trimtab_barrier(rank));
 }
@@ -249,11 +249,11 @@ static void *work(void *number) {
     OK(trimtab_rank_size(left, &size));
     IS(size == 2);
     OK(trimtab_barrier(left));
-    /* Who says nothing leaves when the thread ends. */
+    /* A rank that was not left leaves when its thread ends. */
     return NULL;
 }
 
-/* A rank of a process of its own. */
+/* A rank in a process of its own. */
 static int process(void) {
     trimtab_team inherited;
     trimtab_rank rank;
@@ -291,7 +291,7 @@ static void processes(const char *program) {
     FAILS(TRIMTAB_ARGUMENT, trimtab_team_free(pair));
 }
 
-/* Whoever forks while other threads are in the table of teams, the child finds it in order. */
+/* A child that is forked while other threads use the table of teams finds the table consistent. */
 static volatile int looking;
 static void *looks(void *nothing) {
     char invitation[64];
@@ -338,7 +338,7 @@ int main(int count, char **words) {
     options.heap = 1 << 20;
     options.size--;
     FAILS(TRIMTAB_ARGUMENT, trimtab_team_new(&options, &team));
-    IS(strstr(trimtab_last_error(), "no size of any version"));
+    IS(strstr(trimtab_last_error(), "not that of any version"));
     options.size += 9;
     FAILS(TRIMTAB_ARGUMENT, trimtab_team_new(&options, &team));
     IS(strstr(trimtab_last_error(), "later header"));

@@ -1,15 +1,21 @@
-//! Which way an operation is carried out: a table that all ranks of a team have alike.
+//! Table of the algorithms by which operations are carried out. All ranks of a team have the same
+//! one.
 //!
-//! **Idea.** What is best depends on how many ranks share how many processors and caches, and on the size. The table begins with what
-//! measurements on small machines say ([`Table::usual`]) and can be replaced by what was measured here ([`crate::tune`]). It is plain
-//! data: ranks that had different ones would wait for each other for ever, so one rank reads it and the others get it from that one.
+//! **Idea.** The best algorithm depends on the number of ranks, the CPUs and caches that they
+//! share, and the size. The table begins with the results of measurements on small machines
+//! ([`AlgorithmTable::usual`]) and can be replaced by measurements on this machine
+//! ([`crate::tune`]). It is plain data. Ranks with different tables would deadlock, so one rank
+//! reads the table and the others get it from that rank.
 //!
-//! **CallClass.** Two more things can matter to which way is quickest: how strictly a call is synchronised, since loose calls overlap and strict ones
-//! do not, and how much work an element is, since ways that share the work out pay more where it is dear. Both are read from the
-//! call itself ([`CallClass::of`]). What was not measured in a manner goes as in the nearest one that was. Integers and floating point numbers of 32 and
-//! 64 bits are one kind of work: memory bounds them all.
+//! **CallClass.** Two more properties can decide which algorithm is quickest. The first is how
+//! strictly a call is synchronised, since loose calls overlap and strict ones do not. The second is
+//! the work per element, since algorithms that divide the work gain more if it is expensive. Both
+//! are read from the call itself ([`CallClass::of`]). A class that was not measured uses the
+//! nearest one that was. Integers and floating point numbers of 32 and 64 bits are one kind of
+//! work: memory bounds them all.
 //!
-//! **Properties.** Pure. Whatever table is installed, every call gives the same bits: ways differ in time alone.
+//! **Properties.** Pure. Whatever table is installed, every call gives the same bits: algorithms
+//! differ in time alone.
 
 use crate::barrier::Barrier;
 use crate::call::{Kind, When};
@@ -17,16 +23,17 @@ use crate::reduce::Type;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Sizes of messages in classes: 0 for nothing, then one for each power of two.
-pub const CLASSES: usize = 40;
+/// Size classes of messages: 0 for no bytes, then one for each power of two.
+pub const SIZE_CLASSES: usize = 40;
 
-/// The class of a block of so many bytes.
+/// Returns the class of a block of `bytes` bytes.
 #[inline(always)]
 pub fn class(bytes: usize) -> usize {
-    ((usize::BITS - bytes.leading_zeros()) as usize).min(CLASSES - 1)
+    ((usize::BITS - bytes.leading_zeros()) as usize).min(SIZE_CLASSES - 1)
 }
 
-/// A way of carrying out a call that moves data. Messages that fit beside a flag go there whatever is chosen.
+/// An algorithm for a call that moves data. Messages that fit beside a flag go there, whatever is
+/// chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, Default)]
 #[serde(rename_all = "kebab-case")]
 pub enum Algorithm {
@@ -37,24 +44,26 @@ pub enum Algorithm {
     Pieces(u8),
     /// Pieces of 2^n bytes, of which each rank combines its slice for all. Only for allreduce.
     Slices(u8),
-    /// The same in pieces as large as all cells of a rank together hold, with nothing done ahead: fewer times to wait for each other. Only for
-    /// allreduce.
+    /// As `Slices`, in pieces as large as all cells of a rank together hold, with no work done
+    /// ahead: fewer waits for each other. Only for allreduce.
     Wide,
     /// From rank to rank, each to up to 2^n others. Only for broadcast.
     Tree(u8),
-    /// To one rank of each group that shares a cache, and from that to the others. Only for broadcast.
+    /// To one rank of each group that shares a cache, and from that rank to the others. Only for
+    /// broadcast.
     Relayed,
 }
 
 impl Algorithm {
-    /// The ways among which to choose for a call of so many bytes, with cells of `cell` bytes; the usual one first.
+    /// Returns the algorithms possible for a call of `bytes` bytes, with cells of `cell` bytes; the
+    /// usual one first.
     pub fn candidates(kind: Kind, bytes: usize, cell: usize, crowded: bool) -> Vec<Self> {
         let usual = Self::usual(kind, bytes, cell, crowded);
         let mut all = vec![usual];
-        if bytes <= crate::flag::INLINE || kind == Kind::Barrier {
+        if bytes <= crate::flag::INLINE_BYTES || kind == Kind::Barrier {
             return all;
         }
-        // What fits into a cell is combined in one round whatever the table says.
+        // A call that fits into a cell is combined in one round, whatever the table says.
         if kind == Kind::Allreduce && bytes <= cell {
             return all;
         }
@@ -82,47 +91,49 @@ impl Algorithm {
         all
     }
 
-    /// What is done where nothing was measured.
+    /// Returns the algorithm used if nothing was measured.
     pub fn usual(kind: Kind, bytes: usize, cell: usize, crowded: bool) -> Self {
         let most = cell.ilog2() as u8;
         match kind {
-            // Slices pay where each rank really works at the same time as the others; 16 KiB kept two cores that share a cache busiest.
+            // Slices pay if the ranks really work at the same time; 16 KiB kept two cores that
+            // share a cache busiest.
             Kind::Allreduce if bytes > cell && !crowded => Self::Slices(most.min(14)),
-            // Ranks that share processors have nobody to work ahead for.
+            // Ranks that share CPUs gain nothing by working ahead.
             Kind::Allreduce if bytes > cell => Self::Wide,
             _ => Self::Whole,
         }
     }
 }
 
-/// See the module.
+/// Algorithm of each kind, size and class of calls, and the barrier.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Table {
-    /// How ranks meet.
+pub struct AlgorithmTable {
+    /// The barrier algorithm.
     pub barrier: Barrier,
-    /// What was chosen for calls in the usual manner, by kind and class of size.
+    /// Choices for calls of the usual class, by kind and size class.
     pub ways: BTreeMap<Kind, BTreeMap<usize, Algorithm>>,
-    /// The number of each rank's group of those that share a cache; empty where nothing is known.
+    /// By rank: number of its group of ranks that share a cache; empty if it is not known.
     #[serde(default)]
     pub groups: Vec<u32>,
-    /// What was chosen for others.
+    /// Choices for calls of other classes.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub others: BTreeMap<CallClass, BTreeMap<Kind, BTreeMap<usize, Algorithm>>>,
 }
 
-/// In which manner a call is made, as far as the quickest way can depend on it: see the module.
+/// Class of a call: its properties that may decide which algorithm is quickest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, Default)]
 #[serde(rename_all = "kebab-case")]
 #[repr(u8)]
 pub enum CallClass {
-    /// Own buffers may be used again when it returns; elements are plain numbers.
+    /// Own buffers may be used again when the call returns; elements are plain numbers.
     #[default]
     Mine,
-    /// It waits for no more than the data.
+    /// The call waits only for the data.
     Loose,
-    /// All wait for all before it, after it, or both.
+    /// All ranks wait for all before the call, after it, or both.
     Strict,
-    /// As `Mine`, with elements that are work: 16-bit floating point numbers, or an operator of the caller's own.
+    /// As `Mine`, with elements that are expensive to combine: 16-bit floating point numbers, or an
+    /// operator of the caller's own.
     HeavyMine,
     /// As `Loose`, with such elements.
     HeavyLoose,
@@ -131,11 +142,11 @@ pub enum CallClass {
 }
 
 impl CallClass {
-    /// All of them.
+    /// All classes.
     pub const ALL: [Self; 6] =
         [Self::Mine, Self::Loose, Self::Strict, Self::HeavyMine, Self::HeavyLoose, Self::HeavyStrict];
 
-    /// A call's, from [`crate::Call::what`].
+    /// Returns a call's class, from [`crate::CollectiveCall::what`].
     #[inline(always)]
     pub fn of(what: u64) -> Self {
         let (enter, leave) = (what >> 24 & 15, what >> 28 & 15);
@@ -161,7 +172,7 @@ impl CallClass {
             && (own || elements == u64::from(Type::F16.code()) || elements == u64::from(Type::BF16.code()))
     }
 
-    /// As in tables and options.
+    /// Returns the name used in tables and options.
     pub fn word(self) -> &'static str {
         match self {
             Self::Mine => "mine",
@@ -173,12 +184,13 @@ impl CallClass {
         }
     }
 
-    /// Whether an element is work.
+    /// Returns whether elements are expensive to combine.
     pub fn heavy(self) -> bool {
         self as u8 >= 3
     }
 
-    /// Where a way is looked for: in the manner itself, then in others, the nearest first.
+    /// Returns the classes in which a choice is searched: the class itself, then others, the
+    /// nearest first.
     pub fn nearest(self) -> &'static [Self] {
         match self {
             Self::Mine => &[Self::Mine],
@@ -191,14 +203,14 @@ impl CallClass {
     }
 }
 
-impl Table {
-    /// Where nothing was measured.
+impl AlgorithmTable {
+    /// Returns the table used if nothing was measured.
     pub fn usual(crowded: bool) -> Self {
         let barrier = if crowded { Barrier::Central } else { Barrier::Dissemination };
         Self { barrier, ways: BTreeMap::new(), others: BTreeMap::new(), groups: Vec::new() }
     }
 
-    /// The way of a call in the usual manner.
+    /// Returns the algorithm of a call of the usual class.
     pub fn way(&self, kind: Kind, bytes: usize, cell: usize, crowded: bool) -> Algorithm {
         let measured = self.chosen(CallClass::Mine, kind, class(bytes));
         measured
@@ -206,7 +218,8 @@ impl Table {
             .within(kind, cell)
     }
 
-    /// What was chosen for calls of a manner, or of the nearest for which anything was.
+    /// Returns the choice for calls of a class, or of the nearest class that has one, and that
+    /// class.
     pub fn chosen(&self, manner: CallClass, kind: Kind, class: usize) -> Option<(Algorithm, CallClass)> {
         manner.nearest().iter().find_map(|near| {
             let ways = if *near == CallClass::Mine { Some(&self.ways) } else { self.others.get(near) };
@@ -214,7 +227,7 @@ impl Table {
         })
     }
 
-    /// Chooses a way for calls of a manner, a kind and a class of size.
+    /// Sets the algorithm for calls of a class, a kind and a size class.
     pub fn choose(&mut self, manner: CallClass, kind: Kind, class: usize, way: Algorithm) {
         let ways =
             if manner == CallClass::Mine { &mut self.ways } else { self.others.entry(manner).or_default() };
@@ -222,27 +235,27 @@ impl Table {
     }
 }
 
-/// A table as calls look into it: one place for each manner, kind and class.
+/// A table in the form in which calls read it: one entry for each class, kind and size class.
 #[derive(Debug)]
 pub struct Flat {
-    table: Table,
+    table: AlgorithmTable,
     ways: Box<[Option<Algorithm>]>,
 }
 
 impl Flat {
-    /// Places of a flat table.
-    pub const PLACES: usize = CallClass::ALL.len() * KINDS * CLASSES;
+    /// Entries of a flat table.
+    pub const ENTRY_COUNT: usize = CallClass::ALL.len() * KIND_COUNT * SIZE_CLASSES;
 
-    /// The table's.
-    pub fn new(table: Table) -> Self {
-        let mut ways = vec![None; Self::PLACES].into_boxed_slice();
+    /// Flattens a table.
+    pub fn new(table: AlgorithmTable) -> Self {
+        let mut ways = vec![None; Self::ENTRY_COUNT].into_boxed_slice();
         for manner in CallClass::ALL {
-            // The farthest first, so that what is nearer lies over it.
+            // The farthest class first, so that nearer ones overwrite it.
             for near in manner.nearest().iter().rev() {
                 let chosen =
                     if *near == CallClass::Mine { Some(&table.ways) } else { table.others.get(near) };
                 for (kind, classes) in chosen.into_iter().flatten() {
-                    for (class, way) in classes.iter().filter(|(class, _)| **class < CLASSES) {
+                    for (class, way) in classes.iter().filter(|(class, _)| **class < SIZE_CLASSES) {
                         ways[Self::place(manner, *kind, *class)] = Some(*way);
                     }
                 }
@@ -251,18 +264,18 @@ impl Flat {
         Self { table, ways }
     }
 
-    /// Where in the table.
+    /// Returns the index of an entry.
     #[inline(always)]
     pub fn place(manner: CallClass, kind: Kind, class: usize) -> usize {
-        (manner as usize * KINDS + (kind as usize - 1)) * CLASSES + class
+        (manner as usize * KIND_COUNT + (kind as usize - 1)) * SIZE_CLASSES + class
     }
 
-    /// The table that it was made of.
-    pub fn table(&self) -> &Table {
+    /// Returns the table from which it was made.
+    pub fn table(&self) -> &AlgorithmTable {
         &self.table
     }
 
-    /// The way of a call.
+    /// Returns the algorithm of a call.
     #[inline(always)]
     pub fn way(&self, manner: CallClass, kind: Kind, bytes: usize, cell: usize, crowded: bool) -> Algorithm {
         match self.ways[Self::place(manner, kind, class(bytes))] {
@@ -271,17 +284,19 @@ impl Flat {
         }
     }
 
-    /// Lets calls of one place go another way, `None` for the usual, beside the table. Answers what was there.
+    /// Sets another algorithm for the calls of one entry, `None` for the usual, without changing
+    /// the table. Returns the previous entry.
     pub fn divert(&mut self, place: usize, way: Option<Algorithm>) -> Option<Algorithm> {
         std::mem::replace(&mut self.ways[place], way)
     }
 }
 
-/// Kinds of calls, whose numbers begin with 1.
-const KINDS: usize = Kind::ALL.len();
+/// Kinds of calls; their numbers begin with 1.
+const KIND_COUNT: usize = Kind::ALL.len();
 
 impl Algorithm {
-    /// As near to it as cells and the kind allow: tables may be of another version, or somebody's joke.
+    /// Limits an algorithm to those that cells and the kind permit: a table may come from another
+    /// version, or be malicious.
     fn within(self, kind: Kind, cell: usize) -> Self {
         let most = cell.ilog2() as u8;
         match self {
@@ -303,7 +318,7 @@ mod tests {
     #[test]
     fn classes_are_powers_of_two() {
         assert_eq!([0, 1, 2, 3, 4, 1023, 1024].map(class), [0, 1, 2, 2, 3, 10, 11]);
-        assert_eq!(class(usize::MAX), CLASSES - 1);
+        assert_eq!(class(usize::MAX), SIZE_CLASSES - 1);
     }
 
     #[test]
@@ -341,8 +356,10 @@ mod tests {
         assert_eq!(CallClass::of(own), CallClass::HeavyMine);
 
         let (kind, bytes) = (Kind::Allreduce, 1 << 20);
-        let mut table = Table::usual(false);
-        let way = |table: &Table, manner| Flat::new(table.clone()).way(manner, kind, bytes, 32 << 10, false);
+        let mut table = AlgorithmTable::usual(false);
+        let way = |table: &AlgorithmTable, manner| {
+            Flat::new(table.clone()).way(manner, kind, bytes, 32 << 10, false)
+        };
         assert_eq!(way(&table, CallClass::HeavyLoose), Algorithm::Slices(14));
         table.choose(CallClass::Mine, kind, class(bytes), Algorithm::Pieces(13));
         assert!(CallClass::ALL.into_iter().all(|manner| way(&table, manner) == Algorithm::Pieces(13)));
@@ -354,12 +371,12 @@ mod tests {
             Some((Algorithm::Whole, CallClass::HeavyMine))
         );
         let text = serde_json::to_string(&table).unwrap();
-        assert_eq!(serde_json::from_str::<Table>(&text).unwrap(), table);
+        assert_eq!(serde_json::from_str::<AlgorithmTable>(&text).unwrap(), table);
     }
 
     #[test]
     fn tables_of_others_do_no_harm() {
-        let mut table = Table::usual(false);
+        let mut table = AlgorithmTable::usual(false);
         table.ways.insert(Kind::Broadcast, BTreeMap::from([(class(1 << 20), Algorithm::Slices(60))]));
         table.ways.insert(Kind::Allreduce, BTreeMap::from([(class(1 << 20), Algorithm::Slices(0))]));
         assert_eq!(table.way(Kind::Broadcast, 1 << 20, 32 << 10, false), Algorithm::Whole);

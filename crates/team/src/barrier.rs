@@ -1,31 +1,34 @@
-//! Barriers: nobody goes on before everybody has come.
+//! Barriers: no rank goes on before all ranks have come.
 //!
-//! **Dissemination** (Hensgen, Finkel, Manber 1988): in round k each rank tells the one 2^k further, and waits for the one 2^k before;
-//! after log2(n) rounds everybody knows of everybody. Quickest where all have a processor: no line has two writers.
+//! **Dissemination** (Hensgen, Finkel, Manber 1988): in round k each rank signals the rank 2^k
+//! further, and waits for the rank 2^k before; after log2(n) rounds every rank knows that all have
+//! come. Quickest if every rank has a CPU: no cache line has two writers.
 //!
-//! **Central**: who comes is counted, the last wakes all at once. Where ranks share processors this is quickest by far: each rank
-//! sleeps once, and one system call wakes them all.
+//! **Central**: arrivals are counted, and the last rank wakes all at once. If ranks share CPUs this
+//! is quickest by far: each rank sleeps once, and one system call wakes them all.
 //!
-//! **Grouped** (Mellor-Crummey and Scott 1991, by caches instead of a fixed radix): ranks that share a cache ([`crate::cache_groups`]) meet at their
-//! speaker, the speakers by dissemination, and each tells its own. Where there are no groups it is the same as dissemination.
+//! **Grouped** (Mellor-Crummey and Scott 1991, by caches instead of a fixed radix): ranks that
+//! share a cache ([`crate::cache_groups`]) meet at their representative (*speaker*), the speakers
+//! meet by dissemination, and each releases its own group. Without groups it is the same as
+//! dissemination.
 //!
-//! **Flat**: rank 0 looks at everybody's line and then raises one for all.
+//! **Flat**: rank 0 reads the cache line of every rank and then raises one line for all.
 
-/// Which barrier.
+/// The algorithm of a barrier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Barrier {
-    /// See the module.
+    /// In rounds, each rank to the rank 2^k further: log2(n) rounds.
     Dissemination,
-    /// See the module.
+    /// Arrivals are counted; the last rank wakes all.
     Central,
-    /// See the module.
+    /// Rank 0 waits for every rank, then releases all.
     Flat,
-    /// See the module.
+    /// Within groups that share a cache, then dissemination among their speakers.
     Grouped,
 }
 
 impl Barrier {
-    /// All of them.
+    /// All algorithms.
     pub const ALL: [Self; 4] = [Self::Dissemination, Self::Central, Self::Flat, Self::Grouped];
 }

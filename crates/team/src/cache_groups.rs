@@ -1,34 +1,38 @@
-//! Which ranks are near each other, and how that shortens ways.
+//! Groups of ranks that share a cache, and shorter routes through them.
 //!
-//! **Problem.** A line that passes from one cache to another of the same socket takes tens of nanoseconds, from one node to another hundreds; where
-//! all ranks pull from one rank's cell, most of them pull over the same link.
+//! **Problem.** A line that passes from one cache to another of the same socket takes tens of
+//! nanoseconds, from one node to another hundreds. If all ranks read from one rank's cell, most of
+//! them read over the same link.
 //!
-//! **Idea.** Ranks whose processors share a last-level cache are a *group*; its first rank speaks for it. Barriers meet within groups, then speakers
-//! among themselves; a broadcast goes to the speakers, and from each to its own. Other broadcasts go down a *tree* of ranks.
+//! **Idea.** Ranks on CPUs that share a last-level cache are a *group*; its first rank is its
+//! representative (*speaker*). Barriers meet within groups, then among speakers; a broadcast goes
+//! to the speakers, and from each to its own group. Other broadcasts go down a *tree* of ranks.
 //!
-//! **Properties.** Pure, but for [`domains`], which reads what the kernel says of caches. Groups are part of the table that rank 0 hands to all
-//! ([`crate::algorithm_table`]): ranks that saw different ones would wait for each other for ever.
+//! **Properties.** Pure, except for [`domains`], which reads the kernel's description of caches.
+//! Groups are part of the table that rank 0 hands to all ([`crate::algorithm_table`]): ranks with
+//! different groups would deadlock.
 
 use crate::shared_layout::Mask;
 
-/// A set of processors, as masks have it.
-pub type Cpus = [u64; Mask::WORDS];
+/// A set of CPUs, as in masks.
+pub type Cpus = [u64; Mask::WORD_COUNT];
 
-/// Whose block a rank takes, and whether others take it from this one.
+/// The rank from which a rank takes a block, and whether others take it from this rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Relay {
-    /// Nobody's at the root.
+    /// The rank from which it takes; `None` at the root.
     pub parent: Option<u32>,
     /// Whether it has children.
     pub forwards: bool,
 }
 
-/// Everybody takes from the root.
+/// Returns a relay in which every rank takes from the root.
 pub fn flat(me: u32, root: u32, ranks: u32) -> Relay {
     Relay { parent: (me != root).then_some(root), forwards: me == root && ranks > 1 }
 }
 
-/// Down a tree in which each rank has up to 2^`log` children, numbered from the root on.
+/// Returns a relay down a tree in which each rank has up to 2^`log` children, numbered from the
+/// root on.
 pub fn tree(log: u8, me: u32, root: u32, ranks: u32) -> Relay {
     let place = u64::from((me + ranks - root) % ranks);
     let parent = place.checked_sub(1).map(|below| (below >> log) as u32);
@@ -38,16 +42,17 @@ pub fn tree(log: u8, me: u32, root: u32, ranks: u32) -> Relay {
     }
 }
 
-/// Groups of ranks, and who speaks for them.
+/// Groups of ranks, and their speakers.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Groups {
-    /// Of each rank, the place of its group in `speakers`. Empty where groups are of no use.
+    /// By rank: index of its group in `speakers`. Empty if groups are of no use.
     of: Vec<u32>,
     speakers: Vec<u32>,
 }
 
 impl Groups {
-    /// From the number of each rank's group. One group, or none of two ranks, is of no use; nor is what does not speak of all ranks.
+    /// Makes groups from the number of each rank's group. They are of no use if there is only one,
+    /// if no two ranks share one, or if the numbers do not cover all ranks.
     pub fn new(numbers: &[u32], ranks: u32) -> Self {
         let mut groups = Self::default();
         if numbers.len() != ranks as usize {
@@ -67,28 +72,29 @@ impl Groups {
         groups
     }
 
-    /// Whether there are any.
+    /// Returns whether there are groups.
     pub fn are_any(&self) -> bool {
         !self.of.is_empty()
     }
 
-    /// Who speaks for each group, lowest first.
+    /// Returns the speaker of each group, lowest first.
     pub fn speakers(&self) -> &[u32] {
         &self.speakers
     }
 
-    /// Who speaks for a rank.
+    /// Returns the speaker of a rank's group.
     pub fn speaker(&self, rank: u32) -> u32 {
         self.speakers[self.of[rank as usize] as usize]
     }
 
-    /// The ranks that another speaks for, of a group whose speaker is given.
+    /// Returns the other ranks of a speaker's group.
     pub fn spoken_for(&self, speaker: u32) -> impl Iterator<Item = u32> {
         let group = self.of[speaker as usize];
         (0..).zip(&self.of).filter(move |(rank, of)| **of == group && *rank != speaker).map(|(rank, _)| rank)
     }
 
-    /// From the root to one rank of each group, and from that to the others of it.
+    /// Returns a relay from the root to one rank of each group, and from that rank to the others of
+    /// its group.
     pub fn relay(&self, me: u32, root: u32) -> Relay {
         if !self.are_any() {
             return flat(me, root, self.of.len() as u32);
@@ -103,14 +109,16 @@ impl Groups {
     }
 }
 
-/// The number of each rank's group: the first domain that has all processors that the rank may use. Empty if there is a rank without one.
+/// Returns the number of each rank's group: the first domain that contains all CPUs that the rank
+/// may use. Empty if any rank has none.
 pub fn numbers(masks: &[Cpus], domains: &[Cpus]) -> Vec<u32> {
     let within = |mask: &Cpus, domain: &Cpus| mask.iter().zip(domain).all(|(cpus, all)| cpus & !all == 0);
     let of = |mask: &Cpus| domains.iter().position(|domain| within(mask, domain)).map(|at| at as u32);
     masks.iter().map(of).collect::<Option<Vec<u32>>>().unwrap_or_default()
 }
 
-/// The processors that share each last-level cache here, or each node where nothing is known of caches.
+/// Returns the CPUs that share each last-level cache of this machine, or each node if caches are
+/// not known.
 pub fn domains() -> Vec<Cpus> {
     let listed = |path: &std::path::Path| std::fs::read_to_string(path).ok().and_then(|text| list(&text));
     let entries = |folder: &std::path::Path, name: &str| {
@@ -144,12 +152,12 @@ pub fn domains() -> Vec<Cpus> {
     found
 }
 
-/// A list as the kernel writes it: `0-3,8`. Processors beyond a mask's are left out.
+/// Parses a list in the kernel's format: `0-3,8`. CPUs beyond a mask's are left out.
 fn list(text: &str) -> Option<Cpus> {
-    let mut cpus: Cpus = [0; Mask::WORDS];
+    let mut cpus: Cpus = [0; Mask::WORD_COUNT];
     for range in text.trim().split(',').filter(|range| !range.is_empty()) {
         let (from, to) = range.split_once('-').unwrap_or((range, range));
-        for cpu in from.parse::<usize>().ok()?..=to.parse::<usize>().ok()?.min(64 * Mask::WORDS - 1) {
+        for cpu in from.parse::<usize>().ok()?..=to.parse::<usize>().ok()?.min(64 * Mask::WORD_COUNT - 1) {
             *cpus.get_mut(cpu / 64)? |= 1 << (cpu % 64);
         }
     }
@@ -167,7 +175,7 @@ mod tests {
     #[test]
     fn lists_are_the_kernels() {
         assert_eq!(cpus("0-3,65\n")[..2], [0b1111, 0b10]);
-        assert_eq!(cpus(""), [0; Mask::WORDS]);
+        assert_eq!(cpus(""), [0; Mask::WORD_COUNT]);
         assert_eq!([list("a"), list("3-")], [None, None]);
         assert_eq!(list("5000"), list(""), "beyond what a mask has");
         assert_eq!(cpus("1000-9999")[15], u64::MAX << 40);
@@ -193,7 +201,7 @@ mod tests {
         assert_eq!(groups.speaker(2), 0);
     }
 
-    /// Everybody comes to the root by parents, and who is a parent forwards.
+    /// Every rank is connected to the root through parents, and every parent forwards.
     #[test]
     fn every_relay_reaches_everybody() {
         for ranks in 1..20_u32 {

@@ -1,38 +1,39 @@
-//! A call: what a rank asks its team for, as a value. All ranks must ask for the same; its signature is how they know.
+//! Call: the operation that a rank requests from its team, as a value. All ranks must request the
+//! same one, which they check by its signature.
 
 use crate::reduce::{Kernel, Operator, Type};
 use crate::shared_layout::Posted;
 use crate::{Error, Result};
 
-/// What is done.
+/// Kind of operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[repr(u8)]
 pub enum Kind {
-    /// Nobody goes on before everybody has come.
+    /// No rank goes on before all ranks have come.
     Barrier = 1,
-    /// The root's elements to all.
+    /// The root's elements to all ranks.
     Broadcast,
     /// All ranks' elements, combined, to the root.
     Reduce,
-    /// All ranks' elements, combined, to all.
+    /// All ranks' elements, combined, to all ranks.
     Allreduce,
     /// All ranks' elements, combined, a block to each.
     ReduceScatter,
-    /// A block of each to the root.
+    /// A block of each rank to the root.
     Gather,
-    /// A block of each to all.
+    /// A block of each rank to all ranks.
     Allgather,
-    /// A block of the root's to each.
+    /// A block of the root's to each rank.
     Scatter,
-    /// A block of each to each.
+    /// A block of each rank to each rank.
     Alltoall,
-    /// Of ranks 0 to this one, combined.
+    /// The elements of ranks 0 to this one, combined.
     Scan,
 }
 
 impl Kind {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Self; 10] = [
         Self::Barrier,
         Self::Broadcast,
@@ -46,7 +47,7 @@ impl Kind {
         Self::Scan,
     ];
 
-    /// Its name in messages, tables and the C interface.
+    /// Returns its name in messages, tables and the C interface.
     pub fn name(self) -> &'static str {
         match self {
             Self::Barrier => "barrier",
@@ -62,17 +63,18 @@ impl Kind {
         }
     }
 
-    /// Whether it has a root.
+    /// Returns whether it has a root.
     pub fn rooted(self) -> bool {
         matches!(self, Self::Broadcast | Self::Reduce | Self::Gather | Self::Scatter)
     }
 
-    /// Whether elements are combined.
+    /// Returns whether elements are combined.
     pub fn combines(self) -> bool {
         matches!(self, Self::Reduce | Self::Allreduce | Self::ReduceScatter | Self::Scan)
     }
 
-    /// How many elements a rank gives, and how many it gets, where a block has `count`.
+    /// Returns the number of elements that a rank gives and the number that it gets, for blocks of
+    /// `count` elements.
     pub fn shape(self, ranks: u32, count: usize, is_root: bool) -> (usize, usize) {
         let all = count * ranks as usize;
         let at_root = |elements| if is_root { elements } else { 0 };
@@ -95,19 +97,19 @@ impl Kind {
     }
 }
 
-/// When data may move, and when a call may return, as GASNet has it (`docs/collective_notes.txt`).
+/// When data may move, and when a call may return, as in GASNet (`docs/collective_notes.txt`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum When {
-    /// As soon as anybody is there, or anything may go on.
+    /// As soon as any rank is there, or any data may move.
     None = 0,
-    /// What concerns this rank's own data.
+    /// As soon as this rank's own data permits it.
     Mine = 1,
-    /// Only when all have come, or all are done.
+    /// Only when all ranks have come, or all are done.
     All = 2,
 }
 
-/// How strictly a call is synchronised where it begins and where it ends.
+/// How strictly a call is synchronised at its begin and at its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Sync {
     /// When data may move.
@@ -117,11 +119,12 @@ pub struct Sync {
 }
 
 impl Sync {
-    /// All wait for all, before and after.
+    /// All ranks wait for all, before and after.
     pub const STRICT: Self = Self { enter: When::All, leave: When::All };
-    /// Own data are there, and may be used again, when the call returns: as in MPI. The default.
+    /// When the call returns, the own data is there and own buffers may be used again, as in MPI.
+    /// The default.
     pub const MINE: Self = Self { enter: When::Mine, leave: When::Mine };
-    /// Nobody waits for more than the data; buffers in the segment may be used again after a fence.
+    /// Ranks wait only for the data; buffers in the segment may be used again after a fence.
     pub const LOOSE: Self = Self { enter: When::None, leave: When::None };
 }
 
@@ -131,14 +134,14 @@ impl Default for Sync {
     }
 }
 
-/// See the module. Addresses are this process's.
+/// An operation with its buffers. Addresses are those of this process.
 #[derive(Debug, Clone, Copy)]
-pub struct Call {
-    /// What.
+pub struct CollectiveCall {
+    /// Kind of operation.
     pub kind: Kind,
-    /// Of which elements.
+    /// Type of the elements.
     pub elements: Type,
-    /// Combined by what; `None` if nothing is combined, or by the caller's own.
+    /// The operator; `None` if nothing is combined, or for the caller's own operator.
     pub operator: Option<Operator>,
     /// The code that combines.
     pub kernel: Option<Kernel>,
@@ -146,16 +149,16 @@ pub struct Call {
     pub count: usize,
     /// The root, or 0.
     pub root: u32,
-    /// What this rank gives.
+    /// Data that this rank gives.
     pub input: *const u8,
-    /// What it gets.
+    /// Buffer for the data that it gets.
     pub output: *mut u8,
-    /// When.
+    /// Mode of synchronisation.
     pub sync: Sync,
 }
 
-impl Call {
-    /// All wait for all.
+impl CollectiveCall {
+    /// A barrier.
     pub const BARRIER: Self = Self {
         kind: Kind::Barrier,
         elements: Type::U8,
@@ -168,13 +171,13 @@ impl Call {
         sync: Sync::MINE,
     };
 
-    /// Bytes of a block.
+    /// Returns the bytes of a block.
     #[inline(always)]
     pub fn bytes(&self) -> usize {
         self.count * self.elements.size()
     }
 
-    /// Kind, type, operator and modes in one number.
+    /// Returns kind, type, operator and modes in one number.
     #[inline(always)]
     pub fn what(&self) -> u64 {
         let operator = self.operator.map_or(15, |operator| u64::from(operator.code()));
@@ -185,32 +188,36 @@ impl Call {
             | (self.sync.leave as u64) << 28
     }
 
-    /// What all ranks must agree on, in 32 bits: different calls differ with all but certainty.
+    /// Returns a 32-bit hash of everything that all ranks must agree on: different calls differ
+    /// with near certainty.
     #[inline(always)]
     pub fn signature(&self) -> u32 {
         signature(self.what(), self.count as u64, self.root)
     }
 }
 
-/// See [`Call::signature`].
+/// Returns the signature of a call: see [`CollectiveCall::signature`].
 #[inline(always)]
 pub fn signature(what: u64, count: u64, root: u32) -> u32 {
-    // Odd factors of the golden ratio's kind spread what differs in few bits over the high half.
+    // Odd factors derived from the golden ratio and similar constants spread differences in few
+    // bits over the high half.
     let mixed = (what ^ count.rotate_left(20) ^ u64::from(root) << 48).wrapping_mul(0x9e37_79b9_7f4a_7c15)
         ^ count.wrapping_mul(0xc2b2_ae3d_27d4_eb4f);
     (mixed >> 32) as u32
 }
 
-/// Set in a signature where buffers may be in blocks of the segment: all else in it follows from the rest of what is said.
-pub const BLOCKS: u32 = 1 << 31;
+/// Set in a signature if buffers may be in blocks of the segment. All other bits of the signature
+/// follow from the rest of the posted description.
+pub const BLOCKS_BIT: u32 = 1 << 31;
 
-/// Whether what a rank was heard to say is of one call: while it says so, part is of the next already.
+/// Returns whether a posted description is of one call: while a rank posts it, part of it may
+/// already be of the next call.
 pub fn is_whole(said: &Posted) -> bool {
     let rest = said.signature ^ said.number as u32 ^ signature(said.what, said.count, said.root);
-    rest == 0 || rest == BLOCKS
+    rest == 0 || rest == BLOCKS_BIT
 }
 
-/// A call in words.
+/// Returns a call in words.
 pub fn describe(what: u64, count: u64, root: u32) -> String {
     let Some(kind) = Kind::from_code(what & 0xff) else { return "nothing known".to_owned() };
     if kind == Kind::Barrier {
@@ -226,13 +233,13 @@ pub fn describe(what: u64, count: u64, root: u32) -> String {
     format!("{} of {count} {elements}{operator}{root}", kind.name())
 }
 
-/// The error of two ranks that called otherwise, as `ours` sees it.
+/// Returns the error of two ranks that made different calls, from the view of `ours`.
 #[cold]
 pub fn mismatch(rank: u32, theirs: &Posted, ours: &Posted) -> Error {
     let words = |said: &Posted| describe(said.what, said.count, said.root);
     let (mut there, mut here) = (words(theirs), words(ours));
     if theirs.number != ours.number {
-        // It has gone on since, or left something out.
+        // The rank has gone on since, or left a call out.
         there = format!("something else there (it is at its call {}, {there})", theirs.number);
         here = format!("{here} as its call {}", ours.number);
     } else if there == here {
@@ -242,7 +249,7 @@ pub fn mismatch(rank: u32, theirs: &Posted, ours: &Posted) -> Error {
     Error::Mismatch { rank, theirs: there, ours: here }
 }
 
-/// The same for a rank that was in neither's place.
+/// Returns the error for a rank that made neither of the two calls.
 #[cold]
 pub fn mismatch_of_others(of: (u32, &Posted), finder: (u32, &Posted), ours: &Posted) -> Error {
     let words = |said: &Posted| describe(said.what, said.count, said.root);
@@ -259,18 +266,18 @@ pub fn mismatch_of_others(of: (u32, &Posted), finder: (u32, &Posted), ours: &Pos
     }
 }
 
-/// The modes of synchronisation of a call in words.
+/// Returns the modes of synchronisation of a call in words.
 fn modes(what: u64) -> String {
     let when = |code: u64| match code & 0xf {
-        0 => "nobody",
+        0 => "no rank",
         1 => "its own data",
         _ => "all",
     };
     format!(" that waits for {} before and {} after", when(what >> 24), when(what >> 28))
 }
 
-/// Sees whether a call can be made at all: what no rank can be asked for.
-pub fn check(call: &Call, ranks: u32) -> Result<()> {
+/// Checks whether a call can be made at all, on any rank.
+pub fn check(call: &CollectiveCall, ranks: u32) -> Result<()> {
     if call.root >= ranks {
         return Err(Error::Argument(format!("root {} is not one of the {ranks} ranks", call.root)));
     }
@@ -301,7 +308,8 @@ mod tests {
             what,
             count,
         };
-        let all = [of(7, 0x0102, 300, 0, BLOCKS), of(8, 0x0103, 300, 2, BLOCKS), of(9, 0x0103, 8, 2, 0)];
+        let all =
+            [of(7, 0x0102, 300, 0, BLOCKS_BIT), of(8, 0x0103, 300, 2, BLOCKS_BIT), of(9, 0x0103, 8, 2, 0)];
         assert!(all.iter().all(is_whole));
         for pair in all.windows(2) {
             let (before, after) = (pair[0], pair[1]);
@@ -315,7 +323,7 @@ mod tests {
             said.count = after.count;
             assert!(!is_whole(&said), "its number is the last's still");
         }
-        // The same call again is told by its number alone.
+        // The same call again differs only by its number.
         let again = Posted { number: 8, ..all[0] };
         assert!(!is_whole(&again));
     }

@@ -1,25 +1,32 @@
-//! Ranks that are processes read each other's buffers through the kernel, which copies them once.
+//! Cross-memory attach: ranks that are processes read each other's buffers through the kernel,
+//! which copies them once.
 //!
-//! **Problem.** What goes through a cell is copied twice, and where all ranks give and take at once both copies are in everybody's way.
+//! **Problem.** Data that goes through a cell is copied twice, and if all ranks give and take at
+//! once both copies compete for memory bandwidth.
 //!
-//! **Idea.** Each rank says at which address of its own process its buffer is, and who needs it copies it from there (`process_vm_readv`): straight
-//! into its own buffer, or into a piece of memory as small as a cache, where it is combined.
+//! **Idea.** Each rank announces the address of its buffer in its own process. A rank that needs
+//! the data copies it from there (`process_vm_readv`): straight into its own buffer, or into a
+//! piece of memory as small as a cache, where it is combined.
 //!
-//! **Who.** Whether one may read another's memory is the kernel's to say: Yama, a container's filters, another user, another namespace may all
-//! forbid it. So each rank shows a *mark*, a number by lot in its own memory, and all read all others' marks when they join; only where everybody could, anybody
-//! does from then on. Whose memory a rank reads it knows from the kernel ([`crate::segment::owner`]): who lies about addresses gives away its
-//! own memory, and nobody else's. The last reading of a call reads the mark, too: a process that has become another one, or whose number another has
-//! now, has none.
+//! **Permission.** The kernel decides whether a process may read another's memory: Yama, a
+//! container's filters, another user, another namespace may all forbid it. Therefore each rank
+//! shows a *mark*, a random number in its own memory, and all ranks read all marks when they join.
+//! Memory is read from then on only if every rank could read every mark. A rank learns from the
+//! kernel which process it reads ([`crate::segment::owner`]): a rank that posts false addresses
+//! exposes only its own memory. The last read of a call reads the mark, too: a process that has
+//! executed another program has none, and neither has a new process with the same number.
 //!
-//! **When a call fails** its buffers are its caller's again while others may be reading them. Nobody waits for those: who fails says so before
-//! it returns; who has read looks for that afterwards, and then does not believe what it read.
+//! **When a call fails** its buffers are its caller's again while other ranks may be reading them.
+//! No rank waits for those reads. A failing call withdraws its rank's buffers before it returns.
+//! A rank that has read checks for this afterwards, and then discards the data.
 //!
-//! **Properties.** Others' memory is only read, and by the kernel alone: whatever it holds meanwhile, no more than bytes can be wrong. Calls that were started, and
-//! those with an operator of the caller's own, do not show their buffers, as in [`crate::in_process`].
+//! **Properties.** The memory of others is only read, and by the kernel alone: whatever it holds
+//! meanwhile, only the bytes can be wrong. Started calls, and those with an operator of the
+//! caller's own, do not show their buffers, as in [`crate::in_process`].
 
 use crate::call::Kind;
 use crate::segment::memfd::Mapping;
-use crate::segment::owner::Claim;
+use crate::segment::owner::RankClaim;
 use crate::shared_layout::Area;
 use crate::{Error, Result};
 use std::hash::{BuildHasher, Hasher};
@@ -30,36 +37,39 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// A variable that says `off` (or `on`) for programs that leave [`crate::Options::pull`] as it is.
-pub const PULL: &str = "TRIMTAB_TEAM_PULL";
+/// Environment variable with the value `off` (or `on`), for programs that leave
+/// [`crate::Options::pull`] as it is.
+pub const PULL_VARIABLE: &str = "TRIMTAB_TEAM_PULL";
 
-/// What is read of all ranks together before it is combined: about half of a core's own cache, ...
-pub(crate) const SCRATCH: usize = 512 << 10;
-/// ... but of one no more than this, and no less than that, or the kernel's work for a reading counts.
-pub(crate) const PIECE: (usize, usize) = (8 << 10, 32 << 10);
-/// Less is copied by a program before the kernel has looked up where it is.
-const LEAST: usize = 32 << 10;
-/// The most that is asked of the kernel at once, which has a bound.
-const AT_ONCE: usize = 1 << 30;
-/// So long is waited for an end of whose memory could not be read, before something else is to blame.
-pub(crate) const GONE: Duration = Duration::from_secs(1);
+/// Bytes read of all ranks together before they are combined: about half of a core's own cache.
+pub(crate) const SCRATCH_BYTES: usize = 512 << 10;
+/// Least and most bytes of one rank in that scratch memory. With less, the kernel's work for a read
+/// dominates.
+pub(crate) const PIECE_BYTES: (usize, usize) = (8 << 10, 32 << 10);
+/// Least block, in bytes: a program copies less before the kernel has found where it is.
+const READ_BYTES_MIN: usize = 32 << 10;
+/// Most bytes of one system call, which has a limit.
+const READ_BYTES_MAX: usize = 1 << 30;
+/// Longest wait, after a failed read, for the end of the process that was read, before another
+/// cause is reported.
+pub(crate) const END_WAIT: Duration = Duration::from_secs(1);
 
-/// Beside an address of a rank's own process; what is told without it lies in the segment.
-pub(crate) const ELSEWHERE: u64 = 1 << 63;
+/// Flag beside an address of a rank's own process; a posted value without it lies in the segment.
+pub(crate) const ELSEWHERE_FLAG: u64 = 1 << 63;
 
-/// Where a rank's buffer lies.
+/// Location of a rank's buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BufferLocation {
     /// It is not shown: its bytes come through cells.
     Nowhere,
-    /// At an address here.
+    /// At an address in this process.
     Here(*mut u8),
     /// At an address of its own process.
     There(u64),
 }
 
 impl BufferLocation {
-    /// So many bytes further.
+    /// Returns the location `bytes` further.
     pub(crate) fn add(self, bytes: usize) -> Self {
         match self {
             Self::Nowhere => self,
@@ -69,24 +79,24 @@ impl BufferLocation {
     }
 }
 
-/// A number in this process's memory by which others know it, gone when dropped.
+/// A number in this process's memory by which others recognise it; zeroed when dropped.
 #[derive(Debug)]
-struct Mark(Box<AtomicU64>);
+struct MemoryMark(Box<AtomicU64>);
 
-impl Mark {
+impl MemoryMark {
     fn new() -> Self {
         // The keys of hashers are the system's random numbers.
         let number = std::hash::RandomState::new().build_hasher().finish().max(1);
         Self(Box::new(AtomicU64::new(number)))
     }
 
-    fn tell(&self, area: &Area, rank: u32) {
+    fn publish(&self, area: &Area, rank: u32) {
         let at = std::ptr::from_ref(&*self.0).expose_provenance() as u64;
-        area.lines(rank).mark.tell(at, self.0.load(Ordering::Relaxed));
+        area.lines(rank).mark.publish(at, self.0.load(Ordering::Relaxed));
     }
 }
 
-impl Drop for Mark {
+impl Drop for MemoryMark {
     fn drop(&mut self) {
         self.0.store(0, Ordering::Release);
     }
@@ -101,16 +111,18 @@ pub(crate) struct Peer {
 }
 
 impl Peer {
-    /// Copies so many bytes at an address of its process; if `proven`, only of the process that it was when ranks met.
+    /// Copies `bytes` bytes from an address of its process; if `proven`, only from the process that
+    /// it was when ranks met.
     ///
     /// # Safety
-    /// `to` is valid for writing so many bytes.
+    /// `to` is valid for writing `bytes` bytes.
     pub(crate) unsafe fn read(&self, from: u64, to: *mut u8, bytes: usize, proven: bool) -> io::Result<()> {
         // SAFETY: the caller's promise.
         let read = unsafe { self.read_by(self.pid, from, to, bytes, proven) };
         match read {
             Err(why) if why.raw_os_error() == Some(libc::ESRCH) => {
-                // Asked for by its first thread, which may have ended while others go on.
+                // The process was addressed by its first thread, which may have ended while others
+                // go on.
                 let mut others = self.threads();
                 // SAFETY: the caller's promise.
                 let found =
@@ -140,7 +152,7 @@ impl Peer {
         let mut mark = 0_u64;
         let (mut from, mut to, mut left) = (from, to, bytes);
         loop {
-            let now = left.min(AT_ONCE);
+            let now = left.min(READ_BYTES_MAX);
             let last = now == left;
             let proof = if proven && last { size_of_val(&mark) } else { 0 };
             let at = |address: u64| std::ptr::without_provenance_mut::<libc::c_void>(address as usize);
@@ -150,8 +162,9 @@ impl Peer {
                 .map(|(address, bytes)| libc::iovec { iov_base: address.cast(), iov_len: bytes });
             let parts = if proof == 0 { 1 } else { 2 };
             let thread = libc::pid_t::try_from(thread).unwrap_or(-1);
-            // SAFETY: the kernel writes to our two places alone, as many bytes as they have; theirs it looks up in their process. It goes in
-            // this order, so that the mark is as old as the bytes or younger.
+            // SAFETY: the kernel writes only to the two local places, as many bytes as they have;
+            // the remote addresses are resolved in the other process. The kernel reads in this
+            // order, so the mark is read after the bytes or together with them.
             let read =
                 unsafe { libc::process_vm_readv(thread, ours.as_ptr(), parts, theirs.as_ptr(), parts, 0) };
             match usize::try_from(read) {
@@ -175,27 +188,28 @@ impl Peer {
     }
 }
 
-/// What a rank shows before all have come.
+/// The mark and the claim that a rank shows before all have come.
 #[derive(Debug)]
 pub(crate) struct Offer {
-    mark: Mark,
-    claim: Claim,
+    mark: MemoryMark,
+    claim: RankClaim,
 }
 
 impl Offer {
-    /// Shows a mark, and says whose it is; `None` where that cannot be, which all will see.
+    /// Shows a mark and claims the rank for this process; `None` if that is not possible, which all
+    /// ranks will see.
     pub(crate) fn make(mapping: &Arc<Mapping>, area: &Area, rank: u32) -> Option<Self> {
-        let claim = Claim::stake(mapping, rank)?;
-        let mark = Mark::new();
-        mark.tell(area, rank);
+        let claim = RankClaim::stake(mapping, rank)?;
+        let mark = MemoryMark::new();
+        mark.publish(area, rank);
         Some(Self { mark, claim })
     }
 
-    /// Reads all others' marks; `None` unless all could be read.
-    pub(crate) fn look(self, mapping: &Mapping, area: &Area) -> (Option<Peers>, Claim) {
+    /// Reads all other ranks' marks; `None` unless all could be read.
+    pub(crate) fn read_marks(self, mapping: &Mapping, area: &Area) -> (Option<Peers>, RankClaim) {
         let peer = |rank| {
-            let (at, number) = area.lines(rank).mark.told();
-            let peer = Peer { pid: Claim::owner(mapping, rank)?, at, number };
+            let (at, number) = area.lines(rank).mark.published();
+            let peer = Peer { pid: RankClaim::owner(mapping, rank)?, at, number };
             (number != 0 && peer.shows_its_mark()).then_some(peer)
         };
         let all: Option<Vec<Peer>> = (0..area.ranks()).map(peer).collect();
@@ -203,43 +217,48 @@ impl Offer {
     }
 }
 
-/// The ranks of a team as whose memory is read.
+/// The ranks of a team as processes with readable memory.
 #[derive(Debug)]
 pub(crate) struct Peers {
     pub(crate) all: Vec<Peer>,
-    /// By which others know this one.
-    _mark: Rc<Mark>,
+    /// The mark by which others recognise this process.
+    _mark: Rc<MemoryMark>,
 }
 
 impl Peers {
-    /// Some of them, for a team that is made of those.
+    /// Returns some of them, for a team that is made of those.
     pub(crate) fn of(&self, members: &[u32]) -> Self {
         let all = members.iter().map(|rank| self.all[*rank as usize]).collect();
         Self { all, _mark: Rc::clone(&self._mark) }
     }
 }
 
-/// What the environment says counts where a program leaves it at the default.
+/// Applies the environment's value if the program left the option at its default.
 pub(crate) fn wanted(option: bool, said: Option<&str>) -> Result<bool> {
     match said {
         None | Some("" | "on") => Ok(option),
         Some("off") => Ok(false),
-        Some(other) => Err(Error::Argument(format!("{PULL} is \"{other}\", which is neither on nor off"))),
+        Some(other) => {
+            Err(Error::Argument(format!("{PULL_VARIABLE} is \"{other}\", which is neither on nor off")))
+        }
     }
 }
 
-/// Of which blocks' bytes ranks read each other's memory: where that was quicker on two processors, by 15 to 60 %.
+/// Returns the block sizes, in bytes, at which ranks read each other's memory: those at which that
+/// was quicker on two CPUs, by 15 to 60 %.
 ///
-/// The kernel copies some third slower than a program does. That pays where every byte would be copied into a cell for one reader. It does not where
-/// one copy in a cell serves several, or where who gives would be idle meanwhile and the others wait for the reader.
+/// The kernel copies about a third slower than a program does. That pays if every byte would be
+/// copied into a cell for one reader. It does not pay if one copy in a cell serves several readers,
+/// or if the giving rank would be idle meanwhile and the others wait for the reader.
 pub(crate) fn sizes(kind: Kind, ranks: u32, crowded: bool) -> Range<usize> {
     match kind {
-        Kind::Alltoall | Kind::ReduceScatter | Kind::Scatter => LEAST..usize::MAX,
-        Kind::Allgather if ranks == 2 => LEAST..usize::MAX,
-        // Longer ones leave the cache as they are read, and a root that stages them works at the same time.
-        Kind::Broadcast if ranks == 2 && !crowded => 2 * LEAST..24 * LEAST,
-        // Of which ranks read slices, twice.
-        Kind::Allreduce if !crowded => 2 * LEAST * ranks as usize..usize::MAX,
+        Kind::Alltoall | Kind::ReduceScatter | Kind::Scatter => READ_BYTES_MIN..usize::MAX,
+        Kind::Allgather if ranks == 2 => READ_BYTES_MIN..usize::MAX,
+        // Longer ones leave the cache as they are read, and a root that stages them works at the
+        // same time.
+        Kind::Broadcast if ranks == 2 && !crowded => 2 * READ_BYTES_MIN..24 * READ_BYTES_MIN,
+        // Ranks read slices of it, twice.
+        Kind::Allreduce if !crowded => 2 * READ_BYTES_MIN * ranks as usize..usize::MAX,
         _ => 0..0,
     }
 }
@@ -253,13 +272,13 @@ mod tests {
     #[test]
     #[cfg(not(any(miri, trimtab_model)))]
     fn what_was_read_counts_if_all_of_it_came_from_who_has_the_mark() {
-        let mark = Mark::new();
+        let mark = MemoryMark::new();
         let at = std::ptr::from_ref(&*mark.0).expose_provenance() as u64;
         let peer = Peer { pid: std::process::id(), at, number: mark.0.load(Ordering::Relaxed) };
         let shown: Vec<u8> = (0..100_000).map(|at| at as u8).collect();
         let mut got = vec![0; shown.len()];
         let mut read = |peer: &Peer, from: u64, proven| {
-            // SAFETY: as long as that.
+            // SAFETY: `got` has that length.
             unsafe { peer.read(from, got.as_mut_ptr(), got.len(), proven) }.map(|()| got.clone())
         };
         let from = shown.as_ptr().expose_provenance() as u64;
@@ -267,9 +286,9 @@ mod tests {
         let other = Peer { number: peer.number ^ 1, ..peer };
         assert!(read(&other, from, false).is_ok());
         assert!(read(&other, from, true).unwrap_err().to_string().contains("another one"));
-        // Nothing is there, or not all of it.
+        // Nothing is mapped there, or not all of it.
         assert!(read(&peer, 8, true).is_err());
-        // SAFETY: new pages at an address of the kernel's choice, of which the second half may not be read.
+        // SAFETY: new pages at an address of the kernel's choice; the second half may not be read.
         let half = unsafe {
             let (flags, size) = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, 128 << 10);
             let half = libc::mmap(std::ptr::null_mut(), size, libc::PROT_READ, flags, -1, 0);
@@ -286,9 +305,10 @@ mod tests {
     #[test]
     #[cfg(not(any(miri, trimtab_model)))]
     fn a_process_is_read_whose_first_thread_has_ended() {
-        let mark = Mark::new();
+        let mark = MemoryMark::new();
         let at = std::ptr::from_ref(&*mark.0).expose_provenance() as u64;
-        // SAFETY: what the child uses of the C library is ready for that; it is ended below.
+        // SAFETY: the parts of the C library that the child uses are safe after fork; it is ended
+        // below.
         let child = unsafe { libc::fork() };
         if child == 0 {
             // SAFETY: as above; the first thread ends alone.
@@ -305,7 +325,7 @@ mod tests {
         let begin = Instant::now();
         while by_first().is_ok() && begin.elapsed().as_secs() < 20 {}
         let (first, any) = (by_first(), peer.shows_its_mark());
-        // SAFETY: a child of ours, which has not been waited for.
+        // SAFETY: a child of this process, which has not been waited for.
         unsafe {
             libc::kill(child, libc::SIGKILL);
             libc::waitpid(child, std::ptr::null_mut(), 0);

@@ -1,31 +1,34 @@
-//! The collectives: which algorithm carries out a call, and those that are more than rounds.
+//! Collectives: the choice of the algorithm that carries out a call, and the algorithms that are
+//! more than rounds.
 //!
-//! **Small** messages lie beside the flag: who sees one has the other. **Middling** ones go through a cell. **Large** ones are combined in
-//! slices, each rank its own, while the next piece is staged; or, if all ranks' buffers lie in the segment (*resident*), straight from
-//! there, without a copy. Every combination is in the order of ranks, so all algorithms give the same bits on all ranks.
+//! **Small** messages lie beside the flag: a rank that sees the flag has the data. **Medium** ones
+//! go through a cell. **Large** ones are combined in slices, each rank its own, while the next
+//! piece is staged; or, if all ranks' buffers lie in the segment (*resident*), straight from there,
+//! without a copy. Every combination is in the order of ranks, so all algorithms give the same bits
+//! on all ranks.
 
 use crate::algorithm_table::Algorithm;
 use crate::cache_groups;
-use crate::call::{BLOCKS, Call, Kind, When, signature};
+use crate::call::{BLOCKS_BIT, CollectiveCall, Kind, When, signature};
 use crate::cma::BufferLocation;
 use crate::endpoint::Endpoint;
-use crate::flag::{INLINE, Ticket};
-use crate::rounds::{Gives, Part, Takes, Uses, copy};
-use crate::shared_layout::CELLS;
+use crate::flag::{INLINE_BYTES, Ticket};
+use crate::rounds::{Gives, RankPart, Takes, Uses, copy};
+use crate::shared_layout::CELL_COUNT;
 use crate::{Error, Result};
 
-/// From so many bytes on ranks tell each other where their buffers are.
-pub const RESIDENT: usize = 16 << 10;
-/// Where a piece is staged before the last one is done with, so many tickets may not be done with when a slot is raised: two pieces staged
-/// and one combined.
-const LAG: u32 = 3;
-/// What is combined at a time, so that it stays in the nearest cache.
-const BLOCK: usize = 8 << 10;
+/// Least size of a block, in bytes, from which ranks announce where their buffers are.
+pub const RESIDENT_BYTES_MIN: usize = 16 << 10;
+/// Number of tickets that other ranks may still be reading when a slot is raised, if a piece is
+/// staged while the previous piece is in use: two pieces staged and one combined.
+const LAG_TICKETS: u32 = 3;
+/// Bytes combined at a time, so that they stay in the nearest cache.
+const FOLD_BYTES: usize = 8 << 10;
 
-/// A rank's part, where the call is no more than rounds.
-fn part(call: &Call, me: u32) -> Part {
+/// Returns a rank's part, for calls that consist of rounds.
+fn part(call: &CollectiveCall, me: u32) -> RankPart {
     let (kind, root, at_root) = (call.kind, call.root, me == call.root);
-    let part = |gives, takes, uses| Part {
+    let part = |gives, takes, uses| RankPart {
         gives,
         takes,
         uses,
@@ -36,58 +39,60 @@ fn part(call: &Call, me: u32) -> Part {
     match kind {
         Kind::Broadcast if at_root => part(Gives::Block, Takes::Nothing, Uses::Copies),
         Kind::Broadcast | Kind::Barrier => part(Gives::Nothing, Takes::Of(root), Uses::Copies),
-        // It takes its own straight from its input.
+        // The root takes its own data straight from its input.
         Kind::Reduce if at_root => part(Gives::Nothing, Takes::All, Uses::Folds),
         Kind::Gather if at_root => part(Gives::Nothing, Takes::All, Uses::Collects),
         Kind::Reduce | Kind::Gather => part(Gives::Block, Takes::Nothing, Uses::Copies),
-        Kind::Allreduce => Part { symmetric: true, ..part(Gives::Block, Takes::All, Uses::Folds) },
-        Kind::Allgather => Part { symmetric: true, ..part(Gives::Block, Takes::All, Uses::Collects) },
+        Kind::Allreduce => RankPart { symmetric: true, ..part(Gives::Block, Takes::All, Uses::Folds) },
+        Kind::Allgather => RankPart { symmetric: true, ..part(Gives::Block, Takes::All, Uses::Collects) },
         Kind::Alltoall => {
-            Part { symmetric: true, shared_out: true, ..part(Gives::Blocks, Takes::All, Uses::Collects) }
+            RankPart { symmetric: true, shared_out: true, ..part(Gives::Blocks, Takes::All, Uses::Collects) }
         }
         Kind::ReduceScatter => {
-            Part { symmetric: true, shared_out: true, ..part(Gives::Blocks, Takes::All, Uses::Folds) }
+            RankPart { symmetric: true, shared_out: true, ..part(Gives::Blocks, Takes::All, Uses::Folds) }
         }
         Kind::Scatter if at_root => {
-            Part { shared_out: true, ..part(Gives::Blocks, Takes::Of(root), Uses::Copies) }
+            RankPart { shared_out: true, ..part(Gives::Blocks, Takes::Of(root), Uses::Copies) }
         }
-        Kind::Scatter => Part { shared_out: true, ..part(Gives::Nothing, Takes::Of(root), Uses::Copies) },
+        Kind::Scatter => RankPart { shared_out: true, ..part(Gives::Nothing, Takes::Of(root), Uses::Copies) },
         Kind::Scan => part(Gives::Block, Takes::UpTo(me), Uses::Folds),
     }
 }
 
 impl Endpoint {
-    /// Waits until all have come.
+    /// Waits until all ranks have reached the barrier.
     #[inline(always)]
     pub async fn barrier_call(&self) -> Result<()> {
-        const WHAT: u64 = Kind::Barrier as u64;
-        let signature = self.begin(signature(WHAT, 0, 0), WHAT, 0, 0)?;
+        const BARRIER_WHAT: u64 = Kind::Barrier as u64;
+        let signature = self.begin(signature(BARRIER_WHAT, 0, 0), BARRIER_WHAT, 0, 0)?;
         self.barrier(self.routes.barrier_by.get(), signature).await
     }
 
-    /// Whether buffers may be taken from where they lie: they are not in the segment where nobody has asked for a block of it, unless all
-    /// are threads that see each other's memory. Ranks ask in the same order among their calls, so all come to the same.
+    /// Returns whether buffers may be taken from where they lie. No buffer lies in the segment
+    /// unless a block of it was allocated or all ranks are threads that see each other's memory.
+    /// Ranks allocate in the same order among their calls, so all get the same answer.
     #[inline(always)]
     pub fn has_blocks(&self) -> bool {
         self.tickets.blocks.get() > 0 || self.buffers.direct.get()
     }
 
-    /// Carries out a call; `blocks` is what [`Self::has_blocks`] said when it was made.
+    /// Carries out a call; `blocks` is the value of [`Self::has_blocks`] when the call was made.
     ///
     /// # Safety
-    /// `input` and `output` are valid for what [`Kind::shape`] says, until the call is over.
+    /// `input` and `output` are valid for the lengths of [`Kind::shape`], until the call is over.
     #[inline(always)]
-    pub async unsafe fn carry_out(&self, call: &Call, blocks: bool) -> Result<()> {
+    pub async unsafe fn carry_out(&self, call: &CollectiveCall, blocks: bool) -> Result<()> {
         if call.kind == Kind::Barrier {
             return self.barrier_call().await;
         }
-        // Ranks that differ in that would wait for each other's tickets: they are told apart as those are that make other calls.
-        let signature = call.signature() ^ if blocks { BLOCKS } else { 0 };
+        // Ranks that differ in `blocks` would wait for each other's tickets. The signature makes
+        // them differ in the same way as ranks that make different calls.
+        let signature = call.signature() ^ if blocks { BLOCKS_BIT } else { 0 };
         let signature = self.begin(signature, call.what(), call.count as u64, call.root)?;
         if call.sync.enter == When::All {
             self.barrier(self.routes.barrier_by.get(), signature).await?;
         }
-        let shown = (blocks && call.bytes() >= RESIDENT) || self.pulls(call.kind, call.bytes());
+        let shown = (blocks && call.bytes() >= RESIDENT_BYTES_MIN) || self.pulls(call.kind, call.bytes());
         let moved = self.move_data(call, shown, signature).await;
         if moved.is_err() && shown {
             self.settle();
@@ -100,9 +105,9 @@ impl Endpoint {
     }
 
     #[inline(always)]
-    async fn move_data(&self, call: &Call, shown: bool, signature: u32) -> Result<()> {
+    async fn move_data(&self, call: &CollectiveCall, shown: bool, signature: u32) -> Result<()> {
         match call.kind {
-            Kind::Broadcast if call.bytes() <= INLINE => self.broadcast_inline(call, signature).await,
+            Kind::Broadcast if call.bytes() <= INLINE_BYTES => self.broadcast_inline(call, signature).await,
             Kind::Allreduce if shown => self.allreduce_large(call, signature).await,
             Kind::Allreduce if call.bytes() <= self.area.cell_bytes() => {
                 self.allreduce_flat(call, signature).await
@@ -114,28 +119,29 @@ impl Endpoint {
     }
 
     #[inline(always)]
-    async fn broadcast_inline(&self, call: &Call, signature: u32) -> Result<()> {
+    async fn broadcast_inline(&self, call: &CollectiveCall, signature: u32) -> Result<()> {
         let ticket = self.next_ticket();
         if self.rank == call.root {
             self.vacant(ticket).await?;
-            // SAFETY: no longer than a payload; all have done with the slot.
+            // SAFETY: no longer than a payload; all ranks have done with the slot.
             unsafe { copy(call.input, self.area.slot(self.rank, ticket).payload(), call.bytes()) };
             self.put(ticket, signature);
             return Ok(());
         }
         self.take(call.root, ticket, signature).await?;
-        // SAFETY: the root filled so much of its payload, and waits for `done` before it does so again.
+        // SAFETY: the root filled that many bytes of its payload, and waits for `done` before it
+        // does so again.
         unsafe { copy(self.area.slot(call.root, ticket).payload(), call.output, call.bytes()) };
         self.done();
         Ok(())
     }
 
-    /// A rank's part in a broadcast of more than a few bytes.
-    fn broadcast_part(&self, call: &Call, shown: bool) -> Part {
+    /// Returns a rank's part in a broadcast of more than a few bytes.
+    fn broadcast_part(&self, call: &CollectiveCall, shown: bool) -> RankPart {
         let part = part(call, self.rank);
         let (me, root, ranks) = (self.rank, call.root, self.ranks());
         let relay = match self.way(Kind::Broadcast, call.bytes()) {
-            // All read it where it is.
+            // All ranks read it where it is.
             _ if shown => return part,
             Algorithm::Tree(log) => cache_groups::tree(log, me, root, ranks),
             Algorithm::Relayed if self.routes.groups.borrow().are_any() => {
@@ -144,37 +150,39 @@ impl Endpoint {
             _ => return part,
         };
         match relay.parent {
-            Some(parent) => Part { takes: Takes::Of(parent), forwards: relay.forwards, ..part },
+            Some(parent) => RankPart { takes: Takes::Of(parent), forwards: relay.forwards, ..part },
             None => part,
         }
     }
 
-    /// Tells where this rank's buffers are in the segment, in the payload of a ticket; zero is nowhere.
-    pub(crate) async fn tell(&self, ticket: Ticket, ours: [u64; 2], signature: u32) -> Result<()> {
+    /// Announces where this rank's buffers are in the segment, in the payload of a ticket; zero if
+    /// they are not there.
+    pub(crate) async fn post_buffers(&self, ticket: Ticket, ours: [u64; 2], signature: u32) -> Result<()> {
         self.vacant(ticket).await?;
         let payload = self.area.slot(self.rank, ticket).payload().cast::<[u64; 2]>();
-        // SAFETY: 16 bytes of the payload, which is aligned to 16 bytes; all have done with the slot.
+        // SAFETY: 16 bytes of the payload, which is aligned to 16 bytes; all ranks have done with
+        // the slot.
         unsafe { payload.write(ours) };
         self.put(ticket, signature);
         Ok(())
     }
 
-    /// Where a rank says that its buffers are; zero is nowhere.
-    pub(crate) fn told(&self, rank: u32, ticket: Ticket) -> [u64; 2] {
+    /// Returns where a rank announced its buffers; zero if they are not in the segment.
+    pub(crate) fn posted_buffers(&self, rank: u32, ticket: Ticket) -> [u64; 2] {
         // SAFETY: as above, and this ticket's flag was seen.
         unsafe { self.area.slot(rank, ticket).payload().cast::<[u64; 2]>().read() }
     }
 
     #[inline(always)]
-    async fn allreduce_flat(&self, call: &Call, signature: u32) -> Result<()> {
+    async fn allreduce_flat(&self, call: &CollectiveCall, signature: u32) -> Result<()> {
         let (ticket, bytes) = (self.next_ticket(), call.bytes());
-        let inline = bytes <= INLINE;
+        let inline = bytes <= INLINE_BYTES;
         self.vacant(ticket).await?;
-        // SAFETY: no longer than a payload, or a cell; all have done with it.
+        // SAFETY: no longer than a payload, or a cell; all ranks have done with it.
         unsafe { copy(call.input, self.place(self.rank, ticket, inline), bytes) };
         self.put(ticket, signature);
         if self.routes.central.get() {
-            self.meet(signature).await?;
+            self.central_barrier(signature).await?;
         }
         for rank in 0..self.ranks() {
             if rank != self.rank {
@@ -186,25 +194,26 @@ impl Endpoint {
             *source = self.place(rank, ticket, inline);
         }
         if let Some(kernel) = &call.kernel {
-            // SAFETY: all hold `bytes` bytes until this rank raises its next slot; the output is the caller's.
+            // SAFETY: all hold `bytes` bytes until this rank raises its next slot; the output is
+            // the caller's.
             unsafe { kernel.fold(call.output, &sources, call.count) };
         }
         Ok(())
     }
 
-    async fn allreduce_large(&self, call: &Call, signature: u32) -> Result<()> {
+    async fn allreduce_large(&self, call: &CollectiveCall, signature: u32) -> Result<()> {
         let ticket = self.next_ticket();
         let ours = [self.place_of(call, call.input), self.place_of(call, call.output)];
-        self.tell(ticket, ours, signature).await?;
+        self.post_buffers(ticket, ours, signature).await?;
         if self.routes.central.get() {
-            self.meet(signature).await?;
+            self.central_barrier(signature).await?;
         }
         let (mut shown, mut elsewhere) = (true, false);
         for rank in 0..self.ranks() {
             if rank != self.rank {
                 self.take(rank, ticket, signature).await?;
             }
-            let [input, output] = self.told(rank, ticket);
+            let [input, output] = self.posted_buffers(rank, ticket);
             shown &= input != 0 && output != 0;
             elsewhere |= self.is_elsewhere(input) || self.is_elsewhere(output);
         }
@@ -217,9 +226,9 @@ impl Endpoint {
         }
     }
 
-    /// By cells, in the way that the table says.
+    /// Combines through cells, by the algorithm of the table.
     #[inline(always)]
-    async fn allreduce_staged(&self, call: &Call, signature: u32) -> Result<()> {
+    async fn allreduce_staged(&self, call: &CollectiveCall, signature: u32) -> Result<()> {
         match self.way(Kind::Allreduce, call.bytes()) {
             Algorithm::Slices(log) => self.allreduce_slices(call, 1 << log, signature).await,
             Algorithm::Wide => self.allreduce_wide(call, signature).await,
@@ -230,22 +239,22 @@ impl Endpoint {
         }
     }
 
-    /// This rank's slice of `bytes` bytes, from and to, in whole lines.
+    /// Returns the begin and end of a rank's slice of `bytes` bytes, in whole lines.
     fn slice(&self, rank: u32, bytes: usize) -> (usize, usize) {
         let each = bytes.div_ceil(self.ranks() as usize).next_multiple_of(64);
         let from = (rank as usize * each).min(bytes);
         (from, (from + each).min(bytes))
     }
 
-    /// Each rank combines its slice from where all inputs are, and writes it to where all outputs are.
-    async fn allreduce_resident(&self, call: &Call, told: Ticket, signature: u32) -> Result<()> {
+    /// Each rank combines its slice from all inputs where they lie, and writes it into all outputs.
+    async fn allreduce_resident(&self, call: &CollectiveCall, told: Ticket, signature: u32) -> Result<()> {
         let (bytes, size) = (call.bytes(), call.elements.size());
         let ranks = self.ranks();
         let mut outputs = Vec::with_capacity(ranks as usize);
         {
             let mut sources = self.buffers.sources.borrow_mut();
             for rank in 0..ranks {
-                let [input, output] = self.told(rank, told);
+                let [input, output] = self.posted_buffers(rank, told);
                 sources[rank as usize] = self.resident(input, bytes)?;
                 outputs.push(self.resident(output, bytes)?);
             }
@@ -254,14 +263,15 @@ impl Endpoint {
                 *source = source.wrapping_add(begin);
             }
             let _touch = self.touch()?;
-            let mut block = [0_u64; BLOCK / 8];
+            let mut block = [0_u64; FOLD_BYTES / 8];
             let block = block.as_mut_ptr().cast::<u8>();
             let mut from = begin;
             while from < end
                 && let Some(kernel) = &call.kernel
             {
-                let bytes = (end - from).min(BLOCK);
-                // SAFETY: slices are within all buffers, which are within the segment; nobody else reads or writes this slice now.
+                let bytes = (end - from).min(FOLD_BYTES);
+                // SAFETY: slices are within all buffers, which are within the segment; no other
+                // rank reads or writes this slice now.
                 unsafe {
                     kernel.fold(block, &sources, bytes / size);
                     for output in &outputs {
@@ -274,12 +284,12 @@ impl Endpoint {
                 from += bytes;
             }
         }
-        // All slices of our output are there when all have said so.
+        // All slices of this rank's output are written when all ranks have raised their slots.
         let ticket = self.next_ticket();
         self.vacant(ticket).await?;
         self.put(ticket, signature);
         if self.routes.central.get() {
-            self.meet(signature).await?;
+            self.central_barrier(signature).await?;
         }
         for rank in (0..ranks).filter(|rank| *rank != self.rank) {
             self.take(rank, ticket, signature).await?;
@@ -287,31 +297,34 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Each rank combines its slice of what it reads of all inputs, and then reads the others' slices of their outputs.
-    async fn allreduce_pulled(&self, call: &Call, told: Ticket, signature: u32) -> Result<()> {
+    /// Each rank reads its slice of all inputs and combines it, and then reads the other
+    /// ranks' slices from their outputs.
+    async fn allreduce_pulled(&self, call: &CollectiveCall, told: Ticket, signature: u32) -> Result<()> {
         let (bytes, ranks) = (call.bytes(), self.ranks());
         let mut outputs = Vec::with_capacity(ranks as usize);
         for rank in 0..ranks {
-            let [input, output] = self.told(rank, told);
-            self.buffers.residents.borrow_mut()[rank as usize] = self.lies(input, bytes)?;
-            outputs.push(self.lies(output, bytes)?);
+            let [input, output] = self.posted_buffers(rank, told);
+            self.buffers.residents.borrow_mut()[rank as usize] = self.location(input, bytes)?;
+            outputs.push(self.location(output, bytes)?);
         }
         let (begin, end) = self.slice(self.rank, bytes);
-        // SAFETY: slices are within all buffers; nobody writes this slice of any but of its own output, which others do not read yet.
+        // SAFETY: slices are within all buffers; this slice is written only in this rank's own
+        // output, which others do not read yet.
         unsafe { self.fold_shown(call, ranks, 0, begin, end) }?;
         let combined = self.next_ticket();
         self.vacant(combined).await?;
         self.put(combined, signature);
         if self.routes.central.get() {
-            self.meet(signature).await?;
+            self.central_barrier(signature).await?;
         }
         for rank in (1..ranks).map(|step| (self.rank + step) % ranks) {
-            // Where output is input, nobody but that rank needed this slice of it.
+            // If the output is the input, only that rank needed this slice of it.
             self.take(rank, combined, signature).await?;
             let (begin, end) = self.slice(rank, bytes);
             let to = call.output.wrapping_add(begin);
             match outputs[rank as usize].add(begin) {
-                // SAFETY: a slice is within both buffers, which are different ranks'; one that lies may have told of our own.
+                // SAFETY: a slice is within both buffers, which belong to different ranks; a rank
+                // with false locations may have posted this rank's own.
                 BufferLocation::Here(from) => unsafe { std::ptr::copy(from, to, end - begin) },
                 // SAFETY: a slice is within the output.
                 BufferLocation::There(from) => unsafe { self.fetch(rank, from, to, end - begin, true) }?,
@@ -319,9 +332,9 @@ impl Endpoint {
             }
         }
         self.done();
-        // Outputs are read until all have done so.
+        // Outputs are read until all ranks have announced that they have done.
         if self.routes.central.get() {
-            return self.meet(signature).await;
+            return self.central_barrier(signature).await;
         }
         for rank in (0..ranks).filter(|rank| *rank != self.rank) {
             self.reach(&self.area.lines(rank).done, combined, rank).await?;
@@ -329,14 +342,15 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Piece by piece: all stage it, each combines its slice, all copy all slices; the next piece is staged before this one is awaited.
-    async fn allreduce_slices(&self, call: &Call, most: usize, signature: u32) -> Result<()> {
+    /// Piece by piece: all ranks stage it, each combines its slice, all copy all slices. The next
+    /// piece is staged before this one is waited for.
+    async fn allreduce_slices(&self, call: &CollectiveCall, most: usize, signature: u32) -> Result<()> {
         let (bytes, size) = (call.bytes(), call.elements.size());
         let ranks = self.ranks();
         let mut staged = self.next_ticket();
         self.stage(call, staged, 0, bytes.min(most), signature).await?;
         if self.routes.central.get() {
-            self.meet(signature).await?;
+            self.central_barrier(signature).await?;
         }
         let mut from = 0;
         while from < bytes {
@@ -350,7 +364,7 @@ impl Endpoint {
             let (begin, end) = self.slice(self.rank, piece);
             for rank in 0..ranks {
                 if rank != self.rank {
-                    self.take_lagging(rank, now, signature, LAG).await?;
+                    self.take_lagging(rank, now, signature, LAG_TICKETS).await?;
                 }
                 let own = rank == self.rank;
                 self.buffers.sources.borrow_mut()[rank as usize] = if own {
@@ -374,12 +388,12 @@ impl Endpoint {
             }
             self.put(combined, signature);
             if self.routes.central.get() {
-                // The next piece is staged, too, when all have come.
-                self.meet(signature).await?;
+                // The next piece is staged, too, when all ranks have come.
+                self.central_barrier(signature).await?;
             }
             for rank in 0..ranks {
                 if rank != self.rank {
-                    self.take_lagging(rank, combined, signature, LAG).await?;
+                    self.take_lagging(rank, combined, signature, LAG_TICKETS).await?;
                 }
                 let (begin, end) = self.slice(rank, piece);
                 // SAFETY: slices are within cells and within the piece; the output has all pieces.
@@ -396,16 +410,18 @@ impl Endpoint {
         Ok(())
     }
 
-    /// In pieces that fill all cells but those for the combined slice; all meet when a piece is staged, and when it is combined.
-    async fn allreduce_wide(&self, call: &Call, signature: u32) -> Result<()> {
+    /// Works in pieces that fill all cells but those for the combined slice. All ranks meet when a
+    /// piece is staged, and when it is combined.
+    async fn allreduce_wide(&self, call: &CollectiveCall, signature: u32) -> Result<()> {
         let (bytes, size, cell) = (call.bytes(), call.elements.size(), self.area.cell_bytes());
         let ranks = self.ranks();
-        let combined = CELLS.div_ceil(ranks as usize + 1);
-        let stage = (CELLS - combined) * cell;
+        let combined = CELL_COUNT.div_ceil(ranks as usize + 1);
+        let stage = (CELL_COUNT - combined) * cell;
         let most = stage.min(combined * cell * ranks as usize);
-        // Nobody reads our cells any more when all have said so; from here on they are this call's.
+        // No rank reads this rank's cells any more once all have announced it; from here on they
+        // are this call's.
         self.done();
-        (0..CELLS).for_each(|_| {
+        (0..CELL_COUNT).for_each(|_| {
             self.next_ticket();
         });
         self.barrier(self.routes.barrier_by.get(), signature).await?;
@@ -415,7 +431,8 @@ impl Endpoint {
             let piece = (bytes - from).min(most);
             let (begin, end) = self.slice(self.rank, piece);
             let (input, own) = (call.input.wrapping_add(from), cells(self.rank));
-            // SAFETY: within the input; no more than the cells of the stage, which nobody reads before the barrier.
+            // SAFETY: within the input; no more than the cells of the stage, which no rank reads
+            // before the barrier.
             unsafe {
                 copy(input, own, begin);
                 copy(input.add(end), own.add(end), piece - end);
@@ -428,7 +445,8 @@ impl Endpoint {
                     *source = base.wrapping_add(begin);
                 }
                 if let Some(kernel) = &call.kernel {
-                    // SAFETY: a slice is no longer than the cells behind the stage; whoever read them has come to the barrier.
+                    // SAFETY: a slice is no longer than the cells behind the stage; all ranks that
+                    // read them have come to the barrier.
                     unsafe { kernel.fold(own.add(stage), &sources, (end - begin) / size) };
                 }
             }
@@ -446,17 +464,17 @@ impl Endpoint {
 
     async fn stage(
         &self,
-        call: &Call,
+        call: &CollectiveCall,
         ticket: Ticket,
         from: usize,
         bytes: usize,
         signature: u32,
     ) -> Result<()> {
         self.vacant(ticket).await?;
-        // This rank's own slice nobody else reads.
+        // No other rank reads this rank's own slice.
         let (begin, end) = self.slice(self.rank, bytes);
         let (input, cell) = (call.input.wrapping_add(from), self.area.cell(self.rank, ticket));
-        // SAFETY: within the input, and no more than a cell, which all have done with.
+        // SAFETY: within the input, and no more than a cell, which all ranks have done with.
         unsafe {
             copy(input, cell, begin);
             copy(input.add(end), cell.add(end), bytes - end);

@@ -1,8 +1,10 @@
-//! What can go wrong in a team, said so that a caller can act on it: who died, who asked for something else, what was too large.
+//! Errors of a team, with the data that a caller needs to act on them: the rank that died, the rank
+//! that made another call, the value that was too large.
 
 use std::time::Duration;
 
-/// An operation's or a team's failure. Every rank of a team learns of the same failure, each in its next operation or in the one it waits in.
+/// An operation's or a team's failure. Every rank of a team gets the same failure, each in its next
+/// operation or in the one in which it waits.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -12,7 +14,7 @@ pub enum Error {
     /// A rank left the team (its handle was dropped) while others wait for it.
     #[error("rank {0} has left the team, and others wait for it")]
     PeerLeft(u32),
-    /// The deadline passed; whoever it waited for is alive.
+    /// The deadline passed; the ranks that it waited for are alive.
     #[error("nothing came within {0:?}; the operation is broken off, and the team with it")]
     Timeout(Duration),
     /// Ranks called different operations, or the same with other sizes, types or roots.
@@ -20,14 +22,14 @@ pub enum Error {
         "rank {rank} called {theirs}, and this rank {ours}: all ranks of a team make the same calls in the same order"
     )]
     Mismatch {
-        /// Who called otherwise.
+        /// Rank that made another call.
         rank: u32,
-        /// What it called.
+        /// Its call.
         theirs: String,
-        /// What this rank called.
+        /// The call of this rank.
         ours: String,
     },
-    /// Somebody gave the team up, for a reason that this rank does not know.
+    /// A rank gave the team up, for a reason that this rank does not know.
     #[error("rank {0} has given the team up")]
     Revoked(u32),
     /// The handle belongs to another process: it was copied by fork.
@@ -35,41 +37,41 @@ pub enum Error {
         "this handle is of process {0}, which forked: a child joins with a seat of its own, or not at all"
     )]
     Forked(u32),
-    /// An argument that no rank can be given.
+    /// An invalid argument.
     #[error("{0}")]
     Argument(String),
-    /// What [`crate::Options::interrupt`] gives was asked, and said that the wait is to end. The team is given up.
+    /// The function in [`crate::Options::interrupt`] ended the wait. The team is given up.
     #[error("the wait was interrupted; the operation is broken off, and the team with it")]
     Interrupted,
-    /// No memory for the segment, said when it is made and never later.
+    /// Not enough memory for the segment: detected when the segment is made, and never later.
     #[error("no memory for a team of {bytes} bytes: {why}")]
     NoMemory {
-        /// Of the segment.
+        /// Bytes of the segment.
         bytes: usize,
-        /// The system's words.
+        /// The system's message.
         why: String,
     },
-    /// What was passed as a team's segment is not one, or not one of this version.
+    /// A passed descriptor is not a team's segment, or not one of this version.
     #[error("not a team's segment: {0}")]
     NotATeam(String),
-    /// A seat that is taken, or a team that is over.
+    /// A seat is taken, or a team is over.
     #[error("{0}")]
     Refused(String),
-    /// The system refused something.
+    /// A system call failed.
     #[error("{what}: {why}")]
     System {
-        /// What was tried.
+        /// The action that failed.
         what: &'static str,
-        /// The system's words.
+        /// The system's message.
         why: String,
     },
 }
 
-/// Of this crate.
+/// Result with this crate's error.
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
-    /// A system call's failure.
+    /// Makes the error of a failed system call.
     pub(crate) fn system(what: &'static str, errno: rustix::io::Errno) -> Self {
         Self::System { what, why: errno.to_string() }
     }

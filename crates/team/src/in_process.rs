@@ -1,42 +1,48 @@
-//! Ranks that are threads of one process read each other's buffers where they are.
+//! Direct access to buffers between ranks that are threads of one process.
 //!
-//! **Problem.** What goes through a cell is copied twice. Threads see all of each other's memory, so once is enough; but a buffer is its
-//! caller's again when a call has failed, while another thread may be amid reading it.
+//! **Problem.** Data that goes through a cell is copied twice. Threads see all of each other's
+//! memory, so one copy is enough. But after a failed call a buffer belongs to its caller again,
+//! while another thread may still be reading it.
 //!
-//! **Idea.** As with blocks in the segment ([`crate::rounds`]), each rank says where its buffer is, only that it says an address. No call returns
-//! before all who take from its buffers have done with them. One that fails has given the team up: who is about to touch others' memory
-//! says so first and then looks whether the team is given up; who fails sees the team given up and then waits for all that say so.
-//! One of the two sees the other.
+//! **Idea.** As with blocks in the segment ([`crate::rounds`]), each rank announces where its
+//! buffer is, here as an address. No call returns before all ranks that take from its buffers have
+//! done with them. A call that fails has given the team up. A rank that is about to touch other
+//! ranks' memory announces it first and then checks whether the team is given up. After a failed
+//! call a rank sees the team given up and then waits for all ranks that have announced a touch. At
+//! least one of the two sees the other.
 //!
-//! **Properties.** Only where all ranks are threads of the process that made the team, and nobody was given the segment: addresses in memory that another
-//! process writes would be its to choose. Rank 0 says for all whether that is so. Calls that were started, and those with an operator of
-//! the caller's own, do not show their buffers: the first may be dropped at any time, the second may be unwound.
+//! **Properties.** Only if all ranks are threads of the process that made the team, and the segment
+//! was passed to no other process: such a process could choose the addresses. Rank 0 decides for
+//! all ranks whether this is so. Started calls, and those with an operator of the caller's own, do
+//! not show their buffers: the first may be dropped at any time, the second may be unwound.
 
 use crate::Result;
-use crate::call::Call;
+use crate::call::CollectiveCall;
 use crate::endpoint::Endpoint;
 use crate::shared_layout::Cause;
 
-/// While it lives, this rank may be at others' own memory.
+/// While this value lives, this rank may access other ranks' own memory.
 pub struct Touch<'a>(Option<&'a Endpoint>);
 
 impl Drop for Touch<'_> {
     fn drop(&mut self) {
-        if let Some(station) = self.0 {
-            station.area.lines(station.rank).touching.say(false);
+        if let Some(endpoint) = self.0 {
+            endpoint.area.lines(endpoint.rank).touching.post(false);
         }
     }
 }
 
 impl Endpoint {
-    /// Whether all ranks are threads that may show each other their buffers; all must say the same.
+    /// Sets whether all ranks are threads that may show each other their buffers. All ranks must
+    /// set the same.
     pub fn set_direct(&self, direct: bool) {
         self.buffers.direct.set(direct);
     }
 
-    /// Where a buffer of a call is, for the others: an address among threads, else its place in the heap plus one, or an address elsewhere
-    /// ([`crate::cma`]). Zero if it is not shown.
-    pub(crate) fn place_of(&self, call: &Call, address: *const u8) -> u64 {
+    /// Returns the location of a call's buffer for the other ranks: an address among threads, else
+    /// its offset in the heap plus one, or an address elsewhere ([`crate::cma`]). Zero if it is not
+    /// shown.
+    pub(crate) fn place_of(&self, call: &CollectiveCall, address: *const u8) -> u64 {
         let offset = self.offset_of(address);
         if !self.buffers.direct.get() {
             return if offset == 0 { self.shown(call, address) } else { offset };
@@ -45,32 +51,33 @@ impl Endpoint {
         if offset != 0 || (self.blocks_now() && !own) { address.expose_provenance() as u64 } else { 0 }
     }
 
-    /// Before others' own memory is touched.
+    /// Announces that other ranks' own memory is about to be touched. Fails if the team is given
+    /// up.
     #[inline]
     pub fn touch(&self) -> Result<Touch<'_>> {
         if !self.buffers.direct.get() {
             return Ok(Touch(None));
         }
-        self.area.lines(self.rank).touching.say(true);
+        self.area.lines(self.rank).touching.post(true);
         let touch = Touch(Some(self));
         if self.area.lines(0).alarm.is_raised() { Err(self.alarmed_now()) } else { Ok(touch) }
     }
 
-    /// After a call has failed: nobody is at its buffers any more when this returns.
-    /// Those of other processes may be, but do not believe what they read ([`Self::believe`]).
+    /// Waits, after a failed call, until no thread of this process accesses its buffers any more.
+    /// Ranks of other processes may still read them, but discard the data ([`Self::check_shown`]).
     #[cold]
     pub fn settle(&self) {
         if !self.buffers.direct.get() && !self.buffers.pull.get() {
             return;
         }
-        // Whatever failed has said so already, with a better reason.
+        // The cause of the failure has raised the alarm already, with a better reason.
         self.give_up(Cause::Mismatch, self.rank);
         self.withdraw();
         if !self.buffers.direct.get() {
             return;
         }
         for rank in (0..self.ranks()).filter(|rank| *rank != self.rank) {
-            while self.area.lines(rank).touching.heard() && !self.waits.company.gone(rank) {
+            while self.area.lines(rank).touching.current() && !self.waits.liveness.gone(rank) {
                 crate::sync::pause();
             }
         }

@@ -1,44 +1,72 @@
-//! Teams: ranks on one machine, each a thread of some process, that share memory and work together
-//! by collectives.
+//! Teams of ranks on one machine: threads or processes that share memory and work together by
+//! collectives, such as a barrier or an allreduce.
 //!
-//! **Unit.** A [`Team`] is a segment of memory without a name; each thread that joins it is a
+//! For programs whose workers exchange data on one machine: solvers, data-parallel training,
+//! servers of several processes. `team-c` offers the same to C and C++, `python/` to Python, and
+//! `trimtab tune-team` tunes teams beforehand.
+//!
+//! **Unit.** A [`Team`] is a segment of memory without a name. Each thread that joins it is a
 //! [`Rank`]. Ranks may be threads of one process, processes of one thread each, or any mixture.
 //!
-//! **Problem.** What passes between processes of one machine still goes through TCP, or through
+//! **Problem.** Data between processes of one machine still goes through TCP, or through
 //! hand-written shared memory that leaks, hangs when a worker dies, and collapses when there are
-//! more workers than processors.
+//! more workers than CPUs.
 //!
-//! **Idea.** All data move under tickets ([`shared_layout`]), waited for at flags that know who
-//! sleeps ([`flag`], [`wait`]); each algorithm is written once and serves blocking and started
-//! calls ([`endpoint`]); which algorithm a call uses is a table ([`algorithm_table`]) that can be
-//! measured ([`tune`]).
+//! **Idea.** All data moves under tickets ([`shared_layout`]). Ranks wait for tickets at flags that
+//! count their sleepers ([`flag`], [`wait`]). Each algorithm is written once and serves both
+//! blocking and started calls ([`endpoint`]). A table, which can be tuned by measurement
+//! ([`mod@tune`]), says which algorithm a call uses ([`algorithm_table`]).
 //!
-//! **Properties.** The same bits at all ranks, whichever way a call goes. A rank that dies or
-//! leaves is an error that names it at every other, in every wait. No names, so nothing is left
-//! behind. The library never ends its process, prints nothing, starts no threads.
+//! **Properties.** All ranks get the same bits, whichever algorithm a call uses. When a rank dies
+//! or leaves, every wait of every other rank ends with an error that names that rank. Nothing has a
+//! name, so nothing is left behind. The library never ends its process, prints nothing and starts
+//! no threads.
 //!
 //! **Source.** Nishtala and Yelick, *Optimizing collective communication on multicores* (HotPar
 //! 2009); Blagojević, Hargrove, Iancu and Yelick, *Hybrid PGAS runtime support for multicore nodes*
 //! (PGAS 2010).
 //!
+//! # Example
+//!
 //! ```
-//! use trimtab_team::{Operator, Options, Team};
+//! use trimtab_team::{Operator, Options, Result, Team};
 //!
 //! let team = Team::new(Options::new(3))?;
-//! std::thread::scope(|scope| {
-//!     for number in 0..3 {
-//!         let team = team.clone();
-//!         scope.spawn(move || -> trimtab_team::Result<()> {
-//!             let rank = team.join(Some(number))?;
-//!             let mut sums = [f64::from(number), 1.0];
-//!             rank.mine().allreduce_in_place(&mut sums, Operator::Sum)?;
-//!             assert_eq!(sums, [3.0, 3.0]);
-//!             rank.barrier()
-//!         });
+//! let worker = &|number: u32| -> Result<[f64; 2]> {
+//!     let rank = team.join(Some(number))?;
+//!     let mut sums = [f64::from(number), 1.0];
+//!     rank.mine().allreduce_in_place(&mut sums, Operator::Sum)?;
+//!     Ok(sums)
+//! };
+//! std::thread::scope(|scope| -> Result<()> {
+//!     for rank in [0, 1, 2].map(|number| scope.spawn(move || worker(number))) {
+//!         assert_eq!(rank.join().expect("no panic")?, [3.0, 3.0]);
 //!     }
-//! });
+//!     Ok(())
+//! })?;
 //! # Ok::<(), trimtab_team::Error>(())
 //! ```
+//!
+//! # Where to begin
+//!
+//! 1. [`Options`] and [`Team::new`] make the segment; [`Team::join`] makes a thread a [`Rank`].
+//!    Other processes get the team by [`Team::invitation`] and [`Team::inherited`], by
+//!    [`Team::host`] and [`Team::meet`], or by [`Team::of_job`].
+//! 2. [`Rank::barrier`] and [`Rank::mine`], whose [`Calls`] are the collectives, with the table of
+//!    their buffers' lengths. [`Element`] says of what types, [`Operator`] how they are combined.
+//! 3. [`Rank::alloc`] ([`Shared`] blocks in the segment) and [`Rank::publish`] (a [`View`] that one
+//!    rank writes) save copies. [`Rank::start`] goes on with other work meanwhile.
+//! 4. [`Rank::split`] makes parts of a team, [`Rank::shrink`] goes on after a loss ([`Error`]).
+//! 5. [`tune::tune`] measures which algorithms are quickest here; [`Rank::explain`] says which are
+//!    used.
+//!
+//! # Limits
+//!
+//! A team is of one machine and of one user, and its ranks are fixed when it begins. It chooses no
+//! CPUs for its ranks: the program or `trimtab run` does. All ranks make the same calls in the same
+//! order. Linux only.
+//!
+//! Walls: the crate uses `trimtab-core` and the kernel, and no other crate of trimtab.
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 #![cfg_attr(trimtab_model, allow(dead_code, unused_imports, reason = "a model has no clock and no kernel"))]
 #![allow(unsafe_code, reason = "this crate is one of the named edges: memory that others write")]
@@ -72,10 +100,10 @@ pub mod team;
 pub mod tune;
 pub mod wait;
 
-pub use call::{Call, Kind, Sync, When};
+pub use call::{CollectiveCall, Kind, Sync, When};
 pub use error::{Error, Result};
 pub use publish::View;
-pub use rank::{Calls, Rank, Request};
+pub use rank::{Calls, PendingCall, Rank};
 pub use reduce::{BF16, Element, F16, Kernel, Operator, Type};
 pub use shared::Shared;
 pub use team::{Options, Tables, Team};

@@ -1,17 +1,21 @@
-//! Teams out of teams: parts of one that work for themselves, and what is left of one that lost somebody.
+//! Teams made of teams: parts of a team that work for themselves, and the remainder of a team that
+//! lost ranks.
 //!
-//! **Split.** All ranks say a colour and a key; those of a colour become a team, in the order of keys. Its flags, stages and heap lie in the heap
-//! of the whole, at places that all ranks reckon alike.
+//! **Split.** All ranks give a colour and a key. The ranks of one colour become a team, in the
+//! order of keys. Its flags, stages and heap lie in the heap of the whole team, at places that all
+//! ranks compute in the same way.
 //!
-//! **Shrink.** After a loss each survivor says that it has come to regroup, and waits until everybody has, or is gone. The lowest who
-//! is there writes down who is left, clears the flags and raises the generation; if it dies before, the next does. Nobody is in an operation
-//! meanwhile, as all who live have come. Who dies later is a loss of the new team's.
+//! **Shrink.** After a loss each survivor announces that it regroups, and waits until every rank
+//! has announced it or is gone. The lowest rank present writes the list of survivors, clears the
+//! flags and raises the generation; if it dies before, the next one does. No rank is in an
+//! operation meanwhile, as all live ranks have come. A rank that dies later is a loss of the new
+//! team.
 
-use crate::endpoint::{Company, Endpoint};
+use crate::endpoint::{Endpoint, PeerLiveness};
 use crate::rank::Rank;
 use crate::segment::header::Header;
-use crate::segment::layout::MOST_RANKS;
-use crate::segment::seat::Seat;
+use crate::segment::layout::RANKS_MAX;
+use crate::segment::seat::SharedSeat;
 use crate::shared_layout::Area;
 use crate::tune::lazy::Lazy;
 use crate::wait::Patience;
@@ -21,14 +25,14 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// Some of another team's ranks.
-struct Part {
-    whole: Rc<dyn Company>,
+struct TeamPart {
+    whole: Rc<dyn PeerLiveness>,
     members: Vec<u32>,
 }
 
-impl Company for Part {
+impl PeerLiveness for TeamPart {
     fn dead(&self) -> Option<u32> {
-        // Others' ends are no concern of this team's.
+        // Deaths outside of this part do not concern it.
         self.whole.dead()?;
         (0..)
             .zip(&self.members)
@@ -46,9 +50,27 @@ impl Company for Part {
 }
 
 impl Rank {
-    /// Parts the team: ranks of one `colour` are a team of their own, in the order of their keys, then of their ranks, with a heap of
-    /// `heap` bytes. `None` for ranks without a colour. All ranks of this team must call it. The parts' memory is given back with
-    /// the whole team's.
+    /// Splits the team: ranks of one `colour` become a team of their own, in the order of their
+    /// keys, then of their ranks, with a heap of `heap` bytes, rounded up to 4096. Returns `None`
+    /// for ranks without a colour. All ranks of this team must call it. The parts' memory is freed
+    /// with the whole team's.
+    ///
+    /// # Examples
+    /// ```
+    /// # mod ranks { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/help/ranks.rs")); }
+    /// # ranks::run(3, |rank| {
+    /// // In each of three threads.
+    /// // Ranks 0 and 2, and rank 1 by itself.
+    /// let part = rank.split(Some(rank.rank() % 2), 0, 0)?.expect("every rank has a colour");
+    /// assert_eq!(part.ranks(), [2, 1, 2][rank.rank() as usize]);
+    /// part.barrier()?;
+    /// # Ok(())
+    /// # });
+    /// ```
+    ///
+    /// # Errors
+    /// `NoMemory` if the heap of this team has no room for the parts (flags, stages and heaps);
+    /// otherwise as [every call](crate::Calls#errors).
     pub fn split(&self, colour: Option<u32>, key: i32, heap: usize) -> Result<Option<Rank>> {
         self.ready()?;
         let heap = heap
@@ -66,8 +88,8 @@ impl Rank {
         let mut ours = None;
         for (colour, members) in &mut parts {
             members.sort_unstable();
-            let ranks = u32::try_from(members.len()).unwrap_or(MOST_RANKS);
-            let cell = self.station.area.cell_bytes();
+            let ranks = u32::try_from(members.len()).unwrap_or(RANKS_MAX);
+            let cell = self.endpoint.area.cell_bytes();
             let offset = self
                 .arena
                 .borrow_mut()
@@ -77,56 +99,81 @@ impl Rank {
             }
         }
         let part = ours.map(|(offset, members)| self.part(offset, members, heap));
-        // The first of each part has cleared its flags.
+        // The first rank of each part has cleared its flags.
         self.barrier()?;
         part.transpose()
     }
 
     fn part(&self, offset: usize, members: Vec<u32>, heap: usize) -> Result<Rank> {
-        let (ranks, cell) = (members.len() as u32, self.station.area.cell_bytes());
-        let control = self.station.heap().wrapping_add(offset);
-        let stage = control.wrapping_add(ranks as usize * crate::shared_layout::CONTROL);
-        // SAFETY: the block was just reserved for it in the heap, which lives as long as the company that the station keeps.
+        let (ranks, cell) = (members.len() as u32, self.endpoint.area.cell_bytes());
+        let control = self.endpoint.heap().wrapping_add(offset);
+        let stage = control.wrapping_add(ranks as usize * crate::shared_layout::CONTROL_BYTES);
+        // SAFETY: the block was just reserved for it in the heap, which lives as long as the
+        // liveness that the endpoint keeps.
         let area = unsafe { Area::at(control, stage, ranks, cell) };
         let me = members.iter().position(|rank| *rank == self.rank()).unwrap_or(0) as u32;
         if me == 0 {
-            // SAFETY: nobody uses the part before the barrier that follows.
+            // SAFETY: no rank uses the part before the barrier that follows.
             unsafe { area.clear() };
         }
         let heap_at = control.wrapping_add(Area::bytes(ranks, cell).next_multiple_of(4096));
-        let peers = self.station.buffers.peers.borrow().as_ref().map(|peers| peers.of(&members));
-        let company = Rc::new(Part { whole: Rc::clone(&self.station.waits.company), members });
-        let station = Rc::new(self.station_like(area, me, company, (heap_at, heap)));
-        station.set_peers(peers);
-        let mut rank = Rank::new(station, None, heap)?;
+        let peers = self.endpoint.buffers.peers.borrow().as_ref().map(|peers| peers.of(&members));
+        let liveness = Rc::new(TeamPart { whole: Rc::clone(&self.endpoint.waits.liveness), members });
+        let endpoint = Rc::new(self.endpoint_like(area, me, liveness, (heap_at, heap)));
+        endpoint.set_peers(peers);
+        let mut rank = Rank::new(endpoint, None, heap)?;
         self.teach(&mut rank);
         Ok(rank)
     }
 
-    /// A team made of this one finds its ways as this one does, is counted as this one is, and begins anew: it has other ranks.
+    /// Gives a team made of this one this team's mask, meter and table source. Lazy tuning starts
+    /// again, because the ranks are others.
     fn teach(&self, rank: &mut Rank) {
         rank.mask = self.mask;
         rank.meter = self.meter;
         rank.lazy = self.lazy.as_ref().map(|_| Rc::new(Lazy::new()));
     }
 
-    fn station_like(
+    fn endpoint_like(
         &self,
         area: Area,
         rank: u32,
-        company: Rc<dyn Company>,
+        liveness: Rc<dyn PeerLiveness>,
         heap: (*mut u8, usize),
     ) -> Endpoint {
-        let old = &self.station;
+        let old = &self.endpoint;
         let patience = Patience::new(old.waits.patience.policy(), old.crowded);
-        let station = Endpoint::new(area, rank, old.crowded, old.private, patience, company, heap);
-        station.set_deadline(old.waits.deadline.get());
-        station.set_interrupt(old.waits.interrupt.get());
-        station
+        let endpoint = Endpoint::new(area, rank, old.crowded, old.private, patience, liveness, heap);
+        endpoint.set_deadline(old.waits.deadline.get());
+        endpoint.set_interrupt(old.waits.interrupt.get());
+        endpoint
     }
 
-    /// What is left of a team that lost somebody, in the order of ranks; all who are left must call it. Blocks of the old team are void: their
-    /// memory is the new one's. Fails after `deadline` where somebody who lives does not come.
+    /// Returns the remainder of a team that lost ranks, in the order of ranks. All ranks that are
+    /// left must call it. Blocks of the old team become invalid: their memory belongs to the new
+    /// team. Fails after `deadline` if a live rank does not come.
+    ///
+    /// # Examples
+    /// ```
+    /// # mod ranks { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/help/ranks.rs")); }
+    /// use std::time::Duration;
+    ///
+    /// # ranks::run(3, |rank| {
+    /// // In each of three threads.
+    /// if rank.rank() == 1 {
+    ///     return Ok(()); // Leaves the team.
+    /// }
+    /// while rank.barrier().is_ok() {}
+    /// let rank = rank.shrink(Duration::from_secs(10))?;
+    /// assert_eq!(rank.ranks(), 2);
+    /// rank.barrier()?;
+    /// # Ok(())
+    /// # });
+    /// ```
+    ///
+    /// # Errors
+    /// `Refused` for a part of a team, if a live rank does not come in time, or if the others went
+    /// on without this rank; otherwise as [every call](crate::Calls#errors).
     pub fn shrink(mut self, deadline: Duration) -> Result<Rank> {
         self.ours()?;
         let Some((seat, whole)) = self.seat.take() else {
@@ -134,29 +181,30 @@ impl Rank {
                 "a part of a team does not shrink by itself: the whole does".to_owned(),
             ));
         };
-        // What was started is not carried out any more: its flags are about to go.
+        // Started calls are not carried out any more: their flags are about to be cleared.
         self.give_up_started();
         let (mapping, geometry) = (&whole.mapping, &whole.geometry);
-        let old = Rc::clone(&self.station);
+        let old = Rc::clone(&self.endpoint);
         let generation = Header::generation(mapping);
         let word = generation.load(Ordering::Acquire);
         let next = (word & u64::from(u32::MAX)) + 1;
-        let regrouping = |rank| Seat::regrouping(mapping, geometry, self.seat_of(rank));
+        let regrouping = |rank| SharedSeat::regrouping(mapping, geometry, self.seat_of(rank));
         regrouping(self.rank()).store(next, Ordering::SeqCst);
         let begin = Instant::now();
         let members = loop {
             let now = generation.load(Ordering::Acquire);
             if now & u64::from(u32::MAX) == next {
-                // SAFETY: whoever raised the generation filled its cell before, and nobody uses it before the barrier below.
+                // SAFETY: the rank that raised the generation filled its cell before, and no rank
+                // uses it before the barrier below.
                 break unsafe { read_members(&old.area, (now >> 32) as u32, old.ranks()) };
             }
             let here = |rank: &u32| {
-                regrouping(*rank).load(Ordering::SeqCst) == next && !old.waits.company.gone(*rank)
+                regrouping(*rank).load(Ordering::SeqCst) == next && !old.waits.liveness.gone(*rank)
             };
             let members: Vec<u32> = (0..self.ranks()).filter(here).collect();
-            let all = (0..self.ranks()).all(|rank| members.contains(&rank) || old.waits.company.gone(rank));
+            let all = (0..self.ranks()).all(|rank| members.contains(&rank) || old.waits.liveness.gone(rank));
             if all && members.first() == Some(&self.rank()) {
-                // SAFETY: all who live are here, and wait for the generation.
+                // SAFETY: all live ranks are here, and wait for the generation.
                 unsafe {
                     write_members(&old.area, self.rank(), &members);
                     old.area.clear();
@@ -166,54 +214,54 @@ impl Rank {
             }
             if begin.elapsed() > deadline {
                 let missing =
-                    (0..self.ranks()).find(|rank| !members.contains(rank) && !old.waits.company.gone(*rank));
+                    (0..self.ranks()).find(|rank| !members.contains(rank) && !old.waits.liveness.gone(*rank));
                 return Err(Error::Refused(format!(
-                    "rank {} lives and has not come to regroup",
+                    "rank {} is alive and has not come to regroup",
                     missing.unwrap_or(0)
                 )));
             }
             std::thread::sleep(Duration::from_micros(200));
         };
         let Some(me) = members.iter().position(|rank| *rank == self.rank()) else {
-            return Err(Error::Refused("the others have gone on without this rank".to_owned()));
+            return Err(Error::Refused("the other ranks have gone on without this rank".to_owned()));
         };
         let area = whole.area(members.len() as u32);
         let seats = members.iter().map(|rank| self.seat_of(*rank)).collect();
         let peers = old.buffers.peers.borrow().as_ref().map(|peers| peers.of(&members));
-        let company = Rc::new(Part { whole: Rc::clone(&old.waits.company), members });
+        let liveness = Rc::new(TeamPart { whole: Rc::clone(&old.waits.liveness), members });
         let heap = (old.heap(), geometry.heap_bytes);
-        let station = Rc::new(self.station_like(area, me as u32, company, heap));
-        station.set_peers(peers);
-        let mut rank = Rank::new(station, Some((seat, whole)), heap.1)?;
+        let endpoint = Rc::new(self.endpoint_like(area, me as u32, liveness, heap));
+        endpoint.set_peers(peers);
+        let mut rank = Rank::new(endpoint, Some((seat, whole)), heap.1)?;
         rank.seats = Some(seats);
         self.teach(&mut rank);
         rank.barrier()?;
         Ok(rank)
     }
 
-    /// Which seat of the segment a rank has.
+    /// Returns a rank's seat in the segment.
     fn seat_of(&self, rank: u32) -> u32 {
         self.seats.as_ref().map_or(rank, |seats| seats[rank as usize])
     }
 }
 
 /// # Safety
-/// Nobody else uses the rank's first cell.
+/// No other thread uses the rank's first cell.
 unsafe fn write_members(area: &Area, rank: u32, members: &[u32]) {
     let cell = area.cell(rank, 0);
-    let mut bits = [0_u64; MOST_RANKS as usize / 64];
+    let mut bits = [0_u64; RANKS_MAX as usize / 64];
     members.iter().for_each(|rank| bits[*rank as usize / 64] |= 1 << (rank % 64));
     // SAFETY: a cell has at least 1,024 bytes and is aligned to lines.
-    unsafe { cell.cast::<[u64; MOST_RANKS as usize / 64]>().write(bits) };
+    unsafe { cell.cast::<[u64; RANKS_MAX as usize / 64]>().write(bits) };
 }
 
 /// # Safety
-/// Nobody writes the rank's first cell meanwhile.
+/// No thread writes the rank's first cell meanwhile.
 unsafe fn read_members(area: &Area, rank: u32, ranks: u32) -> Vec<u32> {
     if rank >= ranks {
         return Vec::new();
     }
     // SAFETY: as above.
-    let bits = unsafe { area.cell(rank, 0).cast::<[u64; MOST_RANKS as usize / 64]>().read() };
+    let bits = unsafe { area.cell(rank, 0).cast::<[u64; RANKS_MAX as usize / 64]>().read() };
     (0..ranks).filter(|rank| bits[*rank as usize / 64] >> (rank % 64) & 1 == 1).collect()
 }

@@ -1,21 +1,29 @@
-//! Memory that one rank writes and all others can only read: parameters, tables, whatever one prepares for many.
+//! Published memory: one rank writes it and all others can only read it. For parameters, tables and
+//! other data that one rank prepares for many.
 //!
-//! **Unit.** A [`View`], of a number of elements. The publisher's is mapped for writing; those of the others are not, and cannot be made so: the
-//! seal `F_SEAL_FUTURE_WRITE` forbids whoever has the descriptor to write, to map for writing, to shorten or to lengthen it. A program
-//! that tries to write through its view gets SIGSEGV, and what it would have spoilt is whole.
+//! **Unit.** A [`View`], of a number of elements. The publisher's is mapped for writing. Those of
+//! the others are not, and cannot be made so: the seal `F_SEAL_FUTURE_WRITE` forbids every holder
+//! of the descriptor to write, to map for writing, to shorten or to lengthen the file. A program
+//! that tries to write through its view gets SIGSEGV, and the data stays intact.
 //!
-//! **Problem.** The descriptor has to come to processes that are there already, met in any way, and that wait in a team and not at a socket.
+//! **Problem.** The descriptor has to reach processes that already exist, that met in any way, and
+//! that wait in a team and not at a socket.
 //!
-//! **Idea.** The publisher says its process, the descriptor's number and the file's identity in a broadcast; the others open
-//! `/proc/PID/fd/N` for reading and see that it is the very file, with the seals. Considered and left: `pidfd_getfd` needs the right to attach a debugger,
-//! which many systems give to ancestors alone (Yama), and would pass on the publisher's own descriptor. A socket in the file system needs a
-//! folder, an abstract one is open to all users, and both need a wait that is not the team's, with deaths of its own. Memory set aside
-//! when the team is made would have to be as large as whatever is published later. `/proc` asks for the same user (or more rights), gives
-//! each reader a descriptor of its own that is for reading only, leaves nothing behind, and what is waited for is the team's own calls.
+//! **Idea.** The publisher broadcasts its process, the descriptor's number and the file's identity.
+//! The others open `/proc/PID/fd/N` for reading and check that it is the same file, with the seals.
+//! `/proc` requires the same user (or more rights), gives each reader a descriptor of its own that
+//! is for reading only, leaves nothing behind, and all waiting is in the team's own calls.
 //!
-//! **Properties.** All ranks come to the same: where one cannot map it, all are told. Where `/proc` is not to be had (another user, another
-//! namespace of processes, a publisher that is not dumpable) the error says so. A view stays when its rank leaves and when its publisher
-//! dies; the memory goes with the last one.
+//! **Rejected.** `pidfd_getfd` needs the right to attach a debugger, which many systems give to
+//! ancestors alone (Yama), and would pass on the publisher's own descriptor. A socket in the file
+//! system needs a folder, an abstract one is open to all users, and both need a wait that is not
+//! the team's, with failures of its own. Memory reserved when the team is made would have to be as
+//! large as all data published later.
+//!
+//! **Properties.** All ranks get the same outcome: if one cannot map the memory, all are told. If
+//! `/proc` cannot be used (another user, another namespace of processes, a publisher that is not
+//! dumpable) the error says so. A view stays when its rank leaves and when its publisher dies; the
+//! memory is freed with the last view.
 
 use crate::rank::Rank;
 use crate::reduce::{Element, Operator};
@@ -25,21 +33,22 @@ use rustix::fs::{Mode, OFlags};
 use std::marker::PhantomData;
 use std::os::fd::{AsRawFd, OwnedFd};
 
-/// What a publisher tells of its file: process, its namespace, descriptor, device, file, elements. All zero where it has none.
+/// Data that a publisher announces of its file: process, its namespace, descriptor, device, file,
+/// elements. All zero if it has no file.
 type Announced = [u64; 6];
 
 #[derive(Debug)]
-enum Pages {
+enum ViewPages {
     Own(memfd::Published),
     Others(memfd::View),
 }
 
-/// What a rank published, seen by a process. See the module.
+/// Published memory as mapped in one process: writable at its publisher, read-only elsewhere.
 pub struct View<T> {
-    pages: Pages,
+    pages: ViewPages,
     publisher: u32,
     count: usize,
-    /// One thread at a time stores: a view can be sent, and is not shared.
+    /// Only one thread at a time may store: a view can be sent, and is not shared.
     elements: PhantomData<std::cell::Cell<T>>,
 }
 
@@ -50,30 +59,30 @@ impl<T> std::fmt::Debug for View<T> {
 }
 
 impl<T: Element> View<T> {
-    /// How many elements there are.
+    /// Returns the number of elements.
     #[expect(clippy::len_without_is_empty, reason = "as long as was asked for, and never empty")]
     pub fn len(&self) -> usize {
         self.count
     }
 
-    /// Who published it.
+    /// Returns the rank that published it.
     pub fn publisher(&self) -> u32 {
         self.publisher
     }
 
-    /// Where it is in this process: for reading, while the publisher does not write.
+    /// Returns its address in this process: for reading, while the publisher does not write.
     pub fn base(&self) -> *const T {
         match &self.pages {
-            Pages::Own(own) => own.base().cast_const().cast(),
-            Pages::Others(view) => view.base().cast(),
+            ViewPages::Own(own) => own.base().cast_const().cast(),
+            ViewPages::Others(view) => view.base().cast(),
         }
     }
 
-    /// Where the publisher writes; nobody else can.
+    /// Returns the address at which the publisher writes; `None` at all other ranks.
     pub fn own(&self) -> Option<*mut T> {
         match &self.pages {
-            Pages::Own(own) => Some(own.base().cast()),
-            Pages::Others(_) => None,
+            ViewPages::Own(own) => Some(own.base().cast()),
+            ViewPages::Others(_) => None,
         }
     }
 
@@ -84,20 +93,20 @@ impl<T: Element> View<T> {
         Err(Error::Argument(format!("elements {from} to {from}+{count} of {}", self.count)))
     }
 
-    /// Copies into it, from element `at` on. Others see it after the next call of the team's that brings them something from this rank: a barrier,
-    /// for instance.
+    /// Copies into it, from element `at` on. Other ranks see the data after the team's next call
+    /// that brings them something from this rank: a barrier, for instance.
     ///
     /// # Errors
-    /// `Refused` for whoever did not publish it; `Argument` beyond its end.
+    /// `Refused` for all ranks but the publisher; `Argument` beyond its end.
     pub fn store(&self, at: usize, values: &[T]) -> Result<()> {
         self.within(at, values.len())?;
         let Some(own) = self.own() else {
             return Err(Error::Refused(format!(
-                "rank {} published this, and alone may write it",
+                "only rank {}, which published this memory, may write it",
                 self.publisher
             )));
         };
-        // SAFETY: within the mapping, by the check; plain data, that others only read, by copies.
+        // SAFETY: within the mapping, by the check; plain data, which others only read, by copies.
         unsafe { std::ptr::copy_nonoverlapping(values.as_ptr(), own.add(at), values.len()) };
         Ok(())
     }
@@ -115,11 +124,30 @@ impl<T: Element> View<T> {
 }
 
 impl Rank {
-    /// Memory for `count` elements, zero at first, that rank `publisher` writes and all others can only read. All ranks of the team call it
-    /// alike; it returns when all have it.
+    /// Makes memory for `count` elements, zero at first, that rank `publisher` writes and all
+    /// others can only read. All ranks of the team call it with the same arguments; it returns when
+    /// all have it.
+    ///
+    /// # Examples
+    /// ```
+    /// # mod ranks { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/help/ranks.rs")); }
+    /// # ranks::run(2, |rank| {
+    /// // In each of two threads.
+    /// let view = rank.publish::<f32>(0, 3)?;
+    /// if rank.rank() == 0 {
+    ///     view.store(0, &[0.5, 1.5, 2.5])?;
+    /// }
+    /// rank.barrier()?;
+    /// let mut parameters = [0.0; 3];
+    /// view.load(0, &mut parameters)?;
+    /// assert_eq!(parameters, [0.5, 1.5, 2.5]);
+    /// # Ok(())
+    /// # });
+    /// ```
     ///
     /// # Errors
-    /// At all ranks, where any cannot: what is wrong at those, and `Refused`, naming one of them, at the others.
+    /// At all ranks, if any fails: the cause at the ranks that fail, and `Refused`, naming one of
+    /// them, at the others.
     pub fn publish<T: Element>(&self, publisher: u32, count: usize) -> Result<View<T>> {
         self.ready()?;
         if publisher >= self.ranks() {
@@ -127,22 +155,22 @@ impl Rank {
         }
         let bytes = count.checked_mul(size_of::<T>()).filter(|bytes| *bytes > 0);
         let bytes = bytes.ok_or_else(|| Error::Argument(format!("{count} elements cannot be published")))?;
-        let mut told: Announced = [0; 6];
-        let own = (self.rank() == publisher).then(|| tell(bytes, count));
-        if let Some(Ok((_, tells))) = &own {
-            told = *tells;
+        let mut announced: Announced = [0; 6];
+        let own = (self.rank() == publisher).then(|| announce(bytes, count));
+        if let Some(Ok((_, announcement))) = &own {
+            announced = *announcement;
         }
-        self.mine().broadcast(&mut told, publisher)?;
+        self.mine().broadcast(&mut announced, publisher)?;
         let pages = match own {
-            Some(own) => own.map(|(own, _)| Pages::Own(own)),
-            None => find(&told, bytes, count).map(Pages::Others),
+            Some(own) => own.map(|(own, _)| ViewPages::Own(own)),
+            None => find(&announced, bytes, count).map(ViewPages::Others),
         };
         let mut failed = [if pages.is_ok() { u32::MAX } else { self.rank() }];
         self.mine().allreduce_in_place(&mut failed, Operator::Min)?;
         let pages = pages?;
         if failed[0] != u32::MAX {
             return Err(Error::Refused(format!(
-                "rank {} could not map what rank {publisher} published: it says why",
+                "rank {} could not map the memory that rank {publisher} published: see that rank's error",
                 failed[0]
             )));
         }
@@ -150,21 +178,21 @@ impl Rank {
     }
 }
 
-/// Makes it, and what the others need to find it.
-fn tell(bytes: usize, count: usize) -> Result<(memfd::Published, Announced)> {
+/// Makes the memory, and the data that the others need to find it.
+fn announce(bytes: usize, count: usize) -> Result<(memfd::Published, Announced)> {
     let own = memfd::Published::create(bytes)?;
     let about = rustix::fs::fstat(own.view_fd()).map_err(|e| Error::system("fstat of a view", e))?;
     let number = own.view_fd().as_raw_fd() as u64;
     let process = u64::from(std::process::id());
-    let told = [process, crate::liveness::namespace(), number, about.st_dev, about.st_ino, count as u64];
-    Ok((own, told))
+    let announced = [process, crate::liveness::namespace(), number, about.st_dev, about.st_ino, count as u64];
+    Ok((own, announced))
 }
 
-/// Maps what another, or another thread of this process, has made.
-fn find(told: &Announced, bytes: usize, wanted: usize) -> Result<memfd::View> {
-    let [process, namespace, number, device, file, count] = *told;
+/// Maps memory that another process, or another thread of this one, has made.
+fn find(announced: &Announced, bytes: usize, wanted: usize) -> Result<memfd::View> {
+    let [process, namespace, number, device, file, count] = *announced;
     if process == 0 {
-        return Err(Error::Refused("its publisher could not make it: it says why".to_owned()));
+        return Err(Error::Refused("its publisher could not make it: see that rank's error".to_owned()));
     }
     if count != wanted as u64 {
         return Err(Error::Argument(format!(
@@ -179,15 +207,18 @@ fn find(told: &Announced, bytes: usize, wanted: usize) -> Result<memfd::View> {
     let path = format!("/proc/{process}/fd/{number}");
     let fd: OwnedFd = rustix::fs::open(&path, OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK, Mode::empty())
         .map_err(|e| Error::Refused(format!(
-            "{path}: {e}. What is published is found there: /proc must be mounted, and the publisher be this user's and dumpable (PR_SET_DUMPABLE)"
+            "{path}: {e}. Published memory is found there: /proc must be mounted, and the publisher must be this user's and dumpable (PR_SET_DUMPABLE)"
         )))?;
     let about = rustix::fs::fstat(&fd).map_err(|e| Error::system("fstat of a view", e))?;
     if (about.st_dev, about.st_ino) != (device, file) {
-        return Err(Error::NotATeam(format!("{path} is another file than its publisher says")));
+        return Err(Error::NotATeam(format!("{path} is not the file that its publisher announced")));
     }
     let view = memfd::View::adopt(fd)?;
     if view.len() < bytes {
-        return Err(Error::NotATeam(format!("{} bytes are published, and {bytes} were to be", view.len())));
+        return Err(Error::NotATeam(format!(
+            "{} bytes are published, and {bytes} were expected",
+            view.len()
+        )));
     }
     Ok(view)
 }

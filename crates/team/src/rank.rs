@@ -1,13 +1,14 @@
 //! A rank: the handle with which a thread works in its team.
 //!
-//! **Unit.** A [`Rank`] belongs to one thread. [`Rank::mine`], [`Rank::loose`], [`Rank::strict`] and [`Rank::with`] give its collectives in a mode of
-//! synchronisation.
+//! **Unit.** A [`Rank`] belongs to one thread. [`Rank::mine`], [`Rank::loose`], [`Rank::strict`]
+//! and [`Rank::with`] give its collectives in a mode of synchronisation.
 //!
-//! **Properties.** Calls are carried out in the order in which they were made, those that were started before those that wait. A call that
-//! fails gives the team up for all its ranks. Dropping a rank leaves the team; who still waits for it is told so. A forked
-//! child's copy of a handle refuses to do anything.
+//! **Properties.** Calls are carried out in the order in which they were made; started calls come
+//! before later blocking ones. A call that fails gives the team up for all its ranks. Dropping a
+//! rank leaves the team, and ranks that still wait for it get an error. A forked child's copy of a
+//! handle refuses to do anything.
 
-use crate::call::{Call, Kind, Sync, check};
+use crate::call::{CollectiveCall, Kind, Sync, check};
 use crate::endpoint::{Endpoint, now};
 use crate::meter::Meter;
 use crate::reduce::{Element, Kernel, Operator};
@@ -25,39 +26,54 @@ use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Poll, Waker};
 
-/// One more in each forked child, so that a handle knows whose it is.
+/// Incremented in each forked child, so that a handle can tell whether it belongs to this process.
 static GENERATION: AtomicU32 = AtomicU32::new(0);
 
 extern "C" fn forked() {
     GENERATION.fetch_add(1, Ordering::Relaxed);
 }
 
-/// See the module.
+/// Handle of one thread in its team.
+///
+/// [`Team::join`](crate::Team::join) makes it, and dropping it leaves the team. It belongs to the
+/// thread that joined: it can neither be sent to nor shared with another thread.
+///
+/// # Examples
+/// ```
+/// # mod ranks { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/help/ranks.rs")); }
+/// # ranks::run(2, |rank| {
+/// // In each of two threads.
+/// assert!(rank.rank() < rank.ranks());
+/// rank.barrier()?; // Waits for the other rank.
+/// drop(rank);      // Leaves the team.
+/// # Ok(())
+/// # });
+/// ```
 pub struct Rank {
-    pub(crate) station: Rc<Endpoint>,
+    pub(crate) endpoint: Rc<Endpoint>,
     pub(crate) arena: RefCell<Arena>,
     queue: RefCell<VecDeque<Started>>,
     generation: u32,
     born: u32,
-    /// Leaves when dropped; sub-teams have none.
+    /// The seat, which is left when dropped; `None` in sub-teams.
     pub(crate) seat: Option<(TakenSeat, Whole)>,
-    /// Who counts the calls that the program makes.
+    /// Reports the calls that the program makes to a measuring shim.
     pub(crate) meter: Option<Meter>,
-    /// Tries ways out in the calls that are made.
+    /// Tries algorithms out in the program's calls.
     pub(crate) lazy: Option<Rc<Lazy>>,
-    /// The processors that its ranks may use, all together.
+    /// CPUs that the team's ranks may use, all together.
     pub(crate) mask: [u64; 16],
-    /// What was measured beforehand by this team itself.
+    /// Measurements that this team itself made beforehand.
     pub(crate) evidence: RefCell<Vec<crate::tune::Cell>>,
-    /// Which seats its ranks have, where it is what is left of a larger team.
+    /// Seats of its ranks, if this team is the remainder of a larger one.
     pub(crate) seats: Option<Vec<u32>>,
 }
 
-type Work = Pin<Box<dyn Future<Output = Result<()>>>>;
+type CallFuture = Pin<Box<dyn Future<Output = Result<()>>>>;
 
 /// A call under way.
 struct Started {
-    work: Work,
+    work: CallFuture,
     outcome: Rc<RefCell<Option<Result<()>>>>,
 }
 
@@ -68,16 +84,17 @@ impl std::fmt::Debug for Rank {
 }
 
 impl Rank {
-    pub(crate) fn new(station: Rc<Endpoint>, seat: Option<(TakenSeat, Whole)>, heap: usize) -> Result<Self> {
+    pub(crate) fn new(endpoint: Rc<Endpoint>, seat: Option<(TakenSeat, Whole)>, heap: usize) -> Result<Self> {
         static HANDLER: Once = Once::new();
         HANDLER.call_once(|| {
-            // SAFETY: the handler does nothing but add to an atomic number. Without it handles of a child are not told apart.
+            // SAFETY: the handler only adds to an atomic number. Without it the handles of a forked
+            // child could not be told apart.
             unsafe {
                 libc::pthread_atfork(None, None, Some(forked));
             }
         });
         Ok(Self {
-            station,
+            endpoint,
             arena: RefCell::new(Arena::new(heap)),
             queue: RefCell::default(),
             generation: GENERATION.load(Ordering::Relaxed),
@@ -91,31 +108,56 @@ impl Rank {
         })
     }
 
-    /// Its number, from 0.
+    /// Returns this rank's number, from 0 to [`Self::ranks`] - 1.
     #[inline]
     pub fn rank(&self) -> u32 {
-        self.station.rank
+        self.endpoint.rank
     }
 
-    /// How many ranks the team has.
+    /// Returns the number of ranks of the team.
     #[inline]
     pub fn ranks(&self) -> u32 {
-        self.station.ranks()
+        self.endpoint.ranks()
     }
 
-    /// Whether there are more ranks than processors for them: then all wait by sleeping.
+    /// Returns whether there are more ranks than CPUs for them. If so, all ranks wait by sleeping.
     pub fn crowded(&self) -> bool {
-        self.station.crowded
+        self.endpoint.crowded
     }
 
-    /// Whether ranks read each other's memory in long calls ([`crate::cma`]).
+    /// Returns whether ranks read each other's memory in long calls ([`crate::cma`]).
     pub fn pulls(&self) -> bool {
-        self.station.buffers.pull.get()
+        self.endpoint.buffers.pull.get()
     }
 
-    /// From now on calls that wait in vain are broken off after so long, and the team with them ([`crate::Options::deadline`]).
+    /// Sets how long a call may wait before it is broken off, and the team with it
+    /// ([`crate::Options::deadline`]); `None` for no limit.
+    ///
+    /// # Examples
+    /// ```
+    /// # mod ranks { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/help/ranks.rs")); }
+    /// use std::sync::atomic::{AtomicBool, Ordering};
+    /// use std::time::Duration;
+    /// use trimtab_team::Error;
+    ///
+    /// static OVER: AtomicBool = AtomicBool::new(false);
+    ///
+    /// # ranks::run(2, |rank| {
+    /// // In each of two threads.
+    /// rank.set_deadline(Some(Duration::from_millis(20)));
+    /// if rank.rank() == 0 {
+    ///     // The other rank makes no such call.
+    ///     assert!(matches!(rank.barrier(), Err(Error::Timeout(_))));
+    ///     OVER.store(true, Ordering::Release);
+    /// }
+    /// while !OVER.load(Ordering::Acquire) {
+    ///     std::thread::yield_now();
+    /// }
+    /// # Ok(())
+    /// # });
+    /// ```
     pub fn set_deadline(&self, deadline: Option<std::time::Duration>) {
-        self.station.set_deadline(deadline);
+        self.endpoint.set_deadline(deadline);
     }
 
     #[inline(always)]
@@ -127,62 +169,125 @@ impl Rank {
         }
     }
 
-    /// Waits until all have come.
+    /// Waits until all ranks have reached the barrier. Data that a rank wrote before its barrier is
+    /// visible to all ranks after theirs.
+    ///
+    /// # Examples
+    /// ```
+    /// # mod ranks { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/help/ranks.rs")); }
+    /// use std::sync::atomic::{AtomicU32, Ordering};
+    ///
+    /// static COME: AtomicU32 = AtomicU32::new(0);
+    ///
+    /// # ranks::run(3, |rank| {
+    /// // In each of three threads.
+    /// COME.fetch_add(1, Ordering::Relaxed);
+    /// rank.barrier()?;
+    /// assert_eq!(COME.load(Ordering::Relaxed), 3);
+    /// # Ok(())
+    /// # });
+    /// ```
+    ///
+    /// # Errors
+    /// As [every call](Calls#errors).
     #[inline]
     pub fn barrier(&self) -> Result<()> {
         self.ready()?;
         self.counted(|| match &self.lazy {
             Some(lazy) => self.watched_barrier(lazy),
-            None => now(self.station.barrier_call()),
+            None => now(self.endpoint.barrier_call()),
         })
     }
 
-    /// Does `work`, which waits for all, and tells who counts.
+    /// Runs `work`, which waits for all ranks, and reports it to the meter.
     #[inline(always)]
     fn counted(&self, work: impl FnOnce() -> Result<()>) -> Result<()> {
         let begin = self.meter.map(|_| Meter::now());
         let outcome = work();
         if let (Some(meter), Some(begin), Ok(())) = (self.meter, begin, &outcome) {
-            meter.met(begin, self.rank() == 0);
+            meter.report(begin, self.rank() == 0);
         }
         outcome
     }
 
     fn watched_barrier(&self, lazy: &Lazy) -> Result<()> {
         // SAFETY: a barrier has no buffers.
-        now(unsafe { lazy.carry_out(&self.station, &Call::BARRIER, false, true) })
+        now(unsafe { lazy.carry_out(&self.endpoint, &CollectiveCall::BARRIER, false, true) })
     }
 
-    /// Ends a stretch of loose calls: buffers in the segment are everybody's own again.
+    /// Ends a sequence of loose calls: each rank may use its buffers in the segment again. It waits
+    /// for all ranks, as [`Self::barrier`] does.
+    ///
+    /// # Errors
+    /// As [every call](Calls#errors).
     pub fn fence(&self) -> Result<()> {
         self.barrier()
     }
 
-    /// Collectives after which own buffers may be used again. The usual.
+    /// Returns collectives after which the rank may use its own buffers again ([`Sync::MINE`], as
+    /// in MPI). The usual mode.
     #[inline]
     pub fn mine(&self) -> Calls<'_> {
         self.with(Sync::MINE)
     }
 
-    /// Collectives that wait for no more than the data.
+    /// Returns collectives that wait only for the data ([`Sync::LOOSE`]). A rank may use its
+    /// buffers in the segment again after [`Self::fence`].
     #[inline]
     pub fn loose(&self) -> Calls<'_> {
         self.with(Sync::LOOSE)
     }
 
-    /// Collectives before and after which all wait for all.
+    /// Returns collectives before and after which all ranks wait for all ([`Sync::STRICT`]).
     #[inline]
     pub fn strict(&self) -> Calls<'_> {
         self.with(Sync::STRICT)
     }
 
-    /// Collectives in any of the nine modes.
+    /// Returns collectives in any of the nine modes.
+    ///
+    /// # Examples
+    /// ```
+    /// # mod ranks { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/help/ranks.rs")); }
+    /// use trimtab_team::{Sync, When};
+    ///
+    /// # ranks::run(2, |rank| {
+    /// // In each of two threads.
+    /// // Data moves when all ranks have come; each rank returns when it has its own.
+    /// let sync = Sync { enter: When::All, leave: When::Mine };
+    /// let mut numbers = [0_u32; 2];
+    /// rank.with(sync).allgather(&[rank.rank()], &mut numbers)?;
+    /// assert_eq!(numbers, [0, 1]);
+    /// # Ok(())
+    /// # });
+    /// ```
     #[inline]
     pub fn with(&self, sync: Sync) -> Calls<'_> {
         Calls { rank: self, sync }
     }
 
-    /// Several calls with one synchronisation of all before them and one after: they are loose in between.
+    /// Makes several calls with one barrier before all of them and one after. The calls in between
+    /// are loose.
+    ///
+    /// # Examples
+    /// ```
+    /// # mod ranks { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/help/ranks.rs")); }
+    /// use trimtab_team::Operator;
+    ///
+    /// # ranks::run(2, |rank| {
+    /// // In each of two threads.
+    /// let (mut sum, mut largest) = ([1.0], [f64::from(rank.rank())]);
+    /// rank.batch(|calls| {
+    ///     calls.allreduce_in_place(&mut sum, Operator::Sum)?;
+    ///     calls.allreduce_in_place(&mut largest, Operator::Max)
+    /// })?;
+    /// assert_eq!((sum, largest), ([2.0], [1.0]));
+    /// # Ok(())
+    /// # });
+    /// ```
+    ///
+    /// # Errors
+    /// The first of the barriers and of `calls` that fails: as [every call](Calls#errors).
     pub fn batch<T>(&self, calls: impl FnOnce(Calls<'_>) -> Result<T>) -> Result<T> {
         self.barrier()?;
         let outcome = calls(self.loose())?;
@@ -190,8 +295,34 @@ impl Rank {
         Ok(outcome)
     }
 
-    /// A block of `count` elements for each rank, in the segment, where others can reach it without a copy. All ranks must ask alike,
-    /// and in the same order among their calls; nobody waits. It is zero at first, or what was there before.
+    /// Allocates a block of `count` elements for each rank in the segment, where other ranks can
+    /// reach it without a copy. All ranks must allocate the same blocks in the same order among
+    /// their calls; no rank waits. The memory is zero at first, and later holds whatever earlier
+    /// blocks left in it.
+    ///
+    /// A block takes `count` elements in bytes, rounded up to 128; the blocks of all ranks together
+    /// are rounded up to 4096 bytes of the heap ([`crate::Options::heap`]).
+    ///
+    /// # Examples
+    /// ```
+    /// # mod ranks { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/help/ranks.rs")); }
+    /// # ranks::run(2, |rank| {
+    /// // In each of two threads.
+    /// let block = rank.alloc::<u32>(4)?;
+    /// block.store(0, &[rank.rank() + 10])?; // Into this rank's own block.
+    /// rank.barrier()?;
+    /// let mut theirs = [0];
+    /// block.load(1 - rank.rank(), 0, &mut theirs)?;
+    /// assert_eq!(theirs, [11 - rank.rank()]);
+    /// rank.barrier()?; // Both have read.
+    /// rank.free(block)?;
+    /// # Ok(())
+    /// # });
+    /// ```
+    ///
+    /// # Errors
+    /// `NoMemory` if the heap has no room for it; `Argument` for more elements than can be
+    /// addressed; `Forked`.
     pub fn alloc<T: Element>(&self, count: usize) -> Result<Shared<T>> {
         self.ours()?;
         let too_large = || Error::Argument(format!("{count} elements are too many"));
@@ -199,18 +330,22 @@ impl Rank {
         let block = block.ok_or_else(too_large)?;
         let all = block.checked_mul(self.ranks() as usize).ok_or_else(too_large)?;
         let offset = self.arena.borrow_mut().alloc(all, 4096)?;
-        self.station.tickets.blocks.set(self.station.tickets.blocks.get() + 1);
-        Ok(Shared::new(Rc::clone(&self.station), offset, block, count))
+        self.endpoint.tickets.blocks.set(self.endpoint.tickets.blocks.get() + 1);
+        Ok(Shared::new(Rc::clone(&self.endpoint), offset, block, count))
     }
 
-    /// Gives a block back. All ranks must do so alike, after a barrier at which nobody uses it any more.
+    /// Frees a block. All ranks must free the same blocks in the same order, after a barrier beyond
+    /// which no rank uses the block. [`Self::alloc`] has an example.
+    ///
+    /// # Errors
+    /// `Argument` if nothing of this team was allocated there.
     pub fn free<T: Element>(&self, block: Shared<T>) -> Result<()> {
         self.arena.borrow_mut().free(block.offset())?;
-        self.station.tickets.blocks.set(self.station.tickets.blocks.get().saturating_sub(1));
+        self.endpoint.tickets.blocks.set(self.endpoint.tickets.blocks.get().saturating_sub(1));
         Ok(())
     }
 
-    /// Everything that was started is over, and the handle is this process's.
+    /// Checks that the handle belongs to this process and that everything that was started is over.
     #[inline(always)]
     pub(crate) fn ready(&self) -> Result<()> {
         self.ours()?;
@@ -218,10 +353,11 @@ impl Rank {
         if self.queue.borrow().is_empty() { Ok(()) } else { self.drain() }
     }
 
-    /// Combining goes on where it is the caller's own operator that calls.
+    /// The sources are borrowed while elements are combined: then the caller is an operator of the
+    /// program's own.
     #[inline(always)]
     fn between_calls(&self) -> Result<()> {
-        if self.station.buffers.sources.try_borrow_mut().is_ok() {
+        if self.endpoint.buffers.sources.try_borrow_mut().is_ok() {
             return Ok(());
         }
         Err(Error::Argument("an operator cannot call the team that it combines for".to_owned()))
@@ -233,9 +369,9 @@ impl Rank {
         Ok(())
     }
 
-    /// Carries on what was started; to the end, if it may wait.
+    /// Carries on the started calls; to their end, if it may wait.
     fn advance(&self, wait: bool) {
-        let before = self.station.block(wait);
+        let before = self.endpoint.block(wait);
         let mut context = Context::from_waker(Waker::noop());
         let mut queue = self.queue.borrow_mut();
         while let Some(first) = queue.front_mut() {
@@ -248,100 +384,181 @@ impl Rank {
                 }
             }
         }
-        self.station.block(before);
+        self.endpoint.block(before);
     }
 
-    /// Whatever was started is over, undone.
+    /// Ends all started calls without carrying them out.
     pub(crate) fn give_up_started(&self) {
         for started in self.queue.borrow_mut().drain(..) {
             *started.outcome.borrow_mut() = Some(Err(Error::Revoked(self.rank())));
         }
     }
 
-    /// Gives the team up, for all its ranks: their next call fails, or the one they wait in. For who finds out by itself that it cannot
-    /// go on, also in an operator of its own.
+    /// Gives the team up for all its ranks: the call in which they wait fails, or else their next
+    /// call. For a rank that finds by itself that it cannot go on, also in an operator of its own.
+    ///
+    /// # Examples
+    /// ```
+    /// # mod ranks { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/help/ranks.rs")); }
+    /// # ranks::run(2, |rank| {
+    /// // In each of two threads.
+    /// if rank.rank() == 0 {
+    ///     rank.give_up();
+    /// } else {
+    ///     assert!(rank.barrier().is_err());
+    /// }
+    /// # Ok(())
+    /// # });
+    /// ```
     pub fn give_up(&self) {
         if self.ours().is_ok() {
-            self.station.give_up(crate::shared_layout::Cause::Mismatch, self.rank());
+            self.endpoint.give_up(crate::shared_layout::Cause::Mismatch, self.rank());
         }
     }
 
-    /// Gives up what was started, and the team if anything was: for who leaves when the buffers of started calls are gone.
+    /// Gives up the started calls, and the team if there were any. For a rank that leaves when the
+    /// buffers of started calls are gone.
     pub fn abandon(&self) {
         if self.ours().is_ok() && !self.queue.borrow().is_empty() {
-            self.station.give_up(crate::shared_layout::Cause::Left, self.rank());
+            self.endpoint.give_up(crate::shared_layout::Cause::Left, self.rank());
             self.give_up_started();
         }
     }
 
-    /// Gives the team up for all: for who cannot go on, and cannot say how far it has come. The others are told that it has left.
+    /// Gives the team up for all ranks. For a rank that cannot go on and cannot say how far it has
+    /// come. The other ranks are told that it has left.
     pub fn resign(&self) {
         if self.ours().is_ok() {
-            self.station.give_up(crate::shared_layout::Cause::Left, self.rank());
+            self.endpoint.give_up(crate::shared_layout::Cause::Left, self.rank());
             self.give_up_started();
         }
     }
 
-    /// Carries out a call whose buffers are addresses.
+    /// Carries out a call with addresses as buffers. For types and operators that are known only at
+    /// run time, and for operators of the program's own ([`Kernel::own`]).
     ///
     /// # Safety
-    /// They are valid for what [`Kind::shape`] says, and nobody else writes the output or what is read meanwhile. Inputs and outputs are the
-    /// same buffer or do not overlap.
+    /// The buffers are valid for the lengths that [`Kind::shape`] says. During the call nothing
+    /// else writes the output or the input. Inputs and outputs are the same buffer or do not
+    /// overlap.
+    ///
+    /// # Examples
+    /// ```
+    /// # mod ranks { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/help/ranks.rs")); }
+    /// use trimtab_team::{CollectiveCall, Kernel, Kind, Operator, Sync, Type};
+    ///
+    /// # ranks::run(2, |rank| {
+    /// // In each of two threads.
+    /// let mut value = [rank.rank() + 1];
+    /// let call = CollectiveCall {
+    ///     kind: Kind::Allreduce,
+    ///     elements: Type::U32,
+    ///     operator: Some(Operator::Sum),
+    ///     kernel: Some(Kernel::of(Type::U32, Operator::Sum)?),
+    ///     count: value.len(),
+    ///     root: 0,
+    ///     input: value.as_ptr().cast(),
+    ///     output: value.as_mut_ptr().cast(),
+    ///     sync: Sync::MINE,
+    /// };
+    /// // SAFETY: `value` is as long as the call says, and is used by it alone.
+    /// unsafe { rank.call(&call)? };
+    /// assert_eq!(value, [3]);
+    /// # Ok(())
+    /// # });
+    /// ```
+    ///
+    /// # Errors
+    /// As [every call](Calls#errors).
     #[inline]
-    pub unsafe fn call(&self, call: &Call) -> Result<()> {
+    pub unsafe fn call(&self, call: &CollectiveCall) -> Result<()> {
         self.ready()?;
         check(call, self.ranks())?;
         self.counted(|| match &self.lazy {
             // SAFETY: the caller's promise.
-            Some(lazy) if call.bytes() > crate::flag::INLINE || call.kind == Kind::Barrier => unsafe {
+            Some(lazy) if call.bytes() > crate::flag::INLINE_BYTES || call.kind == Kind::Barrier => unsafe {
                 self.watched_call(lazy, call)
             },
             // SAFETY: the caller's promise.
-            _ => now(unsafe { self.station.carry_out(call, self.station.has_blocks()) }),
+            _ => now(unsafe { self.endpoint.carry_out(call, self.endpoint.has_blocks()) }),
         })
     }
 
     /// # Safety
     /// As [`Self::call`].
-    unsafe fn watched_call(&self, lazy: &Lazy, call: &Call) -> Result<()> {
+    unsafe fn watched_call(&self, lazy: &Lazy, call: &CollectiveCall) -> Result<()> {
         // SAFETY: the caller's promise.
-        now(unsafe { lazy.carry_out(&self.station, call, self.station.has_blocks(), true) })
+        now(unsafe { lazy.carry_out(&self.endpoint, call, self.endpoint.has_blocks(), true) })
     }
 
     /// Starts a call, which goes on while this rank tests it, waits for it or makes other calls.
     ///
     /// # Safety
     /// As [`Self::call`], until it is over or the rank is dropped.
-    pub unsafe fn start(&self, call: Call) -> Result<Request> {
+    ///
+    /// # Examples
+    /// ```
+    /// # mod ranks { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/help/ranks.rs")); }
+    /// use trimtab_team::{CollectiveCall, Kind, Type};
+    ///
+    /// # ranks::run(2, |rank| {
+    /// // In each of two threads.
+    /// let mut value = [if rank.rank() == 0 { 7 } else { 0_u32 }];
+    /// let call = CollectiveCall {
+    ///     kind: Kind::Broadcast,
+    ///     elements: Type::U32,
+    ///     count: value.len(),
+    ///     input: value.as_ptr().cast(),
+    ///     output: value.as_mut_ptr().cast(),
+    ///     ..CollectiveCall::BARRIER
+    /// };
+    /// // SAFETY: nothing else uses `value` before the call is over.
+    /// let pending = unsafe { rank.start(call)? };
+    /// while !rank.test(&pending)? {
+    ///     // Other work has its place here; `rank.wait(&pending)` waits.
+    /// }
+    /// assert_eq!(value, [7]);
+    /// # Ok(())
+    /// # });
+    /// ```
+    ///
+    /// # Errors
+    /// `Argument` or `Forked`; what goes wrong later is the result of [`Self::test`] or
+    /// [`Self::wait`].
+    pub unsafe fn start(&self, call: CollectiveCall) -> Result<PendingCall> {
         // SAFETY: the caller's promise.
         unsafe { self.start_with(call, ()) }
     }
 
-    unsafe fn start_with<B: 'static>(&self, call: Call, buffers: B) -> Result<Request> {
+    unsafe fn start_with<B: 'static>(&self, call: CollectiveCall, buffers: B) -> Result<PendingCall> {
         self.ours()?;
         self.between_calls()?;
         check(&call, self.ranks())?;
-        let (station, lazy) = (Rc::clone(&self.station), self.lazy.clone());
+        let (endpoint, lazy) = (Rc::clone(&self.endpoint), self.lazy.clone());
         let outcome = Rc::new(RefCell::new(None));
-        // As it is now, not when the call's turn comes: blocks are asked for in the order of calls.
-        let blocks = station.has_blocks();
+        // Read now and not when the call's turn comes: blocks are allocated in the order of calls.
+        let blocks = endpoint.has_blocks();
         let work = Box::pin(async move {
-            // They live as long as what uses them.
+            // The buffers live as long as the work that uses them.
             let _buffers = buffers;
             match lazy {
                 // SAFETY: the caller's promise.
-                Some(lazy) => unsafe { lazy.carry_out(&station, &call, blocks, false) }.await,
+                Some(lazy) => unsafe { lazy.carry_out(&endpoint, &call, blocks, false) }.await,
                 // SAFETY: as above.
-                None => unsafe { station.carry_out(&call, blocks) }.await,
+                None => unsafe { endpoint.carry_out(&call, blocks) }.await,
             }
         });
         self.queue.borrow_mut().push_back(Started { work, outcome: Rc::clone(&outcome) });
         self.advance(false);
-        Ok(Request { outcome })
+        Ok(PendingCall { outcome })
     }
 
-    /// Whether a started call is over; everything that was started goes on a little.
-    pub fn test(&self, request: &Request) -> Result<bool> {
+    /// Returns whether a started call is over, without waiting. All started calls make some
+    /// progress. [`Self::start`] has an example.
+    ///
+    /// # Errors
+    /// The call's own: as [every call](Calls#errors).
+    pub fn test(&self, request: &PendingCall) -> Result<bool> {
         self.ours()?;
         self.advance(false);
         match &*request.outcome.borrow() {
@@ -351,8 +568,11 @@ impl Rank {
         }
     }
 
-    /// Waits for a started call.
-    pub fn wait(&self, request: &Request) -> Result<()> {
+    /// Waits for a started call. [`Self::start`] has an example.
+    ///
+    /// # Errors
+    /// The call's own: as [every call](Calls#errors); `Argument` for the request of another rank.
+    pub fn wait(&self, request: &PendingCall) -> Result<()> {
         self.ours()?;
         self.counted(|| {
             while request.outcome.borrow().is_none() {
@@ -372,26 +592,56 @@ impl Drop for Rank {
             return;
         }
         if !self.queue.borrow().is_empty() && !std::thread::panicking() {
-            // Others count on what was started.
+            // Other ranks depend on the calls that were started.
             self.advance(true);
         }
     }
 }
 
-/// A call that was started.
+/// Started call, to be handed to [`Rank::test`] and [`Rank::wait`]. Its copies are of the same
+/// call.
 #[derive(Debug, Clone)]
-pub struct Request {
+pub struct PendingCall {
     outcome: Rc<RefCell<Option<Result<()>>>>,
 }
 
-/// The collectives of a rank, in one mode of synchronisation. Lengths are those of blocks: all ranks must give the same.
+/// Collectives of a rank, in one mode of synchronisation.
+///
+/// # Shapes
+///
+/// `n` is the number of ranks; lengths are in elements. All ranks must give the same `count`, type,
+/// operator, root and mode. The result is in the order of ranks.
+///
+/// | call | input | output |
+/// |---|---|---|
+/// | [`broadcast`](Self::broadcast) | `count`, at the root | `count` (the same buffer) |
+/// | [`reduce`](Self::reduce) | `count` | `count` at the root, else 0 |
+/// | [`allreduce`](Self::allreduce), [`scan`](Self::scan) | `count` | `count` |
+/// | [`reduce_scatter`](Self::reduce_scatter) | `n * count` | `count` |
+/// | [`gather`](Self::gather) | `count` | `n * count` at the root, else 0 |
+/// | [`allgather`](Self::allgather) | `count` | `n * count` |
+/// | [`scatter`](Self::scatter) | `n * count` at the root, else 0 | `count` |
+/// | [`alltoall`](Self::alltoall) | `n * count` | `n * count` |
+///
+/// # Errors
+/// A call that could not be the same at all ranks fails before any data moves, at this rank alone:
+///
+/// - [`Error::Argument`]: a buffer of another length than the table's, a root outside of the team,
+///   an operator that the type does not have (`And`, `Or` and `Xor` are for integers), or a call
+///   from within an operator of this team.
+/// - [`Error::Forked`]: the handle was copied by fork.
+///
+/// Later failures give the team up. Every rank gets the same one, in the call in which it waits or
+/// in its next: [`Error::PeerDied`], [`Error::PeerLeft`], [`Error::Mismatch`], [`Error::Timeout`],
+/// [`Error::Interrupted`] or [`Error::Revoked`]. Ranks that are left can go on with
+/// [`Rank::shrink`].
 #[derive(Debug, Clone, Copy)]
 pub struct Calls<'a> {
     rank: &'a Rank,
     sync: Sync,
 }
 
-/// A buffer that is not as long as a call needs.
+/// Returns the error for a buffer that is not as long as a call needs.
 fn short(kind: Kind, what: &str, has: usize, needs: usize) -> Error {
     Error::Argument(format!("{} needs {needs} elements of {what}, not {has}", kind.name()))
 }
@@ -405,7 +655,7 @@ impl Calls<'_> {
         operator: Option<Operator>,
         input: &[T],
         output: &mut [T],
-    ) -> Result<Call> {
+    ) -> Result<CollectiveCall> {
         let (gives, gets) = kind.shape(self.rank.ranks(), count, root == self.rank.rank());
         if kind != Kind::Broadcast && input.len() != gives {
             return Err(short(kind, "input", input.len(), gives));
@@ -414,7 +664,7 @@ impl Calls<'_> {
             return Err(short(kind, "output", output.len(), gets));
         }
         let kernel = operator.map(|operator| Kernel::of(T::TYPE, operator)).transpose()?;
-        Ok(Call {
+        Ok(CollectiveCall {
             kind,
             elements: T::TYPE,
             operator,
@@ -438,20 +688,56 @@ impl Calls<'_> {
         output: &mut [T],
     ) -> Result<()> {
         let call = self.prepare(kind, count, root, operator, input, output)?;
-        // SAFETY: the lengths were seen to be right, and slices are borrowed for the call.
+        // SAFETY: the lengths were checked, and the slices are borrowed for the call.
         unsafe { self.rank.call(&call) }
     }
 
-    /// The root's elements to all.
+    /// Copies the root's elements to all ranks. All buffers have the same length.
+    ///
+    /// # Examples
+    /// ```
+    /// # mod ranks { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/help/ranks.rs")); }
+    /// # ranks::run(3, |rank| {
+    /// // In each of three threads.
+    /// let mut buffer = if rank.rank() == 1 { [5, 6] } else { [0, 0_i32] };
+    /// rank.mine().broadcast(&mut buffer, 1)?;
+    /// assert_eq!(buffer, [5, 6]);
+    /// # Ok(())
+    /// # });
+    /// ```
+    ///
+    /// # Errors
+    /// See [errors of calls](Calls#errors).
     #[inline]
     pub fn broadcast<T: Element>(&self, buffer: &mut [T], root: u32) -> Result<()> {
         let mut call = self.prepare(Kind::Broadcast, buffer.len(), root, None, &[], buffer)?;
         call.input = call.output;
-        // SAFETY: the buffer is borrowed for the call, as the one or the other.
+        // SAFETY: the buffer is borrowed for the call, as input or as output.
         unsafe { self.rank.call(&call) }
     }
 
-    /// All ranks' elements, combined, to the root, which alone gives an output.
+    /// Combines all ranks' elements at the root. `output` is as long as `input` at the root, and
+    /// empty elsewhere.
+    ///
+    /// # Examples
+    /// ```
+    /// # mod ranks { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/help/ranks.rs")); }
+    /// use trimtab_team::Operator;
+    ///
+    /// # ranks::run(3, |rank| {
+    /// // In each of three threads.
+    /// let (input, root) = ([rank.rank(), 1], 2);
+    /// let mut output = vec![0; if rank.rank() == root { input.len() } else { 0 }];
+    /// rank.mine().reduce(&input, &mut output, Operator::Sum, root)?;
+    /// if rank.rank() == root {
+    ///     assert_eq!(output, [3, 3]);
+    /// }
+    /// # Ok(())
+    /// # });
+    /// ```
+    ///
+    /// # Errors
+    /// See [errors of calls](Calls#errors).
     pub fn reduce<T: Element>(
         &self,
         input: &[T],
@@ -462,16 +748,51 @@ impl Calls<'_> {
         self.go(Kind::Reduce, input.len(), root, Some(operator), input, output)
     }
 
-    /// All ranks' elements, combined, to all.
+    /// Combines all ranks' elements at all ranks. `output` is as long as `input`. All ranks get the
+    /// same bits.
+    ///
+    /// # Examples
+    /// ```
+    /// # mod ranks { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/help/ranks.rs")); }
+    /// use trimtab_team::Operator;
+    ///
+    /// # ranks::run(3, |rank| {
+    /// // In each of three threads.
+    /// let mut output = [0; 2];
+    /// rank.mine().allreduce(&[rank.rank(), 4], &mut output, Operator::Max)?;
+    /// assert_eq!(output, [2, 4]);
+    /// # Ok(())
+    /// # });
+    /// ```
+    ///
+    /// # Errors
+    /// See [errors of calls](Calls#errors).
     #[inline]
     pub fn allreduce<T: Element>(&self, input: &[T], output: &mut [T], operator: Operator) -> Result<()> {
         self.go(Kind::Allreduce, input.len(), 0, Some(operator), input, output)
     }
 
-    /// The same in place.
+    /// Combines all ranks' elements at all ranks, in place.
+    ///
+    /// # Examples
+    /// ```
+    /// # mod ranks { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/help/ranks.rs")); }
+    /// use trimtab_team::Operator;
+    ///
+    /// # ranks::run(3, |rank| {
+    /// // In each of three threads.
+    /// let mut sums = [f64::from(rank.rank()), 1.0];
+    /// rank.mine().allreduce_in_place(&mut sums, Operator::Sum)?;
+    /// assert_eq!(sums, [3.0, 3.0]);
+    /// # Ok(())
+    /// # });
+    /// ```
+    ///
+    /// # Errors
+    /// See [errors of calls](Calls#errors).
     #[inline]
     pub fn allreduce_in_place<T: Element>(&self, buffer: &mut [T], operator: Operator) -> Result<()> {
-        let call = Call {
+        let call = CollectiveCall {
             kind: Kind::Allreduce,
             elements: T::TYPE,
             operator: Some(operator),
@@ -486,7 +807,25 @@ impl Calls<'_> {
         unsafe { self.rank.call(&call) }
     }
 
-    /// All ranks' blocks, combined, one block to each.
+    /// Combines all ranks' blocks; each rank gets the block of its number of the result. `input` is
+    /// as long as the outputs of all ranks together.
+    ///
+    /// # Examples
+    /// ```
+    /// # mod ranks { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/help/ranks.rs")); }
+    /// use trimtab_team::Operator;
+    ///
+    /// # ranks::run(2, |rank| {
+    /// // In each of two threads.
+    /// let mut output = [0];
+    /// rank.mine().reduce_scatter(&[10, 20], &mut output, Operator::Sum)?;
+    /// assert_eq!(output, [if rank.rank() == 0 { 20 } else { 40 }]);
+    /// # Ok(())
+    /// # });
+    /// ```
+    ///
+    /// # Errors
+    /// See [errors of calls](Calls#errors).
     pub fn reduce_scatter<T: Element>(
         &self,
         input: &[T],
@@ -496,22 +835,88 @@ impl Calls<'_> {
         self.go(Kind::ReduceScatter, output.len(), 0, Some(operator), input, output)
     }
 
-    /// A block of each to the root, which alone gives an output.
+    /// Collects a block of each rank at the root, in the order of ranks. `output` has a block for
+    /// each rank at the root, and is empty elsewhere.
+    ///
+    /// # Examples
+    /// ```
+    /// # mod ranks { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/help/ranks.rs")); }
+    /// # ranks::run(3, |rank| {
+    /// // In each of three threads.
+    /// let mut output = vec![0; if rank.rank() == 0 { 3 } else { 0 }];
+    /// rank.mine().gather(&[rank.rank() * 2], &mut output, 0)?;
+    /// if rank.rank() == 0 {
+    ///     assert_eq!(output, [0, 2, 4]);
+    /// }
+    /// # Ok(())
+    /// # });
+    /// ```
+    ///
+    /// # Errors
+    /// See [errors of calls](Calls#errors).
     pub fn gather<T: Element>(&self, input: &[T], output: &mut [T], root: u32) -> Result<()> {
         self.go(Kind::Gather, input.len(), root, None, input, output)
     }
 
-    /// A block of each to all.
+    /// Collects a block of each rank at all ranks, in the order of ranks.
+    ///
+    /// # Examples
+    /// ```
+    /// # mod ranks { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/help/ranks.rs")); }
+    /// # ranks::run(3, |rank| {
+    /// // In each of three threads.
+    /// let mut output = [0; 3];
+    /// rank.mine().allgather(&[rank.rank() * 2], &mut output)?;
+    /// assert_eq!(output, [0, 2, 4]);
+    /// # Ok(())
+    /// # });
+    /// ```
+    ///
+    /// # Errors
+    /// See [errors of calls](Calls#errors).
     pub fn allgather<T: Element>(&self, input: &[T], output: &mut [T]) -> Result<()> {
         self.go(Kind::Allgather, input.len(), 0, None, input, output)
     }
 
-    /// A block of the root's to each; it alone gives an input.
+    /// Sends a block of the root's to each rank: block 0 to rank 0, and so on. `input` has a block
+    /// for each rank at the root, and is empty elsewhere.
+    ///
+    /// # Examples
+    /// ```
+    /// # mod ranks { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/help/ranks.rs")); }
+    /// # ranks::run(3, |rank| {
+    /// // In each of three threads.
+    /// let input: &[u32] = if rank.rank() == 0 { &[7, 8, 9] } else { &[] };
+    /// let mut output = [0];
+    /// rank.mine().scatter(input, &mut output, 0)?;
+    /// assert_eq!(output, [7 + rank.rank()]);
+    /// # Ok(())
+    /// # });
+    /// ```
+    ///
+    /// # Errors
+    /// See [errors of calls](Calls#errors).
     pub fn scatter<T: Element>(&self, input: &[T], output: &mut [T], root: u32) -> Result<()> {
         self.go(Kind::Scatter, output.len(), root, None, input, output)
     }
 
-    /// A block of each to each.
+    /// Sends a block of each rank to each rank: block `j` of rank `i` becomes block `i` of rank
+    /// `j`. Both buffers have a block for each rank.
+    ///
+    /// # Examples
+    /// ```
+    /// # mod ranks { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/help/ranks.rs")); }
+    /// # ranks::run(2, |rank| {
+    /// // In each of two threads.
+    /// let (i, mut output) = (rank.rank(), [0; 2]);
+    /// rank.mine().alltoall(&[10 * i, 10 * i + 1], &mut output)?;
+    /// assert_eq!(output, [i, 10 + i]);
+    /// # Ok(())
+    /// # });
+    /// ```
+    ///
+    /// # Errors
+    /// See [errors of calls](Calls#errors).
     pub fn alltoall<T: Element>(&self, input: &[T], output: &mut [T]) -> Result<()> {
         let ranks = self.rank.ranks() as usize;
         if !input.len().is_multiple_of(ranks) {
@@ -520,7 +925,25 @@ impl Calls<'_> {
         self.go(Kind::Alltoall, input.len() / ranks, 0, None, input, output)
     }
 
-    /// Of ranks 0 to this one, combined.
+    /// Combines the elements of ranks 0 to this one, this one included. `output` is as long as
+    /// `input`.
+    ///
+    /// # Examples
+    /// ```
+    /// # mod ranks { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/help/ranks.rs")); }
+    /// use trimtab_team::Operator;
+    ///
+    /// # ranks::run(3, |rank| {
+    /// // In each of three threads.
+    /// let mut output = [0];
+    /// rank.mine().scan(&[rank.rank() + 1], &mut output, Operator::Sum)?;
+    /// assert_eq!(output, [[1], [3], [6]][rank.rank() as usize]);
+    /// # Ok(())
+    /// # });
+    /// ```
+    ///
+    /// # Errors
+    /// See [errors of calls](Calls#errors).
     pub fn scan<T: Element>(&self, input: &[T], output: &mut [T], operator: Operator) -> Result<()> {
         self.go(Kind::Scan, input.len(), 0, Some(operator), input, output)
     }

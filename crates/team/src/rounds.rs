@@ -1,25 +1,29 @@
-//! Moving data in rounds: what most collectives are made of.
+//! Rounds: the movement of data of which most collectives are made.
 //!
-//! **Idea.** A message that does not fit into a cell goes in *rounds*, one ticket each. In a round a rank may give a piece of its block, or a
-//! piece of each of its blocks, and take what one other, all, or those before it gave. Nobody waits for more than what it takes and for
-//! the cell it is about to use again, so whoever only gives runs up to [`SLOTS`] rounds ahead.
+//! **Idea.** A message that does not fit into a cell moves in *rounds*, one ticket each. In a round
+//! a rank may give a piece of its block, or a piece of each of its blocks, and take the pieces of
+//! one other rank, of all ranks, or of those before it. A rank waits only for the pieces it takes
+//! and for the cell it is about to reuse. A rank that only gives therefore runs up to
+//! [`SLOT_COUNT`] rounds ahead.
 //!
-//! **Resident** inputs, those that lie in the segment, are taken from where they are. One round before the others says where that is;
-//! who gives nothing in the others counts their tickets all the same, and keeps its input as it is until all who take it have done. What lies in
-//! another process ([`crate::cma`]) is taken whole before the first of them.
+//! **Resident** inputs, those that lie in the segment, are taken from where they are. One round
+//! before the others announces their locations. A rank that gives nothing in the later rounds still
+//! counts their tickets, and keeps its input unchanged until all ranks that take it have done. Data
+//! in another process ([`crate::cma`]) is taken whole before the first of these rounds.
 //!
-//! **At a centre.** Where ranks share processors, who waits for each of the others in turn sleeps and is woken as often. There all give, then
-//! meet as at a central barrier, one sleep each, and find everything there.
+//! **Central barrier.** If ranks share CPUs, a rank that waits for each of the others in turn
+//! sleeps and is woken once for each. In that case all ranks give, then meet at a central barrier,
+//! with one sleep each, and find all data there.
 
 use crate::Result;
 use crate::algorithm_table::Algorithm;
-use crate::call::{Call, Kind, When};
+use crate::call::{CollectiveCall, Kind, When};
 use crate::cma::BufferLocation;
 use crate::endpoint::Endpoint;
-use crate::flag::{INLINE, Ticket};
-use crate::shared_layout::SLOTS;
+use crate::flag::{INLINE_BYTES, Ticket};
+use crate::shared_layout::SLOT_COUNT;
 
-/// What a rank gives in each round.
+/// Data that a rank gives in each round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Gives {
     /// Nothing.
@@ -30,51 +34,53 @@ pub enum Gives {
     Blocks,
 }
 
-/// Whose it takes.
+/// Ranks from which a rank takes data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Takes {
-    /// Nobody's.
+    /// None.
     Nothing,
-    /// One rank's.
+    /// One rank.
     Of(u32),
-    /// All ranks'.
+    /// All ranks.
     All,
-    /// Those of ranks up to and with this one.
+    /// All ranks up to this one, inclusive.
     UpTo(u32),
 }
 
-/// What becomes of what is taken.
+/// Use of the data that is taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Uses {
     /// It is the block.
     Copies,
-    /// Each is its rank's block.
+    /// Each rank's data is that rank's block.
     Collects,
-    /// They are combined, in the order of ranks.
+    /// The data is combined, in the order of ranks.
     Folds,
 }
 
 /// A rank's part in an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Part {
-    /// See there.
+pub struct RankPart {
+    /// Data that it gives.
     pub gives: Gives,
-    /// See there.
+    /// Ranks from which it takes data.
     pub takes: Takes,
-    /// See there.
+    /// Use of the data.
     pub uses: Uses,
     /// Whether some rank gives pieces of blocks, so that cells are shared out among ranks.
     pub shared_out: bool,
-    /// Whether every rank takes what every rank gives, which says by itself that earlier rounds are done with.
+    /// Whether every rank takes from every rank, which by itself shows that earlier rounds are done
+    /// with.
     pub symmetric: bool,
-    /// Whether it hands on what it has taken.
+    /// Whether it hands on the data that it has taken.
     pub forwards: bool,
 }
 
-/// Copies, quicker than a call for what is as short as a number.
+/// Copies bytes, faster than a library call for data as short as a number.
 ///
 /// # Safety
-/// As [`std::ptr::copy_nonoverlapping`]; what another process may write meanwhile is plain data.
+/// As [`std::ptr::copy_nonoverlapping`]; data that another process may write meanwhile is plain
+/// data.
 #[inline(always)]
 pub unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize) {
     #[cfg(trimtab_model)]
@@ -103,42 +109,50 @@ impl Takes {
     }
 }
 
-/// Whose inputs lie in the segment.
+/// Inputs that lie in the segment.
 #[derive(Debug, Clone, Copy, Default)]
 struct Resident {
-    /// This rank's.
+    /// This rank's input does.
     own: bool,
-    /// That of one at least from whom it takes.
+    /// The input of at least one rank from which it takes does.
     others: bool,
-    /// This rank's, and those of all from whom it takes.
+    /// This rank's input and those of all ranks from which it takes do.
     all: bool,
-    /// What lies in other processes was taken already.
+    /// The data in other processes was taken already.
     taken: bool,
 }
 
 impl Endpoint {
-    /// Where the data of a ticket are: beside the flag if they are as short, else in the cell.
+    /// Returns where the data of a ticket is: beside the flag if it is short enough, else in the
+    /// cell.
     #[inline(always)]
     pub(crate) fn place(&self, rank: u32, ticket: Ticket, inline: bool) -> *mut u8 {
         if inline { self.area.slot(rank, ticket).payload() } else { self.area.cell(rank, ticket) }
     }
 
-    /// Carries out a rank's part of a call. Where inputs are `shown` they may be taken from where they lie.
-    pub(crate) async fn rounds(&self, call: &Call, part: Part, shown: bool, signature: u32) -> Result<()> {
+    /// Carries out a rank's part of a call. If inputs are `shown`, they may be taken from where
+    /// they lie.
+    pub(crate) async fn rounds(
+        &self,
+        call: &CollectiveCall,
+        part: RankPart,
+        shown: bool,
+        signature: u32,
+    ) -> Result<()> {
         let (ranks, block, size) = (self.ranks() as usize, call.bytes(), call.elements.size());
         let pieces = if part.shared_out { ranks } else { 1 };
-        let inline = block * pieces <= INLINE;
+        let inline = block * pieces <= INLINE_BYTES;
         let resident =
-            if shown { self.tell_residents(call, part, signature).await? } else { Resident::default() };
+            if shown { self.announce_residents(call, part, signature).await? } else { Resident::default() };
         let room = if inline {
-            INLINE
+            INLINE_BYTES
         } else if let Algorithm::Pieces(log) = self.way(call.kind, block) {
-            // An element for each rank goes in a round at least.
+            // A round holds at least one element for each rank.
             self.area.cell_bytes().min((1 << log).max(pieces * size))
         } else {
             self.area.cell_bytes()
         };
-        // As many bytes of a block as a round can carry, and at least one element.
+        // The bytes of a block that a round can carry: at least one element.
         let most = room / pieces / size * size;
         let mut from = 0;
         loop {
@@ -148,23 +162,23 @@ impl Endpoint {
                 self.give(call, part.gives, ticket, inline, from, bytes, signature).await?;
             }
             if part.symmetric && self.routes.central.get() && !resident.all {
-                self.meet(signature).await?;
+                self.central_barrier(signature).await?;
             }
             self.take_round(call, part, resident, ticket, inline, from, bytes, signature).await?;
             if part.forwards {
-                // The buffer of a broadcast is both.
+                // The buffer of a broadcast is both input and output.
                 self.give(call, Gives::Block, ticket, inline, from, bytes, signature).await?;
             }
             from += bytes;
             let over = from >= block;
-            // Who raises a slot in each round says by that what it has done with.
+            // A rank that raises a slot in each round shows thereby which slots it has done with.
             let says = part.symmetric && !resident.own;
-            let often = over || (ticket as usize).is_multiple_of(SLOTS / 2);
+            let often = over || (ticket as usize).is_multiple_of(SLOT_COUNT / 2);
             if (!says && often) || (over && resident.others) {
                 self.done();
             }
             if over {
-                // What is the caller's alone it may drop when the call returns.
+                // The caller may drop a buffer outside of the segment when the call returns.
                 if resident.own && (call.sync.leave != When::None || self.offset_of(call.input) == 0) {
                     self.taken(call, ticket).await?;
                 }
@@ -173,8 +187,14 @@ impl Endpoint {
         }
     }
 
-    /// A round in which those who give tell where, and those who take from them look.
-    async fn tell_residents(&self, call: &Call, part: Part, signature: u32) -> Result<Resident> {
+    /// Carries out the round in which giving ranks announce their locations, and taking ranks read
+    /// them.
+    async fn announce_residents(
+        &self,
+        call: &CollectiveCall,
+        part: RankPart,
+        signature: u32,
+    ) -> Result<Resident> {
         let ticket = self.next_ticket();
         let (gives, gets) = call.kind.shape(self.ranks(), call.count, self.rank == call.root);
         let size = call.elements.size();
@@ -185,46 +205,49 @@ impl Endpoint {
             written = part.takes != Takes::Nothing && from < to + gets * size && to < from + gives * size;
             let at = if written { 0 } else { self.place_of(call, call.input) };
             resident.own = at != 0;
-            self.tell(ticket, [at, 0], signature).await?;
+            self.post_buffers(ticket, [at, 0], signature).await?;
         }
         if part.symmetric && self.routes.central.get() {
-            self.meet(signature).await?;
+            self.central_barrier(signature).await?;
         }
         let mut others = true;
         for rank in part.takes.of(self.ranks()) {
-            let mut lies = BufferLocation::Nowhere;
+            let mut location = BufferLocation::Nowhere;
             if rank != self.rank {
                 self.take(rank, ticket, signature).await?;
                 let blocks = if part.shared_out { self.ranks() as usize } else { 1 };
-                lies = self.lies(self.told(rank, ticket)[0], call.bytes() * blocks)?;
-                resident.others |= lies != BufferLocation::Nowhere;
-                others &= lies != BufferLocation::Nowhere;
+                location = self.location(self.posted_buffers(rank, ticket)[0], call.bytes() * blocks)?;
+                resident.others |= location != BufferLocation::Nowhere;
+                others &= location != BufferLocation::Nowhere;
             }
-            self.buffers.residents.borrow_mut()[rank as usize] = lies;
+            self.buffers.residents.borrow_mut()[rank as usize] = location;
         }
         resident.all = resident.own && others;
-        // Nothing else is to come into the output before what this rank still gives of it.
+        // Nothing may be written into the output before the data that this rank still gives from
+        // it.
         if self.buffers.pull.get() && resident.others && !written {
             resident.taken = self.take_whole(call, part, others)?;
         }
         Ok(resident)
     }
 
-    /// Takes what lies in other processes, all of it. Answers whether that was done; to be combined, everything must be `shown`.
-    fn take_whole(&self, call: &Call, part: Part, shown: bool) -> Result<bool> {
+    /// Takes all data that lies in other processes. Returns whether it was taken: to be combined,
+    /// all inputs must be `shown`.
+    fn take_whole(&self, call: &CollectiveCall, part: RankPart, shown: bool) -> Result<bool> {
         let (takes, block) = (part.takes.of(self.ranks()), call.bytes());
         let skip = if part.shared_out { self.rank as usize * block } else { 0 };
         if part.uses == Uses::Folds {
             if shown {
-                // SAFETY: all have blocks of so many bytes, by their callers' promises, and so has the output.
+                // SAFETY: all have blocks of `block` bytes, by their callers' promises, and so has
+                // the output.
                 unsafe { self.fold_shown(call, takes.end, skip, 0, block) }?;
             }
             return Ok(shown);
         }
-        // Each begins with another, so that they are not all in one's way.
+        // Each rank begins with another one, so that they do not all read from the same.
         for rank in (1..self.ranks()).map(|step| (self.rank + step) % self.ranks()) {
-            let lies = self.buffers.residents.borrow()[rank as usize];
-            if let (true, BufferLocation::There(from)) = (takes.contains(&rank), lies) {
+            let location = self.buffers.residents.borrow()[rank as usize];
+            if let (true, BufferLocation::There(from)) = (takes.contains(&rank), location) {
                 let at = if part.uses == Uses::Collects { rank as usize * block } else { 0 };
                 // SAFETY: the output has a block, or one for each rank, by the caller's promise.
                 unsafe { self.fetch(rank, from + skip as u64, call.output.wrapping_add(at), block, true) }?;
@@ -233,8 +256,8 @@ impl Endpoint {
         Ok(true)
     }
 
-    /// Waits until all who take this rank's input where it lies have done with it.
-    async fn taken(&self, call: &Call, last: Ticket) -> Result<()> {
+    /// Waits until all ranks that take this rank's input from where it lies have done with it.
+    async fn taken(&self, call: &CollectiveCall, last: Ticket) -> Result<()> {
         let takers = match call.kind {
             Kind::Reduce | Kind::Gather => call.root..call.root + 1,
             Kind::Scan => self.rank + 1..self.ranks(),
@@ -249,7 +272,7 @@ impl Endpoint {
     #[expect(clippy::too_many_arguments, reason = "a round, in parts")]
     async fn give(
         &self,
-        call: &Call,
+        call: &CollectiveCall,
         gives: Gives,
         ticket: Ticket,
         inline: bool,
@@ -264,10 +287,11 @@ impl Endpoint {
         };
         self.vacant(ticket).await?;
         let place = self.place(self.rank, ticket, inline);
-        // Of blocks for each, nobody reads this rank's own piece.
+        // No rank reads this rank's own piece among the blocks for each rank.
         let unread = if gives == Gives::Blocks { self.rank as usize } else { usize::MAX };
         for piece in (0..pieces).filter(|piece| *piece != unread) {
-            // SAFETY: the input has `pieces` blocks, by the caller's promise, and the cell room for a piece of each; all have done with it.
+            // SAFETY: the input has `pieces` blocks, by the caller's promise, and the cell has room
+            // for a piece of each; all ranks have done with it.
             unsafe { copy(call.input.add(piece * call.bytes() + from), place.add(piece * bytes), bytes) };
         }
         self.put(ticket, signature);
@@ -277,8 +301,8 @@ impl Endpoint {
     #[expect(clippy::too_many_arguments, reason = "a round, in parts")]
     async fn take_round(
         &self,
-        call: &Call,
-        part: Part,
+        call: &CollectiveCall,
+        part: RankPart,
         resident: Resident,
         ticket: Ticket,
         inline: bool,
@@ -287,47 +311,48 @@ impl Endpoint {
         signature: u32,
     ) -> Result<()> {
         let ranks = part.takes.of(self.ranks());
-        // Of the pieces that a rank gives, the one that is this rank's.
+        // The piece for this rank among those that a rank gives.
         let piece = if part.shared_out { self.rank as usize * bytes } else { 0 };
         let count = ranks.len();
         for rank in ranks {
             let own = rank == self.rank;
-            let lies = if resident.others {
+            let location = if resident.others {
                 self.buffers.residents.borrow()[rank as usize]
             } else {
                 BufferLocation::Nowhere
             };
-            if resident.taken && matches!(lies, BufferLocation::There(_)) {
+            if resident.taken && matches!(location, BufferLocation::There(_)) {
                 continue;
             }
             let block = if part.shared_out { self.rank as usize * call.bytes() } else { 0 };
             let data = if own {
                 call.input.wrapping_add(block + from)
-            } else if let BufferLocation::Here(lies) = lies {
-                lies.wrapping_add(block + from).cast_const()
-            } else if let BufferLocation::There(lies) = lies {
+            } else if let BufferLocation::Here(location) = location {
+                location.wrapping_add(block + from).cast_const()
+            } else if let BufferLocation::There(location) = location {
                 let mut scratch = self.buffers.scratch.borrow_mut();
                 scratch.resize(self.ranks() as usize * self.area.cell_bytes() / 8, 0);
                 let to = scratch.as_mut_ptr().cast::<u8>();
                 let to = to.wrapping_add(rank as usize * self.area.cell_bytes());
                 let last = from + bytes == call.bytes();
-                // SAFETY: the scratch has room for what goes into a cell, of each rank.
-                unsafe { self.fetch(rank, lies + (block + from) as u64, to, bytes, last) }?;
+                // SAFETY: the scratch has room for the contents of a cell of each rank.
+                unsafe { self.fetch(rank, location + (block + from) as u64, to, bytes, last) }?;
                 to.cast_const()
             } else {
                 self.take(rank, ticket, signature).await?;
                 // SAFETY: within the cell, which has room for a piece of each rank.
                 unsafe { self.place(rank, ticket, inline).add(piece) }
             };
-            // In place, a rank's own part is where it belongs.
+            // For a call in place, a rank's own part is already at its destination.
             let there = call.output.wrapping_add(
                 if part.uses == Uses::Collects { rank as usize * call.bytes() } else { 0 } + from,
             );
             match part.uses {
                 Uses::Copies | Uses::Collects if std::ptr::eq(data, there) => {}
-                Uses::Copies | Uses::Collects if matches!(lies, BufferLocation::Here(_)) => {
+                Uses::Copies | Uses::Collects if matches!(location, BufferLocation::Here(_)) => {
                     let _touch = self.touch()?;
-                    // SAFETY: as below. A rank that lies may have told of bytes that overlap with our output.
+                    // SAFETY: as below. A rank with false locations may have posted bytes that
+                    // overlap with this rank's output.
                     unsafe { std::ptr::copy(data, there, bytes) };
                 }
                 // SAFETY: the output has one block, by the caller's promise.
@@ -345,7 +370,8 @@ impl Endpoint {
         {
             let _touch = if resident.others { Some(self.touch()?) } else { None };
             let sources = self.buffers.sources.borrow();
-            // SAFETY: all have `bytes` bytes, by what is said above; the output is no other's.
+            // SAFETY: all have `bytes` bytes, by the arguments above; the output belongs to this
+            // rank.
             unsafe {
                 kernel.fold(call.output.wrapping_add(from), &sources[..count], bytes / call.elements.size());
             }

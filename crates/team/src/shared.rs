@@ -1,9 +1,10 @@
-//! Blocks in the segment: memory that all ranks reach, one block for each, at the same place of the heap.
+//! Blocks in the segment: memory that all ranks reach, one block for each rank, at the same place
+//! of the heap.
 //!
-//! Others may read and write a block at any time, so it is never lent as a slice. What goes in and out is copied, or used by collectives
-//! where it lies (*resident*), without a copy.
+//! Other ranks may read and write a block at any time, so it is never lent as a slice. Data is
+//! copied in and out, or used by collectives where it lies (*resident*), without a copy.
 
-use crate::call::{Call, Kind, Sync};
+use crate::call::{CollectiveCall, Kind, Sync};
 use crate::endpoint::Endpoint;
 use crate::rank::Rank;
 use crate::reduce::{Element, Kernel, Operator};
@@ -11,9 +12,9 @@ use crate::{Error, Result};
 use std::marker::PhantomData;
 use std::rc::Rc;
 
-/// A block of `len` elements of each rank's.
+/// Block of `len` elements for each rank, made by [`Rank::alloc`].
 pub struct Shared<T> {
-    station: Rc<Endpoint>,
+    endpoint: Rc<Endpoint>,
     offset: usize,
     block: usize,
     count: usize,
@@ -27,29 +28,33 @@ impl<T> std::fmt::Debug for Shared<T> {
 }
 
 impl<T: Element> Shared<T> {
-    pub(crate) fn new(station: Rc<Endpoint>, offset: usize, block: usize, count: usize) -> Self {
-        Self { station, offset, block, count, elements: PhantomData }
+    pub(crate) fn new(endpoint: Rc<Endpoint>, offset: usize, block: usize, count: usize) -> Self {
+        Self { endpoint, offset, block, count, elements: PhantomData }
     }
 
     pub(crate) fn offset(&self) -> usize {
         self.offset
     }
 
-    /// Elements of a rank's block.
+    /// Returns the number of elements of a rank's block.
     #[expect(clippy::len_without_is_empty, reason = "a block is as long as was asked for")]
     pub fn len(&self) -> usize {
         self.count
     }
 
-    /// Where a rank's block is in this process, aligned to 128 bytes. Who uses it orders that with others by collectives.
+    /// Returns the address of a rank's block in this process, aligned to 128 bytes. The caller
+    /// orders its accesses with those of other ranks by collectives.
+    ///
+    /// # Panics
+    /// If the team has no such rank.
     pub fn of(&self, rank: u32) -> *mut T {
-        assert!(rank < self.station.ranks(), "a rank outside of the team");
-        self.station.heap().wrapping_add(self.offset + rank as usize * self.block).cast()
+        assert!(rank < self.endpoint.ranks(), "a rank outside of the team");
+        self.endpoint.heap().wrapping_add(self.offset + rank as usize * self.block).cast()
     }
 
-    /// Where this rank's block is.
+    /// Returns the address of this rank's block.
     pub fn own(&self) -> *mut T {
-        self.of(self.station.rank)
+        self.of(self.endpoint.rank)
     }
 
     fn within(&self, from: usize, count: usize) -> Result<()> {
@@ -59,18 +64,25 @@ impl<T: Element> Shared<T> {
         Err(Error::Argument(format!("elements {from} to {from}+{count} of {}", self.count)))
     }
 
-    /// Copies into this rank's block, from its element `at` on.
+    /// Copies into this rank's block, from its element `at` on. [`Rank::alloc`] has an example.
+    ///
+    /// # Errors
+    /// `Argument` beyond the block's end.
     pub fn store(&self, at: usize, values: &[T]) -> Result<()> {
         self.within(at, values.len())?;
-        // SAFETY: within the block, which is within the heap; plain data, whoever else may write them.
+        // SAFETY: within the block, which is within the heap; plain data, whichever rank may write
+        // it.
         unsafe { std::ptr::copy_nonoverlapping(values.as_ptr(), self.own().add(at), values.len()) };
         Ok(())
     }
 
     /// Copies out of a rank's block, from its element `at` on.
+    ///
+    /// # Errors
+    /// `Argument` beyond the block's end, or for a rank outside of the team.
     pub fn load(&self, rank: u32, at: usize, values: &mut [T]) -> Result<()> {
         self.within(at, values.len())?;
-        if rank >= self.station.ranks() {
+        if rank >= self.endpoint.ranks() {
             return Err(Error::Argument(format!("there is no rank {rank}")));
         }
         // SAFETY: as above; every bit pattern is an element.
@@ -86,7 +98,28 @@ impl<T: Element> Shared<T> {
 }
 
 impl Rank {
-    /// All ranks' blocks, combined, into all ranks' blocks of another allocation or the same; nothing is copied in between.
+    /// Combines all ranks' blocks into all ranks' blocks of another allocation or the same, without
+    /// a copy in between.
+    ///
+    /// # Examples
+    /// ```
+    /// # mod ranks { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/help/ranks.rs")); }
+    /// use trimtab_team::{Operator, Sync};
+    ///
+    /// # ranks::run(2, |rank| {
+    /// // In each of two threads.
+    /// let block = rank.alloc::<u64>(3)?;
+    /// block.store(0, &[1, 2, 3])?;
+    /// rank.allreduce_shared(&block, &block, Operator::Sum, Sync::MINE)?;
+    /// let mut sums = [0; 3];
+    /// block.load(rank.rank(), 0, &mut sums)?;
+    /// assert_eq!(sums, [2, 4, 6]);
+    /// # Ok(())
+    /// # });
+    /// ```
+    ///
+    /// # Errors
+    /// `Argument` if the blocks differ in length; otherwise as [every call](crate::Calls#errors).
     pub fn allreduce_shared<T: Element>(
         &self,
         input: &Shared<T>,
@@ -97,7 +130,7 @@ impl Rank {
         if input.len() != output.len() {
             return Err(Error::Argument(format!("{} elements into {}", input.len(), output.len())));
         }
-        let call = Call {
+        let call = CollectiveCall {
             kind: Kind::Allreduce,
             elements: T::TYPE,
             operator: Some(operator),
@@ -108,16 +141,36 @@ impl Rank {
             output: output.own().cast(),
             sync,
         };
-        // SAFETY: blocks are as long, lie in the segment, and are the same or apart.
+        // SAFETY: the blocks have the same length, lie in the segment, and are the same or do not
+        // overlap.
         unsafe { self.call(&call) }
     }
 
-    /// Any collective whose buffers are blocks in the segment: a block of `count` elements of it goes from and to each rank as [`Kind::shape`]
-    /// says, from this rank's block of `input` to that of `output`. Inputs are taken from where they lie, without a copy in between. A broadcast
-    /// goes from and to `output`.
+    /// Carries out any collective with blocks in the segment as buffers: blocks of `count`
+    /// elements go from and to each rank as [`Kind::shape`] says, from this rank's block of `input`
+    /// to that of `output`. Inputs are taken from where they lie, without a copy in between. A
+    /// broadcast goes from and to `output`.
+    ///
+    /// # Examples
+    /// ```
+    /// # mod ranks { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/help/ranks.rs")); }
+    /// use trimtab_team::{Kind, Sync};
+    ///
+    /// # ranks::run(2, |rank| {
+    /// // In each of two threads.
+    /// let (input, output) = (rank.alloc::<u32>(1)?, rank.alloc::<u32>(2)?);
+    /// input.store(0, &[rank.rank() + 5])?;
+    /// rank.call_shared(Kind::Allgather, 1, &input, &output, 0, None, Sync::MINE)?;
+    /// let mut all = [0; 2];
+    /// output.load(rank.rank(), 0, &mut all)?;
+    /// assert_eq!(all, [5, 6]);
+    /// # Ok(())
+    /// # });
+    /// ```
     ///
     /// # Errors
-    /// `Argument` where the blocks are shorter than that, or an operator is missing or too much; and as every call.
+    /// `Argument` if the blocks are shorter than that, or an operator is missing or superfluous;
+    /// otherwise as [every call](crate::Calls#errors).
     #[expect(clippy::too_many_arguments, reason = "a call, in parts")]
     pub fn call_shared<T: Element>(
         &self,
@@ -133,14 +186,14 @@ impl Rank {
             let what = if operator.is_some() { "combines nothing" } else { "combines by an operator" };
             return Err(Error::Argument(format!("{} {what}", kind.name())));
         }
-        // What the root needs: all have blocks as long.
+        // The root's needs: all ranks have blocks of the same length.
         let (gives, gets) = kind.shape(self.ranks(), count, true);
         if kind != Kind::Broadcast {
             input.within(0, gives)?;
         }
         output.within(0, gets)?;
         let from = if kind == Kind::Broadcast { output } else { input };
-        let call = Call {
+        let call = CollectiveCall {
             kind,
             elements: T::TYPE,
             operator,
@@ -151,13 +204,35 @@ impl Rank {
             output: output.own().cast(),
             sync,
         };
-        // SAFETY: both are long enough, lie in the segment, and are the same or apart.
+        // SAFETY: both are long enough, lie in the segment, and are the same or do not overlap.
         unsafe { self.call(&call) }
     }
 
-    /// The root's block into all ranks' blocks: one copy each, straight from there.
+    /// Copies the root's block into all ranks' blocks: one copy each, straight from there.
+    ///
+    /// # Examples
+    /// ```
+    /// # mod ranks { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/help/ranks.rs")); }
+    /// use trimtab_team::Sync;
+    ///
+    /// # ranks::run(2, |rank| {
+    /// // In each of two threads.
+    /// let block = rank.alloc::<u8>(1)?;
+    /// if rank.rank() == 0 {
+    ///     block.store(0, &[9])?;
+    /// }
+    /// rank.broadcast_shared(&block, 0, Sync::MINE)?;
+    /// let mut value = [0];
+    /// block.load(rank.rank(), 0, &mut value)?;
+    /// assert_eq!(value, [9]);
+    /// # Ok(())
+    /// # });
+    /// ```
+    ///
+    /// # Errors
+    /// As [every call](crate::Calls#errors).
     pub fn broadcast_shared<T: Element>(&self, buffer: &Shared<T>, root: u32, sync: Sync) -> Result<()> {
-        let call = Call {
+        let call = CollectiveCall {
             kind: Kind::Broadcast,
             elements: T::TYPE,
             operator: None,

@@ -1,73 +1,81 @@
-//! An area: the flags and stages of one team, as every rank sees them from its own mapping.
+//! Shared layout: the flags and stages of one team, as every rank sees them in its own mapping.
 //!
-//! **Unit.** For each rank [`CONTROL`] bytes of lines, and a stage of [`CELLS`] cells.
+//! **Unit.** For each rank [`CONTROL_BYTES`] bytes of flag lines, and a stage of [`CELL_COUNT`]
+//! cells.
 //!
-//! **Idea.** All data move under *tickets*. A ticket is a number that all ranks of a team count alike: every round of every operation takes
-//! the next one. Under a ticket each rank may put something into its own slot, raise the slot's flag, and wait for others' slots.
-//! Slots are used in turn, so a rank may put something into one only when all have done with what lay there [`SLOTS`] tickets before;
-//! each rank says in a flag of its own how far it has done with others' slots.
+//! **Idea.** All data moves under *tickets*. A ticket is a number that all ranks of a team count in
+//! the same way: every round of every operation takes the next one. Under a ticket each rank may
+//! put data into its own slot, raise the slot's flag, and wait for the slots of others. Slots are
+//! used in turn. A rank may therefore reuse a slot only when all ranks have done with the data that
+//! lay there [`SLOT_COUNT`] tickets before. Each rank announces in a flag of its own how far it has
+//! done with the slots of others.
 //!
-//! **Properties.** Each line has one writer (the count of the central barrier has all, by addition). No address is in shared memory.
+//! **Properties.** Each line has one writer (only the count of the central barrier is written by
+//! all ranks, by atomic addition). No address is in shared memory.
 
-use crate::flag::{Flag, INLINE, LINE, Ticket};
+use crate::flag::{Flag, INLINE_BYTES, LINE_BYTES, Ticket};
 use crate::sync;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// Slots of a rank, used in turn: in a model two, so that they come round soon, or five where more is under way at a time.
-pub const SLOTS: usize = match (cfg!(trimtab_model), option_env!("TRIMTAB_MODEL_SLOTS")) {
+/// Slots of a rank, used in turn. A model has two, so that they are reused soon, or five if more is
+/// under way at a time.
+pub const SLOT_COUNT: usize = match (cfg!(trimtab_model), option_env!("TRIMTAB_MODEL_SLOTS")) {
     (true, None) => 2,
     (true, Some(_)) => 5,
     (false, _) => 8,
 };
-/// Rounds of a dissemination barrier of as many ranks as there may be.
-pub const ROUNDS: usize = if cfg!(trimtab_model) { 2 } else { 10 };
+/// Rounds of a dissemination barrier of the largest possible team.
+pub const ROUNDS_MAX: usize = if cfg!(trimtab_model) { 2 } else { 10 };
 /// Bytes of flags per rank.
-pub const CONTROL: usize = if cfg!(trimtab_model) { size_of::<Lines>() } else { 32 * LINE };
+pub const CONTROL_BYTES: usize = if cfg!(trimtab_model) { size_of::<Lines>() } else { 32 * LINE_BYTES };
 /// Cells of a rank's stage: one for each slot.
-pub const CELLS: usize = SLOTS;
+pub const CELL_COUNT: usize = SLOT_COUNT;
 
-const SPARE: usize = if cfg!(trimtab_model) { 0 } else { 3 };
+const SPARE_LINES: usize = if cfg!(trimtab_model) { 0 } else { 3 };
 
 /// The lines of a rank. The order is the segment's format.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Lines {
-    /// What this rank does now.
+    /// The call that this rank makes now.
     pub intent: Intent,
     /// Its slots.
-    pub slots: [Flag; SLOTS],
-    /// Up to which ticket it has done with others' slots.
+    pub slots: [Flag; SLOT_COUNT],
+    /// Ticket up to which it has done with the slots of others.
     pub done: Flag,
     /// Its incoming signals of each round of a dissemination barrier.
-    pub rounds: [Flag; ROUNDS],
-    /// That it has come to a flat barrier; of rank 0, how many have come to a central one.
+    pub rounds: [Flag; ROUNDS_MAX],
+    /// Its arrival at a flat barrier. Of rank 0: the count of arrivals at a central barrier.
     pub arrived: Flag,
-    /// Of rank 0: that all may go on.
+    /// Of rank 0: all ranks may go on.
     pub released: Flag,
-    /// Of rank 0: whether the team is given up, and for what.
+    /// Of rank 0: whether the team is given up, and why.
     pub alarm: Alarm,
-    /// Which processors it may use, by number.
+    /// CPUs that it may use, by number.
     pub mask: Mask,
-    /// How many of them it may use at once.
+    /// Number of those CPUs that it may use at once.
     pub quota: Quota,
-    /// What it found that others call, where it raised the alarm for that.
-    pub finding: Finding,
-    /// Whether it is at others' own memory just now: see [`crate::in_process`].
+    /// The difference between calls that it found, if it raised the alarm for that.
+    pub finding: CallMismatch,
+    /// Whether it accesses other ranks' own memory just now: see [`crate::in_process`].
     pub touching: Touching,
-    /// Where others may see whether it is the process that they take it for: see [`crate::cma`].
-    pub mark: Mark,
-    /// Whether a call of its has failed, so that what it shows is no more what it was.
+    /// Address and number by which other ranks verify that its process is the expected one: see
+    /// [`crate::cma`].
+    pub mark: PublishedMark,
+    /// Whether one of its calls has failed, so that its shown buffers may have changed.
     pub withdrawn: Touching,
-    /// For what comes later.
-    _spare: [Flag; SPARE],
+    /// Reserved.
+    _spare: [Flag; SPARE_LINES],
 }
 
 #[cfg(not(trimtab_model))]
-const _: () = assert!(size_of::<Lines>() == CONTROL && size_of::<Flag>() == LINE && INLINE == LINE - 16);
+const _: () = assert!(
+    size_of::<Lines>() == CONTROL_BYTES && size_of::<Flag>() == LINE_BYTES && INLINE_BYTES == LINE_BYTES - 16
+);
 
 #[cfg(trimtab_model)]
 impl Lines {
-    /// Lines as they are before the first rank uses them, in a model.
+    /// Returns lines as they are before the first rank uses them, in a model.
     #[expect(clippy::new_without_default, reason = "lines of a program are zeroes in shared memory")]
     pub fn new() -> Self {
         let zero = || AtomicU64::new(0);
@@ -81,101 +89,105 @@ impl Lines {
             alarm: Alarm(sync::AtomicU64::new(0)),
             mask: Mask(std::array::from_fn(|_| zero())),
             quota: Quota(zero()),
-            finding: Finding { of: zero(), theirs: Words::default(), ours: Words::default() },
+            finding: CallMismatch { of: zero(), theirs: Words::default(), ours: Words::default() },
             touching: Touching(sync::AtomicU64::new(0)),
-            mark: Mark { at: zero(), number: zero() },
+            mark: PublishedMark { at: zero(), number: zero() },
             withdrawn: Touching(sync::AtomicU64::new(0)),
             _spare: [],
         }
     }
 }
 
-/// A set of up to 1,024 processors, as its rank told it.
+/// A set of up to 1,024 CPUs, as its rank published it.
 #[repr(C, align(128))]
 #[derive(Debug)]
-pub struct Mask([AtomicU64; Mask::WORDS]);
+pub struct Mask([AtomicU64; Mask::WORD_COUNT]);
 
 impl Mask {
     /// Words of a set.
-    pub const WORDS: usize = 16;
+    pub const WORD_COUNT: usize = 16;
 
-    /// Tells.
-    pub fn tell(&self, words: [u64; Self::WORDS]) {
+    /// Publishes the set.
+    pub fn publish(&self, words: [u64; Self::WORD_COUNT]) {
         for (word, value) in self.0.iter().zip(words) {
             word.store(value, Ordering::Release);
         }
     }
 
-    /// What was told.
-    pub fn told(&self) -> [u64; Self::WORDS] {
+    /// Returns the published set.
+    pub fn published(&self) -> [u64; Self::WORD_COUNT] {
         std::array::from_fn(|at| self.0[at].load(Ordering::Acquire))
     }
 }
 
-/// How many processors' time a rank may use, as it told it, after its mask: from here on both can be read.
+/// CPU quota of a rank, in CPUs. A rank publishes it after its mask: from then on both can be read.
 #[repr(C, align(128))]
 #[derive(Debug)]
 pub struct Quota(AtomicU64);
 
 impl Quota {
-    /// Tells; `u32::MAX` where there is no bound.
-    pub fn tell(&self, processors: u32) {
+    /// Publishes the quota; `u32::MAX` without a bound.
+    pub fn publish(&self, processors: u32) {
         self.0.store(u64::from(processors) + 1, Ordering::Release);
     }
 
-    /// What was told; `None` before that.
-    pub fn told(&self) -> Option<u32> {
+    /// Returns the published quota; `None` before it is published.
+    pub fn published(&self) -> Option<u32> {
         let told = self.0.load(Ordering::Acquire).checked_sub(1)?;
         Some(u32::try_from(told).unwrap_or(u32::MAX))
     }
 }
 
-/// Whether a rank is at others' own memory, or something else that it says of itself: one, else zero.
+/// A boolean that a rank publishes of itself, for instance that it accesses other ranks' own
+/// memory: one for true, else zero.
 #[repr(C, align(128))]
 #[derive(Debug)]
 pub struct Touching(sync::AtomicU64);
 
 impl Touching {
-    /// Says so, before whatever this rank looks at next; or that it is over, after whatever it did.
-    pub fn say(&self, so: bool) {
+    /// Publishes the value: `true` before any later read of this rank, `false` after all its
+    /// earlier accesses.
+    pub fn post(&self, so: bool) {
         self.0.store(u64::from(so), if so { sync::Ordering::SeqCst } else { sync::Ordering::Release });
     }
 
-    /// What it says, after whatever this rank has seen before.
-    pub fn heard(&self) -> bool {
+    /// Returns the published value, read after all earlier reads of this rank.
+    pub fn current(&self) -> bool {
         sync::full_fence();
         self.0.load(sync::Ordering::Acquire) != 0
     }
 }
 
-/// Where in a rank's own memory a number is, and which, told before its quota; zero where it shows nothing.
+/// Address of a number in a rank's own memory, and the number. Published before the quota; zero if
+/// the rank shows nothing.
 #[repr(C, align(128))]
 #[derive(Debug)]
-pub struct Mark {
+pub struct PublishedMark {
     at: AtomicU64,
     number: AtomicU64,
 }
 
-impl Mark {
-    /// Tells.
-    pub fn tell(&self, at: u64, number: u64) {
+impl PublishedMark {
+    /// Publishes the address and the number.
+    pub fn publish(&self, at: u64, number: u64) {
         self.at.store(at, Ordering::Relaxed);
         self.number.store(number, Ordering::Release);
     }
 
-    /// What was told.
-    pub fn told(&self) -> (u64, u64) {
+    /// Returns the published address and number.
+    pub fn published(&self) -> (u64, u64) {
         let number = self.number.load(Ordering::Acquire);
         (self.at.load(Ordering::Relaxed), number)
     }
 }
 
-/// Whether a team is given up: zero, or one more than who is the cause, with a cause's code above.
+/// Whether a team is given up: zero, or the number of the rank that is the cause plus one, with the
+/// cause's code in the upper half.
 #[repr(C, align(128))]
 #[derive(Debug)]
 pub struct Alarm(sync::AtomicU64);
 
-/// Why a team was given up.
+/// Reason for which a team was given up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cause {
     /// A rank has died.
@@ -189,14 +201,14 @@ pub enum Cause {
 }
 
 impl Alarm {
-    /// What was raised first, if anything.
+    /// Returns the alarm that was raised first, if any.
     #[inline(always)]
-    pub fn heard(&self) -> Option<(Cause, u32)> {
+    pub fn current(&self) -> Option<(Cause, u32)> {
         let word = self.0.load(sync::Ordering::Relaxed);
         if word == 0 { None } else { Self::read(word) }
     }
 
-    /// Whether anything was raised, after whatever this rank has said before.
+    /// Returns whether an alarm was raised, read after everything that this rank published before.
     pub fn is_raised(&self) -> bool {
         self.0.load(sync::Ordering::SeqCst) != 0
     }
@@ -212,7 +224,7 @@ impl Alarm {
         Some((cause, (word as u32).wrapping_sub(1)))
     }
 
-    /// Raises the alarm, unless it is raised; what was first counts.
+    /// Raises the alarm, unless one is raised already. Returns the alarm that was first.
     pub fn raise(&self, cause: Cause, rank: u32) -> (Cause, u32) {
         let code = match cause {
             Cause::Died => 1,
@@ -228,14 +240,15 @@ impl Alarm {
     }
 }
 
-/// What a rank does now, for others that wait and wonder. It is written without a lock and may be read half old, half new, for long
-/// where its writer has lost its processor: who wonders looks twice, some time apart, and believes only what has not changed and is of one call
-/// ([`crate::call::is_whole`]).
+/// The call that a rank makes now, for others that wait for it. It is written without a lock. A
+/// reader may see half of an old and half of a new description, for a long time if the writer has
+/// lost its CPU. Therefore a reader reads twice, some time apart, and trusts only a description
+/// that has not changed and is of one call ([`crate::call::is_whole`]).
 #[repr(C, align(128))]
 #[derive(Debug)]
 pub struct Intent(Words);
 
-/// What is said of an operation.
+/// The description of an operation, in shared memory.
 #[repr(C)]
 #[derive(Debug, Default)]
 struct Words {
@@ -249,7 +262,7 @@ struct Words {
 /// A copy of an [`Intent`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Posted {
-    /// Which operation of the team's, from 1.
+    /// Number of the operation in its team, from 1.
     pub number: u64,
     /// The operation's signature.
     pub signature: u32,
@@ -257,13 +270,13 @@ pub struct Posted {
     pub root: u32,
     /// Kind, type and operator.
     pub what: u64,
-    /// Elements.
+    /// Number of elements.
     pub count: u64,
 }
 
 impl Words {
     #[inline(always)]
-    fn say(&self, said: Posted) {
+    fn post(&self, said: Posted) {
         self.signature.store(said.signature, Ordering::Relaxed);
         self.root.store(said.root, Ordering::Relaxed);
         self.what.store(said.what, Ordering::Relaxed);
@@ -271,7 +284,7 @@ impl Words {
         self.number.store(said.number, Ordering::Release);
     }
 
-    fn heard(&self) -> Posted {
+    fn current(&self) -> Posted {
         Posted {
             number: self.number.load(Ordering::Acquire),
             signature: self.signature.load(Ordering::Relaxed),
@@ -283,44 +296,45 @@ impl Words {
 }
 
 impl Intent {
-    /// Says what is begun.
+    /// Publishes the operation that begins.
     #[inline(always)]
-    pub fn say(&self, said: Posted) {
-        self.0.say(said);
+    pub fn post(&self, said: Posted) {
+        self.0.post(said);
     }
 
-    /// What it says just now.
-    pub fn heard(&self) -> Posted {
-        self.0.heard()
+    /// Returns the description as it is now.
+    pub fn current(&self) -> Posted {
+        self.0.current()
     }
 }
 
-/// Two different calls, as the rank saw them that gave the team up for it: written once, before the alarm, so that all others can say too
-/// what went wrong.
+/// Two different calls, as seen by the rank that gave the team up for them. Written once, before
+/// the alarm, so that all other ranks can report the same difference.
 #[repr(C, align(128))]
 #[derive(Debug)]
-pub struct Finding {
+pub struct CallMismatch {
     of: AtomicU64,
     theirs: Words,
     ours: Words,
 }
 
-impl Finding {
-    /// Says what this rank does, and what another.
-    pub fn say(&self, rank: u32, theirs: Posted, ours: Posted) {
-        self.theirs.say(theirs);
-        self.ours.say(ours);
+impl CallMismatch {
+    /// Publishes this rank's call and the other rank's.
+    pub fn post(&self, rank: u32, theirs: Posted, ours: Posted) {
+        self.theirs.post(theirs);
+        self.ours.post(ours);
         self.of.store(u64::from(rank) + 1, Ordering::Release);
     }
 
-    /// Who was found to do what, and what the finder did; nothing if nothing was found.
-    pub fn heard(&self) -> Option<(u32, Posted, Posted)> {
+    /// Returns the rank with the differing call, its call and the finder's call; `None` if no
+    /// difference was found.
+    pub fn current(&self) -> Option<(u32, Posted, Posted)> {
         let of = self.of.load(Ordering::Acquire).checked_sub(1)?;
-        Some((u32::try_from(of).ok()?, self.theirs.heard(), self.ours.heard()))
+        Some((u32::try_from(of).ok()?, self.theirs.current(), self.ours.current()))
     }
 }
 
-/// Where an area lies in this process.
+/// Location of the shared layout in this process.
 #[derive(Debug, Clone, Copy)]
 pub struct Area {
     control: *mut u8,
@@ -330,59 +344,62 @@ pub struct Area {
 }
 
 impl Area {
-    /// Bytes of an area's flags and stages.
+    /// Returns the bytes of flags and stages together.
     pub fn bytes(ranks: u32, cell: usize) -> usize {
-        ranks as usize * (CONTROL + CELLS * cell)
+        ranks as usize * (CONTROL_BYTES + CELL_COUNT * cell)
     }
 
     /// # Safety
-    /// Both must be mapped shared for as long as the area is used, aligned to [`LINE`], `ranks * CONTROL` and `ranks * CELLS * cell` bytes
-    /// long, and zeroes before the first rank uses them.
+    /// Both must be mapped shared for as long as the area is used, aligned to [`LINE_BYTES`],
+    /// `ranks * CONTROL_BYTES` and `ranks * CELL_COUNT * cell` bytes long, and zeroes before the
+    /// first rank uses them.
     pub unsafe fn at(control: *mut u8, stage: *mut u8, ranks: u32, cell: usize) -> Self {
         Self { control, stage, ranks, cell }
     }
 
-    /// How many ranks use it.
+    /// Returns the number of ranks that use it.
     #[inline(always)]
     pub fn ranks(&self) -> u32 {
         self.ranks
     }
 
-    /// Bytes of a cell.
+    /// Returns the bytes of a cell.
     #[inline(always)]
     pub fn cell_bytes(&self) -> usize {
         self.cell
     }
 
-    /// A rank's lines.
+    /// Returns a rank's lines.
     #[inline(always)]
     pub fn lines(&self, rank: u32) -> &Lines {
         debug_assert!(rank < self.ranks);
-        // SAFETY: within the flags by the promise of `at`; all of it are atomics and payloads behind `UnsafeCell`.
-        unsafe { &*self.control.add(rank as usize * CONTROL).cast::<Lines>() }
+        // SAFETY: within the flags by the promise of `at`; all fields are atomics, or payloads
+        // behind `UnsafeCell`.
+        unsafe { &*self.control.add(rank as usize * CONTROL_BYTES).cast::<Lines>() }
     }
 
-    /// The slot of a ticket.
+    /// Returns a rank's slot of a ticket.
     #[inline(always)]
     pub fn slot(&self, rank: u32, ticket: Ticket) -> &Flag {
-        &self.lines(rank).slots[ticket as usize % SLOTS]
+        &self.lines(rank).slots[ticket as usize % SLOT_COUNT]
     }
 
-    /// The cell of a ticket.
+    /// Returns a rank's cell of a ticket.
     #[inline(always)]
     pub fn cell(&self, rank: u32, ticket: Ticket) -> *mut u8 {
         debug_assert!(rank < self.ranks);
-        let at = (rank as usize * CELLS + ticket as usize % CELLS) * self.cell;
+        let at = (rank as usize * CELL_COUNT + ticket as usize % CELL_COUNT) * self.cell;
         // SAFETY: within the stage by the promise of `at`.
         unsafe { self.stage.add(at) }
     }
 
-    /// All zeroes again: nobody may use it meanwhile.
+    /// Sets all flags to zero again.
     ///
     /// # Safety
     /// No rank is in an operation, and none begins one before it is told to.
     pub unsafe fn clear(&self) {
-        // SAFETY: within the flags by the promise of `at`, and nobody else uses them by the caller's.
-        unsafe { std::ptr::write_bytes(self.control, 0, self.ranks as usize * CONTROL) }
+        // SAFETY: within the flags by the promise of `at`; no other rank uses them, by the caller's
+        // promise.
+        unsafe { std::ptr::write_bytes(self.control, 0, self.ranks as usize * CONTROL_BYTES) }
     }
 }

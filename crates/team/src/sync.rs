@@ -1,4 +1,5 @@
-//! The atomics of the flags: the processor's, or a model's that tries all orders (`--cfg trimtab_model`).
+//! Atomics of the flags: the CPU's, or those of a model that tries all orders
+//! (`--cfg trimtab_model`).
 
 #[cfg(not(trimtab_model))]
 pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -6,37 +7,37 @@ pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 #[cfg(trimtab_model)]
 pub(crate) use model::{AtomicU32, AtomicU64, Ordering, full_fence, pause};
 
-/// Orders all that this thread did before with all that it does after, as all threads see it.
+/// Orders all earlier accesses of this thread before all its later ones, for all threads.
 #[cfg(not(trimtab_model))]
 pub(crate) fn full_fence() {
     std::sync::atomic::fence(Ordering::SeqCst);
 }
 
-/// Lets others go on.
+/// Lets other threads run.
 #[cfg(not(trimtab_model))]
 pub(crate) fn pause() {
     std::thread::yield_now();
 }
 
-/// What stands in for the processor and the kernel while a model runs. Not in any program.
+/// Replacement for the CPU and the kernel while a model runs. Not part of any program.
 #[cfg(trimtab_model)]
 pub mod model {
     pub use loom::sync::atomic::Ordering;
     use loom::sync::atomic::fence;
     use std::cell::{Cell, RefCell};
 
-    /// What is left out of the protocol, so that a model can be seen to find it.
+    /// Parts of the protocol that can be left out, to show that a model detects their absence.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub enum Broken {
-        /// Nothing.
+        /// Nothing is left out.
         Nothing,
-        /// Flags are raised without releasing what was written before.
+        /// Flags are raised without releasing earlier writes.
         RaisedRelaxed,
-        /// Who raises does not order that before looking for sleepers.
+        /// A rank that raises a flag does not order the store before the load of the sleepers.
         RaisedWithoutFence,
-        /// The kernel does not look at the word again before it lets somebody sleep.
-        NotLookedAgain,
-        /// Slots are used again without asking.
+        /// The kernel does not read the word again before it lets a thread sleep.
+        NotReloaded,
+        /// Slots are used again without waiting for their readers.
         NotVacant,
     }
 
@@ -51,45 +52,48 @@ pub mod model {
     }
 
     thread_local! {
-        // All threads of a model are one of the system's.
+        // All threads of a model run in one thread of the system.
         static BROKEN: Cell<Broken> = const { Cell::new(Broken::Nothing) };
         static TRACKED: RefCell<Vec<(usize, usize, *const loom::cell::UnsafeCell<()>)>> = const { RefCell::new(Vec::new()) };
     }
 
-    /// Leaves something out from here on.
+    /// Leaves a part out from here on.
     pub fn set_broken(broken: Broken) {
         BROKEN.set(broken);
     }
 
-    /// Whether this is left out.
+    /// Returns whether this part is left out.
     pub fn broken(what: Broken) -> bool {
         BROKEN.get() == what
     }
 
-    /// Forgets what was tracked in the run before.
+    /// Forgets the memory tracked in the previous run.
     pub fn forget() {
         TRACKED.with_borrow_mut(Vec::clear);
     }
 
-    /// From here on, accesses to these bytes are seen by the model as those to a cell, which must outlive the run.
+    /// Makes the model see accesses to these bytes as accesses to a cell, which must outlive the
+    /// run.
     pub fn track(from: *const u8, bytes: usize, cell: *const loom::cell::UnsafeCell<()>) {
         TRACKED.with_borrow_mut(|all| all.push((from as usize, bytes, cell)));
     }
 
-    /// An access, as the model sees it: it fails if another thread's is not ordered with it.
+    /// Records an access in the model, which fails if an access of another thread is not ordered
+    /// with it.
     pub fn touch(at: *const u8, write: bool) {
         let at = at as usize;
         let found = TRACKED.with_borrow(|all| {
             all.iter().find(|(from, bytes, _)| (*from..from + bytes).contains(&at)).copied()
         });
         let Some((_, _, cell)) = found else { return };
-        // SAFETY: whoever tracks it keeps it.
+        // SAFETY: the caller of `track` keeps the cell.
         let cell = unsafe { &*cell };
         if write { cell.with_mut(|_| ()) } else { cell.with(|_| ()) }
     }
 
-    /// The model takes sequentially consistent accesses for weaker ones, but not fences. Where compilers put fences for such accesses
-    /// (after stores, before loads), so do these.
+    /// The model treats sequentially consistent accesses as weaker ones, but not fences. Therefore
+    /// these types put fences where compilers put them for such accesses (after stores, before
+    /// loads).
     macro_rules! atomic {
         ($name:ident, $number:ty) => {
             #[derive(Debug)]
@@ -153,7 +157,8 @@ pub mod model {
     atomic!(AtomicU32, u32);
     atomic!(AtomicU64, u64);
 
-    /// The kernel's side of sleeping: it looks at the word once more under a lock that whoever wakes takes too.
+    /// The kernel's side of sleeping: it reads the word once more under a lock that waking takes,
+    /// too.
     #[derive(Debug)]
     pub(crate) struct Futex {
         lock: loom::sync::Mutex<()>,
@@ -166,7 +171,7 @@ pub mod model {
             Self { lock: loom::sync::Mutex::new(()), bell: loom::sync::Condvar::new() }
         }
 
-        /// Sleeps if the word is still what was seen.
+        /// Sleeps if the word is still the one that was seen.
         pub(crate) fn wait(&self, still: impl Fn() -> bool) {
             let guard = self.lock.lock().unwrap();
             if still() {
@@ -174,7 +179,7 @@ pub mod model {
             }
         }
 
-        /// Wakes all.
+        /// Wakes all threads.
         pub(crate) fn wake(&self) {
             let _guard = self.lock.lock().unwrap();
             self.bell.notify_all();

@@ -1,24 +1,25 @@
-//! A team: a segment, and how ranks come to sit in it.
+//! A team: its segment, and the joining of ranks.
 //!
-//! **Idea.** Whoever makes a team has its segment; others get it as threads of the same process, by fork, or by an inherited descriptor
-//! ([`crate::segment::meet`]). A [`Team`] can be sent and shared; a thread becomes a rank by [`Team::join`], which returns when all
-//! seats are taken. From then on nobody else can join.
+//! **Idea.** The process that makes a team has its segment. Others get the segment as threads of
+//! the same process, by fork, or by an inherited descriptor ([`crate::segment::meet`]). A [`Team`]
+//! can be sent to and shared with other threads. A thread becomes a rank by [`Team::join`], which
+//! returns when all seats are taken. After that no further thread can join.
 
-use crate::algorithm_table::Table;
+use crate::algorithm_table::AlgorithmTable;
 use crate::cache_groups::{self, Groups};
 use crate::cma::{self, Offer};
-use crate::endpoint::{Company, Endpoint};
-use crate::flag::LINE;
-use crate::liveness::{Sitter, Watch};
+use crate::endpoint::{Endpoint, PeerLiveness};
+use crate::flag::LINE_BYTES;
+use crate::liveness::{LivenessWatch, SeatHolder};
 use crate::meter::Meter;
 use crate::rank::Rank;
 use crate::reduce::Operator;
-use crate::segment::header::{BEGUN, Header};
+use crate::segment::header::{Header, STATE_BEGUN};
 use crate::segment::layout::Geometry;
 use crate::segment::meet::{Invitation, VARIABLE};
 use crate::segment::memfd::Mapping;
-use crate::segment::seat::{DEAD, LEFT, Seat, TAKEN, TakenSeat};
-use crate::shared_layout::{Area, CELLS, CONTROL, Mask};
+use crate::segment::seat::{SEAT_DEAD, SEAT_LEFT, SEAT_TAKEN, SharedSeat, TakenSeat};
+use crate::shared_layout::{Area, CELL_COUNT, CONTROL_BYTES, Mask};
 use crate::tune::lazy::Lazy;
 use crate::tune::store;
 use crate::wait::{Patience, Policy};
@@ -29,64 +30,85 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// What is asked of a new team.
+/// Options of a new team. [`Options::new`] has the defaults.
+///
+/// # Examples
+/// ```
+/// use std::time::Duration;
+/// use trimtab_team::{Options, Policy};
+///
+/// let options = Options {
+///     heap: 1 << 20,                           // bytes
+///     deadline: Some(Duration::from_secs(10)), // for each call
+///     wait: Policy::Park,
+///     ..Options::new(4)
+/// };
+/// assert_eq!(options.ranks, 4);
+/// ```
 #[derive(Debug, Clone, Copy)]
 pub struct Options {
-    /// How many ranks.
+    /// Number of ranks.
     pub ranks: u32,
-    /// Bytes of the heap that all share.
+    /// Bytes of the heap that all ranks share.
     pub heap: usize,
-    /// Bytes that a rank can have under way in one round: a power of two, at least 1024. More where there are so many ranks that an element
-    /// for each would not fit.
+    /// Bytes that a rank can have under way in one round: a power of two, at least 1024. It is
+    /// raised if one element for each rank would not fit.
     pub cell: usize,
     /// How ranks wait.
     pub wait: Policy,
-    /// A call that has waited in vain for so long is broken off, and the team with it; never, if not given. It counts from the call's first
-    /// wait on that was more than spinning, however many follow; of a started call, from when it is waited for.
+    /// Longest time that a call may wait before it is broken off, and the team with it; `None` for
+    /// no limit. For a blocking call it counts from the first of the call's waits that outlasted
+    /// its spinning, over all later waits; for a started call, from the moment at which the rank
+    /// waits for it.
     pub deadline: Option<Duration>,
     /// How long ranks wait for each other to join.
     pub gather: Duration,
-    /// Where the table of ways comes from; what rank 0 says of it counts for all.
+    /// Source of the algorithm table. The value of rank 0 counts for all ranks.
     pub tables: Tables,
-    /// Whether ranks that are processes read each other's memory, where the kernel lets all of them: one that does not want it forbids it to
-    /// all. `TRIMTAB_TEAM_PULL=off` forbids it, too.
+    /// Whether ranks that are processes read each other's memory, if the kernel permits it to all
+    /// of them. One rank that sets `false` forbids it for all. `TRIMTAB_TEAM_PULL=off` forbids it,
+    /// too.
     pub pull: bool,
-    /// Asked every few milliseconds by who waits, also for others to join: whether to break the wait off, and the team with it. For
-    /// languages that handle signals between their own steps.
+    /// Called every few milliseconds by a rank that waits, also while it waits for others to join.
+    /// If it returns true, the wait is broken off, and the team with it. For languages that handle
+    /// signals between their own steps.
     pub interrupt: Option<fn() -> bool>,
 }
 
-/// Where a team's table of ways comes from.
+/// Source of a team's algorithm table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Tables {
-    /// From what was tuned on this machine ([`crate::tune::store`]), if anything was.
+    /// The tuning kept for this machine ([`crate::tune::store`]), if there is one.
     #[default]
     Kept,
-    /// The usual ways, whatever was tuned.
+    /// The usual algorithms, regardless of any kept tuning.
     Usual,
-    /// As `Kept`; and what was not tuned is tried out in the first calls of its kind, size and manner ([`crate::tune::lazy`] says what that may cost).
+    /// As `Kept`. In addition, calls of untuned kinds, sizes and classes try out algorithms
+    /// in their first repetitions ([`crate::tune::lazy`] states the cost).
     Lazy,
 }
 
-/// A variable that says `kept`, `usual` or `lazy` for programs that say nothing else of their tables.
-pub const TABLES: &str = "TRIMTAB_TEAM_TABLES";
+/// Environment variable with the value `kept`, `usual` or `lazy`. It counts for programs that leave
+/// [`Options::tables`] at its default.
+pub const TABLES_VARIABLE: &str = "TRIMTAB_TEAM_TABLES";
 
 impl Tables {
-    /// What the environment says counts where a program leaves it at the default.
+    /// Applies the environment's value if the program left the option at its default.
     fn by_environment(self, said: Option<&str>) -> Result<Self> {
         match (self, said) {
             (Self::Kept, Some("usual")) => Ok(Self::Usual),
             (Self::Kept, Some("lazy")) => Ok(Self::Lazy),
             (_, None | Some("" | "kept" | "usual" | "lazy")) => Ok(self),
-            (_, Some(other)) => {
-                Err(Error::Argument(format!("{TABLES} is \"{other}\", which is none of kept, usual, lazy")))
-            }
+            (_, Some(other)) => Err(Error::Argument(format!(
+                "{TABLES_VARIABLE} is \"{other}\", which is none of kept, usual, lazy"
+            ))),
         }
     }
 }
 
 impl Options {
-    /// For so many ranks, with a heap of 16 MiB.
+    /// Returns options for `ranks` ranks: a heap of 16 MiB, cells of 32 KiB, no deadline, 30
+    /// seconds for joining.
     pub fn new(ranks: u32) -> Self {
         Self {
             ranks,
@@ -102,23 +124,41 @@ impl Options {
     }
 }
 
-/// A cell must hold the longest element for each rank, or rounds that share it out would never end.
+/// Returns the smallest permitted cell in bytes. A cell must hold the longest element for each
+/// rank; otherwise rounds that share a cell out among ranks would never end.
 fn least_cell(ranks: u32) -> usize {
     (ranks as usize * 8).next_power_of_two().max(1024)
 }
 
-/// See the module.
+/// Team of ranks on one machine: its segment of shared memory and its options.
+///
+/// Copies are of the same team. A team can be sent to and shared with other threads, unlike a
+/// [`Rank`].
 #[derive(Debug, Clone)]
 pub struct Team {
     mapping: Arc<Mapping>,
     geometry: Geometry,
     options: Options,
-    /// Whether anybody outside of this process may have the segment.
+    /// Whether the segment may be known outside of this process.
     given: Arc<AtomicBool>,
 }
 
 impl Team {
-    /// Makes a team's segment: all its memory is there when this returns.
+    /// Makes a team's segment. All its memory is allocated when this returns.
+    ///
+    /// # Examples
+    /// ```
+    /// use trimtab_team::{Options, Team};
+    ///
+    /// let team = Team::new(Options::new(4))?;
+    /// assert_eq!(team.ranks(), 4);
+    /// # Ok::<(), trimtab_team::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// `Argument` for a cell that is not a power of two of at least 1024 bytes, and for a number of
+    /// ranks that is 0 or too large; `NoMemory` if the machine or the control group has too little;
+    /// `System`.
     pub fn new(mut options: Options) -> Result<Self> {
         if !options.cell.is_power_of_two() || options.cell < 1024 {
             return Err(Error::Argument(format!(
@@ -127,25 +167,63 @@ impl Team {
             )));
         }
         options.cell = options.cell.max(least_cell(options.ranks));
-        let stage = options.cell.checked_mul(CELLS).unwrap_or(usize::MAX / 2);
-        let geometry = Geometry::plan_with(options.ranks, CONTROL, stage, options.heap)?;
+        let stage = options.cell.checked_mul(CELL_COUNT).unwrap_or(usize::MAX / 2);
+        let geometry = Geometry::plan_with(options.ranks, CONTROL_BYTES, stage, options.heap)?;
         let mapping = Arc::new(Mapping::create(geometry.total)?);
         Header::write(&mapping, &geometry, u128::from(std::process::id()), 1)?;
         Ok(Self { mapping, geometry, options, given: Arc::new(AtomicBool::new(false)) })
     }
 
-    /// The team of which another process passed the segment. What it says of itself is checked; how to wait is this process's to say.
+    /// Adopts a segment that another process passed. Its header is checked. The options about
+    /// waiting are this process's own; those about the segment are the segment's.
+    ///
+    /// # Examples
+    /// ```
+    /// use trimtab_team::segment::memfd::Mapping;
+    /// use trimtab_team::{Options, Team};
+    ///
+    /// let team = Team::new(Options::new(4))?;
+    /// // As it arrives over a socket, for instance.
+    /// let fd = team.fd().try_clone_to_owned()?;
+    /// let same = Team::adopt(Mapping::adopt(fd)?, Options::new(1))?;
+    /// assert_eq!(same.ranks(), 4);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// `NotATeam` if it is no team's segment, or one of another version.
     pub fn adopt(mapping: Mapping, options: Options) -> Result<Self> {
         let geometry = Header::check(&mapping)?;
-        let cell = geometry.stage_bytes / CELLS;
-        if geometry.control_bytes != CONTROL || !cell.is_power_of_two() || cell < least_cell(geometry.ranks) {
+        let cell = geometry.stage_bytes / CELL_COUNT;
+        if geometry.control_bytes != CONTROL_BYTES
+            || !cell.is_power_of_two()
+            || cell < least_cell(geometry.ranks)
+        {
             return Err(Error::NotATeam("laid out by another version".to_owned()));
         }
         let options = Options { ranks: geometry.ranks, cell, heap: geometry.heap_bytes, ..options };
         Ok(Self { mapping: Arc::new(mapping), geometry, options, given: Arc::new(AtomicBool::new(true)) })
     }
 
-    /// The team that this process was started into, and the rank it has there: `TRIMTAB_TEAM` says so. `None` where it is not set.
+    /// Returns the team that this process was started into, and its rank there, from the variable
+    /// `TRIMTAB_TEAM`; `None` if the variable is not set.
+    ///
+    /// # Examples
+    /// ```
+    /// use trimtab_team::{Options, Team};
+    ///
+    /// // A program that is one rank of several, or works alone.
+    /// let (team, number) = match Team::inherited()? {
+    ///     Some(invited) => invited,
+    ///     None => (Team::new(Options::new(1))?, 0),
+    /// };
+    /// let rank = team.join(Some(number))?;
+    /// rank.barrier()?;
+    /// # Ok::<(), trimtab_team::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// `NotATeam` if the variable, or the descriptor that it names, is not of a team.
     pub fn inherited() -> Result<Option<(Self, u32)>> {
         let Ok(value) = std::env::var(VARIABLE) else { return Ok(None) };
         let invitation = Invitation::parse(&value)?;
@@ -159,14 +237,47 @@ impl Team {
         Ok(Some((team, invitation.rank)))
     }
 
-    /// Passes the team to the ranks from 1 on, which [`Team::meet`] it at a path in a folder of this user's alone; rank 0 is the caller's.
-    /// Returns when all have it, or after the time that ranks are waited for.
+    /// Passes the team to ranks 1 and above, which [`Team::meet`] it at a path in a folder that
+    /// only this user can enter. Rank 0 is the caller's. Returns when all ranks have it, or when
+    /// the time for joining ([`Options::gather`]) is over.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::os::unix::fs::PermissionsExt;
+    /// use trimtab_team::{Options, Team};
+    ///
+    /// let own = std::fs::Permissions::from_mode(0o700);
+    /// let folder = tempfile::Builder::new().permissions(own).tempdir()?;
+    /// let path = &folder.path().join("team");
+    /// std::thread::scope(|scope| {
+    ///     // Usually another process.
+    ///     let peer = scope.spawn(|| {
+    ///         let (team, number) = Team::meet(path, None, Options::new(2))?;
+    ///         team.join(Some(number))?.barrier()
+    ///     });
+    ///     let team = Team::new(Options::new(2))?;
+    ///     team.host(path)?;
+    ///     team.join(Some(0))?.barrier()?;
+    ///     peer.join().expect("no panic")
+    /// })?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// `Refused` if other users can enter the folder, another host listens there, or a rank does
+    /// not come in time; `System`.
     pub fn host(&self, path: &std::path::Path) -> Result<()> {
         let mut free: Vec<bool> = (0..self.geometry.ranks).map(|rank| rank != 0).collect();
         crate::segment::socket::Host::listen(path)?.serve(self.fd(), &mut free, self.options.gather)
     }
 
-    /// The team that another process of this user hosts at a path, and the rank it gave: the wanted one, or any.
+    /// Returns the team that another process of this user hosts at a path, and the rank that the
+    /// host gave: the wanted rank, or any if `wanted` is `None`. Waits for the host as long as
+    /// [`Options::gather`] says. [`Team::host`] has an example.
+    ///
+    /// # Errors
+    /// `Refused` if no host listens in time, another user does, or the rank is taken; `NotATeam`
+    /// for what is no team's segment.
     pub fn meet(path: &std::path::Path, wanted: Option<u32>, options: Options) -> Result<(Self, u32)> {
         let (mapping, rank) = crate::segment::socket::join(path, wanted, options.gather)?;
         let team = Self::adopt(mapping, options)?;
@@ -176,11 +287,28 @@ impl Team {
         Ok((team, rank))
     }
 
-    /// The team of a job that something else started, an MPI communicator's for instance: rank 0 makes and hosts it, the others meet it under
-    /// the job's name, which is this job's alone. All pass the same options.
+    /// Makes or joins the team of a job that another launcher started, for instance of an MPI
+    /// communicator. Rank 0 makes and hosts the team; the others meet it under the job's key, which
+    /// must be unique to this job. All ranks pass the same options.
+    ///
+    /// # Examples
+    /// ```
+    /// use trimtab_team::{Options, Team};
+    ///
+    /// // Usually the job's own name, and a process for each rank.
+    /// let key = format!("example-{}", std::process::id());
+    /// let worker = |number| Team::of_job(number, &key, Options::new(2))?.join(Some(number))?.barrier();
+    /// std::thread::scope(|scope| {
+    ///     let one = scope.spawn(|| worker(1));
+    ///     worker(0)?;
+    ///     one.join().expect("no panic")
+    /// })?;
+    /// # Ok::<(), trimtab_team::Error>(())
+    /// ```
     ///
     /// # Errors
-    /// `Refused` where the job's launcher says that its ranks are on several machines, and as [`Team::host`] and [`Team::meet`].
+    /// `Refused` if the job's launcher says that its ranks are on several machines, or the numbers
+    /// of ranks differ; otherwise as [`Team::host`] and [`Team::meet`].
     pub fn of_job(rank: u32, key: &str, options: Options) -> Result<Self> {
         for name in ["OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "LOCAL_WORLD_SIZE"] {
             let local = std::env::var(name).ok().and_then(|value| value.parse::<u32>().ok());
@@ -209,109 +337,164 @@ impl Team {
         Ok(team)
     }
 
-    /// What a child needs in its environment to be a rank: name and value. The descriptor must be kept over its exec
+    /// Returns the name and value of the environment variable that makes a child process a rank.
+    /// The descriptor must stay open over the child's exec
     /// ([`crate::segment::meet::keep_over_exec`]).
+    ///
+    /// # Examples
+    /// ```
+    /// use std::os::unix::process::CommandExt;
+    /// use std::process::Command;
+    /// use trimtab_team::segment::meet::keep_over_exec;
+    /// use trimtab_team::{Options, Team};
+    ///
+    /// let team = Team::new(Options::new(2))?;
+    /// let (name, value) = team.invitation(1);
+    /// assert_eq!(name, "TRIMTAB_TEAM");
+    /// // A program that calls `Team::inherited`.
+    /// let mut worker = Command::new("true");
+    /// worker.env(name, value);
+    /// // SAFETY: changes a flag of a descriptor only, which is allowed between fork and exec.
+    /// unsafe { worker.pre_exec(move || keep_over_exec(team.fd()).map_err(std::io::Error::other)) };
+    /// assert!(worker.status()?.success());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn invitation(&self, rank: u32) -> (&'static str, String) {
         self.given.store(true, Ordering::Relaxed);
         let invitation = Invitation { fd: self.mapping.fd().as_raw_fd(), rank, ranks: self.geometry.ranks };
         (VARIABLE, invitation.to_value())
     }
 
-    /// The segment's descriptor.
+    /// Returns the segment's descriptor.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.given.store(true, Ordering::Relaxed);
         self.mapping.fd()
     }
 
-    /// How many ranks it has.
+    /// Returns the number of ranks.
     pub fn ranks(&self) -> u32 {
         self.geometry.ranks
     }
 
-    /// What was asked for.
+    /// Returns the options.
     pub fn options(&self) -> &Options {
         &self.options
     }
 
-    /// Another way of waiting, for ranks of this process that join from now on.
+    /// Sets another wait policy and deadline for ranks of this process that join from now on.
+    ///
+    /// # Examples
+    /// ```
+    /// use trimtab_team::{Options, Policy, Team};
+    ///
+    /// let mut team = Team::new(Options::new(1))?;
+    /// team.set_wait(Policy::Yield, None);
+    /// assert_eq!(team.options().wait, Policy::Yield);
+    /// # Ok::<(), trimtab_team::Error>(())
+    /// ```
     pub fn set_wait(&mut self, wait: Policy, deadline: Option<Duration>) {
         (self.options.wait, self.options.deadline) = (wait, deadline);
     }
 
-    /// Who is asked whether waits are to end ([`Options::interrupt`]), for ranks of this process that join from now on.
+    /// Sets the function that breaks waits off ([`Options::interrupt`]) for ranks of this process
+    /// that join from now on.
     pub fn set_interrupt(&mut self, interrupt: Option<fn() -> bool>) {
         self.options.interrupt = interrupt;
     }
 
-    /// Makes the calling thread a rank, that of this number or the first that is free, and waits for the others to come.
+    /// Makes the calling thread the rank of this number, or the first free rank, and waits until
+    /// all other ranks have joined.
+    ///
+    /// # Examples
+    /// ```
+    /// use trimtab_team::{Options, Team};
+    ///
+    /// let team = Team::new(Options::new(2))?;
+    /// std::thread::scope(|scope| {
+    ///     let other = scope.spawn(|| team.join(Some(1))?.barrier());
+    ///     let rank = team.join(Some(0))?;
+    ///     rank.barrier()?;
+    ///     other.join().expect("no panic")
+    /// })?;
+    /// # Ok::<(), trimtab_team::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// `Refused` if the seat is taken, the team has begun, or a rank does not join within
+    /// [`Options::gather`]; `PeerDied` or `PeerLeft` for a rank that ended meanwhile; `Argument`
+    /// for a number outside of the team or an invalid environment variable; `Interrupted`.
     pub fn join(&self, rank: Option<u32>) -> Result<Rank> {
-        if Header::state(&self.mapping).load(Ordering::Acquire) != crate::segment::header::GATHERING {
+        if Header::state(&self.mapping).load(Ordering::Acquire) != crate::segment::header::STATE_GATHERING {
             return Err(Error::Refused(
-                "the team has begun: who comes later needs a team of its own".to_owned(),
+                "the team has begun: a later thread needs a team of its own".to_owned(),
             ));
         }
-        let tables = self.options.tables.by_environment(std::env::var(TABLES).ok().as_deref())?;
-        let pull = cma::wanted(self.options.pull, std::env::var(cma::PULL).ok().as_deref())?;
-        let seat = Seat::take(&self.mapping, &self.geometry, rank)?;
+        let tables = self.options.tables.by_environment(std::env::var(TABLES_VARIABLE).ok().as_deref())?;
+        let pull = cma::wanted(self.options.pull, std::env::var(cma::PULL_VARIABLE).ok().as_deref())?;
+        let seat = SharedSeat::take(&self.mapping, &self.geometry, rank)?;
         let area = self.area();
-        // A team of one process may have others' threads in it yet.
+        // A team of one process may still get threads of other processes.
         let offer = if pull { Offer::make(&self.mapping, &area, seat.rank()) } else { None };
-        area.lines(seat.rank()).mask.tell(allowed());
-        area.lines(seat.rank()).quota.tell(quota().unwrap_or(u32::MAX));
-        let company = self.gather(&seat)?;
-        let masks = (0..self.geometry.ranks).map(|rank| area.lines(rank).mask.told());
+        area.lines(seat.rank()).mask.publish(allowed());
+        area.lines(seat.rank()).quota.publish(quota().unwrap_or(u32::MAX));
+        let liveness = self.gather(&seat)?;
+        let masks = (0..self.geometry.ranks).map(|rank| area.lines(rank).mask.published());
         let masks: Vec<_> = masks.collect();
-        let all =
-            masks.iter().fold([0_u64; Mask::WORDS], |all, mask| std::array::from_fn(|at| all[at] | mask[at]));
-        // All ranks must come to the same: they go by it when they choose algorithms. Quotas may differ, as control groups do.
-        let quotas = (0..self.geometry.ranks).filter_map(|rank| area.lines(rank).quota.told());
+        let all = masks
+            .iter()
+            .fold([0_u64; Mask::WORD_COUNT], |all, mask| std::array::from_fn(|at| all[at] | mask[at]));
+        // All ranks must compute the same value, because they choose algorithms by it. Quotas may
+        // differ between ranks, as their control groups do.
+        let quotas = (0..self.geometry.ranks).filter_map(|rank| area.lines(rank).quota.published());
         let usable = all.iter().map(|word| word.count_ones()).sum::<u32>();
         let usable = usable.min(quotas.min().unwrap_or(u32::MAX));
         let crowded = self.geometry.ranks > usable.max(1);
-        // Also of who has left since, so that all come to the same answer.
-        let private = (0..self.geometry.ranks).all(|rank| Seat::is_ours(&self.mapping, &self.geometry, rank));
-        let station = Endpoint::new(
+        // Ranks that have left since count as well, so that all ranks compute the same value.
+        let private =
+            (0..self.geometry.ranks).all(|rank| SharedSeat::is_ours(&self.mapping, &self.geometry, rank));
+        let endpoint = Endpoint::new(
             area,
             seat.rank(),
             crowded,
             private,
             Patience::new(self.options.wait, crowded),
-            Rc::new(company),
+            Rc::new(liveness),
             (self.at(self.geometry.heap), self.geometry.heap_bytes),
         );
-        station.set_deadline(self.options.deadline);
-        station.set_interrupt(self.options.interrupt);
+        endpoint.set_deadline(self.options.deadline);
+        endpoint.set_interrupt(self.options.interrupt);
         let whole = Whole { mapping: Arc::clone(&self.mapping), geometry: self.geometry };
-        let mut rank = Rank::new(Rc::new(station), Some((seat, whole)), self.geometry.heap_bytes)?;
+        let mut rank = Rank::new(Rc::new(endpoint), Some((seat, whole)), self.geometry.heap_bytes)?;
         rank.mask = all;
         let first = rank.rank() == 0;
         let kept = first && tables != Tables::Usual;
-        let kept: Option<Table> =
+        let kept: Option<AlgorithmTable> =
             if kept { store::kept(|| rank.key()).map(|tuning| tuning.table) } else { None };
-        // All must try ways out, or none.
+        // Either all ranks try algorithms out, or none does.
         let direct = private && !self.given.load(Ordering::Relaxed);
         let mut said =
             [kept.is_some(), tables == Tables::Lazy, direct, offer.is_some() && !direct].map(u64::from);
         rank.mine().broadcast(&mut said, 0)?;
         let table = if first { first_table(kept, crowded, &masks) } else { None };
         rank.install_of_first(table.as_ref())?;
-        rank.station.routes.kept_barrier.set(said[0] != 0);
-        rank.station.set_direct(private && said[2] != 0);
+        rank.endpoint.routes.kept_barrier.set(said[0] != 0);
+        rank.endpoint.set_direct(private && said[2] != 0);
         if said[3] != 0 {
-            let (peers, claim) = offer.map(|offer| offer.look(&self.mapping, &area)).unzip();
+            let (peers, claim) = offer.map(|offer| offer.read_marks(&self.mapping, &area)).unzip();
             let peers = peers.flatten();
             let mut all = [u64::from(peers.is_some())];
             rank.mine().allreduce_in_place(&mut all, Operator::Min)?;
-            // Nobody asks any more whose this rank is.
+            // No rank asks any more which process owns this rank.
             drop(claim);
-            rank.station.set_peers(peers.filter(|_| all[0] != 0));
+            rank.endpoint.set_peers(peers.filter(|_| all[0] != 0));
         }
-        // Whoever has joined may leave at once, and whom that fails must have joined: nobody is through before all have come this far.
+        // A rank that has joined may leave at once, and a rank that sees it leave must have joined:
+        // therefore no rank passes before all have come this far.
         rank.barrier()?;
         if said[1] != 0 {
             rank.lazy = Some(Rc::new(Lazy::new()));
         }
-        // What was called until here was not the program's.
+        // The calls up to here were not the program's.
         rank.meter = Meter::of_process();
         Ok(rank)
     }
@@ -324,33 +507,36 @@ impl Team {
         Whole { mapping: Arc::clone(&self.mapping), geometry: self.geometry }.area(self.geometry.ranks)
     }
 
-    /// A rank whose process died in its seat, or while it sat down.
+    /// Returns a rank of a process that died in its seat, or while it took the seat.
     fn abandoned(&self) -> Option<u32> {
-        (0..self.geometry.ranks).find(|rank| Seat::abandoned(&self.mapping, &self.geometry, *rank))
+        (0..self.geometry.ranks).find(|rank| SharedSeat::abandoned(&self.mapping, &self.geometry, *rank))
     }
 
-    /// Waits until every seat is taken, by somebody who has told all that others go by.
+    /// Waits until every seat is taken by a thread that has published everything that others depend
+    /// on.
     fn gather(&self, seat: &TakenSeat) -> Result<Members> {
         let begin = Instant::now();
         let mut nap = Duration::from_micros(20);
         loop {
-            let state = |rank| Seat::state(&self.mapping, &self.geometry, rank).load(Ordering::Acquire);
-            // Who has a seat may not have told yet which processors it may use.
-            let told = |rank| self.area().lines(rank).quota.told().is_some();
-            let is_there = |rank: &u32| state(*rank) == TAKEN && told(*rank);
+            let state = |rank| SharedSeat::state(&self.mapping, &self.geometry, rank).load(Ordering::Acquire);
+            // A thread that has a seat may not have published its affinity mask yet.
+            let told = |rank| self.area().lines(rank).quota.published().is_some();
+            let is_there = |rank: &u32| state(*rank) == SEAT_TAKEN && told(*rank);
             let missing: Vec<u32> = (0..self.geometry.ranks).filter(|rank| !is_there(rank)).collect();
             if missing.is_empty() {
                 break;
             }
-            if let Some(rank) = missing.iter().find(|rank| matches!(state(**rank), LEFT | DEAD)) {
-                // It may have been so quick that it is through with all it wanted; then the team has begun.
-                if Header::state(&self.mapping).load(Ordering::Acquire) != BEGUN {
-                    // Who found a death before us has left since: the death is the reason.
+            if let Some(rank) = missing.iter().find(|rank| matches!(state(**rank), SEAT_LEFT | SEAT_DEAD)) {
+                // The rank may already have done all its work and left. In that case the team has
+                // begun.
+                if Header::state(&self.mapping).load(Ordering::Acquire) != STATE_BEGUN {
+                    // A rank that found a death before this one has left since. The death is the
+                    // reason to report.
                     return Err(self.abandoned().map_or(Error::PeerLeft(*rank), Error::PeerDied));
                 }
                 break;
             }
-            // Seldom enough that asking the system costs nothing beside the naps.
+            // Rarely enough that the system calls cost nothing compared with the naps.
             if nap >= Duration::from_millis(1)
                 && let Some(rank) = self.abandoned()
             {
@@ -361,7 +547,7 @@ impl Team {
             }
             if begin.elapsed() > self.options.gather {
                 return Err(Error::Refused(format!(
-                    "rank {} waited {:?} in vain for rank {} to join",
+                    "rank {} waited {:?}, and rank {} did not join",
                     seat.rank(),
                     self.options.gather,
                     missing[0]
@@ -370,21 +556,23 @@ impl Team {
             std::thread::sleep(nap);
             nap = (nap * 2).min(Duration::from_millis(1));
         }
-        Header::state(&self.mapping).store(BEGUN, Ordering::Release);
-        let sitters: Vec<(u32, Sitter)> = (0..self.geometry.ranks)
-            .filter_map(|rank| Seat::holder(&self.mapping, &self.geometry, rank).map(|sitter| (rank, sitter)))
+        Header::state(&self.mapping).store(STATE_BEGUN, Ordering::Release);
+        let holders: Vec<(u32, SeatHolder)> = (0..self.geometry.ranks)
+            .filter_map(|rank| {
+                SharedSeat::holder(&self.mapping, &self.geometry, rank).map(|holder| (rank, holder))
+            })
             .collect();
         let own = std::process::id();
         Ok(Members {
-            watch: Watch::new(seat.rank(), own, &sitters),
-            holders: sitters.into_iter().filter(|(_, who)| who.holds && who.pid != own).collect(),
+            watch: LivenessWatch::new(seat.rank(), own, &holders),
+            holders: holders.into_iter().filter(|(_, holder)| holder.holds && holder.pid != own).collect(),
             mapping: Arc::clone(&self.mapping),
             geometry: self.geometry,
         })
     }
 }
 
-/// A team's segment, for who makes another team in it of those who are left.
+/// A team's whole segment, kept to build a smaller team in it from the ranks that are left.
 #[derive(Debug, Clone)]
 pub(crate) struct Whole {
     pub(crate) mapping: Arc<Mapping>,
@@ -392,44 +580,45 @@ pub(crate) struct Whole {
 }
 
 impl Whole {
-    /// The flags and stages, for as many ranks or fewer.
+    /// Returns the flags and stages of a team of `ranks` ranks, at most as many as the segment has.
     pub(crate) fn area(&self, ranks: u32) -> Area {
         debug_assert!(ranks <= self.geometry.ranks);
         let at = |offset| self.mapping.base().wrapping_add(offset);
-        let cell = self.geometry.stage_bytes / CELLS;
-        // SAFETY: the geometry lies within the mapping, which whoever has the area keeps; a new segment is all zeroes, and
-        // one that is used again is cleared first.
+        let cell = self.geometry.stage_bytes / CELL_COUNT;
+        // SAFETY: the geometry lies within the mapping, which the owner of the area keeps; a new
+        // segment is all zeroes, and one that is used again is cleared first.
         unsafe { Area::at(at(self.geometry.control), at(self.geometry.stage), ranks, cell) }
     }
 }
 
-/// The ranks of a whole team, as who waits sees them.
+/// The ranks of a whole team, as a waiting rank sees them.
 struct Members {
-    watch: Watch,
-    /// Those of other processes who have a hold of their seats.
-    holders: Vec<(u32, Sitter)>,
+    watch: LivenessWatch,
+    /// Threads of other processes that hold a lock on their seat ([`crate::segment::hold`]).
+    holders: Vec<(u32, SeatHolder)>,
     mapping: Arc<Mapping>,
     geometry: Geometry,
 }
 
 impl Members {
-    fn has_let_go(&self, (rank, sitter): &(u32, Sitter)) -> bool {
-        Seat::let_go(&self.mapping, *rank, sitter)
+    fn has_let_go(&self, (rank, holder): &(u32, SeatHolder)) -> bool {
+        SharedSeat::let_go(&self.mapping, *rank, holder)
     }
 }
 
-impl Company for Members {
+impl PeerLiveness for Members {
     fn dead(&self) -> Option<u32> {
         let replaced = || {
-            // In this order: who left gave up its hold after that.
-            let gone = |holder: &&(u32, Sitter)| self.has_let_go(holder) && !self.left(holder.0);
+            // The order matters: a rank that leaves releases its lock only after it has marked its
+            // seat as left.
+            let gone = |holder: &&(u32, SeatHolder)| self.has_let_go(holder) && !self.left(holder.0);
             self.holders.iter().find(gone).map(|(rank, _)| *rank)
         };
         self.watch.dead(|rank| self.left(rank)).or_else(replaced)
     }
 
     fn left(&self, rank: u32) -> bool {
-        Seat::state(&self.mapping, &self.geometry, rank).load(Ordering::Acquire) == LEFT
+        SharedSeat::state(&self.mapping, &self.geometry, rank).load(Ordering::Acquire) == SEAT_LEFT
     }
 
     fn gone(&self, rank: u32) -> bool {
@@ -438,43 +627,57 @@ impl Company for Members {
     }
 }
 
-const _: () = assert!(LINE == crate::segment::layout::LINE);
+const _: () = assert!(LINE_BYTES == crate::segment::layout::LINE_BYTES);
 
-/// Whether so many ranks that may use this thread's processors are more than there are for them.
+/// Returns whether `ranks` ranks that may use this thread's CPUs are more than there are CPUs for
+/// them, by its mask and the quota of its control group.
+///
+/// # Examples
+/// ```
+/// use trimtab_team::team::crowded_here;
+///
+/// assert!(!crowded_here(1));
+/// assert!(crowded_here(u32::MAX));
+/// ```
 pub fn crowded_here(ranks: u32) -> bool {
     let usable = allowed().iter().map(|word| word.count_ones()).sum::<u32>().min(quota().unwrap_or(u32::MAX));
     ranks > usable.max(1)
 }
 
-/// The table with which rank 0 begins, for all; `None` for the usual one where nobody is nearer to one than to another.
-fn first_table(kept: Option<Table>, crowded: bool, masks: &[cache_groups::Cpus]) -> Option<Table> {
-    // Two are near each other or not, and nothing follows from that.
+/// Returns the table with which rank 0 begins, for all ranks; `None` for the usual table, if no
+/// ranks are nearer to each other than others.
+fn first_table(
+    kept: Option<AlgorithmTable>,
+    crowded: bool,
+    masks: &[cache_groups::Cpus],
+) -> Option<AlgorithmTable> {
+    // For two ranks, being near to each other or not changes nothing.
     let groups =
         if masks.len() > 2 { cache_groups::numbers(masks, &cache_groups::domains()) } else { Vec::new() };
     if Groups::new(&groups, masks.len() as u32).are_any() {
-        return Some(Table { groups, ..kept.unwrap_or_else(|| Table::usual(crowded)) });
+        return Some(AlgorithmTable { groups, ..kept.unwrap_or_else(|| AlgorithmTable::usual(crowded)) });
     }
-    // It may have been tuned with other masks.
-    kept.map(|table| Table { groups: Vec::new(), ..table })
+    // The kept groups may have been tuned with other masks.
+    kept.map(|table| AlgorithmTable { groups: Vec::new(), ..table })
 }
 
-/// The processors that this thread may use.
-fn allowed() -> [u64; Mask::WORDS] {
-    let mut words = [0_u64; Mask::WORDS];
-    // SAFETY: the kernel fills at most as many bytes as it is told there are.
+/// Returns the CPUs that this thread may use.
+fn allowed() -> [u64; Mask::WORD_COUNT] {
+    let mut words = [0_u64; Mask::WORD_COUNT];
+    // SAFETY: the kernel fills at most the number of bytes that it is given.
     let filled =
         unsafe { libc::syscall(libc::SYS_sched_getaffinity, 0, size_of_val(&words), words.as_mut_ptr()) };
-    // A machine of more processors than fit: there are enough for any team.
+    // The machine has more CPUs than fit: enough for any team.
     if filled < 0 { [u64::MAX; 16] } else { words }
 }
 
-/// How many processors' time this process's control group may use, if that is bounded (version 2).
+/// Returns the CPU quota of this process's control group (version 2), in CPUs, if it is bounded.
 fn quota() -> Option<u32> {
     let path = std::fs::read_to_string("/proc/self/cgroup").ok()?;
     let path = path.lines().find_map(|line| line.strip_prefix("0::"))?.trim_start_matches('/').to_owned();
     let mut folder = std::path::Path::new("/sys/fs/cgroup").join(path);
     let mut least: Option<u32> = None;
-    // The narrowest of its ancestors counts.
+    // The smallest quota of its ancestors counts.
     while folder.starts_with("/sys/fs/cgroup") {
         if let Ok(text) = std::fs::read_to_string(folder.join("cpu.max")) {
             let mut words = text.split_whitespace().map(str::parse::<u64>);

@@ -1,147 +1,160 @@
-//! Waiting for a flag: spin, then yield, then sleep, and notice when it waits in vain.
+//! Waiting for a flag: spin, then yield, then sleep, and detect waits that cannot end.
 //!
-//! **Problem.** Spinning is 50 times faster than sleeping while everybody has a processor, and a thousand times slower when somebody
-//! waits for ours. Nobody knows beforehand; a program's own threads, a quota or another program may change it at any time.
+//! **Problem.** Spinning is 50 times faster than sleeping while every rank has a CPU, and a
+//! thousand times slower when another thread waits for this rank's CPU. This cannot be known
+//! beforehand: the program's own threads, a quota or another program may change it at any time.
 //!
-//! **Idea.** A [`Patience`] begins with what occupancy says (nothing where there are more ranks than processors) and learns how long to spin
-//! ([`crate::adaptive_spin`]). Long spins yield now and then: that costs nothing while nobody else wants the processor, and tells when somebody does.
-//! Ranks that share processors give them to each other by yielding, several times as quick as to sleep and be woken. After some yields that came
-//! back late ranks sleep at once for a multiple of that time. Who sleeps wakes up every few milliseconds to see whether those it waits for live.
+//! **Idea.** A [`Patience`] begins with a spin that depends on occupancy (none if there are more
+//! ranks than CPUs) and learns how long to spin ([`crate::adaptive_spin`]). Long spins yield now
+//! and then: a yield costs nothing while no other thread wants the CPU, and shows when one does.
+//! Ranks that share CPUs give them to each other by yielding, which is several times as quick as
+//! sleeping and waking. After some yields that returned late, ranks sleep at once, for a multiple
+//! of the time lost. A sleeping rank wakes up every few milliseconds to check that the ranks it
+//! waits for are alive.
 //!
-//! **Properties.** No rank waits longer than [`SLICE`] without looking for faults, in one wait or in many short ones of the same call; nothing
-//! is asked of the clock before the first spins are over.
+//! **Properties.** No rank waits longer than [`SLEEP_MAX`] without a check for faults, in one wait
+//! or in many short ones of the same call. The clock is not read before the first spins are over.
 
-use crate::adaptive_spin::Habit;
+use crate::adaptive_spin::AdaptiveSpin;
 use crate::flag::{Flag, Ticket, reached};
 use std::cell::{Cell, RefCell};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// The longest sleep before faults are looked for. Longer than most kernels' ticks: a timer that is not the next to ring costs less to set.
-pub const SLICE: Duration = Duration::from_millis(8);
-/// How long a wait is for the flag alone where every rank has a processor: about a sleep and a wake-up.
-const SPIN: Duration = Duration::from_micros(60);
-/// How long it is awake in all: longer than the longest calls of some megabytes take, since a processor that has gone to sleep is 50 us away,
-/// and in a guest whatever its host is busy with. OpenMP's own are awake for 3 to 200 ms, MPI for ever.
-const AWAKE: Duration = Duration::from_millis(2);
-/// So many spins until somebody else may have the processor, and a clock is looked at.
-const UNWATCHED: u32 = 64;
+/// Longest sleep before a check for faults. Longer than most kernels' ticks: a timer that is not
+/// the next to expire costs less to set.
+pub const SLEEP_MAX: Duration = Duration::from_millis(8);
+/// Length of the first, uninterrupted spin if every rank has a CPU: about the time of a sleep and a
+/// wake-up.
+const FIRST_SPIN: Duration = Duration::from_micros(60);
+/// Total time awake: longer than the longest calls of some megabytes take, since a CPU that has
+/// gone to sleep is 50 us away, and in a guest as far away as the host's other work lasts. OpenMP's
+/// own runtimes stay awake for 3 to 200 ms, MPI for the whole wait.
+const AWAKE_MAX: Duration = Duration::from_millis(2);
+/// Spins between two reads of the clock, after which another thread may have the CPU.
+const SPINS_PER_YIELD: u32 = 64;
 
-/// Yields of a wait before it sleeps, where every rank has a processor, ...
-const YIELDS: u32 = 4;
-/// ... and where others of the team want it: some 50 us, if nobody does.
-const YIELDS_CROWDED: u32 = 100;
-/// A yield that takes longer went to somebody who works: ranks that wait give the processor on within microseconds, and those that work on a
-/// long call mostly within less than this.
-const LATE: Duration = Duration::from_millis(1);
-/// So many late ones in a row, and it was not a rank that works for all.
-const ROBBED: u32 = 3;
-/// For so many times as long as late yields took nothing is yielded: that bounds what is lost to those who do not give it back.
-const RESENT: u32 = 16;
+/// Yields of a wait before it sleeps, if every rank has a CPU.
+const YIELDS_MAX: u32 = 4;
+/// Yields of a wait before it sleeps, if other ranks of the team want the CPU: some 50 us, if none
+/// does.
+const YIELDS_MAX_CROWDED: u32 = 100;
+/// A yield that takes longer gave the CPU to a thread that works. Waiting ranks pass the CPU on
+/// within microseconds, and ranks that work on a long call mostly within less than this.
+const LATE_YIELD: Duration = Duration::from_millis(1);
+/// Late yields in a row after which the CPU is assumed to go to a thread outside of the team.
+const LATE_YIELDS_MAX: u32 = 3;
+/// Factor on the time lost to late yields: for that long nothing is yielded. This bounds the loss
+/// to threads that do not give the CPU back.
+const NO_YIELD_FACTOR: u32 = 16;
 
-/// How ranks wait.
+/// Wait policy of a rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Policy {
-    /// By occupancy, and then by what was learnt.
+    /// By occupancy, then by learning.
     #[default]
     Auto,
-    /// Never sleep and never yield: for measurements, where nobody else wants the processor.
+    /// Never sleep and never yield: for measurements in which no other thread wants the CPU.
     Spin,
-    /// Give the processor away, and never sleep.
+    /// Yield the CPU, and never sleep.
     Yield,
     /// Sleep at once.
     Park,
 }
 
-/// What a rank knows of how long to spin.
+/// A rank's state about how long to spin.
 #[derive(Debug)]
 pub struct Patience {
     policy: Policy,
     now: Cell<u32>,
-    /// What the next wait that is longer than that is awake beyond it.
+    /// Time that the next wait stays awake beyond its first spins.
     beyond: Cell<Duration>,
-    /// None where nobody learns.
-    habit: Option<RefCell<Habit>>,
+    /// `None` if nothing is learnt.
+    adaptive: Option<RefCell<AdaptiveSpin>>,
     yields: u32,
-    /// Late yields in a row, and what they took.
+    /// Number of late yields in a row, and the time lost to them.
     late: Cell<(u32, Duration)>,
-    /// Nothing is yielded before this.
-    resents: Cell<Option<Instant>>,
+    /// Nothing is yielded before this moment.
+    no_yield_before: Cell<Option<Instant>>,
 }
 
 impl Patience {
-    /// For a policy, where `crowded` says that there are more ranks than processors for them.
+    /// Returns the patience for a policy; `crowded` says that there are more ranks than CPUs for
+    /// them.
     pub fn new(policy: Policy, crowded: bool) -> Self {
         let (spins, yields) = match policy {
-            Policy::Auto if crowded => (0, YIELDS_CROWDED),
-            Policy::Auto => (spins_in(SPIN), YIELDS),
+            Policy::Auto if crowded => (0, YIELDS_MAX_CROWDED),
+            Policy::Auto => (spins_in(FIRST_SPIN), YIELDS_MAX),
             Policy::Spin => (u32::MAX, 0),
-            Policy::Yield => (if crowded { 0 } else { spins_in(SPIN) }, u32::MAX),
+            Policy::Yield => (if crowded { 0 } else { spins_in(FIRST_SPIN) }, u32::MAX),
             Policy::Park => (0, 0),
         };
         let learns = policy == Policy::Auto && !crowded;
-        let habit = learns.then(|| RefCell::new(Habit::new(AWAKE)));
-        let beyond = Cell::new(if learns { AWAKE - SPIN } else { Duration::ZERO });
+        let adaptive = learns.then(|| RefCell::new(AdaptiveSpin::new(AWAKE_MAX)));
+        let beyond = Cell::new(if learns { AWAKE_MAX - FIRST_SPIN } else { Duration::ZERO });
         Self {
             policy,
             now: Cell::new(spins),
             beyond,
-            habit,
+            adaptive,
             yields,
             late: Cell::default(),
-            resents: Cell::new(None),
+            no_yield_before: Cell::new(None),
         }
     }
 
-    /// The policy, for another team of the same rank.
+    /// Returns the policy, for another team of the same rank.
     pub fn policy(&self) -> Policy {
         self.policy
     }
 
-    /// How many looks before anything else is done.
+    /// Returns the number of spins before anything else is done.
     #[inline(always)]
     pub fn spins(&self) -> u32 {
         self.now.get()
     }
 
-    /// For how long a wait that has gone past its first spins is awake, and how many yields come before it sleeps.
+    /// Returns how long a wait that has outlasted its first spins stays awake, and the number of
+    /// yields before it sleeps.
     fn awake(&self, now: Instant) -> (Duration, u32) {
         let beyond = self.beyond.take();
-        if self.resents.get().is_some_and(|until| now < until) {
+        if self.no_yield_before.get().is_some_and(|until| now < until) {
             return (Duration::ZERO, 0);
         }
-        self.resents.set(None);
+        self.no_yield_before.set(None);
         (beyond, self.yields)
     }
 
-    /// A yield took so long, until now. Answers whether enough were late.
+    /// Records a yield that took `took` and ended now. Returns whether enough yields were late.
     fn yielded(&self, took: Duration, now: Instant) -> bool {
-        if self.policy != Policy::Auto || took <= LATE {
+        if self.policy != Policy::Auto || took <= LATE_YIELD {
             self.late.take();
             return false;
         }
         let (many, lost) = self.late.take();
         let (many, lost) = (many + 1, lost + took);
-        let robbed = many >= ROBBED;
-        if robbed {
-            self.resents.set(now.checked_add(lost * RESENT));
+        let enough = many >= LATE_YIELDS_MAX;
+        if enough {
+            self.no_yield_before.set(now.checked_add(lost * NO_YIELD_FACTOR));
         } else {
             self.late.set((many, lost));
         }
-        robbed
+        enough
     }
 
-    /// A wait went past its spinning, took so long in all until now, and slept or not.
+    /// Records a wait that outlasted its spinning, took `waited` in all until now, and slept or
+    /// not.
     fn learn(&self, slept: bool, waited: Duration, now: Instant) {
-        if let Some(habit) = &self.habit {
-            let spin = habit.borrow_mut().after(slept, waited, now);
-            self.now.set(spins_in(spin.each.min(SPIN)));
-            self.beyond.set(spin.each.saturating_sub(SPIN) + spin.once);
+        if let Some(adaptive) = &self.adaptive {
+            let spin = adaptive.borrow_mut().after(slept, waited, now);
+            self.now.set(spins_in(spin.each.min(FIRST_SPIN)));
+            self.beyond.set(spin.each.saturating_sub(FIRST_SPIN) + spin.once);
         }
     }
 }
 
-/// So many pauses of this processor fill the time: they take 4 to 150 cycles, by model.
+/// Returns the number of pauses of this CPU that fill the time: a pause takes 4 to 150 cycles, by
+/// model.
 fn spins_in(time: Duration) -> u32 {
     static PAUSE: OnceLock<f64> = OnceLock::new();
     let pause = *PAUSE.get_or_init(|| {
@@ -157,16 +170,17 @@ fn spins_in(time: Duration) -> u32 {
     (time.as_secs_f64() / pause) as u32
 }
 
-/// What goes on beyond the flag while a rank waits.
+/// Checks beyond the flag while a rank waits.
 pub trait Faults {
-    /// When faults were looked for last in the call that waits; if none were, this is `now`, and so is the moment at which the call began to
-    /// wait in vain.
-    fn looked(&self, now: Instant) -> Instant;
-    /// Looks whether the wait is in vain. Asked every few milliseconds of a call's waiting.
-    fn look(&self, now: Instant) -> Option<crate::Error>;
+    /// Returns when faults were last checked in the call that waits. If they were not, this is
+    /// `now`, which also becomes the moment at which the call began to wait.
+    fn last_checked(&self, now: Instant) -> Instant;
+    /// Returns an error if the wait cannot end. Called every few milliseconds of a call's waiting.
+    fn check(&self, now: Instant) -> Option<crate::Error>;
 }
 
-/// Waits beyond the first spins: in a model without a clock, since whoever is not woken has been forgotten.
+/// Waits beyond the first spins. In a model there is no clock, since a rank that is not woken has
+/// been forgotten.
 #[cfg(trimtab_model)]
 pub fn linger(
     flag: &Flag,
@@ -176,7 +190,7 @@ pub fn linger(
     _faults: &dyn Faults,
 ) -> crate::Result<u64> {
     loop {
-        let word = flag.look();
+        let word = flag.load();
         if reached(word as Ticket, wanted) {
             return Ok(word);
         }
@@ -198,10 +212,10 @@ pub fn linger(
     let begin = Instant::now();
     let mut now = begin;
     let (mut awake, mut yields) = patience.awake(now);
-    let mut looked = faults.looked(now);
+    let mut checked = faults.last_checked(now);
     let mut slept = false;
     loop {
-        let word = flag.look();
+        let word = flag.load();
         if reached(word as Ticket, wanted) {
             patience.learn(slept, now.duration_since(begin), now);
             return Ok(word);
@@ -218,12 +232,12 @@ pub fn linger(
             if raised_soon(flag, wanted) {
                 continue;
             }
-            if gives_way(patience, &mut now) {
+            if yields_late(patience, &mut now) {
                 (awake, yields) = (Duration::ZERO, 0);
             }
         } else if yields > 0 {
             yields -= 1;
-            if gives_way(patience, &mut now) {
+            if yields_late(patience, &mut now) {
                 yields = 0;
             }
         } else {
@@ -231,54 +245,55 @@ pub fn linger(
             sleep(flag, wanted, private);
             now = Instant::now();
         }
-        if now.saturating_duration_since(looked) >= SLICE / 2 {
-            looked = now;
-            if let Some(fault) = faults.look(now) {
+        if now.saturating_duration_since(checked) >= SLEEP_MAX / 2 {
+            checked = now;
+            if let Some(fault) = faults.check(now) {
                 return Err(fault);
             }
         }
     }
 }
 
-/// Yields. Answers whether somebody took the processor for long.
+/// Yields. Returns whether another thread took the CPU for long.
 #[cfg(not(trimtab_model))]
-fn gives_way(patience: &Patience, now: &mut Instant) -> bool {
+fn yields_late(patience: &Patience, now: &mut Instant) -> bool {
     let before = Instant::now();
     std::thread::yield_now();
     *now = Instant::now();
     patience.yielded(now.duration_since(before), *now)
 }
 
-/// Whether it is raised within some spins.
+/// Returns whether the flag is raised within some spins.
 #[cfg(not(trimtab_model))]
 fn raised_soon(flag: &Flag, wanted: Ticket) -> bool {
-    (0..UNWATCHED).any(|_| {
+    (0..SPINS_PER_YIELD).any(|_| {
         std::hint::spin_loop();
         flag.is(wanted)
     })
 }
 
 fn sleep(flag: &Flag, wanted: Ticket, private: bool) {
-    flag.lie_down();
-    let seen = flag.look_again() as Ticket;
+    flag.add_sleeper();
+    let seen = flag.reload() as Ticket;
     if !reached(seen, wanted) {
         kernel_wait(flag, seen, private);
     }
-    flag.get_up();
+    flag.remove_sleeper();
 }
 
-/// Sleeps for a slice, unless the flag's word is no more what was seen.
+/// Sleeps for a slice, unless the flag's word differs from `seen`.
 #[cfg(not(any(trimtab_model, miri)))]
 fn kernel_wait(flag: &Flag, seen: Ticket, private: bool) {
-    let slice = libc::timespec { tv_sec: 0, tv_nsec: SLICE.subsec_nanos().into() };
+    let slice = libc::timespec { tv_sec: 0, tv_nsec: SLEEP_MAX.subsec_nanos().into() };
     let operation = libc::FUTEX_WAIT | if private { libc::FUTEX_PRIVATE_FLAG } else { 0 };
-    // SAFETY: the word lives as long as the flag; the kernel reads it and the time, and writes nothing.
+    // SAFETY: the word lives as long as the flag; the kernel reads it and the time, and writes
+    // nothing.
     unsafe {
         libc::syscall(libc::SYS_futex, flag.futex(), operation, seen, &raw const slice);
     }
 }
 
-/// The interpreter takes the kernel's look at half of a word for a fault of the program's.
+/// Yields: the interpreter takes the kernel's read of half of a word for a fault of the program's.
 #[cfg(miri)]
 fn kernel_wait(_flag: &Flag, _seen: Ticket, _private: bool) {
     std::thread::yield_now();
@@ -289,13 +304,13 @@ fn kernel_wait(flag: &Flag, seen: Ticket, _private: bool) {
     flag.sleep_while(seen);
 }
 
-/// Wakes all who sleep on a flag.
+/// Wakes all threads that sleep on a flag.
 #[cfg(trimtab_model)]
 pub fn wake(flag: &Flag, _private: bool) {
     flag.wake();
 }
 
-/// Wakes all who sleep on a flag.
+/// Wakes all threads that sleep on a flag.
 #[cfg(not(trimtab_model))]
 #[cold]
 #[inline(never)]
@@ -318,14 +333,14 @@ mod tests {
         let after = |ms: u64| begin + Duration::from_millis(ms);
         let yields = |ms| patience.awake(after(ms)).1;
         let late = |took, ms| patience.yielded(Duration::from_micros(took), after(ms));
-        assert_eq!(yields(0), YIELDS_CROWDED);
+        assert_eq!(yields(0), YIELDS_MAX_CROWDED);
         // A rank of the team works for long between two that wait.
         for turn in 0..50 {
             assert!(!late(3_000, turn) && !late(3_000, turn) && !late(200, turn));
         }
-        assert_eq!(yields(50), YIELDS_CROWDED);
+        assert_eq!(yields(50), YIELDS_MAX_CROWDED);
         assert!(!late(3_000, 53) && !late(3_000, 56) && late(3_000, 59));
-        assert_eq!([60, 59 + 143, 59 + 144].map(yields), [0, 0, YIELDS_CROWDED]);
+        assert_eq!([60, 59 + 143, 59 + 144].map(yields), [0, 0, YIELDS_MAX_CROWDED]);
     }
 
     #[test]
@@ -338,13 +353,13 @@ mod tests {
     fn who_has_a_processor_is_awake_until_somebody_wants_it() {
         let patience = Patience::new(Policy::Auto, false);
         let begin = Instant::now();
-        assert_eq!(patience.awake(begin), (AWAKE - SPIN, YIELDS));
-        patience.learn(false, SPIN * 2, begin);
+        assert_eq!(patience.awake(begin), (AWAKE_MAX - FIRST_SPIN, YIELDS_MAX));
+        patience.learn(false, FIRST_SPIN * 2, begin);
         let late = || patience.yielded(Duration::from_millis(3), begin);
         assert!(!late() && !late() && late());
         assert_eq!(patience.awake(begin), (Duration::ZERO, 0));
-        patience.learn(false, SPIN * 2, begin);
-        assert_eq!(patience.awake(begin + Duration::from_millis(144)), (AWAKE - SPIN, YIELDS));
+        patience.learn(false, FIRST_SPIN * 2, begin);
+        assert_eq!(patience.awake(begin + Duration::from_millis(144)), (AWAKE_MAX - FIRST_SPIN, YIELDS_MAX));
     }
 
     #[test]
@@ -352,7 +367,7 @@ mod tests {
         let (patience, now) = (Patience::new(Policy::Auto, false), Instant::now());
         let spins = patience.spins();
         for _ in 0..10 {
-            patience.learn(true, AWAKE * 10, now);
+            patience.learn(true, AWAKE_MAX * 10, now);
         }
         assert!(patience.spins() <= spins / 8);
         assert_eq!(patience.awake(now).0, Duration::ZERO);

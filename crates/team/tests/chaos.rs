@@ -1,6 +1,8 @@
-//! Ranks that are killed or stopped at any moment: whoever is left ends, with all that it wanted or with who died.
+//! Ranks that are killed or stopped at any moment: every survivor ends, with all its work done or
+//! with the number of the dead rank.
 //!
-//! `TRIMTAB_CHAOS_SECONDS` (3 unless set) says how long, `TRIMTAB_CHAOS_SEED` which schedules; it is told when something fails.
+//! `TRIMTAB_CHAOS_SECONDS` (3 unless set) is the duration, `TRIMTAB_CHAOS_SEED` the first schedule;
+//! the seed is printed when something fails.
 #![allow(clippy::unwrap_used, clippy::print_stderr, unsafe_code, reason = "tests with processes")]
 #![cfg(not(any(trimtab_model, miri)))]
 
@@ -11,7 +13,8 @@ use std::process::Child;
 use std::time::{Duration, Instant};
 use trimtab_team::{Error, Options, Team};
 
-/// How ranks end: with everything, as who came and waited in vain, with who died (and its number added), or with what must not be.
+/// Exit statuses of ranks: all steps done; others did not join; a wrong result; another error; a
+/// leak; a dead rank (plus its number).
 const DONE: i32 = 0;
 const NOT_JOINED: i32 = 50;
 const WRONG: i32 = 60;
@@ -19,7 +22,7 @@ const OTHER: i32 = 61;
 const LEAK: i32 = 62;
 const DIED: i32 = 100;
 
-/// A rank, started by the test below; nothing without it.
+/// A rank, started by the test below; does nothing otherwise.
 #[test]
 fn a_rank() {
     let Some((team, number_of)) = inherited(Duration::from_secs(1), None) else { return };
@@ -58,7 +61,7 @@ fn signal(child: &Child, signal: i32) {
     unsafe { libc::kill(child.id() as i32, signal) };
 }
 
-/// One schedule.
+/// Plays one schedule.
 fn schedule(seed: u64) {
     let mut lot = Lot(seed);
     let ranks = 2 + lot.below(4) as u32;
@@ -92,7 +95,7 @@ fn schedule(seed: u64) {
         );
         let Some(end) = end else { panic!("hung: {told}") };
         match end.code() {
-            // Who was killed may have been through before.
+            // A killed rank may have finished before.
             None => assert!(killed.contains(&rank), "{told}"),
             Some(DONE) => {}
             Some(NOT_JOINED) => assert!(!killed.is_empty(), "{told}"),

@@ -1,12 +1,15 @@
-//! All collectives in teams of threads against what they must give, element by element, in long sequences of all kinds, sizes, roots
-//! and modes: whatever was done before, the next must be right.
+//! All collectives in teams of threads against their expected results, element by element, in long
+//! sequences of all kinds, sizes, roots and modes: whatever the previous call was, the next must be
+//! right.
 
 #![allow(clippy::unwrap_used, unsafe_code, reason = "tests of raw memory")]
 
 use proptest::prelude::*;
-use trimtab_team::algorithm_table::{Algorithm, Table};
+use trimtab_team::algorithm_table::{Algorithm, AlgorithmTable};
 use trimtab_team::barrier::Barrier;
-use trimtab_team::{Call, Element, Kernel, Kind, Operator, Options, Policy, Rank, Sync, Team, When};
+use trimtab_team::{
+    CollectiveCall, Element, Kernel, Kind, Operator, Options, Policy, Rank, Sync, Team, When,
+};
 
 /// Runs a function on each rank of a team of threads.
 fn team(options: Options, work: impl Fn(&Rank) + Send + std::marker::Sync) {
@@ -19,7 +22,7 @@ fn team(options: Options, work: impl Fn(&Rank) + Send + std::marker::Sync) {
     });
 }
 
-/// What a rank gives in a step: any function that differs by all of these will do.
+/// Returns the data that a rank gives in a step: any function that differs by all of these will do.
 fn given(step: usize, rank: u32, at: usize) -> u64 {
     let mut x = (step as u64) << 40 ^ u64::from(rank) << 32 ^ at as u64;
     x = (x ^ x >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -40,7 +43,7 @@ impl Number for u64 {
 }
 impl Number for f64 {
     fn make(from: u64) -> Self {
-        // So far apart that the order of additions shows.
+        // Of such different sizes that the order of additions shows.
         (from % 1000) as f64 * 10_f64.powi((from % 31) as i32 - 15)
     }
     fn sum(a: Self, b: Self) -> Self {
@@ -57,18 +60,18 @@ impl Number for u8 {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Step {
+struct CollectiveStep {
     kind: Kind,
     count: usize,
     root: u32,
     sync: Sync,
     shared: bool,
-    /// Whose inputs lie in the segment, a bit each.
+    /// Ranks whose inputs lie in the segment, one bit each.
     lies: u8,
 }
 
-/// One step of one rank: gives, gets, and compares with what must come.
-fn step<T: Number>(rank: &Rank, number: usize, step: Step) {
+/// Makes one step of one rank: gives, gets, and compares with the expected result.
+fn step<T: Number>(rank: &Rank, number: usize, step: CollectiveStep) {
     let (ranks, me, root) = (rank.ranks(), rank.rank(), step.root % rank.ranks());
     let n = step.count;
     let give =
@@ -77,7 +80,7 @@ fn step<T: Number>(rank: &Rank, number: usize, step: Step) {
     let input = give(me, gives);
     let mut output = vec![T::make(0); gets];
     let calls = rank.with(step.sync);
-    // In the order of ranks, which is what is promised.
+    // In the order of ranks, as promised.
     let folded = |at: usize, upto: u32| -> T {
         (0..=upto).map(|rank| T::make(given(number, rank, at))).reduce(T::sum).unwrap()
     };
@@ -119,14 +122,14 @@ fn step<T: Number>(rank: &Rank, number: usize, step: Step) {
             rank.free(to).unwrap();
         }
         kind if step.lies != 0 => {
-            // All ask for the block; some use it.
+            // All ranks allocate the block; some use it.
             let block = rank.alloc::<T>(n * ranks as usize).unwrap();
             let here = step.lies >> me & 1 == 1;
             block.store(0, &input).unwrap();
             if kind == Kind::Broadcast && me == root {
                 output.copy_from_slice(&input);
             }
-            let call = Call {
+            let call = CollectiveCall {
                 kind,
                 elements: T::TYPE,
                 operator: kind.combines().then_some(sum),
@@ -138,11 +141,11 @@ fn step<T: Number>(rank: &Rank, number: usize, step: Step) {
                 sync: step.sync,
             };
             let call = match kind {
-                Kind::Broadcast if here => Call { output: block.own().cast(), ..call },
-                Kind::Broadcast => Call { input: call.output, ..call },
+                Kind::Broadcast if here => CollectiveCall { output: block.own().cast(), ..call },
+                Kind::Broadcast => CollectiveCall { input: call.output, ..call },
                 _ => call,
             };
-            // SAFETY: long enough by the shape, and nobody else's until the fence.
+            // SAFETY: long enough by the shape, and used by no other rank until the fence.
             unsafe { rank.call(&call).unwrap() };
             if kind == Kind::Broadcast && here {
                 block.load(me, 0, &mut output).unwrap();
@@ -168,9 +171,9 @@ fn step<T: Number>(rank: &Rank, number: usize, step: Step) {
     assert_eq!(output, expected, "rank {me} of {ranks}, step {number}: {step:?}");
 }
 
-fn any_step() -> impl Strategy<Value = Step> {
+fn any_step() -> impl Strategy<Value = CollectiveStep> {
     let when = || prop::sample::select(vec![When::None, When::Mine, When::All]);
-    // Beside a flag, in a cell, in several, and around the borders of each.
+    // Beside a flag, in a cell, in several cells, and around the limits of each.
     let count = prop_oneof![
         4 => 0_usize..20,
         2 => prop::sample::select(vec![13_usize, 14, 15, 112, 113, 127, 128, 129, 255, 256, 1023, 1024, 1025]),
@@ -178,7 +181,7 @@ fn any_step() -> impl Strategy<Value = Step> {
     ];
     let lies = prop_oneof![2 => Just(0_u8), 1 => Just(u8::MAX), 1 => any::<u8>()];
     (0..Kind::ALL.len(), count, 0_u32..64, when(), when(), any::<bool>(), lies).prop_map(
-        |(kind, count, root, enter, leave, shared, lies)| Step {
+        |(kind, count, root, enter, leave, shared, lies)| CollectiveStep {
             kind: Kind::ALL[kind],
             count,
             root,
@@ -189,8 +192,8 @@ fn any_step() -> impl Strategy<Value = Step> {
     )
 }
 
-/// A table of any ways, and of ranks in groups.
-fn any_table() -> impl Strategy<Value = Table> {
+/// Returns a table of any algorithms, with ranks in groups.
+fn any_table() -> impl Strategy<Value = AlgorithmTable> {
     let ways = prop::sample::select(vec![
         Algorithm::Whole,
         Algorithm::Pieces(11),
@@ -204,10 +207,10 @@ fn any_table() -> impl Strategy<Value = Table> {
     (barrier, prop::collection::vec(ways, 2), prop::collection::vec(0_u32..3, 5)).prop_map(
         |(barrier, ways, groups)| {
             let all = |way: Algorithm| {
-                (0..trimtab_team::algorithm_table::CLASSES).map(|class| (class, way)).collect()
+                (0..trimtab_team::algorithm_table::SIZE_CLASSES).map(|class| (class, way)).collect()
             };
             let ways = [(Kind::Broadcast, all(ways[0])), (Kind::Allreduce, all(ways[1]))].into();
-            Table { barrier, ways, groups, ..Table::usual(false) }
+            AlgorithmTable { barrier, ways, groups, ..AlgorithmTable::usual(false) }
         },
     )
 }
@@ -221,7 +224,7 @@ proptest! {
     ) {
         let options = Options { cell: 1 << cell, wait, heap: 8 << 20, ..Options::new(ranks) };
         let groups = table.groups[..ranks as usize].to_vec();
-        let table = Table { groups, ..table };
+        let table = AlgorithmTable { groups, ..table };
         team(options, |rank| {
             rank.install(table.clone()).unwrap();
             for (number, (what, elements)) in steps.iter().enumerate() {
@@ -259,7 +262,7 @@ fn started_calls_are_carried_out_in_order_while_others_go_on() {
         let sum = rank.alloc::<u64>(4096).unwrap();
         for round in 0..50 {
             block.store(0, &vec![me + round; 4096]).unwrap();
-            let call = trimtab_team::Call {
+            let call = trimtab_team::CollectiveCall {
                 kind: Kind::Allreduce,
                 elements: u64::TYPE,
                 operator: Some(Operator::Sum),
@@ -271,7 +274,8 @@ fn started_calls_are_carried_out_in_order_while_others_go_on() {
                 sync: Sync::MINE,
             };
             #[allow(unsafe_code, reason = "blocks of the segment outlive the request")]
-            // SAFETY: both blocks live until the end, and nobody else uses them before the request is over.
+            // SAFETY: both blocks live until the end, and no other rank uses them before the
+            // request is over.
             let request = unsafe { rank.start(call) }.unwrap();
             let mut small = [me];
             rank.mine().allreduce_in_place(&mut small, Operator::Max).unwrap();
@@ -393,13 +397,13 @@ fn more_ranks_than_a_cell_has_room_for() {
     });
 }
 
-/// Who waits in vain is asked whether it still wants to; the others learn that the team is given up.
+/// A waiting rank is interrupted; the other rank gets the error that the team is given up.
 #[test]
 fn interrupted() {
     use std::sync::atomic::{AtomicBool, Ordering};
     static ENOUGH: AtomicBool = AtomicBool::new(false);
     let impatient = Options { interrupt: Some(|| true), ..Options::new(2) };
-    // Nobody else comes.
+    // No other rank comes.
     let refused = Team::new(impatient).unwrap().join(None).unwrap_err();
     assert_eq!(refused, trimtab_team::Error::Interrupted);
     let team = Team::new(Options::new(2)).unwrap();
@@ -407,12 +411,16 @@ fn interrupted() {
         let mut hasty = team.clone();
         hasty.set_interrupt(Some(|| ENOUGH.load(Ordering::Relaxed)));
         let (gone, wait) = std::sync::mpsc::channel();
+        let (joined, is_joined) = std::sync::mpsc::channel();
         scope.spawn(move || {
             let rank = hasty.join(Some(0)).unwrap();
+            joined.send(()).unwrap();
             assert_eq!(rank.barrier(), Err(trimtab_team::Error::Interrupted));
             gone.send(()).unwrap();
         });
         let rank = team.join(Some(1)).unwrap();
+        // Until then rank 0 may still wait in its join, which the flag would interrupt, too.
+        is_joined.recv().unwrap();
         ENOUGH.store(true, Ordering::Relaxed);
         wait.recv().unwrap();
         assert_eq!(rank.barrier(), Err(trimtab_team::Error::Revoked(0)));
@@ -466,8 +474,8 @@ fn blocks_go_through_every_collective_as_slices_do() {
     });
 }
 
-/// Threads take each other's buffers where they are. These are so long that the C library gives them back to the kernel when they are freed: whoever
-/// still read one would be ended by SIGSEGV.
+/// Threads take each other's buffers where they are. These buffers are so long that the C library
+/// returns them to the kernel when they are freed: a thread that still read one would get SIGSEGV.
 #[test]
 fn buffers_of_calls_that_failed_are_read_by_nobody() {
     const LONG: usize = 100_000;
@@ -475,7 +483,7 @@ fn buffers_of_calls_that_failed_are_read_by_nobody() {
         team(Options::new(3), |rank| {
             let kinds = [Kind::Allreduce, Kind::Alltoall, Kind::Broadcast, Kind::Allgather, Kind::Scan];
             for (number, kind) in kinds.into_iter().cycle().enumerate() {
-                // One of them leaves, each time at another call.
+                // One of the ranks leaves, each time at another call.
                 if rank.rank() as usize == turn % 3 && number == turn % 7 {
                     return;
                 }

@@ -1,12 +1,14 @@
-//! Ranks that do not do the same, or not in time: what each of them is told.
+//! Errors of ranks that make different calls, or not in time.
 #![allow(clippy::unwrap_used, unsafe_code, reason = "a test that starts calls on buffers")]
 #![cfg(not(any(trimtab_model, miri)))]
 
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
-use trimtab_team::{Call, Element, Error, Kernel, Kind, Operator, Options, Rank, Result, Sync, Team};
+use trimtab_team::{
+    CollectiveCall, Element, Error, Kernel, Kind, Operator, Options, Rank, Result, Sync, Team,
+};
 
-/// Runs a function on each rank, and answers what each was told.
+/// Runs a function on each rank, and returns the outcome of each.
 fn team(options: Options, work: impl Fn(&Rank) -> Result<()> + std::marker::Sync) -> Vec<Result<()>> {
     let team = Team::new(options).unwrap();
     let told = Mutex::new(vec![Ok(()); options.ranks as usize]);
@@ -19,7 +21,7 @@ fn team(options: Options, work: impl Fn(&Rank) -> Result<()> + std::marker::Sync
                 come.wait();
                 let outcome = work(&rank);
                 told.lock().unwrap()[number as usize] = outcome;
-                // Nobody leaves before all have been told.
+                // No rank leaves before all have their outcome.
                 come.wait();
             });
         }
@@ -31,7 +33,7 @@ fn options(ranks: u32) -> Options {
     Options { heap: 4096, cell: 1024, deadline: Some(Duration::from_secs(30)), ..Options::new(ranks) }
 }
 
-/// Calls on until the team is over: who has not been told yet is told then.
+/// Makes further calls until the team is over: a rank without an error gets it then.
 fn until_told(rank: &Rank, first: impl Fn(&Rank) -> Result<()>) -> Result<()> {
     first(rank)?;
     loop {
@@ -100,7 +102,8 @@ fn a_root_that_only_gives_is_told_at_its_next_call() {
     }
 }
 
-/// A rank that does a little now and then: each wait for it is short, and the call takes for ever.
+/// A rank that makes a little progress now and then: each wait for it is short, and the call does
+/// not end.
 #[test]
 fn a_deadline_bounds_all_waits_of_a_call_together() {
     const COUNT: usize = 1 << 17;
@@ -111,7 +114,7 @@ fn a_deadline_bounds_all_waits_of_a_call_together() {
             return sum(rank, COUNT);
         }
         let (input, mut output) = (vec![0_u32; COUNT], vec![0_u32; COUNT]);
-        let call = Call {
+        let call = CollectiveCall {
             kind: Kind::Allreduce,
             elements: u32::TYPE,
             operator: Some(Operator::Sum),

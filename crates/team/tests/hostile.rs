@@ -1,5 +1,6 @@
-//! A rank that writes anything anywhere in the segment while others work: they may get errors and wrong data, but end, within their
-//! deadline, and reach nothing outside of the segment: what lies around it in their address space cannot be touched.
+//! A rank that writes anything anywhere in the segment while others work. The others may get errors
+//! and wrong data, but they end within their deadline and access nothing outside of the segment:
+//! the pages around it in their address space cannot be touched.
 //!
 //! `TRIMTAB_HOSTILE_SECONDS` (3 unless set) and `TRIMTAB_HOSTILE_SEED`, as in `chaos.rs`.
 #![allow(clippy::unwrap_used, clippy::print_stderr, unsafe_code, reason = "tests with processes")]
@@ -10,16 +11,16 @@ mod help;
 use help::{Lot, Player, ended, inherited, number, seed, spawn};
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
-use trimtab_team::flag::LINE;
+use trimtab_team::flag::LINE_BYTES;
 use trimtab_team::segment::header::Header;
 use trimtab_team::segment::layout::Geometry;
 use trimtab_team::segment::memfd::Mapping;
-use trimtab_team::shared_layout::{Lines, SLOTS};
+use trimtab_team::shared_layout::{Lines, SLOT_COUNT};
 use trimtab_team::{Options, Rank, Team};
 
-/// How long an honest rank waits for one thing.
+/// Longest wait of an honest rank for one event.
 const DEADLINE: Duration = Duration::from_millis(200);
-/// The same for all ranks to come.
+/// Longest wait for all ranks to join.
 const GATHER: Duration = Duration::from_millis(1500);
 const STEPS: u64 = 300;
 
@@ -31,19 +32,19 @@ fn guard(length: usize) -> usize {
     at as usize
 }
 
-/// Leaves a hole that the segment alone fits in, with pages around it that nobody may touch.
+/// Leaves a hole into which only the segment fits, with inaccessible pages around it.
 fn make_hole(length: usize) {
     const AROUND: usize = 64 << 20;
-    // What the kernel would rather fill.
+    // Holes that the kernel would fill first.
     for _ in 0..64 {
         guard(length);
     }
     let at = guard(length + 2 * AROUND);
-    // SAFETY: the middle of what was just made, and nobody's.
+    // SAFETY: the middle of the mapping just made, which is not in use.
     assert_eq!(unsafe { libc::munmap((at + AROUND) as *mut libc::c_void, length) }, 0);
 }
 
-/// Whether what lies right before and after the segment cannot be touched.
+/// Returns whether the pages right before and after the segment are inaccessible.
 fn is_guarded() -> bool {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     let lines: Vec<(usize, usize, bool, bool)> = maps
@@ -60,14 +61,14 @@ fn is_guarded() -> bool {
     before.2 && before.1 == own.0 && after.2 && after.0 == own.1
 }
 
-/// An honest rank, started by the test below; nothing without it.
+/// An honest rank, started by the test below; does nothing otherwise.
 #[test]
 fn an_honest_rank() {
     if std::env::var_os("TRIMTAB_TEAM").is_none() {
         return;
     }
     make_hole(number("HOSTILE_LENGTH").unwrap() as usize);
-    // Another may have written over the header by now.
+    // The hostile rank may have overwritten the header by now.
     let Ok(Some((team, rank))) = std::panic::catch_unwind(|| inherited(GATHER, Some(DEADLINE))) else {
         std::process::exit(0);
     };
@@ -78,7 +79,7 @@ fn an_honest_rank() {
         for _ in 0..STEPS {
             let step = Instant::now();
             let over = player.play().is_err();
-            // A call waits for several things, and this machine may be busy.
+            // A call waits for several events, and this machine may be busy.
             assert!(step.elapsed() < 50 * DEADLINE, "{:?}", step.elapsed());
             if over || begin.elapsed() > 4 * DEADLINE {
                 break;
@@ -88,7 +89,7 @@ fn an_honest_rank() {
     std::process::exit(0);
 }
 
-/// Plays on, and all the while tells of buffers that are nowhere.
+/// Makes the same calls as the others, and meanwhile posts buffers that do not exist.
 fn lie(mapping: &Mapping, geometry: &Geometry, rank: u32, lot: &mut Lot, joined: &Rank) {
     use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
     let over = AtomicBool::new(false);
@@ -109,13 +110,13 @@ fn lie(mapping: &Mapping, geometry: &Geometry, rank: u32, lot: &mut Lot, joined:
         scope.spawn(|| {
             let mut lot = Lot(lies[7]);
             while !over.load(Relaxed) {
-                for slot in 0..SLOTS {
+                for slot in 0..SLOT_COUNT {
                     let at = lines
                         + std::mem::offset_of!(Lines, slots)
-                        + slot * LINE
+                        + slot * LINE_BYTES
                         + 16
                         + 8 * (lot.below(2) as usize);
-                    // SAFETY: within the mapping, aligned, and used atomically.
+                    // SAFETY: within the mapping, aligned, and accessed atomically.
                     let word = unsafe { AtomicU64::from_ptr(mapping.base().add(at).cast()) };
                     word.store(lot.of(&lies), Relaxed);
                 }
@@ -132,7 +133,7 @@ fn lie(mapping: &Mapping, geometry: &Geometry, rank: u32, lot: &mut Lot, joined:
     });
 }
 
-/// The hostile one: takes its seat, plays for a while, and then writes by lot.
+/// The hostile rank: takes its seat, makes calls for a while, and then writes at random.
 #[test]
 fn a_hostile_rank() {
     let Some((team, rank)) = inherited(GATHER, Some(DEADLINE)) else { return };
@@ -164,7 +165,7 @@ fn a_hostile_rank() {
     while begin.elapsed() < 2 * DEADLINE {
         for _ in 0..lot.of(&[1, 30, 3000]) {
             let at = region.0 + lot.below(region.1 as u64) as usize;
-            // The alarm ends everything at once: half of the time it is left alone.
+            // The alarm ends everything at once: half of the time it is spared.
             let alarm = geometry.control + std::mem::offset_of!(Lines, alarm);
             if sparing && (alarm..alarm + 128).contains(&at) {
                 continue;
@@ -175,7 +176,7 @@ fn a_hostile_rank() {
             // SAFETY: within the mapping, and aligned.
             unsafe {
                 let word = mapping.base().add(at).cast::<u64>();
-                // Numbers that are nearly right get further than those that are not.
+                // Numbers that are nearly right get further than others.
                 let value = match lot.below(5) {
                     0 => value,
                     1 => word.read_volatile().wrapping_add(lot.below(5)).wrapping_sub(2),

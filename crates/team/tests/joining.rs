@@ -1,4 +1,4 @@
-//! Ranks that come together know the same of each other.
+//! Ranks that join at the same time have the same data of each other.
 #![allow(clippy::unwrap_used, unsafe_code, reason = "a test that binds threads")]
 #![cfg(target_os = "linux")]
 #![cfg(not(any(trimtab_model, miri)))]
@@ -6,7 +6,7 @@
 use std::time::Duration;
 use trimtab_team::{Options, Team};
 
-/// The processors that this thread may use.
+/// Returns the CPUs that this thread may use.
 fn allowed() -> Vec<usize> {
     // SAFETY: a set of bits, for which zeroes are valid, and which the kernel fills.
     let set = unsafe {
@@ -30,7 +30,8 @@ fn bind(cpu: usize) {
 #[test]
 fn ranks_bound_apart_agree_on_whether_they_are_crowded() {
     let cpus = allowed();
-    // Who comes last may still be telling of its processors while the others count: they must not go by half of them.
+    // The last rank to come may still be publishing its CPUs while the others count: they must not
+    // use half of the data.
     for _ in 0..200 {
         let deadline = Some(Duration::from_secs(10));
         let team = Team::new(Options { heap: 4096, cell: 1024, deadline, ..Options::new(2) }).unwrap();

@@ -1,4 +1,4 @@
-//! What is left behind when any of a team's processes are killed: nothing, neither with those who live nor in the system.
+//! Killed processes of a team leave nothing behind, neither in the survivors nor in the system.
 #![allow(clippy::unwrap_used, unsafe_code, reason = "tests with processes")]
 #![cfg(not(any(trimtab_model, miri)))]
 
@@ -13,7 +13,7 @@ const LIMIT: Duration = Duration::from_secs(30);
 const LEAK: i32 = 9;
 const DIED: i32 = 20;
 
-/// Computes until somebody is gone; its exit status says who, or that it kept something.
+/// Computes until a rank is gone. Its exit status is the number of that rank, or a leak.
 #[test]
 fn a_rank() {
     let Some((team, number)) = inherited(LIMIT, None) else { return };
@@ -32,7 +32,8 @@ fn a_rank() {
     std::process::exit(if kept { LEAK } else { DIED + dead as i32 });
 }
 
-/// Names of what teams could have made here, where others may make things too; `folder` is ours alone.
+/// Returns the names of everything that teams could have made here. Other programs may make things
+/// there, too, except in `folder`.
 fn traces(folder: &Path, pids: &[u32]) -> Vec<String> {
     let mut all = Vec::new();
     for (place, ours) in [(folder, true), (Path::new("/dev/shm"), false), (Path::new("/dev/mqueue"), false)] {
@@ -43,7 +44,7 @@ fn traces(folder: &Path, pids: &[u32]) -> Vec<String> {
     let sockets = std::fs::read_to_string("/proc/net/unix").unwrap_or_default();
     let names = sockets.lines().filter_map(|line| line.split_whitespace().nth(7));
     all.extend(names.filter(|name| name.starts_with('@') && name.contains("trimtab")).map(str::to_owned));
-    // System V's, which outlive their processes; the fifth column is who made it.
+    // System V's, which outlive their processes; the fifth column is the creator.
     let old = std::fs::read_to_string("/proc/sysvipc/shm").unwrap_or_default();
     let made = |line: &&str| {
         line.split_whitespace().nth(4).and_then(|pid| pid.parse().ok()).is_some_and(|pid| pids.contains(&pid))
@@ -56,7 +57,7 @@ fn traces(folder: &Path, pids: &[u32]) -> Vec<String> {
 fn nothing_is_left_of_any_that_are_killed() {
     let folder = std::env::temp_dir().join(format!("trimtab-leaks-{}", std::process::id()));
     std::fs::create_dir(&folder).unwrap();
-    // SAFETY: no other thread of this program looks at the environment now.
+    // SAFETY: no other thread of this program reads the environment now.
     unsafe {
         std::env::set_var("TMPDIR", &folder);
         std::env::set_var("XDG_RUNTIME_DIR", &folder);
@@ -82,7 +83,7 @@ fn nothing_is_left_of_any_that_are_killed() {
         for (rank, end) in (1..).zip(ends) {
             match end.code() {
                 None => assert!(is_killed(rank), "{rank} of {killed:b}"),
-                // One that is killed last may have seen another's death before.
+                // A rank that is killed last may have seen another's death before.
                 Some(code) => assert!(code >= DIED, "{rank} of {killed:b}: {code}"),
             }
         }

@@ -1,4 +1,5 @@
-//! What is left of a team that loses ranks in the middle of any operation: everybody is told who, and what is left goes on.
+//! Teams that lose ranks in the middle of any operation: every survivor gets the number of the dead
+//! rank, and the survivors go on.
 #![allow(clippy::unwrap_used, unsafe_code, reason = "tests with processes, and with buffers by address")]
 #![cfg(not(any(trimtab_model, miri)))]
 
@@ -8,9 +9,11 @@ use help::{inherited, spawn};
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
-use trimtab_team::{Call, Element, Error, Kernel, Kind, Operator, Options, Rank, Result, Sync, Team};
+use trimtab_team::{
+    CollectiveCall, Element, Error, Kernel, Kind, Operator, Options, Rank, Result, Sync, Team,
+};
 
-/// More than any machine needs: that an answer comes at all is what is tested.
+/// More than any machine needs: the test is that an answer comes at all.
 const LIMIT: Duration = Duration::from_secs(30);
 
 /// A rank that joins, and does nothing until it is killed.
@@ -21,13 +24,13 @@ fn an_idle_rank() {
     std::thread::sleep(Duration::from_secs(120));
 }
 
-/// A rank that panics in the middle of things.
+/// A rank that panics in the middle of its work.
 #[test]
 fn a_panicking_rank() {
     let Some((team, rank)) = inherited(LIMIT, None) else { return };
     let rank = team.join(Some(rank)).unwrap();
     rank.barrier().unwrap();
-    // Not on the terminal of who runs these tests.
+    // Not on the terminal of the user of these tests.
     std::panic::set_hook(Box::new(|_| ()));
     panic!("as it is meant to");
 }
@@ -36,9 +39,9 @@ fn options(ranks: u32) -> Options {
     Options { heap: 64 << 10, cell: 1024, gather: LIMIT, deadline: Some(2 * LIMIT), ..Options::new(ranks) }
 }
 
-/// One kind of call, as all ranks make it.
+/// One kind of call, made by all ranks.
 #[derive(Debug, Clone, Copy)]
-struct Case {
+struct LossCase {
     kind: Kind,
     started: bool,
     sync: Sync,
@@ -46,12 +49,12 @@ struct Case {
     count: usize,
 }
 
-impl Case {
+impl LossCase {
     /// Makes the call once.
     fn make(&self, rank: &Rank) -> Result<()> {
         let all = self.count * rank.ranks() as usize;
         let (input, mut output) = (vec![1_u64; all], vec![0_u64; all]);
-        let call = Call {
+        let call = CollectiveCall {
             kind: self.kind,
             elements: u64::TYPE,
             operator: self.kind.combines().then_some(Operator::Sum),
@@ -68,7 +71,7 @@ impl Case {
         }
         // SAFETY: as above: nothing is left under way.
         let request = unsafe { rank.start(call) }?;
-        // Some wait, and some look now and then.
+        // Some ranks wait, and some test now and then.
         if rank.rank().is_multiple_of(2) {
             return rank.wait(&request);
         }
@@ -79,16 +82,16 @@ impl Case {
     }
 }
 
-fn cases() -> Vec<Case> {
+fn cases() -> Vec<LossCase> {
     let mut all = Vec::new();
     for kind in Kind::ALL {
         for sync in [Sync::MINE, Sync::LOOSE, Sync::STRICT] {
             for started in [false, true] {
                 let roots: &[u32] = if kind.rooted() { &[0, 2] } else { &[0] };
                 for root in roots {
-                    // Beside a flag, in a cell, in several.
+                    // Beside a flag, in a cell, in several cells.
                     let count = [3, 100, 3000][all.len() % 3];
-                    all.push(Case { kind, started, sync, root: *root, count });
+                    all.push(LossCase { kind, started, sync, root: *root, count });
                 }
             }
         }
@@ -96,8 +99,8 @@ fn cases() -> Vec<Case> {
     all
 }
 
-/// Calls until that fails.
-fn until_told(rank: &Rank, case: &Case) -> Error {
+/// Repeats the call until it fails.
+fn until_told(rank: &Rank, case: &LossCase) -> Error {
     let begin = Instant::now();
     loop {
         if let Err(error) = case.make(rank) {
@@ -107,7 +110,7 @@ fn until_told(rank: &Rank, case: &Case) -> Error {
     }
 }
 
-/// What is left of a team computes.
+/// Checks that the remaining team computes.
 fn goes_on(rank: &Rank) {
     let mut sum = [1_u32; 300];
     rank.mine().allreduce_in_place(&mut sum, Operator::Sum).unwrap();
@@ -115,8 +118,8 @@ fn goes_on(rank: &Rank) {
     rank.barrier().unwrap();
 }
 
-/// Kills rank 2 while others wait for it, of as many cases as are left.
-fn lose(cases: &[Case], next: &AtomicU32) {
+/// Kills rank 2 while others wait for it, in one case after the other until none is left.
+fn lose(cases: &[LossCase], next: &AtomicU32) {
     while let Some(case) = cases.get(next.fetch_add(1, Ordering::Relaxed) as usize) {
         let team = Team::new(options(3)).unwrap();
         let mut victim = spawn(&team, 2, "an_idle_rank", &[]);
@@ -136,7 +139,7 @@ fn lose(cases: &[Case], next: &AtomicU32) {
                 });
             }
             come.wait();
-            // So that some are asleep by then, and some not yet.
+            // Some ranks are asleep by then, and some not yet.
             std::thread::sleep(Duration::from_millis(u64::from(next.load(Ordering::Relaxed)) % 7));
             victim.kill().unwrap();
         });
@@ -192,7 +195,7 @@ fn who_panics_has_left() {
             let (buffer, mut output) = ([0_u64; 300], [0_u64; 300]);
             let rank = team.join(Some(1)).unwrap();
             rank.barrier().unwrap();
-            let call = Call {
+            let call = CollectiveCall {
                 kind: Kind::Allreduce,
                 elements: u64::TYPE,
                 operator: Some(Operator::Sum),
@@ -211,7 +214,7 @@ fn who_panics_has_left() {
         rank.barrier().unwrap();
         let error = until_told(
             &rank,
-            &Case { kind: Kind::Barrier, started: false, sync: Sync::MINE, root: 0, count: 0 },
+            &LossCase { kind: Kind::Barrier, started: false, sync: Sync::MINE, root: 0, count: 0 },
         );
         assert!(matches!(error, Error::PeerLeft(1 | 2)), "{error:?}");
         let rank = rank.shrink(LIMIT).unwrap();
@@ -233,7 +236,7 @@ fn a_forked_copy_of_a_rank_refuses_everything_and_harms_nobody() {
         });
         let rank = team.join(Some(0)).unwrap();
         goes_on(&rank);
-        // SAFETY: the child uses what the C library makes ready for that, and ends.
+        // SAFETY: the parts of the C library that the child uses are safe after fork, and it ends.
         let child = unsafe { libc::fork() };
         if child == 0 {
             let forked = |outcome: Result<()>| matches!(outcome, Err(Error::Forked(_)));
@@ -246,7 +249,7 @@ fn a_forked_copy_of_a_rank_refuses_everything_and_harms_nobody() {
             unsafe { libc::_exit(i32::from(!all)) };
         }
         let mut status = 0;
-        // SAFETY: a child of ours.
+        // SAFETY: a child of this process.
         assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
         assert_eq!(status, 0);
         goes_on(&rank);

@@ -1,4 +1,4 @@
-//! Ranks that meet over a socket, and what a host does with those who are no ranks.
+//! Ranks that join over a socket, and a host's treatment of peers that are not ranks.
 #![allow(clippy::unwrap_used)]
 
 use std::io::Write;

@@ -1,4 +1,4 @@
-//! Parts of teams, and what is left of teams that lost somebody.
+//! Parts of teams, and the remainder of teams that lost ranks.
 
 #![allow(clippy::unwrap_used)]
 
@@ -15,7 +15,7 @@ fn team(ranks: u32, work: impl Fn(Rank) + Send + std::marker::Sync) {
     });
 }
 
-/// The sum of all ranks' numbers, by a small, a middling and a large call.
+/// Returns the sum of all ranks' numbers, by a small, a medium and a large call.
 fn sums(rank: &Rank, mine: u64) -> u64 {
     let mut small = [mine];
     rank.mine().allreduce_in_place(&mut small, Operator::Sum).unwrap();
@@ -31,7 +31,7 @@ fn sums(rank: &Rank, mine: u64) -> u64 {
 fn parts_work_for_themselves_in_the_order_of_their_keys() {
     team(5, |rank| {
         let me = rank.rank();
-        // Odd ones in reverse order, even ones as they are, and the whole in between.
+        // Odd ranks in reverse order, even ones as they are, and the whole in between.
         let part =
             rank.split(Some(me % 2), if me % 2 == 1 { -(me as i32) } else { 0 }, 1 << 20).unwrap().unwrap();
         assert_eq!((part.rank(), part.ranks()), [(0, 3), (1, 2), (1, 3), (0, 2), (2, 3)][me as usize]);
@@ -124,7 +124,7 @@ fn who_gives_up_ends_the_calls_of_all() {
         if rank.rank() == 1 {
             rank.give_up();
         }
-        // Some may have come through the first again before.
+        // Some ranks may have passed the first barrier again before.
         while rank.barrier().is_ok() {}
         assert_eq!(rank.barrier(), Err(Error::Revoked(1)));
     });

@@ -1,10 +1,14 @@
-//! The flags and what is built of them, in all orders that threads and memory may take (`make test-models`).
+//! Models of the flags and everything built on them, in all orders that threads and memory may take
+//! (`make test-models`).
 //!
-//! The code is the crate's own: stations, barriers, rounds and flags, with a model's atomics, fewer slots, and a model of the kernel's sleep
-//! without a clock, so that whoever is forgotten hangs, and is found. Accesses to payloads are checked as those to plain memory are:
-//! two that nothing orders fail. Each property is also seen to fail where the protocol leaves something out.
+//! The code is the crate's own: endpoints, barriers, rounds and flags, with a model's atomics,
+//! fewer slots, and a model of the kernel's sleep without a clock, so that a forgotten thread
+//! hangs, and is found. Accesses to payloads are checked like accesses to plain memory: two
+//! accesses that nothing orders fail. Each property is also seen to fail when a part of the
+//! protocol is left out.
 //!
-//! How often threads may be interrupted is bounded (`LOOM_MAX_PREEMPTIONS`, 3 here unless set); without a bound these take hours.
+//! The number of preemptions of threads is bounded (`LOOM_MAX_PREEMPTIONS`, 3 here unless set);
+//! without a bound these tests take hours.
 #![cfg(trimtab_model)]
 #![allow(clippy::unwrap_used, unsafe_code, reason = "tests of raw memory")]
 
@@ -12,19 +16,19 @@ use loom::sync::Arc;
 use loom::thread;
 use std::collections::BTreeMap;
 use std::time::Instant;
-use trimtab_team::algorithm_table::{Algorithm, Table, class};
+use trimtab_team::algorithm_table::{Algorithm, AlgorithmTable, class};
 use trimtab_team::barrier::Barrier;
-use trimtab_team::endpoint::{Company, Endpoint, now};
+use trimtab_team::endpoint::{Endpoint, PeerLiveness, now};
 use trimtab_team::flag::{Flag, reached};
-use trimtab_team::shared_layout::{Area, CELLS, Lines, SLOTS};
+use trimtab_team::shared_layout::{Area, CELL_COUNT, Lines, SLOT_COUNT};
 use trimtab_team::sync::model::{Broken, forget, set_broken, touch, track};
 use trimtab_team::wait::{Faults, Patience, Policy, linger, wake};
-use trimtab_team::{Call, Element, Error, Kernel, Kind, Operator, Sync};
+use trimtab_team::{CollectiveCall, Element, Error, Kernel, Kind, Operator, Sync};
 
-/// Nobody dies here.
+/// A team in which no rank dies.
 struct Alive;
 
-impl Company for Alive {
+impl PeerLiveness for Alive {
     fn dead(&self) -> Option<u32> {
         None
     }
@@ -38,10 +42,10 @@ impl Company for Alive {
 }
 
 impl Faults for Alive {
-    fn looked(&self, now: Instant) -> Instant {
+    fn last_checked(&self, now: Instant) -> Instant {
         now
     }
-    fn look(&self, _: Instant) -> Option<Error> {
+    fn check(&self, _: Instant) -> Option<Error> {
         None
     }
 }
@@ -61,17 +65,18 @@ fn model(broken: Broken, run: impl Fn() + Send + std::marker::Sync + 'static) {
 }
 
 /// The lines of a team in plain memory.
-struct Memory(Vec<Lines>);
+struct ModelMemory(Vec<Lines>);
 
 /// Runs a function on each rank of a team.
 fn team(ranks: u32, work: impl Fn(&Endpoint) + Send + std::marker::Sync + Copy + 'static) {
-    let memory = Arc::new(Memory((0..ranks).map(|_| Lines::new()).collect()));
+    let memory = Arc::new(ModelMemory((0..ranks).map(|_| Lines::new()).collect()));
     for lines in &memory.0 {
         lines.slots.iter().for_each(Flag::track);
     }
-    let run = move |memory: Arc<Memory>, rank: u32| {
+    let run = move |memory: Arc<ModelMemory>, rank: u32| {
         let control = memory.0.as_ptr().cast_mut().cast();
-        // SAFETY: as many lines as ranks, which live until all threads are over; cells are not used.
+        // SAFETY: one line for each rank, which live until all threads are over; cells are not
+        // used.
         let area = unsafe { Area::at(control, std::ptr::null_mut(), ranks, 1024) };
         let patience = Patience::new(Policy::Park, true);
         let heap = (std::ptr::null_mut(), 0);
@@ -87,8 +92,8 @@ fn team(ranks: u32, work: impl Fn(&Endpoint) + Send + std::marker::Sync + Copy +
     others.into_iter().for_each(|other| other.join().unwrap());
 }
 
-fn call(kind: Kind, root: u32, input: *const u64, output: *mut u64) -> Call {
-    Call {
+fn call(kind: Kind, root: u32, input: *const u64, output: *mut u64) -> CollectiveCall {
+    CollectiveCall {
         kind,
         elements: u64::TYPE,
         operator: Some(Operator::Sum),
@@ -101,24 +106,24 @@ fn call(kind: Kind, root: u32, input: *const u64, output: *mut u64) -> Call {
     }
 }
 
-fn allreduce(station: &Endpoint, value: u64) -> u64 {
+fn allreduce(endpoint: &Endpoint, value: u64) -> u64 {
     let mut sum = 0;
     let call = call(Kind::Allreduce, 0, &raw const value, &raw mut sum);
     // SAFETY: a number each, on the stack.
-    now(unsafe { station.carry_out(&call, false) }).unwrap();
+    now(unsafe { endpoint.carry_out(&call, false) }).unwrap();
     sum
 }
 
-fn broadcast(station: &Endpoint, value: u64) -> u64 {
+fn broadcast(endpoint: &Endpoint, value: u64) -> u64 {
     let mut value = value;
     let buffer = &raw mut value;
     let call = call(Kind::Broadcast, 0, buffer, buffer);
     // SAFETY: as above.
-    now(unsafe { station.carry_out(&call, false) }).unwrap();
+    now(unsafe { endpoint.carry_out(&call, false) }).unwrap();
     value
 }
 
-/// A model of which some order hangs. That ends the process, so it is another one.
+/// Checks that some order of a model hangs. That ends the process, so it runs in another one.
 fn hangs(name: &str) {
     let own = std::env::current_exe().unwrap();
     let ended = std::process::Command::new(own).args(["--exact", "--ignored", name]).output().unwrap();
@@ -127,7 +132,7 @@ fn hangs(name: &str) {
     assert!(!ended.status.success() && said.contains("deadlock"), "{said}");
 }
 
-/// One raises, others sleep until then, and read what was written before.
+/// One thread raises a flag. Others sleep until then, and read the data that was written before.
 fn sleepers(count: usize) {
     let flag = Arc::new(Flag::new());
     flag.track();
@@ -138,13 +143,13 @@ fn sleepers(count: usize) {
                 let word = linger(&flag, 1, &Patience::new(Policy::Park, true), true, &Alive).unwrap();
                 assert!(reached(word as u32, 1) && word >> 32 == 7);
                 touch(flag.payload(), false);
-                // SAFETY: the payload is there, and nobody writes it any more.
+                // SAFETY: the payload is there, and no thread writes it any more.
                 assert_eq!(unsafe { flag.payload().read() }, 42);
             })
         })
         .collect();
     touch(flag.payload(), true);
-    // SAFETY: nobody reads before the flag is raised.
+    // SAFETY: no thread reads before the flag is raised.
     unsafe { flag.payload().write(42) };
     if flag.raise(1, 7) {
         wake(&flag, true);
@@ -187,26 +192,26 @@ fn without_another_look_wake_ups_would_be_lost() {
 #[test]
 #[ignore = "hangs, as another test sees"]
 fn a_wake_up_without_another_look() {
-    model(Broken::NotLookedAgain, || sleepers(1));
+    model(Broken::NotReloaded, || sleepers(1));
 }
 
-/// How ranks meet; the first two are near each other.
-fn table(barrier: Barrier, ranks: u32) -> Table {
+/// Returns a table with this barrier; the first two ranks are near each other.
+fn table(barrier: Barrier, ranks: u32) -> AlgorithmTable {
     let groups = (0..ranks).map(|rank| u32::from(rank > 1)).collect();
-    Table { barrier, groups, ..Table::usual(true) }
+    AlgorithmTable { barrier, groups, ..AlgorithmTable::usual(true) }
 }
 
-/// Barriers in a row: nobody is past one that somebody has not come to.
+/// Makes barriers in a row: no rank is past one to which another has not come.
 fn barriers(ranks: u32, how: Barrier, count: u32) {
     use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
-    // Not the model's: only its schedule shows.
+    // Not the model's atomics: these only follow its schedule.
     let come = Box::leak(Box::new([const { AtomicU32::new(0) }; 4]));
     let come: &'static [AtomicU32; 4] = come;
-    team_with(ranks, come, move |station, come| {
-        station.install(table(how, ranks));
+    team_with(ranks, come, move |endpoint, come| {
+        endpoint.install(table(how, ranks));
         for number in 1..=count {
             come[number as usize].fetch_add(1, Relaxed);
-            now(station.barrier(how, 5)).unwrap();
+            now(endpoint.barrier(how, 5)).unwrap();
             assert_eq!(come[number as usize].load(Relaxed), ranks, "barrier {number}");
         }
     });
@@ -217,7 +222,7 @@ fn team_with<T: Copy + Send + std::marker::Sync + 'static>(
     with: T,
     work: impl Fn(&Endpoint, T) + Send + std::marker::Sync + Copy + 'static,
 ) {
-    team(ranks, move |station| work(station, with));
+    team(ranks, move |endpoint| work(endpoint, with));
 }
 
 #[test]
@@ -261,14 +266,14 @@ fn a_barrier_without_fences() {
     model(Broken::RaisedWithoutFence, || barriers(2, Barrier::Dissemination, 1));
 }
 
-/// More calls than slots, so that each is used again.
+/// Makes more calls than slots, so that each slot is used again.
 fn allreduces(ranks: u32, how: Barrier, count: u64) {
-    team(ranks, move |station| {
-        // In the middle of a call they meet at a centre, or wait for each other in turn.
-        station.install(table(how, ranks));
+    team(ranks, move |endpoint| {
+        // Within a call they meet at a central barrier, or wait for each other in turn.
+        endpoint.install(table(how, ranks));
         for round in 0..count {
             let all = u64::from(ranks);
-            let sum = allreduce(station, u64::from(station.rank) + 10 * round);
+            let sum = allreduce(endpoint, u64::from(endpoint.rank) + 10 * round);
             assert_eq!(sum, all * (all - 1) / 2 + all * 10 * round);
         }
     });
@@ -290,12 +295,12 @@ fn relaxed_flags_would_combine_what_is_not_there() {
     model(Broken::RaisedRelaxed, || allreduces(2, Barrier::Dissemination, 1));
 }
 
-/// The root is ahead of who reads, as far as there are slots.
+/// The root is ahead of the readers, by as many messages as there are slots.
 fn broadcasts(ranks: u32, count: u64) {
-    team(ranks, move |station| {
+    team(ranks, move |endpoint| {
         for round in 0..count {
-            let value = if station.rank == 0 { round + 1 } else { 0 };
-            assert_eq!(broadcast(station, value), round + 1);
+            let value = if endpoint.rank == 0 { round + 1 } else { 0 };
+            assert_eq!(broadcast(endpoint, value), round + 1);
         }
     });
 }
@@ -311,38 +316,38 @@ fn a_root_that_did_not_ask_would_overwrite() {
     model(Broken::NotVacant, || broadcasts(2, 3));
 }
 
-/// Calls through cells, each with what they make of each rank's input.
+/// Makes calls through cells; `output` is the expected result of each.
 fn staged<const CELL: usize, const ELEMENTS: usize>(
     count: u32,
-    way: Table,
+    way: AlgorithmTable,
     kind: Kind,
     input: fn(u32, u64) -> u64,
     output: fn(u64) -> u64,
 ) {
-    let memory = Arc::new(Memory((0..2).map(|_| Lines::new()).collect()));
+    let memory = Arc::new(ModelMemory((0..2).map(|_| Lines::new()).collect()));
     memory.0.iter().flat_map(|lines| &lines.slots).for_each(Flag::track);
-    // Cells, and what the model sees of each.
-    let stage: &'static mut [u64] = vec![0_u64; 2 * CELLS * CELL / 8].leak();
+    // Cells, with one tracked cell of the model for each.
+    let stage: &'static mut [u64] = vec![0_u64; 2 * CELL_COUNT * CELL / 8].leak();
     let stage = stage.as_mut_ptr().cast::<u8>();
-    let cells: Vec<_> = (0..2 * CELLS).map(|_| loom::cell::UnsafeCell::new(())).collect();
+    let cells: Vec<_> = (0..2 * CELL_COUNT).map(|_| loom::cell::UnsafeCell::new(())).collect();
     for (at, cell) in cells.iter().enumerate() {
         track(stage.wrapping_add(at * CELL), CELL, cell);
     }
     let stage = stage as usize;
-    let run = move |memory: Arc<Memory>, rank: u32, way: Table| {
+    let run = move |memory: Arc<ModelMemory>, rank: u32, way: AlgorithmTable| {
         let control = memory.0.as_ptr().cast_mut().cast();
-        // SAFETY: as many lines and cells as ranks, which live until all threads are over.
+        // SAFETY: lines and cells for all ranks, which live until all threads are over.
         let area = unsafe { Area::at(control, stage as *mut u8, 2, CELL) };
         let patience = Patience::new(Policy::Park, true);
         let heap = (std::ptr::null_mut(), 0);
-        let station = Endpoint::new(area, rank, true, true, patience, std::rc::Rc::new(Alive), heap);
-        station.install(way);
+        let endpoint = Endpoint::new(area, rank, true, true, patience, std::rc::Rc::new(Alive), heap);
+        endpoint.install(way);
         for round in 1..=u64::from(count) {
             let mut buffer = [input(rank, round); ELEMENTS];
             let at = buffer.as_mut_ptr();
-            let call = Call { count: ELEMENTS, ..call(kind, 0, at, at) };
-            // SAFETY: as many numbers, on the stack.
-            now(unsafe { station.carry_out(&call, false) }).unwrap();
+            let call = CollectiveCall { count: ELEMENTS, ..call(kind, 0, at, at) };
+            // SAFETY: `ELEMENTS` numbers, on the stack.
+            now(unsafe { endpoint.carry_out(&call, false) }).unwrap();
             assert_eq!(buffer, [output(round); ELEMENTS]);
         }
     };
@@ -357,7 +362,7 @@ fn staged<const CELL: usize, const ELEMENTS: usize>(
 
 /// Broadcasts in two pieces each: each cell is used again by the next call.
 fn pieces(count: u32) {
-    let table = Table::usual(true);
+    let table = AlgorithmTable::usual(true);
     staged::<128, 25>(
         count,
         table,
@@ -367,13 +372,14 @@ fn pieces(count: u32) {
     );
 }
 
-/// What goes through cells goes this way.
-fn long(way: Algorithm) -> Table {
+/// Returns a table by which calls through cells use this algorithm.
+fn long(way: Algorithm) -> AlgorithmTable {
     let ways = BTreeMap::from([(Kind::Allreduce, BTreeMap::from([(class(2048), way)]))]);
-    Table { ways, ..Table::usual(false) }
+    AlgorithmTable { ways, ..AlgorithmTable::usual(false) }
 }
 
-/// Allreduces in two pieces each, of which each rank combines a slice while the next piece is staged.
+/// Allreduces in two pieces each, of which each rank combines a slice while the next piece is
+/// staged.
 fn slices(count: u32) {
     staged::<1024, 256>(
         count,
@@ -386,13 +392,13 @@ fn slices(count: u32) {
 
 #[test]
 fn slices_in_five_slots_are_read_before_these_are_used_again() {
-    assert_eq!(SLOTS, 5, "scripts/test-models builds these with more slots");
+    assert_eq!(SLOT_COUNT, 5, "scripts/test-models builds these with more slots");
     model(Broken::Nothing, || slices(2));
 }
 
 #[test]
 fn wide_pieces_in_five_slots_are_read_before_these_are_used_again() {
-    assert_eq!(SLOTS, 5, "as above");
+    assert_eq!(SLOT_COUNT, 5, "as above");
     let output = |round: u64| 1 + 20 * round;
     model(Broken::Nothing, move || {
         staged::<1024, 256>(
@@ -422,15 +428,15 @@ fn pieces_would_be_overwritten_by_a_root_that_did_not_ask() {
     model(Broken::NotVacant, || pieces(2));
 }
 
-/// Rank 1 reads memory of rank 0's, which gives the team up and then writes it.
+/// Rank 1 reads memory of rank 0, which gives the team up and then writes it.
 fn shown() {
-    team(2, |station| {
-        station.set_direct(true);
-        let memory = station.area.slot(0, 1).payload();
-        if station.rank == 0 {
-            station.settle();
+    team(2, |endpoint| {
+        endpoint.set_direct(true);
+        let memory = endpoint.area.slot(0, 1).payload();
+        if endpoint.rank == 0 {
+            endpoint.settle();
             touch(memory, true);
-        } else if let Ok(_touch) = station.touch() {
+        } else if let Ok(_touch) = endpoint.touch() {
             touch(memory, false);
         }
     });
@@ -447,19 +453,20 @@ fn without_fences_somebody_would() {
     model(Broken::RaisedWithoutFence, shown);
 }
 
-/// Rank 1 copies what rank 0 shows, as the kernel does, without asking first; rank 0 fails, and then writes it anew.
+/// Rank 1 copies memory that rank 0 shows, as the kernel does, without checking first. Rank 0
+/// fails, and then writes the memory again.
 fn pulled() {
     use loom::sync::atomic::{AtomicU64, Ordering::Relaxed};
     let memory: &'static _ = Box::leak(Box::new(AtomicU64::new(1)));
-    team(2, move |station| {
-        if station.rank == 0 {
-            station.give_up(trimtab_team::shared_layout::Cause::Timeout, 0);
-            station.withdraw();
+    team(2, move |endpoint| {
+        if endpoint.rank == 0 {
+            endpoint.give_up(trimtab_team::shared_layout::Cause::Timeout, 0);
+            endpoint.withdraw();
             memory.store(2, Relaxed);
             return;
         }
         let read = memory.load(Relaxed);
-        match station.believe(0) {
+        match endpoint.check_shown(0) {
             Ok(()) => assert_eq!(read, 1),
             Err(error) => assert_eq!(error, Error::Revoked(0)),
         }

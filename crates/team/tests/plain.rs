@@ -1,5 +1,5 @@
-//! Teams in plain memory of this process: what an interpreter of Rust's memory model (Miri) and a detector of races can run, which know
-//! nothing of memory that processes share.
+//! Teams in plain memory of this process: tests for an interpreter of Rust's memory model (Miri)
+//! and a detector of races, which do not support memory shared by processes.
 //!
 //!     MIRIFLAGS='-Zmiri-disable-isolation -Zmiri-permissive-provenance' cargo +nightly miri test -p trimtab-team --test plain
 //!     RUSTFLAGS=-Zsanitizer=thread cargo +nightly test -Zbuild-std --target x86_64-unknown-linux-gnu -p trimtab-team --test plain
@@ -8,14 +8,14 @@
 
 use std::cell::UnsafeCell;
 use trimtab_team::barrier::Barrier;
-use trimtab_team::endpoint::{Company, Endpoint, now};
-use trimtab_team::shared_layout::{Area, CELLS, CONTROL};
+use trimtab_team::endpoint::{Endpoint, PeerLiveness, now};
+use trimtab_team::shared_layout::{Area, CELL_COUNT, CONTROL_BYTES};
 use trimtab_team::wait::{Patience, Policy};
-use trimtab_team::{Call, Element, Kernel, Kind, Operator, Sync, When};
+use trimtab_team::{CollectiveCall, Element, Kernel, Kind, Operator, Sync, When};
 
 struct Alive;
 
-impl Company for Alive {
+impl PeerLiveness for Alive {
     fn dead(&self) -> Option<u32> {
         None
     }
@@ -28,46 +28,53 @@ impl Company for Alive {
     }
 }
 
-/// An interpreter's time is not for spinning.
+/// An interpreter is too slow to spin.
 const WAIT: Policy = if cfg!(miri) { Policy::Park } else { Policy::Auto };
 const CELL: usize = 1024;
 const HEAP: usize = 128 << 10;
 
-/// As aligned as a segment's pages.
+/// A page with the alignment of a segment's pages.
 #[repr(align(4096))]
 struct Page(#[expect(dead_code, reason = "through its address")] UnsafeCell<[u8; 4096]>);
 
-/// What a mapping would be.
-struct Memory(Vec<Page>);
+/// Memory in place of a mapping.
+struct PlainMemory(Vec<Page>);
 
-// SAFETY: it is used through raw pointers alone, in the order that the stations see to.
-unsafe impl std::marker::Sync for Memory {}
+// SAFETY: it is accessed through raw pointers alone, in the order that the endpoints ensure.
+unsafe impl std::marker::Sync for PlainMemory {}
 
-/// Runs a function on each rank of a team of threads. It gets the heap's address as well.
+/// Runs a function on each rank of a team of threads, with the heap's address.
 fn team(ranks: u32, wait: Policy, crowded: bool, work: impl Fn(&Endpoint, *mut u8) + std::marker::Sync) {
-    let (control, stage) = (ranks as usize * CONTROL, ranks as usize * CELLS * CELL);
+    let (control, stage) = (ranks as usize * CONTROL_BYTES, ranks as usize * CELL_COUNT * CELL);
     let pages = (control + stage + HEAP).div_ceil(4096);
-    let memory = Memory((0..pages).map(|_| Page(UnsafeCell::new([0; 4096]))).collect());
+    let memory = PlainMemory((0..pages).map(|_| Page(UnsafeCell::new([0; 4096]))).collect());
     std::thread::scope(|scope| {
         for rank in 0..ranks {
             let (memory, work) = (&memory, &work);
             scope.spawn(move || {
                 let base = memory.0.as_ptr().cast::<u8>().cast_mut();
-                // SAFETY: as many zeroes as the layout asks for, which outlive the threads.
+                // SAFETY: zeroes of the size that the layout needs, which outlive the threads.
                 let area = unsafe { Area::at(base, base.add(control), ranks, CELL) };
                 // SAFETY: within the same memory.
                 let heap = unsafe { base.add(control + stage) };
                 let patience = Patience::new(wait, crowded);
-                let station =
+                let endpoint =
                     Endpoint::new(area, rank, crowded, true, patience, std::rc::Rc::new(Alive), (heap, HEAP));
-                work(&station, heap);
+                work(&endpoint, heap);
             });
         }
     });
 }
 
-fn call(kind: Kind, count: usize, root: u32, input: *const u32, output: *mut u32, sync: Sync) -> Call {
-    Call {
+fn call(
+    kind: Kind,
+    count: usize,
+    root: u32,
+    input: *const u32,
+    output: *mut u32,
+    sync: Sync,
+) -> CollectiveCall {
+    CollectiveCall {
         kind,
         elements: u32::TYPE,
         operator: Some(Operator::Sum),
@@ -84,9 +91,9 @@ fn value(rank: u32, at: usize, step: u32) -> u32 {
     rank * 1000 + at as u32 % 71 + step
 }
 
-/// One call of each kind, of a size, from and to private buffers at odd addresses.
-fn each_kind(station: &Endpoint, n: usize, sync: Sync) {
-    let (ranks, me) = (station.ranks(), station.rank);
+/// Makes one call of each kind, of a size, from and to private buffers at odd addresses.
+fn each_kind(endpoint: &Endpoint, n: usize, sync: Sync) {
+    let (ranks, me) = (endpoint.ranks(), endpoint.rank);
     for (step, kind) in (1..).zip(Kind::ALL) {
         let root = step % ranks;
         let (gives, gets) = kind.shape(ranks, n, me == root);
@@ -104,8 +111,8 @@ fn each_kind(station: &Endpoint, n: usize, sync: Sync) {
             let (from, to) = (input.as_ptr().wrapping_add(1), output.as_mut_ptr().wrapping_add(1));
             call(kind, n, root, from.cast(), to.cast(), sync)
         };
-        // SAFETY: as long as the kind says, and ours.
-        now(unsafe { station.carry_out(&call, false) }).unwrap();
+        // SAFETY: as long as the kind requires, and local to this function.
+        now(unsafe { endpoint.carry_out(&call, false) }).unwrap();
         let got = if kind == Kind::Broadcast { &input } else { &output };
         let got = |at: usize| u32::from_ne_bytes(got[1 + at * 4..][..4].try_into().unwrap());
         let sum = |at: usize, upto: u32| (0..=upto).map(|rank| value(rank, at, step)).sum::<u32>();
@@ -128,12 +135,13 @@ fn each_kind(station: &Endpoint, n: usize, sync: Sync) {
 
 #[test]
 fn every_kind_of_every_length_from_unaligned_buffers() {
-    // Beside the flag, in one cell, in several, and where a call would tell of buffers in the segment.
+    // Beside the flag, in one cell, in several, and at sizes for which a call would announce
+    // buffers in the segment.
     let sizes: &[usize] = if cfg!(miri) { &[3, 300] } else { &[0, 3, 28, 29, 90, 256, 300, 2100, 9000] };
     for wait in [WAIT, Policy::Park] {
-        team(3, wait, wait == Policy::Park, |station, _| {
+        team(3, wait, wait == Policy::Park, |endpoint, _| {
             for (turn, n) in sizes.iter().enumerate() {
-                each_kind(station, *n, [Sync::MINE, Sync::LOOSE, Sync::STRICT][turn % 3]);
+                each_kind(endpoint, *n, [Sync::MINE, Sync::LOOSE, Sync::STRICT][turn % 3]);
             }
         });
     }
@@ -142,25 +150,25 @@ fn every_kind_of_every_length_from_unaligned_buffers() {
 #[test]
 fn buffers_in_the_segment_are_used_where_they_lie() {
     const N: usize = 2500;
-    team(2, WAIT, false, |station, heap| {
-        let me = station.rank as usize;
+    team(2, WAIT, false, |endpoint, heap| {
+        let me = endpoint.rank as usize;
         let block = |turn: usize| heap.wrapping_add((turn * 2 + me) * N * 4).cast::<u32>();
         for turn in 0..6 {
             let (input, output) = (block(0), block(1));
-            // SAFETY: our block, which nobody reads before the call or after the barrier.
-            (0..N).for_each(|at| unsafe { input.add(at).write(value(station.rank, at, turn)) });
+            // SAFETY: this rank's block, which no rank reads before the call or after the barrier.
+            (0..N).for_each(|at| unsafe { input.add(at).write(value(endpoint.rank, at, turn)) });
             let leave = if turn % 2 == 0 { When::Mine } else { When::All };
             let sync = Sync { enter: When::Mine, leave };
             let all = call(Kind::Allreduce, N, 0, input, output, sync);
-            // SAFETY: blocks of the heap, which all use alike.
-            now(unsafe { station.carry_out(&all, false) }).unwrap();
+            // SAFETY: blocks of the heap, which all ranks use in the same way.
+            now(unsafe { endpoint.carry_out(&all, false) }).unwrap();
             let sum = |at| value(0, at, turn) + value(1, at, turn);
-            // SAFETY: the call is over, and nobody writes it before the next.
+            // SAFETY: the call is over, and no rank writes it before the next.
             (0..N).for_each(|at| assert_eq!(unsafe { output.add(at).read() }, sum(at)));
-            now(station.barrier_call()).unwrap();
+            now(endpoint.barrier_call()).unwrap();
             let one = call(Kind::Broadcast, N, 1, output, output, Sync::STRICT);
             // SAFETY: as above.
-            now(unsafe { station.carry_out(&one, false) }).unwrap();
+            now(unsafe { endpoint.carry_out(&one, false) }).unwrap();
         }
     });
 }
@@ -168,15 +176,15 @@ fn buffers_in_the_segment_are_used_where_they_lie() {
 #[test]
 fn barriers_order_plain_memory() {
     for how in [Barrier::Dissemination, Barrier::Central, Barrier::Flat] {
-        team(3, WAIT, false, |station, heap| {
+        team(3, WAIT, false, |endpoint, heap| {
             let of = |rank: u32| heap.cast::<u32>().wrapping_add(rank as usize);
             for turn in 1..(if cfg!(miri) { 5 } else { 500 }) {
-                // SAFETY: ours, and others read it between two barriers alone.
-                unsafe { of(station.rank).write(turn) };
-                now(station.barrier(how, 1)).unwrap();
-                // SAFETY: nobody writes between the two barriers.
+                // SAFETY: this rank's number; others read it only between two barriers.
+                unsafe { of(endpoint.rank).write(turn) };
+                now(endpoint.barrier(how, 1)).unwrap();
+                // SAFETY: no rank writes between the two barriers.
                 (0..3).for_each(|rank| assert_eq!(unsafe { of(rank).read() }, turn));
-                now(station.barrier(how, 1)).unwrap();
+                now(endpoint.barrier(how, 1)).unwrap();
             }
         });
     }

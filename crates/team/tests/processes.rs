@@ -1,14 +1,15 @@
-//! Teams of real processes: what they compute, and what the others learn when one is killed, stopped or ends.
+//! Teams of real processes: their results, and the errors of the others when one is killed, stopped
+//! or ends.
 #![allow(clippy::unwrap_used, clippy::print_stderr, unsafe_code)]
 
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use trimtab_team::{Error, Operator, Options, Policy, Rank, Sync, Team};
 
-/// More than any machine needs: that an answer comes at all is what is tested.
+/// More than any machine needs: the test is that an answer comes at all.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Starts this very program once more, as a rank that does what `job` says.
+/// Starts this program again, as a rank that does `job`.
 fn start(team: &Team, rank: u32, job: &str) -> Child {
     use std::os::fd::AsRawFd;
     use std::os::unix::process::CommandExt;
@@ -27,7 +28,7 @@ fn start(team: &Team, rank: u32, job: &str) -> Child {
     command.spawn().unwrap()
 }
 
-/// Waits for a child, and kills it where it hangs.
+/// Waits for a child, and kills it if it hangs.
 fn ends(child: &mut Child) -> Option<i32> {
     let begin = Instant::now();
     while begin.elapsed() < LIMIT {
@@ -56,7 +57,7 @@ fn once(rank: &Rank, job: &str) -> trimtab_team::Result<()> {
     }
 }
 
-/// Not a test: what a started process does.
+/// Not a test: the work of a started process.
 #[test]
 #[ignore = "is a rank of the other tests"]
 fn as_a_rank() {
@@ -78,7 +79,7 @@ fn as_a_rank() {
         // Ends without leaving.
         "exit" => {
             rank.barrier().unwrap();
-            // SAFETY: ends the process, as is wanted, before anything is dropped.
+            // SAFETY: ends the process, as intended, before anything is dropped.
             unsafe { libc::_exit(0) }
         }
         "stopped" => loop {
@@ -151,7 +152,7 @@ fn a_stopped_process_is_not_dead_and_a_deadline_ends_the_wait() {
     team.set_wait(Policy::Auto, Some(Duration::from_millis(200)));
     let mut child = start(&team, 1, "stopped");
     let rank = team.join(Some(0)).unwrap();
-    // SAFETY: a signal to a child of ours that was not waited for.
+    // SAFETY: a signal to a child of this process that was not waited for.
     unsafe { libc::kill(child.id() as i32, libc::SIGSTOP) };
     assert!(matches!(rank.barrier(), Err(Error::Timeout(_))));
     child.kill().unwrap();
@@ -164,7 +165,7 @@ fn who_died_in_a_seat_is_named_to_those_who_gather() {
     let mut child = start(&team, 1, "barrier");
     std::thread::scope(|scope| {
         let joining = scope.spawn(|| team.join(Some(0)).map(|_| ()));
-        // It sits and waits for rank 2, who never comes.
+        // It has its seat and waits for rank 2, which never comes.
         std::thread::sleep(Duration::from_millis(500));
         child.kill().unwrap();
         child.wait().unwrap();

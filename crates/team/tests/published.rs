@@ -1,4 +1,4 @@
-//! Memory that one rank publishes: who sees it, who may write it, and that it outlives its publisher.
+//! Published memory: which ranks see it, which may write it, and that it outlives its publisher.
 #![allow(clippy::unwrap_used, unsafe_code)]
 
 use std::os::fd::AsRawFd;
@@ -11,7 +11,7 @@ use trimtab_team::{Error, Options, Rank, Team, View};
 
 const MANY: usize = 5000;
 
-/// Starts this very program once more, as a rank that does what `job` says.
+/// Starts this program again, as a rank that does `job`.
 fn start(job: &str) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["as_a_rank", "--exact", "--ignored", "--nocapture", "--test-threads=1"]);
@@ -32,7 +32,7 @@ fn invited(team: &Team, rank: u32, job: &str) -> Child {
     command.env(name, value).spawn().unwrap()
 }
 
-/// Waits for a child, and kills it where it hangs.
+/// Waits for a child, and kills it if it hangs.
 fn ends(child: &mut Child) -> ExitStatus {
     let begin = Instant::now();
     while begin.elapsed() < Duration::from_secs(60) {
@@ -45,7 +45,7 @@ fn ends(child: &mut Child) -> ExitStatus {
     panic!("a rank hangs");
 }
 
-/// Not a test: what a started process does.
+/// Not a test: the work of a started process.
 #[test]
 #[ignore = "is a rank of the other tests"]
 fn as_a_rank() {
@@ -62,13 +62,13 @@ fn as_a_rank() {
         "writes" => {
             let view = rank.publish::<u64>(0, MANY).unwrap();
             rank.barrier().unwrap();
-            // SAFETY: none; that the kernel stops it is what is tested.
+            // SAFETY: none; the test is that the kernel stops it.
             unsafe { view.base().cast_mut().write_volatile(1) };
         }
         "reopens" => {
             let view = rank.publish::<u64>(0, MANY).unwrap();
             rank.barrier().unwrap();
-            // SAFETY: asks for rights to pages of our own; that it is refused is what is tested.
+            // SAFETY: asks for rights to pages of this process; the test is that it is refused.
             let allowed = unsafe {
                 libc::mprotect(view.base().cast_mut().cast(), 4096, libc::PROT_READ | libc::PROT_WRITE)
             };
@@ -80,11 +80,11 @@ fn as_a_rank() {
             let view = rank.publish::<u64>(rank.rank(), MANY).unwrap();
             view.store(0, &[7; MANY]).unwrap();
             rank.barrier().unwrap();
-            // SAFETY: ends the process, as is wanted, before anything is dropped.
+            // SAFETY: ends the process, as intended, before anything is dropped.
             unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
         }
         "hides" => {
-            // SAFETY: from now on only root may look into this process, which is what is tested.
+            // SAFETY: from now on only root may look into this process, which is tested here.
             unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0, 0) };
             let _ = rank.publish::<u64>(rank.rank(), MANY);
             rank.barrier().unwrap();
@@ -93,7 +93,7 @@ fn as_a_rank() {
     }
 }
 
-/// Each rank publishes once; all see what it wrote, and what it writes next.
+/// Each rank publishes once; all see its data, and its later writes.
 fn in_turn(rank: &Rank) {
     let mut views: Vec<View<u64>> = Vec::new();
     for publisher in 0..rank.ranks() {
@@ -207,7 +207,8 @@ fn what_cannot_be_published_is_an_error_at_all_ranks_and_the_team_goes_on() {
                 assert!(matches!(rank.publish::<u64>(2, 1), Err(Error::Argument(_))));
                 assert!(matches!(rank.publish::<u64>(0, 0), Err(Error::Argument(_))));
                 assert!(matches!(rank.publish::<u64>(0, usize::MAX), Err(Error::Argument(_))));
-                // More than there is: the publisher says why, and the other that it could not.
+                // More than the machine has: the publisher reports the cause, and the other rank
+                // that the publisher could not.
                 let why = rank.publish::<u8>(1, 1 << 39).unwrap_err();
                 match number {
                     1 => assert!(matches!(why, Error::NoMemory { .. }), "{why}"),
@@ -226,7 +227,7 @@ fn what_cannot_be_published_is_an_error_at_all_ranks_and_the_team_goes_on() {
     });
 }
 
-/// Root looks everywhere; any other user is told why it cannot.
+/// Root can look everywhere; any other user gets the reason for the refusal.
 #[test]
 fn a_publisher_that_hides_is_named_and_the_remedy() {
     let team = Team::new(Options::new(2)).unwrap();

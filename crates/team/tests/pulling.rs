@@ -1,6 +1,8 @@
-//! Ranks that are processes and read each other's memory: what they compute, whom they name when that fails, and what they do where it is forbidden.
+//! Ranks that are processes and read each other's memory: their results, the rank that they name
+//! when that fails, and their behaviour if it is forbidden.
 //!
-//! `TRIMTAB_PULLING_SECONDS` (2 unless set) says how long calls are drawn by lot, `TRIMTAB_PULLING_SEED` which.
+//! `TRIMTAB_PULLING_SECONDS` (2 unless set) is the duration of the random calls,
+//! `TRIMTAB_PULLING_SEED` their seed.
 #![allow(
     clippy::unwrap_used,
     clippy::print_stderr,
@@ -14,13 +16,13 @@ mod help;
 use help::{Lot, ended, inherited, number, seed, spawn};
 use std::process::Child;
 use std::time::{Duration, Instant};
-use trimtab_team::{Call, Error, Kernel, Kind, Operator, Options, Rank, Result, Sync, Team, Type};
+use trimtab_team::{CollectiveCall, Error, Kernel, Kind, Operator, Options, Rank, Result, Sync, Team, Type};
 
-/// More than any machine needs: that an answer comes at all is what is tested.
+/// More than any machine needs: the test is that an answer comes at all.
 const LIMIT: Duration = Duration::from_secs(30);
 const HEAP: usize = 32 << 20;
 
-/// What a started process is to do.
+/// Work of a started process.
 const PLAYS: u64 = 0;
 const CALLS_UNTIL_TOLD: u64 = 1;
 const IS_REPLACED: u64 = 2;
@@ -29,16 +31,17 @@ const FORBIDS: u64 = 4;
 const FORBIDS_LATER: u64 = 5;
 const IS_TOLD_OFF: u64 = 6;
 
-/// Kinds of which long calls are read from others' memory, by however many.
+/// Kinds whose long calls are read from other ranks' memory, for any number of ranks.
 const READ: [Kind; 2] = [Kind::Alltoall, Kind::ReduceScatter];
 
-/// Lets any process of this user read this one, where otherwise its ancestors alone may (Yama).
+/// Lets any process of this user read this one; otherwise only its ancestors may (Yama).
 fn show() {
-    // SAFETY: a word to the kernel, which may not know it.
+    // SAFETY: a request to the kernel, which may not know it.
     unsafe { libc::prctl(libc::PR_SET_PTRACER, libc::PR_SET_PTRACER_ANY, 0, 0, 0) };
 }
 
-/// From now on this thread, and what it starts, cannot read others' memory: as in some containers.
+/// From now on this thread, and everything it starts, cannot read other processes' memory: as in
+/// some containers.
 fn forbid() {
     use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
     let rules = [(libc::SYS_process_vm_readv, Vec::new())].into();
@@ -48,9 +51,9 @@ fn forbid() {
     seccompiler::apply_filter(&filter).unwrap();
 }
 
-/// From now on nobody but root may look into this process; and it is not root.
+/// From now on only root may look into this process; and it is not root.
 fn hide() {
-    // SAFETY: words to the kernel about this process, which has one thread that matters.
+    // SAFETY: requests to the kernel about this process, of which only one thread matters.
     unsafe {
         if libc::geteuid() == 0 {
             assert_eq!(libc::setgid(65534) | libc::setuid(65534), 0);
@@ -59,7 +62,7 @@ fn hide() {
     }
 }
 
-/// A buffer that begins anywhere, with bytes around it that nobody may change.
+/// A buffer that begins at any address, with bytes around it that must not change.
 struct Buffer {
     bytes: Vec<u8>,
     from: usize,
@@ -83,7 +86,7 @@ impl Buffer {
     }
 }
 
-/// What a rank gives: bytes of which no number is too large to be added.
+/// Returns the data that a rank gives: bytes in which no number is too large to be added.
 fn given(step: u64, rank: u32, elements: Type, bytes: usize) -> Vec<u8> {
     let mut lot = Lot(step << 8 ^ u64::from(rank));
     let mut all: Vec<u8> = (0..bytes.div_ceil(8)).flat_map(|_| lot.next().to_le_bytes()).collect();
@@ -92,7 +95,7 @@ fn given(step: u64, rank: u32, elements: Type, bytes: usize) -> Vec<u8> {
     all
 }
 
-/// One call by lot, made twice: as it comes, and by way of cells, as calls are that were started.
+/// Makes one random call, twice: as drawn, and through cells, as started calls are made.
 fn play(rank: &Rank, all: &mut Lot, own: &mut Lot, step: u64) -> Result<()> {
     let (ranks, me) = (rank.ranks(), rank.rank());
     let kind = all.of(&Kind::ALL);
@@ -105,7 +108,8 @@ fn play(rank: &Rank, all: &mut Lot, own: &mut Lot, step: u64) -> Result<()> {
     let operator = all.of(&[Operator::Sum, Operator::Max, Operator::Prod]);
     let sync = all.of(&[Sync::MINE, Sync::STRICT, Sync::LOOSE]);
     let root = all.below(ranks.into()) as u32;
-    // Around the least that is read, times ranks where slices are, and a piece that is combined; and anything.
+    // Around the least size that is read, times ranks if there are slices, and a piece that is
+    // combined; and any size.
     let edge = all.of(&[32 << 10, (64 << 10) * ranks as usize, 64 << 10, 96 << 10]);
     let count = match all.below(4) {
         0 => all.below(90_000) as usize,
@@ -119,8 +123,8 @@ fn play(rank: &Rank, all: &mut Lot, own: &mut Lot, step: u64) -> Result<()> {
     let (gives, gets) = (gives * elements.size(), gets * elements.size());
     let input = given(step, me, elements, gives);
     let heavy = kind.combines();
-    let call = |from: *const u8, to: *mut u8| -> Result<Call> {
-        Ok(Call {
+    let call = |from: *const u8, to: *mut u8| -> Result<CollectiveCall> {
+        Ok(CollectiveCall {
             kind,
             elements,
             operator: heavy.then_some(operator),
@@ -132,9 +136,9 @@ fn play(rank: &Rank, all: &mut Lot, own: &mut Lot, step: u64) -> Result<()> {
             sync,
         })
     };
-    let make = |call: Call, started: bool| -> Result<()> {
+    let make = |call: CollectiveCall, started: bool| -> Result<()> {
         if !started {
-            // SAFETY: buffers are as long as the shape says, and live until the call is over.
+            // SAFETY: buffers are as long as the shape requires, and live until the call is over.
             return unsafe { rank.call(&call) };
         }
         // SAFETY: as above: nothing is left under way.
@@ -145,7 +149,7 @@ fn play(rank: &Rank, all: &mut Lot, own: &mut Lot, step: u64) -> Result<()> {
     let shift = own.below(9) as usize;
     let mut from = Buffer::new(gives, shift);
     let mut to = Buffer::new(gets, own.below(9) as usize);
-    // SAFETY: as long as each other.
+    // SAFETY: both have the same length.
     unsafe { std::ptr::copy_nonoverlapping(input.as_ptr(), from.at(), gives) };
     let block = if some_in_segment {
         Some(rank.alloc::<u8>(count * elements.size() * ranks as usize)?)
@@ -161,7 +165,7 @@ fn play(rank: &Rank, all: &mut Lot, own: &mut Lot, step: u64) -> Result<()> {
         }
         _ => (from.at(), if in_place { from.at() } else { to.at() }),
     };
-    // A broadcast has one buffer, wherever it is.
+    // A broadcast has one buffer, wherever it lies.
     let (source, target) = match kind {
         Kind::Broadcast if me == root => (source, source),
         Kind::Broadcast => (to.at(), to.at()),
@@ -169,9 +173,9 @@ fn play(rank: &Rank, all: &mut Lot, own: &mut Lot, step: u64) -> Result<()> {
         _ => (source, target),
     };
     make(call(source, target)?, started)?;
-    // SAFETY: as many bytes as the call has written.
+    // SAFETY: the bytes that the call has written.
     let got = unsafe { std::slice::from_raw_parts(target, gets) }.to_vec();
-    // What is its own a rank may use again at once, however slow the others are.
+    // A rank may use its own buffers again at once, however slow the others are.
     for buffer in [&mut from, &mut to] {
         let (at, len) = (buffer.at(), buffer.len);
         // SAFETY: the buffer's own bytes.
@@ -182,7 +186,7 @@ fn play(rank: &Rank, all: &mut Lot, own: &mut Lot, step: u64) -> Result<()> {
     to.get();
 
     let (mut from, mut to) = (Buffer::new(gives, 0), Buffer::new(gets, 0));
-    // SAFETY: as long as each other.
+    // SAFETY: both have the same length.
     unsafe { std::ptr::copy_nonoverlapping(input.as_ptr(), from.at(), gives) };
     if kind == Kind::Broadcast && me == root {
         to = from;
@@ -215,7 +219,7 @@ fn plays(rank: &Rank, seed: u64, until: Duration) {
     }
 }
 
-/// A long call, of which it is known what must come. Answers whether that came.
+/// Makes a long call with a known result. Returns whether the result is right.
 fn once(rank: &Rank, kind: Kind, step: u64) -> Result<bool> {
     const COUNT: usize = 50_000;
     let (ranks, me) = (u64::from(rank.ranks()), u64::from(rank.rank()));
@@ -266,7 +270,7 @@ fn code(kind: Kind) -> u64 {
     Kind::ALL.iter().position(|other| *other == kind).unwrap() as u64
 }
 
-/// Not a test: what a started process does; as many threads of it as ranks, from one on.
+/// Not a test: the work of a started process, with one thread for each of its ranks, from one on.
 #[test]
 fn some_ranks() {
     let Some((mut team, first)) = inherited(LIMIT, None) else { return };
@@ -324,7 +328,8 @@ fn some_ranks() {
     });
 }
 
-/// Plays in as many processes as ranks need that have so many threads each; answers whether they read each other's memory.
+/// Makes random calls in processes of `threads` ranks each; returns whether they read each other's
+/// memory.
 fn game(ranks: u32, threads: u32, hows: &[(u32, u64)], until: Duration, seed: u64) -> bool {
     let team = Team::new(Options { heap: HEAP, gather: LIMIT, ..Options::new(ranks) }).unwrap();
     let mut children = Vec::new();
@@ -353,7 +358,7 @@ fn game(ranks: u32, threads: u32, hows: &[(u32, u64)], until: Duration, seed: u6
     pulls[0]
 }
 
-/// Whether this machine lets processes read each other's memory; said aloud where not.
+/// Returns whether this machine lets processes read each other's memory; prints a message if not.
 fn is_allowed(test: &str) -> bool {
     show();
     let allowed = game(2, 1, &[], Duration::ZERO, 1);
@@ -396,7 +401,8 @@ fn a_team_of_threads_needs_nobody_to_read_for_it() {
     });
 }
 
-/// Two survivors, of which one is here, and rank 2, which `ends` after so many milliseconds.
+/// Loses rank 2, which `ends` after `after` milliseconds, and checks two survivors, of which one is
+/// in this process.
 fn lose(kind: Kind, how: u64, after: u64, ends: impl Fn(&mut Child) + Send) {
     let team = Team::new(Options { gather: LIMIT, ..Options::new(3) }).unwrap();
     let words = |how| [("PULL_HOW", how), ("PULL_KIND", code(kind)), ("PULL_AFTER", after)];
@@ -413,7 +419,7 @@ fn lose(kind: Kind, how: u64, after: u64, ends: impl Fn(&mut Child) + Send) {
     });
     let status = ended(&mut other, Instant::now() + LIMIT);
     assert_eq!(status.and_then(|status| status.code()), Some(102), "{kind:?} after {after} ms");
-    // What is left goes on, and reads as before.
+    // The remaining team goes on, and reads as before.
     let pulls = rank.pulls();
     let left = rank.shrink(LIMIT).unwrap();
     assert_eq!((left.ranks(), left.pulls()), (1, pulls));
@@ -461,7 +467,7 @@ fn parts_of_a_team_read_as_the_whole_does() {
         return;
     }
     let team = Team::new(Options { gather: LIMIT, heap: 64 << 20, ..Options::new(3) }).unwrap();
-    // SAFETY: the children use what the C library makes ready for that, and end.
+    // SAFETY: the parts of the C library that the children use are safe after fork, and they end.
     let children = [1, 2].map(|number| unsafe {
         let child = libc::fork();
         if child == 0 {
@@ -473,7 +479,7 @@ fn parts_of_a_team_read_as_the_whole_does() {
     assert!(in_parts(&team, 0));
     for child in children {
         let mut status = 1;
-        // SAFETY: a child of ours.
+        // SAFETY: a child of this process.
         unsafe { libc::waitpid(child, &raw mut status, 0) };
         assert_eq!(status, 0);
     }

@@ -1,4 +1,5 @@
-//! Who meets at a socket and is no rank: those who keep silent, come as another user, come late, or pass what is no segment.
+//! Peers at a socket that are not ranks: peers that keep silent, belong to another user, come late,
+//! or pass a descriptor that is not a segment.
 #![allow(
     clippy::unwrap_used,
     clippy::print_stderr,
@@ -18,12 +19,12 @@ use std::time::Duration;
 use trimtab_team::segment::socket::Host;
 use trimtab_team::{Error, Options, Team};
 
-/// What a rank says that takes any seat.
+/// Greeting of a rank that takes any seat.
 const HELLO: &[u8; 12] = b"TRTEAM\x00\x01\xff\xff\xff\xff";
-/// The user whom nothing belongs to.
+/// The user that owns nothing.
 const NOBODY: u32 = 65_534;
 
-/// A folder of this user's alone, which goes with its value.
+/// A folder that only this user can enter, removed with its value.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -60,7 +61,7 @@ fn connected(path: &Path) -> UnixStream {
 fn who_keeps_silent_delays_nobody() {
     let folder = Folder::new("silent");
     let path = folder.socket();
-    // One after the other they would take more than all the time there is.
+    // One after the other they would take longer than the time limit.
     let team = Team::new(within(10_000)).unwrap();
     std::thread::scope(|scope| {
         let hosted = scope.spawn(|| team.host(&path));
@@ -76,12 +77,12 @@ fn who_keeps_silent_delays_nobody() {
 fn who_hears_nobody_is_not_waited_for_past_the_limit() {
     let folder = Folder::new("deaf");
     let deaf = UnixListener::bind(folder.socket()).unwrap();
-    // SAFETY: a socket that listens, and is made to with no queue to speak of.
+    // SAFETY: a listening socket, whose queue is made as short as possible.
     assert_eq!(unsafe { libc::listen(deaf.as_raw_fd(), 0) }, 0);
     let _waits = connected(&folder.socket());
     let error = Team::meet(&folder.socket(), None, within(100)).map(|_| ()).unwrap_err();
-    assert!(error.to_string().contains("hears nobody"), "{error}");
-    // Nor is its place taken.
+    assert!(error.to_string().contains("accepts no connections"), "{error}");
+    // Its place is not taken, either.
     assert!(matches!(Host::listen(&folder.socket()), Err(Error::Refused(_))));
 }
 
@@ -107,7 +108,7 @@ fn of_hosts_that_begin_at_once_one_listens() {
     assert_eq!(std::fs::read_dir(&folder.0).unwrap().count(), 0);
 }
 
-/// Passes a descriptor to whoever comes first, as a host would.
+/// Passes a descriptor to the first peer, as a host would.
 fn pass(listener: &UnixListener, fd: &OwnedFd) {
     let (mut stream, _) = listener.accept().unwrap();
     let mut hello = [0; 12];
@@ -135,9 +136,9 @@ fn what_is_passed_and_is_no_sealed_segment_is_refused() {
     let file: OwnedFd = std::fs::File::create(folder.0.join("file")).unwrap().into();
     let (socket, _other) = UnixStream::pair().unwrap();
     for (what, fd, says) in [
-        ("a device", std::fs::File::open("/dev/null").unwrap().into(), "no memfd"),
-        ("a file", file, "no memfd"),
-        ("a socket", socket.into(), "no memfd"),
+        ("a device", std::fs::File::open("/dev/null").unwrap().into(), "not a memfd"),
+        ("a file", file, "not a memfd"),
+        ("a socket", socket.into(), "not a memfd"),
         ("memory that can be shortened", memfd(), "could still be changed"),
         ("memory of no team", sealed, "magic"),
     ] {
@@ -178,14 +179,14 @@ fn who_comes_late_is_refused_and_harms_nobody() {
         let said = |rank| late.join(rank).map(|_| ()).unwrap_err().to_string();
         assert!(said(None).contains("has begun") && said(Some(1)).contains("has begun"));
         let error = Team::meet(&path, None, within(50)).map(|_| ()).unwrap_err();
-        assert!(error.to_string().contains("nobody listens"), "{error}");
+        assert!(error.to_string().contains("no host listens"), "{error}");
         begun.wait();
     });
 }
 
-/// Does something as nobody, in a process of its own; what it answers is the exit status.
+/// Runs a function as the user `nobody`, in a process of its own; its result is the exit status.
 fn as_nobody(work: impl FnOnce() -> u8) -> libc::pid_t {
-    // SAFETY: the child uses what the C library makes ready for that, and ends.
+    // SAFETY: the parts of the C library that the child uses are safe after fork, and it ends.
     unsafe {
         let child = libc::fork();
         if child == 0 {
@@ -200,7 +201,7 @@ fn as_nobody(work: impl FnOnce() -> u8) -> libc::pid_t {
 
 fn exit_status(child: libc::pid_t) -> i32 {
     let mut status = 0;
-    // SAFETY: a child of ours.
+    // SAFETY: a child of this process.
     assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
     assert!(libc::WIFEXITED(status), "{status}");
     libc::WEXITSTATUS(status)
@@ -225,18 +226,18 @@ fn another_user_gets_no_segment() {
     std::thread::scope(|scope| {
         let hosted = scope.spawn(|| team.host(&path));
         drop(connected(&path));
-        // Whatever lets others reach the socket: they are known by the kernel.
+        // Whatever permissions let other users reach the socket: the kernel identifies them.
         std::fs::set_permissions(&folder.0, std::fs::Permissions::from_mode(0o755)).unwrap();
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o777)).unwrap();
         let guest = as_nobody(|| {
             let Ok(mut stream) = UnixStream::connect(&path) else { return 1 };
-            // It may hang up before that.
+            // The host may close the connection before that.
             let _ = stream.write_all(HELLO);
             let mut answer = [0; 12];
             if stream.read(&mut answer).is_ok_and(|got| got > 0) { 2 } else { 0 }
         });
         assert_eq!(exit_status(guest), 0);
-        // The seat is still there for this user's.
+        // The seat is still free for this user's rank.
         let (_team, rank) = Team::meet(&path, None, within(10_000)).unwrap();
         assert_eq!(rank, 1);
         assert_eq!(hosted.join().unwrap(), Ok(()));
@@ -254,12 +255,12 @@ fn a_host_of_another_user_is_refused() {
     let host = as_nobody(|| {
         let Ok(listener) = UnixListener::bind(&path) else { return 1 };
         let Ok((mut stream, _)) = listener.accept() else { return 2 };
-        // Nothing is said to it.
+        // The peer sends nothing to it.
         if stream.read(&mut [0; 12]).is_ok_and(|got| got > 0) { 3 } else { 0 }
     });
     let told = Team::meet(&path, None, within(10_000)).map(|_| ());
     assert_eq!(told, Err(Error::Refused(format!("the peer is user {NOBODY}, not this one"))));
     assert_eq!(exit_status(host), 0);
-    // Nor does this user host in a folder of another's.
+    // This user does not host in another user's folder, either.
     assert!(matches!(Host::listen(&path), Err(Error::Refused(_))));
 }

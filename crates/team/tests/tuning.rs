@@ -4,8 +4,8 @@
 #![allow(unsafe_code, reason = "calls that are started")]
 
 use std::time::Duration;
-use trimtab_team::algorithm_table::{Algorithm, CallClass, Table, class};
-use trimtab_team::tune::{self, Cell, Job, Origin, Overseer, Plan, Tuning, lazy::CALLS, tune};
+use trimtab_team::algorithm_table::{Algorithm, AlgorithmTable, CallClass, class};
+use trimtab_team::tune::{self, Cell, Job, Origin, Overseer, Plan, Tuning, lazy::CALLS_MAX, tune};
 use trimtab_team::{BF16, Kind, Operator, Options, Rank, Tables, Team};
 
 fn team<T: Send>(ranks: u32, work: impl Fn(&Rank) -> T + Sync) -> Vec<T> {
@@ -14,7 +14,8 @@ fn team<T: Send>(ranks: u32, work: impl Fn(&Rank) -> T + Sync) -> Vec<T> {
 
 fn team_with<T: Send>(tables: Tables, ranks: u32, work: impl Fn(&Rank) -> T + Sync) -> Vec<T> {
     let team = Team::new(Options { tables, ..Options::new(ranks) }).unwrap();
-    // As if others had it: threads among themselves take long messages from where they are, and there is nothing to choose.
+    // As if other processes had the segment: threads among themselves take long messages from where
+    // they are, which leaves no choice.
     let _ = team.fd();
     std::thread::scope(|scope| {
         let all: Vec<_> = (0..ranks)
@@ -57,7 +58,7 @@ fn all_ranks_come_to_the_same_table() {
     });
     assert_eq!(found[0], found[1]);
     assert_eq!(found[0].left, 0);
-    // What fits beside a flag, or has one way alone, is no choice.
+    // Calls that fit beside a flag, or have only one algorithm, leave no choice.
     let cells: Vec<(Kind, usize)> =
         found[0].cells.iter().map(|cell| (cell.job.kind, cell.job.bytes)).collect();
     assert_eq!(cells, [(Kind::Barrier, 0), (Kind::Allreduce, 100_000), (Kind::Alltoall, 100_000)]);
@@ -73,7 +74,7 @@ fn all_ranks_come_to_the_same_table() {
 fn when_time_is_over_the_rest_stays_usual() {
     let plan = Plan { budget: Duration::ZERO, ..Plan::default() };
     for tuning in team(2, |rank| tune(rank, &plan).unwrap()) {
-        assert_eq!((tuning.cells.len(), tuning.table), (0, Table::usual(false)));
+        assert_eq!((tuning.cells.len(), tuning.table), (0, AlgorithmTable::usual(false)));
         assert!(tuning.left > 40);
     }
 }
@@ -92,13 +93,13 @@ fn every_way_gives_the_same() {
         Algorithm::Relayed,
     ] {
         team(3, |rank| {
-            let mut table = Table::usual(false);
+            let mut table = AlgorithmTable::usual(false);
             for class in class(1)..=class(1 << 20) {
                 for kind in Kind::ALL {
                     table.ways.entry(kind).or_default().insert(class, way);
                 }
             }
-            // The first one's counts, whatever others think.
+            // The table of rank 0 counts, whatever the others pass.
             let own = (rank.rank() == 0).then_some(&table);
             rank.install_of_first(own).unwrap();
             assert_eq!(rank.table(), table);
@@ -133,7 +134,7 @@ fn a_cell_for_each_manner_that_matters() {
     }
 }
 
-/// Others have half of the machine, or nothing; and somebody asks for an end after so many cells.
+/// Others use half of the machine, or none of it; a stop is requested after a number of cells.
 struct Busy {
     share: f64,
     began: std::time::Instant,
@@ -142,7 +143,7 @@ struct Busy {
 
 impl Overseer for Busy {
     fn busy(&self) -> Option<f64> {
-        // More than all ranks together can have had.
+        // More than all ranks together can have used.
         Some(self.began.elapsed().as_secs_f64() * 100.0 * self.share)
     }
 
@@ -164,14 +165,14 @@ fn what_others_disturb_is_left_as_usual_and_an_end_keeps_what_is_done() {
     let plan = Plan { kinds: vec![Kind::Barrier, Kind::Broadcast], accept_noise: false, ..Plan::default() };
     for (share, judged) in [(0.5, false), (0.0, true)] {
         let found = team(2, |rank| {
-            // One rank alone sees the machine, and is asked to end.
+            // Only one rank sees the machine, and gets the stop request.
             let cells = std::cell::Cell::new(if rank.rank() == 0 { 3 } else { 1000 });
             let busy = Busy {
                 share: if rank.rank() == 0 { share } else { 0.0 },
                 began: std::time::Instant::now(),
                 cells,
             };
-            // Shares are told over some time.
+            // Shares are computed over some time.
             std::thread::sleep(Duration::from_millis(60));
             tune::tune_watched(rank, &plan, &busy).unwrap()
         });
@@ -182,7 +183,7 @@ fn what_others_disturb_is_left_as_usual_and_an_end_keeps_what_is_done() {
         let last = tuning.cells.last().unwrap();
         assert_eq!(last.judged, judged, "{last:?}");
         assert_eq!(last.foreign.unwrap() > 0.4, !judged);
-        // Cells before that may have ended before anything was told of others.
+        // Earlier cells may have ended before any use by others was known.
         let ways = tuning.table.ways.get(&last.job.kind);
         assert_eq!(ways.is_some_and(|ways| ways.contains_key(&class(last.job.bytes))), judged, "{tuning:?}");
     }
@@ -205,7 +206,7 @@ fn a_check_measures_all_candidates_alike() {
     }
 }
 
-/// Calls of many kinds and sizes, blocking, started and loose, until all trials must be over.
+/// Makes calls of many kinds and sizes, blocking, started and loose, until all trials must be over.
 fn work(rank: &Rank, rounds: usize) {
     let ranks = u64::from(rank.ranks());
     let sum = ranks * (ranks + 1) / 2;
@@ -240,12 +241,12 @@ fn ways_are_tried_out_in_calls_and_all_ranks_settle_alike() {
             work(rank, 3);
             let said = rank.explain(Kind::Allgather, 20_000);
             assert!(said.contains("as usual") && said.contains("were tried so far"), "{said}");
-            // So many calls of each candidate at most, of which a class has ten.
-            work(rank, 10 * CALLS);
+            // At most `CALLS_MAX` calls of each candidate, of which a class has ten.
+            work(rank, 10 * CALLS_MAX);
             let said = rank.explain(Kind::Allgather, 20_000);
             assert!(said.contains("in this program's own calls"), "{said}");
             assert!(rank.explain(Kind::Barrier, 0).contains("in this program's own calls"));
-            // One in some is a sample, and windows of them are exchanged.
+            // Some calls are samples, and windows of them are exchanged.
             for _ in 0..if ranks == 2 { 20_000 } else { 0 } {
                 rank.barrier().unwrap();
             }
@@ -269,7 +270,7 @@ fn ways_are_tried_out_in_calls_and_all_ranks_settle_alike() {
             ]
         );
         assert!(
-            tuning.cells.iter().all(|cell| cell.origin == Origin::Lazy && cell.winner().batches <= CALLS)
+            tuning.cells.iter().all(|cell| cell.origin == Origin::Lazy && cell.winner().batches <= CALLS_MAX)
         );
         let job = Job { kind: Kind::Allgather, bytes: 20_000, manner: CallClass::Mine };
         assert_eq!(
@@ -288,7 +289,7 @@ fn started_calls_and_parts_of_a_team_try_ways_out_too() {
         for round in 0..80_u64 {
             // The second fits beside a flag, in a class of which the third does not.
             let mut sums = vec![u64::from(rank.rank()); [6000, 14, 15][round as usize % 3]];
-            let call = trimtab_team::Call {
+            let call = trimtab_team::CollectiveCall {
                 kind: Kind::Allreduce,
                 elements: trimtab_team::Type::U64,
                 operator: Some(Operator::Sum),
@@ -299,7 +300,7 @@ fn started_calls_and_parts_of_a_team_try_ways_out_too() {
                 output: sums.as_mut_ptr().cast(),
                 sync: trimtab_team::Sync::MINE,
             };
-            // Some start what others call.
+            // Some ranks start the call that others make.
             if round % 4 == u64::from(rank.rank()) {
                 // SAFETY: the buffer lives until the call is over.
                 let request = unsafe { rank.start(call).unwrap() };
@@ -324,6 +325,6 @@ fn teams_that_do_not_tune_try_nothing_out() {
         work(rank, 40);
         assert!(!rank.is_lazy() && rank.found().cells.is_empty());
         assert_eq!(rank.keep().unwrap(), None);
-        assert_eq!(rank.table(), Table::usual(rank.crowded()));
+        assert_eq!(rank.table(), AlgorithmTable::usual(rank.crowded()));
     });
 }

@@ -1,4 +1,5 @@
-//! Ranks that vanish without a word: threads that end with their seats, and programs that become other programs.
+//! Ranks that vanish without leaving: threads that end with their seats, and programs that execute
+//! other programs.
 #![allow(clippy::unwrap_used, unsafe_code, reason = "tests with processes")]
 #![cfg(not(any(trimtab_model, miri)))]
 
@@ -10,7 +11,7 @@ use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 use trimtab_team::{Error, Operator, Options, Rank, Team};
 
-/// More than any machine needs: that an answer comes at all is what is tested.
+/// More than any machine needs: the test is that an answer comes at all.
 const LIMIT: Duration = Duration::from_secs(30);
 
 /// How a started process gives up its seat, by number.
@@ -28,15 +29,15 @@ fn become_another() -> ! {
     panic!("{error}");
 }
 
-/// Ends the calling thread as nothing of a language's own does.
+/// Ends the calling thread by a system call, which a language's own runtime never does.
 fn end_thread() -> ! {
-    // SAFETY: ends this thread alone; nobody waits for what it had.
+    // SAFETY: ends this thread alone; no thread waits for its resources.
     unsafe { libc::syscall(libc::SYS_exit, 0) };
     unreachable!()
 }
 
 fn is_first_thread() -> bool {
-    // SAFETY: no more than a question.
+    // SAFETY: only a query.
     unsafe { libc::gettid() as u32 == std::process::id() }
 }
 
@@ -51,7 +52,8 @@ fn a_vanishing_rank() {
         std::mem::forget(rank);
     };
     // Tests are not in the first threads of their processes: a forked child is.
-    // SAFETY: what the child uses of the C library is ready for that; it ends with this thread.
+    // SAFETY: the parts of the C library that the child uses are safe after fork; it ends with this
+    // thread.
     unsafe {
         let child = libc::fork();
         if child != 0 {
@@ -94,7 +96,8 @@ fn a_vanishing_rank() {
         }
         EXEC_AFTER_A_FORK => {
             join();
-            // SAFETY: the child sleeps, which is a system call, with copies of all descriptors, until the pipe's other end is closed.
+            // SAFETY: the child sleeps, which is a system call, with copies of all descriptors,
+            // until the pipe's other end is closed.
             unsafe {
                 let parent = libc::getpid();
                 if libc::fork() == 0 {
@@ -128,7 +131,7 @@ fn vanishing(team: &Team, rank: u32, how: u64) -> Child {
     spawn(team, rank, "a_vanishing_rank", &[("HOW", how)])
 }
 
-/// What a rank that waits in vain is told.
+/// Returns the error of a rank that waits for the vanished one.
 fn told(rank: &Rank) -> Error {
     let begin = Instant::now();
     loop {
@@ -160,7 +163,7 @@ fn is_named(how: u64) {
             });
         }
     });
-    // Nobody else ended it.
+    // No other process ended it.
     assert_eq!(child.try_wait().unwrap(), None);
     child.kill().unwrap();
     child.wait().unwrap();
@@ -219,14 +222,14 @@ fn a_thread_that_ends_while_others_gather_is_named() {
     let team = team(3);
     std::thread::scope(|scope| {
         let (sits, other) = (team.clone(), team.clone());
-        // Takes the seat as `join` does, and waits no longer for the others than it must.
+        // Takes the seat as `join` does, without waiting for the others.
         scope.spawn(move || {
             let mapping = std::sync::Arc::new(
                 trimtab_team::segment::memfd::Mapping::adopt(sits.fd().try_clone_to_owned().unwrap())
                     .unwrap(),
             );
             let geometry = trimtab_team::segment::header::Header::check(&mapping).unwrap();
-            let seat = trimtab_team::segment::seat::Seat::take(&mapping, &geometry, Some(2)).unwrap();
+            let seat = trimtab_team::segment::seat::SharedSeat::take(&mapping, &geometry, Some(2)).unwrap();
             std::mem::forget(seat);
         });
         scope.spawn(move || assert_eq!(other.join(Some(0)).map(|_| ()), Err(Error::PeerDied(2))));

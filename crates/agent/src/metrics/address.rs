@@ -1,4 +1,4 @@
-//! Where figures are offered: `unix:PATH`, `127.0.0.1:PORT`, `[::1]:PORT`, or
+//! Address of the metrics: `unix:PATH`, `127.0.0.1:PORT`, `[::1]:PORT`, or
 //! `public:ADDRESS:PORT`.
 
 use std::fmt;
@@ -7,33 +7,33 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use thiserror::Error;
 
-/// Where.
+/// Address at which metrics are offered.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Address {
-    /// A socket in the file system, for its owner alone.
+    /// Socket in the file system, for its owner alone.
     Unix(PathBuf),
-    /// A port: of this machine alone unless others were asked for.
+    /// Port: of this machine alone, unless the user asked for a public one.
     Tcp(SocketAddr),
 }
 
-/// Why a text is no address.
+/// Reason why a text is not an address.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub enum BadAddress {
-    /// It is something else.
-    #[error("\"{0}\" is no address: write unix:PATH or 127.0.0.1:PORT")]
+    /// The text has another form.
+    #[error("\"{0}\" is not an address: write unix:PATH or 127.0.0.1:PORT")]
     Unknown(String),
-    /// Others could reach it.
+    /// Other machines could reach it.
     #[error(
-        "{0} can be reached from other machines, and the figures name your programs: use 127.0.0.1:{port}, or write public:{0} if you mean it",
+        "{0} can be reached from other machines, and the metrics name your programs: use 127.0.0.1:{port}, or write public:{0} if you mean it",
         port = .0.port()
     )]
     Public(SocketAddr),
-    /// A Unix socket without a path, or with one that the kernel cannot hold.
+    /// A Unix socket without a path, or with a path that the kernel cannot hold.
     #[error("unix: needs a path of 1 to {most} bytes", most = PATH_MAX)]
     Path,
 }
 
-/// The longest path of a Unix socket: `sun_path` holds 108 bytes with the zero at the end.
+/// Longest path of a Unix socket: `sun_path` holds 108 bytes with the zero at the end.
 const PATH_MAX: usize = 107;
 
 impl FromStr for Address {

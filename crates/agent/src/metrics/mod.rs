@@ -1,12 +1,12 @@
-//! Figures for Prometheus: the account as text, answered over HTTP on a loopback address or a Unix
+//! Metrics for Prometheus: the account as text, served over HTTP on a loopback address or a Unix
 //! socket.
 //!
-//! [`Offer::bind`] takes the address before a program is started, so that one that cannot be had is
-//! an error in time; [`Metrics`] then serve what they are told after each step, which is cheap but
-//! once a second.
+//! [`Offer::bind`] takes the address before a program is started, so that an address in use is
+//! an error in time. [`Metrics`] then serve the account, which is updated after each step. That is
+//! cheap except once a second.
 //!
 //! Readers: on a Unix socket its owner; on a loopback address every user of the machine,
-//! so nothing is in them that `ps` does not show. Any other address has to be asked for by
+//! so the page contains nothing that `ps` does not show. Any other address has to be requested by
 //! `public:`.
 
 mod address;
@@ -26,11 +26,11 @@ use trimtab_core::telemetry::account::{Account, Keep};
 use trimtab_core::time::{Moment, Span};
 use trimtab_core::topology::Machine;
 
-/// The least time between two pages, but for the first seconds: collectors ask no more often, and a
-/// page costs.
+/// Least time between two pages, except in the first seconds: collectors do not ask more often, and
+/// a page has a cost.
 const PAGE_PERIOD: Span = Span::from_ms(1_000);
 
-/// A page of figures that others may fetch, until dropped.
+/// Page of metrics that collectors may fetch, until dropped.
 #[derive(Debug)]
 pub struct Metrics {
     page: Arc<Mutex<Arc<str>>>,
@@ -39,35 +39,35 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Begins to answer.
+    /// Starts the server.
     ///
     /// # Errors
-    /// The address is taken or cannot be had; the message names it.
+    /// The address is in use or not available; the message names it.
     pub fn serve(address: &Address) -> Result<Self> {
         Self::begin(Offer::bind(address)?)
     }
 
-    /// Begins to answer on an address that was taken before.
+    /// Starts the server on an address that was taken before.
     ///
     /// # Errors
-    /// No thread can be had.
+    /// The thread cannot be started.
     pub fn begin(offer: Offer) -> Result<Self> {
         let page: Arc<Mutex<Arc<str>>> = Arc::new(Mutex::new("".into()));
         let server = Server::start(offer, Arc::clone(&page))?;
         Ok(Self { page, made: Mutex::new(None), server })
     }
 
-    /// Where it answers; the port is a real one where 0 was asked for.
+    /// Returns the server's address; the real port if 0 was requested.
     pub fn address(&self) -> &Address {
         self.server.address()
     }
 
-    /// Takes the latest account in.
+    /// Takes the latest account.
     pub fn update(&self, account: &Account) {
         let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
-        // At first more often, so that a page is never older than half of what it could tell of.
-        let anew = PAGE_PERIOD.min(account.watched().times(0.5));
-        if made.is_some_and(|made| account.at().since(made) < anew && account.at() >= made) {
+        // More often at first, so that the page's age is at most half of the time it reports.
+        let period = PAGE_PERIOD.min(account.watched().times(0.5));
+        if made.is_some_and(|made| account.at().since(made) < period && account.at() >= made) {
             return;
         }
         *made = Some(account.at());
@@ -80,7 +80,7 @@ impl Metrics {
     }
 }
 
-/// The account of a run, offered as it goes on.
+/// Account of a run, offered while it goes on.
 #[derive(Debug)]
 pub struct Figures {
     metrics: Metrics,
@@ -88,7 +88,7 @@ pub struct Figures {
 }
 
 impl Figures {
-    /// Begins to answer, and says where.
+    /// Starts the server, and reports its address.
     ///
     /// # Errors
     /// As [`Metrics::serve`].
@@ -101,7 +101,7 @@ impl Figures {
         Self::on(Offer::bind(address)?, machine, settings, narrator)
     }
 
-    /// Begins to answer on an address that was taken before.
+    /// Starts the server on an address that was taken before.
     ///
     /// # Errors
     /// As [`Metrics::begin`].
@@ -110,12 +110,12 @@ impl Figures {
         narrator.detail(&format!("metrics: {}", metrics.address()));
         let keep = Keep { history: 0, moves: 64 };
         let account = Account::new(machine, settings.metric, keep);
-        // Before the first look there is a page too: of nothing yet.
+        // Before the first sample there is an empty page too.
         metrics.show(&account);
         Ok(Self { metrics, account })
     }
 
-    /// Takes a step of the loop in.
+    /// Takes a step of the loop.
     pub fn take(&mut self, step: &Step<'_>) {
         self.account.take(step);
         self.metrics.update(&self.account);

@@ -1,22 +1,22 @@
 //! The account in Prometheus' text format, version 0.0.4.
 //!
-//! What is not known has no sample. Counters end in `_total`, times are seconds, shares are ratios.
-//! Threads come and go, and each is a series for ever in a database: of the living ones only those
-//! that ran longest are told, and how many are not.
+//! Unknown values have no sample. Counters end in `_total`, times are seconds, shares are ratios.
+//! Threads come and go, and each stays a series in a database. So only the living threads that ran
+//! longest have a series, and the number of the others is given.
 
 use std::fmt::{Display, Write};
 use trimtab_core::balance::Finding;
 use trimtab_core::telemetry::account::{Account, ProgramAccount, ThreadAccount};
 
-/// Threads that have series of their own.
+/// Bound of the threads that have series of their own.
 pub(super) const THREADS_MAX: usize = 256;
 
-/// The page under construction.
+/// Page under construction.
 #[derive(Default)]
 struct Page(String);
 
 impl Page {
-    /// One metric: what it is, and its samples with their labels; nothing at all without samples.
+    /// Writes one metric with its help and its samples with labels; nothing at all without samples.
     fn metric<V: Display>(
         &mut self,
         (name, kind, help): (&str, &str, &str),
@@ -35,7 +35,7 @@ impl Page {
     }
 }
 
-/// The page.
+/// Returns the page.
 pub(super) fn text(account: &Account) -> String {
     let mut page = Page::default();
     let one = |value: Option<f64>| [(String::new(), value)];
@@ -44,11 +44,11 @@ pub(super) fn text(account: &Account) -> String {
         [(label(&[("version", env!("CARGO_PKG_VERSION"))]), Some(1))],
     );
     page.metric(
-        ("watched_seconds", "gauge", "Time since the first look."),
+        ("watched_seconds", "gauge", "Time since the first sample."),
         one(Some(account.watched().seconds())),
     );
     let count = |value: u64| [(String::new(), Some(value))];
-    page.metric(("steps_total", "counter", "Looks taken."), count(account.steps()));
+    page.metric(("steps_total", "counter", "Samples taken."), count(account.steps()));
     page.metric(("decisions_total", "counter", "Decisions about threads."), count(account.decided()));
     page.metric(("clock_jumps_total", "counter", "Jumps of the clock."), count(account.jumps()));
     page.metric(("unread_total", "counter", "Readings of threads that failed."), count(account.unread()));
@@ -61,7 +61,7 @@ pub(super) fn text(account: &Account) -> String {
         one(account.throttled()),
     );
     page.metric(
-        ("finding", "gauge", "What the policy thinks holds now."),
+        ("finding", "gauge", "Findings of the policy that hold now."),
         findings(account).into_iter().map(|finding| (label(&[("finding", finding)]), Some(1))),
     );
     programs(&mut page, account);
@@ -78,7 +78,7 @@ pub(super) fn text(account: &Account) -> String {
     page.0
 }
 
-/// The findings by their kinds: their numbers would make a series each.
+/// Returns the kinds of the findings: with their numbers, each would be a series.
 fn findings(account: &Account) -> Vec<&'static str> {
     let mut kinds: Vec<&str> = account.findings().iter().map(Finding::word).collect();
     kinds.sort_unstable();
@@ -91,14 +91,14 @@ fn programs(page: &mut Page, account: &Account) {
         let pid = program.info.as_ref().map(|info| info.pid.to_string()).unwrap_or_default();
         label(&[("program", &program.id.to_string()), ("pid", &pid), ("name", program.name())])
     };
-    type Figure = fn(&ProgramAccount) -> Option<f64>;
-    let figures: [(&str, &str, &str, Figure); 12] = [
+    type FigureOf = fn(&ProgramAccount) -> Option<f64>;
+    let figures: [(&str, &str, &str, FigureOf); 12] = [
         ("program_threads", "gauge", "Living threads.", |of| Some(of.threads as f64)),
         ("program_active_threads", "gauge", "Threads that wanted a CPU lately.", |of| Some(of.active as f64)),
         ("program_ended_threads_total", "counter", "Threads that ended.", |of| Some(of.ended as f64)),
-        ("program_run_seconds_total", "counter", "Time on CPUs.", |of| Some(of.run.seconds())),
+        ("program_run_seconds_total", "counter", "Time on CPUs.", |of| Some(of.totals.run.seconds())),
         ("program_wait_seconds_total", "counter", "Time ready without a CPU.", |of| {
-            of.wait.map(|wait| wait.seconds())
+            of.totals.wait.map(|wait| wait.seconds())
         }),
         ("program_speed_ratio", "gauge", "Mean speed of its threads.", |of| of.speed),
         ("program_slowest_speed_ratio", "gauge", "The lowest speed of its threads.", |of| of.slowest),
@@ -107,10 +107,10 @@ fn programs(page: &mut Page, account: &Account) {
             of.expected
         }),
         ("program_migrations_total", "counter", "Changes of core that were seen.", |of| {
-            Some(of.migrations as f64)
+            Some(of.totals.migrations as f64)
         }),
         ("program_node_migrations_total", "counter", "Changes of NUMA node that were seen.", |of| {
-            Some(of.node_migrations as f64)
+            Some(of.totals.node_migrations as f64)
         }),
         ("program_moves_total", "counter", "Moves by trimtab.", |of| Some(of.moves as f64)),
     ];
@@ -122,7 +122,7 @@ fn programs(page: &mut Page, account: &Account) {
 fn threads(page: &mut Page, account: &Account) {
     let mut threads: Vec<&ThreadAccount> = account.threads().collect();
     let omitted = threads.len().saturating_sub(THREADS_MAX);
-    threads.sort_by_key(|thread| (std::cmp::Reverse(thread.run), thread.info.id));
+    threads.sort_by_key(|thread| (std::cmp::Reverse(thread.totals.run), thread.info.id));
     threads.truncate(THREADS_MAX);
     threads.sort_by_key(|thread| thread.info.id);
     page.metric(
@@ -133,16 +133,16 @@ fn threads(page: &mut Page, account: &Account) {
         let info = &thread.info;
         label(&[("pid", &info.pid.to_string()), ("tid", &info.tid.to_string()), ("name", &info.name)])
     };
-    type Figure = fn(&ThreadAccount) -> Option<f64>;
-    let figures: [(&str, &str, &str, Figure); 6] = [
+    type FigureOf = fn(&ThreadAccount) -> Option<f64>;
+    let figures: [(&str, &str, &str, FigureOf); 6] = [
         ("thread_speed_ratio", "gauge", "Time on a CPU over time it wanted one.", |of| of.speed),
-        ("thread_run_seconds_total", "counter", "Time on a CPU.", |of| Some(of.run.seconds())),
+        ("thread_run_seconds_total", "counter", "Time on a CPU.", |of| Some(of.totals.run.seconds())),
         ("thread_wait_seconds_total", "counter", "Time ready without a CPU.", |of| {
-            of.wait.map(|wait| wait.seconds())
+            of.totals.wait.map(|wait| wait.seconds())
         }),
         ("thread_cpu", "gauge", "The CPU it ran on last.", |of| of.cpu.map(|cpu| f64::from(cpu.0))),
         ("thread_migrations_total", "counter", "Changes of core that were seen.", |of| {
-            Some(of.migrations as f64)
+            Some(of.totals.migrations as f64)
         }),
         ("thread_moves_total", "counter", "Moves by trimtab.", |of| Some(of.moves as f64)),
     ];
@@ -151,7 +151,7 @@ fn threads(page: &mut Page, account: &Account) {
     }
 }
 
-/// Labels with their values escaped as the format asks.
+/// Formats labels, with their values escaped as the format requires.
 fn label(pairs: &[(&str, &str)]) -> String {
     let mut text = String::new();
     for (name, value) in pairs {

@@ -1,8 +1,8 @@
-//! The least of HTTP: one page, one request a connection.
+//! Minimal HTTP server: one page, one request a connection.
 //!
-//! A client may be slow, wrong or malicious: a request is at most 8 KiB and takes at most two
-//! seconds, a few connections are served at a time and others are closed at once, and nothing of a
-//! request is ever used but its first line.
+//! A client may be slow, wrong or malicious. A request is at most 8 KiB and takes at most two
+//! seconds, a few connections are served at a time and others are closed at once, and only the
+//! first line of a request is ever used.
 
 use super::Address;
 use anyhow::{Context, Result, bail};
@@ -18,13 +18,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The longest request, in bytes.
+/// Longest request, in bytes.
 const REQUEST_MAX: usize = 8 << 10;
-/// The longest time that a request takes to arrive, and that its answer takes to leave.
+/// Longest time that a request takes to arrive, and that its answer takes to leave.
 const EXCHANGE_TIME_MAX: Duration = Duration::from_secs(2);
-/// The most connections that are served at a time.
+/// Bound of the connections that are served at a time.
 const CONNECTIONS_MAX: usize = 8;
-/// The rest after a failed accept: when descriptors have run out, the next would fail likewise.
+/// Pause after a failed accept: when descriptors have run out, the next accept would fail too.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
 type Page = Arc<Mutex<Arc<str>>>;
@@ -35,7 +35,7 @@ enum Listener {
     Tcp(TcpListener),
 }
 
-/// A connection of either kind.
+/// Connection of either kind.
 trait Stream: Read + Write + Send {
     fn limit(&self, left: Duration) -> io::Result<()>;
 }
@@ -63,8 +63,7 @@ impl Listener {
     }
 }
 
-/// An address that is taken and not answered yet: taken before the program is started, answered
-/// after.
+/// Bound address that is not served yet: bound before the program is started, served after.
 #[derive(Debug)]
 pub struct Offer {
     listener: Listener,
@@ -72,12 +71,12 @@ pub struct Offer {
     socket: Option<SocketFile>,
 }
 
-/// The file of a Unix socket, removed with its run if it is still the same.
+/// File of a Unix socket, removed with its run if it is still the same.
 #[derive(Debug)]
 struct SocketFile {
     path: PathBuf,
     file: (u64, u64),
-    /// A child that was forked and fails leaves its parent's file alone.
+    /// Process that made the file. A forked child that fails leaves its parent's file alone.
     owner: u32,
 }
 
@@ -91,10 +90,10 @@ impl Drop for SocketFile {
 }
 
 impl Offer {
-    /// Takes an address.
+    /// Binds an address.
     ///
     /// # Errors
-    /// It is taken or cannot be had; the message names it.
+    /// It is in use or not available; the message names it.
     pub fn bind(address: &Address) -> Result<Self> {
         Ok(match address {
             Address::Unix(path) => {
@@ -112,7 +111,7 @@ impl Offer {
     }
 }
 
-/// Answers until dropped.
+/// Server that answers until dropped.
 #[derive(Debug)]
 pub(super) struct Server {
     address: Address,
@@ -150,16 +149,16 @@ fn identity(meta: &Metadata) -> (u64, u64) {
     (meta.dev(), meta.ino())
 }
 
-/// A socket for its owner alone. What a run that is dead left behind is removed; anything else is
-/// left alone.
+/// Makes a socket for its owner alone. The file of a dead run is removed; any other file is left
+/// alone.
 fn unix(path: &Path) -> Result<(UnixListener, (u64, u64))> {
     let name = path.display();
     if let Ok(meta) = fs::symlink_metadata(path) {
         if !meta.file_type().is_socket() {
-            bail!("cannot offer metrics on {name}: it is there, and is no socket");
+            bail!("cannot offer metrics on {name}: the path exists and is not a socket");
         }
         if meta.uid() != geteuid().as_raw() {
-            bail!("cannot offer metrics on {name}: the socket there is somebody else's");
+            bail!("cannot offer metrics on {name}: the socket there belongs to another user");
         }
         match UnixStream::connect(path) {
             Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
@@ -169,11 +168,11 @@ fn unix(path: &Path) -> Result<(UnixListener, (u64, u64))> {
         }
     }
     let listener = UnixListener::bind(path).with_context(|| format!("cannot offer metrics on {name}"))?;
-    // Until here others could connect only where the user's umask lets them write to all new files
+    // Until here others could connect only if the user's umask lets them write to all new files
     // anyway.
     fs::set_permissions(path, Permissions::from_mode(0o600))
-        .with_context(|| format!("cannot keep others off {name}"))?;
-    let meta = fs::symlink_metadata(path).with_context(|| format!("cannot look at {name}"))?;
+        .with_context(|| format!("cannot restrict access to {name}"))?;
+    let meta = fs::symlink_metadata(path).with_context(|| format!("cannot read the metadata of {name}"))?;
     Ok((listener, identity(&meta)))
 }
 
@@ -209,7 +208,7 @@ fn answer(stream: &mut dyn Stream, page: &Page) -> io::Result<()> {
         Reply::Page => ("200 OK", page.lock().unwrap_or_else(PoisonError::into_inner).clone()),
         Reply::NotFound => ("404 Not Found", "only /metrics is here\n".into()),
         Reply::NotAllowed => ("405 Method Not Allowed", "only GET is answered\n".into()),
-        Reply::Bad => ("400 Bad Request", "this is no HTTP request\n".into()),
+        Reply::Bad => ("400 Bad Request", "this is not an HTTP request\n".into()),
         Reply::TooLarge => ("431 Request Header Fields Too Large", "the request is too large\n".into()),
     };
     let head = format!(
@@ -223,7 +222,7 @@ fn answer(stream: &mut dyn Stream, page: &Page) -> io::Result<()> {
     stream.flush()
 }
 
-/// The request up to its empty line, its end, or the most that is read.
+/// Reads the request up to its empty line, its end, or the limit.
 fn read(stream: &mut dyn Stream) -> io::Result<Vec<u8>> {
     let begin = Instant::now();
     let mut request = Vec::new();
@@ -241,7 +240,7 @@ fn read(stream: &mut dyn Stream) -> io::Result<Vec<u8>> {
     }
 }
 
-/// What a request gets.
+/// Kind of answer to a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Reply {
     Page,

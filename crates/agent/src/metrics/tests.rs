@@ -1,4 +1,4 @@
-//! Figures fetched as a collector does, and by malformed requests.
+//! Tests of metrics fetched as a collector does, and by malformed requests.
 
 use super::page::{THREADS_MAX, text};
 use super::server::{Reply, reply};
@@ -24,7 +24,7 @@ fn account(run: &Run) -> Account {
 }
 
 fn ask(mut stream: impl Read + Write, request: &[u8]) -> String {
-    // It may answer and close before all of a large request is sent.
+    // The server may answer and close before all of a large request is sent.
     let _ = stream.write_all(request);
     let mut answer = Vec::new();
     let _ = stream.read_to_end(&mut answer);
@@ -69,7 +69,7 @@ fn the_page_follows_the_format() {
     assert!(text.contains("trimtab_program_threads{program=\"0\",pid=\"4000\""), "{text}");
     let sleeper =
         text.lines().find(|line| line.starts_with("trimtab_thread_speed_ratio") && line.contains("\"main\""));
-    assert_eq!(sleeper, None, "who sleeps has no speed, not the speed 0");
+    assert_eq!(sleeper, None, "a sleeping thread has no speed, not the speed 0");
 }
 
 #[test]
@@ -78,7 +78,7 @@ fn threads_have_a_bound_and_the_rest_is_counted() {
     let text = text(&account(&run));
     let series = text.lines().filter(|line| line.starts_with("trimtab_thread_cpu{")).count();
     assert_eq!(series, THREADS_MAX);
-    // One of the threads is not born yet or has ended, by the script.
+    // One of the threads has not started yet or has ended, by the script.
     assert!(
         text.contains("\ntrimtab_threads_omitted 4") || text.contains("\ntrimtab_threads_omitted 5"),
         "{text}"
@@ -110,7 +110,7 @@ fn a_collector_gets_the_latest_figures() {
     let page = ask(TcpStream::connect(port(&metrics)).unwrap(), GET);
     assert!(
         page.contains("trimtab_steps_total 3\n"),
-        "made anew once a second of the account's time: {page}"
+        "made again once a second of the account's time: {page}"
     );
     metrics.update(&account(&Run { steps: 40, ..Run::default() }));
     let page = ask(TcpStream::connect(port(&metrics)).unwrap(), GET);
@@ -120,7 +120,7 @@ fn a_collector_gets_the_latest_figures() {
         page.contains(&format!("Content-Length: {}\r\n", body.len())) && page.contains("version=0.0.4"),
         "{page}"
     );
-    // A second one cannot have the port.
+    // A second server cannot have the port.
     let taken = format!("{}", port(&metrics)).parse().unwrap();
     assert!(
         format!("{:#}", Metrics::serve(&taken).unwrap_err()).contains("cannot offer metrics on 127.0.0.1")
@@ -158,7 +158,7 @@ fn only_dead_sockets_of_ours_are_removed() {
         let path = folder.path().join(name);
         make(&path);
         let refused = format!("{:#}", Metrics::serve(&unix(&path)).unwrap_err());
-        assert!(refused.contains("is no socket"), "{refused}");
+        assert!(refused.contains("is not a socket"), "{refused}");
         assert!(fs::symlink_metadata(&path).is_ok());
     }
     let refused = Metrics::serve(&unix(Path::new("/no/such/folder/x.sock")));
@@ -198,7 +198,7 @@ fn strange_requests_get_a_plain_no() {
     let connect = || TcpStream::connect(port(&metrics)).unwrap();
     assert!(ask(connect(), b"DELETE / HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 405"));
     ask(connect(), &vec![b'x'; 1 << 20]);
-    // Silent and crowding clients keep no other off for ever.
+    // Silent and numerous clients do not keep others off permanently.
     let silent: Vec<TcpStream> = (0..40).map(|_| connect()).collect();
     let mut answered = false;
     for _ in 0..600 {
@@ -230,5 +230,5 @@ fn the_first_seconds_are_told_as_they_pass() {
         before = page;
     }
     assert!(older <= 0.5, "a page tells at least half of what there is to tell: {older}");
-    assert!(pages < trace.steps.len() / 2, "and is not made at every look: {pages}");
+    assert!(pages < trace.steps.len() / 2, "and is not made at every sample: {pages}");
 }

@@ -1,8 +1,8 @@
-//! The announcement: what the program's own process tells the monitor right before it becomes the
-//! program.
+//! Announcement: the message of the program's own process to the monitor right before the exec.
 //!
-//! One line: the CPUs it may use and, after a tab, its [`ChildFacts`] as JSON. A second line says
-//! that the exec failed. A pipe that ends without a line means that the program never began.
+//! One line: the CPUs that the program may use and, after a tab, its [`ChildFacts`] as JSON. A
+//! second line says that the exec failed. A pipe that ends without a line means that the program
+//! never began.
 
 use serde::{Deserialize, Serialize};
 use std::io::{PipeReader, Read};
@@ -12,7 +12,7 @@ use trimtab_core::time::Span;
 use trimtab_linux::child::Word;
 use trimtab_linux::sys::usage::{self, Usage};
 
-/// What only the program's own process knows, before it becomes the program.
+/// Facts that only the program's own process knows, before it becomes the program.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct ChildFacts {
     /// How threads wait, in words.
@@ -28,7 +28,7 @@ pub struct ChildFacts {
 }
 
 impl ChildFacts {
-    /// As of now; `left` is what of waiting the user has decided.
+    /// Reads the facts now; `left`: settings of the wait policy that the user has decided.
     pub fn now(waiting: &Waiting, left: &[String]) -> Self {
         let used = usage::own().unwrap_or_default();
         let wait = if left.is_empty() { waiting.to_string() } else { left.join("; ") };
@@ -56,7 +56,7 @@ pub fn retract(word: &mut Word) {
     word.say("failed");
 }
 
-/// The CPUs of a program that has begun; `None` if it did not. Waits until one is known.
+/// Returns the CPUs of a program that has begun; `None` if it did not. Blocks until this is known.
 pub(super) fn await_begin(mut word: PipeReader) -> Option<(CpuSet, Option<ChildFacts>)> {
     let mut said = String::new();
     word.read_to_string(&mut said).ok()?;

@@ -1,10 +1,10 @@
-//! The monitor of a run: trimtab stays as the program's parent, and is not seen to.
+//! Monitor of a run: trimtab stays as the program's parent, unnoticed by it.
 //!
-//! Two processes are made right before cores are reserved. The child does what any run does (it
+//! Two processes exist from right before cores are reserved. The child does the same as any run (it
 //! plans, reserves, sets masks, execs), so that the hold, the plan and every failure are those of a
-//! run without a parent. The parent hands on signals, stops and the exit status
-//! ([`trimtab_linux::child`]) in its first thread; in its second (`watcher`) it waits until the
-//! program has begun ([`announcement`]), and watches it. What came of that is a [`RunRecord`], for
+//! run without a parent. The parent forwards signals, stops and the exit status
+//! ([`trimtab_linux::child`]) in its first thread. In its second (`watcher`) it waits until the
+//! program has begun ([`announcement`]), and watches it. The result is a [`RunRecord`], for
 //! the front end to show.
 
 pub mod announcement;
@@ -19,7 +19,7 @@ use crate::recorder::Recorder;
 use crate::restoration;
 use crate::sync_report::{SyncPage, SyncReport};
 use anyhow::{Context, Result};
-use profile::{Measured, WORKED_SHARE, assemble};
+use profile::{RunMeasurements, WORKED_SHARE, assemble};
 use std::sync::Arc;
 use std::time::Instant;
 use trimtab_core::balance::{Kind, Policy, Settings, policy};
@@ -32,22 +32,22 @@ use trimtab_core::topology::Machine;
 use trimtab_linux::child::{Child, End};
 use trimtab_linux::program::Program;
 use trimtab_linux::sys::usage::{self, Usage};
-use watcher::{EndSignal, Seen, Watcher};
+use watcher::{EndSignal, RunObservations, Watcher};
 
-/// What is to be done while the program runs.
+/// Tasks of the monitor while the program runs.
 #[derive(Clone, Debug)]
 pub struct MonitorOptions {
     /// The policy; [`Kind::Float`] only watches.
     pub kind: Kind,
-    /// How the policy is set up.
+    /// Settings of the policy.
     pub settings: Settings,
-    /// Whether samples are only for a report or profile, and nothing says how often they are due.
+    /// Whether samples are only for a report or profile, and no policy says when they are due.
     pub at_leisure: bool,
-    /// What hardware counts.
+    /// Hardware counters to read.
     pub counting: CountingOptions,
     /// Whether threads are audited for a report.
     pub audits: bool,
-    /// The setting the program runs in, if a profile is wanted.
+    /// Run configuration of the program, if a profile is wanted.
     pub profile: Option<Setting>,
 }
 
@@ -61,19 +61,18 @@ impl MonitorOptions {
     }
 }
 
-/// Outputs that are opened before the program begins, so that one that cannot be had is an error in
-/// time.
+/// Outputs that are opened before the program begins, so that a failure is an error in time.
 #[derive(Debug, Default)]
 pub struct MonitorOutputs {
     /// The trace.
     pub recorder: Option<Recorder>,
-    /// The address of figures for Prometheus.
+    /// The address of the metrics for Prometheus.
     pub metrics: Option<Offer>,
-    /// Where the preload library counts synchronisation.
+    /// Page file in which the preload library counts synchronisation.
     pub sync: Option<SyncPage>,
 }
 
-/// A run, as its parent knows it.
+/// Run, as its parent knows it.
 #[derive(Debug)]
 pub struct MonitoredRun {
     /// The machine.
@@ -82,33 +81,34 @@ pub struct MonitoredRun {
     pub label: String,
     /// The program.
     pub program: Program,
-    /// Why the preload library cannot count in it; empty where it can.
+    /// Reasons why the preload library cannot count in it; empty if it can.
     pub unreached: Vec<String>,
 }
 
-/// How a monitored run ended, and what was seen of it.
+/// End of a monitored run, and its observations.
 #[derive(Debug)]
 pub struct Monitored {
-    /// How the program ended, or its process before it became the program.
+    /// End of the program, or of its process before it became the program.
     pub end: End,
-    /// What was seen; `None` if the program did not begin, or no thread could be had to watch it.
+    /// The observations; `None` if the program did not begin, or the watcher's thread could not be
+    /// started.
     pub record: Option<RunRecord>,
 }
 
-/// What was seen of a run.
+/// Observations of a run.
 #[derive(Debug)]
 pub struct RunRecord {
-    /// One line of what was done.
+    /// One line that sums up the balancing.
     pub headline: String,
-    /// What became of its threads, if a report or a profile is wanted.
+    /// Summary of its threads, if a report or a profile is wanted.
     pub summary: Option<RunSummary>,
-    /// What was counted of synchronisation.
+    /// Statistics of synchronisation.
     pub sync: SyncReport,
     /// The profile, if one is wanted.
     pub profile: Option<Profile>,
 }
 
-/// Stands in for the program until it has ended.
+/// Stays as the program's parent until the program has ended.
 ///
 /// # Errors
 /// The kernel does not let us wait for it.
@@ -153,7 +153,7 @@ pub fn stay(
     let seen = watcher.and_then(|watcher| match watcher {
         Ok(thread) => thread.join().unwrap_or_default(),
         Err(error) => {
-            narrator.warning(&format!("the program was not watched: no thread can be had ({error})"));
+            narrator.warning(&format!("the program was not watched: no thread could be started ({error})"));
             None
         }
     });
@@ -162,9 +162,9 @@ pub fn stay(
     Ok(Monitored { end, record })
 }
 
-/// Ends the trace, and adds up what was seen of a program that ended now.
+/// Ends the trace, and sums up the observations of a program that has just ended.
 fn conclude(
-    mut seen: Seen,
+    mut seen: RunObservations,
     end: End,
     ended: Instant,
     before: Usage,
@@ -182,10 +182,10 @@ fn conclude(
         End::Killed(signal) => format!("the program ended by signal {signal}"),
     };
     seen.sinks.record(|recorder| recorder.end(&why, Some(end.status())));
-    let Seen { sinks, usable, close, facts, .. } = &seen;
+    let RunObservations { sinks, usable, close, facts, .. } = &seen;
     let totals = sinks.totals.as_ref();
     let summary = totals.map(|totals| RunSummary::of(totals, &run.machine, usable, spent, close));
-    let measured = Measured {
+    let measured = RunMeasurements {
         machine: &run.machine,
         usable,
         wall,

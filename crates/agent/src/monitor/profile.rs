@@ -1,5 +1,5 @@
-//! The profile of a run, assembled from what was counted inside the program, what samples saw from
-//! outside, and what the kernel says of ended children.
+//! Profile of a run, assembled from the counts inside the program, the samples from outside, and
+//! the kernel's statistics of ended children.
 
 use super::announcement::ChildFacts;
 use crate::sync_report::SyncReport;
@@ -14,29 +14,29 @@ use trimtab_core::topology::Machine;
 use trimtab_linux::program::Program;
 use trimtab_linux::sys::usage::Usage;
 
-/// A thread worked if it had at least this share of the CPU time of the thread that had most.
+/// A thread counts as a worker if it had at least this share of the CPU time of the busiest thread.
 pub(super) const WORKED_SHARE: f64 = 0.05;
 
-/// All that is known of a run when the program has ended.
+/// All data of a run when the program has ended.
 #[derive(Debug)]
-pub(super) struct Measured<'a> {
+pub(super) struct RunMeasurements<'a> {
     /// The machine.
     pub(super) machine: &'a Machine,
-    /// CPUs the program might use.
+    /// CPUs that the program might use.
     pub(super) usable: &'a CpuSet,
-    /// How long it ran.
+    /// Wall-clock time of the run.
     pub(super) wall: Duration,
-    /// What its processes used, trimtab's own part before the exec included.
+    /// Resources used by its processes, including trimtab's own part before the exec.
     pub(super) used: Usage,
-    /// What its process announced.
+    /// Facts that its process announced.
     pub(super) facts: Option<&'a ChildFacts>,
-    /// What was counted of synchronisation.
+    /// Statistics of synchronisation.
     pub(super) sync: &'a SyncReport,
-    /// What samples saw.
+    /// Summary of the samples.
     pub(super) summary: Option<&'a RunSummary>,
     /// The greatest number of threads that samples saw work at the same time.
     pub(super) worked: u64,
-    /// What close samples saw.
+    /// Results of close samples.
     pub(super) close: &'a CloseSample,
     /// Misses of the last-level cache for 1,000 instructions.
     pub(super) misses_per_kilo: Option<f64>,
@@ -44,15 +44,13 @@ pub(super) struct Measured<'a> {
     pub(super) program: &'a Program,
 }
 
-/// The profile of a program that ran in this setting.
-pub(super) fn assemble(setting: &Setting, measured: &Measured<'_>) -> Profile {
-    let Measured { machine, usable, used, close, summary, sync, .. } = measured;
+/// Assembles the profile of a program that ran in this configuration.
+pub(super) fn assemble(setting: &Setting, measured: &RunMeasurements<'_>) -> Profile {
+    let RunMeasurements { machine, usable, used, close, summary, sync, .. } = measured;
     let before = measured.facts.cloned().unwrap_or_default();
     let core = |cpu| machine.pu(cpu).map(|pu| machine.core_of(pu));
     let cores: BTreeSet<_> = usable.iter().filter_map(core).collect();
     let threads = summary.map_or(&[][..], |summary| &summary.threads);
-    let waits = threads.iter().filter_map(|thread| Some((thread.run, thread.wait?)));
-    let (ran, waited) = waits.fold((Span::ZERO, Span::ZERO), |sum, one| (sum.0 + one.0, sum.1 + one.1));
     let program = &measured.program.path;
     Profile {
         program: program.file_name().unwrap_or_default().to_string_lossy().into_owned(),
@@ -68,10 +66,10 @@ pub(super) fn assemble(setting: &Setting, measured: &Measured<'_>) -> Profile {
         waiting: sync.waiting,
         wait: sync.wait.clone(),
         balance: summary.filter(|_| cores.len() > 1).and_then(|summary| summary.balance),
-        kept_waiting: waited.share_of(ran + waited),
+        kept_waiting: summary.and_then(|summary| summary.wait_share),
         misses_per_kilo: measured.misses_per_kilo,
         huge_share: close.huge,
-        remote_share: close.remote,
+        remote_share: summary.and_then(|summary| summary.remote_pages),
         resident: close.resident,
         working_set: close.touched.or(close.resident),
         faults: Some(used.faults.saturating_sub(before.faults)),
@@ -85,22 +83,22 @@ pub(super) fn assemble(setting: &Setting, measured: &Measured<'_>) -> Profile {
     }
 }
 
-/// What could not be seen, and why; `missed` if no sample found its threads.
-fn unseen(measured: &Measured<'_>, missed: bool) -> Vec<String> {
-    let Measured { close, sync, .. } = measured;
+/// Lists the missing data with reasons; `missed`: no sample found its threads.
+fn unseen(measured: &RunMeasurements<'_>, missed: bool) -> Vec<String> {
+    let RunMeasurements { close, sync, summary, .. } = measured;
     let mut unseen = sync.unseen.clone();
     if missed {
-        unseen.push("its threads: it ended before a look could find them".to_owned());
+        unseen.push("its threads: it ended before a sample could find them".to_owned());
     }
     if measured.misses_per_kilo.is_none() {
         unseen.push("cache misses: hardware was not counted (trimtab counters says why)".to_owned());
     }
-    if close.remote.is_none() {
+    if summary.is_none_or(|summary| summary.remote_pages.is_none()) {
         unseen.push("remote memory: the kernel did not say on which nodes its pages were".to_owned());
     }
     if close.touched.is_none() {
         unseen.push(
-            "working set: it ended before touched pages could be looked at twice; what was resident is taken"
+            "working set: it ended before touched pages could be sampled twice; the resident size is given"
                 .to_owned(),
         );
     }

@@ -1,4 +1,4 @@
-//! The watcher: the monitor's second thread, which samples and balances the program until it ends.
+//! Watcher: the monitor's second thread, which samples and balances the program until it ends.
 
 use super::MonitorOptions;
 use super::announcement::ChildFacts;
@@ -20,20 +20,20 @@ use trimtab_core::trace::{Header, VERSION};
 use trimtab_linux::host::{AffinityJournal, Live, LiveError, Options, Root, Stopper};
 use trimtab_linux::process::Pid;
 
-/// Ends the watching when the program ends, whichever of the two begins first.
+/// Signal that ends the watching when the program ends, in whatever order the two begin.
 #[derive(Debug, Default)]
 pub(super) struct EndSignal(Mutex<EndState>);
 
 #[derive(Debug, Default)]
 struct EndState {
-    /// The program has ended.
+    /// Whether the program has ended.
     ended: bool,
     /// Ends the loop, once there is one.
     stopper: Option<Stopper>,
 }
 
 impl EndSignal {
-    /// Has this stopped at the end, at once if that was.
+    /// Registers a stopper for the end; stops at once if the program has ended.
     fn stops(&self, stopper: Stopper) {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if state.ended {
@@ -42,7 +42,7 @@ impl EndSignal {
         state.stopper = Some(stopper);
     }
 
-    /// Tells of the end.
+    /// Signals the end.
     pub(super) fn tell(&self) {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         state.ended = true;
@@ -52,8 +52,8 @@ impl EndSignal {
     }
 }
 
-/// What was seen of a program that began.
-pub(super) struct Seen {
+/// Observations of a program that began.
+pub(super) struct RunObservations {
     pub(super) sinks: StepSinks,
     pub(super) usable: CpuSet,
     pub(super) close: CloseSample,
@@ -61,7 +61,7 @@ pub(super) struct Seen {
     pub(super) began: Instant,
 }
 
-/// A watcher to be: all that its thread is given.
+/// Everything that the watcher's thread is given.
 pub(super) struct Watcher {
     pub(super) proc: PathBuf,
     pub(super) pid: Pid,
@@ -76,7 +76,7 @@ pub(super) struct Watcher {
 
 impl Watcher {
     /// Watches a program that has begun, until the signal comes.
-    pub(super) fn watch(self, usable: CpuSet, facts: Option<ChildFacts>, end: &EndSignal) -> Seen {
+    pub(super) fn watch(self, usable: CpuSet, facts: Option<ChildFacts>, end: &EndSignal) -> RunObservations {
         let began = Instant::now();
         let Self { proc, pid, options, recorder, figures, keeper, machine, label, narrator } = self;
         let mut policy = options.policy(&machine);
@@ -94,12 +94,12 @@ impl Watcher {
         let mut sinks =
             StepSinks::begin(header, recorder, figures, Arc::clone(&narrator)).accumulating(samples_closely);
         let CountingOptions { choice, always } = options.counting;
-        // The run bound its program on purpose: that holds also when a cpuset grows.
+        // The run bound its program on purpose: the binding stays also when a cpuset grows.
         let live = Options { keep: keeper, counting: choice, bound: true, ..Options::default() };
         let mut host = match Live::with(&proc, &[Root::Tree(pid)], &usable, live) {
             Ok(live) => {
                 end.stops(live.stopper());
-                // Of what cannot be counted a profile tells by itself.
+                // A profile reports by itself what could not be counted.
                 let hears = if profiles { Arc::new(Silent) } else { Arc::clone(&narrator) };
                 MonitoredHost::new(live)
                     .closely(samples_closely)
@@ -111,7 +111,7 @@ impl Watcher {
                 if !matches!(error, LiveError::Ended(_) | LiveError::NoProcess(_)) {
                     narrator.warning(&format!("the program is not watched: {error}"));
                 }
-                return Seen { sinks, usable, close: CloseSample::default(), facts, began };
+                return RunObservations { sinks, usable, close: CloseSample::default(), facts, began };
             }
         };
         if let Err(error) = sinks.watch(&mut host, &mut *policy, &usable, &mut |_, _| Go::On) {
@@ -119,6 +119,6 @@ impl Watcher {
         }
         let (restored, fault) = host.restore();
         restoration::tell(restored, fault, &*narrator);
-        Seen { sinks, usable, close: host.close(&machine), facts, began }
+        RunObservations { sinks, usable, close: host.close(), facts, began }
     }
 }

@@ -1,5 +1,5 @@
-//! Channels between a guest and the service: how the host names one (`VM=WAY`), and how the guest
-//! does.
+//! Channels between a guest and the service, as the host names them (`VM=CHANNEL`), and as the
+//! guest does (`PORT`).
 
 use std::convert::Infallible;
 use std::fmt;
@@ -7,21 +7,21 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use trimtab_linux::socket::Bell;
 
-/// A guest and where it is heard.
+/// Guest, and the address where the service reads from it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Channel {
     /// The machine.
     pub vm: String,
-    /// Where it is heard.
+    /// The address.
     pub address: ChannelAddress,
 }
 
-/// Where a guest is heard.
+/// Address where the service reads from a guest.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ChannelAddress {
-    /// At a Unix socket at which its monitor listens, as QEMU does for a serial port.
+    /// Unix socket at which its monitor listens, as QEMU does for a serial port.
     Unix(PathBuf),
-    /// Where it calls, or its monitor for it.
+    /// Address to which the guest connects, or its monitor for it.
     Calls(Bell),
 }
 
@@ -35,9 +35,9 @@ impl fmt::Display for ChannelAddress {
     }
 }
 
-/// The machine and the port of `CID:PORT`.
+/// Parses the machine and the port of `CID:PORT`.
 fn vsock(text: &str) -> Option<(u32, u32)> {
-    // A sign would be read, and the last number means any machine, or any port.
+    // `parse` would accept a sign, and the last number means any machine, or any port.
     let number = |text: &str| {
         let digits = text.bytes().all(|byte| byte.is_ascii_digit());
         text.parse().ok().filter(|number| digits && *number < u32::MAX)
@@ -69,12 +69,12 @@ impl FromStr for Channel {
     }
 }
 
-/// Where a guest speaks to its host.
+/// Address at which a guest writes to its host.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum GuestPort {
-    /// A device: a port of virtio-serial, a serial port.
+    /// Device: a port of virtio-serial, a serial port.
     Device(PathBuf),
-    /// A port of a machine, which is the host.
+    /// Port of a machine, which is the host.
     Vsock {
         /// The machine.
         cid: u32,

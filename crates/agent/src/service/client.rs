@@ -1,4 +1,4 @@
-//! The client: a connection to the service, from the commands that ask it.
+//! Client: a connection to the service, for the commands that ask it.
 
 use super::namespace;
 use crate::narrator::Narrator;
@@ -10,10 +10,10 @@ use std::time::Duration;
 use trimtab_core::tags::{Answer, Ask, Refusal, Request, Response, VERSION};
 use trimtab_linux::socket::{Connection, Place, SocketError};
 
-/// The longest time that the service may take to answer: it may ask machines' monitors in between.
+/// Longest time that the service may take to answer: it may ask machines' monitors meanwhile.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(20);
 
-/// A connection to a service that answers.
+/// Connection to a service that answers.
 #[derive(Debug)]
 pub struct Client {
     connection: Connection,
@@ -21,10 +21,11 @@ pub struct Client {
 }
 
 impl Client {
-    /// The one that is named, else one's own, else root's.
+    /// Connects to the service at the socket that is named, else to the user's own service, else
+    /// to root's.
     ///
     /// # Errors
-    /// None runs; how one is started.
+    /// No service runs; the message says how to start one.
     pub fn find(paths: &Paths, named: Option<&Path>, narrator: &dyn Narrator) -> Result<Self> {
         let named = named.or(paths.socket.as_deref());
         let namespace = namespace(&paths.proc());
@@ -48,7 +49,8 @@ impl Client {
             match place.and_then(|place| Connection::open(&place.path(), false, ANSWER_TIME_MAX)) {
                 Ok(connection) => return Ok(of(connection)),
                 Err(SocketError::Nobody { .. } | SocketError::Place(_)) => {}
-                // A stranger's socket in place of our own service's does not keep us from root's.
+                // A stranger's socket in place of the user's own service does not hide root's
+                // service.
                 Err(stranger @ SocketError::Stranger { .. }) => {
                     narrator.alert(&format!("{stranger}: not asked"));
                     passed = Some(stranger);
@@ -61,28 +63,28 @@ impl Client {
         }
         Err(anyhow!(
             "no daemon runs: start one with trimtab serve (for your own programs), or as root with \
-             systemctl start trimtab or sudo trimtab serve (for everybody's)"
+             systemctl start trimtab or sudo trimtab serve (for the programs of all users)"
         ))
     }
 
-    /// The one that is found, if one is.
+    /// Connects like [`Client::find`]; `None` on failure.
     pub fn any(paths: &Paths, narrator: &dyn Narrator) -> Option<Self> {
         Self::find(paths, None, narrator).ok()
     }
 
-    /// The one that listens at this socket, by its record of masks.
+    /// Connects to the service at this socket; the path comes from the service's journal of masks.
     ///
     /// # Errors
-    /// None does.
+    /// No service listens there.
     pub fn at(paths: &Paths, socket: &Path) -> Result<Self> {
         let namespace = namespace(&paths.proc());
         Ok(Self { connection: Connection::open(socket, true, ANSWER_TIME_MAX)?, namespace })
     }
 
-    /// Asks.
+    /// Sends a request and returns the answer.
     ///
     /// # Errors
-    /// It does not answer, or speaks otherwise.
+    /// The service does not answer, or uses another protocol.
     pub fn ask(&mut self, ask: Ask) -> Result<Answer> {
         let line = serde_json::to_string(&Request::of(ask, self.namespace))?;
         let answer = self.connection.ask(&line, ANSWER_TIME_MAX)?;
@@ -92,7 +94,7 @@ impl Client {
         if response.version == VERSION { Ok(response.answer) } else { Err(strange()) }
     }
 
-    /// Asks, and waits where too much was asked.
+    /// Sends a request, and waits and repeats it when the service limits the rate.
     ///
     /// # Errors
     /// As [`Client::ask`].

@@ -1,16 +1,16 @@
-//! The link to a guest's port, whichever side connects.
+//! Link to a guest's port, whichever side connects.
 
 use super::channel::ChannelAddress;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 use trimtab_linux::socket::{PortDoor, PortLink};
 
-/// One of both.
+/// Link in one of the two directions.
 #[derive(Debug)]
 pub(super) enum GuestLink {
-    /// We call its monitor.
+    /// The service connects to the guest's monitor.
     Out(PortLink),
-    /// It calls us, or its monitor does.
+    /// The guest or its monitor connects to the service.
     In(PortDoor),
 }
 
@@ -22,11 +22,11 @@ impl GuestLink {
         }
     }
 
-    /// Connects to a socket of this user or root, or accepts a connection; whether that happened
-    /// just now.
+    /// Connects to a socket of this user or root, or accepts a connection. Returns whether it has
+    /// just connected.
     ///
     /// # Errors
-    /// The socket there is another user's: this one's.
+    /// The socket there belongs to another user; the error is that user's id.
     pub(super) fn connect(&mut self, user: u32) -> Result<bool, u32> {
         match self {
             Self::Out(link) => link.connect(user),
@@ -34,7 +34,7 @@ impl GuestLink {
         }
     }
 
-    /// Why no connection can be accepted, if so.
+    /// Returns why no connection can be accepted, if so.
     pub(super) fn fault(&self) -> Option<&str> {
         match self {
             Self::Out(_) => None,

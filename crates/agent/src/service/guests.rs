@@ -1,4 +1,4 @@
-//! Guests: virtual machines whose own side names the virtual CPUs on which bound tasks run.
+//! Guests: virtual machines that report on which virtual CPUs bound tasks run.
 
 use super::channel::Channel;
 use super::guest_link::GuestLink;
@@ -12,37 +12,37 @@ use std::time::{Duration, Instant};
 use trimtab_core::tags::{By, GuestStatus, Mark, Port, PortLine, PortState, Who};
 use trimtab_core::time::{Moment, Span};
 
-/// The time after which a machine that was not found is looked up again. Chosen.
+/// Time after which a machine that was not found is looked up again. Chosen.
 const LOOKUP_RETRY: Duration = Duration::from_secs(5);
-/// A virtual CPU whose tag was not renewed for this time is cleared: `trimtab guest` has ended
-/// there. Chosen: six times the period of its repeats.
+/// Time after which a virtual CPU's tag that was not renewed is cleared: `trimtab guest-agent` has
+/// ended there. Chosen: six times the period of its repeats.
 const TAG_LEASE: Span = Span::from_ms(60_000);
-/// A virtual CPU that a guest clears stays tagged for this time: its next task may be bound too.
+/// Time for which a virtual CPU that a guest clears stays tagged: its next task may be bound too.
 /// Chosen.
 const CLEAR_DELAY: Span = Span::from_ms(2_000);
-/// The least time for which a guest that writes too much is not read.
+/// Least time for which a guest that writes too much is not read.
 const FLOOD_REST: Duration = Duration::from_millis(50);
 
-/// The user in whose name guests are listened to.
+/// User in the name of which guests are listened to.
 const OPERATOR: Who = Who { uid: 0 };
 
-/// One guest.
+/// Guest with its link and its state.
 #[derive(Debug)]
 struct Guest {
     channel: Channel,
     link: GuestLink,
     port: Port,
-    /// The machine and its user, once it was found.
+    /// The machine, its name and its user, once it was found.
     machine: Option<(MonitorId, String, u32)>,
     asked: bool,
     next: Option<Instant>,
     unknown: u64,
     told: bool,
-    /// The last fault that was said.
+    /// The last fault that was reported.
     fault: Option<String>,
 }
 
-/// All that are listened to.
+/// All guests that are listened to.
 #[derive(Debug, Default)]
 pub(crate) struct Guests(Vec<Guest>);
 
@@ -62,12 +62,12 @@ impl Guests {
         Self(channels.iter().map(guest).collect())
     }
 
-    /// What to wait for: which guest, and where.
+    /// Returns the descriptors to poll, each with the guest's index.
     pub(crate) fn waits(&self) -> Vec<(usize, BorrowedFd<'_>)> {
         self.0.iter().enumerate().filter_map(|(at, guest)| Some((at, guest.link.waits()?))).collect()
     }
 
-    /// Connects what can be, and has machines found.
+    /// Connects guests that are not connected, and has machines looked up.
     pub(crate) fn tend<T: Send + 'static>(
         &mut self,
         machines: &mut VmRegistry<T>,
@@ -84,14 +84,16 @@ impl Guests {
                 guest.link.close();
                 continue;
             }
-            // What a guest says means something once its machine is known, and which user's sockets
-            // may be its port.
+            // A guest's lines have a meaning only when its machine is known, and so is the user
+            // whose sockets may be its port.
             if let Some((_, _, user)) = guest.machine {
                 match guest.link.connect(user) {
                     Ok(true) => guest.port.anew(),
                     Ok(false) => {}
                     Err(other) => guest.complain(
-                        format!("at its port is a socket of user {other}, and its machine is user {user}'s"),
+                        format!(
+                            "the socket at its port belongs to user {other}, but its machine to user {user}"
+                        ),
                         narrator,
                     ),
                 }
@@ -111,7 +113,7 @@ impl Guests {
         shared.lock().registry.end_due(now, TAG_LEASE);
     }
 
-    /// A machine was found, or not.
+    /// Takes the result of a machine's look-up.
     pub(crate) fn found<T: Send + 'static>(
         &mut self,
         at: usize,
@@ -134,7 +136,7 @@ impl Guests {
         }
     }
 
-    /// Hears a guest that is ready.
+    /// Reads from a guest that is ready.
     pub(crate) fn hear(&mut self, at: usize, shared: &SharedState, narrator: &dyn Narrator) {
         let Some(guest) = self.0.get_mut(at) else { return };
         let Some(bytes) = guest.link.read() else {
@@ -152,18 +154,18 @@ impl Guests {
         if guest.port.state == PortState::Ignored && !guest.told {
             guest.told = true;
             narrator.warning(&format!(
-                "guest {}: what it says means nothing ({} lines); it is not listened to any more",
+                "guest {}: its lines are not understood ({} lines); it is not listened to any more",
                 guest.channel.vm, guest.port.garbage
             ));
         }
     }
 
-    /// The machines of guests, which are watched as long as these are heard.
+    /// Returns the machines of guests, which are watched as long as the guests are heard.
     pub(crate) fn machines(&self) -> BTreeSet<MonitorId> {
         self.0.iter().filter_map(|guest| guest.machine.as_ref().map(|(id, ..)| *id)).collect()
     }
 
-    /// Why guests cannot be heard.
+    /// Returns the reasons why guests cannot be heard.
     pub(crate) fn faults(&self) -> impl Iterator<Item = String> {
         let fault = |guest: &Guest| {
             let why = guest.link.fault()?;
@@ -187,7 +189,7 @@ impl Guests {
 }
 
 impl Guest {
-    /// Says what does not work, once.
+    /// Reports a fault, once.
     fn complain(&mut self, why: String, narrator: &dyn Narrator) {
         if self.fault.as_ref() != Some(&why) {
             narrator.detail(&format!("guest {}: {why}", self.channel.vm));
@@ -197,7 +199,7 @@ impl Guest {
 
     fn obey(&mut self, line: PortLine, shared: &SharedState, now: Moment) {
         let Some((id, name, _)) = &self.machine else {
-            // It will say so again.
+            // The guest repeats its lines.
             self.unknown += 1;
             return;
         };
@@ -213,7 +215,7 @@ impl Guest {
         if !known {
             self.unknown += 1;
         } else if tags {
-            // Where there are too many tags already, this is one that is not there.
+            // If there are too many tags already, this one is dropped.
             let _ = state.registry.tag_by(by, mark, now);
         } else {
             state.registry.clear_later(&by, &mark, now + CLEAR_DELAY);

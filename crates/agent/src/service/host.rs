@@ -1,5 +1,5 @@
-//! The live machine under the registry: roots follow tags, and rounds keep to their share of a
-//! core.
+//! Host of the service: the live machine, on which the watched roots follow the registry's tags and
+//! sampling keeps to its share of a core.
 
 use super::vm_registry::lives;
 use super::{ServiceState, SharedState, TagProgress, spent};
@@ -21,20 +21,20 @@ use trimtab_core::time::{Moment, Span};
 use trimtab_linux::host::{Live, LiveError, Restored, Root, RootId, Watch};
 use trimtab_linux::process::{Pid, StartTime, Tid};
 
-/// The longest time until a change of the registry is noticed. Chosen: people do not notice it.
+/// Longest time until a change of the registry is noticed. Chosen: people do not notice it.
 const REGISTRY_POLL: Span = Span::from_ms(100);
-/// The time between two updates of the figures for `status`.
+/// Time between two updates of the numbers for `status`.
 const FIGURES_PERIOD: Duration = Duration::from_millis(250);
 
-/// The longest time between two comparisons of what is tagged with what is watched.
+/// Longest time between two comparisons of the tags with the watched roots.
 const SETTLE_PERIOD: Duration = Duration::from_secs(1);
 
-/// The time after which something that could not be watched is tried again for the first time.
+/// Time after which a target that could not be watched is tried again for the first time.
 const RETRY_FIRST: Duration = Duration::from_secs(1);
-/// The longest such time; it doubles with each failure.
+/// Longest such time; it doubles with each failure.
 const RETRY_MAX: Duration = Duration::from_secs(64);
 
-/// What a tag names on the machine.
+/// Thing on the machine that a tag names.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum TagTarget {
     Process(u32, u64),
@@ -42,45 +42,46 @@ enum TagTarget {
     Cgroup(String),
 }
 
-/// Why something that a tag names is not watched now.
+/// Reason why a tag's target is not watched now.
 #[derive(Clone, Debug)]
 struct WatchFault {
     why: String,
-    /// When it is tried again, and how long was waited for that.
+    /// Time of the next attempt, and the wait before it.
     next: Instant,
     waited: Duration,
 }
 
 impl WatchFault {
-    /// It went wrong again, or for the first time.
+    /// Makes the fault of a first or repeated failure.
     fn new(why: String, before: Option<&Self>) -> Self {
         let waited = before.map_or(RETRY_FIRST, |before| (before.waited * 2).min(RETRY_MAX));
         Self { why, next: Instant::now() + waited, waited }
     }
 }
 
-/// The live machine, for all that is tagged.
+/// Live machine, for all that is tagged.
 #[derive(Debug)]
 pub struct ServiceHost {
     live: Live,
     shared: SharedState,
     proc: PathBuf,
     roots: BTreeMap<TagId, BTreeMap<TagTarget, RootId>>,
-    /// Of each thing that is named: what of a machine cannot be watched says nothing about the
-    /// others.
+    /// Faults by target: a virtual machine has several targets, and a fault of one says nothing
+    /// about the others.
     faults: BTreeMap<TagId, BTreeMap<TagTarget, WatchFault>>,
     pacer: Pacer,
     generation: Option<u64>,
     at: Moment,
     worked: Span,
-    told: Option<Instant>,
+    published: Option<Instant>,
     settled: Option<Instant>,
     homes: bool,
     narrator: Arc<dyn Narrator>,
 }
 
 impl ServiceHost {
-    /// All that is tagged, at this share of a core. `homes` are told for the scan of bound threads.
+    /// Watches all that is tagged, at this share of a core. `homes`: whether the scan of bound
+    /// threads needs the threads' own masks.
     pub fn new(
         live: Live,
         shared: SharedState,
@@ -99,20 +100,20 @@ impl ServiceHost {
             generation: None,
             at: Moment::default(),
             worked: spent(ClockId::ProcessCPUTime),
-            told: None,
+            published: None,
             settled: None,
             homes,
             narrator,
         }
     }
 
-    /// Gives all masks back; says too why no record of them was kept, if so.
+    /// Gives all masks back. Also returns why no journal of them was kept, if so.
     pub fn restore(&mut self) -> (Restored, RestorationFaults) {
         let restored = self.live.restore();
         (restored, RestorationFaults::of(&self.live))
     }
 
-    /// What is asked for and what is done are made one.
+    /// Makes the watched roots agree with the tags.
     fn settle(&mut self) {
         self.settled = Some(Instant::now());
         let wanted: BTreeMap<TagId, (Tag, BTreeSet<TagTarget>)> = {
@@ -152,7 +153,7 @@ impl ServiceHost {
                 }
                 match watched {
                     Ok(root) => drop(have.insert(one, root)),
-                    // Between the request and now.
+                    // It ended between the request and now.
                     Err(LiveError::NoProcess(_) | LiveError::Ended(_) | LiveError::NoGroup { .. }) => {
                         if !matches!(tag.mark, Mark::Vm { .. } | Mark::Vcpu { .. }) {
                             over.push(id);
@@ -196,7 +197,7 @@ impl ServiceHost {
         }
     }
 
-    /// Tags die with what they name.
+    /// Ends tags after the end of their targets.
     fn end_what_ended(&mut self) {
         let ended: BTreeSet<RootId> =
             self.live.roots().into_iter().filter(|root| root.ended).map(|root| root.id).collect();
@@ -204,7 +205,7 @@ impl ServiceHost {
             let state = self.shared.lock();
             state.registry.tags().map(|(id, tag)| (id, tag.mark.clone())).collect()
         };
-        // Looked up while others may go on.
+        // Looked up without the lock, so that others may go on.
         let mut over: Vec<TagId> = Vec::new();
         for (id, roots) in &self.roots {
             let Some(mark) = marks.get(id) else { continue };
@@ -227,12 +228,12 @@ impl ServiceHost {
         }
     }
 
-    /// Tells what there is to know.
-    fn tell(&mut self) {
-        if self.told.is_some_and(|told| told.elapsed() < FIGURES_PERIOD) {
+    /// Publishes progress and faults.
+    fn publish(&mut self) {
+        if self.published.is_some_and(|published| published.elapsed() < FIGURES_PERIOD) {
             return;
         }
-        self.told = Some(Instant::now());
+        self.published = Some(Instant::now());
         let facts: BTreeMap<RootId, _> = self.live.roots().into_iter().map(|root| (root.id, root)).collect();
         let threads = u32::try_from(self.live.tagged()).unwrap_or(u32::MAX);
         let homes = if self.homes { self.live.homes() } else { BTreeMap::new() };
@@ -247,7 +248,7 @@ impl ServiceHost {
                 known.threads += facts.threads;
                 known.moves += facts.moves;
             }
-            // Of threads that a machine has lost, what was done is done.
+            // The moves of threads that a machine has lost still count.
             known.moves = known.moves.max(before.get(id).map_or(0, |before| before.moves));
             state.known.insert(*id, known);
         }
@@ -267,7 +268,7 @@ impl ServiceHost {
     }
 }
 
-/// What a mark names now.
+/// Returns the targets that a mark names now.
 fn named(mark: &Mark, state: &ServiceState) -> BTreeSet<TagTarget> {
     let vcpus = |pid: u32, start: u64, index: Option<u32>| -> BTreeSet<TagTarget> {
         let all = state.vcpus.get(&(pid, start)).into_iter().flatten();
@@ -287,7 +288,7 @@ impl Host for ServiceHost {
     type Error = LiveError;
 
     fn observe(&mut self, wanted: &Wanted) -> Result<Sample, LiveError> {
-        // Machines' CPUs are plugged in and out without a word.
+        // The vCPUs of virtual machines are plugged in and out without notice.
         self.end_what_ended();
         if self.changed() || self.settled.is_none_or(|at| at.elapsed() >= SETTLE_PERIOD) {
             self.settle();
@@ -303,25 +304,25 @@ impl Host for ServiceHost {
     }
 
     fn wait(&mut self, until: Moment) -> Result<Awake, LiveError> {
-        self.tell();
-        // Of all that this process does: answering, looking for machines and bound threads. But for
-        // bringing memory after threads, which has a pace of its own.
+        self.publish();
+        // Cost of all that this process does: answering requests, searching for machines and bound
+        // threads. Migrating pages after threads is not included, since it has a pace of its own.
         let worked = spent(ClockId::ProcessCPUTime).less(self.live.fetching_cost());
         let cost = worked.less(self.worked);
         self.worked = self.worked.max(worked);
         let due = self.pacer.next(self.at, cost, until);
         let mut next = self.at;
         loop {
-            // While nothing is tagged there is nothing to look at.
+            // While nothing is tagged, there is nothing to sample.
             let idle = self.is_idle();
             next = if idle { next + REGISTRY_POLL } else { (next + REGISTRY_POLL).min(due) };
             if self.live.wait(next)? == Awake::Over {
                 return Ok(Awake::Over);
             }
-            self.tell();
+            self.publish();
             if self.changed() {
                 self.settle();
-                self.told = None;
+                self.published = None;
                 if idle && !self.is_idle() {
                     return Ok(Awake::Due);
                 }
@@ -352,7 +353,7 @@ mod tests {
 
     #[test]
     fn what_could_not_be_watched_once_is_tried_again() {
-        // A process whose file cannot be understood just now.
+        // A process with a file that cannot be parsed just now.
         let proc = tempfile::tempdir().unwrap();
         let task = proc.path().join("77/task/77");
         std::fs::create_dir_all(&task).unwrap();
@@ -402,7 +403,7 @@ mod tests {
     fn what_other_threads_of_the_service_do_counts_too() {
         let shared = SharedState::new(Registry::new(Reach::All));
         let (mut host, stopper) = served(std::path::Path::new("/proc"), &shared);
-        // So that waiting ends at once: what matters is how long it was meant to.
+        // So that waiting ends at once: the test reads only its planned length.
         stopper.stop();
         let before = spent(ClockId::ProcessCPUTime);
         std::thread::spawn(move || {

@@ -1,10 +1,10 @@
 //! The service: balancing of all tagged threads of the machine, and the state that its two threads
 //! share.
 //!
-//! Two threads. One serves requests (`requests`): it hears clients, guests and the scan for bound
-//! threads, and changes the registry of tags; it blocks on none of them. The other (`host`) carries
-//! out what the registry says with the live machine, in the loop of all balancing. Between them
-//! stands `ServiceState`, whose lock is held no longer than a look-up takes.
+//! There are two threads. One serves requests (`requests`): it reads from clients, guests and the
+//! scan for bound threads, and changes the registry of tags; it blocks on none of them. The other
+//! (`host`) applies the registry to the live machine, in the loop of all balancing. Between them is
+//! `ServiceState`; its lock is held no longer than a look-up takes.
 
 pub mod channel;
 pub mod client;
@@ -32,58 +32,58 @@ use trimtab_core::telemetry::account::Tally;
 use trimtab_core::time::{Moment, Span};
 use trimtab_linux::process::{StartTime, Tid};
 
-/// What is known of a tag, besides what it is.
+/// Progress of a tag.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub(crate) struct TagProgress {
     /// Threads that it means now.
     pub(crate) threads: u32,
-    /// How often they were moved.
+    /// Number of their moves.
     pub(crate) moves: u64,
-    /// Why nothing is done about it.
+    /// Reason why they are not balanced.
     pub(crate) fault: Option<String>,
 }
 
-/// What was done and what it cost.
+/// Progress and cost of the service.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub(crate) struct ServiceProgress {
     pub(crate) threads: u32,
     pub(crate) moves: u64,
     pub(crate) refused: u64,
-    pub(crate) looks: u64,
+    pub(crate) samples: u64,
     pub(crate) share: Option<f64>,
     pub(crate) slowed: u64,
 }
 
-/// A thread that is a CPU of a machine.
+/// Thread that is a CPU of a machine.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Vcpu {
-    /// Its number, where it is certain.
+    /// Number of the virtual CPU, if it is certain.
     pub(crate) index: Option<u32>,
     pub(crate) tid: Tid,
     pub(crate) start: StartTime,
 }
 
-/// A machine's monitor: its process and when it started.
+/// Identity of a machine's monitor: its process and the process's start time.
 pub(crate) type MonitorId = (u32, u64);
 
-/// What both sides know.
+/// State of the two threads.
 #[derive(Debug)]
 pub(crate) struct ServiceState {
     /// The tags.
     pub(crate) registry: Registry,
-    /// What is known of them.
+    /// Progress of each tag.
     pub(crate) known: BTreeMap<TagId, TagProgress>,
-    /// What was done.
+    /// Progress of the service.
     pub(crate) done: ServiceProgress,
-    /// The CPUs of the machines that tags name; those of one that has ended are gone.
+    /// CPUs of the machines that tags name; those of an ended machine are removed.
     pub(crate) vcpus: BTreeMap<MonitorId, Vec<Vcpu>>,
-    /// The own masks of threads under watch.
+    /// Own masks of watched threads.
     pub(crate) homes: BTreeMap<Tid, CpuSet>,
-    /// What does not work.
+    /// Faults of the service.
     pub(crate) faults: Vec<String>,
 }
 
-/// What both sides know, for both.
+/// Handle of the shared state.
 #[derive(Clone, Debug)]
 pub struct SharedState {
     state: Arc<Mutex<ServiceState>>,
@@ -91,7 +91,7 @@ pub struct SharedState {
 }
 
 impl SharedState {
-    /// Nothing is tagged yet.
+    /// Makes a state without tags.
     pub fn new(registry: Registry) -> Self {
         let state = ServiceState {
             registry,
@@ -104,12 +104,12 @@ impl SharedState {
         Self { state: Arc::new(Mutex::new(state)), began: Instant::now() }
     }
 
-    /// What was done so far.
+    /// Takes the counts so far.
     pub fn count(&self, tally: &Tally) {
         let mut state = self.lock();
         state.done.moves = tally.applied;
         state.done.refused = tally.refused;
-        state.done.looks = tally.looks;
+        state.done.samples = tally.looks;
     }
 
     /// Tags something on behalf of the service's own process: for measurements of the service
@@ -126,20 +126,20 @@ impl SharedState {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Now, as the registry counts: from the service's begin, and never zero.
+    /// Returns the time as the registry counts it: since the service's begin, and never zero.
     pub(crate) fn now(&self) -> Moment {
         Moment(0) + Span::from_ms(1) + Span::from(self.began.elapsed())
     }
 }
 
-/// CPU time by one of the kernel's clocks.
+/// Returns CPU time by one of the kernel's clocks.
 fn spent(clock: ClockId) -> Span {
     let spent = clock_gettime(clock);
     let seconds = u64::try_from(spent.tv_sec).unwrap_or(0);
     Span::from(Duration::new(seconds, u32::try_from(spent.tv_nsec).unwrap_or(0)))
 }
 
-/// The process-id namespace of this process.
+/// Returns the process-id namespace of this process.
 fn namespace(proc: &Path) -> Option<u64> {
     std::fs::metadata(proc.join("self/ns/pid")).ok().map(|meta| meta.ino())
 }

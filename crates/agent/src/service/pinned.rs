@@ -1,12 +1,12 @@
-//! Threads that were bound to some CPUs are taken as tagged: as the guest kernel of the study did,
+//! Scan that tags threads which were bound to some CPUs, as the guest kernel of the study did,
 //! on the host.
 //!
-//! A mask that is read may be one of ours. Of threads under watch their own mask is known; any
-//! other counts only when it was bound at two scans in a row, by which time what was born with a
-//! mask of ours has been found and has its own.
+//! A mask that is read may be one of ours. For watched threads their own mask is known. Any other
+//! thread counts only when it was bound at two scans in a row: by then a thread that was created
+//! with a mask of ours has been found and has its own.
 //!
-//! A scan looks at every thread of the machine, which may take long: it is done beside the thread
-//! that serves requests, by a thread of its own each time.
+//! A scan reads every thread of the machine, which may take long. So it runs beside the thread
+//! that serves requests, in a thread of its own each time.
 
 use super::SharedState;
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,23 +18,23 @@ use trimtab_core::tags::{By, Mark, Reach};
 use trimtab_linux::process::{self, Pid, Tid};
 use trimtab_linux::survey::{Masks, PinScan};
 
-/// The least time between two scans. Chosen: masks change seldom.
+/// Least time between two scans. Chosen: masks rarely change.
 const SCAN_PERIOD_MIN: Duration = Duration::from_secs(5);
-/// The most threads of a user other than root that are tagged here. Chosen: a fourth of all tags,
-/// so that no user keeps others out.
+/// Bound of the threads of a user other than root that are tagged here. Chosen: a fourth of all
+/// tags, so that no user keeps others out.
 const BOUND_OF_USER_MAX: usize = 128;
-/// The least ratio of time and scanning time in the long run: 1/400 of a CPU. A second scan that
-/// confirms the first is not put off, but paid for.
+/// Least ratio of elapsed time to scanning time in the long run: 1/400 of a CPU. A second scan that
+/// confirms the first is not delayed, but its cost counts.
 const SCAN_COST_RATIO: u32 = 400;
 
-/// A thread that is bound: its process, its number, and when it started.
+/// Bound thread: its process, its id, and its start time.
 type BoundThread = (u32, u32, u64);
 
-/// What a scan found: bound threads, each with its user.
+/// Result of a scan: bound threads, each with its user.
 type BoundThreads = BTreeMap<BoundThread, u32>;
 
-/// Those of the bound that are to be tagged besides those that are, as many of each user as there
-/// is room for.
+/// Returns the bound threads to be tagged in addition, for each user at most as many as there is
+/// room for.
 fn chosen(bound: &BoundThreads, tagged: &BTreeSet<BoundThread>) -> Vec<BoundThread> {
     let mut room: BTreeMap<u32, usize> = bound.values().map(|uid| (*uid, BOUND_OF_USER_MAX)).collect();
     room.insert(0, usize::MAX);
@@ -50,7 +50,7 @@ fn chosen(bound: &BoundThreads, tagged: &BTreeSet<BoundThread>) -> Vec<BoundThre
     new.filter_map(has_room).collect()
 }
 
-/// Looks for them.
+/// Scanner for bound threads.
 #[derive(Debug)]
 pub(crate) struct Pinned {
     proc: PathBuf,
@@ -58,11 +58,11 @@ pub(crate) struct Pinned {
     reach: Reach,
     before: BoundThreads,
     next: Instant,
-    /// When all scans will have been paid for.
+    /// Time at which the cost of all scans is amortised.
     paid: Instant,
-    /// Whether the scan before was to confirm newly found threads.
+    /// Whether the last scan was to confirm newly found threads.
     again: bool,
-    /// The scan that is under way, and since when.
+    /// The scan in progress, and its start.
     scan: Option<(Instant, JoinHandle<Option<BoundThreads>>)>,
 }
 
@@ -81,10 +81,10 @@ impl Pinned {
         }
     }
 
-    /// Begins to look, if it is time, and takes in what was found. Waits for nothing.
+    /// Starts a scan, if it is time, and takes the result of a finished one. Does not block.
     pub(crate) fn tend(&mut self, shared: &SharedState) {
         if let Some((began, scan)) = self.scan.take_if(|(_, scan)| scan.is_finished()) {
-            // One that failed is as one that could not read anything.
+            // A failed scan counts as one that could not read anything.
             let unsure = match scan.join() {
                 Ok(Some(bound)) => self.take(shared, bound),
                 _ => false,
@@ -99,13 +99,13 @@ impl Pinned {
         let work = move || find(&proc, &online, reach, &homes);
         match Builder::new().name("pinned".to_owned()).spawn(work) {
             Ok(scan) => self.scan = Some((Instant::now(), scan)),
-            // There may be no more threads now; later there may.
+            // The limit of threads may be reached now; later it may not.
             Err(_) => self.next = Instant::now() + SCAN_PERIOD_MIN,
         }
     }
 
-    /// When to scan next. A scan that found new threads is repeated soon, but of two
-    /// scans in a row at most one comes before it is paid for.
+    /// Returns the time of the next scan. A scan that found new threads is repeated soon, but of
+    /// two scans in a row at most one comes before its cost is amortised.
     fn after(&mut self, now: Instant, cost: Duration, unsure: bool) -> Instant {
         self.paid = self.paid.max(now) + cost * SCAN_COST_RATIO;
         self.again = unsure && !self.again;
@@ -113,12 +113,14 @@ impl Pinned {
         if self.again { soon } else { soon.max(self.paid) }
     }
 
-    /// Whether it was bound: to some of the CPUs, and not to one, which leaves nothing to choose.
+    /// Returns whether a mask is a binding: to some of the CPUs, and to more than one, since one
+    /// leaves nothing to choose.
     fn is_bound(&self, own: &CpuSet) -> bool {
         is_bound(own, &self.online)
     }
 
-    /// What was found is tagged, and what was not, no more. Whether some must be found again first.
+    /// Tags the threads found, and clears the tags of others. Returns whether some must be found
+    /// again first.
     fn take(&mut self, shared: &SharedState, bound: BoundThreads) -> bool {
         let homes = shared.lock().homes.clone();
         let at = shared.now();
@@ -134,12 +136,12 @@ impl Pinned {
             })
             .collect();
         for (pid, tid, start) in chosen(&eligible, &tagged) {
-            // Where there are too many tags already, this is one that is not there.
+            // If there are too many tags already, this one is dropped.
             let _ = state.registry.tag_by(By::Pinned, Mark::Thread { pid, tid, start }, at);
         }
         let is_bound = |mark: &Mark| match mark {
             Mark::Thread { pid, tid, start } => {
-                // One that we hold on all its CPUs or on one has its own mask all the same.
+                // A thread that we hold on all its CPUs or on one keeps its own mask as home.
                 bound.contains_key(&(*pid, *tid, *start))
                     || homes.get(&Tid(*tid)).is_some_and(|home| self.is_bound(home))
             }
@@ -153,12 +155,13 @@ impl Pinned {
     }
 }
 
-/// Whether it was bound: to some of the CPUs, and not to one, which leaves nothing to choose.
+/// Returns whether a mask is a binding: to some of the CPUs, and to more than one, since one leaves
+/// nothing to choose.
 fn is_bound(own: &CpuSet, online: &CpuSet) -> bool {
     own.len() > 1 && own.intersection(online) != *online
 }
 
-/// Bound threads; `homes` are the own masks of threads under watch.
+/// Returns bound threads; `homes` are the own masks of watched threads.
 fn find(proc: &Path, online: &CpuSet, reach: Reach, homes: &BTreeMap<Tid, CpuSet>) -> Option<BoundThreads> {
     let scan = PinScan { proc, cpus: online, own: Pid::own(), masks: Masks::Kernel };
     let mut bound = BoundThreads::new();
@@ -189,8 +192,8 @@ mod tests {
     use trimtab_linux::sys::affinity;
 
     impl Pinned {
-        /// One scan, waited for.
-        fn look(&mut self, shared: &SharedState) {
+        /// Runs one scan and waits for it.
+        fn scan_once(&mut self, shared: &SharedState) {
             self.next = Instant::now();
             self.tend(shared);
             assert!(self.scan.is_some(), "nothing waits for it");
@@ -202,7 +205,7 @@ mod tests {
         }
     }
 
-    /// A process that is killed when dropped.
+    /// Process that is killed when dropped.
     struct Sleeper(std::process::Child);
 
     impl Drop for Sleeper {
@@ -242,7 +245,7 @@ mod tests {
             }
             now = next + cost;
         }
-        // None are: one scan is paid for after the other.
+        // No new threads: the cost of each scan is amortised before the next.
         assert!(pinned.after(now, cost, false) - now >= cost * SCAN_COST_RATIO);
         let cheap = pinned.after(now + cost * SCAN_COST_RATIO * 9, Duration::ZERO, false);
         assert_eq!(cheap - (now + cost * SCAN_COST_RATIO * 9), SCAN_PERIOD_MIN);
@@ -261,34 +264,34 @@ mod tests {
         let is_tagged = || {
             let state = shared.lock();
             let found = state.registry.tags().any(|(_, tag)| tag.mark.pid() == Some(pid));
-            // Of very many that are bound not all are tagged.
+            // If very many threads are bound, not all are tagged.
             (found, [BOUND_OF_USER_MAX, TAGS_OF_USER_MAX].contains(&state.registry.len()))
         };
-        // On a machine that has more CPUs, everybody here is bound.
+        // On a machine with more CPUs, every thread here is bound.
         let more: CpuSet = "4000-4003".parse().unwrap();
         let online = allowed.union(&more);
         let mut pinned = Pinned::new("/proc".into(), online.clone(), reach);
-        pinned.look(&shared);
+        pinned.scan_once(&shared);
         assert!(!is_tagged().0, "its mask may be one of ours that was not given back yet");
-        pinned.look(&shared);
+        pinned.scan_once(&shared);
         let (tagged, full) = is_tagged();
         assert!(tagged || full);
-        // It is under watch, and its own mask is known to be all there is.
+        // It is watched, and its own mask is known to be all CPUs.
         shared.lock().homes.insert(Tid(pid), online.clone());
-        pinned.look(&shared);
+        pinned.scan_once(&shared);
         assert!(!is_tagged().0);
         shared.lock().homes.insert(Tid(pid), allowed.clone());
-        pinned.look(&shared);
+        pinned.scan_once(&shared);
         let (tagged, full) = is_tagged();
         assert!(tagged || full);
-        // One CPU leaves nothing to choose; all of them are no binding.
+        // One CPU leaves nothing to choose; all of them are not a binding.
         let one: CpuSet = allowed.iter().take(1).collect();
         assert!(!pinned.is_bound(&one) && !pinned.is_bound(&online) && pinned.is_bound(&allowed));
-        // Another user's daemon has no business with it.
+        // The daemon of another user does not tag it.
         let mut others = Pinned::new("/proc".into(), online, Reach::User(4_000_000));
         let empty = SharedState::new(Registry::new(reach));
-        others.look(&empty);
-        others.look(&empty);
+        others.scan_once(&empty);
+        others.scan_once(&empty);
         assert!(empty.lock().registry.is_empty());
     }
 }

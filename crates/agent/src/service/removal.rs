@@ -10,19 +10,19 @@ use trimtab_core::words::plural;
 use trimtab_linux::process::{Pid, stat};
 use trimtab_linux::text::printable;
 
-/// What came of the wish to take something out.
+/// Result of a request to take something out.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct TakenOut {
-    /// Tags that are gone.
+    /// Number of tags removed.
     pub cleared: u32,
-    /// Tags that are others' to clear.
+    /// Number of tags that only other users may clear.
     pub others: u32,
-    /// What else means it still, in words, with what would take it out.
+    /// Another tag that still includes it, in words, with the command that would take it out.
     pub still: Option<String>,
 }
 
 impl TakenOut {
-    /// Why it is balanced on, if it is.
+    /// Returns why it is still balanced, if it is.
     pub fn fault(&self, pid: Pid, service: u32) -> Option<String> {
         let why = match &self.still {
             Some(still) => still.clone(),
@@ -31,14 +31,14 @@ impl TakenOut {
             }
             None => return None,
         };
-        Some(format!("process {pid} is balanced on by the service (process {service}) {why}"))
+        Some(format!("process {pid} is still balanced by the service (process {service}) {why}"))
     }
 }
 
-/// What a service tells of itself.
+/// Asks a service for its status.
 ///
 /// # Errors
-/// It does not answer.
+/// The service does not answer.
 pub fn status(service: &mut Client) -> Result<Status, anyhow::Error> {
     match service.ask_patiently(&Ask::Status)? {
         Answer::Status(status) => Ok(*status),
@@ -48,7 +48,7 @@ pub fn status(service: &mut Client) -> Result<Status, anyhow::Error> {
 }
 
 fn strange() -> anyhow::Error {
-    anyhow!("the daemon answers what was not asked")
+    anyhow!("the answer of the daemon does not fit the request")
 }
 
 fn clear(service: &mut Client, what: Option<What>) -> Result<TakenOut, anyhow::Error> {
@@ -59,8 +59,8 @@ fn clear(service: &mut Client, what: Option<What>) -> Result<TakenOut, anyhow::E
     }
 }
 
-/// Takes one process out: its own tags, those of its threads, and of the virtual machine that it
-/// is.
+/// Takes one process out: its own tags, those of its threads, and those of the virtual machine that
+/// it runs.
 ///
 /// # Errors
 /// The service does not answer.
@@ -82,26 +82,25 @@ pub fn take_out(paths: &Paths, service: &mut Client, pid: Pid) -> Result<TakenOu
     Ok(taken)
 }
 
-/// Why a process is meant by tags of others than itself: one that it comes from, or its control
-/// group.
+/// Returns why a process is included by another tag: of an ancestor, or of its control group.
 fn still_meant(paths: &Paths, tags: &[TagStatus], pid: Pid) -> Option<String> {
     let family = ancestors(paths, pid);
     let groups = std::fs::read_to_string(paths.proc().join(format!("{pid}/cgroup"))).unwrap_or_default();
     let groups = folders(&paths.cgroups(), &groups);
     tags.iter().find_map(|tag| match &tag.mark {
         Mark::Process { pid: of, .. } if family.contains(&Pid(*of)) => {
-            Some(format!("as part of process {of}: trimtab clear {of} takes out both"))
+            Some(format!("as part of process {of}: trimtab untag {of} takes out both"))
         }
         Mark::Cgroup(path) if groups.iter().any(|group| group.starts_with(path)) => {
             let path = printable(path.as_bytes());
-            Some(format!("as part of group {path}: trimtab clear --cgroup {path} takes out all of it"))
+            Some(format!("as part of group {path}: trimtab untag --cgroup {path} takes out all of it"))
         }
         _ => None,
     })
 }
 
-/// The folders of the groups that a process's `cgroup` file lists, where hierarchies are mounted as
-/// usual.
+/// Returns the folders of the groups that a process's `cgroup` file lists, if hierarchies are
+/// mounted as usual.
 fn folders(mounted: &Path, groups: &str) -> Vec<PathBuf> {
     let mut folders = Vec::new();
     for line in groups.lines() {
@@ -115,7 +114,7 @@ fn folders(mounted: &Path, groups: &str) -> Vec<PathBuf> {
     folders
 }
 
-/// The processes that a process comes from.
+/// Returns the ancestors of a process.
 fn ancestors(paths: &Paths, pid: Pid) -> BTreeSet<Pid> {
     let mut found = BTreeSet::new();
     let mut at = pid;
@@ -128,9 +127,9 @@ fn ancestors(paths: &Paths, pid: Pid) -> BTreeSet<Pid> {
     found
 }
 
-/// Takes out all that the caller may: one's own tags; root's caller those of all users. Tags that
-/// are the service's own (of guests, of bound threads) stay, since it would set them again: how
-/// many these are comes second.
+/// Takes out all that the caller may: its own tags, or the tags of all users if it is root. Tags
+/// that are the service's own (of guests, of bound threads) stay, since it would set them again;
+/// their number is the second result.
 ///
 /// # Errors
 /// The service does not answer.
@@ -150,7 +149,7 @@ pub fn take_out_all(service: &mut Client, root: bool) -> Result<(TakenOut, u32),
     Ok((taken, own))
 }
 
-/// The words that mean what is tagged.
+/// Returns the request that names a tagged thing.
 fn what(mark: &Mark) -> What {
     match mark {
         Mark::Process { pid, .. } => What::Process { pid: *pid },

@@ -1,5 +1,5 @@
-//! Requests: the service's thread that answers at the socket, hears guests and the scan for bound
-//! threads, and changes the registry.
+//! Requests: the service's thread that answers at the socket, reads from guests and the scan for
+//! bound threads, and changes the registry.
 
 use super::channel::Channel;
 use super::guests::Guests;
@@ -25,59 +25,59 @@ use trimtab_core::time::{Moment, Span};
 use trimtab_linux::host::Stopper;
 use trimtab_linux::socket::{ClientId, Heard, Limits, Peer, Server};
 
-/// What is granted at the socket. Chosen: enough for people and scripts, little for an attacker.
+/// Limits at the socket. Chosen: enough for people and scripts, little for an attacker.
 pub(super) const SOCKET_LIMITS: Limits =
     Limits { clients: 128, of_user: 16, of_root: 16, line: LINE_MAX, patience: Duration::from_secs(10) };
-/// The requests that a user may make at once; root ten times as many.
+/// Requests that a user may make at once; root ten times as many.
 const REQUESTS_BURST: u32 = 200;
-/// The requests that a user may make each second in the long run; root ten times as many.
+/// Requests that a user may make each second in the long run; root ten times as many.
 const REQUESTS_PER_SECOND: u32 = 50;
-/// The least time for which a client that asks too often is not read.
+/// Least time for which a client that asks too often is not read.
 const REFUSED_REST: Duration = Duration::from_millis(100);
-/// The most users whose rates are kept before those of idle users are dropped.
+/// Number of stored rates of users above which those of idle users are dropped.
 const RATES_KEPT_MAX: usize = 1_024;
-/// The longest wait for a request.
+/// Longest wait for a request.
 const IDLE_POLL: Duration = Duration::from_millis(500);
-/// The longest wait while a virtual machine is looked up.
+/// Longest wait while a virtual machine is looked up.
 const LOOKUP_POLL: Duration = Duration::from_millis(10);
-/// The time between two rounds over virtual machines, guests and bound threads.
+/// Time between two rounds over virtual machines, guests and bound threads.
 const TEND_PERIOD: Duration = Duration::from_millis(250);
 
-/// How the service is set up.
+/// Settings of the server.
 #[derive(Clone, Debug)]
 pub(super) struct RequestSetup {
-    /// The policy, by its word.
+    /// The policy's word.
     pub(super) policy: String,
-    /// The CPUs that threads may be moved to.
+    /// CPUs to which threads may be moved.
     pub(super) usable: CpuSet,
-    /// The CPUs of the machine.
+    /// CPUs of the machine.
     pub(super) online: CpuSet,
-    /// The share of a core that the service may take, from 0 to 1.
+    /// Share of a core that the service may take, from 0 to 1.
     pub(super) budget: f64,
     /// Whether bound threads are taken as tagged.
     pub(super) pinned: bool,
     /// The guests.
     pub(super) guests: Vec<Channel>,
-    /// Hears of guests that cannot be heard.
+    /// Gets reports of guests that cannot be heard.
     pub(super) narrator: Arc<dyn Narrator>,
 }
 
-/// A client that waits for a virtual machine to be found.
+/// Request of a client that waits for a virtual machine to be found.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct PendingRequest {
     client: ClientId,
-    who: Who,
-    wish: PendingAction,
+    user: Who,
+    action: PendingAction,
 }
 
-/// What the client wants of it.
+/// Action on the machine once it is found.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum PendingAction {
     Tag { group: Option<String> },
     Clear,
 }
 
-/// The server of requests.
+/// Server of requests.
 #[derive(Debug)]
 pub(super) struct RequestServer {
     server: Server,
@@ -95,10 +95,10 @@ pub(super) struct RequestServer {
 }
 
 impl RequestServer {
-    /// A server at this socket.
+    /// Makes a server at this socket.
     ///
     /// # Errors
-    /// There may be no more threads.
+    /// The limit of threads is reached.
     pub(super) fn new(
         server: Server,
         shared: SharedState,
@@ -128,7 +128,7 @@ impl RequestServer {
     /// Serves until it is stopped.
     ///
     /// # Errors
-    /// Waiting is not possible any more.
+    /// Waiting is no longer possible.
     pub(super) fn serve(mut self, stopper: &Stopper) -> Result<()> {
         loop {
             let ports = self.guests.waits();
@@ -190,12 +190,13 @@ impl RequestServer {
         self.server.answer(client, &line, heard);
     }
 
-    /// What a request gets, unless it has to wait for it; and whether the connection is at its end.
+    /// Handles a request. Returns the answer, unless the client has to wait for it, and whether to
+    /// close the connection.
     fn hear(&mut self, client: ClientId, peer: Peer, line: &[u8]) -> (Option<Answer>, bool) {
-        let who = Who { uid: peer.uid };
+        let user = Who { uid: peer.uid };
         let now = self.shared.now();
-        if let Err(wait) = self.bucket(who, now) {
-            // Being refused again and again must not cost more.
+        if let Err(wait) = self.bucket(user, now) {
+            // Repeated refusals must not cost more.
             self.server.rest(client, Duration::from(wait).max(REFUSED_REST));
             return (Some(Answer::Refused(Refusal::TooOften { ms: 1 + wait.0 / 1_000_000 })), false);
         }
@@ -205,60 +206,61 @@ impl RequestServer {
             Err(refusal) => return (Some(Answer::Refused(refusal)), true),
         };
         let answer = match request.ask {
-            Ask::Status => Some(Answer::Status(Box::new(self.status(who, now)))),
+            Ask::Status => Some(Answer::Status(Box::new(self.status(user, now)))),
             Ask::Clear { what: Some(what) } | Ask::Tag { what, .. }
                 if what.is_numbered() && self.is_foreign(peer, request.namespace) =>
             {
                 Some(Answer::Refused(Refusal::Namespace))
             }
-            // A socket names no tag: the machine's process, and so its user, are found first.
+            // A socket does not name a tag: the machine's process, and so its user, are found
+            // first.
             Ask::Clear { what: Some(What::Vm(name)) } if name.contains('/') => {
-                self.find(PendingRequest { client, who, wish: PendingAction::Clear }, name)
+                self.find(PendingRequest { client, user, action: PendingAction::Clear }, name)
             }
-            Ask::Clear { what } => Some(self.clear(who, what.as_ref())),
+            Ask::Clear { what } => Some(self.clear(user, what.as_ref())),
             Ask::Tag { what: What::Vm(name), group } => {
-                self.find(PendingRequest { client, who, wish: PendingAction::Tag { group } }, name)
+                self.find(PendingRequest { client, user, action: PendingAction::Tag { group } }, name)
             }
             Ask::Tag { what, group } => {
-                Some(self.tag(who, &what, group, now).unwrap_or_else(Answer::Refused))
+                Some(self.tag(user, &what, group, now).unwrap_or_else(Answer::Refused))
             }
         };
         (answer, false)
     }
 
-    /// Whether the client's process ids mean other processes here: it says so, or the kernel has no
-    /// id for the client in this namespace.
+    /// Returns whether the client's process ids mean other processes here: the client says so, or
+    /// the kernel has no id for the client in this namespace.
     fn is_foreign(&self, peer: Peer, namespace: Option<u64>) -> bool {
         peer.pid.is_none() || (namespace.is_some() && namespace != self.namespace)
     }
 
     /// Has a virtual machine looked up for a client.
     fn find(&mut self, waiting: PendingRequest, name: String) -> Option<Answer> {
-        let who = waiting.who;
-        self.machines.find(Asker::Client(waiting), who, name).err().map(Answer::Refused)
+        let user = waiting.user;
+        self.machines.find(Asker::Client(waiting), user, name).err().map(Answer::Refused)
     }
 
-    fn clear(&self, who: Who, what: Option<&What>) -> Answer {
+    fn clear(&self, user: Who, what: Option<&What>) -> Answer {
         let now = self.shared.now();
-        let cleared = self.shared.lock().registry.clear(who, what, now);
+        let cleared = self.shared.lock().registry.clear(user, what, now);
         let tags = u32::try_from(cleared.tags.len()).unwrap_or(u32::MAX);
         Answer::Cleared { tags, others: cleared.others }
     }
 
-    fn bucket(&mut self, who: Who, now: Moment) -> Result<(), Span> {
+    fn bucket(&mut self, user: Who, now: Moment) -> Result<(), Span> {
         if self.buckets.len() > RATES_KEPT_MAX {
             self.buckets.retain(|_, bucket| !bucket.is_full(now));
         }
-        let times = if who.over_others() { 10 } else { 1 };
+        let times = if user.over_others() { 10 } else { 1 };
         let new = || Bucket::new(times * REQUESTS_BURST, times * REQUESTS_PER_SECOND);
-        self.buckets.entry(who.uid).or_insert_with(new).take(now)
+        self.buckets.entry(user.uid).or_insert_with(new).take(now)
     }
 
-    fn tag(&self, who: Who, what: &What, group: Option<String>, now: Moment) -> Result<Answer, Refusal> {
-        let (mark, owner) = self.resolver.mark(what, who)?;
-        let told = mark.to_string();
-        let (_, new) = self.shared.lock().registry.tag(who, mark, owner, group, now)?;
-        Ok(Answer::Tagged { what: told, new })
+    fn tag(&self, user: Who, what: &What, group: Option<String>, now: Moment) -> Result<Answer, Refusal> {
+        let (mark, owner) = self.resolver.mark(what, user)?;
+        let name = mark.to_string();
+        let (_, new) = self.shared.lock().registry.tag(user, mark, owner, group, now)?;
+        Ok(Answer::Tagged { what: name, new })
     }
 
     /// Answers the clients that waited for a virtual machine.
@@ -270,24 +272,24 @@ impl RequestServer {
                     let (machines, shared) = (&mut self.machines, &self.shared);
                     self.guests.found(at, found, machines, shared, &*self.setup.narrator);
                 }
-                Asker::Client(PendingRequest { client, who, wish: PendingAction::Clear }) => {
-                    let came = machine.map(|(vm, _)| self.clear(who, Some(&What::Vm(vm.pid.to_string()))));
+                Asker::Client(PendingRequest { client, user, action: PendingAction::Clear }) => {
+                    let came = machine.map(|(vm, _)| self.clear(user, Some(&What::Vm(vm.pid.to_string()))));
                     let mut heard = Vec::new();
                     self.answer(client, came.unwrap_or_else(Answer::Refused), &mut heard);
                     self.answer_all(heard);
                 }
-                Asker::Client(PendingRequest { client, who, wish: PendingAction::Tag { group } }) => {
+                Asker::Client(PendingRequest { client, user, action: PendingAction::Tag { group } }) => {
                     let came = machine.and_then(|(vm, owner)| {
                         let mark = Mark::Vm { name: vm.name.clone(), pid: vm.pid.0, start: vm.start.0 };
-                        let told = mark.to_string();
+                        let name = mark.to_string();
                         let now = self.shared.now();
-                        let tagged = self.shared.lock().registry.tag(who, mark, Some(owner), group, now);
+                        let tagged = self.shared.lock().registry.tag(user, mark, Some(owner), group, now);
                         let (id, new) = tagged?;
-                        if let Err(refusal) = self.machines.watch(vm, who, &self.shared) {
+                        if let Err(refusal) = self.machines.watch(vm, user, &self.shared) {
                             self.shared.lock().registry.end(id);
                             return Err(refusal);
                         }
-                        Ok(Answer::Tagged { what: told, new })
+                        Ok(Answer::Tagged { what: name, new })
                     });
                     let mut heard = Vec::new();
                     self.answer(client, came.unwrap_or_else(Answer::Refused), &mut heard);
@@ -297,11 +299,11 @@ impl RequestServer {
         }
     }
 
-    fn status(&self, who: Who, now: Moment) -> Status {
+    fn status(&self, user: Who, now: Moment) -> Status {
         let own = geteuid().as_raw();
-        let all = who.over_others() || who.uid == own;
+        let all = user.over_others() || user.uid == own;
         let state = self.shared.lock();
-        let visible = |by: &trimtab_core::tags::By| all || *by == trimtab_core::tags::By::User(who.uid);
+        let visible = |by: &trimtab_core::tags::By| all || *by == trimtab_core::tags::By::User(user.uid);
         let tags = tags(&state, now, &visible);
         let counted = self.server.counted();
         let mut faults = state.faults.clone();
@@ -316,7 +318,7 @@ impl RequestServer {
             threads: state.done.threads,
             moves: state.done.moves,
             refused: state.done.refused,
-            looks: state.done.looks,
+            looks: state.done.samples,
             cost: Cost {
                 total: spent(ClockId::ProcessCPUTime),
                 share: state.done.share,

@@ -1,4 +1,4 @@
-//! What a request names, looked up: the process with its start and its users, the group's folder.
+//! Resolution of a request's names: the process with its start and its users, the group's folder.
 
 use rustix::process::geteuid;
 use std::os::unix::fs::MetadataExt;
@@ -7,23 +7,23 @@ use trimtab_core::tags::{Mark, Owner, Reach, Refusal, What, Who};
 use trimtab_linux::process::{self, Pid, State, Tid, may_move_others};
 use trimtab_linux::text::ReadError;
 
-/// Where things are looked up.
+/// Folders in which names are looked up.
 #[derive(Clone, Debug)]
 pub(crate) struct Resolver {
     pub(crate) proc: PathBuf,
     pub(crate) cgroups: PathBuf,
 }
 
-/// The users whose threads this process may move.
+/// Returns which users' threads this process may move.
 pub(super) fn reach(proc: &Path) -> Reach {
     if may_move_others(proc) { Reach::All } else { Reach::User(geteuid().as_raw()) }
 }
 
 impl Resolver {
-    /// What these words mark, and its owner. Virtual machines are looked up elsewhere, since that
-    /// may take time. A group's processes may be of any user and very many, so the group itself
-    /// must be the asking user's, as the groups below a user's session are.
-    pub(crate) fn mark(&self, what: &What, who: Who) -> Result<(Mark, Option<Owner>), Refusal> {
+    /// Returns the mark for a request's name, and its owner. Virtual machines are looked up
+    /// elsewhere, since that may take time. A group's processes may be very many and of any user,
+    /// so the group itself must belong to the asking user, as the groups below a user's session do.
+    pub(crate) fn mark(&self, what: &What, user: Who) -> Result<(Mark, Option<Owner>), Refusal> {
         match what {
             What::Process { pid } => {
                 let (owner, start) = self.process(*pid)?;
@@ -43,20 +43,20 @@ impl Resolver {
                 }
                 let stat = std::fs::symlink_metadata(folder).map_err(|error| none(&error.to_string()))?;
                 if !stat.is_dir() {
-                    return Err(none("it is no folder"));
+                    return Err(none("it is not a folder"));
                 }
-                if !who.over_others() && stat.uid() != who.uid {
+                if !user.over_others() && stat.uid() != user.uid {
                     return Err(Refusal::NotYourGroup { path: path.clone(), uid: stat.uid() });
                 }
                 Ok((Mark::Cgroup(path.clone()), None))
             }
             What::Vm(name) => {
-                Err(Refusal::NoVm { name: name.clone(), why: "it was not looked for".to_owned() })
+                Err(Refusal::NoVm { name: name.clone(), why: "it was not searched for".to_owned() })
             }
         }
     }
 
-    /// A process that lives and may be seen: its owner, and when it started.
+    /// Returns the owner and start time of a live, visible process.
     pub(crate) fn process(&self, pid: u32) -> Result<(Owner, u64), Refusal> {
         if Pid(pid) == Pid::own() {
             return Err(Refusal::Own(pid));
@@ -69,11 +69,11 @@ impl Resolver {
         if stat.state == State::Zombie && stat.threads <= 1 {
             return Err(Refusal::NoProcess(pid));
         }
-        let who = process::identity(&self.proc, Pid(pid)).map_err(none)?;
-        if who.process != Pid(pid) {
-            return Err(Refusal::IsThread { thread: pid, process: who.process.0 });
+        let ids = process::identity(&self.proc, Pid(pid)).map_err(none)?;
+        if ids.process != Pid(pid) {
+            return Err(Refusal::IsThread { thread: pid, process: ids.process.0 });
         }
-        Ok((Owner { pid, real: who.real, effective: who.effective }, stat.start.0))
+        Ok((Owner { pid, real: ids.real, effective: ids.effective }, stat.start.0))
     }
 }
 
@@ -88,8 +88,8 @@ mod tests {
     #[test]
     fn what_is_not_there_or_not_to_be_moved_is_refused_by_what_it_is() {
         let resolver = resolver();
-        let who = Who { uid: geteuid().as_raw() };
-        let process = |pid| resolver.mark(&What::Process { pid }, who);
+        let user = Who { uid: geteuid().as_raw() };
+        let process = |pid| resolver.mark(&What::Process { pid }, user);
         assert_eq!(process(4_194_999), Err(Refusal::NoProcess(4_194_999)));
         assert_eq!(process(std::process::id()), Err(Refusal::Own(std::process::id())));
         let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
@@ -97,8 +97,8 @@ mod tests {
         let (mark, owner) = process(pid).unwrap();
         assert!(matches!(mark, Mark::Process { pid: of, start } if of == pid && start > 0));
         assert!(owner.unwrap().is(geteuid().as_raw()));
-        assert!(resolver.mark(&What::Thread { pid, tid: pid }, who).is_ok());
-        let none = resolver.mark(&What::Thread { pid, tid: 1 }, who);
+        assert!(resolver.mark(&What::Thread { pid, tid: pid }, user).is_ok());
+        let none = resolver.mark(&What::Thread { pid, tid: 1 }, user);
         assert_eq!(none, Err(Refusal::NoThread { pid, tid: 1 }));
         child.kill().unwrap();
         while process(pid).is_ok() {
@@ -106,7 +106,7 @@ mod tests {
         }
         assert_eq!(process(pid), Err(Refusal::NoProcess(pid)), "also before it is collected");
         child.wait().unwrap();
-        let group = |path: &str| resolver.mark(&What::Cgroup(path.to_owned()), who);
+        let group = |path: &str| resolver.mark(&What::Cgroup(path.to_owned()), user);
         assert!(matches!(group("/etc"), Err(Refusal::NoCgroup { .. })));
         assert!(matches!(group("/sys/fs/cgroup/none-such"), Err(Refusal::NoCgroup { .. })));
     }

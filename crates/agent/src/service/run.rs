@@ -1,4 +1,4 @@
-//! A run of the service: claims the socket, starts both threads, and ends both when one ends.
+//! Run of the service: claims the socket, starts both threads, and ends both when one ends.
 
 use super::SharedState;
 use super::channel::Channel;
@@ -32,26 +32,26 @@ use trimtab_linux::perf::Choice;
 use trimtab_linux::socket::{Claim, Place, Server, SocketError, notify};
 use trimtab_linux::sys::signals::is_ignored;
 
-/// How the service is set up.
+/// Settings of the service.
 #[derive(Clone, Debug)]
 pub struct ServiceOptions {
     /// The policy.
     pub policy: Kind,
-    /// How the policy is set up; its budget is the share of a core that the whole service may take.
+    /// Settings of the policy; the budget is the share of a core that the whole service may take.
     pub settings: Settings,
-    /// What hardware counts.
+    /// Hardware counters to read.
     pub counting: Choice,
-    /// Where it listens, instead of [`Paths::socket`] and the usual places.
+    /// Path of its socket, instead of [`Paths::socket`] and the usual places.
     pub socket: Option<PathBuf>,
-    /// The CPUs that threads may be moved to, instead of all of the machine.
+    /// CPUs to which threads may be moved, instead of all of the machine.
     pub cpus: Option<CpuSet>,
     /// Whether threads that were bound to some CPUs are taken as tagged.
     pub pinned: bool,
-    /// The guests that are listened to.
+    /// Guests that are listened to.
     pub guests: Vec<Channel>,
 }
 
-/// How the service ended.
+/// Cause of the service's end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ServiceEnd {
     /// It was told to stop.
@@ -60,24 +60,24 @@ pub enum ServiceEnd {
     HungUp,
 }
 
-/// A service that is ready: both threads are to begin.
+/// Service that is ready: both threads can start.
 struct Ready {
     host: ServiceHost,
     requests: RequestServer,
     shared: SharedState,
     stopper: Stopper,
-    /// Whether the end was that of its terminal.
+    /// Whether the cause of the end was that its terminal was closed.
     hung_up: Arc<AtomicBool>,
     machine: Machine,
     usable: CpuSet,
     headline: String,
 }
 
-/// Serves until a signal comes. The machine is asked for when the socket is ours.
+/// Serves until a signal comes. `machine` is called after the socket is claimed.
 ///
 /// # Errors
-/// It cannot serve: another service runs, a place is not fit, or the machine cannot be looked at
-/// any more.
+/// It cannot serve: another service runs, a place is not suitable, or the machine can no longer be
+/// sampled.
 pub fn serve(
     paths: &Paths,
     options: ServiceOptions,
@@ -115,7 +115,7 @@ pub fn serve(
     sinks.record(|recorder| recorder.end("stopped", None));
     restoration::tell(restored, fault, &**narrator);
     drop(host);
-    // The socket goes last: a service that finds none may start.
+    // The socket goes last: another service may start when it finds no socket.
     let answered = requests.join().map_err(|_| anyhow!("the thread that answers requests has failed"))?;
     narrator.headline(&format!("stopped: {}", sinks.summary()));
     ended?;
@@ -130,10 +130,10 @@ fn prepare(
     machine: impl FnOnce() -> Result<Machine>,
     narrator: &Arc<dyn Narrator>,
 ) -> Result<Ready> {
-    // Before there is a socket that would be left behind: what comes until the rest is there ends
-    // it then.
+    // Before there is a socket that could be left behind: a signal that comes until the rest is
+    // ready ends the service then.
     let signals = listen()?;
-    // Before anything is given back: another service's masks are that one's.
+    // Before any mask is given back: masks of another running service belong to that service.
     let claim = place(paths, options.socket.as_deref())?.claim()?;
     restoration::tidy(paths, &**narrator);
     let machine = machine()?;
@@ -156,7 +156,7 @@ fn prepare(
     let headline = format!(
         "process {} serves {} at {} by {} on CPUs {usable}",
         std::process::id(),
-        if reach == Reach::All { "everybody" } else { "you" },
+        if reach == Reach::All { "all users" } else { "you" },
         server.path().display(),
         options.policy
     );
@@ -174,7 +174,7 @@ fn prepare(
     Ok(Ready { host, requests, shared, stopper, hung_up, machine, usable, headline })
 }
 
-/// The live machine, of which nothing is watched yet.
+/// Makes the live machine, with nothing watched yet.
 fn live(
     paths: &Paths,
     options: &ServiceOptions,
@@ -189,10 +189,10 @@ fn live(
     Ok(Live::with(&paths.proc(), &[], usable, options)?)
 }
 
-/// Where it listens.
+/// Returns the place of the socket.
 ///
 /// # Errors
-/// There is no such place.
+/// No place fits.
 fn place(paths: &Paths, named: Option<&Path>) -> Result<Place, SocketError> {
     match named.or(paths.socket.as_deref()) {
         Some(path) => Place::named(path),
@@ -201,7 +201,7 @@ fn place(paths: &Paths, named: Option<&Path>) -> Result<Place, SocketError> {
     }
 }
 
-/// Answers requests in a thread of its own; what ends that ends all.
+/// Answers requests in a thread of its own; its end ends the whole service.
 fn answer(requests: RequestServer, stopper: Stopper) -> Result<JoinHandle<Result<()>>> {
     let work = move || last(&stopper, || requests.serve(&stopper));
     std::thread::Builder::new()
@@ -210,8 +210,8 @@ fn answer(requests: RequestServer, stopper: Stopper) -> Result<JoinHandle<Result
         .context("cannot start a thread (requests)")
 }
 
-/// Does one part of the work, with which all of it ends: however it ends, by an error and by a
-/// panic too. A service of which only one half goes on would answer and move nothing, or never end.
+/// Runs one half of the service, and ends the other when it ends, also by an error or a panic. With
+/// only one half, the service would answer and move nothing, or never end.
 fn last<T>(stopper: &Stopper, work: impl FnOnce() -> T) -> T {
     struct Ends<'a>(&'a Stopper);
     impl Drop for Ends<'_> {
@@ -223,29 +223,29 @@ fn last<T>(stopper: &Stopper, work: impl FnOnce() -> T) -> T {
     work()
 }
 
-/// From now on signals are heard and end no process.
+/// Handles signals from now on, so that they do not end the process.
 fn listen() -> Result<Signals> {
     let heard = [SIGINT, SIGTERM, SIGQUIT, SIGHUP].into_iter().filter(|signal| !is_ignored(*signal));
-    // A file that may not grow is an error and no end.
+    // A file that may not grow is an error and does not end the process.
     Signals::new(heard.chain([SIGXFSZ])).context("cannot listen for signals")
 }
 
-/// Ends it at a signal, also one that came before; whether that was the end of its terminal. A
-/// service without a terminal is told to read its settings again by SIGHUP, as services are, and
-/// goes on: all its settings are options, read once.
+/// Ends the service at a signal, also at one that came before. The result tells whether its
+/// terminal was closed. For a service without a terminal, SIGHUP means to read its settings again,
+/// as for other services, and it goes on: all its settings are options, read once.
 fn end_at(mut signals: Signals, stopper: Stopper, narrator: Arc<dyn Narrator>) -> Result<Arc<AtomicBool>> {
     let hung_up = Arc::new(AtomicBool::new(false));
     let has_terminal = File::open("/dev/tty").is_ok();
-    let told = Arc::clone(&hung_up);
+    let closed = Arc::clone(&hung_up);
     spawn("signals", move || {
         for signal in signals.forever() {
             match signal {
                 SIGXFSZ => {}
                 SIGHUP if !has_terminal => {
-                    narrator.notice("SIGHUP: there are no settings to be read again; it goes on");
+                    narrator.notice("SIGHUP: there are no settings to reload; the service goes on");
                 }
                 _ => {
-                    told.fetch_or(signal == SIGHUP, Ordering::Relaxed);
+                    closed.fetch_or(signal == SIGHUP, Ordering::Relaxed);
                     stopper.stop();
                 }
             }
@@ -254,10 +254,10 @@ fn end_at(mut signals: Signals, stopper: Stopper, narrator: Arc<dyn Narrator>) -
     Ok(hung_up)
 }
 
-/// Tells the service manager, if there is one.
+/// Notifies the service manager, if there is one.
 fn tell_manager(paths: &Paths, state: &str) {
     if let Some(socket) = &paths.manager {
-        // A manager that does not listen does not want to know.
+        // A manager that does not listen needs no message.
         let _ = notify(socket, state);
     }
 }
@@ -278,7 +278,7 @@ mod tests {
             let now = live.observe(&trimtab_core::balance::Wanted::all()).unwrap().at;
             assert_eq!(live.wait(now).unwrap(), Awake::Due);
             let stopper = live.stopper();
-            // As requests are, in a thread of its own.
+            // In a thread of its own, as requests are.
             let half = std::thread::spawn(move || last(&stopper, work));
             assert_eq!(live.wait(Moment(now.0 + Span::from_ms(60_000).0)).unwrap(), Awake::Over);
             let _ = half.join();

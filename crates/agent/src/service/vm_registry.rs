@@ -1,11 +1,10 @@
-//! The registry of virtual machines that tags name: found and watched by threads of their own,
-//! since a monitor that is asked may take its time, and what a process says of itself may never
-//! come.
+//! Registry of the virtual machines that tags name. Each is looked up and watched by a thread of
+//! its own, since a monitor may be slow to answer, and the reply of a process may never come.
 //!
-//! Properties: a client that waits is answered after [`LOOKUP_TIME_MAX`] at the latest; no user's
-//! machines take the threads, or the time, for look-ups of others': there is a bound for each user,
-//! one for all users together, and room beyond that for root and the guests; a user that may not
-//! see what the service sees is told nothing of it.
+//! Properties: a waiting client is answered after [`LOOKUP_TIME_MAX`] at the latest. The machines
+//! of one user cannot take the threads, or the time, for look-ups of others: there is a bound for
+//! each user, one for all users together, and room beyond that for root and the guests. A user that
+//! may not see what the service sees is told nothing of it.
 
 use super::resolve::Resolver;
 use super::{MonitorId, SharedState, Vcpu, spent};
@@ -19,46 +18,46 @@ use std::time::{Duration, Instant};
 use trimtab_core::tags::{Mark, Owner, Refusal, Who};
 use trimtab_linux::vcpus::{Lookout, Pulse, VirtualMachine, VmError, VmName, Vms};
 
-/// The most machines that are watched for one user. Chosen: a thread each.
+/// Bound of the machines that are watched for one user. Chosen: a thread each.
 const MACHINES_OF_USER_MAX: usize = 16;
-/// The most for all users but root together.
+/// Bound for all users but root together.
 const MACHINES_OF_USERS_MAX: usize = 192;
-/// The most in all.
+/// Bound in all.
 const MACHINES_MAX: usize = 256;
-/// The most virtual CPUs of a machine that are watched for a user: a process may call any of its
-/// threads a virtual CPU. Chosen: more than usual machines have.
+/// Bound of the virtual CPUs of a machine that are watched for a user: a process may call any of
+/// its threads a virtual CPU. Chosen: more than usual machines have.
 const VCPUS_OF_USER_MAX: usize = 256;
-/// The same for root and the guests. Chosen: twice what KVM allows.
+/// The same bound for root and the guests. Chosen: twice what KVM allows.
 const VCPUS_MAX: usize = 8_192;
-/// The most look-ups at a time for one user, each in a thread.
+/// Bound of the concurrent look-ups for one user, each in a thread.
 const LOOKUPS_OF_USER_MAX: usize = 2;
-/// The most for all users but root together.
+/// Bound for all users but root together.
 const LOOKUPS_OF_USERS_MAX: usize = 24;
-/// The most in all.
+/// Bound in all.
 const LOOKUPS_MAX: usize = 48;
-/// The least ratio of time and CPU time of a user's look-ups, beyond [`LOOKUP_CREDIT`].
+/// Least ratio of elapsed time to CPU time of a user's look-ups, beyond [`LOOKUP_CREDIT`].
 const LOOKUP_COST_RATIO: u32 = 20;
-/// The CPU time that a user's look-ups may take at once.
+/// CPU time that a user's look-ups may take at once.
 const LOOKUP_CREDIT: Duration = Duration::from_secs(1);
-/// The longest time that a monitor may take to answer. Chosen: the four that are asked at most fit
+/// Longest time that a monitor may take to answer. Chosen: the four that are asked at most fit
 /// into [`LOOKUP_TIME_MAX`].
 const MONITOR_ANSWER_MAX: Duration = Duration::from_millis(1_500);
-/// The longest time until a client is told that there is no answer.
+/// Longest time until a client is told that there is no answer.
 const LOOKUP_TIME_MAX: Duration = Duration::from_secs(8);
 
-/// The asker of a look-up.
+/// Origin of a look-up.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Asker<T> {
-    /// A client at the socket.
+    /// Client at the socket.
     Client(T),
-    /// A guest, by its place in the list.
+    /// Guest, by its index in the list.
     Guest(usize),
 }
 
-/// A look-up under way.
+/// Look-up in progress.
 #[derive(Debug)]
 struct Lookup<T> {
-    /// The asker; none any more when it takes too long.
+    /// The asker; `None` after the look-up took too long.
     wanted: Option<Asker<T>>,
     guest: Option<usize>,
     uid: u32,
@@ -66,17 +65,17 @@ struct Lookup<T> {
     began: Instant,
 }
 
-/// A machine that was found, or not.
+/// Machine that was found, or the reason why not.
 #[derive(Debug)]
 pub(crate) struct LookupResult<T> {
     pub(crate) wanted: Asker<T>,
     pub(crate) machine: Result<(VirtualMachine, Owner), Refusal>,
 }
 
-/// What a thread that looked for a machine tells: which job, what came of it, and what that cost.
+/// Message of a look-up's thread: the job, its result, and its CPU time.
 type LookupMessage = (u64, Result<(VirtualMachine, Owner), Refusal>, Duration);
 
-/// A machine under watch.
+/// Watched machine.
 #[derive(Debug)]
 struct WatchedVm {
     lookout: Lookout,
@@ -85,7 +84,7 @@ struct WatchedVm {
     uid: u32,
 }
 
-/// Look-ups, and the machines under watch.
+/// Look-ups in progress, and the watched machines.
 #[derive(Debug)]
 pub(crate) struct VmRegistry<T> {
     vms: Vms,
@@ -94,10 +93,10 @@ pub(crate) struct VmRegistry<T> {
     next: u64,
     tells: Sender<LookupMessage>,
     told: Receiver<LookupMessage>,
-    /// When the CPU time that was spent for a user is paid for.
+    /// Time at which the CPU time spent for each user is amortised.
     paid: BTreeMap<u32, Instant>,
     watched: BTreeMap<MonitorId, WatchedVm>,
-    /// Watching that is over and whose threads have not ended yet.
+    /// Ended watches with threads that still run.
     fading: Vec<(u32, Pulse)>,
 }
 
@@ -117,11 +116,11 @@ impl<T: Send + 'static> VmRegistry<T> {
         }
     }
 
-    /// Has a machine found.
+    /// Starts a look-up of a machine.
     ///
     /// # Errors
-    /// Too many are looked for already.
-    pub(crate) fn find(&mut self, wanted: Asker<T>, who: Who, name: String) -> Result<(), Refusal> {
+    /// Too many look-ups are in progress.
+    pub(crate) fn find(&mut self, wanted: Asker<T>, user: Who, name: String) -> Result<(), Refusal> {
         let guest = match wanted {
             Asker::Guest(at) => Some(at),
             Asker::Client(_) => None,
@@ -130,15 +129,16 @@ impl<T: Send + 'static> VmRegistry<T> {
             return Err(Refusal::Busy);
         }
         let users = self.jobs.values().filter(|job| job.uid != 0).count();
-        let theirs = self.jobs.values().filter(|job| job.uid == who.uid).count();
-        let full = !who.over_others() && (theirs >= LOOKUPS_OF_USER_MAX || users >= LOOKUPS_OF_USERS_MAX);
+        let theirs = self.jobs.values().filter(|job| job.uid == user.uid).count();
+        let full = !user.over_others() && (theirs >= LOOKUPS_OF_USER_MAX || users >= LOOKUPS_OF_USERS_MAX);
         if full || self.jobs.len() >= LOOKUPS_MAX {
             return Err(Refusal::Busy);
         }
         let now = Instant::now();
         self.paid.retain(|_, paid| *paid > now);
-        let debt = self.paid.get(&who.uid).map_or(Duration::ZERO, |paid| paid.duration_since(now));
-        if let Some(wait) = debt.checked_sub(LOOKUP_CREDIT * LOOKUP_COST_RATIO).filter(|_| !who.over_others())
+        let debt = self.paid.get(&user.uid).map_or(Duration::ZERO, |paid| paid.duration_since(now));
+        if let Some(wait) =
+            debt.checked_sub(LOOKUP_CREDIT * LOOKUP_COST_RATIO).filter(|_| !user.over_others())
         {
             return Err(Refusal::TooOften { ms: 1 + u64::try_from(wait.as_millis()).unwrap_or(u64::MAX) });
         }
@@ -146,22 +146,22 @@ impl<T: Send + 'static> VmRegistry<T> {
         let (vms, resolver, tells, told) =
             (self.vms.clone(), self.resolver.clone(), self.tells.clone(), name.clone());
         spawn("machines", move || {
-            let machine = find(&vms, &resolver, who, &told);
+            let machine = find(&vms, &resolver, user, &told);
             // The registry may have ended.
             let _ = tells.send((id, machine, Duration::from_nanos(spent(ClockId::ThreadCPUTime).0)));
         })
         .map_err(|error| Refusal::Failed(format!("{error:#}")))?;
         self.next += 1;
-        self.jobs.insert(id, Lookup { wanted: Some(wanted), guest, uid: who.uid, name, began: now });
+        self.jobs.insert(id, Lookup { wanted: Some(wanted), guest, uid: user.uid, name, began: now });
         Ok(())
     }
 
-    /// Whether an asker waits.
+    /// Returns whether an asker waits.
     pub(crate) fn is_waited_for(&self) -> bool {
         self.jobs.values().any(|job| job.wanted.is_some())
     }
 
-    /// What was found since, or will not be.
+    /// Returns the finished and the expired look-ups.
     pub(crate) fn found(&mut self) -> Vec<LookupResult<T>> {
         let mut found = Vec::new();
         for (id, machine, cost) in self.told.try_iter() {
@@ -171,9 +171,9 @@ impl<T: Send + 'static> VmRegistry<T> {
             *paid = now.max(*paid) + cost * LOOKUP_COST_RATIO;
             found.extend(job.wanted.map(|wanted| LookupResult { wanted, machine }));
         }
-        // Its thread takes its place until it ends.
+        // Its thread keeps its place until it ends.
         for job in self.jobs.values_mut().filter(|job| job.began.elapsed() >= LOOKUP_TIME_MAX) {
-            let why = "what is asked for it does not come".to_owned();
+            let why = "it does not answer in time".to_owned();
             let machine = Err(Refusal::NoVm { name: job.name.clone(), why });
             found.extend(job.wanted.take().map(|wanted| LookupResult { wanted, machine }));
         }
@@ -183,18 +183,18 @@ impl<T: Send + 'static> VmRegistry<T> {
     /// Watches a machine that was found: its virtual CPUs may come and go.
     ///
     /// # Errors
-    /// Too many are watched.
+    /// Too many machines are watched.
     pub(crate) fn watch(
         &mut self,
         vm: VirtualMachine,
-        who: Who,
+        user: Who,
         shared: &SharedState,
     ) -> Result<(), Refusal> {
         let id = (vm.pid.0, vm.start.0);
         if let Some(watched) = self.watched.get_mut(&id) {
-            if who.over_others() {
-                // All of it is told again: more of it may count now.
-                (watched.uid, watched.version) = (who.uid, None);
+            if user.over_others() {
+                // All of it is published again: more of it may count now.
+                (watched.uid, watched.version) = (user.uid, None);
             }
             return Ok(());
         }
@@ -204,21 +204,21 @@ impl<T: Send + 'static> VmRegistry<T> {
             all.chain(self.fading.iter().map(|(uid, _)| *uid)).filter(|uid| meant(*uid)).count()
         };
         let limits = [
-            (who.over_others(), MACHINES_MAX, of(&|_| true)),
-            (!who.over_others(), MACHINES_OF_USER_MAX, of(&|uid| uid == who.uid)),
-            (!who.over_others(), MACHINES_OF_USERS_MAX, of(&|uid| uid != 0)),
+            (user.over_others(), MACHINES_MAX, of(&|_| true)),
+            (!user.over_others(), MACHINES_OF_USER_MAX, of(&|uid| uid == user.uid)),
+            (!user.over_others(), MACHINES_OF_USERS_MAX, of(&|uid| uid != 0)),
         ];
         if let Some((_, limit, _)) = limits.into_iter().find(|(counts, limit, are)| *counts && are >= limit) {
             return Err(Refusal::TooManyMachines { limit });
         }
-        shared.lock().vcpus.insert(id, plain(&vm.vcpus, who.uid));
+        shared.lock().vcpus.insert(id, plain(&vm.vcpus, user.uid));
         let lookout =
             Lookout::begin(self.vms.clone(), vm).map_err(|error| Refusal::Failed(error.to_string()))?;
-        self.watched.insert(id, WatchedVm { lookout, version: None, uid: who.uid });
+        self.watched.insert(id, WatchedVm { lookout, version: None, uid: user.uid });
         Ok(())
     }
 
-    /// Tells what changed, and forgets machines that no tag and no guest names.
+    /// Publishes changes, and forgets machines that no tag and no guest names.
     pub(crate) fn tend(&mut self, shared: &SharedState, guests: &BTreeSet<MonitorId>) {
         if self.watched.is_empty() {
             return;
@@ -257,29 +257,30 @@ fn plain(vcpus: &[trimtab_linux::vcpus::Vcpu], uid: u32) -> Vec<Vcpu> {
     vcpus.iter().take(most).map(plain).collect()
 }
 
-/// Whether a user may be told all that this process sees: root may, and the service's own user.
-fn is_trusted(who: Who) -> bool {
-    who.over_others() || who.uid == geteuid().as_raw()
+/// Returns whether a user may know all that this process sees: root may, and the service's own
+/// user.
+fn is_trusted(user: Who) -> bool {
+    user.over_others() || user.uid == geteuid().as_raw()
 }
 
-/// Finds a machine that is this user's to tag.
-fn find(vms: &Vms, resolver: &Resolver, who: Who, name: &str) -> Result<(VirtualMachine, Owner), Refusal> {
+/// Finds a machine that this user may tag.
+fn find(vms: &Vms, resolver: &Resolver, user: Who, name: &str) -> Result<(VirtualMachine, Owner), Refusal> {
     let none = |why: String| Refusal::NoVm { name: name.to_owned(), why };
     let failed = |error: VmError| {
         match error {
-        error if is_trusted(who) => none(one_line(&error)),
-        // What sockets and files answer is not said to users that may not ask them.
+        error if is_trusted(user) => none(one_line(&error)),
+        // Replies of sockets and files are not shown to users that may not ask them.
         VmError::NoVcpus { .. } => none(
             "none of its threads is known to be a virtual CPU: start it with -name NAME,debug-threads=on, or with a QMP socket that \
              is its user's"
                 .to_owned(),
         ),
-        _ => none("it cannot be looked at, or has ended".to_owned()),
+        _ => none("it cannot be inspected, or has ended".to_owned()),
     }
     };
     let wanted: VmName = name.parse().unwrap_or_else(|never| match never {});
     let owner = |pid: u32| resolver.process(pid).map(|(owner, _)| owner);
-    let theirs = |owner: Owner| who.over_others() || owner.is(who.uid);
+    let theirs = |owner: Owner| user.over_others() || owner.is(user.uid);
     let pid = match wanted {
         VmName::Pid(pid) => {
             let owner = owner(pid.0)?;
@@ -289,7 +290,7 @@ fn find(vms: &Vms, resolver: &Resolver, who: Who, name: &str) -> Result<(Virtual
             pid
         }
         // The service would connect to any path with its own rights.
-        VmName::Socket(_) if !is_trusted(who) => {
+        VmName::Socket(_) if !is_trusted(user) => {
             return Err(none("name it by its name or process; by a socket only root may".to_owned()));
         }
         VmName::Socket(path) => {
@@ -326,7 +327,7 @@ fn one_line(error: &VmError) -> String {
     error.to_string().replace('\n', "; ")
 }
 
-/// Whether a machine's monitor lives.
+/// Returns whether a machine's monitor is alive.
 pub(crate) fn lives(proc: &Path, (pid, start): MonitorId) -> bool {
     use trimtab_linux::process::{Pid, State, stat};
     stat(proc, Pid(pid)).is_ok_and(|stat| stat.start.0 == start && stat.state != State::Zombie)

@@ -1,60 +1,66 @@
-//! What `trimtab advise` takes.
+//! Options of `trimtab advise`.
 
-use clap::Args;
+use clap::{Args, ValueHint};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use trimtab_core::place::Amount;
 use trimtab_core::set::CpuSet;
 use trimtab_core::setting::Setting;
 
-/// Say what would run a program better, from one run of it: in words, with the command to use.
+/// Say what would make a program faster, and by how much.
 ///
-/// The program is run once, as trimtab profile runs it, and rules that can be read in docs/advise.md judge what was seen: threads for each core, cores shared
-/// with others or not, how threads wait, balancing, placement, huge pages, the scheduler's slice. A change is advised only where even the careful end of
-/// what is expected is a gain; where that is not so, or where something was not seen, the advice is no change, and says why.
+/// Runs the program once, as trimtab profile does, and judges the profile by the rules of
+/// docs/advise.md: threads for each core, sharing of cores, wait policy, balancing, placement, huge
+/// pages, scheduler slice. A change is advised only if even the lower end of the expected gain is a
+/// gain. Otherwise, or if a quantity was not measured, the advice is to change nothing, with the
+/// reason.
 ///
-/// Nothing is tried and nothing is kept: trimtab tune does that. The program's standard output goes to standard error, because standard output is the advice's.
-/// Exit status 0 when a change is advised, 1 when none is, 2 when it failed or the program did, 128 and the signal's number after Ctrl-C.
+/// No change is tried or kept; trimtab tune does that. The program's standard output goes to
+/// standard error, since standard output carries the advice. Exit status 0 if a change is advised,
+/// 1 if none is advised, 2 if advising or the program failed, 128 plus the signal's number after
+/// Ctrl-C.
 #[derive(Args, Debug, Clone)]
 #[command(after_help = EXAMPLES)]
 pub struct AdviseArgs {
-    /// How many cores the program gets, as for trimtab run; without it: all that are free.
-    #[arg(short, long, value_name = "EXPR", conflicts_with = "cpus", help_heading = "What")]
+    /// Number of cores, as for trimtab run; by default, all that are free.
+    #[arg(short, long, value_name = "EXPR", conflicts_with = "cpus", help_heading = "Settings")]
     pub cores: Option<Amount>,
-    /// Exactly these CPUs.
-    #[arg(long, value_name = "LIST", help_heading = "What")]
+    /// Use exactly these CPUs.
+    #[arg(long, value_name = "LIST", help_heading = "Settings")]
     pub cpus: Option<CpuSet>,
     /// Use cores that other runs hold, too.
-    #[arg(long, help_heading = "What")]
+    #[arg(long, help_heading = "Settings")]
     pub share: bool,
-    /// Run it in this setting and advise what to change of it, as in 'threads=4 wait=sleep'.
-    #[arg(long, value_name = "SETTING", help_heading = "What")]
+    /// Run the program with this setting and advise changes of it, as in 'threads=4 wait=sleep'.
+    #[arg(long, value_name = "SETTING", help_heading = "Settings")]
     pub set: Option<Setting>,
-    /// Run nothing: advise from a profile that trimtab profile --json wrote. COMMAND is then only for the command that is shown.
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["cores", "cpus", "share", "set"], help_heading = "What")]
+    /// Run nothing: advise from a profile that trimtab profile --json wrote. COMMAND then only
+    /// completes the command line that is shown.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with_all = ["cores", "cpus", "share", "set"], help_heading = "Settings")]
     pub from: Option<PathBuf>,
-    /// How many CPUs others keep busy of those that the program may use (0: none). Without it: as seen before and during the run; with
-    /// --from: not known.
-    #[arg(long, value_name = "N", value_parser = others, help_heading = "What")]
+    /// Number of the program's CPUs that other programs keep busy (0: none). By default, as
+    /// measured before and during the run; with --from, unknown.
+    #[arg(long, value_name = "N", value_parser = others, help_heading = "Settings")]
     pub others: Option<f64>,
     /// Print JSON (schema in docs/json.md).
     #[arg(long, help_heading = "Output")]
     pub json: bool,
     /// The program and its arguments.
-    #[arg(required_unless_present = "from", trailing_var_arg = true, value_name = "COMMAND")]
+    #[arg(required_unless_present = "from", trailing_var_arg = true, value_name = "COMMAND",
+          value_hint = ValueHint::CommandWithArguments)]
     pub command: Vec<OsString>,
 }
 
-const EXAMPLES: &str = "Examples:\n  trimtab advise ./app                         what would run it better here\n  \
+const EXAMPLES: &str = "Examples:\n  trimtab advise ./app                         what would make it faster here\n  \
     trimtab advise -c 8 ./app                    on 8 cores\n  \
-    trimtab advise --others 1 ./app              as if others always kept one of its CPUs busy\n  \
+    trimtab advise --others 1 ./app              as if other programs always kept one of its CPUs busy\n  \
     trimtab profile --json -o app.json ./app; trimtab advise --from app.json --others 0 ./app\n\n\
-    What is advised can be tried at once; trimtab tune measures what cannot be told.";
+    The advised command can be tried at once; trimtab tune measures what a profile cannot predict.";
 
-/// CPUs that others keep busy.
+/// Parses the number of CPUs that other programs keep busy.
 fn others(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(number) if (0.0..=65536.0).contains(&number) => Ok(number),
-        _ => Err("a number of CPUs is expected, 0 or more".to_owned()),
+        _ => Err("expected a number of CPUs, 0 or more".to_owned()),
     }
 }

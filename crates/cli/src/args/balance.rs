@@ -1,8 +1,8 @@
-//! What can be typed about balancing: while a program runs, for one that runs already, and for one that is over.
+//! Options of balancing: of a new run, of programs that are already running, and of a recorded run.
 
 use super::time;
 use super::words::Words;
-use clap::{Args, ValueEnum};
+use clap::{Args, ValueEnum, ValueHint};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use trimtab_agent::metrics::Address;
@@ -18,30 +18,30 @@ use trimtab_front::args::numbers::cpu_share;
 use trimtab_linux::perf::Choice;
 use trimtab_linux::vcpus::VmName;
 
-/// The heading under which help shows these options.
-const HEADING: &str = "While it runs";
+/// Heading of these options in help.
+pub(super) const HEADING: &str = "While the program runs";
 
-/// The policies, for parser and completions.
+/// Parser of policies.
 pub(super) fn policies() -> Words<Kind> {
     Words::of(Kind::ALL.map(Kind::word))
 }
 
-/// What can be counted, for parser and completions.
+/// Parser of what hardware counts.
 pub(super) fn choices() -> Words<Choice> {
     Words::of(["auto", "off"].into_iter().chain(Rung::ALL.map(Rung::word)))
 }
 
-/// The indices of what threads suffer.
+/// Parser of indices of the uncore penalty.
 fn indices() -> Words<Index> {
     Words::of(Index::ALL.map(Index::word))
 }
 
-/// The means over threads.
+/// Parser of means over threads.
 fn means() -> Words<Mean> {
     Words::of(Mean::ALL.map(Mean::word))
 }
 
-/// The choices of threads.
+/// Parser of choices of threads.
 fn candidates() -> Words<Candidates> {
     Words::of(Candidates::ALL.map(Candidates::word))
 }
@@ -49,67 +49,80 @@ fn candidates() -> Words<Candidates> {
 const MOVE_MEMORY: &str = "--move-memory";
 const BUDGET: &str = "--budget";
 
-/// How a policy is set up.
+/// Settings of a policy.
 #[derive(Args, Debug, Default, Clone)]
 pub struct PolicyArgs {
-    /// The time between two looks: 100ms, 1s (default 100ms; 10ms for brm, brm-paper and serial). auto looks more often while it has something to do, and less often
-    /// where it has not.
+    /// Time between two samples: 100ms, 1s (default 100ms; 10ms for brm, brm-paper and serial).
+    /// auto samples more often while it balances, and less often otherwise.
     ///
-    /// Single policies look once an interval. auto looks every 50 ms while it makes up its mind, up to five intervals apart
-    /// where nothing is to be done, and while threads take turns as often as is worth its cost (one part in 250 of a core),
-    /// between 10 ms and the interval. --report alone looks after a twentieth of the run so far, from 10 ms to 1 s.
-    #[arg(long, value_name = "TIME", value_parser = time::interval, help_heading = HEADING)]
+    /// Single policies sample once an interval. auto samples every 50 ms until it has decided, up
+    /// to five intervals apart if there is nothing to do, and while threads take turns as often as
+    /// its cost allows (1/250 of a core), between 10 ms and the interval. --report alone samples
+    /// after a twentieth of the run so far, from 10 ms to 1 s.
+    #[arg(long, value_name = "TIME", value_parser = time::interval, hide_short_help = true, help_heading = HEADING)]
     pub interval: Option<Span>,
-    /// All that is random in balancing is drawn from this number; recorded in the trace (default 0).
-    #[arg(long, value_name = "N", help_heading = HEADING)]
+    /// Seed of everything random in balancing; the trace records it (default 0).
+    #[arg(long, value_name = "N", hide_short_help = true, help_heading = HEADING)]
     pub seed: Option<u64>,
-    /// How fast a thread is: run-wait (time on a CPU over time it wanted one; the default) or cpu-share (over elapsed time).
-    #[arg(long, value_name = "METRIC", help_heading = HEADING)]
+    /// Definition of a thread's speed: run-wait (its CPU time over the time it was runnable; the
+    /// default) or cpu-share (its CPU time over the elapsed time).
+    #[arg(long, value_name = "METRIC", hide_short_help = true, help_heading = HEADING)]
     pub speed_metric: Option<SpeedMetric>,
-    /// Let threads be moved to other NUMA nodes, away from their memory.
-    #[arg(long, help_heading = HEADING)]
+    /// Allow moves of threads to other NUMA nodes, away from their memory.
+    #[arg(long, hide_short_help = true, help_heading = HEADING)]
     pub across_nodes: bool,
-    /// By what brm, brm-paper and serial compare: penalty (cycles a request beyond the private caches), busy (such cycles an
-    /// instruction), cpi, share, miss-rate, far or estimate.
+    /// Index that brm, brm-paper and serial compare: penalty (cycles for each request beyond the
+    /// private caches), busy (such cycles for each instruction), cpi, share, miss-rate, far or
+    /// estimate.
     ///
-    /// Without it brm and serial take what the evidence supports on this machine (trimtab counters): busy, or penalty when
-    /// threads spin at barriers; brm-paper takes penalty.
-    #[arg(long, value_name = "INDEX", value_parser = indices(), hide_possible_values = true, help_heading = HEADING)]
+    /// By default, brm and serial use the index that this machine's counters support (see trimtab
+    /// counters): busy, or penalty if threads spin at barriers. brm-paper uses penalty.
+    #[arg(long, value_name = "INDEX", value_parser = indices(), hide_possible_values = true,
+          hide_short_help = true, help_heading = HEADING)]
     pub index: Option<Index>,
-    /// How one number is made of many threads': weighted (by requests; the default) or sum (brm-paper's default).
-    #[arg(long, value_name = "MEAN", value_parser = means(), hide_possible_values = true, help_heading = HEADING)]
+    /// Mean of the index over threads: weighted (by requests; the default) or sum (the default of
+    /// brm-paper).
+    #[arg(long, value_name = "MEAN", value_parser = means(), hide_possible_values = true,
+          hide_short_help = true, help_heading = HEADING)]
     pub mean: Option<Mean>,
-    /// Whom brm, brm-paper and serial may move: auto (tagged threads and those that stall; brm-paper: tagged ones, or all where none
-    /// is; the default), tagged or all.
-    #[arg(long, value_name = "WHICH", value_parser = candidates(), hide_possible_values = true, help_heading = HEADING)]
+    /// Threads that brm, brm-paper and serial may move: auto (tagged and stalling threads;
+    /// brm-paper: tagged threads, or all threads if none is tagged; the default), tagged or all.
+    #[arg(long, value_name = "WHICH", value_parser = candidates(), hide_possible_values = true,
+          hide_short_help = true, help_heading = HEADING)]
     pub candidates: Option<Candidates>,
-    /// With brm or serial, bring a process's own memory to the node where all its threads stayed for a second after a move: in small steps,
-    /// never huge pages that were set aside, and nothing where a memory policy or devices hold it. What came, and why not more, is said.
-    #[arg(long, help_heading = HEADING)]
+    /// With brm or serial, migrate a process's private memory to the node where all its threads
+    /// stayed for a second after a move. Pages move in small steps; reserved huge pages, and pages
+    /// that a memory policy or a device holds, stay. A message says how much memory was migrated,
+    /// and why the rest was not.
+    #[arg(long, hide_short_help = true, help_heading = HEADING)]
     pub move_memory: bool,
-    /// The share of one CPU that brm, serial or the service may take for itself: 0.5%, 2% (default 1%). It looks more seldom to keep it.
-    #[arg(long, value_name = "PERCENT", value_parser = cpu_share, help_heading = HEADING)]
+    /// Share of one CPU that brm, serial or the service may use for sampling: 0.5%, 2% (default
+    /// 1%). The time between samples grows until the share is kept.
+    #[arg(long, value_name = "PERCENT", value_parser = cpu_share, hide_short_help = true, help_heading = HEADING)]
     pub budget: Option<f64>,
 }
 
-/// What hardware counts for policies that ask for it.
+/// Choice of hardware counters.
 #[derive(Args, Debug, Default, Clone)]
 pub struct CountingArgs {
-    /// What hardware is to count of threads: auto (the best that works here; the default), off, a rung of the ladder (exact, proxy,
-    /// generic, hint-faults, residency), or events as ROLE=EVENT,... (see trimtab counters).
+    /// Hardware counters of threads: auto (the best that work here; the default), off, a rung of
+    /// the ladder (exact, proxy, generic, hint-faults, residency), or events as ROLE=EVENT,... (see
+    /// trimtab counters).
     ///
-    /// Counted is only for policies that ask for it; with this option for the others, too, so that it is in the trace.
-    #[arg(long, value_name = "WHAT", value_parser = choices(), hide_possible_values = true, help_heading = HEADING)]
+    /// Without this option, counters are used only by policies that need them. With it, they are
+    /// used by all policies and recorded in the trace.
+    #[arg(long, value_name = "WHAT", value_parser = choices(), hide_possible_values = true,
+          hide_short_help = true, help_heading = HEADING)]
     pub counters: Option<Choice>,
 }
 
 impl CountingArgs {
-    /// What is to be counted.
+    /// The choice of counters.
     pub fn choice(&self) -> Choice {
         self.counters.clone().unwrap_or_default()
     }
 
-    /// The same, and whether it is wanted also where no policy asks for it.
+    /// The choice, and whether counters are used even if the policy does not need them.
     pub fn options(&self) -> CountingOptions {
         let always = self.counters.as_ref().is_some_and(|choice| *choice != Choice::Off);
         CountingOptions { choice: self.choice(), always }
@@ -117,7 +130,7 @@ impl CountingArgs {
 }
 
 impl PolicyArgs {
-    /// These options over what is set otherwise.
+    /// Returns `settings`, with the options that were given in their place.
     pub fn over(&self, settings: Settings) -> Settings {
         Settings {
             seed: self.seed.unwrap_or(settings.seed),
@@ -136,7 +149,7 @@ impl PolicyArgs {
         }
     }
 
-    /// The first of these options that was given, by name.
+    /// Name of the first of these options that was given.
     pub fn given(&self) -> Option<&'static str> {
         let options = [
             (self.interval.is_some(), "--interval"),
@@ -147,7 +160,7 @@ impl PolicyArgs {
         options.into_iter().chain(self.penalties()).find_map(|(given, name)| given.then_some(name))
     }
 
-    /// Which of the options of the uncore penalty were given.
+    /// Names of the options of the uncore penalty, and whether each was given.
     fn penalties(&self) -> [(bool, &'static str); 5] {
         [
             (self.index.is_some(), "--index"),
@@ -158,33 +171,34 @@ impl PolicyArgs {
         ]
     }
 
-    /// Why one of these options would do nothing with a policy.
+    /// Says why one of these options has no effect with a policy; `None` if all have.
     pub fn unfit(&self, kind: Kind) -> Option<String> {
         let given = |fits: fn(&str) -> bool| {
             self.penalties().into_iter().find_map(|(given, name)| (given && !fits(name)).then_some(name))
         };
         if !kind.by_penalty() {
             return given(|_| false).map(|name| {
-                format!("{name} does nothing with {kind}: it is about brm, brm-paper and serial")
+                format!("{name} has no effect with {kind}: it applies to brm, brm-paper and serial")
             });
         }
         let paper = |name: &str| name != MOVE_MEMORY && name != BUDGET;
         given(paper).filter(|_| kind == Kind::BrmPaper).map(|name| {
             format!(
-                "{name} does nothing with {kind}, which is the published rule as it is: use brm or serial"
+                "{name} has no effect with {kind}, which follows the published rule exactly: use brm or serial"
             )
         })
     }
 }
 
-/// What `run` can do while the program runs.
+/// Options of a run that trimtab observes or balances.
 #[derive(Args, Debug, Default, Clone)]
 pub struct BalanceArgs {
-    /// Keep the threads progressing alike while the program runs: auto (the default: finds out what holds them back and does
-    /// what helps, or nothing), speed, exchange, nudge, brm, brm-paper, serial, pinned or float.
+    /// Keep the threads progressing at the same speed: auto (finds the cause of a delay and treats
+    /// it, or does nothing; the default), speed, exchange, nudge, brm, brm-paper, serial, pinned or
+    /// float.
     ///
-    /// trimtab then stays as the program's parent: signals, job control, terminal and exit status are handed on. OpenMP threads
-    /// are not bound at their start, unless you bind them by OMP_PROC_BIND.
+    /// trimtab stays as the program's parent and passes on signals, job control, terminal and exit
+    /// status. OpenMP threads are not bound at their start, unless you bind them by OMP_PROC_BIND.
     #[arg(long, value_name = "POLICY", num_args = 0..=1, require_equals = true, default_missing_value = "auto",
           value_parser = policies(), hide_possible_values = true, help_heading = HEADING)]
     pub balance: Option<Kind>,
@@ -192,117 +206,131 @@ pub struct BalanceArgs {
     pub policy: PolicyArgs,
     #[command(flatten)]
     pub counting: CountingArgs,
-    /// Record what is seen, decided and done in FILE, one line of JSON a look (docs/json.md; `trimtab replay` reads it).
-    #[arg(long, value_name = "FILE", help_heading = HEADING)]
+    /// Record samples, decisions and actions in FILE, one line of JSON for each sample
+    /// (docs/json.md; `trimtab replay` and `trimtab report` read it).
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, hide_short_help = true, help_heading = HEADING)]
     pub trace: Option<PathBuf>,
-    /// Offer figures to Prometheus: unix:PATH or 127.0.0.1:PORT; an address that others reach only as public:ADDRESS:PORT.
-    #[arg(long, value_name = "ADDRESS", help_heading = HEADING)]
+    /// Serve metrics to Prometheus at unix:PATH or 127.0.0.1:PORT. An address that other machines
+    /// reach has to be written as public:ADDRESS:PORT.
+    #[arg(long, value_name = "ADDRESS", hide_short_help = true, help_heading = HEADING)]
     pub metrics: Option<Address>,
 }
 
-/// Balance programs that run already: whole trees of processes, until they end or you stop it.
+/// Balance programs that are already running.
 ///
-/// Threads are moved within the CPUs that the programs' threads may use together; when balancing ends, by Ctrl-C too, every
-/// thread has the mask again that it had before. Works for your own programs without privilege.
+/// Balances whole process trees until they end or you stop it. Threads move within the CPUs that
+/// the programs' threads may use together. When balancing ends, also by Ctrl-C, every thread gets
+/// its previous mask back. Your own programs need no privilege.
 #[derive(Args, Debug)]
 #[command(after_help = ATTACH_EXAMPLES)]
 pub struct AttachArgs {
-    /// The processes; all that they started is balanced with them.
+    /// Processes; all their descendants are balanced with them.
     #[arg(value_name = "PID", value_parser = clap::value_parser!(u32).range(1..), required_unless_present_any = ["cgroup", "vm"])]
     pub pids: Vec<u32>,
-    /// All processes of a control group, and of those below it: a path such as /user.slice/… or a folder of /sys/fs/cgroup.
-    #[arg(long, value_name = "PATH")]
+    /// All processes of a cgroup and of the cgroups below it: a path such as /user.slice/... or a
+    /// folder of /sys/fs/cgroup.
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::DirPath)]
     pub cgroup: Option<PathBuf>,
-    /// The CPUs of a virtual machine: its name (of QEMU's -name, which is libvirt's domain), its process, or its QMP socket. May be given
-    /// several times.
+    /// The vCPUs of a virtual machine: its name (QEMU's -name, which is libvirt's domain), its
+    /// process, or its QMP socket. May be given several times.
     ///
-    /// Only the threads that run its CPUs are moved; those that do its input and output stay where they are. They are found by QMP,
-    /// by KVM's debugfs, by their names (QEMU: -name NAME,debug-threads=on) or by their descriptors of KVM; CPUs that are plugged in
-    /// later are found too. Masks that libvirt sets are kept to.
+    /// Only vCPU threads move; I/O threads stay where they are. The vCPUs are found by QMP, by
+    /// KVM's debugfs, by the names of threads (QEMU: -name NAME,debug-threads=on) or by KVM's file
+    /// descriptors. vCPUs that are plugged in later are found too. Masks that libvirt sets are
+    /// respected.
     #[arg(long, value_name = "NAME|PID|QMP-SOCKET", value_parser = vm_name)]
     pub vm: Vec<VmName>,
-    /// The policy: auto, speed, exchange, nudge, brm, brm-paper, serial, pinned or float (only watches).
+    /// Policy: auto, speed, exchange, nudge, brm, brm-paper, serial, pinned or float (observes
+    /// only).
     #[arg(long, value_name = "POLICY", default_value = "auto", value_parser = policies(), hide_possible_values = true)]
     pub balance: Kind,
     #[command(flatten)]
     pub policy: PolicyArgs,
     #[command(flatten)]
     pub counting: CountingArgs,
-    /// The CPUs that threads may be moved to, instead of all that the programs' threads may use together.
+    /// CPUs that threads may move to, instead of all CPUs that the programs' threads may use
+    /// together.
     #[arg(long, value_name = "LIST", help_heading = HEADING)]
     pub cpus: Option<CpuSet>,
-    /// Leave threads alone that are bound to fewer CPUs than the others.
+    /// Do not move threads that are bound to fewer CPUs than the others.
     #[arg(long, help_heading = HEADING)]
     pub respect_masks: bool,
-    /// Move threads also where PID is the machine's first process, from which all others come.
+    /// Accept PID 1, the ancestor of all processes of the machine.
     #[arg(long, help_heading = HEADING)]
     pub yes: bool,
     /// Stop after this time: 30s, 10m, 2h.
     #[arg(long = "for", value_name = "TIME", value_parser = time::lasting, help_heading = HEADING)]
     pub time: Option<Span>,
-    /// Record what is seen, decided and done in FILE, one line of JSON a look; - for standard output.
-    #[arg(long, value_name = "FILE", help_heading = HEADING)]
+    /// Record samples, decisions and actions in FILE, one line of JSON for each sample; - for
+    /// standard output.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = HEADING)]
     pub trace: Option<PathBuf>,
-    /// Print every look as a line of JSON, as in a trace (the same as --trace -).
+    /// Print each sample as a line of JSON, as in a trace (the same as --trace -).
     #[arg(long, conflicts_with = "trace")]
     pub json: bool,
-    /// Offer figures to Prometheus: unix:PATH or 127.0.0.1:PORT; an address that others reach only as public:ADDRESS:PORT.
-    #[arg(long, value_name = "ADDRESS", help_heading = HEADING)]
+    /// Serve metrics to Prometheus at unix:PATH or 127.0.0.1:PORT. An address that other machines
+    /// reach has to be written as public:ADDRESS:PORT.
+    #[arg(long, value_name = "ADDRESS", hide_short_help = true, help_heading = HEADING)]
     pub metrics: Option<Address>,
-    /// Say what is found, as it is found.
+    /// Print findings when they are made.
     #[arg(short, long)]
     pub verbose: bool,
-    /// Say nothing but errors.
+    /// Print errors only.
     #[arg(short, long, conflicts_with = "verbose")]
     pub quiet: bool,
 }
 
-const DETACH_STATUS: &str = "Exit status: 0 when balancing has ended or masks were given back, 1 when there was nothing to end,\n\
-    2 when it could not be ended (no such process, another user's, a balancer that does not answer).";
+const DETACH_STATUS: &str = "Exit status: 0 if balancing has ended or masks were given back, 1 if there was nothing to end, 2 if\n\
+    it could not be ended (no such process, another user's, a balancer that does not answer).";
 
-const ATTACH_EXAMPLES: &str = "Examples:\n  trimtab attach 4711                    balance process 4711 and all it started\n  \
+const ATTACH_EXAMPLES: &str = "Examples:\n  trimtab attach 4711                    balance process 4711 and its children\n  \
     trimtab attach $(pgrep -d' ' solver)   several programs at once\n  \
-    trimtab attach --vm web1               the CPUs of the virtual machine web1\n  \
-    trimtab attach --balance float --trace t.jsonl --for 10s 4711   only watch and record\n\n\
-    Exit status: 0 when the programs ended or you stopped it, 2 when they cannot be balanced.";
+    trimtab attach --vm web1               the vCPUs of the virtual machine web1\n  \
+    trimtab attach --balance float --trace t.jsonl --for 10s 4711   observe and record only\n\n\
+    Exit status: 0 if the programs ended or you stopped it, 2 if they cannot be balanced.";
 
-/// End balancing from outside: stop a balancer that runs, take a process out of the service, or give threads back the masks that a killed
-/// balancer left behind.
+/// Stop balancing, and give threads their own masks back.
 ///
-/// A balancer of `trimtab attach` ends, one of `trimtab run --balance` stops balancing while its program goes on. The service (`trimtab serve`) is
-/// never ended: what it balances is taken out, as by `trimtab clear`.
+/// A balancer of `trimtab attach` ends. A balancer of `trimtab run --balance` stops balancing, and
+/// its program continues. The service (`trimtab serve`) never ends: it gives the process up, as
+/// `trimtab untag` does. Masks that a killed balancer left behind are restored.
 #[derive(Args, Debug)]
 #[command(after_help = DETACH_STATUS)]
 pub struct DetachArgs {
-    /// Processes that are or were balanced, or the balancer itself if it is not the service.
+    /// Processes that are or were balanced, or the balancer itself unless it is the service.
     #[arg(value_name = "PID", value_parser = clap::value_parser!(u32).range(1..), required_unless_present = "all")]
     pub pids: Vec<u32>,
-    /// Everything of yours that is or was balanced; the service clears what you may clear and goes on.
+    /// All your processes that are or were balanced; the service gives up the programs that you
+    /// may untag, and continues.
     #[arg(long, conflicts_with = "pids")]
     pub all: bool,
-    /// Say nothing but errors.
+    /// Print errors only.
     #[arg(short, long)]
     pub quiet: bool,
 }
 
-/// Feed a recorded run to a policy, the same or another, and show where its decisions differ. Nothing is moved.
+/// Show what a policy decides on a recorded trace.
 ///
-/// The recorded world does not react: after the first decision that differs, what follows is still what the recorded policy
-/// brought about. The recorded policy with its own settings decides as it did, and --check says so by the exit status.
+/// Feeds the samples of a trace to the recorded policy or to another one, and shows where the
+/// decisions differ. Nothing is moved. A trace does not react: after the first decision that
+/// differs, the samples still show the effects of the recorded policy. The recorded policy with its
+/// recorded settings always decides as it did, and --check reports that by the exit status.
 #[derive(Args, Debug)]
 #[command(after_help = REPLAY_EXAMPLES)]
 pub struct ReplayArgs {
     /// A trace of `trimtab run --trace` or `trimtab attach --trace`; - for standard input.
+    #[arg(value_name = "TRACE", value_hint = ValueHint::FilePath)]
     pub trace: PathBuf,
-    /// The policy, instead of the recorded one: auto, speed, exchange, nudge, brm, brm-paper, serial, pinned or float.
+    /// Policy, instead of the recorded one: auto, speed, exchange, nudge, brm, brm-paper,
+    /// serial, pinned or float.
     #[arg(long, value_name = "POLICY", value_parser = policies(), hide_possible_values = true)]
     pub policy: Option<Kind>,
     #[command(flatten)]
     pub settings: PolicyArgs,
-    /// Write the replay as a trace of its own.
-    #[arg(long, value_name = "FILE")]
+    /// Write the replay as a trace to FILE.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub to: Option<PathBuf>,
-    /// Exit with 1 if anything was decided differently than recorded.
+    /// Exit with status 1 if any decision differs from the recorded one.
     #[arg(long)]
     pub check: bool,
     /// Print as JSON lines (schema in docs/json.md).
@@ -310,11 +338,11 @@ pub struct ReplayArgs {
     pub json: bool,
 }
 
-const REPLAY_EXAMPLES: &str = "Examples:\n  trimtab replay run.jsonl --policy exchange   what would exchange have done?\n  \
-    trimtab replay run.jsonl --check             does it decide the same again?\n\n\
-    Exit status: 0 done, 1 with --check when decisions differ, 2 when the trace cannot be read.";
+const REPLAY_EXAMPLES: &str = "Examples:\n  trimtab replay run.jsonl --policy exchange   what exchange would have done\n  \
+    trimtab replay run.jsonl --check             whether the decisions are the same again\n\n\
+    Exit status: 0 if done, 1 with --check if decisions differ, 2 if the trace cannot be read.";
 
-/// The metrics, as typed.
+/// Definitions of a thread's speed.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SpeedMetric {
     RunWait,
@@ -330,16 +358,16 @@ impl From<SpeedMetric> for Metric {
     }
 }
 
-/// What was asked for as a report after the run.
+/// Destination and form of the report after a run.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ReportTo {
-    /// Where; `None` is standard error.
+    /// File of the report; `None` for standard error.
     pub file: Option<PathBuf>,
-    /// As JSON.
+    /// Whether the report is JSON.
     pub json: bool,
 }
 
-/// `text`, `json`, a file, or a file whose name ends in `.json`.
+/// Reads the value of `--report`: `text`, `json`, a file, or a file whose name ends in `.json`.
 pub fn report_to(word: &OsString) -> ReportTo {
     match word.to_str() {
         Some("stderr" | "text") => ReportTo { file: None, json: false },
@@ -357,7 +385,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn options_that_would_do_nothing_are_told() {
+    fn options_without_effect_are_named() {
         let index = PolicyArgs { index: Some(Index::Cpi), ..PolicyArgs::default() };
         assert!(index.unfit(Kind::Auto).is_some_and(|why| why.contains("--index") && why.contains("auto")));
         assert_eq!(Kind::BY_PENALTY.map(|kind| index.unfit(kind)), [None, None, None]);

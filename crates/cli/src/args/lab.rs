@@ -1,10 +1,10 @@
-//! Commands of `trimtab-lab`, which `trimtab` starts: here they have a name and a line of help each, and the laboratory reads
-//! their options.
+//! Stubs of the commands that `trimtab-lab` carries out. `trimtab` only knows their names and
+//! one-line help; the laboratory parses their options.
 
 use clap::Args;
 use std::ffi::OsString;
 
-/// The words after the command, as they are.
+/// Unparsed arguments of a laboratory command.
 #[derive(Args, Debug)]
 #[command(disable_help_flag = true)]
 pub struct LabArgs {

@@ -1,84 +1,93 @@
-//! What can be typed about the service: to start it, to ask it, and to speak to it from inside a guest.
+//! Options of the service: its start, its requests, and its agent in a virtual machine.
 
 use super::balance::{CountingArgs, PolicyArgs, policies};
-use clap::{ArgGroup, Args};
+use clap::{ArgGroup, Args, ValueHint};
 use std::path::PathBuf;
 use trimtab_agent::service::channel::{Channel, GuestPort};
 use trimtab_core::balance::Kind;
 use trimtab_core::set::CpuSet;
 
-/// Balance all threads of the machine that are tagged, until it is stopped.
+/// Run the service that balances tagged programs.
 ///
-/// Runs in the foreground; packaging/trimtab.service runs it for systemd. Started by root it serves everybody, each for what is theirs;
-/// started by you it serves your own programs without privilege. Threads are tagged by `trimtab tag`, from inside guests (--guest), or
-/// because they were bound to some CPUs (--pinned). When it ends every thread has its own mask again, also within moments when it is
-/// killed. SIGTERM and SIGINT end it; SIGHUP does so only when its terminal was closed. `trimtab detach` takes processes out of it.
+/// Runs in the foreground; packaging/trimtab.service runs it under systemd. A service of root
+/// serves all users, each for their own programs. A service that you start serves your own programs
+/// and needs no privilege. Threads are tagged by `trimtab tag`, from inside virtual machines
+/// (--guest), or because they are bound to some CPUs (--pinned). When the service ends, or within
+/// milliseconds after it is killed, every thread has its own mask again. SIGTERM and SIGINT end it;
+/// SIGHUP ends it only if its terminal was closed. `trimtab untag` and `trimtab detach` take
+/// processes out of it.
 #[derive(Args, Debug)]
 #[command(after_help = SERVE_EXAMPLES)]
 pub struct ServeArgs {
-    /// The policy: brm (threads that stall on memory try other nodes), or any other of `trimtab attach`.
+    /// Policy: brm (threads that stall on memory try other nodes), or any other policy of
+    /// `trimtab attach`.
     #[arg(long, value_name = "POLICY", default_value = "brm", value_parser = policies(), hide_possible_values = true)]
     pub policy: Kind,
     #[command(flatten)]
     pub settings: PolicyArgs,
     #[command(flatten)]
     pub counting: CountingArgs,
-    /// Where to listen, instead of /run/trimtab-serve/socket for root and $XDG_RUNTIME_DIR/trimtab-serve/socket for others.
-    #[arg(long, value_name = "PATH")]
+    /// Socket to listen at, instead of /run/trimtab-serve/socket for root and
+    /// $XDG_RUNTIME_DIR/trimtab-serve/socket for other users.
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath)]
     pub socket: Option<PathBuf>,
-    /// The CPUs that threads may be moved to, instead of all of the machine.
+    /// CPUs that threads may move to, instead of all CPUs of the machine.
     #[arg(long, value_name = "LIST")]
     pub cpus: Option<CpuSet>,
-    /// Take threads as tagged that somebody bound to some CPUs, more than one and not all.
+    /// Treat threads as tagged if they are bound to more than one CPU, but not to all.
     #[arg(long)]
     pub pinned: bool,
-    /// Listen to a guest (may be repeated). VM is the machine's name or process. It is heard at unix:PATH, the socket of its port
-    /// org.trimtab.0; at vsock:CID:PORT, where CID is its number and PORT one of ours; or at listen:PATH, where its monitor calls for it.
-    #[arg(long, value_name = "VM=WAY")]
+    /// Listen to the agent in a virtual machine (may be repeated). VM is the machine's name or
+    /// process. The channel is unix:PATH, the socket of its port org.trimtab.0; vsock:CID:PORT, its
+    /// number and a port of this host; or listen:PATH, a socket that its monitor connects to.
+    #[arg(long, value_name = "VM=CHANNEL")]
     pub guest: Vec<Channel>,
-    /// Record what is seen, decided and done in FILE, one line of JSON a look.
-    #[arg(long, value_name = "FILE")]
+    /// Record samples, decisions and actions in FILE, one line of JSON for each sample.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub trace: Option<PathBuf>,
-    /// Say what is done.
+    /// Print each action.
     #[arg(short, long)]
     pub verbose: bool,
-    /// Say nothing but errors.
+    /// Print errors only.
     #[arg(short, long, conflicts_with = "verbose")]
     pub quiet: bool,
 }
 
 const SERVE_EXAMPLES: &str = "Examples:\n  trimtab serve &                        for your own programs\n  \
-    trimtab tag $(pgrep solver)            have its threads looked after\n  \
-    trimtab status                         what is tagged, moved, and what that costs\n  \
-    sudo trimtab serve --guest web=unix:/run/web-port.sock   guests say which of their CPUs mind\n\n\
-    Exit status: 0 when it was stopped, 2 when it cannot serve (another daemon runs, the place is not fit).";
+    trimtab tag $(pgrep solver)            let the service balance its threads\n  \
+    trimtab status                         tags, moves, and the cost of the service\n  \
+    sudo trimtab serve --guest web=unix:/run/web-port.sock   a VM's agent says which vCPUs matter\n\n\
+    Exit status: 0 if it was stopped, 2 if it cannot serve (another service runs, the socket's folder is\n\
+    not safe).";
 
-/// What is meant.
+/// Threads that a request is about.
 #[derive(Args, Debug)]
 #[group(skip)]
-pub struct WhatArgs {
-    /// Processes with all that comes from them, or single threads as PID:TID.
+pub struct TargetArgs {
+    /// Processes with all their descendants, or single threads as PID:TID.
     #[arg(value_name = "PID[:TID]", value_parser = task)]
     pub tasks: Vec<Task>,
-    /// All processes of a control group, and of those below it: a path such as /user.slice/… or a folder of /sys/fs/cgroup.
-    #[arg(long, value_name = "PATH")]
+    /// All processes of a cgroup and of the cgroups below it: a path such as /user.slice/... or a
+    /// folder of /sys/fs/cgroup.
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::DirPath)]
     pub cgroup: Vec<PathBuf>,
-    /// The CPUs of a virtual machine, by its name or the process of its monitor; root may name its QMP socket too.
+    /// The vCPUs of a virtual machine, by its name or the process of its monitor; root may give its
+    /// QMP socket too.
     #[arg(long, value_name = "VM")]
     pub vm: Vec<String>,
 }
 
-/// Something must be meant: one of these, or several.
-fn meant(also: Option<&'static str>) -> ArgGroup {
+/// Group of arguments of which at least one has to be given.
+fn targets(also: Option<&'static str>) -> ArgGroup {
     ArgGroup::new("what").args(["tasks", "cgroup", "vm"]).args(also).required(true).multiple(true)
 }
 
 /// A process or a thread of it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Task {
-    /// The process.
+    /// Process id.
     pub pid: u32,
-    /// The thread.
+    /// Thread id; `None` for the whole process.
     pub tid: Option<u32>,
 }
 
@@ -87,7 +96,7 @@ fn task(text: &str) -> Result<Task, String> {
         text.parse::<u32>()
             .ok()
             .filter(|number| (1..=i32::MAX.unsigned_abs()).contains(number))
-            .ok_or_else(|| format!("\"{text}\" is no number of a process or thread"))
+            .ok_or_else(|| format!("\"{text}\" is not a process or thread id"))
     };
     match text.split_once(':') {
         Some((pid, tid)) => Ok(Task { pid: number(pid)?, tid: Some(number(tid)?) }),
@@ -95,99 +104,101 @@ fn task(text: &str) -> Result<Task, String> {
     }
 }
 
-/// Have threads looked after by the service: say that they mind where they run.
+/// Hand running programs to the service.
 ///
-/// A tag lasts until it is cleared or what it names has ended. To tag again changes nothing. You may tag what is yours; root may tag
-/// everything.
+/// A tag lasts until it is removed or its processes have ended. Tagging twice has no further
+/// effect. You may tag your own programs; root may tag all.
 #[derive(Args, Debug)]
-#[command(after_help = TAG_EXAMPLES, group = meant(None))]
+#[command(after_help = TAG_EXAMPLES, group = targets(None))]
 pub struct TagArgs {
     #[command(flatten)]
-    pub what: WhatArgs,
-    /// As one program with all others that you tag under this name.
+    pub what: TargetArgs,
+    /// Treat the threads as one program with all others that you tag under this name.
     #[arg(long, value_name = "NAME")]
     pub group: Option<String>,
-    /// Where the service listens, instead of the usual places.
-    #[arg(long, value_name = "PATH")]
+    /// Socket of the service, instead of the usual ones.
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath)]
     pub socket: Option<PathBuf>,
-    /// Say nothing but errors.
+    /// Print errors only.
     #[arg(short, long)]
     pub quiet: bool,
 }
 
-const TAG_EXAMPLES: &str = "Examples:\n  trimtab tag 4711                       process 4711 and all it starts\n  \
+const TAG_EXAMPLES: &str = "Examples:\n  trimtab tag 4711                       process 4711 and its children\n  \
     trimtab tag 4711:4713                  one thread of it\n  \
     trimtab tag --cgroup /system.slice/solver.service\n  \
-    trimtab tag --vm web                   the CPUs of a virtual machine\n\n\
-    Exit status: 0 when all is tagged, 2 when something could not be (no daemon, not yours, no such process).";
+    trimtab tag --vm web                   the vCPUs of a virtual machine\n\n\
+    Exit status: 0 if everything is tagged, 2 if not (no service, another user's process, no such process).";
 
-/// End what `trimtab tag` began: the threads get their own masks back.
+/// Take programs back from the service.
 ///
-/// With a process go tags of its threads, with a virtual machine what its guest tagged.
+/// Removes tags; the threads get their own masks back. The tags of a process's threads go with the
+/// process, and the tags that a VM's agent made go with the VM.
 #[derive(Args, Debug)]
-#[command(after_help = CLEAR_STATUS, group = meant(Some("all")))]
-pub struct ClearArgs {
+#[command(after_help = UNTAG_STATUS, group = targets(Some("all")))]
+pub struct UntagArgs {
     #[command(flatten)]
-    pub what: WhatArgs,
-    /// All that you tagged.
+    pub what: TargetArgs,
+    /// All your tags.
     #[arg(long, conflicts_with_all = ["tasks", "cgroup", "vm"])]
     pub all: bool,
-    /// Where the service listens, instead of the usual places.
-    #[arg(long, value_name = "PATH")]
+    /// Socket of the service, instead of the usual ones.
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath)]
     pub socket: Option<PathBuf>,
-    /// Say nothing but errors.
+    /// Print errors only.
     #[arg(short, long)]
     pub quiet: bool,
 }
 
-const CLEAR_STATUS: &str = "Exit status: 0 when nothing of yours is tagged any more, also if nothing was; 2 when it could not be\n\
-    cleared (no daemon, another user's).";
+const UNTAG_STATUS: &str = "Exit status: 0 if the tags are gone, or never existed; 2 if they could not be removed (no service,\n\
+    another user's).";
 
-/// Show what the service does: what is tagged and by whom, moves, and what it costs.
+/// Show what the service balances, and its cost.
 ///
-/// You see your own tags and how many others there are; root and the service's own user see all.
+/// You see your own tags, and the number of the others; root and the service's own user see all.
 #[derive(Args, Debug)]
 pub struct StatusArgs {
     /// Print as JSON (schema in docs/json.md).
     #[arg(long)]
     pub json: bool,
-    /// Where the service listens, instead of the usual places.
-    #[arg(long, value_name = "PATH")]
+    /// Socket of the service, instead of the usual ones.
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath)]
     pub socket: Option<PathBuf>,
 }
 
-/// Inside a guest: tell the host which CPUs run tasks that somebody bound.
+/// Tell the host, from inside a VM, which vCPUs run bound tasks.
 ///
-/// A task that may run on some CPUs only minds where they are. This looks now and then on which CPU each such task is, and writes
-/// `tag vcpu N` and `clear vcpu N` to a virtio-serial port or a vsock, at which the host's `trimtab serve --guest` listens. Needs no
-/// privilege but to write to the port.
+/// A task that is bound to some CPUs is sensitive to their place. The agent reads at intervals on
+/// which vCPU each such task runs, and writes `tag vcpu N` and `clear vcpu N` to a virtio-serial
+/// port or a vsock, at which `trimtab serve --guest` listens on the host. The agent needs write
+/// access to the port and no other privilege.
 #[derive(Args, Debug)]
-#[command(after_help = GUEST_EXAMPLES)]
-pub struct GuestArgs {
-    /// The port: a device, or vsock:CID:PORT (the host is CID 2).
+#[command(after_help = GUEST_AGENT_EXAMPLES)]
+pub struct GuestAgentArgs {
+    /// Port: a device, or vsock:CID:PORT (the host is CID 2).
     #[arg(long, value_name = "PORT", default_value = "/dev/virtio-ports/org.trimtab.0")]
     pub port: GuestPort,
-    /// The time between two looks: 500ms, 5s.
+    /// Time between two scans: 500ms, 5s.
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = super::time::interval)]
     pub interval: trimtab_core::time::Span,
-    /// Stop after so many looks.
-    #[arg(long, value_name = "N")]
-    pub looks: Option<u64>,
-    /// Say what is told.
+    /// Stop after N scans.
+    #[arg(long = "scans", alias = "looks", value_name = "N")]
+    pub scans: Option<u64>,
+    /// Print each message to the host.
     #[arg(short, long)]
     pub verbose: bool,
 }
 
-const GUEST_EXAMPLES: &str = "On the host, for QEMU:\n  \
+const GUEST_AGENT_EXAMPLES: &str = "On the host, for QEMU:\n  \
     -device virtio-serial -chardev socket,id=trimtab,path=/run/web-port.sock,server=on,wait=off\n  \
     -device virtserialport,chardev=trimtab,name=org.trimtab.0\n  \
     trimtab serve --guest web=unix:/run/web-port.sock\n\n\
-    or by vsock, with trimtab guest --port vsock:2:7000 in the guest:\n  \
+    or by vsock, with trimtab guest-agent --port vsock:2:7000 in the guest:\n  \
     -device vhost-vsock-pci,guest-cid=3\n  \
     trimtab serve --guest web=vsock:3:7000\n\n\
     for Firecracker and Cloud Hypervisor, whose vsock is a Unix socket /run/web.vsock of the host:\n  \
     trimtab serve --guest web=listen:/run/web.vsock_7000\n\n\
-    Exit status: 0 when it was stopped, 2 when there is no such port.";
+    Exit status: 0 if it was stopped, 2 if there is no such port.";
 
 #[cfg(test)]
 mod tests {

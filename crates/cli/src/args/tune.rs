@@ -5,92 +5,100 @@ use trimtab_front::args::numbers::bytes_of_doubles;
 use trimtab_front::args::ranks::RankLayout;
 use trimtab_team::Kind;
 
-/// Tune teams for this machine: which way each collective goes quickest, found beforehand and kept.
+/// Find the fastest algorithms for teams on this machine.
 ///
-/// For each number of ranks a team is made, and in each cell (operation, size, manner of calling) all ways of carrying the call out take
-/// turns in short batches; half of them go after each stage. The usual way is left only for one that is more than 5 % quicker.
-/// What is found is kept in the user's cache folder, for this machine, kernel, number of ranks, occupancy, and caches and nodes that
-/// the ranks are spread over; teams use it from then on. Where others used more than 5 % of the machine meanwhile a cell is measured again, and left as usual
-/// after three tries. Use a machine that is otherwise idle. Exit status 0 when it was done, 1 when --check finds too few choices
-/// good or --forget has nothing to forget, 2 when it failed, 128 and the signal's number after Ctrl-C.
+/// Makes a team for each number of ranks. In each cell (operation, size, call class), all
+/// algorithms take turns in short batches, and half of them are dropped after each stage. The
+/// default algorithm is replaced only by one that is more than 5 % faster. The result is kept in
+/// the user's cache folder, for this machine, kernel, number of ranks, occupancy, and the caches and
+/// nodes of the ranks; teams use it from then on. If other programs used more than 5 % of the
+/// machine, a cell is measured again, and keeps its default after three attempts. Use a machine
+/// that is otherwise idle.
+///
+/// Exit status 0 if done, 1 if --check finds too few good choices or --forget has nothing to
+/// forget, 2 if it failed, 128 plus the signal's number after Ctrl-C.
 #[derive(Args, Debug, Clone)]
 #[command(after_help = EXAMPLES)]
 pub struct TuneTeamArgs {
-    /// Counts of ranks; without it: 2, as many as CPUs are allowed, and twice as many.
+    /// Numbers of ranks; by default 2, the number of allowed CPUs, and twice that number.
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(2..=512))]
     pub ranks: Vec<u32>,
-    /// How ranks come to be while they are measured: thread, process, or PxT for P processes of T threads each. What is found holds for all.
+    /// Kind of the ranks that are measured: thread, process, or PxT for P processes of T threads
+    /// each. The result applies to all kinds.
     #[arg(long, visible_alias = "kinds", value_name = "KIND", default_value = "thread")]
     pub kind: RankLayout,
     /// Bind rank i to the CPU i modulo their number.
     #[arg(long)]
     pub pin: bool,
-    /// Operations: barrier, broadcast, reduce, allreduce, reduce_scatter, gather, allgather, scatter, alltoall, scan. Without it: all that
-    /// synchronise and move much, without gather, scatter and scan.
+    /// Operations: barrier, broadcast, reduce, allreduce, reduce_scatter, gather, allgather,
+    /// scatter, alltoall, scan. By default, all but gather, scatter and scan.
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = operation)]
     pub ops: Vec<Kind>,
-    /// Sizes of a block in bytes, multiples of 8; without it: powers of two from 256 bytes to 2 MiB. Sizes with one way alone are left out.
+    /// Sizes of a block in bytes, multiples of 8; by default, powers of two from 256 bytes to 2 MiB.
+    /// Sizes with a single algorithm are left out.
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = bytes_of_doubles)]
     pub bytes: Vec<usize>,
-    /// How calls are synchronised: stream, strict, loose. Calls that were not tuned in their own manner go as those in stream do.
+    /// Synchronisation of calls: stream, strict, loose. Calls of a class that was not tuned use the
+    /// result for stream.
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "stream")]
     pub modes: Vec<Pace>,
-    /// What is combined: plain (32 and 64-bit numbers), heavy (16-bit floating point numbers, own operators).
+    /// Type of the elements: plain (32 and 64-bit numbers), heavy (16-bit floating point numbers,
+    /// user-defined operators).
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "plain,heavy")]
     pub types: Vec<Weight>,
-    /// Seconds for everything; what is left then stays as it was.
+    /// Longest time in seconds; cells that are left keep their algorithms.
     #[arg(long, value_name = "SECONDS", default_value_t = 60.0, value_parser = budget)]
     pub budget: f64,
-    /// Two sizes, plain numbers, five seconds: for a first look.
+    /// Measure only two sizes and plain types, for five seconds: a first impression.
     #[arg(long)]
     pub quick: bool,
-    /// Judge cells however much others used of the machine: minima bear much.
+    /// Accept cells that were measured while other programs used the machine.
     #[arg(long)]
     pub accept_noise: bool,
-    /// List what would be measured, and measure nothing.
+    /// List the cells that would be measured, and measure nothing.
     #[arg(long, conflicts_with_all = ["show", "forget", "check"])]
     pub list: bool,
-    /// Show what is kept for this machine, by what it was found, and when; measure nothing.
+    /// Show the results that are kept for this machine, with evidence and date; measure nothing.
     #[arg(long, conflicts_with_all = ["forget", "check"])]
     pub show: bool,
-    /// Forget what is kept for this machine, or with --ranks for these.
+    /// Forget the results for this machine, or with --ranks for these numbers of ranks.
     #[arg(long, conflicts_with = "check")]
     pub forget: bool,
-    /// Measure all ways as long as each other, compare the quickest with what is kept, and keep nothing: exit status 0 when the
-    /// choice is within 5 % of the best in 95 % of the cells.
+    /// Measure all algorithms equally long, compare the fastest with the kept one, and keep nothing:
+    /// exit status 0 if the kept one is within 5 % of the fastest in 95 % of the cells.
     #[arg(long)]
     pub check: bool,
     /// Print JSON on standard output instead of tables (schema in docs/json.md).
     #[arg(long)]
     pub json: bool,
-    /// A rank in a process of its own: the plan, as JSON.
+    /// Plan of a rank that is a process, as JSON.
     #[arg(long, hide = true, value_name = "PLAN")]
     pub as_rank: Option<String>,
 }
 
-const EXAMPLES: &str = "Examples:\n  trimtab tune-team                          all that matters, for a minute\n  \
-    trimtab tune-team --ranks 4 --ops allreduce,barrier --modes stream,strict   one number of ranks, closely\n  \
-    trimtab tune-team --show                   what is kept, and why\n  \
-    trimtab tune-team --check --json >t.json   how near it is to the best\n\n\
-    Ctrl-C ends it early: what was finished is kept and shown.";
+const EXAMPLES: &str = "Examples:\n  trimtab tune-team                          all important cells, for a minute\n  \
+    trimtab tune-team --ranks 4 --ops allreduce,barrier --modes stream,strict   one number of ranks, in detail\n  \
+    trimtab tune-team --show                   the kept results, with evidence\n  \
+    trimtab tune-team --check --json >t.json   how close the kept results are to the best\n\n\
+    Ctrl-C ends it early: finished cells are kept and shown.";
 
-/// How calls are synchronised.
+/// Synchronisation of calls.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Pace {
-    /// Own buffers may be used again after each call.
+    /// A rank may reuse its buffers after each call.
     Stream,
-    /// All wait for all before each call and after it.
+    /// All ranks wait for all ranks before and after each call.
     Strict,
-    /// Calls wait for no more than data.
+    /// A call waits for its data only.
     Loose,
 }
 
-/// What is combined.
+/// Type of the elements.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Weight {
     /// Integers, and floating point numbers of 32 and 64 bits.
     Plain,
-    /// Floating point numbers of 16 bits, and operators of a program's own.
+    /// 16-bit floating point numbers, and user-defined operators.
     Heavy,
 }
 
@@ -102,7 +110,7 @@ fn operation(text: &str) -> Result<Kind, String> {
     let named = |kind: &Kind| kind.name() == wanted || kind.name().replace('_', "-") == wanted;
     Kind::ALL.into_iter().find(named).ok_or_else(|| {
         let names: Vec<&str> = Kind::ALL.into_iter().map(Kind::name).collect();
-        format!("\"{text}\" is none of {}", names.join(", "))
+        format!("\"{text}\" is not one of {}", names.join(", "))
     })
 }
 
@@ -111,7 +119,7 @@ fn budget(text: &str) -> Result<f64, String> {
     if (0.0..=86_400.0).contains(&seconds) {
         Ok(seconds)
     } else {
-        Err("not from 0 to 86400 seconds".to_owned())
+        Err("expected 0 to 86400 seconds".to_owned())
     }
 }
 

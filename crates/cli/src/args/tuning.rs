@@ -1,7 +1,7 @@
-//! Options of `trimtab tune` and `trimtab profiles`.
+//! Options of `trimtab tune`, and of the settings that it keeps.
 
 use super::time;
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueHint};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use trimtab_core::place::Amount;
@@ -9,39 +9,48 @@ use trimtab_core::set::CpuSet;
 use trimtab_core::setting::{Knob, Setting};
 use trimtab_core::time::Span;
 
-/// Find the setting that a program runs best in, by running it, and keep it for trimtab run.
+/// Find the best settings for a program, and keep them.
 ///
-/// The program is run many times: in single changes of its surroundings (threads, cores, waiting, huge pages, ...), in what helped joined, and at last in the best
-/// setting and as it is, in turn. Only a gain that these last runs show beyond their noise is kept; from then on trimtab run
-/// starts this program so, and says it. The program must do the same work each time and bear being run and stopped often: files that it
-/// writes are written each time. Use a machine that is otherwise idle. Exit status 0 when a better setting was found, 1 when none was, 2 when it failed,
-/// 128 and the signal's number after Ctrl-C.
+/// Runs the program many times: with single settings changed (threads, cores, waiting, huge pages,
+/// ...), with the helpful changes combined, and finally with the best setting and the default in
+/// turn. A gain is kept only if these last runs show it beyond their noise. From then on, trimtab
+/// run starts this program with the kept setting, and says so. The program has to do the same work
+/// in each run, and has to tolerate many runs and stops: it writes its files each time. Use a
+/// machine that is otherwise idle. `trimtab tune list` shows the kept settings; to tune a program
+/// that is called list, show, export, import or remove, write ./list.
+///
+/// Exit status 0 if a better setting was found, 1 if none was found, 2 if tuning failed, 128 plus
+/// the signal's number after Ctrl-C.
 #[derive(Args, Debug, Clone)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = EXAMPLES, args_conflicts_with_subcommands = true, subcommand_negates_reqs = true,
+          disable_help_subcommand = true, subcommand_help_heading = "Kept settings")]
 pub struct TuneArgs {
-    /// How many cores the program gets, as for trimtab run; without it: all that are free at the beginning.
-    #[arg(short, long, value_name = "EXPR", conflicts_with = "cpus", help_heading = "What")]
+    #[command(subcommand)]
+    pub kept: Option<TuningCommand>,
+    /// Number of cores, as for trimtab run; by default, all cores that are free at the beginning.
+    #[arg(short, long, value_name = "EXPR", conflicts_with = "cpus", help_heading = "Settings")]
     pub cores: Option<Amount>,
-    /// Exactly these CPUs.
-    #[arg(long, value_name = "LIST", help_heading = "What")]
+    /// Use exactly these CPUs.
+    #[arg(long, value_name = "LIST", help_heading = "Settings")]
     pub cpus: Option<CpuSet>,
     /// Use cores that other runs hold, too.
-    #[arg(long, help_heading = "What")]
+    #[arg(long, help_heading = "Settings")]
     pub share: bool,
-    /// Only these knobs: threads, cores, smt, strategy, memory, thp, wait, pin, balance, slice.
-    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = knob, help_heading = "What")]
+    /// Change only these knobs: threads, cores, smt, strategy, memory, thp, wait, pin, balance, slice.
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = knob, help_heading = "Settings")]
     pub knobs: Vec<Knob>,
-    /// The setting to begin with and to be better than, as in 'threads=4 wait=spin', instead of what trimtab run does by itself.
+    /// Setting to start from and to compare with, as in 'threads=4 wait=spin', instead of the
+    /// defaults of trimtab run.
     #[arg(
         long,
         value_name = "SETTING",
         default_value = "as it is",
         hide_default_value = true,
-        help_heading = "What"
+        help_heading = "Settings"
     )]
     pub from: Setting,
-    /// What is to be improved: a number that the program prints, captured by this regular expression (its first group, or all of it; the
-    /// last one that is printed counts). Without it: the time a run takes.
+    /// Quantity to improve: a number that the program prints, captured by this regular expression
+    /// (its first group, or the whole match; the last match counts). By default, the elapsed time.
     #[arg(long, value_name = "REGEX", help_heading = "Metric")]
     pub metric: Option<String>,
     /// Higher numbers are better.
@@ -50,69 +59,72 @@ pub struct TuneArgs {
     /// Lower numbers are better (the default).
     #[arg(long, requires = "metric", help_heading = "Metric")]
     pub lower: bool,
-    /// The least gain that is worth a change.
+    /// Smallest gain that justifies a change.
     #[arg(long, value_name = "PERCENT", default_value = "3%", value_parser = gain, help_heading = "Metric")]
     pub gain: f64,
-    /// Standard output must be that of the first run, but for lines that the metric is on.
+    /// Require the standard output of the first run, except for lines with the metric.
     #[arg(long, help_heading = "Checks")]
     pub verify: bool,
-    /// A shell command that gets the output of each run on standard input and says by exit status 0 that it is right.
+    /// Shell command that reads the output of each run on standard input, and exits with 0 if it is
+    /// correct.
     #[arg(long, value_name = "COMMAND", help_heading = "Checks")]
     pub verify_command: Option<String>,
-    /// A run that takes longer has failed.
+    /// Longest time of a run; a longer run counts as failed.
     #[arg(long, value_name = "TIME", value_parser = time::lasting, help_heading = "Time")]
     pub timeout: Option<Span>,
-    /// Time for all runs together.
+    /// Longest time of all runs together.
     #[arg(long, value_name = "TIME", default_value = "10m", value_parser = time::lasting, help_heading = "Time")]
     pub budget: Span,
-    /// Go on with what was stopped by Ctrl-C or otherwise: its runs count.
+    /// Continue an interrupted tuning: its runs count.
     #[arg(long, conflicts_with = "dry_run", help_heading = "Time")]
     pub resume: bool,
-    /// Orders of runs are drawn from this number.
-    #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Otherwise")]
+    /// Seed of the order of runs.
+    #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Control")]
     pub seed: u64,
-    /// Say what would be tried, and run nothing.
-    #[arg(long, help_heading = "Otherwise")]
+    /// List the settings that would be tried, and run nothing.
+    #[arg(long, help_heading = "Control")]
     pub dry_run: bool,
-    /// Keep no profile of what is found.
-    #[arg(long, help_heading = "Otherwise")]
+    /// Do not keep the setting that is found.
+    #[arg(long, help_heading = "Control")]
     pub no_store: bool,
-    /// Print JSON lines on standard output, one a run (schema in docs/json.md).
-    #[arg(long, help_heading = "Otherwise")]
+    /// Print JSON on standard output, one line for each run (schema in docs/json.md).
+    #[arg(long, help_heading = "Control")]
     pub json: bool,
     /// The program and its arguments.
-    #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
+    #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND",
+          value_hint = ValueHint::CommandWithArguments)]
     pub command: Vec<OsString>,
 }
 
-const EXAMPLES: &str = "Examples:\n  trimtab tune ./app                           the time it takes, for ten minutes at most\n  \
-    trimtab tune --dry-run ./app                 what would be tried\n  \
+const EXAMPLES: &str = "Examples:\n  trimtab tune ./app                           improve its elapsed time, for at most ten minutes\n  \
+    trimtab tune --dry-run ./app                 list the settings that would be tried\n  \
     trimtab tune --metric 'Mop/s total *= *([0-9.]+)' --higher ./cg.A.x\n  \
     trimtab tune --knobs threads,wait,thp --budget 2m ./app\n  \
-    trimtab tune --verify ./app                  its output must stay the same\n  \
-    trimtab tune --resume ./app                  go on after Ctrl-C\n\n\
-    Afterwards: trimtab run ./app applies it; trimtab run --no-profile ./app does not; trimtab profiles shows it.";
+    trimtab tune --verify ./app                  require the same output in each run\n  \
+    trimtab tune --resume ./app                  continue after Ctrl-C\n  \
+    trimtab tune list                            the settings that are kept\n\n\
+    Afterwards, trimtab run ./app applies the setting; trimtab run --no-tuning ./app does not.";
 
-/// Show, export, import and remove what trimtab tune found: settings that trimtab run applies.
+/// Show, export, import and remove the settings that `trimtab tune` kept.
 #[derive(Args, Debug, Clone)]
 #[command(args_conflicts_with_subcommands = true)]
-pub struct ProfilesArgs {
+pub struct TuningsArgs {
     #[command(subcommand)]
-    pub command: Option<ProfilesCommand>,
+    pub command: Option<TuningCommand>,
     /// Print JSON (schema in docs/json.md).
     #[arg(long)]
     pub json: bool,
 }
 
 #[derive(Subcommand, Debug, Clone)]
-pub enum ProfilesCommand {
-    /// List them: program, setting, gain, and whether each applies now.
+pub enum TuningCommand {
+    /// List the kept settings: program, setting, gain, and whether each applies now.
     List {
         /// Print JSON.
         #[arg(long)]
         json: bool,
     },
-    /// Show one: setting, evidence, conditions.
+    /// Show one kept setting: evidence and conditions.
     Show {
         /// Its name in the list, or the beginning of it.
         name: String,
@@ -120,25 +132,26 @@ pub enum ProfilesCommand {
         #[arg(long)]
         json: bool,
     },
-    /// Write one to standard output or a file.
+    /// Write one kept setting to standard output or to a file.
     Export {
         /// Its name in the list, or the beginning of it.
         name: String,
-        /// Where to.
-        #[arg(short, long, value_name = "FILE")]
+        /// File to write.
+        #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
         output: Option<PathBuf>,
     },
-    /// Take one that was exported; it applies under the conditions that are in it.
+    /// Keep a setting that was exported; it applies under its own conditions.
     Import {
-        /// The file.
+        /// File to read.
+        #[arg(value_hint = ValueHint::FilePath)]
         file: PathBuf,
     },
-    /// Remove one, or all.
+    /// Remove one kept setting, or all.
     Remove {
         /// Its name in the list, or the beginning of it.
         #[arg(required_unless_present = "all")]
         name: Option<String>,
-        /// All of them, damaged ones too.
+        /// Remove all, damaged ones too.
         #[arg(long, conflicts_with = "name")]
         all: bool,
     },
@@ -151,11 +164,11 @@ fn knob(text: &str) -> Result<Knob, String> {
     })
 }
 
-/// A gain in per cent: what is below one is hardly ever measurable.
+/// Parses a gain in per cent. A gain below 1 % can hardly ever be measured.
 fn gain(text: &str) -> Result<f64, String> {
     match text.strip_suffix('%').unwrap_or(text).trim().parse::<f64>() {
         Ok(percent) if (1.0..=100.0).contains(&percent) => Ok(percent / 100.0),
-        _ => Err("a gain from 1% to 100% is needed".to_owned()),
+        _ => Err("expected a gain from 1% to 100%".to_owned()),
     }
 }
 

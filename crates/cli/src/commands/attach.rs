@@ -1,9 +1,9 @@
-//! `trimtab attach`: balancing of programs that run already.
+//! `trimtab attach`: balances programs that already run.
 
 use crate::args::{AttachArgs, distinct};
 use crate::exit::{self, Exit};
 use crate::say::Volume;
-use crate::situation::Situation;
+use crate::site_facts::Situation;
 use crate::world::World;
 use anyhow::{Result, anyhow};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -19,7 +19,7 @@ use trimtab_core::words::plural;
 /// Runs the command.
 ///
 /// # Errors
-/// [`exit::FAILED`]: the programs cannot be watched, or nothing can be written where it should be.
+/// [`exit::FAILED`]: the programs cannot be watched, or an output cannot be written.
 pub fn run(world: &World, args: &AttachArgs) -> Result<u8, Exit> {
     attach(world, args).map_err(|cause| Exit::new(exit::FAILED, cause))
 }
@@ -63,9 +63,9 @@ fn options(args: &AttachArgs) -> AttachOptions {
     }
 }
 
-/// One line that changes, on a terminal.
+/// Returns a progress line for a terminal.
 fn progress(volume: Volume, to_stdout: bool) -> ProgressBar {
-    // Where more is said, a line that changes would be in the way.
+    // Verbose messages and a changing status line would disturb each other.
     let quiet = volume != Volume::Normal || to_stdout;
     let target = if quiet { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
     let bar = ProgressBar::with_draw_target(None, target);

@@ -1,7 +1,8 @@
-//! `trimtab check`: judges a plan from a file, with the checker that shares no code with the planner.
+//! `trimtab check`: checks a plan from a file with the checker, which shares no code with the
+//! planner.
 
 use crate::args::CheckArgs;
-use crate::commands::plan::{Document, READ_TOO, SCHEMA};
+use crate::commands::plan::{PlanDocument, READ_TOO, SCHEMA};
 use crate::commands::print;
 use crate::exit::{self, Exit};
 use crate::world::World;
@@ -9,10 +10,10 @@ use anyhow::{Context, Result, bail};
 use std::io::Read;
 use trimtab_core::check::{check, check_nesting};
 
-/// Checks.
+/// Runs the command.
 ///
 /// # Errors
-/// [`exit::FAILED`] when the file is no plan or its machine cannot be loaded.
+/// [`exit::FAILED`] when the file is not a plan or its machine cannot be loaded.
 pub fn run(world: &World, args: &CheckArgs) -> Result<u8, Exit> {
     let findings = findings(world, args).map_err(|cause| Exit::new(exit::FAILED, cause))?;
     if findings.is_empty() {
@@ -36,15 +37,17 @@ fn findings(world: &World, args: &CheckArgs) -> Result<Vec<String>> {
         serde_json::from_str(&text).with_context(|| format!("{name} is not JSON"))?;
     match value.get("schema").and_then(|schema| schema.as_str()) {
         Some(schema) if schema == SCHEMA || READ_TOO.contains(&schema) => {}
-        Some(other) => bail!("{name} has schema {other}; this trimtab reads {SCHEMA}"),
-        None => bail!("{name} is no plan: it has no schema; write one with trimtab plan --json"),
+        Some(other) => bail!("{name} has schema {other}; this version of trimtab reads {SCHEMA}"),
+        None => bail!("{name} is not a plan: it has no schema; trimtab plan --json writes one"),
     }
-    let document: Document = serde_json::from_value(value).with_context(|| format!("{name} is no plan"))?;
+    let document: PlanDocument =
+        serde_json::from_value(value).with_context(|| format!("{name} is not a plan"))?;
     let (machine, _) = document.machine.load(world)?;
     let (plan, whole) = (&document.plan, document.whole.as_ref());
     let findings = check(&machine, &document.request, &document.taken, whole.unwrap_or(plan));
     let outside = whole.map(|whole| plan.mask.difference(&whole.mask)).filter(|cpus| !cpus.is_empty());
-    let outside = outside.map(|cpus| format!("the rank's part has CPUs {cpus} outside the allotment"));
+    let outside =
+        outside.map(|cpus| format!("the rank's part contains CPUs {cpus}, which are not in the allotment"));
     let nested = document.nest.iter().flat_map(|listing| check_nesting(&document.plan, listing));
     let nested = nested.map(|finding| finding.to_string());
     Ok(findings.iter().map(ToString::to_string).chain(outside).chain(nested).collect())

@@ -1,4 +1,5 @@
-//! `trimtab counters`: what hardware can count here, what that costs, why not more, and what it counts of some programs.
+//! `trimtab counters`: the hardware counters that this machine offers, their cost, the reasons for
+//! missing ones, and the counts of some programs.
 
 use crate::args::{CountersArgs, distinct};
 use crate::commands::print;
@@ -20,16 +21,16 @@ use trimtab_linux::perf::{self, Event, Missing, Role, Standing, Why};
 use trimtab_linux::process::Pid;
 use trimtab_linux::sys::affinity;
 
-/// The version of the JSON.
+/// Schema of the JSON document.
 pub const SCHEMA: &str = "trimtab.counters/1";
 
-/// How long programs are counted, where nothing else is said.
-const LASTING: Span = Span::from_ms(1_000);
-/// Between two looks. Chosen: short enough for threads that live a fraction of a second.
-const LOOK: Span = Span::from_ms(50);
+/// Default time for which programs are counted.
+const COUNT_TIME_DEFAULT: Span = Span::from_ms(1_000);
+/// Time between two samples. Chosen: short enough for threads that live a fraction of a second.
+const SAMPLE_INTERVAL: Span = Span::from_ms(50);
 
 #[derive(Serialize)]
-struct Document {
+struct CountersJson {
     schema: &'static str,
     rung: Rung,
     cpu: Option<String>,
@@ -103,7 +104,7 @@ impl From<CounterTotals> for ThreadRow {
     }
 }
 
-impl Document {
+impl CountersJson {
     fn of(standing: &Standing, seen: Option<(Span, Vec<CounterTotals>)>) -> Self {
         let (span, threads) = seen.unzip();
         let recipe = standing.recipe.as_ref();
@@ -140,10 +141,10 @@ impl Document {
     }
 }
 
-/// Shows.
+/// Runs the command.
 ///
 /// # Errors
-/// [`exit::FAILED`] when a process cannot be watched, or stdout not be written.
+/// [`exit::FAILED`] when a process cannot be watched, or stdout cannot be written.
 pub fn run(world: &World, args: &CountersArgs) -> Result<u8, Exit> {
     show(world, args).map_err(|cause| Exit::new(exit::FAILED, cause))
 }
@@ -156,7 +157,7 @@ fn show(world: &World, args: &CountersArgs) -> Result<u8> {
         (standing, Some((span, threads)))
     };
     let text = if args.json {
-        serde_json::to_string_pretty(&Document::of(&standing, seen))?
+        serde_json::to_string_pretty(&CountersJson::of(&standing, seen))?
     } else {
         let seen = seen.map(|(span, threads)| format!("\n{}", figures(&standing, span, &threads)));
         format!("{}{}", words(&standing), seen.unwrap_or_default())
@@ -169,40 +170,41 @@ fn show(world: &World, args: &CountersArgs) -> Result<u8> {
 fn count(world: &World, args: &CountersArgs) -> Result<(Standing, Span, Vec<CounterTotals>)> {
     let roots: Vec<Root> = distinct(&args.pids).into_iter().map(|pid| Root::Tree(Pid(pid))).collect();
     let options = Options { hands_off: true, counting: args.events.clone(), ..Options::default() };
-    // Nothing is moved: where it might be moved to does not matter.
+    // No thread is moved, so the set of usable CPUs does not matter.
     let usable = affinity::get(None)?;
     let mut live = Live::with(&world.proc(), &roots, &usable, options)?;
     let wanted = Wanted { places: true, counts: true, ..Wanted::default() };
     let mut totals = Accumulator::default();
-    // The first look finds out what can be counted, which takes its time: it tells who there is.
+    // The first sample determines the available counters, which takes time. Only its list of
+    // processes is used.
     totals.add(&Sample { threads: Vec::new(), ..live.observe(&wanted)? });
     let first = live.observe(&wanted)?;
-    let (begin, lasting) = (first.at, args.time.unwrap_or(LASTING));
+    let (begin, lasting) = (first.at, args.time.unwrap_or(COUNT_TIME_DEFAULT));
     totals.add(&first);
     let mut now = begin;
     while now.since(begin) < lasting {
         let rest = lasting.less(now.since(begin));
-        if live.wait(now + rest.min(LOOK))? == Awake::Over {
+        if live.wait(now + rest.min(SAMPLE_INTERVAL))? == Awake::Over {
             break;
         }
         let sample = live.observe(&wanted)?;
         now = sample.at;
         totals.add(&sample);
     }
-    // It is there as soon as counts were wanted.
+    // The field is set once counts were requested.
     let standing = live.counting().cloned();
     let standing = standing.unwrap_or_else(|| perf::look(&world.proc(), &world.sys(), &args.events, None));
     Ok((standing, now.since(begin), counter_totals::threads(&totals)))
 }
 
-/// What a rung tells.
+/// Describes what a rung counts.
 fn meaning(rung: Rung) -> &'static str {
     match rung {
-        Rung::Exact => "busy cycles and requests, which make the uncore penalty",
-        Rung::Proxy => "stalls and requests, which come near the uncore penalty",
+        Rung::Exact => "busy cycles and requests, which give the uncore penalty",
+        Rung::Proxy => "stalls and requests, which approximate the uncore penalty",
         Rung::Generic => "cycles, instructions and misses, from which the penalty is estimated",
-        Rung::HintFaults => "no counters; faults for memory, near and far",
-        Rung::Residency => "no counters; where sampled pages lie, near and far",
+        Rung::HintFaults => "no counters; hint faults on local and remote memory",
+        Rung::Residency => "no counters; location of sampled pages, local or remote",
         Rung::Nothing => "nothing is counted",
     }
 }
@@ -212,7 +214,7 @@ fn words(standing: &Standing) -> String {
     let cpu = standing.cpu.as_ref().map(ToString::to_string);
     match (&standing.processor, cpu) {
         (Some(name), Some(cpu)) => lines.push(format!("processor  {name} ({cpu})")),
-        (None, Some(cpu)) => lines.push(format!("processor  {cpu}, which the table of events does not know")),
+        (None, Some(cpu)) => lines.push(format!("processor  {cpu}, which is not in the table of events")),
         _ => {}
     }
     if let Some(recipe) = &standing.recipe {
@@ -222,17 +224,17 @@ fn words(standing: &Standing) -> String {
         }
         if recipe.user_only {
             lines.push(
-                "           only outside the kernel: kernel.perf_event_paranoid allows no more".to_owned(),
+                "           user mode only: kernel.perf_event_paranoid does not allow kernel mode".to_owned(),
             );
         }
         if recipe.no_guests {
             lines.push(
-                "           without virtual machines: KVM lends them the counters while they run".to_owned(),
+                "           without virtual machines: KVM gives them the counters while they run".to_owned(),
             );
         }
     }
     if let Some(price) = &standing.price {
-        let kind = if price.is_trapped() { "; a hypervisor handles each access" } else { "" };
+        let kind = if price.is_trapped() { "; each access traps to a hypervisor" } else { "" };
         lines.push(format!(
             "cost       reading {}, switching off and on {} (one counter), {} (two){kind}",
             price.read, price.one, price.two
@@ -242,20 +244,21 @@ fn words(standing: &Standing) -> String {
         let Thrift { counters, every, one_in, rests, switches_max } = standing.thrift();
         let counters = counters.map_or_else(String::new, |most| format!("at most {most} counters, "));
         let most = switches_max.map_or_else(String::new, |most| {
-            format!(", not threads put on a CPU over {most:.0} times a second")
+            format!(", not threads with more than {most:.0} context switches a second")
         });
         let (every, runs) = if rests {
-            (every, format!(", running one in {one_in} of that time"))
+            (every, format!(", counting during 1/{one_in} of that time"))
         } else {
             (every.times(f64::from(one_in)), String::new())
         };
-        lines.push(format!("so         {counters}read every {every}{runs}{most}"));
+        lines.push(format!("therefore  {counters}read every {every}{runs}{most}"));
     }
     lines.extend(not(&standing.missing));
     lines.join("\n") + "\n"
 }
 
-/// Why better rungs are missing, once for all that are so for one reason; what was not asked for is no news.
+/// Returns the reasons for missing rungs, one line per reason. Rungs that were not requested are
+/// left out.
 fn not(missing: &[Missing]) -> Vec<String> {
     let told = missing.iter().filter(|missing| missing.why != Why::NotAsked);
     let mut lines: Vec<(String, String)> = Vec::new();
@@ -309,7 +312,7 @@ fn figures(standing: &Standing, span: Span, threads: &[CounterTotals]) -> String
         0 => String::new(),
         _ if standing.rung == Rung::Nothing => String::new(),
         many => format!(
-            "{many} of {} not counted: they ran too little, too restlessly, or may not be\n",
+            "{many} of {} not counted: too little CPU time, too many context switches, or no permission\n",
             threads.len()
         ),
     };

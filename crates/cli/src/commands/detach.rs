@@ -1,4 +1,4 @@
-//! `trimtab detach`: the end of balancing, from outside.
+//! `trimtab detach`: ends balancing from outside.
 
 use crate::args::{DetachArgs, distinct};
 use crate::commands::print;
@@ -12,11 +12,11 @@ use trimtab_agent::restoration::own_masks;
 use trimtab_core::words::plural;
 use trimtab_linux::process::{Pid, stat};
 
-/// Runs the command: 0 when something was ended or given back (with --all also when there was
-/// nothing), 1 when there was nothing.
+/// Runs the command. Returns 0 when a balancer was ended or masks were restored (with --all also
+/// when there was nothing to do), and 1 when there was nothing to do.
 ///
 /// # Errors
-/// [`exit::FAILED`]: no such process, somebody else's, or it does not let go.
+/// [`exit::FAILED`]: no such process, another user's process, or a balancer that does not let go.
 pub fn run(world: &World, args: &DetachArgs) -> Result<u8, Exit> {
     all(world, args).map_err(|cause| Exit::new(exit::FAILED, cause))
 }
@@ -41,13 +41,13 @@ fn all(world: &World, args: &DetachArgs) -> Result<u8> {
         if !one(Some(pid), &mut said)? {
             if stat(&world.proc(), pid).is_err_and(|error| error.is_gone()) {
                 return Err(anyhow!(
-                    "there is no process {pid}, and no balancer has left anything behind for it"
+                    "there is no process {pid}, and no balancer left masks of it to restore"
                 ));
             }
             nothing = true;
             let _ = writeln!(
                 said,
-                "process {pid}: nobody balances it, or has moved nothing yet, and no killed balancer has left anything behind"
+                "process {pid}: no balancer has moved its threads, and no killed balancer left masks to restore"
             );
         }
     }
@@ -57,13 +57,13 @@ fn all(world: &World, args: &DetachArgs) -> Result<u8> {
     Ok(if nothing { exit::NO } else { exit::DONE })
 }
 
-/// One line for what was done.
+/// Formats one event as a line.
 fn words(event: &DetachEvent) -> String {
     match event {
         DetachEvent::Restored { pid, given_back, changed, vanished, refused } => {
             let mut line = format!("process {pid}: {}", own_masks(*given_back));
             let others =
-                [(changed, "bound by others since"), (vanished, "ended"), (refused, "not ours to move")];
+                [(changed, "bound by other programs since"), (vanished, "ended"), (refused, "not permitted")];
             for (count, what) in others.into_iter().filter(|(count, _)| **count > 0) {
                 let _ = write!(line, ", {count} {what}");
             }
@@ -73,28 +73,28 @@ fn words(event: &DetachEvent) -> String {
             format!("process {pid}: balancer {balancer} was told to stop")
         }
         DetachEvent::StoppedWithRun { pid, balancer } => format!(
-            "process {pid}: its run is stopped as a whole; balancer {balancer} lets go when it is continued (fg, kill -CONT)"
+            "process {pid}: the whole run is stopped; balancer {balancer} restores the masks when it is continued (fg, kill -CONT)"
         ),
         DetachEvent::Continued { pid, balancer } => {
-            format!("process {pid}: balancer {balancer} was stopped, and is continued to let go")
+            format!(
+                "process {pid}: balancer {balancer} was stopped, and is continued so that it restores the masks"
+            )
         }
         DetachEvent::Cleared { pid, tags, service } => {
             let what = match pid {
                 Some(pid) => format!("process {pid}"),
-                None => "all that is yours to clear".to_owned(),
+                None => "all tags that you may clear".to_owned(),
             };
             let tags = plural(*tags, "tag");
-            format!("{what}: cleared {tags} of the service (process {service}), which goes on")
+            format!("{what}: cleared {tags} of the service (process {service}), which keeps running")
         }
         DetachEvent::KeptOwn { tags, service } => {
             let tags = plural(*tags, "tag");
-            format!(
-                "{tags} that are the service's own (guests, --pinned) stay with the service (process {service})"
-            )
+            format!("{tags} of the service itself (guests, --pinned) remain (process {service})")
         }
         DetachEvent::KeptOthers { tags, service } => {
             let tags = plural(*tags, "tag");
-            format!("{tags} of other users stay with the service (process {service})")
+            format!("{tags} of other users remain (process {service})")
         }
     }
 }

@@ -1,6 +1,6 @@
-//! `trimtab guest`: inside a guest, tells the host which CPUs run tasks that somebody bound.
+//! `trimtab guest-agent`: inside a virtual machine, tells the host which CPUs run bound tasks.
 
-use crate::args::GuestArgs;
+use crate::args::GuestAgentArgs;
 use crate::exit::{self, Exit};
 use crate::say::Volume;
 use crate::world::World;
@@ -9,9 +9,9 @@ use trimtab_agent::guest::{GuestOptions, report};
 /// Runs the command.
 ///
 /// # Errors
-/// [`exit::FAILED`]: there is no such port, or tasks cannot be looked at.
-pub fn run(world: &World, args: &GuestArgs) -> Result<u8, Exit> {
-    let options = GuestOptions { port: args.port.clone(), interval: args.interval, scans: args.looks };
+/// [`exit::FAILED`]: the port does not exist, or tasks cannot be read.
+pub fn run(world: &World, args: &GuestAgentArgs) -> Result<u8, Exit> {
+    let options = GuestOptions { port: args.port.clone(), interval: args.interval, scans: args.scans };
     report(&world.paths(), &options, &Volume::of(false, args.verbose))
         .map_err(|cause| Exit::new(exit::FAILED, cause))?;
     Ok(exit::DONE)

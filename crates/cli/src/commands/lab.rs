@@ -1,4 +1,5 @@
-//! `trimtab bench`, `trimtab sim` and `trimtab generate`: commands of `trimtab-lab`, which takes this process over.
+//! `trimtab bench`, `trimtab sim` and `trimtab generate`: commands of `trimtab-lab`, which replaces
+//! this process.
 
 use crate::exit::{self, Exit};
 use anyhow::Context;
@@ -7,10 +8,11 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 use trimtab_front::sibling::{LAB, TRIMTAB, find};
 
-/// The commands that have help of the laboratory's.
+/// Commands that `trimtab-lab` has help for.
 const COMMANDS: [&str; 2] = ["bench", "sim"];
 
-/// Becomes the laboratory, with the words of this command line. Its help and errors name the commands as they were typed, below `trimtab`.
+/// Replaces this process by `trimtab-lab` with the same command line. Its help and errors name the
+/// commands as they were typed, below `trimtab`.
 pub fn start() -> Exit {
     let words = std::env::args_os().skip(1);
     let failed = |cause| Exit::new(exit::FAILED, cause);

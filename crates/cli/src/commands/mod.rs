@@ -1,4 +1,4 @@
-//! One file per command: options in, an exit status out.
+//! One file per command: each takes options and returns an exit status.
 
 pub mod advise;
 pub mod attach;
@@ -10,7 +10,6 @@ pub mod guest;
 pub mod lab;
 pub mod plan;
 pub mod profile;
-pub mod profiles;
 pub mod ps;
 mod ranks;
 pub mod replay;
@@ -23,5 +22,6 @@ pub mod top;
 pub mod topo;
 pub mod tune;
 pub mod tune_team;
+pub mod tunings;
 
 use trimtab_front::{chart, interrupt, print, progress};

@@ -1,7 +1,7 @@
-//! `trimtab plan`: what a run would do, and why; nothing is run or reserved.
+//! `trimtab plan`: shows what a run would do and why. Nothing is run or reserved.
 //!
-//! The plan is decided by the function that `trimtab run` carries out, from a request and from
-//! facts that are gathered in the same way; only the ledger is read without its lock.
+//! The plan is decided by the same function as in `trimtab run`, from a request and facts that are
+//! gathered in the same way. Only the ledger is read without its lock.
 
 use crate::args::{PlanArgs, RunArgs};
 use crate::commands::print;
@@ -10,7 +10,7 @@ use crate::gather::{self, Gathered, Trouble, settle, trouble_cause};
 use crate::machine::Which;
 use crate::narrate::environment_table;
 use crate::say::{self, Volume};
-use crate::situation::Situation;
+use crate::site_facts::Situation;
 use crate::world::World;
 use serde::{Deserialize, Serialize};
 use trimtab_agent::sync_report::SyncPage;
@@ -22,48 +22,49 @@ use trimtab_launch::reason::Topic;
 use trimtab_launch::{EnvMode, LaunchFacts, LaunchPlan, Level, Preload, Refusal, decide, headline};
 use trimtab_linux::program::{Program, resolve};
 
-/// The version of the JSON of a plan.
+/// Schema of the JSON document.
 pub const SCHEMA: &str = "trimtab.plan/2";
-/// Earlier versions, whose placement is written in the same way.
+/// Earlier schemas that write the placement in the same form.
 pub const READ_TOO: [&str; 1] = ["trimtab.plan/1"];
 
-/// A plan, as it is written.
+/// The plan as JSON.
 #[derive(Serialize)]
 struct Written<'a> {
     schema: &'static str,
-    /// The machine it is for.
+    /// The machine that the plan is for.
     machine: &'a Which,
-    /// The command it is for.
+    /// The command that the plan is for.
     command: Vec<String>,
     #[serde(flatten)]
     launch: &'a LaunchPlan,
-    /// The placement's reasons in words, in their order.
+    /// The reasons of the placement as text, in order.
     explanation: Vec<String>,
 }
 
-/// The part of a written plan that [`check`](super::check) judges.
+/// The part of a written plan that [`check`](super::check) reads.
 #[derive(Debug, Deserialize)]
-pub struct Document {
-    /// The machine it is for.
+pub struct PlanDocument {
+    /// The machine that the plan is for.
     pub machine: Which,
-    /// What was asked for.
+    /// The request.
     pub request: Request,
-    /// What was allowed and taken.
+    /// The CPUs that were allowed and taken.
     pub taken: Taken,
-    /// The placement; of a rank, its part.
+    /// The placement; for a rank, its part.
     pub plan: Plan,
-    /// The placement of the whole allotment, where `plan` is a rank's part of it.
+    /// The placement of the whole allotment, if `plan` is a rank's part of it.
     #[serde(default)]
     pub whole: Option<Plan>,
-    /// Where the threads of nested teams go.
+    /// The placement of threads of nested teams.
     #[serde(default)]
     pub nest: Option<Listing>,
 }
 
-/// Plans.
+/// Runs the command.
 ///
 /// # Errors
-/// [`exit::FAILED`] for options and machines that cannot be used, [`exit::NO`] for a request that cannot be met now.
+/// [`exit::FAILED`] for options and machines that cannot be used, [`exit::NO`] for a request that
+/// cannot be met now.
 pub fn run(world: &World, args: &PlanArgs) -> Result<u8, Exit> {
     let failed = |cause: anyhow::Error| Exit::new(exit::FAILED, cause);
     let which = Which::of(args.machine.as_deref());
@@ -73,7 +74,7 @@ pub fn run(world: &World, args: &PlanArgs) -> Result<u8, Exit> {
     })?;
     let text = match (args.json, args.format) {
         (true, _) => json(&which, args, &planned.launch).map_err(failed)?,
-        (_, Some(tool)) => format(&told(&planned.launch), tool),
+        (_, Some(tool)) => format(&with_announced_threads(&planned.launch), tool),
         _ if planned.launch.env == EnvMode::Print => environment_table(&planned.launch.environment),
         _ => words(&planned, args),
     };
@@ -81,21 +82,21 @@ pub fn run(world: &World, args: &PlanArgs) -> Result<u8, Exit> {
     Ok(exit::DONE)
 }
 
-/// A decided launch, and what it was decided from.
+/// A decided launch, and its facts.
 struct Planned {
     launch: LaunchPlan,
     facts: LaunchFacts,
-    /// What is known of the ledger where there is none.
+    /// A note if the ledger does not exist yet.
     note: Option<&'static str>,
 }
 
-/// Gathers and decides.
+/// Gathers the facts and decides.
 fn planned(world: &World, which: &Which, args: &PlanArgs) -> Result<Planned, Trouble> {
     let live = *which == Which::Live;
     let mut args =
         RunArgs { place: args.place.clone(), run: args.run.clone(), command: args.command.clone() };
-    // A tuning is for the machine that it was found on.
-    args.run.no_profile |= !live;
+    // A tuning is valid only for the machine on which it was found.
+    args.run.no_tuning |= !live;
     let args = &args;
     let program = program(world, args)?;
     let mut situation = if live {
@@ -104,7 +105,7 @@ fn planned(world: &World, which: &Which, args: &PlanArgs) -> Result<Planned, Tro
         Situation::elsewhere(world, which)?
     };
     if !live {
-        let text = format!("planned for {}, as if nothing ran there", which.shown());
+        let text = format!("planned for {}, assumed idle", which.shown());
         situation.limited.push(Reason::Note { text });
     }
     for warning in &situation.warnings {
@@ -118,21 +119,21 @@ fn planned(world: &World, which: &Which, args: &PlanArgs) -> Result<Planned, Tro
     facts.meetings = counting.as_ref().and_then(SyncPage::path);
     let is_new = live && !gather::look_at_ledger(world, &request, &mut facts);
     if let Some(fault) = &facts.ledger.fault {
-        say::warning(Volume::Normal, &format!("what others hold is unknown: {fault}"));
+        say::warning(Volume::Normal, &format!("the holds of other runs are unknown: {fault}"));
     }
     let launch = if live { settle(&request, &mut facts)? } else { decide(&request, &facts)? };
     Ok(Planned { launch, facts, note: is_new.then_some("no run holds anything yet") })
 }
 
-/// The program, where one is named.
+/// Finds the program, if one is named.
 fn program(world: &World, args: &RunArgs) -> Result<Option<Program>, Trouble> {
     let Some(name) = args.command.first() else { return Ok(None) };
     let path = resolve(name, world.raw("PATH")).map_err(anyhow::Error::from)?;
     Ok(Some(Program::look(&path, world.raw("PATH")).map_err(anyhow::Error::from)?))
 }
 
-/// The placement with the count that runtimes are told.
-fn told(launch: &LaunchPlan) -> Plan {
+/// Returns the placement with the thread count that runtimes are told.
+fn with_announced_threads(launch: &LaunchPlan) -> Plan {
     Plan { threads: launch.threads.value, ..launch.placement.clone() }
 }
 
@@ -154,7 +155,7 @@ fn words(planned: &Planned, args: &PlanArgs) -> String {
     let slots: Vec<String> = plan.slots.iter().map(|slot| slot.cpu.to_string()).collect();
     lines.push(format!("slots in thread order: {}", slots.join(" ")));
     if plan.hold != plan.mask {
-        lines.push(format!("held, but idle: CPUs {}", plan.hold.difference(&plan.mask)));
+        lines.push(format!("held but unused: CPUs {}", plan.hold.difference(&plan.mask)));
     }
     lines.push(match plan.memory.policy {
         policy if policy.takes_nodes() => format!("memory: {policy} on node {}", plan.memory.nodes),
@@ -188,12 +189,12 @@ fn words(planned: &Planned, args: &PlanArgs) -> String {
     lines.join("\n") + &nested(launch)
 }
 
-/// What is set for the program, watched, and to be said of it.
+/// Formats variables, monitoring and reasons.
 fn of_program(launch: &LaunchPlan) -> Vec<String> {
     let mut lines = vec![format!("waiting: {}", launch.wait.waiting)];
     lines.push(match &launch.preload {
-        Preload::Goes { pin } => format!("preload library: goes along, new threads: {pin}"),
-        Preload::Stays { why } => format!("preload library: stays out: {why}"),
+        Preload::Goes { pin } => format!("preload library: loaded, new threads: {pin}"),
+        Preload::Stays { why } => format!("preload library: not loaded: {why}"),
     });
     if let Some(watch) = &launch.watch {
         lines.push(format!("while it runs: {}", watch.policy));
@@ -203,11 +204,11 @@ fn of_program(launch: &LaunchPlan) -> Vec<String> {
     }
     let set = launch.environment.iter().filter_map(|Variable { name, action, .. }| match action {
         Action::Set { value } | Action::Fitted { value, .. } => Some(format!("sets {name}={value}")),
-        Action::Removed { value, .. } => Some(format!("takes away {name}={value}")),
+        Action::Removed { value, .. } => Some(format!("removes {name}={value}")),
         Action::Kept { .. } | Action::Unset { .. } => None,
     });
     lines.extend(set.filter(|_| launch.env == EnvMode::Set));
-    // The nested teams' own are told beside their picture.
+    // Reasons about nested teams are printed beside their picture.
     let told = launch.reasons.iter().filter(|reason| !reason.text.starts_with("nested teams: "));
     lines.extend(told.filter_map(|reason| match reason.level {
         Level::Warning => Some(format!("warning: {}", reason.text)),
@@ -217,7 +218,7 @@ fn of_program(launch: &LaunchPlan) -> Vec<String> {
     lines
 }
 
-/// The picture of the nested teams, and what there is to know of them.
+/// Formats the picture of the nested teams, and its notes.
 fn nested(launch: &LaunchPlan) -> String {
     let (Some(nesting), Some(listing)) = (&launch.nesting, &launch.nest) else { return String::new() };
     let mut text = format!("\nnested teams: {}\n", nesting.resolved());

@@ -1,4 +1,4 @@
-//! `trimtab profile`: a run that is watched, and what was seen of it as a profile.
+//! `trimtab profile`: runs a program under the monitor and reports its profile.
 
 use super::run;
 use crate::args::{ProfileArgs, RunArgs, RunOnly};
@@ -10,7 +10,7 @@ use trimtab_core::place::Fit;
 /// Runs the command.
 ///
 /// # Errors
-/// As of `trimtab run`.
+/// The errors of `trimtab run`.
 pub fn run(world: World, args: ProfileArgs) -> Result<u8, Exit> {
     let ProfileArgs { place, json, output, set, wait_policy, pin, counting, verbose, quiet, command } = args;
     let setting = set.unwrap_or_default();
@@ -20,7 +20,7 @@ pub fn run(world: World, args: ProfileArgs) -> Result<u8, Exit> {
         verbose,
         quiet,
         // The program is measured as the user runs it.
-        no_profile: true,
+        no_tuning: true,
         fit: Some(Fit::Keep),
         set: setting.clone(),
         profile: Some(Ask { json, output, setting }),

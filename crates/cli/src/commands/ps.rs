@@ -1,13 +1,13 @@
-//! `trimtab ps`: who holds what, and who is on cores that others hold.
+//! `trimtab ps`: the holders of cores, and programs on cores that other runs hold.
 
 use crate::args::PsArgs;
 use crate::commands::print;
 use crate::escapes::Escaped;
 use crate::exit::{self, Exit};
+use crate::foreign_load::Surroundings;
 use crate::holds::{Holds, Violator, gather};
 use crate::machine::Which;
-use crate::situation::location;
-use crate::surroundings::Surroundings;
+use crate::site_facts::location;
 use crate::table::{Align, Table};
 use crate::world::World;
 use anyhow::{Context, Result};
@@ -16,7 +16,7 @@ use trimtab_core::topology::{Marks, draw};
 use trimtab_linux::ledger::LedgerView;
 use trimtab_linux::users::Users;
 
-/// Shows.
+/// Runs the command.
 ///
 /// # Errors
 /// [`exit::FAILED`] when the ledger cannot be read.
@@ -27,7 +27,7 @@ pub fn run(world: &World, args: &PsArgs) -> Result<u8, Exit> {
 
 fn show(world: &World, args: &PsArgs) -> Result<()> {
     let (machine, _) = Which::Live.load(world)?;
-    let view = LedgerView::open(&location(world)?).context("cannot look at the ledger")?;
+    let view = LedgerView::open(&location(world)?).context("cannot read the ledger")?;
     let seen = Surroundings::look(world, crate::args::SurveyMode::Full, &machine, &machine.cpus());
     let users = Users::read(&world.root.join("etc/passwd")).unwrap_or_default();
     let all = gather(world, &machine, view.as_ref(), &seen, &users)?;
@@ -108,7 +108,7 @@ fn words(all: &Holds, view: Option<&LedgerView>) -> String {
         ));
     }
     if let Some(error) = view.and_then(LedgerView::names_missing) {
-        text.push_str(&format!("note: nobody can be named: {error}\n"));
+        text.push_str(&format!("note: the holders cannot be named: {error}\n"));
     }
     text
 }

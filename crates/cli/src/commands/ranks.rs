@@ -1,16 +1,17 @@
 //! `trimtab run --ranks N`: N processes of a program as the ranks of one team, without MPI.
 //!
-//! Each rank is a `trimtab run` of its own, which knows from its environment that it is one of N,
-//! as those know that a launcher of MPI starts: they share one allotment, each takes its part of it
-//! and becomes the program. What is new here is the parent: it makes the team's segment, hands its
-//! descriptor on, and stays until all have ended.
+//! Each rank is a `trimtab run` process, which knows from its environment that it is one of N, like
+//! ranks that an MPI launcher starts. The ranks share one allotment; each takes its part and
+//! becomes the program. Only the parent is new: it makes the team's segment, passes its descriptor
+//! on, and stays until all ranks have ended.
 //!
-//! - The first rank that fails is named, and its status is the run's. The others learn of it by the
-//!   team itself; those that have not ended after the grace period get SIGTERM, and SIGKILL after
-//!   another one.
-//! - SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 are handed on to all ranks. An interrupt that the
-//!   terminal sends they have had already.
-//! - Standard input is rank 0's. Output is the ranks' own, unless lines are to begin with the rank.
+//! - The first rank that fails is named, and its status is the run's. The other ranks learn of it
+//!   through the team; those that have not ended after the grace period get SIGTERM, and SIGKILL
+//!   after another one.
+//! - SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 are passed on to all ranks. The ranks get an
+//!   interrupt of the terminal directly.
+//! - Standard input belongs to rank 0. Output is inherited, unless each line is to begin with the
+//!   rank.
 
 use crate::args::RunArgs;
 use crate::exit::{self, Exit};
@@ -30,12 +31,12 @@ use std::time::{Duration, Instant};
 use trimtab_team::segment::meet::keep_over_exec;
 use trimtab_team::{Options, Team};
 
-/// What torchrun's ranks find too.
-const NAMES: [&str; 4] = ["RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"];
+/// Variables that the ranks of torchrun get, too.
+const RANK_VARIABLES: [&str; 4] = ["RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"];
 
-/// How long the others have after a rank failed, in seconds. Chosen: enough to write down what they
-/// have.
-const GRACE: u32 = 5;
+/// Seconds that the other ranks have to end after a rank failed. Chosen: enough to write their
+/// results.
+const GRACE_DEFAULT_S: u32 = 5;
 
 /// Starts the ranks and stays until all have ended.
 ///
@@ -45,7 +46,8 @@ pub(super) fn run(args: &RunArgs, ranks: u32) -> Result<u8, Exit> {
     let failed = |cause: anyhow::Error| Exit::new(exit::RUN_FAILED, cause);
     let mut post = Post::listen().map_err(failed)?;
     let mut all = start(args, ranks).map_err(failed)?;
-    let ended = all.attend(&mut post, Duration::from_secs(u64::from(args.run.grace.unwrap_or(GRACE))));
+    let ended =
+        all.attend(&mut post, Duration::from_secs(u64::from(args.run.grace.unwrap_or(GRACE_DEFAULT_S))));
     let lines = std::mem::take(&mut all.lines);
     drop(all);
     for thread in lines {
@@ -54,14 +56,14 @@ pub(super) fn run(args: &RunArgs, ranks: u32) -> Result<u8, Exit> {
     match ended.map_err(failed)? {
         None => Ok(exit::DONE),
         Some((rank, status)) => {
-            let (how, status) = told(status);
+            let (how, status) = end_of(status);
             Err(Exit::new(status, anyhow!("rank {rank} {how}")))
         }
     }
 }
 
-/// What ended a rank, and what a shell shows of it.
-fn told(status: ExitStatus) -> (String, u8) {
+/// Describes how a rank ended, with the status that a shell shows.
+fn end_of(status: ExitStatus) -> (String, u8) {
     match (status.code(), status.signal()) {
         (Some(code), _) => {
             (format!("ended with status {code}"), u8::try_from(code).unwrap_or(exit::RUN_FAILED))
@@ -71,7 +73,7 @@ fn told(status: ExitStatus) -> (String, u8) {
     }
 }
 
-/// The ranks that run. Those that are left are killed when this goes.
+/// The running ranks. Ranks that have not ended are killed on drop.
 struct Ranks {
     running: Vec<(u32, Child)>,
     lines: Vec<JoinHandle<()>>,
@@ -79,18 +81,18 @@ struct Ranks {
 
 fn start(args: &RunArgs, ranks: u32) -> Result<Ranks> {
     let program = std::env::current_exe().context("cannot find trimtab itself")?;
-    // The same command line, whose first word is the name of the command.
+    // The same command line; its first word is the name of the command.
     let words = std::env::args_os().skip(2);
     let words: Vec<OsString> = ["run", "--as-rank"].map(OsString::from).into_iter().chain(words).collect();
-    let team = Team::new(Options::new(ranks)).context("the team's memory cannot be had")?;
+    let team = Team::new(Options::new(ranks)).context("cannot allocate the team's memory")?;
     keep_over_exec(team.fd())?;
     let mut all = Ranks { running: Vec::new(), lines: Vec::new() };
     for rank in 0..ranks {
         let (name, value) = team.invitation(rank);
         let mut command = Command::new(&program);
-        // A job's name that somebody else gave would be taken for that of this one.
+        // Another program's job name would be taken for the name of this job.
         command.args(&words).env(name, value).env_remove("TORCHELASTIC_RUN_ID");
-        for (at, name) in NAMES.iter().enumerate() {
+        for (at, name) in RANK_VARIABLES.iter().enumerate() {
             command.env(name, if at < 2 { rank } else { ranks }.to_string());
         }
         if rank > 0 {
@@ -112,7 +114,7 @@ fn start(args: &RunArgs, ranks: u32) -> Result<Ranks> {
     Ok(all)
 }
 
-/// Hands lines on, each with the rank before it and none torn by another rank's.
+/// Copies lines of a rank, each with the rank's number in front. Lines of ranks do not mix.
 fn begin_lines<W: Write>(
     rank: u32,
     from: impl Read + Send + 'static,
@@ -132,20 +134,20 @@ fn begin_lines<W: Write>(
                 line.push(b'\n');
             }
             let mut to = to();
-            // Who reads may have gone: the rank is to learn of it as it would without us.
+            // The reader may have gone. The rank must notice it as it would without this copy.
             if to.write_all(&line).and_then(|()| to.flush()).is_err() {
                 return;
             }
         }
     };
-    std::thread::Builder::new().name("lines".to_owned()).spawn(work).context("no thread can be had")
+    std::thread::Builder::new().name("lines".to_owned()).spawn(work).context("cannot start a thread")
 }
 
 impl Ranks {
-    /// Waits for all, and says which failed first.
+    /// Waits for all ranks, and returns the rank that failed first.
     fn attend(&mut self, post: &mut Post, grace: Duration) -> Result<Option<(u32, ExitStatus)>> {
         let mut first: Option<(u32, ExitStatus)> = None;
-        // When the rest is told to end, and by what.
+        // When the remaining ranks are signalled, and with which signal.
         let mut next: Option<(Instant, Signal)> = None;
         loop {
             let mut failed = Vec::new();
@@ -186,7 +188,7 @@ impl Ranks {
 
     fn signal(&self, signal: Signal) {
         for (_, child) in &self.running {
-            // It is ours, and was not waited for: the number is no other's.
+            // The child was not waited for, so its number cannot belong to another process.
             let _ = kill_process(Pid::from_child(child), signal);
         }
     }
@@ -201,7 +203,7 @@ impl Drop for Ranks {
     }
 }
 
-/// Where signals arrive: a pipe each, so that waiting for them takes no time.
+/// Signal receiver: one pipe per signal, so that waiting needs no polling.
 struct Post {
     signals: Vec<(Option<Signal>, UnixStream)>,
 }
@@ -226,11 +228,11 @@ impl Post {
         Ok(Self { signals })
     }
 
-    /// Waits until something arrives, or so long; says what is to be handed on.
+    /// Waits until a signal arrives, at most `most`. Returns the signals to pass on.
     fn wait(&mut self, most: Option<Duration>) -> Result<Vec<Signal>> {
         let mut ready: Vec<PollFd<'_>> =
             self.signals.iter().map(|(_, read)| PollFd::new(read, PollFlags::IN)).collect();
-        // A little longer, so that the time has come when this returns.
+        // A little longer, so that the deadline has passed when this returns.
         let most = most.map(|most| most + Duration::from_millis(1));
         let most = most.map(|most| Timespec {
             tv_sec: i64::try_from(most.as_secs()).unwrap_or(i64::MAX),
@@ -250,7 +252,7 @@ impl Post {
     }
 }
 
-/// Whether the terminal sends its interrupts to this process and its ranks alike.
+/// Returns whether the terminal sends its interrupts to both this process and its ranks.
 fn in_foreground() -> bool {
     let foreground = || tcgetpgrp(File::open("/dev/tty").ok()?).ok();
     foreground() == Some(getpgrp())

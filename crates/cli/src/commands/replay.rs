@@ -1,4 +1,4 @@
-//! `trimtab replay`: a recorded run fed to a policy once more.
+//! `trimtab replay`: feeds a recorded run to a policy again.
 
 use crate::args::ReplayArgs;
 use crate::exit::{self, Exit};
@@ -17,7 +17,7 @@ use trimtab_core::words::plural;
 /// Runs the command.
 ///
 /// # Errors
-/// The trace cannot be read, or something cannot be written.
+/// The trace cannot be read, or an output cannot be written.
 pub fn run(args: &ReplayArgs) -> Result<u8, Exit> {
     let failed = |cause: anyhow::Error| Exit::new(exit::FAILED, cause);
     let trace = traces::read(&args.trace).map_err(failed)?;
@@ -25,7 +25,7 @@ pub fn run(args: &ReplayArgs) -> Result<u8, Exit> {
     if trace.cut {
         crate::say::warning(
             crate::say::Volume::Normal,
-            &format!("{name}: the last line is cut off and left out"),
+            &format!("{name}: the last line is incomplete and ignored"),
         );
     }
     let header = Header {
@@ -54,7 +54,7 @@ pub fn run(args: &ReplayArgs) -> Result<u8, Exit> {
         } else {
             show(compared, &mut text);
         }
-        // As it comes: a long trace makes more text than there is memory.
+        // Printed step by step: a long trace makes more text than memory holds.
         trouble = out
             .write_all(text.as_bytes())
             .map_err(Into::into)
@@ -79,7 +79,8 @@ fn line<T: Serialize>(kind: &str, value: &T) -> String {
     serde_json::json!({ kind: value }).to_string() + "\n"
 }
 
-/// A step in which the two differ, for people: `-` then and not now, `+` now and not then.
+/// Formats a step in which the two differ: `-` marks a recorded decision that is missing now, `+` a
+/// new one.
 fn show(step: &Compared, out: &mut String) {
     if step.agrees() && step.found_then == step.found_now {
         return;
@@ -87,7 +88,7 @@ fn show(step: &Compared, out: &mut String) {
     let _ = writeln!(out, "step {} at {:.3} s", step.step, step.at.since(Default::default()).seconds());
     let both = step.both.len();
     if both > 0 {
-        let _ = writeln!(out, "  = {} both times", plural(both, "decision"));
+        let _ = writeln!(out, "  = {} in both", plural(both, "decision"));
     }
     for decision in &step.recorded {
         let _ = writeln!(out, "  - {}", decided(decision));
@@ -122,14 +123,14 @@ fn summary(trace: &Trace, header: &Header, replayed: &Replayed, out: &mut String
     );
     let _ = writeln!(
         out,
-        "steps with the same decisions: {agreeing}; decisions both times: {both}, only then: {only_recorded}, only now: {only_replayed}"
+        "steps with the same decisions: {agreeing}; decisions in both: {both}, only recorded: {only_recorded}, only replayed: {only_replayed}"
     );
     let _ = match first_difference {
-        None if *steps == 0 => writeln!(out, "nothing to compare: the trace has no look in it"),
+        None if *steps == 0 => writeln!(out, "nothing to compare: the trace contains no sample"),
         None => writeln!(out, "every turn is equal"),
         Some(step) => writeln!(
             out,
-            "the first turn that differs is that of step {step}; the recorded world does not react to what is decided now"
+            "the first difference is in step {step}; the recorded machine does not react to the decisions of the replay"
         ),
     };
 }

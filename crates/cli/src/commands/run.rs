@@ -1,5 +1,5 @@
-//! `trimtab run`: gather, decide, reserve, decide on what was reserved, carry out, narrate; then
-//! become the program.
+//! `trimtab run`: gathers facts, decides, reserves cores, decides again on the reserved cores,
+//! applies the plan, prints the reasons, and then becomes the program.
 
 use super::ranks;
 use crate::args::{RunArgs, report_to};
@@ -7,9 +7,9 @@ use crate::exit::{self, Exit};
 use crate::gather::{self, Gathered, settle};
 use crate::monitor::{self, Asked, Outputs, Run};
 use crate::narrate::{environment_table, narrate};
-use crate::reserve::{Order, reserve};
+use crate::reserve::{ReserveOptions, reserve};
 use crate::say::{self, Volume};
-use crate::situation::{HOLD, Situation};
+use crate::site_facts::{HOLD, Situation};
 use crate::world::World;
 use anyhow::{Context, anyhow};
 use rustix::process::{Signal, set_parent_process_death_signal};
@@ -28,7 +28,7 @@ use trimtab_linux::text::printable;
 /// Runs the command.
 ///
 /// # Errors
-/// Whatever stands between the options and the running program; see [`exit`] for the statuses.
+/// Any failure between the options and the running program; see [`exit`] for the statuses.
 pub fn run(world: &World, args: &RunArgs) -> Result<u8, Exit> {
     let volume = Volume::of(args.run.quiet, args.run.verbose);
     let program = find(world, args)?;
@@ -39,11 +39,11 @@ pub fn run(world: &World, args: &RunArgs) -> Result<u8, Exit> {
     }
     restoration::tidy(&world.paths(), &volume);
     if args.run.with_parent {
-        // A tuner may be killed, and the programs that it tries end with it.
+        // If a tuner is killed, the programs that it tries must end, too.
         let _ = set_parent_process_death_signal(Some(Signal::KILL));
     }
     let Gathered { request, situation, watch } = gathered;
-    // What is only printed needs no parent that stays, and no file.
+    // `--env print` needs no parent that stays, and no output file.
     let watch = watch.filter(|_| request.env != EnvMode::Print);
     let watch = match watch {
         Some(asked) => Some((asked, Outputs::open(&args.run).map_err(failed)?)),
@@ -55,7 +55,7 @@ pub fn run(world: &World, args: &RunArgs) -> Result<u8, Exit> {
     let mut facts = gather::facts(world, &situation, Some(&program), &args.command, Some(args.place.survey));
     facts.meetings = watch.as_ref().and_then(|(_, outputs)| outputs.sync_page());
     let launch = Launch { world, args, request: &request, program: &program, volume };
-    // From here on there may be two of us, and all that follows is the program's.
+    // From here on there may be two processes; the rest belongs to the program's process.
     match launch.split(watch, &facts.machine)? {
         Split::Ended(status) => Ok(status),
         Split::Program(word) => launch.start(facts, word),
@@ -66,7 +66,7 @@ fn failed(cause: anyhow::Error) -> Exit {
     Exit::new(exit::RUN_FAILED, cause)
 }
 
-/// A launch under way.
+/// A launch in progress.
 struct Launch<'a> {
     world: &'a World,
     args: &'a RunArgs,
@@ -79,15 +79,15 @@ struct Launch<'a> {
 enum Split {
     /// The parent: the program has ended with this status.
     Ended(u8),
-    /// The process that becomes the program, with its line to a parent.
+    /// The process that becomes the program, with its channel to a parent.
     Program(Option<Word>),
 }
 
 impl Launch<'_> {
-    /// Makes a second process where the program is watched: the first stays as its parent.
+    /// Forks if the program is monitored: the first process stays as its parent.
     fn split(&self, watch: Option<(Asked, Outputs)>, machine: &Machine) -> Result<Split, Exit> {
         let Some((asked, outputs)) = watch else { return Ok(Split::Program(None)) };
-        match child::two().context("no process can be had for the program").map_err(failed)? {
+        match child::two().context("cannot create a process for the program").map_err(failed)? {
             Two::Program(word) => Ok(Split::Program(Some(word))),
             Two::Parent(child) => {
                 let report = self.args.run.report.as_ref().map(report_to);
@@ -104,11 +104,11 @@ impl Launch<'_> {
         }
     }
 
-    /// Reserves, decides, carries out and becomes the program.
+    /// Reserves, decides, applies the plan and becomes the program.
     fn start(&self, mut facts: LaunchFacts, mut word: Option<Word>) -> Result<u8, Exit> {
         facts.pid = std::process::id();
         let label = label(&self.args.command);
-        let order = Order { wait: self.args.run.wait, label: &label, volume: self.volume };
+        let order = ReserveOptions { wait: self.args.run.wait, label: &label, volume: self.volume };
         let (held, plan) = reserved(self.world, self.request, &mut facts, &order)
             .inspect_err(|_| narrate(&self.request.reasons, self.volume))?;
         narrate(&plan.reasons, self.volume);
@@ -131,7 +131,7 @@ impl Launch<'_> {
             announce(word, &plan.placement.mask, known.as_ref());
         }
         if self.args.run.with_parent {
-            // A process that was forked off has another parent.
+            // A forked process has another parent.
             let _ = set_parent_process_death_signal(Some(Signal::KILL));
         }
         let environment = self.request.environment.changed(&changes);
@@ -143,11 +143,11 @@ impl Launch<'_> {
         Err(Exit::new(status, error))
     }
 
-    /// Keeps what is held for the program, and tells it where it stands.
+    /// Keeps the hold for the program, and passes its position in the ledger on.
     fn keep(&self, held: Option<Held>, changes: &mut Changes) -> Result<(), Exit> {
         let Some(held) = held else { return Ok(()) };
         if let Some(error) = held.unnamed() {
-            say::note(self.volume, &format!("trimtab ps cannot name this run: {error}"));
+            say::note(self.volume, &format!("trimtab ps cannot show this run's name: {error}"));
         }
         let (depth, id) = (held.level().depth(), held.id().map(|id| id.number()));
         let descriptor = held.keep().context("cannot keep the cores reserved").map_err(failed)?;
@@ -157,22 +157,22 @@ impl Launch<'_> {
     }
 }
 
-/// Reserves, and decides on what was reserved.
+/// Reserves cores, and decides on the reserved cores.
 ///
 /// # Errors
-/// The cores cannot be had, or the decision refuses.
+/// The cores are not available, or the decision refuses.
 pub(crate) fn reserved(
     world: &World,
     request: &LaunchRequest,
     facts: &mut LaunchFacts,
-    order: &Order<'_>,
+    order: &ReserveOptions<'_>,
 ) -> Result<(Option<Held>, LaunchPlan), Exit> {
     let held = reserve(world, request, facts, order)?;
     let plan = settle(request, facts).map_err(gather::Trouble::from)?;
     Ok((held, plan))
 }
 
-/// Looks the program up before anything is reserved.
+/// Finds the program before anything is reserved.
 fn find(world: &World, args: &RunArgs) -> Result<Program, Exit> {
     let search = world.raw("PATH");
     let Some(name) = args.command.first() else {
@@ -188,9 +188,9 @@ fn find(world: &World, args: &RunArgs) -> Result<Program, Exit> {
     Program::look(&path, search).map_err(|error| Exit::new(exit::CANNOT_EXECUTE, error))
 }
 
-/// What to say of a program that is not there and whose name would be the value of an option that
-/// was given without: such options take theirs after an equals sign only, since else the program
-/// could be taken for it.
+/// Returns a hint for a program that does not exist and whose name would be a value of an option
+/// that was given without one. Such options take their value only after an equals sign, because
+/// otherwise the program could be taken for it.
 fn taken_for_program(args: &RunArgs) -> Option<String> {
     let (word, run) = (args.command.first()?.to_str()?, &args.run);
     let option = if run.watch.balance.is_some() && word.parse::<Kind>().is_ok() {
@@ -207,7 +207,7 @@ fn taken_for_program(args: &RunArgs) -> Option<String> {
     Some(format!("if it is the value of {option}, write {option}={word}"))
 }
 
-/// The holder's name in `trimtab ps`: the command line, as typed.
+/// Returns the holder's name in `trimtab ps`: the command line as typed.
 fn label(command: &[OsString]) -> String {
     let words: Vec<_> = command.iter().map(|word| word.to_string_lossy()).collect();
     words.join(" ")

@@ -3,7 +3,7 @@
 use crate::args::ServeArgs;
 use crate::exit::{self, Exit};
 use crate::say::Volume;
-use crate::situation::Situation;
+use crate::site_facts::Situation;
 use crate::world::World;
 use anyhow::Result;
 use std::sync::Arc;
@@ -12,13 +12,13 @@ use trimtab_agent::recorder::Recorder;
 use trimtab_agent::service::{self, ServiceEnd, ServiceOptions};
 use trimtab_core::balance::Settings;
 
-/// The status of a service whose terminal was closed: as of a program that SIGHUP ended.
-const HUNG_UP: u8 = 128 + 1;
+/// Exit status of a service whose terminal was closed: that of a program ended by SIGHUP.
+const STATUS_HUNG_UP: u8 = 128 + 1;
 
 /// Runs the command.
 ///
 /// # Errors
-/// [`exit::FAILED`]: it cannot serve.
+/// [`exit::FAILED`]: the service cannot run.
 pub fn run(world: &World, args: &ServeArgs) -> Result<u8, Exit> {
     serve(world, args).map_err(|cause| Exit::new(exit::FAILED, cause))
 }
@@ -38,6 +38,6 @@ fn serve(world: &World, args: &ServeArgs) -> Result<u8> {
     let machine = || Ok(Situation::live(world, false)?.machine);
     Ok(match service::serve(&world.paths(), options, recorder, machine, &narrator)? {
         ServiceEnd::Stopped => exit::DONE,
-        ServiceEnd::HungUp => HUNG_UP,
+        ServiceEnd::HungUp => STATUS_HUNG_UP,
     })
 }

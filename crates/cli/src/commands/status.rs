@@ -1,4 +1,4 @@
-//! `trimtab status`: what the service does.
+//! `trimtab status`: the state of the service.
 
 use crate::args::StatusArgs;
 use crate::commands::print;
@@ -16,10 +16,10 @@ use trimtab_core::tags::{By, PortState, Status, TagStatus};
 use trimtab_core::words::plural;
 use trimtab_linux::text::printable;
 
-/// The schema of the JSON.
+/// Schema of the JSON document.
 const SCHEMA: &str = "trimtab.status/1";
 
-/// The JSON.
+/// The JSON document.
 #[derive(Serialize)]
 struct Told<'s> {
     schema: &'static str,
@@ -27,7 +27,7 @@ struct Told<'s> {
     status: &'s Status,
 }
 
-/// Shows.
+/// Runs the command.
 ///
 /// # Errors
 /// [`exit::FAILED`]: no service runs.
@@ -53,7 +53,7 @@ fn words(paths: &Paths, status: &Status) -> String {
     let up = status.up.seconds();
     let _ = writeln!(
         text,
-        "process {} of {} balances by {} on CPUs {} for {up:.0} s",
+        "process {} of {} balances with policy {} on CPUs {}, up {up:.0} s",
         status.pid,
         user(paths, status.uid),
         printable(status.policy.as_bytes()),
@@ -65,18 +65,17 @@ fn words(paths: &Paths, status: &Status) -> String {
         "{} tagged, {}{refused}, {}",
         plural(status.threads, "thread"),
         plural(status.moves, "move"),
-        plural(status.looks, "look")
+        plural(status.looks, "sample")
     );
     let cost = status.cost;
-    let share =
-        cost.share.map_or_else(|| "not known yet".to_owned(), |share| format!("{:.2} %", 100.0 * share));
+    let share = cost.share.map_or_else(|| "unknown".to_owned(), |share| format!("{:.2} %", 100.0 * share));
     let slowed = match cost.slowed {
         0 => String::new(),
-        slowed => format!(", kept by {}", plural(slowed, "later look")),
+        slowed => format!(", kept by delaying {}", plural(slowed, "sample")),
     };
     let _ = writeln!(
         text,
-        "cost: {share} of a core of {:.2} % allowed{slowed}; {} of CPU time in all",
+        "cost: {share} of a core, limit {:.2} %{slowed}; CPU time in total {}",
         100.0 * cost.budget,
         cost.total
     );
@@ -88,13 +87,13 @@ fn words(paths: &Paths, status: &Status) -> String {
     }
     for guest in &status.guests {
         let state = match guest.state {
-            PortState::Open => "heard",
-            PortState::Closed => "nobody answers",
-            PortState::Ignored => "not listened to any more",
+            PortState::Open => "connected",
+            PortState::Closed => "not connected",
+            PortState::Ignored => "ignored after too many faults",
         };
         let _ = writeln!(
             text,
-            "\nguest {} at {}: {state}; {}, {} meant nothing, {} too fast, {} about CPUs that it has not",
+            "\nguest {} at {}: {state}; {}, {} invalid, {} dropped as too fast, {} about unknown CPUs",
             printable(guest.vm.as_bytes()),
             printable(guest.channel.as_bytes()),
             plural(guest.lines, "line"),
@@ -109,7 +108,7 @@ fn words(paths: &Paths, status: &Status) -> String {
     text
 }
 
-/// What is tagged, a row each.
+/// Returns the table of tags.
 fn tagged(paths: &Paths, tags: &[TagStatus]) -> Table {
     let mut table = Table::new(&[
         ("TAGGED", Align::Left),

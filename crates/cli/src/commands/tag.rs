@@ -1,6 +1,6 @@
-//! `trimtab tag` and `trimtab clear`: what the service is asked for.
+//! `trimtab tag` and `trimtab untag`: requests to the service.
 
-use crate::args::{ClearArgs, TagArgs, Task, WhatArgs};
+use crate::args::{TagArgs, TargetArgs, Task, UntagArgs};
 use crate::commands::print;
 use crate::exit::{self, Exit};
 use crate::say::Volume;
@@ -14,21 +14,21 @@ use trimtab_core::tags::{Answer, Ask, What};
 use trimtab_core::words::plural;
 use trimtab_linux::text::printable;
 
-/// Tags. All is tried, also where some of it is refused.
+/// Tags all targets; a refused target does not stop the others.
 ///
 /// # Errors
-/// [`exit::FAILED`]: no service runs, or something is refused.
+/// [`exit::FAILED`]: no service runs, or a target is refused.
 pub fn tag(world: &World, args: &TagArgs) -> Result<u8, Exit> {
     let ask = |what| Ask::Tag { what, group: args.group.clone() };
     let asks = whats(world, &args.what).into_iter().map(ask);
     all(world, args.socket.as_deref(), asks.collect(), args.quiet)
 }
 
-/// Clears.
+/// Removes tags.
 ///
 /// # Errors
-/// [`exit::FAILED`]: no service runs, or it is another's.
-pub fn clear(world: &World, args: &ClearArgs) -> Result<u8, Exit> {
+/// [`exit::FAILED`]: no service runs, or a tag belongs to another user.
+pub fn clear(world: &World, args: &UntagArgs) -> Result<u8, Exit> {
     let ask = |what| Ask::Clear { what: Some(what) };
     let mut asks: Vec<Ask> = whats(world, &args.what).into_iter().map(ask).collect();
     if args.all {
@@ -37,7 +37,7 @@ pub fn clear(world: &World, args: &ClearArgs) -> Result<u8, Exit> {
     all(world, args.socket.as_deref(), asks, args.quiet)
 }
 
-fn whats(world: &World, args: &WhatArgs) -> Vec<What> {
+fn whats(world: &World, args: &TargetArgs) -> Vec<What> {
     let paths = world.paths();
     let task = |task: &Task| match task.tid {
         Some(tid) => What::Thread { pid: task.pid, tid },
@@ -52,7 +52,7 @@ fn whats(world: &World, args: &WhatArgs) -> Vec<What> {
 
 fn words(what: Option<&What>) -> String {
     match what {
-        None => "all of yours".to_owned(),
+        None => "all your tags".to_owned(),
         Some(What::Process { pid }) => format!("process {pid}"),
         Some(What::Thread { pid, tid }) => format!("thread {pid}:{tid}"),
         Some(What::Cgroup(path)) => format!("group {}", printable(path.as_bytes())),
@@ -71,7 +71,7 @@ fn all(world: &World, socket: Option<&Path>, asks: Vec<Ask>, quiet: bool) -> Res
     }
 }
 
-/// What was done, and the first that was not.
+/// Sends the requests. Returns a text of all that was done, and the first refusal.
 fn answers(
     world: &World,
     socket: Option<&Path>,
@@ -92,7 +92,7 @@ fn answers(
             }
             Answer::Cleared { tags: 0, others } if others > 0 => {
                 let tags = plural(others, "tag");
-                refused.push(format!("{what}: {tags} of others, which they and root may clear"));
+                refused.push(format!("{what}: {tags} of other users, which only they and root may clear"));
             }
             Answer::Cleared { tags: 0, .. } => {
                 let _ = writeln!(said, "{what}: was not tagged");
@@ -101,7 +101,7 @@ fn answers(
                 let _ = writeln!(said, "{what}: cleared {}", plural(tags, "tag"));
             }
             Answer::Refused(refusal) => refused.push(refusal.to_string()),
-            Answer::Status(_) => return Err(anyhow!("the daemon answers what was not asked")),
+            Answer::Status(_) => return Err(anyhow!("the service sent an answer to another request")),
         }
     }
     let refused = match refused.as_slice() {

@@ -1,11 +1,11 @@
-//! `trimtab topo`: the machine as a picture, with what of it is taken.
+//! `trimtab topo`: a picture of the machine with the CPUs that are taken.
 
 use crate::args::TopoArgs;
 use crate::commands::print;
 use crate::exit::{self, Exit};
+use crate::foreign_load::Surroundings;
 use crate::machine::Which;
-use crate::situation::{Situation, Standpoint, location};
-use crate::surroundings::Surroundings;
+use crate::site_facts::{Situation, Standpoint, location};
 use crate::world::World;
 use anyhow::{Context, Result};
 use serde::Serialize;
@@ -14,21 +14,21 @@ use trimtab_core::place::Taken;
 use trimtab_core::topology::{Marks, Parts, draw, svg};
 use trimtab_linux::ledger::LedgerView;
 
-/// The version of the JSON of a machine.
+/// Schema of the JSON document.
 pub const SCHEMA: &str = "trimtab.topo/1";
 
 #[derive(Serialize)]
-struct Document<'a> {
+struct TopoJson<'a> {
     schema: &'static str,
     summary: String,
     machine: &'a Parts,
     taken: &'a Taken,
 }
 
-/// Draws.
+/// Runs the command.
 ///
 /// # Errors
-/// [`exit::FAILED`] when the machine cannot be loaded or the picture not written.
+/// [`exit::FAILED`] when the machine cannot be loaded or the picture cannot be written.
 pub fn run(world: &World, args: &TopoArgs) -> Result<u8, Exit> {
     draw_machine(world, args).map_err(|cause| Exit::new(exit::FAILED, cause))?;
     Ok(exit::DONE)
@@ -46,7 +46,7 @@ fn draw_machine(world: &World, args: &TopoArgs) -> Result<()> {
     };
     let machine = &situation.machine;
     if args.json {
-        let document = Document {
+        let document = TopoJson {
             schema: SCHEMA,
             summary: draw::summary(machine),
             machine: machine.parts(),
@@ -81,7 +81,7 @@ fn write_picture(file: &Path, picture: &str) -> Result<()> {
     std::fs::write(file, picture).with_context(|| format!("cannot write {}", file.display()))
 }
 
-/// The width of the terminal, or of a page.
+/// Returns the width of the terminal, or of a page.
 pub fn width() -> usize {
     let columns =
         rustix::termios::tcgetwinsize(std::io::stdout()).map(|size| usize::from(size.ws_col)).unwrap_or(0);

@@ -1,11 +1,10 @@
-//! Circles of modules. Modules of one room (children of one parent, each with all that is below it)
-//! should be ordered by their use; those that are not are listed in ARCHITECTURE.md with the
-//! reason.
+//! Module circles. Modules of one room (children of one parent, each with everything below it)
+//! should be ordered by their use; exceptions are listed in ARCHITECTURE.md with the reason.
 
 use super::source::{modules, quoted, table};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Crates that are held to the list.
+/// Crates that the list applies to.
 const HELD: [&str; 5] = ["core", "linux", "shim", "sim", "team"];
 
 type Path = Vec<String>;
@@ -45,13 +44,13 @@ fn a_circle_is_found_across_files_below_its_rooms() {
     assert_eq!(circles(&modules), [(vec![], vec!["a".to_owned(), "b".to_owned()])]);
 }
 
-/// The circles of each room, by the names of its modules.
+/// Returns the circles of each room, by the names of its modules.
 fn circles(modules: &BTreeMap<Path, String>) -> Vec<(Path, Vec<String>)> {
     let mut rooms: BTreeMap<Path, Uses> = BTreeMap::new();
     for (from, code) in modules {
         for to in used(from, code, modules) {
             let shared = from.iter().zip(&to).take_while(|(one, other)| one == other).count();
-            // Parent and child are one room and a part of it.
+            // A parent and its child are a room and a part of it.
             if shared < from.len() && shared < to.len() {
                 let room = rooms.entry(from[..shared].to_vec()).or_default();
                 room.entry(from[..=shared].to_vec()).or_default().insert(to[..=shared].to_vec());
@@ -75,7 +74,7 @@ fn circles(modules: &BTreeMap<Path, String>) -> Vec<(Path, Vec<String>)> {
     found
 }
 
-/// Whether one module uses another, maybe by way of others.
+/// Returns whether one module uses another, directly or indirectly.
 fn reaches(uses: &Uses, from: &Path, to: &Path) -> bool {
     let (mut open, mut seen) = (vec![from], BTreeSet::new());
     while let Some(at) = open.pop() {
@@ -91,7 +90,7 @@ fn reaches(uses: &Uses, from: &Path, to: &Path) -> bool {
     false
 }
 
-/// The modules that a module's code names.
+/// Returns the modules that a module's code names.
 fn used(from: &Path, code: &str, modules: &BTreeMap<Path, String>) -> BTreeSet<Path> {
     let mut named = Vec::new();
     let mut rest = String::new();
@@ -113,7 +112,7 @@ fn used(from: &Path, code: &str, modules: &BTreeMap<Path, String>) -> BTreeSet<P
     named.iter().filter_map(|path| resolve(from, path, modules)).filter(|to| to != from).collect()
 }
 
-/// The paths of a use declaration, one for each of its leaves.
+/// Collects the paths of a use declaration, one for each of its leaves.
 fn expand(before: &str, tree: &str, paths: &mut Vec<String>) {
     let tree = tree.trim();
     let Some((prefix, list)) = tree.split_once('{') else {
@@ -139,7 +138,7 @@ fn expand(before: &str, tree: &str, paths: &mut Vec<String>) {
     }
 }
 
-/// The paths that begin with `crate`, `super` or `self` amid other code.
+/// Returns the paths that begin with `crate`, `super` or `self` in other code.
 fn inline(code: &str) -> Vec<String> {
     let is_word = |next: char| next.is_alphanumeric() || next == '_';
     let mut paths = Vec::new();
@@ -158,7 +157,7 @@ fn inline(code: &str) -> Vec<String> {
     paths
 }
 
-/// The module that a path leads to: the deepest that is a file.
+/// Returns the module that a path leads to: the deepest one that is a file.
 fn resolve(from: &Path, path: &str, modules: &BTreeMap<Path, String>) -> Option<Path> {
     let mut parts = path.split("::").map(str::trim).peekable();
     let mut at = match parts.peek().copied()? {

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The root of the workspace.
+/// Returns the root of the workspace.
 pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
 }
 
-/// The crates, by the names of their folders.
+/// Returns the crates, by the names of their folders.
 pub(crate) fn crates() -> Vec<String> {
     let entries = fs::read_dir(root().join("crates")).unwrap().map(|entry| entry.unwrap());
     let mut names: Vec<String> = entries
@@ -21,7 +21,7 @@ pub(crate) fn crates() -> Vec<String> {
     names
 }
 
-/// The rows of the first table below a heading of ARCHITECTURE.md, without its head.
+/// Returns the rows of the first table below a heading of ARCHITECTURE.md, without its head.
 pub(crate) fn table(heading: &str) -> Vec<Vec<String>> {
     let text = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
     let below =
@@ -38,13 +38,13 @@ pub(crate) fn table(heading: &str) -> Vec<Vec<String>> {
     rows
 }
 
-/// The words between backticks of a cell.
+/// Returns the words between backticks of a cell.
 pub(crate) fn quoted(cell: &str) -> Vec<String> {
     cell.split('`').skip(1).step_by(2).map(str::to_owned).collect()
 }
 
-/// The modules of a crate that are files, by their paths (the crate's root is empty), with their
-/// code. Tests are left out.
+/// Returns the modules of a crate that are files, by their paths (the crate's root is empty), with
+/// their code. Tests are left out.
 pub(crate) fn modules(krate: &str) -> BTreeMap<Vec<String>, String> {
     let root = root().join("crates").join(krate).join("src");
     let mut files = Vec::new();
@@ -77,7 +77,7 @@ fn list(folder: &Path, files: &mut Vec<PathBuf>) {
     }
 }
 
-/// The code of a file: no comments, no literals, no modules of tests.
+/// Returns the code of a file: no comments, no literals, no test modules.
 pub(crate) fn code(text: &str) -> String {
     let text = without_literals(text);
     match test_module(&text) {
@@ -86,7 +86,7 @@ pub(crate) fn code(text: &str) -> String {
     }
 }
 
-/// Where the module of tests begins, which is the last item of its file.
+/// Returns the start of the test module, which is the last item of its file.
 fn test_module(text: &str) -> Option<usize> {
     text.match_indices("#[cfg(").map(|(at, _)| at).find(|at| {
         let item = &text[*at..];
@@ -119,7 +119,7 @@ fn without_literals(text: &str) -> String {
             0
         };
         if skipped > 0 {
-            // A literal leaves a gap, a comment nothing but the end of its line.
+            // A literal leaves a blank; a comment leaves only the end of its line.
             out.push(' ');
             at += skipped;
         } else {
@@ -131,7 +131,7 @@ fn without_literals(text: &str) -> String {
     out
 }
 
-/// Whether a word goes on here.
+/// Returns whether a word continues here.
 fn is_word(bytes: &[u8], at: usize) -> bool {
     at > 0 && (bytes[at - 1].is_ascii_alphanumeric() || bytes[at - 1] == b'_')
 }
@@ -158,7 +158,7 @@ fn string(rest: &str) -> usize {
     rest.len()
 }
 
-/// The length of a character's literal; none of a lifetime.
+/// Returns the length of a character literal; 0 for a lifetime.
 fn character(rest: &str) -> usize {
     let mut inner = rest[1..].char_indices();
     match inner.next() {

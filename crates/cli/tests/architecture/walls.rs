@@ -1,11 +1,11 @@
-//! Walls between crates, and what may not be named behind them.
+//! Walls between crates, and names that must not be used behind them.
 
 use super::source::{crates, modules, quoted, root, table};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
-/// Names that read a clock, a file, the environment or the network, start a thread, or keep a
-/// global that changes. A constant that is parsed once (`LazyLock`) is none.
+/// Names that read a clock, a file, the environment or the network, start a thread, or keep mutable
+/// global state. A constant that is parsed once (`LazyLock`) does not count.
 const IMPURE: [&str; 19] = [
     "std::env",
     "std::fs",
@@ -29,17 +29,17 @@ const IMPURE: [&str; 19] = [
 ];
 /// Modules of std among those.
 const IMPURE_MODULES: [&str; 6] = ["env", "fs", "net", "os", "process", "thread"];
-/// Collections whose order is not the same in each run.
+/// Collections with an order that differs between runs.
 const UNORDERED: [&str; 2] = ["HashMap", "HashSet"];
 
-/// What ARCHITECTURE.md says of each crate: the crates that it uses, and its properties.
+/// Returns the crates that ARCHITECTURE.md allows each crate to use, and its properties.
 fn said() -> BTreeMap<String, (BTreeSet<String>, String)> {
     let rows = table("The crates").into_iter();
     rows.map(|row| (quoted(&row[0]).join(""), (quoted(&row[2]).into_iter().collect(), row[3].clone())))
         .collect()
 }
 
-/// The crates of the workspace that a crate's manifest names, but for its tests.
+/// Returns the crates of the workspace that a crate's manifest names, except for its tests.
 fn dependencies(krate: &str) -> BTreeSet<String> {
     let text = fs::read_to_string(root().join("crates").join(krate).join("Cargo.toml")).unwrap();
     let manifest: toml::Table = text.parse().unwrap();
@@ -70,7 +70,7 @@ fn crates_use_those_that_the_page_says_and_no_circle() {
         });
         assert_eq!(&own.collect::<BTreeSet<_>>(), uses, "what {krate} uses");
     }
-    // In an order in which each uses only those before it.
+    // In an order in which each crate uses only earlier ones.
     let mut placed: BTreeSet<&String> = BTreeSet::new();
     while placed.len() < said.len() {
         let next = said.iter().find(|(krate, (uses, _))| {
@@ -128,7 +128,7 @@ fn unsafe_code_stands_where_the_page_says() {
     }
 }
 
-/// Whether code names something, as whole words.
+/// Returns whether code contains a name as a whole word.
 fn names(code: &str, name: &str) -> bool {
     let is_word = |next: char| next.is_alphanumeric() || next == '_';
     code.match_indices(name)

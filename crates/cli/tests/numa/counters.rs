@@ -1,4 +1,5 @@
-//! Without hardware counters: how far a thread is from its memory, by asking for pages, and by the kernel's faults.
+//! Counting without hardware counters: the distance of a thread from its memory, from the location
+//! of its pages and from the kernel's hint faults.
 
 use crate::shape::{Shape, file, testbed};
 use crate::util::{Sandbox, c, eventually, need, skip};
@@ -41,7 +42,7 @@ fn cpu_of(shape: &Shape, node: u32) -> u32 {
 fn pages_say_how_far_a_thread_is_from_its_memory() {
     let shape = given!(Shape::here());
     if testbed().is_some() {
-        // Or else pages follow.
+        // Otherwise the pages would follow.
         let _ = std::fs::write("/proc/sys/kernel/numa_balancing", "0");
     }
     if file("/proc/sys/kernel/numa_balancing").trim() != "0" {
@@ -52,7 +53,7 @@ fn pages_say_how_far_a_thread_is_from_its_memory() {
     for (cpu, far) in [(here, 0.0..0.2), (there, 0.8..1.01)] {
         let program = need!(Elsewhere::new(here, cpu), "no C compiler");
         let mut said = Value::Null;
-        // Where an emulated processor is slow, two seconds may be too short for two readings.
+        // On a slow emulated processor, two seconds may be too short for two readings.
         eventually("its pages are asked for twice", || {
             said = counted(&sandbox, "residency", program.0.id());
             said["rung"] != "residency" || said["threads"][0]["far_share"].is_f64()
@@ -75,7 +76,8 @@ fn a_machine_without_counters_falls_to_what_the_kernel_knows_of_memory() {
     if !["hint-faults", "residency", "nothing"].contains(&rung) {
         return skip(&format!("this machine has counters ({rung})"));
     }
-    // The kernel's own balancing, where it runs, is better than asking for pages, which can be done anywhere.
+    // The kernel's own balancing, if it is active, is better than reading page locations, which
+    // works everywhere.
     let balancing = file("/proc/sys/kernel/numa_balancing");
     let expected = if balancing.is_empty() || balancing.trim() == "0" { "residency" } else { "hint-faults" };
     assert_eq!(rung, expected, "{said}");

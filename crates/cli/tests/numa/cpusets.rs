@@ -1,4 +1,4 @@
-//! A control group that withholds a node: the plan stays outside it, and so does the memory.
+//! A control group that withholds a node: neither the plan nor the memory uses that node.
 
 use crate::memory::assert_all_on;
 use crate::pages;
@@ -53,7 +53,7 @@ fn list(numbers: &BTreeSet<u32>) -> String {
     numbers.iter().map(u32::to_string).collect::<Vec<_>>().join(",")
 }
 
-/// The machine, a node that is withheld, and a group without it.
+/// Returns the machine, a node that is withheld, and a group without it.
 pub(crate) fn without_a_node() -> Option<(Shape, u32, Group)> {
     let shape = Shape::here()?;
     let withheld = shape.homes()[1];
@@ -160,7 +160,7 @@ fn a_policy_that_leaves_no_node_is_missed_aloud() {
     run("--strict").fails(125, &[why, "--strict"]);
 }
 
-/// A cpuset of version 2, where the kernel may be old or new: it is the kernel's own call that is relied on.
+/// A cpuset of version 2, on old and new kernels: the test relies on the kernel's own system call.
 #[test]
 fn a_process_that_was_moved_grows_with_its_group_again() {
     let (shape, _, group) = given!(without_a_node());

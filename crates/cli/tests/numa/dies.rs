@@ -6,7 +6,7 @@ use crate::shape::{Cpus, Shape};
 use crate::util::{Sandbox, skip};
 use std::collections::BTreeSet;
 
-/// A machine with several caches a node, and how many.
+/// Returns the machine and its caches per node, if nodes have several.
 fn divided() -> Option<Shape> {
     let shape = Shape::here()?;
     if shape.caches.len() <= shape.homes().len() {
@@ -16,7 +16,7 @@ fn divided() -> Option<Shape> {
     Some(shape)
 }
 
-/// The caches of these CPUs.
+/// Returns the caches of these CPUs.
 fn caches<'s>(shape: &'s Shape, mask: &Cpus) -> BTreeSet<&'s Cpus> {
     shape.caches.iter().filter(|cache| !cache.is_disjoint(mask)).collect()
 }

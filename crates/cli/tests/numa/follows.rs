@@ -1,4 +1,4 @@
-//! Memory that follows a thread to another node, and memory that stays where somebody said it is to be.
+//! Memory that follows a thread to another node, and memory that stays because its place was set.
 
 use crate::shape::{Shape, file, testbed};
 use crate::util::{Sandbox, c, eventually, eventually_within, need, skip};
@@ -16,10 +16,10 @@ use trimtab_linux::host::{Live, Root};
 use trimtab_linux::memory::moving;
 use trimtab_linux::process::{Pid, StartTime};
 
-/// An emulated processor takes its time to look, and the policy to be sure.
-const LONG: Duration = Duration::from_secs(240);
-/// So often is a program begun anew that the kernel, and not the policy, has moved.
-const TRIES: u32 = 8;
+/// Longest wait: an emulated processor samples slowly, and the policy needs time to be sure.
+const WAIT_MAX: Duration = Duration::from_secs(240);
+/// Most restarts of a program whose memory the kernel, and not the policy, has moved.
+const RESTARTS_MAX: u32 = 8;
 
 /// A program with less memory on the node where it runs than on the other.
 struct Program {
@@ -28,7 +28,7 @@ struct Program {
 }
 
 impl Program {
-    /// One whose memory is of this kind, if there is such here.
+    /// Starts a program whose memory is of this kind, if this machine has it.
     fn new(kind: &str, shape: &Shape) -> Option<Self> {
         let [first, second] = nodes(shape).map(|node| *shape.of_node(node.0).iter().next().unwrap());
         let mut program = Command::new(c("follows.c")?);
@@ -49,7 +49,7 @@ impl Program {
         self.child.id()
     }
 
-    /// How many of its pages lie where, by the kernel's account.
+    /// Returns the number of its pages on each node, as the kernel counts them.
     fn pages(&self) -> BTreeMap<OsNode, u64> {
         let maps = file(&format!("/proc/{}/numa_maps", self.pid()));
         let lines =
@@ -72,7 +72,7 @@ impl Drop for Program {
     }
 }
 
-/// The first two nodes, of a machine where nobody but us moves pages.
+/// Returns the first two nodes of a machine on which only trimtab moves pages.
 fn nodes(shape: &Shape) -> [OsNode; 2] {
     [0, 1].map(|at| OsNode(shape.homes()[at]))
 }
@@ -89,7 +89,7 @@ fn machine() -> Option<Shape> {
     Some(shape)
 }
 
-/// What is answered at once, and what became of it.
+/// Returns the immediate answers, and the final result.
 fn fetched(program: &Program, to: OsNode) -> (Settled, Settled, Fetched) {
     let usable = "0-63".parse().unwrap();
     let mut live = Live::new(Path::new("/proc"), &[Root::Tree(Pid(program.pid()))], &usable).unwrap();
@@ -124,7 +124,7 @@ fn memory_is_brought_to_a_node_and_is_there_afterwards() {
             let (at_once, end, told) = fetched(&program, to);
             assert_eq!((at_once, end), (Settled::Pending, Settled::Applied), "{kind}: {told:?}");
             assert_eq!(program.pages(), BTreeMap::from([(to, (few + many) / 4_096)]), "{kind}: {told:?}");
-            // With what little else it has, such as its stack.
+            // Includes the little other memory that it has, such as its stack.
             assert!((bytes..bytes + (8 << 20)).contains(&told.moved), "{kind}: {told:?}");
             assert!(told.left < 1 << 20, "{kind}: {told:?}");
         }
@@ -175,7 +175,7 @@ fn it_can_be_ended_between_two_steps() {
     assert_eq!((steps, &brought.why), (3, &Some(Unfetched::Stopped)), "{brought:?}");
     assert!(brought.moved <= 3 * (2 << 20) && brought.left >= (24 << 20) - brought.moved, "{brought:?}");
     assert!(program.pages().len() == 2, "the rest stays where it was");
-    // Another process with its number is none of ours.
+    // Another process with its number must not be touched.
     let later = StartTime(start.0 + 1);
     let brought = moving::bring(&moving::Wanted { start: later, ..wanted }, &mut |_| true);
     assert_eq!((brought.moved, brought.why), (0, Some(Unfetched::Ended)));
@@ -188,19 +188,20 @@ fn a_policy_brings_memory_after_the_thread_that_it_moved() {
     let sandbox = Sandbox::new();
     let trace = sandbox.path("trace");
     let options = "attach --verbose --balance brm --candidates all --move-memory --interval 200ms --budget 50% --counters residency";
-    // It begins where less of its memory is. Should the kernel bring it to the other node before the policy does, it is home, no move is
-    // made after which memory could come, and another one begins.
+    // The program begins where less of its memory is. If the kernel moves it to the other node
+    // before the policy does, it is already there, and no move is made that memory could follow.
+    // Then another program is started.
     let mut running = None;
-    for _ in 0..TRIES {
+    for _ in 0..RESTARTS_MAX {
         let program = need!(Program::new("own", &shape), "no C compiler");
         let all = program.pages().values().sum::<u64>();
         let words = ["--trace".into(), trace.clone(), program.pid().to_string().into()];
         let attached = sandbox.trimtab(options).args(words).begins();
         let mut is_home = false;
-        eventually_within(LONG, "its memory is where its thread was sent", || {
+        eventually_within(WAIT_MAX, "its memory is where its thread was sent", || {
             let there = program.pages();
             is_home = std::fs::read_to_string(&trace).is_ok_and(|text| text.contains("\"reason\":\"near\""));
-            // Of pages that are on their way just now the kernel tells neither node.
+            // The kernel reports no node for pages that are being moved.
             is_home || there.len() == 1 && there.values().sum::<u64>() == all
         });
         if !is_home {
@@ -216,7 +217,7 @@ fn a_policy_brings_memory_after_the_thread_that_it_moved() {
     let told = || {
         std::fs::read_to_string(&trace).is_ok_and(|text| text.contains(&format!("\"to\":{to},\"moved\":")))
     };
-    eventually_within(LONG, "it is told", told);
+    eventually_within(WAIT_MAX, "it is told", told);
     running.signal(rustix::process::Signal::INT);
     let said = running.ends();
     let errors = said.stderr;
@@ -233,7 +234,7 @@ fn a_policy_brings_memory_after_the_thread_that_it_moved() {
     let notices = steps.iter().filter_map(|step| step["sample"]["notices"].as_array()).flatten();
     let mut told = notices.filter_map(|notice| notice.get("memory"));
     assert!(told.any(|told| told["to"] == to.0 && told["moved"].as_u64() >= Some(24 << 20)), "{steps:?}");
-    // As other acts are, it is in a report of the trace.
+    // Like other actions, it is in a report of the trace.
     let report = sandbox.trimtab("report -o -").arg(&trace).ends().out();
     assert!(report.contains(&format!("its memory brought to node {to}")), "{report}");
 }

@@ -1,4 +1,5 @@
-//! What trimtab finds: the nodes, caches, cores and distances that the kernel reports.
+//! Nodes, caches, cores and distances that trimtab finds, compared with those that the kernel
+//! reports.
 
 use crate::shape::{Cpus, Shape, file, ordered, testbed};
 use crate::util::{Sandbox, cpus, skip};
@@ -6,7 +7,7 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 use std::sync::OnceLock;
 
-/// The machine, looked at once for all tests.
+/// The machine, read once for all tests.
 fn topo(sandbox: &Sandbox) -> &'static Value {
     static FOUND: OnceLock<Value> = OnceLock::new();
     FOUND.get_or_init(|| {
@@ -16,7 +17,7 @@ fn topo(sandbox: &Sandbox) -> &'static Value {
     })
 }
 
-/// The CPUs of a run of PUs.
+/// Returns the CPUs of a range of PUs.
 pub(crate) fn covered(machine: &Value, part: &Value) -> Cpus {
     let number = |value: &Value| usize::try_from(value.as_u64().unwrap()).unwrap();
     let (first, count) = (number(&part["first"]), number(&part["count"]));
@@ -29,7 +30,7 @@ fn domains(machine: &Value, level: &str) -> BTreeSet<Cpus> {
     all.filter(|domain| domain["level"] == level).map(|domain| covered(machine, domain)).collect()
 }
 
-/// Without this, the others could all pass on a machine that is simpler than the one they are for.
+/// Without this test, the others could all pass on a machine that is simpler than the intended one.
 #[test]
 fn the_machine_is_what_was_ordered() {
     let topology = given!(testbed());

@@ -1,4 +1,5 @@
-//! The ledger over nodes: runs keep apart, a third waits or is refused, and a killed one gives its node back.
+//! The ledger over nodes: runs keep apart, a third one waits or is refused, and a killed run gives
+//! its node back.
 
 use crate::masks::mask;
 use crate::shape::{Cpus, Shape};
@@ -41,12 +42,12 @@ fn a_partly_held_node_is_no_free_one() {
     let _held = sandbox.hold(&format!("--cpus {cpu}"));
     let node = mask(&sandbox, "-c node");
     assert!(!shape.nodes_of(&node).contains(&partly), "{node:?}");
-    // As many as a node has are had together, elsewhere.
+    // A request for the cores of a whole node gets them together, on another node.
     let count = shape.cores_of_largest();
     let together = mask(&sandbox, &format!("-c {count}"));
     assert_eq!(shape.nodes_of(&together).len(), 1, "{together:?}");
     assert!(!shape.nodes_of(&together).contains(&partly), "{together:?}");
-    // And what is left of the node is filled before another one is broken into.
+    // The rest of the node is filled before another node is used.
     let rest = mask(&sandbox, &format!("-c {}", shape.of_node(partly).len() - 1));
     assert_eq!(shape.nodes_of(&rest), BTreeSet::from([partly]), "{rest:?}");
     let refused = sandbox.run(&format!("-c {}xnode", homes.len())).arg("true").ends();
@@ -61,7 +62,7 @@ fn inner_runs_divide_the_nodes_of_the_outer() {
         r#""$T" run --survey none -c node -- sh -c '{0}; exec "$T" run --survey none -c 1 -- sh -c "$0"' "$1""#,
         MASK.replace('\'', "'\\''")
     );
-    // The outer one has two nodes, the middle one of them, the innermost a core of that.
+    // The outer run has two nodes, the middle run one of them, the innermost a core of that.
     let said = sandbox.run("-c 2xnode").args(["sh", "-c", &script, "sh", MASK]).ends().ok();
     let [node, core] = said.lines().map(cpus).collect::<Vec<_>>().try_into().unwrap();
     assert!(shape.homes().into_iter().any(|home| shape.of_node(home) == node), "{said}");

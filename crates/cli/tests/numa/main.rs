@@ -1,9 +1,10 @@
-//! The `trimtab` program on machines with several NUMA nodes: where its programs run, and where their pages really are.
+//! The `trimtab` program on machines with several NUMA nodes: the CPUs of its programs, and the
+//! real location of their pages.
 //!
-//! Few have such a machine at hand, so `make test-numa` boots some (`testbed/`) and runs these tests in them, those of
-//! [`dies`], [`smt`], [`memory_only`] and [`misses`] where the machine is made for them. On a real one, `cargo test` runs what does
-//! not change the machine's settings. What a machine is like is read from the kernel's files here ([`shape`]), and not
-//! asked of trimtab.
+//! Such machines are rare, so `make test-numa` boots virtual ones (`testbed/`) and runs these tests
+//! in them; the tests of [`dies`], [`smt`], [`memory_only`] and [`misses`] run only on matching
+//! machines. On a real one, `cargo test` runs the tests that do not change the machine's settings.
+//! The tests read the shape of a machine from the kernel's files ([`shape`]), not from trimtab.
 
 #![allow(clippy::unwrap_used, reason = "all of it is test")]
 
@@ -15,7 +16,7 @@
 )]
 mod util;
 
-/// Goes on with what there is; why there is nothing has been said.
+/// Unwraps a value, or ends the test; the reason for its absence has already been printed.
 macro_rules! given {
     ($what:expr) => {
         match $what {

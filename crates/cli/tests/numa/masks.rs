@@ -1,17 +1,19 @@
-//! Which CPUs a program gets, by what it says itself: whole nodes, near nodes, threads dealt round.
+//! CPUs of a program, as the program itself reports them: whole nodes, near nodes, threads placed
+//! round-robin.
 
 use crate::pages::{self, Thread};
 use crate::shape::{Cpus, Shape};
 use crate::util::{MASK, Sandbox, c, cpus, need};
 use std::collections::BTreeSet;
 
-/// The mask of a program that is run with these options.
+/// Returns the mask of a program that is run with these options.
 #[track_caller]
 pub(crate) fn mask(sandbox: &Sandbox, options: &str) -> Cpus {
     cpus(&sandbox.run(options).sh(MASK).ends().ok())
 }
 
-/// The CPUs that the threads of one OpenMP team are bound to, in order; every thread to one of its own.
+/// Returns the CPUs that the threads of one OpenMP team are bound to, in order; each thread must
+/// have its own.
 #[track_caller]
 pub(crate) fn bound(threads: &[Thread]) -> Vec<u32> {
     let cpus: Vec<u32> = threads.iter().map(|thread| thread.cpu).collect();
@@ -112,7 +114,7 @@ fn other_threads_are_born_on_slots_of_different_nodes() {
     let program = need!(c("pthreads.c"), "no C compiler");
     let sandbox = Sandbox::new();
     let said = sandbox.run("-c 2/node -s scatter").arg(&program).ends().ok();
-    // Three threads, each on one CPU, beside the initial one that keeps the first slot.
+    // Three threads, each on one CPU, besides the initial thread that keeps the first slot.
     let born: Vec<Cpus> = said
         .lines()
         .filter_map(|line| line.strip_prefix("mask "))
@@ -134,9 +136,9 @@ fn plans_in_other_tools_formats_do_the_same() {
     let options = format!("--cpus {} --mem bind", list.join(","));
     let line = sandbox.trimtab(&format!("plan --survey none --format numactl {options}")).ends().ok();
     let words = line.strip_prefix("numactl ").unwrap_or_else(|| panic!("{line}"));
-    // Under a shell that is not trimtab's.
+    // Run by a plain shell.
     let program = given!(pages::program());
-    let script = format!("exec {} {words} {} {}", numactl.display(), program.display(), pages::PAGES);
+    let script = format!("exec {} {words} {} {}", numactl.display(), program.display(), pages::PAGES_TOUCHED);
     let theirs = pages::parse(&sandbox.shell(&script).ends().ok());
     let ours = given!(pages::seen(sandbox.run(&options)));
     assert_eq!(

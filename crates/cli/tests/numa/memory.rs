@@ -1,22 +1,25 @@
 //! `--mem`: the policy in the program, and the nodes that the pages it touches really come from.
 
-use crate::pages::{self, PAGES, Seen};
+use crate::pages::{self, PAGES_TOUCHED, Seen};
 use crate::shape::{Shape, testbed};
 use crate::util::{Sandbox, need};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
-/// Page tables and the like come by the same policy and shift the round.
-const OTHERS: u32 = 6;
+/// Pages of page tables and the like, which come by the same policy and shift the round.
+const OTHER_PAGES_MAX: u32 = 6;
 
-/// That the pages came from these nodes in this proportion.
+/// Asserts that the pages came from these nodes in this proportion.
 #[track_caller]
 pub(crate) fn assert_dealt(seen: &Seen, weights: &BTreeMap<u32, u32>) {
     let sum: u32 = weights.values().sum();
     assert_eq!(seen.nodes(), weights.keys().copied().collect(), "{seen:?}");
     for (node, weight) in weights {
-        let (got, wanted) = (seen.pages[node], PAGES * weight / sum);
-        assert!(got.abs_diff(wanted) <= OTHERS, "node {node} gave {got} pages, not {wanted}: {seen:?}");
+        let (got, wanted) = (seen.pages[node], PAGES_TOUCHED * weight / sum);
+        assert!(
+            got.abs_diff(wanted) <= OTHER_PAGES_MAX,
+            "node {node} gave {got} pages, not {wanted}: {seen:?}"
+        );
     }
 }
 
@@ -24,11 +27,11 @@ fn evenly(nodes: impl IntoIterator<Item = u32>) -> BTreeMap<u32, u32> {
     nodes.into_iter().map(|node| (node, 1)).collect()
 }
 
-/// That the policy is this one, and all pages came from one node.
+/// Asserts that the policy is this one, and that all pages came from one node.
 #[track_caller]
 pub(crate) fn assert_all_on(seen: &Seen, policy: &str, node: u32) {
     assert_eq!(seen.policy, (policy.to_owned(), BTreeSet::from([node])), "{seen:?}");
-    assert_eq!(seen.pages, BTreeMap::from([(node, PAGES)]), "{seen:?}");
+    assert_eq!(seen.pages, BTreeMap::from([(node, PAGES_TOUCHED)]), "{seen:?}");
 }
 
 #[test]
@@ -61,7 +64,7 @@ fn local_is_where_it_is_touched() {
     let cpu = shape.of_node(node).pop_last().unwrap();
     let seen = given!(pages::seen(sandbox.run(&format!("--cpus {cpu} --mem local"))));
     assert_eq!(seen.policy, ("local".to_owned(), BTreeSet::new()));
-    assert_eq!(seen.pages, BTreeMap::from([(node, PAGES)]));
+    assert_eq!(seen.pages, BTreeMap::from([(node, PAGES_TOUCHED)]));
 }
 
 #[test]
@@ -135,7 +138,7 @@ fn weighted_memory_follows_the_systems_weights_where_the_kernel_has_any() {
     let (home, away) = (shape.homes()[0], shape.homes()[1]);
     if fs::metadata(folder).is_err() {
         let call = sandbox.run(&format!("-c 1 --mem weighted:{home},{away}"));
-        let call = call.arg(given!(pages::program())).arg(PAGES.to_string());
+        let call = call.arg(given!(pages::program())).arg(PAGES_TOUCHED.to_string());
         let said = call.ends().warns(&["weighted refused: needs Linux 6.9", "interleave on node"]);
         return assert_dealt(&pages::parse(&said), &evenly([home, away]));
     }
@@ -167,7 +170,7 @@ fn full_nodes_spill_over_when_preferred_and_fail_when_bound() {
     let sandbox = Sandbox::alone();
     let (home, away) = (shape.homes()[0], shape.homes()[1]);
     let cpu = shape.of_node(home).pop_first().unwrap();
-    // Some more than the node has, and less than what it and its neighbour have.
+    // More pages than the node has, and fewer than the node and its neighbour have together.
     let count = (shape.nodes[&away].kib / 4 + 4096).to_string();
     let run = |policy: &str| {
         let call = sandbox.run(&format!("--cpus {cpu} --mem {policy}:{away}"));

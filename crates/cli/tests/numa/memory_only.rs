@@ -1,4 +1,5 @@
-//! Nodes that have memory and no CPUs: found, told from ordinary ones, used when named and only then.
+//! Nodes with memory and without CPUs: found, distinguished from ordinary ones, and used only when
+//! named.
 
 use crate::found::covered;
 use crate::memory::{assert_all_on, assert_dealt};
@@ -18,7 +19,7 @@ fn memory_only() -> Option<(Shape, Vec<u32>)> {
     Some((shape, nodes))
 }
 
-/// The bandwidth that firmware promises from the nearest CPUs to a node, in MB/s.
+/// Returns the bandwidth that the firmware reports from the nearest CPUs to a node, in MB/s.
 fn bandwidth(node: u32) -> Option<u64> {
     file(&format!("/sys/devices/system/node/node{node}/access0/initiators/read_bandwidth")).parse().ok()
 }
@@ -42,7 +43,7 @@ fn their_kind_is_what_firmware_promises() {
         let wanted = if promised >= 2 * ordinary { "hbm" } else { "other" };
         assert_eq!(node["tier"], wanted, "node {number}: {promised} MB/s, ordinary ones {ordinary}");
         *tiers.entry(wanted.to_owned()).or_default() += 1;
-        // Nearest to the CPUs of the node at the least distance.
+        // It is nearest to the CPUs of the node at the least distance.
         let near = shape.nodes_of(&covered(machine, node));
         let least = shape.homes().into_iter().map(|home| shape.distance(home, number)).min();
         assert!(near.iter().any(|&home| Some(shape.distance(home, number)) == least), "{number}: {near:?}");
@@ -91,7 +92,7 @@ fn fast_memory_is_had_by_name() {
         refused.fails(125, &["this machine has no HBM node"]);
         return;
     }
-    // Those with a high bandwidth come last.
+    // Nodes with high bandwidth come last.
     let fast = *nodes.last().unwrap();
     for policy in ["bind", "preferred"] {
         let seen = given!(pages::seen(sandbox.run(&format!("-c 1 --mem {policy}:hbm"))));

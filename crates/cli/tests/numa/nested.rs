@@ -1,4 +1,5 @@
-//! `--nest`: the teams of a nested OpenMP program each on a node, their threads on cores of it, their pages in its memory.
+//! `--nest`: each team of a nested OpenMP program on one node, its threads on that node's cores,
+//! its pages in that node's memory.
 
 use crate::cpusets::without_a_node;
 use crate::masks::bound;
@@ -7,12 +8,13 @@ use crate::shape::Shape;
 use crate::util::{Call, Sandbox};
 use std::collections::BTreeSet;
 
-/// The threads of `outer` teams of `inner`, in a call that has been told so.
+/// Returns the threads of `outer` teams of `inner` threads, in a call that sets these sizes.
 fn teams(call: Call<'_>, outer: usize, inner: usize) -> Option<Vec<Thread>> {
     Some(pages::threads_of(&pages::teams("gcc")?, call, outer, inner))
 }
 
-/// That team after team is in a node of its own, in this order, every thread on a core of its own, and its pages with it.
+/// Asserts that each team is on its own node, in this order, every thread on its own core, and its
+/// pages with it.
 #[track_caller]
 fn assert_teams_are_on(nodes: &[u32], shape: &Shape, threads: &[Thread]) {
     let cpus = bound(threads);

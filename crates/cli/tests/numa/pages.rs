@@ -1,31 +1,31 @@
-//! Programs that say where their memory is.
+//! Programs that report the location of their memory.
 
 use crate::shape::Cpus;
 use crate::util::{Call, built, c, cpus, skip};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// How many pages a program touches.
-pub(crate) const PAGES: u32 = 240;
+/// Number of pages that a program touches.
+pub(crate) const PAGES_TOUCHED: u32 = 240;
 
-/// What a program saw of itself.
+/// Report of a program about itself.
 #[derive(Debug)]
 pub(crate) struct Seen {
     pub(crate) mask: Cpus,
-    /// `bind`, and the nodes it is over.
+    /// The policy, such as `bind`, and its nodes.
     pub(crate) policy: (String, BTreeSet<u32>),
-    /// How many of its pages came from which node.
+    /// Number of its pages by node.
     pub(crate) pages: BTreeMap<u32, u32>,
 }
 
 impl Seen {
-    /// The nodes its pages came from.
+    /// Returns the nodes that its pages came from.
     pub(crate) fn nodes(&self) -> BTreeSet<u32> {
         self.pages.keys().copied().collect()
     }
 }
 
-/// The program that says it.
+/// Returns the program that reports it.
 pub(crate) fn program() -> Option<PathBuf> {
     let program = c("pages.c");
     if program.is_none() {
@@ -34,10 +34,10 @@ pub(crate) fn program() -> Option<PathBuf> {
     program
 }
 
-/// Runs it.
+/// Runs the program.
 #[track_caller]
 pub(crate) fn seen(call: Call<'_>) -> Option<Seen> {
-    Some(parse(&call.arg(program()?).arg(PAGES.to_string()).ends().ok()))
+    Some(parse(&call.arg(program()?).arg(PAGES_TOUCHED.to_string()).ends().ok()))
 }
 
 #[track_caller]
@@ -67,11 +67,11 @@ pub(crate) struct Thread {
     pub(crate) inner: usize,
     pub(crate) mask: Cpus,
     pub(crate) cpu: u32,
-    /// The nodes that the pages came from which it touched.
+    /// The nodes of the pages that it touched.
     pub(crate) nodes: BTreeSet<u32>,
 }
 
-/// The program of nested OpenMP teams.
+/// Returns the program of nested OpenMP teams.
 pub(crate) fn teams(compiler: &str) -> Option<PathBuf> {
     let program = built(compiler, "team_pages.c", &["-O1", "-fopenmp"]);
     if program.is_none() {
@@ -80,13 +80,13 @@ pub(crate) fn teams(compiler: &str) -> Option<PathBuf> {
     program
 }
 
-/// The threads of one OpenMP team of so many.
+/// Returns the threads of one OpenMP team of `count` threads.
 #[track_caller]
 pub(crate) fn threads(call: Call<'_>, count: usize) -> Option<Vec<Thread>> {
     Some(threads_of(&teams("gcc")?, call, count, 1))
 }
 
-/// The threads of so many teams of so many, in the order of their paths.
+/// Returns the threads of `outer` teams of `inner` threads, in the order of their paths.
 #[track_caller]
 pub(crate) fn threads_of(teams: &Path, call: Call<'_>, outer: usize, inner: usize) -> Vec<Thread> {
     let said = call.arg(teams).args([outer.to_string(), inner.to_string()]).ends().ok();
@@ -114,7 +114,7 @@ fn thread(line: &str) -> Thread {
     }
 }
 
-/// Guests find the programs built: compiling is slow where the processor is emulated.
+/// Guests get the programs built: compiling is slow on an emulated processor.
 #[test]
 fn programs_are_built_before_guests_boot() {
     let teams = ["gcc", "clang"].map(teams);

@@ -1,11 +1,12 @@
-//! Ranks of an MPI job on a machine of several nodes: a node each, where there are as many, and its memory with it.
+//! Ranks of an MPI job on a machine of several nodes: one node per rank if there are enough, with
+//! its memory.
 
 use crate::pages;
 use crate::shape::{Cpus, Shape};
 use crate::util::{Sandbox, installed, need};
 use std::collections::BTreeSet;
 
-/// That the ranks got a node each, and memory of their own.
+/// Asserts that each rank got its own node, and memory there.
 #[track_caller]
 fn assert_a_node_each(shape: &Shape, said: &str, saids: usize) {
     let ranks: Vec<_> =
@@ -26,7 +27,7 @@ fn ranks_get_a_node_each() {
     let program = given!(pages::program());
     let sandbox = Sandbox::new();
     let count = shape.homes().len();
-    // As Hydra tells them; all live at once, as ranks do.
+    // Variables as Hydra sets them; all live at once, as ranks do.
     let runs: Vec<_> = (0..count)
         .map(|rank| {
             let call = sandbox.run(&format!("-c {}", shape.cores.len()));
@@ -58,7 +59,7 @@ fn ranks_of_mpich_get_a_node_each() {
         need!(installed("mpiexec.mpich").or_else(|| installed("mpiexec.hydra")), "MPICH is not installed");
     let sandbox = Sandbox::new();
     let count = shape.homes().len().to_string();
-    // What a rank says arrives in one piece.
+    // The output of a rank is written in one piece.
     let script = r#"said=$("$1" 64); echo "$said""#;
     let call = sandbox.run("-c 100%").args(["sh", "-c", script, "sh"]).arg(&program);
     let said = call.through([mpiexec.to_str().unwrap(), "-n", &count]).ends().ok();
@@ -72,7 +73,7 @@ fn ranks_of_mpich_inside_a_hold_are_bound_by_the_cores_of_the_hold() {
     let mpiexec =
         need!(installed("mpiexec.mpich").or_else(|| installed("mpiexec.hydra")), "MPICH is not installed");
     let sandbox = Sandbox::new();
-    // The last core of each node: Hydra would begin with the first of the machine.
+    // The last core of each node: Hydra would begin with the first core of the machine.
     let held: Vec<u32> =
         shape.homes().into_iter().filter_map(|node| shape.of_node(node).last().copied()).collect();
     let list: Vec<String> = held.iter().map(ToString::to_string).collect();

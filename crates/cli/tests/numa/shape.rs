@@ -1,4 +1,4 @@
-//! What the kernel says the machine is like: the oracle of these tests.
+//! Shape of the machine as the kernel reports it: the oracle of these tests.
 
 use crate::util::{cpus, skip};
 use rustix::thread::{CpuSet, sched_getaffinity};
@@ -22,12 +22,13 @@ pub(crate) struct Shape {
 pub(crate) struct Node {
     pub(crate) cpus: Cpus,
     pub(crate) kib: u64,
-    /// To every node, in the order of their numbers.
+    /// Distances to every node, in the order of their numbers.
     pub(crate) distances: Vec<u32>,
 }
 
 impl Shape {
-    /// The machine here, if it has several nodes with CPUs and all of them may be used. Says so if not.
+    /// Returns this machine if it has several nodes with CPUs and all of them may be used. Prints
+    /// the reason if not.
     pub(crate) fn here() -> Option<Self> {
         let shape = Self::read();
         if shape.homes().len() < 2 {
@@ -66,38 +67,39 @@ impl Shape {
         Self { cores, caches, nodes }
     }
 
-    /// The nodes that have CPUs.
+    /// Returns the nodes that have CPUs.
     pub(crate) fn homes(&self) -> Vec<u32> {
         self.nodes.iter().filter(|(_, node)| !node.cpus.is_empty()).map(|(number, _)| *number).collect()
     }
 
-    /// The nodes that have only memory.
+    /// Returns the nodes that have only memory.
     pub(crate) fn memory_only(&self) -> Vec<u32> {
         self.nodes.iter().filter(|(_, node)| node.cpus.is_empty()).map(|(number, _)| *number).collect()
     }
 
-    /// Every CPU.
+    /// Returns every CPU.
     pub(crate) fn cpus(&self) -> Cpus {
         self.nodes.values().flat_map(|node| node.cpus.iter().copied()).collect()
     }
 
-    /// One CPU of each core, the one with the lowest number: those that a run gets who asks for whole cores.
+    /// Returns one CPU of each core, the one with the lowest number: the CPUs of a run that asks
+    /// for whole cores.
     pub(crate) fn first_threads(&self, of: &Cpus) -> Cpus {
         self.cores.iter().filter_map(|core| core.intersection(of).next().copied()).collect()
     }
 
-    /// One CPU of each core of a node.
+    /// Returns one CPU of each core of a node.
     pub(crate) fn of_node(&self, node: u32) -> Cpus {
         self.first_threads(&self.nodes[&node].cpus)
     }
 
-    /// The node of a CPU.
+    /// Returns the node of a CPU.
     pub(crate) fn node_of(&self, cpu: u32) -> u32 {
         let has = |(_, node): &(&u32, &Node)| node.cpus.contains(&cpu);
         *self.nodes.iter().find(has).unwrap_or_else(|| panic!("CPU {cpu} is in no node")).0
     }
 
-    /// The nodes of these CPUs.
+    /// Returns the nodes of these CPUs.
     pub(crate) fn nodes_of(&self, cpus: &Cpus) -> BTreeSet<u32> {
         cpus.iter().map(|&cpu| self.node_of(cpu)).collect()
     }
@@ -107,13 +109,14 @@ impl Shape {
         self.nodes[&from].distances[at]
     }
 
-    /// The CPUs of the largest node's cores; nodes of one machine may differ.
+    /// Returns the number of cores of the largest node; nodes of one machine may differ.
     pub(crate) fn cores_of_largest(&self) -> usize {
         self.homes().into_iter().map(|node| self.of_node(node).len()).max().unwrap()
     }
 }
 
-/// What was ordered, in a guest that is there for these tests alone: its settings may be changed.
+/// Returns the ordered topology, in a guest that exists only for these tests: its settings may be
+/// changed.
 pub(crate) fn testbed() -> Option<String> {
     let topology = std::env::var("TRIMTAB_TESTBED").ok();
     if topology.is_none() {
@@ -122,7 +125,8 @@ pub(crate) fn testbed() -> Option<String> {
     topology
 }
 
-/// The number that stands before this in a topology such as `2n4c+1mem`; `default` where it is not named.
+/// Returns the number before `unit` in a topology such as `2n4c+1mem`; `default` if it is not
+/// there.
 pub(crate) fn ordered(topology: &str, unit: &str, default: usize) -> usize {
     let Some(end) = topology.find(unit) else { return default };
     let digits = topology[..end].rsplit(|c: char| !c.is_ascii_digit()).next().unwrap();

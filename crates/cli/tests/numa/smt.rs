@@ -1,4 +1,5 @@
-//! Cores of several hardware threads on several nodes: whole cores by default, their threads on request.
+//! Cores of several hardware threads on several nodes: whole cores by default, their threads on
+//! request.
 
 use crate::masks::mask;
 use crate::shape::{Cpus, Shape};
@@ -23,7 +24,7 @@ fn a_run_gets_one_thread_of_each_core_and_holds_them_all() {
     assert_eq!(mask, shape.of_node(node));
     let held: Cpus = sandbox.held();
     assert_eq!(held, shape.nodes[&node].cpus, "siblings are not held");
-    // So the siblings are nobody else's.
+    // The siblings are not available to other runs.
     let sibling = shape.nodes[&node].cpus.difference(&mask).next().unwrap();
     sandbox.run(&format!("--cpus {sibling}")).arg("true").ends().fails(124, &["held by"]);
     running.ends().ok();

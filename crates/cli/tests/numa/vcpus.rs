@@ -1,5 +1,5 @@
-//! The CPUs of a virtual machine, moved between nodes to where its memory is: threads named as QEMU names them, in a process that is
-//! like one.
+//! CPUs of a virtual machine, moved between nodes to its memory: threads named as QEMU names them,
+//! in a process that resembles QEMU.
 
 use crate::misses::{first, mask, until};
 use crate::shape::{Cpus, Shape, testbed};
@@ -9,10 +9,10 @@ use serde_json::Value;
 use std::fs;
 use std::os::unix::net::UnixStream;
 
-/// Looks cost more where processors are emulated.
+/// Samples cost more on emulated processors.
 const HOW: &str = "--budget 50%";
 
-/// A machine of two CPUs whose memory is on another node than they are.
+/// A machine of two CPUs whose memory is on another node than its CPUs.
 struct Astray<'s> {
     program: Running<'s>,
     vcpus: [u32; 2],
@@ -28,7 +28,7 @@ impl<'s> Astray<'s> {
             skip("no C compiler");
             return None;
         };
-        // The kernel would move pages and threads by itself.
+        // Otherwise the kernel would move pages and threads by itself.
         fs::write("/proc/sys/kernel/numa_balancing", "0").unwrap();
         let [home, start] = [1, 0].map(|at| shape.homes()[at]);
         let pairs =
@@ -45,7 +45,7 @@ impl<'s> Astray<'s> {
         self.program.pid()
     }
 
-    /// Whether its CPUs are kept where its memory is, and its other thread is left alone.
+    /// Returns whether its CPUs are on the node of its memory, and its other thread was not moved.
     fn is_home(&self) -> bool {
         assert_eq!(mask(self.pid()), self.whole, "this one is no CPU");
         self.vcpus.iter().all(|tid| mask(*tid) == self.home)
@@ -65,7 +65,7 @@ fn the_cpus_of_a_machine_move_to_the_node_of_its_memory_and_back() {
     let attached = sandbox.trimtab(&words).arg(&trace).begins();
     until("its CPUs are near its memory", || machine.is_home());
     attached.signal(Signal::INT);
-    attached.ends().warns(&["counted is residency"]);
+    attached.ends().warns(&["counters: residency"]);
     assert!(machine.is_free());
     let trace = fs::read_to_string(trace).unwrap();
     let header: Value = serde_json::from_str(trace.lines().next().unwrap()).unwrap();
@@ -84,7 +84,7 @@ fn the_service_moves_the_cpus_of_a_tagged_machine_to_the_node_of_its_memory() {
     eventually("the daemon answers", || UnixStream::connect(&socket).is_ok());
     ask(&format!("tag --vm {}", machine.pid())).ends().ok();
     until("its CPUs are near its memory", || machine.is_home());
-    ask(&format!("clear --vm {}", machine.pid())).ends().ok();
+    ask(&format!("untag --vm {}", machine.pid())).ends().ok();
     eventually("its CPUs may be anywhere again", || machine.is_free());
     daemon.signal(Signal::TERM);
     daemon.ends();

@@ -1,10 +1,11 @@
-//! `trimtab advise`: programs that plainly want a change, programs that want none, and profiles that are none.
+//! `trimtab advise`: programs that clearly need a change, programs that need none, and invalid
+//! profiles.
 
 use crate::util::{Outcome, Sandbox, built, need, two};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-/// Nobody else is reckoned with, whoever is on this machine.
+/// The load of others is set to 0, whatever runs on this machine.
 fn options([one, two]: [u32; 2]) -> String {
     format!("advise --cpus {one},{two} --share --others 0")
 }
@@ -18,7 +19,7 @@ fn about<'v>(document: &'v Value, topic: &str) -> &'v Value {
     all.iter().find(|advice| advice["topic"] == topic).unwrap_or_else(|| panic!("{topic}: {document}"))
 }
 
-/// A kept profile: four threads that spin on two CPUs and meet each 0.2 ms of work.
+/// Returns a stored profile: four threads that spin on two CPUs and meet after each 0.2 ms of work.
 fn crowded() -> Value {
     let interval = 8_000_000;
     json!({
@@ -49,7 +50,7 @@ fn nested_teams_that_are_more_than_the_cpus_are_told_fewer_threads_and_the_comma
     assert!(low <= likely && likely <= high && high < 1.0, "{threads}");
     let run = document["run"].as_str().unwrap();
     assert!(run.contains("OMP_NUM_THREADS=2,1 trimtab run"), "{run}");
-    // What it printed is not among the advice.
+    // The program's output is not mixed with the advice.
     assert!(outcome.stderr.contains("zones are done"), "{outcome}");
 }
 
@@ -61,8 +62,8 @@ fn a_program_with_a_cpu_for_each_thread_is_left_as_it_is() {
     let outcome = sandbox.trimtab(&format!("{} --", options(cpus))).arg(&program).args(["100", "200"]).ends();
     assert_eq!(outcome.code, Some(1), "{outcome}");
     let said = outcome.out();
-    assert!(said.contains("No change: nothing is advised") && !said.contains("Use:"), "{said}");
-    assert!(said.contains("threads: as many threads as CPUs"), "{said}");
+    assert!(said.contains("No recommendation: no change is certain") && !said.contains("Use:"), "{said}");
+    assert!(said.contains("threads: there are as many threads as CPUs"), "{said}");
 }
 
 #[test]
@@ -77,7 +78,8 @@ fn what_cannot_be_seen_of_a_static_program_is_named_and_tuning_is_suggested() {
     let said = outcome.out();
     assert!(said.contains("statically linked"), "{said}");
     assert!(
-        said.contains("waiting (not sure): cannot be told: ") && said.contains("how often threads meet"),
+        said.contains("waiting (uncertain): missing data: ")
+            && said.contains("the synchronisation intervals"),
         "{said}"
     );
     assert!(said.contains("trimtab tune") && said.contains("--knobs"), "{said}");
@@ -124,7 +126,10 @@ fn a_kept_profile_gives_the_same_advice_twice_and_needs_to_be_told_of_others() {
     assert_eq!(unknown.code, Some(1), "{unknown}");
     let unknown = read(&unknown);
     assert_eq!((&unknown["run"], &unknown["others"]), (&Value::Null, &Value::Null));
-    assert!(about(&unknown, "threads")["missing"].to_string().contains("what others do"), "{unknown}");
+    assert!(
+        about(&unknown, "threads")["missing"].to_string().contains("the load of other programs"),
+        "{unknown}"
+    );
 }
 
 #[test]
@@ -133,12 +138,12 @@ fn a_file_that_is_no_profile_is_refused_with_the_way_to_make_one() {
     let later = crowded().to_string().replace("trimtab.profile/1", "trimtab.profile/9");
     let wrong = crowded().to_string().replace("800000000", "\"long\"");
     let cases = [
-        ("cut", r#"{"schema":"trimtab.prof"#, "no profile"),
+        ("cut", r#"{"schema":"trimtab.prof"#, "not a profile"),
         ("foreign", r#"{"schema":"trimtab.plan/1"}"#, "trimtab.plan/1"),
-        ("other", "[1, 2]", "no profile"),
+        ("other", "[1, 2]", "not a profile"),
         ("later", &later, "trimtab.profile/9"),
-        ("wrong", &wrong, "no profile"),
-        ("empty", "", "no profile"),
+        ("wrong", &wrong, "not a profile"),
+        ("empty", "", "not a profile"),
     ];
     for (name, text, why) in cases {
         let file = sandbox.write(name, text);
@@ -146,7 +151,7 @@ fn a_file_that_is_no_profile_is_refused_with_the_way_to_make_one() {
         outcome.fails(2, &[why, "trimtab profile --json -o FILE", name]);
     }
     let binary = sandbox.write("binary", [0xff_u8, 0xfe, 0]);
-    sandbox.trimtab("advise --from").arg(&binary).ends().fails(2, &["no profile"]);
+    sandbox.trimtab("advise --from").arg(&binary).ends().fails(2, &["not a profile"]);
     sandbox.trimtab("advise --from /nothing/here").ends().fails(2, &["/nothing/here", "cannot be read"]);
     let outcome = sandbox.trimtab("advise").ends();
     assert!(outcome.code == Some(2) && outcome.stderr.contains("COMMAND"), "{outcome}");

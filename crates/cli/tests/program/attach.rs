@@ -1,4 +1,5 @@
-//! `trimtab attach` and `trimtab detach`: programs that run already, whose masks come back, and those that are none of ours.
+//! `trimtab attach` and `trimtab detach`: programs that already run, whose masks are restored, and
+//! programs that must not be touched.
 
 use crate::balance::{child, lines, masks};
 use crate::util::{Sandbox, c, eventually, need, text, two, two_users};
@@ -85,7 +86,7 @@ fn what_cannot_be_balanced_says_why() {
         attach("2").fails(2, &["is a thread of the kernel"]);
     }
     let thread = std::thread::spawn(|| rustix::thread::gettid().as_raw_nonzero()).join().unwrap();
-    // It has ended by now; a living one is named with its process.
+    // It has ended by now; a living thread is reported with its process.
     attach(&thread.to_string()).fails(2, &["there is no process"]);
 }
 
@@ -133,7 +134,7 @@ fn masks_given_back_are_said_once_and_one_is_one() {
         attached.signal(Signal::INT);
         let said = attached.ends();
         assert_eq!(said.stderr.matches(words).count(), 1, "{said}");
-        assert!(!said.stderr.contains("1 threads") && !said.stderr.contains("1 looks,"), "{said}");
+        assert!(!said.stderr.contains("1 threads") && !said.stderr.contains("1 samples,"), "{said}");
     }
 }
 
@@ -157,10 +158,10 @@ fn two_balancers_of_one_program_are_one_too_many() {
     assert_eq!(first.ends().code, Some(0));
     assert!(masks(pid).iter().all(|mask| mask.len() == 2), "{:?}", masks(pid));
     let nothing = sandbox.trimtab(&format!("detach {pid}")).ends();
-    assert_eq!((nothing.code, nothing.out().contains("nobody balances it")), (Some(1), true), "{nothing}");
+    assert_eq!((nothing.code, nothing.out().contains("no balancer has moved")), (Some(1), true), "{nothing}");
 }
 
-/// A process as the kernel shows it: `T` is stopped.
+/// Returns a process's state as the kernel shows it: `T` is stopped.
 fn state(pid: u32) -> char {
     let stat = text(Path::new(&format!("/proc/{pid}/stat")));
     stat.rsplit(") ").next().and_then(|rest| rest.chars().next()).unwrap_or('?')
@@ -231,7 +232,7 @@ fn a_run_that_is_stopped_as_a_whole_is_not_continued_by_detaching() {
     group(Signal::STOP);
     eventually("both are stopped", || [program, running.pid()].map(state) == ['T', 'T']);
     let said = sandbox.trimtab(&format!("detach {program}")).ends().ok();
-    assert!(said.contains("is stopped as a whole"), "{said}");
+    assert!(said.contains("the whole run is stopped"), "{said}");
     assert_eq!([program, running.pid()].map(state), ['T', 'T']);
     group(Signal::CONT);
     eventually("masks are given back", || masks(program).iter().all(|mask| mask.len() == 2));
@@ -243,7 +244,7 @@ fn bound_threads_are_left_alone_on_request() {
     let [a, b] = need!(two(), "two cores are needed");
     let spins = need!(c("spins.c"), "no C compiler");
     let sandbox = Sandbox::new();
-    // The main thread is bound after the others were born.
+    // The main thread is bound after the others were created.
     let mut program = sandbox.shell(&format!("exec {} 2", spins.display())).begins();
     program.line();
     let pid = program.pid();
@@ -279,7 +280,7 @@ fn a_reader_that_leaves_ends_it_in_silence() {
         .trimtab(&format!("attach {} --for 100ms --interval 5ms --trace /dev/full", program.pid()))
         .ends();
     full.warns(&["the trace ends here: /dev/full"]);
-    // Where the lines are all that is wanted, it is a failure.
+    // If the lines are the only output requested, it is a failure.
     let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
     let call = sandbox.trimtab(&format!("attach --json --interval 5ms --balance float {}", program.pid()));
     call.onto(full).ends().fails(2, &["standard output cannot be written", "No space left"]);
@@ -289,7 +290,7 @@ fn a_reader_that_leaves_ends_it_in_silence() {
 #[test]
 fn detaching_needs_something_to_detach() {
     let sandbox = Sandbox::new();
-    // The machine may have a service of its own.
+    // The machine may have its own service.
     assert_eq!(crate::serve::ask(&sandbox, "detach --all").ends().ok(), "");
     sandbox.trimtab("detach 4194999").ends().fails(2, &["there is no process 4194999"]);
     sandbox.trimtab("detach").ends().fails_with(2, "Usage");

@@ -1,4 +1,5 @@
-//! `trimtab run --balance`: threads are moved while the program runs and nothing else about it changes; traces; reports.
+//! `trimtab run --balance`: threads are moved while the program runs, and nothing else about it
+//! changes; traces; reports.
 
 pub(crate) use crate::util::masks;
 use crate::util::{Orphan, Sandbox, built, c, eventually, installed, need, skip, text, two};
@@ -9,13 +10,13 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// The only child of a process.
+/// Returns the only child of a process.
 pub(crate) fn child(pid: u32) -> u32 {
     let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
     children.trim().parse().unwrap_or(0)
 }
 
-/// The lines of a trace, by kind.
+/// Returns the lines of a trace, with their kinds.
 pub(crate) fn lines(path: &Path) -> Vec<(String, Value)> {
     let line = |line: &str| {
         let value: Value = serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
@@ -35,7 +36,7 @@ fn threads_are_moved_and_the_program_is_as_ever() {
     let mut running = sandbox.run(&options).arg(&spins).arg("2").begins();
     assert_eq!(running.line(), "ready");
     let program = child(running.pid());
-    // Main thread and two that spin, each on one CPU.
+    // The main thread and two spinning ones, each on one CPU.
     eventually("each thread has a core", || {
         let masks = masks(program);
         masks.len() == 3 && masks.iter().all(|mask| mask.len() == 1)
@@ -79,7 +80,7 @@ fn openmp_threads_are_free_to_be_moved_unless_the_user_binds_them() {
         call.ends().ok()
     };
     assert!(!table("", None).contains("OMP_PLACES                    OpenMP                    not set"));
-    // What is printed is what a run sets.
+    // The printed variables are those that a run sets.
     for option in ["--balance", "--balance=float"] {
         let said = table(option, None);
         let row = said.lines().find(|line| line.starts_with("OMP_PLACES")).unwrap();
@@ -93,13 +94,13 @@ fn openmp_threads_are_free_to_be_moved_unless_the_user_binds_them() {
     let bound = sandbox.run("-c 2 --balance=float").sh("echo $OMP_PROC_BIND").env("OMP_PROC_BIND", "close");
     assert_eq!(bound.ends().ok(), "close");
     let trace = sandbox.path("t.jsonl");
-    // A record alone changes nothing.
+    // A recording alone changes nothing.
     let recorded = sandbox.run(&format!("-c 2 --trace {}", trace.display())).arg(&openmp).ends();
     let plain = sandbox.run("-c 2").arg(&openmp).ends();
     assert_eq!(placed(&recorded.out()), placed(&plain.out()));
 }
 
-/// What a program says of its threads' masks, without where each ran at that moment.
+/// Returns a program's report of its threads' masks, without the CPU on which each ran.
 fn placed(said: &str) -> Vec<&str> {
     let mut lines: Vec<&str> = said.lines().map(|line| line.split(" cpu").next().unwrap_or(line)).collect();
     lines.sort_unstable();
@@ -127,7 +128,7 @@ fn an_interrupted_run_leaves_a_whole_trace() {
     running.line();
     eventually("three looks", || text(&trace).lines().count() > 3);
     running.signal(Signal::INT);
-    // With its input still open, so that nothing else ends it.
+    // Its input is still open, so that nothing else ends it.
     eventually("it ends", || !running.lives());
     assert_eq!(running.ends().signal, Some(2));
     let lines = lines(&trace);
@@ -144,7 +145,7 @@ fn a_killed_balancer_leaves_a_program_that_runs_and_can_be_given_its_masks() {
     for by in ["detach", "detach --all", "run"] {
         let trace = sandbox.path("trace.jsonl");
         let options = format!("--cpus {a},{b} --balance=pinned --interval 5ms --trace {}", trace.display());
-        // Its input must stay open when we are gone.
+        // Its input must stay open after its parent has ended.
         let mut running = sandbox.run(&options).sh(&format!("echo $$; exec {} 2", spins.display())).begins();
         let program: u32 = running.lines(2)[0].parse().unwrap();
         let orphan = Orphan::of(&program.to_string());
@@ -153,7 +154,7 @@ fn a_killed_balancer_leaves_a_program_that_runs_and_can_be_given_its_masks() {
             let decided = text(&trace).matches("\"confine\"").count();
             decided >= 3 && masks.len() == 3 && masks.iter().all(|mask| mask.len() == 1)
         });
-        // The guardian too, as by a kill of the whole control group.
+        // Kills the guardian, too, like a kill of the whole control group.
         crate::guardian::kill_with_guardian(&running);
         eventually("we are gone", || !running.lives());
         assert!(masks(program).iter().all(|mask| mask.len() == 1));
@@ -166,7 +167,7 @@ fn a_killed_balancer_leaves_a_program_that_runs_and_can_be_given_its_masks() {
             _ => _ = sandbox.run("--share -c 1").arg("true").ends().ok(),
         }
         assert!(masks(program).iter().all(|mask| *mask == whole), "{by}: {:?}", masks(program));
-        // What a killed run wrote is all there, up to its last line.
+        // The trace of a killed run is complete up to its last line.
         let replayed = sandbox.trimtab("replay").arg(&trace).ends();
         assert_eq!(replayed.code, Some(0), "{replayed}");
         drop(orphan);
@@ -276,7 +277,7 @@ fn a_full_disk_ends_the_trace_and_not_the_program() {
     let outcome = sandbox.run("-c 1 --trace /dev/full").sh("sleep 0.1; echo ran; exit 3").ends();
     assert_eq!((outcome.code, outcome.out().as_str()), (Some(3), "ran"), "{outcome}");
     assert_eq!(outcome.stderr.matches("warning: the trace ends here: /dev/full").count(), 1, "{outcome}");
-    // A disk with some room: what was written of the last line is taken back, so that every line is whole.
+    // A disk with little room: an incomplete last line is removed, so that every line is whole.
     if !rustix::process::geteuid().is_root() {
         return skip("only root can mount a small file system");
     }

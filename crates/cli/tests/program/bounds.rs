@@ -1,15 +1,16 @@
-//! What bounds a run from outside: cpusets and quotas.
+//! Limits of a run from outside: cpusets and quotas.
 
 use crate::util::{MASK, Sandbox, need, two};
 use rustix::process::geteuid;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// A control group of our own, removed when dropped.
+/// A new control group, removed when dropped.
 pub(crate) struct Group(pub(crate) PathBuf);
 
 impl Group {
-    /// A new group under the root of this controller, with these settings; none where that cannot be.
+    /// Makes a group under the root of this controller, with these settings; `None` if that is
+    /// impossible.
     pub(crate) fn new(controller: &str, settings: &[(&str, String)]) -> Option<Self> {
         static NUMBER: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
@@ -25,7 +26,7 @@ impl Group {
         set.then_some(group)
     }
 
-    /// A shell that joins the group and becomes what follows.
+    /// Returns a shell that joins the group and execs the words that follow.
     pub(crate) fn join(&self) -> [String; 4] {
         let procs = self.0.join("cgroup.procs");
         ["sh", "-c", &format!("echo $$ > {} && exec \"$@\"", procs.display()), "sh"].map(str::to_owned)
@@ -34,7 +35,7 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        // Its last process may be on its way out.
+        // Its last process may still be ending.
         for _ in 0..100 {
             if fs::remove_dir(&self.0).is_ok() {
                 break;
@@ -74,7 +75,8 @@ fn a_quota_bounds_the_thread_counts_and_not_the_cores() {
     let lines: Vec<&str> = said.lines().collect();
     assert_eq!(crate::util::cpus(lines[0]).len(), 2, "{said}");
     assert_eq!(lines[1], "1", "a quota of one CPU: {said}");
-    // Libraries that size themselves by the C library's count, and runtimes that count the mask and spin.
+    // Libraries that size themselves by the C library's count, and runtimes that count the mask and
+    // spin.
     if let Some(program) = crate::util::c("seen.c") {
         let said = sandbox.run("-c 2").arg(&program).through(group.join()).ends().ok();
         assert!(said.contains("online 1\nnprocs 1\n"), "{said}");

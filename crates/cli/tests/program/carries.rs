@@ -1,11 +1,12 @@
-//! The guest library goes along where it has something to do, and harms no program that is started with it or below it.
+//! The shim is preloaded where it has something to do, and does not disturb any program that is
+//! started with it or below it.
 
 use crate::util::{Call, Outcome, Sandbox, built, c, installed, need, python, skip, trimtab, two};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Programs that cannot carry the library: what they are, and how `-v` says it.
+/// Returns programs that cannot load the shim, with the reason that `-v` prints.
 fn others() -> Vec<(PathBuf, &'static str)> {
     let ways: [(&str, &[&str], &str); 4] = [
         ("musl-gcc", &[], "its loader is ld-musl-"),
@@ -39,7 +40,7 @@ fn a_program_that_cannot_carry_the_library_is_run_without_and_v_says_why() {
         says_hello(&sandbox.run("-c 1").arg(&program).ends());
         let said = sandbox.run("-c 1 -v").arg(&program).ends();
         assert!(said.stderr.contains(why), "{}: {said}", program.display());
-        // A script of which it is the interpreter.
+        // A script with this program as its interpreter.
         let script = sandbox.script("script", format!("#!{}\n", program.display()));
         says_hello(&sandbox.run("-c 1").arg(&script).ends());
     }
@@ -53,7 +54,7 @@ fn programs_start_others_that_cannot_carry_the_library() {
     for (program, _) in others() {
         says_hello(&sandbox.run("-c 1").arg(&starter).arg("start").arg(&program).ends());
         says_hello(&sandbox.run("-c 1").sh(&shell(&program)).ends());
-        // A shell that carries the library, because it was asked for.
+        // A shell that loads the shim, because it was requested.
         says_hello(&sandbox.run("-c 1").args(["env", "sh", "-c"]).arg(shell(&program)).ends());
         let rules = format!("all:\n\t@'{}'; test $$? = 3\n", program.display());
         let make = sandbox.write("Makefile", rules);
@@ -88,7 +89,7 @@ fn python_starts_programs_that_cannot_carry_the_library() {
     }
 }
 
-/// Whether a program finds the library and a plan in its environment.
+/// Returns whether a program finds the shim and a plan in its environment.
 #[track_caller]
 fn carried(call: Call<'_>) -> [bool; 2] {
     let outcome = call.ends();
@@ -110,7 +111,7 @@ fn shells_make_and_mask_only_programs_carry_the_library_only_where_it_has_someth
     assert_eq!(program("-c 2"), [true; 2]);
     assert_eq!(program("-c 2 --pin mask"), [false; 2]);
     assert_eq!(program("-c 2 --balance"), [false; 2], "threads that are balanced are not bound at birth");
-    // Fewer threads than CPUs, nested teams, meetings counted.
+    // Fewer threads than CPUs, nested teams, synchronisation counted.
     assert_eq!(shell("-c 2 --threads 1"), [true; 2]);
     assert_eq!(program("-c 2 --pin mask --threads 1"), [true; 2]);
     assert_eq!(shell("-q -c 2 --nest 2"), [true; 2]);

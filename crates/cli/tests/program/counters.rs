@@ -1,4 +1,5 @@
-//! `trimtab counters`, and counts in what is recorded. The kernel's own events stand in where a machine has no counters.
+//! `trimtab counters`, and counts in recordings. The kernel's software events stand in on machines
+//! without counters.
 
 use crate::util::{Sandbox, c, eventually, need, skip, text};
 use rustix::process::Signal;
@@ -24,14 +25,14 @@ impl Drop for Busy {
     }
 }
 
-/// What `trimtab counters` says as JSON, whatever its status.
+/// Returns the JSON of `trimtab counters`, whatever its status.
 fn asked(sandbox: &Sandbox, words: &str) -> Value {
     let end = sandbox.trimtab(&format!("counters --json {words}")).ends();
     assert!(matches!(end.code, Some(0 | 1)), "{}", end.stderr);
     serde_json::from_slice(&end.stdout).unwrap()
 }
 
-/// Whether anything may be counted here.
+/// Returns whether anything may be counted here.
 fn may_count(sandbox: &Sandbox) -> bool {
     let may = asked(sandbox, &format!("--events {SOFTWARE}"))["events"]
         .as_array()
@@ -70,7 +71,7 @@ fn threads_of_a_program_are_counted_for_a_while() {
     let busy = Busy::new();
     let pid = busy.0.id();
     let mut said = Value::Null;
-    // On a machine with much to do it may not run often enough at first.
+    // On a busy machine it may not run often enough at first.
     eventually("its counters are read twice", || {
         said = asked(&sandbox, &format!("--events {SOFTWARE} --for 300ms {pid} {pid}"));
         said["threads"][0]["counts"].is_object()
@@ -115,14 +116,14 @@ fn what_cannot_be_counted_is_refused_by_what_is_wrong() {
         assert!(end.code == Some(2) && end.stderr.contains(says), "{words}: {}", end.stderr);
     };
     fails("counters --events nonsense", "neither auto, off, exact");
-    fails("counters --events busy=nonsense", "'nonsense' is no event");
+    fails("counters --events busy=nonsense", "'nonsense' is not an event");
     fails("counters --events colour=r1", "a role of busy, requests");
     fails("counters --for 1s", "PID");
     fails("counters 0", "0");
     fails("counters 4194999", "there is no process 4194999");
     fails("attach 1 --counters best", "neither auto");
     let end = sandbox.trimtab("run --counters exact true").ends();
-    assert!(end.code == Some(125) && end.stderr.contains("--counters is about balancing"), "{}", end.stderr);
+    assert!(end.code == Some(125) && end.stderr.contains("--counters needs --balance"), "{}", end.stderr);
     let said = asked(&sandbox, "--events busy=gpu/event=1/,requests=r1");
     let text = said["missing"][0]["text"].as_str().unwrap();
     assert!(said["missing"][0]["why"] == "bad-event" && text.contains("no 'gpu' among"), "{said}");
@@ -155,7 +156,7 @@ fn what_is_counted_is_recorded_when_it_is_asked_for_and_only_then() {
         attached.ends().ok();
         assert_eq!(has("\"counts\":{\"enabled\""), counted, "{option}");
         assert_eq!(has("{\"counting\":\"exact\"}"), counted, "{option}");
-        // What was recorded is understood again.
+        // The recording can be read back.
         sandbox.trimtab("replay --check").arg(&trace).ends().ok();
         assert_eq!(program.ends().code, Some(9));
     }

@@ -1,9 +1,10 @@
-//! Standard streams that are closed, and what the program finds among its descriptors.
+//! Standard streams that are closed, and the descriptors that the program finds.
 
 use crate::util::{Sandbox, need, text, two};
 use std::process::Command;
 
-/// Starts a call with some of the standard streams closed, and writes what is under 0, 1 and 2 to a file.
+/// Starts a call with some of the standard streams closed, and writes the files under 0, 1 and 2 to
+/// a file.
 fn closed(sandbox: &Sandbox, which: &str) -> (Option<i32>, String) {
     let seen = sandbox.path("seen");
     let script = format!(
@@ -25,7 +26,7 @@ fn closed_streams_do_not_stop_a_run() {
     for which in ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"] {
         let (code, seen) = closed(&sandbox, which);
         assert_eq!(code, Some(0), "{which}: {seen}");
-        // Above all, none of ours may be where the program reads and writes.
+        // Above all, none of trimtab's files may be where the program reads and writes.
         assert!(
             !seen.contains("ledger") && !seen.contains("cache") && seen.lines().count() == 3,
             "{which}: {seen}"

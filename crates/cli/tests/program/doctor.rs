@@ -35,7 +35,7 @@ fn the_status_says_whether_something_should_be_changed() {
     for name in [
         "machine",
         "ledger",
-        "guest library",
+        "preload library",
         "memory policy",
         "NUMA balancing",
         "huge pages",
@@ -74,7 +74,7 @@ fn variables_that_fight_a_launcher_are_found() {
         assert!(found["found"].as_str().unwrap().contains(&format!("{name}={value}")), "{found}");
         assert!(found["remedy"].as_str().unwrap().contains(&format!("unset {name}")), "{found}");
     }
-    // What a run sets is none of them.
+    // Variables that a run sets do not count.
     let outcome = sandbox.run("-c 1").sh("OMP_PLACES=x; \"$T\" doctor --json").ends();
     assert!(findings(&outcome).iter().all(|finding| finding["subject"] != "environment"), "{outcome}");
 }
@@ -86,7 +86,7 @@ fn a_private_ledger_in_a_container_is_found() {
     assert_eq!(outcome.code, Some(1), "{outcome}");
     let findings = findings(&outcome);
     let found = subject(&findings, "ledger");
-    assert!(found["found"].as_str().unwrap().contains("container's own"), "{found}");
+    assert!(found["found"].as_str().unwrap().contains("only in this container"), "{found}");
     assert!(found["remedy"].as_str().unwrap().contains("bind-mount"), "{found}");
 }
 
@@ -126,7 +126,7 @@ fn a_model_that_cannot_be_kept_is_found() {
 fn a_program_that_does_not_bear_a_change_is_tried_without_each() {
     crate::util::need!(crate::util::two(), "two cores are needed");
     let sandbox = Sandbox::new();
-    // It insists on its count, as programs do that compare it with their options.
+    // It insists on its count, like programs that compare it with their options.
     let app = sandbox.script(
         "app",
         "#!/bin/sh\n[ \"$OMP_NUM_THREADS\" = 4 ] || { echo \"four threads, please\" >&2; exit 3; }\n",
@@ -144,7 +144,7 @@ fn a_program_that_does_not_bear_a_change_is_tried_without_each() {
     assert_eq!(document["variants"][1]["last_error"], "four threads, please", "{outcome}");
     let remedy = document["remedy"].as_str().unwrap();
     assert!(remedy.starts_with("trimtab run --fit keep -- "), "{outcome}");
-    // The remedy is one.
+    // The remedy works.
     let kept = sandbox.run("--fit keep").arg(&app).env("OMP_NUM_THREADS", "4").ends();
     assert_eq!(kept.code, Some(0), "{kept}");
     let words = sandbox.trimtab("doctor").arg(&app).env("OMP_NUM_THREADS", "1").ends();

@@ -1,4 +1,4 @@
-//! The variables a program finds.
+//! Variables that a program finds.
 
 use crate::util::{Call, Sandbox, built, installed, need, two};
 use std::collections::BTreeMap;
@@ -19,7 +19,7 @@ const COUNTS: [&str; 11] = [
     "GOMAXPROCS",
 ];
 
-/// The environment a program finds.
+/// Returns the environment that a program finds.
 fn inside(call: Call<'_>) -> BTreeMap<String, String> {
     parse(&call.args(["env", "-0"]).ends().ok())
 }
@@ -105,7 +105,7 @@ fn a_fitted_count_is_not_the_users_for_a_run_inside() {
 fn what_the_command_line_of_a_known_program_says_wins() {
     need!(two(), "two cores are needed");
     let sandbox = Sandbox::new();
-    // A stand-in under the name of GROMACS that prints what it finds.
+    // A stand-in under the name of GROMACS that prints its variable.
     let gmx = sandbox.write("gmx", "#!/bin/sh\necho ${OMP_NUM_THREADS-none}\n");
     crate::util::chmod(&gmx, 0o755);
     let said = |options: &str, arguments: &str| {
@@ -134,7 +134,7 @@ fn the_users_values_stay() {
     }
     let java = "-Xmx1g -Dname='a b'";
     assert_eq!(inside(sandbox.run("-c 1").env("JAVA_TOOL_OPTIONS", java))["JAVA_TOOL_OPTIONS"], java);
-    // Libraries that follow OpenMP's count are left to follow the user's.
+    // Libraries that follow OpenMP's count follow the user's value.
     let found = inside(sandbox.run("-c 2 --threads 2").env("OMP_NUM_THREADS", "1"));
     assert!(!found.contains_key("OPENBLAS_NUM_THREADS") && found["RAYON_NUM_THREADS"] == "2", "{found:?}");
 }
@@ -148,11 +148,11 @@ fn an_inner_run_does_not_take_the_outers_values_for_the_users() {
     assert!(!found.contains_key("OMP_NUM_THREADS"), "the outer's: {found:?}");
     assert_eq!(found["RAYON_NUM_THREADS"], "7");
     assert!(found["TRIMTAB_PLAN"].contains("slots=") && !found["TRIMTAB_PLAN"].contains('/'), "{found:?}");
-    // What a program between the two sets is a user's value again.
+    // A value that a program between the two sets is a user's value again.
     let inner_keeps = inner.replace("-c 1", "-c 1 --fit keep");
     let call = sandbox.run("-c 2 --threads 2").sh(&format!("export OMP_NUM_THREADS=3; {inner_keeps}"));
     assert_eq!(parse(&call.ends().ok())["OMP_NUM_THREADS"], "3");
-    // Three deep, where the middle one only passes on.
+    // Three levels, where the middle one only passes on.
     let deep =
         format!("\"$T\" run --survey none -c 2 -- sh -c '{}'", inner.replace("-c 1", "-c 1 --threads 1"));
     let found = parse(&sandbox.run("-c 2 --threads 2").sh(&deep).ends().ok());
@@ -164,7 +164,7 @@ fn an_inner_run_does_not_take_the_outers_values_for_the_users() {
 fn an_inner_run_without_guest_or_places_does_not_inherit_the_outers() {
     need!(two(), "two cores are needed");
     let sandbox = Sandbox::new();
-    // What `env` prints under a name for which the guest stays out.
+    // Prints the environment like `env`, under a name for which the shim is not preloaded.
     let env = installed("env").unwrap();
     for name in ["node", "java"] {
         std::fs::create_dir_all(sandbox.path(name)).unwrap();
@@ -177,7 +177,7 @@ fn an_inner_run_without_guest_or_places_does_not_inherit_the_outers() {
             "{name}: {found:?}"
         );
     }
-    // The places of an outer OpenMP program mean nothing to what runs in a part of its cores.
+    // The places of an outer OpenMP program do not apply to a program in a part of its cores.
     let outer = [("OMP_PLACES", "{0},{1}"), ("OMP_PROC_BIND", "close")];
     let set = outer.map(|(name, value)| format!("{name}={value}")).join("\n");
     let call = outer.iter().fold(sandbox.run("-c 1"), |call, (name, value)| call.env(name, value));
@@ -233,7 +233,7 @@ fn env_print_shows_all_and_runs_nothing() {
         let expected = if BOUNDS.contains(name) { "not set: it is an upper bound" } else { "set to 2" };
         assert!(row(name).contains(expected), "{said}");
     }
-    assert!(row("GOMAXPROCS").ends_with("kept as you set it: 9"), "{said}");
+    assert!(row("GOMAXPROCS").ends_with("unchanged, set by you: 9"), "{said}");
     assert!(row("JAVA_TOOL_OPTIONS").contains("not set: "), "{said}");
     assert!(
         row("OMP_PLACES").contains("not set: the program does not itself link an OpenMP runtime"),
@@ -285,7 +285,7 @@ fn places_are_for_openmp_programs_only_and_never_against_the_user() {
         assert!(print("-c 2", &[("OMP_NUM_THREADS", fitted)]).contains(&places), "{fitted}");
     }
     assert!(!print("-c 2 --pin mask", &[]).contains(&places));
-    // A shell is no OpenMP program, whatever it starts.
+    // A shell is not an OpenMP program, whatever it starts.
     let said = sandbox
         .run("-c 2")
         .sh(&format!("env -0 | tr -d '\\n' | tr '\\0' '\\n'; {} >&2", program.display()))

@@ -1,4 +1,4 @@
-//! The line about a program that fails within seconds of a launch that changed variables for it.
+//! The message about a program that fails within seconds of a launch that changed variables for it.
 
 use crate::util::{Sandbox, built, need, text, two};
 
@@ -18,7 +18,7 @@ fn a_program_that_fails_at_once_is_told_what_was_changed_for_it() {
     assert!(line.starts_with(&format!("{LINE}3 after ")), "{line}");
     assert!(line.contains("Changed for it: OMP_PLACES OMP_PROC_BIND. "), "{line}");
     assert!(line.contains("--env keep") && line.contains("trimtab doctor"), "{line}");
-    // Once, by the planned process alone.
+    // Printed once, by the planned process alone.
     assert_eq!(said("-c 2", &["3", "child"]).matches(LINE).count(), 1);
     assert_eq!(said("-c 2", &["0", "child"]), "");
     for options in ["-c 2 --env keep", "-c 2 --pin mask", "-c 2 -q"] {

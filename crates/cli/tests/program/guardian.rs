@@ -1,4 +1,4 @@
-//! Guardians: masks come back by themselves when a balancer is killed.
+//! Guardians: masks are restored automatically when a balancer is killed.
 
 use crate::balance::{child, masks};
 use crate::bounds::Group;
@@ -13,7 +13,7 @@ fn raw(pid: u32) -> Pid {
     Pid::from_raw(pid.cast_signed()).unwrap()
 }
 
-/// The guardian of a process, found as `ps` shows it.
+/// Returns the guardian of a process, found by its name in `ps`.
 fn guardian(of: u32) -> Option<u32> {
     let called = format!("trimtab: guardian of {of}\0");
     let processes = fs::read_dir("/proc").unwrap().flatten();
@@ -21,7 +21,8 @@ fn guardian(of: u32) -> Option<u32> {
     pids.find(|pid| fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line == called.as_bytes()))
 }
 
-/// Kills a balancer and its guardian, as a kill of the whole control group does. Masks stay as they are.
+/// Kills a balancer and its guardian, like a kill of the whole control group. Masks stay as they
+/// are.
 pub(crate) fn kill_with_guardian(balancer: &Running<'_>) {
     let guardian = guardian(balancer.pid()).expect("threads were moved, so there is a guardian");
     kill_process(raw(guardian), Signal::KILL).unwrap();
@@ -36,14 +37,14 @@ fn is_moved(pid: u32) -> bool {
     masks(pid).iter().any(|mask| mask.len() == 1)
 }
 
-/// A policy of these, and how long it is left to work before it is killed.
+/// Draws a policy, and the time that it works before it is killed.
 fn chance(random: &mut Random) -> (&'static str, u64) {
     let policies = ["pinned", "exchange", "speed", "nudge", "auto"];
     let policy = policies[usize::try_from(random.below(5)).unwrap()];
     (policy, random.below(60))
 }
 
-/// Leaves a balancer some time; those that move something at once until they have.
+/// Leaves a balancer some time; policies that move threads at once, until they have.
 fn leave_to_work(policy: &str, pid: u32, ms: u64) {
     if policy == "pinned" {
         eventually("threads are moved", || is_moved(pid));
@@ -119,7 +120,7 @@ fn threads_that_are_born_while_masks_come_back_get_theirs_too() {
     need!(two(), "two cores are needed");
     let spins = need!(c("spins.c"), "no C compiler");
     let sandbox = Sandbox::new();
-    // Threads come and go all the while, each with the mask of the first.
+    // Threads start and end all the time, each with the mask of the first.
     let program = sandbox.shell(&format!("exec {} 1 100000000", spins.display())).begins();
     let pid = program.pid();
     for _ in 0..4 {
@@ -129,7 +130,7 @@ fn threads_that_are_born_while_masks_come_back_get_theirs_too() {
         attached.ends();
         eventually("masks are back", || is_free(pid));
     }
-    // Its threads would come and go for hours.
+    // Otherwise its threads would start and end for hours.
     drop(program);
 }
 
@@ -248,13 +249,13 @@ fn a_process_in_a_cpuset_grows_with_it_after_every_end_of_balancing() {
         grows(how);
     }
     let daemon = daemon(&sandbox, "");
-    // And while it is balanced the cpuset shrinks and grows.
+    // While it is balanced, the cpuset shrinks and grows.
     for cpus in [a.to_string(), format!("{a},{b}")] {
         set(&cpus);
         ask(&sandbox, &format!("tag {pid}")).ends().ok();
         eventually("threads are moved", || is_moved(pid));
         set(&format!("{a},{b}"));
-        ask(&sandbox, &format!("clear {pid}")).ends().ok();
+        ask(&sandbox, &format!("untag {pid}")).ends().ok();
         grows("clear");
     }
     daemon.signal(Signal::TERM);

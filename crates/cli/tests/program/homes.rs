@@ -1,5 +1,6 @@
-//! Threads that are better off on one memory node than on another, on a machine that has two because a file says so: each of two CPUs
-//! is a node. What they suffer is counted by the kernel for real (`c/homesick.c`), and so are moves, masks and what is told of them.
+//! Threads that run better on one memory node than on another, on a machine whose description
+//! declares two nodes: each of two CPUs is a node. The kernel really counts their misses
+//! (`c/homesick.c`), and the moves, masks and reports are real, too.
 
 use crate::balance::{child, lines};
 use crate::serve::{ask, socket, status};
@@ -12,13 +13,14 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Time on a CPU for pages: both are the kernel's own counts, and there wherever anything may be counted.
+/// Time on a CPU and page faults: both are counted by the kernel, and available wherever counting
+/// is allowed.
 const COUNTED: &str =
     "--counters busy=task-clock,requests=page-faults --candidates all --interval 20ms --budget 50%";
-/// Trials among the threads of other tests, on two CPUs, may take long.
-const LONG: Duration = Duration::from_secs(240);
+/// Longest wait: trials among the threads of other tests, on two CPUs, may take long.
+const WAIT_MAX: Duration = Duration::from_secs(240);
 
-/// hwloc's way to write a set of one CPU or node.
+/// Formats a set of one CPU or node as hwloc does.
 fn set(bit: u32) -> String {
     let words: Vec<String> = (0..=bit / 32)
         .rev()
@@ -27,7 +29,8 @@ fn set(bit: u32) -> String {
     words.join(",")
 }
 
-/// A file of a machine in which each of these CPUs is a package, a core and a node of its own.
+/// Writes a machine description in which each of these CPUs is a package, a core and a node of its
+/// own.
 pub(crate) fn machine(sandbox: &Sandbox, all: &[u32]) -> PathBuf {
     let sets = |cpu: u32, node: u32| {
         let (cpu, node) = (set(cpu), set(node));
@@ -64,15 +67,16 @@ pub(crate) fn machine(sandbox: &Sandbox, all: &[u32]) -> PathBuf {
     sandbox.write("nodes.xml", text)
 }
 
-/// Whether the kernel counts its own events for us.
+/// Returns whether the kernel counts its own events here.
 fn counts(sandbox: &Sandbox) -> bool {
     let said = sandbox.trimtab("counters --json --events busy=task-clock,requests=page-faults").ends();
     let said: Value = serde_json::from_slice(&said.stdout).unwrap();
     said["rung"] == "exact"
 }
 
-/// Two CPUs, the program, and a file of a machine in which each of the two is a node; without what is needed that is said. With counting
-/// where the test is about what the kernel counts.
+/// Returns two CPUs, the program, and a machine description in which each of the two is a node;
+/// `None` with a printed reason if something is missing. `counted` for tests of what the kernel
+/// counts.
 fn scene(sandbox: &Sandbox, counted: bool) -> Option<([u32; 2], PathBuf, PathBuf)> {
     let found = two().ok_or("two cores are needed");
     let found = found.and_then(|both| Ok((both, c("homesick.c").ok_or("no C compiler")?)));
@@ -89,7 +93,7 @@ fn scene(sandbox: &Sandbox, counted: bool) -> Option<([u32; 2], PathBuf, PathBuf
     }
 }
 
-/// The lines `TID HOME` of the program.
+/// Parses the lines `TID HOME` of the program.
 fn homes(said: &[String]) -> BTreeMap<u32, u32> {
     let pair = |line: &String| {
         let (tid, home) = line.split_once(' ')?;
@@ -103,7 +107,7 @@ fn mask(tid: u32) -> BTreeSet<u32> {
     cpus(status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap_or_default())
 }
 
-/// Whether each thread is kept where it is at home.
+/// Returns whether each thread is on its home CPU.
 fn at_home(homes: &BTreeMap<u32, u32>) -> bool {
     homes.iter().all(|(tid, home)| mask(*tid) == BTreeSet::from([*home]))
 }
@@ -112,7 +116,7 @@ fn free(homes: &BTreeMap<u32, u32>, whole: &[u32]) -> bool {
     homes.keys().all(|tid| mask(*tid) == whole.iter().copied().collect())
 }
 
-/// Two threads, each begun where the other is at home.
+/// Starts two threads, each on the home CPU of the other.
 fn begun<'s>(sandbox: &'s Sandbox, program: &Path, [a, b]: [u32; 2]) -> (Running<'s>, BTreeMap<u32, u32>) {
     let mut program = sandbox.shell(&format!("exec {} {a}:{b} {b}:{a}", program.display())).begins();
     let homes = homes(&program.lines(3));
@@ -128,13 +132,15 @@ fn a_run_moves_threads_to_the_node_where_they_suffer_least_and_tells_why() {
     let sandbox = Sandbox::new();
     let Some(([a, b], program, file)) = scene(&sandbox, true) else { return };
     for policy in ["brm", "serial"] {
-        // The kernel may have put both where they belong before anybody looked: then there is nothing to move.
+        // The kernel may have moved both home before the first sample: then there is nothing to
+        // move.
         let moved = (0..5).any(|_| is_brought_home(&sandbox, &program, &file, policy, [a, b]));
         assert!(moved, "{policy}: the kernel has put both where they belong five times");
     }
 }
 
-/// Runs it until each thread is at home; whether that took moves on trial, of which everything is told then.
+/// Runs it until each thread is at home. Returns whether that took trial moves, and checks all
+/// reports of them.
 fn is_brought_home(sandbox: &Sandbox, program: &Path, file: &Path, policy: &str, [a, b]: [u32; 2]) -> bool {
     let trace = sandbox.path(&format!("{policy}.jsonl"));
     let report = sandbox.path(&format!("{policy}.json"));
@@ -147,18 +153,18 @@ fn is_brought_home(sandbox: &Sandbox, program: &Path, file: &Path, policy: &str,
     let mut running = on(sandbox.run(&options), file).arg(program).args(words).begins();
     let homes = homes(&running.lines(3));
     assert_eq!(homes.values().copied().collect::<BTreeSet<_>>(), BTreeSet::from([a, b]));
-    eventually_within(LONG, "each is at home", || at_home(&homes));
-    // The report is of what was seen at looks: some more of them.
+    eventually_within(WAIT_MAX, "each is at home", || at_home(&homes));
+    // The report covers what samples saw: wait for some more of them.
     std::thread::sleep(Duration::from_millis(300));
-    // What is better than elsewhere stays so.
+    // A better place is kept.
     let main = child(running.pid());
     assert_eq!(mask(main), BTreeSet::from([a, b]), "who does nothing is not moved");
     let ended = running.ends();
     assert_eq!(ended.code, Some(9), "{ended}");
-    for told in ["counted is exact", "on memory: other nodes are tried", "TRIMTAB_MACHINE"] {
+    for told in ["counters: exact", "on memory: other nodes are tried", "TRIMTAB_MACHINE"] {
         assert!(ended.stderr.contains(told), "{told}: {ended}");
     }
-    // Why each was moved is in the report of the trace, and that it was in the report of the run.
+    // The reason of each move is in the report of the trace, and the move in the report of the run.
     let page = sandbox.trimtab("report --json").arg(&trace).ends().ok();
     let page: Value = serde_json::from_str(&page).unwrap();
     let machine = page["machine"].as_str().unwrap();
@@ -173,7 +179,7 @@ fn is_brought_home(sandbox: &Sandbox, program: &Path, file: &Path, policy: &str,
         return false;
     }
     let run: Value = serde_json::from_str(&text(&report)).unwrap();
-    // Of those who work: whom Linux wakes elsewhere has moved, too.
+    // Only of working threads: a thread that Linux wakes elsewhere has moved, too.
     let moved = run["threads"].as_array().unwrap().iter().filter(|thread| thread["tid"] != thread["pid"]);
     let moved = moved.filter(|thread| thread["moved_at_least"].as_u64() > Some(0)).count();
     assert_eq!((moved, run["threads"][1]["nodes"].as_array().map(Vec::is_empty)), (2, Some(false)), "{run}");
@@ -188,7 +194,7 @@ fn an_attached_program_is_moved_home_and_has_its_own_masks_again_however_it_ends
     let attach = format!("attach {} --balance brm {COUNTED} --trace", program.pid());
     let begin = |name: &str| on(sandbox.trimtab(&attach), &machine).arg(sandbox.path(name)).begins();
     let attached = begin("stopped.jsonl");
-    eventually_within(LONG, "each is at home", || at_home(&homes));
+    eventually_within(WAIT_MAX, "each is at home", || at_home(&homes));
     attached.signal(Signal::INT);
     attached.ends().ok();
     assert!(free(&homes, &[a, b]));
@@ -196,7 +202,7 @@ fn an_attached_program_is_moved_home_and_has_its_own_masks_again_however_it_ends
     assert_eq!(stopped.last().unwrap().1["why"], "stopped");
 
     let killed = begin("killed.jsonl");
-    eventually_within(LONG, "each is at home", || at_home(&homes));
+    eventually_within(WAIT_MAX, "each is at home", || at_home(&homes));
     crate::guardian::kill_with_guardian(&killed);
     killed.ends();
     assert!(homes.keys().all(|tid| mask(*tid).len() == 1), "masks outlive who set them");
@@ -218,7 +224,7 @@ fn the_service_moves_tagged_threads_home_until_it_is_killed_and_the_next_gives_m
     };
     let first = begin();
     ask(&sandbox, &format!("tag {}", program.pid())).ends().ok();
-    eventually_within(LONG, "each is at home", || at_home(&homes));
+    eventually_within(WAIT_MAX, "each is at home", || at_home(&homes));
     eventually("moves are told", || status(&sandbox)["tags"][0]["moves"].as_u64() >= Some(2));
     crate::guardian::kill_with_guardian(&first);
     first.ends();
@@ -237,7 +243,7 @@ fn where_nothing_can_be_counted_that_is_said_once_and_nobody_is_moved() {
     let Some(([a, b], program, machine)) = scene(&sandbox, false) else { return };
     let found = sandbox.trimtab("counters --json").ends();
     let found: Value = serde_json::from_slice(&found.stdout).unwrap();
-    // Off is as good as a machine without, and this may be one.
+    // `off` behaves like a machine without counters, and this may be one.
     let ways: &[&str] = if found["rung"] == "nothing" { &["off", "auto"] } else { &["off"] };
     let (program, homes) = begun(&sandbox, &program, [a, b]);
     let policies = ["brm", "serial", "brm-paper"];
@@ -273,9 +279,9 @@ fn a_machine_whose_cpus_are_not_here_is_refused() {
         sandbox.trimtab("topo").env("TRIMTAB_MACHINE", text).ends().fails(2, words);
     };
     of("/no/such.xml", &["TRIMTAB_MACHINE=/no/such.xml", "No such file"]);
-    of("numa:x", &["TRIMTAB_MACHINE=numa:x", "is no count"]);
-    // Set and empty is unset; one that fits is told as what it is.
+    of("numa:x", &["TRIMTAB_MACHINE=numa:x", "is not a count"]);
+    // A set and empty variable counts as unset; a valid one is reported.
     sandbox.trimtab("topo").env("TRIMTAB_MACHINE", "").ends().ok();
     let told = sandbox.trimtab("doctor --json").env("TRIMTAB_MACHINE", "core:1 pu:1").ends();
-    assert!(told.out().contains("the machine is taken for what TRIMTAB_MACHINE=core:1 pu:1 says"), "{told}");
+    assert!(told.out().contains("the machine model is that of TRIMTAB_MACHINE=core:1 pu:1"), "{told}");
 }

@@ -1,11 +1,11 @@
-//! `--thp`: what the kernel says inside the program.
+//! `--thp`: the kernel's setting inside the program.
 
 use crate::util::{Sandbox, need, python, skip};
 
 /// Prints `PR_GET_THP_DISABLE`.
 const ASK: &str = "import ctypes; print(ctypes.CDLL(None).prctl(42, 0, 0, 0, 0))";
 
-/// Whether this kernel knows "except where advised", new in 6.18.
+/// Returns whether this kernel knows "except where advised", new in 6.18.
 fn advised_is_known() -> bool {
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
     let mut numbers = release.split(['.', '-']).map_while(|word| word.trim().parse::<u32>().ok());
@@ -19,7 +19,7 @@ fn off_is_off_and_inherit_leaves_alone() {
     assert_eq!(sandbox.run("-c 1 --thp off").python(ASK).ends().ok(), "1");
     assert_eq!(sandbox.run("-c 1 --thp inherit").python(ASK).ends().ok(), "0");
     assert_eq!(sandbox.run("-c 1").python(ASK).ends().ok(), "0");
-    // What was off before us stays off unless somebody says otherwise.
+    // A setting that was off before stays off unless an option changes it.
     let nested = "import os, sys; os.execvp(os.environ['T'], ['trimtab', 'run', '--survey', 'none', '-c', '1', '--', sys.executable, '-c', sys.argv[1]])";
     assert_eq!(sandbox.run("-c 1 --thp off").python(nested).arg(ASK).ends().ok(), "1");
 }

@@ -1,4 +1,4 @@
-//! Where the program's parts are, and what it says of one that is missing.
+//! Location of the program's parts, and the messages about a missing one.
 
 use crate::util::{MASK, Sandbox, need, trimtab, two};
 use std::path::PathBuf;
@@ -30,7 +30,7 @@ fn an_installed_tree_works() {
     let guest = std::fs::canonicalize(sandbox.path("prefix/lib/trimtab/libtrimtab_shim.so")).unwrap();
     let said = call.env("XDG_CACHE_HOME", sandbox.path("cache")).ends().ok();
     assert_eq!(said, guest.display().to_string());
-    // By a link elsewhere, as for a user's own ~/bin.
+    // By a link elsewhere, as in a user's own ~/bin.
     let link = sandbox.path("link");
     std::os::unix::fs::symlink(&program, &link).unwrap();
     let said = sandbox.run("-c 1").args(["printenv", "LD_PRELOAD"]).copy(&link).ends().ok();
@@ -52,7 +52,7 @@ fn without_the_guest_threads_float_and_a_warning_says_so() {
         a.to_string()
     );
     let doctor = sandbox.trimtab("doctor").copy(&program).ends();
-    assert!(doctor.code == Some(1) && doctor.out().contains("FAULT guest library"), "{doctor}");
+    assert!(doctor.code == Some(1) && doctor.out().contains("FAULT preload library"), "{doctor}");
 }
 
 #[test]
@@ -79,10 +79,10 @@ fn without_discovery_nothing_is_guessed() {
         |words: &str| sandbox.trimtab(words).copy(&program).env("XDG_CACHE_HOME", sandbox.path("cache"));
     call("run -c 1 -- true").ends().fails(125, &["trimtab-discover is missing", "reinstall"]);
     call("plan -c 1").ends().fails(2, &["trimtab-discover is missing"]);
-    // Other machines need no look at this one.
+    // Plans for other machines do not need the discovery of this one.
     call("plan -c 1 --machine core:4").ends().ok();
     let doctor = call("doctor").ends();
     assert!(doctor.code == Some(1) && doctor.out().contains("FAULT machine"), "{doctor}");
-    // What was found before still holds.
+    // The earlier discovery is still valid.
     sandbox.run("-c 1").arg("true").copy(&program).ends().ok();
 }

@@ -1,5 +1,6 @@
-//! `trimtab run -c 1 mpirun …`: the ranks of launchers that are started inside a hold stay there, and what leaves a hold is
-//! shown. Open MPI 4 and MPICH come from the system, Open MPI 5, MPICH 5 and Intel MPI from `scripts/wheels`.
+//! `trimtab run -c 1 mpirun …`: the ranks of launchers that are started inside a hold stay there,
+//! and processes that leave a hold are shown. Open MPI 4 and MPICH come from the system, Open MPI
+//! 5, MPICH 5 and Intel MPI from `scripts/wheels`.
 
 use crate::util::{MASK, Orphan, Sandbox, installed, need, skip, trimtab, two};
 use rustix::process::geteuid;
@@ -10,7 +11,7 @@ use std::path::{Path, PathBuf};
 struct Mpi {
     name: &'static str,
     program: Option<PathBuf>,
-    /// For each, two ranks stay on one held CPU.
+    /// With each of these, two ranks stay on one held CPU.
     options: &'static [&'static str],
 }
 
@@ -22,7 +23,7 @@ const HYDRA: &[&str] =
     &["-n 2", "-n 2 -bind-to core", "-n 2 -bind-to hwthread -map-by core", "-n 1 X : -n 1"];
 const INTEL: &[&str] = &["-n 2", "-n 2 -bind-to core", "-n 2 -genv I_MPI_PIN_RESPECT_CPUSET 0"];
 
-/// A launcher of a wheel.
+/// Returns a launcher of a wheel.
 fn wheel(name: &str, program: &str) -> Option<PathBuf> {
     let wheel =
         trimtab().ancestors().map(|folder| folder.join("wheels").join(name)).find(|path| path.is_dir())?;
@@ -47,7 +48,8 @@ fn open_mpi_4() -> Option<PathBuf> {
     String::from_utf8_lossy(&said.stdout).contains(") 4.").then_some(path)
 }
 
-/// The words of a launcher with these options; `X` among them stands for what is started.
+/// Returns the words of a launcher with these options; `X` among them stands for the program to
+/// start.
 fn words(program: &Path, options: &str) -> Vec<String> {
     let root = geteuid().is_root() && options.contains("-np ");
     let mut words = vec![program.display().to_string()];
@@ -143,7 +145,7 @@ fn what_the_user_set_for_a_launcher_is_kept() {
         "{picture}"
     );
     let policy = run("OMPI_MCA_hwloc_base_binding_policy", &["sh", "-c", "true"]).out();
-    assert!(policy.contains("kept as you set it: /mine"), "{policy}");
+    assert!(policy.contains("unchanged, set by you: /mine"), "{policy}");
     let rank = sandbox.run(&format!("--env print --cpus {a}")).args(["sh", "-c", "true"]);
     let rank =
         rank.env("OMPI_COMM_WORLD_LOCAL_RANK", "0").env("OMPI_COMM_WORLD_LOCAL_SIZE", "1").ends().out();
@@ -154,7 +156,7 @@ fn what_the_user_set_for_a_launcher_is_kept() {
 fn a_launcher_whose_ranks_may_leave_is_named_and_with_strict_refused() {
     let [a, _] = need!(two(), "two cores are needed");
     let sandbox = Sandbox::new();
-    for (name, words) in [("srun", "daemon of the batch system"), ("mpirun", "none of the launchers")] {
+    for (name, words) in [("srun", "daemon of the batch system"), ("mpirun", "does not know this launcher")] {
         let program = sandbox.script(name, "#!/bin/sh\necho ran\n");
         let run = |options: &str| sandbox.run(&format!("--cpus {a} {options}")).arg(&program).ends();
         let outcome = run("");
@@ -188,7 +190,7 @@ fn ranks_that_cannot_be_bound_alone_are_announced() {
     assert!(outcome.stderr.contains("may refuse to bind 2 ranks to the cores of 1 held"), "{outcome}");
 }
 
-/// What `ps` says of escapes.
+/// Returns the escapes that `ps` shows.
 fn escaped(ps: &Value) -> Vec<(u64, String, u64)> {
     let all = ps["escaped"].as_array().unwrap().iter();
     all.map(|one| {
@@ -221,7 +223,7 @@ fn ps_knows_what_left_by_the_hold_that_it_carries() {
     let [a, b] = need!(two(), "two cores are needed");
     need!(installed("taskset"), "taskset is not installed");
     let sandbox = Sandbox::new();
-    // Its parent, which holds, ends at once.
+    // Its parent, which holds the cores, ends at once.
     let script = format!("taskset -c {b} sleep 601 >/dev/null 2>&1 & echo $!");
     let child = sandbox.run(&format!("-q --cpus {a}")).sh(&script).ends_by_itself().ok();
     let orphan = Orphan::of(&child);

@@ -1,4 +1,5 @@
-//! A ledger that cannot be used: the program runs all the same, with one line that says why and what would help.
+//! A ledger that cannot be used: the program runs nevertheless, with one line that gives the reason
+//! and the remedy.
 
 use crate::util::{Call, Sandbox, chmod, installed, need, skip, text, two, two_users};
 use rustix::process::geteuid;
@@ -6,13 +7,14 @@ use std::fs;
 use std::os::unix::fs::{chown, symlink};
 use std::path::PathBuf;
 
-/// The name of the ledger's file of this part.
+/// Returns the name of the ledger's file of this part.
 fn file(part: &str) -> String {
     let boot = text("/proc/sys/kernel/random/boot_id".as_ref()).trim().replace('-', "");
     format!("ledger/trimtab-{boot}.{part}")
 }
 
-/// What a run has to say about a ledger that it cannot use, with and without `--strict` and `--quiet`.
+/// Checks the message of a run about a ledger that it cannot use, with and without `--strict` and
+/// `--quiet`.
 #[track_caller]
 fn troubled<'s>(call: impl Fn(&str) -> Call<'s>, words: &[&str]) {
     let wanted = [&["cannot be the ledger", "cannot hold the ledger", "ledger"][2..], words].concat();
@@ -38,7 +40,7 @@ fn a_directory_that_is_missing_or_none() {
         let ps = sandbox.trimtab("ps").env("TRIMTAB_LEDGER", &path).ends();
         ps.fails(2, words);
         let plan = sandbox.trimtab("plan --survey none").env("TRIMTAB_LEDGER", &path).ends();
-        assert!(plan.code == Some(0) && plan.stderr.contains("what others hold is unknown"), "{plan}");
+        assert!(plan.code == Some(0) && plan.stderr.contains("holds of other runs are unknown"), "{plan}");
         let doctor = sandbox.trimtab("doctor").env("TRIMTAB_LEDGER", &path).ends();
         assert!(doctor.code == Some(1) && doctor.out().contains("FAULT ledger"), "{doctor}");
     }
@@ -85,7 +87,7 @@ fn a_hostile_users_file_is_refused() {
         &["which other users cannot read and write", "chmod it to 0666"],
     );
     fs::remove_file(&locks).unwrap();
-    // What root would follow or wait for, made by somebody else.
+    // Files of another user that root would follow or wait for.
     let secret = sandbox.write("secret", "untouched");
     symlink(&secret, &locks).unwrap();
     std::os::unix::fs::lchown(&locks, Some(hostile), Some(hostile)).unwrap();
@@ -98,7 +100,7 @@ fn a_hostile_users_file_is_refused() {
     for call in [sandbox.run("-c 1"), sandbox.run("-c 1").user(user)] {
         assert_eq!(call.args(["echo", "ran"]).ends().warns(&["a named pipe", "should remove it"]), "ran");
     }
-    // His directory is no better: he can replace what is in it.
+    // The other user's directory is no safer: its owner can replace the files in it.
     fs::remove_file(&locks).unwrap();
     let own = sandbox.path("own");
     fs::create_dir(&own).unwrap();
@@ -119,7 +121,7 @@ fn a_directory_that_this_user_may_not_write() {
     );
     chmod(&sandbox.path("ledger"), 0o700);
     troubled(|options| sandbox.run(options).user(user), &["Permission denied", "TRIMTAB_LEDGER"]);
-    // Made by root as the package makes it: then the user needs no more.
+    // Made by root as the package makes it: then the user needs nothing else.
     chmod(&sandbox.path("ledger"), 0o755);
     for part in ["locks", "holders"] {
         chmod(&sandbox.write(&file(part), ""), 0o666);
@@ -154,7 +156,7 @@ fn a_read_only_file_system() {
         let through = [unshare.to_str().unwrap(), "--mount", "sh", "-c", &script, "sh"];
         let call = |options: &str| sandbox.run(options).through(through);
         troubled(call, &["Read-only file system"]);
-        // Looking is still possible.
+        // Reading is still possible.
         let ps = sandbox.trimtab("ps").through(through).ends();
         assert_eq!(ps.code, Some(0), "{ps}");
     }
@@ -181,7 +183,7 @@ fn damaged_records_cost_names_and_nothing_else() {
         assert!(text.contains(&a.to_string()), "{damage}: {text}");
         sandbox.run(&format!("--cpus {a}")).arg("true").ends().fails(124, &["held by"]);
     }
-    // The next one is named again.
+    // The next holder is named again.
     let _other = sandbox.hold("-c 1");
     assert!(sandbox.ps()["holds"].as_array().unwrap().iter().any(|hold| hold["standing"] == "running"));
 }
@@ -204,10 +206,10 @@ fn a_ledger_deleted_under_living_holds_is_noticed() {
 fn a_limit_on_file_sizes_costs_the_name_only() {
     let [a, _] = need!(two(), "two cores are needed");
     let sandbox = Sandbox::new();
-    // The ledger is there: to make it takes a few bytes.
+    // The ledger exists already: making it takes a few bytes.
     sandbox.run("-c 1").arg("true").ends().ok();
     let limit = ["sh", "-c", "ulimit -f 0; exec \"$@\"", "sh"];
-    // Its output cannot go to a file either, so it says nothing.
+    // Its output cannot go to a file either, so it prints nothing.
     let script = format!("until [ -e {}.stop ]; do sleep 0.02; done", sandbox.path("it").display());
     let mut running = sandbox.run(&format!("--cpus {a}")).sh(&script).through(limit).begins();
     crate::util::eventually("it holds its core", || !running.lives() || sandbox.held().contains(&a));

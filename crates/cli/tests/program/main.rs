@@ -1,8 +1,9 @@
-//! The `trimtab` program from outside: real programs, real users, real trouble. One test per claim.
+//! The `trimtab` program from outside: real programs, real users, real faults. One test per claim.
 //!
-//! `trimtab-lab`, `trimtab-discover` and `libtrimtab_shim.so` have to lie beside the `trimtab` under test; what is missing is built
-//! by the first test ([`util::trimtab`]), but what is old is not: run `cargo build --workspace` before `cargo test -p trimtab`.
-//! Tests need no privilege; what this machine or user lacks is skipped, aloud and counted.
+//! `trimtab-lab`, `trimtab-discover` and `libtrimtab_shim.so` must lie beside the `trimtab` under
+//! test. The first test builds missing files ([`util::trimtab`]), but does not rebuild old ones:
+//! run `cargo build --workspace` before `cargo test -p trimtab`. Tests need no privilege; a test
+//! that this machine or user cannot run is skipped with a message and counted.
 
 #![allow(clippy::unwrap_used, reason = "all of it is test")]
 

@@ -1,4 +1,4 @@
-//! Who gets which CPUs: runs keep apart, overlap on purpose, take less, or are refused.
+//! CPUs of runs: runs keep apart, overlap on purpose, take fewer, or are refused.
 
 use crate::util::{MASK, Orphan, Outcome, Sandbox, confined, cpus, eventually, need, two};
 use rustix::process::Signal;
@@ -35,7 +35,7 @@ fn two_runs_at_once_never_overlap_and_a_third_is_refused() {
         refused.fails(124, &["held by", "trimtab ps", "--wait"]);
     }
     second.ends().ok();
-    // What the one that ended held is there for the next, and only that.
+    // The core of the run that ended is free for the next, and no other.
     sandbox
         .run("-c 2")
         .arg("true")
@@ -71,13 +71,13 @@ fn auto_takes_what_is_free() {
 fn sharing_overlaps_on_purpose_and_keeps_others_out() {
     let [a, b] = need!(two(), "two cores are needed");
     let sandbox = Sandbox::new();
-    // With those who hold alone.
+    // Shared with exclusive holders.
     let alone = sandbox.hold(&format!("--cpus {a}"));
     assert_eq!(cpus(&sandbox.run("--share -c 2").sh(MASK).ends().ok()), BTreeSet::from([a, b]));
     assert_eq!(sandbox.run("--share -c 1").sh(MASK).ends().ok(), b.to_string(), "held cores come last");
     assert_eq!(sandbox.run(&format!("--share --cpus {a}")).sh(MASK).ends().ok(), a.to_string());
     alone.ends().ok();
-    // With each other.
+    // Shared with each other.
     let _one = sandbox.hold("--share -c 2");
     let _other = sandbox.hold("--share -c 2");
     sandbox.run("-c 1").arg("true").ends().fails(124, &["held by"]);

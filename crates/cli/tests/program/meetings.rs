@@ -1,4 +1,5 @@
-//! `trimtab run --report`: how often threads met is in it, programs that know it being the judges; and what is not seen is said.
+//! `trimtab run --report`: the count of synchronisations is in it, compared with programs that know
+//! it; missing values are reported.
 
 use crate::profile::agree;
 use crate::util::{Sandbox, built, eventually, installed, need, text, two};
@@ -8,10 +9,10 @@ use std::ffi::OsStr;
 
 const OPTIONS: &str = "--quiet --share --report=r.json";
 
-/// The section of the report, and what the program said.
+/// Returns the section of the report, and the output of the program.
 fn meetings(sandbox: &Sandbox, options: &str, words: &[impl AsRef<OsStr>]) -> (Value, String) {
     let call = sandbox.run(options).args(words);
-    // Open MPI does not run as root unless it is told twice.
+    // Open MPI does not run as root without both variables.
     let call = call.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
     let said = call.ends().ok();
     let report: Value = serde_json::from_str(&text(&sandbox.path("r.json"))).unwrap();
@@ -43,10 +44,10 @@ fn a_report_says_it_in_words_too() {
     let ended = sandbox.run("--quiet --share --report").arg(&program).args(["300", "200"]).ends();
     let lines: Vec<&str> = ended.stderr.lines().collect();
     for words in [
-        "trimtab: 2 threads met others",
-        "trimtab: threads meet every ",
-        "trimtab: that is ",
-        " of the parallel time is waiting for each other (from ",
+        "trimtab: 2 threads synchronised",
+        "trimtab: threads synchronise every ",
+        "trimtab: this is ",
+        " of the parallel time is waiting at barriers (",
         "trimtab: counting took ",
     ] {
         assert_eq!(lines.iter().filter(|line| line.contains(words)).count(), 1, "{words}: {ended}");
@@ -69,7 +70,7 @@ fn what_a_report_did_not_see_is_said_once() {
         assert!(one.as_str().unwrap().contains(why), "{met}");
         let ended = sandbox.run(&options.replace("=r.json", "")).args(words).ends();
         assert_eq!(ended.stderr.matches("not seen: ").count(), 1, "{ended}");
-        assert!(!ended.stderr.contains("threads meet"), "{ended}");
+        assert!(!ended.stderr.contains("threads synchronise"), "{ended}");
     };
     unseen(OPTIONS, &["sh", "-c", "true"], "none through libgomp");
     unseen(&format!("{OPTIONS} --env keep"), &["sh", "-c", "true"], "--env");
@@ -96,7 +97,7 @@ fn ranks_behind_a_launcher_and_a_rank_for_itself_are_told_apart() {
     let (launcher, program) = (launcher.to_str().unwrap(), program.to_str().unwrap());
     let (met, said) = meetings(&sandbox, OPTIONS, &[launcher, "-n", "2", program, "60", "500"]);
     agree(&met, &said, "mpich");
-    // Each rank under a run of its own: the first counts for all, the other waits like it.
+    // Each rank is in its own run: the first counts for all, the other waits like it.
     let script =
         format!("exec \"$T\" run --survey none --quiet --share --report=r$PMI_RANK.json {program} 60 500");
     let said = sandbox
@@ -131,20 +132,20 @@ fn a_program_that_is_killed_or_has_nested_teams_is_reported_all_the_same() {
     let report: Value = serde_json::from_str(&text(&sandbox.path("r.json"))).unwrap();
     agree(&report["meetings"], &said, "libgomp");
     drop(run);
-    // Behind what the guest itself reports of places.
+    // After the shim's own report of places.
     let zones = need!(built("gcc", "zones.c", &["-fopenmp"]), "gcc with OpenMP is needed");
     let options = format!("--quiet --share --cpus {a},{b} --nest 2,scatter,2,scatter --report=r.txt");
     sandbox.run(&options).arg(&zones).args(["50", "100"]).ends().ok();
     let said = text(&sandbox.path("r.txt"));
     assert!(said.contains("regions of GNU's runtime") && said.contains("by libgomp; "), "{said}");
-    assert!(said.contains("4 threads met others"), "{said}");
+    assert!(said.contains("4 threads synchronised"), "{said}");
 }
 
 #[test]
 fn every_field_of_the_meetings_of_a_report_is_documented() {
     let sandbox = Sandbox::new();
     let (met, _) = meetings(&sandbox, OPTIONS, &["true"]);
-    let all = include_str!("../../../../docs/json.md");
+    let all = include_str!("../../../../docs/json-observing.md");
     let section = all.split("## `trimtab.audit/1`").nth(1).unwrap().split("\n## ").next().unwrap();
     for name in met.as_object().unwrap().keys().chain([&"meetings".to_owned()]) {
         assert!(section.contains(&format!("`{name}`")), "{name}");

@@ -1,10 +1,10 @@
-//! `--mem`: what the kernel says afterwards, and what happens where it refuses.
+//! `--mem`: the kernel's policy afterwards, and the messages if the kernel refuses.
 
 use crate::util::{Call, Sandbox, c, chmod, installed, need, skip};
 use std::collections::BTreeSet;
 use std::fs;
 
-/// The policies in a program's own `numa_maps`; none on a kernel without NUMA.
+/// Returns the policies in a program's own `numa_maps`; `None` on a kernel without NUMA.
 fn policies(call: Call<'_>) -> Option<BTreeSet<String>> {
     if fs::metadata("/proc/self/numa_maps").is_err() {
         skip("this kernel has no NUMA");
@@ -54,7 +54,7 @@ fn on_one_node_the_policy_is_left_alone() {
     }
     let Some(found) = policies(sandbox.run("-c 1")) else { return };
     assert_eq!(found, BTreeSet::from(["default".to_owned()]));
-    // A policy that was there before us is the user's.
+    // A policy that was set before is the user's.
     let numactl = need!(installed("numactl"), "numactl is not installed");
     let Some(found) =
         policies(sandbox.run("-c 1").through([numactl.as_os_str(), "--interleave=all".as_ref()]))
@@ -89,7 +89,7 @@ fn where_policies_are_refused_a_run_goes_on_with_a_warning() {
     }
     let quiet = sandbox.run("-c 1 -q --mem bind").args(["echo", "ran"]).through([&refuse]).ends().ok();
     assert_eq!(quiet, "ran");
-    // Nothing was asked for, so nothing is missed.
+    // No policy was requested, so nothing is missing.
     assert_eq!(sandbox.run("-c 1 --mem none").args(["echo", "ran"]).through([&refuse]).ends().ok(), "ran");
 }
 
@@ -112,7 +112,7 @@ fn strict_runs_fail_where_policies_are_refused() {
     strict.fails(125, &["blocked by a system-call filter", "--strict"]);
     assert!(!file.exists(), "the program was started");
     sandbox.until_free();
-    // What can be had is not refused.
+    // An available policy is not refused.
     sandbox.run("-c 1 --strict --mem none").arg("true").through([&refuse]).ends().ok();
     sandbox.run("-c 1 --strict --mem bind").arg("true").ends().ok();
 }
@@ -131,7 +131,8 @@ fn a_home_that_cannot_be_written_is_no_trouble() {
     let sandbox = Sandbox::new();
     let home = sandbox.path("home");
     chmod(&home, 0o555);
-    // For root a mode is no obstacle, so there is also a cache that is a file and one below a file.
+    // Root can write despite the mode, so there is also a cache that is a file and one below a
+    // file.
     let file = sandbox.write("file", "");
     for cache in
         [home.join("cache"), file.clone(), file.join("below"), "/proc/nowhere".into(), "relative".into()]

@@ -1,6 +1,6 @@
 //! `--metrics` of `run` and `attach`.
 
-use crate::util::{HANG, Sandbox, eventually, need, two};
+use crate::util::{HANG_TIME_MAX, Sandbox, eventually, need, two};
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -41,7 +41,7 @@ fn a_run_that_waits_for_cores_answers_too() {
     eventually("it stands in line", || sandbox.ps()["waiting"] == 1);
     let ask = || {
         let mut stream = UnixStream::connect(&socket).ok()?;
-        stream.set_read_timeout(Some(HANG)).unwrap();
+        stream.set_read_timeout(Some(HANG_TIME_MAX)).unwrap();
         stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").ok()?;
         let mut page = String::new();
         stream.read_to_string(&mut page).ok()?;
@@ -61,7 +61,7 @@ fn a_run_that_cannot_offer_them_does_not_begin() {
     for (address, words) in [
         ("0.0.0.0:9100", "can be reached from other machines"),
         ("unix:/no/such/folder/m.sock", "/no/such/folder/m.sock"),
-        ("nowhere", "is no address"),
+        ("nowhere", "is not an address"),
     ] {
         let refused = sandbox.run(&format!("-c 1 --metrics {address}")).sh("echo began").ends();
         assert_eq!(refused.code, Some(125), "{refused}");

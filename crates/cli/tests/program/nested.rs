@@ -3,7 +3,8 @@
 use crate::util::{MASK, Sandbox, confined, cpus, need, python, two};
 use std::collections::BTreeSet;
 
-/// A shell that runs `inner` twice at once inside its hold, each printing its mask, and tries a third.
+/// A shell that starts `inner` twice at once inside its hold, each printing its mask, and tries a
+/// third time.
 const TWO_INSIDE: &str = r#"
     inside() { "$T" run --survey none "$@"; }
     for name in a b; do
@@ -116,7 +117,7 @@ fn a_hold_that_ended_is_no_hold() {
     let mut running =
         sandbox.run("-c 2").sh(&format!("{MASK}; exec cat")).env("TRIMTAB_HOLD", &stale).begins();
     assert_eq!(cpus(&running.line()), BTreeSet::from([a, b]));
-    // It took them from the machine, not from a dead run: others are kept out.
+    // The run took its cores from the machine, not from a dead run: other runs are refused.
     sandbox.run("-c 1").arg("true").ends().fails(124, &["held by"]);
     sandbox.run("-c 1").arg("true").env("TRIMTAB_HOLD", &stale).ends().fails(124, &["held by"]);
 }

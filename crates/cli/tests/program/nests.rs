@@ -4,12 +4,12 @@ use crate::util::{Outcome, Sandbox, built, cpus, need, python, text, two};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-/// A program of teams of two in teams of two that prints each thread's path and mask.
+/// Returns a program of teams of two in teams of two that prints each thread's path and mask.
 fn teams(compiler: &str, more: &[&str]) -> Option<PathBuf> {
     built(compiler, "teams.c", &[&["-O1", "-fopenmp"], more].concat())
 }
 
-/// The mask printed after a path.
+/// Returns the mask printed after a path.
 fn on(said: &str, path: &str) -> BTreeSet<u32> {
     let line = said.lines().find_map(|line| line.strip_prefix(&format!("{path} ")));
     cpus(line.unwrap_or_else(|| panic!("{path}: {said}")))
@@ -62,7 +62,7 @@ fn a_shape_that_the_users_count_lists_is_placed_where_it_fits() {
     };
     let shape = ("OMP_NUM_THREADS", "1,2");
     assert!(placed("", &[shape]));
-    // A list of one level, a binding of the user's, threads that are to be left free.
+    // A list of one level, a binding of the user's, threads that must stay free.
     for set in [
         &[("OMP_NUM_THREADS", "2,1")][..],
         &[shape, ("OMP_PROC_BIND", "close")],
@@ -74,7 +74,7 @@ fn a_shape_that_the_users_count_lists_is_placed_where_it_fits() {
         assert!(!placed(options, &[shape]), "{options}");
     }
     let print = sandbox.run("-c 2 --env print").arg(&program).env("OMP_NUM_THREADS", "1,2").ends().ok();
-    assert!(print.contains("kept as you set it: 1,2"), "{print}");
+    assert!(print.contains("unchanged, set by you: 1,2"), "{print}");
     assert!(
         print.contains("the preload library places the nested teams that OMP_NUM_THREADS lists"),
         "{print}"
@@ -85,7 +85,7 @@ fn a_shape_that_the_users_count_lists_is_placed_where_it_fits() {
 fn a_text_that_is_not_understood_stops_the_run_unless_it_may_be_meant_for_another_tool() {
     let sandbox = Sandbox::new();
     let wrong = [
-        "\"scater\" is no strategy (did you mean scatter?) at position 3 of \"2,scater\"",
+        "\"scater\" is not a strategy (did you mean scatter?) at position 3 of \"2,scater\"",
         "expected compact, scatter, subcompact or subscatter, or the next team size",
     ];
     let run = sandbox.run("--nest 2,scater").arg("true").ends();
@@ -97,15 +97,15 @@ fn a_text_that_is_not_understood_stops_the_run_unless_it_may_be_meant_for_anothe
         .run("-s scater")
         .arg("true")
         .ends()
-        .fails(125, &["\"scater\" is no strategy (did you mean scatter?)"]);
-    // The published name may be set for something else.
+        .fails(125, &["\"scater\" is not a strategy (did you mean scatter?)"]);
+    // The published name may be set for another tool.
     let run = sandbox.run("").env("OMP_NESTING_TEAM_SIZE", "2,scater").arg("true").ends();
     run.warns(&["OMP_NESTING_TEAM_SIZE: ", wrong[0], "the program runs without nested placement"]);
     let run = sandbox.run("--strict").env("OMP_NESTING_TEAM_SIZE", "0").arg("true").ends();
     run.fails(125, &["OMP_NESTING_TEAM_SIZE: a team of 0 threads at position 1", "--strict"]);
 }
 
-/// What a run says where no thread was placed.
+/// The message of a run in which no thread was placed.
 const MISSED: &str = "no thread was placed, as no parallel region of the program was seen";
 
 #[test]
@@ -117,12 +117,12 @@ fn a_program_in_which_no_thread_was_placed_says_so_once_and_fails_only_when_stri
     quiet.warns(&["nested teams 1,scatter: ", MISSED]);
     let strict = run("--strict").arg("true").ends();
     strict.fails(125, &[MISSED, "--strict"]);
-    // Its own status stays, and so do its last words.
+    // The program keeps its status and its last output.
     let own = run("--strict").arg("sort").arg("/no/such.file").ends();
     assert_eq!(own.code, Some(2), "{own}");
     let words = run("--strict").arg("printf").arg("last").ends();
     assert_eq!((words.code, words.out().as_str()), (Some(125), "last"), "{words}");
-    // Nothing is said where threads were placed, where quiet was asked for, and where another tool was.
+    // No message if threads were placed, if `--quiet` was given, or for another tool.
     for call in [run(""), run("--strict"), run("--report")] {
         let placed = call.arg(&program).ends();
         assert!(placed.code == Some(0) && !placed.stderr.contains(MISSED), "{placed}");
@@ -142,7 +142,7 @@ fn the_line_about_threads_not_placed_harms_no_program() {
     let data = sandbox.path("data");
     let run =
         |script: String| sandbox.run("--nest 1,scatter").arg(&python).args(["-S", "-c"]).arg(script).ends();
-    // Closed, and something else opened under its number.
+    // Closed, and another file opened under its number.
     let closed = run("import os; os.close(2)".to_owned());
     assert!(closed.code == Some(0) && closed.stderr.is_empty(), "{closed}");
     let file = data.display();
@@ -150,10 +150,10 @@ fn the_line_about_threads_not_placed_harms_no_program() {
         "import os; os.close(2); assert os.open('{file}', os.O_WRONLY | os.O_CREAT) == 2; os.write(2, b'x')"
     ));
     assert_eq!((other.code, text(&data).as_str()), (Some(0), "x"), "{other}");
-    // A pipe whose reader has gone.
+    // A pipe without a reader.
     let gone = run("import os, signal; signal.signal(signal.SIGPIPE, signal.SIG_DFL); r, w = os.pipe(); os.dup2(w, 2); os.close(r)".to_owned());
     assert_eq!((gone.code, gone.signal), (Some(0), None), "{gone}");
-    // Children have nothing to say of it, nor has one that is forked.
+    // Child processes and forked processes print nothing about it.
     let forked =
         run("import os; pid = os.fork(); pid or os._exit(0); os.waitpid(pid, 0); os.system('true')"
             .to_owned());
@@ -161,7 +161,7 @@ fn the_line_about_threads_not_placed_harms_no_program() {
     let child =
         run("import os, sys; pid = os.fork(); sys.exit(0) if pid == 0 else os.waitpid(pid, 0)".to_owned());
     assert_eq!(child.stderr.matches(MISSED).count(), 1, "{child}");
-    // What it becomes is the planned process still.
+    // A program that it execs is still the planned process.
     let becomes = run("import os; os.execvp('true', ['true'])".to_owned());
     assert_eq!(becomes.stderr.matches(MISSED).count(), 1, "{becomes}");
 }
@@ -200,10 +200,7 @@ fn the_runtimes_own_binding_is_taken_away_and_that_is_said() {
     let run = sandbox.run("-c 2 --nest 2,scatter,2,scatter").env("OMP_PLACES", "threads");
     let run = run.env("KMP_AFFINITY", "compact").env("OMP_PROC_BIND", "close").arg(&program).ends();
     for name in ["OMP_PLACES=threads", "KMP_AFFINITY=compact"] {
-        assert!(
-            run.stderr.contains(&format!("{name} is taken away: the nested teams you asked for")),
-            "{run}"
-        );
+        assert!(run.stderr.contains(&format!("{name} is removed: the nested teams you asked for")), "{run}");
     }
     assert_eq!(on(&run.out(), "1.0"), one(all[1]), "{run}");
 }
@@ -235,7 +232,7 @@ fn a_report_says_where_each_thread_was() {
     assert!(run("--report").stderr.contains("3 regions of GNU's runtime"));
     let none = sandbox.run("-c 2 --nest 2,scatter --report").arg("true").ends();
     assert!(none.code == Some(0) && none.stderr.contains("no parallel region was seen"), "{none}");
-    // Beside it, always, what became of the threads.
+    // The report of its threads is always beside it.
     for both in [&text, &none.stderr] {
         assert!(both.contains(" on CPUs"), "{both}");
     }
@@ -264,10 +261,11 @@ fn a_plan_draws_teams_and_is_checked() {
         run.out().contains("nested thread 2.0 is on CPU 9, and the thread that opens its team on CPU 8"),
         "{run}"
     );
-    plan("--nest 4,x").fails(2, &["--nest: \"x\" is no strategy at position 3"]);
+    plan("--nest 4,x").fails(2, &["--nest: \"x\" is not a strategy at position 3"]);
 }
 
-/// A profiler that the user preloads comes first, and hands on to the guest, which must go on behind it and not back.
+/// A profiler that the user preloads comes first and calls the shim, which must call the next
+/// library and not the profiler again.
 #[test]
 fn other_wrappers_of_the_runtime_are_asked_too() {
     let all = need!(two(), "two cores are needed");

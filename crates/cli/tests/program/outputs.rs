@@ -1,4 +1,5 @@
-//! Files that are written for the user: what is not ours stays, what cannot be written is known before anything runs.
+//! Files that are written for the user: other files are never overwritten, and a file that cannot
+//! be written is reported before anything runs.
 
 use crate::runs::Run;
 use crate::util::{Sandbox, chmod, text};
@@ -21,12 +22,12 @@ fn a_file_that_is_something_else_is_not_written_over() {
         (2, format!("report {trace} --chrome {file}")),
     ] {
         let refused = sandbox.trimtab(&words).ends();
-        refused.fails(status, &["app: the file is there", "would be lost", "name another, or remove it"]);
+        refused.fails(status, &["app: the file exists", "would be lost", "name another, or remove it"]);
         assert_eq!(text(&sandbox.path("app")), "#!/bin/sh\necho a day's work\n", "{words}");
     }
-    // The page goes beside its trace without being told to.
+    // The page is written beside its trace by default.
     let notes = sandbox.write("run.html", "<!doctype html><p>notes");
-    sandbox.trimtab(&format!("report {trace}")).ends().fails(2, &["run.html: the file is there"]);
+    sandbox.trimtab(&format!("report {trace}")).ends().fails(2, &["run.html: the file exists"]);
     assert_eq!(text(&notes), "<!doctype html><p>notes");
 }
 
@@ -40,7 +41,7 @@ fn an_earlier_one_of_its_kind_is_written_over() {
         "run --survey none -c 1 --trace t --report=r.json true".to_owned(),
         format!("replay {trace} --to again"),
         format!("report {trace} -o page --chrome events"),
-        // An empty file holds nothing.
+        // An empty file may be overwritten.
         format!("report {trace} -o empty"),
     ] {
         sandbox.write("empty", "");
@@ -90,6 +91,6 @@ fn a_report_that_is_lost_at_the_end_is_no_success() {
         fs::create_dir(sandbox.path("gone")).unwrap();
         let ended = sandbox.run("-c 1 --quiet --report=gone/r.txt").sh(script).ends();
         assert_eq!(ended.code, Some(status), "{ended}");
-        assert!(ended.stderr.contains("the report cannot be written: gone/r.txt"), "{ended}");
+        assert!(ended.stderr.contains("cannot write the report: gone/r.txt"), "{ended}");
     }
 }

@@ -10,7 +10,7 @@ fn plan(sandbox: &Sandbox, machine: &str, options: &str) -> String {
     sandbox.trimtab("plan --machine").arg(machine).args(options.split_whitespace()).ends().ok()
 }
 
-/// The captured machines, where they are.
+/// Returns the captured machines, if they are present.
 fn topologies() -> Option<Vec<PathBuf>> {
     let folder = std::env::var_os("TRIMTAB_TOPOLOGIES").map(PathBuf::from);
     let folder =
@@ -133,7 +133,7 @@ fn what_is_no_plan_is_refused() {
             &["trimtab.plan/9", "trimtab.plan/2"],
         ),
         (other(&|document| document["schema"] = json!("trimtab.topo/1")), &["trimtab.topo/1"]),
-        (other(&|document| document["plan"] = json!(null)), &["no plan"]),
+        (other(&|document| document["plan"] = json!(null)), &["not a plan"]),
         (other(&|document| document["plan"]["mask"] = json!("3-1")), &["runs backwards"]),
         (other(&|document| document["machine"]["of"] = json!("pack:")), &["--machine"]),
         (
@@ -149,8 +149,8 @@ fn what_is_no_plan_is_refused() {
     sandbox.trimtab("check").arg(odd).ends().fails(2, &["odd.json"]);
 }
 
-/// A package of four dies with four cores each, as `lstopo` writes it, of which every other one has memory: the others'
-/// nodes are empty or not there.
+/// Returns a package of four dies with four cores each, as `lstopo` writes it, in which every other
+/// die has memory: the others' nodes are empty or absent.
 fn four_dies(with_empty_nodes: bool) -> String {
     let dies = 0..4u32;
     let has_node = |die: u32| die % 2 == 1 || with_empty_nodes;
@@ -208,7 +208,7 @@ fn dies_without_memory_come_last_and_a_plan_that_takes_them_first_fails_the_chec
         assert!(nine.starts_with("9 cores: CPUs 0,4-7,12-15"), "{nine}");
         assert!(nine.contains("uses CPUs 0 although they have no memory of their own"), "{nine}");
         assert!(nine.contains("preferred-many on node 1,3"), "{nine}");
-        // Right as it is made, and wrong once its request is moved to the dies without memory.
+        // Valid as made, and invalid once its request is moved to the dies without memory.
         let right = plan("-c 4 --json");
         sandbox.trimtab("check -").input(&right).ends().ok();
         let mut wrong: Value = serde_json::from_str(&plan("--cpus 0-3 --json")).unwrap();
@@ -238,7 +238,7 @@ fn every_format_says_the_same_plan() {
         assert_eq!(plan(&sandbox, SERVER, &format!("-c 6 --format {format}")), wanted);
     }
     let outcome = sandbox.trimtab("plan --format pbs").ends();
-    outcome.fails(2, &["\"pbs\" is no format", "omp, taskset, numactl"]);
+    outcome.fails(2, &["\"pbs\" is not a format", "omp, taskset, numactl"]);
     assert_eq!(sandbox.trimtab("plan --json --format omp").ends().code, Some(2));
 }
 
@@ -378,7 +378,7 @@ fn plans_look_like_this() {
     }
 }
 
-/// What a child reads back of itself: mask, memory policy and environment.
+/// Prints the properties that a child reads of itself: mask, memory policy and environment.
 const READ_BACK: &str = "while read -r key list; do case $key in Cpus_allowed_list:) echo \"mask $list\";; esac; done \
     </proc/self/status; read -r _ policy _ </proc/self/numa_maps && echo \"policy $policy\"; env -0 | tr '\\n\\0' ' \\n'";
 

@@ -1,4 +1,4 @@
-//! `trimtab profile`: programs that know how often they meet are the judges of what is counted.
+//! `trimtab profile`: programs that know how often their threads meet check the counts.
 
 use crate::util::{Sandbox, built, eventually, installed, need};
 use rustix::process::Signal;
@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use trimtab_core::setting::Setting;
 
-/// Others may be on the machine, and may keep what they have.
+/// Other programs may hold cores on the machine, and may keep them.
 const OPTIONS: &str = "profile --json --share --survey none --output";
 
 fn profile(sandbox: &Sandbox, words: &[&str]) -> (Value, String) {
@@ -17,13 +17,14 @@ fn profile(sandbox: &Sandbox, words: &[&str]) -> (Value, String) {
     (serde_json::from_str(&text).unwrap(), said)
 }
 
-/// What the program said of itself is what was counted.
+/// Asserts that the counts agree with the program's own.
 #[track_caller]
 pub(crate) fn agree(profile: &Value, said: &str, runtime: &str) {
     let numbers: Vec<f64> = said.split_whitespace().map(|number| number.parse().unwrap()).collect();
     let [count, least, most] = numbers[..] else { panic!("{said}") };
     assert_eq!(profile["intervals"]["count"], count as u64, "{profile}");
-    // What passes before the first meeting begins is only in the program's own time: on a busy machine that may be long.
+    // The time before the first synchronisation is only in the program's own measurement: on a busy
+    // machine it may be long.
     let mean = profile["intervals"]["mean"].as_f64().unwrap();
     assert!(mean > 0.95 * least && mean < 1.05 * most, "{least} {mean} {most} {profile}");
     assert_eq!(profile["runtimes"], serde_json::json!([runtime]));
@@ -54,7 +55,8 @@ fn barriers_and_regions_of_libomp_are_counted() {
     agree(&profile, &said, "libomp");
 }
 
-/// GNU's runtime starts the threads of an inner team anew for each region: thousands, of which four are there at once.
+/// GNU's runtime starts the threads of an inner team again for each region: thousands, of which
+/// four exist at once.
 #[test]
 fn threads_that_are_started_anew_for_each_region_are_not_counted_as_if_all_were_there_at_once() {
     for compiler in ["gcc", "clang"] {
@@ -66,7 +68,8 @@ fn threads_that_are_started_anew_for_each_region_are_not_counted_as_if_all_were_
         let profile: Value = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
         assert_eq!(profile["workers"], 4, "{compiler} {profile}");
         assert!(profile["intervals"]["count"].as_u64().unwrap() >= 800, "{compiler} {profile}");
-        // All threads are at it for as long as the program takes, and each does its part of the work in that time.
+        // All threads are in the region as long as the program runs, and each does its part of the
+        // work in that time.
         let waiting = profile["waiting"].as_f64().unwrap();
         let wall = profile["wall"].as_f64().unwrap();
         assert!(
@@ -93,7 +96,7 @@ fn calls_of_teams_are_counted_those_that_were_started_by_the_wait_for_them() {
     let flags = ["-DMEETS_TEAM", "-pthread", "-I", include.to_str().unwrap(), library.to_str().unwrap()];
     let program = need!(built("gcc", "meets.c", &flags), "gcc is needed");
     let sandbox = Sandbox::new();
-    // As installing names it.
+    // Under the name of an installed library.
     std::os::unix::fs::symlink(&library, sandbox.path("libtrimtab_team.so.0")).unwrap();
     let file = sandbox.path("profile.json");
     let call = sandbox.trimtab(OPTIONS).arg(&file).arg("--").arg(&program).args(["300", "200"]);
@@ -103,7 +106,7 @@ fn calls_of_teams_are_counted_those_that_were_started_by_the_wait_for_them() {
     assert_eq!(profile["workers"], 2);
 }
 
-/// A program of MPI, profiled with two ranks.
+/// Profiles an MPI program with two ranks.
 fn ranks(program: &Path, launcher: &Path, runtime: &str) {
     let sandbox = Sandbox::new();
     let file = sandbox.path("profile.json");
@@ -172,7 +175,7 @@ fn a_programs_failure_is_trimtabs_and_what_was_not_seen_is_named() {
     let call = sandbox.trimtab(OPTIONS).arg(&lost).args(["--", "no-such-program-here"]);
     call.ends().fails(127, &["no-such-program-here"]);
     assert!(!lost.exists());
-    // A file that is something else is not written over.
+    // A file of another kind is not overwritten.
     let other = sandbox.write("app.c", "int main;");
     sandbox.trimtab(OPTIONS).arg(&other).args(["--", "true"]).ends().fails(125, &["would be lost"]);
     assert_eq!(std::fs::read_to_string(&other).unwrap(), "int main;");
@@ -202,19 +205,19 @@ fn what_is_measured_is_read_as_a_value_in_the_setting_that_was_asked_for() {
     refused.fails(125, &["wait=sleep", "another option"]);
 }
 
-/// Every name in the JSON is explained.
+/// Every field name of the JSON is documented.
 #[test]
 fn every_field_of_a_profile_is_documented() {
     let sandbox = Sandbox::new();
     let (profile, _) = profile(&sandbox, &["true"]);
-    let text = include_str!("../../../../docs/json.md");
+    let text = include_str!("../../../../docs/json-observing.md");
     let section = text.split("## `trimtab.profile/1`").nth(1).unwrap().split("\n## ").next().unwrap();
     for name in profile.as_object().unwrap().keys().filter(|name| *name != "schema") {
         assert!(section.contains(&format!("`{name}`")), "{name}");
     }
 }
 
-/// The variable leads nowhere, or to something else: the program does not mind.
+/// The variable names no file, or another one: the program is not affected.
 #[test]
 fn a_page_file_that_is_none_is_ignored() {
     let library = crate::util::trimtab().with_file_name("libtrimtab_shim.so");

@@ -72,7 +72,8 @@ fn a_daemon_that_a_run_left_behind_is_no_violator_and_a_stranger_group_is_one_li
     need!(installed("setsid"), "no setsid");
     let python = need!(python(), "no Python");
     let sandbox = Sandbox::alone();
-    // Three daemons without a living parent: one has the hold and its name, one only the name, one only the hold.
+    // Three daemons without a living parent: one has the hold and its name, one only the name, one
+    // only the hold.
     let closes = "import os; os.closerange(3, 4096); print(os.getpid(), file=open('b', 'w')); \
                   os.close(1); os.execvp('sleep', ['sleep', '600'])";
     let script = format!(

@@ -4,7 +4,7 @@ use crate::util::{MASK, Orphan, Sandbox, cpus, eventually, installed, need, skip
 use rustix::process::geteuid;
 use std::collections::BTreeSet;
 
-/// `mpirun` as far as its options.
+/// Returns `mpirun` with its options.
 fn open_mpi(ranks: &str, bind: &[&str]) -> Option<Vec<String>> {
     let mpirun = installed("mpirun.openmpi").or_else(|| installed("mpirun"))?;
     let mut words = vec![mpirun.display().to_string(), "--oversubscribe".to_owned()];
@@ -38,7 +38,7 @@ fn ranks_of_mpich_share_out_the_cores() {
     let sandbox = Sandbox::new();
     let call = sandbox.run("-c 2").sh(MASK).through([mpiexec.to_str().unwrap(), "-n", "2"]);
     assert_eq!(sorted(&call.ends_by_itself().ok()), [a.to_string(), b.to_string()]);
-    // All that is free, where nothing is asked for.
+    // Without a request, all free cores.
     let call = sandbox.run("").sh(MASK).through([mpiexec.to_str().unwrap(), "-n", "2"]);
     assert_eq!(sorted(&call.ends_by_itself().ok()), [a.to_string(), b.to_string()]);
     sandbox.until_free();
@@ -63,7 +63,8 @@ fn a_rank_that_its_launcher_bound_stays_there() {
     sandbox.until_free();
 }
 
-/// The variables by which each launcher tells rank R of 2; `@` stands for something that differs between jobs.
+/// The variables by which each launcher announces rank R of 2; `@` stands for a value that differs
+/// between jobs.
 const LAUNCHERS: [(&str, &str); 8] = [
     ("Slurm", "SLURM_LOCALID=R SLURM_STEP_TASKS_PER_NODE=2 SLURM_JOB_ID=@ SLURM_STEP_ID=0 SLURM_NODEID=0"),
     (
@@ -78,7 +79,8 @@ const LAUNCHERS: [(&str, &str); 8] = [
     ("Open MPI", "OMPI_COMM_WORLD_LOCAL_RANK=R OMPI_COMM_WORLD_LOCAL_SIZE=2 PMIX_NAMESPACE=@"),
 ];
 
-/// A shell that starts ranks 0 and 1, each of which prints its mask and stays until the input ends.
+/// Returns a shell that starts ranks 0 and 1, each of which prints its mask and stays until the
+/// input ends.
 fn job(variables: &str, options: &str, name: &str) -> String {
     let rank = |rank: u32| {
         format!(
@@ -210,7 +212,7 @@ fn a_launcher_that_does_not_say_how_many_is_not_guessed_at() {
     let sandbox = Sandbox::new();
     let outcome = sandbox.run("-c 1").args(["echo", "ran"]).env("OMPI_COMM_WORLD_LOCAL_RANK", "1").ends();
     assert_eq!(outcome.warns(&["Open MPI", "how many ranks", "placed alone"]), "ran");
-    // A batch script of Slurm, and a variable of that name that is somebody else's, are no rank.
+    // A batch script of Slurm, and a foreign variable of that name, are not ranks.
     for (name, value) in
         [("SLURM_LOCALID", "0"), ("LOCAL_RANK", "1"), ("MPI_LOCALRANKID", "x"), ("PALS_LOCAL_RANKID", "")]
     {

@@ -1,19 +1,26 @@
-//! The recipes of the guide, and its page about reports, show what trimtab really prints: each page is run, and compared.
+//! Test that the README, the recipes of the guide, and its page about reports show trimtab's real
+//! output: the commands of each page are run and compared.
 //!
-//! A page's blocks of code are fenced. One that says `console` is run line by line after `$ `, in one shell for the whole page, in
-//! a sandbox with the trimtab under test on its path and two CPUs; what a command prints, on both outputs, is compared with the
-//! lines below it. One that says `file=NAME` is written into the sandbox first. `needs=WHAT,WHAT` names what not every
-//! machine has: such a block is skipped there, aloud. What no reader has to see, such as waiting until something is under way, stands
-//! between blocks as `<!-- $ COMMAND -->`, skipped with the block before it, or as `<!-- needs=WHAT $ COMMAND -->`.
+//! A page's blocks of code are fenced. A `console` block is run line by line after `$ `, in one
+//! shell for the whole page, in a sandbox with the trimtab under test on its path and two CPUs; the
+//! output of a command, on both streams, is compared with the lines below it. A block with
+//! `file=NAME` is written into the sandbox first. `needs=WHAT,WHAT` names requirements that some
+//! machines do not meet: such a block is skipped there, with a message. A command that readers need
+//! not see, such as waiting for a process, stands between blocks as `<!-- $ COMMAND -->`, skipped
+//! with the block before it, or as `<!-- needs=WHAT $ COMMAND -->`.
 //!
-//! Compared are words. A number (the 32 digits of a boot too) may be any number, with any unit of time or memory, or `-` for none; any space
-//! is as good as another; a line `...` stands for any lines. Where figures decide which words follow, or others may be seen, the fence says
-//! `sample`: other lines may be between then, and of a line that does not begin with a number only what stands before its first number
-//! is compared, or three words where it has none. `root` is whoever runs the tests. A command has to succeed, or to say what became of it (`; echo $?`).
+//! Words are compared. A number (the 32 digits of a boot id, too) matches any number, with any unit
+//! of time or memory, or `-` for none; any white space matches any other; a line `...` stands for
+//! any lines. If figures decide which words follow, or other lines may appear, the fence has
+//! `sample`: then other lines may be between, and of a line that does not begin with a number only
+//! the part before its first number is compared, or three words if it has none. `root` matches the
+//! user who runs the tests. A command must succeed, or print its status (`; echo $?`).
 //!
-//! `TRIMTAB_RECIPES=write` puts what was printed into the pages, but where they show `...`.
+//! `TRIMTAB_RECIPES=write` writes the printed output into the pages, except where they show `...`.
 
-use crate::util::{HANG, Sandbox, built, eventually_within, installed, need, skip, text, trimtab, two};
+use crate::util::{
+    HANG_TIME_MAX, Sandbox, built, eventually_within, installed, need, skip, text, trimtab, two,
+};
 use regex::Regex;
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -22,13 +29,13 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// A fenced block: its words after the fence, and which lines of the page it has.
+/// A fenced block: its words after the fence, and its lines of the page.
 struct Block<'p> {
     words: Vec<&'p str>,
     lines: Range<usize>,
 }
 
-/// A command of a page, and which lines below it are its output.
+/// A command of a page, and the lines below it that are its output.
 struct Step {
     command: String,
     shown: Range<usize>,
@@ -56,7 +63,7 @@ fn blocks<'p>(lines: &[&'p str]) -> Vec<Block<'p>> {
     found
 }
 
-/// The commands of a block. A command goes on while its lines end with a backslash.
+/// Returns the commands of a block. A command continues while its lines end with a backslash.
 fn steps(lines: &[&str], block: &Block<'_>) -> Vec<Step> {
     let mut steps: Vec<Step> = Vec::new();
     let mut more = false;
@@ -80,14 +87,15 @@ fn steps(lines: &[&str], block: &Block<'_>) -> Vec<Step> {
     steps
 }
 
-/// A line of which only the words are left.
+/// Reduces a line to its words.
 fn words(line: &str) -> String {
     let number = Regex::new(
         r"(?x) \b [0-9a-f]{32} \b | (?: \b | [+-] ) \d (?: [\d.,:]* \d | (?: [,-] \d+ )+ )*
         (?: \s? (?: ns | us | µs | ms | s | m | h | d | B | [KMGT]i?B ) \b )?",
     );
     let plain = number.unwrap().replace_all(line, "#");
-    // What is not there at one moment may be at the next, and a map has a digit for each core.
+    // A value that is missing at one moment may be present at the next, and a map has a digit for
+    // each core.
     let words = plain.split_whitespace().map(|word| match word.trim_end_matches(['#', '%']) {
         "" | "-" => "#",
         _ => word,
@@ -95,7 +103,7 @@ fn words(line: &str) -> String {
     words.collect::<Vec<_>>().join(" ")
 }
 
-/// Whether what was printed is what is shown.
+/// Returns whether the printed output matches the shown one.
 fn agrees(shown: &[&str], printed: &[&str]) -> bool {
     match shown.split_first() {
         None => printed.is_empty(),
@@ -106,7 +114,7 @@ fn agrees(shown: &[&str], printed: &[&str]) -> bool {
     }
 }
 
-/// Whether what was printed is of the kind of a sample.
+/// Returns whether the printed output matches a sample.
 fn resembles(shown: &[&str], printed: &[&str]) -> bool {
     let alike = |one: &str, other: &str| {
         let one = words(one);
@@ -119,7 +127,7 @@ fn resembles(shown: &[&str], printed: &[&str]) -> bool {
     shown.iter().all(|line| *line == "..." || printed.any(|other| alike(line, other)))
 }
 
-/// What this machine lacks of what a block needs. A word that is not known here is a mistake of the page.
+/// Returns what this machine lacks of a block's needs. An unknown word is an error of the page.
 fn lacks(words: &[&str], python: Option<&Path>) -> Option<&'static str> {
     let works = |program: &str, words: &[&str]| {
         let mut command = Command::new(program);
@@ -158,13 +166,14 @@ fn imports(python: &Path, module: &str) -> bool {
     output.is_ok_and(|output| output.status.success())
 }
 
-/// A Python that has numpy: the first on the path need not be the distribution's.
+/// Returns a Python that has numpy: the first on the path need not be the distribution's.
 fn numpy() -> Option<PathBuf> {
     let first = installed("python3").into_iter();
     first.chain(["/usr/bin/python3".into()]).find(|python| imports(python, "numpy"))
 }
 
-/// Puts a page's files into the sandbox, and its commands into a script that says where the output of each begins and ends.
+/// Writes a page's files into the sandbox, and its commands into a script that marks where the
+/// output of each begins and ends.
 fn script(name: &str, lines: &[&str], sandbox: &Sandbox, python: Option<&Path>) -> (String, Vec<Step>) {
     let unseen = Regex::new(r"^<!-- (needs=\S+ )?\$ (.*) -->$").unwrap();
     let mut script = String::from("exec 2>&1\n");
@@ -201,18 +210,18 @@ fn script(name: &str, lines: &[&str], sandbox: &Sandbox, python: Option<&Path>) 
     (script, run)
 }
 
-/// Runs a page, and compares.
+/// Runs a page and compares its output.
 fn run(name: &str) {
     need!(two(), "two cores are needed");
     let path = folder().join(name);
     let page = fs::read_to_string(&path).unwrap();
     let lines: Vec<&str> = page.lines().collect();
-    // Pages look at what else runs.
+    // Pages measure foreign load.
     let sandbox = Sandbox::alone();
     for folder in ["bin", "here"] {
         fs::create_dir(sandbox.path(folder)).unwrap();
     }
-    // What pages speak of and cannot show: records of measurements, and a guest to boot.
+    // Files that pages mention and cannot show: records of measurements, and a guest to boot.
     let repository = folder().parent().unwrap().canonicalize().unwrap();
     std::os::unix::fs::symlink(repository.join("experiments"), sandbox.path("here/experiments")).unwrap();
     sandbox.write("here/busy.rom", crate::guest::firmware(crate::guest::Work::Spin));
@@ -227,11 +236,11 @@ fn run(name: &str) {
     let search = std::env::join_paths(own.into_iter().chain(std::env::split_paths(&path_variable))).unwrap();
     let call = sandbox.shell("cd here && exec bash \"$SCRIPT\"").env("SCRIPT", script).env("PATH", search);
     let call = call.env("TRIMTAB_SOCKET", sandbox.path("shared/socket"));
-    // Open MPI refuses root otherwise; tests may be root's.
+    // Open MPI refuses root otherwise; tests may run as root.
     let call = call.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
     let mut running = call.begins();
-    // Several programs, one after the other, perhaps on a busy machine.
-    eventually_within(5 * HANG, name, || !running.lives());
+    // Several programs in sequence, perhaps on a busy machine.
+    eventually_within(5 * HANG_TIME_MAX, name, || !running.lives());
     let ended = running.ends();
     let printed = ended.out();
     assert_eq!(ended.code, Some(0), "{name}: {ended}\n{printed}");
@@ -280,14 +289,14 @@ fn run(name: &str) {
     assert!(faults.is_empty(), "{faults}");
 }
 
-/// Without empty lines at either end.
+/// Removes empty lines at both ends.
 fn trimmed<'l, 't>(lines: &'l [&'t str]) -> &'l [&'t str] {
     let begin = lines.iter().take_while(|line| line.trim().is_empty()).count();
     let end = lines.iter().rev().take_while(|line| line.trim().is_empty()).count();
     if begin == lines.len() { &[] } else { &lines[begin..lines.len() - end] }
 }
 
-/// A test for each page, and one that each page has one.
+/// Defines a test for each page, and a test that every page has one.
 macro_rules! pages {
     ($($test:ident: $page:literal,)+) => {
         const PAGES: &[&str] = &[$($page),+];
@@ -301,6 +310,7 @@ macro_rules! pages {
 }
 
 pages! {
+    the_readme_shows_what_is_printed: "../README.md",
     the_page_about_reports_shows_what_is_printed: "reading-reports.md",
     the_recipe_for_a_shared_server_works: "recipes/shared-server.md",
     the_recipe_for_nested_openmp_works: "recipes/nested-openmp.md",
@@ -321,7 +331,7 @@ fn every_recipe_is_run_by_a_test() {
     assert_eq!(there, run);
 }
 
-/// A recipe says why, what to type, what can go wrong, and when to leave it.
+/// A recipe says why, what to type, what can go wrong, and when not to use it.
 #[test]
 fn every_recipe_has_the_same_parts() {
     for page in PAGES.iter().filter(|page| page.starts_with("recipes/")) {

@@ -1,12 +1,12 @@
-//! Wrong input: one line that names the fault, and a status of trimtab's own.
+//! Wrong input: one line that names the fault, and a status that is trimtab's own.
 
 use crate::util::{Sandbox, need, two};
 
 /// Options, and words of the message about them.
 const WRONG: [(&str, &[&str]); 39] = [
-    ("-c 0", &["'0'", "0 cores is no request", "position 1"]),
-    ("-c x", &["\"x\" is no unit", "position 1", "l3, die, node"]),
-    ("-c 2xfoo", &["\"foo\" is no unit", "position 3 of \"2xfoo\""]),
+    ("-c 0", &["'0'", "0 cores is not a request", "position 1"]),
+    ("-c x", &["\"x\" is not a unit", "position 1", "l3, die, node"]),
+    ("-c 2xfoo", &["\"foo\" is not a unit", "position 3 of \"2xfoo\""]),
     ("-c 101%", &["101% is more than the whole machine"]),
     ("-c 0%", &["0 cores"]),
     ("-c 50%x", &["position 4"]),
@@ -27,12 +27,12 @@ const WRONG: [(&str, &[&str]); 39] = [
     ("--cpus 99999999999", &["too large"]),
     ("--cpus=", &["no CPU is named", "--cpus 0-3"]),
     ("--cpus 99999", &["CPUs 99999 do not exist", "this machine has"]),
-    ("-s sprad", &["\"sprad\" is no strategy", "compact, scatter"]),
+    ("-s sprad", &["\"sprad\" is not a strategy", "compact, scatter"]),
     ("-s stride:0", &["stride of 0"]),
-    ("-s stride:x", &["\"x\" is no stride"]),
-    ("--smt 0", &["\"0\" is no number of hardware threads"]),
+    ("-s stride:x", &["\"x\" is not a stride"]),
+    ("--smt 0", &["\"0\" is not a number of hardware threads"]),
     ("--smt two", &["\"two\""]),
-    ("--mem lokal", &["\"lokal\" is no memory policy", "local"]),
+    ("--mem lokal", &["\"lokal\" is not a memory policy", "local"]),
     ("--mem bind:99", &["memory nodes 99 do not exist"]),
     ("--mem bind:", &["no node is named"]),
     ("--mem local:0", &["local takes no nodes"]),
@@ -71,7 +71,8 @@ fn wrong_options_of_plan_are_named() {
         let outcome = sandbox.trimtab(&format!("plan --survey none {options}")).ends();
         assert!(outcome.stdout.is_empty(), "{outcome}");
         lines(&outcome.stderr, options);
-        // A request that this machine cannot meet is an answer (1); one that means nothing is a fault (2).
+        // A request that this machine cannot meet is an answer (1); an invalid request is a fault
+        // (2).
         assert!(matches!(outcome.code, Some(1 | 2)), "{outcome}");
         let parses = ["-c 99999", "-c 99xmachine", "--cpus=", "--cpus 99999", "--mem bind:99", "--kind Q"]
             .contains(options);
@@ -82,7 +83,7 @@ fn wrong_options_of_plan_are_named() {
     }
 }
 
-/// One line, and the two that the parser of the options adds.
+/// Checks for one line, and the two that the parser of the options adds.
 fn lines(stderr: &str, options: &str) {
     let known = ["", "For more information, try '--help'."];
     let added = ["Usage: ", "  [possible values", "  tip: "];
@@ -113,8 +114,8 @@ fn an_empty_list_is_no_list() {
     let call = |name: &str| sandbox.trimtab("run --survey none").args([name, "", "true"]).ends();
     call("--cpus").fails(125, &["no CPU is named"]);
     call("--cores").fails(125, &["an expression is missing at position 1"]);
-    call("--strategy").fails(125, &["is no strategy"]);
-    call("--mem").fails(125, &["is no memory policy"]);
+    call("--strategy").fails(125, &["is not a strategy"]);
+    call("--mem").fails(125, &["is not a memory policy"]);
     call("--kind").fails(125, &["no core kind"]);
     sandbox.trimtab("run --wait=").arg("true").ends().fails(125, &["--wait"]);
     let outcome = sandbox.trimtab("run -q -v true").ends();
@@ -124,7 +125,7 @@ fn an_empty_list_is_no_list() {
 #[test]
 fn empty_variables_are_unset_ones() {
     let sandbox = Sandbox::new();
-    // Not the current directory's files.
+    // Files of the current directory are not read.
     sandbox.write("site.toml", "max-cores = x\n");
     let call = sandbox
         .run("-c 1")
@@ -175,11 +176,11 @@ fn times_that_are_none_are_named_in_the_same_words_everywhere() {
     ];
     for (option, rest, status) in options {
         for (time, word) in [
-            ("10y", "\"10y\" is no time such as 100ms, 1.5s, 10m or 2h"),
-            ("m", "\"m\" is no time such as"),
-            ("-3", "\"-3\" is no time such as"),
-            ("1e3", "\"1e3\" is no time such as"),
-            ("1..5s", "\"1..5s\" is no time such as"),
+            ("10y", "\"10y\" is not a time such as 100ms, 1.5s, 10m or 2h"),
+            ("m", "\"m\" is not a time such as"),
+            ("-3", "\"-3\" is not a time such as"),
+            ("1e3", "\"1e3\" is not a time such as"),
+            ("1..5s", "\"1..5s\" is not a time such as"),
             ("99999999999999999999", "99999999999999999999 is too long"),
         ] {
             let outcome = sandbox.trimtab(&format!("{option}{time}{rest}")).ends();
@@ -188,9 +189,9 @@ fn times_that_are_none_are_named_in_the_same_words_everywhere() {
             lines(&outcome.stderr, time);
         }
     }
-    sandbox.trimtab("attach --for=0s 1").ends().fails(2, &["0s is no time at all"]);
+    sandbox.trimtab("attach --for=0s 1").ends().fails(2, &["0s is zero"]);
     sandbox.trimtab("top --once --interval=1.5ms").ends().fails(2, &["1.5ms is not between 20ms and 1h"]);
-    // A fraction is a time for every option.
+    // Every option accepts a fraction.
     assert_eq!(sandbox.run("--wait=0.5s -c 1").arg("true").ends().ok(), "");
     assert_eq!(sandbox.run("-c 1 --balance --interval 2.5ms").arg("true").ends().ok(), "");
 }
@@ -198,7 +199,7 @@ fn times_that_are_none_are_named_in_the_same_words_everywhere() {
 #[test]
 fn shapes_this_machine_lacks_are_named_with_those_it_has() {
     let sandbox = Sandbox::new();
-    // Synthetic machines have what they say and no more.
+    // Synthetic machines have exactly the described parts.
     let outcome = sandbox.trimtab("plan -c die --machine pack:2").ends();
     outcome.fails(1, &["this machine has no die", "it has:"]);
     let outcome = sandbox.trimtab("plan -c 3xpackage").args(["--machine", "pack:2 core:4"]).ends();

@@ -1,11 +1,12 @@
-//! `trimtab replay`: the same decisions again, others' decisions beside them, and files that are no traces.
+//! `trimtab replay`: equal decisions, decisions of another policy beside them, and files that are
+//! not traces.
 
 use crate::runs::Run;
 use crate::util::{Call, Sandbox, c, eventually, need, text, two};
 use serde_json::Value;
 use std::path::PathBuf;
 
-/// A trace of a real run under a policy.
+/// Records a trace of a real run under a policy.
 fn recorded(sandbox: &Sandbox, policy: &str) -> Option<PathBuf> {
     let spins = c("spins.c")?;
     let trace = sandbox.path(&format!("{policy}.jsonl"));
@@ -26,8 +27,11 @@ fn a_policy_decides_the_same_again() {
         let again = sandbox.path("again.jsonl");
         let call = sandbox.trimtab("replay --check").arg(&trace).arg("--to").arg(&again);
         let said = call.ends().ok();
-        assert!(said.contains("every turn is equal") && said.contains("only then: 0, only now: 0"), "{said}");
-        // And its own trace is that of the run, but for how it ended.
+        assert!(
+            said.contains("every turn is equal") && said.contains("only recorded: 0, only replayed: 0"),
+            "{said}"
+        );
+        // Its own trace equals that of the run, except for the end.
         let lines = |path: &PathBuf| {
             text(path)
                 .lines()
@@ -48,7 +52,7 @@ fn another_policy_is_shown_beside_it() {
     let replay = |words: &str| sandbox.trimtab(&format!("replay {words}")).arg(&trace);
     let said = replay("--policy float").ends().ok();
     assert!(said.contains("  - thread ") && said.contains("pinned then, float now"), "{said}");
-    assert!(said.contains("the recorded world does not react"), "{said}");
+    assert!(said.contains("the recorded machine does not react"), "{said}");
     let different = replay("--policy float --check").ends();
     assert_eq!((different.code, different.stderr.as_str()), (Some(1), ""), "{different}");
     let json = replay("--policy float --json").ends().ok();
@@ -59,7 +63,8 @@ fn another_policy_is_shown_beside_it() {
     let only: usize = steps.iter().map(|step| step["step"]["recorded"].as_array().unwrap().len()).sum();
     assert_eq!((&summary["only_recorded"], &summary["only_replayed"]), (&only.into(), &0.into()));
     assert!(only > 0 && summary["first_difference"].is_u64(), "{summary}");
-    // Decisions go nowhere, but the same policy that only saw floating threads decides again.
+    // Decisions have no effect, but the same policy, which only saw floating threads, decides
+    // again.
     let other =
         replay("--policy speed --seed 3 --speed-metric cpu-share --interval 20ms --across-nodes").ends().ok();
     assert!(other.contains("speed now"), "{other}");
@@ -77,7 +82,7 @@ fn a_trace_cut_anywhere_is_replayed_up_to_the_cut() {
         let outcome = sandbox.trimtab("replay --check").arg(&part).ends();
         assert_eq!(outcome.code, Some(0), "{cut}: {outcome}");
         let clean = whole[cut - 1] == b'\n';
-        assert_eq!(outcome.stderr.contains("cut off"), !clean, "{cut}: {outcome}");
+        assert_eq!(outcome.stderr.contains("incomplete"), !clean, "{cut}: {outcome}");
     }
 }
 
@@ -96,7 +101,7 @@ fn a_trace_may_come_through_a_pipe() {
 fn what_was_replayed_is_printed_at_once() {
     let sandbox = Sandbox::new();
     let trace = sandbox.write("run.trace", Run::default().text());
-    // Half way through the new trace may not grow any more; what was replayed until then has been printed.
+    // Half way through, the new trace cannot grow any more; the replay until then has been printed.
     let limit = std::fs::metadata(&trace).unwrap().len() / 512 / 2;
     let script = format!(
         "(trap '' XFSZ; ulimit -f {limit}; exec \"$T\" replay --json {} --to again) | cat",
@@ -116,14 +121,14 @@ fn what_is_no_trace_is_said_in_a_line() {
         sandbox.trimtab("replay").arg(path)
     };
     replay(file(b""), &["the trace is empty"]);
-    replay(file(b"\x7fELF\x02\x01\x01\xff\xfe"), &["no trimtab trace", "no text"]);
-    replay(file(b"hello\n"), &["no trimtab trace"]);
-    replay(file(b"{\"a\":1}\n"), &["no trimtab trace"]);
-    replay(file(b"\0\0\0\0\n"), &["no trimtab trace"]);
+    replay(file(b"\x7fELF\x02\x01\x01\xff\xfe"), &["not a trimtab trace", "not text"]);
+    replay(file(b"hello\n"), &["not a trimtab trace"]);
+    replay(file(b"{\"a\":1}\n"), &["not a trimtab trace"]);
+    replay(file(b"\0\0\0\0\n"), &["not a trimtab trace"]);
     replay(file(b"{\"header\":{\"trimtab-trace\":99}}\n"), &["version 99", "another trimtab"]);
     replay(sandbox.trimtab("replay").arg(sandbox.path("")), &["is a folder"]);
     replay(sandbox.trimtab("replay /no/such/trace"), &["cannot read /no/such/trace", "No such file"]);
-    sandbox.trimtab("replay --policy fast x").ends().fails_with(2, "no balancing policy");
+    sandbox.trimtab("replay --policy fast x").ends().fails_with(2, "not a balancing policy");
     let trace = need!(recorded(&sandbox, "float"), "no C compiler");
     let mut damaged: Vec<String> = text(&trace).lines().map(str::to_owned).collect();
     damaged[3] = "{\"step\":{\"sample\":7}}".into();

@@ -18,12 +18,12 @@ fn page(sandbox: &Sandbox, run: &Run) -> std::path::PathBuf {
     page
 }
 
-/// Opens a page in a real browser with no network; what is then in its document.
+/// Opens a page in a real browser without network. Returns its document.
 fn browse(sandbox: &Sandbox, browser: &Path, page: &Path) -> String {
     browse_as(sandbox, browser, page, "", &[])
 }
 
-/// The same with a query behind the address, and more of the browser's options.
+/// The same with a query after the address, and more of the browser's options.
 pub(crate) fn browse_as(
     sandbox: &Sandbox,
     browser: &Path,
@@ -41,7 +41,8 @@ pub(crate) fn browse_as(
         "--no-first-run",
     ]);
     command.args(["--host-resolver-rules=MAP * ~NOTFOUND", "--disable-background-networking"]);
-    // One of its own each time: what is left of a browser that has just ended may still hold the folder.
+    // A separate folder each time: processes of a browser that has just ended may still use the
+    // folder.
     static OPENED: AtomicUsize = AtomicUsize::new(0);
     let folder = sandbox.path(&format!("browser-{}", OPENED.fetch_add(1, Ordering::Relaxed)));
     command.arg(format!("--user-data-dir={}", folder.display()));
@@ -56,7 +57,7 @@ pub(crate) fn browse_as(
         head(&document),
         String::from_utf8_lossy(&done.stderr)
     );
-    // What the page asked for besides itself, by the browser's own books.
+    // Requests of the page besides itself, as the browser counted them.
     assert!(document.contains("data-requests=\"0\""), "{}", head(&document));
     document
 }
@@ -93,7 +94,7 @@ fn the_page_is_light_or_dark_as_the_system_wants_and_as_one_likes() {
         ("", &dark, "dark"),
         ("?theme=dark", &[], "dark"),
         ("?theme=light", &dark, "light"),
-        // What is no theme is no wish.
+        // An unknown theme is ignored.
         ("?theme=blue", &dark, "dark"),
     ] {
         let document = browse_as(&sandbox, &browser, &file, query, options);
@@ -104,7 +105,7 @@ fn the_page_is_light_or_dark_as_the_system_wants_and_as_one_likes() {
         );
         assert!(!document.contains("blue\"") && !document.contains("data-error"), "{}", head(&document));
     }
-    // Where no script runs, the style sheet knows the system's wish.
+    // Without scripts, the style sheet follows the system's preference.
     assert!(crate::util::text(&file).contains("(prefers-color-scheme: dark) { :root:not([data-theme])"));
 }
 
@@ -114,16 +115,16 @@ fn a_trace_without_a_look_says_so() {
     let text = Run { steps: 1, ..Run::default() }.text();
     let trace = sandbox.write("empty.trace", format!("{}\n", text.lines().next().unwrap()));
     let name = trace.to_str().unwrap();
-    let said = sandbox.trimtab(&format!("report {name}")).ends().warns(&["has no look in it"]);
+    let said = sandbox.trimtab(&format!("report {name}")).ends().warns(&["contains no sample"]);
     assert!(said.contains("empty.html"), "{said}");
     let said = sandbox.trimtab(&format!("top --once --replay {name}")).ends();
-    assert_eq!((said.code, said.stderr.contains("has no look in it")), (Some(2), true), "{said}");
+    assert_eq!((said.code, said.stderr.contains("contains no sample")), (Some(2), true), "{said}");
     let said = sandbox.trimtab(&format!("replay {name}")).ends().ok();
     assert!(said.contains("0 steps") && said.contains("nothing to compare"), "{said}");
     let browser = need!(browser(), "no Chromium is installed: the page is not opened");
     let document = browse(&sandbox, &browser, &sandbox.path("empty.html"));
     assert!(
-        document.contains("It has no look in it") && !document.contains("data-error"),
+        document.contains("It contains no sample") && !document.contains("data-error"),
         "{}",
         head(&document)
     );
@@ -199,7 +200,7 @@ fn perfetto_gets_tracks_stays_moves_and_speeds() {
     let of = |kind: &'static str| events.iter().filter(move |event| event["ph"] == kind);
     let names = of("M").filter(|event| event["name"] == "thread_name").count();
     assert_eq!((names, of("M").filter(|event| event["name"] == "process_name").count()), (12, 1));
-    // Each thread changes CPU every ten steps of 120 but for the late and the early one.
+    // Each thread changes CPU every ten steps of 120, except the late and the early one.
     let stays = |tid: u64| of("X").filter(move |event| event["tid"] == tid).count();
     assert_eq!((stays(4_001), stays(4_003), stays(4_002)), (12, 8, 6));
     assert!(
@@ -259,7 +260,7 @@ fn a_trace_that_was_cut_anywhere_is_reported_up_to_there() {
         if whole > 0 {
             page.ok()
         } else {
-            page.warns(&["has no look in it"])
+            page.warns(&["contains no sample"])
         };
     }
 }
@@ -272,8 +273,8 @@ fn what_is_no_trace_is_refused_in_a_line() {
         sandbox.trimtab("report").arg(&file).ends().fails(2, words);
     };
     refused("empty", b"", &["empty: ", "the trace is empty"]);
-    refused("words", b"hello\n", &["this is no trimtab trace"]);
-    refused("binary", b"\x7fELF\xff\xfe\x00\x01 and more", &["it is no text"]);
+    refused("words", b"hello\n", &["this is not a trimtab trace"]);
+    refused("binary", b"\x7fELF\xff\xfe\x00\x01 and more", &["it is not text"]);
     let text = Run { steps: 3, ..Run::default() }.text();
     refused(
         "newer",
@@ -292,7 +293,7 @@ fn a_trace_is_never_written_over() {
     let text = Run { steps: 3, ..Run::default() }.text();
     let trace = sandbox.write("run.html", text.as_bytes());
     let name = trace.to_str().unwrap();
-    // The page beside it would have its name too.
+    // The page beside it would have its name, too.
     for words in [
         format!("report {name}"),
         format!("report {name} -o {name}"),

@@ -55,7 +55,7 @@ fn reserved_cpus_are_for_the_system() {
     let why = sandbox.trimtab("plan --explain --survey none").ends().ok();
     assert!(why.contains(&format!("site rules reserve CPUs {a}")), "{why}");
     assert_eq!(cpus(&sandbox.run("--no-rules").sh(MASK).ends().ok()), BTreeSet::from([a, b]));
-    // All there is cannot be reserved.
+    // The whole machine cannot be reserved.
     sandbox.write("config/site.toml", format!("reserved-cpus = \"{a},{b}\"\n"));
     assert_eq!(sandbox.run("-c 2").arg("true").ends().code, Some(0));
 }
@@ -66,7 +66,7 @@ fn broken_files_are_named_with_the_place() {
     for (file, text, words) in [
         ("site.toml", "auto-cores = \"many\"\n", &["site.toml", "line 1, column 14"][..]),
         ("site.toml", "\n\nmax-coers = 3\n", &["line 3, column 1", "max-coers"]),
-        ("site.toml", "max-cores = 0\n", &["line 1, column 1", "nobody"]),
+        ("site.toml", "max-cores = 0\n", &["line 1, column 1", "not allow any run"]),
         ("site.toml", "reserved-cpus = \"1-\"\n", &["line 1, column 17"]),
         ("site.toml", "max-cores = \n", &["line 1, column"]),
         (
@@ -75,11 +75,11 @@ fn broken_files_are_named_with_the_place() {
             &["rules.toml", "line 3, column 7", "never"],
         ),
         ("rules.toml", "[[rule]]\nthp = \"off\"\n", &["line 1", "program"]),
-        ("rules.toml", "[[rule]]\nprogram = \"a[\"\n", &["\"a[\" is no pattern"]),
+        ("rules.toml", "[[rule]]\nprogram = \"a[\"\n", &["\"a[\" is not a valid pattern"]),
         (
             "rules.toml",
             "\n[[rule]]\nprogram = \"a\"\nmem = \"hbm\"\n",
-            &["line 2", "hbm", "no memory policy"],
+            &["line 2", "hbm", "not a memory policy"],
         ),
         ("rules.toml", "[[rules]]\n", &["line 1", "rules"]),
     ] {
@@ -116,7 +116,7 @@ fn a_rule_applies_by_name_and_by_path_and_flags_go_over_it() {
         "[[rule]]\nprogram = \"ruby\"\nthp = \"off\"\n[[rule]]\nprogram = \"/nowhere/*\"\nthp = \"off\"\n",
     );
     assert_eq!(ask("-c 1"), "0", "for others");
-    // A link's own name counts, and a script is known by its own.
+    // A link's own name counts, and a script is recognised by its own name.
     let link = sandbox.path("special");
     std::os::unix::fs::symlink(&python, &link).unwrap();
     sandbox.write("config/rules.toml", "[[rule]]\nprogram = \"special\"\nthp = \"off\"\n");
@@ -141,7 +141,8 @@ fn a_rule_sets_layout_and_hardware_threads_and_memory() {
     assert!(handed.contains("pin=mask") || !handed.contains("TRIMTAB_PLAN"), "{handed}");
 }
 
-/// The site's, the user's, and the flag, as on a real machine: with /etc/trimtab, in a mount name space of our own.
+/// The site's rules, the user's, and the flag, as on a real machine: with /etc/trimtab, in a
+/// private mount namespace.
 #[test]
 fn the_user_goes_over_the_site_and_the_flag_over_both() {
     let python = need!(python(), "Python is not installed");
@@ -183,7 +184,7 @@ fn the_user_goes_over_the_site_and_the_flag_over_both() {
     sandbox.write("user/trimtab/rules.toml", rule("thp = \"inherit\""));
     assert_eq!(thp("-c 1"), "0", "the user's rule goes over the site's");
     assert_eq!(thp("-c 1 --thp off"), "1", "the flag goes over both");
-    // Limits are the other way round: the site's are not loosened.
+    // Limits work the other way: the site's are not loosened.
     sandbox.write("user/trimtab/site.toml", "max-cores = 8\n");
     in_it(&["true"], "-c 2").fails(125, &["at most 1"]);
     assert!(Path::new("/etc").is_dir());

@@ -1,4 +1,4 @@
-//! How many threads other people's runtimes think they may have.
+//! Thread counts that other runtimes derive.
 
 use crate::util::{Sandbox, built, installed, need, python, two};
 use std::path::Path;
@@ -27,7 +27,7 @@ fn python_counts_the_cores() {
         let said = sandbox.run(&format!("-c {cores}")).python(script).ends().ok();
         assert_eq!(said, [cores; 3].join(" "));
     }
-    // Threads and processes of a pool live where they should.
+    // Threads and processes of a pool run on the planned CPUs.
     let script = "import os, concurrent.futures as f\n\
                   with f.ProcessPoolExecutor(2) as p: print(set(map(len, p.map(os.sched_getaffinity, [0] * 8))))\n\
                   with f.ThreadPoolExecutor(2) as p: print(set(map(len, p.map(os.sched_getaffinity, [0] * 8))))";
@@ -110,7 +110,7 @@ fn rust_counts_the_cores() {
     need!(built.ok().filter(|built| built.status.success()), "rustc does not run");
     let sandbox = Sandbox::new();
     for cores in ["1", "2"] {
-        // A thread on its slot counts as the initial one does.
+        // A thread on its slot gets the same count as the initial one.
         assert_eq!(sandbox.run(&format!("-c {cores}")).arg(&program).ends().ok(), format!("{cores} {cores}"));
     }
 }

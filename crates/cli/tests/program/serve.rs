@@ -1,4 +1,4 @@
-//! `trimtab serve`: one daemon, what it leaves behind, and whoever means it harm.
+//! `trimtab serve`: one daemon, its files, and clients that attack it.
 
 use crate::balance::masks;
 use crate::guardian::kill_with_guardian;
@@ -11,17 +11,17 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
-/// Where the daemon of a test listens.
+/// Returns the socket of a test's daemon.
 pub(crate) fn socket(sandbox: &Sandbox) -> PathBuf {
     sandbox.path("shared/socket")
 }
 
-/// A call that speaks to the daemon of the sandbox.
+/// Returns a call that talks to the daemon of the sandbox.
 pub(crate) fn ask<'s>(sandbox: &'s Sandbox, words: &str) -> Call<'s> {
     sandbox.trimtab(words).env("TRIMTAB_SOCKET", socket(sandbox))
 }
 
-/// A daemon that answers.
+/// Starts a daemon and waits until it answers.
 pub(crate) fn daemon<'s>(sandbox: &'s Sandbox, words: &str) -> Running<'s> {
     let words = format!("serve --policy pinned --interval 5ms --budget 50% {words}");
     let running = ask(sandbox, &words).begins();
@@ -33,7 +33,7 @@ pub(crate) fn status(sandbox: &Sandbox) -> Value {
     serde_json::from_str(&ask(sandbox, "status --json").ends().ok()).unwrap()
 }
 
-/// How many tags there are.
+/// Returns the number of tags.
 fn tags(sandbox: &Sandbox) -> usize {
     status(sandbox)["tags"].as_array().unwrap().len()
 }
@@ -75,18 +75,21 @@ fn what_is_tagged_is_balanced_until_it_is_cleared() {
     assert_eq!(told["tags"][0]["mark"]["process"]["pid"], pid);
     assert!(told["cost"]["total"].as_u64() > Some(0), "{told}");
     let text = said("status");
-    assert!(text.contains("balances by pinned") && text.contains(&format!("process {pid}")), "{text}");
-    assert_eq!(said(&format!("clear {pid}")), format!("process {pid}: cleared 1 tag"));
+    assert!(
+        text.contains("balances with policy pinned") && text.contains(&format!("process {pid}")),
+        "{text}"
+    );
+    assert_eq!(said(&format!("untag {pid}")), format!("process {pid}: cleared 1 tag"));
     eventually("it has its own masks again", || none_bound(pid));
-    assert_eq!(said(&format!("clear {pid}")), format!("process {pid}: was not tagged"));
-    // One thread of it: the others are left alone.
+    assert_eq!(said(&format!("untag {pid}")), format!("process {pid}: was not tagged"));
+    // One of its threads: the others are not moved.
     said(&format!("tag {pid}:{pid}"));
     eventually("it alone is moved", || {
         let mut sizes: Vec<usize> = masks(pid).iter().map(BTreeSet::len).collect();
         sizes.sort_unstable();
         sizes == [1, 2, 2]
     });
-    assert_eq!(said("clear --all"), "all of yours: cleared 1 tag");
+    assert_eq!(said("untag --all"), "all your tags: cleared 1 tag");
     eventually("it has its own masks again", || none_bound(pid));
     assert_eq!(program.ends().code, Some(9));
     daemon.signal(Signal::TERM);
@@ -116,7 +119,7 @@ fn a_signal_that_comes_as_soon_as_there_is_a_socket_leaves_none() {
     let socket = socket(&sandbox);
     for signal in [Signal::INT, Signal::TERM, Signal::INT, Signal::TERM, Signal::TERM] {
         let daemon = ask(&sandbox, "serve --policy float").begins();
-        // Without a pause: what follows in the daemon takes milliseconds.
+        // Without a pause: the daemon needs milliseconds for the rest.
         let begin = std::time::Instant::now();
         while !socket.exists() {
             assert!(begin.elapsed().as_secs() < 60, "no socket within a minute");
@@ -156,7 +159,7 @@ fn a_hang_up_ends_only_a_service_with_a_terminal_and_not_with_success() {
         assert_eq!(daemon.ends().code, Some(129), "its terminal was closed");
         return;
     }
-    eventually("that is said", || daemon.errors().contains("SIGHUP: there are no settings to be read again"));
+    eventually("that is said", || daemon.errors().contains("SIGHUP: there are no settings to reload"));
     assert_eq!(tags(&sandbox), 0, "it answers");
     daemon.signal(Signal::TERM);
     assert_eq!(daemon.ends().code, Some(0));
@@ -172,7 +175,7 @@ fn detaching_takes_a_process_out_of_the_service_which_goes_on() {
     let (pid, service) = (program.pid(), daemon.pid());
     ask(&sandbox, &format!("tag {pid} {}", other.pid())).ends().ok();
     eventually("threads are moved", || all_bound(pid) && all_bound(other.pid()));
-    // The record says where the service listens: nothing in the environment does.
+    // The record names the service's socket; no variable does.
     let plain = |words: String| sandbox.trimtab(&words).ends();
     let attached = plain(format!("attach {pid}"));
     let advice = format!("trimtab detach {pid} takes it out, and the service goes on");
@@ -180,22 +183,22 @@ fn detaching_takes_a_process_out_of_the_service_which_goes_on() {
     let said = plain(format!("detach {pid}")).ok();
     assert_eq!(
         said,
-        format!("process {pid}: cleared 1 tag of the service (process {service}), which goes on")
+        format!("process {pid}: cleared 1 tag of the service (process {service}), which keeps running")
     );
     assert!(none_bound(pid) && all_bound(other.pid()));
     assert_eq!(tags(&sandbox), 1);
     let nothing = plain(format!("detach {pid}"));
-    assert_eq!((nothing.code, nothing.out().contains("nobody balances it")), (Some(1), true), "{nothing}");
+    assert_eq!((nothing.code, nothing.out().contains("no balancer has moved")), (Some(1), true), "{nothing}");
     plain(format!("detach {service}")).fails(2, &["is the service", "detach --all"]);
     let said = ask(&sandbox, "detach --all").ends().ok();
-    assert!(said.contains("all that is yours to clear: cleared 1 tag"), "{said}");
+    assert!(said.contains("all tags that you may clear: cleared 1 tag"), "{said}");
     assert!(none_bound(other.pid()) && tags(&sandbox) == 0);
-    // A tag of which nothing was moved yet has no record; the service knows it.
+    // A tag without moves has no record; the service knows it.
     let mut sleeper = sandbox.shell("sleep 1000 & echo $!; read x; kill %1").begins();
     let child: u32 = sleeper.line().parse().unwrap();
     ask(&sandbox, &format!("tag {}", sleeper.pid())).ends().ok();
     eventually("the child is moved with its parent", || all_bound(child));
-    let part = format!("as part of process {0}: trimtab clear {0} takes out both", sleeper.pid());
+    let part = format!("as part of process {0}: trimtab untag {0} takes out both", sleeper.pid());
     plain(format!("detach {child}")).fails(2, &[&part]);
     assert!(ask(&sandbox, &format!("detach {}", sleeper.pid())).ends().ok().contains("cleared 1 tag"));
     eventually("both are let go", || none_bound(child) && none_bound(sleeper.pid()));
@@ -237,24 +240,25 @@ fn the_second_daemon_is_refused_and_told_who_the_first_is() {
     let first = daemon(&sandbox, "");
     let second = ask(&sandbox, "serve").ends();
     second.fails(2, &[&format!("a daemon runs already: process {}", first.pid()), "--socket"]);
-    // Two daemons at two places do not take each other's threads: the record of masks keeps them apart.
+    // Two daemons on two sockets do not move each other's threads: the record of masks keeps them
+    // apart.
     assert_eq!(tags(&sandbox), 0);
 }
 
 #[test]
 fn without_a_daemon_it_is_said_how_one_is_started() {
     let sandbox = Sandbox::new();
-    for words in ["tag 1", "clear 1", "clear --all", "status", "status --json"] {
+    for words in ["tag 1", "untag 1", "untag --all", "status", "status --json"] {
         ask(&sandbox, words).ends().fails(2, &["no daemon runs at", "trimtab serve --socket"]);
     }
-    for words in ["tag", "clear", "tag 0", "tag 1:x", "tag --vm", "serve --budget 0.001", "serve --guest x"] {
+    for words in ["tag", "untag", "tag 0", "tag 1:x", "tag --vm", "serve --budget 0.001", "serve --guest x"] {
         let outcome = ask(&sandbox, words).ends();
         assert!(outcome.code == Some(2) && !outcome.stderr.is_empty(), "{outcome}");
     }
     ask(&sandbox, "serve --cpus 9999").ends().fails(2, &["none of the CPUs of --cpus"]);
-    // What stands where the socket should be is not removed.
+    // A file at the place of the socket is not removed.
     fs::write(socket(&sandbox), "mine").unwrap();
-    ask(&sandbox, "serve").ends().fails(2, &["is not the socket of a daemon of yours"]);
+    ask(&sandbox, "serve").ends().fails(2, &["is not the socket of your daemon"]);
     assert_eq!(fs::read_to_string(socket(&sandbox)).unwrap(), "mine");
 }
 
@@ -286,10 +290,10 @@ fn tags_die_with_what_they_name_and_what_is_not_there_is_refused() {
     refused(&format!("tag {}", daemon.pid()), "is the daemon itself");
     refused("tag --cgroup /no/such", "no control group at");
     refused("tag --cgroup ../../etc", "without . or ..");
-    refused("tag --vm no-such-machine", "no virtual machine no-such-machine is found");
+    refused("tag --vm no-such-machine", "no virtual machine no-such-machine was found");
     let own = std::process::id();
     refused(&format!("tag {own}:1"), &format!("process {own} has no thread 1"));
-    // Of several, what can be tagged is.
+    // Of several targets, those that can be tagged are.
     let sleeper = sandbox.shell("exec sleep 1000").begins();
     let some = ask(&sandbox, &format!("tag 4194999 {}", sleeper.pid())).ends();
     assert!(some.code == Some(2) && some.out().contains("tagged"), "{some}");
@@ -304,7 +308,7 @@ fn tags_die_with_what_they_name_and_what_is_not_there_is_refused() {
     eventually("nothing is watched", || status(&sandbox)["threads"] == 0);
 }
 
-/// Says something, and hears what is answered until the connection ends.
+/// Sends bytes, and returns the answers until the connection ends.
 fn say(sandbox: &Sandbox, bytes: &[u8]) -> Vec<Value> {
     let mut stream = UnixStream::connect(socket(sandbox)).unwrap();
     // It may have been closed already.
@@ -339,11 +343,11 @@ fn garbage_and_floods_are_refused_and_others_are_served_all_the_while() {
     let foreign =
         b"{\"version\":1,\"namespace\":1,\"ask\":{\"clear\":{\"what\":{\"process\":{\"pid\":1}}}}}\n";
     assert_eq!(refusal(foreign), "namespace");
-    // Many who connect and say nothing; root has no limit but that of all.
+    // Many silent connections; root is bounded only by the total limit.
     let crowd: Vec<UnixStream> =
         (0..400).filter_map(|_| UnixStream::connect(socket(&sandbox)).ok()).collect();
     drop(crowd);
-    // More than is heard of one user.
+    // More than the service accepts of one user.
     let question = b"{\"version\":1,\"ask\":{\"clear\":{}}}\n".repeat(3_000);
     let answers = say(&sandbox, &question);
     assert_eq!(answers.len(), 3_000);
@@ -377,10 +381,10 @@ fn each_user_tags_and_sees_what_is_theirs() {
     assert_eq!(count(&seen(one)), (1, 0));
     assert_eq!(count(&seen(other)), (0, 1));
     assert_eq!(count(&status(&sandbox)), (1, 0));
-    by(other, &format!("clear {pid}")).fails(2, &["1 tag of others"]);
-    assert_eq!(by(other, "clear --all").ok(), "all of yours: was not tagged");
-    // All processes of a group are as many users': only one's own are meant.
-    assert_eq!(ask(&sandbox, &format!("clear {pid}")).ends().ok(), format!("process {pid}: cleared 1 tag"));
+    by(other, &format!("untag {pid}")).fails(2, &["1 tag of other users"]);
+    assert_eq!(by(other, "untag --all").ok(), "all your tags: was not tagged");
+    // The processes of a group may belong to several users: only the caller's own are untagged.
+    assert_eq!(ask(&sandbox, &format!("untag {pid}")).ends().ok(), format!("process {pid}: cleared 1 tag"));
 }
 
 #[test]
@@ -394,11 +398,12 @@ fn control_groups_are_their_users() {
     tag().fails(2, &["belongs to user 0", "tag processes of yours in it"]);
     std::os::unix::fs::chown(&group.0, Some(one), None).unwrap();
     assert_eq!(tag().ok(), format!("group {path}: tagged"));
-    let clear = format!("clear --cgroup {path}//");
+    let clear = format!("untag --cgroup {path}//");
     assert_eq!(ask(&sandbox, &clear).user(one).ends().ok(), format!("group {path}: cleared 1 tag"));
 }
 
-/// Numbers of processes mean others there, also where nobody says so: the kernel has none here for who is outside.
+/// Process numbers differ in a container, also without any option: the kernel reports no number
+/// there for an outside process.
 #[test]
 fn a_daemon_in_a_container_takes_no_numbers_from_outside() {
     let unshare = need!(crate::util::installed("unshare"), "unshare(1) is not installed");
@@ -415,16 +420,16 @@ fn a_daemon_in_a_container_takes_no_numbers_from_outside() {
         let answers = say(&sandbox, line.as_bytes());
         assert_eq!(answers[0]["answer"]["refused"], "namespace", "{answers:?}");
     }
-    // And whoever asks sees a daemon without a number.
+    // A client inside sees a daemon without a number.
     ask(&sandbox, "tag 1").ends().fails(2, &["in another container"]);
-    ask(&sandbox, "clear 1").ends().fails(2, &["in another container"]);
+    ask(&sandbox, "untag 1").ends().fails(2, &["in another container"]);
     ask(&sandbox, "status").ends().ok();
 }
 
 #[test]
 fn a_stranger_in_ones_own_place_is_passed_by() {
     let [one, other] = need!(two_users(), "only root can act as others");
-    // One that others may run too.
+    // A copy that other users may run, too.
     let python = Path::new("/usr/bin/python3");
     need!(python.exists().then_some(()), "no Python");
     let sandbox = Sandbox::new();
@@ -441,9 +446,9 @@ fn a_stranger_in_ones_own_place_is_passed_by() {
     std::os::unix::fs::chown(&place, Some(one), None).unwrap();
     fs::set_permissions(&place, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
     let asked = sandbox.trimtab("status").env("XDG_RUNTIME_DIR", &place).user(one).ends();
-    // Root's own, if one runs on this machine, answers instead.
+    // If root's own daemon runs on this machine, it answers instead.
     assert!(
-        asked.stderr.contains(&format!("listens user {other}")) && asked.stderr.contains("not asked"),
+        asked.stderr.contains(&format!("is user {other}")) && asked.stderr.contains("not asked"),
         "{asked}"
     );
     stranger.ends();
@@ -475,17 +480,17 @@ while True:
 #[test]
 fn who_asks_too_often_is_made_to_wait_and_others_are_not() {
     let [one, other] = need!(two_users(), "only root can act as others");
-    // One that others may run too.
+    // A copy that other users may run, too.
     let python = Path::new("/usr/bin/python3");
     need!(python.exists().then_some(()), "no Python");
     let sandbox = Sandbox::new();
     let _daemon = daemon(&sandbox, "");
-    // As fast as it can, without hearing what is answered, over all connections that it gets.
+    // As fast as possible, without reading the answers, over all connections that it gets.
     let script = FLOOD.replace("SOCKET", &socket(&sandbox).display().to_string());
     let mut flood = sandbox.trimtab("").user(one).copy(python).args(["-c", &script]).begins();
     flood.line();
     for _ in 0..5 {
-        ask(&sandbox, "clear --all").user(other).ends().ok();
+        ask(&sandbox, "untag --all").user(other).ends().ok();
         ask(&sandbox, "status").ends().ok();
     }
     let told = status(&sandbox);
@@ -504,10 +509,10 @@ fn a_users_own_daemon_serves_that_user() {
     ones.line();
     let tag = format!("tag {}", ones.pid());
     eventually("it may be connected to", || ask(&sandbox, &tag).user(one).ends().code == Some(0));
-    ask(&sandbox, &tag).user(other).ends().fails(2, &["is another user's alone"]);
+    ask(&sandbox, &tag).user(other).ends().fails(2, &["only that user may connect"]);
     let roots = sandbox.shell("exec sleep 1000").begins();
     let refused = ask(&sandbox, &format!("tag {}", roots.pid())).ends();
-    refused.fails(2, &["belongs to user 0", &format!("this daemon is user {one}'s")]);
+    refused.fails(2, &["belongs to user 0", &format!("this daemon runs as user {one}")]);
     daemon.signal(Signal::TERM);
     daemon.ends().ok();
 }

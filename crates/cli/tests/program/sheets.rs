@@ -1,4 +1,4 @@
-//! `trimtab report` of records that are no traces: studies, profiles, tunings.
+//! `trimtab report` of records other than traces: studies, profiles, tunings.
 
 use crate::report::{browse_as, browser};
 use crate::util::{Sandbox, need, text, two};
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 const HOSTILE: &str = "</td><script>document.title='owned'</script><img src=x onerror=alert(1)>\u{202e}";
 
-/// A study of one program in three ways, in three rounds, whose times are chosen.
+/// Returns a study of one program in three ways, in three rounds, with given times.
 fn study() -> String {
     let mut text = String::from(
         r#"{"schema":"trimtab.bench/1","record":"start","bench":"oversub","trimtab":"0.1.0","machine":"m","summary":"2 cores","kernel":"6.18","cpus":"0-1","cores":2,"yields":{"yield":"posix"},"rounds":3,"seed":1,"limit":10.0,"rate":null,"programs":"p","left_out":["mpich: it is not here"]}"#,
@@ -34,7 +34,7 @@ fn shown(sandbox: &Sandbox, name: &str, record: impl AsRef<[u8]>) -> PathBuf {
     page
 }
 
-/// The cells of a document's first column, of its first table.
+/// Returns the cells of the first column of a document's first table.
 fn names(document: &str) -> Vec<String> {
     let body = document.split_once("<tbody>").unwrap().1.split_once("</tbody>").unwrap().0;
     body.split("<tr>")
@@ -66,7 +66,7 @@ fn a_study_is_tables_that_sort_and_pictures_and_asks_nobody() {
         all.iter().map(|name| name.chars().take(hostile.len()).collect()).collect()
     };
     let (cg, ep) = ("cg.W".to_owned(), "ep.W".to_owned());
-    // By name, as they are; by slow-down, and the other way.
+    // By name in the given order; by slow-down, in both directions.
     assert_eq!(order(""), [hostile.to_owned(), cg.clone(), ep.clone()]);
     let up = order("?sort=1.6");
     assert_eq!((up[0].as_str(), up[1].as_str()), ("ep.W", "cg.W"));
@@ -86,13 +86,13 @@ fn a_profile_is_a_sheet_with_what_was_not_seen() {
     assert!(!source.contains("<img") && !source.contains("</td><script"));
     for word in [
         "not seen: cache misses: no counters",
-        "threads meet every 50.0 us",
+        "threads synchronise every 50.0 us",
         ">25.0 %<",
         "<svg class=\"strip\"",
     ] {
         assert!(source.contains(word), "{word}");
     }
-    // What nobody measured is no zero.
+    // A missing value is not zero.
     assert!(source.contains("<td>page faults</td><td class=\"n\">not seen</td>"), "{source}");
     let browser = need!(browser(), "no Chromium is installed: the page is not opened");
     assert!(opened(&sandbox, &browser, &page, "").contains("data-drawn=\"tables 1 rows 15 pictures 1\""));
@@ -114,13 +114,13 @@ fn a_tuning_and_what_it_kept_are_sheets() {
     assert!(runs > 5, "{lines}");
     let last = source.rsplit("<tbody>").next().unwrap();
     assert_eq!(last.matches("<tr>").count(), runs, "every run is there");
-    assert!(source.contains("What was tried") && source.contains("threads=2"));
-    let name = sandbox.trimtab("profiles --json").ends().ok();
+    assert!(source.contains("Settings tried") && source.contains("threads=2"));
+    let name = sandbox.trimtab("tune list --json").ends().ok();
     let name = name.split("\"name\":").nth(1).unwrap().split('"').nth(1).unwrap().to_owned();
-    let exported = sandbox.trimtab("profiles export").arg(&name).ends().ok();
+    let exported = sandbox.trimtab("tune export").arg(&name).ends().ok();
     let page = shown(&sandbox, "kept.json", exported);
     assert!(text(&page).contains("The evidence") && text(&page).contains("is better than threads=2"));
-    // A tuning that was cut off says so.
+    // The page of a tuning that was cut off says so.
     let half: Vec<&str> = lines.lines().take(4).collect();
     let page = shown(&sandbox, "half.jsonl", half.join("\n"));
     assert!(text(&page).contains("stopped before its end"));
@@ -135,7 +135,7 @@ fn what_is_no_record_is_refused_in_words() {
         assert!(!file.with_extension("html").exists());
     };
     refuse("a.json", "{\"schema\":\"other/1\"}", &["other/1", "bench oversub --json"]);
-    refuse("b.json", "{\"schema\":\"trimtab.profile/1\"", &["b.json", "no profile"]);
+    refuse("b.json", "{\"schema\":\"trimtab.profile/1\"", &["b.json", "not a profile"]);
     refuse(
         "c.jsonl",
         "{\"schema\":\"trimtab.bench/1\",\"record\":\"start\",\"bench\":\"nested\"}\n",
@@ -147,10 +147,10 @@ fn what_is_no_record_is_refused_in_words() {
         "{\"schema\":\"trimtab.kept/1\",\"checksum\":\"0\",\"profile\":{}}",
         &["e.json", "checksum"],
     );
-    refuse("f.json", "{}", &["f.json", "no trimtab trace"]);
+    refuse("f.json", "{}", &["f.json", "not a trimtab trace"]);
     let file = sandbox.write("study.jsonl", study());
-    sandbox.trimtab("report --json").arg(&file).ends().fails(2, &["for traces"]);
-    // Nothing of anybody's is written over.
+    sandbox.trimtab("report --json").arg(&file).ends().fails(2, &["need a trace"]);
+    // A foreign file is never overwritten.
     sandbox.write("study.html", "mine");
     sandbox.trimtab("report").arg(&file).ends().fails(2, &["study.html"]);
     assert_eq!(text(&sandbox.path("study.html")), "mine");

@@ -1,12 +1,12 @@
-//! Who is not known to the ledger: pinned and busy strangers. These tests want the machine for themselves; where others
-//! are at work on it they try until they have a quiet moment, or say that there was none.
+//! Programs outside the ledger: bound and busy ones. These tests need the machine for themselves;
+//! on a busy machine they retry until a quiet moment, or report that there was none.
 
 use crate::util::{MASK, Sandbox, eventually, installed, need, skip, text, two};
 use serde_json::Value;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Something that computes for ever, on one CPU if so asked. Killed when dropped.
+/// A process that computes without end, on one CPU if requested. Killed when dropped.
 struct Stranger(Child);
 
 impl Stranger {
@@ -47,7 +47,7 @@ fn has(list: &Value, cpu: u32) -> bool {
     crate::util::cpus(list.as_str().unwrap()).contains(&cpu)
 }
 
-/// Looks until it sees the machine as a test needs it.
+/// Samples until the machine is in the state that a test needs.
 fn quiet_moment(mut look: impl FnMut() -> Option<bool>) {
     let begin = Instant::now();
     while begin.elapsed() < Duration::from_secs(8) {
@@ -66,7 +66,7 @@ fn a_cpu_that_a_stranger_is_bound_to_is_avoided() {
     let stranger = need!(Stranger::on(Some(a)), "taskset is not installed");
     quiet_moment(|| {
         let plan = full(&sandbox, "-c 1 --explain");
-        // Whoever else there is: ours is seen.
+        // Whatever else runs: the test's own process is seen.
         if has(&plan["taken"]["pinned"], b) || !has(&plan["taken"]["pinned"], a) {
             return None;
         }
@@ -76,7 +76,7 @@ fn a_cpu_that_a_stranger_is_bound_to_is_avoided() {
                 && why.contains(&format!("avoided CPUs {a}: other programs are bound to them")),
         )
     });
-    // Nothing else is left: then it is used, and said.
+    // No other CPU is left: then it is used, and reported.
     let plan = full(&sandbox, "-c 2");
     assert_eq!(plan["plan"]["mask"].as_str().map(crate::util::cpus), Some([a, b].into()));
     drop(stranger);
@@ -160,7 +160,7 @@ fn ps_names_those_who_run_on_held_cores() {
     );
     let text = sandbox.trimtab("ps").ends().ok();
     assert!(text.contains(&format!("warning: sh (pid {}, ", stranger.0.id())), "{text}");
-    // The holder's own processes are no violators.
+    // The holder's own processes are not violators.
     let holder = ps["holds"][0]["pid"].clone();
     assert!(violators.iter().all(|violator| violator["pid"] != holder), "{ps}");
 }
@@ -187,4 +187,25 @@ fn ps_knows_the_holder_in_a_container_for_its_own() {
         violators.iter().filter(|violator| ["cat", "sleep"].map(Value::from).contains(&violator["command"]));
     assert_eq!(ours.count(), 0, "{ps}");
     inside.ends().ok();
+}
+
+#[test]
+fn a_start_beside_others_knows_their_load_from_an_earlier_start() {
+    need!(two(), "two cores are needed");
+    let sandbox = Sandbox::alone();
+    let _stranger = Stranger::on(None);
+    let explained = || sandbox.trimtab("plan -c 1 --explain").ends().ok();
+    // The first start has no counters and searches for the running tasks.
+    let first = explained();
+    assert!(first.contains("running tasks: no counters of the last 10 s are known"), "{first}");
+    eventually("counters are old enough", || explained().contains("by counters of an earlier start"));
+    // A file that anybody may have written is no reason to fail.
+    for entry in std::fs::read_dir(sandbox.path("ledger")).unwrap().flatten() {
+        if entry.file_name().to_string_lossy().ends_with(".holders") {
+            let file = std::fs::OpenOptions::new().write(true).open(entry.path()).unwrap();
+            std::os::unix::fs::FileExt::write_all_at(&file, &[0xff; 1 << 20], 1 << 32).unwrap();
+        }
+    }
+    let told = explained();
+    assert!(told.contains("no counters of the last 10 s are known"), "{told}");
 }

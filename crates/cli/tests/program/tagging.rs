@@ -1,4 +1,5 @@
-//! What else can be tagged than processes: control groups, virtual machines, CPUs that a guest names; and the guest's side.
+//! Targets of tags other than processes: control groups, virtual machines, CPUs that a guest names;
+//! and the agent in the guest.
 
 use crate::balance::masks;
 use crate::bounds::Group;
@@ -11,7 +12,7 @@ use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 
-/// The masks of a process's threads, by their names.
+/// Returns the masks of a process's threads, by their names.
 fn named_masks(pid: u32) -> BTreeMap<String, BTreeSet<u32>> {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap().flatten();
     let one = |folder: &Path| {
@@ -40,7 +41,7 @@ fn the_cpus_of_a_machine_are_tagged_and_nothing_else_of_it() {
     assert!(said.ends_with(&format!("(process {pid}): tagged")), "{said}");
     eventually("its CPUs are moved", || sizes(pid) == [1, 1, 2]);
     eventually("two threads are told", || status(&sandbox)["tags"][0]["threads"] == 2);
-    ask(&sandbox, &format!("clear --vm {pid}")).ends().ok();
+    ask(&sandbox, &format!("untag --vm {pid}")).ends().ok();
     eventually("they have their own masks again", || sizes(pid) == [2, 2, 2]);
     ask(&sandbox, &format!("tag --vm {pid}")).ends().ok();
     vm.signal(Signal::KILL);
@@ -62,7 +63,7 @@ fn a_guest_tags_cpus_of_its_own_machine_through_its_port() {
     let daemon = daemon(&sandbox, &format!("--guest {pid}=unix:{}", path.display()));
     let (mut guest, _) = listener.accept().unwrap();
     let told = |field: &str| status(&sandbox)["guests"][0][field].clone();
-    // The machine may not have been found yet; `trimtab guest` says everything again.
+    // The machine may not have been found yet; `trimtab guest-agent` repeats its lines.
     eventually("the first CPU is moved", || {
         guest.write_all(b"tag vcpu 0\n").unwrap();
         sizes(pid) == [1, 2, 2]
@@ -79,17 +80,17 @@ fn a_guest_tags_cpus_of_its_own_machine_through_its_port() {
         (&pid.to_string().into(), &1.into()),
         "{tag}"
     );
-    // It floods: others are served, and it is heard again.
+    // The guest floods the port: other clients are served, and the guest is read again later.
     let flood = b"tag vcpu 1\n".repeat(20_000);
     let mut writer = guest.try_clone().unwrap();
     let flooding = std::thread::spawn(move || writer.write_all(&flood).unwrap());
     assert_eq!(status(&sandbox)["tags"].as_array().unwrap().len(), 1);
     flooding.join().unwrap();
     eventually("too much was dropped", || told("dropped").as_u64() > Some(0));
-    // It says nothing that means anything.
+    // The guest sends only meaningless lines.
     let mut writer = guest.try_clone().unwrap();
     std::thread::spawn(move || {
-        // Until it is not read any more.
+        // Until the service does not read it any more.
         while writer.write_all(&b"\n".repeat(100)).is_ok() {}
     });
     eventually("it is not listened to any more", || told("state") == "ignored");
@@ -110,7 +111,7 @@ fn a_guest_tells_where_bound_tasks_run() {
     bound.line();
     let port = sandbox.path("port");
     fs::write(&port, "").unwrap();
-    let guest = format!("guest --port {} --interval 5ms", port.display());
+    let guest = format!("guest-agent --port {} --interval 5ms", port.display());
     let running = sandbox.trimtab(&guest).begins();
     eventually("its CPU is told", || {
         fs::read_to_string(&port).unwrap().lines().any(|line| line == format!("tag vcpu {a}"))
@@ -127,9 +128,9 @@ fn a_guest_tells_where_bound_tasks_run() {
         }
     }
     assert_eq!(tagged, BTreeSet::new(), "at its end all is cleared");
-    // It looks once an hour, and the host hears of it all the same before it forgets.
+    // It scans once an hour; nevertheless the host gets its lines before they expire.
     fs::write(&port, "").unwrap();
-    let running = sandbox.trimtab(&format!("guest --port {} --interval 1h", port.display())).begins();
+    let running = sandbox.trimtab(&format!("guest-agent --port {} --interval 1h", port.display())).begins();
     eventually("its CPU is told again", || {
         let said = fs::read_to_string(&port).unwrap();
         said.lines().filter(|line| *line == format!("tag vcpu {a}")).count() >= 2
@@ -137,8 +138,11 @@ fn a_guest_tells_where_bound_tasks_run() {
     running.signal(Signal::TERM);
     running.ends().ok();
     assert!(fs::read_to_string(&port).unwrap().contains(&format!("clear vcpu {a}\n")));
-    sandbox.trimtab("guest --port /no/such/port").ends().fails(2, &["there is no port /no/such/port"]);
-    sandbox.trimtab("guest --port /dev/full --looks 1000 --interval 5ms").ends().fails(2, &["cannot tell"]);
+    sandbox.trimtab("guest-agent --port /no/such/port").ends().fails(2, &["there is no port /no/such/port"]);
+    sandbox
+        .trimtab("guest-agent --port /dev/full --scans 1000 --interval 5ms")
+        .ends()
+        .fails(2, &["cannot tell"]);
 }
 
 #[test]
@@ -149,7 +153,7 @@ fn a_guest_whose_monitor_calls_for_it_is_heard() {
     let mut vm = sandbox.shell(&format!("exec {}", program.display())).begins();
     vm.line();
     let pid = vm.pid();
-    // As Firecracker calls, for a guest that connects to port 7000 of machine 2.
+    // Connects as Firecracker does, for a guest that connects to port 7000 of machine 2.
     let path = sandbox.path("shared/v.sock_7000");
     let _daemon = daemon(&sandbox, &format!("--guest {pid}=listen:{}", path.display()));
     let call = || {
@@ -170,7 +174,7 @@ fn a_guest_whose_monitor_calls_for_it_is_heard() {
         (told("channel"), told("state")),
         (format!("listen:{}", path.display()).into(), "open".into())
     );
-    // It was started anew.
+    // The guest was restarted.
     drop(guest);
     eventually("it is noticed", || told("state") == "closed");
     let mut guest = call();
@@ -178,7 +182,7 @@ fn a_guest_whose_monitor_calls_for_it_is_heard() {
         guest.write_all(b"clear vcpu 0\n").unwrap();
         sizes(pid) == [2, 2, 2]
     });
-    // Somebody else cannot listen there, and that is told.
+    // Another daemon cannot listen there, and reports it.
     let other = Sandbox::new();
     let _other = daemon(&other, &format!("--guest {pid}=listen:{}", path.display()));
     eventually("why it is not heard", || {
@@ -190,8 +194,8 @@ fn a_guest_whose_monitor_calls_for_it_is_heard() {
 #[test]
 fn a_vsock_that_is_not_there_is_told_and_one_where_nobody_listens_is_tried_again() {
     let sandbox = Sandbox::new();
-    let running = sandbox.trimtab("guest --port vsock:2:7000 --interval 50ms -v").begins();
-    // Whatever this machine has: no such socket, nobody at it, or a host that does not answer.
+    let running = sandbox.trimtab("guest-agent --port vsock:2:7000 --interval 50ms -v").begins();
+    // Depends on the machine: no such socket, no listener, or a host that does not answer.
     std::thread::sleep(std::time::Duration::from_millis(300));
     running.signal(Signal::TERM);
     let end = running.ends();
@@ -201,7 +205,7 @@ fn a_vsock_that_is_not_there_is_told_and_one_where_nobody_listens_is_tried_again
     }
 }
 
-/// The end of a guest that is left to itself: it ends with what it runs.
+/// A guest that runs without further input: it ends when its program ends.
 struct Emulated(std::process::Child);
 
 impl Drop for Emulated {
@@ -216,16 +220,16 @@ fn an_emulated_guest_tags_the_cpu_that_its_bound_task_runs_on() {
     let testbed = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testbed/guest");
     let cache = std::env::var_os("XDG_CACHE_HOME").map(std::path::PathBuf::from);
     let cache = cache.or_else(|| Some(Path::new(&std::env::var_os("HOME")?).join(".cache")));
-    // Its kernel takes a download, which is left to those tests that are about guests.
+    // Its kernel must be downloaded, which only the tests of guests do.
     let kernel = cache.map(|cache| cache.join("trimtab/testbed/trixie")).filter(|kernel| kernel.is_dir());
     need!(kernel, "no kernel for guests was fetched here (make test-numa)");
     need!(installed("qemu-system-x86_64").and(installed("busybox")), "no QEMU, or no busybox");
     let sandbox = Sandbox::new();
     let port = sandbox.path("shared/port");
     let _daemon = daemon(&sandbox, &format!("--pinned --guest testbed=unix:{}", port.display()));
-    // The task ends while the guest lives on, and tells so.
+    // The task ends while the guest continues to run, and the agent reports it.
     let script = "timeout 60 taskset -c 1 sh -c 'while :; do :; done' & \
-        exec \"$0\" guest --port /dev/ttyS4 --interval 200ms --looks 300";
+        exec \"$0\" guest-agent --port /dev/ttyS4 --interval 200ms --scans 300";
     let mut guest = std::process::Command::new(testbed);
     guest.args(["-t", "1n2c", "-p", "-l", "200", "-s"]).arg(&port).args(["bash", "-c", script]);
     guest.arg(crate::util::trimtab()).stdout(std::process::Stdio::null());
@@ -245,7 +249,7 @@ fn an_emulated_guest_tags_the_cpu_that_its_bound_task_runs_on() {
     if ended.is_some() {
         return crate::util::skip("guests break on this machine: testbed/guest says why");
     }
-    // The kernel of a guest binds threads of its own to CPUs, but these are no tasks of anybody's.
+    // The kernel of a guest binds its own threads to CPUs, but they are not user tasks.
     let mark = &told[0]["mark"]["vcpu"];
     assert_eq!((told.len(), &mark["index"], &mark["vm"]), (1, &1.into(), &"testbed".into()), "{told:?}");
     assert_eq!(status(&sandbox)["guests"][0]["garbage"], 0);
@@ -262,7 +266,8 @@ fn an_emulated_guest_tags_the_cpu_that_its_bound_task_runs_on() {
     eventually("nothing is tagged", || tagged().is_empty());
 }
 
-/// A machine and its host in one: a kernel that speaks with itself by vsock. Service and guest run in the same emulated guest.
+/// A machine that is its own host: a kernel that talks to itself by vsock. Service and agent run in
+/// the same emulated guest.
 #[test]
 fn a_guest_calls_its_host_by_vsock_until_it_is_heard() {
     let program = need!(c("vm.c"), "no C compiler");
@@ -276,7 +281,7 @@ fn a_guest_calls_its_host_by_vsock_until_it_is_heard() {
         "no kernel with vsock_loopback was fetched here (delete the one in ~/.cache/trimtab/testbed, make test-numa)"
     );
     need!(installed("qemu-system-x86_64").and(installed("busybox")), "no QEMU, or no busybox");
-    // It is called before it listens, and its answer is what the registry holds.
+    // The agent connects before the service listens; its lines are checked in the registry.
     let script = "
         sleep 1000 | $1 >/run/vm & vm=$!
         taskset -c 1 sh -c 'while :; do :; done' &
@@ -301,7 +306,7 @@ fn a_guest_calls_its_host_by_vsock_until_it_is_heard() {
         return crate::util::skip("guests break on this machine: testbed/guest says why");
     }
     let words = String::from_utf8_lossy(&end.stderr).into_owned();
-    assert!(words.contains("nobody listens at vsock:1:7000 yet"), "{words}");
+    assert!(words.contains("no service listens at vsock:1:7000 yet"), "{words}");
     let (told, status) = said.trim_end().rsplit_once('\n').unwrap();
     assert_eq!(status, "0", "{said}{words}");
     let told: serde_json::Value = serde_json::from_str(told).unwrap();
@@ -328,11 +333,11 @@ fn a_group_is_tagged_within_what_it_may_use() {
     ask(&sandbox, &format!("tag --cgroup {path}")).ends().ok();
     let bound = || masks(pid).iter().all(|mask| mask.len() == 1);
     eventually("its threads are moved", bound);
-    // It may use less now than it is moved to.
+    // Its cpuset is now smaller than the mask that it was given.
     fs::write(group.0.join("cpuset.cpus"), a.to_string()).unwrap();
     eventually("all are where they may be", || masks(pid).iter().all(|mask| *mask == BTreeSet::from([a])));
     fs::write(group.0.join("cpuset.cpus"), format!("{a},{b}")).unwrap();
-    ask(&sandbox, &format!("clear --cgroup {path}")).ends().ok();
+    ask(&sandbox, &format!("untag --cgroup {path}")).ends().ok();
     eventually("they have their own masks again", || masks(pid).iter().all(|mask| mask.len() == 2));
     assert_eq!(program.ends().code, Some(9));
 }
@@ -345,7 +350,7 @@ fn who_is_bound_is_taken_as_tagged_on_request() {
     need!((all.len() > 2).then_some(()), "of two CPUs a thread is bound to one or to none");
     let program = need!(c("spins.c"), "no C compiler");
     let sandbox = Sandbox::new();
-    // The test is bound to two of more, and its programs with it.
+    // The test is bound to two of several CPUs, and its programs with it.
     let mut program = sandbox.shell(&format!("exec {} 2", program.display())).begins();
     program.line();
     let pid = program.pid();
@@ -363,7 +368,7 @@ fn a_port_that_comes_later_is_found() {
     let mut vm = sandbox.shell(&format!("exec {}", program.display())).begins();
     vm.line();
     let path = sandbox.path("shared/port");
-    // Whose port it may be is known by its machine alone.
+    // The permission for a port depends on its machine alone.
     let _daemon = daemon(&sandbox, &format!("--guest {}=unix:{}", vm.pid(), path.display()));
     let state = || status(&sandbox)["guests"][0]["state"].clone();
     assert_eq!(state(), "closed");

@@ -28,7 +28,7 @@ fn ranks_know_who_they_are() {
         "echo $RANK $WORLD_SIZE $LOCAL_RANK $LOCAL_WORLD_SIZE ${TRIMTAB_TEAM%%:*} ${TRIMTAB_TEAM#*:*:}";
     let said = sandbox.run("--ranks 3").env("TORCHELASTIC_RUN_ID", "x").sh(script).ends().out();
     assert_eq!(sorted(&said), ["0 3 0 3 v1 0:3", "1 3 1 3 v1 1:3", "2 3 2 3 v1 2:3"]);
-    // The segment comes along, and the program's words are its own.
+    // The segment is inherited, and the program's words are unchanged.
     let script = "fd=${TRIMTAB_TEAM#v1:}; readlink /proc/self/fd/${fd%%:*}; echo $0";
     let said = sandbox.run("--ranks=1").args(["sh", "-c", script, "--ranks"]).ends().out();
     assert!(said.contains("memfd:") && said.contains("--ranks"), "{said}");
@@ -52,7 +52,7 @@ fn the_first_rank_that_fails_is_named_and_the_others_are_ended() {
     assert_eq!(outcome.code, Some(7), "{outcome}");
     assert!(outcome.stderr.contains("rank 1 ended with status 7"), "{outcome}");
     assert!(begin.elapsed() < Duration::from_secs(300), "the others were ended");
-    // Who does not hear the first signal hears the second.
+    // A rank that ignores the first signal gets the second one.
     let script = "trap '' TERM; [ $RANK = 0 ] && kill -9 $$; while :; do sleep 0.05; done";
     let outcome = sandbox.run("--ranks 2 --grace 0").sh(script).ends();
     assert_eq!(outcome.code, Some(137), "{outcome}");
@@ -84,7 +84,7 @@ fn output_is_the_ranks_own_or_begins_with_the_rank() {
     let said = sandbox.run("--ranks 2 --prefix").sh("echo one; printf two; echo err >&2").ends();
     assert_eq!(sorted(&said.out()), ["[0] one", "[0] two", "[1] one", "[1] two"]);
     assert!(said.stderr.contains("[0] err") && said.stderr.contains("[1] err"), "{said}");
-    // What is read is rank 0's.
+    // Input goes to rank 0.
     let said = sandbox.run("--ranks 2").sh("echo $RANK $(cat)").input("words").ends().out();
     assert_eq!(sorted(&said), ["0 words", "1"]);
 }
@@ -93,9 +93,9 @@ fn output_is_the_ranks_own_or_begins_with_the_rank() {
 fn what_cannot_be_combined_is_refused() {
     let sandbox = Sandbox::new();
     for (options, why) in [
-        ("--ranks 2 --balance", "--balance is about one process"),
-        ("--ranks 2 --report", "--report is about one process"),
-        ("--ranks 2 --env print", "--env=print is about one process"),
+        ("--ranks 2 --balance", "--balance applies to one process"),
+        ("--ranks 2 --report", "--report applies to one process"),
+        ("--ranks 2 --env print", "--env=print applies to one process"),
         ("--prefix", "--ranks"),
         ("--grace 3", "--ranks"),
         ("--ranks 0", "0"),

@@ -1,4 +1,5 @@
-//! Where threads are: OpenMP's on their places, others born on slots, the rest inside the mask.
+//! Placement of threads: OpenMP's on their places, other threads created on slots, the rest inside
+//! the mask.
 
 use crate::util::{Sandbox, built, c, chmod, cpus, need, skip, two, two_users};
 use std::collections::BTreeSet;
@@ -6,7 +7,7 @@ use std::os::unix::fs::chown;
 use std::path::PathBuf;
 use std::process::Command;
 
-/// The slots of a plan for all of two CPUs, in thread order.
+/// Returns the slots of a plan for all of two CPUs, in thread order.
 fn slots(sandbox: &Sandbox) -> [String; 2] {
     let plan = sandbox.plan("-c 2");
     let slots = plan["plan"]["slots"].as_array().unwrap().iter().map(|slot| slot["cpu"].to_string());
@@ -49,7 +50,8 @@ fn openmp_threads_follow_the_order_of_slots() {
     let [a, b] = need!(two(), "two cores are needed");
     let program = need!(openmp("gcc"), "see above");
     let sandbox = Sandbox::new();
-    // One core only: the other is held. Thread 0 is wherever the plan says, not on the machine's first CPU.
+    // One core only: the other is held. Thread 0 is where the plan says, not on the machine's first
+    // CPU.
     let _held = sandbox.hold(&format!("--cpus {a}"));
     let said = sandbox.run("-c 1").arg(&program).ends().ok();
     let threads: Vec<&str> = said.lines().filter(|line| line.starts_with("thread")).collect();
@@ -64,7 +66,7 @@ fn other_threads_are_born_on_slots_and_the_initial_one_floats() {
     let slots = slots(&sandbox);
     let said = sandbox.run("-c 2").arg(&program).ends().ok();
     let lines: Vec<&str> = said.lines().collect();
-    // Slot 0 is where the initial thread comes to rest, so it is given out last.
+    // The initial thread ends up on slot 0, so that slot is given out last.
     for (line, slot) in lines.iter().zip([&slots[1], &slots[0]]) {
         assert_eq!(*line, format!("mask {slot} cpu {slot}"), "{said}");
     }
@@ -78,7 +80,8 @@ fn other_threads_are_born_on_slots_and_the_initial_one_floats() {
     }
 }
 
-/// A team, a thread of the program's own, and the counts, as the program's first lines.
+/// Returns the outcome of a program with a team and its own thread, and the mask of that thread.
+/// Its first lines are the counts.
 fn mixed(sandbox: &Sandbox, compiler: &str) -> Option<(crate::util::Outcome, BTreeSet<u32>)> {
     let program = built(compiler, "mixed.c", &["-O1", "-pthread", "-fopenmp"])?;
     let outcome = sandbox.run("-c 2").arg(&program).ends();
@@ -107,7 +110,7 @@ fn libraries_count_the_cpus_of_the_run_though_the_runtime_has_bound_the_initial_
         let said = sandbox.run("-c 2").arg(&program).ends().ok();
         assert_eq!([line(&said, "before"), line(&said, "after")], ["2 2"; 2], "{compiler}: {said}");
         assert_eq!([line(&said, "team"), line(&said, "kernel")], ["2", "1"], "{compiler}: {said}");
-        // A binding of the user's is answered as the kernel has it.
+        // For a binding of the user's, the answers are the kernel's.
         let own = sandbox.run("-c 2").arg(&program).env("OMP_PLACES", "cores").ends().ok();
         let plain = sandbox.run("-c 2 --env keep").arg(&program).env("OMP_PLACES", "cores").ends().ok();
         assert_eq!(line(&own, "after"), line(&plain, "after"), "{compiler}: {own}");
@@ -191,7 +194,8 @@ fn what_the_c_library_answers_is_the_mask() {
         let call = sandbox.run(&format!("-c {cores}")).args(["env", "sh", "-c", "getconf _NPROCESSORS_ONLN"]);
         assert_eq!(call.ends().ok(), cores);
     }
-    // A shell that trimtab becomes has the mask alone, and its children get the answers that they get under `taskset`.
+    // A shell that trimtab execs has only the mask, and its children get the same answers as under
+    // `taskset`.
     let script = "getconf _NPROCESSORS_ONLN";
     let plain = Command::new("sh").args(["-c", script]).output().unwrap();
     let said = sandbox.run("-c 1").sh(script).ends().ok();

@@ -1,4 +1,4 @@
-//! `trimtab top`: one look, a recorded run, and the screen on a terminal of its own.
+//! `trimtab top`: one sample, a recorded run, and the screen on a pseudo-terminal.
 
 use crate::runs::Run;
 use crate::util::{Sandbox, eventually, installed, need, two_users};
@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 #[test]
 fn without_a_terminal_it_names_the_way_out() {
     let sandbox = Sandbox::new();
-    sandbox.trimtab("top").ends().fails(2, &["this is no terminal", "--once"]);
+    sandbox.trimtab("top").ends().fails(2, &["is not a terminal", "--once"]);
 }
 
 #[test]
@@ -73,7 +73,7 @@ fn a_trace_that_ends_before_its_first_look_is_said_to() {
     let whole = Run::default().text();
     let trace = sandbox.write("run.trace", whole.lines().next().unwrap().to_owned() + "\n");
     for words in ["top --once --replay", "top --json --replay"] {
-        sandbox.trimtab(words).arg(&trace).ends().fails(2, &["run.trace", "has no look in it"]);
+        sandbox.trimtab(words).arg(&trace).ends().fails(2, &["run.trace", "contains no sample"]);
     }
     let report = sandbox.trimtab("report --json").arg(&trace).ends().ok();
     assert!(report.contains("\"steps\": 0"), "{report}");
@@ -87,7 +87,7 @@ fn cores_that_others_hold_do_not_hide_ones_own_programs() {
     let held = sandbox.hold("-c 1");
     let mut own = Command::new("sh").args(["-c", "while :; do :; done"]).uid(user).spawn().unwrap();
     let seen = |words: &str| sandbox.trimtab(words).user(user).ends();
-    // How busy it looks is the machine's business: it is seen at some time.
+    // Its load depends on the machine: it is seen at some time.
     let mut said = String::new();
     eventually("one's own program is seen", || {
         let looked = seen("top --json -i 100ms");
@@ -99,7 +99,7 @@ fn cores_that_others_hold_do_not_hide_ones_own_programs() {
     });
     own.kill().unwrap();
     own.wait().unwrap();
-    // The holder is watched too, or it is said why not.
+    // The holder is watched, too, or there is a note why not.
     let data: Value = serde_json::from_str(&said).unwrap();
     let watched = data["programs"].as_array().unwrap().iter().any(|program| program["pid"] == held.pid());
     assert!(watched || data["notes"].to_string().contains("not watched"), "{data}");
@@ -121,7 +121,7 @@ fn the_screen_comes_and_goes_and_the_terminal_is_as_before() {
              echo $? >status; stty -g >after",
             trace.display()
         );
-        // Once the last row is drawn a key is pressed or a signal sent.
+        // Once the last row is drawn, a key is pressed or a signal sent.
         let shell = format!(
             "(until grep -aq worker-11 typescript 2>/dev/null; do sleep 0.1; done; {how}; \
              until [ -s after ]; do sleep 0.1; done) | script -qfec \"$INNER\" typescript"

@@ -1,4 +1,4 @@
-//! `trimtab run` becomes the program: what the program is given, and what comes back, is as without trimtab.
+//! `trimtab run` becomes the program: its input and its results are the same as without trimtab.
 
 use crate::util::{MASK, Sandbox, built, installed, need, text, two};
 use rustix::process::Signal;
@@ -30,7 +30,7 @@ fn death_by_a_signal_is_the_programs() {
         let outcome = sandbox.run("-c 1").sh(&format!("kill -{name} $$")).ends();
         assert_eq!((outcome.code, outcome.signal), (None, Some(number)), "{outcome}");
     }
-    // What a shell makes of that.
+    // The shell's view of that.
     let outcome =
         sandbox.run("-c 1").sh("$T run -c 1 --survey none -- sh -c 'kill -TERM $$'; echo $?").ends();
     assert_eq!(outcome.out(), "143", "{outcome}");
@@ -68,7 +68,7 @@ fn stdout_and_stderr_hold_nothing_but_the_programs() {
 fn the_program_gets_its_words_as_typed() {
     let sandbox = Sandbox::new();
     let words = |call: crate::util::Call<'_>| call.ends().ok().replace('\0', "|");
-    // argv[0] is what was typed, not what was found.
+    // argv[0] is the word as typed, not the path that was found.
     assert_eq!(words(sandbox.run("-c 1").args(["cat", "/proc/self/cmdline"])), "cat|/proc/self/cmdline|");
     let cat = installed("cat").unwrap();
     let odd = format!(
@@ -80,7 +80,8 @@ fn the_program_gets_its_words_as_typed() {
         words(sandbox.run("-c 1").arg(&odd).arg("/proc/self/cmdline")),
         format!("{odd}|/proc/self/cmdline|")
     );
-    // Our own -- ends our options; the program's stay its own, and so do options that we have too.
+    // The first -- ends trimtab's options; the program keeps its own, also options that trimtab
+    // has, too.
     let call = |text: &str| words(sandbox.trimtab(text));
     assert_eq!(call("run -c 1 cat -- /proc/self/cmdline"), "cat|--|/proc/self/cmdline|");
     assert_eq!(call("run -c 1 -- cat -- /proc/self/cmdline"), "cat|--|/proc/self/cmdline|");
@@ -115,7 +116,7 @@ fn scripts_run_with_and_without_a_first_line() {
     let script = sandbox.script("with", "#!/bin/sh\necho \"$0 $1 $2\"\n");
     let said = sandbox.run("-c 1").arg(&script).args(["one", "two words"]).ends().ok();
     assert_eq!(said, format!("{} one two words", script.display()));
-    // execvp(3) gives these to the shell, and so do we.
+    // execvp(3) passes these files to the shell, and so does trimtab.
     let script = sandbox.script("without", "echo \"$0 $1 $2\"; exit 5\n");
     let outcome = sandbox.run("-c 1").arg(&script).args(["one", "two words"]).ends();
     assert_eq!(outcome.out(), format!("{} one two words", script.display()));
@@ -167,7 +168,7 @@ fn the_search_path_may_be_empty_or_absent() {
 #[test]
 fn an_environment_of_nothing_is_enough() {
     let sandbox = Sandbox::new();
-    // Without TRIMTAB_LEDGER this is the machine's real ledger, where others may hold what they like.
+    // Without TRIMTAB_LEDGER this is the machine's real ledger, with arbitrary holds of others.
     let call =
         sandbox.run("-c 1").args(["/bin/sh", "-c", "echo ran; unset PWD OLDPWD SHLVL _; env | cut -d= -f1"]);
     let names = ["PATH", "HOME", "XDG_CACHE_HOME", "TRIMTAB_CONFIG", "LC_ALL", "T"];
@@ -205,7 +206,8 @@ fn nothing_else_about_the_process_changes() {
     }
 }
 
-/// Without the two signals that the C library keeps to itself, and SIGPIPE, which has a test of its own.
+/// Returns the signals without the two that the C library keeps for itself, and without SIGPIPE,
+/// which has its own test.
 fn known_signals(status: &str) -> String {
     let line = |line: &str| match line.split_once(":\t") {
         Some((name, mask)) if name.starts_with("Sig") => {
@@ -242,7 +244,7 @@ fn a_program_whose_reader_is_gone_dies_of_it() {
 fn output_that_nobody_reads_is_no_error_and_a_full_disk_is() {
     let sandbox = Sandbox::new();
     for words in
-        ["topo", "ps", "doctor", "plan -c 1", "generate man", "topo --json", "run --env print -c 1 -- true"]
+        ["topo", "ps", "doctor", "plan -c 1", "generate bash", "topo --json", "run --env print -c 1 -- true"]
     {
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);
@@ -258,8 +260,9 @@ fn output_that_nobody_reads_is_no_error_and_a_full_disk_is() {
 fn a_long_environment_that_no_longer_fits_says_so() {
     let sandbox = Sandbox::new();
     let long = "x".repeat(100_000);
-    // Words and variables together have a quarter of the stack, here 256 KiB; just below it, ours no longer fit. With less of a
-    // stack a build that is not optimised has not enough for itself. What trimtab adds is 300 bytes and more.
+    // Words and variables together may use a quarter of the stack, here 256 KiB; just below the
+    // limit, trimtab's do not fit any more. With a smaller stack, an unoptimised build does not
+    // have enough for itself. trimtab adds 300 bytes or more.
     let mut said = Vec::new();
     for more in (50_000..62_000).step_by(50) {
         let limit = ["sh", "-c", "ulimit -s 1024; exec \"$@\"", "sh"];

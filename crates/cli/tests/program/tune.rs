@@ -1,4 +1,5 @@
-//! `trimtab tune` and `trimtab profiles`: programs that plainly like one setting, and all that can go wrong with others.
+//! `trimtab tune` and `trimtab tune list`: programs that clearly prefer one setting, and all faults
+//! of others.
 
 use crate::util::{Call, Sandbox, eventually, need, text, two, two_users};
 use rustix::process::Signal;
@@ -6,14 +7,16 @@ use serde_json::Value;
 use std::fs;
 use std::path::PathBuf;
 
-/// Sleeps, so that other load matters little: long as it is, short with one thread, shorter with sleeping waiters, too.
-/// It counts threads as runtimes do: the variable, or else the CPUs of the mask.
+/// A program that sleeps, so that other load has little effect: slow in the start setting, faster
+/// with one thread, faster still with sleeping waiters. It counts threads as runtimes do: by the
+/// variable, or else by the CPUs of the mask.
 const APP: &str = "#!/bin/sh\nt=0.6\nn=$(nproc)\n[ \"$n\" = 1 ] && t=0.3\n\
     [ \"$OMP_WAIT_POLICY\" = passive ] && [ $t = 0.3 ] && t=0.1\nsleep $t\necho \"$n ${OMP_WAIT_POLICY:-none}\"\n";
-/// The same at once, for what is not about time: one thread is twice as good as any other count.
+/// The same without delay, for tests that are not about time: one thread is twice as good as any
+/// other count.
 const RATE: &str = "#!/bin/sh\nrate=1\nn=$(nproc)\n[ \"$n\" = 1 ] && rate=2\necho \"rate: $rate.0$#\"\necho \"threads: $n\" >&2\n";
 
-/// One that is found at once.
+/// Returns a tuning that finds its result at once.
 fn quick<'s>(sandbox: &'s Sandbox, options: &str) -> Call<'s> {
     sandbox.trimtab(&format!("tune -c 2 --knobs threads --metric rate:.([0-9.]+) --higher {options} --"))
 }
@@ -22,7 +25,7 @@ fn lines(text: &str) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// The files of the user's data folder.
+/// Returns the files of the user's data folder.
 fn kept(sandbox: &Sandbox, folder: &str) -> Vec<PathBuf> {
     let entries = fs::read_dir(sandbox.path("home/.local/share/trimtab").join(folder));
     entries.into_iter().flatten().map(|entry| entry.unwrap().path()).collect()
@@ -43,22 +46,22 @@ fn a_bad_switch_is_found_kept_and_applied_from_then_on() {
     assert_eq!(tuned.code, Some(0), "{tuned}");
     let said = tuned.out();
     assert!(said.contains("threads=1 wait=sleep is better than as it is"), "{said}");
-    // Applied, for other numbers, too, and said in a line.
+    // Applied for other numbers, too, and reported in one line.
     let run = sandbox.run("-c 2").arg(&app).arg("77").ends();
-    assert_eq!(run.warns(&["as tuned on", "threads=1 wait=sleep", "--no-profile"]), "1 passive");
+    assert_eq!(run.warns(&["as tuned on", "threads=1 wait=sleep", "--no-tuning"]), "1 passive");
     assert_eq!(sandbox.run("-c 2 --quiet").arg(&app).arg("5").ends().ok(), "1 passive");
-    assert_eq!(sandbox.run("-c 2 --no-profile").arg(&app).arg("5").ends().ok(), "2 none");
-    // What is said as an option or a variable stays.
+    assert_eq!(sandbox.run("-c 2 --no-tuning").arg(&app).arg("5").ends().ok(), "2 none");
+    // Options and variables of the user take precedence.
     let run = sandbox.run("-c 2 --threads 2 -q").arg(&app).arg("5").ends();
     assert_eq!(run.ok(), "2 passive");
     let run = sandbox.run("-c 2 -q --fit keep").arg(&app).arg("5").env("OMP_NUM_THREADS", "3").ends();
     assert_eq!(run.ok(), "3 passive");
-    // Other arguments, other cores and other environments are other matters.
+    // A tuning is not valid for other arguments, cores or environments.
     assert_eq!(sandbox.run("-c 2").arg(&app).arg("x").ends().ok(), "2 none");
     assert_eq!(sandbox.run("-c 1").arg(&app).arg("5").ends().ok(), "1 none");
     assert!(kept(&sandbox, "tunings").is_empty());
     assert_eq!(kept(&sandbox, "profiles").len(), 1);
-    // A program that was built anew is another.
+    // A rebuilt program counts as another program.
     sandbox.script("app", APP.replace("0.3", "0.31"));
     let run = sandbox.run("-c 2").arg(&app).arg("5").ends();
     assert_eq!(run.warns(&["not applied", "the program has changed since"]), "2 none");
@@ -78,7 +81,7 @@ fn a_number_that_is_printed_can_be_the_metric_and_every_run_is_a_line() {
     assert_eq!(end["profile"]["gain"], 2.0);
     let runs = lines.iter().filter(|line| line["record"] == "run");
     assert_eq!(runs.count() as u64, end["runs"].as_u64().unwrap());
-    // The same program by another expression, where less is better: as it is is best.
+    // The same program by another expression, where less is better: the start setting is best.
     let other =
         sandbox.trimtab("tune -c 2 --knobs threads --no-store --metric rate:.([0-9.]+) --").arg(&app).ends();
     assert!(other.code == Some(1) && other.out().contains("no change"), "{other}");
@@ -113,11 +116,11 @@ fn a_setting_in_which_the_program_fails_is_out_and_a_program_that_fails_is_not_t
     assert!(tuned.out().contains("too many"), "{tuned}");
     for (script, words) in [
         ("#!/bin/sh\necho no such input >&2\nexit 7\n", ["status 7", "no such input"]),
-        ("#!/bin/sh\nkill -SEGV $$\n", ["signal 11", "fails as it is"]),
-        ("#!/bin/sh\necho hello\n", ["metric", "fails as it is"]),
-        ("#!/bin/sh\necho rate: 0\n", ["no number above 0", "fails as it is"]),
-        ("#!/bin/sh\nsleep 30\n", ["--timeout", "fails as it is"]),
-        ("#!/bin/sh\nkill -STOP $$\nsleep 30\n", ["terminal", "fails as it is"]),
+        ("#!/bin/sh\nkill -SEGV $$\n", ["signal 11", "fails in its start setting"]),
+        ("#!/bin/sh\necho hello\n", ["metric", "fails in its start setting"]),
+        ("#!/bin/sh\necho rate: 0\n", ["not a number above 0", "fails in its start setting"]),
+        ("#!/bin/sh\nsleep 30\n", ["--timeout", "fails in its start setting"]),
+        ("#!/bin/sh\nkill -STOP $$\nsleep 30\n", ["terminal", "fails in its start setting"]),
     ] {
         let bad = sandbox.script("bad", script);
         let outcome = quick(&sandbox, "--timeout 5s").arg(&bad).ends();
@@ -132,22 +135,25 @@ fn a_setting_in_which_the_program_fails_is_out_and_a_program_that_fails_is_not_t
 fn outputs_are_checked_where_that_is_asked_for() {
     need!(two(), "two cores are needed");
     let sandbox = Sandbox::new();
-    // What is printed depends on threads, beside the metric's line.
+    // The output depends on threads, besides the metric's line.
     let app = sandbox.script("app", RATE.replace(" >&2", ""));
     let tuned = quick(&sandbox, "--verify").arg(&app).ends();
     assert!(
-        tuned.code == Some(1) && tuned.out().contains("out: its output is not that of the first run"),
+        tuned.code == Some(1) && tuned.out().contains("out: its output differs from that of the first run"),
         "{tuned}"
     );
     let tuned = quick(&sandbox, "--no-store").arg(&app).ends();
     assert_eq!(tuned.code, Some(0), "{tuned}");
     let random = sandbox.script("random", "#!/bin/sh\necho rate: 1\necho $$\n");
     let outcome = quick(&sandbox, "--verify").arg(&random).ends();
-    assert!(outcome.code == Some(2) && outcome.stderr.contains("not that of the first run"), "{outcome}");
+    assert!(
+        outcome.code == Some(2) && outcome.stderr.contains("differs from that of the first run"),
+        "{outcome}"
+    );
     let check =
         sandbox.trimtab("tune -c 2 --knobs threads --metric rate:.([0-9.]+) --higher --verify-command");
     let outcome = check.arg("grep -q 'rate: 1'").arg("--").arg(&app).ends();
-    assert!(outcome.code == Some(1) && outcome.out().contains("out: --verify-command says"), "{outcome}");
+    assert!(outcome.code == Some(1) && outcome.out().contains("out: --verify-command rejects"), "{outcome}");
 }
 
 #[test]
@@ -163,7 +169,7 @@ fn ctrl_c_keeps_what_was_measured_and_resume_goes_on() {
     let before = lines(&stopped.out());
     assert_eq!(before.last().unwrap()["end"], "stopped");
     assert_eq!(kept(&sandbox, "tunings").len(), 1);
-    // Another tuning is not gone on with.
+    // Another tuning is not continued.
     let other = quick(&sandbox, "--resume --seed 5").arg(&app).ends();
     other.fails(2, &["another tuning", "without --resume"]);
     let done = quick(&sandbox, "--json --resume").arg(&app).ends();
@@ -221,12 +227,12 @@ fn damaged_and_foreign_profiles_are_ignored_with_a_line() {
     let run = || sandbox.run("-c 2").arg(&app).ends();
     assert!(run().stderr.contains("as tuned on"));
     for (bad, why) in [
-        (String::new(), "no profile"),
-        ("\0\u{1}".to_owned(), "no profile"),
-        (good[..good.len() / 2].to_owned(), "no profile"),
+        (String::new(), "not a tuning"),
+        ("\0\u{1}".to_owned(), "not a tuning"),
+        (good[..good.len() / 2].to_owned(), "not a tuning"),
         (good.replace("\"threads\": \"1\"", "\"threads\": \"2\""), "checksum"),
         (good.replace("kept/1", "kept/7"), "kept/7"),
-        (" ".repeat(2 << 20), "no file of ours"),
+        (" ".repeat(2 << 20), "not a file of trimtab tune"),
     ] {
         fs::write(&file, bad).unwrap();
         let said = run();
@@ -235,12 +241,12 @@ fn damaged_and_foreign_profiles_are_ignored_with_a_line() {
             said.code == Some(0) && said.stderr.contains(why) && said.stderr.contains("threads: 2"),
             "{said}"
         );
-        let listed = sandbox.trimtab("profiles").ends();
-        assert!(listed.stderr.contains("does not count") && listed.code == Some(0), "{listed}");
+        let listed = sandbox.trimtab("tune list").ends();
+        assert!(listed.stderr.contains("is ignored") && listed.code == Some(0), "{listed}");
     }
     fs::remove_file(&file).unwrap();
     fs::create_dir(&file).unwrap();
-    assert!(run().stderr.contains("no file of ours"));
+    assert!(run().stderr.contains("not a file of trimtab tune"));
     fs::remove_dir(&file).unwrap();
     assert!(!run().stderr.contains("not applied"));
 }
@@ -250,25 +256,25 @@ fn profiles_are_listed_shown_handed_on_and_removed() {
     need!(two(), "two cores are needed");
     let sandbox = Sandbox::new();
     let app = sandbox.script("app", RATE);
-    let profiles = |words: &str| sandbox.trimtab(&format!("profiles {words}")).ends();
-    assert!(profiles("").ok().contains("No profiles"));
-    profiles("show x").fails(2, &["no profile", "trimtab profiles lists them"]);
+    let kept_settings = |words: &str| sandbox.trimtab(&format!("tune {words}")).ends();
+    assert!(kept_settings("list").ok().contains("No tunings"));
+    kept_settings("show x").fails(2, &["no tuning", "see trimtab tune list"]);
     assert_eq!(quick(&sandbox, "").arg(&app).ends().code, Some(0));
-    let list: Value = serde_json::from_str(&profiles("--json").ok()).unwrap();
+    let list: Value = serde_json::from_str(&kept_settings("list --json").ok()).unwrap();
     let name = list["profiles"][0]["name"].as_str().unwrap().to_owned();
     assert_eq!(list["profiles"][0]["idle"], Value::Null);
-    assert!(profiles("").ok().contains(&name));
-    let shown = profiles(&format!("show {}", &name[..4])).ok();
+    assert!(kept_settings("list").ok().contains(&name));
+    let shown = kept_settings(&format!("show {}", &name[..4])).ok();
     assert!(shown.contains("--threads=1") && shown.contains("evidence"), "{shown}");
     let out = sandbox.path("out.json");
-    profiles(&format!("export {name} -o {}", out.display())).ok();
-    assert_eq!(profiles(&format!("remove {name}")).ok(), format!("removed {name}"));
+    kept_settings(&format!("export {name} -o {}", out.display())).ok();
+    assert_eq!(kept_settings(&format!("remove {name}")).ok(), format!("removed {name}"));
     assert!(!sandbox.run("-c 2").arg(&app).ends().stderr.contains("as tuned"));
-    assert_eq!(profiles(&format!("import {}", out.display())).ok(), format!("{name}: it applies"));
+    assert_eq!(kept_settings(&format!("import {}", out.display())).ok(), format!("{name}: applies here"));
     assert!(sandbox.run("-c 2").arg(&app).ends().stderr.contains("as tuned on"));
     let bad = sandbox.write("bad.json", text(&out).replace("\"threads\": \"1\"", "\"threads\": \"9\""));
-    profiles(&format!("import {}", bad.display())).fails(2, &["is not taken", "checksum"]);
-    profiles("remove --all").ok();
+    kept_settings(&format!("import {}", bad.display())).fails(2, &["is not imported", "checksum"]);
+    kept_settings("remove --all").ok();
     assert!(kept(&sandbox, "profiles").is_empty());
 }
 
@@ -282,9 +288,10 @@ fn a_profile_of_one_user_is_none_of_anothers() {
     assert_eq!(tuned.code, Some(0), "{tuned}");
     let run = |user| sandbox.run("-c 2").arg(&app).user(user).ends();
     assert!(run(one).stderr.contains("as tuned on"));
-    // They share this home, which no two users do: the file is another's, and cannot even be read.
+    // The users share this home, which is unusual: the file belongs to the other one, and cannot
+    // even be read.
     let said = run(other);
-    assert!(said.code == Some(0) && said.stderr.contains("another user's"), "{said}");
+    assert!(said.code == Some(0) && said.stderr.contains("another user"), "{said}");
     assert!(said.stderr.contains("threads: 2"), "{said}");
 }
 
@@ -299,14 +306,14 @@ fn what_run_is_told_reaches_the_program() {
     sandbox.run("-c 1 --slice 0.05").sh(":").ends().fails_with(125, "milliseconds from 0.1 to 100");
     let slice = sandbox.run("-c 1 --slice 7").sh("grep -i slice /proc/self/sched || true").ends();
     let said = slice.out();
-    // Only kernels built for it say so in /proc.
+    // Only kernels built for it show the value in /proc.
     assert!(
         slice.code == Some(0) && (said.is_empty() || said.contains("7000000") || !slice.stderr.is_empty()),
         "{slice}"
     );
 }
 
-/// The names of all fields of a document, but for those that settings are made of.
+/// Collects the names of all fields of a document, except those inside settings.
 fn fields(value: &Value, found: &mut std::collections::BTreeSet<String>) {
     match value {
         Value::Object(fields_) => {
@@ -333,13 +340,13 @@ fn every_field_of_a_tuning_and_of_profiles_is_documented() {
     }
     let tuned = quick(&sandbox, "").arg(&app).ends();
     assert_eq!(tuned.code, Some(0), "{tuned}");
-    let list: Value = serde_json::from_str(&sandbox.trimtab("profiles --json").ends().ok()).unwrap();
+    let list: Value = serde_json::from_str(&sandbox.trimtab("tune list --json").ends().ok()).unwrap();
     fields(&list, &mut found);
     fields(&serde_json::from_str(&text(&kept(&sandbox, "profiles")[0])).unwrap(), &mut found);
-    let described = include_str!("../../../../docs/json.md");
+    let described = include_str!("../../../../docs/json-studies.md");
     let words: std::collections::BTreeSet<&str> =
         described.split(|letter: char| !(letter.is_ascii_alphanumeric() || "_-".contains(letter))).collect();
     let missing: Vec<_> = found.iter().filter(|name| !words.contains(name.as_str())).collect();
     assert!(found.contains("adds") && found.contains("conditions"), "{found:?}");
-    assert!(missing.is_empty(), "{missing:?} are not described in docs/json.md");
+    assert!(missing.is_empty(), "{missing:?} are not described in docs/json-studies.md");
 }

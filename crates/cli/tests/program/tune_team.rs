@@ -1,10 +1,11 @@
-//! `trimtab tune-team`: what is tuned is kept where the environment says, shown, checked and forgotten. Nothing is asserted about times.
+//! `trimtab tune-team`: results are stored where the environment says, shown, checked and removed.
+//! Nothing is asserted about times.
 
 use crate::util::{Call, Sandbox, eventually};
 use rustix::process::Signal;
 use serde_json::Value;
 
-/// With a cache folder of the test's own: what others tune is theirs.
+/// Returns a call with the test's own cache folder: other tunings stay untouched.
 fn tune<'s>(sandbox: &'s Sandbox, options: &str) -> Call<'s> {
     sandbox.trimtab(&format!("tune-team {options}")).env("XDG_CACHE_HOME", sandbox.path("cache"))
 }
@@ -24,7 +25,7 @@ const SMALL: &str = "--ranks 2 --ops barrier,bcast --bytes 65536 --accept-noise"
 fn what_was_tuned_is_kept_shown_checked_and_forgotten() {
     let sandbox = Sandbox::new();
     let page = tune(&sandbox, "--show").ends().ok();
-    assert!(page.contains("nothing is kept for this machine"), "{page}");
+    assert!(page.contains("nothing is stored for this machine"), "{page}");
     let tuned = json(tune(&sandbox, SMALL));
     assert_eq!(
         (&tuned["schema"], &tuned["what"], &tuned["complete"]),
@@ -42,10 +43,10 @@ fn what_was_tuned_is_kept_shown_checked_and_forgotten() {
     assert_eq!(tuned["file"].as_str().map(|file| std::path::Path::new(file).exists()), Some(true));
     assert_eq!(files(&sandbox), 1);
 
-    // Later cells stand beside the earlier ones.
+    // Later cells are stored beside the earlier ones.
     let page =
         tune(&sandbox, "--ranks 2 --ops allgather --bytes 65536 --modes strict --accept-noise").ends().out();
-    assert!(page.contains("allgather") && page.contains("strict") && page.contains("kept in "), "{page}");
+    assert!(page.contains("allgather") && page.contains("strict") && page.contains("stored in "), "{page}");
     let kept = json(tune(&sandbox, "--show"));
     assert_eq!((&kept["what"], kept["teams"][0]["cells"].as_array().unwrap().len()), (&"kept".into(), 3));
     let page = tune(&sandbox, "--show").ends().ok();
@@ -68,9 +69,9 @@ fn what_was_tuned_is_kept_shown_checked_and_forgotten() {
     );
 
     let outcome = tune(&sandbox, "--forget --ranks 4").ends();
-    assert!(outcome.code == Some(1) && outcome.out().contains("nothing to forget"), "{outcome}");
+    assert!(outcome.code == Some(1) && outcome.out().contains("nothing to remove"), "{outcome}");
     let page = tune(&sandbox, "--forget --ranks 2").ends().ok();
-    assert!(page.contains("forgotten: 2 ranks"), "{page}");
+    assert!(page.contains("removed: 2 ranks"), "{page}");
     assert!(json(tune(&sandbox, "--show"))["teams"].as_array().unwrap().is_empty());
 }
 
@@ -102,7 +103,7 @@ fn what_would_be_measured_is_listed() {
     ] {
         assert!(page.contains(wanted), "{wanted}: {page}");
     }
-    // What fits beside a flag, or goes in one round, has no choice.
+    // A size that fits beside a flag, or goes in one round, has no choice.
     assert!(!page.contains("allreduce/256/") && !page.contains("allreduce/32768/"), "{page}");
     let planned = json(tune(&sandbox, "--list --ranks 2 --ops barrier"));
     assert_eq!(planned["teams"][0]["cells"].as_array().unwrap().len(), 1);
@@ -113,14 +114,14 @@ fn what_would_be_measured_is_listed() {
 fn what_cannot_be_tuned_is_refused() {
     let sandbox = Sandbox::new();
     for (options, why) in [
-        ("--ops sum", "is none of barrier"),
+        ("--ops sum", "is not one of barrier"),
         ("--bytes 12", "multiple of 8"),
         ("--ranks 1", "2..=512"),
-        ("--ranks 3 --kind 2x2", "2x2 does not make 3 ranks"),
+        ("--ranks 3 --kind 2x2", "2x2 cannot make 3 ranks"),
         ("--budget 1e9", "86400"),
         ("--ops broadcast --bytes 64", "there is nothing to choose"),
         ("--show --check", "cannot be used with"),
-        ("--as-rank {}", "no plan"),
+        ("--as-rank {}", "invalid plan"),
     ] {
         let outcome = tune(&sandbox, options).ends();
         assert!(outcome.code == Some(2) && outcome.stderr.contains(why), "{options}: {outcome}");
@@ -136,7 +137,7 @@ fn a_signal_ends_it_and_what_was_finished_is_kept() {
     for kind in ["thread", "process"] {
         let running =
             tune(&sandbox, &format!("--ranks 2 --kind {kind} --accept-noise --budget 3000 --json")).begins();
-        // Long enough for a cell; and it has hundreds.
+        // Long enough for one cell of hundreds.
         std::thread::sleep(std::time::Duration::from_millis(1500));
         running.signal(Signal::INT);
         let outcome = running.ends();
@@ -162,8 +163,8 @@ fn a_budget_that_is_spent_leaves_the_rest_as_usual() {
     let outcome = tune(&sandbox, "--ranks 2 --budget 0 --accept-noise").ends();
     assert_eq!(outcome.code, Some(0), "{outcome}");
     assert!(
-        outcome.out().contains("were left out when time was over")
-            && outcome.out().contains("nothing was kept"),
+        outcome.out().contains("were not measured within the time")
+            && outcome.out().contains("nothing was stored"),
         "{outcome}"
     );
     assert_eq!(files(&sandbox), 0);
@@ -177,9 +178,9 @@ fn a_file_that_is_damaged_is_said_and_made_anew() {
     let file = std::fs::read_dir(folder).unwrap().next().unwrap().unwrap().path();
     let text = std::fs::read_to_string(&file).unwrap();
     std::fs::write(&file, text.replacen("offline", "oftline", 1)).unwrap();
-    let page = tune(&sandbox, "--show").ends().warns(&["does not count: its checksum is wrong"]);
-    assert!(page.contains("nothing is kept"), "{page}");
+    let page = tune(&sandbox, "--show").ends().warns(&["is ignored: its checksum is wrong"]);
+    assert!(page.contains("nothing is stored"), "{page}");
     let outcome = tune(&sandbox, "--ranks 2 --ops barrier --accept-noise").ends();
-    assert!(outcome.code == Some(0) && outcome.out().contains("kept in"), "{outcome}");
+    assert!(outcome.code == Some(0) && outcome.out().contains("stored in"), "{outcome}");
     assert_eq!(json(tune(&sandbox, "--show"))["teams"].as_array().unwrap().len(), 1);
 }

@@ -26,7 +26,7 @@ fn two_users_keep_off_each_others_cores() {
         sandbox.run("-c 1").arg("true").user(user).ends().fails(124, &["held by"]);
     }
     first.ends().ok();
-    // What one gives back the other gets.
+    // A core that one user releases goes to the other.
     let third =
         sandbox.run("-c 1").sh("grep -h Cpus_allowed_list /proc/self/status").user(users[1]).ends().ok();
     assert_eq!(cpus(third.split(':').next_back().unwrap()), firsts);
@@ -138,7 +138,7 @@ fn runs_killed_at_any_moment_leave_nothing_behind() {
             .collect();
         for run in &mut running {
             std::thread::sleep(Duration::from_micros(random.below(12_000)));
-            // Now and then one is left to end by itself: it has to.
+            // Some runs are left to end by themselves: they must.
             if random.below(8) > 0 && run.lives() {
                 run.signal(Signal::KILL);
             }

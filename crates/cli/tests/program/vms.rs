@@ -1,4 +1,4 @@
-//! `trimtab attach --vm` and `top --vm`: the CPUs of virtual machines, and nothing else of them.
+//! `trimtab attach --vm` and `top --vm`: only the CPUs of virtual machines are moved.
 
 use crate::balance::lines;
 use crate::guest::{Guest, NO_QEMU, Setup, Work};
@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::io::Read;
 use std::os::unix::net::UnixListener;
 
-/// The CPUs that each of these threads may use.
+/// Returns the CPUs that each of these threads may use.
 fn masks(tids: &[u32]) -> Vec<BTreeSet<u32>> {
     let mask = |tid: &u32| {
         let status = std::fs::read_to_string(format!("/proc/{tid}/status")).ok()?;
@@ -22,7 +22,7 @@ fn is_bound(tids: &[u32]) -> bool {
     masks(tids).iter().all(|mask| mask.len() == 1)
 }
 
-/// A guest of this name, with two CPUs.
+/// Starts a guest of this name, with two CPUs.
 fn guest(name: &str) -> Option<Guest> {
     let name = format!("guest={name},debug-threads=on");
     Guest::start(&Setup { name: Some(&name), ..Setup::default() })
@@ -68,7 +68,7 @@ fn the_cpus_of_a_machine_are_moved_and_nothing_else_of_it() {
 #[test]
 fn busy_cpus_change_places_and_get_their_own_masks_back() {
     let [a, b] = need!(two(), "two cores are needed");
-    // Three on two, of which one is always behind.
+    // Three threads on two CPUs, of which one is always behind.
     let name = format!("guest=busy-{},debug-threads=on", std::process::id());
     let setup = Setup { name: Some(&name), cpus: 3, work: Work::Spin, ..Setup::default() };
     let guest = need!(Guest::start(&setup), "{NO_QEMU}");
@@ -137,7 +137,7 @@ fn a_tagged_machine_is_balanced_through_pause_and_plug_until_it_is_killed() {
         let all = guest.cpu_threads();
         all.len() == 3 && is_bound(&all)
     });
-    ask(&sandbox, &format!("clear --vm {name}")).ends().ok();
+    ask(&sandbox, &format!("untag --vm {name}")).ends().ok();
     eventually("all have their own masks", || masks(&guest.cpu_threads()).iter().all(|mask| *mask == whole));
     ask(&sandbox, &format!("tag --vm {}", guest.socket().display())).ends().ok();
     eventually("its CPUs are moved again", || is_bound(&guest.cpu_threads()));
@@ -155,7 +155,7 @@ fn what_a_killed_balancer_left_is_given_back() {
     let (pid, vcpus) = (guest.pid(), guest.cpu_threads());
     let attached = sandbox.trimtab(&format!("attach --vm {pid} --balance pinned --interval 5ms")).begins();
     eventually("its CPUs are moved", || is_bound(&vcpus));
-    // Meanwhile nobody else does.
+    // Meanwhile no other process balances it.
     sandbox.trimtab(&format!("attach --vm {pid}")).ends().fails(2, &["is balanced by process"]);
     crate::guardian::kill_with_guardian(&attached);
     attached.ends();
@@ -174,7 +174,7 @@ fn what_is_no_machine_says_what_is_one() {
     attach(&own.to_string()).fails(2, &["is known to be a virtual CPU", "is it a virtual machine?"]);
     sandbox.trimtab("attach").args(["--vm", ""]).ends().fails_with(2, "a name, a process or a QMP socket");
     sandbox.trimtab("top --once --vm no-such-machine").ends().fails(2, &["no virtual machine here is named"]);
-    // A socket on which nobody speaks, and one that is not QMP.
+    // A silent socket, and one that is not QMP.
     let path = sandbox.path("silent");
     let _silent = UnixListener::bind(&path).unwrap();
     attach(&path.display().to_string()).fails(2, &["serves another client", "by its process"]);
@@ -229,7 +229,7 @@ fn a_machine_is_cleared_by_the_socket_that_it_was_tagged_by() {
         assert_eq!(said.trim_end(), format!("machine {name} (process {}): tagged", guest.pid()));
         eventually("its CPUs are moved", || is_bound(&guest.cpu_threads()));
         eventually("its monitor has answered", || {
-            let asked = ask("clear", by).ends();
+            let asked = ask("untag", by).ends();
             said = asked.out();
             asked.code == Some(0)
         });
@@ -239,13 +239,13 @@ fn a_machine_is_cleared_by_the_socket_that_it_was_tagged_by() {
         });
     }
     eventually("its monitor has answered", || {
-        ask("clear", &socket).ends().out() == format!("machine {socket}: was not tagged")
+        ask("untag", &socket).ends().out() == format!("machine {socket}: was not tagged")
     });
-    ask("clear", "/no/such/socket").ends().fails(2, &["/no/such/socket"]);
-    // Root would connect wherever anybody wants.
+    ask("untag", "/no/such/socket").ends().fails(2, &["/no/such/socket"]);
+    // Root would connect to any socket that a user names.
     if let Some([one, _]) = two_users() {
         ask("tag", &socket).user(one).ends().fails(2, &["by a socket only root may"]);
-        ask("clear", &socket).user(one).ends().fails(2, &["by a socket only root may"]);
+        ask("untag", &socket).user(one).ends().fails(2, &["by a socket only root may"]);
         let told = ask("tag", &guest.pid().to_string()).user(one).ends();
         told.fails(2, &["belongs to user 0"]);
     }

@@ -3,7 +3,7 @@
 use crate::util::{MASK, Running, Sandbox, eventually, need, text, two};
 use rustix::process::Signal;
 
-/// Starts a run that has to wait, and lets it get in line before anybody else comes.
+/// Starts a run that must wait, and returns when it is in line.
 fn in_line<'s>(sandbox: &'s Sandbox, options: &str, script: &str, place: u64) -> Running<'s> {
     let waiter = sandbox.run(options).sh(script).begins();
     eventually("it stands in line", || sandbox.ps()["waiting"] == place);
@@ -69,7 +69,7 @@ fn a_newcomer_who_would_wait_does_not_overtake() {
     let [one, other] = [a, b].map(|cpu| sandbox.hold(&format!("--cpus {cpu}")));
     let wide = in_line(&sandbox, "--wait -c 2", &note("wide"), 1);
     one.ends().ok();
-    // A core is free, but the first in line waits for two: the narrow one may not starve it.
+    // A core is free, but the first in line waits for two: the narrow run must not starve it.
     let narrow = in_line(&sandbox, "--wait -c 1", &note("narrow"), 2);
     other.ends().ok();
     wide.ends().ok();
@@ -100,7 +100,7 @@ fn a_stopped_waiter_keeps_only_its_place() {
     let stopped = in_line(&sandbox, "--wait -c 1", "echo stopped", 1);
     stopped.signal(Signal::STOP);
     held.ends().ok();
-    // Who does not wait is not held up.
+    // A run that does not wait is not held up.
     sandbox.run("-c 1").arg("true").ends().ok();
     stopped.signal(Signal::CONT);
     assert_eq!(stopped.ends().ok(), "stopped");

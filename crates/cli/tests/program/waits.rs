@@ -1,4 +1,4 @@
-//! How threads wait: what the runtimes are told, and what they take of it.
+//! Wait policies of threads: the variables that runtimes get, and their effect.
 
 use crate::util::{Call, Sandbox, built, need, two};
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ const NAMES: [&str; 9] = [
     "UPCXX_OVERSUBSCRIBED",
 ];
 
-/// Which of the variables a program finds.
+/// Returns the values of the variables that a program finds.
 fn inside(call: Call<'_>) -> BTreeMap<String, String> {
     let said = call.args(["env", "-0"]).ends().ok();
     let pairs = said.split('\0').filter_map(|pair| pair.split_once('='));
@@ -116,7 +116,7 @@ fn runtimes_take_what_they_are_told() {
         let call = call.env("OMP_DISPLAY_ENV", "verbose").env("KMP_SETTINGS", "1");
         let outcome = call.env("OMP_NUM_THREADS", threads).ends();
         assert_eq!(outcome.code, Some(0), "{outcome}");
-        // What is in force: LLVM's first says what the user set.
+        // The settings in force: LLVM prints the user's first.
         let all = format!("{}{}", outcome.out(), outcome.stderr);
         all.split("Effective settings").last().unwrap().replace([' ', '\''], "")
     };
@@ -178,7 +178,7 @@ fn what_the_user_set_stays_and_rules_its_family() {
     assert!(!keep.stderr.contains("waiting threads"), "nothing is set: {keep}");
     let print = sandbox.run("-c 2 --env print --wait-policy sleep").arg("true");
     let said = print.env("GOMP_SPINCOUNT", "5").ends().ok();
-    assert!(said.contains("kept as you set it: 5"), "{said}");
+    assert!(said.contains("unchanged, set by you: 5"), "{said}");
     let left = "not set: you set GOMP_SPINCOUNT=5: how OpenMP threads wait is left to you";
     assert_eq!(said.matches(left).count(), 3, "{said}");
 }
@@ -187,7 +187,8 @@ fn what_the_user_set_stays_and_rules_its_family() {
 fn a_run_inside_decides_for_its_own_cores() {
     need!(two(), "two cores are needed");
     let sandbox = Sandbox::new();
-    // The outer has too many threads, the inner has not: what was for the outer is taken away again.
+    // The outer program has too many threads, the inner one has not: variables for the outer one
+    // are removed again.
     let inner = "OMP_NUM_THREADS=1 \"$T\" run --survey none -c 1 -- sh -c 'echo ${GOMP_SPINCOUNT-none}'";
     let call = sandbox.run("-c 2 --fit keep").sh(&format!("echo $GOMP_SPINCOUNT; {inner}"));
     assert_eq!(call.env("OMP_NUM_THREADS", "3").ends().ok(), "100\nnone");
@@ -196,7 +197,7 @@ fn a_run_inside_decides_for_its_own_cores() {
 #[test]
 fn an_unknown_policy_is_refused_with_the_known_ones() {
     let sandbox = Sandbox::new();
-    let refused = sandbox.run("--wait-policy passive").arg("true").ends();
+    let refused = sandbox.run("--wait-policy lazy").arg("true").ends();
     assert!(
         refused.code != Some(0) && refused.stderr.contains("auto, spin, yield, sleep or keep"),
         "{refused}"

@@ -1,4 +1,4 @@
-//! Help and version.
+//! Tests of help and version.
 
 use crate::util::Sandbox;
 
@@ -18,9 +18,9 @@ const COMMANDS: [&str; 19] = [
     "sim",
     "serve",
     "tag",
-    "clear",
+    "untag",
     "status",
-    "guest",
+    "guest-agent",
     "tune-team",
 ];
 
@@ -110,6 +110,6 @@ fn help_names_the_exit_statuses_and_what_intervals_mean() {
     for command in ["run", "attach", "replay"] {
         let help = sandbox.trimtab(&format!("{command} --help")).ends().ok();
         let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
-        assert!(help.contains("auto looks every 50 ms while it makes up its mind"), "{help}");
+        assert!(help.contains("auto samples every 50 ms until it has decided"), "{help}");
     }
 }

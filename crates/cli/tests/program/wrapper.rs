@@ -1,11 +1,13 @@
-//! A run that is watched has a parent, and nobody should be able to tell: signals, stops, terminal, statuses, descriptors.
+//! A monitored run has a parent, which must not be noticeable: signals, stops, terminal, statuses,
+//! descriptors.
 
 use crate::util::{MASK, Orphan, Running, Sandbox, eventually, installed, need, python, text, two};
 use rustix::process::Signal;
 use std::fs;
 use std::io::Read;
 
-/// The options under which trimtab stays. What it does meanwhile is no business of these tests.
+/// The options under which trimtab stays as the parent. Its work meanwhile is not the subject of
+/// these tests.
 const STAYS: &str = "-c 1 --balance=float";
 
 #[test]
@@ -67,11 +69,11 @@ fn what_others_send_to_us_reaches_the_program() {
         assert_eq!(outcome.out(), format!("ready\ncaught {name}"), "{outcome}");
         assert_eq!(outcome.code, Some(3), "{outcome}");
     }
-    // And what it does not catch ends it, and us with it.
+    // A signal that it does not catch ends it, and its parent.
     let mut running = sandbox.run(STAYS).sh("echo ready; exec cat").begins();
     running.line();
     running.signal(Signal::TERM);
-    // With its input still open, so that nothing else ends it.
+    // Its input is still open, so that nothing else ends it.
     eventually("it ends", || !running.lives());
     assert_eq!(running.ends().signal, Some(15));
 }
@@ -88,7 +90,7 @@ fn one_who_waits_in_line_can_be_interrupted() {
     assert_eq!((outcome.signal, outcome.out().as_str()), (Some(15), ""), "{outcome}");
 }
 
-/// A program that says which signals come, until USR1.
+/// A program that prints the signals that arrive, until USR1.
 const COUNTS: &str = "
 import os, signal, sys, time
 def on(number, frame):
@@ -100,8 +102,8 @@ os.write(1, b'ready\\n')
 while True: time.sleep(0.05)
 ";
 
-/// Runs `sys.argv[1:]` on a terminal of its own as the leader of its session; says what it said and how it ended. `type(text)`
-/// types, `until(text)` waits for it.
+/// Runs `sys.argv[1:]` on a terminal of its own as the leader of its session; prints its output and
+/// how it ended. `type(text)` types, `until(text)` waits for it.
 const TERMINAL: &str = "
 import fcntl, os, pty, signal, struct, sys, termios
 pid, master = pty.fork()
@@ -134,7 +136,7 @@ def ends():
     print('status', os.waitstatus_to_exitcode(status))
 ";
 
-/// What `steps` say of a run of `program` on a terminal.
+/// Returns the output of `steps` on a run of `program` on a terminal.
 fn on_a_terminal(sandbox: &Sandbox, steps: &str, program: &[&str]) -> String {
     let python = python().unwrap();
     let script = format!("{TERMINAL}\n{steps}");
@@ -148,7 +150,8 @@ fn on_a_terminal(sandbox: &Sandbox, steps: &str, program: &[&str]) -> String {
 fn the_terminals_signals_come_once() {
     let python = need!(python(), "python is not installed");
     let sandbox = Sandbox::new();
-    // INT and QUIT by key, WINCH by a new size; USR1 afterwards through us, so that a second copy would have come before it.
+    // INT and QUIT by key, WINCH by a new size; USR1 afterwards through the parent, so that a
+    // second copy would have come before it.
     let steps = r"
 until(b'ready')
 type(b'\x03'); until(b'SIGINT')
@@ -200,7 +203,8 @@ while True: time.sleep(0.05)
 fn a_shell_sees_a_stopped_job_and_continues_it() {
     let python = need!(python(), "python is not installed");
     let sandbox = Sandbox::new();
-    // As an interactive shell does: a group of its own in the foreground, a wait that tells of stops, a continuation to the group.
+    // As an interactive shell does: a separate group in the foreground, a wait that reports stops,
+    // a continuation of the group.
     let steps = r"
 type(b'')
 until(b'job stopped by')
@@ -231,7 +235,7 @@ sys.exit(os.waitstatus_to_exitcode(status))
     assert!(said.ends_with("status 8"), "{said}");
 }
 
-/// The kernel's letter for what a process does.
+/// Returns the kernel's letter for a process's state.
 fn state(pid: u32) -> String {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit(") ").next().and_then(|rest| rest.split(' ').next()).unwrap_or_default().to_owned()
@@ -252,7 +256,7 @@ fn a_stopped_program_is_continued_through_us() {
 fn a_program_that_may_not_notice_its_children_has_a_status() {
     let through = ["env", "--ignore-signal=CHLD"];
     let sandbox = Sandbox::new();
-    // Also where trimtab has a child of its own first, which discovers the machine.
+    // Also if trimtab has its own child first, which discovers the machine.
     for cache in ["home", "home/new"] {
         let call =
             sandbox.run(STAYS).sh("exit 5").through(through).env("XDG_CACHE_HOME", sandbox.path(cache));
@@ -291,7 +295,7 @@ fn the_program_is_in_our_group_and_session() {
     assert_eq!((parent, group), (running.pid().to_string().as_str(), running.pid().to_string().as_str()));
 }
 
-/// A program that says its number and then what it is told.
+/// Starts a program that prints its number and then its input.
 fn echoes<'s>(sandbox: &'s Sandbox, options: &str) -> (Running<'s>, u32) {
     let mut running = sandbox.run(options).sh("echo $$; exec cat").begins();
     let pid = running.line().parse().unwrap();
@@ -380,9 +384,9 @@ fn options_that_would_do_nothing_are_refused() {
         let name = option.split(' ').next().unwrap();
         sandbox.run(option).arg("true").ends().fails(125, &[name, "--balance"]);
     }
-    sandbox.run("--balance=fast").arg("true").ends().fails_with(125, "no balancing policy");
+    sandbox.run("--balance=fast").arg("true").ends().fails_with(125, "not a balancing policy");
     sandbox.run("--balance --interval 10us").arg("true").ends().fails_with(125, "between 1ms and 1h");
-    // What would be the value of an option is taken for the program.
+    // The value of an option is taken for the program.
     for (option, value) in [("--balance", "auto"), ("--wait", "30s"), ("--report", "r.json")] {
         let hint = format!("write {option}={value}");
         sandbox.run(option).args([value, "true"]).ends().fails(127, &[value, "not found", &hint]);
@@ -397,7 +401,7 @@ fn places_that_cannot_be_written_are_refused_before_the_program_begins() {
     let sandbox = Sandbox::new();
     let run = |options: &str| sandbox.run(&format!("-c 1 {options}")).sh("echo ran").ends();
     run("--trace /nowhere/t.jsonl").fails(125, &["--trace /nowhere/t.jsonl", "No such file"]);
-    run("--trace -").fails(125, &["--trace -", "standard output is the program's"]);
+    run("--trace -").fails(125, &["--trace -", "standard output belongs to the program"]);
     run("--trace /").fails(125, &["--trace /", "it is a folder"]);
     run("--report=/nowhere/r").fails(125, &["there is no folder /nowhere"]);
     let earlier = "{\"header\":{\"trimtab-trace\":1}}\n";

@@ -1,19 +1,26 @@
-//! Advice: from what was measured of one run, to what would run the program better, by how much, and why.
+//! Advice: from the measurements of one run to changes that would make the program faster, by how
+//! much, and why.
 //!
-//! Unit: ratios of times, after over before: 0.5 is half the time. Problem: a few switches decide by factors how a program runs beside others or with more
-//! threads than CPUs, and users find them by luck. Idea: no box that was trained, but a handful of rules that a person can check: how long a
-//! phase takes is computed from what waiting, waking and turns cost ([`load`]), before and after a change, and each rule says which numbers of
-//! the [`Profile`] it used, how sure it is, and where it comes from.
+//! Unit: ratios of times, after over before: 0.5 is half the time. Problem: a few switches decide
+//! by factors how a program runs beside others or with more threads than CPUs, and users find them
+//! by luck. Idea: there is no trained model, only a few rules that a person can check. The duration
+//! of a phase is computed from the costs of waiting, waking and time slices ([`load`]), before and
+//! after a change. Each rule names the numbers of the [`Profile`] that it used, its uncertainty,
+//! and its source.
 //!
-//! Terms. A *topic* is one thing that can be changed; each [`Advice`] is about one. Rules are asked in the order of [`Topic::ALL`], and each judges
-//! the program as it is after the changes that were advised before it, so that changes go together ([`together`]).
+//! Terms. A *topic* is one thing that can be changed; each [`Advice`] is about one topic. Rules are
+//! evaluated in the order of [`Topic::ALL`]. Each rule judges the program as it is after the
+//! changes advised before, so changes fit together ([`together`]).
 //!
-//! Properties: a change is advised only if even the careful end of the interval is a gain of [`GAIN_LEAST`] or more, else the advice is "no change" and says
-//! why; where a number is missing that the rule needs, it is named and nothing is guessed; no knob is set by two pieces of advice; equal input gives
-//! equal advice.
+//! Properties: a change is advised only if even the careful end of the interval is a gain of
+//! [`GAIN_LEAST`] or more; otherwise the advice is "no change" with the reason. If a number that
+//! the rule needs is missing, it is named and nothing is guessed. No knob is set by two pieces of
+//! advice. Equal input gives equal advice.
 //!
-//! Source: C. Iancu, S. Hofmeyr, F. Blagojević and Y. Zheng, "Oversubscription on Multicore Processors", IPDPS 2010, for what decides; S. Hofmeyr,
-//! C. Iancu and F. Blagojević, "Load Balancing on Speed", PPoPP 2010, for when moving threads pays. What each rule adds is said in its file.
+//! Source: C. Iancu, S. Hofmeyr, F. Blagojević and Y. Zheng, "Oversubscription on Multicore
+//! Processors", IPDPS 2010, for the deciding factors; S. Hofmeyr, C. Iancu and F. Blagojević, "Load
+//! Balancing on Speed", PPoPP 2010, for when moving threads pays. Each rule's file documents the
+//! rest.
 
 mod balancing;
 mod known;
@@ -32,45 +39,47 @@ use crate::profile::Profile;
 use crate::setting::Setting;
 use crate::time::Span;
 use crate::topology::Machine;
-use known::Known;
+use known::ProgramFacts;
 use serde::Serialize;
 use std::fmt;
 
 pub use threads::fitting;
 
-/// A change is advised from this gain on, at the careful end of its interval.
+/// Smallest gain for which a change is advised, at the careful end of its interval.
 pub const GAIN_LEAST: f64 = 0.02;
-/// What is expected has at least this error, as the logarithm of a ratio ...
+/// Least error of a prediction, as the logarithm of a ratio; set on the calibration half
+/// (`docs/advise.md`).
 pub const ERROR_LEAST: f64 = 0.08;
-/// ... beside strangers this ...
+/// Least error beside other programs; set on the calibration half (`docs/advise.md`).
 pub const ERROR_BESIDE: f64 = 0.16;
-/// ... with more threads than CPUs beside them this ...
+/// Least error beside other programs with more threads than CPUs; set on the calibration half
+/// (`docs/advise.md`).
 pub const ERROR_CROWDED: f64 = 0.32;
-/// ... and this part of the expected logarithm: all set on the calibration half (`docs/advise.md`).
+/// Error as a share of the predicted logarithm; set on the calibration half (`docs/advise.md`).
 pub const ERROR_PART: f64 = 0.5;
 
-/// What can be changed.
+/// Topic of advice: one thing that can be changed.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Topic {
-    /// Cores together with others, or some of them alone.
+    /// All cores shared with others, or fewer cores alone.
     Sharing,
-    /// Threads for each core.
+    /// Number of threads per core.
     Threads,
-    /// How threads wait.
+    /// Wait policy of the threads.
     Wait,
-    /// A policy that balances.
+    /// Balancing policy.
     Balance,
-    /// How threads and memory are laid out.
+    /// Layout of threads and memory.
     Placement,
     /// Transparent huge pages.
     HugePages,
-    /// The scheduler's slice.
+    /// Time slice of the scheduler.
     Slice,
 }
 
 impl Topic {
-    /// All, in the order in which they are judged.
+    /// All topics, in the order in which they are judged.
     pub const ALL: [Self; 7] = [
         Self::Sharing,
         Self::Threads,
@@ -96,31 +105,32 @@ impl fmt::Display for Topic {
     }
 }
 
-/// What comes of a topic.
+/// Conclusion about a topic.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Conclusion {
     /// The setting should be changed.
     Change,
-    /// It is good as it is, or nothing can be gained that counts.
+    /// The setting is good as it is, or no gain is large enough to count.
     NoChange,
-    /// No change either: it cannot be told.
+    /// No change either: the effect cannot be predicted.
     Unsure,
 }
 
 /// Time after a change over time before it.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct Gain {
-    /// At best.
+    /// Best case.
     pub low: f64,
-    /// Expected.
+    /// Expected ratio.
     pub likely: f64,
-    /// At worst.
+    /// Worst case.
     pub high: f64,
 }
 
 impl Gain {
-    /// With the error that predictions have, around several that are possible; the first is the expected one.
+    /// Returns the gain with the error of predictions, around several possible ratios; the first is
+    /// the expected one.
     fn around(ratios: &[f64], least: f64) -> Option<Self> {
         let likely = *ratios.first()?;
         let usable = |ratio: &f64| ratio.is_finite() && *ratio > 0.0;
@@ -133,78 +143,78 @@ impl Gain {
         Some(Self { low, likely, high })
     }
 
-    /// The same of a program of which only a part is changed.
+    /// Returns the gain of a whole program if only this share of its time is changed.
     fn of_part(self, part: f64) -> Self {
         let whole = |ratio: f64| 1.0 - part + part * ratio;
         Self { low: whole(self.low), likely: whole(self.likely), high: whole(self.high) }
     }
 
-    /// Whether it is a gain even at worst.
+    /// Returns whether even the worst case is a gain.
     pub fn is_sure(&self) -> bool {
         self.high <= 1.0 - GAIN_LEAST
     }
 }
 
-/// In times.
+/// Formats the gain as ratios of times.
 impl fmt::Display for Gain {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:.2} times the time ({:.2} to {:.2})", self.likely, self.low, self.high)
+        write!(f, "{:.2} times the run time ({:.2} to {:.2})", self.likely, self.low, self.high)
     }
 }
 
 /// Another program that wants the same cores.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Companion {
-    /// What was measured of it.
+    /// Measurements of the companion.
     pub profile: Profile,
 }
 
-/// Where the program runs, as far as its profile does not say it.
+/// Environment of the program, as far as its profile does not hold it.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Situation {
-    /// CPUs that it is given.
+    /// CPUs that the program is given.
     pub cpus: u32,
-    /// CPUs' worth of others' work on those, from moment to moment; `None` when nobody looked.
+    /// Work of others on those CPUs, in CPUs; `None` if it was not measured.
     pub others: Option<f64>,
-    /// What a control group grants, in thousandths of a CPU; `None` without a quota.
+    /// Quota of the control group, in thousandths of a CPU; `None` without a quota.
     pub quota: Option<u32>,
-    /// What `sched_yield` does.
+    /// Behaviour of `sched_yield`.
     pub yields: Yield,
-    /// How long it takes until a woken thread runs whose CPU was free; `None` where nobody tried.
+    /// Time until a woken thread runs on a free CPU; `None` if it was not measured.
     pub wake: Option<Span>,
-    /// Whether its threads are bound one by one; `None` when that is not known.
+    /// Whether each thread is bound; `None` if unknown.
     pub bound: Option<bool>,
-    /// Sizes of nested teams, outermost first; empty where teams are not nested.
+    /// Sizes of nested teams, outermost first; empty without nested teams.
     pub teams: Vec<u32>,
-    /// Who else is to run here, where that is being decided.
+    /// Program that is to run here as well, if that is being decided.
     pub companion: Option<Companion>,
 }
 
-/// What is thought of one topic.
+/// Advice on one topic.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Advice {
-    /// Of which.
+    /// Topic.
     pub topic: Topic,
-    /// What comes of it.
+    /// Conclusion.
     pub verdict: Conclusion,
-    /// What to change; empty where nothing is to be.
+    /// Advised change; empty if nothing is to be changed.
     pub setting: Setting,
-    /// What that brings, or what the best change that was thought of would.
+    /// Gain of the change, or of the best change that was considered.
     pub gain: Option<Gain>,
-    /// What should be done and why, or why not, in words.
+    /// Recommendation and its reason, in words.
     pub words: String,
-    /// Numbers that it follows from.
+    /// Numbers from which the advice follows.
     pub evidence: Vec<String>,
-    /// What would make it wrong.
+    /// Facts that would make the advice wrong.
     pub uncertainty: String,
-    /// The rule, and where it comes from.
+    /// Rule, and its source.
     pub rule: String,
-    /// Numbers that were needed, and are not known.
+    /// Numbers that the rule needs and that are unknown.
     pub missing: Vec<String>,
 }
 
 impl Advice {
-    /// Nothing to be changed, so far.
+    /// Creates advice without a change.
     fn about(topic: Topic, rule: &str) -> Self {
         Self {
             topic,
@@ -232,7 +242,7 @@ impl Advice {
 
     fn lacking(mut self, missing: Vec<String>) -> Self {
         self.verdict = Conclusion::Unsure;
-        self.words = format!("cannot be told: {}", missing.join("; "));
+        self.words = format!("missing data: {}", missing.join("; "));
         self.missing = missing;
         self
     }
@@ -247,7 +257,7 @@ impl Advice {
         self
     }
 
-    /// A change if that is sure to gain; else no change, with what was expected.
+    /// Advises a change if its gain is sure; otherwise no change, with the expected gain.
     fn weigh(mut self, setting: Setting, gain: Option<Gain>, change: impl Into<String>) -> Self {
         self.gain = gain;
         match gain {
@@ -258,17 +268,17 @@ impl Advice {
                 self
             }
             Some(gain) if gain.likely < 1.0 - GAIN_LEAST => {
-                self.unsure(format!("{setting} might help, {gain}, but that is not sure"))
+                self.unsure(format!("{setting} might help ({gain}), but this is uncertain"))
             }
-            _ => self.no_change(format!("{setting} would gain nothing that counts")),
+            _ => self.no_change(format!("{setting} would have no significant gain")),
         }
     }
 }
 
-/// What would run a program better: a piece for each topic, in order.
+/// Advises changes that would make a program faster: one piece of advice per topic, in order.
 pub fn advise(profile: &Profile, machine: &Machine, situation: &Situation) -> Vec<Advice> {
     let profile = &known::plausible(profile);
-    let mut known = Known::of(profile, situation);
+    let mut known = ProgramFacts::of(profile, situation);
     let mut all = Vec::with_capacity(Topic::ALL.len());
     for topic in Topic::ALL {
         let advice = match topic {
@@ -286,10 +296,10 @@ pub fn advise(profile: &Profile, machine: &Machine, situation: &Situation) -> Ve
     all
 }
 
-/// All changes that are advised, as one.
+/// Joins all advised changes into one setting.
 pub fn together(all: &[Advice]) -> Setting {
     all.iter().flat_map(|advice| advice.setting.iter()).fold(Setting::new(), |sum, (knob, value)| {
-        // A value of a setting is one that settings take.
+        // Values come from a valid setting, so `with` accepts them.
         sum.clone().with(knob, value).unwrap_or(sum)
     })
 }

@@ -1,23 +1,25 @@
-//! The scheduler's slice.
+//! Rule for the scheduler's time slice.
 //!
-//! Rule: where threads spin in a program's own code no wait policy reaches them, and short turns would waste less. But a turn ends at a tick (4 ms with HZ = 250)
-//! whatever the slice, unless the kernel has high-resolution ticks for it: so a change is never advised, only that it may be tried.
+//! Rule: no wait policy reaches threads that spin in a program's own code, and shorter slices would
+//! waste less. But a slice ends at a tick (4 ms with HZ = 250) whatever its length, unless the
+//! kernel has high-resolution ticks for it. So the rule never advises a change, only that a shorter
+//! slice may be tried.
 
-use super::known::Known;
+use super::known::ProgramFacts;
 use super::{Advice, Topic};
 
-const RULE: &str = "threads that compute are put off at ticks of 4 ms here, also with slices of 1.4 ms: measured on Linux 6.18 (docs/advise.md, \"Slice\")";
+const RULE: &str = "computing threads are preempted at ticks of 4 ms here, also with slices of 1.4 ms: measured on Linux 6.18 (docs/advise.md, \"Slice\")";
 
-pub(super) fn advise(known: &Known<'_>) -> Advice {
+pub(super) fn advise(known: &ProgramFacts<'_>) -> Advice {
     let advice = Advice::about(Topic::Slice, RULE);
     let Some(rivals) = known.rivals else {
-        return advice.lacking(vec!["what others do on these CPUs".to_owned()]);
+        return advice.lacking(vec!["the load of other programs on these CPUs".to_owned()]);
     };
     if known.threads == 0 || known.cpus == 0 {
-        return advice.lacking(vec!["how many threads worked, on how many CPUs".to_owned()]);
+        return advice.lacking(vec!["the number of working threads and of CPUs".to_owned()]);
     }
     if known.threads.saturating_add(rivals) <= known.cpus {
-        return advice.no_change("every thread has a CPU: turns do not end");
+        return advice.no_change("every thread has a CPU, so slices have no effect");
     }
-    advice.seen(known.evidence()).unsure("a shorter slice could help threads that spin in the program's own code, if this kernel ends turns between ticks: not known")
+    advice.seen(known.evidence()).unsure("a shorter slice could help threads that spin in the program's own code, if this kernel preempts between ticks, which is unknown")
 }

@@ -9,7 +9,8 @@ fn machine() -> Machine {
     parse_synthetic("core:2").unwrap()
 }
 
-/// Equal threads of libgomp that work so many microseconds between meetings, in a setting, on two CPUs for a second or more.
+/// Profile of equal libgomp threads that work `step_us` microseconds between barriers, in a
+/// setting, on two CPUs for a second or more.
 fn meets(threads: u32, step_us: u64, setting: &str) -> Profile {
     let interval = Span(step_us * 1000 * u64::from(threads.max(2)) / 2);
     let count = (1_000_000_000 / interval.0).max(4);
@@ -68,7 +69,8 @@ fn nested_teams_of_two_by_two_on_two_cpus_are_told_two_threads() {
         changes(&advice, "threads=2");
         assert!(advice.rule.contains("2 x 2"), "{}", advice.rule);
     }
-    // As it was seen on a busy machine: while one team has the CPUs the other's intervals are long, and that is not its work.
+    // As seen on a busy machine: while one team has the CPUs the other's intervals are long, which
+    // is not its work.
     let us = |us: u64| Span(1000 * us);
     let spread =
         Intervals { count: 1201, mean: us(1068), median: us(220), tenth: us(156), ninetieth: us(3527) };
@@ -83,17 +85,17 @@ fn nested_teams_of_two_by_two_on_two_cpus_are_told_two_threads() {
 
 #[test]
 fn runtimes_of_openmp_do_not_insist_on_spinning_where_their_own_threads_crowd() {
-    let ways = [
-        (Runtime::Libgomp, load::Way::Moment),
-        (Runtime::Libomp, load::Way::Yield),
-        (Runtime::Mpich, load::Way::Spin),
+    let modes = [
+        (Runtime::Libgomp, load::WaitMode::Moment),
+        (Runtime::Libomp, load::WaitMode::Yield),
+        (Runtime::Mpich, load::WaitMode::Spin),
     ];
-    for (runtime, way) in ways {
+    for (runtime, mode) in modes {
         let of = |threads| {
             let profile = Profile { runtimes: vec![runtime], ..meets(threads, 100, "wait=spin") };
-            known::Known::of(&profile, &alone()).way
+            known::ProgramFacts::of(&profile, &alone()).mode
         };
-        assert_eq!((of(4), of(2)), (Some(way), Some(load::Way::Spin)), "{runtime:?}");
+        assert_eq!((of(4), of(2)), (Some(mode), Some(load::WaitMode::Spin)), "{runtime:?}");
     }
 }
 
@@ -103,7 +105,10 @@ fn what_waking_takes_here_decides_whether_sleepers_should_spin() {
     let advised = |wake| of(Topic::Wait, &sleeps, &Situation { wake, ..alone() });
     let advice = advised(Some(Span(40_000)));
     changes(&advice, "wait=auto");
-    assert!(advice.evidence.iter().any(|seen| seen == "waking takes 40 us here, measured"), "{advice:#?}");
+    assert!(
+        advice.evidence.iter().any(|seen| seen == "waking a thread takes 40 us here (measured)"),
+        "{advice:#?}"
+    );
     for wake in [None, Some(Span(2_000))] {
         assert_ne!(advised(wake).verdict, Conclusion::Change, "{wake:?}");
     }
@@ -123,7 +128,7 @@ fn more_threads_than_were_found_good_are_never_advised() {
     stays(
         &of(Topic::Threads, &meets(2, 1000, "as it is"), &few),
         Conclusion::Unsure,
-        "not to be seen from one run",
+        "one run does not show whether more would help",
     );
 }
 
@@ -132,7 +137,7 @@ fn threads_that_spin_beside_one_stranger_leave_the_core_to_it() {
     let profile = Profile { cpus: 16, ..meets(16, 200, "wait=spin") };
     let beside = Situation { cpus: 16, others: Some(1.0), ..alone() };
     changes(&of(Topic::Sharing, &profile, &beside), "threads=15 cores=15");
-    // Everything else is judged as if they had those to themselves.
+    // All other topics are judged as if the program had those cores to itself.
     stays(&of(Topic::Balance, &profile, &beside), Conclusion::NoChange, "every thread has a CPU");
     let two = Situation { others: Some(1.0), ..alone() };
     stays(&of(Topic::Sharing, &meets(2, 200, "wait=spin"), &two), Conclusion::Unsure, "might help");
@@ -140,9 +145,13 @@ fn threads_that_spin_beside_one_stranger_leave_the_core_to_it() {
     stays(
         &of(Topic::Sharing, &meets(2, 200, "wait=spin"), &all),
         Conclusion::Unsure,
-        "none that could be had alone",
+        "no CPU is available exclusively",
     );
-    stays(&of(Topic::Sharing, &meets(2, 200, "wait=spin"), &alone()), Conclusion::NoChange, "nobody else");
+    stays(
+        &of(Topic::Sharing, &meets(2, 200, "wait=spin"), &alone()),
+        Conclusion::NoChange,
+        "no other program",
+    );
 }
 
 #[test]
@@ -158,16 +167,20 @@ fn waiting_threads_sleep_where_a_quota_is_used_up_by_spinning() {
 #[test]
 fn sleeping_threads_with_a_cpu_each_are_told_to_spin_only_where_waking_counts() {
     changes(&of(Topic::Wait, &meets(2, 15, "wait=sleep"), &alone()), "wait=auto");
-    stays(&of(Topic::Wait, &meets(2, 100_000, "wait=sleep"), &alone()), Conclusion::NoChange, "gain nothing");
+    stays(
+        &of(Topic::Wait, &meets(2, 100_000, "wait=sleep"), &alone()),
+        Conclusion::NoChange,
+        "no significant gain",
+    );
     stays(&of(Topic::Wait, &meets(2, 100, "as it is"), &alone()), Conclusion::NoChange, "suits these CPUs");
 }
 
 #[test]
 fn what_is_not_known_is_named_and_nothing_is_changed() {
     for (unseen, words) in [
-        (Profile { intervals: None, ..meets(4, 100, "wait=spin") }, "how often threads meet"),
-        (Profile { workers: 0, ..meets(4, 100, "wait=spin") }, "how many threads worked at once"),
-        (Profile { runtimes: Vec::new(), ..meets(4, 100, "as it is") }, "how threads wait"),
+        (Profile { intervals: None, ..meets(4, 100, "wait=spin") }, "the synchronisation intervals"),
+        (Profile { workers: 0, ..meets(4, 100, "wait=spin") }, "the number of threads that worked at once"),
+        (Profile { runtimes: Vec::new(), ..meets(4, 100, "as it is") }, "the wait policy in use"),
     ] {
         let situation = if unseen.runtimes.is_empty() { Situation { cpus: 8, ..alone() } } else { alone() };
         let advice = of(Topic::Wait, &unseen, &situation);
@@ -190,18 +203,14 @@ fn moving_threads_is_judged_after_their_number_and_beside_others_left_to_tuning(
         Conclusion::NoChange,
         "nothing to balance",
     );
-    stays(
-        &of(Topic::Balance, &meets(4, 500_000, "wait=sleep"), &bound),
-        Conclusion::NoChange,
-        "equally long",
-    );
+    stays(&of(Topic::Balance, &meets(4, 500_000, "wait=sleep"), &bound), Conclusion::NoChange, "same length");
     let already = of(Topic::Balance, &meets(3, 300_000, "wait=sleep balance=speed"), &bound);
-    stays(&already, Conclusion::NoChange, "balances already");
+    stays(&already, Conclusion::NoChange, "already balances");
     let beside = Situation { others: Some(1.0), ..alone() };
     stays(
         &of(Topic::Balance, &meets(4, 500_000, "wait=sleep"), &beside),
         Conclusion::Unsure,
-        "goes both ways",
+        "helps or harms",
     );
 }
 
@@ -222,11 +231,11 @@ fn huge_pages_are_for_programs_whose_first_touches_take_the_kernels_time() {
         Conclusion::NoChange,
         "too little memory",
     );
-    // No more is gained than the kernel had.
+    // The gain is at most the kernel's time.
     let little = of(Topic::HugePages, &touches(500_000, 0.0, 10), &alone());
     assert_ne!(little.verdict, Conclusion::Change, "{little:#?}");
     let unseen = Profile { faults: None, ..touches(500_000, 0.0, 400) };
-    stays(&of(Topic::HugePages, &unseen, &alone()), Conclusion::Unsure, "how many pages it touched first");
+    stays(&of(Topic::HugePages, &unseen, &alone()), Conclusion::Unsure, "the number of page faults");
 }
 
 #[test]
@@ -239,7 +248,7 @@ fn memory_that_is_far_away_is_brought_near_where_misses_are_many() {
     };
     changes(&place(&profile, &far), "memory=local");
     let near = Profile { remote_share: Some(0.05), ..profile.clone() };
-    stays(&place(&near, &far), Conclusion::NoChange, "near already");
+    stays(&place(&near, &far), Conclusion::NoChange, "already local");
     let unseen = Profile { misses_per_kilo: None, ..profile.clone() };
     stays(&place(&unseen, &far), Conclusion::Unsure, "cache misses");
     stays(&place(&profile, &machine()), Conclusion::NoChange, "no difference");
@@ -331,7 +340,7 @@ proptest! {
         threads in 1..200_u32, cpus in 1..65_u32, rivals in 0..20_u32, step in 1e-6..0.1_f64, at in 0..4_usize,
         bound in any::<bool>(), posix in any::<bool>(),
     ) {
-        let load = load::Load { threads, cpus, rivals, step, way: load::Way::ALL[at], bound, posix, auto: false, wake: load::WAKE };
+        let load = load::PhaseLoad { threads, cpus, rivals, step, mode: load::WaitMode::ALL[at], bound, posix, auto: false, wake: load::WAKE_S };
         let least = step * f64::from((threads + rivals).max(cpus)) / f64::from(cpus);
         let phase = load.phase();
         prop_assert!(phase.is_finite() && phase >= least * (1.0 - 1e-9), "{phase} {least}");

@@ -1,38 +1,50 @@
-//! `auto`: find out what holds each program back, do what helps, or nothing.
+//! `auto`: diagnoses each program and applies the treatment that helps, or none.
 //!
-//! Unit: shares of the time, and seconds of work. Problem: no single rule is right. Modern kernels rotate threads well where
-//! nothing binds them; binding sleepers costs up to 40 %; bound programs lose up to 88 %; a hog is best met by standing
-//! still on one core each. A balancer that is on by default must never be worse than none. Idea: every program is a case of its own, and
-//! a case is in one of three states.
+//! Unit: shares of the time, and seconds of work.
 //!
-//! - *Watched*: one or some tenths of a second, everything is read, nothing is done; then a [`diagnosis`](super::diagnosis) is made.
-//! - *Still*: left alone, or spread by the kernel after being freed of crowding masks, and looked at more and more seldom, cheaply. A
-//!   new finding, or another number of computing threads, leads back to being watched; the more often, the more seldom.
-//! - *In turns*: each thread has one core, and [`Rotation`] exchanges places. The interval is the shortest at which looking (at
-//!   every thread that is there, computing or not) and moving cost at most [`TURNS_BUDGET`] of a core, within [`PERIOD_MIN`] and the settings'
-//!   interval, which holds even where it costs more: a thread should be a per cent behind at the end of a short run, not a tenth.
+//! Problem: no single rule is right. Modern kernels rotate threads well if no mask binds them.
+//! Binding threads that sleep costs up to 40 %. Bound programs lose up to 88 %. Against another
+//! program that occupies a core, one fixed core per thread is best. A balancer that is on by
+//! default must never be worse than none.
 //!
-//! Both treatments, spreading and taking turns, are trials ([`trial`]): after a while the pace of all and the pace of the last are compared
-//! with what they were before. What did not help is undone (everybody gets back the mask that was there, as far as a CPU of it may be
-//! used), and not tried again for a time that doubles with each failure. If another number of threads computes by then, nothing
-//! can be compared: the program gets its masks back and is watched anew, at once the first time, then after times that double
-//! while it goes on changing. Let go without judging are threads that were light for a second or more, programs that turn out to sleep in their barriers, and
-//! those in which nothing waits any more; who was freed of a crowding mask then keeps the wide one.
+//! Idea: every program is treated separately and is in one of three states.
 //!
-//! Properties: nobody is touched before being watched, and nobody while one of the findings that forbid it holds (sleepers, quota,
-//! fine barriers, hands off); threads leave their own masks only if these crowd them, only to CPUs of their own
-//! program, and not to other nodes unless that is allowed; a program that somebody else placed and places no more is met as if new;
-//! equal observations, equal decisions; nothing is drawn at random.
+//! - *Watched*: for some tenths of a second all data is read and nothing is done; then a
+//!   [`diagnosis`](super::diagnosis) is made.
+//! - *Still*: the program is left alone, or is spread by the kernel after its crowding masks were
+//!   widened. It is sampled cheaply, at growing intervals. A new finding, or another number of
+//!   computing threads, leads back to *watched*; each return doubles the pause before the next.
+//! - *In turns*: each thread has one core, and [`Rotation`] exchanges their places. The interval is
+//!   the shortest at which sampling (of every thread, computing or not) and moving cost at most
+//!   [`TURNS_BUDGET`] of a core. It lies between [`PERIOD_MIN`] and the settings' interval; the
+//!   latter holds even if it costs more, so that a thread is one per cent behind at the end of a
+//!   short run and not a tenth.
+//!
+//! Both treatments, spreading and taking turns, are trials ([`treatment_trial`]): after a while the
+//! mean pace and the pace of the last thread are compared with their values before the treatment. A
+//! treatment that did not help is undone: all threads get back their masks, if a CPU of the mask
+//! may be used. It is not tried again for a time that doubles with each failure. If another number
+//! of threads computes by then, nothing can be compared: the program gets its masks back and is
+//! watched again, the first time at once, then after times that double while the program keeps
+//! changing. Three cases end without a comparison: threads that were light for a second or more,
+//! programs that turn out to sleep in their barriers, and programs in which no thread waits any
+//! more. A thread with a widened mask then keeps the wide mask.
+//!
+//! Properties: no thread is touched before it was watched, or while a finding forbids it (sleepers,
+//! quota, fine barriers, hands off). Threads leave their own masks only if these crowd them, only
+//! to CPUs of their own program, and to other nodes only if that is allowed. A program that another
+//! balancer placed and placed no longer is treated as new. Equal observations give equal decisions;
+//! nothing is random.
 
-use super::base::Base;
-use super::case::{Case, PERIOD_MIN, State};
-use super::cost::Costs;
-use super::deal::deal_out;
-use super::diagnosis::{Freed, Sight, Treatment, diagnose};
+use super::diagnosis::{ProgramSummary, Treatment, Widened, diagnose};
+use super::initial_placement::assign_cpus;
 use super::lone;
-use super::rotation::{PAIRS_MIN, Rotation, Terms};
-use super::sitter::{Sitter, Standing};
-use super::trial::{self, ALIKE, Course, TRIAL};
+use super::program_state::{PERIOD_MIN, ProgramState, Stage};
+use super::rotation::{PAIRS_MIN, Rotation, RotationTerms};
+use super::round_cost::RoundCosts;
+use super::thread_state::{Binding, ThreadState};
+use super::treatment_trial::{self, DIFFERENCE_MIN, TRIAL_TIME, TrialVerdict};
+use super::turn_context::TurnContext;
 use super::{Decision, Finding, Kind, Policy, Reason, Settings, Turn, Wanted};
 use crate::ids::ProgramId;
 use crate::observe::Observation;
@@ -41,204 +53,225 @@ use crate::time::{Moment, Span};
 use crate::topology::Machine;
 use std::collections::BTreeMap;
 
-/// How long a program is watched before anything is done. Three busy intervals of the kernel on 16 CPUs.
-const WATCH: Span = Span::from_ms(250);
+/// Time for which a program is watched before anything is done: three busy intervals of the kernel
+/// on 16 CPUs.
+const WATCH_TIME: Span = Span::from_ms(250);
 
-/// How long where it is plain: somebody else takes part of the CPUs, and no thread ever sleeps. Others are met with one core each, which
-/// costs a program that computes nothing if it was wrong.
-const WATCH_PLAIN: Span = Span::from_ms(150);
+/// The same in the plain case: other programs take part of the CPUs, and no thread ever sleeps. The
+/// treatment is one core per thread, which costs a computing program nothing if the diagnosis was
+/// wrong.
+const WATCH_TIME_PLAIN: Span = Span::from_ms(150);
 
-/// How often it is looked at while it is watched.
-const WATCH_STEP: Span = Span::from_ms(50);
+/// Time between two samples of a watched program.
+const WATCH_PERIOD: Span = Span::from_ms(50);
 
-/// What sampling and moving may cost while taking turns, and sampling while standing still.
+/// CPU budget of sampling and moving in turns, and of sampling while still.
 const TURNS_BUDGET: SamplingBudget = SamplingBudget::share(0.004);
 
-/// The same while a program is watched, which is for some tenths of a second.
+/// CPU budget of sampling while a program is watched, which lasts some tenths of a second.
 const WATCH_BUDGET: SamplingBudget = SamplingBudget::share(0.04);
 
-/// A program that is left alone is looked at this many times the interval apart at most.
-const STILL_MAX: u32 = 5;
+/// Longest time between two samples of a program that is left alone, in intervals.
+const STILL_INTERVALS_MAX: u32 = 5;
 
 /// The default policy.
 #[derive(Debug)]
 pub(super) struct Auto {
-    base: Base,
-    costs: Costs,
-    cases: BTreeMap<ProgramId, Case>,
+    context: TurnContext,
+    costs: RoundCosts,
+    states: BTreeMap<ProgramId, ProgramState>,
 }
 
 impl Auto {
-    /// For a machine.
+    /// Creates the policy for a machine.
     pub(super) fn new(machine: &Machine, settings: &Settings) -> Self {
-        Self { base: Base::new(machine, settings), costs: Costs::new(Wanted::all()), cases: BTreeMap::new() }
+        Self {
+            context: TurnContext::new(machine, settings),
+            costs: RoundCosts::new(Wanted::all()),
+            states: BTreeMap::new(),
+        }
     }
 
-    /// What must be put right whatever the case: threads that are held on lost CPUs, or though nobody wants them held any
-    /// more (a release was refused), and wide masks since the CPUs that may be used changed.
-    fn follow(&mut self, case: &Case, members: &[usize], lost: &[usize]) -> Vec<Decision> {
+    /// Corrects masks in any state: threads held on lost CPUs, threads still held without need
+    /// because a release was refused, and wide masks that are older than a change of the usable
+    /// CPUs.
+    fn follow(&mut self, state: &ProgramState, members: &[usize], lost: &[usize]) -> Vec<Decision> {
         let mut decisions = Vec::new();
-        if case.state == State::Turns {
+        if state.stage == Stage::Turns {
             let ours = |i: &usize| members.binary_search(i).is_ok();
             let lost: Vec<usize> = lost.iter().copied().filter(ours).collect();
-            decisions.extend(deal_out(&mut self.base.seating, &mut self.base.shares, &[], &lost, false));
+            decisions.extend(assign_cpus(
+                &mut self.context.table,
+                &mut self.context.shares,
+                &[],
+                &lost,
+                false,
+            ));
         }
         for &i in members {
-            let sitter = &self.base.seating.sitters[i];
-            let (standing, stale, open) =
-                (sitter.standing, sitter.stale, !self.base.seating.room(i).is_empty());
-            // Who is held on a lost CPU is asked again however often it was refused.
-            if !sitter.free() && lost.binary_search(&i).is_err() {
+            let thread = &self.context.table.threads[i];
+            let (binding, stale, open) =
+                (thread.binding, thread.stale, !self.context.table.room(i).is_empty());
+            // A thread on a lost CPU is asked again, even if it was refused many times.
+            if !thread.free() && lost.binary_search(&i).is_err() {
                 continue;
             }
-            match standing {
-                Standing::Held if case.state != State::Turns => {
-                    decisions.push(self.base.seating.restore(i, Reason::Done));
+            match binding {
+                Binding::Held if state.stage != Stage::Turns => {
+                    decisions.push(self.context.table.restore(i, Reason::Done));
                 }
-                Standing::Held if sitter.idles() => decisions.push(self.base.seating.ease(i)),
-                Standing::Wide if stale && open => {
-                    let cpus = u32::try_from(self.base.seating.room(i).len()).unwrap_or(u32::MAX);
-                    decisions.push(self.base.seating.widen(i, Reason::Free { threads: 1, cpus }));
+                Binding::Held if thread.light_for_long() => {
+                    decisions.push(self.context.table.release_light(i))
                 }
-                Standing::Wide if stale => decisions.push(self.base.seating.release(i, Reason::Done)),
+                Binding::Wide if stale && open => {
+                    let cpus = u32::try_from(self.context.table.room(i).len()).unwrap_or(u32::MAX);
+                    decisions.push(self.context.table.widen(i, Reason::Free { threads: 1, cpus }));
+                }
+                Binding::Wide if stale => decisions.push(self.context.table.release(i, Reason::Done)),
                 _ => {}
             }
         }
         decisions
     }
 
-    /// Begins anew when threads come back from somebody else who placed them, or have all gone there.
-    fn whose(&self, case: &mut Case, members: &[usize], at: Moment) {
-        let mut sitters = members.iter().map(|&i| &self.base.seating.sitters[i]);
-        match case.state {
-            // In turns, who comes back is dealt a seat.
-            State::Turns if sitters.all(Sitter::taken) => case.watch_again(at),
-            State::Watched | State::Still if sitters.any(|sitter| sitter.back) => case.begin_again(at),
+    /// Restarts a program when threads come back from another balancer that placed them, or when
+    /// all of them are placed by another balancer.
+    fn follow_owner(&self, state: &mut ProgramState, members: &[usize], at: Moment) {
+        let mut threads = members.iter().map(|&i| &self.context.table.threads[i]);
+        match state.stage {
+            // In turns, a thread that comes back is assigned a CPU.
+            Stage::Turns if threads.all(ThreadState::taken) => state.watch_again(at),
+            Stage::Watched | Stage::Still if threads.any(|thread| thread.back) => state.begin_again(at),
             _ => {}
         }
     }
 
-    /// One program's turn.
+    /// Runs one program's part of the turn.
     fn treat(
         &mut self,
         program: ProgramId,
-        case: &mut Case,
+        state: &mut ProgramState,
         members: &[usize],
         seen: &Observation<'_>,
     ) -> (Vec<Decision>, Option<Vec<Finding>>) {
         let at = seen.at;
-        self.whose(case, members, at);
-        case.window.add(&self.base.seating, members, seen.throttled);
-        let sleeps = self.base.dozes.sleeps(program);
-        if sleeps && case.state == State::Turns {
+        self.follow_owner(state, members, at);
+        state.window.add(&self.context.table, members, seen.throttled);
+        let sleeps = self.context.sleep_detector.sleeps(program);
+        if sleeps && state.stage == Stage::Turns {
             let decisions = self.let_go(members, Reason::Sleeps);
-            let share = self.base.dozes.share(program);
-            case.before = None;
-            case.failed(at);
-            case.enter(State::Still, at);
-            case.next = at + self.pause(0);
+            let share = self.context.sleep_detector.share(program);
+            state.before = None;
+            state.failed(at);
+            state.enter(Stage::Still, at);
+            state.next = at + self.pause(0);
             return (decisions, Some(vec![Finding::Sleepers { idle: share }]));
         }
-        if at < case.next {
+        if at < state.next {
             return (Vec::new(), None);
         }
-        match case.state {
-            State::Watched => self.watched(case, seen, sleeps),
-            State::Still => self.still(case, members, seen, sleeps),
-            State::Turns => self.turns(case, members, seen),
+        match state.stage {
+            Stage::Watched => self.watched(state, seen, sleeps),
+            Stage::Still => self.still(state, members, seen, sleeps),
+            Stage::Turns => self.turns(state, members, seen),
         }
     }
 
     fn diagnosed(
         &self,
-        case: &Case,
-        sight: &Sight,
+        state: &ProgramState,
+        summary: &ProgramSummary,
         seen: &Observation<'_>,
         sleeps: bool,
     ) -> (Vec<Finding>, Treatment) {
-        let period = self.period(sight);
+        let period = self.period(summary);
         let why = |i: usize| {
             let left = seen.threads.get(i).and_then(|view| view.info.left.as_ref());
             left.map_or_else(|| "the kernel refuses".to_owned(), ToString::to_string)
         };
         let (findings, treatment) =
-            diagnose(sight, &self.base.seating, sleeps, period, self.base.settings.across_nodes, why);
+            diagnose(summary, &self.context.table, sleeps, period, self.context.settings.across_nodes, why);
         match treatment {
             Treatment::Still => (findings, Treatment::Still),
-            // What was tried and did not help stays said until it is tried again.
-            _ if seen.at < case.rests => (vec![Finding::NoGain], Treatment::Still),
+            // A failed treatment remains the finding until it is tried again.
+            _ if seen.at < state.rests => (vec![Finding::NoGain], Treatment::Still),
             treatment => (findings, treatment),
         }
     }
 
-    /// The interval at which turns are taken: the shortest that is worth its cost.
-    fn period(&self, sight: &Sight) -> Span {
-        let (threads, cpus) = (sight.threads.len(), (sight.cpus as usize).max(1));
+    /// Returns the interval of exchanges: the shortest that is worth its cost.
+    fn period(&self, summary: &ProgramSummary) -> Span {
+        let (threads, cpus) = (summary.threads.len(), (summary.cpus as usize).max(1));
         let (rest, each) = (threads % cpus, threads / cpus);
         let pairs = (rest * (each + 1)).min((cpus - rest) * each).clamp(1, PAIRS_MIN);
-        let cost = self.costs.of_look() + self.costs.of_moves(2 * pairs);
-        TURNS_BUDGET.payoff(cost).max(PERIOD_MIN).min(self.base.settings.interval)
+        let cost = self.costs.of_counter_sample() + self.costs.of_moves(2 * pairs);
+        TURNS_BUDGET.payoff(cost).max(PERIOD_MIN).min(self.context.settings.interval)
     }
 
-    /// The time to the next look at a program that is left alone, which was looked at so often.
+    /// Returns the time to the next sample of a program that is left alone, after `calm` samples
+    /// that gave no cause to act.
     fn pause(&self, calm: u32) -> Span {
-        let times = (1 + calm / 4).min(STILL_MAX);
-        self.base.settings.interval.times(f64::from(times)).max(TURNS_BUDGET.payoff(self.costs.of_look()))
+        let times = (1 + calm / 4).min(STILL_INTERVALS_MAX);
+        self.context
+            .settings
+            .interval
+            .times(f64::from(times))
+            .max(TURNS_BUDGET.payoff(self.costs.of_counter_sample()))
     }
 
-    /// The time between two looks at a program that is watched.
+    /// Returns the time between two samples of a watched program.
     fn watch_step(&self) -> Span {
-        WATCH_STEP.max(WATCH_BUDGET.payoff(self.costs.of_full_look()))
+        WATCH_PERIOD.max(WATCH_BUDGET.payoff(self.costs.of_full_sample()))
     }
 
     fn watched(
         &mut self,
-        case: &mut Case,
+        state: &mut ProgramState,
         seen: &Observation<'_>,
         sleeps: bool,
     ) -> (Vec<Decision>, Option<Vec<Finding>>) {
         let at = seen.at;
-        case.next = at + self.watch_step();
-        let long = case.window.span(at);
-        let early = case.said.is_empty().then(|| vec![Finding::TooEarly]);
-        if long < WATCH_PLAIN {
+        state.next = at + self.watch_step();
+        let long = state.window.span(at);
+        let early = state.reported.is_empty().then(|| vec![Finding::TooEarly]);
+        if long < WATCH_TIME_PLAIN {
             return (Vec::new(), early);
         }
-        let Some(sight) = case.window.sum_up(&self.base.seating) else {
-            if long < WATCH {
+        let Some(summary) = state.window.sum_up(&self.context.table) else {
+            if long < WATCH_TIME {
                 return (Vec::new(), early);
             }
-            case.enter(State::Still, at);
-            case.next = at + self.pause(0);
+            state.enter(Stage::Still, at);
+            state.next = at + self.pause(0);
             return (Vec::new(), Some(vec![Finding::NothingWaits]));
         };
-        let (findings, treatment) = self.diagnosed(case, &sight, seen, sleeps);
-        let plain = matches!(treatment, Treatment::Turns { fence: true, .. }) && sight.sleepless();
-        if long < WATCH && !plain {
+        let (findings, treatment) = self.diagnosed(state, &summary, seen, sleeps);
+        let plain = matches!(treatment, Treatment::Turns { fence: true, .. }) && summary.sleepless();
+        if long < WATCH_TIME && !plain {
             return (Vec::new(), early);
         }
-        case.threads = sight.threads.len();
-        case.watched = long;
+        state.threads = summary.threads.len();
+        state.watched = long;
         let decisions = match treatment {
             Treatment::Still => {
-                case.enter(State::Still, at);
-                case.next = at + self.pause(0);
+                state.enter(Stage::Still, at);
+                state.next = at + self.pause(0);
                 Vec::new()
             }
-            Treatment::Spread(freed) => {
-                case.before = Some(sight);
-                case.enter(State::Still, at);
-                case.next = at + self.pause(0);
-                self.spread(&freed)
+            Treatment::Spread(widened) => {
+                state.before = Some(summary);
+                state.enter(Stage::Still, at);
+                state.next = at + self.pause(0);
+                self.spread(&widened)
             }
-            Treatment::Turns { fence, freed } => {
-                case.period = self.period(&sight);
-                case.passed = false;
-                let decisions = self.take_seats(&sight, fence, &freed);
-                case.before = Some(sight);
-                case.rotation = Rotation::default();
-                case.enter(State::Turns, at);
-                case.next = at + case.period;
+            Treatment::Turns { fence, widened } => {
+                state.period = self.period(&summary);
+                state.passed = false;
+                let decisions = self.assign_cores(&summary, fence, &widened);
+                state.before = Some(summary);
+                state.rotation = Rotation::default();
+                state.enter(Stage::Turns, at);
+                state.next = at + state.period;
                 decisions
             }
         };
@@ -247,217 +280,231 @@ impl Auto {
 
     fn still(
         &mut self,
-        case: &mut Case,
+        state: &mut ProgramState,
         members: &[usize],
         seen: &Observation<'_>,
         sleeps: bool,
     ) -> (Vec<Decision>, Option<Vec<Finding>>) {
         let at = seen.at;
-        case.calm += 1;
-        case.next = at + self.pause(case.calm);
-        if case.window.looks() < 2 {
+        state.calm += 1;
+        state.next = at + self.pause(state.calm);
+        if state.window.samples() < 2 {
             return (Vec::new(), None);
         }
-        let Some(sight) = case.window.sum_up(&self.base.seating) else {
+        let Some(summary) = state.window.sum_up(&self.context.table) else {
             return (Vec::new(), Some(vec![Finding::NothingWaits]));
         };
-        let long = case.window.span(at);
-        if let Some(before) = case.before.take_if(|_| long >= TRIAL) {
-            // Spreading bound threads is on trial.
-            match trial::spread(&before, &sight) {
-                Course::End(reason, finding) => {
-                    case.failed(at);
-                    case.enter(State::Still, at);
+        let long = state.window.span(at);
+        if let Some(before) = state.before.take_if(|_| long >= TRIAL_TIME) {
+            // Widening the masks of bound threads is on trial.
+            match treatment_trial::spread(&before, &summary) {
+                TrialVerdict::End(reason, finding) => {
+                    state.failed(at);
+                    state.enter(Stage::Still, at);
                     return (self.restore(members, reason), Some(vec![finding]));
                 }
-                Course::Unlike if case.stirs(at) => {
-                    case.watch_again(at);
+                TrialVerdict::Unlike if state.may_watch_again(at) => {
+                    state.watch_again(at);
                     return (self.restore(members, Reason::Done), None);
                 }
-                Course::Unlike => case.before = Some(before),
-                Course::On => {}
+                TrialVerdict::Unlike => state.before = Some(before),
+                TrialVerdict::On => {}
             }
         }
-        if case.before.is_some() {
-            if long >= TRIAL {
-                case.window.restart(at);
+        if state.before.is_some() {
+            if long >= TRIAL_TIME {
+                state.window.restart(at);
             }
             return (Vec::new(), None);
         }
-        let (findings, treatment) = self.diagnosed(case, &sight, seen, sleeps);
-        let same = case.threads == sight.threads.len();
-        case.threads = sight.threads.len();
-        if (!same || treatment != Treatment::Still) && case.stirs(at) {
-            case.watch_again(at);
-            case.next = at + self.watch_step();
+        let (findings, treatment) = self.diagnosed(state, &summary, seen, sleeps);
+        let same = state.threads == summary.threads.len();
+        state.threads = summary.threads.len();
+        if (!same || treatment != Treatment::Still) && state.may_watch_again(at) {
+            state.watch_again(at);
+            state.next = at + self.watch_step();
             return (Vec::new(), None);
         }
-        // Old looks must not hide new trouble, nor tell of threads that are not there any more.
-        if !same || long >= TRIAL.times(2.0) {
-            case.window.restart(at);
+        // Old samples must not hide new problems or describe threads that have ended.
+        if !same || long >= TRIAL_TIME.times(2.0) {
+            state.window.restart(at);
         }
-        if same && long >= TRIAL.times(2.0) && treatment == Treatment::Still {
-            case.settles();
+        if same && long >= TRIAL_TIME.times(2.0) && treatment == Treatment::Still {
+            state.calms_down();
         }
         (Vec::new(), Some(findings).filter(|_| treatment == Treatment::Still))
     }
 
     fn turns(
         &mut self,
-        case: &mut Case,
+        state: &mut ProgramState,
         members: &[usize],
         seen: &Observation<'_>,
     ) -> (Vec<Decision>, Option<Vec<Finding>>) {
         let at = seen.at;
-        case.next = at + case.period;
-        if case.window.span(at) >= TRIAL.max(case.period.times(8.0)) {
-            match self.judge(case) {
-                Course::End(reason, finding) => {
+        state.next = at + state.period;
+        if state.window.span(at) >= TRIAL_TIME.max(state.period.times(8.0)) {
+            match self.judge(state) {
+                TrialVerdict::End(reason, finding) => {
                     let undo = reason == Reason::Undo;
                     if undo {
-                        case.failed(at);
+                        state.failed(at);
                     }
-                    case.before = None;
-                    case.enter(State::Still, at);
-                    case.next = at + self.pause(0);
+                    state.before = None;
+                    state.enter(Stage::Still, at);
+                    state.next = at + self.pause(0);
                     let decisions =
                         if undo { self.restore(members, reason) } else { self.let_go(members, reason) };
                     return (decisions, Some(vec![finding]));
                 }
-                Course::Unlike if case.stirs(at) => {
-                    case.watch_again(at);
-                    case.next = at + self.watch_step();
+                TrialVerdict::Unlike if state.may_watch_again(at) => {
+                    state.watch_again(at);
+                    state.next = at + self.watch_step();
                     return (self.restore(members, Reason::Done), None);
                 }
-                Course::Unlike => {}
-                Course::On => {
-                    case.passed = true;
-                    case.settles();
+                TrialVerdict::Unlike => {}
+                TrialVerdict::On => {
+                    state.passed = true;
+                    state.calms_down();
                 }
             }
-            case.window.restart(at);
+            state.window.restart(at);
         }
-        // Newcomers once they have been seen for a whole step: many end before that.
-        let sitters = &self.base.seating.sitters;
-        let computing: Vec<usize> = members.iter().copied().filter(|&i| sitters[i].active()).collect();
-        let lone = lone::stay_free(sitters, &computing);
+        // A newcomer takes part after one whole interval: many threads end before that.
+        let threads = &self.context.table.threads;
+        let computing: Vec<usize> = members.iter().copied().filter(|&i| threads[i].active()).collect();
+        let lone = lone::stay_free(threads, &computing);
         let new: Vec<usize> = computing
             .into_iter()
             .filter(|&i| {
-                let sitter = &self.base.seating.sitters[i];
+                let thread = &self.context.table.threads[i];
                 lone.binary_search(&i).is_err()
-                    && sitter.wanted.is_some()
-                    && sitter.free()
-                    && sitter.standing != Standing::Held
-                    && !self.base.seating.room(i).is_empty()
+                    && thread.wanted.is_some()
+                    && thread.free()
+                    && thread.binding != Binding::Held
+                    && !self.context.table.room(i).is_empty()
             })
             .collect();
-        let mut decisions = deal_out(
-            &mut self.base.seating,
-            &mut self.base.shares,
+        let mut decisions = assign_cpus(
+            &mut self.context.table,
+            &mut self.context.shares,
             &new,
             &[],
-            !self.base.settings.across_nodes,
+            !self.context.settings.across_nodes,
         );
         let held: Vec<usize> = members
             .iter()
             .copied()
             .filter(|&i| {
-                let sitter = &self.base.seating.sitters[i];
-                sitter.active() && sitter.standing == Standing::Held
+                let thread = &self.context.table.threads[i];
+                thread.active() && thread.binding == Binding::Held
             })
             .collect();
-        let terms = Terms { across_nodes: self.base.settings.across_nodes, interval: case.period };
-        decisions.extend(case.rotation.turn(&mut self.base.seating, &mut self.base.shares, &held, &terms));
+        let terms =
+            RotationTerms { across_nodes: self.context.settings.across_nodes, interval: state.period };
+        decisions.extend(state.rotation.turn(
+            &mut self.context.table,
+            &mut self.context.shares,
+            &held,
+            &terms,
+        ));
         (decisions, None)
     }
 
-    /// Whether taking turns should go on. The period follows the threads that are there.
-    fn judge(&self, case: &mut Case) -> Course {
-        let Some(sight) = case.window.sum_up(&self.base.seating) else {
-            return Course::End(Reason::Done, Finding::NothingWaits);
+    /// Judges whether taking turns should go on. The period follows the current threads.
+    fn judge(&self, state: &mut ProgramState) -> TrialVerdict {
+        let Some(summary) = state.window.sum_up(&self.context.table) else {
+            return TrialVerdict::End(Reason::Done, Finding::NothingWaits);
         };
-        let verdict = trial::turns(case.before.as_ref(), &sight, case.passed, case.period, case.watched);
-        case.period = self.period(&sight);
+        let verdict = treatment_trial::turns(
+            state.before.as_ref(),
+            &summary,
+            state.passed,
+            state.period,
+            state.watched,
+        );
+        state.period = self.period(&summary);
         verdict
     }
 
-    /// One core for each thread. Lone threads stay free, and leave masks that crowd them.
-    fn take_seats(&mut self, sight: &Sight, fence: bool, freed: &Freed) -> Vec<Decision> {
-        let lone = |i: &usize| sight.lone.binary_search(i).is_ok();
-        let (wide, freed): (Freed, Freed) = freed.iter().cloned().partition(|(i, _)| lone(i));
-        let widened = self.spread(&wide);
-        self.free(&freed);
-        let new: Vec<usize> = sight
+    /// Assigns one core to each thread. Lone threads stay free, but leave masks that crowd them.
+    fn assign_cores(&mut self, summary: &ProgramSummary, fence: bool, widened: &Widened) -> Vec<Decision> {
+        let lone = |i: &usize| summary.lone.binary_search(i).is_ok();
+        let (wide, widened): (Widened, Widened) = widened.iter().cloned().partition(|(i, _)| lone(i));
+        let spread_decisions = self.spread(&wide);
+        self.widen_rooms(&widened);
+        let new: Vec<usize> = summary
             .threads
             .iter()
             .copied()
             .filter(|i| !lone(i))
-            .filter(|&i| self.base.seating.sitters[i].free() && !self.base.seating.room(i).is_empty())
+            .filter(|&i| self.context.table.threads[i].free() && !self.context.table.room(i).is_empty())
             .collect();
-        let mut decisions = deal_out(
-            &mut self.base.seating,
-            &mut self.base.shares,
+        let mut decisions = assign_cpus(
+            &mut self.context.table,
+            &mut self.context.shares,
             &new,
             &[],
-            !self.base.settings.across_nodes,
+            !self.context.settings.across_nodes,
         );
         let reason =
-            Reason::Free { threads: u32::try_from(freed.len()).unwrap_or(u32::MAX), cpus: sight.cpus };
+            Reason::Free { threads: u32::try_from(widened.len()).unwrap_or(u32::MAX), cpus: summary.cpus };
         for decision in &mut decisions {
-            let at = self.base.seating.sitters.binary_search_by_key(&decision.thread, |sitter| sitter.id);
-            if at.is_ok_and(|at| freed.binary_search_by_key(&at, |(i, _)| *i).is_ok()) {
+            let at = self.context.table.threads.binary_search_by_key(&decision.thread, |thread| thread.id);
+            if at.is_ok_and(|at| widened.binary_search_by_key(&at, |(i, _)| *i).is_ok()) {
                 decision.reason = reason.clone();
             } else if fence {
-                decision.reason = Reason::Fence { foreign: sight.waited.unwrap_or(0.0) };
+                decision.reason = Reason::Fence { foreign: summary.waited.unwrap_or(0.0) };
             }
         }
-        decisions.extend(widened);
+        decisions.extend(spread_decisions);
         decisions
     }
 
-    /// Who was told something else in this very turn stays as bound as it is.
-    fn free(&mut self, freed: &Freed) {
-        for (i, cpus) in freed {
-            if self.base.seating.sitters[*i].free() {
-                let home = self.base.seating.home(cpus);
-                self.base.seating.free_to(*i, home);
+    /// Widens where threads may run. A thread with another pending decision of this turn keeps its
+    /// mask.
+    fn widen_rooms(&mut self, widened: &Widened) {
+        for (i, cpus) in widened {
+            if self.context.table.threads[*i].free() {
+                let home = self.context.table.home(cpus);
+                self.context.table.widen_to(*i, home);
             }
         }
     }
 
-    /// Lets bound threads go anywhere in their program's CPUs.
-    fn spread(&mut self, freed: &Freed) -> Vec<Decision> {
-        let threads = u32::try_from(freed.len()).unwrap_or(u32::MAX);
-        self.free(freed);
+    /// Lets bound threads run on all CPUs of their program.
+    fn spread(&mut self, widened: &Widened) -> Vec<Decision> {
+        let threads = u32::try_from(widened.len()).unwrap_or(u32::MAX);
+        self.widen_rooms(widened);
         let mut decisions = Vec::new();
-        for (i, room) in freed {
-            if self.base.seating.sitters[*i].free() {
+        for (i, room) in widened {
+            if self.context.table.threads[*i].free() {
                 let cpus = u32::try_from(room.len()).unwrap_or(u32::MAX);
-                decisions.push(self.base.seating.widen(*i, Reason::Free { threads, cpus }));
+                decisions.push(self.context.table.widen(*i, Reason::Free { threads, cpus }));
             }
         }
         decisions
     }
 
-    /// Ends holding threads: who was freed of its mask keeps the wide one, which is why it was freed.
+    /// Stops holding threads. A thread with a widened mask keeps the wide mask, because its own
+    /// mask crowded it.
     fn let_go(&mut self, members: &[usize], reason: Reason) -> Vec<Decision> {
-        let held = |sitter: &Sitter| sitter.standing == Standing::Held && sitter.free();
+        let held = |thread: &ThreadState| thread.binding == Binding::Held && thread.free();
         let held: Vec<usize> =
-            members.iter().copied().filter(|&i| held(&self.base.seating.sitters[i])).collect();
-        held.into_iter().map(|i| self.base.seating.let_go(i, reason.clone())).collect()
+            members.iter().copied().filter(|&i| held(&self.context.table.threads[i])).collect();
+        held.into_iter().map(|i| self.context.table.let_go(i, reason.clone())).collect()
     }
 
-    /// Gives everybody back what was there.
+    /// Gives all threads back the masks that they had.
     fn restore(&mut self, members: &[usize], reason: Reason) -> Vec<Decision> {
         let touched = |i: usize| {
-            let sitter = &self.base.seating.sitters[i];
-            // Who has no CPU of its own left stays as wide as it is.
-            let stays = sitter.standing == Standing::Wide && self.base.seating.is_homeless(i);
-            sitter.standing != Standing::Own && sitter.free() && !stays
+            let thread = &self.context.table.threads[i];
+            // A thread without a usable CPU in its own mask keeps the wide mask.
+            let stays = thread.binding == Binding::Wide && self.context.table.is_homeless(i);
+            thread.binding != Binding::Own && thread.free() && !stays
         };
         let touched: Vec<usize> = members.iter().copied().filter(|&i| touched(i)).collect();
-        touched.into_iter().map(|i| self.base.seating.restore(i, reason.clone())).collect()
+        touched.into_iter().map(|i| self.context.table.restore(i, reason.clone())).collect()
     }
 }
 
@@ -471,41 +518,49 @@ impl Policy for Auto {
     }
 
     fn decide(&mut self, seen: &Observation<'_>) -> Turn {
-        self.costs.look(seen);
-        let findings = self.base.look(seen);
-        self.base.dozes.look(&mut self.base.seating);
+        self.costs.observe(seen);
+        let findings = self.context.observe(seen);
+        self.context.sleep_detector.observe(&mut self.context.table);
         let mut members: BTreeMap<ProgramId, Vec<usize>> = BTreeMap::new();
-        for (i, sitter) in self.base.seating.sitters.iter().enumerate() {
-            members.entry(sitter.program).or_default().push(i);
+        for (i, thread) in self.context.table.threads.iter().enumerate() {
+            members.entry(thread.program).or_default().push(i);
         }
-        let mut cases = std::mem::take(&mut self.cases);
-        cases.retain(|program, _| members.contains_key(program));
-        let lost = self.base.seating.lost();
+        let mut states = std::mem::take(&mut self.states);
+        states.retain(|program, _| members.contains_key(program));
+        let lost = self.context.table.lost();
         let mut turn = Turn { findings, ..Turn::default() };
         for (program, members) in &members {
-            let case = cases.entry(*program).or_insert_with(|| Case::new(seen.at));
-            turn.decisions.extend(self.follow(case, members, &lost));
-            let (decisions, findings) = self.treat(*program, case, members, seen);
+            let state = states.entry(*program).or_insert_with(|| ProgramState::new(seen.at));
+            turn.decisions.extend(self.follow(state, members, &lost));
+            let (decisions, findings) = self.treat(*program, state, members, seen);
             turn.decisions.extend(decisions);
-            if let Some(findings) = findings.filter(|findings| news(&case.said, findings)) {
-                case.said.clone_from(&findings);
+            if let Some(findings) = findings.filter(|findings| news(&state.reported, findings)) {
+                state.reported.clone_from(&findings);
                 turn.findings.extend(findings);
             }
         }
-        self.cases = cases;
-        let any = |state: State| self.cases.values().any(|case| case.state == state);
-        let uneven =
-            self.base.seating.ground.open().any(|seat| self.base.seating.ground.place(seat).weight < 1.0);
-        let watched = any(State::Watched) || self.cases.is_empty();
-        turn.next =
-            self.cases.values().map(|case| case.next).min().unwrap_or(seen.at + self.base.settings.interval);
+        self.states = states;
+        let any = |stage: Stage| self.states.values().any(|state| state.stage == stage);
+        let uneven = self
+            .context
+            .table
+            .cpu_table
+            .open()
+            .any(|cpu| self.context.table.cpu_table.entry(cpu).weight < 1.0);
+        let watched = any(Stage::Watched) || self.states.is_empty();
+        turn.next = self
+            .states
+            .values()
+            .map(|state| state.next)
+            .min()
+            .unwrap_or(seen.at + self.context.settings.interval);
         turn.wanted = Wanted {
             on: None,
             places: watched || uneven,
             cpus: watched
-                || any(State::Turns)
-                    && self.base.seating.ground.open().any(|seat| self.base.shares.ours(seat) == 0),
-            sleeps: watched || self.base.dozes.suspects(),
+                || any(Stage::Turns)
+                    && self.context.table.cpu_table.open().any(|cpu| self.context.shares.ours(cpu) == 0),
+            sleeps: watched || self.context.sleep_detector.suspects(),
             counts: false,
         };
         self.costs.decided(turn.decisions.len(), &turn.wanted);
@@ -513,8 +568,9 @@ impl Policy for Auto {
     }
 }
 
-/// Whether findings differ in kind: numbers that drift are no news, but a spread that grew or shrank is.
-fn news(said: &[Finding], now: &[Finding]) -> bool {
+/// Returns whether findings differ in kind, or whether the spread changed. Other changes of numbers
+/// are not reported.
+fn news(reported: &[Finding], now: &[Finding]) -> bool {
     let kinds = |findings: &[Finding]| findings.iter().map(std::mem::discriminant).collect::<Vec<_>>();
     let spread = |findings: &[Finding]| {
         findings.iter().find_map(|finding| match finding {
@@ -522,6 +578,8 @@ fn news(said: &[Finding], now: &[Finding]) -> bool {
             _ => None,
         })
     };
-    let moved = spread(said).zip(spread(now)).is_some_and(|(said, now)| (said - now).abs() > ALIKE);
-    kinds(said) != kinds(now) || moved
+    let moved = spread(reported)
+        .zip(spread(now))
+        .is_some_and(|(reported, now)| (reported - now).abs() > DIFFERENCE_MIN);
+    kinds(reported) != kinds(now) || moved
 }

@@ -1,4 +1,4 @@
-//! A decision is a value: which thread, what to do with it, why, and what that should bring.
+//! Decision as a value: the thread, the action, the reason, and the expected gain.
 
 use crate::ids::{OsCpu, OsNode, ThreadId};
 use crate::set::CpuSet;
@@ -7,22 +7,23 @@ use crate::words::plural;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// What to do with a thread.
+/// Action on a thread.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Act {
-    /// Move it to these CPUs and keep it there until decided otherwise.
+    /// Move the thread to these CPUs and keep it there until another decision.
     Confine(CpuSet),
-    /// Move it to these CPUs, then let it run again wherever it might before: the kernel may still pull it into an idle core.
+    /// Move the thread to these CPUs, then restore its mask: the kernel may still pull it to an
+    /// idle core.
     Nudge(CpuSet),
-    /// Give it its own mask back.
+    /// Give the thread its own mask back.
     Release,
-    /// Leave it where it is, and bring its process's memory from other nodes to this one.
+    /// Leave the thread where it is, and bring its process's memory from other nodes to this one.
     Fetch(OsNode),
 }
 
 impl Act {
-    /// Where it is moved to, if it is moved.
+    /// Returns the CPUs to which the thread is moved; `None` if it is not moved.
     pub fn to(&self) -> Option<&CpuSet> {
         match self {
             Self::Confine(to) | Self::Nudge(to) => Some(to),
@@ -42,90 +43,96 @@ impl fmt::Display for Act {
     }
 }
 
-/// `CPU 3`, `CPUs 2-3`.
+/// Formats a set as `CPU 3` or `CPUs 2-3`.
 fn cpus(set: &CpuSet) -> String {
     format!("CPU{} {set}", if set.len() == 1 { "" } else { "s" })
 }
 
-/// Why a thread is moved. Speeds are in [0, 1].
+/// Reason for an action. Speeds are in [0, 1].
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Reason {
-    /// Every thread is given a core of its own to begin with, round robin.
+    /// Each thread first gets a core, round robin.
     Start,
-    /// Its core is slower than the mean of all, and ours is faster.
+    /// The thread's core is slower than the mean of all cores, and the core that pulls it is
+    /// faster.
     Slow {
-        /// The speed of the core it leaves.
+        /// Speed of the core that the thread leaves.
         speed: f64,
-        /// The mean speed over all cores.
+        /// Mean speed of all cores.
         mean: f64,
     },
-    /// It is behind, and changes places with one that is ahead.
+    /// The thread is behind, and exchanges places with a thread that is ahead.
     Behind {
-        /// By how much CPU time, weighted by core speed, it is behind its partner.
+        /// CPU time, weighted by core speed, by which the thread is behind its partner.
         by: Span,
         /// The partner.
         partner: ThreadId,
     },
-    /// It is ahead, and changes places with one that is behind.
+    /// The thread is ahead, and exchanges places with a thread that is behind.
     Ahead {
-        /// By how much.
+        /// CPU time, weighted by core speed, by which the thread is ahead of its partner.
         by: Span,
         /// The partner.
         partner: ThreadId,
     },
-    /// A core has room: it moves there alone.
+    /// A core has room, and the thread moves there alone.
     Room {
-        /// The speed it has.
+        /// Current speed of the thread.
         speed: f64,
-        /// The speed it should have there.
+        /// Expected speed of the thread on that core.
         expected: f64,
     },
-    /// Each thread has a core of its own, so that the kernel moves the others' work about and not ours.
+    /// Each thread has its own core, so that the kernel moves the work of other programs and not
+    /// the threads of this one.
     Fence {
-        /// What others take of the core, as a share.
+        /// Share of the core that other programs take.
         foreign: f64,
     },
-    /// It was bound where others wait, and is let loose so that the kernel can spread the threads.
+    /// The thread's mask made it share CPUs on which threads wait; the wider mask lets the kernel
+    /// spread the threads.
     Free {
-        /// How many threads shared its CPUs.
+        /// Number of threads that shared the CPUs.
         threads: u32,
-        /// How many CPUs that were.
+        /// Number of those CPUs.
         cpus: u32,
     },
-    /// It began to sleep in barriers, and the kernel must be able to pull it to a core that falls idle.
+    /// The thread began to sleep in barriers, and the kernel must be able to pull it to a core that
+    /// becomes idle.
     Sleeps,
-    /// Its core may not be used any more.
+    /// The thread's core may not be used any more.
     Gone(OsCpu),
-    /// It suffers from where its memory is, and was never there: to see what it costs.
+    /// The thread stalls because of where its memory is, and was never on this node: the move
+    /// measures the effect.
     Explore,
-    /// All suffered less when it was there.
+    /// All threads stalled less when this thread was there.
     Stalls {
-        /// By what part the index is higher now than it was with the thread there.
+        /// Relative increase of the index over its value when the thread was there.
         more: f64,
     },
-    /// It changes places with a thread of another node, to see what that costs or because it was better.
+    /// The thread exchanges places with a thread of another node, either to measure the effect or
+    /// because the exchange was better before.
     Exchanged {
         /// The partner.
         partner: ThreadId,
     },
-    /// It waits for a CPU where it was put, and others idle.
+    /// The thread waits for a CPU where it was put, while other CPUs are idle.
     Crowded {
-        /// The share of the time it wanted a CPU and had none.
+        /// Share of the time the thread wanted a CPU in which it had none.
         waits: f64,
     },
-    /// It is kept in the node where it is while a move from or to there is on trial: what the kernel moves meanwhile would be taken for
-    /// the trial's doing.
+    /// The thread stays in its node while a move from or to that node is on trial: otherwise a
+    /// migration by the kernel would be taken for an effect of the trial.
     Steady,
-    /// Kept in place, since more of its memory is there than on any other node.
+    /// The thread stays, because this node holds more of its memory than any other node.
     Near,
-    /// The CPUs that may be used where it was put changed.
+    /// The usable CPUs changed where the thread was put.
     Changed,
-    /// It stayed where it was put, so its memory comes after it.
+    /// The thread stayed where it was put, so its memory follows.
     Stayed,
-    /// Moving it did not help.
+    /// Moving the thread did not help.
     Undo,
-    /// Nothing is to be gained any more.
+    /// Nothing more is to be gained.
     Done,
 }
 
@@ -143,7 +150,7 @@ impl fmt::Display for Reason {
                 write!(f, "runs at {}, {} expected there", percent(*speed), percent(*expected))
             }
             Self::Fence { foreign } => {
-                write!(f, "a core of its own, of which others take {}", percent(*foreign))
+                write!(f, "its own core, of which other programs take {}", percent(*foreign))
             }
             Self::Free { threads, cpus } => {
                 let were = if *threads == 1 { "was" } else { "were" };
@@ -152,17 +159,17 @@ impl fmt::Display for Reason {
             }
             Self::Sleeps => f.write_str("it sleeps in barriers, so the kernel must be free to move it"),
             Self::Gone(cpu) => write!(f, "CPU {cpu} may not be used any more"),
-            Self::Explore => f.write_str("stalls on memory, tried there once"),
+            Self::Explore => f.write_str("stalls on memory, tries this node once"),
             Self::Stalls { more } => {
                 write!(f, "all stalled less while it was there (now {} more)", percent(*more))
             }
             Self::Exchanged { partner } => write!(f, "changes places with thread {partner}"),
             Self::Crowded { waits } => {
-                write!(f, "waits {} of the time for a CPU there, others idle", percent(*waits))
+                write!(f, "waits {} of the time for a CPU there, while other CPUs are idle", percent(*waits))
             }
             Self::Steady => f.write_str("kept where it is while a move is on trial there"),
             Self::Near => f.write_str("kept where most of its memory is"),
-            Self::Changed => f.write_str("the CPUs there that may be used changed"),
+            Self::Changed => f.write_str("the usable CPUs there changed"),
             Self::Stayed => f.write_str("it stayed there, and its memory follows"),
             Self::Undo => f.write_str("the move before did not help"),
             Self::Done => f.write_str("nothing more to gain"),
@@ -170,35 +177,35 @@ impl fmt::Display for Reason {
     }
 }
 
-/// One thing to do.
+/// One decision.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Decision {
-    /// With which thread.
+    /// The thread.
     pub thread: ThreadId,
-    /// What.
+    /// The action.
     pub act: Act,
-    /// Why.
+    /// The reason.
     pub reason: Reason,
-    /// By what part the slowest thread should progress faster for it; `None` where that was not predicted.
+    /// Share by which the slowest thread should progress faster; `None` if this was not predicted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gain: Option<f64>,
 }
 
-/// Why the kernel or the host did not do it.
+/// Reason why the kernel or the host did not carry out a decision.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Refusal {
-    /// Not permitted: another user's thread, a thread of the kernel.
+    /// Not permitted: the thread belongs to another user or to the kernel.
     Permission,
     /// None of the CPUs may be used.
     Cpus,
-    /// Its memory cannot be moved here.
+    /// The memory cannot be moved on this machine.
     Memory,
-    /// The program or somebody else bound the thread meanwhile, and that is respected.
+    /// The program or another balancer bound the thread meanwhile, and that mask is respected.
     MovedMeanwhile,
     /// A replayed or scripted host does not move threads.
     Replayed,
-    /// Anything else the kernel answered.
+    /// Any other error of the kernel.
     Other,
 }
 
@@ -208,14 +215,14 @@ impl fmt::Display for Refusal {
             Self::Permission => "refused: not permitted",
             Self::Cpus => "refused: none of the CPUs may be used",
             Self::Memory => "refused: its memory cannot be moved",
-            Self::MovedMeanwhile => "refused: bound by somebody else meanwhile",
+            Self::MovedMeanwhile => "refused: bound by another program meanwhile",
             Self::Replayed => "refused: nothing is moved in a replay",
             Self::Other => "refused by the kernel",
         })
     }
 }
 
-/// What became of a decision.
+/// State of a decision.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Settled {
@@ -225,7 +232,7 @@ pub enum Settled {
     Refused(Refusal),
     /// The thread had ended.
     Vanished,
-    /// Not done yet; the end of it comes with a later sample.
+    /// Not done yet; a later sample brings the outcome.
     Pending,
 }
 
@@ -240,11 +247,11 @@ impl fmt::Display for Settled {
     }
 }
 
-/// What became of the decision about a thread.
+/// Outcome of the decision about a thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Outcome {
     /// The thread.
     pub thread: ThreadId,
-    /// What became of it.
+    /// State of the decision.
     pub end: Settled,
 }

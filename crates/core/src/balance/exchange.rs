@@ -1,32 +1,35 @@
-//! `exchange`: threads that are behind change places with threads that are ahead, once an interval.
+//! `exchange`: threads that are behind exchange places with threads that are ahead, once per
+//! interval.
 //!
-//! Each thread is dealt a CPU, round robin, and from then on [`Rotation`] takes turns among the seats of each program; what a
-//! thread has done counts from when the policy began, and for a newcomer from where the others are. The rule, its
-//! properties and its source are told there. A program whose threads sleep in barriers ([`Dozes`](super::doze::Dozes)) gets its own masks back and is
-//! left to the kernel until it stops sleeping: an exchange needs threads that stay where they were put.
+//! Each thread is assigned a CPU, round robin. From then on [`Rotation`] exchanges threads between
+//! the CPUs of each program; its module documents the rule, the properties and the source. The work
+//! of a thread counts from the start of the policy; a newcomer starts with the mean work of the
+//! others. A program with threads that sleep in barriers
+//! ([`SleepDetector`](super::barrier_sleep::SleepDetector)) gets its own masks back and is left to
+//! the kernel until it stops sleeping: an exchange needs threads that stay where they were put.
 
-use super::base::Base;
-use super::deal::{deal_out, newcomers};
-use super::rotation::{Rotation, Terms};
-use super::seating::Seating;
-use super::sitter::Standing;
+use super::initial_placement::{assign_cpus, newcomers};
+use super::rotation::{Rotation, RotationTerms};
+use super::thread_state::Binding;
+use super::thread_table::ThreadTable;
+use super::turn_context::TurnContext;
 use super::{Kind, Policy, Settings, Turn, Wanted};
 use crate::ids::ProgramId;
 use crate::observe::Observation;
 use crate::topology::Machine;
 use std::collections::BTreeMap;
 
-/// Deals, and then rotates.
+/// Policy that places threads and then rotates them.
 #[derive(Debug)]
 pub(super) struct Exchange {
-    base: Base,
+    context: TurnContext,
     rotations: BTreeMap<ProgramId, Rotation>,
 }
 
 impl Exchange {
-    /// For a machine.
+    /// Creates the policy for a machine.
     pub(super) fn new(machine: &Machine, settings: &Settings) -> Self {
-        Self { base: Base::new(machine, settings), rotations: BTreeMap::new() }
+        Self { context: TurnContext::new(machine, settings), rotations: BTreeMap::new() }
     }
 }
 
@@ -40,39 +43,40 @@ impl Policy for Exchange {
     }
 
     fn decide(&mut self, seen: &Observation<'_>) -> Turn {
-        let mut findings = self.base.look(seen);
-        let Base { settings, seating, shares, dozes, .. } = &mut self.base;
-        findings.extend(dozes.look(seating));
-        let mut decisions = dozes.release(seating);
-        let mut new = newcomers(seating, |program| dozes.sleeps(program));
-        // Who was let off its seat for being light comes back when it computes.
-        new.retain(|&i| seating.sitters[i].active());
-        let idle: Vec<usize> = (0..seating.sitters.len()).filter(|&i| seating.sitters[i].idles()).collect();
-        decisions.extend(idle.into_iter().map(|i| seating.ease(i)));
-        let lost = seating.lost();
-        decisions.extend(deal_out(seating, shares, &new, &lost, false));
-        let terms = Terms { across_nodes: settings.across_nodes, interval: settings.interval };
-        let members = members(seating);
+        let mut findings = self.context.observe(seen);
+        let TurnContext { settings, table, shares, sleep_detector, .. } = &mut self.context;
+        findings.extend(sleep_detector.observe(table));
+        let mut decisions = sleep_detector.release(table);
+        let mut new = newcomers(table, |program| sleep_detector.sleeps(program));
+        // A thread that was released because it was light comes back when it computes.
+        new.retain(|&i| table.threads[i].active());
+        let idle: Vec<usize> =
+            (0..table.threads.len()).filter(|&i| table.threads[i].light_for_long()).collect();
+        decisions.extend(idle.into_iter().map(|i| table.release_light(i)));
+        let lost = table.lost();
+        decisions.extend(assign_cpus(table, shares, &new, &lost, false));
+        let terms = RotationTerms { across_nodes: settings.across_nodes, interval: settings.interval };
+        let members = members(table);
         self.rotations.retain(|program, _| members.contains_key(program));
         for (program, members) in members {
-            if !dozes.sleeps(program) {
+            if !sleep_detector.sleeps(program) {
                 let rotation = self.rotations.entry(program).or_default();
-                decisions.extend(rotation.turn(seating, shares, &members, &terms));
+                decisions.extend(rotation.turn(table, shares, &members, &terms));
             }
         }
-        let places = seating.sitters.iter().any(|sitter| sitter.standing != Standing::Held);
-        let cpus = seating.ground.open().any(|seat| shares.ours(seat) == 0);
-        let wanted = Wanted { on: None, places, cpus, sleeps: dozes.suspects(), counts: false };
+        let places = table.threads.iter().any(|thread| thread.binding != Binding::Held);
+        let cpus = table.cpu_table.open().any(|cpu| shares.ours(cpu) == 0);
+        let wanted = Wanted { on: None, places, cpus, sleeps: sleep_detector.suspects(), counts: false };
         Turn { decisions, findings, next: seen.at + settings.interval, wanted }
     }
 }
 
-/// The computing threads of each program that we hold, by their places in the seating.
-pub(super) fn members(seating: &Seating) -> BTreeMap<ProgramId, Vec<usize>> {
+/// Returns the computing threads that we hold, by program, as indices into the thread table.
+pub(super) fn members(table: &ThreadTable) -> BTreeMap<ProgramId, Vec<usize>> {
     let mut members: BTreeMap<ProgramId, Vec<usize>> = BTreeMap::new();
-    for (i, sitter) in seating.sitters.iter().enumerate() {
-        let members = members.entry(sitter.program).or_default();
-        if sitter.active() && sitter.standing == Standing::Held {
+    for (i, thread) in table.threads.iter().enumerate() {
+        let members = members.entry(thread.program).or_default();
+        if thread.active() && thread.binding == Binding::Held {
             members.push(i);
         }
     }

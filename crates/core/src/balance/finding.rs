@@ -1,4 +1,4 @@
-//! What a policy has come to think: why it moves threads, or why it leaves them alone.
+//! Findings of a policy: the reasons why it moves threads, or why it leaves them alone.
 
 use crate::set::CpuSet;
 use crate::time::Span;
@@ -6,108 +6,113 @@ use crate::words::plural;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// A diagnosis. Shares are in [0, 1].
+/// Diagnosis of a program. Shares are in [0, 1].
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Finding {
-    /// Too little has been seen to say anything.
+    /// The measurement is too short for a diagnosis.
     TooEarly,
     /// No thread waits for a CPU.
     NothingWaits,
-    /// The threads progress alike: the kernel moves them about by itself, fairly enough.
+    /// The threads progress equally: the kernel already rotates them fairly enough.
     KernelRotates {
-        /// By how much the furthest is ahead of the last, as a share of the mean progress.
+        /// Lead of the first thread over the last, as a share of the mean progress.
         spread: f64,
     },
-    /// Several threads compute on the only CPU that they may use: there is nowhere to move them.
+    /// Several threads compute on the only CPU that they may use: there is no other CPU to move
+    /// them to.
     OneCpu {
-        /// How many threads.
+        /// Number of threads.
         threads: u32,
     },
     /// Threads are bound so that some CPUs hold more of them than others.
     Bound {
-        /// How many threads.
+        /// Number of bound threads.
         threads: u32,
-        /// To how many CPUs together.
+        /// Number of CPUs to which they are bound, together.
         cpus: u32,
     },
     /// There are more running threads than CPUs, and they do not divide evenly.
     Uneven {
-        /// How many threads.
+        /// Number of threads.
         threads: u32,
-        /// How many CPUs.
+        /// Number of CPUs.
         cpus: u32,
     },
     /// Threads go to sleep while they wait for each other: they must stay free to move.
     Sleepers {
-        /// The share of the time in which active threads sleep.
+        /// Share of the time in which active threads sleep.
         idle: f64,
     },
-    /// Others take part of these CPUs.
+    /// Other programs use these CPUs.
     Hog {
-        /// Which CPUs.
+        /// The CPUs.
         cpus: CpuSet,
-        /// The share that others take of them.
+        /// Share of the CPUs that other programs take.
         share: f64,
     },
-    /// A CPU quota holds the program back: moving threads cannot help, fewer threads can.
+    /// A CPU quota limits the program: moving threads cannot help, fewer threads can.
     Quota {
-        /// The share of the time that the quota kept it off its CPUs.
+        /// Share of the time in which the quota kept the program off its CPUs.
         throttled: f64,
     },
-    /// Cores are of different speed.
+    /// Cores differ in speed.
     Asymmetric {
-        /// The slowest's speed as a share of the fastest's.
+        /// Speed of the slowest core as a share of the fastest.
         slowest: f64,
     },
-    /// Threads wait for each other more often than moving them can follow; how they wait decides, not where.
+    /// Threads wait for each other more often than moves can follow. The wait policy decides the
+    /// speed, not the placement.
     TooFine {
-        /// The shortest time between barriers that moving can help.
+        /// Shortest time between barriers at which moving threads can help.
         bound: Span,
     },
-    /// Every thread that could be moved is not ours to move.
+    /// No thread that could be moved may be moved by this balancer.
     HandsOff {
-        /// How many.
+        /// Number of threads.
         threads: u32,
-        /// Why, for the first of them.
+        /// Reason, for the first of them.
         why: String,
     },
-    /// Threads are there that cannot be read, or are more than are watched at once: nothing is known of them, and none is moved.
+    /// Some threads cannot be read, or exceed the number that is watched at once. Nothing is known
+    /// of them, and none is moved.
     Unwatched {
-        /// How many.
+        /// Number of such threads.
         threads: u32,
     },
-    /// The kernel does not count how long threads wait for a CPU, so speeds are shares of elapsed time.
+    /// The kernel does not count how long threads wait for a CPU, so speeds are shares of elapsed
+    /// time.
     NoWaitTimes,
-    /// Each computing thread is the only one of its process: it may be about to count the CPUs of its mask, and stays free.
+    /// Each computing thread is the only one of its process: it may be about to count the CPUs of
+    /// its mask, and stays free.
     Lone {
-        /// How many processes, with one computing thread each.
+        /// Number of processes, with one computing thread each.
         processes: u32,
     },
-    /// All CPUs that may be used share one memory node and one last cache.
+    /// All usable CPUs share one memory node and one last-level cache.
     OneUnit,
-    /// Nothing can be counted that tells whether memory is near.
+    /// No available counter tells whether memory is near.
     Uncounted,
-    /// Threads stall on memory beyond their private caches: moving these may help.
+    /// Threads stall on memory beyond their private caches: moving these threads may help.
     Stalls {
-        /// How many.
+        /// Number of threads.
         threads: u32,
-        /// The share of their cycles; `None` where that is not counted.
+        /// Share of their cycles that they stall; `None` if not counted.
         share: Option<f64>,
     },
-    /// No thread stalls on memory so much that moving it could help.
+    /// No thread stalls on memory enough for a move to help.
     NothingStalls,
-    /// Looking costs more than its budget, so it is done more seldom.
+    /// Sampling costs more than its budget, so the policy samples less often.
     Slowed {
-        /// The time between two looks now.
+        /// New time between two samples.
         tick: Span,
     },
-    /// Moves were tried and did not help: left alone from now on.
+    /// Moves were tried and did not help: the program is left alone from now on.
     NoGain,
 }
 
 impl Finding {
-    /// What kind of finding it is, as traces and figures name it.
+    /// Returns the name of the finding, as used in traces and figures.
     pub fn word(&self) -> &'static str {
         match self {
             Self::TooEarly => "too-early",
@@ -160,7 +165,7 @@ impl fmt::Display for Finding {
                 let idle = percent(*idle);
                 write!(f, "threads sleep {idle} of the time waiting for each other: they stay free to move")
             }
-            Self::Hog { cpus, share } => write!(f, "others take {} of CPUs {cpus}", percent(*share)),
+            Self::Hog { cpus, share } => write!(f, "other programs take {} of CPUs {cpus}", percent(*share)),
             Self::Quota { throttled } => write!(
                 f,
                 "a CPU quota holds the program back {} of the time: fewer threads would help, moving them cannot",
@@ -174,8 +179,7 @@ impl fmt::Display for Finding {
                 "threads wait for each other more often than every {bound}: how they wait decides, not where (--wait-policy)"
             ),
             Self::HandsOff { threads, why } => {
-                let are = if *threads == 1 { "is" } else { "are" };
-                write!(f, "{} {are} not ours to move: {why}", plural(*threads, "thread"))
+                write!(f, "{} may not be moved: {why}", plural(*threads, "thread"))
             }
             Self::Unwatched { threads } => {
                 let more = plural(*threads, "more thread");
@@ -192,10 +196,10 @@ impl fmt::Display for Finding {
                 "{processes} processes compute with one thread each, and have only begun: they stay free to move"
             ),
             Self::OneUnit => f.write_str(
-                "all CPUs share one memory node and one last cache: no thread can be nearer to its memory",
+                "all CPUs share one memory node and one last-level cache: no thread can be nearer to its memory",
             ),
             Self::Uncounted => f.write_str(
-                "nothing can be counted that tells whether memory is near (see trimtab counters): no thread is moved on its account",
+                "no counter tells whether memory is near (see trimtab counters): no thread is moved because of its memory",
             ),
             Self::Stalls { threads, share } => {
                 let stall = if *threads == 1 { "stalls" } else { "stall" };
@@ -205,9 +209,9 @@ impl fmt::Display for Finding {
                     None => f.write_str(": other nodes are tried"),
                 }
             }
-            Self::NothingStalls => f.write_str("no thread stalls on memory enough to be moved for it"),
+            Self::NothingStalls => f.write_str("no thread stalls on memory enough for a move to help"),
             Self::Slowed { tick } => {
-                write!(f, "looking costs more than its budget (--budget): every {tick} from now on")
+                write!(f, "sampling costs more than its budget (--budget): a sample every {tick} from now on")
             }
             Self::NoGain => f.write_str("moves were tried and brought nothing: threads are left alone"),
         }
@@ -251,7 +255,7 @@ mod tests {
             assert_eq!(kind, Some(finding.word()), "{finding}");
         }
         let one = Finding::HandsOff { threads: 1, why: "so".to_owned() };
-        assert_eq!(one.to_string(), "1 thread is not ours to move: so");
+        assert_eq!(one.to_string(), "1 thread may not be moved: so");
         assert_eq!(Finding::Bound { threads: 3, cpus: 1 }.to_string(), "3 threads can only use one CPU");
     }
 }

@@ -1,22 +1,23 @@
 //! `float`: threads are watched and never touched.
 //!
-//! The control that every other policy is compared with, and what `trimtab top` and a trace of an untouched program use.
+//! This is the control to which every other policy is compared. `trimtab top` and a trace of an
+//! untouched program use it.
 
 use super::{Kind, Policy, Settings, Turn, Wanted};
 use crate::observe::Observation;
 use crate::time::Span;
 
-/// Looks, and does nothing.
+/// Policy that samples and does nothing.
 #[derive(Clone, Debug)]
 pub(super) struct Float {
     interval: Span,
-    looks: u64,
+    samples: u64,
 }
 
 impl Float {
-    /// One that looks at the settings' interval.
+    /// Creates a policy that samples at the settings' interval.
     pub(super) fn new(settings: &Settings) -> Self {
-        Self { interval: settings.interval, looks: 0 }
+        Self { interval: settings.interval, samples: 0 }
     }
 }
 
@@ -30,8 +31,8 @@ impl Policy for Float {
     }
 
     fn decide(&mut self, seen: &Observation<'_>) -> Turn {
-        self.looks += 1;
-        let wanted = Wanted::watching(self.looks, self.interval);
+        self.samples += 1;
+        let wanted = Wanted::watching(self.samples, self.interval);
         Turn { next: seen.at + self.interval, wanted, ..Turn::default() }
     }
 }

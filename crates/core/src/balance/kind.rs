@@ -1,11 +1,11 @@
-//! The policies by name.
+//! Names of the policies.
 
 use super::auto::Auto;
-use super::brm::{Paper, brm, serial};
 use super::exchange::Exchange;
 use super::float::Float;
+use super::numa_migration::{Paper, brm, serial};
 use super::pinned::Pinned;
-use super::speed::{Grip, Speed};
+use super::speed::{MoveStyle, Speed};
 use super::{Policy, Settings};
 use crate::time::Span;
 use crate::topology::Machine;
@@ -14,33 +14,33 @@ use std::fmt;
 use std::str::FromStr;
 use thiserror::Error;
 
-/// A policy by its name.
+/// Name of a policy.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
-    /// Find out what holds the program back, and do what helps, or nothing.
+    /// Finds out what holds the program back, and does what helps, or nothing.
     #[default]
     Auto,
-    /// The paper's speed balancing: fast cores pull threads from slow ones.
+    /// The paper's speed balancing: fast cores pull threads from slow cores.
     Speed,
-    /// Threads that are behind change places with threads that are ahead.
+    /// Threads that are behind exchange places with threads that are ahead.
     Exchange,
-    /// As speed, but a moved thread may be moved on by the kernel at once.
+    /// As speed, but the kernel may move a moved thread again at once.
     Nudge,
-    /// Threads that stall on memory try other nodes and stay where all stall least.
+    /// Threads that stall on memory try other nodes and stay where all threads stall least.
     Brm,
-    /// The same by the published rule, gaps and all.
+    /// The published rule of `brm`, including its gaps.
     BrmPaper,
-    /// One move or exchange at a time, kept if all stall less for it.
+    /// One move or exchange at a time, kept if all threads stall less after it.
     Serial,
-    /// Each thread on one core, dealt out once, never moved: a control.
+    /// Each thread is bound to one core once and never moved: a control.
     Pinned,
     /// Threads are watched and never touched: a control.
     Float,
 }
 
 impl Kind {
-    /// All, in the order in which help names them.
+    /// All policies, in the order of the help text.
     pub const ALL: [Self; 9] = [
         Self::Auto,
         Self::Speed,
@@ -53,10 +53,10 @@ impl Kind {
         Self::Float,
     ];
 
-    /// Those that move threads on account of where their memory is.
+    /// Policies that move threads because of where their memory is.
     pub const BY_PENALTY: [Self; 3] = [Self::Brm, Self::BrmPaper, Self::Serial];
 
-    /// The word a user types.
+    /// Returns the word that a user types.
     pub fn word(self) -> &'static str {
         match self {
             Self::Auto => "auto",
@@ -71,27 +71,27 @@ impl Kind {
         }
     }
 
-    /// What it does, in a line.
+    /// Returns a one-line description.
     pub fn about(self) -> &'static str {
         match self {
             Self::Auto => "finds out what holds the program back, and does what helps, or nothing",
             Self::Speed => "fast cores pull threads from slow ones (speed balancing)",
             Self::Exchange => "threads that are behind change places with threads that are ahead",
-            Self::Nudge => "as speed, but the kernel may move a moved thread on at once",
+            Self::Nudge => "as speed, but the kernel may move a moved thread again at once",
             Self::Brm => "threads that stall on memory try other nodes and stay where all stall least",
-            Self::BrmPaper => "the same by the published rule (bias random migration)",
+            Self::BrmPaper => "the published rule of brm (bias random migration)",
             Self::Serial => "one move or exchange between nodes at a time, kept if all stall less for it",
             Self::Pinned => "each thread on one core, never moved",
             Self::Float => "threads are watched and never touched",
         }
     }
 
-    /// Whether it moves threads on account of where their memory is.
+    /// Returns whether the policy moves threads because of where their memory is.
     pub fn by_penalty(self) -> bool {
         Self::BY_PENALTY.contains(&self)
     }
 
-    /// The time between two looks unless the user says otherwise.
+    /// Returns the default time between two samples.
     pub fn interval(self) -> Span {
         if self.by_penalty() { Span::from_ms(10) } else { Span::from_ms(100) }
     }
@@ -99,9 +99,9 @@ impl Kind {
     pub(super) fn make(self, machine: &Machine, settings: &Settings) -> Box<dyn Policy> {
         match self {
             Self::Auto => Box::new(Auto::new(machine, settings)),
-            Self::Speed => Box::new(Speed::new(machine, settings, Grip::Firm)),
+            Self::Speed => Box::new(Speed::new(machine, settings, MoveStyle::Bind)),
             Self::Exchange => Box::new(Exchange::new(machine, settings)),
-            Self::Nudge => Box::new(Speed::new(machine, settings, Grip::Soft)),
+            Self::Nudge => Box::new(Speed::new(machine, settings, MoveStyle::Nudge)),
             Self::Brm => brm(machine, settings),
             Self::BrmPaper => Box::new(Paper::new(machine, settings)),
             Self::Serial => serial(machine, settings),
@@ -117,10 +117,10 @@ impl fmt::Display for Kind {
     }
 }
 
-/// No policy has this name.
+/// Error: no policy has this name.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 #[error(
-    "\"{0}\" is no balancing policy (known: auto, speed, exchange, nudge, brm, brm-paper, serial, pinned, float)"
+    "\"{0}\" is not a balancing policy (known: auto, speed, exchange, nudge, brm, brm-paper, serial, pinned, float)"
 )]
 pub struct UnknownPolicy(pub String);
 

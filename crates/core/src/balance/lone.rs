@@ -1,28 +1,31 @@
 //! Lone threads: the only thread of their process that computes.
 //!
-//! Unit: seconds of CPU time. Problem: a lone thread may be about to count the CPUs of its mask, to
-//! size a pool by them, or to start processes that inherit the mask. Bound to one core it counts
-//! one, and the pool has one worker for the rest of the run. A lone thread gains little from a
-//! core of its own: the kernel moves it away from others by itself. Idea: while only one process
-//! of the program computes, its lone thread is never bound. Where several processes compute, as
-//! ranks and workers do, a lone thread is bound after [`SETTLED_MIN`] of computing: by then its
-//! process has counted.
+//! Unit: seconds of CPU time.
 //!
-//! Properties: a process in which two threads compute has no lone thread; a function of the
-//! threads, their processes and what they computed.
+//! Problem: a lone thread may be about to count the CPUs of its mask, to size a pool by them, or to
+//! start processes that inherit the mask. If it is bound to one core, it counts one CPU, and the
+//! pool has one worker for the rest of the run. A lone thread gains little from its own core: the
+//! kernel moves it away from other threads by itself.
+//!
+//! Idea: while only one process of the program computes, its lone thread is never bound. If several
+//! processes compute, as ranks and workers do, a lone thread is bound after [`SETTLED_MIN`] of
+//! computing: by then its process has counted.
+//!
+//! Properties: a process in which two threads compute has no lone thread. The result is a function
+//! of the threads, their processes and their CPU times.
 //!
 //! Source: pools of Python's multiprocessing, Numba and Open MPI ranks, which counted one CPU
 //! beside a busy program until lone threads were left free.
 
-use super::sitter::Sitter;
+use super::thread_state::ThreadState;
 use std::collections::BTreeMap;
 
-/// CPU seconds after which a lone thread beside other computing processes has done its counting.
+/// CPU seconds after which a lone thread beside other computing processes has counted its CPUs.
 /// Chosen: pools and ranks count at their start or between short tasks.
 const SETTLED_MIN: f64 = 5.0;
 
-/// The threads among `computing` (indices into `threads`) that stay free, ascending.
-pub(super) fn stay_free(threads: &[Sitter], computing: &[usize]) -> Vec<usize> {
+/// Returns the threads among `computing` (indices into `threads`) that stay free, ascending.
+pub(super) fn stay_free(threads: &[ThreadState], computing: &[usize]) -> Vec<usize> {
     let mut of_process: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
     for &i in computing {
         of_process.entry(threads[i].process).or_default().push(i);
@@ -43,10 +46,10 @@ mod tests {
     use super::*;
     use crate::ids::{ProgramId, ThreadId};
 
-    /// Threads by the number of their process and the CPU seconds that they computed.
-    fn threads(of: &[(u32, f64)]) -> Vec<Sitter> {
+    /// Threads given by the number of their process and their CPU seconds.
+    fn threads(of: &[(u32, f64)]) -> Vec<ThreadState> {
         let thread = |(number, &(process, computed)): (usize, &(u32, f64))| {
-            let mut thread = Sitter::new(ThreadId(number as u32), ProgramId(0), process);
+            let mut thread = ThreadState::new(ThreadId(number as u32), ProgramId(0), process);
             thread.computed = computed;
             thread
         };

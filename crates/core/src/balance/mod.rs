@@ -1,41 +1,43 @@
-//! Policies: from what is seen to what should be done.
+//! Balancing policies: functions from samples to decisions.
 //!
-//! Problem: some threads of a parallel program run slower than others (a crowded core, another program, a slower core), and
-//! a barrier makes all of them wait for the slowest. A *policy* looks at rates and moves threads so that they
-//! progress alike, or says why nothing can be gained. It is a function with a memory of its own: it reads no clock, no file and
-//! no register, draws from a seed that is its argument, and equal observations give equal decisions. The same code therefore
-//! runs over the live machine, a simulated one, a recorded one and a scripted one.
+//! Problem: some threads of a parallel program run slower than others because of a crowded core,
+//! another program or a slower core, and a barrier makes all threads wait for the slowest. A
+//! *policy* reads rates and moves threads so that they progress equally, or reports why nothing can
+//! be gained. A policy is a function with its own memory: it reads no clock, no file and no
+//! register, takes its random numbers from a seed that is an argument, and makes equal decisions
+//! for equal observations. The same code therefore runs over the live machine, a simulated one, a
+//! recorded one and a scripted one.
 //!
-//! One file per policy. What they share: [`Settings`] in, [`Turn`] out; a [`Decision`] is one thread, what to do with it, and a
-//! typed [`Reason`].
+//! Each policy has its own file. All of them take [`Settings`] and answer with a [`Turn`]. A
+//! [`Decision`] names one thread, the action, and a typed [`Reason`].
 
 mod auto;
-mod base;
-mod brm;
-mod case;
-mod cost;
-mod deal;
+mod barrier_sleep;
+mod cpu_table;
 mod decision;
 mod diagnosis;
-mod doze;
 mod exchange;
 mod finding;
 mod float;
-mod ground;
+mod initial_placement;
 mod kind;
 mod lone;
+mod numa_migration;
 mod pinned;
+mod program_state;
 mod rotation;
-mod seating;
-mod shares;
-mod sitter;
+mod round_cost;
+mod share_model;
 mod speed;
-mod trial;
+mod thread_state;
+mod thread_table;
+mod treatment_trial;
+mod turn_context;
 
-pub use brm::{Candidates, PenaltySettings, UnknownCandidates};
 pub use decision::{Act, Decision, Outcome, Reason, Refusal, Settled};
 pub use finding::Finding;
 pub use kind::{Kind, UnknownPolicy};
+pub use numa_migration::{Candidates, PenaltySettings, UnknownCandidates};
 
 use crate::observe::{Metric, Observation};
 use crate::set::CpuSet;
@@ -43,28 +45,30 @@ use crate::time::{Moment, Span};
 use crate::topology::Machine;
 use serde::{Deserialize, Serialize};
 
-/// What every policy is told at its start; recorded in every trace.
+/// Settings of a policy, given at its start and recorded in every trace.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Settings {
-    /// All that is random is drawn from this.
+    /// Seed of all random numbers.
     pub seed: u64,
-    /// The time between two looks; `auto` may look more or less often within its cost limit, and the policies of the uncore penalty
-    /// less often within theirs. [`Kind::interval`] is what each wants.
+    /// Time between two samples. `auto` may sample more or less often within its cost limit; the
+    /// policies of the uncore penalty may sample less often within theirs. [`Kind::interval`] is
+    /// the default of each policy.
     pub interval: Span,
-    /// How speed is measured.
+    /// Metric of speed.
     pub metric: Metric,
-    /// `speed` pulls from a core only if it is slower than this part of the mean: the paper's T_s.
+    /// The paper's T_s: `speed` pulls from a core only if its speed is below this share of the
+    /// mean.
     pub threshold: f64,
     /// Whether threads may be moved to another NUMA node.
     pub across_nodes: bool,
-    /// How `brm`, `brm-paper` and `serial` tell where threads suffer, and whom they may move. A trace of before there were such has
-    /// none.
+    /// Index and candidates of `brm`, `brm-paper` and `serial`. Absent in traces that are older
+    /// than these policies.
     #[serde(default, skip_serializing_if = "PenaltySettings::is_default")]
     pub penalty: PenaltySettings,
 }
 
 impl Settings {
-    /// What a policy is told unless the user says otherwise.
+    /// Returns the default settings of a policy.
     pub fn of(kind: Kind) -> Self {
         Self { interval: kind.interval(), ..Self::default() }
     }
@@ -83,65 +87,69 @@ impl Default for Settings {
     }
 }
 
-/// What a host should read for the next observation. Reading costs; a policy asks for what it needs.
+/// Data that a host should read for the next observation. Reading has a cost, so a policy requests
+/// only the data that it needs.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Wanted {
-    /// Only threads that were last seen on these CPUs; `None` for all.
+    /// Read only threads that were last seen on these CPUs; `None` for all threads.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on: Option<CpuSet>,
-    /// Where threads run, unless their mask says so already.
+    /// Read on which CPU each thread runs, unless its mask already determines that.
     pub places: bool,
-    /// How busy the CPUs are.
+    /// Read how busy the CPUs are.
     pub cpus: bool,
-    /// How often threads go to sleep.
+    /// Read how often threads go to sleep.
     pub sleeps: bool,
-    /// What hardware counts of threads. A trace of before there were counts has none.
+    /// Read the hardware counters of threads. Absent in traces that are older than the counters.
     #[serde(default)]
     pub counts: bool,
 }
 
 impl Wanted {
-    /// Everything but what hardware counts, which slows down those who are counted.
+    /// Requests everything except hardware counters, which slow down the threads that they count.
     pub fn all() -> Self {
         Self { on: None, places: true, cpus: true, sleeps: true, counts: false }
     }
 
-    /// What is wanted at the look of this number (from 0) by who only watches: everything but how often threads sleep, which is the
-    /// dearest to read. That is read twice in a row, which makes a rate, and then not for a second.
-    pub(crate) fn watching(look: u64, interval: Span) -> Self {
-        let looks = Span::from_ms(1_000).0 / interval.0.max(1);
-        Self { sleeps: looks <= 2 || look % looks < 2, ..Self::all() }
+    /// Returns the request of a policy that only watches, for the sample with this number (from 0):
+    /// everything except the number of sleeps, which is the most expensive to read. Sleeps are read
+    /// in two consecutive samples, which gives a rate, and then not for a second.
+    pub(crate) fn watching(number: u64, interval: Span) -> Self {
+        let samples_per_second = Span::from_ms(1_000).0 / interval.0.max(1);
+        Self { sleeps: samples_per_second <= 2 || number % samples_per_second < 2, ..Self::all() }
     }
 }
 
-/// What a policy answers to an observation.
+/// Answer of a policy to an observation.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Turn {
-    /// What should be done, in this order.
+    /// Decisions, in the order in which they should be carried out.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub decisions: Vec<Decision>,
-    /// What the policy has come to think of the program and the machine, when that changed: why it moves or stands still.
+    /// New or changed findings about the program and the machine: the reasons why the policy moves
+    /// threads or leaves them alone.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub findings: Vec<Finding>,
-    /// When it wants to look again.
+    /// Time of the next sample.
     pub next: Moment,
-    /// What it wants to see then.
+    /// Data to read for the next sample.
     pub wanted: Wanted,
 }
 
-/// From what is seen to what should be done.
+/// Balancing policy: a function from observations to decisions.
 pub trait Policy {
-    /// Which it is.
+    /// Returns the name of the policy.
     fn kind(&self) -> Kind;
 
-    /// What it wants to see first.
+    /// Returns the data to read for the first sample.
     fn first(&self) -> Wanted;
 
-    /// Decides. Called with every sample, in order; outcomes of earlier decisions are in the observation.
+    /// Decides. Called with every sample, in order. The observation holds the outcomes of earlier
+    /// decisions.
     fn decide(&mut self, seen: &Observation<'_>) -> Turn;
 }
 
-/// A policy by its name, for a machine.
+/// Creates a policy by its name, for a machine.
 pub fn policy(kind: Kind, machine: &Machine, settings: &Settings) -> Box<dyn Policy> {
     kind.make(machine, settings)
 }

@@ -1,26 +1,27 @@
-//! `pinned`: each thread on one core, dealt out once, never moved.
+//! `pinned`: each thread is bound to one core once and never moved.
 //!
-//! The control that shows what moving is worth: the makespan of N threads on M cores is ⌈N/M⌉ where N/M were possible, and
-//! another program on one core doubles the time of all. Threads are dealt round robin when they are first seen, and
-//! a thread is dealt anew only when its CPU may not be used any more.
+//! This is the control that shows the value of moving: the makespan of N threads on M cores is
+//! ⌈N/M⌉ where N/M is possible, and another program on one core doubles the time of all threads.
+//! Threads are bound round robin when they are first seen, and bound again only when their CPU may
+//! not be used any more.
 
-use super::base::Base;
-use super::deal::{deal_out, newcomers};
+use super::initial_placement::{assign_cpus, newcomers};
+use super::turn_context::TurnContext;
 use super::{Kind, Policy, Settings, Turn, Wanted};
 use crate::observe::Observation;
 use crate::topology::Machine;
 
-/// Deals, and then only watches.
+/// Policy that binds threads once and then only watches.
 #[derive(Debug)]
 pub(super) struct Pinned {
-    base: Base,
-    looks: u64,
+    context: TurnContext,
+    samples: u64,
 }
 
 impl Pinned {
-    /// For a machine.
+    /// Creates the policy for a machine.
     pub(super) fn new(machine: &Machine, settings: &Settings) -> Self {
-        Self { base: Base::new(machine, settings), looks: 0 }
+        Self { context: TurnContext::new(machine, settings), samples: 0 }
     }
 }
 
@@ -34,12 +35,12 @@ impl Policy for Pinned {
     }
 
     fn decide(&mut self, seen: &Observation<'_>) -> Turn {
-        let findings = self.base.look(seen);
-        let (new, lost) = (newcomers(&self.base.seating, |_| false), self.base.seating.lost());
-        let decisions = deal_out(&mut self.base.seating, &mut self.base.shares, &new, &lost, false);
-        self.looks += 1;
-        let interval = self.base.settings.interval;
-        let wanted = Wanted::watching(self.looks, interval);
+        let findings = self.context.observe(seen);
+        let (new, lost) = (newcomers(&self.context.table, |_| false), self.context.table.lost());
+        let decisions = assign_cpus(&mut self.context.table, &mut self.context.shares, &new, &lost, false);
+        self.samples += 1;
+        let interval = self.context.settings.interval;
+        let wanted = Wanted::watching(self.samples, interval);
         Turn { decisions, findings, next: seen.at + interval, wanted }
     }
 }

@@ -1,38 +1,51 @@
-//! `speed`: the published rule. Fast cores pull threads from slow ones, so that all threads run at the same speed.
+//! `speed`: the published rule, by which fast cores pull threads from slow cores so that all
+//! threads run at the same speed.
 //!
-//! Unit: speed, the share of the time in which a thread that wants a CPU has one, times the weight of the core; interval B.
-//! Problem: with 3 threads on 2 cores, two of them run at half speed for ever, and the third waits for them. Idea: every core
-//! has an *agent* that wakes by itself, B and a random part of B after its last time. It publishes its core's speed (the
-//! mean of its threads'); if that is above the mean of all cores' published speeds, it pulls one thread from a
-//! core that is slower than T_s (0.9) of the mean: the one that was moved least often, so that no thread is passed on and on.
-//! Both cores then rest for 2 B, in which a clean measurement becomes possible. Nothing is locked and nobody waits: agents read
-//! what others published last, however old. After a pull both cores publish what is
-//! expected of them, until they measured it.
+//! Unit: speed, which is the share of the time in which a thread that wants a CPU has one, times
+//! the weight of the core; interval B.
 //!
-//! What the paper leaves open, and what is done here:
-//! - A core without our threads is not "fast": its speed is what [`Shares`](super::shares::Shares) predicts for a thread that came there.
-//! - A pull that would waste something (leave a core empty beside a doubled-up one) is made a return: the puller gives the thread
-//!   of its own that was moved least in exchange. Else one thread shares with another program for ever.
-//! - Threads that sleep have no speed. Where a program's threads sleep in barriers ([`Dozes`](super::doze::Dozes)), one-CPU masks cost more than
-//!   balancing brings: they get their own masks back, and are moved as `nudge` does.
-//! - Agents wake on a grid of B/4, so that a sample serves all that are due, and only their threads are read. One agent per CPU
-//!   on machines of every size: who is slow is sorted once a wake-up, per cache, node and machine, so an agent looks at a few.
-//! - Newcomers are dealt seats when they are seen; a thread whose CPU is lost is dealt another.
-//! - Across caches an agent pulls every second time it wakes; across nodes only if the settings allow it.
+//! Problem: with 3 threads on 2 cores, two threads always run at half speed, and the third waits
+//! for them.
 //!
-//! Properties: one move (or return) per wake-up; no core takes part in two within 2 B; equal seeds, equal moves; no thread
-//! leaves its mask as found. With ⌊N/M⌋ of 5 or more (2 cores; 9 on many) T_s is never undercut and nothing moves: at most
-//! a tenth is at stake.
+//! Idea: every core has an *agent* that wakes by itself, B and a random part of B after its last
+//! wake-up. It publishes its core's speed, the mean of its threads' speeds. If that is above the
+//! mean of all published speeds, the agent pulls one thread from a core that is slower than T_s
+//! (0.9) of the mean. It pulls the thread that was moved least often, so that no thread is moved
+//! again and again. Both cores then rest for 2 B, which allows a clean measurement. There are no
+//! locks and no waiting: agents read the last published speeds, however old. After a pull both
+//! cores publish their expected speeds until they have measured them.
 //!
-//! `nudge` is the same rule with another move: the mask is widened again at once, and nobody is bound at the start.
+//! The paper leaves these points open; this implementation does the following:
+//! - A core without our threads is not "fast": its speed is the prediction of
+//!   [`ShareModel`](super::share_model::ShareModel) for a thread that moves there.
+//! - A pull that would waste capacity (an empty core beside a doubled-up core) becomes an exchange:
+//!   the puller gives back the thread of its own that was moved least often. Otherwise one thread
+//!   would always share with another program.
+//! - Threads that sleep have no speed. If a program's threads sleep in barriers
+//!   ([`SleepDetector`](super::barrier_sleep::SleepDetector)), masks of one CPU cost more than
+//!   balancing gains: the threads get their own masks back, and are moved as by `nudge`.
+//! - Agents wake on a grid of B/4, so that one sample serves all agents that are due, and only
+//!   their threads are read. There is one agent per CPU on machines of every size: slow cores are
+//!   sorted once per wake-up, by cache, node and machine, so an agent examines only a few.
+//! - Newcomers are assigned CPUs when they are first seen; a thread that loses its CPU is assigned
+//!   another.
+//! - An agent pulls across caches every second time it wakes, and across nodes only if the settings
+//!   allow it.
+//!
+//! Properties: one move (or exchange) per wake-up; no core takes part in two within 2 B; equal
+//! seeds give equal moves; no thread leaves the mask that it had. With ⌊N/M⌋ of 5 or more (2 cores;
+//! 9 on many) no core falls below T_s and nothing moves: at most a tenth is at stake.
+//!
+//! `nudge` is the same rule with another move: the mask is widened again at once, and no thread is
+//! bound at the start.
 //!
 //! Source: Hofmeyr, Iancu, Blagojević, "Load Balancing on Speed", PPoPP 2010.
 
-use super::base::Base;
-use super::deal::{deal_out, newcomers};
-use super::ground::{Nearness, Seat};
-use super::shares::{Worth, fits};
-use super::sitter::Standing;
+use super::cpu_table::{CpuIndex, Nearness};
+use super::initial_placement::{assign_cpus, newcomers};
+use super::share_model::{Worth, fits};
+use super::thread_state::Binding;
+use super::turn_context::TurnContext;
 use super::{Decision, Kind, Policy, Reason, Settings, Turn, Wanted};
 use crate::ids::{Id, ProgramId};
 use crate::observe::Observation;
@@ -43,197 +56,203 @@ use crate::topology::Machine;
 
 /// How a thread is moved.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Grip {
+pub(super) enum MoveStyle {
     /// Bound to the new CPU.
-    Firm,
-    /// Put there and let go.
-    Soft,
+    Bind,
+    /// Put there and released.
+    Nudge,
 }
 
-/// So many slow cores an agent tries when threads there may not come to it.
+/// Slow cores that an agent tries when the threads there may not move to it.
 const TRIES_MAX: usize = 16;
 
-/// The wake-ups of an interval fall on this many moments.
-const GRID: u64 = 4;
+/// Moments per interval at which agents wake.
+const WAKES_PER_INTERVAL: u64 = 4;
 
-/// A core's own balancer.
+/// Balancer of one core.
 #[derive(Debug)]
 struct Agent {
     random: Random,
-    /// `None` while nobody may be put on its core.
+    /// Next wake-up; `None` while no thread may be put on the core.
     wakes: Option<Moment>,
     turns: u32,
     speed: Option<f64>,
     rests: Moment,
 }
 
-/// The agents of all cores.
+/// Agents of all cores.
 #[derive(Debug)]
 pub(super) struct Speed {
-    grip: Grip,
-    base: Base,
+    style: MoveStyle,
+    context: TurnContext,
     agents: Vec<Agent>,
 }
 
 impl Speed {
-    /// For a machine.
-    pub(super) fn new(machine: &Machine, settings: &Settings, grip: Grip) -> Self {
-        let base = Base::new(machine, settings);
+    /// Creates the policy for a machine.
+    pub(super) fn new(machine: &Machine, settings: &Settings, style: MoveStyle) -> Self {
+        let context = TurnContext::new(machine, settings);
         let agent = |at: usize| Agent {
-            // Each agent draws from a stream of its own, so that one more draw of one does not shift the others'.
+            // Each agent draws from its own stream, so that one more draw of one agent does not
+            // shift the others.
             random: Random(settings.seed ^ (at as u64 + 1).wrapping_mul(0xd6e8_feb8_6659_fd93)),
             wakes: None,
             turns: 0,
             speed: None,
             rests: Moment::default(),
         };
-        let agents = (0..base.seating.ground.len()).map(agent).collect();
-        Self { grip, base, agents }
+        let agents = (0..context.table.cpu_table.len()).map(agent).collect();
+        Self { style, context, agents }
     }
 
-    /// When an agent wakes next: after B and a random part of B, on the grid.
-    fn sleep(&mut self, seat: Seat, at: Moment) {
-        let interval = self.base.settings.interval.0.max(GRID);
-        let agent = &mut self.agents[seat.index()];
+    /// Sets an agent's next wake-up: after B and a random part of B, on the grid.
+    fn sleep(&mut self, cpu: CpuIndex, at: Moment) {
+        let interval = self.context.settings.interval.0.max(WAKES_PER_INTERVAL);
+        let agent = &mut self.agents[cpu.index()];
         let extra = agent.random.below(usize::try_from(interval).unwrap_or(usize::MAX)) as u64;
-        let step = interval / GRID;
+        let step = interval / WAKES_PER_INTERVAL;
         // The nearest moment of the grid: rounding up would make every interval longer than drawn.
         let wakes = at.0.saturating_add(interval).saturating_add(extra);
         let wakes = (wakes.saturating_add(step / 2) / step).saturating_mul(step);
         agent.wakes = Some(Moment(wakes.max(at.0 + 1)));
     }
 
-    /// Seats for newcomers and for threads whose CPU was lost.
-    fn seat(&mut self) -> Vec<Decision> {
-        let lost = self.base.seating.lost();
-        let new: Vec<usize> = match self.grip {
-            Grip::Soft => Vec::new(),
-            Grip::Firm => newcomers(&self.base.seating, |program| self.base.dozes.sleeps(program)),
+    /// Assigns CPUs to newcomers and to threads that lost theirs.
+    fn assign(&mut self) -> Vec<Decision> {
+        let lost = self.context.table.lost();
+        let new: Vec<usize> = match self.style {
+            MoveStyle::Nudge => Vec::new(),
+            MoveStyle::Bind => {
+                newcomers(&self.context.table, |program| self.context.sleep_detector.sleeps(program))
+            }
         };
-        deal_out(&mut self.base.seating, &mut self.base.shares, &new, &lost, false)
+        assign_cpus(&mut self.context.table, &mut self.context.shares, &new, &lost, false)
     }
 
     /// Publishes the speed of a core.
-    fn publish(&mut self, seat: Seat) {
-        let weight = self.base.seating.ground.place(seat).weight;
-        let on = self.base.shares.on(seat).iter().map(|&i| &self.base.seating.sitters[i]);
+    fn publish(&mut self, cpu: CpuIndex) {
+        let weight = self.context.table.cpu_table.entry(cpu).weight;
+        let on = self.context.shares.on(cpu).iter().map(|&i| &self.context.table.threads[i]);
         let (mut sum, mut count, mut unread) = (0.0, 0, false);
-        for sitter in on.filter(|sitter| sitter.active()) {
-            // What began before the last move here tells of both states; what was predicted stays.
-            let clean = |span: Span| self.base.shares.clean(seat, span);
-            match sitter
-                .speed(self.base.settings.metric)
-                .filter(|_| sitter.rates.is_some_and(|rates| clean(rates.span)))
+        for thread in on.filter(|thread| thread.active()) {
+            // A measurement that began before the last move mixes two states; the prediction stays.
+            let clean = |span: Span| self.context.shares.clean(cpu, span);
+            match thread
+                .speed(self.context.settings.metric)
+                .filter(|_| thread.rates.is_some_and(|rates| clean(rates.span)))
             {
                 Some(speed) => {
                     sum += speed;
                     count += 1;
                 }
-                None => unread |= sitter.rates.is_none_or(|rates| !clean(rates.span)),
+                None => unread |= thread.rates.is_none_or(|rates| !clean(rates.span)),
             }
         }
         if count > 0 {
-            self.agents[seat.index()].speed = Some(weight * sum / f64::from(count));
+            self.agents[cpu.index()].speed = Some(weight * sum / f64::from(count));
         } else if !unread {
-            self.agents[seat.index()].speed =
-                self.base.shares.foreign(seat).map(|_| self.base.shares.each(seat, 1));
+            self.agents[cpu.index()].speed =
+                self.context.shares.foreign(cpu).map(|_| self.context.shares.each(cpu, 1));
         }
     }
 
-    /// One agent's turn: at most one pull.
-    fn pull(&mut self, seat: Seat, mean: f64, slow: &Slow, at: Moment) -> Vec<Decision> {
-        let agent = &self.agents[seat.index()];
+    /// Runs one agent: at most one pull.
+    fn pull(&mut self, cpu: CpuIndex, mean: f64, slow: &SlowCores, at: Moment) -> Vec<Decision> {
+        let agent = &self.agents[cpu.index()];
         let (Some(mine), true) = (agent.speed, agent.rests <= at) else { return Vec::new() };
         if mine <= mean {
             return Vec::new();
         }
-        let far = match (agent.turns.is_multiple_of(2), self.base.settings.across_nodes) {
+        let far = match (agent.turns.is_multiple_of(2), self.context.settings.across_nodes) {
             (false, _) => Nearness::Cache,
             (true, false) => Nearness::Node,
             (true, true) => Nearness::Machine,
         };
-        let place = *self.base.seating.ground.place(seat);
+        let entry = *self.context.table.cpu_table.entry(cpu);
         let others = match far {
-            Nearness::Cache => &slow.caches[place.llc.index()],
-            Nearness::Node => &slow.nodes[place.node.index()],
+            Nearness::Cache => &slow.caches[entry.llc.index()],
+            Nearness::Node => &slow.nodes[entry.node.index()],
             Nearness::Machine => &slow.all,
         };
-        let rested = |other: &Seat| *other != seat && self.agents[other.index()].rests <= at;
-        let others: Vec<Seat> = others.iter().copied().filter(rested).take(TRIES_MAX).collect();
+        let rested = |other: &CpuIndex| *other != cpu && self.agents[other.index()].rests <= at;
+        let others: Vec<CpuIndex> = others.iter().copied().filter(rested).take(TRIES_MAX).collect();
         others
             .into_iter()
-            .map(|from| self.pull_from(seat, from, mean, at))
+            .map(|from| self.pull_from(cpu, from, mean, at))
             .find(|turn| !turn.is_empty())
             .unwrap_or_default()
     }
 
-    fn pull_from(&mut self, seat: Seat, from: Seat, mean: f64, at: Moment) -> Vec<Decision> {
-        let least_moved = |on: Seat, to: Seat| -> Option<usize> {
-            let here = self.base.shares.on(on).iter().copied();
+    fn pull_from(&mut self, cpu: CpuIndex, from: CpuIndex, mean: f64, at: Moment) -> Vec<Decision> {
+        let least_moved = |on: CpuIndex, to: CpuIndex| -> Option<usize> {
+            let here = self.context.shares.on(on).iter().copied();
             let can = |&i: &usize| {
-                let sitter = &self.base.seating.sitters[i];
-                // A thread that is held and should not be is let go first: nudged, it would come back to its one CPU.
-                let held = sitter.standing == Standing::Held && self.nudges(sitter.program);
-                sitter.active() && !held && fits(&self.base.seating.ground, &self.base.seating, i, to)
+                let thread = &self.context.table.threads[i];
+                // A held thread that should not be held is released first: a nudge would return it
+                // to its one CPU.
+                let held = thread.binding == Binding::Held && self.nudges(thread.program);
+                thread.active() && !held && fits(&self.context.table.cpu_table, &self.context.table, i, to)
             };
             here.filter(can)
-                .min_by_key(|&i| (self.base.seating.sitters[i].moves, self.base.seating.sitters[i].id))
+                .min_by_key(|&i| (self.context.table.threads[i].moves, self.context.table.threads[i].id))
         };
-        let Some(pulled) = least_moved(from, seat) else { return Vec::new() };
+        let Some(pulled) = least_moved(from, cpu) else { return Vec::new() };
         let speed = self.agents[from.index()].speed.unwrap_or(0.0);
         let reason = Reason::Slow { speed, mean };
         let mut decisions = Vec::new();
-        if self.base.shares.worth(from, seat) >= Worth::Same {
-            self.base.shares.moved(from, seat);
+        if self.context.shares.worth(from, cpu) >= Worth::Same {
+            self.context.shares.moved(from, cpu);
         } else {
-            let Some(returned) = least_moved(seat, from) else { return Vec::new() };
-            self.base.shares.exchanged(from, seat);
-            let (ahead, behind) = (&self.base.seating.sitters[returned], &self.base.seating.sitters[pulled]);
+            let Some(returned) = least_moved(cpu, from) else { return Vec::new() };
+            self.context.shares.exchanged(from, cpu);
+            let (ahead, behind) =
+                (&self.context.table.threads[returned], &self.context.table.threads[pulled]);
             let by = Span::from_us((1e6 * (ahead.work - behind.work)).max(0.0) as u64);
             let partner = behind.id;
             decisions.push(self.put(returned, from, Reason::Ahead { by, partner }));
         }
-        decisions.insert(0, self.put(pulled, seat, reason));
-        let rests = at + self.base.settings.interval.times(2.0);
-        for moved in [seat, from] {
-            let expected = self.base.shares.each(moved, self.base.shares.ours(moved));
+        decisions.insert(0, self.put(pulled, cpu, reason));
+        let rests = at + self.context.settings.interval.times(2.0);
+        for moved in [cpu, from] {
+            let expected = self.context.shares.each(moved, self.context.shares.ours(moved));
             let agent = &mut self.agents[moved.index()];
             (agent.rests, agent.speed) = (rests, Some(expected));
         }
         decisions
     }
 
-    fn put(&mut self, i: usize, seat: Seat, reason: Reason) -> Decision {
-        if self.nudges(self.base.seating.sitters[i].program) {
-            self.base.seating.nudge(i, seat, reason)
+    fn put(&mut self, i: usize, cpu: CpuIndex, reason: Reason) -> Decision {
+        if self.nudges(self.context.table.threads[i].program) {
+            self.context.table.nudge(i, cpu, reason)
         } else {
-            self.base.seating.confine(i, seat, reason)
+            self.context.table.confine(i, cpu, reason)
         }
     }
 
-    /// Whether a program's threads are moved and let go at once.
+    /// Returns whether a program's threads are released at once after a move.
     fn nudges(&self, program: ProgramId) -> bool {
-        self.grip == Grip::Soft || self.base.dozes.sleeps(program)
+        self.style == MoveStyle::Nudge || self.context.sleep_detector.sleeps(program)
     }
 
-    /// When to look next, and at what.
-    fn next(&self, at: Moment, seats: &[Seat]) -> (Moment, Wanted) {
-        let open = || seats.iter().copied();
-        let next = open().filter_map(|seat| self.agents[seat.index()].wakes).min();
-        let next = next.unwrap_or(at + self.base.settings.interval);
-        let due = open().filter(|seat| self.agents[seat.index()].wakes.is_some_and(|wakes| wakes <= next));
-        let on: CpuSet = due.map(|seat| self.base.seating.ground.place(seat).os).collect();
-        let places = self.base.seating.sitters.iter().any(|sitter| sitter.standing != Standing::Held);
-        let cpus = open().any(|seat| self.base.shares.ours(seat) == 0);
-        // A thread that nobody has seen anywhere is on no CPU: while there is one, all are read.
-        let nowhere = self.base.seating.sitters.iter().any(|sitter| sitter.seat.is_none());
+    /// Returns the time of the next sample and its request.
+    fn next(&self, at: Moment, cpus: &[CpuIndex]) -> (Moment, Wanted) {
+        let open = || cpus.iter().copied();
+        let next = open().filter_map(|cpu| self.agents[cpu.index()].wakes).min();
+        let next = next.unwrap_or(at + self.context.settings.interval);
+        let due = open().filter(|cpu| self.agents[cpu.index()].wakes.is_some_and(|wakes| wakes <= next));
+        let on: CpuSet = due.map(|cpu| self.context.table.cpu_table.entry(cpu).os).collect();
+        let places = self.context.table.threads.iter().any(|thread| thread.binding != Binding::Held);
+        let cpus = open().any(|cpu| self.context.shares.ours(cpu) == 0);
+        // A thread that was not seen on any CPU is missing in every subset: while there is one, all
+        // threads are read.
+        let nowhere = self.context.table.threads.iter().any(|thread| thread.cpu.is_none());
         (
             next,
             Wanted {
                 on: (!nowhere).then_some(on),
                 places,
                 cpus,
-                sleeps: self.base.dozes.suspects(),
+                sleeps: self.context.sleep_detector.suspects(),
                 counts: false,
             },
         )
@@ -241,17 +260,17 @@ impl Speed {
 }
 
 /// Slow cores, the slowest first, per cache, node and machine.
-struct Slow {
-    all: Vec<Seat>,
-    nodes: Vec<Vec<Seat>>,
-    caches: Vec<Vec<Seat>>,
+struct SlowCores {
+    all: Vec<CpuIndex>,
+    nodes: Vec<Vec<CpuIndex>>,
+    caches: Vec<Vec<CpuIndex>>,
 }
 
 impl Policy for Speed {
     fn kind(&self) -> Kind {
-        match self.grip {
-            Grip::Firm => Kind::Speed,
-            Grip::Soft => Kind::Nudge,
+        match self.style {
+            MoveStyle::Bind => Kind::Speed,
+            MoveStyle::Nudge => Kind::Nudge,
         }
     }
 
@@ -261,60 +280,61 @@ impl Policy for Speed {
 
     fn decide(&mut self, seen: &Observation<'_>) -> Turn {
         let at = seen.at;
-        let mut findings = self.base.look(seen);
-        findings.extend(self.base.dozes.look(&mut self.base.seating));
-        let mut decisions = self.base.dozes.release(&mut self.base.seating);
-        decisions.extend(self.seat());
-        // A core that nobody may come to is fast, and no measure for anybody.
-        let reach = self.base.seating.reach();
-        let ground = &self.base.seating.ground;
-        let seats: Vec<Seat> = ground.open().filter(|seat| reach.contains(ground.place(*seat).os)).collect();
+        let mut findings = self.context.observe(seen);
+        findings.extend(self.context.sleep_detector.observe(&mut self.context.table));
+        let mut decisions = self.context.sleep_detector.release(&mut self.context.table);
+        decisions.extend(self.assign());
+        // A core that no thread may use is fast, and must not count in the mean.
+        let reach = self.context.table.reach();
+        let cpu_table = &self.context.table.cpu_table;
+        let cpus: Vec<CpuIndex> =
+            cpu_table.open().filter(|cpu| reach.contains(cpu_table.entry(*cpu).os)).collect();
         let mut reached = vec![false; self.agents.len()];
-        for &seat in &seats {
-            reached[seat.index()] = true;
-            if self.agents[seat.index()].wakes.is_none() {
-                self.sleep(seat, at);
+        for &cpu in &cpus {
+            reached[cpu.index()] = true;
+            if self.agents[cpu.index()].wakes.is_none() {
+                self.sleep(cpu, at);
             }
         }
         for (agent, _) in self.agents.iter_mut().zip(&reached).filter(|(_, reached)| !**reached) {
             agent.wakes = None;
         }
-        let wakes = |seat: &Seat| self.agents[seat.index()].wakes.is_some_and(|wakes| wakes <= at);
-        let due: Vec<Seat> = seats.iter().copied().filter(wakes).collect();
-        for &seat in &due {
-            self.publish(seat);
+        let wakes = |cpu: &CpuIndex| self.agents[cpu.index()].wakes.is_some_and(|wakes| wakes <= at);
+        let due: Vec<CpuIndex> = cpus.iter().copied().filter(wakes).collect();
+        for &cpu in &due {
+            self.publish(cpu);
         }
-        let speeds: Vec<(f64, Seat)> =
-            seats.iter().filter_map(|&seat| Some((self.agents[seat.index()].speed?, seat))).collect();
+        let speeds: Vec<(f64, CpuIndex)> =
+            cpus.iter().filter_map(|&cpu| Some((self.agents[cpu.index()].speed?, cpu))).collect();
         let mean = speeds.iter().map(|(speed, _)| speed).sum::<f64>() / (speeds.len().max(1) as f64);
         let slow = self.slow(speeds, mean);
-        for &seat in &due {
-            decisions.extend(self.pull(seat, mean, &slow, at));
-            self.agents[seat.index()].turns += 1;
-            self.sleep(seat, at);
+        for &cpu in &due {
+            decisions.extend(self.pull(cpu, mean, &slow, at));
+            self.agents[cpu.index()].turns += 1;
+            self.sleep(cpu, at);
         }
-        let (next, wanted) = self.next(at, &seats);
+        let (next, wanted) = self.next(at, &cpus);
         Turn { decisions, findings, next, wanted }
     }
 }
 
 impl Speed {
-    fn slow(&self, mut speeds: Vec<(f64, Seat)>, mean: f64) -> Slow {
-        let ground = &self.base.seating.ground;
-        speeds.retain(|(speed, seat)| {
-            *speed < self.base.settings.threshold * mean && self.base.shares.ours(*seat) > 0
+    fn slow(&self, mut speeds: Vec<(f64, CpuIndex)>, mean: f64) -> SlowCores {
+        let cpu_table = &self.context.table.cpu_table;
+        speeds.retain(|(speed, cpu)| {
+            *speed < self.context.settings.threshold * mean && self.context.shares.ours(*cpu) > 0
         });
         speeds.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
-        let mut slow = Slow {
+        let mut slow = SlowCores {
             all: Vec::new(),
-            nodes: vec![Vec::new(); ground.nodes()],
-            caches: vec![Vec::new(); ground.llcs()],
+            nodes: vec![Vec::new(); cpu_table.nodes()],
+            caches: vec![Vec::new(); cpu_table.llcs()],
         };
-        for (_, seat) in speeds {
-            let place = ground.place(seat);
-            slow.all.push(seat);
-            slow.nodes[place.node.index()].push(seat);
-            slow.caches[place.llc.index()].push(seat);
+        for (_, cpu) in speeds {
+            let entry = cpu_table.entry(cpu);
+            slow.all.push(cpu);
+            slow.nodes[entry.node.index()].push(cpu);
+            slow.caches[entry.llc.index()].push(cpu);
         }
         slow
     }

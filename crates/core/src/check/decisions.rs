@@ -1,9 +1,11 @@
-//! An independent checker of a policy's turns: says what is wrong with them, sharing no code with the policies.
+//! Independent checker of a policy's turns: reports errors in them without sharing code with the
+//! policies.
 //!
-//! Unit: one turn. It keeps its own account of where threads were put and who was let out of its mask, told by decisions and
-//! outcomes alone, and asks of every turn: does it concern living threads that may be moved, each once? Does it put them only
-//! where they may be? Is nobody left on a CPU that was lost? Has every exchange two halves? Tests run it over every step, and
-//! it can be run over any recorded trace.
+//! Unit: one turn. The checker keeps its own account of the positions of threads and of the threads
+//! freed from their masks, derived only from decisions and outcomes. It tests every turn: decisions
+//! concern living threads that may be moved, each thread once; they place threads only on permitted
+//! CPUs; no thread stays on a lost CPU; every exchange has two halves. Tests run the checker over
+//! every step, and it can process any recorded trace.
 
 use crate::balance::{Act, Decision, Outcome, Reason, Refusal, Settled, Turn};
 use crate::ids::{OsCpu, ProgramId, ThreadId};
@@ -13,63 +15,65 @@ use crate::time::Moment;
 use crate::topology::Machine;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Something wrong with a turn.
+/// Error in a turn.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Fault {
-    /// A decision about a thread that is not there.
+    /// A decision concerns a thread that does not exist.
     NoSuchThread(ThreadId),
-    /// Two decisions about one thread.
+    /// Two decisions concern one thread.
     Twice(ThreadId),
-    /// A decision about a thread that is somebody else's to place, that may not be moved, or that was just found to have been moved:
-    /// by whom, and whether on purpose, is not known before the host looks again.
+    /// A decision concerns a thread that others place, that must not be moved, or that was just
+    /// found to have been moved. In the last case, the originator and the intention are unknown
+    /// before the host's next sample.
     HandsOff(ThreadId),
-    /// A decision about a thread whose last move is not known to be done.
+    /// A decision concerns a thread whose last move is not known to be completed.
     Unsettled(ThreadId),
-    /// A move to no CPU.
+    /// A move has an empty set of CPUs.
     Nowhere(ThreadId),
-    /// A move to CPUs that may not be used.
+    /// A move has CPUs that must not be used.
     NotUsable(ThreadId, CpuSet),
-    /// A move out of the thread's own mask, by a policy that did not free it of that.
+    /// A move leaves the thread's own mask, although the policy did not free the thread from it.
     NotHome(ThreadId, CpuSet),
-    /// A freed thread goes where none of its program's threads might be, those that have ended included.
+    /// A freed thread moves outside the masks of all threads of its program, including ended ones.
     NotProgram(ThreadId, CpuSet),
-    /// A move to another memory node although that is not allowed.
+    /// A move goes to another memory node although this is not allowed.
     OtherNode(ThreadId),
-    /// A thread is left on CPUs that may not be used any more.
+    /// A thread is left on CPUs that must not be used any more.
     Stranded(ThreadId),
-    /// A thread that we hold on one CPU is nudged: it would come back to that.
+    /// A nudge concerns a thread that the balancer holds on one CPU: the thread would return there.
     NudgedHeld(ThreadId),
-    /// A thread is sent somewhere on account of its memory, kept there or taken back, and that is not a whole unit (a last cache of a node, or
-    /// the node that has only one), as far as it may be used.
+    /// A thread is moved, kept or moved back because of its memory, and the target is not a whole
+    /// unit (a last-level cache of a node, or the node if it has only one), as far as the thread
+    /// may use it.
     NoUnit(ThreadId, CpuSet),
-    /// The memory of a process is to be brought to a node that the machine does not have.
+    /// The memory of a process is to be moved to a node that the machine does not have.
     NoNode(ThreadId),
-    /// One half of an exchange without the other.
+    /// One half of an exchange lacks the other.
     Half(ThreadId),
-    /// A number in a reason or a gain that is no share.
+    /// A number in a reason or a gain is not a share.
     NoShare(ThreadId),
-    /// The next look is not later than this one.
+    /// The next sample is not later than this one.
     NoTime(Moment),
 }
 
-/// What the checker remembers between turns.
+/// State of the checker between turns.
 #[derive(Debug, Clone, Default)]
 pub struct Account {
     asked: BTreeMap<ThreadId, Decision>,
     bound: BTreeMap<ThreadId, CpuSet>,
     freed: BTreeSet<ThreadId>,
-    /// Who is where it was sent on account of its memory.
+    /// Threads on the unit to which they were moved because of their memory.
     sent: BTreeSet<ThreadId>,
     forbidden: BTreeSet<ThreadId>,
     meanwhile: BTreeSet<ThreadId>,
     pending: BTreeSet<ThreadId>,
-    /// Where threads may be by their programs' will, and where those might that have ended, by program.
+    /// Home masks of living threads; and the united home masks of ended threads, by program.
     homes: BTreeMap<ThreadId, (ProgramId, CpuSet)>,
     ended: BTreeMap<ProgramId, CpuSet>,
 }
 
 impl Account {
-    /// Checks the next turn of a run. Every turn must be given, in order.
+    /// Checks the next turn of a run. The caller must pass every turn, in order.
     pub fn check_turn(
         &mut self,
         machine: &Machine,
@@ -108,7 +112,7 @@ impl Account {
         faults
     }
 
-    /// Takes over what is known of earlier decisions.
+    /// Takes over the outcomes of earlier decisions.
     fn believe(&mut self, seen: &Observation<'_>) {
         self.meanwhile.clear();
         for Outcome { thread, end } in seen.outcomes {
@@ -118,7 +122,7 @@ impl Account {
             }
             self.pending.remove(thread);
             let Some(decision) = self.asked.remove(thread) else { continue };
-            // Who was said to be freed is, though this one move was refused.
+            // A thread that was announced as freed stays freed, even if this move was refused.
             if matches!((end, &decision.reason), (Settled::Refused(_), Reason::Free { .. })) {
                 self.freed.insert(*thread);
             }
@@ -142,7 +146,8 @@ impl Account {
                 (Settled::Refused(Refusal::Permission), _) => {
                     self.forbidden.insert(*thread);
                 }
-                // Of this look alone: whether the thread was bound on purpose, later looks tell.
+                // Valid for this sample only: later samples tell whether the thread was bound on
+                // purpose.
                 (Settled::Refused(Refusal::MovedMeanwhile), _) => {
                     self.meanwhile.insert(*thread);
                 }
@@ -162,7 +167,8 @@ impl Account {
         for view in &seen.threads {
             self.homes.insert(view.id(), (view.info.program, view.info.home.clone()));
         }
-        // The mask of a thread that somebody else places is not by our doing, whatever was done to it before.
+        // The mask of a thread that others place is not the balancer's work, whatever the balancer
+        // did before.
         let ours = |thread: &ThreadId| seen.thread(*thread).is_some_and(ThreadView::movable);
         self.bound.retain(|thread, _| ours(thread));
         self.freed.retain(ours);
@@ -172,7 +178,8 @@ impl Account {
         }
     }
 
-    /// Whether the kernel forbade to move a thread, or it was just found to have been moved.
+    /// Returns whether the kernel refused to move a thread, or the thread was just found to have
+    /// been moved.
     fn refused(&self, thread: ThreadId) -> bool {
         self.forbidden.contains(&thread) || self.meanwhile.contains(&thread)
     }
@@ -219,12 +226,13 @@ impl Account {
             faults.push(Fault::NotUsable(thread, to.difference(seen.usable)));
         }
         let freed = self.freed.contains(&thread) || matches!(decision.reason, Reason::Free { .. });
-        // What is undone is put back; a wide mask instead of its own is for who has no CPU of its own left.
+        // An undone move goes back to the thread's own mask; a wider mask is only for threads
+        // without a usable CPU of their own.
         let undone =
             decision.reason == Reason::Undo && to.len() > 1 && view.info.home.intersects(seen.usable);
         if freed && !undone {
             let program = seen.threads.iter().filter(|other| other.info.program == view.info.program);
-            // Where its program was is where those were too that have ended since.
+            // The program's masks include those of its ended threads.
             let ended = self.ended.get(&view.info.program).cloned().unwrap_or_default();
             let homes = program.fold(ended, |homes, other| homes.union(&other.info.home));
             if !to.is_subset(&homes) {
@@ -249,7 +257,8 @@ impl Account {
     }
 }
 
-/// Whether CPUs are all those of a unit that a thread may use: of a last cache of a memory node, which is the node where it has only one.
+/// Returns whether `cpus` are all CPUs of a unit that a thread may use. A unit is a last-level
+/// cache of a memory node; this is the whole node if it has only one.
 fn is_unit(machine: &Machine, cpus: &CpuSet, may: &CpuSet) -> bool {
     let place = |cpu: OsCpu| {
         let core = machine.core(machine.core_of(machine.pu(cpu)?));
@@ -259,7 +268,7 @@ fn is_unit(machine: &Machine, cpus: &CpuSet, may: &CpuSet) -> bool {
     may.iter().filter(|cpu| place(*cpu) == Some((node, llc))).collect::<CpuSet>() == *cpus
 }
 
-/// Whether that is a reason on account of memory.
+/// Returns whether the reason concerns memory.
 fn for_memory(reason: &Reason) -> bool {
     matches!(
         reason,
@@ -267,7 +276,8 @@ fn for_memory(reason: &Reason) -> bool {
     )
 }
 
-/// Whether an exchange has its other half: a partner in the same turn who names this thread.
+/// Returns whether an exchange has its other half: a partner in the same turn with a reason that
+/// names this thread.
 fn whole(decision: &Decision, turn: &Turn) -> bool {
     let names = |partner: &ThreadId| {
         turn.decisions.iter().any(|other| {
@@ -275,7 +285,8 @@ fn whole(decision: &Decision, turn: &Turn) -> bool {
                 Reason::Behind { partner, .. }
                 | Reason::Ahead { partner, .. }
                 | Reason::Exchanged { partner } => *partner == decision.thread,
-                // A puller that gives one of its own back: the pulled one has the paper's reason.
+                // A thread that pulls another one gives one of its own back: the pulled thread has
+                // the reason of the paper.
                 Reason::Slow { .. } => true,
                 _ => false,
             };
@@ -290,7 +301,7 @@ fn whole(decision: &Decision, turn: &Turn) -> bool {
     }
 }
 
-/// Whether the numbers are what they say they are.
+/// Returns whether the numbers of a decision are within their ranges.
 fn shares(decision: &Decision) -> bool {
     let share = |value: f64| (-1e-9..=1.0 + 1e-9).contains(&value);
     let reason = match &decision.reason {
@@ -400,7 +411,7 @@ mod tests {
         ] {
             assert_eq!(faults(&observer(None), vec![decision.clone()]), [expected], "{decision:?}");
         }
-        // A node of two last caches is two units.
+        // A node with two last-level caches consists of two units.
         let machine = parse_synthetic("numa:1 l3:2 core:2 pu:1").unwrap();
         let of = |to: &str, reason: Reason| {
             let turn = Turn { decisions: vec![confine(1, to, reason)], next: Moment(9), ..Turn::default() };
@@ -414,7 +425,7 @@ mod tests {
         assert_eq!(kept, [Fault::HandsOff(t(0))]);
     }
 
-    /// Thread 1 in two turns, and how the first one's decision ended.
+    /// Checks two turns about thread 1, given the outcome of the first decision.
     fn twice(first: Decision, end: Settled, news: Sample, second: Decision) -> Vec<Fault> {
         let machine = parse_synthetic("core:4 pu:1").unwrap();
         let (mut account, mut observer, next) = (Account::default(), observer(None), Moment(99));
@@ -439,14 +450,15 @@ mod tests {
         }
         let nudge = Decision { act: Act::Nudge(set("2")), ..start("2") };
         assert_eq!(twice(start("3"), Settled::Applied, quiet(), nudge), [Fault::NudgedHeld(t(1))]);
-        // Thread 0 is at home on CPUs 0 and 1, and is freed.
+        // Thread 0 has its home on CPUs 0 and 1, and is freed.
         let free = confine(0, "2", Reason::Free { threads: 1, cpus: 2 });
         let undo = confine(0, "0-3", Reason::Undo);
         assert_eq!(
             twice(free.clone(), Settled::Applied, quiet(), undo.clone()),
             [Fault::NotHome(t(0), set("2-3"))]
         );
-        // Who was sent to a unit is taken back to one; others' moves are undone wherever they came from.
+        // A thread that was moved to a unit is moved back to a unit; other moves are undone
+        // regardless of their origin.
         let sent = confine(1, "0-3", Reason::Explore);
         assert_eq!(
             twice(sent, Settled::Applied, quiet(), confine(1, "1-2", Reason::Undo)),

@@ -1,9 +1,12 @@
-//! Whether a plan uses cores without memory of their own while free cores that have some would have served.
+//! Check of local memory: a plan must not use cores without local memory while free cores with
+//! local memory would have met the request.
 //!
-//! Free are cores of which no CPU is held, bound to or busy. What would have served is told from the request alone: any
-//! such core where cores are counted; where units are asked for, one that has nothing but such cores; for strides a unit without a slot, or enough cores of one remainder in one cache.
+//! A core is free if none of its CPUs is held, busy or has a task bound to it. The request alone
+//! determines the cores that would have met it: any such core, if cores are counted; a unit that
+//! consists only of such cores, if units are requested; for strides, a unit without a slot, or
+//! enough cores of one remainder in one cache.
 
-use super::{Finding, inside, outermost};
+use super::{PlanFinding, inside, outermost};
 use crate::place::{Amount, BUSY_FROM, KindChoice, Request, Strategy, Stride, Taken};
 use crate::set::{CpuSet, NodeSet};
 use crate::topology::{Core, Level, Machine};
@@ -15,7 +18,7 @@ pub(super) fn check(
     request: &Request,
     taken: &Taken,
     cores: &BTreeSet<u32>,
-) -> Option<Finding> {
+) -> Option<PlanFinding> {
     let local = local(machine, taken);
     let remote: BTreeSet<u32> = cores.difference(&local).copied().collect();
     if remote.is_empty() || request.amount == Amount::Exact {
@@ -43,10 +46,10 @@ pub(super) fn check(
         let cpus = set.iter().map(|&core| machine.cpus_of(&machine.cores()[core as usize].pus));
         cpus.fold(CpuSet::new(), |all, cpus| all.union(&cpus)).intersection(&taken.allowed)
     };
-    (!better.is_empty()).then(|| Finding::NoLocalMemory { cpus: cpus(&remote), free: cpus(&better) })
+    (!better.is_empty()).then(|| PlanFinding::NoLocalMemory { cpus: cpus(&remote), free: cpus(&better) })
 }
 
-/// The cores whose home node has memory that may be used; all where no node has.
+/// Returns the cores with a home node that has usable memory; all cores if no node has any.
 fn local(machine: &Machine, taken: &Taken) -> BTreeSet<u32> {
     let says = machine.nodes().iter().any(|node| node.bytes.is_some_and(|bytes| bytes > 0));
     let empty = |bytes: Option<u64>| {
@@ -70,7 +73,8 @@ fn is_free(machine: &Machine, request: &Request, taken: &Taken, core: &Core) -> 
     !named.is_empty() && !cpus.intersects(&taken.held) && cpus.iter().all(quiet)
 }
 
-/// The cores of a unit that has no slot and would have served instead of one that has some on cores without memory.
+/// Returns the cores of a unit that has no slot and could have replaced a unit with slots on cores
+/// without memory.
 fn unit(
     machine: &Machine,
     level: Level,
@@ -95,7 +99,7 @@ fn unit(
     units.iter().find(served).map_or_else(BTreeSet::new, |unit| of(free, unit))
 }
 
-/// Enough free cores of one remainder and in one cache: nothing would have been lost by them.
+/// Returns enough free cores of one remainder in one cache, which would have had no disadvantage.
 fn remainder(machine: &Machine, every: u32, wanted: usize, free: &BTreeSet<u32>) -> BTreeSet<u32> {
     let mut classes: BTreeMap<_, BTreeSet<u32>> = BTreeMap::new();
     for &core in free {
@@ -105,7 +109,7 @@ fn remainder(machine: &Machine, every: u32, wanted: usize, free: &BTreeSet<u32>)
     classes.into_values().find(|class| class.len() >= wanted).unwrap_or_default()
 }
 
-/// The free cores of a unit without a slot that no other run is in.
+/// Returns the free cores of a unit without a slot and without cores of another run.
 fn unused(
     machine: &Machine,
     level: Level,

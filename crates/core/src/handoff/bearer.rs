@@ -1,21 +1,22 @@
-//! What a program's file must be like for the guest library to be preloaded into it.
+//! Properties of a program's file that decide whether the shim can be preloaded into it.
 //!
-//! The launcher asks this of the program it becomes, and the guest of each program that its host starts. How the file is read is
-//! theirs: the launcher may allocate, the guest may not.
+//! The launcher checks the program that it becomes, and the shim checks each program that its
+//! process starts. Each reads the file in its own way: the launcher may allocate, the shim may not.
 
-/// The library's file name.
+/// File name of the shim.
 pub const LIBRARY: &str = "libtrimtab_shim.so";
 
-/// The processor that the library is built for, as `e_machine` of an executable numbers it.
+/// Processor that the shim is built for, as `e_machine` of an executable numbers it.
 pub const MACHINE: u16 = if cfg!(target_arch = "aarch64") { 183 } else { 62 };
 
-/// The file name of glibc's dynamic loader on that processor. Other loaders (musl's, those of other word sizes) cannot load the library, or
-/// need not be able to.
+/// File name of glibc's dynamic loader on that processor. Other loaders (musl's, those of other
+/// word sizes) cannot load the shim, or need not be able to.
 const LOADER: &[u8] =
     if cfg!(target_arch = "aarch64") { b"ld-linux-aarch64.so.1" } else { b"ld-linux-x86-64.so.2" };
 
-/// How libraries begin that stop a program where another library was loaded before them. AddressSanitizer's two names, GCC's and
-/// clang's, do so; the others replace functions that the guest stands in front of.
+/// First bytes of the names of libraries that stop a program if another library was loaded before
+/// them. AddressSanitizer's two names, GCC's and clang's, do so; the others replace functions that
+/// the shim wraps.
 const FIRST: [&[u8]; 6] = [
     b"libasan.so",
     b"libtsan.so",
@@ -25,20 +26,20 @@ const FIRST: [&[u8]; 6] = [
     b"libclang_rt.hwasan",
 ];
 
-/// The longest beginning of a library's name that [`must_be_first`] looks at, in bytes.
+/// Bytes at the beginning of a library's name that [`must_be_first`] compares, at most.
 pub const NAME_BYTES: usize = 24;
 
-/// Whether the dynamic loader that an executable names is the one that can load the library.
+/// Returns whether the dynamic loader that an executable names is the one that can load the shim.
 pub fn is_loader(path: &[u8]) -> bool {
     path.rsplit(|&byte| byte == b'/').next() == Some(LOADER)
 }
 
-/// Whether a library that an executable needs insists on being loaded before all others.
+/// Returns whether a library that an executable needs must be loaded before all others.
 pub fn must_be_first(library: &[u8]) -> bool {
     FIRST.iter().any(|name| library.starts_with(name))
 }
 
-/// Whether an entry of `LD_PRELOAD` is the guest library, of whatever installation.
+/// Returns whether an entry of `LD_PRELOAD` is the shim, of any installation.
 pub fn is_library(path: &[u8]) -> bool {
     path.rsplit(|&byte| byte == b'/').next() == Some(LIBRARY.as_bytes())
 }

@@ -1,18 +1,20 @@
-//! The names of the variables that a launch changed for the program, as one line of text.
+//! Names of the variables that a launch changed for the program, as one line of text.
 //!
-//! The preload library names them where the program fails within seconds: `4711 OMP_PLACES OMP_PROC_BIND`,
-//! where `4711` is the process that the launcher becomes. Children inherit the variable and say nothing.
+//! The shim reports them if the program fails within seconds: `4711 OMP_PLACES OMP_PROC_BIND`,
+//! where `4711` is the process that the launcher becomes. Children inherit the variable and report
+//! nothing.
 
-/// The environment variable that carries the text.
+/// Environment variable that carries the text.
 pub const CHANGED_VARIABLE: &str = "TRIMTAB_CHANGED";
 
-/// The text for a process and the variables changed for it; `None` where there is none.
+/// Returns the text for a process and the variables changed for it; `None` if no variable was
+/// changed.
 pub fn changed_text<'a>(pid: u32, names: impl Iterator<Item = &'a str>) -> Option<String> {
     let names: Vec<&str> = names.collect();
     (!names.is_empty()).then(|| format!("{pid} {}", names.join(" ")))
 }
 
-/// The process and the names in a text; `None` for a text of another form.
+/// Returns the process and the names in a text; `None` for a text of another form.
 pub fn read_changed(text: &str) -> Option<(u32, &str)> {
     let (pid, names) = text.split_once(' ')?;
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b' ';

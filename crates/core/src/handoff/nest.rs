@@ -1,10 +1,12 @@
-//! What the guest is told of nested teams: the machine as a tree, and the teams that were asked for.
+//! Hand-off of nested teams to the shim: the machine as a tree, and the requested teams.
 //!
-//! A second text beside the plan, for OpenMP programs only: `1 tree=[0,1],[2,3] roots=alone report=no
-//! nest=2,scatter,2,subcompact`. Two fields may be missing: `wide=` behind the tree, the cores that the plan was narrowed
-//! from, and `missed=` behind the report, what becomes of a program in which no thread was placed. The tree is there also without teams, so that a program can name them later by
-//! `omp_set_nesting_info`; the guest then asks [`nesting`](crate::place::nesting) for the map. The guest reads this text
-//! before threads are there, and may allocate while it does.
+//! A second text beside the plan, for OpenMP programs only:
+//! `1 tree=[0,1],[2,3] roots=alone report=no nest=2,scatter,2,subcompact`. Two fields are optional:
+//! `wide=` after the tree holds the cores from which the plan was narrowed, and `missed=` after the
+//! report tells the treatment of a program in which no thread was placed. The tree is there also
+//! without teams, so that a program can name teams later by `omp_set_nesting_info`; the shim then
+//! asks [`nesting`](crate::place::nesting) for the map. The shim reads this text before threads
+//! exist, and may allocate while it does.
 
 use crate::place::nesting::{Nest, NestError, Teams, Tree, TreeError};
 use std::fmt;
@@ -12,61 +14,64 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use thiserror::Error;
 
-/// The variable that carries the text.
+/// Environment variable that carries the text.
 pub const NEST_VARIABLE: &str = "TRIMTAB_NEST";
 
-/// The version of the text.
+/// Version of the text.
 const VERSION: &str = "1";
 
-/// Nested teams for the guest.
+/// Nested teams for the shim.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NestHandoff {
-    /// The cores that may be used.
+    /// Cores that may be used.
     pub tree: Tree,
-    /// The cores that the teams were placed on before the plan was narrowed to those they use; see [`Teams`].
+    /// Cores on which the teams were placed before the plan was narrowed to those they use; see
+    /// [`Teams`].
     pub wide: Option<Tree>,
-    /// What becomes of further threads that open regions by themselves.
+    /// Treatment of further threads that open regions by themselves.
     pub roots: Roots,
-    /// Whether, and where, to report at exit.
+    /// Report at exit, and its destination.
     pub report: Report,
-    /// What becomes of a program that ends without a thread having been placed.
+    /// Treatment of a program that ends without a placed thread.
     pub missed: Missed,
-    /// The teams asked for, if any.
+    /// Requested teams, if any.
     pub nest: Option<Nest>,
 }
 
 impl NestHandoff {
-    /// Teams on the cores that may be used.
+    /// Places teams on the cores that may be used.
     pub fn teams(&self, nest: &Nest) -> Teams {
         Teams::new(self.tree.clone(), self.wide.as_ref(), nest)
     }
 }
 
-/// What becomes of a program that was given teams and ends by itself without a thread having been placed.
+/// Treatment of a program that was given teams and ends by itself without a placed thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Missed {
-    /// Nothing: no teams were asked for, or the user wants to hear nothing.
+    /// Nothing happens: no teams were requested, or the user wants no message.
     #[default]
     Ignored,
-    /// One line on standard error.
+    /// One line is written on standard error.
     Told,
-    /// The line, and a failing status where the program would have ended with 0.
+    /// The line is written, and a program that would have ended with status 0 fails.
     Fails,
 }
 
-/// What becomes of threads that open outermost regions after another one did (`std::thread`, Python's threads).
+/// Treatment of threads that open outermost regions after another thread did (`std::thread`,
+/// Python's threads).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Roots {
-    /// The first has the map; the teams of others stay where the system puts them.
+    /// The first thread has the map; the teams of others stay where the system puts them.
     #[default]
     Alone,
     /// All use the same map.
     Share,
-    /// This many have a part of the machine each; further ones share the parts in turn.
+    /// This number of threads have a part of the machine each; further ones share the parts in
+    /// turn.
     Part(u32),
 }
 
-/// Where the guest reports what it did.
+/// Destination of the shim's report.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum Report {
     /// Nowhere.
@@ -89,7 +94,7 @@ impl FromStr for Roots {
             "share" => Some(Self::Share),
             _ => text.strip_prefix("part:").and_then(part),
         }
-        .ok_or_else(|| format!("\"{text}\" is no treatment of further roots (known: alone, share, part:N)"))
+        .ok_or_else(|| format!("unknown treatment of further roots \"{text}\" (known: alone, share, part:N)"))
     }
 }
 
@@ -109,8 +114,9 @@ impl fmt::Display for Report {
             Self::No => f.write_str("no"),
             Self::Stderr => f.write_str("stderr"),
             Self::File(path) => {
-                // A path with a directory, so that no file is taken for a word above; blanks would end the field,
-                // and tools that read environments by lines would take a line's end for the variable's.
+                // The path has a directory, so that no file is taken for a word above. Blanks would
+                // end the field. Line ends are escaped because tools that read environments by
+                // lines would take one for the end of the variable.
                 let path = path.to_string_lossy();
                 let directory = if path.contains('/') { "" } else { "./" };
                 let path = path.replace('%', "%25").replace(' ', "%20").replace('\n', "%0A");
@@ -120,22 +126,22 @@ impl fmt::Display for Report {
     }
 }
 
-/// Why a text is no hand-off of nested teams.
+/// Error of a text that is not a hand-off of nested teams.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub enum NestHandoffError {
-    /// The text is of another version.
+    /// The text has another version.
     #[error("this version of the text is not understood, only version {VERSION}")]
     Version,
-    /// A field is not there, or not in its place.
+    /// A field is missing, or not in its place.
     #[error("\"{0}\" is missing")]
     Missing(&'static str),
-    /// The tree is none.
+    /// The tree cannot be read.
     #[error(transparent)]
     Tree(#[from] TreeError),
-    /// `roots` is none of its words.
+    /// The value of `roots` is unknown.
     #[error("{0}")]
     Roots(String),
-    /// The teams are none.
+    /// The teams cannot be read.
     #[error(transparent)]
     Nest(#[from] NestError),
 }
@@ -226,11 +232,11 @@ mod tests {
             ("1 tree=[0 roots=alone report=no nest=", "a group is not closed at position 3 of the tree"),
             (
                 "1 tree=[0] roots=x report=no nest=",
-                "\"x\" is no treatment of further roots (known: alone, share, part:N)",
+                "unknown treatment of further roots \"x\" (known: alone, share, part:N)",
             ),
             (
                 "1 tree=[0] roots=part:0 report=no nest=",
-                "\"part:0\" is no treatment of further roots (known: alone, share, part:N)",
+                "unknown treatment of further roots \"part:0\" (known: alone, share, part:N)",
             ),
             ("1 tree=[0] roots=alone nest=", "\"report\" is missing"),
             ("1 tree=[0] wide=[0 roots=alone", "a group is not closed at position 3 of the tree"),

@@ -1,23 +1,23 @@
-//! Memory that was to follow a thread: how much of it came, and why not the rest.
+//! Result of moving memory after a thread: the amount moved, and the reason why the rest stayed.
 
 use crate::ids::{OsNode, ThreadId};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// What became of memory that was to be brought to a node.
+/// Result of moving memory to a node.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Fetched {
-    /// The thread after which it was to come.
+    /// Thread that the memory should follow.
     pub thread: ThreadId,
-    /// Its process, as the kernel numbers it.
+    /// Process id given by the kernel.
     pub pid: u32,
-    /// The node.
+    /// Target node.
     pub to: OsNode,
-    /// Bytes that came from other nodes.
+    /// Bytes moved from other nodes.
     pub moved: u64,
-    /// Bytes of the process's own memory that are on other nodes still, as far as they were looked for.
+    /// Bytes of the process's own memory still on other nodes, as far as they were examined.
     pub left: u64,
-    /// Why not all came, if so.
+    /// Reason why some memory was not moved; `None` if all of it was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why: Option<Unfetched>,
 }
@@ -43,31 +43,32 @@ impl fmt::Display for Fetched {
     }
 }
 
-/// Why memory was not brought to a node.
+/// Reason why memory was not moved to a node.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Unfetched {
-    /// There is no other node to bring it from.
+    /// The machine has only one node.
     OneNode,
-    /// This node has no memory.
+    /// The target node has no memory.
     NoMemory,
-    /// The program, or whoever started it, said where its memory is to be: this memory policy, by the kernel's word.
+    /// The program or its parent set this memory policy (in the kernel's term), which determines
+    /// the location of the memory.
     Policy(String),
-    /// Devices use it where it is: an assigned device, memory that is pinned.
+    /// Devices use the memory at its location: an assigned device, pinned memory.
     Pinned,
-    /// It is in huge pages that are set aside (hugetlbfs), which are not moved.
+    /// The memory is in reserved huge pages (hugetlbfs), which are not moved.
     Huge,
-    /// The node has no room for it.
+    /// The target node has no free memory.
     Full,
-    /// The process may not have memory there (its cpuset), or is not ours to do that to.
+    /// The process may not have memory there (its cpuset), or the balancer lacks the permission.
     Permission,
-    /// Its pages were in use just then, or others have them mapped too.
+    /// Its pages were in use at that time, or other processes map them too.
     Busy,
-    /// It was not waited for: the process is no longer balanced, or the balancing ended.
+    /// Moving was not awaited: the process is no longer balanced, or the balancing ended.
     Stopped,
     /// The process ended.
     Ended,
-    /// What the kernel answered instead.
+    /// Another error reported by the kernel.
     Kernel(String),
 }
 
@@ -80,11 +81,11 @@ impl fmt::Display for Unfetched {
                 write!(f, "it has a memory policy of its own ({policy}), which is respected")
             }
             Self::Pinned => f.write_str("devices use it where it is (VFIO, or pinned)"),
-            Self::Huge => f.write_str("it is in huge pages that were set aside"),
+            Self::Huge => f.write_str("it is in reserved huge pages"),
             Self::Full => f.write_str("there is no room"),
             Self::Permission => f.write_str("the kernel does not permit it (its cpuset, or another user's)"),
             Self::Busy => f.write_str("these pages are in use, or shared with others"),
-            Self::Stopped => f.write_str("the balancing of it ended before"),
+            Self::Stopped => f.write_str("its balancing ended before"),
             Self::Ended => f.write_str("it ended"),
             Self::Kernel(answer) => f.write_str(answer),
         }

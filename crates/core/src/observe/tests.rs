@@ -85,7 +85,7 @@ fn a_sleeper_has_no_speed_and_is_not_slow() {
     assert!(near(rates.speed(Metric::CpuShare), 0.0));
 }
 
-/// Linux counts a wait when it is over: nothing, nothing, and then more than the step was long.
+/// Linux counts a wait when it ends: zero, zero, and then more than the length of the step.
 #[test]
 fn a_wait_that_is_not_counted_yet_is_no_sleep() {
     let ready = |run, wait| ThreadSample { ready: Some(true), ..read(0, run, wait) };
@@ -147,7 +147,7 @@ fn births_deaths_and_news_are_followed() {
     assert_eq!(observer.observation().gone, [ThreadId(0)]);
     observer.take(&told, &[]);
     let seen = observer.observation();
-    // A thread that nobody announced is not believed.
+    // A thread that was not announced is ignored.
     assert_eq!(seen.threads.iter().map(ThreadView::id).collect::<Vec<_>>(), [ThreadId(1)]);
     assert!(!seen.threads[0].movable() && seen.threads[0].rates.is_some());
 }
@@ -191,7 +191,8 @@ fn usable_cpus_follow_the_notice() {
 }
 
 proptest! {
-    /// Whatever a hostile or broken host says, rates are finite and not negative, and never appear from one reading.
+    /// For any input of a hostile or broken host, rates are finite and not negative, and never
+    /// result from a single reading.
     #[test]
     fn rates_are_sane_whatever_is_read(
         steps in proptest::collection::vec(

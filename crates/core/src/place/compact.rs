@@ -1,25 +1,28 @@
-//! Compact: the fewest nodes and caches, nearest by distance, tightest fit.
+//! Compact strategy: the fewest nodes and caches, the shortest distances, the tightest fit.
 //!
-//! Unit: items (cores, or whole units of cores); distances in firmware's scale; costs in thousandths of a core.
-//! Problem: of the free items choose `n` that touch the fewest nodes, then the fewest last-level caches, then lie nearest
-//! to each other, then cost least, then leave the smallest rest, so that large holes stay whole for later runs.
-//! Idea: the number of nodes is known at once (the largest first until they suffice), so only sets of exactly that many
-//! nodes are compared; inside a set the caches are chosen largest first and the last one as small as suffices.
-//! Properties: the node count is always minimal, and the cache count minimal for the nodes chosen. The rest of the
-//! order is exact while the sets of nodes number at most [`SETS_MAX`] (every machine up to 14 nodes, and most requests
-//! beyond); past that, sets are grown greedily from each of [`SEEDS_MAX`] nodes. Ties go to the lower number.
+//! Unit: items (cores, or whole units of cores); distances in the firmware's scale; costs in
+//! thousandths of a core. Problem: choose `n` of the free items such that they touch the fewest
+//! nodes, then the fewest last-level caches, then are nearest to each other, then cost least, then
+//! leave the smallest rest, so that large holes stay whole for later runs. Idea: the number of
+//! nodes is known in advance (add the largest nodes until they suffice), so only sets with exactly
+//! this number of nodes are compared. Inside a set the caches are chosen largest first, and the
+//! last cache is the smallest that suffices. Properties: The node count is always minimal, and the
+//! cache count is minimal for the chosen nodes. The rest of the order is exact while there are at
+//! most [`SETS_MAX`] sets of nodes (every machine up to 14 nodes, and most requests beyond); past
+//! that, sets are grown greedily from each of [`SEEDS_MAX`] nodes. Ties go to the lower number.
 
-use super::pool::{Item, L2, LLC, NODE};
+use super::pool::{Item, KEY_L2, KEY_LLC, KEY_NODE};
 use crate::ids::NodeId;
 use crate::topology::Machine;
 use std::collections::BTreeMap;
 
-/// How many sets of nodes are compared exhaustively. C(14,7) = 3,432 fits; the bound keeps planning under 10 ms.
+/// Maximum number of sets of nodes that are compared exhaustively. C(14,7) = 3,432 fits; the limit
+/// keeps planning under 10 ms.
 const SETS_MAX: u64 = 5_000;
-/// How many starting nodes the greedy search tries.
+/// Maximum number of starting nodes of the greedy search.
 const SEEDS_MAX: usize = 64;
 
-/// The items of one node, in bins by last-level cache.
+/// Items of one node, grouped by last-level cache.
 struct Bin<'a> {
     node: u32,
     caches: Vec<Vec<&'a Item>>,
@@ -29,7 +32,7 @@ struct Bin<'a> {
     cost: u64,
 }
 
-/// Chooses `n` of `items`, as positions in `items`, ascending; `None` when there are fewer.
+/// Chooses `n` of `items`. Returns ascending positions in `items`; `None` if there are fewer items.
 pub(super) fn choose(machine: &Machine, items: &[Item], n: usize) -> Option<Vec<usize>> {
     if n == 0 || items.len() < n {
         return (n == 0).then(Vec::new);
@@ -41,14 +44,14 @@ pub(super) fn choose(machine: &Machine, items: &[Item], n: usize) -> Option<Vec<
     let chosen = fill(&sizes, n).into_iter().flat_map(|(cache, take)| part(caches[cache], take));
     let mut starts: Vec<usize> = chosen.map(|item| item.members.start).collect();
     starts.sort_unstable();
-    // Items are in logical order, so their first members find them again.
+    // Items are in logical order, so an item can be found by its first member.
     starts.iter().map(|&start| items.binary_search_by_key(&start, |item| item.members.start).ok()).collect()
 }
 
 fn bins(items: &[Item]) -> Vec<Bin<'_>> {
     let mut nodes: BTreeMap<u32, BTreeMap<u32, Vec<&Item>>> = BTreeMap::new();
     for item in items {
-        nodes.entry(item.keys[NODE]).or_default().entry(item.keys[LLC]).or_default().push(item);
+        nodes.entry(item.keys[KEY_NODE]).or_default().entry(item.keys[KEY_LLC]).or_default().push(item);
     }
     nodes.into_iter().map(|(node, caches)| Bin::new(node, caches.into_values().collect())).collect()
 }
@@ -63,7 +66,7 @@ impl<'a> Bin<'a> {
     }
 }
 
-/// The best set of nodes that together hold `n` items, as positions in `bins`, ascending.
+/// Returns the best set of nodes that together contain `n` items, as ascending positions in `bins`.
 fn nodes(machine: &Machine, bins: &[Bin<'_>], n: usize) -> Vec<usize> {
     let mut by_size: Vec<usize> = (0..bins.len()).collect();
     by_size.sort_by_key(|&at| std::cmp::Reverse(bins[at].capacity));
@@ -117,14 +120,15 @@ fn grow(
     near.sort_by_key(|&at| (distance(machine, bins[seed].node, bins[at].node), at));
     let mut large: Vec<usize> = by_size.iter().copied().filter(|&at| at != seed).collect();
     while set.len() < count {
-        // The most that the nodes still to come can hold: the largest ones, with or without the one in question.
+        // Maximum capacity of the nodes still to be added: the largest ones, with or without the
+        // candidate node.
         let left = count - set.len() - 1;
         let capacity = |at: &usize| bins[*at].capacity;
         let rest: usize = large.iter().take(left).map(capacity).sum();
         let one_more = rest + large.get(left).map_or(0, capacity);
         let smallest = large[..left.min(large.len())].last().map_or(usize::MAX, capacity);
         let next = near.iter().copied().find(|at| {
-            // One of the largest itself, it leaves room for the next of them.
+            // If the candidate is one of the largest itself, there is room for the next of them.
             let together = if capacity(at) >= smallest { one_more } else { capacity(at) + rest };
             sum + together >= n
         })?;
@@ -137,21 +141,22 @@ fn grow(
     Some(set)
 }
 
-/// What a set of nodes is judged by, in this order: caches touched, distances between its nodes, mean cost of an item in
-/// thousandths of a thousandth (so that small sets are not preferred for being small), room left over.
+/// Weight of a set of nodes, in order of priority: caches touched, distances between its nodes,
+/// mean cost of an item in thousandths of a thousandth (so that small sets are not preferred for
+/// being small), room left over.
 type Weight = (usize, u64, u64, usize);
 
-/// Weighs sets of nodes of one size. Sums are over the set or, where that is shorter, over what it leaves out, so that
-/// 98 of 100 nodes are weighed as fast as 2 of them.
+/// Comparison of sets of nodes of one size. Sums are taken over the set or over its complement,
+/// whichever is smaller, so that weighing 98 of 100 nodes is as fast as weighing 2.
 struct Scales<'a> {
     machine: &'a Machine,
     bins: &'a [Bin<'a>],
     n: usize,
-    /// The sizes that caches have, largest first.
+    /// Distinct sizes of caches, largest first.
     sizes: Vec<usize>,
-    /// How many caches of each size every bin has.
+    /// Number of caches of each size in each bin.
     counts: Vec<Vec<usize>>,
-    /// The sums over all bins, where sets are weighed by what they leave out.
+    /// Sums over all bins, if sets are weighed by their complement.
     all: Option<All>,
 }
 
@@ -161,12 +166,12 @@ struct All {
     cost: u64,
     counts: Vec<usize>,
     spread: u64,
-    /// The distances from each bin to all others.
+    /// Distance from each bin to all others, summed.
     spread_of: Vec<u64>,
 }
 
 impl<'a> Scales<'a> {
-    /// For sets of `count` bins.
+    /// Prepares the comparison of sets of `count` bins.
     fn new(machine: &'a Machine, bins: &'a [Bin<'a>], n: usize, count: usize) -> Self {
         let mut sizes: Vec<usize> = bins.iter().flat_map(|bin| bin.sizes.iter().copied()).collect();
         sizes.sort_unstable_by(|a, b| b.cmp(a));
@@ -191,7 +196,7 @@ impl<'a> Scales<'a> {
         scales
     }
 
-    /// The weight of an ascending set; `None` when it has too few items.
+    /// Returns the weight of an ascending set; `None` if it has too few items.
     fn weigh(&self, set: &[usize]) -> Option<Weight> {
         let (capacity, cost, counts, spread) = match &self.all {
             None => {
@@ -204,7 +209,8 @@ impl<'a> Scales<'a> {
                 let out: Vec<usize> = out.collect();
                 let (capacity, cost, mut counts) = self.sums(&out);
                 counts.iter_mut().zip(&all.counts).for_each(|(count, all)| *count = all - *count);
-                // Less every pair that a node left out is in; pairs of two of them were taken off twice.
+                // Subtract every pair with a node of the complement; pairs of two such nodes were
+                // subtracted twice.
                 let off: u64 = out.iter().map(|&at| all.spread_of[at]).sum();
                 let spread = all.spread + self.spread(&out) - off;
                 (all.capacity - capacity, all.cost - cost, counts, spread)
@@ -214,7 +220,8 @@ impl<'a> Scales<'a> {
         Some((self.caches_needed(&counts), spread, cost * 1_000 / capacity.max(1) as u64, rest))
     }
 
-    /// Items, their costs and their caches by size, of some bins together.
+    /// Returns the number of items, their costs and their number of caches by size, summed over
+    /// some bins.
     fn sums(&self, set: &[usize]) -> (usize, u64, Vec<usize>) {
         let mut counts = vec![0; self.sizes.len()];
         let (mut capacity, mut cost) = (0, 0);
@@ -226,7 +233,7 @@ impl<'a> Scales<'a> {
         (capacity, cost, counts)
     }
 
-    /// The distances between some bins, each pair once.
+    /// Returns the sum of distances between some bins, each pair once.
     fn spread(&self, set: &[usize]) -> u64 {
         let pairs = set.iter().enumerate().flat_map(|(at, &a)| set[at + 1..].iter().map(move |&b| (a, b)));
         pairs.map(|(a, b)| self.far(a, b)).sum()
@@ -236,7 +243,7 @@ impl<'a> Scales<'a> {
         distance(self.machine, self.bins[a].node, self.bins[b].node)
     }
 
-    /// How many caches it takes when the largest are filled first.
+    /// Returns the number of caches needed if the largest are filled first.
     fn caches_needed(&self, counts: &[usize]) -> usize {
         let (mut needed, mut left) = (0, self.n);
         for (&size, &count) in self.sizes.iter().zip(counts) {
@@ -248,7 +255,8 @@ impl<'a> Scales<'a> {
     }
 }
 
-/// Both ways together; cores without a home node are as far from every node as nodes across a machine usually are.
+/// Returns the distance in both directions together. Cores without a home node have the usual
+/// distance across a machine to every node.
 fn distance(machine: &Machine, a: u32, b: u32) -> u64 {
     let known = |node: u32| (node as usize) < machine.nodes().len();
     if !known(a) || !known(b) {
@@ -258,7 +266,8 @@ fn distance(machine: &Machine, a: u32, b: u32) -> u64 {
     one_way(a, b) + one_way(b, a)
 }
 
-/// Which bins to take how much of, so that `n` fit into the fewest and the last is as small as suffices.
+/// Returns which bins to use and how much of each, so that `n` fit into the fewest bins and the
+/// last bin is the smallest that suffices.
 fn fill(sizes: &[usize], n: usize) -> Vec<(usize, usize)> {
     let mut order: Vec<usize> = (0..sizes.len()).collect();
     order.sort_unstable_by_key(|&at| (std::cmp::Reverse(sizes[at]), at));
@@ -273,7 +282,7 @@ fn fill(sizes: &[usize], n: usize) -> Vec<(usize, usize)> {
             left -= sizes[largest];
             continue;
         }
-        // One more bin is enough: the smallest that suffices, the lowest number among equals.
+        // One more bin is enough: the smallest that suffices, with the lowest number among equals.
         let rest = order[at..].iter().copied();
         let fitting = rest.filter(|&bin| sizes[bin] >= left).min_by_key(|&bin| (sizes[bin], bin));
         taken.extend(fitting.map(|bin| (bin, left)));
@@ -282,7 +291,8 @@ fn fill(sizes: &[usize], n: usize) -> Vec<(usize, usize)> {
     taken
 }
 
-/// `take` items of one cache: the cheapest; among equals whole second-level caches first.
+/// Returns `take` items of one cache: the cheapest; among equally cheap ones whole second-level
+/// caches first.
 fn part<'a>(cache: &[&'a Item], take: usize) -> Vec<&'a Item> {
     if take == cache.len() {
         return cache.to_vec();
@@ -295,20 +305,22 @@ fn part<'a>(cache: &[&'a Item], take: usize) -> Vec<&'a Item> {
     }
     let mut units: BTreeMap<u32, Vec<&Item>> = BTreeMap::new();
     for item in cache {
-        units.entry(item.keys[L2]).or_default().push(item);
+        units.entry(item.keys[KEY_L2]).or_default().push(item);
     }
     let units: Vec<Vec<&Item>> = units.into_values().collect();
     let sizes: Vec<usize> = units.iter().map(Vec::len).collect();
     fill(&sizes, take).into_iter().flat_map(|(unit, take)| units[unit][..take].to_vec()).collect()
 }
 
-/// How many sets of `count` of `of` there are; too many for 64 bits is some number beyond [`SETS_MAX`].
+/// Returns the number of sets of `count` out of `of`; if it exceeds 64 bits, any number above
+/// [`SETS_MAX`].
 fn combinations(of: u64, count: u64) -> u64 {
-    // Over the shorter side every step grows the product, so that one that was cut off cannot become small again.
+    // With the smaller of the two sides every step grows the product, so a saturated product cannot
+    // become small again.
     (0..count.min(of - count)).fold(1u64, |product, at| product.saturating_mul(of - at) / (at + 1))
 }
 
-/// Calls `visit` with every set of `count` of `0..of`, in lexicographic order.
+/// Calls `visit` with every set of `count` out of `0..of`, in lexicographic order.
 fn each_set(of: usize, count: usize, visit: &mut impl FnMut(&[usize])) {
     let mut set: Vec<usize> = (0..count).collect();
     loop {
@@ -341,7 +353,8 @@ mod tests {
     }
 
     proptest! {
-        /// Sums over what a set leaves out give the same weight as the sums that the weight is defined by.
+        /// Sums over the complement of a set give the same weight as the sums that define the
+        /// weight.
         #[test]
         fn sets_weigh_the_same_from_both_sides(
             costs in prop::collection::vec(0u32..3_000, 24),

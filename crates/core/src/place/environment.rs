@@ -1,17 +1,17 @@
-//! The environment of a plan: thread counts where the affinity mask does not carry them, and exact
-//! places for OpenMP.
+//! Environment of a plan: thread counts that the affinity mask does not convey, and exact places
+//! for OpenMP.
 //!
-//! Problem: most runtimes size themselves by the affinity mask, which the launcher sets; a variable
-//! beside it speaks as if the user had set it, stops programs that compare it with their options and
-//! disarms libraries that limit inner threads only where it is absent. Idea: a count is set only where
-//! it is needed ([`super::THREAD_COUNTS`] says how each runtime counts): under a CPU quota below the
-//! mask, on request (`--threads`), and for nested teams. Exact places are set only for programs that link
-//! an OpenMP runtime and carry the preload library, which answers with the plan's mask where a runtime
-//! has bound the initial thread.
+//! Problem: most runtimes size themselves by the affinity mask, which the launcher sets. An
+//! additional variable looks like a setting of the user, stops programs that compare it with their
+//! options, and disarms libraries that limit inner threads only if the variable is absent. Idea: a
+//! count is set only if it is needed ([`super::THREAD_COUNTS`] lists how each runtime counts):
+//! under a CPU quota below the mask, on request (`--threads`), and for nested teams. Exact places
+//! are set only for programs that link an OpenMP runtime and load the preload library, which
+//! answers with the plan's mask if a runtime has bound the initial thread.
 //!
-//! Properties: what the user set stays, but for counts that exceed the CPUs of the run, which are
-//! fitted ([`super::fit`]); what the command line of a known program states is stated by no variable;
-//! equal input gives equal variables. The whole table is in docs/guide.md.
+//! Properties: The user's settings stay, except counts that exceed the CPUs of the run, which are
+//! fitted ([`super::fit`]). No variable repeats a count from the command line of a known program.
+//! Equal input gives equal variables. The whole table is in docs/guide/threads.md.
 
 use super::Plan;
 use super::fit::{self, Fit};
@@ -23,89 +23,89 @@ use super::runtimes::{
 use crate::words::plural;
 use serde::Serialize;
 
-/// What becomes of one variable.
+/// Action on one variable.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 #[serde(tag = "action", rename_all = "kebab-case")]
 pub enum Action {
-    /// Set by the plan.
+    /// The plan sets it.
     Set {
         /// The value.
         value: String,
     },
-    /// Set by the user, and left alone.
+    /// The user set it, and it stays.
     Kept {
         /// The user's value.
         value: String,
     },
-    /// Set by the user to more threads than the run has CPUs, and lowered.
+    /// The user set it to more threads than the run has CPUs, and it is lowered.
     Fitted {
         /// The lowered value.
         value: String,
         /// The user's value.
         from: String,
     },
-    /// Set by the user, and taken away, for this reason.
+    /// The user set it, and it is removed.
     Removed {
         /// The user's value.
         value: String,
         /// The reason, in words.
         why: String,
     },
-    /// Not set, for this reason.
+    /// It is not set.
     Unset {
         /// The reason, in words.
         why: String,
     },
 }
 
-/// One variable of the environment.
+/// Environment variable of a plan.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Variable {
-    /// Its name.
+    /// Name of the variable.
     pub name: String,
-    /// Which runtime reads it.
+    /// Runtime that reads it.
     pub reader: &'static str,
-    /// What becomes of it.
+    /// Action on it.
     #[serde(flatten)]
     pub action: Action,
 }
 
-/// What binds the OpenMP threads of a program, if anything does.
+/// Component that binds the OpenMP threads of a program, if any.
 #[derive(Clone, Copy, Debug)]
 pub enum Binder<'a> {
-    /// Nothing: the program has no runtime that is known.
+    /// None: the program has no known runtime.
     Unknown,
-    /// Nothing: threads are to stay free to move.
+    /// None: threads should stay free to move.
     Free,
-    /// Nothing, for this reason: the program binds its threads, or starts threads that could each
-    /// open a team.
+    /// None, for this reason: the program binds its threads, or starts threads that could each open
+    /// a team.
     Program(&'static str),
-    /// The runtime itself, told the slots as its places.
+    /// The runtime itself, with the slots as its places.
     Runtime(Runtime),
-    /// The preload library, by the nested teams that were asked for; the runtime must not bind.
+    /// The preload library, following the requested nested teams; the runtime must not bind.
     Teams(&'a Resolved),
-    /// The preload library, by the shape that the user's own `OMP_NUM_THREADS` lists. The runtime
-    /// reads that list and is told nothing else.
+    /// The preload library, following the shape in the user's own `OMP_NUM_THREADS`. The runtime
+    /// reads this list and gets no other setting.
     Shape(&'a Resolved),
 }
 
-/// What was asked for beside the plan.
+/// Requests beside the plan.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Asked<'a> {
-    /// Threads that runtimes are to start (`--threads`).
+pub struct CountRequest<'a> {
+    /// Thread count for the runtimes (`--threads`).
     pub threads: Option<u32>,
-    /// The count that the program's command line states.
+    /// Thread count in the program's command line.
     pub stated: Option<&'a Stated>,
-    /// What becomes of counts of the user's that exceed the CPUs of the run.
+    /// Treatment of the user's counts that exceed the CPUs of the run.
     pub fit: Fit,
 }
 
-/// The value of a thread count variable that the program will find, where the user set one: the
-/// user's own or the fitted one.
+/// Returns the value of a thread count variable that the program will find: the user's own or the
+/// fitted one; `None` if the user set none.
 pub fn effective(
     plan: &Plan,
     user: &dyn Fn(&str) -> Option<String>,
-    asked: &Asked<'_>,
+    asked: &CountRequest<'_>,
     name: &str,
 ) -> Option<String> {
     let row = THREAD_COUNTS.iter().find(|row| row.name == name)?;
@@ -115,8 +115,8 @@ pub fn effective(
     }
 }
 
-/// What becomes of a count that the user set.
-fn of_user(row: &ThreadCount, plan: &Plan, value: String, asked: &Asked<'_>) -> Action {
+/// Returns the action on a count that the user set.
+fn of_user(row: &ThreadCount, plan: &Plan, value: String, asked: &CountRequest<'_>) -> Action {
     let slots = u32::try_from(plan.slots.len()).unwrap_or(u32::MAX);
     let may = row.fits && asked.fit == Fit::Auto && asked.stated.is_none();
     let fitted = fit::counts(&value).filter(|_| may).and_then(|counts| fit::fitted(&counts, slots));
@@ -126,12 +126,12 @@ fn of_user(row: &ThreadCount, plan: &Plan, value: String, asked: &Asked<'_>) -> 
     }
 }
 
-/// The variables for a plan. `user` answers what the user set.
+/// Returns the variables for a plan. `user` returns the values that the user set.
 pub fn environment(
     plan: &Plan,
     user: &dyn Fn(&str) -> Option<String>,
     binder: Binder<'_>,
-    asked: &Asked<'_>,
+    asked: &CountRequest<'_>,
 ) -> Vec<Variable> {
     let omp = effective(plan, user, asked, OPENMP);
     let bindings = match binder {
@@ -172,13 +172,13 @@ pub fn environment(
     variables
 }
 
-/// What becomes of a count that the user did not set. `omp` is the value of `OMP_NUM_THREADS` that
-/// the program will find, where the user set one.
+/// Returns the action on a count that the user did not set. `omp` is the value of `OMP_NUM_THREADS`
+/// that the program will find; `None` if the user set none.
 fn unset_by_user(
     row: &ThreadCount,
     plan: &Plan,
     binder: Binder<'_>,
-    asked: &Asked<'_>,
+    asked: &CountRequest<'_>,
     omp: Option<&str>,
 ) -> Action {
     let unset = |why: String| Action::Unset { why };
@@ -213,7 +213,7 @@ fn unset_by_user(
     }
 }
 
-/// One line for each count that was fitted, for people.
+/// Returns one message for each fitted count.
 pub fn fitted_lines(variables: &[Variable], plan: &Plan) -> Vec<String> {
     let line = |variable: &Variable| match &variable.action {
         Action::Fitted { value, from } => Some(format!(
@@ -226,7 +226,8 @@ pub fn fitted_lines(variables: &[Variable], plan: &Plan) -> Vec<String> {
     variables.iter().filter_map(line).collect()
 }
 
-/// What runtimes must know, and must not be told, for nested teams that the guest places.
+/// Returns the settings that runtimes need for nested teams placed by the preload library, and
+/// removes those that would interfere.
 fn nested(user: &dyn Fn(&str) -> Option<String>, levels: usize) -> Vec<Variable> {
     let variable = |name: &str, reader, action| Variable { name: name.to_owned(), reader, action };
     let count = |name: &str, reader| {
@@ -235,7 +236,8 @@ fn nested(user: &dyn Fn(&str) -> Option<String>, levels: usize) -> Vec<Variable>
     };
     let mut variables = vec![
         count("OMP_MAX_ACTIVE_LEVELS", "OpenMP"),
-        // Without it LLVM's runtime gives the threads of inner teams back after each region.
+        // Without this setting, LLVM's runtime releases the threads of inner teams after each
+        // region.
         count("KMP_HOT_TEAMS_MAX_LEVEL", "OpenMP of LLVM and Intel"),
         variable("OMP_PROC_BIND", "OpenMP", Action::Set { value: "false".to_owned() }),
     ];
@@ -248,7 +250,7 @@ fn nested(user: &dyn Fn(&str) -> Option<String>, levels: usize) -> Vec<Variable>
     variables
 }
 
-/// Exact OpenMP places: thread i on slot i.
+/// Returns the variables for exact OpenMP places: thread i on slot i.
 fn places(
     plan: &Plan,
     user: &dyn Fn(&str) -> Option<String>,
@@ -266,7 +268,7 @@ fn places(
         |threads| format!("{threads} threads on {} slots are better left to the kernel", plan.slots.len());
     let why_not = match (&openmp, threads) {
         (Err(why), _) => Some(why.clone()),
-        (Ok(_), Some(None)) => Some(format!("OMP_NUM_THREADS={} is no single count", omp.unwrap_or(""))),
+        (Ok(_), Some(None)) => Some(format!("OMP_NUM_THREADS={} is not a single count", omp.unwrap_or(""))),
         (Ok(_), Some(Some(threads))) if threads > plan.slots.len() => Some(crowded(threads)),
         (Ok(_), None) if plan.threads as usize > plan.slots.len() => Some(crowded(plan.threads as usize)),
         _ => None,
@@ -292,7 +294,8 @@ fn places(
     }
 }
 
-/// The threads of a team whose inner teams have one thread each; `None` for another shape.
+/// Returns the number of threads of a team with inner teams of one thread each; `None` for
+/// another shape.
 fn flat(omp: &str) -> Option<usize> {
     let counts = fit::counts(omp)?;
     let (first, inner) = counts.split_first()?;

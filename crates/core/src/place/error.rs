@@ -1,4 +1,4 @@
-//! Why a request cannot be met.
+//! Errors of placement: reasons why a request cannot be met.
 
 use super::request::Strategy;
 use crate::set::{CpuSet, NodeSet};
@@ -7,149 +7,149 @@ use crate::words::plural;
 use serde::Serialize;
 use thiserror::Error;
 
-/// Why a request cannot be met: what was asked, what there is, what would help.
+/// Reason why a request cannot be met, with the request, the resources and a remedy.
 #[derive(Debug, Clone, PartialEq, Eq, Error, Serialize)]
 #[serde(tag = "error", rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum PlaceError {
-    /// No CPU may be used at all.
+    /// The process may not use any CPU.
     #[error("no CPU of this machine may be used by this process (empty affinity mask or cpuset)")]
     NothingAllowed,
-    /// More cores asked for than the machine allows.
+    /// More cores are requested than the machine allows.
     #[error("{} asked for, but only {} may be used here (mask, cpuset, --cpus and site rules together); ask for at most {exist}, or add --or-fewer", plural(*asked as usize, "core"), plural(*exist, "core"))]
     MoreThanExist {
-        /// Cores asked for.
+        /// Number of requested cores.
         asked: u32,
-        /// Cores that are allowed.
+        /// Number of allowed cores.
         exist: usize,
     },
-    /// Not enough free cores now.
+    /// There are not enough free cores at present.
     #[error("{}", not_enough(*asked, *free, held, *strategy))]
     NotEnough {
-        /// Cores asked for.
+        /// Number of requested cores.
         asked: u32,
-        /// Cores that could be had now.
+        /// Number of cores available at present.
         free: u32,
-        /// CPUs other runs hold.
+        /// CPUs held by other runs.
         held: CpuSet,
-        /// The strategy, which may need more room than the count says.
+        /// The strategy, which may need more room than the count suggests.
         strategy: Strategy,
     },
     /// The machine has no such unit.
     #[error("this machine has no {level}; it has: {}", known.iter().map(|level| level.word()).collect::<Vec<_>>().join(", "))]
     NoSuchUnit {
-        /// The unit asked for.
+        /// Requested unit.
         level: Level,
-        /// The units there are.
+        /// Units of the machine.
         known: Vec<Level>,
     },
-    /// More units asked for than exist.
+    /// More units are requested than exist.
     #[error("{} asked for, but this machine has {exist}", plural(*asked as usize, level.word()))]
     MoreUnitsThanExist {
-        /// Units asked for.
+        /// Number of requested units.
         asked: u32,
-        /// Units there are.
+        /// Number of existing units.
         exist: usize,
-        /// The unit.
+        /// Level of the units.
         level: Level,
     },
-    /// More units asked for than have CPUs this process may use.
+    /// More units are requested than have CPUs that this process may use.
     #[error("{} asked for, but the CPUs allowed here lie in {allowed}", plural(*asked as usize, level.word()))]
     UnitsNotAllowed {
-        /// Units asked for.
+        /// Number of requested units.
         asked: u32,
-        /// Units with an allowed CPU.
+        /// Number of units with an allowed CPU.
         allowed: usize,
-        /// The unit.
+        /// Level of the units.
         level: Level,
     },
-    /// Not enough free units now.
+    /// There are not enough free units at present.
     #[error("{}", units_not_free(*asked, *free, *level, *per))]
     UnitsNotFree {
-        /// Units asked for.
+        /// Number of requested units.
         asked: u32,
-        /// Units that are free.
+        /// Number of free units.
         free: usize,
-        /// The unit.
+        /// Level of the units.
         level: Level,
-        /// Cores wanted in each.
+        /// Number of requested cores in each unit.
         per: Option<u32>,
     },
-    /// A stride that leaves no core in the unit asked for.
+    /// A stride leaves no core in the requested unit.
     #[error(
-        "{strategy} leaves no core in a {level}: what it steps over is larger, or other runs are in all of them; ask for a larger unit or a count"
+        "{strategy} leaves no core in a {level}: its step is larger than the {level}, or other runs use all of them; ask for a larger unit or a count"
     )]
     StrideTooWide {
         /// The stride.
         strategy: Strategy,
-        /// The unit.
+        /// Level of the unit.
         level: Level,
     },
-    /// CPUs named that do not exist.
+    /// Named CPUs do not exist.
     #[error("CPUs {cpus} {} (this machine has {known})", if offline.is_empty() { "do not exist" } else { "are offline or do not exist" })]
     NoSuchCpus {
-        /// The CPUs.
+        /// Missing CPUs.
         cpus: CpuSet,
-        /// Those of them that exist but are switched off.
+        /// Those of them that exist but are offline.
         offline: CpuSet,
-        /// The CPUs there are.
+        /// CPUs of the machine.
         known: CpuSet,
     },
-    /// CPUs named that may not be used.
+    /// Named CPUs may not be used.
     #[error("CPUs {cpus} may not be used by this process: its mask or cpuset allows {allowed}")]
     CpusNotAllowed {
-        /// The CPUs.
+        /// CPUs that are not allowed.
         cpus: CpuSet,
-        /// What is allowed.
+        /// CPUs that are allowed.
         allowed: CpuSet,
     },
-    /// CPUs named that another run holds.
+    /// Named CPUs are held by another run.
     #[error(
         "CPUs {cpus} are held by another trimtab run (see trimtab ps); wait with --wait, or overlap on purpose with --share"
     )]
     CpusHeld {
-        /// The CPUs.
+        /// Held CPUs.
         cpus: CpuSet,
     },
-    /// An empty set was named.
+    /// The set of named CPUs is empty.
     #[error("no CPU is named; give at least one, as in --cpus 0-3")]
     NoCpus,
-    /// The site's limit.
+    /// The request exceeds the site's limit.
     #[error("{} asked for, but the site's rules give one run at most {max}", plural(*asked as usize, "core"))]
     SiteMax {
-        /// Cores asked for.
+        /// Number of requested cores.
         asked: u32,
-        /// The limit.
+        /// Limit of the site.
         max: u32,
     },
-    /// No such core kind.
+    /// The machine has no such core kind.
     #[error("this machine has no core kind \"{name}\"; it has: {}", known.join(", "))]
     NoSuchKind {
-        /// The kind asked for.
+        /// Requested kind.
         name: String,
-        /// The kinds there are.
+        /// Kinds of the machine.
         known: Vec<String>,
     },
-    /// Memory nodes that do not exist or may not be used.
+    /// Memory nodes do not exist or may not be used.
     #[error(
         "memory nodes {nodes} do not exist, have no memory or may not be allocated from (usable: {known})"
     )]
     NoSuchNodes {
-        /// The nodes asked for.
+        /// Requested nodes.
         nodes: NodeSet,
-        /// The nodes that can be used.
+        /// Usable nodes.
         known: NodeSet,
     },
-    /// No node of this memory.
+    /// The machine has no node with this type of memory.
     #[error("this machine has no {tier} node")]
     NoSuchTier {
-        /// The tier asked for.
+        /// Requested type of memory.
         tier: Tier,
     },
 }
 
 impl PlaceError {
-    /// Whether the same request could succeed later, when other runs have ended.
+    /// Returns whether the same request could succeed later, after other runs have ended.
     pub fn passes(&self) -> bool {
         match self {
             Self::NotEnough { held, .. } => !held.is_empty(),

@@ -1,19 +1,20 @@
-//! Fitting of thread counts: a count of the user's that exceeds the CPUs of a run is lowered before
-//! the program reads it.
+//! Fitting of thread counts: a user's count that exceeds the CPUs of a run is lowered before the
+//! program reads it.
 //!
-//! Problem: with more computing threads than CPUs, programs that wait by spinning slow down by
-//! orders of magnitude (NPB LU-MZ class S with `OMP_NUM_THREADS=2,2` on two CPUs: 6.0 s; with `2,1`:
-//! 0.04 s). Idea: the launcher knows the CPUs of the run and the counts, so it lowers the counts.
-//! Outer levels are served first, since inner regions are shorter and synchronise more often.
+//! Problem: with more computing threads than CPUs, programs that busy-wait slow down by orders of
+//! magnitude (NPB LU-MZ class S with `OMP_NUM_THREADS=2,2` on two CPUs: 6.0 s; with `2,1`: 0.04 s).
+//! Idea: the launcher knows the CPUs of the run and the counts, so it lowers the counts. Outer
+//! levels are served first, since inner regions are shorter and synchronise more often.
 //!
-//! Properties: counts that fit are returned as they are; the product of the fitted counts is at most
-//! the CPUs; no count grows; no count becomes 0; a text that is no list of counts is left alone.
+//! Properties: Counts that fit are returned unchanged. The product of the fitted counts is at most
+//! the number of CPUs. No count grows; no count becomes 0. A text that is not a list of counts
+//! stays unchanged.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
-/// What becomes of counts that exceed the CPUs of a run.
+/// Treatment of counts that exceed the CPUs of a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Fit {
@@ -28,7 +29,7 @@ impl Fit {
     /// All values, as listed in help.
     pub const ALL: [Self; 2] = [Self::Auto, Self::Keep];
 
-    /// The word on the command line.
+    /// Returns the word on the command line.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Auto => "auto",
@@ -48,28 +49,28 @@ impl FromStr for Fit {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let known = Self::ALL.into_iter().find(|fit| fit.word() == text);
-        known.ok_or_else(|| format!("\"{text}\" is no way to fit counts: auto or keep"))
+        known.ok_or_else(|| format!("\"{text}\" is not a way to fit counts: auto or keep"))
     }
 }
 
-/// Thread counts as OpenMP reads them: one for each nesting level, outermost first. `None` for a
-/// text that is no such list.
+/// Parses thread counts as OpenMP does: one for each nesting level, outermost first. Returns `None`
+/// for a text that is not such a list.
 pub fn counts(text: &str) -> Option<Vec<u32>> {
     let count = |word: &str| word.trim().parse::<u32>().ok().filter(|&count| count > 0);
     text.split(',').map(count).collect()
 }
 
-/// The list as text.
+/// Returns the list as text.
 pub(super) fn list(counts: &[u32]) -> String {
     counts.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
 }
 
-/// The threads that all levels together make.
+/// Returns the number of threads of all levels together.
 pub(super) fn threads(counts: &[u32]) -> u64 {
     counts.iter().fold(1, |product: u64, &count| product.saturating_mul(u64::from(count)))
 }
 
-/// The counts lowered to `cpus`, outer levels first; `None` where they fit already.
+/// Returns the counts lowered to `cpus`, outer levels first; `None` if they fit already.
 pub fn fitted(counts: &[u32], cpus: u32) -> Option<Vec<u32>> {
     let cpus = cpus.max(1);
     if threads(counts) <= u64::from(cpus) {
@@ -123,7 +124,8 @@ mod tests {
                     prop_assert!(threads(&after) <= u64::from(cpus));
                     prop_assert_eq!(after.len(), before.len());
                     prop_assert!(after.iter().zip(&before).all(|(after, before)| (1..=*before).contains(after)));
-                    // No level could have one thread more without an inner level having fewer than it has now.
+                    // No level could have one more thread without an inner level having fewer
+                    // threads than now.
                     let outer = after.iter().zip(&before).position(|(after, before)| after < before).unwrap();
                     let more: u64 = threads(&after[..outer]) * u64::from(after[outer] + 1);
                     prop_assert!(more > u64::from(cpus));

@@ -1,9 +1,9 @@
-//! A plan in the words of other tools, so that it can be used where trimtab cannot run.
+//! Plan formats of other tools, for machines on which trimtab cannot run.
 
 use super::{MemoryPolicy, Plan};
 use std::str::FromStr;
 
-/// Another tool's way to say where a program goes.
+/// Notation of another tool for the placement of a program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Format {
     /// OpenMP's environment variables, as shell assignments.
@@ -21,7 +21,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// All formats, in the order help lists them.
+    /// All formats, in the order of the help text.
     pub const ALL: [(&'static str, Self); 6] = [
         ("omp", Self::Omp),
         ("taskset", Self::Taskset),
@@ -38,11 +38,11 @@ impl FromStr for Format {
     fn from_str(text: &str) -> Result<Self, String> {
         let found = Self::ALL.iter().find(|(word, _)| *word == text).map(|(_, format)| *format);
         let known: Vec<_> = Self::ALL.iter().map(|(word, _)| *word).collect();
-        found.ok_or_else(|| format!("\"{text}\" is no format (known: {})", known.join(", ")))
+        found.ok_or_else(|| format!("\"{text}\" is not a format (known: {})", known.join(", ")))
     }
 }
 
-/// The plan as `format` says it, one or more lines without a trailing newline.
+/// Returns the plan in `format`: one or more lines without a trailing newline.
 pub fn format(plan: &Plan, format: Format) -> String {
     let in_order: Vec<String> = plan.slots.iter().map(|slot| slot.cpu.to_string()).collect();
     let in_order = in_order.join(",");

@@ -1,18 +1,22 @@
-//! Launchers: how `mpirun` and its like are told to keep the ranks they start on the CPUs of the plan.
+//! Launchers: settings that keep the ranks started by `mpirun` and similar programs on the CPUs of
+//! the plan.
 //!
-//! Problem: a launcher that binds its ranks counts the cores of the whole machine from the first one on. The affinity
-//! mask that it inherits does not stop it, since a process may widen its own mask, so ranks leave the cores that are
-//! held. Idea: nearly all of them see the machine through hwloc, and hwloc reads its picture of the machine from a file
-//! when `HWLOC_XMLFILE` names one. A picture that has only the CPUs of the plan keeps the ranks inside whatever options
-//! the launcher is given, and `--bind-to`, `--map-by` and core numbers keep their meaning there. A missing file makes
-//! hwloc look at the machine itself, which is what happens on other hosts of the job and after the launcher has ended.
+//! Problem: a launcher that binds its ranks counts the cores of the whole machine from the first
+//! one. The inherited affinity mask does not stop it, since a process may widen its own mask, so
+//! ranks leave the held cores. Idea: nearly all launchers read the machine's topology through
+//! hwloc, and hwloc reads the topology from a file if `HWLOC_XMLFILE` names one (here called a
+//! picture). A picture with only the CPUs of the plan keeps the ranks inside for any options of the
+//! launcher, and `--bind-to`, `--map-by` and core numbers keep their meaning. If the file is
+//! missing, hwloc examines the machine itself; this happens on other hosts of the job and after the
+//! launcher has ended.
 //!
-//! Open MPI counts the cores in the picture as its slots. More ranks than that, and no more than the machine has cores,
-//! start without trimtab, so they are allowed here too.
+//! Open MPI takes the number of cores in the picture as its number of slots. More ranks, up to the
+//! number of cores of the machine, start without trimtab, so they are allowed here too.
 //!
-//! Shells, make and Python start launchers that are not known beforehand. A picture would change what every program below
-//! them sees of the machine, so only Open MPI's default binding is switched off there: ranks then keep the mask that
-//! they inherit, and explicit options still win. Nothing is set where the plan has the whole machine, nor in a rank.
+//! Shells, make and Python start launchers that are not known beforehand. A picture would change
+//! the topology that every program below them sees, so only Open MPI's default binding is switched
+//! off for them: ranks then keep the mask that they inherit, and explicit options still take
+//! precedence. Nothing is set if the plan has the whole machine, nor in a rank.
 
 use super::{Action, Variable};
 use crate::ids::CoreId;
@@ -22,7 +26,7 @@ use serde::Serialize;
 use std::collections::BTreeSet;
 use std::fmt;
 
-/// A program that starts the ranks of a parallel program.
+/// Program that starts the ranks of a parallel program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Launcher {
@@ -32,63 +36,65 @@ pub enum Launcher {
     OpenMpi5,
     /// `mpiexec` of MPICH (Hydra).
     Hydra,
-    /// `mpiexec` and `mpirun` of Intel MPI, Hydra with a pinning of its own.
+    /// `mpiexec` and `mpirun` of Intel MPI: Hydra with its own pinning.
     IntelMpi,
     /// `torchrun`.
     Torchrun,
     /// `srun`.
     Slurm,
-    /// `flux run` and its like.
+    /// `flux run` and similar commands.
     Flux,
     /// `aprun` and PALS.
     Pals,
     /// `jsrun`.
     Jsm,
-    /// Called like a launcher, and none of the above.
+    /// Named like a launcher, but none of the above.
     Unknown,
 }
 
-/// By what a launcher's ranks stay on the CPUs of the plan.
+/// Means by which a launcher's ranks stay on the CPUs of the plan.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Keeps {
-    /// By a picture of the machine, always.
+    /// A picture of the machine, always.
     Picture,
-    /// By the mask that they inherit, and by the picture where one of these words is an option (without its dashes) or a
-    /// variable: the words ask for binding, or for a binding that ignores the mask.
+    /// The inherited mask; and the picture if one of these words is an option (without its dashes)
+    /// or a variable. The words request binding, or a binding that ignores the mask.
     MaskUnless(&'static [&'static str]),
-    /// Not at all, for this reason.
+    /// None, for this reason.
     No(&'static str),
 }
 
-/// All that is known of one launcher.
-struct Row {
+/// Facts about one launcher.
+struct LauncherRow {
     launcher: Launcher,
-    /// Its name in messages.
+    /// Name in messages.
     name: &'static str,
     keeps: Keeps,
-    /// How more ranks than the picture has cores are allowed, where that must be said.
+    /// Setting that allows more ranks than the picture has cores; `None` if no setting is needed.
     room: Option<Room>,
-    /// The version that was tried, and when; where the behaviour is described or programmed.
+    /// Tested version and date; place where the behaviour is described or implemented.
     #[cfg_attr(not(test), expect(dead_code, reason = "says where the row comes from"))]
     source: &'static str,
 }
 
-/// How a launcher is told to start more ranks than the picture has cores.
+/// Setting that lets a launcher start more ranks than the picture has cores.
 struct Room {
-    /// The variable and its value.
+    /// Variable and its value.
     variable: (&'static str, &'static str),
-    /// The option that contradicts it, without its dashes.
+    /// Option that contradicts it, without its dashes.
     contradiction: &'static str,
-    /// A variable for a list of cores that all ranks are bound to together, which is used where the user wants ranks bound
-    /// to something of their own, and would be refused. It contradicts every option that maps ranks.
+    /// Variable for a list of cores to which all ranks are bound together. It is used if the user
+    /// wants each rank bound to its own object, which the launcher would refuse. It contradicts
+    /// every option that maps ranks.
     together: Option<&'static str>,
 }
 
-/// Why the tasks of a batch system cannot be told: their masks come from a daemon that is not a child of this run.
+/// Reason why the tasks of a batch system cannot be controlled: their masks come from a daemon that
+/// is not a child of this run.
 const DAEMON: &str = "its ranks are started by a daemon of the batch system, which does not see this run";
 
-const ROWS: [Row; 10] = [
-    Row {
+const ROWS: [LauncherRow; 10] = [
+    LauncherRow {
         launcher: Launcher::OpenMpi4,
         name: "Open MPI",
         keeps: Keeps::Picture,
@@ -97,92 +103,99 @@ const ROWS: [Row; 10] = [
             contradiction: "nooversubscribe",
             together: Some("OMPI_MCA_hwloc_base_cpu_list"),
         }),
-        // hwloc_base_cpu_list alone was tried too: it makes --map-by fail. hwloc_base_binding_policy=none gives way to --bind-to.
+        // hwloc_base_cpu_list alone was tried too: it makes --map-by fail.
+        // hwloc_base_binding_policy=none is overridden by --bind-to.
         source: "4.1.4 (Debian 12), 2026-11; orte/mca/rmaps/base of v4.1.x",
     },
-    Row {
+    LauncherRow {
         launcher: Launcher::OpenMpi5,
         name: "Open MPI",
         keeps: Keeps::Picture,
-        // It also leaves ranks unbound, so it is set only where there are more ranks than cores.
+        // The variable also leaves ranks unbound, so it is set only if there are more ranks than
+        // cores.
         room: Some(Room {
             variable: ("PRTE_MCA_rmaps_default_mapping_policy", ":oversubscribe"),
             contradiction: "nooversubscribe",
             together: None,
         }),
-        // hwloc_default_cpu_list was tried too: --bind-to numa and --map-by package leave it, more ranks than cores fail.
+        // hwloc_default_cpu_list was tried too: --bind-to numa and --map-by package leave it, and
+        // more ranks than cores fail.
         source: "5.0.11 (PyPI), 2026-11; src/hwloc and src/mca/rmaps of PRRTE v3.0",
     },
-    Row {
+    LauncherRow {
         launcher: Launcher::Hydra,
         name: "Hydra",
-        // It does not bind unless it is told to, and then by the whole machine.
+        // Hydra binds only on request, and then by the whole machine.
         keeps: Keeps::MaskUnless(&["bind-to", "binding", "map-by", "HYDRA_BINDING", "HYDRA_MAPPING"]),
         room: None,
         source: "4.0.2 (Debian 12) and 5.0.2 (PyPI), 2026-11; mpiexec -bind-to -help",
     },
-    Row {
+    LauncherRow {
         launcher: Launcher::IntelMpi,
         name: "Intel MPI",
-        // Its pinning divides the mask that mpiexec has, also for -bind-to and for I_MPI_PIN_PROCESSOR_LIST.
+        // Its pinning divides the mask of mpiexec, also for -bind-to and for
+        // I_MPI_PIN_PROCESSOR_LIST.
         keeps: Keeps::MaskUnless(&["I_MPI_PIN_RESPECT_CPUSET"]),
         room: None,
         source: "2021.19 (PyPI), 2026-11; I_MPI_PIN_RESPECT_CPUSET in its developer reference",
     },
-    Row {
+    LauncherRow {
         launcher: Launcher::Torchrun,
         name: "torchrun",
         keeps: Keeps::MaskUnless(&[]),
         room: None,
-        // --numa-binding takes of a node what the own mask allows.
+        // --numa-binding restricts a node to the CPUs in the process's own mask.
         source: "not tried; torch/distributed/run.py, torch/numa/binding.py, 2026-11",
     },
-    Row {
+    LauncherRow {
         launcher: Launcher::Slurm,
         name: "srun",
-        // SLURM_CPU_BIND=mask_cpu is refused where the step's CPUs, unknown beforehand, have not all of the mask.
+        // SLURM_CPU_BIND=mask_cpu is refused if the step's CPUs, unknown beforehand, do not include
+        // the whole mask.
         keeps: Keeps::No(DAEMON),
         room: None,
         source: "22.05.8 (Debian 12), 2026-11; man srun, --cpu-bind",
     },
-    Row {
+    LauncherRow {
         launcher: Launcher::Flux,
         name: "flux",
         keeps: Keeps::No(DAEMON),
         room: None,
         source: "not tried; man flux-run",
     },
-    Row {
+    LauncherRow {
         launcher: Launcher::Pals,
         name: "aprun",
         keeps: Keeps::No(DAEMON),
         room: None,
         source: "not tried; man aprun",
     },
-    Row {
+    LauncherRow {
         launcher: Launcher::Jsm,
         name: "jsrun",
         keeps: Keeps::No(DAEMON),
         room: None,
         source: "not tried; man jsrun",
     },
-    Row {
+    LauncherRow {
         launcher: Launcher::Unknown,
         name: "this launcher",
-        keeps: Keeps::No("it is none of the launchers that trimtab knows"),
+        keeps: Keeps::No("trimtab does not know this launcher"),
         room: None,
         source: "MVAPICH, vendors' own",
     },
 ];
 
-/// The variable that names the file of a picture.
+/// Variable that names the file of a picture.
 pub const PICTURE: &str = "HWLOC_XMLFILE";
 
-/// Variables that give hwloc another picture of the machine, or another machine. Any one of them is the user's decision.
+/// Variables that give hwloc another picture of the machine, or another machine. Each of them is
+/// the user's decision.
 const PICTURES: [&str; 5] =
     [PICTURE, "HWLOC_SYNTHETIC", "HWLOC_FSROOT", "HWLOC_CPUID_PATH", "HWLOC_DUMPED_HWDATA_DIR"];
 
-/// Variables that switch a launcher's default binding off, and others by which the user decides about that binding.
+/// Variables that switch off a launcher's default binding, and others with which the user decides
+/// about this binding.
 const DEFAULT_BINDINGS: [(&str, &str, &[&str]); 2] = [
     (
         "OMPI_MCA_hwloc_base_binding_policy",
@@ -200,8 +213,8 @@ const DEFAULT_BINDINGS: [(&str, &str, &[&str]); 2] = [
     ),
 ];
 
-/// Options of `mpirun` and `mpiexec`, without their dashes, that take no value. Any other is taken to have one, so that
-/// its value is not mistaken for the program.
+/// Options of `mpirun` and `mpiexec`, without their dashes, that take no value. Any other option is
+/// assumed to have one, so that its value is not mistaken for the program.
 const FLAGS: [&str; 24] = [
     "oversubscribe",
     "nooversubscribe",
@@ -248,20 +261,21 @@ const MAPPINGS: [&str; 15] = [
     "bind-to-core",
 ];
 
-/// Options whose value is a number of ranks.
+/// Options with a number of ranks as value.
 const COUNTS: [&str; 6] = ["n", "np", "c", "npernode", "N", "ppn"];
 
-/// What a launcher's command line says.
+/// Parsed command line of a launcher.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
-struct Line {
+struct LauncherArguments {
     /// All options up to the program, without their dashes, each with its value.
     options: Vec<(String, Option<String>)>,
-    /// How many ranks are asked for, where the line says.
+    /// Number of requested ranks; `None` if the line does not give it.
     ranks: Option<u32>,
 }
 
-impl Line {
-    /// Reads the words after the launcher's name. Words after a program count again from a `:` on, which begins another.
+impl LauncherArguments {
+    /// Parses the words after the launcher's name. Words after a program are ignored up to a `:`,
+    /// which starts the next part.
     fn read(words: &[&str]) -> Self {
         let mut line = Self::default();
         for part in words.split(|word| *word == ":") {
@@ -284,7 +298,7 @@ impl Line {
                 self.ranks = Some(self.ranks.unwrap_or(0).saturating_add(ranks));
             }
             self.options.push((name.to_owned(), value.map(str::to_owned)));
-            // -genv NAME VALUE, -env NAME VALUE, -mca NAME VALUE: the name is the word that matters.
+            // -genv NAME VALUE, -env NAME VALUE, -mca NAME VALUE: the relevant word is the name.
             if ["genv", "env", "mca", "gmca", "prtemca"].contains(&name) {
                 self.options
                     .extend(value.map(|name| (name.to_owned(), words.next().map(|v| (*v).to_owned()))));
@@ -296,50 +310,50 @@ impl Line {
         self.options.iter().any(|(option, _)| option == name)
     }
 
-    /// The binding that is asked for by name, and may not be shared by ranks.
+    /// Returns the requested binding that ranks may not share.
     fn binding(&self) -> Option<&str> {
         let (_, value) = self.options.iter().rfind(|(option, _)| option == "bind-to")?;
         value.as_deref().filter(|value| !value.starts_with("none") && !value.contains("overload-allowed"))
     }
 }
 
-/// A launcher that is about to be started, and where.
-pub struct Start<'a> {
-    /// Which.
+/// Launcher to be started, with its surroundings.
+pub struct LauncherStart<'a> {
+    /// The launcher.
     pub launcher: Launcher,
-    /// The words after its name.
+    /// Words after its name.
     pub words: &'a [&'a str],
-    /// The CPUs of the plan.
+    /// CPUs of the plan.
     pub cpus: &'a CpuSet,
     /// The machine.
     pub machine: &'a Machine,
-    /// Answers what the user set.
+    /// Returns the values that the user set.
     pub user: &'a dyn Fn(&str) -> Option<String>,
-    /// Whether this process is itself a rank: what its launcher set for it must stay.
+    /// Whether this process is itself a rank, so that the settings of its launcher must stay.
     pub rank: bool,
 }
 
-/// What a launcher is told.
+/// Settings for a launcher.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
-pub struct Told {
-    /// Whether it gets a picture of the machine, by [`picture()`].
+pub struct LauncherSettings {
+    /// Whether the launcher needs a picture of the machine, see [`picture()`].
     pub picture: bool,
-    /// Variables beside the picture.
+    /// Variables besides the picture.
     pub variables: Vec<Variable>,
-    /// Why ranks may leave the CPUs of the plan, where that cannot be prevented.
+    /// Reason why ranks may leave the CPUs of the plan; `None` if this is prevented.
     pub leaves: Option<String>,
-    /// What else the user should know.
+    /// Another warning for the user.
     pub caution: Option<String>,
 }
 
-/// What a launcher is told so that its ranks stay on the CPUs of the plan.
-pub fn tell(start: &Start<'_>) -> Told {
-    let mut told = Told::default();
+/// Returns the settings that keep a launcher's ranks on the CPUs of the plan.
+pub fn tell(start: &LauncherStart<'_>) -> LauncherSettings {
+    let mut told = LauncherSettings::default();
     if start.cpus.is_empty() || start.machine.cpus().is_subset(start.cpus) {
         return told;
     }
     let Some(row) = ROWS.iter().find(|row| row.launcher == start.launcher) else { return told };
-    let line = Line::read(start.words);
+    let line = LauncherArguments::read(start.words);
     match row.keeps {
         Keeps::No(why) => told.leaves = Some(why.to_owned()),
         Keeps::MaskUnless(words) => {
@@ -360,8 +374,8 @@ pub fn tell(start: &Start<'_>) -> Told {
     told
 }
 
-/// More ranks than the picture has cores: they start as they would without it.
-fn room(row: &Row, start: &Start<'_>, line: &Line, told: &mut Told) {
+/// Adds settings for more ranks than the picture has cores: they start as they would without it.
+fn room(row: &LauncherRow, start: &LauncherStart<'_>, line: &LauncherArguments, told: &mut LauncherSettings) {
     let Some(Room { variable, contradiction, together }) = row.room else { return };
     let pus = start.cpus.iter().filter_map(|cpu| start.machine.pu(cpu));
     let cores: BTreeSet<CoreId> = pus.map(|pu| start.machine.core_of(pu)).collect();
@@ -392,7 +406,8 @@ fn room(row: &Row, start: &Start<'_>, line: &Line, told: &mut Told) {
     }));
 }
 
-/// The variables that make hwloc read its picture of the machine from a file, and take it for this machine.
+/// Returns the variables that make hwloc read the topology from a file and treat it as this
+/// machine.
 pub fn picture(path: &str) -> Vec<Variable> {
     let set = |name: &str, value: &str| Variable {
         name: name.to_owned(),
@@ -402,8 +417,8 @@ pub fn picture(path: &str) -> Vec<Variable> {
     vec![set(PICTURE, path), set("HWLOC_THISSYSTEM", "1")]
 }
 
-/// The variables for a program that may start launchers, and for a launcher that can have no picture: ranks are not bound
-/// unless the launcher's options say so.
+/// Returns the variables for a program that may start launchers, and for a launcher that can have
+/// no picture: ranks are not bound unless the launcher's options request it.
 pub fn unbound(
     cpus: &CpuSet,
     machine: &Machine,
@@ -438,17 +453,25 @@ mod tests {
     use super::*;
     use crate::topology::parse_synthetic;
 
-    /// What a launcher is told on four cores of two hardware threads, of which the plan has some.
-    fn of(launcher: Launcher, words: &str, cpus: &str, set: &[(&str, &str)]) -> Told {
+    /// Returns the settings for a launcher on four cores with two hardware threads, of which the
+    /// plan has some.
+    fn of(launcher: Launcher, words: &str, cpus: &str, set: &[(&str, &str)]) -> LauncherSettings {
         let machine = parse_synthetic("core:4 pu:2(far)").unwrap();
         let words: Vec<&str> = words.split_whitespace().collect();
         let user =
             |name: &str| set.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned());
         let cpus = cpus.parse().unwrap();
-        tell(&Start { launcher, words: &words, cpus: &cpus, machine: &machine, user: &user, rank: false })
+        tell(&LauncherStart {
+            launcher,
+            words: &words,
+            cpus: &cpus,
+            machine: &machine,
+            user: &user,
+            rank: false,
+        })
     }
 
-    fn set(told: &Told) -> Vec<String> {
+    fn set(told: &LauncherSettings) -> Vec<String> {
         let set = told.variables.iter().filter_map(|variable| match &variable.action {
             Action::Set { value } => Some(format!("{}={value}", variable.name)),
             _ => None,
@@ -459,7 +482,7 @@ mod tests {
     #[test]
     fn nothing_is_told_where_the_plan_has_the_whole_machine() {
         for row in &ROWS {
-            assert_eq!(of(row.launcher, "-np 4 --bind-to core a", "0-7", &[]), Told::default());
+            assert_eq!(of(row.launcher, "-np 4 --bind-to core a", "0-7", &[]), LauncherSettings::default());
         }
         let machine = parse_synthetic("core:2").unwrap();
         assert!(unbound(&"0-1".parse().unwrap(), &machine, &|_| None, false).is_empty());
@@ -503,7 +526,7 @@ mod tests {
 
     #[test]
     fn children_of_the_launcher_that_are_not_bound_need_nothing() {
-        assert_eq!(of(Launcher::Torchrun, "--nproc-per-node 2 a.py", "0", &[]), Told::default());
+        assert_eq!(of(Launcher::Torchrun, "--nproc-per-node 2 a.py", "0", &[]), LauncherSettings::default());
     }
 
     #[test]
@@ -571,7 +594,10 @@ mod tests {
             assert!(!told.picture && told.variables.is_empty(), "{told:?}");
             assert!(told.leaves.is_some_and(|why| why.contains(name)));
         }
-        assert_eq!(of(Launcher::Hydra, "-n 2 a", "0", &[("HWLOC_XMLFILE", "x")]), Told::default());
+        assert_eq!(
+            of(Launcher::Hydra, "-n 2 a", "0", &[("HWLOC_XMLFILE", "x")]),
+            LauncherSettings::default()
+        );
     }
 
     #[test]
@@ -580,8 +606,14 @@ mod tests {
         let cpus = "0".parse().unwrap();
         let words = ["-np", "2", "a"];
         let (launcher, user) = (Launcher::OpenMpi4, |_: &str| None);
-        let start =
-            Start { launcher, words: &words, cpus: &cpus, machine: &machine, user: &user, rank: true };
+        let start = LauncherStart {
+            launcher,
+            words: &words,
+            cpus: &cpus,
+            machine: &machine,
+            user: &user,
+            rank: true,
+        };
         assert!(tell(&start).variables.is_empty());
         assert!(unbound(&cpus, &machine, &user, true).is_empty());
     }

@@ -1,24 +1,26 @@
-//! Local memory: which cores have memory of their own, and which reach all of it through other cores' nodes.
+//! Local memory: distinction of cores with local memory from cores that reach all memory through
+//! other cores' nodes.
 //!
-//! A die whose memory channels are not led out (Threadripper 2990WX), a node without modules and a node that the cpuset
-//! excludes are alike to a program: each access goes to another node. Such cores are *remote*. They compute as fast as
-//! others, so they are used where cores with memory do not suffice, and after them.
+//! Three cases are equal for a program: a die without its own memory channels (Threadripper
+//! 2990WX), a node without memory modules, and a node that the cpuset excludes. In each case all
+//! memory accesses go to another node. Such cores are *remote*. They compute as fast as others, so
+//! they are used if cores with memory do not suffice, and after those.
 
 use super::Taken;
 use crate::ids::Id;
 use crate::set::NodeSet;
 use crate::topology::{Core, Machine};
 
-/// The nodes that have memory, as far as their source says: an unknown amount counts as some, and a source that names no
-/// amount but 0 has said nothing.
+/// Returns the nodes with memory, as far as the source reports it. An unknown amount counts as
+/// memory; a source that reports only the amount 0 is ignored.
 pub(super) fn filled(machine: &Machine) -> NodeSet {
     let nodes = machine.nodes();
     let filled: NodeSet = nodes.iter().filter(|node| node.bytes != Some(0)).map(|node| node.os).collect();
     if filled.is_empty() { nodes.iter().map(|node| node.os).collect() } else { filled }
 }
 
-/// Of each core of the machine, whether it is remote. None is where no node has memory that may be used: then nothing
-/// tells the cores apart.
+/// Returns for each core of the machine whether it is remote. No core is remote if no node has
+/// usable memory, because the cores then do not differ.
 pub(super) fn remote(machine: &Machine, taken: &Taken) -> Vec<bool> {
     let filled = filled(machine);
     let usable = taken.mems.as_ref().map_or_else(|| filled.clone(), |mems| filled.intersection(mems));

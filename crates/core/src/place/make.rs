@@ -1,45 +1,51 @@
-//! From request to plan: the table of contents of placement.
+//! Planner: the steps from a request to a plan.
 //!
-//! Unit: cores; costs in thousandths of a core. Problem: give a run the cores it asked for where they serve it best, with
-//! what others hold, pin or keep busy in the way. Idea: gather the candidates, thin them out, and ask the strategy for its
-//! best answer among *all* candidates and among only the cheaper ones; the answer that loses least, counting foreign load
-//! and every node and cache touched, wins. So a slightly busy core beats spanning a socket, and a free socket beats a
-//! busy core.
-//! Cores without memory of their own come after all that have some, at equal load.
-//! Properties: deterministic; every slot is allowed, none twice; the shape asked for is kept or the request is refused
-//! with what was short (`check` verifies all of it from outside).
+//! Unit: cores; costs in thousandths of a core. Problem: give a run the requested cores at the best
+//! locations, although other runs hold cores and other programs pin to them or keep them busy.
+//! Idea: gather the candidates, filter them, and ask the strategy for its best answer among *all*
+//! candidates and among only the cheaper ones. The answer with the smallest loss is used, which
+//! counts foreign load and every node and cache touched. A slightly busy core is therefore better
+//! than a second socket, and a free socket is better than a busy core. Cores without local memory
+//! come after all cores with local memory, at equal load. Properties: Plans are deterministic.
+//! Every slot is allowed, and no CPU has two slots. The requested shape is kept, or the request is
+//! refused with the missing resource (`check` verifies all of this independently).
 
 use super::error::PlaceError;
-use super::pool::{self, Item, LLC, NODE, Pool};
+use super::pool::{self, Item, KEY_LLC, KEY_NODE, Pool};
 use super::reasons;
 use super::request::{Amount, KindChoice, Request, Smt, Strategy};
-use super::spread::Order;
-use super::taken::{BUSY_FROM, PINNED_COST, State, Taken};
+use super::spread::ThreadOrder;
+use super::taken::{BUSY_FROM, CpuState, PINNED_COST, Taken};
 use super::{Plan, Reason, Slot, compact, memory, shape, spread, stride};
 use crate::ids::{CoreId, Id, OsCpu, Pu};
 use crate::set::{CpuSet, NodeSet};
 use crate::topology::{KindId, Machine};
 use std::ops::Range;
 
-/// What one more node costs a run, in thousandths of a core: chosen so that a core less than half busy is taken before
-/// a second node is touched, and a busier one is not (sensitivity: `busy_cores_are_weighed_against_distance`).
+/// Cost of one more node for a run, in thousandths of a core. The value makes a core that is less
+/// than half busy cheaper than a second node, and a busier core more expensive (sensitivity:
+/// `busy_cores_are_weighed_against_distance`).
 const NODE_COST: u64 = 500;
-/// What one more last-level cache costs: an eighth of a node.
+/// Cost of one more last-level cache, in thousandths of a core: an eighth of a node.
 const LLC_COST: u64 = 60;
-/// What a core without memory of its own costs: more than one more node and cache, so that free cores with memory are taken
-/// before it however far apart they lie; less than a core that is mostly busy.
+/// Cost of a core without local memory, in thousandths of a core: more than one more node and
+/// cache, so that free cores with memory are preferred at any distance; less than a mostly busy
+/// core.
 const REMOTE_COST: u64 = 600;
-/// What a core may cost and still be taken by `auto`: less than half of it. On a desktop a little load is everywhere, and
-/// a program that asks for what is free does not mean to be left with nothing.
+/// Largest cost of a core that `auto` uses, in thousandths: less than half of the core. On a
+/// desktop some load is everywhere, and a program that asks for the free cores should not be left
+/// with none.
 const AUTO_COST_MAX: u32 = 499;
-/// The strategy is asked again with only candidates up to each of these costs.
+/// Cost limits, in thousandths of a core: the strategy is also asked with only the candidates up to
+/// each of them.
 const CEILINGS: [u32; 4] = [0, 250, 1_000, PINNED_COST];
 
 /// Makes the plan for a request.
 ///
 /// # Errors
-/// [`PlaceError`] says what was asked, what there is, and what stands in the way. With [`Request::or_fewer`], counts too
-/// large are met as far as possible instead; a request that can get nothing is still refused.
+/// [`PlaceError`] names the request, the resources and the obstacle. With [`Request::or_fewer`],
+/// counts that are too large are met as far as possible instead; a request that can get nothing is
+/// still refused.
 pub fn plan(machine: &Machine, request: &Request, taken: &Taken) -> Result<Plan, PlaceError> {
     let taken = &Taken { allowed: taken.allowed.intersection(&machine.cpus()), ..taken.clone() };
     if taken.allowed.is_empty() {
@@ -52,18 +58,18 @@ pub fn plan(machine: &Machine, request: &Request, taken: &Taken) -> Result<Plan,
         let or_fewer = request.or_fewer && kind == last_resort(machine, request);
         match choose(&pool, request, taken, or_fewer) {
             Ok(chosen) => return finish(&pool, request, taken, kind, chosen),
-            // The refusal that mixed kinds get counts most cores: keep the last.
+            // The refusal for mixed kinds counts most cores, so the last refusal is kept.
             Err(error) => found = Err(error),
         }
     }
     found
 }
 
-/// Cores chosen, before they become slots.
+/// Chosen cores, before they become slots.
 pub(super) struct Chosen {
     /// Positions in the pool, in thread order.
     pub(super) members: Vec<usize>,
-    /// How many cores were asked for, where that is a number.
+    /// Number of requested cores, if the request gives a number.
     pub(super) asked: Option<u32>,
     pub(super) reasons: Vec<Reason>,
 }
@@ -92,7 +98,7 @@ fn named_cpus(machine: &Machine, request: &Request, taken: &Taken) -> Result<(),
     Ok(())
 }
 
-/// The core kinds to try, in order; `None` is any mixture.
+/// Returns the core kinds to try, in order; `None` stands for any mixture.
 fn kinds_to_try(
     machine: &Machine,
     request: &Request,
@@ -119,7 +125,8 @@ fn kinds_to_try(
     }
 }
 
-/// Where `--or-fewer` settles for less: only after every kind was tried for the whole request.
+/// Returns the kind for which `--or-fewer` accepts fewer cores: only after every kind was tried for
+/// the whole request.
 fn last_resort(machine: &Machine, request: &Request) -> Option<KindId> {
     match &request.kind {
         KindChoice::Named(name) => {
@@ -190,16 +197,17 @@ fn choose(pool: &Pool<'_>, request: &Request, taken: &Taken, or_fewer: bool) -> 
     }
 }
 
-/// The most cores a strategy can use among candidates that cost at most `ceiling`.
+/// Returns the largest number of cores that a strategy can use among candidates that cost at most
+/// `ceiling`.
 pub(super) fn most(pool: &Pool<'_>, strategy: Strategy, among: &Range<usize>, ceiling: u32) -> usize {
     let fits = |item: &&Item| item.cost <= ceiling;
-    ways(pool, strategy, among).iter().map(|way| way.iter().filter(fits).count()).max().unwrap_or(0)
+    item_lists(pool, strategy, among).iter().map(|list| list.iter().filter(fits).count()).max().unwrap_or(0)
 }
 
-/// The lists of items a strategy may choose from, out of a run of candidates.
-pub(super) fn ways(pool: &Pool<'_>, strategy: Strategy, among: &Range<usize>) -> Vec<Vec<Item>> {
+/// Returns the lists of items from which a strategy may choose, out of a run of candidates.
+pub(super) fn item_lists(pool: &Pool<'_>, strategy: Strategy, among: &Range<usize>) -> Vec<Vec<Item>> {
     match strategy {
-        Strategy::Stride(way) => stride::ways(pool, way, among),
+        Strategy::Stride(stride) => stride::item_lists(pool, stride, among),
         _ => vec![among.clone().map(|at| pool.item(at..at + 1)).collect()],
     }
 }
@@ -209,20 +217,22 @@ fn held_of(pool: &Pool<'_>, request: &Request, taken: &Taken) -> CpuSet {
     taken.held.intersection(&taken.allowed).intersection(&within)
 }
 
-/// The strategy's answer over a run of candidates that loses least.
+/// Returns the strategy's answer with the smallest loss over a run of candidates.
 pub(super) fn cheapest(
     pool: &Pool<'_>,
     strategy: Strategy,
     among: Range<usize>,
     n: usize,
 ) -> Option<Vec<usize>> {
-    let best = ways(pool, strategy, &among).into_iter().filter_map(|way| weighed(pool, strategy, &way, n));
-    // Ties keep the first way.
+    let best =
+        item_lists(pool, strategy, &among).into_iter().filter_map(|list| weighed(pool, strategy, &list, n));
+    // The first list wins ties.
     let (_, chosen) = best.min_by_key(|(cost, _)| *cost)?;
     Some(chosen.into_iter().flat_map(|item| item.members).collect())
 }
 
-/// `n` of `items` by the strategy, asked once per ceiling; the answer that loses least, and its cost.
+/// Chooses `n` of `items` with the strategy, asked once per ceiling. Returns the answer with the
+/// smallest loss, and its cost.
 pub(super) fn weighed(
     pool: &Pool<'_>,
     strategy: Strategy,
@@ -249,7 +259,8 @@ pub(super) fn weighed(
     best
 }
 
-/// `n` of `items` by the strategy: those with memory of their own, and others only as far as these do not suffice.
+/// Chooses `n` of `items` with the strategy: those with local memory, and others only if these do
+/// not suffice.
 fn local_first(machine: &Machine, strategy: Strategy, items: Vec<Item>, n: usize) -> Option<Vec<Item>> {
     let (remote, local): (Vec<Item>, Vec<Item>) = items.into_iter().partition(|item| item.remote > 0);
     if n <= local.len() {
@@ -258,20 +269,21 @@ fn local_first(machine: &Machine, strategy: Strategy, items: Vec<Item>, n: usize
     let mut all = by_strategy(machine, strategy, &remote, n - local.len())?;
     all.extend(local);
     all.sort_unstable_by_key(|item| item.members.start);
-    // All of them, for their order alone.
+    // Choose all of them, only to get their order.
     by_strategy(machine, strategy, &all, n)
 }
 
 fn by_strategy(machine: &Machine, strategy: Strategy, items: &[Item], n: usize) -> Option<Vec<Item>> {
     let positions = match strategy {
         Strategy::Compact | Strategy::Stride(_) => compact::choose(machine, items, n),
-        Strategy::Scatter => spread::choose(items, n, Order::Dealt),
-        Strategy::Balanced => spread::choose(items, n, Order::Blocks),
+        Strategy::Scatter => spread::choose(items, n, ThreadOrder::Dealt),
+        Strategy::Balanced => spread::choose(items, n, ThreadOrder::Blocks),
     };
     Some(positions?.into_iter().map(|at| items[at].clone()).collect())
 }
 
-/// What a choice loses: foreign load, memory of its own, and for strategies that gather, every node and cache beyond the first.
+/// Returns the loss of a choice: foreign load, missing local memory, and, for strategies that
+/// gather, every node and cache beyond the first.
 fn loss(strategy: Strategy, chosen: &[Item]) -> u64 {
     let load: u64 = chosen.iter().map(|item| u64::from(item.cost) + item.remote as u64 * REMOTE_COST).sum();
     let distinct = |key: usize| {
@@ -283,7 +295,7 @@ fn loss(strategy: Strategy, chosen: &[Item]) -> u64 {
     match strategy {
         Strategy::Scatter | Strategy::Balanced => load,
         Strategy::Compact | Strategy::Stride(_) => {
-            load + distinct(NODE) * NODE_COST + distinct(LLC) * LLC_COST
+            load + distinct(KEY_NODE) * NODE_COST + distinct(KEY_LLC) * LLC_COST
         }
     }
 }
@@ -327,7 +339,8 @@ fn finish(
     })
 }
 
-/// Threads a program should start: one per slot, but no more than the quota can run at once.
+/// Returns the number of threads that a program should start: one per slot, but not more than the
+/// quota can run at once.
 fn threads(slots: usize, quota: Option<u32>) -> u32 {
     let slots = u32::try_from(slots).unwrap_or(u32::MAX);
     quota.map_or(slots, |quota| slots.min(quota.div_ceil(1000).max(1)))
@@ -349,7 +362,7 @@ fn slots(pool: &Pool<'_>, request: &Request, members: &[usize]) -> Vec<Slot> {
     };
     let by_core: Vec<Vec<Slot>> = members.iter().map(cpus).collect();
     match request.strategy {
-        // Far apart means: every core before any second hardware thread.
+        // Scatter uses every core before any second hardware thread.
         Strategy::Scatter => {
             let rounds = by_core.iter().map(Vec::len).max().unwrap_or(0);
             (0..rounds)
@@ -360,7 +373,8 @@ fn slots(pool: &Pool<'_>, request: &Request, members: &[usize]) -> Vec<Slot> {
     }
 }
 
-/// What the run reserves: every allowed hardware thread of its cores, and for strides by unit the whole units.
+/// Returns the CPUs that the run reserves: every allowed hardware thread of its cores, and for
+/// strides by unit the whole units.
 fn hold(pool: &Pool<'_>, request: &Request, taken: &Taken, members: &[usize]) -> CpuSet {
     let machine = pool.machine;
     let of_core = |core: CoreId| machine.core(core).pus.clone().map(|pu| machine.os(Pu(pu)));
@@ -370,20 +384,21 @@ fn hold(pool: &Pool<'_>, request: &Request, taken: &Taken, members: &[usize]) ->
     }
     let mut hold = hold.intersection(&taken.allowed);
     if !request.share {
-        // A sibling of an explicitly named CPU may be held by another run; it stays theirs.
+        // A sibling of an explicitly named CPU may be held by another run; it stays with that run.
         hold = hold.difference(&taken.held);
     }
     hold
 }
 
-/// The state of a CPU around a request, for pictures: [`Taken::state`] with the sibling's load counted in.
-pub fn state(machine: &Machine, taken: &Taken, cpu: OsCpu) -> State {
+/// Returns the state of a CPU around a request, for pictures: [`Taken::state`] including the
+/// siblings' load.
+pub fn state(machine: &Machine, taken: &Taken, cpu: OsCpu) -> CpuState {
     let own = taken.state(cpu);
-    if own != State::Free {
+    if own != CpuState::Free {
         return own;
     }
     let Some(pu) = machine.pu(cpu) else { return own };
     let core = machine.core(machine.core_of(pu));
     let busiest = core.pus.clone().map(|pu| taken.load(machine.os(Pu(pu)))).max().unwrap_or(0);
-    if busiest >= BUSY_FROM { State::Busy } else { State::Free }
+    if busiest >= BUSY_FROM { CpuState::Busy } else { CpuState::Free }
 }

@@ -1,4 +1,4 @@
-//! Where a program's memory should come from: policies, and what to fall back to when the kernel refuses one.
+//! Memory policies of a program, and the weaker policies used if the kernel refuses one.
 
 use super::error::PlaceError;
 use super::local::filled;
@@ -10,28 +10,28 @@ use crate::topology::{Machine, Tier};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// A memory policy of the kernel, by what it promises.
+/// Memory policy of the kernel.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum MemoryPolicy {
-    /// Leave the inherited policy alone.
+    /// The inherited policy stays.
     None,
     /// The node of the CPU that first touches a page.
     Local,
-    /// One node first, any other when it is full.
+    /// One node first, any other if it is full.
     Preferred,
-    /// The nearest of some nodes first, any other when they are full (Linux 5.15).
+    /// The nearest of some nodes first, any other if they are full (Linux 5.15).
     PreferredMany,
-    /// These nodes only; allocation fails when they are full.
+    /// These nodes only; allocation fails if they are full.
     Bind,
-    /// Page by page round the nodes.
+    /// Pages alternate over the nodes.
     Interleave,
-    /// Round the nodes in proportion to the weights the administrator set (Linux 6.9).
+    /// Pages alternate over the nodes in proportion to the administrator's weights (Linux 6.9).
     Weighted,
 }
 
 impl MemoryPolicy {
-    /// The word used in plans and messages.
+    /// Returns the word used in plans and messages.
     pub fn word(self) -> &'static str {
         match self {
             Self::None => "none",
@@ -44,8 +44,9 @@ impl MemoryPolicy {
         }
     }
 
-    /// What to try when the kernel refuses this policy: each step promises less and costs nothing. The last is always to
-    /// leave the policy alone, since a program without a policy still runs on its cores.
+    /// Returns the policy to try if the kernel refuses this one: each step promises less and costs
+    /// nothing. The last step always leaves the policy unchanged, since a program without a policy
+    /// still runs on its cores.
     pub fn weaker(self) -> Option<Self> {
         Some(match self {
             Self::Bind => Self::PreferredMany,
@@ -56,7 +57,7 @@ impl MemoryPolicy {
         })
     }
 
-    /// Whether the policy names nodes.
+    /// Returns whether the policy names nodes.
     pub fn takes_nodes(self) -> bool {
         !matches!(self, Self::None | Self::Local)
     }
@@ -68,29 +69,29 @@ impl fmt::Display for MemoryPolicy {
     }
 }
 
-/// A memory policy and the nodes it is over.
+/// Memory policy and its nodes.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct MemoryPlan {
-    /// What the kernel is asked for.
+    /// Policy requested from the kernel.
     pub policy: MemoryPolicy,
-    /// Over which nodes; empty for policies that take none.
+    /// Nodes of the policy; empty for policies without nodes.
     pub nodes: NodeSet,
 }
 
-/// What transparent huge pages should do for a program.
+/// Mode of transparent huge pages for a program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum HugePages {
-    /// As the system is set.
+    /// System setting.
     #[default]
     Inherit,
-    /// None at all (`PR_SET_THP_DISABLE`).
+    /// No huge pages (`PR_SET_THP_DISABLE`).
     Off,
-    /// Only where the program asks by `madvise` (Linux 6.18).
+    /// Only memory for which the program requests them by `madvise` (Linux 6.18).
     Advised,
 }
 
-/// The memory policy for a plan over `nodes`.
+/// Returns the memory policy for a plan over `nodes`.
 pub(super) fn derive(
     machine: &Machine,
     request: &MemoryRequest,
@@ -153,7 +154,7 @@ pub(super) fn derive(
     Ok((MemoryPlan { policy, nodes: nodes.clone() }, Reason::Memory { policy, nodes, why }))
 }
 
-/// The usable nodes of a tier that are nearest to any of `to`.
+/// Returns the usable nodes of a tier that are nearest to any node of `to`.
 fn nearest_of_tier(machine: &Machine, tier: Tier, to: &NodeSet, usable: &NodeSet) -> NodeSet {
     let nodes = || machine.nodes().iter().enumerate().map(|(at, node)| (NodeId::from_index(at), node));
     let of_tier: Vec<_> = nodes().filter(|(_, node)| node.tier == tier && usable.contains(node.os)).collect();

@@ -1,9 +1,10 @@
-//! Placement: request + machine + what is taken -> plan with reasons.
+//! Placement: request + machine + occupancy -> plan with reasons.
 //!
-//! [`plan()`] is the one entry. One file per strategy (`compact`, `spread`, `stride`); `pool` gathers the candidates and
-//! their costs, `local` tells cores without memory of their own, `make` joins the steps, `reasons` explains the result;
-//! `environment`, `waiting` and `launchers` say what the program's runtimes and launchers are told; `runtimes` and
-//! `programs` are tables, `fit` lowers counts. Nothing here reads or changes the machine.
+//! [`plan()`] is the only entry point. Each strategy has a file (`compact`, `spread`, `stride`).
+//! `pool` gathers the candidates and their costs, `local` finds cores without local memory, `make`
+//! joins the steps, and `reasons` explains the result. `environment`, `waiting` and `launchers`
+//! decide the settings for the program's runtimes and launchers; `runtimes` and `programs` are
+//! tables; `fit` lowers counts. Nothing here reads or changes the machine.
 
 mod compact;
 mod environment;
@@ -11,6 +12,7 @@ mod error;
 mod fit;
 mod format;
 pub mod launchers;
+pub mod load_estimate;
 mod local;
 mod make;
 mod memory;
@@ -28,10 +30,11 @@ mod stride;
 mod taken;
 pub mod waiting;
 
-pub use environment::{Action, Asked, Binder, Variable, effective, environment, fitted_lines};
+pub use environment::{Action, Binder, CountRequest, Variable, effective, environment, fitted_lines};
 pub use error::PlaceError;
 pub use fit::{Fit, counts, fitted};
 pub use format::{Format, format};
+pub use load_estimate::{LoadEstimate, LoadEvidence, LoadOrigin, RunnableTask, load_estimate};
 pub use make::{plan, state};
 pub use memory::{HugePages, MemoryPlan, MemoryPolicy};
 pub use plan::{Plan, Reason, Slot};
@@ -41,7 +44,7 @@ pub use request::{
     Amount, AmountError, KindChoice, MemoryNodes, MemoryRequest, Request, Shape, Smt, Strategy, Stride,
 };
 pub use runtimes::{DefaultCount, OPENMP, THREAD_COUNTS, ThreadCount};
-pub use taken::{BUSY_FROM, Binding, State, Taken, pinned_cpus};
+pub use taken::{BUSY_FROM, Binding, CpuState, Taken, pinned_cpus};
 
 #[cfg(test)]
 mod tests;

@@ -1,4 +1,4 @@
-//! A plan: what a run gets, and why, as a value.
+//! Plan of a run: its resources and the reasons, as a value.
 
 use super::memory::{HugePages, MemoryPlan, MemoryPolicy};
 use super::request::{Amount, Strategy};
@@ -9,136 +9,137 @@ use crate::words::plural;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// A place for one thread.
+/// Place for one thread.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Slot {
-    /// The hardware thread.
+    /// Hardware thread.
     pub cpu: OsCpu,
-    /// Its core, by place in the model.
+    /// Core, by index in the model.
     pub core: CoreId,
-    /// Its last-level cache, by place in the model.
+    /// Last-level cache, by index in the model.
     pub llc: LlcId,
-    /// Its home node, where the machine has nodes.
+    /// Home node, if the machine has nodes.
     pub node: Option<OsNode>,
 }
 
-/// Where a run's threads and memory go.
+/// Locations of a run's threads and memory.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Plan {
-    /// What was asked for.
+    /// Requested amount.
     pub amount: Amount,
-    /// How threads were laid out.
+    /// Layout of the threads.
     pub strategy: Strategy,
-    /// A place for each thread, in thread order.
+    /// Slots of the threads, in thread order.
     pub slots: Vec<Slot>,
-    /// The process's affinity: the CPUs of the slots.
+    /// Affinity mask of the process: the CPUs of the slots.
     pub mask: CpuSet,
-    /// What the run reserves: the mask, the idle siblings of its cores, and what its stride keeps free.
+    /// CPUs that the run reserves: the mask, the idle siblings of its cores, and the cores that its
+    /// stride keeps free.
     pub hold: CpuSet,
-    /// The nodes of the slots.
+    /// Nodes of the slots.
     pub nodes: NodeSet,
     /// The memory policy.
     pub memory: MemoryPlan,
     /// Transparent huge pages.
     pub huge_pages: HugePages,
-    /// How many threads a program should start: the slots, or fewer under a CPU quota.
+    /// Number of threads that a program should start: one per slot, or fewer under a CPU quota.
     pub threads: u32,
-    /// Why, in the order the choices were made.
+    /// Reasons, in the order of the choices.
     pub reasons: Vec<Reason>,
 }
 
-/// One choice and its cause.
+/// Choice and its cause.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(tag = "reason", rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum Reason {
-    /// Part of the machine is out of bounds.
+    /// Part of the machine may not be used.
     Limited {
-        /// CPUs left.
+        /// Number of remaining CPUs.
         allowed: usize,
-        /// CPUs before.
+        /// Number of CPUs of the machine.
         of: usize,
-        /// What took them, in words.
+        /// Cause of the limit, in words.
         by: String,
     },
     /// `auto` was resolved.
     Auto {
-        /// Cores that are free or less than half busy.
+        /// Number of cores that are free or less than half busy.
         free: usize,
-        /// The site's default, where it capped the answer.
+        /// Default of the site, if it limited the answer.
         cap: Option<u32>,
     },
-    /// A share was resolved.
+    /// A percentage was resolved.
     Share {
         /// The percentage.
         percent: u32,
-        /// Allowed cores.
+        /// Number of allowed cores.
         of: usize,
-        /// Cores this makes.
+        /// Resulting number of cores.
         cores: u32,
     },
-    /// Less than asked, on request.
+    /// Fewer cores than requested, as permitted by the user.
     Fewer {
-        /// Cores asked for.
+        /// Number of requested cores.
         asked: u32,
-        /// Cores given.
+        /// Number of cores in the plan.
         got: u32,
     },
     /// The slots fit one unit.
     Fits {
-        /// The unit.
+        /// Level of the unit.
         level: Level,
-        /// Its number.
+        /// Number of the unit.
         number: u32,
-        /// Free cores it had.
+        /// Number of free cores that the unit had.
         free: usize,
-        /// Cores taken of it.
+        /// Number of its cores that the plan uses.
         taken: usize,
     },
     /// The slots span several units because none was large enough.
     Spans {
-        /// The units.
+        /// Level of the units.
         level: Level,
-        /// How many.
+        /// Number of units.
         count: usize,
-        /// Cores asked of them together.
+        /// Number of cores requested of them together.
         cores: usize,
-        /// Free cores that the strategy could use in the best single one.
+        /// Number of free cores that the strategy could use in the best single unit.
         best: usize,
     },
     /// The slots were spread on purpose.
     Spread {
-        /// Nodes used.
+        /// Number of nodes used.
         nodes: usize,
-        /// LLCs used.
+        /// Number of LLCs used.
         llcs: usize,
     },
-    /// A stride left cores out.
+    /// A stride excluded cores.
     Strided {
         /// The stride.
         strategy: Strategy,
-        /// Cores held but idle because they share with a slot.
+        /// Number of cores held but idle because they share the unit with a slot.
         idle: usize,
     },
     /// Cores were avoided.
     Avoided {
-        /// Because of this.
-        state: super::State,
-        /// Which CPUs.
+        /// State of the cores, which is the cause.
+        state: super::CpuState,
+        /// Avoided CPUs.
         cpus: CpuSet,
     },
     /// Cores were used although not free.
     UsedAnyway {
-        /// What stands in the way.
-        state: super::State,
-        /// Which CPUs.
+        /// State of the cores, which is the obstacle.
+        state: super::CpuState,
+        /// Used CPUs.
         cpus: CpuSet,
         /// Highest sampled load among them, in thousandths.
         load: u16,
     },
-    /// Cores without memory of their own were used, or left aside.
+    /// Cores without local memory were used or avoided.
     Remote {
-        /// Their CPUs.
+        /// CPUs of these cores.
         cpus: CpuSet,
         /// Whether they were used.
         used: bool,
@@ -147,62 +148,87 @@ pub enum Reason {
     },
     /// Sibling hardware threads stay idle so that each slot has a whole core.
     WholeCores {
-        /// The idle siblings.
+        /// Idle siblings.
         idle: CpuSet,
     },
-    /// Sibling hardware threads are not ours to keep idle.
+    /// Sibling hardware threads are outside the allowed set and cannot be kept idle.
     SiblingsForeign {
-        /// The siblings.
+        /// Sibling CPUs.
         cpus: CpuSet,
     },
     /// A hybrid machine: one kind was chosen.
     Kind {
-        /// Its name.
+        /// Name of the kind.
         name: String,
-        /// Cores of other kinds left out.
+        /// Number of unused cores of other kinds.
         left: usize,
     },
     /// A hybrid machine: no kind had enough cores.
     KindsMixed {
-        /// Cores wanted.
+        /// Number of requested cores.
         cores: u32,
     },
-    /// Memory policy.
+    /// Choice of the memory policy.
     Memory {
         /// The policy.
         policy: MemoryPolicy,
         /// Its nodes.
         nodes: NodeSet,
-        /// Why, in words.
+        /// Reason, in words.
         why: String,
     },
-    /// A quota below the slots.
+    /// The quota is below the number of slots.
     Quota {
-        /// Thousandths of a CPU granted.
+        /// Quota in thousandths of a CPU.
         quota: u32,
-        /// Slots.
+        /// Number of slots.
         slots: usize,
-        /// Threads a program should start.
+        /// Number of threads that a program should start.
         threads: u32,
     },
     /// One rank's share of an allotment.
     Rank {
-        /// Its local rank.
+        /// Number of the rank on this machine.
         rank: u32,
-        /// Local ranks.
+        /// Number of ranks on this machine.
         of: u32,
         /// CPUs of the whole allotment.
         allotment: CpuSet,
     },
-    /// Anything the caller decided outside placement (program kind, rules), in words.
+    /// Decision of the caller outside placement (program kind, rules), in words.
     Note {
-        /// The words.
+        /// Text of the note.
         text: String,
     },
 }
 
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Limited { .. } | Self::Auto { .. } | Self::Share { .. } | Self::Fewer { .. } => {
+                self.fmt_count(f)
+            }
+            Self::Fits { .. } | Self::Spans { .. } | Self::Spread { .. } | Self::Strided { .. } => {
+                self.fmt_layout(f)
+            }
+            Self::Avoided { .. }
+            | Self::UsedAnyway { .. }
+            | Self::Remote { .. }
+            | Self::WholeCores { .. }
+            | Self::SiblingsForeign { .. } => self.fmt_occupancy(f),
+            Self::Kind { .. }
+            | Self::KindsMixed { .. }
+            | Self::Memory { .. }
+            | Self::Quota { .. }
+            | Self::Rank { .. }
+            | Self::Note { .. } => self.fmt_resource(f),
+        }
+    }
+}
+
+impl Reason {
+    /// Writes a reason for the number of cores.
+    fn fmt_count(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Limited { allowed, of, by } => write!(f, "{allowed} of {of} CPUs may be used: {by}"),
             Self::Auto { free: 0, .. } => {
@@ -229,6 +255,13 @@ impl fmt::Display for Reason {
             Self::Fewer { asked, got } => {
                 write!(f, "{got} instead of {asked} cores: fewer were accepted (--or-fewer)")
             }
+            _ => Ok(()),
+        }
+    }
+
+    /// Writes a reason for the layout of the cores.
+    fn fmt_layout(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
             Self::Fits { level, number, free, taken } => {
                 let rest = free - taken;
                 write!(f, "all in {level} {number}, which had {free} free: ")?;
@@ -252,23 +285,30 @@ impl fmt::Display for Reason {
             Self::Strided { strategy, idle } => {
                 write!(
                     f,
-                    "{strategy}: {} held but idle, so that nobody shares the unit",
+                    "{strategy}: {} held but idle, so that no other program shares the unit",
                     plural(*idle, "core")
                 )
             }
+            _ => Ok(()),
+        }
+    }
+
+    /// Writes a reason about CPUs that were avoided, or used although they are not free.
+    fn fmt_occupancy(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
             Self::Avoided { state, cpus } => write!(f, "avoided CPUs {cpus}: {}", words(*state)),
             Self::UsedAnyway { state, cpus, load } => {
                 write!(f, "uses CPUs {cpus} although {}", words(*state))?;
                 if *load > 0 {
                     write!(f, " ({}% load)", load / 10)?;
                 }
-                write!(f, ": nothing that costs less is left")
+                write!(f, ": no cheaper CPUs are left")
             }
             Self::Remote { cpus, used: false, .. } => {
                 write!(f, "avoided CPUs {cpus}: they have no memory of their own")
             }
             Self::Remote { cpus, named: true, .. } => {
-                write!(f, "CPUs {cpus} have no memory of their own: all they use is another node's")
+                write!(f, "CPUs {cpus} have no memory of their own: all memory they use is on other nodes")
             }
             Self::Remote { cpus, .. } => {
                 write!(
@@ -282,6 +322,13 @@ impl fmt::Display for Reason {
             Self::SiblingsForeign { cpus } => {
                 write!(f, "sibling CPUs {cpus} are outside the allowed set, so another program may run there")
             }
+            _ => Ok(()),
+        }
+    }
+
+    /// Writes a reason about core kinds, memory, quota or ranks.
+    fn fmt_resource(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
             Self::Kind { name, left } => {
                 write!(
                     f,
@@ -307,16 +354,17 @@ impl fmt::Display for Reason {
                 write!(f, "local rank {rank} of {of}: its part of CPUs {allotment}")
             }
             Self::Note { text } => f.write_str(text),
+            _ => Ok(()),
         }
     }
 }
 
-fn words(state: super::State) -> &'static str {
+fn words(state: super::CpuState) -> &'static str {
     match state {
-        super::State::Free => "free",
-        super::State::Busy => "other programs keep them busy",
-        super::State::Pinned => "other programs are bound to them",
-        super::State::Held => "other trimtab runs hold them",
-        super::State::Disallowed => "they are not allowed",
+        super::CpuState::Free => "free",
+        super::CpuState::Busy => "other programs keep them busy",
+        super::CpuState::Pinned => "other programs are bound to them",
+        super::CpuState::Held => "other trimtab runs hold them",
+        super::CpuState::Disallowed => "they are not allowed",
     }
 }

@@ -1,4 +1,4 @@
-//! The cores that come into question for a request, with what each would cost.
+//! Pool of candidate cores for a request, with the cost of each.
 
 use super::local;
 use super::request::Request;
@@ -8,53 +8,57 @@ use crate::ids::{CoreId, Id, OsCpu, Pu};
 use crate::topology::{Core, KindId, Level, Machine};
 use std::ops::Range;
 
-/// A core that may be chosen.
+/// Core that may be chosen.
 #[derive(Clone, Debug)]
-pub(super) struct Candidate {
+pub(super) struct CandidateCore {
     pub(super) core: CoreId,
     /// Its allowed CPUs, in logical order; never empty.
     pub(super) cpus: Vec<OsCpu>,
     /// Thousandths of a core lost by using it.
     pub(super) cost: u32,
-    /// Whether all memory that it can use is another node's; see [`local`].
+    /// Whether all its usable memory is on other nodes; see [`local`].
     pub(super) remote: bool,
 }
 
-/// Candidates in logical order, and the keys of the units each belongs to.
+/// Candidates in logical order, and the units of each core.
 pub(super) struct Pool<'m> {
     pub(super) machine: &'m Machine,
-    pub(super) candidates: Vec<Candidate>,
-    /// Of each core of the machine (not of each candidate): the number of its unit at [`KEYS`].
+    pub(super) candidates: Vec<CandidateCore>,
+    /// Unit numbers of each core of the machine (not of each candidate), at the levels of [`KEYS`].
     keys: Vec<[u32; KEYS.len()]>,
-    /// Cores left out because another run holds them, ascending.
+    /// Cores excluded because another run holds them, ascending.
     held: Vec<CoreId>,
-    /// The units that the request's stride takes one core of, as runs of cores; empty for other strategies.
+    /// Units from which the request's stride takes one core each, as runs of cores; empty for other
+    /// strategies.
     pub(super) strided: Vec<Range<u32>>,
 }
 
-/// The units that choices are made by, outermost first.
+/// Levels of the units that are compared, outermost first.
 pub(super) const KEYS: [Level; 5] = [Level::Group, Level::Package, Level::Node, Level::L3, Level::L2];
-/// Positions in [`KEYS`], which are filled in this order. `LLC` stands at L3's place: the outermost cache, whichever level that is.
-const PACKAGE: usize = 1;
-pub(super) const NODE: usize = 2;
-pub(super) const LLC: usize = 3;
-pub(super) const L2: usize = 4;
+/// Positions in [`KEYS`], which are filled in this order. `LLC` has the position of L3: it is the
+/// outermost cache of any level.
+const KEY_PACKAGE: usize = 1;
+pub(super) const KEY_NODE: usize = 2;
+pub(super) const KEY_LLC: usize = 3;
+pub(super) const KEY_L2: usize = 4;
 
-/// Something that is chosen as a whole: a core, or a unit of cores.
+/// Object that is chosen as a whole: a core, or a unit of cores.
 #[derive(Clone, Debug)]
 pub(super) struct Item {
     /// Positions in [`Pool::candidates`].
     pub(super) members: Range<usize>,
     /// Sum of the members' costs.
     pub(super) cost: u32,
-    /// How many members are remote; where some of the members are chosen later, how many of those have to be.
+    /// Number of remote members; if some of the members are chosen later, the number of remote ones
+    /// that must be among them.
     pub(super) remote: usize,
     /// Unit numbers of the first member.
     pub(super) keys: [u32; KEYS.len()],
 }
 
 impl<'m> Pool<'m> {
-    /// The allowed cores of `kind` (all kinds when `None`) that are not held by others, or all of them when sharing.
+    /// Gathers the allowed cores of `kind` (all kinds if `None`) that others do not hold, or all of
+    /// them if sharing.
     pub(super) fn new(machine: &'m Machine, request: &Request, taken: &Taken, kind: Option<KindId>) -> Self {
         let (mut candidates, mut held) = (Vec::new(), Vec::new());
         let remote = local::remote(machine, taken);
@@ -73,19 +77,19 @@ impl<'m> Pool<'m> {
                 continue;
             }
             let (cost, remote) = (cost(all, taken), remote[at]);
-            candidates.push(Candidate { core: CoreId::from_index(at), cpus, cost, remote });
+            candidates.push(CandidateCore { core: CoreId::from_index(at), cpus, cost, remote });
         }
         let strided = stride::level(machine, request.strategy).map(|level| machine.units(level));
         Self { machine, candidates, keys: keys(machine), held, strided: strided.unwrap_or_default() }
     }
 
-    /// The unit of the request's stride that holds a core.
+    /// Returns the unit of the request's stride that contains a core.
     pub(super) fn strided_unit(&self, core: CoreId) -> Option<&Range<u32>> {
         let at = self.strided.partition_point(|unit| unit.end <= core.0);
         self.strided.get(at).filter(|unit| unit.contains(&core.0))
     }
 
-    /// A run of candidates as one item.
+    /// Returns a run of candidates as one item.
     pub(super) fn item(&self, members: Range<usize>) -> Item {
         let cost = self.candidates[members.clone()].iter().map(|candidate| candidate.cost).sum();
         let remote = self.candidates[members.clone()].iter().filter(|candidate| candidate.remote).count();
@@ -94,20 +98,21 @@ impl<'m> Pool<'m> {
         Item { members, cost, remote, keys }
     }
 
-    /// The candidates inside a run of cores.
+    /// Returns the candidates inside a run of cores.
     pub(super) fn within(&self, cores: &Range<u32>) -> Range<usize> {
         let at = |core: u32| self.candidates.partition_point(|candidate| candidate.core.0 < core);
         at(cores.start)..at(cores.end)
     }
 
-    /// Whether another run holds a core among these, so that they cannot be had as a whole.
+    /// Returns whether another run holds one of these cores, so that they are not available as a
+    /// whole.
     pub(super) fn holds_foreign(&self, cores: &Range<u32>) -> bool {
         let at = self.held.partition_point(|core| core.0 < cores.start);
         self.held.get(at).is_some_and(|core| core.0 < cores.end)
     }
 }
 
-/// How many cores a request may use at all, held or not.
+/// Returns the number of cores that a request may use at all, held or not.
 pub(super) fn usable_cores(machine: &Machine, request: &Request, taken: &Taken) -> usize {
     let usable = |core: &&Core| core.pus.clone().any(|pu| wanted(request, taken, machine.os(Pu(pu))));
     machine.cores().iter().filter(usable).count()
@@ -117,7 +122,8 @@ fn wanted(request: &Request, taken: &Taken, cpu: OsCpu) -> bool {
     taken.allowed.contains(cpu) && request.cpus.as_ref().is_none_or(|cpus| cpus.contains(cpu))
 }
 
-/// What using a core costs: the worst of its hardware threads, since they share it, also of those that are not allowed.
+/// Returns the cost of using a core: the largest cost of its hardware threads, since they share it,
+/// including threads that are not allowed.
 fn cost(cpus: impl Iterator<Item = OsCpu>, taken: &Taken) -> u32 {
     let of = |cpu: OsCpu| {
         let load = taken.load(cpu);
@@ -135,27 +141,28 @@ fn keys(machine: &Machine) -> Vec<[u32; KEYS.len()]> {
     let mut keys = vec![[0; KEYS.len()]; machine.cores().len()];
     for (slot, &level) in KEYS.iter().enumerate() {
         match slot {
-            NODE => {
+            KEY_NODE => {
                 let nodes = u32::try_from(machine.nodes().len()).unwrap_or(u32::MAX);
                 let (mut homeless, mut before) = (0, None);
                 for (key, core) in keys.iter_mut().zip(machine.cores()) {
-                    // Cores without a home node have keys beyond those of nodes. They are together where no node
-                    // lies between them: a die, as a rule.
-                    let place = (core.node, key[PACKAGE]);
+                    // Cores without a home node have keys beyond those of nodes. They are in one
+                    // unit if no node lies between them: usually a die.
+                    let place = (core.node, key[KEY_PACKAGE]);
                     let begins = core.node.is_none() && before.is_some_and(|before| before != place);
                     homeless += u32::from(nodes > 0 && begins);
                     before = Some(place);
                     key[slot] = core.node.map_or(nodes + homeless, |node| node.0);
                 }
             }
-            LLC => {
+            KEY_LLC => {
                 for (key, core) in keys.iter_mut().zip(machine.cores()) {
                     key[slot] = core.llc.0;
                 }
             }
             // Without such objects the machine is one unit.
             _ if machine.at(level).next().is_none() => {}
-            // Groups inside packages (NPS modes, clusters) say nothing that their nodes or caches do not.
+            // Groups inside packages (NPS modes, clusters) add no information to their nodes or
+            // caches.
             _ if level == Level::Group && !holds_packages(machine) => {}
             _ => {
                 for (number, unit) in (0..).zip(machine.units(level)) {
@@ -169,7 +176,7 @@ fn keys(machine: &Machine) -> Vec<[u32; KEYS.len()]> {
     keys
 }
 
-/// Whether the outermost groups are made of whole packages: boards, books.
+/// Returns whether the outermost groups consist of whole packages: boards, books.
 fn holds_packages(machine: &Machine) -> bool {
     let packages = machine.outermost(Level::Package);
     machine

@@ -1,23 +1,23 @@
-//! Known programs: the options by which a command line states a thread count, and programs that
+//! Known programs: the options with which a command line states a thread count, and programs that
 //! pin their own threads.
 //!
-//! Problem: a program that was told `-ntomp 4` must not be told another count by a variable. Idea: a
-//! table with one row for each program. Where the command line states a count, no variable states
-//! one: nothing is exported, and the user's own variables are left as they are.
+//! Problem: a program with `-ntomp 4` must not get another count from a variable. Idea: a table
+//! with one row for each program. If the command line states a count, no variable states one:
+//! nothing is exported, and the user's own variables stay unchanged.
 //!
 //! Only the words of the command line are read. A program that is not listed states nothing.
 
 use serde::Serialize;
 use std::fmt;
 
-/// A thread count that a command line states.
+/// Thread count that a command line states.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Stated {
-    /// The program, by its name in the table.
+    /// Name of the program in the table.
     pub program: &'static str,
-    /// The words that state it, as typed.
+    /// Words that state the count, as typed.
     pub words: String,
-    /// The threads that result, at least 1.
+    /// Resulting number of threads, at least 1.
     pub threads: u32,
 }
 
@@ -27,35 +27,36 @@ impl fmt::Display for Stated {
     }
 }
 
-/// The place of an option's value.
+/// Position of an option's value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Value {
     /// The next word: `-ntomp 4`.
     Next,
     /// The rest of the word or the next word: `-t4`, `-t 4`.
     AttachedOrNext,
-    /// Behind an equals sign or the next word: `--threads=4`, `--threads 4`.
+    /// After an equals sign or the next word: `--threads=4`, `--threads 4`.
     EqualsOrNext,
     /// The rest of the word: `+p4`.
     Attached,
-    /// Behind an equals sign: `num_threads=4`.
+    /// After an equals sign: `num_threads=4`.
     Equals,
-    /// The word behind this next one: `-pk omp 4`.
+    /// The word after this next word: `-pk omp 4`.
     After(&'static str),
 }
 
-struct Known {
+struct KnownProgram {
     program: &'static str,
-    /// File names; a trailing `*` stands for any rest.
+    /// File names; a trailing `*` matches any rest.
     names: &'static [&'static str],
     options: &'static [(&'static str, Value)],
-    /// Whether the numbers of several options multiply (ranks times threads) or the last one counts.
+    /// Whether the numbers of several options are multiplied (ranks times threads); if not, the
+    /// last one counts.
     multiply: bool,
-    /// Whether the program binds its own threads where nothing else does.
+    /// Whether the program binds its own threads if nothing else does.
     pins_itself: bool,
 }
 
-impl Known {
+impl KnownProgram {
     const fn new(
         program: &'static str,
         names: &'static [&'static str],
@@ -65,57 +66,77 @@ impl Known {
     }
 }
 
-/// Sources: the programs' manuals. Tried by running them: GROMACS 2022.5.
-const KNOWN: [Known; 22] = [
-    Known {
+/// Known programs. Sources: the programs' manuals. Tested by running: GROMACS 2022.5.
+const KNOWN: [KnownProgram; 22] = [
+    KnownProgram {
         program: "GROMACS",
         names: &["gmx", "gmx_*", "mdrun", "mdrun_*"],
         options: &[("-nt", Value::Next), ("-ntmpi", Value::Next), ("-ntomp", Value::Next)],
         multiply: true,
-        // `-pin auto`: only where no OpenMP variable binds threads.
+        // `-pin auto`: only if no OpenMP variable binds threads.
         pins_itself: true,
     },
-    Known::new(
+    KnownProgram::new(
         "LAMMPS",
         &["lmp", "lmp_*", "lammps"],
         &[("-pk", Value::After("omp")), ("-package", Value::After("omp"))],
     ),
-    Known::new("NAMD", &["namd2", "namd3"], &[("+p", Value::Attached)]),
-    Known::new("llama.cpp", &["llama-*"], &[("-t", Value::Next), ("--threads", Value::EqualsOrNext)]),
-    Known::new("Julia", &["julia*"], &[("-t", Value::AttachedOrNext), ("--threads", Value::EqualsOrNext)]),
-    Known::new("LightGBM", &["lightgbm"], &[("num_threads", Value::Equals), ("num_thread", Value::Equals)]),
-    Known::new("XGBoost", &["xgboost"], &[("nthread", Value::Equals)]),
-    Known::new("darktable", &["darktable*"], &[("-t", Value::Next)]),
-    Known::new("POV-Ray", &["povray"], &[("+WT", Value::Attached), ("Work_Threads", Value::Equals)]),
-    Known::new("FFmpeg", &["ffmpeg"], &[("-threads", Value::Next)]),
-    Known::new("x264", &["x264"], &[("--threads", Value::EqualsOrNext)]),
-    Known::new("xz", &["xz", "lzma"], &[("-T", Value::AttachedOrNext), ("--threads", Value::EqualsOrNext)]),
-    Known::new("zstd", &["zstd"], &[("-T", Value::Attached), ("--threads", Value::Equals)]),
-    Known::new("pigz", &["pigz"], &[("-p", Value::AttachedOrNext), ("--processes", Value::EqualsOrNext)]),
-    Known::new("7-Zip", &["7z", "7za", "7zr", "7zz"], &[("-mmt", Value::Attached)]),
-    Known::new(
+    KnownProgram::new("NAMD", &["namd2", "namd3"], &[("+p", Value::Attached)]),
+    KnownProgram::new("llama.cpp", &["llama-*"], &[("-t", Value::Next), ("--threads", Value::EqualsOrNext)]),
+    KnownProgram::new(
+        "Julia",
+        &["julia*"],
+        &[("-t", Value::AttachedOrNext), ("--threads", Value::EqualsOrNext)],
+    ),
+    KnownProgram::new(
+        "LightGBM",
+        &["lightgbm"],
+        &[("num_threads", Value::Equals), ("num_thread", Value::Equals)],
+    ),
+    KnownProgram::new("XGBoost", &["xgboost"], &[("nthread", Value::Equals)]),
+    KnownProgram::new("darktable", &["darktable*"], &[("-t", Value::Next)]),
+    KnownProgram::new("POV-Ray", &["povray"], &[("+WT", Value::Attached), ("Work_Threads", Value::Equals)]),
+    KnownProgram::new("FFmpeg", &["ffmpeg"], &[("-threads", Value::Next)]),
+    KnownProgram::new("x264", &["x264"], &[("--threads", Value::EqualsOrNext)]),
+    KnownProgram::new(
+        "xz",
+        &["xz", "lzma"],
+        &[("-T", Value::AttachedOrNext), ("--threads", Value::EqualsOrNext)],
+    ),
+    KnownProgram::new("zstd", &["zstd"], &[("-T", Value::Attached), ("--threads", Value::Equals)]),
+    KnownProgram::new(
+        "pigz",
+        &["pigz"],
+        &[("-p", Value::AttachedOrNext), ("--processes", Value::EqualsOrNext)],
+    ),
+    KnownProgram::new("7-Zip", &["7z", "7za", "7zr", "7zz"], &[("-mmt", Value::Attached)]),
+    KnownProgram::new(
         "BLAST",
         &["blastn", "blastp", "blastx", "tblastn", "tblastx"],
         &[("-num_threads", Value::Next)],
     ),
-    Known::new("BWA", &["bwa", "bwa-mem2"], &[("-t", Value::AttachedOrNext)]),
-    Known::new(
+    KnownProgram::new("BWA", &["bwa", "bwa-mem2"], &[("-t", Value::AttachedOrNext)]),
+    KnownProgram::new(
         "Bowtie 2",
         &["bowtie2"],
         &[("-p", Value::AttachedOrNext), ("--threads", Value::EqualsOrNext)],
     ),
-    Known::new(
+    KnownProgram::new(
         "SAMtools",
         &["samtools"],
         &[("-@", Value::AttachedOrNext), ("--threads", Value::EqualsOrNext)],
     ),
-    Known::new("STAR", &["STAR"], &[("--runThreadN", Value::EqualsOrNext)]),
-    Known::new("HMMER", &["hmmsearch", "hmmscan", "phmmer", "jackhmmer"], &[("--cpu", Value::EqualsOrNext)]),
-    Known::new("sysbench", &["sysbench"], &[("--threads", Value::EqualsOrNext)]),
+    KnownProgram::new("STAR", &["STAR"], &[("--runThreadN", Value::EqualsOrNext)]),
+    KnownProgram::new(
+        "HMMER",
+        &["hmmsearch", "hmmscan", "phmmer", "jackhmmer"],
+        &[("--cpu", Value::EqualsOrNext)],
+    ),
+    KnownProgram::new("sysbench", &["sysbench"], &[("--threads", Value::EqualsOrNext)]),
 ];
 
-impl Known {
-    /// The row of a file name.
+impl KnownProgram {
+    /// Returns the row for a file name.
     fn of(name: &str) -> Option<&'static Self> {
         let is = |pattern: &str| match pattern.strip_suffix('*') {
             Some(start) => name.starts_with(start),
@@ -124,7 +145,7 @@ impl Known {
         KNOWN.iter().find(|known| known.names.iter().any(|pattern| is(pattern)))
     }
 
-    /// The count that these arguments state.
+    /// Returns the count that these arguments state.
     fn stated(&self, arguments: &[&str]) -> Option<Stated> {
         let mut found: Vec<(&'static str, u32)> = Vec::new();
         for (at, word) in arguments.iter().enumerate() {
@@ -133,14 +154,14 @@ impl Known {
             }
             for &(option, value) in self.options {
                 let Some(text) = text_of(option, value, word, &arguments[at + 1..]) else { continue };
-                // 0 stands for "choose by yourself" in every program listed.
+                // 0 means "choose automatically" in every listed program.
                 let Some(count) = text.parse::<u32>().ok().filter(|&count| count > 0) else { continue };
                 found.retain(|(known, _)| *known != option);
                 found.push((option, count));
             }
         }
         let threads = if self.multiply {
-            // The total, where it is stated, counts ranks and threads together.
+            // If the total is stated, it includes ranks and threads.
             let total = found.iter().find(|(option, _)| *option == "-nt").map(|&(_, count)| count);
             let product = found.iter().fold(1u32, |all, &(_, count)| all.saturating_mul(count));
             total.unwrap_or(product)
@@ -152,7 +173,7 @@ impl Known {
     }
 }
 
-/// The value of one option at one word, if the word is that option.
+/// Returns the value of one option at one word, if the word is that option.
 fn text_of<'a>(option: &str, value: Value, word: &'a str, rest: &[&'a str]) -> Option<&'a str> {
     let next = |at: usize| rest.get(at).copied();
     let behind = word.strip_prefix(option)?;
@@ -165,23 +186,23 @@ fn text_of<'a>(option: &str, value: Value, word: &'a str, rest: &[&'a str]) -> O
     }
 }
 
-/// The file name of a path.
+/// Returns the file name of a path.
 fn file_name(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
 
-/// The count that a command line states. `behind_launcher` says that the command starts other
-/// programs (`mpirun -n 2 gmx_mpi ...`), one of which may be listed.
+/// Returns the count that a command line states. `behind_launcher` says that the command starts
+/// other programs (`mpirun -n 2 gmx_mpi ...`), one of which may be listed.
 pub fn stated(command: &[&str], behind_launcher: bool) -> Option<Stated> {
     let words = if behind_launcher { command.len() } else { command.len().min(1) };
-    let found = (0..words).find_map(|at| Some((at, Known::of(file_name(command[at]))?)));
+    let found = (0..words).find_map(|at| Some((at, KnownProgram::of(file_name(command[at]))?)));
     let (at, known) = found?;
     known.stated(&command[at + 1..])
 }
 
-/// The program of this file name, if it is known to bind its own threads.
+/// Returns the program with this file name, if it is known to bind its own threads.
 pub fn pins_itself(path: &str) -> Option<&'static str> {
-    Known::of(file_name(path)).filter(|known| known.pins_itself).map(|known| known.program)
+    KnownProgram::of(file_name(path)).filter(|known| known.pins_itself).map(|known| known.program)
 }
 
 #[cfg(test)]

@@ -1,11 +1,12 @@
-//! Ranks: what a process's launcher says about its place among the processes of its job on this machine, and a rank's
-//! part of an allotment.
+//! Local ranks: position of a process among its job's processes on this machine, and a rank's part
+//! of an allotment.
 //!
-//! Problem: under `mpirun -n 4 trimtab run ./app` four planners start at once and each would take everything. Idea: the
-//! ranks of one job hold one allotment together, and each takes its part by local rank. Every launcher says the local
-//! rank in a variable of its own; where one does not say how many local ranks there are, the rank cannot be placed
-//! among them and says so. Properties: parts are disjoint while there are as many cores as ranks, sizes differ by at
-//! most one core, and all ranks together use every slot.
+//! Problem: under `mpirun -n 4 trimtab run ./app` four planners start at once, and each would take
+//! the whole machine. Idea: the ranks of one job hold one allotment together, and each takes its
+//! part by local rank. Every launcher announces the local rank in its own variable. If a launcher
+//! does not announce the number of local ranks, the rank cannot be placed among them and reports
+//! this. Properties: Parts are disjoint while there are at least as many cores as ranks. Their
+//! sizes differ by at most one core. All ranks together use every slot.
 
 use super::{Plan, Reason};
 use crate::ids::CoreId;
@@ -13,20 +14,20 @@ use crate::set::CpuSet;
 use crate::topology::Machine;
 use std::collections::BTreeSet;
 
-/// A process's place among its job's processes on this machine.
+/// Position of a process among its job's processes on this machine.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LocalRank {
-    /// Who started it.
+    /// Name of the launcher that started the process.
     pub launcher: &'static str,
-    /// Its number here, from 0.
+    /// Number of the rank on this machine, from 0.
     pub rank: u32,
-    /// How many there are here, where the launcher says.
+    /// Number of ranks on this machine; `None` if the launcher does not announce it.
     pub of: Option<u32>,
-    /// The launcher's name for the job, where it gives one.
+    /// The launcher's name for the job; `None` if there is none.
     pub job: Option<String>,
 }
 
-/// Which variables a launcher sets.
+/// Variables set by a launcher.
 struct Launcher {
     name: &'static str,
     rank: &'static str,
@@ -34,8 +35,9 @@ struct Launcher {
     job: &'static [&'static str],
 }
 
-/// Innermost first: a Slurm or Flux step may run `mpirun`, whose variables are the nearer ones. Slurm's local id is also
-/// set in batch scripts, where nothing was split; only steps have a task count per node.
+/// Known launchers, innermost first: a Slurm or Flux step may run `mpirun`, whose variables are the
+/// inner ones. Slurm's local id is also set in batch scripts, where nothing was split; only steps
+/// have a task count per node.
 const LAUNCHERS: [Launcher; 6] = [
     Launcher {
         name: "Open MPI",
@@ -65,7 +67,8 @@ const LAUNCHERS: [Launcher; 6] = [
     Launcher { name: "Flux", rank: "FLUX_TASK_LOCAL_ID", of: &[], job: &["FLUX_JOB_ID"] },
 ];
 
-/// Reads a process's local rank off its environment; `None` for a process that no known launcher started.
+/// Reads a process's local rank from its environment; `None` for a process that no known launcher
+/// started.
 pub fn local_rank(get: &dyn Fn(&str) -> Option<String>) -> Option<LocalRank> {
     let number = |name: &str| get(name)?.trim().parse::<u32>().ok();
     let first = |names: &[&str]| names.iter().find_map(|name| get(name).filter(|value| !value.is_empty()));
@@ -78,7 +81,7 @@ pub fn local_rank(get: &dyn Fn(&str) -> Option<String>) -> Option<LocalRank> {
             of
         };
         let job = first(launcher.job);
-        // LOCAL_RANK alone is a common name; torchrun always says the size too.
+        // LOCAL_RANK alone is a common name; torchrun always announces the size too.
         if launcher.name == "torchrun" && of.is_none() {
             continue;
         }
@@ -91,13 +94,14 @@ pub fn local_rank(get: &dyn Fn(&str) -> Option<String>) -> Option<LocalRank> {
     Some(LocalRank { launcher: "Slurm", rank, of: of.filter(|&of| rank < of), job })
 }
 
-/// Flux tells the job's size and nodes only; the ranks here are known when they divide evenly.
+/// Returns the number of ranks per node. Flux announces only the job's ranks and nodes, so the
+/// number is known only if they divide evenly.
 fn per_node(size: Option<u32>, nodes: Option<u32>) -> Option<u32> {
     let (size, nodes) = (size?, nodes.filter(|&nodes| nodes > 0)?);
     size.is_multiple_of(nodes).then_some(size / nodes)
 }
 
-/// Slurm's compressed list: `4(x2),1` is 4, 4 and 1 tasks on nodes 0, 1 and 2.
+/// Parses Slurm's compressed list: `4(x2),1` means 4, 4 and 1 tasks on nodes 0, 1 and 2.
 fn tasks_on_node(list: &str, node: u32) -> Option<u32> {
     let mut left = node;
     for item in list.split(',') {
@@ -113,8 +117,9 @@ fn tasks_on_node(list: &str, node: u32) -> Option<u32> {
     None
 }
 
-/// The part of `plan` for local rank `rank` of `of`: consecutive cores, the earlier ranks one more where they do not
-/// divide. With more ranks than cores, ranks share cores in turn. What is held stays the whole allotment.
+/// Returns the part of `plan` for local rank `rank` of `of`: consecutive cores, with one more core
+/// for the first ranks if the cores do not divide evenly. With more ranks than cores, ranks share
+/// cores in turn. The hold is still the whole allotment.
 pub fn part(machine: &Machine, plan: &Plan, rank: u32, of: u32) -> Plan {
     let cores: BTreeSet<CoreId> = plan.slots.iter().map(|slot| slot.core).collect();
     let cores: Vec<CoreId> = cores.into_iter().collect();
@@ -134,7 +139,7 @@ pub fn part(machine: &Machine, plan: &Plan, rank: u32, of: u32) -> Plan {
         part.memory.nodes = part.nodes.clone();
     }
     let share = u32::try_from(slots.len()).unwrap_or(u32::MAX);
-    // A quota is the job's: each rank advises its share of it, at least one.
+    // A quota belongs to the job: each rank recommends its share of it, at least one thread.
     part.threads = (plan.threads * share)
         .div_ceil(u32::try_from(plan.slots.len()).unwrap_or(1).max(1))
         .clamp(1, share.max(1));

@@ -1,17 +1,17 @@
-//! Why a plan is as it is: read off the finished choice, not collected along the way, so that reasons cannot drift from
-//! the choice they explain.
+//! Reasons of a plan, derived from the finished choice. They are not collected along the way, so
+//! they cannot deviate from the choice that they explain.
 
 use super::Reason;
-use super::make::ways;
-use super::pool::{LLC, NODE, Pool};
+use super::make::item_lists;
+use super::pool::{KEY_LLC, KEY_NODE, Pool};
 use super::request::{Amount, KindChoice, Request, Smt, Strategy};
-use super::taken::{BUSY_FROM, State, Taken};
+use super::taken::{BUSY_FROM, CpuState, Taken};
 use crate::ids::{Id, NodeId, OsCpu, Pu};
 use crate::set::CpuSet;
 use crate::topology::{KindId, Level, Machine};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Which kind of a hybrid machine was chosen.
+/// Returns the reason about the chosen kind of a hybrid machine.
 pub(super) fn of_kind(
     pool: &Pool<'_>,
     request: &Request,
@@ -34,7 +34,7 @@ pub(super) fn of_kind(
     }
 }
 
-/// Cores without memory of their own, as far as they were used or left aside.
+/// Returns the reasons about cores without local memory that were used or avoided.
 pub(super) fn of_remote(pool: &Pool<'_>, request: &Request, members: &[usize]) -> Vec<Reason> {
     let chosen: BTreeSet<usize> = members.iter().copied().collect();
     let (mut used, mut avoided) = (CpuSet::new(), CpuSet::new());
@@ -48,17 +48,17 @@ pub(super) fn of_remote(pool: &Pool<'_>, request: &Request, members: &[usize]) -
     used.into_iter().chain(avoided).collect()
 }
 
-/// How the slots lie over nodes and caches.
+/// Returns the reasons about the distribution of slots over nodes and caches.
 pub(super) fn of_shape(pool: &Pool<'_>, request: &Request, members: &[usize]) -> Vec<Reason> {
     let mut used: [BTreeMap<u32, usize>; 2] = Default::default();
     for &at in members {
         let keys = pool.item(at..at + 1).keys;
-        // Cores without a home node are in no node.
+        // Cores without a home node do not count as a node.
         let nodes = pool.machine.nodes().len();
-        if nodes == 0 || (keys[NODE] as usize) < nodes {
-            *used[0].entry(keys[NODE]).or_default() += 1;
+        if nodes == 0 || (keys[KEY_NODE] as usize) < nodes {
+            *used[0].entry(keys[KEY_NODE]).or_default() += 1;
         }
-        *used[1].entry(keys[LLC]).or_default() += 1;
+        *used[1].entry(keys[KEY_LLC]).or_default() += 1;
     }
     let mut reasons = Vec::new();
     match request.strategy {
@@ -77,7 +77,7 @@ pub(super) fn of_shape(pool: &Pool<'_>, request: &Request, members: &[usize]) ->
     reasons
 }
 
-/// One node or cache that held it all, or why none did.
+/// Returns the node or cache that contains all slots, or the reason why none does.
 fn gathered(
     pool: &Pool<'_>,
     strategy: Strategy,
@@ -87,10 +87,10 @@ fn gathered(
     let machine = pool.machine;
     let several_caches = machine.llcs().len() > 1 && machine.at(Level::L3).next().is_some();
     let (level, key, used) = match (used[0].len(), used[1].len()) {
-        (1, 1) if several_caches => (Level::L3, LLC, &used[1]),
-        (1, _) if machine.nodes().len() > 1 => (Level::Node, NODE, &used[0]),
-        (1, 2..) if several_caches => (Level::L3, LLC, &used[1]),
-        (2.., _) => (Level::Node, NODE, &used[0]),
+        (1, 1) if several_caches => (Level::L3, KEY_LLC, &used[1]),
+        (1, _) if machine.nodes().len() > 1 => (Level::Node, KEY_NODE, &used[0]),
+        (1, 2..) if several_caches => (Level::L3, KEY_LLC, &used[1]),
+        (2.., _) => (Level::Node, KEY_NODE, &used[0]),
         _ => return None,
     };
     let free = free_in(pool, strategy, key);
@@ -106,12 +106,12 @@ fn gathered(
     Some(Reason::Fits { level, number, free: free.get(&unit).copied().unwrap_or(0).max(taken), taken })
 }
 
-/// How many free cores the strategy could use in each unit.
+/// Returns the number of free cores that the strategy could use in each unit.
 fn free_in(pool: &Pool<'_>, strategy: Strategy, key: usize) -> BTreeMap<u32, usize> {
     let mut most: BTreeMap<u32, usize> = BTreeMap::new();
-    for way in ways(pool, strategy, &(0..pool.candidates.len())) {
+    for list in item_lists(pool, strategy, &(0..pool.candidates.len())) {
         let mut free: BTreeMap<u32, usize> = BTreeMap::new();
-        for item in way.iter().filter(|item| item.cost < u32::from(BUSY_FROM)) {
+        for item in list.iter().filter(|item| item.cost < u32::from(BUSY_FROM)) {
             *free.entry(item.keys[key]).or_default() += 1;
         }
         for (unit, count) in free {
@@ -122,7 +122,7 @@ fn free_in(pool: &Pool<'_>, strategy: Strategy, key: usize) -> BTreeMap<u32, usi
     most
 }
 
-/// What happens to the other hardware threads of the chosen cores.
+/// Returns the reasons about the other hardware threads of the chosen cores.
 pub(super) fn of_siblings(
     machine: &Machine,
     taken: &Taken,
@@ -146,14 +146,15 @@ pub(super) fn of_siblings(
     reasons
 }
 
-/// What was in the way and avoided, and what was used anyway.
+/// Returns the reasons about CPUs that were avoided because they are taken, and about taken CPUs
+/// that were used.
 pub(super) fn of_taken(taken: &Taken, mask: &CpuSet, hold: &CpuSet) -> Vec<Reason> {
     let mut reasons = Vec::new();
-    let mut states: BTreeMap<State, CpuSet> = BTreeMap::new();
+    let mut states: BTreeMap<CpuState, CpuSet> = BTreeMap::new();
     for cpu in taken.allowed.iter() {
         states.entry(taken.state(cpu)).or_default().insert(cpu);
     }
-    for state in [State::Held, State::Pinned, State::Busy] {
+    for state in [CpuState::Held, CpuState::Pinned, CpuState::Busy] {
         let such = states.remove(&state).unwrap_or_default();
         let used = such.intersection(mask);
         let avoided = such.difference(mask).difference(hold);

@@ -1,4 +1,4 @@
-//! What a user asks for: how many cores, of what shape, spread how.
+//! Requests of a user: the number of cores, their shape and their distribution.
 
 use super::memory::{HugePages, MemoryPolicy};
 use crate::set::{CpuSet, NodeSet};
@@ -9,7 +9,7 @@ use std::fmt;
 use std::str::FromStr;
 use thiserror::Error;
 
-/// How much of the machine is wanted.
+/// Requested amount of the machine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Amount {
@@ -29,23 +29,24 @@ pub enum Amount {
 /// Cores by topology: `2xl3`, `node`, `8/node`, `2x8/node`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Shape {
-    /// How many units; `None` for one whole unit, or with `per` for every unit that has allowed cores.
+    /// Number of units; `None` for one whole unit, or, with `per`, for every unit with allowed
+    /// cores.
     pub units: Option<u32>,
-    /// How many cores in each; `None` for all of them.
+    /// Number of cores in each unit; `None` for all of them.
     pub per: Option<u32>,
-    /// Which units.
+    /// Level of the units.
     pub level: Level,
 }
 
-/// Why a core expression does not parse, with the byte position of the fault.
+/// Reason why a core expression does not parse, with the byte position of the error.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{problem} at position {} of \"{text}\"; expected auto, a count (64), a share (50%), units (node, 2xl3) or cores per unit (8/node, 2x8/node)", at + 1)]
 pub struct AmountError {
-    /// The whole text.
+    /// Whole text of the expression.
     pub text: String,
-    /// Byte offset of the fault, from 0.
+    /// Byte offset of the error, from 0.
     pub at: usize,
-    /// What is wrong there.
+    /// Description of the error.
     pub problem: String,
 }
 
@@ -59,7 +60,7 @@ impl FromStr for Amount {
         }
         let digits = |from: usize| text[from..].bytes().take_while(u8::is_ascii_digit).count();
         let number = |from: usize, len: usize| match text[from..from + len].parse::<u32>() {
-            Ok(0) => Err(fault(from, "0 cores is no request".to_owned())),
+            Ok(0) => Err(fault(from, "0 cores is not a request".to_owned())),
             Ok(number) => Ok(number),
             Err(_) => Err(fault(from, format!("{} is too large", &text[from..from + len]))),
         };
@@ -106,7 +107,7 @@ impl FromStr for Amount {
         let level = Level::from_word(singular).ok_or_else(|| {
             fault(
                 at,
-                format!("\"{word}\" is no unit (known: core, l2, l3, die, node, package, group, machine)"),
+                format!("\"{word}\" is not a unit (known: core, l2, l3, die, node, package, group, machine)"),
             )
         })?;
         if level == Level::Core && per.is_none() {
@@ -136,30 +137,32 @@ impl fmt::Display for Amount {
     }
 }
 
-/// How threads are laid over the machine.
+/// Layout of threads on the machine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Strategy {
     /// Close together: fewest nodes and caches. For threads that share data.
     #[default]
     Compact,
-    /// Far apart, neighbours in number too: most nodes and caches. For bandwidth.
+    /// Far apart, even for neighbouring thread numbers: most nodes and caches. For bandwidth.
     Scatter,
-    /// Spread like scatter, but threads next in number stay next to each other.
+    /// Spread like scatter, but threads with neighbouring numbers stay close to each other.
     Balanced,
-    /// One core of each unit that shares something, close together otherwise.
+    /// One core of each unit with a shared resource, otherwise close together.
     Stride(Stride),
 }
 
-/// What a stride steps over.
+/// Step of a stride.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Stride {
     /// Every n-th core; the cores between stay free for others.
     Every(u32),
-    /// One core per unit; the unit's other cores are held but idle, so that nobody shares it.
+    /// One core per unit; the unit's other cores are held but idle, so that no other program shares
+    /// the unit.
     OnePer(Level),
-    /// One core per floating-point unit: per second-level cache on AMD's module processors, per core elsewhere.
+    /// One core per floating-point unit: per second-level cache on AMD's module processors, per
+    /// core on others.
     OnePerFpu,
 }
 
@@ -178,7 +181,7 @@ impl FromStr for Strategy {
             let words = ["compact", "scatter", "spread", "balanced", "stride:fpu", "stride:core"];
             let meant = did_you_mean(text, words);
             return Err(format!(
-                "\"{text}\" is no strategy{meant} (known: compact, scatter, balanced, stride:N, stride:l2, stride:fpu, stride:core)"
+                "\"{text}\" is not a strategy{meant} (known: compact, scatter, balanced, stride:N, stride:l2, stride:fpu, stride:core)"
             ));
         };
         if step == "fpu" {
@@ -195,7 +198,7 @@ impl FromStr for Strategy {
         match Level::from_word(step) {
             Some(level) => Ok(Self::Stride(Stride::OnePer(level))),
             None => {
-                Err(format!("\"{step}\" is no stride (known: a number, l2, l3, fpu, core, node, package)"))
+                Err(format!("\"{step}\" is not a stride (known: a number, l2, l3, fpu, core, node, package)"))
             }
         }
     }
@@ -214,13 +217,13 @@ impl fmt::Display for Strategy {
     }
 }
 
-/// How many hardware threads of each core get a slot.
+/// Number of hardware threads per core that get a slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Smt {
-    /// At most this many; the others are held but idle.
+    /// At most this number; the other threads are held but idle.
     Threads(u32),
-    /// All that the core has.
+    /// All threads of the core.
     All,
 }
 
@@ -238,51 +241,51 @@ impl FromStr for Smt {
             "all" => Ok(Self::All),
             _ => match text.parse::<u32>() {
                 Ok(threads) if threads > 0 => Ok(Self::Threads(threads)),
-                _ => {
-                    Err(format!("\"{text}\" is no number of hardware threads per core (known: 1, 2, …, all)"))
-                }
+                _ => Err(format!(
+                    "\"{text}\" is not a number of hardware threads per core (known: 1, 2, …, all)"
+                )),
             },
         }
     }
 }
 
-/// Which core kinds of a hybrid machine may be used.
+/// Core kinds of a hybrid machine that may be used.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum KindChoice {
-    /// One kind: the fastest that has enough cores.
+    /// One kind: the fastest one with enough cores.
     #[default]
     One,
     /// Any mixture.
     Any,
-    /// The kind of this name (`P`, `E`, …).
+    /// The kind with this name (`P`, `E`, …).
     Named(String),
 }
 
-/// Where memory is wanted.
+/// Requested memory.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct MemoryRequest {
-    /// The policy; `None` to derive it from the cores chosen.
+    /// Memory policy; `None` to derive it from the chosen cores.
     pub policy: Option<MemoryPolicy>,
-    /// Over which nodes, when not those of the cores chosen.
+    /// Nodes of the policy; `None` for those of the chosen cores.
     pub over: Option<MemoryNodes>,
 }
 
-/// Nodes named by number or by what they are made of.
+/// Nodes named by number or by type of memory.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum MemoryNodes {
-    /// These nodes.
+    /// Nodes with these numbers.
     Numbers(NodeSet),
-    /// The nodes of this memory nearest to the cores chosen.
+    /// Nodes with this type of memory that are nearest to the chosen cores.
     Tier(Tier),
 }
 
 impl FromStr for MemoryRequest {
     type Err = String;
 
-    /// `auto`, `local`, `bind`, `preferred`, `interleave`, `weighted`, `none`; the policies that take nodes also as
-    /// `bind:0,2` or `preferred:hbm`.
+    /// Parses `auto`, `local`, `bind`, `preferred`, `interleave`, `weighted` or `none`. Policies
+    /// with nodes may also be `bind:0,2` or `preferred:hbm`.
     fn from_str(text: &str) -> Result<Self, String> {
         let (word, over) = match text.split_once(':') {
             Some((word, over)) => (word, Some(over)),
@@ -298,7 +301,7 @@ impl FromStr for MemoryRequest {
             "none" => Some(MemoryPolicy::None),
             _ => {
                 return Err(format!(
-                    "\"{word}\" is no memory policy (known: auto, local, bind, preferred, interleave, weighted, none)"
+                    "\"{word}\" is not a memory policy (known: auto, local, bind, preferred, interleave, weighted, none)"
                 ));
             }
         };
@@ -328,29 +331,30 @@ impl FromStr for MemoryRequest {
     }
 }
 
-/// A whole request.
+/// Whole request for placement.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Request {
-    /// How much.
+    /// Requested amount.
     pub amount: Amount,
-    /// Only these CPUs come into question; `None` for all allowed ones.
+    /// CPUs that may be used; `None` for all allowed ones.
     pub cpus: Option<CpuSet>,
-    /// How threads are laid out.
+    /// Layout of the threads.
     pub strategy: Strategy,
     /// Hardware threads per core.
     pub smt: Smt,
     /// Core kinds.
     pub kind: KindChoice,
-    /// Memory.
+    /// Memory policy.
     pub memory: MemoryRequest,
     /// Huge pages.
     pub huge_pages: HugePages,
-    /// Whether cores that others hold may be used too.
+    /// Whether cores held by others may be used too.
     pub share: bool,
-    /// Whether less than asked is accepted.
+    /// Whether fewer cores than requested are accepted.
     pub or_fewer: bool,
-    /// The most cores one run may have here by the site's rules: caps `auto` silently-but-said, refuses the rest.
+    /// Most cores that one run may have here by the site's rules. It limits `auto` with only a
+    /// note, and refuses larger requests.
     pub cores_max: Option<u32>,
-    /// What `auto` takes at most by the site's rules.
+    /// Most cores that `auto` takes by the site's rules.
     pub cores_auto: Option<u32>,
 }

@@ -1,9 +1,10 @@
 //! Shapes: whole units (`2xl3`), or a number of cores in each of some units (`8/node`).
 //!
-//! Unit: objects of one level. Problem: of the units that are free enough, choose some that lie well together, then the
-//! cores inside each. Idea: a unit is an item like a core is, so the strategies choose among units first and inside each
-//! unit after. Properties: a whole unit is never one that another run is in or that is smaller than its siblings for want
-//! of allowed cores; every chosen unit gets the same number of cores.
+//! Unit: objects of one level. Problem: among the units that are free enough, choose some that are
+//! located well together, then the cores inside each. Idea: a unit is an item like a core, so the
+//! strategies first choose among units, then inside each unit. Properties: A whole unit never
+//! contains a core of another run, and is never smaller than its siblings because of disallowed
+//! cores. Every chosen unit gets the same number of cores.
 
 use super::Reason;
 use super::error::PlaceError;
@@ -16,7 +17,7 @@ use crate::set::NodeSet;
 use crate::topology::Level;
 use std::ops::Range;
 
-/// Whole units, or a number of cores in each.
+/// Chooses whole units, or a number of cores in each.
 pub(super) fn choose(
     pool: &Pool<'_>,
     request: &Request,
@@ -45,7 +46,8 @@ pub(super) fn choose(
     {
         return Err(PlaceError::StrideTooWide { strategy: request.strategy, level });
     }
-    // Of whole units the full-sized ones come first: a unit with cores out of bounds is no whole unit.
+    // For whole units only the full-sized ones count: a unit with disallowed cores is not a whole
+    // unit.
     let full = possible.iter().map(|unit| pool.within(unit).len()).max().unwrap_or(0);
     let free: Vec<_> = possible.iter().filter(|unit| usable(unit)).collect();
     let whole = free.iter().filter(|unit| per.is_some() || pool.within(unit).len() == full);
@@ -56,7 +58,7 @@ pub(super) fn choose(
     if wanted > all.len() && !or_fewer {
         return Err(PlaceError::MoreUnitsThanExist { asked, exist: all.len(), level });
     }
-    // Waiting for others to end does not help: no unit that is theirs is counted out here.
+    // Waiting for others to end does not help: units of other runs are not excluded here.
     if wanted > possible.len() && !or_fewer {
         return Err(PlaceError::UnitsNotAllowed { asked, allowed: possible.len(), level });
     }
@@ -96,7 +98,8 @@ pub(super) fn choose(
     Ok(Chosen { members, asked: None, reasons })
 }
 
-/// A unit as an item. Where only some of its cores are wanted, those with memory of their own come first.
+/// Returns a unit as an item. If only some of its cores are wanted, those with local memory come
+/// first.
 fn unit_item(pool: &Pool<'_>, unit: &Range<u32>, per: Option<u32>) -> Item {
     let mut item = pool.item(pool.within(unit));
     if let Some(per) = per {
@@ -108,8 +111,8 @@ fn unit_item(pool: &Pool<'_>, unit: &Range<u32>, per: Option<u32>) -> Item {
     item
 }
 
-/// Leaves nodes without memory out of `units`, unless there are no others: whoever asks for cores in every node asks for
-/// the memory of every node.
+/// Removes nodes without memory from `units`, unless there are no others. A request for cores in
+/// every node is also a request for the memory of every node.
 fn without_empty_nodes(pool: &Pool<'_>, units: &mut Vec<&Range<u32>>) -> Option<Reason> {
     let remote = |unit: &&Range<u32>| {
         let item = pool.item(pool.within(unit));

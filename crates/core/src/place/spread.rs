@@ -1,29 +1,31 @@
-//! Scatter and balanced: as far apart as the machine allows.
+//! Scatter and balanced strategies: threads as far apart as the machine allows.
 //!
-//! Unit: items. Problem: give `n` threads the most memory controllers and cache, on machines whose parts have unequal
-//! free room. Idea: split `n` over the children of each level in proportion to their free items, largest remainder
-//! first, and go down: groups, packages, nodes, caches. Scatter deals thread numbers out in turn (neighbours in number
-//! are far apart), balanced hands each child a block (neighbours in number stay neighbours).
-//! Properties: shares of equal children differ by at most one at every level; winners among equal remainders are spaced
-//! evenly, so 2 of 8 equal nodes are nodes 0 and 4. Source: seed 004 and the affinity types of Intel's runtime.
+//! Unit: items. Problem: give `n` threads the most memory controllers and cache, on machines with
+//! unequal free room in their parts. Idea: split `n` over the children of each level in proportion
+//! to their free items, largest remainder first, and descend: groups, packages, nodes, caches.
+//! Scatter deals out thread numbers in turn (neighbouring numbers are far apart); balanced gives
+//! each child a block (neighbouring numbers stay neighbours). Properties: Shares of equal children
+//! differ by at most one at every level. Winners among equal remainders are spaced evenly, so 2 of
+//! 8 equal nodes are nodes 0 and 4. Source: seed 004 and the affinity types of Intel's runtime.
 
 use super::pool::{Item, KEYS};
 
-/// How thread numbers follow the places.
+/// Order of thread numbers over the places.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Order {
-    /// Next in number, far in place.
+pub(super) enum ThreadOrder {
+    /// Neighbouring numbers are far apart.
     Dealt,
-    /// Next in number, next in place.
+    /// Neighbouring numbers are in neighbouring places.
     Blocks,
 }
 
-/// Chooses `n` of `items` as positions in thread order; `None` when there are fewer.
-pub(super) fn choose(items: &[Item], n: usize, order: Order) -> Option<Vec<usize>> {
+/// Chooses `n` of `items`. Returns their positions in thread order; `None` if there are fewer
+/// items.
+pub(super) fn choose(items: &[Item], n: usize, order: ThreadOrder) -> Option<Vec<usize>> {
     (items.len() >= n).then(|| split(items, &(0..items.len()).collect::<Vec<_>>(), 0, n, order))
 }
 
-fn split(items: &[Item], among: &[usize], level: usize, n: usize, order: Order) -> Vec<usize> {
+fn split(items: &[Item], among: &[usize], level: usize, n: usize, order: ThreadOrder) -> Vec<usize> {
     if n == 0 {
         return Vec::new();
     }
@@ -43,8 +45,8 @@ fn split(items: &[Item], among: &[usize], level: usize, n: usize, order: Order) 
         .map(|(child, share)| split(items, child, level + 1, share, order))
         .collect();
     match order {
-        Order::Blocks => parts.concat(),
-        Order::Dealt => {
+        ThreadOrder::Blocks => parts.concat(),
+        ThreadOrder::Dealt => {
             let rounds = parts.iter().map(Vec::len).max().unwrap_or(0);
             (0..rounds)
                 .flat_map(|round| parts.iter().filter_map(move |part| part.get(round).copied()))
@@ -53,8 +55,8 @@ fn split(items: &[Item], among: &[usize], level: usize, n: usize, order: Order) 
     }
 }
 
-/// Splits `n` over children in proportion to their sizes (`n` at most their sum), largest remainder first; winners among
-/// equal remainders are spaced evenly.
+/// Splits `n` over children in proportion to their sizes (`n` at most their sum), largest remainder
+/// first; winners among equal remainders are spaced evenly.
 pub(super) fn apportion(sizes: &[usize], n: usize) -> Vec<usize> {
     let total: usize = sizes.iter().sum();
     if total == 0 {

@@ -1,9 +1,10 @@
-//! Stride: leave something between the threads.
+//! Stride strategies: unused cores between the threads.
 //!
-//! Unit: cores. Problem: cores that share a floating-point unit, a second-level cache or a memory port slow each other;
-//! a program bound by that resource runs as fast on half the cores. Idea: thin the candidates out first, then place what
-//! is left compactly. A stride by unit keeps the unit's other cores idle and held, else a second run would land on them
-//! and share after all; a stride by number only skips. Source: numaplace's roadmap (seed 003).
+//! Unit: cores. Problem: cores that share a floating-point unit, a second-level cache or a memory
+//! port slow each other down; a program bound by that resource runs as fast on half the cores.
+//! Idea: thin out the candidates first, then place the rest compactly. A stride by unit keeps the
+//! unit's other cores idle and held, since otherwise a second run would use them and share the
+//! resource after all; a stride by number only skips cores. Source: numaplace's roadmap (seed 003).
 
 use super::pool::{Item, Pool};
 use super::request::{Strategy, Stride};
@@ -11,22 +12,24 @@ use crate::ids::Id;
 use crate::topology::{Level, Machine};
 use std::ops::Range;
 
-/// The ways to thin the candidates out. Every way is a list of items to choose from; the best answer over all ways wins.
-pub(super) fn ways(pool: &Pool<'_>, stride: Stride, among: &Range<usize>) -> Vec<Vec<Item>> {
+/// Returns the alternatives of thinning out the candidates. Each alternative is a list of items to
+/// choose from; the best answer over all alternatives wins.
+pub(super) fn item_lists(pool: &Pool<'_>, stride: Stride, among: &Range<usize>) -> Vec<Vec<Item>> {
     match stride {
         Stride::Every(every) => {
             let every = (every as usize).min(pool.machine.cores().len());
-            let mut ways = vec![Vec::new(); every];
+            let mut lists = vec![Vec::new(); every];
             for at in among.clone().filter(|_| every > 0) {
-                ways[pool.candidates[at].core.index() % every].push(pool.item(at..at + 1));
+                lists[pool.candidates[at].core.index() % every].push(pool.item(at..at + 1));
             }
-            ways
+            lists
         }
         Stride::OnePer(_) | Stride::OnePerFpu => vec![representatives(pool, among)],
     }
 }
 
-/// The level of the units a strategy takes one core of, if it does.
+/// Returns the level of the units from which a strategy takes one core each; `None` for other
+/// strategies.
 pub(super) fn level(machine: &Machine, strategy: Strategy) -> Option<Level> {
     match strategy {
         Strategy::Stride(Stride::OnePer(level)) => Some(level),
@@ -36,7 +39,8 @@ pub(super) fn level(machine: &Machine, strategy: Strategy) -> Option<Level> {
     }
 }
 
-/// The cheapest core of every unit that no other run is in: such a unit is not ours to keep idle.
+/// Returns the cheapest core of every unit without another run; a unit with another run cannot be
+/// kept idle.
 fn representatives(pool: &Pool<'_>, among: &Range<usize>) -> Vec<Item> {
     let mut items = Vec::new();
     let Some(last) = pool.candidates[among.clone()].last() else { return items };

@@ -1,91 +1,94 @@
-//! What of the machine is already taken, and what using it anyway would cost.
+//! Occupancy of the machine, and the cost of using occupied cores.
 //!
-//! Unit: thousandths of a core lost. A core that foreign work keeps 30 % busy costs 300, since a barrier program runs at
-//! the speed of its slowest thread. Held, pinned and busy cores are avoided in that order, and *scored* rather than
-//! excluded: an almost idle core beats spanning a socket. Only a core that another run holds exclusively is out of
-//! bounds, unless the user shares on purpose.
+//! Unit: thousandths of a core lost. A core that other programs keep 30 % busy costs 300, since a
+//! program with barriers runs at the speed of its slowest thread. Held, pinned and busy cores are
+//! avoided in this order, and *scored* instead of excluded: an almost idle core is better than a
+//! second socket. Only a core held exclusively by another run is excluded, unless the user shares
+//! on purpose.
 
 use crate::ids::OsCpu;
 use crate::set::CpuSet;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// The state of the machine around a request.
+/// State of the machine around a request.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Taken {
-    /// What the inherited mask, the cpuset and the online set leave.
+    /// CPUs that remain after the inherited mask, the cpuset and the online set.
     pub allowed: CpuSet,
     /// Memory nodes that may be used; `None` for all.
     pub mems: Option<crate::set::NodeSet>,
-    /// CPUs that other runs hold in the ledger.
+    /// CPUs held by other runs in the ledger.
     pub held: CpuSet,
-    /// CPUs that living foreign tasks are bound to.
+    /// CPUs to which running or sleeping tasks of other programs are bound.
     pub pinned: CpuSet,
-    /// How busy each CPU was, in thousandths, where it was sampled.
+    /// Busy share of each sampled CPU, in thousandths.
     pub busy: BTreeMap<OsCpu, u16>,
-    /// CPU bandwidth the cgroup grants, in thousandths of a CPU; `None` without a quota.
+    /// CPU bandwidth granted by the cgroup, in thousandths of a CPU; `None` without a quota.
     pub quota: Option<u32>,
 }
 
-/// Below this share of busy time a core counts as free: timers, daemons and the sampling itself stay under it (idle
-/// machines here show 0 to 4 % over 100 ms).
+/// Busy share in thousandths from which a core counts as busy. Timers, daemons and the sampling
+/// itself stay below it (idle machines here show 0 to 4 % over 100 ms).
 pub const BUSY_FROM: u16 = 100;
-/// A living task bound to a core can claim all of it at any moment, and cannot go elsewhere.
+/// Cost of a core with a bound task, in thousandths: the task can claim all of the core at any
+/// moment, and cannot run elsewhere.
 pub(super) const PINNED_COST: u32 = 1_500;
-/// A core another run holds: that run counts on having it alone.
+/// Cost of a core held by another run, in thousandths: that run relies on having the core alone.
 pub(super) const HELD_COST: u32 = 4_000;
 
-/// What stands in the way on a core, worst first.
+/// State of a core, from free to the strongest obstacle.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum State {
-    /// Nothing.
+pub enum CpuState {
+    /// No obstacle.
     Free,
-    /// Foreign load at or above [`BUSY_FROM`].
+    /// Load of other programs at or above [`BUSY_FROM`].
     Busy,
-    /// A foreign task is bound to it.
+    /// A task of another program is bound to it.
     Pinned,
     /// Another run holds it.
     Held,
-    /// Outside what this process may use.
+    /// Outside the CPUs that this process may use.
     Disallowed,
 }
 
 impl Taken {
-    /// Nothing taken, `allowed` allowed.
+    /// Returns an occupancy with `allowed` allowed and nothing taken.
     pub fn nothing(allowed: CpuSet) -> Self {
         Self { allowed, ..Self::default() }
     }
 
-    /// The state of one CPU.
-    pub fn state(&self, cpu: OsCpu) -> State {
+    /// Returns the state of one CPU.
+    pub fn state(&self, cpu: OsCpu) -> CpuState {
         match () {
-            () if !self.allowed.contains(cpu) => State::Disallowed,
-            () if self.held.contains(cpu) => State::Held,
-            () if self.pinned.contains(cpu) => State::Pinned,
-            () if self.load(cpu) >= BUSY_FROM => State::Busy,
-            () => State::Free,
+            () if !self.allowed.contains(cpu) => CpuState::Disallowed,
+            () if self.held.contains(cpu) => CpuState::Held,
+            () if self.pinned.contains(cpu) => CpuState::Pinned,
+            () if self.load(cpu) >= BUSY_FROM => CpuState::Busy,
+            () => CpuState::Free,
         }
     }
 
-    /// Sampled load of one CPU in thousandths; 0 where it was not sampled.
+    /// Returns the sampled load of one CPU in thousandths; 0 if it was not sampled.
     pub fn load(&self, cpu: OsCpu) -> u16 {
         self.busy.get(&cpu).copied().unwrap_or(0)
     }
 }
 
-/// A foreign task's binding: where it may run, and whether it wants to run now.
+/// Binding of another program's task.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Binding {
-    /// Its affinity.
+    /// Affinity mask of the task.
     pub cpus: CpuSet,
-    /// Whether it was running or waiting for a CPU when it was looked at.
+    /// Whether it was running or waiting for a CPU when it was sampled.
     pub running: bool,
 }
 
-/// The CPUs that bindings claim. A task bound inside one core claims that core's CPUs whether it runs or sleeps: when it
-/// wakes it can go nowhere else. A task bound to many CPUs (a container's, a batch job's) claims none of them by itself;
-/// only where running ones crowd, half a task or more for each of their CPUs, are those CPUs claimed.
+/// Returns the CPUs that bindings claim. A task bound inside one core claims this core's CPUs
+/// whether it runs or sleeps, because it cannot run elsewhere after waking. A task bound to many
+/// CPUs (a container's, a batch job's) claims none of them alone. Their CPUs are claimed only if
+/// running tasks crowd them: half a task or more for each CPU.
 pub fn pinned_cpus(machine: &crate::topology::Machine, bindings: &[Binding]) -> CpuSet {
     let mut claimed = CpuSet::new();
     let mut crowd: BTreeMap<OsCpu, u64> = BTreeMap::new();

@@ -22,7 +22,7 @@ fn ask(text: &str) -> Request {
     Request { amount: text.parse().unwrap(), ..Request::default() }
 }
 
-/// Plans, checks the plan with the independent checker, and gives it back.
+/// Plans, checks the plan with the independent checker, and returns it.
 fn good(machine: &Machine, request: &Request, taken: &Taken) -> Plan {
     let plan = plan(machine, request, taken).unwrap_or_else(|error| panic!("{request:?}: {error}"));
     let findings = check(machine, request, taken, &plan);
@@ -47,16 +47,16 @@ fn expressions_are_read_back_as_written() {
 fn faults_in_expressions_name_their_position() {
     for (text, at, word) in [
         ("", 0, "missing"),
-        ("0", 0, "no request"),
+        ("0", 0, "not a request"),
         ("101%", 0, "more than the whole machine"),
         ("50%x", 3, "nothing can follow"),
         ("4q", 1, "unexpected"),
         ("2x", 2, "a unit is missing"),
-        ("2xfoo", 2, "no unit"),
+        ("2xfoo", 2, "not a unit"),
         ("2x8node", 3, "a / and a unit"),
         ("8/", 2, "missing"),
         ("99999999999", 0, "too large"),
-        ("-3", 0, "no unit"),
+        ("-3", 0, "not a unit"),
     ] {
         let error = text.parse::<Amount>().unwrap_err();
         assert_eq!(error.at, at, "{text:?}: {error}");
@@ -67,18 +67,19 @@ fn faults_in_expressions_name_their_position() {
 #[test]
 fn compact_takes_the_tightest_hole() {
     let machine = machine("pack:2 l3:2 core:4");
-    // L3s have 4, 2, 4, 3 free cores: two fit exactly into the second.
+    // The L3s have 4, 2, 4, 3 free cores: two fit exactly into the second.
     let taken = Taken { held: cpus("6,7,15"), ..free(&machine) };
     assert_eq!(good(&machine, &ask("2"), &taken).mask, cpus("4-5"));
     assert_eq!(good(&machine, &ask("3"), &taken).mask, cpus("12-14"));
     assert_eq!(good(&machine, &ask("4"), &taken).mask, cpus("0-3"));
-    // Six need two caches either way: the tighter pair within one package.
+    // Six cores need two caches in any case: the tighter pair is within one package.
     assert_eq!(good(&machine, &ask("6"), &taken).mask, cpus("0-5"));
 }
 
 #[test]
 fn compact_prefers_near_nodes() {
-    // Two packages of two nodes each; firmware is silent, so the tree says which are near.
+    // Two packages with two nodes each; without firmware distances the tree determines the near
+    // nodes.
     let machine = machine("pack:2 numa:2 core:4");
     let taken = Taken { held: cpus("0"), ..free(&machine) };
     // Eight cores need two nodes: the second package has two whole ones, near to each other.
@@ -93,7 +94,8 @@ fn busy_cores_are_weighed_against_distance() {
         held: cpus("4,5"),
         ..free(&machine)
     };
-    // Node 0 has one core in use; node 1 has two of four free. A little load is better than a second node ...
+    // Node 0 has one core in use; node 1 has two of four free. A little load is better than a
+    // second node ...
     assert_eq!(good(&machine, &ask("4"), &with(300)).mask, cpus("0-3"));
     // ... a busy core is not.
     let crossed = good(&machine, &ask("4"), &with(900));
@@ -108,7 +110,7 @@ fn pinned_are_avoided_before_busy_ones() {
     assert_eq!(good(&machine, &ask("2"), &taken).mask, cpus("1-2"));
     let all = good(&machine, &ask("3"), &taken);
     assert!(
-        all.reasons.iter().any(|reason| matches!(reason, Reason::UsedAnyway { state: State::Pinned, .. }))
+        all.reasons.iter().any(|reason| matches!(reason, Reason::UsedAnyway { state: CpuState::Pinned, .. }))
     );
 }
 
@@ -154,7 +156,8 @@ fn a_sibling_held_by_another_run_makes_the_core_held() {
 #[test]
 fn siblings_outside_the_cpuset_do_not_block_a_container() {
     let machine = machine("core:2 pu:2(far)");
-    // This process may use CPUs 0 and 1; the other container runs on their siblings 2 and 3 and holds one.
+    // This process may use CPUs 0 and 1; the other container runs on their siblings 2 and 3 and
+    // holds one.
     let taken = Taken { held: cpus("2"), ..Taken::nothing(cpus("0-1")) };
     let both = good(&machine, &ask("2"), &taken);
     assert_eq!((both.mask.clone(), both.hold), (cpus("0-1"), cpus("0-1")));
@@ -175,12 +178,12 @@ fn scatter_deals_and_balanced_blocks() {
 #[test]
 fn strides_skip_or_hold() {
     let machine = machine("l3:1 l2:4 core:2");
-    let stride = |way| Request { strategy: Strategy::Stride(way), ..ask("2") };
+    let stride = |stride| Request { strategy: Strategy::Stride(stride), ..ask("2") };
     let every = good(&machine, &stride(Stride::Every(2)), &free(&machine));
     assert_eq!((every.mask, every.hold), (cpus("0,2"), cpus("0,2")));
     let per_l2 = good(&machine, &stride(Stride::OnePer(Level::L2)), &free(&machine));
     assert_eq!((per_l2.mask, per_l2.hold), (cpus("0,2"), cpus("0-3")));
-    // Another run sits in the first two modules: they are not ours to keep idle.
+    // Another run uses the first two modules, so they cannot be kept idle.
     let taken = Taken { held: cpus("1,2"), ..free(&machine) };
     assert_eq!(good(&machine, &stride(Stride::OnePer(Level::L2)), &taken).mask, cpus("4,6"));
     let all = Request { amount: Amount::Auto, ..stride(Stride::OnePer(Level::L2)) };
@@ -216,7 +219,7 @@ fn named_cpus_are_taken_exactly_or_refused() {
     let plan_of = |text: &str, taken: &Taken| plan(&machine, &exact(text), taken);
     assert_eq!(good(&machine, &exact("1,5,3"), &free(&machine)).mask, cpus("1,3,5"));
     let taken = Taken { held: cpus("5"), ..free(&machine) };
-    // The named CPU's core is shared with another run: it may not be had without --share.
+    // The named CPU's core is shared with another run, so it is not available without --share.
     assert!(matches!(plan_of("5", &taken), Err(PlaceError::CpusHeld { .. })));
     assert!(matches!(plan_of("9", &taken), Err(PlaceError::NoSuchCpus { .. })));
     assert!(matches!(plan_of("", &taken), Err(PlaceError::NoCpus)));
@@ -266,7 +269,8 @@ fn memory_follows_the_cores() {
     assert!(matches!(plan(&machine, &no, &free(&machine)), Err(PlaceError::NoSuchTier { .. })));
 }
 
-/// The machine with some of its nodes as machines have them whose dies have no memory: without a byte, or not there.
+/// Returns the machine with some of its nodes in the two forms of dies without memory: nodes with
+/// zero bytes, or missing nodes.
 fn without_memory(text: &str, empty: &[usize], missing: &[usize]) -> Machine {
     let mut parts = machine(text).parts().clone();
     for (at, node) in parts.nodes.iter_mut().enumerate() {
@@ -278,12 +282,13 @@ fn without_memory(text: &str, empty: &[usize], missing: &[usize]) -> Machine {
     Machine::try_from(parts).unwrap()
 }
 
-/// The Threadripper 2990WX: four dies of two caches with four cores, of which every other one has memory.
+/// The Threadripper 2990WX: four dies with two caches of four cores each; every other die has
+/// memory.
 const FOUR_DIES: &str = "pack:1 numa:4 l3:2 core:4";
 
 #[test]
 fn cores_with_memory_come_first_whatever_the_strategy() {
-    // Dies without memory as Linux has them (nodes without a byte), and as hwloc leaves them out.
+    // Dies without memory as reported by Linux (nodes with zero bytes), and as omitted by hwloc.
     for machine in [without_memory(FOUR_DIES, &[0, 2], &[]), without_memory(FOUR_DIES, &[], &[0, 2])] {
         let with = |amount: &str, strategy| {
             good(&machine, &Request { strategy, ..ask(amount) }, &free(&machine)).mask
@@ -297,7 +302,7 @@ fn cores_with_memory_come_first_whatever_the_strategy() {
                 let mask = with(amount, strategy);
                 assert!(mask.is_subset(&dies), "{amount} {strategy}: {mask}");
             }
-            // Where they do not suffice all of them are used, and then the others.
+            // If they do not suffice, all of them are used, and then the others.
             for amount in ["17", "20", "24", "31"] {
                 let mask = with(amount, strategy);
                 assert!(dies.is_subset(&mask), "{amount} {strategy}: {mask}");
@@ -310,7 +315,7 @@ fn cores_with_memory_come_first_whatever_the_strategy() {
             assert!(mask.is_subset(&dies), "{stride:?}: {mask}");
         }
         assert_eq!(with("1/node", Strategy::Compact), cpus("8,24"));
-        // Of what has no memory, one die.
+        // Among the dies without memory, only one is used.
         assert_eq!(with("20", Strategy::Compact), cpus("0-3,8-15,24-31"));
         assert_eq!(with("24", Strategy::Compact), cpus("0-15,24-31"));
     }
@@ -337,10 +342,13 @@ fn a_core_without_memory_is_better_than_one_in_use_and_is_said() {
     assert_eq!(more.memory.nodes.to_string(), "1", "no policy over a node that has nothing");
     let little = Taken { busy: [(OsCpu(2), 300)].into(), ..free(&machine) };
     assert_eq!(good(&machine, &ask("2"), &little).mask, cpus("2-3"));
-    // Named CPUs are taken as they are named.
+    // Named CPUs are used exactly as named.
     let named = Request { amount: Amount::Exact, cpus: Some(cpus("0-1")), ..Request::default() };
     let named = good(&machine, &named, &free(&machine));
-    assert!(reasons(&named).contains("CPUs 0-1 have no memory of their own: all they use is another node's"));
+    assert!(
+        reasons(&named)
+            .contains("CPUs 0-1 have no memory of their own: all memory they use is on other nodes")
+    );
     assert_eq!(named.memory.policy, MemoryPolicy::None);
     let bound = Request { memory: "bind:0".parse().unwrap(), ..ask("1") };
     assert!(matches!(plan(&machine, &bound, &free(&machine)), Err(PlaceError::NoSuchNodes { .. })));
@@ -352,7 +360,7 @@ fn memory_that_may_not_be_used_is_no_local_memory() {
     let taken = Taken { mems: Some("1".parse().unwrap()), ..free(&machine) };
     assert_eq!(good(&machine, &ask("4"), &taken).mask, cpus("4-7"));
     assert_eq!(good(&machine, &ask("1/node"), &taken).mask, cpus("4"));
-    // Where no core has any, or nothing is known, all are alike.
+    // If no core has any, or nothing is known, all cores are equal.
     let confined = Taken { allowed: cpus("0-3"), ..taken };
     assert_eq!(good(&machine, &ask("2"), &confined).mask, cpus("0-1"));
     let nothing = without_memory("numa:2 core:4", &[0, 1], &[]);
@@ -375,22 +383,22 @@ fn the_checker_knows_a_plan_on_cores_without_memory() {
         ("4", Strategy::Stride(Stride::Every(1))),
         ("2", Strategy::Stride(Stride::OnePer(Level::L3))),
     ] {
-        // What is right where all nodes have memory is wrong where the first one has none.
+        // A plan that is correct if all nodes have memory is wrong if the first node has none.
         let request = Request { strategy, ..ask(amount) };
         let plan = plan(&plain, &request, &free(&plain)).unwrap();
         assert_eq!(check(&plain, &request, &free(&plain), &plan), [], "{amount} {strategy}");
         let findings = check(&empty, &request, &free(&empty), &plan);
         assert!(
-            matches!(findings[..], [crate::check::Finding::NoLocalMemory { .. }]),
+            matches!(findings[..], [crate::check::PlanFinding::NoLocalMemory { .. }]),
             "{amount} {strategy}: {findings:?}"
         );
-        // Not wrong where the others are taken.
+        // The plan is correct if the other cores are taken.
         let taken = Taken { pinned: cpus("8-15,24-31"), ..free(&empty) };
         assert_eq!(check(&empty, &request, &taken, &plan), [], "{amount} {strategy}");
     }
 }
 
-/// Machine shape, held CPUs, loads, a count, a strategy, flags: the raw material of a situation.
+/// Raw data of a test case: machine shape, held CPUs, loads, a count, a strategy, flags.
 type Situation = ((u32, u32, u32, u32, u32, u32, bool), u64, u64, u32, usize, u8);
 
 fn situation() -> impl proptest::strategy::Strategy<Value = Situation> {
@@ -398,12 +406,12 @@ fn situation() -> impl proptest::strategy::Strategy<Value = Situation> {
     (shape, any::<u64>(), any::<u64>(), 1u32..24, 0usize..10, 0u8..4)
 }
 
-/// A machine, a request and surroundings that tax the planner.
+/// Returns a machine, a request and an occupancy that challenge the planner.
 fn situate(situation: Situation) -> (Machine, Request, Taken) {
     let ((pack, numa, l3, l2, core, pu, far), held, loads, n, strategy, flags) = situation;
     let far = if far { "(far)" } else { "" };
     let text = format!("pack:{pack} numa:{numa} l3:{l3} l2:{l2} core:{core} pu:{pu}{far}");
-    // Nodes without a byte, nodes that are not there, and machines that say nothing of memory.
+    // Nodes with zero bytes, missing nodes, and machines that report no memory.
     let among = |shift: u32| {
         (0..(pack * numa) as usize).filter(|at| loads >> (shift + *at as u32) & 3 == 3).collect::<Vec<_>>()
     };
@@ -411,7 +419,7 @@ fn situate(situation: Situation) -> (Machine, Request, Taken) {
         0 => machine(&text),
         _ => without_memory(&text, &among(40), &among(50)),
     };
-    // Two bits of four make a CPU held: about one in four.
+    // Two set bits of four make a CPU held: about one in four.
     let held = machine
         .cpus()
         .iter()
@@ -478,7 +486,8 @@ proptest! {
         }
     }
 
-    /// The oracle tries every set of nodes and every set of caches; the planner must touch no more.
+    /// The oracle tries every set of nodes and every set of caches; the planner must not touch
+    /// more.
     #[test]
     fn compact_touches_the_fewest_nodes_and_caches(situation in situation()) {
         let (machine, request, mut taken) = situate(situation);
@@ -487,7 +496,7 @@ proptest! {
         let request = Request { amount: Amount::Cores(n), ..Request::default() };
         let Ok(made) = plan(&machine, &request, &taken) else { return Ok(()) };
         let is_free = |core: u32| !machine.cpus_of(&machine.cores()[core as usize].pus).intersects(&taken.held);
-        // Cores with memory come before all that is minimal here.
+        // Cores with memory have priority over everything that is minimal here.
         let says = machine.nodes().iter().any(|node| node.bytes.is_none_or(|bytes| bytes > 0));
         let has_memory = |core: u32| {
             let node = machine.cores()[core as usize].node;
@@ -514,8 +523,8 @@ proptest! {
         prop_assert_eq!((made.nodes.len(), llcs.len()), best, "{:?}", made.slots);
     }
 
-    /// Spread shares differ by at most one between nodes with the same free room, and no node with room is left out
-    /// while another has two more.
+    /// Spread shares differ by at most one between nodes with the same free room, and no node with
+    /// room is unused while another has two more.
     #[test]
     fn scatter_is_even_over_equal_nodes(pack in 1u32..4, numa in 1u32..4, core in 1u32..6, n in 1u32..40, balanced in any::<bool>()) {
         let machine = machine(&format!("pack:{pack} numa:{numa} core:{core}"));
@@ -548,7 +557,7 @@ fn units_out_of_bounds_are_not_waited_for() {
     let error = plan(&machine, &two, &one).unwrap_err();
     assert_eq!(error, PlaceError::UnitsNotAllowed { asked: 2, allowed: 1, level: Level::Package });
     assert!(!error.passes());
-    // Held by others, it may come free.
+    // Units held by others may become free.
     let held = Taken { held: "4-7".parse().unwrap(), ..Taken::nothing(machine.cpus()) };
     assert!(plan(&machine, &two, &held).unwrap_err().passes());
     assert!(plan(&machine, &Request { or_fewer: true, ..two }, &one).is_ok());

@@ -1,61 +1,63 @@
-//! Comparison: is a candidate better than a baseline, worse, or is there no telling?
+//! Comparison of a candidate with a baseline: better, worse, no difference, or unknown.
 //!
-//! Problem: benchmarks, the tuner, the balancer's trials, the moves between NUMA nodes and the choice of
-//! collective algorithms all ask this, of evidence of different kinds. Idea: one answer, [`Verdict`], and
-//! one rule for each kind of evidence. How much counts, and how sure one must be, are constants of
-//! whoever asks.
+//! Problem: benchmarks, the tuner, the balancer's trials, the moves between NUMA nodes and the
+//! choice of collective algorithms all need this comparison, with evidence of different kinds.
+//! Idea: one answer, [`Verdict`], and one rule for each kind of evidence. How large a difference
+//! must be to count, and how certain, are constants of the caller.
 //!
-//! - [`compare`]: repeated independent runs of both. The bootstrap interval of the ratio of medians must
-//!   leave 1 out.
-//! - [`rank_sum_chance`]: how likely chance orders such runs so. It bears any outlier, and is asked in
-//!   addition where many comparisons are made.
-//! - [`by_factors`]: one figure each, measured alike. A difference within the factors is none.
-//! - [`Sequential`]: a gain with a standard error, looked at again and again while samples come in.
+//! - [`compare`]: repeated independent runs of both. The bootstrap interval of the ratio of medians
+//!   must exclude 1.
+//! - [`rank_sum_chance`]: the probability that chance orders such runs so. It is robust against any
+//!   outlier. Callers that make many comparisons use it in addition.
+//! - [`by_factors`]: one figure each, measured in the same way. A difference within the factors
+//!   does not count.
+//! - [`Sequential`]: a gain with a standard error, tested repeatedly while samples come in.
 //!
-//! Properties: pure; equal evidence gives equal verdicts; evidence that is missing is
+//! Properties: the module is pure; equal evidence gives equal verdicts; missing evidence gives
 //! [`Verdict::Unknown`].
 //!
-//! Source: F. Wilcoxon, "Individual Comparisons by Ranking Methods", Biometrics Bulletin 1(6), 1945;
-//! P. C. O'Brien and T. R. Fleming, "A Multiple Testing Procedure for Clinical Trials", Biometrics 35,
-//! 1979.
+//! Source: F. Wilcoxon, "Individual Comparisons by Ranking Methods", Biometrics Bulletin 1(6),
+//! 1945; P. C. O'Brien and T. R. Fleming, "A Multiple Testing Procedure for Clinical Trials",
+//! Biometrics 35, 1979.
 
 use super::{Estimate, Interval, estimate, ratio_of_medians};
 use serde::Serialize;
 
-/// Whether more is better.
+/// Direction in which a figure improves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Better {
-    /// As of a bandwidth.
+    /// More is better, as for a bandwidth.
     More,
-    /// As of a time.
+    /// Less is better, as for a time.
     Less,
 }
 
-/// What a comparison comes to.
+/// Result of a comparison.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
     /// The candidate is better than the baseline.
     Better,
-    /// It is worse.
+    /// The candidate is worse than the baseline.
     Worse,
-    /// The interval holds 1: these samples show no difference.
+    /// The samples show no difference: the interval holds 1.
     NoDifference,
-    /// There are too few samples, or no ratio.
+    /// There are too few samples, or the ratio cannot be computed.
     Unknown,
 }
 
-/// A candidate beside a baseline.
+/// A candidate compared with a baseline.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct Comparison {
-    /// How the baseline did.
+    /// Median of the baseline.
     pub baseline: Option<Estimate>,
-    /// How the candidate did.
+    /// Median of the candidate.
     pub candidate: Option<Estimate>,
-    /// How many times as good the candidate is: above 1 it gains, below it loses.
+    /// Ratio of the candidate to the baseline in the better direction: above 1 the candidate gains,
+    /// below 1 it loses.
     pub gain: Option<Estimate>,
-    /// In a word.
+    /// Verdict from the interval of [`Comparison::gain`].
     pub verdict: Verdict,
 }
 
@@ -74,8 +76,8 @@ pub fn compare(baseline: &[f64], candidate: &[f64], better: Better, seed: u64) -
     Comparison { baseline: estimate(baseline, seed), candidate: estimate(candidate, seed), gain, verdict }
 }
 
-/// Compares one figure with another that was measured alike: below `baseline * low` and above
-/// `baseline * high` they differ, between these they are alike.
+/// Compares two figures that were measured in the same way. They differ below `baseline * low` and
+/// above `baseline * high`; between these bounds they count as equal.
 pub fn by_factors(better: Better, baseline: f64, candidate: f64, low: f64, high: f64) -> Verdict {
     let (below, above) = match better {
         Better::More => (Verdict::Worse, Verdict::Better),
@@ -90,28 +92,28 @@ pub fn by_factors(better: Better, baseline: f64, candidate: f64, low: f64, high:
     }
 }
 
-/// A gain that is looked at while samples come in.
+/// A gain that is tested repeatedly while samples come in.
 ///
-/// Whoever looks after each sample is told a chance difference some time. So early gains must be
-/// larger, by the root of what is missing (the boundary of O'Brien and Fleming); and what could not
-/// pass with all samples either is not waited for.
+/// A test after every sample sees a chance difference sooner or later. Early gains must therefore
+/// be larger, by the root of `samples_max` over `samples` (the boundary of O'Brien and Fleming). A
+/// gain that could not pass with all samples is given up early.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Sequential {
-    /// What is gained; negative for a loss. Any unit.
+    /// Gain, in any unit; negative for a loss.
     pub gain: f64,
-    /// What the gain must exceed to count, in the same unit.
+    /// Value that the gain must exceed to count, in the same unit.
     pub gain_min: f64,
-    /// The standard error of the gain with the samples so far.
+    /// Standard error of the gain with the samples so far.
     pub error: f64,
-    /// What it will be with all samples.
+    /// Expected standard error with all samples.
     pub error_final: f64,
-    /// Standard errors that are believed at the end.
+    /// Standard errors that the gain must exceed at the end.
     pub errors_believed: f64,
     /// Samples so far.
     pub samples: usize,
-    /// Samples before which no gain is believed.
+    /// Samples before which a gain is not believed.
     pub samples_min: usize,
-    /// Samples before which no loss is believed.
+    /// Samples before which a loss is not believed.
     pub samples_loss_min: usize,
     /// Samples after which the comparison ends.
     pub samples_max: usize,
@@ -120,13 +122,13 @@ pub struct Sequential {
 }
 
 impl Sequential {
-    /// What the samples say. [`Verdict::Unknown`] asks for more samples; a loss that is not clear is
-    /// no difference.
+    /// Returns the verdict on the samples so far. [`Verdict::Unknown`] asks for more samples; a
+    /// loss that is not clear counts as no difference.
     pub fn verdict(&self) -> Verdict {
         let Self { gain, gain_min, error, errors_believed, samples, .. } = *self;
         let last = self.last || samples >= self.samples_max;
         let early = (self.samples_max as f64 / samples.max(1) as f64).sqrt().max(1.0);
-        // What it would have to come to in the end.
+        // Gain that is needed with all samples.
         let needed = gain_min.max(errors_believed * self.error_final);
         let enough = samples >= self.samples_min || last;
         let lost = samples >= self.samples_loss_min && gain + errors_believed * error < -gain_min;
@@ -135,7 +137,8 @@ impl Sequential {
         } else if lost {
             Verdict::Worse
         } else if last || enough && gain + error < needed {
-            // It is not hoped for any more when it is a whole error away.
+            // The gain is more than one standard error short: more samples are not expected to
+            // bring it.
             Verdict::NoDifference
         } else {
             Verdict::Unknown
@@ -143,14 +146,15 @@ impl Sequential {
     }
 }
 
-/// How likely it is that the candidate's runs lie as far on the good side, or farther, where both are
-/// the same: Wilcoxon's rank sum in its exact distribution. Ties count against the candidate.
+/// Returns the probability that the candidate's runs lie as far on the good side, or farther, if
+/// both programs are the same: Wilcoxon's rank sum in its exact distribution. Ties count against
+/// the candidate.
 pub fn rank_sum_chance(better: Better, baseline: &[f64], candidate: &[f64]) -> f64 {
     let wins = |good: f64, bad: f64| match better {
         Better::Less => good < bad,
         Better::More => good > bad,
     };
-    // Pairs of which the candidate's is the better one.
+    // Pairs in which the candidate's run is better.
     let won: usize =
         candidate.iter().map(|good| baseline.iter().filter(|bad| wins(*good, **bad)).count()).sum();
     let ways = orders(baseline.len(), candidate.len());
@@ -158,17 +162,18 @@ pub fn rank_sum_chance(better: Better, baseline: &[f64], candidate: &[f64]) -> f
     ways[won..].iter().sum::<f64>() / all
 }
 
-/// In how many orders of so many runs each sum of won pairs comes about.
+/// Returns, for each number of won pairs, in how many orders of the runs it occurs.
 fn orders(baseline: usize, candidate: usize) -> Vec<f64> {
     let most = baseline * candidate;
-    // `table[n]` is for n runs of the candidate and as many of the baseline as went before.
+    // `table[n]` is for n runs of the candidate and the runs of the baseline added so far.
     let mut table = vec![vec![0.0; most + 1]; candidate + 1];
     for row in &mut table {
         row[0] = 1.0;
     }
     for below in 1..=baseline {
         for above in 1..=candidate {
-            // The best of all is the candidate's, and wins against all of the baseline, or it is the baseline's.
+            // The best of all runs is either the candidate's, which wins against all runs of the
+            // baseline, or the baseline's.
             for sum in (0..=most).rev() {
                 let mine = if sum >= below { table[above - 1][sum - below] } else { 0.0 };
                 table[above][sum] += mine;
@@ -216,7 +221,7 @@ mod tests {
         assert!(wrong.count() <= 16, "more than 8 % false alarms");
     }
 
-    /// All subsets, one by one.
+    /// Counts all subsets one by one.
     fn by_hand(baseline: usize, candidate: usize, won: usize) -> f64 {
         let all = baseline + candidate;
         let (mut hits, mut count) = (0_u32, 0_u32);

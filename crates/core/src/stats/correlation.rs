@@ -1,29 +1,31 @@
-//! Whether two quantities go together.
+//! Correlation: three measures of how far two quantities change together.
 //!
-//! Unit: none. Problem: an index is to stand for a run time that cannot be measured while a program runs. Three questions, from the
-//! most to the least that one may ask of it: is it proportional (Pearson), is it in the same order (Spearman), and when the time
-//! changes, does it at least change in the same direction? A policy that only compares needs the last; a few large changes can
-//! make the first look good without it.
+//! Unit: none. Problem: an index is to stand for a run time that cannot be measured while a program
+//! runs. There are three questions, from the strongest to the weakest: is the index proportional to
+//! the time (Pearson), does it give the same order (Spearman), and does it change in the same
+//! direction when the time changes? A policy that only compares needs the last. A few large changes
+//! can make the first succeed without the last.
 //!
-//! Properties: symmetric in the two quantities; Pearson does not change when either is shifted or stretched, Spearman under any
-//! growing function; both lie in -1..=1. What cannot be computed is `None`: fewer than three pairs, a quantity that does not vary, or
-//! a number that is none.
+//! Properties: the measures are symmetric in the two quantities. Pearson does not change when
+//! either quantity is shifted or scaled, Spearman does not change under any growing function; both
+//! lie in -1..=1. A correlation that cannot be computed is `None`: fewer than three pairs, a
+//! quantity that does not vary, or a value that is not finite.
 
 use serde::Serialize;
 
-/// Two pairs always lie on a line.
+/// Pairs needed for a correlation: two pairs always lie on a line.
 const PAIRS_MIN: usize = 3;
 
-/// How often one quantity moved as another did.
+/// Agreement in direction of the changes of two quantities.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct Agreement {
-    /// In the same direction ...
+    /// Changes in the same direction.
     pub agree: usize,
-    /// ... of so many changes that were large enough to ask for.
+    /// Changes that were large enough to be considered.
     pub of: usize,
 }
 
-/// Pearson's product-moment correlation.
+/// Returns Pearson's product-moment correlation, -1 to 1; `None` if it cannot be computed.
 pub fn pearson(pairs: &[(f64, f64)]) -> Option<f64> {
     if pairs.len() < PAIRS_MIN || pairs.iter().any(|(x, y)| !(x.is_finite() && y.is_finite())) {
         return None;
@@ -38,12 +40,13 @@ pub fn pearson(pairs: &[(f64, f64)]) -> Option<f64> {
         yy += y * y;
         xy += x * y;
     }
-    // Roots first: the product of the squares can leave the range of numbers.
+    // The roots come first: the product of the squares can leave the range of numbers.
     let scale = xx.sqrt() * yy.sqrt();
     (scale > 0.0 && scale.is_finite()).then(|| (xy / scale).clamp(-1.0, 1.0))
 }
 
-/// Spearman's rank correlation: Pearson's of the ranks, equal ones sharing theirs.
+/// Returns Spearman's rank correlation, -1 to 1: Pearson's correlation of the ranks, in which equal
+/// values share a rank.
 pub fn spearman(pairs: &[(f64, f64)]) -> Option<f64> {
     if pairs.iter().any(|(x, y)| !(x.is_finite() && y.is_finite())) {
         return None;
@@ -53,7 +56,7 @@ pub fn spearman(pairs: &[(f64, f64)]) -> Option<f64> {
     pearson(&both)
 }
 
-/// The place of each number in order, from 1; equal ones have the mean of their places.
+/// Returns the rank of each number, from 1; equal numbers get the mean of their ranks.
 fn ranks(numbers: &[f64]) -> Vec<f64> {
     let mut order: Vec<usize> = (0..numbers.len()).collect();
     order.sort_by(|&a, &b| numbers[a].total_cmp(&numbers[b]));
@@ -69,7 +72,8 @@ fn ranks(numbers: &[f64]) -> Vec<f64> {
     ranks
 }
 
-/// How often the second of a pair has the sign of the first, among pairs whose first is more than `least` away from zero.
+/// Counts the pairs of which the second value has the sign of the first, among pairs whose first
+/// value is more than `least` away from zero.
 pub fn agreement(changes: &[(f64, f64)], least: f64) -> Agreement {
     let asked = || changes.iter().filter(|(change, _)| change.abs() > least);
     Agreement { agree: asked().filter(|(change, other)| change * other > 0.0).count(), of: asked().count() }

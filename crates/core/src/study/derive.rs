@@ -1,36 +1,37 @@
-//! What samples come to: slow-downs with their intervals, pairs, and what sharing gains over partitioning.
+//! Figures derived from samples: slowdowns with their intervals, pairs, and the gain of sharing
+//! over partitioning.
 
 use super::{Arrangement, Cell, Sample, Status};
 use crate::stats::{self, Estimate};
 use serde::Serialize;
 
-/// All samples of a cell.
+/// Summary of all samples of a cell.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Summary {
-    /// What was run.
+    /// Configuration.
     #[serde(flatten)]
     pub cell: Cell,
-    /// Runs that have a time.
+    /// Number of runs with a time.
     pub samples: usize,
-    /// How many of them were stopped, since they took too long.
+    /// Number of these that were stopped because they took too long.
     pub stopped: usize,
-    /// Runs that failed.
+    /// Number of failed runs.
     pub failed: usize,
-    /// Time of the part that the program times.
+    /// Median time of the part that the program times.
     pub seconds: Option<Estimate>,
-    /// The median of the ratios to the baselines that were run just before.
+    /// Median of the ratios to the baselines that ran just before.
     pub slowdown: Option<Estimate>,
-    /// Whether the median lies among the runs that were stopped: the slow-down is more than is said.
+    /// Whether the median lies among the stopped runs: the slowdown is then larger than the figure.
     pub at_least: bool,
-    /// CPU time of all threads: median of user and system.
+    /// CPU time of all threads in seconds: median of user plus system.
     pub cpu: Option<f64>,
     /// Median of lowest over highest user time of the cores.
     pub balance: Option<f64>,
-    /// Seconds between two meetings of all threads at the baseline's speed.
+    /// Seconds between two barriers of all threads at the baseline's speed.
     pub interval: Option<f64>,
 }
 
-/// Sums samples up, by cell, in the order in which cells came first.
+/// Summarises samples by cell, in the order in which cells first appear.
 pub fn cells(samples: &[Sample], seed: u64) -> Vec<Summary> {
     let mut groups: Vec<(&Cell, Vec<&Sample>)> = Vec::new();
     for sample in samples {
@@ -50,7 +51,8 @@ fn summary(cell: &Cell, group: &[&Sample], seed: u64) -> Summary {
     let ratios = all(&|one| one.slowdown());
     let median = |of: &dyn Fn(&Sample) -> Option<f64>| stats::median(&all(of));
     let slowdown = stats::estimate(&ratios, seed);
-    // A stopped run lies above its bound, whatever that is: the median is known if what it is made of is below all bounds.
+    // A stopped run lies above its bound by an unknown amount: the median is known if the values
+    // that make it are below all bounds.
     let bounds = timed.iter().filter(|one| one.status == Status::Slower).filter_map(|one| one.slowdown());
     let least = bounds.fold(f64::INFINITY, f64::min);
     let below = ratios.iter().filter(|ratio| **ratio < least).count();
@@ -68,7 +70,8 @@ fn summary(cell: &Cell, group: &[&Sample], seed: u64) -> Summary {
     }
 }
 
-/// Of the ways to run a program by a runtime alone on the same cores, the one with the least slow-down: what others can be compared with.
+/// Returns the configuration with the smallest slowdown, among those of the same program with the
+/// same runtime, alone, on the same cores: a reference for comparisons.
 pub fn best<'s>(summaries: &'s [Summary], of: &Cell) -> Option<&'s Summary> {
     let known = |one: &&Summary| one.slowdown.is_some() && !one.at_least;
     let alike = |one: &&Summary| {
@@ -79,31 +82,33 @@ pub fn best<'s>(summaries: &'s [Summary], of: &Cell) -> Option<&'s Summary> {
     summaries.iter().filter(alike).filter(known).min_by(|one, other| median(one).total_cmp(&median(other)))
 }
 
-/// Two programs at once, in one arrangement.
+/// Two programs that ran at the same time, in one arrangement.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Pair {
-    /// One of them.
+    /// First program.
     pub first: Cell,
-    /// The other.
+    /// Second program.
     pub second: Cell,
-    /// How they had the cores.
+    /// Division of the cores.
     pub arrangement: Arrangement,
-    /// Rounds in which both have a time.
+    /// Number of rounds in which both have a time.
     pub rounds: usize,
-    /// Each one's time over that of its baseline: alone, on all cores, one thread each.
+    /// Time of each over that of its baseline: alone, on all cores, one thread per core.
     pub slowdowns: [Option<Estimate>; 2],
-    /// The sum of both speeds, in baselines: 1 is what running one after the other gives.
+    /// Sum of both speeds, relative to the baselines: 1 is the result of running one after the
+    /// other.
     pub throughput: Option<Estimate>,
-    /// The lesser slow-down over the greater: 1 is fair.
+    /// Smaller slowdown over the larger: 1 is fair.
     pub fairness: Option<Estimate>,
-    /// Whether either was stopped in some round, since it took too long: it is slower than is said.
+    /// Whether either was stopped in a round because it took too long: its slowdown is then larger
+    /// than the figure.
     pub at_least: [bool; 2],
     /// Throughput of each round, in order.
     #[serde(skip)]
     throughputs: Vec<f64>,
 }
 
-/// All pairs, in the order in which they came first.
+/// Returns all pairs, in the order in which they first appear.
 pub fn pairs(samples: &[Sample], seed: u64) -> Vec<Pair> {
     let mut groups: Vec<(&Cell, &Cell, Vec<[&Sample; 2]>)> = Vec::new();
     let seconds: Vec<&Sample> = samples.iter().filter(|one| place(one) == Some(2)).collect();
@@ -125,7 +130,7 @@ fn place(sample: &Sample) -> Option<u8> {
     sample.cell.company.as_ref().map(|company| company.place)
 }
 
-/// Whether each is the other's company.
+/// Returns whether each is the other's company.
 fn met(first: &Cell, second: &Cell) -> bool {
     let names = |one: &Cell, other: &Cell| {
         one.company.as_ref().is_some_and(|company| {
@@ -161,18 +166,18 @@ fn pair(first: &Cell, second: &Cell, group: &[[&Sample; 2]], seed: u64) -> Optio
     })
 }
 
-/// The same pair, sharing all cores and with half of them each.
+/// The same pair in both arrangements: sharing all cores, and with half of them each.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Sharing<'p> {
-    /// Sharing.
+    /// The pair with shared cores.
     pub shared: &'p Pair,
-    /// With half of the cores each.
+    /// The pair with half of the cores each.
     pub partitioned: &'p Pair,
-    /// Throughput of the former over that of the latter: above 1 sharing gains.
+    /// Throughput of sharing over that of partitioning: above 1 sharing gains.
     pub gain: Option<Estimate>,
 }
 
-/// Sets sharing beside partitioning, for all pairs that were run both ways.
+/// Compares sharing with partitioning, for all pairs that ran in both arrangements.
 pub fn sharing(pairs: &[Pair], seed: u64) -> Vec<Sharing<'_>> {
     let of = |arrangement| pairs.iter().filter(move |pair| pair.arrangement == arrangement);
     let partner =

@@ -1,21 +1,27 @@
-//! The study of oversubscription as data: what was run, in which way, beside whom, and how long it took.
+//! Data of the oversubscription study: runs, their configurations, their companions and their
+//! times.
 //!
-//! Unit: seconds, and times: a slow-down of 2 is twice the time. Problem: what more threads than cores cost or gain depends on program, runtime, how
-//! threads wait, whether they are bound, and who else is there; figures of different hours of a busy machine cannot be set side by
-//! side. Idea: a [`Sample`] is one run of one [`Cell`], and holds the time of a run of the program's *baseline* that was made just before
-//! ([`Sample::beside`]): ratios are taken within such neighbours, and only then over rounds.
+//! Unit: seconds, and factors: a slowdown of 2 is twice the time. Problem: the cost or gain of more
+//! threads than cores depends on the program, the runtime, the wait policy, the binding, and other
+//! programs on the machine; figures of different hours of a busy machine cannot be compared. Idea:
+//! a [`Sample`] is one run of one [`Cell`], and holds the time of a run of the program's *baseline*
+//! that was made just before ([`Sample::beside`]). Ratios are taken within such neighbours, and
+//! only then over rounds.
 //!
-//! Terms. The *baseline* of a program by a runtime is: alone, a thread for each core it may use, floating, waiting as the runtime does by itself.
-//! *Per core* is threads over the cores that this program may use: two programs that share two cores with two threads each have one per core
-//! each, and so have two programs with a core of their own and one thread each. A pair of programs makes two samples of one round, each with the
-//! other as its [`Company`].
+//! Terms. The *baseline* of a program with a runtime is: alone, a thread for each core it may use,
+//! floating, with the runtime's own wait policy. *Per core* is threads over the cores that this
+//! program may use: two programs that share two cores with two threads each have one per core each,
+//! and so have two programs with a core of their own and one thread each. A pair of programs makes
+//! two samples of one round, each with the other as its [`Company`].
 //!
-//! Properties: what was not measured is `None`; a run that was stopped since it took too long is a sample ([`Status::Slower`]) whose time is a
-//! lower bound, and whatever is derived from it says so. Equal samples and seed give equal results.
+//! Properties: a value that was not measured is `None`. A run that was stopped because it took too
+//! long is a sample ([`Status::Slower`]) with a time that is a lower bound, and every derived value
+//! says so. Equal samples and seed give equal results.
 //!
-//! Source: C. Iancu, S. Hofmeyr, F. Blagojević and Y. Zheng, "Oversubscription on Multicore Processors", IPDPS 2010, for what is varied and shown;
-//! S. Eyerman and L. Eeckhout, "System-Level Performance Metrics for Multiprogram Workloads", IEEE Micro 28(3), 2008, for throughput and
-//! fairness of a pair.
+//! Source: C. Iancu, S. Hofmeyr, F. Blagojević and Y. Zheng, "Oversubscription on Multicore
+//! Processors", IPDPS 2010, for the varied parameters and the figures; S. Eyerman and L. Eeckhout,
+//! "System-Level Performance Metrics for Multiprogram Workloads", IEEE Micro 28(3), 2008, for
+//! throughput and fairness of a pair.
 
 mod derive;
 mod read;
@@ -32,21 +38,21 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
-/// What kind of program it is: how its threads wait for each other.
+/// Kind of program, by the way its threads wait for each other.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Family {
     /// A kernel or pseudo-application of the NAS Parallel Benchmarks.
     Nas,
-    /// Equal work between barriers, at intervals that are chosen.
+    /// Equal work between barriers, at chosen intervals.
     Barriers,
-    /// Threads that pass work on by flags of their own, which no runtime's wait policy reaches.
+    /// Threads that pass work on by flags of their own, out of reach of any runtime's wait policy.
     Pipeline,
     /// Threads that each open a team: several zones at once.
     Zones,
 }
 
-/// What runs the threads or ranks: a [`runtimes::Runtime`], and for teams what the ranks are.
+/// Runtime of the threads or ranks: a [`runtimes::Runtime`], and for teams the kind of ranks.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Runtime {
@@ -59,18 +65,18 @@ pub enum Runtime {
     OpenMpi,
     /// MPICH.
     Mpich,
-    /// A team of this project, its ranks threads.
+    /// A team of this project with threads as ranks.
     TeamThread,
-    /// The same, its ranks processes.
+    /// A team of this project with processes as ranks.
     TeamProcess,
 }
 
 impl Runtime {
-    /// All, in the order of tables.
+    /// All runtimes, in the order of tables.
     pub const ALL: [Self; 6] =
         [Self::Libgomp, Self::Libomp, Self::OpenMpi, Self::Mpich, Self::TeamThread, Self::TeamProcess];
 
-    /// Its name.
+    /// Returns the name.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Libgomp => "libgomp",
@@ -82,7 +88,7 @@ impl Runtime {
         }
     }
 
-    /// The runtime, whatever its ranks are.
+    /// Returns the runtime without the kind of ranks.
     pub const fn runtime(self) -> runtimes::Runtime {
         match self {
             Self::Libgomp => runtimes::Runtime::Libgomp,
@@ -94,23 +100,23 @@ impl Runtime {
     }
 }
 
-/// Where threads may run.
+/// Binding of threads.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Grip {
-    /// Each on one core, evenly, for good.
+    /// Each thread on one core, evenly, for the whole run.
     Pinned,
-    /// Wherever Linux puts them.
+    /// Threads run wherever Linux puts them.
     Floating,
-    /// As the speed balancer moves them.
+    /// The speed balancer moves the threads.
     Balanced,
 }
 
 impl Grip {
-    /// All, in the order of tables.
+    /// All bindings, in the order of tables.
     pub const ALL: [Self; 3] = [Self::Pinned, Self::Floating, Self::Balanced];
 
-    /// Its name.
+    /// Returns the name.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Pinned => "pinned",
@@ -120,21 +126,21 @@ impl Grip {
     }
 }
 
-/// How two programs have the cores.
+/// Division of the cores between two programs.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Arrangement {
-    /// Both may use all.
+    /// Both may use all cores.
     Shared,
-    /// Each has half of them to itself.
+    /// Each has half of the cores to itself.
     Partitioned,
 }
 
 impl Arrangement {
-    /// Both.
+    /// Both arrangements.
     pub const ALL: [Self; 2] = [Self::Shared, Self::Partitioned];
 
-    /// Its name.
+    /// Returns the name.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Shared => "shared",
@@ -157,7 +163,7 @@ macro_rules! words {
             fn from_str(text: &str) -> Result<Self, String> {
                 Self::ALL.into_iter().find(|one| one.word() == text).ok_or_else(|| {
                     let known: Vec<&str> = Self::ALL.into_iter().map(Self::word).collect();
-                    format!("\"{text}\" is no {}: {}", $what, known.join(", "))
+                    format!("unknown {} \"{text}\" (known: {})", $what, known.join(", "))
                 })
             }
         }
@@ -171,61 +177,61 @@ words!(Arrangement, "arrangement");
 /// The other program of a pair.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Company {
-    /// Its name.
+    /// Name of the program.
     pub program: String,
-    /// Its problem class, if it has classes.
+    /// Problem class, if the program has classes.
     pub class: Option<String>,
-    /// Who runs it.
+    /// Runtime of the program.
     pub runtime: Runtime,
-    /// Its threads for each core that it may use.
+    /// Threads per core that the program may use.
     pub per_core: u32,
-    /// How the two have the cores.
+    /// Division of the cores between the two.
     pub arrangement: Arrangement,
-    /// Which of the two the *sample's* program is, 1 or 2: a program can be its own company.
+    /// Position of the *sample's* program in the pair, 1 or 2: a program can be its own company.
     pub place: u8,
 }
 
-/// What is run, and in which way: samples of equal cells can be compared.
+/// Configuration of a run: samples of equal cells can be compared.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Cell {
-    /// The program's name, as `cg`, `barriers-1ms`, `pipeline` or `zones`.
+    /// Name of the program, such as `cg`, `barriers-1ms`, `pipeline` or `zones`.
     pub program: String,
-    /// Its problem class, if it has classes.
+    /// Problem class, if the program has classes.
     pub class: Option<String>,
-    /// What kind of program it is.
+    /// Kind of program.
     pub family: Family,
-    /// Who runs its threads.
+    /// Runtime of the program.
     pub runtime: Runtime,
-    /// All its threads or ranks.
+    /// Number of all its threads or ranks.
     pub threads: u32,
-    /// Cores that it may use.
+    /// Number of cores that it may use.
     pub cores: u32,
-    /// The former over the latter.
+    /// Threads over cores.
     pub per_core: u32,
-    /// Where its threads may run.
+    /// Binding of the threads.
     pub grip: Grip,
-    /// How its threads wait; [`WaitPolicy::Keep`] is as the runtime does by itself.
+    /// Wait policy of the threads; [`WaitPolicy::Keep`] is the runtime's own.
     pub wait: WaitPolicy,
-    /// The other program; `None` when it was alone.
+    /// The other program; `None` if the program was alone.
     pub company: Option<Company>,
 }
 
 impl Cell {
-    /// Program and class, as `cg.W`.
+    /// Returns program and class, such as `cg.W`.
     pub fn name(&self) -> String {
         named(&self.program, self.class.as_deref())
     }
 
-    /// Whether this is how a program's baseline is run.
+    /// Returns whether this is the configuration of a program's baseline.
     pub fn is_baseline(&self) -> bool {
         let Self { per_core, grip, wait, company, .. } = self;
         (*per_core, *grip, *wait) == (1, Grip::Floating, WaitPolicy::Keep) && company.is_none()
     }
 
-    /// What `run` would be told to start the program so.
+    /// Returns the setting with which `run` would start the program like this.
     ///
     /// # Errors
-    /// `run` cannot start it so.
+    /// `run` cannot start it like this.
     pub fn setting(&self) -> Result<Setting, SettingError> {
         let (pin, balance) = match self.grip {
             Grip::Pinned => ("auto", "none"),
@@ -239,7 +245,7 @@ impl Cell {
     }
 }
 
-/// One line that is different for different cells.
+/// Formats the cell as one line that differs for different cells.
 impl fmt::Display for Cell {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { runtime, threads, cores, grip, wait, company, .. } = self;
@@ -256,50 +262,54 @@ fn named(program: &str, class: Option<&str>) -> String {
     class.map_or_else(|| program.to_owned(), |class| format!("{program}.{class}"))
 }
 
-/// How a run ended.
+/// Outcome of a run.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Status {
-    /// Its result was verified.
+    /// The result was verified.
     Done,
-    /// It was stopped when it had taken too many times its baseline's time: its times are lower bounds.
+    /// The run exceeded the limit over its baseline's time and was stopped: its times are lower
+    /// bounds.
     Slower,
-    /// It failed: it has no times that mean anything.
+    /// The run failed: its times mean nothing.
     Failed,
 }
 
 /// One run.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Sample {
-    /// What was run.
+    /// Configuration.
     #[serde(flatten)]
     pub cell: Cell,
-    /// In which round, from 1.
+    /// Round, from 1.
     pub round: u32,
-    /// How it ended.
+    /// Outcome.
     pub status: Status,
-    /// Seconds of the part that the program itself times, which leaves out its start; for one that was stopped, how long it was let run.
+    /// Seconds of the part that the program itself times, without its start; for a stopped run, the
+    /// time until it was stopped.
     pub seconds: Option<f64>,
-    /// The same of the baseline that was run just before; of a baseline itself, `None`.
+    /// Seconds of the same part of the baseline that ran just before; `None` for a baseline itself.
     pub beside: Option<f64>,
     /// Seconds from start to end.
     pub wall: f64,
-    /// CPU seconds of all its threads in the program, waiting included.
+    /// CPU seconds of all threads in user mode, waiting included.
     pub user: Option<f64>,
-    /// And in the kernel.
+    /// CPU seconds of all threads in the kernel.
     pub system: Option<f64>,
-    /// Lowest over highest user time of the cores meanwhile, of whomever; `None` for runs too short for the kernel's ticks.
+    /// Lowest over highest user time of the cores during the run, including other programs; `None`
+    /// for runs too short for the kernel's ticks.
     pub balance: Option<f64>,
-    /// Mean seconds between two meetings of all threads (of a pipeline, between two planes) *at the baseline's speed*, where that is known.
+    /// Mean seconds between two barriers of all threads (for a pipeline, between two planes) *at
+    /// the baseline's speed*, if known.
     pub interval: Option<f64>,
-    /// Share of the machine's time that others used or that a host kept, where that is known.
+    /// Share of the machine's time that others used or that a host kept, if known.
     pub foreign: Option<f64>,
-    /// Why it failed.
+    /// Reason of a failure.
     pub error: Option<String>,
 }
 
 impl Sample {
-    /// Its time over its baseline's; a lower bound when it was stopped.
+    /// Returns the time over the baseline's; a lower bound for a stopped run.
     pub fn slowdown(&self) -> Option<f64> {
         let (seconds, beside) = (self.seconds?, self.beside?);
         (self.status != Status::Failed && seconds > 0.0 && beside > 0.0).then(|| seconds / beside)

@@ -1,4 +1,4 @@
-//! A record of the study, read back: JSON lines as `trimtab bench oversub --json` writes them.
+//! Reader of study records: JSON lines as `trimtab bench oversub --json` writes them.
 
 use super::Sample;
 use crate::place::waiting::Yield;
@@ -6,76 +6,78 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use thiserror::Error;
 
-/// The version of each line.
+/// Schema version of each line.
 pub const SCHEMA: &str = "trimtab.bench/1";
-/// Which of the benchmarks it is.
+/// Name of the benchmark.
 const BENCH: &str = "oversub";
 
-/// What a record begins with: where samples are from, and what they have in common.
+/// First line of a record: origin of the samples, and their common parameters.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct About {
-    /// Which benchmark: `oversub`.
+    /// Name of the benchmark: `oversub`.
     pub bench: String,
     /// Version of trimtab.
     pub trimtab: String,
-    /// The machine's name.
+    /// Name of the machine.
     pub machine: String,
-    /// What it consists of.
+    /// Description of the machine.
     pub summary: String,
     /// Release of the kernel.
     pub kernel: String,
     /// CPUs that programs might use: one of each core.
     pub cpus: String,
-    /// How many those are.
+    /// Number of these CPUs.
     pub cores: u32,
-    /// What `sched_yield` did when it was tried first.
+    /// Behaviour of `sched_yield` in a test before the runs.
     #[serde(rename = "yields")]
     pub yields: Yield,
-    /// Rounds that were wanted.
+    /// Number of requested rounds.
     pub rounds: u32,
     /// Seed of orders and intervals.
     pub seed: u64,
-    /// A run that takes so many times its baseline's time is stopped.
+    /// Factor over its baseline's time at which a run is stopped.
     pub limit: f64,
-    /// Steps of work a second, of the programs with chosen intervals; `None` without such.
+    /// Steps of work per second of the programs with chosen intervals; `None` without such
+    /// programs.
     pub rate: Option<u64>,
-    /// Where the programs were.
+    /// Folder of the programs.
     pub programs: String,
-    /// What could not be run there, or was left out for haste.
+    /// Cases that could not be run there, or were left out to save time.
     pub left_out: Vec<String>,
 }
 
-/// A record.
+/// A study record.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Study {
-    /// Where it is from.
+    /// First line: origin of the samples.
     pub about: About,
     /// All runs, in the order they were made.
     pub samples: Vec<Sample>,
 }
 
-/// Why a text is no record.
+/// Error of a text that is not a record.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub enum ReadError {
     /// A line is not JSON.
     #[error("line {0} is not JSON")]
     Json(usize),
-    /// A line is of something else.
+    /// A line has another schema.
     #[error("line {0} is not of schema {SCHEMA}")]
     Schema(usize),
-    /// A line lacks something, or something in it is of another kind.
-    #[error("line {0} is no {1} of trimtab bench oversub: {2}")]
+    /// A line lacks a field, or a field has the wrong type.
+    #[error("line {0} is not a {1} of trimtab bench oversub: {2}")]
     Line(usize, &'static str, String),
-    /// There is no start.
+    /// The first line is missing.
     #[error("it does not begin as a record of trimtab bench oversub")]
     Start,
 }
 
-/// Reads a record. A last line without an end was cut off by a sudden end of its writer, and is left out; so are results, which follow from
-/// samples. A sample that comes twice is kept twice.
+/// Reads a record. A last line without a line end was cut off when its writer ended suddenly, and
+/// is left out. Results are left out as well, since they follow from samples. A sample that comes
+/// twice is kept twice.
 ///
 /// # Errors
-/// It is none.
+/// The text is not a record.
 pub fn read(text: &str) -> Result<Study, ReadError> {
     let mut about: Option<About> = None;
     let mut samples = Vec::new();
@@ -88,7 +90,7 @@ pub fn read(text: &str) -> Result<Study, ReadError> {
         let wrong = |what| move |error: serde_json::Error| ReadError::Line(number, what, error.to_string());
         match value["record"].as_str() {
             Some("start") if value["bench"] != BENCH => return Err(ReadError::Start),
-            // Whoever goes on with a record begins once more; the first start is kept.
+            // A run that continues a record writes a new start; the first start is kept.
             Some("start") if about.is_some() => {}
             Some("start") => about = Some(serde_json::from_value(value).map_err(wrong("start"))?),
             _ if about.is_none() => return Err(ReadError::Start),

@@ -1,4 +1,4 @@
-//! Tests of the study's data: oracles are sums done by hand, and what must hold of any samples.
+//! Tests of the study's data. Oracles are sums computed by hand, and invariants of any samples.
 
 use super::*;
 use crate::stats::median;
@@ -36,7 +36,7 @@ fn sample(cell: &Cell, round: u32, seconds: f64, beside: f64) -> Sample {
     }
 }
 
-/// One of two that met.
+/// One of two programs that ran together.
 fn with(program: &str, other: &str, place: u8, arrangement: Arrangement) -> Cell {
     let company = Company {
         program: other.to_owned(),
@@ -107,7 +107,7 @@ fn pairs_have_the_throughput_of_both_and_the_fairness_of_the_slower() {
             samples.push(sample(&with("ep", "cg", 2, arrangement), round, 4.0 * second, 4.0));
         }
     }
-    // One whose other half is not there says nothing of a pair.
+    // A sample without its partner says nothing about a pair.
     samples.push(sample(&with("is", "ep", 1, Arrangement::Shared), 1, 1.0, 1.0));
     let pairs = pairs(&samples, 1);
     assert_eq!(pairs.len(), 2);
@@ -153,7 +153,10 @@ fn words_are_read_as_they_are_written() {
         assert_eq!(arrangement.to_string().parse(), Ok(arrangement));
         assert_eq!(serde_json::to_value(arrangement).unwrap(), arrangement.word());
     }
-    assert_eq!("glue".parse::<Grip>(), Err("\"glue\" is no grip: pinned, floating, balanced".to_owned()));
+    assert_eq!(
+        "glue".parse::<Grip>(),
+        Err("unknown grip \"glue\" (known: pinned, floating, balanced)".to_owned())
+    );
 }
 
 fn start() -> serde_json::Value {
@@ -180,7 +183,8 @@ fn a_record_is_read_as_it_was_written() {
     let mut text = format!("{}\n", start());
     text.extend(samples.iter().map(line));
     let result = serde_json::json!({"schema": SCHEMA, "record": "cell", "whatever": 1});
-    // Results follow from samples, a second start is of whoever went on, and half a line is nothing.
+    // Results follow from samples, a second start comes from a continued run, and half a line is
+    // dropped.
     text.push_str(&format!("{result}\n{}\n", start()));
     text.push_str(&line(&samples[0])[..30]);
     let study = read(&text).unwrap();
@@ -202,7 +206,7 @@ fn what_is_no_record_is_refused_with_its_line() {
         (format!("{other}\n"), "does not begin as a record"),
         ("half\n".to_owned(), "line 1 is not JSON"),
         ("{}\n".to_owned(), "line 1 is not of schema"),
-        (format!("{}\n{cut}\n", start()), "line 2 is no sample"),
+        (format!("{}\n{cut}\n", start()), "line 2 is not a sample"),
     ] {
         let error = read(&text).unwrap_err().to_string();
         assert!(error.contains(why), "{error}");
@@ -212,7 +216,8 @@ fn what_is_no_record_is_refused_with_its_line() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
 
-    /// The oracle is the median of ratios that are known beforehand, whatever the speed of the machine was.
+    /// The oracle is the median of ratios that are known beforehand, whatever the speed of the
+    /// machine.
     #[test]
     fn a_machine_that_changes_its_speed_changes_no_slow_down(
         runs in proptest::collection::vec((0.5..50.0_f64, 0.01..10.0_f64), 1..12)

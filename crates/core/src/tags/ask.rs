@@ -1,127 +1,128 @@
-//! What is said over the socket: one line of JSON for a request, one for its answer.
+//! Protocol of the socket: one line of JSON for a request, one for its answer.
 //!
-//! Whoever connects may say anything. A line is at most [`LINE_MAX`] bytes; its version is looked at before the rest, so that a
-//! request of another version is told so; unknown words are an error, since a wish that is half understood is half granted.
+//! A client may send anything. A line is at most [`LINE_MAX`] bytes. Its version is checked before
+//! the rest, so that a request of another version gets the right error. Unknown words are an error,
+//! since a request that is half understood would be half granted.
 
 use super::refusal::Refusal;
 use super::status::Status;
 use serde::{Deserialize, Serialize};
 
-/// The version of the protocol.
+/// Version of the protocol.
 pub const VERSION: u32 = 1;
-/// The longest request, in bytes.
+/// Longest request, in bytes.
 pub const LINE_MAX: usize = 4 << 10;
-/// The longest name of a group of tags.
+/// Longest name of a group of tags, in bytes.
 const GROUP_MAX: usize = 64;
-/// The longest name of a machine.
+/// Longest name of a machine, in bytes.
 const VM_MAX: usize = 256;
-/// The longest path of a control group.
+/// Longest path of a control group, in bytes.
 const PATH_MAX: usize = 2_048;
 
 /// A request.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Request {
-    /// [`VERSION`].
+    /// Version of the protocol: [`VERSION`].
     pub version: u32,
-    /// The process-id namespace that the numbers are of, by its inode; missing is the daemon's.
+    /// Process-id namespace of the numbers, by its inode; `None` for the daemon's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<u64>,
-    /// What is wanted.
+    /// Requested action.
     pub ask: Ask,
 }
 
-/// What is wanted.
+/// Action of a request.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Ask {
-    /// To tag.
+    /// Tags an object.
     Tag {
-        /// What.
+        /// Object.
         what: What,
-        /// As part of this group.
+        /// Group of the tag.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         group: Option<String>,
     },
-    /// To clear.
+    /// Clears tags.
     Clear {
-        /// What; missing is all of one's own.
+        /// Object; `None` for all of the user's own tags.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         what: Option<What>,
     },
-    /// To be told what is tagged.
+    /// Asks for the status.
     Status,
 }
 
-/// What is meant, in words.
+/// Object of a request, as named by the user.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum What {
-    /// A process and all that comes from it.
+    /// A process and its descendants.
     Process {
-        /// Its number.
+        /// Process number.
         pid: u32,
     },
     /// One thread.
     Thread {
-        /// Its process.
+        /// Process number.
         pid: u32,
-        /// Its number.
+        /// Thread number.
         tid: u32,
     },
     /// A control group, by its folder as the daemon sees it.
     Cgroup(String),
-    /// A virtual machine, by its name or its monitor's number.
+    /// A virtual machine, by its name or its monitor's process number.
     Vm(String),
 }
 
-/// An answer.
+/// Response to a request.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Response {
-    /// [`VERSION`].
+    /// Version of the protocol: [`VERSION`].
     pub version: u32,
-    /// What came of it.
+    /// Result of the request.
     pub answer: Answer,
 }
 
-/// What came of a request.
+/// Result of a request.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Answer {
-    /// It is tagged.
+    /// The object is tagged.
     Tagged {
-        /// What, in words.
+        /// Object, in words.
         what: String,
-        /// Whether it was not before.
+        /// Whether the tag is new.
         new: bool,
     },
-    /// It is cleared.
+    /// The tags are cleared.
     Cleared {
-        /// How many tags that took away.
+        /// Number of tags removed.
         tags: u32,
-        /// How many more there are of it that are others' to clear.
+        /// Number of further tags of the object, which only others can clear.
         others: u32,
     },
-    /// What is tagged.
+    /// Status of the daemon.
     Status(Box<Status>),
-    /// It is not granted.
+    /// The request is refused.
     Refused(Refusal),
 }
 
 impl Response {
-    /// An answer of this version.
+    /// Creates a response of this version.
     pub fn of(answer: Answer) -> Self {
         Self { version: VERSION, answer }
     }
 }
 
 impl Request {
-    /// A request of this version.
+    /// Creates a request of this version.
     pub fn of(ask: Ask, namespace: Option<u64>) -> Self {
         Self { version: VERSION, namespace, ask }
     }
 
-    /// Reads a line, without its line feed.
+    /// Parses a line, without its line feed.
     ///
     /// # Errors
     /// [`Refusal::TooLong`], [`Refusal::Version`], [`Refusal::Garbage`].
@@ -166,7 +167,8 @@ impl Ask {
 }
 
 impl What {
-    /// Whether numbers of processes say what is meant, or what is named was found by them: these mean others in another container.
+    /// Returns whether the object is named, or found, by process numbers: these have another
+    /// meaning in another container.
     pub fn is_numbered(&self) -> bool {
         match self {
             Self::Process { .. } | Self::Thread { .. } | Self::Vm(_) => true,
@@ -174,17 +176,17 @@ impl What {
         }
     }
 
-    /// Whether it can be meant at all.
+    /// Checks whether the object can exist.
     ///
     /// # Errors
-    /// [`Refusal::Garbage`] with what is wrong.
+    /// [`Refusal::Garbage`] with the problem.
     pub fn check(&self) -> Result<(), Refusal> {
         let garbage = |why: &str| Err(Refusal::Garbage(why.to_owned()));
         let number = |number: u32| (1..=i32::MAX.unsigned_abs()).contains(&number);
         match self {
-            Self::Process { pid } if !number(*pid) => garbage("this is no number of a process"),
+            Self::Process { pid } if !number(*pid) => garbage("this is not a process number"),
             Self::Thread { pid, tid } if !number(*pid) || !number(*tid) => {
-                garbage("these are no numbers of a process and a thread")
+                garbage("these are not a process number and a thread number")
             }
             Self::Cgroup(path) if !is_path(path) => {
                 garbage("a control group is named by its whole path, without . or .. in it")
@@ -197,13 +199,13 @@ impl What {
     }
 }
 
-/// A path without its empty parts: one group has one name.
+/// Returns a path without its empty parts: one group has one name.
 fn plain(path: &str) -> String {
     let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
     format!("/{}", parts.join("/"))
 }
 
-/// Names are shown to people, at terminals.
+/// Returns whether a name can be shown at terminals.
 fn is_name(name: &str, most: usize) -> bool {
     (1..=most).contains(&name.len()) && !name.chars().any(char::is_control)
 }

@@ -1,28 +1,28 @@
-//! How often somebody may ask: a bucket of tokens that fills with time.
+//! Token bucket: a rate limit for requests.
 
 use crate::time::{Moment, Span};
 
-/// A bucket.
+/// A token bucket that fills with time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Bucket {
-    /// How many it holds at most.
+    /// Number of tokens in a full bucket.
     size: u32,
-    /// The time in which one more comes.
+    /// Time in which one token is added.
     each: Span,
-    /// The moment at which it will be, or was, full.
+    /// Moment at which the bucket will be, or was, full.
     full: Moment,
 }
 
 impl Bucket {
-    /// A full one of this size, into which so many come a second.
+    /// Creates a full bucket of this size, refilled at `a_second` tokens per second.
     pub fn new(size: u32, a_second: u32) -> Self {
         Self { size, each: Span(1_000_000_000 / u64::from(a_second.max(1))), full: Moment(0) }
     }
 
-    /// Takes one.
+    /// Takes a token.
     ///
     /// # Errors
-    /// It is empty: how long until there is one.
+    /// The bucket is empty; the span is the time until there is a token.
     pub fn take(&mut self, now: Moment) -> Result<(), Span> {
         let full = self.full.max(now) + self.each;
         let missing = full.since(now);
@@ -34,7 +34,7 @@ impl Bucket {
         Ok(())
     }
 
-    /// Whether nothing was taken that has not come back: it may be forgotten.
+    /// Returns whether the bucket is full; a full bucket may be forgotten.
     pub fn is_full(&self, now: Moment) -> bool {
         self.full <= now
     }
@@ -58,7 +58,7 @@ mod tests {
     }
 
     proptest! {
-        /// However it is asked, never more than the burst and what has come since.
+        /// In any pattern of requests, at most the burst and the tokens added since are granted.
         #[test]
         fn never_more_than_the_burst_and_the_rate(
             size in 1u32..20,

@@ -1,17 +1,21 @@
-//! Who asked for which threads to be looked after: the registry of tags, as a value.
+//! Registry of tags: the requests to balance certain threads, with their owners, as a value.
 //!
-//! Problem: a daemon that moves threads for everybody must know whose wish each is, must not be a way to move what is not one's
-//! own, and must not be worn down by whoever floods it. Idea: all of that is decided here, where no clock and no file is read: what was
-//! found about a process, who asks, and the time are arguments, and what comes of them is a tag or a typed refusal.
+//! Problem: a daemon that moves threads for all users must know the owner of each request. It must
+//! not let a user move threads of others, and a flood of requests must not exhaust it. Idea: all of
+//! this is decided here, without a clock or a file: facts about a process, the requesting user, and
+//! the time are arguments, and the result is a tag or a typed refusal.
 //!
-//! Terms: a *mark* is what was tagged (a process with all that comes from it, one thread, a control group, a virtual machine, one of
-//! its CPUs); a *tag* is a mark and by whom. Numbers of processes are used again, so a mark has the time of the start too, and a
-//! tag dies with what it marks.
+//! Terms: a *mark* is the tagged object (a process with its descendants, one thread, a control
+//! group, a virtual machine, one of its CPUs); a *tag* is a mark with its requester. The kernel
+//! reuses process numbers, so a mark has the start time too, and a tag ends with its object.
 //!
-//! Properties: to tag twice is to tag once, and to clear what is not tagged is no error; one user's tags are never cleared by another but
-//! root, and mean no other user's threads; there is a bound on tags for each user and for all; equal input gives equal output.
+//! Properties: tagging twice has the effect of tagging once, and clearing an object that is not
+//! tagged is not an error. Only the owner and root can clear a user's tags, and they never apply to
+//! another user's threads. The number of tags is bounded for each user and for all. Equal input
+//! gives equal output.
 //!
-//! Source: the two hypercalls of Rao, Wang, Zhou and Xu, HPCA 2013, by which a guest says which of its CPUs mind where they run.
+//! Source: the two hypercalls of Rao, Wang, Zhou and Xu, HPCA 2013, by which a guest says which of
+//! its CPUs are sensitive to their placement.
 
 mod ask;
 mod bucket;
@@ -30,114 +34,118 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// So many tags a user may have who is not root. Chosen: a thread each of a large machine.
+/// Tags per user other than root, at most. Chosen: a thread each of a large machine.
 pub const TAGS_OF_USER_MAX: usize = 512;
-/// So many tags there may be. Chosen: what status and rounds of the loop can go through in a millisecond.
+/// Tags in total, at most. Chosen: the number that status and rounds of the loop can process in a
+/// millisecond.
 pub const TAGS_MAX: usize = 4_096;
 
-/// Of these, so many are root's alone. Chosen: what an operator may need to tag while users have tagged all that they may.
-const OF_ROOT: usize = 512;
-/// So many control groups a user may have tagged who is not root: each may hold any number of processes, which are listed again and again.
-/// Chosen.
+/// Number of tags reserved for root. Chosen: enough for an operator after users have used all
+/// theirs.
+const ROOT_TAGS: usize = 512;
+/// Tagged control groups per user other than root, at most: each may hold any number of processes,
+/// which are listed repeatedly. Chosen.
 pub const CGROUPS_OF_USER_MAX: usize = 16;
-/// Each tag that comes or goes is work for whoever looks after threads: so many may do so at once for each user or guest, and so many a
-/// second after that. Chosen: all that one may have, twice; and more often than anybody means to.
-const CHANGES: u32 = 2 * TAGS_OF_USER_MAX as u32;
-const CHANGES_A_SECOND: u32 = 4;
-/// So many rates are remembered before those that have recovered are forgotten.
-const RATES_KEPT: usize = 1_024;
+/// Changes of tags per user or guest, at once and then per second: each tag that comes or goes
+/// causes work in the balancer. Chosen: all tags of a user, twice; and more often than any user
+/// intends.
+const CHANGES_BURST: u32 = 2 * TAGS_OF_USER_MAX as u32;
+const CHANGES_PER_SECOND: u32 = 4;
+/// Number of rates kept before those that have recovered are forgotten.
+const RATES_MAX: usize = 1_024;
 
-/// Numbers of programs are below this: whoever looks after programs remembers something of each.
-const PROGRAMS: u32 = 4 * TAGS_MAX as u32;
+/// Upper bound of program numbers: balancers keep some state for each program.
+const PROGRAMS_MAX: u32 = 4 * TAGS_MAX as u32;
 
-/// Who asks, as the kernel says.
+/// Requesting user, as reported by the kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Who {
-    /// The user.
+    /// User id.
     pub uid: u32,
 }
 
 impl Who {
-    /// Whether threads of other users are this one's to move. Only root's: whether a process has `CAP_SYS_NICE` can be read, but not
-    /// whether it had it when it connected, and whoever connects may become a program that has it.
+    /// Returns whether the user may move threads of other users. Only root may: `CAP_SYS_NICE` of a
+    /// process can be read, but not whether the process had it when it connected, and the process
+    /// may since have become a program that has it.
     pub fn over_others(self) -> bool {
         self.uid == 0
     }
 }
 
-/// Whose threads whoever moves them may move at all.
+/// Threads that the daemon may move.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reach {
-    /// Everybody's.
+    /// Threads of all users.
     All,
-    /// This user's.
+    /// Threads of this user.
     User(u32),
 }
 
-/// Whose a process is: the users that the kernel compares.
+/// Owner of a process: the users that the kernel compares.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Owner {
-    /// Its process.
+    /// Process.
     pub pid: u32,
-    /// The real user.
+    /// Real user id.
     pub real: u32,
-    /// The effective one.
+    /// Effective user id.
     pub effective: u32,
 }
 
 impl Owner {
-    /// Whether it is this user's, as for `sched_setaffinity`.
+    /// Returns whether the process belongs to this user, by the rule of `sched_setaffinity`.
     pub fn is(&self, uid: u32) -> bool {
         uid == self.real || uid == self.effective
     }
 }
 
-/// What is tagged.
+/// Tagged object.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mark {
-    /// A process and all that comes from it.
+    /// A process and its descendants.
     Process {
-        /// Its number.
+        /// Process number.
         pid: u32,
-        /// When it started, in the kernel's ticks.
+        /// Start time, in the kernel's ticks.
         start: u64,
     },
     /// One thread.
     Thread {
-        /// Its process.
+        /// Process number.
         pid: u32,
-        /// Its number.
+        /// Thread number.
         tid: u32,
-        /// When it started, in the kernel's ticks.
+        /// Start time, in the kernel's ticks.
         start: u64,
     },
-    /// The processes of a control group and of those below it.
+    /// Processes of a control group and of those below it.
     Cgroup(String),
     /// All CPUs of a virtual machine.
     Vm {
-        /// What it is called.
+        /// Name of the machine.
         name: String,
-        /// The process of its monitor.
+        /// Process of its monitor.
         pid: u32,
-        /// When that started.
+        /// Start time of the monitor.
         start: u64,
     },
     /// One CPU of a virtual machine.
     Vcpu {
-        /// What the machine is called.
+        /// Name of the machine.
         vm: String,
-        /// The process of its monitor.
+        /// Process of its monitor.
         pid: u32,
-        /// When that started.
+        /// Start time of the monitor.
         start: u64,
-        /// The CPU, as the guest numbers it.
+        /// CPU, as the guest numbers it.
         index: u32,
     },
 }
 
 impl Mark {
-    /// The process that it is in, where it is one.
+    /// Returns the process of the mark; `None` for a control group.
     pub fn pid(&self) -> Option<u32> {
         match self {
             Self::Process { pid, .. }
@@ -148,10 +156,10 @@ impl Mark {
         }
     }
 
-    /// Whether it is meant by these words.
+    /// Returns whether a request means this mark.
     pub fn is(&self, what: &What) -> bool {
         match (self, what) {
-            // Who clears a process does not want a thread of it to stay behind.
+            // Clearing a process also clears its threads.
             (Self::Process { pid, .. } | Self::Thread { pid, .. }, What::Process { pid: meant }) => {
                 pid == meant
             }
@@ -179,7 +187,7 @@ impl fmt::Display for Mark {
     }
 }
 
-/// By whom a tag is.
+/// Requester of a tag.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum By {
@@ -187,7 +195,7 @@ pub enum By {
     User(u32),
     /// A guest, through the port of its machine.
     Guest(String),
-    /// Nobody: the thread was bound by somebody (`--pinned`).
+    /// No user or guest: the thread was already bound (`--pinned`).
     Pinned,
 }
 
@@ -201,7 +209,7 @@ impl fmt::Display for By {
     }
 }
 
-/// A tag's number, never used again.
+/// Number of a tag, never reused.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct TagId(pub u64);
@@ -209,21 +217,21 @@ pub struct TagId(pub u64);
 /// A tag.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Tag {
-    /// What.
+    /// Tagged object.
     pub mark: Mark,
-    /// By whom.
+    /// Requester.
     pub by: By,
-    /// Only this user's threads are meant.
+    /// Limits the tag to the threads of this user; `None` for all.
     pub only: Option<u32>,
-    /// Which work the threads belong to; tags of one group are one program.
+    /// Group of the tag; tags of one group are one program.
     pub group: Option<String>,
-    /// The program, as a number: that of the tag, or of its group. Numbers are used again, as late as can be.
+    /// Program number of the tag, or of its group. Numbers are reused as late as possible.
     pub program: u32,
-    /// Since when.
+    /// Moment at which the tag was made.
     pub since: Moment,
-    /// When it was asked for last.
+    /// Moment of the latest request for the tag.
     pub renewed: Moment,
-    /// When it goes, unless it is asked for again.
+    /// Moment at which the tag ends unless it is requested again; `None` for no such moment.
     pub leaves: Option<Moment>,
 }
 
@@ -238,22 +246,22 @@ pub struct Registry {
     rates: BTreeMap<By, Bucket>,
 }
 
-/// What came of clearing.
+/// Result of clearing tags.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Cleared {
-    /// Those that are gone.
+    /// Tags that were removed.
     pub tags: Vec<TagId>,
-    /// How many more were meant that are others'.
+    /// Number of further tags that the request meant but that belong to others.
     pub others: u32,
 }
 
 impl Registry {
-    /// An empty one, for somebody with this reach.
+    /// Creates an empty registry for a daemon with this reach.
     pub fn new(reach: Reach) -> Self {
         Self { reach, tags: BTreeMap::new(), next: 0, programs: 0, generation: 0, rates: BTreeMap::new() }
     }
 
-    /// Whether somebody may have a process's threads moved.
+    /// Checks whether a user may have a process's threads moved.
     ///
     /// # Errors
     /// [`Refusal::NotYours`], [`Refusal::Reach`].
@@ -269,10 +277,11 @@ impl Registry {
         }
     }
 
-    /// Tags for a user. `owner` is whose the marked process is, as was just read.
+    /// Adds a tag for a user. `owner` is the owner of the marked process, read just before. Returns
+    /// the tag and whether it is new.
     ///
     /// # Errors
-    /// It is not this user's to tag, or there are too many.
+    /// The user may not tag the process, or there are too many tags.
     pub fn tag(
         &mut self,
         who: Who,
@@ -288,10 +297,11 @@ impl Registry {
         self.add(By::User(who.uid), mark, only, group, now)
     }
 
-    /// Tags for a guest, or for who was bound already.
+    /// Adds a tag for a guest, or for a thread that was already bound. Returns the tag and whether
+    /// it is new.
     ///
     /// # Errors
-    /// There are too many.
+    /// There are too many tags.
     pub fn tag_by(&mut self, by: By, mark: Mark, now: Moment) -> Result<(TagId, bool), Refusal> {
         self.add(by, mark, None, None, now)
     }
@@ -327,19 +337,19 @@ impl Registry {
                 return Err(Refusal::TooManyGroups { limit: CGROUPS_OF_USER_MAX });
             }
         }
-        let limit = if is_root { TAGS_MAX } else { TAGS_MAX - OF_ROOT };
+        let limit = if is_root { TAGS_MAX } else { TAGS_MAX - ROOT_TAGS };
         if self.tags.len() >= limit && known.is_none() {
             return Err(Refusal::TooMany { limit });
         }
         self.change(&by, now).map_err(|wait| Refusal::TooOften { ms: 1 + wait.0 / 1_000_000 })?;
-        // Of another program from now on: another tag.
+        // The group changed: the new tag replaces the old one.
         known.map(|id| self.tags.remove(&id));
         let fellow = self.tags.values().find(|tag| group.is_some() && tag.by == by && tag.group == group);
         let program = fellow.map_or_else(
             || {
-                // The next that is free, so that a number is not used again soon.
+                // The next free number, so that a number is not reused soon.
                 let used = |number: u32| self.tags.values().any(|tag| tag.program == number);
-                let after = (self.programs + 1..PROGRAMS).chain(0..PROGRAMS);
+                let after = (self.programs + 1..PROGRAMS_MAX).chain(0..PROGRAMS_MAX);
                 self.programs = after.into_iter().find(|number| !used(*number)).unwrap_or(0);
                 self.programs
             },
@@ -352,7 +362,7 @@ impl Registry {
         Ok((id, true))
     }
 
-    /// Clears what a user means; all of the user's own where nothing is named.
+    /// Clears the tags that a request means; without a name, all of the user's own.
     pub fn clear(&mut self, who: Who, what: Option<&What>, now: Moment) -> Cleared {
         let meant = |tag: &Tag| what.is_none_or(|what| tag.mark.is(what));
         let own = |tag: &Tag| tag.by == By::User(who.uid);
@@ -367,30 +377,30 @@ impl Registry {
         }
         for id in &cleared.tags {
             self.end(*id);
-            // It is never refused, and tells on what is tagged next.
+            // A clear is never refused, but it counts against the rate of later tags.
             let _ = self.change(&By::User(who.uid), now);
         }
         cleared
     }
 
-    /// One more tag of theirs comes or goes.
+    /// Counts one change of a requester's tags.
     ///
     /// # Errors
-    /// There were too many: how long until there may be one.
+    /// There were too many changes; the span is the time until the next is allowed.
     fn change(&mut self, by: &By, now: Moment) -> Result<(), Span> {
-        // Root's own business; and masks are looked at seldom.
+        // Root is not limited, and masks are read rarely.
         if matches!(by, By::User(0) | By::Pinned) {
             return Ok(());
         }
-        if self.rates.len() > RATES_KEPT {
+        if self.rates.len() > RATES_MAX {
             self.rates.retain(|_, rate| !rate.is_full(now));
         }
-        let new = || Bucket::new(CHANGES, CHANGES_A_SECOND);
+        let new = || Bucket::new(CHANGES_BURST, CHANGES_PER_SECOND);
         self.rates.entry(by.clone()).or_insert_with(new).take(now)
     }
 
-    /// Clears what a guest tagged, at a later moment: unless it is tagged again until then, so that a guest which cannot make up its mind has
-    /// nothing moved to and fro.
+    /// Schedules the end of a guest's tag for a later moment, unless it is tagged again until then.
+    /// A guest that changes its mind often causes no moves.
     pub fn clear_later(&mut self, by: &By, mark: &Mark, at: Moment) {
         let meant = |tag: &&mut Tag| tag.by == *by && tag.mark == *mark;
         for tag in self.tags.values_mut().filter(meant) {
@@ -398,7 +408,8 @@ impl Registry {
         }
     }
 
-    /// Ends the tags that were to go by now, and those of guests that were not asked for again for so long.
+    /// Ends the tags that are due, and those of guests that were not requested again for as long as
+    /// the lease.
     pub fn end_due(&mut self, now: Moment, lease: Span) {
         let over = |tag: &Tag| {
             tag.leaves.is_some_and(|at| at <= now)
@@ -412,7 +423,7 @@ impl Registry {
         }
     }
 
-    /// Clears what a guest, or nobody, tagged.
+    /// Clears tags of a guest, or those of bound threads.
     pub fn clear_by(&mut self, by: &By, meant: impl Fn(&Mark) -> bool) -> Vec<TagId> {
         let ids: Vec<TagId> = self
             .tags
@@ -426,34 +437,34 @@ impl Registry {
         ids
     }
 
-    /// What a tag marked is no more.
+    /// Ends a tag because its object no longer exists.
     pub fn end(&mut self, id: TagId) {
         if self.tags.remove(&id).is_some() {
             self.generation += 1;
         }
     }
 
-    /// The tags, ascending.
+    /// Returns the tags, ascending.
     pub fn tags(&self) -> impl Iterator<Item = (TagId, &Tag)> {
         self.tags.iter().map(|(id, tag)| (*id, tag))
     }
 
-    /// A tag by its number.
+    /// Returns a tag by its number.
     pub fn get(&self, id: TagId) -> Option<&Tag> {
         self.tags.get(&id)
     }
 
-    /// How many there are.
+    /// Returns the number of tags.
     pub fn len(&self) -> usize {
         self.tags.len()
     }
 
-    /// Whether there are none.
+    /// Returns whether there is no tag.
     pub fn is_empty(&self) -> bool {
         self.tags.is_empty()
     }
 
-    /// A number that changes whenever a tag comes or goes.
+    /// Returns a number that changes whenever a tag comes or goes.
     pub fn generation(&self) -> u64 {
         self.generation
     }

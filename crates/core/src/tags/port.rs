@@ -1,65 +1,68 @@
-//! What a guest says through the port of its machine: a line for each CPU that minds where it runs.
+//! Guest port: the protocol by which a guest tags its CPUs, one line per change.
 //!
 //! ```text
-//! tag vcpu 3      somebody bound the task that runs there now
-//! clear vcpu 3    nobody has
+//! tag vcpu 3      the task that now runs there is bound
+//! clear vcpu 3    the task that now runs there is not bound
 //! ```
 //!
-//! Problem: behind the port is somebody else's system, which may say anything, at any speed, for ever. Idea: lines are short and of two
-//! kinds; so many are heard a second, and who asks for more is not read until that is over; what is no line is counted, a line without an
-//! end as often as it is as long as the longest, closes nothing, and when there was too much of it the port is not listened to any more. Nothing that is said can name anything but a CPU of that very
-//! machine.
+//! Problem: the system behind the port is not trusted; it may send anything, at any speed, without
+//! end. Idea: lines are short and of two kinds. The rate of lines is bounded, and after too many
+//! the port is not read for a while. A malformed line is counted; a line without an end counts once
+//! for each maximum length. It closes nothing, but after too many of them the port is ignored. A
+//! line can name nothing except a CPU of that very machine.
 
 use super::bucket::Bucket;
 use crate::time::{Moment, Span};
 use serde::{Deserialize, Serialize};
 
-/// The longest line, in bytes. Chosen: twice the longest that means something.
+/// Longest line, in bytes. Chosen: twice the longest valid line.
 const LINE_MAX: usize = 64;
-/// So many lines are heard at once, and so many a second after that. Chosen: every CPU of a large guest, ten times a second.
-const BURST: u32 = 1_024;
-const A_SECOND: u32 = 2_048;
-/// After so many lines that mean nothing a port is not listened to any more. Chosen.
+/// Lines accepted at once, and then per second. Chosen: every CPU of a large guest, ten times a
+/// second.
+const LINES_BURST: u32 = 1_024;
+const LINES_PER_SECOND: u32 = 2_048;
+/// Number of malformed lines after which a port is ignored. Chosen.
 pub const GARBAGE_MAX: u64 = 1_000;
-/// No guest has more CPUs. Chosen: twice what KVM allows.
+/// Upper bound on the CPUs of a guest. Chosen: twice the limit of KVM.
 const VCPUS_MAX: u32 = 8_192;
 
-/// A line that means something.
+/// A valid line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PortLine {
     /// This CPU is tagged.
     Tag(u32),
-    /// This one is not.
+    /// This CPU is not tagged.
     Clear(u32),
 }
 
-/// Whether a port is listened to.
+/// State of a port.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PortState {
-    /// It is.
+    /// The port is read.
     #[default]
     Open,
-    /// Nobody answers there now.
+    /// The port has no peer now.
     Closed,
-    /// Not any more: too much of what came meant nothing.
+    /// The port is ignored: too many lines were malformed.
     Ignored,
 }
 
-/// A port, as far as it was heard.
+/// A port with the state of its parser.
 #[derive(Clone, Debug)]
 pub struct Port {
     line: Vec<u8>,
-    /// The rest of a line that was too long is thrown away: so much of it since that was counted last.
+    /// Bytes skipped since the last count while the rest of an over-long line is dropped; `None`
+    /// otherwise.
     skipping: Option<usize>,
     bucket: Bucket,
-    /// Whether it is listened to.
+    /// State of the port.
     pub state: PortState,
-    /// Lines heard.
+    /// Number of valid lines.
     pub lines: u64,
-    /// Lines that meant nothing, and parts of such that had no end.
+    /// Number of malformed lines, and parts of lines without an end.
     pub garbage: u64,
-    /// Lines that were too many.
+    /// Number of lines beyond the rate limit.
     pub dropped: u64,
 }
 
@@ -68,7 +71,7 @@ impl Default for Port {
         Self {
             line: Vec::new(),
             skipping: None,
-            bucket: Bucket::new(BURST, A_SECOND),
+            bucket: Bucket::new(LINES_BURST, LINES_PER_SECOND),
             state: PortState::Open,
             lines: 0,
             garbage: 0,
@@ -78,13 +81,13 @@ impl Default for Port {
 }
 
 impl PortLine {
-    /// Reads a line, without its line feed.
+    /// Parses a line, without its line feed; `None` if it is malformed.
     pub fn parse(line: &[u8]) -> Option<Self> {
         let text = std::str::from_utf8(line).ok()?;
         let text = text.strip_suffix('\r').unwrap_or(text);
         let (word, rest) = text.split_once(' ')?;
         let number = rest.strip_prefix("vcpu ")?;
-        // `parse` would take a sign.
+        // `parse` would accept a sign.
         if number.is_empty() || !number.bytes().all(|byte| byte.is_ascii_digit()) {
             return None;
         }
@@ -98,19 +101,20 @@ impl PortLine {
 }
 
 impl Port {
-    /// One at which nobody answers yet.
+    /// Creates a port without a peer.
     pub fn closed() -> Self {
         Self { state: PortState::Closed, ..Self::default() }
     }
 
-    /// What was said, of what was read now; and how long nothing should be read, if too much was said.
+    /// Takes the bytes that were read. Returns the valid lines, and for how long nothing should be
+    /// read if there were too many.
     pub fn take(&mut self, bytes: &[u8], now: Moment) -> (Vec<PortLine>, Option<Span>) {
         let (mut heard, mut rest) = (Vec::new(), None);
         for &byte in bytes {
             if self.state == PortState::Ignored {
                 break;
             }
-            // What was said is a line, or enough of one that has no end.
+            // A complete line, or as many bytes of an endless one as count as one.
             let said = match (&mut self.skipping, byte) {
                 (Some(_), b'\n') => {
                     self.skipping = None;
@@ -156,7 +160,7 @@ impl Port {
         (heard, rest)
     }
 
-    /// The connection is another one: what was half said is forgotten, and what was counted is not.
+    /// Starts a new connection: an incomplete line is dropped, and the counts stay.
     pub fn anew(&mut self) {
         self.line.clear();
         self.skipping = None;
@@ -203,7 +207,7 @@ mod tests {
                 text.chunks(size).flat_map(|part| port.take(part, Moment(1)).0).collect();
             assert_eq!(heard, [PortLine::Tag(1), PortLine::Clear(2)]);
             assert_eq!((port.lines, port.garbage), (2, 1));
-            // What a guest half said before it was cut off is not said.
+            // An incomplete line before the disconnect is dropped.
             port.anew();
             assert_eq!(port.take(b"tag vcpu 4\n", Moment(2)).0, [PortLine::Tag(4)]);
         }
@@ -230,7 +234,7 @@ mod tests {
             port.take(&[b'x'; 4_096], Moment(second * 1_000_000_000));
         }
         assert_eq!(port.garbage, GARBAGE_MAX);
-        // As fast as it can it is thinned first.
+        // At full speed, the rate limit acts first.
         let mut port = Port::default();
         let (_, rest) = port.take(&[b'x'; 1 << 20], Moment(1));
         assert!(port.state == PortState::Ignored || rest.is_some());
@@ -241,8 +245,8 @@ mod tests {
         let mut port = Port::default();
         let flood = b"tag vcpu 1\n".repeat(10_000);
         let (heard, rest) = port.take(&flood, Moment(1));
-        assert_eq!(heard.len(), BURST as usize);
-        assert!(rest.is_some() && port.dropped == 10_000 - u64::from(BURST));
+        assert_eq!(heard.len(), LINES_BURST as usize);
+        assert!(rest.is_some() && port.dropped == 10_000 - u64::from(LINES_BURST));
         let (heard, _) = port.take(b"tag vcpu 2\n", Moment(1_000_000_000));
         assert_eq!(heard, [PortLine::Tag(2)]);
         let mut port = Port::default();
@@ -264,7 +268,7 @@ mod tests {
                 heard += port.take(part, Moment(at as u64)).0.len() as u64;
             }
             prop_assert_eq!(heard, port.lines);
-            // Each line once, and one that is too long once more for each time that it is as long as the longest.
+            // Each line counts once; an over-long line counts once more for each maximum length.
             let all: Vec<u8> = parts.into_iter().flatten().collect();
             let mut lines: Vec<&[u8]> = all.split(|byte| *byte == b'\n').collect();
             let unfinished = lines.pop().unwrap_or_default();

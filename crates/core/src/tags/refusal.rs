@@ -1,33 +1,33 @@
-//! Why a wish is not granted, with what would help.
+//! Refusals of requests, with advice for the user.
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-/// Why a request is refused.
+/// Reason why a request is refused.
 #[derive(Clone, PartialEq, Eq, Debug, Error, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Refusal {
-    /// Another version of the protocol.
+    /// The request has another version of the protocol.
     #[error(
         "the daemon speaks version {spoken} of the protocol: use the trimtab that it was started from, or restart it"
     )]
     Version {
-        /// The daemon's.
+        /// Version of the daemon.
         spoken: u32,
     },
-    /// It is no request.
-    #[error("this is no request: {0}")]
+    /// The line is not a request.
+    #[error("this is not a request: {0}")]
     Garbage(String),
-    /// It is too long.
+    /// The request is too long.
     #[error("a request is at most {most} bytes long")]
     TooLong {
         /// The limit.
         most: u32,
     },
-    /// There were too many.
+    /// There were too many requests.
     #[error("too many requests: ask again in {ms} ms")]
     TooOften {
-        /// When the next will be heard.
+        /// Milliseconds until the next request is accepted.
         ms: u64,
     },
     /// There are too many tags.
@@ -44,7 +44,7 @@ pub enum Refusal {
         /// The limit.
         limit: usize,
     },
-    /// There are too many machines.
+    /// There are too many virtual machines.
     #[error("{limit} machines are watched already: clear some")]
     TooManyMachines {
         /// The limit.
@@ -53,83 +53,83 @@ pub enum Refusal {
     /// There are too many connections.
     #[error("too many connections: try again")]
     Busy,
-    /// No such process.
+    /// The process does not exist.
     #[error("there is no process {0}")]
     NoProcess(u32),
-    /// No such thread.
+    /// The thread does not exist.
     #[error("process {pid} has no thread {tid}")]
     NoThread {
-        /// The process.
+        /// Process.
         pid: u32,
-        /// The thread.
+        /// Thread.
         tid: u32,
     },
     /// A thread was named as a process.
     #[error("{thread} is a thread of process {process}: name it {process}:{thread}")]
     IsThread {
-        /// What was named.
+        /// Named thread.
         thread: u32,
-        /// Its process.
+        /// Process of the thread.
         process: u32,
     },
-    /// The kernel's own.
-    #[error("process {0} is a thread of the kernel, which looks after its own")]
+    /// The process is a kernel thread.
+    #[error("process {0} is a kernel thread, which the kernel places itself")]
     Kernel(u32),
-    /// The daemon itself.
+    /// The process is the daemon itself.
     #[error("process {0} is the daemon itself")]
     Own(u32),
-    /// Somebody else's.
+    /// The process belongs to another user.
     #[error("process {pid} belongs to user {uid}: only that user and root may tag it")]
     NotYours {
-        /// The process.
+        /// Process.
         pid: u32,
-        /// Its user.
+        /// User of the process.
         uid: u32,
     },
-    /// Somebody else's group.
+    /// The control group belongs to another user.
     #[error(
         "the control group {path} belongs to user {uid}: only that user and root may tag it; tag processes of yours in it"
     )]
     NotYourGroup {
-        /// Its path.
+        /// Path of the group.
         path: String,
-        /// Its user.
+        /// User of the group.
         uid: u32,
     },
-    /// The daemon may not move it.
+    /// The daemon may not move the process.
     #[error(
-        "process {pid} belongs to user {uid}, and this daemon is user {own}'s: ask one that root runs (systemctl start trimtab)"
+        "process {pid} belongs to user {uid}, and this daemon runs as user {own}: use a daemon that root runs (systemctl start trimtab)"
     )]
     Reach {
-        /// The process.
+        /// Process.
         pid: u32,
-        /// Its user.
+        /// User of the process.
         uid: u32,
-        /// The daemon's.
+        /// User of the daemon.
         own: u32,
     },
-    /// Numbers of processes mean others there.
+    /// The requester is in another process-id namespace.
     #[error(
-        "you are in another container than the daemon, where process numbers mean others: ask from outside"
+        "you are in another container than the daemon, where process numbers have another meaning: ask from outside the container"
     )]
     Namespace,
-    /// No such group.
+    /// The control group does not exist.
     #[error("no control group at {path}: {why}")]
     NoCgroup {
-        /// Its path.
+        /// Path of the group.
         path: String,
-        /// What the kernel says.
+        /// Error of the kernel.
         why: String,
     },
-    /// No such machine.
-    #[error("no virtual machine {name} is found: {why}")]
+    /// The virtual machine does not exist.
+    #[error("no virtual machine {name} was found: {why}")]
     NoVm {
-        /// What was named.
+        /// Given name.
         name: String,
-        /// What there is instead.
+        /// Machines that exist instead.
         why: String,
     },
-    /// Something else went wrong.
+    /// Another failure.
     #[error("{0}")]
     Failed(String),
 }

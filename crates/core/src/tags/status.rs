@@ -1,112 +1,113 @@
-//! What a daemon says of itself.
+//! Status of a daemon.
 
 use super::{By, Mark, PortState};
 use crate::set::CpuSet;
 use crate::time::Span;
 use serde::{Deserialize, Serialize};
 
-/// What is tagged, by whom, what was done, and what that costs.
+/// Status of a daemon: tags with their requesters, moves, and cost.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Status {
-    /// The daemon's process.
+    /// Process of the daemon.
     pub pid: u32,
-    /// The daemon's user.
+    /// User of the daemon.
     pub uid: u32,
-    /// The policy, by its word.
+    /// Policy, by its word.
     pub policy: String,
-    /// How long it has run.
+    /// Time since the start.
     pub up: Span,
-    /// The CPUs that threads may be moved to.
+    /// CPUs to which threads may be moved.
     pub usable: CpuSet,
-    /// Threads tagged now, of all users.
+    /// Number of tagged threads now, of all users.
     pub threads: u32,
-    /// Moves that were made.
+    /// Number of moves made.
     pub moves: u64,
-    /// Moves that the kernel, or somebody's own binding, refused.
+    /// Number of moves refused by the kernel, or because of the thread's own mask.
     pub refused: u64,
-    /// Rounds of looking and deciding.
+    /// Number of rounds of sampling and deciding.
     pub looks: u64,
-    /// What it costs.
+    /// Cost of the daemon.
     pub cost: Cost,
-    /// The tags that whoever asks may see: one's own, and to root and the daemon's user all.
+    /// Tags visible to the requester: the user's own, or all for root and the daemon's user.
     pub tags: Vec<TagStatus>,
-    /// How many more there are.
+    /// Number of tags that are not visible.
     pub others: u32,
-    /// The guests that are listened to.
+    /// Guests with a port.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub guests: Vec<GuestStatus>,
-    /// Who connected.
+    /// Counts of connections.
     pub clients: ClientStatus,
-    /// What does not work, a line each.
+    /// Faults, one line each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub faults: Vec<String>,
 }
 
-/// What a daemon costs.
+/// Cost of a daemon.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Cost {
-    /// CPU time of the whole process since it began.
+    /// CPU time of the whole process since its start.
     pub total: Span,
-    /// The share of one core that the rounds took lately; missing before the second.
+    /// Share of one core that recent rounds took; missing before the second round.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub share: Option<f64>,
-    /// The share that they may take.
+    /// Share of one core that rounds may take.
     pub budget: f64,
-    /// Rounds that came later than the policy wanted, to stay within that.
+    /// Number of rounds that were delayed to stay within the budget.
     pub slowed: u64,
 }
 
-/// A tag, as it is told.
+/// Status of a tag.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct TagStatus {
-    /// What.
+    /// Tagged object.
     pub mark: Mark,
-    /// By whom.
+    /// Requester.
     pub by: By,
-    /// As part of which group.
+    /// Group of the tag.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
-    /// Since when, before now.
+    /// Age of the tag.
     pub age: Span,
-    /// How many threads that are now.
+    /// Number of its threads now.
     pub threads: u32,
-    /// How often they were moved.
+    /// Number of moves of its threads.
     pub moves: u64,
-    /// Why nothing is done about it, if so.
+    /// Reason why the tag has no effect, if it has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fault: Option<String>,
 }
 
-/// A guest, as it is told.
+/// Status of a guest.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct GuestStatus {
-    /// Its machine.
+    /// Name of the machine.
     pub vm: String,
-    /// Where it is heard.
+    /// Channel of the port.
     pub channel: String,
-    /// Whether it is.
+    /// State of the port.
     pub state: PortState,
-    /// Lines heard.
+    /// Number of valid lines.
     pub lines: u64,
-    /// Lines that meant nothing.
+    /// Number of malformed lines.
     pub garbage: u64,
-    /// Lines that came too fast.
+    /// Number of lines beyond the rate limit.
     pub dropped: u64,
-    /// Lines about CPUs that the machine has not.
+    /// Number of lines about CPUs that the machine does not have.
     pub unknown: u64,
 }
 
-/// Who connected.
+/// Counts of connections.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct ClientStatus {
-    /// Connections now.
+    /// Number of open connections.
     pub now: u32,
-    /// Connections that were served.
+    /// Number of connections served.
     pub served: u64,
-    /// Requests that were answered.
+    /// Number of requests answered.
     pub requests: u64,
-    /// Requests that were refused.
+    /// Number of requests refused.
     pub refused: u64,
-    /// Connections that were closed for being too many, too slow, or not speaking the protocol.
+    /// Number of connections that were closed for being too many, too slow, or not speaking the
+    /// protocol.
     pub dropped: u64,
 }

@@ -26,7 +26,7 @@ fn ones_own_threads_and_no_others() {
     let refused = all.tag(BOB, process(5), owner(5, 1_000), None, now).unwrap_err();
     assert_eq!(refused, Refusal::NotYours { pid: 5, uid: 1_000 });
     assert!(all.tag(ROOT, process(5), owner(5, 1_000), None, now).is_ok());
-    // As the kernel has it: who started a privileged program may move it.
+    // As in the kernel: the user that started a privileged program may move it.
     let started = Some(Owner { pid: 6, real: 1_001, effective: 0 });
     assert!(all.tag(BOB, process(6), started, None, now).is_ok());
     let by: Vec<_> = all.tags().map(|(_, tag)| (tag.mark.clone(), tag.by.clone(), tag.only)).collect();
@@ -78,7 +78,7 @@ fn only_ones_own_is_cleared_but_by_root() {
     let cleared = tags.clear(ANN, Some(&five), now);
     assert_eq!((cleared.tags.len(), cleared.others), (2, 1), "the process and its thread");
     assert_eq!(tags.clear(ANN, Some(&five), now), Cleared { tags: vec![], others: 1 }, "again is no error");
-    // All of one's own is all of one's own, also for root.
+    // A clear without a name clears the user's own tags only, also for root.
     assert_eq!(tags.clear(ROOT, None, now).tags.len(), 1);
     assert_eq!(tags.clear(ROOT, Some(&What::Cgroup("/a".into())), now).tags.len(), 1);
     assert!(tags.is_empty());
@@ -106,18 +106,18 @@ fn there_is_an_end_to_tags() {
         let came = tags.tag(ANN, process(pid), owner(pid, 1_000), None, Moment(1)).map(|_| ());
         assert_eq!(came, if pid <= 512 { Ok(()) } else { limit(TAGS_OF_USER_MAX) });
     }
-    // What is there already is no more than it was.
+    // Renewing an existing tag needs no room.
     assert!(tags.tag(ANN, process(1), owner(1, 1_000), None, Moment(1)).is_ok());
-    // However many users there are, there is room for root.
+    // For any number of users, there is room for root.
     for uid in 1_001..1_009u32 {
         for pid in 1..=512u32 {
             let came = tags.tag(Who { uid }, process(pid), owner(pid, uid), None, Moment(1)).map(|_| ());
-            assert!(came.is_ok() || came == limit(TAGS_MAX - OF_ROOT), "{came:?}");
+            assert!(came.is_ok() || came == limit(TAGS_MAX - ROOT_TAGS), "{came:?}");
         }
     }
-    assert_eq!(tags.len(), TAGS_MAX - OF_ROOT);
+    assert_eq!(tags.len(), TAGS_MAX - ROOT_TAGS);
     let by = By::Guest("a".into());
-    assert_eq!(tags.tag_by(by, process(1), Moment(1)).map(|_| ()), limit(TAGS_MAX - OF_ROOT));
+    assert_eq!(tags.tag_by(by, process(1), Moment(1)).map(|_| ()), limit(TAGS_MAX - ROOT_TAGS));
     for pid in 1..=4_000u32 {
         let came = tags.tag(ROOT, process(pid), owner(pid, 0), None, Moment(1)).map(|_| ());
         assert_eq!(came, if tags.len() < TAGS_MAX || came.is_ok() { Ok(()) } else { limit(TAGS_MAX) });
@@ -140,7 +140,8 @@ fn groups_are_few_since_each_may_hold_very_many() {
     assert!(tags.tag(ANN, process(1), owner(1, 1_000), None, Moment(1)).is_ok());
 }
 
-/// However fast somebody tags and clears, what that makes others do is bounded; and nobody else is held up by it.
+/// However fast a user tags and clears, the work that this causes is bounded, and no other user is
+/// delayed.
 #[test]
 fn who_flaps_is_told_to_wait() {
     let mut tags = Registry::new(Reach::All);
@@ -178,7 +179,7 @@ fn a_guest_that_cannot_make_up_its_mind_changes_nothing() {
         assert_eq!(tags.tag_by(by.clone(), vcpu(0), now), Ok((first, false)));
     }
     assert_eq!(tags.generation(), before);
-    // Who keeps saying so is heard in the time that the first word set.
+    // A repeated clear does not postpone the end that the first one set.
     for ms in 0..2_000 {
         assert_eq!(tags.len(), 1);
         tags.clear_later(&by, &vcpu(0), now + Span::from_ms(ms) + Span::from_ms(2_000));
@@ -187,7 +188,8 @@ fn a_guest_that_cannot_make_up_its_mind_changes_nothing() {
     }
     tags.end_due(now + Span::from_ms(2_000), lease);
     assert!(tags.is_empty());
-    // Without a word for as long as a lease is, it is over too; of users no word is needed.
+    // Without a renewal for the length of a lease, a guest's tag ends; a user's tag needs no
+    // renewal.
     tags.tag_by(by, vcpu(0), now).unwrap();
     tags.tag(ANN, process(5), owner(5, 1_000), None, now).unwrap();
     tags.end_due(now + Span::from_ms(60_001), lease);
@@ -261,7 +263,7 @@ proptest! {
         }
     }
 
-    /// Against a set of pairs of user and process, which is all that it comes to for processes.
+    /// The oracle is a set of pairs of user and process, which is sufficient for processes.
     #[test]
     fn tags_are_a_set(steps in prop::collection::vec((0u32..3, 1u32..6, any::<bool>()), 0..100)) {
         let mut tags = Registry::new(Reach::All);
@@ -270,7 +272,7 @@ proptest! {
             let who = Who { uid };
             let before = tags.generation();
             let changed = if tags_it {
-                // Process number N is user N mod 3's.
+                // Process N belongs to user N mod 3.
                 let may = uid == 0 || uid == pid % 3;
                 let came = tags.tag(who, process(pid), owner(pid, pid % 3), None, Moment(1));
                 prop_assert_eq!(came.is_ok(), may);

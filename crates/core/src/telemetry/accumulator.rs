@@ -1,21 +1,21 @@
-//! Accumulator of samples: what each thread and each CPU used from the first sample to the last.
+//! Accumulator of samples: the use of CPUs by each thread from the first sample to the last.
 //!
-//! Unit: nanoseconds of CPU time, and counts. Problem: after a run people ask where its threads were,
-//! what they waited for and what the hardware counted, and answers are wanted of runs that nothing
-//! balanced too. Idea: add up the samples that the loop takes anyway, one record a thread, and let
-//! views read the records ([`run_summary`](super::run_summary),
+//! Unit: nanoseconds of CPU time, and counts. Problem: after a run, users ask where its threads
+//! ran, what they waited for and what the hardware counted, also for runs that nothing balanced.
+//! Idea: the accumulator keeps [`Totals`] of the samples that the loop takes anyway, in one record
+//! per thread and one of the run. Views read the records ([`run_summary`](super::run_summary),
 //! [`counter_totals`](super::counter_totals)).
 //!
-//! Terms. The *base* of a thread is its counters when counting began: at the first sample for threads
-//! that lived then, at its birth for others.
+//! Terms. The *base* of a thread is its counters when counting began: at the first sample for
+//! threads that lived then, at its birth for others.
 //!
-//! What samples cannot see: a thread that lived and died between two of them, and the last moments of
-//! one that ended before the last.
+//! Samples do not see a thread that lived and died between two samples, nor the last moments of a
+//! thread that ended before the last sample.
 //!
-//! Properties: times never exceed what was read; the times over CPUs sum to the thread's time; living
-//! threads all have a record, and of ended ones a bounded number, those that ran longest: the others
-//! are summed up ([`Folded`]).
+//! Properties: every reading is believed. Every living thread has a record. A bounded number of ended threads keep theirs, those that ran
+//! longest; the others are summed up ([`Folded`]).
 
+use super::totals::{Change, Reading, Totals, Track};
 use crate::counts::Counts;
 use crate::ids::{OsCpu, ThreadId};
 use crate::observe::{Sample, ThreadSample};
@@ -23,118 +23,122 @@ use crate::time::{Moment, Span};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// Ended threads that keep a record each, at least. A program may start millions, and the accumulator
-/// lives as long as it does. Chosen: nobody reads a longer list.
+/// Ended threads that keep a record each, at least. A program may start millions of threads, and
+/// the accumulator lives as long as the program. Chosen: a longer list would not be read.
 const ENDED_RECORDS_MAX: usize = 8_192;
 
-/// What was added up of one thread.
+/// Totals of one thread.
 #[derive(Clone, Debug)]
 pub(super) struct ThreadTotals {
-    /// Whether it has ended.
+    /// Whether the thread has ended.
     pub(super) ended: bool,
-    /// Its process.
+    /// Process of the thread.
     pub(super) pid: u32,
-    /// Its number.
+    /// Thread number of the kernel.
     pub(super) tid: u32,
-    /// Its name, as read last.
+    /// Name, as read last.
     pub(super) name: String,
-    /// Its counters when counting began.
-    pub(super) base: ThreadSample,
-    /// Its counters as read last, with the last CPU that is known.
-    pub(super) last: ThreadSample,
-    /// Its CPU time at the first sample that read it.
+    /// Times and migrations.
+    pub(super) totals: Totals<OsCpu>,
+    /// CPU time of the totals at the first sample that read the thread.
     pub(super) first_run: Span,
-    /// Its time on each CPU.
-    pub(super) run_on: BTreeMap<OsCpu, Span>,
-    /// Samples that found it on another CPU than the one before.
-    pub(super) cpu_changes: u64,
-    /// The first sample that read it and the last, counted from 1.
+    /// Times put on a CPU, when counting began and as read last.
+    pub(super) slices: (Option<u64>, Option<u64>),
+    /// Times gone to sleep, when counting began and as read last.
+    pub(super) voluntary: (Option<u64>, Option<u64>),
+    /// First and last sample that read the thread, counted from 1.
     pub(super) samples: (u64, u64),
-    /// The hardware counters at the first and at the last reading since they were opened.
+    /// Hardware counters at the first and at the last reading since they were opened.
     pub(super) counts: Option<(Counts, Counts)>,
     /// Misses of the last-level cache and instructions since the counters were opened, as last read
     /// together.
     pub(super) misses: Option<(u64, u64)>,
+    track: Track,
+    /// Moment of the last reading.
+    at: Moment,
 }
 
 impl ThreadTotals {
-    fn new(pid: u32, tid: u32, read: &ThreadSample, base: ThreadSample, sample: u64) -> Self {
+    /// Creates the record of a thread that this sample read first. A thread that lived before
+    /// counting began counts from this reading, another one from its birth.
+    fn new(pid: u32, tid: u32, read: &ThreadSample, lived: bool, (at, sample): (Moment, u64)) -> Self {
+        let zero = |count: Option<u64>| count.map(|_| 0);
+        let base = |count: Option<u64>| if lived { count } else { zero(count) };
+        let reading = reading(read);
         Self {
             ended: false,
             pid,
             tid,
             name: String::new(),
-            last: base.clone(),
-            base,
-            first_run: read.run,
-            run_on: BTreeMap::new(),
-            cpu_changes: 0,
+            totals: Totals::default(),
+            first_run: if lived { Span::ZERO } else { read.run },
+            slices: (base(read.slices), None),
+            voluntary: (base(read.voluntary), None),
             samples: (sample, sample),
             counts: None,
             misses: None,
+            track: if lived { Track::from_reading(reading) } else { Track::from_birth() },
+            at,
         }
     }
 
-    /// Its time on CPUs since counting began.
-    pub(super) fn run(&self) -> Span {
-        self.last.run.less(self.base.run)
-    }
-
-    /// Adds a reading; answers where it ran since the one before and how long.
-    fn add(&mut self, read: &ThreadSample) -> Option<(OsCpu, Span)> {
-        let ran = read.run.less(self.last.run);
-        let cpu = read.cpu.or(self.last.cpu);
-        if let Some(cpu) = cpu {
-            super::add_time(&mut self.run_on, cpu, ran);
-        }
-        self.cpu_changes += u64::from(self.last.cpu.is_some() && cpu != self.last.cpu);
-        self.last = ThreadSample { cpu, ..read.clone() };
+    /// Adds a reading at this moment, and returns the change since the reading before.
+    fn add(&mut self, read: &ThreadSample, at: Moment) -> Change {
+        let watched = at.since(std::mem::replace(&mut self.at, at));
+        let change = self.track.advance(reading(read), Some(watched), |_| None);
+        self.totals.add(&change, change.cpu);
+        self.slices.1 = read.slices;
+        self.voluntary.1 = read.voluntary;
         if let Some(counts) = read.counts {
-            // Counters that were opened anew begin at nothing: so does the difference.
+            // Counters that were opened again begin at zero, so the difference begins at zero too.
             let same = self.counts.filter(|(_, last)| last.running <= counts.running);
             self.counts = Some((same.map_or(counts, |(first, _)| first), counts));
             self.misses = counts.llc_misses.zip(counts.instructions).or(self.misses);
         }
-        cpu.map(|cpu| (cpu, ran))
+        change
     }
 }
 
-/// What was added up of one CPU.
+fn reading(read: &ThreadSample) -> Reading {
+    Reading { run: read.run, wait: read.wait, cpu: read.cpu }
+}
+
+/// Totals of one CPU.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct CpuTotals {
-    /// The time it ran the program's threads.
-    pub(super) ours: Span,
-    /// The time it ran anything.
+    /// Time that the CPU ran anything.
     pub(super) busy: Span,
-    /// Its busy counter at the sample before; `None`: it was not read.
+    /// Busy counter at the sample before; `None` if it was not read.
     pub(super) last: Option<Span>,
 }
 
-/// Ended threads that have no record of their own.
+/// Sums over ended threads that have no record of their own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct Folded {
-    /// How many.
+    /// Number of threads.
     pub threads: u64,
-    /// Nanoseconds on CPUs, all together, as far as samples saw.
+    /// CPU time of all of them in nanoseconds, as far as samples saw it.
     pub run: Span,
-    /// Misses of the last-level cache and instructions, all together.
+    /// Misses of the last-level cache and instructions of all of them.
     #[serde(skip)]
     pub(super) misses: (u64, u64),
 }
 
-/// Adds samples up.
+/// Sums of samples by thread and by CPU.
 #[derive(Clone, Debug, Default)]
 pub struct Accumulator {
     pub(super) threads: BTreeMap<ThreadId, ThreadTotals>,
+    /// Sums over all threads, ended ones included.
+    pub(super) all: Totals<OsCpu>,
     pub(super) cpus: BTreeMap<OsCpu, CpuTotals>,
     pub(super) folded: Folded,
-    /// How many samples were added.
+    /// Number of samples added.
     pub(super) samples: u64,
-    /// Process, number and name of the living threads.
+    /// Process, thread number and name of the living threads.
     names: BTreeMap<ThreadId, (u32, u32, String)>,
     began: Option<Moment>,
     ended: Moment,
-    /// How many of the records are of ended threads.
+    /// Number of records that are of ended threads.
     dead: usize,
 }
 
@@ -150,17 +154,15 @@ impl Accumulator {
         }
         for read in &sample.threads {
             let Some((pid, tid, name)) = self.names.get(&read.id) else { continue };
-            let base = || if first { read.clone() } else { at_birth(read) };
-            let totals = self
+            let now = (sample.at, self.samples);
+            let thread = self
                 .threads
                 .entry(read.id)
-                .or_insert_with(|| ThreadTotals::new(*pid, *tid, read, base(), self.samples));
-            totals.samples.1 = self.samples;
-            totals.name.clone_from(name);
-            if let Some((cpu, ran)) = totals.add(read) {
-                let here = self.cpus.entry(cpu).or_default();
-                here.ours = here.ours + ran;
-            }
+                .or_insert_with(|| ThreadTotals::new(*pid, *tid, read, first, now));
+            thread.samples.1 = self.samples;
+            thread.name.clone_from(name);
+            let change = thread.add(read, sample.at);
+            self.all.add(&change, change.cpu);
         }
         for id in &sample.gone {
             self.names.remove(id);
@@ -168,7 +170,7 @@ impl Accumulator {
                 self.dead += usize::from(!std::mem::replace(&mut totals.ended, true));
             }
         }
-        // Not at each end: so it costs little for each.
+        // Folding at every end would cost time for each; a batch costs little per thread.
         if self.dead > 2 * ENDED_RECORDS_MAX {
             self.fold();
         }
@@ -184,7 +186,7 @@ impl Accumulator {
     /// Sums up the ended threads that ran least.
     fn fold(&mut self) {
         let dead = self.threads.iter().filter(|(_, totals)| totals.ended);
-        let mut dead: Vec<(Span, ThreadId)> = dead.map(|(id, totals)| (totals.run(), *id)).collect();
+        let mut dead: Vec<(Span, ThreadId)> = dead.map(|(id, totals)| (totals.totals.run, *id)).collect();
         dead.sort_by_key(|(run, id)| (std::cmp::Reverse(*run), *id));
         for (run, id) in dead.drain(ENDED_RECORDS_MAX.min(dead.len())..) {
             let misses = self.threads.remove(&id).and_then(|totals| totals.misses).unwrap_or_default();
@@ -196,20 +198,21 @@ impl Accumulator {
         self.dead = dead.len();
     }
 
-    /// The time from the first sample to the last.
+    /// Returns the time from the first sample to the last.
     pub fn span(&self) -> Span {
         self.began.map_or(Span::ZERO, |began| self.ended.since(began))
     }
 
-    /// How many threads with at least this share of the CPU time of the one that had most there were
-    /// at the same time, as far as samples saw: threads that lived one after another are no more than
-    /// one.
+    /// Returns the largest number of threads that lived at the same time, among threads with at
+    /// least this share of the CPU time of the longest-running one, as far as samples saw. Threads
+    /// that lived one after another count as one.
     pub fn at_once(&self, share: f64) -> u64 {
-        let longest = self.threads.values().map(ThreadTotals::run).max().unwrap_or_default();
-        let works = |totals: &&ThreadTotals| {
-            totals.run() > Span::ZERO && totals.run() >= longest.times(share.clamp(0.0, 1.0))
+        let longest = self.threads.values().map(|thread| thread.totals.run).max().unwrap_or_default();
+        let works = |thread: &&ThreadTotals| {
+            let run = thread.totals.run;
+            run > Span::ZERO && run >= longest.times(share.clamp(0.0, 1.0))
         };
-        // By sample: how many come with it, and how many were gone after it.
+        // By sample: number of threads first seen in it, and number of threads last seen in it.
         let mut edges: BTreeMap<u64, (u64, u64)> = BTreeMap::new();
         for totals in self.threads.values().filter(works) {
             edges.entry(totals.samples.0).or_default().0 += 1;
@@ -222,20 +225,5 @@ impl Accumulator {
             now -= go;
         }
         most
-    }
-}
-
-/// The counters of a thread at its birth.
-fn at_birth(read: &ThreadSample) -> ThreadSample {
-    let zero = |count: Option<u64>| count.map(|_| 0);
-    ThreadSample {
-        id: read.id,
-        run: Span::ZERO,
-        wait: read.wait.map(|_| Span::ZERO),
-        slices: zero(read.slices),
-        ready: None,
-        voluntary: zero(read.voluntary),
-        cpu: None,
-        counts: None,
     }
 }

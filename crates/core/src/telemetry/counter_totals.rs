@@ -1,35 +1,35 @@
 //! Hardware counters by thread, from the first to the last sample: a view of the [`Accumulator`].
 //!
-//! Properties: a thread that only one sample read has run, but has no counts; one that ended stays,
-//! with what was read last.
+//! Properties: a thread that only one sample read has CPU time, but no counts. A thread that ended
+//! stays, with its last readings.
 
 use super::accumulator::{Accumulator, ThreadTotals};
 use crate::counts::Counts;
 use crate::time::Span;
 
-/// The longest list; of more threads those that ran least are left out. Chosen: nobody reads a longer
-/// one.
+/// Length of the list. The threads that ran least are left out. Chosen: a longer list would not be
+/// read.
 const THREADS_MAX: usize = 8_192;
 
-/// A thread, and what was counted of it.
+/// Hardware counters of one thread.
 #[derive(Clone, PartialEq, Debug)]
 pub struct CounterTotals {
-    /// Its process.
+    /// Process of the thread.
     pub pid: u32,
-    /// The thread.
+    /// Thread number of the kernel.
     pub tid: u32,
-    /// Its name, printable.
+    /// Name, printable.
     pub name: String,
-    /// How long it ran from its first to its last sample.
+    /// CPU time from the first to the last sample of the thread.
     pub ran: Span,
-    /// What was counted of it.
+    /// Counts of the thread, if it was counted.
     pub counts: Option<Counts>,
 }
 
-/// The threads that ran, those that ran longest first.
+/// Returns the threads that ran, longest-running first.
 pub fn threads(totals: &Accumulator) -> Vec<CounterTotals> {
     let of = |thread: &ThreadTotals| {
-        let ran = thread.last.run.less(thread.first_run);
+        let ran = thread.totals.run.less(thread.first_run);
         let counts = thread.counts.and_then(|(first, last)| last.since(&first));
         (ran > Span::ZERO || counts.is_some()).then(|| CounterTotals {
             pid: thread.pid,
@@ -45,8 +45,8 @@ pub fn threads(totals: &Accumulator) -> Vec<CounterTotals> {
     threads
 }
 
-/// Misses of the last-level cache for 1,000 instructions, of all threads together; `None` where they
-/// were not counted.
+/// Returns the misses of the last-level cache per 1,000 instructions, over all threads; `None` if
+/// they were not counted.
 pub fn misses_per_kilo(totals: &Accumulator) -> Option<f64> {
     let threads = totals.threads.values().filter_map(|thread| thread.misses);
     let (misses, instructions) = threads
@@ -74,7 +74,7 @@ mod tests {
         }
     }
 
-    /// Which, how long it ran, and how long it was counted with how many busy cycles.
+    /// Thread; CPU time; and, if counted, the counted time and the busy cycles.
     type Read = (u32, u64, Option<(u64, u64)>);
 
     fn sample(reads: &[Read]) -> Sample {

@@ -1,42 +1,57 @@
-//! Telemetry: what was seen of the threads, programs and CPUs of a run.
+//! Telemetry: figures of the threads, programs and CPUs of a run.
 //!
-//! Problem: the screen, the report after a run, a profile, the counters and the metrics ask the same
-//! questions of the same samples (where did each thread run, how long did it wait, who else was
-//! there), and must not answer them in different ways. Idea: samples are added up in one place, and
-//! what is shown are views.
+//! Problem: the screen, the report after a run, a profile, the counters and the metrics ask the
+//! same questions of the same samples (where each thread ran, how long it waited, which other load
+//! there was), and must not answer them in different ways. Idea: samples are added up in one place,
+//! [`totals`], and every display is a view.
 //!
-//! - [`Accumulator`] adds up the counters of whole samples, first to last. Its views are the
-//!   [`run_summary`] (the report after a run, profiles) and the [`counter_totals`] (hardware counters
-//!   by thread, cache misses of the run).
-//! - [`account`] follows the steps of the balancing loop while they happen: speeds now, a window of
-//!   past readings, moves and findings. It counts a reading only where the loop believed it. Its
-//!   views are `top`, the metrics, the page of `report` ([`account::Timeline`]) and the line of
-//!   status ([`account::Tally`]).
+//! - [`totals`] add up the readings of a thread, a program or a run. The two below keep them; they
+//!   differ in the readings that they believe and in the threads that they remember.
+//! - [`Accumulator`] adds up the counters of whole samples, from the first to the last. Its views
+//!   are the [`run_summary`] (the report after a run, profiles) and the [`counter_totals`]
+//!   (hardware counters by thread, cache misses of the run).
+//! - [`account`] follows the steps of the balancing loop while they happen: current speeds, a
+//!   window of past readings, moves and findings. It counts a reading only if the loop believed it.
+//!   Its views are `top`, the metrics, the page of `report` ([`account::Timeline`]) and the status
+//!   line ([`account::Tally`]).
 //!
 //! Terms, the same in all views. CPU time between two samples counts for the CPU on which the later
-//! one found the thread. *Balance* is the lowest over the highest CPU time of cores ([`balance`]).
-//! Changes of CPU or core are those between two samples, each counted once at most: a lower bound.
+//! sample found the thread. *Balance* is the lowest over the highest CPU time of cores
+//! ([`balance`]). Changes of CPU or core are changes between two samples, at most one per interval:
+//! a lower bound.
 //!
-//! Properties: what was not read is missing, never zero; equal samples give equal figures.
+//! Properties: a value that was not read is missing, never zero; equal samples give equal figures.
 //!
 //! Source: balance as lowest over highest user time is from Iancu, Hofmeyr, Blagojević and Zheng,
-//! "Oversubscription on Multicore Processors", IPDPS 2010; here it is all time on a CPU, which is
-//! what the kernel counts exactly.
+//! "Oversubscription on Multicore Processors", IPDPS 2010. Here it is all time on a CPU, which the
+//! kernel counts exactly.
 
 pub mod account;
 mod accumulator;
 pub mod counter_totals;
 pub mod run_summary;
 mod sampler;
+pub mod totals;
 
 pub use accumulator::Accumulator;
 pub use sampler::ReportSampler;
 
+use crate::ids::{CoreId, OsNode};
 use crate::time::Span;
+use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// Balance: the lowest of these times over the highest, in [0, 1]; 1 is even. `None` where nothing
-/// ran.
+/// Position of a CPU in the machine.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+pub struct CpuPosition {
+    /// Core of the CPU, by its place in the model.
+    pub core: CoreId,
+    /// NUMA node of the CPU as the kernel numbers it, if the machine has nodes.
+    pub node: Option<OsNode>,
+}
+
+/// Returns the balance: the lowest of these times over the highest, in [0, 1]; 1 is even. `None` if
+/// nothing ran.
 pub fn balance(times: impl IntoIterator<Item = Span>) -> Option<f64> {
     let extremes = times.into_iter().fold(None, |extremes: Option<(Span, Span)>, time| {
         Some(extremes.map_or((time, time), |(low, high)| (low.min(time), high.max(time))))
@@ -44,13 +59,13 @@ pub fn balance(times: impl IntoIterator<Item = Span>) -> Option<f64> {
     extremes.and_then(|(low, high)| low.share_of(high))
 }
 
-/// Adds CPU time to what a CPU, core or node had.
+/// Adds CPU time to the sum of a CPU, core or node.
 fn add_time<K: Ord>(times: &mut BTreeMap<K, Span>, at: K, span: Span) {
     let sum = times.entry(at).or_default();
     *sum = *sum + span;
 }
 
-/// Each of these times as a share of a whole.
+/// Returns each of these times as a share of a whole.
 fn shares<K: Copy>(times: &BTreeMap<K, Span>, whole: Span) -> Vec<(K, f64)> {
     times.iter().filter_map(|(&at, span)| Some((at, span.share_of(whole)?))).collect()
 }

@@ -1,8 +1,9 @@
-//! Summary of a run: where its threads ran, what they waited for, who else was there. A view of the
-//! [`Accumulator`], behind the report after a run and profiles.
+//! Summary of a run: where its threads ran, how long they waited, which other load there was. The
+//! summary is a view of the [`Accumulator`], used by the report after a run and by profiles.
 //!
-//! Unit: CPU time and shares of it. How much of the program's CPU time the samples saw is part of the
-//! answer ([`RunSummary::covered`]); what samples cannot see says the accumulator.
+//! Unit: CPU time and shares of it. The share of the program's CPU time that the samples saw is
+//! part of the summary ([`RunSummary::covered`]); the accumulator's documentation says what samples
+//! cannot see.
 
 use super::accumulator::{Accumulator, Folded, ThreadTotals};
 use super::{balance, shares};
@@ -13,108 +14,111 @@ use crate::topology::Machine;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// What a host knows besides samples, by reading closely: dearer, and therefore seldom read.
+/// Readings of a host besides samples. They are more expensive and therefore taken less often.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct CloseSample {
-    /// Thread by thread.
+    /// Context switches and migrations by thread.
     pub threads: BTreeMap<ThreadId, SwitchCounts>,
-    /// The share of accesses that would go to another node than the thread's, if every thread used
-    /// all pages of its process alike.
-    pub remote: Option<f64>,
-    /// The share of anonymous memory that is in huge pages.
+    /// Bytes on each node, by process.
+    pub memory: BTreeMap<u32, BTreeMap<OsNode, u64>>,
+    /// Share of anonymous memory that is in huge pages.
     pub huge: Option<f64>,
-    /// Bytes in memory at the most, of all processes.
+    /// Largest resident memory of all processes, in bytes.
     pub resident: Option<u64>,
-    /// Bytes touched between two close samples at the most, of all processes, where that was asked
-    /// for.
+    /// Largest number of bytes touched between two close samples, over all processes; `None` if
+    /// this was not measured.
     pub touched: Option<u64>,
 }
 
-/// What the kernel counted of one thread, when that was last read.
+/// Counts of the kernel for one thread, as last read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct SwitchCounts {
-    /// Times it went to sleep.
+    /// Times that the thread went to sleep.
     pub sleeps: Option<u64>,
-    /// Times it was preempted.
+    /// Times that the thread was preempted.
     pub preempted: Option<u64>,
-    /// Times it went from one CPU to another.
+    /// Migrations between CPUs.
     pub migrations: Option<u64>,
 }
 
-/// What one thread used.
+/// Use of CPUs by one thread.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct ThreadSummary {
-    /// Its process.
+    /// Process of the thread.
     pub pid: u32,
-    /// Its number.
+    /// Thread number of the kernel.
     pub tid: u32,
-    /// Its name.
+    /// Name.
     pub name: String,
     /// Nanoseconds on a CPU, as far as samples saw.
     pub run: Span,
-    /// Nanoseconds ready without one.
+    /// Nanoseconds ready without a CPU.
     pub wait: Option<Span>,
-    /// The share of the time it wanted a CPU and had none.
+    /// Share of the wanted CPU time in which the thread had no CPU.
     pub wait_share: Option<f64>,
-    /// Times it went to sleep.
+    /// Times that the thread went to sleep.
     pub sleeps: Option<u64>,
-    /// Times it was preempted.
+    /// Times that the thread was preempted.
     pub preempted: Option<u64>,
-    /// Times it went from one CPU to another, where the kernel counts that.
+    /// Migrations between CPUs, if the kernel counts them.
     pub migrations: Option<u64>,
-    /// Samples that found it on another CPU than the one before.
+    /// Samples that found the thread on another CPU than the sample before.
     pub moved_at_least: u64,
-    /// The CPUs it ran on, each with its share of the time.
+    /// CPUs on which the thread ran, each with its share of the thread's CPU time.
     pub cpus: Vec<(OsCpu, f64)>,
-    /// The nodes of these.
+    /// Nodes of these CPUs, each with its share of the thread's CPU time.
     pub nodes: Vec<(OsNode, f64)>,
 }
 
-/// What one CPU ran.
+/// Use of one CPU.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct CpuSummary {
-    /// The CPU.
+    /// CPU.
     pub cpu: OsCpu,
-    /// Its node.
+    /// Node of the CPU.
     pub node: Option<OsNode>,
-    /// The share of the time in which it ran the program.
+    /// Share of the time in which the CPU ran the program.
     pub ours: Option<f64>,
-    /// The share in which it ran anything else.
+    /// Share of the time in which the CPU ran anything else.
     pub others: Option<f64>,
 }
 
-/// What a run used.
+/// Summary of a run.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct RunSummary {
     /// Seconds from the first to the last sample.
     pub seconds: f64,
-    /// Samples.
+    /// Number of samples.
     pub looks: u64,
-    /// Nanoseconds that samples saw the threads on CPUs.
+    /// CPU time of the threads in nanoseconds, as far as samples saw.
     pub run: Span,
-    /// The program's whole CPU time in nanoseconds.
+    /// Whole CPU time of the program in nanoseconds.
     pub spent: Option<Span>,
-    /// The share of it that samples saw.
+    /// Share of it that samples saw.
     pub covered: Option<f64>,
-    /// Lowest over highest time on a core, over all that could be used; 1 is even.
+    /// Lowest over highest CPU time of a core, over all cores that could be used; 1 is even.
     pub balance: Option<f64>,
-    /// The share of accesses that would go to another node, if threads used all pages of their process alike.
+    /// Share of memory accesses to another node, if threads used all pages of their process
+    /// equally.
     pub remote_pages: Option<f64>,
-    /// The share of anonymous memory in huge pages.
+    /// Share of anonymous memory in huge pages.
     pub huge_pages: Option<f64>,
-    /// The share of these CPUs' time that others took.
+    /// Share of the time of these CPUs that other programs took.
     pub others: Option<f64>,
-    /// CPU by CPU.
+    /// CPUs.
     pub cpus: Vec<CpuSummary>,
-    /// Thread by thread.
+    /// Threads.
     pub threads: Vec<ThreadSummary>,
-    /// Of many thousands, the ended ones that ran least.
+    /// Ended threads that ran least, if there were many thousands.
     pub folded: Folded,
+    /// Share of the wanted CPU time in which the threads had no CPU, over all of them.
+    #[serde(skip)]
+    pub wait_share: Option<f64>,
 }
 
 impl RunSummary {
-    /// What was added up, on this machine. `usable` are the CPUs that the program could use, and
-    /// `spent` is its whole CPU time where that is known.
+    /// Summarises the totals of a run on this machine. `usable` are the CPUs that the program could
+    /// use, and `spent` is the program's whole CPU time if it is known.
     pub fn of(
         totals: &Accumulator,
         machine: &Machine,
@@ -126,7 +130,7 @@ impl RunSummary {
             ThreadSummary::of(thread, machine, close.threads.get(id).copied().unwrap_or_default())
         };
         let threads: Vec<ThreadSummary> = totals.threads.iter().map(summary).collect();
-        let run: Span = threads.iter().map(|thread| thread.run).sum::<Span>() + totals.folded.run;
+        let run = totals.all.run;
         let cpus: Vec<CpuSummary> = usable.iter().map(|cpu| CpuSummary::of(totals, machine, cpu)).collect();
         let others: Vec<f64> = cpus.iter().filter_map(|cpu| cpu.others).collect();
         Self {
@@ -136,29 +140,55 @@ impl RunSummary {
             spent,
             covered: spent.and_then(|spent| run.share_of(spent)).map(|share| share.min(1.0)),
             balance: balance(core_times(totals, machine, usable).into_values()),
-            remote_pages: close.remote,
+            remote_pages: remote_share(totals, machine, &close.memory),
             huge_pages: close.huge,
             others: (!others.is_empty()).then(|| others.iter().sum::<f64>() / others.len() as f64),
             cpus,
             threads,
             folded: totals.folded,
+            wait_share: totals.all.wait_share(),
         }
     }
 }
 
-/// The time of the program's threads on each core of these CPUs.
+/// Returns the time of the program's threads on each core of these CPUs.
 fn core_times(totals: &Accumulator, machine: &Machine, usable: &CpuSet) -> BTreeMap<u32, Span> {
     let mut times = BTreeMap::new();
     for cpu in usable.iter() {
         if let Some(pu) = machine.pu(cpu) {
-            let ours = totals.cpus.get(&cpu).copied().unwrap_or_default().ours;
+            let ours = totals.all.run_on.get(&cpu).copied().unwrap_or_default();
             super::add_time(&mut times, machine.core_of(pu).0, ours);
         }
     }
     times
 }
 
-/// The node that is home to a CPU.
+/// Returns the share of accesses that would go to another node than the thread's, if every thread
+/// used all pages of its process equally. `None` if no process with a thread that ran has known
+/// pages.
+fn remote_share(
+    totals: &Accumulator,
+    machine: &Machine,
+    memory: &BTreeMap<u32, BTreeMap<OsNode, u64>>,
+) -> Option<f64> {
+    let nodes: BTreeMap<OsNode, CpuSet> =
+        machine.nodes().iter().map(|node| (node.os, machine.cpus_of(&node.near))).collect();
+    let (mut all, mut remote) = (0.0, 0.0);
+    for thread in totals.threads.values() {
+        let Some(bytes) = memory.get(&thread.pid) else { continue };
+        let whole: u64 = bytes.values().sum();
+        for (cpu, span) in &thread.totals.run_on {
+            let here = nodes.iter().find(|(_, cpus)| cpus.contains(*cpu)).map(|(node, _)| *node);
+            let (Some(here), true) = (here, whole > 0) else { continue };
+            let local = bytes.get(&here).copied().unwrap_or(0) as f64 / whole as f64;
+            all += span.seconds();
+            remote += span.seconds() * (1.0 - local);
+        }
+    }
+    (all > 0.0).then(|| remote / all)
+}
+
+/// Returns the node of a CPU.
 fn node_of(machine: &Machine, cpu: OsCpu) -> Option<OsNode> {
     let node = machine.core(machine.core_of(machine.pu(cpu)?)).node?;
     machine.nodes().get(usize::try_from(node.0).ok()?).map(|node| node.os)
@@ -168,40 +198,39 @@ impl CpuSummary {
     fn of(totals: &Accumulator, machine: &Machine, cpu: OsCpu) -> Self {
         let here = totals.cpus.get(&cpu).copied().unwrap_or_default();
         let span = totals.span();
-        let ours = here.ours.share_of(span).map(|share| share.min(1.0));
-        // Two clocks count: others have at most what is left, so that no CPU is busy more than all
-        // the time.
-        let others = here.last.and_then(|_| here.busy.less(here.ours).share_of(span));
+        let ran = totals.all.run_on.get(&cpu).copied().unwrap_or_default();
+        let ours = ran.share_of(span).map(|share| share.min(1.0));
+        // The two times come from two clocks. Other programs get at most the remainder, so that a
+        // CPU is never busy for more than the whole time.
+        let others = here.last.and_then(|_| here.busy.less(ran).share_of(span));
         let others = others.map(|share| share.min(1.0 - ours.unwrap_or(0.0)));
         Self { cpu, node: node_of(machine, cpu), ours, others }
     }
 }
 
 impl ThreadSummary {
-    fn of(totals: &ThreadTotals, machine: &Machine, counted: SwitchCounts) -> Self {
-        let (last, base) = (&totals.last, &totals.base);
-        let run = totals.run();
-        let wait = last.wait.zip(base.wait).map(|(last, base)| last.less(base));
-        let count = |last: Option<u64>, base: Option<u64>| last?.checked_sub(base?);
-        let slices = count(last.slices, base.slices);
-        let voluntary = count(last.voluntary, base.voluntary);
+    fn of(thread: &ThreadTotals, machine: &Machine, counted: SwitchCounts) -> Self {
+        let totals = &thread.totals;
+        let count = |(base, last): (Option<u64>, Option<u64>)| last?.checked_sub(base?);
+        let slices = count(thread.slices);
+        let voluntary = count(thread.voluntary);
         let mut nodes: BTreeMap<OsNode, Span> = BTreeMap::new();
         for (&cpu, &ran) in &totals.run_on {
             if let Some(node) = node_of(machine, cpu) {
                 super::add_time(&mut nodes, node, ran);
             }
         }
-        let placed: Span = totals.run_on.values().copied().sum();
+        let placed = totals.placed();
         Self {
-            pid: totals.pid,
-            tid: totals.tid,
-            name: totals.name.clone(),
-            run,
-            wait,
-            wait_share: wait.and_then(|wait| wait.share_of(run + wait)),
+            pid: thread.pid,
+            tid: thread.tid,
+            name: thread.name.clone(),
+            run: totals.run,
+            wait: totals.wait,
+            wait_share: totals.wait_share(),
             sleeps: voluntary.max(counted.sleeps),
-            // It was put on a CPU as often as it left one, but for the last time; what was not by its
-            // own will was not voluntary.
+            // A thread is put on a CPU as often as it leaves one, except for the last time. A
+            // departure that was not voluntary was a preemption.
             preempted: slices
                 .zip(voluntary)
                 .map(|(slices, voluntary)| slices.saturating_sub(voluntary + 1))
@@ -264,7 +293,7 @@ mod tests {
         let machine = parse_synthetic("numa:2 core:1 pu:1").unwrap();
         let mut totals = Accumulator::default();
         totals.add(&sample(0, vec![info(0)], vec![read(0, 40, 0)], [500, 100]));
-        // Thread 1 is born after the first look: all it did counts.
+        // Thread 1 is born after the first sample, so all its CPU time counts.
         totals.add(&sample(100, vec![info(1)], vec![read(0, 100, 0), read(1, 20, 1)], [590, 130]));
         totals.add(&sample(200, vec![], vec![read(0, 140, 1), read(1, 20, 1)], [600, 200]));
         let seen = RunSummary::of(
@@ -281,7 +310,7 @@ mod tests {
         assert_eq!(first.cpus, [(OsCpu(0), 0.6), (OsCpu(1), 0.4)]);
         assert_eq!(first.nodes, [(OsNode(0), 0.6), (OsNode(1), 0.4)]);
         assert_eq!(seen.threads[1].nodes, [(OsNode(1), 1.0)]);
-        // 60 ms on each core of 200: even; others had 40 and 40 of 100 busy ones.
+        // 60 ms on each core of 200: even. Other programs had 40 and 40 of 100 busy ones.
         assert_eq!(seen.balance, Some(1.0));
         assert_eq!((seen.cpus[0].ours, seen.cpus[0].others), (Some(0.3), Some(0.2)));
         assert_eq!(seen.others, Some(0.2));
@@ -292,7 +321,7 @@ mod tests {
         let mut totals = Accumulator::default();
         totals.add(&sample(0, vec![info(0)], vec![read(0, 0, 0)], [0, 0]));
         assert_eq!(totals.at_once(0.05), 0, "nobody has worked yet");
-        // One stays, of the others two at a time are there, each for a look.
+        // One thread stays. Of the others, two at a time live, each for one sample.
         for at in 1..=100 {
             let pair = [2 * at - 1, 2 * at];
             let threads =
@@ -303,9 +332,28 @@ mod tests {
             totals.add(&Sample { gone, ..sample(10 * at, news, threads.collect(), [0, 0]) });
         }
         assert_eq!(totals.at_once(0.05), 3);
-        // Those that had too little do not count.
+        // Threads that had too little CPU time do not count.
         assert_eq!((totals.at_once(0.5), totals.at_once(7.0)), (1, 1));
         assert_eq!(Accumulator::default().at_once(0.05), 0);
+    }
+
+    #[test]
+    fn pages_are_remote_to_the_time_spent_elsewhere() {
+        let machine = parse_synthetic("numa:2 core:1 pu:1").unwrap();
+        let mut totals = Accumulator::default();
+        totals.add(&sample(0, vec![info(0)], vec![read(0, 0, 0)], [0, 0]));
+        totals.add(&sample(100, vec![], vec![read(0, 50, 0)], [0, 0]));
+        totals.add(&sample(200, vec![], vec![read(0, 100, 1)], [0, 0]));
+        let remote = |pid: u32, bytes: [u64; 2]| {
+            let nodes = BTreeMap::from([(OsNode(0), bytes[0]), (OsNode(1), bytes[1])]);
+            let close = CloseSample { memory: BTreeMap::from([(pid, nodes)]), ..CloseSample::default() };
+            RunSummary::of(&totals, &machine, &machine.cpus(), None, &close).remote_pages
+        };
+        assert_eq!(remote(7, [30, 10]), Some(0.5 * 0.25 + 0.5 * 0.75));
+        assert_eq!(remote(7, [0, 0]), None, "no page was read");
+        assert_eq!(remote(8, [30, 10]), None, "the process of no thread");
+        let seen = RunSummary::of(&totals, &machine, &machine.cpus(), None, &CloseSample::default());
+        assert_eq!((seen.remote_pages, seen.wait_share), (None, Some(1.0 / 3.0)));
     }
 
     #[test]
@@ -359,9 +407,11 @@ mod tests {
         ) {
             let machine = parse_synthetic("core:2 pu:1").unwrap();
             let mut totals = Accumulator::default();
-            let mut most = [0u64; 3];
+            let (mut last, mut grown) = ([None; 3], [0u64; 3]);
             for (at, (id, run, cpu, busy)) in reads.into_iter().enumerate() {
-                most[id as usize] = most[id as usize].max(run);
+                // Threads of the first sample count from it, others from their birth.
+                let before = last[id as usize].replace(run).unwrap_or(if at == 0 { run } else { 0 });
+                grown[id as usize] += run.saturating_sub(before);
                 let news = vec![info(id)];
                 totals.add(&sample(at as u64 * 10, news, vec![read(id, run, cpu)], [busy, busy]));
             }
@@ -369,7 +419,7 @@ mod tests {
             for thread in &seen.threads {
                 let shares: f64 = thread.cpus.iter().map(|(_, share)| share).sum();
                 prop_assert!(thread.cpus.is_empty() || (shares - 1.0).abs() < 1e-9);
-                prop_assert!(thread.run <= Span::from_ms(most[(thread.tid - 7) as usize]));
+                prop_assert_eq!(thread.run, Span::from_ms(grown[(thread.tid - 7) as usize]));
             }
             for cpu in &seen.cpus {
                 prop_assert!(cpu.ours.is_none_or(|share| (0.0..=1.0).contains(&share)));

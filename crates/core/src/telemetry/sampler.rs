@@ -1,21 +1,22 @@
-//! Sampling for a report: a policy that samples and moves nothing.
+//! Sampler for reports: a policy that samples and moves nothing.
 
 use crate::balance::{Kind, Policy, Turn, Wanted};
 use crate::observe::Observation;
 use crate::time::{Moment, Span};
 
-/// Samples everything and does nothing, as `float` does, at intervals that grow with the time it has
-/// sampled: a run of any length is seen to its last twentieth, and a long one costs next to nothing.
+/// A policy that samples everything and decides nothing, as `float` does. Its intervals grow with
+/// the time since the first sample: a run of any length is seen to its last twentieth, and a long
+/// run costs next to nothing.
 #[derive(Clone, Debug, Default)]
 pub struct ReportSampler {
     began: Option<Moment>,
 }
 
-/// The shortest time between two samples.
+/// Shortest time between two samples.
 const INTERVAL_MIN: Span = Span::from_ms(10);
-/// The longest.
+/// Longest time between two samples.
 const INTERVAL_MAX: Span = Span::from_ms(1_000);
-/// The time since the first sample over the time to the next one.
+/// Time since the first sample over the time to the next one.
 const AGE_PER_INTERVAL: u64 = 20;
 
 impl Policy for ReportSampler {

@@ -1,16 +1,18 @@
-//! Distances between NUMA nodes: firmware's table where there is one, the tree's shape where there is none.
+//! Distances between NUMA nodes: the firmware's table if there is one, else derived from the
+//! machine tree.
 
 use super::{Level, Object, Parts};
 
 /// Local access, in firmware's (ACPI SLIT) scale.
-const LOCAL: u32 = 10;
-/// Another node behind the same package or group, and one across the machine, where firmware is silent. The usual values
-/// of two-package machines in the corpus (11 to 16 inside a package, 20 to 32 across).
-const SAME_PACKAGE: u32 = 12;
-const SAME_GROUP: u32 = 16;
-const FAR: u32 = 20;
+const LOCAL_DISTANCE: u32 = 10;
+/// Distances to another node in the same package, in the same group, and across the machine, used
+/// if firmware reports none. These are the usual values of two-package machines in the corpus (11
+/// to 16 inside a package, 20 to 32 across).
+const SAME_PACKAGE_DISTANCE: u32 = 12;
+const SAME_GROUP_DISTANCE: u32 = 16;
+const FAR_DISTANCE: u32 = 20;
 
-/// Sorts nodes by kernel number and carries the table along.
+/// Sorts nodes by kernel number and reorders the table accordingly.
 pub(super) fn sort_nodes(parts: &mut Parts) {
     let mut order: Vec<usize> = (0..parts.nodes.len()).collect();
     order.sort_by_key(|&at| parts.nodes[at].os);
@@ -26,7 +28,7 @@ pub(super) fn sort_nodes(parts: &mut Parts) {
     parts.nodes = order.iter().map(|&at| parts.nodes[at].clone()).collect();
 }
 
-/// The full table, row by row in the order of the nodes.
+/// Returns the full table, row by row in the order of the nodes.
 pub(super) fn table(parts: &Parts, objects: &[Object]) -> Vec<u32> {
     if !parts.distances.is_empty() {
         return parts.distances.clone();
@@ -39,25 +41,25 @@ pub(super) fn table(parts: &Parts, objects: &[Object]) -> Vec<u32> {
     for from in 0..count {
         for to in 0..count {
             table.push(match () {
-                () if from == to => LOCAL,
-                () if share(&packages, from, to) => SAME_PACKAGE,
-                () if share(&groups, from, to) => SAME_GROUP,
-                () => FAR,
+                () if from == to => LOCAL_DISTANCE,
+                () if share(&packages, from, to) => SAME_PACKAGE_DISTANCE,
+                () if share(&groups, from, to) => SAME_GROUP_DISTANCE,
+                () => FAR_DISTANCE,
             });
         }
     }
     table
 }
 
-/// For each node the outermost object of `level` that holds its locality. Since objects nest, two nodes are inside one
-/// object of the level exactly when these are the same.
+/// Returns for each node the outermost object of `level` that contains its locality. Since objects
+/// nest, two nodes are inside one object of the level exactly if these objects are the same.
 fn outermost(level: Level, parts: &Parts, objects: &[Object]) -> Vec<Option<usize>> {
     let mut of = vec![None; parts.nodes.len()];
     for (at, object) in objects.iter().enumerate().filter(|(_, object)| object.level == level) {
         for (node, slot) in parts.nodes.iter().zip(&mut of) {
             let holds = object.pus.start <= node.first && node.first + node.count <= object.pus.end;
             if slot.is_none() && node.count > 0 && holds {
-                *slot = Some(at); // objects come outermost first
+                *slot = Some(at); // objects are ordered outermost first
             }
         }
     }

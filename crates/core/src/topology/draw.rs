@@ -1,15 +1,16 @@
-//! A machine in plain text: one glyph per core, grouped by package, node and last-level cache.
+//! Text drawing of a machine: one glyph per core, grouped by package, node and last-level cache.
 //!
-//! Unit: columns of text. Problem: the picture must be read at a glance with 2 cores and with 2,048, and every glyph must
-//! be found again as a CPU number of the kernel. Idea: a leaf of the outline is a *head* (`node 0   62 GiB`) and *cells*
-//! (`l3 0 ........ 0-7,64-71`), padded to columns over the whole picture; of the few ways to fold them into the width
-//! the one with the fewest lines wins. Spaces between glyphs part clusters and second-level caches that cores share, else
-//! eights; a name and a colon (`P:`) open a run of one core kind.
-//! Properties: ASCII; no line is longer than the width, of which at least [`WIDTH_MIN`] is assumed; the legend explains
-//! the glyphs that occur, and no others; equal input gives equal text.
+//! Unit: columns of text. Problem: the drawing must be readable at a glance with 2 cores and with
+//! 2,048, and the CPU number of every glyph must be found easily. Idea: a leaf of the outline
+//! consists of a *head* (`node 0   62 GiB`) and *cells* (`l3 0 ........ 0-7,64-71`), padded to
+//! columns over the whole drawing. Among the few ways to fold them into the width, the one with the
+//! fewest lines is used. Spaces between glyphs separate clusters, or second-level caches that cores
+//! share, else groups of eight; a name and a colon (`P:`) start a run of one core kind. Properties:
+//! ASCII; no line is longer than the width, of which at least [`WIDTH_MIN`] is assumed; the legend
+//! explains exactly the glyphs that occur; equal input gives equal text.
 
 use super::marks::{CoreMark, Marks};
-use super::outline::{self, Attached, Block, Content, Frame, Memory, list, nodes};
+use super::outline::{self, Attached, Block, Content, Frame, MemoryGroup, list, nodes};
 use super::{Level, Machine};
 use crate::ids::Pu;
 use crate::set::CpuSet;
@@ -17,22 +18,24 @@ use crate::words::plural;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-/// The width where none is known.
+/// Default width in columns, for an unknown terminal.
 pub const WIDTH: usize = 80;
-/// The least width a picture is folded to.
+/// Smallest width in columns to which a drawing is folded.
 pub const WIDTH_MIN: usize = 40;
 
-/// Glyphs that stand together without a space.
-const TOGETHER: usize = 8;
-/// Most columns for the CPU numbers of a cell: two ranges of four-digit numbers, or three of three digits.
+/// Number of adjacent glyphs without a space.
+const GLYPHS_TOGETHER_MAX: usize = 8;
+/// Maximum columns for the CPU numbers of a cell: two ranges of four-digit numbers, or three of
+/// three digits.
 const CPUS_MAX: usize = 24;
-/// Between two cells of a line.
-const GAP: usize = 3;
+/// Columns between two cells of a line.
+const CELL_GAP: usize = 3;
 
-/// The machine in one line: `2 packages, 4 nodes, 8 L3, 32 cores, 64 CPUs (SMT 2), 251 GiB`.
+/// Returns the machine in one line:
+/// `2 packages, 4 nodes, 8 L3, 32 cores, 64 CPUs (SMT 2), 251 GiB`.
 pub fn summary(machine: &Machine) -> String {
     let mut parts = Vec::new();
-    let mut shared = [0, 0]; // L3s, and L2s of several cores
+    let mut shared = [0, 0]; // numbers of L3s, and of L2s with several cores
     for object in machine.objects() {
         match object.level {
             Level::L3 => shared[0] += 1,
@@ -67,7 +70,8 @@ pub fn summary(machine: &Machine) -> String {
     parts.join(", ")
 }
 
-/// The machine in at most `width` columns, one glyph per core, with a legend of the glyphs that occur.
+/// Returns the machine in at most `width` columns, one glyph per core, with a legend of the glyphs
+/// that occur.
 pub fn grid(machine: &Machine, marks: &Marks, width: usize) -> String {
     let width = width.max(WIDTH_MIN);
     let glyphs = Glyphs::of(machine, |core| marks.of_core(machine, core).glyph());
@@ -79,12 +83,13 @@ pub fn grid(machine: &Machine, marks: &Marks, width: usize) -> String {
     lines.iter().map(|line| format!("{}\n", line.trim_end())).collect()
 }
 
-/// Only the grid, with a character for each core: as lines whose `glyph`s stand for the cores in logical order.
+/// Returns only the lines of the grid. Each `glyph` in them stands for a core; cores are in logical
+/// order.
 pub(super) fn bare(machine: &Machine, glyph: char, width: usize) -> Vec<String> {
     fold(machine, &Glyphs::of(machine, |_| glyph), width.max(WIDTH_MIN)).0
 }
 
-/// The lines of the grid, and whether words introduce its numbers.
+/// Returns the lines of the grid, and whether the word `cpus` introduces its numbers.
 fn fold(machine: &Machine, glyphs: &Glyphs<'_>, width: usize) -> (Vec<String>, bool) {
     let contents = outline::contents(machine);
     let mut rows = Vec::new();
@@ -94,25 +99,25 @@ fn fold(machine: &Machine, glyphs: &Glyphs<'_>, width: usize) -> (Vec<String>, b
         let lines = Fold { width, tall, word }.lines(&rows, glyphs)?;
         Some((lines, word))
     });
-    // Of those with equally many lines the first.
+    // Among equal numbers of lines, the first fold is used.
     folded.min_by_key(|(lines, _)| lines.len()).unwrap_or_default()
 }
 
-/// A frame flattened to its place in the text.
-enum Row<'a> {
-    /// A frame that holds frames: a line of its own.
+/// Row of the drawing, made of a frame.
+enum GridRow<'a> {
+    /// Frame that contains frames: a line of its own.
     Heading { indent: usize, name: String },
-    /// A frame that holds only blocks, or blocks outside such a frame.
+    /// Frame that contains only blocks, or blocks outside such a frame.
     Leaf { indent: usize, name: String, memory: &'a str, blocks: Vec<&'a Block> },
 }
 
-/// Frames to rows. A frame whose only content is a frame shares its line: `pack 0 node 0`.
-fn flatten<'a>(contents: &'a [Content], indent: usize, rows: &mut Vec<Row<'a>>) {
+/// Turns frames into rows. A frame that contains only one frame shares its line: `pack 0 node 0`.
+fn flatten<'a>(contents: &'a [Content], indent: usize, rows: &mut Vec<GridRow<'a>>) {
     let mut loose = Vec::new();
-    let flush = |loose: &mut Vec<&'a Block>, rows: &mut Vec<Row<'a>>| {
+    let flush = |loose: &mut Vec<&'a Block>, rows: &mut Vec<GridRow<'a>>| {
         if !loose.is_empty() {
             let blocks = std::mem::take(loose);
-            rows.push(Row::Leaf { indent, name: String::new(), memory: "", blocks });
+            rows.push(GridRow::Leaf { indent, name: String::new(), memory: "", blocks });
         }
     };
     for content in contents {
@@ -127,7 +132,7 @@ fn flatten<'a>(contents: &'a [Content], indent: usize, rows: &mut Vec<Row<'a>>) 
     flush(&mut loose, rows);
 }
 
-fn frame<'a>(frame: &'a Frame, before: String, indent: usize, rows: &mut Vec<Row<'a>>) {
+fn frame<'a>(frame: &'a Frame, before: String, indent: usize, rows: &mut Vec<GridRow<'a>>) {
     let name = if before.is_empty() { frame.name.clone() } else { format!("{before} {}", frame.name) };
     match frame.content.as_slice() {
         [Content::Frame(only)] if frame.memory.is_none() => self::frame(only, name, indent, rows),
@@ -137,29 +142,29 @@ fn frame<'a>(frame: &'a Frame, before: String, indent: usize, rows: &mut Vec<Row
                 Content::Frame(_) => None,
             });
             let memory = frame.memory.as_deref().unwrap_or("");
-            rows.push(Row::Leaf { indent, name, memory, blocks: blocks.collect() });
+            rows.push(GridRow::Leaf { indent, name, memory, blocks: blocks.collect() });
         }
         content => {
             let memory = frame.memory.as_ref().map(|memory| format!("   {memory}")).unwrap_or_default();
-            rows.push(Row::Heading { indent, name: name + &memory });
+            rows.push(GridRow::Heading { indent, name: name + &memory });
             flatten(content, indent + 2, rows);
         }
     }
 }
 
-/// The cores by their places in the model.
+/// Returns the indices of all cores.
 fn cores(machine: &Machine) -> Range<u32> {
     0..u32::try_from(machine.cores().len()).unwrap_or(u32::MAX)
 }
 
-/// The glyphs of every core, and where spaces part them.
+/// Glyphs of all cores, and the modules at which spaces separate them.
 struct Glyphs<'m> {
     machine: &'m Machine,
     of: Vec<char>,
     modules: Vec<Option<(u32, &'static str)>>,
 }
 
-/// A run of cores whose glyphs stand together.
+/// Run of cores with adjacent glyphs.
 struct Token {
     cores: Range<u32>,
     text: String,
@@ -187,7 +192,7 @@ impl<'m> Glyphs<'m> {
             match tokens.last_mut() {
                 Some(token)
                     if !fresh_kind
-                        && token.cores.len() < TOGETHER
+                        && token.cores.len() < GLYPHS_TOGETHER_MAX
                         && self.modules[at] == self.modules[at - 1] =>
                 {
                     token.cores.end = core + 1;
@@ -206,7 +211,7 @@ impl<'m> Glyphs<'m> {
     }
 }
 
-/// A list cut at a comma, with `..` for the rest.
+/// Cuts a list at a comma, with `..` for the rest.
 fn shorten(list: String, most: usize) -> String {
     if list.len() <= most {
         return list;
@@ -215,41 +220,41 @@ fn shorten(list: String, most: usize) -> String {
     room.rfind(',').map_or_else(String::new, |comma| format!("{},..", &list[..comma]))
 }
 
-/// One way to fold rows into lines.
+/// Style of folding rows into lines.
 #[derive(Clone, Copy)]
 struct Fold {
     width: usize,
-    /// Heads stand on lines of their own.
+    /// Whether heads have lines of their own.
     tall: bool,
-    /// Numbers are introduced by a word.
+    /// Whether a word introduces the numbers.
     word: bool,
 }
 
-/// A block, or as much of it as fits a line.
-struct Cell {
+/// Block, or the part of it that fits a line.
+struct GridCell {
     name: String,
     glyphs: String,
     cpus: String,
 }
 
-/// Widths of the columns over the whole picture.
+/// Widths of the columns over the whole drawing.
 struct Columns {
     name: usize,
     glyphs: usize,
     cpus: usize,
-    /// By indentation: the heads' names and memories.
+    /// Widths of the heads' names and memory sizes, by indentation.
     heads: BTreeMap<usize, [usize; 2]>,
 }
 
 impl Columns {
-    fn measure(rows: &[Row<'_>], cells: &[Vec<Cell>]) -> Self {
-        let widest = |of: fn(&Cell) -> &String| {
+    fn measure(rows: &[GridRow<'_>], cells: &[Vec<GridCell>]) -> Self {
+        let widest = |of: fn(&GridCell) -> &String| {
             let widths = cells.iter().flatten().map(|cell| of(cell).len());
             widths.max().unwrap_or(0)
         };
         let mut heads: BTreeMap<usize, [usize; 2]> = BTreeMap::new();
         for row in rows {
-            if let Row::Leaf { indent, name, memory, .. } = row {
+            if let GridRow::Leaf { indent, name, memory, .. } = row {
                 let [names, memories] = heads.entry(*indent).or_default();
                 *names = name.len().max(*names);
                 *memories = memory.len().max(*memories);
@@ -272,20 +277,20 @@ impl Columns {
             - 1
     }
 
-    /// A head, padded to the width of its like, with the gap after it.
+    /// Returns a head, padded to the width of its column, with the gap after it.
     fn head(&self, indent: usize, name: &str, memory: &str) -> String {
         let [names, memories] = self.heads.get(&indent).copied().unwrap_or_default();
         let mut head = format!("{:indent$}{name:names$}", "");
         if memories > 0 {
-            head.push_str(&format!("{:GAP$}{memory:>memories$}", ""));
+            head.push_str(&format!("{:CELL_GAP$}{memory:>memories$}", ""));
         }
         if names + memories > 0 {
-            head.push_str(&format!("{:GAP$}", ""));
+            head.push_str(&format!("{:CELL_GAP$}", ""));
         }
         head
     }
 
-    fn pad(&self, cell: &Cell) -> String {
+    fn pad(&self, cell: &GridCell) -> String {
         let mut text = String::new();
         for (part, width) in [(&cell.name, self.name), (&cell.glyphs, self.glyphs), (&cell.cpus, self.cpus)] {
             if width > 0 {
@@ -297,7 +302,7 @@ impl Columns {
 }
 
 impl Fold {
-    /// Where the cells of a leaf begin.
+    /// Returns the column at which the cells of a leaf begin.
     fn start(self, columns: &Columns, indent: usize, name: &str) -> usize {
         match (self.tall, name) {
             (true, "") => indent,
@@ -306,16 +311,18 @@ impl Fold {
         }
     }
 
-    /// The lines of the grid folded this way; `None` when they do not fit.
-    fn lines(self, rows: &[Row<'_>], glyphs: &Glyphs<'_>) -> Option<Vec<String>> {
-        // How many tokens stand on a line: as many as fit, in powers of two so that lines break at round numbers.
+    /// Returns the lines of the grid in this style; `None` if they do not fit.
+    fn lines(self, rows: &[GridRow<'_>], glyphs: &Glyphs<'_>) -> Option<Vec<String>> {
+        // Number of tokens on a line: as many as fit, in powers of two so that lines break at round
+        // numbers.
         let sizes: &[usize] = if self.tall { &[usize::MAX, 32, 16, 8, 4, 2, 1] } else { &[usize::MAX] };
         sizes.iter().find_map(|&most| {
-            let mut cells: Vec<Vec<Cell>> = rows.iter().map(|row| self.cells(row, glyphs, most)).collect();
+            let mut cells: Vec<Vec<GridCell>> =
+                rows.iter().map(|row| self.cells(row, glyphs, most)).collect();
             let mut columns = Columns::measure(rows, &cells);
             let starts = rows.iter().filter_map(|row| match row {
-                Row::Leaf { indent, name, .. } => Some(self.start(&columns, *indent, name)),
-                Row::Heading { .. } => None,
+                GridRow::Leaf { indent, name, .. } => Some(self.start(&columns, *indent, name)),
+                GridRow::Heading { .. } => None,
             });
             let room = self.width.saturating_sub(starts.max().unwrap_or(0));
             if columns.cell() > room {
@@ -332,8 +339,8 @@ impl Fold {
         })
     }
 
-    fn cells(self, row: &Row<'_>, glyphs: &Glyphs<'_>, most: usize) -> Vec<Cell> {
-        let Row::Leaf { blocks, .. } = row else { return Vec::new() };
+    fn cells(self, row: &GridRow<'_>, glyphs: &Glyphs<'_>, most: usize) -> Vec<GridCell> {
+        let GridRow::Leaf { blocks, .. } = row else { return Vec::new() };
         let mut cells = Vec::new();
         for block in blocks {
             let tokens = glyphs.tokens(block);
@@ -341,7 +348,7 @@ impl Fold {
                 let name = block.name.as_deref().filter(|_| at == 0).unwrap_or("");
                 let words: Vec<&str> = part.iter().map(|token| token.text.as_str()).collect();
                 let cores = part[0].cores.start..part[part.len() - 1].cores.end;
-                cells.push(Cell {
+                cells.push(GridCell {
                     name: name.to_owned(),
                     glyphs: words.join(" "),
                     cpus: format!("{}{}", if self.word { "cpus " } else { "" }, glyphs.cpus(&cores)),
@@ -351,29 +358,30 @@ impl Fold {
         cells
     }
 
-    fn print(self, rows: &[Row<'_>], cells: &[Vec<Cell>], columns: &Columns) -> Vec<String> {
+    fn print(self, rows: &[GridRow<'_>], cells: &[Vec<GridCell>], columns: &Columns) -> Vec<String> {
         let mut lines = Vec::new();
-        let mut open: Option<(usize, usize)> = None; // indentation, and tiles on the last line that more may join
+        let mut open: Option<(usize, usize)> = None; // indentation, and the number of tiles on the last line if more may join
         for (row, cells) in rows.iter().zip(cells) {
             let (indent, name, memory) = match row {
-                Row::Heading { indent, name } => {
+                GridRow::Heading { indent, name } => {
                     lines.extend(wrap(&" ".repeat(*indent), name, self.width));
                     open = None;
                     continue;
                 }
-                Row::Leaf { indent, name, memory, .. } => (*indent, name.as_str(), *memory),
+                GridRow::Leaf { indent, name, memory, .. } => (*indent, name.as_str(), *memory),
             };
             let start = self.start(columns, indent, name);
             let head = columns.head(indent, name, memory);
             if self.tall || cells.len() != 1 {
-                let fit = ((self.width + GAP).saturating_sub(start) / (columns.cell() + GAP)).max(1);
+                let fit =
+                    ((self.width + CELL_GAP).saturating_sub(start) / (columns.cell() + CELL_GAP)).max(1);
                 let mut margin = if self.tall { format!("{:start$}", "") } else { head.clone() };
                 if self.tall && !name.is_empty() {
                     lines.extend(wrap(&" ".repeat(indent), head.trim(), self.width));
                 }
                 for cells in cells.chunks(fit) {
                     let cells: Vec<String> = cells.iter().map(|cell| columns.pad(cell)).collect();
-                    lines.push(format!("{margin}{}", cells.join(&" ".repeat(GAP))));
+                    lines.push(format!("{margin}{}", cells.join(&" ".repeat(CELL_GAP))));
                     margin = " ".repeat(start);
                 }
                 open = None;
@@ -381,10 +389,10 @@ impl Fold {
             }
             let tile = format!("{head}{}", columns.pad(&cells[0]));
             let width = tile.len() - indent;
-            let fit = ((self.width + GAP).saturating_sub(indent) / (width + GAP)).max(1);
+            let fit = ((self.width + CELL_GAP).saturating_sub(indent) / (width + CELL_GAP)).max(1);
             match (open, lines.last_mut()) {
                 (Some((like, tiles)), Some(line)) if like == indent && tiles < fit => {
-                    line.push_str(&format!("{:GAP$}{}", "", &tile[indent..]));
+                    line.push_str(&format!("{:CELL_GAP$}{}", "", &tile[indent..]));
                     open = Some((indent, tiles + 1));
                 }
                 _ => {
@@ -397,12 +405,12 @@ impl Fold {
     }
 }
 
-/// Nodes without cores, one line for those that are alike.
+/// Returns the lines for nodes without cores, one line for equal ones.
 fn memories(machine: &Machine, width: usize) -> Vec<String> {
     let memories = outline::memories(machine);
-    let name = |memory: &Memory| nodes(&memory.nodes);
+    let name = |memory: &MemoryGroup| nodes(&memory.nodes);
     let names = memories.iter().map(|memory| name(memory).len()).max().unwrap_or(0);
-    let line = |memory: &Memory| {
+    let line = |memory: &MemoryGroup| {
         let each = if memory.size.is_some() && memory.nodes.len() > 1 { " each" } else { "" };
         let size = memory.size.as_ref().map(|size| format!("{size}{each}, ")).unwrap_or_default();
         let near = if memory.near.is_empty() {
@@ -415,7 +423,7 @@ fn memories(machine: &Machine, width: usize) -> Vec<String> {
     memories.iter().flat_map(line).collect()
 }
 
-/// Devices, one a line.
+/// Returns the lines for devices, one per device.
 fn devices(machine: &Machine, width: usize) -> Vec<String> {
     let devices = outline::attached(machine);
     let widest =
@@ -430,7 +438,8 @@ fn devices(machine: &Machine, width: usize) -> Vec<String> {
     devices.iter().flat_map(line).collect()
 }
 
-/// What does not show in the grid: which CPUs are which kind, and which are switched off.
+/// Returns the lines for facts that the grid does not show: the CPUs of each kind, and the offline
+/// CPUs.
 fn remarks(machine: &Machine, width: usize) -> Vec<String> {
     let mut lines = Vec::new();
     if machine.kinds().len() > 1 {
@@ -443,7 +452,7 @@ fn remarks(machine: &Machine, width: usize) -> Vec<String> {
     lines
 }
 
-/// What the glyphs mean that occur.
+/// Returns the meaning of the glyphs that occur.
 fn legend(machine: &Machine, marks: &Marks, word: bool, width: usize) -> Vec<String> {
     let occur: BTreeSet<CoreMark> = cores(machine).map(|core| marks.of_core(machine, core)).collect();
     let mut seen = BTreeSet::new();
@@ -460,7 +469,8 @@ fn legend(machine: &Machine, marks: &Marks, word: bool, width: usize) -> Vec<Str
     wrap("", &words.join("   "), width)
 }
 
-/// Text folded at wide gaps, else at blanks, else after commas, else anywhere; what follows is indented under the text.
+/// Folds text at wide gaps, else at blanks, else after commas, else anywhere. Continuation lines
+/// are indented to the start of the text.
 fn wrap(first: &str, text: &str, width: usize) -> Vec<String> {
     let mut lines = Vec::new();
     let mut margin = first.to_owned();

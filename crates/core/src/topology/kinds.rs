@@ -1,34 +1,38 @@
-//! Core kinds: which cores are the same make, so that one barrier program is not spread over fast and slow ones.
+//! Core kinds: groups of cores of the same make, so that a program with barriers is not spread over
+//! fast and slow cores.
 //!
-//! Problem: discovery reports a kind per distinct frequency or capacity, and "favoured" cores of one make differ in both
-//! (a DGX Spark shows 5 kinds for 2 makes, a Core i7-1370P has turbo-3 cores among its P-cores, many servers boost two
-//! cores higher). Idea: kinds whose top frequency is within [`SAME_MAKE_PERCENT`] and whose capacity is too are one make, unless
-//! the maker names them differently (a Meteor Lake calls its E- and its slow LP-E-cores by one name).
+//! Problem: discovery reports one kind per distinct frequency or capacity. "Favoured" cores of one
+//! make differ in both: a DGX Spark shows 5 kinds for 2 makes, a Core i7-1370P has turbo-3 cores
+//! among its P-cores, many servers boost two cores higher. Idea: kinds are one make if both their
+//! top frequencies and their capacities are within [`SAME_MAKE_PERCENT`], unless the manufacturer
+//! names them differently (a Meteor Lake calls its E- and its slow LP-E-cores by one name).
 
 use super::Parts;
 use crate::ids::OsCpu;
 use crate::set::CpuSet;
 use serde::{Deserialize, Serialize};
 
-/// A core kind by its place in the model: 0 is the fastest.
+/// Index of a core kind in the model: 0 is the fastest.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct KindId(pub u8);
 
-/// A make of cores.
+/// Make of cores.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CoreKind {
-    /// `P`, `E`, `LP-E` on machines with two or three kinds, `all` on uniform ones, else `K0`, `K1`, …
+    /// `P`, `E`, `LP-E` on machines with two or three kinds, `all` on uniform machines, else `K0`,
+    /// `K1`, …
     pub name: String,
-    /// Its CPUs.
+    /// CPUs of this kind.
     pub cpus: CpuSet,
 }
 
-/// How far favoured cores of one make stand apart at most: turbo bins differ by up to 8 % in the corpus (4,800 against
-/// 5,200 MHz), makes by at least 28 % (3,900 against 5,000; 2,808 against 3,900).
+/// Largest difference in percent between cores of one make. Turbo bins differ by up to 8 % in the
+/// corpus (4,800 against 5,200 MHz), makes by at least 28 % (3,900 against 5,000; 2,808 against
+/// 3,900).
 const SAME_MAKE_PERCENT: u32 = 15;
 
-/// Joins reported kinds into makes, fastest first. CPUs of no reported kind join the fastest.
+/// Joins reported kinds into makes, fastest first. CPUs without a reported kind join the fastest.
 pub(super) fn join(parts: &Parts) -> Vec<CoreKind> {
     let all: CpuSet = parts.pus.iter().copied().collect();
     let mut reported: Vec<_> = parts.kinds.iter().filter(|kind| kind.cpus.intersects(&all)).collect();
@@ -36,7 +40,7 @@ pub(super) fn join(parts: &Parts) -> Vec<CoreKind> {
     let mut joined: Vec<(usize, CpuSet)> = Vec::new();
     let mut named = CpuSet::new();
     for (at, kind) in reported.iter().enumerate() {
-        // A CPU that is reported twice is of the faster kind.
+        // A CPU that is reported twice belongs to the faster kind.
         let cpus = kind.cpus.intersection(&all).difference(&named);
         if cpus.is_empty() {
             continue;
@@ -66,13 +70,13 @@ pub(super) fn join(parts: &Parts) -> Vec<CoreKind> {
     joined.into_iter().enumerate().map(|(at, (_, cpus))| CoreKind { name: name(at), cpus }).collect()
 }
 
-/// The kind of a CPU.
+/// Returns the kind of a CPU.
 pub(super) fn of(kinds: &[CoreKind], os: OsCpu) -> KindId {
     let at = kinds.iter().position(|kind| kind.cpus.contains(os)).unwrap_or(0);
     KindId(u8::try_from(at).unwrap_or(u8::MAX))
 }
 
-/// Whether two figures are near enough for one make; an unknown figure says nothing either way.
+/// Returns whether two values are close enough for one make; an unknown value decides nothing.
 fn close(a: Option<u32>, b: Option<u32>) -> bool {
     match (a, b) {
         (Some(a), Some(b)) => {

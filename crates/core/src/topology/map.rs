@@ -1,25 +1,26 @@
-//! The grid of a machine in pieces: words, and cores to be filled in by whoever draws.
+//! Grid of a machine in pieces: text, and cores that the caller fills in.
 //!
-//! The same grid as [`draw::grid`] folds, for screens that give every core a character and a colour of its own
-//! and fill them in anew at every look. One character a core; cores stand in logical order.
+//! The grid is the one that [`draw::grid`] folds. It serves screens that give each core its own
+//! character and colour and update them at every sample. Each core takes one character; cores are
+//! in logical order.
 
 use super::Machine;
 use super::draw;
 use crate::ids::CoreId;
 
-/// A piece of a line.
+/// Piece of a line.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Piece {
-    /// Words, numbers and blanks, ASCII.
+    /// Words, numbers and blanks, in ASCII.
     Text(String),
-    /// The place of a core: one character.
+    /// Position of a core: one character.
     Core(CoreId),
 }
 
-/// A character that no name or number in a picture holds.
+/// Placeholder for a core; no name or number in a drawing contains this character.
 const PLACE: char = '\u{1a}';
 
-/// The grid in at most `width` columns (at least [`draw::WIDTH_MIN`]), line by line.
+/// Returns the grid in at most `width` columns (at least [`draw::WIDTH_MIN`]), line by line.
 pub fn map(machine: &Machine, width: usize) -> Vec<Vec<Piece>> {
     let mut next = 0;
     let mut line = |text: &String| {

@@ -1,24 +1,25 @@
-//! What a picture says of every CPU: what stands in the way there, and what a plan made of it.
+//! Marks: the state of every CPU in a picture, before and after a plan.
 //!
-//! Unit: CPUs. Marks are plain data between the surroundings ([`Taken`]), a [`Plan`] and the two pictures (`draw`, `svg`),
-//! so that both show the same and neither decides anything. A core's mark is the strongest of its CPUs' marks: what a
-//! plan did outranks what was there, and what stands in the way outranks what is free.
+//! Unit: CPUs. Marks are plain data between the occupancy ([`Taken`]), a [`Plan`] and the two
+//! pictures (`draw`, `svg`), so that both pictures show the same and neither decides anything. A
+//! core's mark is the strongest mark of its CPUs. Marks of a plan outrank marks of the occupancy,
+//! and obstacles outrank free.
 
 use super::Machine;
 use crate::ids::{OsCpu, Pu};
-use crate::place::{Plan, State, Taken, state};
+use crate::place::{CpuState, Plan, Taken, state};
 use std::collections::BTreeMap;
 
-/// What a picture says of one CPU, weakest first.
+/// Mark of one CPU, weakest first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Mark {
-    /// Outside what this process may use.
+pub enum CpuMark {
+    /// Outside the CPUs that this process may use.
     Disallowed,
-    /// Nobody uses it, or nothing is known of it.
+    /// Unused, or nothing is known about it.
     Free,
-    /// Foreign load on it or on its core.
+    /// Load of other programs runs on it or on its core.
     Busy,
-    /// A foreign task is bound to it.
+    /// A task of another program is bound to it.
     Pinned,
     /// Another run holds it.
     Held,
@@ -26,11 +27,11 @@ pub enum Mark {
     Idle,
     /// The plan runs a thread on it.
     Chosen,
-    /// The plan runs a thread on it although something stands in the way.
+    /// The plan runs a thread on it although it is not free.
     Contested,
 }
 
-impl Mark {
+impl CpuMark {
     /// All marks, weakest first.
     pub const ALL: [Self; 8] = [
         Self::Disallowed,
@@ -43,7 +44,7 @@ impl Mark {
         Self::Contested,
     ];
 
-    /// The words of a legend.
+    /// Returns the words for a legend.
     pub fn words(self) -> &'static str {
         match self {
             Self::Disallowed => "not allowed",
@@ -57,7 +58,7 @@ impl Mark {
         }
     }
 
-    /// The character for a CPU, or for a core of which every CPU has this mark.
+    /// Returns the character for a CPU, or for a core with this mark on all CPUs.
     pub fn glyph(self) -> char {
         match self {
             Self::Disallowed => '-',
@@ -71,7 +72,7 @@ impl Mark {
         }
     }
 
-    /// The character for a core of which only some CPUs have this mark and the others a weaker one.
+    /// Returns the character for a core with this mark on some CPUs and a weaker one on the others.
     pub fn part_glyph(self) -> char {
         match self {
             Self::Free => ',',
@@ -84,64 +85,64 @@ impl Mark {
     }
 }
 
-impl From<State> for Mark {
-    fn from(state: State) -> Self {
+impl From<CpuState> for CpuMark {
+    fn from(state: CpuState) -> Self {
         match state {
-            State::Free => Self::Free,
-            State::Busy => Self::Busy,
-            State::Pinned => Self::Pinned,
-            State::Held => Self::Held,
-            State::Disallowed => Self::Disallowed,
+            CpuState::Free => Self::Free,
+            CpuState::Busy => Self::Busy,
+            CpuState::Pinned => Self::Pinned,
+            CpuState::Held => Self::Held,
+            CpuState::Disallowed => Self::Disallowed,
         }
     }
 }
 
-/// The mark of a whole core.
+/// Mark of a whole core.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct CoreMark {
-    /// The strongest mark of its CPUs.
-    pub mark: Mark,
+    /// Strongest mark of its CPUs.
+    pub mark: CpuMark,
     /// Whether only some of its CPUs have it.
     pub part: bool,
 }
 
 impl CoreMark {
-    /// The one character that stands for the core.
+    /// Returns the character that stands for the core.
     pub fn glyph(self) -> char {
         if self.part { self.mark.part_glyph() } else { self.mark.glyph() }
     }
 
-    /// The words of a legend.
+    /// Returns the words for a legend.
     pub fn words(self) -> String {
         let part = self.part && self.mark.part_glyph() != self.mark.glyph();
         format!("{}{}", if part { "partly " } else { "" }, self.mark.words())
     }
 }
 
-/// A mark for every CPU. The default marks nothing: the bare machine.
+/// Marks of all CPUs. The default marks nothing: the bare machine.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Marks {
-    of: BTreeMap<OsCpu, Mark>,
+    of: BTreeMap<OsCpu, CpuMark>,
     threads: BTreeMap<OsCpu, usize>,
 }
 
 impl Marks {
-    /// What stands in the way on each CPU of a machine.
+    /// Returns the marks for the occupancy of a machine, without a plan.
     pub fn around(machine: &Machine, taken: &Taken) -> Self {
         let mark = |cpu| (cpu, state(machine, taken, cpu).into());
         Self { of: machine.parts().pus.iter().copied().map(mark).collect(), threads: BTreeMap::new() }
     }
 
-    /// The same, with what a plan chose and what it keeps idle marked over it.
+    /// Adds the marks of a plan: its chosen CPUs and those that it keeps idle.
     #[must_use]
     pub fn with_plan(mut self, plan: &Plan) -> Self {
         for cpu in plan.hold.difference(&plan.mask).iter() {
-            self.of.insert(cpu, Mark::Idle);
+            self.of.insert(cpu, CpuMark::Idle);
         }
         for (thread, slot) in plan.slots.iter().enumerate() {
             let mark = match self.of(slot.cpu) {
-                Mark::Free | Mark::Idle | Mark::Chosen => Mark::Chosen,
-                _ => Mark::Contested,
+                CpuMark::Free | CpuMark::Idle | CpuMark::Chosen => CpuMark::Chosen,
+                _ => CpuMark::Contested,
             };
             self.of.insert(slot.cpu, mark);
             self.threads.insert(slot.cpu, thread);
@@ -149,29 +150,29 @@ impl Marks {
         self
     }
 
-    /// Whether nothing is marked.
+    /// Returns whether nothing is marked.
     pub fn is_bare(&self) -> bool {
         self.of.is_empty()
     }
 
-    /// The mark of a CPU; free where none was given.
-    pub fn of(&self, cpu: OsCpu) -> Mark {
-        self.of.get(&cpu).copied().unwrap_or(Mark::Free)
+    /// Returns the mark of a CPU; free if none was given.
+    pub fn of(&self, cpu: OsCpu) -> CpuMark {
+        self.of.get(&cpu).copied().unwrap_or(CpuMark::Free)
     }
 
-    /// The number of the plan's thread that runs on a CPU.
+    /// Returns the number of the plan's thread that runs on a CPU.
     pub fn thread_on(&self, cpu: OsCpu) -> Option<usize> {
         self.threads.get(&cpu).copied()
     }
 
-    /// The mark of a core by its place in the model.
+    /// Returns the mark of a core, by its index in the model.
     ///
     /// # Panics
-    /// When the machine has no such core.
+    /// If the machine has no core with this index.
     pub fn of_core(&self, machine: &Machine, core: u32) -> CoreMark {
         let pus = machine.cores()[core as usize].pus.clone();
         let marks = pus.map(|pu| self.of(machine.os(Pu(pu))));
-        let mark = marks.clone().max().unwrap_or(Mark::Free);
+        let mark = marks.clone().max().unwrap_or(CpuMark::Free);
         CoreMark { mark, part: marks.clone().any(|other| other != mark) }
     }
 }

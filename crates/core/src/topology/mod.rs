@@ -1,13 +1,15 @@
-//! The machine as data.
+//! Machine model: the hardware as immutable data.
 //!
-//! Unit: PUs (hardware threads) in *logical* order: dense, depth first, so that neighbours in the list are neighbours in
-//! the silicon. Problem: placement asks "what shares what with what" thousands of times, on machines with sparse CPU
-//! numbers, several thousand PUs, CPU-less nodes and missing levels. Idea: every object is a run of that order, so one
-//! sorted list of ranges is the whole tree and containment is two comparisons. Terms: see `DESIGN` words — PU, core,
-//! LLC (the outermost shared cache), node, package, group.
+//! Unit: PUs (hardware threads) in *logical* order: dense, depth first, so that neighbours in the
+//! list are neighbours in the silicon. Problem: placement asks which parts share which resources
+//! thousands of times, on machines with sparse CPU numbers, several thousand PUs, CPU-less nodes
+//! and missing levels. Idea: every object is a run of that order, so one sorted list of ranges is
+//! the whole tree and containment takes two comparisons. Terms are those of `docs/glossary.md`: PU,
+//! core, LLC (the outermost shared cache), node, package; a group is an object that hwloc groups.
 //!
-//! Properties: ranges nest (a machine whose objects cross is refused); every PU has exactly one core and one LLC; every
-//! PU has at most one *home* node, the ordinary memory nearest to it; equal parts build equal machines.
+//! Properties: Ranges nest; a machine with crossing objects is refused. Every PU has exactly one
+//! core and one LLC. Every PU has at most one *home* node, the ordinary memory nearest to it. Equal
+//! parts build equal machines.
 
 mod distance;
 pub mod draw;
@@ -21,7 +23,7 @@ mod synthetic;
 
 pub use kinds::{CoreKind, KindId};
 pub use map::{Piece, map};
-pub use marks::{CoreMark, Mark, Marks};
+pub use marks::{CoreMark, CpuMark, Marks};
 pub use parts::{CpuModel, Device, DeviceKind, Domain, KindPart, Level, NodePart, Parts, Tier};
 pub use synthetic::{SyntheticError, parse_synthetic};
 
@@ -32,43 +34,43 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use thiserror::Error;
 
-/// The most PUs a machine may have: eight times the most that Linux can run.
+/// Most PUs that a machine may have: eight times the most that Linux can run.
 pub const MAX_PUS: usize = 1 << 16;
 
-/// The most NUMA nodes a machine may have: four times the most that Linux can run. The distance table grows with the
-/// square, so that parts from a damaged file must not set it.
+/// Most NUMA nodes that a machine may have: four times the most that Linux can run. The distance
+/// table grows with the square of this number, so a damaged file must not determine it.
 pub const MAX_NODES: usize = 1 << 12;
 
-/// The most core kinds that discovery may report. The largest count in the corpus is 5.
+/// Most core kinds that discovery may report. The largest count in the corpus is 5.
 const MAX_KINDS: usize = u8::MAX as usize;
 
-/// An object of the machine tree.
+/// Object of the machine tree.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Object {
-    /// What it is.
+    /// Level of the object.
     pub level: Level,
-    /// The kernel's or firmware's number, where there is one.
+    /// Number given by the kernel or firmware; `None` if there is none.
     pub os: Option<u32>,
-    /// The object that directly contains it; `None` for the machine itself.
+    /// Object that directly contains this one; `None` for the machine itself.
     pub parent: Option<ObjectId>,
     /// Its PUs, in logical order.
     pub pus: Range<u32>,
 }
 
-/// A physical core.
+/// Physical core.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Core {
     /// Its PUs, in logical order.
     pub pus: Range<u32>,
-    /// The last-level-cache domain it belongs to.
+    /// Last-level-cache domain of the core.
     pub llc: LlcId,
-    /// The node whose memory is nearest, if the machine has nodes.
+    /// Node with the nearest memory, if the machine has nodes.
     pub node: Option<NodeId>,
-    /// Which kind of core it is.
+    /// Kind of the core.
     pub kind: KindId,
 }
 
-/// A last-level-cache domain: the cores that share their outermost cache.
+/// Last-level-cache domain: the cores that share their outermost cache.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Llc {
     /// Its cores, in logical order.
@@ -77,22 +79,22 @@ pub struct Llc {
     pub node: Option<NodeId>,
 }
 
-/// A NUMA node.
+/// NUMA node.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Node {
-    /// The kernel's number.
+    /// Number given by the kernel.
     pub os: OsNode,
-    /// The cores for which this node is home; empty for memory-only nodes.
+    /// Cores for which this node is home; empty for memory-only nodes.
     pub cores: Vec<CoreId>,
-    /// The PUs it is near to, which for memory-only nodes belong to other nodes.
+    /// PUs near to the node; for memory-only nodes they belong to other nodes.
     pub near: Range<u32>,
-    /// Bytes of memory; `None` when unknown.
+    /// Memory in bytes; `None` if unknown.
     pub bytes: Option<u64>,
-    /// What memory it is.
+    /// Type of memory.
     pub tier: Tier,
 }
 
-/// A machine: immutable, checked, cheap to ask.
+/// Machine: immutable, checked, cheap to query.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(try_from = "Parts", into = "Parts")]
 pub struct Machine {
@@ -107,44 +109,44 @@ pub struct Machine {
     by_os: BTreeMap<OsCpu, Pu>,
 }
 
-/// Why parts do not make a machine.
+/// Reason why parts do not form a machine.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum MachineError {
-    /// No PU at all.
+    /// There is not a single PU.
     #[error("the machine has no CPU")]
     Empty,
-    /// Two PUs claim one kernel number.
+    /// Two PUs have the same kernel number.
     #[error("CPU {0} appears twice")]
     DuplicateCpu(OsCpu),
-    /// Two nodes claim one kernel number.
+    /// Two nodes have the same kernel number.
     #[error("NUMA node {0} appears twice")]
     DuplicateNode(OsNode),
-    /// A CPU's kernel number is beyond what a set can hold.
+    /// A CPU's kernel number exceeds the largest number of a set.
     #[error("CPU number {0} is beyond {MAX_ID}, the largest that a set can hold")]
     CpuNumber(OsCpu),
-    /// A node's kernel number is beyond what a set can hold.
+    /// A node's kernel number exceeds the largest number of a set.
     #[error("NUMA node number {0} is beyond {MAX_ID}, the largest that a set can hold")]
     NodeNumber(OsNode),
-    /// More of something than any machine has.
+    /// A count is larger than on any real machine.
     #[error("{found} {what}, more than the {most} that a machine may have")]
     TooMany {
-        /// What there is too much of.
+        /// Name of the counted things.
         what: &'static str,
-        /// How many were given.
+        /// Count that was given.
         found: usize,
-        /// How many are allowed.
+        /// Largest allowed count.
         most: usize,
     },
-    /// An object reaches past the last PU.
+    /// An object extends past the last PU.
     #[error("a {level} covers PUs {first}..{end} of a machine with {pus}")]
     OutOfRange {
-        /// The object's level.
+        /// Level of the object.
         level: Level,
-        /// Its first PU.
+        /// First PU of the object.
         first: u32,
-        /// One past its last PU.
+        /// One past the last PU of the object.
         end: u64,
-        /// How many PUs there are.
+        /// Number of PUs of the machine.
         pus: usize,
     },
     /// Two objects overlap without one containing the other.
@@ -153,18 +155,18 @@ pub enum MachineError {
     /// The distance table is not square over the nodes.
     #[error("the distance table has {found} entries for {nodes} nodes")]
     Distances {
-        /// Entries found.
+        /// Number of entries found.
         found: usize,
-        /// Nodes of the machine.
+        /// Number of nodes of the machine.
         nodes: usize,
     },
 }
 
 impl Machine {
-    /// Builds a machine from parts, checking them.
+    /// Builds a machine from parts and checks them.
     ///
     /// # Errors
-    /// [`MachineError`] says which part is impossible.
+    /// [`MachineError`] names the part that is invalid.
     pub fn build(mut parts: Parts) -> Result<Self, MachineError> {
         bounds(&parts)?;
         let mut by_os = BTreeMap::new();
@@ -192,72 +194,74 @@ impl Machine {
         Ok(Self { parts, objects, cores, core_of, llcs, nodes, distances, kinds, by_os })
     }
 
-    /// What the machine is called.
+    /// Returns the name of the machine.
     pub fn name(&self) -> &str {
         &self.parts.name
     }
 
-    /// The processor.
+    /// Returns the processor model.
     pub fn cpu(&self) -> &CpuModel {
         &self.parts.cpu
     }
 
-    /// The flat parts, as given (nodes sorted by number).
+    /// Returns the flat parts as given, with nodes sorted by number.
     pub fn parts(&self) -> &Parts {
         &self.parts
     }
 
-    /// All objects, depth first, the machine first.
+    /// Returns all objects, depth first, with the machine first.
     pub fn objects(&self) -> &[Object] {
         &self.objects
     }
 
-    /// The objects of one level, in logical order. Groups may nest; all are given.
+    /// Returns the objects of one level, in logical order. Groups may nest; all of them are
+    /// returned.
     pub fn at(&self, level: Level) -> impl Iterator<Item = &Object> {
         self.objects.iter().filter(move |object| object.level == level)
     }
 
-    /// The cores, in logical order.
+    /// Returns the cores, in logical order.
     pub fn cores(&self) -> &[Core] {
         &self.cores
     }
 
-    /// The last-level-cache domains, in logical order.
+    /// Returns the last-level-cache domains, in logical order.
     pub fn llcs(&self) -> &[Llc] {
         &self.llcs
     }
 
-    /// The NUMA nodes, by kernel number. Empty when the source knows none.
+    /// Returns the NUMA nodes, by kernel number; empty if the source reports none.
     pub fn nodes(&self) -> &[Node] {
         &self.nodes
     }
 
-    /// The kinds of cores, fastest first: one entry on a uniform machine.
+    /// Returns the kinds of cores, fastest first: one entry on a uniform machine.
     pub fn kinds(&self) -> &[CoreKind] {
         &self.kinds
     }
 
-    /// Devices with known locality.
+    /// Returns the devices with known locality.
     pub fn devices(&self) -> &[Device] {
         &self.parts.devices
     }
 
-    /// CPUs that exist but are switched off.
+    /// Returns the CPUs that exist but are offline.
     pub fn offline(&self) -> &CpuSet {
         &self.parts.offline
     }
 
-    /// How many PUs.
+    /// Returns the number of PUs.
     pub fn pu_count(&self) -> usize {
         self.parts.pus.len()
     }
 
-    /// Every CPU of the machine.
+    /// Returns all CPUs of the machine.
     pub fn cpus(&self) -> CpuSet {
         self.parts.pus.iter().copied().collect()
     }
 
-    /// The CPUs a program may use according to the source of the model; all of them when it does not say.
+    /// Returns the CPUs that a program may use according to the source of the model; all CPUs if
+    /// the source does not report this.
     pub fn allowed(&self) -> CpuSet {
         match &self.parts.allowed {
             Some(allowed) => allowed.intersection(&self.cpus()),
@@ -265,41 +269,41 @@ impl Machine {
         }
     }
 
-    /// The kernel's number of a PU.
+    /// Returns the kernel's number of a PU.
     ///
     /// # Panics
-    /// When `pu` is not of this machine.
+    /// If the machine has no such PU.
     pub fn os(&self, pu: Pu) -> OsCpu {
         self.parts.pus[pu.index()]
     }
 
-    /// The PU with this kernel number.
+    /// Returns the PU with this kernel number.
     pub fn pu(&self, os: OsCpu) -> Option<Pu> {
         self.by_os.get(&os).copied()
     }
 
-    /// The CPUs of a run of PUs.
+    /// Returns the CPUs of a run of PUs.
     pub fn cpus_of(&self, pus: &Range<u32>) -> CpuSet {
         self.parts.pus[pus.start as usize..pus.end as usize].iter().copied().collect()
     }
 
-    /// A core by its id.
+    /// Returns the core with this id.
     ///
     /// # Panics
-    /// When `core` is not of this machine.
+    /// If the machine has no such core.
     pub fn core(&self, core: CoreId) -> &Core {
         &self.cores[core.index()]
     }
 
-    /// The core that holds a PU.
+    /// Returns the core that contains a PU.
     ///
     /// # Panics
-    /// When `pu` is not of this machine.
+    /// If the machine has no such PU.
     pub fn core_of(&self, pu: Pu) -> CoreId {
         self.core_of[pu.index()]
     }
 
-    /// The cores wholly inside a run of PUs, as a run of core ids.
+    /// Returns the cores of a run of PUs, as a run of core ids.
     pub fn cores_in(&self, pus: &Range<u32>) -> Range<u32> {
         if pus.is_empty() {
             return 0..0;
@@ -309,34 +313,34 @@ impl Machine {
         first..last + 1
     }
 
-    /// Relative latency from one node to another, 10 for local, as firmware counts it; derived from the tree where
-    /// firmware says nothing.
+    /// Returns the relative latency from one node to another on the firmware's scale (10 for
+    /// local), or a value derived from the tree if the firmware reports none.
     ///
     /// # Panics
-    /// When a node is not of this machine.
+    /// If the machine lacks one of the nodes.
     pub fn distance(&self, from: NodeId, to: NodeId) -> u32 {
         self.distances[from.index() * self.nodes.len() + to.index()]
     }
 
-    /// The most PUs any core has.
+    /// Returns the largest number of PUs in one core.
     pub fn smt(&self) -> usize {
         self.cores.iter().map(|core| core.pus.len()).max().unwrap_or(1)
     }
 
-    /// The home nodes of these CPUs.
+    /// Returns the home nodes of these CPUs.
     pub fn nodes_of(&self, cpus: &CpuSet) -> NodeSet {
         let homes =
             cpus.iter().filter_map(|os| self.pu(os)).filter_map(|pu| self.core(self.core_of(pu)).node);
         homes.map(|node| self.nodes[node.index()].os).collect()
     }
 
-    /// The smallest object of `level` that contains a core.
+    /// Returns the smallest object of `level` that contains a core.
     pub fn enclosing(&self, level: Level, core: CoreId) -> Option<&Object> {
         let pus = &self.core(core).pus;
         self.at(level).filter(|object| object.pus.start <= pus.start && pus.end <= object.pus.end).last()
     }
 
-    /// The outermost objects of a level, as runs of cores in logical order.
+    /// Returns the outermost objects of a level, as runs of cores in logical order.
     pub fn outermost(&self, level: Level) -> Vec<Range<u32>> {
         let mut runs: Vec<Range<u32>> = Vec::new();
         for object in self.at(level) {
@@ -348,8 +352,8 @@ impl Machine {
         runs
     }
 
-    /// The units that share what `level` names: its outermost objects, and every core outside any of them as a unit of
-    /// its own, as runs of cores in logical order.
+    /// Returns the sharing units of a level: its outermost objects, and each core outside of them
+    /// as a unit of its own, as runs of cores in logical order.
     pub fn units(&self, level: Level) -> Vec<Range<u32>> {
         let mut units: Vec<Range<u32>> = Vec::new();
         let mut next = 0;
@@ -376,8 +380,8 @@ impl From<Machine> for Parts {
     }
 }
 
-/// Refuses parts whose size or numbers would make the model, or a set of its CPUs, grow without limit: parts are read
-/// back from files.
+/// Refuses parts with sizes or numbers that would make the model, or a set of its CPUs, grow
+/// without limit. Parts may come from files.
 fn bounds(parts: &Parts) -> Result<(), MachineError> {
     let most = |what: &'static str, found: usize, most: usize| {
         if found > most { Err(MachineError::TooMany { what, found, most }) } else { Ok(()) }
@@ -397,8 +401,9 @@ fn bounds(parts: &Parts) -> Result<(), MachineError> {
     Ok(())
 }
 
-/// The home node of each PU, by position of the node in `parts.nodes`: of the nodes with CPUs whose locality holds the
-/// PU, the one with the smallest locality; among equals ordinary memory, then the lowest number.
+/// Returns the home node of each PU, by its position in `parts.nodes`. Among the nodes with CPUs
+/// and with a locality that contains the PU, it is the one with the smallest locality; ties go to
+/// ordinary memory, then to the lowest number.
 fn homes(parts: &Parts) -> Result<Vec<Option<usize>>, MachineError> {
     let mut homes: Vec<Option<usize>> = vec![None; parts.pus.len()];
     for (at, node) in parts.nodes.iter().enumerate() {
@@ -421,8 +426,8 @@ fn check_range(level: Level, first: u32, count: u32, pus: usize) -> Result<(), M
     if end > pus as u64 { Err(MachineError::OutOfRange { level, first, end, pus }) } else { Ok(()) }
 }
 
-/// Sorts the ranges into a tree: a machine object on top, a core for every PU that lacks one, a node object for every
-/// run of PUs with one home.
+/// Sorts the ranges into a tree and adds a machine object on top, a core for every PU that lacks
+/// one, and a node object for every run of PUs with the same home.
 fn tree(parts: &Parts, homes: &[Option<usize>]) -> Result<Vec<Object>, MachineError> {
     let count = u32::try_from(parts.pus.len()).unwrap_or(u32::MAX);
     let mut flat = vec![Object { level: Level::Machine, os: None, parent: None, pus: 0..count }];
@@ -496,8 +501,8 @@ fn cores(
     (cores, core_of)
 }
 
-/// Groups cores by their outermost cache; cores without any cache by their node and package. A run ends where either
-/// changes, so an LLC is always a run of cores.
+/// Groups cores by their outermost cache, and cores without any cache by their node and package. A
+/// run ends where either changes, so an LLC is always a run of cores.
 fn llcs(objects: &[Object], mut cores: Vec<Core>) -> (Vec<Llc>, Vec<Core>) {
     let mut outer_cache: Vec<Option<u32>> = vec![None; cores.len()];
     let mut package: Vec<Option<u32>> = vec![None; cores.len()];
@@ -510,7 +515,8 @@ fn llcs(objects: &[Object], mut cores: Vec<Core>) -> (Vec<Llc>, Vec<Core>) {
         let first = cores.partition_point(|core| core.pus.start < object.pus.start);
         let end = cores.partition_point(|core| core.pus.start < object.pus.end);
         for mark in &mut slot[first..end] {
-            // Objects come outermost first: the first cache that claims a core is its last level.
+            // Objects are ordered outermost first, so the first cache that contains a core is its
+            // last level.
             mark.get_or_insert(u32::try_from(at).unwrap_or(u32::MAX));
         }
     }

@@ -1,10 +1,11 @@
-//! The machine as nested frames: what both pictures show, before either decides where it goes.
+//! Outline of a machine as nested frames: the content of both pictures, before either lays it out.
 //!
-//! Problem: machines nest their parts in many orders (nodes in packages, packages in nodes, groups of either), leave
-//! levels out, and repeat the same run of cores at several levels. Idea: of groups, packages, dies and nodes the
-//! outermost objects are frames, less those that say nothing; the cores directly inside a frame are blocks, one for each
-//! last-level cache. Properties: every core is in exactly one block; blocks and frames are in logical order; frames nest
-//! four deep at most, whatever the parts say.
+//! Problem: machines nest their parts in many orders (nodes in packages, packages in nodes, groups
+//! of either), leave out levels, and repeat the same run of cores at several levels. Idea: the
+//! outermost groups, packages, dies and nodes become frames, except those without information; the
+//! cores directly inside a frame become blocks, one for each last-level cache. Properties: Every
+//! core is in exactly one block. Blocks and frames are in logical order. Frames nest at most four
+//! deep, for any parts.
 
 use super::{DeviceKind, Level, Machine, Object, Tier};
 use crate::ids::{CoreId, NodeId, OsNode};
@@ -12,18 +13,18 @@ use crate::set::{CpuSet, NodeSet};
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-/// A group, package, die or node.
+/// Group, package, die or node.
 pub(super) struct Frame {
     pub(super) level: Level,
     /// `pack 0`, `node 3`.
     pub(super) name: String,
-    /// Of nodes: how much memory of what kind.
+    /// Size and type of a node's memory.
     pub(super) memory: Option<String>,
     pub(super) cores: Range<u32>,
     pub(super) content: Vec<Content>,
 }
 
-/// What a frame holds.
+/// Content of a frame.
 pub(super) enum Content {
     Frame(Frame),
     Block(Block),
@@ -36,25 +37,25 @@ pub(super) struct Block {
     pub(super) cores: Range<u32>,
 }
 
-/// Nodes without cores that are alike and next to each other in number.
-pub(super) struct Memory {
+/// Equal nodes without cores and with consecutive numbers.
+pub(super) struct MemoryGroup {
     pub(super) nodes: NodeSet,
-    /// `16 GiB HBM`; `None` when nothing is known.
+    /// `16 GiB HBM`; `None` if nothing is known.
     pub(super) size: Option<String>,
-    /// The nodes with cores it is nearest to; empty when it is equally near to all, or nothing is known.
+    /// Nearest nodes with cores; empty if all are equally near, or nothing is known.
     pub(super) near: NodeSet,
 }
 
-/// A GPU or network interface.
+/// GPU or network interface.
 pub(super) struct Attached {
     pub(super) kind: &'static str,
     pub(super) name: String,
     pub(super) address: String,
-    /// The nearest nodes; on machines without nodes empty.
+    /// Nearest nodes; empty on machines without nodes.
     pub(super) near: NodeSet,
 }
 
-/// The frames and blocks of a machine, outermost first.
+/// Returns the frames and blocks of a machine, outermost first.
 pub(super) fn contents(machine: &Machine) -> Vec<Content> {
     let shown = shown(machine);
     let caches = caches(machine);
@@ -62,17 +63,17 @@ pub(super) fn contents(machine: &Machine) -> Vec<Content> {
     inside(machine, &caches, &mut shown.into_iter().peekable(), &all)
 }
 
-/// A frame to be: its object and its number among its like.
+/// Object of a future frame, and its number within its level.
 type Shown<'m> = (&'m Object, u32);
 
-/// The objects worth a frame, depth first.
+/// Returns the objects that get a frame, depth first.
 fn shown(machine: &Machine) -> Vec<Shown<'_>> {
     const LEVELS: [Level; 4] = [Level::Group, Level::Package, Level::Die, Level::Node];
     let runs = |level| machine.at(level).map(|object| (object.pus.start, object.pus.end));
     let named: BTreeSet<(u32, u32)> =
         runs(Level::Machine).chain(runs(Level::Package)).chain(runs(Level::Node)).collect();
     let clusters: BTreeSet<(u32, u32)> = clusters(machine).into_iter().collect();
-    let mut next = [(0, 0); LEVELS.len()]; // of each level, where its last frame ended and how many there are
+    let mut next = [(0, 0); LEVELS.len()]; // per level: end of its last frame, and number of frames
     let mut shown = Vec::new();
     for object in machine.objects() {
         let Some(at) = LEVELS.iter().position(|&level| level == object.level) else { continue };
@@ -90,8 +91,8 @@ fn shown(machine: &Machine) -> Vec<Shown<'_>> {
     shown
 }
 
-/// Groups inside a package that hold no node, as runs of PUs, depth first: clusters of cores. They are many, and kernels
-/// number them wildly.
+/// Returns groups inside a package that contain no node (clusters of cores), as runs of PUs, depth
+/// first. Such groups are numerous, and kernels number them arbitrarily.
 fn clusters(machine: &Machine) -> Vec<(u32, u32)> {
     let nodes: BTreeSet<(u32, u32)> =
         machine.at(Level::Node).map(|node| (node.pus.start, node.pus.end)).collect();
@@ -109,7 +110,7 @@ fn clusters(machine: &Machine) -> Vec<(u32, u32)> {
     clusters
 }
 
-/// The frames that lie in a run of cores, and the blocks between them.
+/// Returns the frames inside a run of cores, and the blocks between them.
 fn inside<'m>(
     machine: &'m Machine,
     caches: &[Option<&'static str>],
@@ -139,14 +140,14 @@ fn names(machine: &Machine, object: &Object, number: u32) -> (String, Option<Str
     (format!("{word} {number}"), node.and_then(|node| memory(node.bytes, node.tier)))
 }
 
-/// The blocks of a run of cores that no frame lies in.
+/// Returns the blocks of a run of cores without frames.
 fn blocks(
     machine: &Machine,
     caches: &[Option<&'static str>],
     run: Range<u32>,
 ) -> impl Iterator<Item = Block> + use<> {
     let cores = &machine.cores()[run.start as usize..run.end.max(run.start) as usize];
-    // Caches of one core each are no groups: their cores stand together.
+    // Caches with one core each do not form groups, so their cores are adjacent.
     let shared = cores.windows(2).any(|pair| pair[0].llc == pair[1].llc);
     let mut blocks: Vec<Block> = Vec::new();
     for (at, core) in (run.start..).zip(cores) {
@@ -163,7 +164,7 @@ fn blocks(
     blocks.into_iter()
 }
 
-/// The level of each core's last-level cache, in words.
+/// Returns the name of the level of each core's last-level cache.
 pub(super) fn caches(machine: &Machine) -> Vec<Option<&'static str>> {
     let mut caches = vec![None; machine.cores().len()];
     for object in machine.objects() {
@@ -176,8 +177,8 @@ pub(super) fn caches(machine: &Machine) -> Vec<Option<&'static str>> {
     caches
 }
 
-/// The cluster of cores, or the second-level cache shared by several cores, that each core is in: its number and what it
-/// is.
+/// Returns for each core its cluster, or its second-level cache if several cores share it: a number
+/// and a word for the type.
 pub(super) fn modules(machine: &Machine) -> Vec<Option<(u32, &'static str)>> {
     let mut modules = vec![None; machine.cores().len()];
     let mut next = 0;
@@ -196,9 +197,9 @@ pub(super) fn modules(machine: &Machine) -> Vec<Option<(u32, &'static str)>> {
     modules
 }
 
-/// The memory of nodes that have no cores.
-pub(super) fn memories(machine: &Machine) -> Vec<Memory> {
-    let mut memories: Vec<Memory> = Vec::new();
+/// Returns the memory of nodes without cores.
+pub(super) fn memories(machine: &Machine) -> Vec<MemoryGroup> {
+    let mut memories: Vec<MemoryGroup> = Vec::new();
     for (at, node) in (0..).zip(machine.nodes()).filter(|(_, node)| node.cores.is_empty()) {
         let (size, near) = (memory(node.bytes, node.tier), nearest(machine, NodeId(at)));
         match memories.last_mut() {
@@ -208,14 +209,14 @@ pub(super) fn memories(machine: &Machine) -> Vec<Memory> {
             {
                 last.nodes.insert(node.os);
             }
-            _ => memories.push(Memory { nodes: std::iter::once(node.os).collect(), size, near }),
+            _ => memories.push(MemoryGroup { nodes: std::iter::once(node.os).collect(), size, near }),
         }
     }
     memories
 }
 
-/// The nodes with cores that a memory-only node is nearest to: by firmware's distances where it gives any, else by the
-/// locality it was reported with.
+/// Returns the nodes with cores that are nearest to a memory-only node: by the firmware's distances
+/// if there are any, else by the reported locality.
 fn nearest(machine: &Machine, memory: NodeId) -> NodeSet {
     let with_cores = || (0..).map(NodeId).zip(machine.nodes()).filter(|(_, node)| !node.cores.is_empty());
     let all: NodeSet = with_cores().map(|(_, node)| node.os).collect();
@@ -231,7 +232,7 @@ fn nearest(machine: &Machine, memory: NodeId) -> NodeSet {
     if near == all { NodeSet::new() } else { near }
 }
 
-/// The devices a placement may care about.
+/// Returns the devices that matter for placement.
 pub(super) fn attached(machine: &Machine) -> Vec<Attached> {
     let of = |device: &super::Device| {
         let kind = match device.kind {
@@ -245,12 +246,13 @@ pub(super) fn attached(machine: &Machine) -> Vec<Attached> {
     machine.devices().iter().filter_map(of).collect()
 }
 
-/// Text from outside as a picture may show it: printable ASCII, everything else a question mark.
+/// Returns external text in the form for a picture: printable ASCII, and a question mark for each
+/// other character.
 pub(super) fn plain(text: &str) -> String {
     text.chars().map(|char| if char.is_ascii_graphic() || char == ' ' { char } else { '?' }).collect()
 }
 
-/// `62 GiB`, `16 GiB HBM`, `HBM`; ordinary memory of unknown size is nothing to tell.
+/// Returns `62 GiB`, `16 GiB HBM` or `HBM`; `None` for ordinary memory of unknown size.
 fn memory(bytes: Option<u64>, tier: Tier) -> Option<String> {
     match (bytes, tier) {
         (None, Tier::Dram) => None,
@@ -260,7 +262,7 @@ fn memory(bytes: Option<u64>, tier: Tier) -> Option<String> {
     }
 }
 
-/// Bytes in the largest unit that leaves at least one of it, to two digits or more.
+/// Returns bytes in the largest unit that gives at least 1, with at least two digits.
 pub(super) fn size(bytes: u64) -> String {
     const UNITS: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     let unit = (bytes.max(1).ilog2() / 10) as usize;
@@ -271,7 +273,7 @@ pub(super) fn size(bytes: u64) -> String {
     }
 }
 
-/// CPUs as people name them to `taskset`: runs, and runs with a step (`0-30:2`).
+/// Returns CPUs in the notation of `taskset`: runs, and runs with a step (`0-30:2`).
 pub(super) fn list(cpus: &CpuSet) -> String {
     let ids: Vec<u32> = cpus.iter().map(|cpu| cpu.0).collect();
     let mut items = Vec::new();
@@ -294,7 +296,7 @@ pub(super) fn list(cpus: &CpuSet) -> String {
     items.join(",")
 }
 
-/// `node 3`, `nodes 0-1`.
+/// Returns `node 3` or `nodes 0-1`.
 pub(super) fn nodes(nodes: &NodeSet) -> String {
     format!("node{} {nodes}", if nodes.len() == 1 { "" } else { "s" })
 }

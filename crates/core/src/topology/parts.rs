@@ -1,33 +1,37 @@
-//! A machine as flat parts: what discovery writes, what the cache stores, what [`Machine`](super::Machine) is built of.
+//! Flat parts of a machine: the output of discovery, the content of the cache, and the input of
+//! [`Machine`](super::Machine).
 //!
-//! Unit: positions in the PU list. Every object of the machine covers a run of consecutive PUs when the PUs are listed
-//! depth first, so an object is a level and a half-open range, and the tree need not be stored: sorting the ranges gives
-//! it back. Nothing here is trusted; [`Machine::build`](super::Machine::build) checks all of it.
+//! Unit: positions in the PU list. Every object of the machine covers a run of consecutive PUs when
+//! the PUs are listed depth first. An object is therefore a level and a half-open range, and the
+//! tree need not be stored: sorting the ranges restores it. Parts are untrusted;
+//! [`Machine::build`](super::Machine::build) checks all of them.
 
 use crate::ids::{OsCpu, OsNode};
 use crate::set::CpuSet;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// The kind of an object, outermost first. The order breaks ties between objects that cover the same PUs.
+/// Level of an object, outermost first. The order breaks ties between objects that cover the same
+/// PUs.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
-    /// The whole machine: exactly one.
+    /// The whole machine: exactly one object.
     Machine,
-    /// Boards, books, distance groups, sub-NUMA clusters without memory: whatever hwloc groups.
+    /// Boards, books, distance groups, sub-NUMA clusters without memory: any group reported by
+    /// hwloc.
     Group,
-    /// A socket.
+    /// Socket.
     Package,
-    /// A die within a package.
+    /// Die within a package.
     Die,
-    /// The PUs whose local memory is one NUMA node.
+    /// PUs that share one NUMA node as local memory.
     Node,
-    /// A third-level cache (CCX, L3 slice).
+    /// Third-level cache (CCX, L3 slice).
     L3,
-    /// A second-level cache (private, module or cluster).
+    /// Second-level cache (private, module or cluster).
     L2,
-    /// A physical core.
+    /// Physical core.
     Core,
 }
 
@@ -36,7 +40,7 @@ impl Level {
     pub const ALL: [Self; 8] =
         [Self::Machine, Self::Group, Self::Package, Self::Die, Self::Node, Self::L3, Self::L2, Self::Core];
 
-    /// The word a user types and reads for this level.
+    /// Returns the word for this level in commands and output.
     pub fn word(self) -> &'static str {
         match self {
             Self::Machine => "machine",
@@ -50,7 +54,7 @@ impl Level {
         }
     }
 
-    /// The level a word names, in any of its usual spellings.
+    /// Returns the level that a word names, in any of its usual spellings.
     pub fn from_word(word: &str) -> Option<Self> {
         Some(match word.to_ascii_lowercase().as_str() {
             "machine" => Self::Machine,
@@ -72,20 +76,20 @@ impl fmt::Display for Level {
     }
 }
 
-/// One object above the PUs.
+/// Object above the PUs.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Domain {
-    /// What it is.
+    /// Level of the object.
     pub level: Level,
-    /// The number the kernel or firmware gives it, where there is one.
+    /// Number given by the kernel or firmware; `None` if there is none.
     pub os: Option<u32>,
-    /// Its first PU, as a position in [`Parts::pus`].
+    /// First PU, as a position in [`Parts::pus`].
     pub first: u32,
-    /// How many PUs it covers.
+    /// Number of PUs.
     pub count: u32,
 }
 
-/// What memory a NUMA node holds, best known.
+/// Type of a NUMA node's memory, as far as known.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Tier {
@@ -99,7 +103,7 @@ pub enum Tier {
     Nvm,
     /// Memory of an accelerator that the kernel shows as a node.
     Gpu,
-    /// Anything else that is not ordinary memory.
+    /// Any other memory that is not ordinary.
     Other,
 }
 
@@ -116,67 +120,68 @@ impl fmt::Display for Tier {
     }
 }
 
-/// One NUMA node: memory, and the PUs nearest to it.
+/// NUMA node: memory, and the PUs nearest to it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct NodePart {
-    /// The kernel's number.
+    /// Number given by the kernel.
     pub os: OsNode,
-    /// First PU of its locality, as a position in [`Parts::pus`].
+    /// First PU of the locality, as a position in [`Parts::pus`].
     pub first: u32,
-    /// How many PUs its locality covers: 0 when no PU is near it or none is known.
+    /// Number of PUs of the locality: 0 if no PU is near the node or none is known.
     pub count: u32,
-    /// Bytes of memory, where the source says.
+    /// Memory in bytes; `None` if the source does not report it.
     pub bytes: Option<u64>,
-    /// What memory it is.
+    /// Type of memory.
     pub tier: Tier,
-    /// Whether PUs may call this node their own: false for nodes known to have no CPU.
+    /// Whether the node can be the home of PUs: false for nodes known to have no CPU.
     pub has_cpus: bool,
 }
 
-/// A set of CPUs of one make, as discovery reports it before alike ones are joined.
+/// Set of CPUs of one make, as reported by discovery before equal makes are joined.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct KindPart {
-    /// Its CPUs.
+    /// CPUs of this kind.
     pub cpus: CpuSet,
-    /// The maker's word for it (`IntelCore`, `IntelAtom`), where known.
+    /// Manufacturer's word for the kind (`IntelCore`, `IntelAtom`), if known.
     pub make: Option<String>,
-    /// Rank by performance as the source gives it, higher is faster.
+    /// Performance rank given by the source; higher is faster.
     pub efficiency: Option<u32>,
-    /// Highest frequency, MHz.
+    /// Highest frequency in MHz.
     pub mhz_max: Option<u32>,
-    /// The kernel's `cpu_capacity`, 1024 for the largest core.
+    /// The kernel's `cpu_capacity`: 1024 for the largest core.
     pub capacity: Option<u32>,
 }
 
-/// What a device is good for.
+/// Purpose of a device.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DeviceKind {
-    /// A graphics processor or accelerator.
+    /// Graphics processor or accelerator.
     Gpu,
-    /// A network or InfiniBand interface.
+    /// Network or InfiniBand interface.
     Nic,
-    /// A disk or other block device.
+    /// Disk or other block device.
     Storage,
 }
 
-/// A device and the PUs it is near to.
+/// Device and its nearest CPUs.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Device {
-    /// What it is.
+    /// Purpose.
     pub kind: DeviceKind,
-    /// The kernel's names for it (`eth0`, `mlx5_0`, `card0`), or its model where it has none.
+    /// The kernel's names for the device (`eth0`, `mlx5_0`, `card0`), or its model if it has no
+    /// name.
     pub name: String,
-    /// Its PCI bus id, where it has one.
+    /// PCI bus id; `None` if it has none.
     pub address: Option<String>,
-    /// The CPUs it is near to.
+    /// Nearest CPUs.
     pub cpus: CpuSet,
 }
 
-/// Who made the processor: enough to know which of its units are shared.
+/// Vendor and family of the processor: enough to know which of its units are shared.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct CpuModel {
-    /// Vendor as CPUID or the kernel names it (`AuthenticAMD`).
+    /// Vendor as named by CPUID or the kernel (`AuthenticAMD`).
     pub vendor: Option<String>,
     /// Family number, decimal.
     pub family: Option<u32>,
@@ -185,34 +190,35 @@ pub struct CpuModel {
 }
 
 impl CpuModel {
-    /// Whether the two cores of a module share one floating-point unit and the second-level cache: AMD family 15h
-    /// (Bulldozer to Excavator), the machines that seed the stride strategies.
+    /// Returns whether the two cores of a module share one floating-point unit and the second-level
+    /// cache. This is AMD family 15h (Bulldozer to Excavator), the machines that motivated the
+    /// stride strategies.
     pub fn shares_fpu_by_l2(&self) -> bool {
         self.vendor.as_deref() == Some("AuthenticAMD") && self.family == Some(0x15)
     }
 }
 
-/// Everything a machine is made of.
+/// All parts of a machine.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Parts {
-    /// What to call it: a host name, a file name, a synthetic description.
+    /// Name: a host name, a file name or a synthetic description.
     pub name: String,
-    /// The processor.
+    /// Processor model.
     pub cpu: CpuModel,
-    /// The kernel's number of each PU, depth first through the machine.
+    /// Kernel number of each PU, depth first through the machine.
     pub pus: Vec<OsCpu>,
-    /// The objects, in any order. A machine object and missing cores are added where absent.
+    /// Objects, in any order. A machine object and missing cores are added if absent.
     pub domains: Vec<Domain>,
-    /// The NUMA nodes, in any order.
+    /// NUMA nodes, in any order.
     pub nodes: Vec<NodePart>,
-    /// Relative latency between nodes, row by row in the order of `nodes`; empty when unknown.
+    /// Relative latency between nodes, row by row in the order of `nodes`; empty if unknown.
     pub distances: Vec<u32>,
     /// Core kinds as reported; empty on uniform machines.
     pub kinds: Vec<KindPart>,
-    /// Devices.
+    /// Devices with known locality.
     pub devices: Vec<Device>,
-    /// CPUs that exist but are switched off.
+    /// CPUs that exist but are offline.
     pub offline: CpuSet,
-    /// CPUs the source says a program may use; `None` for all of them.
+    /// CPUs that a program may use according to the source; `None` for all CPUs.
     pub allowed: Option<CpuSet>,
 }

@@ -1,40 +1,42 @@
-//! A machine as a self-contained SVG: nested boxes from package to hardware thread, coloured by mark.
+//! SVG picture of a machine: self-contained nested boxes from package to hardware thread, coloured
+//! by mark.
 //!
-//! Unit: pixels at scale 1. Problem: 2 and 4,096 hardware threads must both give a picture of sensible size and shape,
-//! readable in print and without colour. Idea: boxes know their size bottom up; each lays its content out in rows, as
-//! many to a row as bring it nearest to the shape of a page. Every hardware thread is a square with its mark's fill *and*
-//! pattern *and* letter, and a tooltip. Thread size shrinks in steps as the machine grows.
-//! Properties: no script, no font, no link from outside; text from outside is escaped; coordinates are whole numbers, so
-//! equal input gives equal bytes.
+//! Unit: pixels at scale 1. Problem: 2 and 4,096 hardware threads must both give a picture of
+//! sensible size and shape, readable in print and without colour. Idea: box sizes are computed
+//! bottom up. Each box lays out its content in rows, with the number of boxes per row that
+//! approximates the shape of a page best. Every hardware thread is a square with its mark's fill
+//! *and* pattern *and* letter, and a tooltip. The size of a thread shrinks in steps as the machine
+//! grows. Properties: The picture has no script, no font and no external link. External text is
+//! escaped. Coordinates are whole numbers, so equal input gives equal bytes.
 
 use super::draw::summary;
-use super::marks::{Mark, Marks};
+use super::marks::{CpuMark, Marks};
 use super::outline::{self, Block, Content, Frame, list, nodes, plain};
 use super::{Level, Machine};
 use crate::ids::{CoreId, Pu};
 use crate::set::CpuSet;
 use std::collections::BTreeSet;
 
-/// Width to height that frames are brought near to: a landscape page.
-const SHAPE: f64 = 1.5;
-/// The same for the cores in a cache: eight of two threads in two rows.
-const CORES_SHAPE: f64 = 2.2;
+/// Target ratio of width to height for frames: a landscape page.
+const FRAME_ASPECT: f64 = 1.5;
+/// Target ratio for the cores in a cache: eight cores with two threads in two rows.
+const CORES_ASPECT: f64 = 2.2;
 const TITLE_SIZE: u32 = 15;
 const TEXT_SIZE: u32 = 12;
-const MARGIN: u32 = 16;
-/// Least width for the rows outside the machine itself.
+const PAGE_MARGIN: u32 = 16;
+/// Minimum width in pixels of the rows outside the machine itself.
 const WIDTH_MIN: u32 = 420;
-/// Names longer than this are cut.
+/// Maximum length of a name in characters; longer names are cut.
 const NAME_MAX: usize = 60;
 
-/// The sizes that follow from how many hardware threads there are.
+/// Sizes in pixels, which depend on the number of hardware threads.
 #[derive(Clone, Copy)]
 struct Scale {
     /// Side of a hardware thread.
     thread: u32,
-    /// Between cores.
+    /// Distance between cores.
     gap: u32,
-    /// Inside a frame.
+    /// Margin inside a frame.
     pad: u32,
     /// Font size of cache names.
     small: u32,
@@ -50,10 +52,11 @@ impl Scale {
     }
 }
 
-/// How much worse an empty place in the last row is than a shape that is off by as much.
-const EMPTY: f64 = 3.0;
+/// Weight of an empty position in the last row, relative to an equally large deviation from the
+/// target shape.
+const EMPTY_PLACE_WEIGHT: f64 = 3.0;
 
-/// The machine as an SVG document.
+/// Returns the machine as an SVG document.
 pub fn picture(machine: &Machine, marks: &Marks) -> String {
     let mut painter = Painter {
         machine,
@@ -68,7 +71,7 @@ pub fn picture(machine: &Machine, marks: &Marks) -> String {
     painter.numbers = painter.room(&contents);
     let note = |line: &str| text(line, TEXT_SIZE, "tt-note");
     let mut rows = vec![text(&title(machine), TITLE_SIZE, "tt-title"), note(&summary(machine))];
-    rows.push(flow(painter.contents(&contents), gap, SHAPE));
+    rows.push(flow(painter.contents(&contents), gap, FRAME_ASPECT));
     let width = rows.iter().map(|row| row.width).fold(WIDTH_MIN, u32::max);
     let outside: Vec<Boxed> = painter.memories().into_iter().chain(painter.devices()).collect();
     if !outside.is_empty() {
@@ -77,34 +80,34 @@ pub fn picture(machine: &Machine, marks: &Marks) -> String {
     if !machine.offline().is_empty() {
         rows.push(note(&format!("offline: cpus {}", list(machine.offline()))));
     }
-    rows.push(shelf(painter.legend(), width, MARGIN));
+    rows.push(shelf(painter.legend(), width, PAGE_MARGIN));
     document(&grid(rows, 1, gap))
 }
 
-/// A box with its size and what is in it.
+/// Box with its size and content.
 #[derive(Default)]
 struct Boxed {
     width: u32,
     height: u32,
-    /// Class of the rectangle; empty for none.
+    /// Class of the rectangle; empty for no rectangle.
     style: &'static str,
-    /// Lines on top, at the left.
+    /// Lines of text at the top left.
     labels: Vec<String>,
     label_style: &'static str,
     label_size: u32,
-    /// One or two characters in the middle.
+    /// One or two characters in the centre.
     sign: String,
     tip: String,
-    /// Content and where it stands in the box.
+    /// Content boxes and their positions.
     inside: Vec<(u32, u32, Boxed)>,
 }
 
 fn text_width(text: &str, size: u32) -> u32 {
-    // 0.602 of the size is the advance of the usual monospaced fonts.
+    // The advance width of the usual monospaced fonts is 0.602 of the size.
     (u32::try_from(text.len()).unwrap_or(u32::MAX).saturating_mul(size).saturating_mul(602)).div_ceil(1000)
 }
 
-/// A line of text as a box.
+/// Returns a line of text as a box.
 fn text(line: &str, size: u32, style: &'static str) -> Boxed {
     Boxed {
         width: text_width(line, size),
@@ -151,7 +154,7 @@ fn shelf(boxes: Vec<Boxed>, most: u32, gap: u32) -> Boxed {
     rows_of(rows, gap)
 }
 
-/// Lays boxes out in rows; true begins a new one.
+/// Lays boxes out in rows; `true` starts a new row.
 fn rows_of(boxes: impl Iterator<Item = (bool, Boxed)>, gap: u32) -> Boxed {
     let mut all = Boxed::default();
     let (mut x, mut y) = (0, 0);
@@ -168,10 +171,11 @@ fn rows_of(boxes: impl Iterator<Item = (bool, Boxed)>, gap: u32) -> Boxed {
     all
 }
 
-/// Lays boxes out in as many columns as bring the whole nearest to a shape, full rows preferred.
+/// Lays boxes out in the number of columns that approximates a shape best; full rows are preferred.
 fn flow(boxes: Vec<Boxed>, gap: u32, shape: f64) -> Boxed {
     let count = boxes.len().max(1);
-    // Every count to 8, then steps of a quarter: enough to hit any shape, and cheap for thousands of boxes.
+    // All counts up to 8, then steps of a quarter: enough to reach any shape, and cheap for
+    // thousands of boxes.
     let steps =
         std::iter::successors(Some(1), |&step| Some(if step < 8 { step + 1 } else { step + step / 4 }));
     let badness = |&columns: &usize| {
@@ -182,23 +186,23 @@ fn flow(boxes: Vec<Boxed>, gap: u32, shape: f64) -> Boxed {
         }
         let off = f64::from(width.max(1)) / f64::from(height.max(1)) / shape;
         let empty = count.next_multiple_of(columns) - count;
-        off.max(1.0 / off) + EMPTY * empty as f64 / columns as f64
+        off.max(1.0 / off) + EMPTY_PLACE_WEIGHT * empty as f64 / columns as f64
     };
     let columns = steps.take_while(|&step| step < count).chain([count]);
     let best = columns.min_by(|a, b| badness(a).total_cmp(&badness(b))).unwrap_or(1);
     grid(boxes, best, gap)
 }
 
-/// Where a cache's CPU numbers stand, best first.
+/// Position of a cache's CPU numbers, best first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Numbers {
     Beside,
     Below,
-    /// Only in the tooltip.
+    /// Shown only in the tooltip.
     Hidden,
 }
 
-/// Turns the outline and the marks into boxes.
+/// Converter of the outline and the marks into boxes.
 struct Painter<'m> {
     machine: &'m Machine,
     marks: &'m Marks,
@@ -226,15 +230,15 @@ impl Painter<'_> {
         };
         let memory = frame.memory.as_ref().map(|memory| format!("  {memory}")).unwrap_or_default();
         let label = format!("{}{memory}", frame.name);
-        let inner = flow(self.contents(&frame.content), self.scale.pad, SHAPE);
+        let inner = flow(self.contents(&frame.content), self.scale.pad, FRAME_ASPECT);
         let whole = format!("{label}  cpus {}", list(&self.cpu_set(frame.cores.clone())));
-        // Cores without a cache to be named under have their numbers here.
+        // Cores without a cache box have their numbers here.
         let bare = matches!(frame.content.as_slice(), [Content::Block(Block { name: None, .. })]);
         let label = if bare && text_width(&whole, TEXT_SIZE) <= inner.width { whole.clone() } else { label };
         framed(style, vec![label], TEXT_SIZE, whole, inner, self.scale.pad)
     }
 
-    /// Cores under their last-level cache.
+    /// Returns the box of cores with the same last-level cache.
     fn block(&self, block: &Block) -> Boxed {
         let inner = self.cores(block);
         let Some(name) = &block.name else { return inner };
@@ -248,7 +252,8 @@ impl Painter<'_> {
         framed("tt-cache", labels, self.scale.small, whole, inner, self.scale.gap)
     }
 
-    /// Where the CPU numbers of caches find room, the same for all so that like caches look alike.
+    /// Returns the position with enough room for the CPU numbers of all caches, so that equal
+    /// caches have equal boxes.
     fn room(&self, contents: &[Content]) -> Numbers {
         let of = |content: &Content| match content {
             Content::Frame(frame) => self.room(&frame.content),
@@ -267,14 +272,14 @@ impl Painter<'_> {
         contents.iter().map(of).max().unwrap_or(Numbers::Beside)
     }
 
-    /// Cores by kind and by shared second-level cache.
+    /// Returns the box of cores, grouped by kind and by shared second-level cache.
     fn cores(&self, block: &Block) -> Boxed {
         let kinds = self.machine.kinds();
         let ids: Vec<u32> = block.cores.clone().collect();
         let kind_of = |core: u32| self.machine.cores()[core as usize].kind;
         let gap = self.scale.gap;
         let module = |run: &[u32]| {
-            let inner = flow(run.iter().map(|&core| self.core(core)).collect(), gap, CORES_SHAPE);
+            let inner = flow(run.iter().map(|&core| self.core(core)).collect(), gap, CORES_ASPECT);
             match self.modules[run[0] as usize] {
                 Some((_, word)) if run.len() < ids.len() => {
                     framed("tt-module", Vec::new(), 0, self.cpus(word, run), inner, gap)
@@ -285,14 +290,14 @@ impl Painter<'_> {
         let kind = |run: &[u32]| {
             let modules =
                 run.chunk_by(|&a, &b| self.modules[a as usize] == self.modules[b as usize]).map(module);
-            let inner = flow(modules.collect(), gap, CORES_SHAPE);
+            let inner = flow(modules.collect(), gap, CORES_ASPECT);
             let name = || format!("{} cores", kinds[usize::from(kind_of(run[0]).0)].name);
             match kinds.len() {
                 0 | 1 => inner,
                 _ => framed("tt-kind", vec![name()], self.scale.small, self.cpus(&name(), run), inner, gap),
             }
         };
-        flow(ids.chunk_by(|&a, &b| kind_of(a) == kind_of(b)).map(kind).collect(), gap, CORES_SHAPE)
+        flow(ids.chunk_by(|&a, &b| kind_of(a) == kind_of(b)).map(kind).collect(), gap, CORES_ASPECT)
     }
 
     fn core(&self, core: u32) -> Boxed {
@@ -334,7 +339,7 @@ impl Painter<'_> {
         let number = thread.map(|thread| thread.to_string());
         let fits = |number: &String| text_width(number, self.sign_size()) <= self.scale.thread;
         let sign = match mark {
-            Mark::Free => String::new(),
+            CpuMark::Free => String::new(),
             mark => number.filter(fits).unwrap_or_else(|| mark.glyph().to_string()),
         };
         let side = self.scale.thread;
@@ -347,7 +352,7 @@ impl Painter<'_> {
     }
 
     fn memories(&self) -> Vec<Boxed> {
-        let one = |memory: outline::Memory| {
+        let one = |memory: outline::MemoryGroup| {
             let each = if memory.nodes.len() > 1 { " each" } else { "" };
             let size = memory.size.map(|size| format!("  {size}{each}")).unwrap_or_default();
             let near = if memory.near.is_empty() {
@@ -385,15 +390,16 @@ impl Painter<'_> {
         outline::attached(self.machine).into_iter().map(one).collect()
     }
 
-    /// A sample and the words of every mark that occurs.
+    /// Returns an example and the words of every mark that occurs.
     fn legend(&self) -> Vec<Boxed> {
         if self.marks.is_bare() {
             return Vec::new();
         }
-        let occur: BTreeSet<Mark> = self.machine.parts().pus.iter().map(|&cpu| self.marks.of(cpu)).collect();
-        let one = |mark: Mark| {
+        let occur: BTreeSet<CpuMark> =
+            self.machine.parts().pus.iter().map(|&cpu| self.marks.of(cpu)).collect();
+        let one = |mark: CpuMark| {
             let side = TEXT_SIZE + 4;
-            let sign = if mark == Mark::Free { String::new() } else { mark.glyph().to_string() };
+            let sign = if mark == CpuMark::Free { String::new() } else { mark.glyph().to_string() };
             let sample = Boxed {
                 width: side,
                 height: side,
@@ -403,7 +409,7 @@ impl Painter<'_> {
                 tip: mark.words().to_owned(),
                 ..Boxed::default()
             };
-            let numbered = matches!(mark, Mark::Chosen | Mark::Contested);
+            let numbered = matches!(mark, CpuMark::Chosen | CpuMark::Contested);
             let words = format!("{}{}", mark.words(), if numbered { " (number: thread)" } else { "" });
             grid(vec![sample, text(&words, TEXT_SIZE, "tt-note")], 2, 6)
         };
@@ -420,16 +426,16 @@ impl Painter<'_> {
     }
 }
 
-fn class(mark: Mark) -> &'static str {
+fn class(mark: CpuMark) -> &'static str {
     match mark {
-        Mark::Disallowed => "tt-disallowed",
-        Mark::Free => "tt-free",
-        Mark::Busy => "tt-busy",
-        Mark::Pinned => "tt-pinned",
-        Mark::Held => "tt-held",
-        Mark::Idle => "tt-idle",
-        Mark::Chosen => "tt-chosen",
-        Mark::Contested => "tt-contested",
+        CpuMark::Disallowed => "tt-disallowed",
+        CpuMark::Free => "tt-free",
+        CpuMark::Busy => "tt-busy",
+        CpuMark::Pinned => "tt-pinned",
+        CpuMark::Held => "tt-held",
+        CpuMark::Idle => "tt-idle",
+        CpuMark::Chosen => "tt-chosen",
+        CpuMark::Contested => "tt-contested",
     }
 }
 
@@ -442,7 +448,7 @@ fn title(machine: &Machine) -> String {
     }
 }
 
-/// Escapes text for XML; characters that XML cannot hold become question marks.
+/// Escapes text for XML; characters that are invalid in XML become question marks.
 fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for char in text.chars() {
@@ -459,13 +465,13 @@ fn escape(text: &str) -> String {
 }
 
 fn document(body: &Boxed) -> String {
-    let (width, height) = (body.width + 2 * MARGIN, body.height + 2 * MARGIN);
+    let (width, height) = (body.width + 2 * PAGE_MARGIN, body.height + 2 * PAGE_MARGIN);
     let mut out = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" xml:space=\"preserve\" width=\"{width}\" height=\"{height}\" \
          viewBox=\"0 0 {width} {height}\">\n{STYLE}"
     );
     out.push_str(&format!("<rect class=\"tt-page\" width=\"{width}\" height=\"{height}\"/>\n"));
-    write(&mut out, body, MARGIN, MARGIN);
+    write(&mut out, body, PAGE_MARGIN, PAGE_MARGIN);
     out.push_str("</svg>\n");
     out
 }
@@ -507,7 +513,8 @@ fn write(out: &mut String, item: &Boxed, x: u32, y: u32) {
     }
 }
 
-/// Colours tell apart with any of the common colour blindnesses; patterns and letters do without colour at all.
+/// The colours can be distinguished with all common colour blindnesses; patterns and letters need
+/// no colour at all.
 const STYLE: &str = r##"<style>
 text { font-family: monospace; fill: #2b2f36 }
 .tt-page { fill: #ffffff }

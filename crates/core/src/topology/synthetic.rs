@@ -1,50 +1,51 @@
-//! A machine in one line: `pack:2 numa:2 l3:2 core:4 pu:2`.
+//! Synthetic description of a machine in one line: `pack:2 numa:2 l3:2 core:4 pu:2`.
 //!
-//! The common subset of hwloc's synthetic descriptions: levels from the outside in, each with the count of children per
-//! parent. `[numa]` in brackets attaches one more memory node (without CPUs of its own) to each object of the level
-//! before it; `numa:N(memory=64GB)` and `[numa(memory=16GB tier=hbm)]` say how much and what memory. CPU numbers are
-//! logical (`0..`), or with SMT numbered round by `pu:2(far)`: all first threads before all second ones, as most x86
+//! The format is the common subset of hwloc's synthetic descriptions: levels from the outside in,
+//! each with the count of children per parent. `[numa]` in brackets attaches one more memory node
+//! (without its own CPUs) to each object of the preceding level. `numa:N(memory=64GB)` and
+//! `[numa(memory=16GB tier=hbm)]` give the size and type of memory. CPU numbers are logical
+//! (`0..`). With SMT, `pu:2(far)` numbers all first threads before all second ones, as most x86
 //! firmware does.
 
 use super::{Domain, Level, MAX_NODES, MAX_PUS, Machine, NodePart, Parts, Tier};
 use crate::ids::{OsCpu, OsNode};
 use thiserror::Error;
 
-/// Why a description does not parse, with the byte position of the fault.
+/// Reason why a description does not parse, with the byte position of the error.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{problem} at position {} of \"{text}\" (a description is levels from the outside in, such as \"pack:2 numa:2 l3:2 core:4 pu:2\")", at + 1)]
 pub struct SyntheticError {
-    /// The whole text.
+    /// Whole text of the description.
     pub text: String,
-    /// Byte offset of the fault, from 0.
+    /// Byte offset of the error, from 0.
     pub at: usize,
-    /// What is wrong there.
+    /// Description of the error.
     pub problem: String,
 }
 
-/// One level of a description.
-struct Step<'a> {
+/// Level of a description.
+struct LevelSpec<'a> {
     level: Option<Level>, // None for PUs
     count: u64,
-    memory: Memory,
+    memory: NodeMemory,
     far: bool,
-    extra: Vec<Memory>, // memory-only nodes attached to each object of this level
+    extra: Vec<NodeMemory>, // memory-only nodes attached to each object of this level
     word: &'a str,
     at: usize,
 }
 
 #[derive(Clone, Copy)]
-struct Memory {
+struct NodeMemory {
     bytes: Option<u64>,
     tier: Tier,
 }
 
-const NO_MEMORY: Memory = Memory { bytes: None, tier: Tier::Dram };
+const NO_MEMORY: NodeMemory = NodeMemory { bytes: None, tier: Tier::Dram };
 
 /// Builds a machine from a synthetic description.
 ///
 /// # Errors
-/// [`SyntheticError`] names the position and what was expected there.
+/// [`SyntheticError`] names the position and the expected text.
 pub fn parse_synthetic(text: &str) -> Result<Machine, SyntheticError> {
     let steps = steps(text)?;
     let parts = expand(text, &steps);
@@ -55,23 +56,18 @@ pub fn parse_synthetic(text: &str) -> Result<Machine, SyntheticError> {
     })
 }
 
-fn steps(text: &str) -> Result<Vec<Step<'_>>, SyntheticError> {
+fn steps(text: &str) -> Result<Vec<LevelSpec<'_>>, SyntheticError> {
     let fault = |at: usize, problem: String| SyntheticError { text: text.to_owned(), at, problem };
-    let mut steps: Vec<Step<'_>> = Vec::new();
+    let mut steps: Vec<LevelSpec<'_>> = Vec::new();
     let mut total: u64 = 1;
     let mut nodes: u64 = 0;
     for (at, item) in items(text).map_err(|at| fault(at, "a bracket is not closed".to_owned()))? {
         if let Some(inner) = item.strip_prefix('[') {
-            let inner = inner.strip_suffix(']').unwrap_or(inner);
-            let (word, attributes) =
-                inner.split_once('(').map_or((inner, ""), |(word, rest)| (word, rest.trim_end_matches(')')));
-            if Level::from_word(word) != Some(Level::Node) {
-                return Err(fault(at + 1, format!("only [numa] can be attached, not \"{word}\"")));
-            }
-            let memory = memory(attributes).map_err(|problem| fault(at, problem))?;
+            let memory = attached(inner.strip_suffix(']').unwrap_or(inner))
+                .map_err(|(by, problem)| fault(at + by, problem))?;
             match steps.last_mut() {
                 Some(step) => step.extra.push(memory),
-                None => return Err(fault(at, "[numa] needs a level before it to hang on".to_owned())),
+                None => return Err(fault(at, "[numa] needs a level before it".to_owned())),
             }
             nodes += total; // one for each object of the level before
             if nodes > MAX_NODES as u64 {
@@ -85,23 +81,13 @@ fn steps(text: &str) -> Result<Vec<Step<'_>>, SyntheticError> {
             Some((word, count)) => (word, count),
             None => return Err(fault(at, format!("\"{body}\" lacks its count, as in \"{body}:2\""))),
         };
-        let level = match word.to_ascii_lowercase().as_str() {
-            "pu" | "thread" => None,
-            other => {
-                Some(Level::from_word(other).filter(|&level| level != Level::Machine).ok_or_else(|| {
-                    fault(
-                        at,
-                        format!("\"{word}\" is no level (known: group, pack, die, numa, l3, l2, core, pu)"),
-                    )
-                })?)
-            }
-        };
+        let level = level(word).map_err(|problem| fault(at, problem))?;
         let count_at = at + word.len() + 1;
         let count: u64 = count
             .parse()
             .ok()
             .filter(|&count| count > 0)
-            .ok_or_else(|| fault(count_at, format!("\"{count}\" is no count of at least 1")))?;
+            .ok_or_else(|| fault(count_at, format!("\"{count}\" is not a count of at least 1")))?;
         total = total.saturating_mul(count);
         if total > MAX_PUS as u64 {
             return Err(fault(count_at, format!("more than {MAX_PUS} hardware threads")));
@@ -112,19 +98,8 @@ fn steps(text: &str) -> Result<Vec<Step<'_>>, SyntheticError> {
                 return Err(fault(count_at, format!("more than {MAX_NODES} NUMA nodes")));
             }
         }
-        if let Some(last) = steps.last() {
-            if last.level.is_none() {
-                return Err(fault(at, format!("nothing can follow {}", last.word)));
-            }
-            let twice = level != Some(Level::Group) && steps.iter().any(|step| step.level == level);
-            if twice {
-                return Err(fault(at, format!("level {word} stands twice")));
-            }
-            if level.is_some() && last.level == Some(Level::Core) {
-                return Err(fault(at, format!("{word} cannot be inside a core")));
-            }
-        }
-        let mut step = Step { level, count, memory: NO_MEMORY, far: false, extra: Vec::new(), word, at };
+        order(&steps, level, word).map_err(|problem| fault(at, problem))?;
+        let mut step = LevelSpec { level, count, memory: NO_MEMORY, far: false, extra: Vec::new(), word, at };
         match (level, attributes) {
             (_, "") => {}
             (None, "far") => step.far = true,
@@ -141,7 +116,44 @@ fn steps(text: &str) -> Result<Vec<Step<'_>>, SyntheticError> {
     Ok(steps)
 }
 
-/// Splits at blanks outside brackets; `Err` is the position of a bracket never closed.
+/// Parses a memory that is attached to the level before it, without its brackets. An error has an
+/// offset from the bracket.
+fn attached(inner: &str) -> Result<NodeMemory, (usize, String)> {
+    let (word, attributes) =
+        inner.split_once('(').map_or((inner, ""), |(word, rest)| (word, rest.trim_end_matches(')')));
+    if Level::from_word(word) != Some(Level::Node) {
+        return Err((1, format!("only [numa] can be attached, not \"{word}\"")));
+    }
+    memory(attributes).map_err(|problem| (0, problem))
+}
+
+/// Returns the level that a word names; `None` for hardware threads.
+fn level(word: &str) -> Result<Option<Level>, String> {
+    match word.to_ascii_lowercase().as_str() {
+        "pu" | "thread" => Ok(None),
+        other => match Level::from_word(other) {
+            Some(level) if level != Level::Machine => Ok(Some(level)),
+            _ => Err(format!("\"{word}\" is not a level (known: group, pack, die, numa, l3, l2, core, pu)")),
+        },
+    }
+}
+
+/// Checks that a level may follow the steps before it.
+fn order(steps: &[LevelSpec<'_>], level: Option<Level>, word: &str) -> Result<(), String> {
+    let Some(last) = steps.last() else { return Ok(()) };
+    if last.level.is_none() {
+        return Err(format!("nothing can follow {}", last.word));
+    }
+    if level != Some(Level::Group) && steps.iter().any(|step| step.level == level) {
+        return Err(format!("level {word} is given twice"));
+    }
+    if level.is_some() && last.level == Some(Level::Core) {
+        return Err(format!("{word} cannot be inside a core"));
+    }
+    Ok(())
+}
+
+/// Splits at blanks outside brackets; `Err` is the position of an unclosed bracket.
 fn items(text: &str) -> Result<Vec<(usize, &str)>, usize> {
     let mut items = Vec::new();
     let mut start = None;
@@ -171,12 +183,13 @@ fn items(text: &str) -> Result<Vec<(usize, &str)>, usize> {
     Ok(items)
 }
 
-fn memory(attributes: &str) -> Result<Memory, String> {
+fn memory(attributes: &str) -> Result<NodeMemory, String> {
     let mut memory = NO_MEMORY;
     for attribute in attributes.split_whitespace() {
         match attribute.split_once('=') {
             Some(("memory", size)) => {
-                memory.bytes = Some(bytes(size).ok_or_else(|| format!("\"{size}\" is no size such as 64GB"))?)
+                memory.bytes =
+                    Some(bytes(size).ok_or_else(|| format!("\"{size}\" is not a size such as 64GB"))?)
             }
             Some(("tier", tier)) => {
                 memory.tier = match tier.to_ascii_lowercase().as_str() {
@@ -187,14 +200,14 @@ fn memory(attributes: &str) -> Result<Memory, String> {
                     "gpu" => Tier::Gpu,
                     _ => {
                         return Err(format!(
-                            "\"{tier}\" is no memory tier (known: dram, hbm, cxl, nvm, gpu)"
+                            "\"{tier}\" is not a memory tier (known: dram, hbm, cxl, nvm, gpu)"
                         ));
                     }
                 }
             }
             _ => {
                 return Err(format!(
-                    "\"{attribute}\" is no attribute of numa (known: memory=SIZE, tier=NAME)"
+                    "\"{attribute}\" is not an attribute of numa (known: memory=SIZE, tier=NAME)"
                 ));
             }
         }
@@ -202,7 +215,7 @@ fn memory(attributes: &str) -> Result<Memory, String> {
     Ok(memory)
 }
 
-/// `64GB`, `512MiB`, `4096`: sizes are powers of 1024, as hwloc reads them.
+/// Parses a size, such as `64GB`, `512MiB` or `4096`. Units are powers of 1024, as in hwloc.
 fn bytes(size: &str) -> Option<u64> {
     let digits = size.bytes().take_while(u8::is_ascii_digit).count();
     let number: u64 = size[..digits].parse().ok()?;
@@ -217,7 +230,7 @@ fn bytes(size: &str) -> Option<u64> {
     number.checked_mul(1 << shift)
 }
 
-fn expand(text: &str, steps: &[Step<'_>]) -> Parts {
+fn expand(text: &str, steps: &[LevelSpec<'_>]) -> Parts {
     let fit = |number: u64| u32::try_from(number).unwrap_or(u32::MAX); // bounded by MAX_PUS
     let total = fit(steps.iter().map(|step| step.count).product());
     let mut parts = Parts { name: text.to_owned(), ..Parts::default() };
@@ -236,7 +249,7 @@ fn expand(text: &str, steps: &[Step<'_>]) -> Parts {
             let first = os * size;
             if let Some(level) = step.level {
                 if level == Level::Node {
-                    let Memory { bytes, tier } = step.memory;
+                    let NodeMemory { bytes, tier } = step.memory;
                     parts.nodes.push(NodePart {
                         os: OsNode(os),
                         first,
@@ -252,7 +265,8 @@ fn expand(text: &str, steps: &[Step<'_>]) -> Parts {
         }
     }
     if parts.nodes.is_empty() {
-        // Every machine has memory: hwloc adds one node to descriptions without any, and so does this.
+        // Every machine has memory: hwloc adds one node to descriptions without any, and so does
+        // this parser.
         parts.nodes.push(NodePart {
             os: OsNode(0),
             first: 0,
@@ -268,7 +282,7 @@ fn expand(text: &str, steps: &[Step<'_>]) -> Parts {
         debug_assert!(step.at <= text.len());
         of_level *= fit(step.count);
         let size = total / of_level;
-        for &Memory { bytes, tier } in &step.extra {
+        for &NodeMemory { bytes, tier } in &step.extra {
             for at in 0..of_level {
                 parts.nodes.push(NodePart {
                     os: OsNode(next),

@@ -20,7 +20,7 @@ fn header() -> Header {
     }
 }
 
-/// A step in which every field holds something.
+/// Returns a step in which no field is empty.
 fn step(number: u64) -> StepRecord {
     let thread = ThreadId(3);
     let confined = Decision {
@@ -109,7 +109,7 @@ fn every_line_stands_alone() {
     }
 }
 
-/// A crash, a full disk: whatever the place of the cut, all whole steps before it are there.
+/// After a crash or on a full disk, all whole steps before the cut are there, wherever the cut is.
 #[test]
 fn a_trace_cut_anywhere_gives_the_whole_steps_before_the_cut() {
     let whole = text(3, true);
@@ -123,7 +123,7 @@ fn a_trace_cut_anywhere_gives_the_whole_steps_before_the_cut() {
         }
         let found = found.unwrap();
         let lines = part.matches('\n').count();
-        // A last line that only lacks its line end is whole.
+        // A last line that lacks only its line end is whole.
         let steps = found.steps.len();
         assert!(steps == lines.saturating_sub(1).min(3) || steps == lines.min(3), "cut at {cut}");
         assert_eq!(found.steps, (0..steps as u64).map(step).collect::<Vec<_>>());

@@ -1,47 +1,49 @@
-//! What may be tried: values of each knob that differ on this machine, for this program.
+//! Grid of a search: the values of each knob that make a difference on this machine, for this
+//! program.
 //!
-//! Unit: one [`Choice`] a knob. Problem: the full list of values is long, and on a given machine most of it is the same or cannot be had. Idea: facts about the
-//! machine and the run decide; what cannot differ here is not listed, with the reason in words.
+//! Unit: one [`Choice`] per knob. Problem: the full list of values is long, and on a given machine
+//! most values have the same effect or are not available. Idea: facts about the machine and the run
+//! decide. A knob that makes no difference is not listed, with the reason in words.
 
 use super::Choice;
 use crate::balance::Kind;
 use crate::setting::Knob;
 
-/// What is known of the machine and the program.
+/// Facts about the machine and the program.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Facts {
-    /// Cores the program gets.
+    /// Cores that the program gets.
     pub cores: u32,
-    /// Hardware threads of each of them.
+    /// Hardware threads per core.
     pub smt: u32,
     /// Memory nodes of the machine.
     pub nodes: u32,
-    /// Last-level caches that the machine's cores lie under.
+    /// Last-level caches of the machine.
     pub caches: u32,
     /// Cores of the machine that may be used.
     pub machine_cores: u32,
-    /// Whether huge pages may be had by asking for them: the system's setting is not `never`.
+    /// Whether a program can ask for huge pages: the system's setting is not `never`.
     pub huge: bool,
-    /// Whether they are given without asking: the system's setting is `always`.
+    /// Whether the system gives huge pages without being asked: its setting is `always`.
     pub huge_always: bool,
-    /// Whether "only where asked for" can be had (Linux 6.18).
+    /// Whether a process can restrict huge pages to memory for which it asks (Linux 6.18).
     pub advised: bool,
     /// Whether the C library's allocator can be told to ask for huge pages (glibc 2.35).
     pub allocator: bool,
-    /// Whether the kernel takes slices (Linux 6.12).
+    /// Whether the kernel accepts slices (Linux 6.12).
     pub slice: bool,
 }
 
-/// A knob that is not tried, and why.
+/// A knob that is not tried, with the reason.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Left {
-    /// Which.
+    /// Knob.
     pub knob: Knob,
-    /// Why.
+    /// Reason.
     pub why: String,
 }
 
-/// What may be tried of these knobs, and what not.
+/// Returns the choices for these knobs, and the knobs that are not tried.
 pub fn grid(facts: &Facts, knobs: &[Knob]) -> (Vec<Choice>, Vec<Left>) {
     let (mut choices, mut left) = (Vec::new(), Vec::new());
     for knob in knobs {
@@ -56,7 +58,7 @@ pub fn grid(facts: &Facts, knobs: &[Knob]) -> (Vec<Choice>, Vec<Left>) {
     (choices, left)
 }
 
-/// Settings in the full product.
+/// Returns the number of settings in the full product.
 pub fn product(choices: &[Choice]) -> f64 {
     choices.iter().map(|choice| choice.values.len() as f64).product()
 }
@@ -73,7 +75,7 @@ fn values(facts: &Facts, knob: Knob) -> Result<Vec<String>, &'static str> {
         Knob::Smt if facts.smt < 2 => return Err("cores have one hardware thread each"),
         Knob::Smt => words(&["all"]),
         Knob::Strategy if facts.cores >= facts.machine_cores => {
-            return Err("all cores are taken, so that there is one way to choose them");
+            return Err("all cores are taken, so there is only one way to choose them");
         }
         Knob::Strategy if facts.nodes.max(facts.caches) < 2 => {
             return Err("all cores lie under one cache and node");
@@ -100,12 +102,13 @@ fn values(facts: &Facts, knob: Knob) -> Result<Vec<String>, &'static str> {
         Knob::Wait => words(&["spin", "yield", "sleep"]),
         Knob::Pin => words(&["mask"]),
         Knob::Balance => words(&[Kind::Auto.word(), Kind::Speed.word()]),
-        Knob::Slice if !facts.slice => return Err("this kernel takes no slices: Linux 6.12 does"),
+        Knob::Slice if !facts.slice => return Err("this kernel does not accept slices (Linux 6.12 does)"),
         Knob::Slice => words(&["0.1", "1", "10", "100"]),
     })
 }
 
-/// From one to all cores by doubling, all hardware threads, and twice and four times as many.
+/// Thread counts: from one to all cores by doubling, all hardware threads, and two and four times
+/// the number of cores.
 fn threads(facts: &Facts) -> Vec<String> {
     let cores = facts.cores.max(1);
     let mut counts = vec![cores, cores * facts.smt.max(1), 2 * cores, 4 * cores];

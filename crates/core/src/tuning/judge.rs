@@ -1,20 +1,21 @@
-//! Whether a candidate is better than what it is compared with, for good.
+//! Judge of a candidate: the conditions under which a gain over the baseline is believed.
 //!
-//! Unit: none. Problem: with five runs each an interval misses the truth once in sixteen times, and who asks again and again is
-//! wrong more often than that. Idea: three conditions at once, of which one looks at the order of the runs alone and so bears any outlier: the rank sum
-//! in its exact distribution, at a level that leaves room for asking several times.
+//! Unit: none. Problem: with five runs each, an interval misses the truth one time in sixteen, and
+//! repeated comparisons are wrong more often than that. Idea: three conditions at once. One of them
+//! considers only the order of the runs and is therefore robust against any outlier: the rank sum
+//! in its exact distribution, at a level that leaves room for several comparisons.
 
 use super::Rules;
 use crate::stats::comparison::rank_sum_chance;
 use crate::stats::{Comparison, Verdict, compare};
 
-/// Chance alone may order the runs so at most once in so many comparisons.
+/// Chance alone may order the runs so at most once in this number of comparisons.
 pub const CHANCE_ODDS: f64 = 1_000.0;
-/// Or once in so many, where the whole interval is four times as far from no gain as it has to be.
+/// The same bound if the whole interval is four times as far from "no gain" as it has to be.
 pub const CHANCE_ODDS_WIDE: f64 = 200.0;
 
-/// Judges runs of a candidate beside those of a baseline: [`Verdict::Unknown`] asks for more runs, and
-/// a gain of less than the rules ask for is no difference.
+/// Judges runs of a candidate against those of a baseline. [`Verdict::Unknown`] asks for more runs,
+/// and a gain below [`Rules::gain_min`] is no difference.
 pub fn judge(rules: &Rules, baseline: &[f64], candidate: &[f64]) -> (Verdict, Comparison) {
     let comparison = compare(baseline, candidate, rules.better, rules.seed);
     let Some((gain, interval)) = comparison.gain.and_then(|gain| Some((gain.median, gain.interval?))) else {
@@ -46,7 +47,7 @@ mod tests {
         assert_eq!(judge(&rules, &base, &scaled(0.995)).0, Verdict::NoDifference, "certain, and too small");
         assert_eq!(judge(&rules, &base, &scaled(1.2)).0, Verdict::Worse);
         assert_eq!(judge(&rules, &base[..4], &scaled(0.8)[..4]).0, Verdict::Unknown);
-        // A gain in the medians with an order that chance makes often.
+        // The medians show a gain, but chance often makes such an order.
         let mixed = [8.0, 8.1, 8.2, 10.2, 10.3];
         assert_eq!(judge(&rules, &base, &mixed).0, Verdict::Unknown);
     }

@@ -1,20 +1,28 @@
-//! Tuning: which setting a program runs best in, found by trying some of all that there are.
+//! Tuning: the search for the setting in which a program runs best, with a limited number of runs.
 //!
-//! Unit: the metric's own; seconds where it is the time. Problem: a program has some ten switches around it, all combinations are thousands of runs, most of
-//! them slow ones, every run is noisy, and who tries much finds something that looks good by luck. Idea: [`search()`] tries one knob at a time from where it
-//! stands and gives more runs to the better half only (successive halving), then joins what helped, looks round once more from there, since knobs act on each
-//! other, and at last measures the winner anew, in turn with the start. Only these last runs count as evidence: they took no part in the choice.
+//! Unit: that of the metric; seconds if the metric is the time. Problem: a program has some ten
+//! switches around it, and all combinations are thousands of runs, most of them slow. Every run is
+//! noisy, and a search that tries much finds something that looks good by luck. Idea: [`search()`]
+//! tries one knob at a time from the current setting and gives more runs to the better half only
+//! (successive halving). Then it joins the changes that helped. It tries single knobs once more
+//! from there, since knobs interact. At last it measures the winner again, in turn with the start.
+//! Only these last runs count as evidence: they took no part in the choice.
 //!
-//! What a verdict needs ([`judge`](mod@judge)): the bootstrap interval of the ratio excludes "no gain", the gain is at least [`Rules::gain_min`], and chance alone would
-//! order the runs so at most once in [`judge::CHANCE_ODDS`] comparisons. What a knob adds to the winner is judged in the same manner, and a knob that adds nothing is left out.
+//! A verdict needs three conditions ([`judge`](mod@judge)): the bootstrap interval of the ratio
+//! excludes "no gain", the gain is at least [`Rules::gain_min`], and chance alone would order the
+//! runs so at most once in [`judge::CHANCE_ODDS`] comparisons. The contribution of each knob to the
+//! winner is judged by the same method, and a knob that adds nothing is left out.
 //!
-//! Properties: equal answers and seed give equal questions, so that a search is resumed by giving the old answers again; never more time than the budget
-//! but for the run under way; nothing is stored that is inside the noise; a setting in which the program fails is asked no more. Time is what
-//! the [`Bench`] says a run took. Two knobs that each do harm alone and good together are found only if one of them is found first: that is the price of
-//! not trying everything.
+//! Properties: equal answers and an equal seed give equal questions, so a search is resumed by
+//! giving the old answers again. The search never takes more time than the budget, except for the
+//! current run. No setting is stored whose gain is inside the noise. A setting in which the program
+//! fails is not tried again. The time of a run is the time that the [`Bench`] reports. Two knobs
+//! that each do harm alone and good together are found only if one of them is found first: that is
+//! the price of not trying everything.
 //!
-//! Source: successive halving is from Karnin, Koren and Somekh, "Almost Optimal Exploration in Multi-Armed Bandits", ICML 2013; measuring a selected winner
-//! anew is the holdout of statistics; the order of runs is judged by Wilcoxon's rank sum, 1945.
+//! Source: successive halving is from Karnin, Koren and Somekh, "Almost Optimal Exploration in
+//! Multi-Armed Bandits", ICML 2013; measuring a selected winner again is the holdout of statistics;
+//! the order of runs is judged by Wilcoxon's rank sum, 1945.
 
 pub mod grid;
 pub mod judge;
@@ -31,48 +39,49 @@ use crate::stats::{Better, Comparison};
 use crate::time::Span;
 use serde::{Deserialize, Serialize};
 
-/// How a search goes.
+/// Rules of a search.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Rules {
-    /// Whether more of the metric is better.
+    /// Direction in which the metric improves.
     pub better: Better,
-    /// What a change has to gain at least: 0.03 is 3 %.
+    /// Smallest gain that counts, as a share: 0.03 is 3 %.
     pub gain_min: f64,
-    /// All runs together take no longer.
+    /// Longest time of all runs together.
     pub budget: Span,
-    /// Where the metric is the time: a run is stopped when it takes so many times as long as the best so far. `None` where time says nothing.
+    /// Factor over the best time so far at which a run is stopped, if the metric is the time;
+    /// `None` if the time of a run says nothing.
     pub cap: Option<f64>,
-    /// Orders and intervals are drawn from this number.
+    /// Seed of the random orders and intervals.
     pub seed: u64,
 }
 
-/// What became of a run.
+/// Result of a run.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(tag = "ran", rename_all = "kebab-case")]
 pub enum Ran {
-    /// It ended well.
+    /// The run ended normally.
     Well {
-        /// Its metric.
+        /// Metric of the run.
         value: f64,
-        /// How long it took.
+        /// Duration of the run.
         took: Span,
     },
-    /// It took longer than it may, and was stopped.
+    /// The run exceeded its time limit and was stopped.
     Slow {
-        /// After this time.
+        /// Time after which the run was stopped.
         took: Span,
     },
-    /// It failed, and would again.
+    /// The run failed, and would fail again.
     Failed {
-        /// How.
+        /// Reason of the failure.
         why: String,
-        /// How long that took.
+        /// Time until the failure.
         took: Span,
     },
 }
 
 impl Ran {
-    /// How long it took, however it ended.
+    /// Returns the duration of the run, however it ended.
     pub fn took(&self) -> Span {
         match self {
             Self::Well { took, .. } | Self::Slow { took } | Self::Failed { took, .. } => *took,
@@ -80,117 +89,119 @@ impl Ran {
     }
 }
 
-/// Why a run was made.
+/// Purpose of a run.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Stage {
-    /// So that files are in memory: it counts for nothing.
+    /// Warms up, so that files are in memory; the result does not count.
     Warm,
-    /// One knob changed, from the start.
+    /// Tries one changed knob, from the start.
     Knobs,
-    /// What helped, joined.
+    /// Tries changes that helped, joined.
     Joined,
-    /// One knob changed, from the best.
+    /// Tries one changed knob, from the best setting.
     Around,
-    /// The winner and the start in turn: the evidence.
+    /// Measures the winner and the start in turn: the evidence.
     Evidence,
-    /// The winner without one of its knobs.
+    /// Tries the winner without one of its knobs.
     Without,
 }
 
 impl Stage {
-    /// In a word.
+    /// Returns a short name.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Warm => "warming up",
             Self::Knobs => "one knob at a time",
-            Self::Joined => "what helped, joined",
-            Self::Around => "around the best",
+            Self::Joined => "joined changes",
+            Self::Around => "one knob at a time, from the best",
             Self::Evidence => "evidence",
             Self::Without => "is each knob needed",
         }
     }
 }
 
-/// Who runs the program.
+/// A bench that runs the program.
 pub trait Bench {
-    /// Runs the program once in a setting, at most so long. `None` ends the search: somebody asked for that.
+    /// Runs the program once in a setting, for at most `limit`. `None` ends the search: the user
+    /// asked for that.
     fn run(&mut self, setting: &Setting, stage: Stage, limit: Option<Span>) -> Option<Ran>;
 
-    /// About so many runs are still to come.
+    /// Announces about how many runs are still to come.
     fn ahead(&mut self, runs: usize) {
         let _ = runs;
     }
 }
 
-/// A knob and the values that may be tried, without the one it has.
+/// A knob and the values to try, without its current value.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Choice {
-    /// Which.
+    /// Knob.
     pub knob: Knob,
-    /// What it may be; `None` leaves it alone.
+    /// Values; `None` leaves the knob unset.
     pub values: Vec<Option<String>>,
 }
 
-/// How a search ended.
+/// Outcome of a search.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 #[serde(tag = "end", rename_all = "kebab-case")]
 pub enum End {
     /// A better setting was found.
     Won,
-    /// None is better beyond the noise.
+    /// No setting is better beyond the noise.
     Nothing,
-    /// The budget was spent before anything was certain.
+    /// The budget was spent before a result was certain.
     Spent,
-    /// Somebody stopped it.
+    /// The user stopped the search.
     Stopped,
-    /// The program fails as it is.
+    /// The program fails in the start setting.
     Failed {
-        /// How.
+        /// Reason of the failure.
         why: String,
     },
 }
 
-/// A setting that is better, with its evidence.
+/// A better setting, with its evidence.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Winner {
-    /// The setting.
+    /// Setting.
     pub setting: Setting,
-    /// The start's runs in the evidence.
+    /// Metric of the start in the runs of the evidence.
     pub before: Vec<f64>,
-    /// The winner's.
+    /// Metric of the winner in the runs of the evidence.
     pub after: Vec<f64>,
-    /// What they say.
+    /// Comparison of the two.
     pub comparison: Comparison,
-    /// What each of its knobs adds: how many times as good it is with it as without, for those that were asked in time.
+    /// Contribution of each knob: the ratio of the metric with the knob to the metric without it,
+    /// in the better direction. Knobs that were not tested in time are missing.
     pub adds: Vec<(Knob, f64)>,
 }
 
 /// All runs in one setting.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Series {
-    /// The setting.
+    /// Setting.
     pub setting: Setting,
-    /// The metric of those that ended well.
+    /// Metric of the runs that ended normally.
     pub values: Vec<f64>,
-    /// Runs that were stopped for taking too long.
+    /// Number of runs that were stopped at the time limit.
     pub slow: usize,
-    /// How it failed, if it did.
+    /// Reason of a failure, if a run failed.
     pub failed: Option<String>,
 }
 
-/// What a search found.
+/// Result of a search.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Found {
-    /// How it ended.
+    /// Outcome.
     #[serde(flatten)]
     pub end: End,
-    /// What is better.
+    /// Better setting, if one was found.
     pub winner: Option<Winner>,
-    /// All that was tried, in the order in which it came up.
+    /// All settings tried, in the order in which they came up.
     pub series: Vec<Series>,
-    /// Runs made.
+    /// Number of runs.
     pub runs: usize,
-    /// What they took.
+    /// Time of all runs.
     pub spent: Span,
 }

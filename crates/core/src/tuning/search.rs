@@ -1,4 +1,5 @@
-//! The search itself: one knob at a time, joined, once more around, and then the evidence.
+//! Stages of the search: one knob at a time, joined changes, single knobs around the best, then the
+//! evidence.
 
 use super::judge::judge;
 use super::{Bench, Choice, End, Found, Ran, Rules, Series, Stage, Winner};
@@ -6,36 +7,36 @@ use crate::setting::{Knob, Setting};
 use crate::stats::{Better, Comparison, Interval, Verdict, median, shuffled};
 use crate::time::Span;
 
-/// A run of what is compared with comes before so many of candidates, so that what drifts is the same for both.
-const BLOCK: usize = 4;
-/// And so many there are at least.
-const REFERENCES: usize = 3;
-/// A single run this much worse than the reference is no candidate for a second, 10 %.
-const SLACK: f64 = 0.10;
-/// What gains less than this in a few runs is not worth more of them, 1.5 %.
-const PROMISE: f64 = 0.015;
-/// So many knobs at most are joined.
-const JOINED: usize = 4;
-/// So often it is looked round from the best.
-const ROUNDS: usize = 3;
-/// So many go on from a look round at most.
-const FINALISTS: usize = 4;
+/// Runs of candidates after each run of the reference, so that drift affects both equally.
+const CANDIDATES_PER_REFERENCE: usize = 4;
+/// Runs of the reference per stage, at least.
+const REFERENCES_MIN: usize = 3;
+/// Share by which a first run may be worse than the reference and still get a second run: 10 %.
+const FIRST_RUN_LOSS_MAX: f64 = 0.10;
+/// Gain below which a few runs do not justify more runs: 1.5 %.
+const PROMISING_GAIN_MIN: f64 = 0.015;
+/// Knobs that are joined, at most.
+const JOINED_KNOBS_MAX: usize = 4;
+/// Rounds of single changes from the best setting, at most.
+const AROUND_ROUNDS_MAX: usize = 3;
+/// Candidates that continue after a round, at most.
+const FINALISTS_MAX: usize = 4;
 /// Pairs of runs in the evidence: at least, and at most.
-const PAIRS: (usize, usize) = (5, 15);
+const EVIDENCE_PAIRS: (usize, usize) = (5, 15);
 /// A gain this large shows in three runs each.
-pub(super) const PLAIN: f64 = 1.2;
-/// An interval from a to b is narrow when b / a is below this: more runs will not tell more.
-const NARROW: f64 = 1.02;
-/// No run is stopped before this: starting takes its time, too.
+pub(super) const PLAIN_GAIN_RATIO: f64 = 1.2;
+/// An interval from a to b is narrow if b / a is below this: more runs will not tell more.
+const NARROW_INTERVAL_RATIO: f64 = 1.02;
+/// Shortest time limit of a run: starting takes time, too.
 const LIMIT_MIN: Span = Span::from_ms(500);
 
-/// Why a part of the search ends before its time.
+/// Reason why a part of the search ends early.
 pub(super) enum Halt {
     Spent,
     Stopped,
 }
 
-/// A candidate and how many times as good as the reference it looks.
+/// A candidate, and its measured ratio to the reference in the better direction.
 type Scored = (Setting, f64);
 
 pub(super) struct Search<'a> {
@@ -47,11 +48,11 @@ pub(super) struct Search<'a> {
     times: Vec<(Setting, Vec<f64>)>,
     runs: usize,
     spent: Span,
-    /// Orders drawn so far.
+    /// Number of random orders drawn so far.
     drawn: u64,
 }
 
-/// Looks for a better setting than `start`.
+/// Searches for a better setting than `start`.
 pub fn search(rules: &Rules, choices: &[Choice], start: &Setting, bench: &mut dyn Bench) -> Found {
     let mut search = Search {
         rules,
@@ -68,7 +69,8 @@ pub fn search(rules: &Rules, choices: &[Choice], start: &Setting, bench: &mut dy
     Found { end, winner, series: search.series, runs: search.runs, spent: search.spent }
 }
 
-/// A setting with a knob at a value, or left alone.
+/// Returns the setting with a knob set to a value, or unset; `None` if the knob does not accept the
+/// value.
 pub(super) fn put(setting: &Setting, knob: Knob, value: Option<&str>) -> Option<Setting> {
     match value {
         Some(value) => setting.clone().with(knob, value).ok(),
@@ -79,7 +81,7 @@ pub(super) fn put(setting: &Setting, knob: Knob, value: Option<&str>) -> Option<
 impl Search<'_> {
     fn all(&mut self) -> (End, Option<Winner>) {
         let start = self.start.clone();
-        self.bench.ahead(2 + self.singles(&start).len() * 2 + 2 * PAIRS.0);
+        self.bench.ahead(2 + self.singles(&start).len() * 2 + 2 * EVIDENCE_PAIRS.0);
         for stage in [Stage::Warm, Stage::Knobs] {
             match self.run(&start, stage, Span::ZERO) {
                 Err(halt) => return (halt.into(), None),
@@ -94,11 +96,12 @@ impl Search<'_> {
         let mut single = None;
         match self.explore(&mut best, &mut single) {
             Err(Halt::Stopped) => return (End::Stopped, None),
-            // What is left is for the evidence.
+            // The remaining time is for the evidence.
             Err(Halt::Spent) | Ok(()) => {}
         }
-        // What is plain by now is made lean first: that is one time of evidence less.
-        if self.looks(&best) >= PLAIN {
+        // If the gain is already plain, unneeded knobs are removed first, which saves one round of
+        // evidence.
+        if self.measured_ratio(&best) >= PLAIN_GAIN_RATIO {
             let reserve = self.reserve(&best);
             let (lean, adds, halt) = self.lean(&best, reserve);
             if let Some(Halt::Stopped) = halt {
@@ -110,7 +113,7 @@ impl Search<'_> {
                 Err(halt) => return (halt.into(), None),
             }
         }
-        // What was joined may be worse than what it was joined from, by luck.
+        // By chance, the joined setting may be worse than the settings that it was joined from.
         let mut candidates = vec![best];
         candidates.extend(single);
         candidates.dedup();
@@ -125,7 +128,7 @@ impl Search<'_> {
         (End::Nothing, None)
     }
 
-    /// Looks for the best, and for the best single change.
+    /// Searches for the best setting, and for the best single change.
     fn explore(&mut self, best: &mut Setting, single: &mut Option<Setting>) -> Result<(), Halt> {
         let start = self.start.clone();
         let good = self.knobs(&start)?;
@@ -140,17 +143,18 @@ impl Search<'_> {
                 *best = setting;
             }
         }
-        for _ in 0..ROUNDS {
+        for _ in 0..AROUND_ROUNDS_MAX {
             let around = self.singles(best);
             let rivals = self.halving(&best.clone(), around, Stage::Around)?;
-            let next = rivals.into_iter().next().filter(|(_, score)| *score >= 1.0 + PROMISE);
+            let next = rivals.into_iter().next().filter(|(_, score)| *score >= 1.0 + PROMISING_GAIN_MIN);
             let Some((setting, _)) = next else { break };
             *best = setting;
         }
         Ok(())
     }
 
-    /// All settings that differ from this one in one knob, but for those that go back to the start.
+    /// Returns all settings that differ from this one in one knob, except those that return the
+    /// knob to its start value.
     fn singles(&self, from: &Setting) -> Vec<Setting> {
         let mut singles = Vec::new();
         for Choice { knob, values } in self.choices {
@@ -164,7 +168,8 @@ impl Search<'_> {
         singles
     }
 
-    /// The best value of each knob by itself, where it looks better than the start, the best knob first.
+    /// Returns the best value of each knob by itself, if it measured better than the start; the
+    /// best knob comes first.
     fn knobs(&mut self, start: &Setting) -> Result<Vec<Scored>, Halt> {
         let mut field = Vec::new();
         for Choice { knob, values } in self.choices {
@@ -172,8 +177,8 @@ impl Search<'_> {
                 field.extend(put(start, *knob, value).map(|setting| (*knob, setting)));
             }
         }
-        let mut samples = Samples::default();
-        for slack in [SLACK, 0.0, -PROMISE] {
+        let mut samples = StageSamples::default();
+        for slack in [FIRST_RUN_LOSS_MAX, 0.0, -PROMISING_GAIN_MIN] {
             let settings: Vec<Setting> = field.iter().map(|(_, setting)| setting.clone()).collect();
             self.round(start, &settings, Stage::Knobs, &mut samples)?;
             let scores: Vec<(Knob, Scored)> = field
@@ -184,7 +189,7 @@ impl Search<'_> {
                 .map(|(knob, (score, setting))| (knob, (setting, score)))
                 .filter(|(_, (_, score))| *score > 1.0 - slack)
                 .collect();
-            // The better half of each knob's.
+            // The better half of each knob's values continues.
             field = Vec::new();
             for Choice { knob, .. } in self.choices {
                 let mut own: Vec<&Scored> =
@@ -206,16 +211,17 @@ impl Search<'_> {
         Ok(good)
     }
 
-    /// The candidates that are left when the worse half goes after each round, the best first.
+    /// Returns the candidates that are left after the worse half was dropped in each round, best
+    /// first.
     fn halving(
         &mut self,
         reference: &Setting,
         field: Vec<Setting>,
         stage: Stage,
     ) -> Result<Vec<Scored>, Halt> {
-        let mut samples = Samples::default();
+        let mut samples = StageSamples::default();
         let mut scored: Vec<Scored> = field.into_iter().map(|setting| (setting, 1.0)).collect();
-        for slack in [0.0, 0.0, -PROMISE] {
+        for slack in [0.0, 0.0, -PROMISING_GAIN_MIN] {
             let settings: Vec<Setting> = scored.iter().map(|(setting, _)| setting.clone()).collect();
             if settings.is_empty() {
                 break;
@@ -229,24 +235,24 @@ impl Search<'_> {
                 .filter(|(_, score)| *score > 1.0 - slack)
                 .collect();
             scored.sort_by(|a, b| b.1.total_cmp(&a.1));
-            scored.truncate(scored.len().div_ceil(2).min(FINALISTS));
+            scored.truncate(scored.len().div_ceil(2).min(FINALISTS_MAX));
         }
         Ok(scored)
     }
 
-    /// One more run of each, in an order of its own, with the reference among them.
+    /// Makes one more run of each candidate, in a new random order, with the reference among them.
     fn round(
         &mut self,
         reference: &Setting,
         field: &[Setting],
         stage: Stage,
-        samples: &mut Samples,
+        samples: &mut StageSamples,
     ) -> Result<(), Halt> {
         self.drawn += 1;
         let order = shuffled(field.len(), self.rules.seed ^ self.drawn);
         let reserve = self.reserve(reference);
         for (at, index) in order.into_iter().enumerate() {
-            if at % BLOCK == 0 {
+            if at % CANDIDATES_PER_REFERENCE == 0 {
                 samples.references.extend(self.run(reference, stage, reserve)?);
             }
             let setting = &field[index];
@@ -254,7 +260,7 @@ impl Search<'_> {
                 samples.push(setting, value);
             }
         }
-        while !field.is_empty() && samples.references.len() < REFERENCES {
+        while !field.is_empty() && samples.references.len() < REFERENCES_MIN {
             match self.run(reference, stage, reserve)? {
                 Some(value) => samples.references.push(value),
                 None => break,
@@ -263,12 +269,13 @@ impl Search<'_> {
         Ok(())
     }
 
-    /// Runs candidate and start in turn until it is clear which is better. Nothing that was measured before counts.
+    /// Runs the candidate and the start in turn until it is clear which is better. Earlier
+    /// measurements do not count.
     pub(super) fn evidence(&mut self, candidate: &Setting) -> Result<Option<Winner>, Halt> {
         let (mut before, mut after) = (Vec::new(), Vec::new());
-        self.bench.ahead(2 * PAIRS.0);
-        while before.len() < PAIRS.1 {
-            // In turn also who is first.
+        self.bench.ahead(2 * EVIDENCE_PAIRS.0);
+        while before.len() < EVIDENCE_PAIRS.1 {
+            // The two also take turns in running first.
             let first = before.len() % 2 == 0;
             let order = if first { [true, false] } else { [false, true] };
             for is_start in order {
@@ -276,7 +283,7 @@ impl Search<'_> {
                 let Some(value) = self.run(&setting, Stage::Evidence, Span::ZERO)? else { return Ok(None) };
                 if is_start { before.push(value) } else { after.push(value) }
             }
-            if before.len() < PAIRS.0 || before.len() % 2 == 0 {
+            if before.len() < EVIDENCE_PAIRS.0 || before.len() % 2 == 0 {
                 continue;
             }
             let (answer, comparison) = judge(self.rules, &before, &after);
@@ -293,8 +300,9 @@ impl Search<'_> {
         Ok(None)
     }
 
-    /// How many times as good as the start a setting looks by all that was measured.
-    fn looks(&mut self, setting: &Setting) -> f64 {
+    /// Returns the ratio of a setting to the start in the better direction, by all measurements so
+    /// far.
+    fn measured_ratio(&mut self, setting: &Setting) -> f64 {
         let start = self.start.clone();
         let mut of = |setting: &Setting| median(&self.entry(setting).values);
         match (of(&start), of(setting), self.rules.better) {
@@ -304,13 +312,14 @@ impl Search<'_> {
         }
     }
 
-    /// What the evidence will take at least, when the best is this one.
+    /// Returns the shortest time of the evidence, if this setting is the best.
     fn reserve(&self, best: &Setting) -> Span {
         let pair = self.typical(self.start) + self.typical(best);
-        Span((pair * PAIRS.0 as f64 * 1e9) as u64)
+        Span((pair * EVIDENCE_PAIRS.0 as f64 * 1e9) as u64)
     }
 
-    /// How many seconds a run in a setting takes, or in any, as far as is known.
+    /// Returns the typical duration of a run in a setting, in seconds, or of a run of the start; 0
+    /// if both are unknown.
     fn typical(&self, setting: &Setting) -> f64 {
         let of = |setting: &Setting| {
             self.times.iter().find(|(of, _)| of == setting).and_then(|(_, times)| median(times))
@@ -318,7 +327,7 @@ impl Search<'_> {
         of(setting).or_else(|| of(self.start)).unwrap_or(0.0)
     }
 
-    /// How long a run may take.
+    /// Returns the time limit of a run; `None` for runs without a limit.
     fn limit(&self, setting: &Setting, stage: Stage) -> Option<Span> {
         let cap = self.rules.cap?;
         if setting == self.start || matches!(stage, Stage::Warm | Stage::Evidence) {
@@ -328,7 +337,8 @@ impl Search<'_> {
         best.is_finite().then(|| Span((best * cap * 1e9) as u64).max(LIMIT_MIN))
     }
 
-    /// One run; its metric, or nothing where the program fails. A run that was stopped counts as if it had ended then, which flatters it.
+    /// Makes one run and returns its metric, or `None` if the program fails. A run that was stopped
+    /// counts as if it had ended then, which flatters it.
     pub(super) fn run(
         &mut self,
         setting: &Setting,
@@ -347,7 +357,7 @@ impl Search<'_> {
         self.runs += 1;
         self.spent = self.spent + ran.took();
         let took = ran.took().seconds();
-        // What failed or was stopped says nothing of how long a run takes.
+        // A run that failed or was stopped says nothing about the duration of a run.
         if matches!(ran, Ran::Well { .. }) {
             match self.times.iter_mut().find(|(of, _)| of == setting) {
                 Some((_, times)) => times.push(took),
@@ -381,9 +391,10 @@ impl Search<'_> {
     }
 }
 
-/// Settings in which the best knobs are joined: the first two, three, ..., and all but one of them.
+/// Returns settings in which the best knobs are joined: the first two, three, ..., and all except
+/// one of them.
 fn joined(start: &Setting, good: &[Scored]) -> Vec<Setting> {
-    let good = &good[..good.len().min(JOINED)];
+    let good = &good[..good.len().min(JOINED_KNOBS_MAX)];
     let merge = |parts: &mut dyn Iterator<Item = &Scored>| {
         parts.fold(start.clone(), |sum, (part, _)| {
             let changed = Knob::ALL.into_iter().filter(|knob| part.get(*knob) != start.get(*knob));
@@ -400,10 +411,10 @@ fn joined(start: &Setting, good: &[Scored]) -> Vec<Setting> {
     joined
 }
 
-/// Whether more runs would hardly tell more.
+/// Returns whether more runs would hardly tell more.
 fn is_narrow(comparison: &Comparison) -> bool {
     let interval = comparison.gain.and_then(|gain| gain.interval);
-    interval.is_some_and(|Interval { low, high }| high / low < NARROW)
+    interval.is_some_and(|Interval { low, high }| high / low < NARROW_INTERVAL_RATIO)
 }
 
 impl From<Halt> for End {
@@ -415,14 +426,14 @@ impl From<Halt> for End {
     }
 }
 
-/// What was measured in one stage.
+/// Measurements of one stage.
 #[derive(Default)]
-struct Samples {
+struct StageSamples {
     references: Vec<f64>,
     of: Vec<(Setting, Vec<f64>)>,
 }
 
-impl Samples {
+impl StageSamples {
     fn push(&mut self, setting: &Setting, value: f64) {
         match self.of.iter_mut().find(|(of, _)| of == setting) {
             Some((_, values)) => values.push(value),
@@ -430,7 +441,7 @@ impl Samples {
         }
     }
 
-    /// How many times as good as the reference a candidate looks.
+    /// Returns the measured ratio of a candidate to the reference in the better direction.
     fn score(&self, better: Better, setting: &Setting) -> Option<f64> {
         let (_, values) = self.of.iter().find(|(of, _)| of == setting)?;
         let (mine, reference) = (middle(values, better)?, middle(&self.references, better)?);
@@ -441,7 +452,8 @@ impl Samples {
     }
 }
 
-/// The middle run, or the better one of the two in the middle: of two runs one may be disturbed, and hardly any is too quick.
+/// Returns the middle run, or the better of the two in the middle: of two runs one may be
+/// disturbed, and hardly any run is too quick.
 fn middle(values: &[f64], better: Better) -> Option<f64> {
     let mut values = values.to_vec();
     values.sort_by(f64::total_cmp);

@@ -1,23 +1,26 @@
-//! The search beside a simulated program whose every setting is known: full enumeration is the oracle.
+//! Tests of the search with a simulated program. The effect of every setting is known: full
+//! enumeration is the oracle.
 
 use super::*;
 use crate::stats::{Better, Random};
 use std::collections::BTreeMap;
 
-/// A program: its time is a product of what each knob does, with pairs of knobs that act on each other, and noise.
-struct Program {
-    /// What a value does to the time.
+/// A program with a time that is a product of the factors of its knobs, with pairs of knobs that
+/// interact, and noise.
+struct SimulatedProgram {
+    /// Factor of a value on the time.
     factors: BTreeMap<(Knob, Option<String>), f64>,
-    /// What two values do together, beside.
+    /// Pairs of values with an additional joint factor, which `by` holds.
     pairs: Vec<[(Knob, Option<String>); 2]>,
     by: Vec<f64>,
-    /// Relative noise, and how often a run is an outlier of twice to thrice the time.
+    /// Relative noise, and the mean number of runs per outlier. An outlier takes two to three times
+    /// as long.
     noise: f64,
     outliers: usize,
     random: Random,
-    /// Settings in which it fails.
+    /// Settings in which the program fails.
     fails: Option<(Knob, Option<String>)>,
-    /// After so many runs somebody stops it.
+    /// Number of runs after which the user stops the search.
     patience: usize,
     log: Vec<(Setting, Stage, Ran)>,
     /// Answers of an earlier search.
@@ -28,7 +31,7 @@ fn value(text: &str) -> Option<String> {
     Some(text.to_owned())
 }
 
-impl Program {
+impl SimulatedProgram {
     fn new(seed: u64, noise: f64) -> Self {
         Self {
             factors: BTreeMap::new(),
@@ -57,13 +60,13 @@ impl Program {
     }
 }
 
-impl Bench for Program {
+impl Bench for SimulatedProgram {
     fn run(&mut self, setting: &Setting, stage: Stage, limit: Option<Span>) -> Option<Ran> {
         if self.log.len() >= self.patience {
             return None;
         }
         let fails = self.fails.as_ref().is_some_and(|(knob, value)| setting.get(*knob) == value.as_deref());
-        // About a bell: the sum of four even ones.
+        // Close to a bell curve: the sum of four uniform numbers.
         let bell = (0..4).map(|_| self.even()).sum::<f64>() - 2.0;
         let mut time = self.truth(setting) * (1.0 + self.noise * bell * 1.7);
         if self.outliers > 0 && self.random.below(self.outliers) == 0 {
@@ -108,15 +111,17 @@ fn grid_of(choices: &[Choice]) -> Vec<Setting> {
     })
 }
 
-/// The best time of all, and the time the full grid takes with five runs each, as many as an interval needs.
-fn oracle(program: &Program, choices: &[Choice]) -> (f64, f64) {
+/// Returns the best time of all, and the time of the full grid with five runs each, as many as an
+/// interval needs.
+fn oracle(program: &SimulatedProgram, choices: &[Choice]) -> (f64, f64) {
     let truths: Vec<f64> = grid_of(choices).iter().map(|setting| program.truth(setting)).collect();
     (truths.iter().copied().fold(f64::INFINITY, f64::min), truths.iter().sum::<f64>() * 5.0)
 }
 
-/// A planted program: what it has by itself is bad in two or three ways, and waiting acts on threads.
-fn planted(seed: u64, noise: f64) -> Program {
-    let mut program = Program::new(seed, noise);
+/// A program with planted defaults: they are bad in two or three ways, and the wait policy
+/// interacts with the number of threads.
+fn planted(seed: u64, noise: f64) -> SimulatedProgram {
+    let mut program = SimulatedProgram::new(seed, noise);
     for (knob, text, by) in [
         (Knob::Threads, value("1"), 1.4),
         (Knob::Threads, value("2"), 0.7),
@@ -130,15 +135,16 @@ fn planted(seed: u64, noise: f64) -> Program {
         let spread = 1.0 + 0.05 * (program.even() - 0.5);
         program.factors.insert((knob, text), by * spread);
     }
-    // Where every thread has a core, spinning is best; else it is worst.
+    // If every thread has a core, spinning is best; otherwise it is worst.
     program.pairs.push([(Knob::Threads, value("2")), (Knob::Wait, value("spin"))]);
     program.by.push(0.6);
     program
 }
 
-/// A program whose knobs do anything: each value by up to a third either way, and a pair of them by more.
-fn any(seed: u64, noise: f64) -> Program {
-    let mut program = Program::new(seed, noise);
+/// A program with arbitrary knobs: each value changes the time by up to a third either way, and a
+/// pair of values by more.
+fn any(seed: u64, noise: f64) -> SimulatedProgram {
+    let mut program = SimulatedProgram::new(seed, noise);
     let all: Vec<_> =
         choices().into_iter().flat_map(|one| one.values.into_iter().map(move |v| (one.knob, v))).collect();
     for (knob, text) in all.iter().filter(|(_, text)| text.is_some()) {
@@ -153,8 +159,9 @@ fn any(seed: u64, noise: f64) -> Program {
     program
 }
 
-/// Of programs of these seeds: which share is within 3 % of the full grid's best, and which share of its time that took.
-fn found_of(seeds: std::ops::Range<u64>, make: fn(u64, f64) -> Program) -> (f64, f64) {
+/// For programs of these seeds, returns the share that came within 3 % of the full grid's best, and
+/// the share of the grid's time that the search took.
+fn found_of(seeds: std::ops::Range<u64>, make: fn(u64, f64) -> SimulatedProgram) -> (f64, f64) {
     let (mut near, mut all) = (0_u32, 0_u32);
     let (mut spent, mut full) = (0.0, 0.0);
     for seed in seeds {
@@ -175,10 +182,10 @@ fn found_of(seeds: std::ops::Range<u64>, make: fn(u64, f64) -> Program) -> (f64,
 
 #[test]
 fn it_finds_what_the_full_grid_finds_in_less_than_a_quarter_of_its_time() {
-    // Limits of the search were set by the first of these; the others were not looked at before: 97.7 and 96.0 % of a hundred seeds each, in 0.23 and
-    // 0.21 of the grid's time.
+    // Limits of the search were set with the first of these; the others had not been used before:
+    // 97.7 and 96.0 % of a hundred seeds each, in 0.23 and 0.21 of the grid's time.
     for (seeds, make) in
-        [(0..40, planted as fn(u64, f64) -> Program), (1000..1020, planted), (2000..2100, any)]
+        [(0..40, planted as fn(u64, f64) -> SimulatedProgram), (1000..1020, planted), (2000..2100, any)]
     {
         let (near, share) = found_of(seeds.clone(), make);
         assert!(near >= 0.95, "{near} of {seeds:?} are within 3 %");
@@ -190,7 +197,7 @@ fn it_finds_what_the_full_grid_finds_in_less_than_a_quarter_of_its_time() {
 fn where_nothing_matters_nothing_is_kept() {
     let mut kept = 0;
     for seed in 0..120 {
-        let mut program = Program::new(seed, [0.01, 0.05, 0.15][seed as usize % 3]);
+        let mut program = SimulatedProgram::new(seed, [0.01, 0.05, 0.15][seed as usize % 3]);
         program.outliers = [0, 10][seed as usize % 2];
         let found = search(&rules(seed), &choices(), &Setting::new(), &mut program);
         kept += usize::from(found.winner.is_some());
@@ -202,7 +209,7 @@ fn where_nothing_matters_nothing_is_kept() {
 #[test]
 fn a_gain_too_small_to_matter_is_not_kept() {
     for seed in 0..40 {
-        let mut program = Program::new(seed, 0.002);
+        let mut program = SimulatedProgram::new(seed, 0.002);
         program.factors.insert((Knob::Wait, value("sleep")), 0.985);
         let found = search(&rules(seed), &choices(), &Setting::new(), &mut program);
         assert_eq!(found.winner, None);
@@ -213,7 +220,7 @@ fn a_gain_too_small_to_matter_is_not_kept() {
 fn a_knob_that_adds_nothing_is_left_out() {
     let mut lean = 0;
     for seed in 0..60 {
-        let mut program = Program::new(seed, 0.03);
+        let mut program = SimulatedProgram::new(seed, 0.03);
         program.factors.insert((Knob::Wait, value("sleep")), 0.5);
         let found = search(&rules(seed), &choices(), &Setting::new(), &mut program);
         let setting = found.winner.unwrap().setting;
@@ -225,7 +232,7 @@ fn a_knob_that_adds_nothing_is_left_out() {
 
 #[test]
 fn more_may_be_better() {
-    struct Rate(Program);
+    struct Rate(SimulatedProgram);
     impl Bench for Rate {
         fn run(&mut self, setting: &Setting, stage: Stage, limit: Option<Span>) -> Option<Ran> {
             assert_eq!(limit, None);
@@ -251,7 +258,7 @@ fn what_fails_is_out_and_a_start_that_fails_ends_it() {
     assert_ne!(setting.get(Knob::Threads), Some("2"));
     let failed = found.series.iter().filter(|series| series.failed.is_some());
     assert!(failed.clone().count() > 0 && failed.clone().all(|series| series.values.is_empty()));
-    // Each once.
+    // Each failed setting was tried once.
     let asked = |setting: &Setting| program.log.iter().filter(|(of, ..)| of == setting).count();
     assert!(failed.into_iter().all(|series| asked(&series.setting) == 1));
 
@@ -267,7 +274,7 @@ fn a_budget_is_kept_and_what_is_left_is_for_the_evidence() {
         let mut program = planted(seed, 0.02);
         let rules = Rules { budget: Span::from_ms(seconds * 1_000), ..rules(seed) };
         let found = search(&rules, &choices(), &Setting::new(), &mut program);
-        // But for the run under way.
+        // Only the current run may exceed the budget.
         let last = program.log.last().map_or(Span::ZERO, |(.., ran)| ran.took());
         assert!(found.spent.less(last) <= rules.budget, "{:?} of {:?}", found.spent, rules.budget);
         assert!(seconds < 300 || found.winner.is_some());
@@ -288,7 +295,7 @@ fn a_search_that_was_stopped_goes_on_where_it_was() {
         let part = search(&rules(9), &choices(), &Setting::new(), &mut program);
         assert_eq!(part.end, End::Stopped);
         assert_eq!(part.runs, patience);
-        // The answers so far are given again; those after them are of the same program.
+        // The earlier answers are given again; later answers come from the same program.
         let mut again = planted(9, 0.03);
         again.replay = program.log.iter().map(|(.., ran)| ran.clone()).collect();
         let found = search(&rules(9), &choices(), &Setting::new(), &mut again);
@@ -299,7 +306,7 @@ fn a_search_that_was_stopped_goes_on_where_it_was() {
 #[test]
 fn from_another_start_the_way_back_is_found() {
     let start: Setting = "wait=spin thp=off".parse().unwrap();
-    let mut program = Program::new(2, 0.01);
+    let mut program = SimulatedProgram::new(2, 0.01);
     program.factors.insert((Knob::Wait, value("spin")), 3.0);
     let found = search(&rules(2), &choices(), &start, &mut program);
     let setting = found.winner.unwrap().setting;

@@ -1,16 +1,16 @@
-//! Every policy against what arithmetic says is possible, over a kernel that moves nobody.
+//! Tests of every policy against the bounds of arithmetic, with a kernel that moves no thread.
 
-use crate::fluid::{Fluid, Kernel, Wait};
+use crate::fluid::{Fluid, Kernel, WaitMode};
 use crate::run::{median, run, settings};
 use trimtab_core::balance::Kind;
 
-const WAITS: [Wait; 3] = [Wait::Sleep, Wait::Yield, Wait::Spin];
+const WAITS: [WaitMode; 3] = [WaitMode::Sleep, WaitMode::Yield, WaitMode::Spin];
 
-fn even(threads: usize, cores: usize, wait: Wait) -> Fluid {
+fn even(threads: usize, cores: usize, wait: WaitMode) -> Fluid {
     Fluid::new(threads, cores, wait, Kernel::Keeps)
 }
 
-/// ⌈N/M⌉·M/N, the exact price of never moving.
+/// Returns ⌈N/M⌉·M/N, the exact price of never moving.
 fn price(threads: usize, cores: usize) -> f64 {
     (threads.div_ceil(cores) * cores) as f64 / threads as f64
 }
@@ -29,12 +29,12 @@ fn pinned_pays_the_whole_price() {
 fn a_core_of_the_model_is_shared_as_the_reference_says() {
     // The independent fluid model that the notes quote: kernels that only pull into idle cores.
     for (threads, cores, wait, ratio) in [
-        (3, 2, Wait::Sleep, 1.0),
-        (3, 2, Wait::Yield, 1.333_333),
-        (5, 4, Wait::Sleep, 1.2),
-        (17, 16, Wait::Sleep, 1.411_765),
-        (33, 16, Wait::Sleep, 1.131_313),
-        (33, 16, Wait::Spin, 1.454_545),
+        (3, 2, WaitMode::Sleep, 1.0),
+        (3, 2, WaitMode::Yield, 1.333_333),
+        (5, 4, WaitMode::Sleep, 1.2),
+        (17, 16, WaitMode::Sleep, 1.411_765),
+        (33, 16, WaitMode::Sleep, 1.131_313),
+        (33, 16, WaitMode::Spin, 1.454_545),
     ] {
         let found = run(even(threads, cores, wait), Kind::Float, &settings(50, 0)).ratio;
         assert!((found - ratio).abs() < 1e-3, "{threads} on {cores}, {wait:?}: {found}, not {ratio}");
@@ -47,7 +47,7 @@ fn exchange_comes_within_a_fiftieth_of_the_ideal() {
         for wait in WAITS {
             let ratio = run(even(threads, cores, wait), Kind::Exchange, &settings(50, 0)).ratio;
             // A spinner that is done takes its core's share until the next period.
-            let most = if wait == Wait::Spin { 1.025 } else { 1.02 };
+            let most = if wait == WaitMode::Spin { 1.025 } else { 1.02 };
             assert!(ratio < most, "{threads} on {cores}, {wait:?}: {ratio}");
         }
     }
@@ -55,18 +55,19 @@ fn exchange_comes_within_a_fiftieth_of_the_ideal() {
 
 #[test]
 fn speed_comes_as_near_as_the_reference_says() {
-    // Medians over seeds at B = T/20 of the independent model, and a margin of four hundredths for the grid of wake-ups.
+    // Medians over seeds at B = T/20 of the independent model, and a margin of four hundredths for
+    // the grid of wake-ups.
     for (threads, cores, wait, reference) in [
-        (3, 2, Wait::Sleep, 1.005),
-        (3, 2, Wait::Yield, 1.011),
-        (3, 2, Wait::Spin, 1.025),
-        (5, 2, Wait::Spin, 1.009),
-        (7, 2, Wait::Spin, 1.008),
-        (5, 4, Wait::Yield, 1.071),
-        (5, 4, Wait::Spin, 1.078),
-        (9, 8, Wait::Spin, 1.129),
-        (17, 16, Wait::Yield, 1.113),
-        (33, 16, Wait::Spin, 1.054),
+        (3, 2, WaitMode::Sleep, 1.005),
+        (3, 2, WaitMode::Yield, 1.011),
+        (3, 2, WaitMode::Spin, 1.025),
+        (5, 2, WaitMode::Spin, 1.009),
+        (7, 2, WaitMode::Spin, 1.008),
+        (5, 4, WaitMode::Yield, 1.071),
+        (5, 4, WaitMode::Spin, 1.078),
+        (9, 8, WaitMode::Spin, 1.129),
+        (17, 16, WaitMode::Yield, 1.113),
+        (33, 16, WaitMode::Spin, 1.054),
     ] {
         let ratio = median(&even(threads, cores, wait), Kind::Speed, 50);
         assert!(ratio < reference + 0.04, "{threads} on {cores}, {wait:?}: {ratio}, reference {reference}");
@@ -75,7 +76,7 @@ fn speed_comes_as_near_as_the_reference_says() {
 
 #[test]
 fn the_threshold_leaves_a_tenth_and_less_alone() {
-    let ran = run(even(31, 16, Wait::Yield), Kind::Speed, &settings(50, 1));
+    let ran = run(even(31, 16, WaitMode::Yield), Kind::Speed, &settings(50, 1));
     assert!((ran.ratio - price(31, 16)).abs() < 1e-3, "{}", ran.ratio);
     assert!(ran.moves <= 33, "the dealing, and waiters at the end that have no speed: {}", ran.moves);
 }
@@ -83,7 +84,7 @@ fn the_threshold_leaves_a_tenth_and_less_alone() {
 #[test]
 fn nudge_does_as_well_where_the_kernel_keeps_hands_off() {
     for (threads, cores) in [(3, 2), (5, 4)] {
-        let fluid = even(threads, cores, Wait::Yield);
+        let fluid = even(threads, cores, WaitMode::Yield);
         let (nudge, speed) = (median(&fluid, Kind::Nudge, 50), median(&fluid, Kind::Speed, 50));
         assert!(nudge < speed + 0.03, "{threads} on {cores}: {nudge} against {speed}");
     }
@@ -92,7 +93,7 @@ fn nudge_does_as_well_where_the_kernel_keeps_hands_off() {
 #[test]
 fn a_pinned_hog_is_shared_by_all() {
     for (threads, cores) in [(2, 2), (4, 4), (16, 16)] {
-        let fluid = even(threads, cores, Wait::Yield).hog(0, true);
+        let fluid = even(threads, cores, WaitMode::Yield).hog(0, true);
         let fair = (threads + 1) as f64 / cores as f64;
         let pinned = run(fluid.clone(), Kind::Pinned, &settings(50, 0)).ratio;
         assert!((pinned - 2.0 / fair).abs() < 1e-3, "the one beside the hog has half a core: {pinned}");
@@ -110,7 +111,7 @@ fn cores_of_different_speed_are_taken_in_turns() {
     for (threads, speeds) in
         [(2, vec![1.0, 0.5]), (4, vec![1.0, 1.0, 0.5, 0.5]), (6, vec![1.0, 1.0, 0.4, 0.4])]
     {
-        let mut fluid = Fluid::new(threads, speeds.len(), Wait::Spin, Kernel::Keeps);
+        let mut fluid = Fluid::new(threads, speeds.len(), WaitMode::Spin, Kernel::Keeps);
         fluid.speeds = speeds;
         let pinned = run(fluid.clone(), Kind::Pinned, &settings(50, 0)).ratio;
         let exchange = run(fluid.clone(), Kind::Exchange, &settings(50, 0)).ratio;

@@ -1,13 +1,13 @@
-//! `auto` against all others, in the scenarios it is made for.
+//! Tests of `auto` against all other policies, in the scenarios for which it is made.
 
-use crate::fluid::{Fluid, Kernel, Wait};
+use crate::fluid::{Fluid, Kernel, WaitMode};
 use crate::run::{run, settings};
 use trimtab_core::balance::Kind;
 
 fn scenarios() -> Vec<(String, Fluid)> {
     let mut all = Vec::new();
     for kernel in [Kernel::Keeps, Kernel::Rotates] {
-        for wait in [Wait::Sleep, Wait::Yield, Wait::Spin] {
+        for wait in [WaitMode::Sleep, WaitMode::Yield, WaitMode::Spin] {
             for (threads, cores) in
                 [(3, 2), (5, 2), (7, 2), (4, 2), (2, 2), (5, 4), (9, 8), (17, 16), (33, 16)]
             {
@@ -53,9 +53,11 @@ fn auto_is_never_worse_than_the_best_by_more_than_watching_costs() {
         let others = [Kind::Float, Kind::Pinned, Kind::Speed, Kind::Exchange, Kind::Nudge].map(ratio);
         let best = others.iter().copied().fold(f64::INFINITY, f64::min);
         let auto = run(fluid.clone(), Kind::Auto, &settings(100, 1));
-        // More threads than cores can outnumber a hog where it sits, and get more than a fair share: that is not asked for.
+        // More threads than cores can outnumber a hog on its core, and get more than a fair share:
+        // this is not required.
         let best = if fluid.threads.len() > fluid.speeds.len() { best.max(1.0) } else { best };
-        // A quarter of a second of watching, of two: a twentieth of what a hog costs while it is not fenced in.
+        // A quarter of a second of watching, of two: a twentieth of the cost of a hog while it is
+        // not fenced in.
         assert!(
             auto.ratio < 1.02 * best,
             "{name}: auto {:.3}, others {others:.3?}, {} moves, {:?}",
@@ -70,8 +72,8 @@ fn auto_is_never_worse_than_the_best_by_more_than_watching_costs() {
 fn auto_keeps_what_is_promised() {
     let auto = |fluid: Fluid| run(fluid.long(1.0), Kind::Auto, &settings(100, 1)).ratio;
     for kernel in [Kernel::Keeps, Kernel::Rotates] {
-        for wait in [Wait::Sleep, Wait::Yield, Wait::Spin] {
-            let most = if wait == Wait::Spin { 1.04 } else { 1.02 };
+        for wait in [WaitMode::Sleep, WaitMode::Yield, WaitMode::Spin] {
+            let most = if wait == WaitMode::Spin { 1.04 } else { 1.02 };
             for threads in [3, 5, 7] {
                 let ratio = auto(Fluid::new(threads, 2, wait, kernel));
                 assert!(ratio <= most, "{threads} on 2, {wait:?}, {kernel:?}: {ratio}");
@@ -80,7 +82,7 @@ fn auto_keeps_what_is_promised() {
             }
         }
     }
-    for wait in [Wait::Sleep, Wait::Yield, Wait::Spin] {
+    for wait in [WaitMode::Sleep, WaitMode::Yield, WaitMode::Spin] {
         for pinned in [false, true] {
             let fluid = Fluid::new(2, 2, wait, Kernel::Rotates).hog(0, pinned);
             let ratio = run(fluid.long(2.0), Kind::Auto, &settings(100, 1)).ratio;

@@ -1,11 +1,14 @@
-//! A machine of threads that flow: an exact model without noise, written apart from the policies that run over it.
+//! Fluid model of a machine: exact and without noise, written independently of the policies that
+//! run on it.
 //!
-//! Unit: seconds. A core serves everyone who wants it the same share; between two events (somebody is done, the kernel looks,
-//! the policy looks) nothing changes, so time jumps from one event to the next and nothing is rounded but the nanoseconds that
-//! a sample is made of. Waiters of a barrier *spin* (want the core), *yield* (want it, and have it only beside nobody who
-//! computes) or *sleep* (do not want it, and a core that falls idle pulls somebody who waits). The kernel *keeps* (moves only
-//! when loads differ by two, as old ones) or *rotates* (moves the odd one about, as new ones). Masks are honoured: who is
-//! bound to one core stays. Hogs are pinned, or are the kernel's to move.
+//! Unit: seconds. A core gives every thread that wants it the same share. Between two events (a
+//! thread ends, the kernel balances, the policy samples) nothing changes, so time jumps from one
+//! event to the next and nothing is rounded except the nanoseconds of a sample. Threads that wait
+//! at a barrier *spin* (want the core), *yield* (want it, and get it only if no computing thread
+//! wants it) or *sleep* (do not want it, and a core that falls idle pulls a waiting thread). The
+//! kernel *keeps* (moves only if loads differ by two, as old kernels) or *rotates* (moves the odd
+//! thread around, as new kernels). Masks are honoured: a thread bound to one core stays. Hogs are
+//! pinned, or the kernel may move them.
 
 use std::collections::BTreeSet;
 use trimtab_core::balance::{Act, Decision, Outcome, Refusal, Settled, Wanted};
@@ -16,38 +19,38 @@ use trimtab_core::observe::{CpuSample, Notice, ProgramInfo, Sample, ThreadInfo, 
 use trimtab_core::set::CpuSet;
 use trimtab_core::time::{Moment, Span};
 
-/// How threads wait for each other.
+/// Way in which threads wait for each other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Wait {
+pub(crate) enum WaitMode {
     Spin,
     Yield,
     Sleep,
 }
 
-/// What the kernel does by itself.
+/// The kernel's own behaviour.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kernel {
     Keeps,
     Rotates,
 }
 
-/// What happens to the machine and its threads.
+/// Event on the machine or its threads.
 #[derive(Clone, Debug)]
-pub(crate) enum Event {
+pub(crate) enum FluidEvent {
     /// The CPUs that may be used change.
     Usable(CpuSet),
     /// A thread ends.
     End(usize),
 }
 
-/// The kernel looks this often: the busy interval of a small domain.
+/// Seconds between two balancing passes of the kernel: the busy interval of a small domain.
 const KERNEL_TICK: f64 = 0.032;
 
-const EPS: f64 = 1e-9;
+const EPSILON_S: f64 = 1e-9;
 
-/// A thread, or a hog, which is a thread that is never done and nobody looks at.
+/// A thread, or a hog, which is a thread that never ends and is not sampled.
 #[derive(Clone, Debug)]
-pub(crate) struct Thread {
+pub(crate) struct FluidThread {
     pub(crate) work: f64,
     pub(crate) born: f64,
     pub(crate) home: CpuSet,
@@ -64,27 +67,28 @@ pub(crate) struct Thread {
     counts: Counts,
 }
 
-/// The model.
+/// Fluid model.
 #[derive(Clone, Debug)]
 pub(crate) struct Fluid {
     pub(crate) now: f64,
-    pub(crate) threads: Vec<Thread>,
+    pub(crate) threads: Vec<FluidThread>,
     pub(crate) kernel: Kernel,
-    pub(crate) wait: Wait,
+    pub(crate) wait: WaitMode,
     pub(crate) barrier: Option<f64>,
     pub(crate) speeds: Vec<f64>,
     pub(crate) usable: CpuSet,
-    /// Every so many-th reading of a thread is lost.
+    /// One reading of a thread in this number is lost.
     pub(crate) lossy: Option<u64>,
-    /// Every so many-th decision is refused.
+    /// One decision in this number is refused.
     pub(crate) refuses: Option<u64>,
-    /// Whether hardware counts threads: each suffers on every core by as much as a number that is drawn for the two says.
+    /// Seed of the hardware counts, if threads are counted: for each thread and core, the seed
+    /// determines how much the thread suffers.
     pub(crate) counted: Option<u64>,
-    /// What happens, and when, the earliest first.
-    pub(crate) events: Vec<(f64, Event)>,
-    /// Moves done so far.
+    /// Events with their moments, the earliest first.
+    pub(crate) events: Vec<(f64, FluidEvent)>,
+    /// Number of moves so far.
     pub(crate) moves: u64,
-    /// No run is longer than this.
+    /// Longest run.
     pub(crate) end: f64,
     busy: Vec<f64>,
     tick: f64,
@@ -99,8 +103,8 @@ fn cpus(count: usize) -> CpuSet {
 }
 
 impl Fluid {
-    /// `threads` equal threads of one second on `cores` equal cores, started round robin.
-    pub(crate) fn new(threads: usize, cores: usize, wait: Wait, kernel: Kernel) -> Self {
+    /// Creates `threads` equal threads of one second on `cores` equal cores, started round robin.
+    pub(crate) fn new(threads: usize, cores: usize, wait: WaitMode, kernel: Kernel) -> Self {
         let mut fluid = Self {
             now: 0.0,
             threads: Vec::new(),
@@ -128,9 +132,9 @@ impl Fluid {
         fluid
     }
 
-    /// One more thread.
+    /// Adds a thread.
     pub(crate) fn thread(&mut self, work: f64, born: f64, home: CpuSet, core: usize) {
-        self.threads.push(Thread {
+        self.threads.push(FluidThread {
             work,
             born,
             mask: home.clone(),
@@ -148,7 +152,7 @@ impl Fluid {
         });
     }
 
-    /// Barriers after every so much work.
+    /// Adds a barrier after each interval of this much work.
     pub(crate) fn every(mut self, barrier: f64) -> Self {
         self.barrier = Some(barrier);
         for thread in &mut self.threads {
@@ -157,7 +161,7 @@ impl Fluid {
         self
     }
 
-    /// Threads of this much work.
+    /// Gives all threads this much work.
     pub(crate) fn long(mut self, work: f64) -> Self {
         for thread in &mut self.threads {
             thread.work = work;
@@ -166,7 +170,7 @@ impl Fluid {
         self
     }
 
-    /// One more hog that starts on a core; pinned there, or the kernel's to move.
+    /// Adds a hog that starts on a core; it is pinned there, or the kernel may move it.
     pub(crate) fn hog(mut self, core: usize, pinned: bool) -> Self {
         let home =
             if pinned { std::iter::once(OsCpu::from_index(core)).collect() } else { cpus(self.speeds.len()) };
@@ -186,50 +190,51 @@ impl Fluid {
         self
     }
 
-    /// Fair shares of everything: the time that all would need if each had the same of the machine.
+    /// Returns the time under fair shares: if every thread had the same share of the machine.
     pub(crate) fn ideal(&self) -> f64 {
         let most = self.ours().map(|thread| thread.work).fold(0.0, f64::max);
         let work: f64 = self.threads.iter().map(|thread| if thread.hog { most } else { thread.work }).sum();
         work / self.speeds.iter().sum::<f64>()
     }
 
-    fn ours(&self) -> impl Iterator<Item = &Thread> {
+    fn ours(&self) -> impl Iterator<Item = &FluidThread> {
         self.threads.iter().filter(|thread| !thread.hog)
     }
 
     pub(crate) fn over(&self) -> bool {
-        self.ours().all(|thread| thread.work <= EPS) || self.now >= self.end
+        self.ours().all(|thread| thread.work <= EPSILON_S) || self.now >= self.end
     }
 
-    fn computes(&self, thread: &Thread) -> bool {
-        thread.born <= self.now && !thread.ended && (thread.hog || thread.segment > EPS)
+    fn computes(&self, thread: &FluidThread) -> bool {
+        thread.born <= self.now && !thread.ended && (thread.hog || thread.segment > EPSILON_S)
     }
 
-    /// Waits for the others at a barrier (the last one included).
-    fn waits(&self, thread: &Thread) -> bool {
-        thread.born <= self.now && !thread.ended && !thread.hog && thread.segment <= EPS
+    /// Returns whether a thread waits for the others at a barrier (the last one included).
+    fn waits(&self, thread: &FluidThread) -> bool {
+        thread.born <= self.now && !thread.ended && !thread.hog && thread.segment <= EPSILON_S
     }
 
-    fn wants(&self, thread: &Thread) -> bool {
-        self.computes(thread) || (self.wait != Wait::Sleep && self.waits(thread))
+    fn wants(&self, thread: &FluidThread) -> bool {
+        self.computes(thread) || (self.wait != WaitMode::Sleep && self.waits(thread))
     }
 
-    /// How many want a core.
+    /// Returns the number of threads that want a core.
     fn load(&self, core: usize) -> usize {
         self.threads.iter().filter(|thread| thread.core == core && self.wants(thread)).count()
     }
 
-    /// Each thread's share of its core.
+    /// Returns each thread's share of its core.
     fn shares(&self) -> Vec<f64> {
         let cores = self.speeds.len();
         let (mut first, mut second) = (vec![0.0; cores], vec![0.0; cores]);
-        let eager =
-            |thread: &Thread| self.computes(thread) || (self.wait == Wait::Spin && self.waits(thread));
+        let eager = |thread: &FluidThread| {
+            self.computes(thread) || (self.wait == WaitMode::Spin && self.waits(thread))
+        };
         for thread in self.threads.iter().filter(|thread| self.wants(thread)) {
             let queue = if eager(thread) { &mut first } else { &mut second };
             queue[thread.core] += 1.0;
         }
-        let share = |thread: &Thread| -> f64 {
+        let share = |thread: &FluidThread| -> f64 {
             if !self.wants(thread) {
                 0.0
             } else if eager(thread) {
@@ -243,9 +248,9 @@ impl Fluid {
         self.threads.iter().map(share).collect()
     }
 
-    /// Lets time pass.
+    /// Advances time.
     pub(crate) fn advance(&mut self, until: f64) {
-        while self.now < until - EPS && !self.over() {
+        while self.now < until - EPSILON_S && !self.over() {
             self.pull_idle();
             let shares = self.shares();
             let mut step = until.min(self.tick) - self.now;
@@ -257,7 +262,7 @@ impl Fluid {
                     step = step.min(thread.born - self.now);
                 }
             }
-            let step = step.max(EPS);
+            let step = step.max(EPSILON_S);
             let wants: Vec<bool> = self.threads.iter().map(|thread| self.wants(thread)).collect();
             let computes: Vec<bool> = self.threads.iter().map(|thread| self.computes(thread)).collect();
             for (at, thread) in self.threads.iter_mut().enumerate() {
@@ -270,33 +275,33 @@ impl Fluid {
                     let done = shares[at] * step * self.speeds[thread.core];
                     thread.segment -= done;
                     thread.work -= done;
-                    if thread.segment <= EPS && self.wait == Wait::Sleep {
+                    if thread.segment <= EPSILON_S && self.wait == WaitMode::Sleep {
                         thread.sleeps += 1;
                     }
                 }
             }
             self.now += step;
             self.barrier();
-            if self.now >= self.tick - EPS {
+            if self.now >= self.tick - EPSILON_S {
                 self.tick += KERNEL_TICK;
-                self.look();
+                self.balance_kernel();
             }
         }
     }
 
-    /// When all have arrived, all go on.
+    /// Releases all threads when all have arrived.
     fn barrier(&mut self) {
         let Some(barrier) = self.barrier else { return };
-        let arrived = self.ours().all(|thread| thread.segment <= EPS || thread.born > self.now);
-        if !arrived || self.ours().all(|thread| thread.work <= EPS) {
+        let arrived = self.ours().all(|thread| thread.segment <= EPSILON_S || thread.born > self.now);
+        if !arrived || self.ours().all(|thread| thread.work <= EPSILON_S) {
             return;
         }
         for at in 0..self.threads.len() {
-            if self.threads[at].hog || self.threads[at].work <= EPS {
+            if self.threads[at].hog || self.threads[at].work <= EPSILON_S {
                 continue;
             }
             // A sleeper wakes where it slept, or on an idle core.
-            if self.wait == Wait::Sleep && self.load(self.threads[at].core) > 0 {
+            if self.wait == WaitMode::Sleep && self.load(self.threads[at].core) > 0 {
                 let idle =
                     (0..self.speeds.len()).find(|&core| self.allowed(at, core) && self.load(core) == 0);
                 if let Some(core) = idle {
@@ -310,12 +315,12 @@ impl Fluid {
 
     fn allowed(&self, at: usize, core: usize) -> bool {
         let (mask, cpu) = (&self.threads[at].mask, OsCpu::from_index(core));
-        // A mask of which nothing is left is broken by the kernel.
+        // The kernel breaks a mask of which nothing is left.
         let within = mask.intersection(&self.usable);
         self.usable.contains(cpu) && (within.is_empty() || within.contains(cpu))
     }
 
-    /// A core without work takes somebody who waits elsewhere.
+    /// Moves a waiting thread from another core to a core without work.
     fn pull_idle(&mut self) {
         let mut loads = vec![0; self.speeds.len()];
         for thread in self.threads.iter().filter(|thread| self.wants(thread)) {
@@ -340,9 +345,9 @@ impl Fluid {
         }
     }
 
-    /// The kernel's own balancing: one task from the busiest to the least busy core, the one that has waited longest to be
-    /// moved.
-    fn look(&mut self) {
+    /// Applies the kernel's own balancing: one task moves from the busiest to the least busy core,
+    /// the one that has waited longest for a move.
+    fn balance_kernel(&mut self) {
         let least = match self.kernel {
             Kernel::Keeps => 2,
             Kernel::Rotates => 1,
@@ -367,18 +372,18 @@ impl Fluid {
         }
     }
 
-    /// Lets happen what is due.
+    /// Applies the events that are due.
     fn happen(&mut self) {
-        while self.events.first().is_some_and(|(when, _)| *when <= self.now + EPS) {
+        while self.events.first().is_some_and(|(when, _)| *when <= self.now + EPSILON_S) {
             match self.events.remove(0).1 {
-                Event::Usable(usable) => {
+                FluidEvent::Usable(usable) => {
                     self.usable = usable;
                     self.told_usable = false;
                     for at in 0..self.threads.len() {
                         self.resettle(at);
                     }
                 }
-                Event::End(at) => {
+                FluidEvent::End(at) => {
                     let thread = &mut self.threads[at];
                     (thread.work, thread.segment, thread.ended) = (0.0, 0.0, true);
                 }
@@ -386,8 +391,8 @@ impl Fluid {
         }
     }
 
-    /// What is counted of a thread up to now: a hundred million requests a second of its CPU time, each of some cycles that differ
-    /// from core to core and from look to look.
+    /// Counts a thread up to now: a hundred million requests per second of CPU time, each of some
+    /// cycles that differ from core to core and from sample to sample.
     fn count(&mut self, at: usize, seed: u64) {
         let looks = self.readings;
         let thread = &mut self.threads[at];
@@ -408,12 +413,12 @@ impl Fluid {
         add(&mut thread.counts.instructions, ran);
     }
 
-    /// A thread's mask.
+    /// Returns a thread's mask.
     pub(crate) fn mask(&self, at: usize) -> &CpuSet {
         &self.threads[at].mask
     }
 
-    /// If a thread may not be where it is, it goes to the least busy core where it may be.
+    /// Moves a thread that may not be on its core to the least busy core of its mask.
     fn resettle(&mut self, at: usize) {
         if self.allowed(at, self.threads[at].core) {
             return;
@@ -518,7 +523,7 @@ impl Host for Fluid {
     }
 
     fn apply(&mut self, decisions: &[Decision]) -> Result<Vec<Outcome>, Self::Error> {
-        // What is due in the next tenth of a millisecond happens between the look and the moves.
+        // Events due in the next tenth of a millisecond happen between the sample and the moves.
         let now = self.now;
         self.now += 1e-4;
         self.happen();
@@ -533,7 +538,7 @@ impl Host for Fluid {
 
     fn wait(&mut self, until: Moment) -> Result<Awake, Self::Error> {
         let until = until.0 as f64 / 1e9;
-        assert!(until > self.now - EPS, "the policy looks into the past: {until} at {}", self.now);
+        assert!(until > self.now - EPSILON_S, "the policy looks into the past: {until} at {}", self.now);
         self.advance(until);
         self.happen();
         Ok(if self.over() { Awake::Over } else { Awake::Due })

@@ -1,6 +1,6 @@
-//! What holds for every policy on every machine, whatever happens to it.
+//! Invariants of every policy on every machine, under any events.
 
-use crate::fluid::{Event, Fluid, Kernel, Wait};
+use crate::fluid::{Fluid, FluidEvent, Kernel, WaitMode};
 use crate::run::{run, run_with, settings};
 use proptest::prelude::*;
 use trimtab_core::balance::Kind;
@@ -18,8 +18,8 @@ fn cpus() -> impl Strategy<Value = CpuSet> {
 struct World {
     threads: Vec<(f64, f64, CpuSet)>,
     hogs: Vec<(usize, bool)>,
-    events: Vec<(f64, Event)>,
-    wait: Wait,
+    events: Vec<(f64, FluidEvent)>,
+    wait: WaitMode,
     kernel: Kernel,
     barrier: Option<f64>,
     lossy: Option<u64>,
@@ -32,9 +32,9 @@ struct World {
 fn worlds() -> impl Strategy<Value = World> {
     let home = prop_oneof![2 => Just("0-7".parse::<CpuSet>().unwrap()), 1 => cpus()];
     let thread = (0.05..0.5f64, prop_oneof![3 => Just(0.0), 1 => 0.0..0.5f64], home);
-    let event = prop_oneof![cpus().prop_map(Event::Usable), (0usize..10).prop_map(Event::End)];
+    let event = prop_oneof![cpus().prop_map(FluidEvent::Usable), (0usize..10).prop_map(FluidEvent::End)];
     let events = prop::collection::vec((0.0..1.0f64, event), 0..4);
-    let wait = prop_oneof![Just(Wait::Spin), Just(Wait::Yield), Just(Wait::Sleep)];
+    let wait = prop_oneof![Just(WaitMode::Spin), Just(WaitMode::Yield), Just(WaitMode::Sleep)];
     let kernel = prop_oneof![Just(Kernel::Keeps), Just(Kernel::Rotates)];
     (
         (
@@ -52,7 +52,7 @@ fn worlds() -> impl Strategy<Value = World> {
                 (across_nodes, counted, seed),
             )| {
                 events.sort_by(|a, b| a.0.total_cmp(&b.0));
-                events.retain(|(_, event)| !matches!(event, Event::End(at) if *at >= threads.len()));
+                events.retain(|(_, event)| !matches!(event, FluidEvent::End(at) if *at >= threads.len()));
                 World {
                     threads,
                     hogs,
@@ -89,8 +89,9 @@ fn model(world: &World) -> Fluid {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
 
-    /// The checker runs over every turn of every run: living and movable threads only, within what is usable and theirs,
-    /// nobody left on a lost CPU, no half exchanges. And every run ends.
+    /// The checker runs over every turn of every run: only living and movable threads are moved,
+    /// within their usable masks; no thread is left on a lost CPU; no exchange is half done. Every
+    /// run ends.
     #[test]
     fn every_turn_is_lawful(world in worlds(), kind in prop::sample::select(Kind::ALL.to_vec())) {
         let machine = parse_synthetic("numa:2 l3:2 core:2 pu:1").unwrap();
@@ -98,8 +99,8 @@ proptest! {
         run_with(model(&world), &machine, kind, &settings, &mut |_| Go::On);
     }
 
-    /// The same where threads suffer differently on every core and memory policies move them: with time enough for many moves, on
-    /// machines of several kinds.
+    /// The same with threads that suffer differently on every core and memory policies that move
+    /// them: with time enough for many moves, on machines of several kinds.
     #[test]
     fn moving_for_memory_is_lawful(
         mut world in worlds(),
@@ -116,11 +117,11 @@ proptest! {
         run_with(fluid, &machine, kind, &settings, &mut |_| Go::On);
     }
 
-    /// When load is constant and even, nothing moves but for the dealing.
+    /// If load is constant and even, nothing moves except in the initial placement.
     #[test]
     fn policies_settle(each in 1usize..4, cores in 1usize..7, seed in any::<u64>(), kind in prop::sample::select(Kind::ALL.to_vec())) {
         let threads = each * cores;
-        let ran = run(Fluid::new(threads, cores, Wait::Spin, Kernel::Rotates).long(2.0), kind, &settings(50, seed));
+        let ran = run(Fluid::new(threads, cores, WaitMode::Spin, Kernel::Rotates).long(2.0), kind, &settings(50, seed));
         prop_assert!(ran.moves <= threads as u64, "{} moves of {} threads on {}", ran.moves, threads, cores);
         prop_assert!((ran.ratio - 1.0).abs() < 1e-3);
     }

@@ -1,4 +1,4 @@
-//! Policies over a machine without noise, against the bounds that arithmetic gives.
+//! Tests of policies on a machine without noise, against the bounds of arithmetic.
 
 #![allow(clippy::unwrap_used)]
 

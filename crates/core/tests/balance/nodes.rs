@@ -1,9 +1,12 @@
-//! A machine of memory nodes whose threads suffer from where they are, written apart from the policies that run over it.
+//! Model of a machine with memory nodes and threads that suffer from their placement, written
+//! independently of the policies that run on it.
 //!
-//! Unit: seconds, and parts of a thread's speed. A thread makes `m` units of memory work for each of computing; a unit of it takes
-//! longer the more of it the node has to serve (squared), when its data's home is another node, and the more of the threads that it
-//! shares data with are elsewhere. Cores of a node are shared evenly; a node with an idle core takes a thread from a crowded
-//! one, if masks allow. What is counted follows from that, times noise that is drawn anew for each look and thread.
+//! Unit: seconds, and shares of a thread's speed. A thread does `m` units of memory work for each
+//! unit of computing. A unit of memory work takes longer with the load of the node (squared), if
+//! the thread's data is on another node, and with the share of its data-sharing threads that are
+//! elsewhere. The threads of a node share its cores evenly; a node with an idle core takes a thread
+//! from a crowded one, if masks allow. Counts follow from that, times noise that is drawn for each
+//! sample and thread.
 
 use std::collections::BTreeMap;
 use trimtab_core::balance::{
@@ -18,9 +21,9 @@ use trimtab_core::set::CpuSet;
 use trimtab_core::time::{Moment, Span};
 use trimtab_core::topology::{Machine, parse_synthetic};
 
-const HZ: f64 = 2.4e9;
+const CLOCK_HZ: f64 = 2.4e9;
 
-/// Numbers that look random: a multiplicative generator of Lehmer's, and normal ones by sums of twelve.
+/// Pseudo-random numbers: a multiplicative Lehmer generator; normal ones are sums of twelve.
 #[derive(Clone, Debug)]
 pub(crate) struct Draw(u128);
 
@@ -49,19 +52,19 @@ impl Draw {
 
 /// A thread.
 #[derive(Clone, Debug)]
-pub(crate) struct Thread {
+pub(crate) struct NodeThread {
     /// Memory work for each unit of computing.
     pub(crate) m: f64,
-    /// Where its data is, and how much longer its memory work takes elsewhere.
+    /// Node of the thread's data, and the slowdown of its memory work elsewhere.
     pub(crate) data: usize,
     pub(crate) remote: f64,
-    /// With whom it shares data, and how much longer it takes if all of them are elsewhere.
+    /// Threads that share data, and the slowdown if all others of the group are elsewhere.
     pub(crate) group: usize,
     pub(crate) sharing: f64,
     pub(crate) born: f64,
     pub(crate) ends: f64,
     pub(crate) tagged: bool,
-    /// Whether hardware counts it.
+    /// Whether hardware counters count the thread.
     pub(crate) counted: bool,
     pub(crate) home: CpuSet,
     mask: CpuSet,
@@ -75,13 +78,14 @@ pub(crate) struct Thread {
     gone: bool,
 }
 
-/// So many pages of a thread's are asked for; so many of them are where its data is, and the others are everywhere else.
-const PAGES: u64 = 9_000;
-const PAGES_THERE: u64 = 8_820;
+/// Pages of a thread that are sampled, and pages of these on the node of its data; the others are
+/// spread over all nodes.
+const PAGES_SAMPLED: u64 = 9_000;
+const PAGES_ON_DATA_NODE: u64 = 8_820;
 
 fn pages_of(data: usize, nodes: usize) -> BTreeMap<OsNode, u64> {
-    let elsewhere = (PAGES - PAGES_THERE) / (nodes as u64 - 1).max(1);
-    let on = |node| if node == data { PAGES_THERE } else { elsewhere };
+    let elsewhere = (PAGES_SAMPLED - PAGES_ON_DATA_NODE) / (nodes as u64 - 1).max(1);
+    let on = |node| if node == data { PAGES_ON_DATA_NODE } else { elsewhere };
     (0..nodes).map(|node| (OsNode(u32::try_from(node).unwrap()), on(node))).collect()
 }
 
@@ -90,31 +94,31 @@ fn pages_of(data: usize, nodes: usize) -> BTreeMap<OsNode, u64> {
 pub(crate) struct Nodes {
     pub(crate) now: f64,
     pub(crate) end: f64,
-    pub(crate) threads: Vec<Thread>,
+    pub(crate) threads: Vec<NodeThread>,
     pub(crate) nodes: usize,
     pub(crate) cores: usize,
     pub(crate) noise: f64,
-    /// How much the load of a node lengthens its memory work.
+    /// Effect of a node's load on its memory work.
     pub(crate) contention: f64,
     pub(crate) rung: Rung,
-    /// What a look costs.
+    /// Cost of a sample.
     pub(crate) cost: Option<Span>,
     pub(crate) usable: CpuSet,
-    /// When other CPUs become usable.
+    /// Moments at which other CPUs become usable.
     pub(crate) events: Vec<(f64, CpuSet)>,
-    /// When threads begin to compute from their caches.
+    /// Moments at which threads begin to compute from their caches.
     pub(crate) calms: Vec<(f64, usize)>,
-    /// When threads begin to do memory work, and how much.
+    /// Moments at which threads begin to do memory work, and the amount.
     pub(crate) worries: Vec<(f64, usize, f64)>,
-    /// How often a second the kernel moves somebody who is loose to another node, for no reason.
+    /// Moves per second by the kernel of unbound threads to other nodes, without reason.
     pub(crate) restless: f64,
     pub(crate) moves: Vec<(f64, Decision)>,
     pub(crate) fetches: bool,
-    /// What part of its time a thread computes.
+    /// Share of its time that a thread computes.
     pub(crate) wants: f64,
-    /// What part of what it wants a thread waits for wherever it is, as where CPUs are emulated in turns.
+    /// Share of the wanted time that a thread waits on any node, as with CPUs emulated in turns.
     pub(crate) late: f64,
-    /// When was looked at the threads, and at where they run.
+    /// Moments of samples of the threads, and of their CPUs.
     pub(crate) looked: Vec<f64>,
     pub(crate) placed: Vec<f64>,
     draw: Draw,
@@ -123,7 +127,8 @@ pub(crate) struct Nodes {
 }
 
 impl Nodes {
-    /// Threads of every kind on `nodes` of `cores`, placed at random but no node above its share.
+    /// Creates threads of every kind on `nodes` of `cores`, placed at random, with no node above
+    /// its share.
     pub(crate) fn mixed(seed: u64, threads: usize, nodes: usize, cores: usize) -> Self {
         let mut draw = Draw::new(seed);
         let all: CpuSet = (0..nodes * cores).map(OsCpu::from_index).collect();
@@ -131,7 +136,7 @@ impl Nodes {
         for last in (1..threads).rev() {
             places.swap(last, draw.below(last + 1));
         }
-        let mut thread = |at: usize| Thread {
+        let mut thread = |at: usize| NodeThread {
             m: [0.1, 0.3, 1.0, 2.0][draw.below(4)],
             data: draw.below(nodes),
             remote: [0.0, 0.3, 0.6][draw.below(3)],
@@ -179,7 +184,7 @@ impl Nodes {
         }
     }
 
-    /// All threads alike: of this much memory work, with their data on a node, nothing shared.
+    /// Makes all threads equal: this much memory work, data on one node, nothing shared.
     pub(crate) fn alike(mut self, m: f64, data: usize, remote: f64) -> Self {
         for thread in &mut self.threads {
             (thread.m, thread.data, thread.remote, thread.sharing) = (m, data, remote, 0.0);
@@ -187,7 +192,7 @@ impl Nodes {
         self
     }
 
-    fn lives(&self, thread: &Thread) -> bool {
+    fn lives(&self, thread: &NodeThread) -> bool {
         thread.born <= self.now && self.now < thread.ends
     }
 
@@ -203,7 +208,8 @@ impl Nodes {
         self.threads.iter().filter(|thread| thread.node == node && self.lives(thread)).count()
     }
 
-    /// How much longer each thread's memory work takes than alone at home.
+    /// Returns the slowdown of each thread's memory work relative to running alone on its data's
+    /// node.
     pub(crate) fn penalties(&self) -> Vec<f64> {
         let mut loads = vec![0.0; self.nodes];
         let mut groups: BTreeMap<(usize, usize), usize> = BTreeMap::new();
@@ -214,7 +220,7 @@ impl Nodes {
             *sizes.entry(thread.group).or_default() += 1;
         }
         let share = (loads.iter().sum::<f64>() / self.nodes as f64).max(1e-9);
-        let penalty = |thread: &Thread| {
+        let penalty = |thread: &NodeThread| {
             let all = sizes.get(&thread.group).copied().unwrap_or(1);
             let near = groups.get(&(thread.group, thread.node)).copied().unwrap_or(1);
             let apart = (all - near.min(all)) as f64 / (all.max(2) - 1) as f64;
@@ -225,22 +231,24 @@ impl Nodes {
         self.threads.iter().map(penalty).collect()
     }
 
-    /// How fast each thread computes.
+    /// Returns the speed of each thread.
     pub(crate) fn speeds(&self) -> Vec<f64> {
         let counts: Vec<usize> = (0..self.nodes).map(|node| self.count(node)).collect();
-        let speed = |(thread, penalty): (&Thread, f64)| {
+        let speed = |(thread, penalty): (&NodeThread, f64)| {
             let share = (self.open(thread.node) as f64 / counts[thread.node].max(1) as f64).min(1.0);
             if self.lives(thread) { share / (1.0 + thread.m * penalty) } else { 0.0 }
         };
         self.threads.iter().zip(self.penalties()).map(speed).collect()
     }
 
-    /// How fast all are: the geometric mean, in which each counts by how much faster or slower it became.
+    /// Returns the speed of all threads: the geometric mean, in which each thread counts by its
+    /// relative change.
     pub(crate) fn pace(&self) -> f64 {
         mean(self.speeds().into_iter())
     }
 
-    /// The best pace that a search from several starts finds: what a patient person would arrive at.
+    /// Returns the best pace that a search from several starts finds: the result of a patient
+    /// person.
     pub(crate) fn best(&self) -> f64 {
         let mut draw = Draw::new(99);
         let mut best = self.pace();
@@ -270,7 +278,7 @@ impl Nodes {
         best
     }
 
-    /// Whether a thread may run on the CPUs of this node and no others.
+    /// Returns whether a thread may run on the CPUs of this node and no others.
     pub(crate) fn is_kept(&self, at: usize, node: usize) -> bool {
         self.threads[at].mask == self.cpus(node)
     }
@@ -278,7 +286,7 @@ impl Nodes {
     fn allowed(&self, at: usize, node: usize) -> bool {
         let within = self.threads[at].mask.intersection(&self.usable);
         let cpus = self.cpus(node).intersection(&self.usable);
-        // A mask of which nothing is left is broken by the kernel.
+        // The kernel breaks a mask of which nothing is left.
         if within.is_empty() { !cpus.is_empty() } else { within.intersects(&cpus) }
     }
 
@@ -291,7 +299,7 @@ impl Nodes {
         }
     }
 
-    /// A node with an idle core takes a thread from one that is crowded.
+    /// Moves a thread from a crowded node to one with an idle core.
     fn pull(&mut self) {
         for node in 0..self.nodes {
             while self.count(node) < self.open(node) {
@@ -348,7 +356,7 @@ impl Nodes {
                 thread.run += share * step * self.wants;
                 thread.wait += (1.0 - share) * step * self.wants;
                 thread.done += speeds[at] * step;
-                let instructions = speeds[at] * step * HZ;
+                let instructions = speeds[at] * step * CLOCK_HZ;
                 let add = |counter: &mut Option<u64>, more: f64| {
                     *counter = Some(counter.unwrap_or(0) + more as u64)
                 };
@@ -356,7 +364,7 @@ impl Nodes {
                 counts.running = Span((thread.run * 1e9) as u64);
                 counts.enabled = counts.running;
                 if self.rung.counts() {
-                    add(&mut counts.cycles, share * step * HZ);
+                    add(&mut counts.cycles, share * step * CLOCK_HZ);
                     add(&mut counts.instructions, instructions);
                     add(&mut counts.requests, instructions * thread.m / 20.0);
                     if self.rung < Rung::Generic {
@@ -366,7 +374,7 @@ impl Nodes {
                     let pages = pages_of(thread.data, self.nodes);
                     let near = pages[&OsNode(u32::try_from(thread.node).unwrap())];
                     add(&mut counts.near, near as f64);
-                    add(&mut counts.far, (PAGES - near) as f64);
+                    add(&mut counts.far, (PAGES_SAMPLED - near) as f64);
                 }
             }
             self.now += step;
@@ -399,7 +407,7 @@ impl Nodes {
         Settled::Applied
     }
 
-    /// A thread's mask.
+    /// Returns a thread's mask.
     pub(crate) fn mask(&self, at: usize) -> &CpuSet {
         &self.threads[at].mask
     }
@@ -452,7 +460,7 @@ impl Host for Nodes {
             }
             let cpu = OsCpu::from_index(thread.node * self.cores + at % self.cores);
             let span = |seconds: f64| Span((seconds * 1e9) as u64);
-            // A live host asks for pages and faults no more often.
+            // A live host reads pages and faults no more often.
             let due = self.rung.counts() || self.now - thread.counted_at >= 0.5;
             if due && wanted.counts {
                 thread.counted_at = self.now;
@@ -487,13 +495,13 @@ impl Host for Nodes {
     }
 }
 
-/// What came of a run.
-pub(crate) struct Ran {
+/// Result of a run.
+pub(crate) struct NodesRun {
     pub(crate) nodes: Nodes,
     pub(crate) findings: Vec<(f64, Finding)>,
-    /// The pace over the second half of the run.
+    /// Pace over the second half of the run.
     pub(crate) late: f64,
-    /// How often it was looked.
+    /// Number of samples.
     pub(crate) looks: u64,
 }
 
@@ -501,7 +509,7 @@ pub(crate) fn settings(kind: Kind, seed: u64) -> Settings {
     Settings { seed, ..Settings::of(kind) }
 }
 
-pub(crate) fn run(mut nodes: Nodes, kind: Kind, settings: &Settings) -> Ran {
+pub(crate) fn run(mut nodes: Nodes, kind: Kind, settings: &Settings) -> NodesRun {
     let machine = nodes.machine();
     let mut policy = policy(kind, &machine, settings);
     let mut observer = Observer::new(nodes.usable.clone());
@@ -515,12 +523,12 @@ pub(crate) fn run(mut nodes: Nodes, kind: Kind, settings: &Settings) -> Ran {
         looks += 1;
         Go::On
     };
-    // The same policy over both halves: only the host is asked in between how far it has come.
+    // The same policy runs over both halves; in between, only the host's progress is read.
     let end = std::mem::replace(&mut nodes.end, half);
     drive(&mut nodes, policy.as_mut(), &mut observer, &mut step).unwrap_or_else(|never| match never {});
     let before: Vec<f64> = nodes.threads.iter().map(|thread| thread.done).collect();
     nodes.end = end;
     drive(&mut nodes, policy.as_mut(), &mut observer, &mut step).unwrap_or_else(|never| match never {});
     let done = nodes.threads.iter().zip(before).map(|(thread, before)| (thread.done - before) / (end - half));
-    Ran { late: mean(done), nodes, findings, looks }
+    NodesRun { late: mean(done), nodes, findings, looks }
 }

@@ -1,6 +1,6 @@
-//! Policies of the uncore penalty over a machine of nodes, and over a script.
+//! Tests of the uncore-penalty policies on a machine of nodes, and on a script.
 
-use crate::nodes::{Nodes, Ran, run, settings};
+use crate::nodes::{Nodes, NodesRun, run, settings};
 use crate::script::{Script, ran};
 use std::collections::{BTreeMap, BTreeSet};
 use trimtab_core::balance::{Act, Candidates, Decision, Finding, Kind, PenaltySettings, Reason, Settings};
@@ -17,7 +17,8 @@ fn with(kind: Kind, seed: u64, penalty: PenaltySettings) -> Settings {
     Settings { penalty, ..settings(kind, seed) }
 }
 
-/// How many moves were made: who is kept where it is while a move is on trial, and let go from that, is not moved.
+/// Counts the moves: a thread that is bound to its node during a trial, and released afterwards, is
+/// not moved.
 fn moves<'a>(all: impl IntoIterator<Item = &'a (f64, Decision)>) -> usize {
     let mut kept = BTreeSet::new();
     let mut is_move = |decision: &Decision| match decision.reason {
@@ -34,7 +35,7 @@ fn moves<'a>(all: impl IntoIterator<Item = &'a (f64, Decision)>) -> usize {
     all.into_iter().filter(|(_, decision)| is_move(decision)).count()
 }
 
-fn said(ran: &Ran, wanted: impl Fn(&Finding) -> bool) -> usize {
+fn said(ran: &NodesRun, wanted: impl Fn(&Finding) -> bool) -> usize {
     ran.findings.iter().filter(|(_, finding)| wanted(finding)).count()
 }
 
@@ -69,7 +70,8 @@ fn what_is_kept_is_better_than_standing_still() {
 fn noise_makes_nobody_thrash() {
     for kind in CLIMBERS {
         for seed in 0..3 {
-            // Nothing is to be gained: nobody's data is anywhere, and threads of one kind spread evenly already.
+            // Nothing can be gained: no thread's data is anywhere, and threads of one kind are
+            // spread evenly already.
             let mut model = Nodes::mixed(seed, 8, 2, 8).alike(1.0, 0, 0.0);
             (model.noise, model.end) = (0.27, 50.0);
             (0..8).for_each(|at| model.threads[at].node = at % 2);
@@ -78,7 +80,7 @@ fn noise_makes_nobody_thrash() {
             let late = moves(ran.nodes.moves.iter().filter(|(at, _)| *at > 25.0));
             assert!(late < 50, "{kind}: {late} moves in the second half");
             assert!(ran.late > 0.96 * first, "{kind}: {} of {first}", ran.late);
-            // And where a lot is to be gained it is found all the same.
+            // A large gain is nevertheless found.
             let mut model = Nodes::mixed(seed, 4, 2, 8).alike(2.0, 0, 0.6);
             (model.noise, model.end, model.contention) = (0.27, 20.0, 0.1);
             model.threads.iter_mut().for_each(|thread| thread.node = 1);
@@ -160,7 +162,8 @@ fn threads_that_come_and_go_and_cpus_that_are_lost_are_borne() {
             model.threads[0].counted = false;
             let set = |text: &str| text.parse().unwrap();
             model.events = vec![(3.0, set("0-3")), (5.0, set("2,5")), (6.0, set("4-7")), (9.0, set("0-7"))];
-            // The checker inside sees to it that nobody is left on a lost CPU, and that the dead are not moved.
+            // The checker inside ensures that no thread is left on a lost CPU, and that ended
+            // threads are not moved.
             let ran = run(model, kind, &settings(kind, seed));
             let touched = ran.nodes.moves.iter().any(|(at, _)| (0.0..3.0).contains(at));
             assert!(touched || kind == Kind::BrmPaper, "{kind}: nothing was moved at all");
@@ -193,7 +196,7 @@ fn every_rung_brings_threads_to_their_memory() {
     for rung in [Rung::Exact, Rung::Proxy, Rung::Generic, Rung::HintFaults, Rung::Residency] {
         for kind in CLIMBERS {
             let mut model = Nodes::mixed(2, 4, 2, 8).alike(2.0, 0, 0.6);
-            // Without counters there are two looks a second at most.
+            // Without counters there are two samples a second at most.
             let end = if rung.counts() { 16.0 } else { 120.0 };
             (model.rung, model.end, model.contention) = (rung, end, 0.1);
             model.threads.iter_mut().for_each(|thread| thread.node = 1);
@@ -204,7 +207,8 @@ fn every_rung_brings_threads_to_their_memory() {
     }
 }
 
-/// On four nodes there are three others to try: where memory is told node by node, nobody tries those that have less of it.
+/// On four nodes there are three others to try: if memory is reported per node, no thread tries
+/// those that have less of it.
 #[test]
 fn where_memory_is_told_by_node_threads_go_to_it_at_once_and_nowhere_else() {
     for rung in [Rung::HintFaults, Rung::Residency] {
@@ -212,7 +216,7 @@ fn where_memory_is_told_by_node_threads_go_to_it_at_once_and_nowhere_else() {
             let mut model = Nodes::mixed(2, 3, 4, 4).alike(2.0, 0, 0.6);
             (model.rung, model.end, model.contention) = (rung, 60.0, 0.0);
             for (at, thread) in model.threads.iter_mut().enumerate() {
-                // The last is where its memory is already.
+                // The last thread is already on the node of its memory.
                 (thread.data, thread.node) = (at, if at == 2 { 2 } else { at + 1 });
             }
             let mut asked = model.clone();
@@ -225,10 +229,11 @@ fn where_memory_is_told_by_node_threads_go_to_it_at_once_and_nowhere_else() {
                 assert!(to == decision.thread.index() && *time < 20.0, "{kind} on {rung}: {made:?}");
             }
             assert_eq!(moves(made), 2, "{kind} on {rung}: {made:?}");
-            // There they suffer no more, and are kept there: else the kernel would take them away again.
+            // There they no longer suffer, and they are bound there; otherwise the kernel would
+            // move them away again.
             let kept = |node: usize| ran.nodes.is_kept(node, node);
             assert!(kept(0) && kept(1) && !kept(2), "{kind} on {rung}: {made:?}");
-            // Who is asked to be seen to is kept where it is, if it is there already.
+            // A tagged thread that is already on its node is bound there.
             asked.threads.iter_mut().for_each(|thread| thread.tagged = true);
             let ran = run(asked, kind, &settings(kind, 2));
             assert!(
@@ -263,10 +268,10 @@ fn who_computes_from_its_caches_is_left_alone() {
         let ran = run(model.clone(), kind, &settings(kind, 2));
         assert_eq!(ran.nodes.moves.len(), 0, "{kind}");
         assert_eq!(said(&ran, |finding| *finding == Finding::NothingStalls), 1, "{kind}: {:?}", ran.findings);
-        // But for who is tagged, and who is asked for.
+        // Two exceptions: a tagged thread, and candidates that the settings choose.
         model.threads[3].tagged = true;
         let ran = run(model.clone(), kind, &settings(kind, 2));
-        let moved = |ran: &Ran| ran.nodes.moves.iter().any(|(_, decision)| decision.thread.0 == 3);
+        let moved = |ran: &NodesRun| ran.nodes.moves.iter().any(|(_, decision)| decision.thread.0 == 3);
         assert!(moved(&ran), "{kind}");
         let tagged = PenaltySettings { candidates: Candidates::Tagged, ..PenaltySettings::default() };
         let ran = run(model.clone(), kind, &with(kind, 2, tagged));
@@ -287,17 +292,17 @@ fn who_suffers_not_is_looked_at_seldom_until_it_does() {
         let ran = run(model, kind, &settings(kind, 2));
         let looked = &ran.nodes.looked;
         assert!(between(looked, 0.0, 4.0) >= 395, "{kind}: every 10 ms");
-        // Five seconds until nobody is a candidate any more, and two.
+        // Five seconds until no thread is a candidate, and two more.
         let late = between(looked, 14.0, 20.0);
         assert!((58..=62).contains(&late), "{kind}: {late} looks in six seconds");
-        // The other way round.
+        // The opposite case.
         let mut model = Nodes::mixed(2, 6, 2, 4).alike(0.02, 0, 0.6);
         (model.end, model.worries) = (20.0, vec![(8.0, 3, 2.0)]);
         let ran = run(model, kind, &settings(kind, 2));
         let looked = &ran.nodes.looked;
         let (calm, after) = (between(looked, 4.0, 8.0), between(looked, 10.0, 14.0));
         assert!((38..=42).contains(&calm) && after >= 395, "{kind}: {calm}, {after}");
-        // Nobody is moved on account of looks that are of two kinds.
+        // No thread is moved because of samples of two kinds.
         assert!(ran.nodes.moves.iter().all(|(at, _)| *at > 8.0), "{kind}");
     }
 }
@@ -308,7 +313,7 @@ fn where_threads_run_is_read_at_each_look_only_of_those_who_compute() {
         let of = |wants: f64| {
             let mut model = Nodes::mixed(2, 6, 2, 4).alike(2.0, 0, 0.6);
             (model.end, model.wants) = (5.0, wants);
-            // All may be moved, and none is.
+            // All threads may be moved, and none is.
             model.threads.iter_mut().for_each(|thread| thread.tagged = true);
             let ran = run(
                 model,
@@ -326,14 +331,15 @@ fn where_threads_run_is_read_at_each_look_only_of_those_who_compute() {
 
 #[test]
 fn memory_comes_after_threads_that_stayed_together_elsewhere() {
-    // Its data is on node 1, but there another program's memory work is in the way: all are better off on node 0.
+    // The data is on node 1, but another program's memory work disturbs there: all are better off
+    // on node 0.
     let model = || {
         let mut model = Nodes::mixed(2, 2, 2, 4).alike(2.0, 0, 0.6);
         (model.end, model.contention, model.fetches) = (12.0, 0.0, true);
         model.threads.iter_mut().for_each(|thread| thread.node = 1);
         model
     };
-    let fetches = |ran: &Ran| {
+    let fetches = |ran: &NodesRun| {
         let fetch = |(at, decision): &(f64, trimtab_core::balance::Decision)| {
             (decision.reason == Reason::Stayed).then_some((*at, decision.act.clone()))
         };
@@ -345,7 +351,8 @@ fn memory_comes_after_threads_that_stayed_together_elsewhere() {
         let found = fetches(&ran);
         assert_eq!(found.len(), 1, "{kind}: {found:?}");
         assert!(matches!(found[0].1, Act::Fetch(node) if node.0 == 0), "{kind}: {found:?}");
-        // The first time that each was sent there: it was kept there, if also sent back once to see whether that is better.
+        // The first move of each thread to that node: it was bound there, even if it was sent back
+        // once as a test.
         for thread in 0..2 {
             let to = |decision: &trimtab_core::balance::Decision| {
                 decision.thread.0 == thread && decision.act.to().is_some_and(|to| to.to_string() == "0-3")
@@ -354,7 +361,7 @@ fn memory_comes_after_threads_that_stayed_together_elsewhere() {
             assert!(found[0].0 > came + 1.0, "{kind}: thread {thread} came at {came}: {found:?}");
         }
         assert_eq!(fetches(&run(model(), kind, &settings(kind, 2))), [], "{kind}: not asked for");
-        // Who refuses once is not asked again.
+        // A host that refuses once is not asked again.
         let mut refuses = model();
         refuses.fetches = false;
         assert_eq!(fetches(&run(refuses, kind, &with(kind, 2, asked))).len(), 1, "{kind}");
@@ -367,7 +374,7 @@ fn who_waits_for_a_cpu_where_it_was_put_is_let_go() {
         let mut model = Nodes::mixed(2, 4, 2, 4).alike(2.0, 0, 0.6);
         (model.end, model.contention) = (12.0, 0.1);
         model.threads.iter_mut().for_each(|thread| thread.node = 1);
-        // They come to node 0, of which then one CPU is left.
+        // The threads come to node 0, of which then one CPU is left.
         model.events = vec![(8.0, "0,4-7".parse().unwrap())];
         let ran = run(model, kind, &settings(kind, 2));
         let crowded = ran.nodes.moves.iter().filter(|(at, decision)| {
@@ -391,7 +398,8 @@ fn who_waits_no_more_than_anybody_is_not_let_go_for_it() {
     }
 }
 
-/// What the slides' pseudo code does, written again: one mind a thread, drawn from the generator of Steele, Lea and Flood.
+/// Independent version of the slides' pseudo code: one state per thread, with numbers from the
+/// generator of Steele, Lea and Flood.
 struct Slides {
     state: u64,
     nodes: usize,
@@ -408,7 +416,7 @@ impl Slides {
         ((u128::from(z) * 100) >> 64) as i64
     }
 
-    /// Where the thread goes, if it does.
+    /// Returns the node to which the thread goes, if it moves.
     fn tick(&mut self, thread: usize, node: usize, global: f64) -> Option<usize> {
         let draw = self.hundred();
         let next = (node + 1) % self.nodes;
@@ -444,7 +452,8 @@ fn the_published_rule_is_played_to_the_letter() {
         let mut last = [None; 4];
         let mut moves = 0;
         for look in 0..1500_u64 {
-            // What each is counted, which depends on where it is; the last one is not counted in every look.
+            // Counts of each thread, which depend on its node; the last thread is not counted in
+            // every sample.
             let counted: Vec<Option<Counts>> = (0..4_u64)
                 .map(|at| {
                     let node = u64::from(places[at as usize] / 2);
@@ -456,7 +465,7 @@ fn the_published_rule_is_played_to_the_letter() {
                         requests: Some(1000),
                         ..Counts::default()
                     };
-                    // Of some looks nothing is counted at all.
+                    // Some samples have no counts at all.
                     ((at != 3 || look % 3 == 0) && look % 50 != 17).then_some(counts)
                 })
                 .collect();
@@ -501,7 +510,8 @@ fn the_published_rule_is_played_to_the_letter() {
 
 #[test]
 fn who_cannot_be_asked_to_go_is_as_ready_as_before() {
-    // One thread; of three nodes the next one is not to be used for a while, and where it is more is suffered than anywhere else.
+    // One thread; of three nodes the next one is not usable for a while, and the thread suffers
+    // more on its own node than anywhere else.
     for seed in 0..6 {
         let settings = settings(Kind::BrmPaper, seed);
         let mut script = Script::new("numa:3 l3:1 core:2 pu:1", Kind::BrmPaper, &settings, &["0-5"]);
@@ -520,7 +530,7 @@ fn who_cannot_be_asked_to_go_is_as_ready_as_before() {
             script.step(&[Some(ran(1.0, 0))]).decisions
         };
         assert!((0..150).all(|_| look(None).is_empty()), "seed {seed}");
-        // By now it is as sure as anything to be drawn.
+        // By now the draw is practically certain.
         let went = look(Some(Notice::Usable("0-5".parse().unwrap())));
         assert!(
             matches!(&went[..], [one] if matches!(&one.act, Act::Nudge(to) if to.to_string() == "2-3")),

@@ -1,4 +1,4 @@
-//! Running a policy over the model.
+//! Helpers that run a policy on the fluid model.
 
 use crate::fluid::Fluid;
 use trimtab_core::balance::{Finding, Kind, Settings, policy};
@@ -8,19 +8,19 @@ use trimtab_core::observe::Observer;
 use trimtab_core::time::Span;
 use trimtab_core::topology::{KindPart, Machine, parse_synthetic};
 
-/// What came of a run.
-pub(crate) struct Ran {
-    /// The makespan over what fair shares of all would need.
+/// Result of a run.
+pub(crate) struct FluidRun {
+    /// Makespan over the time under fair shares.
     pub(crate) ratio: f64,
-    /// Moves done.
+    /// Number of moves.
     pub(crate) moves: u64,
-    /// What the policy said, in order.
+    /// Findings of the policy, in order.
     pub(crate) findings: Vec<Finding>,
-    /// The model as it was left.
+    /// Model at the end of the run.
     pub(crate) fluid: Fluid,
 }
 
-/// A machine for a model: cores that share a cache, of the model's speeds.
+/// Returns a machine for a model: cores that share a cache, with the model's speeds.
 pub(crate) fn machine(fluid: &Fluid) -> Machine {
     let machine = parse_synthetic(&format!("numa:1 l3:1 core:{} pu:1", fluid.speeds.len())).unwrap();
     let most = fluid.speeds.iter().copied().fold(0.0, f64::max);
@@ -36,19 +36,19 @@ pub(crate) fn machine(fluid: &Fluid) -> Machine {
     Machine::build(parts).unwrap()
 }
 
-/// Settings with an interval in milliseconds.
+/// Returns settings with an interval in milliseconds.
 pub(crate) fn settings(interval_ms: u64, seed: u64) -> Settings {
     Settings { interval: Span::from_ms(interval_ms), seed, ..Settings::default() }
 }
 
-/// Runs a model to its end, telling each step to `watch`.
+/// Runs a model to its end, and shows each step to `watch`.
 pub(crate) fn run_with(
     mut fluid: Fluid,
     machine: &Machine,
     kind: Kind,
     settings: &Settings,
     watch: &mut dyn FnMut(&Step<'_>) -> Go,
-) -> Ran {
+) -> FluidRun {
     let ideal = fluid.ideal();
     let mut policy = policy(kind, machine, settings);
     let mut observer = Observer::new(fluid.usable.clone());
@@ -62,16 +62,16 @@ pub(crate) fn run_with(
     };
     drive(&mut fluid, policy.as_mut(), &mut observer, &mut step).unwrap_or_else(|never| match never {});
     assert!(fluid.now < fluid.end, "the model never ended");
-    Ran { ratio: fluid.now / ideal, moves: fluid.moves, findings, fluid }
+    FluidRun { ratio: fluid.now / ideal, moves: fluid.moves, findings, fluid }
 }
 
 /// Runs a model to its end.
-pub(crate) fn run(fluid: Fluid, kind: Kind, settings: &Settings) -> Ran {
+pub(crate) fn run(fluid: Fluid, kind: Kind, settings: &Settings) -> FluidRun {
     let machine = machine(&fluid);
     run_with(fluid, &machine, kind, settings, &mut |_| Go::On)
 }
 
-/// The median over 15 seeds, for policies that draw.
+/// Returns the median over 15 seeds, for policies that draw.
 pub(crate) fn median(fluid: &Fluid, kind: Kind, interval_ms: u64) -> f64 {
     let ratio = |seed| run(fluid.clone(), kind, &settings(interval_ms, seed)).ratio;
     let mut ratios: Vec<f64> = (0..15).map(ratio).collect();

@@ -1,4 +1,4 @@
-//! A scripted host: a test says what each thread did, and what becomes of each decision.
+//! Scripted host: a test defines the readings of each thread, and the outcome of each decision.
 
 use std::collections::BTreeSet;
 use trimtab_core::balance::{Decision, Kind, Outcome, Policy, Settings, Settled, Turn, policy};
@@ -9,7 +9,8 @@ use trimtab_core::observe::{Left, Notice, Observer, Sample, ThreadInfo, ThreadSa
 use trimtab_core::time::{Moment, Span};
 use trimtab_core::topology::{Machine, parse_synthetic};
 
-/// What a thread did since the last look: shares of the time on a CPU and waiting for one, and where it is now.
+/// Reading of a thread since the last sample: shares of the time on a CPU and waiting for one, and
+/// its CPU now.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Did {
     pub(crate) run: f64,
@@ -17,12 +18,12 @@ pub(crate) struct Did {
     pub(crate) cpu: u32,
 }
 
-/// On a CPU for one share of the time, and waiting for the rest.
+/// Returns a reading: on a CPU for this share of the time, waiting for the rest.
 pub(crate) fn ran(run: f64, cpu: u32) -> Did {
     Did { run, wait: 1.0 - run, cpu }
 }
 
-/// On a CPU for one share of the time, and asleep for the rest.
+/// Returns a reading: on a CPU for this share of the time, asleep for the rest.
 pub(crate) fn slept(run: f64, cpu: u32) -> Did {
     Did { run, wait: 0.0, cpu }
 }
@@ -46,7 +47,7 @@ pub(crate) struct Script {
 }
 
 impl Script {
-    /// A policy on a machine, and threads by the masks they have.
+    /// Creates a policy on a machine, and threads with these masks.
     pub(crate) fn new(machine: &str, kind: Kind, settings: &Settings, homes: &[&str]) -> Self {
         let machine = parse_synthetic(machine).unwrap();
         let info = |(at, home): (usize, &&str)| ThreadInfo {
@@ -96,7 +97,7 @@ impl Script {
         self
     }
 
-    /// Says whose a thread is to move.
+    /// Sets whether a thread may be moved.
     pub(crate) fn leave(&mut self, at: usize, left: Option<Left>) {
         self.infos[at].left = left;
         self.news.push(self.infos[at].clone());
@@ -108,7 +109,8 @@ impl Script {
         self.news.push(self.infos[at].clone());
     }
 
-    /// What hardware counted of each thread since the last look; `None` of one that was not read.
+    /// Adds hardware counts of each thread since the last sample; `None` for a thread that was not
+    /// read.
     pub(crate) fn count(&mut self, counted: &[Option<Counts>]) {
         for (counter, more) in self.counters.iter_mut().zip(counted) {
             match (&mut counter.counts, more) {
@@ -127,12 +129,12 @@ impl Script {
         }
     }
 
-    /// One look: `None` for a thread that could not be read. Everything decided is carried out.
+    /// Makes one sample: `None` for a thread that could not be read. All decisions are applied.
     pub(crate) fn step(&mut self, did: &[Option<Did>]) -> Turn {
         self.step_with(did, |_| Settled::Applied)
     }
 
-    /// One look, when the policy wants it, and what becomes of each decision.
+    /// Makes one sample when the policy wants it; `end` gives the outcome of each decision.
     pub(crate) fn step_with(&mut self, did: &[Option<Did>], end: impl Fn(&Decision) -> Settled) -> Turn {
         let span = self.next.since(self.now);
         self.now = self.next;
@@ -175,7 +177,7 @@ impl Script {
         turn
     }
 
-    /// As many looks as fit into a time, all alike; all that was decided.
+    /// Makes as many equal samples as fit into a time, and returns all decisions.
     pub(crate) fn pass(&mut self, seconds: f64, did: &[Option<Did>]) -> Vec<Decision> {
         let until = self.now + Span((seconds * 1e9) as u64);
         let mut all = Vec::new();

@@ -1,6 +1,6 @@
-//! The traps that measurements and the literature warn of, one test each.
+//! Tests of the traps that measurements and the literature warn of, one test each.
 
-use crate::fluid::{Event, Fluid, Kernel, Wait};
+use crate::fluid::{Fluid, FluidEvent, Kernel, WaitMode};
 use crate::run::{machine, run, run_with, settings};
 use crate::script::{Did, Script, ran, slept};
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,7 +14,7 @@ fn all(did: &[Did]) -> Vec<Option<Did>> {
     did.iter().copied().map(Some).collect()
 }
 
-/// Three threads on two CPUs, the last two sharing one.
+/// Three threads on two CPUs; the last two share one.
 fn uneven() -> Vec<Option<Did>> {
     all(&[ran(1.0, 0), ran(0.5, 1), ran(0.5, 1)])
 }
@@ -26,7 +26,7 @@ fn said(findings: &[Finding], wanted: fn(&Finding) -> bool) -> bool {
 #[test]
 fn nobody_doubles_up_beside_a_core_that_a_hog_has_alone() {
     for kind in [Kind::Speed, Kind::Exchange, Kind::Auto] {
-        let fluid = Fluid::new(2, 2, Wait::Spin, Kernel::Keeps).hog(0, true).long(3.0);
+        let fluid = Fluid::new(2, 2, WaitMode::Spin, Kernel::Keeps).hog(0, true).long(3.0);
         let machine = machine(&fluid);
         let mut bound = BTreeMap::new();
         run_with(fluid, &machine, kind, &settings(50, 3), &mut |step| {
@@ -44,7 +44,7 @@ fn nobody_doubles_up_beside_a_core_that_a_hog_has_alone() {
 #[test]
 fn sleepers_are_not_bound_to_one_core() {
     for kind in [Kind::Speed, Kind::Exchange] {
-        let fluid = Fluid::new(3, 2, Wait::Sleep, Kernel::Rotates).long(3.0).every(0.01);
+        let fluid = Fluid::new(3, 2, WaitMode::Sleep, Kernel::Rotates).long(3.0).every(0.01);
         let ran = run(fluid, kind, &settings(50, 1));
         assert!(
             said(&ran.findings, |finding| matches!(finding, Finding::Sleepers { .. })),
@@ -56,7 +56,7 @@ fn sleepers_are_not_bound_to_one_core() {
         }
     }
     let ran = run(
-        Fluid::new(3, 2, Wait::Sleep, Kernel::Rotates).long(3.0).every(0.01),
+        Fluid::new(3, 2, WaitMode::Sleep, Kernel::Rotates).long(3.0).every(0.01),
         Kind::Auto,
         &settings(100, 1),
     );
@@ -65,7 +65,7 @@ fn sleepers_are_not_bound_to_one_core() {
 
 #[test]
 fn bound_sleepers_are_let_loose() {
-    let fluid = Fluid::new(3, 2, Wait::Sleep, Kernel::Rotates).long(3.0).every(0.01).bound();
+    let fluid = Fluid::new(3, 2, WaitMode::Sleep, Kernel::Rotates).long(3.0).every(0.01).bound();
     let ran = run(fluid, Kind::Auto, &settings(100, 1));
     assert!(said(&ran.findings, |finding| matches!(finding, Finding::Bound { threads: 3, cpus: 2 })));
     for at in 0..3 {
@@ -78,7 +78,7 @@ fn bound_sleepers_are_let_loose() {
 fn nothing_is_done_where_nothing_waits() {
     for (threads, cores) in [(1, 1), (2, 2), (3, 4), (8, 8)] {
         let ran = run(
-            Fluid::new(threads, cores, Wait::Spin, Kernel::Rotates).long(2.0),
+            Fluid::new(threads, cores, WaitMode::Spin, Kernel::Rotates).long(2.0),
             Kind::Auto,
             &settings(100, 1),
         );
@@ -90,7 +90,7 @@ fn nothing_is_done_where_nothing_waits() {
 #[test]
 fn no_thread_is_passed_on_and_on() {
     for kind in [Kind::Speed, Kind::Exchange, Kind::Auto] {
-        let fluid = Fluid::new(5, 4, Wait::Spin, Kernel::Keeps).long(4.0);
+        let fluid = Fluid::new(5, 4, WaitMode::Spin, Kernel::Keeps).long(4.0);
         let machine = machine(&fluid);
         let mut moves: BTreeMap<ThreadId, u32> = (0..5).map(|at| (ThreadId(at), 0)).collect();
         run_with(fluid, &machine, kind, &settings(50, 3), &mut |step| {
@@ -108,7 +108,7 @@ fn no_thread_is_passed_on_and_on() {
 fn who_begins_to_sleep_is_let_go_within_two_windows() {
     for kind in [Kind::Auto, Kind::Exchange, Kind::Speed] {
         let mut script = Script::new("core:2 pu:1", kind, &settings(100, 1), &["0-1"; 3]);
-        // Not longer: a script does not do as it is told, and auto would see that its moves bring nothing.
+        // Not longer: a script ignores decisions, and auto would see that its moves bring nothing.
         let moved = script.pass(0.5, &uneven());
         assert!(moved.iter().any(|decision| matches!(decision.act, Act::Confine(_))), "{kind}");
         // In turns they sleep two fifths of the time.
@@ -127,7 +127,7 @@ fn who_begins_to_sleep_is_let_go_within_two_windows() {
 fn a_refused_half_of_an_exchange_is_put_right() {
     let mut script = Script::new("core:2 pu:1", Kind::Exchange, &settings(100, 1), &["0-1"; 3]);
     script.step(&all(&[ran(0.0, 0), ran(0.0, 1), ran(0.0, 0)]));
-    // Dealt 0, 1, 0: thread 1 is ahead.
+    // Initial placement 0, 1, 0: thread 1 is ahead.
     let did = all(&[ran(0.5, 0), ran(1.0, 1), ran(0.5, 0)]);
     let turn = script.step_with(&did, |decision| match decision.reason {
         Reason::Ahead { .. } => Settled::Refused(Refusal::Other),
@@ -144,8 +144,8 @@ fn a_refused_half_of_an_exchange_is_put_right() {
 fn a_thread_that_vanishes_between_look_and_move_is_forgotten() {
     for kind in Kind::ALL {
         for when in [0.0, 0.05, 0.25, 0.3] {
-            let mut fluid = Fluid::new(5, 2, Wait::Spin, Kernel::Keeps);
-            fluid.events = vec![(when, Event::End(1)), (when, Event::End(4))];
+            let mut fluid = Fluid::new(5, 2, WaitMode::Spin, Kernel::Keeps);
+            fluid.events = vec![(when, FluidEvent::End(1)), (when, FluidEvent::End(4))];
             run(fluid, kind, &settings(50, 1));
         }
     }
@@ -154,9 +154,9 @@ fn a_thread_that_vanishes_between_look_and_move_is_forgotten() {
 #[test]
 fn who_lost_its_cpu_is_seated_elsewhere() {
     for kind in Kind::ALL {
-        let mut fluid = Fluid::new(5, 4, Wait::Spin, Kernel::Keeps).long(2.0);
+        let mut fluid = Fluid::new(5, 4, WaitMode::Spin, Kernel::Keeps).long(2.0);
         let set = |text: &str| text.parse().unwrap();
-        fluid.events = vec![(0.61, Event::Usable(set("0-1"))), (1.8, Event::Usable(set("0-3")))];
+        fluid.events = vec![(0.61, FluidEvent::Usable(set("0-1"))), (1.8, FluidEvent::Usable(set("0-3")))];
         let machine = machine(&fluid);
         let mut gone = 0;
         run_with(fluid, &machine, kind, &settings(50, 1), &mut |step| {
@@ -173,12 +173,12 @@ fn who_lost_its_cpu_is_seated_elsewhere() {
 #[test]
 fn readings_that_are_lost_are_not_zero() {
     for (kind, most) in [(Kind::Exchange, 1.04), (Kind::Auto, 1.04), (Kind::Speed, 1.15)] {
-        let mut fluid = Fluid::new(5, 2, Wait::Spin, Kernel::Keeps).long(2.0);
+        let mut fluid = Fluid::new(5, 2, WaitMode::Spin, Kernel::Keeps).long(2.0);
         fluid.lossy = Some(3);
         let ran = run(fluid, kind, &settings(50, 1));
         assert!(ran.ratio < most, "{kind}: {}", ran.ratio);
     }
-    // A thread that is never read is never said to be slow.
+    // A thread that is never read is never reported as slow.
     let mut script = Script::new("core:2 pu:1", Kind::Speed, &settings(50, 1), &["0-1"; 2]);
     script.step(&all(&[ran(0.0, 0), ran(0.0, 1)]));
     let moved = script.pass(3.0, &[Some(ran(1.0, 0)), None]);
@@ -188,7 +188,7 @@ fn readings_that_are_lost_are_not_zero() {
 #[test]
 fn refusals_do_not_stop_the_rest() {
     for (kind, most) in [(Kind::Exchange, 1.1), (Kind::Auto, 1.1), (Kind::Speed, 1.2)] {
-        let mut fluid = Fluid::new(3, 2, Wait::Spin, Kernel::Keeps).long(3.0);
+        let mut fluid = Fluid::new(3, 2, WaitMode::Spin, Kernel::Keeps).long(3.0);
         fluid.refuses = Some(5);
         let ran = run(fluid, kind, &settings(50, 1));
         assert!(ran.ratio < most, "{kind}: {}", ran.ratio);
@@ -213,7 +213,7 @@ fn a_jump_of_the_clock_moves_nobody() {
 #[test]
 fn equal_seeds_decide_alike_and_others_otherwise() {
     let decisions = |kind: Kind, seed: u64| {
-        let fluid = Fluid::new(9, 8, Wait::Yield, Kernel::Rotates);
+        let fluid = Fluid::new(9, 8, WaitMode::Yield, Kernel::Rotates);
         let machine = machine(&fluid);
         let mut all = Vec::new();
         run_with(fluid, &machine, kind, &settings(50, seed), &mut |step| {
@@ -283,7 +283,7 @@ fn who_is_refused_for_ever_is_asked_ever_more_seldom() {
             let turn = script.step_with(&uneven(), |_| Settled::Refused(Refusal::MovedMeanwhile));
             refused.extend(turn.decisions.iter().map(|_| script.now));
         }
-        // Thrice in a row each, and then after one second, two, four and so on.
+        // Three times in a row each, and then after one second, two, four and so on.
         assert!(refused.len() <= 3 * 9, "{kind}: {}", refused.len());
     }
 }
@@ -296,7 +296,8 @@ fn who_binds_itself_is_left_alone_for_good() {
         for _ in 0..200 {
             let turn = script.step_with(&uneven(), |_| Settled::Refused(Refusal::MovedMeanwhile));
             for decision in &turn.decisions {
-                // The host says so with its next look; the checker sees to it that nothing is asked of it any more.
+                // The host reports this in its next sample; the checker ensures that no decision
+                // concerns the thread any more.
                 script.leave(decision.thread.0 as usize, Some(Left::MovedItself));
                 refused += 1;
             }
@@ -338,7 +339,7 @@ fn who_does_not_compute_any_more_is_not_held() {
         let light = all(&[ran(0.7, 0), ran(0.7, 1), ran(0.6, 1), slept(0.05, 0)]);
         let last = at(script.pass(1.6, &light));
         assert_eq!(last, Some(Act::Release), "{kind}");
-        // It comes back when it computes again.
+        // The thread comes back when it computes again.
         assert!(matches!(at(script.pass(2.0, &busy)), Some(Act::Confine(_))), "{kind}");
     }
 }
@@ -374,7 +375,7 @@ fn looking_costs_for_every_thread_that_is_there() {
         while !script.step(&did).decisions.iter().any(|decision| matches!(decision.act, Act::Confine(_))) {}
         script.next.since(script.now)
     };
-    // Two fifths of a per cent of one core, at a microsecond a thread.
+    // 0.4 % of one core, at a microsecond per thread.
     let costs = |helpers: u64| Span::from_us((3 + helpers) * 1_000 / 4);
     assert!(step(1_000) >= costs(1_000), "{}", step(1_000));
     assert!(step(100) >= costs(100) && step(100) < step(1_000));
@@ -382,11 +383,11 @@ fn looking_costs_for_every_thread_that_is_there() {
 
 #[test]
 fn coming_and_going_does_not_keep_a_calm_program_under_watch() {
-    let mut fluid = Fluid::new(2, 16, Wait::Spin, Kernel::Rotates).long(40.0);
+    let mut fluid = Fluid::new(2, 16, WaitMode::Spin, Kernel::Rotates).long(40.0);
     for at in 0..500 {
         let (born, life) = (0.08 * f64::from(at), 0.05 + 0.09 * f64::from(at % 7));
         fluid.thread(1.0, born, "0-15".parse().unwrap(), 2 + at as usize % 14);
-        fluid.events.push((born + life, Event::End(2 + at as usize)));
+        fluid.events.push((born + life, FluidEvent::End(2 + at as usize)));
     }
     fluid.events.sort_by(|a, b| a.0.total_cmp(&b.0));
     let machine = machine(&fluid);
@@ -395,7 +396,8 @@ fn coming_and_going_does_not_keep_a_calm_program_under_watch() {
         looks += 1;
         Go::On
     });
-    // Forty seconds, at half-second looks and some rounds of watching: watched all the time it would be 800.
+    // Forty seconds, with half-second samples and some rounds of watching: watched all the time,
+    // there would be 800.
     assert!(looks < 250, "{looks}");
 }
 
@@ -421,7 +423,8 @@ fn a_quota_and_fine_yielding_and_missing_waits_are_told_and_left() {
 
 #[test]
 fn what_does_not_help_is_undone_and_rested_from() {
-    // Whatever is done, the same thread is at half speed: the model would not do this, a virtual machine's host may.
+    // The same thread is always at half speed, whatever the policy does: the fluid model would not
+    // do this, a virtual machine's host may.
     let mut script = Script::new("core:2 pu:1", Kind::Auto, &settings(100, 1), &["0-1"; 3]);
     let did = all(&[ran(1.0, 0), ran(0.9, 1), ran(0.3, 1)]);
     let mut undone = Vec::new();
@@ -455,12 +458,12 @@ fn standing_still_looks_seldom_and_cheaply() {
 
 #[test]
 fn a_storm_of_short_threads_is_let_pass() {
-    let mut fluid = Fluid::new(3, 2, Wait::Spin, Kernel::Keeps).long(2.0);
+    let mut fluid = Fluid::new(3, 2, WaitMode::Spin, Kernel::Keeps).long(2.0);
     for at in 0..400 {
         fluid.thread(0.001, 0.003 * f64::from(at), "0-1".parse().unwrap(), 0);
-        fluid.events.push((0.003 * f64::from(at) + 0.002, Event::End(3 + at as usize)));
+        fluid.events.push((0.003 * f64::from(at) + 0.002, FluidEvent::End(3 + at as usize)));
     }
-    let calm = run(Fluid::new(3, 2, Wait::Spin, Kernel::Keeps).long(2.0), Kind::Auto, &settings(100, 1));
+    let calm = run(Fluid::new(3, 2, WaitMode::Spin, Kernel::Keeps).long(2.0), Kind::Auto, &settings(100, 1));
     let ran = run(fluid, Kind::Auto, &settings(100, 1));
     assert!(ran.moves <= calm.moves + 20, "{} moves, {} without the storm", ran.moves, calm.moves);
 }
@@ -476,13 +479,13 @@ fn ticks_and_daemons_are_no_hog() {
     assert_eq!(moved.len(), 2);
 }
 
-/// Whether a thread may use one CPU only afterwards.
+/// Returns whether the action leaves a thread only one CPU.
 fn is_bound(act: &Act) -> bool {
     act.to().is_some_and(|to| to.len() == 1)
 }
 
-/// Threads of these processes beside a program that takes half of a CPU: when each was first bound
-/// to one core, in seconds.
+/// Runs threads of these processes beside a program that takes half of a CPU. Returns when each was
+/// first bound to one core, in seconds.
 fn first_bound(processes: &[u32], seconds: u64) -> Vec<Option<f64>> {
     let homes = vec!["0-3"; processes.len()];
     let mut script =

@@ -1,21 +1,21 @@
-//! What trials of `brm` and `serial` must be for their measurements to mean anything.
+//! Properties that trials of `brm` and `serial` need for their measurements to be meaningful.
 
-use crate::nodes::{Nodes, Ran, run, settings};
+use crate::nodes::{Nodes, NodesRun, run, settings};
 use std::collections::{BTreeMap, BTreeSet};
 use trimtab_core::balance::{Act, Decision, Finding, Kind, Reason};
 
 const CLIMBERS: [Kind; 2] = [Kind::Brm, Kind::Serial];
 
-/// Whether a decision begins a trial's move.
+/// Returns whether a decision begins a trial's move.
 fn tries(decision: &Decision) -> bool {
     matches!(decision.reason, Reason::Explore | Reason::Stalls { .. } | Reason::Exchanged { .. })
 }
 
-fn tried(ran: &Ran) -> impl Iterator<Item = &(f64, Decision)> {
+fn tried(ran: &NodesRun) -> impl Iterator<Item = &(f64, Decision)> {
     ran.nodes.moves.iter().filter(|(_, decision)| tries(decision))
 }
 
-/// The node of the CPUs that a decision puts a thread on.
+/// Returns the node of the CPUs to which a decision moves a thread.
 fn node(decision: &Decision, cores: usize) -> usize {
     decision.act.to().unwrap().first().unwrap().0 as usize / cores
 }
@@ -32,7 +32,7 @@ fn untried_units_are_not_all_tried_in_one_order() {
 
 #[test]
 fn what_one_thread_of_a_program_met_the_others_try_first() {
-    // All data is on node 6; each who comes there tells the others.
+    // All data is on node 6; a thread that comes there guides the others.
     let mut found = 0;
     for seed in 0..4 {
         let mut model = Nodes::mixed(seed, 4, 8, 4).alike(2.0, 6, 0.6);
@@ -41,7 +41,7 @@ fn what_one_thread_of_a_program_met_the_others_try_first() {
         let ran = run(model, Kind::Brm, &settings(Kind::Brm, seed));
         let tries: Vec<(u32, usize)> =
             tried(&ran).map(|(_, decision)| (decision.thread.0, node(decision, 4))).collect();
-        // After the first has come there, the others go there next.
+        // After the first thread has come there, the others go there next.
         let first = tries.iter().position(|(_, to)| *to == 6).unwrap();
         let next: Vec<usize> = (0..4)
             .filter(|thread| *thread != tries[first].0)
@@ -63,7 +63,8 @@ fn nothing_is_tried_before_all_who_compute_there_were_counted_and_are_kept_there
             model.end = 9.0;
             model.threads[5].born = 5.0;
             let ran = run(model.clone(), kind, &settings(kind, seed));
-            // The sixth is met when others may be on trial already; none begins before ten looks at it.
+            // The sixth thread is seen when others may be on trial already; no trial begins before
+            // ten samples of it.
             let hasty = tried(&ran).filter(|(at, _)| *at > 5.02 && *at < 5.11).count();
             assert_eq!(hasty, 0, "{kind} {seed}: {:?}", ran.nodes.moves);
             let mut kept: BTreeMap<u32, bool> = (0..6).map(|at| (at, false)).collect();
@@ -108,7 +109,7 @@ fn what_was_taken_back_is_warm_again_before_anything_is_compared_with_it() {
             if decision.reason == Reason::Undo {
                 undone = Some(*at);
             } else if let Some(before) = undone.filter(|_| tries(decision)) {
-                // Two looks that are cold, and ten that are compared.
+                // Two samples that are cold, and ten that are compared.
                 assert!(at - before > 0.115, "{kind}: undone at {before}, tried at {at}");
                 pairs += 1;
                 undone = None;
@@ -121,7 +122,7 @@ fn what_was_taken_back_is_warm_again_before_anything_is_compared_with_it() {
 #[test]
 fn who_clearly_lost_is_back_at_once() {
     for kind in CLIMBERS {
-        // All are at home: elsewhere everything takes twice as long.
+        // All threads are on the right node: elsewhere everything takes twice as long.
         let mut model = Nodes::mixed(1, 3, 2, 4).alike(2.0, 0, 1.0);
         (model.end, model.contention, model.noise) = (20.0, 0.0, 0.03);
         model.threads.iter_mut().for_each(|thread| thread.node = 0);
@@ -172,7 +173,8 @@ fn who_is_no_candidate_any_more_is_let_go() {
         let let_go = |(at, decision): &&(f64, Decision)| {
             *at > 8.0 && decision.thread.0 == 2 && decision.act == Act::Release
         };
-        // Five seconds until it is known to be calm, and five more; later trials may keep it where it is for a while again.
+        // Five seconds until the thread is known to be calm, and five more; later trials may bind
+        // it to its node for a while again.
         let first = ran.nodes.moves.iter().find(let_go).unwrap();
         assert!(first.0 > 17.0 && first.0 < 24.0, "{kind}: {first:?}");
         assert_ne!(ran.nodes.mask(0), home, "{kind}: the others still stall");
@@ -183,7 +185,7 @@ fn who_is_no_candidate_any_more_is_let_go() {
 fn who_is_left_of_an_exchange_goes_back() {
     for kind in CLIMBERS {
         let model = |ends: Option<(usize, f64)>| {
-            // Full nodes: nobody finds room alone.
+            // Full nodes: no thread finds room alone.
             let mut model = Nodes::mixed(3, 8, 2, 4);
             model.end = 12.0;
             if let Some((at, when)) = ends {
@@ -197,7 +199,7 @@ fn who_is_left_of_an_exchange_goes_back() {
             _ => None,
         });
         let (at, id, partner) = exchange.unwrap();
-        // The same until then; one of both ends right after.
+        // The run is the same until then; one thread of the pair ends right after.
         let ran = run(model(Some((partner.0 as usize, at + 0.015))), kind, &settings(kind, 3));
         let back =
             ran.nodes.moves.iter().find(|(when, decision)| *when > at && decision.thread == id).unwrap();
@@ -207,7 +209,8 @@ fn who_is_left_of_an_exchange_goes_back() {
 
 #[test]
 fn a_program_that_does_something_else_is_compared_with_itself() {
-    // Whoever began cold or did something else before is no measure: moves that were kept are not called vain for it.
+    // A thread that began cold or behaved differently before is not a valid measure: kept moves do
+    // not count as useless because of it.
     for kind in CLIMBERS {
         let mut model = Nodes::mixed(2, 4, 2, 8).alike(2.0, 0, 0.6);
         (model.end, model.contention) = (75.0, 0.1);

@@ -1,4 +1,5 @@
-//! The indices over recorded counters: against arithmetic on the recorded text, and against what they are said to be worth.
+//! Tests of the indices on recorded counters: against arithmetic on the recorded text, and against
+//! the documented quality.
 
 #![allow(clippy::unwrap_used)]
 
@@ -9,9 +10,9 @@ use trimtab_core::penalty::{Index, Mean, change, level};
 const RECORDED: &str = include_str!("zen3.csv");
 
 /// A recorded line: its cells by the names of the columns.
-type Line = BTreeMap<&'static str, f64>;
+type RecordedLine = BTreeMap<&'static str, f64>;
 
-fn recorded() -> BTreeMap<(&'static str, u64), Line> {
+fn recorded() -> BTreeMap<(&'static str, u64), RecordedLine> {
     let mut lines = RECORDED.lines().filter(|line| !line.starts_with('#'));
     let names: Vec<&str> = lines.next().unwrap().split(',').collect();
     lines
@@ -23,7 +24,7 @@ fn recorded() -> BTreeMap<(&'static str, u64), Line> {
         .collect()
 }
 
-fn counts(line: &Line) -> Counts {
+fn counts(line: &RecordedLine) -> Counts {
     let of = |name: &str| Some(line[name] as u64);
     Counts {
         busy: of("busy"),
@@ -36,8 +37,8 @@ fn counts(line: &Line) -> Counts {
     }
 }
 
-/// What a machine without the processor's own events would have counted.
-fn generic(line: &Line) -> Counts {
+/// Returns the counts of a machine without the processor's own events.
+fn generic(line: &RecordedLine) -> Counts {
     Counts { requests: Some(line["misses"] as u64), busy: None, ..counts(line) }
 }
 
@@ -86,9 +87,9 @@ fn groups_are_summed_as_on_paper() {
     assert!((found / (price / was) - 1.0).abs() < 1e-12, "{found}");
 }
 
-/// In how many of the recorded changes from alone to beside others, of more than a twentieth of the run time, an index has the
-/// right direction, and in how many there are.
-fn right(index: Index, counted: fn(&Line) -> Counts) -> (usize, usize) {
+/// Returns the number of recorded changes, from alone to beside others and above a twentieth of the
+/// run time, in which an index has the right direction, and the number of these changes.
+fn right(index: Index, counted: fn(&RecordedLine) -> Counts) -> (usize, usize) {
     let lines = recorded();
     let (mut agree, mut all) = (0, 0);
     for ((mode, bytes), alone) in lines.iter().filter(|((mode, _), _)| mode.starts_with("solo")) {
@@ -126,7 +127,7 @@ fn the_indices_are_worth_what_the_documentation_says() {
 fn the_penalty_sees_parallel_misses_and_the_miss_rate_does_not() {
     let lines = recorded();
     let (one, four) = (&lines[&("solo", 64 << 20)], &lines[&("solo4", 64 << 20)]);
-    let of = |index: Index, line: &Line| index.of(&counts(line)).unwrap();
+    let of = |index: Index, line: &RecordedLine| index.of(&counts(line)).unwrap();
     assert!((of(Index::MissRate, one) - of(Index::MissRate, four)).abs() < 0.05);
     assert!(one["cycles"] > 3.0 * four["cycles"]);
     assert!(of(Index::Penalty, one) > 2.5 * of(Index::Penalty, four));

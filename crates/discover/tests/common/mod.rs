@@ -1,11 +1,11 @@
-//! The machines that tests run on.
+//! Machines for the tests.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use trimtab_core::topology::{Machine, parse_synthetic};
 use trimtab_discover::from_xml;
 
-/// The captured ones, by name. They are not part of the repository; see `corpus.rs`.
+/// Returns the captured machines, by name. They are not part of the repository; see `corpus.rs`.
 pub(crate) fn captured() -> Vec<(String, Machine)> {
     let folder = std::env::var_os("TRIMTAB_TOPOLOGIES").map_or_else(
         || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/topologies"),
@@ -25,7 +25,7 @@ pub(crate) fn captured() -> Vec<(String, Machine)> {
     files.iter().map(load).collect()
 }
 
-/// Large and odd ones, by description.
+/// Returns large and odd machines, by description.
 pub(crate) fn synthetic() -> Vec<(String, Machine)> {
     let large = [
         "pack:2 numa:4 l3:4 core:32 pu:8",

@@ -1,9 +1,10 @@
 //! Numbers with bounds: shares of a CPU, sizes of arrays of doubles, pairs of counts.
 
-/// A share of one CPU in per cent, with or without the sign: between a hundredth of one and fifty. The result is a fraction.
+/// Parses a share of one CPU in per cent, with or without the sign: 0.01 to 50.
+/// Returns a fraction.
 ///
 /// # Errors
-/// It is no such share.
+/// The text is not such a share.
 pub fn cpu_share(text: &str) -> Result<f64, String> {
     let number = text.strip_suffix('%').unwrap_or(text).trim();
     match number.parse::<f64>() {
@@ -12,10 +13,10 @@ pub fn cpu_share(text: &str) -> Result<f64, String> {
     }
 }
 
-/// A size in bytes of an array of doubles, up to 1 GiB.
+/// Parses a size in bytes of an array of doubles, up to 1 GiB.
 ///
 /// # Errors
-/// It is no multiple of 8, or out of bounds.
+/// It is not a multiple of 8, or out of bounds.
 pub fn bytes_of_doubles(text: &str) -> Result<usize, String> {
     let bytes = text.parse::<usize>().map_err(|error| error.to_string())?;
     if bytes > 0 && bytes <= 1 << 30 && bytes.is_multiple_of(8) {
@@ -25,7 +26,7 @@ pub fn bytes_of_doubles(text: &str) -> Result<usize, String> {
     }
 }
 
-/// Two counts from 1, as in `4x2`.
+/// Parses two counts from 1, as in `4x2`.
 pub fn product(text: &str) -> Option<(u32, u32)> {
     let count = |digits: &str| {
         let plain = digits.bytes().all(|byte| byte.is_ascii_digit());

@@ -1,9 +1,9 @@
-//! The layout of a team's ranks: threads, processes, or threads of several processes.
+//! Layout of a team's ranks: threads, processes, or threads of several processes.
 
 use super::numbers::product;
 use std::str::FromStr;
 
-/// How the ranks of a team are laid out over processes and threads.
+/// Layout of the ranks of a team over processes and threads.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum RankLayout {
     /// Threads of one process.
@@ -17,7 +17,8 @@ pub enum RankLayout {
 }
 
 impl RankLayout {
-    /// Processes, and threads of each, for this number of ranks; `None` if the layout has another number of ranks.
+    /// Returns the number of processes, and of threads of each, for this number of ranks; `None` if
+    /// the layout has another number of ranks.
     pub fn split(self, ranks: u32) -> Option<(u32, u32)> {
         match self {
             Self::Threads => Some((1, ranks)),
@@ -58,7 +59,7 @@ impl FromStr for RankLayout {
             "process" => Ok(Self::Processes),
             _ => spread().or_else(mixed).ok_or_else(|| {
                 format!(
-                    "\"{text}\" is none of thread, process, a shape such as 2x2: 2 processes of 2 threads, or 2xN"
+                    "\"{text}\" is neither thread nor process nor a shape such as 2x2 (2 processes of 2 threads) or 2xN"
                 )
             }),
         }

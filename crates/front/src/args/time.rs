@@ -3,11 +3,11 @@
 use std::time::Duration;
 use trimtab_core::time::Span;
 
-/// How long to wait; `None` for ever.
+/// Longest time to wait; `None` for no limit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Wait(pub Option<Duration>);
 
-/// The units, with their nanoseconds; a number alone is seconds.
+/// Units with their nanoseconds; a number alone is in seconds.
 const UNITS: [(&str, u64); 7] = [
     ("", 1_000_000_000),
     ("us", 1_000),
@@ -18,16 +18,19 @@ const UNITS: [(&str, u64); 7] = [
     ("d", 86_400_000_000_000),
 ];
 
-/// The shortest interval: a look costs about a microsecond a thread, and the kernel's own ticks are no finer.
+/// Shortest interval: a sample costs about a microsecond a thread, and the kernel's own ticks are
+/// no finer.
 const INTERVAL_MIN: Span = Span::from_ms(1);
-/// The shortest between two pictures: below this nobody sees one.
+/// Shortest time between two screens: people do not see faster changes.
 const PICTURE_MIN: Span = Span::from_ms(20);
-/// The longest of both: beyond this nothing is balanced, and nobody looks any more.
+/// Longest of both: beyond this nothing is balanced, and no screen is watched.
 const INTERVAL_MAX: Span = Span::from_ms(3_600_000);
 
-/// A number and a unit. Exact: a fraction is counted digit by digit, and what is finer than a nanosecond is dropped.
+/// Parses a number and a unit. Exact: a fraction is counted digit by digit, and parts below a
+/// nanosecond are dropped.
 fn span(text: &str) -> Result<Span, String> {
-    let bad = || format!("\"{text}\" is no time such as 100ms, 1.5s, 10m or 2h (units: us, ms, s, m, h, d)");
+    let bad =
+        || format!("\"{text}\" is not a time such as 100ms, 1.5s, 10m or 2h (units: us, ms, s, m, h, d)");
     let end = text.bytes().take_while(|byte| byte.is_ascii_digit() || *byte == b'.').count();
     let (number, unit) = text.split_at(end);
     let &(_, unit) = UNITS.iter().find(|(word, _)| *word == unit).ok_or_else(bad)?;
@@ -35,7 +38,7 @@ fn span(text: &str) -> Result<Span, String> {
     if whole.is_empty() || part.is_empty() || part.contains('.') {
         return Err(bad());
     }
-    let long = || format!("{text} is too long: nobody waits that long");
+    let long = || format!("{text} is too long for a time");
     let whole: u64 = whole.parse().map_err(|_| long())?;
     let mut span = whole.checked_mul(unit).ok_or_else(long)?;
     let mut worth = unit;
@@ -46,26 +49,26 @@ fn span(text: &str) -> Result<Span, String> {
     Ok(Span(span))
 }
 
-/// How long something lasts.
+/// Parses a duration.
 ///
 /// # Errors
-/// It is no time, or none at all.
+/// The text is not a time, or the time is zero.
 pub fn lasting(text: &str) -> Result<Span, String> {
     match span(text)? {
-        Span::ZERO => Err(format!("{text} is no time at all")),
+        Span::ZERO => Err(format!("{text} is zero: a time above zero is needed")),
         span => Ok(span),
     }
 }
 
-/// The time between two looks of a policy.
+/// Parses the time between two samples of a policy.
 ///
 /// # Errors
-/// It is no time, or too short or too long.
+/// The text is not a time, or it is too short or too long.
 pub fn interval(text: &str) -> Result<Span, String> {
     between(text, INTERVAL_MIN, "1ms")
 }
 
-/// The time between two pictures for people.
+/// Parses the time between two screens for people.
 ///
 /// # Errors
 /// As [`interval`].
@@ -82,10 +85,10 @@ fn between(text: &str, least: Span, shown: &str) -> Result<Span, String> {
     }
 }
 
-/// How long to wait; `forever` is what stands for no time.
+/// Parses the longest time to wait; `forever` stands for no limit.
 ///
 /// # Errors
-/// It is no time.
+/// The text is not a time.
 pub fn wait(text: &str) -> Result<Wait, String> {
     if text == "forever" { Ok(Wait(None)) } else { Ok(Wait(Some(span(text)?.into()))) }
 }
@@ -119,7 +122,10 @@ mod tests {
         ];
         for text in bad {
             let error = span(text).unwrap_err();
-            assert!(error.contains("is no time such as") && error.contains("units: us"), "{text:?}: {error}");
+            assert!(
+                error.contains("is not a time such as") && error.contains("units: us"),
+                "{text:?}: {error}"
+            );
         }
         for text in ["99999999999999999999s", "99999999999999999d", "9999999999h", "18446744073.9s"] {
             assert!(span(text).unwrap_err().contains("too long"), "{text:?}");

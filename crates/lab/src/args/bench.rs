@@ -4,7 +4,10 @@ use clap::{Args, Subcommand, ValueEnum};
 use std::path::PathBuf;
 use trimtab_front::args::numbers::{cpu_share, product};
 
-/// Measure what placement does to benchmark programs on this machine.
+/// Measure placement and balancing on this machine.
+///
+/// Each benchmark runs real programs in several variants, in turns, and prints medians with
+/// confidence intervals.
 #[derive(Args, Debug)]
 pub struct BenchArgs {
     #[command(subcommand)]
@@ -25,40 +28,45 @@ pub enum BenchCommand {
     OversubCell(super::OversubCellArgs),
 }
 
-/// Nested OpenMP teams, bound and unbound: bandwidth, synchronisation, a solver.
+/// Benchmark nested OpenMP teams, bound and unbound.
 ///
-/// Runs three programs in which Y threads each open a team of Z: plain, and under `trimtab run --nest
-/// Y,scatter,Z,subscatter` (subcompact for the synchronisation). Both take turns, round by round, so that what else happens
-/// on the machine strikes both. Each round gives one sample; the table shows medians with 95 % bootstrap intervals beside
-/// the numbers that were published for three machines, and says "no difference" where the interval of the gain holds 1.
-/// Takes minutes; use a machine that is otherwise idle.
+/// Runs three programs (bandwidth, synchronisation, a solver) in which Y threads each open a team
+/// of Z: plain, and under `trimtab run --nest Y,scatter,Z,subscatter` (subcompact for
+/// synchronisation). The two variants alternate in each round, so that other load on the machine
+/// affects both. Each round gives one sample. The table shows medians with 95 % bootstrap intervals
+/// beside the numbers published for three machines; it says "no difference" if the interval of the
+/// gain contains 1. Takes minutes; use an otherwise idle machine.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct NestedArgs {
-    /// How often each program is run each way; fewer than 5 give no intervals.
+    /// Runs of each program in each variant; fewer than 5 give no intervals.
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub rounds: u32,
-    /// Small problems: seconds instead of minutes, for a first look.
+    /// Use small problems: seconds instead of minutes, for a first impression.
     #[arg(long)]
     pub quick: bool,
-    /// Y outer threads, each with a team of Z; can be repeated. Without it: the published shapes that fit the allowed
-    /// cores, and one that fills them.
+    /// Y outer threads, each with a team of Z; can be repeated. Default: the published shapes that
+    /// fit the allowed cores, and one that fills them.
     #[arg(long = "shape", value_name = "YxZ")]
     pub shapes: Vec<Shape>,
-    /// Only this program; can be repeated.
+    /// Run only this program; can be repeated.
     #[arg(long = "only", value_name = "PROGRAM")]
     pub only: Vec<NestedProgram>,
-    /// Who writes to the arrays of stream and solver first: every team, or its master alone.
-    #[arg(long, value_name = "WHO", default_value = "team")]
+    /// First writer of the arrays of stream and solver: each team, or its master thread alone.
+    #[arg(long, value_name = "WRITER", default_value = "team")]
+    #[arg(hide_short_help = true)]
     pub init: Init,
-    /// The folder of the programs, instead of the installed ones or the source tree's bench/build/gcc.
+    /// Folder of the benchmark programs. Default: the installed ones, or bench/build/gcc in the
+    /// source tree.
     #[arg(long, value_name = "DIR")]
+    #[arg(hide_short_help = true)]
     pub programs: Option<PathBuf>,
     /// Seed of the bootstrap.
     #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(hide_short_help = true)]
     pub seed: u64,
-    /// Write all samples and results to FILE as JSON lines, each as soon as it is known (schema in docs/json.md);
-    /// - for standard output, instead of the tables.
+    /// Write each sample and result to FILE as a JSON line as soon as it is known (schema in
+    /// docs/json.md). With -, write to standard output instead of the tables.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
     /// Write a bar chart to FILE.
@@ -66,169 +74,191 @@ pub struct NestedArgs {
     pub svg: Option<PathBuf>,
 }
 
-const EXAMPLES: &str = "Examples:\n  trimtab bench nested --quick                      a first look\n  \
+const EXAMPLES: &str = "Examples:\n  trimtab bench nested --quick                      a first impression\n  \
     trimtab bench nested --rounds 15 --json n.jsonl --svg n.svg   a measurement to keep\n  \
     trimtab bench nested --only stream --shape 8x4    one program in one shape\n  \
     trimtab bench nested --init master                data near each team's master\n\n\
     The programs are built by: make -C bench\n\
-    Ctrl-C ends it early: what was measured until then is shown and written.";
+    Ctrl-C ends the measurement early; the results so far are shown and written.";
 
-/// Equal threads on too few cores: balanced by Linux alone, bound, by trimtab's policies; waiting in four ways.
+/// Benchmark equal threads on too few cores.
 ///
-/// Runs a program whose threads all do the same work: more of them than cores, with one barrier at the end or many, beside
-/// competitors, bound and to be freed; its waiters spin, yield, sleep, or spin for a moment and sleep. The ways of running
-/// take turns in a random order, round by round. Shown is the time of the ideal in which all share the cores evenly, as
-/// medians with 95 % bootstrap intervals, beside the goals that trimtab sets itself. Each run measures what else used the
-/// machine meanwhile; runs with more than 5 % are noisy, and no goal is judged on them. A full measurement takes about half
-/// an hour, --quick two to three minutes; use a machine that is otherwise idle.
+/// Runs a program whose threads all do the same work, under Linux alone, bound, and under trimtab's
+/// policies. There are more threads than cores, with one barrier at the end or many, beside
+/// competitors, or bound and to be freed. Waiting threads spin, yield, sleep, or spin briefly and
+/// then sleep. The variants run in a random order in each round. The table shows run time over the
+/// ideal time, in which all threads share the cores evenly, as medians with 95 % bootstrap
+/// intervals, and the goals that trimtab sets itself. Each run measures the other load on the
+/// machine; runs with more than 5 % are noisy, and no goal is judged on them. A full measurement
+/// takes about half an hour, --quick two to three minutes; use an otherwise idle machine.
 #[derive(Args, Debug)]
 #[command(after_help = BALANCE_EXAMPLES)]
 pub struct BenchBalanceArgs {
-    /// How often each case is run each way; fewer than 5 give no intervals and judge no goal.
+    /// Runs of each case; fewer than 5 give no intervals, and no goal is judged.
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub repeats: u32,
-    /// A few telling cases with less work each: minutes instead of half an hour.
+    /// Run a few representative cases with less work: minutes instead of half an hour.
     #[arg(long)]
     pub quick: bool,
-    /// Only cases whose name contains this, as in final-3, hog, /sleep/ or /auto; can be repeated. See --list.
+    /// Run only cases whose name contains this, as in final-3, hog, /sleep/ or /auto (see --list);
+    /// can be repeated.
     #[arg(long = "only", value_name = "PATTERN")]
     pub only: Vec<String>,
-    /// List the cases by name, and run nothing.
+    /// List the names of the cases, and run nothing.
     #[arg(long)]
     pub list: bool,
-    /// The folder of the programs, instead of the installed ones or the source tree's bench/build/gcc.
+    /// Folder of the benchmark programs. Default: the installed ones, or bench/build/gcc in the
+    /// source tree.
     #[arg(long, value_name = "DIR")]
+    #[arg(hide_short_help = true)]
     pub programs: Option<PathBuf>,
-    /// Seed of order and bootstrap.
+    /// Seed of the order of runs and of the bootstrap.
     #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(hide_short_help = true)]
     pub seed: u64,
-    /// Write all samples and results to FILE as JSON lines, each as soon as it is known (schema in docs/json.md);
-    /// - for standard output, instead of the tables.
+    /// Write each sample and result to FILE as a JSON line as soon as it is known (schema in
+    /// docs/json.md). With -, write to standard output instead of the tables.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
-    /// Go on with the record in --json's file: what it holds is not run again.
+    /// Continue the record in the file of --json; runs that it contains are not repeated.
     #[arg(long, requires = "json")]
     pub resume: bool,
-    /// Write the table to FILE too, anew after each round.
+    /// Also write the table to FILE, updated after each round.
     #[arg(long, value_name = "FILE")]
+    #[arg(hide_short_help = true)]
     pub table: Option<PathBuf>,
 }
 
-const BALANCE_EXAMPLES: &str = "Examples:\n  trimtab bench balance --quick                          a first look\n  \
+const BALANCE_EXAMPLES: &str = "Examples:\n  trimtab bench balance --quick                          a first impression\n  \
     trimtab bench balance --repeats 9 --json b.jsonl       a measurement to keep\n  \
-    trimtab bench balance --json b.jsonl --resume          go on after an interruption\n  \
-    trimtab bench balance --only barrier-1ms --only omp    how waiting costs\n\n\
+    trimtab bench balance --json b.jsonl --resume          continue after an interruption\n  \
+    trimtab bench balance --only barrier-1ms --only omp    the cost of waiting\n\n\
     The programs are built by: make -C bench\n\
-    Ctrl-C ends it early: what was measured until then is shown and written.";
+    Ctrl-C ends the measurement early; the results so far are shown and written.";
 
-/// What far memory, crowded caches and shared lines cost, and which hardware index shows it.
+/// Benchmark memory locality, cache contention and data sharing.
 ///
-/// Runs a micro-benchmark (private linked lists, lines that all threads add to) in pairs of ways that differ in placement alone:
-/// near and far memory, one last-level cache or several, threads close together or apart. On a machine with one node or one
-/// last-level cache, alone against beside others takes their place, and it is said what was left out. Threads are counted
-/// in exactly the measured window. Shown are the time of an access and how each index changes with it: the uncore penalty P (busy
-/// cycles a request), busy cycles an instruction, their share W, cycles an instruction, the last cache's miss rate, and an estimate
-/// of P from generic counters; and for each index its correlation with time, in proportion, in order, and in sign for changes above 5
-/// %. Takes some ten minutes, --quick one; use a machine that is otherwise idle.
+/// Runs a micro-benchmark (private linked lists, and cache lines that all threads add to) in pairs
+/// that differ in placement alone: near and far memory, one last-level cache or several, threads
+/// close together or apart. On a machine with one node or one last-level cache, pairs of alone and
+/// beside other threads replace them, and a note names the pairs left out. Threads are counted in
+/// exactly the measured window. The tables show the time of an access and how each hardware index
+/// changes with it: the uncore penalty P (busy cycles per request), busy cycles per instruction,
+/// their share W, cycles per instruction, the miss rate of the last-level cache, and an estimate of
+/// P from generic counters. For each index they show its correlation with time: in proportion, in
+/// order, and in sign for changes above 5 %. Takes about ten minutes, --quick one; use an otherwise
+/// idle machine.
 #[derive(Args, Debug)]
 #[command(after_help = UNCORE_EXAMPLES)]
 pub struct UncoreArgs {
-    /// How often each case is run each way.
+    /// Runs of each case in each variant.
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub repeats: u32,
-    /// A few sizes, short windows: a minute, for a first look.
+    /// Use a few sizes and short windows: a minute, for a first impression.
     #[arg(long)]
     pub quick: bool,
-    /// Only this experiment; can be repeated.
+    /// Run only this experiment; can be repeated.
     #[arg(long = "only", value_name = "EXPERIMENT")]
     pub only: Vec<Experiment>,
-    /// List cases and commands, say what this machine cannot show, and run nothing.
+    /// List cases, commands and the experiments that this machine does not support, and run
+    /// nothing.
     #[arg(long)]
     pub list: bool,
-    /// At most so many threads in a run (default 4, and 12 where their number is varied, as published).
+    /// Largest number of threads in a run (default 4, or 12 if the number of threads is varied, as
+    /// published).
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
     pub threads: Option<u32>,
-    /// The folder of the programs, instead of the installed ones or the source tree's bench/build/gcc.
+    /// Folder of the benchmark programs. Default: the installed ones, or bench/build/gcc in the
+    /// source tree.
     #[arg(long, value_name = "DIR")]
+    #[arg(hide_short_help = true)]
     pub programs: Option<PathBuf>,
-    /// Seed of the order.
+    /// Seed of the order of runs.
     #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(hide_short_help = true)]
     pub seed: u64,
-    /// Write all samples and results to FILE as JSON lines, each as soon as it is known (schema in docs/json.md);
-    /// - for standard output, instead of the tables.
+    /// Write each sample and result to FILE as a JSON line as soon as it is known (schema in
+    /// docs/json.md). With -, write to standard output instead of the tables.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
-    /// Show the record in FILE again, as --json wrote it, and run nothing.
+    /// Show the record in FILE, which --json wrote, and run nothing.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["json", "list"])]
+    #[arg(hide_short_help = true)]
     pub from: Option<PathBuf>,
-    /// Write a chart to FILE: each index's changes over those of time.
+    /// Write a chart to FILE: the change of each index over the change of time.
     #[arg(long, value_name = "FILE")]
     pub svg: Option<PathBuf>,
 }
 
-const UNCORE_EXAMPLES: &str = "Examples:\n  trimtab bench uncore --list                            what can be shown here\n  \
-    trimtab bench uncore --quick                           a first look\n  \
+const UNCORE_EXAMPLES: &str = "Examples:\n  trimtab bench uncore --list                            the cases of this machine\n  \
+    trimtab bench uncore --quick                           a first impression\n  \
     trimtab bench uncore --repeats 9 --json u.jsonl --svg u.svg   a measurement to keep\n\n\
-    The program is built by: make -C bench. What can be counted here: trimtab counters\n\
-    Ctrl-C ends it early: what was measured until then is shown and written.";
+    The program is built by: make -C bench. Available counters: trimtab counters\n\
+    Ctrl-C ends the measurement early; the results so far are shown and written.";
 
-/// What looking costs, whether the budget is kept, and how much counting slows a program.
+/// Benchmark the cost of sampling and counting.
 ///
-/// The loop of `trimtab serve` looks at programs of a hundred to a thousand threads in this process: for `looks` every 10 ms, with and
-/// without counters, under policies that watch and that balance; for `budget` as often as the stated share of a core allows, so that the time
-/// between looks is what is found out; for `slowing` beside programs that run in windows alone, looked at, and looked at and
-/// counted, taking turns. Shown are medians with 95 % bootstrap intervals. Where hardware counts nothing the kernel's own events
-/// stand in, which is said. Takes some ten minutes, or two to three for each part; use a machine that is otherwise idle.
+/// The loop of `trimtab serve` samples programs of a hundred to a thousand threads in this process.
+/// Part `looks` samples every 10 ms, with and without counters, under policies that observe and
+/// policies that balance. Part `budget` samples as often as the given share of a core allows, and
+/// reports the resulting time between samples. Part `slowing` runs programs in windows that
+/// alternate: alone, sampled, and sampled and counted. The tables show medians with 95 % bootstrap
+/// intervals. If no hardware counter works, kernel software events replace them, and a note says
+/// so. Takes about ten minutes, or two to three for each part; use an otherwise idle machine.
 #[derive(Args, Debug)]
 #[command(after_help = COST_EXAMPLES)]
 pub struct CostArgs {
-    /// How often each case is measured; fewer than 5 give no intervals and judge no goal.
+    /// Measurements of each case; fewer than 5 give no intervals, and no goal is judged.
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub repeats: u32,
-    /// Short windows, few cases: a minute, for a first look.
+    /// Use short windows and few cases: a minute, for a first impression.
     #[arg(long)]
     pub quick: bool,
-    /// Only cases whose name contains this, as in looks, budget/brm or slowing; can be repeated. See --list.
+    /// Run only cases whose name contains this, as in looks, budget/brm or slowing (see --list);
+    /// can be repeated.
     #[arg(long = "only", value_name = "PATTERN")]
     pub only: Vec<String>,
-    /// List the cases by name, and measure nothing.
+    /// List the names of the cases, and measure nothing.
     #[arg(long)]
     pub list: bool,
-    /// The share of one core that looking may take in the part `budget`, and beside programs that are slowed.
+    /// Share of one core that sampling may use in the parts budget and slowing: 0.5%, 2%.
     #[arg(long, value_name = "PERCENT", default_value = "1%", value_parser = cpu_share)]
     pub budget: f64,
-    /// The folder of the programs, instead of the installed ones or the source tree's bench/build/gcc.
+    /// Folder of the benchmark programs. Default: the installed ones, or bench/build/gcc in the
+    /// source tree.
     #[arg(long, value_name = "DIR")]
+    #[arg(hide_short_help = true)]
     pub programs: Option<PathBuf>,
-    /// Seed of order and bootstrap.
+    /// Seed of the order of runs and of the bootstrap.
     #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(hide_short_help = true)]
     pub seed: u64,
-    /// Write all samples and results to FILE as JSON lines, each as soon as it is known (schema in docs/json.md);
-    /// - for standard output, instead of the tables.
+    /// Write each sample and result to FILE as a JSON line as soon as it is known (schema in
+    /// docs/json.md). With -, write to standard output instead of the tables.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
 }
 
-const COST_EXAMPLES: &str = "Examples:\n  trimtab bench cost --quick                     a first look\n  \
-    trimtab bench cost --only looks --json c.jsonl   what looks cost, to keep\n  \
-    trimtab bench cost --only budget --budget 0.5%   whether half a per cent is kept\n\n\
-    The program is built by: make -C bench. What can be counted here: trimtab counters\n\
-    Ctrl-C ends it early: what was measured until then is shown and written.";
+const COST_EXAMPLES: &str = "Examples:\n  trimtab bench cost --quick                     a first impression\n  \
+    trimtab bench cost --only looks --json c.jsonl   the cost of samples, to keep\n  \
+    trimtab bench cost --only budget --budget 0.5%   adherence to half a per cent\n\n\
+    The program is built by: make -C bench. Available counters: trimtab counters\n\
+    Ctrl-C ends the measurement early; the results so far are shown and written.";
 
-/// One or several factors, as in the published measurement.
+/// An experiment with one or several factors, as in the published measurement.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Experiment {
-    /// One thread, its memory near or far.
+    /// One thread with near or far memory.
     Locality,
-    /// Private sets, in one last-level cache or several.
+    /// Private data sets in one last-level cache or in several.
     Contention,
-    /// Shared lines, and one line for 2 to 12 threads, close together or apart.
+    /// Shared lines, and one line for 2 to 12 threads, with threads close together or apart.
     Sharing,
     /// Far memory against a crowded cache.
     LocalityContention,
-    /// A crowded cache against shared lines far apart.
+    /// A crowded cache against distant shared lines.
     ContentionSharing,
-    /// All three.
+    /// All three factors.
     All,
     /// Threads that spin at barriers while one of them waits for memory.
     Spinning,
@@ -258,7 +288,7 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// All threads together.
+    /// Returns the number of threads of all teams.
     pub fn threads(self) -> u64 {
         u64::from(self.outer) * u64::from(self.inner)
     }
@@ -274,8 +304,9 @@ impl std::str::FromStr for Shape {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let (outer, inner) = product(text)
-            .ok_or_else(|| format!("\"{text}\" is no shape such as 4x2: 4 threads, each with a team of 2"))?;
+        let (outer, inner) = product(text).ok_or_else(|| {
+            format!("\"{text}\" is not a shape such as 4x2: 4 threads, each with a team of 2")
+        })?;
         Ok(Self { outer, inner })
     }
 }

@@ -10,103 +10,124 @@ use trimtab_core::place::waiting::WaitPolicy;
 use trimtab_core::set::CpuSet;
 use trimtab_core::study::{Family, Grip, Runtime};
 
-/// More threads than cores: what that costs or gains, by program, runtime, way to wait and binding; alone and two programs at once.
+/// Benchmark programs with more threads than cores.
 ///
-/// Runs NAS kernels by OpenMP (GCC's and LLVM's), by MPI (Open MPI, MPICH) and by teams of threads and of processes; programs with
-/// barriers at chosen intervals; a pipeline that spins on flags of its own; and nested teams: with 1, 2, 4 and 8 threads for each core,
-/// pinned, floating and balanced by speed, waiting in several ways. Pairs of programs share all cores or have half of them each. Each case
-/// is run beside its baseline, one thread for each core: what is shown is its time over that of the baseline run just before, as medians with
-/// 95 % bootstrap intervals. A case that takes too many times its baseline's time is stopped, and shown as more than that. First it is
-/// measured what sched_yield does on this kernel. As by default this takes an hour or two, with --quick at most ten minutes;
-/// use a machine that is otherwise idle.
+/// Measures slowdown or gain by program, runtime, wait policy and binding, for one program alone
+/// and for two programs at once. Runs NAS kernels with OpenMP (GCC's and LLVM's), with MPI (Open
+/// MPI, MPICH) and with teams of threads and of processes; programs with barriers at chosen
+/// intervals; a pipeline that spins on flags of its own; and nested teams. Each runs with 1, 2, 4
+/// and 8 threads per core, pinned, floating and balanced by speed, under several wait policies.
+/// Pairs of programs share all cores or get half of them each. Each case runs right after its
+/// baseline of one thread per core; the tables show the ratio of the two times as medians with 95 %
+/// bootstrap intervals. A case that exceeds its limit, a multiple of the baseline's time, is
+/// stopped and shown as a lower bound. The effect of sched_yield on this kernel is measured first.
+/// The defaults take an hour or two, --quick at most ten minutes; use an otherwise idle machine.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct OversubArgs {
-    /// Programs: NAS kernels bt, cg, ep, ft, is, lu, mg, sp (ep, ft and is also by MPI and teams); lu-flags, which is lu with threads that spin on flags of
-    /// their own without end; the NAS multi-zone benchmarks bt-mz, lu-mz and sp-mz, with teams in teams; barriers-1ms, -10ms, -100ms; pipeline, whose threads
-    /// spin on flags; zones, with teams in teams. Without it all but bt, sp, lu-flags and the multi-zone benchmarks, which take long.
+    /// Programs to run. Default: all but bt, sp, lu-flags and the multi-zone benchmarks, which take
+    /// long.
+    ///
+    /// NAS kernels: bt, cg, ep, ft, is, lu, mg, sp (ep, ft and is also with MPI and teams).
+    /// lu-flags is lu with threads that spin without limit on flags of their own. NAS multi-zone
+    /// benchmarks with nested teams: bt-mz, lu-mz, sp-mz. Others: barriers-1ms, barriers-10ms,
+    /// barriers-100ms; pipeline, whose threads spin on flags; zones, with nested teams.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub kernels: Vec<Program>,
-    /// Who runs their threads: libgomp, libomp, openmpi, mpich, team-thread, team-process. Without it all that are here.
+    /// Runtimes: libgomp, libomp, openmpi, mpich, team-thread, team-process. Default: all that are
+    /// installed.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub runtimes: Vec<Runtime>,
-    /// Threads for each core.
+    /// Threads per core.
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_values_t = [1, 2, 4, 8],
         value_parser = clap::value_parser!(u32).range(1..=64))]
     pub per_core: Vec<u32>,
-    /// Where threads may run: pinned, floating, balanced (by speed). Without it all, and with --quick floating.
+    /// Bindings of threads: pinned, floating, balanced (by speed). Default: all; with --quick
+    /// floating.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub grips: Vec<Grip>,
-    /// How threads wait, as `trimtab run --wait-policy` has it: keep (as the runtime does by itself), spin, yield, sleep, auto. Without it
-    /// all, and for pairs keep and auto; what a runtime has no variable for is left out.
+    /// Wait policies, as in trimtab run --wait-policy: keep (the runtime's own), spin, yield,
+    /// sleep, auto. Default: all; for pairs keep and auto. Policies that a runtime has no variable
+    /// for are left out.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub waits: Vec<WaitPolicy>,
-    /// Every way to wait with every grip, and not only with floating threads.
+    /// Combine each wait policy with each binding, not only with floating threads.
     #[arg(long)]
+    #[arg(hide_short_help = true)]
     pub cross: bool,
-    /// Programs to run two at once, as cg+ep; none for none. Without it cg+ep, ep+ep and lu+barriers-10ms.
+    /// Pairs of programs to run at once, as in cg+ep, or none. Default: cg+ep, ep+ep and
+    /// lu+barriers-10ms.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub pairs: Option<Vec<Couple>>,
-    /// Threads for each core of the two: even as 1:1, or uneven as 1:4.
+    /// Threads per core of the two programs of a pair: equal as in 1:1, or unequal as in 1:4.
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_values_t = [Mix(1, 1), Mix(2, 2), Mix(1, 4)])]
+    #[arg(hide_short_help = true)]
     pub mixes: Vec<Mix>,
-    /// Problem class of all programs: S, W, A, B or C. Without it W.
+    /// Problem class of all programs: S, W, A, B or C (default W).
     #[arg(long, value_name = "CLASS")]
     pub class: Option<Class>,
-    /// How often each case is run; fewer than 5 give no intervals.
+    /// Runs of each case; fewer than 5 give no intervals.
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub rounds: u32,
-    /// Stop a case that takes so many times its baseline's time.
+    /// Stop a case that takes this many times its baseline's time.
     #[arg(long, value_name = "TIMES", default_value_t = 10.0, value_parser = times)]
+    #[arg(hide_short_help = true)]
     pub limit: f64,
-    /// Begin nothing more after so many minutes: what was not run is said, and can be run by --resume.
+    /// Start no further run after M minutes. A note names the runs left out; --resume runs them.
     #[arg(long, value_name = "M", value_parser = minutes)]
+    #[arg(hide_short_help = true)]
     pub minutes: Option<f64>,
-    /// A few telling cases, at most ten minutes: for a first look.
+    /// Run a few representative cases in at most ten minutes, for a first impression.
     #[arg(long)]
     pub quick: bool,
-    /// List cases and commands, say what cannot be run here, and run nothing.
+    /// List cases, commands and the cases that cannot run on this machine, and run nothing.
     #[arg(long)]
     pub list: bool,
-    /// The folder of the programs, instead of the installed ones or the source tree's bench/build/gcc; those of clang are in `clang` beside it.
+    /// Folder of the benchmark programs; those built by clang are in the folder clang beside it.
+    /// Default: the installed ones, or bench/build/gcc in the source tree.
     #[arg(long, value_name = "DIR")]
+    #[arg(hide_short_help = true)]
     pub programs: Option<PathBuf>,
-    /// The script that starts MPI and teams, instead of the source tree's bench/team/peer.
+    /// Script that starts MPI and teams. Default: bench/team/peer in the source tree.
     #[arg(long, value_name = "FILE")]
+    #[arg(hide_short_help = true)]
     pub peer: Option<PathBuf>,
-    /// Seed of order and bootstrap.
+    /// Seed of the order of runs and of the bootstrap.
     #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(hide_short_help = true)]
     pub seed: u64,
-    /// Write all samples and results to FILE as JSON lines, each as soon as it is known (schema in docs/json.md); - for standard output, instead
-    /// of the tables.
+    /// Write each sample and result to FILE as a JSON line as soon as it is known (schema in
+    /// docs/json.md). With -, write to standard output instead of the tables.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
-    /// Go on with the record in --json's file: what it holds is not run again. More programs, ways or rounds can be asked for.
+    /// Continue the record in the file of --json; runs that it contains are not repeated. Programs,
+    /// variants and rounds can be added.
     #[arg(long, requires = "json")]
     pub resume: bool,
-    /// Show the record in FILE again, as --json wrote it, and run nothing.
+    /// Show the record in FILE, which --json wrote, and run nothing.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["json", "list", "quick"])]
+    #[arg(hide_short_help = true)]
     pub from: Option<PathBuf>,
-    /// Write a chart to FILE: slow-downs over threads for each core.
+    /// Write a chart to FILE: slowdown over threads per core.
     #[arg(long, value_name = "FILE")]
     pub svg: Option<PathBuf>,
 }
 
-const EXAMPLES: &str = "Examples:\n  trimtab bench oversub --quick                             a first look: at most ten minutes\n  \
-    trimtab bench oversub --list                              what would be run, and by which commands\n  \
-    trimtab bench oversub --kernels lu,pipeline --pairs none  programs that wait by themselves\n  \
-    trimtab bench oversub --kernels lu-flags,lu-mz --class S --pairs none --limit 200   those that suffer most\n  \
+const EXAMPLES: &str = "Examples:\n  trimtab bench oversub --quick                             a first impression, in at most ten minutes\n  \
+    trimtab bench oversub --list                              the cases with their commands\n  \
+    trimtab bench oversub --kernels lu,pipeline --pairs none  programs with their own ways to wait\n  \
+    trimtab bench oversub --kernels lu-flags,lu-mz --class S --pairs none --limit 200   the programs that slow down most\n  \
     trimtab bench oversub --kernels cg --runtimes libgomp,libomp --waits keep,spin,sleep --pairs none\n  \
     trimtab bench oversub --pairs cg+ep --mixes 1:1,1:4 --kernels cg --per-core 1   sharing against partitioning\n  \
     trimtab bench oversub --json o.jsonl --svg o.svg          a measurement to keep\n  \
-    trimtab bench oversub --json o.jsonl --resume             go on after an interruption\n\n\
+    trimtab bench oversub --json o.jsonl --resume             continue after an interruption\n\n\
     The programs are built by: make -C bench, make -C bench CC=clang, and for teams first cargo build --release -p trimtab-team-c\n\
-    Ctrl-C ends it early: what was measured until then is shown and written.";
+    Ctrl-C ends the measurement early; the results so far are shown and written.";
 
-/// Starts a program on some CPUs so that it ends with who started it.
+/// Run a program on some CPUs; it ends when its parent ends.
 #[derive(Args, Debug)]
 pub struct OversubCellArgs {
-    /// CPUs that it may use.
+    /// CPUs that the program may use.
     #[arg(long, value_name = "LIST")]
     pub cpus: CpuSet,
     /// The program and its arguments.
@@ -140,7 +161,7 @@ pub enum Program {
 }
 
 impl Program {
-    /// As in options and records.
+    /// Returns the word used in options and records.
     pub fn word(self) -> &'static str {
         match self {
             Self::Bt => "bt",
@@ -163,7 +184,7 @@ impl Program {
         }
     }
 
-    /// What kind of program it is.
+    /// Returns the family that the program belongs to.
     pub fn family(self) -> Family {
         match self {
             Self::Barriers1ms | Self::Barriers10ms | Self::Barriers100ms => Family::Barriers,
@@ -174,12 +195,12 @@ impl Program {
     }
 }
 
-/// Two programs at once.
+/// A pair of programs that run at once.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Couple {
-    /// No pair.
+    /// No pair is run.
     None,
-    /// These.
+    /// The two programs.
     Of(Program, Program),
 }
 
@@ -192,7 +213,7 @@ impl FromStr for Couple {
         }
         let (one, other) = text
             .split_once('+')
-            .ok_or_else(|| format!("\"{text}\" is no pair such as cg+ep, and not none"))?;
+            .ok_or_else(|| format!("\"{text}\" is neither a pair such as cg+ep nor none"))?;
         let program = |name: &str| {
             <Program as ValueEnum>::from_str(name, false)
                 .map_err(|_| format!("there is no program \"{name}\""))
@@ -201,7 +222,7 @@ impl FromStr for Couple {
     }
 }
 
-/// Threads for each core of two programs.
+/// Threads per core of the two programs of a pair.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Mix(pub u32, pub u32);
 
@@ -219,7 +240,7 @@ impl FromStr for Mix {
         let both = text.split_once(':').and_then(|(one, other)| Some(Self(number(one)?, number(other)?)));
         both.ok_or_else(|| {
             format!(
-                "\"{text}\" is no mix such as 1:4: one thread a core of the first program, four of the second"
+                "\"{text}\" is not a mix such as 1:4: one thread per core of the first program, four of the second"
             )
         })
     }

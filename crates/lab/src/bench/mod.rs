@@ -1,8 +1,8 @@
 //! `trimtab bench`: programs measured with and without placement.
 //!
-//! Every benchmark is a series: `matrix` says what is run, `records` are the lines of its record, `report` and `chart` show what
-//! came of it. `harness` is the order of events of all of them. Medians, intervals and verdicts are
-//! `trimtab_core::stats`' and `trimtab_core::ideal_ratio`'s.
+//! Every benchmark is a series: `matrix` defines its runs, `records` the lines of its record,
+//! `report` and `chart` present the results. `harness` controls the course of all benchmarks.
+//! Medians, intervals and verdicts come from `trimtab_core::stats` and `trimtab_core::ideal_ratio`.
 
 mod balance;
 mod cost;
@@ -16,10 +16,10 @@ use crate::args::{BenchArgs, BenchCommand};
 use trimtab_front::exit::{self, Exit};
 use trimtab_front::process_env::World;
 
-/// Measures.
+/// Runs a benchmark.
 ///
 /// # Errors
-/// [`exit::FAILED`] when the programs are not there, one of them failed, or a file cannot be written.
+/// [`exit::FAILED`] if the programs are missing, one of them failed, or a file cannot be written.
 pub fn run(world: &World, args: &BenchArgs) -> Result<u8, Exit> {
     let measured = match &args.what {
         BenchCommand::Nested(args) => nested::run(world, args),

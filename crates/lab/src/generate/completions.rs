@@ -1,15 +1,18 @@
-//! Completions: the generator's, and what it does not know of options whose value stands behind an equals sign.
+//! Completion scripts: the generator's output, and completions that the generator does not support.
 //!
-//! `--balance` may stand alone, so its value needs the sign: `--balance speed` would be a run of a program named speed. The
-//! generator offers values after a space there, and bash breaks words at the sign, where it then offers nothing.
+//! `--balance` may stand alone, so its value needs the equals sign: `--balance speed` would run a
+//! program named speed. The generator offers values after a space there, and bash breaks words at
+//! the sign, after which the generator's script offers nothing. The generator also offers hidden
+//! commands. It offers neither process ids nor, in bash, the program after the options.
 
-use clap::Command;
+use clap::{Arg, Command, ValueHint};
 use clap_complete::Shell;
 use std::collections::BTreeSet;
+use std::fmt::Write;
 
-/// Where bash knows the word and the one before it.
+/// Line of bash's script that sets the word before the cursor.
 const BASH_WORDS: &str = "    prev=\"$3\"\n";
-/// A sign as a word of its own belongs to the option before it.
+/// Lines that attach an equals sign, which is a word of its own in bash, to its option.
 const BASH_SIGN: &str = r#"    if [[ "${prev}" == "=" ]]; then
         prev="${COMP_WORDS[COMP_CWORD-2]}="
     elif [[ "${COMP_WORDS[COMP_CWORD]}" == "=" ]]; then
@@ -17,22 +20,118 @@ const BASH_SIGN: &str = r#"    if [[ "${prev}" == "=" ]]; then
         cur=""
     fi
 "#;
+/// Function that completes the program after the options of a command. Its argument is the list of
+/// options that take a value. It fails before the program.
+const BASH_PROGRAM: &str = r#"
+_trimtab_program() {
+    local at=2
+    while [[ ${at} -lt ${COMP_CWORD} ]]; do
+        case "${COMP_WORDS[at]}" in
+            --) at=$((at + 1)); break ;;
+            =) at=$((at + 1)) ;;
+            -*) [[ " $1 " == *" ${COMP_WORDS[at]} "* && "${COMP_WORDS[at + 1]}" != "=" ]] && at=$((at + 1)) ;;
+            *) break ;;
+        esac
+        at=$((at + 1))
+    done
+    if [[ ${at} -gt ${COMP_CWORD} || "${COMP_WORDS[at]}" == -* || "${COMP_WORDS[at]}" == "=" ]]; then
+        return 1
+    fi
+    if [[ ${at} -eq ${COMP_CWORD} ]]; then
+        compopt -o filenames 2>/dev/null
+        COMPREPLY=( $(compgen -c -- "${cur}") $(compgen -f -- "${cur}") )
+    elif declare -F _command_offset >/dev/null; then
+        _command_offset "${at}"
+    else
+        compopt -o filenames 2>/dev/null
+        COMPREPLY=( $(compgen -f -- "${cur}") )
+    fi
+    return 0
+}
+"#;
+/// Lines for a command that takes process ids.
+const BASH_PIDS: &str = r#"            if [[ "${cur}" != -* && "${prev}" != -* ]]; then
+                COMPREPLY=( $(compgen -W "$(ps -u "${EUID}" -o pid=)" -- "${cur}") )
+                return 0
+            fi
+"#;
 
-/// The completions of a shell.
-pub(super) fn script(shell: Shell, name: &str, command: &mut Command) -> String {
+/// Returns the completion script for a shell.
+pub(super) fn script(shell: Shell, name: &str, command: &Command) -> String {
+    let mut command = visible(command);
     let mut text = Vec::new();
-    clap_complete::generate(shell, command, name, &mut text);
+    clap_complete::generate(shell, &mut command, name, &mut text);
     let text = String::from_utf8_lossy(&text).into_owned();
-    let signed = signed(command);
+    let signed = signed(&command);
     match shell {
-        Shell::Bash => bash(&text, &signed),
+        Shell::Bash => bash(&text, &signed, &command),
         Shell::Zsh => lines(&text, |line| zsh(line, &signed)),
-        Shell::Fish => lines(&text, |line| fish(line, &signed)),
+        Shell::Fish => lines(&text, |line| fish(line, &signed)) + &fish_operands(name, &command),
         _ => text,
     }
 }
 
-/// Options of `run` whose values need the sign. No other command has such.
+/// Returns the command without its hidden subcommands and options.
+fn visible(command: &Command) -> Command {
+    // Names of commands have to be static. The process ends after writing its script.
+    let name: &'static str = Box::leak(command.get_name().to_owned().into_boxed_str());
+    let mut shown = Command::new(name)
+        .args(command.get_arguments().filter(|arg| !arg.is_hide_set()).cloned())
+        .disable_help_flag(command.is_disable_help_flag_set())
+        .disable_help_subcommand(true);
+    if let Some(about) = command.get_about() {
+        shown = shown.about(about.clone());
+    }
+    let below = command.get_subcommands().filter(|sub| !sub.is_hide_set());
+    shown.subcommands(below.map(visible))
+}
+
+/// Returns the commands directly below `command` with an operand for which `is` holds.
+fn with_operand(command: &Command, is: fn(&Arg) -> bool) -> impl Iterator<Item = &Command> {
+    command.get_subcommands().filter(move |sub| sub.get_positionals().any(is))
+}
+
+fn is_program(arg: &Arg) -> bool {
+    arg.get_value_hint() == ValueHint::CommandWithArguments
+}
+
+fn is_process(arg: &Arg) -> bool {
+    arg.get_value_names().is_some_and(|names| names.iter().any(|name| name.starts_with("PID")))
+}
+
+/// Returns the first lines of a command's case in bash's script.
+fn bash_operands(command: &Command) -> String {
+    if command.get_positionals().any(is_program) {
+        let mut valued = String::new();
+        for arg in command.get_arguments().filter(|arg| !arg.is_positional() && !arg.is_require_equals_set())
+        {
+            if arg.get_action().takes_values() {
+                valued.extend(arg.get_long().map(|long| format!("--{long} ")));
+                valued.extend(arg.get_short().map(|short| format!("-{short} ")));
+            }
+        }
+        return format!("            _trimtab_program \"{}\" && return 0\n", valued.trim_end());
+    }
+    if command.get_positionals().any(is_process) { BASH_PIDS.to_owned() } else { String::new() }
+}
+
+/// Returns the lines that complete operands in fish.
+fn fish_operands(name: &str, command: &Command) -> String {
+    let mut text = String::new();
+    let using = |sub: &Command| {
+        format!("complete -c {name} -n \"__fish_{name}_using_subcommand {}\"", sub.get_name())
+    };
+    for sub in with_operand(command, is_program) {
+        let _ = writeln!(text, "{} -x -a \"(__fish_complete_subcommand --fcs-skip=2)\"", using(sub));
+    }
+    for sub in with_operand(command, is_process) {
+        let _ = writeln!(text, "{} -f -a \"(__fish_complete_pids)\"", using(sub));
+    }
+    text
+}
+
+/// Returns the options of `run` whose values need the equals sign. Other commands do not have such
+/// options.
 fn signed(command: &Command) -> BTreeSet<String> {
     let run = command.find_subcommand("run").into_iter();
     let options = run.flat_map(Command::get_arguments).filter(|arg| arg.is_require_equals_set());
@@ -43,12 +142,18 @@ fn lines(text: &str, mut change: impl FnMut(&str) -> String) -> String {
     text.lines().map(|line| change(line) + "\n").collect()
 }
 
-fn bash(text: &str, signed: &BTreeSet<String>) -> String {
+fn bash(text: &str, signed: &BTreeSet<String>, command: &Command) -> String {
     let mut in_run = false;
+    let mut operands = String::new();
     let text = lines(text, |line| {
         let label = line.trim_start();
         if label.starts_with("trimtab__subcmd__") && label.ends_with(')') {
             in_run = label == "trimtab__subcmd__run)";
+            let name = label.trim_start_matches("trimtab__subcmd__").trim_end_matches(')').replace("__", "-");
+            operands = command.find_subcommand(&name).map(bash_operands).unwrap_or_default();
+        }
+        if label.starts_with("opts=") && !operands.is_empty() {
+            return format!("{line}\n{}", std::mem::take(&mut operands).trim_end_matches('\n'));
         }
         match label.strip_prefix("--").and_then(|rest| rest.strip_suffix(')')) {
             Some(name) if in_run && signed.contains(name) => line.replace(label, &format!("--{name}=)")),
@@ -56,19 +161,23 @@ fn bash(text: &str, signed: &BTreeSet<String>) -> String {
             None => line.to_owned(),
         }
     });
-    text.replacen(BASH_WORDS, &format!("{BASH_WORDS}{BASH_SIGN}"), 1)
+    text.replacen(BASH_WORDS, &format!("{BASH_WORDS}{BASH_SIGN}"), 1) + BASH_PROGRAM
 }
 
-/// `=-` is zsh's word for a value in the same word only; two colons are its word for one that may be missing.
+/// Changes a line of zsh's script. `=-` marks a value in the same word only, and two colons mark a
+/// value that may be missing.
 fn zsh(line: &str, signed: &BTreeSet<String>) -> String {
     let name = line.strip_prefix("'--").and_then(|rest| rest.split_once("=[")).map(|(name, _)| name);
     match name {
         Some(name) if signed.contains(name) && line.contains("]::") => line.replacen("=[", "=-[", 1),
+        None if line.starts_with("'*::pids ") || line.starts_with("'*::tasks ") => {
+            line.replace(":_default'", ":_pids'")
+        }
         _ => line.to_owned(),
     }
 }
 
-/// `-r` says that the next word is the value.
+/// Changes a line of fish's script. `-r` takes the next word as the value.
 fn fish(line: &str, signed: &BTreeSet<String>) -> String {
     let long = |name: &String| line.contains(&format!("using_subcommand run\" -l {name} "));
     if signed.iter().any(long) { line.replacen("' -r", "'", 1) } else { line.to_owned() }

@@ -1,9 +1,10 @@
 //! Sweeps as line charts: a self-contained SVG.
 //!
-//! Unit: pixels at scale 1. One panel a file, with a line for each combination of the keys after the first and a legend; the first key is the
-//! horizontal scale, by its value where all are numbers or times, else one place beside the other. Properties: no script, no
-//! font, no link from outside; the vertical scale begins at zero; lines differ in marks and dashes as well as in colour; equal
-//! input gives equal bytes.
+//! Unit: pixels at scale 1. One panel a file, with a line for each combination of the keys after
+//! the first and a legend; the first key is the horizontal scale, by its value where all are
+//! numbers or times, else one place beside the other. Properties: no script, no font, no link from
+//! outside; the vertical scale begins at zero; lines differ in marks and dashes as well as in
+//! colour; equal input gives equal bytes.
 
 use super::scenario::is_stdout;
 use anyhow::{Context, Result, bail};
@@ -158,7 +159,8 @@ fn places(labels: &[String]) -> Vec<f64> {
     (0..labels.len()).map(|place| inside(place as f64 / last)).collect()
 }
 
-/// The colours of the lines are those of Okabe and Ito, which tell apart with any of the common colour blindnesses.
+/// The colours of the lines are those of Okabe and Ito, which tell apart with any of the common
+/// colour blindnesses.
 const STYLE: &str = "<style>
 text { font-family: sans-serif; font-size: 12px; fill: #2b2f36 }
 .page { fill: #ffffff }

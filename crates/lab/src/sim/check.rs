@@ -12,20 +12,20 @@ use trimtab_front::print;
 use trimtab_sim::checkers::{Violation, check};
 use trimtab_sim::scenario::Scenario;
 
-/// The version of the JSON.
+/// Schema version of the JSON.
 const SCHEMA: &str = "trimtab.sim.check/1";
 
 /// Runs the command.
 ///
 /// # Errors
-/// [`exit::FAILED`] when a scenario cannot be read.
+/// [`exit::FAILED`] if a scenario cannot be read.
 pub(super) fn run(args: &ScenarioArgs) -> Result<u8, Exit> {
     judge(args).map_err(|cause| Exit::new(exit::FAILED, cause))
 }
 
-/// A run as a line of JSON.
+/// A run as a JSON line.
 #[derive(Serialize)]
-struct Line<'a> {
+struct CheckLine<'a> {
     schema: &'static str,
     scenario: &'a str,
     run: usize,
@@ -45,7 +45,8 @@ fn judge(args: &ScenarioArgs) -> Result<u8> {
     for ((file, run, _), (events, violations)) in scenarios.iter().zip(all(args, &scenarios)) {
         broken += usize::from(!violations.is_empty());
         if args.json {
-            let line = Line { schema: SCHEMA, scenario: file, run: *run, events, violations: &violations };
+            let line =
+                CheckLine { schema: SCHEMA, scenario: file, run: *run, events, violations: &violations };
             print(&format!("{}\n", serde_json::to_string(&line)?))?;
             continue;
         }
@@ -54,8 +55,8 @@ fn judge(args: &ScenarioArgs) -> Result<u8> {
             let _ = write!(text, ", run {run}");
         }
         let _ = match violations.is_empty() {
-            true => writeln!(text, ": no law is broken ({events} events)"),
-            false => writeln!(text, ": a law is broken ({events} events)"),
+            true => writeln!(text, ": no invariant is broken ({events} events)"),
+            false => writeln!(text, ": an invariant is broken ({events} events)"),
         };
         for violation in &violations {
             let _ = writeln!(text, "  {violation}");
@@ -65,7 +66,7 @@ fn judge(args: &ScenarioArgs) -> Result<u8> {
     Ok(if broken > 0 { exit::NO } else { exit::DONE })
 }
 
-/// Checks them on all cores; what is found is in their order.
+/// Checks the scenarios on all cores; the results are in the order of the scenarios.
 fn all(args: &ScenarioArgs, scenarios: &[(String, usize, Scenario)]) -> Vec<(u64, Vec<Violation>)> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let jobs = args.jobs.map_or(cores, |jobs| jobs as usize).min(scenarios.len());

@@ -8,10 +8,10 @@ use trimtab_front::print;
 use trimtab_front::table::{Align, Table};
 use trimtab_sim::model::shipped::SHIPPED;
 
-/// Lists them, or prints the file of one.
+/// Lists the machines, or prints the file of one.
 ///
 /// # Errors
-/// [`exit::FAILED`] when there is none of that name.
+/// [`exit::FAILED`] if no machine has that name.
 pub(super) fn run(args: &MachinesArgs) -> Result<u8, Exit> {
     show(args).map_err(|cause| Exit::new(exit::FAILED, cause))?;
     Ok(exit::DONE)
@@ -19,7 +19,7 @@ pub(super) fn run(args: &MachinesArgs) -> Result<u8, Exit> {
 
 fn show(args: &MachinesArgs) -> Result<()> {
     let Some(name) = &args.name else {
-        let mut table = Table::new(&[("machine", Align::Left), ("what it is made of", Align::Left)]);
+        let mut table = Table::new(&[("machine", Align::Left), ("hardware", Align::Left)]);
         for shipped in SHIPPED {
             table.row([shipped.name.to_owned(), draw::summary(&shipped.model()?.machine)]);
         }
@@ -27,7 +27,6 @@ fn show(args: &MachinesArgs) -> Result<()> {
     };
     let known = || SHIPPED.iter().map(|shipped| shipped.name).collect::<Vec<_>>().join(", ");
     let found = SHIPPED.iter().find(|shipped| shipped.name == name);
-    let shipped =
-        found.ok_or_else(|| anyhow!("no machine \"{name}\" comes with trimtab: there are {}", known()))?;
+    let shipped = found.ok_or_else(|| anyhow!("trimtab has no machine \"{name}\" (known: {})", known()))?;
     Ok(print(shipped.text)?)
 }

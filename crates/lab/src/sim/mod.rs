@@ -1,7 +1,9 @@
 //! `trimtab sim`: programs on simulated machines.
 //!
-//! `scenario` runs scenario files (`pool` on all cores, `traces` records them) and shows what came of them (`tables`, `chart`) or which laws they break (`check`), `machines` shows the machines that come with trimtab, `figures` makes the
-//! published figures again, `swarm` looks for faults. Every number shown is `trimtab_sim`'s.
+//! `scenario` runs scenario files (`pool` on all cores, `traces` records them) and shows the
+//! results (`tables`, `chart`) or the broken invariants (`check`). `machines` shows the machines
+//! that come with trimtab, `figures` reproduces published figures, `swarm` searches for faults.
+//! Every number shown is computed by `trimtab_sim`.
 
 mod chart;
 mod check;
@@ -16,10 +18,10 @@ mod traces;
 use crate::args::{SimArgs, SimCommand};
 use trimtab_front::exit::Exit;
 
-/// Simulates.
+/// Runs a command of the simulator.
 ///
 /// # Errors
-/// [`trimtab_front::exit::FAILED`] when something cannot be read or written.
+/// [`trimtab_front::exit::FAILED`] if a file cannot be read or written.
 pub fn run(args: &SimArgs) -> Result<u8, Exit> {
     match &args.what {
         None if args.scenarios.check => check::run(&args.scenarios),

@@ -1,21 +1,22 @@
-//! Many runs on all cores, told in their order.
+//! Pool of runs on all cores, whose results are delivered in order.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 use trimtab_front::interrupt::Interrupt;
 
-/// How long Ctrl-C may go unheard between two runs that end.
-const MOMENT: Duration = Duration::from_millis(50);
+/// Longest delay before Ctrl-C is noticed between the ends of two runs.
+const INTERRUPT_PERIOD: Duration = Duration::from_millis(50);
 
-/// As many runs at a time as were asked for, or as there are CPUs.
+/// Returns the number of parallel runs: as requested, or the number of CPUs.
 pub(super) fn jobs(asked: Option<u32>) -> usize {
     let cpus = || std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     asked.map_or_else(cpus, |jobs| jobs as usize)
 }
 
-/// Works off `count` runs, `jobs` at a time. `took` is told of each, in order, until it or an interrupt ends it; runs under way are then
-/// left to themselves, as is what they would have come to. The answer is whether all were told.
+/// Carries out `count` runs, `jobs` at a time. `took` receives each result, in order, until it
+/// returns false or an interrupt arrives; runs under way are then abandoned, and their results
+/// lost. Returns whether all results were delivered.
 pub(super) fn in_order<T: Send + 'static>(
     count: usize,
     jobs: usize,
@@ -27,7 +28,8 @@ pub(super) fn in_order<T: Send + 'static>(
     let (send, receive) = channel();
     for _ in 0..jobs.min(count) {
         let (shared, send) = (std::sync::Arc::clone(&shared), send.clone());
-        // Not waited for: a run that is left would otherwise hold Ctrl-C up. Ends with the process.
+        // The threads are not joined: an abandoned run would otherwise delay Ctrl-C. They end with
+        // the process.
         std::thread::spawn(move || {
             let (next, work) = &*shared;
             loop {
@@ -42,10 +44,10 @@ pub(super) fn in_order<T: Send + 'static>(
     let mut early: Vec<Option<T>> = (0..count).map(|_| None).collect();
     let mut told = 0;
     while told < count && interrupt.came().is_none() {
-        match receive.recv_timeout(MOMENT) {
+        match receive.recv_timeout(INTERRUPT_PERIOD) {
             Ok((run, result)) => early[run] = Some(result),
             Err(RecvTimeoutError::Timeout) => {}
-            // A worker that panicked has said so.
+            // A worker that panicked has printed a message.
             Err(RecvTimeoutError::Disconnected) => return false,
         }
         while let Some(result) = early.get_mut(told).and_then(Option::take) {

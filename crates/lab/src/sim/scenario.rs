@@ -1,7 +1,7 @@
-//! `trimtab sim SCENARIO.toml`: scenarios run, and what came of them shown.
+//! `trimtab sim SCENARIO.toml`: runs of scenarios, and their results.
 //!
-//! All files are read and all that is to be written is opened before the first run. Runs are worked off by `pool`, recorded by `traces`, and shown by `tables` and
-//! `chart`.
+//! All files are read and all outputs are opened before the first run. Runs are carried out by
+//! `pool`, recorded by `traces`, and shown by `tables` and `chart`.
 
 use super::{chart, pool, tables, traces};
 use crate::args::ScenarioArgs;
@@ -20,29 +20,29 @@ use trimtab_sim::reader::MOST_TEXT;
 use trimtab_sim::scenario;
 use trimtab_sim::scenario::file::{File, series};
 
-/// The version of a run's JSON.
+/// Schema version of a run's JSON.
 const SCHEMA: &str = "trimtab.sim/1";
 
 /// Runs the command.
 ///
 /// # Errors
-/// [`exit::FAILED`] when a scenario cannot be read, or something cannot be written.
+/// [`exit::FAILED`] if a scenario cannot be read, or an output cannot be written.
 pub(super) fn run(args: &ScenarioArgs) -> Result<u8, Exit> {
     simulate(args).map_err(|cause| Exit::new(exit::FAILED, cause))
 }
 
-/// One of the runs.
+/// Position of a run.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Cell {
-    /// Its file, by place.
+pub(super) struct RunPosition {
+    /// Index of the scenario file.
     pub(super) file: usize,
-    /// Its place in the file's sweep.
+    /// Index in the file's sweep.
     pub(super) run: usize,
 }
 
-/// A run as a line of JSON.
+/// A run as a JSON line.
 #[derive(Serialize)]
-struct Line<'a> {
+struct ScenarioLine<'a> {
     schema: &'static str,
     scenario: &'a str,
     run: usize,
@@ -52,20 +52,20 @@ struct Line<'a> {
     outcome: &'a Outcome,
 }
 
-/// What came of a run.
-struct Done {
+/// Result of a run.
+struct FinishedRun {
     name: String,
     seed: u64,
     policy: Option<&'static str>,
     outcome: Outcome,
 }
 
-/// Whether a name means standard output, where a file is written.
+/// Returns whether an output path stands for standard output.
 pub(super) fn is_stdout(path: &Path) -> bool {
     path.as_os_str() == "-"
 }
 
-/// Whether standard output is a picture's or a trace's, and so not the table's.
+/// Returns whether a chart or a trace goes to standard output, instead of the table.
 fn taken(args: &ScenarioArgs) -> Result<bool> {
     let is = |path: Option<&Path>| path.is_some_and(is_stdout);
     let all = [
@@ -75,9 +75,9 @@ fn taken(args: &ScenarioArgs) -> Result<bool> {
     ];
     let on: Vec<&str> = all.into_iter().filter(|(_, on)| *on).map(|(option, _)| option).collect();
     match on[..] {
-        [one, other, ..] => bail!(
-            "{one} and {other} would both be written to standard output: give a file to what can have one"
-        ),
+        [one, other, ..] => {
+            bail!("{one} and {other} would both be written to standard output: give one of them a file")
+        }
         [one] => Ok(one != "--json"),
         [] => Ok(false),
     }
@@ -86,12 +86,13 @@ fn taken(args: &ScenarioArgs) -> Result<bool> {
 fn simulate(args: &ScenarioArgs) -> Result<u8> {
     let taken = taken(args)?;
     if args.files.iter().filter(|file| is_stdout(file)).count() > 1 {
-        bail!("standard input is named twice, and can be read once");
+        bail!("standard input is given twice, but can be read only once");
     }
     let files: Arc<Vec<File>> =
         Arc::new(args.files.iter().map(|file| open(file, args)).collect::<Result<_>>()?);
-    let cells: Vec<Cell> =
-        (0..files.len()).flat_map(|file| (0..files[file].len()).map(move |run| Cell { file, run })).collect();
+    let cells: Vec<RunPosition> = (0..files.len())
+        .flat_map(|file| (0..files[file].len()).map(move |run| RunPosition { file, run }))
+        .collect();
     let traces =
         args.trace.as_deref().map(|path| traces::Traces::open(path, &args.files, &files)).transpose()?;
     let picture = args.svg.as_deref().map(|path| chart::Picture::open(path, &files)).transpose()?;
@@ -102,7 +103,7 @@ fn simulate(args: &ScenarioArgs) -> Result<u8> {
     let mut outcomes: Vec<Option<Outcome>> = vec![None; count];
     let mut trouble = Ok(());
     let complete =
-        pool::in_order(count, pool::jobs(args.jobs), &interrupt, work, |at, done: Result<Done>| {
+        pool::in_order(count, pool::jobs(args.jobs), &interrupt, work, |at, done: Result<FinishedRun>| {
             bar.inc(1);
             let told = done.and_then(|done| {
                 if args.json {
@@ -141,8 +142,8 @@ fn simulate(args: &ScenarioArgs) -> Result<u8> {
     Ok(exit::DONE)
 }
 
-/// One run, recorded if that was asked for.
-fn one(files: &[File], cell: Cell, traces: Option<&traces::Traces>) -> Result<Done> {
+/// Runs one cell, and records it if requested.
+fn one(files: &[File], cell: RunPosition, traces: Option<&traces::Traces>) -> Result<FinishedRun> {
     let scenario = files[cell.file].scenario(cell.run)?;
     let policy = scenario.policy.as_ref().map(|(kind, _)| kind.word());
     let (name, seed) = (scenario.name.clone(), scenario.seed);
@@ -150,15 +151,15 @@ fn one(files: &[File], cell: Cell, traces: Option<&traces::Traces>) -> Result<Do
         Some(traces) => traces.run(scenario, cell)?,
         None => scenario::run(&scenario, &mut |_| {}, &mut |_| Go::On),
     };
-    Ok(Done { name, seed, policy, outcome })
+    Ok(FinishedRun { name, seed, policy, outcome })
 }
 
-fn line(files: &[File], cell: Cell, done: &Done) -> String {
+fn line(files: &[File], cell: RunPosition, done: &FinishedRun) -> String {
     let file = &files[cell.file];
     let places = file.places(cell.run);
     let set =
         file.axes().iter().zip(places).map(|(axis, place)| (axis.key.as_str(), axis.values[place].as_str()));
-    let line = Line {
+    let line = ScenarioLine {
         schema: SCHEMA,
         scenario: &done.name,
         run: cell.run + 1,
@@ -170,7 +171,8 @@ fn line(files: &[File], cell: Cell, done: &Done) -> String {
     serde_json::to_string(&line).unwrap_or_default()
 }
 
-/// Reads a scenario file, with what the options set in it. Machine files that it names lie beside it.
+/// Reads a scenario file, and applies the keys set by options. Machine files that it names are
+/// searched beside it.
 pub(super) fn open(path: &Path, args: &ScenarioArgs) -> Result<File> {
     let stdin = path.as_os_str() == "-";
     let name = if stdin { "standard input".to_owned() } else { path.display().to_string() };
@@ -196,9 +198,10 @@ fn text(path: &Path) -> Result<String> {
     limited(&mut file, &name)
 }
 
-/// So much that the reader can say that it is too much, and no more.
+/// Reads at most one byte more than the reader accepts, so that the reader can report a text that
+/// is too long.
 fn limited(from: &mut dyn Read, name: &str) -> Result<String> {
     let mut bytes = Vec::new();
     from.take(MOST_TEXT as u64 + 1).read_to_end(&mut bytes).with_context(|| format!("cannot read {name}"))?;
-    String::from_utf8(bytes).map_err(|_| anyhow!("{name} is no text"))
+    String::from_utf8(bytes).map_err(|_| anyhow!("{name} is not text"))
 }

@@ -1,7 +1,7 @@
-//! `trimtab sim swarm`: scenarios drawn at random, run under all checkers on all cores.
+//! `trimtab sim swarm`: randomly drawn scenarios, run under all checkers on all cores.
 //!
-//! Workers take the next number until the time or the numbers are over, or a lower number has failed. So the failure that is
-//! shown is the first of the seed, whatever the number of workers.
+//! Workers take the next number until the time or the numbers run out, or a lower number has
+//! failed. The reported failure is therefore the first of the seed, for any number of workers.
 
 use crate::args::SwarmArgs;
 use anyhow::{Context, Result, bail};
@@ -19,35 +19,35 @@ use trimtab_sim::checkers::Violation;
 use trimtab_sim::scenario::file::write;
 use trimtab_sim::swarm::{Run, Shrunk, Size, draw, run as run_draft, shrink};
 
-/// The version of the JSON.
+/// Schema version of the JSON.
 const SCHEMA: &str = "trimtab.sim.swarm/1";
 
-/// Without a number or a time.
-const SECONDS: u64 = 60;
+/// Default duration, in seconds.
+const SECONDS_DEFAULT: u64 = 60;
 
-/// Looks for faults.
+/// Searches for faults.
 ///
 /// # Errors
-/// [`exit::FAILED`] when something cannot be written.
+/// [`exit::FAILED`] if a file cannot be written.
 pub(super) fn run(args: &SwarmArgs) -> Result<u8, Exit> {
     hunt(args).map_err(|cause| Exit::new(exit::FAILED, cause))
 }
 
-/// What is said first.
+/// First line of the JSON output.
 #[derive(Serialize)]
-struct Begin {
+struct SwarmStart {
     schema: &'static str,
     seed: u64,
 }
 
-/// What is said last.
+/// Last line of the JSON output.
 #[derive(Serialize)]
-struct End<'a> {
+struct SwarmEnd<'a> {
     schema: &'static str,
     seed: u64,
     runs: u64,
     events: u64,
-    /// Whether no signal ended it early.
+    /// Whether no signal ended the search early.
     complete: bool,
     failure: Option<Failure<'a>>,
 }
@@ -57,31 +57,31 @@ struct End<'a> {
 struct Failure<'a> {
     number: u64,
     violations: &'a [Violation],
-    /// How many simpler scenarios were tried to make it small.
+    /// Number of simpler scenarios tried in the reduction.
     tried: usize,
-    /// Whether there was time to make it as small as it gets.
+    /// Whether the reduction was finished in time.
     smallest: bool,
-    /// What the small one violates.
+    /// Violations of the reduced scenario.
     shrunk: &'a [Violation],
     file: &'a str,
     again: String,
 }
 
-/// How long it may take.
-struct Time<'t> {
+/// Time limit of the search.
+struct SwarmTime<'t> {
     begin: Instant,
     most: Option<Duration>,
     interrupt: &'t Interrupt,
 }
 
-impl Time<'_> {
-    /// Whether there is any left.
+impl SwarmTime<'_> {
+    /// Returns whether there is time left.
     fn is_left(&self) -> bool {
         self.interrupt.came().is_none() && self.most.is_none_or(|most| self.begin.elapsed() < most)
     }
 }
 
-/// What has come of the runs so far.
+/// Results of the runs so far.
 #[derive(Default)]
 struct Tally {
     runs: u64,
@@ -91,22 +91,22 @@ struct Tally {
 
 fn hunt(args: &SwarmArgs) -> Result<u8> {
     if !args.out.is_dir() {
-        bail!("{}: no such folder; --out names one that exists", args.out.display());
+        bail!("{}: no such folder; give an existing one with --out", args.out.display());
     }
     let seed = args.seed.unwrap_or_else(|| {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         u64::from(now.subsec_nanos()) ^ now.as_secs()
     });
-    // Before the first word: who has read it may send a signal at once.
+    // Before the first output: a process that has read it may send a signal at once.
     let interrupt = Interrupt::listen()?;
     match args.json {
-        true => say_json(&Begin { schema: SCHEMA, seed })?,
+        true => say_json(&SwarmStart { schema: SCHEMA, seed })?,
         false => print(&format!("seed {seed}\n"))?,
     }
     let size = size(args);
-    let seconds = args.seconds.or(args.runs.is_none().then_some(SECONDS));
+    let seconds = args.seconds.or(args.runs.is_none().then_some(SECONDS_DEFAULT));
     let most = seconds.map(Duration::from_secs);
-    let time = Time { begin: Instant::now(), most, interrupt: &interrupt };
+    let time = SwarmTime { begin: Instant::now(), most, interrupt: &interrupt };
     let tally = work(args, seed, &time);
     let signal = || interrupt.came();
     let Some((number, run)) = tally.first.as_ref() else {
@@ -132,22 +132,22 @@ fn size(args: &SwarmArgs) -> Size {
     if args.small { Size::Small } else { Size::Any }
 }
 
-/// Runs scenarios until one fails or there is no more time.
-fn work(args: &SwarmArgs, seed: u64, time: &Time<'_>) -> Tally {
+/// Runs scenarios until one fails or the time is over.
+fn work(args: &SwarmArgs, seed: u64, time: &SwarmTime<'_>) -> Tally {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let jobs = args.jobs.map_or(cores, |jobs| jobs as usize);
-    // The first is bounded so that numbers do not come to their end.
+    // The argument parser bounds `first`, so the numbers cannot run out.
     let last = args.runs.map_or(u64::MAX, |runs| args.first.saturating_add(runs));
     let next = AtomicU64::new(args.first);
     let tally = Mutex::new(Tally::default());
-    let steps = args.runs.or(time.most.map(|most| most.as_secs())).unwrap_or(SECONDS);
+    let steps = args.runs.or(time.most.map(|most| most.as_secs())).unwrap_or(SECONDS_DEFAULT);
     let bar = progress::bar(usize::try_from(steps).unwrap_or(usize::MAX));
     let worker = || {
         loop {
             let number = next.fetch_add(1, Ordering::Relaxed);
             let found =
                 tally.lock().unwrap_or_else(PoisonError::into_inner).first.as_ref().map(|(at, _)| *at);
-            // Numbers below one that failed are all run: they were taken before it.
+            // All numbers below a failed one are run: they were taken before it.
             if number >= last || found.is_some_and(|found| number > found) || !time.is_left() {
                 return;
             }
@@ -173,14 +173,14 @@ fn work(args: &SwarmArgs, seed: u64, time: &Time<'_>) -> Tally {
     tally.into_inner().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Writes what is left of a failing scenario; says where, and how to run it again.
+/// Writes the reduced scenario; returns its path, and the command that runs it again.
 fn keep(args: &SwarmArgs, seed: u64, number: u64, shrunk: &Shrunk) -> Result<(String, String)> {
     let small = if args.small { " --small" } else { "" };
     let found = format!("trimtab sim swarm --seed {seed} --first {number} --runs 1{small}");
     let path: PathBuf = args.out.join(format!("swarm-{seed}-{number}.toml"));
     let again = format!("trimtab sim {} --check", path.display());
     let mut text =
-        format!("# Found by {found}\n# Run again with trimtab sim FILE --check. What it violates:\n");
+        format!("# Found by {found}\n# Run again with trimtab sim FILE --check. Broken invariants:\n");
     for violation in &shrunk.violations {
         let _ = writeln!(text, "# {violation}");
     }
@@ -198,21 +198,21 @@ fn end(
 ) -> Result<()> {
     let (runs, events) = (tally.runs, tally.events);
     if args.json {
-        return say_json(&End { schema: SCHEMA, seed, runs, events, complete, failure });
+        return say_json(&SwarmEnd { schema: SCHEMA, seed, runs, events, complete, failure });
     }
     let mut text = format!("{}, {}: ", plural(runs, "scenario"), plural(events, "event"));
     match failure {
-        None if complete => text.push_str("no law was broken\n"),
-        None => text.push_str("no law was broken, then it was ended\n"),
+        None if complete => text.push_str("no invariant was broken\n"),
+        None => text.push_str("no invariant was broken until the interruption\n"),
         Some(failure) => {
-            let _ = writeln!(text, "number {} breaks a law", failure.number);
+            let _ = writeln!(text, "number {} breaks an invariant", failure.number);
             for violation in failure.violations {
                 let _ = writeln!(text, "  {violation}");
             }
             let runs = plural(failure.tried, "run");
             let _ = match failure.smallest {
-                true => writeln!(text, "made small in {runs}: {}", failure.file),
-                false => writeln!(text, "made smaller in {runs}, then it was ended: {}", failure.file),
+                true => writeln!(text, "reduced in {runs}: {}", failure.file),
+                false => writeln!(text, "partly reduced in {runs} until the time was over: {}", failure.file),
             };
             for violation in failure.shrunk {
                 let _ = writeln!(text, "  {violation}");

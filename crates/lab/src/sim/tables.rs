@@ -1,4 +1,4 @@
-//! What came of scenarios, as tables.
+//! Results of scenarios, as tables.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -8,10 +8,10 @@ use trimtab_front::table::{Align, Table};
 use trimtab_sim::outcome::{Outcome, Value};
 use trimtab_sim::scenario::file::{Axis, File};
 
-/// So many programs of a single run are shown.
-const PROGRAMS: usize = 20;
+/// Programs of a single run that are shown at most.
+const PROGRAMS_MAX: usize = 20;
 
-/// All files, one after the other. Runs without an outcome did not take place.
+/// Formats all files, one after the other. Runs without an outcome did not take place.
 pub(super) fn all(names: &[PathBuf], files: &[File], outcomes: &[Vec<Option<&Outcome>>]) -> String {
     let mut text = String::new();
     for ((name, file), outcomes) in names.iter().zip(files).zip(outcomes) {
@@ -22,8 +22,8 @@ pub(super) fn all(names: &[PathBuf], files: &[File], outcomes: &[Vec<Option<&Out
         let _ = write!(text, "{}", runs(file, outcomes));
         if let [Some(outcome)] = outcomes[..] {
             let _ = write!(text, "\n{}", programs(outcome));
-            if outcome.programs.len() > PROGRAMS {
-                let _ = writeln!(text, "and {} more", outcome.programs.len() - PROGRAMS);
+            if outcome.programs.len() > PROGRAMS_MAX {
+                let _ = writeln!(text, "and {} more", outcome.programs.len() - PROGRAMS_MAX);
             }
         }
     }
@@ -38,16 +38,16 @@ fn title(name: &Path, file: &File, outcomes: &[Option<&Outcome>], text: &mut Str
             let keys: Vec<&str> = file.axes().iter().map(|axis| axis.key.as_str()).collect();
             writeln!(text, "{}: {} over {}", name.display(), plural(all, "run"), keys.join(", "))
         }
-        all => writeln!(text, "{}: {done} of {}, then it was ended", name.display(), plural(all, "run")),
+        all => writeln!(text, "{}: {done} of {} until the interruption", name.display(), plural(all, "run")),
     };
 }
 
-/// A line a run.
+/// Formats a row for each run.
 fn runs(file: &File, outcomes: &[Option<&Outcome>]) -> Table {
     let mut columns: Vec<(&str, Align)> =
         file.axes().iter().map(|axis: &Axis| (axis.key.as_str(), Align::Left)).collect();
     columns.extend(
-        ["makespan", "ratio", "balance", "busy", "migrations", "moves", "ended", "a second"]
+        ["makespan", "ratio", "balance", "busy", "migrations", "moves", "ended", "per second"]
             .map(|name| (name, Align::Right)),
     );
     let mut table = Table::new(&columns);
@@ -78,7 +78,7 @@ fn runs(file: &File, outcomes: &[Option<&Outcome>]) -> Table {
     table
 }
 
-/// A line a program.
+/// Formats a row for each program.
 fn programs(outcome: &Outcome) -> Table {
     let mut table = Table::new(&[
         ("program", Align::Left),
@@ -88,10 +88,10 @@ fn programs(outcome: &Outcome) -> Table {
         ("ratio", Align::Right),
         ("work", Align::Right),
         ("on CPUs", Align::Right),
-        ("waiting for one", Align::Right),
+        ("waiting for a CPU", Align::Right),
     ]);
     let seconds = |span: Span| format!("{:.3} s", span.seconds());
-    for program in outcome.programs.iter().take(PROGRAMS) {
+    for program in outcome.programs.iter().take(PROGRAMS_MAX) {
         let missing = || "-".to_owned();
         table.row([
             program.name.chars().map(|c| if c.is_control() { ' ' } else { c }).collect(),

@@ -1,6 +1,6 @@
-//! Simulated runs as traces, of the form that live ones have.
+//! Traces of simulated runs, in the format of live ones.
 
-use super::scenario::{Cell, is_stdout};
+use super::scenario::{RunPosition, is_stdout};
 use anyhow::{Context, Result, anyhow, bail};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -13,23 +13,23 @@ use trimtab_sim::outcome::Outcome;
 use trimtab_sim::scenario::file::File;
 use trimtab_sim::scenario::{self, Scenario};
 
-/// Where the traces go, by file and run.
+/// Paths of the traces, by file and run.
 pub(super) struct Traces {
     paths: Vec<Vec<PathBuf>>,
-    /// A single one, opened before anything is run.
+    /// Recorder of a single trace, opened before the first run.
     single: Mutex<Option<Recorder>>,
 }
 
 impl Traces {
-    /// A file for a single run, else a folder, which is made.
+    /// Opens a file for a single run, otherwise a folder, which is created.
     ///
     /// # Errors
-    /// Nothing can be written there, or two runs would be written to one file.
+    /// A path cannot be written, or two runs would be written to one file.
     pub(super) fn open(path: &Path, names: &[PathBuf], files: &[File]) -> Result<Self> {
         let runs: usize = files.iter().map(File::len).sum();
         if is_stdout(path) {
             if runs > 1 {
-                bail!("--trace -: {runs} runs need a folder: standard output has room for one trace");
+                bail!("--trace -: {runs} runs need a folder: standard output can take one trace only");
             }
             let single = Mutex::new(Some(Recorder::stdout()));
             return Ok(Self { paths: vec![vec![path.to_owned()]], single });
@@ -40,17 +40,17 @@ impl Traces {
             return Ok(Self { paths: vec![vec![path.to_owned()]], single });
         }
         if path.exists() && !path.is_dir() {
-            bail!("--trace {}: {runs} runs need a folder, and this is a file", path.display());
+            bail!("--trace {}: {runs} runs need a folder, but this is a file", path.display());
         }
         std::fs::create_dir_all(path)
-            .with_context(|| format!("--trace {}: cannot make the folder", path.display()))?;
+            .with_context(|| format!("--trace {}: cannot create the folder", path.display()))?;
         let mut known = BTreeSet::new();
         let mut paths = Vec::new();
         for (name, file) in names.iter().zip(files) {
             let stem = name.file_stem().unwrap_or(name.as_os_str()).to_string_lossy().into_owned();
             if !known.insert(stem.clone()) {
                 bail!(
-                    "--trace: two scenarios are called {stem}, and their traces would be one file: run them one by one"
+                    "--trace: two scenarios are called {stem}, so their traces would be the same file: run them one by one"
                 );
             }
             let digits = file.len().to_string().len();
@@ -63,11 +63,12 @@ impl Traces {
         Ok(Self { paths, single: Mutex::new(None) })
     }
 
-    /// Runs a scenario and records it. One that nobody looks after is watched by `float`, which touches nothing.
+    /// Runs a scenario and records it. A scenario without a policy is observed by `float`, which
+    /// moves nothing.
     ///
     /// # Errors
     /// The trace cannot be written.
-    pub(super) fn run(&self, mut scenario: Scenario, cell: Cell) -> Result<Outcome> {
+    pub(super) fn run(&self, mut scenario: Scenario, cell: RunPosition) -> Result<Outcome> {
         let path = &self.paths[cell.file][cell.run];
         let opened = self.single.lock().ok().and_then(|mut single| single.take());
         let mut recorder = match opened {

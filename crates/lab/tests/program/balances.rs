@@ -1,4 +1,5 @@
-//! `trimtab bench balance`, with scripts in place of the programs. The programs themselves: `make -C bench check`.
+//! `trimtab bench balance`, with scripts in place of the programs. Tests of the programs:
+//! `make -C bench check`.
 
 use crate::util::need;
 use crate::util::{Call, Sandbox, eventually, text, two};
@@ -7,8 +8,8 @@ use serde_json::Value;
 use std::io::Write;
 use std::path::PathBuf;
 
-/// A script that reports as the programs do, and notes its arguments in `log`. Its time is `$seconds`, or `$placed` under
-/// trimtab; `$foreign` is what others used.
+/// A script that reports as the programs do, and logs its arguments in `log`. Its time is
+/// `$seconds`, or `$placed` under trimtab; `$foreign` is the CPU time of other processes.
 const FAKE: &str = r#"#!/bin/sh
 name=${0##*/}
 if [ "$1" = --calibrate ]; then echo '{"kernel":"balance_spmd","rate":1000}'; exit 0; fi
@@ -23,7 +24,7 @@ cat <<END
 END
 "#;
 
-/// A competitor that lives until it is told not to.
+/// A competitor that lives until it is killed.
 const HOG: &str = "#!/bin/sh\necho \"hog $$ $*\" >>log\necho ready\nexec sleep 60\n";
 
 fn programs(sandbox: &Sandbox) -> PathBuf {
@@ -34,7 +35,7 @@ fn programs(sandbox: &Sandbox) -> PathBuf {
     sandbox.path("programs")
 }
 
-/// Two cores, whatever the machine has.
+/// Runs the benchmark on two cores, whatever the machine has.
 fn bench<'s>(sandbox: &'s Sandbox, cpus: [u32; 2], options: &str) -> Call<'s> {
     let folder = programs(sandbox);
     let list = format!("{},{}", cpus[0], cpus[1]);
@@ -53,7 +54,7 @@ fn of<'a>(lines: &'a [Value], record: &str) -> Vec<&'a Value> {
     lines.iter().filter(|line| line["record"] == record).collect()
 }
 
-/// What every trimtab can run: nothing balances here.
+/// Cases that every trimtab can run: they do not balance.
 const WAITS: &str = "--only omp-1ms";
 
 #[test]
@@ -67,7 +68,7 @@ fn cases_are_listed_and_an_unknown_one_is_refused() {
         assert!(said.lines().any(|line| line == name), "{name}: {said}");
     }
     assert!(!sandbox.path("log").exists(), "nothing was run");
-    bench(&sandbox, cpus, "--only final-99").ends().fails(2, &["no case is named like final-99", "--list"]);
+    bench(&sandbox, cpus, "--only final-99").ends().fails(2, &["no case's name contains final-99", "--list"]);
 }
 
 #[test]
@@ -105,7 +106,7 @@ fn goals_are_met_or_missed_on_clean_runs() {
         let row = page.lines().find(|line| line.starts_with("omp-1ms-3") && line.contains(way));
         row.unwrap_or_else(|| panic!("{page}")).split_whitespace().collect::<Vec<_>>().join(" ")
     };
-    // The ideal of three seconds of work on two cores is 1.5.
+    // The ideal time of three seconds of work on two cores is 1.5.
     assert_eq!(row("kernel"), "omp-1ms-3 runtime kernel 1.20 [1.20, 1.20] 1.00 - 5/5");
     assert_eq!(
         row("wait-policy"),
@@ -115,7 +116,7 @@ fn goals_are_met_or_missed_on_clean_runs() {
         page.contains("15 of 15 runs were clean") && page.contains("3 met, 0 missed, 1 not judged"),
         "{page}"
     );
-    // What the ways say to the runtime.
+    // Variables that each variant sets for the runtime.
     let log = text(&sandbox.path("log"));
     assert_eq!(log.matches("policy=active count=3 spins=infinity\n").count(), 5, "{log}");
     assert_eq!(log.matches("policy= count=3 spins=100\n").count(), 5, "{log}");
@@ -193,10 +194,10 @@ fn a_record_is_gone_on_with() {
     assert!(page.contains("6 of 6 runs"), "{page}");
     let all = lines(&text(&json));
     assert_eq!(of(&all, "run").len(), 6);
-    // What would not be comparable is refused, and the record left alone.
+    // An incomparable record is refused and left unchanged.
     let before = text(&json);
     let refused = bench(&sandbox, cpus, &format!("{WAITS} --quick --json record --resume")).ends();
-    refused.fails(2, &["cannot go on with record", "its --quick was false, now it is true"]);
+    refused.fails(2, &["cannot continue record", "its --quick was false, now it is true"]);
     assert_eq!(text(&json), before);
     sandbox.write("other", "{\"schema\":\"other/1\"}\n");
     bench(&sandbox, cpus, &format!("{WAITS} --json other --resume")).ends().fails(2, &["not of schema"]);
@@ -208,7 +209,7 @@ fn a_record_is_gone_on_with() {
 fn the_table_is_written_after_each_round() {
     let cpus = need!(two(), "two cores are needed");
     let sandbox = Sandbox::new();
-    // The last round finds the table of those before.
+    // The last round finds the table of the earlier rounds.
     let trouble = "[ -e table ] && cp table seen; true";
     sandbox.write("trouble", trouble);
     let page = bench(&sandbox, cpus, &format!("{WAITS} --repeats 2 --table table")).ends().out();
@@ -244,7 +245,7 @@ fn what_fails_is_said_once_and_costs_only_itself() {
     assert!(said.contains("omp-1ms-3/runtime/omp-active failed, see above"), "{said}");
     let page = outcome.out();
     assert!(page.contains("wait-policy") && page.contains("2 runs failed"), "{page}");
-    // It was not tried in all five rounds.
+    // The failing case was not tried in all five rounds.
     assert_eq!(text(&sandbox.path("log")).matches("policy=active").count(), 2);
 }
 
@@ -253,7 +254,7 @@ fn reports_of_something_else_are_not_believed() {
     let cpus = need!(two(), "two cores are needed");
     let sandbox = Sandbox::new();
     for (trouble, why) in [
-        ("echo '{\"kernel\":\"cg\",\"verified\":true}'; exit 0", "its report is of something else"),
+        ("echo '{\"kernel\":\"cg\",\"verified\":true}'; exit 0", "its report is of another run"),
         ("echo gibberish; exit 0", "its report is not JSON"),
         (
             "echo \"{\\\"kernel\\\":\\\"$name\\\",\\\"threads\\\":3,\\\"verified\\\":true}\"; exit 0",

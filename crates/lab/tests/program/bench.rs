@@ -6,7 +6,8 @@ use serde_json::Value;
 use std::path::PathBuf;
 use std::process::Command;
 
-/// A script that reports as the programs do. It notes each call in `log`; placed by trimtab it reports `$bound`.
+/// A script that reports as the programs do. It logs each call in `log`; placed by trimtab, it
+/// reports `$bound`.
 const FAKE: &str = r#"#!/bin/sh
 name=${0##*/}
 for shape; do :; done
@@ -24,7 +25,7 @@ cat <<END
 END
 "#;
 
-/// The folder of three such scripts.
+/// Creates a folder with three such scripts.
 fn programs(sandbox: &Sandbox) -> PathBuf {
     for name in ["nested_stream", "nested_syncbench", "nested_solver"] {
         sandbox.script(&format!("programs/{name}"), FAKE);
@@ -38,7 +39,7 @@ fn bench<'s>(sandbox: &'s Sandbox, options: &str) -> Call<'s> {
     call.env("unbound", "2.0").env("bound", "4.0")
 }
 
-/// The lines of a record.
+/// Parses the lines of a record.
 fn lines(text: &str) -> Vec<Value> {
     text.lines()
         .map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}")))
@@ -151,7 +152,7 @@ fn a_failing_program_costs_only_itself() {
         assert!(said[0].contains(word), "{word}: {outcome}");
     }
     assert!(said[1].contains("nested_syncbench 1x1 unbound failed"), "{outcome}");
-    // The others are there, and so is its other half.
+    // The results of the other programs and of the other variant are there.
     assert!(outcome.out().contains("better (higher)") && outcome.out().contains("barrier"), "{outcome}");
     let lines = lines(&text(&sandbox.path("record")));
     let failed: Vec<&Value> = of(&lines, "run").into_iter().filter(|run| !run["error"].is_null()).collect();
@@ -172,8 +173,8 @@ fn a_report_is_believed_only_if_it_is_one() {
     for (trouble, why) in [
         ("echo nonsense; exit 0", "not JSON"),
         ("exit 0", "not JSON"),
-        ("name=nested_other", "of something else"),
-        ("shape=7x7", "of something else"),
+        ("name=nested_other", "of another run"),
+        ("shape=7x7", "of another run"),
         ("value=null", "lacks sum"),
         (
             "echo '{\"kernel\":\"nested_stream\",\"outer\":1,\"inner\":1,\"verified\":false}'; exit 0",
@@ -224,7 +225,7 @@ fn missing_programs_are_said_with_how_to_make_them() {
     std::fs::create_dir(sandbox.path("empty")).unwrap();
     let call = || sandbox.lab("bench nested --programs empty");
     call().ends().fails(2, &["nested_stream is not in empty", "make -C bench"]);
-    // Of an installed program that has none beside it.
+    // An installed program without benchmark programs beside it.
     for part in ["trimtab", "trimtab-lab", "trimtab-discover"] {
         let copied = Command::new("cp").arg(trimtab().with_file_name(part)).arg(sandbox.path("")).status();
         assert!(copied.unwrap().success());
@@ -303,7 +304,7 @@ fn the_users_thread_number_is_kept_from_the_programs() {
     let page = call.env("OMP_NUM_THREADS", "7").env("OMP_SCHEDULE", "dynamic").ends().ok();
     let log = text(&sandbox.path("log"));
     assert!(log.contains("unbound unset") && !log.contains(" 7"), "{log}");
-    // Others of the runtime's are the user's business, and said.
+    // Other variables of the runtime are left to the user, and reported.
     assert!(page.contains("OMP_SCHEDULE=dynamic is set for both"), "{page}");
     let lines = lines(&text(&sandbox.path("record")));
     assert_eq!(of(&lines, "start")[0]["environment"], serde_json::json!({"OMP_SCHEDULE": "dynamic"}));

@@ -1,12 +1,13 @@
-//! `trimtab bench cost`, with a small program in place of the real one. No number of it is asserted but those that hold on any machine.
-//! And how often the service itself looks, which is what is measured.
+//! `trimtab bench cost`, with a small program in place of the real one. Only values that hold on
+//! any machine are asserted. Also tests how often the service itself samples, which is the subject
+//! of the benchmark.
 
 use crate::util::{Call, Sandbox, c, eventually, masks, need, text, two};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::path::Path;
 
-/// The benchmark, with this program.
+/// Runs the benchmark with this program.
 fn bench<'s>(sandbox: &'s Sandbox, program: &Path, options: &str) -> Call<'s> {
     let folder = sandbox.path("programs");
     std::fs::create_dir_all(&folder).unwrap();
@@ -32,7 +33,7 @@ fn cases_are_listed_and_an_unknown_one_is_refused() {
     let some = sandbox.lab("bench cost --list --only budget/brm --only slowing").ends().ok();
     assert_eq!(some.lines().count(), 6, "{some}");
     let call = sandbox.lab("bench cost --only nothing");
-    call.ends().fails(2, &["no case is named like nothing", "--list"]);
+    call.ends().fails(2, &["no case's name contains nothing", "--list"]);
     let call = sandbox.lab("bench cost --budget 99%");
     call.ends().fails(2, &["0.01% to 50%"]);
 }
@@ -54,7 +55,7 @@ fn looks_are_made_at_all_threads_and_what_they_cost_is_recorded() {
     for run in &runs {
         let toll = &run["toll"];
         let wanted = run["threads"].as_f64().unwrap();
-        // The main thread, too; a look may come in the middle of their end.
+        // The main thread is seen, too; a sample may fall into the end of the threads.
         assert!(toll["threads"].as_f64().unwrap() >= wanted, "{run}");
         assert!(toll["looks"].as_u64().unwrap() >= 5 && toll["worked"].as_u64().unwrap() > 0, "{run}");
         let counted = toll["counted"].as_f64().unwrap();
@@ -69,7 +70,7 @@ fn looks_are_made_at_all_threads_and_what_they_cost_is_recorded() {
         (&lines(&sandbox, "end")[0]["complete"], page.matches("float ").count()),
         (&true.into(), if counts { 2 } else { 1 })
     );
-    assert!(page.contains("The budget of 50 % of a core") && page.contains("400 working"), "{page}");
+    assert!(page.contains("Budget of 50 % of one core") && page.contains("400 working"), "{page}");
 }
 
 #[test]
@@ -77,7 +78,8 @@ fn a_program_is_slowed_in_pairs_of_windows() {
     need!(two(), "two cores are needed");
     let program = need!(c("crowd.c"), "no C compiler");
     let sandbox = Sandbox::new();
-    // With its usual budget a machine that is busy, and a program that is not optimised, look too rarely to be steady soon.
+    // With the usual budget, an unoptimised program on a busy machine samples too rarely to finish
+    // its warm-up soon.
     let options = "--quick --repeats 1 --budget 50% --only slowing/cached --json record";
     let outcome = bench(&sandbox, &program, options).ends();
     assert_eq!(outcome.code, Some(0), "{outcome}");
@@ -86,7 +88,7 @@ fn a_program_is_slowed_in_pairs_of_windows() {
     let counts = lines(&sandbox, "start")[0]["counters"] != "none";
     assert_eq!(ways.len(), if counts { 3 } else { 2 }, "{run}");
     assert!(ways.values().all(|windows| windows.as_array().unwrap().len() == 4), "{run}");
-    // Every window of this program takes as long.
+    // Every window of this program takes equally long.
     let looked = &lines(&sandbox, "result")[0]["figures"]["looked"];
     assert_eq!(looked["samples"], serde_json::json!([0.0]), "{looked}");
     assert!(outcome.out().contains("cached"), "{outcome}");
@@ -143,7 +145,7 @@ fn the_service_looks_as_often_as_its_policy_wants_unless_it_is_told() {
         let _ = std::fs::remove_file(sandbox.path("trace"));
         let socket = sandbox.path("shared/socket");
         let running = sandbox.trimtab(&format!("serve {words} --trace trace --socket")).arg(&socket).begins();
-        // Its first line is written when signals are heard already.
+        // The first line is written after the signal handlers are installed.
         let header = || std::fs::read_to_string(sandbox.path("trace")).unwrap_or_default();
         eventually("the trace begins", || header().contains('\n'));
         running.signal(Signal::TERM);

@@ -1,4 +1,4 @@
-//! `trimtab sim figures`: published beside simulated, the same with any number of jobs.
+//! `trimtab sim figures`: published and simulated values, equal for any number of jobs.
 
 use crate::util::{Sandbox, text};
 use serde_json::Value;
@@ -25,7 +25,7 @@ fn what_is_kept_is_a_table_lines_a_picture_and_scenarios() {
     let out = sandbox.path("kept");
     let said = sandbox.lab("sim figures factors --out").arg(&out).ends().ok();
     let table = text(&out.join("factors/table.txt"));
-    assert!(said.starts_with(&table) && table.contains("published orders right"), "{said}");
+    assert!(said.starts_with(&table) && table.contains("published orders are right"), "{said}");
     let picture = text(&out.join("factors/picture.svg"));
     assert!(picture.starts_with("<svg ") && picture.ends_with("</svg>\n") && !picture.contains("NaN"));
     assert!(text(&out.join("factors/scenarios.txt")).contains("#### locality 4M node 1"));
@@ -41,10 +41,13 @@ fn a_cell_is_a_scenario_that_can_be_read() {
     let scenario = sandbox.lab("sim figures stream --scenario").arg("barcelona-8356 bound 1x4").ends().ok();
     assert!(scenario.contains("barcelona-8356") && scenario.contains("[[program]]"), "{scenario}");
     sandbox.lab("sim --check -").input(scenario).ends().ok();
-    // A part of several names is no choice, unless there is room for all.
+    // A part of several names is ambiguous, unless all cells are written to files.
     let several = sandbox.lab("sim figures stream --scenario").arg("barcelona-8356 bound").ends();
-    let words =
-        ["4 cells have \"barcelona-8356 bound\"", "\"barcelona-8356 bound 4x1\" (stream)", "--out DIR"];
+    let words = [
+        "\"barcelona-8356 bound\" is in the names of 4 cells",
+        "\"barcelona-8356 bound 4x1\" (stream)",
+        "--out DIR",
+    ];
     several.fails(2, &words);
     let keep = || sandbox.lab("sim figures stream --out cells --scenario").arg("barcelona-8356 bound").ends();
     let told = keep().ok();
@@ -54,7 +57,7 @@ fn a_cell_is_a_scenario_that_can_be_read() {
         assert!(table.starts_with(&format!("{file}\n")), "{table}");
     }
     std::fs::write(sandbox.path("cells/stream-barcelona-8356-bound-4x1.toml"), "mine").unwrap();
-    keep().fails(2, &["bound-4x1.toml is there, and is another file"]);
+    keep().fails(2, &["bound-4x1.toml exists with other contents"]);
     let none = sandbox.lab("sim figures stream --scenario nothing").ends();
     assert_eq!(none.code, Some(2));
     assert!(none.stderr.contains("no cell's name contains \"nothing\""), "{none}");
@@ -71,5 +74,5 @@ fn figures_are_listed_and_others_refused() {
     }
     let wrong = sandbox.lab("sim figures fig7").ends();
     assert_eq!(wrong.code, Some(2));
-    assert!(wrong.stderr.contains("\"fig7\" is no figure (known: balancing"), "{wrong}");
+    assert!(wrong.stderr.contains("\"fig7\" is not a figure (known: balancing"), "{wrong}");
 }

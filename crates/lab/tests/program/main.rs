@@ -1,7 +1,9 @@
-//! The `trimtab-lab` program from outside, beside the `trimtab` that it measures. One test per claim.
+//! Tests of the `trimtab-lab` program from outside, beside the `trimtab` that it measures. One test
+//! per claim.
 //!
-//! `trimtab`, `trimtab-discover` and `libtrimtab_shim.so` have to lie beside it; what is missing is built by the first test
-//! ([`util::lab`]), but what is old is not: run `cargo build --workspace` before `cargo test -p trimtab-lab`.
+//! `trimtab`, `trimtab-discover` and `libtrimtab_shim.so` have to be in the same folder. The first
+//! test builds missing ones ([`util::lab`]), but not outdated ones: run `cargo build --workspace`
+//! before `cargo test -p trimtab-lab`.
 
 #![allow(clippy::unwrap_used, reason = "all of it is test")]
 

@@ -1,4 +1,5 @@
-//! `trimtab bench oversub`, with scripts in place of the programs, and once with a real one. The programs themselves: `make -C bench check`.
+//! `trimtab bench oversub`, with scripts in place of the programs, and once with a real one. Tests
+//! of the programs: `make -C bench check`.
 
 use crate::util::{Call, Sandbox, eventually, installed, need, text, two};
 use rustix::process::Signal;
@@ -9,8 +10,8 @@ use std::path::Path;
 use std::process::Command;
 use trimtab_core::study::{self, Status};
 
-/// A script that reports as NAS kernels do, and notes in `log` how it was started. Its threads take a second if they are two, and half a second
-/// more for each further one, unless `trouble` says otherwise.
+/// A script that reports as NAS kernels do, and logs in `log` how it was started. Two threads take
+/// a second, and each further one half a second more, unless `trouble` overrides it.
 const FAKE: &str = r#"#!/bin/sh
 name=${0##*/}
 while read -r key list; do case $key in Cpus_allowed_list:) mask=$list;; esac; done </proc/self/status
@@ -22,7 +23,7 @@ case $threads in 2) seconds=1.0;; 4) seconds=2.0;; 8) seconds=4.0;; esac
 echo "{\"kernel\":\"$name\",\"threads\":$threads,\"seconds\":$seconds,\"verified\":true}"
 "#;
 
-/// Two cores, whatever the machine has, and programs of GCC alone.
+/// Runs the benchmark on two cores, whatever the machine has, with programs of GCC only.
 fn bench<'s>(sandbox: &'s Sandbox, cpus: [u32; 2], options: &str) -> Call<'s> {
     for name in ["cg", "ep"] {
         if !sandbox.path(&format!("programs/gcc/{name}")).exists() {
@@ -48,7 +49,7 @@ fn of<'a>(lines: &'a [Value], record: &str) -> Vec<&'a Value> {
     lines.iter().filter(|line| line["record"] == record).collect()
 }
 
-/// How often each cell was run in each round, beside its baseline.
+/// Counts the runs of each cell in each round, without baselines.
 fn runs(text: &str) -> BTreeMap<(u32, String), usize> {
     let mut runs = BTreeMap::new();
     for sample in study::read(text).unwrap().samples.iter().filter(|sample| sample.beside.is_some()) {
@@ -57,7 +58,7 @@ fn runs(text: &str) -> BTreeMap<(u32, String), usize> {
     runs
 }
 
-/// All keys of a value and of what is in it.
+/// Visits all keys of a value, at any depth.
 fn every_key(value: &Value, see: &mut dyn FnMut(&str)) {
     match value {
         Value::Object(fields) => fields.iter().for_each(|(key, value)| {
@@ -91,11 +92,11 @@ fn cases_are_listed_with_their_commands_and_what_is_left_out() {
     let half = format!("--cpus {} -- ", cpus[1]);
     assert!(line("ep.S/libgomp/4on1/floating/keep/partitioned2+cg.S/libgomp/1").contains(&half), "{said}");
     assert!(
-        said.contains("# cg, ep by libomp cannot be run here: not in")
+        said.contains("# cg, ep with libomp cannot run here: not in")
             && said.contains("make -C bench CC=clang"),
         "{said}"
     );
-    assert!(said.contains("# libgomp with --waits yield: it has no waiting that yields"), "{said}");
+    assert!(said.contains("# libgomp with --waits yield: it cannot yield while waiting"), "{said}");
     assert!(!said.contains("pinned/sleep"), "ways to wait are varied with floating threads: {said}");
     let cross = bench(&sandbox, cpus, "--list --kernels cg --class S --runtimes libgomp --cross").ends().ok();
     assert!(cross.contains("cg.S/libgomp/8on2/pinned/sleep: "), "{cross}");
@@ -106,7 +107,7 @@ fn cases_are_listed_with_their_commands_and_what_is_left_out() {
 fn slow_downs_are_those_of_what_programs_report() {
     let cpus = need!(two(), "two cores are needed");
     let sandbox = Sandbox::new();
-    // Sleepers are a tenth quicker.
+    // With the sleep policy, each time is half a second longer.
     sandbox.write("trouble", "[ \"$OMP_WAIT_POLICY\" = passive ] && seconds=${seconds%.0}.5");
     let page = bench(&sandbox, cpus, &format!("{FEW} --rounds 5 --json record --svg picture")).ends().out();
     assert!(page.is_empty() || page.contains("OpenMP of GCC"), "{page}");
@@ -116,7 +117,7 @@ fn slow_downs_are_those_of_what_programs_report() {
     };
     assert!(row("keep").ends_with("1.000 s floating keep 1.00 [1.00, 1.00] 2.00 [2.00, 2.00]"), "{page}");
     assert!(row("sleep").ends_with("floating sleep 1.50 [1.50, 1.50] 2.50 [2.50, 2.50]"), "{page}");
-    // Each case is beside a baseline that serves no more than two.
+    // Each baseline serves at most two cases.
     let all = lines(&text(&sandbox.path("record")));
     let mut since = usize::MAX;
     for sample in of(&all, "sample") {
@@ -133,7 +134,7 @@ fn slow_downs_are_those_of_what_programs_report() {
     assert!(study.samples.iter().all(|sample| sample.status == Status::Done && sample.cell.cores == 2));
     let picture = text(&sandbox.path("picture"));
     assert!(picture.starts_with("<svg") && picture.contains("cg.W, 2 per core: 2.50"), "{picture}");
-    // The same page again, from the record alone.
+    // The record alone gives the same report.
     let again = sandbox.lab("bench oversub --from record").ends().ok();
     assert!(again.contains("2.50 [2.50, 2.50]"), "{again}");
 }
@@ -148,7 +149,7 @@ fn a_kill_loses_one_run_at_most_and_leaves_nothing_behind() {
         std::fs::read_to_string(sandbox.path("hanging")).is_ok_and(|pid| pid.ends_with('\n'))
     });
     let hanging = text(&sandbox.path("hanging"));
-    // Taskset becomes the program, so this is trimtab's number.
+    // Taskset executes the program in its place, so this is trimtab's process id.
     running.signal(Signal::KILL);
     drop(running);
     let process = Path::new("/proc").join(hanging.trim());
@@ -164,7 +165,8 @@ fn a_kill_loses_one_run_at_most_and_leaves_nothing_behind() {
     let record = text(&sandbox.path("record"));
     assert_eq!(runs(&record).len(), 8, "{record}");
     assert!(runs(&record).values().all(|times| *times == 1), "{record}");
-    // Nothing is left to run; a wider question is gone on with, another one is refused and its record left alone.
+    // Nothing is left to run. A record with more rounds is continued; one with other options is
+    // refused and left unchanged.
     let log = || text(&sandbox.path("log")).lines().count();
     let so_far = log();
     bench(&sandbox, cpus, &format!("{FEW} --rounds 2 --json record --resume")).ends().out();
@@ -173,7 +175,7 @@ fn a_kill_loses_one_run_at_most_and_leaves_nothing_behind() {
     assert_eq!(runs(&text(&sandbox.path("record"))).len(), 12);
     let whole = text(&sandbox.path("record"));
     let refused = bench(&sandbox, cpus, &format!("{FEW} --limit 3 --json record --resume")).ends();
-    refused.fails(2, &["cannot go on with record", "its --limit was 10, now it is 3"]);
+    refused.fails(2, &["cannot continue record", "its --limit was 10, now it is 3"]);
     assert_eq!(text(&sandbox.path("record")), whole);
 }
 
@@ -229,12 +231,12 @@ fn pairs_share_all_cores_or_have_half_of_them_each() {
             "{log}"
         );
     }
-    let described: Vec<&str> = include_str!("../../../../docs/json.md")
+    let described: Vec<&str> = include_str!("../../../../docs/json-studies.md")
         .split(|letter: char| !(letter.is_ascii_alphanumeric() || "_-".contains(letter)))
         .collect();
     for line in &all {
         every_key(line, &mut |key| {
-            assert!(described.contains(&key), "{key} is not described in docs/json.md: {line}")
+            assert!(described.contains(&key), "{key} is not described in docs/json-studies.md: {line}")
         });
     }
     let pairs = of(&all, "pair");
@@ -265,9 +267,9 @@ fn what_fails_is_said_once_and_costs_only_itself() {
     assert!(said.contains("not everything could be measured"), "{said}");
     let page = outcome.out();
     assert!(page.contains("failed") && page.contains("2.00"), "{page}");
-    // Two cells, and neither was tried in all four rounds.
+    // Two cells failed, and neither was tried in all four rounds.
     assert_eq!(text(&sandbox.path("log")).matches("policy=passive").count(), 4);
-    // Without a baseline there is nothing to set beside.
+    // Without a baseline, no case is run.
     sandbox.write("trouble", "echo broken >&2; exit 9");
     std::fs::remove_file(sandbox.path("log")).unwrap();
     let outcome = bench(&sandbox, cpus, &format!("{FEW} --rounds 4")).ends();
@@ -285,7 +287,7 @@ fn when_the_time_is_over_what_is_left_is_counted_and_can_be_gone_on_with() {
     let sandbox = Sandbox::new();
     sandbox.write("trouble", "sleep 0.3");
     let page = bench(&sandbox, cpus, &format!("{FEW} --rounds 3 --minutes 0.01 --json record")).ends().out();
-    assert!(page.contains("The time was over: ") && page.contains("--resume"), "{page}");
+    assert!(page.contains("The time limit was reached: ") && page.contains("--resume"), "{page}");
     let known = runs(&text(&sandbox.path("record"))).len();
     assert!((1..12).contains(&known), "{known}");
     std::fs::remove_file(sandbox.path("trouble")).unwrap();
@@ -299,12 +301,12 @@ fn what_makes_no_sense_is_refused_with_what_would() {
     let sandbox = Sandbox::new();
     for (options, why) in [
         ("--kernels xx", "invalid value 'xx'"),
-        ("--runtimes pthread", "is no runtime: libgomp, libomp"),
-        ("--grips glued", "is no grip: pinned, floating, balanced"),
-        ("--waits hop", "is no way to wait"),
-        ("--pairs cg", "is no pair such as cg+ep"),
+        ("--runtimes pthread", "unknown runtime \"pthread\" (known: libgomp, libomp"),
+        ("--grips glued", "unknown grip \"glued\" (known: pinned, floating, balanced)"),
+        ("--waits hop", "is not a way to wait"),
+        ("--pairs cg", "is neither a pair such as cg+ep nor none"),
         ("--pairs cg+xx", "there is no program \"xx\""),
-        ("--mixes 1:0", "is no mix such as 1:4"),
+        ("--mixes 1:0", "is not a mix such as 1:4"),
         ("--per-core 0", "invalid value '0'"),
         ("--rounds 0", "invalid value '0'"),
         ("--limit 1", "is not a number from 1.5"),
@@ -314,7 +316,7 @@ fn what_makes_no_sense_is_refused_with_what_would() {
         ("--from x --json y", "cannot be used with"),
         ("--kernels mg --pairs none --runtimes libgomp", "there is nothing to measure"),
         ("--json - --resume", "--resume needs a file"),
-        ("--json none --resume", "cannot go on with none"),
+        ("--json none --resume", "cannot continue none"),
         ("--from none", "cannot show none"),
     ] {
         let outcome = bench(&sandbox, cpus, options).ends();
@@ -323,7 +325,7 @@ fn what_makes_no_sense_is_refused_with_what_would() {
     sandbox.write("other", "{\"schema\":\"other/1\"}\n");
     bench(&sandbox, cpus, "--json other --resume").ends().fails(2, &["line 1 is not of schema"]);
     assert_eq!(text(&sandbox.path("other")), "{\"schema\":\"other/1\"}\n");
-    sandbox.lab("bench oversub --programs none").ends().fails(2, &["none is no folder"]);
+    sandbox.lab("bench oversub --programs none").ends().fails(2, &["none is not a folder"]);
     assert!(!sandbox.path("log").exists(), "nothing was run");
 }
 
@@ -352,7 +354,7 @@ fn a_real_kernel_is_measured_from_end_to_end() {
     let call = sandbox.lab(&format!("bench oversub {options} --programs")).arg(&build);
     call.through(["taskset", "-c", &format!("{},{}", cpus[0], cpus[1])]).ends().out();
     let study = study::read(&text(&sandbox.path("record"))).unwrap();
-    // Two counts of threads, pinned, floating and balanced.
+    // Two numbers of threads, each pinned, floating and balanced.
     let beside: Vec<_> = study.samples.iter().filter(|sample| sample.beside.is_some()).collect();
     assert_eq!(beside.len(), 6);
     for sample in beside {

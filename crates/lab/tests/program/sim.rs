@@ -1,4 +1,5 @@
-//! `trimtab sim`: scenario files run, swept, recorded and drawn; equal bytes whatever the number of jobs; and files that are no scenarios.
+//! `trimtab sim`: scenario files run, swept, recorded and drawn; equal output for any number of
+//! jobs; and invalid files.
 
 use crate::util::{Sandbox, text};
 use rustix::process::Signal;
@@ -121,7 +122,7 @@ fn the_order_of_a_sweep_is_that_of_the_file_and_lines_say_what_was_set() {
         table.contains("x.toml: 4 runs over seed, program.app.threads\nseed  program.app.threads  makespan"),
         "{table}"
     );
-    // The seed of the command line is instead of those of the file.
+    // The seed of the command line replaces those of the file.
     let all = lines(&sandbox.lab("sim --json --seed 9").arg(&file).ends().ok());
     assert!(all.len() == 2 && all.iter().all(|line| line["seed"] == 9), "{all:?}");
 }
@@ -164,7 +165,7 @@ fn machine_files_lie_beside_the_scenario() {
         .lab("sim")
         .arg(&lost)
         .ends()
-        .fails(2, &["own.toml:2: topology = 'core:0'", "no count of at least 1"]);
+        .fails(2, &["own.toml:2: topology = 'core:0'", "not a count of at least 1"]);
 }
 
 #[test]
@@ -205,7 +206,7 @@ fn traces_open_like_live_ones() {
     assert_eq!(report["programs"][0]["name"], "app", "{report}");
     let top = sandbox.trimtab("top --once --replay").arg(&trace).ends().ok();
     assert!(top.contains("app") && top.contains("4 threads"), "{top}");
-    // One that nobody looks after is watched all the same; an earlier trace is written over.
+    // A run without a policy is observed, too; an earlier trace is overwritten.
     record("none");
     let text = text(&trace);
     assert!(text.contains("\"policy\":\"float\"") && text.trim_end().ends_with("\"}}"), "{}", &text[..200]);
@@ -232,7 +233,7 @@ fn pictures_show_a_line_for_each_combination_of_the_other_keys() {
     assert_ne!(draw("moves"), picture);
     fs::write(&svg, "mine").unwrap();
     let ends = sandbox.lab("sim --svg").args([&svg, &file]).ends();
-    ends.fails(2, &["--svg", "no picture of trimtab", "would be lost"]);
+    ends.fails(2, &["--svg", "not a picture of trimtab", "would be lost"]);
     let single = sandbox.write("single.toml", SMALL);
     let ends = sandbox.lab("sim --svg").arg(sandbox.path("y.svg")).arg(&single).ends();
     ends.fails(2, &["single.toml is a single run", "[sweep]"]);
@@ -246,7 +247,7 @@ fn pictures_show_a_line_for_each_combination_of_the_other_keys() {
 #[test]
 fn ctrl_c_ends_it_with_what_is_done() {
     let sandbox = Sandbox::new();
-    // The second run takes long: a day with a switch every other moment.
+    // The second run takes long: a day with a context switch every microsecond.
     let long =
         SMALL.replace("work = '10 ms'", "work = '10 ms'\ninterval = '1 us'").replace("'1 s'", "'86400 s'");
     let file = sandbox.write("x.toml", format!("{long}[sweep]\nprogram.app.work = ['1 ms', '80000 s']\n"));
@@ -256,12 +257,12 @@ fn ctrl_c_ends_it_with_what_is_done() {
     let ended = running.ends();
     assert_eq!((ended.code, lines(&ended.out()).len()), (Some(130), 1), "{ended}");
     let mut running = sandbox.lab("sim --jobs 1").arg(&file).begins();
-    // Whether the first run is done by then is chance; that it ends is not.
+    // The first run may or may not be finished by then; the command ends in any case.
     assert!(running.lives());
     std::thread::sleep(std::time::Duration::from_millis(200));
     running.signal(Signal::INT);
     let ended = running.ends();
-    assert!(ended.code == Some(130) && ended.out().contains("of 2 runs, then it was ended"), "{ended}");
+    assert!(ended.code == Some(130) && ended.out().contains("of 2 runs until the interruption"), "{ended}");
 }
 
 #[test]
@@ -274,7 +275,7 @@ fn files_that_are_no_scenarios_are_refused_by_name() {
         sandbox.lab("sim").arg(&file).ends().fails(2, &all);
     };
     refuse("empty.toml", b"", &["machine: is missing"]);
-    refuse("binary.toml", b"\xff\xfe", &["is no text"]);
+    refuse("binary.toml", b"\xff\xfe", &["is not text"]);
     refuse("toml.toml", b"machine = [", &["toml.toml:1:"]);
     refuse("cores.toml", SMALL.replace("core:2", "core:0").as_bytes(), &["machine = 'core:0'"]);
     refuse(
@@ -305,7 +306,7 @@ fn files_that_are_no_scenarios_are_refused_by_name() {
     let ends = sandbox.lab("sim --trace").arg(&file).arg(&swept).ends();
     ends.fails(2, &["2 runs need a folder"]);
     let ends = sandbox.lab("sim --trace").arg(&file).arg(&file).ends();
-    ends.fails(2, &["--trace", "is no trace", "would be lost"]);
+    ends.fails(2, &["--trace", "is not a trace", "would be lost"]);
     assert_eq!(text(&file), SMALL, "what is there stays");
 }
 
@@ -323,7 +324,7 @@ fn values_that_begin_alike_are_told_apart() {
     assert_eq!((table.matches(&shown(1)).count(), table.matches(&shown(2)).count()), (2, 2), "{table}");
     let picture = sandbox.lab("sim --svg -").arg(&file).ends().ok();
     assert_eq!(picture.matches("class=\"line\"").count(), 4, "two curves, and their legends");
-    // Names with dots are swept from the file as from outside.
+    // Names with dots can be swept in the file and by option.
     let dotted = SMALL.replace("'app'", "'a.b'");
     let key = "program.\"a.b\".threads";
     let file = sandbox.write("x.toml", format!("{dotted}[sweep]\n{key} = [1, 2]\n"));
@@ -353,7 +354,7 @@ fn a_minus_is_standard_output_and_has_room_for_one() {
     ] {
         sandbox.lab(&format!("sim {options}")).arg(&swept).ends().fails(2, words);
     }
-    sandbox.lab("sim - -").input(SMALL).ends().fails(2, &["standard input is named twice"]);
+    sandbox.lab("sim - -").input(SMALL).ends().fails(2, &["standard input is given twice"]);
     assert!(!sandbox.path("-").exists());
     sandbox.lab("sim --check --value ratio").arg(&swept).ends().fails_with(2, "--value <VALUE>");
     sandbox.lab("sim --value ratio").arg(&swept).ends().fails_with(2, "--svg <FILE>");

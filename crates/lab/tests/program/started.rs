@@ -1,10 +1,10 @@
-//! How `trimtab` starts the laboratory, and what it says where there is none.
+//! Start of the laboratory by `trimtab`, and the error if it is missing.
 
 use crate::util::{Sandbox, lab, trimtab};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A copy of a program in a folder of the sandbox.
+/// Copies a program into a folder of the sandbox.
 fn copy(sandbox: &Sandbox, program: &Path, place: &str) -> PathBuf {
     let copy = sandbox.path(place);
     std::fs::create_dir_all(copy.parent().unwrap()).unwrap();
@@ -58,11 +58,11 @@ fn without_the_laboratory_its_commands_name_the_remedy() {
         let outcome = sandbox.trimtab(words).copy(&program).ends();
         outcome.fails(2, &["trimtab-lab is neither in", "alone", "make install"]);
     }
-    // In PATH it is found as well.
+    // The laboratory is also found in PATH.
     copy(&sandbox, lab(), "elsewhere/trimtab-lab");
     let call = sandbox.trimtab("sim machines").copy(&program).env("PATH", sandbox.path("elsewhere"));
     assert!(call.ends().ok().contains("host-2"));
-    // What is not the laboratory's works without it.
+    // Commands of `trimtab` itself work without the laboratory.
     sandbox.trimtab("--help").copy(&program).ends().ok();
 }
 

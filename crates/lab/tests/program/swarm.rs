@@ -1,4 +1,5 @@
-//! `trimtab sim swarm` and `trimtab sim FILE --check`: seeds, files that run again, laws that hold, and what is refused.
+//! `trimtab sim swarm` and `trimtab sim FILE --check`: seeds, files that run again, invariants that
+//! hold, and refused options.
 
 use crate::util::Sandbox;
 use rustix::process::Signal;
@@ -19,7 +20,7 @@ fn the_seed_comes_first_and_any_number_of_jobs_gives_the_same() {
         sandbox.lab(&command).ends().ok()
     };
     let one = swarm(1);
-    assert!(one.starts_with("seed 1\n") && one.contains("no law was broken"), "{one}");
+    assert!(one.starts_with("seed 1\n") && one.contains("no invariant was broken"), "{one}");
     assert_eq!(swarm(3), one);
     let json = sandbox.lab("sim swarm --small --seed 1 --runs 3 --json").ends().ok();
     assert_eq!(json.lines().count(), 2);
@@ -44,7 +45,7 @@ fn a_scenario_is_checked_in_each_of_its_runs() {
     let path = sandbox.write("fine.toml", format!("{FINE}[sweep]\npolicy = ['none', 'speed', 'exchange']\n"));
     let told = sandbox.lab("sim --check").arg(&path).ends().ok();
     assert_eq!(told.lines().count(), 3, "{told}");
-    assert!(told.lines().all(|line| line.contains("no law is broken")), "{told}");
+    assert!(told.lines().all(|line| line.contains("no invariant is broken")), "{told}");
     let json = sandbox.lab("sim --check --json").arg(&path).ends().ok();
     let end = last(&json);
     assert_eq!((&end["schema"], &end["run"]), (&"trimtab.sim.check/1".into(), &3.into()));
@@ -79,7 +80,7 @@ fn ctrl_c_ends_it_with_the_count_so_far() {
     let ended = running.ends();
     assert_eq!(ended.code, Some(130), "{ended}");
     let told = ended.out();
-    assert!(told.contains(" events: no law was broken, then it was ended"), "{told}");
+    assert!(told.contains(" events: no invariant was broken until the interruption"), "{told}");
     let mut running = sandbox.lab("sim swarm --small --seed 1 --seconds 600 --json").begins();
     running.lines(1);
     running.signal(Signal::INT);

@@ -1,10 +1,11 @@
-//! `trimtab bench team`, with a script in place of the peers. The peers themselves: `make -C bench check`.
+//! `trimtab bench team`, with a script in place of the peers. Tests of the peers:
+//! `make -C bench check`.
 
 use crate::util::{Call, Sandbox, text};
 use serde_json::Value;
 
-/// A script that speaks as bench/team/peer does, and notes its arguments in `log`. A call takes 1000 us of a machine that nobody else uses,
-/// unless `trouble` says otherwise.
+/// A script with the interface of bench/team/peer, which logs its arguments in `log`. A call takes
+/// 1000 us on an otherwise idle machine, unless `trouble` overrides it.
 const FAKE: &str = r#"#!/bin/sh
 name=$1
 shift
@@ -88,7 +89,7 @@ fn a_cell_is_measured_in_every_kind_and_mode() {
 fn what_cannot_be_a_cell_is_refused() {
     let sandbox = Sandbox::new();
     for (options, why) in [
-        ("-n 3 -k 2x2", "2x2 does not make 3 ranks"),
+        ("-n 3 -k 2x2", "2x2 does not give 3 ranks"),
         ("-o allreduce -z 12", "not a multiple of 8"),
         ("-T 0", "milliseconds"),
     ] {
@@ -111,19 +112,19 @@ fn cells_are_listed_with_what_is_left_out() {
         " -k 2x1 -p",
         "pthread-process: ",
         "-k process -p",
-        "# openmpi cannot be run here: no openmpi on this machine",
+        "# openmpi cannot run here: no openmpi on this machine",
     ] {
         assert!(said.contains(wanted), "{wanted}: {said}");
     }
     let all = bench(&sandbox, "--list --peers mpich").ends().ok();
-    // Peers have no calls of their own that are loose, or whose data are in a segment.
+    // Peers have no loose calls, and no calls with data in a segment.
     assert!(all.contains("loose team-process") && !all.contains("loose mpich"), "{all}");
     assert!(
         all.contains("8/alltoall/1048576/resident team-thread") && !all.contains("barrier/8/resident"),
         "{all}"
     );
     assert!(!sandbox.path("log").exists(), "nothing was run");
-    bench(&sandbox, "--peers mpich,lam").ends().fails(2, &["no peer lam"]);
+    bench(&sandbox, "--peers mpich,lam").ends().fails(2, &["unknown peer lam"]);
     let outcome = bench(&sandbox, "--bytes 12").ends();
     assert!(outcome.code == Some(2) && outcome.stderr.contains("multiple of 8"), "{outcome}");
 }
@@ -132,10 +133,10 @@ fn cells_are_listed_with_what_is_left_out() {
 fn teams_are_compared_with_peers_and_recorded() {
     let sandbox = Sandbox::new();
     let page = bench(&sandbox, &format!("{SMALL} --rounds 5 --json record --svg chart.svg")).ends().out();
-    // Twice in tables of all, and one row a team in the table of teams.
+    // Two rows in the tables of all contestants, and one row per team in the table of teams.
     assert_eq!((rows(&page, "barrier").len(), rows(&page, "allreduce").len()), (4, 4), "{page}");
     let times = rows(&page, "allreduce")[0];
-    // A run's median, and the least batch of all.
+    // The median of a run, and the shortest batch of all.
     assert_eq!(times.matches("1000 (1000)").count(), 3, "{page}");
     let head = rows(&page, "OPERATION")[0];
     for column in ["team-thread", "team-process", "mpich", "pthread", "pthread-process"] {
@@ -213,8 +214,8 @@ fn what_fails_is_said_once_and_costs_only_itself() {
     for (trouble, why) in [
         ("case $name in mpich) echo no memory >&2; exit 1 ;; esac", "exit status: 1; it said: no memory"),
         ("case $name in mpich) exit 3 ;; esac", "its result is wrong"),
-        ("case $name in mpich) op=scan ;; esac", "it measured something else"),
-        ("case $name in mpich) exit 0 ;; esac", "it measured nothing"),
+        ("case $name in mpich) op=scan ;; esac", "its report is of another run"),
+        ("case $name in mpich) exit 0 ;; esac", "its report is empty"),
         ("case $name in mpich) echo hello ;; esac", "not JSON"),
     ] {
         sandbox.write("trouble", trouble);
@@ -234,6 +235,6 @@ fn what_cannot_be_written_is_refused_before_anything_runs() {
     let sandbox = Sandbox::new();
     bench(&sandbox, &format!("{SMALL} --json no/such")).ends().fails(2, &["cannot write no/such"]);
     bench(&sandbox, &format!("{SMALL} --svg no/such")).ends().fails(2, &["cannot write no/such"]);
-    sandbox.lab("bench team --peer no/such").ends().fails(2, &["no/such is not there"]);
+    sandbox.lab("bench team --peer no/such").ends().fails(2, &["no/such does not exist"]);
     assert!(!sandbox.path("log").exists(), "nothing was run");
 }

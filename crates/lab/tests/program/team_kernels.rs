@@ -1,10 +1,12 @@
-//! `trimtab bench team --kernels`, with a script in place of the programs. These themselves: `make -C bench check`.
+//! `trimtab bench team --kernels`, with a script in place of the programs. Tests of the programs:
+//! `make -C bench check`.
 
 use crate::util::{Call, Sandbox, text};
 use serde_json::Value;
 
-/// A script that speaks as bench/team/peer does of kernels, and notes its arguments in `log`. Threads take 0.2 s, processes 0.1 s, peers
-/// 0.4 s, of a machine that nobody else uses, unless `trouble` says otherwise.
+/// A script with the interface of bench/team/peer for kernels, which logs its arguments in `log`.
+/// Threads take 0.2 s, processes 0.1 s, peers 0.4 s on an otherwise idle machine, unless `trouble`
+/// overrides it.
 const FAKE: &str = r#"#!/bin/sh
 name=$1
 shift
@@ -51,11 +53,11 @@ fn kernels_are_listed_with_what_is_left_out() {
         "8/is/W/resident team-2xN: ",
         "kernels -n 8 -K is -c W -m resident -B 3 -T 200 -k 2x4 -p",
         "mpich kernels -n 4 -K is -c W -m stream -B 3 -T 200 -p",
-        "# openmpi cannot be run here: no openmpi on this machine",
+        "# openmpi cannot run here: no openmpi on this machine",
     ] {
         assert!(said.contains(wanted), "{wanted}: {said}");
     }
-    // Two ranks are no two processes of several threads, and what peers exchange is copied.
+    // Two ranks cannot be two processes of several threads, and exchanges of peers are copied.
     assert!(!said.contains("2/ft/W/stream team-2xN") && !said.contains("resident mpich"), "{said}");
     let one =
         bench(&sandbox, "=is --class A --ranks 3 --kinds 3x1 --modes stream --peers none --list").ends().ok();
@@ -71,12 +73,12 @@ fn what_kernels_have_not_is_refused() {
         ("=mg", "invalid value 'mg'"),
         (" --class D", "invalid value 'D'"),
         (" --ops bcast", "cannot be used with"),
-        (" --kinds 1xN", "none of thread, process"),
+        (" --kinds 1xN", "is neither thread nor process"),
     ] {
         let outcome = bench(&sandbox, options).ends();
         assert!(outcome.code == Some(2) && outcome.stderr.contains(why), "{options}: {outcome}");
     }
-    bench(&sandbox, " --peers gloo").ends().fails(2, &["no peer gloo"]);
+    bench(&sandbox, " --peers gloo").ends().fails(2, &["unknown peer gloo"]);
     let outcome = sandbox.lab("bench team --class A").ends();
     assert!(outcome.code == Some(2) && outcome.stderr.contains("--kernels"), "{outcome}");
 }
@@ -95,7 +97,7 @@ fn processes_are_set_beside_threads_and_teams_beside_peers() {
             .unwrap_or_else(|| panic!("{row}: {page}"))
             .to_owned()
     };
-    // A run's median, and the least repetition of all.
+    // The median of a run, and the shortest repetition of all.
     let times = row("FT, class S: milliseconds", "    4  stream");
     assert!(
         times.contains("200 (200)") && times.contains("100 (100)") && times.contains("400 (400)"),
@@ -105,9 +107,9 @@ fn processes_are_set_beside_threads_and_teams_beside_peers() {
     assert!(beside.contains("0.50 (0.50 to 0.50)") && beside.contains("1.00 (1.00 to 1.00)"), "{page}");
     // One rank is a thread and a process at once.
     assert!(!page[at("time of processes")..at("FT, class S: CPU")].contains("    1  "), "{page}");
-    let team = row("IS, class S: teams beside the quickest peer", "    4  resident  team-process");
+    let team = row("IS, class S: teams compared with the fastest peer", "    4  resident  team-process");
     assert!(team.contains("0.25") && team.contains("mpich"), "{page}");
-    assert!(row("IS, class S: per cent of the time", "    4  stream").contains("10"), "{page}");
+    assert!(row("IS, class S: percentage of time", "    4  stream").contains("10"), "{page}");
     assert!(!page.contains('~') || page.matches('~').count() == 1, "nothing was noisy: {page}");
 
     let record = text(&sandbox.path("record"));
@@ -137,8 +139,8 @@ fn kernels_that_fail_are_said_once_and_cost_only_themselves() {
     for (trouble, why) in [
         ("case $name in mpich) echo no memory >&2; exit 1 ;; esac", "exit status: 1; it said: no memory"),
         ("case $name in mpich) exit 3 ;; esac", "its result is wrong"),
-        ("case $name in mpich) class=B ;; esac", "it measured something else"),
-        ("case $name in mpich) exit 0 ;; esac", "it measured nothing"),
+        ("case $name in mpich) class=B ;; esac", "its report is of another run"),
+        ("case $name in mpich) exit 0 ;; esac", "its report is empty"),
     ] {
         sandbox.write("trouble", trouble);
         let outcome = bench(&sandbox, "=ft --ranks 2 --modes stream --kinds thread --rounds 3").ends();

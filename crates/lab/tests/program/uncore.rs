@@ -1,4 +1,5 @@
-//! `trimtab bench uncore`, with a script in place of the program. The program itself: `make -C bench check`.
+//! `trimtab bench uncore`, with a script in place of the program. Tests of the program:
+//! `make -C bench check`.
 
 use crate::util::need;
 use crate::util::{Call, Sandbox, eventually, text, two};
@@ -6,8 +7,8 @@ use rustix::process::Signal;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
-/// A script that speaks as the program does, and notes its arguments in `log`. An access takes as many nanoseconds as it has threads,
-/// but for `$slow` times as many where it is not alone.
+/// A script with the interface of the program, which logs its arguments in `log`. An access takes
+/// one nanosecond per thread.
 const FAKE: &str = r#"#!/bin/sh
 threads=1 repeats=1 last=
 for word; do
@@ -34,7 +35,8 @@ fn programs(sandbox: &Sandbox) -> PathBuf {
     sandbox.path("programs")
 }
 
-/// Two cores, whatever the machine has: all experiments but the one that needs two nodes compare alone with beside others.
+/// Runs the benchmark on two cores, whatever the machine has: all experiments except the one that
+/// needs two nodes compare alone with beside others.
 fn bench<'s>(sandbox: &'s Sandbox, cpus: [u32; 2], options: &str) -> Call<'s> {
     let folder = programs(sandbox);
     let list = format!("{},{}", cpus[0], cpus[1]);
@@ -118,7 +120,8 @@ fn times_are_compared_and_recorded() {
     let results = of(&all, "result");
     let worth = of(&all, "worth");
     assert!(results.len() == 4 && worth.iter().any(|line| line["experiment"].is_null()), "{worth:?}");
-    // Where two threads work together an access takes twice as long; where both ways have as many, as long.
+    // If two threads work together, an access takes twice as long; if both variants have the same
+    // number of threads, equally long.
     let threads: Vec<usize> = of(&all, "run")
         .iter()
         .filter(|line| line["case"] == "sharing/64B" && line["round"] == 1)
@@ -129,7 +132,7 @@ fn times_are_compared_and_recorded() {
     assert!(row.contains(if expected > 0.0 { "+100 %" } else { "+0 %" }), "{row}");
     let chart = text(&sandbox.path("chart.svg"));
     assert!(chart.starts_with("<svg") && chart.trim_end().ends_with("</svg>"));
-    // The record shows the same again, and the same picture.
+    // The record gives the same report and the same chart.
     let again = sandbox.lab("bench uncore --from record --svg again.svg").ends().ok();
     assert_eq!(again.trim_end(), page.trim_end());
     assert_eq!(text(&sandbox.path("again.svg")), chart);
@@ -175,14 +178,14 @@ fn what_the_program_should_not_say_is_not_believed() {
     let sandbox = Sandbox::new();
     for (trouble, why) in [
         ("exit 0", "it ended too early"),
-        ("echo ready", "it does not say which threads it has"),
-        ("echo threads", "it does not say which threads it has"),
-        ("echo threads 1x", "it does not say which threads it has"),
+        ("echo ready", "it does not name its threads"),
+        ("echo threads", "it does not name its threads"),
+        ("echo threads 1x", "it does not name its threads"),
         ("echo threads $$; read -r line; echo gibberish", "its report is not JSON"),
         ("echo threads $$; read -r line; echo '{\"verified\":false}'", "its result is wrong"),
         ("echo threads $$; read -r line; echo '{\"verified\":true}'; repeats=0", "its report lacks steps"),
     ] {
-        // What it says first is all that is heard.
+        // Only the first output is read.
         sandbox.write("trouble", format!("{trouble}; case $repeats in 0) ;; *) exit 0 ;; esac"));
         let outcome = bench(&sandbox, cpus, "--quick --only sharing --repeats 1").ends();
         assert!(outcome.code == Some(2) && outcome.stderr.contains(why), "{why}: {outcome}");
@@ -225,7 +228,8 @@ fn what_cannot_be_used_is_refused_before_anything_runs() {
     assert!(!sandbox.path("log").exists(), "nothing was run");
 }
 
-/// A row of what each index is worth: its name, correlation and rank of levels, of changes, and directions.
+/// Returns the row of an index in the validation table: name, correlation and rank of levels and of
+/// changes, and signs.
 fn row(page: &str, index: &str) -> Vec<String> {
     let mut rows = page.lines().skip_while(|line| !line.starts_with("INDEX"));
     let row = rows.find(|line| line.starts_with(index));
@@ -240,17 +244,18 @@ fn project(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
 }
 
-/// The tables of a record.
+/// Returns the report of a stored record.
 fn page_of(sandbox: &Sandbox, record: &str) -> String {
     let record = project("experiments/uncore/results").join(record);
     sandbox.lab("bench uncore --from").arg(record).ends().ok()
 }
 
-/// What was counted on real hardware, of 86 cases: which index is worth what. The numbers do not change, so neither may these.
+/// Counts from real hardware, of 86 cases: the validation of each index. The records are fixed, so
+/// the results must not change either.
 #[test]
 fn recorded_counts_say_what_each_index_is_worth() {
     let sandbox = Sandbox::new();
-    for name in ["zen3-guest-1.jsonl", "zen3-guest-2.jsonl"] {
+    for name in ["zen3-guest-1.jsonl", "zen3-guest-2.jsonl.gz"] {
         let page = page_of(&sandbox, name);
         let changes = |index: &str| changes(&page, index);
         let signs = |index: &str| {
@@ -258,14 +263,15 @@ fn recorded_counts_say_what_each_index_is_worth() {
                 row(&page, index)[5].split_once('/').map(|(a, b)| (a.to_owned(), b.to_owned())).unwrap();
             agree.parse::<f64>().unwrap() / of.parse::<f64>().unwrap()
         };
-        // The penalty follows large changes, better than the miss rate does ...
+        // The penalty follows large changes better than the miss rate does ...
         assert!(changes("penalty") >= 0.9 && changes("penalty") > changes("miss-rate"), "{page}");
-        // ... but which of two placements is better, busy cycles an instruction tell, and it does not.
+        // ... but busy cycles per instruction tell which of two placements is better, and the
+        // penalty does not.
         assert!(signs("busy") >= 0.98 && signs("penalty") < 0.85, "{page}");
     }
 }
 
-/// Two threads of which one spins until the other comes, counted on real hardware.
+/// Two threads, of which one spins until the other arrives, counted on real hardware.
 #[test]
 fn recorded_counts_of_spinning_threads_say_that_cycles_an_instruction_mislead() {
     let sandbox = Sandbox::new();
@@ -275,21 +281,21 @@ fn recorded_counts_of_spinning_threads_say_that_cycles_an_instruction_mislead() 
     assert!(changes("penalty") >= 0.9 && changes("penalty") > changes("busy"), "{page}");
     assert!(changes("busy") > changes("cpi"), "{page}");
     assert_eq!((signs("penalty").as_str(), signs("cpi").as_str()), ("10/10", "5/10"), "{page}");
-    // What nobody counted has no column.
+    // An index that was not counted has no column.
     assert!(!page.lines().any(|line| line.starts_with("far") || line.starts_with("miss-rate ")), "{page}");
 }
 
-/// One set of numbers, in all that is written about them: what the records say.
+/// All documents state the numbers of the records.
 #[test]
 fn documents_say_of_indices_what_the_records_say() {
     let sandbox = Sandbox::new();
-    let pages = ["zen3-guest-1.jsonl", "zen3-guest-2.jsonl"].map(|name| page_of(&sandbox, name));
+    let pages = ["zen3-guest-1.jsonl", "zen3-guest-2.jsonl.gz"].map(|name| page_of(&sandbox, name));
     let spin = page_of(&sandbox, "zen3-guest-spin.jsonl");
     let of = |signs: &str| signs.replace('/', " of ");
     let [performance, penalty, guide, readme] = [
-        "docs/performance.md",
+        "docs/performance-balancing.md",
         "crates/core/src/penalty.rs",
-        "docs/guide.md",
+        "docs/guide/balancing.md",
         "experiments/uncore/README.md",
     ]
     .map(|path| text(&project(path)).replace("//! ", "").split_whitespace().collect::<Vec<_>>().join(" "));
@@ -308,7 +314,7 @@ fn documents_say_of_indices_what_the_records_say() {
         let pair = |at: usize| format!("{}, {}", one[at], two[at]);
         let signs = format!("{}, {}", of(&one[5]), of(&two[5]));
         let line = format!("| {called} | {} | {} | {} | {signs} |", pair(1), pair(3), pair(4));
-        has("performance.md", &performance, line);
+        has("performance-balancing.md", &performance, line);
         if !briefly.is_empty() {
             has("penalty.rs", &penalty, format!("{briefly} {} {signs}", pair(3)));
         }
@@ -317,22 +323,26 @@ fn documents_say_of_indices_what_the_records_say() {
             has("penalty.rs", &penalty, format!("{signs} {}, {}", row[3], of(&row[5])));
             let called = called.replace("busy cycles a request, ", "");
             has(
-                "performance.md",
+                "performance-balancing.md",
                 &performance,
                 format!("| {called} | {} | {} | {} |", row[3], row[4], of(&row[5])),
             );
         }
     }
-    // Where the goal of 0.9 was met, and where it was missed.
+    // Cases in which the goal of 0.9 was met, and in which it was missed.
     let [one, two] = [0, 1].map(|at| row(&pages[at], "penalty"));
     let (levels, met) = ([&one[1], &two[1]], [&one[3], &two[3], &row(&spin, "penalty")[3]]);
     assert!(met.iter().all(|r| r.parse::<f64>().unwrap() >= 0.9));
     assert!(levels.iter().all(|r| r.parse::<f64>().unwrap() < 0.9));
     let missed = format!("missed for levels over all kinds of work ({}, {}", levels[0], levels[1]);
-    for (name, document) in [("penalty.rs", &penalty), ("guide.md", &guide), ("README.md", &readme)] {
+    for (name, document) in [("penalty.rs", &penalty), ("balancing.md", &guide), ("README.md", &readme)] {
         has(name, document, missed.clone());
     }
     has("README.md", &readme, format!("met for changes ({}, {}; spinning {})", met[0], met[1], met[2]));
-    has("performance.md", &performance, format!("misses that goal ({} and {})", levels[0], levels[1]));
-    has("guide.md", &guide, format!("r of changes {} against {}", met[2], row(&spin, "busy")[3]));
+    has(
+        "performance-balancing.md",
+        &performance,
+        format!("misses that goal ({} and {})", levels[0], levels[1]),
+    );
+    has("balancing.md", &guide, format!("r of changes {} against {}", met[2], row(&spin, "busy")[3]));
 }

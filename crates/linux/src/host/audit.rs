@@ -1,30 +1,30 @@
-//! What remains to be said when a run is over: where each thread ran, how often it was moved and
-//! interrupted, and where its memory lay.
+//! Audit of a finished run: the context switches and migrations that the kernel counted for each
+//! thread, and the nodes of its memory. Times and CPUs are in the samples, which
+//! `trimtab_core::telemetry` adds up.
 //!
-//! Counters are read while a thread lives, since they end with it; what was read last is kept. Most
-//! of it is dearer than a look for balancing (30 us a thread, and for memory maps milliseconds a
-//! process), so it is read when asked for: every few seconds and at the end.
+//! Counters are read while a thread lives, since they end with it; the last values read are kept.
+//! Most of the data costs more than a sample for balancing (30 us per thread, and milliseconds per
+//! process for memory maps), so it is read on request: every few seconds and at the end.
 //!
-//! Shares are in [0, 1]; what was not read is missing.
+//! Values that were not read are missing.
 
-use super::discovery::{Thread, ThreadTable};
-use super::sampler::{Seen, counters};
+use super::discovery::{ThreadTable, WatchedThread};
+use super::sampler::counters;
 use crate::process::{Pid, Tid};
 use crate::text;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use trimtab_core::ids::{OsCpu, OsNode, ThreadId};
-use trimtab_core::set::CpuSet;
-use trimtab_core::telemetry::balance;
-use trimtab_core::time::Span;
+use trimtab_core::ids::{OsNode, ThreadId};
 
-/// So many threads are kept apart; more are summed up. Chosen: nobody reads a longer list.
+/// Maximal number of threads with an entry of their own; further threads are summed up. Chosen: no
+/// user reads a longer list.
 const THREADS_MAX: usize = 8_192;
-/// The memory of so many processes is remembered; the smallest are forgotten first. Chosen: what a
-/// program that starts a process for each of its tasks leaves behind must not grow with its run.
+/// Maximal number of processes with remembered memory; the smallest are forgotten first.
+/// Chosen: the remains of a program that starts a process for each of its tasks must not grow with
+/// its run.
 const PROCESSES_MAX: usize = 1_024;
 
-/// What is known of one thread at the end.
+/// Final state of one thread.
 #[derive(Clone, PartialEq, Debug)]
 pub struct ThreadAudit {
     /// The host's number for it.
@@ -35,115 +35,62 @@ pub struct ThreadAudit {
     pub tid: Tid,
     /// Its name, printable.
     pub name: String,
-    /// Time on a CPU.
-    pub run: Span,
-    /// Time ready without one.
-    pub wait: Option<Span>,
-    /// How often it went to sleep.
+    /// Number of times it went to sleep.
     pub voluntary: Option<u64>,
-    /// How often it was interrupted by another.
+    /// Number of times it was preempted.
     pub involuntary: Option<u64>,
-    /// How often it went from one CPU to another.
+    /// Number of migrations from one CPU to another.
     pub migrations: Option<u64>,
-    /// Time on each CPU, as far as it was looked where it ran.
-    pub on: BTreeMap<OsCpu, Span>,
     /// Whether it has ended.
     pub ended: bool,
 }
 
-/// What is known of the memory of one process.
+/// Final state of the memory of one process.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct MemoryAudit {
     /// Its pages on each node, in bytes.
     pub nodes: BTreeMap<OsNode, u64>,
     /// Memory that belongs to no file, in bytes.
     pub anonymous: Option<u64>,
-    /// How much of it in huge pages.
+    /// The part of it in huge pages, in bytes.
     pub huge: Option<u64>,
-    /// Bytes in memory at the most.
+    /// Peak of bytes in memory.
     pub resident: Option<u64>,
-    /// Bytes touched between two looks at the most; missing where nobody asked
+    /// Peak of bytes touched between two readings; `None` unless the marks were cleared
     /// ([`Live::forget_touched`](super::Live::forget_touched)).
     pub touched: Option<u64>,
 }
 
 impl MemoryAudit {
-    /// How much there is, as far as it was read.
+    /// Returns the number of bytes, as far as it was read.
     fn bytes(&self) -> u64 {
         self.nodes.values().copied().fold(0, u64::saturating_add).max(self.anonymous.unwrap_or(0))
     }
 }
 
-/// All that is known at the end.
+/// Final state of a run.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Audit {
     /// The threads, ascending by their number.
     pub threads: Vec<ThreadAudit>,
-    /// How many more there were, which are not kept apart.
+    /// Number of further threads, which have no entry of their own.
     pub more: u64,
-    /// The time on a CPU of those.
-    pub more_run: Span,
-    /// The processes' memory when it was looked at last; of very many, the largest.
+    /// Memory of the processes at the last reading; of very many, the largest.
     pub memory: BTreeMap<Pid, MemoryAudit>,
 }
 
 impl Audit {
-    /// Time of all threads on each CPU, as far as it was looked where they ran.
-    pub fn run_on(&self) -> BTreeMap<OsCpu, Span> {
-        let mut sums = BTreeMap::new();
-        for (cpu, span) in self.threads.iter().flat_map(|thread| &thread.on) {
-            let sum = sums.entry(*cpu).or_insert(Span::ZERO);
-            *sum = *sum + *span;
-        }
-        sums
-    }
-
-    /// The lowest time on a core over the highest, of these cores: 1 is perfect balance. `None`
-    /// when none was used.
-    pub fn balance(&self, cores: &[CpuSet]) -> Option<f64> {
-        let on = self.run_on();
-        let of = |core: &CpuSet| -> Span { core.iter().filter_map(|cpu| on.get(&cpu).copied()).sum() };
-        balance(cores.iter().map(of))
-    }
-
-    /// The share of the time waited of the time that CPUs were wanted.
-    pub fn wait_share(&self) -> Option<f64> {
-        let counted: Vec<(Span, Span)> =
-            self.threads.iter().filter_map(|thread| Some((thread.run, thread.wait?))).collect();
-        let (run, wait): (Span, Span) =
-            (counted.iter().map(|(run, _)| *run).sum(), counted.iter().map(|(_, wait)| *wait).sum());
-        wait.share_of(run + wait)
-    }
-
-    /// The share of accesses that would go to another node than the thread's, if every thread used
-    /// all pages of its process alike. `nodes` says which CPUs a node has.
-    pub fn remote_share(&self, nodes: &BTreeMap<OsNode, CpuSet>) -> Option<f64> {
-        let (mut all, mut remote) = (0.0, 0.0);
-        for (pid, memory) in &self.memory {
-            let pages: u64 = memory.nodes.values().sum();
-            let threads = self.threads.iter().filter(|thread| thread.pid == *pid);
-            for (cpu, span) in threads.flat_map(|thread| &thread.on) {
-                let here = nodes.iter().find(|(_, cpus)| cpus.contains(*cpu)).map(|(node, _)| *node);
-                let (Some(here), true) = (here, pages > 0) else { continue };
-                let local = memory.nodes.get(&here).copied().unwrap_or(0) as f64 / pages as f64;
-                all += span.seconds();
-                remote += span.seconds() * (1.0 - local);
-            }
-        }
-        (all > 0.0).then(|| remote / all)
-    }
-
-    /// Bytes that all processes had in memory, each at its most.
+    /// Returns the sum of the processes' peaks of bytes in memory.
     pub fn resident(&self) -> Option<u64> {
         self.memory.values().filter_map(|memory| memory.resident).reduce(u64::saturating_add)
     }
 
-    /// Bytes that all processes touched between two looks, each at its most.
+    /// Returns the sum of the processes' peaks of bytes touched between two readings.
     pub fn touched(&self) -> Option<u64> {
         self.memory.values().filter_map(|memory| memory.touched).reduce(u64::saturating_add)
     }
 
-    /// The share of anonymous memory that is in huge pages.
+    /// Returns the share of anonymous memory that is in huge pages.
     pub fn huge_share(&self) -> Option<f64> {
         let read = self.memory.values().filter_map(|memory| Some((memory.anonymous?, memory.huge?)));
         let (all, huge) = read.fold((0, 0), |(all, huge), (a, h)| (all + a, huge + h));
@@ -151,20 +98,24 @@ impl Audit {
     }
 }
 
-/// Collects it.
+/// Collector of an audit.
 #[derive(Debug, Default)]
 pub(super) struct Auditor {
     found: BTreeMap<ThreadId, ThreadAudit>,
     memory: BTreeMap<Pid, MemoryAudit>,
     more: u64,
-    more_run: Span,
-    /// Processes whose marks of touched pages were taken away.
+    /// Processes with cleared marks of touched pages.
     forgot: BTreeSet<Pid>,
 }
 
 impl Auditor {
-    /// The entry of a thread, if there is room for one more.
-    fn entry(&mut self, id: ThreadId, thread: &Thread, seen: Seen) -> Option<&mut ThreadAudit> {
+    /// Returns the entry of a thread, if there is room for one more.
+    fn entry(
+        &mut self,
+        id: ThreadId,
+        thread: &WatchedThread,
+        voluntary: Option<u64>,
+    ) -> Option<&mut ThreadAudit> {
         if !self.found.contains_key(&id) && self.found.len() >= THREADS_MAX {
             return None;
         }
@@ -173,31 +124,17 @@ impl Auditor {
             pid: thread.pid,
             tid: thread.tid,
             name: String::new(),
-            run: Span::ZERO,
-            wait: None,
             voluntary: None,
             involuntary: None,
             migrations: None,
-            on: BTreeMap::new(),
             ended: false,
         });
         entry.name.clone_from(&thread.name);
-        if let Some(last) = seen.last.filter(|last| last.run >= entry.run) {
-            (entry.run, entry.wait) = (last.run, last.wait);
-        }
-        entry.voluntary = seen.voluntary.max(entry.voluntary);
+        entry.voluntary = voluntary.max(entry.voluntary);
         Some(entry)
     }
 
-    /// A thread ran for so long since it was last read, and was seen on this CPU at the end.
-    pub(super) fn ran(&mut self, id: ThreadId, thread: &Thread, seen: Seen, (cpu, span): (OsCpu, Span)) {
-        if let Some(entry) = self.entry(id, thread, seen) {
-            let sum = entry.on.entry(cpu).or_insert(Span::ZERO);
-            *sum = *sum + span;
-        }
-    }
-
-    /// What was read last of a process's memory.
+    /// Keeps the last reading of a process's memory.
     fn remember(&mut self, pid: Pid, memory: MemoryAudit) {
         let before = self.memory.get(&pid);
         let most = |now: Option<u64>, before: Option<u64>| now.max(before);
@@ -214,32 +151,30 @@ impl Auditor {
         }
     }
 
-    pub(super) fn thread_ended(&mut self, id: ThreadId, thread: &Thread, seen: Seen) {
-        match self.entry(id, thread, seen) {
+    /// Keeps the last count of a thread that has ended.
+    pub(super) fn thread_ended(&mut self, id: ThreadId, thread: &WatchedThread, voluntary: Option<u64>) {
+        match self.entry(id, thread, voluntary) {
             Some(entry) => entry.ended = true,
-            None => {
-                self.more += 1;
-                self.more_run = self.more_run + seen.last.map_or(Span::ZERO, |last| last.run);
-            }
+            None => self.more += 1,
         }
     }
 
-    /// Reads all that an audit wants of the threads and processes under watch.
-    pub(super) fn look_closely(&mut self, proc: &Path, table: &ThreadTable, seen: &dyn Fn(ThreadId) -> Seen) {
+    /// Reads the data of an audit for the threads and processes under watch.
+    pub(super) fn look_closely(
+        &mut self,
+        proc: &Path,
+        table: &ThreadTable,
+        sleeps: &dyn Fn(ThreadId) -> Option<u64>,
+    ) {
         for (id, thread) in table.threads() {
             let folder = proc.join(format!("{}/task/{}", thread.pid, thread.tid));
             let status = text::read(&folder.join("status")).unwrap_or_default();
             let (voluntary, involuntary) = counters::switches(&status);
             let migrations = text::read(&folder.join("sched")).ok().and_then(|sched| migrations(&sched));
-            let counted = text::read(&folder.join("schedstat")).ok();
-            let counted = counted.and_then(|text| counters::Counters::parse_schedstat(&text));
-            let Some(entry) = self.entry(id, thread, seen(id)) else { continue };
+            let Some(entry) = self.entry(id, thread, sleeps(id)) else { continue };
             entry.voluntary = voluntary.or(entry.voluntary);
             entry.involuntary = involuntary.or(entry.involuntary);
             entry.migrations = migrations.or(entry.migrations);
-            if let Some(counted) = counted.filter(|counted| counted.run > entry.run) {
-                (entry.run, entry.wait) = (counted.run, counted.wait);
-            }
         }
         for pid in table.processes() {
             if let Some(memory) = memory(proc, pid) {
@@ -248,7 +183,7 @@ impl Auditor {
         }
     }
 
-    /// Takes away the kernel's marks of touched pages.
+    /// Clears the kernel's marks of touched pages.
     pub(super) fn forget_touched(&mut self, proc: &Path, table: &ThreadTable) {
         for pid in table.processes() {
             let marks = proc.join(pid.to_string()).join("clear_refs");
@@ -258,24 +193,23 @@ impl Auditor {
         }
     }
 
-    /// All that is known by now.
+    /// Returns the audit so far.
     pub(super) fn audit(&self) -> Audit {
         Audit {
             threads: self.found.values().cloned().collect(),
             more: self.more,
-            more_run: self.more_run,
             memory: self.memory.clone(),
         }
     }
 }
 
-/// `se.nr_migrations` of a sched file.
+/// Returns `se.nr_migrations` of a sched file.
 fn migrations(sched: &[u8]) -> Option<u64> {
     let line = text::field(sched, b"se.nr_migrations")?;
     text::number(line.strip_prefix(b":").unwrap_or(line).trim_ascii())
 }
 
-/// The memory of a process; `None` when nothing can be read, as of a process that has ended.
+/// Returns the memory of a process; `None` when nothing can be read, for example after its end.
 fn memory(proc: &Path, pid: Pid) -> Option<MemoryAudit> {
     let folder = proc.join(pid.to_string());
     let maps = text::read(&folder.join("numa_maps")).ok();
@@ -299,7 +233,8 @@ fn memory(proc: &Path, pid: Pid) -> Option<MemoryAudit> {
     })
 }
 
-/// Bytes on each node, from lines like `7f00 default anon=3 dirty=3 N0=2 N1=1 kernelpagesize_kB=4`.
+/// Returns the bytes on each node, from lines like
+/// `7f00 default anon=3 dirty=3 N0=2 N1=1 kernelpagesize_kB=4`.
 fn pages(maps: &[u8]) -> BTreeMap<OsNode, u64> {
     let mut nodes: BTreeMap<OsNode, u64> = BTreeMap::new();
     for line in maps.split(|&byte| byte == b'\n') {
@@ -322,41 +257,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn thread(id: u32, on: &[(u32, u64)]) -> ThreadAudit {
-        ThreadAudit {
-            id: ThreadId(id),
-            pid: Pid(7),
-            tid: Tid(7 + id),
-            name: "x".into(),
-            run: Span(on.iter().map(|(_, span)| span).sum()),
-            wait: Some(Span(10)),
-            voluntary: None,
-            involuntary: None,
-            migrations: None,
-            on: on.iter().map(|(cpu, span)| (OsCpu(*cpu), Span(*span))).collect(),
-            ended: false,
-        }
-    }
-
     #[test]
-    fn balance_is_the_lowest_over_the_highest_core() {
-        let audit = Audit {
-            threads: vec![thread(0, &[(0, 30), (1, 10)]), thread(1, &[(2, 80)])],
-            ..Audit::default()
-        };
-        let cores = ["0-1", "2-3"].map(|text| text.parse::<CpuSet>().unwrap());
-        assert_eq!(audit.balance(&cores), Some(0.5));
-        assert_eq!(audit.balance(&cores[..1]), Some(1.0));
-        assert_eq!(audit.balance(&["4".parse().unwrap()]), None, "never used");
-        assert_eq!(audit.balance(&[]), None);
-        assert_eq!(audit.wait_share(), Some(20.0 / 140.0));
-        assert_eq!(Audit::default().wait_share(), None);
-    }
-
-    #[test]
-    fn pages_are_remote_to_the_time_spent_elsewhere() {
-        let nodes =
-            BTreeMap::from([(OsNode(0), "0-1".parse().unwrap()), (OsNode(1), "2-3".parse().unwrap())]);
+    fn pages_are_counted_by_node() {
         let maps =
             b"7f00 default anon=4 dirty=4 N0=3 N1=1 kernelpagesize_kB=4\n7e00 default file=/N9=1 stack\n";
         let memory = MemoryAudit {
@@ -366,14 +268,8 @@ mod tests {
             ..MemoryAudit::default()
         };
         assert_eq!(memory.nodes, BTreeMap::from([(OsNode(0), 12 << 10), (OsNode(1), 4 << 10)]));
-        let audit = Audit {
-            threads: vec![thread(0, &[(0, 50), (2, 50)])],
-            memory: BTreeMap::from([(Pid(7), memory)]),
-            ..Audit::default()
-        };
-        assert_eq!(audit.remote_share(&nodes), Some(0.5 * 0.25 + 0.5 * 0.75));
+        let audit = Audit { memory: BTreeMap::from([(Pid(7), memory)]), ..Audit::default() };
         assert_eq!(audit.huge_share(), Some(0.25));
-        assert_eq!(Audit::default().remote_share(&nodes), None);
     }
 
     #[test]

@@ -1,19 +1,18 @@
-//! The host's clock: nanoseconds since it began to look, and whether the machine stood still
-//! meanwhile.
+//! Clock of the host: nanoseconds since the watch began, and detection of suspends.
 //!
-//! `CLOCK_MONOTONIC` is not set by anybody and stands still while the machine is suspended;
-//! `CLOCK_BOOTTIME` goes on. What they differ by more than before is time that the machine slept. A
-//! look that comes late for another reason (the machine is loaded, its host gave it no time) is no
-//! jump: the time passed for everybody, and rates over it are right.
+//! `CLOCK_MONOTONIC` is never set and stands still while the machine is suspended; `CLOCK_BOOTTIME`
+//! goes on. Growth of the difference between the two is time that the machine was suspended. A
+//! sample that comes late for another reason (the machine is loaded, its hypervisor gave it no
+//! time) is not a jump: the time passed for all threads, and rates over it are correct.
 
 use rustix::time::{ClockId, Timespec, clock_gettime};
 use trimtab_core::time::{Moment, Span};
 
-/// Less than this is the clocks being read one after the other, or a stop too short to spoil a
-/// rate. Chosen.
+/// Smallest jump that is reported. A smaller difference comes from reading the clocks one after the
+/// other, or from a suspend too short to distort a rate. Chosen.
 const JUMP_MIN: Span = Span::from_ms(10);
 
-/// Reads the time since it was made.
+/// Clock of the time since its creation.
 #[derive(Debug)]
 pub(super) struct Clock {
     begin: u64,
@@ -26,7 +25,7 @@ impl Clock {
         Self { begin, asleep: boot.saturating_sub(begin) }
     }
 
-    /// How long the thread that asks has been on a CPU.
+    /// Returns the CPU time of the calling thread.
     pub(super) fn worked() -> Span {
         Span(nanoseconds(clock_gettime(ClockId::ThreadCPUTime)))
     }
@@ -35,7 +34,8 @@ impl Clock {
         Moment(monotonic().saturating_sub(self.begin))
     }
 
-    /// How long the machine was suspended since this was last asked, if it was.
+    /// Returns the time for which the machine was suspended since the last call; `None` if it was
+    /// not.
     pub(super) fn slept(&mut self) -> Option<Span> {
         let awake = monotonic();
         let boot = nanoseconds(clock_gettime(ClockId::Boottime));
@@ -45,7 +45,7 @@ impl Clock {
     fn compare(&mut self, awake: u64, boot: u64) -> Option<Span> {
         let asleep = boot.saturating_sub(awake);
         let more = Span(asleep.saturating_sub(self.asleep));
-        // The smallest difference seen is the truest: the second clock is read later than the
+        // The smallest difference is the most accurate: the second clock is read later than the
         // first.
         self.asleep = if more >= JUMP_MIN { asleep } else { self.asleep.min(asleep) };
         (more >= JUMP_MIN).then_some(more)

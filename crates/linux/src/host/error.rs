@@ -1,4 +1,4 @@
-//! Why the machine cannot be watched.
+//! Errors of watching the machine.
 
 use crate::process::Pid;
 use crate::text::ReadError;
@@ -6,39 +6,39 @@ use std::io;
 use std::path::PathBuf;
 use thiserror::Error;
 
-/// Why the machine cannot be watched.
+/// Reason why the machine cannot be watched.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum LiveError {
-    /// Nothing was asked for.
+    /// No root was given.
     #[error("there is nothing to watch: name a process or a control group")]
     Nothing,
-    /// There is no such process.
+    /// The process does not exist.
     #[error("there is no process {0}")]
     NoProcess(Pid),
-    /// There is one, and procfs does not show it.
+    /// The process exists, and procfs does not show it.
     #[error(
         "process {0} is hidden from you (/proc is mounted with hidepid): ask for the group that may see it, or use root"
     )]
     Hidden(Pid),
-    /// It has ended and its parent has not collected it.
+    /// The process has ended and its parent has not collected it.
     #[error("process {0} has ended (its parent has not collected it yet)")]
     Ended(Pid),
-    /// It is a thread.
+    /// The number belongs to a thread.
     #[error("{thread} is a thread of process {process}: name the process")]
     Thread {
-        /// What was named.
+        /// The given number.
         thread: Pid,
         /// Its process.
         process: Pid,
     },
-    /// The kernel's own.
+    /// The process is a kernel thread.
     #[error("process {0} is a thread of the kernel, which looks after its own")]
     KernelThread(Pid),
-    /// Ourselves.
+    /// The process is this process itself.
     #[error("process {0} is trimtab itself: name the program that is to be watched")]
     Own(Pid),
-    /// Somebody else's.
+    /// The process belongs to another user.
     #[error("process {pid} belongs to user {uid}: only that user and root may move its threads")]
     NotYours {
         /// The process.
@@ -46,32 +46,32 @@ pub enum LiveError {
         /// Its user.
         uid: u32,
     },
-    /// There is no such control group.
+    /// The control group does not exist.
     #[error("no control group at {}: {source}; name its folder below /sys/fs/cgroup", path.display())]
     NoGroup {
         /// The folder.
         path: PathBuf,
-        /// What the kernel answered.
+        /// The kernel's answer.
         source: io::Error,
     },
-    /// Nobody is in it.
+    /// The control group is empty.
     #[error("the control group {} has no process", .0.display())]
     EmptyGroup(PathBuf),
     /// Files of the kernel cannot be read.
     #[error(transparent)]
     Read(#[from] ReadError),
-    /// A system call that must work does not.
+    /// A required system call failed.
     #[error("{attempt}: {source}")]
     System {
-        /// What was attempted.
+        /// The attempted action.
         attempt: &'static str,
-        /// What the kernel answered.
+        /// The kernel's answer.
         source: io::Error,
     },
 }
 
 impl LiveError {
-    /// Whether it is there and may not be looked at.
+    /// Returns whether the root exists and may not be read.
     pub(super) fn is_refused(&self) -> bool {
         match self {
             Self::Hidden(_) => true,

@@ -1,16 +1,16 @@
-//! A thread's own mask, and the calls that give it back.
+//! A thread's own mask, and the system calls that give it back.
 //!
 //! Problem: `sched_setaffinity` leaves a user mask in the kernel (since Linux 6.2), and a cpuset
-//! that grows later widens a thread only up to that mask. A plain thread has none and grows with
-//! its cpuset; one whose mask is "given back" as the list of CPUs that it had stays on these CPUs
-//! for good. Idea: a thread whose mask equals what its cpuset grants is bound by the cpuset alone.
-//! It gets *all* CPUs back that the kernel has: the kernel cuts these to the cpuset, now and after
-//! each change. Older kernels keep no user mask: they cut the call in the same way, and give all of
-//! the cpuset at its next change.
+//! that grows later widens a thread only up to that mask. A plain thread has no user mask and grows
+//! with its cpuset; a thread that gets its mask "given back" as the list of its former CPUs stays
+//! on these CPUs for good. Idea: a thread with a mask equal to the CPUs that its cpuset grants is
+//! bound by the cpuset alone. It gets *all* CPUs of the kernel back: the kernel cuts them to the
+//! cpuset, now and after each change. Older kernels keep no user mask: they cut the call in the
+//! same way, and grant all of the cpuset at its next change.
 //!
-//! The kernel does not tell whether a thread has a user mask. Where one equals the cpuset, the
-//! thread is taken for a plain one, since nearly all are. A thread with a mask of its own that
-//! differs gets exactly that back.
+//! The kernel does not show whether a thread has a user mask. A thread with a mask equal to the
+//! cpuset is taken for a plain thread, since nearly all are. A thread with a different mask of its
+//! own gets exactly that mask back.
 
 use crate::host::constraints::cut;
 use crate::process::Tid;
@@ -18,34 +18,35 @@ use crate::sys::affinity;
 use rustix::io::Errno;
 use trimtab_core::set::CpuSet;
 
-/// The mask that a thread has by its own, or its program's, will.
+/// The mask that a thread has by its own will or its program's.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct Home {
-    /// Its CPUs, also those that the kernel does not grant now.
+    /// Its CPUs, including CPUs that the kernel does not grant now.
     pub(super) cpus: CpuSet,
     /// Whether the cpuset alone binds the thread: its mask grows with the cpuset.
     pub(super) follows: bool,
 }
 
 impl Home {
-    /// The home of a thread that has this mask and was not moved; `active` are the CPUs that its
-    /// cpuset grants.
+    /// Returns the home of a thread that has mask `now` and was not moved; `active` are the CPUs
+    /// that its cpuset grants.
     pub(super) fn seen(now: CpuSet, active: Option<&CpuSet>) -> Self {
         let follows = active == Some(&now);
         Self { cpus: now, follows }
     }
 
-    /// A mask that was set on purpose.
+    /// Returns the home for a mask that was set on purpose.
     pub(super) fn own(cpus: CpuSet) -> Self {
         Self { cpus, follows: false }
     }
 
-    /// What the kernel grants of it.
+    /// Returns the part of the home that the kernel grants.
     pub(super) fn cut(&self, active: Option<&CpuSet>) -> CpuSet {
         cut(&self.cpus, active)
     }
 
-    /// Gives it to a thread. `active` reads what the thread's cpuset grants at that moment.
+    /// Gives the home to a thread. `active` reads the CPUs that the thread's cpuset grants at that
+    /// moment.
     ///
     /// # Errors
     /// As [`affinity::set`].
@@ -56,11 +57,11 @@ impl Home {
             if active().is_some_and(|active| active == granted) {
                 return Ok(());
             }
-            // The cpuset is not the one that its files show: only the mask itself is certain.
+            // The cpuset differs from the one that its files show: only the mask itself is certain.
         }
         match affinity::set(Some(tid), &self.cpus) {
-            // Nothing of it is granted now. With what is granted beside it, it comes back when the
-            // cpuset grows.
+            // None of its CPUs is granted now. Together with the granted CPUs, the home comes back
+            // when the cpuset grows.
             Err(Errno::INVAL) => match active() {
                 Some(active) => affinity::set(Some(tid), &self.cpus.union(&active)),
                 None => Err(Errno::INVAL),

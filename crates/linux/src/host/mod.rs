@@ -1,41 +1,42 @@
-//! Host for the live machine: threads are found as they appear, their counters read, their masks
-//! set and given back.
+//! Host for the live machine: finds threads as they appear, reads their counters, sets their masks
+//! and gives the masks back.
 //!
-//! [`Live`] is made of parts. Each owns what it keeps and is told by the others what it needs;
-//! those that read do not know the one that sets masks, so that another host may be made of them
-//! alone.
+//! [`Live`] consists of parts. Each part owns its state and receives from the others the facts it
+//! needs. The parts that read do not know the part that sets masks, so another host may be built
+//! from the readers alone.
 //!
 //! | part | work |
 //! |---|---|
-//! | [`Discovery`] | roots, processes and threads as they come and go; tells a [`ThreadListener`] |
+//! | [`Discovery`] | roots, processes and threads as they come and go; calls a [`ThreadListener`] |
 //! | [`Sampler`] | the kernel's counters of threads and CPUs |
-//! | [`CounterReader`] | hardware counters, or where memory lies |
-//! | `constraints` | what cpusets, quotas and a loaded scheduler leave of the machine |
-//! | `affinity` | sets masks and gives them back, with the [`affinity_journal`] for the case of a kill |
-//! | `page_migration` | brings memory to another node beside the looks |
-//! | `audit` | what is to be said of a run when it is over |
+//! | [`CounterReader`] | hardware counters, or the nodes where memory lies |
+//! | `constraints` | the CPUs that cpusets, quotas and a loaded scheduler leave usable |
+//! | `affinity` | sets masks and gives them back, after a kill through the [`affinity_journal`] |
+//! | `page_migration` | brings memory to another node in parallel with the samples |
+//! | `audit` | the results of a run when it is over |
 //!
-//! A host compares nothing and chooses nothing: what to read is asked of it, what to do is decided
-//! elsewhere.
+//! A host compares nothing and chooses nothing: its caller says what to read, and decisions are
+//! made elsewhere.
 //!
 //! Properties:
-//! - Every thread whose mask is still ours gets its own back: at [`Live::restore`], when the value
-//!   is dropped, and, if this process is killed, by [`affinity_journal::restore_left_behind`].
+//! - Every thread that still has our mask gets its own mask back: at [`Live::restore`], when the
+//!   value is dropped, and, if this process is killed, by
+//!   [`affinity_journal::restore_left_behind`].
 //! - A mask that others set is respected: a thread that we moved is reported as left alone and
-//!   never touched again; one that we did not is at home where it was put. Both are seen some 100
-//!   ms after the thread has run with it.
-//! - What concerns one thread (it ended, it may not be moved) is an outcome and never an error.
-//! - Work for each look and descriptors are bounded, whatever the programs do; half of what this
-//!   process may open is the most (raise the soft limit of open files to read more threads cheaply;
-//!   programs started later inherit it).
-//! - A thread that only its cpuset binds is in the end bound by that alone again: a cpuset that
-//!   grows later widens it (`home`).
+//!   never touched again; for a thread that we did not move, the new mask becomes its home. Both
+//!   are noticed some 100 ms after the thread has run with the mask.
+//! - Events of a single thread (it ended, it may not be moved) are outcomes and never errors.
+//! - Work per sample and descriptors are bounded, whatever the programs do. Descriptors use at most
+//!   half of the limit of this process (raise the soft limit of open files to read more threads
+//!   cheaply; programs started later inherit it).
+//! - A thread that only its cpuset binds is in the end bound by the cpuset alone again: a cpuset
+//!   that grows later widens it (`home`).
 //! - CPUs that the kernel withholds for a while (a cpuset, a CPU that goes offline) are not
-//!   forgotten: a home is told as far as it is granted, and comes back with the CPUs. Each program
-//!   has the limits of its own group.
-//! - Of a virtual machine only the threads of its CPUs are moved.
-//! - A thread is told once a look at most, with the last that is known; of one that came and went
-//!   within a look nothing is told.
+//!   forgotten: a home is reported as far as it is granted, and comes back with the CPUs. Each
+//!   program has the limits of its own group.
+//! - In a virtual machine only the threads of its CPUs are moved.
+//! - A thread is reported at most once per sample, with its latest state; a thread that comes and
+//!   goes within a sample is not reported.
 
 mod affinity;
 pub mod affinity_journal;
@@ -58,12 +59,12 @@ pub use affinity_journal::{AffinityJournal, Guard, JournalError};
 pub use audit::{Audit, MemoryAudit, ThreadAudit};
 pub use counter_reader::CounterReader;
 pub use discovery::{
-    Discovery, DiscoveryOptions, Interest, Origin, Root, RootFacts, RootId, Silent, Thread, ThreadListener,
-    ThreadTable, Watch,
+    Discovery, DiscoveryOptions, Interest, ProcessOrigin, Root, RootFacts, RootId, Silent, ThreadListener,
+    ThreadTable, Watch, WatchedThread,
 };
 pub use error::LiveError;
 pub use procfs::{DescriptorBudget, Procfs};
-pub use sampler::{Reading, Sampler, Unread};
+pub use sampler::{Sampler, ThreadReading, Unread};
 pub use stop::Stopper;
 
 use crate::perf::{Choice, Standing};
@@ -82,37 +83,35 @@ use trimtab_core::set::CpuSet;
 use trimtab_core::time::{Moment, Span};
 use waiter::Waiter;
 
-/// Passes over the threads that were born while masks were given back. Chosen: each finds only
-/// those born during the one before.
+/// Maximal number of passes over the threads that were born while masks were given back. Chosen:
+/// each pass finds only the threads born during the previous one.
 const RESTORE_PASSES: u32 = 4;
-/// The same where one root ends.
+/// The same limit for the end of one root.
 const UNWATCH_PASSES: u32 = 2;
 
-/// Options of the watching.
+/// Options of a live host.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Children are looked for no more often than this, and less often where that would cost too
-    /// much.
+    /// Shortest time between two searches for children; longer if searching would cost too much.
     pub find_every: Span,
-    /// Keeps a record of masks, for the case that this process is killed, and against two balancers
-    /// of one program.
+    /// Journal of masks, for the case that this process is killed, and against two balancers of one
+    /// program.
     pub keep: Option<AffinityJournal>,
-    /// The masks of the programs' threads were set on purpose, also those that equal the cpuset: a
+    /// The masks of the programs' threads were set on purpose, even if they equal the cpuset: a
     /// cpuset that grows does not widen them.
     pub bound: bool,
-    /// Threads are only watched: none is moved, so that programs of others can be watched too. Of
-    /// several, those that cannot even be looked at are left out and counted.
+    /// Threads are only watched and never moved, so programs of other users can be watched too.
+    /// Among several programs, those that may not be read are left out and counted.
     pub hands_off: bool,
-    /// The roots are tags: they come and go while it is watched ([`Live::watch`],
-    /// [`Live::unwatch`]), a thread that none of them means is left alone, and the watching does
-    /// not end with the last of them.
+    /// The roots are tags: they come and go during the watch ([`Live::watch`], [`Live::unwatch`]),
+    /// a thread that no tag covers is left alone, and the watch does not end with the last tag.
     pub tags: bool,
-    /// Descriptors that are kept for threads, at most; `None` for half of what this process may
-    /// open.
+    /// Maximal number of descriptors that are kept for threads; `None` for half of the limit of
+    /// this process.
     pub descriptors: Option<usize>,
-    /// Events that hardware is to count of threads, where a policy wants that.
+    /// Events that hardware counts for threads, if a policy wants counts.
     pub counting: Choice,
-    /// How counting is kept cheap; `None` for what follows from its price here.
+    /// Limits that keep counting cheap; `None` for limits derived from its cost on this machine.
     pub thrift: Option<Thrift>,
 }
 
@@ -131,52 +130,53 @@ impl Default for Options {
     }
 }
 
-/// What else is known about the watching.
+/// State of the watch besides its samples.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Facts {
-    /// Threads watched now.
+    /// Number of threads watched now.
     pub threads: usize,
-    /// Programs that were to be watched besides others, and that we may not even look at.
+    /// Number of programs that were requested together with others, and that this process may not
+    /// read.
     pub unreadable: usize,
-    /// Processes watched now.
+    /// Number of processes watched now.
     pub processes: usize,
-    /// Descriptors kept for threads.
+    /// Number of descriptors kept for threads.
     pub descriptors: usize,
     /// Whether the kernel counts the time that threads wait for a CPU.
     pub counts_waiting: bool,
-    /// The scheduler that is loaded into the kernel.
+    /// Name of the scheduler that is loaded into the kernel.
     pub scheduler: Option<String>,
-    /// Why no record of masks is kept any more: one warning.
+    /// Reason why no journal of masks is kept any more: one warning.
     pub keeper_fault: Option<String>,
-    /// Why nothing gives masks back at once if this process is killed: one note.
+    /// Reason why no guardian gives masks back at once if this process is killed: one note.
     pub guard_fault: Option<String>,
-    /// Why the CPUs of a virtual machine could not be asked for again, the last time: those that
-    /// were known are watched on.
+    /// Reason why the latest query for the CPUs of a virtual machine failed: the vCPUs known before
+    /// stay watched.
     pub vm_fault: Option<String>,
-    /// How long the machine was suspended while we watched.
+    /// Time for which the machine was suspended during the watch.
     pub suspended: Span,
-    /// The latest that a look came after its time: the machine was too busy to let us run. Rates
-    /// are right all the same.
+    /// Longest delay of a sample after its due time: the machine was too busy to let us run. Rates
+    /// are correct nevertheless.
     pub latest: Span,
-    /// Looks that came more than ten intervals late.
+    /// Number of samples that came more than ten intervals late.
     pub late: u64,
 }
 
-/// Watches programs and moves their threads.
+/// Live host: watches programs and moves their threads.
 #[derive(Debug)]
 pub struct Live {
     clock: Clock,
     waiter: Waiter,
     discovery: Discovery,
     parts: Parts,
-    /// The CPU time of this thread up to the last look.
+    /// CPU time of this thread up to the last sample.
     worked: Option<Span>,
     suspended: Span,
 }
 
 impl Live {
-    /// Begins to watch. `usable` are the CPUs that threads may be moved to; `proc` is where procfs
-    /// is mounted.
+    /// Starts to watch. `usable` are the CPUs that threads may be moved to; `proc` is the mount
+    /// point of procfs.
     ///
     /// # Errors
     /// [`LiveError`].
@@ -184,7 +184,7 @@ impl Live {
         Self::with(proc, roots, usable, Options::default())
     }
 
-    /// Begins to watch, with these options.
+    /// Starts to watch with these options.
     ///
     /// # Errors
     /// [`LiveError`].
@@ -209,12 +209,12 @@ impl Live {
         Ok(live)
     }
 
-    /// Something that ends the watching, from any thread.
+    /// Returns a handle that ends the watch, from any thread.
     pub fn stopper(&self) -> Stopper {
         self.waiter.stopper()
     }
 
-    /// What else is known about the watching.
+    /// Returns the state of the watch besides its samples.
     pub fn facts(&self) -> Facts {
         let (discovery, parts) = (&self.discovery, &self.parts);
         Facts {
@@ -233,10 +233,10 @@ impl Live {
         }
     }
 
-    /// Begins to watch one more root.
+    /// Starts to watch one more root.
     ///
     /// # Errors
-    /// [`LiveError`]: it is not there, has ended, or is not ours to move.
+    /// [`LiveError`]: the root does not exist, has ended, or is not ours to move.
     pub fn watch(&mut self, root: &Root, how: Watch) -> Result<RootId, LiveError> {
         let id = self.discovery.watch(root, how, &mut self.parts)?;
         if let Err(error) = self.discovery.is_meant(root, how.start) {
@@ -247,16 +247,16 @@ impl Live {
         Ok(id)
     }
 
-    /// Ends the watching of a root. A thread that no other root means has its own mask again when
-    /// this returns, unless others set it since or the kernel refuses; threads born with a mask of
-    /// ours meanwhile too.
+    /// Ends the watch of a root. When this returns, a thread that no other root covers has its own
+    /// mask again, unless others set the mask meanwhile or the kernel refuses. The same holds for
+    /// threads that were born with a mask of ours meanwhile.
     pub fn unwatch(&mut self, id: RootId) -> Restored {
         self.parts.released = Restored::default();
         let Some(meant) = self.discovery.unwatch(id, &mut self.parts) else { return Restored::default() };
         let restored = std::mem::take(&mut self.parts.released);
         self.parts.affinity.forget_root(id);
-        // What was born meanwhile of threads that still had our masks gets its own when it is
-        // found.
+        // Threads born meanwhile to threads that still had our masks get their own masks when they
+        // are found.
         for _ in 0..UNWATCH_PASSES {
             if !self.parts.affinity.has_given(meant.iter().copied()) {
                 break;
@@ -268,62 +268,64 @@ impl Live {
         restored
     }
 
-    /// What is known of the roots, ascending.
+    /// Returns the state of the roots, ascending.
     pub fn roots(&self) -> Vec<RootFacts> {
         let roots = self.discovery.roots().into_iter();
         roots.map(|root| RootFacts { moves: self.parts.affinity.moves(root.id), ..root }).collect()
     }
 
-    /// The masks that threads have by their own, or their program's, will.
+    /// Returns the masks that threads have by their own will or their program's.
     pub fn homes(&self) -> BTreeMap<Tid, CpuSet> {
         let home = |id: ThreadId| self.parts.affinity.home(id).cloned();
         self.discovery.table().threads().filter_map(|(id, thread)| Some((thread.tid, home(id)?))).collect()
     }
 
-    /// Threads that are tagged now.
+    /// Returns the number of threads that are tagged now.
     pub fn tagged(&self) -> usize {
         let threads = self.discovery.table().threads();
         threads.filter(|(_, thread)| thread.interest == Interest::Tagged).count()
     }
 
-    /// What can be counted here and why not more; `None` as long as counts were not wanted.
+    /// Returns which events can be counted here and why no more; `None` as long as no counts were
+    /// requested.
     pub fn counting(&self) -> Option<&Standing> {
         self.parts.counters.standing()
     }
 
-    /// Threads whose counters are open now.
+    /// Returns the number of threads with open counters.
     pub fn counted_threads(&self) -> usize {
         self.parts.counters.counted_threads()
     }
 
-    /// The CPU time that bringing memory took so far, which is not part of what looks cost.
+    /// Returns the CPU time used by page migration so far, which is not part of the cost of
+    /// samples.
     pub fn fetching_cost(&self) -> Span {
         self.parts.pages.cost()
     }
 
-    /// Reads what an audit wants of all that lives now: switches, migrations, pages. To be called
-    /// every few seconds, and before the programs end; what was read last of each counts.
+    /// Reads the data of an audit for everything that lives now: switches, migrations, pages. To be
+    /// called every few seconds, and before the programs end; the last values read count.
     pub fn look_closely(&mut self) {
         self.parts.look_closely(self.discovery.table());
     }
 
-    /// Takes away the kernel's marks of touched pages, so that the next close look tells what was
-    /// touched since. Costs each process a walk through its page tables, and the processor the
-    /// marks again.
+    /// Clears the kernel's marks of touched pages, so that the next call of [`Live::look_closely`]
+    /// shows the pages touched since. Costs each process a walk through its page tables, and costs
+    /// the processor setting the marks again.
     pub fn forget_touched(&mut self) {
         self.parts.forget_touched(self.discovery.table());
     }
 
-    /// All that is known about the run by now.
+    /// Returns the audit of the run so far.
     pub fn audit(&self) -> Audit {
         self.parts.audit.audit()
     }
 
-    /// Gives every thread that still has our mask its own back. Until it is moved again, nothing of
-    /// ours is left.
+    /// Gives every thread that still has our mask its own mask back. Afterwards no mask of ours is
+    /// left until a thread is moved again.
     pub fn restore(&mut self) -> Restored {
         let mut restored = self.parts.restore(self.discovery.table());
-        // Threads that were born meanwhile, of those that still had our masks, have them too.
+        // Threads that were born meanwhile to threads that still had our masks have our masks too.
         for _ in 0..RESTORE_PASSES {
             if !self.parts.affinity.has_given(self.discovery.table().processes()) {
                 break;
@@ -340,7 +342,7 @@ impl Live {
         restored
     }
 
-    /// Looks for threads that are new and threads that have ended.
+    /// Searches for new threads and for threads that have ended.
     fn find(&mut self, now: Moment) {
         let untaken = self.discovery.find(now, &mut self.parts);
         if untaken > 0 {
@@ -351,7 +353,7 @@ impl Live {
         }
     }
 
-    /// Reads what is wanted, now.
+    /// Reads the requested counters, now.
     fn sample(&mut self, wanted: &Wanted) -> Sample {
         let at = self.clock.now();
         let worked = Clock::worked();
@@ -362,7 +364,7 @@ impl Live {
             self.suspended = self.suspended + span;
             self.parts.news.notices.push(Notice::ClockJump(span));
         }
-        self.parts.look_at_constraints(at, self.discovery.table());
+        self.parts.refresh_constraints(at, self.discovery.table());
         let known: Vec<ThreadId> = self.discovery.table().threads.keys().copied().collect();
         let mut unread = self.read_threads(&known, wanted);
         self.find(at);
@@ -375,18 +377,18 @@ impl Live {
         let full = self.discovery.is_full_at(at);
         let mut sample = self.parts.complete(wanted, full, self.discovery.table());
         let table = &self.discovery.table().threads;
-        // The last that was told of each thread that lives.
+        // The latest report of each thread that lives.
         let last: BTreeMap<ThreadId, ThreadInfo> =
             sample.news.drain(..).map(|info| (info.id, info)).collect();
         sample.news.extend(last.into_values().filter(|info| table.contains_key(&info.id)));
         sample.threads.sort_unstable_by_key(|read| read.id);
-        // Some were read and then turned out to have ended.
+        // Some threads were read and then turned out to have ended.
         sample.threads.retain(|read| table.contains_key(&read.id));
         self.discovery.told();
         sample
     }
 
-    /// Reads these threads; how many could not be read.
+    /// Reads these threads; returns the number of threads that could not be read.
     fn read_threads(&mut self, ids: &[ThreadId], wanted: &Wanted) -> u32 {
         let Self { discovery, parts, .. } = self;
         let mut unread = 0;

@@ -1,11 +1,11 @@
-//! Page migration: memory is brought to another node, one process at a time, by a thread of its
-//! own, so that no look ever waits for it.
+//! Page migration: brings memory to another node, one process at a time, in a thread of its own, so
+//! that no sample ever waits for it.
 //!
-//! Properties: a migration is answered at once (pending, or refused), and its end comes with a
-//! later sample, with a notice of how much came and why not more; it ends within a step of half a
-//! millisecond or so when its process is left alone from then on, or the watching ends; it uses at
-//! most half of one CPU; memory that its program bound stays where it is. A machine with one node
-//! of memory is told once.
+//! Properties: a migration is answered at once (pending, or refused). Its end comes with a later
+//! sample, with a notice of the amount moved and of the reason why no more was moved. It ends
+//! within a step of half a millisecond or so when its process is left alone from then on, or when
+//! the watch ends. It uses at most half of one CPU. Memory that its program bound stays where it
+//! is. For a machine with one memory node the notice comes once.
 
 use super::discovery::ThreadTable;
 use super::procfs::Procfs;
@@ -22,24 +22,24 @@ use trimtab_core::ids::{OsNode, ThreadId};
 use trimtab_core::observe::{Fetched, Notice, Sample, Unfetched};
 use trimtab_core::time::Span;
 
-/// The longest pause after a step. Chosen: as long as a process that is no longer balanced may be
-/// worked on.
+/// Longest pause after a step. Chosen: the longest time for which work may continue on a process
+/// that is no longer balanced.
 const PAUSE_MAX: Duration = Duration::from_millis(20);
-/// Migrations that wait for their turn. Chosen.
+/// Maximal number of migrations in the queue. Chosen.
 const WAITING_MAX: usize = 256;
 
-/// A migration that was asked for.
+/// A requested migration.
 #[derive(Clone, Copy, Debug)]
-struct Asked {
+struct PageRequest {
     thread: ThreadId,
     pid: Pid,
     to: OsNode,
 }
 
-/// The migration that is under way.
+/// The migration in progress.
 #[derive(Debug)]
 struct Running {
-    asked: Asked,
+    request: PageRequest,
     stop: Arc<AtomicBool>,
     work: JoinHandle<Brought>,
 }
@@ -50,20 +50,20 @@ pub(super) struct PageMigration {
     proc: Arc<Procfs>,
     sys: PathBuf,
     running: Option<Running>,
-    waiting: Vec<Asked>,
+    waiting: Vec<PageRequest>,
     /// CPU time, in ns.
     worked: Arc<AtomicU64>,
-    /// Told already that no memory can be moved on this machine.
-    told: bool,
+    /// Whether the notice that no memory can be moved on this machine was given.
+    notice_given: bool,
 }
 
 impl PageMigration {
     pub(super) fn new(proc: Arc<Procfs>) -> Self {
         let sys = proc.root().join("sys");
-        Self { proc, sys, running: None, waiting: Vec::new(), worked: Arc::default(), told: false }
+        Self { proc, sys, running: None, waiting: Vec::new(), worked: Arc::default(), notice_given: false }
     }
 
-    /// Begins to bring the memory of a thread's process to a node, or says why not.
+    /// Starts to bring the memory of a thread's process to a node, or returns the refusal.
     pub(super) fn begin(
         &mut self,
         thread: ThreadId,
@@ -74,41 +74,42 @@ impl PageMigration {
         let Some(pid) = table.threads.get(&thread).map(|thread| thread.pid) else { return Settled::Vanished };
         if let Some(why) = moving::unfit(&self.sys, to) {
             let once = why == Unfetched::OneNode;
-            if !once || !self.told {
+            if !once || !self.notice_given {
                 let (moved, left, why) = (0, 0, Some(why));
                 let fetched = Fetched { thread, pid: pid.0, to, moved, left, why };
                 news.notices.push(Notice::Memory(fetched));
             }
-            self.told |= once;
+            self.notice_given |= once;
             return Settled::Refused(Refusal::Memory);
         }
-        let running = self.running.iter().map(|running| running.asked);
+        let running = self.running.iter().map(|running| running.request);
         if running.chain(self.waiting.iter().copied()).any(|other| other.pid == pid)
             || self.waiting.len() >= WAITING_MAX
         {
             return Settled::Refused(Refusal::Other);
         }
-        self.waiting.push(Asked { thread, pid, to });
+        self.waiting.push(PageRequest { thread, pid, to });
         self.begin_next(table, news);
         Settled::Pending
     }
 
-    /// The next in turn, if none is under way.
+    /// Starts the next migration in the queue, if none is in progress.
     fn begin_next(&mut self, table: &ThreadTable, news: &mut Sample) {
         while self.running.is_none() && !self.waiting.is_empty() {
-            let asked = self.waiting.remove(0);
-            let Some(start) = table.processes.get(&asked.pid).map(|process| process.start) else {
-                end(asked, Brought { why: Some(Unfetched::Ended), ..Brought::default() }, news);
+            let request = self.waiting.remove(0);
+            let Some(start) = table.processes.get(&request.pid).map(|process| process.start) else {
+                end(request, Brought { why: Some(Unfetched::Ended), ..Brought::default() }, news);
                 continue;
             };
             let (proc, sys, stop) = (self.proc.clone(), self.sys.clone(), Arc::new(AtomicBool::new(false)));
             let (stopped, worked) = (stop.clone(), self.worked.clone());
             let work = move || {
                 let before = worked.load(Ordering::Relaxed);
-                let wanted = Wanted { proc: proc.path(), sys: &sys, pid: asked.pid, start, to: asked.to };
+                let wanted = Wanted { proc: proc.path(), sys: &sys, pid: request.pid, start, to: request.to };
                 let brought = moving::bring(&wanted, &mut |took| {
                     worked.store(before.saturating_add(cpu_time()), Ordering::Relaxed);
-                    // As long as it took: the program that runs here too has the other half.
+                    // As long as the step took: the other half of the CPU is for the program that
+                    // runs here too.
                     let on = !stopped.load(Ordering::Acquire);
                     if on {
                         std::thread::sleep(took.min(PAUSE_MAX));
@@ -119,27 +120,32 @@ impl PageMigration {
                 brought
             };
             match std::thread::Builder::new().name("memory".to_owned()).spawn(work) {
-                Ok(work) => self.running = Some(Running { asked, stop, work }),
+                Ok(work) => self.running = Some(Running { request, stop, work }),
                 Err(error) => {
                     let why = Some(Unfetched::Kernel(format!("no thread could be started for it: {error}")));
-                    end(asked, Brought { why, ..Brought::default() }, news);
+                    end(request, Brought { why, ..Brought::default() }, news);
                 }
             }
         }
     }
 
-    /// Tells the migrations that ended since the last look, and stops those whose thread is not
-    /// `wanted` to move any more.
-    pub(super) fn look(&mut self, wanted: &dyn Fn(ThreadId) -> bool, table: &ThreadTable, news: &mut Sample) {
-        if let Some(running) = self.running.as_ref().filter(|running| !wanted(running.asked.thread)) {
+    /// Reports the migrations that ended since the last sample, and stops those with a thread that
+    /// is not `wanted` to move any more.
+    pub(super) fn collect(
+        &mut self,
+        wanted: &dyn Fn(ThreadId) -> bool,
+        table: &ThreadTable,
+        news: &mut Sample,
+    ) {
+        if let Some(running) = self.running.as_ref().filter(|running| !wanted(running.request.thread)) {
             running.stop.store(true, Ordering::Release);
         }
         let waiting = std::mem::take(&mut self.waiting);
-        let (waiting, over): (Vec<Asked>, Vec<Asked>) =
-            waiting.into_iter().partition(|asked| wanted(asked.thread));
+        let (waiting, over): (Vec<PageRequest>, Vec<PageRequest>) =
+            waiting.into_iter().partition(|request| wanted(request.thread));
         self.waiting = waiting;
-        for asked in over {
-            end(asked, Brought { why: Some(Unfetched::Stopped), ..Brought::default() }, news);
+        for request in over {
+            end(request, Brought { why: Some(Unfetched::Stopped), ..Brought::default() }, news);
         }
         if let Some(running) = self.running.take_if(|running| running.work.is_finished()) {
             running.join(news);
@@ -147,10 +153,10 @@ impl PageMigration {
         self.begin_next(table, news);
     }
 
-    /// Ends what is under way; what came until then stays where it is.
+    /// Ends the migration in progress; pages moved so far stay where they are.
     pub(super) fn stop(&mut self, news: &mut Sample) {
-        for asked in std::mem::take(&mut self.waiting) {
-            end(asked, Brought { why: Some(Unfetched::Stopped), ..Brought::default() }, news);
+        for request in std::mem::take(&mut self.waiting) {
+            end(request, Brought { why: Some(Unfetched::Stopped), ..Brought::default() }, news);
         }
         if let Some(running) = self.running.take() {
             running.stop.store(true, Ordering::Release);
@@ -158,28 +164,29 @@ impl PageMigration {
         }
     }
 
-    /// The CPU time that bringing memory took so far, which is not part of what looks cost.
+    /// Returns the CPU time used by page migration so far, which is not part of the cost of
+    /// samples.
     pub(super) fn cost(&self) -> Span {
         Span(self.worked.load(Ordering::Relaxed))
     }
 }
 
 impl Running {
-    /// Waits for the end, and tells it.
+    /// Waits for the end, and reports it.
     fn join(self, news: &mut Sample) {
         let failed =
             || Brought { why: Some(Unfetched::Kernel("it failed".to_owned())), ..Brought::default() };
-        end(self.asked, self.work.join().unwrap_or_else(|_| failed()), news);
+        end(self.request, self.work.join().unwrap_or_else(|_| failed()), news);
     }
 }
 
-/// Tells the end of a migration in the next sample.
-fn end(asked: Asked, brought: Brought, news: &mut Sample) {
-    let Asked { thread, pid, to } = asked;
+/// Reports the end of a migration in the next sample.
+fn end(request: PageRequest, brought: Brought, news: &mut Sample) {
+    let PageRequest { thread, pid, to } = request;
     let Brought { moved, left, why } = brought;
     let end = match &why {
         Some(Unfetched::Ended) => Settled::Vanished,
-        // A few pages that are in use just then are no reason for a warning.
+        // A few pages that are in use at the moment are not worth a warning.
         Some(Unfetched::Busy | Unfetched::Huge) if moved > 0 && moved >= left => Settled::Applied,
         Some(_) => Settled::Refused(Refusal::Memory),
         None => Settled::Applied,
@@ -188,7 +195,7 @@ fn end(asked: Asked, brought: Brought, news: &mut Sample) {
     news.notices.push(Notice::Memory(Fetched { thread, pid: pid.0, to, moved, left, why }));
 }
 
-/// How long this thread has been on a CPU, in ns.
+/// Returns the CPU time of this thread, in ns.
 fn cpu_time() -> u64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     let (seconds, rest) = (u64::try_from(time.tv_sec).unwrap_or(0), u64::try_from(time.tv_nsec).unwrap_or(0));

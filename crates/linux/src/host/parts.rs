@@ -1,13 +1,13 @@
-//! Parts of the live host that keep something for each thread, as one listener of discovery.
+//! Parts of the live host that keep state for each thread, as one listener of discovery.
 //!
-//! What is told of threads, processes and masks is gathered in one sample, whether it happens in a
-//! look or between two; a look returns it.
+//! Reports of threads, processes and masks are gathered in one sample, whether they occur during a
+//! sample or between two; the sample returns them.
 
 use super::affinity::{AffinityWriter, Restored, Surroundings, WriterOptions};
 use super::audit::Auditor;
 use super::constraints::Constraints;
 use super::counter_reader::CounterReader;
-use super::discovery::{Discovery, Interest, Origin, Thread, ThreadListener, ThreadTable};
+use super::discovery::{Discovery, Interest, ProcessOrigin, ThreadListener, ThreadTable, WatchedThread};
 use super::page_migration::PageMigration;
 use super::procfs::{DescriptorBudget, Procfs};
 use super::sampler::{Sampler, Unread};
@@ -20,7 +20,7 @@ use trimtab_core::observe::{Notice, ProgramInfo, Sample};
 use trimtab_core::set::CpuSet;
 use trimtab_core::time::Moment;
 
-/// The parts.
+/// Parts of the live host.
 #[derive(Debug)]
 pub(super) struct Parts {
     proc: Arc<Procfs>,
@@ -33,9 +33,9 @@ pub(super) struct Parts {
     pub(super) affinity: AffinityWriter,
     pub(super) pages: PageMigration,
     pub(super) audit: Auditor,
-    /// The next sample, as far as it is known.
+    /// The next sample, as far as it is complete.
     pub(super) news: Sample,
-    /// Masks that were given back since the interest in their threads ended.
+    /// Counts of masks given back since the interest in their threads ended.
     pub(super) released: Restored,
 }
 
@@ -62,18 +62,18 @@ impl Parts {
         }
     }
 
-    /// The writer, and what it asks of the others.
+    /// Returns the writer, with the parts that it reads.
     fn writer<'a>(&'a mut self, table: &'a ThreadTable) -> (&'a mut AffinityWriter, Surroundings<'a>) {
         let Self { constraints, sampler, news, affinity, .. } = self;
         (affinity, Surroundings { table, constraints, sampler, news })
     }
 
-    /// Reads one thread into the sample; its stat line, where that was read. A thread where nothing
-    /// is wanted is skipped.
+    /// Reads one thread into the sample; returns its stat line if that was read. Skips a thread on
+    /// a CPU that is not requested.
     pub(super) fn read(
         &mut self,
         id: ThreadId,
-        thread: &Thread,
+        thread: &WatchedThread,
         wanted: &Wanted,
     ) -> Result<Option<Stat>, Unread> {
         let only = self.affinity.only_cpu(id);
@@ -89,36 +89,33 @@ impl Parts {
             self.affinity.has_run(id);
         }
         let reading = read?;
-        if let (Some(cpu), true) = (reading.sample.cpu, ran) {
-            self.audit.ran(id, thread, self.sampler.seen(id), (cpu, reading.run));
-        }
         self.news.threads.push(reading.sample);
         Ok(reading.stat)
     }
 
-    /// What the machine lets the programs use may have changed, and with it their masks.
-    pub(super) fn look_at_constraints(&mut self, at: Moment, table: &ThreadTable) {
+    /// Reads the CPUs that the machine grants the programs; if they changed, updates their masks.
+    pub(super) fn refresh_constraints(&mut self, at: Moment, table: &ThreadTable) {
         let due = self.constraints.is_due(at);
         let (affinity, mut around) = self.writer(table);
         if due {
-            affinity.look_at_groups(&mut around);
-            if around.constraints.look_at_scheduler() {
+            affinity.refresh_groups(&mut around);
+            if around.constraints.read_scheduler() {
                 let scheduler = around.constraints.scheduler().map(str::to_owned);
                 if scheduler.is_some() {
-                    // It places threads now: they get their own masks back.
+                    // The scheduler places threads now: they get their own masks back.
                     affinity.restore(&mut around);
                 }
                 around.news.notices.push(Notice::Scheduler(scheduler));
                 for (id, _) in table.threads() {
-                    affinity.tell(id, &mut around);
+                    affinity.report(id, &mut around);
                 }
             }
         }
-        affinity.look_at_grants(&mut around);
+        affinity.refresh_grants(&mut around);
     }
 
-    /// Completes the sample, whose threads were read; `full` says that everything was listed just
-    /// now.
+    /// Completes the sample after its threads were read; `full` means that everything was just
+    /// listed.
     pub(super) fn complete(&mut self, wanted: &Wanted, full: bool, table: &ThreadTable) -> Sample {
         let affinity = &self.affinity;
         self.counters.count(wanted, table, &|id| affinity.expected(id), &mut self.news);
@@ -126,7 +123,7 @@ impl Parts {
             let interest = table.thread(id).map(|thread| thread.interest);
             affinity.left(id).is_none() && interest.is_some_and(Interest::is_wanted)
         };
-        self.pages.look(&may_move, table, &mut self.news);
+        self.pages.collect(&may_move, table, &mut self.news);
         let at = self.news.at;
         let (affinity, mut around) = self.writer(table);
         affinity.compare(at, full, &mut around);
@@ -137,16 +134,16 @@ impl Parts {
         std::mem::take(&mut self.news)
     }
 
-    /// Everything was listed again: other balancers may have ended, and masks that were given may
-    /// be forgotten.
+    /// Tidies up after a full listing: other balancers may have ended, and given masks may be
+    /// forgotten.
     pub(super) fn tidy_up(&mut self, now: Moment, discovery: &Discovery) {
         let table = discovery.table();
         let (affinity, mut around) = self.writer(table);
-        affinity.look_at_balancers(&mut around);
+        affinity.refresh_balancers(&mut around);
         affinity.forget_given(now, discovery.searched(), table);
     }
 
-    /// Carries one decision out.
+    /// Carries out one decision.
     pub(super) fn carry_out(&mut self, decision: &Decision, table: &ThreadTable) -> Outcome {
         let end = self.act(decision.thread, &decision.act, table).unwrap_or_else(|end| end);
         Outcome { thread: decision.thread, end }
@@ -172,20 +169,20 @@ impl Parts {
         affinity.carry_out(id, act, &mut around)
     }
 
-    /// Gives every thread that still has our mask its own back.
+    /// Gives every thread that still has our mask its own mask back.
     pub(super) fn restore(&mut self, table: &ThreadTable) -> Restored {
         let (affinity, mut around) = self.writer(table);
         affinity.restore(&mut around)
     }
 
-    /// Ends page migrations; what came until then stays where it is.
+    /// Ends page migrations; pages moved so far stay where they are.
     pub(super) fn stop_migrations(&mut self) {
         self.pages.stop(&mut self.news);
     }
 
     pub(super) fn look_closely(&mut self, table: &ThreadTable) {
         let sampler = &self.sampler;
-        self.audit.look_closely(self.proc.path(), table, &|id| sampler.seen(id));
+        self.audit.look_closely(self.proc.path(), table, &|id| sampler.sleeps(id));
     }
 
     pub(super) fn forget_touched(&mut self, table: &ThreadTable) {
@@ -198,17 +195,17 @@ impl ThreadListener for Parts {
         self.news.programs.push(info);
     }
 
-    fn process_found(&mut self, table: &ThreadTable, pid: Pid, origin: Origin) {
+    fn process_found(&mut self, table: &ThreadTable, pid: Pid, origin: ProcessOrigin) {
         let mut parent = None;
         self.constraints.forget_process(pid);
         match origin {
-            Origin::Root if self.tags => self.constraints.join(pid),
-            Origin::Group => self.constraints.join(pid),
-            Origin::ChildOf(of) => {
+            ProcessOrigin::Root if self.tags => self.constraints.join(pid),
+            ProcessOrigin::Group => self.constraints.join(pid),
+            ProcessOrigin::ChildOf(of) => {
                 self.constraints.inherit(pid, of);
                 parent = Some(of);
             }
-            Origin::Root | Origin::VirtualMachine => {}
+            ProcessOrigin::Root | ProcessOrigin::VirtualMachine => {}
         }
         self.affinity.process_found(table, pid, parent);
     }
@@ -228,14 +225,14 @@ impl ThreadListener for Parts {
         affinity.thread_found(id, stat, &mut around)
     }
 
-    fn thread_ended(&mut self, id: ThreadId, thread: &Thread, told: bool) {
-        let seen = self.sampler.seen(id);
+    fn thread_ended(&mut self, id: ThreadId, thread: &WatchedThread, told: bool) {
+        let sleeps = self.sampler.sleeps(id);
         self.sampler.forget(id);
         self.counters.forget(id);
         self.constraints.forget_thread(id);
         self.affinity.thread_ended(id, thread.pid, thread.tid);
-        self.audit.thread_ended(id, thread, seen);
-        // A thread that came and went within this look is not told.
+        self.audit.thread_ended(id, thread, sleeps);
+        // A thread that came and went within this sample is not reported.
         if told {
             self.news.gone.push(id);
         }
@@ -243,7 +240,7 @@ impl ThreadListener for Parts {
 
     fn thread_renamed(&mut self, table: &ThreadTable, id: ThreadId) {
         let (affinity, mut around) = self.writer(table);
-        affinity.tell(id, &mut around);
+        affinity.report(id, &mut around);
     }
 
     fn interest_changed(&mut self, table: &ThreadTable, id: ThreadId) {
@@ -254,7 +251,7 @@ impl ThreadListener for Parts {
         if interest == Interest::Untagged {
             affinity.restore_one(id, &mut released, &mut around);
         }
-        affinity.tell(id, &mut around);
+        affinity.report(id, &mut around);
         self.released = released;
     }
 

@@ -1,12 +1,11 @@
-//! Ending the watching from outside, at once.
+//! Handle that ends a watch from outside, at once.
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-/// Ends the watching: a waiting host wakes up and says that it is over, now and at every later
-/// wait.
+/// Ends the watch: a waiting host wakes up and reports the end, now and at every later wait.
 ///
 /// Copies may be sent to other threads; a stop is one system call that never waits.
 #[derive(Clone, Debug)]
@@ -17,10 +16,10 @@ impl Stopper {
         eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map(|event| Self(Arc::new(event)))
     }
 
-    /// Ends the watching.
+    /// Ends the watch.
     pub fn stop(&self) {
-        // It can only fail when the counter is full, and then it is readable, which is all that is
-        // looked at.
+        // The write can only fail when the counter is full; then the event is readable, and only
+        // readability matters.
         let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }
 }

@@ -1,4 +1,4 @@
-//! Waiting of a host: until its next look is due, all roots have ended, or it is stopped.
+//! Wait of a host: until its next sample is due, all roots have ended, or it is stopped.
 
 use super::clock::Clock;
 use super::discovery::{Discovery, RootId};
@@ -9,12 +9,12 @@ use rustix::io::Errno;
 use trimtab_core::drive::Awake;
 use trimtab_core::time::{Moment, Span};
 
-/// Time between two looks for the end of roots of whose end the kernel does not wake us. Chosen.
+/// Time between two checks for the end of roots without a signal of the kernel. Chosen.
 const BLIND_PERIOD: Span = Span::from_ms(100);
-/// A look is late that comes this many intervals after its time.
+/// Number of intervals after its due time from which a sample counts as late.
 const LATE_INTERVALS: u64 = 10;
 
-/// Waits, and counts how late it woke.
+/// Timer of the host. Records how late it woke.
 #[derive(Debug)]
 pub(super) struct Waiter {
     stopper: Stopper,
@@ -33,17 +33,17 @@ impl Waiter {
         self.stopper.clone()
     }
 
-    /// The latest that a wait ended after its time.
+    /// Returns the longest delay of a wake-up after its due time.
     pub(super) fn latest(&self) -> Span {
         self.latest
     }
 
-    /// Waits that ended more than [`LATE_INTERVALS`] intervals late.
+    /// Returns the number of waits that ended more than [`LATE_INTERVALS`] intervals late.
     pub(super) fn late(&self) -> u64 {
         self.late
     }
 
-    /// Sleeps until a moment, or until all roots have ended, or until it is stopped.
+    /// Sleeps until a moment, or until all roots have ended, or until the host is stopped.
     pub(super) fn wait_until(
         &mut self,
         until: Moment,
@@ -75,7 +75,7 @@ impl Waiter {
         }
     }
 
-    /// Sleeps for this long, or until a root ends. Whether it was stopped.
+    /// Sleeps for this time, or until a root ends. Returns whether the host was stopped.
     fn nap(&self, nap: Span, discovery: &mut Discovery) -> Result<bool, LiveError> {
         let ends = discovery.ends();
         let mut waited: Vec<PollFd<'_>> = vec![PollFd::new(&self.stopper, PollFlags::IN)];

@@ -1,5 +1,5 @@
-//! What can go wrong with the ledger. Every value says what was found and what would help; none of them need stop a
-//! launch, which can go on without reservation and say so.
+//! Errors of the ledger. Every value says what was found and what would help. None of them need
+//! stop a launch, which can go on without a reservation and say so.
 
 use super::level::Level;
 use std::fmt;
@@ -10,7 +10,7 @@ use thiserror::Error;
 use trimtab_core::ids::OsCpu;
 use trimtab_core::set::CpuSet;
 
-/// Why the ledger cannot be used, or an operation on it was not done.
+/// Reason why the ledger cannot be used, or why an operation on it was not done.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum LedgerError {
@@ -24,99 +24,102 @@ pub enum LedgerError {
         tried: Vec<PassedOver>,
     },
 
-    /// The directory that everybody here would use is not fit.
+    /// The directory that all users here would use is not fit.
     #[error("{} cannot hold the ledger: {found}; {remedy}", .path.display())]
     Directory {
         /// The directory.
         path: PathBuf,
-        /// What it is instead.
+        /// The defect of the directory.
         found: String,
-        /// What would help.
+        /// Advice to the user.
         remedy: &'static str,
     },
 
-    /// Something that is no ledger, or one that is not shared, stands under the ledger's name.
+    /// The ledger's name belongs to a file that is not a ledger, or that is not shared.
     #[error("{} cannot be the ledger: it is {found}, {fault}; {}", .path.display(), .fault.remedy())]
     Refused {
-        /// The name.
+        /// The path.
         path: PathBuf,
-        /// What stands there.
-        found: Found,
-        /// What is wrong with it.
+        /// The file at that path.
+        found: FoundFile,
+        /// The defect of that file.
         fault: Fault,
     },
 
-    /// The file was deleted or replaced after it was opened; opening the ledger again finds the new one.
+    /// The file was deleted or replaced after it was opened; opening the ledger again finds the new
+    /// one.
     #[error("{} was deleted or replaced while it was in use; open the ledger again", .path.display())]
     Replaced {
-        /// The name.
+        /// The path.
         path: PathBuf,
     },
 
     /// The ledger's name kept appearing and vanishing.
-    #[error("{} keeps appearing and vanishing; somebody interferes, set TRIMTAB_LEDGER to another directory", .path.display())]
+    #[error("{} keeps appearing and vanishing; another process interferes, set TRIMTAB_LEDGER to another directory", .path.display())]
     Unsettled {
-        /// The name.
+        /// The path.
         path: PathBuf,
     },
 
     /// A system call failed.
     #[error("{attempt} {}: {source}; set TRIMTAB_LEDGER to a directory all users can write if this persists", .path.display())]
     Io {
-        /// What was attempted, to be read before the path.
+        /// The attempted action, as text before the path.
         attempt: &'static str,
-        /// On what.
+        /// The path it was done on.
         path: PathBuf,
         /// The kernel's answer.
         source: io::Error,
     },
 
-    /// Somebody else was planning all the time that was given.
+    /// Another process was planning during the whole time that was given.
     #[error(
         "another launch has been planning at level {level} for {waited:?}, perhaps stopped; CPUs can be taken without waiting for it, a collision is noticed"
     )]
     PlannerBusy {
         /// The level.
         level: Level,
-        /// How long was waited.
+        /// Time spent waiting.
         waited: Duration,
     },
 
-    /// A CPU number that the ledger has no byte for.
+    /// A CPU number for which the ledger has no byte.
     #[error("CPU {cpu} is beyond what the ledger can hold; numbers up to 1048575 have a place")]
     CpuOutOfRange {
         /// The CPU.
         cpu: OsCpu,
     },
 
-    /// There is no ticket left: somebody holds the last one, or far more than anybody could need.
-    #[error("the queue at level {level} is blocked by somebody's locks; try again without waiting in line")]
+    /// No ticket is left: a process holds the last one, or far more than any honest use needs.
+    #[error(
+        "the queue at level {level} is blocked by another process's locks; try again without waiting in line"
+    )]
     QueueBlocked {
         /// The level.
         level: Level,
     },
 
-    /// What should be the kernel's boot id is something else.
+    /// The kernel's boot id file has unexpected content.
     #[error("{} should hold the boot id and holds {found:?}; is /proc mounted?", .path.display())]
     BootId {
         /// The file.
         path: PathBuf,
-        /// Its text.
+        /// Text of the file.
         found: String,
     },
 }
 
-/// Why CPUs were not taken. None of them was, in every case.
+/// Reason why CPUs were not taken. In every case none was taken.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum TakeError {
-    /// Others hold some of them.
+    /// Other holds have some of them.
     #[error("CPUs {cpus} are held by others")]
     Busy {
-        /// Those that were in the way.
+        /// The conflicting CPUs.
         cpus: CpuSet,
     },
-    /// There was nothing to take.
+    /// The set of CPUs was empty.
     #[error("no CPU was asked for")]
     Nothing,
     /// The ledger failed.
@@ -124,12 +127,12 @@ pub enum TakeError {
     Ledger(#[from] LedgerError),
 }
 
-/// A directory that is not used, and why.
+/// A directory that was passed over, with the reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PassedOver {
     /// The directory.
     pub path: PathBuf,
-    /// Why not.
+    /// The reason.
     pub reason: String,
 }
 
@@ -139,20 +142,20 @@ impl fmt::Display for PassedOver {
     }
 }
 
-/// What stands under a name.
+/// The file that was found under a name.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Found {
+pub struct FoundFile {
     /// The kind, with its article: "a regular file".
     pub kind: &'static str,
     /// The owner.
     pub uid: u32,
     /// Permission bits.
     pub mode: u32,
-    /// How many names it has.
+    /// Number of hard links.
     pub links: u64,
 }
 
-impl fmt::Display for Found {
+impl fmt::Display for FoundFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { kind, uid, mode, links } = self;
         write!(f, "{kind} of uid {uid}, mode {mode:04o}")?;
@@ -160,25 +163,28 @@ impl fmt::Display for Found {
     }
 }
 
-/// What is wrong with what was found.
+/// Defect of a file that was found under the ledger's name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
     /// It is not a regular file.
     Kind,
-    /// It has several names: writing to it would write to somebody's other file.
+    /// It has several names: writing to it would write to another user's file.
     Linked,
-    /// Its mode keeps other users out, so it cannot be where all of them meet.
+    /// Its mode keeps other users out, so not all users can share it.
     Private,
-    /// Its mode lets us in and the kernel still does not (access list, security module, read-only mount).
+    /// Its mode allows access but the kernel refuses it (access list, security module, read-only
+    /// mount).
     Denied,
 }
 
 impl Fault {
-    /// What would help.
+    /// Returns advice to the user.
     pub fn remedy(self) -> &'static str {
         match self {
             Self::Kind | Self::Linked => "its owner or root should remove it",
-            Self::Private => "its owner or root should chmod it to 0666, or remove it while nobody uses it",
+            Self::Private => {
+                "its owner or root should chmod it to 0666, or remove it while no program uses it"
+            }
             Self::Denied => "root should look at its access list, security labels and mount options",
         }
     }
@@ -190,7 +196,7 @@ impl fmt::Display for Fault {
             Self::Kind => "not a regular file",
             Self::Linked => "which is known under other names too",
             Self::Private => "which other users cannot read and write",
-            Self::Denied => "which may not be opened all the same",
+            Self::Denied => "which still may not be opened",
         })
     }
 }

@@ -1,12 +1,14 @@
-//! Opening the ledger's files without trusting whoever made them, and making them so that everybody can use them.
+//! Opening and creation of the ledger's files. Opening does not trust the file's maker; creation
+//! makes the files usable for all users.
 //!
-//! An existing file is opened plainly: with `fs.protected_regular` the kernel refuses `O_CREAT` on another user's file
-//! in a sticky directory even if it is there and open to all. A missing file is made under a private name, opened to
-//! all past the umask, and only then given its name, so that nobody ever meets one that is half made.
+//! An existing file is opened without `O_CREAT`: with `fs.protected_regular` the kernel refuses
+//! `O_CREAT` on another user's file in a sticky directory even if the file exists and its mode
+//! allows access. A missing file is made under a private name, opened to all past the umask, and
+//! only then given its name, so no process ever finds a half-made file.
 
-use super::error::{Fault, Found, LedgerError};
+use super::error::{Fault, FoundFile, LedgerError};
 use super::listing::{Identity, Listing};
-use super::place::{Part, Place, kind_in_words};
+use super::place::{LedgerDirectory, LedgerPart, kind_in_words};
 use rustix::fs::{
     AtFlags, FileType, Mode, OFlags, RenameFlags, Stat, fchmod, fstat, ftruncate, openat, renameat_with,
     statat, unlinkat,
@@ -18,12 +20,12 @@ use std::os::fd::OwnedFd;
 use std::process;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// What the file is opened for.
+/// Purpose for which a file is opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Access {
-    /// Looking.
+    /// Reading only.
     Read,
-    /// Taking part.
+    /// Taking CPUs.
     Write,
 }
 
@@ -32,35 +34,37 @@ pub(super) enum Access {
 pub(super) struct LedgerFile {
     pub(super) descriptor: OwnedFd,
     pub(super) identity: Identity,
-    /// The file is not empty: see [`PREDECESSORS`].
+    /// The file is not empty: it contains [`PREDECESSORS`].
     pub(super) has_predecessors: bool,
 }
 
-/// How a name was found.
+/// Outcome of opening a name.
 pub(super) enum Opened {
     Yes(LedgerFile),
-    /// There, but not for us to open.
+    /// The file exists, but this process may not open it.
     Closed(Identity, LedgerError),
     Absent,
 }
 
-/// How often a name may come and go before that is called interference. Chosen: an honest race needs two.
-const ATTEMPTS: u32 = 16;
+/// Number of times a name may appear and vanish before the cause is called interference. Chosen: an
+/// honest race needs two.
+const ATTEMPTS_MAX: u32 = 16;
 
-/// Stands in a lock file as long as there may be holds on files that had its name before and were deleted. That something
-/// stands there is what counts; the words are for whoever looks into the file.
+/// Content of a lock file as long as there may be holds on deleted files that had its name before.
+/// Only the presence of content counts; the words are for people.
 const PREDECESSORS: &[u8] =
     b"An earlier ledger here was deleted while CPUs were held; /proc/locks still lists them.\n";
 
-impl Place {
+impl LedgerDirectory {
     /// Opens an existing file.
-    pub(super) fn open(&self, part: Part, access: Access) -> Result<Opened, LedgerError> {
+    pub(super) fn open(&self, part: LedgerPart, access: Access) -> Result<Opened, LedgerError> {
         let name = self.name(part);
         let access_flag = match access {
             Access::Read => OFlags::RDONLY,
             Access::Write => OFlags::RDWR,
         };
-        // NONBLOCK: opening a named pipe must not wait for its other end. NOCTTY: nor may a terminal become ours.
+        // NONBLOCK: opening a named pipe must not wait for its other end. NOCTTY: a terminal must
+        // not become our controlling terminal.
         let flags = access_flag | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
         let refused =
             |stat: &Stat, fault| LedgerError::Refused { path: self.path(part), found: found(stat), fault };
@@ -68,7 +72,7 @@ impl Place {
             Ok(descriptor) => {
                 let stat = fstat(&descriptor).map_err(|error| self.failed("looking at", part, error))?;
                 if stat.st_nlink == 0 {
-                    return Ok(Opened::Absent); // deleted since
+                    return Ok(Opened::Absent); // deleted after the open
                 }
                 if let Some(fault) = fault(&stat, access) {
                     return Err(refused(&stat, fault));
@@ -77,7 +81,8 @@ impl Place {
                 Ok(Opened::Yes(LedgerFile { descriptor, identity, has_predecessors }))
             }
             Err(Errno::NOENT) => Ok(Opened::Absent),
-            // Links, directories, sockets and closed files each fail in their own way: look what stands there.
+            // Links, directories, sockets and closed files each fail with their own error: check
+            // which kind of file is there.
             Err(error) => match statat(&self.directory, &name, AtFlags::SYMLINK_NOFOLLOW) {
                 Ok(stat) => match fault(&stat, access) {
                     Some(fault @ (Fault::Kind | Fault::Linked)) => Err(refused(&stat, fault)),
@@ -93,9 +98,9 @@ impl Place {
         }
     }
 
-    /// Opens a file for taking part, and makes it first if nobody has.
-    pub(super) fn open_or_create(&self, part: Part) -> Result<LedgerFile, LedgerError> {
-        for _ in 0..ATTEMPTS {
+    /// Opens a file for taking CPUs, and makes it first if it does not exist.
+    pub(super) fn open_or_create(&self, part: LedgerPart) -> Result<LedgerFile, LedgerError> {
+        for _ in 0..ATTEMPTS_MAX {
             match self.open(part, Access::Write)? {
                 Opened::Yes(file) => return Ok(file),
                 Opened::Closed(_, error) => return Err(error),
@@ -106,7 +111,7 @@ impl Place {
     }
 
     /// Opens the same file once more, for a description of its own.
-    pub(super) fn reopen(&self, part: Part, identity: Identity) -> Result<OwnedFd, LedgerError> {
+    pub(super) fn reopen(&self, part: LedgerPart, identity: Identity) -> Result<OwnedFd, LedgerError> {
         match self.open(part, Access::Write)? {
             Opened::Yes(file) if file.identity == identity => Ok(file.descriptor),
             Opened::Closed(_, error) => Err(error),
@@ -114,8 +119,8 @@ impl Place {
         }
     }
 
-    /// Whether the name still stands for this very file.
-    pub(super) fn confirm(&self, part: Part, identity: Identity) -> Result<(), LedgerError> {
+    /// Checks that the name still belongs to this very file.
+    pub(super) fn confirm(&self, part: LedgerPart, identity: Identity) -> Result<(), LedgerError> {
         match statat(&self.directory, self.name(part), AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) if Identity::of(&stat) == identity => Ok(()),
             Ok(_) | Err(Errno::NOENT) => Err(LedgerError::Replaced { path: self.path(part) }),
@@ -126,16 +131,17 @@ impl Place {
     pub(super) fn failed(
         &self,
         attempt: &'static str,
-        part: Part,
+        part: LedgerPart,
         error: impl Into<io::Error>,
     ) -> LedgerError {
         LedgerError::Io { attempt, path: self.path(part), source: error.into() }
     }
 
-    /// Makes the file, unless somebody else does meanwhile, which is as good.
-    fn create(&self, part: Part) -> Result<(), LedgerError> {
+    /// Makes the file. If another process makes it at the same time, the result is the same.
+    fn create(&self, part: LedgerPart) -> Result<(), LedgerError> {
         let failed = |error| self.failed("creating", part, error);
-        // The clock only keeps a leftover of a killed process with our number, or a squatter, from being in the way.
+        // The time in the name avoids a collision with a leftover of a killed process that had our
+        // pid, or with a squatter.
         let nanoseconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_nanos());
         let temporary = format!(".{}.{}.{nanoseconds}", self.name(part), process::id());
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -146,7 +152,7 @@ impl Place {
             Err(error) => return Err(failed(error)),
         };
         let named = fchmod(&file, Mode::from_raw_mode(0o666))
-            .and_then(|()| if part == Part::Locks { mark(&file) } else { Ok(()) })
+            .and_then(|()| if part == LedgerPart::Locks { mark(&file) } else { Ok(()) })
             .and_then(|()| {
                 renameat_with(
                     &self.directory,
@@ -162,19 +168,21 @@ impl Place {
                 Ok(())
             }
             Err(error) => {
-                // Best effort: what is left behind is an empty file that is in nobody's way.
+                // Best effort: the leftover is an empty file that does no harm.
                 let _ = unlinkat(&self.directory, &temporary, AtFlags::empty());
                 if error == Errno::EXIST { Ok(()) } else { Err(failed(error)) }
             }
         }
     }
 
-    /// Takes the mark off a new file when no holds on deleted ones are left. To be done when the file has its name and
-    /// not before: from then on no taking on another file is confirmed, so holds on others can only end. Whoever opens
-    /// the file in between, or after a creator who did not get as far, looks for such holds in vain, which is harmless.
-    fn forget_predecessors(&self, part: Part, file: &OwnedFd) {
+    /// Removes the mark from a new file when no holds on deleted ones are left. Must be done after
+    /// the file has its name and not before: from then on no taking on another file is confirmed,
+    /// so holds on other files can only end. A process that opens the file in between, or after a
+    /// creator that was interrupted before this step, searches for such holds and finds none, which
+    /// is harmless.
+    fn forget_predecessors(&self, part: LedgerPart, file: &OwnedFd) {
         let Ok(stat) = fstat(file) else { return };
-        if part == Part::Locks
+        if part == LedgerPart::Locks
             && Listing::of_system(&self.proc_root).lost(self.tag, Identity::of(&stat)).is_empty()
         {
             let _ = ftruncate(file, 0);
@@ -203,8 +211,8 @@ fn fault(stat: &Stat, access: Access) -> Option<Fault> {
 }
 
 #[allow(clippy::useless_conversion, reason = "the number of links is narrower on other architectures")]
-fn found(stat: &Stat) -> Found {
-    Found {
+fn found(stat: &Stat) -> FoundFile {
+    FoundFile {
         kind: kind_in_words(stat.st_mode),
         uid: stat.st_uid,
         mode: stat.st_mode & 0o7777,

@@ -1,10 +1,10 @@
-//! Taking CPUs, and keeping them for a program.
+//! Holds: taking CPUs, and keeping them for a program.
 
 use super::error::{LedgerError, TakeError};
 use super::layout::{HoldId, set_bytes};
 use super::level::Level;
 use super::map::LockTable;
-use super::place::Part;
+use super::place::LedgerPart;
 use super::record::{Holder, RECORD_BYTES, Record};
 use super::view::record_bytes;
 use super::{Ledger, Mode};
@@ -19,11 +19,12 @@ use std::path::PathBuf;
 use trimtab_core::ids::OsCpu;
 use trimtab_core::set::CpuSet;
 
-/// CPUs that are ours. Given back when this is dropped, unless the hold was lent or kept: then when the last process
-/// that has it has ended.
+/// CPUs that this process holds. Given back when this is dropped, or, if the hold was lent or kept,
+/// when the last process that has it has ended.
 #[derive(Debug)]
 pub struct Held {
-    /// A description of its own: locks of one description do not conflict, so two holds must not share it.
+    /// Description of this hold alone: locks of one description do not conflict, so two holds must
+    /// not share it.
     file: OwnedFd,
     path: PathBuf,
     level: Level,
@@ -34,23 +35,25 @@ pub struct Held {
     lent: bool,
 }
 
-/// Where a kept descriptor goes: above all that scripts use (3 to 9 by hand, 10 and 255 by shells) and below the 1,024
-/// that `select` can watch. Chosen.
+/// Lowest number of a kept descriptor: above all that scripts use (3 to 9 by hand, 10 and 255 by
+/// shells) and below the 1,024 that `select` can watch. Chosen.
 const KEPT_FROM: RawFd = 700;
 
-/// How many ids are tried until one is free. Chosen; a second try is needed once in 2^40 holds.
+/// Number of ids that are tried until one is free. Chosen; a second try is needed once in 2^40
+/// holds.
 const ID_ATTEMPTS: u32 = 16;
 
 impl Ledger {
-    /// Takes all of `cpus` at a level, or none. Never waits. Safe without the planner's byte: what others hold is
-    /// refused whatever was planned, and of takers that collide at least one succeeds, since all lock upwards.
+    /// Takes all of `cpus` at a level, or none. Never waits. Safe without the planner's byte: CPUs
+    /// that other holds have are refused whatever was planned, and of takers that collide at least
+    /// one succeeds, since all lock in ascending order.
     ///
-    /// The record says who in [`holders`](super::LedgerView::holders); when it cannot be written the CPUs are held
-    /// nevertheless and [`Held::unnamed`] says why.
+    /// The record names the holder in [`holders`](super::LedgerView::holders); when the record
+    /// cannot be written, the CPUs are held nevertheless and [`Held::unnamed`] says why.
     ///
     /// # Errors
-    /// [`TakeError::Busy`] with the CPUs in the way; [`TakeError::Ledger`] with [`LedgerError::Replaced`] when the
-    /// ledger has to be opened again, or another fault of it.
+    /// [`TakeError::Busy`] with the conflicting CPUs; [`TakeError::Ledger`] with
+    /// [`LedgerError::Replaced`] when the ledger has to be opened again, or another fault of it.
     pub fn take(&self, level: Level, cpus: &CpuSet, mode: Mode, holder: &Holder) -> Result<Held, TakeError> {
         if cpus.is_empty() {
             return Err(TakeError::Nothing);
@@ -70,13 +73,15 @@ impl Ledger {
             }
         }
         let id = self.vouch(&file, mode, holder)?;
-        // Not earlier: from here on a file made under our name is made by somebody who can see these locks.
-        self.view.place.confirm(Part::Locks, self.view.identity)?;
+        // Not earlier: from here on, a process that makes a file under our name can see these
+        // locks.
+        self.view.place.confirm(LedgerPart::Locks, self.view.identity)?;
         let unnamed = self.write_records(&bytes, id, holder).err();
         Ok(Held { file, path: self.path(), level, mode, cpus: cpus.clone(), id, unnamed, lent: false })
     }
 
-    /// Which of `cpus` others hold, after giving back what was taken of them; none when they are gone again.
+    /// Returns the CPUs of `cpus` that others hold, after giving back the CPUs already taken;
+    /// `None` when the other holds are gone again.
     fn in_the_way(
         &self,
         file: &OwnedFd,
@@ -93,7 +98,8 @@ impl Ledger {
         Ok((!busy.is_empty()).then_some(busy))
     }
 
-    /// Locks the byte of an id, by which our records are told from those that earlier holds left behind.
+    /// Locks the byte of an id, which distinguishes our records from those that earlier holds left
+    /// behind.
     fn vouch(&self, file: &OwnedFd, mode: Mode, holder: &Holder) -> Result<Option<HoldId>, LedgerError> {
         let tag = self.view.place.tag;
         if mode == Mode::Shared && holder.job != 0 {
@@ -110,7 +116,7 @@ impl Ledger {
             }
             id = id.next();
         }
-        Ok(None) // only by somebody's malice, and only a name is lost
+        Ok(None) // only by a user's malice, and only a name is lost
     }
 
     fn write_records(
@@ -119,7 +125,8 @@ impl Ledger {
         id: Option<HoldId>,
         holder: &Holder,
     ) -> Result<(), LedgerError> {
-        let failed = |error| self.view.place.failed("writing who holds CPUs to", Part::Holders, error);
+        let failed =
+            |error| self.view.place.failed("writing the holders of CPUs to", LedgerPart::Holders, error);
         let Some(hold) = id else { return Err(failed(io::Error::other("no id is free"))) };
         let Some(file) = self.view.records() else {
             return Err(failed(io::Error::other("the file cannot be used")));
@@ -140,38 +147,40 @@ impl Ledger {
 }
 
 impl Held {
-    /// At which level.
+    /// Returns the nesting level.
     pub fn level(&self) -> Level {
         self.level
     }
 
-    /// Alone or shared.
+    /// Returns whether the hold is exclusive or shared.
     pub fn mode(&self) -> Mode {
         self.mode
     }
 
-    /// The CPUs.
+    /// Returns the CPUs.
     pub fn cpus(&self) -> &CpuSet {
         &self.cpus
     }
 
-    /// What tells this hold from others in [`Holders`](super::Holders).
+    /// Returns the id that distinguishes this hold from others in [`Holders`](super::Holders).
     pub fn id(&self) -> Option<HoldId> {
         self.id
     }
 
-    /// Why others cannot see who holds these CPUs, if so.
+    /// Returns the reason why other processes cannot see the holder of these CPUs; `None` if they
+    /// can.
     pub fn unnamed(&self) -> Option<&LedgerError> {
         self.unnamed.as_ref()
     }
 
-    /// Makes the hold outlive this process's exec: the descriptor stays open, at a high number that scripts do not
-    /// use, and is inherited by children; the CPUs are held until the last process that has it ends. To be called
-    /// right before exec, since nothing in this process gives the CPUs back any more. Returns the number, which an
-    /// enclosed run can pass to [`held_through`](super::LedgerView::held_through).
+    /// Makes the hold outlive this process's exec. The descriptor stays open, at a high number that
+    /// scripts do not use, and is inherited by children; the CPUs are held until the last process
+    /// that has it ends. Must be called right before exec, since nothing in this process gives the
+    /// CPUs back any more. Returns the number, which an enclosed run can pass to
+    /// [`held_through`](super::LedgerView::held_through).
     ///
-    /// A program that closes all descriptors it does not know (daemons do, `sudo` does) gives its hold up by that, and
-    /// a helper it leaves running in the background keeps it.
+    /// A program that closes all descriptors it does not know (daemons do, `sudo` does) thereby
+    /// gives up its hold. A helper that it leaves running in the background keeps the hold.
     ///
     /// # Errors
     /// [`LedgerError::Io`] when the process has no descriptor left; the hold is then given back.
@@ -179,7 +188,8 @@ impl Held {
         match self.lend() {
             Ok(copy) => Ok(copy.into_raw_fd()),
             Err(error) if self.file.as_raw_fd() <= 2 => Err(error),
-            // No descriptor is left. The number it has is less hidden, but what matters is the hold.
+            // No descriptor is left. The current number is less hidden, but keeping the hold
+            // matters more.
             Err(_) => {
                 fcntl_setfd(&self.file, FdFlags::empty()).map_err(|error| self.failed(error))?;
                 Ok(ManuallyDrop::new(self).file.as_raw_fd())
@@ -187,16 +197,18 @@ impl Held {
         }
     }
 
-    /// A copy of the descriptor that children inherit, at a high number. For a parent that stays: lend, start the
-    /// child, drop the copy. The CPUs are then held until both this value is dropped and the child and its
-    /// descendants have ended; so have children that other threads start in between.
+    /// Returns a copy of the descriptor that children inherit, at a high number. For a parent that
+    /// stays: lend, start the child, drop the copy. The CPUs are then held until this value is
+    /// dropped and the child and its descendants have ended. Children that other threads start in
+    /// between inherit the copy too.
     ///
     /// # Errors
     /// [`LedgerError::Io`] when the process has no descriptor left.
     pub fn lend(&mut self) -> Result<OwnedFd, LedgerError> {
         let limit = getrlimit(Resource::Nofile).current.and_then(|limit| RawFd::try_from(limit).ok());
         let limit = limit.unwrap_or(RawFd::MAX);
-        // With a low limit, the highest numbers there are; 3 at the least, since 0 to 2 are the program's own.
+        // With a low limit, the highest numbers there are; at least 3, since 0 to 2 are the
+        // program's own.
         let mut lowest =
             [KEPT_FROM, limit.saturating_sub(16), limit / 2, 3].into_iter().filter(|&number| number < limit);
         let copy = lowest.find_map(|lowest| fcntl_dupfd_cloexec(&self.file, lowest.max(3)).ok());
@@ -218,8 +230,8 @@ impl Held {
 impl Drop for Held {
     fn drop(&mut self) {
         if !self.lent {
-            // Closing alone would leave the CPUs held while a child that another thread is just starting, for whatever
-            // purpose, still has a copy. Closing follows in any case.
+            // Closing alone would leave the CPUs held while a child that another thread is just
+            // starting, for whatever purpose, still has a copy. Closing follows in any case.
             let _ = unlock(self.file.as_fd(), 0..END);
         }
     }

@@ -2,29 +2,29 @@
 
 use std::fmt;
 
-/// How deep a hold is nested. The machine is level 0; a run started inside a level-0 hold divides that hold with locks
-/// of level 1, and so on.
+/// Nesting depth of a hold. The machine is level 0; a run started inside a level-0 hold divides
+/// that hold with locks of level 1, and so on.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Level(u8);
 
 impl Level {
-    /// How many levels there are.
+    /// Number of levels.
     pub(super) const COUNT: u8 = 16;
 
     /// The whole machine.
     pub const MACHINE: Self = Self(0);
 
-    /// The level this deep, if there is one: 16 are kept.
+    /// Returns the level of this depth; `None` from depth 16 on.
     pub fn new(depth: u8) -> Option<Self> {
         (depth < Self::COUNT).then_some(Self(depth))
     }
 
-    /// The level inside this one, if there is one.
+    /// Returns the level inside this one; `None` inside the deepest.
     pub fn inner(self) -> Option<Self> {
         Self::new(self.0 + 1)
     }
 
-    /// How deep, from 0.
+    /// Returns the depth, from 0.
     pub fn depth(self) -> u8 {
         self.0
     }

@@ -1,9 +1,11 @@
-//! The kernel's own list of file locks, as text: `/proc/locks` for the whole machine, `/proc/self/fdinfo/<n>` for one
-//! descriptor. Anybody may read both, without opening the locked file.
+//! The kernel's own list of file locks, as text: `/proc/locks` for the whole machine,
+//! `/proc/self/fdinfo/<n>` for one descriptor. All users may read both, without opening the locked
+//! file.
 //!
-//! A line reads `1: OFDLCK ADVISORY  WRITE -1 00:1b:40 0 63`: number, family, strictness, kind, process, device and
-//! inode, first and last byte, the last one `EOF` for locks without end. `->` after the number marks one who waits.
-//! Device numbers are the file system's; on some (btrfs, overlayfs) `stat` tells another one.
+//! A line reads `1: OFDLCK ADVISORY  WRITE -1 00:1b:40 0 63`: number, family, strictness, kind,
+//! process, device and inode, first and last byte, the last one `EOF` for locks without end. `->`
+//! after the number marks a waiting request. Device numbers are the file system's; on some (btrfs,
+//! overlayfs) `stat` returns a different one.
 
 use super::layout::Tag;
 use crate::sys::lock::{ByteLock, END, LockKind};
@@ -12,7 +14,7 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::Path;
 
-/// Identity of a file, whatever its name.
+/// Identity of a file, independent of its name.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct Identity {
     pub(super) device: u64,
@@ -25,29 +27,30 @@ impl Identity {
     }
 }
 
-/// What a kernel hands out at once: as much as was asked for, and no more than a page, of which this is the smallest.
-const PIECE: usize = 4096;
+/// Smallest amount of text that a kernel returns at once, in bytes: it returns no more than the
+/// requested amount and no more than a page, of which this is the smallest.
+const PIECE_BYTES: usize = 4096;
 
-/// What is asked for at once.
-const REQUEST: usize = 1 << 16;
+/// Amount of text requested at once, in bytes.
+const REQUEST_BYTES: usize = 1 << 16;
 
-/// How often a list that keeps changing is read. Chosen; how often a reading of such a list misses a given line was
-/// measured, see the tests.
-const READINGS: u32 = 8;
+/// Maximal number of readings of a list that keeps changing. Chosen; how often a reading of such a
+/// list misses a given line was measured, see the tests.
+const READINGS_MAX: u32 = 8;
 
 /// The locks in such a text, in its order.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Listing {
-    lines: Vec<Line>,
+    lines: Vec<LockLine>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Line {
+struct LockLine {
     file: FileNumber,
     lock: ByteLock,
 }
 
-/// Device and inode as the kernel's list has them.
+/// Device and inode as in the kernel's list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct FileNumber {
     major: u32,
@@ -56,17 +59,18 @@ struct FileNumber {
 }
 
 impl Listing {
-    /// All locks of the system; none when `/proc` is not there.
+    /// Reads all locks of the system; the list is empty when `/proc` does not exist.
     ///
-    /// The kernel hands out a long list in pieces, each true for its moment, and goes on by counting lines: when a line
-    /// before goes away between two pieces, another is skipped. So a list longer than a piece is read until two
-    /// readings agree, and what any of them had is taken.
+    /// The kernel returns a long list in pieces, each true for its moment, and continues by
+    /// counting lines: when an earlier line disappears between two pieces, another line is skipped.
+    /// Therefore a list longer than a piece is read until two readings agree, and the union of all
+    /// readings is used.
     pub(super) fn of_system(proc_root: &Path) -> Self {
         let read = || read_large(&proc_root.join("locks")).unwrap_or_default();
         let mut text = read();
         let mut listing = Self::parse(&text);
-        for _ in 1..READINGS {
-            if text.len() < PIECE / 2 {
+        for _ in 1..READINGS_MAX {
+            if text.len() < PIECE_BYTES / 2 {
                 break;
             }
             let again = read();
@@ -74,19 +78,19 @@ impl Listing {
                 break;
             }
             let more = Self::parse(&again).lines.into_iter().filter(|line| !listing.lines.contains(line));
-            let more: Vec<Line> = more.collect();
+            let more: Vec<LockLine> = more.collect();
             listing.lines.extend(more);
             text = again;
         }
         listing
     }
 
-    /// The locks of one of our descriptors; none when it is not open.
+    /// Reads the locks of one of our descriptors; the list is empty when it is not open.
     pub(super) fn of_descriptor(proc_root: &Path, number: i32) -> Self {
         Self::parse(&fs::read_to_string(proc_root.join(format!("self/fdinfo/{number}"))).unwrap_or_default())
     }
 
-    /// The locks of all descriptors of a process; none when they are not shown.
+    /// Reads the locks of all descriptors of a process; the list is empty when they are not shown.
     pub(super) fn of_process(proc_root: &Path, pid: u32) -> Self {
         let entries = fs::read_dir(proc_root.join(format!("{pid}/fdinfo")));
         let files = entries.into_iter().flatten().flatten();
@@ -94,29 +98,30 @@ impl Listing {
         Self { lines: texts.flat_map(|text| Self::parse(&text).lines).collect() }
     }
 
-    /// The locks of one file.
+    /// Returns the locks of one file.
     pub(super) fn of_file(&self, identity: Identity) -> Vec<ByteLock> {
         let (major, minor) = (rustix::fs::major(identity.device), rustix::fs::minor(identity.device));
         let wanted = FileNumber { major, minor, inode: identity.inode };
         self.lines.iter().filter(|line| line.file == wanted).map(|line| line.lock.clone()).collect()
     }
 
-    /// The locks of other files that carry our ledger's tag: of ledgers of this name that were deleted here while
-    /// somebody held CPUs. The present one is told by its inode alone, as its device may be listed differently.
+    /// Returns the locks of other files that carry our ledger's tag: of ledgers of this name that
+    /// were deleted here while processes held CPUs. The present ledger is recognised by its inode
+    /// alone, as its device may be listed differently.
     pub(super) fn lost(&self, tag: Tag, present: Identity) -> Vec<ByteLock> {
         let tagged = self.tagged(tag);
         let lost = |file: FileNumber| file.inode != present.inode && tagged.contains(&file);
         self.lines.iter().filter(|line| lost(line.file)).map(|line| line.lock.clone()).collect()
     }
 
-    /// The locks of our ledger, be it the present one or deleted by now.
+    /// Returns the locks of our ledger, the present one and deleted ones.
     pub(super) fn present_or_lost(&self, tag: Tag, present: Identity) -> Vec<ByteLock> {
         let tagged = self.tagged(tag);
         let ours = |file: FileNumber| file.inode == present.inode || tagged.contains(&file);
         self.lines.iter().filter(|line| ours(line.file)).map(|line| line.lock.clone()).collect()
     }
 
-    /// The files that have a lock with this tag.
+    /// Returns the files that have a lock with this tag.
     fn tagged(&self, tag: Tag) -> Vec<FileNumber> {
         let bytes = tag.bytes();
         let within =
@@ -125,17 +130,18 @@ impl Listing {
     }
 
     fn parse(text: &str) -> Self {
-        Self { lines: text.lines().filter_map(Line::parse).collect() }
+        Self { lines: text.lines().filter_map(LockLine::parse).collect() }
     }
 }
 
-/// Reads in large requests. The standard library begins with one of 32 bytes, which the kernel answers with one line.
+/// Reads in large requests. The standard library begins with a request of 32 bytes, which the
+/// kernel answers with one line.
 fn read_large(path: &Path) -> io::Result<String> {
     let mut file = File::open(path)?;
     let mut text = Vec::new();
     loop {
         let done = text.len();
-        text.resize(done + REQUEST, 0);
+        text.resize(done + REQUEST_BYTES, 0);
         let more = file.read(&mut text[done..])?;
         text.truncate(done + more);
         if more == 0 {
@@ -144,12 +150,12 @@ fn read_large(path: &Path) -> io::Result<String> {
     }
 }
 
-impl Line {
+impl LockLine {
     fn parse(line: &str) -> Option<Self> {
         let mut words = line.strip_prefix("lock:").unwrap_or(line).split_whitespace();
         words.next()?.strip_suffix(':')?;
-        // Locks of the classic family are in the way as much; whole-file locks (FLOCK) and leases are not, and those
-        // who wait (->) hold nothing.
+        // Locks of the classic family conflict with ours too; whole-file locks (FLOCK) and leases
+        // do not, and waiting requests (->) hold nothing.
         matches!(words.next()?, "OFDLCK" | "POSIX").then_some(())?;
         words.next()?;
         let kind = match words.next()? {

@@ -1,4 +1,4 @@
-//! Which CPUs are held, as the locks say.
+//! Map of held CPUs, read from the locks.
 
 use super::layout::cpu_of;
 use crate::sys::lock::{ByteLock, LockKind, conflict};
@@ -10,22 +10,22 @@ use trimtab_core::set::CpuSet;
 /// The CPUs that are held at one level.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct LockMap {
-    /// Held by one hold alone.
+    /// CPUs held by a single hold.
     pub exclusive: CpuSet,
-    /// Held by one or several that share.
+    /// CPUs held by one or several shared holds.
     pub shared: CpuSet,
-    /// Held through a ledger file that was deleted since. The kernel will not stop anybody from taking them again;
-    /// taking them through the ledger is refused.
+    /// CPUs held through a ledger file that has been deleted. The kernel would let another process
+    /// take them again; taking them through the ledger is refused.
     pub lost: CpuSet,
 }
 
 impl LockMap {
-    /// All that are held, in whatever way.
+    /// Returns all held CPUs of every kind.
     pub fn held(&self) -> CpuSet {
         self.exclusive.union(&self.shared).union(&self.lost)
     }
 
-    /// What locks on the CPU bytes of one level say of the CPUs in `within`.
+    /// Returns the map of the CPUs in `within`, from locks on the CPU bytes of one level.
     pub(super) fn of(locks: &[ByteLock], within: &CpuSet) -> Self {
         let of_kind = |kind| {
             let locks = locks.iter().filter(|lock| lock.kind == kind);
@@ -35,17 +35,17 @@ impl LockMap {
     }
 }
 
-/// Something that can be asked for locks.
+/// Source of locks.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum LockTable<'a> {
-    /// The kernel, about all descriptions of a file but this one.
+    /// The kernel, about all descriptions of a file except this one.
     Queried(BorrowedFd<'a>),
     /// A list taken earlier.
     Listed(&'a [ByteLock]),
 }
 
 impl LockTable<'_> {
-    /// Any lock that touches `bytes`, cut to them.
+    /// Returns any lock that touches `bytes`, cut to them.
     pub(super) fn any(self, bytes: &Range<u64>) -> io::Result<Option<ByteLock>> {
         let touching = match self {
             Self::Queried(file) => conflict(file, bytes.clone())?,
@@ -57,7 +57,7 @@ impl LockTable<'_> {
         let Some(ByteLock { bytes: whole, kind }) = touching else { return Ok(None) };
         let cut = whole.start.max(bytes.start)..whole.end.min(bytes.end);
         if cut.is_empty() {
-            // Never seen; to go on with it would be to ask for ever.
+            // Never seen; continuing with such an answer would query without end.
             return Err(io::Error::other(
                 "the kernel named a lock outside of the range that was asked about",
             ));
@@ -65,8 +65,8 @@ impl LockTable<'_> {
         Ok(Some(ByteLock { bytes: cut, kind }))
     }
 
-    /// All locks that touch `bytes`, cut to them, ascending and without overlap. Every answer splits off what is left
-    /// and right of it, so this takes one question per lock and gap.
+    /// Returns all locks that touch `bytes`, cut to them, ascending and without overlap. Every
+    /// answer splits off the parts left and right of it, so this takes one query per lock and gap.
     pub(super) fn all(self, bytes: Range<u64>) -> io::Result<Vec<ByteLock>> {
         let mut found = Vec::new();
         let mut open = vec![bytes];
@@ -103,7 +103,7 @@ mod tests {
             runs in prop::collection::vec((0u64..12, 1u64..9, any::<bool>()), 0..20),
             from in 0u64..100, length in 0u64..200, seed: u64,
         ) {
-            // Locks that do not overlap, in an order that is not theirs: the kernel names any of them.
+            // Locks that do not overlap, in shuffled order: the kernel names any of them.
             let mut at = 0;
             let mut locks: Vec<ByteLock> = runs.into_iter().map(|(gap, length, write)| {
                 let start = at + gap;

@@ -1,9 +1,10 @@
-//! Where the ledger is: one directory that everybody on the machine arrives at by the same rules.
+//! Place of the ledger: one directory that all programs on the machine find by the same rules.
 //!
-//! Two users who end up in different directories do not see each other, so the choice depends on nothing that differs
-//! between them: which directories there are, their owner and mode, whether their mount is read-only. The first that
-//! is fit by those is *the* place. Trouble inside it is an error and never a reason to go to the next, where nobody
-//! else would follow.
+//! Two users who arrive at different directories do not see each other, so the choice depends on
+//! nothing that differs between users: the directories that exist, their owner and mode, whether
+//! their mount is read-only. The first that is fit by these criteria is *the* place. A failure
+//! inside it is an error and never a reason to use the next directory, which the other users would
+//! not use.
 
 use super::error::{LedgerError, PassedOver};
 use super::layout::Tag;
@@ -15,18 +16,19 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-/// This run of the kernel, as 32 hexadecimal digits. Names the ledger's files, since what they say of processes means
-/// nothing after a reboot.
+/// Id of this run of the kernel, as 32 hexadecimal digits. Part of the names of the ledger's files,
+/// since their statements about processes mean nothing after a reboot.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BootId(String);
 
 impl BootId {
-    const LENGTH: usize = 32;
+    const HEX_DIGITS: usize = 32;
 
-    /// The boot id under a `/proc`.
+    /// Reads the boot id under a `/proc`.
     ///
     /// # Errors
-    /// [`LedgerError::Io`] or [`LedgerError::BootId`] when `/proc` is not there or is not one.
+    /// [`LedgerError::Io`] or [`LedgerError::BootId`] when `/proc` does not exist or is not a
+    /// procfs.
     pub fn read(proc_root: &Path) -> Result<Self, LedgerError> {
         let path = proc_root.join("sys/kernel/random/boot_id");
         match fs::read_to_string(&path) {
@@ -35,10 +37,10 @@ impl BootId {
         }
     }
 
-    /// A boot id from text, with dashes as the kernel writes it or without.
+    /// Parses a boot id from text, with dashes as the kernel writes it or without.
     pub fn parse(text: &str) -> Option<Self> {
         let digits: String = text.trim().chars().filter(|&letter| letter != '-').collect();
-        let whole = digits.len() == Self::LENGTH && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let whole = digits.len() == Self::HEX_DIGITS && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
         whole.then(|| Self(digits.to_ascii_lowercase()))
     }
 }
@@ -49,76 +51,81 @@ impl fmt::Display for BootId {
     }
 }
 
-/// Where to look for the ledger.
+/// Directories in which to search for the ledger.
 #[derive(Clone, Debug)]
 pub struct Location {
-    candidates: Vec<Candidate>,
+    candidates: Vec<DirectoryCandidate>,
     boot: BootId,
     proc_root: PathBuf,
     of_root: Option<PathBuf>,
 }
 
 #[derive(Clone, Debug)]
-struct Candidate {
+struct DirectoryCandidate {
     path: PathBuf,
-    kind: Kind,
+    kind: DirectoryKind,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Kind {
-    /// Named by the user, who answers for it.
+enum DirectoryKind {
+    /// Named by the user, who is responsible for it.
     Named,
-    /// Made for the ledger by a package; when it is there, it is meant.
+    /// Made for the ledger by a package; when it exists, it is the one to use.
     Packaged,
-    /// Anybody's scratch.
+    /// A directory for temporary files of all users.
     Shared,
 }
 
-/// Made by a package's tmpfiles rule; see the module's documentation for the rule.
-const PACKAGED: &str = "run/trimtab";
+/// Directory made by a package's tmpfiles rule; the documentation of [`super`] has the rule.
+const PACKAGED_DIRECTORY: &str = "run/trimtab";
 
-/// Root's own records of masks, which nobody else can make names for: `/run` is root's.
-const OF_ROOT: &str = "run/trimtab-balance";
+/// Directory of root's own records of masks. Only root can make names in it, as `/run` is root's.
+const ROOT_DIRECTORY: &str = "run/trimtab-balance";
 
-/// World-writable directories in memory that every user has, the one that containers most often share first.
-/// `/run/lock` is for root only on some distributions, and `/tmp` may be private to a service.
-const SHARED: [&str; 3] = ["dev/shm", "run/lock", "tmp"];
+/// World-writable directories in memory that every user has; the one that containers most often
+/// share comes first. `/run/lock` is for root only on some distributions, and `/tmp` may be private
+/// to a service.
+const SHARED_DIRECTORIES: [&str; 3] = ["dev/shm", "run/lock", "tmp"];
 
 impl Location {
-    /// The one directory that is named, and no other.
+    /// Makes a location of the one named directory and no other.
     pub fn named(directory: &Path, boot: BootId) -> Self {
-        let candidates = vec![Candidate { path: directory.to_owned(), kind: Kind::Named }];
+        let candidates = vec![DirectoryCandidate { path: directory.to_owned(), kind: DirectoryKind::Named }];
         Self { candidates, boot, proc_root: "/proc".into(), of_root: None }
     }
 
-    /// The usual directories under `root`, which is `/` outside of tests: `run/trimtab` when it exists, else the first
-    /// of `dev/shm`, `run/lock`, `tmp` that is sticky, writable for everybody and not on a read-only mount.
+    /// Makes a location of the usual directories under `root`, which is `/` outside of tests:
+    /// `run/trimtab` when it exists, else the first of `dev/shm`, `run/lock`, `tmp` that is sticky,
+    /// writable for all users and not on a read-only mount.
     pub fn usual(root: &Path, boot: BootId) -> Self {
-        let packaged = Candidate { path: root.join(PACKAGED), kind: Kind::Packaged };
-        let shared = SHARED.iter().map(|name| Candidate { path: root.join(name), kind: Kind::Shared });
+        let packaged =
+            DirectoryCandidate { path: root.join(PACKAGED_DIRECTORY), kind: DirectoryKind::Packaged };
+        let shared = SHARED_DIRECTORIES
+            .iter()
+            .map(|name| DirectoryCandidate { path: root.join(name), kind: DirectoryKind::Shared });
         Self {
             candidates: std::iter::once(packaged).chain(shared).collect(),
             boot,
             proc_root: "/proc".into(),
-            of_root: Some(root.join(OF_ROOT)),
+            of_root: Some(root.join(ROOT_DIRECTORY)),
         }
     }
 
-    /// The same with another `/proc`.
+    /// Returns the same location with another `/proc`.
     #[must_use]
     pub fn with_proc(mut self, proc_root: &Path) -> Self {
         self.proc_root = proc_root.to_owned();
         self
     }
 
-    /// The directory by the rules above, opened.
-    pub(super) fn find(&self) -> Result<Place, LedgerError> {
+    /// Opens the directory that the rules above select.
+    pub(super) fn find(&self) -> Result<LedgerDirectory, LedgerError> {
         let mut tried = Vec::new();
-        for Candidate { path, kind } in &self.candidates {
+        for DirectoryCandidate { path, kind } in &self.candidates {
             match Directory::open(path).and_then(|directory| Ok((directory.verdict(*kind)?, directory))) {
-                Ok((Verdict::Fit, Directory { descriptor, stat })) => {
+                Ok((DirectoryVerdict::Fit, Directory { descriptor, stat })) => {
                     let stem = format!("trimtab-{}", self.boot);
-                    return Ok(Place {
+                    return Ok(LedgerDirectory {
                         directory: descriptor,
                         path: path.clone(),
                         tag: Tag::of(stat.st_dev, stat.st_ino, &stem),
@@ -126,19 +133,20 @@ impl Location {
                         proc_root: self.proc_root.clone(),
                     });
                 }
-                Ok((Verdict::Unfit(found), directory)) if *kind == Kind::Packaged => {
+                Ok((DirectoryVerdict::Unfit(found), directory)) if *kind == DirectoryKind::Packaged => {
                     let found =
                         format!("{found} (uid {}, mode {:04o})", directory.stat.st_uid, directory.mode());
                     let remedy = "root should own it, and nobody else write to it unless it is sticky; \
                                   or set TRIMTAB_LEDGER";
                     return Err(LedgerError::Directory { path: path.clone(), found, remedy });
                 }
-                Ok((Verdict::Unfit(found), _)) => {
+                Ok((DirectoryVerdict::Unfit(found), _)) => {
                     tried.push(PassedOver { path: path.clone(), reason: found.to_owned() });
                 }
-                // Absent, that is: for these two, whether a directory is there is the same for everybody.
-                Err(Errno::NOENT | Errno::NOTDIR) if *kind == Kind::Packaged && !path.exists() => {}
-                Err(error) if *kind == Kind::Shared => {
+                // The directory is absent. Whether these two directories exist is the same for all
+                // users.
+                Err(Errno::NOENT | Errno::NOTDIR) if *kind == DirectoryKind::Packaged && !path.exists() => {}
+                Err(error) if *kind == DirectoryKind::Shared => {
                     tried.push(PassedOver { path: path.clone(), reason: io::Error::from(error).to_string() });
                 }
                 Err(error) => {
@@ -152,21 +160,22 @@ impl Location {
         Err(LedgerError::NoPlace { tried })
     }
 
-    /// The directory for such files of root, where it has one of its own; it need not be there. One that is named is for all.
+    /// Returns root's own directory for files of single users; `None` for a named location,
+    /// which serves all users. The directory need not exist.
     pub(crate) fn of_root(&self) -> Option<&Path> {
         self.of_root.as_deref()
     }
 
-    /// The directory for files of single users: by the same rules, but for the one that a package makes, where ordinary
-    /// users make no files.
+    /// Opens the directory for files of single users. It is chosen by the same rules, but without
+    /// the package's directory, in which ordinary users cannot make files.
     pub(crate) fn scratch(&self) -> Result<Scratch, LedgerError> {
         let mut shared = self.clone();
-        shared.candidates.retain(|candidate| candidate.kind != Kind::Packaged);
-        shared.find().map(|Place { directory, path, stem, .. }| Scratch { directory, path, stem })
+        shared.candidates.retain(|candidate| candidate.kind != DirectoryKind::Packaged);
+        shared.find().map(|LedgerDirectory { directory, path, stem, .. }| Scratch { directory, path, stem })
     }
 }
 
-/// A directory for files of single users, and how their names begin.
+/// Directory for files of single users, and the stem of their names.
 #[derive(Debug)]
 pub(crate) struct Scratch {
     pub(crate) directory: OwnedFd,
@@ -174,10 +183,10 @@ pub(crate) struct Scratch {
     pub(crate) stem: String,
 }
 
-/// A directory the files of the ledger are in.
+/// Directory that contains the files of the ledger.
 #[derive(Debug)]
-pub(super) struct Place {
-    /// Names are looked up from here, so that a renamed parent does not lead us elsewhere half-way.
+pub(super) struct LedgerDirectory {
+    /// Names are resolved from this descriptor, so a renamed parent does not redirect us half-way.
     pub(super) directory: OwnedFd,
     pub(super) tag: Tag,
     pub(super) proc_root: PathBuf,
@@ -187,30 +196,31 @@ pub(super) struct Place {
 
 /// The two files of a ledger.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Part {
+pub(super) enum LedgerPart {
     /// The locks.
     Locks,
-    /// The records of who.
+    /// The records of the holders.
     Holders,
 }
 
-impl Place {
-    /// The file's name in the directory. The same in every directory, so that naming a usual directory changes nothing.
-    pub(super) fn name(&self, part: Part) -> String {
+impl LedgerDirectory {
+    /// Returns the file's name in the directory. It is the same in every directory, so that naming
+    /// a usual directory changes nothing.
+    pub(super) fn name(&self, part: LedgerPart) -> String {
         let suffix = match part {
-            Part::Locks => "locks",
-            Part::Holders => "holders",
+            LedgerPart::Locks => "locks",
+            LedgerPart::Holders => "holders",
         };
         format!("{}.{suffix}", self.stem)
     }
 
-    /// The file's path, for messages.
-    pub(super) fn path(&self, part: Part) -> PathBuf {
+    /// Returns the file's path, for messages.
+    pub(super) fn path(&self, part: LedgerPart) -> PathBuf {
         self.path.join(self.name(part))
     }
 
-    /// The error for a directory that neither has the file nor lets us make it.
-    pub(super) fn closed(&self, part: Part, error: Errno) -> LedgerError {
+    /// Makes the error for a directory that neither has the file nor lets us make it.
+    pub(super) fn closed(&self, part: LedgerPart, error: Errno) -> LedgerError {
         let found =
             format!("{} is not there and may not be made: {}", self.name(part), io::Error::from(error));
         let remedy = "root can make it (systemd-tmpfiles --create, if a package set up this directory); \
@@ -224,13 +234,14 @@ struct Directory {
     stat: Stat,
 }
 
-enum Verdict {
+enum DirectoryVerdict {
     Fit,
     Unfit(&'static str),
 }
 
 impl Directory {
-    /// Links are followed: the parents of the usual directories are root's, and a named one is its user's choice.
+    /// Opens the directory. Links are followed: the parents of the usual directories are root's,
+    /// and a named directory is its user's choice.
     fn open(path: &Path) -> Result<Self, Errno> {
         let descriptor =
             openat(CWD, path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
@@ -242,29 +253,36 @@ impl Directory {
         self.stat.st_mode & 0o7777
     }
 
-    fn verdict(&self, kind: Kind) -> Result<Verdict, Errno> {
+    fn verdict(&self, kind: DirectoryKind) -> Result<DirectoryVerdict, Errno> {
         let mode = self.mode();
         let sticky = mode & 0o1000 != 0;
         Ok(match kind {
-            Kind::Named => Verdict::Fit,
-            // Whoever can write a directory that is not sticky can replace the files in it.
-            Kind::Packaged if mode & 0o022 != 0 && !sticky => {
-                Verdict::Unfit("others can replace files in it")
+            DirectoryKind::Named => DirectoryVerdict::Fit,
+            // A user with write access to a directory that is not sticky can replace the files in
+            // it.
+            DirectoryKind::Packaged if mode & 0o022 != 0 && !sticky => {
+                DirectoryVerdict::Unfit("others can replace files in it")
             }
-            Kind::Packaged if ![0, rustix::process::geteuid().as_raw()].contains(&self.stat.st_uid) => {
-                Verdict::Unfit("it belongs to an ordinary user")
+            DirectoryKind::Packaged
+                if ![0, rustix::process::geteuid().as_raw()].contains(&self.stat.st_uid) =>
+            {
+                DirectoryVerdict::Unfit("it belongs to an ordinary user")
             }
-            Kind::Packaged => Verdict::Fit,
-            Kind::Shared if mode & 0o1777 != 0o1777 => Verdict::Unfit("is not shared by all users"),
-            Kind::Shared if fstatvfs(&self.descriptor)?.f_flag.contains(StatVfsMountFlags::RDONLY) => {
-                Verdict::Unfit("is mounted read-only")
+            DirectoryKind::Packaged => DirectoryVerdict::Fit,
+            DirectoryKind::Shared if mode & 0o1777 != 0o1777 => {
+                DirectoryVerdict::Unfit("is not shared by all users")
             }
-            Kind::Shared => Verdict::Fit,
+            DirectoryKind::Shared
+                if fstatvfs(&self.descriptor)?.f_flag.contains(StatVfsMountFlags::RDONLY) =>
+            {
+                DirectoryVerdict::Unfit("is mounted read-only")
+            }
+            DirectoryKind::Shared => DirectoryVerdict::Fit,
         })
     }
 }
 
-/// The kind of file a mode stands for, in words.
+/// Names the kind of file that a mode stands for.
 pub(super) fn kind_in_words(raw_mode: u32) -> &'static str {
     match FileType::from_raw_mode(raw_mode) {
         FileType::RegularFile => "a regular file",

@@ -1,4 +1,4 @@
-//! Planning one at a time.
+//! Right to plan, for one process at a time.
 
 use super::Ledger;
 use super::error::LedgerError;
@@ -9,27 +9,30 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The right to plan at a level, until dropped. Look at the map, choose, take, drop: nobody else who asks for it plans
-/// meanwhile. The kernel gives it back when the planner dies.
+/// Right to plan at a level, until dropped. The holder reads the map, chooses, takes and drops; no
+/// other process that asks for the right plans meanwhile. The kernel gives it back when the holder
+/// dies.
 #[derive(Debug)]
 pub struct Planner {
     file: OwnedFd,
     level: Level,
 }
 
-/// The first pause between tries: about what a plan of a few CPUs takes. Chosen.
+/// First pause between attempts: about the time that a plan of a few CPUs takes. Chosen.
 const PAUSE_FIRST: Duration = Duration::from_micros(50);
-/// The longest: what a person does not notice. Chosen.
+/// Longest pause between attempts: too short for a person to notice. Chosen.
 const PAUSE_LONGEST: Duration = Duration::from_millis(5);
 
 impl Ledger {
-    /// Waits for the right to plan at a level, `patience` at most.
+    /// Waits for the right to plan at a level, for at most `patience`.
     ///
-    /// Tries instead of blocking in the kernel, so that a planner who was stopped stops nobody else for longer.
+    /// Polls instead of blocking in the kernel, so that a stopped planner delays others by no more
+    /// than their patience.
     ///
     /// # Errors
-    /// [`LedgerError::PlannerBusy`] when that was not enough: planning without it is safe, but may have to be done
-    /// again when [`Ledger::take`] finds CPUs taken. [`LedgerError::Replaced`], [`LedgerError::Io`].
+    /// [`LedgerError::PlannerBusy`] when `patience` was too short: planning without the right is
+    /// safe, but may have to be repeated when [`Ledger::take`] finds CPUs taken.
+    /// [`LedgerError::Replaced`], [`LedgerError::Io`].
     pub fn planner(&self, level: Level, patience: Duration) -> Result<Planner, LedgerError> {
         let planner = Planner { file: self.description()?, level };
         let begin = Instant::now();
@@ -47,7 +50,7 @@ impl Ledger {
 }
 
 impl Planner {
-    /// At which level.
+    /// Returns the level of this right.
     pub fn level(&self) -> Level {
         self.level
     }
@@ -55,8 +58,8 @@ impl Planner {
 
 impl Drop for Planner {
     fn drop(&mut self) {
-        // Closing alone would leave the byte locked while a child just being started still has a copy. A failure
-        // cannot be told from here, and closing follows in any case.
+        // Closing alone would leave the byte locked while a child that is just being started still
+        // has a copy. A failure cannot be reported from here, and closing follows in any case.
         let _ = unlock(self.file.as_fd(), planner_byte(self.level));
     }
 }

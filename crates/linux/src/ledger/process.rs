@@ -1,4 +1,4 @@
-//! Whether the process a record names is the one that is running.
+//! Check of a record's claim against the process that is running.
 
 use super::error::LedgerError;
 use super::record::Holder;
@@ -8,20 +8,22 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use std::{fs, process};
 
-/// What `/proc` says about a record's claim. The lock says that the CPUs are held; this is about by whom.
+/// Result of comparing a record's claim with `/proc`. The lock shows that the CPUs are held; this
+/// result concerns the holder.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Standing {
-    /// The process runs, started when the record says and belongs to the user it says.
+    /// The process runs, and its start time and its user are those of the record.
     Running,
-    /// The process has ended; what it started still holds the CPUs.
+    /// The process has ended; processes that it started still hold the CPUs.
     Outlived,
-    /// The process runs but belongs to another user than the record says: somebody wrote in another's name, or the
-    /// two live in different user namespaces.
+    /// The process runs but belongs to another user than the record says: the writer used another
+    /// user's name, or the two live in different user namespaces.
     Impostor {
-        /// Its real user.
+        /// Real user of the process.
         uid: u32,
     },
-    /// The process lives in another pid namespace (a container), where its number means another process.
+    /// The process lives in another pid namespace (a container), where its number means another
+    /// process.
     OtherNamespace,
     /// `/proc` does not show other users' processes here (`hidepid`).
     Hidden,
@@ -31,12 +33,12 @@ pub enum Standing {
 #[derive(Clone, Debug)]
 pub struct ProcessTable {
     root: PathBuf,
-    /// Our pid namespace; none when this `/proc` belongs to another one than we do.
+    /// Our pid namespace; `None` when this `/proc` belongs to another namespace.
     namespace: Option<u64>,
 }
 
 impl ProcessTable {
-    /// The processes under `root`, which is `/proc` outside of tests.
+    /// Makes the table of processes under `root`, which is `/proc` outside of tests.
     pub fn at(root: &Path) -> Self {
         let number =
             fs::read_link(root.join("self")).ok().and_then(|link| link.to_str()?.parse::<u32>().ok());
@@ -47,7 +49,8 @@ impl ProcessTable {
         Self { root: root.to_owned(), namespace }
     }
 
-    /// The running process as the holder of CPUs it takes `since` (time since boot), for `job` (0 for none).
+    /// Returns the running process as the holder of CPUs that it takes at `since` (time since
+    /// boot), for `job` (0 for none).
     ///
     /// # Errors
     /// [`LedgerError::Io`] when this process's own entry cannot be read: `/proc` is not mounted.
@@ -73,14 +76,14 @@ impl ProcessTable {
         })
     }
 
-    /// What is known of the process that `holder` names.
+    /// Returns the state of the process that `holder` names.
     pub fn standing(&self, holder: &Holder) -> Standing {
         if self.namespace.is_none_or(|ours| ours != holder.pid_namespace) {
             return Standing::OtherNamespace;
         }
         let entry = self.root.join(holder.pid.to_string());
         match fs::read(entry.join("stat")).map(|stat| stat_fields(&stat)) {
-            // A zombie has closed its descriptors: if the lock is there, somebody else holds it.
+            // A zombie has closed its descriptors: if the lock is there, another process holds it.
             Ok(Some((state, start))) if start != holder.start_ticks || matches!(state, b'Z' | b'X') => {
                 return Standing::Outlived;
             }
@@ -90,8 +93,8 @@ impl ProcessTable {
             }
             Ok(None) | Err(_) => return Standing::Hidden,
         }
-        // The owner of the /proc entry is the *effective* user, or root for undumpable programs; the record has the
-        // real one.
+        // The owner of the /proc entry is the *effective* user, or root for undumpable programs;
+        // the record has the real user.
         match fs::read_to_string(entry.join("status")).map(|status| real_uid(&status)) {
             Ok(Some(uid)) if uid == holder.uid => Standing::Running,
             Ok(Some(uid)) => Standing::Impostor { uid },
@@ -100,20 +103,22 @@ impl ProcessTable {
         }
     }
 
-    /// Process 1 always exists; when not even that is shown, absence proves nothing.
+    /// Returns whether `/proc` hides processes. Process 1 always exists; if it is not shown, a
+    /// missing entry proves nothing.
     fn hides_processes(&self) -> bool {
         !self.root.join("1").exists()
     }
 }
 
-/// Reading an entry whose process ends meanwhile gives "no such process" instead of "no such file".
+/// Returns whether the error means an ended process. Reading the entry of a process that ends
+/// meanwhile gives "no such process" instead of "no such file".
 fn gone(error: &io::Error) -> bool {
     error.kind() == ErrorKind::NotFound
         || error.raw_os_error() == Some(rustix::io::Errno::SRCH.raw_os_error())
 }
 
-/// State and start time from the text of a `stat` file. The program's name in parentheses may hold anything, so the
-/// fields are counted from the last parenthesis.
+/// Returns state and start time from the text of a `stat` file. The program's name in parentheses
+/// may contain anything, so the fields are counted from the last parenthesis.
 fn stat_fields(stat: &[u8]) -> Option<(u8, u64)> {
     let name_end = stat.iter().rposition(|&byte| byte == b')')?;
     let mut fields = stat.get(name_end + 1..)?.split(|&byte| byte == b' ').filter(|field| !field.is_empty());
@@ -122,7 +127,7 @@ fn stat_fields(stat: &[u8]) -> Option<(u8, u64)> {
     Some((state, std::str::from_utf8(start).ok()?.trim_end().parse().ok()?))
 }
 
-/// The real user from the text of a `status` file.
+/// Returns the real user from the text of a `status` file.
 fn real_uid(status: &str) -> Option<u32> {
     status.lines().find_map(|line| line.strip_prefix("Uid:"))?.split_whitespace().next()?.parse().ok()
 }
@@ -133,7 +138,7 @@ mod tests {
 
     const STAT: &str = "7 (a) b) R 1 7 7 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 4242 9 9";
 
-    /// A `/proc` of our own making: this process in namespace-inode terms, and process 7.
+    /// A made-up `/proc`: this process with its namespace inode, and process 7.
     fn table(stat: Option<&str>, uid: u32) -> (tempfile::TempDir, ProcessTable, Holder) {
         let root = tempfile::tempdir().unwrap();
         let own = root.path().join(process::id().to_string());

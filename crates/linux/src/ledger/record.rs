@@ -1,42 +1,43 @@
-//! Who holds a CPU, as written beside the locks: one fixed-size record per CPU and level.
+//! Record of the holder of a CPU: one record of fixed size per CPU and level, beside the locks.
 //!
-//! Everybody may write the file, so a record is a claim. It is parsed as hostile input and counts only while the lock
-//! of the CPU *and* the lock of the hold that the record names are there: a killed holder leaves its records behind,
-//! and the next one needs a moment to write its own.
+//! All users may write the file, so a record is a claim. It is parsed as hostile input and counts
+//! only while the lock of the CPU *and* the lock of the hold that the record names are there: a
+//! killed holder leaves its records behind, and the next one needs a moment to write its own.
 //!
-//! Layout, little endian: magic 4, version 2, flags 2, pid 4, uid 4, start time 8, pid namespace 8, hold 8, job 8,
-//! since 8, label length 2, zero 6, label 184, checksum 8.
+//! Layout, little endian: magic 4, version 2, flags 2, pid 4, uid 4, start time 8, pid namespace 8,
+//! hold 8, job 8, since 8, label length 2, zero 6, label 184, checksum 8.
 
 use super::layout::HoldId;
 use std::time::Duration;
 use trimtab_core::hash::fnv1a;
 
-/// The size of a record in bytes: four cache lines, and a divisor of the page so that no record straddles two.
+/// Size of a record in bytes: four cache lines, and a divisor of the page size, so that no record
+/// straddles two pages.
 pub const RECORD_BYTES: usize = 256;
 
 const MAGIC: [u8; 4] = *b"ttab";
-const VERSION: u16 = 1;
+const FORMAT_VERSION: u16 = 1;
 const LABEL_AT: usize = 64;
 const CHECKSUM_AT: usize = RECORD_BYTES - 8;
 
-/// The longest label kept, in bytes of UTF-8.
+/// Length of the longest label that is kept, in bytes of UTF-8.
 pub const LABEL_BYTES: usize = CHECKSUM_AT - LABEL_AT;
 
-/// Who takes CPUs.
+/// A process that takes CPUs.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Holder {
     /// The process, as numbered in its own pid namespace.
     pub pid: u32,
-    /// When that process started, in clock ticks since boot (`/proc/<pid>/stat`, field 22): tells it from a later one
-    /// with the same number. Unchanged by exec.
+    /// Start time of that process, in clock ticks since boot (`/proc/<pid>/stat`, field 22):
+    /// distinguishes it from a later process with the same number. Unchanged by exec.
     pub start_ticks: u64,
     /// Its real user.
     pub uid: u32,
     /// Its pid namespace, by inode; 0 when that could not be read.
     pub pid_namespace: u64,
-    /// The job several processes take CPUs for together, 0 for none.
+    /// The job for which several processes take CPUs together, 0 for none.
     pub job: u64,
-    /// When the CPUs were taken, on the clock that counts from boot and through suspend.
+    /// Time at which the CPUs were taken, on the clock that counts from boot and through suspend.
     pub since: Duration,
     /// The command, for people.
     pub label: String,
@@ -52,14 +53,14 @@ pub struct Record {
 }
 
 impl Record {
-    /// The record as bytes. The label is cut at a character when it is longer than [`LABEL_BYTES`]; times beyond 584
-    /// years after boot are cut too.
+    /// Encodes the record. A label longer than [`LABEL_BYTES`] is cut at a character boundary;
+    /// times beyond 584 years after boot are cut too.
     pub fn encode(&self) -> [u8; RECORD_BYTES] {
         let Holder { pid, start_ticks, uid, pid_namespace, job, since, label } = &self.holder;
         let label = cut(label, LABEL_BYTES).as_bytes();
         let mut writer = Writer { bytes: [0; RECORD_BYTES], at: 0 };
         writer.put(&MAGIC);
-        writer.put(&VERSION.to_le_bytes());
+        writer.put(&FORMAT_VERSION.to_le_bytes());
         writer.put(&0u16.to_le_bytes()); // flags: none defined yet; readers ignore unknown ones
         writer.put(&pid.to_le_bytes());
         writer.put(&uid.to_le_bytes());
@@ -77,12 +78,13 @@ impl Record {
         writer.bytes
     }
 
-    /// Reads a record from bytes anybody may have written; none unless it is whole, of this version and its checksum
-    /// holds. Whatever a terminal could take for a command or for reordering is replaced in the label.
+    /// Reads a record from bytes that any process may have written; `None` unless it is whole, of
+    /// this version and its checksum is right. In the label, everything is replaced that a terminal
+    /// could take for a command or for reordering.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let bytes: &[u8; RECORD_BYTES] = bytes.try_into().ok()?;
         let mut reader = Reader { rest: bytes };
-        if reader.take()? != MAGIC || u16::from_le_bytes(reader.take()?) != VERSION {
+        if reader.take()? != MAGIC || u16::from_le_bytes(reader.take()?) != FORMAT_VERSION {
             return None;
         }
         if fnv1a(bytes[..CHECKSUM_AT].iter().copied())
@@ -129,7 +131,8 @@ impl Reader<'_> {
     }
 }
 
-/// The longest start of `text` that fits and ends at a character.
+/// Returns the longest prefix of `text` that has at most `bytes` bytes and ends at a character
+/// boundary.
 fn cut(text: &str, bytes: usize) -> &str {
     let mut end = text.len().min(bytes);
     while !text.is_char_boundary(end) {
@@ -138,7 +141,8 @@ fn cut(text: &str, bytes: usize) -> &str {
     &text[..end]
 }
 
-/// The text with everything replaced that could move the cursor, recolour the terminal, hide or reorder what follows.
+/// Replaces every character that could move the cursor, recolour the terminal, or hide or reorder
+/// the text after it.
 fn printable(text: &str) -> String {
     let harmful = |letter: char| {
         letter.is_control()
@@ -216,7 +220,7 @@ mod tests {
             bad[at] ^= 1;
             assert!(Record::decode(&bad).is_none(), "byte {at}");
         }
-        // Well sealed, by somebody who knows the format, and still no record.
+        // Correctly sealed by a writer that knows the format, and still not a record.
         for (at, value) in [(4, 2), (32 + 7, 0xff), (57, 1)] {
             let mut bad = good;
             bad[at] = value;
@@ -267,7 +271,7 @@ mod tests {
         fn sealed_garbage_is_read_or_refused_without_harm(bytes in prop::collection::vec(any::<u8>(), RECORD_BYTES)) {
             let mut garbage: [u8; RECORD_BYTES] = bytes.try_into().unwrap();
             garbage[..4].copy_from_slice(&MAGIC);
-            garbage[4..6].copy_from_slice(&VERSION.to_le_bytes());
+            garbage[4..6].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
             if let Some(read) = Record::decode(&sealed(garbage)) {
                 prop_assert!(!read.holder.label.chars().any(char::is_control));
             }

@@ -1,4 +1,4 @@
-//! Looking at the ledger without taking part: what is held, by whom, who waits.
+//! Read-only view of the ledger: held CPUs, their holders, and the waiting runs.
 
 use super::Mode;
 use super::error::LedgerError;
@@ -7,7 +7,7 @@ use super::layout::{HoldId, cpu_bytes, queue_bytes};
 use super::level::Level;
 use super::listing::{Identity, Listing};
 use super::map::{LockMap, LockTable};
-use super::place::{Location, Part, Place};
+use super::place::{LedgerDirectory, LedgerPart, Location};
 use super::process::{ProcessTable, Standing};
 use super::record::{Holder, RECORD_BYTES, Record};
 use crate::sys::lock::ByteLock;
@@ -19,68 +19,71 @@ use std::path::PathBuf;
 use trimtab_core::ids::{Id, OsCpu};
 use trimtab_core::set::CpuSet;
 
-/// CPUs somebody holds.
+/// CPUs of one hold.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Hold {
-    /// Tells it from other holds that live now.
+    /// Distinguishes the hold from other living holds.
     pub id: HoldId,
-    /// At which level.
+    /// Nesting level.
     pub level: Level,
-    /// Alone or shared.
+    /// Exclusive or shared.
     pub mode: Mode,
-    /// Those of its CPUs that are locked now.
+    /// CPUs of the hold that are locked now.
     pub cpus: CpuSet,
-    /// Who says to hold them; of a job's processes, the last that joined. A claim: see [`ProcessTable::standing`].
+    /// Claimed holder; of a job's processes, the last that joined. Not verified: see
+    /// [`ProcessTable::standing`].
     pub holder: Holder,
 }
 
-/// Everybody who holds CPUs at a level.
+/// All holds of CPUs at a level.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Holders {
-    /// The holds, by their lowest CPU.
+    /// The holds, ordered by their lowest CPU.
     pub known: Vec<Hold>,
-    /// CPUs that are held, with no record that a living hold vouches for.
+    /// CPUs that are held, without a record that a living hold vouches for.
     pub unknown: CpuSet,
 }
 
-/// The ledger, for looking. Needs no more than to read its files, and creates nothing.
+/// The ledger, open for reading. Needs only read access to its files, and creates nothing.
 #[derive(Debug)]
 pub struct LedgerView {
-    pub(super) place: Place,
+    pub(super) place: LedgerDirectory,
     pub(super) identity: Identity,
     locks: Locks,
-    /// None when the file of records is not there or not for us.
+    /// File of records. `None` when it does not exist or may not be read.
     records: Option<OwnedFd>,
     names_missing: Option<LedgerError>,
     has_predecessors: bool,
 }
 
-/// Where the locks are looked up.
+/// Source of the locks.
 #[derive(Debug)]
 enum Locks {
-    /// Through a description that never holds any itself, or it would not see them.
+    /// An open file description that never holds a lock itself, since it would not see its own
+    /// locks.
     File(OwnedFd),
-    /// In the kernel's list as of opening, since the file is not for us to open.
+    /// The kernel's list at the time of opening, because this process may not open the file.
     Listed(Vec<ByteLock>),
 }
 
 impl LedgerView {
-    /// Opens the ledger for looking; none when nobody has made one. When the lock file may not be read, the locks come
-    /// from `/proc/locks`, as they were at this moment: open again for a later look.
+    /// Opens the ledger for reading; `None` when it does not exist. When the lock file may not be
+    /// read, the locks come from `/proc/locks`, as they were at this moment: open again for a later
+    /// state.
     ///
     /// # Errors
-    /// [`LedgerError::NoPlace`], [`LedgerError::Directory`] when there is no place for one, [`LedgerError::Refused`]
-    /// when something else stands under its name, [`LedgerError::Io`].
+    /// [`LedgerError::NoPlace`], [`LedgerError::Directory`] when there is no place for a ledger,
+    /// [`LedgerError::Refused`] when something else has its name, [`LedgerError::Io`].
     pub fn open(location: &Location) -> Result<Option<Self>, LedgerError> {
         let place = location.find()?;
-        let (locks, identity, has_predecessors) = match place.open(Part::Locks, Access::Read)? {
+        let (locks, identity, has_predecessors) = match place.open(LedgerPart::Locks, Access::Read)? {
             Opened::Yes(file) => (Locks::File(file.descriptor), file.identity, file.has_predecessors),
             Opened::Closed(identity, _) => {
                 (Locks::Listed(Listing::of_system(&place.proc_root).of_file(identity)), identity, false)
             }
             Opened::Absent => return Ok(None),
         };
-        let (records, names_missing) = match place.open(Part::Holders, Access::Read) {
+        let (records, names_missing) = match place.open(LedgerPart::Holders, Access::Read) {
             Ok(Opened::Yes(file)) => (Some(file.descriptor), None),
             Ok(Opened::Closed(_, error)) | Err(error) => (None, Some(error)),
             Ok(Opened::Absent) => (None, None),
@@ -88,9 +91,9 @@ impl LedgerView {
         Ok(Some(Self { place, identity, locks, records, names_missing, has_predecessors }))
     }
 
-    /// The view of somebody who takes part.
+    /// Makes the view of a process that takes CPUs.
     pub(super) fn taking_part(
-        place: Place,
+        place: LedgerDirectory,
         locks: LedgerFile,
         holders: Result<LedgerFile, LedgerError>,
     ) -> Self {
@@ -102,12 +105,13 @@ impl LedgerView {
         Self { place, identity, locks: Locks::File(descriptor), records, names_missing, has_predecessors }
     }
 
-    /// The lock file.
+    /// Returns the path of the lock file.
     pub fn path(&self) -> PathBuf {
-        self.place.path(Part::Locks)
+        self.place.path(LedgerPart::Locks)
     }
 
-    /// Why nobody's name can be told, when the file of records cannot be used. Holding CPUs works all the same.
+    /// Returns the reason why no holder can be named, when the file of records cannot be used. CPUs
+    /// can be held regardless.
     pub fn names_missing(&self) -> Option<&LedgerError> {
         self.names_missing.as_ref()
     }
@@ -116,8 +120,8 @@ impl LedgerView {
         self.records.as_ref()
     }
 
-    /// Which CPUs of `within` are held at a level, by anybody, this process included. Takes about two system calls per
-    /// contiguous piece that is held.
+    /// Returns the CPUs of `within` that are held at a level by any process, this one included.
+    /// Takes about two system calls per contiguous range of held CPUs.
     ///
     /// # Errors
     /// [`LedgerError::CpuOutOfRange`], [`LedgerError::Io`].
@@ -127,7 +131,7 @@ impl LedgerView {
         Ok(map)
     }
 
-    /// Those CPUs of `within` that are held through deleted files.
+    /// Returns the CPUs of `within` that are held through deleted files.
     pub(super) fn lost(&self, level: Level, within: &CpuSet) -> Result<CpuSet, LedgerError> {
         if !self.has_predecessors {
             return Ok(CpuSet::new());
@@ -136,7 +140,7 @@ impl LedgerView {
         Ok(self.place.map(LockTable::Listed(&locks), level, within)?.held())
     }
 
-    /// Who holds CPUs of `within` at a level.
+    /// Returns the holders of CPUs of `within` at a level.
     ///
     /// # Errors
     /// As [`Self::map`].
@@ -168,8 +172,9 @@ impl LedgerView {
         Ok(Holders { known, unknown })
     }
 
-    /// The shared CPUs of `within` that processes of user `uid` hold for `job`, if any: what a further process of the
-    /// job joins. Records of processes that verifiably belong to another user do not count.
+    /// Returns the shared CPUs of `within` that processes of user `uid` hold for `job`; `None` if
+    /// there are none. A further process of the job joins these CPUs. Records of processes that
+    /// verifiably belong to another user do not count.
     ///
     /// # Errors
     /// As [`Self::map`].
@@ -196,7 +201,8 @@ impl LedgerView {
         Ok((!cpus.is_empty()).then_some(cpus))
     }
 
-    /// How many wait in line for CPUs of the set that `confines` names (see [`Ledger::enqueue`](super::Ledger::enqueue)).
+    /// Returns the number of runs that wait for CPUs of the set that `confines` names (see
+    /// [`Ledger::enqueue`](super::Ledger::enqueue)).
     ///
     /// # Errors
     /// As [`Self::map`].
@@ -205,13 +211,13 @@ impl LedgerView {
         let locks = self
             .table()
             .all(lane)
-            .map_err(|error| self.place.failed("asking for the queue of", Part::Locks, error))?;
+            .map_err(|error| self.place.failed("asking for the queue of", LedgerPart::Locks, error))?;
         Ok(total(&locks))
     }
 
-    /// The CPUs of a level that one of *this process's* open descriptors holds: what an enclosing run handed down. None
-    /// of them when the descriptor is closed or is another file's by now, whatever the environment says. Holds on a
-    /// deleted ledger count.
+    /// Returns the CPUs of a level that one of *this process's* open descriptors holds, as an
+    /// enclosing run handed them down. The set is empty when the descriptor is closed or by now
+    /// belongs to another file, whatever the environment says. Holds on a deleted ledger count.
     ///
     /// # Errors
     /// [`LedgerError::CpuOutOfRange`].
@@ -226,8 +232,9 @@ impl LedgerView {
         Ok(self.place.map(LockTable::Listed(&locks), level, within)?.held())
     }
 
-    /// The CPUs of a level that open descriptors of another process hold: what it inherited of a run's hold. None of them
-    /// when its descriptors are not for us to see.
+    /// Returns the CPUs of a level that open descriptors of another process hold: the part of a
+    /// run's hold that the process inherited. The set is empty when this process may not see those
+    /// descriptors.
     ///
     /// # Errors
     /// [`LedgerError::CpuOutOfRange`].
@@ -244,13 +251,15 @@ impl LedgerView {
         }
     }
 
-    /// Whether somebody vouches for the hold's records.
+    /// Returns whether any process vouches for the hold's records.
     fn is_alive(&self, id: HoldId) -> Result<bool, LedgerError> {
         let lock = self.table().any(&id.byte(self.place.tag));
-        Ok(lock.map_err(|error| self.place.failed("asking for a hold in", Part::Locks, error))?.is_some())
+        Ok(lock
+            .map_err(|error| self.place.failed("asking for a hold in", LedgerPart::Locks, error))?
+            .is_some())
     }
 
-    /// The records of CPUs, read a contiguous piece at a time.
+    /// Reads the records of CPUs, one contiguous range at a time.
     fn read_records(&self, level: Level, cpus: &CpuSet) -> Result<Vec<(OsCpu, Option<Record>)>, LedgerError> {
         let mut records = Vec::new();
         for (first, last) in cpus.ranges() {
@@ -266,8 +275,8 @@ impl LedgerView {
     }
 }
 
-impl Place {
-    /// The locks a table has on CPUs, as sets.
+impl LedgerDirectory {
+    /// Returns the locks that a table has on CPUs, as sets.
     pub(super) fn map(
         &self,
         table: LockTable<'_>,
@@ -278,24 +287,25 @@ impl Place {
             return Ok(LockMap::default());
         };
         let locks = table.all(cpu_bytes(level, first, last)?);
-        let locks = locks.map_err(|error| self.failed("asking for the locks of", Part::Locks, error))?;
+        let locks =
+            locks.map_err(|error| self.failed("asking for the locks of", LedgerPart::Locks, error))?;
         Ok(LockMap::of(&locks, within))
     }
 }
 
-/// How many bytes are locked.
+/// Returns the number of locked bytes.
 pub(super) fn total(locks: &[ByteLock]) -> u64 {
     locks.iter().map(|lock| lock.bytes.end - lock.bytes.start).sum()
 }
 
-/// Where the records of the CPUs with these lock bytes stand.
+/// Returns the position of the records of the CPUs with these lock bytes.
 pub(super) fn record_bytes(cpus: &Range<u64>) -> Range<u64> {
     let size = RECORD_BYTES as u64;
     cpus.start * size..cpus.end * size
 }
 
-/// Reads as much as there is. Anybody may cut the file short at any moment, so it is read and never mapped; what is
-/// not there is nobody's record, and so is what cannot be read.
+/// Reads the bytes that are present. Any process may truncate the file at any moment, so it is read
+/// and never mapped. Missing and unreadable bytes are not a record.
 fn read_at(file: &OwnedFd, bytes: &Range<u64>) -> Vec<u8> {
     let mut text = vec![0; usize::try_from(bytes.end - bytes.start).unwrap_or(0)];
     let mut done = 0;

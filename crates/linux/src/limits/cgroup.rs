@@ -1,9 +1,9 @@
-//! Where a process stands in the control-group hierarchies, and what they limit.
+//! Control groups of a process, and their limits.
 //!
-//! `/proc/self/cgroup` gives the path of a group inside its hierarchy, `/proc/self/mountinfo` which part of the hierarchy
-//! is mounted where. In a container either may be cut down: the path may begin above what is mounted, or name what
-//! only the host can see. Then the mount point itself is the best that can be said: container engines put the
-//! container's own group there.
+//! `/proc/self/cgroup` gives the path of a group inside its hierarchy, `/proc/self/mountinfo` which
+//! part of the hierarchy is mounted where. In a container either may be cut down: the path may
+//! begin above the mounted part, or name a group that only the host can see. In that case the mount
+//! point itself is the best answer: container engines put the container's own group there.
 
 use crate::text;
 use serde::{Deserialize, Serialize};
@@ -14,17 +14,17 @@ use std::path::{Path, PathBuf};
 use trimtab_core::ids::{Id, OsCpu, OsNode};
 use trimtab_core::set::Set;
 
-/// Lists of a cpuset's CPUs, the better one first.
+/// Files that list a cpuset's CPUs, the better one first.
 const CPUSET_V1: [&str; 2] = ["cpuset.effective_cpus", "cpuset.cpus"];
 const CPUSET_V2: [&str; 1] = ["cpuset.cpus.effective"];
 
-/// Which of the two kinds of hierarchy a group is in.
+/// Kind of the hierarchy of a group.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Hierarchy {
-    /// Version 1: a hierarchy for each controller.
+    /// Version 1: one hierarchy for each controller.
     V1,
-    /// Version 2: one for all.
+    /// Version 2: one hierarchy for all controllers.
     V2,
 }
 
@@ -40,7 +40,7 @@ impl fmt::Display for Hierarchy {
 /// A limit of CPU time.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Quota {
-    /// The time all threads together get, in thousandths of a CPU.
+    /// The CPU time that all threads together get, in thousandths of a CPU.
     pub milli_cpus: u32,
     /// The group that sets it, as a path inside the hierarchy.
     pub group: String,
@@ -48,28 +48,30 @@ pub struct Quota {
     pub hierarchy: Hierarchy,
 }
 
-/// A list of the cpuset that is in force, and the group it was found at.
+/// A cpuset list that is in force, and the group that has it.
 pub(super) struct Cpuset<T> {
     pub(super) members: Set<T>,
     pub(super) group: String,
     pub(super) hierarchy: Hierarchy,
 }
 
-/// The groups of one process, as directories that can be read.
+/// The groups of one process, as readable directories.
 #[derive(Default)]
 pub(crate) struct Groups {
-    unified: Option<Place>,
-    cpuset: Option<Place>,
-    cpu: Option<Place>,
+    unified: Option<GroupLocation>,
+    cpuset: Option<GroupLocation>,
+    cpu: Option<GroupLocation>,
 }
 
 impl Groups {
-    /// The groups of the calling process; hierarchies that are not mounted, or not readable, are left out.
+    /// Returns the groups of the calling process; hierarchies that are not mounted, or not
+    /// readable, are left out.
     pub(super) fn of_own_process(root: &Path) -> Self {
         Self::of(root, "self")
     }
 
-    /// The groups of a process, by its folder's name, as reached through the mounts of the calling process.
+    /// Returns the groups of a process, by its folder's name, as reached through the mounts of the
+    /// calling process.
     pub(crate) fn of(root: &Path, process: &str) -> Self {
         let read = |path: &str| text::read(&root.join("proc").join(path)).unwrap_or_default();
         let memberships = read(&format!("{process}/cgroup"));
@@ -79,10 +81,15 @@ impl Groups {
         let mounts: Vec<Mount> = text_lines(&read("self/mountinfo")).filter_map(Mount::parse).collect();
         let v1 = |controller: &str| {
             let path = membership(&memberships, controller.as_bytes())?;
-            Place::find(root, Hierarchy::V1, &path, mounts.iter().filter(|mount| mount.has(controller)))
+            GroupLocation::find(
+                root,
+                Hierarchy::V1,
+                &path,
+                mounts.iter().filter(|mount| mount.has(controller)),
+            )
         };
         let unified = membership(&memberships, b"").and_then(|path| {
-            Place::find(
+            GroupLocation::find(
                 root,
                 Hierarchy::V2,
                 &path,
@@ -92,19 +99,19 @@ impl Groups {
         Self { unified, cpuset: v1("cpuset"), cpu: v1("cpu") }
     }
 
-    /// The CPUs of the cpuset in force.
+    /// Returns the CPUs of the cpuset in force.
     pub(super) fn cpuset_cpus(&self) -> Option<Cpuset<OsCpu>> {
         self.in_force(&CPUSET_V1, &CPUSET_V2)
     }
 
-    /// The memory nodes of the cpuset in force.
+    /// Returns the memory nodes of the cpuset in force.
     pub(super) fn cpuset_mems(&self) -> Option<Cpuset<OsNode>> {
         self.in_force(&["cpuset.effective_mems", "cpuset.mems"], &["cpuset.mems.effective"])
     }
 
-    /// The file that lists the CPUs of the cpuset in force.
+    /// Returns the file that lists the CPUs of the cpuset in force.
     pub(crate) fn cpuset_file(&self) -> Option<PathBuf> {
-        let in_hierarchy = |place: &Option<Place>, files: &[&str]| {
+        let in_hierarchy = |place: &Option<GroupLocation>, files: &[&str]| {
             place.as_ref()?.upwards().find_map(|group| {
                 files.iter().map(|name| group.dir.join(name)).find(|path| {
                     let set: Option<Set<OsCpu>> = text::read(path).ok().and_then(|text| text::list(&text));
@@ -115,23 +122,24 @@ impl Groups {
         in_hierarchy(&self.cpuset, &CPUSET_V1).or_else(|| in_hierarchy(&self.unified, &CPUSET_V2))
     }
 
-    /// The file that counts how long the tightest quota has kept its group off the CPUs, when there is a quota.
+    /// Returns the file that counts how long the tightest quota has kept its group off the CPUs;
+    /// `None` without a quota.
     pub(crate) fn throttle_file(&self) -> Option<PathBuf> {
         self.quotas().min_by_key(|(quota, _)| quota.milli_cpus).map(|(_, dir)| dir.join("cpu.stat"))
     }
 
-    /// The tightest quota of the group and of all its ancestors that can be seen.
+    /// Returns the tightest quota of the group and of all its visible ancestors.
     pub(super) fn quota(&self) -> Option<Quota> {
         self.quotas().map(|(quota, _)| quota).min_by_key(|quota| quota.milli_cpus)
     }
 
-    /// All quotas of the group and of its ancestors, each with its group's directory.
+    /// Returns all quotas of the group and of its ancestors, each with its group's directory.
     fn quotas(&self) -> impl Iterator<Item = (Quota, PathBuf)> + '_ {
-        let unified = self.unified.iter().flat_map(Place::upwards).filter_map(|group| {
+        let unified = self.unified.iter().flat_map(GroupLocation::upwards).filter_map(|group| {
             let milli_cpus = quota_v2(&text::read(&group.dir.join("cpu.max")).ok()?)?;
             Some((Quota { milli_cpus, group: group.name, hierarchy: Hierarchy::V2 }, group.dir))
         });
-        let v1 = self.cpu.iter().flat_map(Place::upwards).filter_map(|group| {
+        let v1 = self.cpu.iter().flat_map(GroupLocation::upwards).filter_map(|group| {
             let read = |name: &str| text::read(&group.dir.join(name)).ok();
             let milli_cpus = quota_v1(&read("cpu.cfs_quota_us")?, &read("cpu.cfs_period_us")?)?;
             Some((Quota { milli_cpus, group: group.name, hierarchy: Hierarchy::V1 }, group.dir))
@@ -139,10 +147,10 @@ impl Groups {
         unified.chain(v1)
     }
 
-    /// The first of these lists that is there and not empty, from the group upwards: a group of version 2 without the
-    /// controller has no file of its own and lives by its ancestor's.
+    /// Returns the first of these lists that exists and is not empty, from the group upwards: a
+    /// group of version 2 without the controller has no file of its own and uses its ancestor's.
     fn in_force<T: Id>(&self, v1: &[&str], v2: &[&str]) -> Option<Cpuset<T>> {
-        let in_hierarchy = |place: &Option<Place>, files: &[&str]| {
+        let in_hierarchy = |place: &Option<GroupLocation>, files: &[&str]| {
             let place = place.as_ref()?;
             place.upwards().find_map(|group| {
                 let read = |name: &&str| text::list(&text::read(&group.dir.join(name)).ok()?);
@@ -155,26 +163,26 @@ impl Groups {
 }
 
 /// A group as a directory.
-struct Group {
+struct GroupDirectory {
     dir: PathBuf,
     /// Its path inside the hierarchy, printable.
     name: String,
 }
 
-/// Where a process is in one hierarchy: a mount, and the way from the mount point to its group.
-struct Place {
+/// Location of a process in one hierarchy: a mount, and the path from the mount point to its group.
+struct GroupLocation {
     hierarchy: Hierarchy,
     /// The mount point below the given root.
     mount: PathBuf,
-    /// What of the hierarchy is mounted there.
+    /// The part of the hierarchy that is mounted there.
     mounted: PathBuf,
-    /// From the mount point to the group; empty for the mount point itself.
+    /// Path from the mount point to the group; empty for the mount point itself.
     relative: PathBuf,
 }
 
-impl Place {
-    /// The mount through which the group at `path` can be reached: the one that begins closest to it, the latest among
-    /// equals; failing that, the latest mount point itself.
+impl GroupLocation {
+    /// Finds the mount through which the group at `path` can be reached: the one that begins
+    /// closest to the group, the latest among equals; failing that, the latest mount point itself.
     fn find<'a>(
         root: &Path,
         hierarchy: Hierarchy,
@@ -204,8 +212,8 @@ impl Place {
             .or_else(|| mounts.last().map(|mount| at(mount, Path::new(""))))
     }
 
-    /// The group and its ancestors up to the mount point.
-    fn upwards(&self) -> impl Iterator<Item = Group> + '_ {
+    /// Returns the group and its ancestors up to the mount point.
+    fn upwards(&self) -> impl Iterator<Item = GroupDirectory> + '_ {
         self.relative.ancestors().map(|relative| {
             let inside = if relative.as_os_str().is_empty() {
                 self.mounted.clone()
@@ -213,7 +221,7 @@ impl Place {
                 self.mounted.join(relative)
             };
             let name = text::printable(inside.as_os_str().as_encoded_bytes());
-            Group { dir: self.mount.join(relative), name }
+            GroupDirectory { dir: self.mount.join(relative), name }
         })
     }
 }
@@ -228,7 +236,8 @@ struct Mount {
 }
 
 impl Mount {
-    /// `36 35 0:31 /mounted /mount/point rw shared:9 - cgroup cgroup rw,cpuset`: any number of words before the dash.
+    /// Parses `36 35 0:31 /mounted /mount/point rw shared:9 - cgroup cgroup rw,cpuset`, with any
+    /// number of words before the dash.
     fn parse(line: &[u8]) -> Option<Self> {
         let mut words = text::words(line);
         let (mounted, point) = (words.nth(3)?, words.next()?);
@@ -248,8 +257,8 @@ impl Mount {
     }
 }
 
-/// The path of the group in the hierarchy of a controller, or in the one of version 2 when the name is empty, from lines
-/// like `4:cpu,cpuacct:/user.slice` and `0::/user.slice`.
+/// Returns the path of the group in the hierarchy of a controller, or in the hierarchy of version 2
+/// if the name is empty, from lines like `4:cpu,cpuacct:/user.slice` and `0::/user.slice`.
 fn membership(memberships: &[u8], controller: &[u8]) -> Option<PathBuf> {
     text_lines(memberships).find_map(|line| {
         let mut parts = line.splitn(3, |&byte| byte == b':');
@@ -259,18 +268,18 @@ fn membership(memberships: &[u8], controller: &[u8]) -> Option<PathBuf> {
     })
 }
 
-/// `cpu.max`: `max 100000` or `250000 100000`, both in microseconds.
+/// Parses `cpu.max`: `max 100000` or `250000 100000`, both in microseconds.
 fn quota_v2(text: &[u8]) -> Option<u32> {
     let mut words = text::words(text);
     milli_cpus(text::number(words.next()?)?, text::number(words.next()?)?)
 }
 
-/// `cpu.cfs_quota_us` (-1 for none) and `cpu.cfs_period_us`.
+/// Parses `cpu.cfs_quota_us` (-1 for none) and `cpu.cfs_period_us`.
 fn quota_v1(quota: &[u8], period: &[u8]) -> Option<u32> {
     milli_cpus(text::number(quota)?, text::number(period)?)
 }
 
-/// Rounded down, but never to nothing: a program with a quota does run.
+/// Rounds down, but never to zero: a program with a quota does run.
 fn milli_cpus(quota_us: u64, period_us: u64) -> Option<u32> {
     let milli = u128::from(quota_us) * 1000;
     let milli = milli.checked_div(u128::from(period_us))?.max(1);
@@ -281,7 +290,7 @@ fn text_lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
     text.split(|&byte| byte == b'\n').filter(|line| !line.is_empty())
 }
 
-/// `mountinfo` writes blanks, line ends and backslashes in paths as `\040`.
+/// Decodes a path of `mountinfo`, which writes blanks, line ends and backslashes as `\040`.
 fn unescaped(word: &[u8]) -> PathBuf {
     let mut bytes = Vec::with_capacity(word.len());
     let mut rest = word;

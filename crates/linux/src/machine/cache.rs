@@ -1,7 +1,7 @@
-//! Keeping the model in a file between starts.
+//! Cache file of the model, kept between starts.
 //!
-//! A cache file is read once and believed only if the caller or root wrote it and nobody else could. It is replaced
-//! atomically, and never repaired: a file that does not decode is overwritten.
+//! A cache file is read once and trusted only if the caller or root wrote it and no other user
+//! could. It is replaced atomically and never repaired: a file that does not decode is overwritten.
 
 use super::codec::MAX_BYTES;
 use super::key::{Key, KeyError};
@@ -11,17 +11,18 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use thiserror::Error;
 
-/// How many drafts of one process number may lie about, of processes at work or killed in the middle of it.
+/// Largest number of drafts with one process number, of processes at work or killed while writing.
 const MAX_DRAFTS: u32 = 64;
 
-/// Why a model could not be kept for the next start.
+/// Reason why a model could not be kept for the next start.
 #[derive(Debug, Error)]
 pub enum CacheFault {
-    /// The running machine cannot be told from another.
+    /// The running machine has no key.
     #[error(transparent)]
     NoKey(KeyError),
-    /// Root runs with somebody's home, as under `sudo`: root's files in it would be in their way ever after.
-    #[error("{} belongs to user {owner}, and this is root", folder.display())]
+    /// Root runs with another user's home, as under `sudo`: files of root in it would hinder that
+    /// user later.
+    #[error("{} belongs to user {owner}, and this process runs as root", folder.display())]
     ForeignFolder {
         /// The directory.
         folder: PathBuf,
@@ -33,23 +34,25 @@ pub enum CacheFault {
     Write {
         /// The file or directory that could not be written.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
 }
 
-/// The file of a boot in a cache directory: `machine.3f`, by the first two digits of the boot id.
+/// Returns the file of a boot in a cache directory: `machine.3f`, by the first two digits of the
+/// boot id.
 ///
-/// Computers that share a home directory, and boots, would else overwrite each other's model at every start; since boot
-/// ids are random, they rarely meet in one of the 256 files, and there are never more files than that.
+/// With a single file, computers that share a home directory, and boots, would overwrite each
+/// other's model at every start. Boot ids are random, so two of them rarely meet in one of the 256
+/// files, and there are never more files than that.
 pub fn slot(folder: &Path, key: &Key) -> PathBuf {
     let digits: String = key.boot().chars().filter(char::is_ascii_hexdigit).take(2).collect();
     folder.join(format!("machine.{digits}"))
 }
 
-/// The bytes of a cache file that can be believed to be ours or root's.
+/// Returns the bytes of a cache file that only this user or root can have written.
 pub(super) fn read(file: &Path) -> Option<Vec<u8>> {
-    // O_NONBLOCK: a FIFO left there must not hold the start up.
+    // O_NONBLOCK: a FIFO at this path must not block the start.
     let mut open = OpenOptions::new()
         .read(true)
         .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY)
@@ -63,12 +66,12 @@ pub(super) fn read(file: &Path) -> Option<Vec<u8>> {
         return None;
     }
     let mut bytes = vec![0; size];
-    // Replaced files are whole, so a file that shrinks meanwhile was not written by us.
+    // Replaced files are whole, so a file that shrinks meanwhile was not written by trimtab.
     open.read_exact(&mut bytes).ok()?;
     Some(bytes)
 }
 
-/// Puts `bytes` in place of `file`, wholly or not at all.
+/// Replaces `file` by `bytes`, wholly or not at all.
 pub(super) fn write(file: &Path, bytes: &[u8]) -> Result<(), CacheFault> {
     let fault = |path: &Path, source| CacheFault::Write { path: path.to_owned(), source };
     let Some(folder) = file.parent() else {
@@ -88,7 +91,7 @@ pub(super) fn write(file: &Path, bytes: &[u8]) -> Result<(), CacheFault> {
     })
 }
 
-/// The folder, or what there is of the way to it, and its owner.
+/// Returns the folder, or its nearest ancestor that exists, and its owner.
 fn nearest(folder: &Path) -> io::Result<(&Path, u32)> {
     let mut missing = io::ErrorKind::NotFound.into();
     for folder in folder.ancestors() {
@@ -101,8 +104,9 @@ fn nearest(folder: &Path) -> io::Result<(&Path, u32)> {
     Err(missing)
 }
 
-/// A new file in `folder` that is nobody else's. Another container may have a process of our number, so the name is
-/// tried, not trusted; and another's draft is never removed, since its owner would then put ours in place half-written.
+/// Creates a new file in `folder`. A process in another container may have the same number, so the
+/// name is tried, not trusted. A draft of another process is never removed, since that process
+/// would then rename this one's half-written draft into place.
 fn draft(folder: &Path) -> io::Result<(PathBuf, File)> {
     let mut number = 0;
     loop {

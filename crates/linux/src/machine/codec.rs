@@ -1,49 +1,52 @@
-//! The model as bytes.
+//! Binary encoding of the model.
 //!
-//! Layout, little-endian: magic (8), format (4), length of the key (4), length of the payload (4), checksum of both (8),
-//! then the key as text and the payload, `postcard` of [`Parts`]. Nothing follows.
+//! Layout, little-endian: magic (8), format (4), length of the key (4), length of the payload (4),
+//! checksum of both (8), then the key as text and the payload, `postcard` of [`Parts`]. Nothing
+//! follows.
 //!
-//! Properties: every byte string decodes or is refused, without panic, in memory proportional to its length (at most
-//! [`MAX_BYTES`]); the checksum finds damage, not malice, and [`Machine::build`] checks what it let through.
+//! Properties: every byte string decodes or is refused, without panic, in memory proportional to
+//! its length (at most [`MAX_BYTES`]). The checksum finds damage, not malice; [`Machine::build`]
+//! checks the contents that pass it.
 
 use super::key::{Key, LINES};
 use thiserror::Error;
 use trimtab_core::hash::fnv1a_words;
 use trimtab_core::topology::{Machine, MachineError, Parts};
 
-/// The version of the layout, `Parts` included. Count it up when either changes; a test fails that tells.
-pub const FORMAT: u32 = 2;
+/// Version of the layout, `Parts` included. To be increased when either changes; a test fails if it
+/// was not.
+pub const FORMAT_VERSION: u32 = 2;
 
-/// The most bytes a model may take: twice what the largest machine Linux can run needs (8,192 CPUs and 1,024 nodes, of
-/// which the distance table is 2 MiB).
+/// Largest size of a model, in bytes: twice the need of the largest machine that Linux can run
+/// (8,192 CPUs and 1,024 nodes, of which the distance table is 2 MiB).
 pub const MAX_BYTES: usize = 4 << 20;
 
 const MAGIC: [u8; 8] = *b"trimtabM";
-const HEADER: usize = 28;
+const HEADER_BYTES: usize = 28;
 
-/// Why bytes are not a model for this key.
+/// Reason why bytes are not a model for this key.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum DecodeError {
-    /// There is nothing.
+    /// There are no bytes.
     #[error("it is empty")]
     Empty,
-    /// The first bytes are not a model's.
+    /// The first bytes are not those of a model.
     #[error("it does not start like a machine model")]
     Magic,
     /// Another layout.
     #[error(
-        "it has format {found} where this program reads {FORMAT}: trimtab and its helper are of different versions; reinstall both"
+        "it has format {found} where this program reads {FORMAT_VERSION}: trimtab and its helper are of different versions; reinstall both"
     )]
     Format {
         /// The format found.
         found: u32,
     },
-    /// The lengths in the header do not add up to what is there.
+    /// The lengths in the header do not add up to the length found.
     #[error("it is {found} bytes long where its header promises {promised}")]
     Length {
-        /// Bytes there are.
+        /// Length found.
         found: usize,
-        /// Bytes the header promises.
+        /// Length that the header promises.
         promised: u64,
     },
     /// More than [`MAX_BYTES`].
@@ -55,21 +58,22 @@ pub enum DecodeError {
     /// A model of another machine or another state of it.
     #[error("it was made for another {what}")]
     Stale {
-        /// What differs.
+        /// The part of the key that differs.
         what: &'static str,
     },
     /// The payload is not `Parts`.
     #[error("its contents cannot be read: {0}")]
     Payload(String),
     /// The parts do not make a machine.
-    #[error("its parts make no machine: {0}")]
+    #[error("its parts do not make a machine: {0}")]
     Machine(#[from] MachineError),
 }
 
-/// The bytes of a model, as the helper prints them and the cache keeps them.
+/// Encodes a model, as the helper prints it and the cache keeps it.
 ///
 /// # Errors
-/// [`DecodeError::TooLong`] for a machine beyond all that Linux runs, [`DecodeError::Payload`] if a part has no encoding.
+/// [`DecodeError::TooLong`] for a machine beyond the largest that Linux runs,
+/// [`DecodeError::Payload`] if a part has no encoding.
 pub fn encode(key: &Key, parts: &Parts) -> Result<Vec<u8>, DecodeError> {
     let payload = postcard::to_stdvec(parts).map_err(|error| DecodeError::Payload(error.to_string()))?;
     let key = key.text().as_bytes();
@@ -77,9 +81,9 @@ pub fn encode(key: &Key, parts: &Parts) -> Result<Vec<u8>, DecodeError> {
     else {
         return Err(DecodeError::TooLong);
     };
-    let mut bytes = Vec::with_capacity(HEADER + key.len() + payload.len());
+    let mut bytes = Vec::with_capacity(HEADER_BYTES + key.len() + payload.len());
     bytes.extend(MAGIC);
-    bytes.extend(FORMAT.to_le_bytes());
+    bytes.extend(FORMAT_VERSION.to_le_bytes());
     bytes.extend(key_length.to_le_bytes());
     bytes.extend(payload_length.to_le_bytes());
     bytes.extend([0; 8]);
@@ -88,15 +92,15 @@ pub fn encode(key: &Key, parts: &Parts) -> Result<Vec<u8>, DecodeError> {
     if bytes.len() > MAX_BYTES {
         return Err(DecodeError::TooLong);
     }
-    let checksum = checksum(&bytes[HEADER..]);
-    bytes[HEADER - 8..HEADER].copy_from_slice(&checksum.to_le_bytes());
+    let checksum = checksum(&bytes[HEADER_BYTES..]);
+    bytes[HEADER_BYTES - 8..HEADER_BYTES].copy_from_slice(&checksum.to_le_bytes());
     Ok(bytes)
 }
 
-/// The machine in these bytes, if they hold one for this key.
+/// Decodes the machine in these bytes, if they hold one for this key.
 ///
 /// # Errors
-/// [`DecodeError`] says what is wrong.
+/// [`DecodeError`] names the fault.
 pub fn decode(bytes: &[u8], key: &Key) -> Result<Machine, DecodeError> {
     if bytes.is_empty() {
         return Err(DecodeError::Empty);
@@ -108,18 +112,18 @@ pub fn decode(bytes: &[u8], key: &Key) -> Result<Machine, DecodeError> {
     if take(&mut rest) != Some(MAGIC) {
         return Err(DecodeError::Magic);
     }
-    let short = DecodeError::Length { found: bytes.len(), promised: HEADER as u64 };
+    let short = DecodeError::Length { found: bytes.len(), promised: HEADER_BYTES as u64 };
     let mut number = || take(&mut rest).map(u32::from_le_bytes).ok_or_else(|| short.clone());
     let (format, key_length, payload_length) = (number()?, number()?, number()?);
-    if format != FORMAT {
+    if format != FORMAT_VERSION {
         return Err(DecodeError::Format { found: format });
     }
     let promised_checksum = take(&mut rest).map(u64::from_le_bytes).ok_or(short)?;
-    let promised = HEADER as u64 + u64::from(key_length) + u64::from(payload_length);
+    let promised = HEADER_BYTES as u64 + u64::from(key_length) + u64::from(payload_length);
     if promised != bytes.len() as u64 {
         return Err(DecodeError::Length { found: bytes.len(), promised });
     }
-    let (found_key, payload) = rest.split_at(key_length as usize); // the lengths add up, so it is inside
+    let (found_key, payload) = rest.split_at(key_length as usize); // in range: the lengths add up
     if found_key != key.text().as_bytes() {
         return Err(DecodeError::Stale { what: difference(found_key, key) });
     }
@@ -133,14 +137,14 @@ pub fn decode(bytes: &[u8], key: &Key) -> Result<Machine, DecodeError> {
     }
 }
 
-/// The next `N` bytes.
+/// Takes the next `N` bytes.
 fn take<const N: usize>(bytes: &mut &[u8]) -> Option<[u8; N]> {
     let (head, rest) = bytes.split_first_chunk::<N>()?;
     *bytes = rest;
     Some(*head)
 }
 
-/// The first line that differs, in words.
+/// Returns the name of the first line that differs.
 fn difference(found: &[u8], key: &Key) -> &'static str {
     let ours = key.text().as_bytes().split(|&byte| byte == b'\n');
     let theirs = found.split(|&byte| byte == b'\n');
@@ -148,8 +152,8 @@ fn difference(found: &[u8], key: &Key) -> &'static str {
     line.and_then(|line| LINES.get(line)).copied().unwrap_or("key")
 }
 
-/// FNV-1a over words of eight bytes instead of single ones: an eighth of the steps. The last word is
-/// filled with zeros; lengths are checked elsewhere.
+/// Computes FNV-1a over words of eight bytes instead of single ones: an eighth of the steps. The
+/// last word is filled with zeros; lengths are checked elsewhere.
 fn checksum(bytes: &[u8]) -> u64 {
     let word = |chunk: &[u8]| {
         let mut word = [0; 8];
@@ -168,7 +172,7 @@ mod tests {
         CpuModel, Device, DeviceKind, Domain, KindPart, Level, NodePart, Tier, parse_synthetic,
     };
 
-    /// One of everything.
+    /// Parts with one of each kind.
     fn parts() -> Parts {
         let domain = |level, os, first, count| Domain { level, os, first, count };
         let cpus = |text: &str| text.parse().unwrap();
@@ -236,12 +240,12 @@ mod tests {
         assert_eq!(decode(&bytes, &key).unwrap(), Machine::build(parts()).unwrap());
     }
 
-    /// When this fails, `Parts` or the layout has changed: count [`FORMAT`] up and correct the sum, or caches written
-    /// before the change are read as something else.
+    /// If this fails, `Parts` or the layout has changed: increase [`FORMAT_VERSION`] and correct
+    /// the sum. Otherwise caches written before the change are misread.
     #[test]
     fn the_layout_is_the_one_that_format_names() {
         let payload = postcard::to_stdvec(&parts()).unwrap();
-        assert_eq!((FORMAT, payload.len(), checksum(&payload)), (2, 269, 11_800_734_162_633_480_912));
+        assert_eq!((FORMAT_VERSION, payload.len(), checksum(&payload)), (2, 269, 11_800_734_162_633_480_912));
     }
 
     #[test]
@@ -257,7 +261,7 @@ mod tests {
         assert_eq!(decode(b"{\"json\": true, \"and long enough\": 1}", &key), Err(DecodeError::Magic));
         assert_eq!(with(8, 99), DecodeError::Format { found: 99 });
         assert!(matches!(with(13, 1), DecodeError::Length { .. }));
-        assert_eq!(with(HEADER - 1, good[HEADER - 1] ^ 1), DecodeError::Checksum);
+        assert_eq!(with(HEADER_BYTES - 1, good[HEADER_BYTES - 1] ^ 1), DecodeError::Checksum);
         assert_eq!(with(good.len() - 1, good[good.len() - 1] ^ 1), DecodeError::Checksum);
         assert!(matches!(decode(&good[..good.len() - 1], &key), Err(DecodeError::Length { .. })));
         assert!(matches!(decode(&good[..20], &key), Err(DecodeError::Length { .. })));
@@ -268,20 +272,21 @@ mod tests {
         assert_eq!(decode(&empty, &key), Err(DecodeError::Machine(MachineError::Empty)));
     }
 
-    /// A payload behind a valid header, so that decoding gets as far as the payload.
+    /// Puts a payload behind a valid header, so that decoding gets as far as the payload.
     fn seal(payload: &[u8]) -> Vec<u8> {
         let mut bytes = encode(&Key::file(), &Parts::default()).unwrap();
-        bytes.truncate(HEADER + Key::file().text().len());
+        bytes.truncate(HEADER_BYTES + Key::file().text().len());
         bytes.extend(payload);
         bytes[16..20].copy_from_slice(&u32::try_from(payload.len()).unwrap().to_le_bytes());
-        let sum = checksum(&bytes[HEADER..]);
-        bytes[HEADER - 8..HEADER].copy_from_slice(&sum.to_le_bytes());
+        let sum = checksum(&bytes[HEADER_BYTES..]);
+        bytes[HEADER_BYTES - 8..HEADER_BYTES].copy_from_slice(&sum.to_le_bytes());
         bytes
     }
 
     #[test]
     fn lengths_and_numbers_beyond_reason_are_refused() {
-        // A list that promises 2^60 elements, and machines whose sets or tables would not fit in memory.
+        // A list that promises 2^60 elements, and machines with sets or tables that would not fit
+        // in memory.
         let mut endless = postcard::to_stdvec(&Parts::default()).unwrap();
         endless.splice(4..5, [0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x10]);
         assert!(matches!(decode(&seal(&endless), &Key::file()), Err(DecodeError::Payload(_))));
@@ -324,7 +329,7 @@ mod tests {
             let parts = if large { parse_synthetic("pack:2 numa:2 l3:2 core:4 pu:2").unwrap().into() } else { parts() };
             let mut payload = postcard::to_stdvec(&parts).unwrap();
             if sealed {
-                // Past the checksum, so that postcard and the model have to cope.
+                // Past the checksum, so that postcard and the model must cope.
                 for (at, byte) in &changes { let at = at.index(payload.len()); payload[at] = *byte; }
                 if !whole { payload.truncate(cut.index(payload.len())); }
                 if let Ok(machine) = decode(&seal(&payload), &key) {

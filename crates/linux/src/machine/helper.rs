@@ -1,4 +1,4 @@
-//! Running `trimtab-discover`.
+//! Run of the helper `trimtab-discover`.
 
 use super::MachineLoadError;
 use super::codec::MAX_BYTES;
@@ -12,10 +12,11 @@ use std::process::{Command, ExitStatus, Stdio};
 /// The helper's file name.
 pub const HELPER: &str = "trimtab-discover";
 
-/// How much of the helper's standard error is kept: one line is meant, a dynamic linker's takes a few hundred bytes.
+/// Largest part of the helper's standard error that is kept, in bytes: one line is expected, a
+/// dynamic linker's takes a few hundred bytes.
 const MAX_SAID: u64 = 4096;
 
-/// What a helper that ended well printed.
+/// Output of a helper that ended well.
 pub(super) struct Output {
     /// Its standard output, at most a byte more than [`MAX_BYTES`].
     pub(super) bytes: Vec<u8>,
@@ -23,7 +24,8 @@ pub(super) struct Output {
     pub(super) said: String,
 }
 
-/// The helper's path: the one given, else next to the running program, else in `libexec` beside its `bin`.
+/// Returns the helper's path: the one given, else next to the running program, else in `libexec`
+/// beside its `bin`.
 pub(super) fn find(given: Option<&Path>) -> Result<PathBuf, MachineLoadError> {
     let mut looked: Vec<PathBuf> = Vec::new();
     match (given, std::env::current_exe()) {
@@ -33,7 +35,7 @@ pub(super) fn find(given: Option<&Path>) -> Result<PathBuf, MachineLoadError> {
             looked.push(folder.join(HELPER));
             looked.push(folder.join("../libexec/trimtab").join(HELPER));
         }
-        (None, Err(_)) => {} // no /proc: nothing is known of where we are
+        (None, Err(_)) => {} // no /proc: the program's own path is unknown
     }
     match looked.iter().find(|path| path.is_file()) {
         Some(path) => Ok(path.clone()),
@@ -48,7 +50,7 @@ pub(super) fn run(helper: &Path, arguments: &[&OsStr]) -> Result<Output, Machine
     let helper = helper.to_owned();
     let said = last_line(&said);
     if bytes.len() > MAX_BYTES {
-        return Ok(Output { bytes, said }); // decoding will say so; the helper's end is our closed pipe
+        return Ok(Output { bytes, said }); // decoding will report it; the helper ended because we closed the pipe
     }
     match status.code() {
         Some(0) => Ok(Output { bytes, said }),
@@ -64,19 +66,21 @@ pub(super) fn run(helper: &Path, arguments: &[&OsStr]) -> Result<Output, Machine
     }
 }
 
-/// Both outputs and the end of a command. Reading stops at a limit: what babbles on is cut off by a closed pipe.
+/// Returns both outputs and the end of a command. Reading stops at a limit: closing the pipe ends a
+/// command that writes more.
 fn capture(command: &mut Command) -> io::Result<(Vec<u8>, Vec<u8>, ExitStatus)> {
     let _kept = keep_children()?;
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
     let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
     let read = std::thread::scope(|scope| {
-        // Both pipes must be read at once, or a helper that fills one while we wait on the other never ends.
+        // Both pipes must be read at once. Otherwise a helper that fills one while we wait on the
+        // other never ends.
         let said = std::thread::Builder::new().spawn_scoped(scope, move || read_up_to(stderr, MAX_SAID))?;
         let bytes = read_up_to(stdout, MAX_BYTES as u64 + 1);
         Ok((bytes, said.join().unwrap_or_default()))
     });
     if read.is_err() {
-        // Nobody reads it; it may have ended by that already.
+        // Nothing reads its output; it may have ended because of that already.
         let _ = child.kill();
     }
     let status = child.wait()?;
@@ -86,13 +90,13 @@ fn capture(command: &mut Command) -> io::Result<(Vec<u8>, Vec<u8>, ExitStatus)> 
 fn read_up_to(pipe: Option<impl Read>, most: u64) -> Vec<u8> {
     let mut bytes = Vec::new();
     if let Some(pipe) = pipe {
-        // An error here is an end that came early; what was read decides.
+        // An error here is an early end; the bytes read decide.
         let _ = pipe.take(most).read_to_end(&mut bytes);
     }
     bytes
 }
 
-/// The last line, without the helper's own name before it.
+/// Returns the last line, without the helper's own name before it.
 fn last_line(said: &[u8]) -> String {
     let said = String::from_utf8_lossy(said);
     let line = said.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default().trim();

@@ -1,16 +1,17 @@
-//! Which machine, in which state, a model describes.
+//! Key of a model: the machine and the state that the model describes.
 //!
-//! The key must be cheap and must not need hwloc: boot id, online CPUs, online nodes and nodes with CPUs are four small
-//! reads. hwloc's own version is *not* part of it, though a newer hwloc might see more: asking would load the library,
-//! which is what the cache avoids, and a stat of the helper would tie a system-wide cache to one installation. The
-//! program's version and the cache format stand in for it, and a boot starts afresh in any case.
+//! The key must be cheap and must not need hwloc: boot id, online CPUs, online nodes and nodes with
+//! CPUs are four small reads. hwloc's own version is *not* part of it, though a newer hwloc might
+//! see more: asking would load the library, which is what the cache avoids, and a stat of the
+//! helper would tie a system-wide cache to one installation. The program's version and the cache
+//! format stand in for it, and each boot makes a new model in any case.
 
 use std::path::PathBuf;
 use std::{fs, io};
 use thiserror::Error;
 use trimtab_core::fingerprint::{BOOT_ID, CPUS_ONLINE, NODES_ONLINE, NODES_WITH_CPUS};
 
-/// The names of the key's lines, as faults report them.
+/// Names of the key's lines, as faults report them.
 pub(super) const LINES: [&str; 5] = [
     "trimtab version",
     "boot",
@@ -19,7 +20,7 @@ pub(super) const LINES: [&str; 5] = [
     "set of NUMA nodes with CPUs",
 ];
 
-/// What a model is valid for.
+/// The machine and state for which a model is valid.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Key {
     /// One line for each of [`LINES`].
@@ -32,26 +33,27 @@ pub struct Key {
 pub struct KeyError {
     /// The file.
     pub path: PathBuf,
-    /// What the kernel said.
+    /// The kernel's error.
     pub source: io::Error,
 }
 
 impl Key {
-    /// The key of the running machine, now.
+    /// Returns the key of the running machine, now.
     ///
     /// # Errors
-    /// [`KeyError`] when `/proc` or `/sys` do not say which boot or which CPUs.
+    /// [`KeyError`] when `/proc` or `/sys` do not give the boot or the CPUs.
     pub fn live() -> Result<Self, KeyError> {
         let (nodes, nodes_with_cpus) = (read_optional(NODES_ONLINE)?, read_optional(NODES_WITH_CPUS)?);
         Ok(Self::of([&read(BOOT_ID)?, &read(CPUS_ONLINE)?, &nodes, &nodes_with_cpus]))
     }
 
-    /// The key of a machine described by a file: it depends on no state, and is never cached.
+    /// Returns the key of a machine described by a file: it depends on no state, and is never
+    /// cached.
     pub fn file() -> Self {
         Self::of(["file", "", "", ""])
     }
 
-    /// The nodes that have CPUs according to this key, in the kernel's list format.
+    /// Returns the nodes that have CPUs according to this key, in the kernel's list format.
     pub fn nodes_with_cpus(&self) -> &str {
         self.text.lines().nth(4).unwrap_or_default()
     }
@@ -66,7 +68,7 @@ impl Key {
         &self.text
     }
 
-    /// The boot id, or what stands in its place.
+    /// Returns the boot id, or the word in its place.
     pub(super) fn boot(&self) -> &str {
         self.text.lines().nth(1).unwrap_or_default()
     }

@@ -1,4 +1,4 @@
-//! Transparent huge pages: switching them off for a program, and what the system does by default.
+//! Transparent huge pages: the switch for a program, and the system's default.
 
 use crate::sys::prctl::{self, ThpDisable};
 use crate::text::{self, ReadError};
@@ -8,35 +8,36 @@ use std::fmt;
 use std::path::Path;
 use trimtab_core::place::HugePages;
 
-/// What became of a wish for huge pages.
+/// Outcome of a request for huge pages.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct HugePagesOutcome {
-    /// What the plan asked for.
+    /// The planned setting.
     pub asked: HugePages,
-    /// What holds for the process now, read back: `inherit` when it goes by the system's setting. `None` when it could
-    /// not be read.
+    /// The setting of the process now, read back: `inherit` when the system's setting applies.
+    /// `None` when it could not be read.
     pub now: Option<HugePages>,
-    /// Why the wish was not granted; what was inherited is then left alone.
+    /// Reason why the request was refused; the inherited setting is then unchanged.
     pub refused: Option<HugePagesRefusal>,
 }
 
 impl HugePagesOutcome {
-    /// Whether the wish was granted, as far as could be seen. Leaving things alone is always granted.
+    /// Returns whether the request was granted, as far as could be seen. Changing nothing is always
+    /// granted.
     pub fn is_as_asked(&self) -> bool {
         self.refused.is_none()
     }
 
-    /// Whether the wish was granted and reading back confirmed it.
+    /// Returns whether the request was granted and reading back confirmed it.
     pub fn is_verified(&self) -> bool {
         self.asked == HugePages::Inherit || self.now == Some(self.asked)
     }
 }
 
-/// Why huge pages could not be switched off for a process.
+/// Reason why huge pages could not be switched off for a process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "cause")]
 pub enum HugePagesRefusal {
-    /// `advised` on a kernel that cannot make the difference: it needs Linux 6.18.
+    /// `advised` on a kernel that does not have this setting: it needs Linux 6.18.
     TooOld,
     /// The kernel has no transparent huge pages: there is nothing to switch off.
     NoHugePages,
@@ -45,7 +46,7 @@ pub enum HugePagesRefusal {
         /// The kernel's error number.
         errno: i32,
     },
-    /// The call succeeded, but what was read back is something else.
+    /// The call succeeded, but the value read back is another.
     NotKept,
 }
 
@@ -64,8 +65,8 @@ impl fmt::Display for HugePagesRefusal {
     }
 }
 
-/// Switches transparent huge pages for the calling process as asked and reads the switch back; refused, it leaves them
-/// alone.
+/// Switches transparent huge pages for the calling process as asked and reads the switch back. If
+/// the kernel refuses, the setting is left unchanged.
 pub fn apply_huge_pages(asked: HugePages) -> HugePagesOutcome {
     let set = match asked {
         HugePages::Inherit => Ok(()),
@@ -80,7 +81,7 @@ pub fn apply_huge_pages(asked: HugePages) -> HugePagesOutcome {
     let refused = match (set, read) {
         (Ok(()), Ok(now)) if asked != HugePages::Inherit && now != asked => Some(HugePagesRefusal::NotKept),
         (Ok(()), _) => None,
-        // The switch can be read, so the kernel has it; it is the flag that it does not know.
+        // The switch can be read, so the kernel has it; the kernel does not know the flag.
         (Err(Errno::INVAL), Ok(_)) if asked == HugePages::Advised => Some(HugePagesRefusal::TooOld),
         (Err(Errno::INVAL), _) => Some(HugePagesRefusal::NoHugePages),
         (Err(errno), _) => Some(HugePagesRefusal::Filtered { errno: errno.raw_os_error() }),
@@ -88,7 +89,7 @@ pub fn apply_huge_pages(asked: HugePages) -> HugePagesOutcome {
     HugePagesOutcome { asked, now: read.ok(), refused }
 }
 
-/// Where the system gives huge pages to programs that do not say otherwise.
+/// System's setting for huge pages, for programs that set nothing else.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SystemHugePages {
@@ -101,7 +102,7 @@ pub enum SystemHugePages {
 }
 
 impl SystemHugePages {
-    /// Reads `always [madvise] never`, where the brackets mark the choice.
+    /// Parses `always [madvise] never`, where the brackets mark the choice.
     pub fn parse(enabled: &[u8]) -> Option<Self> {
         text::words(enabled).find_map(|word| match word {
             b"[always]" => Some(Self::Always),
@@ -112,10 +113,11 @@ impl SystemHugePages {
     }
 }
 
-/// The system's setting, from `kernel/mm/transparent_hugepage/enabled` under `sys`; `None` on a kernel without huge pages.
+/// Returns the system's setting, from `kernel/mm/transparent_hugepage/enabled` under `sys`; `None`
+/// on a kernel without huge pages.
 ///
 /// # Errors
-/// The file is there but cannot be read, or names no known choice.
+/// The file exists but cannot be read, or names no known choice.
 pub fn system_huge_pages(sys: &Path) -> Result<Option<SystemHugePages>, ReadError> {
     let path = sys.join("kernel/mm/transparent_hugepage/enabled");
     let Some(text) = text::read_if_there(&path)? else { return Ok(None) };

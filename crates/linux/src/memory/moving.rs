@@ -1,14 +1,18 @@
-//! Bringing the memory of a running process to one node.
+//! Page migration of a running process's memory to one node.
 //!
-//! Problem: the kernel moves pages when asked, but it would move any, and all of them in one call that nobody can end. Idea: `numa_maps`
-//! says of each area what policy it has, what kind it is and how many of its pages lie where; of those that are the process's own a few
-//! pages at a time are asked for their node, and those that are elsewhere are moved (`move_pages`), with a pause after each.
+//! Problem: the kernel moves pages when asked, but it would move any pages, and all of them in one
+//! call that cannot be ended. Idea: `numa_maps` gives for each area its policy, its kind and the
+//! number of its pages on each node. Of the areas that are the process's own, a few pages at a time
+//! are queried for their node, and those on other nodes are moved (`move_pages`), with a pause
+//! after each step.
 //!
-//! Properties: moved are private memory without a file and shared memory that nobody else has mapped, never huge pages that were set
-//! aside; nothing at all of a process in which any area or thread has a memory policy other than the system's ("default") or "local",
-//! nor of one that devices use memory of (a VFIO or iommufd descriptor, pinned pages); not into a node without room; what is reported is
-//! where pages were seen to lie afterwards, not what the kernel answered. Known gaps: what is mapped anew at the same addresses while it
-//! goes on counts as what was there before; policies of more than 4,096 threads are not asked for.
+//! Properties: private memory without a file is moved, and shared memory that no other process has
+//! mapped; huge pages from a reserved pool are never moved. Nothing is moved of a process in which
+//! any area or thread has a memory policy other than the system's ("default") or "local", nor of
+//! one with memory in use by devices (a VFIO or iommufd descriptor, pinned pages), nor into a node
+//! without room. The result reports where pages were seen afterwards, not the kernel's answer.
+//! Known gaps: memory mapped at the same addresses during the migration counts as the memory that
+//! was there before; the policies of threads beyond the first 4,096 are not read.
 
 use crate::process::{self, Pid, StartTime};
 use crate::sys::residency;
@@ -22,67 +26,71 @@ use trimtab_core::ids::OsNode;
 use trimtab_core::observe::Unfetched;
 use trimtab_core::set::NodeSet;
 
-/// So many pages are looked at, and at most moved, between two pauses. Chosen: half a millisecond to move them all.
-const STEP: usize = 512;
-/// A step is tried so often as long as something moves: one page that is in use keeps the kernel from the others of its call.
-const TRIES: u32 = 8;
-/// So many addresses are looked at: 256 GiB of them, most of which need not have pages. Chosen.
+/// Number of pages that are queried, and at most moved, between two pauses. Chosen: half a
+/// millisecond to move them all.
+const STEP_PAGES: usize = 512;
+/// Number of tries of a step, as long as each moves some page: one page that is in use keeps the
+/// kernel from the others of its call.
+const STEP_TRIES_MAX: u32 = 8;
+/// Largest number of addresses that are queried: 256 GiB of them, most of which need not have
+/// pages. Chosen.
 const ADDRESSES_MAX: u64 = 1 << 26;
-/// So many threads are asked for their policy. Chosen.
+/// Largest number of threads for which the policy is read. Chosen.
 const THREADS_MAX: usize = 4_096;
-/// So many descriptors are looked at. Chosen.
+/// Largest number of descriptors that are read. Chosen.
 const DESCRIPTORS_MAX: usize = 65_536;
-/// So much of the node stays free.
-const SPARE: u64 = 64 << 20;
+/// Bytes of the node that stay free.
+const SPARE_BYTES: u64 = 64 << 20;
 
-/// What to bring where.
+/// Request for a migration: the memory and its destination.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted<'a> {
-    /// Where procfs is mounted.
+    /// Mount point of procfs.
     pub proc: &'a Path,
-    /// Where sysfs is mounted.
+    /// Mount point of sysfs.
     pub sys: &'a Path,
-    /// Whose memory.
+    /// Process that has the memory.
     pub pid: Pid,
-    /// When that process started.
+    /// Start of that process.
     pub start: StartTime,
-    /// Where to.
+    /// Destination node.
     pub to: OsNode,
 }
 
-/// What became of it, in bytes.
+/// Outcome of a migration, in bytes.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Brought {
-    /// What came from other nodes.
+    /// Bytes that came from other nodes.
     pub moved: u64,
-    /// What is on other nodes still, of what was looked at.
+    /// Bytes that are still on other nodes, of the memory that was queried.
     pub left: u64,
-    /// Why not all came.
+    /// Reason why not all came.
     pub why: Option<Unfetched>,
 }
 
-/// Part of a process's memory.
+/// An area of a process's memory.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Area {
     begin: u64,
-    /// Pages that are there, and those of them on other nodes.
+    /// Pages that are present, and those of them on other nodes.
     there: u64,
     elsewhere: u64,
 }
 
-/// What is in a process's memory.
+/// Areas of a process's memory.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 struct Areas {
-    /// Its own, with pages elsewhere, by the kernel's order.
+    /// Its own areas with pages on other nodes, in the kernel's order.
     own: Vec<Area>,
-    /// Bytes elsewhere in huge pages that were set aside.
+    /// Bytes on other nodes in huge pages from a reserved pool.
     huge: u64,
 }
 
-/// Why memory could not be brought to any node of this machine, or to this one; without a look at any process.
+/// Returns why memory could not be migrated to any node of this machine, or to this node; reads no
+/// process.
 pub fn unfit(sys: &Path, to: OsNode) -> Option<Unfetched> {
     let list = |name: &str| text::list(&text::read(&sys.join("devices/system/node").join(name)).ok()?);
-    // Without either file the kernel knows no nodes.
+    // A kernel with neither file does not know nodes.
     let nodes: NodeSet = list("has_memory").or_else(|| list("online")).unwrap_or_default();
     if nodes.len() < 2 {
         Some(Unfetched::OneNode)
@@ -91,8 +99,8 @@ pub fn unfit(sys: &Path, to: OsNode) -> Option<Unfetched> {
     }
 }
 
-/// Brings what may be brought. `go_on` is called after each step with the time that it took, and may pause; when it answers false this
-/// ends.
+/// Migrates the memory that may be moved. `go_on` is called after each step with the time that it
+/// took, and may pause; when it returns false the migration ends.
 pub fn bring(wanted: &Wanted<'_>, go_on: &mut dyn FnMut(Duration) -> bool) -> Brought {
     let mut brought = Brought::default();
     brought.why = bring_all(wanted, go_on, &mut brought).err();
@@ -119,7 +127,7 @@ fn bring_all(
     let ends = ends(&text::read(&proc.join(format!("{pid}/maps"))).map_err(why)?);
     let all = own.iter().map(|area| area.elsewhere.saturating_mul(page)).fold(0, u64::saturating_add);
     brought.left = all.saturating_add(huge);
-    if all.saturating_add(SPARE) > free(sys, to).unwrap_or(u64::MAX) {
+    if all.saturating_add(SPARE_BYTES) > free(sys, to).unwrap_or(u64::MAX) {
         return Err(Unfetched::Full);
     }
     let mut addresses = ADDRESSES_MAX;
@@ -144,15 +152,15 @@ fn bring_area(
     brought: &mut Brought,
 ) -> Result<(), Unfetched> {
     let (mut at, mut there) = (area.begin, 0);
-    // Most areas have fewer pages than addresses: with the last of them it is over.
+    // Most areas have fewer pages than addresses: after the last page the area is done.
     while at < end && there < area.there && *addresses > 0 {
         let began = Instant::now();
         is_same(wanted)?;
-        let many = ((end - at) / page).min(STEP as u64).max(1);
+        let many = ((end - at) / page).min(STEP_PAGES as u64).max(1);
         let step: Vec<u64> = (0..many).map(|page_at| at + page_at * page).collect();
         let (found, mut elsewhere) = look(wanted, &step)?;
         let before = elsewhere.len();
-        for _ in 0..TRIES {
+        for _ in 0..STEP_TRIES_MAX {
             if elsewhere.is_empty() {
                 break;
             }
@@ -178,7 +186,7 @@ fn bring_area(
     Ok(())
 }
 
-/// How many of these addresses have a page, and those of them that have it elsewhere.
+/// Returns how many of these addresses have a page, and which of them have it on another node.
 fn look(wanted: &Wanted<'_>, addresses: &[u64]) -> Result<(u64, Vec<u64>), Unfetched> {
     let nodes = residency::nodes(wanted.pid, addresses).map_err(refused)?;
     let there = nodes.iter().flatten().count() as u64;
@@ -194,7 +202,8 @@ fn is_same(wanted: &Wanted<'_>) -> Result<(), Unfetched> {
     }
 }
 
-/// Whether devices know where its memory is: an assigned one keeps it there, and so does whatever has pinned it.
+/// Returns whether devices hold addresses of its memory: an assigned device keeps the memory in
+/// place, and so does a pin.
 fn is_used_by_devices(proc: &Path, pid: Pid) -> Result<bool, Unfetched> {
     let status = text::read(&proc.join(format!("{pid}/status"))).map_err(why)?;
     let pinned = text::field(&status, b"VmPin:").and_then(|field| text::words(field).next());
@@ -213,11 +222,12 @@ fn is_used_by_devices(proc: &Path, pid: Pid) -> Result<bool, Unfetched> {
     }))
 }
 
-/// Each thread has a policy of its own; the kernel shows it as that of the areas without one.
+/// Checks the policy of each thread; the kernel shows it as the policy of the areas without one.
 fn policies_of_threads(proc: &Path, pid: Pid) -> Result<(), Unfetched> {
     for tid in process::threads(proc, pid).map_err(why)?.into_iter().take(THREADS_MAX) {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY;
-        // Of a few bytes no more is made than the first area, which is part of the program and small.
+        // For a read of a few bytes the kernel formats no more than the first area, which is part
+        // of the program and small.
         let mut text = [0; 128];
         let path = proc.join(format!("{tid}/numa_maps"));
         let read =
@@ -228,19 +238,19 @@ fn policies_of_threads(proc: &Path, pid: Pid) -> Result<(), Unfetched> {
             Err(errno) => return Err(why(ReadError::io(&path, errno))),
         };
         let policy = text::words(&text[..read]).nth(1);
-        if let Some(policy) = policy.filter(|policy| !is_nobodys(policy)) {
+        if let Some(policy) = policy.filter(|policy| !leaves_node_open(policy)) {
             return Err(Unfetched::Policy(String::from_utf8_lossy(policy).into_owned()));
         }
     }
     Ok(())
 }
 
-/// Whether a policy says nothing about where memory is to be.
-fn is_nobodys(policy: &[u8]) -> bool {
+/// Returns whether a policy leaves the node of memory open.
+fn leaves_node_open(policy: &[u8]) -> bool {
     [&b"default"[..], b"local"].contains(&policy)
 }
 
-/// Lines like `7f0000 default anon=3 dirty=3 N0=2 N1=1 kernelpagesize_kB=4`.
+/// Parses lines like `7f0000 default anon=3 dirty=3 N0=2 N1=1 kernelpagesize_kB=4`.
 fn areas(numa_maps: &[u8], to: OsNode, page: u64) -> Result<Areas, Unfetched> {
     let mut areas = Areas::default();
     for line in numa_maps.split(|&byte| byte == b'\n') {
@@ -248,7 +258,7 @@ fn areas(numa_maps: &[u8], to: OsNode, page: u64) -> Result<Areas, Unfetched> {
         let (Some(begin), Some(policy)) = (words.next().and_then(hexadecimal), words.next()) else {
             continue;
         };
-        if !is_nobodys(policy) {
+        if !leaves_node_open(policy) {
             return Err(Unfetched::Policy(String::from_utf8_lossy(policy).into_owned()));
         }
         let (mut there, mut elsewhere, mut size) = (0u64, 0u64, page);
@@ -273,19 +283,19 @@ fn areas(numa_maps: &[u8], to: OsNode, page: u64) -> Result<Areas, Unfetched> {
     Ok(areas)
 }
 
-/// Whether a file is one only by name: shared memory.
+/// Returns whether a file is shared memory, which is a file only by name.
 fn is_memory(file: &[u8]) -> bool {
     [&b"/dev/zero"[..], b"/memfd:", b"/SYSV", b"/dev/shm/"].iter().any(|name| file.starts_with(name))
 }
 
-/// `N1=12`
+/// Parses `N1=12`.
 fn pages(word: &[u8]) -> Option<(OsNode, u64)> {
     let at = word.iter().position(|&byte| byte == b'=')?;
     let node = word[..at].strip_prefix(b"N").and_then(text::number::<u32>)?;
     Some((OsNode(node), text::number(&word[at + 1..])?))
 }
 
-/// Where areas end, by where they begin.
+/// Returns the ends of areas, by their begins.
 fn ends(maps: &[u8]) -> BTreeMap<u64, u64> {
     let area = |line: &[u8]| {
         let range = text::words(line).next()?;
@@ -299,7 +309,7 @@ fn hexadecimal(digits: &[u8]) -> Option<u64> {
     u64::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()
 }
 
-/// Bytes of a node that are free, or of files that were not used lately.
+/// Returns the bytes of a node that are free, or hold file pages that were not used lately.
 fn free(sys: &Path, node: OsNode) -> Option<u64> {
     let text = text::read(&sys.join(format!("devices/system/node/node{node}/meminfo"))).ok()?;
     let value = |name: &[u8]| {
@@ -428,7 +438,7 @@ mod tests {
 
     #[test]
     fn a_node_without_room_takes_none_and_one_that_is_not_there_neither() {
-        // A second node that this machine has not.
+        // A second node, which this machine does not have.
         let sys = tempfile::tempdir().unwrap();
         let node = sys.path().join("devices/system/node/node999");
         std::fs::create_dir_all(&node).unwrap();

@@ -1,4 +1,4 @@
-//! What a user chose to be counted.
+//! User's choice of the events to count.
 
 use super::event::{EventError, Role, Spec};
 use std::fmt;
@@ -6,33 +6,33 @@ use std::str::FromStr;
 use thiserror::Error;
 use trimtab_core::counts::Rung;
 
-/// So many events may be named at most: more than any processor counts at once.
+/// Largest number of named events: more than any processor counts at once.
 const EVENTS_MAX: usize = 16;
 
-/// What is to be counted.
+/// Events that are to be counted.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum Choice {
-    /// The best that works.
+    /// The best rung that works.
     #[default]
     Auto,
-    /// Nothing.
+    /// None.
     Off,
-    /// This rung, or what is below it.
+    /// This rung, or the best one below it.
     Rung(Rung),
     /// These events, each for a role.
     Events(Vec<(Role, Spec)>),
 }
 
-/// Why a choice is none.
+/// Reason why a text is not a choice.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub enum ChoiceError {
-    /// One of the events is none.
+    /// One of the events is malformed.
     #[error(transparent)]
     Event(#[from] EventError),
-    /// It is written in none of the ways.
+    /// It is in none of the forms.
     #[error("'{0}' is neither auto, off, {rungs}, nor events as ROLE=EVENT,... with a role of {roles}", rungs = rungs(), roles = roles())]
     Form(String),
-    /// There are too many.
+    /// There are too many events.
     #[error("{0} events are more than can be counted together (at most {EVENTS_MAX})")]
     Many(usize),
 }
@@ -73,7 +73,7 @@ impl FromStr for Choice {
     }
 }
 
-/// Parts between commas, but for those between slashes.
+/// Splits at commas, except between slashes.
 fn split(text: &str) -> impl Iterator<Item = &str> {
     let mut inside = false;
     text.split(move |char| {
@@ -124,7 +124,7 @@ mod tests {
         for none in ["", "best", "busy", "colour=r1", "busy=r1,,"] {
             assert!(said(none).contains("neither auto, off, exact"), "{none}: {}", said(none));
         }
-        assert!(said("busy=nonsense").contains("'nonsense' is no event"));
+        assert!(said("busy=nonsense").contains("'nonsense' is not an event"));
         assert!(said(&vec!["busy=r1"; 17].join(",")).contains("17 events"));
     }
 

@@ -1,4 +1,4 @@
-//! Which processor this is, as far as its events depend on it.
+//! Processor identification, as far as events depend on it.
 
 use crate::text;
 use std::fmt;
@@ -7,37 +7,38 @@ use std::path::Path;
 /// A processor, by its maker's numbers.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Cpu {
-    /// By `cpuid`.
+    /// Identified by `cpuid`.
     X86 {
         /// `GenuineIntel`, `AuthenticAMD`, ...
         vendor: String,
         /// The family, with the extended one added as the kernel does.
         family: u32,
-        /// The model, likewise.
+        /// The model, in the same way.
         model: u32,
     },
-    /// By the register `MIDR`.
+    /// Identified by the register `MIDR`.
     Arm {
-        /// Whose design: 0x41 is Arm's own.
+        /// The designer: 0x41 is Arm.
         implementer: u32,
-        /// Which design.
+        /// The number of the design.
         part: u32,
     },
 }
 
 impl Cpu {
-    /// The processor of this machine, where its kernel says so.
+    /// Returns the processor of this machine, if its kernel reports it.
     pub fn here(proc: &Path, sys: &Path) -> Option<Self> {
         let cpuinfo = text::read(&proc.join("cpuinfo")).unwrap_or_default();
         let midr = || text::read(&sys.join("devices/system/cpu/cpu0/regs/identification/midr_el1")).ok();
         Self::parse(&cpuinfo).or_else(|| Self::parse_midr(&midr()?))
     }
 
-    /// Reads the kernel's `cpuinfo`: the first processor in it.
+    /// Parses the kernel's `cpuinfo`: the first processor in it.
     pub fn parse(cpuinfo: &[u8]) -> Option<Self> {
         let value = |name: &[u8]| {
             let rest = text::field(cpuinfo, name)?;
-            // `cpu family : 25`; of `model` and `model name` the one with nothing between it and the colon.
+            // As in `cpu family : 25`. Of `model` and `model name`, the one with nothing between
+            // the name and the colon.
             let (before, after) = rest.split_at(rest.iter().position(|&byte| byte == b':')?);
             before.trim_ascii().is_empty().then(|| after[1..].trim_ascii())
         };
@@ -62,7 +63,7 @@ impl Cpu {
         x86().or_else(arm)
     }
 
-    /// Reads the kernel's `midr_el1`: `0x00000000410fd0c0`.
+    /// Parses the kernel's `midr_el1`: `0x00000000410fd0c0`.
     pub fn parse_midr(text: &[u8]) -> Option<Self> {
         let text = std::str::from_utf8(text).ok()?.trim();
         let midr = u64::from_str_radix(text.strip_prefix("0x")?, 16).ok()?;

@@ -1,10 +1,12 @@
-//! Events by name: what is to be counted, as people and the kernel write it.
+//! Events by name, as users and the kernel write them.
 //!
-//! Four forms are understood, as `perf` understands them: `r0964` (hexadecimal, as the processor numbers it),
-//! `cpu/event=0x64,umask=0x09/` (parts that the kernel's files say where to put), `cpu/cache-misses/` (a name of the kernel's files)
-//! and a few names that the kernel itself knows: `cycles`, `instructions`, `task-clock`, ...
+//! Four forms are understood, as by `perf`: `r0964` (hexadecimal, as the processor numbers it),
+//! `cpu/event=0x64,umask=0x09/` (parts whose positions are in the kernel's files),
+//! `cpu/cache-misses/` (a name from the kernel's files) and a few names that the kernel itself
+//! defines: `cycles`, `instructions`, `task-clock`, ...
 //!
-//! Properties: what an event is decided once, before anything is counted; a part that does not fit its place is refused, not cut.
+//! Properties: an event is resolved once, before anything is counted; a part that does not fit its
+//! position is refused, not cut.
 
 use crate::sys::perf::Attr;
 use crate::text;
@@ -14,16 +16,16 @@ use std::str::FromStr;
 use thiserror::Error;
 
 /// `PERF_TYPE_HARDWARE`, `PERF_TYPE_SOFTWARE` and `PERF_TYPE_RAW`.
-const HARDWARE: u32 = 0;
-const SOFTWARE: u32 = 1;
-const RAW: u32 = 4;
-/// The longest text of an event. Chosen: names of the kernel's files are shorter.
+const TYPE_HARDWARE: u32 = 0;
+const TYPE_SOFTWARE: u32 = 1;
+const TYPE_RAW: u32 = 4;
+/// Longest text of an event, in bytes. Chosen: names in the kernel's files are shorter.
 const TEXT_MAX: usize = 200;
 
-/// What a counter stands for.
+/// Meaning of a counter.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Role {
-    /// Cycles with a critical request under way.
+    /// Cycles with at least one critical request outstanding.
     Busy,
     /// Critical requests that left the private caches.
     Requests,
@@ -31,18 +33,18 @@ pub enum Role {
     Cycles,
     /// Instructions.
     Instructions,
-    /// Lines from other nodes.
+    /// Cache lines from other nodes.
     Far,
-    /// Lines from the own node.
+    /// Cache lines from the own node.
     Near,
-    /// Requests that the last cache could not serve.
+    /// Requests that missed the LLC.
     LlcMisses,
-    /// Requests to the last cache.
+    /// Requests to the LLC.
     LlcLookups,
 }
 
 impl Role {
-    /// All, what is needed most first: that is what is counted where there are too few counters.
+    /// All roles, the most needed first: the first ones are counted if there are too few counters.
     pub const ALL: [Self; 8] = [
         Self::Busy,
         Self::Requests,
@@ -54,7 +56,7 @@ impl Role {
         Self::LlcLookups,
     ];
 
-    /// The word for it in options and output.
+    /// Returns the word for it in options and output.
     pub fn word(self) -> &'static str {
         match self {
             Self::Busy => "busy",
@@ -75,26 +77,26 @@ impl fmt::Display for Role {
     }
 }
 
-/// Why an event is none.
+/// Reason why a text is not an event.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub enum EventError {
-    /// It is written in none of the ways.
-    #[error("'{0}' is no event: write r0964, cpu/event=0x64,umask=0x09/, cpu/NAME/ or cycles")]
+    /// It is in none of the forms.
+    #[error("'{0}' is not an event: write r0964, cpu/event=0x64,umask=0x09/, cpu/NAME/ or cycles")]
     Form(String),
-    /// A number in it is none.
-    #[error("'{part}' of event '{event}' is no number below 2^64: write 0x64 or 100")]
+    /// A number in it is malformed.
+    #[error("'{part}' of event '{event}' is not a number below 2^64: write 0x64 or 100")]
     Number {
         /// The event.
         event: String,
         /// The part.
         part: String,
     },
-    /// There is no such source of events.
+    /// The source of events does not exist.
     #[error("event '{event}': no '{source_name}' among /sys/bus/event_source/devices")]
     NoSource {
         /// The event.
         event: String,
-        /// What was named.
+        /// The source that was named.
         source_name: String,
     },
     /// The source has neither such a part nor such an event.
@@ -106,10 +108,10 @@ pub enum EventError {
         event: String,
         /// Its source.
         source_name: String,
-        /// What was named.
+        /// The part that was named.
         part: String,
     },
-    /// A number is too large for its place.
+    /// A number is too large for its position.
     #[error("event '{event}': {part} has no room for that number")]
     TooLarge {
         /// The event.
@@ -122,16 +124,16 @@ pub enum EventError {
 /// One event, ready to be opened.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Event {
-    /// As it was written.
+    /// The event as it was written.
     pub name: String,
     /// The kind of counter, as the kernel numbers it.
     pub kind: u32,
-    /// Which event of it.
+    /// The event of that kind, in three words.
     pub config: [u64; 3],
 }
 
 impl Event {
-    /// One of those that the kernel translates for each processor.
+    /// Returns an event that the kernel translates for each processor.
     pub(super) fn generic(name: &'static str) -> Option<Self> {
         NAMES.iter().find(|(known, ..)| *known == name).map(|(name, kind, config)| Self {
             name: (*name).to_owned(),
@@ -140,12 +142,12 @@ impl Event {
         })
     }
 
-    /// Whether the kernel itself counts it, without hardware.
+    /// Returns whether the kernel itself counts it, without hardware.
     pub fn is_software(&self) -> bool {
-        self.kind == SOFTWARE
+        self.kind == TYPE_SOFTWARE
     }
 
-    /// What the kernel is asked for.
+    /// Returns the attributes for the kernel.
     pub(super) fn attr(&self) -> Attr {
         Attr { kind: self.kind, config: self.config, ..Attr::default() }
     }
@@ -157,17 +159,17 @@ impl fmt::Display for Event {
     }
 }
 
-/// Names of the kernel's own (`PERF_COUNT_HW_*` and `PERF_COUNT_SW_*`).
+/// Names defined by the kernel (`PERF_COUNT_HW_*` and `PERF_COUNT_SW_*`).
 const NAMES: [(&str, u32, u64); 9] = [
-    ("cycles", HARDWARE, 0),
-    ("instructions", HARDWARE, 1),
-    ("cache-references", HARDWARE, 2),
-    ("cache-misses", HARDWARE, 3),
-    ("cpu-clock", SOFTWARE, 0),
-    ("task-clock", SOFTWARE, 1),
-    ("page-faults", SOFTWARE, 2),
-    ("context-switches", SOFTWARE, 3),
-    ("cpu-migrations", SOFTWARE, 4),
+    ("cycles", TYPE_HARDWARE, 0),
+    ("instructions", TYPE_HARDWARE, 1),
+    ("cache-references", TYPE_HARDWARE, 2),
+    ("cache-misses", TYPE_HARDWARE, 3),
+    ("cpu-clock", TYPE_SOFTWARE, 0),
+    ("task-clock", TYPE_SOFTWARE, 1),
+    ("page-faults", TYPE_SOFTWARE, 2),
+    ("context-switches", TYPE_SOFTWARE, 3),
+    ("cpu-migrations", TYPE_SOFTWARE, 4),
 ];
 
 /// An event as it was written.
@@ -181,20 +183,20 @@ pub struct Spec {
 enum Form {
     Raw(u64),
     Named(u32, u64),
-    Parts { source: String, parts: Vec<Part> },
+    Parts { source: String, parts: Vec<EventPart> },
 }
 
-/// `umask=0x09`, or `cache-misses` alone.
+/// A part such as `umask=0x09`, or `cache-misses` alone.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Part {
+pub(super) struct EventPart {
     pub(super) name: String,
     pub(super) value: Option<u64>,
 }
 
-/// A number as people write it.
+/// Parses a number in decimal or with 0x.
 fn number(text: &str) -> Option<u64> {
     match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
-        // Signs are no digits.
+        // A sign is not a digit.
         Some(digits) if digits.bytes().all(|byte| byte.is_ascii_hexdigit()) => {
             u64::from_str_radix(digits, 16).ok()
         }
@@ -204,8 +206,8 @@ fn number(text: &str) -> Option<u64> {
     }
 }
 
-/// Reads `event=0x64,umask=0x09`; `whole` is what it is a part of, for errors.
-pub(super) fn parts(text: &str, whole: &str) -> Result<Vec<Part>, EventError> {
+/// Parses `event=0x64,umask=0x09`; `whole` is the event around it, for errors.
+pub(super) fn parts(text: &str, whole: &str) -> Result<Vec<EventPart>, EventError> {
     let form = || EventError::Form(whole.to_owned());
     let is_name = |name: &str| {
         !name.is_empty()
@@ -222,7 +224,7 @@ pub(super) fn parts(text: &str, whole: &str) -> Result<Vec<Part>, EventError> {
                 }
                 None => (part.trim(), None),
             };
-            is_name(name).then(|| Part { name: name.to_owned(), value }).ok_or_else(form)
+            is_name(name).then(|| EventPart { name: name.to_owned(), value }).ok_or_else(form)
         })
         .collect()
 }
@@ -242,7 +244,7 @@ impl FromStr for Spec {
         } else if let Some((source, rest)) = text.split_once('/') {
             let inner = rest.strip_suffix('/').ok_or_else(bad)?;
             let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
-            // It becomes a name in a folder.
+            // The source becomes a name in a folder.
             if source.is_empty() || source.starts_with('.') || !source.bytes().all(plain) {
                 return Err(bad());
             }
@@ -264,14 +266,14 @@ impl fmt::Display for Spec {
 }
 
 impl Spec {
-    /// Asks the kernel's files what it is; `sys` is where sysfs is mounted.
+    /// Resolves the event with the kernel's files; `sys` is the mount point of sysfs.
     ///
     /// # Errors
     /// [`EventError`].
     pub fn resolve(&self, sys: &Path) -> Result<Event, EventError> {
         let name = self.text.clone();
         let (source, parts) = match &self.form {
-            Form::Raw(config) => return Ok(Event { name, kind: RAW, config: [*config, 0, 0] }),
+            Form::Raw(config) => return Ok(Event { name, kind: TYPE_RAW, config: [*config, 0, 0] }),
             Form::Named(kind, config) => return Ok(Event { name, kind: *kind, config: [*config, 0, 0] }),
             Form::Parts { source, parts } => (source, parts),
         };
@@ -280,14 +282,14 @@ impl Spec {
         let kind =
             kind.ok_or_else(|| EventError::NoSource { event: name.clone(), source_name: source.clone() })?;
         let place = |part: &str| match part {
-            "config" => Some(Place { word: 0, bits: vec![(0, 63)] }),
-            "config1" => Some(Place { word: 1, bits: vec![(0, 63)] }),
-            "config2" => Some(Place { word: 2, bits: vec![(0, 63)] }),
-            _ => Place::parse(&text::read(&folder.join("format").join(part)).ok()?),
+            "config" => Some(BitField { word: 0, bits: vec![(0, 63)] }),
+            "config1" => Some(BitField { word: 1, bits: vec![(0, 63)] }),
+            "config2" => Some(BitField { word: 2, bits: vec![(0, 63)] }),
+            _ => BitField::parse(&text::read(&folder.join("format").join(part)).ok()?),
         };
         let mut config = [0; 3];
         for part in parts {
-            // A name of the kernel's stands for parts.
+            // A name in the kernel's files stands for parts.
             let alias = || {
                 let text = text::read(&folder.join("events").join(&part.name)).ok()?;
                 String::from_utf8(text).ok()
@@ -302,7 +304,7 @@ impl Spec {
                     source_name: source.clone(),
                     part: part.name.clone(),
                 })?;
-                // As with `perf`: alone, it is switched on.
+                // As with `perf`: a part without a value is set to 1.
                 place
                     .put(&mut config, part.value.unwrap_or(1))
                     .ok_or_else(|| EventError::TooLarge { event: name.clone(), part: part.name.clone() })?;
@@ -312,20 +314,20 @@ impl Spec {
     }
 }
 
-/// Where a part of an event goes: some bits of one of three words, lowest first.
+/// Position of a part of an event: some bits of one of three words, lowest first.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Place {
+pub(super) struct BitField {
     word: usize,
     bits: Vec<(u32, u32)>,
 }
 
-impl Place {
-    /// Bits of the first word.
+impl BitField {
+    /// Returns a position in the first word.
     pub(super) fn bits(bits: &[(u32, u32)]) -> Self {
         Self { word: 0, bits: bits.to_vec() }
     }
 
-    /// Reads a file of the kernel's: `config:0-7,32-35`.
+    /// Parses a file of the kernel: `config:0-7,32-35`.
     fn parse(text: &[u8]) -> Option<Self> {
         let text = std::str::from_utf8(text).ok()?.trim();
         let (word, ranges) = text.split_once(':')?;
@@ -343,7 +345,7 @@ impl Place {
         Some(Self { word, bits: ranges.split(',').map(range).collect::<Option<_>>()? })
     }
 
-    /// Puts a number there; `None` when it does not fit.
+    /// Writes a number to this position; `None` if it does not fit.
     pub(super) fn put(&self, config: &mut [u64; 3], mut value: u64) -> Option<()> {
         for (low, high) in &self.bits {
             let width = high - low + 1;
@@ -412,10 +414,10 @@ mod tests {
             "cpu/a b/",
             "r1ffffffffffffffff",
         ] {
-            assert!(said(none).contains("is no event"), "{none}: {}", said(none));
+            assert!(said(none).contains("is not an event"), "{none}: {}", said(none));
         }
         assert!(said("cpu/event=-1/").contains("'-1' of event"));
-        assert!(said("cpu/event=0x+1/").contains("no number"));
+        assert!(said("cpu/event=0x+1/").contains("is not a number"));
         assert!(said("gpu/event=1/").contains("no 'gpu' among"));
         assert!(said("cpu/nothing/").contains("has no 'nothing'"));
         assert!(said("cpu/odd=1/").contains("has no 'odd'"));
@@ -431,7 +433,7 @@ mod tests {
                     let _ = spec.resolve(Path::new("/nowhere"));
                 }
             }
-            if let Some(place) = Place::parse(place.as_bytes()) {
+            if let Some(place) = BitField::parse(place.as_bytes()) {
                 let _ = place.put(&mut [0; 3], u64::MAX);
             }
         }
@@ -439,7 +441,7 @@ mod tests {
         #[test]
         fn what_is_put_is_found_again(value in 0u64..1 << 12) {
             let mut config = [0; 3];
-            Place::bits(&[(0, 7), (32, 35)]).put(&mut config, value).unwrap();
+            BitField::bits(&[(0, 7), (32, 35)]).put(&mut config, value).unwrap();
             prop_assert_eq!((config[0] & 0xff) | (config[0] >> 32) << 8, value);
         }
     }

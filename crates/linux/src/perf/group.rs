@@ -1,7 +1,8 @@
-//! The counters of one thread, as one group: they count together, or none of them does.
+//! Counters of one thread, as one group: they count together, or none of them does.
 //!
-//! Properties: what was never put on the hardware reads as missing; a thread that ended keeps its last counts; of several events
-//! with one role the sum is told. Descriptors: one for each event, closed with the value.
+//! Properties: a group that never ran on the hardware reads as missing; a thread that ended keeps
+//! its last counts; several events with one role are summed. One descriptor for each event, closed
+//! with the value.
 
 use super::event::{Event, Role};
 use crate::process::Tid;
@@ -11,27 +12,28 @@ use std::os::fd::{AsFd, OwnedFd};
 use trimtab_core::counts::Counts;
 use trimtab_core::time::Span;
 
-/// What is counted of each thread.
+/// Events to count for each thread.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Recipe {
-    /// The events and what they stand for, the most needed first.
+    /// The events and their roles, the most needed first.
     pub events: Vec<(Role, Event)>,
-    /// Only what happens outside the kernel is counted: its settings allow no more.
+    /// Only events outside the kernel are counted: the kernel's settings allow no more.
     pub user_only: bool,
-    /// What guests of the thread do is not counted: a virtual machine with counters of its own lives here.
+    /// Events of guests that the thread runs are not counted: a virtual machine with counters of
+    /// its own runs here.
     pub no_guests: bool,
 }
 
 impl Recipe {
-    /// These events, in the order of their need.
+    /// Makes a recipe of these events, the most needed first.
     pub fn of(mut events: Vec<(Role, Event)>) -> Self {
         events.sort_by_key(|(role, _)| *role);
         events.truncate(perf::GROUP_MAX);
         Self { events, user_only: false, no_guests: false }
     }
 
-    /// With at most so many events, the most needed ones. Of a role's several events all are kept or none, since they are a sum; at
-    /// least one role stays.
+    /// Returns the recipe with at most `most` events, the most needed ones. Several events of one
+    /// role are kept together or dropped together, since they are a sum; at least one role stays.
     pub fn at_most(&self, most: usize) -> Self {
         let mut recipe = self.clone();
         while recipe.events.len() > most {
@@ -44,19 +46,20 @@ impl Recipe {
         recipe
     }
 
-    /// Whether anything stands for this.
+    /// Returns whether any event has this role.
     pub fn has(&self, role: Role) -> bool {
         self.events.iter().any(|(of, _)| *of == role)
     }
 
-    /// Whether they may be switched off and on while their thread runs. The kernel's own events may not: Linux 6.18 starts its clocks once
-    /// between two switches of threads, and what they would have counted after that is lost.
+    /// Returns whether the events may be switched off and on while their thread runs. The kernel's
+    /// own events may not: Linux 6.18 starts its software clocks once between two context switches,
+    /// and counts after that are lost.
     pub fn can_rest(&self) -> bool {
         self.events.iter().all(|(_, event)| !event.is_software())
     }
 
-    /// What was read, by role.
-    fn counts(&self, reading: &perf::Reading) -> Option<Counts> {
+    /// Returns the counts of a reading, by role.
+    fn counts(&self, reading: &perf::GroupReading) -> Option<Counts> {
         if reading.running == 0 {
             return None;
         }
@@ -87,10 +90,11 @@ pub struct Group {
 }
 
 impl Group {
-    /// Opens them for a thread, `None` for the calling one. They are off until [`Group::on`].
+    /// Opens the counters of a thread, `None` for the calling one. They are off until
+    /// [`Group::on`].
     ///
     /// # Errors
-    /// As [`perf::open`]; nothing stays open then.
+    /// As [`perf::open`]; then no descriptor stays open.
     pub fn open(recipe: &Recipe, task: Option<Tid>) -> Result<Self, Errno> {
         let mut events = recipe.events.iter();
         let attr = |event: &Event| perf::Attr {
@@ -105,40 +109,40 @@ impl Group {
         Ok(Self { _members: members?, leader })
     }
 
-    /// How many descriptors it holds for a recipe.
+    /// Returns the number of descriptors that a group holds for a recipe.
     pub fn descriptors(recipe: &Recipe) -> usize {
         recipe.events.len()
     }
 
-    /// Switches them on.
+    /// Switches the counters on.
     ///
     /// # Errors
-    /// As the kernel answers.
+    /// The kernel's error.
     pub fn on(&self) -> Result<(), Errno> {
         perf::enable(&self.leader)
     }
 
-    /// Switches them off; what was counted stays.
+    /// Switches the counters off; the counts stay.
     ///
     /// # Errors
-    /// As the kernel answers.
+    /// The kernel's error.
     pub fn off(&self) -> Result<(), Errno> {
         perf::disable(&self.leader)
     }
 
-    /// What they counted since they were opened; `None` as long as they never ran: the thread slept, or the hardware's counters
-    /// were somebody else's.
+    /// Reads the counts since the group was opened; `None` as long as it never ran: the thread
+    /// slept, or another user of the hardware held the counters.
     ///
     /// # Errors
-    /// As the kernel answers.
+    /// The kernel's error.
     pub fn read(&self, recipe: &Recipe) -> Result<Option<Counts>, Errno> {
         perf::read(&self.leader).map(|reading| recipe.counts(&reading))
     }
 
-    /// How long the thread ran while they were on, counted or not.
+    /// Returns how long the thread ran while the group was on, counted or not.
     ///
     /// # Errors
-    /// As the kernel answers.
+    /// The kernel's error.
     pub fn enabled(&self) -> Result<Span, Errno> {
         perf::read(&self.leader).map(|reading| Span(reading.enabled))
     }
@@ -167,7 +171,7 @@ mod tests {
         let roles = |recipe: &Recipe| recipe.events.iter().map(|(role, _)| *role).collect::<Vec<_>>();
         assert_eq!(roles(&all), [Role::Busy, Role::Busy, Role::Requests, Role::Cycles]);
         assert_eq!(roles(&all.at_most(3)), [Role::Busy, Role::Busy, Role::Requests]);
-        // Half of a sum is none; one role stays whatever is asked.
+        // Half of a sum is useless; one role stays at any limit.
         assert_eq!(roles(&all.at_most(1)), [Role::Busy, Role::Busy]);
         assert!(!all.at_most(2).has(Role::Requests) && all.has(Role::Requests));
     }

@@ -1,9 +1,9 @@
-//! The machine at hand, as the ladder's ground.
+//! This machine, as the ground of the ladder.
 
 use super::cpu::Cpu;
 use super::event::{Event, EventError, Spec};
 use super::group::{Group, Recipe};
-use super::ladder::{Ground, Trial};
+use super::ladder::{CountingTrial, LadderMachine};
 use super::price;
 use super::walk::{Walk, compute};
 use crate::process::Pid;
@@ -15,7 +15,7 @@ use trimtab_core::counter_budget::Price;
 use trimtab_core::counts::Counts;
 use trimtab_core::set::NodeSet;
 
-/// This machine, by where its kernel's files are.
+/// This machine, by the mount points of its kernel's file systems.
 #[derive(Debug)]
 pub struct Here {
     proc: PathBuf,
@@ -24,7 +24,7 @@ pub struct Here {
 }
 
 impl Here {
-    /// With procfs and sysfs where they are mounted.
+    /// Makes the ground with the mount points of procfs and sysfs.
     pub fn new(proc: &Path, sys: &Path) -> Self {
         Self { proc: proc.to_owned(), sys: sys.to_owned(), walk: None }
     }
@@ -34,7 +34,7 @@ impl Here {
     }
 }
 
-impl Ground for Here {
+impl LadderMachine for Here {
     fn cpu(&self) -> Option<Cpu> {
         Cpu::here(&self.proc, &self.sys)
     }
@@ -44,7 +44,7 @@ impl Ground for Here {
     }
 
     fn lends(&self) -> bool {
-        // Of Linux 7.0 and newer, where it is chosen when the module is loaded.
+        // A parameter of Linux 7.0 and newer, chosen when the module is loaded.
         ["kvm_intel", "kvm_amd"].iter().any(|module| {
             let file = format!("module/{module}/parameters/enable_mediated_pmu");
             text::read(&self.sys.join(file)).is_ok_and(|answer| answer.starts_with(b"Y"))
@@ -55,11 +55,12 @@ impl Ground for Here {
         spec.resolve(&self.sys)
     }
 
-    fn trial(&mut self, recipe: &Recipe) -> Result<Trial, Errno> {
+    fn trial(&mut self, recipe: &Recipe) -> Result<CountingTrial, Errno> {
         let group = Group::open(recipe, None)?;
-        // Made before counting: what it costs to make is not what it costs to walk.
+        // Made before counting, so that its making is not counted as a walk.
         let walk = self.walk.get_or_insert_with(Walk::new);
-        // Read in between instead of turned off and on again: Linux 6.18 starts its software clocks once between two switches of threads.
+        // Read in between instead of switched off and on again: Linux 6.18 starts its software
+        // clocks once between two context switches.
         group.on()?;
         let begin = group.read(recipe)?;
         let steps = walk.go();
@@ -72,7 +73,7 @@ impl Ground for Here {
             (_, after) => after,
         };
         let (still, walked) = (between(both, walked), between(walked, begin));
-        Ok(Trial { steps, walk: walked, still })
+        Ok(CountingTrial { steps, walk: walked, still })
     }
 
     fn price(&mut self, recipe: &Recipe) -> Option<Price> {

@@ -1,11 +1,14 @@
-//! The ladder: what of threads can be counted here, from the penalty itself down to nothing, each rung tried for real.
+//! The ladder of rungs: what can be counted of threads here, from the penalty itself down to
+//! nothing. Each rung is tested by counting.
 //!
-//! Problem: whether an event counts is written nowhere. Manuals leave out events that work, virtual machines pass through some, security
-//! settings forbid, another program holds the counters. Idea: try. Events are believed that count while this thread walks through
-//! memory and stand still while it computes; the first rung that works is taken, and for each better one it is kept why
-//! it did not.
+//! Problem: no document says whether an event counts. Manuals leave out events that work, virtual
+//! machines pass through only some, security settings forbid counting, another program holds the
+//! counters. Idea: try. An event is accepted if it counts while this thread walks through memory
+//! and stands still while the thread computes. The first rung that works is taken, and for each
+//! better one the reason of its failure is kept.
 //!
-//! Cost: a try that can be opened takes some 5 ms, at most seven are made; where nothing can be opened, microseconds.
+//! Cost: a try with counters that can be opened takes some 5 ms, and at most seven are made; if
+//! nothing can be opened, microseconds.
 
 use super::choice::Choice;
 use super::cpu::Cpu;
@@ -17,28 +20,32 @@ use rustix::io::Errno;
 use trimtab_core::counter_budget::{Price, Thrift};
 use trimtab_core::counts::{Counts, Rung};
 
-/// So often events are tried by working at most, some 4 ms each, by the end of each rung that counts: something is left for the lower
-/// ones. Chosen: as often as the first may shrink, and once more for each.
+/// Largest number of tries with open counters, some 4 ms each, up to the end of each rung that
+/// counts, so that some are left for the lower rungs. Chosen: as often as the first rung's recipe
+/// may shrink, and once more for each lower rung.
 const TRIALS_MAX: [(Rung, u32); 3] = [(Rung::Exact, 5), (Rung::Proxy, 6), (Rung::Generic, 7)];
-/// A step through memory is a request, and keeps the thread waiting for some cycles at least. Chosen, far below what any machine
-/// shows: a line of the next cache takes 30 cycles or more.
-const REQUESTS_A_STEP: f64 = 0.25;
-const BUSY_A_STEP: f64 = 5.0;
-/// While computing events come less often than this part of how often they came while walking. Measured: 0.007.
-const STILL: f64 = 0.2;
-/// Two counters that ran for a smaller part of the time than this are rather somebody else's.
-const SHARED: f64 = 0.1;
+/// Least requests and least busy cycles per step: a step through memory is a request, and stalls
+/// the thread for some cycles at least. Chosen, far below the values of any machine: a line of the
+/// next cache takes 30 cycles or more.
+const REQUESTS_PER_STEP_MIN: f64 = 0.25;
+const BUSY_CYCLES_PER_STEP_MIN: f64 = 5.0;
+/// Largest rate of an event while computing, relative to its rate while walking. Measured: 0.007.
+const STILL_RATE_MAX: f64 = 0.2;
+/// Smallest share of the time that accepted counters ran. Below it another user probably holds
+/// them.
+const RUNNING_SHARE_MIN: f64 = 0.1;
 
-/// What the ladder stands on: this machine, or one made up by a test.
-pub trait Ground {
-    /// Which processor this is.
+/// The machine that the ladder examines: this one, or one made up by a test.
+pub trait LadderMachine {
+    /// Returns the processor.
     fn cpu(&self) -> Option<Cpu>;
-    /// `kernel.perf_event_paranoid`.
+    /// Returns `kernel.perf_event_paranoid`.
     fn paranoid(&self) -> Option<i64>;
-    /// Whether virtual machines get the counters themselves while they run: then counters that look into guests are refused as long as
-    /// there is such a machine, and, worse, none can be started as long as there are such counters.
+    /// Returns whether virtual machines get the counters themselves while they run. If so, counters
+    /// that include guests are refused as long as such a machine runs and, worse, no such machine
+    /// can be started as long as such counters are open.
     fn lends(&self) -> bool;
-    /// What an event is called by number.
+    /// Resolves an event to its numbers.
     ///
     /// # Errors
     /// [`EventError`].
@@ -46,62 +53,64 @@ pub trait Ground {
     /// Counts on this thread while it walks and while it computes.
     ///
     /// # Errors
-    /// Why the counters cannot be opened.
-    fn trial(&mut self, recipe: &Recipe) -> Result<Trial, Errno>;
-    /// What counting so costs.
+    /// The reason why the counters cannot be opened.
+    fn trial(&mut self, recipe: &Recipe) -> Result<CountingTrial, Errno>;
+    /// Returns the cost of counting with a recipe.
     fn price(&mut self, recipe: &Recipe) -> Option<Price>;
-    /// How many nodes have memory.
+    /// Returns the number of nodes with memory.
     fn nodes(&self) -> usize;
-    /// Whether the kernel looks on which nodes programs use their memory; `None` where it cannot.
+    /// Returns whether the kernel observes on which nodes programs use their memory (NUMA
+    /// balancing); `None` if it cannot.
     fn balancing(&self) -> Option<bool>;
-    /// Whether pages can be asked for their nodes.
+    /// Checks that pages can be queried for their nodes.
     ///
     /// # Errors
-    /// Why not.
+    /// The reason why not.
     fn residency(&self) -> Result<(), Errno>;
 }
 
-/// What was counted in a try; missing where the counters never ran.
+/// Counts of a try; missing if the counters never ran.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Trial {
-    /// How many steps through memory were made ...
+pub struct CountingTrial {
+    /// Number of steps through memory.
     pub steps: u64,
-    /// ... and what was counted meanwhile.
+    /// Counts during these steps.
     pub walk: Option<Counts>,
-    /// What was counted while computing.
+    /// Counts while computing.
     pub still: Option<Counts>,
 }
 
-/// What can be counted here.
+/// Result of the ladder: what can be counted here.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Standing {
     /// The rung.
     pub rung: Rung,
-    /// Which processor this is, if it says so.
+    /// The processor, if it is known.
     pub cpu: Option<Cpu>,
-    /// What the table calls it, if it knows it.
+    /// The processor's name in the table, if the table has it.
     pub processor: Option<String>,
-    /// What is counted of each thread, on the rungs that count.
+    /// Events to count for each thread, on the rungs that count.
     pub recipe: Option<Recipe>,
-    /// All that can be counted, whatever it costs, in groups that each fit the hardware: for a measurement that runs its program once
-    /// for each.
+    /// All events that can be counted, whatever the cost, in groups that each fit the hardware: for
+    /// a measurement that runs its program once for each group.
     pub groups: Vec<Recipe>,
-    /// What that costs.
+    /// Cost of the recipe.
     pub price: Option<Price>,
-    /// What follows from the cost.
+    /// Restrictions that follow from the cost.
     pub thrift: Thrift,
-    /// Why better rungs are missing, best first.
+    /// Reasons why better rungs are missing, best first.
     pub missing: Vec<Missing>,
 }
 
 impl Standing {
-    /// How counting is kept cheap with these events: as follows from the cost, but that what may not be switched off does not rest.
+    /// Returns how counting is kept cheap with these events: as follows from the cost, except that
+    /// events that may not be switched off do not rest.
     pub fn thrift(&self) -> Thrift {
         let rests = self.thrift.rests && self.recipe.as_ref().is_none_or(Recipe::can_rest);
         Thrift { rests, ..self.thrift }
     }
 
-    /// Nothing is counted, since that was asked for.
+    /// Returns the result for a user who asked to count nothing.
     fn off() -> Self {
         Self {
             rung: Rung::Nothing,
@@ -116,8 +125,14 @@ impl Standing {
     }
 }
 
-/// Climbs as high as it goes. `barred` is why hardware is not to be counted any more, if that has turned out.
-pub fn climb(ground: &mut dyn Ground, table: &Table, choice: &Choice, barred: Option<&Why>) -> Standing {
+/// Finds the best rung that works. `barred` is the reason why hardware may not be counted any more,
+/// if one has turned up.
+pub fn climb(
+    ground: &mut dyn LadderMachine,
+    table: &Table,
+    choice: &Choice,
+    barred: Option<&Why>,
+) -> Standing {
     if matches!(choice, Choice::Off | Choice::Rung(Rung::Nothing)) {
         return Standing::off();
     }
@@ -142,7 +157,7 @@ pub fn climb(ground: &mut dyn Ground, table: &Table, choice: &Choice, barred: Op
                 Choice::Events(_) => Err(Why::NotAsked),
                 _ => climber.counting(rung, cpu.as_ref(), processor.as_ref()).map(Some),
             },
-            // Asked for by name it is tried where it can tell nothing, too.
+            // A rung asked for by name is tried even if it can tell nothing.
             _ if climber.ground.nodes() < 2 && *choice != Choice::Rung(rung) => Err(Why::OneNode),
             Rung::HintFaults => match climber.ground.balancing() {
                 Some(true) => Ok(None),
@@ -182,7 +197,8 @@ pub fn climb(ground: &mut dyn Ground, table: &Table, choice: &Choice, barred: Op
     }
 }
 
-/// What was found to work, and what the processor has about its last cache, if that did not fit beside it.
+/// Returns the recipe that was found to work and, if the processor's events of its LLC did not fit
+/// beside it, a second group of these.
 fn groups(recipe: Option<&Recipe>, known: Option<&Processor>) -> Vec<Recipe> {
     let Some(recipe) = recipe else { return Vec::new() };
     let mut groups = vec![recipe.clone()];
@@ -197,9 +213,9 @@ fn groups(recipe: Option<&Recipe>, known: Option<&Processor>) -> Vec<Recipe> {
     groups
 }
 
-/// Tries, and remembers what was learned about permissions.
+/// Climber of the ladder, which remembers what it learned about permissions.
 struct Climber<'a> {
-    ground: &'a mut dyn Ground,
+    ground: &'a mut dyn LadderMachine,
     user_only: bool,
     no_guests: bool,
     lends: bool,
@@ -207,14 +223,14 @@ struct Climber<'a> {
     most: u32,
 }
 
-/// What a try must show.
+/// Evidence that a try must show.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Proof {
     /// Events of waiting for memory.
     Waiting,
     /// Cycles and instructions.
     Working,
-    /// Whatever it counts: somebody named it.
+    /// Any counts: a user named the events.
     Any,
 }
 
@@ -227,8 +243,8 @@ impl Climber<'_> {
         let base = generic(&[(Role::Cycles, "cycles"), (Role::Instructions, "instructions")]);
         let (recipes, proof) = match (rung, known) {
             (Rung::Generic, _) => {
-                // What the kernel calls a miss of "the cache" leaves the private ones with AMD, the last one with Intel, and the first
-                // one with Arm, where it is no use.
+                // The kernel's "cache" misses leave the private caches on AMD, the last one on
+                // Intel, and the first one on Arm, where the event is useless.
                 let vendor = match cpu {
                     Some(Cpu::X86 { vendor, .. }) => vendor.as_str(),
                     _ => "",
@@ -265,14 +281,14 @@ impl Climber<'_> {
         Err(first.unwrap_or(Why::NoSuchEvents))
     }
 
-    /// Tries events that somebody named.
+    /// Tries events that a user named.
     fn named(&mut self, events: &[(Role, Spec)]) -> Result<Recipe, Why> {
         let resolved: Result<Events, EventError> =
             events.iter().map(|(role, spec)| Ok((*role, self.ground.resolve(spec)?))).collect();
         self.shrinking(Recipe::of(resolved.map_err(Why::Event)?), Proof::Any)
     }
 
-    /// Tries a recipe, and what is most needed of it if the hardware has not as many counters.
+    /// Tries a recipe and, if the hardware has too few counters, its most needed events.
     fn shrinking(&mut self, recipe: Recipe, proof: Proof) -> Result<Recipe, Why> {
         let all = recipe.events.len();
         let least = match proof {
@@ -291,7 +307,7 @@ impl Climber<'_> {
             }
             match self.permitted(fewer, proof) {
                 Ok(recipe) => return Ok(recipe),
-                // What was found out before says more.
+                // The earlier reason is more specific.
                 Err(Why::NotTried) if size < all => break,
                 Err(failed) => {
                     let ends = !matches!(failed, Why::NoSuchEvents | Why::Taken);
@@ -305,9 +321,9 @@ impl Climber<'_> {
         Err(why)
     }
 
-    /// Tries a recipe with all that may be seen, and with less if that is refused.
+    /// Tries a recipe with all that may be counted, and with less if that is refused.
     fn permitted(&mut self, recipe: Recipe, proof: Proof) -> Result<Recipe, Why> {
-        // Each of the two can be given up once.
+        // Each of the two settings can be given up once.
         for _ in 0..3 {
             let (user_only, no_guests) = (self.user_only, self.no_guests);
             let recipe = Recipe { user_only, no_guests, ..recipe.clone() };
@@ -322,7 +338,7 @@ impl Climber<'_> {
                 Err(Errno::ACCESS | Errno::PERM) if !user_only => self.user_only = true,
                 Err(Errno::OPNOTSUPP) if !no_guests => self.no_guests = true,
                 Err(Errno::OPNOTSUPP) => {
-                    // It was not for guests.
+                    // Guests were not the cause.
                     self.no_guests = self.lends;
                     return Err(Why::NoSuchEvents);
                 }
@@ -336,11 +352,12 @@ impl Climber<'_> {
     }
 }
 
-/// Whether a try shows what it should.
-fn judge(recipe: &Recipe, trial: &Trial, proof: Proof) -> Result<(), Why> {
+/// Checks whether a try shows the required evidence.
+fn judge(recipe: &Recipe, trial: &CountingTrial, proof: Proof) -> Result<(), Why> {
     let (Some(walk), Some(still)) = (trial.walk, trial.still) else { return Err(Why::Taken) };
-    let shared =
-        |counts: &Counts| counts.running.share_of(counts.enabled).is_some_and(|share| share < SHARED);
+    let shared = |counts: &Counts| {
+        counts.running.share_of(counts.enabled).is_some_and(|share| share < RUNNING_SHARE_MIN)
+    };
     if shared(&walk) || shared(&still) {
         return Err(Why::Taken);
     }
@@ -353,7 +370,7 @@ fn judge(recipe: &Recipe, trial: &Trial, proof: Proof) -> Result<(), Why> {
         let (walked, stood) = (often(of(&walk), &walk), often(of(&still), &still));
         match (of(&walk), walked, stood) {
             (Some(count), Some(walked), Some(stood)) if count as f64 >= least * steps => {
-                if stood <= STILL * walked { Ok(()) } else { Err(Why::Noisy(role)) }
+                if stood <= STILL_RATE_MAX * walked { Ok(()) } else { Err(Why::Noisy(role)) }
             }
             _ => Err(Why::Silent(role)),
         }
@@ -365,8 +382,8 @@ fn judge(recipe: &Recipe, trial: &Trial, proof: Proof) -> Result<(), Why> {
     };
     match proof {
         Proof::Waiting => {
-            waits(Role::Busy, |counts| counts.busy, BUSY_A_STEP)?;
-            waits(Role::Requests, |counts| counts.requests, REQUESTS_A_STEP)
+            waits(Role::Busy, |counts| counts.busy, BUSY_CYCLES_PER_STEP_MIN)?;
+            waits(Role::Requests, |counts| counts.requests, REQUESTS_PER_STEP_MIN)
         }
         Proof::Working => {
             counts(Role::Cycles, still.cycles)?;

@@ -1,15 +1,20 @@
-//! Without counters: on which nodes the memory of a process lies, or was used.
+//! Locality without counters: the nodes on which a process's memory lies, or was used.
 //!
-//! Two ways. The kernel, where NUMA balancing runs, takes pages away for a moment now and then and notes who fetched them from which node
-//! (`/proc/PID/task/TID/sched`, faults that fade with time). Or a sample of the pages that are there is asked for its nodes: some
-//! 0.2 us each, whatever the size of the process, while its `numa_maps` would be walked page by page under its lock.
+//! There are two sources. With NUMA balancing, the kernel unmaps pages for a moment now and then
+//! and records which thread accessed them from which node (`/proc/PID/task/TID/sched`, faults that
+//! fade with time). The other source is a sample of the resident pages, queried for their nodes:
+//! some 0.2 us each, whatever the size of the process, while reading its `numa_maps` would walk it
+//! page by page under its lock.
 //!
-//! Whose memory: what the process writes to. That is its own, and what it shares (shared memory, files mapped to be written): a
-//! virtual machine's memory often is such, so that a backend of its devices sees it too, and databases keep their buffers there. Left
-//! out are devices, what is only read, and pages of a program's file that it has to itself, which are few. Of what is shared only pages
-//! count that this process has touched. Large pages of their own (hugetlb) are asked for like others, at each of the small pages they would be.
+//! Memory that counts is the memory to which the process writes: its own, and memory that it shares
+//! (shared memory, files mapped for writing). A virtual machine's memory is often shared so that a
+//! backend of its devices sees it too, and databases keep their buffers there. Left out are
+//! devices, read-only memory, and private pages of a program's file, which are few. Of shared
+//! memory only pages that this process has touched count. Large pages of their own (hugetlb) are
+//! queried like others, at the address of each small page in them.
 //!
-//! Properties: the sample is the same for equal areas and rounds, and every page is as likely in the long run.
+//! Properties: the sample is the same for equal areas and rounds, and in the long run every page is
+//! equally likely.
 
 use crate::process::{Pid, Tid};
 use crate::sys::residency;
@@ -21,34 +26,37 @@ use thiserror::Error;
 use trimtab_core::ids::{OsCpu, OsNode};
 use trimtab_core::set::CpuSet;
 
-/// So many pages are asked for. Measured: 0.2 ms. The share of a node is then known to within 3 % (two deviations).
-const SAMPLE: u64 = 1_024;
-/// So many areas are looked at. Chosen: programs with more have many of one kind.
+/// Number of pages queried. Measured: 0.2 ms. The share of a node is then known to within 3 % (two
+/// deviations).
+const SAMPLE_PAGES: u64 = 1_024;
+/// Largest number of areas considered. Chosen: programs with more have many of one kind.
 const AREAS_MAX: usize = 4_096;
 
 /// Pages, or faults for pages, on each node.
 pub type Pages = BTreeMap<OsNode, u64>;
 
-/// Why nothing is known about a process's memory.
+/// Reason why nothing is known about a process's memory.
 #[derive(Debug, Error)]
 pub enum Unknown {
     /// Its files cannot be read.
     #[error(transparent)]
     Read(#[from] ReadError),
-    /// Its pages cannot be asked for.
-    #[error("pages cannot be asked for: {0}")]
+    /// Its pages cannot be queried.
+    #[error("pages cannot be queried: {0}")]
     Pages(Errno),
 }
 
-/// The faults of a thread by node, fading as the kernel lets them; empty as long as there were none.
+/// Reads the faults of a thread by node, which the kernel lets fade; empty as long as there were
+/// none.
 ///
 /// # Errors
-/// The thread has ended, or this kernel keeps no such file.
+/// The thread has ended, or this kernel has no such file.
 pub fn faults(proc: &Path, pid: Pid, tid: Tid) -> Result<Pages, Unknown> {
     Ok(parse_faults(&text::read(&proc.join(format!("{pid}/task/{tid}/sched")))?))
 }
 
-/// Where a sample of the pages lies that a process works with. Another `round` asks for other pages.
+/// Queries the nodes of a sample of the pages that a process works with. Another `round` samples
+/// other pages.
 ///
 /// # Errors
 /// [`Unknown`].
@@ -63,14 +71,14 @@ pub fn resident(proc: &Path, pid: Pid, round: u64) -> Result<Pages, Unknown> {
     Ok(pages)
 }
 
-/// Of these pages, those on a node and those elsewhere.
+/// Splits pages into those on a node and those on others.
 pub fn split(pages: &Pages, node: OsNode) -> (u64, u64) {
     let near = pages.get(&node).copied().unwrap_or(0);
     let all = pages.values().copied().fold(0, u64::saturating_add);
     (near, all.saturating_sub(near))
 }
 
-/// The node of each CPU, as far as sysfs tells.
+/// Returns the node of each CPU, as far as sysfs gives it.
 pub fn nodes_of_cpus(sys: &Path) -> BTreeMap<OsCpu, OsNode> {
     let Ok(entries) = std::fs::read_dir(sys.join("devices/system/node")) else { return BTreeMap::new() };
     let nodes = entries.flatten().filter_map(|entry| {
@@ -81,7 +89,8 @@ pub fn nodes_of_cpus(sys: &Path) -> BTreeMap<OsCpu, OsNode> {
     nodes.flat_map(|(node, cpus)| cpus.iter().map(|cpu| (cpu, node)).collect::<Vec<_>>()).collect()
 }
 
-/// Lines like `numa_faults node=1 task_private=3 task_shared=4 group_private=0 group_shared=0`.
+/// Parses lines like
+/// `numa_faults node=1 task_private=3 task_shared=4 group_private=0 group_shared=0`.
 fn parse_faults(sched: &[u8]) -> Pages {
     let mut pages = Pages::new();
     for line in sched.split(|&byte| byte == b'\n') {
@@ -102,10 +111,12 @@ fn parse_faults(sched: &[u8]) -> Pages {
     pages
 }
 
-/// Files that are memory: what is mapped of them is written back nowhere, however it is mapped. By how the kernel, and by how people call them.
+/// Files that are memory: their contents are written back nowhere, however they are mapped. Names
+/// given by the kernel, and usual names of users.
 const MEMORY: [&[u8]; 5] = [b"/memfd:", b"/dev/shm/", b"/dev/zero", b"/dev/hugepages", b"/anon_hugepage"];
 
-/// Areas of memory that the process works with: written by it, its own or shared, of no device.
+/// Returns the areas of memory that the process works with: written by it, its own or shared, of no
+/// device.
 fn areas(maps: &[u8]) -> Vec<(u64, u64)> {
     let hexadecimal = |digits: &[u8]| u64::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok();
     let area = |line: &[u8]| {
@@ -118,7 +129,7 @@ fn areas(maps: &[u8]) -> Vec<(u64, u64)> {
         let memory = MEMORY.iter().any(|start| file.starts_with(start));
         let ours = match rights.get(3) {
             Some(b'p') => inode == b"0" || memory,
-            // Devices are in their folder, or have no name in any.
+            // Devices are in `/dev`, or their names are in no folder.
             Some(b's') => memory || file.starts_with(b"/") && !file.starts_with(b"/dev/"),
             _ => false,
         };
@@ -127,18 +138,19 @@ fn areas(maps: &[u8]) -> Vec<(u64, u64)> {
     maps.split(|&byte| byte == b'\n').filter_map(area).take(AREAS_MAX).collect()
 }
 
-/// Addresses spread evenly over these areas, one of each stretch; another round takes other ones.
+/// Returns addresses spread evenly over these areas, one of each stretch; another round takes other
+/// ones.
 fn sample(areas: &[(u64, u64)], page: u64, round: u64) -> Vec<u64> {
     let page = page.max(1);
     let all = areas.iter().map(|(begin, end)| (end - begin) / page).fold(0, u64::saturating_add);
-    let many = all.min(SAMPLE);
+    let many = all.min(SAMPLE_PAGES);
     if many == 0 {
         return Vec::new();
     }
-    // By the golden ratio rounds fall far from each other.
+    // With the golden ratio, the shifts of successive rounds are far apart.
     let shift = round.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let mut wanted = (0..many).map(|at| {
-        // All of it in 128 bits: the product of two pages' numbers needs more than 64.
+        // Computed in 128 bits: the product of two page numbers needs more than 64.
         let stretch =
             |at: u64| u64::try_from(u128::from(all) * u128::from(at) / u128::from(many)).unwrap_or(all);
         let (low, high) = (stretch(at), stretch(at + 1));
@@ -240,7 +252,7 @@ mod tests {
             Ok(pages) => {
                 let nodes: Vec<OsNode> = nodes_of_cpus(Path::new("/sys")).into_values().collect();
                 assert!(pages.values().sum::<u64>() > 0);
-                // A node without CPUs may have memory, but not where all nodes are one.
+                // A node without CPUs may have memory, but not if all nodes are one.
                 assert!(
                     nodes.iter().max() != Some(&OsNode(0))
                         || pages.keys().all(|node| node.0 == 0 || nodes.len() < 2),
@@ -267,7 +279,7 @@ mod tests {
             }
             let all: u64 = areas.iter().map(|(begin, end)| (end - begin) / 4_096).sum();
             let taken = sample(&areas, 4_096, round);
-            prop_assert_eq!(taken.len() as u64, all.min(SAMPLE));
+            prop_assert_eq!(taken.len() as u64, all.min(SAMPLE_PAGES));
             prop_assert!(taken.is_sorted() && taken.windows(2).all(|two| two[0] < two[1]));
             for (begin, end) in areas {
                 let inside = taken.iter().filter(|address| (begin..end).contains(address)).count() as f64;

@@ -1,8 +1,10 @@
-//! What hardware counts of threads: events by processor, what of it works here, what it costs, and groups of counters for threads.
+//! Hardware counters of threads: events by processor, the part that works here, the cost, and
+//! groups of counters for threads.
 //!
-//! [`look`] climbs the ladder on the machine at hand and says where it stands; [`Group`] counts a thread by the recipe found so.
-//! Without counters, [`locality`] tells at least on which nodes the memory of a process lies. Nothing here chooses what to do
-//! with what is counted, and what follows from its cost is [`trimtab_core::counter_budget`]'s.
+//! [`look`] climbs the ladder on this machine and returns the result; [`Group`] counts a thread
+//! with the recipe found. Without counters, [`locality`] still tells on which nodes the memory of a
+//! process lies. Nothing here decides how counts are used; [`trimtab_core::counter_budget`] decides
+//! what follows from their cost.
 
 mod choice;
 mod cpu;
@@ -23,16 +25,18 @@ pub use cpu::Cpu;
 pub use event::{Event, EventError, Role, Spec};
 pub use group::{Group, Recipe};
 pub use here::Here;
-pub use ladder::{Ground, Standing, Trial, climb};
+pub use ladder::{CountingTrial, LadderMachine, Standing, climb};
 pub use table::{Events, Processor, Table, TableError};
 pub use why::{Missing, Why};
 
 use std::path::Path;
 
-/// What can be counted on this machine, found out by trying: some 5 ms where counters work, at most 50, and microseconds where there are
-/// none. `barred` is why hardware is not to be counted any more, if that has turned out.
+/// Finds what can be counted on this machine, by trying: some 5 ms if counters work, at most 50,
+/// and microseconds if there are none. `barred` is the reason why hardware may not be counted any
+/// more, if one has turned up.
 pub fn look(proc: &Path, sys: &Path, choice: &Choice, barred: Option<&Why>) -> Standing {
-    // That the table is sound is tested; a machine it says nothing about has still the kernel's events.
+    // A test checks that the table is sound; on a machine that is not in it the kernel's events
+    // still work.
     let table = Table::built_in().unwrap_or_default();
     climb(&mut Here::new(proc, sys), &table, choice, barred)
 }

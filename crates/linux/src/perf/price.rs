@@ -1,6 +1,6 @@
-//! What counting costs here: measured on the calling thread, in a few milliseconds.
+//! Cost of counting here: measured on the calling thread, in a few milliseconds.
 //!
-//! The least of several tries is taken: what others do on this CPU meanwhile only adds.
+//! The least of several tries is taken, since other work on this CPU only adds.
 
 use super::group::{Group, Recipe};
 use rustix::time::{ClockId, clock_gettime};
@@ -8,15 +8,15 @@ use std::time::Duration;
 use trimtab_core::counter_budget::Price;
 use trimtab_core::time::Span;
 
-/// So long is each of three things measured at most.
-const EACH: Duration = Duration::from_millis(2);
-/// So often at most. Chosen: the least of so many is the same each time.
-const TRIES: u32 = 200;
+/// Longest measurement of each of three operations.
+const MEASURE_TIME_MAX: Duration = Duration::from_millis(2);
+/// Largest number of tries of each. Chosen: with this number the least is reproducible.
+const TRIES_MAX: u32 = 200;
 
-/// Measures it, with the recipe's first events; `None` when nothing of it can be opened.
+/// Measures the cost with the recipe's first events; `None` if none of it can be opened.
 pub(super) fn measure(recipe: &Recipe) -> Option<Price> {
     let open = |many: usize| {
-        // One or two counters, whatever they stand for.
+        // One or two counters, whatever their roles.
         let events = recipe.events.iter().take(many).cloned().collect();
         Group::open(&Recipe { events, ..recipe.clone() }, None).ok()
     };
@@ -40,12 +40,12 @@ pub(super) fn measure(recipe: &Recipe) -> Option<Price> {
 fn least(mut of: impl FnMut()) -> Span {
     let begin = now();
     let mut least = Span(u64::MAX);
-    for _ in 0..TRIES {
+    for _ in 0..TRIES_MAX {
         let before = now();
         of();
         let after = now();
         least = least.min(after.saturating_sub(before).into());
-        if after.saturating_sub(begin) > EACH {
+        if after.saturating_sub(begin) > MEASURE_TIME_MAX {
             break;
         }
     }

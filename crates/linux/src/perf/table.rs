@@ -1,22 +1,23 @@
-//! The table of events by processor: `events.toml`, read and checked.
+//! Table of events by processor: `events.toml`, parsed and checked.
 //!
-//! Properties: at most one entry is about a processor; every event of every entry can be written as the kernel wants it. Both are
-//! tested of the table that is built in, so that a mistake in it is found before anybody runs it.
+//! Properties: at most one entry matches a processor; every event of every entry can be encoded as
+//! the kernel requires. A test checks both for the built-in table, so that a mistake in it is found
+//! before a release.
 
 use super::cpu::Cpu;
-use super::event::{Event, Place, Role, parts};
+use super::event::{BitField, Event, Role, parts};
 use serde::Deserialize;
 use thiserror::Error;
 
-/// What is built in.
+/// Text of the built-in table.
 const TABLE: &str = include_str!("events.toml");
-/// `PERF_TYPE_RAW`: as the processor numbers it.
-const RAW: u32 = 4;
+/// `PERF_TYPE_RAW`: events as the processor numbers them.
+const TYPE_RAW: u32 = 4;
 
-/// Why a table is none.
+/// Reason why a text is not a table.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub enum TableError {
-    /// It is no TOML, or not such a table.
+    /// It is not TOML, or not such a table.
     #[error("the table of events: {0}")]
     Form(String),
     /// An entry is wrong.
@@ -24,7 +25,7 @@ pub enum TableError {
     Entry {
         /// Its name.
         name: String,
-        /// What is wrong with it.
+        /// The fault.
         problem: String,
     },
 }
@@ -32,20 +33,20 @@ pub enum TableError {
 /// Events that are counted together, each for a role.
 pub type Events = Vec<(Role, Event)>;
 
-/// What is known about a processor.
+/// Events of a processor.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Processor {
     /// Its name.
     pub name: String,
-    /// Where that is from.
+    /// Source of the events.
     pub source: String,
-    /// Which it is about.
+    /// The processors that match.
     which: Which,
     /// Busy cycles and requests, in the order to be tried.
     pub exact: Vec<Events>,
-    /// Stalls and requests, likewise.
+    /// Stalls and requests, in the order to be tried.
     pub proxy: Vec<Events>,
-    /// What can be counted besides.
+    /// Events that can be counted besides.
     pub beside: Events,
 }
 
@@ -69,14 +70,14 @@ impl Which {
     }
 }
 
-/// All of them.
+/// All processors.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Table {
     processors: Vec<Processor>,
 }
 
 impl Table {
-    /// The one that is built in.
+    /// Returns the built-in table.
     ///
     /// # Errors
     /// None that a test would not have found.
@@ -84,17 +85,17 @@ impl Table {
         Self::parse(TABLE)
     }
 
-    /// Reads a table.
+    /// Parses a table.
     ///
     /// # Errors
     /// [`TableError`].
     pub fn parse(text: &str) -> Result<Self, TableError> {
-        let file: File = toml::from_str(text).map_err(|error| TableError::Form(error.to_string()))?;
+        let file: TableFile = toml::from_str(text).map_err(|error| TableError::Form(error.to_string()))?;
         let processors = file.processor.into_iter().map(Entry::checked).collect::<Result<_, _>>()?;
         Ok(Self { processors })
     }
 
-    /// What is known about a processor.
+    /// Returns the entry of a processor.
     pub fn of(&self, cpu: &Cpu) -> Option<&Processor> {
         self.processors.iter().find(|processor| processor.which.is(cpu))
     }
@@ -103,7 +104,7 @@ impl Table {
 /// The file as it is written.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct File {
+struct TableFile {
     processor: Vec<Entry>,
 }
 
@@ -128,14 +129,14 @@ struct Entry {
     #[serde(default)]
     llc_misses: Vec<String>,
     #[serde(default)]
-    exact: Vec<Pair>,
+    exact: Vec<EventPair>,
     #[serde(default)]
-    proxy: Vec<Pair>,
+    proxy: Vec<EventPair>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Pair {
+struct EventPair {
     busy: Vec<String>,
     requests: Vec<String>,
 }
@@ -163,8 +164,8 @@ impl Entry {
             let event = |text: &String| encode(text, wide).map(|event| (role, event)).map_err(&wrong);
             texts.iter().map(event).collect()
         };
-        let pairs = |pairs: &[Pair]| -> Result<Vec<Events>, TableError> {
-            let one = |pair: &Pair| {
+        let pairs = |pairs: &[EventPair]| -> Result<Vec<Events>, TableError> {
+            let one = |pair: &EventPair| {
                 if pair.busy.is_empty() || pair.requests.is_empty() {
                     return Err(wrong("busy and requests belong together".to_owned()));
                 }
@@ -183,7 +184,7 @@ impl Entry {
     }
 }
 
-/// `0x2c` or `0x20-0x2f`.
+/// Parses `0x2c` or `0x20-0x2f`.
 fn range(text: &str) -> Option<(u32, u32)> {
     let number = |text: &str| match text.strip_prefix("0x") {
         Some(digits) => u32::from_str_radix(digits, 16).ok(),
@@ -194,17 +195,18 @@ fn range(text: &str) -> Option<(u32, u32)> {
     (low <= high).then_some((low, high))
 }
 
-/// Puts the parts of an event where these processors have them. `wide` are those of Arm, whose events are one number.
+/// Encodes the parts of an event for these processors. `wide` is for Arm, where an event is one
+/// number.
 fn encode(text: &str, wide: bool) -> Result<Event, String> {
     let place = |name: &str| match name {
-        "event" if wide => Some(Place::bits(&[(0, 15)])),
-        // The upper four bits only AMD has.
-        "event" => Some(Place::bits(&[(0, 7), (32, 35)])),
+        "event" if wide => Some(BitField::bits(&[(0, 15)])),
+        // Only AMD has the upper four bits.
+        "event" => Some(BitField::bits(&[(0, 7), (32, 35)])),
         _ if wide => None,
-        "umask" => Some(Place::bits(&[(8, 15)])),
-        "edge" => Some(Place::bits(&[(18, 18)])),
-        "inv" => Some(Place::bits(&[(23, 23)])),
-        "cmask" => Some(Place::bits(&[(24, 31)])),
+        "umask" => Some(BitField::bits(&[(8, 15)])),
+        "edge" => Some(BitField::bits(&[(18, 18)])),
+        "inv" => Some(BitField::bits(&[(23, 23)])),
+        "cmask" => Some(BitField::bits(&[(24, 31)])),
         _ => None,
     };
     let mut config = [0; 3];
@@ -213,7 +215,7 @@ fn encode(text: &str, wide: bool) -> Result<Event, String> {
         let put = place.put(&mut config, part.value.unwrap_or(1));
         put.ok_or_else(|| format!("'{text}': {} has no room for that number", part.name))?;
     }
-    Ok(Event { name: format!("cpu/{text}/"), kind: RAW, config })
+    Ok(Event { name: format!("cpu/{text}/"), kind: TYPE_RAW, config })
 }
 
 #[cfg(test)]
@@ -242,7 +244,7 @@ mod tests {
                 assert_ne!(event.config[0], 0, "{}: {role}", entry.name);
                 assert!(event.name.starts_with("cpu/event=0x"), "{}", event.name);
             }
-            // Whichever processor it is about, no other entry is about it too.
+            // No other entry may match the same processor.
             let cpus: Vec<Cpu> = match &entry.which {
                 Which::X86 { vendor, family, models } => models
                     .iter()
@@ -265,11 +267,14 @@ mod tests {
         }
     }
 
-    /// What the makers' files say, written down a second time and as the kernel is asked.
+    /// The makers' values, written down a second time in the encoding for the kernel.
+    fn arm(part: u32) -> Cpu {
+        Cpu::Arm { implementer: 0x41, part }
+    }
+
     #[test]
     fn known_processors_are_asked_for_what_their_makers_list() {
         let table = Table::built_in().unwrap();
-        let arm = |part| Cpu::Arm { implementer: 0x41, part };
         let exact = [
             (x86("GenuineIntel", 6, 0x2c), "Westmere", 0x0100_0760, 0x07b0),
             (x86("GenuineIntel", 6, 0x2d), "Sandy Bridge", 0x0100_0560, 0x05b0),
@@ -293,6 +298,11 @@ mod tests {
             assert_eq!(config(&entry.exact[0], Role::Busy), [busy], "{name}");
             assert_eq!(config(&entry.exact[0], Role::Requests), [requests], "{name}");
         }
+    }
+
+    #[test]
+    fn processors_without_exact_events_are_asked_for_proxies() {
+        let table = Table::built_in().unwrap();
         let proxy = [
             (x86("GenuineIntel", 6, 0xaf), 0x7e34, 0x4f2e),
             (x86("GenuineIntel", 6, 0x55), 0x0500_05a3, 0x01b0),
@@ -308,7 +318,7 @@ mod tests {
             assert_eq!(config(&entry.proxy[0], Role::Busy), [busy], "{cpu}");
             assert_eq!(config(&entry.proxy[0], Role::Requests), [requests], "{cpu}");
         }
-        // What counts prefetches too is not what the words say: it comes after all that is.
+        // Events that count prefetches too are not exact: they come after all exact ones.
         let second = [(0x6a, 0x0100_0160, 0x01b0, 0x0100_0860), (0x8f, 0x0100_0120, 0x0121, 0x0100_0820)];
         for (model, busy, requests, with_prefetches) in second {
             let entry = table.of(&x86("GenuineIntel", 6, model)).unwrap();
@@ -318,6 +328,11 @@ mod tests {
             assert_eq!(config(&entry.proxy[0], Role::Busy), [with_prefetches], "{model:#x}");
             assert_eq!(config(&entry.proxy[1], Role::Requests), [requests], "{model:#x}");
         }
+    }
+
+    #[test]
+    fn families_of_amd_are_told_apart_by_their_models() {
+        let table = Table::built_in().unwrap();
         for (family, models, name) in [
             (0x17, &[0x01, 0x08, 0x31, 0x60, 0x71, 0x90, 0xa0][..], Some("AMD Zen, Zen 2")),
             (0x17, &[0x80, 0x92, 0xb0][..], None),
@@ -332,7 +347,12 @@ mod tests {
                 assert_eq!(found.map(|entry| entry.name.as_str()), name, "{family:#x} {model:#x}");
             }
         }
-        // Each says where it is from, by one of the sources that the file begins with.
+    }
+
+    #[test]
+    fn each_entry_names_its_source_and_its_events_of_far_memory() {
+        let table = Table::built_in().unwrap();
+        // Each entry names its origin, one of the sources at the head of the file.
         let sources = ["[perfmon]", "[linux]"];
         assert!(
             table.processors.iter().all(|entry| sources.iter().any(|source| entry.source.contains(source)))

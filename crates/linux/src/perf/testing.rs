@@ -1,19 +1,19 @@
-//! A machine made up for tests: which events count, what is refused, as a script.
+//! Scripted machine for tests: the script says which events count and what is refused.
 
 use super::cpu::Cpu;
 use super::event::{Event, EventError, Role, Spec};
 use super::group::Recipe;
-use super::ladder::{Ground, Trial};
+use super::ladder::{CountingTrial, LadderMachine};
 use rustix::io::Errno;
 use std::path::Path;
 use trimtab_core::counter_budget::Price;
 use trimtab_core::counts::Counts;
 use trimtab_core::time::Span;
 
-/// What an event does in a try.
+/// Behaviour of an event in a try.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) enum Does {
-    /// Counts where it should.
+    /// Counts as it should.
     Well,
     /// Stands still.
     Silent,
@@ -25,36 +25,36 @@ pub(super) enum Does {
 pub(super) struct Scripted {
     pub(super) cpu: Option<Cpu>,
     pub(super) paranoid: Option<i64>,
-    /// Answers whatever is opened, if so.
+    /// Error of every open, if set.
     pub(super) refusal: Option<Errno>,
-    /// Answers what is not only outside the kernel.
+    /// Error of opening counters that include the kernel, if set.
     pub(super) kernel: Option<Errno>,
-    /// Answers what does not leave guests out.
+    /// Error of opening counters that include guests, if set.
     pub(super) guests: Option<Errno>,
     /// Virtual machines get the counters themselves.
     pub(super) lends: bool,
-    /// More counters than this are refused ...
+    /// Largest number of counters; more are refused.
     pub(super) counters: usize,
-    /// ... or, where this is set, taken and never run.
+    /// More counters than that are opened instead, and never run.
     pub(super) quietly: bool,
-    /// Nothing ever runs.
+    /// No counter ever runs.
     pub(super) taken: bool,
-    /// The part of the time that counters run.
+    /// Share of the time that counters run, 0 to 1.
     pub(super) share: f64,
-    /// What events do, by the start of their names; otherwise they count well.
+    /// Behaviour of events, by the start of their names; others count well.
     pub(super) events: Vec<(&'static str, Does)>,
     pub(super) price: Option<Price>,
     pub(super) nodes: usize,
     pub(super) balancing: Option<bool>,
     pub(super) residency: Result<(), Errno>,
-    /// How many tries were made.
+    /// Number of tries made.
     pub(super) tries: u32,
-    /// All that was to be opened.
+    /// All recipes that were to be opened.
     pub(super) asked: Vec<Recipe>,
 }
 
 impl Default for Scripted {
-    /// A Zen 3 machine on which all goes well.
+    /// Makes a Zen 3 machine on which everything works.
     fn default() -> Self {
         Self {
             cpu: Some(Cpu::X86 { vendor: "AuthenticAMD".into(), family: 0x19, model: 1 }),
@@ -78,7 +78,7 @@ impl Default for Scripted {
     }
 }
 
-impl Ground for Scripted {
+impl LadderMachine for Scripted {
     fn cpu(&self) -> Option<Cpu> {
         self.cpu.clone()
     }
@@ -95,7 +95,7 @@ impl Ground for Scripted {
         spec.resolve(Path::new("/nowhere"))
     }
 
-    fn trial(&mut self, recipe: &Recipe) -> Result<Trial, Errno> {
+    fn trial(&mut self, recipe: &Recipe) -> Result<CountingTrial, Errno> {
         self.asked.push(recipe.clone());
         let answers = [
             self.refusal,
@@ -108,7 +108,7 @@ impl Ground for Scripted {
         }
         self.tries += 1;
         if self.taken || recipe.events.len() > self.counters {
-            return Ok(Trial { steps: 1_000, walk: None, still: None });
+            return Ok(CountingTrial { steps: 1_000, walk: None, still: None });
         }
         let time = 1_000_000;
         let running = Span((time as f64 * self.share) as u64);
@@ -141,7 +141,7 @@ impl Ground for Scripted {
             instructions: count(Role::Instructions, walking),
             ..Counts::default()
         };
-        Ok(Trial { steps: 1_000, walk: Some(counts(true)), still: Some(counts(false)) })
+        Ok(CountingTrial { steps: 1_000, walk: Some(counts(true)), still: Some(counts(false)) })
     }
 
     fn price(&mut self, _: &Recipe) -> Option<Price> {

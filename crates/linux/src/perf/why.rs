@@ -1,4 +1,4 @@
-//! Why a rung cannot be stood on, and what would help.
+//! Reasons why a rung does not work, with remedies.
 
 use super::cpu::Cpu;
 use super::event::{EventError, Role};
@@ -6,65 +6,66 @@ use rustix::io::Errno;
 use std::fmt;
 use trimtab_core::counts::Rung;
 
-/// A rung that is missing.
+/// A rung that does not work.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Missing {
-    /// Which.
+    /// The rung.
     pub rung: Rung,
-    /// Why.
+    /// The reason.
     pub why: Why,
 }
 
-/// Why.
+/// Reason why a rung does not work.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Why {
-    /// It was not asked for.
+    /// The user did not ask for it.
     NotAsked,
-    /// Nothing is known about this processor.
+    /// The table has no events for this processor.
     UnknownCpu(Option<Cpu>),
     /// The machine shows no counters at all.
     NoHardware,
-    /// The kernel's settings, or what this process may do, forbid it.
+    /// The kernel's settings, or the rights of this process, forbid it.
     NotPermitted {
         /// `kernel.perf_event_paranoid`, if it can be read.
         paranoid: Option<i64>,
     },
     /// A filter of system calls hides the call.
     Filtered,
-    /// The hardware does not take these events.
+    /// The hardware does not accept these events.
     NoSuchEvents,
-    /// What was named is no event.
+    /// The named event is invalid.
     Event(EventError),
-    /// The counters never ran: others have them.
+    /// The counters never ran: other users hold them.
     Taken,
     /// An event stands still when it should count.
     Silent(Role),
     /// An event counts when it should stand still.
     Noisy(Role),
-    /// Too much was tried already.
+    /// Too many tries were made already.
     NotTried,
     /// This process may open no more files.
     NoDescriptors,
-    /// Counting slowed the programs down, or kept us busy, more than it may.
+    /// Counting slowed the programs down, or cost CPU time, beyond the limits.
     TooDear,
     /// Most threads may not be counted, although our own may.
     ThreadsRefused,
-    /// Only CPUs of virtual machines are there to be counted, and these own the counters while they run.
+    /// Only vCPUs of virtual machines could be counted, and the machines own the counters while
+    /// they run.
     GuestsHidden,
     /// The machine has one node: all memory is near.
     OneNode,
-    /// The kernel could look where memory is used, and does not.
+    /// The kernel could observe on which nodes memory is used, and does not.
     BalancingOff,
-    /// The kernel cannot.
+    /// The kernel cannot observe that.
     NoBalancing,
-    /// Pages cannot be asked for their nodes.
+    /// Pages cannot be queried for their nodes.
     NoResidency(Errno),
     /// Anything else.
     Kernel(Errno),
 }
 
 impl Why {
-    /// A word for it, the same in every version.
+    /// Returns a word for it, the same in every version.
     pub fn word(&self) -> &'static str {
         match self {
             Self::NotAsked => "not-asked",
@@ -90,7 +91,8 @@ impl Why {
         }
     }
 
-    /// What the kernel's answer to opening counters means, where it is not about rights or guests.
+    /// Returns the meaning of the kernel's error at opening counters, for errors that are not about
+    /// rights or guests.
     pub(crate) fn of(errno: Errno) -> Self {
         match errno {
             Errno::NOENT | Errno::NODEV | Errno::NXIO => Self::NoHardware,
@@ -102,14 +104,14 @@ impl Why {
         }
     }
 
-    /// Whether other events may do where these did not.
+    /// Returns whether other events may work although these did not.
     pub(super) fn is_about_events(&self) -> bool {
         matches!(self, Self::NoSuchEvents | Self::Silent(_) | Self::Noisy(_))
     }
 }
 
 impl fmt::Display for Why {
-    /// One line with a remedy, where there is one.
+    /// Writes one line, with a remedy if there is one.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotAsked => f.write_str("not asked for"),
@@ -142,19 +144,19 @@ impl fmt::Display for Why {
             ),
             Self::Silent(role) => write!(f, "{role} does not count here, although it should (a virtual machine?)"),
             Self::Noisy(role) => write!(f, "{role} counts also where nothing waits for memory, so it means something else here"),
-            Self::NotTried => f.write_str("not tried any more after so many failures"),
+            Self::NotTried => f.write_str("not tried, after too many failed tries"),
             Self::NoDescriptors => f.write_str("too many open files: raise the soft limit (ulimit -n)"),
-            Self::TooDear => f.write_str("counting cost more than it may (0.5 % of a core, or 1 % of the programs' time)"),
+            Self::TooDear => f.write_str("counting cost more than allowed (0.5 % of a core, or 1 % of the programs' time)"),
             Self::ThreadsRefused => f.write_str(
-                "most threads may not be counted: they are another user's, or their program forbids being looked at; CAP_PERFMON helps",
+                "most threads may not be counted: they are another user's, or their program forbids it; CAP_PERFMON helps",
             ),
             Self::GuestsHidden => f.write_str(
-                "what these virtual machines do cannot be counted from their host: KVM lends them its counters while they run (kvm.enable_mediated_pmu=0, or machines with pmu=off)",
+                "the vCPUs of these virtual machines cannot be counted from their host: KVM lends the machines its counters while they run (kvm.enable_mediated_pmu=0, or machines with pmu=off)",
             ),
             Self::OneNode => f.write_str("the machine has one memory node: everything is near"),
             Self::BalancingOff => f.write_str("NUMA balancing is off: sudo sysctl kernel.numa_balancing=1"),
             Self::NoBalancing => f.write_str("the kernel was built without NUMA balancing"),
-            Self::NoResidency(errno) => write!(f, "pages cannot be asked for their nodes: {errno}"),
+            Self::NoResidency(errno) => write!(f, "pages cannot be queried for their nodes: {errno}"),
             Self::Kernel(errno) => write!(f, "the kernel refuses: {errno}"),
         }
     }

@@ -1,7 +1,8 @@
-//! The facts of an ELF executable that matter to a launcher.
+//! Facts of an ELF executable that matter to a launcher.
 //!
-//! Only the headers, the dynamic section, its strings and the notes are read, each with a bound, so the size of the file
-//! does not matter and a hostile one cannot make us read or keep much.
+//! Only the headers, the dynamic section, its strings and the notes are read, each with a bound.
+//! The size of the file does not matter, and a hostile file cannot cause large reads or
+//! allocations.
 
 use crate::text;
 use object::Endianness;
@@ -14,20 +15,21 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use trimtab_core::place::runtimes::Runtime;
 
-/// Where the identification at the head of the file has the word size.
+/// Offset of the word size in the identification at the head of the file.
 const CLASS_AT: usize = 4;
-/// The kernel refuses programs whose program headers take more (`load_elf_phdrs`).
-const PROGRAM_HEADERS_BYTES: u64 = 64 << 10;
-/// Bound for the dynamic section, the notes, the section headers and their names, each. Chosen: the largest seen in a
-/// distribution are some 10 KiB.
-const PART_BYTES: u64 = 1 << 20;
-/// Bound for the libraries that are listed. Chosen: large desktop programs name a hundred.
-const LIBRARIES: usize = 1024;
+/// Largest size of the program headers, in bytes: the kernel refuses programs with more
+/// (`load_elf_phdrs`).
+const PROGRAM_HEADERS_BYTES_MAX: u64 = 64 << 10;
+/// Bound in bytes for the dynamic section, the notes, the section headers and their names, each.
+/// Chosen: the largest seen in a distribution are some 10 KiB.
+const PART_BYTES_MAX: u64 = 1 << 20;
+/// Bound for the number of libraries listed. Chosen: large desktop programs name a hundred.
+const LIBRARIES_MAX: usize = 1024;
 
-/// What an executable says about itself.
+/// Facts of an executable, from its file.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Binary {
-    /// Of 32 or 64 bits.
+    /// Word size, 32 or 64 bits.
     pub word_size: WordSize,
     /// The processor, as `e_machine` numbers it (62 is x86-64, 183 is 64-bit Arm).
     pub machine: u16,
@@ -35,7 +37,7 @@ pub struct Binary {
     pub loader: Option<String>,
     /// The libraries it links directly, printable, in the order of search.
     pub needed: Vec<String>,
-    /// The OpenMP runtime among them. One that a library of the program brings in is not seen.
+    /// The OpenMP runtime among them. A runtime that a library of the program loads is not seen.
     pub openmp: Option<Runtime>,
     /// Whether the Go compiler made it.
     pub go: bool,
@@ -51,7 +53,7 @@ pub enum WordSize {
     Bits64,
 }
 
-/// Whether a program is put together at its start.
+/// How a program is linked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Linkage {
@@ -62,12 +64,12 @@ pub enum Linkage {
 }
 
 impl Binary {
-    /// Static or dynamic.
+    /// Returns static or dynamic.
     pub fn linkage(&self) -> Linkage {
         if self.loader.is_some() { Linkage::Dynamic } else { Linkage::Static }
     }
 
-    /// Reads the executable of which `head` is the beginning; nothing when it is damaged.
+    /// Reads the executable of which `head` is the beginning; `None` if it is damaged.
     pub(super) fn read(file: File, bytes: u64, head: &[u8]) -> Option<Self> {
         let data = ReadCache::new(Window { file, bytes, at: 0 });
         match *head.get(CLASS_AT)? {
@@ -92,7 +94,7 @@ impl<'a, Elf: FileHeader<Endian = Endianness>> Parts<'a, Elf> {
         let endian = header.endian().ok()?;
         let count = header.e_phnum(endian);
         if count == elf::PN_XNUM
-            || u64::from(count) * size_of::<Elf::ProgramHeader>() as u64 > PROGRAM_HEADERS_BYTES
+            || u64::from(count) * size_of::<Elf::ProgramHeader>() as u64 > PROGRAM_HEADERS_BYTES_MAX
         {
             return None;
         }
@@ -112,28 +114,28 @@ impl<'a, Elf: FileHeader<Endian = Endianness>> Parts<'a, Elf> {
         })
     }
 
-    /// The segments of one type that are no larger than a part may be.
+    /// Returns the segments of one type that are within the bound of a part.
     fn segments(&self, kind: u32) -> impl Iterator<Item = &'a Elf::ProgramHeader> {
         let endian = self.endian;
         self.segments.iter().filter(move |segment| {
-            segment.p_type(endian) == kind && segment.p_filesz(endian).into() <= PART_BYTES
+            segment.p_type(endian) == kind && segment.p_filesz(endian).into() <= PART_BYTES_MAX
         })
     }
 
     fn loader(&self) -> Option<String> {
         let path = self.segments(elf::PT_INTERP).next()?.interpreter(self.endian, self.data);
-        // A program that asks for a loader in a way that cannot be read is still not a static one.
+        // A program that asks for a loader with an unreadable name is still not static.
         Some(text::printable(path.ok().flatten().unwrap_or_default()))
     }
 
-    /// The names of the dynamic section; nothing when it is there and makes no sense.
+    /// Returns the names in the dynamic section; `None` if the section is malformed.
     fn needed(&self) -> Option<Vec<String>> {
         let Some(segment) =
             self.segments.iter().find(|segment| segment.p_type(self.endian) == elf::PT_DYNAMIC)
         else {
             return Some(Vec::new());
         };
-        if segment.p_filesz(self.endian).into() > PART_BYTES {
+        if segment.p_filesz(self.endian).into() > PART_BYTES_MAX {
             return None;
         }
         let entries = segment.dynamic(self.endian, self.data).ok()??;
@@ -148,7 +150,7 @@ impl<'a, Elf: FileHeader<Endian = Endianness>> Parts<'a, Elf> {
         }
         let strings = self.strings(values(elf::DT_STRTAB).next()?, values(elf::DT_STRSZ).next()?)?;
         values(elf::DT_NEEDED)
-            .take(LIBRARIES)
+            .take(LIBRARIES_MAX)
             .map(|offset| {
                 let start = strings.start.checked_add(offset).filter(|start| *start < strings.end)?;
                 self.data.read_bytes_at_until(start..strings.end, 0).ok().map(text::printable)
@@ -156,7 +158,7 @@ impl<'a, Elf: FileHeader<Endian = Endianness>> Parts<'a, Elf> {
             .collect()
     }
 
-    /// Where in the file the strings are that are loaded at `address`.
+    /// Returns where in the file the strings are that are loaded at `address`.
     fn strings(&self, address: u64, size: u64) -> Option<Range<u64>> {
         let loaded = self.segments.iter().filter(|segment| segment.p_type(self.endian) == elf::PT_LOAD);
         let start = loaded.into_iter().find_map(|segment| {
@@ -167,22 +169,24 @@ impl<'a, Elf: FileHeader<Endian = Endianness>> Parts<'a, Elf> {
         Some(start..start.checked_add(size)?)
     }
 
-    /// The note with the build id of a Go program, which survives stripping.
+    /// Returns whether the file has the note with the build id of a Go program, which survives
+    /// stripping.
     fn has_go_note(&self) -> bool {
         let notes =
             self.segments(elf::PT_NOTE).filter_map(|segment| segment.notes(self.endian, self.data).ok()?);
         notes.flat_map(|notes| notes.map_while(Result::ok)).any(|note| note.name() == b"Go")
     }
 
-    /// The section that every Go program has, also one without a build id.
+    /// Returns whether the file has the section that every Go program has, also one without a build
+    /// id.
     fn has_go_section(&self) -> Option<bool> {
         let count = self.header.e_shnum(self.endian);
-        if count == 0 || u64::from(count) * size_of::<Elf::SectionHeader>() as u64 > PART_BYTES {
+        if count == 0 || u64::from(count) * size_of::<Elf::SectionHeader>() as u64 > PART_BYTES_MAX {
             return None;
         }
         let sections = self.header.section_headers(self.endian, self.data).ok()?;
         let names = sections.get(usize::from(self.header.e_shstrndx(self.endian)))?;
-        if names.sh_size(self.endian).into() > PART_BYTES {
+        if names.sh_size(self.endian).into() > PART_BYTES_MAX {
             return None;
         }
         let names = names.data(self.endian, self.data).ok()?;
@@ -194,7 +198,7 @@ impl<'a, Elf: FileHeader<Endian = Endianness>> Parts<'a, Elf> {
     }
 }
 
-/// A file as the reader of parts sees it: one system call a part, no position shared with anybody.
+/// A file as the reader of parts sees it: one system call per part, and no shared position.
 struct Window {
     file: File,
     bytes: u64,

@@ -1,47 +1,47 @@
-//! The facts of a command that a launch is decided by: whether a library can be preloaded into it,
-//! its OpenMP runtime, the threads it may start, and the MPI launcher that it is or becomes.
+//! Facts of a command on which a launch is decided: whether a library can be preloaded into it, its
+//! OpenMP runtime, the threads it may start, and the MPI launcher that it is or becomes.
 //!
-//! Files are searched for words only where a decision depends on them: programs that link OpenMP,
-//! and launchers.
+//! Files are searched for words only if a decision depends on them: programs that link OpenMP, and
+//! launchers.
 
-use super::{Family, Kind, Program, SecureExec, WordSize, resolve};
+use super::{Family, FileKind, Program, SecureExec, WordSize, resolve};
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use trimtab_core::handoff::bearer::{self, MACHINE};
 use trimtab_core::place::launchers::Launcher;
 use trimtab_launch::facts::{LauncherFacts, ProgramFacts};
 
-/// How much of a launcher is searched for the names of its libraries and variables. Intel's, the
+/// Bytes of a launcher that are searched for the names of its libraries and variables. Intel's, the
 /// largest, has 5 MB.
-const SEARCHED: usize = 32 << 20;
+const LAUNCHER_BYTES_MAX: usize = 32 << 20;
 
-/// The longest program that is searched for functions: reading takes about 0.1 ms a megabyte.
-/// Longer ones are taken to call them.
-const CALLS_SEARCHED: usize = 16 << 20;
+/// Longest program that is searched for functions, in bytes: reading takes about 0.1 ms a megabyte.
+/// Longer programs are assumed to call them.
+const PROGRAM_BYTES_MAX: usize = 16 << 20;
 
 /// Functions by which programs start threads: of POSIX, of C++'s library and of C11.
 const STARTS_THREADS: [&str; 3] = ["pthread_create", "_M_start_thread", "thrd_create"];
 
-/// Part of the names of the function by which a program sets its teams, in C, C++ and Fortran, and
-/// of the one that our header looks up.
+/// Common part of the names of the function by which a program sets its teams, in C, C++ and
+/// Fortran, and of the function that our header looks up.
 const SETS_TEAMS: &str = "_set_nesting_info";
 
-/// Programs that become another, or wait for one other, which their words name.
+/// Programs that become another program, or wait for one other, which their arguments name.
 const WRAPPERS: [&str; 10] =
     ["env", "time", "nice", "ionice", "chrt", "timeout", "stdbuf", "setsid", "nohup", "strace"];
 
 impl Program {
-    /// The facts for a launch of this program by a command line. `search_path` is the text of
-    /// `PATH`.
+    /// Returns the facts for a launch of this program by a command line. `search_path` is the text
+    /// of `PATH`.
     pub fn facts(&self, command: &[OsString], search_path: Option<&OsStr>) -> ProgramFacts {
         let binary = self.binary.as_ref();
         let openmp = binary.and_then(|binary| binary.openmp);
         let meet = openmp.is_some_and(|runtime| runtime.row().reuses_first_places);
-        let may_call = |word: &str| openmp.is_some() && self.mentions(word, CALLS_SEARCHED) != Some(false);
+        let may_call = |word: &str| openmp.is_some() && self.mentions(word, PROGRAM_BYTES_MAX) != Some(false);
         ProgramFacts {
             path: self.path.clone(),
             family: self.family,
-            script: self.kind == Kind::Script,
+            script: self.kind == FileKind::Script,
             go: binary.is_some_and(|binary| binary.go),
             openmp,
             preload: bears(self),
@@ -54,8 +54,8 @@ impl Program {
     }
 }
 
-/// Whether the preload library can be preloaded into a program; the error says why not. The library
-/// asks the same of the files of programs that its host starts.
+/// Returns whether the preload library can be preloaded into a program; the error gives the reason.
+/// The library makes the same checks on the files of programs that its host process starts.
 fn bears(program: &Program) -> Result<(), String> {
     match program.takes_preload() {
         Some(true) => {}
@@ -69,7 +69,7 @@ fn bears(program: &Program) -> Result<(), String> {
     }
     let Some(binary) = &program.binary else { return Ok(()) };
     if binary.needed.iter().any(|name| bearer::must_be_first(name.as_bytes())) {
-        return Err("it is built with a sanitizer, which bears no preload".to_owned());
+        return Err("it is built with a sanitizer, which does not tolerate a preload".to_owned());
     }
     if (binary.machine, binary.word_size) != (MACHINE, WordSize::Bits64) {
         return Err("it is for another processor or word size than this trimtab".to_owned());
@@ -77,13 +77,13 @@ fn bears(program: &Program) -> Result<(), String> {
     match &binary.loader {
         Some(loader) if !bearer::is_loader(loader.as_bytes()) => {
             let loader = loader.rsplit('/').next().unwrap_or(loader);
-            Err(format!("its loader is {loader}, and the guest library is glibc's"))
+            Err(format!("its loader is {loader}, and the preload library is built for glibc"))
         }
         _ => Ok(()),
     }
 }
 
-/// Why no library at all can be preloaded into a program.
+/// Returns the reason why no library at all can be preloaded into a program.
 fn closed(program: &Program) -> Option<String> {
     let why = match (program.secure_exec, program.takes_preload()) {
         (Some(SecureExec::SetUid | SecureExec::SetGid | SecureExec::Capabilities), _) => {
@@ -96,7 +96,7 @@ fn closed(program: &Program) -> Option<String> {
     Some(why.to_owned())
 }
 
-/// The launcher that a program is, or that it starts as a wrapper.
+/// Returns the launcher that a program is, or that it starts as a wrapper.
 fn launched(program: &Program, command: &[OsString], search: Option<&OsStr>) -> Option<LauncherFacts> {
     let of = |program: &Program, at: usize| {
         let name = program.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -108,7 +108,8 @@ fn launched(program: &Program, command: &[OsString], search: Option<&OsStr>) -> 
     }
 }
 
-/// The launcher that a wrapper such as `env` or `timeout` starts, and its place among the words.
+/// Returns the launcher that a wrapper such as `env` or `timeout` starts, and its index among the
+/// words.
 fn wrapped(program: &Program, command: &[OsString], search: Option<&OsStr>) -> Option<(Program, usize)> {
     let name = program.path.file_name()?.to_str()?;
     if !WRAPPERS.contains(&name) {
@@ -122,8 +123,8 @@ fn wrapped(program: &Program, command: &[OsString], search: Option<&OsStr>) -> O
     })
 }
 
-/// The launcher that a program is. Many are called `mpirun` and `mpiexec`: what is in the file
-/// tells them apart.
+/// Returns the launcher that a program is. Many are called `mpirun` and `mpiexec`: the file's
+/// content tells them apart.
 fn launcher(program: &Program) -> Option<Launcher> {
     if program.family != Some(Family::Launcher) {
         return None;
@@ -147,7 +148,7 @@ fn launcher(program: &Program) -> Option<Launcher> {
             return Some(launcher);
         }
     }
-    let mentions = |word: &str| program.mentions(word, SEARCHED) == Some(true);
+    let mentions = |word: &str| program.mentions(word, LAUNCHER_BYTES_MAX) == Some(true);
     Some(if mentions("I_MPI_") {
         Launcher::IntelMpi
     } else if mentions("libopen-rte.so") {
@@ -170,7 +171,7 @@ mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt;
 
-    /// The launcher that a file is, by its name, its content and what lies beside it.
+    /// Returns the launcher that a file is, by its name, its content and the files beside it.
     fn of(name: &str, content: &str, beside: &[&str]) -> Option<Launcher> {
         let folder = tempfile::tempdir().unwrap();
         let put = |name: &str, content: &str| {

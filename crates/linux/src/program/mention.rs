@@ -1,17 +1,17 @@
-//! Whether a file contains a word.
+//! Search of a file for a word.
 
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-const CHUNK: usize = 1 << 16;
+const CHUNK_BYTES: usize = 1 << 16;
 
-/// Whether one of the first `bytes` bytes of a file begins `word`; `None` when that cannot be told, the file being longer
-/// or not readable.
+/// Returns whether `word` occurs and begins in the first `bytes` bytes of a file; `None` if
+/// unknown: the file is longer or cannot be read.
 pub(super) fn mentions(path: &Path, word: &[u8], bytes: usize) -> Option<bool> {
     let mut file = File::open(path).ok()?;
     let finder = memchr::memmem::Finder::new(word);
-    let mut buffer = vec![0; CHUNK + word.len()];
+    let mut buffer = vec![0; CHUNK_BYTES + word.len()];
     let (mut kept, mut seen) = (0, 0);
     loop {
         let read = file.read(&mut buffer[kept..]).ok()?;
@@ -40,7 +40,7 @@ mod tests {
     fn words_are_found_wherever_they_lie() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let path = file.path();
-        for at in [0, 1, CHUNK - 3, CHUNK, CHUNK + 3, 3 * CHUNK] {
+        for at in [0, 1, CHUNK_BYTES - 3, CHUNK_BYTES, CHUNK_BYTES + 3, 3 * CHUNK_BYTES] {
             let mut bytes = vec![b'x'; at];
             bytes.extend(b"a word");
             bytes.extend(vec![b'x'; 10]);

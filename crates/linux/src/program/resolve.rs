@@ -1,7 +1,8 @@
-//! From the word a user typed to the file that exec would run.
+//! Resolution of the word a user typed to the file that exec would run.
 //!
-//! As execvp(3): a word with a slash is a path; any other is looked for in the directories of `PATH`, an empty one being
-//! the current directory, and a file that may not be executed is passed over as long as there is hope for another.
+//! As execvp(3): a word with a slash is a path. Any other is searched in the directories of `PATH`,
+//! an empty one being the current directory. A file that may not be executed is skipped as long as
+//! another directory may have the program.
 
 use rustix::fs::{Access, FileType};
 use rustix::io::Errno;
@@ -10,13 +11,13 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use thiserror::Error;
 
-/// Where the C library looks when there is no `PATH`.
+/// Directories that the C library searches when there is no `PATH`.
 const DEFAULT_SEARCH_PATH: &str = "/bin:/usr/bin";
 
-/// Why a command cannot be run.
+/// Reason why a command cannot be run.
 #[derive(Debug, Error)]
 pub enum ResolveError {
-    /// There is no such file.
+    /// The file does not exist.
     #[error("{}: no such file", path.display())]
     NoSuchFile {
         /// The path that was given.
@@ -28,7 +29,8 @@ pub enum ResolveError {
         /// The word that was given.
         command: OsString,
     },
-    /// There is such a file, but it is not executable by this user, or on a file system mounted `noexec`.
+    /// The file exists, but it is not executable by this user, or on a file system mounted
+    /// `noexec`.
     #[error("{}: not executable", path.display())]
     NotExecutable {
         /// The file.
@@ -40,18 +42,19 @@ pub enum ResolveError {
         /// The directory.
         path: PathBuf,
     },
-    /// It could not be found out.
+    /// The file could not be checked.
     #[error("{}: {source}", path.display())]
     Unknown {
         /// The file.
         path: PathBuf,
-        /// What the kernel answered.
+        /// The kernel's error.
         source: std::io::Error,
     },
 }
 
 impl ResolveError {
-    /// The exit status that shells and `env` give for it: 127 for what is not found, 126 for what cannot be executed.
+    /// Returns the exit status that shells and `env` give for it: 127 for a command that is not
+    /// found, 126 for one that cannot be executed.
     pub fn exit_status(&self) -> u8 {
         match self {
             Self::NoSuchFile { .. } | Self::NotInPath { .. } => 127,
@@ -60,10 +63,10 @@ impl ResolveError {
     }
 }
 
-/// The file that `command` means, given the text of `PATH` (`None` when it is not set).
+/// Returns the file that `command` means, given the text of `PATH` (`None` when it is not set).
 ///
 /// # Errors
-/// There is none that can be executed.
+/// No file can be executed.
 pub fn resolve(command: &OsStr, search_path: Option<&OsStr>) -> Result<PathBuf, ResolveError> {
     if command.as_bytes().contains(&b'/') {
         let path = PathBuf::from(command);
@@ -86,7 +89,7 @@ pub fn resolve(command: &OsStr, search_path: Option<&OsStr>) -> Result<PathBuf, 
     Err(obstacle.unwrap_or_else(not_found))
 }
 
-/// Whether exec would take this file.
+/// Checks whether exec would accept this file.
 fn check(path: &Path) -> Result<(), ResolveError> {
     let path_buf = || path.to_owned();
     let trouble = |errno: Errno| match errno {

@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// How a script names its interpreter.
+/// Interpreter of a script, as its first line names it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Command<'a> {
     /// By its path.
@@ -15,7 +15,7 @@ pub(super) enum Command<'a> {
 }
 
 impl Command<'_> {
-    /// The interpreter, when it is there and can be executed.
+    /// Returns the interpreter, if it exists and can be executed.
     pub(super) fn find(&self, search_path: Option<&OsStr>) -> Option<PathBuf> {
         match self {
             Self::File(path) => resolve(path, None).ok(),
@@ -24,8 +24,9 @@ impl Command<'_> {
     }
 }
 
-/// The interpreter of a script, from the beginning of the file. The kernel takes everything behind the interpreter as *one*
-/// argument; `env` looks for that whole argument unless told to split it (`-S`).
+/// Returns the interpreter of a script, from the beginning of the file. The kernel takes everything
+/// behind the interpreter as *one* argument; `env` searches for that whole argument unless told to
+/// split it (`-S`).
 pub(super) fn interpreter(head: &[u8]) -> Option<Command<'_>> {
     let line = head.strip_prefix(b"#!")?.split(|&byte| byte == b'\n').next()?.trim_ascii();
     let end = line.iter().position(|byte| matches!(byte, b' ' | b'\t')).unwrap_or(line.len());
@@ -43,7 +44,8 @@ pub(super) fn interpreter(head: &[u8]) -> Option<Command<'_>> {
     (!word.contains(&0)).then(|| Command::Word(OsStr::from_bytes(word)))
 }
 
-/// What follows `-S` or `--split-string=`, other flags of one letter possibly before the S.
+/// Returns the words that follow `-S` or `--split-string=`, possibly with other one-letter flags
+/// before the S.
 fn split_string(argument: &[u8]) -> Option<&[u8]> {
     if let Some(words) = argument.strip_prefix(b"--split-string=") {
         return Some(words);
@@ -53,7 +55,7 @@ fn split_string(argument: &[u8]) -> Option<&[u8]> {
     flags[..at].iter().all(|flag| b"iv0".contains(flag)).then(|| &flags[at + 1..])
 }
 
-/// The command among the words given to `env`, behind its options and variables.
+/// Returns the command among the words given to `env`, behind its options and variables.
 fn command_of(words: &[u8]) -> Option<&[u8]> {
     let mut words = crate::text::words(words);
     loop {

@@ -1,4 +1,4 @@
-//! The other end: one question, one answer.
+//! Client of the daemon: one request line, one answer line.
 
 use super::SocketError;
 use super::found::connect_to;
@@ -11,11 +11,11 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// No answer is longer. Chosen: some thousand tags.
+/// Longest answer, in bytes. Chosen: some thousand tags.
 const ANSWER_MAX: usize = 16 << 20;
 
-/// A queue that is full is tried again after this.
-const AGAIN: Duration = Duration::from_millis(20);
+/// Pause before the next try, if the daemon's queue is full.
+const RETRY_PAUSE: Duration = Duration::from_millis(20);
 
 /// A connection to a daemon.
 #[derive(Debug)]
@@ -25,7 +25,7 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Connects. Unless the place was named by the user, who listens must be root or the user.
+    /// Connects. Unless the user named the place, the listener must be root or the user.
     ///
     /// # Errors
     /// [`SocketError`].
@@ -43,10 +43,10 @@ impl Connection {
                 Err(Errno::ACCESS | Errno::PERM) => {
                     return Err(SocketError::Refused { path: path.to_owned() });
                 }
-                // So many wait there already that it takes in nobody more.
-                Err(Errno::AGAIN) if begin.elapsed() < patience => std::thread::sleep(AGAIN),
+                // The queue of connections that wait there is full.
+                Err(Errno::AGAIN) if begin.elapsed() < patience => std::thread::sleep(RETRY_PAUSE),
                 Err(Errno::AGAIN) => {
-                    let why = format!("it took in nobody more within {patience:?}");
+                    let why = format!("it accepted no connection within {patience:?}");
                     return Err(SocketError::Silent { path: path.to_owned(), why });
                 }
                 Err(errno) => return Err(failed("connecting to", errno)),
@@ -58,14 +58,16 @@ impl Connection {
             path: path.to_owned(),
             source,
         })?;
-        let uid = peer::credentials(&stream).map_err(|errno| failed("asking who listens at", errno))?.uid;
+        let uid = peer::credentials(&stream)
+            .map_err(|errno| failed("asking for the listener's user at", errno))?
+            .uid;
         if !named && ![0, geteuid().as_raw()].contains(&uid) {
             return Err(SocketError::Stranger { path: path.to_owned(), uid });
         }
         Ok(Self { stream, path: path.to_owned() })
     }
 
-    /// Says a line, and waits for the line that answers it.
+    /// Sends a line, and waits for the line that answers it.
     ///
     /// # Errors
     /// [`SocketError::Silent`].
@@ -75,7 +77,7 @@ impl Connection {
         let left = || patience.checked_sub(begin.elapsed()).filter(|left| !left.is_zero());
         let limited = self.stream.set_write_timeout(left());
         let said = limited.and_then(|()| self.stream.write_all(format!("{line}\n").as_bytes()));
-        // One that was refused at once has an answer all the same.
+        // A connection that was refused at once has an answer all the same.
         let said = said.map_err(|error| error.to_string());
         let mut answer = Vec::new();
         let mut part = [0; 16 << 10];
@@ -96,13 +98,13 @@ impl Connection {
                 return Ok(answer);
             }
             if answer.len() > ANSWER_MAX {
-                return Err(silent("its answer has no end".to_owned()));
+                return Err(silent(format!("its answer is longer than {} MiB", ANSWER_MAX >> 20)));
             }
         }
     }
 }
 
-/// Connects and asks.
+/// Connects, sends a line and returns the answer.
 ///
 /// # Errors
 /// [`SocketError`].
@@ -127,6 +129,6 @@ mod tests {
         let _first = Connection::open(&path, false, patience).unwrap();
         let second = Connection::open(&path, false, patience).unwrap_err();
         assert!(matches!(second, SocketError::Silent { .. }), "{second}");
-        assert!(second.to_string().contains("nobody more within 50ms"), "{second}");
+        assert!(second.to_string().contains("no connection within 50ms"), "{second}");
     }
 }

@@ -1,9 +1,11 @@
-//! The host's end of a guest's port where the guest calls, and not we: a socket between machines (`AF_VSOCK`), or the Unix socket that
-//! a monitor without such sockets of the kernel's connects to for its guest (Firecracker, Cloud Hypervisor, vhost-device-vsock).
+//! Host's end of a guest's port, for guests that call the host: a socket between machines
+//! (`AF_VSOCK`), or the Unix socket to which a monitor without kernel sockets of this kind connects
+//! for its guest (Firecracker, Cloud Hypervisor, vhost-device-vsock).
 //!
-//! Idea: who may come in is known from the kernel alone: the number of the calling machine, which no guest can choose; or the user of the
-//! calling monitor, who must be root, ourselves, or the owner of the folder that the socket is in. Whoever calls last is heard: a
-//! guest that was started anew has forgotten its old call. Nothing is ever written to it, and nothing is waited for.
+//! Idea: the kernel alone decides which callers come in, by the number of the calling machine,
+//! which no guest can choose, or by the user of the calling monitor, who must be root, ourselves,
+//! or the owner of the folder that the socket is in. The latest caller is heard: a restarted guest
+//! has forgotten its old call. Nothing is ever written to it, and nothing is waited for.
 
 use crate::sys::{peer, vsock};
 use rustix::fs::{FileType, Mode};
@@ -17,17 +19,17 @@ use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Where it could not be listened, that is tried again after this. Chosen.
-const AGAIN: Duration = Duration::from_secs(2);
-/// So much is read at a time.
-const PIECE: usize = 4 << 10;
-/// So many callers are looked at in one turn: who may not come in keeps nobody waiting.
-const CALLERS: usize = 4;
+/// Pause after a failed listen, before the next try. Chosen.
+const LISTEN_PAUSE: Duration = Duration::from_secs(2);
+/// Bytes read at a time.
+const READ_BYTES: usize = 4 << 10;
+/// Largest number of callers checked in one turn, so that refused callers delay no other work.
+const CALLERS_PER_TURN: usize = 4;
 
-/// Where a guest calls.
+/// Address at which a guest calls.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Bell {
-    /// A port for the machine of this number.
+    /// A port, for the machine of this number.
     Vsock {
         /// The machine.
         cid: u32,
@@ -44,30 +46,30 @@ enum Listener {
     Unix(UnixListener, u32),
 }
 
-/// A port.
+/// A port at which a guest calls.
 #[derive(Debug)]
 pub struct PortDoor {
     bell: Bell,
     listener: Option<Listener>,
     stream: Option<File>,
     next: Option<Instant>,
-    /// Nothing is read before.
+    /// Time before which nothing is read.
     rest: Option<Instant>,
-    /// Why it could not be listened, the last time.
+    /// Error of the last failed listen.
     fault: Option<String>,
 }
 
 impl PortDoor {
-    /// The port that a guest calls at; it is not listened there yet.
+    /// Makes the port at which a guest calls, without listening there yet.
     pub fn new(bell: &Bell) -> Self {
         Self { bell: bell.clone(), listener: None, stream: None, next: None, rest: None, fault: None }
     }
 
-    /// Lets in who has called; whether somebody came in just now.
+    /// Accepts the pending callers. Returns whether one came in just now.
     pub fn connect(&mut self) -> bool {
         let now = Instant::now();
         if self.listener.is_none() && self.next.is_none_or(|next| next <= now) {
-            self.next = Some(now + AGAIN);
+            self.next = Some(now + LISTEN_PAUSE);
             match listen(&self.bell) {
                 Ok(listener) => (self.listener, self.fault) = (Some(listener), None),
                 Err(error) => self.fault = Some(error.to_string()),
@@ -75,43 +77,44 @@ impl PortDoor {
         }
         let Some(listener) = &self.listener else { return false };
         let mut came = None;
-        for _ in 0..CALLERS {
+        for _ in 0..CALLERS_PER_TURN {
             match accept(listener, &self.bell) {
                 Ok(Some(stream)) => came = Some(stream),
                 Ok(None) => {}
                 Err(_) => break,
             }
         }
-        let anew = came.is_some();
+        let is_new = came.is_some();
         self.stream = came.or(self.stream.take());
-        anew
+        is_new
     }
 
-    /// Why nobody can come in, if so.
+    /// Returns the reason why no caller can come in, if there is one.
     pub fn fault(&self) -> Option<&str> {
         self.fault.as_deref()
     }
 
-    /// Whether somebody is in.
+    /// Returns whether a guest is connected.
     pub fn is_open(&self) -> bool {
         self.stream.is_some()
     }
 
-    /// What to wait for, unless nothing is to be read now. Callers are not waited for: whoever may not come in would wake us at will.
+    /// Returns the descriptor to wait for, unless nothing is to be read now. Callers are not waited
+    /// for: refused callers could wake us at will.
     pub fn waits(&self) -> Option<BorrowedFd<'_>> {
         let resting = self.rest.is_some_and(|rest| rest > Instant::now());
         self.stream.as_ref().filter(|_| !resting).map(AsFd::as_fd)
     }
 
-    /// Reads nothing for so long.
+    /// Reads nothing for this time.
     pub fn rest(&mut self, time: Duration) {
         self.rest = Some(Instant::now() + time);
     }
 
-    /// What there is to read; `None` when nobody is in any more.
+    /// Reads the bytes that have arrived; `None` if no guest is connected any more.
     pub fn read(&mut self) -> Option<Vec<u8>> {
         let stream = self.stream.as_mut()?;
-        let mut part = [0; PIECE];
+        let mut part = [0; READ_BYTES];
         match stream.read(&mut part) {
             Ok(0) => {}
             Ok(read) => return Some(part[..read].to_vec()),
@@ -124,10 +127,10 @@ impl PortDoor {
         None
     }
 
-    /// Sends away who is in, and listens no more for a while.
+    /// Closes the connection, and stops listening for a while.
     pub fn close(&mut self) {
         (self.stream, self.listener) = (None, None);
-        self.next = Some(Instant::now() + AGAIN);
+        self.next = Some(Instant::now() + LISTEN_PAUSE);
     }
 }
 
@@ -141,14 +144,14 @@ fn listen(bell: &Bell) -> io::Result<Listener> {
             let owner = rustix::fs::stat(folder)?.st_uid;
             let listener = UnixListener::bind(path)?;
             listener.set_nonblocking(true)?;
-            // Who may come in is looked at when they do.
+            // The caller's user is checked when it connects.
             rustix::fs::chmod(path, Mode::from_raw_mode(0o666))?;
             Ok(Listener::Unix(listener, owner))
         }
     }
 }
 
-/// Removes a socket of ours at which nobody listens any more: one that a daemon left which was killed.
+/// Removes a socket of ours without a listener: one that a killed daemon left.
 fn clear(path: &Path) -> io::Result<()> {
     let Ok(found) = rustix::fs::lstat(path) else { return Ok(()) };
     let ours =
@@ -156,14 +159,14 @@ fn clear(path: &Path) -> io::Result<()> {
     if ours && is_left(path) == Ok(true) { std::fs::remove_file(path) } else { Ok(()) }
 }
 
-/// Whether nobody listens at this socket. One whose queue is full is not waited for: somebody does.
+/// Returns whether a socket has no listener. A full queue is not waited for, since it has one.
 fn is_left(path: &Path) -> Result<bool, Errno> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
     Ok(rustix::net::connect(&socket, &SocketAddrUnix::new(path)?) == Err(Errno::CONNREFUSED))
 }
 
-/// The next who called; `None` if they may not come in.
+/// Accepts the next caller; `None` if it may not come in.
 fn accept(listener: &Listener, bell: &Bell) -> Result<Option<File>, Errno> {
     match (listener, bell) {
         (Listener::Vsock(listener), Bell::Vsock { cid, .. }) => {
@@ -228,7 +231,7 @@ mod tests {
         until(&mut door, PortDoor::connect);
         door.close();
         assert!(!door.is_open() && door.waits().is_none() && UnixStream::connect(&path).is_err());
-        // What was left is replaced, what is somebody's else is not.
+        // A leftover socket is replaced; a socket of another owner is not.
         door.next = None;
         assert!(!door.connect() && door.fault().is_none());
         let mut other = PortDoor::new(&Bell::Unix(path.clone()));
@@ -241,11 +244,12 @@ mod tests {
         assert!(!nowhere.connect() && nowhere.fault().is_some() && nowhere.read().is_none());
     }
 
-    /// Where a kernel can speak with itself, its own number is that of the calling machine.
+    /// Needs a kernel that can connect to itself: its own number is then that of the calling
+    /// machine.
     #[test]
     fn only_the_machine_of_this_number_comes_in() {
         let port = 50_000 + std::process::id() % 10_000;
-        let mut door = PortDoor::new(&Bell::Vsock { cid: vsock::LOCAL, port });
+        let mut door = PortDoor::new(&Bell::Vsock { cid: vsock::CID_LOCAL, port });
         if door.connect() || door.fault().is_some() {
             return skipped(format_args!("no sockets between machines here: {:?}", door.fault()));
         }
@@ -253,7 +257,7 @@ mod tests {
         if !loopback {
             return skipped("this kernel cannot speak with itself (vsock_loopback)");
         }
-        let call = || File::from(vsock::connect(vsock::LOCAL, port).unwrap());
+        let call = || File::from(vsock::connect(vsock::CID_LOCAL, port).unwrap());
         let mut guest = call();
         until(&mut door, PortDoor::connect);
         guest.write_all(b"tag vcpu 0\n").unwrap();

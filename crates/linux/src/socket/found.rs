@@ -1,8 +1,11 @@
-//! A socket that others made, connected to as the very file that was looked at.
+//! A socket that another program made. The connection goes to the very file whose owner was
+//! checked.
 //!
-//! Problem: who connects with root's rights where somebody else says can be sent anywhere: a name may lead to a socket of the system, be
-//! or be replaced between looking and connecting. Idea: the file is opened first, its owner is looked at, and the connection goes to what
-//! was opened. The file system in which it lies may be somebody's who never answers: who must not wait looks in a thread of its own.
+//! Problem: a process that connects with root's rights to a name chosen by another user can be sent
+//! anywhere: the name may lead to a socket of the system, or be replaced between the check and the
+//! connection. Idea: the file is opened first, its owner is checked, and the connection goes to the
+//! opened file. The file may lie in another user's file system that never answers, so a caller that
+//! must not wait does this in a thread of its own.
 
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, fstat, open, openat, openat2};
 use rustix::io::Errno;
@@ -10,27 +13,28 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connec
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
 
-/// As what a socket is opened.
+/// Open flags for a socket file.
 const FLAGS: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
 
 /// A socket in the file system.
 #[derive(Debug)]
 pub(crate) struct FoundSocket {
     file: OwnedFd,
-    /// Whose the file is.
+    /// User id of the file's owner.
     pub(crate) owner: u32,
 }
 
 impl FoundSocket {
-    /// The one at this path.
+    /// Opens the socket at this path.
     ///
     /// # Errors
-    /// It is not there (`ENOENT`), or is no socket (`ENOTSOCK`).
+    /// The file does not exist (`ENOENT`), or is not a socket (`ENOTSOCK`).
     pub(crate) fn at(path: &Path) -> Result<Self, Errno> {
         Self::of(openat(CWD, path, FLAGS, Mode::empty())?)
     }
 
-    /// The one at what a process calls so: it may have another root, or another folder to begin at.
+    /// Opens the socket at a path as a process sees it: the process may have another root, or
+    /// another working folder.
     ///
     /// # Errors
     /// As [`FoundSocket::at`].
@@ -40,10 +44,11 @@ impl FoundSocket {
             let folder = open(process.join("cwd"), flags, Mode::empty())?;
             return Self::of(openat(folder, path, FLAGS, Mode::empty())?);
         };
-        // Whoever may not look into a process takes its root for the own one.
+        // If the process may not be inspected, its root is taken to be our own.
         let Ok(root) = open(process.join("root"), flags, Mode::empty()) else { return Self::at(path) };
         match openat2(&root, below, FLAGS, Mode::empty(), ResolveFlags::IN_ROOT) {
-            // Before Linux 5.6, or where a sandbox does not know the call: links lead from the own root.
+            // Before Linux 5.6, or if a sandbox does not know the call, links lead from our own
+            // root.
             Err(Errno::NOSYS | Errno::PERM) => Self::of(openat(&root, below, FLAGS, Mode::empty())?),
             file => Self::of(file?),
         }
@@ -57,12 +62,13 @@ impl FoundSocket {
         }
     }
 
-    /// Connects, at once or not at all; what comes cannot make anybody wait.
+    /// Connects, at once or not at all; the new socket never blocks.
     ///
     /// # Errors
-    /// Nobody listens (`ECONNREFUSED`), or too many wait already (`EAGAIN`), or we may not.
+    /// The socket has no listener (`ECONNREFUSED`), its queue is full (`EAGAIN`), or we may not
+    /// connect.
     pub(crate) fn connect(&self) -> Result<OwnedFd, Errno> {
-        // It has no name that could be replaced, and none that is too long.
+        // This name cannot be replaced, and is never too long.
         self::connect_to(&SocketAddrUnix::new(format!("/proc/self/fd/{}", self.file.as_raw_fd()))?)
     }
 }

@@ -1,12 +1,15 @@
-//! The daemon's socket: where it is, who may be at its ends, and a server that nobody can hold up.
+//! The daemon's socket: its place, the checks on both ends, and a server that no client can block.
 //!
-//! Problem: whoever runs on the machine may connect, be slow, say nothing, say too much, or vanish; and whoever can put something where
-//! the socket should be can pretend to be the daemon. Idea: a lock vouches for the socket, as for all that trimtab leaves in files; the
-//! kernel says who is at the other end, both ways; and one thread serves all, each as far as it goes without waiting.
+//! Problem: any user of the machine may connect, be slow, send nothing, send too much, or vanish;
+//! and a user who can create a file at the socket's place can pretend to be the daemon. Idea: a
+//! lock vouches for the socket, as for all files that trimtab leaves; the kernel names the peer's
+//! user, in both directions; and one thread serves all clients, each as far as possible without
+//! waiting.
 //!
-//! Properties: a socket is replaced only by who holds the lock beside it, and only where it is the same user's; connections, the length
-//! of a line, the time that it takes, and what is kept for who does not read are bounded, for each user and for all; a line is answered
-//! before the next one of the same connection is read. Nothing here knows what is said.
+//! Properties: only the holder of the lock beside a socket replaces it, and only if the socket
+//! belongs to the same user. The connections, the length of a line, the time that a line takes, and
+//! the bytes kept for a client that does not read are bounded, for each user and for all. A line is
+//! answered before the next one of the same connection is read. Nothing here interprets the lines.
 
 mod client;
 mod door;
@@ -28,11 +31,11 @@ use std::io;
 use std::path::PathBuf;
 use thiserror::Error;
 
-/// Why there is no socket, or nobody at it.
+/// Reason why the socket or its listener is missing.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum SocketError {
-    /// There is no place for it.
+    /// No place can be found for it.
     #[error("there is no place for the daemon's socket: {0}; name one with --socket")]
     Place(#[from] LedgerError),
     /// The folder cannot be trusted.
@@ -40,59 +43,59 @@ pub enum SocketError {
     Folder {
         /// The folder.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The fault of the folder.
         why: String,
     },
-    /// Another daemon lives.
+    /// Another daemon runs.
     #[error("a daemon runs already: process {pid} at {}; end it with kill {pid}, or start another at its own place with --socket", path.display())]
     Running {
-        /// Its process; 0 where it has not said yet.
+        /// Its process; 0 if it has not written it yet.
         pid: u32,
-        /// Where.
+        /// The socket's path.
         path: PathBuf,
     },
-    /// Something else stands there.
-    #[error("{} is there, and is not the socket of a daemon of yours: remove it, or name another place with --socket", path.display())]
+    /// Another file stands there.
+    #[error("{} exists and is not the socket of your daemon: remove it, or name another place with --socket", path.display())]
     Squatted {
-        /// The name.
+        /// The file.
         path: PathBuf,
     },
-    /// Nobody listens.
+    /// The socket has no listener.
     #[error("no daemon runs at {}", path.display())]
     Nobody {
-        /// Where it was looked.
+        /// The path searched.
         path: PathBuf,
     },
-    /// Somebody else listens.
-    #[error("at {} listens user {uid}, who is neither you nor root", path.display())]
+    /// The listener is another user.
+    #[error("the listener at {} is user {uid}, neither you nor root", path.display())]
     Stranger {
-        /// Where.
+        /// The socket's path.
         path: PathBuf,
-        /// Who.
+        /// The user.
         uid: u32,
     },
-    /// It may not be connected to.
-    #[error("the daemon at {} is another user's alone", path.display())]
+    /// This user may not connect to it.
+    #[error("the daemon at {} belongs to another user, and only that user may connect", path.display())]
     Refused {
-        /// Where.
+        /// The socket's path.
         path: PathBuf,
     },
     /// No answer came.
     #[error("the daemon at {} does not answer: {why}", path.display())]
     Silent {
-        /// Where.
+        /// The socket's path.
         path: PathBuf,
-        /// What came instead.
+        /// The reason.
         why: String,
     },
     /// A call failed.
     #[error("{attempt} {}: {source}", path.display())]
     Io {
-        /// What was attempted, to be read before the path.
+        /// The operation, to be read before the path.
         attempt: &'static str,
-        /// On what.
+        /// The object of the operation.
         path: PathBuf,
-        /// The kernel's answer.
+        /// The kernel's error.
         source: io::Error,
     },
 }

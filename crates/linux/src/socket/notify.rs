@@ -1,14 +1,15 @@
-//! Telling systemd how a service fares: a datagram to the socket that `NOTIFY_SOCKET` names (sd_notify(3)).
+//! Status messages of a service to systemd: a datagram to the socket in `NOTIFY_SOCKET`
+//! (sd_notify(3)).
 
 use rustix::net::{AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType, sendto, socket_with};
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 
-/// Tells `state`, such as `READY=1`, to whom the variable names.
+/// Sends `state`, such as `READY=1`, to the socket that the variable names.
 ///
 /// # Errors
-/// Nobody is there. It is no reason not to serve.
+/// The socket has no listener. A service runs on without it.
 pub fn notify(socket: &OsStr, state: &str) -> io::Result<()> {
     let bytes = socket.as_bytes();
     let address = match bytes.strip_prefix(b"@") {

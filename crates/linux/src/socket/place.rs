@@ -1,4 +1,4 @@
-//! Where the socket is, and whose it is to be there.
+//! Place of the daemon's socket, and the lock that decides which process owns it.
 
 use super::SocketError;
 use crate::ledger::Location;
@@ -13,31 +13,33 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
-/// The folder of a daemon. Not that of the ledger, which is meant wherever it is there.
+/// Folder of a daemon. It differs from the ledger's folder, which selects the ledger wherever it
+/// exists.
 const FOLDER: &str = "trimtab-serve";
-/// The socket in it.
+/// Name of the socket in it.
 const SOCKET: &str = "socket";
-/// How often a name may come and go before that is called interference. Chosen: an honest race needs two.
-const ATTEMPTS: u32 = 8;
+/// Number of times that a name may come and go before this counts as interference. Chosen: an
+/// honest race needs two.
+const ATTEMPTS_MAX: u32 = 8;
 /// The byte that is locked.
 const LOCKED: std::ops::Range<u64> = 0..1;
 
-/// Where a daemon's socket is.
+/// Place of a daemon's socket.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Place {
     folder: PathBuf,
     name: String,
-    /// The folder is made if it is not there.
+    /// The folder is made if it does not exist.
     made: bool,
-    /// Everybody may connect.
+    /// All users may connect.
     open: bool,
 }
 
 impl Place {
-    /// A socket that is named.
+    /// Makes the place of a named socket.
     ///
     /// # Errors
-    /// It has no name.
+    /// The path has no file name.
     pub fn named(socket: &Path) -> Result<Self, SocketError> {
         let name = socket.file_name().and_then(|name| name.to_str()).map(str::to_owned);
         let name = name.ok_or_else(|| SocketError::Folder {
@@ -49,16 +51,16 @@ impl Place {
         Ok(Self { folder, name, made: false, open: geteuid().is_root() })
     }
 
-    /// Root's, below `root`, which is `/` outside of tests.
+    /// Returns root's place, below `root`, which is `/` outside of tests.
     pub fn of_root(root: &Path) -> Self {
         Self { folder: root.join("run").join(FOLDER), name: SOCKET.to_owned(), made: true, open: true }
     }
 
-    /// A user's: in the folder that the session gives for such things, if it is the user's alone, and otherwise in the shared folder
-    /// where records of masks are.
+    /// Returns a user's place: in the session's runtime folder, if it is the user's alone, and
+    /// otherwise in the shared folder that holds the journals of masks.
     ///
     /// # Errors
-    /// There is no such folder.
+    /// That folder does not exist.
     pub fn of_user(uid: u32, runtime: Option<&Path>, location: &Location) -> Result<Self, SocketError> {
         let private = |folder: &&Path| {
             folder.is_absolute()
@@ -76,7 +78,7 @@ impl Place {
         Ok(Self { folder: scratch.path, name, made: false, open: false })
     }
 
-    /// The socket's path.
+    /// Returns the socket's path.
     pub fn path(&self) -> PathBuf {
         self.folder.join(&self.name)
     }
@@ -85,7 +87,7 @@ impl Place {
         SocketError::Io { attempt, path: self.path(), source: error.into() }
     }
 
-    /// The folder, if what is in it is in nobody else's hands.
+    /// Opens the folder, if no other user can change the files in it.
     fn folder(&self) -> Result<OwnedFd, SocketError> {
         let refused = |why: &str| SocketError::Folder { path: self.folder.clone(), why: why.to_owned() };
         let own = geteuid().as_raw();
@@ -96,7 +98,8 @@ impl Place {
                 Err(error) => return Err(refused(&format!("it cannot be made: {}", io::Error::from(error)))),
             }
         }
-        // One that we make is never reached through a link; of one that is named that is its user's business.
+        // A folder that we make is never reached through a link. For a named folder, links are its
+        // user's business.
         let link = if self.made { OFlags::NOFOLLOW } else { OFlags::empty() };
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC | link;
         let folder = openat(CWD, &self.folder, flags, Mode::empty())
@@ -111,10 +114,10 @@ impl Place {
         Ok(folder)
     }
 
-    /// Takes the place, and listens there. A socket that a dead daemon left is replaced.
+    /// Takes the place and listens there. The socket of a dead daemon is replaced.
     ///
     /// # Errors
-    /// [`SocketError::Running`]: another daemon lives; or the place is not fit.
+    /// [`SocketError::Running`] if another daemon runs; other variants if the place is unfit.
     pub fn claim(&self) -> Result<Claim, SocketError> {
         let folder = self.folder()?;
         let lock = self.lock(&folder)?;
@@ -129,10 +132,11 @@ impl Place {
             Err(error) => return Err(self.failed("looking at", error)),
         }
         let listener = UnixListener::bind(&path).map_err(|error| self.failed("listening at", error))?;
-        // Until here others could connect only where the umask lets them write to all new files; who they are is asked in any case.
+        // Until here others could connect only if the umask lets them write to all new files; the
+        // user of each client is checked in any case.
         let mode = if self.open { 0o666 } else { 0o600 };
         std::fs::set_permissions(&path, PermissionsExt::from_mode(mode))
-            .map_err(|error| self.failed("setting who may connect to", error))?;
+            .map_err(|error| self.failed("setting the permissions of", error))?;
         listener.set_nonblocking(true).map_err(|error| self.failed("listening at", error))?;
         let stat = statat(&folder, &self.name, AtFlags::SYMLINK_NOFOLLOW)
             .map_err(|error| self.failed("looking at", error))?;
@@ -147,7 +151,8 @@ impl Place {
         })
     }
 
-    /// Who has this lock is the daemon. It lasts until its descriptor is closed, however that comes.
+    /// Takes the daemon's lock. It lasts until its descriptor is closed for any
+    /// reason.
     fn lock(&self, folder: &OwnedFd) -> Result<OwnedFd, SocketError> {
         let name = format!("{}.lock", self.name);
         let flags = OFlags::RDWR
@@ -156,7 +161,7 @@ impl Place {
             | OFlags::CLOEXEC
             | OFlags::NONBLOCK
             | OFlags::NOCTTY;
-        for _ in 0..ATTEMPTS {
+        for _ in 0..ATTEMPTS_MAX {
             let file = match openat(folder, &name, flags, Mode::RUSR | Mode::WUSR) {
                 Ok(file) => file,
                 Err(Errno::LOOP | Errno::ACCESS | Errno::ISDIR | Errno::NXIO) => {
@@ -183,7 +188,7 @@ impl Place {
                 }
                 Err(error) => return Err(self.failed("locking the place of", error)),
             }
-            // Whoever had it before may have removed the name.
+            // The previous holder may have removed the name.
             if look()?.st_nlink == 0 {
                 continue;
             }
@@ -195,12 +200,12 @@ impl Place {
     }
 }
 
-/// Whether it is of this kind, and ours to replace.
+/// Returns whether a file is of this kind and belongs to this user, so that it may be replaced.
 fn is_ours(stat: &Stat, kind: FileType) -> bool {
     FileType::from_raw_mode(stat.st_mode) == kind && stat.st_uid == geteuid().as_raw()
 }
 
-/// A place that is taken. The socket is removed when this is dropped.
+/// A place that this process holds. Dropping it removes the socket.
 #[derive(Debug)]
 pub struct Claim {
     pub(super) listener: UnixListener,
@@ -213,7 +218,7 @@ pub struct Claim {
 }
 
 impl Claim {
-    /// The socket's path.
+    /// Returns the socket's path.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -224,12 +229,12 @@ impl Drop for Claim {
         if self.owner != std::process::id() {
             return;
         }
-        // Best effort: what stays behind is replaced by the next.
+        // Best effort: a file that stays behind is replaced by the next daemon.
         let stat = statat(&self.folder, &self.name, AtFlags::SYMLINK_NOFOLLOW);
         if stat.is_ok_and(|stat| (stat.st_dev, stat.st_ino) == self.socket) {
             let _ = unlinkat(&self.folder, &self.name, AtFlags::empty());
         }
-        // While it is locked, so that nobody else has it.
+        // Removed while it is locked, so that no other process holds it.
         let _ = unlinkat(&self.folder, format!("{}.lock", self.name), AtFlags::empty());
     }
 }
@@ -254,12 +259,12 @@ mod tests {
         assert!(UnixStream::connect(first.path()).is_ok());
         drop(first);
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "nothing stays behind");
-        // As after a kill: a socket and a lock file, and nobody.
+        // As after a kill: a socket and a lock file, and no daemon.
         drop(UnixListener::bind(folder.path().join("s")).unwrap());
         fs::write(folder.path().join("s.lock"), "4711\n").unwrap();
         let again = place(folder.path()).claim().unwrap();
         assert!(UnixStream::connect(again.path()).is_ok());
-        // Somebody's else that took the name is not removed with ours.
+        // Another user's file that took the name is not removed with our socket.
         fs::remove_file(again.path()).unwrap();
         fs::write(folder.path().join("s"), "mine").unwrap();
         drop(again);
@@ -271,7 +276,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let why = |place: &Place| place.claim().unwrap_err().to_string();
         fs::write(folder.path().join("s"), "").unwrap();
-        assert!(why(&place(folder.path())).contains("is not the socket of a daemon"));
+        assert!(why(&place(folder.path())).contains("is not the socket of your daemon"));
         fs::remove_file(folder.path().join("s")).unwrap();
         fs::remove_file(folder.path().join("s.lock")).unwrap();
         fs::write(folder.path().join("target"), "").unwrap();

@@ -1,7 +1,8 @@
-//! The host's end of a guest's port: a Unix socket at which the machine's monitor listens.
+//! Host's end of a guest's port: a Unix socket at which the machine's monitor listens.
 //!
-//! The monitor may come and go; it is looked for again now and then, and never waited for. Nothing is ever written to it, and what is at
-//! the name counts only where the socket and whoever listens there are the monitor's user's, or root's.
+//! The monitor may come and go. The port searches for it again now and then, and never waits for
+//! it. Nothing is ever written to the socket. A socket at the name counts only if both the file's
+//! owner and the listener are the monitor's user or root.
 
 use super::found::FoundSocket;
 use crate::sys::peer;
@@ -12,34 +13,34 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::time::{Duration, Instant};
 
-/// So often a port is looked for that nobody answers at. Chosen.
-const AGAIN: Duration = Duration::from_secs(2);
-/// So much is read at a time: a guest that floods is read as fast as others are served.
-const PIECE: usize = 4 << 10;
+/// Period of the searches for a port without a listener. Chosen.
+const SEARCH_PERIOD: Duration = Duration::from_secs(2);
+/// Bytes read at a time: a guest that floods is read only as fast as others are served.
+const READ_BYTES: usize = 4 << 10;
 
 /// A port.
 #[derive(Debug)]
 pub struct PortLink {
     path: PathBuf,
     stream: Option<UnixStream>,
-    /// It is being looked for, in a thread of its own: a name may lead into a file system that does not answer.
+    /// Search in a thread of its own: a name may lead into a file system that does not answer.
     sought: Option<Receiver<Result<OwnedFd, Missing>>>,
     next: Option<Instant>,
-    /// Nothing is read before.
+    /// Time before which nothing is read.
     rest: Option<Instant>,
 }
 
 impl PortLink {
-    /// The port at this socket; it is not looked for yet.
+    /// Makes the port at this socket, without searching for it yet.
     pub fn new(path: &Path) -> Self {
         Self { path: path.to_owned(), stream: None, sought: None, next: None, rest: None }
     }
 
-    /// Connects to what this user, or root, listens at, if it is not connected and it is time to try; whether it has connected since
-    /// the last call. Nothing is waited for.
+    /// Connects to the socket, if it is not connected and a try is due; the listener must be this
+    /// user or root. Returns whether it has connected since the last call. Never waits.
     ///
     /// # Errors
-    /// Somebody else's socket is there: whose.
+    /// The socket belongs to the other user with the returned id.
     pub fn connect(&mut self, user: u32) -> Result<bool, u32> {
         let now = Instant::now();
         if let Some(sought) = &self.sought {
@@ -49,7 +50,7 @@ impl PortLink {
                 Ok(found) => found,
             };
             self.sought = None;
-            self.next = Some(now + AGAIN);
+            self.next = Some(now + SEARCH_PERIOD);
             return match found {
                 Ok(socket) => {
                     self.stream = Some(UnixStream::from(socket));
@@ -60,11 +61,11 @@ impl PortLink {
             };
         }
         if self.stream.is_none() && self.next.is_none_or(|next| next <= now) {
-            self.next = Some(now + AGAIN);
+            self.next = Some(now + SEARCH_PERIOD);
             let (told, sought) = channel();
             let path = self.path.clone();
             let seek = move || drop(told.send(seek(&path, user)));
-            // Without a thread it is tried again later.
+            // If no thread can be started, a later call tries again.
             if std::thread::Builder::new().name("port".to_owned()).spawn(seek).is_ok() {
                 self.sought = Some(sought);
             }
@@ -72,26 +73,26 @@ impl PortLink {
         Ok(false)
     }
 
-    /// Whether it is connected.
+    /// Returns whether it is connected.
     pub fn is_open(&self) -> bool {
         self.stream.is_some()
     }
 
-    /// What to wait for, unless nothing is to be read now.
+    /// Returns the descriptor to wait for, unless nothing is to be read now.
     pub fn waits(&self) -> Option<BorrowedFd<'_>> {
         let resting = self.rest.is_some_and(|rest| rest > Instant::now());
         self.stream.as_ref().filter(|_| !resting).map(AsFd::as_fd)
     }
 
-    /// Reads nothing for so long.
+    /// Reads nothing for this time.
     pub fn rest(&mut self, time: Duration) {
         self.rest = Some(Instant::now() + time);
     }
 
-    /// What there is to read; `None` when the connection has ended.
+    /// Reads the bytes that have arrived; `None` when the connection has ended.
     pub fn read(&mut self) -> Option<Vec<u8>> {
         let stream = self.stream.as_mut()?;
-        let mut part = [0; PIECE];
+        let mut part = [0; READ_BYTES];
         match stream.read(&mut part) {
             Ok(0) => {}
             Ok(read) => return Some(part[..read].to_vec()),
@@ -107,23 +108,23 @@ impl PortLink {
     /// Ends the connection.
     pub fn close(&mut self) {
         self.stream = None;
-        self.next = Some(Instant::now() + AGAIN);
+        self.next = Some(Instant::now() + SEARCH_PERIOD);
     }
 }
 
-/// Why a port has no other end.
+/// Reason why a port has no peer.
 #[derive(Debug)]
 enum Missing {
     Nobody,
     Stranger(u32),
 }
 
-/// Connects to what this user, or root, listens at.
+/// Connects to the socket at a path, if this user or root listens there.
 fn seek(path: &Path, user: u32) -> Result<OwnedFd, Missing> {
     let theirs = |uid: u32| if [0, user].contains(&uid) { Ok(()) } else { Err(Missing::Stranger(uid)) };
     let found = FoundSocket::at(path).map_err(|_| Missing::Nobody)?;
     theirs(found.owner)?;
-    // A listener whose queue is full serves another client.
+    // A listener with a full queue serves another client.
     let socket = found.connect().map_err(|_| Missing::Nobody)?;
     let peer = peer::credentials(&socket).map_err(|_| Missing::Nobody)?;
     theirs(peer.uid)?;
@@ -139,7 +140,7 @@ mod tests {
     use std::io::Write;
     use std::os::unix::net::UnixListener;
 
-    /// What comes of one try.
+    /// Returns the result of one try.
     fn connects(link: &mut PortLink, user: u32) -> Result<bool, u32> {
         link.next = None;
         let mut came = link.connect(user);

@@ -1,4 +1,4 @@
-//! One thread for all who connect.
+//! Server of all connections in one thread.
 
 use super::place::Claim;
 use crate::process::Pid;
@@ -14,31 +14,33 @@ use std::time::{Duration, Instant};
 use trimtab_core::tags::Bucket;
 use trimtab_core::time::{Moment, Span};
 
-/// A rest after a failed accept: when descriptors have run out, the next would fail likewise.
-const REST: Duration = Duration::from_millis(100);
-/// So many are taken in at one turn, so that those who connect do not keep off those who are served.
-const ACCEPTED: usize = 16;
-/// So many at once, and so many a second after that: who connects over and over costs no more. Chosen: some 2 % of a CPU.
-const CONNECTS: u32 = 256;
-const CONNECTS_A_SECOND: u32 = 1_000;
+/// Pause after a failed accept: when descriptors have run out, the next would fail too.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// Largest number of connections accepted in one turn, so that new clients do not delay those that
+/// are served.
+const ACCEPTS_PER_TURN: usize = 16;
+/// Connections accepted at once, and per second after that: a client that connects over and over
+/// costs no more. Chosen: some 2 % of a CPU.
+const CONNECTS_BURST: u32 = 256;
+const CONNECTS_PER_SECOND: u32 = 1_000;
 
-/// What is granted.
+/// Limits of the server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
     /// Connections at a time.
     pub clients: usize,
-    /// Of each user but root.
+    /// Connections of each user but root.
     pub of_user: usize,
-    /// Of all, so many are root's alone.
+    /// Connections out of all that only root may use.
     pub of_root: usize,
-    /// The longest line.
+    /// The longest line, in bytes.
     pub line: usize,
     /// The longest time without progress: for a line, and for reading the answer.
     pub patience: Duration,
 }
 
 impl Limits {
-    /// Whether somebody is served, where those are served already.
+    /// Returns whether a user may be served beside those who are served already.
     fn admits(&self, uid: u32, served: impl Iterator<Item = u32> + Clone) -> bool {
         let others = || served.clone().filter(|of| *of != 0);
         let room = served.clone().count() < self.clients;
@@ -53,38 +55,38 @@ impl Limits {
     }
 }
 
-/// A connection's number, never used again.
+/// Number of a connection; never reused.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct ClientId(u64);
 
-/// Who is at the other end, as the kernel says: of when they connected.
+/// The peer of a connection, as the kernel recorded it at the connect.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Peer {
-    /// The user.
+    /// The user id.
     pub uid: u32,
-    /// The process; `None` where it is in a namespace of processes that is not seen from here.
+    /// The process; `None` if it is in a process-id namespace that is not visible from here.
     pub pid: Option<Pid>,
 }
 
-/// What was heard.
+/// Event of a client.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Heard {
     /// A line, without its line feed. Nothing more of this client is read until it is answered.
     Line(ClientId, Peer, Vec<u8>),
-    /// A line that is longer than any. Answered, the connection should be closed.
+    /// A line longer than the limit. The caller should answer it and close the connection.
     TooLong(ClientId, Peer),
-    /// One too many connected. Answered, it is closed.
+    /// A connection beyond the limits. It is closed when it is answered.
     TooMany(ClientId, Peer),
 }
 
-/// What was counted.
+/// Counts of connections.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counted {
-    /// Connections now.
+    /// Connections open now.
     pub now: u32,
     /// Connections that were served.
     pub served: u64,
-    /// Connections that were closed by us.
+    /// Connections that the server closed.
     pub dropped: u64,
 }
 
@@ -94,20 +96,20 @@ struct Client {
     peer: Peer,
     inbox: Vec<u8>,
     outbox: Vec<u8>,
-    /// A line was heard and not answered.
+    /// A line was read and not answered.
     asked: bool,
-    /// Nothing more will come.
+    /// The client has closed its sending side.
     ended: bool,
     /// To be closed when the outbox is empty.
     closing: bool,
-    /// Of those beyond the limits.
+    /// The connection is beyond the limits.
     extra: bool,
-    /// It is not listened to before.
+    /// Time before which it is not read.
     rest: Option<Instant>,
     progress: Instant,
 }
 
-/// Serves.
+/// The server.
 #[derive(Debug)]
 pub struct Server {
     claim: Claim,
@@ -131,25 +133,26 @@ impl Server {
             next: 0,
             rest: None,
             began: Instant::now(),
-            connects: Bucket::new(CONNECTS, CONNECTS_A_SECOND),
+            connects: Bucket::new(CONNECTS_BURST, CONNECTS_PER_SECOND),
             counted,
         }
     }
 
-    /// Where.
+    /// Returns the socket's path.
     pub fn path(&self) -> &Path {
         self.claim.path()
     }
 
-    /// What was counted.
+    /// Returns the counts.
     pub fn counted(&self) -> Counted {
         Counted { now: u32::try_from(self.clients.len()).unwrap_or(u32::MAX), ..self.counted }
     }
 
-    /// Waits until somebody says something, one of the others is ready to be read, or so much time has passed.
+    /// Waits until a client sends a line, one of the other descriptors can be read, or the timeout
+    /// has passed.
     ///
     /// # Errors
-    /// Waiting is not possible any more.
+    /// The kernel refuses to wait.
     pub fn turn(
         &mut self,
         others: &[BorrowedFd<'_>],
@@ -184,7 +187,8 @@ impl Server {
         for (id, flags) in ids.into_iter().zip(ready.iter().skip(1 + others.len())) {
             let Some(client) = self.clients.get_mut(&id) else { continue };
             let rested = client.rest.take_if(|rest| *rest <= Instant::now()).is_some();
-            // Who hung up while we think about an answer will not hear it, and would wake us until then.
+            // A client that hung up while its answer is being made will not read it, and would wake
+            // the server until then.
             if flags.intersects(PollFlags::HUP | PollFlags::ERR) && (client.asked || client.rest.is_some()) {
                 self.clients.remove(&id);
             } else if !flags.is_empty() || rested {
@@ -199,7 +203,7 @@ impl Server {
     }
 
     fn accept(&mut self, heard: &mut Vec<Heard>) {
-        for _ in 0..ACCEPTED {
+        for _ in 0..ACCEPTS_PER_TURN {
             let now = Span::from(self.began.elapsed());
             if let Err(wait) = self.connects.take(Moment(0) + now) {
                 self.rest = Some(Instant::now() + Duration::from(wait));
@@ -210,21 +214,21 @@ impl Server {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
                 Err(error) if error.kind() == ErrorKind::ConnectionAborted => continue,
                 Err(_) => {
-                    self.rest = Some(Instant::now() + REST);
+                    self.rest = Some(Instant::now() + ACCEPT_PAUSE);
                     return;
                 }
             };
-            let Ok(who) = peer::credentials(&stream) else { continue };
+            let Ok(credentials) = peer::credentials(&stream) else { continue };
             if stream.set_nonblocking(true).is_err() {
                 continue;
             }
-            let peer = Peer { uid: who.uid, pid: who.pid.map(Pid) };
+            let peer = Peer { uid: credentials.uid, pid: credentials.pid.map(Pid) };
             let of = |extra: bool| {
                 let clients = self.clients.values().filter(move |client| client.extra == extra);
                 clients.map(|client| client.peer.uid)
             };
             let extra = !self.limits.admits(peer.uid, of(false));
-            // Those that are told so are bounded likewise.
+            // The connections that are refused with an answer are bounded in the same way.
             if extra && !self.limits.admits(peer.uid, of(true)) {
                 self.counted.dropped += 1;
                 continue;
@@ -251,13 +255,13 @@ impl Server {
                 heard.push(Heard::TooMany(id, peer));
             } else {
                 self.counted.served += 1;
-                // What was said before we came.
+                // The client may have sent a line already.
                 self.serve(id, heard);
             }
         }
     }
 
-    /// Writes what can be written and reads what can be read.
+    /// Writes and reads as much as is possible without waiting.
     fn serve(&mut self, id: ClientId, heard: &mut Vec<Heard>) {
         let Some(client) = self.clients.get_mut(&id) else { return };
         if !client.flush() {
@@ -280,7 +284,7 @@ impl Server {
         }
     }
 
-    /// Answers what was heard last. Who has gone needs no answer.
+    /// Answers the client's last line. If the client has gone, does nothing.
     pub fn answer(&mut self, id: ClientId, line: &[u8], heard: &mut Vec<Heard>) {
         let Some(client) = self.clients.get_mut(&id) else { return };
         client.outbox.extend_from_slice(line);
@@ -292,21 +296,21 @@ impl Server {
             self.clients.remove(&id);
             return;
         }
-        // It may have said more already.
+        // It may have sent more already.
         if client.may_ask() {
             heard.extend(client.heard(id, self.limits.line));
         }
         self.finish(id);
     }
 
-    /// Does not listen to a connection for so long.
+    /// Does not read a connection for this time.
     pub fn rest(&mut self, id: ClientId, time: Duration) {
         if let Some(client) = self.clients.get_mut(&id) {
             client.rest = Some(Instant::now() + time);
         }
     }
 
-    /// Closes a connection when what was answered has been read.
+    /// Closes a connection when the client has read the answer.
     pub fn close(&mut self, id: ClientId) {
         if let Some(client) = self.clients.get_mut(&id) {
             client.closing = true;
@@ -318,7 +322,7 @@ impl Server {
     fn drop_slow(&mut self) {
         let (now, patience) = (Instant::now(), self.limits.patience);
         let before = self.clients.len();
-        // Who waits for our answer is not slow.
+        // A client that waits for our answer is not slow.
         self.clients.retain(|_, client| {
             (client.asked && client.outbox.is_empty()) || client.progress + patience > now
         });
@@ -327,12 +331,13 @@ impl Server {
 }
 
 impl Client {
-    /// Whether it is listened to: not before it has taken what was answered, or answers would pile up here.
+    /// Returns whether it is read: not before the client has read the last answer, or answers would
+    /// pile up here.
     fn may_ask(&self) -> bool {
         !self.asked && !self.closing && self.rest.is_none() && self.outbox.is_empty()
     }
 
-    /// Writes; whether the connection lives.
+    /// Writes; returns whether the connection is alive.
     fn flush(&mut self) -> bool {
         while !self.outbox.is_empty() {
             match self.stream.write(&self.outbox) {
@@ -359,7 +364,8 @@ impl Client {
                     self.ended = true;
                     return;
                 }
-                // Time runs from the first byte of a line: who trickles makes no progress.
+                // Time runs from the first byte of a line: a client that sends it byte by byte
+                // makes no progress.
                 Ok(read) => self.inbox.extend_from_slice(&part[..read]),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -371,7 +377,7 @@ impl Client {
         }
     }
 
-    /// A line of what was read.
+    /// Takes a line from the bytes read.
     fn heard(&mut self, id: ClientId, longest: usize) -> Option<Heard> {
         if self.asked {
             return None;
@@ -414,7 +420,7 @@ mod tests {
         (Server::new(place.claim().unwrap(), limits), folder)
     }
 
-    /// Answers each line with itself, until nothing is said any more.
+    /// Answers each line with itself, until no client sends one.
     fn echo(server: &mut Server) {
         loop {
             let (mut heard, _) = server.turn(&[], Duration::from_millis(20)).unwrap();
@@ -473,7 +479,7 @@ mod tests {
         echo(&mut server);
         assert_eq!(lines(&clients[0]), ["too long"]);
         assert_eq!(server.counted(), Counted { now: 3, served: 4, dropped: 3 });
-        // Who says nothing, and who says it byte by byte.
+        // A client that sends nothing, and one that sends byte by byte.
         clients[1].write_all(b"x").unwrap();
         server.limits.patience = Duration::ZERO;
         server.turn(&[], Duration::ZERO).unwrap();
@@ -590,7 +596,7 @@ mod tests {
     fn who_connects_over_and_over_is_taken_in_no_faster_than_so_many_a_second() {
         let limits = Limits { clients: 10_000, of_user: 10_000, ..LIMITS };
         let (mut server, _folder) = server(limits);
-        // Time stands still.
+        // The clock stands still.
         server.connects = Bucket::new(20, 1);
         server.began = Instant::now() + Duration::from_secs(3_600);
         let _clients: Vec<UnixStream> =

@@ -1,11 +1,12 @@
-//! How busy each CPU was between two moments.
+//! Load of each CPU between two moments.
 //!
-//! Unit: permille of the time between the samples. The kernel counts in clock ticks of 10 ms, so samples 100 ms apart
-//! tell busy from idle in steps of 100 permille; closer ones tell little, and CPUs whose counters did not move are
-//! missing, not idle.
+//! Unit: permille of the time between the samples. The kernel counts in clock ticks of 10 ms, so
+//! samples 100 ms apart distinguish busy from idle in steps of 100 permille; samples closer
+//! together show little, and CPUs with unmoved counters are missing, not idle.
 //!
-//! Rejected: `/proc/schedstat`, which counts in nanoseconds. It adds a task's time when the task leaves the CPU, so
-//! the program that matters most, one that computes without a pause, is not seen at all.
+//! Rejected: `/proc/schedstat`, which counts in nanoseconds. It adds a task's time when the task
+//! leaves the CPU, so the program that matters most, which computes without a pause, does not
+//! appear at all.
 
 use crate::text::{self, ReadError};
 use serde::{Deserialize, Serialize};
@@ -13,7 +14,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use trimtab_core::ids::OsCpu;
 
-/// The counters of one CPU since boot, in clock ticks. Time of virtual machines' guests is inside `user` and `nice`.
+/// Counters of one CPU since boot, in clock ticks. Time of virtual machines' guests is inside
+/// `user` and `nice`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Ticks {
     /// In user mode.
@@ -22,20 +24,21 @@ pub struct Ticks {
     pub nice: u64,
     /// In the kernel.
     pub system: u64,
-    /// With nothing to do.
+    /// Idle.
     pub idle: u64,
-    /// With nothing to do while a task that last ran here waits for a disk: idle for everybody else.
+    /// Idle while a task that last ran here waits for a disk: usable by every other task.
     pub iowait: u64,
     /// In interrupts.
     pub irq: u64,
-    /// In the second half of interrupts.
+    /// In the deferred half of interrupts.
     pub softirq: u64,
-    /// Wanted, but given to somebody else by the hypervisor below.
+    /// Ready, but the hypervisor ran something else.
     pub steal: u64,
 }
 
 impl Ticks {
-    /// Reads the numbers of one line. The last four columns came with Linux 2.6; where they are not, none was counted.
+    /// Parses the numbers of one line. The last four columns came with Linux 2.6; missing columns
+    /// count as 0.
     fn parse<'a>(mut words: impl Iterator<Item = &'a [u8]>) -> Option<Self> {
         let mut must = || words.next().and_then(text::number::<u64>);
         let (user, nice, system, idle) = (must()?, must()?, must()?, must()?);
@@ -43,10 +46,11 @@ impl Ticks {
         Some(Self { user, nice, system, idle, iowait: may()?, irq: may()?, softirq: may()?, steal: may()? })
     }
 
-    /// What happened between `before` and `self`.
+    /// Returns the counts between `before` and `self`; `None` if the counters were reset.
     ///
-    /// The two idle counters may run back by a tick or so (they are estimates for CPUs whose clock is stopped): no time
-    /// passed in them then. Any other that runs back means that the counters began anew: nothing can be said.
+    /// The two idle counters may run back by a tick or so (they are estimates for CPUs with a clock
+    /// that is stopped), which counts as no time. Any other counter that runs back means that the
+    /// counters were reset.
     fn since(&self, before: &Self) -> Option<Self> {
         Some(Self {
             user: self.user.checked_sub(before.user)?,
@@ -60,7 +64,7 @@ impl Ticks {
         })
     }
 
-    /// Counters of one interval as shares of it; nothing when none moved.
+    /// Converts the counters of one interval to shares of it; `None` when no counter moved.
     fn shares(&self) -> Option<CpuLoad> {
         let wanted = [self.user, self.nice, self.system, self.irq, self.softirq, self.steal];
         let busy: u128 = wanted.iter().map(|&ticks| u128::from(ticks)).sum();
@@ -70,7 +74,7 @@ impl Ticks {
     }
 }
 
-/// The counters of all CPUs online at one moment, as read.
+/// Counters of all CPUs online at one moment, as read.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct LoadSample {
     /// By CPU.
@@ -81,24 +85,24 @@ impl LoadSample {
     /// Reads `stat` under `proc`.
     ///
     /// # Errors
-    /// It cannot be read or is malformed.
+    /// The file cannot be read or is malformed.
     pub fn read(proc: &Path) -> Result<Self, ReadError> {
         let path = proc.join("stat");
         Self::parse(&text::read(&path)?).map_err(|problem| ReadError::malformed(&path, problem))
     }
 
-    /// Reads the text of `/proc/stat`.
+    /// Parses the text of `/proc/stat`.
     ///
     /// # Errors
-    /// What is missing.
+    /// The missing or malformed part.
     pub fn parse(stat: &[u8]) -> Result<Self, &'static str> {
         let mut cpus = BTreeMap::new();
-        // The CPUs come first; behind them is a line of thousands of interrupt counters.
+        // The CPUs come first; the line after them has thousands of interrupt counters.
         for line in stat.split(|&byte| byte == b'\n').take_while(|line| line.starts_with(b"cpu")) {
             let mut words = text::words(line);
             let name = words.next().and_then(|word| word.strip_prefix(b"cpu")).unwrap_or_default();
             if name.is_empty() {
-                continue; // the sum of all
+                continue; // the sum of all CPUs
             }
             let cpu = text::number(name).map(OsCpu).ok_or("a CPU's number is not one")?;
             cpus.insert(cpu, Ticks::parse(words).ok_or("a CPU's counters are not numbers")?);
@@ -107,18 +111,20 @@ impl LoadSample {
     }
 }
 
-/// How one CPU's time was spent.
+/// Use of one CPU's time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct CpuLoad {
-    /// Time something ran on it or wanted to, interrupts and stolen time included, in permille.
+    /// Time in which a task ran on it or was ready, interrupts and stolen time included, in
+    /// permille.
     pub busy_permille: u16,
-    /// The part of it that the hypervisor gave to somebody else, in permille.
+    /// The stolen part of that time, which the hypervisor gave to others, in permille.
     pub stolen_permille: u16,
 }
 
-/// How busy the CPUs were between two samples.
+/// Load of the CPUs between two samples.
 ///
-/// A CPU is missing when it was offline at either moment, when its counters began anew, or when they did not move.
+/// A CPU is missing when it was offline at either moment, when its counters were reset, or when
+/// they did not move.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Load {
     /// By CPU.
@@ -126,7 +132,7 @@ pub struct Load {
 }
 
 impl Load {
-    /// What two samples say about the time between them.
+    /// Computes the load of the time between two samples.
     pub fn between(before: &LoadSample, after: &LoadSample) -> Self {
         let of = |(&cpu, now): (&OsCpu, &Ticks)| {
             let ticks = now.since(before.cpus.get(&cpu)?)?;

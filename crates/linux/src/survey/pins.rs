@@ -1,11 +1,12 @@
-//! Tasks of others that are bound to some of the machine's CPUs.
+//! Scan for tasks of others that are bound to some of the machine's CPUs.
 //!
-//! A task counts when its mask leaves out part of the CPUs asked about and keeps another part. Threads of the kernel
-//! are bound by design and are not counted; neither are the asker and its ancestors, whose mask the asker has
-//! inherited.
+//! A task counts when its mask excludes part of the CPUs in question and includes another part.
+//! Kernel threads are bound by design and are not counted. Neither are the caller and its
+//! ancestors, since the caller has inherited their mask.
 //!
-//! Order: youngest process first. Programs that people start come after daemons and threads of the kernel, so when the
-//! time runs out it is the latter that were not looked at.
+//! Order: processes whose main thread is bound first, then the threads of the others; youngest
+//! process first. To ask for the mask of a main thread is one system call, so a bound process is
+//! found even if the time runs out early; a bound thread of an old process may then be missed.
 
 use crate::process::{self, Pid, Stat, State, Status, Tid};
 use crate::sys::affinity;
@@ -20,51 +21,53 @@ use std::path::Path;
 use trimtab_core::ids::OsCpu;
 use trimtab_core::set::CpuSet;
 
-/// How the mask of a task is asked for.
+/// Method of reading the mask of a task.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Masks {
-    /// From its `status` file: right for any `proc`, also a captured one.
+    /// From its `status` file: correct for any `proc`, also a captured one.
     Files,
-    /// By `sched_getaffinity`, several times cheaper: right only when `proc` shows the caller's own process-id namespace.
+    /// By `sched_getaffinity`, several times cheaper: correct only when `proc` shows the caller's
+    /// own process-id namespace.
     Kernel,
 }
 
 /// A task bound to some CPUs.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Pin {
-    /// Its process, by which holders of the ledger can be told apart.
+    /// Its process, by which holders of the ledger can be recognised.
     pub pid: Pid,
     /// The task.
     pub tid: Tid,
-    /// Whose it is (real user id).
+    /// Its real user id.
     pub uid: u32,
     /// Its short name, printable.
     pub comm: String,
-    /// Where it may run.
+    /// The CPUs on which it may run.
     pub cpus: CpuSet,
-    /// What it is doing.
+    /// Its state.
     pub state: State,
-    /// The CPU it last ran on.
+    /// The CPU on which it last ran.
     pub last_cpu: Option<OsCpu>,
 }
 
-/// What a scan found, and how far it could see.
+/// Result of a scan, with the limits of its view.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Pins {
     /// The bound tasks, by process and thread.
     pub pins: Vec<Pin>,
-    /// Tasks looked at, threads of the kernel included.
+    /// Number of examined tasks, kernel threads included.
     pub seen: usize,
-    /// Processes that were listed but not shown to this user.
+    /// Number of processes that were listed but not shown to this user.
     pub refused: usize,
-    /// Whether the scan was told to stop before its end.
+    /// Whether the scan was stopped before its end.
     pub cut: bool,
 }
 
 impl Pins {
-    /// How many of the machine's tasks ([`Runnable::total`](super::Runnable)) were not shown: those of other users where
-    /// `/proc` hides them, those outside the process-id namespace in a container. Nothing for a scan that was cut short.
-    /// A handful means nothing, since tasks come and go meanwhile.
+    /// Returns how many of the machine's tasks ([`Runnable::total`](super::Runnable)) were not
+    /// shown: those of other users if `/proc` hides them, those outside the process-id namespace in
+    /// a container. `None` for a scan that was cut short. A handful means nothing, since tasks come
+    /// and go meanwhile.
     pub fn hidden(&self, total: u32) -> Option<usize> {
         (!self.cut).then(|| usize::try_from(total).unwrap_or(usize::MAX).saturating_sub(self.seen))
     }
@@ -75,17 +78,17 @@ impl Pins {
 pub struct PinScan<'a> {
     /// The process file system.
     pub proc: &'a Path,
-    /// The CPUs asked about: those of the machine that are online and that the asker may use.
+    /// The CPUs in question: the CPUs of the machine that are online and that the caller may use.
     pub cpus: &'a CpuSet,
-    /// The asker, not counted, nor its ancestors.
+    /// The calling process; neither it nor its ancestors are counted.
     pub own: Pid,
-    /// How masks are asked for.
+    /// Method of reading masks.
     pub masks: Masks,
 }
 
 impl PinScan<'_> {
-    /// Looks at every task there is, as long as `go_on` agrees; it is asked before each and told how many were looked at so
-    /// far. Processes that end meanwhile are passed over.
+    /// Examines every task, as long as `go_on` agrees; `go_on` is called before each task with the
+    /// number of tasks examined so far. Processes that end meanwhile are passed over.
     ///
     /// # Errors
     /// The directory of processes itself cannot be read.
@@ -98,16 +101,22 @@ impl PinScan<'_> {
         let (found, text) = (Pins::default(), Vec::new());
         let mut walk = Walk { scan: self, dir: dir.as_fd(), go_on, found, text, usual: None };
         let mut threads = Vec::new();
-        for pid in processes.into_iter().map(Pid) {
+        let main_thread_binds = |pid: Pid| match self.masks {
+            Masks::Kernel => affinity::get(Some(pid.main_thread())).is_ok_and(|mask| self.binds(&mask)),
+            Masks::Files => false,
+        };
+        let foreign = processes.into_iter().map(Pid).filter(|pid| {
+            let tasks = skipped.get(pid);
+            walk.found.seen += tasks.copied().unwrap_or(0);
+            tasks.is_none()
+        });
+        let (bound, others): (Vec<Pid>, Vec<Pid>) = foreign.partition(|pid| main_thread_binds(*pid));
+        for pid in bound.into_iter().chain(others) {
             if walk.is_cut() {
                 break;
             }
-            if let Some(tasks) = skipped.get(&pid) {
-                walk.found.seen += tasks;
-                continue;
-            }
             threads.clear();
-            // Any other trouble is a process that ended meanwhile.
+            // Any other error means a process that ended meanwhile.
             if let Err(Errno::ACCESS | Errno::PERM) = walk.process(pid, &mut threads) {
                 walk.found.refused += 1;
             }
@@ -117,8 +126,14 @@ impl PinScan<'_> {
         Ok(found)
     }
 
-    /// The asker, its ancestors, and, where the kernel lists them at once, its own threads: hundreds on a large machine,
-    /// nearly all of them bound. Each with how many tasks it is.
+    /// Returns whether the mask includes some of the CPUs in question and excludes some.
+    fn binds(&self, mask: &CpuSet) -> bool {
+        mask.intersects(self.cpus) && !self.cpus.is_subset(mask)
+    }
+
+    /// Returns the caller, its ancestors and, if the kernel lists them at once, the kernel's
+    /// threads (hundreds on a large machine, nearly all of them bound), each with its number of
+    /// tasks.
     fn not_foreign(&self) -> BTreeMap<Pid, usize> {
         let mut skipped = BTreeMap::new();
         let mut next = self.own;
@@ -137,7 +152,7 @@ impl PinScan<'_> {
     }
 }
 
-/// A scan under way.
+/// A scan in progress.
 struct Walk<'a, G> {
     scan: &'a PinScan<'a>,
     dir: BorrowedFd<'a>,
@@ -145,12 +160,13 @@ struct Walk<'a, G> {
     found: Pins,
     /// The file read last; kept for its capacity.
     text: Vec<u8>,
-    /// The list that most tasks have, as text, and whether it binds: what most often needs no parsing.
+    /// The list of CPUs that most tasks have, as text, and whether it binds. Saves parsing in the
+    /// most frequent case.
     usual: Option<(Vec<u8>, bool)>,
 }
 
 impl<G: FnMut(usize) -> bool> Walk<'_, G> {
-    /// Whether the time has run out.
+    /// Returns whether the time has run out.
     fn is_cut(&mut self) -> bool {
         self.found.cut = self.found.cut || !(self.go_on)(self.found.seen);
         self.found.cut
@@ -165,7 +181,8 @@ impl<G: FnMut(usize) -> bool> Walk<'_, G> {
                 break;
             }
             self.found.seen += 1;
-            // A thread that ended meanwhile, or whose files make no sense, is passed over; the next may be fine.
+            // A thread that ended meanwhile, or has malformed files, is passed over; the next
+            // thread may be readable.
             if let Ok(Some(pin)) = self.task(tasks.as_fd(), pid, Tid(tid)) {
                 self.found.pins.push(pin);
             }
@@ -173,10 +190,10 @@ impl<G: FnMut(usize) -> bool> Walk<'_, G> {
         Ok(())
     }
 
-    /// The task, when it is bound, alive and not the kernel's.
+    /// Returns the task if it is bound, alive and not a kernel thread.
     fn task(&mut self, tasks: BorrowedFd<'_>, pid: Pid, tid: Tid) -> Result<Option<Pin>, Errno> {
         let bound = match self.scan.masks {
-            Masks::Kernel => self.binds(&affinity::get(Some(tid))?),
+            Masks::Kernel => self.scan.binds(&affinity::get(Some(tid))?),
             Masks::Files => {
                 self.read(tasks, tid, "status")?;
                 self.list_binds()
@@ -202,13 +219,8 @@ impl<G: FnMut(usize) -> bool> Walk<'_, G> {
         text::read_into(file, &mut self.text)
     }
 
-    /// Whether the mask keeps some of the CPUs asked about and leaves some out.
-    fn binds(&self, mask: &CpuSet) -> bool {
-        let asked = self.scan.cpus;
-        mask.intersects(asked) && !asked.is_subset(mask)
-    }
-
-    /// Whether the list in the status text read last binds. Nearly all tasks have the same list: it is parsed once.
+    /// Returns whether the list in the last status text binds. Nearly all tasks have the same list,
+    /// so it is parsed once.
     fn list_binds(&mut self) -> bool {
         let Some(list) = text::field(&self.text, b"Cpus_allowed_list:") else { return false };
         if let Some((usual, binds)) = &self.usual
@@ -216,7 +228,7 @@ impl<G: FnMut(usize) -> bool> Walk<'_, G> {
         {
             return *binds;
         }
-        let binds = text::list(list).is_some_and(|mask| self.binds(&mask));
+        let binds = text::list(list).is_some_and(|mask| self.scan.binds(&mask));
         self.usual = Some((list.to_vec(), binds));
         binds
     }
@@ -226,7 +238,7 @@ fn open_dir(at: impl AsFd, path: impl rustix::path::Arg) -> Result<OwnedFd, Errn
     rustix::fs::openat(at, path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
 }
 
-/// Adds the entries whose name is a number.
+/// Adds the entries that have a number as their name.
 fn numbered_entries(dir: BorrowedFd<'_>, numbers: &mut Vec<u32>) -> Result<(), Errno> {
     // Room for some 1,300 entries at 24 bytes each: most directories are read in one call.
     let mut buffer = [MaybeUninit::uninit(); 32 << 10];

@@ -1,4 +1,4 @@
-//! How much CPU time each process of a user has had: for finding those that are busy now.
+//! CPU time of each process of a user, for finding the processes that are busy now.
 
 use crate::process::{self, Pid, StartTime};
 use crate::text::ReadError;
@@ -10,15 +10,15 @@ use std::time::Duration;
 /// A process and its CPU time.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ProcessTime {
-    /// When it started: with its number, who it is.
+    /// Start time: together with the process number, its identity.
     pub start: StartTime,
     /// Its parent.
     pub parent: Pid,
-    /// Time on a CPU of all its threads, in steps of a clock tick, 10 ms.
+    /// CPU time of all its threads, in steps of a clock tick, 10 ms.
     pub cpu: Duration,
 }
 
-/// The processes of a user. Those that end meanwhile are left out.
+/// Returns the processes of a user, without those that end meanwhile.
 ///
 /// # Errors
 /// `proc` cannot be listed.

@@ -1,8 +1,9 @@
 //! CPU affinity of any width.
 //!
-//! The C library's `cpu_set_t` stops at 1,024 CPUs and its wrappers hide how many bytes the kernel wrote; the system
-//! calls themselves have no such ceiling. The kernel *drops* CPUs it does not have or that the cpuset withholds, as long
-//! as one remains: whoever sets a mask and must know what took effect reads it back.
+//! The C library's `cpu_set_t` stops at 1,024 CPUs and its wrappers hide how many bytes the kernel
+//! wrote; the system calls themselves have no such limit. The kernel *drops* CPUs that it does not
+//! have or that the cpuset withholds, as long as one remains. A caller that must know the effective
+//! mask reads it back.
 
 use super::errno;
 use crate::process::Tid;
@@ -10,18 +11,18 @@ use rustix::io::Errno;
 use std::ffi::c_ulong;
 use trimtab_core::set::{CpuSet, MAX_ID};
 
-/// The first buffer: 1,024 CPUs, enough for nearly every kernel at the first call.
+/// First buffer: 1,024 CPUs, enough for nearly every kernel at the first call.
 const FIRST_WORDS: usize = 16;
 
 /// The kernel's masks are arrays of `unsigned long`; the sets here are arrays of `u64`.
 const _: () = assert!(size_of::<c_ulong>() == size_of::<u64>(), "masks are laid out for 64-bit kernels");
 
-/// The CPUs a task may run on, those offline excluded; `None` is the calling thread.
+/// Returns the CPUs on which a task may run, without offline ones; `None` is the calling thread.
 ///
-/// Readable for the tasks of other users too.
+/// Tasks of other users can be read too.
 ///
 /// # Errors
-/// `ESRCH` when there is no such task; whatever a system-call filter answers.
+/// `ESRCH` when the task does not exist; any error of a system-call filter.
 pub fn get(task: Option<Tid>) -> Result<CpuSet, Errno> {
     let mut words = vec![0u64; FIRST_WORDS];
     loop {
@@ -37,7 +38,8 @@ pub fn get(task: Option<Tid>) -> Result<CpuSet, Errno> {
     }
 }
 
-/// Every CPU that the kernel has room for. As a mask it takes nothing away, whatever the cpuset is and becomes.
+/// Returns every CPU that the kernel has room for. As a mask it excludes nothing, whatever the
+/// cpuset is and becomes.
 ///
 /// # Errors
 /// As [`get`].
@@ -52,24 +54,24 @@ pub fn every() -> Result<CpuSet, Errno> {
     }
 }
 
-/// Lets a task run on these CPUs only; `None` is the calling thread.
+/// Restricts a task to these CPUs; `None` is the calling thread.
 ///
 /// # Errors
-/// `EINVAL` when none of the CPUs is online and inside the task's cpuset, `ESRCH` when there is no such task, `EPERM`
-/// when it belongs to somebody else; whatever a system-call filter answers.
+/// `EINVAL` when none of the CPUs is online and inside the task's cpuset, `ESRCH` when the task
+/// does not exist, `EPERM` when it belongs to another user; any error of a system-call filter.
 pub fn set(task: Option<Tid>, cpus: &CpuSet) -> Result<(), Errno> {
     let words = cpus.words();
-    // SAFETY: the kernel reads at most the given number of bytes from the pointer, which is exactly the length of the
-    // live slice behind it; it keeps no reference after the call.
+    // SAFETY: the kernel reads at most the given number of bytes from the pointer, which is exactly
+    // the length of the live slice behind it; it keeps no reference after the call.
     let answer =
         unsafe { libc::syscall(libc::SYS_sched_setaffinity, raw(task), size_of_val(words), words.as_ptr()) };
     if answer < 0 { Err(errno::last()) } else { Ok(()) }
 }
 
-/// Fills `words` with the mask and says how many of them the kernel wrote.
+/// Fills `words` with the mask and returns how many of them the kernel wrote.
 fn get_into(task: Option<Tid>, words: &mut [u64]) -> Result<usize, Errno> {
-    // SAFETY: the kernel writes at most the given number of bytes to the pointer, which is exactly the length of the
-    // live, exclusively borrowed slice behind it; any bit pattern is a valid u64.
+    // SAFETY: the kernel writes at most the given number of bytes to the pointer, which is exactly
+    // the length of the live, exclusively borrowed slice behind it; any bit pattern is a valid u64.
     let answer = unsafe {
         libc::syscall(libc::SYS_sched_getaffinity, raw(task), size_of_val(words), words.as_mut_ptr())
     };
@@ -79,7 +81,8 @@ fn get_into(task: Option<Tid>, words: &mut [u64]) -> Result<usize, Errno> {
     }
 }
 
-/// The task as the kernel takes it. A number no task can have stays one: it is refused as `ESRCH`, never as "myself".
+/// Returns the task's number for the kernel. A number that no task can have is passed as such a
+/// number: the kernel refuses it with `ESRCH` and never takes it as the calling thread.
 fn raw(task: Option<Tid>) -> libc::pid_t {
     task.map_or(0, |tid| libc::pid_t::try_from(tid.0).ok().filter(|&id| id != 0).unwrap_or(libc::pid_t::MAX))
 }

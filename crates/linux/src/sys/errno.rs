@@ -2,7 +2,8 @@
 
 use rustix::io::Errno;
 
-/// What the C library kept for this thread; to be asked at once after a failed call, before anything else runs.
+/// Returns the C library's error number of this thread. To be called directly after a failed call,
+/// before any other code runs.
 pub(super) fn last() -> Errno {
     Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::INVAL)
 }

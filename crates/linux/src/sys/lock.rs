@@ -1,23 +1,24 @@
 //! Open-file-description byte-range locks.
 //!
-//! The classic `fcntl` locks belong to a process: they vanish when *any* descriptor of the file is closed and are not
-//! inherited. These belong to the open file description: they last until the last copy of the descriptor is closed,
-//! over exec and in children. Locks of one description never conflict with each other, so whoever wants to see a lock
-//! must ask through another description.
+//! The classic `fcntl` locks belong to a process: they vanish when *any* descriptor of the file is
+//! closed, and children do not inherit them. The locks of this module belong to the open file
+//! description: they last until the last copy of the descriptor is closed, over exec and in
+//! children. Locks of one description never conflict with each other, so a process that wants to
+//! see a lock must ask through another description.
 //!
-//! Checked on Linux 6.18: *asking* works through a read-only descriptor; a write lock needs a descriptor open for
-//! writing and a read lock one open for reading, else `EBADF`.
+//! Checked on Linux 6.18: *asking* works through a read-only descriptor. A write lock needs a
+//! descriptor open for writing and a read lock one open for reading, else `EBADF`.
 
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// How a range of bytes is locked.
+/// Kind of a lock on a range of bytes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum LockKind {
     /// Shared with other read locks.
     Read,
-    /// Alone.
+    /// Exclusive.
     Write,
 }
 
@@ -30,32 +31,34 @@ impl LockKind {
     }
 }
 
-/// A range of bytes somebody has locked.
+/// A locked range of bytes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ByteLock {
     /// The bytes, end exclusive.
     pub bytes: Range<u64>,
-    /// Alone or shared.
+    /// Shared or exclusive.
     pub kind: LockKind,
 }
 
-/// Locks all of `bytes` for this description, or nothing; false when another description's lock is in the way. Never
-/// waits on a local file system.
+/// Locks all of `bytes` for this description, or nothing; returns false if a lock of another
+/// description is in the way. Never waits on a local file system.
 ///
 /// # Errors
-/// `EBADF` for a descriptor not open for this kind of lock; `ENOLCK` when the kernel has no room; `InvalidInput` for an
-/// empty range, which the kernel would take for "to the end of the file".
+/// `EBADF` for a descriptor not open for this kind of lock; `ENOLCK` when the kernel has no room;
+/// `InvalidInput` for an empty range, which the kernel would read as "to the end of the file".
 pub fn try_lock(file: BorrowedFd<'_>, bytes: Range<u64>, kind: LockKind) -> io::Result<bool> {
     let mut request = request(bytes, kind.code())?;
     match fcntl(file, libc::F_OFD_SETLK, &mut request) {
         Ok(()) => Ok(true),
-        // Only this one means a conflict on Linux; EACCES is a security module's refusal and must not look like one.
+        // Only EAGAIN means a conflict on Linux. EACCES is a refusal by a security module and must
+        // not be taken for a conflict.
         Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => Ok(false),
         Err(error) => Err(error),
     }
 }
 
-/// Unlocks whatever this description holds within `bytes`, for every copy of the descriptor in whatever process.
+/// Unlocks every byte within `bytes` that this description has locked, for every copy of the
+/// descriptor in every process.
 ///
 /// # Errors
 /// `InvalidInput` for an empty range.
@@ -64,8 +67,8 @@ pub fn unlock(file: BorrowedFd<'_>, bytes: Range<u64>) -> io::Result<()> {
     fcntl(file, libc::F_OFD_SETLK, &mut request)
 }
 
-/// One lock of *another* description that touches `bytes`, or none. The kernel answers with any such lock, not the
-/// lowest, and with the whole of it, which may reach beyond `bytes`.
+/// Returns one lock of *another* description that touches `bytes`, or `None`. The kernel returns
+/// any such lock, not the lowest, and the whole of it, which may reach beyond `bytes`.
 ///
 /// # Errors
 /// `InvalidInput` for an empty range.
@@ -85,7 +88,8 @@ pub fn conflict(file: BorrowedFd<'_>, bytes: Range<u64>) -> io::Result<Option<By
     Ok(Some(ByteLock { bytes: start..end, kind }))
 }
 
-/// One past the largest byte that can be locked; the end of locks that reach "to the end of the file".
+/// One past the largest byte that can be locked; the end of locks that reach "to the end of the
+/// file".
 pub const END: u64 = i64::MAX as u64;
 
 fn request(bytes: Range<u64>, kind: libc::c_int) -> io::Result<libc::flock> {
@@ -102,14 +106,15 @@ fn request(bytes: Range<u64>, kind: libc::c_int) -> io::Result<libc::flock> {
         l_whence: libc::SEEK_SET as libc::c_short,
         l_start: start,
         l_len: length,
-        l_pid: 0, // anything else is EINVAL for locks of this family
+        l_pid: 0, // any other value is EINVAL for locks of this family
     })
 }
 
 fn fcntl(file: BorrowedFd<'_>, command: libc::c_int, request: &mut libc::flock) -> io::Result<()> {
-    // SAFETY: the descriptor is borrowed and so open for the length of the call; the three commands passed here
-    // (F_OFD_SETLK, F_OFD_GETLK) take a pointer to one `struct flock`, which `request` is: initialised in full,
-    // exclusively borrowed, read and for GETLK written by the kernel before the call returns, and not kept.
+    // SAFETY: the descriptor is borrowed and so open for the length of the call; the three commands
+    // passed here (F_OFD_SETLK, F_OFD_GETLK) take a pointer to one `struct flock`, which `request`
+    // is: initialised in full, exclusively borrowed, read and for GETLK written by the kernel
+    // before the call returns, and not kept.
     let status = unsafe { libc::fcntl(file.as_raw_fd(), command, std::ptr::from_mut(request)) };
     if status == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }

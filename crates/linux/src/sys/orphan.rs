@@ -1,4 +1,4 @@
-//! A program that runs beside this process and is no child of it.
+//! Start of a program that runs beside this process and is not its child.
 
 use super::errno;
 use rustix::io::Errno;
@@ -6,32 +6,37 @@ use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::{ChildStdin, ChildStdout, Command};
 
-/// Starts a program as an orphan in a session of its own: neither a child that this process or its shell would see, nor in the group that
-/// a terminal signals. What comes back are the ends of the pipes to its standard input and output, where the command has such.
+/// Starts a program as an orphan in a session of its own: it is neither a child that this process
+/// or its shell would see, nor in the group that a terminal signals. Returns the ends of the pipes
+/// to its standard input and output, if the command has them.
 ///
 /// # Errors
-/// No process can be had, or the program cannot be started.
+/// No process is available, or the program cannot be started.
 pub fn spawn(command: &mut Command) -> io::Result<(Option<ChildStdin>, Option<ChildStdout>)> {
-    // SAFETY: the closure runs in the child between fork and exec. It makes system calls only, allocates nothing and takes no lock: fork(2)
-    // and setsid(2) are safe there, and `_exit` ends the process in between without running anything of this program.
+    // SAFETY: the closure runs in the child between fork and exec. It makes system calls only,
+    // allocates nothing and takes no lock: fork(2) and setsid(2) are safe there, and `_exit` ends
+    // the process in between without running anything of this program.
     let mut child = unsafe { command.pre_exec(detach) }.spawn()?;
-    // Before the wait, which closes the first of them.
+    // Taken before the wait, which closes the pipe to the input.
     let pipes = (child.stdin.take(), child.stdout.take());
-    // For the process in between, which ended when the program's own had been made. Where children are not kept (SIGCHLD ignored) it is gone.
+    // Collects the intermediate process, which ended when it had made the program's own. If SIGCHLD
+    // is ignored, the kernel keeps no ended children and it is gone already.
     let _ = child.wait();
     Ok(pipes)
 }
 
-/// Leaves the family: the process that goes on is the grandchild.
+/// Forks again: the grandchild goes on as the program.
 fn detach() -> io::Result<()> {
-    // SAFETY: takes nothing and touches no memory; the caller is a child of one thread, as after any fork.
+    // SAFETY: takes nothing and touches no memory; the caller is a child of one thread, as after
+    // any fork.
     match unsafe { libc::fork() } {
         -1 => return Err(errno::last().into()),
         0 => {}
         // SAFETY: ends this process at once; nothing of it is used after.
         _ => unsafe { libc::_exit(0) },
     }
-    // SAFETY: takes nothing and touches no memory. A process that was just made leads no group, so it cannot fail.
+    // SAFETY: takes nothing and touches no memory. A process that was just made leads no group, so
+    // the call cannot fail.
     unsafe { libc::setsid() };
     Ok(())
 }
@@ -39,10 +44,11 @@ fn detach() -> io::Result<()> {
 /// Closes all descriptors from this number on. None of them may be in use by this process.
 ///
 /// # Errors
-/// Only where the kernel (before 5.9) has no such call and the descriptors cannot be listed.
+/// Only if the kernel (before 5.9) has no such call and the descriptors cannot be listed.
 pub fn close_from(first: u32) -> Result<(), Errno> {
     let (last, flags) = (libc::c_uint::MAX, 0);
-    // SAFETY: takes integers only. The caller says that no descriptor of these is owned by anything in this process.
+    // SAFETY: takes integers only. The caller guarantees that nothing in this process owns one of
+    // these descriptors.
     let answer = unsafe { libc::syscall(libc::SYS_close_range, first, last, flags) };
     if answer == 0 {
         return Ok(());
@@ -51,7 +57,8 @@ pub fn close_from(first: u32) -> Result<(), Errno> {
     let numbers = listed.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     let open: Vec<u32> = numbers.filter(|number| *number >= first).collect();
     for number in open {
-        // SAFETY: as above; the one of the list itself is closed already, which is an error and does no harm in a process of one thread.
+        // SAFETY: as above. The descriptor of the list itself is closed already; closing it again
+        // is an error that does no harm in a process of one thread.
         unsafe { libc::close(number.cast_signed()) };
     }
     Ok(())

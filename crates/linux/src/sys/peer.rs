@@ -1,29 +1,32 @@
-//! Who is at the other end of a Unix socket.
+//! Credentials of the peer of a Unix socket.
 
 use super::errno;
 use rustix::io::Errno;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd};
 
-/// Who, as the kernel says: of when they connected, or began to listen.
+/// Credentials that the kernel recorded when the peer connected, or began to listen.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PeerCredentials {
-    /// The user.
+    /// The user id.
     pub uid: u32,
-    /// The process; `None` where it is in a namespace of processes that is not seen from here.
+    /// The process id; `None` if the process is in a process-id namespace that is not visible from
+    /// here.
     pub pid: Option<u32>,
 }
 
-/// Asks. By hand, since libraries have a type for the process that cannot hold the kernel's zero.
+/// Asks the kernel. Written by hand, since libraries have a type for the process id that cannot
+/// hold the kernel's zero.
 ///
 /// # Errors
-/// It is no socket, or nobody is at its other end.
+/// It is not a socket, or it has no peer.
 pub fn credentials(socket: impl AsFd) -> Result<PeerCredentials, Errno> {
     let mut found = MaybeUninit::<libc::ucred>::zeroed();
     let size = size_of::<libc::ucred>();
     let mut length = libc::socklen_t::try_from(size).map_err(|_| Errno::INVAL)?;
     let socket = socket.as_fd().as_raw_fd();
-    // SAFETY: the descriptor is open as long as it is borrowed; the kernel writes at most `length` bytes to valid memory of that size.
+    // SAFETY: the descriptor is open as long as it is borrowed; the kernel writes at most `length`
+    // bytes to valid memory of that size.
     let asked = unsafe {
         libc::getsockopt(
             socket,
@@ -38,7 +41,7 @@ pub fn credentials(socket: impl AsFd) -> Result<PeerCredentials, Errno> {
     }
     // SAFETY: three integers, zeroed at first and written by the call that succeeded.
     let found = unsafe { found.assume_init() };
-    // A socket without a peer has the number that means nobody.
+    // For a socket without a peer the kernel returns the invalid user id.
     if usize::try_from(length) != Ok(size) || found.uid == u32::MAX {
         return Err(Errno::NOTCONN);
     }

@@ -1,6 +1,8 @@
-//! Counters of the kernel's `perf` interface: opened for one task, as groups that count together or not at all.
+//! Counters of the kernel's `perf` interface: opened for one task, in groups that count together or
+//! not at all.
 //!
-//! What is counted belongs to the descriptor: it ends when that is closed, and a task that has ended keeps its last counts.
+//! The counts belong to the descriptor: counting ends when it is closed, and a task that has ended
+//! keeps its last counts.
 
 use super::errno;
 use crate::process::Tid;
@@ -8,13 +10,15 @@ use rustix::io::Errno;
 use std::ffi::{c_int, c_ulong};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-/// `PERF_ATTR_SIZE_VER1`: kernels take structures of any size they know, and this one knows all that is used here.
+/// `PERF_ATTR_SIZE_VER1`. Kernels take structures of any size they know, and this version has all
+/// fields that are used here.
 const ATTR_BYTES: u32 = 72;
 /// `PERF_FORMAT_TOTAL_TIME_ENABLED`, `PERF_FORMAT_TOTAL_TIME_RUNNING` and `PERF_FORMAT_GROUP`.
 const READ_FORMAT: u64 = 1 | 2 | 8;
 /// `PERF_FLAG_FD_CLOEXEC`.
 const CLOEXEC: c_ulong = 8;
-/// `PERF_EVENT_IOC_ENABLE`, `PERF_EVENT_IOC_DISABLE` and `PERF_EVENT_IOC_RESET`: numbers without data, alike on x86 and Arm.
+/// `PERF_EVENT_IOC_ENABLE`, `PERF_EVENT_IOC_DISABLE` and `PERF_EVENT_IOC_RESET`: request numbers
+/// without data, equal on x86 and Arm.
 const ENABLE: c_ulong = 0x2400;
 const DISABLE: c_ulong = 0x2401;
 const RESET: c_ulong = 0x2403;
@@ -26,25 +30,25 @@ const EXCLUDE_KERNEL: u64 = 1 << 5;
 const EXCLUDE_HYPERVISOR: u64 = 1 << 6;
 const EXCLUDE_GUEST: u64 = 1 << 20;
 
-/// The most counters that are read at once.
+/// Largest number of counters that are read at once.
 pub const GROUP_MAX: usize = 16;
 
-/// What is to be counted, as the kernel numbers it.
+/// The event to count, as the kernel numbers it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Attr {
     /// The kind of counter: a number of `/sys/bus/event_source/devices/*/type`.
     pub kind: u32,
-    /// Which event of it, in three words.
+    /// The event of that kind, in three words.
     pub config: [u64; 3],
-    /// Begin switched off. Of a group the leader's counts.
+    /// Begins switched off. In a group the leader's setting decides.
     pub off: bool,
-    /// Not while in the kernel.
+    /// Does not count while the thread is in the kernel.
     pub user_only: bool,
-    /// Not while the thread runs a virtual machine.
+    /// Does not count while the thread runs a virtual machine.
     pub no_guests: bool,
 }
 
-/// `struct perf_event_attr` as far as it is used.
+/// `struct perf_event_attr`, up to the last field that is used.
 #[repr(C)]
 struct RawAttr {
     kind: u32,
@@ -62,12 +66,14 @@ struct RawAttr {
 
 const _: () = assert!(size_of::<RawAttr>() == ATTR_BYTES as usize, "as the kernel lays it out");
 
-/// Opens a counter of a task on whatever CPU it runs; `None` is the calling thread. With a leader it joins that one's group.
+/// Opens a counter of a task on whatever CPU the task runs; `None` is the calling thread. With a
+/// leader the counter joins the leader's group.
 ///
 /// # Errors
-/// `ENOENT` when nothing here counts such a thing, `EACCES` or `EPERM` when it may not be counted or the task not be looked at,
-/// `ESRCH` when there is no such task, `EINVAL` for what the hardware cannot count (with the rest of the group), `EOPNOTSUPP` for
-/// what it cannot count that way, `EMFILE`; whatever a system-call filter answers.
+/// `ENOENT` when the machine has no counter for the event, `EACCES` or `EPERM` when the event may
+/// not be counted or the task not be observed, `ESRCH` when the task does not exist, `EINVAL` when
+/// the hardware cannot count the event (together with the rest of the group), `EOPNOTSUPP` when it
+/// cannot count the event that way, `EMFILE`; any error of a system-call filter.
 pub fn open(attr: &Attr, task: Option<Tid>, leader: Option<BorrowedFd<'_>>) -> Result<OwnedFd, Errno> {
     let flag = |on: bool, bit: u64| if on { bit } else { 0 };
     let raw = RawAttr {
@@ -86,19 +92,20 @@ pub fn open(attr: &Attr, task: Option<Tid>, leader: Option<BorrowedFd<'_>>) -> R
         config1: attr.config[1],
         config2: attr.config[2],
     };
-    // A number that no task can have must not become "myself", which is 0.
+    // A number that no task can have must not become 0, which is the calling thread.
     let pid = match task {
         None => 0,
         Some(tid) => libc::pid_t::try_from(tid.0).ok().filter(|&id| id > 0).ok_or(Errno::SRCH)?,
     };
     let any_cpu: c_int = -1;
     let group: c_int = leader.map_or(-1, |leader| leader.as_raw_fd());
-    // SAFETY: the kernel reads `size` bytes from the pointer, which is the size of the live structure behind it, laid out as
-    // `perf_event_attr` and without padding; it keeps no reference after the call. The leader is borrowed, so open.
+    // SAFETY: the kernel reads `size` bytes from the pointer, which is the size of the live
+    // structure behind it, laid out as `perf_event_attr` and without padding; it keeps no reference
+    // after the call. The leader is borrowed, so open.
     let answer =
         unsafe { libc::syscall(libc::SYS_perf_event_open, &raw const raw, pid, any_cpu, group, CLOEXEC) };
     match c_int::try_from(answer) {
-        // SAFETY: the kernel made this descriptor just now, and nobody else knows of it.
+        // SAFETY: the kernel made this descriptor just now, and nothing else knows of it.
         Ok(fd) if fd >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
         _ => Err(errno::last()),
     }
@@ -107,15 +114,15 @@ pub fn open(attr: &Attr, task: Option<Tid>, leader: Option<BorrowedFd<'_>>) -> R
 /// Switches all counters of a group on.
 ///
 /// # Errors
-/// As the kernel answers.
+/// The kernel's error.
 pub fn enable(leader: impl AsFd) -> Result<(), Errno> {
     control(leader.as_fd(), ENABLE)
 }
 
-/// Switches all counters of a group off. What they counted stays.
+/// Switches all counters of a group off. They keep their counts.
 ///
 /// # Errors
-/// As the kernel answers.
+/// The kernel's error.
 pub fn disable(leader: impl AsFd) -> Result<(), Errno> {
     control(leader.as_fd(), DISABLE)
 }
@@ -123,31 +130,31 @@ pub fn disable(leader: impl AsFd) -> Result<(), Errno> {
 /// Sets all counters of a group to zero, but not the times.
 ///
 /// # Errors
-/// As the kernel answers.
+/// The kernel's error.
 pub fn reset(leader: impl AsFd) -> Result<(), Errno> {
     control(leader.as_fd(), RESET)
 }
 
 fn control(leader: BorrowedFd<'_>, request: c_ulong) -> Result<(), Errno> {
-    // SAFETY: the descriptor is borrowed, so open; these requests take a number and no pointer, and touch no memory of ours. On a
-    // descriptor that is no counter they are refused.
+    // SAFETY: the descriptor is borrowed, so open; these requests take a number and no pointer, and
+    // touch no memory of ours. The kernel refuses them on a descriptor that is not a counter.
     let answer = unsafe { libc::ioctl(leader.as_raw_fd(), request as _, WHOLE_GROUP) };
     if answer < 0 { Err(errno::last()) } else { Ok(()) }
 }
 
-/// What a group counted so far, in nanoseconds and events.
+/// Counts of a group so far, in nanoseconds and events.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Reading {
-    /// How long its task ran while the group was switched on.
+pub struct GroupReading {
+    /// Time that its task ran while the group was switched on.
     pub enabled: u64,
-    /// How long of that it counted.
+    /// Part of that time in which the group counted.
     pub running: u64,
     counts: [u64; GROUP_MAX],
     many: usize,
 }
 
-impl Reading {
-    /// The counts, leader first.
+impl GroupReading {
+    /// Returns the counts, leader first.
     pub fn counts(&self) -> &[u64] {
         &self.counts[..self.many]
     }
@@ -156,10 +163,10 @@ impl Reading {
 /// Reads all counters of a group at once.
 ///
 /// # Errors
-/// As the kernel answers; `EINVAL` when what it answers is not a group.
-pub fn read(leader: impl AsFd) -> Result<Reading, Errno> {
-    const WORD: usize = size_of::<u64>();
-    let mut bytes = [0; (3 + GROUP_MAX) * WORD];
+/// The kernel's error; `EINVAL` when the bytes read are not a group.
+pub fn read(leader: impl AsFd) -> Result<GroupReading, Errno> {
+    const WORD_BYTES: usize = size_of::<u64>();
+    let mut bytes = [0; (3 + GROUP_MAX) * WORD_BYTES];
     let filled = loop {
         match rustix::io::read(&leader, &mut bytes) {
             Err(Errno::INTR) => {}
@@ -168,7 +175,7 @@ pub fn read(leader: impl AsFd) -> Result<Reading, Errno> {
         }
     };
     let word = |at: usize| {
-        let bytes = bytes[..filled].get(at * WORD..(at + 1) * WORD)?;
+        let bytes = bytes[..filled].get(at * WORD_BYTES..(at + 1) * WORD_BYTES)?;
         bytes.try_into().ok().map(u64::from_ne_bytes)
     };
     let many = word(0).and_then(|many| usize::try_from(many).ok()).filter(|many| *many <= GROUP_MAX);
@@ -178,7 +185,7 @@ pub fn read(leader: impl AsFd) -> Result<Reading, Errno> {
         for (at, count) in counts.iter_mut().enumerate().take(many) {
             *count = word(3 + at)?;
         }
-        Some(Reading { enabled: word(1)?, running: word(2)?, counts, many })
+        Some(GroupReading { enabled: word(1)?, running: word(2)?, counts, many })
     };
     read().ok_or(Errno::INVAL)
 }
@@ -189,12 +196,12 @@ mod tests {
     use crate::skip::skipped;
 
     /// `PERF_TYPE_SOFTWARE`: counted by the kernel itself, on any machine.
-    const SOFTWARE: u32 = 1;
+    const TYPE_SOFTWARE: u32 = 1;
     const TASK_CLOCK: u64 = 1;
     const PAGE_FAULTS: u64 = 2;
 
     fn software(config: u64, off: bool) -> Attr {
-        Attr { kind: SOFTWARE, config: [config, 0, 0], off, user_only: true, no_guests: false }
+        Attr { kind: TYPE_SOFTWARE, config: [config, 0, 0], off, user_only: true, no_guests: false }
     }
 
     #[test]

@@ -1,6 +1,6 @@
-//! The switch for transparent huge pages of the calling process.
+//! Switch for transparent huge pages of the calling process.
 //!
-//! It belongs to the address space and is handed on over fork and exec.
+//! The setting belongs to the address space and is inherited over fork and exec.
 
 use super::errno;
 use rustix::io::Errno;
@@ -13,22 +13,22 @@ const GET_THP_DISABLE: c_int = 42;
 /// `PR_THP_DISABLE_EXCEPT_ADVISED`, since Linux 6.18.
 const EXCEPT_ADVISED: c_ulong = 1 << 1;
 
-/// How far transparent huge pages are switched off for a process.
+/// Extent to which transparent huge pages are switched off for a process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ThpDisable {
-    /// Not at all: as the system is set.
+    /// Not at all: the system's setting applies.
     No,
     /// Everywhere.
     Everywhere,
-    /// Where the program does not ask for them by `madvise`.
+    /// Except where the program asks for them by `madvise`.
     ExceptAdvised,
 }
 
 /// Switches transparent huge pages of the calling process off, or on again.
 ///
 /// # Errors
-/// `EINVAL` for [`ThpDisable::ExceptAdvised`] on a kernel before 6.18, and for anything on one without huge pages;
-/// whatever a system-call filter answers.
+/// `EINVAL` for [`ThpDisable::ExceptAdvised`] on a kernel before 6.18, and for any value on one
+/// without huge pages; any error of a system-call filter.
 pub fn set_thp_disable(how: ThpDisable) -> Result<(), Errno> {
     let (off, flags): (c_ulong, c_ulong) = match how {
         ThpDisable::No => (0, 0),
@@ -38,11 +38,11 @@ pub fn set_thp_disable(how: ThpDisable) -> Result<(), Errno> {
     call(SET_THP_DISABLE, off, flags).map(drop)
 }
 
-/// How far transparent huge pages are switched off for the calling process.
+/// Returns how far transparent huge pages are switched off for the calling process.
 ///
 /// # Errors
-/// `EINVAL` on a kernel without huge pages, or when its answer is none of those known; whatever a system-call filter
-/// answers.
+/// `EINVAL` on a kernel without huge pages, or when its answer is not a known one; any error of a
+/// system-call filter.
 pub fn thp_disable() -> Result<ThpDisable, Errno> {
     match call(GET_THP_DISABLE, 0, 0)? {
         0 => Ok(ThpDisable::No),
@@ -54,8 +54,8 @@ pub fn thp_disable() -> Result<ThpDisable, Errno> {
 
 fn call(option: c_int, second: c_ulong, third: c_ulong) -> Result<c_int, Errno> {
     let unused: c_ulong = 0;
-    // SAFETY: both options take integers only, all five given at their full width as the kernel checks the unused ones
-    // for zero; no memory of this process is read or written.
+    // SAFETY: both options take integers only, all five given at their full width as the kernel
+    // checks the unused ones for zero; no memory of this process is read or written.
     let answer = unsafe { libc::prctl(option, second, third, unused, unused) };
     if answer < 0 { Err(errno::last()) } else { Ok(answer) }
 }

@@ -1,6 +1,8 @@
-//! On which nodes pages lie: asked for some addresses of a process, without touching them; and bringing them to another.
+//! Nodes on which pages lie, queried for some addresses of a process without touching them; and
+//! migration of the pages to another node.
 //!
-//! Measured: 0.2 us a page, whatever else the process has; reading its `numa_maps` costs as much for each of its pages.
+//! Measured: 0.2 us a page, whatever else the process has. Reading the process's `numa_maps` costs
+//! as much for each of its pages.
 
 use super::errno;
 use crate::process::Pid;
@@ -9,31 +11,33 @@ use std::ffi::{c_int, c_ulong, c_void};
 use std::ptr;
 use trimtab_core::ids::OsNode;
 
-/// So many addresses are asked for in one call. Chosen: what fits into a few pages of ours.
-pub const MOST: usize = 4_096;
+/// Largest number of addresses in one call. Chosen: their buffers fit into a few pages of memory.
+pub const ADDRESSES_MAX: usize = 4_096;
 
-/// The node of each of these addresses; `None` for those without a page. At most [`MOST`] are asked for.
+/// Returns the node of each of these addresses; `None` for those without a page. At most
+/// [`ADDRESSES_MAX`] are queried.
 ///
 /// # Errors
-/// `ESRCH` when there is no such process, `EPERM` when it may not be looked at, `ENOSYS` on a kernel without this; whatever
-/// a system-call filter answers.
+/// `ESRCH` when the process does not exist, `EPERM` when it may not be observed, `ENOSYS` on a
+/// kernel without the call; any error of a system-call filter.
 pub fn nodes(pid: Pid, addresses: &[u64]) -> Result<Vec<Option<OsNode>>, Errno> {
-    let addresses = &addresses[..addresses.len().min(MOST)];
+    let addresses = &addresses[..addresses.len().min(ADDRESSES_MAX)];
     if addresses.is_empty() {
         return Ok(Vec::new());
     }
-    // Numbers, never followed in this process.
+    // Addresses of the other process, never dereferenced in this one.
     let pages: Vec<*mut c_void> = addresses
         .iter()
         .map(|address| usize::try_from(*address).map_or(ptr::null_mut(), ptr::without_provenance_mut))
         .collect();
     let mut answers: Vec<c_int> = vec![-libc::ENOENT; pages.len()];
-    // A number that no process can have must not become "myself", which is 0.
+    // A number that no process can have must not become 0, which is the calling process.
     let pid = libc::pid_t::try_from(pid.0).ok().filter(|&id| id > 0).ok_or(Errno::SRCH)?;
     let nowhere: *const c_int = ptr::null();
     let flags: c_int = 0;
-    // SAFETY: the kernel reads `count` pointers from the live slice and writes as many ints to the other one, exclusively ours
-    // and of the same length; without a list of nodes it moves nothing and only looks the addresses up in the other process.
+    // SAFETY: the kernel reads `count` pointers from the live slice and writes as many ints to the
+    // other one, exclusively ours and of the same length; without a list of nodes it moves nothing
+    // and only looks the addresses up in the other process.
     let answer = unsafe {
         libc::syscall(
             libc::SYS_move_pages,
@@ -48,25 +52,27 @@ pub fn nodes(pid: Pid, addresses: &[u64]) -> Result<Vec<Option<OsNode>>, Errno> 
     if answer < 0 {
         return Err(errno::last());
     }
-    // Negative are errors of single pages: none there, a hole, the page of zeroes.
+    // Negative values are errors of single pages: not present, a hole, the zero page.
     Ok(answers.into_iter().map(|node| u32::try_from(node).ok().map(OsNode)).collect())
 }
 
 /// `MPOL_MF_MOVE`: pages that only this process has mapped.
 const MOVE: c_int = 1 << 1;
 
-/// Brings the pages at these addresses to a node, but for those that others have mapped too. At most [`MOST`] are brought. Where they
-/// lie then must be asked: a page that cannot be moved now ends the call, whatever becomes of the others.
+/// Migrates the pages at these addresses to a node, except those that other processes have mapped
+/// too. At most [`ADDRESSES_MAX`] are migrated. The caller must query afterwards where the pages
+/// lie: a page that cannot be moved now ends the call, with the other pages moved or not.
 ///
 /// # Errors
-/// `ENOMEM` when there is no room on the node, `EACCES` when the process may not have memory there, `ENODEV` when there is no such node,
-/// `ESRCH` when there is no such process, `EPERM` when it is not ours to do; whatever a system-call filter answers.
+/// `ENOMEM` when the node has no room, `EACCES` when the process may not have memory there,
+/// `ENODEV` when the node does not exist, `ESRCH` when the process does not exist, `EPERM` when
+/// this process may not do it; any error of a system-call filter.
 pub fn bring(pid: Pid, addresses: &[u64], to: OsNode) -> Result<(), Errno> {
-    let addresses = &addresses[..addresses.len().min(MOST)];
+    let addresses = &addresses[..addresses.len().min(ADDRESSES_MAX)];
     if addresses.is_empty() {
         return Ok(());
     }
-    // Numbers, never followed in this process.
+    // Addresses of the other process, never dereferenced in this one.
     let pages: Vec<*mut c_void> = addresses
         .iter()
         .map(|address| usize::try_from(*address).map_or(ptr::null_mut(), ptr::without_provenance_mut))
@@ -74,11 +80,12 @@ pub fn bring(pid: Pid, addresses: &[u64], to: OsNode) -> Result<(), Errno> {
     let to = c_int::try_from(to.0).map_err(|_| Errno::NODEV)?;
     let nodes: Vec<c_int> = vec![to; pages.len()];
     let mut answers: Vec<c_int> = vec![0; pages.len()];
-    // A number that no process can have must not become "myself", which is 0.
+    // A number that no process can have must not become 0, which is the calling process.
     let pid = libc::pid_t::try_from(pid.0).ok().filter(|&id| id > 0).ok_or(Errno::SRCH)?;
-    // SAFETY: the kernel reads `count` pointers and as many ints from the two live slices, and writes as many ints to the third one,
-    // exclusively ours; all are of that length. What it moves is memory of the other process, which sees the same contents at the same
-    // addresses before and after; where that is this process, the same holds for us.
+    // SAFETY: the kernel reads `count` pointers and as many ints from the two live slices, and
+    // writes as many ints to the third one, exclusively ours; all are of that length. It moves
+    // memory of the other process, which sees the same contents at the same addresses before and
+    // after; if that is this process, the same holds for it.
     let answer = unsafe {
         libc::syscall(
             libc::SYS_move_pages,

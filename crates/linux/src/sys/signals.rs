@@ -1,15 +1,17 @@
-//! Signals taken one by one instead of by handlers, and handed on.
+//! Signals taken one by one instead of by handlers, and forwarded.
 //!
-//! A parent that stands in for its program must tell who sent a signal: the terminal sends its own to the whole group, so that
-//! the program has it already; what another process sends to the parent alone has to be handed on. Handlers of the
-//! usual kind do not say; a blocked signal that is waited for does. Nothing is handled in interrupted code this way.
+//! A parent that stands in for its program must know the sender of a signal: the terminal sends its
+//! signals to the whole group, so that the program has them already, while a signal that another
+//! process sends to the parent alone has to be forwarded. Handlers of the usual kind do not get the
+//! sender; waiting for a blocked signal returns it. In this way no code runs in an interrupted
+//! context.
 
 use super::errno;
 use rustix::io::Errno;
 use std::ffi::c_int;
 use std::mem::MaybeUninit;
 
-/// Who sent a signal.
+/// Sender of a signal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Sender {
     /// The kernel: the terminal, a timer, the end of a child.
@@ -18,18 +20,18 @@ pub enum Sender {
     Process(u32),
 }
 
-/// A signal that came.
+/// A signal that was received.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Came {
+pub struct ReceivedSignal {
     /// Its number.
     pub number: c_int,
-    /// Who sent it.
+    /// Its sender.
     pub sender: Sender,
-    /// The word that came with it, of a signal that was queued with one.
+    /// The word that was queued with it, if any.
     pub word: Option<usize>,
 }
 
-/// How signals were before [`block`].
+/// State of the signals before [`block`].
 #[derive(Clone, Copy)]
 pub struct Inherited {
     mask: libc::sigset_t,
@@ -42,11 +44,12 @@ impl std::fmt::Debug for Inherited {
     }
 }
 
-/// Everything but SIGPIPE, which is about this process's own writing. What cannot be blocked, the kernel leaves out.
+/// Returns all signals but SIGPIPE, which concerns this process's own writing. The kernel leaves
+/// out those that cannot be blocked.
 fn all() -> libc::sigset_t {
     let mut set = MaybeUninit::<libc::sigset_t>::zeroed();
-    // SAFETY: the set is valid memory of the right type, and all zero is a valid (empty) set; both calls only write to it,
-    // and fail for signal numbers that do not exist, which SIGPIPE is not.
+    // SAFETY: the set is valid memory of the right type, and all zero is a valid (empty) set; both
+    // calls only write to it, and fail for signal numbers that do not exist, which SIGPIPE is not.
     unsafe {
         libc::sigfillset(set.as_mut_ptr());
         libc::sigdelset(set.as_mut_ptr(), libc::SIGPIPE);
@@ -54,10 +57,10 @@ fn all() -> libc::sigset_t {
     }
 }
 
-/// A set of one signal.
+/// Returns a set of one signal.
 fn only(number: c_int) -> libc::sigset_t {
     let mut set = MaybeUninit::<libc::sigset_t>::zeroed();
-    // SAFETY: as above; a number that is no signal leaves the set empty.
+    // SAFETY: as above; a number that is not a signal leaves the set empty.
     unsafe {
         libc::sigemptyset(set.as_mut_ptr());
         libc::sigaddset(set.as_mut_ptr(), number);
@@ -65,22 +68,24 @@ fn only(number: c_int) -> libc::sigset_t {
     }
 }
 
-/// Blocks all signals of the calling thread, and of threads it starts from now on, so that [`next`] gets them. Children are
-/// waited for even where this process was started with SIGCHLD ignored.
+/// Blocks all signals of the calling thread, and of threads it starts from now on, so that [`next`]
+/// gets them. Ended children are kept until they are waited for, even if this process was started
+/// with SIGCHLD ignored.
 ///
 /// # Errors
 /// None that a kernel gives in practice.
 pub fn block() -> Result<Inherited, Errno> {
     let (set, mut mask) = (all(), MaybeUninit::<libc::sigset_t>::zeroed());
-    // SAFETY: the new set is initialised, the old one is written to valid memory of the right type, for which all zero is
-    // valid already.
+    // SAFETY: the new set is initialised, the old one is written to valid memory of the right type,
+    // for which all zero is valid already.
     let blocked = unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, mask.as_mut_ptr()) };
     if blocked != 0 {
         return Err(Errno::from_raw_os_error(blocked));
     }
     let default = MaybeUninit::<libc::sigaction>::zeroed();
     let mut child = MaybeUninit::<libc::sigaction>::zeroed();
-    // SAFETY: all zero is the default action without flags; the old one is written to valid memory of the right type.
+    // SAFETY: all zero is the default action without flags; the old one is written to valid memory
+    // of the right type.
     let answer = unsafe { libc::sigaction(libc::SIGCHLD, default.as_ptr(), child.as_mut_ptr()) };
     if answer < 0 {
         return Err(errno::last());
@@ -90,9 +95,10 @@ pub fn block() -> Result<Inherited, Errno> {
 }
 
 impl Inherited {
-    /// Makes signals of the calling thread as they were.
+    /// Restores the signal mask of the calling thread and the action of SIGCHLD.
     pub fn restore(&self) {
-        // SAFETY: both values were written by the kernel in `block` and are of the right types; null asks for no old value.
+        // SAFETY: both values were written by the kernel in `block` and are of the right types;
+        // null asks for no old value.
         unsafe {
             libc::sigaction(libc::SIGCHLD, &raw const self.child, std::ptr::null_mut());
             libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.mask, std::ptr::null_mut());
@@ -100,16 +106,19 @@ impl Inherited {
     }
 }
 
-/// Whether this process ignores a signal, as it does one that whoever started it ignored.
+/// Returns whether this process ignores a signal, for example because its parent ignored it.
 pub fn is_ignored(number: c_int) -> bool {
     let mut action = MaybeUninit::<libc::sigaction>::zeroed();
-    // SAFETY: a null new action only asks; the old one is written to valid memory of the right type.
+    // SAFETY: a null new action only asks; the old one is written to valid memory of the right
+    // type.
     let asked = unsafe { libc::sigaction(number, std::ptr::null(), action.as_mut_ptr()) };
-    // SAFETY: all-zero is a valid `sigaction`, and the call above may have overwritten it with another.
+    // SAFETY: all-zero is a valid `sigaction`, and the call above may have overwritten it with
+    // another.
     asked == 0 && unsafe { action.assume_init() }.sa_sigaction == libc::SIG_IGN
 }
 
-/// As long as this lives, children that end are kept until they are waited for, also where whoever started us ignored SIGCHLD.
+/// Guard: while it lives, children that end are kept until they are waited for, even if this
+/// process was started with SIGCHLD ignored.
 pub struct ChildrenKept(libc::sigaction);
 
 impl std::fmt::Debug for ChildrenKept {
@@ -118,14 +127,15 @@ impl std::fmt::Debug for ChildrenKept {
     }
 }
 
-/// Begins that.
+/// Sets the default action of SIGCHLD until the guard is dropped.
 ///
 /// # Errors
 /// None that a kernel gives in practice.
 pub fn keep_children() -> Result<ChildrenKept, Errno> {
     let (default, mut before) =
         (MaybeUninit::<libc::sigaction>::zeroed(), MaybeUninit::<libc::sigaction>::zeroed());
-    // SAFETY: all zero is the default action without flags; the old one is written to valid memory of the right type.
+    // SAFETY: all zero is the default action without flags; the old one is written to valid memory
+    // of the right type.
     if unsafe { libc::sigaction(libc::SIGCHLD, default.as_ptr(), before.as_mut_ptr()) } < 0 {
         return Err(errno::last());
     }
@@ -143,16 +153,18 @@ impl Drop for ChildrenKept {
 /// Waits for the next of the signals that [`block`] holds back.
 ///
 /// # Errors
-/// None that a kernel gives in practice; being stopped and continued meanwhile is none.
-pub fn next() -> Result<Came, Errno> {
+/// None that a kernel gives in practice. A stop and continuation meanwhile is not an error.
+pub fn next() -> Result<ReceivedSignal, Errno> {
     let (set, mut info) = (all(), MaybeUninit::<libc::siginfo_t>::zeroed());
     loop {
-        // SAFETY: the set is initialised, and the kernel writes what came to valid memory of the right type.
+        // SAFETY: the set is initialised, and the kernel writes the signal to valid memory of the
+        // right type.
         let number = unsafe { libc::sigwaitinfo(&raw const set, info.as_mut_ptr()) };
         if number > 0 {
             // SAFETY: zeroed at first, which is valid, and written by the call that succeeded.
             let info = unsafe { info.assume_init() };
-            // User, queue, thread-directed: everything that a process sends has a code of at most zero.
+            // Every signal that a process sends (user, queue, thread-directed) has a code of at
+            // most zero.
             let sender = if info.si_code <= 0 && number != libc::SIGCHLD {
                 // SAFETY: signals that a process sends carry its number in this field.
                 Sender::Process(u32::try_from(unsafe { info.si_pid() }).unwrap_or(0))
@@ -163,7 +175,7 @@ pub fn next() -> Result<Came, Errno> {
                 // SAFETY: queued signals, and only they, carry a word in this field.
                 unsafe { info.si_value() }.sival_ptr.addr()
             });
-            return Ok(Came { number, sender, word });
+            return Ok(ReceivedSignal { number, sender, word });
         }
         match errno::last() {
             Errno::INTR => {}
@@ -172,10 +184,10 @@ pub fn next() -> Result<Came, Errno> {
     }
 }
 
-/// Sends a signal, of whatever number, to a process.
+/// Sends a signal of any number to a process.
 ///
 /// # Errors
-/// `ESRCH` when it has ended, `EPERM` when it belongs to somebody else by now.
+/// `ESRCH` when it has ended, `EPERM` when it belongs to another user by now.
 pub fn send(process: u32, number: c_int) -> Result<(), Errno> {
     let process = libc::pid_t::try_from(process).ok().filter(|&pid| pid > 0).ok_or(Errno::SRCH)?;
     // SAFETY: takes integers only; a positive number names one process.
@@ -189,18 +201,19 @@ pub fn send(process: u32, number: c_int) -> Result<(), Errno> {
 pub fn queue(process: u32, number: c_int, word: usize) -> Result<(), Errno> {
     let process = libc::pid_t::try_from(process).ok().filter(|&pid| pid > 0).ok_or(Errno::SRCH)?;
     let value = libc::sigval { sival_ptr: std::ptr::without_provenance_mut(word) };
-    // SAFETY: takes integers and a value that is passed on and never followed; a positive number names one process.
+    // SAFETY: takes integers and a value that is passed on and never followed; a positive number
+    // names one process.
     if unsafe { libc::sigqueue(process, number, value) } < 0 { Err(errno::last()) } else { Ok(()) }
 }
 
-/// Stops this process, as a signal of the terminal does, until it is continued. The kernel does not stop members of a group
-/// that nobody could continue (an orphaned one), and then this returns at once.
+/// Stops this process, as a signal of the terminal does, until it is continued. The kernel does not
+/// stop members of an orphaned group, which nothing could continue; then the call returns at once.
 pub fn stop(number: c_int) {
     let set = only(number);
-    // Raised while it is blocked: where the terminal's own is pending too, the two stop us once, since a continuation
-    // takes away what is still pending.
-    // SAFETY: the set is initialised; null asks for no old value; raise takes an integer. None of the signals that stop has a
-    // handler here.
+    // Raised while the signal is blocked: if the terminal's own signal is pending too, the two stop
+    // this process once, since a continuation clears the pending ones.
+    // SAFETY: the set is initialised; null asks for no old value; raise takes an integer. None of
+    // the signals that stop has a handler here.
     unsafe {
         libc::raise(number);
         libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const set, std::ptr::null_mut());
@@ -208,13 +221,13 @@ pub fn stop(number: c_int) {
     }
 }
 
-/// Ends this process by a signal, as its program ended, and without a core file of its own. Returns only where the signal
-/// does not end a process.
+/// Ends this process by a signal, as its program ended, and without a core file of its own. Returns
+/// only if the signal does not end a process.
 pub fn die(number: c_int) {
     let default = MaybeUninit::<libc::sigaction>::zeroed();
     let set = only(number);
-    // SAFETY: PR_SET_DUMPABLE takes an integer and touches no memory; the action, all zero, is the default one; the set is
-    // initialised; raise takes an integer. No handler runs.
+    // SAFETY: PR_SET_DUMPABLE takes an integer and touches no memory; the action, all zero, is the
+    // default one; the set is initialised; raise takes an integer. No handler runs.
     unsafe {
         libc::prctl(libc::PR_SET_DUMPABLE, 0);
         libc::sigaction(number, default.as_ptr(), std::ptr::null_mut());

@@ -1,7 +1,9 @@
-//! The scheduler's slice of the calling thread: how long it may run before another's turn is looked at.
+//! Scheduler slice of the calling thread: how long the thread may run before the scheduler
+//! considers another one.
 //!
-//! Since Linux 6.12 a fair thread may ask for a slice of its own, from 0.1 to 100 ms. Threads and processes that it starts have the same, and exec keeps it.
-//! Kernels before that take the call and ignore the number, which is why it is read back.
+//! Since Linux 6.12 a fair thread may ask for a slice of its own, from 0.1 to 100 ms. Threads and
+//! processes that it starts inherit the slice, and exec keeps it. Older kernels accept the call and
+//! ignore the number, so the module reads the slice back.
 
 use super::errno;
 use rustix::io::Errno;
@@ -21,38 +23,40 @@ struct Attr {
     period: u64,
 }
 
-/// Its size in the kernel's first version.
-const SIZE: u32 = 48;
-const _: () = assert!(size_of::<Attr>() == SIZE as usize);
+/// Size of the structure in the kernel's first version.
+const ATTR_BYTES: u32 = 48;
+const _: () = assert!(size_of::<Attr>() == ATTR_BYTES as usize);
 
-/// The calling thread's slice; `None` where the kernel tells none.
+/// Returns the calling thread's slice; `None` if the kernel does not report one.
 ///
 /// # Errors
-/// Whatever a system-call filter answers.
+/// Any error of a system-call filter.
 pub fn get() -> Result<Option<Span>, Errno> {
     Ok(Some(Span(attr()?.runtime)).filter(|slice| *slice != Span::ZERO))
 }
 
-/// Asks for a slice and answers what the kernel made of it; policy and niceness stay.
+/// Asks for a slice and returns the one that the kernel set; policy and niceness stay.
 ///
 /// # Errors
-/// `EINVAL` where the thread is not scheduled fairly; whatever a system-call filter answers.
+/// `EINVAL` if the thread is not scheduled fairly; any error of a system-call filter.
 pub fn set(slice: Span) -> Result<Option<Span>, Errno> {
     let fair = [libc::SCHED_OTHER, libc::SCHED_BATCH];
     let now = attr()?;
     if !fair.iter().any(|policy| u32::try_from(*policy) == Ok(now.policy)) {
         return Err(Errno::INVAL);
     }
-    let wanted = Attr { size: SIZE, runtime: slice.0, deadline: 0, period: 0, ..now };
-    // SAFETY: the kernel reads as many bytes as `size` says, all of which are the structure's; it keeps no reference.
+    let wanted = Attr { size: ATTR_BYTES, runtime: slice.0, deadline: 0, period: 0, ..now };
+    // SAFETY: the kernel reads as many bytes as `size` says, all of which are the structure's; it
+    // keeps no reference.
     let answer = unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const wanted, 0) };
     if answer < 0 { Err(errno::last()) } else { get() }
 }
 
 fn attr() -> Result<Attr, Errno> {
     let mut attr = Attr::default();
-    // SAFETY: the kernel writes at most the given number of bytes, which is the structure's size; any bit pattern is a valid one.
-    let answer = unsafe { libc::syscall(libc::SYS_sched_getattr, 0, &raw mut attr, SIZE, 0) };
+    // SAFETY: the kernel writes at most the given number of bytes, which is the structure's size;
+    // any bit pattern is a valid one.
+    let answer = unsafe { libc::syscall(libc::SYS_sched_getattr, 0, &raw mut attr, ATTR_BYTES, 0) };
     if answer < 0 { Err(errno::last()) } else { Ok(attr) }
 }
 

@@ -1,5 +1,6 @@
-//! The three timers that a process has by right, and that outlive exec: who runs a program with a deadline sets them
-//! (`alarm`, `setitimer`) before it execs. A child that is made by fork does not inherit them.
+//! The three timers that every process has and that outlive exec. A wrapper that runs a program
+//! with a deadline sets them (`alarm`, `setitimer`) before it execs. A forked child does not
+//! inherit them.
 
 use std::ffi::c_int;
 use std::mem::MaybeUninit;
@@ -7,7 +8,7 @@ use std::mem::MaybeUninit;
 /// By wall-clock time, by time in user mode, by CPU time.
 const ALL: [c_int; 3] = [libc::ITIMER_REAL, libc::ITIMER_VIRTUAL, libc::ITIMER_PROF];
 
-/// The timers of a process, off as long as they are here.
+/// The timers of a process, switched off as long as this value holds them.
 pub struct Timers([libc::itimerval; 3]);
 
 impl std::fmt::Debug for Timers {
@@ -17,13 +18,14 @@ impl std::fmt::Debug for Timers {
 }
 
 impl Timers {
-    /// Takes the timers of this process away.
+    /// Takes the timers from this process.
     pub fn take() -> Self {
         let off = MaybeUninit::<libc::itimerval>::zeroed();
         Self(ALL.map(|which| {
             let mut was = MaybeUninit::<libc::itimerval>::zeroed();
-            // SAFETY: all zero is a valid value, which turns a timer off; the old one is written to valid memory of the right
-            // type. Should the call fail, which it cannot for these three, the old one stays all zero: off.
+            // SAFETY: all zero is a valid value, which turns a timer off; the old one is written to
+            // valid memory of the right type. If the call failed, which it cannot for these three,
+            // the old one would stay all zero: off.
             unsafe {
                 libc::setitimer(which, off.as_ptr(), was.as_mut_ptr());
                 was.assume_init()
@@ -31,17 +33,18 @@ impl Timers {
         }))
     }
 
-    /// Sets them for this process, with the time that was left.
+    /// Sets the timers for this process, with the time that was left.
     pub fn set(&self) {
         for (which, value) in ALL.iter().zip(&self.0) {
             if is_on(value) {
-                // SAFETY: the value was written by the kernel and lives through the call; null asks for no old one.
+                // SAFETY: the value was written by the kernel and lives through the call; null asks
+                // for no old one.
                 unsafe { libc::setitimer(*which, value, std::ptr::null_mut()) };
             }
         }
     }
 
-    /// Whether any is on.
+    /// Returns whether any is on.
     pub fn any(&self) -> bool {
         self.0.iter().any(is_on)
     }

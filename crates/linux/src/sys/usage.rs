@@ -1,27 +1,27 @@
-//! What ended children have used.
+//! Resource usage of this process and of ended children.
 
 use super::errno;
 use rustix::io::Errno;
 use std::mem::MaybeUninit;
 use std::time::Duration;
 
-/// What processes have used.
+/// Resources that processes have used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Usage {
-    /// CPU time in programs.
+    /// CPU time in user mode.
     pub user: Duration,
     /// CPU time in the kernel.
     pub system: Duration,
-    /// Page faults that needed no device.
+    /// Number of page faults that needed no device.
     pub faults: u64,
-    /// Switches that threads made by themselves.
+    /// Number of voluntary context switches.
     pub voluntary: u64,
-    /// Switches that were forced on them.
+    /// Number of involuntary context switches.
     pub involuntary: u64,
 }
 
 impl Usage {
-    /// What was used since an earlier reading.
+    /// Returns the usage since an earlier reading.
     pub fn since(self, earlier: Self) -> Self {
         Self {
             user: self.user.saturating_sub(earlier.user),
@@ -33,7 +33,7 @@ impl Usage {
     }
 }
 
-/// What all children have used that were waited for, and those that they waited for.
+/// Returns the usage of all children that were waited for, and of those that they waited for.
 ///
 /// # Errors
 /// None that a kernel gives in practice.
@@ -41,7 +41,8 @@ pub fn of_all_children() -> Result<Usage, Errno> {
     read(libc::RUSAGE_CHILDREN)
 }
 
-/// What this process has used. It goes on counting in the program that the process becomes.
+/// Returns the usage of this process. The kernel goes on counting in the program that the process
+/// becomes.
 ///
 /// # Errors
 /// None that a kernel gives in practice.
@@ -49,7 +50,7 @@ pub fn own() -> Result<Usage, Errno> {
     read(libc::RUSAGE_SELF)
 }
 
-/// The CPU time of all children that were waited for, and of those that they waited for.
+/// Returns the CPU time of all children that were waited for, and of those that they waited for.
 ///
 /// # Errors
 /// None that a kernel gives in practice.
@@ -58,10 +59,11 @@ pub fn of_children() -> Result<Duration, Errno> {
     Ok(usage.user + usage.system)
 }
 
-fn read(whose: libc::c_int) -> Result<Usage, Errno> {
+fn read(target: libc::c_int) -> Result<Usage, Errno> {
     let mut usage = MaybeUninit::<libc::rusage>::zeroed();
-    // SAFETY: the kernel writes one `rusage` to valid memory of that type, for which all zero is valid already.
-    if unsafe { libc::getrusage(whose, usage.as_mut_ptr()) } < 0 {
+    // SAFETY: the kernel writes one `rusage` to valid memory of that type, for which all zero is
+    // valid already.
+    if unsafe { libc::getrusage(target, usage.as_mut_ptr()) } < 0 {
         return Err(errno::last());
     }
     // SAFETY: zeroed at first, and written by the call that succeeded.

@@ -1,6 +1,7 @@
 //! The C library's version.
 
-/// Major and minor number of the C library that this process runs with; `None` where it is not GNU's.
+/// Returns the major and minor number of the C library that this process runs with; `None` if it is
+/// not GNU's.
 pub fn glibc() -> Option<(u32, u32)> {
     text().and_then(|text| {
         let mut numbers = text.split('.').map(|part| part.parse().ok());
@@ -10,7 +11,8 @@ pub fn glibc() -> Option<(u32, u32)> {
 
 #[cfg(target_env = "gnu")]
 fn text() -> Option<&'static str> {
-    // SAFETY: the library answers a text that lives as long as itself and ends with a zero byte.
+    // SAFETY: the library returns a text that lives as long as the library and ends with a zero
+    // byte.
     unsafe { std::ffi::CStr::from_ptr(libc::gnu_get_libc_version()) }.to_str().ok()
 }
 

@@ -1,5 +1,6 @@
-//! Sockets between a virtual machine and its host (`AF_VSOCK`): an end is the number of a machine and a port. The library of safe system
-//! calls knows no such addresses, so these three calls are made by hand.
+//! Sockets between a virtual machine and its host (`AF_VSOCK`). An endpoint is the number of a
+//! machine and a port. The library of safe system calls does not know such addresses, so the three
+//! calls are made by hand.
 
 use super::errno;
 use rustix::io::Errno;
@@ -7,16 +8,16 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
-/// The host, as all guests number it.
-pub const HOST: u32 = 2;
-/// This machine itself, where its kernel can speak with itself (`vsock_loopback`).
-pub const LOCAL: u32 = 1;
-/// Any machine: where a listener lets all call.
-const ANY: u32 = u32::MAX;
+/// Number of the host, in all guests.
+pub const CID_HOST: u32 = 2;
+/// Number of this machine itself, if its kernel has a loopback (`vsock_loopback`).
+pub const CID_LOCAL: u32 = 1;
+/// Number of a listener's address that accepts any machine.
+const CID_ANY: u32 = u32::MAX;
 
-/// `struct sockaddr_vm` as far as it is used.
+/// Returns a `struct sockaddr_vm` with the fields that are used.
 fn address(cid: u32, port: u32) -> libc::sockaddr_vm {
-    // SAFETY: integers and bytes, for which zeros are values.
+    // SAFETY: integers and bytes, for which zero is a valid value.
     let mut address: libc::sockaddr_vm = unsafe { MaybeUninit::zeroed().assume_init() };
     address.svm_family = libc::sa_family_t::try_from(libc::AF_VSOCK).unwrap_or_default();
     (address.svm_cid, address.svm_port) = (cid, port);
@@ -32,14 +33,16 @@ fn socket() -> Result<OwnedFd, Errno> {
     socket_with(AddressFamily::VSOCK, SocketType::STREAM, flags, None)
 }
 
-/// Begins to connect; the socket is ready to be written once that is done, or has failed (`SO_ERROR`).
+/// Begins to connect. The socket becomes writable once it is connected or has failed (`SO_ERROR`).
 ///
 /// # Errors
-/// `EAFNOSUPPORT` where the kernel has no such sockets, `ENODEV` where the machine has no such device; as the kernel answers.
+/// `EAFNOSUPPORT` if the kernel has no such sockets, `ENODEV` if the machine has no such device;
+/// the kernel's error otherwise.
 pub fn connect(cid: u32, port: u32) -> Result<OwnedFd, Errno> {
     let socket = socket()?;
     let address = address(cid, port);
-    // SAFETY: the kernel reads `size` bytes, that of the live structure behind the pointer, and keeps no reference; the descriptor is open.
+    // SAFETY: the kernel reads `size` bytes, that of the live structure behind the pointer, and
+    // keeps no reference; the descriptor is open.
     let answer = unsafe { libc::connect(socket.as_raw_fd(), (&raw const address).cast(), size()) };
     match if answer < 0 { errno::last() } else { Errno::INPROGRESS } {
         Errno::INPROGRESS => Ok(socket),
@@ -47,13 +50,14 @@ pub fn connect(cid: u32, port: u32) -> Result<OwnedFd, Errno> {
     }
 }
 
-/// Listens at a port to any machine.
+/// Listens at a port, for connections of any machine.
 ///
 /// # Errors
-/// `EADDRINUSE` where somebody does so already, `EACCES` for a port below 1024 without the right to; as [`connect`].
+/// `EADDRINUSE` if the port already has a listener, `EACCES` for a port below 1024 without the
+/// right to it; as [`connect`].
 pub fn listen(port: u32) -> Result<OwnedFd, Errno> {
     let socket = socket()?;
-    let address = address(ANY, port);
+    let address = address(CID_ANY, port);
     // SAFETY: as in `connect`.
     if unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), size()) } < 0 {
         return Err(errno::last());
@@ -62,16 +66,17 @@ pub fn listen(port: u32) -> Result<OwnedFd, Errno> {
     Ok(socket)
 }
 
-/// Lets one in that has called, without waiting: its socket, and the number of its machine.
+/// Accepts a pending connection without waiting. Returns its socket and the number of its machine.
 ///
 /// # Errors
-/// `EAGAIN` when nobody has called; as the kernel answers.
+/// `EAGAIN` when no connection is pending; the kernel's error otherwise.
 pub fn accept(listener: impl AsFd) -> Result<(OwnedFd, u32), Errno> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = rustix::net::accept_with(listener, flags)?;
-    let mut found = address(ANY, 0);
+    let mut found = address(CID_ANY, 0);
     let mut length = size();
-    // SAFETY: the kernel writes at most `length` bytes to the live structure behind the pointer, whose size that is; the descriptor is open.
+    // SAFETY: the kernel writes at most `length` bytes to the live structure behind the pointer,
+    // which has that size; the descriptor is open.
     let asked = unsafe { libc::getpeername(socket.as_raw_fd(), (&raw mut found).cast(), &raw mut length) };
     if asked < 0 {
         return Err(errno::last());

@@ -1,4 +1,4 @@
-//! What the command line of a monitor says: which program it is, the machine's name, its QMP sockets.
+//! Command line of a virtual machine's monitor: its program, the machine's name, its QMP sockets.
 
 use super::Monitor;
 use crate::process::Pid;
@@ -7,7 +7,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// So many sockets of one machine are tried. libvirt's machines have one or two.
+/// Maximal number of sockets of one machine that are tried. libvirt's machines have one or two.
 const SOCKETS_MAX: usize = 4;
 
 /// The arguments of a process.
@@ -15,7 +15,7 @@ const SOCKETS_MAX: usize = 4;
 pub(super) struct CommandLine(Vec<Vec<u8>>);
 
 impl CommandLine {
-    /// As the kernel shows it; empty where it does not.
+    /// Reads the arguments as the kernel shows them; empty if it does not show them.
     pub(super) fn of(proc: &Path, pid: Pid) -> Self {
         Self::parse(&text::read(&proc.join(format!("{pid}/cmdline"))).unwrap_or_default())
     }
@@ -24,7 +24,7 @@ impl CommandLine {
         Self(text.split(|&byte| byte == 0).map(<[u8]>::to_vec).collect())
     }
 
-    /// The program, if it is one that runs virtual machines.
+    /// Returns the program, if it is one that runs virtual machines.
     pub(super) fn monitor(&self) -> Option<Monitor> {
         let program = Path::new(OsStr::from_bytes(self.0.first()?)).file_name()?.as_bytes();
         let qemu = [b"qemu-system-".as_slice(), b"qemu-kvm"];
@@ -39,7 +39,7 @@ impl CommandLine {
         }
     }
 
-    /// The machine's name.
+    /// Returns the machine's name.
     pub(super) fn name(&self) -> Option<String> {
         let bytes = match self.monitor()? {
             // The first key of QEMU's option is `guest` and may be left out.
@@ -52,7 +52,7 @@ impl CommandLine {
         Some(String::from_utf8_lossy(&bytes).into_owned()).filter(|name| !name.is_empty())
     }
 
-    /// The sockets by which QEMU can be asked, as it calls them.
+    /// Returns the sockets on which QEMU can be queried, as QEMU names them.
     pub(super) fn sockets(&self) -> Vec<PathBuf> {
         if self.monitor() != Some(Monitor::Qemu) {
             return Vec::new();
@@ -62,7 +62,7 @@ impl CommandLine {
             let rest = value.strip_prefix(b"unix:")?;
             value_of(rest, "path", true)
         });
-        // A monitor on a device that was described before.
+        // A monitor on a device that was defined earlier.
         let controls: Vec<Vec<u8>> = self
             .values("mon")
             .filter(|value| value_of(value, "mode", false).as_deref() == Some(b"control"))
@@ -77,7 +77,7 @@ impl CommandLine {
         paths.map(|path| PathBuf::from(OsStr::from_bytes(&path))).collect()
     }
 
-    /// The values of an option, as in `-name x`, `--name x`, `--name=x`.
+    /// Returns the values of an option, as in `-name x`, `--name x`, `--name=x`.
     fn values<'a>(&'a self, option: &'a str) -> impl Iterator<Item = &'a [u8]> {
         self.0.iter().enumerate().skip(1).filter_map(move |(at, word)| {
             let word = word.strip_prefix(b"-")?;
@@ -91,8 +91,8 @@ impl CommandLine {
     }
 }
 
-/// The value of a key in QEMU's lists of keys, `a=b,c=d`; two commas are one of the value. `first`: the first value is this key's
-/// also without it.
+/// Returns the value of a key in QEMU's lists of keys, `a=b,c=d`; two commas stand for a comma in
+/// the value. With `first`, the first value belongs to this key even if the key is omitted.
 fn value_of(list: &[u8], key: &str, first: bool) -> Option<Vec<u8>> {
     let mut parts: Vec<Vec<u8>> = vec![Vec::new()];
     let mut bytes = list.iter().copied().peekable();

@@ -1,10 +1,11 @@
-//! Virtual CPUs by what every monitor that uses KVM does: it holds a descriptor for each, and a thread sits in
-//! `ioctl(descriptor, KVM_RUN)`.
+//! vCPUs from the descriptors of KVM: every monitor that uses KVM holds a descriptor for each vCPU,
+//! and a thread sits in `ioctl(descriptor, KVM_RUN)`.
 //!
-//! The kernel shows the arguments of a system call while its thread sleeps in it; of one that runs it says only `running`, so such are
-//! asked again for a while. Needs the rights of a debugger. Time that a thread spent in a guest (a field of its stat line) names
-//! those that never sleep, where there are as many as CPUs left; which CPU each of these is, nothing tells until it sleeps, unless it is the
-//! only one.
+//! The kernel shows the arguments of a system call while its thread sleeps in it. For a running
+//! thread it shows only `running`, so running threads are sampled again for a while. Needs the
+//! rights of a debugger. The time that a thread spent in a guest (a field of its stat line)
+//! identifies threads that never sleep, if there are as many of them as CPUs left. The index of
+//! each of these vCPUs stays unknown until its thread sleeps, unless it is the only one.
 
 use super::{Answer, GuestPlace, Method, Threads, Vcpu};
 use crate::process::{Pid, Tid};
@@ -16,13 +17,14 @@ use std::time::Duration;
 
 /// `KVM_RUN`: `_IO(0xAE, 0x80)`.
 const KVM_RUN: u64 = 0xae80;
-/// How often threads that run are asked, and how long after each other. Chosen: a tenth of a second in all.
-const ROUNDS: usize = 10;
-const PAUSE: Duration = Duration::from_millis(10);
-/// Threads of the kernel in a machine's process, which show a stale copy of such a call.
-const NOT_THESE: [&str; 2] = ["kvm-nx-lpage-re", "vhost-"];
+/// Number of times that running threads are sampled, and the pause between two samples. Chosen: a
+/// tenth of a second in all.
+const SAMPLES_MAX: usize = 10;
+const SAMPLE_PAUSE: Duration = Duration::from_millis(10);
+/// Kernel threads in a machine's process, which show a stale copy of such a call.
+const KERNEL_THREAD_PREFIXES: [&str; 2] = ["kvm-nx-lpage-re", "vhost-"];
 
-/// The virtual CPUs among the threads of a process.
+/// Finds the vCPUs among the threads of a process.
 pub(super) fn find(proc: &Path, pid: Pid, threads: &Threads) -> Answer {
     let mut left = descriptors(proc, pid)?;
     if left.is_empty() {
@@ -30,7 +32,7 @@ pub(super) fn find(proc: &Path, pid: Pid, threads: &Threads) -> Answer {
     }
     let mut asked: Vec<Tid> = threads
         .iter()
-        .filter(|(_, (_, name))| !NOT_THESE.iter().any(|start| name.starts_with(start)))
+        .filter(|(_, (_, name))| !KERNEL_THREAD_PREFIXES.iter().any(|start| name.starts_with(start)))
         .map(|(tid, _)| *tid)
         .collect();
     let (mut found, mut refused) = (Vec::new(), false);
@@ -40,7 +42,7 @@ pub(super) fn find(proc: &Path, pid: Pid, threads: &Threads) -> Answer {
             found.push(Vcpu { index, tid, start: *start, place, found: found_by });
         }
     };
-    for round in 0..ROUNDS {
+    for round in 0..SAMPLES_MAX {
         let mut running = Vec::new();
         for tid in asked {
             match text::read(&proc.join(format!("{pid}/task/{tid}/syscall"))) {
@@ -54,28 +56,28 @@ pub(super) fn find(proc: &Path, pid: Pid, threads: &Threads) -> Answer {
             }
         }
         asked = running;
-        if left.is_empty() || asked.is_empty() || round + 1 == ROUNDS {
+        if left.is_empty() || asked.is_empty() || round + 1 == SAMPLES_MAX {
             break;
         }
-        std::thread::sleep(PAUSE);
+        std::thread::sleep(SAMPLE_PAUSE);
     }
-    let guests: Vec<Tid> = asked.into_iter().filter(|tid| was_in_guest(proc, pid, *tid)).collect();
-    if guests.len() == left.len() {
+    let in_guest: Vec<Tid> = asked.into_iter().filter(|tid| was_in_guest(proc, pid, *tid)).collect();
+    if in_guest.len() == left.len() {
         let only = left.values().next().copied().filter(|_| left.len() == 1);
-        for tid in guests {
+        for tid in in_guest {
             take(only, tid);
         }
     }
     match found.is_empty() {
         false => Ok(found),
         true if refused => {
-            Err("what threads do in the kernel is shown to the machine's user and root only".to_owned())
+            Err("the system calls of its threads are shown to the machine's user and root only".to_owned())
         }
         true => Err("it holds some, and no thread was seen to run one".to_owned()),
     }
 }
 
-/// The descriptors of virtual CPUs, each with the number of the CPU.
+/// Returns the descriptors of vCPUs, each with the number of the vCPU.
 fn descriptors(proc: &Path, pid: Pid) -> Result<BTreeMap<u64, u32>, String> {
     let entries = fs::read_dir(proc.join(format!("{pid}/fd"))).map_err(|error| match error.kind() {
         std::io::ErrorKind::PermissionDenied => "only the machine's user and root may see them".to_owned(),
@@ -90,17 +92,17 @@ fn descriptors(proc: &Path, pid: Pid) -> Result<BTreeMap<u64, u32>, String> {
     Ok(entries.flatten().filter_map(vcpu).collect())
 }
 
-/// The descriptor on which a thread runs a virtual CPU, from the line of its system call.
+/// Returns the descriptor on which a thread runs a vCPU, from the line of its system call.
 fn run_on(line: &[u8]) -> Option<u64> {
     let mut words = text::words(line);
-    // The number of `ioctl` differs by architecture; the second argument says enough.
+    // The number of `ioctl` differs by architecture; the second argument is sufficient.
     words.next().and_then(text::number::<u64>)?;
     let hex = |word: &[u8]| u64::from_str_radix(std::str::from_utf8(word).ok()?.strip_prefix("0x")?, 16).ok();
     let descriptor = words.next().and_then(hex)?;
     (words.next().and_then(hex)? == KVM_RUN).then_some(descriptor)
 }
 
-/// Whether a thread has spent time in a guest: field 43 of its stat line.
+/// Returns whether a thread has spent time in a guest: field 43 of its stat line.
 fn was_in_guest(proc: &Path, pid: Pid, tid: Tid) -> bool {
     let Ok(line) = text::read(&proc.join(format!("{pid}/task/{tid}/stat"))) else { return false };
     let Some(close) = line.iter().rposition(|&byte| byte == b')') else { return false };

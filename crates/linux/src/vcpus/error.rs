@@ -1,4 +1,4 @@
-//! Why a virtual machine, or its CPUs, cannot be found.
+//! Errors of the search for a virtual machine and its CPUs.
 
 use super::qmp::QmpError;
 use super::{Listed, Method, Monitor};
@@ -8,15 +8,15 @@ use std::fmt;
 use std::path::PathBuf;
 use thiserror::Error;
 
-/// So many machines are listed in a message.
+/// Maximal number of machines listed in a message.
 const LISTED_MAX: usize = 12;
 
-/// One way to find CPUs that did not help.
+/// A method of finding CPUs that failed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Tried {
-    /// The way.
+    /// The method.
     pub method: Method,
-    /// What came of it.
+    /// The reason.
     pub why: String,
 }
 
@@ -26,44 +26,44 @@ impl fmt::Display for Tried {
     }
 }
 
-/// Why a virtual machine, or its CPUs, cannot be found.
+/// Reason why a virtual machine, or its CPUs, cannot be found.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum VmError {
-    /// There is no such process.
+    /// The process does not exist.
     #[error("there is no process {0}")]
     NoProcess(Pid),
-    /// The kernel's own.
-    #[error("process {0} is a thread of the kernel and no virtual machine")]
+    /// The process is a kernel thread.
+    #[error("process {0} is a thread of the kernel and not a virtual machine")]
     Kernel(Pid),
     /// No machine has this name.
     #[error("no virtual machine here is named {}: {}", text::printable(name.as_bytes()), here(machines))]
     Unknown {
         /// The name.
         name: String,
-        /// Those that are here.
+        /// The machines on this host.
         machines: Vec<Listed>,
     },
-    /// Several have it.
+    /// Several machines have this name.
     #[error(
-        "{} virtual machines are named {}: {}; name the one by its process",
+        "{} virtual machines are named {}: {}; name one by its process",
         machines.len(), text::printable(name.as_bytes()), list(machines)
     )]
     Ambiguous {
         /// The name.
         name: String,
-        /// Those that have it.
+        /// The machines with this name.
         machines: Vec<Listed>,
     },
-    /// The socket does not tell.
+    /// The socket gives no CPUs.
     #[error("QMP socket {}: {source}", text::printable(path.as_os_str().as_encoded_bytes()))]
     Socket {
         /// The socket.
         path: PathBuf,
-        /// What is wrong.
+        /// The reason.
         source: QmpError,
     },
-    /// It is there, and none of its threads is known to be a CPU.
+    /// The process exists, and none of its threads is known to be a vCPU.
     #[error(
         "no thread of process {pid} ({monitor}) is known to be a virtual CPU: {}; {}",
         join(tried), remedy(*monitor)
@@ -71,9 +71,9 @@ pub enum VmError {
     NoVcpus {
         /// The process.
         pid: Pid,
-        /// What runs there.
+        /// The program that runs there.
         monitor: Monitor,
-        /// What was tried.
+        /// The methods that were tried.
         tried: Vec<Tried>,
     },
     /// Files of the kernel cannot be read.
@@ -107,7 +107,7 @@ fn list(machines: &[Listed]) -> String {
 
 fn here(machines: &[Listed]) -> String {
     match machines {
-        [] => "none runs here that can be seen; one that is hidden can be named by its process or its QMP socket".to_owned(),
+        [] => "none runs here visibly; a hidden one can be named by its process or its QMP socket".to_owned(),
         some => format!("here are {}", list(some)),
     }
 }

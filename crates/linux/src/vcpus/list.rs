@@ -1,4 +1,4 @@
-//! The virtual machines that run here.
+//! List of the virtual machines on this host.
 
 use super::command::CommandLine;
 use super::{Listed, Monitor, Vms};
@@ -7,12 +7,14 @@ use std::collections::BTreeSet;
 use std::fs;
 
 impl Vms {
-    /// All virtual machines that can be seen, by process: those of known monitors by their command lines, others by KVM's debugfs.
+    /// Returns all visible virtual machines, by process: those of known monitors by their command
+    /// lines, others by KVM's debugfs.
     pub fn list(&self) -> Vec<Listed> {
         self.list_of(|_| true)
     }
 
-    /// The same, of these processes alone: of others not even the command line is read, which may take as long as its owner likes.
+    /// Returns the same list for the selected processes only. Of other processes not even the
+    /// command line is read, since that read may take as long as the process's owner likes.
     pub fn list_of(&self, meant: impl Fn(Pid) -> bool) -> Vec<Listed> {
         let number = |entry: fs::DirEntry| entry.file_name().to_str()?.parse().ok().map(Pid);
         let all = fs::read_dir(&self.proc).into_iter().flatten().flatten().filter_map(number);
@@ -20,7 +22,8 @@ impl Vms {
         let machine = |pid: Pid| {
             let command = CommandLine::of(&self.proc, pid);
             let monitor = command.monitor().or_else(|| by_kvm.contains(&pid).then_some(Monitor::Other))?;
-            // One that is being started still is its starter, with a copy of that one's command line; one that has ended has none.
+            // A monitor that is being started is still its starter, with a copy of the starter's
+            // command line; a monitor that has ended has no command line.
             process::stat(&self.proc, pid).ok().filter(|stat| !stat.kernel_thread)?;
             Some(Listed { pid, name: command.name(), monitor })
         };
@@ -28,7 +31,7 @@ impl Vms {
         found.into_iter().filter(|pid| meant(*pid)).filter_map(machine).collect()
     }
 
-    /// The processes that made a machine of KVM's, as far as debugfs tells.
+    /// Returns the processes that made a machine with KVM, as far as debugfs shows them.
     fn makers(&self) -> BTreeSet<Pid> {
         let task = |entry: fs::DirEntry| entry.file_name().to_str()?.split_once('-')?.0.parse().ok().map(Pid);
         fs::read_dir(&self.debugfs).into_iter().flatten().flatten().filter_map(task).collect()

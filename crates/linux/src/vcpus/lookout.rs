@@ -1,8 +1,10 @@
-//! Keeps an eye on a virtual machine's CPUs while it is watched: some are plugged in or out, threads get their names late.
+//! Background watcher of a virtual machine's CPUs: some are plugged in or out, and threads get
+//! their names late.
 //!
-//! In a thread of its own, since a monitor that is asked may take its time, and whoever balances must not wait for it. The machine is asked
-//! again only where the number of its threads changed, or not all was known: a QMP socket is otherwise left to others. A CPU whose number
-//! is not known yet is asked for it every few seconds.
+//! The watcher has a thread of its own, since a monitor may be slow to answer and the balancer must
+//! not wait for it. The machine is queried again only if the number of its threads changed, or if
+//! something was unknown; otherwise a QMP socket is left to other clients. The index of a vCPU that
+//! is not known yet is queried every few seconds.
 
 use super::{Vcpu, VirtualMachine, VmError, Vms};
 use rustix::io::Errno;
@@ -12,83 +14,85 @@ use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-/// How often is looked. As the bounds of groups.
-const EVERY: Duration = Duration::from_millis(1_000);
-/// Looking takes at most one part in this many of a CPU, however many threads there are, and however they come and go.
-const SHARE: u32 = 400;
-/// After so many looks without cause all is asked again.
-const ANYWAY: u32 = 30;
-/// After so many where a CPU's number is not known: it may sleep then, and tell.
-const NUMBERS: u32 = 5;
+/// Period of the scans. The same as for the limits of groups.
+const SCAN_PERIOD: Duration = Duration::from_millis(1_000);
+/// Scans take at most one part in this number of a CPU, however many threads there are, and however
+/// they come and go.
+const REST_PER_COST: u32 = 400;
+/// Number of scans without cause after which everything is queried again.
+const SCANS_PER_QUERY: u32 = 30;
+/// The same number while a vCPU's index is not known: the vCPU may sleep then, and show its index.
+const SCANS_PER_INDEX_QUERY: u32 = 5;
 
-/// What the lookout knows.
+/// Latest knowledge of the watcher.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Seen {
+pub struct VcpuSnapshot {
     /// Goes up with each change.
     pub version: u64,
     /// The CPUs.
     pub vcpus: Vec<Vcpu>,
-    /// Why they could not be asked for the last time; those that were known are known still.
+    /// Reason why the last query failed; the vCPUs known before stay known.
     pub fault: Option<String>,
 }
 
 #[derive(Debug)]
-struct Shared {
-    seen: Mutex<(Seen, bool)>,
+struct LookoutState {
+    seen: Mutex<(VcpuSnapshot, bool)>,
     ended: Condvar,
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, (Seen, bool)> {
+impl LookoutState {
+    fn lock(&self) -> MutexGuard<'_, (VcpuSnapshot, bool)> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Shared {
-    /// Waits until it is time to look again; false when it is over.
+impl LookoutState {
+    /// Waits until the next scan is due; returns false when the watcher is to end.
     fn goes_on(&self, cost: Duration) -> bool {
         let guard = self.lock();
-        let rest = EVERY.max(cost * SHARE);
+        let rest = SCAN_PERIOD.max(cost * REST_PER_COST);
         let waited = self.ended.wait_timeout_while(guard, rest, |(_, ended)| !*ended);
         !waited.unwrap_or_else(PoisonError::into_inner).0.1
     }
 }
 
-/// Looks until it is dropped.
+/// Watcher of a machine's vCPUs, until dropped.
 #[derive(Debug)]
-pub struct Lookout(Arc<Shared>);
+pub struct Lookout(Arc<LookoutState>);
 
 impl Lookout {
-    /// Begins to look.
+    /// Starts the watcher.
     ///
     /// # Errors
     /// This process may have no more threads.
     pub fn begin(vms: Vms, vm: VirtualMachine) -> io::Result<Self> {
-        let seen = Seen { version: 0, vcpus: vm.vcpus.clone(), fault: None };
-        let shared = Arc::new(Shared { seen: Mutex::new((seen, false)), ended: Condvar::new() });
-        let theirs = Arc::clone(&shared);
-        std::thread::Builder::new().name("vcpus".to_owned()).spawn(move || look_out(&vms, vm, &theirs))?;
+        let seen = VcpuSnapshot { version: 0, vcpus: vm.vcpus.clone(), fault: None };
+        let shared = Arc::new(LookoutState { seen: Mutex::new((seen, false)), ended: Condvar::new() });
+        let state = Arc::clone(&shared);
+        std::thread::Builder::new().name("vcpus".to_owned()).spawn(move || watch_vcpus(&vms, vm, &state))?;
         Ok(Self(shared))
     }
 
-    /// What changed since this version.
-    pub fn news(&self, since: Option<u64>) -> Option<Seen> {
+    /// Returns the knowledge of the watcher if it changed since this version.
+    pub fn news(&self, since: Option<u64>) -> Option<VcpuSnapshot> {
         let seen = &self.0.lock().0;
         (Some(seen.version) != since).then(|| seen.clone())
     }
 
-    /// By what to know whether its thread has ended.
+    /// Returns a handle that shows whether the watcher's thread has ended.
     pub fn pulse(&self) -> Pulse {
         Pulse(Arc::downgrade(&self.0))
     }
 }
 
-/// Whether a lookout's thread lives, which may be a while after the lookout was dropped.
+/// Handle that shows whether a watcher's thread lives, possibly for a while after the watcher was
+/// dropped.
 #[derive(Debug)]
-pub struct Pulse(Weak<Shared>);
+pub struct Pulse(Weak<LookoutState>);
 
 impl Pulse {
-    /// Whether it does.
+    /// Returns whether the thread lives.
     pub fn beats(&self) -> bool {
         self.0.strong_count() > 0
     }
@@ -96,15 +100,15 @@ impl Pulse {
 
 impl Drop for Lookout {
     fn drop(&mut self) {
-        // Not waited for: it ends by itself, after an answer that it waits for at the latest.
+        // The thread is not waited for: it ends by itself, at the latest after a pending answer.
         self.0.lock().1 = true;
         self.0.ended.notify_all();
     }
 }
 
-fn look_out(vms: &Vms, mut vm: VirtualMachine, shared: &Shared) {
+fn watch_vcpus(vms: &Vms, mut vm: VirtualMachine, shared: &LookoutState) {
     let tasks = vms.proc.join(format!("{}/task", vm.pid));
-    // Just now all was asked.
+    // Everything has just been queried.
     let mut links = links_of(&tasks);
     let mut idle = 0;
     let mut worked = worked_until_now();
@@ -114,9 +118,9 @@ fn look_out(vms: &Vms, mut vm: VirtualMachine, shared: &Shared) {
         let settled = links == now && now.is_ok();
         links = now;
         idle = if settled { idle + 1 } else { 0 };
-        // Once more after each change: a thread is made first and named then.
+        // Once more after each change: a thread is first made and then named.
         let known = vm.vcpus.iter().all(|vcpu| vcpu.index.is_some());
-        if idle > 1 && idle % (if known { ANYWAY } else { NUMBERS }) != 0 {
+        if idle > 1 && idle % (if known { SCANS_PER_QUERY } else { SCANS_PER_INDEX_QUERY }) != 0 {
             continue;
         }
         let again = vms.again(&vm);
@@ -126,10 +130,10 @@ fn look_out(vms: &Vms, mut vm: VirtualMachine, shared: &Shared) {
             Ok(found) => {
                 let worse = found.tried.iter().find(|tried| tried.method == vm.found);
                 let fault = worse.map(ToString::to_string);
-                vm.vcpus = vms.with_those_that_live(found.vcpus, &vm);
+                vm.vcpus = vms.with_living(found.vcpus, &vm);
                 (vm.vcpus.clone(), fault)
             }
-            // It has ended, which others see to.
+            // The machine has ended, which other code handles.
             Err(VmError::NoProcess(_)) => return,
             Err(error) => (seen.vcpus.clone(), Some(error.to_string())),
         };
@@ -140,13 +144,13 @@ fn look_out(vms: &Vms, mut vm: VirtualMachine, shared: &Shared) {
     }
 }
 
-/// The CPU time of this thread.
+/// Returns the CPU time of this thread.
 fn worked_until_now() -> Duration {
     let worked = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(u64::try_from(worked.tv_sec).unwrap_or(0), u32::try_from(worked.tv_nsec).unwrap_or(0))
 }
 
-/// How many links the folder of threads has: two more than threads.
+/// Returns the number of links of the folder of threads: two more than threads.
 #[allow(clippy::useless_conversion, reason = "the number of links is narrower on other architectures")]
 fn links_of(tasks: &Path) -> Result<u64, Errno> {
     rustix::fs::stat(tasks).map(|stat| u64::from(stat.st_nlink))

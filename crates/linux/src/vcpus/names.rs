@@ -1,10 +1,11 @@
-//! Virtual CPUs by the names that monitors give their threads.
+//! vCPUs from the names that monitors give their threads.
 //!
-//! QEMU does so with `-name NAME,debug-threads=on` only; the others always.
+//! QEMU names its threads only if it was started with `-name NAME,debug-threads=on`; the other
+//! monitors always name theirs.
 
 use super::{Answer, GuestPlace, Method, Threads, Vcpu};
 
-/// The number of the virtual CPU that a thread with this name runs.
+/// Returns the number of the vCPU that a thread with this name runs.
 fn index(name: &str) -> Option<u32> {
     let number = |digits: &str| {
         let plain = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
@@ -22,7 +23,7 @@ fn index(name: &str) -> Option<u32> {
     starts.iter().find_map(|start| name.strip_prefix(start)).and_then(number)
 }
 
-/// The virtual CPUs among these threads.
+/// Finds the vCPUs among these threads.
 pub(super) fn find(threads: &Threads) -> Answer {
     let vcpu = |(tid, (start, name)): (&_, &(_, String))| {
         let (place, found) = (GuestPlace::default(), Method::Names);

@@ -1,8 +1,9 @@
-//! Asking QEMU for its CPUs: one question by QMP, and away again.
+//! QMP client that queries QEMU for its CPUs: one query, then disconnect.
 //!
-//! A QMP socket serves one client at a time; a second one is let in when the first has gone. So it is held for the milliseconds of one
-//! question, and one that does not greet is told to be busy. Whoever listens may be anybody: everything together has a time and a size
-//! after which it is over, also where bytes trickle.
+//! A QMP socket serves one client at a time; a second client is let in when the first has gone. So
+//! the socket is held for the milliseconds of one query, and a socket that does not greet is
+//! reported as busy. The listener is not trusted: everything together has a limit of time and a
+//! limit of size, which hold even if bytes trickle in.
 
 use super::GuestPlace;
 use crate::process::Pid;
@@ -19,12 +20,13 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use thiserror::Error;
 
-/// No answer is longer. Chosen: some 300 bytes for each CPU, of 4,096, and as much again.
+/// Size limit of an answer, in bytes. Chosen: some 300 bytes for each CPU, of 4,096, and the same
+/// again.
 const BYTES_MAX: usize = 4 << 20;
-/// So much is read at a time.
-const PIECE: usize = 16 << 10;
+/// Size of one read, in bytes.
+const READ_BYTES: usize = 16 << 10;
 
-/// Why a socket does not tell.
+/// Reason why a socket gives no CPUs.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum QmpError {
@@ -32,74 +34,72 @@ pub enum QmpError {
     #[error("cannot connect: {0}")]
     Connect(io::Error),
     /// Nothing listens any more.
-    #[error("nobody listens there any more: the machine has ended, or was started with another socket")]
+    #[error("nothing listens there any more: the machine has ended, or was started with another socket")]
     Stale,
-    /// It is not for us.
+    /// It is closed to this user.
     #[error("only its user and root may connect: try as that user, or with sudo")]
     Refused,
-    /// It is another user's than the machine.
+    /// It belongs to another user than the machine does.
     #[error(
-        "it is user {owner}'s, and the machine is user {user}'s: nobody is asked on behalf of others; name the socket itself"
+        "it belongs to user {owner}, and the machine to user {user}: sockets of other users are not queried; name the socket itself"
     )]
     Theirs {
-        /// Whose the socket, or whoever listens there, is.
+        /// Owner of the socket, or user of its listener.
         owner: u32,
-        /// Whose the machine is.
+        /// User of the machine.
         user: u32,
     },
-    /// Another client is served.
+    /// It serves another client.
     #[error(
         "it serves another client and lets in one at a time: end that one, give the machine a second -qmp socket, or name the \
          machine by its process"
     )]
     Busy,
     /// It stopped answering.
-    #[error("no answer within {0:?}: the machine hangs, or this is no QMP socket of it")]
+    #[error("no answer within {0:?}: the machine hangs, or this is not its QMP socket")]
     Silent(Duration),
     /// It was closed in the middle.
     #[error("it was closed before it answered")]
     Closed,
     /// It does not speak QMP.
-    #[error(
-        "what answers there is not QMP ({0}): name the socket of -qmp, not that of -monitor or of a guest agent"
-    )]
+    #[error("the answer is not QMP ({0}): name the socket of -qmp, not that of -monitor or of a guest agent")]
     Strange(&'static str),
-    /// It refuses the question.
+    /// It refuses the query.
     #[error("{question} is refused: {why}")]
     Answered {
-        /// What was asked.
+        /// The command of the query.
         question: &'static str,
-        /// What it says.
+        /// The reason that the socket gave.
         why: String,
     },
-    /// Its answer is of no process here.
+    /// Its answer names no process on this host.
     #[error("its threads belong to no process that is seen here: is the machine in another container?")]
     Nobody,
 }
 
-/// A virtual CPU, as the monitor knows it.
+/// A vCPU, as known to the monitor.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Cpu {
+pub struct QmpCpu {
     /// Its number.
     pub index: u32,
-    /// Its thread, as numbers are in the monitor's namespace.
+    /// Its thread, numbered as in the monitor's namespace.
     pub thread: u32,
-    /// Where the guest sees it.
+    /// Position in the guest's topology.
     pub place: GuestPlace,
 }
 
-/// What a socket answered, and who listens there.
+/// Answer of a socket, with its listener.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Answer {
     /// The CPUs.
-    pub cpus: Vec<Cpu>,
-    /// The process that listens, where it is one of this namespace.
+    pub cpus: Vec<QmpCpu>,
+    /// The listening process, if it belongs to this namespace.
     pub peer: Option<Pid>,
-    /// Its user.
+    /// User of that process.
     pub user: Option<u32>,
 }
 
-/// Anything that QEMU says.
+/// Any message from QEMU.
 #[derive(Deserialize)]
 struct Message {
     #[serde(rename = "QMP")]
@@ -133,7 +133,7 @@ struct Props {
     thread_id: Option<u32>,
 }
 
-impl From<CpuFast> for Cpu {
+impl From<CpuFast> for QmpCpu {
     fn from(cpu: CpuFast) -> Self {
         let Props { node_id, socket_id, core_id, thread_id } = cpu.props;
         let place = GuestPlace { node: node_id, socket: socket_id, core: core_id, thread: thread_id };
@@ -141,7 +141,7 @@ impl From<CpuFast> for Cpu {
     }
 }
 
-/// Asks for the CPUs; over after `patience`, whatever happens.
+/// Queries the CPUs; ends after `patience` in any case.
 ///
 /// # Errors
 /// [`QmpError`].
@@ -150,7 +150,7 @@ pub fn ask(path: &Path, patience: Duration) -> Result<Answer, QmpError> {
     ask_over(connect_to(&address).map_err(unconnected)?, patience)
 }
 
-/// The same, over a connection that was made already.
+/// Queries the CPUs over an existing connection.
 ///
 /// # Errors
 /// [`QmpError`].
@@ -160,10 +160,10 @@ pub fn ask_over(socket: OwnedFd, patience: Duration) -> Result<Answer, QmpError>
     talk.cpus(peer)
 }
 
-/// What it means that there is no connection.
+/// Translates a failure to connect.
 fn unconnected(errno: Errno) -> QmpError {
     match errno {
-        // The queue of those who want to be let in is full.
+        // The queue of waiting clients is full.
         Errno::AGAIN => QmpError::Busy,
         Errno::CONNREFUSED => QmpError::Stale,
         Errno::ACCESS | Errno::PERM => QmpError::Refused,
@@ -171,12 +171,12 @@ fn unconnected(errno: Errno) -> QmpError {
     }
 }
 
-/// Asks a socket that others chose, if it and whoever listens there are the machine's: `process`, which is of `user`. Nothing is said
-/// before that is known.
+/// Queries a socket that others chose, if it and its listener belong to the machine: to `process`,
+/// or to its user `user`. Sends nothing before that is known.
 ///
 /// # Errors
 /// [`QmpError`].
-pub(super) fn ask_theirs(
+pub(super) fn ask_untrusted(
     socket: &FoundSocket,
     (process, user): (Pid, u32),
     patience: Duration,
@@ -193,35 +193,35 @@ pub(super) fn ask_theirs(
 }
 
 impl Talk {
-    /// The CPUs, as whoever is at the other end tells them.
+    /// Queries the CPUs from the process at the other end.
     fn cpus(&mut self, peer: Option<PeerCredentials>) -> Result<Answer, QmpError> {
         match self.next() {
             Ok(Message { greeting: Some(_), .. }) => {}
             Ok(_) => return Err(QmpError::Strange("it does not greet as QMP does")),
-            // Not even a greeting: it will come when the other client has gone.
+            // Not even a greeting: the greeting will come when the other client has gone.
             Err(QmpError::Silent(_)) if self.text.is_empty() => return Err(QmpError::Busy),
             Err(error) => return Err(error),
         }
         self.question("qmp_capabilities")?;
         let answer = self.question("query-cpus-fast")?;
         let cpus: Vec<CpuFast> = serde_json::from_value(answer)
-            .map_err(|_| QmpError::Strange("its list of CPUs has not the fields that it should have"))?;
+            .map_err(|_| QmpError::Strange("its list of CPUs lacks required fields"))?;
         Ok(Answer {
-            cpus: cpus.into_iter().map(Cpu::from).collect(),
+            cpus: cpus.into_iter().map(QmpCpu::from).collect(),
             peer: peer.and_then(|peer| peer.pid).map(Pid),
             user: peer.map(|peer| peer.uid),
         })
     }
 }
 
-/// A connection that has a last moment.
+/// A connection with a deadline.
 struct Talk {
     socket: OwnedFd,
     patience: Duration,
     end: Instant,
-    /// What was read and is not a whole message yet.
+    /// Text that was read and is not yet a whole message.
     text: Vec<u8>,
-    /// How much was read in all.
+    /// Number of bytes read in all.
     read: usize,
 }
 
@@ -230,7 +230,7 @@ impl Talk {
         Self { socket, patience, end: Instant::now() + patience, text: Vec::new(), read: 0 }
     }
 
-    /// Asks one question, and reads over what is told besides.
+    /// Sends one command and returns its answer, skipping events.
     fn question(&mut self, question: &'static str) -> Result<serde_json::Value, QmpError> {
         let text = format!("{{\"execute\":\"{question}\"}}\n");
         let mut left = text.as_bytes();
@@ -255,10 +255,10 @@ impl Talk {
         }
     }
 
-    /// The next message.
+    /// Returns the next message.
     fn next(&mut self) -> Result<Message, QmpError> {
         loop {
-            // A message ends with its bracket, also where it is printed over several lines.
+            // A message ends with its bracket, also if it is printed over several lines.
             if self.text.trim_ascii_end().ends_with(b"}") || self.text.contains(&b'\n') {
                 let mut messages = serde_json::Deserializer::from_slice(&self.text).into_iter::<Message>();
                 match messages.next() {
@@ -268,7 +268,7 @@ impl Talk {
                         return Ok(message);
                     }
                     Some(Err(error)) if !error.is_eof() => {
-                        return Err(QmpError::Strange("no message of JSON"));
+                        return Err(QmpError::Strange("not a JSON message"));
                     }
                     Some(Err(_)) | None => {}
                 }
@@ -280,10 +280,10 @@ impl Talk {
         }
     }
 
-    /// Reads what has come, or waits until something has.
+    /// Reads the bytes that have arrived, or waits for some.
     fn more(&mut self) -> Result<(), QmpError> {
         self.ready(PollFlags::IN)?;
-        let mut piece = [0; PIECE];
+        let mut piece = [0; READ_BYTES];
         match rustix::io::read(&self.socket, &mut piece) {
             Ok(0) => Err(QmpError::Closed),
             Ok(read) => {
@@ -296,7 +296,7 @@ impl Talk {
         }
     }
 
-    /// Waits until it can be read or written, and no longer than there is time.
+    /// Waits until the socket can be read or written, at most until the deadline.
     fn ready(&self, flags: PollFlags) -> Result<(), QmpError> {
         loop {
             let left = self.end.saturating_duration_since(Instant::now());

@@ -1,7 +1,7 @@
-//! What hardware counts of threads, in samples. Where a machine has no counters, the kernel's own (software) events stand in for them: all
-//! but the numbers is the same.
+//! Hardware counts of threads, in samples. On a machine without counters, the kernel's own
+//! (software) events stand in for them: only the numbers differ.
 
-use crate::scene::{NO_COMPILER, Seen, Worker, eventually, is_root, need};
+use crate::scene::{NO_COMPILER, Observations, Worker, eventually, is_root, need};
 use trimtab_core::balance::Wanted;
 use trimtab_core::counter_budget::Thrift;
 use trimtab_core::counts::{Counts, Rung};
@@ -22,7 +22,7 @@ fn wanted() -> Wanted {
     Wanted { counts: true, ..Wanted::all() }
 }
 
-/// Whether this process may count at all.
+/// Returns whether this process may count at all.
 fn may_count() -> bool {
     let event = "task-clock".parse::<Spec>().unwrap().resolve(std::path::Path::new("/sys")).unwrap();
     let recipe = Recipe { user_only: true, ..Recipe::of(vec![(Role::Busy, event)]) };
@@ -31,7 +31,7 @@ fn may_count() -> bool {
 
 const MAY_NOT: &str = "nothing may be counted here (perf_event_open is refused)";
 
-fn counting(seen: &Seen) -> Vec<Rung> {
+fn counting(seen: &Observations) -> Vec<Rung> {
     let rung = |notice: &Notice| match notice {
         Notice::Counting(rung) => Some(*rung),
         _ => None,
@@ -85,7 +85,7 @@ fn counters_are_closed_when_nobody_wants_them_and_when_threads_end() {
         seen.look_for(&mut live, &wanted());
         live.counted_threads() == 2
     });
-    // Three each, or two where a busy machine made them look dear.
+    // Three each, or two if they seemed expensive on a busy machine.
     let each = live.counting().unwrap().recipe.as_ref().unwrap().events.len();
     assert!(
         each >= 2 && live.facts().descriptors >= before + 2 * each,
@@ -138,7 +138,8 @@ fn without_room_for_descriptors_less_is_counted_and_then_nothing() {
     let mut worker = need!(Worker::start(), NO_COMPILER);
     need!(may_count().then_some(()), MAY_NOT);
     worker.ask("busy 8");
-    // Half of these may go into what is only spared work: two files for each of nine threads, and twelve counters.
+    // At most half of these descriptors may be used merely to save work: two files for each of nine
+    // threads, and twelve counters.
     let (mut live, mut seen) = worker.seen_with(Options { descriptors: Some(60), ..options(SOFTWARE) });
     eventually("two counters are taken instead of three", || {
         seen.look_for(&mut live, &wanted());
@@ -160,11 +161,11 @@ fn without_room_for_descriptors_less_is_counted_and_then_nothing() {
     assert!(!seen.last.threads.is_empty());
 }
 
-/// What is counted of a thread that computes, of six readings, while counters are to run one tick in four, and how long it ran meanwhile;
-/// `None` where hardware is not counted.
+/// Returns the counts of a computing thread over six readings, with counters that run one tick in
+/// four, and how long it ran meanwhile; `None` if hardware is not counted.
 fn one_in_four(worker: &mut Worker, choice: &str) -> Option<(Counts, Span)> {
     let busy = Tid(worker.ask("busy 1").parse().unwrap());
-    // However often it is put on a CPU here.
+    // However often the kernel puts it on a CPU here.
     let thrift = Thrift { every: Span::from_ms(20), one_in: 4, switches_max: None, ..Thrift::TRAPPED };
     let (mut live, mut seen) = worker.seen_with(Options { thrift: Some(thrift), ..options(choice) });
     let id = seen.id(busy);
@@ -191,11 +192,12 @@ fn the_kernels_own_events_are_read_in_between_and_lose_nothing() {
     let mut worker = need!(Worker::start(), NO_COMPILER);
     need!(may_count().then_some(()), MAY_NOT);
     let (counted, ran) = one_in_four(&mut worker, SOFTWARE).unwrap();
-    // Switched off they would have a quarter of it; and on again, on some kernels, nothing more until the thread is next put on a CPU.
+    // Switched off they would have a quarter of it; and on again, on some kernels, they would count
+    // nothing more until the kernel puts the thread on a CPU again.
     let share = |of: Span| of.0 as f64 / ran.0 as f64;
     assert!((0.8..1.2).contains(&share(counted.running)), "{counted:?} of {ran}");
     assert!((0.8..1.2).contains(&share(Span(counted.busy.unwrap()))), "{counted:?} of {ran}");
-    // What a clock of the thread counted is the time that it was on.
+    // A clock of the thread counts exactly the time in which it was on.
     let clock = counted.busy.unwrap() as f64 / counted.running.0 as f64;
     assert!((0.9..1.1).contains(&clock), "{clock}");
 }
@@ -206,7 +208,7 @@ fn hardware_that_runs_now_and_then_counts_only_then() {
     let Some((counted, ran)) = one_in_four(&mut worker, "auto") else {
         return eprintln!("SKIPPED: no hardware counters here");
     };
-    // A quarter of the time, looks being as they are; but never while they were off.
+    // A quarter of the time, given the spacing of the samples; but never while they were off.
     assert!(counted.running < ran && counted.enabled > counted.running, "{counted:?} of {ran}");
 }
 
@@ -214,7 +216,7 @@ fn hardware_that_runs_now_and_then_counts_only_then() {
 fn threads_that_are_put_on_a_cpu_too_often_are_left_out() {
     let mut worker = need!(Worker::start(), NO_COMPILER);
     need!(may_count().then_some(()), MAY_NOT);
-    // These nap two hundred times a second.
+    // These threads nap two hundred times a second.
     worker.threads(2);
     worker.ask("busy 1");
     let thrift = Thrift { switches_max: Some(0.0), ..Thrift::FREE };
@@ -303,13 +305,13 @@ fn another_users_threads_are_not_counted_without_the_right_to() {
     assert!(said.ends_with("ThreadsRefused"), "{said}");
 }
 
-/// In a process of another user: counts somebody's threads.
+/// Runs in a process of another user: counts threads of a user.
 pub(crate) fn count_others(pid: u32) -> String {
     let options = Options { hands_off: true, ..options(SOFTWARE) };
     let root = trimtab_linux::host::Root::Tree(trimtab_linux::process::Pid(pid));
     let proc = std::path::Path::new(crate::scene::PROC);
     let mut live = trimtab_linux::host::Live::with(proc, &[root], &crate::scene::usable(), options).unwrap();
-    let mut seen = Seen::default();
+    let mut seen = Observations::default();
     eventually("it is given up", || {
         seen.look_for(&mut live, &wanted());
         live.counting().is_some_and(|standing| !standing.rung.counts())

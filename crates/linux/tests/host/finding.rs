@@ -1,6 +1,6 @@
-//! Threads and processes are found as they appear, and reported once when they end.
+//! Discovery: threads and processes are found as they appear, and reported once when they end.
 
-use crate::scene::{NO_COMPILER, PROC, Seen, Worker, eventually, need, usable};
+use crate::scene::{NO_COMPILER, Observations, PROC, Worker, eventually, need, usable};
 use rustix::process::Signal;
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -38,7 +38,7 @@ fn counters_grow_and_say_where_a_thread_ran() {
     let mut worker = need!(Worker::start(), NO_COMPILER);
     worker.ask("busy 1");
     let mut live = worker.live();
-    let mut seen = Seen::default();
+    let mut seen = Observations::default();
     let first = seen.look(&mut live).threads.last().unwrap().clone();
     eventually("it runs", || seen.look(&mut live).threads.last().unwrap().run > first.run);
     let last = seen.last.threads.last().unwrap();
@@ -48,7 +48,7 @@ fn counters_grow_and_say_where_a_thread_ran() {
     }
     assert!(last.voluntary.is_some());
     assert!(seen.last.cpus.len() >= usable().len());
-    // What is not asked for is not read.
+    // Values that were not asked for are not read.
     seen.look_for(&mut live, &Wanted::default());
     assert!(seen.last.cpus.is_empty());
     assert!(seen.last.threads.iter().all(|read| read.voluntary.is_none()));
@@ -90,7 +90,7 @@ fn a_storm_of_short_threads_is_bounded_and_told_in_order() {
         seen.look(&mut live);
         seen.threads.len() == 1
     });
-    // Numbers are never used again, though the kernel's are.
+    // Our numbers are never used again, though the kernel's are.
     assert!(seen.gone.iter().all(|id| ids.contains(id)));
     let next = worker.threads(1);
     seen.look(&mut live);
@@ -104,7 +104,7 @@ fn many_threads_at_once_keep_within_the_descriptors() {
     let mut worker = need!(Worker::start(), NO_COMPILER);
     let tids = worker.threads(200);
     let mut live = worker.live_with(Options { descriptors: Some(50), ..Options::default() });
-    let mut seen = Seen::default();
+    let mut seen = Observations::default();
     for _ in 0..3 {
         seen.look(&mut live);
         assert_eq!(seen.last.threads.len(), 201);
@@ -171,7 +171,7 @@ fn a_program_without_its_first_thread_goes_on() {
     });
     assert!(tids.iter().all(|tid| seen.tids().contains(&tid.0)));
     let mut again = worker.live();
-    let mut fresh = Seen::default();
+    let mut fresh = Observations::default();
     fresh.look(&mut again);
     assert_eq!(fresh.tids(), seen.tids(), "and it can be attached to");
 }

@@ -1,7 +1,7 @@
-//! Control groups: as what is watched, as what shrinks, and as what holds back.
+//! Control groups: as roots, as shrinking bounds, and as limits of CPU time.
 
 use crate::scene::{
-    NO_COMPILER, PROC, Seen, Worker, apply, eventually, is_root, mask, need, two_cpus, usable,
+    NO_COMPILER, Observations, PROC, Worker, apply, eventually, is_root, mask, need, two_cpus, usable,
 };
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,9 +14,9 @@ use trimtab_linux::host::{Live, LiveError, Options, Root};
 use trimtab_linux::process::Pid;
 
 /// A group of its own in a hierarchy of version 1, removed at the end.
-pub(crate) struct Group(PathBuf);
+pub(crate) struct TestGroup(PathBuf);
 
-impl Group {
+impl TestGroup {
     pub(crate) fn make(controller: &str, name: &str) -> Option<Self> {
         let parent = Path::new("/sys/fs/cgroup").join(controller);
         if !is_root() || !parent.join("cgroup.procs").exists() {
@@ -36,7 +36,7 @@ impl Group {
     }
 }
 
-impl Drop for Group {
+impl Drop for TestGroup {
     fn drop(&mut self) {
         let members = fs::read_to_string(self.0.join("cgroup.procs")).unwrap_or_default();
         for pid in members.lines() {
@@ -52,14 +52,14 @@ pub(crate) const NO_GROUPS: &str =
 
 #[test]
 fn a_groups_processes_are_found_also_below_and_also_later() {
-    let group = need!(Group::make("cpuacct", "members"), NO_GROUPS);
+    let group = need!(TestGroup::make("cpuacct", "members"), NO_GROUPS);
     let eager = Options { find_every: Span::ZERO, ..Options::default() };
     let watch = || Live::with(Path::new(PROC), &[Root::Cgroup(group.0.clone())], &usable(), eager.clone());
     assert!(matches!(watch().unwrap_err(), LiveError::EmptyGroup(_)));
     let (one, other) = (need!(Worker::start(), NO_COMPILER), need!(Worker::start(), NO_COMPILER));
     group.add(one.pid());
     let mut live = watch().unwrap();
-    let mut seen = Seen::default();
+    let mut seen = Observations::default();
     seen.look(&mut live);
     assert_eq!(seen.tids(), [one.pid().0]);
     assert!(seen.last.programs[0].name.starts_with("trimtab-test-members"));
@@ -96,7 +96,7 @@ fn a_cpuset_that_shrinks_is_told_and_is_no_foreign_call() {
     assert!(seen.notices.contains(&Notice::Usable(one.clone())), "{:?}", seen.notices);
     assert!(tids.iter().all(|tid| mask(*tid) == one), "the kernel moved them");
     assert!(seen.threads.values().all(|info| info.left.is_none()), "{:?}", seen.threads);
-    // What is asked for outside is refused, and inside done.
+    // A request outside the bounds is refused, and one inside is applied.
     let refused = Settled::Refused(trimtab_core::balance::Refusal::Cpus);
     assert_eq!(apply(&mut live, seen.id(tids[0]), Act::Confine(other.clone())), refused);
     assert_eq!(apply(&mut live, seen.id(tids[1]), Act::Confine(one.clone())), Settled::Applied);
@@ -110,9 +110,9 @@ fn a_cpuset_that_shrinks_is_told_and_is_no_foreign_call() {
     assert_eq!(mask(tids[0]), both);
 }
 
-/// A cpuset with these CPUs.
-pub(crate) fn cpuset(name: &str, cpus: &CpuSet) -> Option<Group> {
-    let group = Group::make("cpuset", name)?;
+/// Makes a cpuset with these CPUs.
+pub(crate) fn cpuset(name: &str, cpus: &CpuSet) -> Option<TestGroup> {
+    let group = TestGroup::make("cpuset", name)?;
     group.write("cpuset.mems", "0").and_then(|()| group.write("cpuset.cpus", &cpus.to_string())).ok()?;
     Some(group)
 }
@@ -127,7 +127,8 @@ fn masks_come_back_with_the_cpus_that_a_cpuset_took_away() {
     group.add(worker.pid());
     assert_eq!(worker.ask(&format!("bind {} {other}", tids[3])), "0");
     let (mut live, mut seen) = worker.seen();
-    // One that loses its only CPU, one that keeps it, one that was moved and let go, one that its program bound.
+    // The four threads: one loses its only CPU, one keeps it, one was moved and released, one was
+    // bound by its program.
     assert_eq!(apply(&mut live, seen.id(tids[0]), Act::Confine(other.clone())), Settled::Applied);
     assert_eq!(apply(&mut live, seen.id(tids[1]), Act::Confine(one.clone())), Settled::Applied);
     assert_eq!(apply(&mut live, seen.id(tids[2]), Act::Confine(other.clone())), Settled::Applied);
@@ -135,7 +136,7 @@ fn masks_come_back_with_the_cpus_that_a_cpuset_took_away() {
     group.write("cpuset.cpus", &one.to_string()).unwrap();
     seen.look(&mut live);
     assert!(tids.iter().all(|tid| seen.info(*tid).home == one), "as far as is granted: {:?}", seen.threads);
-    // Let go while only one is granted.
+    // Released while only one CPU is granted.
     assert_eq!(apply(&mut live, seen.id(tids[2]), Act::Release), Settled::Applied);
     group.write("cpuset.cpus", &both.to_string()).unwrap();
     seen.look(&mut live);
@@ -155,7 +156,7 @@ fn a_thread_that_was_balanced_grows_with_its_cpuset_as_a_plain_one_does() {
     let group = need!(cpuset("follows", &one), NO_GROUPS);
     let mut worker = need!(Worker::start(), NO_COMPILER);
     let plain = need!(Worker::start(), NO_COMPILER);
-    // Before it joins, so that what it asked for is more than the cpuset.
+    // Before it joins, so that its request is for more than the cpuset.
     let tids = worker.threads(3);
     group.add(worker.pid());
     group.add(plain.pid());
@@ -164,7 +165,7 @@ fn a_thread_that_was_balanced_grows_with_its_cpuset_as_a_plain_one_does() {
     for nudge in [false, true] {
         group.write("cpuset.cpus", &one.to_string()).unwrap();
         let (mut live, mut seen) = worker.seen();
-        // The whole of what is granted, and let go again; and again with the cpuset in both states.
+        // All granted CPUs, and released again; and the same with the cpuset in both states.
         for tid in &tids {
             let act = if nudge { Act::Nudge(one.clone()) } else { Act::Confine(one.clone()) };
             assert_eq!(apply(&mut live, seen.id(*tid), act), Settled::Applied);
@@ -182,7 +183,7 @@ fn a_thread_that_was_balanced_grows_with_its_cpuset_as_a_plain_one_does() {
         }
         group.write("cpuset.cpus", &other.to_string()).unwrap();
         seen.look(&mut live);
-        // A thread that is born of one that is held.
+        // A thread that is started by a held one.
         let restored = live.restore();
         assert_eq!((restored.changed, restored.refused), (0, 0));
         assert!(all(&other));
@@ -224,7 +225,8 @@ fn a_mask_of_its_own_comes_back_as_it_was_whatever_the_cpuset_does() {
     for tid in &tids {
         assert_eq!(apply(&mut live, seen.id(*tid), Act::Confine(other.clone())), Settled::Applied);
     }
-    // For a while the cpuset grants just what the one has for its own, and then none of it.
+    // For a while the cpuset grants exactly the CPUs of the first thread's own mask, and then none
+    // of them.
     group.write("cpuset.cpus", &one.to_string()).unwrap();
     seen.look(&mut live);
     group.write("cpuset.cpus", &both.to_string()).unwrap();
@@ -257,7 +259,7 @@ fn masks_that_were_set_on_purpose_are_no_more_than_that_when_the_cpuset_grows() 
     assert_eq!(apply(&mut live, seen.id(tid), Act::Confine(other.clone())), Settled::Applied);
     assert_eq!(live.restore().given_back, 1);
     assert_eq!(mask(tid), one);
-    // And so is one that is seen not to grow, before it is ever moved.
+    // The same holds for a mask that is seen not to grow, before the thread is ever moved.
     drop(live);
     group.write("cpuset.cpus", &one.to_string()).unwrap();
     let (mut live, mut seen) = worker.seen();
@@ -278,13 +280,13 @@ fn two_programs_have_each_their_own_bounds() {
     left.add(bound.pid());
     right.add(free.pid());
     let mut live = Live::new(Path::new(PROC), &[bound.root(), free.root()], &usable()).unwrap();
-    let mut seen = Seen::default();
+    let mut seen = Observations::default();
     seen.look(&mut live);
     assert_eq!((&seen.info(bound_tid).home, &seen.info(free_tid).home), (&one, &usable()));
     let refused = Settled::Refused(trimtab_core::balance::Refusal::Cpus);
     assert_eq!(apply(&mut live, seen.id(bound_tid), Act::Confine(other.clone())), refused);
     assert_eq!(apply(&mut live, seen.id(free_tid), Act::Confine(other.clone())), Settled::Applied);
-    // One program's bounds change, and the other's threads are as they were.
+    // One program's bounds change, and the other's threads stay as they were.
     left.write("cpuset.cpus", &other.to_string()).unwrap();
     seen.look(&mut live);
     assert_eq!((&seen.info(bound_tid).home, &seen.info(free_tid).home), (&other, &usable()));
@@ -296,10 +298,10 @@ fn two_programs_have_each_their_own_bounds() {
 
 #[test]
 fn a_quota_that_holds_back_is_counted() {
-    let group = need!(Group::make("cpu", "quota"), NO_GROUPS);
+    let group = need!(TestGroup::make("cpu", "quota"), NO_GROUPS);
     let mut worker = need!(Worker::start(), NO_COMPILER);
     let mut live = worker.live();
-    let mut seen = Seen::default();
+    let mut seen = Observations::default();
     assert_eq!(seen.look(&mut live).throttled, None, "no quota");
     if group.write("cpu.cfs_quota_us", "1000").is_err() {
         eprintln!("SKIPPED: no quotas here");

@@ -1,7 +1,10 @@
-//! Processes of which only some threads are watched: virtual machines, here made of a program's threads.
+//! Processes of which only some threads are watched: virtual machines, here made of a program's
+//! threads.
 
-use crate::groups::{Group, NO_GROUPS};
-use crate::scene::{NO_COMPILER, PROC, Seen, Worker, apply, eventually, mask, need, two_cpus, usable};
+use crate::groups::{NO_GROUPS, TestGroup};
+use crate::scene::{
+    NO_COMPILER, Observations, PROC, Worker, apply, eventually, mask, need, two_cpus, usable,
+};
 use std::path::Path;
 use trimtab_core::balance::{Act, Refusal, Settled};
 use trimtab_core::set::CpuSet;
@@ -9,7 +12,7 @@ use trimtab_linux::host::{Live, LiveError, Options, Root};
 use trimtab_linux::process::{self, StartTime, Tid};
 use trimtab_linux::vcpus::{GuestPlace, Method, Monitor, Vcpu, VirtualMachine};
 
-/// A virtual machine whose CPUs are these threads.
+/// Returns a virtual machine with these threads as its vCPUs.
 fn machine(worker: &Worker, tids: &[Tid]) -> VirtualMachine {
     let proc = Path::new(PROC);
     let start = |tid: Tid| process::thread_stat(proc, worker.pid(), tid).unwrap().start;
@@ -34,7 +37,7 @@ fn watch(vm: VirtualMachine) -> Result<Live, LiveError> {
     Live::with(Path::new(PROC), &[Root::Vm(Box::new(vm))], &usable(), Options::default())
 }
 
-fn names(seen: &Seen) -> Vec<(u32, &str)> {
+fn names(seen: &Observations) -> Vec<(u32, &str)> {
     seen.threads.values().map(|info| (info.tid, info.name.as_str())).collect()
 }
 
@@ -44,13 +47,14 @@ fn only_a_machines_cpus_are_watched_and_moved_and_later_ones_are_found() {
     let mut worker = need!(Worker::start(), NO_COMPILER);
     let tids = worker.threads(3);
     let mut live = watch(machine(&worker, &tids[1..])).unwrap();
-    let mut seen = Seen::default();
+    let mut seen = Observations::default();
     let looked = seen.look(&mut live);
     assert_eq!((looked.programs[0].name.as_str(), looked.programs[0].pid), ("paper\\x1b", worker.pid().0));
     assert_eq!(names(&seen), [(tids[1].0, "vcpu 0"), (tids[2].0, "vcpu 1")]);
     assert_eq!(apply(&mut live, seen.id(tids[1]), Act::Confine(one.clone())), Settled::Applied);
     assert_eq!(apply(&mut live, seen.id(tids[2]), Act::Confine(other.clone())), Settled::Applied);
-    // Neither a child nor a thread of another kind is one; what is called like a CPU is, and soon.
+    // Neither a child nor a thread of another kind is a vCPU; a thread with a vCPU's name is, soon
+    // after it gets the name.
     worker.ask("fork");
     let later = worker.threads(2);
     assert_eq!(worker.ask("name vcpu7"), "0");
@@ -74,7 +78,7 @@ fn a_cpu_whose_number_is_not_known_is_watched_and_named_when_it_is() {
     let mut vm = machine(&worker, &tids);
     vm.vcpus[0].index = None;
     let mut live = watch(vm).unwrap();
-    let mut seen = Seen::default();
+    let mut seen = Observations::default();
     seen.look(&mut live);
     assert_eq!(names(&seen), [(tids[0].0, "vcpu ?")]);
     let id = seen.id(tids[0]);
@@ -92,7 +96,7 @@ fn whoever_is_born_of_a_cpus_thread_gets_its_own_mask() {
     let mut worker = need!(Worker::start(), NO_COMPILER);
     let maker = worker.pid().main_thread();
     let mut live = watch(machine(&worker, &[maker])).unwrap();
-    let mut seen = Seen::default();
+    let mut seen = Observations::default();
     seen.look(&mut live);
     assert_eq!(apply(&mut live, seen.id(maker), Act::Confine(one.clone())), Settled::Applied);
     let born = worker.threads(1)[0];
@@ -100,14 +104,14 @@ fn whoever_is_born_of_a_cpus_thread_gets_its_own_mask() {
     seen.look(&mut live);
     assert_eq!(mask(born), usable(), "as the maker's was");
     assert_eq!((mask(maker), seen.threads.len()), (one.clone(), 1));
-    // Bound later, by whoever looks after it, it is left so.
+    // A thread that another program binds later is left bound.
     assert_eq!(worker.ask(&format!("bind {born} {one}")), "0");
     for _ in 0..3 {
         worker.threads(1);
         seen.look(&mut live);
     }
     assert_eq!(mask(born), one);
-    // Also who was born just before the end.
+    // Also a thread that was started just before the end.
     let last = worker.threads(1)[0];
     assert_eq!(live.restore().given_back, 1);
     assert_eq!((mask(maker), mask(last)), (usable(), usable()));
@@ -118,11 +122,11 @@ fn each_cpu_has_the_bounds_of_its_own_group() {
     let [one, other] = need!(two_cpus(), "two CPUs are needed");
     let both = one.union(&other);
     let cpuset = |name: &str, cpus: &CpuSet| {
-        let group = Group::make("cpuset", name)?;
+        let group = TestGroup::make("cpuset", name)?;
         group.write("cpuset.mems", "0").and_then(|()| group.write("cpuset.cpus", &cpus.to_string())).ok()?;
         Some(group)
     };
-    // As libvirt does: the process in one, its CPUs in others.
+    // As libvirt does: the process in one group, its vCPUs in others.
     let emulator = need!(cpuset("emulator", &one), NO_GROUPS);
     let first = need!(cpuset("vcpu0", &other), NO_GROUPS);
     let second = need!(cpuset("vcpu1", &both), NO_GROUPS);
@@ -133,9 +137,9 @@ fn each_cpu_has_the_bounds_of_its_own_group() {
         group.write("tasks", &tid.to_string()).unwrap();
     }
     let mut live = watch(machine(&worker, &tids)).unwrap();
-    let mut seen = Seen::default();
+    let mut seen = Observations::default();
     seen.look(&mut live);
-    let homes = |seen: &Seen| tids.iter().map(|tid| seen.info(*tid).home.clone()).collect::<Vec<_>>();
+    let homes = |seen: &Observations| tids.iter().map(|tid| seen.info(*tid).home.clone()).collect::<Vec<_>>();
     assert_eq!(homes(&seen), [other.clone(), both.clone()]);
     seen.look(&mut live);
     assert_eq!(
@@ -143,7 +147,7 @@ fn each_cpu_has_the_bounds_of_its_own_group() {
         Settled::Refused(Refusal::Cpus)
     );
     assert_eq!(apply(&mut live, seen.id(tids[1]), Act::Confine(one.clone())), Settled::Applied);
-    // What libvirt grants later is no foreign call.
+    // CPUs that libvirt grants later do not count as a foreign call.
     first.write("cpuset.cpus", &both.to_string()).unwrap();
     eventually("the wider bounds are told", || {
         seen.look(&mut live);
@@ -169,7 +173,7 @@ fn a_mask_that_somebody_sets_is_left_alone() {
     let mut worker = need!(Worker::start(), NO_COMPILER);
     let tids = worker.threads(2);
     let mut live = watch(machine(&worker, &tids)).unwrap();
-    let mut seen = Seen::default();
+    let mut seen = Observations::default();
     seen.look(&mut live);
     assert_eq!(apply(&mut live, seen.id(tids[0]), Act::Confine(one.clone())), Settled::Applied);
     // As `virsh vcpupin` does.
@@ -194,11 +198,11 @@ fn a_machine_that_is_another_by_now_is_not_watched() {
     let mut earlier = vm.clone();
     earlier.start = StartTime(vm.start.0 - 1);
     assert!(matches!(watch(earlier).unwrap_err(), LiveError::NoProcess(pid) if pid == worker.pid()));
-    // A number that another thread has by now is none of its CPUs.
+    // A number that another thread has by now does not name a vCPU of the machine.
     let mut reused = vm;
     reused.vcpus[0].start = StartTime(reused.vcpus[0].start.0 - 1);
     let mut live = watch(reused).unwrap();
-    let mut seen = Seen::default();
+    let mut seen = Observations::default();
     seen.look(&mut live);
     assert!(seen.threads.is_empty());
 }

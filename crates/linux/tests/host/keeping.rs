@@ -1,8 +1,10 @@
-//! What is kept for the case that a balancer is killed, and what two balancers make of each other.
+//! Journal of masks, kept in case a balancer is killed, and the behaviour of two balancers towards
+//! each other.
 
 use crate::groups::{NO_GROUPS, cpuset};
 use crate::scene::{
-    NO_COMPILER, PROC, Seen, TASK, Worker, apply, eventually, is_root, mask, need, set, two_cpus, usable,
+    NO_COMPILER, Observations, PROC, TASK, Worker, apply, eventually, is_root, mask, need, set, two_cpus,
+    usable,
 };
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -20,7 +22,7 @@ use trimtab_linux::sys::affinity;
 
 const BOOT: &str = "00000000-1111-2222-3333-444444444444";
 
-/// A folder for all; or, where it holds such, the usual ones of a machine.
+/// Returns one folder for all; or, if the folder has such below it, the usual folders of a machine.
 fn location(folder: &Path) -> Location {
     let boot = BootId::parse(BOOT).unwrap();
     if folder.join(SHARED).is_dir() { Location::usual(folder, boot) } else { Location::named(folder, boot) }
@@ -29,7 +31,7 @@ fn location(folder: &Path) -> Location {
 const SHARED: &str = "dev/shm";
 const OF_ROOT: &str = "run/trimtab-balance";
 
-/// What looks like a machine's folders from above.
+/// Makes folders that resemble a machine's, from the root down.
 fn machine() -> tempfile::TempDir {
     let root = tempfile::Builder::new().prefix("live-test-").tempdir().unwrap();
     for (folder, mode) in [("", 0o755), ("dev", 0o755), ("run", 0o755), (SHARED, 0o1777)] {
@@ -39,7 +41,7 @@ fn machine() -> tempfile::TempDir {
     root
 }
 
-/// The name of a process's record.
+/// Returns the file name of a process's record.
 fn record_of(pid: Pid) -> String {
     let start = trimtab_linux::process::stat(Path::new(PROC), pid).unwrap().start;
     format!("trimtab-{}.balance-{pid}-{}", BootId::parse(BOOT).unwrap(), start.0)
@@ -49,7 +51,7 @@ fn give_to(path: &Path, uid: u32) {
     std::os::unix::fs::chown(path, Some(uid), Some(uid)).unwrap();
 }
 
-/// A directory like the shared ones of a real machine.
+/// Makes a directory like the shared ones of a real machine.
 fn shared() -> tempfile::TempDir {
     let folder = tempfile::Builder::new().prefix("live-test-").tempdir().unwrap();
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o1777)).unwrap();
@@ -75,29 +77,31 @@ fn restored(given_back: u32, changed: u32, vanished: u32, refused: u32) -> LeftE
     LeftEnd::Restored { given_back, changed, vanished, refused }
 }
 
-/// This test where any user can start it.
+/// Copies this test to a path where any user can start it.
 pub(crate) fn for_others() -> (PathBuf, tempfile::TempDir) {
     let folder = tempfile::Builder::new().prefix("live-actor-").tempdir().unwrap();
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let copy = folder.path().join("actor");
-    // By another program: while a file is open for writing here, a child that another test starts just now has it open too.
+    // Copied by another program: while a file is open for writing here, a child that another test
+    // starts at that moment has it open too.
     let own = std::env::current_exe().unwrap();
     assert!(Command::new("cp").args([own.as_path(), &copy]).status().unwrap().success());
     fs::set_permissions(&copy, fs::Permissions::from_mode(0o755)).unwrap();
     (copy, folder)
 }
 
-/// A host that watches a process by its number, and what its first look told.
-fn watching(pid: &str, options: Options) -> (Live, Seen) {
+/// Returns a host that watches a process by its number, and the results of its first sample.
+fn watching(pid: &str, options: Options) -> (Live, Observations) {
     let root = Root::Tree(Pid(pid.parse().unwrap()));
     let mut live = Live::with(Path::new(PROC), &[root], &usable(), options).unwrap();
-    let mut seen = Seen::default();
+    let mut seen = Observations::default();
     seen.look(&mut live);
     (live, seen)
 }
 
-/// The role: `balance PID CPU FOLDER` moves all threads of a process to a CPU and stays until it is killed; others are for
-/// tests with several users. Says what it did in a line that begins with `@`.
+/// Carries out the role: `balance PID CPU FOLDER` moves all threads of a process to a CPU and stays
+/// until it is killed; others are for tests with several users. Reports its result in a line that
+/// begins with `@`.
 pub(crate) fn balance(task: &str) {
     let say = |text: &str| println!("\n@{text}");
     let words: Vec<&str> = task.split(' ').collect();
@@ -160,13 +164,13 @@ pub(crate) fn balance(task: &str) {
     }
 }
 
-/// What this test says as another user, in a role.
+/// Returns the report of this test as another user, in a role.
 pub(crate) fn as_user(uid: u32, task: &str) -> String {
     let (program, _copy) = for_others();
     said_by(&program, uid, task)
 }
 
-/// What that copy of this test says as another user, in a role.
+/// Returns the report of that copy of this test as another user, in a role.
 pub(crate) fn said_by(program: &Path, uid: u32, task: &str) -> String {
     let mut other = Command::new(program);
     other.args(["role", "--exact", "--nocapture", "--test-threads=1"]).env(TASK, task).current_dir("/");
@@ -178,7 +182,7 @@ pub(crate) fn said_by(program: &Path, uid: u32, task: &str) -> String {
     line.unwrap_or_else(|| panic!("{task}: {said}")).to_owned()
 }
 
-/// Another balancer that has moved everything of `worker` to `cpu`.
+/// Another balancer that has moved all threads of `worker` to `cpu`.
 struct Balancer(Child);
 
 impl Balancer {
@@ -228,10 +232,10 @@ fn a_killed_balancers_masks_are_given_back() {
     balancer.kill();
     assert!(tids.iter().all(|tid| mask(*tid) == one), "the program still runs as it was");
     assert_eq!(records(folder.path()).len(), 1);
-    // One was rebound by its program since.
+    // One thread was rebound by its program since.
     assert_eq!(worker.ask(&format!("bind {} {other}", tids[2])), "0");
     assert_eq!(left(folder.path(), Some(Pid(1))), [], "another's");
-    // And one was born since, with the mask of who made it.
+    // And one was started since, with the mask of the thread that made it.
     let born = worker.threads(1)[0];
     assert_eq!(mask(born), one);
     let found = left(folder.path(), Some(worker.pid()));
@@ -255,7 +259,8 @@ fn what_a_killed_balancer_left_in_a_cpuset_grows_with_that_again() {
     assert_eq!(worker.ask(&format!("bind {} {other}", tids[1])), "0");
     for meanwhile in [&both, &one, &other] {
         Balancer::start(&worker, &one.to_string(), folder.path()).kill();
-        // The cpuset changes before anybody restores; it takes away what they are held on, or the rest.
+        // The cpuset changes before the masks are restored; it removes the CPUs on which they are
+        // held, or the rest.
         group.write("cpuset.cpus", &meanwhile.to_string()).unwrap();
         let end = left(folder.path(), None).remove(0).end;
         assert!(matches!(end, LeftEnd::Restored { changed: 0, refused: 0, .. }), "{meanwhile}: {end:?}");
@@ -301,7 +306,8 @@ fn a_user_stands_back_where_root_balances() {
     let balancer = Balancer::start(&theirs, &one.to_string(), folder.path());
     assert_eq!(as_user(61_001, &task), "Some(Balancer(0)) Refused(Other) None");
     assert_eq!(mask(theirs.pid().main_thread()), one);
-    // What a killed one left is root's to clear up; until then no record can be kept.
+    // Only root may clear up the record that a killed balancer left; until then no record can be
+    // kept.
     balancer.kill();
     let said = as_user(61_001, &task);
     assert!(said.starts_with("None Applied Some(") && said.contains("belongs to user 0"), "{said}");
@@ -320,7 +326,7 @@ fn root_stands_back_where_a_user_balances() {
     let (_live, seen) = theirs.seen_with(keeping(folder.path()));
     let by = Some(Left::Balancer(balancer.0.id()));
     assert!(seen.threads.values().all(|info| info.left == by), "{:?}", seen.threads);
-    // A third user's record about it is not believed.
+    // A third user's record about it is not trusted.
     std::os::unix::fs::chown(&records(folder.path())[0], Some(61_002), Some(61_002)).unwrap();
     let (_live, seen) = theirs.seen_with(keeping(folder.path()));
     assert!(seen.threads.values().all(|info| info.left.is_none()), "{:?}", seen.threads);
@@ -344,7 +350,7 @@ fn the_next_balancer_takes_over_what_a_killed_one_left() {
     let (folder, mut worker) = (shared(), need!(Worker::start(), NO_COMPILER));
     let tid = worker.threads(1)[0];
     Balancer::start(&worker, &one.to_string(), folder.path()).kill();
-    // One is born since.
+    // One thread is started since.
     let born = worker.threads(1)[0];
     assert_eq!(mask(born), one);
     let (mut live, mut seen) = worker.seen_with(keeping(folder.path()));
@@ -370,7 +376,7 @@ fn of_two_balancers_the_second_stands_back() {
     // Neither has moved anything when both begin.
     let mut first = worker.live_with(keeping(folder.path()));
     let mut second = worker.live_with(keeping(folder.path()));
-    let (mut seen, mut seen_too) = (Seen::default(), Seen::default());
+    let (mut seen, mut seen_too) = (Observations::default(), Observations::default());
     seen.look(&mut first);
     seen_too.look(&mut second);
     assert_eq!(seen_too.info(tid).left, None);
@@ -381,9 +387,9 @@ fn of_two_balancers_the_second_stands_back() {
     seen_too.look(&mut second);
     let own = std::process::id();
     assert!(seen_too.threads.values().all(|info| info.left == Some(Left::Balancer(own))));
-    // One that comes later sees it at once.
+    // A balancer that comes later sees it at once.
     let mut third = worker.live_with(keeping(folder.path()));
-    let mut seen_last = Seen::default();
+    let mut seen_last = Observations::default();
     seen_last.look(&mut third);
     assert_eq!(seen_last.info(tid).left, Some(Left::Balancer(own)));
     drop((second, third));
@@ -415,7 +421,7 @@ fn trouble_with_the_record_is_one_warning_and_the_balancing_goes_on() {
     let (folder, mut worker) = (shared(), need!(Worker::start(), NO_COMPILER));
     let tids = worker.threads(2);
     let options = keeping(folder.path());
-    // Somebody made a link under the name that we would use.
+    // Another user made a link under the name that we would use.
     let name = folder.path().join(record_of(worker.pid()));
     let victim = folder.path().join("victim");
     fs::write(&victim, "precious").unwrap();
@@ -441,7 +447,7 @@ fn a_name_that_somebody_else_made_costs_the_record_of_that_process_alone() {
     symlink("/nowhere", folder.path().join(record_of(worker.pid()))).unwrap();
     let roots = [worker.root(), other.root()];
     let mut live = Live::with(Path::new(PROC), &roots, &usable(), keeping(folder.path())).unwrap();
-    let mut seen = Seen::default();
+    let mut seen = Observations::default();
     seen.look(&mut live);
     for worker in [&worker, &other] {
         let id = seen.id(worker.pid().main_thread());
@@ -450,7 +456,7 @@ fn a_name_that_somebody_else_made_costs_the_record_of_that_process_alone() {
     assert!(live.facts().keeper_fault.is_some());
     let kept = folder.path().join(record_of(other.pid()));
     assert!(fs::symlink_metadata(kept).is_ok_and(|meta| meta.is_file() && meta.len() > 0));
-    // And others' balancers are seen as before.
+    // And balancers of others are seen as before.
     drop(live);
     let balancer = Balancer::start(&other, &one.to_string(), folder.path());
     let (mut live, mut seen) = worker.seen_with(keeping(folder.path()));
@@ -488,12 +494,12 @@ fn root_takes_over_what_a_users_killed_balancer_left() {
             |path: &Path| fs::metadata(path).map(|meta| std::os::unix::fs::MetadataExt::uid(&meta)).ok();
         let now = if users == folder.path() { Some(0) } else { None };
         assert_eq!(owner(&record), now, "root keeps the record from now on, where users cannot write");
-        // Its user stands back.
+        // A balancer of its user stands back.
         let said = as_user(61_001, &format!("claims {} {}", theirs.pid(), folder.path().display()));
         assert_eq!(said, "Some(Balancer(0)) Refused(Other) None");
         assert_eq!(live.restore().given_back, 1);
         assert_eq!(mask(tid), usable());
-        // A record of a third user about it is not believed, and nothing is written to it.
+        // A record of a third user about it is not trusted, and nothing is written to it.
         fs::write(&record, "precious").unwrap();
         give_to(&record, 61_002);
         let (mut live, seen) = theirs.seen_with(keeping(folder.path()));
@@ -516,7 +522,7 @@ fn roots_records_are_where_nobody_else_can_make_names() {
     }
     let (folder, worker) = (machine(), need!(Worker::start_as(Some(61_001)), NO_COMPILER));
     let (of_root, users) = (folder.path().join(OF_ROOT), folder.path().join(SHARED));
-    // Somebody has made the name in the place of all.
+    // Another user has created the name in the folder of all users.
     fs::create_dir(users.join(record_of(worker.pid()))).unwrap();
     let balancer = Balancer::start(&worker, &one.to_string(), folder.path());
     assert_eq!(records(&of_root), [of_root.join(record_of(worker.pid()))]);
@@ -528,9 +534,9 @@ fn roots_records_are_where_nobody_else_can_make_names() {
     assert_eq!(left(folder.path(), None)[0].end, restored(1, 0, 0, 0));
     assert_eq!(mask(worker.pid().main_thread()), usable());
     assert_eq!((records(&of_root).len(), records(&users).len()), (0, 0));
-    // Once nobody balances it, its user may.
+    // Once no balancer of root holds it, its user may balance it.
     assert_eq!(as_user(61_001, &task), "None Applied None");
-    // One that others can write in is none of root's.
+    // A folder that others can write to is not accepted as root's.
     fs::set_permissions(&of_root, fs::Permissions::from_mode(0o777)).unwrap();
     let balancer = Balancer::start(&worker, &one.to_string(), folder.path());
     assert_eq!((records(&of_root).len(), records(&users).len()), (0, 1));
@@ -581,13 +587,13 @@ fn what_could_not_be_given_back_stays_noted_and_only_that() {
         let watch = |program| Watch { program: ProgramId(program), only: None, start: None };
         let group =
             tags.then(|| [&ours, &theirs].map(|worker| live.watch(&worker.root(), watch(1)).unwrap()));
-        let mut seen = Seen::default();
+        let mut seen = Observations::default();
         seen.look(&mut live);
         for worker in [&ours, &theirs] {
             let id = seen.id(worker.pid().main_thread());
             assert_eq!(apply(&mut live, id, Act::Confine(one.clone())), Settled::Applied);
         }
-        // This thread alone becomes somebody who may not do it.
+        // This thread alone becomes a user who may not do it.
         let (user, root) = (rustix::process::Uid::from_raw(61_001), rustix::process::Uid::ROOT);
         rustix::thread::set_thread_res_uid(root, user, root).unwrap();
         let restored = match group {
@@ -649,7 +655,7 @@ fn root_restores_a_users_record_only_on_that_users_threads() {
     assert_eq!(said, "[]", "a third user does not even see it");
     assert_eq!(left(folder.path(), None)[0].end, restored(0, 0, 0, 2));
     assert_eq!(mask(tid), one);
-    // What was refused stays noted for who may.
+    // Masks that could not be restored stay recorded for a user who may.
     give_to(&records(folder.path())[0], 0);
     assert_eq!(left(folder.path(), None)[0].end, restored(2, 0, 0, 0));
     assert_eq!(mask(tid), usable());

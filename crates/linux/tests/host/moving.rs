@@ -1,4 +1,4 @@
-//! Masks are set, checked, respected and given back.
+//! Masks are set, checked, respected and restored.
 
 use crate::scene::{NO_COMPILER, Worker, apply, eventually, mask, need, set, two_cpus, usable};
 use trimtab_core::balance::{Act, Refusal, Settled};
@@ -49,7 +49,7 @@ fn restoring_is_exact() {
     let [one, other] = need!(two_cpus(), "two CPUs are needed");
     let mut worker = need!(Worker::start(), NO_COMPILER);
     let tids = worker.threads(4);
-    // One that its program bound before we came.
+    // A thread that its program bound before the host started.
     assert_eq!(worker.ask(&format!("bind {} {other}", tids[3])), "0");
     let (mut live, seen) = worker.seen();
     assert_eq!(seen.info(tids[3]).home, other);
@@ -86,7 +86,7 @@ fn a_mask_that_the_program_sets_itself_is_respected() {
     assert_eq!(seen.info(tids[1]).left, None);
     let refused = Settled::Refused(Refusal::MovedMeanwhile);
     assert_eq!(apply(&mut live, seen.id(tids[0]), Act::Confine(one.clone())), refused);
-    // Noticed at the move too, when nobody looked in between.
+    // Noticed at the move too, if no sample was taken in between.
     assert_eq!(worker.ask(&format!("bind {} {other}", tids[1])), "0");
     assert_eq!(apply(&mut live, seen.id(tids[1]), Act::Nudge(one)), refused);
     seen.look(&mut live);
@@ -126,7 +126,7 @@ fn a_thread_that_binds_itself_after_it_was_found_is_told_without_being_touched()
         seen.info(tids[0]).home == other
     });
     assert_eq!(seen.info(tids[0]).left, None, "it is at home there");
-    // What is done on top of that gives back what the program set.
+    // A move on top of that restores the mask that the program set.
     assert_eq!(apply(&mut live, seen.id(tids[0]), Act::Confine(one.clone())), Settled::Applied);
     assert_eq!(mask(tids[0]), one);
     assert_eq!(live.restore().given_back, 1);
@@ -140,7 +140,7 @@ fn where_homes_differ_a_newborn_is_taken_for_the_first_threads() {
     let tid = worker.threads(1)[0];
     assert_eq!(worker.ask(&format!("bind {tid} {other}")), "0");
     let (mut live, mut seen) = worker.seen();
-    // Two with masks of their own are given the same.
+    // Two threads with masks of their own are moved to the same CPU.
     for tid in [worker.pid().main_thread(), tid] {
         assert_eq!(apply(&mut live, seen.id(tid), Act::Confine(one.clone())), Settled::Applied);
     }

@@ -1,6 +1,6 @@
-//! Machines on paper: what a real one does only rarely, as folders that look like its procfs.
+//! Machines on paper: rare behaviour of real machines, in folders that resemble their procfs.
 
-use crate::scene::{Seen, set};
+use crate::scene::{Observations, set};
 use std::fs;
 use std::path::{Path, PathBuf};
 use trimtab_core::balance::{Act, Refusal, Settled, Wanted};
@@ -25,7 +25,7 @@ impl Paper {
         self.0.path().join("proc")
     }
 
-    /// Writes a thread, as it is or anew.
+    /// Writes a thread, new or replaced.
     fn thread(&self, pid: u32, tid: u32, start: u64, schedstat: &str) {
         let stat = |id: u32| {
             let zeros = "0 ".repeat(16);
@@ -36,7 +36,8 @@ impl Paper {
             format!("Name:\tpaper\nTgid:\t{pid}\nUid:\t{uid}\t{uid}\t0\t0\nCpus_allowed_list:\t0-3\n");
         let task = self.proc().join(format!("{pid}/task/{tid}"));
         fs::create_dir_all(&task).unwrap();
-        // A file that is replaced is another file to whoever has the old one open, as with the kernel's.
+        // A replaced file is another file to a reader that has the old one open, as with the
+        // kernel's.
         let replace = |path: &Path, text: &str| {
             let _ = fs::remove_file(path);
             fs::write(path, text).unwrap();
@@ -56,7 +57,8 @@ impl Paper {
     }
 }
 
-/// Without kept descriptors, so that a file is opened for each reading as on paper it must be.
+/// Returns options without open descriptors, so that a file is opened for each reading, as a
+/// machine on paper requires.
 fn opened_each_time() -> Options {
     Options { descriptors: Some(0), find_every: Span::ZERO, ..Options::default() }
 }
@@ -67,7 +69,7 @@ fn a_number_used_again_is_another_thread() {
     paper.thread(900_000, 900_000, 10, "100 10 1\n");
     paper.thread(900_000, 900_001, 20, "700 10 1\n");
     let mut live = paper.live(opened_each_time()).unwrap();
-    let mut seen = Seen::default();
+    let mut seen = Observations::default();
     seen.look(&mut live);
     let before = seen.id(trimtab_linux::process::Tid(900_001));
     paper.thread(900_000, 900_001, 30, "800 10 1\n");
@@ -87,7 +89,7 @@ fn a_kernel_that_does_not_count_waiting_is_read_by_ticks() {
     fs::write(paper.proc().join("self/schedstat"), "0 0 0\n").unwrap();
     paper.thread(900_000, 900_000, 10, "0 0 0\n");
     let mut live = paper.live(Options::default()).unwrap();
-    let mut seen = Seen::default();
+    let mut seen = Observations::default();
     let read = seen.look(&mut live).threads[0].clone();
     assert_eq!((read.run, read.wait, read.slices), (Span::from_ms(1_500), None, None));
     assert!(!live.facts().counts_waiting);
@@ -105,7 +107,7 @@ fn without_lists_of_children_parents_are_asked() {
     let text = fs::read_to_string(&child).unwrap().replace("S 1 ", "S 900000 ");
     fs::write(&child, text).unwrap();
     let mut live = paper.live(Options::default()).unwrap();
-    let mut seen = Seen::default();
+    let mut seen = Observations::default();
     seen.look(&mut live);
     assert_eq!(seen.tids(), [900_000, 900_005]);
 }
@@ -115,7 +117,7 @@ fn processes_of_another_procfs_are_watched_and_never_moved() {
     let paper = Paper::new();
     paper.thread(900_000, 900_000, 10, "1 1 1\n");
     let mut live = paper.live(Options::default()).unwrap();
-    let mut seen = Seen::default();
+    let mut seen = Observations::default();
     seen.look(&mut live);
     let id = seen.last.news[0].id;
     assert_eq!(seen.last.news[0].home, set("0-3"));
@@ -137,7 +139,7 @@ fn counters_that_make_no_sense_are_missing_and_counted() {
     let paper = Paper::new();
     paper.thread(900_000, 900_000, 10, "1 1 1\n");
     let mut live = paper.live(opened_each_time()).unwrap();
-    let mut seen = Seen::default();
+    let mut seen = Observations::default();
     seen.look(&mut live);
     paper.thread(900_000, 900_000, 10, "rubbish\n");
     seen.look(&mut live);
@@ -152,7 +154,7 @@ fn cpus_that_go_offline_and_schedulers_that_are_loaded_are_told() {
     let paper = Paper::new();
     paper.thread(900_000, 900_000, 10, "1 1 1\n");
     let mut live = paper.live(Options::default()).unwrap();
-    let mut seen = Seen::default();
+    let mut seen = Observations::default();
     seen.look(&mut live);
     assert_eq!(seen.notices, []);
     fs::write(paper.0.path().join("sys/devices/system/cpu/online"), "0-1\n").unwrap();
@@ -181,7 +183,7 @@ fn who_was_not_put_on_a_cpu_since_is_where_it_was_and_is_not_looked_up() {
     let paper = Paper::new();
     paper.thread(900_000, 900_000, 10, "100 10 1\n");
     let mut live = paper.live(opened_each_time()).unwrap();
-    let mut seen = Seen::default();
+    let mut seen = Observations::default();
     let mut look = |cpu: u32, schedstat: &str, places: bool| {
         paper.thread(900_000, 900_000, 10, schedstat);
         for file in ["900000/stat", "900000/task/900000/stat"] {
@@ -193,10 +195,10 @@ fn who_was_not_put_on_a_cpu_since_is_where_it_was_and_is_not_looked_up() {
         seen.look_for(&mut live, &wanted).threads[0].cpu.map(|cpu| cpu.0)
     };
     assert_eq!(look(2, "100 10 1\n", true), Some(2));
-    // It says something else, and is not asked.
+    // The file has another content, and is not read.
     assert_eq!(look(1, "200 10 1\n", true), Some(2), "it ran on and on");
     assert_eq!(look(1, "300 10 2\n", true), Some(1), "it was put on a CPU");
-    // Nobody wanted to know when that was; since then it only ran.
+    // No sample asked for the time of that; since then the thread only ran.
     assert_eq!(look(0, "400 10 3\n", false), Some(1));
     assert_eq!(look(0, "500 10 3\n", true), Some(0), "it may have gone while nobody looked");
     assert_eq!(look(2, "600 10 3\n", true), Some(0));

@@ -1,4 +1,4 @@
-//! What cannot be watched is refused in one line that says what would help.
+//! Refusals: a program that cannot be watched is refused in one line that names a remedy.
 
 use crate::keeping::{as_user, said_by};
 use crate::scene::{NO_COMPILER, PROC, Worker, apply, is_root, need, usable};
@@ -62,7 +62,7 @@ fn another_users_program_is_refused_and_its_threads_are_left() {
         said.starts_with(&format!("process {} belongs to user 61001: only that user", theirs.pid())),
         "{said}"
     );
-    // Watching moves nothing, and needs no right to.
+    // Watching moves nothing, and needs no right to move.
     assert_eq!(as_user(61_002, &format!("observed {}", theirs.pid())), "2 read, all left: true");
 }
 
@@ -102,11 +102,12 @@ fn a_childs_thread_that_may_not_be_moved_is_left_and_said_once() {
         return;
     }
     need!(Worker::start(), NO_COMPILER);
-    // Ours, with a child of another user: what `sudo` in a script is.
+    // Our own process, with a child of another user, as after `sudo` in a script.
     assert_eq!(as_user(0, "others 1"), "Refused(Permission) Refused(Permission) Some(Refused)");
 }
 
-/// In a process that has given up its rights: watches a tree with another user's process in it.
+/// Runs in a process that has given up its rights: watches a tree with another user's process in
+/// it.
 pub(crate) fn watch_others() -> String {
     let mut theirs = Worker::start_as(Some(61_001)).unwrap();
     let tid = theirs.threads(1)[0];

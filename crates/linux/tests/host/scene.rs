@@ -1,4 +1,4 @@
-//! A program to be watched, and what is asked of the host in nearly every test.
+//! A program to be watched, and the calls to the host that nearly every test makes.
 
 use rustix::process::{Pid as Process, Signal, geteuid, kill_process};
 use std::collections::BTreeMap;
@@ -21,7 +21,7 @@ use trimtab_linux::sys::affinity;
 
 pub(crate) const TASK: &str = "TRIMTAB_TEST_BALANCE";
 pub(crate) const PROC: &str = "/proc";
-/// After this much time something hangs. Nothing is asserted about being quicker.
+/// Time after which a test counts as hung. No test asserts that anything is faster.
 const HANG: Duration = Duration::from_secs(60);
 
 macro_rules! need {
@@ -43,12 +43,12 @@ pub(crate) fn set(text: &str) -> CpuSet {
     text.parse().unwrap()
 }
 
-/// The CPUs of this test.
+/// Returns the CPUs of this test.
 pub(crate) fn usable() -> CpuSet {
     affinity::get(None).unwrap()
 }
 
-/// Two different CPUs, as sets.
+/// Returns two different CPUs, as sets.
 pub(crate) fn two_cpus() -> Option<[CpuSet; 2]> {
     let usable = usable();
     let mut cpus = usable.iter().map(|cpu| set(&cpu.to_string()));
@@ -59,7 +59,7 @@ pub(crate) fn is_root() -> bool {
     geteuid().is_root()
 }
 
-/// The compiled program.
+/// Returns the path of the compiled program.
 fn program() -> Option<&'static Path> {
     static BUILT: OnceLock<Option<PathBuf>> = OnceLock::new();
     let build = || {
@@ -73,12 +73,13 @@ fn program() -> Option<&'static Path> {
     BUILT.get_or_init(build).as_deref()
 }
 
-/// A copy that any user can start.
+/// Makes a copy that any user can start.
 fn copy_for_others(program: &Path) -> (PathBuf, TempDir) {
     let folder = tempfile::Builder::new().prefix("live-test-").tempdir().unwrap();
     std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).unwrap();
     let copy = folder.path().join("worker");
-    // By another program: while a file is open for writing here, a child that another test starts just now has it open too.
+    // Copied by another program: while a file is open for writing here, a child that another test
+    // starts at that moment has it open too.
     assert!(Command::new("cp").args([program, &copy]).status().unwrap().success());
     (copy, folder)
 }
@@ -127,7 +128,7 @@ impl Worker {
         self.answer()
     }
 
-    /// Starts threads; their numbers.
+    /// Starts threads; returns their numbers.
     pub(crate) fn threads(&mut self, count: usize) -> Vec<Tid> {
         self.ask(&format!("threads {count}")).split(' ').map(|tid| Tid(tid.parse().unwrap())).collect()
     }
@@ -148,14 +149,14 @@ impl Worker {
         Live::with(Path::new(PROC), &[self.root()], &usable(), options).unwrap()
     }
 
-    /// A host that watches it, and what its first look told.
-    pub(crate) fn seen(&self) -> (Live, Seen) {
+    /// Returns a host that watches it, and the results of its first sample.
+    pub(crate) fn seen(&self) -> (Live, Observations) {
         self.seen_with(Options::default())
     }
 
-    /// The same, in a way of one's own.
-    pub(crate) fn seen_with(&self, options: Options) -> (Live, Seen) {
-        let (mut live, mut seen) = (self.live_with(options), Seen::default());
+    /// Returns the same, with options.
+    pub(crate) fn seen_with(&self, options: Options) -> (Live, Observations) {
+        let (mut live, mut seen) = (self.live_with(options), Observations::default());
         seen.look(&mut live);
         (live, seen)
     }
@@ -173,22 +174,22 @@ impl Worker {
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        // With all that came from it.
+        // With all processes that it started.
         let _ = rustix::process::kill_process_group(Process::from_child(&self.child), Signal::KILL);
         let _ = self.child.wait();
     }
 }
 
-/// What a series of looks told.
+/// Results of a series of samples.
 #[derive(Default)]
-pub(crate) struct Seen {
+pub(crate) struct Observations {
     pub(crate) threads: BTreeMap<ThreadId, ThreadInfo>,
     pub(crate) gone: Vec<ThreadId>,
     pub(crate) last: Sample,
     pub(crate) notices: Vec<trimtab_core::observe::Notice>,
 }
 
-impl Seen {
+impl Observations {
     pub(crate) fn look(&mut self, live: &mut Live) -> &Sample {
         self.look_for(live, &Wanted::all())
     }
@@ -241,7 +242,7 @@ pub(crate) fn mask(tid: Tid) -> CpuSet {
     affinity::get(Some(tid)).unwrap()
 }
 
-/// Waits for what a program does in its own time.
+/// Waits for a condition that a program fulfils in its own time.
 pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let begin = Instant::now();
     while !holds() {

@@ -1,7 +1,7 @@
-//! Roots that come and go: what nobody means is left alone, and gets its own mask back.
+//! Roots that come and go: a thread that no root covers is left alone, and gets its own mask back.
 
 use crate::scene::{
-    NO_COMPILER, PROC, Seen, Worker, apply, eventually, is_root, mask, need, two_cpus, usable,
+    NO_COMPILER, Observations, PROC, Worker, apply, eventually, is_root, mask, need, two_cpus, usable,
 };
 use std::path::Path;
 use trimtab_core::balance::{Act, Refusal, Settled};
@@ -24,7 +24,7 @@ fn for_all(program: u32) -> Watch {
 #[test]
 fn it_watches_nothing_and_goes_on() {
     let mut live = daemon();
-    let mut seen = Seen::default();
+    let mut seen = Observations::default();
     seen.look(&mut live);
     assert_eq!((seen.threads.len(), live.roots().len()), (0, 0));
     assert_eq!(live.wait(Moment(0)).unwrap(), Awake::Due);
@@ -37,7 +37,7 @@ fn a_process_is_tagged_and_cleared() {
     let [one, _] = need!(two_cpus(), "two CPUs are needed");
     let mut worker = need!(Worker::start(), NO_COMPILER);
     let tids = worker.threads(2);
-    let (mut live, mut seen) = (daemon(), Seen::default());
+    let (mut live, mut seen) = (daemon(), Observations::default());
     let root = live.watch(&worker.root(), for_all(7)).unwrap();
     seen.look(&mut live);
     assert!(seen.threads.values().all(|info| info.tagged && info.program == ProgramId(7)));
@@ -45,7 +45,7 @@ fn a_process_is_tagged_and_cleared() {
     for tid in &tids {
         assert_eq!(apply(&mut live, seen.id(*tid), Act::Confine(one.clone())), Settled::Applied);
     }
-    // Born with a mask of ours, and in the same process of those who are meant.
+    // Started with a mask of ours, in the same process as the tagged threads.
     let facts = live.roots();
     assert_eq!((facts[0].id, facts[0].threads, facts[0].moves, facts[0].ended), (root, 3, 2, false));
     let restored = live.unwatch(root);
@@ -53,7 +53,7 @@ fn a_process_is_tagged_and_cleared() {
     assert!(tids.iter().all(|tid| mask(*tid) == usable()));
     seen.look(&mut live);
     assert_eq!((seen.threads.len(), seen.gone.len(), live.tagged()), (0, 3, 0));
-    // Again, and it is another one.
+    // A second time it is another root.
     assert_ne!(live.unwatch(root), restored);
     assert_ne!(live.watch(&worker.root(), for_all(8)).unwrap(), root);
     seen.look(&mut live);
@@ -66,7 +66,7 @@ fn of_one_thread_the_others_are_left_alone_and_children_get_their_masks_back() {
     let mut worker = need!(Worker::start(), NO_COMPILER);
     let tids = worker.threads(2);
     let main = worker.pid().main_thread();
-    let (mut live, mut seen) = (daemon(), Seen::default());
+    let (mut live, mut seen) = (daemon(), Observations::default());
     let root = live.watch(&Root::Thread(worker.pid(), main), for_all(0)).unwrap();
     seen.look(&mut live);
     assert_eq!(live.tagged(), 1);
@@ -75,7 +75,7 @@ fn of_one_thread_the_others_are_left_alone_and_children_get_their_masks_back() {
     let refused = apply(&mut live, seen.id(tids[0]), Act::Confine(one.clone()));
     assert_eq!(refused, Settled::Refused(Refusal::Other));
     assert_eq!(apply(&mut live, seen.id(main), Act::Confine(one.clone())), Settled::Applied);
-    // The main thread makes others, and a child, which all begin with its mask.
+    // The main thread starts others, and a child, which all begin with its mask.
     let born = worker.threads(1)[0];
     let child = Tid(worker.ask("fork").parse().unwrap());
     eventually("the newborn have their own masks", || {
@@ -83,7 +83,7 @@ fn of_one_thread_the_others_are_left_alone_and_children_get_their_masks_back() {
         mask(born) == usable() && mask(child) == usable()
     });
     assert_eq!(mask(main), one);
-    // Both meant, and then one of them not any more.
+    // Both are covered, and then one of them no more.
     let whole = live.watch(&worker.root(), for_all(1)).unwrap();
     seen.look(&mut live);
     assert!(seen.info(tids[0]).tagged);
@@ -112,7 +112,7 @@ fn what_is_not_what_was_meant_is_not_watched() {
         live.roots()[0].ended
     });
     live.unwatch(root);
-    let mut seen = Seen::default();
+    let mut seen = Observations::default();
     seen.look(&mut live);
     assert_eq!((seen.threads.len(), live.roots().len()), (0, 0));
 }
@@ -123,7 +123,7 @@ fn a_thread_that_ends_takes_its_root_with_it() {
     let tid = worker.threads(1)[0];
     let mut live = daemon();
     live.watch(&Root::Thread(worker.pid(), tid), for_all(0)).unwrap();
-    let mut seen = Seen::default();
+    let mut seen = Observations::default();
     seen.look(&mut live);
     live.wait(Moment(0)).unwrap();
     assert_eq!((live.roots()[0].threads, live.roots()[0].ended), (1, false));
@@ -141,7 +141,7 @@ fn a_root_for_one_user_means_no_other_users_threads() {
     let [one, _] = need!(two_cpus(), "two CPUs are needed");
     let worker = need!(Worker::start_as(Some(65_534)), NO_COMPILER);
     let main = worker.pid().main_thread();
-    let (mut live, mut seen) = (daemon(), Seen::default());
+    let (mut live, mut seen) = (daemon(), Observations::default());
     let theirs = live.watch(&worker.root(), Watch { only: Some(1), ..for_all(0) }).unwrap();
     seen.look(&mut live);
     assert_eq!(live.tagged(), 0);

@@ -1,6 +1,6 @@
-//! Waiting ends when it is time, when the programs end, and when it is told to.
+//! Waiting: it ends when it is time, when the programs end, and when it is told to.
 
-use crate::scene::{NO_COMPILER, PROC, Seen, Worker, need, usable};
+use crate::scene::{NO_COMPILER, Observations, PROC, Worker, need, usable};
 use rustix::process::Signal;
 use std::path::Path;
 use trimtab_core::balance::{Kind, Settings, Wanted, policy};
@@ -50,7 +50,7 @@ fn a_program_without_its_first_thread_has_not_ended() {
     worker.threads(1);
     let mut live = worker.live();
     worker.tell("headless");
-    let mut seen = Seen::default();
+    let mut seen = Observations::default();
     crate::scene::eventually("its first thread has ended", || {
         seen.look(&mut live);
         seen.threads.len() == 1

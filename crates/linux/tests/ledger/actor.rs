@@ -1,4 +1,5 @@
-//! Another process: it reads commands from its standard input and answers each with one line that begins with `@`.
+//! Actor: another process, which reads commands from its standard input and answers each with one
+//! line that begins with `@`.
 
 use crate::crowd;
 use crate::scene::{HANG, MACHINE, location, set, us};
@@ -15,17 +16,17 @@ use trimtab_linux::ledger::{Held, Ledger, LedgerError, LedgerView, Level, Mode, 
 
 pub(crate) const SCENE: &str = "TRIMTAB_TEST_SCENE";
 
-/// The handle of the process that started it. Dropping it kills the actor.
+/// Handle of the actor in the process that started it. Dropping it kills the actor.
 pub(crate) struct Actor {
     child: Child,
     commands: ChildStdin,
     answers: Receiver<String>,
-    _program: Program,
+    _program: TestProgram,
 }
 
 impl Actor {
     pub(crate) fn start(directory: &Path, user: Option<u32>) -> Self {
-        let program = Program::new(user.is_some());
+        let program = TestProgram::new(user.is_some());
         let mut command = Command::new(&program.path);
         command
             .args(["role", "--exact", "--nocapture", "--test-threads=1"])
@@ -41,7 +42,7 @@ impl Actor {
         let (sender, answers) = channel();
         thread::spawn(move || {
             for line in output.lines().map_while(Result::ok) {
-                // The test runner writes here too, without always ending its line.
+                // The test runner writes here too, and does not always end its line.
                 if let Some((_, answer)) = line.split_once('@') {
                     let _ = sender.send(answer.to_owned());
                 }
@@ -58,7 +59,7 @@ impl Actor {
         self.answers.recv_timeout(HANG).expect("the actor should answer")
     }
 
-    /// The answer if there is one by now.
+    /// Returns the answer if there is one by now.
     pub(crate) fn answered(&mut self) -> Option<String> {
         match self.answers.try_recv() {
             Err(TryRecvError::Disconnected) => panic!("the actor ended without an answer"),
@@ -83,7 +84,7 @@ impl Actor {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
-    /// With SIGKILL; afterwards the kernel has closed its descriptors.
+    /// Kills the actor with SIGKILL; afterwards the kernel has closed its descriptors.
     pub(crate) fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
@@ -97,13 +98,13 @@ impl Drop for Actor {
     }
 }
 
-/// This test program where the actor's user can start it.
-struct Program {
+/// This test program at a path where the actor's user can start it.
+struct TestProgram {
     path: PathBuf,
     _copy: Option<tempfile::TempDir>,
 }
 
-impl Program {
+impl TestProgram {
     fn new(for_others: bool) -> Self {
         let path = std::env::current_exe().unwrap();
         let open =
@@ -120,9 +121,9 @@ impl Program {
     }
 }
 
-/// The actor's own side.
+/// State in the actor's own process.
 #[derive(Default)]
-struct State {
+struct ActorState {
     ledger: Option<Ledger>,
     held: Vec<Held>,
     planner: Option<Planner>,
@@ -130,7 +131,7 @@ struct State {
 }
 
 pub(crate) fn play(directory: &Path) {
-    let mut state = State::default();
+    let mut state = ActorState::default();
     for line in std::io::stdin().lines().map_while(Result::ok) {
         let words: Vec<&str> = line.split(' ').collect();
         let answer = state.obey(directory, &words);
@@ -145,7 +146,7 @@ pub(crate) fn say(answer: &str) {
     output.flush().unwrap();
 }
 
-impl State {
+impl ActorState {
     fn obey(&mut self, directory: &Path, words: &[&str]) -> String {
         match words {
             ["umask", mask] => {

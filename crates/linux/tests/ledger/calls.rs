@@ -1,4 +1,4 @@
-//! Which system calls a launch makes: how many, and which never.
+//! System calls of a launch: their number, and calls that it never makes.
 
 use crate::actor;
 use crate::scene::{MACHINE, Scene, us};
@@ -7,7 +7,8 @@ use std::io::Write;
 use std::process::{Command, Stdio};
 use trimtab_linux::ledger::Mode;
 
-/// The system calls of an actor that does as told, without those of being told, answering and allocating.
+/// Returns the system calls of an actor that runs these commands, without those of reading
+/// commands, answering and allocating.
 fn calls(scene: &Scene, commands: &[&str]) -> Option<Vec<String>> {
     let trace = scene.root().join("trace");
     let mut command = Command::new("strace");

@@ -1,4 +1,4 @@
-//! Many at once, some of them killed.
+//! Many processes at once, some of them killed.
 
 use crate::actor::Actor;
 use crate::scene::{HANG, MACHINE, Random, Scene, cpus, location, set, take, us, users};
@@ -11,8 +11,8 @@ use std::time::Duration;
 use trimtab_core::set::CpuSet;
 use trimtab_linux::ledger::{Held, Ledger, LedgerError, Mode, TakeError, Ticket};
 
-/// Holds random numbers of CPUs of the pretend machine, many times. For each CPU held it makes a file that nobody else
-/// may have made: the file system knows nothing of locks.
+/// Holds random numbers of CPUs of the pretend machine, many times. For each CPU held it creates a
+/// file that no other process may have created: the file system knows nothing of locks.
 pub(crate) fn hold_many(directory: &Path, witness: &Path, seed: u64, holds: u64) -> String {
     let mut random = Random(seed);
     let mut ledger = Ledger::open(&location(directory)).unwrap();
@@ -50,10 +50,10 @@ pub(crate) fn hold_many(directory: &Path, witness: &Path, seed: u64, holds: u64)
     format!("held {holds}, collided {collisions}, reopened {reopened}")
 }
 
-/// Plans and takes once; none when there is not enough.
+/// Plans and takes once; `None` if too few CPUs are free.
 fn hold_some(ledger: &Ledger, random: &mut Random) -> Result<Option<Held>, TakeError> {
     let want = usize::try_from(1 + random.below(12)).unwrap();
-    // One in eight does not wait for his turn to plan.
+    // One process in eight does not wait for its turn to plan.
     let _planner = if random.below(8) == 0 { None } else { Some(ledger.planner(MACHINE, HANG)?) };
     let free = cpus().difference(&ledger.map(MACHINE, &cpus())?.held());
     let skip = usize::try_from(random.below(1 + free.len().saturating_sub(want) as u64)).unwrap();
@@ -86,12 +86,12 @@ pub(crate) fn be_served(ledger: &Ledger, mut ticket: Ticket, log: &Path, name: &
     drop(held);
 }
 
-/// Does everything that can be done with a ledger, until killed.
+/// Makes every kind of call to a ledger, until killed.
 pub(crate) fn churn(directory: &Path, seed: u64) -> ! {
     let mut random = Random(seed);
     let mut round = 0;
     loop {
-        // A new ledger each time, so that the kill may fall into its making.
+        // A new ledger each time, so that the kill may hit its creation.
         let fresh = directory.join(format!("fresh-{seed}-{round}"));
         fs::create_dir(&fresh).unwrap();
         Ledger::open(&location(&fresh)).unwrap();
@@ -124,7 +124,8 @@ fn crowd_of(users: &[Option<u32>]) {
     eprintln!("{} holds, {collided} collisions noticed", 63 * users.len());
 }
 
-/// What a login manager does to the files of a user who logs out, if he came first and they are in `/dev/shm`.
+/// A login manager does this to the files of a user who logs out, if that user created them and
+/// they are in `/dev/shm`.
 #[test]
 fn deleting_the_ledger_under_living_holds_lets_nobody_share_a_cpu() {
     let scene = Scene::new();
@@ -132,8 +133,8 @@ fn deleting_the_ledger_under_living_holds_lets_nobody_share_a_cpu() {
     let mut deleted = 0;
     let (_, reopened) = crowd(&scene, &[None; 12], 25, || {
         thread::sleep(Duration::from_millis(3));
-        // In bursts, or none would fall between an opening and the taking that follows; not for ever, or on a loaded
-        // machine nobody would get from the one to the other.
+        // In bursts, or none would fall between an open and the following take; and not without
+        // end, or on a loaded machine no process would get from the one to the other.
         for _ in 0..if deleted < 400 { 20 } else { 0 } {
             deleted += u64::from(fs::remove_file(scene.file("locks")).is_ok());
             thread::yield_now();
@@ -143,8 +144,8 @@ fn deleting_the_ledger_under_living_holds_lets_nobody_share_a_cpu() {
     assert!(deleted > 1 && reopened > 1);
 }
 
-/// Lets actors hold CPUs until all are done, and does something else meanwhile. How often they collided and had to open
-/// the ledger again.
+/// Lets actors hold CPUs until all are done, and runs `meanwhile` during that. Returns how often
+/// they collided and how often they had to open the ledger again.
 fn crowd(scene: &Scene, users: &[Option<u32>], holds: u64, mut meanwhile: impl FnMut()) -> (u64, u64) {
     let witness = scene.root().join("witness");
     fs::create_dir(&witness).unwrap();

@@ -1,4 +1,4 @@
-//! Taking CPUs, how long they stay taken, and what excludes what.
+//! Holds of CPUs: taking, lifetime, and exclusion.
 
 use crate::actor::Actor;
 use crate::scene::{HANG, MACHINE, Scene, busy, cpus, eventually, set, take, us};
@@ -9,7 +9,8 @@ use trimtab_core::ids::OsCpu;
 use trimtab_core::set::CpuSet;
 use trimtab_linux::ledger::{LedgerError, Level, Mode, TakeError};
 
-/// What `/proc/locks` says of the first `64` bytes of the ledger, read by other code than the ledger's.
+/// Returns the CPUs that `/proc/locks` shows as locked in the first `64` bytes of the ledger, read
+/// by other code than the ledger's.
 fn witness(scene: &Scene) -> CpuSet {
     use std::os::unix::fs::MetadataExt;
     let inode = format!(":{}", fs::metadata(scene.file("locks")).unwrap().ino());
@@ -34,7 +35,7 @@ fn what_is_taken_is_held_until_dropped() {
     assert!(held.unnamed().is_none(), "{:?}", held.unnamed());
     let map = ledger.map(MACHINE, &cpus()).unwrap();
     assert_eq!((&map.exclusive, &map.shared), (held.cpus(), &set("")));
-    // The kernel's list is read in pieces, and those of other tests come and go.
+    // The kernel's list is read in pieces, and the locks of other tests come and go.
     eventually("the kernel's list", || witness(&scene) == *held.cpus());
     assert_eq!(ledger.map(MACHINE, &set("2-9")).unwrap().exclusive, set("2-3,8"));
     drop(held);
@@ -51,7 +52,7 @@ fn all_are_taken_or_none_and_those_in_the_way_are_named() {
     assert_eq!(busy(take(&ledger, "0-3,5,7,20-21", Mode::Exclusive)), set("5,20"));
     assert_eq!(ledger.map(MACHINE, &cpus()).unwrap().held(), set("5-6,20"));
     let mine = take(&ledger, "0-3,7,21", Mode::Exclusive).unwrap();
-    // Our own other holds are in the way like anybody's.
+    // Our own other holds exclude as those of other processes do.
     assert_eq!(busy(take(&ledger, "3-4", Mode::Exclusive)), set("3"));
     assert_eq!(other.ask("take 4,7"), "busy 7");
     drop(mine);
@@ -226,7 +227,7 @@ fn shared_holds_overlap_each_other_and_exclude_the_others() {
     assert_eq!((map.exclusive.clone(), map.shared.clone()), (set(""), set("0-5")));
     assert_eq!(busy(take(&ledger, "1-6", Mode::Exclusive)), set("1-5"));
     let _alone = take(&ledger, "6-7", Mode::Exclusive).unwrap();
-    // Those who share are not in each other's way, only the exclusive hold is.
+    // Sharers do not exclude each other, only the exclusive hold does.
     assert_eq!(busy(take(&ledger, "5-6", Mode::Shared)), set("6"));
     other.kill();
     assert_eq!(ledger.map(MACHINE, &cpus()).unwrap().shared, set("2-5"));
@@ -268,7 +269,7 @@ fn what_an_enclosing_run_handed_down_is_seen_in_its_descriptor_only() {
     assert_eq!(ledger.held_through(alone, MACHINE, &set("2-9")).unwrap(), set("2-3"));
     assert_eq!(ledger.held_through(together, MACHINE, &cpus()).unwrap(), set("4-6"));
     assert_eq!(ledger.held_through(alone, MACHINE.inner().unwrap(), &cpus()).unwrap(), set(""));
-    // Numbers that are another file's, or nobody's.
+    // Numbers of another file, or of none.
     for number in [0, 19_999, -1, i32::MAX] {
         assert_eq!(ledger.held_through(number, MACHINE, &cpus()).unwrap(), set(""), "{number}");
     }

@@ -1,5 +1,5 @@
-//! The ledger as several processes and users meet it. One test per claim; whoever needs another process gets an actor:
-//! this very program, started again as [`role`].
+//! The ledger under several processes and users. One test per claim; a test that needs another
+//! process starts an actor: this very program, started again as [`role`].
 
 #![allow(clippy::print_stderr, reason = "what is skipped is said aloud")]
 #![allow(clippy::unwrap_used, reason = "all of it is test")]
@@ -14,7 +14,7 @@ mod queues;
 mod scene;
 mod views;
 
-/// Not a test: what an actor runs. Does nothing when started by the test runner.
+/// Not a test: the code of an actor. Does nothing when started by the test runner.
 #[test]
 fn role() {
     if let Some(scene) = std::env::var_os(actor::SCENE) {

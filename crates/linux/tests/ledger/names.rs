@@ -1,4 +1,4 @@
-//! Who holds what, as far as that can be known.
+//! Holders' names, as far as they can be known.
 
 use crate::scene::{MACHINE, Random, Scene, busy, cpus, eventually, processes, set, take, us};
 use std::fs::{self, File};
@@ -49,7 +49,7 @@ fn survivors_of_a_named_process_are_told_apart() {
     let mut actor = scene.actor();
     assert_eq!(actor.ask("take 0-3"), "held");
     actor.ask("keep");
-    // The shell's child holds on; it ends with its standard input, which is ours.
+    // The shell's child keeps the hold; it ends with its standard input, which is ours.
     assert_eq!(actor.ask("exec sh -c exec 9<&0; cat <&9 >/dev/null & echo @on; wait"), "exec");
     assert_eq!(actor.answer(), "on");
     let holder = ledger.holders(MACHINE, &cpus()).unwrap().known[0].holder.clone();
@@ -72,7 +72,7 @@ fn records_left_behind_are_not_the_next_holders() {
     let mut actor = scene.actor();
     assert_eq!(actor.ask("take 0-3"), "held");
     actor.kill();
-    // Somebody who locks and writes no record; or has not done so yet.
+    // A process that locks and writes no record, or has not written it yet.
     let other = File::options().read(true).write(true).open(scene.file("locks")).unwrap();
     assert!(try_lock(other.as_fd(), 0..2, LockKind::Write).unwrap());
     let found = ledger.holders(MACHINE, &cpus()).unwrap();
@@ -88,7 +88,7 @@ fn garbage_in_the_records_makes_unknown_holders_and_no_harm() {
     let good = fs::read(scene.file("holders")).unwrap();
     let mut random = Random(3);
     for round in 0..200 {
-        // A third pure noise, a third damaged in one place, a third cut short.
+        // A third pure noise, a third damaged at one offset, a third cut short.
         let mut text = good.clone();
         match round % 3 {
             0 => text.iter_mut().for_each(|byte| *byte = u8::try_from(random.below(256)).unwrap()),
@@ -133,7 +133,7 @@ fn processes_of_a_job_find_and_join_their_group() {
     assert_eq!(find(77), Some(set("0-7")));
     assert_eq!(second.ask("take 0-7 shared job=77"), "held");
     assert_eq!((find(78), find(0)), (None, None));
-    // One hold, whoever wrote last, and whoever is left.
+    // One hold, whichever process wrote last and whichever is left.
     let holds = ledger.holders(MACHINE, &cpus()).unwrap();
     assert_eq!(
         (holds.known.len(), &holds.known[0].cpus, holds.known[0].holder.pid),
@@ -144,7 +144,7 @@ fn processes_of_a_job_find_and_join_their_group() {
     assert_eq!(busy(take(&ledger, "7-8", Mode::Exclusive)), set("7"));
     first.kill();
     assert_eq!(find(77), None);
-    // An exclusive hold cannot be joined, whatever job it names.
+    // An exclusive hold cannot be joined, for any job.
     let _alone = ledger.take(MACHINE, &set("1"), Mode::Exclusive, &us("alone", 77)).unwrap();
     assert_eq!(find(77), None);
 }
@@ -178,11 +178,11 @@ fn holds_on_a_deleted_ledger_are_found_and_respected() {
     assert_eq!(ledger.holders(MACHINE, &cpus()).unwrap().unknown, set("0-3,6"));
     assert_eq!(busy(take(&ledger, "2-5", Mode::Exclusive)), set("2-3"));
     let new = take(&ledger, "4-5", Mode::Exclusive).unwrap();
-    // And once more: holds on both deleted files are found.
+    // A second time: holds on both deleted files are found.
     fs::remove_file(scene.file("locks")).unwrap();
     let ledger = scene.ledger();
     assert_eq!(ledger.map(MACHINE, &cpus()).unwrap().lost, set("0-6"));
-    // A run inside the first one still finds what it was handed.
+    // A run inside the first one still finds the hold that it was handed.
     let lent = old.lend().unwrap();
     assert_eq!(ledger.held_through(lent.as_raw_fd(), MACHINE, &cpus()).unwrap(), set("0-3"));
     drop((old, new, lent));

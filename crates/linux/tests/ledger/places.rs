@@ -1,4 +1,4 @@
-//! Where the ledger is, who may make it, and what may stand in its way.
+//! Places of the ledger: its path, the users who may create it, and obstacles.
 
 use crate::actor::Actor;
 use crate::scene::{BOOT, HANG, MACHINE, Scene, cpus, eventually, location, set, take, us, users};
@@ -14,7 +14,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 use trimtab_linux::ledger::{BootId, Fault, Ledger, LedgerError, LedgerView, Location, Mode};
 
-/// Does it in a thread, so that waiting for ever is a failure and not a hang.
+/// Opens it in a thread, so that an endless wait is a failure and not a hang.
 fn in_time<T: Send + 'static>(open: impl FnOnce() -> T + Send + 'static) -> T {
     let (sender, receiver) = channel();
     thread::spawn(move || drop(sender.send(open())));
@@ -68,8 +68,9 @@ fn two_users_share_a_ledger_whoever_came_first() {
     }
 }
 
-/// With the setting at 1 or 2, `O_CREAT` on another user's file in a sticky directory is refused although the file is
-/// there and open to all. That it is never asked for is shown with any setting by the test of system calls.
+/// With the setting at 1 or 2, `O_CREAT` on another user's file in a sticky directory is refused
+/// although the file exists and is open to all. The test of system calls shows, with any setting,
+/// that the ledger never makes such a call.
 #[test]
 fn another_users_file_is_opened_under_protected_regular() {
     let test = "another_users_file_is_opened_under_protected_regular";
@@ -207,7 +208,7 @@ fn a_directory_that_may_not_be_written_is_an_error_with_a_remedy() {
     scene.chmod(&scene.directory(), 0o755);
     let answer = scene.actor_of(ann).ask("open");
     assert!(answer.starts_with("directory:") && answer.contains("systemd-tmpfiles"), "{answer}");
-    // As the package leaves it: files that all can use in a directory that only root can.
+    // As the package installs it: files that all can use in a directory that only root can change.
     scene.ledger();
     assert_eq!(scene.actor_of(ann).ask("open"), "open");
     scene.chmod(&scene.directory(), 0o700);
@@ -268,7 +269,8 @@ fn a_ledger_replaced_while_taking_is_noticed() {
     let scene = Scene::new();
     let ledger = scene.ledger();
     let mut actor = scene.actor();
-    // The last look at the name comes late, so that there is time to delete the file after its bytes are locked.
+    // The last check of the name is delayed, so that there is time to delete the file after its
+    // bytes are locked.
     let delay = ["-e", "trace=newfstatat", "-e", "inject=newfstatat:delay_enter=2000000"];
     let tracer = Command::new("strace")
         .args(["-f", "-qq", "-o", "/dev/null", "-p", &actor.pid().to_string()])
@@ -289,7 +291,7 @@ fn a_ledger_replaced_while_taking_is_noticed() {
     tracer.wait().unwrap();
 }
 
-/// Waits until a process is traced; false when it will not be.
+/// Waits until a process is traced; returns false if it will not be.
 fn traced(pid: u32) -> bool {
     let threads = || fs::read_dir(format!("/proc/{pid}/task")).unwrap().map(|thread| thread.unwrap().path());
     let traced =

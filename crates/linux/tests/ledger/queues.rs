@@ -1,4 +1,4 @@
-//! Planning one at a time, and waiting in line.
+//! Queues: planning one at a time, and waiting in line.
 
 use crate::actor::Actor;
 use crate::scene::{HANG, MACHINE, Random, Scene, busy, cpus, eventually, set, take, users};
@@ -41,7 +41,7 @@ fn a_stopped_planner_stops_nobody_and_overlaps_with_nobody() {
         ledger.planner(MACHINE, Duration::from_millis(50)),
         Err(LedgerError::PlannerBusy { .. })
     ));
-    // Everybody goes on without, with the same plan: of four that want CPU 0 one gets it.
+    // All processes go on without it, with the same plan: of four that want CPU 0 one gets it.
     let mut others: Vec<Actor> = (0..4).map(|_| scene.actor()).collect();
     for other in &mut others {
         other.tell("planner 50");
@@ -54,7 +54,7 @@ fn a_stopped_planner_stops_nobody_and_overlaps_with_nobody() {
     answers.sort();
     assert!(answers[..3].iter().all(|answer| answer.starts_with("busy")), "{answers:?}");
     assert_eq!(answers[3], "held");
-    // The stopped one goes on with a plan that is old by now.
+    // The stopped process goes on with a plan that is stale by now.
     stopped.signal(Signal::CONT);
     assert_eq!(stopped.ask("take 2-5"), "busy 2-3");
     assert_eq!(stopped.ask("planned"), "done");
@@ -75,7 +75,7 @@ fn those_who_wait_stand_in_line() {
     assert_eq!(actors[2].ask("ahead"), "1");
     actors.remove(0).kill();
     assert_eq!(actors[1].ask("ahead"), "0");
-    // Late comers stand behind, even where numbers have become free before.
+    // Late comers stand behind, even if numbers have become free before.
     actors[0].ask("enqueue");
     assert_eq!((actors[0].ask("ahead"), actors[2].ask("ahead")), ("2".into(), "1".into()));
     for actor in &mut actors {
@@ -85,7 +85,7 @@ fn those_who_wait_stand_in_line() {
     let mut ticket = ledger.enqueue(MACHINE, &cpus()).unwrap();
     assert!(ticket.is_first().unwrap());
     assert!(Ticket::pause(0) < Ticket::pause(3));
-    // Another set's line is another line, and so is another level's.
+    // Another set has another line, and so has another level.
     assert!(ledger.enqueue(MACHINE, &set("8-15")).unwrap().is_first().unwrap());
     assert!(ledger.enqueue(MACHINE.inner().unwrap(), &cpus()).unwrap().is_first().unwrap());
     assert!(!ledger.enqueue(MACHINE, &set("0-3")).unwrap().is_first().unwrap());
@@ -143,14 +143,15 @@ fn a_stopped_waiter_is_passed_over_and_keeps_its_place() {
         actor.ask("enqueue");
         actor.tell(&format!("serve {} {place}", log.display()));
     }
-    // The first and the third stand still; the second and the fourth are served all the same.
+    // The first and the third are stopped; the second and the fourth are served all the same.
     actors[0].signal(Signal::STOP);
     actors[2].signal(Signal::STOP);
     drop(held);
     assert_eq!((actors[1].answer(), actors[3].answer()), ("served".into(), "served".into()));
     assert_eq!(fs::read_to_string(&log).unwrap(), "1\n3\n");
     assert_eq!(ledger.waiting(MACHINE, &cpus()).unwrap(), 2, "both have their places still");
-    // Continued, they are served in the order in which they came, though the later one is continued first.
+    // Once continued, they are served in the order in which they came, though the later one is
+    // continued first.
     let held = take(&ledger, "0", Mode::Exclusive).unwrap();
     actors[2].signal(Signal::CONT);
     actors[0].signal(Signal::CONT);
@@ -220,7 +221,8 @@ fn a_blocked_line_is_an_error_and_not_a_hang() {
     let map = ledger.map(MACHINE, &cpus()).unwrap();
     assert_eq!(map.shared, cpus());
     assert_eq!(ledger.holders(MACHINE, &cpus()).unwrap().unknown, cpus());
-    // Sharing with a read lock over everything is still possible, and has a name if an id can be shared too.
+    // Sharing with a read lock over everything is still possible, and has a name if an id can be
+    // shared too.
     let held = take(&ledger, "0-3", Mode::Shared).unwrap();
     assert!(held.unnamed().is_some());
 }

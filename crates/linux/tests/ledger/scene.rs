@@ -11,7 +11,7 @@ use trimtab_linux::ledger::{BootId, Held, Holder, Ledger, Level, Location, Mode,
 
 pub(crate) const MACHINE: Level = Level::MACHINE;
 pub(crate) const BOOT: &str = "00000000-1111-2222-3333-444444444444";
-/// After this much time something hangs. Nothing is asserted about being quicker.
+/// Time after which a test counts as hung. No test asserts that anything is faster.
 pub(crate) const HANG: Duration = Duration::from_secs(60);
 
 pub(crate) fn set(text: &str) -> CpuSet {
@@ -28,7 +28,7 @@ pub(crate) struct Scene {
 }
 
 impl Scene {
-    /// With an empty sticky directory, in memory when there is one.
+    /// Makes a scene with an empty sticky directory, in memory if possible.
     pub(crate) fn new() -> Self {
         let memory = Path::new("/dev/shm");
         let parent = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
@@ -64,14 +64,14 @@ impl Scene {
         self.directory().join(format!("trimtab-{}.{suffix}", BootId::parse(BOOT).unwrap()))
     }
 
-    /// Another process of ours, with the ledger open.
+    /// Starts another process of this user, with the ledger open.
     pub(crate) fn actor(&self) -> Actor {
         let mut actor = Actor::start(&self.directory(), None);
         actor.ask("open");
         actor
     }
 
-    /// A process of another user, with nothing open.
+    /// Starts a process of another user, with nothing open.
     pub(crate) fn actor_of(&self, user: u32) -> Actor {
         Actor::start(&self.directory(), Some(user))
     }
@@ -85,7 +85,7 @@ pub(crate) fn processes() -> ProcessTable {
     ProcessTable::at(Path::new("/proc"))
 }
 
-/// This process as a holder.
+/// Returns this process as a holder.
 pub(crate) fn us(label: &str, job: u64) -> Holder {
     processes().this_process(job, Duration::from_secs(1), label).unwrap()
 }
@@ -101,7 +101,7 @@ pub(crate) fn busy(result: Result<Held, TakeError>) -> CpuSet {
     }
 }
 
-/// Waits for what a dying process does in its own time.
+/// Waits for a condition that a dying process fulfils in its own time.
 pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let begin = Instant::now();
     while !holds() {
@@ -110,7 +110,7 @@ pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// Two ordinary users, when we may act as them.
+/// Returns two ordinary users, if this process may act as them.
 pub(crate) fn users(test: &str) -> Option<[u32; 2]> {
     if geteuid().is_root() && getuid().is_root() {
         return Some([61_001, 61_002]);
@@ -119,7 +119,7 @@ pub(crate) fn users(test: &str) -> Option<[u32; 2]> {
     None
 }
 
-/// Numbers that are the same in every run.
+/// Random numbers that are the same in every run.
 pub(crate) struct Random(pub(crate) u64);
 
 impl Random {

@@ -1,4 +1,4 @@
-//! Looking without taking part.
+//! Views: reading the ledger without taking part.
 
 use crate::scene::{MACHINE, Scene, cpus, set, take, users};
 use std::fs;
@@ -34,7 +34,8 @@ fn reading_is_all_a_view_needs_and_not_even_that() {
     let ledger = scene.ledger();
     let _held = take(&ledger, "3-5,9", Mode::Exclusive).unwrap();
     let _shared = take(&ledger, "11", Mode::Shared).unwrap();
-    // 0644: the kernel answers through a descriptor for reading. 0600: it can only be looked up in /proc/locks.
+    // 0644: the kernel answers through a descriptor for reading. 0600: the locks can only be looked
+    // up in /proc/locks.
     for mode in [0o666, 0o644, 0o600] {
         scene.chmod(&scene.file("locks"), mode);
         scene.chmod(&scene.file("holders"), mode);

@@ -1,4 +1,5 @@
-//! A guest of QEMU's without disk or kernel: its firmware looks for something to boot, and its CPUs' threads are real.
+//! A guest of QEMU without disk or kernel: its firmware looks for something to boot, and the
+//! threads of its vCPUs are real.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
@@ -7,9 +8,9 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// Why there is no guest.
+/// Reason why there is no guest.
 pub(crate) const NO_QEMU: &str = "no QEMU (qemu-system-x86_64)";
-/// After this much time something hangs. Nothing is asserted about being quicker.
+/// Time after which a test counts as hung. No test asserts that anything is faster.
 const HANG: Duration = Duration::from_secs(60);
 
 /// A guest that runs. Dropping it kills it.
@@ -18,23 +19,23 @@ pub(crate) struct Guest {
     folder: TempDir,
 }
 
-/// How a guest is started.
+/// Settings of a guest.
 pub(crate) struct Setup<'a> {
     /// QEMU's `-name`, if any.
     pub(crate) name: Option<&'a str>,
-    /// CPUs that it has, of four that it may have.
+    /// Number of vCPUs at the start, of four that it may have.
     pub(crate) cpus: u32,
-    /// `tcg,thread=multi` or another way.
+    /// QEMU's accelerator, such as `tcg,thread=multi`.
     pub(crate) accel: &'a str,
     /// Whether it has a QMP socket.
     pub(crate) qmp: bool,
-    /// What its CPUs do.
+    /// Work of its vCPUs.
     pub(crate) work: Work,
     /// More of QEMU's options.
     pub(crate) options: &'a [&'a str],
 }
 
-/// What the CPUs of a guest do.
+/// Work of a guest's vCPUs.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Work {
     /// The usual firmware finds nothing to boot, and waits.
@@ -59,7 +60,8 @@ impl Default for Setup<'_> {
 }
 
 impl Guest {
-    /// Starts one and waits until its CPUs are there; `None` where QEMU is not installed or has not that accelerator.
+    /// Starts a guest and waits until its vCPUs exist; `None` if QEMU is not installed or lacks
+    /// that accelerator.
     pub(crate) fn start(setup: &Setup<'_>) -> Option<Self> {
         let folder = tempfile::tempdir().unwrap();
         let mut command = Command::new("qemu-system-x86_64");
@@ -112,17 +114,17 @@ impl Guest {
         !wants || self.cpu_threads().len() == cpus
     }
 
-    /// Its process.
+    /// Returns its process.
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Its QMP socket.
+    /// Returns the path of its QMP socket.
     pub(crate) fn socket(&self) -> PathBuf {
         self.folder.path().join("qmp")
     }
 
-    /// Its threads with their names.
+    /// Returns its threads with their names.
     pub(crate) fn threads(&self) -> Vec<(u32, String)> {
         let tasks = PathBuf::from(format!("/proc/{}/task", self.pid()));
         let mut threads: Vec<(u32, String)> = std::fs::read_dir(tasks)
@@ -138,13 +140,13 @@ impl Guest {
         threads
     }
 
-    /// The threads of its CPUs, by their names.
+    /// Returns the threads of its vCPUs, by their names.
     pub(crate) fn cpu_threads(&self) -> Vec<u32> {
         let named = self.threads().into_iter().filter(|(_, name)| name.contains("CPU"));
         named.map(|(tid, _)| tid).collect()
     }
 
-    /// Speaks QMP with it.
+    /// Connects to its QMP socket.
     pub(crate) fn qmp(&self) -> Qmp {
         Qmp::connect(&self.socket())
     }
@@ -163,8 +165,8 @@ impl Drop for Guest {
     }
 }
 
-/// Firmware that starts all CPUs and has each compute for ever, or halts the first and starts none: 64 KiB below 1 MiB, where a CPU
-/// begins 16 bytes before the end.
+/// Returns firmware that starts all vCPUs and lets each compute without end, or halts the first and
+/// starts none: 64 KiB below 1 MiB, where a CPU begins 16 bytes before the end.
 pub(crate) fn firmware(work: Work) -> Vec<u8> {
     // cli; again: hlt; jmp again
     const HALT: [u8; 4] = [0xfa, 0xf4, 0xeb, 0xfd];
@@ -178,12 +180,13 @@ pub(crate) fn firmware(work: Work) -> Vec<u8> {
         0xbb, 0x08, 0x00, 0x8e, 0xe3, // fs = 8, which reaches all memory
         0x24, 0xfe, 0x0f, 0x22, 0xc0, // clear it: real mode, and fs as it is
         0xeb, 0x00, // jmp to the next
-        0x66, 0xbb, 0x00, 0x03, 0xe0, 0xfe, // ebx = 0xfee00300, what the APIC sends to others
+        0x66, 0xbb, 0x00, 0x03, 0xe0,
+        0xfe, // ebx = 0xfee00300, the APIC register that sends to other CPUs
         0x64, 0x67, 0x66, 0xc7, 0x03, 0x00, 0x45, 0x0c, 0x00, // fs:[ebx] = INIT to all others
         0x66, 0xb9, 0x00, 0x00, 0x00, 0x01, 0x66, 0x49, 0x75, 0xfc, // count down from 0x1000000
         0x64, 0x67, 0x66, 0xc7, 0x03, 0xf0, 0x46, 0x0c, 0x00, // fs:[ebx] = begin at 0xf0000
     ];
-    // A null segment, and one of data over 4 GiB.
+    // A null segment, and a data segment over 4 GiB.
     const SEGMENTS: [u8; 16] = [0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0, 0, 0, 0x92, 0xcf, 0];
     let mut rom = vec![0; 64 << 10];
     let mut put = |at: usize, bytes: &[u8]| rom[at..at + bytes.len()].copy_from_slice(bytes);
@@ -194,7 +197,7 @@ pub(crate) fn firmware(work: Work) -> Vec<u8> {
         put(0x100, &FIRST);
         put(0x100 + FIRST.len(), &SPIN);
     }
-    // Their length less one, and where they are.
+    // Their length less one, and their address.
     put(0x160, &[0x0f, 0x00, 0x68, 0x01, 0x0f, 0x00]);
     put(0x168, &SEGMENTS);
     // jmp 0x100
@@ -202,7 +205,7 @@ pub(crate) fn firmware(work: Work) -> Vec<u8> {
     rom
 }
 
-/// A client of its QMP socket, which keeps others away while it is there.
+/// A client of its QMP socket, which keeps other clients out while it is connected.
 pub(crate) struct Qmp {
     input: BufReader<UnixStream>,
 }
@@ -219,9 +222,10 @@ impl Qmp {
         qmp
     }
 
-    /// Has a command carried out; its answer.
+    /// Has a command carried out; returns the answer.
     pub(crate) fn tell(&mut self, command: &str) -> String {
-        // At once: whoever is told to quit does so at the last brace, and hears no line feed after it.
+        // In one write: QEMU quits at the last brace of a quit command, and reads no line feed
+        // after it.
         self.input.get_mut().write_all(format!("{command}\n").as_bytes()).unwrap();
         loop {
             let mut line = String::new();
@@ -233,7 +237,7 @@ impl Qmp {
         }
     }
 
-    /// Plugs the CPU of this core in.
+    /// Plugs in the vCPU of this core.
     pub(crate) fn plug(&mut self, core: u32) {
         self.tell(&format!(
             r#"{{"execute":"device_add","arguments":{{"driver":"qemu64-x86_64-cpu","id":"c{core}","socket-id":0,"core-id":{core},"thread-id":0}}}}"#

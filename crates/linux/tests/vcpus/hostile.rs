@@ -1,4 +1,4 @@
-//! Sockets that are no good monitors: silent, endless, garbled, closed too early, somebody else's.
+//! Sockets of bad monitors: silent, endless, garbled, closed too early, another user's.
 
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -6,15 +6,15 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use trimtab_linux::vcpus::qmp::{self, Cpu, QmpError};
+use trimtab_linux::vcpus::qmp::{self, QmpCpu, QmpError};
 use trimtab_linux::vcpus::{VmError, VmName, Vms};
 
 const GREETING: &str = r#"{"QMP": {"version": {"qemu": {"major": 9}}, "capabilities": ["oob"]}}"#;
 const LONG: Duration = Duration::from_secs(60);
-/// Longer than a loaded machine takes for what is answered.
+/// Longer than a loaded machine takes for an answer.
 const SHORT: Duration = Duration::from_secs(1);
 
-/// A listener that treats each client so, until it is dropped.
+/// A listener that treats each client in one manner, until it is dropped.
 struct Server {
     folder: tempfile::TempDir,
     ended: Arc<AtomicBool>,
@@ -53,7 +53,7 @@ impl Drop for Server {
     }
 }
 
-/// Greets, and answers each line with the next of these.
+/// Returns a server that greets, and answers each line with the next of these.
 fn answering(answers: Vec<String>) -> Server {
     Server::new(move |client| {
         let _ = writeln!(client, "{GREETING}");
@@ -87,7 +87,7 @@ fn an_honest_answer_is_read_however_it_is_cut_and_printed() {
     let list = r#"{"cpu-index": 1, "thread-id": 8, "props": {"node-id": 1, "socket-id": 0, "core-id": 3, "thread-id": 0}, "more": [{}]},
                   {"cpu-index": 0, "thread-id": 7}"#;
     let answer = cpus(list).ask(LONG).unwrap();
-    let [Cpu { index: 1, thread: 8, place }, Cpu { index: 0, thread: 7, .. }] = answer.cpus[..] else {
+    let [QmpCpu { index: 1, thread: 8, place }, QmpCpu { index: 0, thread: 7, .. }] = answer.cpus[..] else {
         panic!("{answer:?}")
     };
     assert_eq!((place.node, place.socket, place.core, place.thread), (Some(1), Some(0), Some(3), Some(0)));
@@ -129,7 +129,7 @@ fn a_full_queue_is_busy() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("q");
     let _listener = UnixListener::bind(&path).unwrap();
-    // Nobody is ever let in; at some point nobody can even queue.
+    // No client is ever accepted; at some point none can even queue.
     let flags = rustix::net::SocketFlags::NONBLOCK;
     let address = rustix::net::SocketAddrUnix::new(&path).unwrap();
     let mut queued = Vec::new();
@@ -210,14 +210,14 @@ fn early_ends_and_refusals_are_told() {
 fn only_threads_of_the_machine_count() {
     let vms = Vms::new(Path::new("/proc"));
     let find = |server: &Server| vms.find(&VmName::Socket(server.path()));
-    // The socket is this test's, so are its threads.
+    // The socket belongs to this test, and so do its threads.
     let own = std::process::id();
     let vm = find(&cpus(&format!(
         "{{\"cpu-index\": 0, \"thread-id\": {own}}}, {{\"cpu-index\": 1, \"thread-id\": 1}}"
     )))
     .unwrap();
     assert_eq!(vm.vcpus.len(), 1, "the first process of the machine is none of it");
-    // A number twice is one.
+    // A thread number that occurs twice counts once.
     let twice =
         format!("{{\"cpu-index\": 1, \"thread-id\": {own}}}, {{\"cpu-index\": 0, \"thread-id\": {own}}}");
     assert_eq!(find(&cpus(&twice)).unwrap().vcpus[0].index, Some(0));
@@ -234,7 +234,7 @@ fn damaged_answers_are_read_without_harm() {
     );
     let length = whole.len();
     let turn = std::sync::atomic::AtomicUsize::new(0);
-    // Each client gets the whole talk at once, with one byte changed, and then the end.
+    // Each client gets the whole dialogue at once, with one byte changed, and then the end.
     let server = Server::new(move |client| {
         let at = turn.fetch_add(1, Ordering::Relaxed);
         let mut text = whole.clone().into_bytes();
@@ -255,7 +255,7 @@ fn damaged_answers_are_read_without_harm() {
     }
 }
 
-/// A process that calls itself QEMU and says that it is asked at this socket, of another user.
+/// A process of another user that claims to be QEMU with this QMP socket.
 struct Impostor(std::process::Child);
 
 impl Impostor {
@@ -270,7 +270,7 @@ impl Impostor {
         Self(child)
     }
 
-    /// What comes of asking for its CPUs.
+    /// Returns the error of asking for its vCPUs.
     fn said(&self) -> String {
         let pid = trimtab_linux::process::Pid(self.0.id());
         Vms::new(Path::new("/proc")).patient(SHORT).find(&VmName::Pid(pid)).unwrap_err().to_string()
@@ -296,12 +296,12 @@ fn nobody_is_sent_anywhere_by_what_a_command_line_says() {
     let said = process.said();
     assert!(said.contains("is user 0's") && said.contains(&format!("is user {user}'s")), "{said}");
     assert!(listener.accept().is_err(), "a socket of ours was connected to on the user's behalf");
-    // By a name that changes its meaning.
+    // By a name that changes its target.
     let link = folder.path().join("link");
     std::os::unix::fs::symlink(&path, &link).unwrap();
     assert!(Impostor::new(&link, user).said().contains("is user 0's"));
     assert!(listener.accept().is_err());
-    // The file is the user's, and whoever listens there is not: nothing is said.
+    // The file belongs to the user, but the listener does not: nothing is sent.
     std::os::unix::fs::chown(&path, Some(user), None).unwrap();
     assert!(process.said().contains("is user 0's"));
     let (mut client, _) = listener.accept().unwrap();

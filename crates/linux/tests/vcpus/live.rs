@@ -1,4 +1,4 @@
-//! Real guests under watch: their CPUs moved, plugged in, paused, killed.
+//! Real guests under watch: their vCPUs moved, plugged in, paused, killed.
 
 use crate::guest::{Guest, NO_QEMU, Setup, Work};
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,7 +18,7 @@ struct Watched {
     live: Live,
     threads: BTreeMap<u32, ThreadId>,
     names: Vec<String>,
-    /// Who was counted at the last look.
+    /// Threads that were counted at the last sample.
     counted: BTreeSet<ThreadId>,
 }
 
@@ -88,7 +88,7 @@ fn a_guests_cpus_are_moved_through_pause_and_plug_until_it_is_killed() {
     let others = |guest: &Guest| {
         guest.threads().into_iter().filter(|(tid, _)| !cpus.contains(tid)).collect::<Vec<_>>()
     };
-    // Paused, its CPUs sleep and stay.
+    // Paused, its vCPUs sleep and stay.
     let mut qmp = guest.qmp();
     qmp.tell(r#"{"execute":"stop"}"#);
     watched.look();
@@ -133,7 +133,8 @@ fn a_guests_cpus_are_counted_until_they_are_paused_moved_away_or_killed() {
     assert_eq!(watched.live.counted_threads(), 2);
     qmp.tell(r#"{"execute":"cont"}"#);
     watched.until("both are counted again", |watched| watched.counted.len() == 2);
-    // One that is plugged in spins when the others tell it to, which these do not: it is watched, and sleeps.
+    // A vCPU that is plugged in spins when the others tell it to, which these do not: it is
+    // watched, and sleeps.
     qmp.plug(2);
     watched.until("the CPU that was plugged in", |watched| watched.threads.len() == 3);
     qmp.tell(r#"{"execute":"migrate","arguments":{"uri":"exec:cat >/dev/null"}}"#);

@@ -1,5 +1,5 @@
-//! Virtual machines: scripted ones of every monitor, hostile sockets, and real guests of QEMU's where it is installed. Nothing here asserts
-//! a time.
+//! Virtual machines: scripted ones of every monitor, hostile sockets, and real guests of QEMU if it
+//! is installed. Nothing here asserts a time.
 
 #![allow(clippy::print_stderr, reason = "what is skipped is said aloud")]
 #![allow(clippy::unwrap_used, reason = "all of it is test")]

@@ -1,10 +1,11 @@
-//! Machines on paper: a procfs of files, with the threads, names, descriptors and system calls that monitors have.
+//! Machines on paper: a procfs of files, with the threads, names, descriptors and system calls of
+//! monitors.
 
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 use trimtab_linux::process::{Pid, Tid};
-use trimtab_linux::vcpus::{Lookout, Method, Monitor, Seen, VirtualMachine, VmError, VmName, Vms};
+use trimtab_linux::vcpus::{Lookout, Method, Monitor, VcpuSnapshot, VirtualMachine, VmError, VmName, Vms};
 
 struct Paper(tempfile::TempDir);
 
@@ -109,7 +110,8 @@ fn debugfs_tells_whatever_threads_are_called() {
     let paper = Paper::new();
     paper.process(100, "qemu-system-x86_64 -name a", &["x", "y", "z"]);
     paper.process(200, "qemu-system-x86_64 -name b", &["x"]);
-    // Made by a thread that has ended; a CPU that never ran; one of another machine; files that are none.
+    // A vCPU made by a thread that has ended; one that never ran; one of another machine; files
+    // that are not vCPUs.
     paper.debugfs("142-11", 0, "102\n");
     paper.debugfs("142-11", 1, "101\n");
     paper.debugfs("142-11", 2, "0\n");
@@ -118,7 +120,7 @@ fn debugfs_tells_whatever_threads_are_called() {
     let vm = paper.find("a").unwrap();
     assert_eq!((vcpus(&vm), vm.found), (vec![(0, 102), (1, 101)], Method::Debugfs));
     assert_eq!(vcpus(&paper.find("b").unwrap()), [(0, 201)]);
-    // A monitor that nobody knows is listed for its machine.
+    // An unknown monitor is listed for its machine.
     paper.process(300, "unheard-of", &[]);
     paper.debugfs("300-5", 0, "301\n");
     let listed = paper.vms().list();
@@ -138,7 +140,7 @@ fn who_sits_in_kvm_run_is_a_cpu() {
     let said = paper.find("100").unwrap_err().to_string();
     assert!(said.contains("no thread was seen to run one"), "{said}");
     paper.syscall(100, 101, &run(22));
-    // A thread of the kernel's shows a stale copy, and one runs on another descriptor.
+    // A kernel thread shows a stale copy, and another thread runs on another descriptor.
     paper.syscall(100, 103, &run(21));
     paper.syscall(100, 104, &run(23));
     let vm = paper.find("100").unwrap();
@@ -163,14 +165,14 @@ fn cpus_that_never_sleep_are_known_by_their_time_in_the_guest() {
     guest(103, 50);
     assert!(paper.find("100").is_err(), "one thread for two CPUs: nothing is guessed");
     guest(102, 50);
-    // Which is which nobody can say.
+    // Which thread is which vCPU cannot be known.
     let vm = paper.find("100").unwrap();
     let known =
         |vm: &VirtualMachine| vm.vcpus.iter().map(|vcpu| (vcpu.index, vcpu.tid.0)).collect::<Vec<_>>();
     assert_eq!(known(&vm), [(None, 102), (None, 103)]);
     guest(101, 50);
     assert!(paper.find("100").is_err(), "three for two");
-    // One sleeps and tells; the other is the only one left.
+    // One sleeps and shows its vCPU; the other is the only one left.
     guest(101, 0);
     paper.syscall(100, 103, "16 0x15 0xae80 0x0 0x0 0x0 0x0 0x7ffc 0x7f12\n");
     let vm = paper.find("100").unwrap();
@@ -180,7 +182,7 @@ fn cpus_that_never_sleep_are_known_by_their_time_in_the_guest() {
 #[test]
 fn a_number_that_was_not_known_is_learned_and_one_that_was_is_kept() {
     let paper = Paper::new();
-    // A machine's process must be one that can be looked at again.
+    // A machine's process must be one that can be inspected again.
     paper.process(100, "my-monitor", &["a", "b", "c"]);
     for (descriptor, index) in [(21, 0), (22, 1)] {
         paper.descriptor(100, descriptor, &format!("anon_inode:kvm-vcpu:{index}"));
@@ -196,7 +198,8 @@ fn a_number_that_was_not_known_is_learned_and_one_that_was_is_kept() {
     let lookout = Lookout::begin(paper.vms(), paper.find("100").unwrap()).unwrap();
     let until = |wanted: [(Option<u32>, u32); 2]| {
         let begin = std::time::Instant::now();
-        let known = |seen: Seen| seen.vcpus.iter().map(|vcpu| (vcpu.index, vcpu.tid.0)).collect::<Vec<_>>();
+        let known =
+            |seen: VcpuSnapshot| seen.vcpus.iter().map(|vcpu| (vcpu.index, vcpu.tid.0)).collect::<Vec<_>>();
         while lookout.news(None).map(known) != Some(wanted.to_vec()) {
             assert!(begin.elapsed().as_secs() < 60, "not within a minute: {:?}", lookout.news(None));
             std::thread::sleep(std::time::Duration::from_millis(20));
@@ -205,7 +208,8 @@ fn a_number_that_was_not_known_is_learned_and_one_that_was_is_kept() {
     until([(None, 102), (None, 103)]);
     run(102, "16 0x16 0xae80 0x0 0x0 0x0 0x0 0x7ffc 0x7f12\n");
     until([(Some(0), 103), (Some(1), 102)]);
-    // Now it runs all the time, as the other does; they are known still, when all is asked anew.
+    // Now it runs all the time, as the other does; both are still known when everything is asked
+    // again.
     run(102, "running\n");
     fs::create_dir_all(paper.proc().join("100/task/104")).unwrap();
     fs::write(paper.proc().join("100/task/104/stat"), stat(104, "y", 0)).unwrap();
@@ -220,7 +224,7 @@ fn a_cpu_that_is_plugged_out_is_gone_and_the_others_are_not() {
     let lookout = Lookout::begin(paper.vms(), paper.find("a").unwrap()).unwrap();
     let until = |wanted: &[u32]| {
         let begin = std::time::Instant::now();
-        let known = |seen: Seen| seen.vcpus.iter().filter_map(|vcpu| vcpu.index).collect::<Vec<_>>();
+        let known = |seen: VcpuSnapshot| seen.vcpus.iter().filter_map(|vcpu| vcpu.index).collect::<Vec<_>>();
         while lookout.news(None).map(known).as_deref() != Some(wanted) {
             assert!(begin.elapsed().as_secs() < 60, "not within a minute: {:?}", lookout.news(None));
             std::thread::sleep(std::time::Duration::from_millis(20));
@@ -229,7 +233,7 @@ fn a_cpu_that_is_plugged_out_is_gone_and_the_others_are_not() {
     until(&[0, 1, 2]);
     fs::remove_dir_all(paper.proc().join("100/task/102")).unwrap();
     until(&[0, 2]);
-    // All of them: what is known is that none is there.
+    // All of them gone: the result is known, there is no vCPU.
     for tid in [101, 103] {
         fs::remove_dir_all(paper.proc().join(format!("100/task/{tid}"))).unwrap();
     }
@@ -270,7 +274,7 @@ fn what_cannot_be_found_says_what_was_tried_and_what_would_help() {
     assert_eq!(vcpus(&paper.find("102").unwrap()), [(0, 103)]);
     paper.process(300, "/usr/bin/make", &[]);
     assert!(said("300").contains("is it a virtual machine?"), "{}", said("300"));
-    // Of many, some are listed; and no name moves the cursor.
+    // Of many, only some are listed; and no name moves the cursor.
     for pid in 400..420 {
         paper.process(pid, &format!("firecracker --id evil\x1b[2J{pid}"), &[]);
     }

@@ -8,7 +8,8 @@ use trimtab_linux::process::Pid;
 use trimtab_linux::vcpus::{Lookout, Method, Monitor, VirtualMachine, VmError, VmName, Vms};
 
 fn vms() -> Vms {
-    // As long as a machine under load may take; where a socket is busy on purpose, a test says otherwise.
+    // As long as a loaded machine may take; a test that keeps a socket busy on purpose sets another
+    // value.
     Vms::new(Path::new("/proc")).patient(Duration::from_secs(30))
 }
 
@@ -58,7 +59,7 @@ fn without_names_and_socket_an_emulated_guest_is_not_found() {
         Err(error @ VmError::NoVcpus { .. }) => {
             assert!(error.to_string().contains("debug-threads=on"), "{error}")
         }
-        // Newer ones name their threads unasked.
+        // Newer versions name their threads unasked.
         Ok(vm) => assert_eq!((vm.found, vm.vcpus.len()), (Method::Names, 2)),
         Err(error) => panic!("{error}"),
     }
@@ -95,7 +96,7 @@ fn cpus_that_are_plugged_in_are_seen_and_a_lost_socket_loses_none() {
     let guest = need!(Guest::start(&Setup::default()), NO_QEMU);
     let vm = vms().find(&VmName::Socket(guest.socket())).unwrap();
     let lookout = Lookout::begin(vms(), vm).unwrap();
-    let wait = |what: &str, holds: &dyn Fn(&trimtab_linux::vcpus::Seen) -> bool| {
+    let wait = |what: &str, holds: &dyn Fn(&trimtab_linux::vcpus::VcpuSnapshot) -> bool| {
         let begin = Instant::now();
         while !lookout.news(None).is_some_and(|seen| holds(&seen)) {
             assert!(begin.elapsed() < Duration::from_secs(60), "not within a minute: {what}");
@@ -121,14 +122,15 @@ fn cpus_that_are_plugged_in_are_seen_and_a_lost_socket_loses_none() {
 fn a_guests_memory_is_seen_also_where_it_is_shared() {
     let backend = "memory-backend-memfd,id=ram,size=512M,share=on,prealloc=on";
     let options = ["-m", "512", "-machine", "memory-backend=ram", "-object", backend];
-    // Otherwise the emulator sets a gigabyte aside for what it makes of the guest's code.
+    // Otherwise the emulator reserves a gigabyte for its translations of the guest's code.
     let accel = "tcg,thread=multi,tb-size=32";
     let guest = need!(Guest::start(&Setup { options: &options, accel, ..Setup::default() }), NO_QEMU);
     let pages = match locality::resident(Path::new("/proc"), Pid(guest.pid()), 1) {
         Ok(pages) => pages,
         Err(error) => return eprintln!("SKIPPED: {error}"),
     };
-    // A thousand are asked for, of all that it may write to; its memory is most of that and all there.
+    // A thousand pages are queried, of all memory that it may write to; its own memory is most of
+    // that, and all present.
     let found: u64 = pages.values().sum();
     assert!(found > 500, "{found} of about 1024 pages: {pages:?}");
 }

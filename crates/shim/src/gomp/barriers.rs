@@ -1,7 +1,9 @@
-//! The calls in which a team of libgomp meets, besides the end of its region: barriers, and the ends of loops, sections and copies.
+//! Barriers of a libgomp team besides the end of its region: explicit barriers, and the ends of
+//! loops, sections and copies.
 //!
-//! They take no function from which the right libgomp could be told, so each is entered by two instructions that hand on where it will
-//! return to: that is the caller. Where nobody counts, the call goes on to that libgomp at once.
+//! These calls take no function that would identify the right libgomp. So each is entered by two
+//! instructions that pass on its return address, which identifies the caller. If nothing is
+//! counted, the call goes on to that libgomp at once.
 
 use super::calls::position;
 use super::library::{self, Library};
@@ -12,24 +14,28 @@ use std::mem::transmute;
 use std::ptr::null_mut;
 use trimtab_core::place::runtimes::Runtime;
 
-/// The libgomp of a caller, and its function `at`.
+/// Returns the libgomp of a caller, and its function `at`.
 fn behind(caller: usize, at: usize) -> Option<(&'static Library, usize)> {
     let library = library::of_address(caller)?;
     Some(library).zip(Some(library.function(at)).filter(|&function| function != 0))
 }
 
-/// Counts a meeting of libgomp; other runtimes tell of theirs.
-fn meet<T>(library: &'static Library, work: impl FnOnce() -> T) -> T {
+/// Counts a barrier of libgomp. Other runtimes report their own barriers.
+fn count_barrier<T>(library: &'static Library, work: impl FnOnce() -> T) -> T {
     match library.is_gnu {
-        true => meter::meet(|| Runtime::Libgomp, work, |_, _| Lead::if_first(library.thread_number() == 0)),
+        true => meter::count_barrier(
+            || Runtime::Libgomp,
+            work,
+            |_, _| Lead::if_first(library.thread_number() == 0),
+        ),
         false => work(),
     }
 }
 
-/// Functions that take nothing and may answer something.
+/// Defines functions that take no argument and may return a value.
 macro_rules! barriers {
     ($($name:ident, $from:ident $(-> $result:ty, or $none:expr)?;)*) => {$(
-        /// A meeting of a team.
+        /// Waits at a barrier of a team.
         ///
         /// # Safety
         /// As libgomp's function of that name.
@@ -44,14 +50,14 @@ macro_rules! barriers {
         }
 
         unsafe extern "C-unwind" fn $from(caller: usize) $(-> $result)? {
-            type Function = unsafe extern "C-unwind" fn() $(-> $result)?;
+            type GompFunction = unsafe extern "C-unwind" fn() $(-> $result)?;
             let Some((library, function)) = behind(caller, const { position(stringify!($name)) }) else {
                 return $($none)?;
             };
             // SAFETY: the address of the function of that name and type, and not 0.
-            let real = unsafe { transmute::<usize, Function>(function) };
+            let real = unsafe { transmute::<usize, GompFunction>(function) };
             // SAFETY: the caller's contract.
-            meet(library, || unsafe { real() })
+            count_barrier(library, || unsafe { real() })
         }
     )*};
 }
@@ -66,7 +72,7 @@ barriers! {
     GOMP_single_copy_start, single_copy_start -> *mut c_void, or null_mut();
 }
 
-/// One thread has data for all.
+/// Hands one thread's data to all threads of the team.
 ///
 /// # Safety
 /// As libgomp's function of that name.
@@ -81,12 +87,12 @@ pub(crate) unsafe extern "C-unwind" fn GOMP_single_copy_end(data: *mut c_void) {
 }
 
 unsafe extern "C-unwind" fn single_copy_end(data: *mut c_void, caller: usize) {
-    type Function = unsafe extern "C-unwind" fn(*mut c_void);
+    type GompFunction = unsafe extern "C-unwind" fn(*mut c_void);
     let Some((library, function)) = behind(caller, const { position("GOMP_single_copy_end") }) else {
         return;
     };
     // SAFETY: the address of the function of that name and type, and not 0.
-    let real = unsafe { transmute::<usize, Function>(function) };
+    let real = unsafe { transmute::<usize, GompFunction>(function) };
     // SAFETY: the caller's contract.
-    meet(library, || unsafe { real(data) });
+    count_barrier(library, || unsafe { real(data) });
 }

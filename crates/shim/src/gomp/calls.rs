@@ -1,34 +1,35 @@
-//! The calls that open a team.
+//! Calls that open a team.
 
 use super::library::{self, Library, NAMES};
 use crate::meter::{self, Region};
-use crate::nest::{self, Team};
+use crate::nest::{self, NestTeam};
 use libc::{c_long, c_uint, c_void};
 use std::cell::Cell;
 use std::ptr::null_mut;
 use trimtab_core::place::runtimes::Runtime;
 
-/// What a program runs in a team. May unwind: a cancelled thread does.
+/// Function of the program that runs in a team. It may unwind: a cancelled thread does.
 pub(crate) type Routine = unsafe extern "C-unwind" fn(*mut c_void);
 
-/// What libgomp is handed instead of the program's data. Aligned, so that members fetch no cache line more than they must.
+/// Record that libgomp gets instead of the program's data. Aligned, so that members fetch no cache
+/// line more than they must.
 #[repr(C, align(64))]
-struct Call {
-    /// The first word of the program's data, where `GOMP_parallel_reductions` looks for its own.
+struct TeamCall {
+    /// The first word of the program's data, where `GOMP_parallel_reductions` expects its own.
     first: *mut c_void,
     routine: Routine,
     data: *mut c_void,
     library: &'static Library,
-    team: Team,
+    team: NestTeam,
     region: Region,
 }
 
-impl Call {
-    /// Opens the team. `None` where the program's call is passed on as it is: nothing is to be placed, or another edge
-    /// sees this runtime's teams.
+impl TeamCall {
+    /// Opens the team. Returns `None` if the program's call is passed on as it is: nothing is to be
+    /// placed, or another interface reports this runtime's teams.
     ///
     /// # Safety
-    /// With `mirrors`, `data` is null or begins with a word.
+    /// If `mirrors`, `data` is null or begins with a word.
     unsafe fn open(
         library: &'static Library,
         routine: Routine,
@@ -41,7 +42,7 @@ impl Call {
         }
         let threads = if threads == 0 { library.threads_most() } else { threads };
         let first = match mirrors && !data.is_null() {
-            // SAFETY: what is handed over begins with the word that libgomp itself would read.
+            // SAFETY: the data begins with the word that libgomp itself would read.
             true => unsafe { data.cast::<*mut c_void>().read_unaligned() },
             false => null_mut(),
         };
@@ -50,12 +51,14 @@ impl Call {
     }
 }
 
-/// What libgomp runs on every member: joins the team, and then does what the program wanted.
+/// Function that libgomp runs on every member: joins the team, and then calls the program's
+/// function.
 ///
 /// Holds nothing that would have to be dropped: `pthread_exit` and cancellation unwind through it.
 unsafe extern "C-unwind" fn member(call: *mut c_void) {
-    // SAFETY: libgomp hands over what it was given, and joins its members before that is gone.
-    let call = unsafe { &*call.cast::<Call>() };
+    // SAFETY: libgomp passes on the pointer it was given, and joins its members before that is
+    // gone.
+    let call = unsafe { &*call.cast::<TeamCall>() };
     let number = call.library.thread_number();
     call.team.join(number);
     call.region.join(number);
@@ -64,7 +67,7 @@ unsafe extern "C-unwind" fn member(call: *mut c_void) {
     call.region.arrive();
 }
 
-/// The position of a name in [`NAMES`], found while compiling.
+/// Returns the position of a name in [`NAMES`], at compile time.
 pub(super) const fn position(name: &str) -> usize {
     let mut at = 0;
     while at < NAMES.len() {
@@ -83,12 +86,12 @@ pub(super) const fn position(name: &str) -> usize {
     panic!("not among the names")
 }
 
-/// Whether this is the function that reads the first word of what it hands on.
+/// Returns whether this is the function that reads the first word of its data.
 const fn is_reductions(name: &str) -> bool {
     position(name) == position("GOMP_parallel_reductions")
 }
 
-/// Entry points of GCC 4.9 and later: the call returns when the team is over.
+/// Defines entry points of GCC 4.9 and later: the call returns when the team has ended.
 macro_rules! calls {
     ($($name:ident($($argument:ident: $type:ty),*) $(-> $result:ty)?;)*) => {$(
         /// Opens a team that runs a function of the program.
@@ -103,26 +106,27 @@ macro_rules! calls {
             threads: c_uint,
             $($argument: $type),*
         ) $(-> $result)? {
-            type Function = unsafe extern "C-unwind" fn(Routine, *mut c_void, c_uint, $($type),*) $(-> $result)?;
+            type GompFunction = unsafe extern "C-unwind" fn(Routine, *mut c_void, c_uint, $($type),*) $(-> $result)?;
             let real = |library: &Library| {
                 let function = library.function(const { position(stringify!($name)) });
-                // SAFETY: the address of the function of that name and type, or 0, which is none.
-                unsafe { std::mem::transmute::<usize, Option<Function>>(function) }
+                // SAFETY: the address of the function of that name and type, or 0, which is `None`.
+                unsafe { std::mem::transmute::<usize, Option<GompFunction>>(function) }
             };
             let found = library::of(routine);
             let Some((library, real)) = found.and_then(|library| Some((library, real(library)?))) else {
-                // No libgomp at all, yet somebody calls it: a team of one.
+                // There is no libgomp at all, yet the program calls it: a team of one thread.
                 // SAFETY: the program's own function with the program's own data.
                 unsafe { routine(data) };
                 return $(<$result>::from(1u8))?;
             };
             // SAFETY: the caller's contract.
-            match unsafe { Call::open(library, routine, data, threads, const { is_reductions(stringify!($name)) }) } {
+            match unsafe { TeamCall::open(library, routine, data, threads, const { is_reductions(stringify!($name)) }) } {
                 // SAFETY: the caller's contract.
                 None => unsafe { real(routine, data, threads, $($argument),*) },
                 Some(mut call) => {
                     call.team.will_bear(&library.own);
-                    // SAFETY: the caller's contract; the call outlives its team, which is joined before this returns.
+                    // SAFETY: the caller's contract; the call outlives its team, which is joined
+                    // before this returns.
                     let result = unsafe { real(member, (&raw mut call).cast(), threads, $($argument),*) };
                     call.region.close();
                     call.team.close();
@@ -147,9 +151,9 @@ calls! {
     GOMP_parallel_loop_maybe_nonmonotonic_runtime(start: c_long, end: c_long, step: c_long, flags: c_uint);
 }
 
-/// A call between its `_start` and `GOMP_parallel_end`.
+/// Call between its `_start` and `GOMP_parallel_end`.
 struct Started {
-    call: Option<Call>,
+    call: Option<TeamCall>,
     library: &'static Library,
     outer: *mut Started,
 }
@@ -159,10 +163,11 @@ thread_local! {
     static STARTED: Cell<*mut Started> = const { Cell::new(null_mut()) };
 }
 
-/// Entry points of before GCC 4.9: the caller runs the function as thread 0, between this and `GOMP_parallel_end`.
+/// Defines entry points from before GCC 4.9: the caller runs the function as thread 0, between this
+/// call and `GOMP_parallel_end`.
 macro_rules! starts {
     ($($name:ident($($argument:ident: $type:ty),*);)*) => {$(
-        /// Opens a team whose thread 0 goes on by itself.
+        /// Opens a team; the calling thread goes on by itself as thread 0.
         ///
         /// # Safety
         /// As libgomp's function of that name.
@@ -174,16 +179,17 @@ macro_rules! starts {
             threads: c_uint,
             $($argument: $type),*
         ) {
-            type Function = unsafe extern "C-unwind" fn(Routine, *mut c_void, c_uint, $($type),*);
+            type GompFunction = unsafe extern "C-unwind" fn(Routine, *mut c_void, c_uint, $($type),*);
             let Some(library) = library::of(routine) else { return };
             let function = library.function(const { position(stringify!($name)) });
-            // SAFETY: the address of the function of that name and type, or 0, which is none.
-            let Some(real) = (unsafe { std::mem::transmute::<usize, Option<Function>>(function) }) else { return };
+            // SAFETY: the address of the function of that name and type, or 0, which is `None`.
+            let Some(real) = (unsafe { std::mem::transmute::<usize, Option<GompFunction>>(function) }) else { return };
             // SAFETY: the caller's contract.
-            let call = unsafe { Call::open(library, routine, data, threads, false) };
+            let call = unsafe { TeamCall::open(library, routine, data, threads, false) };
             let started = Box::into_raw(Box::new(Started { call, library, outer: STARTED.get() }));
             STARTED.set(started);
-            // SAFETY: just made; freed by `GOMP_parallel_end` on this thread, after the team has been joined.
+            // SAFETY: just made; freed by `GOMP_parallel_end` on this thread, after the team has
+            // been joined.
             match unsafe { &mut (*started).call } {
                 // SAFETY: the caller's contract.
                 None => unsafe { real(routine, data, threads, $($argument),*) },
@@ -219,9 +225,10 @@ pub(crate) unsafe extern "C-unwind" fn GOMP_parallel_end() {
     // SAFETY: null, or made by a `_start` on this thread and not ended yet.
     let Some(record) = (unsafe { started.as_ref() }) else { return };
     let function = record.library.function(const { position("GOMP_parallel_end") });
-    type End = unsafe extern "C-unwind" fn();
-    // SAFETY: the address of the function of that name, which takes and gives nothing, or 0, which is none.
-    let real = unsafe { std::mem::transmute::<usize, Option<End>>(function) };
+    type ParallelEnd = unsafe extern "C-unwind" fn();
+    // SAFETY: the address of the function of that name, which takes and gives nothing, or 0, which
+    // is `None`.
+    let real = unsafe { std::mem::transmute::<usize, Option<ParallelEnd>>(function) };
     if let Some(call) = &record.call {
         call.region.arrive();
     }
@@ -234,7 +241,7 @@ pub(crate) unsafe extern "C-unwind" fn GOMP_parallel_end() {
         call.team.close();
     }
     STARTED.set(record.outer);
-    // SAFETY: made by a box; the team has been joined, and nobody else knows of it.
+    // SAFETY: made by a box; the team has been joined, and no other code knows of it.
     drop(unsafe { Box::from_raw(started) });
 }
 

@@ -1,4 +1,4 @@
-//! Which libgomp a program's function is linked to, and where its functions are.
+//! The libgomp that a program's function is linked to, and the addresses of its functions.
 
 use super::calls::Routine;
 use crate::objects::{self, Object};
@@ -8,7 +8,7 @@ use std::ops::{ControlFlow, Range};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering::*};
 
-/// The functions that are stood in front of, in the order of [`Library::functions`].
+/// Interposed functions, in the order of [`Library::functions`].
 pub(super) const NAMES: [&CStr; 26] = [
     c"GOMP_parallel",
     c"GOMP_parallel_reductions",
@@ -38,29 +38,31 @@ pub(super) const NAMES: [&CStr; 26] = [
     c"GOMP_single_copy_end",
 ];
 
-/// A libgomp as seen by the functions of one object. Leaked: calls may be inside at any time.
+/// A libgomp as the functions of one object see it. Leaked: calls may be inside at any time.
 pub(super) struct Library {
-    /// The object whose functions call it.
+    /// Address range of the object that calls this libgomp.
     callers: Range<usize>,
     functions: [usize; NAMES.len()],
     thread_number: usize,
     threads_most: usize,
-    /// The object of the runtime itself.
+    /// Address range of the runtime itself.
     pub(super) own: Range<usize>,
-    /// Whether its teams are ours to place: LLVM's family tells the tool instead.
+    /// Whether the shim places this runtime's teams: LLVM's family reports to the tool instead.
     pub(super) is_gnu: bool,
-    /// Whether it or its callers have been unloaded.
+    /// Whether the runtime or its callers have been unloaded.
     gone: AtomicBool,
     next: *mut Library,
 }
 
 static LIBRARIES: AtomicPtr<Library> = AtomicPtr::new(null_mut());
 
-/// `GOMP_parallel` of the first object that the program started with and that has it; 0 when there is none.
+/// `GOMP_parallel` of the first object that the program started with and that defines it; 0 if
+/// there is none.
 static AT_START: AtomicUsize = AtomicUsize::new(0);
 
-/// Notes what runtime the program starts with. The loader asks these objects first whatever a library opened later says it
-/// needs, and binds its other OpenMP calls to them: all of them must end in the same runtime.
+/// Stores the runtime that the program starts with. The loader searches these objects first,
+/// whatever a library opened later says it needs, and binds its other OpenMP calls to them. All
+/// OpenMP calls must end in the same runtime.
 pub(crate) fn note_start() {
     let mut behind = Behind::default();
     let first = objects::visit(|object| match behind.runtime_in(object) {
@@ -70,13 +72,13 @@ pub(crate) fn note_start() {
     AT_START.store(first.unwrap_or(0), Relaxed);
 }
 
-/// Which of the objects, as they are visited, lie behind this library: those that `RTLD_NEXT` would ask. One before it may
-/// stand in front of these functions too, and count on us to go on behind.
+/// Tells which of the visited objects lie behind this library: those that `RTLD_NEXT` would search.
+/// An object before it may interpose these functions too, and rely on this library to go on behind.
 #[derive(Default)]
 struct Behind(bool);
 
 impl Behind {
-    /// `GOMP_parallel` of an object behind this library.
+    /// Returns `GOMP_parallel` of an object behind this library.
     fn runtime_in(&mut self, object: &Object<'_>) -> Option<usize> {
         if object.holds(of as *const c_void as usize) {
             self.0 = true;
@@ -86,7 +88,7 @@ impl Behind {
     }
 }
 
-/// Forgets what was learned of objects that have been unloaded: another may lie there soon.
+/// Forgets what is known of unloaded objects: another may lie there soon.
 pub(crate) fn forget() {
     for library in known().filter(|library| !library.gone.load(Relaxed)) {
         let is_there = |address: usize, range: Option<&Range<usize>>| {
@@ -110,12 +112,12 @@ fn known() -> impl Iterator<Item = &'static Library> {
     std::iter::successors(follow(LIBRARIES.load(Acquire)), move |library| follow(library.next))
 }
 
-/// The libgomp of a function of the program; `None` where there is none at all.
+/// Returns the libgomp of a function of the program; `None` if there is none at all.
 pub(super) fn of(routine: Routine) -> Option<&'static Library> {
     of_address((routine as *const c_void).addr())
 }
 
-/// The libgomp that code at this address calls.
+/// Returns the libgomp that code at this address calls.
 pub(super) fn of_address(address: usize) -> Option<&'static Library> {
     let found = known().find(|library| library.callers.contains(&address) && !library.gone.load(Relaxed));
     if found.is_some() {
@@ -126,8 +128,8 @@ pub(super) fn of_address(address: usize) -> Option<&'static Library> {
 
 #[cold]
 fn find(address: usize) -> Option<&'static Library> {
-    let mut callers = address..address.saturating_add(1); // code that no object holds is known by itself
-    // The first that defines it is who would be called without us.
+    let mut callers = address..address.saturating_add(1); // code outside all objects is stored by its own address
+    // The first object that defines the function would be called without this library.
     let mut first: Option<usize> = None;
     let mut linked: Option<usize> = None;
     objects::visit(|object| -> ControlFlow<()> {
@@ -147,7 +149,7 @@ fn find(address: usize) -> Option<&'static Library> {
                 && (object.needs(candidate.file())
                     || candidate.soname().is_some_and(|name| object.needs(name)))
         };
-        // The program itself means the first, whatever else has the same name.
+        // For the program itself the first is right, whatever other object has the same name.
         let needed = objects::visit(|object| match caller_needs(object) && !object.path().is_empty() {
             true => ControlFlow::Break(()),
             false => ControlFlow::Continue(()),
@@ -175,8 +177,8 @@ fn publish(library: Library) -> &'static Library {
 }
 
 impl Library {
-    /// Every function as it is found from the object with this one on: one that only stands in front of some leaves the
-    /// others to who is behind it.
+    /// Gathers every function, searching from the object with `chosen` onwards. An object that
+    /// interposes only some functions leaves the others to the objects behind it.
     fn gather(chosen: usize, callers: Range<usize>) -> Self {
         let mut library = Self {
             callers,
@@ -205,7 +207,7 @@ impl Library {
             if library.thread_number == 0 {
                 fill(&mut library.thread_number, c"omp_get_thread_num");
                 fill(&mut library.threads_most, c"omp_get_max_threads");
-                // Who numbers the threads is the runtime itself.
+                // The object that numbers the threads is the runtime itself.
                 library.own = object.range();
                 library.is_gnu = library.thread_number != 0
                     && library.threads_most != 0
@@ -219,17 +221,17 @@ impl Library {
         library
     }
 
-    /// The address of the function `NAMES[at]`, 0 where this libgomp has none.
+    /// Returns the address of the function `NAMES[at]`, 0 if this libgomp has none.
     pub(super) fn function(&self, at: usize) -> usize {
         self.functions.get(at).copied().unwrap_or(0)
     }
 
-    /// The calling thread's number in its team.
+    /// Returns the calling thread's number in its team.
     pub(super) fn thread_number(&self) -> u32 {
         number(self.thread_number)
     }
 
-    /// How many threads a team has at most that is opened without a number.
+    /// Returns the most threads that a team opened without a number has.
     pub(super) fn threads_most(&self) -> u32 {
         number(self.threads_most)
     }
@@ -239,7 +241,8 @@ fn number(function: usize) -> u32 {
     if function == 0 {
         return 0;
     }
-    // SAFETY: the address of `omp_get_thread_num` or `omp_get_max_threads`, which take nothing and give an int.
+    // SAFETY: the address of `omp_get_thread_num` or `omp_get_max_threads`, which take nothing and
+    // give an int.
     let function = unsafe { std::mem::transmute::<usize, extern "C" fn() -> c_int>(function) };
     u32::try_from(function()).unwrap_or(0)
 }

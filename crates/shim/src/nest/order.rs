@@ -1,9 +1,10 @@
-//! One text of nested teams, and the maps made for it.
+//! Order: one setting of nested teams, as the launcher or the program gave it, and the maps made
+//! for it.
 //!
-//! Maps are made when a team of new sizes is opened, by the thread that opens it and before the team exists; members only
-//! read. They are a list that grows at its head: readers walk it without a lock.
+//! The thread that opens a team of new sizes makes the map, before the team exists; members only
+//! read. The maps are a list that grows at its head: readers walk it without a lock.
 
-use super::state::State;
+use super::state::NestState;
 use crate::cpus::Cpus;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering::*};
@@ -13,67 +14,69 @@ use trimtab_core::ids::OsCpu;
 use trimtab_core::place::nesting::{Nest, Resolved, Teams, Tree};
 use trimtab_core::set::CpuSet;
 
-/// The most seats kept for one text, about 100 bytes each. A program whose teams have so many combinations of sizes has the
-/// further ones left alone.
+/// Bound of the seats kept for one text, about 100 bytes each. If a program's teams have more
+/// combinations of sizes, the further ones are left alone.
 const SEATS_MAX: usize = 1 << 18;
 
 /// Teams to be placed, and the maps made for them so far.
-pub(super) struct Order {
-    /// As the user wrote it.
+pub(super) struct NestOrder {
+    /// The teams as the user wrote them.
     nest: Nest,
-    /// One for all roots, or one for each.
-    parts: Vec<Part>,
+    /// One part for all roots, or one for each.
+    parts: Vec<RootPart>,
 }
 
-/// The cores of a root, and the maps made for its teams so far.
-pub(super) struct Part {
+/// Cores of a root, and the maps made for its teams so far.
+pub(super) struct RootPart {
     teams: Teams,
     reports: bool,
     maps: AtomicPtr<Seats>,
-    /// How many seats there are. Held while a map is made, so that teams opened at once share it.
+    /// Number of seats. Held while a map is made, so that teams opened at the same time share it.
     making: Mutex<usize>,
 }
 
-/// A map as the guest uses it: one seat for each thread of its innermost level.
+/// Map as the shim uses it: one seat for each thread of its innermost level.
 pub(super) struct Seats {
     sizes: Vec<u32>,
-    seats: Vec<Seat>,
+    seats: Vec<NestSeat>,
     next: *mut Seats,
 }
 
-// SAFETY: `next` is written before the list's head is published and never after; what it points to is never freed.
+// SAFETY: `next` is written before the list's head is published and never after; the pointed-to map
+// is never freed.
 unsafe impl Sync for Seats {}
 
-/// Where one thread goes, and what became of it.
-pub(super) struct Seat {
+/// Place of one thread, with its statistics.
+pub(super) struct NestSeat {
     pub(super) cpu: OsCpu,
-    /// Where the team goes that it opens for an unlisted level.
+    /// CPUs for the team that the thread opens at an unlisted level.
     room: CpuSet,
     mask: AtomicPtr<Cpus>,
-    /// Present when there will be a report.
-    pub(super) seen: Option<Box<Seen>>,
+    /// Present if there will be a report.
+    pub(super) seen: Option<Box<SeatCounts>>,
 }
 
-/// What is reported of a seat.
+/// Reported numbers of a seat.
 #[derive(Default)]
-pub(super) struct Seen {
+pub(super) struct SeatCounts {
     /// Times a thread joined its team here.
     pub(super) entered: AtomicU64,
     /// System calls that moved it here.
     pub(super) bound: AtomicU64,
-    /// Times its mask was something else although it had been moved here: another hand.
+    /// Times its mask had changed although the thread had been moved here: another program or
+    /// library did it.
     pub(super) lost: AtomicU64,
-    /// The mask of the last thread and the CPU it was on, once it had joined.
+    /// The mask of the last thread and the CPU it was on, after it had joined.
     pub(super) last: Mutex<Option<(Cpus, u32)>>,
 }
 
-impl Order {
-    pub(super) fn new(state: &State, nest: &Nest) -> Self {
+impl NestOrder {
+    pub(super) fn new(state: &NestState, nest: &Nest) -> Self {
         let (trees, wide) = match state.roots {
             Roots::Part(count) => (state.tree.parts(count), None),
             Roots::Alone | Roots::Share => (vec![state.tree.clone()], state.wide.as_ref()),
         };
-        let part = |tree: Tree| Part {
+        let part = |tree: Tree| RootPart {
             teams: Teams::new(tree, wide, nest),
             reports: state.report != Report::No,
             maps: AtomicPtr::new(null_mut()),
@@ -86,18 +89,18 @@ impl Order {
         &self.nest
     }
 
-    pub(super) fn parts(&self) -> &[Part] {
+    pub(super) fn parts(&self) -> &[RootPart] {
         &self.parts
     }
 
-    /// The part of a root, counted from 0.
-    pub(super) fn part(&self, root: usize) -> Option<&Part> {
+    /// Returns the part of a root, counted from 0.
+    pub(super) fn part(&self, root: usize) -> Option<&RootPart> {
         self.parts.get(root.checked_rem(self.parts.len())?)
     }
 }
 
-impl Part {
-    /// How many threads a team of this level is declared to have, counted from 0.
+impl RootPart {
+    /// Returns the declared number of threads of a team at this level, counted from 0.
     pub(super) fn declared(&self, level: usize) -> Option<u32> {
         self.resolved().levels().get(level).map(|(threads, _)| *threads)
     }
@@ -110,7 +113,8 @@ impl Part {
         self.teams.tree().cores()
     }
 
-    /// The seats of the innermost of levels with these team sizes.
+    /// Returns the seats of the innermost level for these team sizes. `None` beyond [`SEATS_MAX`],
+    /// or without a map.
     pub(super) fn seats(&'static self, sizes: &[u32]) -> Option<&'static Seats> {
         let find = || self.all().find(|seats| seats.sizes == sizes);
         if let Some(found) = find() {
@@ -125,7 +129,7 @@ impl Part {
             return None;
         }
         let map = self.teams.map(sizes)?;
-        let seats = map.levels().last()?.iter().map(|place| Seat {
+        let seats = map.levels().last()?.iter().map(|place| NestSeat {
             cpu: place.cpu,
             room: place.room(self.teams.tree()),
             mask: AtomicPtr::new(null_mut()),
@@ -138,7 +142,7 @@ impl Part {
         Some(made)
     }
 
-    /// Every map there is, newest first.
+    /// Yields every map, newest first.
     pub(super) fn all(&self) -> impl Iterator<Item = &'static Seats> {
         // SAFETY: null, or leaked before it was published.
         let follow = |seats: *mut Seats| unsafe { seats.as_ref() };
@@ -151,13 +155,13 @@ impl Seats {
         &self.sizes
     }
 
-    pub(super) fn seats(&self) -> &[Seat] {
+    pub(super) fn seats(&self) -> &[NestSeat] {
         &self.seats
     }
 }
 
-impl Seat {
-    /// The room as a mask, made when first asked for.
+impl NestSeat {
+    /// Returns the room as a mask, made on the first call.
     pub(super) fn room(&self) -> &'static Cpus {
         let found = self.mask.load(Acquire);
         // SAFETY: null, or leaked below before it was stored.

@@ -1,14 +1,16 @@
-//! What became of every seat, told at exit when the user asked.
+//! Report at exit of every seat's outcome, if the user asked for it.
 //!
-//! One line for each seat that a thread took: what it was commanded, what its last thread's mask is, where that thread was
-//! seen, how often it had to be moved. Then the regions seen, and, where there were none, why that may be. While a report
-//! is wanted every join reads the mask back, so that what is reported was measured.
+//! It has one line for each seat that a thread took: the commanded CPU, the mask of its last
+//! thread, the CPU where that thread was seen, and how often it had to be moved. Then follow the
+//! regions seen, and, if there were none, possible reasons. While a report is wanted, every join
+//! reads the mask back, so that the reported values are measured.
 //!
-//! Where teams were asked for and no thread was placed, one line says so also without a report, and with `--strict` the
-//! process fails. Both are for an exit of the planned process by itself, and must not harm it: the line is written only to
-//! the standard error that the process was started with, and only if that takes it at once.
+//! If teams were asked for and no thread was placed, one line says so also without a report, and
+//! with `--strict` the process fails. Both apply to an exit of the planned process by itself, and
+//! must not harm it: the line is written only to the standard error that the process was started
+//! with, and only if that takes it at once.
 
-use super::order::{Order, Part, Seat, Seats, Seen};
+use super::order::{NestOrder, NestSeat, RootPart, SeatCounts, Seats};
 use super::state::{orders, state};
 use crate::cpus::Cpus;
 use crate::{ending, plan, standard_error};
@@ -20,7 +22,7 @@ use trimtab_core::ids::OsCpu;
 use trimtab_core::place::runtimes::{Kind, RUNTIMES, Runtime};
 use trimtab_core::set::CpuSet;
 
-/// The regions that each runtime opened.
+/// Number of regions that each runtime opened.
 static REGIONS: [AtomicU64; Runtime::COUNT] = [const { AtomicU64::new(0) }; Runtime::COUNT];
 static LEFT_ALONE: AtomicU64 = AtomicU64::new(0);
 
@@ -35,8 +37,8 @@ pub(super) fn count_left_alone() {
     LEFT_ALONE.fetch_add(1, Relaxed);
 }
 
-/// Notes that the calling thread joined a team in this seat.
-pub(super) fn note(seen: &Seen, moved: bool, lost: bool) {
+/// Records that the calling thread joined a team in this seat.
+pub(super) fn note(seen: &SeatCounts, moved: bool, lost: bool) {
     seen.entered.fetch_add(1, Relaxed);
     seen.bound.fetch_add(moved.into(), Relaxed);
     seen.lost.fetch_add(lost.into(), Relaxed);
@@ -48,35 +50,36 @@ pub(super) fn note(seen: &Seen, moved: bool, lost: bool) {
     }
 }
 
-/// The exit status of a process that ends with 0 although no thread was placed, where that is an error: the launcher's
-/// for what it could not do.
+/// Exit status of a process that ends with 0 although no thread was placed, if that is an error:
+/// the launcher's status for a request that it could not carry out.
 const STATUS_MISSED: i32 = 125;
 
-/// Sees to it that a process in which no thread was placed says so when it ends by itself, and fails where it must.
+/// Registers the check at exit: a process in which no thread was placed says so when it ends by
+/// itself, and fails if it must.
 pub(super) fn at_exit_without_threads(missed: Missed) {
     unsafe extern "C" fn fail(status: libc::c_int, _: *mut libc::c_void) {
-        let missed = plan::guarded(|| tell_missed(status == 0));
+        let missed = plan::guarded(|| report_missed(status == 0));
         if status == 0 && missed.is_some() {
-            // SAFETY: glibc goes on with the handlers that are left when one calls `exit`, and with the new status; no
-            // other library has `on_exit`.
+            // SAFETY: glibc goes on with the remaining handlers if a handler calls `exit`, and with
+            // the new status; no other library has `on_exit`.
             unsafe { libc::exit(STATUS_MISSED) };
         }
     }
-    extern "C" fn tell() {
-        plan::guarded(|| tell_missed(false));
+    extern "C" fn at_end() {
+        plan::guarded(|| report_missed(false));
     }
     standard_error::remember();
     if missed == Missed::Fails && ending::call_at_exit(fail) {
         return;
     }
     if missed != Missed::Ignored {
-        // SAFETY: `tell` lives as long as the process, the library being `nodelete`.
-        unsafe { libc::atexit(tell) };
+        // SAFETY: `at_end` lives as long as the process, the library being `nodelete`.
+        unsafe { libc::atexit(at_end) };
     }
 }
 
-/// Says that no thread was placed, if so; with the status that the process fails with.
-fn tell_missed(fails: bool) -> Option<()> {
+/// Writes that no thread was placed, if so; with the status with which the process fails.
+fn report_missed(fails: bool) -> Option<()> {
     let state = state()?;
     // A forked child inherits the request, but not the plan.
     super::is_active().then_some(())?;
@@ -86,7 +89,7 @@ fn tell_missed(fails: bool) -> Option<()> {
     if placed {
         return None;
     }
-    // A report on standard error has said it.
+    // A report on standard error has already said this.
     if fails || state.report != Report::Stderr {
         let status = if fails { " (--strict: the exit status is 125 for that)" } else { "" };
         let line = format!(
@@ -98,9 +101,9 @@ fn tell_missed(fails: bool) -> Option<()> {
     Some(())
 }
 
-/// Sees to it that the report is made when the process ends by itself.
+/// Registers the report for when the process ends by itself.
 pub(super) fn at_exit() {
-    extern "C" fn tell() {
+    extern "C" fn at_end() {
         plan::guarded(|| {
             let state = state()?;
             // A forked child inherits the request, but not the plan.
@@ -114,11 +117,11 @@ pub(super) fn at_exit() {
             Some(())
         });
     }
-    // SAFETY: `tell` lives as long as the process, the library being `nodelete`.
-    unsafe { libc::atexit(tell) };
+    // SAFETY: `at_end` lives as long as the process, the library being `nodelete`.
+    unsafe { libc::atexit(at_end) };
 }
 
-/// Writes without the standard library's lock on the stream, which a thread that was stopped may hold.
+/// Writes without the standard library's lock on the stream, which a stopped thread may hold.
 fn write_all(descriptor: i32, mut bytes: &[u8]) {
     while !bytes.is_empty() {
         // SAFETY: address and length are those of `bytes`.
@@ -135,7 +138,7 @@ fn text() -> String {
     let orders = orders();
     for order in &orders {
         for (at, part) in order.parts().iter().enumerate() {
-            tell_part(&mut text, order, part, at);
+            write_part(&mut text, order, part, at);
         }
     }
     let alone = LEFT_ALONE.load(Relaxed);
@@ -168,7 +171,7 @@ fn text() -> String {
     text
 }
 
-fn tell_part(text: &mut String, order: &Order, part: &Part, at: usize) {
+fn write_part(text: &mut String, order: &NestOrder, part: &RootPart, at: usize) {
     let mut all: Vec<&Seats> = part.all().filter(|seats| seats.seats().iter().any(is_used)).collect();
     if all.is_empty() {
         return;
@@ -185,17 +188,17 @@ fn tell_part(text: &mut String, order: &Order, part: &Part, at: usize) {
     for seats in all {
         for (number, seat) in seats.seats().iter().enumerate() {
             if let Some(seen) = seat.seen.as_deref().filter(|_| is_used(seat)) {
-                tell_seat(text, &path(number, seats.sizes()), seat, seen);
+                write_seat(text, &path(number, seats.sizes()), seat, seen);
             }
         }
     }
 }
 
-fn is_used(seat: &Seat) -> bool {
+fn is_used(seat: &NestSeat) -> bool {
     seat.seen.as_ref().is_some_and(|seen| seen.entered.load(Relaxed) > 0)
 }
 
-fn tell_seat(text: &mut String, path: &str, seat: &Seat, seen: &Seen) {
+fn write_seat(text: &mut String, path: &str, seat: &NestSeat, seen: &SeatCounts) {
     let last = seen.last.lock().unwrap_or_else(PoisonError::into_inner);
     let (actual, on) = last
         .as_ref()
@@ -210,13 +213,13 @@ fn tell_seat(text: &mut String, path: &str, seat: &Seat, seen: &Seen) {
     );
 }
 
-/// A mask as the kernel writes lists.
+/// Formats a mask as the kernel writes lists.
 fn list(mask: &Cpus) -> String {
     let cpus = (0..mask.end()).filter_map(|cpu| u32::try_from(cpu).ok()).map(OsCpu);
     cpus.filter(|&cpu| mask.contains(cpu)).collect::<CpuSet>().to_string()
 }
 
-/// The path of a thread from its number among those of its level.
+/// Returns the path of a thread from its number among those of its level.
 fn path(number: usize, sizes: &[u32]) -> String {
     let mut rest = number;
     let mut path: Vec<String> = Vec::new();

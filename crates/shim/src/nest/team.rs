@@ -1,20 +1,24 @@
 //! Teams and the threads in them.
 //!
-//! Unit: one CPU mask for each thread. Problem: runtimes hand the threads of their pools to any team, so a thread must be
-//! put in its place whenever it joins one; but a region may last a microsecond, and a system call takes one. Idea: each
-//! thread remembers what mask it was given last, and does nothing where that is the right one.
+//! Unit: one CPU mask for each thread. Problem: runtimes hand the threads of their pools to any
+//! team, so a thread must be put in its place whenever it joins one; but a region may last a
+//! microsecond, and a system call takes one. Idea: the shim stores for each thread the mask that it
+//! was given last, and does nothing if this is the right mask.
 //!
-//! A team lives with the call, or the runtime's event, that opened it. Who opened it keeps its place inside, as thread 0 of
-//! an inner team does by the maps' own rule. Outside all regions the thread that opens them, the *root*, belongs to the
-//! program and must not stay on one CPU: threads, programs and further runtimes that it starts would inherit that, and
-//! they would count one CPU. Going back costs two system calls a region. So a root goes back at once from a region that
-//! was not one of a rapid series; within a series it *lingers*, and is widened as soon as anything could tell
-//! ([`relax`]): a question for its mask, another runtime, a program started. New threads and forked children never
-//! inherit it ([`birth`](crate::birth), [`fork`](crate::fork)).
+//! A team lives with the call, or the runtime's event, that opened it. The thread that opened it
+//! keeps its place inside, as thread 0 of an inner team does by the maps' own rule. Outside all
+//! regions the thread that opens them, the *root*, belongs to the program and must not stay on one
+//! CPU: threads, programs and further runtimes that it starts would inherit that, and they would
+//! count one CPU. Going back costs two system calls a region. So a root goes back at once from a
+//! region that was not one of a rapid series. Within a series it *lingers*, and its mask is widened
+//! before any event that could reveal it ([`relax`]): a question for its mask, another runtime, a
+//! program started. New threads and forked children never inherit it ([`birth`](crate::birth),
+//! [`fork`](crate::fork)).
 //!
-//! A member's record of its team is left as it is when the region ends: tasks still run in the runtime's closing barrier.
+//! A member's record of its team is left as it is when the region ends: tasks still run in the
+//! runtime's closing barrier.
 
-use super::order::{Seat, Seats};
+use super::order::{NestSeat, Seats};
 use super::report;
 use super::state::{is_active, order, state};
 use crate::cpus::Cpus;
@@ -29,22 +33,23 @@ use trimtab_core::ids::{Id, OsCpu};
 use trimtab_core::place::nesting::LEVELS_MAX;
 use trimtab_core::place::runtimes::Runtime;
 
-/// A region that ends less than this after the one before it is one of a rapid series: 0.2 ms, a hundred times what going
-/// back and forth costs (two system calls of about 1.3 µs on the development machine), in ticks of [`now`]. Time stamp
-/// counters tick 2 to 4 million times a millisecond; the limit need not be exact.
-const SERIES: u64 = if cfg!(target_arch = "x86_64") { 500_000 } else { 200_000 };
+/// Longest distance of the ends of two regions in a rapid series, in ticks of [`now`]. 0.2 ms, a
+/// hundred times the cost of going back and forth (two system calls of about 1.3 µs on the
+/// development machine). Time stamp counters tick 2 to 4 million times a millisecond; the limit
+/// need not be exact.
+const SERIES_TICKS_MAX: u64 = if cfg!(target_arch = "x86_64") { 500_000 } else { 200_000 };
 
-/// The mask a thread was given last.
+/// The mask that a thread was given last.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Bound(usize);
 
 impl Bound {
-    /// None by us.
+    /// No mask by this library.
     const NO: Self = Self(0);
-    /// One by us, and then something else: right for nothing, but ours to take back.
+    /// A mask by this library, and then an unknown one: never the right mask, but to be taken back.
     const DOUBTFUL: Self = Self(1);
 
-    /// One CPU: odd and above 1. A room is known by its address, which is even.
+    /// One CPU: odd and above 1. A room is identified by its address, which is even.
     fn cpu(cpu: OsCpu) -> Self {
         Self(cpu.index() * 2 + 3)
     }
@@ -58,27 +63,28 @@ impl Bound {
     }
 }
 
-/// What this library knows of a thread.
-struct Thread {
+/// State of a thread.
+struct NestThread {
     bound: Cell<Bound>,
-    /// The team it is in, and its number there; `None` outside all teams.
+    /// The team that the thread is in; `None` outside all teams. `index` is its number there.
     around: Cell<Option<Around>>,
     index: Cell<u32>,
-    /// While the thread is about to create the members of a team: that team, and who comes next.
-    bearing: Cell<*const Team>,
+    /// While the thread is about to create the members of a team: that team, and the next member's
+    /// number.
+    bearing: Cell<*const NestTeam>,
     next: Cell<u32>,
-    /// Where the start routines of members lie: the runtime's own code, from and to.
+    /// Address range of the members' start routines: the runtime's own code.
     members: Cell<(usize, usize)>,
-    /// Its number among the roots, plus one.
+    /// The thread's number among the roots, plus one.
     root: Cell<usize>,
-    /// Of a root: its mask outside all regions, and when its last region ended.
+    /// For a root: its mask outside all regions, and the end of its last region.
     wide: Cell<*mut Cpus>,
     ended: Cell<u64>,
 }
 
 thread_local! {
-    static THREAD: Thread = const {
-        Thread {
+    static THREAD: NestThread = const {
+        NestThread {
             bound: Cell::new(Bound::NO),
             around: Cell::new(None),
             index: Cell::new(0),
@@ -92,34 +98,36 @@ thread_local! {
     };
 }
 
-/// What a thread keeps of the team it is in. A copy, since the team's record goes with the region, and its threads may
-/// live on: in the runtime's pool, and in what they do at their end.
+/// A thread's copy of the data of its team. A copy, since the team's record goes with the region,
+/// and its threads may live on: in the runtime's pool, and in their work at their end.
 #[derive(Clone, Copy)]
 struct Around {
-    /// The seats of all teams of the innermost listed level, and where this team's begin; `None`: left alone.
+    /// The seats of all teams of the innermost listed level; `None`: left alone. This team's begin
+    /// at `first`.
     seats: Option<&'static Seats>,
     first: usize,
     /// Counted from 0.
     level: usize,
-    /// The root that all this began with.
+    /// The root that opened the outermost team.
     root: Option<usize>,
     is_listed: bool,
     floats: bool,
 }
 
 impl Around {
-    /// Whether a member has one CPU: a seat of its own, or that of the thread that led here, which it is itself.
+    /// Returns whether a member has one CPU: a seat of its own, or the seat of the thread that
+    /// opened the team, which is the member itself.
     fn has_cpu(&self, index: u32) -> bool {
         self.is_listed || (index == 0 && !self.floats)
     }
 
-    /// The number of a member's seat among those of its level.
+    /// Returns the number of a member's seat among those of its level.
     fn seat_number(&self, index: u32) -> usize {
         if self.is_listed { self.first.saturating_add(index as usize) } else { self.first }
     }
 
-    /// What mask a member has, if this library has a say in it.
-    fn place(&self, index: u32) -> Option<(Bound, &'static Seat)> {
+    /// Returns the mask and seat of a member; `None` if this library does not place it.
+    fn place(&self, index: u32) -> Option<(Bound, &'static NestSeat)> {
         let seat = self.seats?.seats().get(self.seat_number(index))?;
         Some(if self.has_cpu(index) {
             (Bound::cpu(seat.cpu), seat)
@@ -129,31 +137,31 @@ impl Around {
     }
 }
 
-/// A team from the moment it is opened. What members read as they join comes first, next to what else they read: few cache
-/// lines that one thread writes and the others fetch.
+/// Team from the moment it is opened. Members read the first fields when they join, next to the
+/// other data they read: few cache lines that one thread writes and the others fetch.
 #[repr(C)]
-pub(crate) struct Team {
+pub(crate) struct NestTeam {
     here: Around,
     /// Whether the runtime may move threads by itself.
     verify: bool,
     /// One more than the last member that was created in its place, as all before it were.
     born: AtomicU32,
-    /// The team of the thread that opens it, and that thread's number there.
+    /// The team of the thread that opens this one, and that thread's number there.
     outer: Option<Around>,
     outer_index: u32,
 }
 
 /// Opens a team on the calling thread. `requested` is the most threads it can have.
 ///
-/// The team must stay where it is until [`Team::close`].
-pub(crate) fn open(requested: u32, runtime: Runtime) -> Team {
+/// The team must not move until [`NestTeam::close`].
+pub(crate) fn open(requested: u32, runtime: Runtime) -> NestTeam {
     report::count_region(runtime);
     THREAD.with(|thread| {
         let outer = thread.around.get();
         let level = outer.map_or(0, |around| around.level + 1);
         let alone = Around { seats: None, first: 0, level, root: None, is_listed: false, floats: false };
         let here = plan::guarded(|| find_seats(outer, thread, level, requested).filter(|_| is_active()));
-        Team {
+        NestTeam {
             here: here.unwrap_or(Around { root: outer.and_then(|around| around.root), ..alone }),
             verify: runtime.row().rebinds && HAS_PLACES.load(Relaxed),
             born: AtomicU32::new(0),
@@ -163,16 +171,16 @@ pub(crate) fn open(requested: u32, runtime: Runtime) -> Team {
     })
 }
 
-/// Where the threads of a team go that the calling thread opens at this level.
-fn find_seats(outer: Option<Around>, thread: &Thread, level: usize, requested: u32) -> Option<Around> {
-    // Threads in a team are their root's.
+/// Returns the places for a team that the calling thread opens at this level; `None`: left alone.
+fn find_seats(outer: Option<Around>, thread: &NestThread, level: usize, requested: u32) -> Option<Around> {
+    // Threads in a team belong to their root.
     let root = match outer {
         Some(around) => around.root,
         None => root(thread),
     };
     let part = order()?.part(root?)?;
     let here = Around { seats: None, first: 0, level, root, is_listed: false, floats: false };
-    // A team inside one that was left alone has no master's seat to start from.
+    // A team inside a team that was left alone has no master's seat to start from.
     let first = match &outer {
         Some(around) => around.seats.map(|_| around.seat_number(thread.index.get()))?,
         None => 0,
@@ -186,7 +194,7 @@ fn find_seats(outer: Option<Around>, thread: &Thread, level: usize, requested: u
             ..here
         });
     };
-    // Sizes around it, as far as levels are listed, and its own.
+    // Sizes of the enclosing teams, as far as levels are listed, and its own.
     let mut sizes = [0; LEVELS_MAX];
     let around = outer.and_then(|around| around.seats).map_or(&[][..], Seats::sizes);
     sizes.get_mut(..around.len())?.copy_from_slice(around);
@@ -196,12 +204,14 @@ fn find_seats(outer: Option<Around>, thread: &Thread, level: usize, requested: u
     Some(Around { seats: Some(seats), first: first.checked_mul(size as usize)?, is_listed: true, ..here })
 }
 
-impl Team {
-    /// The calling thread, on its way into the runtime, will create this team's other members in order.
+impl NestTeam {
+    /// Announces that the calling thread, on its way into the runtime, will create this team's
+    /// other members in order.
     ///
-    /// Their start routines lie in `members`: whoever else is created meanwhile, as an allocator may its helpers, is none.
+    /// Their start routines lie in `members`: any other thread created meanwhile, as an allocator's
+    /// helper, is not a member.
     pub(crate) fn will_bear(&self, members: &Range<usize>) {
-        // The outermost team's members come from a pool, in which some may be already.
+        // The outermost team's members come from a pool, which may already hold some.
         if self.here.level > 0 && self.here.seats.is_some() {
             THREAD.with(|thread| {
                 thread.members.set((members.start, members.end));
@@ -211,7 +221,7 @@ impl Team {
         }
     }
 
-    /// The calling thread joins under this number.
+    /// Records that the calling thread joins under this number, and moves it to its place.
     pub(crate) fn join(&self, index: u32) {
         THREAD.with(|thread| {
             let born_here = thread.around.get().is_none() && index < self.born.load(Relaxed);
@@ -219,7 +229,8 @@ impl Team {
             thread.around.set(Some(self.here));
             thread.index.set(index);
             let Some((bound, seat)) = self.here.place(index) else {
-                // Left alone, and not where an earlier team was. An inner team's master keeps its place.
+                // Left alone, so it must leave the place of an earlier team. An inner team's master
+                // keeps its place.
                 if (index != 0 || self.here.level == 0) && thread.bound.get() != Bound::NO {
                     widen(thread);
                 }
@@ -235,14 +246,14 @@ impl Team {
         });
     }
 
-    /// The team is over, says the thread that opened it.
+    /// Ends the team. Called by the thread that opened it.
     pub(crate) fn close(&self) {
         THREAD.with(|thread| {
             thread.bearing.set(null());
             thread.around.set(self.outer);
             thread.index.set(self.outer_index);
             if let Some(outer) = self.outer {
-                // It kept its place, unless other teams were set while it was away.
+                // The thread kept its place, unless other teams were set meanwhile.
                 let place = outer.place(self.outer_index).filter(|(bound, _)| *bound != thread.bound.get());
                 if let Some((bound, seat)) = place.filter(|_| is_active()) {
                     plan::guarded(|| take_place(thread, bound, seat, false));
@@ -254,16 +265,16 @@ impl Team {
             }
             let now = now();
             let lasted = now.saturating_sub(thread.ended.replace(now));
-            if lasted > SERIES {
+            if lasted > SERIES_TICKS_MAX {
                 widen(thread);
             }
         });
     }
 }
 
-/// Puts a thread where it belongs, unless it is there.
+/// Moves a thread to its place, unless it is there.
 #[cold]
-fn take_place(thread: &Thread, bound: Bound, seat: &'static Seat, known: bool) -> Option<()> {
+fn take_place(thread: &NestThread, bound: Bound, seat: &'static NestSeat, known: bool) -> Option<()> {
     let mut mask = Cpus::new();
     let wanted = wanted(seat, bound, &mut mask);
     let mut moves = !known;
@@ -288,8 +299,8 @@ fn take_place(thread: &Thread, bound: Bound, seat: &'static Seat, known: bool) -
     Some(())
 }
 
-/// The mask of a seat.
-fn wanted<'a>(seat: &'static Seat, bound: Bound, mask: &'a mut Cpus) -> &'a Cpus {
+/// Returns the mask of a seat.
+fn wanted<'a>(seat: &'static NestSeat, bound: Bound, mask: &'a mut Cpus) -> &'a Cpus {
     if bound == Bound::cpu(seat.cpu) {
         mask.insert((seat.cpu, seat.cpu));
         mask
@@ -298,7 +309,8 @@ fn wanted<'a>(seat: &'static Seat, bound: Bound, mask: &'a mut Cpus) -> &'a Cpus
     }
 }
 
-/// Copies the CPUs that a thread has to be created on, when the calling thread is creating the members of a team.
+/// Copies the CPUs on which a thread has to be created, if the calling thread is creating the
+/// members of a team.
 pub(crate) fn born_as(routine: *const c_void, cpus: &mut Cpus) -> Option<Birth> {
     THREAD.with(|thread| {
         let (from, to) = thread.members.get();
@@ -311,7 +323,7 @@ pub(crate) fn born_as(routine: *const c_void, cpus: &mut Cpus) -> Option<Birth> 
         let (bound, seat) = team.here.place(index)?;
         let mut mask = Cpus::new();
         cpus.clone_from(wanted(seat, bound, &mut mask));
-        // Before the thread is there: it asks as soon as it runs.
+        // Before the thread exists, since it reads the value as soon as it runs.
         let in_order = team.born.load(Relaxed).max(1) == index;
         if in_order {
             team.born.store(index + 1, Relaxed);
@@ -320,24 +332,25 @@ pub(crate) fn born_as(routine: *const c_void, cpus: &mut Cpus) -> Option<Birth> 
     })
 }
 
-/// A member about to be created.
+/// Member about to be created.
 pub(crate) struct Birth {
     /// The team, if all members before this one were created in their places too.
-    team: Option<*const Team>,
+    team: Option<*const NestTeam>,
     index: u32,
 }
 
 impl Birth {
-    /// It was not created in its place: it, and those after it, have to be moved.
+    /// Records that the member was not created in its place: it, and those after it, have to be
+    /// moved.
     pub(crate) fn failed(self) {
         if let Some(team) = self.team {
-            // SAFETY: the team that this thread is creating members of.
+            // SAFETY: the team for which this thread is creating members.
             unsafe { &*team }.born.store(self.index, Relaxed);
         }
     }
 }
 
-/// The calling thread joins a team that this library knows nothing of.
+/// Records that the calling thread joins a team that this library knows nothing of.
 pub(crate) fn join_unknown() {
     THREAD.with(|thread| {
         thread.around.set(None);
@@ -348,13 +361,13 @@ pub(crate) fn join_unknown() {
     });
 }
 
-/// Whether this library has narrowed the calling thread, and has not taken it back.
+/// Returns whether this library has narrowed the calling thread's mask and not widened it again.
 pub(crate) fn is_narrowed() -> bool {
     THREAD.with(|thread| thread.bound.get() != Bound::NO)
 }
 
-/// Takes a root back to its own mask if it lingers in the place of its last region. Called before anything that could
-/// tell, or would inherit it.
+/// Gives a root its own mask back if it lingers in the place of its last region. Called before any
+/// event that could reveal or inherit the narrow mask.
 pub(crate) fn relax() {
     THREAD.with(|thread| {
         if thread.around.get().is_none() && thread.bound.get() != Bound::NO {
@@ -363,11 +376,11 @@ pub(crate) fn relax() {
     });
 }
 
-/// Gives the calling thread a wide mask for good, though it may be inside a region. It is narrowed again when it joins
-/// the next team.
+/// Gives the calling thread a wide mask for good, though it may be inside a region. The mask is
+/// narrowed again when the thread joins the next team.
 ///
-/// What is known of the thread becomes doubtful and not forgotten: after a `vfork` this runs in the child, on its
-/// parent's memory but not on its parent's mask.
+/// The stored mask of the thread becomes doubtful and is not forgotten: after a `vfork` this runs
+/// in the child, on its parent's memory but not on its parent's mask.
 pub(crate) fn widen_until_next_team() {
     THREAD.with(|thread| {
         if thread.bound.get() != Bound::NO {
@@ -377,7 +390,7 @@ pub(crate) fn widen_until_next_team() {
     });
 }
 
-/// In a forked child, on its only thread: what was known is the parent's.
+/// Forgets the parent's state in a forked child, on its only thread.
 pub(crate) fn forget_in_child() {
     super::stand_down();
     THREAD.with(|thread| {
@@ -389,8 +402,8 @@ pub(crate) fn forget_in_child() {
     });
 }
 
-fn widen(thread: &Thread) {
-    // What the program itself has given the thread meanwhile stays.
+fn widen(thread: &NestThread) {
+    // A mask that the program itself has given the thread meanwhile stays.
     let mut now = Cpus::new();
     if let Some(cpu) = thread.bound.get().as_cpu()
         && now.read_this_thread()
@@ -403,8 +416,9 @@ fn widen(thread: &Thread) {
     }
 }
 
-/// The mask of a thread outside all regions: what a root had before its first, or what the plan allows.
-fn own_mask(thread: &Thread, then: impl FnOnce(&Cpus) -> bool) -> bool {
+/// Calls `then` with the thread's mask outside all regions: the mask of a root before its first
+/// region, or the plan's mask.
+fn own_mask(thread: &NestThread, then: impl FnOnce(&Cpus) -> bool) -> bool {
     // SAFETY: null, or the root's own, freed when it ends.
     match unsafe { thread.wide.get().as_ref() } {
         Some(wide) => then(wide),
@@ -412,25 +426,26 @@ fn own_mask(thread: &Thread, then: impl FnOnce(&Cpus) -> bool) -> bool {
     }
 }
 
-/// Notes what mask a root has before it is narrowed.
-fn remember_wide(thread: &Thread) {
+/// Stores the mask of a root before it is narrowed.
+fn remember_wide(thread: &NestThread) {
     let wide = thread.wide.get();
     let wide = if wide.is_null() { Box::into_raw(Box::new(Cpus::new())) } else { wide };
     // SAFETY: just made, or made here before by this thread.
     if unsafe { &mut *wide }.read_this_thread() {
         thread.wide.set(wide);
     } else {
-        // SAFETY: made by a box, and nobody has it from here on.
+        // SAFETY: made by a box, and used by no other code from here on.
         drop(unsafe { Box::from_raw(wide) });
         thread.wide.set(null_mut());
     }
 }
 
-/// Whether a thread opened regions of its own and has the map, where only one may.
+/// Whether a thread opened regions of its own and has the map, if only one thread may.
 static ALONE: AtomicBool = AtomicBool::new(false);
 
-/// Makes the calling thread a root, or says its number as one. `None` where its teams are left alone.
-fn root(thread: &Thread) -> Option<usize> {
+/// Makes the calling thread a root, or returns its number as one. `None` if its teams are left
+/// alone.
+fn root(thread: &NestThread) -> Option<usize> {
     static ROOTS: AtomicUsize = AtomicUsize::new(0);
     if thread.root.get() == 0 {
         let alone = state()?.roots == Roots::Alone;
@@ -445,18 +460,19 @@ fn root(thread: &Thread) -> Option<usize> {
     thread.root.get().checked_sub(1)
 }
 
-/// The key of a thread-specific value, itself plus one, whose destructor runs when a root ends.
+/// Key of a thread-specific value, plus one; its destructor runs when a root ends.
 static KEY: AtomicU32 = AtomicU32::new(0);
 
 fn call_at_end_of_this_thread() {
     if KEY.load(Acquire) == 0 {
         let mut key: pthread_key_t = 0;
-        // SAFETY: `key` is ours to write; the destructor lives as long as the process, the library being `nodelete`.
+        // SAFETY: `key` is ours to write; the destructor lives as long as the process, the library
+        // being `nodelete`.
         if unsafe { libc::pthread_key_create(&raw mut key, Some(ended)) } != 0 {
             return; // the root keeps the map until the process ends
         }
         if KEY.compare_exchange(0, key.wrapping_add(1), AcqRel, Acquire).is_err() {
-            // SAFETY: another thread was faster; nobody has seen this key.
+            // SAFETY: another thread was faster; no other code has seen this key.
             unsafe { libc::pthread_key_delete(key) };
         }
     }
@@ -465,7 +481,7 @@ fn call_at_end_of_this_thread() {
     unsafe { libc::pthread_setspecific(key, std::ptr::without_provenance(1)) };
 }
 
-/// Runs when a root ends: the next thread to open a region may have the map.
+/// Runs when a root ends: the next thread that opens a region may have the map.
 extern "C" fn ended(_: *mut c_void) {
     THREAD.with(|thread| {
         let wide = thread.wide.replace(null_mut());
@@ -479,7 +495,8 @@ extern "C" fn ended(_: *mut c_void) {
     });
 }
 
-/// Whether the environment told the runtime to bind threads by itself. Asked once, as the library is loaded.
+/// Stores whether the environment told the runtime to bind threads by itself. Called once, when the
+/// library is loaded.
 pub(super) fn note_places() {
     let off = |value: &str| ["false", "none", "disabled"].iter().any(|word| value.eq_ignore_ascii_case(word));
     let on = |name: &str| plan::variable(name).is_some_and(|value| !off(value.trim()));
@@ -490,14 +507,15 @@ pub(super) fn note_places() {
 
 static HAS_PLACES: AtomicBool = AtomicBool::new(false);
 
-/// A clock that grows steadily: see [`SERIES`]. Read at the end of every outermost region.
+/// Reads a clock that grows steadily: see [`SERIES_TICKS_MAX`]. Read at the end of every outermost
+/// region.
 #[cfg(target_arch = "x86_64")]
 fn now() -> u64 {
     // SAFETY: every processor of this architecture has the instruction, and no preconditions.
     unsafe { std::arch::x86_64::_rdtsc() }
 }
 
-/// As above.
+/// Reads the monotonic clock in nanoseconds. Read at the end of every outermost region.
 #[cfg(not(target_arch = "x86_64"))]
 fn now() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };

@@ -1,4 +1,4 @@
-/* An affinity in the attribute is the program's own business, and takes no slot. */
+/* An affinity in the attribute belongs to the program: the thread takes no slot. */
 #include "seen.h"
 
 static void with(const char *what, cpu_set_t *set, size_t size) {

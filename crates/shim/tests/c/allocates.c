@@ -1,4 +1,4 @@
-/* A program on an allocator that has questions (allocator.c). */
+/* Program on an allocator that calls the C library while it starts (allocator.c). */
 #include "seen.h"
 
 extern long cpus_at_start, page_at_start;

@@ -1,6 +1,6 @@
-/* Threads that ask the C library for their mask: born on slots, with a mask in the attribute, after a
-   mask was set. Each line tells where the kernel has the thread, and what the calls answer. argv[1]
-   "child": only that, of the initial thread. */
+/* Threads that ask the C library for their mask: created on slots, with a mask in the attribute, after a
+   mask was set. Each line gives the kernel's mask of the thread, and the answers of the calls. argv[1]
+   "child": only the line of the initial thread. */
 #include "seen.h"
 #include <spawn.h>
 
@@ -8,7 +8,7 @@ extern char **environ;
 
 static pid_t task(void) { return (pid_t)syscall(SYS_gettid); }
 
-/* What the ways to ask answer, once where they agree. */
+/* The answers of all calls, printed once if they agree. */
 static const char *told(char text[24]) {
   cpu_set_t one, two, three;
   char other[24];
@@ -90,7 +90,7 @@ static void *has_children(void *letters) {
   return spawn("spawned"), NULL;
 }
 
-/* A thread that is asked about, or bound, by another while it waits. */
+/* Thread that waits while another thread asks for its mask, or binds it. */
 struct waits {
   pthread_t thread;
   pid_t task;
@@ -126,7 +126,7 @@ static void about_others(void) {
   printf("set by another: %s told %s\n", it.kernel, it.told);
 }
 
-/* The creator binds a thread as soon as it has its name: mostly before the thread has run. */
+/* The creator binds a thread as soon as it has the pthread_t: mostly before the thread has run. */
 static void bound_at_once(void) {
   cpu_set_t one = set_of("A");
   int right = 0;

@@ -1,4 +1,4 @@
-/* A thread that opens a parallel region, and asks the C library for its mask before, inside and behind
+/* A thread that opens a parallel region, and asks the C library for its mask before, inside and after
    it; then the size of a team that it opens. */
 #include "seen.h"
 #include <omp.h>
@@ -10,7 +10,7 @@ static void say(const char *what) {
   printf("%s: %s told %s\n", what, here(), letters_of(&set, text));
 }
 
-/* Of its own, since clang has the runtime start as a function begins that opens a region. */
+/* A separate function: in clang's code the runtime starts at the beginning of a function that opens a region. */
 __attribute__((noinline)) static void open_regions(void) {
 #pragma omp parallel num_threads(1)
   say("inside");

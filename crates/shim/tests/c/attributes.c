@@ -1,5 +1,5 @@
-/* Threads with every kind of attribute: what the thread itself finds must be what was asked for. Prints all it finds,
-   so that a run with the guest and one without can be compared; the last word of each line is the mask. */
+/* Threads with every kind of attribute: the thread itself must find the requested values. Prints all values,
+   so that a run with the shim and one without can be compared; the last word of each line is the mask. */
 #include "seen.h"
 #include <signal.h>
 #include <sys/mman.h>

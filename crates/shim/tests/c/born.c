@@ -1,5 +1,5 @@
-/* argv[1] threads, one after the other and all alive: where each was born. With argv[2], the creator first narrows
-   itself to that. */
+/* Masks of argv[1] threads at their creation, one after the other and all alive. With argv[2], the creator first narrows
+   its own mask to this. */
 #include "seen.h"
 
 int main(int count, char **words) {

@@ -2,7 +2,7 @@
 #include "seen.h"
 #include <stdatomic.h>
 
-static const char *first; /* where a lone thread is born */
+static const char *first; /* mask of a lone thread at its creation */
 static atomic_int elsewhere;
 
 static void *brief(void *none) {

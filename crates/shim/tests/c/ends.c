@@ -1,4 +1,4 @@
-/* Every way for a thread to end gives its slot back: afterwards the next thread is born there again. */
+/* Every way for a thread to end gives its slot back: afterwards the next thread is created there again. */
 #include "seen.h"
 #include <setjmp.h>
 

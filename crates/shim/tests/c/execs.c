@@ -1,4 +1,4 @@
-/* Becomes itself again: from the initial thread, then from a pinned one. Each time reports itself and two threads. */
+/* Executes itself again: from the initial thread, then from a pinned one. Each time reports itself and two threads. */
 #include "seen.h"
 
 static char **all;

@@ -1,4 +1,4 @@
-/* Where the children of forks are: of the initial thread, of pinned threads, of threads placed by the program. */
+/* Masks of the children of forks: of the initial thread, of pinned threads, of threads placed by the program. */
 #include "seen.h"
 
 static char text[24];

@@ -1,4 +1,4 @@
-/* A thread that starts a thread that starts a thread: where each was born. */
+/* A thread that starts a thread that starts a thread: the mask of each at its creation. */
 #include "seen.h"
 
 static void *next(void *depth) {

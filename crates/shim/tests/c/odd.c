@@ -1,4 +1,4 @@
-/* Programs that do odd things first; then two threads. argv[1] says which. */
+/* Programs that do unusual things first; then start two threads. argv[1] selects the program. */
 #include "seen.h"
 #include <dirent.h>
 #include <signal.h>

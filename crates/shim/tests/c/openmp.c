@@ -1,5 +1,5 @@
-/* Where the threads of a parallel region are, and two threads of the program's own. argv[1]: narrow the initial thread
-   to that first. */
+/* Masks of the threads of a parallel region, and of two threads of the program's own. argv[1]: narrow the initial thread
+   to this mask first. */
 #include "seen.h"
 #include <omp.h>
 

@@ -1,4 +1,4 @@
-/* Opens a library (argv[1]) in the way of argv[2] and says where the threads of its constructor were. */
+/* Opens a library (argv[1]) in the mode argv[2] and prints the masks of its constructor's threads. */
 #include "seen.h"
 #include <dlfcn.h>
 

@@ -1,4 +1,4 @@
-/* What a thread sees, in the letters of the tests: CPU A and CPU B. */
+/* Masks of threads in the letters of the tests: CPU A and CPU B. */
 #ifndef SEEN_H
 #define SEEN_H
 #ifndef _GNU_SOURCE
@@ -46,8 +46,8 @@ static inline const char *letters_of(const cpu_set_t *set, char text[24]) {
   return text;
 }
 
-/* Where the calling thread is bound: by a system call, since the C library's answer is another for a
-   thread on a slot. */
+/* The calling thread's mask by a system call, since the C library's answer differs for a thread on a
+   slot. */
 static inline const char *here(void) {
   static __thread char text[24];
   cpu_set_t set;
@@ -63,7 +63,7 @@ static inline void narrow(const char *letters) {
   CHECK(sched_setaffinity(0, sizeof set, &set) == 0);
 }
 
-/* A thread that reports its mask and then waits to be let go. */
+/* Thread that reports its mask and then waits until it is released. */
 struct sitter {
   pthread_t thread;
   char mask[24];
@@ -83,7 +83,7 @@ static inline void *sit(void *at) {
   return me;
 }
 
-/* Starts a sitter and says where it was born. */
+/* Starts a sitter and prints its mask at its creation. */
 static inline const char *start_sitting(struct sitter *it, const pthread_attr_t *attr) {
   memset(it, 0, sizeof *it);
   pthread_mutex_init(&it->lock, NULL);
@@ -104,7 +104,7 @@ static inline void stop_sitting(struct sitter *it) {
   CHECK(pthread_join(it->thread, &result) == 0 && result == it);
 }
 
-/* Where a child process says it is; what it says goes to "text". */
+/* Reads the mask that a child process reports into "text". */
 static inline const char *child_says(char text[24], void (*say)(char *)) {
   int ends[2];
   CHECK(pipe(ends) == 0);

@@ -1,4 +1,4 @@
-/* Starts a program with these arguments, and tells how it ended. */
+/* Starts a program with these arguments, and prints how it ended. */
 #include <spawn.h>
 #include <stdio.h>
 #include <sys/wait.h>

@@ -1,4 +1,4 @@
-/* Starts programs without fork from a pinned thread. They need not be where they should, but must work. */
+/* Starts programs without fork from a pinned thread. Their masks may be wrong, but they must work. */
 #include "seen.h"
 #include <spawn.h>
 

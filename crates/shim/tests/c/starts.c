@@ -1,6 +1,6 @@
-/* Starts a program in every way there is, and tells which ways did not end as they should.
-   Usage: starts PROGRAM NAME WORDS: its path, its name in PATH, and what it is to say behind its arguments.
-   ROOT: a folder to change the root to first. VARIABLES: how many more variables there are. */
+/* Starts a program in every possible way, and prints the ways that did not end as expected.
+   Usage: starts PROGRAM NAME WORDS: its path, its name in PATH, and the words that it prints after its arguments.
+   ROOT: a folder to change the root to first. VARIABLES: number of additional variables. */
 #define _GNU_SOURCE
 #include "seen.h"
 #include <fcntl.h>
@@ -18,7 +18,7 @@ static int fail(const char *way, const char *what, const char *said, int status)
   return 1;
 }
 
-/* What a child of this way says, and how it ends. */
+/* Output of a child started in this way, and its end. */
 static int judge(const char *way, int ends[2], pid_t child) {
   char said[1024];
   size_t length = 0;

@@ -1,4 +1,4 @@
-/* A program that other programs start. Tells its arguments, a variable, and whether the library is to be preloaded. */
+/* A program that other programs start. Prints its arguments, a variable, and whether the library is to be preloaded. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,8 @@
-//! Runs real programs under the guest.
+//! Harness that runs real programs under the shim.
 //!
-//! Plans are written for two CPUs called A and B, the first two this process may use, whatever their numbers; programs
-//! report masks in the same letters (`c/seen.h`). Plans are crossed, so that a right answer cannot be luck.
+//! Plans are written for two CPUs called A and B, the first two this process may use, whatever
+//! their numbers; programs report masks in the same letters (`c/seen.h`). Plans are crossed, so
+//! that a right answer cannot be luck.
 
 #![allow(dead_code, reason = "each test file uses its part")]
 #![allow(clippy::unwrap_used, reason = "tests may")]
@@ -11,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use tempfile::TempDir;
 
-/// Says, where a person sees it, what was not tested and why.
+/// Prints visibly what was not tested and why.
 pub(crate) fn skip(reason: &str) {
     #[expect(clippy::print_stderr, reason = "a skipped test is reported")]
     {
@@ -19,7 +20,7 @@ pub(crate) fn skip(reason: &str) {
     }
 }
 
-/// The library under test, which Cargo built beside this test.
+/// Returns the library under test, which Cargo built beside this test.
 pub(crate) fn library() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let library = test.with_file_name("libtrimtab_shim.so");
@@ -27,14 +28,14 @@ pub(crate) fn library() -> PathBuf {
     library
 }
 
-/// A program to run, and the directory it was built in.
-pub(crate) struct Program {
+/// Program to run, and the directory it was built in.
+pub(crate) struct HostProgram {
     pub(crate) path: PathBuf,
     _directory: Option<TempDir>,
 }
 
-impl Program {
-    /// A program that is installed, if it is.
+impl HostProgram {
+    /// Returns a program that is installed, if it is.
     pub(crate) fn installed(name: &str) -> Option<Self> {
         let found = std::env::split_paths(&std::env::var_os("PATH")?)
             .map(|dir| dir.join(name))
@@ -45,12 +46,14 @@ impl Program {
         Some(Self { path: found?, _directory: None })
     }
 
-    /// A program of `tests/c`, built with `compiler` and these flags, where an empty program can be built with them.
+    /// Builds a program of `tests/c` with `compiler` and these flags; `None` if an empty program
+    /// cannot be built with them.
     pub(crate) fn built(compiler: &str, source: &str, flags: &[&str]) -> Option<Self> {
         Self::built_of(compiler, &[&format!("c/{source}")], flags)
     }
 
-    /// A program of several files below `tests`, in an order that suits the compiler, named like the last.
+    /// Builds a program of several files below `tests`, in an order that suits the compiler, named
+    /// like the last.
     pub(crate) fn built_of(compiler: &str, sources: &[&str], flags: &[&str]) -> Option<Self> {
         let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
         let sources: Vec<_> = sources.iter().map(|source| tests.join(source)).collect();
@@ -59,7 +62,7 @@ impl Program {
         let path = directory.path().join(source.file_stem().unwrap());
         let build = |sources: &[PathBuf]| {
             let mut command = Command::new(compiler);
-            command.current_dir(directory.path()); // where Fortran's modules go
+            command.current_dir(directory.path()); // Fortran's modules go there
             command.arg("-o").arg(&path).args(sources).args(flags).output()
         };
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -86,19 +89,19 @@ impl Program {
         Some(Self { path, _directory: Some(directory) })
     }
 
-    /// A C program with threads.
+    /// Builds a C program with threads.
     pub(crate) fn c(source: &str) -> Option<Self> {
         Self::built("cc", source, &["-O1", "-pthread", "-rdynamic"])
     }
 
-    /// A C shared library with threads.
+    /// Builds a C shared library with threads.
     pub(crate) fn c_library(source: &str) -> Option<Self> {
         Self::built("cc", source, &["-O1", "-pthread", "-shared", "-fPIC"])
     }
 }
 
-/// A run of a program.
-pub(crate) struct Run {
+/// Run of a program.
+pub(crate) struct HostRun {
     plan: Option<String>,
     preload: Vec<PathBuf>,
     environment: Vec<(String, String)>,
@@ -106,7 +109,7 @@ pub(crate) struct Run {
     nest: Option<String>,
 }
 
-/// What a run left behind.
+/// Output and status of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Outcome {
     pub(crate) code: Option<i32>,
@@ -115,40 +118,40 @@ pub(crate) struct Outcome {
 }
 
 impl Outcome {
-    /// The output of a run that ended well and in silence.
+    /// Returns the output of a run that succeeded and wrote nothing to standard error.
     pub(crate) fn text(self) -> String {
         assert_eq!((self.code, self.stderr.as_str()), (Some(0), ""), "{self:?}");
         self.stdout
     }
 }
 
-/// A run under a plan that pins: mask A and B, and these slots in letters.
-pub(crate) fn pinned(slots: &str) -> Run {
-    Run::guest().plan(&format!("mask=A,B slots={slots} pin=born"))
+/// Prepares a run under a plan that pins: mask A and B, and these slots in letters.
+pub(crate) fn pinned(slots: &str) -> HostRun {
+    HostRun::guest().plan(&format!("mask=A,B slots={slots} pin=born"))
 }
 
-impl Run {
-    /// A run without a plan and without the guest.
+impl HostRun {
+    /// Prepares a run without a plan and without the shim.
     pub(crate) fn native() -> Self {
         Self { plan: None, preload: Vec::new(), environment: Vec::new(), arguments: Vec::new(), nest: None }
     }
 
-    /// A run with the guest loaded, and no plan.
+    /// Prepares a run with the shim loaded, and no plan.
     pub(crate) fn guest() -> Self {
         Self::native().preload(&library())
     }
 
-    /// Under this plan, CPUs in letters; the process is the planned one.
+    /// Sets the plan, CPUs in letters; the process is the planned one.
     pub(crate) fn plan(self, plan: &str) -> Self {
         self.text(&format!("1 pid=PID {plan}"))
     }
 
-    /// With this text for a plan, CPUs in letters, `PID` for the number of the process.
+    /// Sets the text of the plan, CPUs in letters, `PID` for the number of the process.
     pub(crate) fn text(self, text: &str) -> Self {
         Self { plan: Some(text.to_owned()), ..self }
     }
 
-    /// Told this of nested teams, the tree's CPUs in letters.
+    /// Sets the request for nested teams, the tree's CPUs in letters.
     pub(crate) fn nest(self, text: &str) -> Self {
         Self { nest: Some(text.to_owned()), ..self }
     }
@@ -168,9 +171,9 @@ impl Run {
         self
     }
 
-    /// Runs the program confined to A and B, as the launcher would: by a chain of execs, which keep the process id.
-    /// Nothing where this machine has fewer than two CPUs for us.
-    pub(crate) fn run(self, program: &Program) -> Option<Outcome> {
+    /// Runs the program confined to A and B, as the launcher would: by a chain of execs, which keep
+    /// the process id. `None` if this machine has fewer than two CPUs for the test.
+    pub(crate) fn run(self, program: &HostProgram) -> Option<Outcome> {
         const LAUNCH: &str = r#"mask=$1 plan=$2; shift 2
             case $plan in *PID*) plan="${plan%%PID*}$$${plan#*PID}";; esac
             exec taskset -c "$mask" env ${plan:+"TRIMTAB_PLAN=$plan"} "$@""#;
@@ -208,7 +211,7 @@ impl Run {
     }
 }
 
-/// The numbers of A and B.
+/// Returns the numbers of A and B.
 pub(crate) fn two_cpus() -> Option<[u32; 2]> {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap();

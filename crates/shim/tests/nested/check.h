@@ -1,14 +1,14 @@
-/* Are the threads of parallel regions where they were told to be?
+/* Checks that the threads of parallel regions have the requested masks.
  *
- * The environment says what is right:
+ * The environment gives the expected values:
  *   EXPECT="B,A/B,A,A,B"   the CPU of each thread, level after level, by its number among all threads of the level;
  *                          A and B are the numbers in CPU_A and CPU_B, other CPUs are written as numbers
- *   EXPECT=all             nobody places anything: every thread has the mask the program began with
+ *   EXPECT=all             no thread is placed: every thread has the mask with which the program began
  *   SHAPE=2,2              the declared team size of each level, which turns paths of thread numbers into such numbers
  *
  * Below the declared levels a master keeps its CPU, and the others have the whole mask. In a team larger
- * than declared each thread has one CPU, whichever. Masks of threads are read with a system call of our own, since the C
- * library's may be told what to answer. */
+ * than declared each thread has one CPU, no matter which. Masks of threads are read by a system call, since the C
+ * library's functions may be interposed. */
 #ifndef CHECK_H
 #define CHECK_H
 #ifndef _GNU_SOURCE
@@ -28,7 +28,7 @@ struct mask {
   unsigned long word[CPUS / WORD];
 };
 
-/* What is right, and what was seen. */
+/* Expected and observed values. */
 static struct {
   struct mask original, table[LEVELS][ROOM];
   int shape[LEVELS], levels, everywhere;
@@ -71,14 +71,14 @@ static inline const char *mask_text(const struct mask *mask, char text[64]) {
   return text;
 }
 
-/* The mask of the calling thread, by the system's word. */
+/* The mask of the calling thread, by a system call. */
 static inline struct mask mask_here(void) {
   struct mask here = mask_none();
   if (syscall(SYS_sched_getaffinity, 0, sizeof here, &here) < 0) perror("sched_getaffinity");
   return here;
 }
 
-/* The same by the C library's word. */
+/* The mask of the calling thread, by the C library. */
 static inline struct mask mask_told(void) {
   struct mask here = mask_none();
   if (sched_getaffinity(0, sizeof here, (cpu_set_t *)&here) != 0) perror("sched_getaffinity");
@@ -89,7 +89,7 @@ static inline void mask_set(const struct mask *mask) {
   if (sched_setaffinity(0, sizeof *mask, (const cpu_set_t *)mask) != 0) perror("sched_setaffinity");
 }
 
-/* Counts a check, and says what is wrong while that is not yet a flood. */
+/* Counts a check, and prints the first failures. */
 static inline int check_count(int right) {
   __atomic_add_fetch(&check_state.checks, 1, __ATOMIC_RELAXED);
   return !right && __atomic_add_fetch(&check_state.wrong, 1, __ATOMIC_RELAXED) <= 12;
@@ -124,7 +124,7 @@ static inline void read_masks(const char *text) {
   check_state.levels = level + 1;
 }
 
-/* From now on this is right; "" for no declared level, so that nobody is placed by level. */
+/* Sets the expected masks; "" for no declared level, so that no thread is placed by level. */
 static inline void expect(const char *shape, const char *masks) {
   for (int level = 0; level < LEVELS; level++) {
     check_state.shape[level] = shape && *shape ? (int)strtol(shape, (char **)&shape, 10) : 1;
@@ -138,8 +138,8 @@ __attribute__((constructor)) static void check_begin(void) {
   expect(getenv("SHAPE"), getenv("EXPECT"));
 }
 
-/* What a thread on this level of the calling thread's path should have. False where one CPU is as right as another: in a
-   team of more threads than declared, but for its first thread. */
+/* The expected mask of a thread on this level of the calling thread's path. False if any one CPU is right: in a
+   team of more threads than declared, except for its first thread. */
 static inline int expected(int level, struct mask *wanted) {
   *wanted = check_state.original;
   if (level == 0 || check_state.everywhere) return 1;
@@ -155,15 +155,15 @@ static inline int expected(int level, struct mask *wanted) {
   return 1;
 }
 
-/* The calling thread has the mask the program began with. Asked of the C library first: a guest may leave a thread where
-   it was for a while, as long as nobody can tell. */
+/* Checks that the calling thread has the mask with which the program began. Asks the C library first: the shim may leave
+   a thread in its place for a while, as long as the program cannot notice it. */
 static inline void check_original(const char *what) {
   struct mask told = mask_told(), here = mask_here();
   check_mask(what, &told, &check_state.original);
   check_mask(what, &here, &check_state.original);
 }
 
-/* In a region: is the calling thread where it should be? */
+/* In a region: checks the calling thread's mask. */
 static inline void check(const char *what) {
   struct mask here = mask_here(), wanted;
   if (omp_get_level() == 0) return check_original(what);
@@ -175,7 +175,7 @@ static inline void check(const char *what) {
   }
 }
 
-/* Waits until all `n` threads of a team have come here: who waits takes no second iteration, section or task. */
+/* Waits until all `n` threads of a team have come here: a waiting thread takes no second iteration, section or task. */
 static inline void meet(int *arrived, int n) {
   __atomic_add_fetch(arrived, 1, __ATOMIC_ACQ_REL);
   while (__atomic_load_n(arrived, __ATOMIC_ACQUIRE) < n) sched_yield();

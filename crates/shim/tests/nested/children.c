@@ -1,7 +1,7 @@
-/* Children and successors of a program start where it started, whichever thread begets them.
-   Without arguments: all ways to beget a child, before, inside and after regions.
+/* Children and successors of a program start with the program's first mask, whichever thread starts them.
+   Without arguments: all ways to start a child, before, inside and after regions.
    "become" WAY WHEN: the program itself becomes another; WHEN is outer, inner, worker or after.
-   "there" MASK: the other program; says whether it has this mask. */
+   "there" MASK: the other program; tells whether it has this mask. */
 #include "check.h"
 #include <fcntl.h>
 #include <spawn.h>

@@ -1,4 +1,4 @@
-//! Children and successors of a program start where it started.
+//! Children and successors of a program start with the mask with which it started.
 
 use crate::runtimes::{CROSSED, Runtime, checks, on_all};
 
@@ -31,7 +31,7 @@ fn a_successor_starts_where_the_program_did() {
 
 #[test]
 fn a_successor_is_placed_again() {
-    // The other program finds the plan, which names this process still.
+    // The other program finds the plan, which still names this process.
     for runtime in [Runtime::gnu(), Runtime::llvm()] {
         let (Some(first), Some(second)) = (runtime.program(&["succeed.c"]), runtime.program(&["deep.c"]))
         else {

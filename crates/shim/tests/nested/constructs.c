@@ -1,7 +1,7 @@
 /* Every construct that makes a team, on the first level and inside a team of two; C and C++ alike. */
 #include "check.h"
 
-/* Each construct lets two threads meet, so that both are looked at, and counts its work, so that none is lost or done
+/* Each construct has two threads wait for each other, so that both are checked, and counts its work, so that none is lost or done
    twice. `two` is 2 but the compiler cannot know: bounds that vary and bounds that do not call different functions of
    the runtime. */
 static volatile int two_ = 2;

@@ -1,6 +1,6 @@
-//! Every construct, size and depth.
+//! Tests of every construct, size and depth.
 
-use crate::common::{Run, skip};
+use crate::common::{HostRun, skip};
 use crate::runtimes::{CROSSED, Map, NOWHERE, Runtime, STACKED, checks, on, on_all};
 
 #[test]
@@ -8,10 +8,10 @@ fn the_programs_are_right_about_a_run_without_the_guest() {
     for program in
         ["constructs.c", "sizes.c", "deep.c", "binds.c", "storm.c", "league.c", "threads.c", "signals.c"]
     {
-        // Fewer rounds than usual, for the one that takes a number.
-        on_all(&[program], 100, || [NOWHERE.expected(Run::native()).arg("20")]);
+        // Fewer rounds than usual, for the program that takes a number.
+        on_all(&[program], 100, || [NOWHERE.expected(HostRun::native()).arg("20")]);
     }
-    on(&Runtime::all_gnu(), &["oldabi.c"], 1000, || [NOWHERE.expected(Run::native())]);
+    on(&Runtime::all_gnu(), &["oldabi.c"], 1000, || [NOWHERE.expected(HostRun::native())]);
 }
 
 #[test]
@@ -54,7 +54,7 @@ fn fortran() {
     for runtime in Runtime::all_gnu() {
         let Some(program) = runtime.build(&sources, &["-ftree-parallelize-loops=2"]) else { continue };
         for (run, good) in
-            [(CROSSED.run(), "0"), (STACKED.run(), "0"), (NOWHERE.expected(Run::native()), "-1")]
+            [(CROSSED.run(), "0"), (STACKED.run(), "0"), (NOWHERE.expected(HostRun::native()), "-1")]
         {
             checks(runtime.name, runtime.provide(run.arg(good)), &program);
         }
@@ -106,7 +106,7 @@ fn more_threads_than_cpus() {
 #[test]
 fn thousands_of_regions() {
     on_all(&["storm.c"], 10_000, || [CROSSED.run(), STACKED.run().env("KMP_HOT_TEAMS_MAX_LEVEL", "1")]);
-    // Threads that spin get in each other's way on two CPUs: fewer.
+    // Threads that busy-wait disturb each other on two CPUs: fewer rounds.
     on_all(&["storm.c"], 150, || [CROSSED.run().env("OMP_WAIT_POLICY", "active").arg("3")]);
 }
 

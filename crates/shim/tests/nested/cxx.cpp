@@ -1,4 +1,4 @@
-// What C++ adds: exceptions and destructors in regions, iterators, lambdas, members, thread-local objects.
+// Additional constructs of C++: exceptions and destructors in regions, iterators, lambdas, members, thread-local objects.
 #include "check.h"
 #include <numeric>
 #include <stdexcept>

@@ -1,4 +1,4 @@
-/* Teams as declared, level in level, and one level more. */
+/* Nested teams as declared, and one level more. */
 #include "check.h"
 
 static void level(int depth) {

@@ -1,4 +1,4 @@
-/* A child of a fork before any region opens regions: nobody places it, as the plan names its parent. */
+/* A child of a fork before any region opens regions: its threads are not placed, since the plan names its parent. */
 #include "check.h"
 #include <sys/wait.h>
 

@@ -1,5 +1,5 @@
-! What Fortran adds to the constructs of C: do, workshare, do concurrent; and the module trimtab_nesting.
-! First argument: what omp_set_nesting_info should return for a good text.
+! Additional constructs of Fortran: do, workshare, do concurrent; and the module trimtab_nesting.
+! First argument: the value that omp_set_nesting_info should return for a valid text.
 module checks
   use, intrinsic :: iso_c_binding
   implicit none

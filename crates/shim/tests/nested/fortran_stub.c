@@ -1,4 +1,4 @@
-/* What a program is linked against that calls omp_set_nesting_info without the module; the guest's own comes first. */
+/* Stub to link a program that calls omp_set_nesting_info without the module; the shim's function comes first. */
 #include <stddef.h>
 
 int omp_set_nesting_info_(const char *text, size_t length);

@@ -1,4 +1,4 @@
-/* A program without OpenMP opens libraries with OpenMP: argv has pairs of a way to open (local, global, deep) and a file.
+/* A program without OpenMP opens libraries with OpenMP: argv has pairs of a mode (local, global, deep) and a file.
    "threads" before the pairs: each library is used by a thread of its own, the first at first. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE

@@ -1,5 +1,5 @@
-/* omp_set_nesting_info, between regions, inside them, and with texts that cannot be read. argv[1]: what a call with a good
-   text should return (0; 2 without a map; -1 without trimtab). argv[2]: "late" when no map is there at the start. */
+/* omp_set_nesting_info, between regions, inside them, and with texts that cannot be read. argv[1]: the value that a call with a
+   valid text should return (0; 2 without a map; -1 without trimtab). argv[2]: "late" if there is no map at the start. */
 #include "check.h"
 #include <trimtab/nesting.h>
 
@@ -20,7 +20,7 @@ static void teams(const char *what) {
   }
 }
 
-/* Regions under this text; the masks that are right under it, where a map can be. */
+/* Regions under this text, with the expected masks if a map is possible. */
 static void under(const char *text, const char *shape, const char *masks) {
   check_true(omp_set_nesting_info(text) == good);
   if (good == 0) expect(shape, masks);
@@ -65,7 +65,7 @@ int main(int count, char **words) {
   free(endless);
   teams("after bad texts");
 
-  /* Inside a region: who runs stays, and what starts later follows. */
+  /* Inside a region: running threads stay, and later teams follow the new text. */
   for (int again = 0; again < 20; again++) {
 #pragma omp parallel num_threads(2)
     {
@@ -90,7 +90,7 @@ int main(int count, char **words) {
     teams("after a call inside");
   }
 
-  /* While others open regions: one map or the other, never none. */
+  /* While other threads open regions: one map or the other, never none. */
   int done = 0;
 #pragma omp parallel num_threads(2)
   {

@@ -1,6 +1,6 @@
-//! `omp_set_nesting_info`: the header, the Fortran module, and what calls do.
+//! Tests of `omp_set_nesting_info`: the header, the Fortran module, and the effect of calls.
 
-use crate::common::{Program, Run, skip, two_cpus};
+use crate::common::{HostProgram, HostRun, skip, two_cpus};
 use crate::runtimes::{CROSSED, Map, NOWHERE, PLAN, Runtime, checks, include, on, on_all};
 use std::process::Command;
 
@@ -49,7 +49,7 @@ fn the_module_suits_the_standard() {
 
 #[test]
 fn without_the_guest_nobody_listens() {
-    on_all(&FILES, 500, || [NOWHERE.expected(Run::native()).arg("-1")]);
+    on_all(&FILES, 500, || [NOWHERE.expected(HostRun::native()).arg("-1")]);
 }
 
 #[test]
@@ -62,7 +62,7 @@ fn cxx_calls_it_from_several_files() {
         // A C program that gets the other file from a C++ library: both have the weak definition.
         let Some(program_c) = runtime.build(&["info.c"], &[program.path.to_str().unwrap()]) else { continue };
         checks(runtime.name, CROSSED.run().arg("0"), &program_c);
-        checks(runtime.name, NOWHERE.expected(Run::native()).arg("-1"), &program_c);
+        checks(runtime.name, NOWHERE.expected(HostRun::native()).arg("-1"), &program_c);
     }
 }
 
@@ -78,13 +78,15 @@ fn a_call_may_give_the_first_map() {
 
 #[test]
 fn without_a_tree_there_is_no_map() {
-    on_all(&FILES, 500, || [Run::guest().plan(PLAN), Run::guest()].map(|run| NOWHERE.expected(run).arg("2")));
+    on_all(&FILES, 500, || {
+        [HostRun::guest().plan(PLAN), HostRun::guest()].map(|run| NOWHERE.expected(run).arg("2"))
+    });
 }
 
 #[test]
 fn in_another_process_than_the_planned_one_there_is_no_map() {
     let told = "1 tree=[B,A] roots=alone report=no nest=2,scatter,2,scatter";
-    let run = || NOWHERE.expected(Run::guest().text("1 pid=1 mask=A,B slots=B/A pin=float").nest(told));
+    let run = || NOWHERE.expected(HostRun::guest().text("1 pid=1 mask=A,B slots=B/A pin=float").nest(told));
     on_all(&FILES, 500, || [run().arg("2")]);
     on_all(&["constructs.c"], 1000, || [run()]);
 }
@@ -102,7 +104,7 @@ fn what_cannot_be_read_does_no_harm() {
         "nonsense",
     ];
     on(&[Runtime::gnu(), Runtime::llvm()], &["deep.c"], 100, || {
-        TEXTS.map(|told| NOWHERE.expected(Run::guest().plan(PLAN).nest(told)))
+        TEXTS.map(|told| NOWHERE.expected(HostRun::guest().plan(PLAN).nest(told)))
     });
 }
 
@@ -111,7 +113,7 @@ fn fortran_may_call_it_without_the_module() {
     let gnu = Runtime::gnu();
     let Some(stub) = gnu.build(&["fortran_stub.c"], &["-shared", "-fPIC"]) else { return };
     let Some(program) = gnu.build(&["fortran_implicit.f90"], &[stub.path.to_str().unwrap()]) else { return };
-    if let Some(outcome) = Run::native().run(&program) {
+    if let Some(outcome) = HostRun::native().run(&program) {
         assert_eq!(outcome.text(), "-5 -5 -5");
     }
     if let Some(outcome) = CROSSED.run().run(&program) {
@@ -137,7 +139,7 @@ fn a_report_goes_where_it_was_asked_to() {
 #[test]
 fn make_install_knows_the_header() {
     let root = include().join("..");
-    let program = Program::installed("make");
+    let program = HostProgram::installed("make");
     let (Some(_), Some(_)) = (program, two_cpus()) else { return };
     let output = Command::new("make").arg("-n").arg("uninstall").current_dir(root).output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout);

@@ -1,5 +1,5 @@
-/* Teams constructs on the host. One team is as any other. Which thread leads which of several teams, and whether it gets
-   a second thread, is the runtime's business: these are placed or left alone, but all their work is done. A program of its
+/* Teams constructs on the host. One team is like any other. Of several teams, the runtime decides which thread leads each and whether it gets
+   a second thread: these are placed or left alone, but all their work is done. A program of its
    own: libomp 14 hangs in nested regions that follow these. */
 #include "check.h"
 

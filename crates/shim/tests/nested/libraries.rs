@@ -1,14 +1,14 @@
 //! Runtimes that come with libraries opened at run time: plug-ins, second runtimes, wheels.
 
-use crate::common::{Program, Run, skip};
+use crate::common::{HostProgram, HostRun, skip};
 use crate::runtimes::{CROSSED, Map, Runtime, checks, wheel};
 
-fn plugin(runtime: &Runtime) -> Option<Program> {
+fn plugin(runtime: &Runtime) -> Option<HostProgram> {
     runtime.build(&["plug.c"], &["-shared", "-fPIC"])
 }
 
-fn host() -> Option<Program> {
-    Program::built_of("cc", &["nested/host.c"], &["-O1", "-pthread", "-ldl"])
+fn host() -> Option<HostProgram> {
+    HostProgram::built_of("cc", &["nested/host.c"], &["-O1", "-pthread", "-ldl"])
 }
 
 #[test]
@@ -59,7 +59,8 @@ fn plug_ins_bring_copies_of_one_runtime() {
     bytes[at..at + name.len()].copy_from_slice(b"libgomq.so.1\0");
     let copy = folder.path().join("libgomq.so.1");
     std::fs::write(&copy, bytes).unwrap();
-    // The copy first on the command line: the plug-in then needs it, and not the other, which comes after.
+    // The copy first on the command line: the plug-in then needs it, and not the other, which comes
+    // after.
     let flags = ["-shared", "-fPIC", copy.to_str().unwrap(), "-Wl,--as-needed"];
     let Some(second) = Runtime::gnu().build(&["plug.c"], &flags) else { return };
     let run = CROSSED.run().env("LD_LIBRARY_PATH", folder.path().to_str().unwrap());
@@ -74,9 +75,9 @@ fn a_second_runtime_sees_every_cpu() {
         let (Some(program), Some(plugin)) = (first.program(&["two.c"]), plugin(second)) else { continue };
         for when in ["after", "inside"] {
             let what = format!("{} then {}, {when}", first.name, second.name);
-            let arguments = |run: Run| run.arg(plugin.path.to_str().unwrap()).arg(when);
+            let arguments = |run: HostRun| run.arg(plugin.path.to_str().unwrap()).arg(when);
             checks(&what, arguments(CROSSED.run()), &program);
-            checks(&what, arguments(Map { masks: "all", ..CROSSED }.expected(Run::native())), &program);
+            checks(&what, arguments(Map { masks: "all", ..CROSSED }.expected(HostRun::native())), &program);
         }
     }
 }
@@ -86,11 +87,12 @@ fn a_wheel_brings_its_runtime() {
     let Some(wheel) = wheel("scikit-learn") else {
         return skip("scikit-learn's wheel is not here (scripts/wheels fetches it)");
     };
-    let Some(python) = Program::installed("python3") else { return };
+    let Some(python) = HostProgram::installed("python3") else { return };
     let script = format!("{}/tests/nested/wheel.py", env!("CARGO_MANIFEST_DIR"));
-    let with =
-        |run: Run| run.env("PYTHONPATH", wheel.to_str().unwrap()).env("OMP_NUM_THREADS", "2").arg(&script);
-    let Some(native) = with(Run::native()).run(&python) else { return };
+    let with = |run: HostRun| {
+        run.env("PYTHONPATH", wheel.to_str().unwrap()).env("OMP_NUM_THREADS", "2").arg(&script)
+    };
+    let Some(native) = with(HostRun::native()).run(&python) else { return };
     if native.code != Some(0) {
         return skip("scikit-learn's wheel does not fit this Python");
     }
@@ -105,11 +107,11 @@ fn a_wheel_brings_its_runtime() {
     );
 }
 
-/// BOLT's OpenMP threads are no threads of the system: whoever binds them binds something else.
+/// BOLT's OpenMP threads are not kernel threads: a mask would bind something else.
 #[test]
 fn a_runtime_on_user_level_threads_is_left_alone() {
     let runtime = Runtime::llvm();
-    let argobots = Program::built_of("cc", &["nested/user_level.c"], &["-shared", "-fPIC"]);
+    let argobots = HostProgram::built_of("cc", &["nested/user_level.c"], &["-shared", "-fPIC"]);
     let (Some(program), Some(argobots)) = (runtime.program(&["deep.c"]), argobots) else { return };
     let run = Map { masks: "all", ..CROSSED }.run().preload(&argobots.path);
     checks(runtime.name, run.arg("20"), &program);
@@ -123,7 +125,7 @@ fn another_tool_of_the_users_keeps_its_place() {
     let Some(program) = runtime.program(&["deep.c"]) else { return };
     let run = Map { masks: "all", ..CROSSED }.run().env("OMP_TOOL_LIBRARIES", "/opt/tools/libprofiler.so");
     checks(runtime.name, run.arg("20"), &program);
-    // The launcher names the guest itself there.
+    // The launcher names the shim itself there.
     let own = format!(":{}", crate::common::library().display());
     checks(runtime.name, CROSSED.run().env("OMP_TOOL_LIBRARIES", &own).arg("20"), &program);
 }

@@ -76,7 +76,7 @@ static void nest(void *data) {
   check("outer");
   all();
   check("outer, after");
-  /* What today's compilers call, in between. */
+  /* The call of today's compilers, in between. */
 #pragma omp parallel num_threads(2)
   check("new in old");
   add((long *)data, 1);

@@ -1,4 +1,4 @@
-/* A library with OpenMP in it, opened at run time: checks its own regions, and says what its runtime thinks of the machine. */
+/* A library with OpenMP in it, opened at run time: checks its own regions, and prints the runtime's view of the machine. */
 #include "check.h"
 
 static void nest(int rounds) {
@@ -18,7 +18,7 @@ static void nest(int rounds) {
   }
 }
 
-/* What is wrong, and how much was looked at. Called outside regions; "all" where nobody is to be placed. */
+/* Failures and number of checks. Called outside regions; "all" if no thread is to be placed. */
 long plug_in_wrong(const char *masks, long *checks) {
   if (*masks) expect(getenv("SHAPE"), masks);
   check_state.original = mask_told(); /* it may have been opened by a thread of a team */

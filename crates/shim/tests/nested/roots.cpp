@@ -1,6 +1,6 @@
-// Several threads of the program open regions by themselves. argv[1]: what becomes of those that are not the first:
-// "alone" (left as they are), "share" (the same map), "part" (a part of the machine, here one CPU). argv[2], argv[3]: how many
-// threads, how many rounds.
+// Several threads of the program open regions by themselves. argv[1]: treatment of those after the first:
+// "alone" (left as they are), "share" (the same map), "part" (a part of the machine, here one CPU). argv[2], argv[3]: number of
+// threads, number of rounds.
 #include "check.h"
 #include <string>
 #include <thread>

@@ -1,6 +1,6 @@
-//! OpenMP's runtimes, and programs under the guest on each of them.
+//! OpenMP runtimes, and programs under the shim on each of them.
 
-use crate::common::{Program, Run, library, skip};
+use crate::common::{HostProgram, HostRun, library, skip};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use tempfile::TempDir;
@@ -11,10 +11,10 @@ pub(crate) const CROSSED: Map = Map { nest: "2,scatter,2,scatter", shape: "2,2",
 /// Two teams of two, each on one CPU.
 pub(crate) const STACKED: Map = Map { nest: "2,scatter,2,subcompact", shape: "2,2", masks: "B,A/B,B,A,A" };
 
-/// Nobody is placed, as when there is no guest.
+/// No thread is placed, as without the shim.
 pub(crate) const NOWHERE: Map = Map { nest: "", shape: "2,2", masks: "all" };
 
-/// What the guest is told of nested teams, and where their threads should then be.
+/// Request for nested teams, and the expected places of their threads.
 #[derive(Clone, Copy)]
 pub(crate) struct Map {
     pub(crate) nest: &'static str,
@@ -23,16 +23,17 @@ pub(crate) struct Map {
 }
 
 impl Map {
-    /// A run told of this map, and told what to expect.
-    pub(crate) fn run(self) -> Run {
+    /// Prepares a run with this map, told what to expect.
+    pub(crate) fn run(self) -> HostRun {
         let tree = "1 tree=[B,A] roots=alone report=no";
-        self.expected(Run::guest().plan(PLAN).nest(&format!("{tree} nest={}", self.nest)))
+        self.expected(HostRun::guest().plan(PLAN).nest(&format!("{tree} nest={}", self.nest)))
     }
 
-    /// A run with this map expected, whoever makes it.
-    pub(crate) fn expected(self, run: Run) -> Run {
+    /// Sets this map as the expectation of a run, whatever makes it.
+    pub(crate) fn expected(self, run: HostRun) -> HostRun {
         let run = run.env("EXPECT", self.masks).env("SHAPE", self.shape);
-        // As the launcher sets them. Waiting passively is for the sake of the tests: they share two CPUs.
+        // As the launcher sets them. Waiting passively is for the sake of the tests: they share two
+        // CPUs.
         run.env("OMP_PROC_BIND", "false")
             .env("OMP_WAIT_POLICY", "passive")
             .env("KMP_HOT_TEAMS_MAX_LEVEL", "2")
@@ -40,14 +41,14 @@ impl Map {
     }
 }
 
-/// What the launcher hands a program with an OpenMP runtime.
+/// Plan that the launcher gives a program with an OpenMP runtime.
 pub(crate) const PLAN: &str = "mask=A,B slots=B/A pin=float";
 
-/// A compiler, and the runtime that its programs find when they start.
+/// Compiler, and the runtime that its programs find when they start.
 pub(crate) struct Runtime {
     pub(crate) name: &'static str,
     pub(crate) language: [&'static str; 3],
-    /// Where the loader finds another runtime under the name of the compiler's own.
+    /// Folder in which the loader finds another runtime under the name of the compiler's own.
     instead: Option<TempDir>,
 }
 
@@ -64,14 +65,14 @@ impl Runtime {
         Self { name: "clang on libomp", language: LLVM, instead: None }
     }
 
-    /// The compiler's programs on the runtime in this file, which claims to be theirs.
+    /// Returns the compiler's programs on the runtime in this file, under the alias.
     fn with(name: &'static str, language: [&'static str; 3], alias: &str, runtime: &Path) -> Self {
         let folder = tempfile::tempdir().unwrap();
         std::os::unix::fs::symlink(runtime, folder.path().join(alias)).unwrap();
         Self { name, language, instead: Some(folder) }
     }
 
-    /// Every pair that this machine has.
+    /// Returns every pair that this machine has.
     pub(crate) fn all() -> Vec<Self> {
         let mut all = vec![Self::gnu(), Self::llvm()];
         match llvm_runtime() {
@@ -88,7 +89,7 @@ impl Runtime {
         all
     }
 
-    /// Those whose programs are compiled by GCC.
+    /// Returns the pairs in which GCC compiles the programs.
     pub(crate) fn all_gnu() -> Vec<Self> {
         Self::all().into_iter().filter(|runtime| runtime.language == GNU).collect()
     }
@@ -97,12 +98,13 @@ impl Runtime {
         self.language == LLVM
     }
 
-    /// A program of these files in `tests/nested`; compiled by what the ending of the last asks for.
-    pub(crate) fn program(&self, sources: &[&str]) -> Option<Program> {
+    /// Builds a program of these files in `tests/nested`, with the compiler for the ending of the
+    /// last.
+    pub(crate) fn program(&self, sources: &[&str]) -> Option<HostProgram> {
         self.build(sources, &[])
     }
 
-    pub(crate) fn build(&self, sources: &[&str], flags: &[&str]) -> Option<Program> {
+    pub(crate) fn build(&self, sources: &[&str], flags: &[&str]) -> Option<HostProgram> {
         let last = sources.last().unwrap();
         let [c, cxx, fortran] = self.language;
         let compiler = if last.ends_with(".cpp") {
@@ -115,18 +117,18 @@ impl Runtime {
         self.build_with(compiler, sources, flags)
     }
 
-    pub(crate) fn build_with(&self, compiler: &str, sources: &[&str], flags: &[&str]) -> Option<Program> {
+    pub(crate) fn build_with(&self, compiler: &str, sources: &[&str], flags: &[&str]) -> Option<HostProgram> {
         let sources: Vec<_> = sources.iter().map(|source| format!("nested/{source}")).collect();
         let sources: Vec<_> = sources.iter().map(String::as_str).collect();
         let include = format!("-I{}", include().display());
         let mut all = vec!["-O1", "-fopenmp", "-pthread", &include];
         all.extend_from_slice(flags);
         all.push("-ldl");
-        Program::built_of(compiler, &sources, &all)
+        HostProgram::built_of(compiler, &sources, &all)
     }
 
     /// Lets the program find the runtime.
-    pub(crate) fn provide(&self, run: Run) -> Run {
+    pub(crate) fn provide(&self, run: HostRun) -> HostRun {
         match &self.instead {
             Some(folder) => run.env("LD_LIBRARY_PATH", folder.path().to_str().unwrap()),
             None => run,
@@ -134,14 +136,15 @@ impl Runtime {
     }
 }
 
-/// The header's folder.
+/// Returns the header's folder.
 pub(crate) fn include() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../include").canonicalize().unwrap()
 }
 
-/// Runs a program that counts its checks. Nothing where it cannot run; otherwise how much it looked at, which was right.
+/// Runs a program that counts its checks. Returns the number of checks, all passed; `None` if it
+/// cannot run.
 #[track_caller]
-pub(crate) fn checks(what: &str, run: Run, program: &Program) -> Option<u64> {
+pub(crate) fn checks(what: &str, run: HostRun, program: &HostProgram) -> Option<u64> {
     let outcome = run.run(program)?;
     let last = outcome.stdout.lines().last().unwrap_or_default();
     let counted = last.strip_prefix("checks ").and_then(|rest| rest.strip_suffix(" wrong 0"));
@@ -156,18 +159,19 @@ pub(crate) fn checks(what: &str, run: Run, program: &Program) -> Option<u64> {
     checks
 }
 
-/// Runs one program on every runtime; `runs` makes the runs. At least so many things must be looked at in each.
+/// Runs one program on every runtime; `runs` makes the runs. Each must make at least this number of
+/// checks.
 #[track_caller]
-pub(crate) fn on_all<R: IntoIterator<Item = Run>>(sources: &[&str], least: u64, runs: impl Fn() -> R) {
+pub(crate) fn on_all<R: IntoIterator<Item = HostRun>>(sources: &[&str], least: u64, runs: impl Fn() -> R) {
     on(&Runtime::all(), sources, least, runs);
 }
 
 #[track_caller]
 pub(crate) fn on<R>(runtimes: &[Runtime], sources: &[&str], least: u64, runs: impl Fn() -> R)
 where
-    R: IntoIterator<Item = Run>,
+    R: IntoIterator<Item = HostRun>,
 {
-    let mut built: Vec<([&str; 3], Option<Program>)> = Vec::new();
+    let mut built: Vec<([&str; 3], Option<HostProgram>)> = Vec::new();
     for runtime in runtimes {
         if built.iter().all(|(language, _)| *language != runtime.language) {
             built.push((runtime.language, runtime.program(sources)));
@@ -183,7 +187,7 @@ where
     }
 }
 
-/// The file that clang's programs load.
+/// Returns the file that clang's programs load.
 fn llvm_runtime() -> Option<PathBuf> {
     ["libomp.so.5", "libomp.so"].into_iter().find_map(|name| {
         let output = Command::new("clang").arg(format!("-print-file-name={name}")).output().ok()?;
@@ -192,7 +196,7 @@ fn llvm_runtime() -> Option<PathBuf> {
     })
 }
 
-/// A wheel that `scripts/wheels` fetched.
+/// Returns a wheel that `scripts/wheels` fetched.
 pub(crate) fn wheel(name: &str) -> Option<PathBuf> {
     let target = library().parent()?.ancestors().find_map(|folder| {
         let wheel = folder.join("wheels").join(name);

@@ -1,4 +1,4 @@
-/* Signals in a storm of regions: handlers look at masks, on any thread, at any moment. */
+/* Signals in a storm of regions: handlers check masks, on any thread, at any moment. */
 #include "check.h"
 #include <errno.h>
 #include <signal.h>

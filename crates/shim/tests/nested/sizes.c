@@ -1,11 +1,11 @@
 /* Teams of other sizes than declared, regions that stay alone, tasks that open regions, levels below the declared ones.
-   argv[1]: "even" where inner teams spread over all CPUs. */
+   argv[1]: "even" if inner teams spread over all CPUs. */
 #include "check.h"
 
 static int even, never;
 
-/* A function of LLVM's runtime and its kin: version 14 crashes, with nobody's help, about once in a thousand runs, where teams
-   change their sizes beside each other. There they do it in turns. */
+/* A function of LLVM's runtime and its relatives: version 14 crashes by itself, about once in a thousand runs, if teams
+   change their sizes concurrently. There they do it in turns. */
 extern int kmp_get_blocktime(void) __attribute__((weak));
 
 static int cpu_of(const struct mask *mask) {
@@ -14,7 +14,7 @@ static int cpu_of(const struct mask *mask) {
   return -1;
 }
 
-/* A team of any size: each thread where it should be, and the CPUs of a large team shared evenly. */
+/* A team of any size: each thread has its mask, and the CPUs of a large team shared evenly. */
 static void team(int size) {
   int cpus[16], inside = omp_get_level();
 #pragma omp parallel num_threads(size)
@@ -25,7 +25,7 @@ static void team(int size) {
     check_true(omp_get_num_threads() == size && omp_get_level() == inside + 1);
   }
   if (check_state.everywhere || inside >= check_state.levels || size <= 2) return;
-  /* Inner teams keep to their master's part, or take turns with others where too many are open. */
+  /* Inner teams keep to their master's part, or take turns with others if too many are open. */
   if (inside && (!even || inside > 1 || omp_get_team_size(1) > check_state.shape[0])) return;
   int first = 0;
   for (int i = 0; i < size; i++) first += cpus[i] == cpus[0];

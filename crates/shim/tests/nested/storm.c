@@ -1,4 +1,4 @@
-/* Thousands of regions on several levels. argv[1]: how many rounds. */
+/* Thousands of regions on several levels. argv[1]: number of rounds. */
 #include "check.h"
 
 static void leaf(void) {

@@ -1,20 +1,22 @@
-//! Counters only grow, and so does time: those of threads and CPUs, of the run, and what the host tells of them.
+//! Checker of counters: counters and time never decrease. It covers counters of threads and CPUs,
+//! of the run, and those that the host tells.
 //!
-//! Bounds: none. What the host tells is checked where nothing is meant to spoil it: a reading of the look before is older than the last one.
+//! Bounds: none. The host's values are checked only in runs whose readings are not spoiled on
+//! purpose, because a repeated old reading is older than the last one.
 
-use super::{Checker, Found, Invariant, Scene, Terms, Who};
+use super::{Checker, Invariant, Scene, Terms, ThreadKey, ViolationLog};
 use trimtab_core::drive::Step;
 use trimtab_core::ids::ThreadId;
 use trimtab_core::observe::ThreadSample;
 
-/// The checker.
+/// Checker of counters.
 #[derive(Debug, Default)]
-pub(crate) struct Counters {
+pub(crate) struct CountersChecker {
     told: std::collections::BTreeMap<ThreadId, ThreadSample>,
 }
 
-impl Checker for Counters {
-    fn look(&mut self, _terms: &Terms, before: &Scene, now: &Scene, found: &mut Found) {
+impl Checker for CountersChecker {
+    fn inspect(&mut self, _terms: &Terms, before: &Scene, now: &Scene, found: &mut ViolationLog) {
         if now.at < before.at {
             found.add(Invariant::Counters, None, format!("it was {} before", before.at.0));
         }
@@ -25,11 +27,12 @@ impl Checker for Counters {
                 && now.sleeps >= then.sleeps
                 && now.moves >= then.moves
                 && now.asked >= then.asked
-                // Of a segment's end, at most what rounding up to a nanosecond did too much.
+                // At a segment's end, at most the excess from rounding up to a nanosecond may be
+                // taken back.
                 && now.done >= then.done - 1.0;
             if !grown {
                 let text = format!("counts backwards: {then:?}, then {now:?}");
-                found.add(Invariant::Counters, Some(Who::of(now)), text);
+                found.add(Invariant::Counters, Some(ThreadKey::of(now)), text);
             }
         }
         let (then, now) = (&before.counters, &now.counters);
@@ -44,7 +47,7 @@ impl Checker for Counters {
         }
     }
 
-    fn step(&mut self, terms: &Terms, step: &Step<'_>, found: &mut Found) {
+    fn step(&mut self, terms: &Terms, step: &Step<'_>, found: &mut ViolationLog) {
         for gone in &step.sample.gone {
             self.told.remove(gone);
         }

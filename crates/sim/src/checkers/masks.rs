@@ -1,38 +1,41 @@
-//! Masks: no thread is outside its own, each is what was decided last, and in the end all are as they were.
+//! Checker of masks: no thread is outside its mask, each mask is as last decided, and at the end
+//! all are restored.
 //!
-//! Policies are not asked to give masks back at their end: the host does that, here as live. So while a run goes on this checks what the
-//! policy decided, its releases included, and in the end the host's book of whose mask it set and how it found it, through moves that were refused, done
-//! late or lost with their CPUs.
+//! Policies do not give masks back at their end: the host does, here as on a live machine. So
+//! during a run this checks the policy's decisions, including its releases. At the end it checks
+//! the host's record of changed masks and their former values, through moves that were refused,
+//! done late or lost with their CPUs.
 //!
-//! Bounds: none. A thread none of whose CPUs may be used may run anywhere, as Linux lets it. A decision holds from when the host says that
-//! it was applied. Threads that nobody looks after keep the mask with which they were born.
+//! Bounds: none. If none of a thread's CPUs is usable, the thread may run on any CPU, as Linux lets
+//! it. A decision holds from the time at which the host says that it was applied. Threads that no
+//! policy balances keep the mask with which they were born.
 
 use super::scene::ready;
-use super::{Checker, Found, Invariant, Scene, Terms, Who};
+use super::{Checker, Invariant, Scene, Terms, ThreadKey, ViolationLog};
 use std::collections::BTreeMap;
 use trimtab_core::balance::{Act, Decision, Outcome, Settled};
 use trimtab_core::drive::Step;
 use trimtab_core::ids::ThreadId;
 use trimtab_core::set::CpuSet;
 
-/// What is known of a thread.
+/// Masks of a thread: its own, and the expected one.
 #[derive(Clone, Debug)]
 struct Mask {
     home: CpuSet,
     expected: CpuSet,
 }
 
-/// The checker.
+/// Checker of masks.
 #[derive(Debug, Default)]
-pub(crate) struct Masks {
-    masks: BTreeMap<Who, Mask>,
-    numbers: BTreeMap<ThreadId, Who>,
+pub(crate) struct MasksChecker {
+    masks: BTreeMap<ThreadKey, Mask>,
+    numbers: BTreeMap<ThreadId, ThreadKey>,
     pending: BTreeMap<ThreadId, Act>,
 }
 
-impl Masks {
+impl MasksChecker {
     fn applied(&mut self, thread: ThreadId, act: &Act, machine: &CpuSet) {
-        let Some(mask) = self.numbers.get(&thread).and_then(|who| self.masks.get_mut(who)) else { return };
+        let Some(mask) = self.numbers.get(&thread).and_then(|key| self.masks.get_mut(key)) else { return };
         match act {
             Act::Confine(to) => mask.expected = to.intersection(machine),
             Act::Release => mask.expected = mask.home.clone(),
@@ -51,35 +54,35 @@ impl Masks {
     }
 }
 
-impl Checker for Masks {
-    fn look(&mut self, _terms: &Terms, _before: &Scene, now: &Scene, found: &mut Found) {
+impl Checker for MasksChecker {
+    fn inspect(&mut self, _terms: &Terms, _before: &Scene, now: &Scene, found: &mut ViolationLog) {
         for thread in now.alive() {
-            let who = Who::of(thread);
+            let key = ThreadKey::of(thread);
             if let Some(id) = thread.id {
-                self.numbers.insert(id, who);
+                self.numbers.insert(id, key);
             }
             let mask = self
                 .masks
-                .entry(who)
+                .entry(key)
                 .or_insert_with(|| Mask { home: thread.mask.clone(), expected: thread.mask.clone() });
             if thread.mask != mask.expected {
                 let text = format!("has the mask {}, not {}", thread.mask, mask.expected);
-                found.add(Invariant::Masks, Some(who), text);
+                found.add(Invariant::Masks, Some(key), text);
             }
             if !ready(thread) {
                 continue;
             }
             if !now.usable.contains(thread.cpu) {
                 let text = format!("is on CPU {}, usable are {}", thread.cpu, now.usable);
-                found.add(Invariant::Masks, Some(who), text);
+                found.add(Invariant::Masks, Some(key), text);
             } else if !thread.mask.contains(thread.cpu) && thread.mask.intersects(&now.usable) {
                 let text = format!("is on CPU {}, outside its mask {}", thread.cpu, thread.mask);
-                found.add(Invariant::Masks, Some(who), text);
+                found.add(Invariant::Masks, Some(key), text);
             }
         }
     }
 
-    fn step(&mut self, terms: &Terms, step: &Step<'_>, found: &mut Found) {
+    fn step(&mut self, terms: &Terms, step: &Step<'_>, found: &mut ViolationLog) {
         let machine = terms.machine.cpus();
         for outcome in &step.sample.settled {
             let act = self.pending.remove(&outcome.thread);
@@ -94,12 +97,12 @@ impl Checker for Masks {
         }
     }
 
-    fn end(&mut self, _terms: &Terms, now: &Scene, found: &mut Found) {
+    fn end(&mut self, _terms: &Terms, now: &Scene, found: &mut ViolationLog) {
         for thread in now.alive() {
-            let who = Who::of(thread);
-            if let Some(mask) = self.masks.get(&who).filter(|mask| mask.home != thread.mask) {
+            let key = ThreadKey::of(thread);
+            if let Some(mask) = self.masks.get(&key).filter(|mask| mask.home != thread.mask) {
                 let text = format!("is left with the mask {} in the end, not {}", thread.mask, mask.home);
-                found.add(Invariant::Masks, Some(who), text);
+                found.add(Invariant::Masks, Some(key), text);
             }
         }
     }

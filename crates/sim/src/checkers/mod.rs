@@ -1,18 +1,24 @@
-//! Checkers: they watch a run from outside and say what must not be.
+//! Checkers of simulated runs: each watches a run from outside and reports broken invariants.
 //!
-//! Problem: a simulator whose threads lose work, or a policy that starves somebody, still gives figures, and they look like others.
-//! Idea: whoever runs a scenario can have it watched. A watcher sees the world as a series of [`Scene`]s, at least one every [`EVERY`], and the policy's
-//! turns; never what the policy or the kernel model keeps inside. Each invariant is a checker with a bound that is stated and
-//! reasoned in its file; what breaks it is a [`Violation`], with the time, the thread and a sentence.
+//! Problem: a simulator whose threads lose work, or a policy that starves a thread, still gives
+//! figures, and they look like correct ones. Idea: any scenario can be run under watch. A watcher
+//! sees the world as a series of [`Scene`]s, at least one every [`SCENE_PERIOD`], and the policy's
+//! turns; never the internal state of the policy or of the kernel model. Each invariant is a
+//! checker with a bound that is stated and reasoned in its file. A breach is a [`Violation`], with
+//! the time, the thread and a sentence.
 //!
-//! Properties: watching changes nothing in the run; it costs nothing where nobody watches; equal scenarios have equal violations.
+//! Properties: watching changes nothing in the run, and costs nothing in runs that are not watched.
+//! Equal scenarios have equal violations.
 //!
-//! - [`scene`]: the world at a moment; [`terms`]: what a run was set up to be, and since when nothing changes any more.
-//! - Of the simulator: [`work`] (what is given is done), [`time`] (what runs is on a CPU, and the other way round), [`counters`] (they
-//!   only grow), [`idle`] (no CPU rests beside work that may come to it), [`starving`] (who is ready runs).
-//! - Of the policy: [`masks`] (as decided, and given back by the host in the end), [`turns`] (each turn is one that may be taken),
-//!   [`trips`] (nobody to and fro for nothing), [`settling`] (when the load stops changing, the balance comes to rest), [`moves`] (nobody
-//!   for memory that makes nobody wait, and not too often).
+//! - [`scene`]: the world at a moment; [`terms`]: the set-up of a run, and the time after which
+//!   nothing changes any more.
+//! - Of the simulator: [`work`] (given work is done), [`time`] (running threads and busy CPUs
+//!   agree), [`counters`] (they only grow), [`idle`] (no CPU is idle while a thread waits that may
+//!   run there), [`starving`] (a ready thread runs).
+//! - Of the policy: [`masks`] (as decided, and given back by the host at the end), [`turns`] (each
+//!   turn is allowed), [`trips`] (no thread is moved back and forth without a benefit),
+//!   [`settling`] (when the load stops changing, moves for balance stop), [`moves`] (no move
+//!   because of memory if memory delays no thread, and not too many moves).
 
 pub mod counters;
 pub mod idle;
@@ -35,47 +41,50 @@ pub use terms::Terms;
 
 use crate::memory::Memory;
 use crate::outcome::Outcome;
-use crate::scenario::{Scenario, Watch, watched};
-use crate::world::{ThreadSeen, World};
+use crate::scenario::{Scenario, Watcher, watched};
+use crate::world::{ThreadView, World};
 use serde::Serialize;
 use std::fmt;
 use trimtab_core::drive::{Go, Step};
 use trimtab_core::time::{Moment, Span};
 
-/// How often a watched world is looked at: about a tick of the kernel's, half of the shortest period of a policy.
-pub const EVERY: Span = Span::from_ms(5);
+/// Period of the scenes of a watched world: about a tick of the kernel's, half of the shortest
+/// period of a policy.
+pub const SCENE_PERIOD: Span = Span::from_ms(5);
 
-/// So many violations of one invariant are kept; more of them say nothing new.
-const KEPT: usize = 3;
+/// Number of violations kept for each invariant; more of them say nothing new.
+const VIOLATIONS_MAX: usize = 3;
 
-/// The invariants.
+/// Invariant of a run.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Invariant {
-    /// What is given is done, no more, no less.
+    /// Given work is done, no more, no less.
     Work,
-    /// Time on CPUs is the time CPUs were busy, and every moment of a thread is run, wait or sleep.
+    /// Time on CPUs equals the CPUs' busy time, and every moment of a thread is run, wait or sleep.
     Time,
     /// Counters only grow.
     Counters,
-    /// No CPU rests beside a thread that waits and may come to it.
+    /// No CPU is idle while a thread waits that may run there.
     Idle,
-    /// Who is ready runs in the end.
+    /// A ready thread runs in the end.
     Starving,
-    /// No thread outside its mask; masks as decided; given back by the host in the end.
+    /// No thread is outside its mask; masks are as decided, and are given back by the host at the
+    /// end.
     Masks,
     /// A policy's turns are sound.
     Turns,
-    /// Nobody is moved to and fro for nothing.
+    /// No thread is moved back and forth without a benefit.
     Trips,
-    /// When the load stops changing, the balance comes to rest.
+    /// When the load stops changing, moves for balance stop.
     Settling,
-    /// Nobody is moved on account of memory that makes nobody wait, and nobody too often.
+    /// No thread is moved because of memory if memory delays no thread, and none is moved too
+    /// often.
     Moves,
 }
 
 impl Invariant {
-    /// Its name.
+    /// Returns the name.
     pub fn word(self) -> &'static str {
         match self {
             Self::Work => "work",
@@ -98,40 +107,41 @@ impl fmt::Display for Invariant {
     }
 }
 
-/// A thread by its program and its place there: these are never used again, unlike its place in the world.
+/// Thread, by its program and its number there. These are never reused, unlike its place in the
+/// world.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
-pub struct Who {
-    /// The program's place in the scenario.
+pub struct ThreadKey {
+    /// Number of the program in the scenario.
     pub program: usize,
-    /// The thread's in the program.
+    /// Number of the thread in the program.
     pub rank: u32,
 }
 
-impl Who {
-    /// Of a thread that is seen.
-    pub fn of(thread: &ThreadSeen) -> Self {
+impl ThreadKey {
+    /// Returns the identity of a thread in a scene.
+    pub fn of(thread: &ThreadView) -> Self {
         Self { program: thread.program, rank: thread.rank }
     }
 }
 
-impl fmt::Display for Who {
+impl fmt::Display for ThreadKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "thread {} of program {}", self.rank, self.program)
     }
 }
 
-/// Something that must not be.
+/// Breach of an invariant.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Violation {
-    /// The invariant that is broken.
+    /// Broken invariant.
     #[serde(rename = "law")]
     pub invariant: Invariant,
-    /// When that was seen.
+    /// When the breach was seen.
     pub at: Moment,
-    /// By or to which thread, if it is about one.
+    /// Thread concerned, if the breach is about one.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub thread: Option<Who>,
-    /// What was seen, and what is allowed.
+    pub thread: Option<ThreadKey>,
+    /// Observation, and the allowed bound.
     pub text: String,
 }
 
@@ -139,37 +149,37 @@ impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} at {}: ", self.invariant, self.at.since(Moment(0)))?;
         match &self.thread {
-            Some(who) => write!(f, "{who} {}", self.text),
+            Some(key) => write!(f, "{key} {}", self.text),
             None => f.write_str(&self.text),
         }
     }
 }
 
-/// Where a checker puts what it finds.
+/// Collector of a checker's violations.
 #[derive(Debug, Default)]
-pub(crate) struct Found {
+pub(crate) struct ViolationLog {
     at: Moment,
     violations: Vec<Violation>,
 }
 
-impl Found {
-    fn add(&mut self, invariant: Invariant, thread: Option<Who>, text: String) {
-        if self.violations.iter().filter(|found| found.invariant == invariant).count() < KEPT {
+impl ViolationLog {
+    fn add(&mut self, invariant: Invariant, thread: Option<ThreadKey>, text: String) {
+        if self.violations.iter().filter(|found| found.invariant == invariant).count() < VIOLATIONS_MAX {
             self.violations.push(Violation { invariant, at: self.at, thread, text });
         }
     }
 }
 
-/// Watches over one invariant.
+/// Checker of one invariant.
 pub(crate) trait Checker {
-    /// The world now, and at the look before.
-    fn look(&mut self, _terms: &Terms, _before: &Scene, _now: &Scene, _found: &mut Found) {}
+    /// Checks the world now against the previous scene.
+    fn inspect(&mut self, _terms: &Terms, _before: &Scene, _now: &Scene, _found: &mut ViolationLog) {}
 
-    /// A turn of the policy.
-    fn step(&mut self, _terms: &Terms, _step: &Step<'_>, _found: &mut Found) {}
+    /// Checks a turn of the policy.
+    fn step(&mut self, _terms: &Terms, _step: &Step<'_>, _found: &mut ViolationLog) {}
 
-    /// The world when all is over and masks are given back.
-    fn end(&mut self, _terms: &Terms, _now: &Scene, _found: &mut Found) {}
+    /// Checks the world after the end of the run, with masks given back.
+    fn end(&mut self, _terms: &Terms, _now: &Scene, _found: &mut ViolationLog) {}
 }
 
 /// All checkers over one run.
@@ -177,7 +187,7 @@ pub struct Judge {
     terms: Terms,
     checkers: Vec<Box<dyn Checker>>,
     before: Scene,
-    found: Found,
+    found: ViolationLog,
 }
 
 impl fmt::Debug for Judge {
@@ -187,33 +197,38 @@ impl fmt::Debug for Judge {
 }
 
 impl Judge {
-    /// Over a run of a scenario.
+    /// Returns a judge of a run of a scenario.
     pub fn new(scenario: &Scenario) -> Self {
         let checkers: Vec<Box<dyn Checker>> = vec![
-            Box::new(work::Work),
-            Box::new(time::Time),
-            Box::new(counters::Counters::default()),
-            Box::new(idle::Idle::default()),
-            Box::new(starving::Starving::default()),
-            Box::new(masks::Masks::default()),
-            Box::new(turns::Turns::default()),
-            Box::new(trips::Trips::default()),
-            Box::new(settling::Settling::default()),
-            Box::new(moves::Moves::default()),
+            Box::new(work::WorkChecker),
+            Box::new(time::TimeChecker),
+            Box::new(counters::CountersChecker::default()),
+            Box::new(idle::IdleChecker::default()),
+            Box::new(starving::StarvingChecker::default()),
+            Box::new(masks::MasksChecker::default()),
+            Box::new(turns::TurnsChecker::default()),
+            Box::new(trips::TripsChecker::default()),
+            Box::new(settling::SettlingChecker::default()),
+            Box::new(moves::MovesChecker::default()),
         ];
-        Self { terms: Terms::of(scenario), checkers, before: Scene::default(), found: Found::default() }
+        Self {
+            terms: Terms::of(scenario),
+            checkers,
+            before: Scene::default(),
+            found: ViolationLog::default(),
+        }
     }
 
-    /// The next scene.
+    /// Checks the next scene.
     pub(crate) fn scene(&mut self, now: Scene) {
         self.found.at = now.at;
         for checker in &mut self.checkers {
-            checker.look(&self.terms, &self.before, &now, &mut self.found);
+            checker.inspect(&self.terms, &self.before, &now, &mut self.found);
         }
         self.before = now;
     }
 
-    /// The last scene.
+    /// Checks the last scene.
     pub(crate) fn last(&mut self, now: &Scene) {
         self.found.at = now.at;
         for checker in &mut self.checkers {
@@ -221,13 +236,13 @@ impl Judge {
         }
     }
 
-    /// What was found, in order of time.
+    /// Returns the violations, in order of time.
     pub fn violations(self) -> Vec<Violation> {
         self.found.violations
     }
 }
 
-impl Watch for Judge {
+impl Watcher for Judge {
     fn world(&mut self, world: &World<Memory>) {
         self.scene(Scene::of(world));
     }
@@ -244,9 +259,9 @@ impl Watch for Judge {
     }
 }
 
-/// Runs a scenario under all checkers.
+/// Runs a scenario under all checkers. Returns the outcome and the violations.
 pub fn check(scenario: &Scenario) -> (Outcome, Vec<Violation>) {
     let mut judge = Judge::new(scenario);
-    let outcome = watched(scenario, EVERY, &mut judge);
+    let outcome = watched(scenario, SCENE_PERIOD, &mut judge);
     (outcome, judge.violations())
 }

@@ -1,36 +1,41 @@
-//! Moves: policies of the uncore penalty move nobody where memory makes nobody wait, and otherwise no more than they may.
+//! Checker of moves: policies of the uncore penalty move no thread if memory delays none, and
+//! otherwise no more than they may.
 //!
-//! Where memory costs nothing, no thread stalls: neither these policies nor the published rule have anything to go by. `brm` and `serial` begin a move
-//! only if it and its taking back are saved up; what was saved is at most a second's moves, or `LEAST`. Moves of several trials that are taken back
-//! at once may overdraw that by as much again.
+//! If memory costs nothing, no thread stalls, so neither these policies nor the published rule have
+//! a basis for moves. `brm` and `serial` begin a move only if the move and its undoing are saved
+//! up; the savings are at most a second's moves, or `SAVED_MOVES_MIN`. Moves of several trials that
+//! are undone at once may overdraw the savings by the same amount again.
 //!
-//! Where nothing was asked for they may make as many moves a second as there are threads to move, and at least ten; as it is not seen from here
-//! which threads those are, all that were there at any time so far are taken. Who is let go for being crowded is moved too.
+//! Without a limit in the request they may make as many moves a second as there are movable
+//! threads, and at least ten. A watcher cannot see which threads those are, so the highest number
+//! of threads present at any time so far is taken. A thread that is released because of crowding is
+//! moved too.
 //!
-//! Bound: moves a second, times the time, and twice the most that may be saved; none where none was asked for. Not judged are runs in which moves
-//! were refused or readings spoiled at any time: who is refused is asked again at each look.
+//! Bound: moves a second, times the time, and twice the highest savings; none if no limit was asked
+//! for. Runs in which moves were refused or readings spoiled at any time are not judged: a refused
+//! move is asked for again at each sample.
 
-use super::{Checker, Found, Invariant, Terms};
+use super::{Checker, Invariant, Terms, ViolationLog};
 use trimtab_core::balance::{Decision, Kind, Reason};
 use trimtab_core::drive::Step;
 use trimtab_core::time::Moment;
 
-/// So many moves may be saved up in any case.
-const LEAST: f64 = 4.0;
+/// Number of moves that may be saved up in any case.
+const SAVED_MOVES_MIN: f64 = 4.0;
 
-/// So many a second may be made where nothing else was asked for, or as many as there are threads.
-const USUAL: f64 = 10.0;
+/// Moves a second that are allowed without a limit in the request; more if there are more threads.
+const MOVES_PER_SECOND_MIN: f64 = 10.0;
 
-/// The checker.
+/// Checker of moves.
 #[derive(Debug, Default)]
-pub(crate) struct Moves {
+pub(crate) struct MovesChecker {
     began: Option<Moment>,
     made: u64,
-    /// The most threads that were there at a time.
+    /// Highest number of threads present at a time.
     threads: usize,
 }
 
-/// Whether a decision is one on account of where memory is.
+/// Returns whether a decision is made because of memory placement.
 fn migrates(decision: &Decision) -> bool {
     matches!(
         decision.reason,
@@ -42,8 +47,8 @@ fn migrates(decision: &Decision) -> bool {
     )
 }
 
-impl Checker for Moves {
-    fn step(&mut self, terms: &Terms, step: &Step<'_>, found: &mut Found) {
+impl Checker for MovesChecker {
+    fn step(&mut self, terms: &Terms, step: &Step<'_>, found: &mut ViolationLog) {
         let Some((kind, settings)) = terms.policy.as_ref().filter(|(kind, _)| kind.by_penalty()) else {
             return;
         };
@@ -56,12 +61,13 @@ impl Checker for Moves {
             found.add(
                 Invariant::Moves,
                 None,
-                format!("moves thread {} where nobody stalls: {}", first.thread, first.reason),
+                format!("moves thread {} although no thread stalls: {}", first.thread, first.reason),
             );
         }
         self.threads = self.threads.max(step.seen.threads.len());
-        let rate = settings.penalty.moves.unwrap_or_else(|| USUAL.max(self.threads as f64)).max(0.0);
-        let saved = if rate > 0.0 { rate.max(LEAST) } else { 0.0 };
+        let rate =
+            settings.penalty.moves.unwrap_or_else(|| MOVES_PER_SECOND_MIN.max(self.threads as f64)).max(0.0);
+        let saved = if rate > 0.0 { rate.max(SAVED_MOVES_MIN) } else { 0.0 };
         let most = rate * long.seconds() + 2.0 * saved;
         if *kind != Kind::BrmPaper && !terms.faults && self.made as f64 > most {
             found.add(

@@ -1,32 +1,32 @@
-//! The world at a moment, as anybody outside can see it.
+//! Scene: the world at a moment, as visible from outside.
 
 use crate::progress::Progress;
-use crate::world::{Activity, Counters, ProgramSeen, ThreadSeen, World};
+use crate::world::{Activity, ProgramView, RunCounters, ThreadView, World};
 use trimtab_core::ids::OsCpu;
 use trimtab_core::set::CpuSet;
 use trimtab_core::time::{Moment, Span};
 
-/// The world, seen once.
+/// View of the world at one moment.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Scene {
-    /// When.
+    /// Time of the scene.
     pub at: Moment,
-    /// The threads, by their place in the world: those of short processes are used again.
-    pub threads: Vec<ThreadSeen>,
-    /// How long each CPU was busy, in the model's order.
+    /// Threads, by their place in the world; places of short processes are reused.
+    pub threads: Vec<ThreadView>,
+    /// Busy time of each CPU, in the model's order.
     pub busy: Vec<(OsCpu, Span)>,
-    /// How many threads want each CPU.
+    /// Number of threads that want each CPU.
     pub loads: Vec<(OsCpu, usize)>,
-    /// The CPUs that may be used.
+    /// Usable CPUs.
     pub usable: CpuSet,
-    /// The programs.
-    pub programs: Vec<ProgramSeen>,
-    /// What it has come to.
-    pub counters: Counters,
+    /// Programs.
+    pub programs: Vec<ProgramView>,
+    /// Counts of the run so far.
+    pub counters: RunCounters,
 }
 
 impl Scene {
-    /// Of a world.
+    /// Takes the scene of a world.
     pub fn of<P: Progress>(world: &World<P>) -> Self {
         Self {
             at: world.now(),
@@ -39,23 +39,24 @@ impl Scene {
         }
     }
 
-    /// The threads that were there already at an earlier scene, then and now.
+    /// Returns the threads that were present in an earlier scene too, as then and now.
     pub(crate) fn since<'a>(
         &'a self,
         before: &'a Self,
-    ) -> impl Iterator<Item = (&'a ThreadSeen, &'a ThreadSeen)> {
-        let same = |(then, now): &(&ThreadSeen, &ThreadSeen)| {
+    ) -> impl Iterator<Item = (&'a ThreadView, &'a ThreadView)> {
+        let same = |(then, now): &(&ThreadView, &ThreadView)| {
             (then.program, then.rank) == (now.program, now.rank) && then.activity != Activity::Over
         };
         before.threads.iter().zip(&self.threads).filter(same)
     }
 
-    /// The threads that have not ended.
-    pub(crate) fn alive(&self) -> impl Iterator<Item = &ThreadSeen> {
+    /// Returns the threads that have not ended.
+    pub(crate) fn alive(&self) -> impl Iterator<Item = &ThreadView> {
         self.threads.iter().filter(|thread| thread.activity != Activity::Over)
     }
 
-    /// The usable CPUs that were busy for no moment since an earlier scene, and are not now.
+    /// Returns the usable CPUs that were idle at all times since an earlier scene, and are idle
+    /// now.
     pub(crate) fn rested(&self, before: &Self) -> CpuSet {
         let pairs = before.busy.iter().zip(&self.busy).zip(before.loads.iter().zip(&self.loads));
         let rested = pairs.filter(|((then, now), loads)| then == now && loads.0.1 == 0 && loads.1.1 == 0);
@@ -64,7 +65,7 @@ impl Scene {
     }
 }
 
-/// Whether a thread wants a CPU.
-pub(crate) fn ready(thread: &ThreadSeen) -> bool {
+/// Returns whether a thread wants a CPU.
+pub(crate) fn ready(thread: &ThreadView) -> bool {
     !matches!(thread.activity, Activity::Asleep | Activity::Over)
 }

@@ -1,60 +1,67 @@
-//! Settling: when the load stops changing, the balance comes to rest within bounded steps, and stays there.
+//! Checker of settling: when the load stops changing, moves for balance stop within bounded steps,
+//! and do not start again.
 //!
-//! Time after the last change is cut into windows of a second, or twenty of the policy's intervals if that is longer. A window
-//! in which threads came or went is not judged. One is unsettled
+//! The time after the last change is cut into windows of a second, or of twenty of the policy's
+//! intervals if that is longer. A window in which threads came or went is not judged. A window is
+//! unsettled
 //!
-//! - where no thread of the policy's slept, or waited for as much as a fiftieth of the time, and the policy moved some for balance all the same;
-//! - where nothing binds anybody, all compute or poll all the time with equal weights, and a thread has less than seven tenths of what the crowd's
-//!   fullest CPU gives when threads are spread as evenly as they can be: 1 / ⌈threads / CPUs⌉. Who polls by yielding gives its share
-//!   away; a kernel that pins deals each program's threads from the first CPU on; the control `pinned` leaves threads where lost CPUs sent them; and a round of everybody on such a CPU must
-//!   fit ten times into the window, or the window cannot tell.
+//! - if no balanced thread slept, or waited for as much as a fiftieth of the time, and the policy
+//!   moved some for balance all the same;
+//! - if no thread is bound, all compute or poll all the time with equal weights, and a thread has
+//!   less than seven tenths of the share that the fullest CPU gives when threads are spread as
+//!   evenly as possible: 1 / ⌈threads / CPUs⌉. Exceptions: a thread that polls by yielding gives
+//!   its share away; a kernel that pins deals each program's threads from the first CPU on; the
+//!   control `pinned` leaves threads where lost CPUs sent them; and a round of all threads on such
+//!   a CPU must fit ten times into the window, or the window cannot tell.
 //!
-//! Bound: four unsettled windows in a row. A policy needs some of its steps to believe what it sees, a failed trial of `auto` takes half
-//! a second and is not repeated at once, and one window may be one in which somebody moved.
+//! Bound: four unsettled windows in a row. A policy needs some of its steps to trust its readings,
+//! a failed trial of `auto` takes half a second and is not repeated at once, and one window may
+//! contain a move.
 
 use super::trips::balances;
-use super::{Checker, Found, Invariant, Scene, Terms, Who};
-use crate::kernel::Kind;
-use crate::program::Wait;
-use crate::world::{Activity, ThreadSeen};
+use super::{Checker, Invariant, Scene, Terms, ThreadKey, ViolationLog};
+use crate::kernel::SchedulerKind;
+use crate::program::WaitMode;
+use crate::world::{Activity, ThreadView};
 use std::collections::BTreeMap;
 use trimtab_core::balance::Kind as Policy;
 use trimtab_core::drive::Step;
 use trimtab_core::set::CpuSet;
 use trimtab_core::time::{Moment, Span};
 
-/// The shortest window, and how many of the policy's intervals it lasts at least.
-const WINDOW: Span = Span::from_ms(1_000);
-const INTERVALS: f64 = 20.0;
-/// So many unsettled ones in a row.
+/// Shortest window, and the least number of the policy's intervals in a window.
+const WINDOW_MIN: Span = Span::from_ms(1_000);
+const WINDOW_INTERVALS_MIN: f64 = 20.0;
+/// Number of unsettled windows in a row that is a breach.
 const IN_A_ROW: u32 = 4;
-/// Waiting below this part of the time is none; who computes for all but this part computes all the time.
-const NOTHING: f64 = 0.02;
-/// The part of an even share that a thread must have.
-const SHARE: f64 = 0.7;
-/// So many rounds a window must hold.
-const ROUNDS: f64 = 10.0;
+/// Waiting below this share of the time counts as none; a thread that computes for all but this
+/// share counts as computing all the time.
+const WAIT_SHARE_IGNORED: f64 = 0.02;
+/// Share of an even share that a thread must have.
+const FAIR_SHARE_MIN: f64 = 0.7;
+/// Number of rounds that a window must hold.
+const WINDOW_ROUNDS_MIN: f64 = 10.0;
 
-/// The checker.
+/// Checker of settling.
 #[derive(Debug, Default)]
-pub(crate) struct Settling {
-    /// The scene at which the window began.
+pub(crate) struct SettlingChecker {
+    /// Scene at the start of the window.
     began: Option<Scene>,
-    /// Moves for balance in it.
+    /// Moves for balance in the window.
     moves: u64,
     row: u32,
-    homes: BTreeMap<Who, CpuSet>,
+    homes: BTreeMap<ThreadKey, CpuSet>,
 }
 
-impl Settling {
+impl SettlingChecker {
     fn judge(&self, terms: &Terms, began: &Scene, now: &Scene) -> Option<String> {
         let wall = now.at.since(began.at).seconds();
-        let alive = |scene: &Scene| scene.alive().map(Who::of).collect::<Vec<_>>();
+        let alive = |scene: &Scene| scene.alive().map(ThreadKey::of).collect::<Vec<_>>();
         if alive(began) != alive(now) || began.usable != now.usable {
             return None;
         }
-        let pairs: Vec<(&ThreadSeen, &ThreadSeen)> = now.since(began).collect();
-        let waited = |pairs: &mut dyn Iterator<Item = &(&ThreadSeen, &ThreadSeen)>| {
+        let pairs: Vec<(&ThreadView, &ThreadView)> = now.since(began).collect();
+        let waited = |pairs: &mut dyn Iterator<Item = &(&ThreadView, &ThreadView)>| {
             let (mut count, mut wait, mut slept) = (0, 0.0, false);
             for (then, now) in pairs {
                 count += 1;
@@ -65,35 +72,36 @@ impl Settling {
         };
         let (ours, wait, slept) = waited(&mut pairs.iter().filter(|(_, now)| now.id.is_some()));
         let knows = terms.even && terms.counts_waits() && !slept;
-        if knows && self.moves > 0 && wait < NOTHING * wall * f64::from(ours) {
-            return Some(format!("{} moves for balance where nobody waits", self.moves));
+        if knows && self.moves > 0 && wait < WAIT_SHARE_IGNORED * wall * f64::from(ours) {
+            return Some(format!("{} moves for balance although no thread waits", self.moves));
         }
         let whole = terms.machine.cpus();
         let plain = terms.weights == 1.0
             && !terms.kernel.groups
-            && terms.kernel.kind != Kind::Pinned
+            && terms.kernel.kind != SchedulerKind::Pinned
             && terms.policy.as_ref().is_none_or(|(kind, _)| *kind != Policy::Pinned)
-            && terms.programs.iter().all(|program| program.wait != Wait::Yield)
+            && terms.programs.iter().all(|program| program.wait != WaitMode::Yield)
             && pairs.iter().all(|(then, now)| {
                 let wanted = now.run.less(then.run) + now.wait.less(then.wait);
-                let free = self.homes.get(&Who::of(now)).is_some_and(|home| *home == whole);
-                free && now.activity != Activity::Asleep && wanted.seconds() > (1.0 - NOTHING) * wall
+                let free = self.homes.get(&ThreadKey::of(now)).is_some_and(|home| *home == whole);
+                free && now.activity != Activity::Asleep
+                    && wanted.seconds() > (1.0 - WAIT_SHARE_IGNORED) * wall
             });
         if !plain || pairs.is_empty() {
             return None;
         }
         let crowd = pairs.len().div_ceil(now.usable.len().max(1)) as f64;
-        if terms.turn().times(crowd * ROUNDS).seconds() > wall {
+        if terms.turn().times(crowd * WINDOW_ROUNDS_MIN).seconds() > wall {
             return None;
         }
         let even = 1.0 / crowd;
-        let share = |(then, now): &(&ThreadSeen, &ThreadSeen)| now.run.less(then.run).seconds() / wall;
+        let share = |(then, now): &(&ThreadView, &ThreadView)| now.run.less(then.run).seconds() / wall;
         let (least, last) =
             pairs.iter().map(|pair| (share(pair), pair.1)).min_by(|a, b| a.0.total_cmp(&b.0))?;
-        (least < SHARE * even).then(|| {
+        (least < FAIR_SHARE_MIN * even).then(|| {
             format!(
                 "{} has {:.0} % of a CPU, {} threads on {} CPUs could have {:.0} % each",
-                Who::of(last),
+                ThreadKey::of(last),
                 100.0 * least,
                 pairs.len(),
                 now.usable.len(),
@@ -103,12 +111,12 @@ impl Settling {
     }
 }
 
-impl Checker for Settling {
-    fn look(&mut self, terms: &Terms, _before: &Scene, now: &Scene, found: &mut Found) {
+impl Checker for SettlingChecker {
+    fn inspect(&mut self, terms: &Terms, _before: &Scene, now: &Scene, found: &mut ViolationLog) {
         for thread in now.alive() {
-            self.homes.entry(Who::of(thread)).or_insert_with(|| thread.mask.clone());
+            self.homes.entry(ThreadKey::of(thread)).or_insert_with(|| thread.mask.clone());
         }
-        let window = WINDOW.max(terms.interval().times(INTERVALS));
+        let window = WINDOW_MIN.max(terms.interval().times(WINDOW_INTERVALS_MIN));
         match &self.began {
             None if now.at >= terms.calm => self.begin(now),
             Some(began) if now.at.since(began.at) >= window => {
@@ -132,12 +140,12 @@ impl Checker for Settling {
         }
     }
 
-    fn step(&mut self, _terms: &Terms, step: &Step<'_>, _found: &mut Found) {
+    fn step(&mut self, _terms: &Terms, step: &Step<'_>, _found: &mut ViolationLog) {
         self.moves += step.turn.decisions.iter().filter(|decision| balances(decision)).count() as u64;
     }
 }
 
-impl Settling {
+impl SettlingChecker {
     fn begin(&mut self, now: &Scene) {
         self.began = Some(now.clone());
         self.moves = 0;

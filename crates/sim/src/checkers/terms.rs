@@ -1,8 +1,8 @@
-//! What a run was set up to be: all that bounds are made of.
+//! Terms of a run: the part of its set-up from which the checkers' bounds are computed.
 
 use crate::faults::Faults;
-use crate::kernel::{Kernel, Order};
-use crate::program::Program;
+use crate::kernel::{Kernel, QueueOrder};
+use crate::program::ProgramSpec;
 use crate::progress::quiet;
 use crate::scenario::{Happening, Scenario};
 use trimtab_core::balance::{Kind, Settings};
@@ -10,33 +10,33 @@ use trimtab_core::observe::Metric;
 use trimtab_core::time::{Moment, Span};
 use trimtab_core::topology::Machine;
 
-/// The terms of a run.
+/// Terms of a run.
 #[derive(Clone, Debug)]
 pub struct Terms {
-    /// The machine.
+    /// Machine.
     pub machine: Machine,
-    /// The kernel.
+    /// Kernel.
     pub kernel: Kernel,
-    /// The policy.
+    /// Policy.
     pub policy: Option<(Kind, Settings)>,
     /// The scenario's own programs; arrivals come after them.
-    pub programs: Vec<Program>,
-    /// The fastest that work gets on anywhere.
+    pub programs: Vec<ProgramSpec>,
+    /// Highest speed of work on any CPU.
     pub fastest: f64,
     /// Whether all cores are equally fast.
     pub even: bool,
-    /// How often the heaviest thread weighs the lightest.
+    /// Weight of the heaviest thread over that of the lightest.
     pub weights: f64,
-    /// From here on nothing happens to the machine or the policy, and nobody comes.
+    /// Time after which nothing happens to the machine or the policy, and no program starts.
     pub calm: Moment,
-    /// Whether memory makes anybody wait.
+    /// Whether memory delays any thread.
     pub stalls: bool,
-    /// Whether readings were spoiled, moves refused or clocks turned at any time.
+    /// Whether readings were spoiled, moves refused or clocks changed at any time.
     pub faults: bool,
 }
 
 impl Terms {
-    /// Those of a scenario.
+    /// Returns the terms of a scenario.
     pub fn of(scenario: &Scenario) -> Self {
         let model = &scenario.model;
         let most = |numbers: &[f64]| numbers.iter().copied().fold(1.0, f64::max);
@@ -45,13 +45,13 @@ impl Terms {
             Happening::Start(program) => Some(program.as_ref()),
             _ => None,
         });
-        let all: Vec<&Program> = scenario
+        let all: Vec<&ProgramSpec> = scenario
             .programs
             .iter()
             .chain(scenario.arrivals.iter().map(|arrivals| &arrivals.program))
             .chain(started)
             .collect();
-        let weight = |program: &&Program| f64::from(program.weight.max(2));
+        let weight = |program: &&ProgramSpec| f64::from(program.weight.max(2));
         let heaviest = all.iter().map(weight).fold(1.0, f64::max);
         let lightest = all.iter().map(weight).fold(f64::INFINITY, f64::min).min(heaviest);
         let stalls =
@@ -77,19 +77,19 @@ impl Terms {
         }
     }
 
-    /// Whether the policy knows waiting from sleeping.
+    /// Returns whether the policy can tell waiting from sleeping.
     pub(crate) fn counts_waits(&self) -> bool {
         self.policy.as_ref().is_some_and(|(_, settings)| settings.metric == Metric::RunWait)
     }
 
-    /// The longest that a thread runs while others of equal right wait.
+    /// Returns the longest time that a thread runs while others of equal right wait.
     pub(crate) fn turn(&self) -> Span {
         let kernel = &self.kernel;
-        let latency = if kernel.order == Order::Least { kernel.latency } else { Span::ZERO };
+        let latency = if kernel.order == QueueOrder::Least { kernel.latency } else { Span::ZERO };
         kernel.slice.max(latency).max(kernel.tick)
     }
 
-    /// The policy's interval.
+    /// Returns the policy's interval.
     pub(crate) fn interval(&self) -> Span {
         self.policy.as_ref().map_or(Span::from_ms(100), |(_, settings)| settings.interval)
     }

@@ -1,11 +1,12 @@
-//! Each checker catches what it is there for: worlds and hosts that were tampered with, and policies that do wrong on purpose.
+//! Tests that each checker catches its kind of fault: in worlds and hosts that were tampered with,
+//! and under policies that are wrong on purpose.
 
 use super::*;
 use crate::faults::Faults;
 use crate::kernel::Kernel;
 use crate::model::Model;
-use crate::observer_cost::Looking;
-use crate::program::{Body, Program, Wait};
+use crate::observer_cost::ObserverCost;
+use crate::program::{Body, ProgramSpec, WaitMode};
 use crate::scenario::watched_under;
 use crate::world::Activity;
 use trimtab_core::balance::{Act, Decision, Kind, Policy, Reason, Settings, Turn, Wanted};
@@ -13,11 +14,11 @@ use trimtab_core::ids::ThreadId;
 use trimtab_core::observe::Observation;
 use trimtab_core::topology::parse_synthetic;
 
-fn spmd(threads: u32, ms: u64) -> Program {
-    Program::spmd("app", threads, Span::from_ms(ms), Wait::Spin)
+fn spmd(threads: u32, ms: u64) -> ProgramSpec {
+    ProgramSpec::spmd("app", threads, Span::from_ms(ms), WaitMode::Spin)
 }
 
-fn scenario(cpus: usize, kernel: &str, programs: Vec<Program>, seconds: u64) -> Scenario {
+fn scenario(cpus: usize, kernel: &str, programs: Vec<ProgramSpec>, seconds: u64) -> Scenario {
     Scenario {
         name: "watched".to_owned(),
         model: Model::plain(parse_synthetic(&format!("core:{cpus}")).unwrap()),
@@ -27,20 +28,20 @@ fn scenario(cpus: usize, kernel: &str, programs: Vec<Program>, seconds: u64) -> 
         policy: None,
         events: Vec::new(),
         faults: Faults::default(),
-        looking: Looking::default(),
+        observer_cost: ObserverCost::default(),
         end: Moment(seconds * 1_000_000_000),
         seed: 1,
         memory: true,
     }
 }
 
-/// Watches a run, and shows the judge scenes that were tampered with.
+/// Watcher that shows the judge scenes that were tampered with.
 struct Tampered<F> {
     judge: Judge,
     tamper: F,
 }
 
-impl<F: FnMut(&mut Scene)> Watch for Tampered<F> {
+impl<F: FnMut(&mut Scene)> Watcher for Tampered<F> {
     fn world(&mut self, world: &World<Memory>) {
         let mut scene = Scene::of(world);
         (self.tamper)(&mut scene);
@@ -58,21 +59,22 @@ impl<F: FnMut(&mut Scene)> Watch for Tampered<F> {
 
 fn tampered(scenario: &Scenario, tamper: impl FnMut(&mut Scene)) -> Vec<Invariant> {
     let mut watch = Tampered { judge: Judge::new(scenario), tamper };
-    watched(scenario, EVERY, &mut watch);
-    laws(watch.judge)
+    watched(scenario, SCENE_PERIOD, &mut watch);
+    invariants(watch.judge)
 }
 
-fn laws(judge: Judge) -> Vec<Invariant> {
-    let mut laws: Vec<Invariant> = judge.violations().iter().map(|violation| violation.invariant).collect();
-    laws.sort_unstable();
-    laws.dedup();
-    laws
+fn invariants(judge: Judge) -> Vec<Invariant> {
+    let mut invariants: Vec<Invariant> =
+        judge.violations().iter().map(|violation| violation.invariant).collect();
+    invariants.sort_unstable();
+    invariants.dedup();
+    invariants
 }
 
-/// A policy that does what it is told to by a function of the time in milliseconds.
+/// Policy that follows a script, a function of the time in milliseconds.
 struct Scripted<F> {
     script: F,
-    looks: u64,
+    samples: u64,
 }
 
 impl<F: FnMut(u64, &Observation<'_>) -> Vec<Decision>> Policy for Scripted<F> {
@@ -83,18 +85,18 @@ impl<F: FnMut(u64, &Observation<'_>) -> Vec<Decision>> Policy for Scripted<F> {
         Wanted::all()
     }
     fn decide(&mut self, seen: &Observation<'_>) -> Turn {
-        self.looks += 1;
-        let decisions = (self.script)(self.looks, seen);
+        self.samples += 1;
+        let decisions = (self.script)(self.samples, seen);
         Turn { decisions, findings: Vec::new(), next: seen.at + Span::from_ms(20), wanted: Wanted::all() }
     }
 }
 
-/// What is found when such a policy looks after a scenario.
+/// Returns the broken invariants when such a policy balances a scenario.
 fn under(scenario: Scenario, script: fn(u64, &Observation<'_>) -> Vec<Decision>) -> Vec<Invariant> {
     instead_of(Kind::Speed, scenario, script)
 }
 
-/// The same by the terms of another policy.
+/// Returns the same by the terms of another policy.
 fn instead_of(
     kind: Kind,
     mut scenario: Scenario,
@@ -105,9 +107,9 @@ fn instead_of(
         scenario.policy = Some((kind, settings));
     }
     let mut judge = Judge::new(&scenario);
-    let mut policy = Scripted { script, looks: 0 };
-    watched_under(&scenario, Some(&mut policy), EVERY, &mut judge);
-    laws(judge)
+    let mut policy = Scripted { script, samples: 0 };
+    watched_under(&scenario, Some(&mut policy), SCENE_PERIOD, &mut judge);
+    invariants(judge)
 }
 
 fn put(thread: u32, to: &str, reason: Reason) -> Decision {
@@ -121,8 +123,8 @@ fn slow() -> Reason {
 #[test]
 fn what_is_right_breaks_no_law() {
     for kernel in Kernel::PRESETS {
-        let mut programs = vec![spmd(5, 900).every(Span::from_ms(7)), Program::hog("hog", 1)];
-        programs.push(Program {
+        let mut programs = vec![spmd(5, 900).every(Span::from_ms(7)), ProgramSpec::hog("hog", 1)];
+        programs.push(ProgramSpec {
             body: Body::Nested { inner: 2, regions: 9, work: Span::from_ms(20) },
             ..spmd(2, 0)
         });
@@ -195,7 +197,8 @@ fn what_counts_backwards_is_caught() {
 
 #[test]
 fn a_cpu_that_rests_beside_work_is_caught() {
-    // A CPU of a kernel that pulls cannot be kept idle; it is one that pins, said to be one that pulls.
+    // A CPU of a kernel that pulls cannot be kept idle, so this kernel pins and is judged as one
+    // that pulls.
     let bound = |kernel: &str| {
         let mut scenario = scenario(2, kernel, vec![spmd(1, 3_000), spmd(1, 3_000)], 9);
         scenario.programs[1].name = "other".to_owned();
@@ -204,9 +207,9 @@ fn a_cpu_that_rests_beside_work_is_caught() {
     let honest = check(&bound("pinned")).1;
     assert_eq!(honest, []);
     let mut judge = Judge::new(&bound("linux-6.12"));
-    watched(&bound("pinned"), EVERY, &mut judge);
+    watched(&bound("pinned"), SCENE_PERIOD, &mut judge);
     // Both programs begin on CPU 0 there.
-    assert_eq!(laws(judge), [Invariant::Idle]);
+    assert_eq!(invariants(judge), [Invariant::Idle]);
 }
 
 #[test]
@@ -215,7 +218,7 @@ fn who_never_runs_is_caught() {
     let starved = tampered(&whole, |scene| {
         let at = scene.at.since(Moment(0));
         if let [first, second] = &mut scene.threads[..] {
-            // The second one's time is the first one's.
+            // The second thread's time becomes the first one's.
             first.run = first.run + second.run;
             (first.done, first.asked) = (first.done + second.done, first.asked + second.done);
             first.wait = at.less(first.run);
@@ -243,7 +246,7 @@ fn who_leaves_its_mask_is_caught() {
             thread.mask = "0-1".parse().unwrap();
         }
     });
-    assert_eq!(wide, [Invariant::Masks], "nobody decided that");
+    assert_eq!(wide, [Invariant::Masks], "no decision says so");
     let ends = Moment(5_000_000_000);
     let mut left = scenario(2, "linux-6.12", vec![spmd(2, 9_000)], 5);
     left.policy = Some((Kind::Pinned, Settings::default()));
@@ -251,7 +254,7 @@ fn who_leaves_its_mask_is_caught() {
     let mut at = 0;
     let kept = tampered(&left, |scene| {
         at += u64::from(scene.at == ends);
-        // The last scene of all, after everything was given back.
+        // The last scene, after all masks were given back.
         if at == 2 {
             scene.threads[0].mask = "0".parse().unwrap();
         }
@@ -261,19 +264,19 @@ fn who_leaves_its_mask_is_caught() {
 
 #[test]
 fn a_policy_that_oscillates_is_caught() {
-    // Two threads on two CPUs change places at each look, for nothing.
-    let found = under(scenario(2, "linux-6.12", vec![spmd(2, 9_000)], 8), |look, _| {
-        let (one, other) = if look % 2 == 0 { ("0", "1") } else { ("1", "0") };
-        if look == 1 { Vec::new() } else { vec![put(0, one, slow()), put(1, other, slow())] }
+    // Two threads on two CPUs change places at each sample, without a benefit.
+    let found = under(scenario(2, "linux-6.12", vec![spmd(2, 9_000)], 8), |turn, _| {
+        let (one, other) = if turn % 2 == 0 { ("0", "1") } else { ("1", "0") };
+        if turn == 1 { Vec::new() } else { vec![put(0, one, slow()), put(1, other, slow())] }
     });
     assert_eq!(found, [Invariant::Trips, Invariant::Settling]);
 }
 
 #[test]
 fn a_policy_that_crowds_is_caught() {
-    // All on one CPU of four, for ever: nobody starves, nobody moves, and it is all wrong.
-    let found = under(scenario(4, "linux-6.12", vec![spmd(4, 20_000)], 8), |look, seen| {
-        let threads = if look == 2 { seen.threads.len() as u32 } else { 0 };
+    // All threads stay on one CPU of four: none starves and none moves, and it is still wrong.
+    let found = under(scenario(4, "linux-6.12", vec![spmd(4, 20_000)], 8), |turn, seen| {
+        let threads = if turn == 2 { seen.threads.len() as u32 } else { 0 };
         (0..threads).map(|thread| put(thread, "0", Reason::Start)).collect()
     });
     assert_eq!(found, [Invariant::Settling]);
@@ -281,24 +284,24 @@ fn a_policy_that_crowds_is_caught() {
 
 #[test]
 fn a_policy_that_moves_for_balance_where_nobody_waits_never_settles() {
-    let found = under(scenario(4, "linux-6.12", vec![spmd(1, 20_000)], 8), |look, _| {
-        if look == 1 { Vec::new() } else { vec![put(0, ["0", "1", "2", "3"][look as usize % 4], slow())] }
+    let found = under(scenario(4, "linux-6.12", vec![spmd(1, 20_000)], 8), |turn, _| {
+        if turn == 1 { Vec::new() } else { vec![put(0, ["0", "1", "2", "3"][turn as usize % 4], slow())] }
     });
     assert!(found.contains(&Invariant::Settling), "{found:?}");
 }
 
 #[test]
 fn moves_for_memory_are_for_those_who_stall_and_not_too_many() {
-    let to_and_fro = |look: u64, _: &Observation<'_>| {
-        vec![put(0, if look.is_multiple_of(2) { "0-1" } else { "2-3" }, Reason::Explore)]
+    let to_and_fro = |turn: u64, _: &Observation<'_>| {
+        vec![put(0, if turn.is_multiple_of(2) { "0-1" } else { "2-3" }, Reason::Explore)]
     };
-    let seldom = |look: u64, seen: &Observation<'_>| {
-        if look % 10 > 1 { Vec::new() } else { to_and_fro(look, seen) }
+    let seldom = |turn: u64, seen: &Observation<'_>| {
+        if turn % 10 > 1 { Vec::new() } else { to_and_fro(turn, seen) }
     };
     let quiet = || scenario(4, "linux-6.12", vec![spmd(1, 20_000)], 5);
-    // These moves are no trials, which other laws have something to say about.
-    let caught = |laws: Vec<Invariant>| laws.contains(&Invariant::Moves);
-    assert!(caught(instead_of(Kind::BrmPaper, quiet(), seldom)), "nobody stalls");
+    // These moves are not trials; other invariants cover those.
+    let caught = |invariants: Vec<Invariant>| invariants.contains(&Invariant::Moves);
+    assert!(caught(instead_of(Kind::BrmPaper, quiet(), seldom)), "no thread stalls");
     let far = || {
         let mut scenario = scenario(4, "linux-6.12", vec![spmd(1, 20_000)], 5);
         let westmere = crate::model::shipped::find("westmere-e5620").unwrap().unwrap();
@@ -312,10 +315,13 @@ fn moves_for_memory_are_for_those_who_stall_and_not_too_many() {
     let crowded = |_: u64, _: &Observation<'_>| {
         vec![Decision { act: Act::Release, ..put(0, "0", Reason::Crowded { waits: 0.5 }) }]
     };
-    assert!(caught(instead_of(Kind::Serial, far(), crowded)), "who is let go for being crowded is moved");
-    // Where none are allowed, one is too many.
-    let once = |look: u64, _: &Observation<'_>| {
-        if look == 9 { vec![put(0, "0-1", Reason::Explore)] } else { Vec::new() }
+    assert!(
+        caught(instead_of(Kind::Serial, far(), crowded)),
+        "a thread that is released because of crowding is moved"
+    );
+    // If no move is allowed, one is too many.
+    let once = |turn: u64, _: &Observation<'_>| {
+        if turn == 9 { vec![put(0, "0-1", Reason::Explore)] } else { Vec::new() }
     };
     let none = || {
         let mut settings = Settings { interval: Span::from_ms(20), ..Settings::default() };
@@ -329,10 +335,10 @@ fn moves_for_memory_are_for_those_who_stall_and_not_too_many() {
 fn a_policy_that_may_not_do_what_it_does_is_caught() {
     let home = || scenario(4, "linux-6.12", vec![spmd(2, 900).on("0-1".parse().unwrap())], 2);
     let outside =
-        under(home(), |look, _| if look == 3 { vec![put(0, "3", Reason::Start)] } else { Vec::new() });
+        under(home(), |turn, _| if turn == 3 { vec![put(0, "3", Reason::Start)] } else { Vec::new() });
     assert_eq!(outside, [Invariant::Turns]);
     let nowhere =
-        under(home(), |look, _| if look == 3 { vec![put(0, "9", Reason::Start)] } else { Vec::new() });
+        under(home(), |turn, _| if turn == 3 { vec![put(0, "9", Reason::Start)] } else { Vec::new() });
     assert_eq!(nowhere, [Invariant::Turns], "the host refuses that, and it must not be asked");
 }
 
@@ -346,9 +352,9 @@ fn of_one_law_a_few_violations_are_kept() {
     let whole = scenario(2, "linux-6.12", vec![spmd(3, 300)], 9);
     let mut watch =
         Tampered { judge: Judge::new(&whole), tamper: |scene: &mut Scene| scene.counters.ran = Span(7) };
-    watched(&whole, EVERY, &mut watch);
+    watched(&whole, SCENE_PERIOD, &mut watch);
     let found = watch.judge.violations();
-    assert_eq!(found.len(), KEPT);
+    assert_eq!(found.len(), VIOLATIONS_MAX);
     assert!(found.is_sorted_by_key(|violation| violation.at));
     assert!(found[0].to_string().starts_with("time at "), "{}", found[0]);
 }

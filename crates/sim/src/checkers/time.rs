@@ -1,19 +1,20 @@
-//! Time: what threads ran is what CPUs were busy, and each moment of a thread is run, wait or sleep.
+//! Checker of time: the threads' run time equals the CPUs' busy time, and each moment of a thread
+//! is run, wait or sleep.
 //!
-//! Bounds: none; these are sums of whole nanoseconds and hold exactly. A thread that never slept between two scenes ran or waited all the
-//! time between them; one that did, no longer than that.
+//! Bounds: none; these are sums of whole nanoseconds and hold exactly. A thread that never slept
+//! between two scenes ran or waited all the time between them; one that slept, no longer than that.
 
 use super::scene::ready;
-use super::{Checker, Found, Invariant, Scene, Terms, Who};
+use super::{Checker, Invariant, Scene, Terms, ThreadKey, ViolationLog};
 use crate::world::Activity;
 use trimtab_core::time::Span;
 
-/// The checker.
+/// Checker of time.
 #[derive(Debug)]
-pub(crate) struct Time;
+pub(crate) struct TimeChecker;
 
-impl Checker for Time {
-    fn look(&mut self, _terms: &Terms, before: &Scene, now: &Scene, found: &mut Found) {
+impl Checker for TimeChecker {
+    fn inspect(&mut self, _terms: &Terms, before: &Scene, now: &Scene, found: &mut ViolationLog) {
         let busy: Span = now.busy.iter().map(|(_, busy)| *busy).sum();
         let alive: Span = now.alive().map(|thread| thread.run).sum();
         let ran = now.counters.ran + alive;
@@ -33,14 +34,14 @@ impl Checker for Time {
             let awake =
                 ready(then) && now.sleeps == then.sleeps && (ready(now) || now.activity == Activity::Over);
             let wrong = match now.activity {
-                // It ended in between.
+                // The thread ended in between.
                 Activity::Over => spent > wall,
                 _ if awake => spent != wall,
                 _ => spent > wall,
             };
             if wrong {
                 let text = format!("ran and waited for {} ns of {} ns", spent.0, wall.0);
-                found.add(Invariant::Time, Some(Who::of(now)), text);
+                found.add(Invariant::Time, Some(ThreadKey::of(now)), text);
             }
         }
     }

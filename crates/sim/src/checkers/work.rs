@@ -1,33 +1,35 @@
-//! Work: what is given is done, no more and no less, and no faster than the machine is.
+//! Checker of work: given work is done, no more and no less, and no faster than the machine is.
 //!
-//! Bounds: a thread's work done and left is what it was asked for, to a nanosecond of each segment, which is the clock's grain, and a
-//! millionth, which is that of adding fractions. What is done between two scenes is no more than the
-//! running time times the speed of the fastest core. A program that ended by itself did what its body says.
+//! Bounds: a thread's work done and left equals the work that it was asked for, to a nanosecond of
+//! each segment, which is the clock's grain, and a millionth, which is the error of adding
+//! fractions. The work done between two scenes is no more than the running time times the speed of
+//! the fastest core. A program that ended by itself did the work of its body.
 
-use super::{Checker, Found, Invariant, Scene, Terms, Who};
-use crate::program::{Body, Program};
-use crate::world::{Activity, ThreadSeen};
+use super::{Checker, Invariant, Scene, Terms, ThreadKey, ViolationLog};
+use crate::program::{Body, ProgramSpec};
+use crate::world::{Activity, ThreadView};
 
-/// A nanosecond for every so much work: segments end at whole nanoseconds.
-const GRAIN: f64 = 1e-6;
+/// Relative tolerance: a nanosecond per millisecond of work, because segments end at whole
+/// nanoseconds.
+const WORK_TOLERANCE: f64 = 1e-6;
 
-/// The checker.
+/// Checker of work.
 #[derive(Debug)]
-pub(crate) struct Work;
+pub(crate) struct WorkChecker;
 
-impl Checker for Work {
-    fn look(&mut self, terms: &Terms, before: &Scene, now: &Scene, found: &mut Found) {
+impl Checker for WorkChecker {
+    fn inspect(&mut self, terms: &Terms, before: &Scene, now: &Scene, found: &mut ViolationLog) {
         for thread in &now.threads {
             let stopped = now.programs.get(thread.program).is_some_and(|program| program.stopped);
             if let Some(text) = unbalanced(thread, stopped) {
-                found.add(Invariant::Work, Some(Who::of(thread)), text);
+                found.add(Invariant::Work, Some(ThreadKey::of(thread)), text);
             }
         }
         for (then, now) in now.since(before) {
             let (did, ran) = (now.done - then.done, now.run.less(then.run).0 as f64);
-            if did > ran * terms.fastest * (1.0 + GRAIN) + 2.0 {
+            if did > ran * terms.fastest * (1.0 + WORK_TOLERANCE) + 2.0 {
                 let text = format!("did {did:.0} ns of work in {ran:.0} ns on CPUs");
-                found.add(Invariant::Work, Some(Who::of(now)), text);
+                found.add(Invariant::Work, Some(ThreadKey::of(now)), text);
             }
         }
         for (at, (program, given)) in now.programs.iter().zip(&terms.programs).enumerate() {
@@ -40,7 +42,7 @@ impl Checker for Work {
     }
 }
 
-fn unbalanced(thread: &ThreadSeen, stopped: bool) -> Option<String> {
+fn unbalanced(thread: &ThreadView, stopped: bool) -> Option<String> {
     if !thread.left.is_finite() || (stopped && thread.activity == Activity::Over) {
         return None;
     }
@@ -48,12 +50,12 @@ fn unbalanced(thread: &ThreadSeen, stopped: bool) -> Option<String> {
     let text = || {
         format!("has {:.0} ns of work done and {:.0} left of {:.0}", thread.done, thread.left, thread.asked)
     };
-    (off.abs() > thread.asked * GRAIN + 2.0).then(text)
+    (off.abs() > thread.asked * WORK_TOLERANCE + 2.0).then(text)
 }
 
-/// Whether a program that ended did what it is.
-fn whole(at: usize, given: &Program, now: &Scene, found: &mut Found) {
-    let mut add = |text: String| found.add(Invariant::Work, Some(Who { program: at, rank: 0 }), text);
+/// Checks that a program that ended did all of its work.
+fn whole(at: usize, given: &ProgramSpec, now: &Scene, found: &mut ViolationLog) {
+    let mut add = |text: String| found.add(Invariant::Work, Some(ThreadKey { program: at, rank: 0 }), text);
     let of = || now.threads.iter().filter(|thread| thread.program == at);
     if of().any(|thread| thread.activity != Activity::Over) {
         add("is not over, and its program is".to_owned());
@@ -69,7 +71,7 @@ fn whole(at: usize, given: &Program, now: &Scene, found: &mut Found) {
             let threads = threads * u64::from(inner);
             Some((threads, threads as f64 * each))
         }
-        // What one job takes is drawn.
+        // The work of one job is drawn.
         Body::Churn { jobs: Some(jobs), .. } if u64::from(born) != u64::from(jobs) => {
             add(format!("is one of {born} jobs, not of {jobs}"));
             None

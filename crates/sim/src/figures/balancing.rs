@@ -1,15 +1,16 @@
-//! Speed balancing against the kernel's own balancing, fixed places and round slices: seed 001 and the analysis behind it.
+//! Figures of speed balancing against the kernel's own balancing, fixed placement and round slices:
+//! seed 001 and the analysis behind it.
 
 use super::draft::{
     Contestant, DWRR, Draft, LOAD, PINNED, SPEED, first, machine, on_first, profile, scenario,
 };
 use super::{Figure, FigureError, Measure, Metric, Relation};
 use crate::model::Model;
-use crate::program::{Program, Wait};
+use crate::program::{ProgramSpec, WaitMode};
 use trimtab_core::time::Span;
 
-const RUNS: u32 = 3;
-const WAITS: [(&str, Wait); 2] = [("SLEEP", Wait::Sleep), ("YIELD", Wait::Yield)];
+const RUNS_PER_CELL: u32 = 3;
+const WAITS: [(&str, WaitMode); 2] = [("SLEEP", WaitMode::Sleep), ("YIELD", WaitMode::Yield)];
 
 const BETTER: &str =
     "Load Balancing on Speed, abstract: better than Linux load balancing in all cases considered";
@@ -18,12 +19,12 @@ const EVENLY: &str =
     "Load Balancing on Speed, EP, as recalled: PINNED good where 16 is a multiple of the cores";
 const RULE: &str = "Load Balancing on Speed, EP, as recalled: SPEED near ideal at every core count, PINNED only where the threads divide";
 
-/// How long 16 threads took over how long one core would take: the speed-up.
+/// Returns the speed-up: the time on one core over the time that 16 threads took.
 fn speed_up(of: &Measure, serial: f64) -> Measure {
     Measure::Given(serial).over(of)
 }
 
-/// EP with 16 threads on 2 to 16 cores.
+/// Returns the figure of EP with 16 threads on 2 to 16 cores.
 pub(super) fn cores() -> Result<Figure, FigureError> {
     let mut draft = Draft::new(
         "balancing",
@@ -44,7 +45,7 @@ pub(super) fn cores() -> Result<Figure, FigureError> {
                         &label,
                         on_first(scenario(&model, of, vec![program])?, cores),
                         Metric::Makespan(0),
-                        RUNS,
+                        RUNS_PER_CELL,
                     );
                     let up = speed_up(&cell, ep.work);
                     draft.point(format!("{place} {}-{how}", of.name), cores, &up);
@@ -90,7 +91,7 @@ pub(super) fn cores() -> Result<Figure, FigureError> {
     ]))
 }
 
-/// What the texts say of one core count on Tigerton, of SPEED, LOAD, PINNED and DWRR.
+/// Adds the texts' claims about one core count on Tigerton, about SPEED, LOAD, PINNED and DWRR.
 fn orders(draft: &mut Draft, cores: u32, how: &str, all: &[Measure; 4]) -> Result<(), FigureError> {
     let [fast, load, pinned, dwrr] = all;
     let says = |than: &str| format!("Tigerton, {cores} cores, {how}: SPEED at least as fast as {than}");
@@ -107,20 +108,20 @@ fn orders(draft: &mut Draft, cores: u32, how: &str, all: &[Measure; 4]) -> Resul
     Ok(())
 }
 
-/// Three threads on two cores, and 17 on 16.
+/// Adds three threads on two cores, and 17 on 16.
 fn few(draft: &mut Draft) -> Result<(), FigureError> {
     let model = machine("tigerton-e7310")?;
-    // Long against the interval of 100 ms, as the analysis assumes.
+    // Long compared with the interval of 100 ms, as the analysis assumes.
     let work = Span::from_ms(20_000);
     let time =
         |draft: &mut Draft, of: Contestant, threads: u32, cores: u32| -> Result<Measure, FigureError> {
-            let program = Program::spmd("equal", threads, work, Wait::Yield);
+            let program = ProgramSpec::spmd("equal", threads, work, WaitMode::Yield);
             let label = format!("{threads} on {cores} {}", of.name);
             let cell = draft.cell(
                 &label,
                 on_first(scenario(&model, of, vec![program])?, cores),
                 Metric::Makespan(0),
-                RUNS,
+                RUNS_PER_CELL,
             );
             Ok(cell.over(&Measure::Given(20.0)))
         };
@@ -134,7 +135,7 @@ fn few(draft: &mut Draft) -> Result<(), FigureError> {
     draft.beside("balancing/17-on-16/gain", fixed.over(&balanced))
 }
 
-/// Benchmarks with barriers, 16 threads on fewer cores.
+/// Returns the figure of benchmarks with barriers, 16 threads on fewer cores.
 pub(super) fn barriers() -> Result<Figure, FigureError> {
     let mut draft = Draft::new(
         "barriers",
@@ -146,25 +147,28 @@ pub(super) fn barriers() -> Result<Figure, FigureError> {
     for name in ["ft", "is", "sp", "bt", "cg"] {
         let benchmark = profile(name)?;
         for cores in [4, 6, 8, 10, 12, 14, 16] {
-            let speed =
-                |draft: &mut Draft, of: Contestant, how: &str, wait: Wait| -> Result<Measure, FigureError> {
-                    let program = benchmark.program(16, wait, 1.0);
-                    let serial = benchmark.work.min(16.0);
-                    let label = format!("{name} {cores} {} {how}", of.name);
-                    let cell = draft.cell(
-                        &label,
-                        on_first(scenario(&model, of, vec![program])?, cores),
-                        Metric::Makespan(0),
-                        1,
-                    );
-                    let up = speed_up(&cell, serial);
-                    draft.point(format!("{}-{how}", of.name), format!("{name} {cores}"), &up);
-                    Ok(up)
-                };
-            let yielding = speed(&mut draft, SPEED, "YIELD", Wait::Yield)?;
-            let load = speed(&mut draft, LOAD, "YIELD", Wait::Yield)?;
-            speed(&mut draft, LOAD, "SLEEP", Wait::Sleep)?;
-            speed(&mut draft, PINNED, "YIELD", Wait::Yield)?;
+            let speed = |draft: &mut Draft,
+                         of: Contestant,
+                         how: &str,
+                         wait: WaitMode|
+             -> Result<Measure, FigureError> {
+                let program = benchmark.program(16, wait, 1.0);
+                let serial = benchmark.work.min(16.0);
+                let label = format!("{name} {cores} {} {how}", of.name);
+                let cell = draft.cell(
+                    &label,
+                    on_first(scenario(&model, of, vec![program])?, cores),
+                    Metric::Makespan(0),
+                    1,
+                );
+                let up = speed_up(&cell, serial);
+                draft.point(format!("{}-{how}", of.name), format!("{name} {cores}"), &up);
+                Ok(up)
+            };
+            let yielding = speed(&mut draft, SPEED, "YIELD", WaitMode::Yield)?;
+            let load = speed(&mut draft, LOAD, "YIELD", WaitMode::Yield)?;
+            speed(&mut draft, LOAD, "SLEEP", WaitMode::Sleep)?;
+            speed(&mut draft, PINNED, "YIELD", WaitMode::Yield)?;
             let says = |than: &str| format!("{name}, {cores} cores: SPEED-YIELD at least as fast as {than}");
             draft.claim(says("LOAD-YIELD"), BETTER, &yielding, Relation::AtLeast, &load);
         }
@@ -176,7 +180,7 @@ pub(super) fn barriers() -> Result<Figure, FigureError> {
     ]))
 }
 
-/// EP beside a program that computes for ever on core 0.
+/// Returns the figure of EP next to a program that computes without end on core 0.
 pub(super) fn hog() -> Result<Figure, FigureError> {
     let mut draft = Draft::new(
         "hog",
@@ -189,19 +193,22 @@ pub(super) fn hog() -> Result<Figure, FigureError> {
     let place = "Load Balancing on Speed, competing workloads, as recalled: PINNED halves beside a bound hog, SPEED is clearly best";
     let run = |draft: &mut Draft,
                of: Contestant,
-               beside: Option<Program>,
+               beside: Option<ProgramSpec>,
                label: &str|
      -> Result<Measure, FigureError> {
-        let mut programs = vec![ep.program(16, Wait::Yield, f64::INFINITY)];
+        let mut programs = vec![ep.program(16, WaitMode::Yield, f64::INFINITY)];
         programs.extend(beside);
         let label = format!("{label} {}", of.name);
-        Ok(draft.cell(&label, scenario(&model, of, programs)?, Metric::Makespan(0), RUNS))
+        Ok(draft.cell(&label, scenario(&model, of, programs)?, Metric::Makespan(0), RUNS_PER_CELL))
     };
     for (label, beside) in [
-        ("hog", Program::hog("hog", 1).on(first(1))),
+        ("hog", ProgramSpec::hog("hog", 1).on(first(1))),
         (
             "make",
-            Program { footprint: crate::program::Footprint::default(), ..crate::program::mixes::make(16) },
+            ProgramSpec {
+                footprint: crate::program::Footprint::default(),
+                ..crate::program::mixes::make(16)
+            },
         ),
     ] {
         let mut slow = Vec::new();

@@ -1,30 +1,31 @@
-//! How figures are put together: cells by scenario, each once; points, published numbers and orders by what they are made of.
+//! Construction of figures: cells by scenario, each once; points, published numbers and orders as
+//! measures of cells.
 
-use super::{Beside, Cell, Claim, Figure, FigureError, Measure, Metric, Point, Relation};
+use super::{Beside, Cell, Figure, FigureError, Measure, Metric, OrderClaim, Point, Relation};
 use crate::faults::Faults;
 use crate::kernel::Kernel;
 use crate::model::Model;
 use crate::model::shipped::{self, NotShipped};
-use crate::observer_cost::Looking;
+use crate::observer_cost::ObserverCost;
 use crate::program::nas::{self, Profile};
-use crate::program::{Bind, Program};
+use crate::program::{Bind, ProgramSpec};
 use crate::progress::quiet;
 use crate::published::{self, Used};
-use crate::scenario::{Event, Happening, Scenario};
+use crate::scenario::{Happening, Scenario, ScenarioEvent};
 use trimtab_core::balance::{Kind, Settings};
 use trimtab_core::ids::OsCpu;
 use trimtab_core::set::CpuSet;
 use trimtab_core::time::Moment;
 
-/// No run is longer than this: far beyond what any of them takes.
+/// Latest end of a run, far beyond the time of any of them.
 const END: Moment = Moment(3_600_000_000_000);
 
-/// A figure in the making.
+/// Figure under construction.
 pub(super) struct Draft {
     figure: Figure,
 }
 
-/// Who looks after the threads: a kernel by its preset, a policy, or none.
+/// Contestant that schedules the threads: a kernel by its preset, with a policy or without.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Contestant {
     pub(super) name: &'static str,
@@ -40,26 +41,26 @@ pub(super) const PINNED: Contestant = Contestant { name: "PINNED", bound: true, 
 pub(super) const SPEED: Contestant = Contestant { name: "SPEED", policy: Some(Kind::Speed), ..LOAD };
 pub(super) const DWRR: Contestant = Contestant { name: "DWRR", kernel: "dwrr-2.6.22", ..LOAD };
 
-/// A shipped machine.
+/// Returns a shipped machine.
 pub(super) fn machine(name: &'static str) -> Result<Model, FigureError> {
     Ok(shipped::needed(name)?)
 }
 
-/// A benchmark's profile.
+/// Returns a benchmark's profile.
 pub(super) fn profile(name: &str) -> Result<&'static Profile, FigureError> {
     nas::find(name).ok_or_else(|| FigureError::Key(name.to_owned()))
 }
 
-/// The first CPUs of a machine.
+/// Returns the first CPUs of a machine.
 pub(super) fn first(count: u32) -> CpuSet {
     (0..count).map(OsCpu).collect()
 }
 
-/// Programs on a machine under a contestant.
+/// Returns the scenario of programs on a machine under a contestant.
 pub(super) fn scenario(
     model: &Model,
     of: Contestant,
-    mut programs: Vec<Program>,
+    mut programs: Vec<ProgramSpec>,
 ) -> Result<Scenario, FigureError> {
     for program in programs.iter_mut().filter(|program| of.bound && program.balanced) {
         program.bind = Bind::Close;
@@ -73,25 +74,25 @@ pub(super) fn scenario(
         policy: of.policy.map(|kind| (kind, Settings::of(kind))),
         events: Vec::new(),
         faults: Faults::default(),
-        looking: Looking::default(),
+        observer_cost: ObserverCost::default(),
         end: END,
         seed: 1,
         model: model.clone(),
     })
 }
 
-/// The same on the first CPUs alone, as if the machine had no others.
+/// Restricts a scenario to the first CPUs, as if the machine had no others.
 pub(super) fn on_first(mut scenario: Scenario, count: u32) -> Scenario {
     let cpus = first(count);
     for program in &mut scenario.programs {
         program.mask = Some(cpus.clone());
     }
-    scenario.events.push(Event { at: Moment(0), what: Happening::Usable(cpus) });
+    scenario.events.push(ScenarioEvent { at: Moment(0), what: Happening::Usable(cpus) });
     scenario
 }
 
 impl Draft {
-    /// An empty figure.
+    /// Returns an empty figure.
     pub(super) fn new(
         name: &'static str,
         title: &'static str,
@@ -114,7 +115,7 @@ impl Draft {
         Self { figure }
     }
 
-    /// A scenario to be run so often, under a name of its own.
+    /// Adds a scenario to be run this number of times, under a name of its own.
     pub(super) fn cell(&mut self, name: &str, mut scenario: Scenario, metric: Metric, runs: u32) -> Measure {
         name.clone_into(&mut scenario.name);
         self.figure.cells.push(Cell { name: name.to_owned(), scenario, metric, runs });
@@ -125,19 +126,19 @@ impl Draft {
         self.figure.points.push(Point { series: series.into(), x: x.to_string(), measure: measure.clone() });
     }
 
-    /// The published number of this key is beside the model's.
+    /// Puts the published number of this key next to the model's.
     pub(super) fn beside(&mut self, key: &str, measure: Measure) -> Result<(), FigureError> {
         let published = published::find(key).ok_or_else(|| FigureError::Key(key.to_owned()))?;
         self.figure.beside.push(Beside { published, measure });
         Ok(())
     }
 
-    /// A measured number is beside the model's.
+    /// Puts a measured number next to the model's.
     pub(super) fn measured(&mut self, beside: Beside) {
         self.figure.beside.push(beside);
     }
 
-    /// A published order, held out.
+    /// Adds a published order, held out.
     pub(super) fn claim(
         &mut self,
         what: impl Into<String>,
@@ -146,7 +147,7 @@ impl Draft {
         relation: Relation,
         right: &Measure,
     ) {
-        self.figure.claims.push(Claim {
+        self.figure.claims.push(OrderClaim {
             what: what.into(),
             place,
             used: Used::HeldOut,

@@ -1,43 +1,43 @@
-//! What one factor and what several cost: the micro-benchmark of seed 002 on two Xeon E5620.
+//! Costs of one factor and of several together: the micro-benchmark of seed 002 on two Xeon E5620.
 
 use super::draft::{Draft, LOAD, machine, scenario};
 use super::{Figure, FigureError, Measure, Metric, Relation};
 use crate::model::Model;
 use crate::program::mixes::micro;
-use crate::program::{Bind, Pages, Program};
+use crate::program::{Bind, PagePlacement, ProgramSpec};
 use trimtab_core::ids::OsCpu;
 use trimtab_core::set::CpuSet;
 use trimtab_core::time::Span;
 
 const SIZES: [u64; 6] = [4, 8, 16, 32, 64, 128];
-const WORK: Span = Span::from_ms(300);
+const THREAD_WORK: Span = Span::from_ms(300);
 const MIB: u64 = 1 << 20;
 
-/// First hardware threads of the cores of both sockets; two apart.
+/// First hardware threads of the cores of both sockets; their numbers are two apart.
 const SOCKETS: [[u32; 4]; 2] = [[0, 2, 4, 6], [8, 10, 12, 14]];
 
-fn bound(mut program: Program, cpus: &[u32]) -> Program {
+fn bound(mut program: ProgramSpec, cpus: &[u32]) -> ProgramSpec {
     program.bind =
         Bind::List(cpus.iter().map(|&cpu| std::iter::once(OsCpu(cpu)).collect::<CpuSet>()).collect());
     program
 }
 
-struct Bench {
+struct FactorRuns {
     draft: Draft,
     model: Model,
 }
 
-impl Bench {
-    fn time(&mut self, label: String, program: Program, cpus: &[u32]) -> Result<Measure, FigureError> {
+impl FactorRuns {
+    fn time(&mut self, label: String, program: ProgramSpec, cpus: &[u32]) -> Result<Measure, FigureError> {
         let scenario = scenario(&self.model, LOAD, vec![bound(program, cpus)])?;
         Ok(self.draft.cell(&label, scenario, Metric::Makespan(0), 1))
     }
 
-    /// The same on one socket and on two: how much slower the first is.
+    /// Adds a program's times on one socket and on two.
     fn pair(
         &mut self,
         label: &str,
-        program: &Program,
+        program: &ProgramSpec,
         one: &[u32],
         two: &[u32],
     ) -> Result<[Measure; 2], FigureError> {
@@ -47,7 +47,7 @@ impl Bench {
     }
 }
 
-/// The threads on one socket, and on both by turns.
+/// Returns the CPUs of the threads on one socket, and on both in turn.
 fn places(threads: u32) -> [Vec<u32>; 2] {
     let one = (0..threads as usize).map(|at| SOCKETS[0][at % 4]).collect();
     let two = (0..threads as usize).map(|at| SOCKETS[at % 2][at / 2 % 4]).collect();
@@ -61,7 +61,7 @@ pub(super) fn factors() -> Result<Figure, FigureError> {
         "seed 002, single factor (a) to (c), multiple factors (a) to (c)",
         ["bytes or threads", "time over the other placement"],
     );
-    let mut bench = Bench { draft, model: machine("westmere-e5620")? };
+    let mut bench = FactorRuns { draft, model: machine("westmere-e5620")? };
     locality(&mut bench)?;
     contention(&mut bench)?;
     lines(&mut bench)?;
@@ -72,13 +72,13 @@ pub(super) fn factors() -> Result<Figure, FigureError> {
     ]))
 }
 
-fn locality(bench: &mut Bench) -> Result<(), FigureError> {
+fn locality(bench: &mut FactorRuns) -> Result<(), FigureError> {
     let place = "seed 002, single factor (a)";
     let mut before: Option<Measure> = None;
     for size in SIZES {
         let mut time = |node: u32| {
-            let mut program = micro(1, WORK, size * MIB, 0, 0.0);
-            program.footprint.pages = Pages::Node(node);
+            let mut program = micro(1, THREAD_WORK, size * MIB, 0, 0.0);
+            program.footprint.pages = PagePlacement::Node(node);
             bench.time(format!("locality {size}M node {node}"), program, &[0])
         };
         let (local, remote) = (time(0)?, time(1)?);
@@ -117,13 +117,17 @@ fn locality(bench: &mut Bench) -> Result<(), FigureError> {
     Ok(())
 }
 
-fn contention(bench: &mut Bench) -> Result<(), FigureError> {
+fn contention(bench: &mut FactorRuns) -> Result<(), FigureError> {
     let place = "seed 002, single factor (b)";
     let [one, two] = places(4);
     let mut before: Option<Measure> = None;
     for size in SIZES {
-        let [shared, separate] =
-            bench.pair(&format!("contention {size}M"), &micro(4, WORK, size * MIB, 0, 0.0), &one, &two)?;
+        let [shared, separate] = bench.pair(
+            &format!("contention {size}M"),
+            &micro(4, THREAD_WORK, size * MIB, 0, 0.0),
+            &one,
+            &two,
+        )?;
         let ratio = shared.over(&separate);
         bench.draft.point("1b one LLC over two", format!("{size}M"), &ratio);
         let says = |what: &str| format!("four threads, {size} MB each: {what}");
@@ -142,7 +146,7 @@ fn contention(bench: &mut Bench) -> Result<(), FigureError> {
     Ok(())
 }
 
-fn lines(bench: &mut Bench) -> Result<(), FigureError> {
+fn lines(bench: &mut FactorRuns) -> Result<(), FigureError> {
     let place = "seed 002, single factor (c)";
     let mut curve = Vec::new();
     for threads in [1, 2, 4, 6, 8, 10, 12] {
@@ -171,33 +175,34 @@ fn lines(bench: &mut Bench) -> Result<(), FigureError> {
     Ok(())
 }
 
-fn several(bench: &mut Bench) -> Result<(), FigureError> {
+fn several(bench: &mut FactorRuns) -> Result<(), FigureError> {
     let place = "seed 002, multiple factors: the dominant factor determines performance, and switches";
     let [one, two] = places(4);
-    let on_node_0 = |mut program: Program| {
-        program.footprint.pages = Pages::Node(0);
+    let on_node_0 = |mut program: ProgramSpec| {
+        program.footprint.pages = PagePlacement::Node(0);
         program
     };
     let mut curves: [Vec<Measure>; 3] = Default::default();
     for size in SIZES {
-        let program = on_node_0(micro(4, WORK, size * MIB, 0, 0.0));
+        let program = on_node_0(micro(4, THREAD_WORK, size * MIB, 0, 0.0));
         let [intra, inter] = bench.pair(&format!("locality and contention {size}M"), &program, &one, &two)?;
         let ratio = inter.over(&intra);
         bench.draft.point("2a inter over intra", format!("{size}M"), &ratio);
         curves[0].push(ratio);
     }
-    // A private set of 4 MB, and with each round of a thirty-second part of it every shared line once.
+    // A private set of 4 MB; in each round over a thirty-second part of it, every shared line is
+    // written once.
     for size in SIZES {
         let (private, shared) = (4 * MIB, size << 10);
         let share = shared as f64 / private as f64 * 32.0;
-        let program = micro(4, WORK, private, shared, share);
+        let program = micro(4, THREAD_WORK, private, shared, share);
         let [intra, inter] = bench.pair(&format!("contention and lines {size}K"), &program, &one, &two)?;
         let ratio = inter.over(&intra);
         bench.draft.point("2b inter over intra", format!("{size}K"), &ratio);
         curves[1].push(ratio);
     }
     for size in SIZES {
-        let program = on_node_0(micro(4, WORK, size * MIB, 128 << 10, 0.03));
+        let program = on_node_0(micro(4, THREAD_WORK, size * MIB, 128 << 10, 0.03));
         let [intra, inter] = bench.pair(&format!("all three {size}M"), &program, &one, &two)?;
         let ratio = inter.over(&intra);
         bench.draft.point("2c inter over intra", format!("{size}M"), &ratio);

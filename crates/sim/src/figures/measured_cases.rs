@@ -1,22 +1,23 @@
-//! Measured cells beside the model's: a figure for each set of [`crate::measured_cases`].
+//! Figures of measured cells next to the model's: one for each set of [`crate::measured_cases`].
 //!
-//! They are no published values and have no part in what is said of those; nothing of them was used to make a machine file or a kernel
-//! model, but for what the sources say (foreign load, what a switch costs).
+//! They are not published values and are not counted with those. None of them was used to make a
+//! machine file or a kernel model, except where the sources say so (foreign load, cost of a context
+//! switch).
 
 use super::draft::Draft;
 use super::{Beside, Figure, FigureError, Measure, Metric, Relation};
-use crate::measured_cases::{Cell, SETS, Set};
+use crate::measured_cases::{CaseSet, MeasuredCell, SETS};
 use crate::published::{Basis, Used, Value};
 use std::sync::LazyLock;
 
 /// Runs of each cell.
-const RUNS: u32 = 9;
+const RUNS_PER_CELL: u32 = 9;
 
-/// By set, what was measured, in the order of its cells.
+/// By set, the measured values, in the order of its cells.
 static MEASURED: LazyLock<Vec<Vec<Value>>> = LazyLock::new(|| SETS.iter().map(values).collect());
 
-fn values(set: &Set) -> Vec<Value> {
-    let value = |cell: Cell| Value {
+fn values(set: &CaseSet) -> Vec<Value> {
+    let value = |cell: MeasuredCell| Value {
         key: cell.name,
         what: cell.name,
         value: cell.measured,
@@ -28,17 +29,17 @@ fn values(set: &Set) -> Vec<Value> {
     set.cells().unwrap_or_default().into_iter().map(value).collect()
 }
 
-/// The figure of a set.
-pub(super) fn figure(name: &'static str, set: &'static Set) -> Result<Figure, FigureError> {
+/// Returns the figure of a set.
+pub(super) fn figure(name: &'static str, set: &'static CaseSet) -> Result<Figure, FigureError> {
     let mut draft =
         Draft::new(name, set.title, "experiments/simulator/live", ["way", "time over the ideal's"]);
     let cells = set.cells()?;
-    let mut measures: Vec<(&Cell, Measure)> = Vec::new();
+    let mut measures: Vec<(&MeasuredCell, Measure)> = Vec::new();
     let at = SETS.iter().position(|other| other.name == set.name);
     let measured = at.and_then(|at| MEASURED.get(at)).ok_or_else(|| FigureError::Key(set.name.to_owned()))?;
     for (cell, published) in cells.iter().zip(measured) {
         let scenario = set.scenario(cell, 1)?;
-        let makespan = draft.cell(cell.name, scenario, Metric::Makespan(cell.place()), RUNS);
+        let makespan = draft.cell(cell.name, scenario, Metric::Makespan(cell.place()), RUNS_PER_CELL);
         let ratio = makespan.over(&Measure::Given(cell.ideal()));
         let way = cell.name.rsplit('/').next().unwrap_or_default();
         draft.point(cell.subject(), way, &ratio);

@@ -1,37 +1,40 @@
-//! Bias random migration against Xen's credit scheduler and the best static placement: seed 002; and what became of it here.
+//! Figures of bias random migration against Xen's credit scheduler and the best static placement
+//! (seed 002), and of the policies here that are derived from it.
 //!
-//! The virtual machine's memory lies on node 0, as Xen 4.0 fills the node of the first virtual CPU before any other; the study says nothing of it.
-//! Hyper-threading is off up to eight threads ("future work: considering simultaneous multithreading").
+//! The virtual machine's memory is on node 0, because Xen 4.0 fills the node of the first virtual
+//! CPU before any other; the study does not say. Hyper-threading is off up to eight threads
+//! ("future work: considering simultaneous multithreading").
 
 use super::draft::{Contestant, Draft, LOAD, machine, profile, scenario};
 use super::placements::{all, name};
 use super::{Figure, FigureError, Measure, Metric, Relation};
 use crate::model::Model;
-use crate::observer_cost::{BARE, Looking, TICK};
+use crate::observer_cost::{BARE, ObserverCost, TICK};
 use crate::program::mixes::micro;
-use crate::program::{Bind, Body, Pages, Program, Wait, jobs};
-use crate::scenario::{Event, Happening, Scenario};
+use crate::program::{Bind, Body, PagePlacement, ProgramSpec, WaitMode, jobs};
+use crate::scenario::{Happening, Scenario, ScenarioEvent};
 use trimtab_core::balance::Kind;
 use trimtab_core::ids::{Id, OsCpu};
 use trimtab_core::set::CpuSet;
 use trimtab_core::time::{Moment, Span};
 use trimtab_core::topology::Core;
 
-/// Runs of each cell, and of those that are no contestants of the study.
-const RUNS: u32 = 10;
-const FEW: u32 = 5;
+/// Runs of each cell, and of cells with contestants that are not in the study.
+const RUNS_PER_CELL: u32 = 10;
+const CONTROL_RUNS: u32 = 5;
 const MIB: u64 = 1 << 20;
-/// Work of each thread: with waits, ten seconds to a minute in all. Of the walks of lists, the jobs and the benchmarks, of which some are shorter.
-const WALK: Span = Span::from_ms(2_500);
-const JOB: Span = Span::from_ms(8_000);
-const BENCHMARK: Span = Span::from_ms(20_000);
+/// Work of each thread of the list walks, the jobs and the benchmarks, some of which are shorter:
+/// with waits, ten seconds to a minute in all.
+const WALK_WORK: Span = Span::from_ms(2_500);
+const JOB_WORK: Span = Span::from_ms(8_000);
+const BENCHMARK_WORK: Span = Span::from_ms(20_000);
 
 const CREDIT: Contestant = Contestant { name: "credit", kernel: "xen-4.0", ..LOAD };
 const PAPER: Contestant = Contestant { name: "brm-paper", policy: Some(Kind::BrmPaper), ..CREDIT };
 const BRM: Contestant = Contestant { name: "brm", policy: Some(Kind::Brm), ..CREDIT };
-/// The published rule with its readiness kept from 0 to 100.
+/// The published rule with its readiness limited to 0 to 100.
 const BOUNDED: Contestant = Contestant { name: "brm-paper, bounded", ..PAPER };
-/// Controls: credit without what the policies take the place of, and `brm` beside it.
+/// Controls: credit without the part that the policies replace, and `brm` with that part.
 const STILL: Contestant = Contestant { name: "credit, spread off", ..CREDIT };
 const BESIDE: Contestant = Contestant { name: "brm, spread on", ..BRM };
 const SERIAL: Contestant = Contestant { name: "serial", policy: Some(Kind::Serial), ..CREDIT };
@@ -40,55 +43,57 @@ const PLACE: &str = "seed 002, improving performance";
 const VARIATION: &str = "seed 002, reducing variation: on average no more than 2 %";
 const OVERHEAD: &str = "seed 002, overhead";
 
-/// What a contestant's looks cost.
-pub(super) fn looking(of: Contestant) -> Looking {
+/// Returns the cost of a contestant's samples.
+pub(super) fn observer_cost(of: Contestant) -> ObserverCost {
     match of.policy {
-        None => Looking::default(),
+        None => ObserverCost::default(),
         Some(Kind::BrmPaper) => TICK,
         Some(_) => BARE,
     }
 }
 
-/// Domain 0: a virtual CPU on each CPU that is used, which works for a millisecond every two seconds or so, not all at once (estimated: the timers
-/// and back ends of a host that has nothing to do). Whoever runs there is preempted, and stolen by a CPU that rests.
-pub(super) fn host(cpus: &CpuSet) -> Vec<Program> {
+/// Returns domain 0: a virtual CPU on each used CPU, which works for a millisecond every two
+/// seconds or so, not all at once (estimated: the timers and back ends of an idle host). A virtual
+/// CPU that runs there is preempted, and an idle CPU steals it.
+pub(super) fn host(cpus: &CpuSet) -> Vec<ProgramSpec> {
     let one = |(at, cpu): (u64, OsCpu)| {
         let duty = Some((Span::from_us(1_000), Span::from_ms(1_900 + 37 * (at % 8))));
         let start = Moment(0) + Span::from_ms(130 * (at % 16) + 11);
         let mask = Some(std::iter::once(cpu).collect());
-        Program { body: Body::Hog { duty }, start, mask, ..Program::hog(&format!("dom0 {at}"), 1) }
+        ProgramSpec { body: Body::Hog { duty }, start, mask, ..ProgramSpec::hog(&format!("dom0 {at}"), 1) }
     };
     (0..).zip(cpus.iter()).map(one).collect()
 }
 
-/// Bias random migration takes the place of Xen's own pick of a CPU, which would move others back for whom it moves.
+/// Switches Xen's own choice of a CPU off for policies of the uncore penalty. Bias random migration
+/// replaces that choice, which would undo its moves.
 pub(super) fn published(scenario: &mut Scenario) {
     if scenario.policy.as_ref().is_some_and(|(kind, _)| kind.by_penalty()) {
         scenario.kernel.spread = false;
     }
 }
 
-/// What is run, by whom it may be run.
+/// Workload of the study.
 struct Workload {
     name: String,
-    programs: Vec<Program>,
-    /// Of which kind each thread is.
+    programs: Vec<ProgramSpec>,
+    /// Kind of each thread.
     kinds: Vec<usize>,
 }
 
-struct Bench {
+struct MigrationRuns {
     draft: Draft,
     model: Model,
-    /// The CPUs of each node that are used.
+    /// Used CPUs of each node.
     nodes: Vec<CpuSet>,
     /// Whether there is a domain 0 that takes CPUs now and then.
     host: bool,
 }
 
-impl Bench {
-    fn scenario(&self, of: Contestant, programs: Vec<Program>) -> Result<Scenario, FigureError> {
+impl MigrationRuns {
+    fn scenario(&self, of: Contestant, programs: Vec<ProgramSpec>) -> Result<Scenario, FigureError> {
         let mut scenario = scenario(&self.model, of, programs)?;
-        scenario.looking = looking(of);
+        scenario.observer_cost = observer_cost(of);
         published(&mut scenario);
         if let Some((_, settings)) = scenario.policy.as_mut().filter(|_| of == BOUNDED) {
             settings.penalty.bounded = true;
@@ -101,18 +106,18 @@ impl Bench {
             scenario.programs.extend(host(&used));
         }
         if used.len() < self.model.machine.pu_count() {
-            scenario.events.push(Event { at: Moment(0), what: Happening::Usable(used) });
+            scenario.events.push(ScenarioEvent { at: Moment(0), what: Happening::Usable(used) });
         }
         Ok(scenario)
     }
 
-    /// How long a workload takes under a contestant.
+    /// Adds the time of a workload under a contestant.
     fn time(&mut self, work: &Workload, of: Contestant, runs: u32) -> Result<Measure, FigureError> {
         let scenario = self.scenario(of, work.programs.clone())?;
         Ok(self.draft.cell(&format!("{} {}", work.name, of.name), scenario, Metric::Mean, runs))
     }
 
-    /// How long it takes where it is best placed once and for all.
+    /// Adds the time of a workload under the best static placement.
     fn hand(&mut self, work: &Workload) -> Result<Measure, FigureError> {
         let room = self.nodes.first().map_or(0, CpuSet::len);
         let mut times = Vec::new();
@@ -130,7 +135,7 @@ impl Bench {
     }
 }
 
-/// The first hardware thread of each core, or all of them, by node.
+/// Returns the first hardware thread of each core, or all of them, by node.
 fn nodes(model: &Model, all: bool) -> Vec<CpuSet> {
     let machine = &model.machine;
     let cpus = |node: usize| {
@@ -141,12 +146,12 @@ fn nodes(model: &Model, all: bool) -> Vec<CpuSet> {
     (0..machine.nodes().len()).map(cpus).collect()
 }
 
-/// The seed's workloads, with the memory on these pages.
-fn workloads(pages: Pages) -> Result<Vec<Workload>, FigureError> {
+/// Returns the seed's workloads, with the memory on these pages.
+fn workloads(pages: PagePlacement) -> Result<Vec<Workload>, FigureError> {
     let mut all = Vec::new();
     for size in [4, 8, 16, 32, 64, 128] {
-        // As often as in the figure of several factors: three of a hundred steps.
-        let mut program = micro(4, WALK, size * MIB, 128 << 10, 0.03);
+        // The share is that of the figure of several factors: three of a hundred steps.
+        let mut program = micro(4, WALK_WORK, size * MIB, 128 << 10, 0.03);
         program.footprint.pages = pages;
         all.push(Workload { name: format!("micro {size}M"), programs: vec![program], kinds: vec![0; 4] });
     }
@@ -154,23 +159,23 @@ fn workloads(pages: Pages) -> Result<Vec<Workload>, FigureError> {
         all.push(parallel(name, 4, pages)?);
     }
     for name in ["soplex", "mcf", "milc", "sphinx3"] {
-        let programs = jobs::four(Some(name), JOB, pages);
+        let programs = jobs::four(Some(name), JOB_WORK, pages);
         all.push(Workload { name: name.to_owned(), programs, kinds: vec![0; 4] });
     }
-    let programs = jobs::four(None, JOB, pages);
+    let programs = jobs::four(None, JOB_WORK, pages);
     all.push(Workload { name: "mixed".to_owned(), programs, kinds: vec![0, 1, 2, 3] });
     Ok(all)
 }
 
-/// A benchmark of so many threads that wait busily.
-fn parallel(name: &str, threads: u32, pages: Pages) -> Result<Workload, FigureError> {
-    let most = BENCHMARK.seconds() * f64::from(threads) / 16.0;
-    let mut program = profile(name)?.program(threads, Wait::Spin, most);
+/// Returns a benchmark of this number of threads, which busy-wait.
+fn parallel(name: &str, threads: u32, pages: PagePlacement) -> Result<Workload, FigureError> {
+    let most = BENCHMARK_WORK.seconds() * f64::from(threads) / 16.0;
+    let mut program = profile(name)?.program(threads, WaitMode::Spin, most);
     program.footprint.pages = pages;
     Ok(Workload { name: name.to_owned(), programs: vec![program], kinds: vec![0; threads as usize] })
 }
 
-/// The seed's three charts of performance and of variation, and its overhead.
+/// Returns the seed's three charts of performance and of variation, and its overhead.
 pub(super) fn migration() -> Result<Figure, FigureError> {
     let draft = Draft::new(
         "migration",
@@ -179,16 +184,16 @@ pub(super) fn migration() -> Result<Figure, FigureError> {
         ["workload", "time over credit's; deviation and overhead in per cent"],
     );
     let model = machine("westmere-e5620")?;
-    let mut bench = Bench { draft, nodes: nodes(&model, false), model, host: true };
-    // Of the rule to the letter, the rule with bounds, and the best placement.
+    let mut bench = MigrationRuns { draft, nodes: nodes(&model, false), model, host: true };
+    // Times of the rule to the letter, of the rule with bounds, and of the best placement.
     let mut found: [Vec<Measure>; 3] = Default::default();
     let mut deviations: [Vec<Measure>; 2] = Default::default();
-    let works = workloads(Pages::Node(0))?;
+    let works = workloads(PagePlacement::Node(0))?;
     let mut spread = Vec::new();
     for work in &works {
-        let credit = bench.time(work, CREDIT, RUNS)?;
+        let credit = bench.time(work, CREDIT, RUNS_PER_CELL)?;
         for of in [PAPER, BOUNDED, BRM, SERIAL] {
-            let time = bench.time(work, of, RUNS)?;
+            let time = bench.time(work, of, RUNS_PER_CELL)?;
             bench.draft.point(of.name, &work.name, &time.over(&credit));
             if let Measure::Cell(at) = time {
                 spread.push((of.name, work.name.clone(), Measure::Deviation(at)));
@@ -198,7 +203,7 @@ pub(super) fn migration() -> Result<Figure, FigureError> {
             }
         }
         for of in [STILL, BESIDE] {
-            let time = bench.time(work, of, FEW)?;
+            let time = bench.time(work, of, CONTROL_RUNS)?;
             bench.draft.point(of.name, &work.name, &time.over(&credit));
         }
         if let Measure::Cell(at) = credit {
@@ -234,17 +239,17 @@ pub(super) fn migration() -> Result<Figure, FigureError> {
     Ok(bench.draft.done(NOTES))
 }
 
-/// The same where nobody takes a CPU for a moment.
-fn alone(bench: &mut Bench, works: &[Workload]) -> Result<(), FigureError> {
+/// Adds the same without domain 0, which takes CPUs for moments.
+fn alone(bench: &mut MigrationRuns, works: &[Workload]) -> Result<(), FigureError> {
     bench.host = false;
     let mut deviations = Vec::new();
     for work in works {
         let name = format!("{}, alone", work.name);
         let work = Workload { name, programs: work.programs.clone(), kinds: work.kinds.clone() };
         let x = work.name.trim_end_matches(", alone");
-        let credit = bench.time(&work, CREDIT, FEW)?;
+        let credit = bench.time(&work, CREDIT, CONTROL_RUNS)?;
         for of in [BOUNDED, BRM, SERIAL] {
-            let time = bench.time(&work, of, FEW)?;
+            let time = bench.time(&work, of, CONTROL_RUNS)?;
             bench.draft.point(format!("{}, no domain 0", of.name), x, &time.over(&credit));
         }
         let hand = bench.hand(&work)?.over(&credit);
@@ -270,20 +275,20 @@ const NOTES: &[&str] = &[
     "The cost of the published rule is h n (n + 1) / 2 a tick for each of n threads; h is calibrated on 6.4 % at eight threads. brm and serial pay for a daemon: 10 us a look and 3 us a thread.",
 ];
 
-/// What looking costs a program that no placement helps, with 2 to 16 threads.
-fn overhead(bench: &mut Bench) -> Result<(), FigureError> {
+/// Adds the cost of sampling for a program that gains from no placement, with 2 to 16 threads.
+fn overhead(bench: &mut MigrationRuns) -> Result<(), FigureError> {
     let few = bench.nodes.clone();
     let mut parts = Vec::new();
     for threads in [2, 4, 8, 16] {
         bench.nodes = if threads > 8 { nodes(&bench.model, true) } else { few.clone() };
-        let mut work = parallel("ep", threads, Pages::Node(0))?;
+        let mut work = parallel("ep", threads, PagePlacement::Node(0))?;
         work.name = format!("ep, {threads} threads");
-        let credit = bench.time(&work, CREDIT, RUNS)?;
-        let still = bench.time(&work, STILL, RUNS)?;
+        let credit = bench.time(&work, CREDIT, RUNS_PER_CELL)?;
+        let still = bench.time(&work, STILL, RUNS_PER_CELL)?;
         for of in [BOUNDED, BRM, SERIAL] {
             let scenario = bench.scenario(of, work.programs.clone())?;
             let label = format!("{} {}", work.name, of.name);
-            let time = bench.draft.cell(&label, scenario.clone(), Metric::Mean, RUNS);
+            let time = bench.draft.cell(&label, scenario.clone(), Metric::Mean, RUNS_PER_CELL);
             let part = bench.draft.cell(&format!("{label} looks"), scenario, Metric::Overhead, 1);
             bench.draft.point(format!("{}, ep", of.name), threads, &time.over(&credit));
             bench.draft.point(format!("{}, ep, over spread off", of.name), threads, &time.over(&still));

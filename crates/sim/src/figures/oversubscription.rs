@@ -1,40 +1,40 @@
-//! Several threads a core: seed 000.
+//! Figures of oversubscription, several threads a core: seed 000.
 
 use super::draft::{Contestant, Draft, LOAD, PINNED, machine, profile, scenario};
 use super::{Figure, FigureError, Measure, Metric, Relation};
 use crate::kernel::Yielding;
-use crate::program::Wait;
+use crate::program::WaitMode;
 
 const MACHINES: [(&str, &str); 3] =
     [("Tigerton", "tigerton-e7310"), ("Barcelona", "barcelona-8350"), ("Nehalem", "nehalem-e5530")];
 const COARSE: [&str; 3] = ["ep", "ft", "is"];
 const FINE: [&str; 3] = ["cg", "mg", "sp"];
-/// Threads a core.
+/// Numbers of threads per core.
 const MANY: [u32; 3] = [2, 4, 8];
 
 const GRAIN: &str =
     "seed 000: programs with barriers every few ms are affected, coarser ones are oblivious or improve";
 const EP: &str = "seed 000: EP computationally intensive, unaffected";
 
-/// Seconds of work of each of 16 threads: iterations are alike.
-const MOST: f64 = 1.0;
+/// Seconds of work of each of 16 threads: enough, because iterations do not differ.
+const WORK_SECONDS_MAX: f64 = 1.0;
 
 fn time(
     draft: &mut Draft,
     name: &'static str,
     (benchmark, each): (&str, u32),
     of: Contestant,
-    (wait, yielding): (Wait, Yielding),
+    (wait, yielding): (WaitMode, Yielding),
 ) -> Result<Measure, FigureError> {
     let model = machine(name)?;
-    let program = profile(benchmark)?.program(16 * each, wait, MOST);
+    let program = profile(benchmark)?.program(16 * each, wait, WORK_SECONDS_MAX);
     let mut scenario = scenario(&model, of, vec![program])?;
     scenario.kernel.yielding = yielding;
     let label = format!("{name} {benchmark} {each} a core {} {wait:?} {yielding:?}", of.name);
     Ok(draft.cell(&label, scenario, Metric::Makespan(0), 1))
 }
 
-/// 1, 2, 4 and 8 threads a core, with both meanings of yield.
+/// Returns the figure of 1, 2, 4 and 8 threads a core, with both meanings of yield.
 pub(super) fn threads() -> Result<Figure, FigureError> {
     let mut draft = Draft::new(
         "oversubscription",
@@ -48,7 +48,7 @@ pub(super) fn threads() -> Result<Figure, FigureError> {
             let mut by_grain = [[const { Vec::new() }; 3], [const { Vec::new() }; 3]];
             for (grain, benchmarks) in [COARSE, FINE].into_iter().enumerate() {
                 for benchmark in benchmarks {
-                    let way = (Wait::Yield, yielding);
+                    let way = (WaitMode::Yield, yielding);
                     let one = time(&mut draft, name, (benchmark, 1), PINNED, way)?;
                     for (at, each) in MANY.into_iter().enumerate() {
                         let many = time(&mut draft, name, (benchmark, each), PINNED, way)?;
@@ -92,7 +92,7 @@ pub(super) fn threads() -> Result<Figure, FigureError> {
     ]))
 }
 
-/// Other ways to wait: MPI, OpenMP.
+/// Returns the figure of other ways to wait: MPI, OpenMP.
 pub(super) fn waiting() -> Result<Figure, FigureError> {
     let mut draft = Draft::new(
         "waiting",
@@ -100,7 +100,8 @@ pub(super) fn waiting() -> Result<Figure, FigureError> {
         "seed 000, MPI and OpenMP",
         ["benchmark and threads a core", "speed over one thread a core"],
     );
-    let ways: [(&str, Wait); 2] = [("polls and yields", Wait::Yield), ("sleeps at once", Wait::Sleep)];
+    let ways: [(&str, WaitMode); 2] =
+        [("polls and yields", WaitMode::Yield), ("sleeps at once", WaitMode::Sleep)];
     let (mut polling, mut sleeping, mut fine_gain) = (Vec::new(), Vec::new(), Vec::new());
     for (place, name) in MACHINES.into_iter().take(2) {
         for benchmark in COARSE.into_iter().chain(FINE) {

@@ -1,23 +1,24 @@
-//! Which thread is on which node: all distinct ways, to find the best of them offline.
+//! Placements of threads on nodes: all distinct ones, to find the best of them offline.
 //!
-//! Unit: a *placement*, the node of each thread, in order. Problem: a study compares with the best static placement, "hand-optimised", and that is
-//! found by trying. Idea: threads of one kind are interchangeable, and so are nodes that hold no memory of theirs, so that few ways
-//! remain; each is run like any other scenario, with every thread bound to the CPUs of its node.
+//! Unit: a *placement*, the node of each thread, in order. Problem: a study compares with the best
+//! static placement, "hand-optimised", which is found by trying. Idea: threads of one kind are
+//! interchangeable, and so are nodes without their memory, so few placements remain. Each is run
+//! like any other scenario, with every thread bound to the CPUs of its node.
 
-/// All placements of threads on nodes of so many places each. `kinds` says of which kind each thread is; the memory is all on node 0, the others are
-/// alike.
+/// Returns all placements of threads on nodes with `room` places each. `kinds` is the kind of each
+/// thread; the memory is all on node 0, and the other nodes are interchangeable.
 pub(super) fn all(kinds: &[usize], nodes: usize, room: usize) -> Vec<Vec<usize>> {
     let mut found = Vec::new();
     let mut placement = vec![0; kinds.len()];
     loop {
         let count = |node: usize| placement.iter().filter(|&&at| at == node).count();
         let fits = (0..nodes).all(|node| count(node) <= room);
-        // Of threads of a kind the first is on the lowest node.
+        // Of threads of a kind, the first is on the lowest node.
         let ordered = (0..kinds.len()).all(|at| {
             let before = (0..at).rev().find(|&before| kinds[before] == kinds[at]);
             before.is_none_or(|before| placement[before] <= placement[at])
         });
-        // Of nodes that are alike the lowest is used first.
+        // Of interchangeable nodes, the lowest is used first.
         let first = |node: usize| placement.iter().position(|&at| at == node).unwrap_or(usize::MAX);
         let lowest = (2..nodes).all(|node| first(node - 1) <= first(node));
         if fits && ordered && lowest {
@@ -29,7 +30,8 @@ pub(super) fn all(kinds: &[usize], nodes: usize, room: usize) -> Vec<Vec<usize>>
     }
 }
 
-/// A placement in short: threads by node, as `3+1`, or node by thread where they differ, as `0110`.
+/// Returns a short name of a placement: threads by node, as `3+1`, or node by thread if their kinds
+/// differ, as `0110`.
 pub(super) fn name(placement: &[usize], kinds: &[usize], nodes: usize) -> String {
     if kinds.iter().all(|kind| *kind == kinds[0]) {
         let count = |node: usize| placement.iter().filter(|&&at| at == node).count().to_string();

@@ -1,94 +1,97 @@
-//! What a figure says once its cells are run: points, published beside modelled, orders judged; and all figures together.
+//! Report of a figure after its cells are run: points, published numbers next to modelled ones,
+//! judged orders; and a summary of all figures.
 
-use super::{Figure, Measure, Relation, SLACK};
+use super::{Figure, Measure, ORDER_SLACK, Relation};
 use crate::published::{Basis, Used, Value};
 use serde::Serialize;
 
-/// A point with its height.
+/// Point with its height.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Plotted {
-    /// Which curve or row it belongs to.
+    /// Curve or row of the point.
     pub series: String,
-    /// Where it is on it.
+    /// Position on the curve.
     pub x: String,
-    /// How high it is.
+    /// Height.
     pub y: f64,
-    /// How high it was published, where it was.
+    /// Published height, if there is one.
     pub published: Option<f64>,
 }
 
-/// A published number beside the model's.
+/// Published number next to the model's.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Pair {
-    /// The published one.
+    /// Published number.
     #[serde(flatten)]
     pub published: Value,
-    /// The model's.
+    /// Model's number.
     pub simulated: f64,
-    /// The model's over the published one, less 1.
+    /// Model's number over the published one, less 1.
     pub error: f64,
 }
 
-/// A published order, judged.
+/// Published order, judged.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Judged {
-    /// What the text says.
+    /// Statement of the text.
     pub what: String,
-    /// Where.
+    /// Place in the text.
     pub place: &'static str,
     /// Whether the model was made from it.
     pub used: Used,
-    /// The number of the one of which it is said.
+    /// Number of the left contestant.
     pub left: f64,
-    /// The number of the other.
+    /// Number of the right contestant.
     pub right: f64,
-    /// Whether the model agrees; it does not where either number is not finite.
+    /// Whether the model agrees; false if either number is not finite.
     pub right_order: bool,
 }
 
-/// A figure, run.
+/// Figure after its runs.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Report {
-    /// The figure's name.
+    /// Name of the figure.
     pub name: &'static str,
-    /// What is drawn.
+    /// Points to draw.
     pub points: Vec<Plotted>,
-    /// Published beside modelled.
+    /// Published numbers next to modelled ones.
     pub values: Vec<Pair>,
     /// Orders.
     pub claims: Vec<Judged>,
-    /// What is no finite number, though it should be: runs that did not end in time, and all that is made of them.
+    /// Numbers that are not finite but should be: runs that did not end in time, and all numbers
+    /// made of them.
     pub faults: Vec<String>,
 }
 
-/// How good the model is over several figures, or one.
+/// Quality of the model over several figures, or one.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct Summary {
     /// Published values that were held out.
     pub held_out: usize,
-    /// The median of their absolute errors; `None` without any.
+    /// Median of their absolute errors; `None` if there are none.
     pub median_error: Option<f64>,
     /// Those of them that a text states as a number.
     pub stated: usize,
-    /// The median of their absolute errors.
+    /// Median of their absolute errors.
     pub median_error_stated: Option<f64>,
-    /// Values the model is calibrated on.
+    /// Values on which the model is calibrated.
     pub calibrated: usize,
-    /// The median of their absolute errors.
+    /// Median of their absolute errors.
     pub median_error_calibrated: Option<f64>,
     /// Published orders.
     pub orders: usize,
-    /// How many of them the model has.
+    /// Number of orders that the model has too.
     pub right: usize,
-    /// How many numbers are not finite: what the medians and orders say is not to be trusted then.
+    /// Number of numbers that are not finite; if there are any, the medians and orders are not
+    /// trustworthy.
     pub faults: usize,
 }
 
 impl Figure {
-    /// The report, from each cell's runs.
+    /// Returns the report, from each cell's runs.
     ///
     /// # Panics
-    /// When there are fewer cells than the figure has.
+    /// If there are fewer cells than the figure has.
     pub fn report(&self, runs: &[Vec<f64>]) -> Report {
         let mut report = Report {
             name: self.name,
@@ -136,7 +139,7 @@ impl Figure {
         report
     }
 
-    /// What is not finite.
+    /// Describes the numbers that are not finite.
     fn faults(&self, runs: &[Vec<f64>], report: &Report) -> Vec<String> {
         let mut faults = Vec::new();
         for (cell, values) in self.cells.iter().zip(runs) {
@@ -163,7 +166,7 @@ impl Figure {
         faults
     }
 
-    /// Every run of every cell, as pairs of their numbers.
+    /// Returns every run of every cell, as pairs of their numbers.
     pub fn runs(&self) -> impl Iterator<Item = (usize, u32)> + '_ {
         self.cells.iter().enumerate().flat_map(|(at, cell)| (0..cell.runs).map(move |run| (at, run)))
     }
@@ -171,14 +174,14 @@ impl Figure {
 
 impl Relation {
     fn holds(self, left: f64, right: f64) -> bool {
-        // What did not end is no more alike than it is fast.
+        // Runs that did not end are neither equal nor fast.
         if !(left.is_finite() && right.is_finite()) {
             return false;
         }
         match self {
-            Self::AtLeast => left >= right * (1.0 - SLACK),
-            Self::Above => left > right * (1.0 + SLACK),
-            Self::Alike => left <= right * (1.0 + SLACK) && right <= left * (1.0 + SLACK),
+            Self::AtLeast => left >= right * (1.0 - ORDER_SLACK),
+            Self::Above => left > right * (1.0 + ORDER_SLACK),
+            Self::Alike => left <= right * (1.0 + ORDER_SLACK) && right <= left * (1.0 + ORDER_SLACK),
         }
     }
 }
@@ -190,7 +193,7 @@ fn median(mut values: Vec<f64>) -> Option<f64> {
     Some(if values.len() % 2 == 1 { high } else { (values[middle - 1] + high) / 2.0 })
 }
 
-/// The highest; none where one of them is no number, as of nothing.
+/// Returns the highest value; NaN if one of them is NaN, or if there are none.
 fn highest(values: &[f64]) -> f64 {
     values
         .iter()
@@ -207,12 +210,12 @@ fn highest(values: &[f64]) -> f64 {
         .unwrap_or(f64::NAN)
 }
 
-/// The lowest, in the same way.
+/// Returns the lowest value, in the same way.
 fn lowest(values: &[f64]) -> f64 {
     -highest(&values.iter().map(|value| -value).collect::<Vec<f64>>())
 }
 
-/// The standard deviation of a sample over its mean, per cent.
+/// Returns the standard deviation of a sample over its mean, per cent.
 fn deviation(values: &[f64]) -> f64 {
     let count = values.len() as f64;
     let mean = values.iter().sum::<f64>() / count;
@@ -245,11 +248,11 @@ impl Measure {
 }
 
 impl Summary {
-    /// Over these reports.
+    /// Returns the summary of these reports.
     pub fn of<'a>(reports: impl IntoIterator<Item = &'a Report>) -> Self {
         let (mut held, mut stated, mut calibrated) = (Vec::new(), Vec::new(), Vec::new());
         let (mut orders, mut right, mut faults) = (0, 0, 0);
-        // An error that is no number is the greatest.
+        // An error that is NaN is the greatest.
         let size = |pair: &Pair| if pair.error.is_nan() { f64::INFINITY } else { pair.error.abs() };
         for report in reports {
             for pair in &report.values {

@@ -1,37 +1,39 @@
-//! Bias random migration with 4 to 32 threads on 2 to 8 nodes: where the study gave up.
+//! Figure of bias random migration with 4 to 32 threads on 2 to 8 nodes, beyond the sizes of the
+//! study.
 
 use super::draft::{Contestant, Draft, LOAD, scenario};
-use super::migration::{host, looking, published};
+use super::migration::{host, observer_cost, published};
 use super::{Figure, FigureError, Measure, Metric};
 use crate::model::shipped::{NotShipped, SHIPPED};
 use crate::model::{Model, file};
 use crate::program::mixes::micro;
-use crate::program::{Bind, Pages, Program, Wait, jobs};
+use crate::program::{Bind, PagePlacement, ProgramSpec, WaitMode, jobs};
 use crate::scenario::Scenario;
 use trimtab_core::balance::Kind;
 use trimtab_core::ids::OsCpu;
 use trimtab_core::set::CpuSet;
 use trimtab_core::time::Span;
 
-const RUNS: u32 = 2;
-/// Of each thread: with waits, about fifteen seconds.
-const WALK: Span = Span::from_ms(1_000);
-const SWEEP: Span = Span::from_ms(6_000);
+const RUNS_PER_CELL: u32 = 2;
+/// Work of each thread: with waits, about fifteen seconds.
+const WALK_WORK: Span = Span::from_ms(1_000);
+const SWEEP_WORK: Span = Span::from_ms(6_000);
 /// Cores of each node, and threads of each program.
-const CORES: u32 = 8;
-const TEAM: u32 = 4;
-/// Threads and nodes.
+const CORES_PER_NODE: u32 = 8;
+const TEAM_THREADS: u32 = 4;
+/// Numbers of threads and nodes.
 const SIZES: [(u32, u32); 5] = [(4, 2), (8, 2), (16, 4), (16, 8), (32, 8)];
 
 const XEN: Contestant = Contestant { name: "credit", kernel: "xen-4.0", ..LOAD };
 const LINUX: Contestant = Contestant { name: "eevdf", kernel: "linux-6.12", ..LOAD };
 
-/// The same under a policy.
+/// Returns a contestant with a policy.
 fn under(of: Contestant, name: &'static str, kind: Kind) -> Contestant {
     Contestant { name, policy: Some(kind), ..of }
 }
 
-/// What differs from the machine of the study: twice the cores a node have twice the cache, and controllers and links of twice the width.
+/// Differences from the machine of the study: twice the cores a node have twice the cache, and
+/// controllers and links of twice the width.
 const LARGER: [(&str, &str); 5] = [
     ("smt = [1.0, 1.25]", "smt = [1.0]"),
     ("shared = \"12M\"", "shared = \"24M\""),
@@ -40,48 +42,50 @@ const LARGER: [(&str, &str); 5] = [
     ("name = \"westmere-e5620\"", "name = \"westmere-like\""),
 ];
 
-/// A machine like the study's, of so many nodes of eight cores each, all as far from each other.
+/// Returns a machine like the study's, of this number of nodes of eight cores each, at equal
+/// distances.
 fn westmere(nodes: u32) -> Result<Model, FigureError> {
     let shipped = SHIPPED.iter().find(|shipped| shipped.name == "westmere-e5620");
     let text = shipped.ok_or_else(|| NotShipped::Machine("westmere-e5620".to_owned()))?.text;
     let text = text.split("[source]").next().unwrap_or_default();
-    let topology = format!("pack:{nodes} numa:1(memory=8GB) l3:1 core:{CORES} pu:1");
+    let topology = format!("pack:{nodes} numa:1(memory=8GB) l3:1 core:{CORES_PER_NODE} pu:1");
     let text = text.replace("pack:2 numa:1(memory=8GB) l3:1 core:4 pu:2", &topology);
     let text = LARGER.iter().fold(text, |text, (from, to)| text.replace(from, to));
     Ok(file::read("westmere-like.toml", &text).map_err(NotShipped::File)?)
 }
 
-/// Programs of four threads, walks of lists and sweeps by turns, each with its memory on a node, one after the other.
-fn programs(threads: u32, nodes: u32) -> Result<Vec<Program>, FigureError> {
+/// Returns programs of four threads, list walks and sweeps in turn. The memory of each is on one
+/// node, and the nodes follow each other.
+fn programs(threads: u32, nodes: u32) -> Result<Vec<ProgramSpec>, FigureError> {
     let milc = jobs::find("milc").ok_or_else(|| FigureError::Key("milc".to_owned()))?;
     let program = |at: u32| {
-        let pages = Pages::Node(at % nodes);
+        let pages = PagePlacement::Node(at % nodes);
         let mut program = if at.is_multiple_of(2) {
-            micro(TEAM, WALK, 32 << 20, 128 << 10, 0.03)
+            micro(TEAM_THREADS, WALK_WORK, 32 << 20, 128 << 10, 0.03)
         } else {
-            Program { threads: TEAM, wait: Wait::Spin, ..milc.program(SWEEP, pages) }
+            ProgramSpec { threads: TEAM_THREADS, wait: WaitMode::Spin, ..milc.program(SWEEP_WORK, pages) }
         };
         program.footprint.pages = pages;
-        Program { name: format!("{} {at}", program.name), ..program }
+        ProgramSpec { name: format!("{} {at}", program.name), ..program }
     };
-    Ok((0..threads / TEAM).map(program).collect())
+    Ok((0..threads / TEAM_THREADS).map(program).collect())
 }
 
-/// Regular ways to place each program's threads, from its memory's node on.
-const WAYS: [(&str, [u32; TEAM as usize]); 4] =
+/// Regular placements of each program's threads, relative to its memory's node.
+const WAYS: [(&str, [u32; TEAM_THREADS as usize]); 4] =
     [("4", [0, 0, 0, 0]), ("3+1", [0, 0, 0, 1]), ("2+2", [0, 0, 1, 1]), ("spread", [0, 1, 2, 3])];
 
-struct Bench {
+struct ScaleRuns {
     draft: Draft,
     model: Model,
     label: String,
 }
 
-impl Bench {
-    fn scenario(&self, of: Contestant, programs: Vec<Program>) -> Result<Scenario, FigureError> {
+impl ScaleRuns {
+    fn scenario(&self, of: Contestant, programs: Vec<ProgramSpec>) -> Result<Scenario, FigureError> {
         let mut scenario = scenario(&self.model, of, programs)?;
         scenario.programs.extend(host(&self.model.machine.cpus()));
-        scenario.looking = looking(of);
+        scenario.observer_cost = observer_cost(of);
         published(&mut scenario);
         if let Some((Kind::BrmPaper, settings)) = &mut scenario.policy {
             settings.penalty.bounded = true;
@@ -89,20 +93,20 @@ impl Bench {
         Ok(scenario)
     }
 
-    fn time(&mut self, of: Contestant, programs: &[Program]) -> Result<Measure, FigureError> {
+    fn time(&mut self, of: Contestant, programs: &[ProgramSpec]) -> Result<Measure, FigureError> {
         let scenario = self.scenario(of, programs.to_vec())?;
-        Ok(self.draft.cell(&format!("{} {}", self.label, of.name), scenario, Metric::Mean, RUNS))
+        Ok(self.draft.cell(&format!("{} {}", self.label, of.name), scenario, Metric::Mean, RUNS_PER_CELL))
     }
 
-    /// The best of the regular ways.
-    fn best(&mut self, programs: &[Program], nodes: u32) -> Result<Measure, FigureError> {
+    /// Adds the time of the best of the regular placements.
+    fn best(&mut self, programs: &[ProgramSpec], nodes: u32) -> Result<Measure, FigureError> {
         let mut times = Vec::new();
         for (way, places) in WAYS {
             let mut bound = programs.to_vec();
             for (at, program) in (0_u32..).zip(&mut bound) {
                 let cpus = |place: &u32| -> CpuSet {
                     let node = (at + place) % nodes;
-                    (node * CORES..(node + 1) * CORES).map(OsCpu).collect()
+                    (node * CORES_PER_NODE..(node + 1) * CORES_PER_NODE).map(OsCpu).collect()
                 };
                 program.bind = Bind::List(places.iter().map(cpus).collect());
             }
@@ -120,7 +124,7 @@ pub(super) fn scale() -> Result<Figure, FigureError> {
         "seed 002, overhead: 16 threads are problematic; scalability is future work",
         ["threads / nodes", "time over credit's; overhead in per cent"],
     );
-    let mut bench = Bench { draft, model: westmere(2)?, label: String::new() };
+    let mut bench = ScaleRuns { draft, model: westmere(2)?, label: String::new() };
     let policies = [("brm-paper, bounded", Kind::BrmPaper), ("brm", Kind::Brm), ("serial", Kind::Serial)];
     let mut overheads = Vec::new();
     for (threads, nodes) in SIZES {
@@ -129,7 +133,7 @@ pub(super) fn scale() -> Result<Figure, FigureError> {
         bench.label.clone_from(&x);
         let programs = programs(threads, nodes)?;
         let credit = bench.time(XEN, &programs)?;
-        let point = |bench: &mut Bench, name: &str, time: &Measure| {
+        let point = |bench: &mut ScaleRuns, name: &str, time: &Measure| {
             bench.draft.point(name, &x, &time.over(&credit));
         };
         let eevdf = bench.time(LINUX, &programs)?;

@@ -1,16 +1,17 @@
-//! Two programs on one machine: all cores for both, or half of the sockets for each. Seed 000.
+//! Figure of two programs on one machine: all cores for both, or half of the sockets for each. Seed
+//! 000.
 
 use super::draft::{Draft, LOAD, machine, profile, scenario};
 use super::{Figure, FigureError, Measure, Metric, Relation};
 use crate::kernel::Yielding;
-use crate::program::Wait;
+use crate::program::WaitMode;
 use trimtab_core::set::CpuSet;
 use trimtab_core::time::Span;
 
 const PROGRAMS: [&str; 6] = ["ep", "cg", "ft", "is", "mg", "sp"];
 const PLACE: &str = "seed 000: sharing against partitioning, one thread per core";
 
-/// The CPUs of each half of the sockets.
+/// Returns the CPUs of each half of the sockets.
 fn halves(model: &crate::model::Model) -> [CpuSet; 2] {
     let machine = &model.machine;
     let count = machine.pu_count();
@@ -20,7 +21,7 @@ fn halves(model: &crate::model::Model) -> [CpuSet; 2] {
     [half(0..count / 2), half(count / 2..count)]
 }
 
-/// All pairs of programs, shared and partitioned.
+/// Returns the figure of all pairs of programs, shared and partitioned.
 pub(super) fn sharing() -> Result<Figure, FigureError> {
     let mut draft = Draft::new(
         "sharing",
@@ -28,13 +29,13 @@ pub(super) fn sharing() -> Result<Figure, FigureError> {
         "seed 000, sharing against partitioning",
         ["pair", "speed of sharing over partitioning"],
     );
-    // OpenMP's runtime of the time polls for 200 ms, then sleeps (KMP_BLOCKTIME).
-    let openmp = Wait::SpinThenSleep(Span::from_ms(200));
+    // The OpenMP runtime of the time polls for 200 ms, then sleeps (KMP_BLOCKTIME).
+    let openmp = WaitMode::SpinThenSleep(Span::from_ms(200));
     let mut means = Vec::new();
     for (place, name, language, wait) in [
-        ("Barcelona", "barcelona-8350", "UPC", Wait::Yield),
+        ("Barcelona", "barcelona-8350", "UPC", WaitMode::Yield),
         ("Barcelona", "barcelona-8350", "OpenMP", openmp),
-        ("Nehalem", "nehalem-e5530", "UPC", Wait::Yield),
+        ("Nehalem", "nehalem-e5530", "UPC", WaitMode::Yield),
     ] {
         let model = machine(name)?;
         let cores = model.machine.pu_count() as u32;

@@ -1,8 +1,9 @@
-//! Nested STREAM: teams of threads bound by `Y,scatter,Z,subscatter`, and left to the kernel. Seed 004.
+//! Figure of nested STREAM: teams of threads bound by `Y,scatter,Z,subscatter`, and left to the
+//! kernel. Seed 004.
 
 use super::draft::{Draft, LOAD, machine, scenario};
 use super::{Figure, FigureError, Measure, Metric, Relation};
-use crate::program::Pages;
+use crate::program::PagePlacement;
 use crate::program::mixes::nested_stream;
 use crate::published::{self, Value};
 use std::collections::BTreeMap;
@@ -10,12 +11,13 @@ use trimtab_core::ids::OsCpu;
 use trimtab_core::set::CpuSet;
 use trimtab_core::time::Span;
 
-const REGIONS: u32 = 4;
-/// Of each thread in each region: some fifty milliseconds of the machine's time, and far more where memory is far.
-const WORK: Span = Span::from_ms(3);
+const REGION_COUNT: u32 = 4;
+/// Work of each thread in each region: some fifty milliseconds of the machine's time, and far more
+/// if memory is far.
+const REGION_WORK: Span = Span::from_ms(3);
 
-/// A machine of the table: its domains of a team, cores in each, and how far apart a team's threads are.
-struct Row {
+/// Machine of the table: the cores of a team's domain, and the distance between a team's threads.
+struct StreamMachine {
     key: &'static str,
     name: &'static str,
     domain: u32,
@@ -25,14 +27,14 @@ struct Row {
 
 const SMALL: &[(u32, u32)] = &[(1, 1), (1, 4), (4, 1), (4, 4)];
 const LARGE: &[(u32, u32)] = &[(1, 1), (1, 4), (4, 1), (4, 4), (6, 1), (6, 4), (13, 1), (13, 4)];
-const ROWS: [Row; 3] = [
-    Row { key: "barcelona", name: "barcelona-8356", domain: 4, stride: 1, teams: SMALL },
-    Row { key: "tigerton", name: "tigerton-x7350", domain: 4, stride: 1, teams: SMALL },
-    Row { key: "scalemp", name: "scalemp-e5420", domain: 8, stride: 2, teams: LARGE },
+const MACHINES: [StreamMachine; 3] = [
+    StreamMachine { key: "barcelona", name: "barcelona-8356", domain: 4, stride: 1, teams: SMALL },
+    StreamMachine { key: "tigerton", name: "tigerton-x7350", domain: 4, stride: 1, teams: SMALL },
+    StreamMachine { key: "scalemp", name: "scalemp-e5420", domain: 8, stride: 2, teams: LARGE },
 ];
 
-/// Each team on a socket or board of its own, its threads spread inside.
-fn places(row: &Row, outer: u32, inner: u32) -> Vec<CpuSet> {
+/// Returns CPUs that put each team on a socket or board of its own, with its threads spread inside.
+fn places(row: &StreamMachine, outer: u32, inner: u32) -> Vec<CpuSet> {
     let one = |cpu: u32| std::iter::once(OsCpu(cpu)).collect::<CpuSet>();
     (0..outer * inner).map(|at| one(at / inner * row.domain + at % inner * row.stride)).collect()
 }
@@ -45,15 +47,16 @@ pub(super) fn stream() -> Result<Figure, FigureError> {
         ["teams x threads", "GB/s"],
     );
     let mut found: BTreeMap<&str, (Measure, &Value)> = BTreeMap::new();
-    for row in &ROWS {
+    for row in &MACHINES {
         let model = machine(row.name)?;
         for how in ["unbound", "bound"] {
             for &(outer, inner) in row.teams {
                 let list = (how == "bound").then(|| places(row, outer, inner));
-                let mut program = nested_stream(outer, inner, REGIONS, WORK, list);
+                let mut program = nested_stream(outer, inner, REGION_COUNT, REGION_WORK, list);
                 if how == "unbound" && outer > 1 && inner > 1 {
-                    // The runtime takes other threads of its pool for each inner team: who sweeps an array is not who touched it first.
-                    program.footprint.pages = Pages::Interleave;
+                    // The runtime takes other threads of its pool for each inner team, so the
+                    // thread that sweeps an array is not the one that touched it first.
+                    program.footprint.pages = PagePlacement::Interleave;
                 }
                 let x = format!("{outer}x{inner}");
                 let scenario = scenario(&model, LOAD, vec![program])?;
@@ -71,8 +74,8 @@ pub(super) fn stream() -> Result<Figure, FigureError> {
             }
         }
     }
-    // Bound against unbound, wherever the table tells them apart.
-    for row in &ROWS {
+    // Compares bound with unbound, if the table shows a difference.
+    for row in &MACHINES {
         for &(outer, inner) in row.teams.iter().skip(1) {
             let of =
                 |how: &str| found.get(format!("stream/{}/{how}/{outer}x{inner}", row.key).as_str()).cloned();
@@ -81,7 +84,7 @@ pub(super) fn stream() -> Result<Figure, FigureError> {
                 if said.value > told.value { ("better", &bound, &free) } else { ("worse", &free, &bound) };
             let what = format!("{}, {outer}x{inner}: bound is {word} than unbound", row.key);
             let gap = (said.value / told.value).max(told.value / said.value);
-            let relation = if gap > 1.0 + super::SLACK { Relation::Above } else { Relation::Alike };
+            let relation = if gap > 1.0 + super::ORDER_SLACK { Relation::Above } else { Relation::Alike };
             draft.claim(what, "seed 004, table of nested STREAM", left, relation, right);
         }
     }

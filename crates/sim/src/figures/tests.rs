@@ -11,7 +11,7 @@ fn each_figure_is_put_together_and_refers_only_to_what_it_has() {
         assert_eq!(names.len(), figure.cells.len(), "{name}: a cell twice");
         assert!(figure.cells.iter().all(|cell| cell.scenario.name == cell.name && cell.runs > 0));
         assert!(!figure.points.is_empty() && !figure.notes.is_empty());
-        // Any numbers will do to see that all of them are found.
+        // Any numbers show that all of them are found.
         let runs: Vec<Vec<f64>> = figure.cells.iter().map(|cell| vec![1.0; cell.runs as usize]).collect();
         let report = figure.report(&runs);
         assert!(report.points.iter().all(|point| point.y.is_finite()));
@@ -47,7 +47,7 @@ fn a_cell_run_twice_says_the_same() {
 fn every_cell_can_be_written_as_a_scenario_file() {
     for name in NAMES {
         let figure = find(name).unwrap();
-        // Reading back is part of writing; a few of each figure are enough for that.
+        // Writing includes reading back; a few cells of each figure are enough for that.
         for cell in figure.cells.iter().step_by(figure.cells.len() / 6 + 1) {
             let text = crate::scenario::file::write(&cell.scenario)
                 .unwrap_or_else(|error| panic!("{}: {error}", cell.name));
@@ -67,7 +67,7 @@ fn the_order_of_the_contestants_is_right_where_it_matters_most() {
     assert!((pinned * 8.0 / 379.0 - 1.0).abs() < 0.03, "two threads on one core: {pinned}");
 }
 
-/// The runs of a cell of the figure of bias random migration.
+/// Returns the runs of a cell of the figure of bias random migration.
 fn migrated(name: &str, runs: u32) -> Vec<f64> {
     let figure = find("migration").unwrap();
     let cell = figure.cells.iter().find(|cell| cell.name == name).unwrap_or_else(|| panic!("{name}"));

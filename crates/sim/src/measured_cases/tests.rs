@@ -17,12 +17,12 @@ fn wrong_lines_are_told() {
     assert!(find("bench-2.4").unwrap_err().to_string().contains("bench-6.18"));
     for (line, what) in [
         ("a,b", "2 values"),
-        ("a,3,1,0,doze,none,0,kernel,1,1,1,1", "\"doze\" is no way to wait"),
-        ("a,3,1,0,spin,dog,0,kernel,1,1,1,1", "\"dog\" is no rival"),
-        ("a,3,1,0,spin,none,0,luck,1,1,1,1", "\"luck\" is no way to run"),
-        ("a,x,1,0,spin,none,0,kernel,1,1,1,1", "\"x\" is no such number"),
+        ("a,3,1,0,doze,none,0,kernel,1,1,1,1", "\"doze\" is not a way to wait"),
+        ("a,3,1,0,spin,dog,0,kernel,1,1,1,1", "\"dog\" is not a competitor"),
+        ("a,3,1,0,spin,none,0,luck,1,1,1,1", "\"luck\" is not a way to run"),
+        ("a,x,1,0,spin,none,0,kernel,1,1,1,1", "\"x\" is not a number of this kind"),
     ] {
-        let error = Cell::read(line).unwrap_err();
+        let error = MeasuredCell::read(line).unwrap_err();
         assert!(error.contains(what), "{error}");
     }
 }

@@ -1,34 +1,36 @@
-//! A last-level cache that threads share: how much of it each of them holds.
+//! Shared LLC: how much of it each thread holds.
 //!
-//! Unit: bytes. Problem: who shares a cache with whom changes at each switch, and what a thread left behind stays until others need the
-//! room. Idea: with random replacement, a line that enters a full cache takes the place of any line with equal right, so everybody's
-//! holding falls by the same factor. The factor is one running number for the cache, and threads that are elsewhere cost nothing until
-//! they are back. A thread on a CPU gains what it misses and loses its part of what all of them push out.
+//! Unit: bytes. Problem: the threads that share a cache change at each context switch, and the data
+//! that a thread left behind stay until others need the room. Idea: with random replacement, a line
+//! that enters a full cache replaces any line with equal probability, so all holdings fall by the
+//! same factor. The factor is one running number for the cache, and threads that are elsewhere cost
+//! nothing until they are back. A thread on a CPU gains its misses and loses its share of the lines
+//! that all of them replace.
 
 use trimtab_core::time::Moment;
 
-/// Bytes of a line.
-pub(super) const LINE: f64 = 64.0;
+/// Size of a cache line, bytes.
+pub(super) const LINE_BYTES: f64 = 64.0;
 
-/// What a thread left in a cache when it went.
+/// Data that a thread left in a cache when it went.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Left {
-    /// Which cache.
+pub(super) struct CacheRemnant {
+    /// Number of the cache.
     pub(super) llc: usize,
-    /// How many bytes, then.
+    /// Bytes left, then.
     pub(super) bytes: f64,
     /// The cache's [`Llc::age`], then.
     pub(super) age: f64,
 }
 
-impl Left {
-    /// What is still there.
+impl CacheRemnant {
+    /// Returns the bytes that are still there.
     pub(super) fn now(&self, age: f64) -> f64 {
         self.bytes * (self.age - age).exp()
     }
 }
 
-/// One shared cache.
+/// Shared cache.
 #[derive(Clone, Debug)]
 pub(super) struct Llc {
     size: f64,
@@ -36,9 +38,9 @@ pub(super) struct Llc {
     pub(super) running: Vec<usize>,
     /// Bytes held by threads that do not run here now.
     pub(super) parked: f64,
-    /// The logarithm of how often the cache was replaced altogether.
+    /// Logarithm of the number of times that the whole cache was replaced.
     age: f64,
-    /// How much of itself it replaces each nanosecond.
+    /// Share of the cache replaced per nanosecond.
     pub(super) replaced: f64,
     at: Moment,
 }
@@ -48,20 +50,20 @@ impl Llc {
         Self { size, running: Vec::new(), parked: 0.0, age: 0.0, replaced: 0.0, at: Moment(0) }
     }
 
-    /// Its clock of replacements at a moment.
+    /// Returns the replacement clock at a moment.
     pub(super) fn age(&self, now: Moment) -> f64 {
         self.age + self.replaced * now.since(self.at).0 as f64
     }
 
-    /// Brings what is parked up to a moment.
+    /// Advances the parked bytes to a moment.
     pub(super) fn advance(&mut self, now: Moment) {
         let age = self.age(now);
         self.parked *= (self.age - age).exp();
         (self.age, self.at) = (age, now);
     }
 
-    /// Makes room: `held` bytes of running threads and what is parked shall fit. Answers by which factor everything shrank. Call after
-    /// [`advance`](Self::advance).
+    /// Makes room for `held` bytes of running threads and the parked bytes. Returns the factor by
+    /// which all shrank. Call after [`advance`](Self::advance).
     pub(super) fn fit(&mut self, held: f64) -> f64 {
         let total = held + self.parked;
         if total <= self.size {
@@ -73,21 +75,23 @@ impl Llc {
         factor
     }
 
-    /// From now on, lines of `bytes` a nanosecond come in, while running threads hold `held`; free room is used up within `span`
-    /// nanoseconds.
+    /// Sets the rate of replacement: from now on, lines of `bytes` a nanosecond come in, while
+    /// running threads hold `held`; free room is used up within `span` nanoseconds.
     pub(super) fn fill(&mut self, bytes: f64, held: f64, span: f64) {
         let free = (self.size - held - self.parked).max(0.0);
         self.replaced = if self.size > 0.0 { (bytes - free / span).max(0.0) / self.size } else { 0.0 };
     }
 }
 
-/// What a thread holds after `span` nanoseconds, that held `held`, goes over `set` bytes again and again, asks for `asked` bytes a
-/// nanosecond, of which `missed` (a part) are not there, in a cache that replaces `replaced` of itself each nanosecond.
+/// Returns the bytes that a thread holds after `span` nanoseconds. The thread held `held`, uses
+/// `set` bytes repeatedly, and asks for `asked` bytes a nanosecond, of which the share `missed` is
+/// not there, in a cache that replaces the share `replaced` of itself each nanosecond.
 ///
-/// Exact for random accesses; for others the shape of misses over holding is taken as straight during the span.
+/// Exact for random accesses; for others the misses as a function of the holding are taken as
+/// linear during the span.
 pub(super) fn held_after(held: f64, set: f64, asked: f64, missed: f64, replaced: f64, span: f64) -> f64 {
     let absent = if set.is_finite() { (1.0 - held / set).max(0.0) } else { 1.0 };
-    // Where everything is there already, new misses come from what others push out.
+    // If all data are there already, new misses come from the lines that others replace.
     let steep = if absent > 1e-9 { missed / absent } else { 1.0 };
     let gain = asked * steep;
     let loss = replaced + if set.is_finite() { gain / set } else { 0.0 };
@@ -110,7 +114,7 @@ mod tests {
             held = held_after(held, 1e6, 10.0, missed, 0.0, 1000.0);
         }
         assert!((held - 1e6).abs() < 1.0, "{held}");
-        // In one step or in ten: the same.
+        // One step and ten steps give the same.
         let one = held_after(0.0, 1e6, 10.0, 1.0, 1e-6, 50_000.0);
         let mut ten = 0.0;
         for _ in 0..10 {
@@ -123,7 +127,7 @@ mod tests {
     fn what_is_left_behind_goes_as_others_fill() {
         let mut llc = Llc::new(1000.0);
         llc.parked = 1000.0;
-        let left = Left { llc: 0, bytes: 1000.0, age: llc.age(Moment(0)) };
+        let left = CacheRemnant { llc: 0, bytes: 1000.0, age: llc.age(Moment(0)) };
         llc.fill(1.0, 0.0, 1e6);
         llc.advance(Moment(1000));
         let expected = 1000.0 * (-1.0_f64).exp();

@@ -1,16 +1,16 @@
-//! The machine as memory sees it: which core hangs on which cache, node and bus, and how far everything is.
+//! Machine layout for the memory model: the cache, node and bus of each core, and all distances.
 
 use crate::model::Model;
 use trimtab_core::ids::{Id, NodeId, Pu};
 use trimtab_core::topology::{Level, Machine};
 
-/// The topology and numbers of a model, flattened for quick answers.
+/// Topology and numbers of a model, flattened for quick access.
 #[derive(Clone, Debug)]
 pub(super) struct Layout {
     core_of: Vec<usize>,
-    /// By core: how fast alone.
+    /// By core: speed when alone.
     pub(super) speeds: Vec<f64>,
-    /// By how many hardware threads of a core are busy: what each of them gets.
+    /// By the number of busy hardware threads of a core: the share of each.
     shares: Vec<f64>,
     llc_of: Vec<usize>,
     node_of: Vec<usize>,
@@ -18,14 +18,15 @@ pub(super) struct Layout {
     llc_nodes: Vec<usize>,
     pub(super) nodes: usize,
     pub(super) packages: usize,
-    /// From node to node: how long one access takes where nobody waits, and how long a line from another cache does.
+    /// From node to node: time of one access without contention, and of a line from another cache,
+    /// ns.
     latency: Vec<f64>,
     far: Vec<f64>,
     pub(super) shared_ns: f64,
     pub(super) transfer_ns: f64,
     pub(super) private: f64,
     pub(super) shared: f64,
-    /// How many misses a core can have under way.
+    /// Highest number of misses that a core can have outstanding.
     pub(super) outstanding: f64,
     pub(super) core_bandwidth: f64,
     pub(super) page: f64,
@@ -72,7 +73,7 @@ impl Layout {
             transfer_ns: model.caches.transfer_ns,
             private: model.caches.private_bytes as f64,
             shared: model.caches.shared_bytes as f64,
-            outstanding: (memory.core_bandwidth * memory.local_ns / super::cache::LINE).max(1.0),
+            outstanding: (memory.core_bandwidth * memory.local_ns / super::cache::LINE_BYTES).max(1.0),
             core_bandwidth: memory.core_bandwidth,
             page: memory.page_bytes.max(1) as f64,
         }
@@ -94,17 +95,17 @@ impl Layout {
         self.package_of[core]
     }
 
-    /// From a core's node to a node's memory, nobody in the way.
+    /// Returns the latency from a core's node to a node's memory, without contention, ns.
     pub(super) fn latency(&self, from: usize, to: usize) -> f64 {
         self.latency[from * self.nodes + to]
     }
 
-    /// A written line from another last-level cache.
+    /// Returns the latency of a written line from another LLC, ns.
     pub(super) fn far(&self, from: usize, to: usize) -> f64 {
         self.far[self.llc_nodes[from] * self.nodes + self.llc_nodes[to]]
     }
 
-    /// How fast a core is for each of its busy hardware threads.
+    /// Returns the speed of a core for each of its busy hardware threads.
     pub(super) fn speed(&self, core: usize, busy: u32) -> f64 {
         let share = self.shares[(busy.max(1) as usize - 1).min(self.shares.len() - 1)];
         (self.speeds[core] * share).max(1e-6)

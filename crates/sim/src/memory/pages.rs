@@ -1,12 +1,12 @@
-//! Where the pages of a thread lie, and what it costs to move them.
+//! Pages of threads: their nodes, and the cost of moving them.
 
 use super::{Memory, PAGE_NS, Task};
-use crate::program::Pages;
+use crate::program::PagePlacement;
 use trimtab_core::ids::{Id, NodeId};
 use trimtab_core::time::{Moment, Span};
 
 impl Memory {
-    /// Places the pages of a thread that runs for the first time, on this core.
+    /// Places the pages of a thread when it first runs, which is on `core`.
     pub(super) fn touch(&mut self, task: &mut Task, core: usize) {
         let here = self.layout.node(core);
         let master = *self.masters.entry(task.program).or_insert(here);
@@ -15,17 +15,19 @@ impl Memory {
         }
         let nodes = self.layout.nodes;
         task.pages = match task.policy {
-            Pages::FirstTouch => vec![(here, 1.0)],
-            Pages::Master => vec![(master, 1.0)],
-            Pages::Interleave => (0..nodes).map(|node| (node, 1.0 / nodes as f64)).collect(),
-            Pages::Node(node) => vec![((node as usize).min(nodes - 1), 1.0)],
+            PagePlacement::FirstTouch => vec![(here, 1.0)],
+            PagePlacement::Master => vec![(master, 1.0)],
+            PagePlacement::Interleave => (0..nodes).map(|node| (node, 1.0 / nodes as f64)).collect(),
+            PagePlacement::Node(node) => vec![((node as usize).min(nodes - 1), 1.0)],
         };
     }
 
-    /// Moves this part of a thread's pages that are elsewhere to a node, and answers how long the kernel works on it: copying, and what
-    /// each page costs. What it held in caches is gone with the old addresses.
+    /// Moves this share of a thread's pages that are elsewhere to a node. Returns the time that the
+    /// kernel works on it: copying, and a cost for each page. The thread's data in caches are lost
+    /// with the old addresses.
     ///
-    /// Nothing happens to a thread that uses no memory, has not run yet, or whose pages are there already.
+    /// Does nothing for a thread that uses no memory, has not run yet, or has its pages there
+    /// already.
     pub fn move_pages(&mut self, now: Moment, thread: usize, to: NodeId, part: f64) -> Span {
         let (nodes, part) = (self.layout.nodes, if part.is_finite() { part.clamp(0.0, 1.0) } else { 0.0 });
         let Some(task) = self.tasks.get_mut(thread).and_then(|task| task.as_deref_mut()) else {
@@ -67,7 +69,8 @@ impl Memory {
         Span((2.0 * bytes / self.layout.core_bandwidth + (bytes / self.layout.page).ceil() * PAGE_NS) as u64)
     }
 
-    /// Which part of a thread's pages lies on which node; empty before it first runs, and for one that uses no memory.
+    /// Returns the share of a thread's pages on each node; empty before it first runs, and for a
+    /// thread that uses no memory.
     pub fn pages(&self, thread: usize) -> Vec<(NodeId, f64)> {
         let pages = self.task(thread).map_or(&[][..], |task| &task.pages);
         pages.iter().map(|&(node, part)| (NodeId::from_index(node), part)).collect()

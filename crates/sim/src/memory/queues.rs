@@ -1,36 +1,40 @@
-//! What several threads wait for: controllers, buses, links, cache lines that many write.
+//! Queues at resources that several threads wait for: controllers, buses, links, cache lines that
+//! many write.
 //!
-//! Unit: the delay that one use of a resource adds, in nanoseconds. Problem: a thread that waits asks for less, so load and delay
-//! decide each other, and a thread uses several resources at once. Idea: a thread that needs T nanoseconds for one nanosecond of work
-//! puts load c / T on a resource, and T grows by k for each nanosecond of delay there. One resource alone is then one falling function
-//! against one rising one, whose only crossing Newton's rule finds from the left without ever passing it; several are solved in turn
-//! until nothing moves.
+//! Unit: the delay that one use of a resource adds, in nanoseconds. Problem: a waiting thread asks
+//! for less, so load and delay decide each other, and a thread uses several resources at once.
+//! Idea: a thread that needs T nanoseconds for one nanosecond of work puts load c / T on a
+//! resource, and T grows by k for each nanosecond of delay there. For one resource alone, a falling
+//! function crosses a rising one once, and Newton's rule finds the crossing from the left without
+//! ever passing it. Several resources are solved in turn until nothing moves.
 //!
-//! The rising one is what a queue that serves `n` customers gives (Schweitzer's approximation of mean-value analysis): a use finds
-//! `(n - 1) / n` of the mean queue before it. It is exact for one customer (no delay) and for customers who do nothing else (n - 1
-//! services), and tends to M/M/1 for many.
+//! The rising function is that of a queue that serves `n` customers (Schweitzer's approximation of
+//! mean-value analysis): a use finds `(n - 1) / n` of the mean queue before it. It is exact for one
+//! customer (no delay) and for customers that do nothing else (n - 1 services), and tends to M/M/1
+//! for many.
 
-/// One thread's use of one resource.
+/// Use of one resource by one thread.
 #[derive(Clone, Copy, Debug)]
 struct Flow {
-    /// Whose.
+    /// Number of the thread.
     slot: usize,
-    /// What one nanosecond of delay adds to the time of one nanosecond of work.
+    /// Time that one nanosecond of delay adds to one nanosecond of work.
     wait: f64,
-    /// What one nanosecond of work asks of the resource.
+    /// Load that one nanosecond of work puts on the resource.
     load: f64,
 }
 
-/// Something that serves at a limited rate.
+/// Resource that serves at a limited rate.
 #[derive(Clone, Debug)]
 struct Resource {
-    /// What it serves in a nanosecond.
+    /// Load that it serves in a nanosecond.
     capacity: f64,
-    /// How long it takes for one use, nanoseconds.
+    /// Time of one use, nanoseconds.
     service: f64,
-    /// What waiting adds to each use, nanoseconds: the answer, and the next question's first guess.
+    /// Delay that waiting adds to each use, nanoseconds: the solution, and the first guess of the
+    /// next one.
     delay: f64,
-    /// How many uses can be under way at once, over all its threads.
+    /// Highest number of outstanding uses, over all its threads.
     customers: f64,
     flows: Vec<Flow>,
 }
@@ -39,25 +43,26 @@ struct Resource {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Queues {
     resources: Vec<Resource>,
-    /// How long each thread takes for a nanosecond of work, waiting included.
+    /// By thread: time for a nanosecond of work, including waiting.
     times: Vec<f64>,
 }
 
-/// How often the resources are solved in turn, at most.
-const SWEEPS: usize = 12;
-/// How many of Newton's steps one resource gets each time.
-const STEPS: usize = 8;
-/// Delays are good to this part of themselves (and of a nanosecond).
-const CLOSE: f64 = 1e-4;
+/// Highest number of sweeps over the resources.
+const SWEEPS_MAX: usize = 12;
+/// Number of Newton steps for one resource in each sweep.
+const NEWTON_STEPS: usize = 8;
+/// Relative (and, below a nanosecond, absolute) precision of delays.
+const DELAY_PRECISION: f64 = 1e-4;
 
 impl Queues {
-    /// Adds a resource that serves `capacity` in a nanosecond, and takes `service` nanoseconds for each use.
+    /// Adds a resource that serves `capacity` in a nanosecond, and takes `service` nanoseconds for
+    /// each use.
     pub(super) fn add(&mut self, capacity: f64, service: f64) -> usize {
         self.resources.push(Resource { capacity, service, delay: 0.0, customers: 0.0, flows: Vec::new() });
         self.resources.len() - 1
     }
 
-    /// Forgets who uses what, not how long they waited.
+    /// Forgets all uses, but keeps the delays.
     pub(super) fn clear(&mut self) {
         self.times.clear();
         for resource in &mut self.resources {
@@ -66,30 +71,30 @@ impl Queues {
         }
     }
 
-    /// Changes how long one use takes.
+    /// Sets the time of one use.
     pub(super) fn serve(&mut self, resource: usize, service: f64) {
         self.resources[resource].service = service;
     }
 
-    /// The delay at a resource, as last solved.
+    /// Returns the delay at a resource, as last solved.
     pub(super) fn delay(&self, resource: usize) -> f64 {
         self.resources[resource].delay
     }
 
-    /// The part of a resource that is busy, as last solved.
+    /// Returns the busy share of a resource, as last solved.
     pub(super) fn busy(&self, resource: usize) -> f64 {
         let resource = &self.resources[resource];
         let asked: f64 = resource.flows.iter().map(|flow| flow.load / self.times[flow.slot]).sum();
         (asked / resource.capacity).min(1.0)
     }
 
-    /// Adds a thread that needs `alone` nanoseconds for one of work where nobody is in its way.
+    /// Adds a thread that needs `alone` nanoseconds for a nanosecond of work without contention.
     pub(super) fn thread(&mut self, alone: f64) -> usize {
         self.times.push(alone);
         self.times.len() - 1
     }
 
-    /// Lets a thread use a resource; `customers` is how many of its uses are under way at once.
+    /// Adds a thread's use of a resource; `customers` is the number of its outstanding uses.
     pub(super) fn uses(&mut self, slot: usize, resource: usize, wait: f64, load: f64, customers: f64) {
         if load > 0.0 {
             let resource = &mut self.resources[resource];
@@ -99,14 +104,14 @@ impl Queues {
         }
     }
 
-    /// How long a thread takes for a nanosecond of work.
+    /// Returns the time that a thread takes for a nanosecond of work.
     pub(super) fn time(&self, slot: usize) -> f64 {
         self.times[slot]
     }
 
-    /// Finds delays under which everybody's load is served.
+    /// Finds delays with which all load is served.
     pub(super) fn solve(&mut self) {
-        for _ in 0..SWEEPS {
+        for _ in 0..SWEEPS_MAX {
             let mut moved = 0.0_f64;
             for resource in &mut self.resources {
                 let old = resource.delay;
@@ -119,7 +124,7 @@ impl Queues {
                     moved = moved.max(by.abs() / (1.0 + resource.delay));
                 }
             }
-            if moved < CLOSE {
+            if moved < DELAY_PRECISION {
                 return;
             }
         }
@@ -127,14 +132,15 @@ impl Queues {
 }
 
 impl Resource {
-    /// The delay at which load and service meet, the other resources' delays given.
+    /// Returns the delay at which load and service are equal, with the other resources' delays
+    /// given.
     fn solve(&self, times: &[f64]) -> f64 {
         if self.customers <= 1.0 || self.service <= 0.0 {
             return 0.0;
         }
         let capacity = self.capacity * self.customers / (self.customers - 1.0);
         let mut delay = self.delay;
-        for _ in 0..STEPS {
+        for _ in 0..NEWTON_STEPS {
             let (mut excess, mut slope) = (0.0, 0.0);
             for flow in &self.flows {
                 let time = times[flow.slot] + flow.wait * (delay - self.delay);
@@ -148,7 +154,7 @@ impl Resource {
             let next = (delay - excess / slope).max(0.0);
             let by = (next - delay).abs();
             delay = next;
-            if by < CLOSE * (1.0 + delay) {
+            if by < DELAY_PRECISION * (1.0 + delay) {
                 break;
             }
         }
@@ -160,7 +166,7 @@ impl Resource {
 mod tests {
     use super::*;
 
-    /// `n` threads that do nothing but use one server one at a time.
+    /// `n` threads that only use one server, one use at a time.
     fn closed(n: usize, think: f64) -> (f64, f64) {
         let mut queues = Queues::default();
         let server = queues.add(1.0, 10.0);

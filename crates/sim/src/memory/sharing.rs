@@ -1,27 +1,30 @@
-//! Lines that several threads of a program write: each write fetches the line from whoever wrote it last.
+//! Shared lines that several threads of a program write: each write fetches the line from its last
+//! writer.
 //!
-//! Unit: nanoseconds a write. Idea: who wrote last is one of the running threads; how far away it runs decides the transfer. A thread
-//! meets its own line only where the lines are not fought for: where they are, all others have had it in between. Since a line can be
-//! at one place only, a line is a server, and waiting for it is a queue like any other (see [`queues`](super::queues)).
+//! Unit: nanoseconds a write. Idea: the last writer is one of the running threads; its distance
+//! decides the transfer time. A thread finds its own line again only if the lines are not
+//! contended; if they are, all other threads have had the line in between. A line can be at one
+//! place only, so a line is a server, and waiting for it is a queue like any other (see
+//! [`queues`](super::queues)).
 
 use super::{Memory, Task};
 use std::collections::BTreeMap;
 
-/// The threads of one program that write shared lines.
+/// Threads of one program that write shared lines.
 #[derive(Clone, Debug)]
-pub(super) struct Team {
-    /// Those on a CPU, in the order in which they came.
+pub(super) struct WriterTeam {
+    /// Threads on a CPU, in the order in which they came.
     pub(super) running: Vec<usize>,
-    /// The queue for the lines.
+    /// Queue for the lines.
     pub(super) resource: usize,
-    /// How busy the lines are.
+    /// Busy share of the lines.
     pub(super) busy: f64,
-    /// What a write costs on average.
+    /// Mean cost of a write, ns.
     pub(super) mean: f64,
 }
 
 impl Memory {
-    /// Finds what a write costs each running thread of each program, waiting aside.
+    /// Computes the cost of a write for each running thread of each program, without waiting.
     pub(super) fn settle_sharing(&mut self) {
         for team in self.teams.values_mut() {
             let mut cores: BTreeMap<usize, f64> = BTreeMap::new();
@@ -31,7 +34,8 @@ impl Memory {
                 *llcs.entry(task.llc).or_default() += 1.0;
             }
             let count = team.running.len() as f64;
-            // From every cache to the other writers' caches: once for each pair of caches, not of threads.
+            // From every cache to the other writers' caches: once for each pair of caches, not of
+            // threads.
             let far: BTreeMap<usize, f64> = llcs
                 .keys()
                 .map(|&from| {
@@ -63,7 +67,7 @@ impl Memory {
 }
 
 impl Task {
-    /// How many writes to shared lines it makes a nanosecond of work, where it makes any.
+    /// Returns the writes to shared lines per nanosecond of work; `None` if there are none.
     pub(super) fn writes(&self) -> Option<f64> {
         (self.written > 0.0).then_some(self.written)
     }

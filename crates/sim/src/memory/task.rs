@@ -1,10 +1,10 @@
-//! One thread that uses memory: what it does, what it holds, what it has waited for.
+//! Thread that uses memory: its demand, its holdings and its counts.
 
-use super::cache::{LINE, Left, held_after};
+use super::cache::{CacheRemnant, LINE_BYTES, held_after};
 use super::layout::Layout;
 use super::{Core, Paths};
-use crate::program::{Footprint, Pages};
-use crate::progress::Counts;
+use crate::program::{Footprint, PagePlacement};
+use crate::progress::MemoryCounts;
 use trimtab_core::time::Moment;
 
 /// A thread that uses memory.
@@ -16,40 +16,42 @@ pub(super) struct Task {
     pub(super) written: f64,
     pub(super) parallelism: f64,
     pub(super) locality: f64,
-    /// Its working set; infinite where nothing is used twice.
+    /// Working set, bytes; infinite if nothing is used twice.
     pub(super) set: f64,
-    pub(super) policy: Pages,
-    /// Which part of its pages lies on which node; empty until it first runs.
+    pub(super) policy: PagePlacement,
+    /// Share of the pages on each node; empty until the thread first runs.
     pub(super) pages: Vec<(usize, f64)>,
-    pub(super) left: Vec<Left>,
+    pub(super) left: Vec<CacheRemnant>,
     pub(super) running: bool,
-    /// Its places in the lists of those that run on its cache, and of its program's writers.
+    /// Places in the lists of the threads that run on its cache, and of its program's writers.
     pub(super) at_llc: usize,
     pub(super) at_team: usize,
     pub(super) core: usize,
     pub(super) llc: usize,
     pub(super) last_core: Option<usize>,
-    /// Bytes it holds in the cache of the core on which it runs.
+    /// Bytes held in the cache of the core on which the thread runs.
     pub(super) held: f64,
-    /// Until when `held`, `debt` and `counts` are right.
+    /// Time up to which `held`, `debt` and `counts` are right.
     pub(super) since: Moment,
-    /// Nanoseconds that filling its private cache still takes, and the part of its time that now goes into it.
+    /// Time that filling the private cache still takes, ns, and the share of the thread's time that
+    /// now goes into it.
     pub(super) debt: f64,
     pub(super) paying: f64,
-    /// How long it waits for each line of that.
+    /// Wait for each of these lines, ns.
     pub(super) line_ns: f64,
-    /// What a write to a shared line costs it, waiting aside.
+    /// Cost of a write to a shared line, without waiting, ns.
     pub(super) transfer: f64,
-    /// Work a nanosecond, the part of its time that it waits for memory, and which part of its misses leaves the cache, now.
+    /// Present work per nanosecond, share of time that the thread waits for memory, and share of
+    /// its misses that leave the cache.
     pub(super) pace: f64,
     pub(super) waits: f64,
     pub(super) missed: f64,
     pub(super) rate: f64,
-    pub(super) counts: Counts,
+    pub(super) counts: MemoryCounts,
 }
 
 impl Task {
-    /// A thread that has not run yet.
+    /// Returns a thread that has not run yet.
     pub(super) fn new(program: usize, misses: f64, written: f64, footprint: &Footprint) -> Self {
         Self {
             program,
@@ -77,11 +79,11 @@ impl Task {
             waits: 0.0,
             missed: 0.0,
             rate: 1.0,
-            counts: Counts::default(),
+            counts: MemoryCounts::default(),
         }
     }
 
-    /// Brings what it holds, owes and counted up to a moment.
+    /// Advances holdings, debt and counts to a moment.
     pub(super) fn settle(&mut self, now: Moment, replaced: f64, layout: &Layout) {
         let span = now.since(self.since).0 as f64;
         self.since = now;
@@ -91,17 +93,18 @@ impl Task {
         self.debt = (self.debt - span * self.paying).max(0.0);
         self.counts = self.counted(span, layout);
         if layout.shared > 0.0 {
-            let asked = self.pace * self.misses * LINE;
+            let asked = self.pace * self.misses * LINE_BYTES;
             self.held =
                 held_after(self.held, self.set, asked, self.missed, replaced, span).min(layout.shared);
         }
     }
 
-    /// What it has counted, so long after `since`, while it runs.
-    pub(super) fn counted(&self, span: f64, layout: &Layout) -> Counts {
+    /// Returns the counts of a running thread, `span` nanoseconds after `since`.
+    pub(super) fn counted(&self, span: f64, layout: &Layout) -> MemoryCounts {
         let mut counts = self.counts;
         let misses = self.pace * self.misses * span;
-        // A written line that travels is asked for like any other; so is what a private cache fetches again.
+        // A written line that travels is requested like any other; so are the lines that a private
+        // cache fetches again.
         let written = if self.transfer > 0.0 { self.pace * self.written * span } else { 0.0 };
         let again = if self.line_ns > 0.0 { self.paying * span / self.line_ns } else { 0.0 };
         counts.requests += misses + written + again;
@@ -113,7 +116,7 @@ impl Task {
         counts
     }
 
-    /// Which part of its misses the shared cache cannot serve.
+    /// Returns the share of its misses that the shared cache cannot serve.
     pub(super) fn missed_part(&self, layout: &Layout) -> f64 {
         if layout.shared <= 0.0 || self.set.is_infinite() {
             return 1.0;
@@ -122,12 +125,13 @@ impl Task {
         1.0 - if self.locality == 1.0 { part } else { part.powf(self.locality) }
     }
 
-    /// How many misses it has under way at once, among those who share its core.
+    /// Returns the number of its outstanding misses, given the threads that share its core.
     pub(super) fn at_once(&self, layout: &Layout, cores: &[Core]) -> f64 {
         self.parallelism.min(layout.outstanding / f64::from(cores[self.core].hungry.max(1))).max(1.0)
     }
 
-    /// The queues in which it waits: which, by how much one nanosecond there slows it, what it asks of it, how often at once.
+    /// Lists the queues in which the thread waits: number, slowdown per nanosecond of delay, load,
+    /// and outstanding uses.
     pub(super) fn flows(
         &self,
         layout: &Layout,
@@ -142,7 +146,7 @@ impl Task {
         let at_once = self.at_once(layout, cores);
         let home = layout.node(self.core);
         let mut flow = |resource: usize, part: f64| {
-            uses(resource, lines * part / at_once, lines * part * LINE, at_once * part);
+            uses(resource, lines * part / at_once, lines * part * LINE_BYTES, at_once * part);
         };
         for &(node, part) in &self.pages {
             flow(paths.nodes + node, part);

@@ -1,4 +1,5 @@
-//! Whole machines of a few threads, run without a scheduler: each test puts threads on CPUs and lets epochs pass.
+//! Tests on whole machines with a few threads and without a scheduler: each test puts threads on
+//! CPUs and lets epochs pass.
 
 mod published;
 mod state;
@@ -9,14 +10,14 @@ use crate::program::Footprint;
 use trimtab_core::ids::{Id, Pu};
 use trimtab_core::time::Moment;
 
-/// A machine on which threads stay where they are put.
-struct Bench {
+/// Machine on which threads stay where they are put.
+struct MemoryRig {
     memory: Memory,
     now: Moment,
     threads: usize,
 }
 
-impl Bench {
+impl MemoryRig {
     fn new(machine: &str) -> Self {
         Self::of(&shipped::find(machine).unwrap().unwrap())
     }
@@ -25,7 +26,7 @@ impl Bench {
         Self { memory: Memory::new(model), now: Moment(0), threads: 0 }
     }
 
-    /// A thread of a program on a hardware thread, from now on.
+    /// Starts a thread of a program on a hardware thread.
     fn run(&mut self, program: usize, footprint: &Footprint, pu: usize) -> usize {
         let thread = self.threads;
         self.threads += 1;
@@ -34,7 +35,7 @@ impl Bench {
         thread
     }
 
-    /// Lets this many milliseconds pass; answers how much work the thread did, in milliseconds.
+    /// Lets this many milliseconds pass. Returns the work of the thread, in milliseconds.
     fn pass(&mut self, ms: u64, thread: usize) -> f64 {
         let end = Moment(self.now.0 + ms * 1_000_000);
         let mut work = 0.0;
@@ -51,7 +52,7 @@ impl Bench {
         work / 1e6
     }
 
-    /// The rate when everything has settled.
+    /// Returns the rate after everything has settled.
     fn settled(&mut self, thread: usize) -> f64 {
         self.pass(2_000, thread);
         self.pass(200, thread) / 200.0

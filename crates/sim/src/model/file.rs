@@ -1,20 +1,22 @@
-//! A machine as a TOML file: what it is made of, how fast, how far, and where each number comes from.
+//! Machine file in TOML: the parts, speeds and distances of a machine, and the source of each
+//! number.
 //!
 //! ```toml
 //! name = "westmere-e5620"
 //! title = "2 x Xeon E5620"
 //! topology = "pack:2 numa:1(memory=8GB) l3:1 core:4 pu:2"
-//! distance = 20                  # between any two nodes; or [12, 32]: within one board (else package), and beyond it;
-//!                                # or distances = [[10, 20], [20, 10]]; absent: from the topology's shape
+//! distance = 20                  # between any two nodes; or [12, 32]: within one board (else
+//!                                # package), and beyond it; or distances = [[10, 20], [20, 10]];
+//!                                # absent: from the topology's shape
 //!
 //! [cores]
 //! speed = 1.0                    # of each core, or a list, one for each core
-//! smt = [1.0, 1.25]              # what a core does with 1, 2, ... busy hardware threads
+//! smt = [1.0, 1.25]              # throughput of a core with 1, 2, ... busy hardware threads
 //! turbo = [1.1, 1.1, 1.0, 1.0]   # with 1, 2, ... busy cores of a package; absent: always 1
 //!
 //! [caches]
 //! private = "256K"
-//! shared = "12M"                 # "0" where cores share none
+//! shared = "12M"                 # "0" if cores share none
 //! shared_ns = 16.7
 //! transfer_ns = 30
 //! far_transfer_ns = 55
@@ -36,48 +38,48 @@
 //! yield_ns = 500
 //!
 //! [source]                       # optional, by key
-//! memory.local_ns = "who measured it"
+//! memory.local_ns = "measured with ..."
 //! ```
 //!
-//! Limits are in the constants; errors repeat them.
+//! Limits are in the constants; errors state them.
 
-use super::{Caches, Memory, Model, Smt, Switching, Turbo};
-use crate::reader::{FileError, Limits, Section, Text};
+use super::{Caches, MemoryParams, Model, Smt, Switching, Turbo};
+use crate::reader::{FileError, NumberLimits, Section, Text};
 use std::collections::BTreeMap;
 use trimtab_core::ids::{Id, NodeId};
 use trimtab_core::time::Span;
 use trimtab_core::topology::{Level, Machine, Node, parse_synthetic};
 
-/// How long one access may take: up to ten milliseconds, for memory over a network.
-const LATENCY: Limits = Limits::new(0.1, 1e7, "nanoseconds");
-/// How much distance may add.
-const STEP: Limits = Limits::new(0.0, 1e6, "nanoseconds for each unit of distance");
+/// Latency of one access: up to ten milliseconds, for memory over a network.
+const LATENCY: NumberLimits = NumberLimits::new(0.1, 1e7, "nanoseconds");
+/// Latency that distance adds.
+const STEP: NumberLimits = NumberLimits::new(0.0, 1e6, "nanoseconds for each unit of distance");
 /// Bandwidths: from a modem to a rack.
-const BANDWIDTH: Limits = Limits::new(1e-3, 1e6, "GB/s");
+const BANDWIDTH: NumberLimits = NumberLimits::new(1e-3, 1e6, "GB/s");
 /// Factors of speed: a thousandth to a thousandfold.
-const FACTOR: Limits = Limits::new(1e-3, 1e3, "factors");
+const FACTOR: NumberLimits = NumberLimits::new(1e-3, 1e3, "factors");
 /// Firmware's scale of distances.
-const DISTANCE: Limits = Limits::new(10.0, 255.0, "distances");
-/// What the kernel's steps may take: up to a second.
-const STEP_COST: Limits = Limits::new(0.0, 1e9, "nanoseconds");
+const DISTANCE: NumberLimits = NumberLimits::new(10.0, 255.0, "distances");
+/// Times of the kernel's steps: up to a second.
+const STEP_COST: NumberLimits = NumberLimits::new(0.0, 1e9, "nanoseconds");
 /// The largest cache: a terabyte.
-const CACHE: u64 = 1 << 40;
+const CACHE_BYTES_MAX: u64 = 1 << 40;
 /// Pages from 512 bytes to 16 gigabytes.
 const PAGE: (u64, u64) = (512, 16 << 30);
-/// How many nodes a table of distances may have; one number does for more.
+/// Highest number of nodes with a table of distances; larger machines have one distance.
 pub const MOST_NODES: usize = 1 << 10;
 
 /// Reads a machine file.
 ///
 /// # Errors
-/// [`FileError`] names the file, line, key, value and what is allowed there.
+/// [`FileError`] names the file, line, key, value and the allowed values.
 pub fn read(file: &str, text: &str) -> Result<Model, FileError> {
     let text = Text { file, text };
     let table = text.table()?;
     model(Section::top(text, table.get_ref()))
 }
 
-/// Reads a machine out of a table with the keys of a machine file.
+/// Reads a machine from a table with the keys of a machine file.
 pub(crate) fn model(top: Section<'_>) -> Result<Model, FileError> {
     let (machine, topology) = machine(&top)?;
     let cores = top.needed_section("cores")?;
@@ -94,7 +96,8 @@ pub(crate) fn model(top: Section<'_>) -> Result<Model, FileError> {
     Ok(model)
 }
 
-/// Changes what a table says of a machine; what it does not name stays. `base` has been asked for already.
+/// Applies a table of changes to a machine; keys that are absent keep their values. `base` must
+/// have been asked for already.
 pub(crate) fn change(top: Section<'_>, base: Model) -> Result<Model, FileError> {
     let mut model = base;
     if let Some(name) = top.words("name")? {
@@ -120,11 +123,11 @@ pub(crate) fn change(top: Section<'_>, base: Model) -> Result<Model, FileError> 
     Ok(model)
 }
 
-/// A number that must be there, unless there is one already.
+/// Reads a number, which is required unless there is one already.
 fn number(
     section: &Section<'_>,
     key: &'static str,
-    limits: Limits,
+    limits: NumberLimits,
     base: Option<f64>,
 ) -> Result<f64, FileError> {
     match base {
@@ -133,7 +136,7 @@ fn number(
     }
 }
 
-/// The machine, and its topology as written.
+/// Reads the machine, and its topology as written.
 fn machine(top: &Section<'_>) -> Result<(Machine, String), FileError> {
     let name =
         top.words("name")?.ok_or_else(|| top.error("name", "is missing: a name in quotes is allowed"))?;
@@ -175,7 +178,7 @@ fn machine(top: &Section<'_>) -> Result<(Machine, String), FileError> {
         (None, Some(rows)) => {
             if nodes > MOST_NODES || rows.len() != nodes || rows.iter().any(|row| row.len() != nodes) {
                 let problem =
-                    format!("the topology has {nodes} nodes: that many rows of that many are allowed");
+                    format!("the topology has {nodes} nodes: {nodes} rows of {nodes} distances are allowed");
                 return Err(top.error("distances", problem));
             }
             if (0..nodes).any(|node| rows[node][node] != 10.0) {
@@ -187,7 +190,7 @@ fn machine(top: &Section<'_>) -> Result<(Machine, String), FileError> {
     Ok((named(top, machine, name, Some(table))?, written.to_owned()))
 }
 
-/// Of each node, the board on which it is, or the package where the machine has no boards.
+/// Returns for each node the board on which it is, or the package if the machine has no boards.
 fn near_nodes(machine: &Machine) -> Vec<Option<usize>> {
     let level = if machine.at(Level::Group).next().is_some() { Level::Group } else { Level::Package };
     let places = machine.outermost(level);
@@ -198,7 +201,7 @@ fn near_nodes(machine: &Machine) -> Vec<Option<usize>> {
     machine.nodes().iter().map(place).collect()
 }
 
-/// The machine with its name and, where given, its distances.
+/// Returns the machine with its name and, if given, its distances.
 fn named(
     top: &Section<'_>,
     machine: Machine,
@@ -241,7 +244,7 @@ fn smt(cores: &Section<'_>, machine: &Machine) -> Result<Option<Smt>, FileError>
         return Err(cores.error("smt", problem));
     }
     if throughput[0] != 1.0 || throughput.windows(2).any(|pair| pair[0] > pair[1]) {
-        return Err(cores.error("smt", "only 1.0 is allowed first, and then what never falls"));
+        return Err(cores.error("smt", "only 1.0 is allowed first, and then values that never fall"));
     }
     if throughput.iter().enumerate().any(|(at, &all)| all > (at + 1) as f64) {
         return Err(cores.error("smt", "up to n is allowed for n threads: none is faster than alone"));
@@ -251,8 +254,8 @@ fn smt(cores: &Section<'_>, machine: &Machine) -> Result<Option<Smt>, FileError>
 
 fn caches(section: Section<'_>, machine: &Machine, base: Option<&Caches>) -> Result<Caches, FileError> {
     let size = |key: &'static str, base: Option<u64>| -> Result<u64, FileError> {
-        section.bytes(key, CACHE)?.or(base).ok_or_else(|| {
-            section.error(key, "is missing: bytes are allowed, such as \"256K\", or 0 where there is none")
+        section.bytes(key, CACHE_BYTES_MAX)?.or(base).ok_or_else(|| {
+            section.error(key, "is missing: bytes are allowed, such as \"256K\", or 0 if there is none")
         })
     };
     let latency = |key: &'static str, base: Option<f64>| number(&section, key, LATENCY, base);
@@ -275,9 +278,13 @@ fn caches(section: Section<'_>, machine: &Machine, base: Option<&Caches>) -> Res
     Ok(caches)
 }
 
-fn memory(section: Section<'_>, machine: &Machine, base: Option<&Memory>) -> Result<Memory, FileError> {
+fn memory(
+    section: Section<'_>,
+    machine: &Machine,
+    base: Option<&MemoryParams>,
+) -> Result<MemoryParams, FileError> {
     let nodes = machine.nodes().len();
-    let several = |key: &'static str, limits: Limits, without: Option<f64>, alone: f64| match (
+    let several = |key: &'static str, limits: NumberLimits, without: Option<f64>, alone: f64| match (
         section.number(key, limits)?.or(without),
         nodes,
     ) {
@@ -295,7 +302,7 @@ fn memory(section: Section<'_>, machine: &Machine, base: Option<&Memory>) -> Res
     }
     let step = base.map(|base| base.per_distance_ns);
     let link = base.map(|base| base.link_bandwidth);
-    let memory = Memory {
+    let memory = MemoryParams {
         local_ns: number(&section, "local_ns", LATENCY, base.map(|base| base.local_ns))?,
         per_distance_ns: several("per_distance_ns", STEP, step, 0.0)?,
         node_bandwidth: number(&section, "node_gbs", BANDWIDTH, base.map(|base| base.node_bandwidth))?,
@@ -338,7 +345,7 @@ fn switching(section: Section<'_>, base: Option<&Switching>) -> Result<Switching
     Ok(switching)
 }
 
-/// The keys that may have a source: those that are numbers, and the topology.
+/// Keys that may have a source: those that are numbers, and the topology.
 pub const KEYS: [&str; 23] = [
     "topology",
     "distance",
@@ -369,7 +376,7 @@ fn sources(top: &Section<'_>) -> Result<BTreeMap<String, String>, FileError> {
     let Some(section) = top.section("source")? else { return Ok(BTreeMap::new()) };
     let texts = section.texts()?;
     if let Some((key, _)) = texts.iter().find(|(key, _)| !KEYS.contains(&key.as_str())) {
-        let problem = format!("is no key of a machine; known are {}", KEYS.join(", "));
+        let problem = format!("is not a key of a machine; known are {}", KEYS.join(", "));
         return Err(section.error(key, problem));
     }
     Ok(texts.into_iter().map(|(key, text)| (key, text.to_owned())).collect())

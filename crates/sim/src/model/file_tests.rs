@@ -1,4 +1,4 @@
-//! What a machine file may say, and how it is refused otherwise.
+//! Tests of allowed machine files, and of how others are refused.
 
 use super::file::{KEYS, read};
 use super::shipped::{SHIPPED, find};
@@ -34,7 +34,7 @@ yield_ns = 500
 memory.local_ns = "a ruler"
 "#;
 
-/// The message for a file with one line replaced, or added at the end of its section.
+/// Returns the error of a file with one line replaced, or added at the end of its section.
 fn refused(old: &str, new: &str) -> String {
     assert!(GOOD.contains(old), "{old}");
     read("m.toml", &GOOD.replacen(old, new, 1)).map(|model| format!("{model:?}")).unwrap_err().to_string()
@@ -64,7 +64,7 @@ fn absurd_values_are_refused_by_name_and_with_what_is_allowed() {
         (
             "core:2 pu:2",
             "core:0 pu:2",
-            "m.toml:2: topology = \"pack:2 numa:1 l3:1 core:0 pu:2\": \"0\" is no count of at least 1",
+            "m.toml:2: topology = \"pack:2 numa:1 l3:1 core:0 pu:2\": \"0\" is not a count of at least 1",
         ),
         ("core:2 pu:2", "core:1000000000 pu:2", "more than 65536 hardware threads"),
         (
@@ -85,7 +85,7 @@ fn absurd_values_are_refused_by_name_and_with_what_is_allowed() {
         ("core_gbs = 8", "core_gbs = 21", "memory.core_gbs = 21: contradicts node_gbs = 20"),
         ("distance = 20", "distance = 9", "distance = 9: distances from 10 to 255 are allowed"),
         ("distance = 20", "distance = 20\ndistances = [[10, 20], [20, 10]]", "contradicts distance"),
-        ("distance = 20", "distances = [[10, 20]]", "that many rows of that many are allowed"),
+        ("distance = 20", "distances = [[10, 20]]", "rows of 2 distances are allowed"),
         ("distance = 20", "distances = [[10, 20], [20, 11]]", "only 10 is allowed"),
         ("distance = 20", "distances = 3", "a list of rows is allowed"),
         ("distance = 20", "distance = [30, 20]", "one number is allowed, or two that rise"),
@@ -107,7 +107,7 @@ fn absurd_values_are_refused_by_name_and_with_what_is_allowed() {
         (
             "memory.local_ns = \"a ruler\"",
             "memory.lcoal_ns = \"a ruler\"",
-            "memory.lcoal_ns: is no key of a machine",
+            "memory.lcoal_ns: is not a key of a machine",
         ),
         ("memory.local_ns = \"a ruler\"", "memory.local_ns = 3", "text in quotes is allowed"),
         ("[switching]", "[switchboard]", "the section [switching] is missing"),

@@ -1,14 +1,17 @@
-//! The machine files that come with trimtab: the machines of the published studies, two of today, and a small guest.
+//! Machine files that are shipped with trimtab: the machines of the published studies, two of
+//! today, and a small guest.
 //!
-//! Each number in them has its source beside it. Where a published result of these machines was used to set a number, its source begins
-//! with "calibrated"; everything else that was published about them is held out, for comparison. "estimated" gives the reasoning.
+//! Each number in them has its source beside it. If a published result of these machines was used
+//! to set a number, its source begins with "calibrated"; all other published results about them are
+//! held out, for comparison. "estimated" gives the reasoning.
 
 use super::{Model, file};
 use crate::kernel::UnknownKernel;
 use crate::reader::FileError;
 use thiserror::Error;
 
-/// Why something that should come with trimtab cannot be had. Tests make sure that all that is used can.
+/// Error: something that should be shipped with trimtab is not available. Tests ensure that
+/// everything in use is.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub enum NotShipped {
     /// No machine has this name.
@@ -22,18 +25,18 @@ pub enum NotShipped {
     Kernel(#[from] UnknownKernel),
 }
 
-/// A machine file.
+/// Machine file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Shipped {
-    /// The machine's name, which is its file's without `.toml`.
+    /// Name of the machine: the file name without `.toml`.
     pub name: &'static str,
-    /// What stands in the file.
+    /// Text of the file.
     pub text: &'static str,
 }
 
 macro_rules! shipped {
     ($($name:literal),* $(,)?) => {
-        /// All of them, by name.
+        /// All machine files, by name.
         pub const SHIPPED: &[Shipped] =
             &[$(Shipped { name: $name, text: include_str!(concat!("../../machines/", $name, ".toml")) }),*];
     };
@@ -55,15 +58,15 @@ shipped![
     "xeon-8380h-4s",
 ];
 
-/// The machine of this name; `None` where none is shipped.
+/// Returns the machine of this name; `None` if it is not shipped.
 pub fn find(name: &str) -> Option<Result<Model, FileError>> {
     SHIPPED.iter().find(|shipped| shipped.name == name).map(Shipped::model)
 }
 
-/// The machine of this name, which is needed.
+/// Returns the machine of this name, which is required.
 ///
 /// # Errors
-/// None is shipped.
+/// If the machine is not shipped.
 pub fn needed(name: &str) -> Result<Model, NotShipped> {
     Ok(find(name).ok_or_else(|| NotShipped::Machine(name.to_owned()))??)
 }
@@ -72,7 +75,7 @@ impl Shipped {
     /// Reads the file.
     ///
     /// # Errors
-    /// None, as long as tests pass: each shipped file is read by them.
+    /// None, as long as the tests pass: they read each shipped file.
     pub fn model(&self) -> Result<Model, FileError> {
         file::read(&format!("{}.toml", self.name), self.text)
     }
@@ -83,7 +86,8 @@ mod tests {
     use super::*;
     use toml::de::{DeTable, DeValue};
 
-    /// The full names of all values of a file outside `[source]`, texts that only name it left out.
+    /// Returns the full names of all values of a file outside `[source]`, except texts that only
+    /// name it.
     fn keys(text: &str) -> Vec<String> {
         let table = DeTable::parse(text).unwrap();
         let mut keys = Vec::new();

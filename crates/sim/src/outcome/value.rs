@@ -1,38 +1,38 @@
-//! One number of a run, to put beside that of others.
+//! One number of a run, to compare with that of other runs.
 
 use super::Outcome;
 use std::fmt;
 use std::str::FromStr;
 use thiserror::Error;
 
-/// Which number.
+/// Kind of number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Value {
-    /// How long programs took, seconds: the mean of those that ended by themselves.
+    /// Time that programs took, seconds: the mean of those that ended by themselves.
     Makespan,
-    /// The same over the ideal's time.
+    /// The same time over the ideal time.
     Ratio,
-    /// How evenly CPUs were busy, 1 is even.
+    /// Evenness of the CPUs' busy times, 1 is even.
     Balance,
     /// Share of the CPUs' time in which they were busy.
     Busy,
-    /// Programs that ended by themselves, a second.
+    /// Programs that ended by themselves, per second.
     Throughput,
-    /// How often threads changed CPUs.
+    /// Number of times that threads changed CPUs.
     Migrations,
-    /// How many moves of the policy were done.
+    /// Number of the policy's moves that were done.
     Moves,
 }
 
-/// No value has this name.
+/// Error: no value has this name.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 #[error(
-    "\"{0}\" is no value of a run (known: makespan, ratio, balance, busy, throughput, migrations, moves)"
+    "\"{0}\" is not a value of a run (known: makespan, ratio, balance, busy, throughput, migrations, moves)"
 )]
 pub struct UnknownValue(String);
 
 impl Value {
-    /// All.
+    /// All kinds.
     pub const ALL: [Self; 7] = [
         Self::Makespan,
         Self::Ratio,
@@ -43,7 +43,7 @@ impl Value {
         Self::Moves,
     ];
 
-    /// Its name.
+    /// Returns the name.
     pub fn word(self) -> &'static str {
         match self {
             Self::Makespan => "makespan",
@@ -56,20 +56,20 @@ impl Value {
         }
     }
 
-    /// What it is, with its unit.
+    /// Returns a description with the unit.
     pub fn about(self) -> &'static str {
         match self {
             Self::Makespan => "time of a program, s",
-            Self::Ratio => "time of a program over the ideal's",
-            Self::Balance => "least over most busy CPU",
+            Self::Ratio => "time of a program over the ideal time",
+            Self::Balance => "lowest over highest busy time of a CPU",
             Self::Busy => "share of time in which CPUs were busy",
             Self::Throughput => "programs ended a second",
-            Self::Migrations => "threads on another CPU than before",
+            Self::Migrations => "changes of CPU by threads",
             Self::Moves => "moves of the policy",
         }
     }
 
-    /// It, of a run; `None` where there is none, as of programs that did not end.
+    /// Returns this number of a run; `None` if there is none, as for programs that did not end.
     pub fn of(self, outcome: &Outcome) -> Option<f64> {
         let mean =
             |values: &[f64]| (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64);

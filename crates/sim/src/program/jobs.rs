@@ -1,41 +1,44 @@
-//! Jobs of one thread like those of SPEC CPU2006 that seed 002 ran: mcf, milc, soplex, sphinx3.
+//! Single-threaded jobs like those of SPEC CPU2006 that seed 002 ran: mcf, milc, soplex, sphinx3.
 //!
-//! Problem: the programs themselves cannot be had here, and what the study measured of them is only drawn. Idea: derive each profile from how
-//! many misses a thousand instructions have with a private cache of 256 KB and with last levels of some MB, which has been published
-//! often, and how large the data are.
+//! Problem: the programs themselves are not available here, and the study shows its measurements of
+//! them only in drawings. Idea: derive each profile from two facts that have been published often:
+//! its misses in a thousand instructions with a private cache of 256 KB and with last levels of
+//! some MB, and the size of its data.
 //!
-//! Terms: a microsecond of work is 3,000 instructions (estimated: 2.4 GHz and 0.8 cycles an instruction where nothing misses). Hits of the last level
-//! are `(held / set) ^ locality`; set and locality are solved from the misses at two sizes.
+//! Terms: a microsecond of work is 3,000 instructions (estimated: 2.4 GHz and 0.8 cycles an
+//! instruction if nothing misses). Hits of the last level are `(held / set) ^ locality`; set and
+//! locality are solved from the misses at two sizes.
 //!
-//! Confidence: no table of these numbers could be looked up again. Misses follow curves of miss rate over cache size (Jaleel 2007, SPEC CPU2006
-//! under a simulator) as recalled: right within a third, say. Parallelism is the least known: within a factor of two.
+//! Confidence: no table of these numbers could be looked up again. Misses follow curves of miss
+//! rate over cache size (Jaleel 2007, SPEC CPU2006 under a simulator) as recalled: right within a
+//! third, say. Parallelism is the least certain: within a factor of two.
 
-use super::{Footprint, Pages, Program, Wait};
+use super::{Footprint, PagePlacement, ProgramSpec, WaitMode};
 use trimtab_core::time::Span;
 
 /// One job.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Job {
-    /// Its name.
+pub struct JobProfile {
+    /// Name.
     pub name: &'static str,
     /// Misses of a private cache of 256 KB in a thousand instructions.
     pub misses: f64,
-    /// What is gone over again and again, bytes.
+    /// Size of the data used repeatedly, bytes.
     pub set: u64,
-    /// See [`Footprint::locality`].
+    /// Exponent of the hits, as in [`Footprint::locality`].
     pub locality: f64,
-    /// Misses under way at once.
+    /// Misses outstanding at once.
     pub parallelism: f64,
-    /// Where the numbers come from: misses, set and locality, parallelism.
+    /// Sources of the numbers: misses, set and locality, parallelism.
     pub sources: [&'static str; 3],
 }
 
-/// Thousands of instructions a microsecond of work.
-const INSTRUCTIONS: f64 = 3.0;
+/// Thousands of instructions per microsecond of work.
+const KILO_INSTRUCTIONS_PER_US: f64 = 3.0;
 
-/// All of them, in the order of the study's figures.
-pub const JOBS: &[Job] = &[
-    Job {
+/// All jobs, in the order of the study's figures.
+pub const JOBS: &[JobProfile] = &[
+    JobProfile {
         name: "soplex",
         misses: 35.0,
         set: 24 << 20,
@@ -47,7 +50,7 @@ pub const JOBS: &[Job] = &[
             "estimated: rows of sparse matrices, part sweeps, part lookups",
         ],
     },
-    Job {
+    JobProfile {
         name: "mcf",
         misses: 70.0,
         set: 52 << 20,
@@ -59,7 +62,7 @@ pub const JOBS: &[Job] = &[
             "estimated: pointers of a network, a few chains at once",
         ],
     },
-    Job {
+    JobProfile {
         name: "milc",
         misses: 27.0,
         set: 600 << 20,
@@ -71,7 +74,7 @@ pub const JOBS: &[Job] = &[
             "estimated: sweeps, which are fetched ahead",
         ],
     },
-    Job {
+    JobProfile {
         name: "sphinx3",
         misses: 14.0,
         set: 14 << 20,
@@ -85,35 +88,35 @@ pub const JOBS: &[Job] = &[
     },
 ];
 
-/// The job of this name.
-pub fn find(name: &str) -> Option<&'static Job> {
+/// Returns the job of this name.
+pub fn find(name: &str) -> Option<&'static JobProfile> {
     JOBS.iter().find(|job| job.name == name)
 }
 
-impl Job {
-    /// It as a program, with its memory on these pages.
-    pub fn program(&self, work: Span, pages: Pages) -> Program {
-        let program = Program::spmd(self.name, 1, work, Wait::Sleep);
+impl JobProfile {
+    /// Returns the job as a program, with its memory on these pages.
+    pub fn program(&self, work: Span, pages: PagePlacement) -> ProgramSpec {
+        let program = ProgramSpec::spmd(self.name, 1, work, WaitMode::Sleep);
         let footprint = Footprint {
             working_set: self.set,
-            misses: self.misses * INSTRUCTIONS,
+            misses: self.misses * KILO_INSTRUCTIONS_PER_US,
             parallelism: self.parallelism,
             locality: self.locality,
             shared: 0,
             shared_writes: 0.0,
             pages,
         };
-        Program { footprint, ..program }
+        ProgramSpec { footprint, ..program }
     }
 }
 
-/// Four jobs side by side: four of the one named, or one of each.
-pub fn four(name: Option<&str>, work: Span, pages: Pages) -> Vec<Program> {
+/// Returns four jobs to run together: four of the named job, or one of each.
+pub fn four(name: Option<&str>, work: Span, pages: PagePlacement) -> Vec<ProgramSpec> {
     let one = name.and_then(find);
     let of = |at: usize| if name.is_some() { one } else { JOBS.get(at) };
     let program = |at: usize| {
         let mut program = of(at)?.program(work, pages);
-        // Copies are called as `count` of a scenario file calls them.
+        // Copies are named as `count` of a scenario file names them.
         if name.is_some() {
             program.name = format!("{} {}", program.name, at + 1);
         }
@@ -129,7 +132,7 @@ mod tests {
     #[test]
     fn four_of_a_kind_or_one_of_each() {
         let names = |name| -> Vec<String> {
-            let all = four(name, Span::from_ms(10), Pages::Node(0));
+            let all = four(name, Span::from_ms(10), PagePlacement::Node(0));
             all.into_iter().map(|program| program.name).collect()
         };
         assert_eq!(names(Some("mcf")), ["mcf 1", "mcf 2", "mcf 3", "mcf 4"]);

@@ -1,26 +1,30 @@
-//! Programs that studies put beside each other, by name: walks of lists, sweeps of arrays, hogs, compilations.
+//! Programs that studies ran together, by name: list walks, array sweeps, hogs, compilations.
 
-use super::{Bind, Body, Footprint, Pages, Program, Wait};
+use super::{Bind, Body, Footprint, PagePlacement, ProgramSpec, WaitMode};
 use trimtab_core::set::CpuSet;
 use trimtab_core::time::Span;
 
-/// Steps of a list a microsecond of work: a step alone is about five nanoseconds, an addition and a hit.
-const STEPS: f64 = 200.0;
+/// Steps of a list per microsecond of work: a step alone takes about five nanoseconds, for an
+/// addition and a hit.
+const STEPS_PER_US: f64 = 200.0;
 
-/// A walk through a random list of so many bytes: each step needs the one before. The private part of the micro-benchmark of seed 002.
+/// Returns a walk through a random list of this size: each step needs the previous one. This is the
+/// private part of the micro-benchmark of seed 002.
 pub fn walk(bytes: u64) -> Footprint {
-    Footprint { working_set: bytes, misses: STEPS, parallelism: 1.0, ..Footprint::default() }
+    Footprint { working_set: bytes, misses: STEPS_PER_US, parallelism: 1.0, ..Footprint::default() }
 }
 
-/// The micro-benchmark of seed 002: threads walk private random lists, and add to lines that all of them share, `share` of all steps.
-pub fn micro(threads: u32, work: Span, private: u64, shared: u64, share: f64) -> Program {
-    let mut program = Program::spmd("micro", threads, work, Wait::Spin);
+/// Returns the micro-benchmark of seed 002: threads walk private random lists, and in `share` of
+/// all steps add to lines that all of them share.
+pub fn micro(threads: u32, work: Span, private: u64, shared: u64, share: f64) -> ProgramSpec {
+    let mut program = ProgramSpec::spmd("micro", threads, work, WaitMode::Spin);
     let private = if private > 0 { walk(private) } else { Footprint::default() };
-    program.footprint = Footprint { shared, shared_writes: STEPS * share, ..private };
+    program.footprint = Footprint { shared, shared_writes: STEPS_PER_US * share, ..private };
     program
 }
 
-/// A sweep over arrays far beyond any cache, with as many misses under way as the core can have: STREAM's triad.
+/// A sweep over arrays far larger than any cache, with as many misses outstanding as the core can
+/// have: STREAM's triad.
 pub const STREAM: Footprint = Footprint {
     working_set: 1 << 30,
     misses: 1000.0,
@@ -28,31 +32,33 @@ pub const STREAM: Footprint = Footprint {
     locality: 8.0,
     shared: 0,
     shared_writes: 0.0,
-    pages: Pages::FirstTouch,
+    pages: PagePlacement::FirstTouch,
 };
 
-/// Teams of `inner` threads, one for each of `outer`, that sweep arrays of their own: nested STREAM of seed 004. `places` are the CPUs of all
-/// threads, team by team; without, the kernel decides.
+/// Returns teams of `inner` threads, one for each of `outer`, that sweep arrays of their own:
+/// nested STREAM of seed 004. `places` are the CPUs of all threads, team by team; if it is `None`,
+/// the kernel places the threads.
 pub fn nested_stream(
     outer: u32,
     inner: u32,
     regions: u32,
     work: Span,
     places: Option<Vec<CpuSet>>,
-) -> Program {
-    let mut program = Program::spmd("stream", outer, Span::ZERO, Wait::Spin);
+) -> ProgramSpec {
+    let mut program = ProgramSpec::spmd("stream", outer, Span::ZERO, WaitMode::Spin);
     program.body = Body::Nested { inner, regions, work };
     program.footprint = STREAM;
     program.bind = places.map_or(Bind::Free, |places| Bind::List(places.into()));
     program
 }
 
-/// `make -j`: compilations of 200 ms on average (estimated: a file of C of some thousand lines), so many at once, without end.
-pub fn make(at_once: u32) -> Program {
-    Program {
+/// Returns `make -j`: `at_once` compilations at a time of 200 ms on average (estimated: a file of C
+/// of some thousand lines), without end.
+pub fn make(at_once: u32) -> ProgramSpec {
+    ProgramSpec {
         body: Body::Churn { at_once, work: Span::from_ms(200), jobs: None },
         footprint: Footprint { working_set: 4 << 20, misses: 4.0, parallelism: 2.0, ..Footprint::default() },
-        ..Program::hog("make", at_once)
+        ..ProgramSpec::hog("make", at_once)
     }
 }
 
@@ -64,7 +70,7 @@ mod tests {
     fn a_walk_with_nothing_private_only_shares() {
         let program = micro(4, Span::from_ms(10), 0, 64, 1.0);
         assert_eq!((program.footprint.working_set, program.footprint.misses), (0, 0.0));
-        assert_eq!((program.footprint.shared, program.footprint.shared_writes), (64, STEPS));
+        assert_eq!((program.footprint.shared, program.footprint.shared_writes), (64, STEPS_PER_US));
     }
 
     #[test]

@@ -1,52 +1,56 @@
-//! Programs like the NAS parallel benchmarks: how long, how often they meet, how much memory they want.
+//! Programs like the NAS parallel benchmarks: run time, barrier rate and memory demand.
 //!
-//! Problem: the published studies ran these programs on machines that are gone; of their tables of characteristics no numbers can be had in
-//! text. Idea: derive the profile of each from what the benchmark does (sizes and iterations stand in its source, Bailey and others,
-//! RNR-94-007, and NPB 3.4) and from times and sizes measured on a machine of today (class A, one thread, Zen 3). No published
-//! result of the studies was used, so that all of them stay predictions.
+//! Problem: the published studies ran these programs on machines that are gone, and the numbers of
+//! their tables of characteristics are not available as text. Idea: derive the profile of each from
+//! the benchmark's structure (sizes and iterations are in its source, Bailey and others,
+//! RNR-94-007, and NPB 3.4) and from times and sizes measured on a machine of today (class A, one
+//! thread, Zen 3). No published result of the studies was used, so that all of them stay
+//! predictions.
 //!
-//! Terms: seconds of work are those of a core of about 2 GHz of 2008, which takes three times as long as the one measured (estimated).
-//! The *set* is what a thread of 16 goes over again before it needs other data; with more threads it is smaller by `16 / threads` to
-//! the power [`Profile::shrink`]: 0 where every thread needs all of it, 1 where the data are divided, 2 for the blocks of an exchange of
-//! all with all.
+//! Terms: seconds of work are those of a core of about 2 GHz of 2008, which takes three times as
+//! long as the measured core (estimated). The *set* is the data that a thread of 16 uses repeatedly
+//! before it needs other data. With more threads it is smaller by `16 / threads` to the power
+//! [`Profile::shrink`]: 0 if every thread needs all of it, 1 if the data are divided, 2 for the
+//! blocks of an all-to-all exchange.
 
-use super::{Body, Footprint, Pages, Program, Wait};
+use super::{Body, Footprint, PagePlacement, ProgramSpec, WaitMode};
 use trimtab_core::time::Span;
 
 /// One benchmark in one class.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Profile {
-    /// Its two letters.
+    /// Name, of two letters.
     pub name: &'static str,
-    /// The size of its problem.
+    /// Size class of the problem.
     pub class: char,
     /// Work of all threads together, seconds.
     pub work: f64,
-    /// Barriers in all.
+    /// Number of barriers in all.
     pub barriers: u32,
-    /// What a thread of 16 goes over again and again, bytes.
+    /// Size of the data that a thread of 16 uses repeatedly, bytes.
     pub set: u64,
-    /// How the set shrinks with the number of threads.
+    /// Exponent with which the set shrinks as the number of threads grows.
     pub shrink: i32,
     /// Misses of private caches per microsecond of work.
     pub misses: f64,
-    /// Misses under way at once.
+    /// Misses outstanding at once.
     pub parallelism: f64,
-    /// See [`Footprint::locality`].
+    /// Exponent of the hits, as in [`Footprint::locality`].
     pub locality: f64,
-    /// Where the numbers come from: work, barriers, set, misses.
+    /// Sources of the numbers: work, barriers, set, misses.
     pub sources: [&'static str; 4],
 }
 
-/// By how much intervals of a thread of up to a tenth of a second differ from each other, relative: the benchmarks divide their work evenly
-/// (estimated). Longer ones are many such pieces, whose noise evens out.
-pub const JITTER: f64 = 0.02;
-/// See [`JITTER`]; seconds.
-const NOISY: f64 = 0.1;
+/// Relative difference between the intervals of a thread of up to a tenth of a second: the
+/// benchmarks divide their work evenly (estimated). Longer intervals are made of many such pieces,
+/// whose noise evens out.
+pub const INTERVAL_JITTER: f64 = 0.02;
+/// Longest interval to which [`INTERVAL_JITTER`] applies in full, seconds.
+const JITTER_SPAN_SECONDS: f64 = 0.1;
 
-const SWEEP: f64 = 8.0;
+const SWEEP_LOCALITY: f64 = 8.0;
 
-/// All of them.
+/// All benchmarks.
 pub const PROFILES: &[Profile] = &[
     Profile {
         name: "ep",
@@ -74,7 +78,7 @@ pub const PROFILES: &[Profile] = &[
         shrink: 1,
         misses: 30.0,
         parallelism: 6.0,
-        locality: SWEEP,
+        locality: SWEEP_LOCALITY,
         sources: [
             "class A 1.5 s measured, 36.6 times the operations (54.7 / 1.496 G), 3 for the core",
             "75 outer times 25 inner iterations, two sums and an exchange each",
@@ -91,7 +95,7 @@ pub const PROFILES: &[Profile] = &[
         shrink: 1,
         misses: 15.0,
         parallelism: 8.0,
-        locality: SWEEP,
+        locality: SWEEP_LOCALITY,
         sources: [
             "class A 1.7 s measured, 5 times the iterations, 3 for the core",
             "20 iterations over 8 grids, four exchanges each",
@@ -203,32 +207,33 @@ pub const PROFILES: &[Profile] = &[
     },
 ];
 
-/// The profile of this name.
+/// Returns the profile of this name.
 pub fn find(name: &str) -> Option<&'static Profile> {
     PROFILES.iter().find(|profile| profile.name == name)
 }
 
 impl Profile {
-    /// Work between two barriers, of a thread of so many.
+    /// Returns the work between two barriers of a thread, for a program of `threads` threads.
     pub fn interval(&self, threads: u32) -> Span {
         Span((self.work * 1e9 / f64::from(self.barriers) / f64::from(threads.max(1))) as u64)
     }
 
-    /// What a thread of so many goes over again and again, bytes.
+    /// Returns the size of the data that a thread of `threads` uses repeatedly, bytes.
     pub fn set(&self, threads: u32) -> u64 {
         let smaller = (16.0 / f64::from(threads.max(1))).powi(self.shrink);
         (self.set as f64 * smaller) as u64
     }
 
-    /// The benchmark with so many threads. Iterations are alike: of a long run, the first `most` seconds of a thread of 16 are enough.
-    pub fn program(&self, threads: u32, wait: Wait, most: f64) -> Program {
+    /// Returns the benchmark with this number of threads. Iterations do not differ, so the first
+    /// `most` seconds of a thread of 16 are enough of a long run.
+    pub fn program(&self, threads: u32, wait: WaitMode, most: f64) -> ProgramSpec {
         let whole = self.work.min(most * 16.0) / f64::from(threads.max(1));
         let work = Span((whole * 1e9) as u64);
-        let mut program = Program::spmd(&format!("{}.{}", self.name, self.class), threads, work, wait)
+        let mut program = ProgramSpec::spmd(&format!("{}.{}", self.name, self.class), threads, work, wait)
             .every(self.interval(threads));
         if let Body::Spmd { jitter, .. } = &mut program.body {
-            let pieces = self.interval(threads).min(work).seconds() / NOISY;
-            *jitter = JITTER / pieces.max(1.0).sqrt();
+            let pieces = self.interval(threads).min(work).seconds() / JITTER_SPAN_SECONDS;
+            *jitter = INTERVAL_JITTER / pieces.max(1.0).sqrt();
         }
         program.footprint = Footprint {
             working_set: self.set(threads),
@@ -237,7 +242,7 @@ impl Profile {
             locality: self.locality,
             shared: 0,
             shared_writes: 0.0,
-            pages: Pages::FirstTouch,
+            pages: PagePlacement::FirstTouch,
         };
         program
     }
@@ -263,7 +268,7 @@ mod tests {
         assert_eq!(cg.set(32), cg.set(16) / 2);
         assert_eq!(find("ft").unwrap().set(32), find("ft").unwrap().set(16) / 4);
         assert_eq!(cg.interval(64).0, cg.interval(16).0 / 4);
-        let works = |threads| match cg.program(threads, Wait::Yield, 1.0).body {
+        let works = |threads| match cg.program(threads, WaitMode::Yield, 1.0).body {
             Body::Spmd { work, .. } => work.seconds() * f64::from(threads),
             _ => 0.0,
         };

@@ -1,8 +1,9 @@
-//! The table of nested STREAM: memory bandwidth in GB/s of teams of threads, bound and not (seed 004).
+//! Table of nested STREAM: memory bandwidth in GB/s of teams of threads, bound and unbound (seed
+//! 004).
 //!
-//! The table as stored has eight columns and, for the machines of 16 cores, four values: those of the first four columns, since six and
-//! thirteen teams of one thread would fit too but four values in a row of the same order of size as the first four of the third machine fit
-//! best there.
+//! The table as stored has eight columns and, for the machines of 16 cores, four values. They
+//! belong to the first four columns: six and thirteen teams of one thread would fit too, but four
+//! values in a row of the same order of size as the first four of the third machine fit best there.
 
 use super::{Basis, Used, Value};
 

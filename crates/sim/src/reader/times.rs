@@ -1,10 +1,11 @@
-//! Times as people write them: `"10 ms"`, `"1.5s"`.
+//! Times in the form that people write: `"10 ms"`, `"1.5s"`.
 //!
-//! Exact: a fraction is counted digit by digit, and what is written is read again as the same nanoseconds.
+//! Exact: a fraction is counted digit by digit, and a written time is read again as the same
+//! nanoseconds.
 
 use trimtab_core::time::Span;
 
-/// The units, the longest first.
+/// Units and their nanoseconds, the longest first.
 const UNITS: [(&str, u64); 6] = [
     ("h", 3_600_000_000_000),
     ("m", 60_000_000_000),
@@ -14,7 +15,8 @@ const UNITS: [(&str, u64); 6] = [
     ("ns", 1),
 ];
 
-/// Reads a time; `None` where it is none, is longer than the clock lasts, or is finer than a nanosecond.
+/// Reads a time; `None` if the text is not a time, or the time is longer than the clock lasts or
+/// finer than a nanosecond.
 pub fn parse(text: &str) -> Option<Span> {
     let end = text.bytes().take_while(|byte| byte.is_ascii_digit() || *byte == b'.').count();
     let (number, unit) = text.split_at(end);

@@ -1,4 +1,4 @@
-//! More kinds of values: counts, times, words of a list, sets of CPUs, lists of sections.
+//! Further kinds of values: counts, times, words of a list, sets of CPUs, lists of sections.
 
 use super::{FileError, Section, integer, times};
 use std::cell::RefCell;
@@ -7,19 +7,19 @@ use toml::de::{DeTable, DeValue};
 use trimtab_core::set::CpuSet;
 use trimtab_core::time::Span;
 
-/// A count's limits and what it counts.
+/// Limits and unit of a count.
 #[derive(Clone, Copy, Debug)]
-pub struct Counts {
-    /// The least allowed.
+pub struct CountLimits {
+    /// Lowest allowed value.
     pub low: u64,
-    /// The most allowed.
+    /// Highest allowed value.
     pub high: u64,
-    /// What is counted, such as "threads".
+    /// Counted things, such as "threads".
     pub unit: &'static str,
 }
 
-impl Counts {
-    /// From `low` to `high`, of `unit`.
+impl CountLimits {
+    /// Returns limits from `low` to `high`, of `unit`.
     pub const fn new(low: u64, high: u64, unit: &'static str) -> Self {
         Self { low, high, unit }
     }
@@ -29,17 +29,17 @@ impl Counts {
     }
 }
 
-/// A time's limits.
+/// Limits of a time.
 #[derive(Clone, Copy, Debug)]
-pub struct Times {
-    /// The least allowed.
+pub struct TimeLimits {
+    /// Lowest allowed value.
     pub low: Span,
-    /// The most allowed.
+    /// Highest allowed value.
     pub high: Span,
 }
 
-impl Times {
-    /// From `low` to `high`.
+impl TimeLimits {
+    /// Returns limits from `low` to `high`.
     pub const fn new(low: Span, high: Span) -> Self {
         Self { low, high }
     }
@@ -51,41 +51,41 @@ impl Times {
 }
 
 impl<'a> Section<'a> {
-    /// Whether the key is there. That alone does not make it known.
+    /// Returns whether the key is present. This alone does not make the key known.
     pub fn has(&self, key: &str) -> bool {
         self.table.get(key).is_some()
     }
 
-    /// Whether the key is there with a table.
+    /// Returns whether the key is present with a table.
     pub fn is_section(&self, key: &str) -> bool {
         self.table.get(key).is_some_and(|value| value.get_ref().is_table())
     }
 
-    /// Whether the key is there with a list.
+    /// Returns whether the key is present with a list.
     pub fn is_list(&self, key: &str) -> bool {
         self.table.get(key).is_some_and(|value| value.get_ref().is_array())
     }
 
-    /// Whether the key is there with a whole number.
+    /// Returns whether the key is present with a whole number.
     pub fn is_number(&self, key: &str) -> bool {
         self.table.get(key).is_some_and(|value| value.get_ref().is_integer())
     }
 
-    /// Yes or no.
+    /// Reads true or false.
     ///
     /// # Errors
-    /// Where the value is anything else.
+    /// If the value is anything else.
     pub fn flag(&self, key: &'static str) -> Result<Option<bool>, FileError> {
         let Some(value) = self.get(key) else { return Ok(None) };
         let flag = value.get_ref().as_bool();
         flag.map(Some).ok_or_else(|| self.error(key, "true and false are allowed"))
     }
 
-    /// A count, exact up to the largest.
+    /// Reads a count, exact up to the largest.
     ///
     /// # Errors
-    /// Where the value is no whole number, or beyond its limits.
-    pub fn count(&self, key: &'static str, limits: Counts) -> Result<Option<u64>, FileError> {
+    /// If the value is not a whole number, or is outside its limits.
+    pub fn count(&self, key: &'static str, limits: CountLimits) -> Result<Option<u64>, FileError> {
         let Some(value) = self.get(key) else { return Ok(None) };
         let count = match value.get_ref() {
             DeValue::Integer(number) => u64::from_str_radix(number.as_str(), number.radix())
@@ -97,37 +97,37 @@ impl<'a> Section<'a> {
         fits.map(Some).ok_or_else(|| self.error(key, limits.words()))
     }
 
-    /// A count that must be there.
+    /// Reads a required count.
     ///
     /// # Errors
-    /// As [`Section::count`], and where it is missing.
-    pub fn needed_count(&self, key: &'static str, limits: Counts) -> Result<u64, FileError> {
+    /// As [`Section::count`], and if the value is missing.
+    pub fn needed_count(&self, key: &'static str, limits: CountLimits) -> Result<u64, FileError> {
         self.count(key, limits)?.ok_or_else(|| self.error(key, format!("is missing: {}", limits.words())))
     }
 
-    /// A time, such as `"10 ms"`.
+    /// Reads a time, such as `"10 ms"`.
     ///
     /// # Errors
-    /// Where the value is none, or beyond its limits.
-    pub fn time(&self, key: &'static str, limits: Times) -> Result<Option<Span>, FileError> {
+    /// If the value is not a time, or is outside its limits.
+    pub fn time(&self, key: &'static str, limits: TimeLimits) -> Result<Option<Span>, FileError> {
         let Some(value) = self.get(key) else { return Ok(None) };
         let time = value.get_ref().as_str().and_then(times::parse);
         let fits = time.filter(|time| (limits.low..=limits.high).contains(time));
         fits.map(Some).ok_or_else(|| self.error(key, limits.words()))
     }
 
-    /// A time that must be there.
+    /// Reads a required time.
     ///
     /// # Errors
-    /// As [`Section::time`], and where it is missing.
-    pub fn needed_time(&self, key: &'static str, limits: Times) -> Result<Span, FileError> {
+    /// As [`Section::time`], and if the value is missing.
+    pub fn needed_time(&self, key: &'static str, limits: TimeLimits) -> Result<Span, FileError> {
         self.time(key, limits)?.ok_or_else(|| self.error(key, format!("is missing: {}", limits.words())))
     }
 
-    /// One of these words.
+    /// Reads one of these words.
     ///
     /// # Errors
-    /// Where the value is anything else.
+    /// If the value is anything else.
     pub fn one_of<T: Copy>(&self, key: &'static str, words: &[(&str, T)]) -> Result<Option<T>, FileError> {
         let Some(value) = self.get(key) else { return Ok(None) };
         let word = value.get_ref().as_str();
@@ -138,19 +138,19 @@ impl<'a> Section<'a> {
         })
     }
 
-    /// CPUs of a machine, such as `"0-3,8"`.
+    /// Reads CPUs of a machine, such as `"0-3,8"`.
     ///
     /// # Errors
-    /// Where the value is none, or the machine has not all of them.
+    /// If the value is not a set of CPUs, or the machine lacks some of them.
     pub fn cpus(&self, key: &'static str, machine: &CpuSet) -> Result<Option<CpuSet>, FileError> {
         let Some(value) = self.get(key) else { return Ok(None) };
         self.set(key, value, machine).map(Some)
     }
 
-    /// A list of sets of CPUs.
+    /// Reads a list of sets of CPUs.
     ///
     /// # Errors
-    /// As [`Section::cpus`], and where it is no list, is empty, or is longer than `most`.
+    /// As [`Section::cpus`], and if it is not a list, is empty, or is longer than `most`.
     pub fn cpu_sets(
         &self,
         key: &'static str,
@@ -179,10 +179,10 @@ impl<'a> Section<'a> {
         })
     }
 
-    /// A list of tables. They are named by their own `name`, or else by their place, from 1.
+    /// Reads a list of tables. Each is named by its own `name`, or else by its place, from 1.
     ///
     /// # Errors
-    /// Where the value is anything else, or has more than `most` items.
+    /// If the value is anything else, or has more than `most` items.
     pub fn sections(&self, key: &'static str, most: usize) -> Result<Vec<Section<'a>>, FileError> {
         let Some(value) = self.get(key) else { return Ok(Vec::new()) };
         let wrong = || self.error(key, format!("up to {most} sections are allowed: [[{}]]", self.name(key)));
@@ -201,7 +201,7 @@ impl<'a> Section<'a> {
     }
 }
 
-/// What the table at this place of a list is called: its own name, or its place.
+/// Returns the name of the table at this place of a list: its own name, or its place.
 pub(crate) fn called(table: &DeTable<'_>, place: usize) -> String {
     let name = table.get("name").and_then(|name| name.get_ref().as_str());
     name.map_or_else(|| place.to_string(), str::to_owned)

@@ -1,39 +1,40 @@
-//! A scenario as a TOML file, and what it is swept over.
+//! Scenario file in TOML, with its sweep.
 //!
 //! ```toml
 //! name = "three on two"        # absent: the file's name
-//! machine = "host-2"           # one that is shipped, a path ending in .toml, or levels: "pack:2 core:4"
-//! kernel = "linux-6.18"        # see Kernel::PRESETS; or [kernel] with preset and what differs
-//! policy = "speed"             # absent: none; or [policy] with kind and what differs
-//! end = "60 s"                 # the run ends then at the latest, and then where nothing ends by itself
+//! machine = "host-2"           # shipped name, path ending in .toml, or levels: "pack:2 core:4"
+//! kernel = "linux-6.18"        # see Kernel::PRESETS; or [kernel] with preset and differing keys
+//! policy = "speed"             # absent: none; or [policy] with kind and the differing keys
+//! end = "60 s"                 # latest end of the run, and its end if nothing ends by itself
 //! seed = 1                     # absent: 1
 //! memory = true                # absent: true; false: footprints do not matter
 //!
-//! [[program]]                  # what runs, in this order
+//! [[program]]                  # programs, in this order
 //! name = "app"
 //! threads = 3
 //! work = "10 s"                # of each thread
 //! interval = "10 ms"           # work between two barriers; absent: one barrier at the end
 //! wait = "yield"
 //!
-//! [[arrivals]]                 # what comes at random: a program without start, and
+//! [[arrivals]]                 # programs that arrive at random: a program without start, and
 //! every = "20 ms"
 //! most = 1000
 //!
-//! [[event]]                    # what happens
+//! [[event]]                    # events
 //! at = "1 s"
 //! usable = "0-1"               # or stop = "app", or [event.start] with a program
 //!
-//! [faults]                     # what goes wrong between policy and machine
+//! [faults]                     # faults between policy and machine
 //! lost = 0.01
 //!
-//! [sweep]                      # keys that are given one value after the other: all combinations are run
+//! [sweep]                      # keys with lists of values: all combinations are run
 //! program.app.threads = [2, 3, 4]
 //! policy = ["none", "speed", "exchange"]
 //! ```
 //!
-//! docs/simulator.md has all keys. Properties: every key may be swept or set from outside, and what is set is checked as if it stood in
-//! the file; all combinations are checked before the first is run; what [`write()`] writes is read again as an equal scenario.
+//! docs/scenario-files.md has all keys. Properties: every key may be swept or set from outside, and a
+//! set value is checked as if it stood in the file; all combinations are checked before the first
+//! is run; the text of [`write()`] is read again as an equal scenario.
 
 mod happenings;
 mod machines;
@@ -54,7 +55,7 @@ mod written_tests;
 
 use super::Scenario;
 use crate::model::Model;
-use crate::reader::{Counts, FileError, Section, Text, Times, dotted, shown};
+use crate::reader::{CountLimits, FileError, Section, Text, TimeLimits, dotted, shown};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use toml::Spanned;
@@ -69,20 +70,20 @@ pub use series::{Series, series};
 pub use sweep::{Axis, MOST_VALUES};
 pub use write::{Unwritable, write};
 
-/// How many runs a file may be swept over.
+/// Highest number of runs of a file's sweep.
 pub const MOST_RUNS: usize = 10_000;
-/// How many things may be set from outside.
+/// Highest number of settings from outside.
 pub const MOST_SETTINGS: usize = 1_000;
-/// Scenarios end: a day is 86,400 times as long as what is usually looked at.
-pub const END: Times = Times::new(Span::from_us(1), Span::from_ms(86_400_000));
-/// Any number there is.
-const SEED: Counts = Counts::new(0, u64::MAX, "whole numbers");
+/// Limits of a scenario's end: a day is 86,400 times the usual length.
+pub const END: TimeLimits = TimeLimits::new(Span::from_us(1), Span::from_ms(86_400_000));
+/// Limits of a seed: any number.
+const SEED: CountLimits = CountLimits::new(0, u64::MAX, "whole numbers");
 
-/// A scenario file with all that it is run with.
+/// Scenario file with its settings and sweep.
 #[derive(Clone, Debug)]
 pub struct File {
     name: String,
-    /// The file's text, and below it what was set from outside, a line each.
+    /// Text of the file, followed by the settings from outside, a line each.
     text: String,
     own: usize,
     settings: Vec<Range<usize>>,
@@ -90,35 +91,36 @@ pub struct File {
     machines: BTreeMap<String, Result<String, String>>,
 }
 
-/// A file as a tree.
+/// Scenario file as a tree.
 struct Tree<'t> {
     table: Spanned<DeTable<'t>>,
-    /// What it is swept over.
+    /// Keys of the sweep, with their values.
     swept: Vec<Swept<'t>>,
-    /// Which keys were set from outside.
+    /// Keys set from outside.
     given: Vec<Given>,
 }
 
-/// What a scenario is read with.
-struct Reading<'r> {
+/// Context of reading a scenario.
+struct ReadContext<'r> {
     file: &'r str,
-    /// Where an error is, for those who read it.
+    /// Rewrites the place of an error for the people who read it.
     said: &'r dyn Fn(FileError) -> FileError,
     machines: &'r mut dyn FnMut(&str) -> Result<String, String>,
 }
 
-/// A model, and the CPUs that it has.
-struct Ground {
+/// Model, and its CPUs.
+struct ScenarioMachine {
     model: Model,
     cpus: CpuSet,
 }
 
 impl File {
-    /// Reads a file, with what is set from outside (`KEY=VALUE`; a list is swept over), and checks every scenario that it stands for.
-    /// `machines` answers the text of the machine file at a path that the scenario names.
+    /// Reads a file with settings from outside (`KEY=VALUE`; a list is swept over), and checks
+    /// every scenario that it stands for. `machines` returns the text of the machine file at a path
+    /// that the scenario names.
     ///
     /// # Errors
-    /// [`FileError`] names file, line, key, value and what is allowed there.
+    /// [`FileError`] names the file, line, key, value and the allowed values.
     pub fn open(
         name: &str,
         text: &str,
@@ -136,14 +138,14 @@ impl File {
                 problem,
             });
         }
-        // Before anything is put behind it, the text must be sound alone.
+        // Before anything is appended to it, the text must be sound alone.
         alone.table()?;
         let mut all = text.to_owned();
         let mut settings = Vec::new();
         for setting in set {
             all.push('\n');
             let start = all.len();
-            // A line each, so that an error's line says which it was.
+            // One line for each, so that an error's line identifies the setting.
             all.extend(setting.chars().map(|c| if c.is_control() { ' ' } else { c }));
             settings.push(start..all.len());
         }
@@ -166,27 +168,28 @@ impl File {
         Ok(file)
     }
 
-    /// What it is called.
+    /// Returns the name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// How many scenarios it stands for.
+    /// Returns the number of scenarios that the file stands for.
     pub fn len(&self) -> usize {
         self.axes.iter().map(|axis| axis.values.len()).product()
     }
 
-    /// Never: a file stands for one scenario at least.
+    /// Returns false: a file stands for at least one scenario.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// What it is swept over, in the order in which it is written; the last changes first.
+    /// Returns the axes of the sweep, in the order in which they are written; the last changes
+    /// first.
     pub fn axes(&self) -> &[Axis] {
         &self.axes
     }
 
-    /// The place on each axis of a run.
+    /// Returns the place of a run on each axis.
     pub fn places(&self, run: usize) -> Vec<usize> {
         let mut rest = run;
         let mut places: Vec<usize> = self
@@ -203,10 +206,10 @@ impl File {
         places
     }
 
-    /// The scenario of a run, from 0.
+    /// Returns the scenario of a run, from 0.
     ///
     /// # Errors
-    /// None for a run below [`File::len`], since all were read before.
+    /// None for a run below [`File::len`], because all were read before.
     pub fn scenario(&self, run: usize) -> Result<Scenario, FileError> {
         self.read(run, &mut |path| {
             self.machines.get(path).cloned().unwrap_or_else(|| Err("cannot be read".to_owned()))
@@ -217,7 +220,7 @@ impl File {
         Text { file: &self.name, text: &self.text }
     }
 
-    /// The file with what is set in it.
+    /// Returns the file as a tree, with the settings applied.
     fn tree(&self) -> Result<Tree<'_>, FileError> {
         let own = Text { file: &self.name, text: self.text.get(..self.own).unwrap_or_default() };
         let mut table = own.table()?;
@@ -230,7 +233,7 @@ impl File {
             if sweep::keep(&mut swept, &setting).map_err(wrong)? {
                 continue;
             }
-            // Whatever was said of the same key before is over, however it was named.
+            // An earlier value of the same key is dropped, under any name of the key.
             let path = tree::resolved(table.get_ref(), &setting.path);
             swept.retain(|swept| swept.varies() || tree::resolved(table.get_ref(), &swept.path) != path);
             given.retain(|given| given.path != path);
@@ -262,13 +265,13 @@ impl File {
         tree::put(table, path, value).map_err(|problem| self.wrong(path, value, problem))
     }
 
-    /// What is wrong with a value that is set.
+    /// Returns an error about a value that is set.
     fn wrong(&self, path: &[String], value: &tree::Node<'_>, problem: String) -> FileError {
         let span = value.span();
         self.all().error(span.start, dotted(path), self.all().value(span), problem)
     }
 
-    /// What it is swept over: no key twice, and not too many runs.
+    /// Returns the axes of the sweep; an error if a key is given twice or there are too many runs.
     fn swept(&self) -> Result<Vec<Axis>, FileError> {
         let Tree { table, swept, given } = self.tree()?;
         if let Some(twice) = overlap::twice(table.get_ref(), &swept, &given) {
@@ -304,13 +307,14 @@ impl File {
                     self.put(table.get_mut(), path, value)?;
                 }
             }
-            let mut reading = Reading { file: &self.name, said: &|error| self.said(error), machines };
+            let mut reading = ReadContext { file: &self.name, said: &|error| self.said(error), machines };
             reading.scenario(Section::top(self.all(), table.get_ref()))
         };
         read().map_err(|error| self.said(error))
     }
 
-    /// An error in what was set names that, and not a line below the file. Errors of other files are as they are.
+    /// Rewrites an error in a setting to name the setting, and not a line below the file. Errors of
+    /// other files stay as they are.
     fn said(&self, mut error: FileError) -> FileError {
         let own = self.text.get(..self.own).unwrap_or_default().matches('\n').count() + 1;
         if error.file == self.name
@@ -325,18 +329,18 @@ impl File {
     }
 }
 
-impl Reading<'_> {
+impl ReadContext<'_> {
     fn scenario(&mut self, top: Section<'_>) -> Result<Scenario, FileError> {
         let stem = self.file.rsplit('/').next().unwrap_or_default();
         let name =
             top.words("name")?.unwrap_or_else(|| stem.strip_suffix(".toml").unwrap_or(stem)).to_owned();
         let model = self.machine(&top)?;
-        let ground = Ground { cpus: model.machine.cpus(), model };
+        let ground = ScenarioMachine { cpus: model.machine.cpus(), model };
         let kernel = machines::kernel(&top, ground.model.machine.pu_count())?;
         let memory = top.flag("memory")?.unwrap_or(true);
         let seed = top.count("seed", SEED)?.unwrap_or(1);
         let end = Moment(0) + top.needed_time("end", END)?;
-        let (policy, looking) = happenings::policy(&top, seed)?;
+        let (policy, observer_cost) = happenings::policy(&top, seed)?;
         let mut programs = programs::all(&top, &ground, end)?;
         names::differ(&top, "program", programs.iter_mut().collect())?;
         let mut arrivals = happenings::arrivals(&top, &ground, end)?;
@@ -344,9 +348,7 @@ impl Reading<'_> {
         let events = happenings::events(&top, &ground, &programs, end)?;
         let faults = happenings::faults(&top)?;
         if programs.is_empty() && arrivals.is_empty() {
-            return Err(
-                top.error("program", "is missing: what runs is needed, as [[program]] or [[arrivals]]")
-            );
+            return Err(top.error("program", "is missing: [[program]] or [[arrivals]] is needed"));
         }
         programs::bounded(&top, &programs, &events)?;
         top.finish()?;
@@ -361,7 +363,7 @@ impl Reading<'_> {
             policy,
             events,
             faults,
-            looking,
+            observer_cost,
             end,
             seed,
         })

@@ -1,10 +1,10 @@
-//! The stage of a run: a world in which what the scenario asks for happens in time.
+//! Stage of a run: a host over a world, on which the scenario's events happen in time.
 
-use super::{Event, Happening, Scenario};
+use super::{Happening, Scenario, ScenarioEvent};
 use crate::host::Simulated;
 use crate::memory::Memory;
 use crate::outcome::{Outcome, ProgramOutcome, Tally};
-use crate::program::{Footprint, Program};
+use crate::program::{Footprint, ProgramSpec};
 use crate::rng::Rng;
 use crate::world::{World, finite};
 use std::convert::Infallible;
@@ -14,24 +14,24 @@ use trimtab_core::observe::Sample;
 use trimtab_core::set::CpuSet;
 use trimtab_core::time::{Moment, Span};
 
-/// A host on which events happen.
+/// Host on which events happen.
 pub(super) struct Stage<'a> {
     scenario: &'a Scenario,
     host: Simulated<Memory>,
     next: usize,
-    /// The places in the world of the programs that events started, in order.
+    /// Places in the world of the programs that events started, in order.
     started: Vec<usize>,
-    /// Programs that end, and that events have not started yet.
+    /// Number of programs that end and that events have not started yet.
     expected: u32,
-    /// Nothing in the scenario ends by itself.
+    /// Whether nothing in the scenario ends by itself.
     endless: bool,
-    /// How often the world is inspected between two looks; `None` for never.
+    /// Period of inspections between two samples; `None` for never.
     every: Option<Span>,
     inspect: &'a mut dyn FnMut(&World<Memory>),
 }
 
-/// The programs of a scenario, those that arrive included.
-fn programs(scenario: &Scenario) -> Vec<Program> {
+/// Returns the programs of a scenario, including those that arrive.
+fn programs(scenario: &Scenario) -> Vec<ProgramSpec> {
     let rng = Rng::new(scenario.seed).fork("arrivals");
     let mut programs = scenario.programs.clone();
     for (stream, arrivals) in (0..).zip(&scenario.arrivals) {
@@ -43,21 +43,21 @@ fn programs(scenario: &Scenario) -> Vec<Program> {
                 break;
             }
             let name = format!("{} {number}", arrivals.program.name);
-            programs.push(Program { name, start: at, ..arrivals.program.clone() });
+            programs.push(ProgramSpec { name, start: at, ..arrivals.program.clone() });
         }
     }
     programs.into_iter().map(|program| admitted(scenario, program)).collect()
 }
 
-/// A program as it runs: where memory costs nothing, its footprint does not matter.
-fn admitted(scenario: &Scenario, program: Program) -> Program {
+/// Returns a program as it runs: if memory costs nothing, its footprint is dropped.
+fn admitted(scenario: &Scenario, program: ProgramSpec) -> ProgramSpec {
     let footprint = if scenario.memory { program.footprint } else { Footprint::default() };
-    Program { footprint, ..program }
+    ProgramSpec { footprint, ..program }
 }
 
-/// How many programs that end are started by events before the scenario's end.
+/// Returns the number of programs that end and that events start before the scenario's end.
 fn expected(scenario: &Scenario) -> u32 {
-    let ending = |event: &&Event| match &event.what {
+    let ending = |event: &&ScenarioEvent| match &event.what {
         Happening::Start(program) => event.at < scenario.end && finite(program),
         Happening::Usable(_) | Happening::Stop(_) => false,
     };
@@ -81,13 +81,13 @@ impl<'a> Stage<'a> {
             Rng::new(scenario.seed).fork("world").draw(),
             memory,
         );
-        // What comes keeps a run alive; where nothing ends, its end does.
+        // Programs to come keep a run alive; if nothing ends by itself, the run goes on to its end.
         world.hold(if endless { 1 } else { expected });
         let host = Simulated::new(world, scenario.end)
-            .paying(scenario.looking, Rng::new(scenario.seed).fork("counters"));
+            .paying(scenario.observer_cost, Rng::new(scenario.seed).fork("counters"));
         let mut stage =
             Self { scenario, host, next: 0, started: Vec::new(), expected, endless, every, inspect };
-        // What happens at the very start was always so: policies know no other machine.
+        // Events at the very start have always been so: policies know no other machine.
         while let Some(event) = scenario.events.get(stage.next).filter(|event| event.at == Moment(0)) {
             stage.next += 1;
             stage.happen(&event.what);
@@ -99,7 +99,7 @@ impl<'a> Stage<'a> {
         self.host.world().usable()
     }
 
-    /// Lets so much time pass.
+    /// Lets this time pass.
     pub(super) fn pass(&mut self, span: Span) -> Awake {
         (self.inspect)(self.host.world());
         let until = self.host.world().now() + span;
@@ -112,12 +112,12 @@ impl<'a> Stage<'a> {
         self.host.restore();
     }
 
-    /// The world.
+    /// Returns the world.
     pub(super) fn world(&self) -> &World<Memory> {
         self.host.world()
     }
 
-    /// When the world is inspected next, if that is before a moment.
+    /// Returns the time of the next inspection, if it is before a moment.
     fn inspection(&self, before: Moment) -> Option<Moment> {
         let every = self.every?.0.max(1);
         let next = Moment((self.host.world().now().0 / every + 1).saturating_mul(every));
@@ -131,7 +131,7 @@ impl<'a> Stage<'a> {
             Happening::Usable(cpus) => world.set_usable(cpus),
             Happening::Start(program) => {
                 let start = world.now();
-                let program = admitted(self.scenario, Program { start, ..(**program).clone() });
+                let program = admitted(self.scenario, ProgramSpec { start, ..(**program).clone() });
                 let ends = finite(&program);
                 self.started.push(world.add(program));
                 if ends {
@@ -148,7 +148,7 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// What came of it.
+    /// Returns the result of the run.
     pub(super) fn outcome(&self, tally: Tally) -> Outcome {
         let world = self.host.world();
         let ended = world.now();
@@ -201,8 +201,8 @@ impl<'a> Stage<'a> {
             busy: share(busy.iter().sum(), seconds * busy.len() as f64),
             throughput: share(over as f64, seconds),
             programs,
-            looks: tally.looks,
-            looking: self.host.paid(),
+            samples: tally.samples,
+            sampling_time: self.host.paid(),
             moved: tally.moved,
             refused: tally.refused,
             migrations: counters.moves,
@@ -212,7 +212,7 @@ impl<'a> Stage<'a> {
     }
 }
 
-/// A part of a whole, where there is a whole.
+/// Returns a part over its whole; `None` if the whole is zero.
 fn share(part: f64, whole: f64) -> Option<f64> {
     (whole > 0.0).then(|| part / whole)
 }
@@ -234,8 +234,8 @@ impl Host for Stage<'_> {
         loop {
             let event = scenario.events.get(self.next).filter(|event| event.at <= until);
             let at = event.map_or(until, |event| event.at);
-            if let Some(look) = self.inspection(at) {
-                if self.host.wait(look)? == Awake::Over {
+            if let Some(next) = self.inspection(at) {
+                if self.host.wait(next)? == Awake::Over {
                     return Ok(Awake::Over);
                 }
                 (self.inspect)(self.host.world());
@@ -246,7 +246,7 @@ impl Host for Stage<'_> {
             if awake == Awake::Over {
                 return Ok(Awake::Over);
             }
-            // What is inspected often is seen before and after what happens.
+            // A run that is inspected periodically is also inspected before and after events.
             if self.every.is_some() {
                 (self.inspect)(self.host.world());
             }

@@ -1,19 +1,19 @@
 use super::*;
-use crate::program::Wait;
+use crate::program::WaitMode;
 use trimtab_core::topology::parse_synthetic;
 
-/// Three equal threads of a second of work on two cores.
+/// Returns three equal threads of a second of work on two cores.
 fn three_on_two() -> Scenario {
     let model = Model::plain(parse_synthetic("core:2").unwrap());
     Scenario {
         name: "three on two".to_owned(),
         kernel: Kernel::preset("linux-2.6.28", 2).unwrap(),
-        programs: vec![Program::spmd("app", 3, Span::from_ms(1_000), Wait::Spin)],
+        programs: vec![ProgramSpec::spmd("app", 3, Span::from_ms(1_000), WaitMode::Spin)],
         arrivals: Vec::new(),
         policy: None,
         events: Vec::new(),
         faults: Faults::default(),
-        looking: Looking::default(),
+        observer_cost: ObserverCost::default(),
         end: Moment(60_000_000_000),
         seed: 1,
         memory: true,
@@ -30,14 +30,14 @@ fn what_a_policy_brings_shows_in_the_outcome() {
     let alone = outcome(&three_on_two());
     let ratio = |outcome: &Outcome| outcome.programs[0].ratio.unwrap();
     assert!((ratio(&alone) - 4.0 / 3.0).abs() < 0.02, "old kernels leave queues of two and one: {alone:?}");
-    assert_eq!((alone.looks, alone.complete), (0, true));
+    assert_eq!((alone.samples, alone.complete), (0, true));
     let policy = Some((Kind::Exchange, Settings { interval: Span::from_ms(20), ..Settings::default() }));
     let scenario = Scenario { policy, ..three_on_two() };
     let exchanged = outcome(&scenario);
     assert!(ratio(&exchanged) < 1.05, "{exchanged:?}");
-    assert!(exchanged.looks > 50 && exchanged.moved > 10, "{exchanged:?}");
+    assert!(exchanged.samples > 50 && exchanged.moved > 10, "{exchanged:?}");
     assert_eq!(outcome(&scenario), exchanged, "equal scenarios, equal outcomes");
-    // Three seconds of work are done whoever moves whom.
+    // Three seconds of work are done, independent of moves.
     for outcome in [&alone, &exchanged] {
         let work = outcome.programs[0].work.seconds();
         assert!((work - 3.0).abs() < 1e-3, "{work}");
@@ -46,8 +46,8 @@ fn what_a_policy_brings_shows_in_the_outcome() {
 
 #[test]
 fn things_happen_in_time() {
-    let hog = Program::hog("hog", 1).on("0".parse().unwrap());
-    let at = |ms: u64, what| Event { at: Moment(ms * 1_000_000), what };
+    let hog = ProgramSpec::hog("hog", 1).on("0".parse().unwrap());
+    let at = |ms: u64, what| ScenarioEvent { at: Moment(ms * 1_000_000), what };
     let events = vec![
         at(100, Happening::Usable("0".parse().unwrap())),
         at(600, Happening::Usable("0-1".parse().unwrap())),
@@ -67,7 +67,7 @@ fn things_happen_in_time() {
 
 #[test]
 fn jobs_arrive_at_random_and_equally_often_for_equal_seeds() {
-    let job = Program::spmd("job", 1, Span::from_ms(10), Wait::Sleep);
+    let job = ProgramSpec::spmd("job", 1, Span::from_ms(10), WaitMode::Sleep);
     let arrivals = vec![Arrivals { program: job, every: Span::from_ms(20), most: 1_000 }];
     let scenario = Scenario { arrivals, programs: Vec::new(), end: Moment(10_000_000_000), ..three_on_two() };
     let first = outcome(&scenario);
@@ -81,21 +81,21 @@ fn seconds(seconds: u64) -> Moment {
     Moment(seconds * 1_000_000_000)
 }
 
-fn at(when: u64, what: Happening) -> Event {
-    Event { at: seconds(when), what }
+fn at(when: u64, what: Happening) -> ScenarioEvent {
+    ScenarioEvent { at: seconds(when), what }
 }
 
-fn start(program: Program) -> Happening {
+fn start(program: ProgramSpec) -> Happening {
     Happening::Start(Box::new(program))
 }
 
-fn spmd(name: &str, ms: u64) -> Program {
-    Program::spmd(name, 1, Span::from_ms(ms), Wait::Sleep)
+fn spmd(name: &str, ms: u64) -> ProgramSpec {
+    ProgramSpec::spmd(name, 1, Span::from_ms(ms), WaitMode::Sleep)
 }
 
 #[test]
 fn where_nothing_ends_the_run_goes_on_to_its_end() {
-    let hogs = Scenario { programs: vec![Program::hog("hog", 2)], end: seconds(3), ..three_on_two() };
+    let hogs = Scenario { programs: vec![ProgramSpec::hog("hog", 2)], end: seconds(3), ..three_on_two() };
     let rare = Arrivals { program: spmd("job", 10), every: Span::from_ms(3_600_000), most: 9 };
     let nobody = Scenario { programs: Vec::new(), arrivals: vec![rare], end: seconds(3), ..three_on_two() };
     for (scenario, busy) in [(hogs, 1.0), (nobody, 0.0)] {
@@ -104,22 +104,22 @@ fn where_nothing_ends_the_run_goes_on_to_its_end() {
         assert_eq!(outcome.throughput, Some(0.0));
         assert!(outcome.busy.is_some_and(|found| (found - busy).abs() < 0.01), "{outcome:?}");
         let policy = Some((Kind::Speed, Settings::default()));
-        let looked = self::outcome(&Scenario { policy, ..scenario });
-        assert_eq!((looked.ended, looked.looks > 20), (seconds(3), true), "{looked:?}");
+        let sampled = self::outcome(&Scenario { policy, ..scenario });
+        assert_eq!((sampled.ended, sampled.samples > 20), (seconds(3), true), "{sampled:?}");
     }
 }
 
 #[test]
 fn what_events_start_keeps_a_run_alive() {
     let events = vec![at(3, start(spmd("late", 500)))];
-    for programs in [vec![spmd("app", 200)], vec![Program::hog("hog", 1)]] {
+    for programs in [vec![spmd("app", 200)], vec![ProgramSpec::hog("hog", 1)]] {
         let outcome = outcome(&Scenario { programs, events: events.clone(), ..three_on_two() });
         assert!(outcome.complete && outcome.ended > seconds(3) + Span::from_ms(500), "{outcome:?}");
         assert!(outcome.ended < seconds(5), "{outcome:?}");
         assert!(outcome.programs[1].makespan.is_some(), "{outcome:?}");
     }
-    // A hog that comes keeps nothing alive, and what would come after the end neither.
-    for late in [at(3, start(Program::hog("hog", 1))), at(61, start(spmd("late", 500)))] {
+    // A hog that arrives does not keep the run alive, and neither do programs due after the end.
+    for late in [at(3, start(ProgramSpec::hog("hog", 1))), at(61, start(spmd("late", 500)))] {
         let scenario = Scenario { programs: vec![spmd("app", 200)], events: vec![late], ..three_on_two() };
         let outcome = outcome(&scenario);
         assert!(outcome.complete && outcome.ended < seconds(1), "{outcome:?}");
@@ -128,10 +128,10 @@ fn what_events_start_keeps_a_run_alive() {
 
 #[test]
 fn what_events_start_they_stop() {
-    let hog = |name: &str| start(Program::hog(name, 1));
+    let hog = |name: &str| start(ProgramSpec::hog(name, 1));
     let events =
         vec![at(1, hog("one")), at(2, hog("other")), at(3, Happening::Stop(2)), at(4, Happening::Stop(1))];
-    // Arrivals stand between the scenario's own programs and those that events start.
+    // Arrivals come between the scenario's own programs and those that events start.
     let job = Arrivals { program: spmd("job", 1), every: Span::from_ms(500), most: 5 };
     let scenario =
         Scenario { programs: vec![spmd("app", 9_000)], arrivals: vec![job], events, ..three_on_two() };
@@ -154,7 +154,7 @@ fn who_was_stopped_has_not_ended_by_itself() {
     assert_eq!((program.makespan, program.stopped), (Some(Span::from_ms(1_000)), true));
     assert_eq!((program.ratio, crate::outcome::Value::Makespan.of(&outcome)), (None, None));
     assert_eq!((outcome.throughput, outcome.complete), (Some(0.0), true));
-    // Who has ended cannot be stopped.
+    // A program that has ended cannot be stopped.
     let late = Scenario {
         programs: vec![spmd("app", 100), spmd("other", 3_000)],
         events: vec![at(2, Happening::Stop(0))],
@@ -191,7 +191,7 @@ fn nothing_beats_the_ideal() {
     let hardware_threads = Model::plain(parse_synthetic("core:2 pu:2").unwrap());
     for (model, threads) in [(turbo, 8), (hardware_threads, 4)] {
         let cpus = model.machine.pu_count();
-        let programs = vec![Program::spmd("app", threads, Span::from_ms(1_000), Wait::Spin)];
+        let programs = vec![ProgramSpec::spmd("app", threads, Span::from_ms(1_000), WaitMode::Spin)];
         let kernel = Kernel::preset("linux-6.12", cpus).unwrap();
         let outcome = outcome(&Scenario { model, kernel, programs, ..three_on_two() });
         let ratio = outcome.programs[0].ratio.unwrap();

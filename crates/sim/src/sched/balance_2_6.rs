@@ -1,25 +1,26 @@
-//! The rule of 2008 to 2010: queue lengths, and a difference of one is never fixed.
+//! Balancing rule of 2008 to 2010: it compares queue lengths and never fixes a difference of one.
 //!
-//! Source: kernel/sched.c (find_busiest_group) and include/linux/topology.h (SD_SIBLING_INIT, SD_CPU_INIT, SD_NODE_INIT) of 2.6.28.
+//! Source: kernel/sched.c (find_busiest_group) and include/linux/topology.h (SD_SIBLING_INIT,
+//! SD_CPU_INIT, SD_NODE_INIT) of 2.6.28.
 
 use super::Seats;
 use super::domains::Domain;
 use super::imbalance::Excess;
 
-/// A group must have a quarter more than ours to be called busy: `imbalance_pct` 125.
-const PERCENT: f64 = 1.25;
+/// Factor by which a group's load must exceed ours for the group to be busy: `imbalance_pct` 125.
+const IMBALANCE_FACTOR: f64 = 1.25;
 
-/// The shortest interval: 8 units between nodes (ms), 1 within.
+/// Returns the shortest balancing interval of a domain: 8 units between nodes (ms), 1 within.
 pub(crate) fn shortest(domain: &Domain, unit: u64) -> u64 {
     if domain.numa { 8 * unit } else { unit }
 }
 
-/// How much longer while busy.
+/// Returns the factor by which the interval grows while the CPU is busy.
 pub(crate) fn busy_factor(domain: &Domain) -> u64 {
     if domain.numa { 32 } else { 64 }
 }
 
-/// Whole threads that another group has too many.
+/// Returns the whole threads that another group has in excess; `None` if there is no such group.
 pub(crate) fn excess(seats: &Seats, inner: u32, domain: u32) -> Option<Excess> {
     let all = &seats.domains.all;
     let (ours, around) = (&all[inner as usize], &all[domain as usize]);
@@ -27,7 +28,7 @@ pub(crate) fn excess(seats: &Seats, inner: u32, domain: u32) -> Option<Excess> {
     let others = around.groups.iter().filter(|&&group| group != inner).map(|&group| &all[group as usize]);
     let busiest = others.filter(|group| group.width > 0).max_by(|a, b| mean(a).total_cmp(&mean(b)))?;
     let (most, own, average) = (mean(busiest), mean(ours), mean(around));
-    if own >= average || most <= PERCENT * own {
+    if own >= average || most <= IMBALANCE_FACTOR * own {
         return None;
     }
     let away = (most - average) * f64::from(busiest.width);

@@ -1,36 +1,40 @@
-//! Credits for virtual CPUs, as in Xen's first credit scheduler.
+//! Credit scheduler for virtual CPUs, as in Xen's first credit scheduler.
 //!
-//! Every 30 ms each runnable virtual CPU is given its part of that time by weight; each tick on a CPU costs what it took. Who has some
-//! left is *under*, else *over*; who wakes while under is *boosted* until its next tick. A CPU runs the best of its
-//! queue for a slice, and one whose best is worse than what waits elsewhere takes that. Where somebody waits all idle CPUs are called, and the first
-//! to come takes him: any of them, near or far, which is drawn here. So a virtual CPU that is preempted for a moment comes back anywhere.
+//! Every 30 ms each runnable virtual CPU is given its part of that time by weight; at each tick, a
+//! running virtual CPU is charged for the time that it took. A virtual CPU with credit left is
+//! *under*, else *over*; one that wakes while under is *boosted* until its next tick. A CPU runs
+//! the best of its run queue for a slice. If the best of its queue is worse than one that waits
+//! elsewhere, the CPU steals the latter. If a virtual CPU waits, all idle CPUs are called, and the
+//! first to come takes it: any of them, near or far, which is drawn at random here. So a virtual
+//! CPU that is preempted for a moment comes back on any CPU.
 //!
-//! At each tick a virtual CPU that runs goes to another socket if more cores rest there than here without it; sockets are last caches here.
+//! At each tick, a running virtual CPU goes to another socket if more cores are idle there than
+//! would be idle here without it. Sockets are LLC domains here.
 //!
-//! Source: xen/common/sched_credit.c of Xen 4.0 (csched_acct, csched_cpu_pick, csched_vcpu_acct, csched_schedule, csched_load_balance,
-//! csched_runq_steal, __runq_tickle).
+//! Source: xen/common/sched_credit.c of Xen 4.0 (csched_acct, csched_cpu_pick, csched_vcpu_acct,
+//! csched_schedule, csched_load_balance, csched_runq_steal, __runq_tickle).
 
 use super::tree::Tree;
 use super::wake_placement;
-use super::{Scheduler, Seats, State, Why};
+use super::{JoinReason, Scheduler, Seats, TaskState};
 use crate::kernel::Kernel;
 use std::collections::BTreeMap;
 
-/// Accounting comes every so many ticks.
-const TICKS: u64 = 3;
+/// Ticks between two accountings.
+const ACCOUNTING_TICKS: u64 = 3;
 
-/// With masks in the way, so many CPUs are tried.
-const TRIES: usize = 32;
+/// Highest number of CPUs that are tried when masks exclude threads.
+const CPU_TRIES_MAX: usize = 32;
 
-/// The model.
+/// Credit scheduler.
 #[derive(Clone, Debug)]
 pub(crate) struct Credit {
     slice: u64,
-    /// See [`Kernel::spread`].
+    /// Whether virtual CPUs spread over sockets, as [`Kernel::spread`] says.
     spread: bool,
-    /// By CPU, the best priority of a movable thread that waits: 3 boosted, 2 under, 1 over.
+    /// By CPU, the best priority of a movable waiting thread: 3 boosted, 2 under, 1 over.
     best: Tree,
-    /// Who wants a CPU at accounting.
+    /// Threads that want a CPU at accounting.
     active: Vec<u32>,
 }
 
@@ -67,13 +71,13 @@ impl Credit {
         let places = (0..queue.len()).filter(|&at| can(queue[at] as usize));
         places.min_by_key(|&at| {
             let task = queue[at] as usize;
-            // Who waits by yielding comes after those that compute.
+            // A thread that waits by yielding comes after those that compute.
             let seat = &seats.tasks[task];
             (seat.passive, std::cmp::Reverse(priority(seats, task)), seat.since, task)
         })
     }
 
-    /// A thread that waits elsewhere with more than this priority.
+    /// Returns a thread that waits elsewhere with a priority higher than this.
     fn better(&self, seats: &Seats, cpu: usize, than: u32) -> Option<usize> {
         if self.best.top() <= than {
             return None;
@@ -81,8 +85,8 @@ impl Credit {
         seats.domains.up(cpu).find_map(|at| {
             let cpus = &seats.domains.all[at as usize].cpus;
             let can = |task: usize| priority(seats, task) > than && seats.allowed(task, cpu);
-            // Where masks are in the way, the next ones.
-            self.best.each(cpus, cpu, than + 1).take(TRIES).find_map(|from| {
+            // If masks exclude the first ones, the next ones.
+            self.best.each(cpus, cpu, than + 1).take(CPU_TRIES_MAX).find_map(|from| {
                 let at = Self::first(seats, from, can)?;
                 Some(seats.cpus[from].queue[at] as usize)
             })
@@ -92,13 +96,14 @@ impl Credit {
 
 impl Scheduler for Credit {
     fn wake(&mut self, seats: &mut Seats, task: usize, _waker: Option<usize>) -> usize {
-        // It preempts whoever runs there if it is boosted; idle CPUs are called and steal who waits then.
+        // A boosted thread preempts the thread that runs there; idle CPUs are then called and steal
+        // a waiting one.
         wake_placement::stay(seats, task)
     }
 
-    fn joins(&mut self, seats: &mut Seats, task: usize, _cpu: usize, why: Why) {
+    fn joins(&mut self, seats: &mut Seats, task: usize, _cpu: usize, why: JoinReason) {
         let seat = &mut seats.tasks[task];
-        seat.boosted |= why == Why::Woken && seat.credit >= 0;
+        seat.boosted |= why == JoinReason::Woken && seat.credit >= 0;
     }
 
     fn calls(&self) -> bool {
@@ -123,7 +128,7 @@ impl Scheduler for Credit {
     fn pick(&mut self, seats: &mut Seats, _now: u64, cpu: usize) -> Option<usize> {
         let at = Self::first(seats, cpu, |_| true)?;
         let own = priority(seats, seats.cpus[cpu].queue[at] as usize);
-        // csched_load_balance: only who is over looks elsewhere.
+        // csched_load_balance: only a CPU with a thread that is over searches elsewhere.
         if own < 2 && self.better(seats, cpu, own).is_some() {
             return None;
         }
@@ -140,7 +145,7 @@ impl Scheduler for Credit {
 
     fn expired(&mut self, seats: &mut Seats, now: u64, cpu: usize) -> bool {
         let Some(task) = seats.current(cpu) else { return false };
-        // It goes to the tail of its priority.
+        // The thread goes to the tail of its priority.
         let yields = seats.tasks[task].passive && seats.cpus[cpu].eager > 0;
         if yields {
             seats.tasks[task].boosted = false;
@@ -176,19 +181,19 @@ impl Scheduler for Credit {
         if self.spread { seats.tick_after(now) } else { u64::MAX }
     }
 
-    fn rather(&self, seats: &Seats, cpu: usize) -> Option<usize> {
+    fn better_cpu(&self, seats: &Seats, cpu: usize) -> Option<usize> {
         let task = seats.current(cpu).filter(|&task| self.spread && !seats.tasks[task].single)?;
         let socket = |cpu: usize| seats.domains.cache[cpu];
         let rests = |&cpu: &usize| seats.cpus[cpu].usable && seats.load(cpu) == 0;
         let mut idle: BTreeMap<u32, (usize, usize)> = BTreeMap::new();
-        // By socket how many rest, and the first of them on which this one may run.
+        // By socket: the number of idle CPUs, and the first of them on which this thread may run.
         for other in (0..seats.cpus.len()).filter(rests) {
             let first = if seats.allowed(task, other) { other } else { usize::MAX };
             let (count, best) = idle.entry(socket(other)).or_insert((0, usize::MAX));
             *count += 1;
             *best = first.min(*best);
         }
-        // Its own core would rest if it went.
+        // The thread's own core would be idle without it.
         let here = idle.get(&socket(cpu)).map_or(0, |(count, _)| *count) + 1;
         let there = idle
             .iter()
@@ -197,9 +202,9 @@ impl Scheduler for Credit {
     }
 
     fn everywhere(&mut self, seats: &mut Seats, now: u64) -> u64 {
-        let period = TICKS * seats.tick;
+        let period = ACCOUNTING_TICKS * seats.tick;
         self.active.clear();
-        let wants = |task: &super::Task| task.state != State::Off;
+        let wants = |task: &super::Task| task.state != TaskState::Off;
         let weights: u64 =
             seats.tasks.iter().filter(|task| wants(task)).map(|task| u64::from(task.weight)).sum();
         let usable = seats.cpus.iter().filter(|cpu| cpu.usable).count() as u64;
@@ -207,7 +212,7 @@ impl Scheduler for Credit {
         for task in &mut seats.tasks {
             if wants(task) && weights > 0 {
                 let fair = u128::from(all) * u128::from(task.weight) / u128::from(weights);
-                // Nobody saves more than a slice, or owes more than one.
+                // No thread saves more than a slice, or owes more than one.
                 let fair = i64::try_from(fair).unwrap_or(i64::MAX).min(period as i64);
                 task.credit = (task.credit + fair).clamp(-(self.slice as i64), self.slice as i64);
             }

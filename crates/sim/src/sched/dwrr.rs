@@ -1,36 +1,39 @@
-//! Distributed weighted round robin: nobody is more than one round apart from anybody.
+//! Distributed weighted round robin: threads are at most one round apart.
 //!
-//! Time comes in rounds. A thread may run for a round slice in each; then it waits for its CPU's next round. A CPU all of whose threads
-//! have had their slice looks for a waiting thread elsewhere whose round is not later than its own, and takes it; only if there is
-//! none does it begin its next round. So a thread on a crowded CPU is pulled to wherever others are done, and all get the same per round.
+//! Time comes in rounds. A thread may run for a round slice in each; then it waits for its CPU's
+//! next round. If all threads of a CPU have had their slice, the CPU searches elsewhere for a
+//! waiting thread whose round is not later than its own, and takes it; only if there is none does
+//! it begin its next round. So a thread on a crowded CPU is pulled to a CPU that is done, and all
+//! threads get the same time per round.
 //!
-//! Properties: rounds of busy CPUs differ by at most one where masks permit; a thread's lag is bounded by a constant. Threads of one
-//! round take turns at ticks.
+//! Properties: rounds of busy CPUs differ by at most one where masks permit; a thread's lag is
+//! bounded by a constant. Threads of one round take turns at ticks.
 //!
-//! Source: Li, Baumberger, Hahn, "Efficient and Scalable Multiprocessor Fair Scheduling Using Distributed Weighted Round-Robin",
-//! PPoPP 2009: round slices, round-active and round-expired queues, round balancing.
+//! Source: Li, Baumberger, Hahn, "Efficient and Scalable Multiprocessor Fair Scheduling Using
+//! Distributed Weighted Round-Robin", PPoPP 2009: round slices, round-active and round-expired
+//! queues, round balancing.
 
 use super::tree::Tree;
-use super::{Scheduler, Seats, State, Why};
+use super::{JoinReason, Scheduler, Seats, TaskState};
 use crate::kernel::{Kernel, Yielding};
 
-/// A CPU's key in the tree of what can be pulled: the earlier the round, the larger.
-const LATEST: u64 = u32::MAX as u64;
+/// Base of a CPU's key in the tree of pullable threads: the earlier the round, the larger the key.
+const KEY_BASE: u64 = u32::MAX as u64;
 
-/// With masks in the way, so many CPUs are tried.
-const TRIES: usize = 32;
+/// Highest number of CPUs that are tried when masks exclude threads.
+const CPU_TRIES_MAX: usize = 32;
 
-/// The model.
+/// DWRR scheduler.
 #[derive(Clone, Debug)]
 pub(crate) struct Dwrr {
     slice: u64,
-    /// How long threads of one round run at a time.
+    /// Time that threads of one round run at a time, ns.
     turn: u64,
     yielding: Yielding,
     rounds: Vec<u64>,
-    /// The latest round of any CPU.
+    /// Latest round of any CPU.
     latest: u64,
-    /// By CPU, how early the earliest round is in which a movable thread waits with slice left.
+    /// By CPU, the key of the earliest round in which a movable thread waits with slice left.
     early: Tree,
 }
 
@@ -46,12 +49,12 @@ impl Dwrr {
         }
     }
 
-    /// How long a thread may run in a round.
+    /// Returns the time that a thread may run in a round, ns.
     fn share(&self, seats: &Seats, task: usize) -> u64 {
         (self.slice * seats.weight(task) as u64 / 1024).max(1)
     }
 
-    /// A thread that has had its slice is in the next round.
+    /// Advances the round of a thread that has used its slice.
     fn settle(&self, seats: &mut Seats, task: usize) {
         let share = self.share(seats, task);
         let seat = &mut seats.tasks[task];
@@ -65,24 +68,24 @@ impl Dwrr {
         let waiting = seats.cpus[cpu].queue.iter().map(|&task| &seats.tasks[task as usize]);
         let earliest = waiting.filter(|task| !task.single && !task.passive).map(|task| task.round).min();
         let runs = seats.current(cpu).is_some();
-        let key = earliest.filter(|_| runs).map_or(0, |round| LATEST.saturating_sub(round).max(1) as u32);
+        let key = earliest.filter(|_| runs).map_or(0, |round| KEY_BASE.saturating_sub(round).max(1) as u32);
         self.early.set(cpu, key);
     }
 
-    /// Who waits on a CPU in the earliest round, the longest.
+    /// Returns the thread of a CPU's queue in the earliest round, of these the longest waiting.
     fn first(seats: &Seats, cpu: usize, can: impl Fn(usize) -> bool) -> Option<usize> {
         let queue = &seats.cpus[cpu].queue;
         let places = (0..queue.len()).filter(|&at| can(queue[at] as usize));
         places.min_by_key(|&at| {
             let task = &seats.tasks[queue[at] as usize];
-            // Who waits by yielding comes after those that compute.
+            // A thread that waits by yielding comes after those that compute.
             (task.passive, task.round, task.since, queue[at])
         })
     }
 
-    /// A waiting thread elsewhere in a round not later than this.
+    /// Returns a waiting thread of another CPU in a round not later than this.
     fn behind(&self, seats: &Seats, cpu: usize, round: u64) -> Option<usize> {
-        let least = LATEST.saturating_sub(round).max(1) as u32;
+        let least = KEY_BASE.saturating_sub(round).max(1) as u32;
         for at in seats.domains.up(cpu) {
             let cpus = &seats.domains.all[at as usize].cpus;
             let most = self.early.most(cpus);
@@ -93,9 +96,10 @@ impl Dwrr {
                 let seat = &seats.tasks[task];
                 !seat.passive && seat.round <= round && seats.allowed(task, cpu)
             };
-            // The furthest behind first; where its mask is in the way, others that are behind.
+            // The thread furthest behind comes first; if its mask excludes this CPU, others that
+            // are behind.
             let most = self.early.around(cpus, cpu, most);
-            let others = self.early.each(cpus, cpu, least).take(TRIES);
+            let others = self.early.each(cpus, cpu, least).take(CPU_TRIES_MAX);
             let found = most.into_iter().chain(others).find_map(|from| {
                 let at = Self::first(seats, from, can)?;
                 Some(seats.cpus[from].queue[at] as usize)
@@ -109,21 +113,24 @@ impl Dwrr {
 }
 
 impl Scheduler for Dwrr {
-    fn joins(&mut self, seats: &mut Seats, task: usize, cpu: usize, why: Why) {
-        // A CPU that rested joins the present round. One at work goes through its own, or its threads had to catch up with rounds that short
-        // ones made go by elsewhere before anybody new ran.
+    fn joins(&mut self, seats: &mut Seats, task: usize, cpu: usize, why: JoinReason) {
+        // An idle CPU joins the present round. A busy CPU finishes its own round first. Otherwise
+        // its threads would have to catch up with rounds that short threads made pass elsewhere
+        // before any new thread ran.
         let others = seats.cpus[cpu].queue.iter().any(|&other| other as usize != task);
         if !others && seats.current(cpu).is_none_or(|current| current == task) {
             self.rounds[cpu] = self.rounds[cpu].max(self.latest.saturating_sub(1));
         }
-        // Whoever is born comes in the next round, or those who are born one after the other, here or elsewhere, put it off for ever.
-        let round = self.rounds[cpu] + u64::from(why == Why::New);
+        // A new thread comes in the next round. Otherwise threads born one after the other, here or
+        // elsewhere, would put that round off without end.
+        let round = self.rounds[cpu] + u64::from(why == JoinReason::New);
         let seat = &mut seats.tasks[task];
-        if why != Why::Moved && seat.round < round {
-            // Who slept through rounds does not get them back.
+        if why != JoinReason::Moved && seat.round < round {
+            // A thread that slept through rounds does not get them back.
             (seat.round, seat.used) = (round, 0);
         }
-        // Where many are born rounds go by faster, and who comes from there must not wait until they have gone by here.
+        // Where many threads are born, rounds pass faster. A thread that comes from there must not
+        // wait until the same rounds have passed here.
         seat.round = seat.round.min(self.rounds[cpu] + 1);
     }
 
@@ -147,7 +154,7 @@ impl Scheduler for Dwrr {
         let at = Self::first(seats, cpu, |_| true)?;
         let next = seats.tasks[seats.cpus[cpu].queue[at] as usize].round;
         if next > self.rounds[cpu] {
-            // All have had their slices: others first, who have not.
+            // All threads here have used their slices: threads elsewhere that have not go first.
             if self.behind(seats, cpu, self.rounds[cpu]).is_some() {
                 return None;
             }
@@ -177,7 +184,8 @@ impl Scheduler for Dwrr {
         }
         let round = seats.tasks[task].round;
         if round > self.rounds[cpu] {
-            // Its slice is over: who of this CPU still has some, or who waits elsewhere.
+            // Its slice is over: another thread of this CPU still has slice left, or one waits
+            // elsewhere.
             return true;
         }
         seats.tasks[task].slice = 0;
@@ -192,13 +200,13 @@ impl Scheduler for Dwrr {
         seats.current(cpu).is_none_or(|running| {
             seats.tasks[running].passive
                 && !seats.tasks[task].passive
-                && seats.tasks[task].state == State::Queued
+                && seats.tasks[task].state == TaskState::Queued
         })
     }
 
     fn pull(&mut self, seats: &mut Seats, _now: u64, cpu: usize) -> Option<usize> {
         if seats.cpus[cpu].queue.is_empty() {
-            // Nothing to do at all: whoever waits.
+            // The CPU is idle: take any waiting thread.
             let round = u64::from(u32::MAX);
             let task = self.behind(seats, cpu, round)?;
             self.rounds[cpu] = self.rounds[cpu].max(seats.tasks[task].round);

@@ -1,36 +1,41 @@
-//! Fair schedulers: threads of one queue share by virtual time, what a thread has had over its weight.
+//! Fair schedulers: threads of one run queue share by virtual time, which is run time over weight.
 //!
-//! Two orders. By *least* (2.6.23 to 6.5): who has had least runs; a slice is the latency over the number of threads, looked at when the
-//! timer ticks; a woken thread that is far behind preempts. By *deadline* (since 6.6): of those who have had no more than the mean, the
-//! one whose request ends first; a request is the base slice, looked at when the timer ticks; a woken thread keeps how far
-//! it was behind when it slept, and preempts only who has had his request.
+//! There are two orders. *Least* (2.6.23 to 6.5): the thread with the least virtual time runs; a
+//! slice is the latency over the number of threads, checked when the timer ticks; a woken thread
+//! that is far behind preempts. *Deadline* (since 6.6): of the threads that have had no more than
+//! the mean, the one with the earliest end of its request runs; a request is the base slice,
+//! checked when the timer ticks; a woken thread keeps its lag from before it slept, and preempts
+//! only a thread that has had its request.
 //!
-//! Yield. A thread that waits by yielding is *passive*. Truly yielding (`Posix`), it gives its request up each time it is called,
-//! and so runs a moment per tick beside one that computes. As a hint, it is called again until its virtual time has caught up, which is
-//! half of the CPU. Among themselves, passive threads would take turns in each microsecond; here one polls for all until the tick.
+//! Yield. A thread that waits by yielding is *passive*. A true yield (`Posix`) gives the thread's
+//! request up at each call, so the thread runs for a moment per tick next to one that computes.
+//! After a yield as a hint, the thread is called again until its virtual time has caught up, which
+//! is half of the CPU. Passive threads among themselves would take turns in each microsecond; here
+//! one polls for all until the tick.
 //!
-//! Sources: kernel/sched/fair.c of 2.6.28, 6.1, 6.12, 6.18 (place_entity, check_preempt_tick, wakeup_preempt_entity,
-//! pick_eevdf, update_deadline, yield_task_fair); commit 79104becf42b for yield.
+//! Sources: kernel/sched/fair.c of 2.6.28, 6.1, 6.12, 6.18 (place_entity, check_preempt_tick,
+//! wakeup_preempt_entity, pick_eevdf, update_deadline, yield_task_fair); commit 79104becf42b for
+//! yield.
 
-use super::load_balance::{LoadBalance, Spread};
-use super::{Scheduler, Seats, Why, wake_placement};
-use crate::kernel::{Kernel, Order, Yielding};
+use super::load_balance::{BalanceRule, LoadBalance};
+use super::{JoinReason, Scheduler, Seats, wake_placement};
+use crate::kernel::{Kernel, QueueOrder, Yielding};
 
-/// A fair scheduler with a way of spreading threads over queues.
+/// Fair scheduler with a rule for balancing between run queues.
 #[derive(Clone, Debug)]
 pub(crate) struct Fair {
-    order: Order,
+    order: QueueOrder,
     slice: i64,
     latency: i64,
     wakeup: i64,
     yielding: Yielding,
-    /// Who gave way as a hint and is passed over once (`cfs_rq->skip`).
+    /// Thread that yielded as a hint and is passed over once (`cfs_rq->skip`).
     skip: Option<usize>,
     load_balance: LoadBalance,
 }
 
 impl Fair {
-    pub(crate) fn new(kernel: &Kernel, seats: &Seats, spread: Spread) -> Self {
+    pub(crate) fn new(kernel: &Kernel, seats: &Seats, spread: BalanceRule) -> Self {
         Self {
             order: kernel.order,
             slice: kernel.slice.0.max(1) as i64,
@@ -42,16 +47,17 @@ impl Fair {
         }
     }
 
-    /// Everyone on a CPU: those who wait, and who runs.
+    /// Returns all threads of a CPU: those that wait, and the one that runs.
     fn members(seats: &Seats, cpu: usize) -> impl Iterator<Item = usize> + '_ {
         let seat = &seats.cpus[cpu];
         seat.queue.iter().map(|&task| task as usize).chain(seats.current(cpu))
     }
 
-    /// The mean virtual time, weighted; the least ever where nobody is.
+    /// Returns the weighted mean of the virtual times; the lowest so far if the CPU has no thread.
     fn mean(seats: &Seats, cpu: usize) -> i64 {
         let least = seats.cpus[cpu].least;
-        // Distances from the least are milliseconds to seconds: their weighted sum is far from the end of 64 bits.
+        // Distances from the lowest are milliseconds to seconds, so their weighted sum is far below
+        // the limit of 64 bits.
         let (mut sum, mut weights) = (0_i64, 0_i64);
         for task in Self::members(seats, cpu) {
             let weight = seats.weight(task);
@@ -65,7 +71,8 @@ impl Fair {
         self.slice * 1024 / seats.weight(task)
     }
 
-    /// What a thread may run at a time, by least: its part of the latency.
+    /// Returns the time that the running thread may run at a time under `QueueOrder::Least`, ns:
+    /// its part of the latency.
     fn part(&self, seats: &Seats, cpu: usize) -> i64 {
         let Some(task) = seats.current(cpu) else { return self.slice };
         let threads = seats.load(cpu) as i64;
@@ -85,13 +92,14 @@ impl Fair {
         }
     }
 
-    /// The best of the queue, and of who runs: a place in the queue, or nothing if who runs is the best.
+    /// Returns the place in the queue of the best thread, or `None` if the running thread is the
+    /// best.
     fn best(&self, seats: &Seats, cpu: usize) -> Option<usize> {
         let current = seats.current(cpu);
         let key = |task: usize| &seats.tasks[task];
         let queue = &seats.cpus[cpu].queue;
         match self.order {
-            Order::Least => {
+            QueueOrder::Least => {
                 let skipped = |task: usize| self.skip == Some(task);
                 let at = (0..queue.len()).min_by_key(|&at| {
                     let task = queue[at] as usize;
@@ -100,8 +108,9 @@ impl Fair {
                 let waits = key(queue[at] as usize).vruntime;
                 current.is_none_or(|task| waits < key(task).vruntime).then_some(at)
             }
-            Order::Deadline => {
-                // Who may run: those that have not had more than the mean. The one with least always may.
+            QueueOrder::Deadline => {
+                // Eligible threads have had no more than the mean. The one with the least always
+                // is.
                 let mean = Self::mean(seats, cpu);
                 let rank = |task: usize| {
                     let task = key(task);
@@ -114,15 +123,16 @@ impl Fair {
         }
     }
 
-    /// A passive thread runs beside others that compute.
+    /// Returns whether a passive thread runs while others that compute wait.
     fn gives_way(seats: &Seats, cpu: usize) -> bool {
         seats.cpus[cpu].eager > 0 && seats.current(cpu).is_some_and(|task| seats.tasks[task].passive)
     }
 
-    /// How much more a thread that yields as a hint runs until the others are let before it.
+    /// Returns how much longer a thread that yields as a hint runs before the others are let run,
+    /// ns.
     fn catch_up(&self, seats: &Seats, cpu: usize) -> i64 {
         let Some(task) = seats.current(cpu) else { return 0 };
-        let slack = if self.order == Order::Least { self.wakeup } else { 0 };
+        let slack = if self.order == QueueOrder::Least { self.wakeup } else { 0 };
         let eager = seats.cpus[cpu].queue.iter().map(|&task| &seats.tasks[task as usize]);
         let second = eager.filter(|task| !task.passive).map(|task| task.vruntime).min();
         let behind = second.map_or(0, |second| second - slack - seats.tasks[task].vruntime);
@@ -133,53 +143,53 @@ impl Fair {
 impl Scheduler for Fair {
     fn fork(&mut self, seats: &mut Seats, task: usize) -> usize {
         match self.load_balance.spread {
-            Spread::Nothing => wake_placement::round_robin(seats, task),
+            BalanceRule::Nothing => wake_placement::round_robin(seats, task),
             _ => wake_placement::fork(seats, task),
         }
     }
 
     fn wake(&mut self, seats: &mut Seats, task: usize, waker: Option<usize>) -> usize {
         match self.load_balance.spread {
-            Spread::Nothing => wake_placement::stay(seats, task),
+            BalanceRule::Nothing => wake_placement::stay(seats, task),
             _ => wake_placement::wake(seats, task, waker),
         }
     }
 
-    fn joins(&mut self, seats: &mut Seats, task: usize, cpu: usize, why: Why) {
+    fn joins(&mut self, seats: &mut Seats, task: usize, cpu: usize, why: JoinReason) {
         let slice = self.virtual_slice(seats, task);
         let from = seats.tasks[task].cpu as usize;
         let (least, least_there) = (seats.cpus[cpu].least, seats.cpus[from].least);
         match self.order {
-            Order::Least => {
+            QueueOrder::Least => {
                 let seat = &mut seats.tasks[task];
-                // Virtual times of two queues have nothing in common but their least.
+                // Virtual times of two queues can be compared only relative to each queue's lowest.
                 let own = seat.vruntime - least_there + least;
                 seat.vruntime = match why {
                     // START_DEBIT: a new thread has had its slice.
-                    Why::New => least + slice,
-                    // GENTLE_FAIR_SLEEPERS: half a latency of credit for who slept.
-                    Why::Woken => own.max(least - self.latency / 2),
-                    Why::Moved => own,
+                    JoinReason::New => least + slice,
+                    // GENTLE_FAIR_SLEEPERS: half a latency of credit for a thread that slept.
+                    JoinReason::Woken => own.max(least - self.latency / 2),
+                    JoinReason::Moved => own,
                 };
             }
-            Order::Deadline => {
+            QueueOrder::Deadline => {
                 let mean = Self::mean(seats, cpu);
                 let seat = &mut seats.tasks[task];
                 let left = (seat.deadline - seat.vruntime).clamp(0, slice);
-                seat.vruntime = if why == Why::New { mean } else { mean - seat.lag };
+                seat.vruntime = if why == JoinReason::New { mean } else { mean - seat.lag };
                 seat.deadline = seat.vruntime
                     + match why {
-                        Why::New => slice / 2, // PLACE_DEADLINE_INITIAL
-                        Why::Woken => slice,
-                        Why::Moved => left, // PLACE_REL_DEADLINE
+                        JoinReason::New => slice / 2, // PLACE_DEADLINE_INITIAL
+                        JoinReason::Woken => slice,
+                        JoinReason::Moved => left, // PLACE_REL_DEADLINE
                     };
             }
         }
     }
 
     fn leaves(&mut self, seats: &mut Seats, task: usize, cpu: usize) {
-        if self.order == Order::Deadline {
-            // The mean with the thread that leaves; it is in no queue any more.
+        if self.order == QueueOrder::Deadline {
+            // The mean including the thread that leaves; the thread is in no queue any more.
             let (mean, own) = (Self::mean(seats, cpu), seats.tasks[task].vruntime);
             let rest: i64 = Self::members(seats, cpu).map(|task| seats.weight(task)).sum();
             let weight = seats.weight(task);
@@ -204,7 +214,7 @@ impl Scheduler for Fair {
         self.skip = None;
         let at = at?;
         let task = seats.cpus[cpu].queue[at] as usize;
-        if self.order == Order::Deadline && seats.tasks[task].vruntime >= seats.tasks[task].deadline {
+        if self.order == QueueOrder::Deadline && seats.tasks[task].vruntime >= seats.tasks[task].deadline {
             seats.tasks[task].deadline = seats.tasks[task].vruntime + self.virtual_slice(seats, task);
         }
         Some(at)
@@ -224,11 +234,11 @@ impl Scheduler for Fair {
         }
         let seat = &seats.tasks[task];
         let left = match self.order {
-            Order::Deadline => (seat.deadline - seat.vruntime) * seats.weight(task) / 1024,
-            Order::Least => {
+            QueueOrder::Deadline => (seat.deadline - seat.vruntime) * seats.weight(task) / 1024,
+            QueueOrder::Least => {
                 let (part, ran) = (self.part(seats, cpu), seat.slice as i64);
                 let behind = Self::least_waiting(seats, cpu).map_or(0, |least| seat.vruntime - least);
-                // check_preempt_tick: its slice is over, or it is a whole slice ahead.
+                // check_preempt_tick: the slice is over, or the thread is a whole slice ahead.
                 (self.slice - ran).max((part - ran).min(part - behind))
             }
         };
@@ -240,7 +250,7 @@ impl Scheduler for Fair {
         let slice = self.virtual_slice(seats, task);
         if Self::gives_way(seats, cpu) {
             match (self.yielding, self.order) {
-                (Yielding::Posix, Order::Deadline) => {
+                (Yielding::Posix, QueueOrder::Deadline) => {
                     let mean = Self::mean(seats, cpu);
                     let seat = &mut seats.tasks[task];
                     if seat.vruntime <= mean {
@@ -249,7 +259,7 @@ impl Scheduler for Fair {
                     }
                     return self.best(seats, cpu).is_some();
                 }
-                (Yielding::Posix, Order::Least) => {
+                (Yielding::Posix, QueueOrder::Least) => {
                     // sched_compat_yield: behind the last.
                     let last = seats.cpus[cpu].queue.iter().map(|&task| seats.tasks[task as usize].vruntime);
                     let last = last.max().unwrap_or(0);
@@ -264,7 +274,7 @@ impl Scheduler for Fair {
                 }
             }
         }
-        if self.order == Order::Deadline {
+        if self.order == QueueOrder::Deadline {
             let seat = &mut seats.tasks[task];
             if seat.vruntime < seat.deadline {
                 return false;
@@ -278,9 +288,9 @@ impl Scheduler for Fair {
         let Some(running) = seats.current(cpu) else { return true };
         let (new, old) = (&seats.tasks[task], &seats.tasks[running]);
         match self.order {
-            Order::Least => old.vruntime - new.vruntime > self.wakeup * 1024 / seats.weight(task),
-            // RUN_TO_PARITY: who runs keeps the CPU until it has had its request.
-            Order::Deadline => {
+            QueueOrder::Least => old.vruntime - new.vruntime > self.wakeup * 1024 / seats.weight(task),
+            // RUN_TO_PARITY: the running thread keeps the CPU until it has had its request.
+            QueueOrder::Deadline => {
                 old.vruntime >= old.deadline
                     && new.vruntime <= Self::mean(seats, cpu)
                     && new.deadline < old.vruntime + self.virtual_slice(seats, running)

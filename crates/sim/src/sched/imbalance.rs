@@ -1,23 +1,25 @@
-//! Imbalance between groups of queues, as a rule of balancing sees it, and what a CPU remembers of its looks at a domain.
+//! Imbalance between groups of run queues, as a balancing rule computes it, and the state of a
+//! CPU's balancing of a domain.
 
 use std::ops::Range;
 
-/// What a rule finds to be too much elsewhere.
+/// Excess load of another group.
 #[derive(Clone, Debug)]
 pub(crate) struct Excess {
-    /// Where.
+    /// CPUs of the group.
     pub(crate) cpus: Range<usize>,
-    /// How many threads' worth, of weight 1024.
+    /// Excess in threads of weight 1024.
     pub(crate) threads: f64,
 }
 
-/// What one CPU remembers of one domain around it.
+/// State that one CPU keeps of one domain around it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Memory {
-    /// When it looked last.
+pub(crate) struct BalancingHistory {
+    /// Time of the last balancing pass, ns.
     pub(crate) last: u64,
-    /// Its interval while idle, which doubles while all is balanced.
+    /// Interval while idle, ns; it doubles while all is balanced.
     pub(crate) interval: u64,
-    /// How often in a row it found imbalance and could take nobody: `nr_balance_failed`.
+    /// Number of passes in a row that found imbalance and could take no thread:
+    /// `nr_balance_failed`.
     pub(crate) failed: u32,
 }

@@ -1,4 +1,5 @@
-//! What all models of schedulers share: CPUs with their queues, threads as a scheduler sees them.
+//! State that all scheduler models share: CPUs with their run queues, threads as a scheduler sees
+//! them.
 
 use super::domains::{Domain, Domains};
 use super::tree::Tree;
@@ -8,120 +9,124 @@ use crate::rng::Rng;
 use trimtab_core::ids::{Id, Pu};
 use trimtab_core::set::Set;
 
-/// No thread.
-pub(crate) const NOBODY: u32 = u32::MAX;
+/// Sentinel: no thread.
+pub(crate) const NO_TASK: u32 = u32::MAX;
 
-/// Where a thread is.
+/// Scheduling state of a thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) enum State {
-    /// It sleeps, is not born, or is over.
+pub(crate) enum TaskState {
+    /// Asleep, not born, or over.
     #[default]
     Off,
-    /// In the queue of its CPU.
+    /// Waiting in the run queue of its CPU.
     Queued,
-    /// On its CPU.
+    /// Running on its CPU.
     Running,
 }
 
-/// A thread as the scheduler sees it.
+/// Thread as the scheduler sees it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Task {
-    pub(crate) state: State,
-    /// The CPU it is on, or was last.
+    pub(crate) state: TaskState,
+    /// Present or last CPU.
     pub(crate) cpu: u32,
     pub(crate) weight: u32,
     pub(crate) group: u32,
-    /// Its number within its program.
+    /// Number within the program.
     pub(crate) rank: u32,
-    /// Where it may run; `None`: anywhere.
+    /// CPUs on which the thread may run; `None`: all.
     pub(crate) mask: Option<Box<Set<Pu>>>,
-    /// It may run on one CPU only.
+    /// Whether the thread may run on one CPU only.
     pub(crate) single: bool,
-    /// It waits for others and yields whenever it polls.
+    /// Whether the thread waits for others and yields whenever it polls.
     pub(crate) passive: bool,
     /// Virtual time, in nanoseconds at weight 1024.
     pub(crate) vruntime: i64,
     pub(crate) deadline: i64,
-    /// How far it was behind the mean when it left its queue.
+    /// Distance behind the mean when the thread left its queue.
     pub(crate) lag: i64,
-    /// When it was last on a CPU; 0 after a move, which makes it nobody's cached thread.
+    /// When the thread was last on a CPU, ns; 0 after a move, because then no cache holds its data.
     pub(crate) last: u64,
-    /// Since when it is in the queue.
+    /// When the thread joined the queue, ns.
     pub(crate) since: u64,
-    /// How long it has run since it was put on the CPU.
+    /// Time that the thread has run since it was put on the CPU, ns.
     pub(crate) slice: u64,
-    /// Round robin by rounds: its round, and how much of the round's slice it has used. Credits: what it has.
+    /// For round robin by rounds: the thread's round, and how much of the round's slice it has
+    /// used. For credits: the thread's credit.
     pub(crate) round: u64,
     pub(crate) used: u64,
     pub(crate) credit: i64,
     pub(crate) boosted: bool,
-    /// The part of the last while in which it wanted a CPU, at the moment noted; kept where it counts.
+    /// Share of the recent past in which the thread wanted a CPU, 0 to 1, at the time `noted`; kept
+    /// only if balancing uses it.
     pub(crate) wanted: f64,
     pub(crate) noted: u64,
 }
 
 impl Task {
-    /// A new thread. It counts in full, whether others have weighed in balancing before it or not (init_entity_runnable_average).
+    /// Returns a new thread. It counts in full, independent of what other threads have weighed in
+    /// balancing before it (init_entity_runnable_average).
     pub(crate) fn born(weight: u32, group: u32, rank: u32) -> Self {
         Self { weight, group, rank, wanted: 1.0, ..Self::default() }
     }
 }
 
-/// The half-life of what counts as the last while: 32 ms (kernel/sched/pelt.c).
+/// Half-life of the recent past: 32 ms (kernel/sched/pelt.c).
 const HALF_LIFE: f64 = 32e6;
 
-/// What is left of a past after so many nanoseconds.
+/// Returns the share of a past value that is left after this time, in ns.
 fn faded(span: u64) -> f64 {
     (-(span as f64) / HALF_LIFE).exp2()
 }
 
-/// A CPU and its queue.
+/// CPU and its run queue.
 #[derive(Clone, Debug)]
-pub(crate) struct Cpu {
+pub(crate) struct CpuQueue {
     pub(crate) current: u32,
     pub(crate) queue: Vec<u32>,
     pub(crate) usable: bool,
-    /// Waiting threads that may run elsewhere.
+    /// Number of waiting threads that may run elsewhere.
     pub(crate) movable: u32,
-    /// Waiting threads that compute.
+    /// Number of waiting threads that compute.
     pub(crate) eager: u32,
-    /// The least virtual time, never falling.
+    /// Lowest virtual time; it never falls.
     pub(crate) least: i64,
-    /// Since when it has had nothing to do.
+    /// When the CPU fell idle, ns.
     pub(crate) idle_since: Option<u64>,
-    /// How long it is usually idle.
+    /// Mean idle time of the CPU, ns.
     pub(crate) idle_mean: u64,
 }
 
-/// CPUs, threads, domains.
+/// CPUs, threads and domains.
 #[derive(Clone, Debug)]
 pub(crate) struct Seats {
     pub(crate) tasks: Vec<Task>,
-    pub(crate) cpus: Vec<Cpu>,
+    pub(crate) cpus: Vec<CpuQueue>,
     pub(crate) domains: Domains,
-    /// Movable waiting threads by CPU.
+    /// Number of movable waiting threads, by CPU.
     pub(crate) waiting: Tree,
-    /// 1 where a CPU is idle.
+    /// 1 if a CPU is idle, by CPU.
     pub(crate) idle: Tree,
-    /// 1 at the first CPU of a core all of whose CPUs are idle.
+    /// 1 at the first CPU of a core if all CPUs of the core are idle.
     pub(crate) cores: Tree,
     /// 1 at the first CPU of a core that runs several threads.
     pub(crate) doubled: Tree,
     /// Runnable weight by group, for schedulers that share by group.
     pub(crate) groups: Vec<u64>,
     pub(crate) by_group: bool,
-    /// Whether any thread has had another weight than 1024.
+    /// Whether any thread has had a weight other than 1024.
     pub(crate) uneven: bool,
-    /// How long a call of yield takes that finds nobody else.
+    /// Time of a call of yield that finds no other thread, ns.
     pub(crate) call: u64,
     pub(crate) tick: u64,
-    /// When, within a tick, it comes.
+    /// Offset of ticks from the multiples of `tick`, ns.
     pub(crate) phase: u64,
     pub(crate) rng: Rng,
     smt: bool,
 }
 
-/// A long idle time to begin with: `2 * sysctl_sched_migration_cost`, to which the kernel limits the mean.
+/// Upper bound and first value of a CPU's mean idle time, ns: `2 * sysctl_sched_migration_cost`, to
+/// which the kernel limits the mean.
 const IDLE_MEAN_MOST: u64 = 1_000_000;
 
 impl Seats {
@@ -129,8 +134,8 @@ impl Seats {
         let machine = &model.machine;
         let count = machine.pu_count();
         let call = model.switching.yielding.0.max(1);
-        let cpu = Cpu {
-            current: NOBODY,
+        let cpu = CpuQueue {
+            current: NO_TASK,
             queue: Vec::new(),
             usable: true,
             movable: 0,
@@ -164,34 +169,34 @@ impl Seats {
         seats
     }
 
-    /// The first tick at or after a moment.
+    /// Returns the first tick at or after a moment.
     pub(crate) fn tick_at(&self, moment: u64) -> u64 {
         let past = moment.saturating_sub(self.phase);
         past.div_ceil(self.tick).saturating_mul(self.tick).saturating_add(self.phase)
     }
 
-    /// The first tick after a moment.
+    /// Returns the first tick after a moment.
     pub(crate) fn tick_after(&self, moment: u64) -> u64 {
         self.tick_at(moment.saturating_add(1))
     }
 
-    /// How many threads want a CPU.
+    /// Returns the number of threads that want a CPU.
     pub(crate) fn load(&self, cpu: usize) -> usize {
-        self.cpus[cpu].queue.len() + usize::from(self.cpus[cpu].current != NOBODY)
+        self.cpus[cpu].queue.len() + usize::from(self.cpus[cpu].current != NO_TASK)
     }
 
     pub(crate) fn current(&self, cpu: usize) -> Option<usize> {
         let current = self.cpus[cpu].current;
-        (current != NOBODY).then_some(current as usize)
+        (current != NO_TASK).then_some(current as usize)
     }
 
-    /// Whether a thread may run there.
+    /// Returns whether a thread may run on a CPU.
     pub(crate) fn allowed(&self, task: usize, cpu: usize) -> bool {
         self.cpus[cpu].usable
             && self.tasks[task].mask.as_ref().is_none_or(|mask| mask.contains(Pu::from_index(cpu)))
     }
 
-    /// The weight that counts where a thread is: its own, or its part of its group's.
+    /// Returns a thread's effective weight: its own, or its part of its group's.
     pub(crate) fn weight(&self, task: usize) -> i64 {
         let task = &self.tasks[task];
         if !self.by_group {
@@ -201,8 +206,9 @@ impl Seats {
         ((u64::from(task.weight) * 1024 / all) as i64).max(2)
     }
 
-    /// As how many threads of weight 1024 a thread that wants a CPU counts in balancing: its weight, and of how much of late it
-    /// wanted one (`task_h_load`).
+    /// Returns the number of threads of weight 1024 for which a thread that wants a CPU counts in
+    /// balancing: from its weight, and from the share of the recent past in which it wanted a CPU
+    /// (`task_h_load`).
     pub(crate) fn burden_of(&self, task: usize, now: u64) -> f64 {
         if self.plain() {
             return 1.0;
@@ -211,12 +217,13 @@ impl Seats {
         self.weight(task) as f64 / 1024.0 * (1.0 - (1.0 - seat.wanted) * faded(now - seat.noted))
     }
 
-    /// All threads weigh alike, and none less because it slept: balancing counts threads.
+    /// Returns whether balancing counts threads: all weights are equal, and sleeping reduces none.
     fn plain(&self) -> bool {
         !self.by_group && !self.uneven
     }
 
-    /// As how many threads of weight 1024 those of a domain count together.
+    /// Returns the number of threads of weight 1024 for which the threads of a domain count
+    /// together.
     pub(crate) fn burden(&self, domain: &Domain, now: u64) -> f64 {
         if self.plain() {
             return f64::from(domain.load);
@@ -231,9 +238,9 @@ impl Seats {
     /// Puts a thread into a queue.
     pub(crate) fn push(&mut self, task: usize, cpu: usize, now: u64) {
         let seat = &self.tasks[task];
-        debug_assert_ne!(seat.state, State::Queued);
+        debug_assert_ne!(seat.state, TaskState::Queued);
         let from = seat.cpu as usize;
-        if seat.state == State::Off {
+        if seat.state == TaskState::Off {
             if !self.plain() {
                 let seat = &mut self.tasks[task];
                 // A thread that was never off counts in full (init_entity_runnable_average).
@@ -247,7 +254,7 @@ impl Seats {
             self.domains.add(cpu, 1);
         }
         let seat = &mut self.tasks[task];
-        (seat.state, seat.cpu, seat.since) = (State::Queued, cpu as u32, now);
+        (seat.state, seat.cpu, seat.since) = (TaskState::Queued, cpu as u32, now);
         let (movable, eager) = (u32::from(!seat.single), u32::from(!seat.passive));
         let cpu_ = &mut self.cpus[cpu];
         cpu_.queue.push(task as u32);
@@ -261,7 +268,7 @@ impl Seats {
         let task = self.cpus[cpu].queue.remove(at) as usize;
         self.unqueue(task, cpu);
         let seat = &mut self.tasks[task];
-        (seat.state, seat.slice) = (State::Running, 0);
+        (seat.state, seat.slice) = (TaskState::Running, 0);
         let seat = &mut self.cpus[cpu];
         if let Some(since) = seat.idle_since.take() {
             let idle = now.saturating_sub(since);
@@ -274,27 +281,29 @@ impl Seats {
         task
     }
 
-    /// Takes the running thread off its CPU; it is nowhere until pushed, or `off` says that it is off.
+    /// Takes the running thread off its CPU. The thread is in no queue until it is pushed or set
+    /// `off`.
     pub(crate) fn unseat(&mut self, cpu: usize, now: u64) -> Option<usize> {
         let task = self.current(cpu)?;
-        self.cpus[cpu].current = NOBODY;
+        self.cpus[cpu].current = NO_TASK;
         self.tasks[task].last = now;
         self.note(cpu);
         Some(task)
     }
 
-    /// Takes a waiting thread out of its queue; it is nowhere until pushed, or `off` says that it is off.
+    /// Takes a waiting thread out of its queue. The thread is in no queue until it is pushed or set
+    /// `off`.
     pub(crate) fn take(&mut self, task: usize) {
         let cpu = self.tasks[task].cpu as usize;
         if let Some(at) = self.cpus[cpu].queue.iter().position(|&other| other as usize == task) {
             self.cpus[cpu].queue.remove(at);
             self.unqueue(task, cpu);
-            self.tasks[task].state = State::Running;
+            self.tasks[task].state = TaskState::Running;
             self.note(cpu);
         }
     }
 
-    /// A thread that was taken out wants no CPU any more.
+    /// Notes that a thread that was taken out wants no CPU any more.
     pub(crate) fn off(&mut self, task: usize, now: u64) {
         let cpu = self.tasks[task].cpu as usize;
         let plain = self.plain();
@@ -303,12 +312,12 @@ impl Seats {
             seat.wanted = 1.0 - (1.0 - seat.wanted) * faded(now - seat.noted);
             seat.noted = now;
         }
-        seat.state = State::Off;
+        seat.state = TaskState::Off;
         self.domains.add(cpu, -1);
         self.weigh(task, false);
     }
 
-    /// A CPU has nothing to do from now on.
+    /// Notes that a CPU is idle from now on.
     pub(crate) fn rests(&mut self, cpu: usize, now: u64) {
         self.cpus[cpu].idle_since = Some(now);
     }
@@ -332,26 +341,26 @@ impl Seats {
         *sum = if comes { *sum + weight } else { sum.saturating_sub(weight) };
     }
 
-    /// A thread waits by yielding from now on, or not any more.
+    /// Sets whether a thread waits by yielding.
     pub(crate) fn set_passive(&mut self, task: usize, passive: bool) {
         let seat = &mut self.tasks[task];
         if seat.passive == passive {
             return;
         }
         seat.passive = passive;
-        if seat.state == State::Queued {
+        if seat.state == TaskState::Queued {
             let eager = &mut self.cpus[seat.cpu as usize].eager;
             *eager = if passive { *eager - 1 } else { *eager + 1 };
         }
     }
 
-    /// Where a thread may run from now on.
+    /// Sets the CPUs on which a thread may run from now on.
     pub(crate) fn set_mask(&mut self, task: usize, mask: Option<Set<Pu>>) {
         let single = mask.as_ref().map_or(self.cpus.len() == 1, |mask| mask.len() == 1);
         let seat = &mut self.tasks[task];
         let was = std::mem::replace(&mut seat.single, single);
         seat.mask = mask.map(Box::new);
-        if seat.state == State::Queued && was != single {
+        if seat.state == TaskState::Queued && was != single {
             let cpu = seat.cpu as usize;
             let movable = &mut self.cpus[cpu].movable;
             *movable = if single { *movable - 1 } else { *movable + 1 };
@@ -359,7 +368,7 @@ impl Seats {
         }
     }
 
-    /// A CPU may be used, or not any more. Who is there stays for the world to move.
+    /// Sets whether a CPU is usable. The world must move the threads that are there.
     pub(crate) fn set_usable(&mut self, cpu: usize, usable: bool) {
         if self.cpus[cpu].usable != usable {
             self.cpus[cpu].usable = usable;
@@ -368,18 +377,18 @@ impl Seats {
         }
     }
 
-    /// Whether a CPU's core runs several threads.
+    /// Returns whether a CPU's core runs several threads.
     pub(crate) fn is_doubled(&self, cpu: usize) -> bool {
         let cpus = &self.domains.all[self.domains.core[cpu] as usize].cpus;
         self.doubled.most(&(cpus.start..cpus.start + 1)) > 0
     }
 
-    /// Brings the trees up to date for a CPU.
+    /// Updates the trees for a CPU.
     fn note(&mut self, cpu: usize) {
         let seat = &self.cpus[cpu];
-        // Who waits where nobody runs is about to run.
-        let waiting = if seat.current == NOBODY { 0 } else { seat.movable };
-        let free = seat.usable && seat.current == NOBODY && seat.queue.is_empty();
+        // A thread that waits on a CPU where no thread runs is about to run.
+        let waiting = if seat.current == NO_TASK { 0 } else { seat.movable };
+        let free = seat.usable && seat.current == NO_TASK && seat.queue.is_empty();
         self.waiting.set(cpu, waiting);
         self.idle.set(cpu, u32::from(free));
         if self.smt {
@@ -388,8 +397,8 @@ impl Seats {
             let first = cpus.start;
             let (mut all, mut running) = (true, 0);
             for seat in &self.cpus[cpus] {
-                all &= seat.usable && seat.current == NOBODY && seat.queue.is_empty();
-                running += u32::from(seat.current != NOBODY);
+                all &= seat.usable && seat.current == NO_TASK && seat.queue.is_empty();
+                running += u32::from(seat.current != NO_TASK);
             }
             self.cores.set(first, u32::from(all));
             self.doubled.set(first, u32::from(running > 1));

@@ -1,11 +1,11 @@
-//! Which CPU of a run of CPUs has most of something: a tree of maxima.
+//! Tree of maxima over CPUs, to find the CPU of a range with the highest value.
 //!
-//! CPUs that share a cache, a node, a package are neighbours in the model's order, so that a domain is a range. A change and
-//! a question cost the logarithm of the number of CPUs, never their number.
+//! CPUs that share a cache, a node or a package are neighbours in the model's order, so a domain is
+//! a range. A change and a query cost the logarithm of the number of CPUs, never their number.
 
 use std::ops::Range;
 
-/// A value per CPU, and the largest of each pair, pair of pairs, and so on.
+/// Value per CPU, and the maximum of each pair, pair of pairs, and so on.
 #[derive(Clone, Debug)]
 pub(crate) struct Tree {
     /// Node 1 is the root, node `size + i` is CPU i.
@@ -35,12 +35,12 @@ impl Tree {
         }
     }
 
-    /// The largest value of all.
+    /// Returns the largest value of all.
     pub(crate) fn top(&self) -> u32 {
         self.most[1]
     }
 
-    /// The largest value in a range.
+    /// Returns the largest value in a range.
     pub(crate) fn most(&self, range: &Range<usize>) -> u32 {
         let (mut low, mut high, mut most) = (self.size + range.start, self.size + range.end, 0);
         while low < high {
@@ -58,7 +58,7 @@ impl Tree {
         most
     }
 
-    /// The first CPU of a range with at least this value.
+    /// Returns the first CPU of a range with at least this value.
     pub(crate) fn first(&self, range: &Range<usize>, least: u32) -> Option<usize> {
         if self.top() < least || self.most(range) < least {
             return None;
@@ -85,13 +85,13 @@ impl Tree {
             .or_else(|| self.search(2 * node + 1, from + half, half, range, least))
     }
 
-    /// The first CPU with at least this value, from `start` on and around to it, within a range.
+    /// Returns the first CPU of a range with at least this value, from `start` on and around to it.
     pub(crate) fn around(&self, range: &Range<usize>, start: usize, least: u32) -> Option<usize> {
         let start = start.clamp(range.start, range.end);
         self.first(&(start..range.end), least).or_else(|| self.first(&(range.start..start), least))
     }
 
-    /// The CPUs of a range with at least this value, from `start` on and around to it.
+    /// Returns the CPUs of a range with at least this value, from `start` on and around to it.
     pub(crate) fn each<'a>(
         &'a self,
         range: &Range<usize>,

@@ -1,17 +1,18 @@
-//! Where new and woken threads go.
+//! Placement of new and woken threads on CPUs.
 //!
-//! New threads go down the domains to the emptiest group (find_idlest_group), woken ones back to where they were, to an idle CPU of the
-//! same cache (select_idle_sibling: an idle core before an idle hardware thread), or to the waker's CPU if that is less crowded
-//! (wake_affine).
+//! New threads go down the domains to the emptiest group (find_idlest_group). Woken threads go back
+//! to their last CPU, to an idle CPU of the same cache (select_idle_sibling: an idle core before an
+//! idle hardware thread), or to the waker's CPU if that is less crowded (wake_affine).
 
 use super::Seats;
 use std::cmp::Ordering;
 use trimtab_core::ids::Id;
 
-/// How many idle CPUs outside a thread's mask are passed over before the search is given up.
-const TRIES: usize = 16;
+/// Highest number of idle CPUs outside a thread's mask that are passed over before the search is
+/// given up.
+const IDLE_TRIES_MAX: usize = 16;
 
-/// The emptiest CPU for a new thread.
+/// Returns the emptiest CPU for a new thread.
 pub(crate) fn fork(seats: &Seats, task: usize) -> usize {
     if seats.tasks[task].mask.is_some() {
         return emptiest(seats, task);
@@ -34,7 +35,8 @@ fn crowd(a: &super::domains::Domain, b: &super::domains::Domain) -> Ordering {
     (u64::from(a.load) * u64::from(b.width)).cmp(&(u64::from(b.load) * u64::from(a.width)))
 }
 
-/// The CPU with the fewest threads of those where a thread may run, by a scan of its mask; where it was, if there is none.
+/// Returns the CPU with the fewest threads of those in a thread's mask, by a scan of the mask; the
+/// thread's last CPU if there is none.
 pub(crate) fn emptiest(seats: &Seats, task: usize) -> usize {
     let cpus: Box<dyn Iterator<Item = usize>> = match &seats.tasks[task].mask {
         Some(mask) => Box::new(mask.iter().map(Id::index).filter(|&cpu| cpu < seats.cpus.len())),
@@ -48,20 +50,20 @@ pub(crate) fn emptiest(seats: &Seats, task: usize) -> usize {
         .unwrap_or(seats.tasks[task].cpu as usize)
 }
 
-/// The CPU of a thread's number, round robin over those where it may run.
+/// Returns the CPU of a thread's number, round robin over the CPUs of its mask.
 pub(crate) fn round_robin(seats: &Seats, task: usize) -> usize {
     let rank = seats.tasks[task].rank as usize;
     let cpus: Vec<usize> = (0..seats.cpus.len()).filter(|&cpu| seats.allowed(task, cpu)).collect();
     if cpus.is_empty() { emptiest(seats, task) } else { cpus[rank % cpus.len()] }
 }
 
-/// Where a thread was, if it still may be there.
+/// Returns a thread's last CPU if the thread may still run there.
 pub(crate) fn stay(seats: &Seats, task: usize) -> usize {
     let cpu = seats.tasks[task].cpu as usize;
     if seats.allowed(task, cpu) { cpu } else { emptiest(seats, task) }
 }
 
-/// Where a woken thread goes.
+/// Returns the CPU for a woken thread.
 pub(crate) fn wake(seats: &Seats, task: usize, waker: Option<usize>) -> usize {
     let before = seats.tasks[task].cpu as usize;
     if !seats.allowed(task, before) {
@@ -80,18 +82,18 @@ pub(crate) fn wake(seats: &Seats, task: usize, waker: Option<usize>) -> usize {
     idle_near(seats, task, target).unwrap_or(target)
 }
 
-/// An idle CPU that shares a cache with another one.
+/// Returns an idle CPU that shares a cache with another one.
 fn idle_near(seats: &Seats, task: usize, near: usize) -> Option<usize> {
     let cache = &seats.domains.all[seats.domains.cache[near] as usize].cpus;
     for tree in [&seats.cores, &seats.idle] {
         let (mut start, mut found) = (near, tree.around(cache, near, 1));
-        for _ in 0..TRIES {
+        for _ in 0..IDLE_TRIES_MAX {
             let Some(cpu) = found else { break };
             if seats.allowed(task, cpu) {
                 return Some(cpu);
             }
             let next = tree.around(cache, cpu + 1, 1);
-            // Around once.
+            // The search has gone around once.
             if next.is_none_or(|next| (next <= start && start < cpu) || next == cpu) {
                 break;
             }

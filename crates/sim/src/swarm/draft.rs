@@ -1,45 +1,45 @@
-//! A scenario before it is built: small parts, so that some can be left out.
+//! Draft of a scenario: small parts before the scenario is built, so that some can be left out.
 
 use crate::faults::Faults;
 use crate::kernel::Kernel;
 use crate::model::Model;
 use crate::model::shipped;
-use crate::observer_cost::Looking;
-use crate::program::{Bind, Program};
-use crate::scenario::{Arrivals, Event, Happening, Scenario};
+use crate::observer_cost::ObserverCost;
+use crate::program::{Bind, ProgramSpec};
+use crate::scenario::{Arrivals, Happening, Scenario, ScenarioEvent};
 use std::sync::Arc;
 use trimtab_core::balance::{Kind, Settings};
 use trimtab_core::set::CpuSet;
 use trimtab_core::time::Moment;
 use trimtab_core::topology::parse_synthetic;
 
-/// A machine before it is built.
+/// Machine before it is built.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub enum Ground {
-    /// One that comes with trimtab, by its name.
+pub enum DraftMachine {
+    /// A machine that is shipped with trimtab, by its name.
     Shipped(&'static str),
-    /// A regular one: nodes, caches of each, cores of each, hardware threads of each.
+    /// A regular machine: nodes, caches of each, cores of each, hardware threads of each.
     Made {
         /// Memory nodes, each a package.
         nodes: u32,
-        /// Last-level caches of each node.
+        /// LLCs of each node.
         caches: u32,
         /// Cores of each cache.
         cores: u32,
         /// Hardware threads of each core.
         smt: u32,
-        /// How fast every second core is, if not as fast as the others.
+        /// Speed of every second core, if not that of the others.
         slow: Option<f64>,
-        /// Whether memory and shared caches take their time.
+        /// Whether memory and shared caches have latencies.
         far: bool,
     },
 }
 
-impl Ground {
-    /// One core, and no more.
+impl DraftMachine {
+    /// Machine with one core and no more.
     pub const LEAST: Self = Self::Made { nodes: 1, caches: 1, cores: 1, smt: 1, slow: None, far: false };
 
-    /// Its topology as hwloc writes it, or its name.
+    /// Returns the topology as hwloc writes it, or the name.
     pub fn text(&self) -> String {
         match self {
             Self::Shipped(name) => (*name).to_owned(),
@@ -49,7 +49,7 @@ impl Ground {
         }
     }
 
-    /// The machine.
+    /// Returns the machine.
     pub fn model(&self) -> Model {
         let made = match self {
             Self::Shipped(name) => shipped::find(name).and_then(Result::ok),
@@ -68,39 +68,40 @@ impl Ground {
     }
 }
 
-/// A scenario in parts.
+/// Scenario in parts.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Draft {
-    /// The machine.
-    pub ground: Ground,
-    /// Whether memory makes threads wait.
+    /// Machine.
+    pub ground: DraftMachine,
+    /// Whether memory delays threads.
     pub memory: bool,
-    /// The kernel, by its name.
+    /// Name of the kernel.
     pub kernel: &'static str,
-    /// What runs.
-    pub programs: Vec<Program>,
-    /// What comes.
+    /// Programs.
+    pub programs: Vec<ProgramSpec>,
+    /// Programs that arrive.
     pub arrivals: Vec<Arrivals>,
-    /// Who looks after it.
+    /// Policy that balances the programs.
     pub policy: Option<(Kind, Settings)>,
-    /// What happens.
-    pub events: Vec<Event>,
-    /// What goes wrong.
+    /// Events.
+    pub events: Vec<ScenarioEvent>,
+    /// Faults.
     pub faults: Faults,
-    /// When it ends.
+    /// End.
     pub end: Moment,
-    /// What it is drawn from.
+    /// Seed.
     pub seed: u64,
 }
 
 impl Draft {
-    /// The scenario. Masks that name CPUs which the machine does not have are cut; who would have none is free.
+    /// Returns the scenario. Masks are cut to the CPUs of the machine; a program whose mask would
+    /// be empty is free.
     pub fn scenario(&self) -> Scenario {
         let model = self.ground.model();
         let cpus = model.machine.cpus();
         let count = model.machine.pu_count();
         let kernel = Kernel::preset(self.kernel, count).or_else(|_| Kernel::preset("linux-6.12", count));
-        let cut = |program: &Program| cut(program, &cpus);
+        let cut = |program: &ProgramSpec| cut(program, &cpus);
         let events = self.events.iter().filter_map(|event| {
             let what = match &event.what {
                 Happening::Usable(usable) => {
@@ -110,12 +111,12 @@ impl Draft {
                 Happening::Start(program) => Happening::Start(Box::new(cut(program))),
                 Happening::Stop(program) => Happening::Stop(*program),
             };
-            Some(Event { at: event.at, what })
+            Some(ScenarioEvent { at: event.at, what })
         });
         Scenario {
             name: format!("swarm {}", self.seed),
             memory: self.memory,
-            // There is a preset of that name: it was drawn from them.
+            // A preset of this name exists: it was drawn from them.
             kernel: kernel.unwrap_or_else(|_| unreachable!("linux-6.12 is a preset")),
             programs: self.programs.iter().map(cut).collect(),
             arrivals: self
@@ -126,7 +127,7 @@ impl Draft {
             policy: self.policy.clone(),
             events: events.collect(),
             faults: self.faults,
-            looking: Looking::default(),
+            observer_cost: ObserverCost::default(),
             end: self.end,
             seed: self.seed,
             model,
@@ -134,7 +135,7 @@ impl Draft {
     }
 }
 
-fn cut(program: &Program, cpus: &CpuSet) -> Program {
+fn cut(program: &ProgramSpec, cpus: &CpuSet) -> ProgramSpec {
     let some = |mask: CpuSet| (!mask.is_empty()).then_some(mask);
     let inside = |mask: &CpuSet| some(mask.intersection(cpus));
     let bind = match &program.bind {
@@ -144,5 +145,5 @@ fn cut(program: &Program, cpus: &CpuSet) -> Program {
         }
         other => other.clone(),
     };
-    Program { mask: program.mask.as_ref().and_then(inside), bind, ..program.clone() }
+    ProgramSpec { mask: program.mask.as_ref().and_then(inside), bind, ..program.clone() }
 }

@@ -1,34 +1,35 @@
-//! What is drawn: machines, kernels, programs, policies, and what goes wrong.
+//! Random drafts: machines, kernels, programs, policies and faults, drawn from a seed.
 //!
-//! Each purpose draws from a stream of its own, so that one more draw here does not change what is drawn there.
+//! Each purpose draws from a stream of its own, so one more draw for one purpose does not change
+//! the others.
 
-use super::draft::{Draft, Ground};
+use super::draft::{Draft, DraftMachine};
 use crate::faults::Faults;
 use crate::kernel::Kernel;
 use crate::model::shipped::SHIPPED;
 use crate::program::mixes::walk;
-use crate::program::{Bind, Body, Footprint, Pages, Program, Wait};
+use crate::program::{Bind, Body, Footprint, PagePlacement, ProgramSpec, WaitMode};
 use crate::rng::Rng;
-use crate::scenario::{Arrivals, Event, Happening};
+use crate::scenario::{Arrivals, Happening, ScenarioEvent};
 use trimtab_core::balance::{Kind, Settings};
 use trimtab_core::ids::OsCpu;
 use trimtab_core::observe::Metric;
 use trimtab_core::set::CpuSet;
 use trimtab_core::time::{Moment, Span};
 
-/// How large machines may be, and how long runs.
+/// Size class of machines and runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Size {
     /// Up to 8 CPUs, some seconds: for tests.
     Small,
-    /// Up to 8 nodes of several caches, and the machines that come with trimtab.
+    /// Up to 8 nodes of several caches, and the machines that are shipped with trimtab.
     Any,
 }
 
-/// The windows in which the balance must settle, and one more.
-const WINDOWS: u64 = 6;
+/// Number of windows in which the balance must settle, plus one.
+const SETTLING_WINDOWS: u64 = 6;
 
-/// Draft number `number` of a seed.
+/// Draws draft number `number` of a seed.
 pub fn draw(seed: u64, number: u64, size: Size) -> Draft {
     let rng = Rng::new(seed).nth(number);
     let mut policy = policy(&mut rng.fork("policy"));
@@ -38,11 +39,12 @@ pub fn draw(seed: u64, number: u64, size: Size) -> Draft {
     {
         settings.interval = Span::from_ms(10);
     }
-    // Policies of the uncore penalty are seen at work where memory is far, and now and then where it is not.
+    // Policies of the uncore penalty are mostly run on machines where memory is far, and sometimes
+    // on others.
     let stalls = policy.as_ref().is_some_and(|(kind, _)| kind.by_penalty()) && chance(&mut far, 0.8);
     let ground = match ground(&mut rng.fork("machine"), size) {
-        Ground::Made { nodes, caches, cores, smt, slow, .. } if stalls => {
-            Ground::Made { nodes: nodes.max(2), caches, cores: cores.min(4), smt, slow, far: true }
+        DraftMachine::Made { nodes, caches, cores, smt, slow, .. } if stalls => {
+            DraftMachine::Made { nodes: nodes.max(2), caches, cores: cores.min(4), smt, slow, far: true }
         }
         other => other,
     };
@@ -52,7 +54,7 @@ pub fn draw(seed: u64, number: u64, size: Size) -> Draft {
     let interval =
         policy.as_ref().map_or(Span::from_ms(50), |(_, settings): &(Kind, Settings)| settings.interval);
     let window = Span::from_ms(1_000).max(interval.times(20.0));
-    let end = Moment(0) + settle + Span(WINDOWS * window.0);
+    let end = Moment(0) + settle + Span(SETTLING_WINDOWS * window.0);
     let mut programs = programs(&mut rng.fork("programs"), &cpus, settle, end);
     let events = if chance(&mut plan, 0.5) {
         events(&mut rng.fork("events"), &cpus, settle, programs.len())
@@ -62,7 +64,7 @@ pub fn draw(seed: u64, number: u64, size: Size) -> Draft {
     let arrivals = if chance(&mut plan, 0.1) {
         let program = program(&mut rng.fork("arrivals"), &cpus, settle, Span::from_ms(300));
         let every = Span::from_ms(between(&mut plan, 50, 500));
-        vec![Arrivals { program: Program { name: "job".to_owned(), ..program }, every, most: 20 }]
+        vec![Arrivals { program: ProgramSpec { name: "job".to_owned(), ..program }, every, most: 20 }]
     } else {
         Vec::new()
     };
@@ -74,7 +76,8 @@ pub fn draw(seed: u64, number: u64, size: Size) -> Draft {
     let memory = chance(&mut plan, 0.2) || stalls;
     for program in programs.iter_mut().filter(|_| stalls) {
         if chance(&mut far, 0.7) {
-            let pages = pick(&mut far, &[Pages::FirstTouch, Pages::Node(0), Pages::Node(1)]);
+            let pages =
+                pick(&mut far, &[PagePlacement::FirstTouch, PagePlacement::Node(0), PagePlacement::Node(1)]);
             program.footprint = Footprint { pages, ..walk(pick(&mut far, &[1 << 22, 1 << 24, 1 << 26])) };
         }
     }
@@ -94,7 +97,7 @@ pub fn draw(seed: u64, number: u64, size: Size) -> Draft {
         events,
         faults,
         end,
-        // A scenario file's numbers are signed.
+        // Numbers in a scenario file are signed.
         seed: rng.fork("seed").draw() >> 33,
     }
 }
@@ -111,7 +114,7 @@ fn pick<T: Copy>(rng: &mut Rng, of: &[T]) -> T {
     of[rng.below(of.len() as u64) as usize]
 }
 
-fn ground(rng: &mut Rng, size: Size) -> Ground {
+fn ground(rng: &mut Rng, size: Size) -> DraftMachine {
     let slow = chance(rng, 0.2).then(|| pick(rng, &[0.3, 0.5, 0.8]));
     let small = |rng: &mut Rng| {
         let (nodes, caches, smt) = (pick(rng, &[1, 1, 2]), pick(rng, &[1, 1, 2]), pick(rng, &[1, 1, 2]));
@@ -122,13 +125,13 @@ fn ground(rng: &mut Rng, size: Size) -> Ground {
         Size::Small => small(rng),
         Size::Any if chance(rng, 0.6) => small(rng),
         Size::Any if chance(rng, 0.3) => {
-            // Those of hundreds of CPUs are for other tests.
+            // Machines of hundreds of CPUs are for other tests.
             let fit: Vec<&str> = SHIPPED
                 .iter()
                 .filter(|shipped| shipped.model().is_ok_and(|model| model.machine.pu_count() <= 64))
                 .map(|shipped| shipped.name)
                 .collect();
-            return Ground::Shipped(pick(rng, &fit));
+            return DraftMachine::Shipped(pick(rng, &fit));
         }
         Size::Any => (
             between(rng, 1, 8) as u32,
@@ -137,7 +140,7 @@ fn ground(rng: &mut Rng, size: Size) -> Ground {
             pick(rng, &[1, 1, 2]),
         ),
     };
-    Ground::Made { nodes, caches, cores, smt, slow, far: false }
+    DraftMachine::Made { nodes, caches, cores, smt, slow, far: false }
 }
 
 fn policy(rng: &mut Rng) -> Option<(Kind, Settings)> {
@@ -162,7 +165,7 @@ fn subset(rng: &mut Rng, cpus: &CpuSet) -> CpuSet {
     if some.is_empty() { std::iter::once(pick(rng, &all)).collect() } else { some }
 }
 
-fn programs(rng: &mut Rng, cpus: &CpuSet, settle: Span, end: Moment) -> Vec<Program> {
+fn programs(rng: &mut Rng, cpus: &CpuSet, settle: Span, end: Moment) -> Vec<ProgramSpec> {
     let count = pick(rng, &[1, 1, 1, 2, 2, 3, 4]);
     let lasts = end.since(Moment(0));
     (0..count)
@@ -170,12 +173,12 @@ fn programs(rng: &mut Rng, cpus: &CpuSet, settle: Span, end: Moment) -> Vec<Prog
             let mut rng = rng.nth(at);
             let work =
                 if chance(&mut rng, 0.6) { lasts } else { Span::from_ms(between(&mut rng, 50, 3_000)) };
-            Program { name: format!("p{at}"), ..program(&mut rng, cpus, settle, work) }
+            ProgramSpec { name: format!("p{at}"), ..program(&mut rng, cpus, settle, work) }
         })
         .collect()
 }
 
-fn program(rng: &mut Rng, cpus: &CpuSet, settle: Span, work: Span) -> Program {
+fn program(rng: &mut Rng, cpus: &CpuSet, settle: Span, work: Span) -> ProgramSpec {
     let count = cpus.len() as u64;
     let most = match rng.below(4) {
         0 => count,
@@ -185,12 +188,12 @@ fn program(rng: &mut Rng, cpus: &CpuSet, settle: Span, work: Span) -> Program {
     };
     let threads = between(rng, 1, most) as u32;
     let wait = match rng.below(4) {
-        0 => Wait::Spin,
-        1 => Wait::Yield,
-        2 => Wait::Sleep,
-        _ => Wait::SpinThenSleep(Span::from_us(pick(rng, &[10, 1_000, 200_000]))),
+        0 => WaitMode::Spin,
+        1 => WaitMode::Yield,
+        2 => WaitMode::Sleep,
+        _ => WaitMode::SpinThenSleep(Span::from_us(pick(rng, &[10, 1_000, 200_000]))),
     };
-    let mut program = Program::spmd("", threads, work, wait);
+    let mut program = ProgramSpec::spmd("", threads, work, wait);
     let hog = chance(rng, 0.2);
     program.body = match rng.below(if hog { 1 } else { 10 }) {
         _ if hog => {
@@ -240,32 +243,41 @@ fn program(rng: &mut Rng, cpus: &CpuSet, settle: Span, work: Span) -> Program {
         misses: pick(rng, &[0.1, 3.0, 20.0]),
         shared: pick(rng, &[0, 0, 1 << 16]),
         shared_writes: pick(rng, &[0.0, 0.0, 1.0]),
-        pages: pick(rng, &[Pages::FirstTouch, Pages::Master, Pages::Interleave, Pages::Node(0)]),
+        pages: pick(
+            rng,
+            &[
+                PagePlacement::FirstTouch,
+                PagePlacement::Master,
+                PagePlacement::Interleave,
+                PagePlacement::Node(0),
+            ],
+        ),
         ..Footprint::default()
     };
     program
 }
 
-/// CPUs that vanish and return, hogs that come and go; in the end, most often, all is as it was.
-fn events(rng: &mut Rng, cpus: &CpuSet, settle: Span, programs: usize) -> Vec<Event> {
+/// Draws CPUs that vanish and return, and hogs that start and stop; at the end, most often, the
+/// machine is as at the start.
+fn events(rng: &mut Rng, cpus: &CpuSet, settle: Span, programs: usize) -> Vec<ScenarioEvent> {
     let mut events = Vec::new();
     for number in 0..between(rng, 1, 5) {
         let at = Moment(rng.below(settle.0));
         let what = match rng.below(6) {
             0 => {
-                let hog = Program::hog(&format!("hog {number}"), between(rng, 1, 3) as u32);
+                let hog = ProgramSpec::hog(&format!("hog {number}"), between(rng, 1, 3) as u32);
                 let body = Body::Churn { at_once: 3, work: Span::from_ms(10), jobs: Some(50) };
                 let body = if chance(rng, 0.3) { body } else { hog.body.clone() };
                 let mask = chance(rng, 0.5).then(|| subset(rng, cpus));
-                Happening::Start(Box::new(Program { mask, body, ..hog }))
+                Happening::Start(Box::new(ProgramSpec { mask, body, ..hog }))
             }
             1 if chance(rng, 0.5) => Happening::Stop(rng.below(programs as u64) as usize),
             _ => Happening::Usable(subset(rng, cpus)),
         };
-        events.push(Event { at, what });
+        events.push(ScenarioEvent { at, what });
     }
     if chance(rng, 0.7) {
-        events.push(Event { at: Moment(settle.0), what: Happening::Usable(cpus.clone()) });
+        events.push(ScenarioEvent { at: Moment(settle.0), what: Happening::Usable(cpus.clone()) });
     }
     events.sort_by_key(|event| event.at);
     events

@@ -1,29 +1,31 @@
-//! Swarm: scenarios drawn at random, run under all checkers; what fails is made small.
+//! Swarm: scenarios drawn at random and run under all checkers; failing ones are shrunk.
 //!
-//! Problem: nobody thinks of the scenario in which two half exchanges meet a vanishing CPU. Idea: machines, kernels, programs, policies and
-//! faults are drawn from a seed, a lot of them; each run has a phase in which everything goes wrong that may, and one in which nothing changes any more
-//! and the balance must come to rest. A [`Draft`] is such a scenario before it is built, so that it can be taken apart again: [`shrink()`] leaves
-//! out whatever is not needed for the same law to be broken.
+//! Problem: no author thinks of the scenario in which two half exchanges meet a vanishing CPU.
+//! Idea: machines, kernels, programs, policies and faults are drawn from a seed, in large numbers.
+//! Each run has a phase with every possible fault, and a phase in which nothing changes any more
+//! and the balance must settle. A [`Draft`] is such a scenario before it is built, so that it can
+//! be taken apart again: [`shrink()`] leaves out the parts that are not needed to break the same
+//! invariant.
 //!
-//! Properties: draft number i of a seed is the same whoever draws it, in whatever order and on how many threads of the
-//! machine; so is what it violates, and what it shrinks to.
+//! Properties: draft number i of a seed does not depend on the drawing program, the order or the
+//! number of threads; neither do its violations, nor its shrunk form.
 
 pub mod draft;
 mod draw;
 mod shrink;
 
-pub use draft::{Draft, Ground};
+pub use draft::{Draft, DraftMachine};
 pub use draw::{Size, draw};
 pub use shrink::{Shrunk, shrink};
 
 use crate::checkers::{Violation, check};
 
-/// What came of one draft.
+/// Result of one draft.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Run {
-    /// The events that the simulator worked off.
+    /// Events that the simulator processed.
     pub events: u64,
-    /// What was violated.
+    /// Violations.
     pub violations: Vec<Violation>,
 }
 

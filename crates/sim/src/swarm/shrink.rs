@@ -1,35 +1,37 @@
-//! A failing draft made small: whatever is not needed for the same law to be broken is left out.
+//! Shrinking of a failing draft: parts that are not needed to break the same invariant are left
+//! out.
 //!
-//! Idea: a list of simpler drafts, the greatest simplifications first; the first one that still breaks the law is taken, and its own simpler
-//! drafts are tried, until none breaks it. Each is strictly simpler, so it ends; it is stopped after [`RUNS`] runs in any case.
+//! Idea: a list of simpler drafts, the greatest simplifications first. The first one that still
+//! breaks the invariant is taken, and its own simpler drafts are tried, until none breaks it. Each
+//! is strictly simpler, so the search ends; it is stopped after [`RUNS_MAX`] runs in any case.
 
-use super::draft::{Draft, Ground};
+use super::draft::{Draft, DraftMachine};
 use super::{Run, run};
 use crate::checkers::Violation;
 use crate::faults::Faults;
-use crate::program::{Bind, Body, Footprint, Program, Wait};
-use crate::scenario::{Event, Happening};
+use crate::program::{Bind, Body, Footprint, ProgramSpec, WaitMode};
+use crate::scenario::{Happening, ScenarioEvent};
 use trimtab_core::balance::Settings;
 use trimtab_core::time::{Moment, Span};
 
-/// So many simpler drafts are run at most.
-const RUNS: usize = 1_500;
+/// Highest number of simpler drafts that are run.
+const RUNS_MAX: usize = 1_500;
 
-/// A draft, made small.
+/// Shrunk draft.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Shrunk {
-    /// What is left.
+    /// The draft that is left.
     pub draft: Draft,
-    /// What it violates.
+    /// Its violations.
     pub violations: Vec<Violation>,
-    /// How many simpler drafts were tried.
+    /// Number of simpler drafts that were tried.
     pub tried: usize,
-    /// Whether nobody ended it before its time.
+    /// Whether the search ran to its end.
     pub whole: bool,
 }
 
-/// The smallest draft found that breaks the first law that this one breaks, of which all violations are given. Before each run `go` is
-/// asked whether there is time for it.
+/// Returns the smallest draft found that breaks the first invariant that this one breaks, with all
+/// its violations. Before each run, `go` is asked whether there is time for it.
 pub fn shrink(draft: &Draft, violations: &[Violation], go: &dyn Fn() -> bool) -> Shrunk {
     shrink_by(draft, violations, &run, go)
 }
@@ -42,12 +44,12 @@ pub(super) fn shrink_by(
 ) -> Shrunk {
     let (mut best, mut violations) = (draft.clone(), violations.to_vec());
     let (mut tried, mut whole) = (0, true);
-    let Some(law) = violations.first().map(|violation| violation.invariant) else {
+    let Some(invariant) = violations.first().map(|violation| violation.invariant) else {
         return Shrunk { draft: best, violations, tried, whole };
     };
     'simpler: loop {
         for simpler in simpler(&best, &violations) {
-            if tried >= RUNS {
+            if tried >= RUNS_MAX {
                 break 'simpler;
             }
             if simpler == best {
@@ -59,7 +61,7 @@ pub(super) fn shrink_by(
             }
             tried += 1;
             let found = run(&simpler).violations;
-            if found.iter().any(|violation| violation.invariant == law) {
+            if found.iter().any(|violation| violation.invariant == invariant) {
                 (best, violations) = (simpler, found);
                 continue 'simpler;
             }
@@ -69,7 +71,7 @@ pub(super) fn shrink_by(
     Shrunk { draft: best, violations, tried, whole }
 }
 
-/// Drafts that are simpler than this one.
+/// Returns drafts that are simpler than this one.
 fn simpler(draft: &Draft, violations: &[Violation]) -> Vec<Draft> {
     let mut all = Vec::new();
     let mut add = |change: &dyn Fn(&mut Draft)| {
@@ -95,7 +97,9 @@ fn simpler(draft: &Draft, violations: &[Violation]) -> Vec<Draft> {
         if let Happening::Start(program) = &draft.events[at].what {
             for change in plainer(program) {
                 let what = Happening::Start(Box::new(change));
-                add(&|draft| draft.events[at] = Event { what: what.clone(), ..draft.events[at].clone() });
+                add(&|draft| {
+                    draft.events[at] = ScenarioEvent { what: what.clone(), ..draft.events[at].clone() }
+                });
             }
         }
     }
@@ -116,7 +120,7 @@ fn simpler(draft: &Draft, violations: &[Violation]) -> Vec<Draft> {
     all
 }
 
-/// With an earlier end, and without what would come only after it.
+/// Sets an earlier end, and drops the parts that would come only after it.
 fn shorten(draft: &mut Draft, end: Moment) {
     draft.end = draft.end.min(end);
     let end = draft.end;
@@ -129,22 +133,22 @@ fn shorten(draft: &mut Draft, end: Moment) {
     draft.arrivals.retain(|arrivals| Moment(0) + arrivals.every <= end);
 }
 
-/// Without an event; if it starts a program, those started after that are one place nearer.
+/// Removes an event. If it starts a program, the programs started later move up by one place.
 fn without_event(draft: &mut Draft, at: usize) {
-    let starts = |event: &&Event| matches!(event.what, Happening::Start(_));
+    let starts = |event: &&ScenarioEvent| matches!(event.what, Happening::Start(_));
     let before = draft.events[..at].iter().filter(starts).count();
     if starts(&&draft.events.remove(at)) {
         forget(draft, draft.programs.len() + before);
     }
 }
 
-/// Without a program; those after it are one place nearer.
+/// Removes a program; those after it move up by one place.
 fn without(draft: &mut Draft, at: usize) {
     draft.programs.remove(at);
     forget(draft, at);
 }
 
-/// Nobody stops the program of a place any more, which has gone; those after it are one place nearer.
+/// Drops the stops of a removed program; the programs after it move up by one place.
 fn forget(draft: &mut Draft, at: usize) {
     draft.events.retain(|event| event.what != Happening::Stop(at));
     for event in &mut draft.events {
@@ -156,10 +160,10 @@ fn forget(draft: &mut Draft, at: usize) {
     }
 }
 
-fn smaller(ground: Ground) -> Vec<Ground> {
-    let far = !matches!(ground, Ground::Made { far: false, .. });
-    let made = |nodes, caches, cores, smt, slow| Ground::Made { nodes, caches, cores, smt, slow, far };
-    let Ground::Made { nodes, caches, cores, smt, slow, .. } = ground else {
+fn smaller(ground: DraftMachine) -> Vec<DraftMachine> {
+    let far = !matches!(ground, DraftMachine::Made { far: false, .. });
+    let made = |nodes, caches, cores, smt, slow| DraftMachine::Made { nodes, caches, cores, smt, slow, far };
+    let DraftMachine::Made { nodes, caches, cores, smt, slow, .. } = ground else {
         return vec![
             made(1, 1, 2, 1, None),
             made(1, 1, 4, 1, None),
@@ -171,7 +175,7 @@ fn smaller(ground: Ground) -> Vec<Ground> {
     };
     let mut all = vec![
         made(1, 1, 1, 1, None),
-        Ground::Made { nodes, caches, cores, smt, slow, far: false },
+        DraftMachine::Made { nodes, caches, cores, smt, slow, far: false },
         made(1, 1, 2, 1, slow),
         made(nodes, caches, cores, smt, None),
         made(1, caches, cores, smt, slow),
@@ -182,12 +186,12 @@ fn smaller(ground: Ground) -> Vec<Ground> {
         made((nodes - 1).max(1), caches, cores, smt, slow),
         made(nodes, caches, (cores - 1).max(1), smt, slow),
     ];
-    // Never back to something larger.
-    let count = |ground: &Ground| match *ground {
-        Ground::Made { nodes, caches, cores, smt, slow, far } => {
+    // A draft never grows.
+    let count = |ground: &DraftMachine| match *ground {
+        DraftMachine::Made { nodes, caches, cores, smt, slow, far } => {
             (nodes * caches * cores * smt, nodes + caches + smt, u32::from(slow.is_some()) + u32::from(far))
         }
-        Ground::Shipped(_) => (u32::MAX, 0, 0),
+        DraftMachine::Shipped(_) => (u32::MAX, 0, 0),
     };
     all.retain(|other| count(other) < count(&ground));
     all
@@ -205,27 +209,27 @@ fn faults(faults: &Faults) -> [Faults; 6] {
     ]
 }
 
-/// Plainer programs than this one.
-fn plainer(program: &Program) -> Vec<Program> {
+/// Returns plainer programs than this one.
+fn plainer(program: &ProgramSpec) -> Vec<ProgramSpec> {
     let own = || program.clone();
     let mut all = vec![
-        Program { bind: Bind::Free, mask: None, weight: 1024, group: 0, start: Moment(0), ..own() },
-        Program { footprint: Footprint::default(), ..own() },
-        Program { bind: Bind::Free, ..own() },
-        Program { mask: None, ..own() },
-        Program { weight: 1024, ..own() },
-        Program { group: 0, ..own() },
-        Program { start: Moment(0), ..own() },
+        ProgramSpec { bind: Bind::Free, mask: None, weight: 1024, group: 0, start: Moment(0), ..own() },
+        ProgramSpec { footprint: Footprint::default(), ..own() },
+        ProgramSpec { bind: Bind::Free, ..own() },
+        ProgramSpec { mask: None, ..own() },
+        ProgramSpec { weight: 1024, ..own() },
+        ProgramSpec { group: 0, ..own() },
+        ProgramSpec { start: Moment(0), ..own() },
     ];
-    if program.wait != Wait::Spin {
-        all.push(Program {
-            wait: if program.wait == Wait::Sleep { Wait::Spin } else { Wait::Sleep },
+    if program.wait != WaitMode::Spin {
+        all.push(ProgramSpec {
+            wait: if program.wait == WaitMode::Sleep { WaitMode::Spin } else { WaitMode::Sleep },
             ..own()
         });
     }
     for threads in [1, program.threads.div_ceil(2), program.threads.saturating_sub(1)] {
         if (1..program.threads).contains(&threads) {
-            all.push(Program { threads, ..own() });
+            all.push(ProgramSpec { threads, ..own() });
         }
     }
     let bodies: Vec<Body> = match program.body {
@@ -254,6 +258,6 @@ fn plainer(program: &Program) -> Vec<Program> {
             Body::Churn { at_once, work, jobs: jobs.map(|jobs| jobs.div_ceil(2)) },
         ],
     };
-    all.extend(bodies.into_iter().map(|body| Program { body, ..own() }));
+    all.extend(bodies.into_iter().map(|body| ProgramSpec { body, ..own() }));
     all
 }

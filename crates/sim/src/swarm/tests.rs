@@ -4,14 +4,14 @@ use crate::scenario::Happening;
 use std::cell::Cell;
 use trimtab_core::time::Moment;
 
-/// The seed of the drafts that every test run checks.
-const SEED: u64 = 1;
+/// Seed of the drafts that every test run checks.
+const SWARM_SEED: u64 = 1;
 
-/// Drafts that break no law; those of a quarter of them, so that quarters are checked side by side.
+/// Checks that a quarter of the drafts break no invariant; quarters are checked in parallel.
 fn quarter(first: u64) {
     for number in (first..200).step_by(4) {
-        let run = run(&draw(SEED, number, Size::Small));
-        assert_eq!(run.violations, [], "draft {number} of seed {SEED}");
+        let run = run(&draw(SWARM_SEED, number, Size::Small));
+        assert_eq!(run.violations, [], "draft {number} of seed {SWARM_SEED}");
     }
 }
 
@@ -57,14 +57,14 @@ fn drafts_are_of_every_kind() {
     }
     assert!(some(&|draft| draft.policy.is_none()));
     assert!(some(&|draft| draft.memory) && some(&|draft| !draft.arrivals.is_empty()));
-    assert!(some(&|draft| matches!(draft.ground, Ground::Shipped(_))));
+    assert!(some(&|draft| matches!(draft.ground, DraftMachine::Shipped(_))));
     let happens =
         |draft: &Draft, what: fn(&Happening) -> bool| draft.events.iter().any(|event| what(&event.what));
     assert!(some(&|draft| happens(draft, |what| matches!(what, Happening::Usable(_)))));
     assert!(some(&|draft| happens(draft, |what| matches!(what, Happening::Start(_)))));
     assert!(some(&|draft| happens(draft, |what| matches!(what, Happening::Stop(_)))));
     assert!(some(&|draft| draft.faults.stale > 0.0 && draft.faults.delayed > 0.0));
-    // Whatever is drawn ends, and names only what is there.
+    // Every draft ends, and names only things that exist.
     for draft in &drafts {
         let scenario = draft.scenario();
         assert!(scenario.end > Moment(0) && scenario.events.is_sorted_by_key(|event| event.at));
@@ -74,7 +74,7 @@ fn drafts_are_of_every_kind() {
     }
 }
 
-/// A run that is said to break a law whenever there are two programs and CPU 1 may be used.
+/// Pretends that a draft breaks an invariant whenever it has two programs and CPU 1 is usable.
 fn contrived(draft: &Draft) -> Run {
     let scenario = draft.scenario();
     let wrong = scenario.programs.len() > 1 && scenario.model.machine.pu_count() > 1;
@@ -98,7 +98,7 @@ fn what_does_not_matter_is_left_out() {
         assert!(left.programs.iter().all(|program| program.threads == 1 && program.mask.is_none()));
         let again = shrink::shrink_by(&draft, &broken, &contrived, &|| true);
         assert_eq!(again, small, "equal drafts shrink alike");
-        // Ended before its time, it has what was reached until then.
+        // A search that is ended early has the result reached until then.
         for most in [0, 1, small.tried / 2] {
             let asked = Cell::new(0);
             let go = || asked.replace(asked.get() + 1) < most;
@@ -112,7 +112,7 @@ fn what_does_not_matter_is_left_out() {
 
 #[test]
 fn a_law_that_is_not_broken_leaves_the_draft_as_it_is() {
-    let draft = draw(SEED, 0, Size::Small);
+    let draft = draw(SWARM_SEED, 0, Size::Small);
     assert_eq!(check(&draft.scenario()).1, []);
     let broken = [Violation { invariant: Invariant::Time, at: Moment(5), thread: None, text: String::new() }];
     let none = |_: &Draft| Run { events: 0, violations: Vec::new() };
@@ -124,7 +124,7 @@ fn a_law_that_is_not_broken_leaves_the_draft_as_it_is() {
 
 #[test]
 fn what_is_made_small_can_still_be_written() {
-    // Ends, programs and events are cut to what comes before the violation.
+    // Ends, programs and events are cut to those before the violation.
     let late = |draft: &Draft| Run {
         violations: draft
             .programs

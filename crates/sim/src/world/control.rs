@@ -1,46 +1,47 @@
-//! What is done to a running world from outside: masks, CPUs that vanish, programs that are stopped.
+//! Control of a running world from outside: masks, CPUs that vanish, programs that are stopped.
 
 use super::{Phase, World, finite};
 use crate::progress::Progress;
-use crate::sched::{State, emptiest};
+use crate::sched::{TaskState, emptiest};
 use trimtab_core::ids::{Id, NodeId, OsNode, Pu, ThreadId};
 use trimtab_core::set::{CpuSet, Set};
 use trimtab_core::time::{Moment, Span};
 
-/// Why a thread's mask was not changed.
+/// Reason why a thread's mask was not changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Refused {
-    /// The thread has ended, or nobody looks after it.
+    /// The thread has ended, or is not balanced.
     Vanished,
-    /// None of the CPUs may be used.
+    /// None of the CPUs is usable.
     Cpus,
-    /// There is no such node.
+    /// The node does not exist.
     Memory,
 }
 
 impl<P: Progress> World<P> {
-    /// The thread with a number, while it lives.
+    /// Returns the thread with a number, while the thread lives.
     pub(crate) fn watched(&self, id: ThreadId) -> Option<usize> {
         self.roster.watched(id.index())
     }
 
-    /// Where a thread may run, `None` inside for anywhere; `None` when it has ended or nobody looks after it.
+    /// Returns a thread's mask, the inner `None` for all CPUs; the outer `None` if the thread has
+    /// ended or is not balanced.
     pub(crate) fn mask(&self, id: ThreadId) -> Option<Option<Set<Pu>>> {
         let at = self.watched(id)?;
         Some(self.seats.tasks[at].mask.as_deref().cloned())
     }
 
-    /// Lets a thread run where it might before, even if no CPU of that may be used now.
+    /// Gives a thread its former mask back, even if no CPU of the mask is usable now.
     pub(crate) fn give_back(&mut self, id: ThreadId, mask: Option<Set<Pu>>) -> Result<(), Refused> {
         let at = self.watched(id).ok_or(Refused::Vanished)?;
         self.masked(at, mask);
         Ok(())
     }
 
-    /// Lets a thread run on these CPUs only, from now on.
+    /// Restricts a thread to these CPUs.
     ///
     /// # Errors
-    /// [`Refused`] says why not.
+    /// [`Refused`] gives the reason.
     pub fn confine(&mut self, id: ThreadId, cpus: &CpuSet) -> Result<(), Refused> {
         let at = self.watched(id).ok_or(Refused::Vanished)?;
         let pus = self.hardware.pus(cpus);
@@ -51,10 +52,10 @@ impl<P: Progress> World<P> {
         Ok(())
     }
 
-    /// Moves a thread to these CPUs, and lets it run wherever it might before at once.
+    /// Moves a thread to these CPUs, and at once restores its former mask.
     ///
     /// # Errors
-    /// [`Refused`] says why not.
+    /// [`Refused`] gives the reason.
     pub fn nudge(&mut self, id: ThreadId, cpus: &CpuSet) -> Result<(), Refused> {
         let at = self.watched(id).ok_or(Refused::Vanished)?;
         let before = self.seats.tasks[at].mask.clone();
@@ -63,10 +64,11 @@ impl<P: Progress> World<P> {
         Ok(())
     }
 
-    /// Brings the memory of a thread's program to a node. Whoever's pages are moved stands still for it.
+    /// Migrates the memory of a thread's program to a node. A thread stands still while its pages
+    /// are moved.
     ///
     /// # Errors
-    /// [`Refused`] says why not.
+    /// [`Refused`] gives the reason.
     pub fn fetch(&mut self, id: ThreadId, to: OsNode) -> Result<(), Refused> {
         let at = self.watched(id).ok_or(Refused::Vanished)?;
         let nodes = self.hardware.model().machine.nodes();
@@ -82,16 +84,18 @@ impl<P: Progress> World<P> {
         Ok(())
     }
 
-    /// Keeps a thread that runs from getting on for so long. False, and nothing happens, where it does not run.
+    /// Delays a running thread by this time. Returns false, and does nothing, if the thread does
+    /// not run.
     pub(crate) fn hinder(&mut self, at: usize, cost: Span) -> bool {
-        let runs = self.seats.tasks[at].state == State::Running;
+        let runs = self.seats.tasks[at].state == TaskState::Running;
         if runs {
             self.delay(at, cost);
         }
         runs
     }
 
-    /// Takes so much time of a CPU: of one that rests, if there is any, else of the first from this one on; the answer is whose turn is next.
+    /// Takes this time from a CPU: from an idle one if there is any, else from the first usable one
+    /// at or after `turn`. Returns the CPU for the next call.
     pub(crate) fn work_aside(&mut self, turn: usize, cost: Span) -> usize {
         let usable = |cpu: &usize| self.seats.cpus[*cpu].usable;
         if (0..self.cpus()).filter(usable).any(|cpu| self.seats.current(cpu).is_none()) {
@@ -105,7 +109,7 @@ impl<P: Progress> World<P> {
         cpu + 1
     }
 
-    /// Keeps a thread from getting on for so long, once it runs.
+    /// Delays a thread by this time, once it runs.
     fn delay(&mut self, at: usize, cost: Span) {
         let cpu = self.seats.tasks[at].cpu as usize;
         let runs = self.seats.current(cpu) == Some(at);
@@ -121,18 +125,18 @@ impl<P: Progress> World<P> {
     fn masked(&mut self, at: usize, mask: Option<Set<Pu>>) {
         self.seats.set_mask(at, mask);
         let cpu = self.seats.tasks[at].cpu as usize;
-        if self.seats.tasks[at].state == State::Off {
+        if self.seats.tasks[at].state == TaskState::Off {
             return;
         }
         if self.seats.allowed(at, cpu) {
-            // Who could not be pulled from here may be now.
+            // A thread that could not be pulled from here may be now.
             self.rearm(cpu);
         } else {
             self.evict(at);
         }
     }
 
-    /// Moves a thread from where it may not be.
+    /// Moves a thread away from a CPU on which it may not run.
     fn evict(&mut self, at: usize) {
         let to = emptiest(&self.seats, at);
         if to != self.seats.tasks[at].cpu as usize {
@@ -141,8 +145,9 @@ impl<P: Progress> World<P> {
         }
     }
 
-    /// The CPUs that may be used from now on. Threads on others are moved; one whose mask has none of them left may run
-    /// anywhere until one returns. Without any, nothing changes.
+    /// Sets the CPUs that are usable from now on. Threads on others are moved. If no CPU of a
+    /// thread's mask is left, the thread may run on any CPU until one returns. Does nothing if the
+    /// set is empty.
     pub fn set_usable(&mut self, cpus: &CpuSet) {
         let pus = self.hardware.pus(cpus);
         if pus.is_empty() {
@@ -164,10 +169,11 @@ impl<P: Progress> World<P> {
                 self.evict(task);
             }
         }
-        // Who was let out because all of its CPUs were gone is put back when one returns, as a cpuset does.
+        // A thread that was let out because all of its CPUs were gone is put back when one returns,
+        // as a cpuset does.
         for task in 0..self.seats.tasks.len() {
             let seat = &self.seats.tasks[task];
-            if seat.state != State::Off && !self.seats.allowed(task, seat.cpu as usize) {
+            if seat.state != TaskState::Off && !self.seats.allowed(task, seat.cpu as usize) {
                 self.evict(task);
             }
         }
@@ -178,7 +184,7 @@ impl<P: Progress> World<P> {
         }
     }
 
-    /// The CPUs that may be used.
+    /// Returns the usable CPUs.
     pub fn usable(&self) -> CpuSet {
         let usable = (0..self.cpus()).filter(|&cpu| self.seats.cpus[cpu].usable);
         usable.map(|cpu| self.hardware.os(cpu)).collect()
@@ -186,7 +192,7 @@ impl<P: Progress> World<P> {
 
     /// Ends a program: all its threads, at once.
     pub fn stop(&mut self, program: usize) {
-        // What has ended cannot be ended any more.
+        // A program that has ended cannot be ended again.
         if self.agenda.get(program).is_none_or(|started| started.ended.is_some()) {
             return;
         }

@@ -1,55 +1,55 @@
 //! Clocks of the CPUs: the time that each ran its threads, accounted and not yet accounted.
 
-/// One CPU's clock.
+/// Clock of one CPU.
 #[derive(Clone, Copy, Debug)]
 struct CpuClock {
-    /// Since when its thread runs unaccounted.
+    /// Start of the running thread's time that is not yet accounted, ns.
     since: u64,
-    /// How long it was busy, as far as that is accounted for.
+    /// Accounted busy time, ns.
     busy: u64,
-    /// The thread that ran last.
+    /// Last thread that ran.
     last: u32,
-    /// When the scheduler must look at it.
+    /// When the scheduler must check the CPU, ns.
     until: u64,
-    /// Looks in a row, while idle, that found no thread to pull.
-    looks: u8,
+    /// Number of searches in a row, while idle, that found no thread to pull.
+    failed_pulls: u8,
 }
 
-/// A clock for each CPU.
+/// Clock for each CPU.
 #[derive(Debug)]
 pub(super) struct CpuClocks(Vec<CpuClock>);
 
 impl CpuClocks {
     pub(super) fn new(cpus: usize) -> Self {
-        Self(vec![CpuClock { since: 0, busy: 0, last: u32::MAX, until: u64::MAX, looks: 0 }; cpus])
+        Self(vec![CpuClock { since: 0, busy: 0, last: u32::MAX, until: u64::MAX, failed_pulls: 0 }; cpus])
     }
 
-    /// Since when a CPU's thread runs unaccounted.
+    /// Returns the start of the running thread's time that is not yet accounted, ns.
     pub(super) fn since(&self, cpu: usize) -> u64 {
         self.0[cpu].since
     }
 
-    /// The time that a CPU was busy, as far as it is accounted for.
+    /// Returns the accounted busy time of a CPU, ns.
     pub(super) fn busy(&self, cpu: usize) -> u64 {
         self.0[cpu].busy
     }
 
-    /// Accounts for the time up to now.
+    /// Accounts the time up to now.
     pub(super) fn account(&mut self, cpu: usize, now: u64) {
         let clock = &mut self.0[cpu];
         clock.busy += now - clock.since;
         clock.since = now;
     }
 
-    /// A thread is put on an idle CPU; whether it is another one than ran there last.
+    /// Notes that a thread is put on an idle CPU. Returns whether another thread ran there last.
     pub(super) fn begin(&mut self, cpu: usize, thread: usize, now: u64) -> bool {
         let clock = &mut self.0[cpu];
         let other = clock.last != thread as u32;
-        (clock.last, clock.since, clock.looks) = (thread as u32, now, 0);
+        (clock.last, clock.since, clock.failed_pulls) = (thread as u32, now, 0);
         other
     }
 
-    /// When the scheduler must look at a CPU.
+    /// Returns when the scheduler must check a CPU, ns.
     pub(super) fn until(&self, cpu: usize) -> u64 {
         self.0[cpu].until
     }
@@ -58,14 +58,14 @@ impl CpuClocks {
         self.0[cpu].until = until;
     }
 
-    /// Looks in a row of an idle CPU that found no thread to pull.
-    pub(super) fn looks(&self, cpu: usize) -> u8 {
-        self.0[cpu].looks
+    /// Returns the number of searches in a row, of an idle CPU, that found no thread to pull.
+    pub(super) fn failed_pulls(&self, cpu: usize) -> u8 {
+        self.0[cpu].failed_pulls
     }
 
-    /// One more such look; at most `most` are counted.
-    pub(super) fn looked(&mut self, cpu: usize, most: u8) {
-        let looks = &mut self.0[cpu].looks;
-        *looks = (*looks + 1).min(most);
+    /// Counts one more such search; at most `most` are counted.
+    pub(super) fn note_failed_pull(&mut self, cpu: usize, most: u8) {
+        let failed_pulls = &mut self.0[cpu].failed_pulls;
+        *failed_pulls = (*failed_pulls + 1).min(most);
     }
 }

@@ -5,7 +5,7 @@ use std::ops::Range;
 use trimtab_core::ids::{Id, OsCpu, Pu};
 use trimtab_core::set::{CpuSet, Set};
 
-/// The machine, and how much of each core and package is busy.
+/// Machine with the busy parts of each core and package.
 #[derive(Debug)]
 pub(super) struct Hardware {
     model: Model,
@@ -21,7 +21,7 @@ pub(super) struct Hardware {
 }
 
 impl Hardware {
-    /// An idle machine.
+    /// Returns an idle machine.
     pub(super) fn new(model: Model) -> Self {
         let machine = &model.machine;
         let count = machine.pu_count();
@@ -41,29 +41,29 @@ impl Hardware {
         }
     }
 
-    /// The machine and its numbers.
+    /// Returns the machine and its numbers.
     pub(super) fn model(&self) -> &Model {
         &self.model
     }
 
-    /// How many CPUs there are.
+    /// Returns the number of CPUs.
     pub(super) fn cpus(&self) -> usize {
         self.core_of.len()
     }
 
-    /// The system's number of a CPU.
+    /// Returns the operating system's number of a CPU.
     pub(super) fn os(&self, cpu: usize) -> OsCpu {
         self.model.machine.os(Pu::from_index(cpu))
     }
 
-    /// PUs of a set of CPUs, as far as the machine has them.
+    /// Returns the PUs of a set of CPUs, without those that the machine does not have.
     pub(super) fn pus(&self, cpus: &CpuSet) -> Set<Pu> {
         cpus.iter().filter_map(|cpu| self.model.machine.pu(cpu)).collect()
     }
 
-    /// A CPU begins or stops to be busy: the CPUs where threads progress at another speed from now
-    /// on, which are its core's other hardware threads (`siblings` are all of its core), or its
-    /// whole package.
+    /// Marks a CPU as busy or idle. Returns the CPUs on which threads now progress at another
+    /// speed: its core's other hardware threads (`siblings` are all of its core), or its whole
+    /// package.
     pub(super) fn occupy(
         &mut self,
         cpu: usize,
@@ -99,7 +99,7 @@ impl Hardware {
         factors.get(busy - 1).copied().unwrap_or(1.0)
     }
 
-    /// Work per nanosecond of a thread on a CPU that never waits for memory.
+    /// Returns the work per nanosecond of a thread that never waits for memory on a CPU.
     pub(super) fn speed(&self, cpu: usize) -> f64 {
         let core = self.core_of[cpu] as usize;
         let speed = self.model.speeds.get(core).copied().unwrap_or(1.0);

@@ -1,27 +1,27 @@
-//! The simulated machine at work: threads of programs on CPUs, under a scheduler, event by event.
+//! Simulated machine at work: threads of programs on CPUs, under a scheduler, event by event.
 //!
-//! Unit: integer nanoseconds of time; work in nanoseconds on an idle reference core. Idea: nothing
-//! is stepped. Between two events of a CPU its thread gets on at a constant *rate*, so what it has
-//! done is worked out when the rate changes or somebody looks; each CPU has one planned event, the
-//! end of the thread's phase or the moment at which the scheduler must look at it, whichever is
-//! earlier.
+//! Unit: integer nanoseconds of time; work in nanoseconds on an idle reference core. Idea: there
+//! are no time steps. Between two events of a CPU, its thread progresses at a constant *rate*, so
+//! its work is computed when the rate changes or when it is read. Each CPU has one planned event:
+//! the end of the thread's phase or the moment at which the scheduler must check the thread,
+//! whichever is earlier.
 //!
-//! Properties: equal model, kernel, programs and seed give equal runs; time on CPUs adds up to the
-//! time CPUs were busy; a thread does the work it was asked for, no more; an event costs the
+//! Properties: equal model, kernel, programs and seed give equal runs. Time on CPUs adds up to the
+//! time that CPUs were busy. A thread does the work that it was given, no more. An event costs the
 //! logarithm of the number of CPUs and threads, and allocates nothing.
 //!
 //! Left out: interrupts, the balancer's own cost, waits for I/O.
 //!
-//! Parts, each with fields of its own: `timeline` (time and planned events), `hardware` (busy
-//! cores and speeds), `cpu_clocks` (time that CPUs ran), `agenda` (programs and their starts),
-//! `roster` (threads and their numbers), the scheduler with its queues (`sched`), and a model of
-//! memory (`Progress`). Events join them:
+//! Parts, each with fields of its own: `timeline` (time and planned events), `hardware` (busy cores
+//! and speeds), `cpu_clocks` (time that CPUs ran), `agenda` (programs and their starts), `roster`
+//! (threads and their numbers), the scheduler with its run queues (`sched`), and a model of memory
+//! (`Progress`). Events join them:
 //!
 //! - `spawn`: programs start, threads are born and end.
 //! - `running`: threads on and off CPUs.
 //! - `waiting`: phases, barriers, sleep.
-//! - `control`: what a host or a scenario does to a running world.
-//! - `seen`: what can be seen of it from outside.
+//! - `control`: actions of a host or a scenario on a running world.
+//! - `view`: the view of a world from outside.
 
 mod agenda;
 mod control;
@@ -29,18 +29,18 @@ mod cpu_clocks;
 mod hardware;
 mod roster;
 mod running;
-mod seen;
 mod spawn;
 mod timeline;
+mod view;
 mod waiting;
 
 pub(crate) use agenda::finite;
 pub use control::Refused;
-pub use seen::{Activity, Counters, ProgramSeen, ThreadSeen};
+pub use view::{Activity, ProgramView, RunCounters, ThreadView};
 
 use crate::kernel::Kernel;
 use crate::model::Model;
-use crate::program::Program;
+use crate::program::ProgramSpec;
 use crate::progress::{Progress, Unhindered};
 use crate::rng::Rng;
 use crate::sched::{Scheduler, Seats, scheduler};
@@ -53,7 +53,7 @@ use trimtab_core::ids::Pu;
 use trimtab_core::set::Set;
 use trimtab_core::time::Moment;
 
-/// What a thread is doing.
+/// Phase of a thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Phase {
     Computes,
@@ -63,27 +63,27 @@ enum Phase {
     Over,
 }
 
-/// A thread.
+/// Thread of a program.
 #[derive(Clone, Debug)]
-struct Thread {
+struct SimThread {
     program: u32,
-    /// Its number among the threads that are looked after.
+    /// Number among the threads that policies balance.
     id: Option<u32>,
     rank: u32,
     phase: Phase,
-    /// Work to the end of the phase, or CPU time until it stops polling.
+    /// Work to the end of the phase, or CPU time until the thread stops polling.
     left: f64,
-    /// CPU time to be spent before it gets on: switches, migrations.
+    /// CPU time that the thread must spend before it progresses: context switches, migrations.
     debt: f64,
-    /// Work per nanosecond where it runs now.
+    /// Work per nanosecond on the present CPU.
     rate: f64,
     /// Work of one segment, before jitter.
     segment: f64,
-    /// The last segment's, which may be shorter.
+    /// Work of the last segment, which may be shorter.
     last: f64,
     segments: u64,
     team: u32,
-    /// Its footprint makes it wait for memory.
+    /// Whether the footprint makes the thread wait for memory.
     stalls: bool,
     rng: Rng,
     home: Option<Set<Pu>>,
@@ -94,25 +94,25 @@ struct Thread {
     moves: u64,
     done: f64,
     asked: f64,
-    /// Where it ran last.
+    /// CPU on which the thread ran last.
     ran_on: u32,
 }
 
 /// Threads that wait for each other.
 #[derive(Clone, Debug, Default)]
-struct Team {
+struct BarrierTeam {
     members: Vec<u32>,
     arrived: u32,
 }
 
-/// A program that runs.
+/// Program that was added.
 #[derive(Clone, Debug)]
-struct Started {
-    program: Program,
+struct AddedProgram {
+    program: ProgramSpec,
     mask: Option<Set<Pu>>,
     team: u32,
     alive: u32,
-    /// Jobs of a churn that are still to be born; `None` for no end.
+    /// Jobs of a churn that are still to be born; `None`: without end.
     jobs: Option<u32>,
     born: u32,
     begun: bool,
@@ -120,7 +120,7 @@ struct Started {
     stopped: bool,
 }
 
-/// A machine at work.
+/// Machine at work.
 #[derive(Debug)]
 pub struct World<P: Progress = Unhindered> {
     timeline: Timeline,
@@ -128,12 +128,12 @@ pub struct World<P: Progress = Unhindered> {
     clocks: CpuClocks,
     agenda: Agenda,
     roster: Roster,
-    teams: Vec<Team>,
+    teams: Vec<BarrierTeam>,
     seats: Seats,
     scheduler: Box<dyn Scheduler>,
     memory: P,
     random: Random,
-    counters: Counters,
+    counters: RunCounters,
     buffers: Buffers,
 }
 
@@ -141,7 +141,7 @@ pub struct World<P: Progress = Unhindered> {
 #[derive(Debug)]
 struct Random {
     threads: Rng,
-    /// Which idle CPU comes first when all are called.
+    /// Draws the idle CPU that comes first when all are called.
     calls: Rng,
 }
 
@@ -153,15 +153,15 @@ struct Buffers {
 }
 
 impl World<Unhindered> {
-    /// A machine where memory never makes anybody wait.
-    pub fn new(model: Model, kernel: &Kernel, programs: Vec<Program>, seed: u64) -> Self {
+    /// Returns a machine without memory delays.
+    pub fn new(model: Model, kernel: &Kernel, programs: Vec<ProgramSpec>, seed: u64) -> Self {
         Self::with(model, kernel, programs, seed, Unhindered)
     }
 }
 
 impl<P: Progress> World<P> {
-    /// A machine with a model of memory.
-    pub fn with(model: Model, kernel: &Kernel, programs: Vec<Program>, seed: u64, progress: P) -> Self {
+    /// Returns a machine with a model of memory.
+    pub fn with(model: Model, kernel: &Kernel, programs: Vec<ProgramSpec>, seed: u64, progress: P) -> Self {
         let rng = Rng::new(seed);
         let seats = Seats::new(&model, kernel, &rng);
         let hardware = Hardware::new(model);
@@ -177,7 +177,7 @@ impl<P: Progress> World<P> {
             seats,
             memory: progress,
             random: Random { threads: rng.fork("threads"), calls: rng.fork("calls") },
-            counters: Counters::default(),
+            counters: RunCounters::default(),
             buffers: Buffers::default(),
         };
         world.add_all(programs);
@@ -188,27 +188,27 @@ impl<P: Progress> World<P> {
         world
     }
 
-    /// What time it is.
+    /// Returns the present time.
     pub fn now(&self) -> Moment {
         Moment(self.timeline.now())
     }
 
-    /// The machine and its numbers.
+    /// Returns the machine and its numbers.
     pub fn model(&self) -> &Model {
         self.hardware.model()
     }
 
-    /// The model of memory.
+    /// Returns the model of memory.
     pub fn progress(&self) -> &P {
         &self.memory
     }
 
-    /// Whether all programs that can end have ended.
+    /// Returns whether all programs that can end have ended.
     pub fn over(&self) -> bool {
         self.agenda.is_over()
     }
 
-    /// Lets time pass until a moment, or until all is over if that is earlier.
+    /// Lets time pass until a moment, or until the run is over if that is earlier.
     pub fn run(&mut self, until: Moment) {
         while !self.over() {
             match self.timeline.next() {
@@ -225,12 +225,12 @@ impl<P: Progress> World<P> {
         self.hardware.cpus()
     }
 
-    /// The next event.
+    /// Carries out the next event.
     fn step(&mut self) {
         let Some((event, slot)) = self.timeline.begin() else { return };
         self.counters.events += 1;
         match slot {
-            Slot::Cpu(cpu) => self.look(cpu),
+            Slot::Cpu(cpu) => self.check_cpu(cpu),
             Slot::Balance(cpu) => self.balance(cpu),
             Slot::Agenda => self.start_due(),
             Slot::Epoch => self.epoch(),
@@ -246,7 +246,7 @@ impl<P: Progress> World<P> {
         self.timeline.done(event);
     }
 
-    /// Memory works its rates out.
+    /// Lets the memory model compute its rates.
     fn epoch(&mut self) {
         let mut changed = std::mem::take(&mut self.buffers.changed);
         changed.clear();
@@ -264,7 +264,7 @@ impl<P: Progress> World<P> {
     pub(super) fn plan_epoch(&mut self) {
         let slot = Slot::Epoch;
         match self.memory.next() {
-            // What is planned for now may be what is being carried out.
+            // The event planned for now may be the one that is being carried out.
             Some(at) if at.0 <= self.timeline.now() || self.timeline.planned(slot) != Some(at.0) => {
                 self.timeline.plan(slot, at.0.max(self.timeline.now()));
             }

@@ -3,25 +3,26 @@
 use super::timeline::Slot;
 use super::{Phase, World};
 use crate::progress::Progress;
-use crate::sched::{State, Why};
+use crate::sched::{JoinReason, TaskState};
 use trimtab_core::ids::{Id, Pu};
 use trimtab_core::time::Moment;
 
-/// Less than this much of a nanosecond's work is none.
-const GRAIN: f64 = 0.5;
+/// Work below this share of a nanosecond's work counts as none.
+const WORK_GRAIN_NS: f64 = 0.5;
 
-/// A CPU that finds nobody looks at most this many doublings of a tick later. Kernels look at each tick; who meets every millisecond waits with
-/// work to do only now and then, and would be missed by few looks.
-const LOOKS_MOST: u8 = 2;
+/// Limit of the back-off of an idle CPU: a CPU that finds no thread to pull searches again at most
+/// this many doublings of a tick later. Kernels search at each tick. Threads with a barrier every
+/// millisecond wait in the run queue only now and then, and few searches would miss them.
+const BACKOFF_DOUBLINGS_MAX: u8 = 2;
 
-/// So many CPUs at rest are asked whether they may take who waits.
-const KICKS_MOST: usize = 16;
+/// Highest number of idle CPUs that are checked for whether they may take a waiting thread.
+const KICKS_MAX: usize = 16;
 
-/// The bounds of a search for somebody to run before the queue's first is taken.
-const PULLS_MOST: usize = 4;
+/// Highest number of pulls in a search for a thread to run, before the first of the queue is taken.
+const PULLS_MAX: usize = 4;
 
 impl<P: Progress> World<P> {
-    /// Accounts for the time that a CPU's thread ran since it was accounted for last.
+    /// Accounts the time that a CPU's thread ran since the last accounting.
     pub(super) fn settle(&mut self, cpu: usize) {
         let span = self.timeline.now() - self.clocks.since(cpu);
         let Some(at) = self.seats.current(cpu).filter(|_| span > 0) else { return };
@@ -42,15 +43,17 @@ impl<P: Progress> World<P> {
         self.scheduler.ran(&mut self.seats, at, cpu, span);
     }
 
-    /// A CPU's planned event: its thread's phase is over, or the scheduler looks.
-    pub(super) fn look(&mut self, cpu: usize) {
+    /// Handles a CPU's planned event: its thread's phase is over, or the scheduler checks the
+    /// thread.
+    pub(super) fn check_cpu(&mut self, cpu: usize) {
         self.settle(cpu);
         let Some(at) = self.seats.current(cpu) else { return };
         let thread = &self.roster[at];
-        if thread.debt <= 0.0 && thread.left < GRAIN * thread.rate {
+        if thread.debt <= 0.0 && thread.left < WORK_GRAIN_NS * thread.rate {
             let due = self.timeline.now() >= self.clocks.until(cpu);
             self.phase_over(at, cpu);
-            // A phase that ends with the slice must not make the others wait for the next end of one.
+            // If a phase ends with the slice, the other threads must not wait for the end of
+            // another slice.
             if due
                 && self.seats.current(cpu) == Some(at)
                 && self.scheduler.expired(&mut self.seats, self.timeline.now(), cpu)
@@ -68,7 +71,7 @@ impl<P: Progress> World<P> {
         }
     }
 
-    /// The running thread goes back to the queue, the best one runs.
+    /// Puts the running thread back into the queue, and runs the best one.
     pub(super) fn rotate(&mut self, cpu: usize) {
         if let Some(at) = self.unseat(cpu) {
             self.seats.push(at, cpu, self.timeline.now());
@@ -76,7 +79,7 @@ impl<P: Progress> World<P> {
         self.switch_in(cpu);
     }
 
-    /// Takes the running thread off; it is then nowhere.
+    /// Takes the running thread off its CPU; the thread is then in no queue.
     pub(super) fn unseat(&mut self, cpu: usize) -> Option<usize> {
         self.settle(cpu);
         let at = self.seats.unseat(cpu, self.timeline.now())?;
@@ -88,10 +91,10 @@ impl<P: Progress> World<P> {
         Some(at)
     }
 
-    /// Puts the best thread on a CPU where nobody runs.
+    /// Puts the best thread on a CPU where no thread runs.
     pub(super) fn switch_in(&mut self, cpu: usize) {
         let mut best = None;
-        for _ in 0..PULLS_MOST {
+        for _ in 0..PULLS_MAX {
             best = self.scheduler.pick(&mut self.seats, self.timeline.now(), cpu);
             if best.is_some() || !self.seats.cpus[cpu].usable {
                 break;
@@ -130,7 +133,7 @@ impl<P: Progress> World<P> {
         self.arm(cpu);
     }
 
-    /// Tells memory that a thread computes on a CPU.
+    /// Tells the memory model that a thread computes on a CPU.
     pub(super) fn computes(&mut self, at: usize, cpu: usize) {
         if self.roster[at].stalls {
             self.memory.on_cpu(Moment(self.timeline.now()), at, Pu::from_index(cpu));
@@ -138,7 +141,7 @@ impl<P: Progress> World<P> {
         }
     }
 
-    /// Nobody to run.
+    /// Makes a CPU idle that has no thread to run.
     fn rest(&mut self, cpu: usize) {
         self.timeline.cancel(Slot::Cpu(cpu));
         self.occupy(cpu, false);
@@ -149,7 +152,7 @@ impl<P: Progress> World<P> {
         }
     }
 
-    /// Whether a CPU at rest could help anybody.
+    /// Returns whether an idle CPU could take a thread.
     fn wanted_elsewhere(&self) -> bool {
         self.seats.waiting.top() > 0 || (self.seats.doubled.top() > 0 && self.seats.cores.top() > 0)
     }
@@ -161,7 +164,7 @@ impl<P: Progress> World<P> {
         }
     }
 
-    /// Plans a CPU's next event. Its thread is accounted for.
+    /// Plans a CPU's next event. Its thread's time must be accounted.
     pub(super) fn arm(&mut self, cpu: usize) {
         self.scheduler.changed(&self.seats, cpu);
         let Some(at) = self.seats.current(cpu) else { return };
@@ -170,13 +173,13 @@ impl<P: Progress> World<P> {
         let thread = &self.roster[at];
         let rate = if thread.phase == Phase::Computes { thread.rate } else { 1.0 };
         let end = thread.debt + thread.left.max(0.0) / rate;
-        // Beyond what a clock holds: never.
+        // A time beyond the range of the clock means never.
         let end = if end < 1e18 { self.timeline.now() + end.ceil() as u64 } else { u64::MAX };
         let next = until.min(end);
         if next == u64::MAX {
             self.timeline.cancel(Slot::Cpu(cpu));
         } else if next == self.timeline.now() || self.timeline.planned(Slot::Cpu(cpu)) != Some(next) {
-            // What is planned for now may be what is being carried out.
+            // The event planned for now may be the one that is being carried out.
             self.timeline.plan(Slot::Cpu(cpu), next);
         }
         if self.cpus() > 1 {
@@ -187,8 +190,8 @@ impl<P: Progress> World<P> {
         }
     }
 
-    /// A thread waits here, or its core runs several, while some CPU or core rests: that one looks at the next tick
-    /// (`nohz_balancer_kick`).
+    /// Plans a search of an idle CPU at the next tick, if a thread waits here or the core runs
+    /// several threads while a CPU or core is idle (`nohz_balancer_kick`).
     fn kick(&mut self, cpu: usize) {
         if self.scheduler.calls() {
             self.call(cpu);
@@ -198,10 +201,10 @@ impl<P: Progress> World<P> {
         let domains = &seats.domains;
         let near = if seats.cpus[cpu].movable > 0 && seats.idle.top() > 0 {
             let queue = &seats.cpus[cpu].queue;
-            // The first of them is in nobody's way, but for masks.
+            // The first idle CPU can take a thread unless masks forbid it.
             let helps = |&idle: &usize| queue.iter().any(|&task| seats.allowed(task as usize, idle));
             domains.up(cpu).find_map(|at| {
-                seats.idle.each(&domains.all[at as usize].cpus, cpu, 1).take(KICKS_MOST).find(helps)
+                seats.idle.each(&domains.all[at as usize].cpus, cpu, 1).take(KICKS_MAX).find(helps)
             })
         } else if seats.doubled.top() > 0 && seats.cores.top() > 0 && seats.is_doubled(cpu) {
             domains.up(cpu).find_map(|at| seats.cores.around(&domains.all[at as usize].cpus, cpu, 1))
@@ -209,16 +212,17 @@ impl<P: Progress> World<P> {
             None
         };
         let Some(idle) = near else { return };
-        if self.clocks.looks(idle) == 0 {
+        if self.clocks.failed_pulls(idle) == 0 {
             self.plan_balance(idle, self.seats.tick_after(self.timeline.now()));
         } else if self.timeline.planned(Slot::Balance(idle)).is_none() {
-            // It gave up when nobody waited who could be moved, and now somebody does.
-            let later = self.timeline.now() + (self.seats.tick << self.clocks.looks(idle));
+            // The idle CPU gave up when no movable thread waited, and now one does.
+            let later = self.timeline.now() + (self.seats.tick << self.clocks.failed_pulls(idle));
             self.plan_balance(idle, self.seats.tick_at(later));
         }
     }
 
-    /// Somebody waits here: of the idle CPUs that could take him, one that is drawn looks at once.
+    /// Calls an idle CPU if a thread waits here: one that could take the thread, drawn at random,
+    /// searches at once.
     fn call(&mut self, cpu: usize) {
         let seats = &self.seats;
         if seats.cpus[cpu].movable == 0 || seats.idle.top() == 0 {
@@ -239,13 +243,13 @@ impl<P: Progress> World<P> {
         }
     }
 
-    /// Accounts for a CPU's thread and plans its next event anew.
+    /// Accounts the time of a CPU's thread and plans its next event again.
     pub(super) fn rearm(&mut self, cpu: usize) {
         self.settle(cpu);
         self.arm(cpu);
     }
 
-    /// A CPU's balancing at a tick.
+    /// Balances a CPU at a tick.
     pub(super) fn balance(&mut self, cpu: usize) {
         if !self.seats.cpus[cpu].usable {
             return;
@@ -258,7 +262,7 @@ impl<P: Progress> World<P> {
             self.relocate(task, cpu);
             self.came(task, cpu);
         }
-        if let Some((task, to)) = self.seats.current(cpu).zip(self.scheduler.rather(&self.seats, cpu)) {
+        if let Some((task, to)) = self.seats.current(cpu).zip(self.scheduler.better_cpu(&self.seats, cpu)) {
             self.relocate(task, to);
             self.came(task, to);
         }
@@ -267,19 +271,20 @@ impl<P: Progress> World<P> {
                 self.buffers.pulled = pulled;
                 return;
             }
-            let looks = self.clocks.looks(cpu);
-            next = next.max(self.seats.tick_at(self.timeline.now() + (self.seats.tick << looks)));
-            self.clocks.looked(cpu, LOOKS_MOST);
+            let failed_pulls = self.clocks.failed_pulls(cpu);
+            next = next.max(self.seats.tick_at(self.timeline.now() + (self.seats.tick << failed_pulls)));
+            self.clocks.note_failed_pull(cpu, BACKOFF_DOUBLINGS_MAX);
         }
         self.buffers.pulled = pulled;
         self.timeline.plan(Slot::Balance(cpu), next);
     }
 
-    /// Moves a thread that wants a CPU into another one's queue, and sees to the CPU it leaves.
+    /// Moves a thread that wants a CPU into another CPU's queue, and plans the next event of the
+    /// CPU that it leaves.
     pub(super) fn relocate(&mut self, task: usize, to: usize) {
         let from = self.seats.tasks[task].cpu as usize;
         self.settle(to);
-        let ran = self.seats.tasks[task].state == State::Running;
+        let ran = self.seats.tasks[task].state == TaskState::Running;
         if ran {
             self.unseat(from);
         } else {
@@ -288,8 +293,8 @@ impl<P: Progress> World<P> {
             self.seats.take(task);
         }
         self.scheduler.leaves(&mut self.seats, task, from);
-        self.scheduler.joins(&mut self.seats, task, to, Why::Moved);
-        // A moved thread has no data anywhere near.
+        self.scheduler.joins(&mut self.seats, task, to, JoinReason::Moved);
+        // No cache near a moved thread holds its data.
         self.seats.tasks[task].last = 0;
         self.seats.push(task, to, self.timeline.now());
         if ran {
@@ -299,9 +304,9 @@ impl<P: Progress> World<P> {
         }
     }
 
-    /// A thread has come to a CPU's queue.
+    /// Handles a thread that has come to a CPU's queue.
     pub(super) fn came(&mut self, task: usize, cpu: usize) {
-        if self.seats.tasks[task].state != State::Queued || self.seats.tasks[task].cpu as usize != cpu {
+        if self.seats.tasks[task].state != TaskState::Queued || self.seats.tasks[task].cpu as usize != cpu {
             return;
         }
         if self.seats.current(cpu).is_none() {
@@ -316,7 +321,8 @@ impl<P: Progress> World<P> {
         }
     }
 
-    /// A CPU begins or stops to be busy: its core's other hardware threads, and maybe its package, get on differently.
+    /// Marks a CPU as busy or idle: the threads on its core's other hardware threads, and maybe on
+    /// its package, change their speed.
     fn occupy(&mut self, cpu: usize, busy: bool) {
         let domain = self.seats.domains.core[cpu] as usize;
         let siblings = self.seats.domains.all[domain].cpus.clone();
@@ -325,14 +331,14 @@ impl<P: Progress> World<P> {
         }
     }
 
-    /// How fast a thread gets on where it is.
+    /// Computes the rate at which a thread progresses on a CPU.
     fn rate(&mut self, at: usize, cpu: usize) {
         let stall = if self.roster[at].stalls { self.memory.rate(at) } else { 1.0 };
         let rate = self.hardware.speed(cpu) * stall;
         self.roster[at].rate = rate.max(1e-9);
     }
 
-    /// The rate of a CPU's thread may have changed.
+    /// Updates the rate of a CPU's thread.
     pub(super) fn rerate(&mut self, cpu: usize) {
         if let Some(at) = self.seats.current(cpu) {
             self.settle(cpu);

@@ -1,16 +1,16 @@
-//! Programs start, threads are born and end.
+//! Spawn of programs and threads: the start of programs, the start and the end of threads.
 
 use super::timeline::Slot;
-use super::{Phase, Started, Team, Thread, World};
-use crate::program::{Bind, Body, Program};
+use super::{AddedProgram, BarrierTeam, Phase, SimThread, World};
+use crate::program::{Bind, Body, ProgramSpec};
 use crate::progress::{Progress, quiet};
-use crate::sched::{Task, Why};
+use crate::sched::{JoinReason, Task};
 use trimtab_core::ids::{Id, Pu};
 use trimtab_core::set::Set;
 use trimtab_core::time::{Moment, Span};
 
-/// What a new thread is given.
-struct Birth {
+/// Parameters of a new thread.
+struct NewThread {
     rank: u32,
     team: u32,
     segment: f64,
@@ -19,41 +19,42 @@ struct Birth {
 }
 
 impl<P: Progress> World<P> {
-    /// Adds a program, to start when it says, or at once if that is past. The answer is its number.
-    pub fn add(&mut self, program: Program) -> usize {
+    /// Adds a program, to start at its start time, or at once if that is past. Returns its number.
+    pub fn add(&mut self, program: ProgramSpec) -> usize {
         let (start, started) = self.enrolled(program);
         let at = self.agenda.insert(start, started);
         self.plan_agenda();
         at
     }
 
-    /// Adds many programs: each as if alone, and together in no more time than it takes to sort them.
-    pub(super) fn add_all(&mut self, programs: impl IntoIterator<Item = Program>) {
-        let programs: Vec<(u64, Started)> =
+    /// Adds many programs, each as if alone, in the time of one sort.
+    pub(super) fn add_all(&mut self, programs: impl IntoIterator<Item = ProgramSpec>) {
+        let programs: Vec<(u64, AddedProgram)> =
             programs.into_iter().map(|program| self.enrolled(program)).collect();
         self.agenda.extend(programs);
         self.plan_agenda();
     }
 
-    /// The run is not over before as many are let go: programs that end are still to be added.
+    /// Keeps the run going until [`Self::let_go`] was called for this number of programs: programs
+    /// that end by themselves and are still to be added.
     pub(crate) fn hold(&mut self, programs: u32) {
         self.agenda.hold(programs);
     }
 
-    /// One that was waited for has been added.
+    /// Notes that an awaited program has been added.
     pub(crate) fn let_go(&mut self) {
         self.agenda.let_go();
     }
 
-    /// A program as it is before its start, and when that is.
-    fn enrolled(&self, program: Program) -> (u64, Started) {
+    /// Returns a program in its state before the start, and its start time in ns.
+    fn enrolled(&self, program: ProgramSpec) -> (u64, AddedProgram) {
         let start = program.start.0.max(self.timeline.now());
         let mask = program.mask.as_ref().map(|mask| self.hardware.pus(mask));
         let jobs = match program.body {
             Body::Churn { jobs, .. } => jobs,
             _ => Some(0),
         };
-        let started = Started {
+        let started = AddedProgram {
             mask,
             team: 0,
             alive: 0,
@@ -74,7 +75,7 @@ impl<P: Progress> World<P> {
         }
     }
 
-    /// Starts what is due.
+    /// Starts the programs that are due.
     pub(super) fn start_due(&mut self) {
         while let Some(at) = self.agenda.take_due(self.timeline.now()) {
             if !self.agenda[at].stopped {
@@ -89,7 +90,7 @@ impl<P: Progress> World<P> {
         let program = &self.agenda[at].program;
         let (threads, body) = (program.threads, program.body.clone());
         let team = self.teams.len() as u32;
-        self.teams.push(Team::default());
+        self.teams.push(BarrierTeam::default());
         self.agenda[at].team = team;
         match body {
             Body::Spmd { work, interval, imbalance, .. } => {
@@ -100,37 +101,37 @@ impl<P: Progress> World<P> {
                     let every = interval.map_or(work.0, |interval| interval.0.min(work.0)).max(1);
                     let segments = work.0.div_ceil(every).max(1);
                     let last = work.0.saturating_sub((segments - 1) * every);
-                    let birth = Birth {
+                    let new = NewThread {
                         rank,
                         team,
                         segment: every as f64 * factor,
                         last: last as f64 * factor,
                         segments,
                     };
-                    self.bear(at, &birth);
+                    self.spawn_thread(at, &new);
                 }
             }
             Body::Nested { inner, regions, work } => {
                 for outer in 0..threads {
                     let own = self.teams.len() as u32;
-                    self.teams.push(Team::default());
+                    self.teams.push(BarrierTeam::default());
                     for rank in 0..inner {
                         let (rank, work) = (outer * inner + rank, work.0 as f64);
-                        let birth = Birth {
+                        let new = NewThread {
                             rank,
                             team: own,
                             segment: work,
                             last: work,
                             segments: u64::from(regions.max(1)),
                         };
-                        self.bear(at, &birth);
+                        self.spawn_thread(at, &new);
                     }
                 }
             }
             Body::Hog { duty } => {
                 let segment = duty.map_or(f64::INFINITY, |(work, _)| work.0 as f64);
                 for rank in 0..threads {
-                    self.bear(at, &Birth { rank, team, segment, last: segment, segments: 1 });
+                    self.spawn_thread(at, &NewThread { rank, team, segment, last: segment, segments: 1 });
                 }
             }
             Body::Churn { at_once, .. } => {
@@ -144,7 +145,7 @@ impl<P: Progress> World<P> {
         }
     }
 
-    /// The next process of a churn, if there is to be one.
+    /// Starts the next process of a churn, if there is to be one.
     pub(super) fn next_job(&mut self, at: usize) {
         let started = &mut self.agenda[at];
         let Body::Churn { work, .. } = started.program.body else { return };
@@ -155,60 +156,60 @@ impl<P: Progress> World<P> {
         let (rank, team) = (started.born, started.team);
         let mut rng = self.random.threads.nth(at as u64).nth(u64::from(rank));
         let work = (work.0 as f64 * rng.exponential()).max(1.0);
-        self.bear(at, &Birth { rank, team, segment: work, last: work, segments: 1 });
+        self.spawn_thread(at, &NewThread { rank, team, segment: work, last: work, segments: 1 });
     }
 
-    fn bear(&mut self, program: usize, birth: &Birth) {
+    fn spawn_thread(&mut self, program: usize, new: &NewThread) {
         let (at, more) = self.roster.place();
         if more {
             self.seats.tasks.push(Task::default());
             self.timeline.grow(self.roster.len());
         }
-        let home = self.home(program, birth.rank);
+        let home = self.home(program, new.rank);
         let started = &mut self.agenda[program];
         started.alive += 1;
         started.born += 1;
         let of = &started.program;
         let id = of.balanced.then(|| self.roster.watch(at));
-        self.roster[at] = Thread {
+        self.roster[at] = SimThread {
             program: program as u32,
             id,
-            rank: birth.rank,
-            segment: birth.segment,
-            last: birth.last,
-            segments: birth.segments,
-            team: birth.team,
+            rank: new.rank,
+            segment: new.segment,
+            last: new.last,
+            segments: new.segments,
+            team: new.team,
             stalls: !quiet(&of.footprint),
-            rng: self.random.threads.nth(program as u64).fork("jitter").nth(u64::from(birth.rank)),
+            rng: self.random.threads.nth(program as u64).fork("jitter").nth(u64::from(new.rank)),
             home: home.clone(),
-            ..Thread::nobody()
+            ..SimThread::vacant()
         };
         let (weight, group) = (of.weight, of.group);
         self.seats.uneven |= weight != 1024;
-        self.seats.tasks[at] = Task::born(weight, group, birth.rank);
+        self.seats.tasks[at] = Task::born(weight, group, new.rank);
         self.seats.set_mask(at, home);
         self.memory.born(Moment(self.timeline.now()), at, program, &self.agenda[program].program.footprint);
-        if birth.segment.is_finite() {
+        if new.segment.is_finite() {
             self.begin_segment(at);
         } else {
             (self.roster[at].phase, self.roster[at].left) = (Phase::Computes, f64::INFINITY);
         }
         if !matches!(self.agenda[program].program.body, Body::Churn { .. }) {
-            self.teams[birth.team as usize].members.push(at as u32);
+            self.teams[new.team as usize].members.push(at as u32);
         }
         let whole = self.agenda[program].team;
-        if whole != birth.team {
+        if whole != new.team {
             self.teams[whole as usize].members.push(at as u32);
         }
         let cpu = self.scheduler.fork(&mut self.seats, at);
         self.settle(cpu);
         self.seats.tasks[at].cpu = cpu as u32;
-        self.scheduler.joins(&mut self.seats, at, cpu, Why::New);
+        self.scheduler.joins(&mut self.seats, at, cpu, JoinReason::New);
         self.seats.push(at, cpu, self.timeline.now());
         self.came(at, cpu);
     }
 
-    /// Where a program's runtime lets a thread run.
+    /// Returns the mask that a program's runtime gives a thread.
     fn home(&self, program: usize, rank: u32) -> Option<Set<Pu>> {
         let started = &self.agenda[program];
         let of = &started.program;
@@ -235,8 +236,8 @@ impl<P: Progress> World<P> {
         }
     }
 
-    /// What is done when a thread has left its queue for good.
-    pub(super) fn buried(&mut self, at: usize) {
+    /// Cleans up after a thread that has left its queue for the last time.
+    pub(super) fn clean_up(&mut self, at: usize) {
         self.roster[at].phase = Phase::Over;
         self.memory.ended(Moment(self.timeline.now()), at);
         self.timeline.cancel(Slot::Alarm(at));
@@ -258,8 +259,8 @@ impl<P: Progress> World<P> {
     }
 }
 
-impl Thread {
-    pub(super) fn nobody() -> Self {
+impl SimThread {
+    pub(super) fn vacant() -> Self {
         Self {
             program: 0,
             id: None,

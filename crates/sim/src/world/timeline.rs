@@ -1,11 +1,11 @@
-//! Timeline of a world: what time it is, and the planned events.
+//! Timeline of a world: the present time, and the planned events.
 
-use crate::queue::{Event, Queue};
+use crate::queue::{PlannedEvent, Queue};
 
-/// Something that has at most one planned event.
+/// Thing that has at most one planned event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Slot {
-    /// A CPU: the end of its thread's phase, or a look of the scheduler.
+    /// A CPU: the end of its thread's phase, or a check by the scheduler.
     Cpu(usize),
     /// A CPU's balancing.
     Balance(usize),
@@ -13,7 +13,7 @@ pub(super) enum Slot {
     Agenda,
     /// The next epoch of the memory model.
     Epoch,
-    /// What a scheduler does on all CPUs at once.
+    /// Work of a scheduler on all CPUs at once.
     Everywhere,
     /// A thread's own alarm.
     Alarm(usize),
@@ -22,7 +22,7 @@ pub(super) enum Slot {
 /// Slots that belong to no CPU and no thread.
 const COMMON_SLOTS: usize = 3;
 
-/// Time and events.
+/// Time and planned events.
 #[derive(Debug)]
 pub(super) struct Timeline {
     now: u64,
@@ -31,17 +31,17 @@ pub(super) struct Timeline {
 }
 
 impl Timeline {
-    /// A timeline at 0, without events.
+    /// Returns a timeline at 0, without events.
     pub(super) fn new(cpus: usize) -> Self {
         Self { now: 0, queue: Queue::new(2 * cpus + COMMON_SLOTS), cpus }
     }
 
-    /// What time it is, in ns.
+    /// Returns the present time, in ns.
     pub(super) fn now(&self) -> u64 {
         self.now
     }
 
-    /// Time passes without an event.
+    /// Lets time pass without an event.
     pub(super) fn pass(&mut self, until: u64) {
         self.now = self.now.max(until);
     }
@@ -74,7 +74,7 @@ impl Timeline {
         self.queue.grow(self.index(Slot::Alarm(threads)));
     }
 
-    /// Plans a slot's event, in place of the one that was planned.
+    /// Plans a slot's event, in place of the planned one.
     pub(super) fn plan(&mut self, slot: Slot, at: u64) {
         self.queue.plan(self.index(slot), at);
     }
@@ -83,26 +83,26 @@ impl Timeline {
         self.queue.cancel(self.index(slot));
     }
 
-    /// When a slot's event is planned.
+    /// Returns when a slot's event is planned, ns.
     pub(super) fn planned(&self, slot: Slot) -> Option<u64> {
         self.queue.planned(self.index(slot))
     }
 
-    /// When the next event is planned.
+    /// Returns when the next event is planned, ns.
     pub(super) fn next(&self) -> Option<u64> {
         self.queue.next()
     }
 
-    /// Goes on to the next event; [`Self::done`] is to follow.
-    pub(super) fn begin(&mut self) -> Option<(Event, Slot)> {
+    /// Advances to the next event. [`Self::done`] must follow.
+    pub(super) fn begin(&mut self) -> Option<(PlannedEvent, Slot)> {
         let event = self.queue.begin()?;
         self.now = event.at;
         let slot = self.slot(event.slot);
         Some((event, slot))
     }
 
-    /// An event was carried out.
-    pub(super) fn done(&mut self, event: Event) {
+    /// Finishes an event that was carried out.
+    pub(super) fn done(&mut self, event: PlannedEvent) {
         self.queue.done(event);
     }
 }

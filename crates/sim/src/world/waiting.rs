@@ -1,14 +1,14 @@
-//! Phases of threads: a segment of work, a barrier, the next segment; sleep and waking.
+//! Phases of threads: a segment of work, a barrier, the next segment; sleep and wake-up.
 
 use super::timeline::Slot;
 use super::{Phase, World};
-use crate::program::{Body, Wait};
+use crate::program::{Body, WaitMode};
 use crate::progress::Progress;
-use crate::sched::{State, Why};
+use crate::sched::{JoinReason, TaskState};
 use trimtab_core::time::Moment;
 
 impl<P: Progress> World<P> {
-    /// The running thread's work or patience is at its end.
+    /// Ends the running thread's phase: its work is done, or its time of polling is over.
     pub(super) fn phase_over(&mut self, at: usize, cpu: usize) {
         match self.roster[at].phase {
             Phase::Computes => {
@@ -42,10 +42,12 @@ impl<P: Progress> World<P> {
         }
     }
 
-    /// A thread that computed does not any more; it keeps its CPU.
+    /// Notes that a thread stops computing; the thread keeps its CPU.
     fn stops_computing(&mut self, at: usize) {
         let task = &self.seats.tasks[at];
-        if self.roster[at].stalls && self.roster[at].phase == Phase::Computes && task.state == State::Running
+        if self.roster[at].stalls
+            && self.roster[at].phase == Phase::Computes
+            && task.state == TaskState::Running
         {
             self.memory.off_cpu(Moment(self.timeline.now()), at);
             self.plan_epoch();
@@ -54,7 +56,7 @@ impl<P: Progress> World<P> {
         self.roster[at].left = f64::INFINITY;
     }
 
-    /// A thread reaches the barrier of its team.
+    /// Lets a thread reach the barrier of its team.
     pub(super) fn arrive(&mut self, at: usize) {
         let team = self.roster[at].team as usize;
         self.stops_computing(at);
@@ -66,38 +68,38 @@ impl<P: Progress> World<P> {
         }
     }
 
-    /// A thread waits for its team, in its program's way.
+    /// Lets a thread wait for its team, in its program's way.
     fn waits(&mut self, at: usize) {
         let wait = self.agenda[self.roster[at].program as usize].program.wait;
         let (state, cpu) = (self.seats.tasks[at].state, self.seats.tasks[at].cpu as usize);
         match wait {
-            _ if state == State::Off => self.roster[at].phase = Phase::Sleeps,
-            Wait::Spin => {}
-            Wait::Yield => self.seats.set_passive(at, true),
-            Wait::SpinThenSleep(patience) => self.roster[at].left = patience.0 as f64,
-            Wait::Sleep if state == State::Queued => {
+            _ if state == TaskState::Off => self.roster[at].phase = Phase::Sleeps,
+            WaitMode::Spin => {}
+            WaitMode::Yield => self.seats.set_passive(at, true),
+            WaitMode::SpinThenSleep(patience) => self.roster[at].left = patience.0 as f64,
+            WaitMode::Sleep if state == TaskState::Queued => {
                 self.leave_queue(at);
                 self.roster[at].phase = Phase::Sleeps;
                 self.roster[at].sleeps += 1;
                 return;
             }
-            Wait::Sleep => {
+            WaitMode::Sleep => {
                 self.sleep(at, cpu);
                 return;
             }
         }
-        if state != State::Off {
+        if state != TaskState::Off {
             self.rearm(cpu);
         }
     }
 
-    /// All have arrived: they go on. The last one goes on first, and wakes the others.
+    /// Opens a barrier: all have arrived. The last thread goes on first, and wakes the others.
     fn release(&mut self, team: usize, last: usize) {
         self.counters.barriers += 1;
         self.teams[team].arrived = 0;
         let waker = self.seats.tasks[last].cpu as usize;
         self.proceed(last, waker);
-        // Nobody joins or leaves a team while it goes on, but its members may end.
+        // No thread joins or leaves a team while it goes on, but its members may end.
         let members = std::mem::take(&mut self.teams[team].members);
         for &member in &members {
             if member as usize != last {
@@ -107,7 +109,8 @@ impl<P: Progress> World<P> {
         self.teams[team].members = members;
     }
 
-    /// A thread that waited goes on: to its next segment, to the barrier of the whole program, or to its end.
+    /// Lets a thread that waited go on: to its next segment, to the barrier of the whole program,
+    /// or to its end.
     fn proceed(&mut self, at: usize, waker: usize) {
         if self.roster[at].phase == Phase::Over {
             return;
@@ -125,28 +128,28 @@ impl<P: Progress> World<P> {
         }
         let cpu = self.seats.tasks[at].cpu as usize;
         let state = self.seats.tasks[at].state;
-        if state == State::Running {
+        if state == TaskState::Running {
             self.settle(cpu);
         }
         self.begin_segment(at);
         match state {
-            State::Running => {
+            TaskState::Running => {
                 self.seats.set_passive(at, false);
                 self.computes(at, cpu);
                 self.rerate(cpu);
             }
-            State::Queued => {
+            TaskState::Queued => {
                 self.seats.set_passive(at, false);
-                // Who runs there may have to give way now.
+                // The thread that runs there may have to give way now.
                 if self.seats.current(cpu).is_some_and(|running| self.seats.tasks[running].passive) {
                     self.rearm(cpu);
                 }
             }
-            State::Off => self.wake(at, Some(waker)),
+            TaskState::Off => self.wake(at, Some(waker)),
         }
     }
 
-    /// The next segment of work.
+    /// Begins the next segment of work.
     pub(super) fn begin_segment(&mut self, at: usize) {
         let thread = &mut self.roster[at];
         let program = &self.agenda[thread.program as usize].program;
@@ -155,7 +158,8 @@ impl<P: Progress> World<P> {
         if let Body::Spmd { jitter, .. } = program.body
             && jitter > 0.0
         {
-            // A factor that is never below a twentieth, as no program does an interval in no time.
+            // The factor is never below a twentieth, because no program does an interval in no
+            // time.
             work *= (1.0 + jitter * thread.rng.normal()).max(0.05);
         }
         thread.asked += work;
@@ -163,7 +167,7 @@ impl<P: Progress> World<P> {
         thread.phase = Phase::Computes;
     }
 
-    /// The running thread sleeps.
+    /// Puts the running thread to sleep.
     fn sleep(&mut self, at: usize, cpu: usize) {
         self.unseat(cpu);
         self.roster[at].phase = Phase::Sleeps;
@@ -173,7 +177,7 @@ impl<P: Progress> World<P> {
         self.switch_in(cpu);
     }
 
-    /// A waiting thread wants no CPU any more.
+    /// Takes a waiting thread that wants no CPU any more out of its queue.
     fn leave_queue(&mut self, at: usize) {
         let cpu = self.seats.tasks[at].cpu as usize;
         self.settle(cpu);
@@ -184,19 +188,19 @@ impl<P: Progress> World<P> {
         self.arm(cpu);
     }
 
-    /// A sleeping thread wakes: its phase is set already.
+    /// Wakes a sleeping thread. Its phase must be set already.
     pub(super) fn wake(&mut self, at: usize, waker: Option<usize>) {
         self.seats.set_passive(at, false);
         let cpu = self.scheduler.wake(&mut self.seats, at, waker);
         self.settle(cpu);
-        self.scheduler.joins(&mut self.seats, at, cpu, Why::Woken);
+        self.scheduler.joins(&mut self.seats, at, cpu, JoinReason::Woken);
         self.roster[at].debt += self.hardware.model().switching.wake.0 as f64;
         self.counters.wakes += 1;
         self.seats.push(at, cpu, self.timeline.now());
         self.came(at, cpu);
     }
 
-    /// A thread's own alarm.
+    /// Handles a thread's own alarm.
     pub(super) fn alarm(&mut self, at: usize) {
         let program = self.roster[at].program as usize;
         if self.roster[at].phase != Phase::Sleeps {
@@ -211,20 +215,20 @@ impl<P: Progress> World<P> {
         }
     }
 
-    /// A thread is over.
+    /// Ends a thread.
     pub(super) fn end(&mut self, at: usize) {
         let cpu = self.seats.tasks[at].cpu as usize;
         match self.seats.tasks[at].state {
-            State::Running => {
+            TaskState::Running => {
                 self.unseat(cpu);
                 self.roster[at].phase = Phase::Over;
                 self.scheduler.leaves(&mut self.seats, at, cpu);
                 self.seats.off(at, self.timeline.now());
                 self.switch_in(cpu);
             }
-            State::Queued => self.leave_queue(at),
-            State::Off => {}
+            TaskState::Queued => self.leave_queue(at),
+            TaskState::Off => {}
         }
-        self.buried(at);
+        self.clean_up(at);
     }
 }

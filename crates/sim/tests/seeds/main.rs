@@ -1,4 +1,5 @@
-//! Scenarios that once broke a law, made small by the swarm: each a file whose first lines say what it was.
+//! Tests of scenarios that once broke an invariant, shrunk by the swarm: each is a file whose first
+//! lines describe the fault.
 
 #![expect(clippy::disallowed_methods, reason = "the simulator does no I/O; this test reads files for it")]
 
@@ -15,7 +16,7 @@ fn what_once_broke_a_law_does_not_any_more() {
     assert!(files.len() > 3);
     for path in files {
         let (name, text) = (path.display().to_string(), fs::read_to_string(&path).unwrap());
-        assert!(text.starts_with("# "), "{name} says what it was");
+        assert!(text.starts_with("# "), "{name} says what the fault was");
         let file = File::open(&name, &text, &[], &mut |_| Err("no machine files here".to_owned())).unwrap();
         for run in 0..file.len() {
             let (_, violations) = check(&file.scenario(run).unwrap());

@@ -1,4 +1,4 @@
-//! Samples of a simulated machine are those Linux would give.
+//! Tests that samples of a simulated machine are as Linux would give them.
 
 use crate::run::{END, cores, kernel, spmd};
 use trimtab_core::balance::{Act, Decision, Kind, Reason, Refusal, Settings, Settled, Wanted, policy};
@@ -8,28 +8,29 @@ use trimtab_core::observe::{Metric, Notice, Observer, Sample};
 use trimtab_core::time::Moment;
 use trimtab_sim::host::Simulated;
 use trimtab_sim::model::Model;
-use trimtab_sim::program::{Body, Program, Wait};
+use trimtab_sim::program::{Body, ProgramSpec, WaitMode};
 use trimtab_sim::world::World;
 
 const MS: u64 = 1_000_000;
 
-fn host(count: usize, programs: Vec<Program>, seed: u64) -> Simulated {
+fn host(count: usize, programs: Vec<ProgramSpec>, seed: u64) -> Simulated {
     Simulated::new(World::new(Model::plain(cores(count)), &kernel("linux-6.12", count), programs, seed), END)
 }
 
-fn look(host: &mut Simulated, ms: u64) -> Sample {
+fn sample_at(host: &mut Simulated, ms: u64) -> Sample {
     host.wait(Moment(ms * MS)).unwrap();
     host.observe(&Wanted::all()).unwrap()
 }
 
 #[test]
 fn a_wait_is_counted_when_it_is_over() {
-    // Two threads on one CPU, looked at each millisecond: slices are a tick long, so one of them stands still.
-    let mut host = host(1, vec![spmd(2, None, Wait::Spin)], 1);
+    // Two threads on one CPU, sampled each millisecond: slices are a tick long, so one of them
+    // stands still.
+    let mut host = host(1, vec![spmd(2, None, WaitMode::Spin)], 1);
     let mut stood = 0;
-    let mut before = look(&mut host, 20);
+    let mut before = sample_at(&mut host, 20);
     for ms in 21..60 {
-        let now = look(&mut host, ms);
+        let now = sample_at(&mut host, ms);
         for (old, new) in before.threads.iter().zip(&now.threads) {
             let counters = |read: &trimtab_core::observe::ThreadSample| (read.run, read.wait, read.slices);
             if counters(old) == counters(new) {
@@ -48,10 +49,10 @@ fn a_wait_is_counted_when_it_is_over() {
 #[test]
 fn speeds_are_seen_as_they_are() {
     // Three on two: speeds are 1/2, 1/2 and 1, by the kernel's counters alone.
-    let mut host = host(2, vec![spmd(3, None, Wait::Spin).bound(trimtab_sim::program::Bind::Close)], 1);
+    let mut host = host(2, vec![spmd(3, None, WaitMode::Spin).bound(trimtab_sim::program::Bind::Close)], 1);
     let mut observer = Observer::new(host.world().usable());
     for ms in [100, 200] {
-        let sample = look(&mut host, ms);
+        let sample = sample_at(&mut host, ms);
         observer.take(&sample, &[]);
     }
     let seen = observer.observation();
@@ -63,9 +64,9 @@ fn speeds_are_seen_as_they_are() {
 
 #[test]
 fn births_and_ends_are_told_once() {
-    let mut churn = spmd(0, None, Wait::Sleep);
+    let mut churn = spmd(0, None, WaitMode::Sleep);
     churn.body = Body::Churn { at_once: 3, work: trimtab_core::time::Span::from_ms(20), jobs: Some(50) };
-    let mut host = host(2, vec![churn, Program::hog("hog", 1)], 1);
+    let mut host = host(2, vec![churn, ProgramSpec::hog("hog", 1)], 1);
     let (mut born, mut gone) = (Vec::new(), Vec::new());
     let mut ms = 0;
     loop {
@@ -89,8 +90,8 @@ fn births_and_ends_are_told_once() {
 
 #[test]
 fn decisions_are_carried_out() {
-    let mut host = host(2, vec![spmd(2, None, Wait::Spin)], 1);
-    look(&mut host, 10);
+    let mut host = host(2, vec![spmd(2, None, WaitMode::Spin)], 1);
+    sample_at(&mut host, 10);
     let decision =
         |thread, act| Decision { thread: ThreadId(thread), act, reason: Reason::Start, gain: None };
     let one = |text: &str| text.parse().unwrap();
@@ -107,7 +108,7 @@ fn decisions_are_carried_out() {
         ends,
         [Settled::Applied, Settled::Applied, Settled::Vanished, Settled::Refused(Refusal::Cpus)]
     );
-    assert!(look(&mut host, 100).threads.iter().all(|read| read.cpu.unwrap().0 == 1));
+    assert!(sample_at(&mut host, 100).threads.iter().all(|read| read.cpu.unwrap().0 == 1));
     host.apply(&[decision(0, Act::Release), decision(1, Act::Release)]).unwrap();
     for cpu in [0, 1] {
         host.apply(&[decision(0, Act::Nudge(one(&cpu.to_string())))]).unwrap();
@@ -118,22 +119,22 @@ fn decisions_are_carried_out() {
 
 #[test]
 fn lost_cpus_are_told() {
-    let mut host = host(4, vec![spmd(4, None, Wait::Sleep)], 1);
-    look(&mut host, 10);
+    let mut host = host(4, vec![spmd(4, None, WaitMode::Sleep)], 1);
+    sample_at(&mut host, 10);
     host.world_mut().set_usable(&"0-1".parse().unwrap());
-    let sample = look(&mut host, 20);
+    let sample = sample_at(&mut host, 20);
     assert_eq!(sample.notices, [Notice::Usable("0-1".parse().unwrap())]);
-    assert!(look(&mut host, 30).notices.is_empty());
+    assert!(sample_at(&mut host, 30).notices.is_empty());
 }
 
 #[test]
 fn equal_seeds_give_equal_samples_to_the_byte() {
     let stream = |kind, seed| {
-        let mut program = spmd(9, Some(10), Wait::Yield);
+        let mut program = spmd(9, Some(10), WaitMode::Yield);
         if let Body::Spmd { jitter, .. } = &mut program.body {
             *jitter = 0.1;
         }
-        let mut host = host(4, vec![program, Program::hog("hog", 1)], seed);
+        let mut host = host(4, vec![program, ProgramSpec::hog("hog", 1)], seed);
         let machine = cores(4);
         let settings = Settings { seed, ..Settings::default() };
         let (mut policy, mut observer) = (policy(kind, &machine, &settings), Observer::new(machine.cpus()));
@@ -153,7 +154,7 @@ fn equal_seeds_give_equal_samples_to_the_byte() {
 
 #[test]
 fn who_was_confined_gets_back_what_it_had_and_nobody_else() {
-    let mut host = host(2, vec![spmd(3, None, Wait::Spin)], 1);
+    let mut host = host(2, vec![spmd(3, None, WaitMode::Spin)], 1);
     let confine = |thread: u32, to: &str| Decision {
         thread: ThreadId(thread),
         act: Act::Confine(to.parse().unwrap()),
@@ -163,8 +164,8 @@ fn who_was_confined_gets_back_what_it_had_and_nobody_else() {
     let masks = |host: &Simulated| -> Vec<String> {
         host.world().threads().map(|thread| thread.mask.to_string()).collect()
     };
-    look(&mut host, 20);
-    // Thread 1 is bound by its own program; nobody asked the host for that.
+    sample_at(&mut host, 20);
+    // Thread 1 is bound by its own program, not through the host.
     host.world_mut().confine(ThreadId(1), &"1".parse().unwrap()).unwrap();
     host.apply(&[confine(0, "0"), confine(0, "1"), confine(2, "0")]).unwrap();
     host.apply(&[Decision { act: Act::Release, ..confine(2, "0") }]).unwrap();

@@ -1,4 +1,4 @@
-//! The simulated machine as policies and people see it.
+//! Tests of the simulated machine from the view of policies and people.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 #![allow(

@@ -1,28 +1,30 @@
-//! The model beside what was measured: programs on two CPUs under Linux 6.12 and 6.1, in a quiet virtual machine.
+//! Comparison of the model with measurements: programs on two CPUs under Linux 6.12 and 6.1, in a
+//! quiet virtual machine.
 //!
-//! Figures are makespans over fair shares, medians; the measured ones are of the project's own experiments.
+//! Figures are makespans over fair shares, medians; the measured ones are of the project's own
+//! experiments.
 
 use crate::run::{alone, cores, driven, kernel, median, ratio, spmd};
 use trimtab_core::balance::{Kind, Settings};
 use trimtab_core::drive::Go;
 use trimtab_core::time::Span;
 use trimtab_sim::model::Model;
-use trimtab_sim::program::{Bind, Body, Program, Wait};
+use trimtab_sim::program::{Bind, Body, ProgramSpec, WaitMode};
 
-const HYBRID: Wait = Wait::SpinThenSleep(Span::from_us(50));
+const HYBRID: WaitMode = WaitMode::SpinThenSleep(Span::from_us(50));
 
-struct Row {
+struct MeasuredRow {
     kernel: &'static str,
     threads: u32,
     hogs: u32,
     every: Option<u64>,
-    wait: Wait,
+    wait: WaitMode,
     pinned: bool,
     measured: f64,
 }
 
-fn rows() -> Vec<Row> {
-    let row = |kernel, threads, hogs, every, wait, pinned, measured| Row {
+fn rows() -> Vec<MeasuredRow> {
+    let row = |kernel, threads, hogs, every, wait, pinned, measured| MeasuredRow {
         kernel,
         threads,
         hogs,
@@ -32,7 +34,7 @@ fn rows() -> Vec<Row> {
         measured,
     };
     let (new, old) = ("linux-6.12", "linux-6.1");
-    let (spin, lazy, sleep) = (Wait::Spin, Wait::Yield, Wait::Sleep);
+    let (spin, lazy, sleep) = (WaitMode::Spin, WaitMode::Yield, WaitMode::Sleep);
     vec![
         row(new, 3, 0, None, sleep, false, 1.01),
         row(new, 3, 0, None, lazy, false, 1.03),
@@ -99,18 +101,19 @@ fn rows() -> Vec<Row> {
     ]
 }
 
-fn modelled(row: &Row) -> f64 {
+fn modelled(row: &MeasuredRow) -> f64 {
     let one = |seed| {
         let bind = if row.pinned { Bind::Close } else { Bind::Free };
         let mut program = spmd(row.threads, row.every, row.wait).bound(bind);
         if let Body::Spmd { jitter, .. } = &mut program.body {
             *jitter = 0.02;
         }
-        // A guest is never quite quiet: timers, workers of the kernel, its shell.
+        // A guest is never fully quiet: timers, workers of the kernel, its shell.
         let duty = Some((Span::from_us(100), Span::from_ms(20)));
-        let mut programs = vec![program, Program { body: Body::Hog { duty }, ..Program::hog("guest", 2) }];
+        let mut programs =
+            vec![program, ProgramSpec { body: Body::Hog { duty }, ..ProgramSpec::hog("guest", 2) }];
         if row.hogs > 0 {
-            programs.push(Program::hog("hog", row.hogs));
+            programs.push(ProgramSpec::hog("hog", row.hogs));
         }
         let world = alone(Model::plain(cores(2)), &kernel(row.kernel, 2), programs, seed);
         ratio(&world, (row.threads + row.hogs) as usize, 2)
@@ -143,7 +146,7 @@ fn the_model_orders_what_was_measured() {
     let (mut right, mut pairs) = (0, 0);
     for a in 0..rows.len() {
         for b in 0..a {
-            // Differences within the spread of the measurements order nothing.
+            // Differences within the spread of the measurements define no order.
             if (rows[a].measured / rows[b].measured).ln().abs() > 0.08 {
                 pairs += 1;
                 right += i32::from((ours[a] > ours[b]) == (rows[a].measured > rows[b].measured));
@@ -158,7 +161,7 @@ fn the_model_orders_what_was_measured() {
 #[test]
 fn policies_over_the_model() {
     for kind in [Kind::Float, Kind::Pinned, Kind::Speed, Kind::Exchange, Kind::Nudge, Kind::Auto] {
-        for wait in [Wait::Sleep, Wait::Yield, Wait::Spin] {
+        for wait in [WaitMode::Sleep, WaitMode::Yield, WaitMode::Spin] {
             let one = |seed| {
                 let settings = Settings { seed, ..Settings::default() };
                 let programs = vec![spmd(3, None, wait)];

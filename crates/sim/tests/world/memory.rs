@@ -1,4 +1,4 @@
-//! Memory under the world: where threads run decides how long they take.
+//! Tests of memory under the world: placement decides the time that threads take.
 
 use crate::run::{END, kernel};
 use trimtab_core::balance::{Act, Decision, Reason, Refusal, Settled, Wanted};
@@ -11,15 +11,17 @@ use trimtab_core::time::{Moment, Span};
 use trimtab_sim::host::Simulated;
 use trimtab_sim::memory::Memory;
 use trimtab_sim::model::shipped;
-use trimtab_sim::program::{Bind, Footprint, Pages, Program, Wait};
+use trimtab_sim::program::{Bind, Footprint, PagePlacement, ProgramSpec, WaitMode};
 use trimtab_sim::world::World;
 
-/// How long four threads with this footprint take for a second of work each, bound to these CPUs.
+/// Returns the time that four threads with this footprint take for a second of work each, bound to
+/// these CPUs.
 fn takes(footprint: Footprint, cpus: &str) -> f64 {
     let model = shipped::find("westmere-e5620").unwrap().unwrap();
     let memory = Memory::new(&model);
     let list: CpuSet = cpus.parse().unwrap();
-    let mut program = Program::spmd("walk", 4, Span::from_ms(1000), Wait::Sleep).every(Span::from_ms(10));
+    let mut program =
+        ProgramSpec::spmd("walk", 4, Span::from_ms(1000), WaitMode::Sleep).every(Span::from_ms(10));
     program.footprint = footprint;
     program.bind = Bind::List(list.iter().map(|cpu| CpuSet::from_iter([cpu])).collect());
     let mut world = World::with(model, &kernel("linux-6.12", 16), vec![program], 1, memory);
@@ -31,7 +33,7 @@ fn takes(footprint: Footprint, cpus: &str) -> f64 {
 fn caches_and_nodes_decide_between_the_same_placements() {
     let quiet = Footprint::default();
     let compute = takes(quiet, "0,2,4,6");
-    // Two busy cores of a package turn up further than four; nothing else differs.
+    // Two busy cores of a package have a higher turbo than four; nothing else differs.
     assert!((compute / takes(quiet, "0,2,8,10") - 1.11 / 1.06).abs() < 0.01);
     let walk = |set: u64, pages| Footprint {
         working_set: set,
@@ -40,13 +42,13 @@ fn caches_and_nodes_decide_between_the_same_placements() {
         pages,
         ..Footprint::default()
     };
-    // Four megabytes each: two sockets have the room, one has not.
-    let near = walk(4 << 20, Pages::FirstTouch);
+    // Four megabytes each: two sockets have the room, one does not.
+    let near = walk(4 << 20, PagePlacement::FirstTouch);
     assert!(takes(near, "0,2,4,6") > 1.1 * takes(near, "0,2,8,10"));
-    // Far more than any cache, all on the first node: away from it is worse.
-    let far = walk(256 << 20, Pages::Node(0));
+    // Far more than any cache, all on the first node: running away from it is worse.
+    let far = walk(256 << 20, PagePlacement::Node(0));
     assert!(takes(far, "0,2,8,10") > 1.1 * takes(far, "0,2,4,6"));
-    // And waiting is longer than work alone.
+    // Waiting takes longer than the work alone.
     assert!(takes(far, "0,2,4,6") > 1.5 * compute);
 }
 
@@ -66,12 +68,12 @@ fn equal_worlds_run_equally() {
 fn counters_show_where_a_thread_stalls_and_memory_can_be_brought_after_it() {
     let model = shipped::find("westmere-e5620").unwrap().unwrap();
     let memory = Memory::new(&model);
-    let mut program = Program::spmd("walk", 1, Span::from_ms(60_000), Wait::Spin);
+    let mut program = ProgramSpec::spmd("walk", 1, Span::from_ms(60_000), WaitMode::Spin);
     program.footprint = Footprint {
         working_set: 256 << 20,
         misses: 20.0,
         parallelism: 2.0,
-        pages: Pages::Node(1),
+        pages: PagePlacement::Node(1),
         ..Footprint::default()
     };
     program.bind = Bind::List(std::iter::once("0".parse().unwrap()).collect());
@@ -79,20 +81,21 @@ fn counters_show_where_a_thread_stalls_and_memory_can_be_brought_after_it() {
     let mut observer = Observer::new(world.usable());
     let mut host = Simulated::new(world, END);
     let wanted = Wanted { counts: true, ..Wanted::default() };
-    let mut look = |host: &mut Simulated<Memory>, ms: u64| {
+    let mut sample_at = |host: &mut Simulated<Memory>, ms: u64| {
         host.wait(Moment(ms * 1_000_000)).unwrap();
         let sample = host.observe(&wanted).unwrap();
         let told = sample.notices.contains(&Notice::Counting(Rung::Exact));
         observer.take(&sample, &[]);
         (observer.observation().threads.first().and_then(|thread| thread.counted), told)
     };
-    let (first, told) = look(&mut host, 10);
+    let (first, told) = sample_at(&mut host, 10);
     assert!(first.is_none() && told, "one reading is no difference");
-    let (far, told) = look(&mut host, 103);
+    let (far, told) = sample_at(&mut host, 103);
     let far = far.unwrap();
     assert!(!told, "said once");
     assert_eq!(far.far_share(), Some(1.0));
-    // Half of 40 cycles to the last cache, 67 ns more, and 38 to the other socket; it holds little of the set.
+    // Half of 40 cycles to the LLC, 67 ns more, and 38 to the other socket; the LLC holds little of
+    // the set.
     let (penalty, share) = (far.penalty().unwrap(), far.share().unwrap());
     assert!((50.0..65.0).contains(&penalty), "{penalty}");
     assert!(share > 0.4, "{share}");
@@ -105,9 +108,9 @@ fn counters_show_where_a_thread_stalls_and_memory_can_be_brought_after_it() {
     let outcomes = host.apply(&[fetch(7), fetch(0)]).unwrap();
     let ends: Vec<Settled> = outcomes.iter().map(|outcome| outcome.end).collect();
     assert_eq!(ends, [Settled::Refused(Refusal::Memory), Settled::Applied]);
-    // It stands still while 256 MB are moved.
-    let _moving = look(&mut host, 1_500);
-    let near = look(&mut host, 1_600).0.unwrap();
+    // The thread stands still while 256 MB are moved.
+    let _moving = sample_at(&mut host, 1_500);
+    let near = sample_at(&mut host, 1_600).0.unwrap();
     assert_eq!(near.far_share(), Some(0.0));
     assert!(near.penalty().unwrap() < 0.8 * penalty, "{near:?}");
 }

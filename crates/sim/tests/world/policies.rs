@@ -1,7 +1,9 @@
-//! The policies of `core` over the simulated machine, beside the exact model of flowing threads.
+//! Tests of the policies of `core` over the simulated machine, next to the exact model of flowing
+//! threads.
 //!
-//! The kernel keeps threads apart here (`linux-2.6.28`, pollers), so that what is gained is the policy's. The other model's
-//! figures are for looks every twentieth of the work; it knows no ticks, switches or slices.
+//! The kernel keeps threads apart here (`linux-2.6.28`, pollers), so every gain is the policy's.
+//! The other model's figures are for samples every twentieth of the work; it knows no ticks,
+//! context switches or slices.
 
 use crate::run::{cores, driven, kernel, median, ratio, spmd};
 use trimtab_core::balance::{Kind, Settings};
@@ -9,14 +11,14 @@ use trimtab_core::check::decisions::Account;
 use trimtab_core::drive::Go;
 use trimtab_core::time::Span;
 use trimtab_sim::model::Model;
-use trimtab_sim::program::{Program, Wait};
+use trimtab_sim::program::{ProgramSpec, WaitMode};
 
-fn under(kind: Kind, name: &str, threads: u32, count: usize, hogs: u32, wait: Wait) -> f64 {
+fn under(kind: Kind, name: &str, threads: u32, count: usize, hogs: u32, wait: WaitMode) -> f64 {
     let one = |seed| {
         let settings = Settings { seed, interval: Span::from_ms(50), ..Settings::default() };
         let mut programs = vec![spmd(threads, None, wait)];
         if hogs > 0 {
-            programs.push(Program::hog("hog", hogs).on("0".parse().unwrap()));
+            programs.push(ProgramSpec::hog("hog", hogs).on("0".parse().unwrap()));
         }
         let model = Model::plain(cores(count));
         let machine = model.machine.clone();
@@ -43,7 +45,7 @@ fn speed_balancing_gives_what_the_exact_model_says() {
         (17, 16, 0, 1.130),
         (33, 16, 0, 1.054),
     ] {
-        let ours = under(Kind::Speed, "linux-2.6.28", threads, count, hogs, Wait::Spin);
+        let ours = under(Kind::Speed, "linux-2.6.28", threads, count, hogs, WaitMode::Spin);
         println!("speed {threads} on {count} + {hogs}: {ours:.3}, exactly {exact:.3}");
         assert!((ours / exact - 1.0).abs() < 0.1, "{threads} on {count}: {ours}");
     }
@@ -52,16 +54,16 @@ fn speed_balancing_gives_what_the_exact_model_says() {
 #[test]
 fn exchanging_gives_what_the_exact_model_says() {
     for (threads, count, exact) in [(3, 2, 1.0), (5, 2, 1.0), (7, 2, 1.0), (5, 4, 1.2), (9, 8, 1.333)] {
-        let ours = under(Kind::Exchange, "linux-2.6.28", threads, count, 0, Wait::Spin);
+        let ours = under(Kind::Exchange, "linux-2.6.28", threads, count, 0, WaitMode::Spin);
         println!("exchange {threads} on {count}: {ours:.3}, exactly {exact:.3}");
-        // The policy of today is better than the exact model's with many cores.
+        // Today's policy is better than the exact model's with many cores.
         assert!(ours < exact * 1.1 && ours > 0.99, "{threads} on {count}: {ours}");
     }
 }
 
 #[test]
 fn policies_keep_their_order_under_old_kernels() {
-    for wait in [Wait::Spin, Wait::Yield] {
+    for wait in [WaitMode::Spin, WaitMode::Yield] {
         for (threads, count) in [(3, 2), (5, 4), (17, 16)] {
             let of = |kind| under(kind, "linux-2.6.28", threads, count, 0, wait);
             let (float, pinned, speed, auto) =
@@ -79,7 +81,7 @@ fn policies_keep_their_order_under_old_kernels() {
 #[test]
 fn no_policy_hurts_what_is_balanced() {
     for kind in Kind::ALL {
-        for wait in [Wait::Spin, Wait::Sleep] {
+        for wait in [WaitMode::Spin, WaitMode::Sleep] {
             let ours = under(kind, "linux-6.12", 4, 4, 0, wait);
             assert!(ours < 1.03, "{kind} {wait:?} {ours}");
         }

@@ -32,7 +32,7 @@ fn the_elements_of_a_shmem_program_are_a_team_beside_their_symmetric_memory() {
     let output = start("oshrun").arg(&program).arg(&said).output().unwrap();
     let said = std::fs::read_to_string(&said).unwrap_or_else(|e| panic!("{e}: {}", words(&output)));
     assert_all_agree(&said, "element", &words(&output));
-    // The shmem_finalize of some versions faults, whatever was done before (Open MPI 4.1.4).
+    // The shmem_finalize of some versions faults in any program (Open MPI 4.1.4).
     if !output.status.success() {
         let empty = start("oshrun").arg(&program).output().unwrap();
         assert!(!empty.status.success(), "an empty program ends well, and this one not: {}", words(&output));

@@ -1,5 +1,5 @@
-/* Ranks that use a library which bears one caller in a process. First the library at two threads at once, then at ranks that are processes, then
- * at one rank of each process of a mixed team. */
+/* Ranks that use a library which supports one caller in a process: first in two threads at once, then in ranks that are processes, then in one
+ * rank of each process of a mixed team. */
 #include "check.h"
 #include <dlfcn.h>
 #include <pthread.h>
@@ -14,7 +14,7 @@ static void (*library_open)(unsigned long);
 static unsigned long (*library_draw)(void);
 static trimtab_team team;
 
-/* What the library says to a caller that is alone. */
+/* The library's answer to a single caller. */
 static void expected(unsigned long seed, uint64_t draws[DRAWS]) {
     unsigned long state = seed;
     for (int i = 0; i < DRAWS; i++) {
@@ -23,14 +23,14 @@ static void expected(unsigned long seed, uint64_t draws[DRAWS]) {
     }
 }
 
-/* Draws while all others draw too, step by step; whether what came was right. */
+/* Draws while all others draw too, step by step; returns whether the result was right. */
 static int draw(trimtab_rank rank, uint32_t me, uint64_t draws[DRAWS]) {
     uint64_t right[DRAWS];
     expected(me + 1, right);
     library_open(me + 1);
     for (int i = 0; i < DRAWS; i++) {
         OK(trimtab_barrier(rank));
-        /* One after the other, so that nothing is left to chance. */
+        /* One after the other, so that the result is deterministic. */
         for (uint32_t turn = 0; turn < 2; turn++) {
             if (turn == me % 2) draws[i] = library_draw();
             OK(trimtab_barrier(rank));
@@ -60,7 +60,7 @@ static void process(uint32_t me) {
     OK(trimtab_rank_leave(rank));
 }
 
-/* Of each process one thread calls, and gives its process what it got; all put together what all got. */
+/* One thread of each process calls, and shares the result with its process; all ranks combine all results. */
 static uint32_t of_process;
 static void *mixed(void *number) {
     uint32_t me = of_process * THREADS + (uint32_t)(intptr_t)number, here;

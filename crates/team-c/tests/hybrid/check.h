@@ -1,4 +1,4 @@
-/* What the programs of these tests say when something is not as it should be. */
+/* Failure messages of the programs of these tests. */
 #ifndef CHECK_H
 #define CHECK_H
 #include <stdio.h>
@@ -13,7 +13,7 @@
 static inline void wrong(const char *what, int line) {
     fprintf(stderr, "line %d: %s\n", line, what);
     fflush(NULL);
-    /* At once: what else is loaded may wait for others when a program ends. */
+    /* At once: other loaded libraries may wait for other processes when a program ends. */
     _exit(1);
 }
 

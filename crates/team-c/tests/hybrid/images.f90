@@ -1,4 +1,4 @@
-! The images of a coarray program as a team: what the team's sums are is what co_sum's are, and a barrier of the team keeps coarrays in step.
+! The images of a coarray program as a team: the team's sums equal co_sum's, and a barrier of the team keeps coarrays in step.
 module teams
     use iso_c_binding
     implicit none
@@ -76,7 +76,7 @@ program images
     me = this_image()
     all = num_images()
     next = mod(me, all) + 1
-    ! A name that is this run's alone: when image 1 asked for the time, to the nanosecond.
+    ! A name that is unique to this run: the time at image 1, to the nanosecond.
     call system_clock(clock)
     call co_broadcast(clock, source_image=1)
     write (key, '(a, i0)') 'images-', clock
@@ -101,12 +101,12 @@ program images
         sums(:n) = in(:n)
         call co_sum(sums(:n))
         if (any(sums(:n) /= out(:n))) error stop 'the team and co_sum do not agree'
-        ! Each sees what its neighbour wrote, when both say that it is there.
+        ! Each image sees its neighbour's value after the barrier.
         shared(:n) = out(:n) + me
         sync all
         call ok(trimtab_barrier(rank))
         if (any(shared(:n)[next] /= out(:n) + next)) error stop 'a neighbour has something else'
-        ! Others may need our help to read what is ours, and who waits in a team gives none.
+        ! Other images may need this one's help to read its memory, and it gives none while it waits in a team.
         sync all
         call ok(trimtab_barrier(rank))
         n = n * 10 + 1

@@ -1,4 +1,5 @@
-//! Programs that mix teams with what else works in parallel: MPI, OpenMP, SHMEM, coarrays, and libraries that bear no threads.
+//! Programs that mix teams with other parallel runtimes: MPI, OpenMP, SHMEM, coarrays, and
+//! libraries that do not support threads.
 
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "all of it is test")]
 
@@ -11,27 +12,28 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
 
-/// Says that a test is left out, and why.
+/// Prints that a test is left out, and why.
 pub(crate) fn skip(test: &str, why: &str) {
     eprintln!("SKIPPED (1): {test}: {why}");
 }
 
-/// Whether a program is installed.
+/// Returns whether a program is installed.
 pub(crate) fn has(program: &str) -> bool {
     Command::new(program).arg("--version").output().is_ok_and(|output| output.status.success())
 }
 
-/// Where Cargo has put the libraries: a test lies in `deps`, beside which they are.
+/// Returns the folder of the libraries: a test lies in `deps`, next to them.
 pub(crate) fn libraries() -> PathBuf {
     std::env::current_exe().unwrap().ancestors().nth(2).unwrap().to_owned()
 }
 
-/// A folder of this project.
+/// Returns a path in this project.
 pub(crate) fn top(below: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap().join(below)
 }
 
-/// Where the shared library has the name that programs ask for when they start, as installing gives it.
+/// Returns a folder in which the shared library has the name that programs load, as installing
+/// gives it.
 fn installed() -> &'static Path {
     static FOLDER: OnceLock<tempfile::TempDir> = OnceLock::new();
     let make = || {
@@ -43,10 +45,10 @@ fn installed() -> &'static Path {
     FOLDER.get_or_init(make).path()
 }
 
-/// Ends a command that hangs, and all that it started, as far as it hears the signal.
+/// Limits of `timeout`: ends a command that hangs, and all its children that react to the signal.
 const LIMIT: [&str; 3] = ["-k", "10", "120"];
 
-/// A command in which the library is found, and which ends some time.
+/// Makes a command that finds the library, and that ends in bounded time.
 pub(crate) fn command(program: impl AsRef<std::ffi::OsStr>) -> Command {
     let mut command = Command::new("timeout");
     let program = program.as_ref();
@@ -54,7 +56,7 @@ pub(crate) fn command(program: impl AsRef<std::ffi::OsStr>) -> Command {
     command
 }
 
-/// What a command said, which must have gone well.
+/// Runs a command, which must succeed, and returns its standard output.
 #[track_caller]
 pub(crate) fn well(command: &mut Command) -> String {
     let output = command.output().unwrap();
@@ -62,7 +64,7 @@ pub(crate) fn well(command: &mut Command) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// All that a command said.
+/// Returns everything that a command printed.
 pub(crate) fn words(output: &Output) -> String {
     let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
     format!("{:?}\n{}{}", output.status, text(&output.stdout), text(&output.stderr))

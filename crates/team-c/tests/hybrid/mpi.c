@@ -1,4 +1,4 @@
-/* Ranks of MPI communicators as teams: what a team's collectives give is what MPI's give. Argument: world, parts, killed FILE, or ends FILE. */
+/* Ranks of MPI communicators as teams: a team's collectives give the same results as MPI's. Argument: world, parts, killed FILE, or ends FILE. */
 #include "check.h"
 #include <signal.h>
 #include <string.h>
@@ -22,7 +22,7 @@ static trimtab_rank join(MPI_Comm comm, int *me, int *all) {
     return rank;
 }
 
-/* Every collective by both, MPI's now before and now after the team's. */
+/* Every collective by both, MPI's alternately before and after the team's. */
 static void same(MPI_Comm comm, trimtab_rank rank, int me, int all, int n) {
     size_t bytes = (size_t)(n * all) * sizeof(double);
     double *in = malloc(bytes), *mpi = malloc(bytes), *team = malloc(bytes);
@@ -90,7 +90,7 @@ static void together(MPI_Comm comm, trimtab_rank rank, int me, int all) {
     IS(from_left == (me + all - 1) % all && sum == of_mpi && sum == (int64_t)all * (all - 1) / 2);
 }
 
-/* What one rank writes and the others can only read, though none of them started another. */
+/* Memory that one rank writes and the others can only read, though none of them started another. */
 static void published(trimtab_rank rank, int me, int all) {
     trimtab_view view;
     const void *address;
@@ -135,11 +135,11 @@ static void parts(void) {
     MPI(MPI_Comm_free(&here));
 }
 
-/* The last rank is killed, or ends and says nothing when MPI is over; all others are told who it was. */
+/* The last rank is killed, or ends without leaving when MPI is over; all others get its number. */
 static void dies(const char *file, int killed) {
     int me, all;
     trimtab_rank rank = join(MPI_COMM_WORLD, &me, &all);
-    /* By which launchers end the others. */
+    /* Launchers end the others by this signal. */
     signal(SIGTERM, SIG_IGN);
     /* A team goes on without MPI. */
     if (!killed) MPI(MPI_Finalize());

@@ -1,10 +1,11 @@
-//! MPI around teams: its communicators' ranks adopt one, and both give the same.
+//! MPI around teams: the ranks of its communicators form a team, and both give the same results.
 
 use crate::{build, command, has, skip, words};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Compiler, launcher, and what the launcher needs: to start more ranks than cores, and to let others live when one is killed.
+/// Compiler, launcher, and the launcher's options: to start more ranks than cores, and to keep
+/// others alive when one is killed.
 struct Mpi {
     name: &'static str,
     compiler: &'static str,
@@ -65,7 +66,7 @@ fn every_communicator_has_a_team_of_its_own() {
     }
 }
 
-/// The ranks that know that the last of three is dead.
+/// Asserts that the survivors know that the last of three ranks is dead.
 #[track_caller]
 fn assert_all_know(mpi: &Mpi, options: &[&str], program: &Path, how: &str, folder: &Path) {
     let said = folder.join(how);
@@ -83,7 +84,7 @@ fn a_rank_that_is_dead_is_an_error_at_the_others_whatever_its_launcher_does() {
         let test = "a_rank_that_is_dead_is_an_error_at_the_others_whatever_its_launcher_does";
         let Some(program) = mpi.program(test, folder.path()) else { continue };
         assert_all_know(mpi, &[], &program, "ends", folder.path());
-        // Where the launcher does not kill the others before they can say anything.
+        // Only if the launcher does not kill the others before they can report anything.
         if let Some(options) = mpi.bears_deaths {
             assert_all_know(mpi, options, &program, "killed", folder.path());
         }

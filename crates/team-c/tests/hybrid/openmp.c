@@ -9,7 +9,7 @@
 #define WORDS (MOST_CPUS / 64)
 #define RANKS 4
 
-/* As the kernel has it, whatever a library would say. */
+/* From the kernel, independent of any library. */
 static void mask_of_this_thread(uint64_t mask[WORDS]) {
     memset(mask, 0, WORDS * sizeof *mask);
     IS(syscall(SYS_sched_getaffinity, 0, WORDS * sizeof *mask, mask) > 0);
@@ -33,7 +33,7 @@ static void inside(void) {
     trimtab_rank rank;
     uint32_t me, ranks;
     uint64_t own[WORDS], used[WORDS] = {0}, others[WORDS], outer[2][WORDS];
-    /* Before OpenMP begins, the process has all that is its. */
+    /* Before OpenMP begins, the process has all its CPUs. */
     mask_of_this_thread(own);
     OK(trimtab_team_inherited(&team, &me));
     OK(trimtab_team_join(team, me, &rank));
@@ -51,7 +51,7 @@ static void inside(void) {
             {
                 uint64_t mask[WORDS];
                 mask_of_this_thread(mask);
-                /* Within the rank's own, and bound where there is more than one. */
+                /* Within the rank's own CPUs, and bound if there is more than one. */
                 IS(within(mask, own) && count(mask) == 1);
 #pragma omp critical
                 for (int i = 0; i < WORDS; i++) used[i] |= mask[i];
@@ -66,7 +66,7 @@ static void inside(void) {
         /* Teams 0 to 2 * ranks - 1, each its number times the sum of 0 to 999. */
         IS(all == 499500.0 * (ranks * (2 * ranks - 1)));
     }
-    /* The teams of a rank are apart as far as it has cores, and all ranks are apart. */
+    /* The teams of a rank are on different cores as far as it has them, and so are all ranks. */
     if (count(own) >= 2) IS(!within(outer[0], outer[1]) && count(used) >= 2);
     OK(trimtab_allreduce(rank, own, others, WORDS, TRIMTAB_U64, TRIMTAB_XOR, TRIMTAB_MINE));
     IS(within(own, others));

@@ -3,7 +3,7 @@
 use crate::{build, command, has, libraries, skip, well};
 use std::path::{Path, PathBuf};
 
-/// The program by each compiler that has OpenMP: libgomp and libomp.
+/// Builds the program with each compiler that has OpenMP: libgomp and libomp.
 fn programs(test: &str, folder: &Path) -> Vec<PathBuf> {
     let with = |compiler: &str| {
         let own = folder.join(compiler);

@@ -1,5 +1,5 @@
-/* The processing elements of a SHMEM program as a team, beside their own symmetric memory. Arguments: FILE, for what each has seen at the end;
- * none: nothing but a beginning and an end. */
+/* The processing elements of a SHMEM program as a team, beside their own symmetric memory. Arguments: FILE, for each element's result;
+ * none: only initialises and finalises. */
 #include "check.h"
 #include <fcntl.h>
 #include <shmem.h>
@@ -31,7 +31,7 @@ int main(int count, char **words) {
     for (int i = 0; i < SHMEM_REDUCE_SYNC_SIZE; i++) sync_of_sums[i] = SHMEM_SYNC_VALUE;
     shmem_barrier_all();
     if (me != 0) shmem_getmem(key, key, sizeof key, 0);
-    /* Others may need our help to read what is ours, and who waits in a team gives none. */
+    /* Other elements may need this one's help to read its memory, and it gives none while it waits in a team. */
     shmem_barrier_all();
     OK(trimtab_team_options_init(&options, (uint32_t)all));
     OK(trimtab_team_of_job((uint32_t)me, key, &options, &team));
@@ -39,7 +39,7 @@ int main(int count, char **words) {
     for (int n = 1; n <= MOST; n = n * 10 < MOST ? n * 10 : n == MOST ? n + 1 : MOST) {
         long out[MOST], right[MOST], neighbours[MOST];
         for (int i = 0; i < n; i++) symmetric[i] = me * 100000 + i;
-        /* What a neighbour has is seen there when the team says that it is. */
+        /* A neighbour's value is visible after the team's barrier. */
         OK(trimtab_barrier(rank));
         shmem_long_get(neighbours, symmetric, (size_t)n, (me + 1) % all);
         shmem_barrier_all();

@@ -1,5 +1,5 @@
-/* A library as many are: what it is at is kept in static memory, so that there can be one of it in a process. It draws numbers that depend
- * on the seed it was opened with and on how many were drawn. */
+/* A typical library for one caller: its state is in static memory, so that a process can have only one. It draws numbers that depend on the
+ * seed with which it was opened and on the number of earlier draws. */
 static unsigned long state;
 static int drawn;
 

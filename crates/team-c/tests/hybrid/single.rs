@@ -1,4 +1,4 @@
-//! A library that bears one caller in a process.
+//! A library that supports one caller in a process.
 
 use crate::{build, command, has, skip, top, well};
 use std::process::Command;
@@ -17,6 +17,6 @@ fn a_library_for_one_caller_is_used_by_ranks_that_are_processes() {
             .arg(&library)
             .arg(source),
     );
-    // That threads get wrong answers and processes right ones is for the program to see.
+    // The program itself checks that threads get wrong answers and processes right ones.
     well(command(build("gcc", "caller.c", &["-ldl"], folder.path())).arg(&library));
 }

@@ -1,11 +1,11 @@
 //! Barriers of an endpoint: the algorithms of [`crate::barrier`].
 
-use super::{ANYBODY, Endpoint};
+use super::{ALL_RANKS, Endpoint};
 use crate::Result;
 use crate::barrier::Barrier;
 
 impl Endpoint {
-    /// Waits until all have come.
+    /// Waits until all ranks have reached the barrier.
     #[inline(always)]
     pub async fn barrier(&self, how: Barrier, signature: u32) -> Result<()> {
         let number = self.tickets.barriers.get().wrapping_add(1);
@@ -23,7 +23,8 @@ impl Endpoint {
         self.disseminate_among(self.rank, self.ranks(), |place| place, number, signature).await
     }
 
-    /// The same among some, of whom this is the one at `me`; `of` says which rank has a place among them.
+    /// Dissemination among some ranks. This rank has the place `me` among them; `of` returns the
+    /// rank at a place.
     #[inline(always)]
     async fn disseminate_among(
         &self,
@@ -49,8 +50,8 @@ impl Endpoint {
         Ok(())
     }
 
-    /// All have come as far, and sleep no more than once for that.
-    pub(crate) async fn meet(&self, signature: u32) -> Result<()> {
+    /// Waits until all ranks have come as far; a rank sleeps at most once for it.
+    pub(crate) async fn central_barrier(&self, signature: u32) -> Result<()> {
         self.barrier(Barrier::Central, signature).await
     }
 
@@ -58,14 +59,15 @@ impl Endpoint {
         let centre = self.area.lines(0);
         let central = self.tickets.centrals.get().wrapping_add(1);
         self.tickets.centrals.set(central);
-        // All of this barrier, and of those before it, are counted: the last one sees so.
+        // All arrivals of this barrier and of those before it are counted: by this count the last
+        // rank knows that it is the last.
         if self.count(&centre.arrived).wrapping_add(1) == central.wrapping_mul(self.ranks()) {
             self.raise(&centre.released, number, signature);
             return Ok(());
         }
-        let word = self.reach(&centre.released, number, ANYBODY).await?;
+        let word = self.reach(&centre.released, number, ALL_RANKS).await?;
         if word as u32 == number && (word >> 32) as u32 != signature {
-            return Err(self.differs(self.who_differs()));
+            return Err(self.differs(self.differing_rank()));
         }
         Ok(())
     }
@@ -80,7 +82,7 @@ impl Endpoint {
             return self.follow(speaker, number, signature).await;
         }
         for rank in groups.spoken_for(speaker) {
-            self.hear(rank, number, signature).await?;
+            self.await_arrival(rank, number, signature).await?;
         }
         let speakers = groups.speakers();
         let me = speakers.iter().position(|rank| *rank == self.rank).unwrap_or(0) as u32;
@@ -90,13 +92,13 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Sees a rank come.
-    async fn hear(&self, rank: u32, number: u32, signature: u32) -> Result<()> {
+    /// Waits for a rank's arrival.
+    async fn await_arrival(&self, rank: u32, number: u32, signature: u32) -> Result<()> {
         let word = self.reach(&self.area.lines(rank).arrived, number, rank).await?;
         if (word >> 32) as u32 != signature { Err(self.differs(rank)) } else { Ok(()) }
     }
 
-    /// Comes, and goes on when a rank says that all have come.
+    /// Announces this rank's arrival, and waits until `rank` announces that all have arrived.
     async fn follow(&self, rank: u32, number: u32, signature: u32) -> Result<()> {
         self.raise(&self.area.lines(self.rank).arrived, number, signature);
         let word = self.reach(&self.area.lines(rank).released, number, rank).await?;
@@ -111,7 +113,7 @@ impl Endpoint {
             return self.follow(0, number, signature).await;
         }
         for rank in 1..self.ranks() {
-            self.hear(rank, number, signature).await?;
+            self.await_arrival(rank, number, signature).await?;
         }
         self.raise(&self.area.lines(0).released, number, signature);
         Ok(())

@@ -1,21 +1,22 @@
-//! Endpoint: what one rank keeps, and does, to work with the others of one team.
+//! Endpoint: the state and the operations by which one rank works with the others of one team.
 //!
-//! **Idea.** Every algorithm is written once, as an `async fn` over [`Endpoint::reach`]. A blocking call polls it once, and its waits wait; a call
-//! that was started polls it now and then, and its waits return. Calls of one rank are carried out in the order in which they were made.
+//! **Idea.** Every algorithm is written once, as an `async fn` over [`Endpoint::reach`]. A blocking
+//! call polls it once, and its waits block. A started call polls it now and then, and its waits
+//! return. Calls of one rank are carried out in the order in which they were made.
 //!
-//! **Properties.** The counts of tickets and barriers are the same on all ranks whenever all have made the same calls, as every
-//! algorithm is chosen by what all ranks know alike.
+//! **Properties.** The counts of tickets and barriers are the same on all ranks whenever all have
+//! made the same calls, because every algorithm is chosen by data that all ranks share.
 
 mod barriers;
 mod shown;
 
-use crate::algorithm_table::{Algorithm, CallClass, Flat, Table};
+use crate::algorithm_table::{Algorithm, AlgorithmTable, CallClass, Flat};
 use crate::barrier::Barrier;
 use crate::cache_groups::Groups;
 use crate::call::Kind;
 use crate::cma::BufferLocation;
 use crate::flag::{Flag, Ticket, reached};
-use crate::shared_layout::{Area, Cause, Posted, SLOTS};
+use crate::shared_layout::{Area, Cause, Posted, SLOT_COUNT};
 use crate::wait::{Faults, Patience, linger, wake};
 use crate::{Error, Result};
 use std::cell::{Cell, RefCell};
@@ -24,13 +25,13 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-/// Ranks of a team that live, have left or have died: asked seldom, in waits.
-pub trait Company {
-    /// A rank of this team whose thread or process ended without leaving.
+/// State of a team's ranks: alive, left or dead. Asked rarely, in waits.
+pub trait PeerLiveness {
+    /// Returns a rank of this team that ended, as thread or process, without leaving.
     fn dead(&self) -> Option<u32>;
-    /// Whether a rank has left.
+    /// Returns whether a rank has left.
     fn left(&self, rank: u32) -> bool;
-    /// Whether a rank has left or ended.
+    /// Returns whether a rank has left or ended.
     fn gone(&self, rank: u32) -> bool;
 }
 
@@ -38,14 +39,14 @@ pub trait Company {
 pub struct Endpoint {
     /// Flags and stages.
     pub area: Area,
-    /// This rank.
+    /// Number of this rank.
     pub rank: u32,
-    /// More ranks than processors.
+    /// Whether there are more ranks than CPUs.
     pub crowded: bool,
-    /// All ranks are threads of this process, and no other has the memory.
+    /// Whether all ranks are threads of this process and no other process has the memory.
     pub(crate) private: bool,
-    /// What this rank said of the call under way.
-    said: Cell<Posted>,
+    /// Posted description of the call under way.
+    posted: Cell<Posted>,
     pub(crate) tickets: Tickets,
     pub(crate) waits: Waits,
     pub(crate) routes: Routes,
@@ -54,80 +55,81 @@ pub struct Endpoint {
 
 /// Counts that are the same on all ranks whenever all have made the same calls.
 pub(crate) struct Tickets {
-    /// The last ticket taken.
+    /// Last ticket taken.
     ticket: Cell<Ticket>,
-    /// The last barrier.
+    /// Number of the last barrier.
     barriers: Cell<Ticket>,
-    /// How many of them were central.
+    /// Number of barriers that were central.
     centrals: Cell<Ticket>,
-    /// Blocks of the segment's heap that are given out.
+    /// Number of allocated blocks of the segment's heap.
     pub(crate) blocks: Cell<u32>,
-    /// By rank: up to which ticket it is known to have done with this rank's slots.
+    /// By rank: the ticket up to which the rank is known to have done with this rank's slots.
     seen: Vec<Cell<Ticket>>,
 }
 
-/// How waits go, and what ends them before their flag.
+/// How waits go, and the conditions that end them before their flag is raised.
 pub(crate) struct Waits {
-    /// Whether waits wait, or return to be polled again.
+    /// Whether waits block, or return to be polled again.
     blocking: Cell<bool>,
     polls: Cell<u32>,
     pub(crate) patience: Patience,
     pub(crate) deadline: Cell<Option<Duration>>,
-    /// The number of the call that waits, since when, and when faults were looked for last.
-    vain: Cell<Option<(u64, Instant, Instant)>>,
-    pub(crate) company: Rc<dyn Company>,
-    /// Says that a wait is to end.
+    /// Number of the call that waits, when its waiting began, and when faults were last checked.
+    waiting_call: Cell<Option<(u64, Instant, Instant)>>,
+    pub(crate) liveness: Rc<dyn PeerLiveness>,
+    /// Returns true if a wait is to be broken off.
     pub(crate) interrupt: Cell<Option<fn() -> bool>>,
-    /// By rank: what it said when that was last looked at, to see whether it stays.
-    heard: RefCell<Vec<Posted>>,
+    /// By rank: the description that was last read there, to see whether it stays the same.
+    last_seen: RefCell<Vec<Posted>>,
 }
 
-/// Barriers and algorithms in force, of the table that was installed.
+/// Barriers and algorithms in force, from the installed table.
 pub(crate) struct Routes {
     pub(crate) barrier_by: Cell<Barrier>,
-    /// Whether ranks meet at a centre amid calls, too: where they share processors.
+    /// Whether ranks also meet at a central barrier within calls: if they share CPUs.
     pub(crate) central: Cell<bool>,
-    /// Ranks that share a cache.
+    /// Groups of ranks that share a cache.
     pub(crate) groups: RefCell<Rc<Groups>>,
     ways: RefCell<Flat>,
-    /// The barrier was measured, and is not just the usual one.
+    /// Whether the barrier was measured, and is not just the usual one.
     pub(crate) kept_barrier: Cell<bool>,
 }
 
 /// Buffers of other ranks, and how they are reached.
 pub(crate) struct Buffers {
-    /// The memory is this process's alone, and was given to no other: [`crate::in_process`].
+    /// Whether the memory belongs to this process alone, and was given to no other
+    /// ([`crate::in_process`]).
     pub(crate) direct: Cell<bool>,
-    /// Ranks read each other's memory through the kernel: [`crate::cma`].
+    /// Whether ranks read each other's memory through the kernel ([`crate::cma`]).
     pub(crate) pull: Cell<bool>,
-    /// The processes whose memory that is; `None` where they cannot be read.
+    /// Processes with readable memory; `None` if it cannot be read.
     pub(crate) peers: RefCell<Option<Rc<crate::cma::Peers>>>,
-    /// Room for what was read of others and is to be combined.
+    /// Scratch memory for data read from other ranks before it is combined.
     pub(crate) scratch: RefCell<Vec<u64>>,
-    /// By rank: the address of what is folded.
+    /// By rank: address of the data to combine.
     pub(crate) sources: RefCell<Vec<*const u8>>,
-    /// By rank: where its input lies, of the call under way.
+    /// By rank: location of its input in the call under way.
     pub(crate) residents: RefCell<Vec<BufferLocation>>,
-    /// Where the segment's heap is in this process, and its size.
+    /// Address of the segment's heap in this process, and its size in bytes.
     heap: (usize, usize),
 }
 
-/// In place of a rank: the wait needs all ranks.
-pub const ANYBODY: u32 = u32::MAX;
-/// Polls in vain between two looks for faults.
+/// Sentinel in place of a rank: the wait is for all ranks.
+pub const ALL_RANKS: u32 = u32::MAX;
+/// Unsuccessful polls between two checks for faults.
 const FAULT_POLLS: u32 = 64;
 
 const NOTHING: Posted = Posted { number: 0, signature: 0, root: 0, what: 0, count: 0 };
 
 impl Endpoint {
-    /// A rank's endpoint in a new shared layout.
+    /// Returns a rank's endpoint in a new shared layout.
     pub fn new(
         area: Area,
         rank: u32,
         crowded: bool,
         private: bool,
         patience: Patience,
-        company: Rc<dyn Company>,
+        liveness: Rc<dyn PeerLiveness>,
         heap: (*mut u8, usize),
     ) -> Self {
         let ranks = area.ranks() as usize;
@@ -136,7 +138,7 @@ impl Endpoint {
             rank,
             crowded,
             private,
-            said: Cell::new(NOTHING),
+            posted: Cell::new(NOTHING),
             tickets: Tickets {
                 ticket: Cell::new(0),
                 barriers: Cell::new(0),
@@ -149,16 +151,16 @@ impl Endpoint {
                 polls: Cell::new(0),
                 patience,
                 deadline: Cell::new(None),
-                vain: Cell::new(None),
-                company,
+                waiting_call: Cell::new(None),
+                liveness,
                 interrupt: Cell::new(None),
-                heard: RefCell::new(vec![NOTHING; ranks]),
+                last_seen: RefCell::new(vec![NOTHING; ranks]),
             },
             routes: Routes {
-                barrier_by: Cell::new(Table::usual(crowded).barrier),
-                central: Cell::new(crowded && Table::usual(crowded).barrier == Barrier::Central),
+                barrier_by: Cell::new(AlgorithmTable::usual(crowded).barrier),
+                central: Cell::new(crowded && AlgorithmTable::usual(crowded).barrier == Barrier::Central),
                 groups: RefCell::default(),
-                ways: RefCell::new(Flat::new(Table::usual(crowded))),
+                ways: RefCell::new(Flat::new(AlgorithmTable::usual(crowded))),
                 kept_barrier: Cell::new(false),
             },
             buffers: Buffers {
@@ -173,104 +175,111 @@ impl Endpoint {
         }
     }
 
-    /// How many ranks there are.
+    /// Returns the number of ranks.
     #[inline(always)]
     pub fn ranks(&self) -> u32 {
         self.area.ranks()
     }
 
-    /// Calls are broken off when they have waited in vain for so long, from the first wait on that went past its spinning.
+    /// Sets how long a call may wait before it is broken off, counted from its first wait that
+    /// outlasted its spinning.
     pub fn set_deadline(&self, deadline: Option<Duration>) {
         self.waits.deadline.set(deadline);
     }
 
-    /// Waits are broken off when this says so; it is asked every few milliseconds.
+    /// Sets a function that breaks waits off by returning true. It is called every few
+    /// milliseconds.
     pub fn set_interrupt(&self, interrupt: Option<fn() -> bool>) {
         self.waits.interrupt.set(interrupt);
     }
 
-    /// Whether waits wait, or return to be polled again. Answers what was before.
+    /// Sets whether waits block, or return to be polled again. Returns the previous value.
     pub fn block(&self, block: bool) -> bool {
         self.waits.blocking.replace(block)
     }
 
-    /// Whether waits wait now.
+    /// Returns whether waits block now.
     pub(crate) fn blocks_now(&self) -> bool {
         self.waits.blocking.get()
     }
 
-    /// Where in the heap an address is, plus one; zero if it is not there.
+    /// Returns an address's offset in the heap, plus one; zero if the address is not in the heap.
     #[inline]
     pub(crate) fn offset_of<T>(&self, address: *const T) -> u64 {
         let offset = (address as usize).wrapping_sub(self.buffers.heap.0);
         if offset < self.buffers.heap.1 { offset as u64 + 1 } else { 0 }
     }
 
-    /// Where the heap begins in this process.
+    /// Returns the address of the heap in this process.
     pub(crate) fn heap(&self) -> *mut u8 {
         std::ptr::with_exposed_provenance_mut(self.buffers.heap.0)
     }
 
-    /// What a rank says is in the heap, as an address here. It is another's word, so it is looked at; that of a thread of this process is an
-    /// address, and as good as its pointer.
+    /// Converts a rank's posted heap location to an address in this process. The value comes from
+    /// another rank and is therefore checked. From a thread of this process it is an address, as
+    /// trustworthy as the thread's pointer.
     pub(crate) fn resident(&self, told: u64, bytes: usize) -> Result<*mut u8> {
         if self.buffers.direct.get() {
             return Ok(std::ptr::with_exposed_provenance_mut(told as usize));
         }
         let offset = usize::try_from(told.wrapping_sub(1)).unwrap_or(usize::MAX);
         if offset.checked_add(bytes).is_none_or(|end| end > self.buffers.heap.1) {
-            return Err(Error::Refused("a rank told of a buffer outside of the segment".to_owned()));
+            return Err(Error::Refused("a rank posted a buffer outside of the segment".to_owned()));
         }
         Ok(std::ptr::with_exposed_provenance_mut(self.buffers.heap.0 + offset))
     }
 
-    /// From now on calls go these ways. All ranks must install the same table between the same calls.
-    pub fn install(&self, table: Table) {
+    /// Installs a table of algorithms. All ranks must install the same table between the same
+    /// calls.
+    pub fn install(&self, table: AlgorithmTable) {
         self.routes.barrier_by.set(table.barrier);
         self.routes.central.set(self.crowded && table.barrier == Barrier::Central);
         self.routes.groups.replace(Rc::new(Groups::new(&table.groups, self.ranks())));
         self.routes.ways.replace(Flat::new(table));
     }
 
-    /// The table in force.
-    pub fn table(&self) -> Table {
+    /// Returns the table in force.
+    pub fn table(&self) -> AlgorithmTable {
         self.routes.ways.borrow().table().clone()
     }
 
-    /// Lets calls of one place in the table go another way for now, `None` for the usual. All ranks do so at the same call.
+    /// Sets another algorithm for the calls of one entry of the table for now, `None` for the
+    /// usual. All ranks do so at the same call. Returns the previous entry.
     pub(crate) fn divert(&self, place: usize, way: Option<Algorithm>) -> Option<Algorithm> {
         self.routes.ways.borrow_mut().divert(place, way)
     }
 
-    /// The way of a call of so many bytes.
+    /// Returns the algorithm of a call of `bytes` bytes.
     pub(crate) fn way(&self, kind: Kind, bytes: usize) -> Algorithm {
-        // What the call is else, it said when it began.
-        let manner = CallClass::of(self.said.get().what);
+        // The other properties of the call were posted when it began.
+        let manner = CallClass::of(self.posted.get().what);
         self.routes.ways.borrow().way(manner, kind, bytes, self.area.cell_bytes(), self.crowded)
     }
 
-    /// Begins an operation: says so to who may wonder, and fails where the team is given up.
+    /// Begins an operation: posts its description for ranks that may wait for it. Fails if the team
+    /// is given up.
     #[inline(always)]
     pub fn begin(&self, signature: u32, what: u64, count: u64, root: u32) -> Result<u32> {
-        let number = self.said.get().number + 1;
-        // So that who left a call out is found out at the next, even if that is the same.
+        let number = self.posted.get().number + 1;
+        // A rank that left a call out is then found at the next call, even if that call is the
+        // same.
         let signature = signature ^ number as u32;
-        let said = Posted { number, signature, root, what, count };
-        if self.area.lines(0).alarm.heard().is_some() {
-            return Err(self.alarmed(&said));
+        let posted = Posted { number, signature, root, what, count };
+        if self.area.lines(0).alarm.current().is_some() {
+            return Err(self.alarmed(&posted));
         }
-        self.said.set(said);
-        self.area.lines(self.rank).intent.say(said);
+        self.posted.set(posted);
+        self.area.lines(self.rank).intent.post(posted);
         Ok(signature)
     }
 
-    /// What to say of an alarm, to who calls `ours`.
+    /// Returns the error of an alarm, for a rank that calls `ours`.
     #[cold]
     fn alarmed(&self, ours: &Posted) -> Error {
-        // What its finder said before it.
+        // Orders the read of the finding, which its finder wrote before the alarm.
         std::sync::atomic::fence(std::sync::atomic::Ordering::Acquire);
-        // Another's word: a rank that there is not is nobody.
-        match self.area.lines(0).alarm.heard().filter(|(_, rank)| *rank < self.ranks()) {
+        // The rank number comes from another rank; one outside of the team is ignored.
+        match self.area.lines(0).alarm.current().filter(|(_, rank)| *rank < self.ranks()) {
             Some((Cause::Died, rank)) => Error::PeerDied(rank),
             Some((Cause::Left, rank)) => Error::PeerLeft(rank),
             Some((Cause::Mismatch, rank)) => self.found(rank, ours),
@@ -279,19 +288,19 @@ impl Endpoint {
         }
     }
 
-    /// What to say of an alarm amid a call.
+    /// Returns the error of an alarm within a call.
     #[cold]
     pub(crate) fn alarmed_now(&self) -> Error {
-        self.alarmed(&self.said.get())
+        self.alarmed(&self.posted.get())
     }
 
-    /// Gives the team up, for all; what was first counts.
+    /// Gives the team up for all ranks. The first cause counts.
     #[cold]
     pub fn give_up(&self, cause: Cause, rank: u32) {
         self.area.lines(0).alarm.raise(cause, rank);
     }
 
-    /// The next ticket.
+    /// Takes the next ticket.
     #[inline(always)]
     pub fn next_ticket(&self) -> Ticket {
         let ticket = self.tickets.ticket.get().wrapping_add(1);
@@ -299,7 +308,7 @@ impl Endpoint {
         ticket
     }
 
-    /// Raises a flag and wakes who sleeps on it.
+    /// Raises a flag and wakes the threads that sleep on it.
     #[inline(always)]
     pub fn raise(&self, flag: &Flag, ticket: Ticket, signature: u32) {
         if flag.raise(ticket, signature) {
@@ -307,16 +316,16 @@ impl Endpoint {
         }
     }
 
-    /// Adds one to a flag that several raise.
+    /// Adds one to a flag that several ranks raise.
     #[inline(always)]
     pub fn count(&self, flag: &Flag) -> Ticket {
         flag.add()
     }
 
-    /// Waits for a flag of a rank's; answers its word.
+    /// Waits for a flag of rank `of`; yields the flag's word.
     #[inline(always)]
     pub fn reach<'a>(&'a self, flag: &'a Flag, wanted: Ticket, of: u32) -> Reach<'a> {
-        Reach { station: self, flag, wanted, of }
+        Reach { endpoint: self, flag, wanted, of }
     }
 
     #[inline(always)]
@@ -324,13 +333,19 @@ impl Endpoint {
         let mut left = self.waits.patience.spins();
         while left > 0 {
             std::hint::spin_loop();
-            let word = flag.look();
+            let word = flag.load();
             if reached(word as Ticket, wanted) {
                 return Ok(word);
             }
             left -= 1;
         }
-        linger(flag, wanted, &self.waits.patience, self.private, &Waiting { station: self, flag, wanted, of })
+        linger(
+            flag,
+            wanted,
+            &self.waits.patience,
+            self.private,
+            &Waiting { endpoint: self, flag, wanted, of },
+        )
     }
 
     /// Waits until this rank's slot of a ticket is free again.
@@ -340,8 +355,8 @@ impl Endpoint {
         if crate::sync::model::broken(crate::sync::model::Broken::NotVacant) {
             return Ok(());
         }
-        let wanted = ticket.wrapping_sub(SLOTS as u32);
-        // Tickets begin at 1: in the first turn nothing was there.
+        let wanted = ticket.wrapping_sub(SLOT_COUNT as u32);
+        // Tickets begin at 1: in the first turn all slots are free.
         for (rank, seen) in (0..).zip(&self.tickets.seen) {
             if !reached(seen.get(), wanted) && rank != self.rank {
                 let word = self.reach(&self.area.lines(rank).done, wanted, rank).await?;
@@ -351,7 +366,7 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Says that this rank has done with others' slots of all tickets so far.
+    /// Announces that this rank has done with the other ranks' slots of all tickets so far.
     #[inline(always)]
     pub fn done(&self) {
         self.raise(&self.area.lines(self.rank).done, self.tickets.ticket.get(), 0);
@@ -363,13 +378,14 @@ impl Endpoint {
         self.raise(self.area.slot(self.rank, ticket), ticket, signature);
     }
 
-    /// Waits for a rank's slot of a ticket, and sees whether it does the same.
+    /// Waits for a rank's slot of a ticket, and checks that the rank makes the same call.
     #[inline(always)]
     pub async fn take(&self, rank: u32, ticket: Ticket, signature: u32) -> Result<()> {
         self.take_lagging(rank, ticket, signature, 1).await
     }
 
-    /// The same where a rank raises a slot before it has done with the `lag` tickets up to it.
+    /// As [`Self::take`], for a rank that raises a slot before it has done with the `lag` tickets
+    /// up to it.
     #[inline(always)]
     pub async fn take_lagging(&self, rank: u32, ticket: Ticket, signature: u32, lag: u32) -> Result<()> {
         let word = self.reach(self.area.slot(rank, ticket), ticket, rank).await?;
@@ -383,35 +399,37 @@ impl Endpoint {
         Ok(())
     }
 
-    /// What to say when a rank does something else.
+    /// Reports that a rank makes another call, and returns the error.
     #[cold]
     pub(crate) fn differs(&self, rank: u32) -> Error {
-        let (theirs, ours) = (self.area.lines(rank).intent.heard(), self.said.get());
-        self.area.lines(self.rank).finding.say(rank, theirs, ours);
+        let (theirs, ours) = (self.area.lines(rank).intent.current(), self.posted.get());
+        self.area.lines(self.rank).finding.post(rank, theirs, ours);
         self.give_up(Cause::Mismatch, self.rank);
         crate::call::mismatch(rank, &theirs, &ours)
     }
 
-    /// Who does something else, where the flag that says so is not one rank's alone: by what ranks say that they do.
+    /// Returns the rank that makes another call, from the posted descriptions. For flags that are
+    /// not raised by one rank alone.
     #[cold]
-    pub(crate) fn who_differs(&self) -> u32 {
-        let ours = self.said.get();
-        let said = |rank: &u32| self.area.lines(*rank).intent.heard();
+    pub(crate) fn differing_rank(&self) -> u32 {
+        let ours = self.posted.get();
+        let posted = |rank: &u32| self.area.lines(*rank).intent.current();
         let others = || (0..self.ranks()).filter(|rank| *rank != self.rank);
         let here = others().find(|rank| {
-            let theirs = said(rank);
+            let theirs = posted(rank);
             theirs.number == ours.number && theirs.signature != ours.signature
         });
-        // Who left a call out, or made one more, is elsewhere.
-        let elsewhere = || others().find(|rank| said(rank).number != ours.number);
+        // A rank that left a call out, or made one more, has another call number.
+        let elsewhere = || others().find(|rank| posted(rank).number != ours.number);
         here.or_else(elsewhere).unwrap_or((self.rank + 1) % self.ranks())
     }
 
-    /// What another rank found, or this one before, as this one sees it.
+    /// Returns the error for a difference that another rank found, or this one before, from this
+    /// rank's view.
     #[cold]
     fn found(&self, finder: u32, ours: &Posted) -> Error {
-        // Another's words.
-        let heard = self.area.lines(finder).finding.heard().filter(|(of, ..)| *of < self.ranks());
+        // Data of another rank.
+        let heard = self.area.lines(finder).finding.current().filter(|(of, ..)| *of < self.ranks());
         let Some((of, theirs, finders)) = heard else { return Error::Revoked(finder) };
         if finder == self.rank {
             return crate::call::mismatch(of, &theirs, &finders);
@@ -420,43 +438,47 @@ impl Endpoint {
             return crate::call::mismatch(finder, &finders, ours);
         }
         if ours.number != finders.number {
-            // This rank has come elsewhere: what the two did is then all that is known.
+            // This rank is at another call: only the difference between the two other ranks is
+            // known.
             return crate::call::mismatch_of_others((of, &theirs), (finder, &finders), ours);
         }
-        // One of the two called something else than this rank.
+        // One of the two calls differs from this rank's.
         let (rank, theirs) =
             if ours.signature == finders.signature { (of, theirs) } else { (finder, finders) };
         crate::call::mismatch(rank, &theirs, ours)
     }
 
-    /// Whether a wait is in vain, of a call that has waited so long.
+    /// Returns an error if the wait cannot end; `waited` is how long the call has waited.
     fn fault(&self, flag: &Flag, wanted: Ticket, of: u32, waited: Duration) -> Option<Error> {
-        if self.area.lines(0).alarm.heard().is_some() {
-            // Others may have been through with this call before one left or failed in the next. In this order: what came before the alarm counts.
+        if self.area.lines(0).alarm.current().is_some() {
+            // Other ranks may have completed this call before one left or failed in the next. With
+            // this order of reads, a flag raised before the alarm counts.
             std::sync::atomic::fence(std::sync::atomic::Ordering::Acquire);
-            return if flag.is(wanted) { None } else { Some(self.alarmed(&self.said.get())) };
+            return if flag.is(wanted) { None } else { Some(self.alarmed(&self.posted.get())) };
         }
-        // Who ended or left may have raised the flag before: looked at in this order, what was raised counts.
+        // A rank that ended or left may have raised the flag before. With this order of reads, the
+        // raised flag counts.
         let (dead, needed) =
-            (self.waits.company.dead(), if of == ANYBODY { 0..self.ranks() } else { of..of + 1 });
-        let left = needed.into_iter().find(|rank| self.waits.company.left(*rank));
+            (self.waits.liveness.dead(), if of == ALL_RANKS { 0..self.ranks() } else { of..of + 1 });
+        let left = needed.into_iter().find(|rank| self.waits.liveness.left(*rank));
         if flag.is(wanted) {
             return None;
         }
         if let Some(rank) = dead {
             self.give_up(Cause::Died, rank);
-            return Some(self.alarmed(&self.said.get()));
+            return Some(self.alarmed(&self.posted.get()));
         }
         if let Some(rank) = left {
             self.give_up(Cause::Left, rank);
-            return Some(self.alarmed(&self.said.get()));
+            return Some(self.alarmed(&self.posted.get()));
         }
-        let ours = self.said.get();
-        let mut heard = self.waits.heard.borrow_mut();
+        let ours = self.posted.get();
+        let mut heard = self.waits.last_seen.borrow_mut();
         for (rank, before) in (0..self.ranks()).zip(heard.iter_mut()) {
-            let theirs = self.area.lines(rank).intent.heard();
+            let theirs = self.area.lines(rank).intent.current();
             let stays = std::mem::replace(before, theirs) == theirs;
-            // Who lost its processor while it said so stays at half of the next call.
+            // A rank that lost its CPU while it posted a call shows half of the next call until it
+            // runs again.
             let whole = crate::call::is_whole(&theirs);
             if stays && whole && theirs.number == ours.number && theirs.signature != ours.signature {
                 return Some(self.differs(rank));
@@ -472,32 +494,32 @@ impl Endpoint {
 }
 
 struct Waiting<'a> {
-    station: &'a Endpoint,
+    endpoint: &'a Endpoint,
     flag: &'a Flag,
     wanted: Ticket,
     of: u32,
 }
 
 impl Faults for Waiting<'_> {
-    fn looked(&self, now: Instant) -> Instant {
-        let number = self.station.said.get().number;
-        match self.station.waits.vain.get() {
-            Some((call, _, looked)) if call == number => looked,
+    fn last_checked(&self, now: Instant) -> Instant {
+        let number = self.endpoint.posted.get().number;
+        match self.endpoint.waits.waiting_call.get() {
+            Some((call, _, checked)) if call == number => checked,
             _ => {
-                self.station.waits.vain.set(Some((number, now, now)));
+                self.endpoint.waits.waiting_call.set(Some((number, now, now)));
                 now
             }
         }
     }
 
-    fn look(&self, now: Instant) -> Option<Error> {
-        let number = self.station.said.get().number;
-        let begin = self.station.waits.vain.get().map_or(now, |(_, begin, _)| begin);
-        self.station.waits.vain.set(Some((number, begin, now)));
+    fn check(&self, now: Instant) -> Option<Error> {
+        let number = self.endpoint.posted.get().number;
+        let begin = self.endpoint.waits.waiting_call.get().map_or(now, |(_, begin, _)| begin);
+        self.endpoint.waits.waiting_call.set(Some((number, begin, now)));
         let waited = now.saturating_duration_since(begin);
-        let fault = self.station.fault(self.flag, self.wanted, self.of, waited);
-        if fault.is_none() && self.station.waits.interrupt.get().is_some_and(|asked| asked()) {
-            self.station.give_up(Cause::Timeout, self.station.rank);
+        let fault = self.endpoint.fault(self.flag, self.wanted, self.of, waited);
+        if fault.is_none() && self.endpoint.waits.interrupt.get().is_some_and(|asked| asked()) {
+            self.endpoint.give_up(Cause::Timeout, self.endpoint.rank);
             return Some(Error::Interrupted);
         }
         fault
@@ -506,7 +528,7 @@ impl Faults for Waiting<'_> {
 
 /// A wait for a flag.
 pub struct Reach<'a> {
-    station: &'a Endpoint,
+    endpoint: &'a Endpoint,
     flag: &'a Flag,
     wanted: Ticket,
     of: u32,
@@ -517,26 +539,26 @@ impl Future for Reach<'_> {
 
     #[inline(always)]
     fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Self::Output> {
-        let word = self.flag.look();
+        let word = self.flag.load();
         if reached(word as Ticket, self.wanted) {
             return Poll::Ready(Ok(word));
         }
-        if self.station.waits.blocking.get() {
-            return Poll::Ready(self.station.wait(self.flag, self.wanted, self.of));
+        if self.endpoint.waits.blocking.get() {
+            return Poll::Ready(self.endpoint.wait(self.flag, self.wanted, self.of));
         }
-        self.station.polled(self.flag, self.wanted, self.of)
+        self.endpoint.polled(self.flag, self.wanted, self.of)
     }
 }
 
 impl Endpoint {
-    /// A wait that returns to be polled again, unless it is in vain.
+    /// Returns from a wait to be polled again, unless there is a fault.
     #[cold]
     fn polled(&self, flag: &Flag, wanted: Ticket, of: u32) -> Poll<Result<u64>> {
         self.waits.polls.set(self.waits.polls.get().wrapping_add(1));
         if !self.waits.polls.get().is_multiple_of(FAULT_POLLS) {
             return Poll::Pending;
         }
-        // Deadlines of started operations are their waiter's.
+        // The deadline of a started operation is checked by the rank that waits for it.
         match self.fault(flag, wanted, of, Duration::ZERO) {
             Some(fault) => Poll::Ready(Err(fault)),
             None => Poll::Pending,
@@ -544,7 +566,7 @@ impl Endpoint {
     }
 }
 
-/// Carries out what does not return to be polled again.
+/// Carries out work that does not return to be polled again.
 #[inline(always)]
 pub fn now<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
     let mut work = std::pin::pin!(work);

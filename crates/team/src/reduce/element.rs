@@ -1,9 +1,10 @@
-//! The types that can be combined, and what each operator does to two of them.
+//! Element types that can be combined, and the operators on two elements.
 
 use super::half::{BF16, F16};
 use super::kind::Type;
 
-/// What a team can combine: integers of 8 to 64 bits, floating point numbers of 16 to 64 bits.
+/// An element that a team can combine: integers of 8 to 64 bits, floating point numbers of 16 to 64
+/// bits.
 pub trait Element: Copy + Send + Sync + 'static + sealed::Sealed {
     /// Its type.
     const TYPE: Type;
@@ -13,13 +14,14 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// An element as a kernel works on it: read, combined in a type that may be wider, and rounded once when it is written.
+/// An element as a kernel works on it: read, combined in a type that may be wider, and rounded once
+/// when it is written.
 pub(super) trait Number: Copy {
-    /// In which it is combined.
+    /// Type in which it is combined.
     type Wide: Copy;
-    /// Exactly.
+    /// Converts exactly.
     fn widen(self) -> Self::Wide;
-    /// Rounded, and with the one not-a-number.
+    /// Converts with rounding, and with a single form of not-a-number.
     fn narrow(wide: Self::Wide) -> Self;
 }
 
@@ -85,8 +87,9 @@ macro_rules! floats {
         element!($type, $variant, $type, |wide| if wide.is_nan() { <$type>::from_bits(NO_NUMBER.$variant) } else { wide }, |self| self);
         combine!(Sum, $type, |a, b| a + b);
         combine!(Prod, $type, |a, b| a * b);
-        // Equal numbers have equal bits, except for the two zeros: both signs of which make the least negative, and either the greatest
-        // positive. A comparison with what is not a number is false, so the first selection gives `b` then, and the last `a`.
+        // Equal numbers have equal bits, except for the two zeros: the least of both has the
+        // negative sign, and the greatest the positive one. A comparison with not-a-number is
+        // false, so the first selection gives `b` then, and the last `a`.
         combine!(Min, $type, |a, b| {
             let less = if a < b { a } else { b };
             let least = if a == b { <$type>::from_bits(a.to_bits() | b.to_bits()) } else { less };
@@ -100,7 +103,7 @@ macro_rules! floats {
     )*};
 }
 
-/// The bits of the one not-a-number that results have.
+/// The bits of the single not-a-number that results have.
 #[expect(non_snake_case, reason = "named as the types' variants")]
 struct NoNumber {
     F16: u16,

@@ -1,4 +1,5 @@
-//! The loops: one fold for each pair of a type and an operator, and for an operator of the caller's.
+//! Loops that combine elements: one fold for each pair of a type and an operator, and one for an
+//! operator of the caller's own.
 
 use super::element::{And, Combine, Max, Min, Number, Or, Prod, Sum, Xor};
 use super::half::{BF16, F16};
@@ -8,15 +9,17 @@ use std::ffi::c_void;
 use std::mem::MaybeUninit;
 use std::ptr;
 
-/// An operator of the caller's, on `count` elements: `into[i] = into[i] op from[i]`. It must be associative, the same on all ranks, and
-/// treat each element by itself, since it is called for pieces. Addresses are as aligned as those that a fold is given.
+/// An operator of the caller's, on `count` elements: `into[i] = into[i] op from[i]`. It must be
+/// associative, the same on all ranks, and treat each element by itself, since it is called for
+/// pieces. Addresses are as aligned as those that a fold is given.
 pub type Own =
     unsafe extern "C" fn(into: *mut c_void, from: *const c_void, count: usize, context: *mut c_void);
 
-/// What is written, sources in their order, and how many elements.
+/// A loop with its destination, its sources in their order, and the number of elements.
 type Fold = unsafe fn(into: *mut u8, sources: &[*const u8], count: usize);
 
-/// The code that combines elements of one type by one operator. Chosen once, then called through an address.
+/// The code that combines elements of one type by one operator. Chosen once, then called through an
+/// address.
 #[derive(Debug, Clone, Copy)]
 pub struct Kernel {
     size: usize,
@@ -30,7 +33,7 @@ enum Code {
 }
 
 impl Kernel {
-    /// The code for a pair, in the widest vectors that the processor has and this crate knows.
+    /// Returns the code for a pair, in the widest vectors that the CPU has and this crate knows.
     ///
     /// # Errors
     /// [`Error::Argument`] if they do not go together: see [`check`].
@@ -38,11 +41,13 @@ impl Kernel {
         Self::choose(elements, operator, true)
     }
 
-    /// An operator of the caller's on elements of `size` bytes; `context` is handed to it.
+    /// Returns the kernel of an operator of the caller's on elements of `size` bytes; `context` is
+    /// handed to it.
     ///
     /// # Safety
-    /// As long as the kernel is used, `operator` may be called with `context` and with addresses valid for as many elements as it is told;
-    /// it reads and writes nothing else of them, and does not unwind.
+    /// As long as the kernel is used, `operator` may be called with `context` and with addresses
+    /// valid for the number of elements that it is given. It accesses no other memory through them,
+    /// and does not unwind.
     ///
     /// # Errors
     /// [`Error::Argument`] if elements have no bytes.
@@ -53,29 +58,32 @@ impl Kernel {
         Ok(Self { size, code: Code::Own(operator, context) })
     }
 
-    /// Bytes of an element.
+    /// Returns the bytes of an element.
     #[inline(always)]
     pub fn size(&self) -> usize {
         self.size
     }
 
-    /// `into[i] = into[i] op from[i]`: a fold of these two.
+    /// Computes `into[i] = into[i] op from[i]`: a fold of these two.
     ///
     /// # Safety
-    /// Both are valid for `count` elements, `into` for writing too, and nobody else writes either meanwhile. They are equal, or do
-    /// not overlap. They need not be aligned, unless an operator of the caller's asks for it.
+    /// Both are valid for `count` elements, `into` for writing too, and nothing else writes either
+    /// meanwhile. They are equal, or do not overlap. They need not be aligned, unless an operator
+    /// of the caller's asks for it.
     #[inline]
     pub unsafe fn combine(&self, into: *mut u8, from: *const u8, count: usize) {
         // SAFETY: the caller's promise; `into` is exactly the first source.
         unsafe { self.fold(into, &[into.cast_const(), from], count) }
     }
 
-    /// `into[i] = ((sources[0][i] op sources[1][i]) op sources[2][i]) ...`. Without sources nothing is written; one is copied.
+    /// Computes `into[i] = ((sources[0][i] op sources[1][i]) op sources[2][i]) ...`. Without
+    /// sources nothing is written; one source is copied.
     ///
     /// # Safety
-    /// All are valid for `count` elements, `into` for writing, and nobody else writes any of them meanwhile. `into` may be exactly one
-    /// of the sources, or several of them; it overlaps none otherwise. Sources may overlap each other. None need be aligned, unless an
-    /// operator of the caller's asks for it.
+    /// All are valid for `count` elements, `into` for writing, and nothing else writes any of them
+    /// meanwhile. `into` may be exactly one of the sources, or several of them; otherwise it
+    /// overlaps none. Sources may overlap each other. None need be aligned, unless an operator of
+    /// the caller's asks for it.
     #[inline(always)]
     pub unsafe fn fold(&self, into: *mut u8, sources: &[*const u8], count: usize) {
         #[cfg(trimtab_model)]
@@ -88,7 +96,7 @@ impl Kernel {
         }
     }
 
-    /// Without `wide`, the code for every processor.
+    /// Chooses the code of a pair; without `wide`, the code for every CPU.
     pub(super) fn choose(elements: Type, operator: Operator, wide: bool) -> Result<Self> {
         check(elements, operator)?;
         macro_rules! pick {
@@ -100,7 +108,7 @@ impl Kernel {
                 }
             };
         }
-        // Where the sign makes no difference to the bits, one loop serves both.
+        // If the sign makes no difference to the bits, one loop serves both.
         macro_rules! signed {
             ($type:ty, $unsigned:ty) => {
                 match operator {
@@ -144,7 +152,7 @@ unsafe fn fold_plain<T: Number, O: Combine<T::Wide>>(into: *mut u8, sources: &[*
 }
 
 /// # Safety
-/// As [`Kernel::fold`], on a processor with AVX2.
+/// As [`Kernel::fold`], on a CPU with AVX2.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
 unsafe fn fold_avx2<T: Number, O: Combine<T::Wide>>(into: *mut u8, sources: &[*const u8], count: usize) {
@@ -152,15 +160,16 @@ unsafe fn fold_avx2<T: Number, O: Combine<T::Wide>>(into: *mut u8, sources: &[*c
     unsafe { fold::<T, O>(into, sources, count) }
 }
 
-/// Few sources are read side by side, without storing what is between. If the result goes where a source is, the compiler could not
-/// have vectors there, and it goes by [`fold_blocks`].
+/// Folds a few sources side by side, without storing intermediate results. If the result goes where
+/// a source is, the compiler cannot use vectors there, and [`fold_blocks`] is used instead.
 ///
 /// # Safety
 /// As [`Kernel::fold`].
 #[inline(always)]
 unsafe fn fold<T: Number, O: Combine<T::Wide>>(into: *mut u8, sources: &[*const u8], count: usize) {
     let in_place = || sources.contains(&into.cast_const());
-    // SAFETY: each index is below `count`, for which all addresses are valid by the caller's promise.
+    // SAFETY: each index is below `count`, for which all addresses are valid by the caller's
+    // promise.
     unsafe {
         match *sources {
             [] => {}
@@ -189,24 +198,26 @@ unsafe fn fold<T: Number, O: Combine<T::Wide>>(into: *mut u8, sources: &[*const 
     }
 }
 
-/// Elements that are folded at a time: at most 4 KiB of what is between, which stay in the nearest cache.
-const BLOCK: usize = 512;
+/// Elements folded at a time: at most 4 KiB of intermediate results, which stay in the nearest
+/// cache.
+const BLOCK_ELEMENTS: usize = 512;
 
-/// Any number of sources from two on, two of them at a time over a block that only this thread sees. All sources of a block are read
-/// before it is written, so the result may go where a source is.
+/// Folds any number of sources from two on, two of them at a time over a block that only this
+/// thread sees. All sources of a block are read before it is written, so the result may go where a
+/// source is.
 ///
 /// # Safety
 /// As [`Kernel::fold`], with at least two sources.
 #[inline(always)]
 unsafe fn fold_blocks<T: Number, O: Combine<T::Wide>>(into: *mut u8, sources: &[*const u8], count: usize) {
     let [a, b, rest @ ..] = sources else { return };
-    let mut between = [MaybeUninit::<T::Wide>::uninit(); BLOCK];
+    let mut between = [MaybeUninit::<T::Wide>::uninit(); BLOCK_ELEMENTS];
     let mut from = 0;
     while from < count {
-        let some = (count - from).min(BLOCK);
+        let some = (count - from).min(BLOCK_ELEMENTS);
         let between = &mut between[..some];
-        // SAFETY: `from + at` is below `count`, for which all addresses are valid by the caller's promise; the first loop writes every
-        // element of `between` that the others read.
+        // SAFETY: `from + at` is below `count`, for which all addresses are valid by the caller's
+        // promise; the first loop writes every element of `between` that the others read.
         unsafe {
             for (at, wide) in between.iter_mut().enumerate() {
                 wide.write(O::combine(get::<T>(*a, from + at), get::<T>(*b, from + at)));
@@ -251,13 +262,13 @@ unsafe fn put<T: Number>(into: *mut u8, at: usize, wide: T::Wide) {
     unsafe { into.cast::<T>().add(at).write_unaligned(T::narrow(wide)) }
 }
 
-/// Memory for pieces that are aligned as any element may ask for.
+/// Memory for pieces, with the greatest alignment that an element may need.
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
-struct Line([u8; 64]);
+struct AlignedLine([u8; 64]);
 
-/// Bytes of a piece that is folded aside.
-const ASIDE: usize = 4096;
+/// Bytes of a piece that is folded in separate memory.
+const ASIDE_BYTES: usize = 4096;
 
 /// # Safety
 /// As [`Kernel::fold`] and [`Kernel::own`].
@@ -271,7 +282,8 @@ unsafe fn fold_own(
 ) {
     let [first, rest @ ..] = sources else { return };
     if !rest.contains(&into.cast_const()) {
-        // SAFETY: the caller's promise; that the first may be where the result goes is what `copy` allows.
+        // SAFETY: the caller's promise; `copy` permits that the first source is where the result
+        // goes.
         unsafe {
             ptr::copy(*first, into, count * size);
             for source in rest {
@@ -280,15 +292,16 @@ unsafe fn fold_own(
         }
         return;
     }
-    // A later source would be overwritten before its turn: pieces are folded aside, then put in its place.
-    let piece = (ASIDE / size).max(1).min(count);
-    let mut aside = vec![Line([0; 64]); (piece * size).div_ceil(64)];
+    // A later source would be overwritten before its turn: pieces are folded in separate memory,
+    // then copied to their place.
+    let piece = (ASIDE_BYTES / size).max(1).min(count);
+    let mut aside = vec![AlignedLine([0; 64]); (piece * size).div_ceil(64)];
     let aside = aside.as_mut_ptr().cast::<u8>();
     let mut from = 0;
     while from < count {
         let some = (count - from).min(piece);
-        // SAFETY: `from + some` is at most `count`, for which all addresses are valid by the caller's promise; `aside` has room for
-        // `piece` elements, and is nobody else's.
+        // SAFETY: `from + some` is at most `count`, for which all addresses are valid by the
+        // caller's promise; `aside` has room for `piece` elements, and belongs to this function.
         unsafe {
             ptr::copy_nonoverlapping(first.add(from * size), aside, some * size);
             for source in rest {

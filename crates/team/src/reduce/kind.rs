@@ -1,10 +1,10 @@
-//! What elements are and how they are combined, as values: for signatures, the C interface and messages.
+//! Types of elements and operators, as values: for signatures, the C interface and messages.
 
 use crate::{Error, Result};
 use std::fmt;
 use std::str::FromStr;
 
-/// What elements are.
+/// Type of an element.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[expect(missing_docs, reason = "names say it all")]
 #[repr(u32)]
@@ -23,7 +23,7 @@ pub enum Type {
     F64,
 }
 
-/// How elements are combined.
+/// Operator by which elements are combined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[expect(missing_docs, reason = "names say it all")]
 #[repr(u32)]
@@ -38,14 +38,14 @@ pub enum Operator {
 }
 
 impl Type {
-    /// All of them, by code.
+    /// All types, by code.
     #[rustfmt::skip]
     pub const ALL: [Self; 12] = [
         Self::I8, Self::I16, Self::I32, Self::I64, Self::U8, Self::U16, Self::U32, Self::U64,
         Self::F16, Self::BF16, Self::F32, Self::F64,
     ];
 
-    /// Bytes of an element.
+    /// Returns the bytes of an element.
     #[inline(always)]
     pub const fn size(self) -> usize {
         match self {
@@ -56,7 +56,7 @@ impl Type {
         }
     }
 
-    /// Its name, as in `f64`.
+    /// Returns its name, as in `f64`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::I8 => "i8",
@@ -74,28 +74,28 @@ impl Type {
         }
     }
 
-    /// Its number in signatures and in the C interface; it never changes.
+    /// Returns its number in signatures and in the C interface, which never changes.
     #[inline(always)]
     pub const fn code(self) -> u32 {
         self as u32
     }
 
-    /// The opposite of [`Type::code`]; `None` for a number that is no code.
+    /// Returns the type of a code; `None` for a number that is not a code.
     pub fn from_code(code: u32) -> Option<Self> {
         Self::ALL.get(code as usize).copied()
     }
 
-    /// Whether it has a fraction.
+    /// Returns whether it is a floating point type.
     pub const fn is_float(self) -> bool {
         matches!(self, Self::F16 | Self::BF16 | Self::F32 | Self::F64)
     }
 }
 
 impl Operator {
-    /// All of them, by code.
+    /// All operators, by code.
     pub const ALL: [Self; 7] = [Self::Sum, Self::Prod, Self::Min, Self::Max, Self::And, Self::Or, Self::Xor];
 
-    /// Its name, as in `sum`.
+    /// Returns its name, as in `sum`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Sum => "sum",
@@ -108,30 +108,32 @@ impl Operator {
         }
     }
 
-    /// Its number in signatures and in the C interface; it never changes.
+    /// Returns its number in signatures and in the C interface, which never changes.
     #[inline(always)]
     pub const fn code(self) -> u32 {
         self as u32
     }
 
-    /// The opposite of [`Operator::code`]; `None` for a number that is no code.
+    /// Returns the operator of a code; `None` for a number that is not a code.
     pub fn from_code(code: u32) -> Option<Self> {
         Self::ALL.get(code as usize).copied()
     }
 
-    /// Whether it works on bits, which floating point numbers have no use for.
+    /// Returns whether it works on bits, which has no use for floating point numbers.
     pub const fn is_bitwise(self) -> bool {
         matches!(self, Self::And | Self::Or | Self::Xor)
     }
 }
 
-/// Whether elements of this type can be combined so.
+/// Checks whether elements of this type can be combined by this operator.
 ///
 /// # Errors
-/// [`Error::Argument`] for bits of floating point numbers.
+/// [`Error::Argument`] for bitwise operators on floating point numbers.
 pub fn check(elements: Type, operator: Operator) -> Result<()> {
     if operator.is_bitwise() && elements.is_float() {
-        return Err(Error::Argument(format!("{operator} combines bits of integers, and {elements} is none")));
+        return Err(Error::Argument(format!(
+            "{operator} combines bits of integers, and {elements} is not an integer"
+        )));
     }
     Ok(())
 }
@@ -151,10 +153,10 @@ impl fmt::Display for Operator {
 impl FromStr for Type {
     type Err = Error;
 
-    /// By its name.
+    /// Parses a name.
     fn from_str(name: &str) -> Result<Self> {
         Self::ALL.into_iter().find(|it| it.name() == name).ok_or_else(|| {
-            Error::Argument(format!("{name:?} is no type of elements: they are {}", list(&Self::ALL)))
+            Error::Argument(format!("{name:?} is not a type of elements: they are {}", list(&Self::ALL)))
         })
     }
 }
@@ -162,12 +164,11 @@ impl FromStr for Type {
 impl FromStr for Operator {
     type Err = Error;
 
-    /// By its name.
+    /// Parses a name.
     fn from_str(name: &str) -> Result<Self> {
-        Self::ALL
-            .into_iter()
-            .find(|it| it.name() == name)
-            .ok_or_else(|| Error::Argument(format!("{name:?} is no operator: they are {}", list(&Self::ALL))))
+        Self::ALL.into_iter().find(|it| it.name() == name).ok_or_else(|| {
+            Error::Argument(format!("{name:?} is not an operator: they are {}", list(&Self::ALL)))
+        })
     }
 }
 

@@ -1,5 +1,6 @@
-//! The symmetric heap's allocator: pure arithmetic on offsets. Every rank makes the same calls in the same order, so every
-//! rank's private state is the same, and nothing in shared memory has to be locked or believed.
+//! The symmetric heap's allocator: pure arithmetic on offsets. Every rank makes the same calls in
+//! the same order, so every rank's private state is the same, and nothing in shared memory has to
+//! be locked or trusted.
 use crate::{Error, Result};
 use std::collections::BTreeMap;
 
@@ -14,13 +15,13 @@ pub struct Arena {
 }
 
 impl Arena {
-    /// `len` free bytes.
+    /// Makes an arena of `len` free bytes.
     pub fn new(len: usize) -> Self {
         let free = if len == 0 { BTreeMap::new() } else { BTreeMap::from([(0, len)]) };
         Self { free, used: BTreeMap::new() }
     }
 
-    /// The first free range that fits; `bytes` of 0 count as 1.
+    /// Allocates the first free range that fits; `bytes` of 0 count as 1.
     ///
     /// # Errors
     /// `Argument` unless `align` is a power of two up to a page; `NoMemory` if nothing fits.
@@ -51,13 +52,13 @@ impl Arena {
         Ok(start)
     }
 
-    /// Gives a range back, joined with its free neighbours.
+    /// Frees a range, and joins it with its free neighbours.
     ///
     /// # Errors
-    /// `Argument` for an offset that was not given out.
+    /// `Argument` for an offset that was not allocated.
     pub fn free(&mut self, offset: Offset) -> Result<()> {
         let gone = self.used.remove(&offset);
-        let mut len = gone.ok_or_else(|| Error::Argument(format!("nothing was given out at {offset}")))?;
+        let mut len = gone.ok_or_else(|| Error::Argument(format!("nothing was allocated at {offset}")))?;
         let mut at = offset;
         if let Some(next) = self.free.remove(&(at + len)) {
             len += next;

@@ -1,33 +1,37 @@
-//! The first page of a segment: what it is, of which version, and how it was laid out. Read as if a stranger had written it.
+//! Header of a segment, in its first page: magic number, version and layout. It is read as
+//! untrusted data.
 use super::layout::Geometry;
 use super::memfd::Mapping;
 use crate::{Error, Result};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"trimteam");
-const VERSION: u64 = 1;
-const WORDS: usize = 10;
+const FORMAT_VERSION: u64 = 1;
+const WORD_COUNT: usize = 10;
 
-/// Nobody works yet; seats can be taken.
-pub const GATHERING: u64 = 0;
+/// The ranks are still joining; seats can be taken.
+pub const STATE_GATHERING: u64 = 0;
 /// The team works.
-pub const BEGUN: u64 = 1;
+pub const STATE_BEGUN: u64 = 1;
 /// The team was given up.
-pub const OVER: u64 = 2;
+pub const STATE_OVER: u64 = 2;
 
-/// Access to the header's words: magic, version, ranks, control, stage, heap, id (two words), generation, state.
+/// Access to the header's words: magic, version, ranks, control, stage, heap, id (two words),
+/// generation, state.
 #[derive(Debug, Clone, Copy)]
 pub struct Header;
 
-/// A word of the first page.
+/// Returns a word of the first page.
 fn word(m: &Mapping, index: usize) -> &AtomicU64 {
-    debug_assert!(index < WORDS);
-    // SAFETY: every mapping has a whole page, which is aligned and lives as long as `m`; it is only used atomically.
+    debug_assert!(index < WORD_COUNT);
+    // SAFETY: every mapping has a whole page, which is aligned and lives as long as `m`; it is only
+    // accessed atomically.
     unsafe { AtomicU64::from_ptr(m.base().cast::<u64>().add(index)) }
 }
 
 impl Header {
-    /// Writes the header of a new segment; the magic number last. `id` is the creator's random number.
+    /// Writes the header of a new segment; the magic number last. `id` is the creator's random
+    /// number.
     ///
     /// # Errors
     /// `Argument` if the mapping is smaller than the geometry.
@@ -36,7 +40,7 @@ impl Header {
             return Err(Error::Argument("the segment is smaller than its layout".to_owned()));
         }
         let values = [
-            VERSION,
+            FORMAT_VERSION,
             u64::from(g.ranks),
             g.control_bytes as u64,
             g.stage_bytes as u64,
@@ -44,7 +48,7 @@ impl Header {
             id as u64,
             (id >> 64) as u64,
             generation,
-            GATHERING,
+            STATE_GATHERING,
         ];
         for (i, v) in values.into_iter().enumerate() {
             word(m, i + 1).store(v, Ordering::Relaxed);
@@ -53,7 +57,7 @@ impl Header {
         Ok(())
     }
 
-    /// The layout, each number read once.
+    /// Reads and checks the layout, each number read once.
     ///
     /// # Errors
     /// `NotATeam` for any number that does not fit the mapping.
@@ -65,13 +69,13 @@ impl Header {
         Self::parse(words, m.len())
     }
 
-    /// The layout that these words speak of, in a mapping of `len` bytes.
+    /// Returns the layout that these words describe, in a mapping of `len` bytes.
     ///
     /// # Errors
     /// As [`Header::check`].
     pub fn parse([magic, version, ranks, control, stage, heap]: [u64; 6], len: usize) -> Result<Geometry> {
         let no = |why: String| Error::NotATeam(why);
-        if magic != MAGIC || version != VERSION {
+        if magic != MAGIC || version != FORMAT_VERSION {
             return Err(no(format!("magic {magic:#x}, version {version}")));
         }
         let size = |v: u64| usize::try_from(v).map_err(|_| no(format!("a size of {v}")));
@@ -81,17 +85,17 @@ impl Header {
         if g.total > len { Err(no(format!("{} bytes in {len}", g.total))) } else { Ok(g) }
     }
 
-    /// The team's random number.
+    /// Returns the team's random number.
     pub fn id(m: &Mapping) -> u128 {
         u128::from(word(m, 6).load(Ordering::Relaxed)) | u128::from(word(m, 7).load(Ordering::Relaxed)) << 64
     }
 
-    /// Counts the teams of this segment.
+    /// Returns the number of the present team of this segment, which counts up with each new team.
     pub fn generation(m: &Mapping) -> &AtomicU64 {
         word(m, 8)
     }
 
-    /// [`GATHERING`], [`BEGUN`] or [`OVER`].
+    /// Returns the state: [`STATE_GATHERING`], [`STATE_BEGUN`] or [`STATE_OVER`].
     pub fn state(m: &Mapping) -> &AtomicU64 {
         word(m, 9)
     }
@@ -116,7 +120,7 @@ mod tests {
         #[test]
         fn hostile_numbers(ranks in any::<u64>(), small in 0u64..2000, s in any::<[u64; 3]>(), cut in 0u32..64, len in any::<usize>()) {
             for r in [ranks, small] {
-                let w = [MAGIC, VERSION, r, s[0] >> cut, s[1] >> cut, s[2] >> cut];
+                let w = [MAGIC, FORMAT_VERSION, r, s[0] >> cut, s[1] >> cut, s[2] >> cut];
                 if let Ok(g) = Header::parse(w, len) {
                     prop_assert!(g.total <= len && g.heap + g.heap_bytes <= g.total);
                     prop_assert!(g.stage + g.ranks as usize * g.stage_bytes <= g.heap);

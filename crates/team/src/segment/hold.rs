@@ -1,35 +1,42 @@
-//! A hold of a seat: what a program loses when it becomes another one.
+//! Hold of a seat (a rank's place in the segment): a lock that a process loses when it executes
+//! another program. It is not a hold of the ledger.
 //!
-//! **Problem.** A process that calls exec has the same number and start time as before, and a pidfd of it stays silent; but its memory, and
-//! with it the rank, is gone.
+//! **Problem.** A process that calls exec has the same number and start time as before, and its
+//! pidfd stays silent; but its memory, and with it the rank, is gone.
 //!
-//! **Idea.** A lock of a byte of the segment (`F_OFD_SETLK`) belongs to an open file. The one here was opened for this lock alone and closes on
-//! exec, so the kernel gives the lock back when the program is replaced, and when its process ends in any way. Others ask who has
-//! the byte (`F_OFD_GETLK`), which needs no number of a process, and so is also seen from other namespaces.
+//! **Idea.** A lock of a byte of the segment (`F_OFD_SETLK`) belongs to an open file. Here the file
+//! was opened for this lock alone and closes on exec, so the kernel releases the lock when the
+//! program is replaced, and when its process ends in any way. Others ask whether the byte is locked
+//! (`F_OFD_GETLK`). That needs no process number, so it works from other namespaces, too.
 //!
-//! **Properties.** Exec ends all threads of a process but one, which goes on under the number of the first: seats of other threads are seen
-//! to be empty by that ([`crate::liveness`]), so only first threads have holds, one descriptor for each. A forked child closes its copies: a
-//! hold is nobody's but its process's. Where the segment cannot be opened anew (no /proc), there is none, and the seat says so.
+//! **Properties.** Exec ends all threads of a process but one, which goes on under the number of
+//! the first. The seats of other threads are seen to be empty by that ([`crate::liveness`]), so
+//! only first threads have holds, one descriptor for each. A forked child closes its copies: a hold
+//! belongs only to its own process. If the segment cannot be opened again (no /proc), there is no
+//! hold, and the seat records that.
 use super::memfd::Mapping;
 use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd};
 use std::sync::Once;
 use std::sync::atomic::{AtomicI32, Ordering};
 
-/// Descriptors that a forked child closes; 0 is none. As many as there are teams of one thread at a time, with some to spare.
+/// Descriptors that a forked child closes; 0 is none. As many as the teams that one thread has at a
+/// time, with some to spare.
 static HELD: [AtomicI32; 64] = [const { AtomicI32::new(0) }; 64];
 
-/// In a child, right after fork, when no other thread is there: only what may be done then.
+/// Runs in a child, right after fork, when it has no other thread: uses only operations that are
+/// permitted then.
 extern "C" fn forked() {
     for held in &HELD {
         let fd = held.swap(0, Ordering::Relaxed);
         if fd != 0 {
-            // SAFETY: a copy of a hold's descriptor: its owner sees by the process's number that it is closed.
+            // SAFETY: a copy of a hold's descriptor: its owner sees by the process number that it
+            // is closed.
             unsafe { libc::close(fd) };
         }
     }
 }
 
-/// Of one seat, until dropped.
+/// The hold of one seat, until dropped.
 #[derive(Debug)]
 pub struct Hold {
     fd: Option<OwnedFd>,
@@ -48,7 +55,8 @@ fn byte(rank: u32) -> libc::flock {
 }
 
 impl Hold {
-    /// Takes hold of a seat for this process; `None` where that cannot be, or somebody has it.
+    /// Takes a hold of a seat for this process; `None` if that is not possible, or the seat is held
+    /// already.
     pub fn take(mapping: &Mapping, rank: u32) -> Option<Self> {
         static HANDLER: Once = Once::new();
         HANDLER.call_once(|| {
@@ -72,7 +80,7 @@ impl Hold {
         Some(Self { fd: Some(fd), pid: std::process::id(), place })
     }
 
-    /// Whether anybody has a hold of this seat, or that cannot be seen.
+    /// Returns whether the seat is held. True if that cannot be seen.
     pub fn is_held(mapping: &Mapping, rank: u32) -> bool {
         let mut lock = byte(rank);
         // SAFETY: the call writes to the lock that it is given.
@@ -87,7 +95,8 @@ impl Drop for Hold {
         if std::process::id() == self.pid {
             place.store(0, Ordering::Relaxed);
         } else if let Some(fd) = self.fd.take() {
-            // Closed when this process was forked; the number may be something else's now.
+            // The descriptor was closed when this process was forked; its number may belong to
+            // another file now.
             let _ = fd.into_raw_fd();
         }
     }
@@ -105,11 +114,11 @@ mod tests {
         let hold = Hold::take(&mapping, 1).unwrap();
         assert!(Hold::is_held(&mapping, 1) && !Hold::is_held(&mapping, 0));
         assert!(Hold::take(&mapping, 1).is_none());
-        // A child that lives on does not keep what its parent has given up.
+        // A child that lives on does not keep a hold that its parent has given up.
         let mut pipe = [0; 2];
         // SAFETY: two numbers to fill.
         assert_eq!(unsafe { libc::pipe2(pipe.as_mut_ptr(), libc::O_CLOEXEC) }, 0);
-        // SAFETY: just made, and nobody else's.
+        // SAFETY: just made, and not owned elsewhere.
         let [reads, writes] = pipe.map(|fd| unsafe { OwnedFd::from_raw_fd(fd) });
         // SAFETY: the child makes system calls alone, and ends.
         let child = unsafe { libc::fork() };
@@ -122,12 +131,12 @@ mod tests {
             }
         }
         drop(hold);
-        // The child may not have come to it yet.
+        // The child may not have closed its copy yet.
         let begin = std::time::Instant::now();
         while Hold::is_held(&mapping, 1) && begin.elapsed().as_secs() < 20 {}
         let freed = !Hold::is_held(&mapping, 1);
         drop(writes);
-        // SAFETY: a child of ours.
+        // SAFETY: a child of this process.
         unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) };
         assert!(freed);
     }

@@ -1,48 +1,49 @@
-//! Where things lie in a segment: a plain value, computed from what was asked for, the same in every process.
+//! Layout of a segment: a plain value, computed from the requested sizes, the same in every
+//! process.
 use crate::{Error, Result};
 
-/// The header's bytes.
-pub const HEADER: usize = 4096;
-/// Bytes that no two areas share, and one seat's.
-pub const LINE: usize = 128;
-/// Ranks at most.
-pub const MOST_RANKS: u32 = 1024;
-/// A rank's control bytes unless said otherwise.
-pub const CONTROL: usize = 8192;
+/// Bytes of the header.
+pub const HEADER_BYTES: usize = 4096;
+/// Alignment in bytes: no two areas share a line. Also the bytes of one seat.
+pub const LINE_BYTES: usize = 128;
+/// Most ranks of a team.
+pub const RANKS_MAX: u32 = 1024;
+/// A rank's control bytes, unless another number is given.
+pub const CONTROL_BYTES: usize = 8192;
 
 /// Offsets and sizes in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Geometry {
-    /// Of the team.
+    /// Ranks of the team.
     pub ranks: u32,
-    /// Offset of the seats, one [`LINE`] per rank.
+    /// Offset of the seats, one [`LINE_BYTES`] per rank.
     pub seats: usize,
     /// Offset of the control areas.
     pub control: usize,
-    /// Of each rank.
+    /// Control bytes of each rank.
     pub control_bytes: usize,
     /// Offset of the stages.
     pub stage: usize,
-    /// Of each rank.
+    /// Stage bytes of each rank.
     pub stage_bytes: usize,
     /// Offset of the heap, page-aligned.
     pub heap: usize,
-    /// Of the whole heap.
+    /// Bytes of the whole heap.
     pub heap_bytes: usize,
-    /// Of the segment.
+    /// Bytes of the segment.
     pub total: usize,
 }
 
 impl Geometry {
-    /// With [`CONTROL`] bytes of control per rank.
+    /// Computes a layout with [`CONTROL_BYTES`] bytes of control per rank.
     ///
     /// # Errors
     /// `Argument` for no or too many ranks, or a size that no address can count.
     pub fn plan(ranks: u32, stage_bytes: usize, heap_bytes: usize) -> Result<Self> {
-        Self::plan_with(ranks, CONTROL, stage_bytes, heap_bytes)
+        Self::plan_with(ranks, CONTROL_BYTES, stage_bytes, heap_bytes)
     }
 
-    /// Sizes per rank are rounded up to lines, the heap to pages of 4096 bytes.
+    /// Computes a layout. Sizes per rank are rounded up to lines, the heap to pages of 4096 bytes.
     ///
     /// # Errors
     /// As [`Geometry::plan`].
@@ -52,21 +53,21 @@ impl Geometry {
         stage_bytes: usize,
         heap_bytes: usize,
     ) -> Result<Self> {
-        if ranks == 0 || ranks > MOST_RANKS {
-            return Err(Error::Argument(format!("a team has 1 to {MOST_RANKS} ranks, not {ranks}")));
+        if ranks == 0 || ranks > RANKS_MAX {
+            return Err(Error::Argument(format!("a team has 1 to {RANKS_MAX} ranks, not {ranks}")));
         }
         let make = || {
             let n = ranks as usize;
-            let control_bytes = control_bytes.checked_next_multiple_of(LINE)?;
-            let stage_bytes = stage_bytes.checked_next_multiple_of(LINE)?;
+            let control_bytes = control_bytes.checked_next_multiple_of(LINE_BYTES)?;
+            let stage_bytes = stage_bytes.checked_next_multiple_of(LINE_BYTES)?;
             let heap_bytes = heap_bytes.checked_next_multiple_of(4096)?;
-            let control = HEADER + n * LINE;
+            let control = HEADER_BYTES + n * LINE_BYTES;
             let stage = control.checked_add(n.checked_mul(control_bytes)?)?;
             let heap = stage.checked_add(n.checked_mul(stage_bytes)?)?.checked_next_multiple_of(4096)?;
             let total = heap.checked_add(heap_bytes)?;
-            (total <= super::memfd::MOST).then_some(Self {
+            (total <= super::memfd::BYTES_MAX).then_some(Self {
                 ranks,
-                seats: HEADER,
+                seats: HEADER_BYTES,
                 control,
                 control_bytes,
                 stage,

@@ -1,6 +1,7 @@
-//! How ranks meet: a child inherits the segment's descriptor, and a variable of its environment says which it is.
-//! Who inherits nothing meets over a Unix socket ([`super::socket`]).
-use super::layout::MOST_RANKS;
+//! Invitation of a rank: a child process inherits the segment's descriptor, and a variable of its
+//! environment says which rank it is. Processes that inherit nothing join over a Unix socket
+//! ([`super::socket`]).
+use super::layout::RANKS_MAX;
 use super::memfd::Mapping;
 use crate::{Error, Result};
 use rustix::io::FdFlags;
@@ -9,23 +10,25 @@ use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd};
 /// The environment variable.
 pub const VARIABLE: &str = "TRIMTAB_TEAM";
 
-/// What a child is told: `v1:fd:rank:ranks`.
+/// An invitation in the environment: `v1:fd:rank:ranks`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Invitation {
-    /// The inherited descriptor's number.
+    /// Number of the inherited descriptor.
     pub fd: i32,
-    /// The child's.
+    /// Rank of the child.
     pub rank: u32,
-    /// Of the team.
+    /// Ranks of the team.
     pub ranks: u32,
 }
 
 impl Invitation {
-    /// The variable's value.
+    /// Returns the variable's value.
     pub fn to_value(self) -> String {
         format!("v1:{}:{}:{}", self.fd, self.rank, self.ranks)
     }
 
+    /// Parses the variable's value.
+    ///
     /// # Errors
     /// `NotATeam` for anything that [`Invitation::to_value`] would not write.
     pub fn parse(value: &str) -> Result<Self> {
@@ -33,8 +36,7 @@ impl Invitation {
             let mut parts = value.strip_prefix("v1:")?.split(':');
             let mut next = || parts.next()?.parse::<u32>().ok();
             let it = Self { fd: i32::try_from(next()?).ok()?, rank: next()?, ranks: next()? };
-            (it.fd > 2 && it.rank < it.ranks && it.ranks <= MOST_RANKS && it.to_value() == value)
-                .then_some(it)
+            (it.fd > 2 && it.rank < it.ranks && it.ranks <= RANKS_MAX && it.to_value() == value).then_some(it)
         };
         read().ok_or_else(|| Error::NotATeam(format!("{VARIABLE} is not v1:fd:rank:ranks")))
     }
@@ -42,24 +44,26 @@ impl Invitation {
     /// Maps the inherited segment through a copy of the descriptor, which closes on exec.
     ///
     /// # Errors
-    /// `NotATeam` if the number names no open, sealed segment.
+    /// `NotATeam` if the number is not that of an open, sealed segment.
     pub fn accept(self) -> Result<Mapping> {
-        // SAFETY: the call only asks; a number that is not open is refused by it.
+        // SAFETY: the call only asks; it fails for a number that is not open.
         let copy = unsafe { libc::fcntl(self.fd, libc::F_DUPFD_CLOEXEC, 3) };
         if copy < 0 {
             return Err(Error::NotATeam(format!("descriptor {} is not open", self.fd)));
         }
-        // SAFETY: just made, and nobody else's.
+        // SAFETY: just made, and not owned elsewhere.
         let mapping = Mapping::adopt(unsafe { OwnedFd::from_raw_fd(copy) })?;
         super::header::Header::check(&mapping)?;
-        // A team's segment, then, and the number was passed for this; whatever it starts next does not get it.
-        // SAFETY: only the flags of a descriptor that is open change; nothing in this process loses it.
+        // The descriptor is a team's segment, so the number was passed for this purpose. Later
+        // children of this process must not inherit it.
+        // SAFETY: only the flags of an open descriptor change; nothing in this process loses it.
         unsafe { libc::fcntl(self.fd, libc::F_SETFD, libc::FD_CLOEXEC) };
         Ok(mapping)
     }
 }
 
-/// Lets a descriptor pass exec; to be called in the child, between fork and exec, so that no other child gets it.
+/// Clears close-on-exec of a descriptor, so that the next program inherits it. To be called in the
+/// child, between fork and exec, so that no other child gets it.
 ///
 /// # Errors
 /// `System` if the kernel refuses.

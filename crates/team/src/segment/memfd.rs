@@ -1,41 +1,46 @@
-//! Memory that processes share and nobody can take away: a memfd, sealed against shrinking, mapped by each of them.
+//! Memory shared by processes that none of them can take away from the others: a memfd, sealed
+//! against shrinking, mapped by each of them.
 //!
-//! **Problem.** A file that a peer can truncate makes every other peer's next access a SIGBUS; memory that is missing does so too.
+//! **Problem.** If a peer truncates a file, every other peer's next access is a SIGBUS; so is an
+//! access when memory is short.
 //!
-//! **Idea.** Space is reserved and filled when the segment is made, so lack of memory is an error there; then the size is sealed.
-//! What comes from a peer is believed only after its seals have been read.
+//! **Idea.** Space is reserved and filled when the segment is made, so lack of memory is an error
+//! there; then the size is sealed. A descriptor from a peer is trusted only after its seals have
+//! been read.
 use crate::{Error, Result};
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// The most bytes that are mapped on a peer's word.
-pub const MOST: usize = 1 << 40;
+/// Most bytes that are mapped on a peer's word.
+pub const BYTES_MAX: usize = 1 << 40;
 
 /// Mapped pages, unmapped on drop.
 #[derive(Debug)]
-struct Pages {
+struct MappedPages {
     base: *mut u8,
     len: usize,
 }
 
 // SAFETY: a mapping belongs to the process, not to a thread; accesses to it argue their own case.
-unsafe impl Send for Pages {}
+unsafe impl Send for MappedPages {}
 // SAFETY: as above; only the address and the length are read through a shared reference.
-unsafe impl Sync for Pages {}
+unsafe impl Sync for MappedPages {}
 
-impl Pages {
+impl MappedPages {
     fn map(fd: &OwnedFd, len: usize, prot: ProtFlags) -> Result<Self> {
-        // SAFETY: a new mapping at an address of the kernel's choice touches no memory that Rust knows of.
+        // SAFETY: a new mapping at an address of the kernel's choice touches no memory that Rust
+        // knows of.
         let base = unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, prot, MapFlags::SHARED, fd, 0) }
             .map_err(|e| Error::system("mmap of a segment", e))?;
         Ok(Self { base: base.cast(), len })
     }
 }
 
-impl Drop for Pages {
+impl Drop for MappedPages {
     fn drop(&mut self) {
-        // SAFETY: exactly the mapping that `map` made; whoever uses its memory holds the owner of these pages.
+        // SAFETY: exactly the mapping that `map` made; every user of its memory holds the owner of
+        // these pages.
         let _ = unsafe { rustix::mm::munmap(self.base.cast(), self.len) };
     }
 }
@@ -43,15 +48,16 @@ impl Drop for Pages {
 /// A sealed memfd, mapped shared for reading and writing.
 #[derive(Debug)]
 pub struct Mapping {
-    pages: Pages,
+    pages: MappedPages,
     fd: OwnedFd,
 }
 
 fn memfd(bytes: usize) -> Result<(OwnedFd, usize)> {
     let lack = |why: String| Error::NoMemory { bytes, why };
     let page = rustix::param::page_size();
-    let len = bytes.checked_next_multiple_of(page).filter(|&l| l > 0 && l <= MOST);
-    let len = len.ok_or_else(|| Error::Argument(format!("a segment has 1 to {MOST} bytes, not {bytes}")))?;
+    let len = bytes.checked_next_multiple_of(page).filter(|&l| l > 0 && l <= BYTES_MAX);
+    let len =
+        len.ok_or_else(|| Error::Argument(format!("a segment has 1 to {BYTES_MAX} bytes, not {bytes}")))?;
     if let Some(room) = room().filter(|&room| (len as u64) > room) {
         return Err(lack(format!("{room} bytes are available")));
     }
@@ -60,14 +66,15 @@ fn memfd(bytes: usize) -> Result<(OwnedFd, usize)> {
         .or_else(|_| rustix::fs::memfd_create("trimtab-team", flags))
         .map_err(|e| Error::system("memfd_create", e))?;
     rustix::fs::ftruncate(&fd, len as u64).map_err(|e| lack(e.to_string()))?;
-    // Of shared memory, fallocate makes the pages themselves, and says so if there are none.
+    // For shared memory, fallocate makes the pages themselves, and fails if there are none.
     rustix::fs::fallocate(&fd, rustix::fs::FallocateFlags::empty(), 0, len as u64)
         .map_err(|e| lack(e.to_string()))?;
     Ok((fd, len))
 }
 
-fn populate(pages: &Pages) -> Result<()> {
-    // SAFETY: the range is a mapping of ours; the advice fills its page tables and changes no content.
+fn populate(pages: &MappedPages) -> Result<()> {
+    // SAFETY: the range is a mapping of this process; the advice fills its page tables and changes
+    // no content.
     let rc = unsafe { libc::madvise(pages.base.cast(), pages.len, libc::MADV_POPULATE_WRITE) };
     if rc == 0 {
         return Ok(());
@@ -81,115 +88,117 @@ fn populate(pages: &Pages) -> Result<()> {
 }
 
 impl Mapping {
-    /// A new segment of at least `bytes` bytes, all zero, rounded up to pages, its memory present and its size sealed.
+    /// Makes a segment of at least `bytes` bytes, all zero, rounded up to pages, with its memory
+    /// present and its size sealed.
     ///
     /// # Errors
-    /// `NoMemory` if it does not fit in the machine or the control group; `Argument` for 0 or too many bytes.
+    /// `NoMemory` if it does not fit in the machine or the control group; `Argument` for 0 or too
+    /// many bytes.
     pub fn create(bytes: usize) -> Result<Self> {
         let (fd, len) = memfd(bytes)?;
-        let pages = Pages::map(&fd, len, ProtFlags::READ | ProtFlags::WRITE)?;
+        let pages = MappedPages::map(&fd, len, ProtFlags::READ | ProtFlags::WRITE)?;
         populate(&pages)?;
         rustix::fs::fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)
             .map_err(|e| Error::system("sealing a segment", e))?;
         Ok(Self { pages, fd })
     }
 
-    /// Maps what a peer passed.
+    /// Maps a segment that a peer passed.
     ///
     /// # Errors
-    /// `NotATeam` unless it is a memfd whose size can no longer change, of 1 to [`MOST`] bytes.
+    /// `NotATeam` unless it is a memfd with a sealed size, of 1 to [`BYTES_MAX`] bytes.
     pub fn adopt(fd: OwnedFd) -> Result<Self> {
         let len = sealed(&fd, SealFlags::SHRINK | SealFlags::GROW)?;
-        let pages = Pages::map(&fd, len, ProtFlags::READ | ProtFlags::WRITE)?;
+        let pages = MappedPages::map(&fd, len, ProtFlags::READ | ProtFlags::WRITE)?;
         Ok(Self { pages, fd })
     }
 
-    /// The first byte; page-aligned.
+    /// Returns the address of the first byte; page-aligned.
     pub fn base(&self) -> *mut u8 {
         self.pages.base
     }
 
-    /// Bytes.
+    /// Returns the number of bytes.
     #[allow(clippy::len_without_is_empty, reason = "never empty")]
     pub fn len(&self) -> usize {
         self.pages.len
     }
 
-    /// To pass on.
+    /// Returns the descriptor, to pass on.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 }
 
-/// The size of a memfd that has these seals.
+/// Returns the size of a memfd that has these seals.
 fn sealed(fd: &OwnedFd, wanted: SealFlags) -> Result<usize> {
     let no = |why: &str| Error::NotATeam(why.to_owned());
-    let seals = rustix::fs::fcntl_get_seals(fd).map_err(|_| no("the descriptor is no memfd"))?;
+    let seals = rustix::fs::fcntl_get_seals(fd).map_err(|_| no("the descriptor is not a memfd"))?;
     if !seals.contains(wanted) {
         return Err(no("its size or content could still be changed"));
     }
     let stat = rustix::fs::fstat(fd).map_err(|e| Error::system("fstat of a segment", e))?;
     usize::try_from(stat.st_size)
         .ok()
-        .filter(|&l| l > 0 && l <= MOST && l.is_multiple_of(rustix::param::page_size()))
+        .filter(|&l| l > 0 && l <= BYTES_MAX && l.is_multiple_of(rustix::param::page_size()))
         .ok_or_else(|| no("its size is out of bounds"))
 }
 
-/// Memory that its owner writes and everybody else can only read.
+/// Memory that its owner writes and all other processes can only read.
 #[derive(Debug)]
 pub struct Published(Mapping);
 
 impl Published {
-    /// At least `bytes` bytes, zero, writable by this mapping alone.
+    /// Makes at least `bytes` bytes, zero, writable by this mapping alone.
     ///
     /// # Errors
-    /// As [`Mapping::create`]; `System` where the kernel (before 5.1) has no such seal.
+    /// As [`Mapping::create`]; `System` if the kernel (before 5.1) has no such seal.
     pub fn create(bytes: usize) -> Result<Self> {
         let (fd, len) = memfd(bytes)?;
-        let pages = Pages::map(&fd, len, ProtFlags::READ | ProtFlags::WRITE)?;
+        let pages = MappedPages::map(&fd, len, ProtFlags::READ | ProtFlags::WRITE)?;
         populate(&pages)?;
         let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE | SealFlags::SEAL;
         rustix::fs::fcntl_add_seals(&fd, seals).map_err(|e| Error::system("sealing a view", e))?;
         Ok(Self(Mapping { pages, fd }))
     }
 
-    /// The owner's first byte.
+    /// Returns the address of the owner's first byte.
     pub fn base(&self) -> *mut u8 {
         self.0.base()
     }
 
-    /// Bytes.
+    /// Returns the number of bytes.
     #[allow(clippy::len_without_is_empty, reason = "never empty")]
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// To pass to readers.
+    /// Returns the descriptor, to pass to readers.
     pub fn view_fd(&self) -> BorrowedFd<'_> {
         self.0.fd()
     }
 }
 
-/// What another process published, mapped for reading.
+/// Memory that another process published, mapped for reading.
 #[derive(Debug)]
-pub struct View(Pages);
+pub struct View(MappedPages);
 
 impl View {
-    /// Maps what a peer passed.
+    /// Maps published memory that a peer passed.
     ///
     /// # Errors
     /// `NotATeam` unless size and future writing are sealed.
     pub fn adopt(fd: OwnedFd) -> Result<Self> {
         let len = sealed(&fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE)?;
-        Ok(Self(Pages::map(&fd, len, ProtFlags::READ)?))
+        Ok(Self(MappedPages::map(&fd, len, ProtFlags::READ)?))
     }
 
-    /// The first byte.
+    /// Returns the address of the first byte.
     pub fn base(&self) -> *const u8 {
         self.0.base
     }
 
-    /// Bytes.
+    /// Returns the number of bytes.
     #[allow(clippy::len_without_is_empty, reason = "never empty")]
     pub fn len(&self) -> usize {
         self.0.len
@@ -200,8 +209,9 @@ fn number(path: &str) -> Option<u64> {
     std::fs::read_to_string(path).ok()?.trim().parse().ok()
 }
 
-/// Bytes that the machine and this process's control groups still give, where they say. A group's file cache can be
-/// given back and counts as free here: only clear cases are refused.
+/// Returns the bytes that the machine and this process's control groups can still give, if they
+/// say. A group's file cache can be reclaimed and counts as free here: only clear cases are
+/// refused.
 fn room() -> Option<u64> {
     let mem = std::fs::read_to_string("/proc/meminfo").ok().and_then(|text| {
         let line = text.lines().find_map(|l| l.strip_prefix("MemAvailable:"))?;
@@ -264,19 +274,19 @@ mod tests {
         assert!(matches!(Mapping::adopt(loose), Err(Error::NotATeam(_))));
         let null: OwnedFd = std::fs::File::open("/dev/null").unwrap().into();
         assert!(matches!(Mapping::adopt(null), Err(Error::NotATeam(_))));
-        assert!(matches!(Mapping::create(MOST), Err(Error::NoMemory { .. })));
+        assert!(matches!(Mapping::create(BYTES_MAX), Err(Error::NoMemory { .. })));
     }
 
     #[test]
     fn a_view_is_for_reading() {
         let p = Published::create(1).unwrap();
         let fd = p.view_fd().try_clone_to_owned().unwrap();
-        assert!(Pages::map(&fd, p.len(), ProtFlags::READ | ProtFlags::WRITE).is_err());
+        assert!(MappedPages::map(&fd, p.len(), ProtFlags::READ | ProtFlags::WRITE).is_err());
         assert!(rustix::io::write(&fd, b"x").is_err());
         assert!(rustix::fs::ftruncate(&fd, 0).is_err());
         assert!(rustix::fs::ftruncate(&fd, 1 << 20).is_err());
         let v = View::adopt(fd).unwrap();
-        // SAFETY: mapped for writing by its owner, and nobody else runs.
+        // SAFETY: mapped for writing by its owner, and no other thread runs.
         unsafe { p.base().write(9) };
         // SAFETY: as above.
         assert_eq!(unsafe { v.base().read() }, 9);

@@ -1,4 +1,5 @@
-//! The memory of a team: one sealed memfd that every rank maps, where things lie in it, who sits where, and how ranks meet.
+//! The memory of a team: one sealed memfd that every rank maps, its layout, the seats of its ranks,
+//! and how ranks meet.
 pub mod arena;
 pub mod header;
 pub mod hold;

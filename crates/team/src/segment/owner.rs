@@ -1,24 +1,27 @@
-//! Which process has a rank, on the kernel's word.
+//! Owner process of a rank, as the kernel reports it.
 //!
-//! **Problem.** Who reads a peer's memory must know whose memory that is. The number of a process that the segment holds may have been written
-//! by anybody in the team, who could so turn a rank's reads on that rank's own memory, or a third's.
+//! **Problem.** A rank that reads a peer's memory must know to which process it belongs. Any
+//! process of the team may have written the process number that the segment holds, and could so
+//! turn a rank's reads on that rank's own memory, or on a third rank's.
 //!
-//! **Idea.** Until the ranks have agreed, each has a lock of one byte far behind the segment's end (`F_SETLK`). Such a lock belongs to a process, and the
-//! kernel names its owner to whoever asks (`F_GETLK`), by the number that it has in the asker's namespace. To its owner it is not named: a
-//! process knows its own ranks by a list.
+//! **Idea.** Until the ranks have agreed, each has a lock of one byte far behind the segment's end
+//! (`F_SETLK`). Such a lock belongs to a process, and the kernel names the owner to any process
+//! that asks (`F_GETLK`), by the number that the owner has in the asker's namespace. To the owner
+//! itself it does not name it: a process knows its own ranks by a list.
 //!
-//! **Properties.** A process that closes any descriptor of the segment loses its locks; then nothing is known of it, which is no more than that.
+//! **Properties.** A process that closes any descriptor of the segment loses its locks; then the
+//! only effect is that nothing is known of it.
 use super::memfd::Mapping;
 use std::os::fd::AsRawFd;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Far from the bytes of holds ([`super::hold`]).
+/// Offset of the lock bytes, far from those of holds ([`super::hold`]).
 const BASE: libc::off_t = 1 << 20;
 
 /// Ranks of this process: process, segment (device and number), rank.
 static OWN: Mutex<Vec<(u32, Segment, u32)>> = Mutex::new(Vec::new());
 
-/// A segment, whatever its mapping.
+/// Identity of a segment, independent of its mapping.
 type Segment = (u64, u64);
 
 fn segment(mapping: &Mapping) -> Option<Segment> {
@@ -36,15 +39,15 @@ fn byte(rank: u32, kind: libc::c_int) -> libc::flock {
     lock
 }
 
-/// That a rank is this process's, for others to ask, until dropped.
+/// The claim, until dropped, that a rank belongs to this process. Other processes can query it.
 #[derive(Debug)]
-pub struct Claim {
+pub struct RankClaim {
     mapping: Arc<Mapping>,
     entry: (u32, Segment, u32),
 }
 
-impl Claim {
-    /// Claims a rank for this process; `None` where that cannot be.
+impl RankClaim {
+    /// Claims a rank for this process; `None` if that is not possible.
     pub fn stake(mapping: &Arc<Mapping>, rank: u32) -> Option<Self> {
         let entry = (std::process::id(), segment(mapping)?, rank);
         let lock = byte(rank, libc::F_WRLCK);
@@ -56,7 +59,7 @@ impl Claim {
         Some(Self { mapping: Arc::clone(mapping), entry })
     }
 
-    /// Whose a rank is, as long as its process claims it; `None` where nobody can tell.
+    /// Returns the process of a rank, as long as it claims the rank; `None` if that cannot be told.
     pub fn owner(mapping: &Mapping, rank: u32) -> Option<u32> {
         let mut lock = byte(rank, libc::F_WRLCK);
         // SAFETY: the call writes to the lock that it is given.
@@ -64,7 +67,8 @@ impl Claim {
             return None;
         }
         if lock.l_type != libc::F_UNLCK as libc::c_short {
-            // Neither a process of another namespace has a number here, nor a lock of another kind.
+            // A process of another namespace has no number here, and neither has a lock of another
+            // kind.
             return u32::try_from(lock.l_pid).ok().filter(|pid| *pid != 0);
         }
         let own = (std::process::id(), segment(mapping)?, rank);
@@ -72,7 +76,7 @@ impl Claim {
     }
 }
 
-impl Drop for Claim {
+impl Drop for RankClaim {
     fn drop(&mut self) {
         // A forked child has a copy of the list, and no locks.
         OWN.lock().unwrap_or_else(PoisonError::into_inner).retain(|entry| *entry != self.entry);
@@ -92,23 +96,24 @@ mod tests {
     fn a_rank_is_whose_process_claims_it() {
         let mapping = Arc::new(Mapping::create(4096).unwrap());
         let other = Arc::new(Mapping::create(4096).unwrap());
-        assert_eq!(Claim::owner(&mapping, 1), None);
-        let claim = Claim::stake(&mapping, 1).unwrap();
+        assert_eq!(RankClaim::owner(&mapping, 1), None);
+        let claim = RankClaim::stake(&mapping, 1).unwrap();
         let own = std::process::id();
-        assert_eq!(Claim::owner(&mapping, 1), Some(own));
-        assert_eq!([Claim::owner(&mapping, 0), Claim::owner(&other, 1)], [None, None]);
-        // SAFETY: the child makes system calls, and ends: the list is not looked at, since the kernel answers.
+        assert_eq!(RankClaim::owner(&mapping, 1), Some(own));
+        assert_eq!([RankClaim::owner(&mapping, 0), RankClaim::owner(&other, 1)], [None, None]);
+        // SAFETY: the child makes system calls, and ends: the list is not read, since the kernel
+        // answers.
         let child = unsafe { libc::fork() };
         if child == 0 {
-            let right = Claim::owner(&mapping, 1) == Some(own) && Claim::stake(&mapping, 1).is_none();
+            let right = RankClaim::owner(&mapping, 1) == Some(own) && RankClaim::stake(&mapping, 1).is_none();
             // SAFETY: as above.
             unsafe { libc::_exit(i32::from(!right)) };
         }
         let mut status = 1;
-        // SAFETY: a child of ours.
+        // SAFETY: a child of this process.
         unsafe { libc::waitpid(child, &raw mut status, 0) };
         assert_eq!(status, 0);
         drop(claim);
-        assert_eq!(Claim::owner(&mapping, 1), None);
+        assert_eq!(RankClaim::owner(&mapping, 1), None);
     }
 }

@@ -1,15 +1,20 @@
-//! Meeting over a Unix socket: ranks that nobody started with a descriptor get the segment's from whoever made it.
+//! Joining over a Unix socket: ranks that were started without a descriptor get the segment's from
+//! the process that made it.
 //!
-//! **Problem.** Programs started by others (MPI's launchers, batch systems, hand) inherit nothing. A path that several users can reach is
-//! an invitation to pass a wrong segment, to listen in somebody's place, or to keep the host busy.
+//! **Problem.** Programs started by others (MPI's launchers, batch systems, by hand) inherit
+//! nothing. A path that several users can reach is an invitation to pass a wrong segment, to listen
+//! in place of the host, or to keep the host busy.
 //!
-//! **Idea.** The host listens in a folder that is its user's alone. Both ends ask the kernel who the other is, and speak to their own user
-//! only. A greeting has a fixed size and little time; the answer is a rank, and the descriptor beside it (SCM_RIGHTS). The host hears all
-//! who are there at once, each as far as it has come.
+//! **Idea.** The host listens in a folder that only its user can enter. Both ends ask the kernel
+//! which user the other is, and speak to their own user only. A greeting has a fixed size and
+//! little time; the answer is a rank, and the descriptor beside it (SCM_RIGHTS). The host serves
+//! all connected peers at once, each as far as it has come.
 //!
-//! **Properties.** Whoever sends nothing, too little or something else costs the others no time, and the host no seat: it is heard for
-//! [`PATIENCE`]. What is passed is checked as any segment is: sealed, and of this version. Of hosts that begin at once one
-//! listens, also where an old socket lies. The socket's file goes when the host does. No wait is longer than its limit.
+//! **Properties.** A peer that sends nothing, too little or something else costs the others no
+//! time, and the host no seat: it is served for [`PEER_TIMEOUT`]. A passed descriptor is checked as
+//! any segment is: sealed, and of this version. Of several hosts that begin at once exactly one
+//! listens, also if an old socket lies there. The socket's file is removed with the host. No wait
+//! is longer than its limit.
 use super::memfd::Mapping;
 use crate::{Error, Result};
 use rustix::io::Errno;
@@ -27,28 +32,28 @@ use std::time::{Duration, Instant};
 use trimtab_core::hash::fnv1a_hex;
 
 /// How long the host listens to one peer.
-pub const PATIENCE: Duration = Duration::from_millis(500);
-/// How many it listens to at a time; others wait in the socket's queue.
-const HEARD: usize = 128;
-/// How long it sleeps at most.
-const NAP: Duration = Duration::from_millis(100);
-/// What a greeting and an answer begin with: name and version.
+pub const PEER_TIMEOUT: Duration = Duration::from_millis(500);
+/// Most peers served at a time; others wait in the socket's queue.
+const PEERS_MAX: usize = 128;
+/// Longest sleep of the host.
+const SLEEP_MAX: Duration = Duration::from_millis(100);
+/// First bytes of a greeting and of an answer: name and version.
 const MAGIC: [u8; 8] = *b"TRTEAM\x00\x01";
-/// Any rank.
-const ANY: u32 = u32::MAX;
+/// Requests any rank.
+const ANY_RANK: u32 = u32::MAX;
 
 fn failed(what: &'static str) -> impl Fn(std::io::Error) -> Error {
     move |why| Error::System { what, why: why.to_string() }
 }
 
-/// A socket's folder; refuses one that others could have prepared.
+/// Returns a socket's folder; refuses one that other users could have prepared.
 fn ours_alone(path: &Path) -> Result<PathBuf> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let about = std::fs::symlink_metadata(folder).map_err(failed("looking at the socket's folder"))?;
     let own = rustix::process::geteuid().as_raw();
     if !about.is_dir() || about.uid() != own || about.mode() & 0o077 != 0 {
         return Err(Error::Refused(format!(
-            "{} must be a folder of this user's, for nobody else (mode 0700), and no link",
+            "{} must be a folder, not a link, that only this user can enter (mode 0700)",
             folder.display()
         )));
     }
@@ -64,10 +69,11 @@ fn same_user(stream: &UnixStream) -> Result<()> {
     Ok(())
 }
 
-/// Where the ranks of a job of this name meet: in this user's own folder, made if it is not there.
+/// Returns the path at which the ranks of a job of this name meet: in this user's own folder, which
+/// is made if it is missing.
 ///
 /// # Errors
-/// `Refused` where somebody else made that folder.
+/// `Refused` if another user made that folder.
 pub fn place(key: &str) -> Result<PathBuf> {
     use std::os::unix::fs::DirBuilderExt;
     let own = rustix::process::geteuid().as_raw();
@@ -78,7 +84,8 @@ pub fn place(key: &str) -> Result<PathBuf> {
         }
         _ => {}
     }
-    // Names may hold anything and be long; paths of sockets may not. The hash is the same in every process.
+    // Names may contain anything and be long; paths of sockets may not. The hash is the same in
+    // every process.
     let path = folder.join(fnv1a_hex(key.as_bytes()));
     ours_alone(&path)?;
     Ok(path)
@@ -93,16 +100,16 @@ pub struct Host {
 }
 
 impl Host {
-    /// Listens at a path. A socket left there by a host that is gone is taken away.
+    /// Listens at a path. Removes a socket that a host left there and no longer serves.
     ///
     /// # Errors
-    /// `Refused` where the folder is not this user's alone, or somebody listens already.
+    /// `Refused` if other users can enter the folder, or a host listens already.
     pub fn listen(path: &Path) -> Result<Self> {
         let _alone = alone(&ours_alone(path)?)?;
         match connect(path) {
-            // Somebody listens, and may have more to do than to hear us.
+            // A host listens, and may be too busy to accept this connection.
             Ok(_) | Err(Errno::AGAIN) => {
-                return Err(Error::Refused(format!("somebody listens at {} already", path.display())));
+                return Err(Error::Refused(format!("a host listens at {} already", path.display())));
             }
             Err(_) => {}
         }
@@ -117,7 +124,7 @@ impl Host {
         Ok(Self { listener, path: path.to_owned(), file: (about.dev(), about.ino()) })
     }
 
-    /// Passes the segment to peers until each rank of `free` (true where it is to be given) has one.
+    /// Passes the segment to peers until each rank of `free` (true if it is to be given) has one.
     ///
     /// # Errors
     /// `Refused` when the time is over, naming a rank that did not come.
@@ -129,29 +136,29 @@ impl Host {
             if now >= until {
                 return Err(Error::Refused(format!("rank {missing} did not come within {limit:?}")));
             }
-            // Whoever spoke in time is heard, however late this is.
-            peers.retain_mut(|peer| peer.hear(segment, free) == Heard::InPart && peer.until > now);
-            while peers.len() < HEARD {
+            // A peer that spoke in time is served, however late this is.
+            peers.retain_mut(|peer| peer.receive(segment, free) == PeerState::Partial && peer.until > now);
+            while peers.len() < PEERS_MAX {
                 match self.listener.accept() {
                     Ok((stream, _)) => peers.extend(Peer::new(stream)),
                     Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
-                    // Also where there are no descriptors left: who goes makes room.
+                    // Also if all descriptors are in use: finished peers make room.
                     Err(_) => break,
                 }
             }
             let next = peers.iter().map(|peer| peer.until).min().unwrap_or(until).min(until);
-            let nap = next.saturating_duration_since(Instant::now()).min(NAP);
+            let nap = next.saturating_duration_since(Instant::now()).min(SLEEP_MAX);
             self.listen_for(&peers, nap)?;
         }
         Ok(())
     }
 
-    /// Sleeps until somebody comes or says something, or so long.
+    /// Sleeps until a peer connects or sends something, at most for `nap`.
     fn listen_for(&self, peers: &[Peer], nap: Duration) -> Result<()> {
         use rustix::event::{PollFd, PollFlags, Timespec};
         let mut fds: Vec<PollFd<'_>> =
             peers.iter().map(|peer| PollFd::new(&peer.stream, PollFlags::IN)).collect();
-        if peers.len() < HEARD {
+        if peers.len() < PEERS_MAX {
             fds.push(PollFd::new(&self.listener, PollFlags::IN));
         }
         let nap = Timespec { tv_sec: 0, tv_nsec: nap.subsec_nanos().into() };
@@ -162,7 +169,7 @@ impl Host {
     }
 }
 
-/// Somebody who has come, and has not said all yet.
+/// A connected peer that has not sent its whole greeting yet.
 struct Peer {
     stream: UnixStream,
     hello: [u8; 12],
@@ -170,47 +177,48 @@ struct Peer {
     until: Instant,
 }
 
-/// What became of a peer.
+/// State of a peer after reading from it.
 #[derive(PartialEq, Eq)]
-enum Heard {
-    /// It may say more.
-    InPart,
-    /// It has what it came for, or is none of ours.
+enum PeerState {
+    /// It may send more.
+    Partial,
+    /// It is served, or is not a rank.
     Done,
 }
 
 impl Peer {
-    /// Nobody, where it is another user's.
+    /// Accepts a connection; `None` if it is another user's.
     fn new(stream: UnixStream) -> Option<Self> {
         same_user(&stream).ok()?;
         stream.set_nonblocking(true).ok()?;
-        Some(Self { stream, hello: [0; 12], got: 0, until: Instant::now() + PATIENCE })
+        Some(Self { stream, hello: [0; 12], got: 0, until: Instant::now() + PEER_TIMEOUT })
     }
 
-    /// Hears what it has said, and answers when that is all.
-    fn hear(&mut self, segment: BorrowedFd<'_>, free: &mut [bool]) -> Heard {
+    /// Reads what the peer has sent, and answers when the greeting is complete.
+    fn receive(&mut self, segment: BorrowedFd<'_>, free: &mut [bool]) -> PeerState {
         while self.got < self.hello.len() {
             match self.stream.read(&mut self.hello[self.got..]) {
-                Ok(0) => return Heard::Done,
+                Ok(0) => return PeerState::Done,
                 Ok(read) => self.got += read,
                 Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
-                Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => return Heard::InPart,
-                Err(_) => return Heard::Done,
+                Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => return PeerState::Partial,
+                Err(_) => return PeerState::Done,
             }
         }
-        // Who does not get what it came for hears nothing more: that is its answer.
+        // A peer that is refused gets no data: that is its answer.
         let _ = answer(&self.stream, &self.hello, segment, free);
-        Heard::Done
+        PeerState::Done
     }
 }
 
-/// Nobody else takes sockets away in this folder meanwhile. A lock of the folder itself leaves no file behind.
+/// Locks the folder, so that no other host removes sockets in it meanwhile. A lock of the folder
+/// itself leaves no file behind.
 fn alone(folder: &Path) -> Result<OwnedFd> {
     use rustix::fs::{FlockOperation, Mode, OFlags};
     let flags = OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let fd = rustix::fs::open(folder, flags, Mode::empty())
         .map_err(|e| Error::system("opening the socket's folder", e))?;
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + PEER_TIMEOUT;
     loop {
         match rustix::fs::flock(&fd, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => return Ok(fd),
@@ -221,7 +229,7 @@ fn alone(folder: &Path) -> Result<OwnedFd> {
     }
 }
 
-/// Connects to a socket without waiting; `AGAIN` where too many are waiting already.
+/// Connects to a socket without waiting; `AGAIN` if its queue is full.
 fn connect(path: &Path) -> std::result::Result<UnixStream, Errno> {
     use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -232,7 +240,7 @@ fn connect(path: &Path) -> std::result::Result<UnixStream, Errno> {
 
 impl Drop for Host {
     fn drop(&mut self) {
-        // Only the file that was made here, not that of who came after.
+        // Only the file that was made here, not that of a later host.
         if std::fs::symlink_metadata(&self.path).is_ok_and(|about| (about.dev(), about.ino()) == self.file) {
             let _ = std::fs::remove_file(&self.path);
         }
@@ -242,7 +250,7 @@ impl Drop for Host {
 fn answer(stream: &UnixStream, hello: &[u8; 12], segment: BorrowedFd<'_>, free: &mut [bool]) -> Result<()> {
     let (magic, wanted) = hello.split_at(8);
     let wanted = wanted.iter().rev().fold(0_u32, |all, byte| all << 8 | u32::from(*byte));
-    let given = if wanted == ANY { free.iter().position(|free| *free) } else { Some(wanted as usize) };
+    let given = if wanted == ANY_RANK { free.iter().position(|free| *free) } else { Some(wanted as usize) };
     let given = given.filter(|rank| free.get(*rank) == Some(&true));
     let Some(given) = given.filter(|_| magic == MAGIC) else {
         return Err(Error::Refused("a greeting that no rank sends, or a rank that is taken".to_owned()));
@@ -259,32 +267,34 @@ fn answer(stream: &UnixStream, hello: &[u8; 12], segment: BorrowedFd<'_>, free: 
     Ok(())
 }
 
-/// Gets a team's segment, and a rank in it, from who listens at a path; waits for that to begin.
+/// Gets a team's segment, and a rank in it, from the host that listens at a path; waits for the
+/// host to begin.
 ///
 /// # Errors
-/// `Refused` where another user listens, nobody does within the limit, or the rank is taken; `NotATeam` for what is no segment.
+/// `Refused` if another user listens, no host does within the limit, or the rank is taken;
+/// `NotATeam` if the descriptor is not a segment.
 pub fn join(path: &Path, wanted: Option<u32>, limit: Duration) -> Result<(Mapping, u32)> {
     let until = Instant::now() + limit;
     let mut stream = loop {
         match connect(path) {
             Ok(stream) => break stream,
             Err(Errno::AGAIN) if Instant::now() >= until => {
-                return Err(Error::Refused(format!("who listens at {} hears nobody", path.display())));
+                return Err(Error::Refused(format!("the host at {} accepts no connections", path.display())));
             }
             Err(e) if Instant::now() >= until => {
-                return Err(Error::Refused(format!("nobody listens at {}: {e}", path.display())));
+                return Err(Error::Refused(format!("no host listens at {}: {e}", path.display())));
             }
             Err(_) => std::thread::sleep(Duration::from_millis(2)),
         }
     };
     same_user(&stream)?;
-    // So few bytes always have room; the answer is waited for.
+    // The socket always has room for these few bytes; the answer is waited for.
     stream.set_nonblocking(false).map_err(failed("setting a limit"))?;
     let mut hello = [0; 12];
     hello[..8].copy_from_slice(&MAGIC);
-    hello[8..].copy_from_slice(&wanted.unwrap_or(ANY).to_le_bytes());
+    hello[8..].copy_from_slice(&wanted.unwrap_or(ANY_RANK).to_le_bytes());
     stream.write_all(&hello).map_err(failed("greeting a host"))?;
-    let left = until.saturating_duration_since(Instant::now()).max(PATIENCE);
+    let left = until.saturating_duration_since(Instant::now()).max(PEER_TIMEOUT);
     stream.set_read_timeout(Some(left)).map_err(failed("setting a limit"))?;
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut beside = RecvAncillaryBuffer::new(&mut space);
@@ -304,7 +314,7 @@ pub fn join(path: &Path, wanted: Option<u32>, limit: Duration) -> Result<(Mappin
     }
     let (Some(fd), 12, true) = (fds.pop(), got.bytes, words.starts_with(&MAGIC)) else {
         return Err(Error::Refused(
-            "the host gave no segment: the rank is taken, or it is no team's".to_owned(),
+            "the host gave no segment: the rank is taken, or the socket does not belong to a team".to_owned(),
         ));
     };
     let rank = words[8..].iter().rev().fold(0_u32, |all, byte| all << 8 | u32::from(*byte));

@@ -1,4 +1,4 @@
-//! Which way a call goes, why, and what else was measured, in words.
+//! Explanations: the algorithm of a call, the reason for it, and the other measurements, in words.
 
 use super::{Cell, Job, Origin, Tuning, store};
 use crate::algorithm_table::{Algorithm, CallClass, Flat, class};
@@ -7,17 +7,30 @@ use crate::rank::Rank;
 use std::fmt::Write as _;
 
 impl Rank {
-    /// How a call of so many bytes goes, in words.
+    /// Returns in words how a call with blocks of `bytes` bytes is carried out.
+    ///
+    /// # Examples
+    /// ```
+    /// # mod ranks { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/help/ranks.rs")); }
+    /// use trimtab_team::Kind;
+    ///
+    /// # ranks::run(2, |rank| {
+    /// // In each of two threads.
+    /// let words = rank.explain(Kind::Allreduce, 8);
+    /// assert_eq!(words, "allreduce of 8 bytes: beside the flags, in one round");
+    /// # Ok(())
+    /// # });
+    /// ```
     pub fn explain(&self, kind: Kind, bytes: usize) -> String {
         self.explain_in(CallClass::Mine, kind, bytes)
     }
 
-    /// How a call of so many bytes goes that is made in this manner, in words: the way, whether it was measured and when, and what else was.
+    /// Returns in words how a call of `bytes` bytes of this class is carried out: the algorithm,
+    /// whether and when it was measured, and the other measurements.
     pub fn explain_in(&self, manner: CallClass, kind: Kind, bytes: usize) -> String {
         let table = self.table();
         if kind == Kind::Barrier {
-            let many =
-                if self.crowded() { "more ranks than processors" } else { "a processor for each rank" };
+            let many = if self.crowded() { "more ranks than CPUs" } else { "a CPU for each rank" };
             let evidence = self.evidence(Job { kind, bytes: 0, manner: CallClass::Mine });
             let why = match &evidence {
                 Some(cell) => words(cell),
@@ -25,10 +38,10 @@ impl Rank {
             };
             return format!("barrier: {}; {many}; {why}", format!("{:?}", table.barrier).to_lowercase());
         }
-        if bytes <= crate::flag::INLINE {
+        if bytes <= crate::flag::INLINE_BYTES {
             return format!("{} of {bytes} bytes: beside the flags, in one round", kind.name());
         }
-        let cell = self.station.area.cell_bytes();
+        let cell = self.endpoint.area.cell_bytes();
         let way = match Flat::new(table.clone()).way(manner, kind, bytes, cell, self.crowded()) {
             Algorithm::Whole => format!("in rounds of up to {cell} bytes"),
             Algorithm::Pieces(log) => format!("in rounds of {} bytes", 1_u64 << log),
@@ -44,11 +57,11 @@ impl Rank {
             }
         };
         let resident = match kind {
-            _ if bytes < crate::collectives::RESIDENT => "",
-            _ if self.station.buffers.direct.get() => {
+            _ if bytes < crate::collectives::RESIDENT_BYTES_MIN => "",
+            _ if self.endpoint.buffers.direct.get() => {
                 "; but for calls that were started or have an operator of their own, threads of one process take it from where it is"
             }
-            _ if self.station.pulls(kind, bytes) => {
+            _ if self.endpoint.pulls(kind, bytes) => {
                 "; but for calls that were started or have an operator of their own, ranks read it from each other's memory"
             }
             Kind::Allreduce => "; without staging where all buffers lie in the segment",
@@ -72,7 +85,7 @@ impl Rank {
         format!("{} of {bytes} bytes: {way}{resident}; {why}", kind.name())
     }
 
-    /// What a choice in force was made by: known from this team's own tuning, or kept.
+    /// Returns the measurements behind a choice in force: from this team's own tuning, or kept.
     fn evidence(&self, job: Job) -> Option<Cell> {
         if let Some(cell) = self.lazy.as_ref().and_then(|lazy| lazy.found(job)) {
             return Some(cell);
@@ -80,14 +93,14 @@ impl Rank {
         let own = self.evidence.borrow().iter().rev().find(|cell| cell.is_of(job)).cloned();
         own.or_else(|| {
             let kept: Tuning = store::kept(|| self.key())?;
-            // It may have been tuned anew since this team began.
+            // It may have been tuned again since this team began.
             let cell = kept.cell(job)?.clone();
-            (super::in_force(&self.station, &self.table(), job) == cell.winner().tried).then_some(cell)
+            (super::in_force(&self.endpoint, &self.table(), job) == cell.winner().tried).then_some(cell)
         })
     }
 }
 
-/// A verdict, and what else was measured.
+/// Returns a verdict and the other measurements in words.
 fn words(cell: &Cell) -> String {
     let when = match cell.origin {
         Origin::Offline => "as was measured here beforehand",

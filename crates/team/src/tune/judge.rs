@@ -1,52 +1,57 @@
-//! Who wins a race of noisy measurements, and whether who won is still as quick. Pure: what was measured goes in, a verdict with its reason
-//! comes out; the same numbers in the same order give the same verdict at every rank.
+//! Judging of noisy measurements: the winner of a race, and whether a winner is still as quick.
+//! Pure: the measurements go in, a verdict with its reason comes out. The same numbers in the same
+//! order give the same verdict at every rank.
 //!
-//! **Idea.** What disturbs makes slower, never quicker, so minima are compared. A [`Trial`] lets candidates run in turns, another one first in
-//! each round so that no rhythm of the program's falls on the same one always, and bounds what that costs. A [`Drift`] compares the least of a
-//! few samples with the record: one disturbed sample says nothing, a whole window of them says a little, several windows say it.
+//! **Idea.** Disturbances make calls slower, never quicker, so minima are compared. A
+//! [`CandidateTrial`] runs candidates in turns. Each round begins with another candidate, so that
+//! no rhythm of the program always falls on the same one. A trial bounds the cost of its tries. A
+//! [`Drift`] compares the least of a few samples with the record: one disturbed sample says
+//! nothing, a whole window of them little, several windows are evidence.
 
 use serde::{Deserialize, Serialize};
 use trimtab_core::stats::comparison::{Better, Verdict, by_factors};
 
-/// The usual way is left only for one whose best batch takes less than this part of its best.
-pub const CLEARLY: f64 = 0.95;
-/// No verdict against the usual is given on fewer batches.
-pub const ENOUGH: usize = 20;
+/// The usual algorithm is replaced only by one with a best batch of less than this share of its
+/// best batch.
+pub const CLEARLY_BETTER_RATIO: f64 = 0.95;
+/// Least batches of a candidate for a verdict against the usual algorithm.
+pub const BATCHES_MIN: usize = 20;
 
-/// What was measured of a candidate: microseconds per call of each batch.
+/// Measurements of a candidate: microseconds per call of each batch.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Candidate {
+pub struct CandidateTimes {
     /// Batches, in order.
     pub batches: Vec<f64>,
-    /// No longer in the race.
+    /// Whether it is out of the race.
     pub out: bool,
 }
 
-impl Candidate {
-    /// The best batch.
+impl CandidateTimes {
+    /// Returns the best batch.
     pub fn best(&self) -> f64 {
         self.batches.iter().copied().fold(f64::INFINITY, f64::min)
     }
 }
 
-/// Compares two times that were measured alike; `low` and `high` are parts of the first.
+/// Compares two times that were measured in the same way; `low` and `high` are factors of the
+/// first.
 fn compared(usual: f64, other: f64, low: f64, high: f64) -> Verdict {
     by_factors(Better::Less, usual, other, low, high)
 }
 
-/// Which candidate is used, and why.
+/// The candidate that is used, and why.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Selection {
     /// Its number; 0 is the usual one.
     pub winner: usize,
     /// Its best time over the usual one's.
     pub ratio: f64,
-    /// In words.
+    /// The reason, in words.
     pub why: String,
 }
 
-/// The slower half goes; the first, which is the usual, stays to be compared with.
-pub fn halve(candidates: &mut [Candidate]) {
+/// Removes the slower half; the first candidate, the usual one, stays for comparison.
+pub fn halve(candidates: &mut [CandidateTimes]) {
     let mut running: Vec<usize> = (1..candidates.len()).filter(|at| !candidates[*at].out).collect();
     running.sort_by(|a, b| candidates[*a].best().total_cmp(&candidates[*b].best()).then(a.cmp(b)));
     for at in running.iter().skip(running.len().div_ceil(2).max(1)) {
@@ -54,59 +59,62 @@ pub fn halve(candidates: &mut [Candidate]) {
     }
 }
 
-/// The verdict when a race is over.
-pub fn verdict(candidates: &[Candidate]) -> Selection {
-    let usual = candidates.first().map_or(f64::INFINITY, Candidate::best);
+/// Returns the verdict when a race is over.
+pub fn verdict(candidates: &[CandidateTimes]) -> Selection {
+    let usual = candidates.first().map_or(f64::INFINITY, CandidateTimes::best);
     let best = (0..candidates.len())
-        .filter(|at| !candidates[*at].out && candidates[*at].batches.len() >= ENOUGH)
+        .filter(|at| !candidates[*at].out && candidates[*at].batches.len() >= BATCHES_MIN)
         .min_by(|a, b| candidates[*a].best().total_cmp(&candidates[*b].best()));
     let stays = |ratio, why: &str| Selection { winner: 0, ratio, why: why.to_owned() };
-    let Some(best) = best else { return stays(1.0, "too little was measured to leave the usual way") };
+    let Some(best) = best else { return stays(1.0, "too few measurements to replace the usual algorithm") };
     let ratio = candidates[best].best() / usual;
     if best == 0 {
-        stays(1.0, "the usual way is the quickest")
-    } else if !ratio.is_finite() || compared(1.0, ratio, CLEARLY, f64::INFINITY) != Verdict::Better {
-        stays(ratio, "another is not 5 % quicker, which is within the noise")
+        stays(1.0, "the usual algorithm is the quickest")
+    } else if !ratio.is_finite()
+        || compared(1.0, ratio, CLEARLY_BETTER_RATIO, f64::INFINITY) != Verdict::Better
+    {
+        stays(ratio, "no other is 5 % quicker: less is within the noise")
     } else {
         Selection { winner: best, ratio, why: format!("quicker by {:.0} %", (1.0 - ratio) * 100.0) }
     }
 }
 
-/// How long candidates are tried, and what that may cost.
+/// Length and cost limits of a trial.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Limits {
-    /// Rounds in each stage; after each but the last the slower half goes.
+pub struct TrialLimits {
+    /// Rounds in each stage; after each but the last the slower half is removed.
     pub stages: [usize; 3],
-    /// Microseconds that the tries may cost beyond what the usual way would have taken. Looked at after each round: one round more than
-    /// this is the most.
+    /// Microseconds that the tries may cost beyond the time of the usual algorithm. Checked after
+    /// each round: the excess is at most one round.
     pub spend: f64,
 }
 
-/// Batches after which a candidate that is slower than the usual one by [`HOPELESS_FACTOR`] goes at once.
+/// Batches after which a candidate that is slower than the usual one by [`HOPELESS_FACTOR`] is
+/// removed at once.
 const HOPELESS_BATCHES: usize = 5;
-/// How many times the usual one's time that is.
+/// Factor on the usual one's time from which a candidate is hopeless.
 const HOPELESS_FACTOR: f64 = 2.0;
 
 /// A race in the calls of a program: one call a turn.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Trial {
-    candidates: Vec<Candidate>,
-    limits: Limits,
+pub struct CandidateTrial {
+    candidates: Vec<CandidateTimes>,
+    limits: TrialLimits,
     stage: usize,
-    /// Of this stage.
+    /// Rounds of this stage.
     rounds: usize,
-    /// Of all.
+    /// Rounds of all stages.
     all: usize,
 }
 
-impl Trial {
-    /// Of so many candidates, the first of which is the usual one.
-    pub fn new(candidates: usize, limits: Limits) -> Self {
-        let candidates = (0..candidates).map(|_| Candidate::default()).collect();
+impl CandidateTrial {
+    /// Begins a trial of `candidates` candidates, of which the first is the usual one.
+    pub fn new(candidates: usize, limits: TrialLimits) -> Self {
+        let candidates = (0..candidates).map(|_| CandidateTimes::default()).collect();
         Self { candidates, limits, stage: 0, rounds: 0, all: 0 }
     }
 
-    /// Who runs in this round, in this order.
+    /// Returns the candidates of this round, in their order.
     pub fn turns(&self) -> Vec<usize> {
         let mut turns: Vec<usize> =
             (0..self.candidates.len()).filter(|at| !self.candidates[*at].out).collect();
@@ -115,7 +123,8 @@ impl Trial {
         turns
     }
 
-    /// A round is over: microseconds of each turn, `None` where one says nothing. Answers the verdict when the race is over.
+    /// Ends a round with the microseconds of each turn, `None` for a turn without a usable time.
+    /// Returns the verdict when the race is over.
     pub fn round(&mut self, times: &[Option<f64>]) -> Option<Selection> {
         for (at, time) in self.turns().into_iter().zip(times) {
             self.candidates[at].batches.extend(time.filter(|time| time.is_finite()));
@@ -127,7 +136,7 @@ impl Trial {
                 winner: 0,
                 ratio: 1.0,
                 why: format!(
-                    "trying had cost {:.0} us more than the usual way when it was ended",
+                    "the trial was ended: it had cost {:.0} us more than the usual algorithm",
                     self.cost()
                 ),
             });
@@ -146,7 +155,7 @@ impl Trial {
             return Some(Selection {
                 winner: 0,
                 ratio: 1.0,
-                why: "every other took more than twice its time".to_owned(),
+                why: "every other candidate took more than twice its time".to_owned(),
             });
         }
         Some(verdict(&self.candidates))
@@ -164,23 +173,24 @@ impl Trial {
         }
     }
 
-    /// Microseconds that the candidates have cost beyond the usual way, at the best time of each: what disturbed is not their fault.
+    /// Returns the microseconds that the candidates have cost beyond the usual algorithm, at the
+    /// best time of each: disturbances are not attributed to them.
     pub fn cost(&self) -> f64 {
-        let usual = self.candidates.first().map_or(f64::INFINITY, Candidate::best);
-        let of = |candidate: &Candidate| {
+        let usual = self.candidates.first().map_or(f64::INFINITY, CandidateTimes::best);
+        let of = |candidate: &CandidateTimes| {
             let more = candidate.best() - usual;
             if more.is_finite() && more > 0.0 { more * candidate.batches.len() as f64 } else { 0.0 }
         };
         self.candidates.iter().skip(1).map(of).sum()
     }
 
-    /// What was measured.
-    pub fn candidates(&self) -> &[Candidate] {
+    /// Returns the measurements.
+    pub fn candidates(&self) -> &[CandidateTimes] {
         &self.candidates
     }
 }
 
-/// Whether a choice is still as quick as it was.
+/// Watches whether a choice is still as quick as it was.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Drift {
     record: Option<f64>,
@@ -188,19 +198,20 @@ pub struct Drift {
 }
 
 impl Drift {
-    /// Samples whose least is compared.
-    pub const WINDOW: usize = 16;
-    /// Slower than the record by more than this is slow.
-    pub const FACTOR: f64 = 1.5;
-    /// So many slow windows in a row put a choice on trial anew.
-    pub const OFTEN: usize = 3;
+    /// Samples in a window. The least of them is compared.
+    pub const WINDOW_SAMPLES: usize = 16;
+    /// A window is slow if its least exceeds the record by more than this factor.
+    pub const SLOW_FACTOR: f64 = 1.5;
+    /// Slow windows in a row after which a choice is tried again.
+    pub const SLOW_WINDOWS: usize = 3;
 
-    /// Of a choice with this record, in microseconds; without one the first window's least is it.
+    /// Starts with a choice's record, in microseconds; without one, the first window's least
+    /// becomes the record.
     pub fn new(record: Option<f64>) -> Self {
         Self { record: record.filter(|record| record.is_finite()), slow: 0 }
     }
 
-    /// A window is full. Answers whether the choice is to be tried anew.
+    /// Ends a window. Returns whether the choice is to be tried again.
     pub fn window(&mut self, times: &[Option<f64>]) -> bool {
         let least = times.iter().flatten().copied().fold(f64::INFINITY, f64::min);
         if !least.is_finite() {
@@ -208,12 +219,12 @@ impl Drift {
         }
         let record = *self.record.get_or_insert(least);
         self.record = Some(record.min(least));
-        let slow = compared(record, least, 0.0, Self::FACTOR) == Verdict::Worse;
+        let slow = compared(record, least, 0.0, Self::SLOW_FACTOR) == Verdict::Worse;
         self.slow = if slow { self.slow + 1 } else { 0 };
-        self.slow >= Self::OFTEN
+        self.slow >= Self::SLOW_WINDOWS
     }
 
-    /// One call in so many is a sample, so that reading the clock costs less than a hundredth.
+    /// Returns the calls per sample, so that reading the clock costs less than a hundredth.
     pub fn every(&self) -> u32 {
         match self.record {
             Some(record) if record < 1.0 => 1024,
@@ -223,7 +234,7 @@ impl Drift {
         }
     }
 
-    /// The least that a window had.
+    /// Returns the least time of all windows.
     pub fn record(&self) -> Option<f64> {
         self.record
     }
@@ -234,16 +245,16 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn candidates(all: &[&[f64]]) -> Vec<Candidate> {
+    fn candidates(all: &[&[f64]]) -> Vec<CandidateTimes> {
         let pad = |batches: &&[f64]| batches.iter().copied().cycle().take(24).collect();
-        all.iter().map(|batches| Candidate { batches: pad(batches), out: false }).collect()
+        all.iter().map(|batches| CandidateTimes { batches: pad(batches), out: false }).collect()
     }
 
     #[test]
     fn only_what_is_clearly_better_wins() {
         assert_eq!(verdict(&candidates(&[&[1.0, 9.0], &[0.97]])).winner, 0);
         assert_eq!(verdict(&candidates(&[&[1.0, 9.0], &[0.90, 50.0]])).winner, 1);
-        let few = Candidate { batches: vec![0.1; ENOUGH - 1], out: false };
+        let few = CandidateTimes { batches: vec![0.1; BATCHES_MIN - 1], out: false };
         assert_eq!(verdict(&[candidates(&[&[1.0]]).remove(0), few]).winner, 0);
         assert_eq!(verdict(&[]).winner, 0);
     }
@@ -260,10 +271,11 @@ mod tests {
     }
 
     proptest! {
-        // A machine that disturbs half of all batches by up to a hundred times: who is 1.3 times slower loses nearly always.
+        // A machine that disturbs half of all batches by up to a hundred times: a candidate that is
+        // 1.3 times slower loses nearly always.
         #[test]
         fn noise_that_only_slows_does_not_decide(noise in prop::collection::vec((any::<bool>(), 1.0_f64..100.0, 0.0_f64..0.02), 48)) {
-            let one = |true_time: f64, noise: &[(bool, f64, f64)]| Candidate {
+            let one = |true_time: f64, noise: &[(bool, f64, f64)]| CandidateTimes {
                 batches: noise.iter().map(|(hit, by, jitter)| true_time * (1.0 + jitter) * if *hit { *by } else { 1.0 }).collect(),
                 out: false,
             };
@@ -274,10 +286,10 @@ mod tests {
         }
     }
 
-    const LIMITS: Limits = Limits { stages: [4, 6, 14], spend: 1e9 };
+    const LIMITS: TrialLimits = TrialLimits { stages: [4, 6, 14], spend: 1e9 };
 
-    /// Lets a trial run on simulated times: the verdict, and how many calls it took.
-    fn run(trial: &mut Trial, mut time: impl FnMut(usize) -> Option<f64>) -> (Selection, usize) {
+    /// Runs a trial on simulated times; returns the verdict and the number of calls.
+    fn run(trial: &mut CandidateTrial, mut time: impl FnMut(usize) -> Option<f64>) -> (Selection, usize) {
         let mut calls = 0;
         loop {
             let times: Vec<Option<f64>> = trial.turns().into_iter().map(&mut time).collect();
@@ -291,7 +303,7 @@ mod tests {
     #[test]
     fn a_trial_finds_the_quickest_and_says_when_it_is_over() {
         let truth = [10.0, 9.0, 12.0, 7.0, 19.0];
-        let mut trial = Trial::new(truth.len(), LIMITS);
+        let mut trial = CandidateTrial::new(truth.len(), LIMITS);
         let (verdict, calls) = run(&mut trial, |at| Some(truth[at]));
         assert_eq!((verdict.winner, verdict.why.as_str()), (3, "quicker by 30 %"));
         assert_eq!(calls, 5 * 4 + 3 * 6 + 2 * 14);
@@ -300,31 +312,31 @@ mod tests {
 
     #[test]
     fn what_says_nothing_ends_a_trial_as_usual() {
-        let mut trial = Trial::new(3, LIMITS);
+        let mut trial = CandidateTrial::new(3, LIMITS);
         let (verdict, _) = run(&mut trial, |_| None);
         assert_eq!((verdict.winner, verdict.ratio), (0, 1.0));
     }
 
     #[test]
     fn the_hopeless_go_early_and_the_dear_end_the_trial() {
-        let limits = Limits { stages: [6, 8, 10], ..LIMITS };
-        let mut trial = Trial::new(3, limits);
+        let limits = TrialLimits { stages: [6, 8, 10], ..LIMITS };
+        let mut trial = CandidateTrial::new(3, limits);
         let (verdict, calls) = run(&mut trial, |at| Some([1.0, 50.0, 0.8][at]));
         assert_eq!((verdict.winner, calls), (2, 3 * 5 + 2 * 19));
-        let mut trial = Trial::new(3, limits);
+        let mut trial = CandidateTrial::new(3, limits);
         let (verdict, calls) = run(&mut trial, |at| Some([1.0, 50.0, 3.0][at]));
         assert_eq!((verdict.winner, calls), (0, 15), "{}", verdict.why);
 
-        let mut trial = Trial::new(3, Limits { spend: 100.0, ..LIMITS });
+        let mut trial = CandidateTrial::new(3, TrialLimits { spend: 100.0, ..LIMITS });
         let (verdict, calls) = run(&mut trial, |at| Some([100.0, 190.0, 50.0][at]));
         assert_eq!((verdict.winner, calls), (0, 6));
-        // One round more than may be spent, never two.
+        // At most one round more than may be spent.
         assert!(trial.cost() <= 200.0 && verdict.why.contains("180 us"), "{}", verdict.why);
     }
 
     #[test]
     fn no_rhythm_falls_on_one_candidate_always() {
-        let mut trial = Trial::new(3, LIMITS);
+        let mut trial = CandidateTrial::new(3, LIMITS);
         let mut firsts = std::collections::BTreeSet::new();
         for _ in 0..3 {
             firsts.insert(trial.turns()[0]);
@@ -335,7 +347,8 @@ mod tests {
 
     #[test]
     fn a_trial_is_right_in_spite_of_noise() {
-        // Calls of a program on a machine that disturbs every third by up to a hundred times, in no order: 2000 programs.
+        // Calls of a program on a machine that disturbs every third by up to a hundred times, in
+        // random order: 2000 programs.
         let truth = [1.3, 1.0, 2.0, 1.6];
         let mut state = 7_u64;
         let mut below = move |bound: u64| {
@@ -346,7 +359,7 @@ mod tests {
         };
         let mut wrong = 0;
         for _ in 0..2000 {
-            let mut trial = Trial::new(truth.len(), Limits { stages: [6, 8, 10], ..LIMITS });
+            let mut trial = CandidateTrial::new(truth.len(), TrialLimits { stages: [6, 8, 10], ..LIMITS });
             let (verdict, calls) = run(&mut trial, |at| {
                 let disturbed = if below(3) == 0.0 { 1.0 + below(10_000) / 100.0 } else { 1.0 };
                 Some(truth[at] * (1.0 + below(100) / 5000.0) * disturbed)
@@ -360,18 +373,20 @@ mod tests {
     #[test]
     fn who_has_become_slower_for_long_is_tried_anew() {
         let mut drift = Drift::new(Some(10.0));
-        let slow = [Some(16.0); Drift::WINDOW];
-        for _ in 1..Drift::OFTEN {
+        let slow = [Some(16.0); Drift::WINDOW_SAMPLES];
+        for _ in 1..Drift::SLOW_WINDOWS {
             assert!(!drift.window(&slow));
         }
         assert!(drift.window(&slow));
-        // One quick sample in between, and it begins again.
+        // One quick sample in between restarts the count.
         let mut drift = Drift::new(Some(10.0));
-        let mut disturbed = [Some(500.0); Drift::WINDOW];
+        let mut disturbed = [Some(500.0); Drift::WINDOW_SAMPLES];
         disturbed[7] = Some(11.0);
         for _ in 0..100 {
             assert!(
-                !drift.window(&slow) && !drift.window(&disturbed) && !drift.window(&[None; Drift::WINDOW])
+                !drift.window(&slow)
+                    && !drift.window(&disturbed)
+                    && !drift.window(&[None; Drift::WINDOW_SAMPLES])
             );
         }
         assert_eq!(drift.record(), Some(10.0));
@@ -387,17 +402,17 @@ mod tests {
     }
 
     proptest! {
-        // Whatever is measured, ranks that hear the same come to the same, and an end.
+        // For any measurements, ranks with the same data come to the same verdict, and to an end.
         #[test]
         fn trials_end_and_are_the_same_at_all_ranks(
             candidates in 1..12_usize,
             times in prop::collection::vec(prop::option::of(0.0_f64..1e9), 1..60),
             spend in 0.0_f64..1e9,
         ) {
-            let limits = Limits { spend, ..LIMITS };
+            let limits = TrialLimits { spend, ..LIMITS };
             let end = || {
                 let mut heard = times.iter().copied().cycle();
-                let mut trial = Trial::new(candidates, limits);
+                let mut trial = CandidateTrial::new(candidates, limits);
                 let (verdict, calls) = run(&mut trial, |_| heard.next().flatten());
                 (verdict.winner, calls, trial)
             };

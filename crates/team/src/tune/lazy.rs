@@ -1,49 +1,56 @@
-//! Trying ways out in the calls that a program makes anyway.
+//! Lazy tuning: trying algorithms out in the calls that a program makes anyway.
 //!
-//! **Problem.** Nobody tunes beforehand what they do not know they will call. But a call belongs to all ranks: if one of them tried another way
-//! than the rest, they would wait for each other for ever.
+//! **Problem.** A user cannot tune in advance for calls that are not known in advance. But a call
+//! belongs to all ranks: if one of them tried another algorithm than the rest, they would deadlock.
 //!
-//! **Idea.** Calls of a cell (kind, class of size, manner) are counted, and the count alone says which way the next one goes: candidates
-//! run in turns ([`super::judge::Trial`]). Each rank notes when it came and when it left, by the machine's clock. When a round is over the ranks exchange what they
-//! noted, at the beginning of the cell's next call: a call took from when the last came to when the last left, so who comes late makes
-//! nothing slow. All hear the same and come to the same verdict. From then on one call in many is a sample; a choice that has become
-//! slower than its record for long is tried anew ([`super::judge::Drift`]).
+//! **Idea.** Calls of a cell (kind, size class, call class) are counted, and the count alone
+//! decides the algorithm of the next one: candidates run in turns
+//! ([`super::judge::CandidateTrial`]). Each rank notes when it came and when it left, by the
+//! machine's clock. When a round is over the ranks exchange their notes, at the beginning of the
+//! cell's next call. The time of a call runs from the moment at which the last rank came to the
+//! moment at which the last left, so a late rank makes no algorithm look slow. All ranks have the
+//! same data and come to the same verdict. From then on one call in many is a sample; a choice that
+//! has become slower than its record for long is tried again ([`super::judge::Drift`]).
 //!
-//! **Cost.** A trial has at most [`CALLS`] calls of each candidate, and ends when they have cost [`Limits::spend`] more than the usual way, by one round
-//! at most. Each round adds one exchange of some hundred bytes, each window of samples another, which is one call in [`Drift::WINDOW`] times [`Drift::every`]. What
-//! is neither tried nor a sample costs a comparison; teams that do not tune, a null pointer's.
+//! **Cost.** A trial has at most [`CALLS_MAX`] calls of each candidate, and ends when they have
+//! cost [`TrialLimits::spend`] more than the usual algorithm, by one round at most. Each round adds
+//! one exchange of some hundred bytes, each window of samples another, which is one call in
+//! [`Drift::WINDOW_SAMPLES`] times [`Drift::every`]. A call that is neither tried nor a sample
+//! costs a comparison; in teams that do not tune, the test of a null pointer.
 //!
-//! **Left alone.** Loose calls wait for no more than the data, so there is nothing to exchange in; they go as calls in the usual manner do. Calls beside
-//! the flag and others with one way have no choice. Calls that were started, and calls with buffers in the segment, are counted and
-//! say nothing.
+//! **Not tuned.** Loose calls wait only for the data, so the ranks cannot exchange their notes in
+//! them; they use the choices for the usual class. Calls beside the flag and others with one
+//! algorithm have no choice. Started calls, and calls with buffers in the segment, are counted but
+//! not timed.
 
-use super::judge::{Candidate, Drift, Limits, Selection, Trial};
-use super::{Cell as Found, Job, Origin, Tried, candidates, in_force, with};
+use super::judge::{CandidateTimes, CandidateTrial, Drift, Selection, TrialLimits};
+use super::{Cell as CellFindings, Job, Origin, Tried, candidates, in_force, with};
 use crate::Result;
 use crate::algorithm_table::{CallClass, Flat, class};
-use crate::call::{Call, Kind, Sync};
-use crate::collectives::RESIDENT;
+use crate::call::{CollectiveCall, Kind, Sync};
+use crate::collectives::RESIDENT_BYTES_MIN;
 use crate::endpoint::Endpoint;
-use crate::flag::INLINE;
+use crate::flag::INLINE_BYTES;
 use crate::reduce::{Kernel, Operator, Type};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 
-/// Rounds of a trial. More in the first stage than a race beforehand has: a program's calls are not quiet batches.
+/// Rounds in the stages of a trial. The first stage has more than in a race beforehand: a program's
+/// calls are not quiet batches.
 const STAGES: [usize; 3] = [6, 8, 10];
-/// Calls of each candidate, at most.
-pub const CALLS: usize = STAGES[0] + STAGES[1] + STAGES[2];
+/// Most calls of each candidate.
+pub const CALLS_MAX: usize = STAGES[0] + STAGES[1] + STAGES[2];
 /// Microseconds that the trial of one cell may cost.
-const SPEND: f64 = 50_000.0;
-/// A cell without a choice is due once in so many calls.
-const SELDOM: u32 = 255;
+const SPEND_MAX_US: f64 = 50_000.0;
+/// Calls between two checks of a cell without a choice.
+const RECHECK_CALLS: u32 = 255;
 
-/// See the module.
+/// State of the lazy tuning of one team.
 pub struct Lazy {
-    /// Of each place of the table: in how many calls something is to be done; 0 is at the next.
+    /// By entry of the table: calls until the next one with something to do; 0 is the next call.
     due: Box<[Cell<u32>]>,
     watched: RefCell<BTreeMap<usize, Watched>>,
-    limits: Limits,
+    limits: TrialLimits,
     paused: Cell<bool>,
 }
 
@@ -51,69 +58,70 @@ pub struct Lazy {
 struct Watched {
     job: Job,
     tried: Vec<Tried>,
-    state: State,
-    /// When this rank came to the calls of this round or window, and when it left: nanoseconds.
+    state: CellState,
+    /// Times at which this rank came to the calls of this round or window, and at which it left, in
+    /// nanoseconds.
     came: Vec<u64>,
     left: Vec<u64>,
-    found: Option<Found>,
+    found: Option<CellFindings>,
 }
 
-enum State {
-    Trying(Trial),
+enum CellState {
+    Trying(CandidateTrial),
     Settled(Drift),
 }
 
-/// What is to be done in a call.
-enum Step {
+/// What to do in a call.
+enum CallStep {
     Nothing,
-    /// Go this way and note the time.
+    /// Use this candidate and note the time.
     Try(Tried),
     /// Note the time.
     Sample,
-    /// Exchange what was noted, so many calls of it, and look again.
+    /// Exchange the notes of this many calls, and decide again.
     Exchange(usize),
 }
 
 impl Lazy {
     pub(crate) fn new() -> Self {
-        Self::with_limits(Limits { stages: STAGES, spend: SPEND })
+        Self::with_limits(TrialLimits { stages: STAGES, spend: SPEND_MAX_US })
     }
 
-    fn with_limits(limits: Limits) -> Self {
+    fn with_limits(limits: TrialLimits) -> Self {
         Self {
-            due: (0..Flat::PLACES).map(|_| Cell::new(0)).collect(),
+            due: (0..Flat::ENTRY_COUNT).map(|_| Cell::new(0)).collect(),
             watched: RefCell::default(),
             limits,
             paused: Cell::new(false),
         }
     }
 
-    /// Leaves calls alone, or no longer. Answers what was before.
+    /// Pauses or resumes tuning. Returns the previous value.
     pub(crate) fn pause(&self, pause: bool) -> bool {
         self.paused.replace(pause)
     }
 
-    /// Carries out a call, which is counted; `waits` if this rank does nothing else meanwhile.
+    /// Carries out and counts a call; `waits` if this rank does nothing else meanwhile.
     ///
     /// # Safety
     /// As [`Endpoint::carry_out`].
     #[inline]
     pub(crate) async unsafe fn carry_out(
         &self,
-        station: &Endpoint,
-        call: &Call,
+        endpoint: &Endpoint,
+        call: &CollectiveCall,
         blocks: bool,
         waits: bool,
     ) -> Result<()> {
         let barrier = call.kind == Kind::Barrier;
         let manner = if barrier { CallClass::Mine } else { CallClass::of(call.what()) };
         let bytes = if barrier { 0 } else { call.bytes() };
-        // Whoever starts such a call must count it no more than who waits for it.
+        // A rank that starts such a call must count it exactly as a rank that waits for it.
         let free = matches!(manner, CallClass::Loose | CallClass::HeavyLoose)
-            || (bytes <= INLINE && !barrier)
-            // Such is taken from where it is: no way is chosen.
-            || (bytes >= RESIDENT && station.buffers.direct.get())
-            || station.pulls(call.kind, bytes);
+            || (bytes <= INLINE_BYTES && !barrier)
+            // The data is taken from where it is, which leaves no choice of algorithm.
+            || (bytes >= RESIDENT_BYTES_MIN && endpoint.buffers.direct.get())
+            || endpoint.pulls(call.kind, bytes);
         let place = Flat::place(manner, call.kind, class(bytes));
         let due = self.due[place].get();
         if free || due > 0 || self.paused.get() {
@@ -121,10 +129,10 @@ impl Lazy {
                 self.due[place].set(due - 1);
             }
             // SAFETY: the caller's promise.
-            return unsafe { station.carry_out(call, blocks) }.await;
+            return unsafe { endpoint.carry_out(call, blocks) }.await;
         }
         // SAFETY: the caller's promise.
-        unsafe { self.watch(station, call, place, Job { kind: call.kind, bytes, manner }, blocks, waits) }
+        unsafe { self.watch(endpoint, call, place, Job { kind: call.kind, bytes, manner }, blocks, waits) }
             .await
     }
 
@@ -133,34 +141,36 @@ impl Lazy {
     #[cold]
     async unsafe fn watch(
         &self,
-        station: &Endpoint,
-        call: &Call,
+        endpoint: &Endpoint,
+        call: &CollectiveCall,
         place: usize,
         job: Job,
         blocks: bool,
         waits: bool,
     ) -> Result<()> {
         let step = loop {
-            match self.step(station, place, job) {
-                Step::Exchange(calls) => self.exchange(station, place, calls).await?,
+            match self.step(endpoint, place, job) {
+                CallStep::Exchange(calls) => self.exchange(endpoint, place, calls).await?,
                 step => break step,
             }
         };
         let tried = match step {
-            // SAFETY: the caller's promise.
-            Step::Nothing | Step::Exchange(_) => return unsafe { station.carry_out(call, blocks) }.await,
-            Step::Sample => None,
-            Step::Try(tried) => Some(tried),
+            CallStep::Nothing | CallStep::Exchange(_) => {
+                // SAFETY: the caller's promise.
+                return unsafe { endpoint.carry_out(call, blocks) }.await;
+            }
+            CallStep::Sample => None,
+            CallStep::Try(tried) => Some(tried),
         };
-        // Buffers in the segment go without a way.
-        let says = waits && (job.kind == Kind::Barrier || station.offset_of(call.input) == 0);
-        let before = tried.map(|tried| divert(station, place, tried));
+        // Buffers in the segment leave no choice of algorithm.
+        let says = waits && (job.kind == Kind::Barrier || endpoint.offset_of(call.input) == 0);
+        let before = tried.map(|tried| divert(endpoint, place, tried));
         let came = nanoseconds();
         // SAFETY: the caller's promise.
-        let outcome = unsafe { station.carry_out(call, blocks) }.await;
+        let outcome = unsafe { endpoint.carry_out(call, blocks) }.await;
         let left = if says { nanoseconds() } else { u64::MAX };
         if let Some(before) = before {
-            restore(station, place, before);
+            restore(endpoint, place, before);
         }
         outcome?;
         if let Some(watched) = self.watched.borrow_mut().get_mut(&place) {
@@ -170,140 +180,141 @@ impl Lazy {
         Ok(())
     }
 
-    /// What is to be done in this call of a cell: of all ranks the same.
-    fn step(&self, station: &Endpoint, place: usize, job: Job) -> Step {
+    /// Returns what to do in this call of a cell: the same for all ranks.
+    fn step(&self, endpoint: &Endpoint, place: usize, job: Job) -> CallStep {
         let mut all = self.watched.borrow_mut();
         let watched = match all.entry(place) {
             std::collections::btree_map::Entry::Occupied(found) => found.into_mut(),
             std::collections::btree_map::Entry::Vacant(new) => {
-                let tried = candidates(station, job);
+                let tried = candidates(endpoint, job);
                 if tried.len() < 2 {
-                    // Another size of the class may have a choice, as one byte more than a cell: it is looked for now and then.
-                    self.due[place].set(SELDOM);
-                    return Step::Nothing;
+                    // Another size of the class may have a choice, as one byte more than a cell:
+                    // this is checked now and then.
+                    self.due[place].set(RECHECK_CALLS);
+                    return CallStep::Nothing;
                 }
-                let kept = station.table().chosen(job.manner, job.kind, class(job.bytes));
+                let kept = endpoint.table().chosen(job.manner, job.kind, class(job.bytes));
                 let known = match job.kind {
-                    Kind::Barrier => station.routes.kept_barrier.get(),
+                    Kind::Barrier => endpoint.routes.kept_barrier.get(),
                     _ => kept.is_some_and(|(_, near)| near == job.manner),
                 };
                 let state = if known {
-                    State::Settled(Drift::new(None))
+                    CellState::Settled(Drift::new(None))
                 } else {
-                    State::Trying(Trial::new(tried.len(), self.limits))
+                    CellState::Trying(CandidateTrial::new(tried.len(), self.limits))
                 };
                 new.insert(Watched { job, tried, state, came: Vec::new(), left: Vec::new(), found: None })
             }
         };
         let noted = watched.came.len();
         match &watched.state {
-            State::Trying(trial) => {
+            CellState::Trying(trial) => {
                 let turns = trial.turns();
                 match turns.get(noted) {
-                    Some(at) => Step::Try(watched.tried[*at]),
-                    None => Step::Exchange(noted),
+                    Some(at) => CallStep::Try(watched.tried[*at]),
+                    None => CallStep::Exchange(noted),
                 }
             }
-            State::Settled(_) if noted >= Drift::WINDOW => Step::Exchange(noted),
-            State::Settled(drift) => {
+            CellState::Settled(_) if noted >= Drift::WINDOW_SAMPLES => CallStep::Exchange(noted),
+            CellState::Settled(drift) => {
                 self.due[place].set(drift.every());
-                Step::Sample
+                CallStep::Sample
             }
         }
     }
 
-    /// Tells the others when this rank came and left, hears when the last did, and judges.
-    async fn exchange(&self, station: &Endpoint, place: usize, calls: usize) -> Result<()> {
+    /// Sends the notes of this rank, gets the latest times of all ranks, and judges.
+    async fn exchange(&self, endpoint: &Endpoint, place: usize, calls: usize) -> Result<()> {
         let mut own = Vec::with_capacity(2 * calls);
         if let Some(watched) = self.watched.borrow_mut().get_mut(&place) {
             own.append(&mut watched.came);
             own.append(&mut watched.left);
         }
         let mut last = vec![0; own.len()];
-        latest(station, &own, &mut last).await?;
+        latest(endpoint, &own, &mut last).await?;
         let (came, left) = last.split_at(calls);
         let times: Vec<Option<f64>> = came
             .iter()
             .zip(left)
             .map(|(came, left)| (*left != u64::MAX).then(|| left.saturating_sub(*came) as f64 / 1e3))
             .collect();
-        self.judge(station, place, &times);
+        self.judge(endpoint, place, &times);
         Ok(())
     }
 
-    fn judge(&self, station: &Endpoint, place: usize, times: &[Option<f64>]) {
+    fn judge(&self, endpoint: &Endpoint, place: usize, times: &[Option<f64>]) {
         let mut all = self.watched.borrow_mut();
         let Some(watched) = all.get_mut(&place) else { return };
         match &mut watched.state {
-            State::Trying(trial) => {
+            CellState::Trying(trial) => {
                 if let Some(verdict) = trial.round(times) {
                     let found = watched.settle(verdict);
                     if found.kind_is_barrier() {
-                        station.routes.kept_barrier.set(true);
+                        endpoint.routes.kept_barrier.set(true);
                     }
-                    station.install(with(&station.table(), found.job, found.winner().tried));
+                    endpoint.install(with(&endpoint.table(), found.job, found.winner().tried));
                 }
             }
-            State::Settled(drift) => {
+            CellState::Settled(drift) => {
                 if drift.window(times) {
-                    watched.state = State::Trying(Trial::new(watched.tried.len(), self.limits));
+                    watched.state = CellState::Trying(CandidateTrial::new(watched.tried.len(), self.limits));
                     self.due[place].set(0);
                 }
             }
         }
     }
 
-    /// What was found of a cell.
-    pub(crate) fn found(&self, job: Job) -> Option<Found> {
+    /// Returns the finding about a cell.
+    pub(crate) fn found(&self, job: Job) -> Option<CellFindings> {
         let place = Flat::place(job.manner, job.kind, class(job.bytes));
         self.watched.borrow().get(&place)?.found.clone()
     }
 
-    /// All that was found.
-    pub(crate) fn all(&self) -> Vec<Found> {
+    /// Returns all findings.
+    pub(crate) fn all(&self) -> Vec<CellFindings> {
         self.watched.borrow().values().filter_map(|watched| watched.found.clone()).collect()
     }
 
-    /// How far the trial of a cell is, in words.
+    /// Returns the progress of a cell's trial in words.
     pub(crate) fn state(&self, job: Job) -> Option<String> {
         let place = Flat::place(job.manner, job.kind, class(job.bytes));
         match &self.watched.borrow().get(&place)?.state {
-            State::Trying(trial) => {
+            CellState::Trying(trial) => {
                 let calls: usize = trial.candidates().iter().map(|one| one.batches.len()).sum();
-                Some(format!("{calls} calls were tried so far, in {} ways", trial.candidates().len()))
+                Some(format!("{calls} calls were tried so far, of {} candidates", trial.candidates().len()))
             }
-            State::Settled(_) => None,
+            CellState::Settled(_) => None,
         }
     }
 }
 
 impl Watched {
-    /// The race is over.
-    fn settle(&mut self, verdict: Selection) -> Found {
-        let state = std::mem::replace(&mut self.state, State::Settled(Drift::new(None)));
-        let candidates: Vec<Candidate> = match state {
-            State::Trying(trial) => trial.candidates().to_vec(),
-            State::Settled(_) => Vec::new(),
+    /// Ends the trial.
+    fn settle(&mut self, verdict: Selection) -> CellFindings {
+        let state = std::mem::replace(&mut self.state, CellState::Settled(Drift::new(None)));
+        let candidates: Vec<CandidateTimes> = match state {
+            CellState::Trying(trial) => trial.candidates().to_vec(),
+            CellState::Settled(_) => Vec::new(),
         };
-        let best = candidates.get(verdict.winner).map(Candidate::best);
-        self.state = State::Settled(Drift::new(best));
-        let found = Found::new(self.job, &self.tried, &candidates, verdict, Origin::Lazy);
+        let best = candidates.get(verdict.winner).map(CandidateTimes::best);
+        self.state = CellState::Settled(Drift::new(best));
+        let found = CellFindings::new(self.job, &self.tried, &candidates, verdict, Origin::Lazy);
         self.found = Some(found.clone());
         found
     }
 }
 
-impl Found {
+impl CellFindings {
     fn kind_is_barrier(&self) -> bool {
         self.job.kind == Kind::Barrier
     }
 }
 
-/// Lets calls of a place go a way for now. Answers what they went.
-fn divert(station: &Endpoint, place: usize, tried: Tried) -> Before {
+/// Sets another algorithm for the calls of an entry for now. Returns the previous one.
+fn divert(endpoint: &Endpoint, place: usize, tried: Tried) -> Before {
     match tried {
-        Tried::Barrier(barrier) => Before::Barrier(station.routes.barrier_by.replace(barrier)),
-        Tried::Algorithm(way) => Before::Algorithm(station.divert(place, Some(way))),
+        Tried::Barrier(barrier) => Before::Barrier(endpoint.routes.barrier_by.replace(barrier)),
+        Tried::Algorithm(way) => Before::Algorithm(endpoint.divert(place, Some(way))),
     }
 }
 
@@ -312,18 +323,18 @@ enum Before {
     Algorithm(Option<crate::algorithm_table::Algorithm>),
 }
 
-fn restore(station: &Endpoint, place: usize, before: Before) {
+fn restore(endpoint: &Endpoint, place: usize, before: Before) {
     match before {
-        Before::Barrier(barrier) => station.routes.barrier_by.set(barrier),
+        Before::Barrier(barrier) => endpoint.routes.barrier_by.set(barrier),
         Before::Algorithm(way) => {
-            station.divert(place, way);
+            endpoint.divert(place, way);
         }
     }
 }
 
-/// The greatest of all ranks' numbers, each.
-async fn latest(station: &Endpoint, own: &[u64], all: &mut [u64]) -> Result<()> {
-    let call = Call {
+/// Computes the greatest of all ranks' numbers, for each number.
+async fn latest(endpoint: &Endpoint, own: &[u64], all: &mut [u64]) -> Result<()> {
+    let call = CollectiveCall {
         kind: Kind::Allreduce,
         elements: Type::U64,
         operator: Some(Operator::Max),
@@ -334,28 +345,28 @@ async fn latest(station: &Endpoint, own: &[u64], all: &mut [u64]) -> Result<()> 
         output: all.as_mut_ptr().cast(),
         sync: Sync::MINE,
     };
-    // SAFETY: both are as long as each other, and borrowed until the call is over.
-    unsafe { station.carry_out(&call, false) }.await
+    // SAFETY: both have the same length, and are borrowed until the call is over.
+    unsafe { endpoint.carry_out(&call, false) }.await
 }
 
-/// By a clock that all processes of the machine have alike.
+/// Reads a clock that is the same for all processes of the machine.
 fn nanoseconds() -> u64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
 impl crate::Rank {
-    /// Which way a call of a cell goes now, tried out or not.
+    /// Returns the algorithm that a call of a cell uses now, tried out or not.
     pub fn in_force(&self, job: Job) -> Tried {
-        in_force(&self.station, &self.station.table(), job)
+        in_force(&self.endpoint, &self.endpoint.table(), job)
     }
 
-    /// Whether this team tries ways out in its calls.
+    /// Returns whether this team tries algorithms out in its calls.
     pub fn is_lazy(&self) -> bool {
         self.lazy.is_some()
     }
 
-    /// What was found so far in this team's own calls, for who wants to keep it: [`Self::keep`].
+    /// Returns the findings of this team's own calls so far; [`Self::keep`] stores them.
     pub fn found(&self) -> super::Tuning {
         let mut tuning = super::Tuning::new(self.ranks(), self.crowded());
         tuning.how = "in a program's calls".to_owned();
@@ -365,11 +376,11 @@ impl crate::Rank {
         tuning
     }
 
-    /// Keeps what was found in this team's own calls for teams to come, on this machine; at rank 0, and nothing at others. Where it was
-    /// written, if anything was found.
+    /// Stores the findings of this team's own calls for later teams on this machine. Rank 0 does
+    /// so; other ranks do nothing. Returns the path, if there were findings.
     ///
     /// # Errors
-    /// `Refused` where the file cannot be written.
+    /// `Refused` if the file cannot be written.
     pub fn keep(&self) -> Result<Option<std::path::PathBuf>> {
         let found = self.found();
         if self.rank() != 0 || found.cells.is_empty() {

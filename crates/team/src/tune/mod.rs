@@ -1,24 +1,31 @@
-//! Finding out which ways are quickest here, by trying them.
+//! Tuning: measures which algorithms are quickest on this machine.
 //!
-//! **Problem.** Other work, interrupts and moves of threads make single measurements of microseconds wrong by factors; a tuner that takes
-//! one mean of each candidate chooses the slower of two barriers four times in ten.
+//! **Problem.** Other work, interrupts and migrations of threads make single measurements of
+//! microseconds wrong by factors. A tuner that takes one mean of each candidate chooses the slower
+//! of two barriers four times in ten.
 //!
-//! **Idea.** Short batches of all candidates in turn, judged by their minima: what disturbs makes slower, never quicker. Half of the
-//! candidates go after each stage. The usual way is left only for one that is clearly better ([`judge`]). All ranks measure together, the
-//! slowest counts, and since all know the slowest's time all come to the same verdict without being told. Where others used the machine
-//! meanwhile ([`noise`]) a race is run again, and in the end left undecided.
+//! **Idea.** Short batches of all candidates run in turn and are judged by their minima:
+//! disturbances make calls slower, never quicker. Half of the candidates are removed after each
+//! stage. The usual algorithm is replaced only by one that is clearly better ([`judge`]). All ranks
+//! measure together and the slowest counts; since all know the slowest's time, all come to the same
+//! verdict without communication. If other programs used the machine meanwhile ([`noise`]), a race
+//! is run again, and in the end left undecided.
 //!
-//! Beforehand ([`tune_watched`], `trimtab tune-team`), in the calls that a program makes anyway ([`lazy`]), or not at all. [`check`] measures every candidate
-//! as long as the winner and says how near the choice is to the best.
+//! Tuning happens beforehand ([`tune_watched`], `trimtab tune-team`), in the calls that a program
+//! makes anyway ([`lazy`]), or not at all. [`check`] measures every candidate as long as the winner
+//! and reports how near the choice is to the best.
 //!
-//! **What a choice holds for.** The machine ([`store::fingerprint`]); how many ranks, whether they are more than processors, over how many caches and
-//! nodes they are, cells ([`Rank::key`]); and in the table the kind of call, its size in powers of two, and its manner: how strictly it is
-//! synchronised and whether its elements are work ([`crate::algorithm_table::CallClass`]). Whether ranks are threads or processes is not in it: the
-//! memory and the flags are the same, and a barrier of two took 0.076 us and 0.081 us at best, a round trip of sleeps 13.4 us and 13.6 us. Buffers in
-//! the segment leave no choice of ways.
+//! **Validity of a choice.** A choice holds for the machine ([`store::fingerprint`]); the number of
+//! ranks, whether they are more than CPUs, the number of caches and nodes over which they are, the
+//! cells ([`Rank::key`]); and in the table for the kind of call, its size in powers of two, and its
+//! class: how strictly it is synchronised and whether its elements are expensive to combine
+//! ([`crate::algorithm_table::CallClass`]). Whether ranks are threads or processes is not part of
+//! it: the memory and the flags are the same, and a barrier of two took 0.076 us and 0.081 us at
+//! best, a round trip of sleeps 13.4 us and 13.6 us. Buffers in the segment leave no choice of
+//! algorithm.
 //!
-//! **Source.** Replays of recorded batches (best of 20: right in practically all draws of pairs 1.3 times apart); GASNet's tuner
-//! (`gasnet_autotune.c`) for what to avoid.
+//! **Source.** Replays of recorded batches (best of 20: right in practically all draws of pairs 1.3
+//! times apart); GASNet's tuner (`gasnet_autotune.c`) for what to avoid.
 
 mod explain;
 pub mod judge;
@@ -27,34 +34,34 @@ pub mod noise;
 mod race;
 pub mod store;
 
-use crate::algorithm_table::{Algorithm, CallClass, Table, class};
+use crate::algorithm_table::{Algorithm, AlgorithmTable, CallClass, class};
 use crate::barrier::Barrier;
 use crate::call::Kind;
 use crate::endpoint::Endpoint;
 use crate::rank::Rank;
 use crate::reduce::Operator;
 use crate::{Error, Result};
-use judge::{Candidate, Selection};
+use judge::{CandidateTimes, Selection};
 use noise::{NOISY, Noise};
 use serde::{Deserialize, Serialize};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-/// So often a race is run that others disturb.
-const TRIES: u32 = 3;
+/// Most runs of a race that other programs disturb.
+const RACES_MAX: u32 = 3;
 
-/// What is to be tuned.
+/// Cells that are to be tuned: the product of kinds, sizes and classes.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Plan {
     /// Kinds of calls.
     pub kinds: Vec<Kind>,
     /// Bytes of a block.
     pub sizes: Vec<usize>,
-    /// Manners of calling; those of heavy elements are for kinds that combine.
+    /// Classes of calls; those with expensive elements are for kinds that combine.
     pub manners: Vec<CallClass>,
-    /// Not longer than this, all in all: what is left then stays as usual.
+    /// Longest time in all; cells that are left then keep the usual algorithm.
     pub budget: Duration,
-    /// Judges also what others disturbed: minima bear much.
+    /// Whether races that other programs disturbed are judged, too: minima are robust.
     pub accept_noise: bool,
 }
 
@@ -81,11 +88,11 @@ impl Default for Plan {
 /// A cell to be measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Job {
-    /// Of calls.
+    /// Kind of the calls.
     pub kind: Kind,
-    /// Of a block.
+    /// Bytes of a block.
     pub bytes: usize,
-    /// Of calling.
+    /// Class of the calls.
     pub manner: CallClass,
 }
 
@@ -93,9 +100,9 @@ pub struct Job {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Tried {
-    /// A barrier.
+    /// Algorithm of a barrier.
     Barrier(Barrier),
-    /// Another call. Kept tunings and JSON say `way`, as they always did.
+    /// Algorithm of another call. Kept tunings and JSON say `way`, as they always did.
     #[serde(rename = "way")]
     Algorithm(Algorithm),
 }
@@ -114,21 +121,21 @@ impl std::fmt::Display for Tried {
     }
 }
 
-/// What was measured of a candidate, in microseconds per call.
+/// Measurements of a candidate, in microseconds per call.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Measured {
-    /// Which.
+    /// The candidate.
     pub tried: Tried,
     /// The least batch; `None` if there was none.
     pub best: Option<f64>,
     /// The median batch.
     pub median: Option<f64>,
-    /// How many batches.
+    /// Number of batches.
     pub batches: usize,
 }
 
 impl Measured {
-    fn of(tried: Tried, candidate: &Candidate) -> Self {
+    fn of(tried: Tried, candidate: &CandidateTimes) -> Self {
         let mut sorted = candidate.batches.clone();
         sorted.sort_by(f64::total_cmp);
         let rounded = |time: &f64| (time * 1e4).round() / 1e4;
@@ -141,7 +148,7 @@ impl Measured {
     }
 }
 
-/// When a choice was made.
+/// Time at which a choice was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Origin {
@@ -151,21 +158,21 @@ pub enum Origin {
     Lazy,
 }
 
-/// What was measured of one kind, size and manner.
+/// Measurements of one kind, size and class.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Cell {
-    /// Of what.
+    /// The cell that was measured.
     #[serde(flatten)]
     pub job: Job,
-    /// Candidates in the order in which they were tried, the usual first.
+    /// Candidates in the order in which they were tried, the usual one first.
     pub candidates: Vec<Measured>,
-    /// Which of them is used from now on, and why.
+    /// The candidate that is used from now on, and why.
     pub verdict: Selection,
-    /// Whether it is: not where others disturbed every race.
+    /// Whether the verdict counts: not if other programs disturbed every race.
     pub judged: bool,
-    /// The share of the machine that others used, where that is known.
+    /// Share of the machine that other programs used, 0 to 1; `None` if it is not known.
     pub foreign: Option<f64>,
-    /// When.
+    /// Time at which the choice was made.
     pub origin: Origin,
 }
 
@@ -173,22 +180,22 @@ impl Cell {
     fn new(
         job: Job,
         tried: &[Tried],
-        candidates: &[Candidate],
+        candidates: &[CandidateTimes],
         mut verdict: Selection,
         origin: Origin,
     ) -> Self {
-        // What is no number could not be read back.
+        // A value that is not a number could not be read back.
         verdict.ratio = if verdict.ratio.is_finite() { (verdict.ratio * 1e4).round() / 1e4 } else { 1.0 };
         let measured = tried.iter().zip(candidates).map(|(tried, candidate)| Measured::of(*tried, candidate));
         Self { job, candidates: measured.collect(), verdict, judged: true, foreign: None, origin }
     }
 
-    /// What is used from now on.
+    /// Returns the candidate that is used from now on.
     pub fn winner(&self) -> Measured {
         self.candidates[self.verdict.winner.min(self.candidates.len() - 1)]
     }
 
-    /// What is usual.
+    /// Returns the usual candidate.
     pub fn usual(&self) -> Measured {
         self.candidates[0]
     }
@@ -197,39 +204,39 @@ impl Cell {
         (self.job.kind, class(self.job.bytes), self.job.manner) == (job.kind, class(job.bytes), job.manner)
     }
 
-    /// Whether it has what others index by.
+    /// Returns whether its winner is a valid index.
     fn is_sound(&self) -> bool {
         self.verdict.winner < self.candidates.len()
     }
 }
 
-/// What came of tuning.
+/// Result of a tuning.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Tuning {
-    /// How many ranks.
+    /// Number of ranks.
     pub ranks: u32,
-    /// Whether they are more than processors.
+    /// Whether they are more than CPUs.
     pub crowded: bool,
-    /// The ways found.
-    pub table: Table,
-    /// What they were found by.
+    /// The algorithms found.
+    pub table: AlgorithmTable,
+    /// The measurements behind them.
     pub cells: Vec<Cell>,
-    /// What was left out when time was over, or when somebody asked for an end.
+    /// Cells left out when time was over, or when a stop was requested.
     pub left: usize,
-    /// When, in seconds since 1970.
+    /// Time, in seconds since 1970.
     pub when: u64,
-    /// How ranks came to be, in words.
+    /// How ranks were started, in words.
     pub how: String,
 }
 
 impl Tuning {
-    /// Of a team of which nothing was measured.
+    /// Makes the tuning of a team of which nothing was measured.
     pub fn new(ranks: u32, crowded: bool) -> Self {
         let when = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         Self {
             ranks,
             crowded,
-            table: Table::usual(crowded),
+            table: AlgorithmTable::usual(crowded),
             cells: Vec::new(),
             left: 0,
             when: when.map_or(0, |when| when.as_secs()),
@@ -237,7 +244,8 @@ impl Tuning {
         }
     }
 
-    /// Adds a cell, instead of what there was of it; its choice goes into the table, if it was judged.
+    /// Adds a cell, in place of an older one for the same calls. Its choice goes into the table, if
+    /// it was judged.
     pub fn add(&mut self, cell: Cell) {
         if cell.judged {
             self.table = with(&self.table, cell.job, cell.winner().tried);
@@ -248,7 +256,7 @@ impl Tuning {
         self.cells.push(cell);
     }
 
-    /// Adds what was found later; what that says nothing of stays.
+    /// Adds later findings; cells that they do not contain stay.
     pub fn merge(&mut self, newer: Self) {
         for cell in newer.cells {
             self.add(cell);
@@ -256,41 +264,51 @@ impl Tuning {
         (self.left, self.when, self.how) = (newer.left, newer.when, newer.how);
     }
 
-    /// What was measured of a cell.
+    /// Returns the measurements of a cell.
     pub fn cell(&self, job: Job) -> Option<&Cell> {
         self.cells.iter().find(|cell| cell.is_of(job) && cell.is_sound())
     }
 }
 
-/// Who looks after a tuning, at each rank. What one rank says counts for all.
+/// Supervisor of a tuning, at each rank. The answer of one rank counts for all.
 pub trait Overseer {
-    /// Whether to end before the next cell.
+    /// Returns whether to end before the next cell.
     fn stop(&self) -> bool {
         false
     }
 
-    /// CPU seconds that the whole machine has used so far.
+    /// Returns the CPU seconds that the whole machine has used so far.
     fn busy(&self) -> Option<f64> {
         None
     }
 
-    /// Of so many processors.
+    /// Returns the number of CPUs behind [`Self::busy`].
     fn processors(&self) -> f64 {
         1.0
     }
 
-    /// A cell is about to be measured, after so many of so many.
+    /// Called before a cell is measured, after `done` of `of` cells.
     fn begins(&self, _job: Job, _done: usize, _of: usize) {}
 
-    /// A cell was measured.
+    /// Called after a cell was measured.
     fn ended(&self, _cell: &Cell) {}
 }
 
-/// Nobody.
+/// No supervisor.
 impl Overseer for () {}
 
 impl Plan {
-    /// What there is to be measured: cells with more than one candidate, in teams with cells of `cell` bytes.
+    /// Returns the cells to be measured: those with more than one candidate, in teams with stage
+    /// cells of `cell` bytes.
+    ///
+    /// # Examples
+    /// ```
+    /// use trimtab_team::Kind;
+    /// use trimtab_team::tune::Plan;
+    ///
+    /// let plan = Plan { kinds: vec![Kind::Barrier], ..Plan::default() };
+    /// assert_eq!(plan.jobs(32 << 10, false).len(), 1);
+    /// ```
     pub fn jobs(&self, cell: usize, crowded: bool) -> Vec<Job> {
         let mut jobs = Vec::new();
         for kind in &self.kinds {
@@ -312,10 +330,10 @@ impl Plan {
 }
 
 impl Job {
-    /// The ways among which to choose, the usual one first.
+    /// Returns the possible algorithms, the usual one first.
     pub fn candidates(self, cell: usize, crowded: bool) -> Vec<Tried> {
         if self.kind == Kind::Barrier {
-            let usual = Table::usual(crowded).barrier;
+            let usual = AlgorithmTable::usual(crowded).barrier;
             let others = Barrier::ALL.into_iter().filter(|barrier| *barrier != usual);
             return std::iter::once(usual).chain(others).map(Tried::Barrier).collect();
         }
@@ -326,12 +344,12 @@ impl Job {
     }
 }
 
-fn candidates(station: &Endpoint, job: Job) -> Vec<Tried> {
-    job.candidates(station.area.cell_bytes(), station.crowded)
+fn candidates(endpoint: &Endpoint, job: Job) -> Vec<Tried> {
+    job.candidates(endpoint.area.cell_bytes(), endpoint.crowded)
 }
 
-/// The table with one way changed.
-fn with(table: &Table, job: Job, tried: Tried) -> Table {
+/// Returns the table with one choice changed.
+fn with(table: &AlgorithmTable, job: Job, tried: Tried) -> AlgorithmTable {
     let mut table = table.clone();
     match tried {
         Tried::Barrier(barrier) => table.barrier = barrier,
@@ -340,23 +358,81 @@ fn with(table: &Table, job: Job, tried: Tried) -> Table {
     table
 }
 
-/// Tunes a team, and installs what was found. All its ranks must call it with the same plan.
+/// Tunes a team, and installs the result. All its ranks must call it with the same plan. The times
+/// in the result are microseconds per call.
+///
+/// # Examples
+/// ```
+/// # mod ranks { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/help/ranks.rs")); }
+/// use std::time::Duration;
+/// use trimtab_team::Kind;
+/// use trimtab_team::tune::{Plan, tune};
+///
+/// let plan = Plan {
+///     kinds: vec![Kind::Allreduce],
+///     sizes: vec![1 << 16], // bytes
+///     budget: Duration::from_millis(200),
+///     ..Plan::default()
+/// };
+/// # ranks::run(2, |rank| {
+/// // In each of two threads.
+/// let tuning = tune(&rank, &plan)?;
+/// assert_eq!(tuning.ranks, 2);
+/// for cell in &tuning.cells {
+///     assert_eq!(cell.job.bytes, 1 << 16);
+/// }
+/// assert_eq!(rank.table(), tuning.table);
+/// # Ok(())
+/// # });
+/// ```
+///
+/// # Errors
+/// As [every call](crate::Calls#errors).
 pub fn tune(rank: &Rank, plan: &Plan) -> Result<Tuning> {
     tune_watched(rank, plan, &())
 }
 
-/// Tunes a team that somebody looks after, and installs what was found. All its ranks must call it with the same plan.
+/// Tunes a team under a supervisor, and installs the result. All its ranks must call it with the
+/// same plan.
+///
+/// # Examples
+/// ```
+/// # mod ranks { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/help/ranks.rs")); }
+/// use trimtab_team::Kind;
+/// use trimtab_team::tune::{Overseer, Plan, tune_watched};
+///
+/// /// Ends a tuning before it has begun.
+/// struct Never;
+///
+/// impl Overseer for Never {
+///     fn stop(&self) -> bool {
+///         true
+///     }
+/// }
+///
+/// let plan = Plan { kinds: vec![Kind::Barrier], ..Plan::default() };
+/// # ranks::run(2, |rank| {
+/// // In each of two threads.
+/// let tuning = tune_watched(&rank, &plan, &Never)?;
+/// assert_eq!((tuning.cells.len(), tuning.left), (0, 1));
+/// # Ok(())
+/// # });
+/// ```
+///
+/// # Errors
+/// As [every call](crate::Calls#errors).
 pub fn tune_watched(rank: &Rank, plan: &Plan, overseer: &dyn Overseer) -> Result<Tuning> {
     let mut tuning = Tuning { table: rank.table(), ..Tuning::new(rank.ranks(), rank.crowded()) };
     tuning.left = each(rank, plan, overseer, |job, noise| {
-        let tried = candidates(&rank.station, job);
+        let tried = candidates(&rank.endpoint, job);
         let (raced, quiet) =
             quietly(rank, noise, plan, || race::race(rank, job, &tried, &tuning.table, &race::STAGES))?;
         let mut cell = Cell::new(job, &tried, &raced, judge::verdict(&raced), Origin::Offline);
         cell.foreign = quiet;
         if quiet.is_some_and(|share| share > NOISY) && !plan.accept_noise {
             cell.judged = false;
-            let why = "others used the machine while it was measured, every time: left as usual".to_owned();
+            let why =
+                "other programs used the machine during every measurement: the usual one stays".to_owned();
             cell.verdict = Selection { winner: 0, ratio: 1.0, why };
         }
         overseer.ended(&cell);
@@ -367,7 +443,8 @@ pub fn tune_watched(rank: &Rank, plan: &Plan, overseer: &dyn Overseer) -> Result
     Ok(tuning)
 }
 
-/// Goes through a plan's cells until all are done, time is over, or somebody asks for an end. Answers how many are left.
+/// Goes through a plan's cells until all are done, time is over, or a stop is requested. Returns
+/// the number of cells that are left.
 fn each(
     rank: &Rank,
     plan: &Plan,
@@ -375,13 +452,14 @@ fn each(
     mut measure: impl FnMut(Job, &mut Noise<'_>) -> Result<()>,
 ) -> Result<usize> {
     let begin = Instant::now();
-    let jobs = plan.jobs(rank.station.area.cell_bytes(), rank.crowded());
-    // What was started goes the way it began.
+    let jobs = plan.jobs(rank.endpoint.area.cell_bytes(), rank.crowded());
+    // Started calls finish with the algorithm with which they began.
     rank.ready()?;
     let _paused = Paused::of(rank);
     let mut noise = Noise::new(rank, overseer)?;
     for (at, job) in jobs.iter().enumerate() {
-        // The end is one for all: the slowest clock, or whoever is asked, says when it is reached.
+        // The end is the same for all ranks: it is reached when the slowest clock or any supervisor
+        // says so.
         let over = [u64::from(begin.elapsed() > plan.budget || overseer.stop())];
         let mut any = [0];
         rank.mine().allreduce(&over, &mut any, Operator::Max)?;
@@ -394,8 +472,9 @@ fn each(
     Ok(0)
 }
 
-/// While this lives, ways are not tried out in calls, and ranks do not take long messages from where they are: that is no way of the
-/// table's, and what is tuned is also for teams that cannot.
+/// While this value lives, algorithms are not tried out in calls, and ranks do not take long
+/// messages from where they are: that is not an algorithm of the table, and the result is also for
+/// teams that cannot do it.
 struct Paused {
     lazy: Option<(Rc<lazy::Lazy>, bool)>,
     direct: (Rc<Endpoint>, bool),
@@ -405,23 +484,24 @@ struct Paused {
 impl Paused {
     fn of(rank: &Rank) -> Self {
         let lazy = rank.lazy.as_ref().map(|lazy| (Rc::clone(lazy), lazy.pause(true)));
-        let pull = rank.station.buffers.pull.replace(false);
-        Self { lazy, direct: (Rc::clone(&rank.station), rank.station.buffers.direct.replace(false)), pull }
+        let pull = rank.endpoint.buffers.pull.replace(false);
+        Self { lazy, direct: (Rc::clone(&rank.endpoint), rank.endpoint.buffers.direct.replace(false)), pull }
     }
 }
 
 impl Drop for Paused {
     fn drop(&mut self) {
-        let (station, direct) = &self.direct;
-        station.set_direct(*direct);
-        station.buffers.pull.set(self.pull);
+        let (endpoint, direct) = &self.direct;
+        endpoint.set_direct(*direct);
+        endpoint.buffers.pull.set(self.pull);
         if let Some((lazy, before)) = &self.lazy {
             lazy.pause(*before);
         }
     }
 }
 
-/// Measures again where others used the machine meanwhile, as long as there is time. The last of the races counts; with what share others had in it.
+/// Measures again if other programs used the machine meanwhile, as long as there is time. Returns
+/// the last race, and the share of the machine that others used in it.
 fn quietly<T>(
     rank: &Rank,
     noise: &mut Noise<'_>,
@@ -434,51 +514,80 @@ fn quietly<T>(
         let raced = race()?;
         noise.note(rank)?;
         let (share, late) = noise.share(rank, 1, plan.budget)?;
-        if plan.accept_noise || late || tries == TRIES || share.is_none_or(|share| share <= NOISY) {
+        if plan.accept_noise || late || tries == RACES_MAX || share.is_none_or(|share| share <= NOISY) {
             return Ok((raced, share));
         }
         tries += 1;
     }
 }
 
-/// How near a choice is to the best there is.
+/// Distance of a choice from the best candidate.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Checked {
-    /// Of what.
+    /// The cell that was measured.
     #[serde(flatten)]
     pub job: Job,
-    /// What is used.
+    /// The candidate in use.
     pub kept: Tried,
-    /// All that was measured, as long as each other.
+    /// All measurements, of equal length.
     pub candidates: Vec<Measured>,
-    /// Which is the quickest.
+    /// The quickest candidate.
     pub best: Tried,
-    /// The time of what is used over that of the quickest.
+    /// The time of the candidate in use over that of the quickest.
     pub ratio: f64,
-    /// The share of the machine that others used.
+    /// Share of the machine that other programs used, 0 to 1.
     pub foreign: Option<f64>,
-    /// Whether it says anything: not where others disturbed it, unless the plan accepts that.
+    /// Whether the result counts: not if other programs disturbed it, unless the plan accepts that.
     pub judged: bool,
 }
 
 impl Checked {
-    /// Within so much of the best a choice is good.
-    pub const GOOD: f64 = 1.05;
+    /// Largest ratio at which a choice is good.
+    pub const GOOD_RATIO: f64 = 1.05;
 
-    /// Whether the choice is good.
+    /// Returns whether the choice is good.
     pub fn good(&self) -> bool {
-        self.ratio <= Self::GOOD
+        self.ratio <= Self::GOOD_RATIO
     }
 }
 
-/// Measures all candidates of each cell as long as each other, and compares the quickest with what the team's table says. All ranks must
-/// call it with the same plan. Answers what was left out, too.
+/// Measures all candidates of each cell for the same time, and compares the quickest with the
+/// choice of the team's table. All ranks must call it with the same plan. Also returns the number
+/// of cells left out.
+///
+/// # Examples
+/// ```
+/// # mod ranks { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/help/ranks.rs")); }
+/// use std::time::Duration;
+/// use trimtab_team::Kind;
+/// use trimtab_team::tune::{Plan, check};
+///
+/// let plan = Plan {
+///     kinds: vec![Kind::Allreduce],
+///     sizes: vec![1 << 16], // bytes
+///     budget: Duration::from_millis(200),
+///     ..Plan::default()
+/// };
+/// # ranks::run(2, |rank| {
+/// // In each of two threads.
+/// let (checked, left) = check(&rank, &plan, &())?;
+/// assert_eq!(checked.len() + left, 1);
+/// for cell in checked {
+///     // 1.0 if the choice is the quickest.
+///     assert!(cell.ratio >= 1.0);
+/// }
+/// # Ok(())
+/// # });
+/// ```
+///
+/// # Errors
+/// As [every call](crate::Calls#errors).
 pub fn check(rank: &Rank, plan: &Plan, overseer: &dyn Overseer) -> Result<(Vec<Checked>, usize)> {
     let table = rank.table();
     let mut all = Vec::new();
     let left = each(rank, plan, overseer, |job, noise| {
-        let mut tried = candidates(&rank.station, job);
-        let kept = in_force(&rank.station, &table, job);
+        let mut tried = candidates(&rank.endpoint, job);
+        let kept = in_force(&rank.endpoint, &table, job);
         if !tried.contains(&kept) {
             tried.push(kept);
         }
@@ -499,32 +608,51 @@ pub fn check(rank: &Rank, plan: &Plan, overseer: &dyn Overseer) -> Result<(Vec<C
     Ok((all, left))
 }
 
-/// What a table says of a cell.
-fn in_force(station: &Endpoint, table: &Table, job: Job) -> Tried {
+/// Returns a table's choice for a cell.
+fn in_force(endpoint: &Endpoint, table: &AlgorithmTable, job: Job) -> Tried {
     if job.kind == Kind::Barrier {
         return Tried::Barrier(table.barrier);
     }
-    let cell = station.area.cell_bytes();
+    let cell = endpoint.area.cell_bytes();
     let flat = crate::algorithm_table::Flat::new(table.clone());
-    Tried::Algorithm(flat.way(job.manner, job.kind, job.bytes, cell, station.crowded))
+    Tried::Algorithm(flat.way(job.manner, job.kind, job.bytes, cell, endpoint.crowded))
 }
 
 impl Rank {
-    /// The table in force.
-    pub fn table(&self) -> Table {
-        self.station.table()
+    /// Returns the table in force.
+    pub fn table(&self) -> AlgorithmTable {
+        self.endpoint.table()
     }
 
-    /// From now on calls go these ways. All ranks must install the same table between the same calls: who cannot be sure of that uses
-    /// [`Self::install_of_first`].
-    pub fn install(&self, table: Table) -> Result<()> {
+    /// Installs a table. All ranks must install the same table between the same calls; a caller
+    /// that cannot be sure of that uses [`Self::install_of_first`].
+    ///
+    /// # Examples
+    /// ```
+    /// # mod ranks { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/help/ranks.rs")); }
+    /// use trimtab_team::algorithm_table::AlgorithmTable;
+    ///
+    /// # ranks::run(2, |rank| {
+    /// // In each of two threads.
+    /// rank.install(AlgorithmTable::usual(rank.crowded()))?;
+    /// # Ok(())
+    /// # });
+    /// ```
+    ///
+    /// # Errors
+    /// `Forked`.
+    pub fn install(&self, table: AlgorithmTable) -> Result<()> {
         self.ready()?;
-        self.station.install(table);
+        self.endpoint.install(table);
         Ok(())
     }
 
-    /// Installs rank 0's table at all ranks, which must all call it.
-    pub fn install_of_first(&self, table: Option<&Table>) -> Result<()> {
+    /// Installs rank 0's table at all ranks, which must all call it. With `None` at rank 0 all keep
+    /// their tables.
+    ///
+    /// # Errors
+    /// As [every call](crate::Calls#errors).
+    pub fn install_of_first(&self, table: Option<&AlgorithmTable>) -> Result<()> {
         let own = match (self.rank(), table) {
             (0, Some(table)) => {
                 serde_json::to_vec(table).map_err(|error| Error::Argument(error.to_string()))?
@@ -542,9 +670,9 @@ impl Rank {
         self.install(table)
     }
 
-    /// What a tuning of this team holds for: see [`store::key`].
+    /// Returns the key of this team's tunings: see [`store::key`].
     pub fn key(&self) -> String {
-        let (cell, place) = (self.station.area.cell_bytes(), store::place(&self.mask, self.ranks()));
+        let (cell, place) = (self.endpoint.area.cell_bytes(), store::place(&self.mask, self.ranks()));
         store::key(self.ranks(), self.crowded(), cell, &place)
     }
 }

@@ -1,7 +1,8 @@
-//! Whether others used the machine while something was measured.
+//! Noise: the share of the machine that other programs used during a measurement.
 //!
-//! **Idea.** What the machine's processors did, less what the ranks' threads did, is what others did. The kernel counts the machine's time in
-//! ticks of up to 10 ms, so shares are told over `WINDOW` at least, which reaches back before a short measurement.
+//! **Idea.** The CPU time of the machine, less that of the ranks' threads, is the CPU time of
+//! others. The kernel counts the machine's time in ticks of up to 10 ms, so shares are computed
+//! over `WINDOW_SECONDS` at least, which reaches back before a short measurement.
 
 use super::Overseer;
 use crate::Result;
@@ -10,22 +11,22 @@ use crate::reduce::Operator;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// More of the machine than this, used by others, makes what was measured noisy.
+/// Share of the machine used by others above which a measurement is noisy.
 pub const NOISY: f64 = 0.05;
-/// Seconds over which a share is told.
-const WINDOW: f64 = 0.2;
+/// Seconds over which a share is computed.
+const WINDOW_SECONDS: f64 = 0.2;
 
 /// The machine and the team at one moment, in seconds.
 #[derive(Debug, Clone, Copy)]
 struct Moment {
     at: f64,
-    /// CPU time of the machine; `None` where nobody says.
+    /// CPU time of the machine; `None` if it is not known.
     busy: Option<f64>,
     /// CPU time of all ranks.
     own: f64,
 }
 
-/// See the module.
+/// Recorder of the machine's and the team's CPU times.
 pub(super) struct Noise<'a> {
     overseer: &'a dyn Overseer,
     began: Instant,
@@ -39,7 +40,7 @@ impl<'a> Noise<'a> {
         Ok(noise)
     }
 
-    /// Looks at the clocks. All ranks do so together.
+    /// Reads the clocks. All ranks do so together.
     pub(super) fn note(&mut self, rank: &Rank) -> Result<()> {
         let (own, mut all) = ([thread_nanoseconds()], [0]);
         rank.mine().allreduce(&own, &mut all, Operator::Sum)?;
@@ -51,11 +52,12 @@ impl<'a> Noise<'a> {
         Ok(())
     }
 
-    /// The share of the machine that others used since so many moments ago, or longer; the greatest that any rank says, `None` where none
-    /// does. And whether more than a time has passed since the beginning, by any rank's clock.
+    /// Returns the share of the machine that others used since `since` moments ago, or longer: the
+    /// greatest value of any rank, `None` if no rank has one. Also returns whether more than `time`
+    /// has passed since the beginning, by any rank's clock.
     pub(super) fn share(&self, rank: &Rank, since: usize, time: Duration) -> Result<(Option<f64>, bool)> {
         let own = foreign(&self.moments, since, self.overseer.processors());
-        // In millionths, and one more where it is known.
+        // In millionths, plus one if it is known.
         let own = [own.map_or(0, |share| (share * 1e6) as u64 + 1), u64::from(self.began.elapsed() > time)];
         let mut all = [0_u64; 2];
         rank.mine().allreduce(&own, &mut all, Operator::Max)?;
@@ -63,23 +65,23 @@ impl<'a> Noise<'a> {
     }
 }
 
-/// See [`Noise::share`].
+/// Returns the share of others: see [`Noise::share`].
 fn foreign(moments: &VecDeque<Moment>, since: usize, processors: f64) -> Option<f64> {
     let last = moments.back()?;
     let mut from = moments.len().saturating_sub(1 + since);
-    while from > 0 && last.at - moments[from].at < WINDOW {
+    while from > 0 && last.at - moments[from].at < WINDOW_SECONDS {
         from -= 1;
     }
     let first = moments[from];
     let seconds = last.at - first.at;
-    if seconds < WINDOW / 4.0 {
+    if seconds < WINDOW_SECONDS / 4.0 {
         return None;
     }
     let others = last.busy? - first.busy? - (last.own - first.own);
     Some((others / (seconds * processors.max(1.0))).clamp(0.0, 1.0))
 }
 
-/// CPU time of this thread.
+/// Returns the CPU time of this thread.
 fn thread_nanoseconds() -> u64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
@@ -92,7 +94,7 @@ mod tests {
     #[test]
     fn others_are_told_over_as_long_as_it_takes() {
         let moment = |at: f64, busy: f64, own: f64| Moment { at, busy: Some(busy), own };
-        // Two processors: both ours until 1.0; then one of them another's.
+        // Two CPUs: the team uses both until 1.0, then another program uses one of them.
         let moments: VecDeque<Moment> = (0..=20)
             .map(|step| f64::from(step) * 0.1)
             .map(|at| moment(at, 2.0 * at, if at > 1.0 { 2.0 + (at - 1.0) } else { 2.0 * at }))

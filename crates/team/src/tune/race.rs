@@ -1,39 +1,41 @@
-//! Letting candidates run in turn: calls of one kind, size and manner, again and again, in batches that all ranks time together.
+//! Race of candidates in turns: calls of one kind, size and class, repeated in batches that all
+//! ranks time together.
 
-use super::judge::{self, Candidate};
+use super::judge::{self, CandidateTimes};
 use super::{Job, Tried, with};
 use crate::Result;
-use crate::algorithm_table::{CallClass, Table};
-use crate::call::{Call, Kind, Sync};
+use crate::algorithm_table::{AlgorithmTable, CallClass};
+use crate::call::{CollectiveCall, Kind, Sync};
 use crate::rank::Rank;
 use crate::reduce::{Kernel, Operator, Type};
 use std::time::{Duration, Instant};
 
-/// A batch lasts about so long: shorter than what usually disturbs is apart.
-const BATCH: Duration = Duration::from_micros(300);
-/// Batches of each candidate in the stages of a race; half of them go after each but the last.
+/// Length of a batch: shorter than the usual interval between disturbances.
+const BATCH_LENGTH: Duration = Duration::from_micros(300);
+/// Batches of each candidate in the stages of a race; half of the candidates are removed after each
+/// stage but the last.
 pub(super) const STAGES: [usize; 3] = [4, 6, 14];
-/// Where none goes.
+/// Stages of a race in which no candidate is removed.
 pub(super) const ALL: [usize; 1] = [30];
-/// Four 16-bit ones; and a number whose sums do not overflow, as 64 bits.
-const ONES: u64 = 0x3f80_3f80_3f80_3f80;
+/// Input of the calls: four 16-bit ones; as 64 bits a number whose sums do not overflow.
+const ONES_BITS: u64 = 0x3f80_3f80_3f80_3f80;
 
-/// Lets the candidates run in turn, fewer from stage to stage.
+/// Runs the candidates in turn, fewer from stage to stage.
 pub(super) fn race(
     rank: &Rank,
     job: Job,
     tried: &[Tried],
-    table: &Table,
+    table: &AlgorithmTable,
     stages: &[usize],
-) -> Result<Vec<Candidate>> {
-    let mut work = Work::new(rank, job)?;
-    let tables: Vec<Table> = tried.iter().map(|tried| with(table, job, *tried)).collect();
+) -> Result<Vec<CandidateTimes>> {
+    let mut work = BatchRunner::new(rank, job)?;
+    let tables: Vec<AlgorithmTable> = tried.iter().map(|tried| with(table, job, *tried)).collect();
     let mut times = 1;
     rank.install(tables[0].clone())?;
-    while work.batch(times)? * f64::from(times) < BATCH.as_secs_f64() * 1e6 && times < 1 << 20 {
+    while work.batch(times)? * f64::from(times) < BATCH_LENGTH.as_secs_f64() * 1e6 && times < 1 << 20 {
         times *= 2;
     }
-    let mut candidates: Vec<Candidate> = tried.iter().map(|_| Candidate::default()).collect();
+    let mut candidates: Vec<CandidateTimes> = tried.iter().map(|_| CandidateTimes::default()).collect();
     for (stage, batches) in stages.iter().enumerate() {
         for _ in 0..*batches {
             for at in 0..candidates.len() {
@@ -52,24 +54,25 @@ pub(super) fn race(
     Ok(candidates)
 }
 
-/// Calls of one kind, size and manner, again and again.
-struct Work<'a> {
+/// Repeated calls of one kind, size and class.
+struct BatchRunner<'a> {
     rank: &'a Rank,
-    call: Call,
+    call: CollectiveCall,
     input: Vec<u64>,
     output: Vec<u64>,
 }
 
-impl<'a> Work<'a> {
+impl<'a> BatchRunner<'a> {
     fn new(rank: &'a Rank, job: Job) -> Result<Self> {
         let Job { kind, bytes, manner } = job;
         let elements = if manner.heavy() { Type::BF16 } else { Type::U64 };
         let count = bytes / elements.size();
         let (gives, gets) = kind.shape(rank.ranks(), count, true);
         let words = |elements_of: usize| (elements_of * elements.size()).div_ceil(8).max(1);
-        // One value would be all the same to every way, but not to a processor that has never touched the memory.
-        let (input, output) = (vec![ONES; words(gives)], vec![2; words(gets)]);
-        let call = Call {
+        // The value makes no difference to an algorithm, but untouched memory does to a CPU:
+        // therefore the memory is written.
+        let (input, output) = (vec![ONES_BITS; words(gives)], vec![2; words(gets)]);
+        let call = CollectiveCall {
             kind,
             elements,
             operator: kind.combines().then_some(Operator::Sum),
@@ -87,7 +90,7 @@ impl<'a> Work<'a> {
         Ok(Self { rank, call, input, output })
     }
 
-    /// Microseconds per call of the slowest rank.
+    /// Returns the microseconds per call of the slowest rank.
     fn batch(&mut self, times: u32) -> Result<f64> {
         self.call.input = self.input.as_ptr().cast();
         self.call.output = self.output.as_mut_ptr().cast();
@@ -98,7 +101,8 @@ impl<'a> Work<'a> {
         self.rank.barrier()?;
         let begin = Instant::now();
         for _ in 0..times {
-            // SAFETY: both have what a call of this shape needs at any rank, and are this rank's alone.
+            // SAFETY: both have the size that a call of this shape needs at any rank, and belong to
+            // this rank alone.
             unsafe { self.rank.call(&self.call)? };
         }
         let nanoseconds = [u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX)];

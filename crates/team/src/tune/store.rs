@@ -1,11 +1,12 @@
-//! What was tuned, kept: a file for each machine in the user's cache folder.
+//! Store of tunings: a file for each machine in the user's cache folder.
 //!
-//! **Properties.** A file is written whole under another name and then takes its own, readable by its owner alone. One of another version, of
-//! another machine, or whose checksum is wrong counts as none; what it holds is bounded and checked when it is used. Nothing of it
-//! is fatal: without it ways are the usual ones.
+//! **Properties.** A file is written whole under another name and then renamed, readable by its
+//! owner alone. A file of another version, of another machine, or with a wrong checksum counts as
+//! missing; its contents are bounded and checked when they are used. No problem with it is fatal:
+//! without it the usual algorithms are used.
 
 use super::Tuning;
-use crate::algorithm_table::Table;
+use crate::algorithm_table::AlgorithmTable;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -14,34 +15,35 @@ use std::path::{Path, PathBuf};
 use trimtab_core::fingerprint::hardware;
 use trimtab_core::hash::fnv1a_hex;
 
-/// Of the file's form.
-const VERSION: u32 = 2;
-/// No file is longer.
-const LONGEST: u64 = 4 << 20;
+/// Version of the file's format.
+const FORMAT_VERSION: u32 = 2;
+/// Most bytes of a file.
+const FILE_BYTES_MAX: u64 = 4 << 20;
 
-/// All that was tuned on a machine.
+/// All tunings of a machine.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Store {
     version: u32,
-    /// The machine, as [`fingerprint`] says it.
+    /// The machine, in the form of [`fingerprint`].
     machine: String,
     /// By [`key`].
     tunings: BTreeMap<String, Tuning>,
 }
 
 #[derive(Serialize, Deserialize)]
-struct File {
+struct StoreFile {
     checksum: String,
     store: serde_json::Value,
 }
 
-/// What a table holds for: so many ranks, whether they are more than processors, cells of so many bytes, and where they are ([`place`]).
+/// Returns the key of a table: the number of ranks, whether they are more than CPUs, the bytes of
+/// cells, and the ranks' place ([`place`]).
 pub fn key(ranks: u32, crowded: bool, cell: usize, place: &str) -> String {
     format!("{ranks} ranks{}, {place}, cells of {cell} bytes", if crowded { ", crowded" } else { "" })
 }
 
-/// Over how many last-level caches and nodes so many ranks can be that may use these processors, and whether they share cores. More
-/// processors than that make no difference to them.
+/// Returns the number of last-level caches and nodes over which `ranks` ranks with these CPUs can
+/// be, and whether they share cores. More CPUs than that make no difference to them.
 pub fn place(mask: &[u64; 16], ranks: u32) -> String {
     place_in(Path::new("/sys/devices/system"), mask, ranks)
 }
@@ -49,7 +51,7 @@ pub fn place(mask: &[u64; 16], ranks: u32) -> String {
 fn place_in(system: &Path, mask: &[u64; 16], ranks: u32) -> String {
     let cpus: Vec<usize> = (0..1024).filter(|cpu| mask[cpu / 64] >> (cpu % 64) & 1 == 1).collect();
     let read = |path: PathBuf| std::fs::read_to_string(path).ok();
-    // Sets that none of these processors is in yet are new ones.
+    // A set that contains none of the CPUs seen so far is a new one.
     let count = |list_of: &dyn Fn(usize) -> Option<String>| {
         let mut seen: std::collections::BTreeSet<usize> = std::collections::BTreeSet::new();
         let mut sets = 0;
@@ -74,12 +76,12 @@ fn place_in(system: &Path, mask: &[u64; 16], ranks: u32) -> String {
         .collect();
     let nodes = nodes.iter().filter(|node| node.iter().any(|cpu| cpus.binary_search(cpu).is_ok())).count();
     let most = |count: usize| count.clamp(1, ranks.max(1) as usize);
-    // Who has no processor of its own shares cores anyway.
+    // Ranks without a CPU of their own share cores anyway.
     let shared = cores < ranks as usize && cpus.len() >= ranks as usize;
     format!("caches {}, nodes {}{}", most(caches), most(nodes), if shared { ", sharing cores" } else { "" })
 }
 
-/// Of a list such as `0-3,8`.
+/// Parses a list such as `0-3,8`.
 fn numbers(list: &str) -> Vec<usize> {
     let range = |part: &str| {
         let (from, to) = part.split_once('-').unwrap_or((part, part));
@@ -88,27 +90,27 @@ fn numbers(list: &str) -> Vec<usize> {
     list.trim().split(',').filter_map(range).flatten().collect()
 }
 
-/// This machine's file, by the environment, and the machine as it is said there.
+/// Returns the path of this machine's file, by the environment, and the machine's fingerprint.
 pub fn here() -> Option<(PathBuf, String)> {
     let variable = |name| std::env::var_os(name).map(PathBuf::from);
     let machine = fingerprint();
     Some((path(variable("XDG_CACHE_HOME"), variable("HOME"), &machine)?, machine))
 }
 
-/// What was kept on this machine for a key. Whatever is wrong with the file, there is nothing.
+/// Returns the tuning kept on this machine for a key; `None` if there is any problem with the file.
 pub fn kept(key: impl FnOnce() -> String) -> Option<Tuning> {
     let (path, machine) = here()?;
     let mut store = Store::read(&path, &machine).0;
-    // Who keeps nothing pays for no key.
+    // The key is only computed if something is kept.
     if store.is_empty() { None } else { store.tunings.remove(&key()) }
 }
 
-/// Keeps what was tuned for a key on this machine, beside what is kept there already. Answers where.
+/// Keeps a tuning for a key on this machine, beside those kept there already. Returns the path.
 ///
 /// # Errors
-/// `Refused` where there is no place to keep it, or it cannot be written.
+/// `Refused` if the environment names no folder, or the file cannot be written.
 pub fn keep(key: &str, tuning: Tuning) -> crate::Result<PathBuf> {
-    let refused = |why: String| crate::Error::Refused(format!("what was tuned cannot be kept: {why}"));
+    let refused = |why: String| crate::Error::Refused(format!("the tuning cannot be kept: {why}"));
     let (path, machine) =
         here().ok_or_else(|| refused("neither XDG_CACHE_HOME nor HOME is set".to_owned()))?;
     let mut store = Store::read(&path, &machine).0;
@@ -121,28 +123,29 @@ pub fn keep(key: &str, tuning: Tuning) -> crate::Result<PathBuf> {
 }
 
 impl Store {
-    /// An empty one.
+    /// Makes an empty store.
     pub fn new(machine: &str) -> Self {
-        Self { version: VERSION, machine: machine.to_owned(), tunings: BTreeMap::new() }
+        Self { version: FORMAT_VERSION, machine: machine.to_owned(), tunings: BTreeMap::new() }
     }
 
-    /// Reads a machine's file; empty where there is none that counts, with the reason if there is one.
+    /// Reads a machine's file. Returns an empty store if the file is missing or invalid, and the
+    /// reason if it is invalid.
     pub fn read(path: &Path, machine: &str) -> (Self, Option<String>) {
         let none = |why: Option<String>| (Self::new(machine), why);
         let text = match std::fs::metadata(path) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return none(None),
-            Ok(data) if data.len() > LONGEST || !data.is_file() => {
-                return none(Some("it is no file of ours".to_owned()));
+            Ok(data) if data.len() > FILE_BYTES_MAX || !data.is_file() => {
+                return none(Some("it is not a regular file of a permitted size".to_owned()));
             }
             _ => std::fs::read_to_string(path),
         };
         let parse = |text: String| -> std::result::Result<Self, String> {
-            let file: File = serde_json::from_str(&text).map_err(|error| error.to_string())?;
+            let file: StoreFile = serde_json::from_str(&text).map_err(|error| error.to_string())?;
             if fnv1a_hex(file.store.to_string().as_bytes()) != file.checksum {
                 return Err("its checksum is wrong".to_owned());
             }
             let store: Self = serde_json::from_value(file.store).map_err(|error| error.to_string())?;
-            if store.version != VERSION {
+            if store.version != FORMAT_VERSION {
                 return Err(format!("it is of version {}", store.version));
             }
             if store.machine != machine {
@@ -159,7 +162,7 @@ impl Store {
     /// Writes the machine's file.
     pub fn write(&self, path: &Path) -> std::io::Result<()> {
         let store = serde_json::to_value(self)?;
-        let file = File { checksum: fnv1a_hex(store.to_string().as_bytes()), store };
+        let file = StoreFile { checksum: fnv1a_hex(store.to_string().as_bytes()), store };
         let folder = path.parent().unwrap_or(Path::new("."));
         std::fs::create_dir_all(folder)?;
         let draft = folder.join(format!(
@@ -180,44 +183,45 @@ impl Store {
         Ok(())
     }
 
-    /// What was tuned for a key.
+    /// Returns the tuning for a key.
     pub fn get(&self, key: &str) -> Option<&Tuning> {
         self.tunings.get(key)
     }
 
-    /// The table for a key.
-    pub fn table(&self, key: &str) -> Option<&Table> {
+    /// Returns the table for a key.
+    pub fn table(&self, key: &str) -> Option<&AlgorithmTable> {
         self.get(key).map(|tuning| &tuning.table)
     }
 
-    /// All keys.
+    /// Returns all keys.
     pub fn keys(&self) -> impl Iterator<Item = &str> {
         self.tunings.keys().map(String::as_str)
     }
 
-    /// Whether nothing was tuned.
+    /// Returns whether nothing was tuned.
     pub fn is_empty(&self) -> bool {
         self.tunings.is_empty()
     }
 
-    /// Forgets what was tuned for a key.
+    /// Removes the tuning for a key.
     pub fn remove(&mut self, key: &str) -> Option<Tuning> {
         self.tunings.remove(key)
     }
 
-    /// Keeps what was tuned for a key instead of what was there.
+    /// Stores a tuning for a key, in place of an older one.
     pub fn put(&mut self, key: String, tuning: Tuning) {
         self.tunings.insert(key, tuning);
     }
 }
 
-/// Where a machine's file is: in the cache folder that the environment names.
+/// Returns the path of a machine's file: in the cache folder that the environment names.
 pub fn path(cache: Option<PathBuf>, home: Option<PathBuf>, machine: &str) -> Option<PathBuf> {
     let cache = cache.filter(|path| path.is_absolute()).or_else(|| home.map(|home| home.join(".cache")))?;
     Some(cache.join("trimtab/teams").join(format!("{}.json", fnv1a_hex(machine.as_bytes()))))
 }
 
-/// What makes tables of two machines differ: processor, caches and who shares them, nodes, kernel.
+/// Returns everything by which tables of two machines may differ: CPU, caches and the CPUs that
+/// share them, nodes, kernel.
 pub fn fingerprint() -> String {
     hardware(&|path| std::fs::read_to_string(path).ok())
 }
@@ -252,7 +256,7 @@ mod tests {
             assert_eq!(empty, Store::new("m"));
             assert!(why.is_some(), "{from}");
         }
-        std::fs::write(&path, vec![b' '; LONGEST as usize + 1]).unwrap();
+        std::fs::write(&path, vec![b' '; FILE_BYTES_MAX as usize + 1]).unwrap();
         assert!(Store::read(&path, "m").1.is_some());
         store.write(&path).unwrap();
         assert_eq!(Store::read(&path, "m").0, store);
@@ -288,7 +292,7 @@ mod tests {
         assert_eq!(place(0x0003, 2), "caches 1, nodes 1, sharing cores");
         assert_eq!(place(0x0ff0, 4), "caches 2, nodes 2");
         assert_eq!(place(0x0003, 4), "caches 1, nodes 1");
-        // A machine that says nothing has no more caches than ranks.
+        // A machine without information has no more caches than ranks.
         assert_eq!(place_in(Path::new("/nonexistent"), &[u64::MAX; 16], 2), "caches 2, nodes 1");
         assert_eq!(numbers("0-2,7\n"), [0, 1, 2, 7]);
         assert_eq!(numbers("x"), [0; 0]);
@@ -321,7 +325,7 @@ mod tests {
         kept.merge(newer);
         assert_eq!(kept.table.barrier, Barrier::Flat);
         let way = |bytes| kept.table.way(Kind::Broadcast, bytes, 32 << 10, false);
-        // What others disturbed says nothing against what was kept.
+        // A disturbed measurement does not replace a kept choice.
         assert_eq!((way(1 << 16), way(1 << 17)), (Algorithm::Whole, Algorithm::Pieces(13)));
         assert_eq!(kept.cells.len(), 3);
         let job = Job { kind: Kind::Broadcast, bytes: 70_000, manner: CallClass::Mine };

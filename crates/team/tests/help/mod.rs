@@ -1,4 +1,5 @@
-//! What tests of teams of processes share: ranks as copies of the test program, and collectives drawn by lot.
+//! Helpers of the tests of teams of processes: ranks as copies of the test program, and random
+//! collectives.
 #![allow(
     dead_code,
     unreachable_pub,
@@ -12,9 +13,11 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use trimtab_team::segment::meet::{Invitation, VARIABLE, keep_over_exec};
-use trimtab_team::{Call, Element, Kernel, Kind, Operator, Options, Rank, Result, Shared, Sync, Team};
+use trimtab_team::{
+    CollectiveCall, Element, Kernel, Kind, Operator, Options, Rank, Result, Shared, Sync, Team,
+};
 
-/// Numbers by lot, the same for the same seed.
+/// Random numbers, the same for the same seed.
 pub struct Lot(pub u64);
 
 impl Lot {
@@ -33,12 +36,12 @@ impl Lot {
     }
 }
 
-/// A number of the environment.
+/// Reads a number from the environment.
 pub fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
-/// A seed: what the environment says, or another each time.
+/// Returns a seed: the value in the environment, or another each time.
 pub fn seed(name: &str) -> u64 {
     let clock = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
     number(name).unwrap_or(clock.as_nanos() as u64 % 1_000_000_007)
@@ -52,7 +55,8 @@ pub fn spawn(team: &Team, rank: u32, test: &str, words: &[(&str, u64)]) -> Child
     command.envs(words.iter().map(|(name, value)| (name, value.to_string())));
     command.stdin(Stdio::null()).stdout(Stdio::null());
     let fd = team.fd().as_raw_fd();
-    // SAFETY: between fork and exec one system call is made. The descriptor is open: the team is borrowed until the child is started.
+    // SAFETY: between fork and exec one system call is made. The descriptor is open: the team is
+    // borrowed until the child is started.
     unsafe {
         command.pre_exec(move || {
             let fd = std::os::fd::BorrowedFd::borrow_raw(fd);
@@ -62,18 +66,19 @@ pub fn spawn(team: &Team, rank: u32, test: &str, words: &[(&str, u64)]) -> Child
     command.spawn().unwrap()
 }
 
-/// The team that this process was started into, with options of its own; `None` where it was not.
+/// Returns the team that this process was started into, with options of its own; `None` if it was
+/// not.
 pub fn inherited(gather: Duration, deadline: Option<Duration>) -> Option<(Team, u32)> {
     let invitation = Invitation::parse(&std::env::var(VARIABLE).ok()?).unwrap();
     let options = Options { gather, deadline, ..Options::new(invitation.ranks) };
     let team = Team::adopt(invitation.accept().unwrap(), options).unwrap();
-    // It is ours, and there is a copy.
-    // SAFETY: nobody else in this program knows of it.
+    // The descriptor belongs to this process, and there is a copy.
+    // SAFETY: no other code in this program uses it.
     unsafe { libc::close(invitation.fd) };
     Some((team, invitation.rank))
 }
 
-/// Waits for a child to end; `None` if it has not by then, and it is killed.
+/// Waits for a child to end; kills it at `until`, and returns `None`.
 pub fn ended(child: &mut Child, until: Instant) -> Option<std::process::ExitStatus> {
     loop {
         if let Some(status) = child.try_wait().unwrap() {
@@ -88,7 +93,7 @@ pub fn ended(child: &mut Child, until: Instant) -> Option<std::process::ExitStat
     }
 }
 
-/// Open descriptors of this process, and its mappings of segments.
+/// Returns the number of open descriptors of this process, and of its mappings of segments.
 pub fn belongings() -> (usize, usize) {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     let fds = std::fs::read_dir("/proc/self/fd").unwrap().count();
@@ -102,7 +107,7 @@ fn given(step: u64, rank: u32, at: usize) -> u64 {
 /// Elements of a block in the segment.
 const BLOCK: usize = 3000;
 
-/// A rank that makes calls by lot: all ranks draw the same.
+/// A rank that makes random calls: all ranks draw the same.
 pub struct Player<'a> {
     rank: &'a Rank,
     lot: Lot,
@@ -116,7 +121,7 @@ impl<'a> Player<'a> {
         Ok(Self { rank, lot: Lot(seed), from: rank.alloc(BLOCK)?, to: rank.alloc(BLOCK)?, step: 0 })
     }
 
-    /// One call. Answers whether it gave what it must.
+    /// Makes one call. Returns whether its result is right.
     pub fn play(&mut self) -> Result<bool> {
         self.step += 1;
         let (rank, step, me, ranks) = (self.rank, self.step, self.rank.rank(), self.rank.ranks());
@@ -201,7 +206,7 @@ impl<'a> Player<'a> {
             }
             _ => {
                 self.from.store(0, &give(me, BLOCK))?;
-                let call = Call {
+                let call = CollectiveCall {
                     kind: Kind::Allreduce,
                     elements: u64::TYPE,
                     operator: Some(sum),
@@ -212,7 +217,8 @@ impl<'a> Player<'a> {
                     output: self.to.own().cast(),
                     sync,
                 };
-                // SAFETY: blocks of the segment, which nobody else uses before the request is over.
+                // SAFETY: blocks of the segment, which no other rank uses before the request is
+                // over.
                 let request = unsafe { rank.start(call) }?;
                 for _ in 0..n % 7 {
                     rank.test(&request)?;
@@ -223,7 +229,7 @@ impl<'a> Player<'a> {
         })
     }
 
-    /// Whether the block holds the sums of all ranks'.
+    /// Returns whether the block holds the sums of all ranks.
     fn summed(&self) -> Result<bool> {
         let (step, ranks) = (self.step, self.rank.ranks());
         let mut out = vec![0; BLOCK];

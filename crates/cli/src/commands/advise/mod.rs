@@ -1,11 +1,12 @@
-//! `trimtab advise`: what would run a program better, said from one run of it.
+//! `trimtab advise`: advice on how to run a program better, derived from one run of it.
 //!
-//! What follows from what is `core::advise`'s; `look` finds out what the program met, `how` makes the command of what is advised, and `page` is what people
-//! read. Nothing is tried here and nothing is kept.
+//! The rules are in `core::advise`; `run_facts` gathers the facts of the run, `command_line` builds
+//! the command that applies the advice, and `page` formats the text. Nothing is tried and nothing
+//! is stored.
 
-mod how;
-mod look;
+mod command_line;
 mod page;
+mod run_facts;
 
 use crate::args::AdviseArgs;
 use crate::commands::interrupt::Interrupt;
@@ -14,11 +15,11 @@ use crate::exit::{self, Exit};
 use crate::machine::Which;
 use crate::profile;
 use crate::say::{self, Volume};
-use crate::situation::HOLD;
+use crate::site_facts::HOLD;
 use crate::world::World;
 use anyhow::{Context, Result, anyhow, bail};
-use how::How;
-use look::Seen;
+use command_line::CommandLine;
+use run_facts::RunFacts;
 use serde::Serialize;
 use std::ffi::OsString;
 use std::io::Read;
@@ -32,18 +33,18 @@ use trimtab_core::profile::Profile;
 use trimtab_core::setting::{Knob, Setting};
 use trimtab_core::time::Span;
 
-/// The document's form.
+/// Schema of the JSON document.
 const SCHEMA: &str = "trimtab.advice/1";
-/// The longest file that can be a profile.
-const PROFILE_MOST: u64 = 1 << 20;
+/// Largest profile file in bytes.
+const PROFILE_BYTES_MAX: u64 = 1 << 20;
 
-/// Everything that is said.
+/// The whole answer.
 #[derive(Debug, Serialize)]
-struct Document<'a> {
+struct AdviceReport<'a> {
     schema: &'static str,
-    /// The program and its arguments; of a profile alone, what it was called.
+    /// The program and its arguments; for a profile from a file, the name that it holds.
     command: Vec<String>,
-    /// What it ended with, in words, if that was not success.
+    /// How the program failed, in words; `None` on success.
     failed: Option<String>,
     profile: &'a Profile,
     cpus: u32,
@@ -54,19 +55,19 @@ struct Document<'a> {
     bound: Option<bool>,
     teams: &'a [u32],
     advice: &'a [Advice],
-    /// All changes together.
+    /// All advised changes together.
     setting: &'a Setting,
-    /// The command to use; `None` where nothing is to be changed.
+    /// The command to use; `None` if no change is advised.
     run: Option<String>,
     cautions: &'a [String],
-    /// What can be measured where it cannot be told.
+    /// A `trimtab tune` command that measures what the rules cannot decide.
     tune: Option<String>,
 }
 
 /// Runs the command.
 ///
 /// # Errors
-/// [`exit::FAILED`] when there is no profile.
+/// [`exit::FAILED`] without a profile.
 pub fn run(world: &World, args: &AdviseArgs) -> Result<u8, Exit> {
     advise_on(world, args).map_err(|cause| Exit::new(exit::FAILED, cause))
 }
@@ -76,7 +77,7 @@ fn advise_on(world: &World, args: &AdviseArgs) -> Result<u8> {
     let (profile, seen, ended) = match &args.from {
         Some(path) => {
             let profile = kept(path)?;
-            let seen = Seen::of_kept(args);
+            let seen = RunFacts::of_kept(args);
             (profile, seen, None)
         }
         None => measured(world, args)?,
@@ -85,13 +86,13 @@ fn advise_on(world: &World, args: &AdviseArgs) -> Result<u8> {
     let all = advise(&profile, &machine, &situation);
     let change = together(&all);
     let user = |name: &str| world.of_user(name);
-    let how = How::of(args, &profile, &change, &situation.teams, &user);
+    let how = CommandLine::of(args, &profile, &change, &situation.teams, &user);
     let words: Vec<String> = match args.command.is_empty() {
         true => vec![profile.program.clone()],
         false => args.command.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
     };
-    let failed = ended.as_ref().and_then(|ended: &Ended| failure(ended.status));
-    let document = Document {
+    let failed = ended.as_ref().and_then(|ended: &RunEnd| failure(ended.status));
+    let document = AdviceReport {
         schema: SCHEMA,
         failed,
         profile: &profile,
@@ -124,9 +125,9 @@ fn advise_on(world: &World, args: &AdviseArgs) -> Result<u8> {
 }
 
 /// How a run ended.
-struct Ended {
+struct RunEnd {
     status: ExitStatus,
-    /// What came from outside, to end it.
+    /// The signal from outside that ended the program.
     signal: Option<i32>,
 }
 
@@ -141,16 +142,16 @@ fn failure(status: ExitStatus) -> Option<String> {
 }
 
 /// Runs the program once.
-fn measured(world: &World, args: &AdviseArgs) -> Result<(Profile, Seen, Option<Ended>)> {
+fn measured(world: &World, args: &AdviseArgs) -> Result<(Profile, RunFacts, Option<RunEnd>)> {
     if world.raw(HOLD).is_some() {
         bail!(
-            "this is inside a trimtab run, whose cores and variables would be measured: start trimtab advise by itself"
+            "trimtab advise runs inside a trimtab run, whose cores and variables would distort the measurement: start it outside"
         );
     }
     let setting = args.set.clone().unwrap_or_default();
-    let looking = look::begin(world, args, &setting)?;
+    let looking = run_facts::begin(world, args, &setting)?;
     let interrupt = Interrupt::listen()?;
-    // What the program prints is not mixed with what is advised.
+    // The program's output must not mix with the advice.
     let stdout = std::io::stderr().as_fd().try_clone_to_owned().map_or_else(|_| Stdio::null(), Stdio::from);
     let options: Vec<OsString> = looking.options().into_iter().map(OsString::from).collect();
     let begins = |child: &std::process::Child| interrupt.runs(child);
@@ -158,19 +159,19 @@ fn measured(world: &World, args: &AdviseArgs) -> Result<(Profile, Seen, Option<E
     interrupt.ended();
     let (profile, status) = done?;
     let seen = looking.end(world, args);
-    Ok((profile, seen, Some(Ended { status, signal: interrupt.came() })))
+    Ok((profile, seen, Some(RunEnd { status, signal: interrupt.came() })))
 }
 
-/// A profile from a file.
+/// Reads a profile from a file.
 fn kept(path: &Path) -> Result<Profile> {
     let shown = path.display();
     let teaches = "trimtab profile --json -o FILE COMMAND writes one";
     let file = std::fs::File::open(path).with_context(|| format!("--from {shown} cannot be read"))?;
     let mut text = String::new();
-    match file.take(PROFILE_MOST + 1).read_to_string(&mut text) {
-        Ok(_) if text.len() as u64 <= PROFILE_MOST => {}
-        Ok(_) => bail!("--from {shown} is no profile: it is too long ({teaches})"),
-        Err(error) => bail!("--from {shown} is no profile: {error} ({teaches})"),
+    match file.take(PROFILE_BYTES_MAX + 1).read_to_string(&mut text) {
+        Ok(_) if text.len() as u64 <= PROFILE_BYTES_MAX => {}
+        Ok(_) => bail!("--from {shown} is not a profile: the file is too large ({teaches})"),
+        Err(error) => bail!("--from {shown} is not a profile: {error} ({teaches})"),
     }
     profile::read(&text).map_err(|error| {
         let causes: Vec<String> = error.chain().map(ToString::to_string).collect();
@@ -178,7 +179,7 @@ fn kept(path: &Path) -> Result<Profile> {
     })
 }
 
-/// What `trimtab tune` would settle that the rules cannot.
+/// Returns the `trimtab tune` command that would decide what the rules cannot.
 fn tuning(args: &AdviseArgs, all: &[Advice], from: &Setting, command: &[String]) -> Option<String> {
     let unsure = all.iter().filter(|advice| advice.verdict == Conclusion::Unsure);
     let mut knobs: Vec<&str> =
@@ -188,17 +189,17 @@ fn tuning(args: &AdviseArgs, all: &[Advice], from: &Setting, command: &[String])
         return None;
     }
     let mut words = vec!["trimtab".to_owned(), "tune".to_owned()];
-    words.extend(look::bounds(args));
+    words.extend(run_facts::bounds(args));
     words.extend(["--knobs".to_owned(), knobs.join(",")]);
     if !from.is_empty() {
         words.extend(["--from".to_owned(), from.to_string()]);
     }
     words.push("--".to_owned());
     words.extend(command.iter().cloned());
-    Some(how::quoted(&words))
+    Some(command_line::quoted(&words))
 }
 
-/// What can be tried of a topic.
+/// Returns the knobs to try for a topic.
 fn knobs(topic: Topic) -> &'static [Knob] {
     match topic {
         Topic::Sharing => &[Knob::Cores],
@@ -211,19 +212,19 @@ fn knobs(topic: Topic) -> &'static [Knob] {
     }
 }
 
-/// What was left out of what a run of a profile from a file shows.
-impl Document<'_> {
-    /// Whether anything is advised.
+/// Fields that are left out for a profile from a file.
+impl AdviceReport<'_> {
+    /// Returns whether a change is advised.
     fn changes(&self) -> bool {
         !self.setting.is_empty()
     }
 
-    /// What is to be said of trouble, before the advice.
+    /// Prints warnings about the run, before the advice.
     fn warn(&self) {
         if let Some(failed) = &self.failed {
             say::warning(
                 Volume::Normal,
-                &format!("the program failed, so what was measured may not be what it does: {failed}"),
+                &format!("the program failed, so the measurement may not represent a normal run: {failed}"),
             );
         }
     }

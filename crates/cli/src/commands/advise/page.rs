@@ -1,12 +1,13 @@
-//! Advice as people read it: changes first with their reasons, then why all else stays, then the command.
+//! Text form of advice: the changes with their reasons, then the reasons for everything that stays,
+//! then the command.
 
-use super::Document;
+use super::AdviceReport;
 use std::fmt::Write as _;
 use trimtab_core::advise::{Advice, Conclusion};
 use trimtab_core::words::plural;
 
-/// In words.
-pub(super) fn words(document: &Document<'_>, notes: &[String]) -> String {
+/// Formats the advice as text.
+pub(super) fn words(document: &AdviceReport<'_>, notes: &[String]) -> String {
     document.warn();
     let mut out = String::new();
     let profile = document.profile;
@@ -19,9 +20,9 @@ pub(super) fn words(document: &Document<'_>, notes: &[String]) -> String {
         plural(u64::from(document.cpus), "CPU"),
     );
     let _ = match document.others {
-        Some(others) if others >= 0.25 => writeln!(out, ", of which others kept {others:.1} busy."),
-        Some(_) => writeln!(out, ", which nobody else kept busy."),
-        None => writeln!(out, "; what others did there is not known."),
+        Some(others) if others >= 0.25 => writeln!(out, ", of which other programs used {others:.1}."),
+        Some(_) => writeln!(out, ", without load from other programs."),
+        None => writeln!(out, "; the load of other programs is unknown."),
     };
     for advice in document.advice.iter().filter(|advice| advice.verdict == Conclusion::Change) {
         change(&mut out, advice);
@@ -35,7 +36,7 @@ pub(super) fn words(document: &Document<'_>, notes: &[String]) -> String {
     }
     let unseen: Vec<&String> = profile.unseen.iter().chain(notes).collect();
     if !unseen.is_empty() {
-        let _ = writeln!(out, "\nNot seen:");
+        let _ = writeln!(out, "\nMissing data:");
         for one in unseen {
             let _ = writeln!(out, "  {one}");
         }
@@ -46,7 +47,7 @@ pub(super) fn words(document: &Document<'_>, notes: &[String]) -> String {
             let _ = writeln!(out, "Use:\n  {run}");
         }
         None => {
-            let _ = writeln!(out, "No change: nothing is advised that is sure to gain 2 % or more.");
+            let _ = writeln!(out, "No recommendation: no change is certain to gain at least 2 %.");
         }
     }
     if document.changes() {
@@ -55,7 +56,7 @@ pub(super) fn words(document: &Document<'_>, notes: &[String]) -> String {
         }
     }
     if let Some(tune) = &document.tune {
-        let _ = writeln!(out, "What cannot be told can be measured:\n  {tune}");
+        let _ = writeln!(out, "Measure the undecided topics with:\n  {tune}");
     }
     out
 }
@@ -66,20 +67,20 @@ fn change(out: &mut String, advice: &Advice) {
         let _ = writeln!(out, "  expected: {gain}");
     }
     if !advice.evidence.is_empty() {
-        let _ = writeln!(out, "  seen: {}", advice.evidence.join("; "));
+        let _ = writeln!(out, "  evidence: {}", advice.evidence.join("; "));
     }
     if !advice.uncertainty.is_empty() {
-        let _ = writeln!(out, "  would be wrong if not so: {}", advice.uncertainty);
+        let _ = writeln!(out, "  assumption: {}", advice.uncertainty);
     }
     let _ = writeln!(out, "  rule: {}", advice.rule);
 }
 
 fn stay(out: &mut String, advice: &Advice) {
-    let mark = if advice.verdict == Conclusion::Unsure { " (not sure)" } else { "" };
+    let mark = if advice.verdict == Conclusion::Unsure { " (uncertain)" } else { "" };
     let _ = writeln!(out, "  {}{mark}: {}", advice.topic, advice.words);
     match advice.gain {
-        Some(gain) if !advice.words.contains("times the time") => {
-            let _ = writeln!(out, "    expected of the best that was thought of: {gain}");
+        Some(gain) if !advice.words.contains("times the run time") => {
+            let _ = writeln!(out, "    best alternative considered: {gain}");
         }
         _ => {}
     }

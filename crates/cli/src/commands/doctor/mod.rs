@@ -1,12 +1,12 @@
-//! `trimtab doctor`: the classic faults of machines and environments, each with its remedy; with a
-//! program, the variants of a run that it bears (`program`).
+//! `trimtab doctor`: common faults of machines and environments, each with its remedy; with a
+//! program, the variants of a run that the program tolerates (`program`).
 
 mod program;
 
 use crate::args::DoctorArgs;
 use crate::commands::print;
 use crate::exit::{self, Exit};
-use crate::situation::{Situation, location};
+use crate::site_facts::{Situation, location};
 use crate::world::{MACHINE, World};
 use serde::Serialize;
 use std::path::Path;
@@ -18,52 +18,52 @@ use trimtab_linux::limits::{Limiter, Limits};
 use trimtab_linux::memory::{self, Cause, SystemHugePages, system_huge_pages};
 use trimtab_linux::sys::mempolicy;
 
-/// The version of the JSON.
+/// Schema of the JSON document.
 pub const SCHEMA: &str = "trimtab.doctor/1";
 
-/// How bad it is.
+/// Severity of a finding.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
-enum Verdict {
-    /// As it should be.
+enum Severity {
+    /// In order.
     Good,
-    /// Worth knowing; nothing to change.
+    /// Worth knowing; no change is needed.
     Note,
     /// Should be changed.
     Fault,
 }
 
-/// One thing looked at.
+/// Result of one check.
 #[derive(Debug, Serialize)]
-struct Finding {
-    verdict: Verdict,
+struct CheckResult {
+    verdict: Severity,
     subject: &'static str,
     found: String,
-    /// What to do; absent where there is nothing to do.
+    /// What to do; absent if nothing needs to be done.
     remedy: Option<String>,
 }
 
 #[derive(Serialize)]
-struct Document {
+struct DoctorJson {
     schema: &'static str,
-    findings: Vec<Finding>,
+    findings: Vec<CheckResult>,
 }
 
-impl Finding {
+impl CheckResult {
     fn good(subject: &'static str, found: impl Into<String>) -> Self {
-        Self { verdict: Verdict::Good, subject, found: found.into(), remedy: None }
+        Self { verdict: Severity::Good, subject, found: found.into(), remedy: None }
     }
 
     fn note(subject: &'static str, found: impl Into<String>) -> Self {
-        Self { verdict: Verdict::Note, ..Self::good(subject, found) }
+        Self { verdict: Severity::Note, ..Self::good(subject, found) }
     }
 
     fn fault(subject: &'static str, found: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Self { verdict: Verdict::Fault, remedy: Some(remedy.into()), ..Self::good(subject, found) }
+        Self { verdict: Severity::Fault, remedy: Some(remedy.into()), ..Self::good(subject, found) }
     }
 }
 
-/// Looks at everything, or tries a program.
+/// Checks everything, or tries a program.
 ///
 /// # Errors
 /// Stdout cannot be written; the program cannot be started.
@@ -87,22 +87,22 @@ pub fn run(world: &World, args: &DoctorArgs) -> Result<u8, Exit> {
     findings.extend(environment(world));
     let worst = findings.iter().map(|finding| finding.verdict).max();
     let text = if args.json {
-        let document = Document { schema: SCHEMA, findings };
+        let document = DoctorJson { schema: SCHEMA, findings };
         serde_json::to_string_pretty(&document).map_err(|error| Exit::new(exit::FAILED, error))?
     } else {
         words(&findings)
     };
     print(&text).map_err(|error| Exit::new(exit::FAILED, error))?;
-    Ok(if worst == Some(Verdict::Fault) { exit::NO } else { exit::DONE })
+    Ok(if worst == Some(Severity::Fault) { exit::NO } else { exit::DONE })
 }
 
-fn words(findings: &[Finding]) -> String {
+fn words(findings: &[CheckResult]) -> String {
     let mut lines = Vec::new();
-    for Finding { verdict, subject, found, remedy } in findings {
+    for CheckResult { verdict, subject, found, remedy } in findings {
         let mark = match verdict {
-            Verdict::Good => "ok   ",
-            Verdict::Note => "note ",
-            Verdict::Fault => "FAULT",
+            Severity::Good => "ok   ",
+            Severity::Note => "note ",
+            Severity::Fault => "FAULT",
         };
         lines.push(format!("{mark} {subject}: {found}"));
         lines.extend(remedy.iter().map(|remedy| format!("      remedy: {remedy}")));
@@ -110,20 +110,20 @@ fn words(findings: &[Finding]) -> String {
     lines.join("\n")
 }
 
-fn machine(world: &World, situation: &anyhow::Result<Situation>) -> Finding {
+fn machine(world: &World, situation: &anyhow::Result<Situation>) -> CheckResult {
     let said = world.raw(MACHINE).is_some_and(|said| !said.is_empty());
     match situation {
-        Ok(situation) if said => Finding::note("machine", situation.warnings.join("; ")),
-        Err(error) if said => Finding::fault("machine", format!("{error:#}"), "unset it"),
+        Ok(situation) if said => CheckResult::note("machine", situation.warnings.join("; ")),
+        Err(error) if said => CheckResult::fault("machine", format!("{error:#}"), "unset it"),
         Ok(situation) if situation.warnings.is_empty() => {
-            Finding::good("machine", draw::summary(&situation.machine))
+            CheckResult::good("machine", draw::summary(&situation.machine))
         }
-        Ok(situation) => Finding::fault(
+        Ok(situation) => CheckResult::fault(
             "machine",
             situation.warnings.join("; "),
-            "make the cache folder writable, or set XDG_CACHE_HOME; until then every start discovers the machine anew",
+            "make the cache folder writable, or set XDG_CACHE_HOME; until then every start discovers the machine again",
         ),
-        Err(error) => Finding::fault(
+        Err(error) => CheckResult::fault(
             "machine",
             format!("{error:#}"),
             "install libhwloc15 (hwloc's library) and reinstall trimtab",
@@ -131,19 +131,20 @@ fn machine(world: &World, situation: &anyhow::Result<Situation>) -> Finding {
     }
 }
 
-fn bounds(world: &World) -> Vec<Finding> {
+fn bounds(world: &World) -> Vec<CheckResult> {
     let limits = match Limits::read(&world.root, None) {
         Ok(limits) => limits,
-        Err(error) => return vec![Finding::fault("limits", error.to_string(), "mount /proc")],
+        Err(error) => return vec![CheckResult::fault("limits", error.to_string(), "mount /proc")],
     };
-    let mut findings: Vec<Finding> = limits
+    let mut findings: Vec<CheckResult> = limits
         .limiters
         .iter()
         .map(|limiter| match limiter {
-            Limiter::Mask { .. } => {
-                Finding::note("limits", format!("{limiter}; programs started from this shell get the rest"))
-            }
-            other => Finding::note("limits", other.to_string()),
+            Limiter::Mask { .. } => CheckResult::note(
+                "limits",
+                format!("{limiter}; programs started from this shell get the rest"),
+            ),
+            other => CheckResult::note("limits", other.to_string()),
         })
         .collect();
     if let Some(quota) = &limits.quota {
@@ -156,13 +157,13 @@ fn bounds(world: &World) -> Vec<Finding> {
             quota.milli_cpus % 1000 / 10
         );
         findings.push(if (quota.milli_cpus as usize) < cpus * 1000 {
-            Finding::fault("quota", found, "most runtimes ignore quotas and are throttled; trimtab run sets their thread counts, or raise cpu.max")
+            CheckResult::fault("quota", found, "most runtimes ignore quotas and are throttled; trimtab run sets their thread counts, or raise cpu.max")
         } else {
-            Finding::good("quota", found)
+            CheckResult::good("quota", found)
         });
     }
     if findings.is_empty() {
-        findings.push(Finding::good(
+        findings.push(CheckResult::good(
             "limits",
             format!("all {} online CPUs may be used, without a quota", limits.allowed.len()),
         ));
@@ -170,55 +171,58 @@ fn bounds(world: &World) -> Vec<Finding> {
     findings
 }
 
-fn ledger(world: &World) -> Finding {
+fn ledger(world: &World) -> CheckResult {
     let location = match location(world) {
         Ok(location) => location,
-        Err(error) => return Finding::fault("ledger", error.to_string(), "mount /proc"),
+        Err(error) => return CheckResult::fault("ledger", error.to_string(), "mount /proc"),
     };
     let seen = LedgerView::open(&location);
     let path = match Ledger::open(&location) {
         Ok(ledger) => ledger.path(),
         Err(error) => {
-            let remedy = "until then runs are not kept apart; as root: mkdir -m 1777 /run/trimtab, or install the tmpfiles rule";
-            return Finding::fault("ledger", error.to_string(), remedy);
+            let remedy = "until then runs may share cores; as root: mkdir -m 1777 /run/trimtab, or install the tmpfiles rule";
+            return CheckResult::fault("ledger", error.to_string(), remedy);
         }
     };
     let found = path.display().to_string();
     if in_container(world) && !path.starts_with("/run/trimtab") {
-        return Finding::fault(
+        return CheckResult::fault(
             "ledger",
-            format!("{found} is this container's own: runs in other containers and on the host are not seen"),
-            "bind-mount one folder into every container, such as -v /run/trimtab:/run/trimtab",
+            format!(
+                "{found} exists only in this container: runs in other containers and on the host are not visible"
+            ),
+            "bind-mount the same folder into every container, for example -v /run/trimtab:/run/trimtab",
         );
     }
     match seen {
-        Ok(None) => Finding::good("ledger", format!("{found} (made now)")),
-        _ => Finding::good("ledger", found),
+        Ok(None) => CheckResult::good("ledger", format!("{found} (created now)")),
+        _ => CheckResult::good("ledger", found),
     }
 }
 
-/// Whether this is a container: as its runtimes mark it, and as its init's name space shows.
+/// Returns whether this is a container, from the marks of container runtimes: `/.dockerenv`,
+/// `/run/.containerenv` and the variable `container`.
 fn in_container(world: &World) -> bool {
     let exists = |name: &str| world.root.join(name).exists();
     exists(".dockerenv") || exists("run/.containerenv") || world.text("container").is_some()
 }
 
-fn library() -> Finding {
+fn library() -> CheckResult {
     match preload_library() {
-        Ok(path) => Finding::good("guest library", path.display().to_string()),
-        Err(error) => Finding::fault(
-            "guest library",
+        Ok(path) => CheckResult::good("preload library", path.display().to_string()),
+        Err(error) => CheckResult::fault(
+            "preload library",
             error,
-            "run make install; until then threads are not pinned at birth",
+            "run make install; until then new threads are not pinned when they start",
         ),
     }
 }
 
-/// Asks the kernel for the policy in force and sets the same again, which changes nothing.
-fn memory_policies(nodes: usize) -> Finding {
+/// Reads the memory policy in force and sets the same policy again, which changes nothing.
+fn memory_policies(nodes: usize) -> CheckResult {
     let subject = "memory policy";
     if let Err(errno) = mempolicy::get() {
-        return Finding::fault(
+        return CheckResult::fault(
             subject,
             format!("get_mempolicy is refused ({errno})"),
             "containers block it by default: add --cap-add SYS_NICE, or allow set_mempolicy and get_mempolicy in the seccomp profile",
@@ -227,64 +231,67 @@ fn memory_policies(nodes: usize) -> Finding {
     let outcome = memory::apply(&MemoryPlan { policy: MemoryPolicy::Local, nodes: Default::default() });
     match outcome.refused.first() {
         Some(refusal) if matches!(refusal.cause, Cause::Filtered | Cause::FilteredOrNoNuma) => {
-            Finding::fault(
+            CheckResult::fault(
                 subject,
                 refusal.to_string(),
                 "containers block it by default: add --cap-add SYS_NICE, or allow set_mempolicy in the seccomp profile",
             )
         }
-        Some(refusal) => Finding::note(subject, refusal.to_string()),
-        None => Finding::good(
+        Some(refusal) => CheckResult::note(subject, refusal.to_string()),
+        None => CheckResult::good(
             subject,
             format!("can be set; {nodes} NUMA node{}", if nodes == 1 { "" } else { "s" }),
         ),
     }
 }
 
-fn balancing(world: &World, nodes: usize) -> Finding {
+fn balancing(world: &World, nodes: usize) -> CheckResult {
     let subject = "NUMA balancing";
     let path = world.proc().join("sys/kernel/numa_balancing");
     let Ok(text) = std::fs::read_to_string(&path) else {
-        return Finding::good(subject, "not part of this kernel");
+        return CheckResult::good(subject, "not part of this kernel");
     };
     match text.trim() {
-        "0" => Finding::good(subject, "off"),
-        mode if nodes > 1 => Finding::fault(
+        "0" => CheckResult::good(subject, "off"),
+        mode if nodes > 1 => CheckResult::fault(
             subject,
             format!(
-                "on (mode {mode}): the kernel unmaps and migrates pages under pinned threads, with stalls of milliseconds"
+                "on (mode {mode}): the kernel unmaps and migrates pages of pinned threads, which causes stalls of milliseconds"
             ),
             "as root: sysctl kernel.numa_balancing=0 while programs are placed by hand or by trimtab",
         ),
-        mode => Finding::note(subject, format!("on (mode {mode}), without effect on one node")),
+        mode => CheckResult::note(subject, format!("on (mode {mode}), without effect on one node")),
     }
 }
 
-fn huge_pages(world: &World) -> Finding {
+fn huge_pages(world: &World) -> CheckResult {
     let subject = "huge pages";
     match system_huge_pages(&world.sys()) {
-        Ok(Some(SystemHugePages::Always)) => Finding::note(
+        Ok(Some(SystemHugePages::Always)) => CheckResult::note(
             subject,
-            "transparent huge pages are always on: good for most, bad for some; try trimtab run --thp off ./app, and keep what helps in rules.toml",
+            "transparent huge pages are always on: this helps most programs and slows some; try trimtab run --thp off ./app, and put a useful setting into rules.toml",
         ),
-        Ok(Some(mode)) => {
-            Finding::good(subject, format!("transparent huge pages: {}", format!("{mode:?}").to_lowercase()))
-        }
-        Ok(None) => Finding::note(subject, "this kernel has no transparent huge pages"),
-        Err(error) => Finding::note(subject, error.to_string()),
+        Ok(Some(mode)) => CheckResult::good(
+            subject,
+            format!("transparent huge pages: {}", format!("{mode:?}").to_lowercase()),
+        ),
+        Ok(None) => CheckResult::note(subject, "this kernel has no transparent huge pages"),
+        Err(error) => CheckResult::note(subject, error.to_string()),
     }
 }
 
-fn rules(world: &World) -> Finding {
+fn rules(world: &World) -> CheckResult {
     match crate::site::Policy::read(&world.config()) {
-        Ok(_) => Finding::good("site and rules files", "absent or in order"),
-        Err(error) => {
-            Finding::fault("site and rules files", error.to_string(), "mend the file, or run with --no-rules")
-        }
+        Ok(_) => CheckResult::good("site and rules files", "absent or in order"),
+        Err(error) => CheckResult::fault(
+            "site and rules files",
+            error.to_string(),
+            "correct the file, or run with --no-rules",
+        ),
     }
 }
 
-fn process_hiding(world: &World) -> Option<Finding> {
+fn process_hiding(world: &World) -> Option<CheckResult> {
     let mounts = std::fs::read_to_string(world.proc().join("self/mounts")).ok()?;
     let proc = mounts.lines().find(|line| line.split(' ').nth(1) == Some("/proc"))?;
     let options = proc.split(' ').nth(3)?;
@@ -292,18 +299,18 @@ fn process_hiding(world: &World) -> Option<Finding> {
         .split(',')
         .any(|option| option.starts_with("hidepid=") && option != "hidepid=0" && option != "hidepid=off");
     hides.then(|| {
-        Finding::note("/proc", "other users' processes are hidden (hidepid): cores they are bound to cannot be avoided, busy ones can")
+        CheckResult::note("/proc", "other users' processes are hidden (hidepid): cores to which they are bound cannot be avoided, busy cores can")
     })
 }
 
-/// Variables that fight a launcher.
-fn environment(world: &World) -> Vec<Finding> {
+/// Finds variables that conflict with a launcher.
+fn environment(world: &World) -> Vec<CheckResult> {
     let mut findings = Vec::new();
     for name in ["GOMP_CPU_AFFINITY", "KMP_AFFINITY", "OMP_PLACES", "OMP_PROC_BIND"] {
         if let Some(value) = world.of_user(name) {
-            findings.push(Finding::fault(
+            findings.push(CheckResult::fault(
                 "environment",
-                format!("{name}={value} is set: it binds OpenMP threads whatever cores a run gets"),
+                format!("{name}={value} is set: it binds OpenMP threads regardless of the cores of a run"),
                 format!("unset {name}, and let trimtab run place the threads"),
             ));
         }
@@ -312,7 +319,7 @@ fn environment(world: &World) -> Vec<Finding> {
         let missing =
             value.split([':', ' ']).filter(|path| path.starts_with('/') && !Path::new(path).exists());
         for path in missing {
-            findings.push(Finding::fault(
+            findings.push(CheckResult::fault(
                 "environment",
                 format!("LD_PRELOAD names {path}, which does not exist"),
                 "unset LD_PRELOAD",

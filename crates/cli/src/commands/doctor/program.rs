@@ -1,5 +1,6 @@
-//! `trimtab doctor ./app`: the program is run plain, under `trimtab run`, and, where that differs,
-//! with each change that a run makes left out, to find the change that the program does not bear.
+//! `trimtab doctor ./app`: runs the program plainly and under `trimtab run`. If the results differ,
+//! it leaves out each change of a run in turn, to find the change that the program does not
+//! tolerate.
 
 use crate::args::DoctorArgs;
 use crate::commands::print;
@@ -14,23 +15,23 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-/// The version of the JSON.
+/// Schema of the JSON document.
 const SCHEMA: &str = "trimtab.doctor-program/1";
 
 /// The options that leave out one change each, and the name of that change.
 const WITHOUT: [(&[&str], &str); 6] = [
     (&["--fit", "keep"], "fitted thread counts"),
-    (&["--wait-policy", "keep"], "how threads wait"),
-    (&["--pin", "mask"], "places of threads and the preload library's pins"),
-    (&["--no-profile"], "a kept tuning"),
+    (&["--wait-policy", "keep"], "wait policy"),
+    (&["--pin", "mask"], "thread places and the preload library's binding"),
+    (&["--no-tuning"], "the stored tuning"),
     (&["--no-rules"], "site and user rules"),
     (&["--env", "keep"], "all variables and the preload library"),
 ];
 /// Time from SIGTERM to SIGKILL for a program that exceeds the limit.
-const GRACE: Duration = Duration::from_secs(2);
-/// Pause between two looks at a running program.
-const PAUSE: Duration = Duration::from_millis(5);
-/// Most bytes of a program's errors that are read back.
+const KILL_DELAY: Duration = Duration::from_secs(2);
+/// Time between two checks of a running program.
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
+/// Most bytes of a program's standard error that are read back.
 const ERRORS_MAX: u64 = 4096;
 
 /// One way to start the program, and the outcome.
@@ -38,7 +39,7 @@ const ERRORS_MAX: u64 = 4096;
 struct Variant {
     /// The command line before the program: empty for the plain one.
     command: String,
-    /// What this variant leaves out of a run, in words; absent for plain and default runs.
+    /// The change that this variant leaves out, in words; absent for plain and default runs.
     without: Option<&'static str>,
     /// How it ended, in words.
     ended: String,
@@ -46,12 +47,12 @@ struct Variant {
     status: Option<u8>,
     /// Wall-clock time in seconds.
     seconds: f64,
-    /// The last line on standard error, where it failed.
+    /// The last line on standard error, if the program failed.
     last_error: Option<String>,
 }
 
 #[derive(Serialize)]
-struct Document<'a> {
+struct VariantsJson<'a> {
     schema: &'static str,
     variants: &'a [Variant],
     verdict: &'a str,
@@ -68,8 +69,12 @@ pub(super) fn run(args: &DoctorArgs) -> Result<u8, Exit> {
     let variants = attempts(&args.command, limit).map_err(failed)?;
     let (good, verdict, remedy) = judge(&variants);
     let text = if args.json {
-        let document =
-            Document { schema: SCHEMA, variants: &variants, verdict: &verdict, remedy: remedy.as_deref() };
+        let document = VariantsJson {
+            schema: SCHEMA,
+            variants: &variants,
+            verdict: &verdict,
+            remedy: remedy.as_deref(),
+        };
         serde_json::to_string_pretty(&document).map_err(|error| Exit::new(exit::FAILED, error))?
     } else {
         words(&variants, &verdict, remedy.as_deref())
@@ -78,7 +83,8 @@ pub(super) fn run(args: &DoctorArgs) -> Result<u8, Exit> {
     Ok(if good { exit::DONE } else { exit::NO })
 }
 
-/// Plain and default runs first; the others only where these two end differently.
+/// Runs the program plainly and under a default run; the other variants only if these two end
+/// differently.
 fn attempts(program: &[OsString], limit: Option<Duration>) -> Result<Vec<Variant>> {
     let own = std::env::current_exe().context("this program's own path is unknown")?;
     let mut variants = vec![attempt(None, &[], None, program, limit)?];
@@ -129,14 +135,15 @@ fn attempt(
     })
 }
 
-/// A file without a name, for what the program writes to standard error.
+/// Returns an unnamed file for the program's standard error.
 fn tempfile_of_errors() -> Result<std::fs::File> {
     let descriptor = rustix::fs::memfd_create("errors", rustix::fs::MemfdFlags::CLOEXEC)
-        .context("no memory can be had for the program's errors")?;
+        .context("no memory for the program's standard error")?;
     Ok(descriptor.into())
 }
 
-/// Waits for the end, or ends the program when the limit is exceeded: then there is no status.
+/// Waits for the program's end, or ends the program when the limit is exceeded; then it returns no
+/// status.
 fn wait(mut child: Child, begin: Instant, limit: Option<Duration>) -> Result<Option<ExitStatus>> {
     let mut late = false;
     loop {
@@ -145,12 +152,12 @@ fn wait(mut child: Child, begin: Instant, limit: Option<Duration>) -> Result<Opt
         }
         let over = limit.map(|limit| begin.elapsed().saturating_sub(limit)).unwrap_or_default();
         if !over.is_zero() {
-            let signal = if over > GRACE { Signal::KILL } else { Signal::TERM };
-            // The process was not waited for, so the number is still its own.
+            let signal = if over > KILL_DELAY { Signal::KILL } else { Signal::TERM };
+            // The process was not waited for, so its number cannot belong to another process.
             let _ = kill_process(Pid::from_child(&child), signal);
             late = true;
         }
-        std::thread::sleep(PAUSE);
+        std::thread::sleep(POLL_INTERVAL);
     }
 }
 
@@ -168,7 +175,7 @@ fn shell_status(status: ExitStatus) -> u8 {
     code.or_else(|| status.signal().map(exit::by_signal)).unwrap_or(exit::FAILED)
 }
 
-/// The last line of the program's errors that is not trimtab's own.
+/// Returns the last line of the program's standard error that is not blank, made printable.
 fn last_line(errors: &mut std::fs::File) -> Option<String> {
     let length = errors.metadata().ok()?.len();
     errors.seek(SeekFrom::Start(length.saturating_sub(ERRORS_MAX))).ok()?;
@@ -179,14 +186,14 @@ fn last_line(errors: &mut std::fs::File) -> Option<String> {
     Some(trimtab_linux::text::printable(line.trim().as_bytes()))
 }
 
-/// Whether a default run ends as the plain one, the verdict, and the remedy.
+/// Returns whether a default run ends like the plain one, the verdict, and the remedy.
 fn judge(variants: &[Variant]) -> (bool, String, Option<String>) {
     let (plain, run) = (&variants[0], &variants[1]);
     if plain.status == run.status {
         let also = if plain.status == Some(0) { "" } else { ", also without trimtab" };
         return (
             true,
-            format!("the program ends alike plain and under trimtab run: {}{also}", run.ended),
+            format!("the program ends the same way with and without trimtab run: {}{also}", run.ended),
             None,
         );
     }
@@ -197,7 +204,7 @@ fn judge(variants: &[Variant]) -> (bool, String, Option<String>) {
         Some(variant) => {
             let cause = variant.without.unwrap_or_default();
             let remedy = format!("{} -- ... (it leaves out {cause})", variant.command);
-            (false, format!("{verdict}; the cause is among: {cause}"), Some(remedy))
+            (false, format!("{verdict}; the cause is one of: {cause}"), Some(remedy))
         }
         None => (false, format!("{verdict}; no single change explains it"), None),
     }
@@ -243,7 +250,7 @@ mod tests {
             variant("trimtab run --pin mask", Some("pins"), Some(0)),
             variant("trimtab run --env keep", Some("all"), Some(0)),
         ]);
-        assert!(!good && verdict.ends_with("the cause is among: pins"), "{verdict}");
+        assert!(!good && verdict.ends_with("the cause is one of: pins"), "{verdict}");
         assert_eq!(remedy.as_deref(), Some("trimtab run --pin mask -- ... (it leaves out pins)"));
         let (good, verdict, remedy) = judge(&[plain(), variant("trimtab run", None, None)]);
         assert!(!good && remedy.is_none() && verdict.contains("no single change"), "{verdict}");

@@ -1,10 +1,10 @@
-//! `plan` and `run` come to the same: each by its own gathering, on a ledger of their own.
+//! `plan` and `run` decide the same launch: each gathers its own facts, on its own ledger.
 
 use super::*;
 use crate::args::{Cli, Command};
 use crate::commands::run::reserved;
-use crate::kept::{Conditions, Kept, Store};
-use crate::reserve::Order;
+use crate::reserve::ReserveOptions;
+use crate::tuning_store::{Conditions, Kept, Store};
 use clap::Parser;
 use proptest::prelude::*;
 use std::ffi::OsString;
@@ -13,7 +13,7 @@ use trimtab_core::setting::Setting;
 use trimtab_launch::facts::Answers;
 use trimtab_linux::ledger::Held;
 
-/// Options of which each may be there or not; each line is one of several.
+/// Options; each line is absent or has one of its values.
 const OPTIONS: [&[&str]; 18] = [
     &["-c1", "-c2", "-c50%", "-cnode", "-c3", "--cpus=0", "--cpus=0-1"],
     &["--strategy=scatter", "--strategy=stride:2"],
@@ -31,11 +31,11 @@ const OPTIONS: [&[&str]; 18] = [
     &["--pin=mask", "--pin=auto"],
     &["--env=keep", "--env=print"],
     &["--balance", "--balance=float", "--balance=speed"],
-    &["--no-profile", "--no-rules"],
+    &["--no-tuning", "--no-rules"],
     &["--quiet"],
 ];
 
-/// Variables, in the same way.
+/// Variables; each line is absent or has one of its values.
 const VARIABLES: [&[(&str, &str)]; 9] = [
     &[("OMP_NUM_THREADS", "4"), ("OMP_NUM_THREADS", "2,2"), ("OMP_NUM_THREADS", "1")],
     &[("OMP_WAIT_POLICY", "active"), ("KMP_BLOCKTIME", "7")],
@@ -66,7 +66,7 @@ const TUNINGS: [&str; 5] = [
     "balance=speed memory=interleave",
 ];
 
-/// Machines of two CPUs, as which this one is taken: numbers of CPUs must exist here.
+/// Machines of two CPUs that stand for this one: the numbers of the CPUs must exist here.
 const MACHINES: [&str; 3] = ["core:2", "numa:2 core:1", "core:1 pu:2"];
 
 const PROGRAMS: [&[&str]; 5] = [
@@ -89,7 +89,7 @@ struct Typed {
     machine: &'static str,
 }
 
-/// Each line left out, or one of its values.
+/// Draws for each line nothing or one of its values.
 fn some<T: Clone + std::fmt::Debug + 'static>(
     lines: &'static [&'static [T]],
 ) -> impl Strategy<Value = Vec<T>> {
@@ -114,7 +114,7 @@ fn typed() -> impl Strategy<Value = Typed> {
     })
 }
 
-/// A place with files of its own, and the environment that names them.
+/// A folder with its own files, and the environment that names them.
 struct Place {
     folder: tempfile::TempDir,
 }
@@ -150,7 +150,7 @@ impl Place {
         World::of(all.into_iter().map(|(name, value)| (OsString::from(name), value)).collect())
     }
 
-    /// Keeps the tuning for the program that is typed.
+    /// Stores the tuning for the program that is typed.
     fn keep(&self, world: &World, typed: &Typed, args: &RunArgs) {
         if typed.tuning.is_empty() {
             return;
@@ -189,7 +189,7 @@ fn both(typed: &Typed) -> Option<(RunArgs, PlanArgs)> {
     }
 }
 
-/// What `run` would carry out, and what holds its cores.
+/// Returns the launch that `run` would carry out, and the hold of its cores.
 fn run_decides(
     world: &World,
     args: &RunArgs,
@@ -202,9 +202,9 @@ fn run_decides(
         gather::request(world, args, situation, program.as_ref()).map_err(in_words)?;
     let survey = Some(args.place.survey);
     let mut facts = gather::facts(world, &situation, program.as_ref(), &args.command, survey);
-    // A yield is measured once, since two measurements differ.
+    // The effect of a yield is measured once, because two measurements differ.
     facts.answers = known.cloned().unwrap_or_default();
-    let order = Order { wait: None, label: "test", volume: Volume::Quiet };
+    let order = ReserveOptions { wait: None, label: "test", volume: Volume::Quiet };
     reserved(world, &request, &mut facts, &order).map_err(|error| error.to_string())
 }
 
@@ -222,7 +222,7 @@ fn compare(typed: &Typed, rank: Option<u32>) -> Result<(), TestCaseError> {
     match (planned, run_decides(&world, &run, answers.as_ref())) {
         (Ok(planned), Ok((_held, carried))) => {
             prop_assert_eq!(&planned.launch, &carried);
-            // A second look is made from the allotment that was taken.
+            // The second decision starts from the allotment that was taken.
             if planned.launch.rank.as_ref().is_some_and(|rank| rank.shares) && run.run.ranks.is_none() {
                 let again = plan_decides(&world, &plan).map(|planned| planned.launch.placement);
                 prop_assert_eq!(again, Ok(carried.placement));
@@ -251,7 +251,7 @@ proptest! {
     }
 }
 
-/// The machines of these tests exist here.
+/// Returns whether the machines of these tests exist here.
 fn has_two_cpus() -> bool {
     let online = trimtab_linux::machine::online(std::path::Path::new("/sys"));
     let online = online.is_ok_and(|online| "0-1".parse().is_ok_and(|two: CpuSet| two.is_subset(&online)));
@@ -261,7 +261,7 @@ fn has_two_cpus() -> bool {
     online
 }
 
-/// Without anything that a user could type.
+/// Returns a launch without any option or variable.
 fn bare() -> Typed {
     let (rules, site, tuning) = ("", "", "");
     Typed { options: vec![], variables: vec![], program: &["true"], rules, site, tuning, machine: "core:2" }

@@ -1,8 +1,8 @@
-// Drawing: lanes over time and lines over time, on canvases. Nothing here knows what a thread is.
+// Drawing: lanes over time and lines over time, on canvases. This file does not depend on the meaning of the data.
 
 const DIGITS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 const VALUE = new Map([...DIGITS].map((digit, at) => [digit, at]));
-const LABEL = 150; // columns of pixels for names
+const LABEL = 150; // width of names in pixels
 
 /** A share as written in a cell; null for what is not known. */
 function share(text, at) {
@@ -97,8 +97,8 @@ function axis(paper, edges, left, width, y, height) {
 }
 
 /**
- * Lanes over time. `rows()` gives lanes; a lane has `label`; `cell(lane, column)` gives {colour, tick, mark} or null;
- * `describe(lane, column)` gives the words of the tip.
+ * Lanes over time. `rows()` returns lanes; a lane has `label`; `cell(lane, column)` returns {colour, tick, mark} or null;
+ * `describe(lane, column)` returns the text of the tip.
  */
 function lanes(pane, edges, { rows, height, cell, describe, name }) {
   const canvas = make("canvas"), sizer = make("div");
@@ -149,7 +149,7 @@ function lanes(pane, edges, { rows, height, cell, describe, name }) {
       }
       flush(columns);
       if (tall >= 6) {
-        // White between dark, to be seen on every colour.
+        // White between dark lines, visible on every colour.
         const thin = Math.min(1.2, step / 3);
         paper.fillStyle = "#0009";
         for (const at of ticks) paper.fillRect(left + at * step - thin, y, 3 * thin, tall - gap);

@@ -1,7 +1,8 @@
-//! A trace as Chrome trace events, which Perfetto and chrome://tracing open.
+//! Chrome trace events of a trace, for Perfetto and chrome://tracing.
 //!
-//! Unit: microseconds since the beginning of the trace. Tracks are threads; a slice is a stay on one CPU, an instant a decision, a
-//! counter a speed. What is not known makes no event. Written as it is read, so that size is no matter.
+//! Unit: microseconds since the beginning of the trace. Tracks are threads; a slice is a stay on
+//! one CPU, an instant a decision, a counter a speed. Unknown values make no event. Events are
+//! written while the trace is read, so that memory does not grow with its size.
 //!
 //! Source: "Trace Event Format", the JSON array of objects with `ph`, `ts`, `pid`, `tid`.
 
@@ -15,10 +16,10 @@ use trimtab_core::time::Moment;
 use trimtab_core::topology::draw;
 use trimtab_core::trace::Trace;
 
-/// Writes it.
+/// Writes the events.
 ///
 /// # Errors
-/// It cannot be written.
+/// They cannot be written.
 pub(super) fn write(trace: &Trace, out: &mut dyn Write) -> io::Result<()> {
     let start = trace.steps.iter().map(|step| step.sample.at).min().unwrap_or_default();
     let mut events = Events { out, start, first: true, failed: Ok(()) };
@@ -47,7 +48,7 @@ pub(super) fn write(trace: &Trace, out: &mut dyn Write) -> io::Result<()> {
     events.out.write_all(b"\n]}\n")
 }
 
-/// Where events go.
+/// Output of events.
 struct Events<'a> {
     out: &'a mut dyn Write,
     start: Moment,
@@ -69,7 +70,7 @@ impl Events<'_> {
     }
 }
 
-/// What is open.
+/// State of the writer: names already written, open slices, and the last counter values.
 #[derive(Default)]
 struct Story {
     named: BTreeSet<ThreadId>,
@@ -128,7 +129,7 @@ impl Story {
         }
     }
 
-    /// Ends its stay on a CPU.
+    /// Ends a thread's slice on a CPU.
     fn leave(&mut self, thread: &ThreadAccount, now: Moment, events: &mut Events<'_>) {
         let Some((cpu, since)) = self.stays.remove(&thread.info.id) else { return };
         let span = now.since(since).0 as f64 / 1e3;

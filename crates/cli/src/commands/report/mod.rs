@@ -1,13 +1,14 @@
-//! `trimtab report`: what a trace says, as one page for a browser, for Perfetto, or as data; and what other records say, as a page.
+//! `trimtab report`: a trace as one HTML page, for Perfetto, or as JSON; and other records as a
+//! page.
 
 mod chrome;
+mod input;
 mod of_profile;
 mod of_study;
 mod of_tuning;
 mod page;
-mod record;
 mod sheet;
-mod strip;
+mod strip_plot;
 
 use crate::args::ReportArgs;
 use crate::commands::print;
@@ -26,19 +27,19 @@ use trimtab_core::time::{Moment, Span};
 use trimtab_core::topology::draw;
 use trimtab_core::trace::Trace;
 
-/// The version of the JSON.
+/// Schema of the JSON document.
 pub const SCHEMA: &str = "trimtab.report/1";
 
-/// Columns of time in the page: more than a screen has room for is not seen.
-const COLUMNS: usize = 600;
-/// Threads that the page shows; with so many columns it stays below 6 MB.
-const LANES: usize = 1_500;
-/// Moves that the page lists: the latest.
-const MOVES: usize = 20_000;
+/// Time columns of the page: more than a screen can show.
+const COLUMNS_MAX: usize = 600;
+/// Most threads on the page; with this number of columns the page stays below 6 MB.
+const THREADS_DRAWN_MAX: usize = 1_500;
+/// Most moves that the page lists: the latest.
+const MOVES_LISTED_MAX: usize = 20_000;
 
-/// What a trace says.
+/// The JSON document of a trace.
 #[derive(Serialize)]
-struct Document<'a> {
+struct TraceJson<'a> {
     schema: &'static str,
     command: &'a str,
     policy: &'static str,
@@ -49,7 +50,7 @@ struct Document<'a> {
     machine: String,
     steps: usize,
     watched_ns: Span,
-    /// Whether the trace ends as a finished one does.
+    /// Whether the trace has its end record.
     complete: bool,
     end: Option<&'a trimtab_core::trace::End>,
     clock_jumps: u64,
@@ -61,26 +62,26 @@ struct Document<'a> {
     findings: Vec<Thought<'a>>,
 }
 
-/// What the policy came to think, and when.
+/// A finding of the policy, with its time.
 #[derive(Serialize)]
 struct Thought<'a> {
     at_ns: Moment,
     findings: &'a [Finding],
 }
 
-/// Reports.
+/// Runs the command.
 ///
 /// # Errors
-/// [`exit::FAILED`] when the trace cannot be read or a file not be written.
+/// [`exit::FAILED`] when the trace cannot be read or a file cannot be written.
 pub fn run(_world: &World, args: &ReportArgs) -> Result<u8, Exit> {
     report(args).map_err(|cause| Exit::new(exit::FAILED, cause))?;
     Ok(exit::DONE)
 }
 
 fn report(args: &ReportArgs) -> Result<()> {
-    let trace = match record::read(&args.trace)? {
-        record::Record::Trace(trace) => *trace,
-        record::Record::Sheet(sheet) => return show(&sheet, args),
+    let trace = match input::read(&args.trace)? {
+        input::ReportInput::Trace(trace) => *trace,
+        input::ReportInput::Sheet(sheet) => return show(&sheet, args),
     };
     let wanted = !args.json && (args.output.is_some() || args.chrome.is_none());
     let page = wanted.then(|| args.output.clone().unwrap_or_else(|| beside(&args.trace)));
@@ -100,11 +101,11 @@ fn report(args: &ReportArgs) -> Result<()> {
         let name = args.trace.display();
         say::warning(
             Volume::Normal,
-            &format!("{name} has no look in it: there is nothing to show of the program"),
+            &format!("{name} contains no sample: there is nothing to show of the program"),
         );
     }
     if let Some(file) = page {
-        let timeline = Timeline::of(&trace, COLUMNS, LANES, MOVES);
+        let timeline = Timeline::of(&trace, COLUMNS_MAX, THREADS_DRAWN_MAX, MOVES_LISTED_MAX);
         let text = page::page(&trace, &timeline)?;
         write(&file, |out| out.write_all(text.as_bytes()))?;
         if file.as_os_str() != "-" {
@@ -117,10 +118,10 @@ fn report(args: &ReportArgs) -> Result<()> {
     Ok(())
 }
 
-/// A record that is no trace, as a page.
+/// Shows a record other than a trace as a page.
 fn show(sheet: &sheet::Sheet, args: &ReportArgs) -> Result<()> {
     if args.json || args.chrome.is_some() {
-        bail!("{} is JSON already, and no trace: --json and --chrome are for traces", args.trace.display());
+        bail!("{} is JSON, not a trace: --json and --chrome need a trace", args.trace.display());
     }
     let file = args.output.clone().unwrap_or_else(|| beside(&args.trace));
     if file.as_os_str() != "-" {
@@ -134,7 +135,7 @@ fn show(sheet: &sheet::Sheet, args: &ReportArgs) -> Result<()> {
     Ok(())
 }
 
-/// `run.trace` becomes `run.html`; what comes from standard input goes to standard output.
+/// Returns the output file: `run.trace` becomes `run.html`; standard input goes to standard output.
 fn beside(trace: &Path) -> PathBuf {
     if trace.as_os_str() == "-" { trace.to_owned() } else { trace.with_extension("html") }
 }
@@ -142,7 +143,7 @@ fn beside(trace: &Path) -> PathBuf {
 fn data(trace: &Trace) -> Result<()> {
     let timeline = Timeline::of(trace, 1, usize::MAX, usize::MAX);
     let Timeline { account, moves, lanes, .. } = &timeline;
-    let document = Document {
+    let document = TraceJson {
         schema: SCHEMA,
         command: &trace.header.command,
         policy: trace.header.policy.word(),

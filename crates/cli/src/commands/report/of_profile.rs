@@ -1,12 +1,12 @@
-//! A profile as a sheet: what was measured, in words and figures, and what was not seen.
+//! Page of a profile: the measured values, in words and numbers, and the values that are missing.
 
 use super::sheet::{Cell, Section, Sheet, Table};
-use super::strip::{Row, Strip};
+use super::strip_plot::{Strip, StripRow};
 use crate::profile;
 use trimtab_core::profile::Profile;
 use trimtab_core::time::Span;
 
-/// The sheet.
+/// Builds the page.
 pub(super) fn sheet(profile: &Profile) -> Sheet {
     let fact = |name: &str, value: String| (name.to_owned(), value);
     let mut facts = vec![
@@ -28,35 +28,35 @@ pub(super) fn sheet(profile: &Profile) -> Sheet {
     sections.push(figures(profile));
     Sheet {
         title: profile.program.clone(),
-        about: "One run, watched: what of its surroundings the program minds.".to_owned(),
+        about: "One monitored run: synchronisation, CPU and memory behaviour.".to_owned(),
         facts,
         warnings: profile.unseen.iter().map(|what| format!("not seen: {what}")).collect(),
         sections,
     }
 }
 
-/// How often threads meet, as a picture.
+/// Returns the picture of the intervals between synchronisations of threads.
 fn intervals(profile: &Profile) -> Option<Section> {
     let meet = profile.intervals?;
     let us = |span: Span| span.seconds() * 1e6;
-    let row = |name: &str, values: Vec<f64>, middle: f64| Row {
+    let row = |name: &str, values: Vec<f64>, middle: f64| StripRow {
         name: name.to_owned(),
         values,
         middle: Some(middle),
-        ..Row::default()
+        ..StripRow::default()
     };
     let bar = Some((us(meet.tenth), us(meet.ninetieth)));
     let rows = vec![
-        Row {
+        StripRow {
             bar,
             ..row("tenth, median, ninetieth", vec![us(meet.tenth), us(meet.ninetieth)], us(meet.median))
         },
         row("mean", Vec::new(), us(meet.mean)),
     ];
     Some(Section {
-        title: "Between two meetings of all threads".to_owned(),
+        title: "Intervals between synchronisations of all threads".to_owned(),
         words: format!(
-            "{} intervals. The shorter they are, the more it costs when one thread is kept from its CPU.",
+            "{} intervals. The shorter they are, the more a delay of one thread costs.",
             meet.count
         ),
         strip: Some(Strip { of: "microseconds".to_owned(), rows, ..Strip::default() }),
@@ -77,45 +77,45 @@ fn figures(profile: &Profile) -> Section {
     add(
         "CPU time in the kernel",
         seconds(profile.system),
-        "much of it: page faults, sleeping and waking, files",
+        "a high value: page faults, sleeping and waking, files",
     );
     add(
-        "waiting for each other",
+        "waiting at barriers",
         share(profile.waiting),
-        "of the parallel time: what better balance could gain at most",
+        "of the parallel time: upper bound of the gain from better balance",
     );
     add(
         "balance",
         profile.balance.map(|balance| Cell::number(balance, format!("{balance:.2}"))),
-        "lowest over highest time of its cores; spinning counts as work",
+        "lowest/highest CPU time of its cores; spinning counts as work",
     );
     add(
-        "kept from a CPU",
+        "runnable, not running",
         share(profile.kept_waiting),
-        "of the wanted time: others were on its CPUs, or it has more threads than CPUs",
+        "of the runnable time: other programs used its CPUs, or it has more threads than CPUs",
     );
     add(
-        "cache misses for 1,000 instructions",
+        "cache misses per 1,000 instructions",
         profile.misses_per_kilo.map(|misses| Cell::number(misses, format!("{misses:.2}"))),
-        "many: memory decides, and where it is",
+        "a high value: memory and its location limit the speed",
     );
-    add("memory in huge pages", share(profile.huge_share), "none, and much memory: try --thp on");
+    add("memory in huge pages", share(profile.huge_share), "if low with much memory: try --thp on");
     add("memory on other nodes", share(profile.remote_share), "try --mem local, or --balance=brm");
-    add("memory at the most", whole(profile.resident), "bytes");
-    add("working set", whole(profile.working_set), "bytes it touched while it worked, estimated");
-    add("page faults", whole(profile.faults), "that needed no device");
+    add("peak memory", whole(profile.resident), "bytes");
+    add("working set", whole(profile.working_set), "bytes used while working, estimated");
+    add("page faults", whole(profile.faults), "without device access");
     add(
-        "switches by itself",
+        "voluntary switches",
         whole(profile.switches.map(|(own, _)| own)),
-        "it slept, for a lock, a barrier or a device",
+        "it slept: lock, barrier or device",
     );
     add(
-        "forced switches",
+        "involuntary switches",
         whole(profile.switches.map(|(_, forced)| forced)),
-        "somebody else was put on its CPU",
+        "another task got its CPU",
     );
     add("yields", whole(profile.yields), "calls of sched_yield");
-    add("what measuring took", share(profile.overhead), "of the program's time");
+    add("measuring overhead", share(profile.overhead), "of the program's time");
     Section {
         title: "Figures".to_owned(),
         table: Some(Table { columns: ["WHAT", "MEASURED", "SAYS"].map(str::to_owned).to_vec(), rows }),

@@ -1,17 +1,17 @@
-//! A study as a sheet: a table and a picture for each runtime, and pairs.
+//! Page of a study: a table and a picture for each runtime, and pairs of programs.
 
 use super::sheet::{Cell, Mood, Section, Sheet, Table};
-use super::strip::{Row, Strip};
+use super::strip_plot::{Strip, StripRow};
 use trimtab_core::stats::Estimate;
 use trimtab_core::study::{self, About, Pair, Runtime, Sample, Study, Summary};
 use trimtab_front::study::{FOREIGN_SHARE_MAX, estimate, intervals, slowdown, time, title};
 
-/// A slow-down by so much, or a gain, is coloured.
-const NOTABLE: f64 = 0.1;
-/// Slow-downs beyond this are drawn at the end of the scale.
-const MOST: f64 = 5.0;
+/// Least slow-down or gain that is coloured.
+const CHANGE_COLOURED_MIN: f64 = 0.1;
+/// Slow-downs beyond this value are drawn at the end of the scale.
+const SLOWDOWN_DRAWN_MAX: f64 = 5.0;
 
-/// The sheet.
+/// Builds the page.
 pub(super) fn sheet(study: &Study) -> Sheet {
     let Study { about, samples } = study;
     let summaries = study::cells(samples, about.seed);
@@ -21,8 +21,8 @@ pub(super) fn sheet(study: &Study) -> Sheet {
     let relation = intervals(&summaries);
     if !relation.is_empty() {
         sections.push(Section {
-            title: "Slow-down and interval".to_owned(),
-            words: "Rank correlation of slow-down and the interval between meetings: at -1 the shorter interval is always the slower.".to_owned(),
+            title: "Slow-down and synchronisation interval".to_owned(),
+            words: "Rank correlation of slow-down and synchronisation interval: at -1 the program with the shorter interval is always slowed more.".to_owned(),
             lines: relation.lines().filter(|line| line.starts_with(' ')).map(|line| line.trim().to_owned()).collect(),
             ..Section::default()
         });
@@ -33,18 +33,18 @@ pub(super) fn sheet(study: &Study) -> Sheet {
     let fact = |name: &str, value: String| (name.to_owned(), value);
     if !about.left_out.is_empty() {
         let lines = about.left_out.clone();
-        sections.push(Section { title: "What was left out".to_owned(), lines, ..Section::default() });
+        sections.push(Section { title: "Left out".to_owned(), lines, ..Section::default() });
     }
     let mut warnings = Vec::new();
     let noisy =
         samples.iter().filter(|one| one.foreign.is_some_and(|foreign| foreign > FOREIGN_SHARE_MAX)).count();
     if noisy > 0 {
-        warnings.push(format!("Others used more than 5 % of the cores during {noisy} of {} runs: intervals are wider than on a quiet machine.", samples.len()));
+        warnings.push(format!("Other programs used more than 5 % of the cores during {noisy} of {} runs: confidence intervals are wider than on a quiet machine.", samples.len()));
     }
     Sheet {
         title: "More threads than cores".to_owned(),
         about: format!(
-            "Time over that of one thread per core, run just before: alone, floating, waiting as the runtime does by itself. Medians with 95 % intervals; >: stopped after {} times \
+            "Time relative to one thread per core, run just before: alone, floating, with the runtime's own wait policy. Medians with 95 % confidence intervals; >: stopped after {} times \
              the baseline's time.",
             about.limit
         ),
@@ -63,7 +63,7 @@ pub(super) fn sheet(study: &Study) -> Sheet {
     }
 }
 
-/// Programs that were alone, by one runtime.
+/// Returns the section of programs that ran alone, for one runtime.
 fn alone(runtime: Runtime, summaries: &[Summary], samples: &[Sample]) -> Option<Section> {
     let mut of: Vec<&Summary> = summaries
         .iter()
@@ -84,17 +84,17 @@ fn alone(runtime: Runtime, summaries: &[Summary], samples: &[Sample]) -> Option<
         let name = format!("{} {}x {} {}", one.cell.name(), one.cell.per_core, one.cell.grip, one.cell.wait);
         let bar =
             one.slowdown.and_then(|slowdown| slowdown.interval).map(|interval| (interval.low, interval.high));
-        Row { bar, ..Row::of(&name, values) }
+        StripRow { bar, ..StripRow::of(&name, values) }
     });
-    let rows_of_picture: Vec<Row> = pictured.collect();
+    let rows_of_picture: Vec<StripRow> = pictured.collect();
     Some(Section {
         title: title(runtime).to_owned(),
-        words: "A dot is a run beside its baseline; the dashed line is one thread for each core.".to_owned(),
+        words: "A dot is a run relative to its baseline; the dashed line is one thread per core.".to_owned(),
         table: Some(Table { columns: columns.map(str::to_owned).to_vec(), rows }),
         strip: Some(Strip {
             of: "times the baseline's time".to_owned(),
             mark: Some(1.0),
-            most: Some(MOST),
+            most: Some(SLOWDOWN_DRAWN_MAX),
             rows: rows_of_picture,
         }),
         lines: Vec::new(),
@@ -119,13 +119,13 @@ fn row(one: &Summary) -> Vec<Cell> {
 
 fn mood(slowdown: Option<&Estimate>) -> Mood {
     match slowdown.map(|found| found.median) {
-        Some(median) if median > 1.0 + NOTABLE => Mood::Bad,
-        Some(median) if median < 1.0 - NOTABLE => Mood::Good,
+        Some(median) if median > 1.0 + CHANGE_COLOURED_MIN => Mood::Bad,
+        Some(median) if median < 1.0 - CHANGE_COLOURED_MIN => Mood::Good,
         _ => Mood::Plain,
     }
 }
 
-/// Two programs at once.
+/// Returns the section of two programs at once.
 fn together(about: &About, pairs: &[Pair]) -> Section {
     let beside = study::sharing(pairs, about.seed);
     let columns = [
@@ -164,7 +164,7 @@ fn together(about: &About, pairs: &[Pair]) -> Section {
     });
     Section {
         title: "Two programs at once".to_owned(),
-        words: "First and second: each one's time over that of its baseline, alone on all cores. Throughput: the sum of both speeds; 1 is one after the other. Fairness: the lesser slow-down \
+        words: "First and second: time relative to the baseline, alone on all cores. Throughput: the sum of both speeds; 1 equals running them in sequence. Fairness: the smaller slow-down \
                 over the greater. Sharing gains: throughput over that with half of the cores each."
             .to_owned(),
         table: Some(Table { columns: columns.map(str::to_owned).to_vec(), rows: rows.collect() }),

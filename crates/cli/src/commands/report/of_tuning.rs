@@ -1,15 +1,15 @@
-//! A tuning as a sheet: each setting that was tried, with its runs, and the evidence for what was kept.
+//! Page of a tuning: each setting that was tried with its runs, and the evidence for the winner.
 
 use super::sheet::{Cell, Mood, Section, Sheet, Table};
-use super::strip::{Row, Strip};
-use crate::commands::tune::lines::{Record, Start};
-use crate::kept::{Conditions, Kept};
+use super::strip_plot::{Strip, StripRow};
+use crate::commands::tune::record::{Record, Start};
+use crate::tuning_store::{Conditions, Kept};
 use trimtab_core::setting::Setting;
 use trimtab_core::stats::{Better, compare, median};
 use trimtab_core::tuning::{Ran, Stage};
 use trimtab_launch::options::words;
 
-/// Of a whole tuning, as `trimtab tune --json` prints it.
+/// Builds the page of a whole tuning, as `trimtab tune --json` prints it.
 pub(super) fn sheet(record: &Record) -> Sheet {
     let Record { start, runs, profile, is_over } = record;
     let mut sections: Vec<Section> = profile.iter().map(evidence).collect();
@@ -42,11 +42,11 @@ pub(super) fn sheet(record: &Record) -> Sheet {
     let mut warnings: Vec<String> =
         start.left_out.iter().map(|left| format!("{} was not tried: {}", left.knob, left.why)).collect();
     if !is_over {
-        warnings.push("It was stopped before its end: --resume goes on with it.".to_owned());
+        warnings.push("The tuning was stopped before its end: --resume continues it.".to_owned());
     }
     let mut facts = conditions(&start.conditions);
-    facts.push(("began at".to_owned(), start.from.to_string()));
-    facts.push(("settings in all".to_owned(), format!("{:.0}", start.grid)));
+    facts.push(("start setting".to_owned(), start.from.to_string()));
+    facts.push(("settings in the full grid".to_owned(), format!("{:.0}", start.grid)));
     facts.push(("runs".to_owned(), runs.len().to_string()));
     Sheet {
         title: start.command.join(" "),
@@ -57,7 +57,7 @@ pub(super) fn sheet(record: &Record) -> Sheet {
     }
 }
 
-/// Of a profile that was kept, as `trimtab profiles export` writes it.
+/// Builds the page of a stored tuning, as `trimtab tune export` writes it.
 pub(super) fn kept_sheet(kept: &Kept) -> Sheet {
     let name = kept.conditions.program.display().to_string();
     Sheet {
@@ -73,18 +73,18 @@ fn verdict(start: &Start, profile: Option<&Kept>, is_over: bool) -> String {
     match profile {
         Some(kept) => gain(kept),
         None if is_over => format!(
-            "Nothing that was tried is better than {} by {:.0} % or more, beyond the noise: no change.",
+            "No setting is significantly better than {} by {:.0} % or more: no change.",
             start.from,
             100.0 * start.gain_min
         ),
-        None => "Nothing is decided.".to_owned(),
+        None => "No decision yet.".to_owned(),
     }
 }
 
 fn gain(kept: &Kept) -> String {
     let percent = |ratio: f64| 100.0 * (ratio - 1.0);
     format!(
-        "{} is better than {} by {:.1} % (95 % sure of {:.1} to {:.1} %). As options: trimtab run {}",
+        "{} is better than {} by {:.1} % (95 % confidence: {:.1} to {:.1} %). As options: trimtab run {}",
         kept.setting,
         kept.from,
         percent(kept.gain),
@@ -104,18 +104,16 @@ fn conditions(of: &Conditions) -> Vec<(String, String)> {
     ]
 }
 
-/// The runs that decided.
+/// Returns the section of the runs that decided.
 fn evidence(kept: &Kept) -> Section {
-    let after = Row { chosen: true, ..Row::of(&kept.setting.to_string(), kept.after.clone()) };
-    let rows = vec![Row::of(&kept.from.to_string(), kept.before.clone()), after];
-    let adds = kept
-        .adds
-        .iter()
-        .map(|(knob, gain)| format!("{knob} adds {:+.1} % to the others", 100.0 * (gain - 1.0)));
+    let after = StripRow { chosen: true, ..StripRow::of(&kept.setting.to_string(), kept.after.clone()) };
+    let rows = vec![StripRow::of(&kept.from.to_string(), kept.before.clone()), after];
+    let adds =
+        kept.adds.iter().map(|(knob, gain)| format!("{knob} contributes {:+.1} %", 100.0 * (gain - 1.0)));
     Section {
         title: "The evidence".to_owned(),
         words: format!(
-            "{} pairs of runs in turn, made after the choice; only these decide.",
+            "{} pairs of alternating runs, made after the choice; only these decide.",
             kept.before.len().min(kept.after.len())
         ),
         strip: Some(Strip { of: unit(&kept.metric).to_owned(), rows, ..Strip::default() }),
@@ -124,7 +122,7 @@ fn evidence(kept: &Kept) -> Section {
     }
 }
 
-/// Each setting with all its runs.
+/// Returns the section of all settings with their runs.
 fn tried(record: &Record) -> Section {
     let Record { start, runs, profile, .. } = record;
     let mut all: Vec<(&Setting, Vec<f64>, usize, Option<&str>)> = Vec::new();
@@ -166,13 +164,13 @@ fn tried(record: &Record) -> Section {
         ]
     });
     let winner = profile.as_ref().map(|kept| &kept.setting);
-    let pictured = all.iter().filter(|one| !one.1.is_empty()).map(|(setting, values, ..)| Row {
+    let pictured = all.iter().filter(|one| !one.1.is_empty()).map(|(setting, values, ..)| StripRow {
         chosen: winner == Some(*setting),
-        ..Row::of(&setting.to_string(), values.clone())
+        ..StripRow::of(&setting.to_string(), values.clone())
     });
     Section {
-        title: "What was tried".to_owned(),
-        words: "A dot is a run. Settings that looked worse got fewer runs; the one in bold was kept."
+        title: "Settings tried".to_owned(),
+        words: "A dot is a run. Settings that appeared worse got fewer runs; the setting in bold was kept."
             .to_owned(),
         strip: Some(Strip {
             of: unit(&start.metric).to_owned(),

@@ -1,4 +1,4 @@
-// The page: what the data says, put into words, tables and pictures. All text goes in as text.
+// The page: data as text, tables and pictures. All strings are inserted as text, not as markup.
 
 function fact(list, term, words) {
   if (words === null || words === undefined || words === "") return;
@@ -15,18 +15,18 @@ function header(data) {
   const facts = id("facts");
   fact(facts, "Machine", `${data.machine_name} (${data.machine})`);
   fact(facts, "Began", began);
-  fact(facts, "Watched", `${data.watched_s.toFixed(2)} s in ${data.steps} steps, every ${data.interval_ms} ms`);
+  fact(facts, "Watched", `${data.watched_s.toFixed(2)} s in ${data.steps} samples, every ${data.interval_ms} ms`);
   fact(facts, "Threads", data.threads.length + data.omitted);
   fact(facts, "Decisions", data.decided);
   fact(facts, "Seed", data.seed);
-  fact(facts, "Speed is", data.metric === "run-wait" ? "run time over wanted time" : "run time over elapsed time");
+  fact(facts, "Speed is", data.metric === "run-wait" ? "CPU time over wanted CPU time" : "CPU time over elapsed time");
   fact(facts, "Ended", data.end === null ? null : data.end + (data.status === null ? "" : ` (status ${data.status})`));
   const warnings = [];
-  if (data.end === null) warnings.push("The trace has no end: the run was killed, or still goes on.");
-  if (!data.steps) warnings.push("It has no look in it: the program ended before the first, or the trace was cut off.");
-  if (data.cut) warnings.push("Its last line was cut off; all whole steps before it are shown.");
-  if (data.omitted) warnings.push(`${data.omitted} threads that ran least are not drawn.`);
-  if (data.jumps) warnings.push(`The clock jumped ${data.jumps} times; rates over the jumps are left out.`);
+  if (data.end === null) warnings.push("The trace is incomplete: the run was killed, or still runs.");
+  if (!data.steps) warnings.push("It contains no sample: the program ended before the first one, or the trace was cut off.");
+  if (data.cut) warnings.push("Its last line is incomplete; all complete steps before it are shown.");
+  if (data.omitted) warnings.push(`The ${data.omitted} threads with least CPU time are not drawn.`);
+  if (data.jumps) warnings.push(`The clock jumped ${data.jumps} times; rates across the jumps are left out.`);
   id("warning").textContent = warnings.join(" ");
   id("warning").hidden = !warnings.length;
 }
@@ -45,10 +45,10 @@ function programs(data) {
     const card = make("div", undefined, "program"), figures = make("div", undefined, "figures");
     card.append(make("h3", `${program.name ?? "program " + program.id}${program.pid ? ` (pid ${program.pid})` : ""}`), figures);
     figure(figures, "expected end balance: slowest over mean progress", percent(program.expected), judge(program.expected));
-    figure(figures, "balance: lowest over highest time of its cores", percent(program.balance), judge(program.balance));
-    figure(figures, "of the time it wanted a CPU, it waited", percent(program.waited));
+    figure(figures, "balance: lowest/highest CPU time of its cores", percent(program.balance), judge(program.balance));
+    figure(figures, "of its runnable time it waited for a CPU", percent(program.waited));
     figure(figures, "CPU time", `${(program.run_ns / 1e9).toFixed(2)} s`);
-    figure(figures, "threads living, and ended", `${program.threads} + ${program.ended}`);
+    figure(figures, "threads alive + ended", `${program.threads} + ${program.ended}`);
     figure(figures, `changes of core, ${program.node_migrations} to another node`, program.migrations);
     figure(figures, "moves by trimtab", program.moves);
     box.append(card);
@@ -89,7 +89,7 @@ function timeline(data) {
     node: (thread, column) => { const cpu = cpuAt(thread, column); return cpu === null ? null : hueColour(cpu.node ?? 0); },
   };
   const draw = lanes(id("threads"), data.edges, {
-    name: "Threads over time; arrow keys tell about each cell",
+    name: "Threads over time; arrow keys describe each cell",
     rows: () => shown,
     height: () => Number(rows.value),
     cell: (thread, column) => {
@@ -148,7 +148,7 @@ function timeline(data) {
 function cores(data) {
   const lanesOf = data.cpus.map((cpu) => ({ ...cpu, label: `CPU ${cpu.cpu}${cpu.node === null ? "" : `  node ${cpu.node}`}` }));
   const legend = document.getElementById("core-legend");
-  for (const [colour, words] of [[mixed(1, 0), "runs the watched threads"], [mixed(0, 1), "runs something else"], ["var(--idle)", "idle"], ["var(--empty)", "not read"]]) {
+  for (const [colour, words] of [[mixed(1, 0), "runs the watched threads"], [mixed(0, 1), "runs other programs"], ["var(--idle)", "idle"], ["var(--empty)", "not read"]]) {
     const item = make("span"), swatch = make("i");
     swatch.style.background = colour;
     item.append(swatch, words);
@@ -159,7 +159,7 @@ function cores(data) {
     return { ours, busy, others: busy === null ? 0 : Math.max(0, busy - ours) };
   };
   lanes(document.getElementById("cores"), data.edges, {
-    name: "CPUs over time; arrow keys tell about each cell",
+    name: "CPUs over time; arrow keys describe each cell",
     rows: () => lanesOf,
     height: () => (lanesOf.length > 40 ? 6 : 14),
     cell: (cpu, column) => {
@@ -168,7 +168,7 @@ function cores(data) {
     },
     describe: (cpu, column) => {
       const { ours, busy, others } = parts(cpu, column);
-      const what = busy === null ? `watched threads ${percent(ours)}, all together not read` : `watched threads ${percent(ours)}, others ${percent(others)}`;
+      const what = busy === null ? `watched threads ${percent(ours)}, total load not read` : `watched threads ${percent(ours)}, others ${percent(others)}`;
       return `CPU ${cpu.cpu}, core ${cpu.core ?? "?"} at ${seconds(data.edges[column])}\n${what}`;
     },
   });
@@ -203,7 +203,7 @@ function findings(data) {
       list.append(item);
     }
   }
-  box.append(data.findings.length ? list : make("p", "Nothing: the policy only watched, or had nothing to say.", "dim"));
+  box.append(data.findings.length ? list : make("p", "None: the policy only sampled, or found nothing.", "dim"));
 }
 
 function moves(data) {
@@ -221,7 +221,7 @@ function moves(data) {
       body.append(line);
     }
     const earlier = data.decided - rows.length;
-    document.getElementById("found").textContent = `${hits.length} of ${data.decided} decisions${earlier > 0 ? `; the first ${earlier} are not in this page` : ""}`;
+    document.getElementById("found").textContent = `${hits.length} of ${data.decided} decisions${earlier > 0 ? `; the first ${earlier} are not on this page` : ""}`;
     more.hidden = hits.length <= most;
   }
   seek.addEventListener("input", () => { most = 200; fill(); });
@@ -232,7 +232,7 @@ function moves(data) {
 function table(data) {
   const columns = [["tid", "Thread", 1], ["pid", "Process", 1], ["name", "Name"], ["run_s", "CPU time (s)", 1, (v) => v.toFixed(2)],
     ["speed", "Speed", 1, percent], ["waited", "Waited", 1, percent], ["migrations", "Migrations", 1], ["moves", "Moves", 1],
-    ["born_ms", "Born", 1, seconds], ["ended_ms", "Ended", 1, (v) => (v === null ? "–" : seconds(v))], ["left", "Left alone because", 0, (v) => v ?? ""]];
+    ["born_ms", "Started", 1, seconds], ["ended_ms", "Ended", 1, (v) => (v === null ? "–" : seconds(v))], ["left", "Not moved because", 0, (v) => v ?? ""]];
   const head = make("tr"), body = document.querySelector("#table tbody");
   let by = null, up = true;
   function fill() {
@@ -289,6 +289,6 @@ function start() {
   root.dataset.drawn = `threads ${data.threads.length} columns ${data.edges.length - 1} cpus ${data.cpus.length} moves ${data.moves.length}`;
 }
 
-// Whether all went well can be read off the page, by people and tests.
+// Errors are shown on the page, for readers and tests.
 addEventListener("error", (event) => { document.documentElement.dataset.error = event.message; });
 start();

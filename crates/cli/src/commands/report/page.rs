@@ -1,7 +1,8 @@
-//! The page: one HTML file with its data, style and script in it, which asks nothing of any network.
+//! HTML page of a trace: one file with its data, style and script, which loads nothing from a
+//! network.
 //!
-//! Names of threads and commands are chosen by whoever runs a program. They are data in a block that no text can end, and
-//! the script shows them as text, never as markup.
+//! Users choose the names of threads and commands. The names are data in a block that no text can
+//! end, and the script shows them as text, never as markup.
 
 use serde::Serialize;
 use serde_json::Value;
@@ -16,10 +17,10 @@ const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
 const CHARTS: &str = include_str!("charts.js");
 
-/// Digits of numbers in cells; the blank is what is not known.
+/// Digits of numbers in cells; a blank means an unknown value.
 const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
-/// All that the page shows.
+/// All data of the page.
 #[derive(Serialize)]
 struct Data<'a> {
     command: &'a str,
@@ -38,15 +39,15 @@ struct Data<'a> {
     status: Option<u8>,
     jumps: u64,
     omitted: usize,
-    /// Where columns begin and end, milliseconds.
+    /// Boundaries of the columns in milliseconds.
     edges: Vec<f64>,
-    /// How many digits a CPU has in a cell.
+    /// Number of digits of a CPU in a cell.
     wide: usize,
     cpus: Vec<Cpu>,
     threads: Vec<Thread<'a>>,
     programs: Vec<Program<'a>>,
     decided: u64,
-    moves: Vec<Row<'a>>,
+    moves: Vec<MoveRow<'a>>,
     findings: Vec<Thought>,
 }
 
@@ -93,7 +94,7 @@ struct Program<'a> {
 }
 
 #[derive(Serialize)]
-struct Row<'a> {
+struct MoveRow<'a> {
     at_ms: f64,
     thread: u32,
     tid: Option<u32>,
@@ -111,7 +112,7 @@ struct Thought {
     words: Vec<String>,
 }
 
-/// Makes it.
+/// Makes the page.
 ///
 /// # Errors
 /// The data cannot be written as JSON.
@@ -121,7 +122,8 @@ pub(super) fn page(trace: &Trace, timeline: &Timeline) -> serde_json::Result<Str
     Ok(fill(&title, &embedded(&data)))
 }
 
-/// The template with its parts. Parts are put in at once, so that none can hold another's place.
+/// Fills the template. All parts are inserted in one pass, so that no part can contain the
+/// placeholder of another.
 fn fill(title: &str, data: &str) -> String {
     let script = format!("{CHARTS}\n{SCRIPT}");
     let parts = [("{{title}}", title), ("{{style}}", STYLE), ("{{data}}", data), ("{{script}}", &script)];
@@ -136,7 +138,7 @@ fn fill(title: &str, data: &str) -> String {
     page + rest
 }
 
-/// Text as it may stand in HTML.
+/// Escapes text for HTML.
 fn escaped(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for letter in text.chars() {
@@ -152,7 +154,7 @@ fn escaped(text: &str) -> String {
     safe
 }
 
-/// JSON as it may stand in a script block: nothing in it can be taken for a tag.
+/// Escapes JSON for a script block: nothing in it can be taken for a tag.
 fn embedded(data: &Value) -> String {
     data.to_string().replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026")
 }
@@ -216,10 +218,10 @@ fn thread<'a>(lane: &'a Lane, timeline: &Timeline, start: Moment, cpus: &[OsCpu]
         tid: thread.info.tid,
         name: &thread.info.name,
         program: thread.info.program.0,
-        run_s: thread.run.seconds(),
-        waited: thread.waited(),
+        run_s: thread.totals.run.seconds(),
+        waited: thread.totals.wait_share(),
         speed: thread.speed_overall(timeline.account.metric()),
-        migrations: thread.migrations,
+        migrations: thread.totals.migrations,
         moves: thread.moves,
         born_ms: ms(thread.born, start),
         ended_ms: thread.ended.map(|ended| ms(ended, start)),
@@ -248,8 +250,8 @@ fn programs(timeline: &Timeline) -> Vec<Program<'_>> {
     timeline.account.programs().filter_map(line).collect()
 }
 
-fn moves(timeline: &Timeline, start: Moment) -> Vec<Row<'_>> {
-    let moves = timeline.moves.iter().map(|one| Row {
+fn moves(timeline: &Timeline, start: Moment) -> Vec<MoveRow<'_>> {
+    let moves = timeline.moves.iter().map(|one| MoveRow {
         at_ms: ms(one.at, start),
         thread: one.thread.0,
         tid: one.tid,
@@ -271,17 +273,17 @@ fn rounded(value: Option<f64>) -> Option<f64> {
     value.map(|value| (value * 1e4).round() / 1e4)
 }
 
-/// A share in 64 steps.
+/// Encodes a share in 64 steps.
 fn digit(share: Option<f64>) -> char {
     share.map_or(' ', |share| char::from(DIGITS[(share.clamp(0.0, 1.0) * 63.0).round() as usize & 63]))
 }
 
-/// A small count; 63 stands for more.
+/// Encodes a small count; 63 means 63 or more.
 fn count(count: u32) -> char {
     char::from(DIGITS[count.min(63) as usize])
 }
 
-/// A number in so many digits.
+/// Encodes a number in `wide` digits.
 fn number(number: usize, wide: usize) -> String {
     (0..wide).rev().map(|place| char::from(DIGITS[number >> (6 * place) & 63])).collect()
 }

@@ -1,4 +1,4 @@
-// Sorts tables and changes colours; the page is whole without it.
+// Sorts tables and changes colours; the page is complete without it.
 const root = document.documentElement;
 const wished = matchMedia("(prefers-color-scheme: dark)");
 
@@ -7,7 +7,7 @@ function theme(chosen) {
   root.dataset.shade = root.dataset.theme || (wished.matches ? "dark" : "light");
 }
 
-// Numbers by what they are, words as people order them; what has no number comes last whichever way.
+// Numbers by value, words in the order of the locale; cells without a number come last in both directions.
 function sort(table, column, down) {
   const body = table.tBodies[0];
   const key = (row) => {
@@ -41,7 +41,7 @@ try {
       head.firstChild.addEventListener("click", () => sort(table, column, head.getAttribute("aria-sort") === "ascending"));
     });
   }
-  // ?sort=1.3 is the first table by its third column; once more for the other way.
+  // ?sort=1.3 sorts the first table by its third column; a second time reverses the order.
   for (const place of wish.getAll("sort")) {
     const [table, column] = place.split(".").map((number) => Number(number) - 1);
     tables[table]?.tHead.rows[0].cells[column]?.firstChild.click();

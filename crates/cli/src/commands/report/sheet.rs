@@ -1,13 +1,14 @@
-//! A sheet: what a record says, as one page of tables and pictures for a browser.
+//! Record as one HTML page of tables and pictures.
 //!
-//! Unit: what is in cells is text, with a number behind it where it has one, by which its column is sorted. Problem: studies, profiles and tunings are
-//! looked at rather than read, sent to colleagues and kept, and names in them come from whoever wrote the programs. Idea: each is turned into the same small
-//! value, and one renderer makes markup of it, in which every word is escaped.
+//! Unit: a cell is text, with a number if it has one, by which its column is sorted. Problem:
+//! studies, profiles and tunings are viewed, sent to colleagues and stored, and names in them come
+//! from the authors of the programs. Idea: each record becomes the same small value, and one
+//! renderer makes markup of it, in which every word is escaped.
 //!
-//! Properties: the page is whole without its script, which only sorts and changes colours; it asks nothing of any network, and says so to the browser;
-//! equal sheets give equal pages.
+//! Properties: the page is complete without its script, which only sorts and changes colours. It
+//! loads nothing from a network and forbids the browser to. Equal sheets give equal pages.
 
-use super::strip::{self, Strip};
+use super::strip_plot::{self, Strip};
 use std::fmt::Write as _;
 
 const HTML: &str = include_str!("sheet.html");
@@ -18,22 +19,22 @@ const SCRIPT: &str = include_str!("sheet.js");
 /// A page.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub(super) struct Sheet {
-    /// What it is of.
+    /// Its title.
     pub title: String,
-    /// One sentence below it.
+    /// One sentence below the title.
     pub about: String,
-    /// What was the same for all of it, each with its name.
+    /// Values that were the same for the whole record, each with its name.
     pub facts: Vec<(String, String)>,
-    /// What one should know before believing it.
+    /// Warnings about the reliability of the record.
     pub warnings: Vec<String>,
     pub sections: Vec<Section>,
 }
 
-/// A part of it.
+/// A section of the page.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub(super) struct Section {
     pub title: String,
-    /// What is to be seen there, in a sentence or two.
+    /// Description of the section, one or two sentences.
     pub words: String,
     pub table: Option<Table>,
     pub strip: Option<Strip>,
@@ -41,23 +42,23 @@ pub(super) struct Section {
     pub lines: Vec<String>,
 }
 
-/// Rows and columns; columns are sorted by a click.
+/// Rows and columns; a click sorts by a column.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub(super) struct Table {
     pub columns: Vec<String>,
     pub rows: Vec<Vec<Cell>>,
 }
 
-/// What is in a cell.
+/// A cell.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub(super) struct Cell {
     pub text: String,
-    /// By which its column is sorted; those without come last.
+    /// The key by which its column is sorted; cells without one come last.
     pub number: Option<f64>,
     pub mood: Mood,
 }
 
-/// How a cell looks.
+/// Colour of a cell.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) enum Mood {
     #[default]
@@ -79,18 +80,19 @@ impl From<String> for Cell {
 }
 
 impl Cell {
-    /// A number, and how it is written.
+    /// A number, and its text.
     pub(super) fn number(number: f64, text: impl Into<String>) -> Self {
         Self { text: text.into(), number: Some(number), mood: Mood::Plain }
     }
 
-    /// The same cell in another look.
+    /// The same cell in another colour.
     pub(super) fn looks(self, mood: Mood) -> Self {
         Self { mood, ..self }
     }
 }
 
-/// Text as it stands in markup, in words and in attributes. Characters that change the direction or are no characters are shown as such.
+/// Escapes text for markup, in content and in attributes. Characters that change the writing
+/// direction, and control characters, become U+FFFD.
 pub(super) fn plain(words: &str) -> String {
     let mut plain = String::with_capacity(words.len());
     for letter in words.chars() {
@@ -112,7 +114,7 @@ pub(super) fn plain(words: &str) -> String {
 }
 
 impl Sheet {
-    /// As a file for a browser.
+    /// Formats the page as an HTML file.
     pub(super) fn page(&self) -> String {
         let mut facts = String::new();
         for (name, value) in &self.facts {
@@ -122,7 +124,7 @@ impl Sheet {
             self.warnings.iter().map(|words| format!("<p class=\"warn\">{}</p>\n", plain(words))).collect();
         let sections: String =
             self.sections.iter().enumerate().map(|(number, section)| section.markup(number + 1)).collect();
-        // What is put in last cannot be taken for a place to put something.
+        // The content is inserted last, so that no placeholder in it can be replaced.
         HTML.replace("{{style}}", &format!("{STYLE}{MORE_STYLE}"))
             .replace("{{script}}", SCRIPT)
             .replace("{{sections}}", &braces(&sections))
@@ -133,7 +135,7 @@ impl Sheet {
     }
 }
 
-/// Text in which nothing stands for something else.
+/// Escapes braces, so that text cannot contain a placeholder.
 fn braces(markup: &str) -> String {
     markup.replace("{{", "&#123;&#123;")
 }
@@ -148,7 +150,7 @@ impl Section {
             let _ = writeln!(out, "<p class=\"dim\">{}</p>", plain(&self.words));
         }
         if let Some(strip) = &self.strip {
-            out.push_str(&strip::svg(strip, &self.title));
+            out.push_str(&strip_plot::svg(strip, &self.title));
         }
         if let Some(table) = &self.table {
             out.push_str(&table.markup(&format!("h{number}")));
@@ -163,7 +165,7 @@ impl Section {
 }
 
 impl Table {
-    /// Whether a column is of numbers: those stand on the right.
+    /// Returns whether a column holds numbers: those are aligned right.
     fn is_of_numbers(&self, column: usize) -> bool {
         self.rows.iter().filter_map(|row| row.get(column)).any(|cell| cell.number.is_some())
     }
@@ -210,7 +212,7 @@ mod tests {
         let table = Table { columns: vec![HOSTILE.to_owned()], rows: vec![vec![HOSTILE.into()]] };
         let strip = Strip {
             of: HOSTILE.to_owned(),
-            rows: vec![strip::Row::of(HOSTILE, vec![1.0])],
+            rows: vec![strip_plot::StripRow::of(HOSTILE, vec![1.0])],
             ..Strip::default()
         };
         let section = Section {

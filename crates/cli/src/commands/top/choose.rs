@@ -1,19 +1,21 @@
-//! Which programs to watch when none were named.
+//! Choice of programs to watch when none were named.
 //!
-//! Those that hold cores, and of the user's own processes the busiest. Pure: who was there, with how much CPU time, comes in.
+//! Programs that hold cores, and the busiest of the user's own processes. Pure: the processes and
+//! their CPU time are arguments.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use trimtab_linux::process::Pid;
 use trimtab_linux::survey::ProcessTime;
 
-/// Busy processes to watch, at most.
-const MOST: usize = 8;
-/// Busy is one that had at least this much of a CPU: chosen; it keeps editors and shells out.
-const BUSY: f64 = 0.1;
+/// Most busy processes that are watched.
+const BUSY_PROCESSES_MAX: usize = 8;
+/// Least share of a CPU of a busy process. Chosen: it excludes editors and shells.
+const BUSY_SHARE_MIN: f64 = 0.1;
 
-/// The first processes of the programs to watch, holders first. Of processes that come from each other only the first; but
-/// what holds cores is shown as itself, not as a part of the busy shell or test that started it.
+/// Returns the first processes of the programs to watch, holders first. Of processes that descend
+/// from each other only the first is returned; but a holder of cores is shown as itself, not as a
+/// part of the busy shell or test that started it.
 pub(super) fn choose(
     holders: &[u32],
     before: &BTreeMap<Pid, ProcessTime>,
@@ -25,13 +27,13 @@ pub(super) fn choose(
         .iter()
         .filter_map(|(&pid, now)| {
             let same = before.get(&pid).filter(|before| before.start == now.start);
-            // One that was not there before has had all its time since.
+            // A process that did not exist before got all its CPU time since.
             let cpu = same.map_or(now.cpu, |before| now.cpu.saturating_sub(before.cpu));
-            (pid != own && cpu >= span.mul_f64(BUSY)).then_some((cpu, pid))
+            (pid != own && cpu >= span.mul_f64(BUSY_SHARE_MIN)).then_some((cpu, pid))
         })
         .collect();
     busy.sort_by_key(|&(cpu, pid)| (std::cmp::Reverse(cpu), pid));
-    busy.truncate(MOST);
+    busy.truncate(BUSY_PROCESSES_MAX);
     let holders: Vec<Pid> = holders.iter().map(|&pid| Pid(pid)).collect();
     busy.retain(|&(_, pid)| !holders.iter().any(|&holder| below(holder, &[pid].into(), after)));
     let mut chosen: Vec<Pid> = Vec::new();
@@ -45,10 +47,10 @@ pub(super) fn choose(
     chosen
 }
 
-/// Whether an ancestor of a process is among these.
+/// Returns whether an ancestor of a process is in `among`.
 fn below(pid: Pid, among: &BTreeSet<Pid>, processes: &BTreeMap<Pid, ProcessTime>) -> bool {
     let mut at = pid;
-    // Process trees are shallow; the bound only guards against tables that lie.
+    // Process trees are shallow; the bound only guards against cycles in inconsistent tables.
     for _ in 0..1_000 {
         match processes.get(&at).map(|process| process.parent) {
             Some(parent) if parent != pid && among.contains(&parent) => return true,

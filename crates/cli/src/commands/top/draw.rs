@@ -1,12 +1,12 @@
-//! The screen, drawn from the state alone.
+//! Drawing of the screen, from the state alone.
 //!
-//! From top to bottom: what is watched, the machine, who holds cores, threads, the chosen thread, keys. What there is no room
-//! for goes, the table last.
+//! From top to bottom: the watched programs, the machine, holders of cores, threads, the chosen
+//! thread, keys. Without enough room, parts are left out, the table last.
 
 use super::map::{self, dim, paint};
 use super::scene::{NOBODY, NOBODY_THEN};
 use super::state::State;
-use super::threads::{Row, clean, columns, headline, percent, sparkline};
+use super::threads::{TableRow, clean, columns, headline, percent, sparkline};
 use super::width;
 use ratatui::Frame;
 use ratatui::layout::Rect;
@@ -18,9 +18,9 @@ use trimtab_core::telemetry::account::{Account, ThreadAccount};
 use trimtab_core::words::plural;
 
 /// Lines about the chosen thread.
-const DETAIL: usize = 5;
+const DETAIL_LINES: usize = 5;
 
-/// Draws.
+/// Draws the screen.
 pub(super) fn draw(state: &State, frame: &mut Frame<'_>) {
     let area = frame.area();
     let (wide, high) = (usize::from(area.width), usize::from(area.height));
@@ -59,7 +59,7 @@ fn title(state: &State, wide: usize) -> Line<'static> {
             words.extend(state.account().map(|account| format!("{:.1} s", account.watched().seconds())));
             words.push(clean(&player.title()));
             if player.unfinished() {
-                words.push("(the trace has no end)".to_owned());
+                words.push("(incomplete)".to_owned());
             }
         }
         None => {
@@ -83,13 +83,13 @@ fn title(state: &State, wide: usize) -> Line<'static> {
         }
     }
     if let Some(throttled) = state.account().and_then(Account::throttled).filter(|share| *share > 0.0) {
-        words.push(format!("quota holds back {}", percent(Some(throttled))));
+        words.push(format!("throttled by quota {}", percent(Some(throttled))));
     }
     let style = Style::new().add_modifier(Modifier::BOLD);
     Line::styled(width::cut(&words.join("  "), wide), paint(style, Color::Cyan, state.colour))
 }
 
-/// The machine, holders, findings: at most half of the screen.
+/// Returns the machine, holders and findings, in at most half of the screen.
 fn above(state: &State, wide: usize, high: usize) -> Vec<Line<'static>> {
     let mut lines = Vec::new();
     if state.map {
@@ -137,17 +137,17 @@ fn table(state: &State, wide: usize, room: usize) -> Vec<Line<'static>> {
     let rows = state.rows();
     let at = state.chosen.and_then(|chosen| rows.iter().position(|row| *row == chosen));
     let room = room.saturating_sub(1);
-    // The cursor stays in the middle, where there is anything to scroll.
+    // The cursor stays in the middle if the table is longer than its room.
     let first = at.unwrap_or(0).saturating_sub(room / 2).min(rows.len().saturating_sub(room));
     for (place, row) in rows.iter().enumerate().skip(first).take(room) {
         let mut line = match row {
-            Row::Program(id) => {
+            TableRow::Program(id) => {
                 let program = account.programs().find(|program| program.id == *id);
                 let folded = state.folded.contains(id);
                 let text = program.map(|program| headline(program, folded)).unwrap_or_default();
                 Line::styled(width::cut(&text, wide), Style::new().add_modifier(Modifier::BOLD))
             }
-            Row::Thread(id) => match account.thread(*id) {
+            TableRow::Thread(id) => match account.thread(*id) {
                 Some(thread) => {
                     let mut text = width::left(&format!("  {}", clean(&thread.info.name)), name);
                     for column in &columns {
@@ -180,7 +180,7 @@ fn table(state: &State, wide: usize, room: usize) -> Vec<Line<'static>> {
     lines
 }
 
-/// Slow threads stand out.
+/// Returns the style of a speed: slow threads stand out.
 fn of_speed(thread: &ThreadAccount, colour: bool) -> Style {
     match thread.speed {
         None => dim(colour),
@@ -190,20 +190,20 @@ fn of_speed(thread: &ThreadAccount, colour: bool) -> Style {
     }
 }
 
-/// About the chosen thread: where it has been, what was done with it.
+/// Returns the lines about the chosen thread: where it ran, and the decisions about it.
 fn detail(state: &State, wide: usize) -> Vec<Line<'static>> {
     let Some(account) = state.account() else { return Vec::new() };
-    let Some(Row::Thread(id)) = state.chosen else { return Vec::new() };
+    let Some(TableRow::Thread(id)) = state.chosen else { return Vec::new() };
     let Some(thread) = account.thread(id) else { return Vec::new() };
-    let mut texts = vec!["-".repeat(wide), who(thread), places(thread), moved(account, id)];
+    let mut texts = vec!["-".repeat(wide), thread_label(thread), places(thread), moved(account, id)];
     texts.push(format!("speed  {}", sparkline(thread, wide.saturating_sub(7))));
-    texts.truncate(DETAIL);
+    texts.truncate(DETAIL_LINES);
     texts.into_iter().map(|text| Line::styled(width::cut(&text, wide), dim(false))).collect()
 }
 
-fn who(thread: &ThreadAccount) -> String {
+fn thread_label(thread: &ThreadAccount) -> String {
     let info = &thread.info;
-    let left = info.left.as_ref().map(|why| format!(", left alone: {}", clean(&why.to_string())));
+    let left = info.left.as_ref().map(|why| format!(", not moved: {}", clean(&why.to_string())));
     format!(
         "{} (tid {} of {}) may use CPUs {}{}; ran {}, waited {}",
         clean(&info.name),
@@ -211,18 +211,18 @@ fn who(thread: &ThreadAccount) -> String {
         info.pid,
         info.home,
         left.unwrap_or_default(),
-        thread.run,
-        thread.wait.map_or_else(|| "-".to_owned(), |wait| wait.to_string())
+        thread.totals.run,
+        thread.totals.wait.map_or_else(|| "-".to_owned(), |wait| wait.to_string())
     )
 }
 
 fn places(thread: &ThreadAccount) -> String {
-    let mut on: Vec<_> = thread.run_on.keys().map(|&cpu| (cpu, thread.share_on(cpu))).collect();
+    let mut on: Vec<_> = thread.totals.run_on.keys().map(|&cpu| (cpu, thread.totals.share_on(cpu))).collect();
     on.sort_by(|one, other| {
         other.1.unwrap_or(0.0).total_cmp(&one.1.unwrap_or(0.0)).then(one.0.cmp(&other.0))
     });
     let on: Vec<String> = on.iter().map(|(cpu, share)| format!("CPU {cpu} {}", percent(*share))).collect();
-    format!("ran on {}", if on.is_empty() { "nothing yet".to_owned() } else { on.join(", ") })
+    format!("ran on {}", if on.is_empty() { "no CPU yet".to_owned() } else { on.join(", ") })
 }
 
 fn moved(account: &Account, id: ThreadId) -> String {
@@ -235,7 +235,7 @@ fn moved(account: &Account, id: ThreadId) -> String {
 
 fn keys(state: &State, wide: usize) -> Line<'static> {
     let text = if state.typing {
-        format!("find: {}_   Enter keeps, Esc clears", clean(&state.filter))
+        format!("find: {}_   Enter accepts, Esc clears", clean(&state.filter))
     } else {
         let order = format!("{}{}", state.sort.word(), if state.reverse { " reversed" } else { "" });
         let find = if state.filter.is_empty() {
@@ -245,7 +245,7 @@ fn keys(state: &State, wide: usize) -> Line<'static> {
         };
         let own = match (&state.player, state.paused) {
             (Some(_), _) => "space plays  <- -> steps  [ ] jump",
-            (None, true) => "space goes on",
+            (None, true) => "space continues",
             (None, false) => "space pauses",
         };
         format!("? help  q quit  s sort: {order}  / find  {own}{find}")
@@ -282,7 +282,7 @@ fn help(state: &State, frame: &mut Frame<'_>, area: Rect) {
     let mut lines: Vec<&str> = HELP.lines().collect();
     if let Some(last) = usize::from(area.height).checked_sub(1).filter(|last| last + 1 < lines.len()) {
         lines.truncate(last);
-        lines.push("... more in a taller window");
+        lines.push("... enlarge the window");
     }
     let high = u16::try_from(lines.len()).unwrap_or(u16::MAX).min(area.height);
     let wide = lines.iter().map(|line| line.len()).max().unwrap_or(0) + 4;

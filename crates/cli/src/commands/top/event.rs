@@ -1,37 +1,37 @@
-//! All that can happen to the view, and what it can ask for.
+//! Events that the view takes in, and actions that it asks for.
 
 use super::scene::{Around, Scene};
 use ratatui::crossterm::event::KeyEvent;
 use trimtab_core::time::Span;
 
-/// What happens.
+/// An event.
 #[derive(Clone, Debug)]
 pub(super) enum Event {
     /// A key.
     Key(KeyEvent),
-    /// The terminal has another size, or wants to be drawn anew.
+    /// The terminal has another size, or must be drawn again.
     Redraw,
-    /// Programs were looked at.
+    /// A sample of the programs.
     Scene(Box<Scene>),
-    /// The machine around them was looked at.
+    /// A sample of the machine around them.
     Around(Box<Around>),
-    /// Time went by.
+    /// Time passed.
     Tick(Span),
-    /// Nothing more will be seen, and why.
+    /// No more samples will come, with the reason.
     Over(String),
-    /// Nothing can be seen: the view ends, and says why.
+    /// Nothing can be observed: the view ends, with the reason.
     Failed(String),
-    /// Somebody wants us to end: a signal.
+    /// A signal asks to end.
     Stop(i32),
 }
 
-/// What the view asks for.
+/// An action that the view asks for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Action {
     /// Nothing.
     None,
-    /// To be drawn.
+    /// Draw the screen.
     Draw,
-    /// To end, as after this signal if there was one.
+    /// End, as after this signal if there was one.
     Quit(Option<i32>),
 }

@@ -1,7 +1,7 @@
-//! One look as data.
+//! One sample as JSON.
 
 use super::scene::Around;
-use crate::holds::Row;
+use crate::holds::HoldRow;
 use serde::Serialize;
 use trimtab_core::balance::Finding;
 use trimtab_core::observe::Metric;
@@ -10,11 +10,11 @@ use trimtab_core::telemetry::account::{Account, CpuAccount, Move, ProgramAccount
 use trimtab_core::time::Span;
 use trimtab_core::topology::{Machine, draw};
 
-/// The version of the JSON.
+/// Schema of the JSON document.
 pub const SCHEMA: &str = "trimtab.top/1";
 
 #[derive(Serialize)]
-struct Document<'a> {
+struct SampleJson<'a> {
     schema: &'static str,
     machine: String,
     metric: Metric,
@@ -23,7 +23,7 @@ struct Document<'a> {
     programs: Vec<&'a ProgramAccount>,
     threads: Vec<&'a ThreadAccount>,
     cpus: &'a [CpuAccount],
-    holds: &'a [Row],
+    holds: &'a [HoldRow],
     held: &'a CpuSet,
     pinned: &'a CpuSet,
     throttled: Option<f64>,
@@ -32,12 +32,12 @@ struct Document<'a> {
     notes: &'a [String],
 }
 
-/// The look.
+/// Formats the sample.
 ///
 /// # Errors
 /// It cannot be written as JSON.
 pub(super) fn document(machine: &Machine, account: &Account, around: &Around) -> serde_json::Result<String> {
-    serde_json::to_string_pretty(&Document {
+    serde_json::to_string_pretty(&SampleJson {
         schema: SCHEMA,
         machine: draw::summary(machine),
         metric: account.metric(),

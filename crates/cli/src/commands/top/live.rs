@@ -1,13 +1,14 @@
-//! The live machine as a source of events: programs at every interval, what is around them every few seconds.
+//! Live machine as a source of events: programs at every interval, the rest of the machine every
+//! few seconds.
 
 use super::choose::choose;
 use super::event::Event;
 use super::scene::{Around, Scene};
 use crate::args::SurveyMode;
+use crate::foreign_load::Surroundings;
 use crate::holds::{self, Holds};
 use crate::say::Volume;
-use crate::situation::{Situation, location};
-use crate::surroundings::Surroundings;
+use crate::site_facts::{Situation, location};
 use crate::world::World;
 use anyhow::{Context, Result, bail};
 use std::collections::{BTreeMap, BTreeSet};
@@ -32,32 +33,32 @@ use trimtab_linux::survey::process_times;
 use trimtab_linux::users::Users;
 use trimtab_linux::vcpus::VmName;
 
-/// Between two looks around: each scans all tasks of the machine.
-const AROUND: Duration = Duration::from_secs(3);
-/// How long the busiest processes are told from the others: as their time counts in steps of 10 ms.
-const CHOOSING: Duration = Duration::from_millis(250);
-/// Between two choices of programs.
-const CHOOSE_AGAIN: Duration = Duration::from_secs(5);
+/// Time between two scans of the machine; each reads all tasks.
+const MACHINE_SCAN_INTERVAL: Duration = Duration::from_secs(3);
+/// Time over which the CPU time of processes is compared: it is counted in steps of 10 ms.
+const CHOICE_WINDOW: Duration = Duration::from_millis(250);
+/// Time between two choices of programs.
+const CHOICE_INTERVAL: Duration = Duration::from_secs(5);
 
-/// What is watched, and where.
+/// The programs to watch, and their machine.
 pub(super) struct Source {
     world: World,
     pub(super) machine: Machine,
     usable: CpuSet,
-    /// What was named.
+    /// Programs that were named.
     named: Vec<Root>,
     interval: Span,
     /// The processes watched now: their bindings are not foreign.
     watched: Arc<Mutex<BTreeSet<u32>>>,
-    /// Those that cannot be watched, and why: passed over, and said.
+    /// Processes that cannot be watched, with the reason: they are skipped and reported.
     unseen: Mutex<BTreeMap<Pid, String>>,
 }
 
 impl Source {
-    /// This machine.
+    /// Opens this machine.
     ///
     /// # Errors
-    /// The machine cannot be discovered, or a process that was named is not there.
+    /// The machine cannot be discovered, or a named process does not exist.
     pub(super) fn new(pids: &[u32], machines: &[VmName], interval: Span) -> Result<Self> {
         let world = World::current();
         let situation = Situation::live(&world, false)?;
@@ -79,7 +80,7 @@ impl Source {
         })
     }
 
-    /// One look: programs over one interval, and the machine around them.
+    /// Takes one sample: programs over one interval, and the machine around them.
     ///
     /// # Errors
     /// Nothing can be watched.
@@ -95,13 +96,13 @@ impl Source {
         Ok((last, self.around()))
     }
 
-    /// Sends events for ever.
+    /// Sends events until the receiver is gone.
     pub(super) fn send(self, events: &SyncSender<Event>) -> Result<()> {
         let this = Arc::new(self);
         let (around, to) = (Arc::clone(&this), events.clone());
         spawn("around", move || {
             while to.send(Event::Around(Box::new(around.around()))).is_ok() {
-                thread::sleep(AROUND);
+                thread::sleep(MACHINE_SCAN_INTERVAL);
             }
         })?;
         let to = events.clone();
@@ -113,7 +114,7 @@ impl Source {
         })
     }
 
-    /// Until the programs that were named have ended; without any, for ever.
+    /// Sends samples until the named programs have ended; without named programs, without end.
     fn send_scenes(&self, events: &SyncSender<Event>) -> Result<()> {
         let empty = Scene { account: Arc::new(self.empty()) };
         loop {
@@ -122,16 +123,16 @@ impl Source {
             let mut chosen = Instant::now();
             if roots.is_empty() {
                 closed = events.send(Event::Scene(Box::new(empty.clone()))).is_err();
-                thread::sleep(Duration::from(self.interval).max(CHOOSING));
+                thread::sleep(Duration::from(self.interval).max(CHOICE_WINDOW));
             } else {
                 self.watch(&roots, &mut |account| {
                     let scene = Scene { account: Arc::new(account.clone()) };
                     closed = events.send(Event::Scene(Box::new(scene))).is_err();
-                    let again = self.named.is_empty() && chosen.elapsed() >= CHOOSE_AGAIN;
+                    let again = self.named.is_empty() && chosen.elapsed() >= CHOICE_INTERVAL;
                     if again {
                         chosen = Instant::now();
                     }
-                    // Somebody new is worth beginning anew for; those who left are shown as such.
+                    // A new program restarts the watch; programs that ended are shown as ended.
                     let new = again && self.roots().iter().any(|root| !roots.contains(root));
                     if closed || new { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
                 })?;
@@ -146,7 +147,7 @@ impl Source {
         Account::new(&self.machine, Settings::default().metric, Keep::default())
     }
 
-    /// Watches until told to stop or nothing is left to watch.
+    /// Watches until told to stop, or until no program is left.
     fn watch(&self, roots: &[Root], shown: &mut dyn FnMut(&Account) -> ControlFlow<()>) -> Result<()> {
         let settings = Settings { interval: self.interval, ..Settings::default() };
         let Some(mut host) = self.host(roots)? else { return Ok(()) };
@@ -162,7 +163,8 @@ impl Source {
         Ok(())
     }
 
-    /// These programs under watch; of those that nobody named, the ones that can be watched, and nothing when there is none.
+    /// Opens a host on these programs. Of programs that were not named, only those that can be
+    /// watched; `None` if there are none.
     fn host(&self, roots: &[Root]) -> Result<Option<Live>> {
         let open = |roots: &[Root]| {
             let hands_off = Options { hands_off: true, ..Options::default() };
@@ -179,11 +181,11 @@ impl Source {
         if seen.is_empty() { Ok(None) } else { Ok(Some(open(&seen)?)) }
     }
 
-    /// Whether a program can be watched; if not, that is kept to be said.
+    /// Returns whether a program can be watched; if not, stores the reason for the report.
     fn can(&self, root: &Root, opened: Result<Live, LiveError>) -> bool {
         match (root, opened) {
             (_, Ok(_)) => true,
-            // It has ended since it was chosen.
+            // The program has ended since it was chosen.
             (_, Err(LiveError::Ended(_) | LiveError::NoProcess(_))) => false,
             (Root::Tree(pid), Err(error)) => {
                 let mut unseen = self.unseen.lock().unwrap_or_else(PoisonError::into_inner);
@@ -194,7 +196,7 @@ impl Source {
         }
     }
 
-    /// The programs that were named, or those that hold cores and the busiest.
+    /// Returns the named programs, or the holders of cores and the busiest processes.
     fn roots(&self) -> Vec<Root> {
         if !self.named.is_empty() {
             return self.named.clone();
@@ -202,7 +204,7 @@ impl Source {
         let (proc, uid) = (self.world.proc(), rustix::process::geteuid().as_raw());
         let before = process_times(&proc, uid).unwrap_or_default();
         let begin = Instant::now();
-        thread::sleep(CHOOSING);
+        thread::sleep(CHOICE_WINDOW);
         let after = process_times(&proc, uid).unwrap_or_default();
         let holders: Vec<u32> = self.ledger(&Surroundings::default()).iter().flat_map(holders).collect();
         let chosen = choose(&holders, &before, &after, begin.elapsed(), Pid::own());

@@ -1,4 +1,4 @@
-//! The machine, one character a core, with who uses it.
+//! Map of the machine, one character per core, coloured by its use.
 
 use super::scene::{Around, CoreLook, Looks};
 use super::width;
@@ -7,7 +7,8 @@ use ratatui::text::{Line, Span};
 use trimtab_core::telemetry::account::Account;
 use trimtab_core::topology::{Machine, Piece, map};
 
-/// The grid in so many columns and at most so many lines; where it is cut the last line says so.
+/// Draws the grid in `columns` columns and at most `most` lines; if it is cut, the last line says
+/// so.
 pub(super) fn grid(
     machine: &Machine,
     account: Option<&Account>,
@@ -35,7 +36,7 @@ pub(super) fn grid(
     drawn
 }
 
-/// What colours and underlining of cores mean.
+/// Returns the legend of colours and underlining.
 pub(super) fn legend(colour: bool) -> Line<'static> {
     let look = CoreLook { busy: None, ours: false, held: false, pinned: false, allowed: true };
     let word = |words: &'static str, look| Span::styled(words, of_core(look, colour));
@@ -49,7 +50,7 @@ pub(super) fn legend(colour: bool) -> Line<'static> {
     ])
 }
 
-/// How a core is shown; without colours by bold, underlined and reversed.
+/// Returns the style of a core; without colours: bold, underlined and reversed.
 fn of_core(look: CoreLook, colour: bool) -> Style {
     let style = Style::new();
     match (look.ours, look.held, look.pinned) {
@@ -65,12 +66,12 @@ fn of_core(look: CoreLook, colour: bool) -> Style {
     }
 }
 
-/// A style with a colour, where colours may be used.
+/// Adds a colour to a style if colours are allowed.
 pub(super) fn paint(style: Style, colour: Color, may: bool) -> Style {
     if may { style.fg(colour) } else { style }
 }
 
-/// What is there but not to be looked at first.
+/// Style of secondary text.
 pub(super) fn dim(colour: bool) -> Style {
     paint(Style::new(), Color::DarkGray, colour)
 }

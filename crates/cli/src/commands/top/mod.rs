@@ -1,8 +1,9 @@
-//! `trimtab top`: how threads run now, or ran in a recorded run.
+//! `trimtab top`: shows how threads run now, or ran in a recorded run.
 //!
-//! All that happens is an `event::Event`; `State::update` takes it in, `draw::draw` draws the state. Both are pure, so
-//! that a screen is tested by sending events and reading the picture. Threads send events: keys, signals, looks at programs,
-//! looks around. Only this file and `terminal` know a terminal.
+//! Everything that happens is an `event::Event`; `State::update` takes it in, `draw::draw` draws
+//! the state. Both are pure, so that tests send events and compare the picture. Threads send
+//! events: keys, signals, samples of programs and of the machine. Only this file and `terminal` use
+//! a terminal.
 
 mod choose;
 mod draw;
@@ -45,12 +46,12 @@ use trimtab_core::telemetry::account::Account;
 use trimtab_core::time::Span;
 use trimtab_core::topology::Machine;
 
-/// Events that wait to be taken in; a source that is ahead waits.
-const QUEUE: usize = 256;
-/// Between two ticks of a replay.
-const TICK: Duration = Duration::from_millis(50);
+/// Most events in the queue; a source that is ahead waits.
+const EVENTS_QUEUED_MAX: usize = 256;
+/// Time between two ticks of a replay.
+const REPLAY_TICK: Duration = Duration::from_millis(50);
 
-/// Shows.
+/// Runs the command.
 ///
 /// # Errors
 /// [`exit::FAILED`] when there is nothing to show, or no terminal to show it on.
@@ -62,7 +63,9 @@ fn show(world: &World, args: &TopArgs) -> Result<u8> {
     let still = args.once || args.json;
     let terminal = std::io::stdout().is_terminal() && std::io::stdin().is_terminal();
     if !still && !terminal {
-        bail!("this is no terminal: trimtab top --once prints one look, --json the same as data");
+        bail!(
+            "standard output is not a terminal: trimtab top --once prints one sample, --json the same as JSON"
+        );
     }
     // See https://no-color.org: set and not empty.
     let colour = world.raw("NO_COLOR").is_none_or(|value| value.is_empty());
@@ -103,7 +106,7 @@ fn once(args: &TopArgs, machine: &Machine, account: &Account, around: &Around) -
 
 /// Draws until the user or a signal ends it.
 fn screen(mut state: State, source: Option<Source>) -> Result<u8> {
-    let (sender, events) = sync_channel(QUEUE);
+    let (sender, events) = sync_channel(EVENTS_QUEUED_MAX);
     signals(sender.clone())?;
     let mut terminal = Terminal::take().context("cannot use this terminal")?;
     keys(sender.clone())?;
@@ -117,19 +120,19 @@ fn screen(mut state: State, source: Option<Source>) -> Result<u8> {
             terminal.screen.draw(|frame| draw::draw(&state, frame)).context("cannot draw")?;
         }
         drawn = Action::None;
-        let first = match events.recv_timeout(TICK) {
+        let first = match events.recv_timeout(REPLAY_TICK) {
             Ok(event) => Some(event),
             Err(RecvTimeoutError::Timeout) => None,
             Err(RecvTimeoutError::Disconnected) => return Ok(exit::DONE),
         };
         let span = Span::from(before.elapsed());
         before = Instant::now();
-        // All that waits is taken in before the next picture.
-        let more = std::iter::from_fn(|| events.try_recv().ok()).take(QUEUE);
+        // All waiting events are taken in before the next picture.
+        let more = std::iter::from_fn(|| events.try_recv().ok()).take(EVENTS_QUEUED_MAX);
         for event in first.into_iter().chain(more).chain([Event::Tick(span)]) {
             if let Event::Failed(why) = event {
                 drop(terminal);
-                bail!("nothing can be watched any more: {why}");
+                bail!("no program can be watched any more: {why}");
             }
             match state.update(event) {
                 Action::None => {}

@@ -1,6 +1,7 @@
-//! A recorded run under the view: play, pause, step, seek.
+//! Recorded run under the view: play, pause, step, seek.
 //!
-//! Going back means starting again from a copy kept on the way, of which there are few whatever the length of the trace.
+//! Going back restarts from a stored copy of the state. The number of copies is bounded, whatever
+//! the length of the trace.
 
 use super::event::Action;
 use ratatui::crossterm::event::KeyCode;
@@ -10,25 +11,25 @@ use trimtab_core::time::{Moment, Span};
 use trimtab_core::topology::Machine;
 use trimtab_core::trace::Trace;
 
-/// Copies kept for going back, at most.
-const COPIES: usize = 64;
-/// Least steps between two of them.
-const APART: usize = 50;
+/// Most copies that are stored for going back.
+const COPIES_MAX: usize = 64;
+/// Fewest steps between two copies.
+const COPY_STEPS_MIN: usize = 50;
 /// Slowest and fastest play.
 const SPEEDS: (f64, f64) = (1.0 / 16.0, 256.0);
 
-/// A recorded run, at some step.
+/// A recorded run, at one of its steps.
 pub(super) struct Player {
     trace: Trace,
     now: Playback,
-    /// How many steps were taken.
+    /// Steps taken so far.
     at: usize,
     /// Copies, each after a multiple of `apart` steps.
     copies: Vec<Playback>,
     apart: usize,
     playing: bool,
     speed: f64,
-    /// How far into the trace the play is.
+    /// Position in the trace in time.
     clock: Span,
 }
 
@@ -39,10 +40,10 @@ impl fmt::Debug for Player {
 }
 
 impl Player {
-    /// At the first step.
+    /// Opens a trace at its first step.
     pub(super) fn new(trace: Trace) -> Self {
         let begin = Playback::new(&trace.header, Keep::default());
-        let apart = (trace.steps.len() / COPIES).max(APART);
+        let apart = (trace.steps.len() / COPIES_MAX).max(COPY_STEPS_MIN);
         let mut player = Self {
             now: begin.clone(),
             at: 0,
@@ -57,42 +58,42 @@ impl Player {
         player
     }
 
-    /// What is known at this step.
+    /// Returns the totals at this step.
     pub(super) fn account(&self) -> &Account {
         self.now.account()
     }
 
-    /// The machine it was recorded on.
+    /// Returns the machine of the recording.
     pub(super) fn machine(&self) -> &Machine {
         &self.trace.header.machine
     }
 
-    /// The time between two looks that was asked for.
+    /// Returns the sampling interval that was requested.
     pub(super) fn interval(&self) -> Span {
         self.trace.header.settings.interval
     }
 
-    /// What was run, and how.
+    /// Returns the command and the policy of the recording.
     pub(super) fn title(&self) -> String {
         format!("{} ({})", self.trace.header.command, self.trace.header.policy)
     }
 
-    /// Which step this is, and of how many.
+    /// Returns the number of this step, and of all steps.
     pub(super) fn position(&self) -> (usize, usize) {
         (self.at, self.trace.steps.len())
     }
 
-    /// Whether it plays, and how fast.
+    /// Returns whether the run plays, and the speed.
     pub(super) fn pace(&self) -> (bool, f64) {
         (self.playing, self.speed)
     }
 
-    /// Whether the trace was cut off.
+    /// Returns whether the trace was cut off.
     pub(super) fn unfinished(&self) -> bool {
         self.trace.cut || self.trace.end.is_none()
     }
 
-    /// Goes to the step with this number, from 1; the first and the last are the bounds.
+    /// Goes to the step with this number, from 1, clamped to the first and the last.
     pub(super) fn seek(&mut self, to: usize) {
         let to = to.clamp(self.trace.steps.len().min(1), self.trace.steps.len());
         if to < self.at {
@@ -118,7 +119,7 @@ impl Player {
         self.trace.steps.get(at.saturating_sub(1)).map(|step| step.sample.at).unwrap_or_default()
     }
 
-    /// Lets time pass; whether something new is to be seen.
+    /// Lets time pass. Returns whether the step changed.
     pub(super) fn advance(&mut self, span: Span) -> bool {
         if !self.playing {
             return false;
@@ -134,7 +135,7 @@ impl Player {
         self.at != before || !self.playing
     }
 
-    /// A key of the view that is ours.
+    /// Handles a key of the replay.
     pub(super) fn key(&mut self, code: KeyCode) -> Action {
         let (at, steps) = self.position();
         let tenth = (steps / 10).max(1);

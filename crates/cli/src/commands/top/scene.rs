@@ -1,7 +1,7 @@
-//! What is shown: programs as last looked at, and the machine around them.
+//! Content of the screen: the last sample of the programs, and the machine around them.
 
-use crate::holds::{Holds, Row};
-use crate::surroundings::Surroundings;
+use crate::foreign_load::Surroundings;
+use crate::holds::{HoldRow, Holds};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use trimtab_core::ids::{CoreId, Id, OsCpu, Pu};
@@ -11,7 +11,7 @@ use trimtab_core::telemetry::account::Account;
 use trimtab_core::topology::Machine;
 use trimtab_linux::process::State;
 
-/// Programs as last looked at.
+/// The last sample of the programs.
 #[derive(Clone, Debug)]
 pub(super) struct Scene {
     pub(super) account: Arc<Account>,
@@ -20,16 +20,17 @@ pub(super) struct Scene {
 /// The machine around them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Around {
-    /// What may be used, what is held, what foreign tasks are bound to.
+    /// CPUs that may be used, that are held, and to which foreign tasks are bound.
     pub(super) taken: Taken,
-    /// Who holds cores.
-    pub(super) holds: Vec<Row>,
-    /// What could not be looked at, in words.
+    /// Holders of cores.
+    pub(super) holds: Vec<HoldRow>,
+    /// Notes about what could not be read.
     pub(super) notes: Vec<String>,
 }
 
 impl Around {
-    /// From what was seen. Tasks of watched programs and of holders are not foreign where they may be.
+    /// Builds it from the readings. Tasks of watched programs, and of holders on their own CPUs,
+    /// are not foreign.
     pub(super) fn of(
         machine: &Machine,
         allowed: &CpuSet,
@@ -55,10 +56,10 @@ impl Around {
     }
 }
 
-/// What a core looks like.
+/// Appearance of a core.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) struct CoreLook {
-    /// Share of the time that the busiest of its CPUs ran anything; `None` when that was not read.
+    /// Busy share of its busiest CPU; `None` when it was not read.
     pub(super) busy: Option<f64>,
     /// Whether watched threads were seen on it.
     pub(super) ours: bool,
@@ -68,7 +69,7 @@ pub(super) struct CoreLook {
     pub(super) allowed: bool,
 }
 
-/// What CPUs look like, for those who draw cores.
+/// Appearance of all CPUs, for code that draws cores.
 #[derive(Debug)]
 pub(super) struct Looks<'a> {
     busy: BTreeMap<OsCpu, f64>,
@@ -86,7 +87,7 @@ impl<'a> Looks<'a> {
             ours: threads
                 .filter(|thread| thread.progress().is_some())
                 .filter_map(|thread| thread.cpu)
-                // A damaged trace may name CPUs that no set holds.
+                // A damaged trace may name CPUs that no set can hold.
                 .filter(|cpu| cpu.index() <= MAX_ID)
                 .collect(),
             taken: &around.taken,
@@ -107,7 +108,7 @@ impl<'a> Looks<'a> {
 }
 
 impl CoreLook {
-    /// One character: how busy it is.
+    /// Returns one character: how busy the core is.
     pub(super) fn glyph(self) -> char {
         match self.busy {
             _ if !self.allowed => '-',
@@ -119,12 +120,13 @@ impl CoreLook {
     }
 }
 
-/// What is said where there is no program: of the live machine, of a step of a recorded run, and of one that has no steps.
-pub(super) const NOBODY: &str = "no program is watched: nothing holds cores, and nothing of yours is busy";
+/// Texts for a screen without programs: of the live machine, of a step of a recorded run, and of a
+/// recorded run without steps.
+pub(super) const NOBODY: &str = "no program is watched: no run holds cores, and no process of yours is busy";
 pub(super) const NOBODY_THEN: &str =
-    "no thread at this step of the trace: its programs have not begun, or have ended";
+    "no thread at this step of the trace: its programs have not started, or have ended";
 pub(super) const NO_LOOK: &str =
-    "the trace has no look in it: the program ended before the first, or the trace is cut off";
+    "the trace contains no sample: the program ended before the first one, or the trace is incomplete";
 
-/// What the glyphs mean.
+/// Legend of the characters.
 pub(super) const LEGEND: &str = ". idle   1-9 tenths busy   # full   ? not read   - not allowed";

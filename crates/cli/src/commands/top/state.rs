@@ -1,9 +1,10 @@
-//! What the view knows, and how events change it. No clock, no terminal: equal events give equal states.
+//! State of the view, and its change by events. No clock, no terminal: equal events give equal
+//! states.
 
 use super::event::{Action, Event};
 use super::replay::Player;
 use super::scene::{Around, Scene};
-use super::threads::{Row, Sort, rows};
+use super::threads::{Sort, TableRow, rows};
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use std::collections::BTreeSet;
 use trimtab_core::ids::ProgramId;
@@ -11,24 +12,24 @@ use trimtab_core::telemetry::account::Account;
 use trimtab_core::time::Span;
 use trimtab_core::topology::Machine;
 
-/// Rows that a page key goes.
-const PAGE: isize = 10;
+/// Rows that a page key moves.
+const PAGE_ROWS: isize = 10;
 
 /// The view.
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) machine: Machine,
-    /// What is shown, live.
+    /// The content shown, of a live machine.
     scene: Option<Scene>,
-    /// What came while the view was paused.
+    /// The latest content that arrived while the view was paused.
     waiting: Option<Scene>,
     pub(super) around: Around,
-    /// A recorded run, when that is shown.
+    /// The recorded run, if one is shown.
     pub(super) player: Option<Player>,
     pub(super) interval: Span,
     pub(super) paused: bool,
     pub(super) sort: Sort,
-    /// Whether the order is turned around.
+    /// Whether the order is reversed.
     pub(super) reverse: bool,
     pub(super) filter: String,
     /// Whether keys go into the filter.
@@ -36,17 +37,17 @@ pub(super) struct State {
     /// Programs of which only the first line is shown.
     pub(super) folded: BTreeSet<ProgramId>,
     /// The row with the cursor.
-    pub(super) chosen: Option<Row>,
+    pub(super) chosen: Option<TableRow>,
     pub(super) help: bool,
     pub(super) map: bool,
     /// Whether colours may be used.
     pub(super) colour: bool,
-    /// Why nothing more comes.
+    /// Why no more samples come.
     pub(super) over: Option<String>,
 }
 
 impl State {
-    /// Of a live machine.
+    /// Starts the view of a live machine.
     pub(super) fn live(machine: Machine, interval: Span, colour: bool) -> Self {
         Self {
             machine,
@@ -69,14 +70,14 @@ impl State {
         }
     }
 
-    /// Of a recorded run.
+    /// Starts the view of a recorded run.
     pub(super) fn replay(player: Player, colour: bool) -> Self {
         let interval = player.interval();
         let machine = player.machine().clone();
         Self { player: Some(player), ..Self::live(machine, interval, colour) }
     }
 
-    /// What is shown now.
+    /// Returns the totals that are shown now.
     pub(super) fn account(&self) -> Option<&Account> {
         match &self.player {
             Some(player) => Some(player.account()),
@@ -84,8 +85,8 @@ impl State {
         }
     }
 
-    /// The rows that are shown now.
-    pub(super) fn rows(&self) -> Vec<Row> {
+    /// Returns the rows that are shown now.
+    pub(super) fn rows(&self) -> Vec<TableRow> {
         let order = (self.sort, self.reverse);
         self.account().map(|account| rows(account, order, &self.filter, &self.folded)).unwrap_or_default()
     }
@@ -156,8 +157,8 @@ impl State {
             KeyCode::Enter => self.fold(),
             KeyCode::Up | KeyCode::Char('k') => self.go(-1),
             KeyCode::Down | KeyCode::Char('j') => self.go(1),
-            KeyCode::PageUp => self.go(-PAGE),
-            KeyCode::PageDown => self.go(PAGE),
+            KeyCode::PageUp => self.go(-PAGE_ROWS),
+            KeyCode::PageDown => self.go(PAGE_ROWS),
             KeyCode::Home | KeyCode::Char('g') => self.go(isize::MIN),
             KeyCode::End | KeyCode::Char('G') => self.go(isize::MAX),
             KeyCode::Char(' ' | 'p') if self.player.is_none() => self.pause(),
@@ -173,11 +174,11 @@ impl State {
         }
     }
 
-    /// Folds the program under the cursor, or opens it again.
+    /// Folds or unfolds the program under the cursor.
     fn fold(&mut self) {
         let program = match self.chosen {
-            Some(Row::Program(id)) => Some(id),
-            Some(Row::Thread(id)) => {
+            Some(TableRow::Program(id)) => Some(id),
+            Some(TableRow::Thread(id)) => {
                 self.account().and_then(|account| account.thread(id)).map(|thread| thread.info.program)
             }
             None => None,
@@ -186,14 +187,14 @@ impl State {
         if !self.folded.remove(&program) {
             self.folded.insert(program);
         }
-        self.chosen = Some(Row::Program(program));
+        self.chosen = Some(TableRow::Program(program));
     }
 
     fn go(&mut self, by: isize) {
         let rows = self.rows();
         let Some(last) = rows.len().checked_sub(1) else { return };
         let at = self.chosen.and_then(|chosen| rows.iter().position(|row| *row == chosen));
-        // Without a cursor the first key shows it, at the end it would go to.
+        // Without a cursor, the first key shows it at the end where the key would go.
         let to = match at {
             None if by > 0 && by != isize::MAX => 0,
             None => 0_usize.saturating_add_signed(by),

@@ -1,4 +1,4 @@
-//! The terminal while the view has it, given back however the view ends.
+//! Terminal of the view, restored however the view ends.
 
 use ratatui::backend::CrosstermBackend;
 use ratatui::crossterm::cursor::Show;
@@ -9,16 +9,16 @@ use ratatui::crossterm::terminal::{
 use std::io::{self, Stdout, stdout};
 use std::sync::Once;
 
-/// What is drawn on.
+/// The screen.
 pub(super) type Screen = ratatui::Terminal<CrosstermBackend<Stdout>>;
 
-/// The terminal, ours until dropped.
+/// The terminal in raw mode, restored on drop.
 pub(super) struct Terminal {
     pub(super) screen: Screen,
 }
 
 impl Terminal {
-    /// Takes it. A panic gives it back too, before its message is shown.
+    /// Takes the terminal. A panic restores it, too, before its message is shown.
     ///
     /// # Errors
     /// There is no terminal.
@@ -44,7 +44,7 @@ impl Drop for Terminal {
     }
 }
 
-/// As it was. What fails cannot be helped: the terminal may be gone.
+/// Restores the terminal. Errors are ignored: the terminal may be gone.
 fn give_back() {
     let _ = execute!(stdout(), LeaveAlternateScreen, Show);
     let _ = disable_raw_mode();

@@ -1,4 +1,4 @@
-//! Events in, pictures out.
+//! Tests of the view: events in, pictures out.
 
 use super::draw::draw;
 use super::event::{Action, Event};
@@ -6,7 +6,7 @@ use super::replay::Player;
 use super::scene::{Around, Scene};
 use super::state::State;
 use super::text;
-use super::threads::{Row, Sort};
+use super::threads::{Sort, TableRow};
 use crate::runs::Run;
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
@@ -38,7 +38,7 @@ fn around(run: &Run) -> Around {
     Around { taken, ..Around::default() }
 }
 
-/// A live view of a run.
+/// Returns a live view of a run.
 fn live(run: &Run) -> State {
     let mut state = State::live(trace(run).header.machine, Span::from_ms(1_000), true);
     state.update(Event::Around(Box::new(around(run))));
@@ -97,7 +97,7 @@ fn help() {
     press(&mut state, "?");
     insta::assert_snapshot!(picture(&state, 80, 30));
     let short = picture(&state, 34, 9);
-    assert!(short.ends_with("... more in a taller window\n"), "{short}");
+    assert!(short.ends_with("... enlarge the window\n"), "{short}");
     assert_eq!(code(&mut state, KeyCode::Esc), Action::Draw, "Escape closes help, not the view");
     assert!(!state.help);
 }
@@ -163,20 +163,20 @@ fn sorting_goes_through_all_orders_and_turns_around() {
     let mut state = live(&Run::default());
     let by_speed = state.rows();
     assert_eq!(state.sort, Sort::Speed);
-    let speed = |row: &Row| match row {
-        Row::Thread(id) => state.account().unwrap().thread(*id).unwrap().speed,
-        Row::Program(_) => None,
+    let speed = |row: &TableRow| match row {
+        TableRow::Thread(id) => state.account().unwrap().thread(*id).unwrap().speed,
+        TableRow::Program(_) => None,
     };
     let speeds: Vec<f64> = by_speed.iter().filter_map(speed).collect();
     assert!(speeds.is_sorted() && speeds.len() > 5, "{speeds:?}");
     let sleeper = by_speed.last().unwrap();
-    assert_eq!(*sleeper, Row::Thread(ThreadId(0)), "what has no speed comes last");
+    assert_eq!(*sleeper, TableRow::Thread(ThreadId(0)), "what has no speed comes last");
     press(&mut state, "sssss");
     assert_eq!(state.sort, Sort::Tid);
-    let Row::Thread(first) = state.rows()[1] else { panic!() };
+    let TableRow::Thread(first) = state.rows()[1] else { panic!() };
     assert_eq!(first, ThreadId(0));
     press(&mut state, "r");
-    let Row::Thread(first) = state.rows()[1] else { panic!() };
+    let TableRow::Thread(first) = state.rows()[1] else { panic!() };
     assert_eq!(first, ThreadId(11));
     press(&mut state, "ss");
     assert_eq!(state.sort, Sort::Speed);
@@ -216,12 +216,12 @@ fn the_cursor_stays_with_its_thread_and_folding_hides_threads() {
     let mut state = live(&Run::default());
     press(&mut state, "jjj");
     let chosen = state.chosen;
-    assert!(matches!(chosen, Some(Row::Thread(_))));
+    assert!(matches!(chosen, Some(TableRow::Thread(_))));
     press(&mut state, "s");
     assert_eq!(state.chosen, chosen);
     code(&mut state, KeyCode::Enter);
     assert_eq!(state.rows().len(), 1);
-    assert!(matches!(state.chosen, Some(Row::Program(_))));
+    assert!(matches!(state.chosen, Some(TableRow::Program(_))));
     code(&mut state, KeyCode::Enter);
     assert_eq!(state.rows().len(), 12);
 }
@@ -278,7 +278,7 @@ fn signals_end_the_view_with_their_status() {
 
 #[test]
 fn a_step_without_threads_is_told_in_words_of_the_trace() {
-    // As a simulated run begins: its programs have not started at the first look.
+    // A simulated run begins like this: its programs have not started at the first sample.
     let run = Run { threads: 0, ..Run::default() };
     let drawn = picture(&replay(&run), 100, 24);
     assert!(drawn.contains("no thread at this step of the trace"), "{drawn}");

@@ -1,13 +1,13 @@
-//! One look as plain text: for pipes, mails and terminals that are none.
+//! One sample as plain text: for pipes, mails and dumb terminals.
 
 use super::scene::{Around, LEGEND, Looks};
-use super::threads::{Row, Sort, clean, headline, percent, rows};
+use super::threads::{Sort, TableRow, clean, headline, percent, rows};
 use crate::table::{Align, Table};
 use std::collections::BTreeSet;
 use trimtab_core::telemetry::account::Account;
 use trimtab_core::topology::{Machine, Piece, draw, map};
 
-/// The look, in lines; `empty` is said where there is no program.
+/// Formats the sample; `empty` is printed instead of programs if none is watched.
 pub(super) fn frame(
     machine: &Machine,
     account: &Account,
@@ -67,13 +67,13 @@ fn programs(account: &Account, empty: &str) -> String {
     let mut table = blank();
     for row in rows {
         match row {
-            Row::Program(id) => {
+            TableRow::Program(id) => {
                 text.push_str(&flush(std::mem::replace(&mut table, blank())));
                 let program = account.programs().find(|program| program.id == id);
                 text.push_str(&program.map(|program| headline(program, false)).unwrap_or_default());
                 text.push('\n');
             }
-            Row::Thread(id) => {
+            TableRow::Thread(id) => {
                 let Some(thread) = account.thread(id) else { continue };
                 let seat = thread.cpu.and_then(|cpu| account.seat(cpu));
                 table.row([
@@ -85,7 +85,7 @@ fn programs(account: &Account, empty: &str) -> String {
                     shown(thread.node),
                     percent(thread.run_share),
                     percent(thread.wait_share),
-                    thread.migrations.to_string(),
+                    thread.totals.migrations.to_string(),
                     thread.moves.to_string(),
                 ]);
             }

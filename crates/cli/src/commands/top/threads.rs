@@ -1,4 +1,4 @@
-//! Programs and their threads as rows: which, in which order, and what stands in them.
+//! Rows of programs and threads: their choice, order and content.
 
 use super::width;
 use std::cmp::Ordering;
@@ -10,33 +10,33 @@ use trimtab_linux::text::printable;
 
 /// A row.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Row {
+pub(super) enum TableRow {
     Program(ProgramId),
     Thread(ThreadId),
 }
 
-/// What threads are ordered by.
+/// Sort key of threads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) enum Sort {
-    /// The slowest first.
+    /// Lowest speed first.
     #[default]
     Speed,
-    /// The longest on a CPU first.
+    /// Most CPU time first.
     Run,
-    /// The longest waiting first.
+    /// Most waiting time first.
     Wait,
-    /// The most often migrated first.
+    /// Most migrations first.
     Migrations,
     /// By CPU.
     Cpu,
-    /// By number.
+    /// By thread number.
     Tid,
     /// By name.
     Name,
 }
 
 impl Sort {
-    /// The next one.
+    /// Returns the next key.
     pub(super) fn next(self) -> Self {
         match self {
             Self::Speed => Self::Run,
@@ -49,7 +49,7 @@ impl Sort {
         }
     }
 
-    /// What it is called.
+    /// Returns its name.
     pub(super) fn word(self) -> &'static str {
         match self {
             Self::Speed => "speed",
@@ -64,11 +64,11 @@ impl Sort {
 
     fn compare(self, one: &ThreadAccount, other: &ThreadAccount) -> Ordering {
         match self {
-            // What has no value comes last, either way.
+            // A thread without a value comes last in both orders.
             Self::Speed => known(one.speed, other.speed, f64::total_cmp),
             Self::Run => known(one.run_share, other.run_share, |one, other| other.total_cmp(one)),
             Self::Wait => known(one.wait_share, other.wait_share, |one, other| other.total_cmp(one)),
-            Self::Migrations => other.migrations.cmp(&one.migrations),
+            Self::Migrations => other.totals.migrations.cmp(&one.totals.migrations),
             Self::Cpu => known(one.cpu, other.cpu, Ord::cmp),
             Self::Tid => one.info.tid.cmp(&other.info.tid),
             Self::Name => one.info.name.cmp(&other.info.name),
@@ -85,17 +85,17 @@ fn known<T>(one: Option<T>, other: Option<T>, compare: impl Fn(&T, &T) -> Orderi
     }
 }
 
-/// The rows: programs with most CPU time first, each with its threads below.
+/// Returns the rows: programs with most CPU time first, each with its threads below.
 pub(super) fn rows(
     account: &Account,
     (sort, reverse): (Sort, bool),
     filter: &str,
     folded: &BTreeSet<ProgramId>,
-) -> Vec<Row> {
+) -> Vec<TableRow> {
     let filter = filter.to_lowercase();
     let mut programs: Vec<&ProgramAccount> =
         account.programs().filter(|program| program.threads > 0 || program.ended > 0).collect();
-    programs.sort_by_key(|program| (std::cmp::Reverse(program.run), program.id));
+    programs.sort_by_key(|program| (std::cmp::Reverse(program.totals.run), program.id));
     let mut rows = Vec::new();
     for program in programs {
         let whole = program.name().to_lowercase().contains(&filter);
@@ -111,9 +111,9 @@ pub(super) fn rows(
             let order = if reverse { order.reverse() } else { order };
             order.then(one.info.id.cmp(&other.info.id))
         });
-        rows.push(Row::Program(program.id));
+        rows.push(TableRow::Program(program.id));
         if !folded.contains(&program.id) {
-            rows.extend(threads.iter().map(|thread| Row::Thread(thread.info.id)));
+            rows.extend(threads.iter().map(|thread| TableRow::Thread(thread.info.id)));
         }
     }
     rows
@@ -129,7 +129,7 @@ fn matches(thread: &ThreadAccount, filter: &str) -> bool {
 pub(super) struct Column {
     pub(super) title: &'static str,
     pub(super) width: usize,
-    /// The higher, the earlier it goes when there is no room.
+    /// Columns with a higher value are dropped first when room is short.
     spare: u8,
     pub(super) cell: fn(&ThreadAccount, &Account) -> String,
 }
@@ -148,21 +148,22 @@ const COLUMNS: [Column; 10] = [
     Column { title: "NODE", width: 4, spare: 6, cell: |thread, _| number(thread.node) },
     Column { title: "WAIT", width: 5, spare: 3, cell: |thread, _| percent(thread.wait_share) },
     Column { title: "RUN", width: 5, spare: 5, cell: |thread, _| percent(thread.run_share) },
-    Column { title: "MIGR", width: 5, spare: 4, cell: |thread, _| thread.migrations.to_string() },
+    Column { title: "MIGR", width: 5, spare: 4, cell: |thread, _| thread.totals.migrations.to_string() },
     Column { title: "MOVES", width: 5, spare: 9, cell: |thread, _| thread.moves.to_string() },
     Column { title: "SLP/S", width: 5, spare: 10, cell: |thread, _| rate(thread.sleeps) },
 ];
 
-/// The least and the greatest width of the name.
+/// Least and greatest width of the name.
 const NAME: (usize, usize) = (9, 24);
-/// The least width of the name that the history leaves.
+/// Least width of the name beside a history.
 const NAME_BESIDE_HISTORY: usize = 13;
-/// The same of the history; it is left out where it would push out what matters more.
+/// Least and greatest width of the history; it is left out if it would displace more important
+/// columns.
 const HISTORY: (usize, usize) = (10, 64);
-/// How much a column may be spared to give way to the history.
+/// Columns with a greater `spare` value give way to the history.
 const SPARED_FOR_HISTORY: u8 = 7;
 
-/// The columns that fit, in order, how wide the name is, and how wide the history.
+/// Returns the columns that fit, in order, and the widths of the name and the history.
 pub(super) fn columns(width: usize) -> (Vec<&'static Column>, usize, usize) {
     static ALL: [Column; 10] = COLUMNS;
     let mut chosen: Vec<&Column> = ALL.iter().collect();
@@ -185,7 +186,7 @@ pub(super) fn columns(width: usize) -> (Vec<&'static Column>, usize, usize) {
     (chosen, name, (rest - 1 - name).min(HISTORY.1))
 }
 
-/// A program in one line, what matters most first.
+/// Formats a program as one line, the most important values first.
 pub(super) fn headline(program: &ProgramAccount, folded: bool) -> String {
     let name = if program.name().is_empty() { "(unknown)".to_owned() } else { clean(program.name()) };
     let name = width::cut(&name, 24);
@@ -196,7 +197,7 @@ pub(super) fn headline(program: &ProgramAccount, folded: bool) -> String {
         format!("balance {}", percent(program.balance)),
         format!("speed {} least {}", percent(program.speed), percent(program.slowest)),
         format!("waited {}", percent(program.waited)),
-        format!("migr {}", program.migrations),
+        format!("migr {}", program.totals.migrations),
         format!("moved {}", program.moves),
     ];
     if let Some(info) = &program.info {
@@ -208,12 +209,12 @@ pub(super) fn headline(program: &ProgramAccount, folded: bool) -> String {
     words.join("  ")
 }
 
-/// Text that somebody else chose, safe to show.
+/// Makes foreign text safe to show.
 pub(super) fn clean(text: &str) -> String {
     printable(text.as_bytes())
 }
 
-/// A share; a dash for what is not known.
+/// Formats a share; a dash if it is unknown.
 pub(super) fn percent(share: Option<f64>) -> String {
     share.map_or_else(|| "-".to_owned(), |share| format!("{:.0}%", 100.0 * share))
 }
@@ -229,7 +230,7 @@ fn rate(value: Option<f64>) -> String {
     )
 }
 
-/// The latest readings as bars: full is speed 1, a dot is asleep or not read.
+/// Draws the latest speeds as bars: a full bar is speed 1, a dot is asleep or not read.
 pub(super) fn sparkline(thread: &ThreadAccount, width: usize) -> String {
     const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     let bar = |speed: f64| BARS[((speed * 7.0).round().clamp(0.0, 7.0)) as usize];

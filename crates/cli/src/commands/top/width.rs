@@ -2,12 +2,12 @@
 
 use ratatui::text::Line;
 
-/// How many columns it takes.
+/// Returns the number of columns that a text takes.
 pub(super) fn of(text: &str) -> usize {
     Line::raw(text).width()
 }
 
-/// Cut to so many columns, with a mark where something is missing.
+/// Cuts a text to at most `most` columns, with a mark at the cut.
 pub(super) fn cut(text: &str, most: usize) -> String {
     if of(text) <= most {
         return text.to_owned();
@@ -26,14 +26,14 @@ pub(super) fn cut(text: &str, most: usize) -> String {
     cut
 }
 
-/// Exactly so many columns, to the left.
+/// Pads or cuts a text to `columns` columns, aligned left.
 pub(super) fn left(text: &str, columns: usize) -> String {
     let text = cut(text, columns);
     let pad = columns.saturating_sub(of(&text));
     text + &" ".repeat(pad)
 }
 
-/// Exactly so many columns, to the right.
+/// Pads or cuts a text to `columns` columns, aligned right.
 pub(super) fn right(text: &str, columns: usize) -> String {
     let text = cut(text, columns);
     " ".repeat(columns.saturating_sub(of(&text))) + &text

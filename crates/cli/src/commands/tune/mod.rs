@@ -1,29 +1,32 @@
-//! `trimtab tune`: which setting a program runs best in, found by running it, and kept for `trimtab run`.
+//! `trimtab tune`: finds the setting in which a program runs best by running it, and stores it for
+//! `trimtab run`.
 //!
-//! What to try next and when to believe it is `core::tuning`'s; `facts` says what there is to try, `trial` runs the program once, `lines` is the record, and
-//! `page` what people read. Each run is written down when it is over, so that whatever ends the tuning, its runs are there for `--resume`.
+//! `core::tuning` chooses the next setting and judges the results; `grid_choices` lists what to
+//! try, `trial` runs the program once, `record` is the record, and `page` formats the text. Each
+//! run is recorded as soon as it ends, so that an interrupted tuning can be continued with
+//! `--resume`.
 
-mod facts;
-pub(in crate::commands) mod lines;
+mod grid_choices;
 mod page;
+pub(in crate::commands) mod record;
 mod trial;
 
 use crate::args::{PlaceArgs, TuneArgs};
 use crate::commands::interrupt::Interrupt;
 use crate::commands::{print, progress};
 use crate::exit::{self, Exit};
-use crate::kept::{Conditions, Kept, Store};
 use crate::say::{self, Volume};
-use crate::situation::HOLD;
+use crate::site_facts::HOLD;
+use crate::tuning_store::{Conditions, Kept, Store};
 use crate::world::World;
 use anyhow::{Context, Result, anyhow, bail};
 use indicatif::ProgressBar;
-use lines::{Ended, Journal, LeftOut, Line, Run, SCHEMA, Start};
+use record::{Ended, Journal, LeftOut, Line, Run, SCHEMA, Start};
 use regex::bytes::Regex;
 use std::collections::VecDeque;
 use std::io::{self, Write};
 use std::time::{SystemTime, UNIX_EPOCH};
-use trial::Trial;
+use trial::TrialRunner;
 use trimtab_core::setting::Setting;
 use trimtab_core::stats::Better;
 use trimtab_core::time::Span;
@@ -31,13 +34,14 @@ use trimtab_core::tuning::grid::product;
 use trimtab_core::tuning::{Bench, End, Found, Ran, Rules, Stage, search};
 use trimtab_linux::program::{Program, resolve};
 
-/// Where the metric is the time: a run is stopped when it takes so many times as long as the best setting's.
-const CAP: f64 = 2.0;
+/// If the metric is the time, a run is stopped when it takes this multiple of the best setting's
+/// time.
+const TIME_RATIO_MAX: f64 = 2.0;
 
-/// Tunes.
+/// Runs the command.
 ///
 /// # Errors
-/// [`exit::FAILED`] when the program fails as it is, or what is asked for cannot be.
+/// [`exit::FAILED`] when the program fails in its start setting, or a request cannot be met.
 pub fn run(world: &World, args: &TuneArgs) -> Result<u8, Exit> {
     tune(world, args).map_err(|cause| Exit::new(exit::FAILED, cause))
 }
@@ -45,7 +49,7 @@ pub fn run(world: &World, args: &TuneArgs) -> Result<u8, Exit> {
 fn tune(world: &World, args: &TuneArgs) -> Result<u8> {
     if world.raw(HOLD).is_some() {
         bail!(
-            "this is inside a trimtab run, whose cores and variables would be measured: start trimtab tune by itself"
+            "trimtab tune runs inside a trimtab run, whose cores and variables would distort the measurement: start it outside"
         );
     }
     let metric = args.metric.as_deref().map(Regex::new).transpose();
@@ -54,7 +58,7 @@ fn tune(world: &World, args: &TuneArgs) -> Result<u8> {
     let name = args.command.first().ok_or_else(|| anyhow!("no command is given"))?;
     let path = resolve(name, search_path)?;
     let program = Program::look(&path, search_path)?;
-    let mut trial = Trial {
+    let mut trial = TrialRunner {
         trimtab: std::env::current_exe().context("cannot find trimtab itself")?,
         options: options(args),
         cores: args.cores.map(|cores| format!("--cores={cores}")),
@@ -65,12 +69,12 @@ fn tune(world: &World, args: &TuneArgs) -> Result<u8> {
         timeout: args.timeout,
         proc: world.proc(),
     };
-    let cores = facts::cores(world, args)?;
+    let cores = grid_choices::cores(world, args)?;
     if args.cpus.is_none() {
-        // The same for every run, however busy others are meanwhile.
+        // The count stays the same for every run, however busy other programs are.
         trial.cores = Some(format!("--cores={cores}"));
     }
-    let (choices, left) = facts::choices(world, args, cores)?;
+    let (choices, left) = grid_choices::choices(world, args, cores)?;
     let place = PlaceArgs { cores: args.cores, cpus: args.cpus.clone(), ..PlaceArgs::default() };
     let start = Start {
         schema: SCHEMA.to_owned(),
@@ -98,18 +102,19 @@ fn tune(world: &World, args: &TuneArgs) -> Result<u8> {
     measure(world, args, &trial, &start)
 }
 
-fn measure(world: &World, args: &TuneArgs, trial: &Trial, start: &Start) -> Result<u8> {
-    let data =
-        world.data().ok_or_else(|| anyhow!("neither XDG_DATA_HOME nor HOME says where runs are kept"))?;
+fn measure(world: &World, args: &TuneArgs, trial: &TrialRunner, start: &Start) -> Result<u8> {
+    let data = world.data().ok_or_else(|| {
+        anyhow!("neither XDG_DATA_HOME nor HOME is set, so there is no folder for the record of runs")
+    })?;
     let path = data.join("tunings").join(format!("{}.jsonl", start.conditions.name()));
-    let earlier = if args.resume { lines::earlier(&path, start)? } else { Vec::new() };
+    let earlier = if args.resume { record::earlier(&path, start)? } else { Vec::new() };
     let interrupt = Interrupt::listen()?;
     let journal = Journal::begin(&path, start, &earlier)?;
     let rules = Rules {
         better: if args.higher { Better::More } else { Better::Less },
         gain_min: args.gain,
         budget: args.budget,
-        cap: args.metric.is_none().then_some(CAP),
+        cap: args.metric.is_none().then_some(TIME_RATIO_MAX),
         seed: args.seed,
     };
     let mut bench = Runner {
@@ -132,7 +137,7 @@ fn measure(world: &World, args: &TuneArgs, trial: &Trial, start: &Start) -> Resu
     bench.bar.finish_and_clear();
     let Runner { journal, trouble, .. } = bench;
     if let Some(trouble) = trouble {
-        return Err(trouble.context(format!("what was measured is kept in {}", path.display())));
+        return Err(trouble.context(format!("the measurements are stored in {}", path.display())));
     }
     let profile = found.winner.as_ref().map(|_| kept(start, &found)).transpose()?.flatten();
     let name = match (&profile, Store::of(world)) {
@@ -147,12 +152,12 @@ fn measure(world: &World, args: &TuneArgs, trial: &Trial, start: &Start) -> Resu
     } else {
         print(&page::ended(start, &ended, &path))?;
     }
-    // Who spent the budget may go on with a larger one.
+    // If the budget is spent, the tuning can continue with a larger one.
     if !stopped && ended.found.end != End::Spent {
         journal.remove();
     }
     if let End::Failed { why } = &ended.found.end {
-        bail!("the program fails as it is, and nothing can be tuned: {why}");
+        bail!("the program fails in its start setting, so it cannot be tuned: {why}");
     }
     match signal.filter(|_| stopped) {
         Some(signal) => Ok(exit::by_signal(signal)),
@@ -160,7 +165,7 @@ fn measure(world: &World, args: &TuneArgs, trial: &Trial, start: &Start) -> Resu
     }
 }
 
-/// The profile of what was found.
+/// Returns the tuning to store.
 fn kept(start: &Start, found: &Found) -> Result<Option<Kept>> {
     let Some(winner) = &found.winner else { return Ok(None) };
     let gain = winner.comparison.gain.context("a winner without a gain")?;
@@ -182,7 +187,7 @@ fn kept(start: &Start, found: &Found) -> Result<Option<Kept>> {
     }))
 }
 
-/// What `trimtab run` is asked for in every setting.
+/// Returns the options of `trimtab run` for every setting.
 fn options(args: &TuneArgs) -> Vec<String> {
     let mut options = Vec::new();
     if let Some(cpus) = &args.cpus {
@@ -194,7 +199,7 @@ fn options(args: &TuneArgs) -> Vec<String> {
     options
 }
 
-/// Writes a line to standard output at once, for who reads along.
+/// Writes a line to standard output and flushes it, for readers that follow.
 fn out(text: &str) -> Result<()> {
     let mut out = io::stdout().lock();
     Ok(out.write_all(text.as_bytes()).and_then(|()| out.flush())?)
@@ -204,17 +209,17 @@ fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Who runs the program for the search.
+/// Runs the program for the search.
 struct Runner<'a> {
-    trial: &'a Trial,
+    trial: &'a TrialRunner,
     interrupt: &'a Interrupt,
     bar: ProgressBar,
     json: bool,
-    /// Runs of an earlier tuning that this one goes on with.
+    /// Runs of an earlier tuning that this one continues.
     earlier: VecDeque<Run>,
     number: usize,
     journal: Journal,
-    /// A mark of the first run's output.
+    /// Hash of the first run's output.
     reference: Option<String>,
     trouble: Option<anyhow::Error>,
 }
@@ -226,7 +231,7 @@ impl Runner<'_> {
         let run = match again {
             Some(run) => run,
             None => {
-                // What came after is of another order, which only other versions make.
+                // The later runs are in another order, which only another version produces.
                 self.earlier.clear();
                 if self.interrupt.came().is_some() {
                     return Ok(None);

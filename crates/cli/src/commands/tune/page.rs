@@ -1,6 +1,6 @@
-//! What people read of a tuning.
+//! Text output of a tuning.
 
-use super::lines::{Ended, Start};
+use super::record::{Ended, Start};
 use crate::table::{Align, Table};
 use std::fmt::Write as _;
 use std::path::Path;
@@ -9,11 +9,11 @@ use trimtab_core::time::Span;
 use trimtab_core::tuning::{Choice, End, Series};
 use trimtab_core::words::plural;
 
-/// The first line.
+/// Returns the first line.
 pub(super) fn begins(start: &Start, budget: Span) -> String {
     let knobs: Vec<&str> = start.choices.iter().map(|choice| choice.knob.word()).collect();
     format!(
-        "tuning {} on {} from {}: {}; {} at most (Ctrl-C keeps what is measured, --resume goes on)",
+        "tuning {} on {}, start setting: {}; {}; at most {} (Ctrl-C keeps the measurements, --resume continues)",
         start.conditions.program.display(),
         plural(start.conditions.cores as usize, "core"),
         start.from,
@@ -22,13 +22,13 @@ pub(super) fn begins(start: &Start, budget: Span) -> String {
     )
 }
 
-/// What would be tried.
+/// Returns the settings that would be tried.
 pub(super) fn planned(start: &Start, budget: Span) -> String {
     let mut table = Table::new(&[("KNOB", Align::Left), ("TRIED", Align::Left)]);
     let mut singles = 0;
     for Choice { knob, values } in &start.choices {
         let own = start.from.get(*knob);
-        let word = |value: &Option<String>| value.clone().unwrap_or_else(|| "left alone".to_owned());
+        let word = |value: &Option<String>| value.clone().unwrap_or_else(|| "unchanged".to_owned());
         let others: Vec<String> = values.iter().filter(|value| value.as_deref() != own).map(word).collect();
         singles += others.len();
         table.row([knob.word().to_owned(), others.join(", ")]);
@@ -37,18 +37,19 @@ pub(super) fn planned(start: &Start, budget: Span) -> String {
         table.row([left.knob.word().to_owned(), format!("not tried: {}", left.why)]);
     }
     format!(
-        "{table}\n{} from the start ({}), of {:.0} settings in all; joined and looked round from are only those that help.\n\
+        "{table}\n{} from the start setting ({}), full grid: {:.0} settings; only changes that help are combined and refined.\n\
          About {} runs, in {} at most.\n",
         plural(singles, "single change"),
         start.from,
         start.grid,
-        // Each once or twice, the references between them, a look round, and the evidence.
+        // Each setting once or twice, the references between them, the neighbours of the best, and
+        // the evidence.
         3 * singles + 25,
         lasting(budget)
     )
 }
 
-/// What came of it.
+/// Returns the result.
 pub(super) fn ended(start: &Start, ended: &Ended, journal: &Path) -> String {
     let mut text = String::new();
     let found = &ended.found;
@@ -62,7 +63,7 @@ pub(super) fn ended(start: &Start, ended: &Ended, journal: &Path) -> String {
             let percent = |ratio: f64| (ratio - 1.0) * 100.0;
             let _ = writeln!(
                 text,
-                "{} is better than {}: {:.2} times as {} ({:+.0} %, 95 % sure of {:+.0} to {:+.0} %; {} pairs of runs; {runs}).",
+                "{} is better than {}: {:.2} times as {} ({:+.0} %, 95 % confidence {:+.0} to {:+.0} %; {} pairs of runs; {runs}).",
                 winner.setting,
                 start.from,
                 kept.gain,
@@ -73,18 +74,18 @@ pub(super) fn ended(start: &Start, ended: &Ended, journal: &Path) -> String {
                 winner.before.len()
             );
             for (knob, gain) in &winner.adds {
-                let _ = writeln!(text, "  {knob} adds {:+.0} % to the others", percent(*gain));
+                let _ = writeln!(text, "  {knob} contributes {:+.0} %", percent(*gain));
             }
             match &ended.kept {
                 Some(name) => {
                     let _ = writeln!(
                         text,
-                        "Kept as profile {name}: trimtab run {command} applies it from now on, --no-profile does not; trimtab profiles show {name}."
+                        "Stored as tuning {name}: trimtab run {command} applies it from now on (not with --no-tuning); trimtab tune show {name} prints it."
                     );
                 }
                 None => {
                     let words = trimtab_launch::options::words(&winner.setting).join(" ");
-                    let _ = writeln!(text, "Not kept (--no-store): trimtab run {words} {command}");
+                    let _ = writeln!(text, "Not stored (--no-store): trimtab run {words} {command}");
                 }
             }
         }
@@ -96,9 +97,11 @@ pub(super) fn ended(start: &Start, ended: &Ended, journal: &Path) -> String {
                     start.gain_min * 100.0
                 ),
                 End::Spent => format!(
-                    "The budget was spent before anything was certain: no change ({runs}). --resume with a larger --budget goes on."
+                    "The budget was spent before a result was certain: no change ({runs}). --resume with a larger --budget continues."
                 ),
-                End::Stopped => format!("Stopped: {runs} kept in {}; --resume goes on.", journal.display()),
+                End::Stopped => {
+                    format!("Stopped: {runs} stored in {}; --resume continues.", journal.display())
+                }
                 End::Failed { .. } => return text,
             };
             let _ = writeln!(text, "{why}");
@@ -107,7 +110,7 @@ pub(super) fn ended(start: &Start, ended: &Ended, journal: &Path) -> String {
     text
 }
 
-/// Each setting that was tried.
+/// Returns the table of the settings that were tried.
 fn table(start: &Start, all: &[Series]) -> String {
     let unit = if start.metric == "time" { "SECONDS" } else { "METRIC" };
     let columns = [
@@ -138,7 +141,7 @@ fn table(start: &Start, all: &[Series]) -> String {
     table.to_string()
 }
 
-/// With four digits that matter.
+/// Formats a number with four significant digits.
 fn number(value: f64) -> String {
     let places = (3 - value.abs().max(1e-9).log10().floor() as i32).clamp(0, 9);
     format!("{value:.*}", usize::try_from(places).unwrap_or(0))

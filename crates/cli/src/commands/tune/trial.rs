@@ -1,7 +1,8 @@
-//! One run of the program in a setting: started by `trimtab run`, timed, ended in time, checked.
+//! One run of the program in a setting: started by `trimtab run`, timed, bounded in time, checked.
 //!
-//! The program gets no input and no terminal, and is the head of a process group of its own, so that all of it is ended together: when it takes too long,
-//! on Ctrl-C, and what it leaves running behind itself. What it prints goes into memory, or nowhere where nobody asks for it.
+//! The program gets no input and no terminal, and leads its own process group, so that all its
+//! processes can be ended together: when it takes too long, on Ctrl-C, and those that it leaves
+//! running. Its output goes into memory, or is discarded if it is not needed.
 
 use crate::commands::interrupt::Interrupt;
 use crate::commands::progress::quoted;
@@ -25,22 +26,22 @@ use trimtab_core::tuning::Ran;
 use trimtab_launch::options::words;
 use trimtab_linux::process::{Pid as Number, State, stat};
 
-/// So much of what a program prints is looked at, from its end.
-const READ_MAX: u64 = 16 << 20;
-/// So much of what a failing program said is shown.
-const SAID_MAX: usize = 300;
-/// It is looked so often whether somebody wants the end.
-const GLANCE: Duration = Duration::from_millis(50);
-/// A program that was asked to end has so long for it.
-const GRACE: Duration = Duration::from_secs(2);
+/// Bytes of a program's output that are read, from its end.
+const OUTPUT_READ_BYTES_MAX: u64 = 16 << 20;
+/// Bytes of a failing program's output that are shown.
+const OUTPUT_SHOWN_BYTES_MAX: usize = 300;
+/// Time between two checks for a request to stop.
+const STOP_POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// Time that a program has to end after it was asked to.
+const KILL_DELAY: Duration = Duration::from_secs(2);
 
-/// How the program is run.
+/// Conditions of a run.
 #[derive(Debug)]
-pub(super) struct Trial {
+pub(super) struct TrialRunner {
     pub trimtab: PathBuf,
-    /// What `trimtab run` is asked for, beside the setting; cores apart.
+    /// Options of `trimtab run` besides the setting, without the cores.
     pub options: Vec<String>,
-    /// The cores that are asked for where the setting names none.
+    /// The option for cores, if the setting does not choose them.
     pub cores: Option<String>,
     pub command: Vec<OsString>,
     pub metric: Option<Regex>,
@@ -50,29 +51,28 @@ pub(super) struct Trial {
     pub proc: PathBuf,
 }
 
-/// What came of it.
+/// The result of a run.
 pub(super) struct Tried {
     pub ran: Ran,
-    /// A mark of what it printed, where that is to be the same.
+    /// Hash of its output, if outputs must be equal.
     pub output: Option<String>,
 }
 
 /// How the process ended.
-enum Ended {
+enum ProcessEnd {
     By(ExitStatus),
-    /// It was ended, since it took as long as it may.
+    /// It was ended because it reached its time limit.
     Late,
-    /// It waits for a terminal.
+    /// It was stopped because it waits for a terminal.
     Halted,
     Interrupted,
 }
 
-impl Trial {
-    /// The command line of a run.
+impl TrialRunner {
+    /// Returns the command line of a run.
     pub(super) fn words(&self, setting: &Setting) -> Vec<OsString> {
-        let mut all: Vec<OsString> = ["run", "--no-profile", "--quiet", "--with-parent", "--survey", "none"]
-            .map(OsString::from)
-            .into();
+        let mut all: Vec<OsString> =
+            ["run", "--no-tuning", "--quiet", "--with-parent", "--survey", "none"].map(OsString::from).into();
         all.extend(self.options.iter().map(OsString::from));
         if let Some(cores) = self.cores.as_ref().filter(|_| setting.get(Knob::Cores).is_none()) {
             all.push(cores.into());
@@ -83,10 +83,10 @@ impl Trial {
         all
     }
 
-    /// Runs it once; `None` when somebody stopped it.
+    /// Runs the program once; `None` if the tuning was interrupted.
     ///
     /// # Errors
-    /// `trimtab` cannot be started, or memory for its output not be had.
+    /// `trimtab` cannot be started, or memory for its output is missing.
     pub(super) fn run(
         &self,
         setting: &Setting,
@@ -115,22 +115,22 @@ impl Trial {
         let failed = |why: String| Ok(Some(Tried { ran: Ran::Failed { why, took }, output: None }));
         let said = || quoted(&tail(&err));
         match ended? {
-            Ended::Interrupted => return Ok(None),
-            Ended::Late if self.timeout == shortest => {
+            ProcessEnd::Interrupted => return Ok(None),
+            ProcessEnd::Late if self.timeout == shortest => {
                 return failed(format!("it took longer than --timeout, {}", shortest.unwrap_or_default()));
             }
-            Ended::Late => return Ok(Some(Tried { ran: Ran::Slow { took }, output: None })),
-            Ended::Halted => {
+            ProcessEnd::Late => return Ok(Some(Tried { ran: Ran::Slow { took }, output: None })),
+            ProcessEnd::Halted => {
                 return failed(
-                    "it was stopped, as programs are that want a terminal: it gets none here".to_owned(),
+                    "it was stopped, probably because it needs a terminal: it gets none here".to_owned(),
                 );
             }
-            // A terminal's Ctrl-C does not reach it, so this is its own.
-            Ended::By(status) if !status.success() => {
+            // The terminal's Ctrl-C does not reach the program, so the signal is its own.
+            ProcessEnd::By(status) if !status.success() => {
                 let what = match (status.code().and_then(|code| u8::try_from(code).ok()), status.signal()) {
-                    (Some(exit::RUN_FAILED), _) => "trimtab run cannot start it so".to_owned(),
+                    (Some(exit::RUN_FAILED), _) => "trimtab run cannot start it in this setting".to_owned(),
                     (Some(exit::NO_CORES), _) => {
-                        "not enough cores were free (or it ended with status 124)".to_owned()
+                        "not enough cores were free, or it ended with status 124".to_owned()
                     }
                     (Some(code), _) => format!("it ended with status {code}"),
                     (None, Some(signal)) => format!("it was killed by signal {signal}"),
@@ -138,26 +138,26 @@ impl Trial {
                 };
                 return failed(format!("{what}; {}", said()));
             }
-            Ended::By(_) => {}
+            ProcessEnd::By(_) => {}
         }
         let printed = out.as_ref().map(read).transpose()?.unwrap_or_default();
         let mut value = took.seconds();
         if let Some(metric) = &self.metric {
-            // What is printed on standard error counts where standard output has nothing.
+            // Standard error is searched if standard output has no match.
             let found = number(metric, &printed).or_else(|| number(metric, &read(&err).ok()?));
             match found {
                 Some(Ok(number)) => value = number,
                 Some(Err(text)) => {
-                    return failed(format!("the metric is {text:?}, which is no number above 0"));
+                    return failed(format!("the metric is {text:?}, which is not a number above 0"));
                 }
-                None => return failed("it printed nothing that the metric's expression finds".to_owned()),
+                None => return failed("nothing in its output matches the metric's expression".to_owned()),
             }
         }
         let output = self.same.then(|| self.mark(&printed));
         if let (Some(reference), Some(output)) = (reference, &output)
             && reference != output
         {
-            return failed("its output is not that of the first run (--verify)".to_owned());
+            return failed("its output differs from that of the first run (--verify)".to_owned());
         }
         if let Some(check) = &self.check
             && let Some(why) = wrong(check, &printed)?
@@ -174,19 +174,22 @@ impl Trial {
         begin: Instant,
         limit: Option<Duration>,
         interrupt: &Interrupt,
-    ) -> Result<Ended> {
+    ) -> Result<ProcessEnd> {
         let group = Pid::from_child(&child);
         let handle = pidfd_open(group, PidfdFlags::empty());
         let mut why = None;
         let mut asked: Option<Instant> = None;
         loop {
-            let left = limit.map_or(GLANCE, |limit| limit.saturating_sub(begin.elapsed()).min(GLANCE));
+            let left = limit.map_or(STOP_POLL_INTERVAL, |limit| {
+                limit.saturating_sub(begin.elapsed()).min(STOP_POLL_INTERVAL)
+            });
             let over = match &handle {
                 Ok(handle) => waits(handle, left),
-                // No such descriptors in this container.
+                // This container has no process descriptors.
                 Err(_) => {
                     std::thread::sleep(Duration::from_millis(1));
-                    // Collected here at once: its group cannot be told apart then, and is left.
+                    // The process is collected here, so its group cannot be identified any more and
+                    // is left alone.
                     child.try_wait()?.is_some()
                 }
             };
@@ -196,34 +199,35 @@ impl Trial {
             if why.is_none() {
                 let state = stat(&self.proc, Number(child.id())).map(|stat| stat.state).ok();
                 if interrupt.came().is_some() {
-                    why = Some(Ended::Interrupted);
+                    why = Some(ProcessEnd::Interrupted);
                 } else if limit.is_some_and(|limit| begin.elapsed() >= limit) {
-                    why = Some(Ended::Late);
+                    why = Some(ProcessEnd::Late);
                 } else if state == Some(State::Stopped) {
-                    why = Some(Ended::Halted);
+                    why = Some(ProcessEnd::Halted);
                 }
                 if why.is_some() {
                     asked = Some(Instant::now());
                     let _ = kill_process_group(group, Signal::TERM);
                     let _ = kill_process_group(group, Signal::CONT);
                 }
-            } else if asked.is_some_and(|asked| asked.elapsed() > GRACE) {
+            } else if asked.is_some_and(|asked| asked.elapsed() > KILL_DELAY) {
                 let _ = kill_process_group(group, Signal::KILL);
             }
         }
-        // The head of the group is not collected yet, so that its number is no other's: what it left running goes now.
+        // The leader of the group is not collected yet, so its number cannot belong to another
+        // process. Its remaining processes are ended now.
         if handle.is_ok() {
             let _ = kill_process_group(group, Signal::KILL);
         }
         let status = child.wait()?;
-        // A signal from elsewhere may have been meant for both.
-        if why.is_none() && status.signal().is_some() && interrupt.comes_within(GLANCE) {
-            why = Some(Ended::Interrupted);
+        // A signal from outside may have been meant for both processes.
+        if why.is_none() && status.signal().is_some() && interrupt.comes_within(STOP_POLL_INTERVAL) {
+            why = Some(ProcessEnd::Interrupted);
         }
-        Ok(why.unwrap_or(Ended::By(status)))
+        Ok(why.unwrap_or(ProcessEnd::By(status)))
     }
 
-    /// A mark of an output, without the lines on which the metric is.
+    /// Returns a hash of an output without the lines that hold the metric.
     fn mark(&self, printed: &[u8]) -> String {
         let lines = printed.split(|byte| *byte == b'\n');
         let kept: Vec<&[u8]> =
@@ -232,36 +236,35 @@ impl Trial {
     }
 }
 
-/// Whether a process ends within a time.
+/// Returns whether a process ends within a time.
 fn waits(handle: &impl std::os::fd::AsFd, time: Duration) -> bool {
     let time = Timespec { tv_sec: 0, tv_nsec: i64::from(time.subsec_nanos()) };
     let mut handles = [PollFd::new(handle, PollFlags::IN)];
     matches!(poll(&mut handles, Some(&time)), Ok(1..))
 }
 
-/// A file that is nowhere.
+/// Returns a file in memory.
 fn memory(name: &str) -> Result<File> {
-    let descriptor = memfd_create(name, MemfdFlags::CLOEXEC)
-        .context("no memory can be had for what the program prints")?;
+    let descriptor = memfd_create(name, MemfdFlags::CLOEXEC).context("no memory for the program's output")?;
     Ok(File::from(descriptor))
 }
 
-/// The end of what was printed.
+/// Returns the end of an output.
 fn read(mut file: &File) -> Result<Vec<u8>> {
     let len = file.metadata()?.len();
-    file.seek(SeekFrom::Start(len.saturating_sub(READ_MAX)))?;
+    file.seek(SeekFrom::Start(len.saturating_sub(OUTPUT_READ_BYTES_MAX)))?;
     let mut bytes = Vec::new();
-    file.take(READ_MAX).read_to_end(&mut bytes)?;
+    file.take(OUTPUT_READ_BYTES_MAX).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 
 fn tail(file: &File) -> String {
     let text = read(file).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
     let letters: Vec<char> = text.trim().chars().collect();
-    letters[letters.len().saturating_sub(SAID_MAX)..].iter().collect()
+    letters[letters.len().saturating_sub(OUTPUT_SHOWN_BYTES_MAX)..].iter().collect()
 }
 
-/// The last number that the expression finds, or what is none.
+/// Returns the last number that the expression finds, or the text that is not a number.
 fn number(metric: &Regex, printed: &[u8]) -> Option<Result<f64, String>> {
     let found = metric.captures_iter(printed).last()?;
     let text = found.get(1).or_else(|| found.get(0))?.as_bytes();
@@ -272,7 +275,7 @@ fn number(metric: &Regex, printed: &[u8]) -> Option<Result<f64, String>> {
     })
 }
 
-/// Why the user's check says that an output is wrong.
+/// Returns why the user's check rejects an output.
 fn wrong(check: &str, printed: &[u8]) -> Result<Option<String>> {
     let mut command = Command::new("/bin/sh");
     let mut child = command
@@ -283,11 +286,11 @@ fn wrong(check: &str, printed: &[u8]) -> Result<Option<String>> {
         .spawn()
         .context("cannot start the shell for --verify-command")?;
     if let Some(mut input) = child.stdin.take() {
-        // It need not read everything.
+        // The check need not read everything.
         let _ = input.write_all(printed);
     }
     let status = child.wait()?;
-    Ok((!status.success()).then(|| format!("--verify-command says that its output is wrong ({status})")))
+    Ok((!status.success()).then(|| format!("--verify-command rejects its output ({status})")))
 }
 
 #[cfg(test)]

@@ -1,8 +1,9 @@
-//! `trimtab tune-team`: which way each collective of a team goes quickest on this machine, found beforehand and kept.
+//! `trimtab tune-team`: measures the fastest algorithm for each collective of a team on this
+//! machine, and stores it.
 //!
-//! `ranks` makes teams of threads or processes and lets them measure, `page` shows what came of it. How it is measured and judged is the
-//! library's (`trimtab_team::tune`), and so is what is kept and where. A signal ends it before the next cell: what was finished is
-//! kept and said.
+//! `ranks` makes teams of threads or processes that measure, `page` formats the results. The
+//! library measures, judges and stores (`trimtab_team::tune`). A signal ends the command before the
+//! next cell: finished cells are stored and reported.
 
 pub(crate) mod page;
 mod ranks;
@@ -14,8 +15,8 @@ use crate::exit::{self, Exit};
 use crate::say::{self, Volume};
 use crate::world::World;
 use anyhow::{Context, Result, anyhow};
-use page::{Document, Of, TeamOf};
-use ranks::Found;
+use page::{TeamOf, TeamResult, TuneTeamReport};
+use ranks::TeamFindings;
 use std::time::{Duration, Instant};
 use trimtab_team::algorithm_table::CallClass;
 use trimtab_team::team::crowded_here;
@@ -23,16 +24,16 @@ use trimtab_team::tune::store::{self, Store};
 use trimtab_team::tune::{Checked, Plan, noise};
 use trimtab_team::{Kind, Options};
 
-/// What a first look measures.
+/// Sizes in bytes that a first tuning measures.
 const QUICK_SIZES: [usize; 2] = [64 << 10, 1 << 20];
 const QUICK_SECONDS: f64 = 5.0;
-/// Of so many cells the choice shall be good.
-const GOAL: f64 = 0.95;
+/// Share of the cells in which the choice must be good.
+const GOOD_SHARE_GOAL: f64 = 0.95;
 
-/// Tunes, or says what was tuned.
+/// Runs the command.
 ///
 /// # Errors
-/// [`exit::FAILED`] when teams cannot be made, or what was found cannot be kept.
+/// [`exit::FAILED`] when teams cannot be made, or the results cannot be stored.
 pub fn run(_world: &World, args: &TuneTeamArgs) -> Result<u8, Exit> {
     let done = match &args.as_rank {
         Some(plan) => ranks::as_rank(args, plan),
@@ -44,7 +45,7 @@ pub fn run(_world: &World, args: &TuneTeamArgs) -> Result<u8, Exit> {
     done.map_err(|cause| Exit::new(exit::FAILED, cause))
 }
 
-/// How many ranks, each once, the smallest first.
+/// Returns the numbers of ranks, without repetition, ascending.
 fn counts(args: &TuneTeamArgs) -> Result<Vec<u32>> {
     let mut counts = args.ranks.clone();
     if counts.is_empty() {
@@ -57,9 +58,9 @@ fn counts(args: &TuneTeamArgs) -> Result<Vec<u32>> {
     counts.sort_unstable();
     counts.dedup();
     match counts.iter().find(|count| args.kind.split(**count).is_none()) {
-        Some(count) => Err(anyhow!("{} does not make {count} ranks", args.kind)),
+        Some(count) => Err(anyhow!("{} cannot make {count} ranks", args.kind)),
         None if counts.is_empty() => {
-            Err(anyhow!("{} makes none of the usual counts: say --ranks", args.kind))
+            Err(anyhow!("{} cannot make any of the usual counts: set --ranks", args.kind))
         }
         None => Ok(counts),
     }
@@ -98,13 +99,14 @@ fn plan(args: &TuneTeamArgs) -> Plan {
     }
 }
 
-/// A word for a machine's file that is there and does not count.
+/// Reads the tables of this machine; warns about a file that exists and cannot be used.
 fn read() -> Result<(std::path::PathBuf, Store)> {
-    let (path, machine) = store::here()
-        .ok_or_else(|| anyhow!("neither XDG_CACHE_HOME nor HOME says where tuned ways are kept"))?;
+    let (path, machine) = store::here().ok_or_else(|| {
+        anyhow!("neither XDG_CACHE_HOME nor HOME is set, so there is no folder for the tables")
+    })?;
     let (store, why) = Store::read(&path, &machine);
     if let Some(why) = why {
-        say::warning(Volume::Normal, &format!("{} does not count: {why}", path.display()));
+        say::warning(Volume::Normal, &format!("{} is ignored: {why}", path.display()));
     }
     Ok((path, store))
 }
@@ -118,9 +120,9 @@ fn show(args: &TuneTeamArgs) -> Result<u8> {
     let teams = store.keys().filter_map(|key| Some((key.to_owned(), store.get(key)?.clone())));
     let teams: Vec<TeamOf> = teams
         .filter(|(_, tuning)| wanted(args, tuning.ranks))
-        .map(|(key, tuning)| TeamOf { key, of: Of::Tuned(tuning) })
+        .map(|(key, tuning)| TeamOf { key, of: TeamResult::Tuned(tuning) })
         .collect();
-    let document = Document::new("kept", Some(&path), teams);
+    let document = TuneTeamReport::new("kept", Some(&path), teams);
     print(&if args.json { document.json()? } else { page::kept(&document) })?;
     Ok(exit::DONE)
 }
@@ -133,14 +135,14 @@ fn forget(args: &TuneTeamArgs) -> Result<u8> {
         if store.get(&key).is_some_and(|tuning| wanted(args, tuning.ranks))
             && let Some(tuning) = store.remove(&key)
         {
-            forgotten.push(TeamOf { key, of: Of::Tuned(tuning) });
+            forgotten.push(TeamOf { key, of: TeamResult::Tuned(tuning) });
         }
     }
     let none = forgotten.is_empty();
     if !none {
         store.write(&path).with_context(|| format!("cannot write {}", path.display()))?;
     }
-    let document = Document::new("forgotten", Some(&path), forgotten);
+    let document = TuneTeamReport::new("forgotten", Some(&path), forgotten);
     print(&if args.json { document.json()? } else { page::forgotten(&document) })?;
     Ok(if none { exit::NO } else { exit::DONE })
 }
@@ -151,9 +153,9 @@ fn list(args: &TuneTeamArgs) -> Result<u8> {
         let crowded = crowded_here(ranks);
         let jobs = plan.jobs(cell, crowded);
         let cells = jobs.into_iter().map(|job| (job, job.candidates(cell, crowded))).collect();
-        TeamOf { key: page::title(ranks, crowded), of: Of::Planned { ranks, crowded, cells } }
+        TeamOf { key: page::title(ranks, crowded), of: TeamResult::Planned { ranks, crowded, cells } }
     });
-    let document = Document::new("planned", None, teams.collect());
+    let document = TuneTeamReport::new("planned", None, teams.collect());
     print(&if args.json { document.json()? } else { page::planned(&document) })?;
     Ok(exit::DONE)
 }
@@ -165,10 +167,10 @@ fn measure(args: &TuneTeamArgs) -> Result<u8> {
     let all: usize = jobs.iter().sum();
     if all == 0 {
         return Err(anyhow!(
-            "there is nothing to choose: calls of these operations and sizes go one way alone; --list shows what has a choice"
+            "there is nothing to choose: calls of these operations and sizes have only one algorithm; --list shows the calls with a choice"
         ));
     }
-    // A place that cannot be written costs no minutes.
+    // An unwritable folder is reported before minutes are spent on measuring.
     let (path, _) = read()?;
     let interrupt = Interrupt::listen()?;
     if !args.accept_noise
@@ -178,7 +180,7 @@ fn measure(args: &TuneTeamArgs) -> Result<u8> {
         say::warning(
             Volume::Normal,
             &format!(
-                "others use {:.0} % of this machine: what they disturb is measured up to three times, and then left as usual; wait for a \
+                "other programs use {:.0} % of this machine: disturbed cells are measured up to three times, then they keep the usual algorithm; wait for a \
                  quiet moment, or judge it nevertheless (--accept-noise)",
                 share * 100.0
             ),
@@ -190,23 +192,23 @@ fn measure(args: &TuneTeamArgs) -> Result<u8> {
     let mut trouble = None;
     let mut kept = None;
     for (at, ranks) in counts.iter().enumerate() {
-        // Each has an equal part of what is left.
+        // Each team gets an equal part of the remaining time.
         let left = budget.saturating_sub(begin.elapsed());
         plan.budget = left / u32::try_from(counts.len() - at).unwrap_or(1);
         bar.set_position(jobs[..at].iter().sum::<usize>() as u64);
         match ranks::measure(args, &plan, *ranks, &interrupt, &bar) {
-            Ok((key, Found::Tuned(tuning))) => {
+            Ok((key, TeamFindings::Tuned(tuning))) => {
                 if tuning.cells.iter().any(|cell| cell.judged) {
                     kept = Some(store::keep(&key, tuning.clone())?);
                 }
-                teams.push(TeamOf { key, of: Of::Tuned(tuning) });
+                teams.push(TeamOf { key, of: TeamResult::Tuned(tuning) });
             }
-            Ok((key, Found::Checked { crowded, cells, left })) => {
-                teams.push(TeamOf { key, of: Of::Checked { ranks: *ranks, crowded, cells, left } });
+            Ok((key, TeamFindings::Checked { crowded, cells, left })) => {
+                teams.push(TeamOf { key, of: TeamResult::Checked { ranks: *ranks, crowded, cells, left } });
             }
-            // What other teams found is not lost.
+            // The results of other teams are not lost.
             Err(error) => {
-                trouble = Some(error.context(format!("a team of {ranks} ranks cannot be measured")));
+                trouble = Some(error.context(format!("measuring a team of {ranks} ranks failed")));
                 break;
             }
         }
@@ -216,10 +218,10 @@ fn measure(args: &TuneTeamArgs) -> Result<u8> {
     }
     bar.finish_and_clear();
     let what = if args.check { "checked" } else { "tuned" };
-    let mut document = Document::new(what, kept.as_deref().or(args.check.then_some(&path)), teams);
+    let mut document = TuneTeamReport::new(what, kept.as_deref().or(args.check.then_some(&path)), teams);
     document.signal = interrupt.came();
     document.complete = trouble.is_none() && document.signal.is_none() && document.left() == 0;
-    let verdict = args.check.then(|| page::verdict(&document, GOAL));
+    let verdict = args.check.then(|| page::verdict(&document, GOOD_SHARE_GOAL));
     document.verdict.clone_from(&verdict);
     print(&if args.json {
         document.json()?
@@ -237,12 +239,12 @@ fn measure(args: &TuneTeamArgs) -> Result<u8> {
     Ok(if verdict.is_some_and(|verdict| verdict.met == Some(false)) { exit::NO } else { exit::DONE })
 }
 
-/// Operations that the plan has, for who shows it.
+/// Returns the name of an operation of the plan, for output.
 fn named(kind: Kind) -> &'static str {
     kind.name()
 }
 
-/// Cells on which a statement can rest.
+/// Returns the cells that were not disturbed.
 fn clear(cells: &[Checked]) -> impl Iterator<Item = &Checked> {
     cells.iter().filter(|cell| cell.judged)
 }

@@ -1,4 +1,4 @@
-//! What tuning came to, for people and as JSON.
+//! Results of a tuning of teams, as text and as JSON.
 
 use crate::table::{Align, Table};
 use anyhow::Result;
@@ -7,12 +7,12 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use trimtab_team::tune::{Cell, Checked, Job, Measured, Origin, Tried, Tuning, store};
 
-/// The version of the document.
+/// Schema of the JSON document.
 const SCHEMA: &str = "trimtab.tune-team/1";
 
-/// All of it.
+/// The whole document.
 #[derive(Debug, Serialize)]
-pub(super) struct Document {
+pub(super) struct TuneTeamReport {
     schema: &'static str,
     what: &'static str,
     trimtab: &'static str,
@@ -21,43 +21,43 @@ pub(super) struct Document {
     pub(super) file: Option<PathBuf>,
     pub(super) complete: bool,
     pub(super) signal: Option<i32>,
-    pub(super) verdict: Option<Verdict>,
+    pub(super) verdict: Option<GoalVerdict>,
     pub(super) teams: Vec<TeamOf>,
 }
 
-/// A number of ranks.
+/// The result for one number of ranks.
 #[derive(Debug, Serialize)]
 pub(super) struct TeamOf {
     pub(super) key: String,
     #[serde(flatten)]
-    pub(super) of: Of,
+    pub(super) of: TeamResult,
 }
 
-/// What is known of it.
+/// Kinds of results.
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
-pub(super) enum Of {
+pub(super) enum TeamResult {
     Tuned(Tuning),
     Checked { ranks: u32, crowded: bool, cells: Vec<Checked>, left: usize },
     Planned { ranks: u32, crowded: bool, cells: Vec<(Job, Vec<Tried>)> },
 }
 
-/// Whether choices are good.
+/// Whether the choices are good.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub(super) struct Verdict {
+pub(super) struct GoalVerdict {
     /// Cells in which the choice is within 5 % of the best.
     pub(super) good: usize,
-    /// Cells that others did not disturb.
+    /// Cells that other programs did not disturb.
     pub(super) judged: usize,
-    /// Cells that they did.
+    /// Cells that other programs disturbed.
     pub(super) noisy: usize,
-    /// The part of them that is to be good.
+    /// Share of the cells that must be good.
     pub(super) goal: f64,
-    /// Whether it is; null where nothing could be judged.
+    /// Whether the goal is met; null if no cell could be judged.
     pub(super) met: Option<bool>,
 }
 
-impl Document {
+impl TuneTeamReport {
     pub(super) fn new(what: &'static str, file: Option<&Path>, teams: Vec<TeamOf>) -> Self {
         Self {
             schema: SCHEMA,
@@ -77,25 +77,25 @@ impl Document {
         Ok(serde_json::to_string(self)?)
     }
 
-    /// Cells that were not come to.
+    /// Returns the number of cells that were not measured.
     pub(super) fn left(&self) -> usize {
         let of = |team: &TeamOf| match &team.of {
-            Of::Tuned(tuning) => tuning.left,
-            Of::Checked { left, .. } => *left,
-            Of::Planned { .. } => 0,
+            TeamResult::Tuned(tuning) => tuning.left,
+            TeamResult::Checked { left, .. } => *left,
+            TeamResult::Planned { .. } => 0,
         };
         self.teams.iter().map(of).sum()
     }
 
     fn tunings(&self) -> impl Iterator<Item = (&str, &Tuning)> {
         self.teams.iter().filter_map(|team| match &team.of {
-            Of::Tuned(tuning) => Some((team.key.as_str(), tuning)),
+            TeamResult::Tuned(tuning) => Some((team.key.as_str(), tuning)),
             _ => None,
         })
     }
 }
 
-/// A team's heading.
+/// Returns the heading of a team.
 pub(super) fn title(ranks: u32, crowded: bool) -> String {
     format!("{ranks} ranks, {}", if crowded { "more than CPUs" } else { "a CPU each" })
 }
@@ -123,7 +123,7 @@ fn rows(tuning: &Tuning) -> Table {
     let mut table = Table::new(&[
         ("OPERATION", Align::Left),
         ("BYTES", Align::Right),
-        ("MANNER", Align::Left),
+        ("CALL CLASS", Align::Left),
         ("USUAL", Align::Left),
         ("US", Align::Right),
         ("CHOSEN", Align::Left),
@@ -134,10 +134,10 @@ fn rows(tuning: &Tuning) -> Table {
     for cell in &tuning.cells {
         let why = match (cell.judged, cell.verdict.winner) {
             (false, _) => format!(
-                "left as usual: others used {:.0} % of the machine",
+                "usual algorithm: other programs used {:.0} % of the machine",
                 cell.foreign.unwrap_or_default() * 100.0
             ),
-            (true, 0) => format!("kept as usual: {}", cell.verdict.why),
+            (true, 0) => format!("usual algorithm: {}", cell.verdict.why),
             (true, _) => cell.verdict.why.clone(),
         };
         table.row([
@@ -155,8 +155,8 @@ fn rows(tuning: &Tuning) -> Table {
     table
 }
 
-/// What was just tuned.
-pub(super) fn tuned(document: &Document) -> String {
+/// Formats the results of a tuning.
+pub(super) fn tuned(document: &TuneTeamReport) -> String {
     let mut text = String::new();
     let (mut other, mut all, mut noisy) = (0, 0, 0);
     for (key, tuning) in document.tunings() {
@@ -167,37 +167,37 @@ pub(super) fn tuned(document: &Document) -> String {
         other += tuning.cells.iter().filter(|cell| cell.judged && cell.verdict.winner != 0).count();
         noisy += tuning.cells.iter().filter(|cell| !cell.judged).count();
     }
-    let _ = writeln!(text, "{other} of {all} cells go another way than usual");
+    let _ = writeln!(text, "{other} of {all} cells use another algorithm than usual");
     if noisy > 0 {
-        let _ = writeln!(text, "{noisy} were disturbed by others and left as usual");
+        let _ = writeln!(text, "{noisy} were disturbed by other programs and keep the usual algorithm");
     }
     ending(&mut text, document);
     match &document.file {
         Some(file) => {
-            let _ = writeln!(text, "kept in {}: teams use it from now on", file.display());
+            let _ = writeln!(text, "stored in {}: teams use it from now on", file.display());
         }
-        None => text.push_str("nothing was kept\n"),
+        None => text.push_str("nothing was stored\n"),
     }
     if document.unoptimised {
-        text.push_str("this trimtab was built without optimisation: what it found says little\n");
+        text.push_str(
+            "this trimtab was built without optimisation: its measurements are not representative\n",
+        );
     }
     text
 }
 
-fn ending(text: &mut String, document: &Document) {
+fn ending(text: &mut String, document: &TuneTeamReport) {
     let left = document.left();
     if document.signal.is_some() {
-        let _ = writeln!(
-            text,
-            "it was ended early: what was finished until then counts; {left} cells were left out"
-        );
+        let _ =
+            writeln!(text, "it was stopped early: finished cells are stored; {left} cells were not measured");
     } else if left > 0 {
-        let _ = writeln!(text, "{left} cells were left out when time was over: --budget gives more");
+        let _ = writeln!(text, "{left} cells were not measured within the time: set a larger --budget");
     }
 }
 
-/// What is kept.
-pub(super) fn kept(document: &Document) -> String {
+/// Formats the stored tables.
+pub(super) fn kept(document: &TuneTeamReport) -> String {
     let mut text = String::new();
     for (key, tuning) in document.tunings() {
         let how = if tuning.how.is_empty() { String::new() } else { format!(", {}", tuning.how) };
@@ -208,7 +208,7 @@ pub(super) fn kept(document: &Document) -> String {
         text.push('\n');
     }
     if text.is_empty() {
-        text.push_str("nothing is kept for this machine: teams go the usual ways\n");
+        text.push_str("nothing is stored for this machine: teams use the usual algorithms\n");
     }
     let _ = writeln!(text, "machine: {}", document.machine);
     if let Some(file) = &document.file {
@@ -223,7 +223,7 @@ fn explained(cell: &Cell) -> String {
     let all: Vec<String> = cell.candidates.iter().map(others).collect();
     let when = match cell.origin {
         Origin::Offline => "beforehand",
-        Origin::Lazy => "in a program's own calls",
+        Origin::Lazy => "in calls of a program",
     };
     format!(
         "{}{size}, {}: {}, measured {when}: {} ({})",
@@ -235,23 +235,23 @@ fn explained(cell: &Cell) -> String {
     )
 }
 
-/// What is kept no longer.
-pub(super) fn forgotten(document: &Document) -> String {
+/// Formats the tables that were removed.
+pub(super) fn forgotten(document: &TuneTeamReport) -> String {
     let mut text = String::new();
     for (key, tuning) in document.tunings() {
-        let _ = writeln!(text, "forgotten: {key}, tuned {}", date(tuning.when));
+        let _ = writeln!(text, "removed: {key}, tuned {}", date(tuning.when));
     }
     if text.is_empty() {
-        text.push_str("there was nothing to forget\n");
+        text.push_str("there was nothing to remove\n");
     }
     text
 }
 
-/// What would be measured.
-pub(super) fn planned(document: &Document) -> String {
+/// Formats the cells that would be measured.
+pub(super) fn planned(document: &TuneTeamReport) -> String {
     let mut text = String::new();
     for team in &document.teams {
-        let Of::Planned { cells, .. } = &team.of else { continue };
+        let TeamResult::Planned { cells, .. } = &team.of else { continue };
         let _ = writeln!(text, "{}: {} cells", team.key, cells.len());
         for (job, tried) in cells {
             let ways: Vec<String> = tried.iter().map(ToString::to_string).collect();
@@ -262,16 +262,16 @@ pub(super) fn planned(document: &Document) -> String {
     text
 }
 
-/// How near choices are to the best.
-pub(super) fn checked(document: &Document) -> String {
+/// Formats the comparison of choices with the best.
+pub(super) fn checked(document: &TuneTeamReport) -> String {
     let mut text = String::new();
     for team in &document.teams {
-        let Of::Checked { cells, .. } = &team.of else { continue };
+        let TeamResult::Checked { cells, .. } = &team.of else { continue };
         let mut table = Table::new(&[
             ("OPERATION", Align::Left),
             ("BYTES", Align::Right),
-            ("MANNER", Align::Left),
-            ("IN FORCE", Align::Left),
+            ("CALL CLASS", Align::Left),
+            ("IN USE", Align::Left),
             ("US", Align::Right),
             ("BEST", Align::Left),
             ("US", Align::Right),
@@ -302,7 +302,7 @@ pub(super) fn checked(document: &Document) -> String {
         let _ = writeln!(text, "{}\n{table}", team.key);
     }
     ending(&mut text, document);
-    if let Some(Verdict { good, judged, noisy, goal, met }) = &document.verdict {
+    if let Some(GoalVerdict { good, judged, noisy, goal, met }) = &document.verdict {
         let share = *good as f64 / (*judged).max(1) as f64 * 100.0;
         let word = match met {
             None => "not judged",
@@ -311,30 +311,31 @@ pub(super) fn checked(document: &Document) -> String {
         };
         let _ = writeln!(
             text,
-            "{word}: within 5 % of the best in {good} of {judged} cells ({share:.0} %; the goal is {:.0} %); {noisy} disturbed by others",
+            "{word}: within 5 % of the best in {good} of {judged} cells ({share:.0} %; the goal is {:.0} %); {noisy} disturbed by other programs",
             goal * 100.0
         );
     }
     text
 }
 
-/// Whether they are near enough.
-pub(super) fn verdict(document: &Document, goal: f64) -> Verdict {
+/// Judges whether the choices are good.
+pub(super) fn verdict(document: &TuneTeamReport, goal: f64) -> GoalVerdict {
     let (mut good, mut judged, mut noisy) = (0, 0, 0);
     for team in &document.teams {
-        let Of::Checked { cells, .. } = &team.of else { continue };
+        let TeamResult::Checked { cells, .. } = &team.of else { continue };
         let clear = super::clear(cells).count();
         (judged, noisy) = (judged + clear, noisy + cells.len() - clear);
         good += super::clear(cells).filter(|cell| cell.good()).count();
     }
     let met = (judged > 0).then_some(good as f64 >= goal * judged as f64);
-    Verdict { good, judged, noisy, goal, met }
+    GoalVerdict { good, judged, noisy, goal, met }
 }
 
-/// A day and time of day, UTC, of seconds since 1970.
+/// Formats seconds since 1970 as date and time in UTC.
 pub(crate) fn date(seconds: u64) -> String {
     let (days, rest) = (seconds / 86_400, seconds % 86_400);
-    // Howard Hinnant, chrono-compatible low-level date algorithms: days of years that begin in March
+    // Howard Hinnant, chrono-compatible low-level date algorithms: days of years that begin in
+    // March.
     let days = days + 719_468;
     let (era, day_of_era) = (days / 146_097, days % 146_097);
     let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
@@ -374,8 +375,8 @@ mod tests {
             judged: foreign.is_none_or(|share: f64| share < 0.05),
         };
         let judge = |cells: Vec<Checked>| {
-            let of = Of::Checked { ranks: 2, crowded: false, cells, left: 0 };
-            verdict(&Document::new("checked", None, vec![TeamOf { key: String::new(), of }]), 0.95)
+            let of = TeamResult::Checked { ranks: 2, crowded: false, cells, left: 0 };
+            verdict(&TuneTeamReport::new("checked", None, vec![TeamOf { key: String::new(), of }]), 0.95)
         };
         assert_eq!(judge(vec![cell(1.0, Some(0.3))]).met, None);
         let mut cells = vec![cell(1.05, None); 19];

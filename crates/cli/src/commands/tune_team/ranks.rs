@@ -1,5 +1,6 @@
-//! Teams that are measured: threads of this process, or processes of this program with the same options, a plan and `TRIMTAB_TEAM` in their
-//! environment. Rank 0 is always a thread of this process; it shows progress and hears signals for all.
+//! Teams that are measured: threads of this process, or processes of this program with the same
+//! options, a plan and `TRIMTAB_TEAM` in their environment. Rank 0 is always a thread of this
+//! process; it shows progress and receives signals for all ranks.
 
 use crate::args::TuneTeamArgs;
 use crate::commands::interrupt::Interrupt;
@@ -15,36 +16,36 @@ use trimtab_team::tune::{self, Cell, Checked, Job, Overseer, Plan, Tuning};
 use trimtab_team::{Options, Rank, Tables, Team};
 
 /// The kernel counts a machine's CPU time in ticks.
-const TICKS_A_SECOND: f64 = 100.0;
+const TICKS_PER_SECOND: f64 = 100.0;
 
-/// What a team found.
-pub(super) enum Found {
-    /// Ways.
+/// Result of a team.
+pub(super) enum TeamFindings {
+    /// The fastest algorithms.
     Tuned(Tuning),
-    /// How good the ways in force are.
+    /// The quality of the algorithms in use.
     Checked { crowded: bool, cells: Vec<Checked>, left: usize },
 }
 
-/// The CPUs that this thread may use.
+/// Returns the CPUs that this thread may use.
 ///
 /// # Errors
-/// The kernel does not say.
+/// The kernel does not answer.
 pub(super) fn allowed() -> Result<Vec<usize>> {
     let set = sched_getaffinity(None).context("cannot ask which CPUs are allowed")?;
     Ok((0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect())
 }
 
-/// CPU seconds of all CPUs since the machine was started, and how many CPUs that are.
+/// Returns CPU seconds of all CPUs since boot, and the number of CPUs.
 fn machine() -> Option<(f64, f64)> {
     let text = std::fs::read_to_string("/proc/stat").ok()?;
     let line = text.lines().next()?.strip_prefix("cpu ")?;
     let ticks: Vec<f64> = line.split_whitespace().take(7).map_while(|word| word.parse().ok()).collect();
     let [user, nice, system, _idle, _wait, interrupts, soft] = ticks[..] else { return None };
     let cpus = text.lines().filter(|line| line.starts_with("cpu") && !line.starts_with("cpu ")).count();
-    Some(((user + nice + system + interrupts + soft) / TICKS_A_SECOND, cpus.max(1) as f64))
+    Some(((user + nice + system + interrupts + soft) / TICKS_PER_SECOND, cpus.max(1) as f64))
 }
 
-/// The share of the machine that others use now, looked at for so long.
+/// Returns the share of the machine that other programs use, measured over `time`.
 pub(super) fn others(time: Duration) -> Option<f64> {
     let begin = Instant::now();
     let (before, cpus) = machine()?;
@@ -53,14 +54,14 @@ pub(super) fn others(time: Duration) -> Option<f64> {
     Some(((after - before) / (begin.elapsed().as_secs_f64() * cpus)).clamp(0.0, 1.0))
 }
 
-/// Looks after a tuning at rank 0.
-struct Watch<'a> {
+/// Supervises a tuning at rank 0.
+struct ProgressOverseer<'a> {
     interrupt: &'a Interrupt,
     bar: &'a ProgressBar,
     ranks: u32,
 }
 
-impl Overseer for Watch<'_> {
+impl Overseer for ProgressOverseer<'_> {
     fn stop(&self) -> bool {
         self.interrupt.came().is_some()
     }
@@ -89,18 +90,18 @@ impl Overseer for Watch<'_> {
     }
 }
 
-/// Makes a team of so many ranks, and lets it measure. Answers what its tuning holds for, and what it found.
+/// Makes a team of `ranks` ranks that measures. Returns the key of its tables, and its result.
 ///
 /// # Errors
-/// The team cannot be made, or a rank of it fails.
+/// The team cannot be made, or a rank fails.
 pub(super) fn measure(
     args: &TuneTeamArgs,
     plan: &Plan,
     ranks: u32,
     interrupt: &Interrupt,
     bar: &ProgressBar,
-) -> Result<(String, Found)> {
-    // What was kept before must not be what is usual.
+) -> Result<(String, TeamFindings)> {
+    // The usual algorithms must not include tables that were stored before.
     let tables = if args.check { Tables::Kept } else { Tables::Usual };
     let team = Team::new(Options { tables, ..Options::new(ranks) })?;
     let (processes, threads) = args.kind.split(ranks).unwrap_or((1, ranks));
@@ -122,7 +123,7 @@ pub(super) fn measure(
         }
     }
     let found = in_threads(args, &team, 0, threads, |rank| {
-        let watch = Watch { interrupt, bar, ranks };
+        let watch = ProgressOverseer { interrupt, bar, ranks };
         let found = work(args, rank, plan, &watch)?;
         Ok(Some((rank.key(), found)))
     })?;
@@ -130,38 +131,41 @@ pub(super) fn measure(
     found.ok_or_else(|| anyhow!("rank 0 found nothing"))
 }
 
-/// A rank in a process of its own, or several.
+/// Runs one or several ranks in their own process.
 ///
 /// # Errors
-/// There is no team to join, or it fails.
+/// No team can be joined, or it fails.
 pub(super) fn as_rank(args: &TuneTeamArgs, plan: &str) -> Result<u8> {
-    let plan: Plan = serde_json::from_str(plan).context("no plan")?;
-    let Some((team, first)) = Team::inherited()? else { bail!("--as-rank is for trimtab's own processes") };
+    let plan: Plan = serde_json::from_str(plan).context("invalid plan")?;
+    let Some((team, first)) = Team::inherited()? else {
+        bail!("--as-rank is only for processes that trimtab starts")
+    };
     set_parent_process_death_signal(Some(Signal::KILL)).context("cannot ask to end with the parent")?;
-    // Ctrl-C is for all processes of a terminal; rank 0 hears it for all.
+    // All processes of a terminal get Ctrl-C; rank 0 handles it for all.
     let _deaf = Interrupt::listen()?;
     let Some((_, threads)) = args.kind.split(team.ranks()) else {
-        bail!("{} does not make so many", args.kind)
+        bail!("{} cannot make this number of ranks", args.kind)
     };
     in_threads(args, &team, first, threads, |rank| work(args, rank, &plan, &()).map(|_| None::<()>))?;
     Ok(exit::DONE)
 }
 
-fn work(args: &TuneTeamArgs, rank: &Rank, plan: &Plan, overseer: &dyn Overseer) -> Result<Found> {
+fn work(args: &TuneTeamArgs, rank: &Rank, plan: &Plan, overseer: &dyn Overseer) -> Result<TeamFindings> {
     let found = if args.check {
         let (cells, left) = tune::check(rank, plan, overseer)?;
-        Found::Checked { crowded: rank.crowded(), cells, left }
+        TeamFindings::Checked { crowded: rank.crowded(), cells, left }
     } else {
         let mut tuning = tune::tune_watched(rank, plan, overseer)?;
         tuning.how = format!("ranks by {}{}", args.kind, if args.pin { ", bound" } else { "" });
-        Found::Tuned(tuning)
+        TeamFindings::Tuned(tuning)
     };
-    // Nobody leaves while another still waits for something.
+    // No rank leaves while another one still waits for something.
     rank.barrier()?;
     Ok(found)
 }
 
-/// Ranks as new threads, so that each has its own binding. Answers what the first of them said.
+/// Runs ranks as new threads, so that each has its own binding. Returns the result of the first
+/// rank.
 fn in_threads<T: Send>(
     args: &TuneTeamArgs,
     team: &Team,
@@ -199,7 +203,7 @@ fn in_threads<T: Send>(
     })
 }
 
-/// Processes that do not outlive this value.
+/// Processes that are killed on drop.
 struct Children(Vec<Child>);
 
 impl Children {

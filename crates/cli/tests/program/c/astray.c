@@ -1,6 +1,6 @@
 /* astray threads|machine|processes HOME:START...: for each pair a thread, one named as QEMU names those of its CPUs, or a process, that fills memory while on CPU HOME, so that it lies
-   on the node of that, and is then put on CPU START and free to go where the program may. All use their memory until standard input
-   ends, and nap for three parts of five, since all CPUs of an emulated machine share one. Says "TID HOME" of each.
+   on its node, and is then put on CPU START and may run on all CPUs of the program. All use their memory until standard input
+   ends, and sleep three fifths of the time, since all CPUs of an emulated machine share one. Prints "TID HOME" for each.
    The memory of number i is at BASE + (i << 32), where testbed/numacount.c knows it. */
 #define _GNU_SOURCE
 #include <pthread.h>

@@ -1,5 +1,5 @@
-/* claim FOLDER MILLISECONDS: makes a file of its own for each CPU it may use, keeps them for a while, removes them. Says
-   so, and ends with 9, when a file is there already: then somebody else uses that CPU. */
+/* claim FOLDER MILLISECONDS: makes a file for each CPU it may use, keeps them for a while, removes them. Prints a
+   message and ends with 9 if a file exists already: then another process uses that CPU. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-/* An OpenMP program that counts the mask of its initial thread as libraries do, beside its team. */
+/* An OpenMP program that counts the mask of its initial thread, as libraries do, and has a team. */
 #define _GNU_SOURCE
 #include <omp.h>
 #include <sched.h>

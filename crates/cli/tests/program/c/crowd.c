@@ -1,5 +1,5 @@
-/* Speaks as uncore_lists does: threads that run for a moment and sleep, and windows that a line opens. A turn takes 10 ns, in every way
-   of running. With the environment's `mute` it says nothing, with `wrong` that its result is wrong. */
+/* Stand-in with the output of uncore_lists: threads that run for a moment and sleep, and windows that a line opens. A turn takes 10 ns, in every way
+   of running. With `mute` in the environment it prints nothing, with `wrong` a wrong result. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>

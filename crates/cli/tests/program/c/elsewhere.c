@@ -1,4 +1,4 @@
-/* elsewhere HOME CPU: fills memory while on CPU HOME, goes to the other CPU, says so, and uses that memory there until it is killed. */
+/* elsewhere HOME CPU: fills memory while on CPU HOME, goes to the other CPU, prints a line, and uses that memory there until it is killed. */
 #define _GNU_SOURCE
 #include <sched.h>
 #include <stdio.h>

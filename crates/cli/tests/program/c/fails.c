@@ -1,4 +1,4 @@
-/* Ends with the status that it is told, after a region; with a second word in a child too, or with data on descriptor 2. */
+/* Ends with the given status after a region; with a second word also in a child, or with data on descriptor 2. */
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>

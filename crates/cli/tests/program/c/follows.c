@@ -1,7 +1,7 @@
-/* follows KIND FIRST SECOND: fills 24 MiB while on CPU FIRST and 72 MiB while on CPU SECOND, is let go wherever it may run, on CPU
- * FIRST, says where these areas begin, and uses both until it is killed. KIND: own, shared (without a file), policy (of memory, for
+/* follows KIND FIRST SECOND: fills 24 MiB while on CPU FIRST and 72 MiB while on CPU SECOND, then may run anywhere, on CPU
+ * FIRST, prints the start addresses of these areas, and uses both until it is killed. KIND: own, shared (without a file), policy (of memory, for
  * the whole program), area (for one area), thread (for another thread), huge (pages that were set aside, one MiB rounded up).
- * Says "cannot ..." where the machine lacks it. */
+ * Prints "cannot ..." if the machine lacks it. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <sched.h>
@@ -29,7 +29,7 @@ static volatile char *filled(int cpu, size_t bytes) {
     int flags = (is("shared") ? MAP_SHARED : MAP_PRIVATE) | MAP_ANONYMOUS | (is("huge") ? MAP_HUGETLB : 0);
     size_t page = is("huge") ? 2u << 20 : 4096;
     if (go(cpu)) return NULL;
-    /* With a page on either side that may not be used: the kernel makes one entry of neighbours that are alike. */
+    /* With an inaccessible page on either side: the kernel merges equal neighbours into one entry. */
     mmap(NULL, page, PROT_NONE, flags & ~MAP_HUGETLB, -1, 0);
     volatile char *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, flags, -1, 0);
     if (memory == MAP_FAILED) return NULL;
@@ -41,7 +41,7 @@ static volatile char *filled(int cpu, size_t bytes) {
 
 static void *idle(void *said) {
     unsigned long node = 1;
-    /* Of no effect but that it is set. */
+    /* No effect except that it is set. */
     *(long *)said = syscall(SYS_set_mempolicy, PREFERRED, &node, 65);
     pause();
     return NULL;

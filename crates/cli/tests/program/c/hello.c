@@ -1,4 +1,4 @@
-/* Says one line and ends with a status of its own; with "start" in front, a program that it starts does. */
+/* Prints one line and ends with its own status; with "start" in front, starts a program that does. */
 #include <spawn.h>
 #include <stdio.h>
 #include <string.h>

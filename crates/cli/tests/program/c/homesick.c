@@ -28,7 +28,7 @@ static void *work(void *what) {
     char *memory = mmap(NULL, MANY * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     printf("%ld %d\n", syscall(SYS_gettid), place->home);
     pthread_barrier_wait(&all);
-    /* Only now: who wakes from a barrier is put where the kernel likes. */
+    /* Only now: the kernel chooses the CPU of a thread that wakes from a barrier. */
     if (memory == MAP_FAILED || sched_setaffinity(0, sizeof start, &start) || sched_setaffinity(0, sizeof whole, &whole)) exit(3);
     while (!over) {
         int pages = sched_getcpu() == place->home ? MANY : 1;

@@ -1,4 +1,4 @@
-/* Counts by CPU, in arrays that are as long as each call says there are CPUs. Visits every CPU that it may run on. */
+/* Counts by CPU, in arrays of the length that each CPU-counting call returns. Visits every CPU that it may run on. */
 #define _GNU_SOURCE
 #include <sched.h>
 #include <stdio.h>

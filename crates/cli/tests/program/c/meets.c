@@ -1,5 +1,5 @@
-// Meets as often as it is told, after so many microseconds of work each time, and prints how often, how many nanoseconds
-// apart that was at least, and at most by its own clock, on the average. With OpenMP: barriers inside a region, and as many regions. With MPI: collective calls. With a team of trimtab's: barriers,
+// Synchronises the given number of times, after the given microseconds of work each time, and prints the count and the
+// least and greatest mean interval in nanoseconds by its own clock. With OpenMP: barriers inside a region, and as many regions. With MPI: collective calls. With a team of trimtab's: barriers,
 // and calls that were started.
 // Else: a barrier of POSIX threads, between two.
 #include <stdio.h>
@@ -111,7 +111,7 @@ static void meet(void) {
 #pragma omp parallel num_threads(2)
         work(us);
     }
-    // And the end of the first region.
+    // Also the end of the first region.
     printf("%d %.0f %.0f\n", 2 * times + 1, 1e3 * us * 2 * times / (2 * times + 1), (now() - begin) / (2 * times + 1));
 }
 #else
@@ -144,7 +144,7 @@ int main(int count, char **words) {
     meet();
     fflush(stdout);
     if (count > 3) {
-        // Whoever is to kill it finds it here.
+        // The test that kills it waits for this.
         for (;;) {
             work(1e3);
         }

@@ -1,4 +1,4 @@
-! As meets.c with MPI, by the modern module of Fortran.
+! Like meets.c with MPI, through Fortran's modern module.
 program meets
     use, intrinsic :: iso_fortran_env, only: int64, real64
     use mpi_f08
@@ -20,7 +20,7 @@ program meets
         call work()
         select case (mod(at, 3))
         case (0)
-            ! With and without where the error code goes.
+            ! With and without the argument for the error code.
             call MPI_Barrier(MPI_COMM_WORLD)
         case (1)
             call MPI_Allreduce(one, sum, 1, MPI_DOUBLE_PRECISION, MPI_SUM, MPI_COMM_WORLD, count)

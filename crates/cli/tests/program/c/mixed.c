@@ -1,4 +1,4 @@
-/* An OpenMP program that also creates threads of its own, counts CPUs, and starts other programs. */
+/* An OpenMP program that also creates its own threads, counts CPUs, and starts other programs. */
 #include "seen.h"
 #include <omp.h>
 #include <pthread.h>

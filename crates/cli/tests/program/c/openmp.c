@@ -1,4 +1,4 @@
-/* Says of each OpenMP thread where it is bound and where it is, twice, and of the initial thread before and after. */
+/* Prints the mask and the CPU of each OpenMP thread, twice, and those of the initial thread before and after. */
 #include "seen.h"
 #include <omp.h>
 

@@ -1,5 +1,5 @@
-// After many short regions the program gives its initial thread a CPU of its own choice, and prints its mask then, when it
-// asks, and after another region.
+// After many short regions, binds its initial thread to a CPU, and prints its mask at that moment, when it
+// asks for it, and after another region.
 #define _GNU_SOURCE
 #include <omp.h>
 #include <sched.h>

@@ -1,5 +1,5 @@
-/* Says where the process may run, which memory policy it has, and where the pages come from that it touches: as many as
-   its argument says. */
+/* Prints the process's mask, its memory policy, and the nodes of the pages that it touches; the argument is the number
+   of pages. */
 #include "seen.h"
 #include "pages.h"
 #include <sys/syscall.h>

@@ -1,15 +1,15 @@
-/* Where fresh memory of the calling thread comes from. */
+/* Node of fresh memory of the calling thread. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* Maps so many pages, writes to each, and says by the kernel's own map of the process which node they are on, as
+/* Maps `pages` pages, writes to each, and returns their nodes from the kernel's map of the process, as
    " N0=12 N1=4". They stay mapped. */
 static const char *touched(int pages, char *text) {
     size_t page = sysconf(_SC_PAGESIZE), size = pages * page;
-    /* With a page on either side that may not be used: the kernel makes one entry of neighbours that are alike. */
+    /* With an inaccessible page on either side: the kernel merges equal neighbours into one entry. */
     char *memory = mmap(0, size + 2 * page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     char begin[32], line[4096], *rest;
     if (memory == MAP_FAILED) return " no memory";

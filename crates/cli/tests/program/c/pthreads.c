@@ -1,5 +1,5 @@
-/* Creates three threads that all live at once, and says of each, in order of creation, what mask it was born with and
-   where it is. */
+/* Creates three threads that all live at once, and prints for each, in order of creation, its initial mask and
+   its CPU. */
 #include "seen.h"
 #include <pthread.h>
 

@@ -1,4 +1,4 @@
-/* Says what the process may use: its mask, what the C library answers, and who it is. */
+/* Prints what the process may use: its mask, the C library's answers, and its user. */
 #include "seen.h"
 #include <sys/sysinfo.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-/* Where a thread is bound. */
+/* Mask of a thread. */
 #define _GNU_SOURCE
 #include <sched.h>
 #include <stdio.h>
@@ -6,8 +6,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* The calling thread's mask as a list, into `text`. By a system call: the C library answers a thread
-   on a slot with the run's. */
+/* The calling thread's mask as a list, into `text`. Uses a system call: the C library returns the run's mask
+   to a thread on a slot. */
 static const char *mask(char *text) {
     cpu_set_t set;
     char *end = text;

@@ -1,5 +1,5 @@
-/* Threads that want a CPU until standard input ends; says "ready" when all run. With a second word, that many more threads
-   are started and joined one after another first: a storm. */
+/* Threads that want a CPU until standard input ends; prints "ready" when all run. With a second word, that number of threads
+   is started and joined in sequence first: a storm. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* Says of every thread of nested OpenMP teams, as many and as large as the arguments say, its path, where it is bound and
-   is, and where the pages come from that it touches. */
+/* Prints for every thread of nested OpenMP teams, whose number and size are the arguments, its path, its mask and
+   CPU, and the nodes of the pages that it touches. */
 #include "seen.h"
 #include "pages.h"
 #include <omp.h>

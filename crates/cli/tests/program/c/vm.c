@@ -1,5 +1,5 @@
 /* Stands for the monitor of a virtual machine: two threads that want a CPU, named as QEMU names those of its CPUs, and a third that is
-   none. Says "ready" when all run; ends with its input. */
+   not a CPU. Prints "ready" when all run; ends with its input. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-// A profiler as others write it: stands in front of one of libgomp's functions, and hands on to who is behind it.
+// A typical profiler: wraps one of libgomp's functions, and calls the next definition.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 

@@ -1,5 +1,5 @@
-// Teams within teams, as many as the environment says, that meet often: each of the outer threads opens a team so many times, whose threads work
-// so many microseconds together.
+// Nested teams, with sizes from the environment, that synchronise often: each of the outer threads opens a team the given number of times, whose
+// threads work the given number of microseconds.
 #include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
-//! A call of the program: put together, under way, and what came of it.
+//! A call of the program: its construction, the running process, and its outcome.
 
-use super::{HANG, Sandbox, chmod, nap, python, text};
+use super::{HANG_TIME_MAX, Sandbox, chmod, nap, python, text};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
@@ -12,7 +12,7 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-/// A call of the program, to be added to.
+/// A call of the program, under construction.
 pub(crate) struct Call<'s> {
     sandbox: &'s Sandbox,
     prefix: Vec<OsString>,
@@ -45,17 +45,17 @@ impl<'s> Call<'s> {
         self
     }
 
-    /// A line of shell for a program; `$T` is trimtab.
+    /// Adds a line of shell as the program; `$T` is trimtab.
     pub(crate) fn sh(self, script: &str) -> Self {
         self.args(["sh", "-c", script])
     }
 
-    /// A Python program.
+    /// Adds a Python program.
     pub(crate) fn python(self, script: &str) -> Self {
         self.arg(python().expect("asked before")).args(["-c", script])
     }
 
-    /// Something that execs trimtab, such as `taskset -c 0`.
+    /// Runs it through a program that execs trimtab, such as `taskset -c 0`.
     pub(crate) fn through<W: AsRef<OsStr>>(mut self, words: impl IntoIterator<Item = W>) -> Self {
         let words = words.into_iter().map(|word| word.as_ref().to_owned());
         self.prefix.extend(words);
@@ -73,7 +73,7 @@ impl<'s> Call<'s> {
         self
     }
 
-    /// As another user, with a cache of its own.
+    /// Runs it as another user, with a separate cache.
     pub(crate) fn user(mut self, uid: u32) -> Self {
         self.program = self.sandbox.public().join("trimtab");
         self.user = Some(uid);
@@ -86,13 +86,13 @@ impl<'s> Call<'s> {
         self
     }
 
-    /// With its standard output here, and not where the test can read it.
+    /// Sends its standard output to `output` instead of to the test.
     pub(crate) fn onto(mut self, output: impl Into<OwnedFd>) -> Self {
         self.output = Some(output.into());
         self
     }
 
-    /// Another copy of the program.
+    /// Uses another copy of the program.
     pub(crate) fn copy(mut self, program: &Path) -> Self {
         self.program = program.to_owned();
         self
@@ -117,11 +117,12 @@ impl<'s> Call<'s> {
     fn starts(self, input: Stdio) -> Running<'s> {
         static NUMBER: AtomicUsize = AtomicUsize::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        // Files and not pipes: what a program leaves running behind itself must not keep a test waiting.
+        // Files instead of pipes: processes that a program leaves running must not keep a test
+        // waiting.
         let [out, err] = ["out", "err"].map(|name| self.sandbox.path(&format!("{name}-{number}")));
         let create = |path: &Path| {
             let file = File::create(path).unwrap();
-            // Its own programs open it again, by /dev/stdout.
+            // Its own programs open the file again, by /dev/stdout.
             chmod(path, 0o666);
             file
         };
@@ -137,14 +138,14 @@ impl<'s> Call<'s> {
         let mut stdin = child.stdin.take();
         if let Some(bytes) = self.input {
             let mut pipe = stdin.take().unwrap();
-            // The program may end before it has read it all.
+            // The program may end before it has read everything.
             std::thread::spawn(move || pipe.write_all(&bytes));
         }
         Running { _sandbox: self.sandbox, child, stdin, out, err, what, over: false }
     }
 
-    /// Runs it to its end, with its input open and empty. For launchers: MPICH's mpiexec is ended by SIGPIPE where its input
-    /// ends at an unlucky moment, also without trimtab.
+    /// Runs it to its end, with its input open and empty. For launchers: SIGPIPE ends MPICH's
+    /// mpiexec when its input ends at a certain moment, also without trimtab.
     pub(crate) fn ends_by_itself(self) -> Outcome {
         let mut running = self.begins();
         let begin = std::time::Instant::now();
@@ -154,7 +155,7 @@ impl<'s> Call<'s> {
         running.ends()
     }
 
-    /// Runs it to its end, with the input that it was given or none.
+    /// Runs it to its end, with the given input or none.
     pub(crate) fn ends(self) -> Outcome {
         let input = if self.input.is_some() { Stdio::piped() } else { Stdio::null() };
         let mut running = self.starts(input);
@@ -163,7 +164,7 @@ impl<'s> Call<'s> {
     }
 }
 
-/// A call under way. Killed with its whole process group when dropped.
+/// A running call. Killed with its whole process group when dropped.
 pub(crate) struct Running<'s> {
     _sandbox: &'s Sandbox,
     child: Child,
@@ -183,17 +184,17 @@ impl Running<'_> {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
-    /// Types something.
+    /// Writes to its input.
     pub(crate) fn tell(&mut self, text: &str) {
         self.stdin.as_mut().unwrap().write_all(text.as_bytes()).unwrap();
     }
 
-    /// What it has written to its standard output so far.
+    /// Returns its standard output so far.
     pub(crate) fn said(&self) -> String {
         text(&self.out)
     }
 
-    /// What it has written to its standard error so far.
+    /// Returns its standard error so far.
     pub(crate) fn errors(&self) -> String {
         text(&self.err)
     }
@@ -203,7 +204,7 @@ impl Running<'_> {
         self.lines(1).remove(0)
     }
 
-    /// Waits for so many lines.
+    /// Waits for `count` lines.
     pub(crate) fn lines(&mut self, count: usize) -> Vec<String> {
         let begin = Instant::now();
         loop {
@@ -212,14 +213,14 @@ impl Running<'_> {
             if said.matches('\n').count() >= count {
                 return said.lines().map(str::to_owned).collect();
             }
-            if ended.is_some() || begin.elapsed() > HANG {
+            if ended.is_some() || begin.elapsed() > HANG_TIME_MAX {
                 panic!("{} said {said:?} and {:?}, {ended:?}", self.what, text(&self.err));
             }
             nap();
         }
     }
 
-    /// Whether it still runs.
+    /// Returns whether it still runs.
     pub(crate) fn lives(&mut self) -> bool {
         self.child.try_wait().unwrap().is_none()
     }
@@ -233,7 +234,7 @@ impl Running<'_> {
                 break status;
             }
             assert!(
-                begin.elapsed() < HANG,
+                begin.elapsed() < HANG_TIME_MAX,
                 "{} hangs, having said {:?} and {:?}",
                 self.what,
                 self.said(),
@@ -243,7 +244,7 @@ impl Running<'_> {
         };
         self.over = true;
         let (stdout, stderr) = (fs::read(&self.out).unwrap(), text(&self.err));
-        // It may have left others in its group; they are the test's.
+        // It may have left other processes in its group; they belong to the test.
         Outcome {
             code: status.code(),
             signal: status.signal(),
@@ -263,7 +264,7 @@ impl Drop for Running<'_> {
     }
 }
 
-/// What came of a call.
+/// The outcome of a call.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) code: Option<i32>,
@@ -274,19 +275,19 @@ pub(crate) struct Outcome {
 }
 
 impl Outcome {
-    /// Standard output, as text without the last line feed.
+    /// Returns standard output as text without the last line feed.
     pub(crate) fn out(&self) -> String {
         String::from_utf8_lossy(&self.stdout).trim_end().to_owned()
     }
 
-    /// The output of a call that ended well and had nothing to say.
+    /// Returns the output of a call that succeeded without messages.
     #[track_caller]
     pub(crate) fn ok(self) -> String {
         assert!(self.code == Some(0) && self.stderr.is_empty(), "{self}");
         self.out()
     }
 
-    /// The output of a call that ended well, and the one line it had to say.
+    /// Returns the output of a call that succeeded with one message line that contains these words.
     #[track_caller]
     pub(crate) fn warns(self, words: &[&str]) -> String {
         assert!(self.code == Some(0), "{self}");
@@ -294,7 +295,8 @@ impl Outcome {
         self.out()
     }
 
-    /// A call that failed with this status, with nothing on stdout and one line on stderr in which these words stand.
+    /// Asserts that a call failed with this status, with nothing on stdout and one line on stderr
+    /// that contains these words.
     #[track_caller]
     pub(crate) fn fails(self, status: i32, words: &[&str]) {
         assert!(self.code == Some(status), "not {status}: {self}");
@@ -302,7 +304,7 @@ impl Outcome {
         self.one_line(words);
     }
 
-    /// As [`Self::fails`], in the parser's words, which may take more lines.
+    /// As [`Self::fails`], for messages of the parser, which may have more lines.
     #[track_caller]
     pub(crate) fn fails_with(self, status: i32, words: &str) {
         assert!(self.code == Some(status) && self.stdout.is_empty(), "not {status}: {self}");

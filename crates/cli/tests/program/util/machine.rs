@@ -1,4 +1,4 @@
-//! The machine under the tests, and who may do what on it.
+//! The machine under the tests, and its users.
 
 use rustix::process::geteuid;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-/// A list of CPUs as the kernel writes it.
+/// Parses a list of CPUs as the kernel writes it.
 pub(crate) fn cpus(list: &str) -> BTreeSet<u32> {
     let number = |text: &str| text.parse::<u32>().unwrap_or_else(|_| panic!("{list:?} is no list of CPUs"));
     let ranges = list.trim().split(',').filter(|range| !range.is_empty());
@@ -18,7 +18,7 @@ pub(crate) fn cpus(list: &str) -> BTreeSet<u32> {
         .collect()
 }
 
-/// The masks of a process's threads.
+/// Returns the masks of a process's threads.
 pub(crate) fn masks(pid: u32) -> Vec<BTreeSet<u32>> {
     let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
     let mask = |folder: &Path| {
@@ -29,8 +29,8 @@ pub(crate) fn masks(pid: u32) -> Vec<BTreeSet<u32>> {
     tasks.flatten().filter_map(|task| mask(&task.path())).collect()
 }
 
-/// Confines this test, and all it starts, to one CPU of each of `count` cores, whatever the machine is like. The CPUs,
-/// ascending, or none when there are not as many cores.
+/// Confines this test, and all processes it starts, to one CPU of each of `count` cores, whatever
+/// the machine. Returns the CPUs, ascending, or `None` if there are not enough cores.
 pub(crate) fn confined(count: usize) -> Option<Vec<u32>> {
     let allowed = sched_getaffinity(None).unwrap();
     let mut cores = BTreeSet::new();
@@ -56,7 +56,7 @@ pub(crate) fn two() -> Option<[u32; 2]> {
     confined(2).map(|cpus| [cpus[0], cpus[1]])
 }
 
-/// Numbers of ordinary users, when we may act as them.
+/// Returns numbers of ordinary users, if the test may act as them.
 pub(crate) fn two_users() -> Option<[u32; 2]> {
     geteuid().is_root().then_some([65_534, 1])
 }

@@ -1,4 +1,5 @@
-//! What makes a test a few lines: a sandbox with a ledger of its own, calls of the program in it, what came of them.
+//! Helpers that make a test a few lines: a sandbox with its own ledger, calls of the program in it,
+//! and their outcomes.
 
 mod call;
 mod machine;
@@ -17,13 +18,13 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// After this much time something hangs. Nothing is asserted about being quicker.
-pub(crate) const HANG: Duration = Duration::from_secs(60);
+/// After this time a call counts as hanging. Nothing is asserted about being faster.
+pub(crate) const HANG_TIME_MAX: Duration = Duration::from_secs(60);
 
-/// A line of shell that prints the CPUs the shell may use, without starting anything.
+/// A line of shell that prints the CPUs that the shell may use, without starting anything.
 pub(crate) const MASK: &str = "while read -r key list; do case $key in Cpus_allowed_list:) echo \"$list\";; esac; done </proc/self/status";
 
-/// Says, past the test runner that would swallow it, what was not tested and why.
+/// Prints what was not tested and why, past the test runner, which would swallow it.
 pub(crate) fn skip(why: &str) {
     static SKIPPED: AtomicUsize = AtomicUsize::new(0);
     let count = SKIPPED.fetch_add(1, Ordering::Relaxed) + 1;
@@ -31,7 +32,7 @@ pub(crate) fn skip(why: &str) {
     let _ = writeln!(io::stderr(), "SKIPPED ({count}): {test}: {why}");
 }
 
-/// Skips the rest of a test for want of something.
+/// Skips the rest of a test if a requirement is missing.
 macro_rules! need {
     ($what:expr, $($why:tt)+) => {
         match $what {
@@ -45,13 +46,13 @@ macro_rules! need {
 }
 pub(crate) use need;
 
-/// Waits for what others do in their own time.
+/// Waits for an asynchronous effect.
 #[track_caller]
 pub(crate) fn eventually(what: &str, holds: impl FnMut() -> bool) {
-    eventually_within(HANG, what, holds);
+    eventually_within(HANG_TIME_MAX, what, holds);
 }
 
-/// The same, for what takes longer than anything else.
+/// The same, for effects that take longer.
 #[track_caller]
 pub(crate) fn eventually_within(hang: Duration, what: &str, mut holds: impl FnMut() -> bool) {
     let begin = Instant::now();
@@ -73,7 +74,7 @@ pub(crate) fn chmod(path: &Path, mode: u32) {
     fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
 }
 
-/// Numbers that look random and are the same in every run.
+/// Pseudo-random numbers that are the same in every run.
 pub(crate) struct Random(pub(crate) u64);
 
 impl Random {

@@ -1,4 +1,4 @@
-//! Programs that tests run: the one under test, those installed, those built for the test.
+//! Programs that tests run: the program under test, installed ones, and those built for the test.
 
 use std::ffi::OsString;
 use std::fs;
@@ -6,19 +6,19 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-/// The program that users run, with its siblings beside it.
+/// Returns the program that users run, with its siblings beside it.
 pub(crate) fn trimtab() -> &'static Path {
     static PATH: OnceLock<PathBuf> = OnceLock::new();
     PATH.get_or_init(|| folder().join("trimtab"))
 }
 
-/// The laboratory, with its siblings beside it.
+/// Returns the laboratory, with its siblings beside it.
 pub(crate) fn lab() -> &'static Path {
     static PATH: OnceLock<PathBuf> = OnceLock::new();
     PATH.get_or_init(|| folder().join("trimtab-lab"))
 }
 
-/// Where Cargo puts the programs. What is not there is built.
+/// Returns the folder in which Cargo puts the programs. Missing programs are built.
 fn folder() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
@@ -39,7 +39,7 @@ fn folder() -> &'static Path {
     })
 }
 
-/// The files that have to lie beside each other, with the packages that they are built from.
+/// The files that must lie beside each other, with the packages that they are built from.
 pub(super) const PARTS: [(&str, &str); 4] = [
     ("trimtab", "trimtab"),
     ("trimtab-lab", "trimtab-lab"),
@@ -47,12 +47,12 @@ pub(super) const PARTS: [(&str, &str); 4] = [
     ("libtrimtab_shim.so", "trimtab-shim"),
 ];
 
-/// A program that is installed.
+/// Returns an installed program.
 pub(crate) fn installed(name: &str) -> Option<PathBuf> {
     std::env::split_paths(&search_path()).map(|dir| dir.join(name)).find(|path| path.is_file())
 }
 
-/// Python itself, and not a script that looks for it.
+/// Returns Python itself, not a script that searches for it.
 pub(crate) fn python() -> Option<PathBuf> {
     static FOUND: OnceLock<Option<PathBuf>> = OnceLock::new();
     let find = || {
@@ -64,13 +64,14 @@ pub(crate) fn python() -> Option<PathBuf> {
     FOUND.get_or_init(find).clone()
 }
 
-/// Where programs are looked for: where this user may look, since a directory closed to him is another test's matter.
+/// Returns the search path of programs, limited to directories that this user may read: closed
+/// directories are another test's topic.
 pub(super) fn search_path() -> OsString {
     let all = std::env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into());
     std::env::join_paths(std::env::split_paths(&all).filter(|folder| fs::read_dir(folder).is_ok())).unwrap()
 }
 
-/// A program of `c/`, built with this compiler and these flags, where an empty one can be.
+/// Builds a program of `c/` with this compiler and these flags, if an empty program can be built.
 pub(crate) fn built(compiler: &str, source: &str, flags: &[&str]) -> Option<PathBuf> {
     static BUILDING: Mutex<()> = Mutex::new(());
     let _one = BUILDING.lock().unwrap_or_else(PoisonError::into_inner);
@@ -80,7 +81,7 @@ pub(crate) fn built(compiler: &str, source: &str, flags: &[&str]) -> Option<Path
     let name = format!("{}-{compiler}{}", source.file_stem().unwrap().to_string_lossy(), flags.concat());
     let built = folder.join(name.replace('/', "_"));
     let age = |path: &Path| fs::metadata(path).and_then(|meta| meta.modified()).ok();
-    // Of all sources, since some include others.
+    // A key of all sources, since some include others.
     let sources = fs::read_dir(source.parent().unwrap()).unwrap();
     if age(&built) > sources.map(|entry| age(&entry.unwrap().path())).max().flatten() {
         return Some(built);
@@ -101,12 +102,12 @@ pub(crate) fn built(compiler: &str, source: &str, flags: &[&str]) -> Option<Path
     Some(built)
 }
 
-/// A C program with threads.
+/// Builds a C program with threads.
 pub(crate) fn c(source: &str) -> Option<PathBuf> {
     built("cc", source, &["-O1", "-pthread"])
 }
 
-/// The folder in which all tests keep the machine's model, so that it is discovered once.
+/// Returns the folder in which all tests keep the machine's model, so that it is discovered once.
 pub(super) fn cache() -> &'static Path {
     static MADE: OnceLock<PathBuf> = OnceLock::new();
     MADE.get_or_init(|| {

@@ -1,4 +1,4 @@
-//! A place for one test, and the calls that are made in it.
+//! Sandbox of one test, and the calls that are made in it.
 
 use super::programs::{PARTS, cache, search_path};
 use super::{Call, MASK, Running, chmod, cpus, eventually, lab, trimtab};
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-/// Calls that look at what else runs need the machine for themselves; all others share it.
+/// Calls that measure foreign load need the machine for themselves; all others share it.
 static MACHINE: RwLock<()> = RwLock::new(());
 
 #[expect(dead_code, reason = "held, not read")]
@@ -19,7 +19,8 @@ enum Turn {
     Alone(RwLockWriteGuard<'static, ()>),
 }
 
-/// A place for one test: a ledger, a home and a configuration of its own. One a test: a second would wait for the first.
+/// A sandbox of one test: its own ledger, home and configuration. One per test: a second one would
+/// wait for the first.
 pub(crate) struct Sandbox {
     dir: tempfile::TempDir,
     _turn: Turn,
@@ -30,7 +31,7 @@ impl Sandbox {
         Self::with(Turn::Shared(MACHINE.read().unwrap_or_else(PoisonError::into_inner)))
     }
 
-    /// While no other test of this program runs.
+    /// Returns a sandbox while no other test of this program runs.
     pub(crate) fn alone() -> Self {
         Self::with(Turn::Alone(MACHINE.write().unwrap_or_else(PoisonError::into_inner)))
     }
@@ -46,12 +47,12 @@ impl Sandbox {
         sandbox
     }
 
-    /// A file of the sandbox.
+    /// Returns a file of the sandbox.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
-    /// Writes a file of the sandbox, and makes the folders it is in.
+    /// Writes a file of the sandbox, and makes its folders.
     pub(crate) fn write(&self, name: &str, text: impl AsRef<[u8]>) -> PathBuf {
         let path = self.path(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -59,9 +60,10 @@ impl Sandbox {
         path
     }
 
-    /// Writes a file that may be executed.
+    /// Writes an executable file.
     pub(crate) fn script(&self, name: &str, text: impl AsRef<[u8]>) -> PathBuf {
-        // A file that some other thread's child has open for writing cannot be executed, so it is made elsewhere.
+        // A file that another thread's child has open for writing cannot be executed, so it is made
+        // in another process.
         let draft = self.write(&format!("{name}.draft"), text);
         chmod(&draft, 0o755);
         let status = Command::new("cp").arg(&draft).arg(self.path(name)).status().unwrap();
@@ -69,7 +71,8 @@ impl Sandbox {
         self.path(name)
     }
 
-    /// The folder with the program under test, where every user may go. A copy where that is not so of the original.
+    /// Returns the folder with the program under test, readable by every user. A copy if the
+    /// original folder is not.
     pub(crate) fn public(&self) -> PathBuf {
         let folder = trimtab().parent().unwrap();
         let open = |path: &Path| fs::metadata(path).is_ok_and(|meta| meta.permissions().mode() & 0o5 == 0o5);
@@ -85,47 +88,47 @@ impl Sandbox {
         copy
     }
 
-    /// `trimtab` with these words.
+    /// Returns a call of `trimtab` with these words.
     pub(crate) fn trimtab(&self, words: &str) -> Call<'_> {
         let words = words.split_whitespace().map(OsString::from).collect();
         Call::of(self, trimtab(), words, self.variables())
     }
 
-    /// `trimtab-lab` with these words.
+    /// Returns a call of `trimtab-lab` with these words.
     pub(crate) fn lab(&self, words: &str) -> Call<'_> {
         self.trimtab(words).copy(lab())
     }
 
-    /// `trimtab run` with these options and the program still to come; without a look at what else runs, so that the
-    /// answer does not depend on it.
+    /// Returns a call of `trimtab run` with these options, without the program; foreign load is not
+    /// measured, so that the answer does not depend on it.
     pub(crate) fn run(&self, options: &str) -> Call<'_> {
         self.trimtab(&format!("run --survey none {options} --"))
     }
 
-    /// A shell, for what is easier said there; `$T` is trimtab.
+    /// Returns a call of a shell, for longer scripts; `$T` is trimtab.
     pub(crate) fn shell(&self, script: &str) -> Call<'_> {
         self.trimtab("").copy(Path::new("sh")).args(["-c", script])
     }
 
-    /// A plan, as JSON.
+    /// Returns a plan, as JSON.
     pub(crate) fn plan(&self, options: &str) -> serde_json::Value {
         let text = self.trimtab(&format!("plan --survey none --json {options}")).ends().ok();
         serde_json::from_str(&text).unwrap()
     }
 
-    /// What `trimtab ps --json` says.
+    /// Returns the output of `trimtab ps --json`.
     pub(crate) fn ps(&self) -> serde_json::Value {
         serde_json::from_str(&self.trimtab("ps --json").ends().ok()).unwrap()
     }
 
-    /// Starts a run that holds what these options ask for until it is told to end.
+    /// Starts a run that holds the cores of these options until it is told to end.
     pub(crate) fn hold(&self, options: &str) -> Running<'_> {
         let mut running = self.run(options).sh(&format!("{MASK}; exec cat")).begins();
         running.line();
         running
     }
 
-    /// The CPUs that runs hold now: of the machine, not inside other holds.
+    /// Returns the CPUs that runs hold now at the level of the machine, not inside other holds.
     pub(crate) fn held(&self) -> BTreeSet<u32> {
         let ps = self.ps();
         let holds = ps["holds"].as_array().unwrap().iter().filter(|hold| hold["level"] == 0);
@@ -133,7 +136,7 @@ impl Sandbox {
         named.chain(cpus(ps["unknown"].as_str().unwrap())).collect()
     }
 
-    /// Waits until nothing is held: what a killed process held is given back in the kernel's own time.
+    /// Waits until nothing is held: the kernel releases a killed process's locks with some delay.
     pub(crate) fn until_free(&self) {
         eventually("nothing is held", || self.held().is_empty());
     }

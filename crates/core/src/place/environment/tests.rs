@@ -6,14 +6,19 @@ use super::*;
 use crate::topology::parse_synthetic;
 use proptest::prelude::*;
 
-/// A plan for this many of four cores, under a quota in thousandths of a CPU.
+/// Returns a plan for `cores` of four cores, under a quota in thousandths of a CPU.
 fn four(cores: u32, quota: Option<u32>) -> Plan {
     let machine = parse_synthetic("core:4 pu:2(far)").unwrap();
     let request = Request { amount: cores.to_string().parse().unwrap(), ..Request::default() };
     plan(&machine, &request, &Taken { quota, ..Taken::nothing(machine.cpus()) }).unwrap()
 }
 
-fn with(plan: &Plan, user: &[(&str, &str)], binder: Binder<'_>, asked: &Asked<'_>) -> Vec<(String, Action)> {
+fn with(
+    plan: &Plan,
+    user: &[(&str, &str)],
+    binder: Binder<'_>,
+    asked: &CountRequest<'_>,
+) -> Vec<(String, Action)> {
     let user = |name: &str| user.iter().find(|(set, _)| *set == name).map(|(_, value)| (*value).to_owned());
     let variables = environment(plan, &user, binder, asked);
     variables.into_iter().map(|variable| (variable.name, variable.action)).collect()
@@ -21,7 +26,7 @@ fn with(plan: &Plan, user: &[(&str, &str)], binder: Binder<'_>, asked: &Asked<'_
 
 fn of(user: &[(&str, &str)], openmp: impl Into<Option<Runtime>>) -> Vec<(String, Action)> {
     let binder = openmp.into().map_or(Binder::Unknown, Binder::Runtime);
-    with(&four(4, None), user, binder, &Asked::default())
+    with(&four(4, None), user, binder, &CountRequest::default())
 }
 
 fn action(all: &[(String, Action)], name: &str) -> Action {
@@ -36,7 +41,7 @@ fn kept(value: &str) -> Action {
     Action::Kept { value: value.to_owned() }
 }
 
-/// The names and values of all variables that the program would find changed.
+/// Returns the names and values of all variables that are changed for the program.
 fn changed(all: &[(String, Action)]) -> Vec<String> {
     let one = |(name, action): &(String, Action)| match action {
         Action::Set { value } | Action::Fitted { value, .. } => Some(format!("{name}={value}")),
@@ -54,7 +59,7 @@ fn the_mask_alone_carries_the_count() {
 
 #[test]
 fn a_quota_below_the_mask_is_said_to_runtimes_that_count_only_the_mask() {
-    let all = with(&four(4, Some(2_000)), &[], Binder::Unknown, &Asked::default());
+    let all = with(&four(4, Some(2_000)), &[], Binder::Unknown, &CountRequest::default());
     assert_eq!(
         changed(&all),
         ["OMP_NUM_THREADS=2", "OPENBLAS_NUM_THREADS=2", "MKL_NUM_THREADS=2", "GOMAXPROCS=2"]
@@ -63,7 +68,7 @@ fn a_quota_below_the_mask_is_said_to_runtimes_that_count_only_the_mask() {
 
 #[test]
 fn a_count_that_is_asked_for_reaches_every_runtime_that_may_be_told() {
-    let asked = Asked { threads: Some(3), ..Asked::default() };
+    let asked = CountRequest { threads: Some(3), ..CountRequest::default() };
     let all = with(&four(4, None), &[("GOMAXPROCS", "1")], Binder::Unknown, &asked);
     for row in THREAD_COUNTS.iter().filter(|row| row.name != "GOMAXPROCS") {
         let expected = if row.never.is_some() {
@@ -94,16 +99,16 @@ fn places_come_without_counts() {
 fn counts_that_exceed_the_cpus_are_fitted_unless_they_are_to_be_kept() {
     let user = [("OMP_NUM_THREADS", "4,2"), ("OPENBLAS_NUM_THREADS", "8"), ("GOMAXPROCS", "8")];
     let two = four(2, None);
-    let all = with(&two, &user, Binder::Unknown, &Asked::default());
+    let all = with(&two, &user, Binder::Unknown, &CountRequest::default());
     let fitted = |value: &str, from: &str| Action::Fitted { value: value.to_owned(), from: from.to_owned() };
     assert_eq!(action(&all, "OMP_NUM_THREADS"), fitted("2,1", "4,2"));
     assert_eq!(action(&all, "OPENBLAS_NUM_THREADS"), fitted("2", "8"));
     assert_eq!(action(&all, "GOMAXPROCS"), kept("8"));
-    let keep = Asked { fit: Fit::Keep, ..Asked::default() };
+    let keep = CountRequest { fit: Fit::Keep, ..CountRequest::default() };
     assert_eq!(action(&with(&two, &user, Binder::Unknown, &keep), "OMP_NUM_THREADS"), kept("4,2"));
     let of_user =
         |name: &str| user.iter().find(|(set, _)| *set == name).map(|(_, value)| (*value).to_owned());
-    let variables = environment(&two, &of_user, Binder::Unknown, &Asked::default());
+    let variables = environment(&two, &of_user, Binder::Unknown, &CountRequest::default());
     assert_eq!(
         fitted_lines(&variables, &two)[0],
         "OMP_NUM_THREADS=4,2 is fitted to 2,1: the run has 2 CPUs (--fit keep leaves it)"
@@ -114,7 +119,7 @@ fn counts_that_exceed_the_cpus_are_fitted_unless_they_are_to_be_kept() {
 fn the_command_line_of_a_known_program_wins() {
     let words = ["gmx", "mdrun", "-ntmpi", "2", "-ntomp", "1"];
     let said = stated(&words, false).unwrap();
-    let asked = Asked { stated: Some(&said), ..Asked::default() };
+    let asked = CountRequest { stated: Some(&said), ..CountRequest::default() };
     for quota in [None, Some(1_000)] {
         let all = with(
             &four(2, quota),
@@ -130,7 +135,7 @@ fn the_command_line_of_a_known_program_wins() {
     }
 }
 
-/// Nested teams on eight cores.
+/// Returns nested teams on eight cores.
 fn teams(text: &str) -> (Plan, Resolved) {
     let machine = parse_synthetic("core:8").unwrap();
     let plan = plan(&machine, &Request::default(), &Taken::nothing(machine.cpus())).unwrap();
@@ -143,7 +148,7 @@ fn teams(text: &str) -> (Plan, Resolved) {
 fn nested_teams_replace_the_runtimes_own_places() {
     let (plan, nest) = teams("4,scatter,2");
     let user = [("OMP_PLACES", "cores"), ("OMP_MAX_ACTIVE_LEVELS", "5")];
-    let all = with(&plan, &user, Binder::Teams(&nest), &Asked::default());
+    let all = with(&plan, &user, Binder::Teams(&nest), &CountRequest::default());
     assert_eq!(action(&all, "OMP_NUM_THREADS"), set("4,2"));
     assert_eq!(action(&all, "OMP_PROC_BIND"), set("false"));
     assert_eq!(action(&all, "KMP_HOT_TEAMS_MAX_LEVEL"), set("2"));
@@ -154,7 +159,7 @@ fn nested_teams_replace_the_runtimes_own_places() {
 #[test]
 fn a_shape_of_the_users_changes_no_variable() {
     let (plan, nest) = teams("4,scatter,2");
-    let all = with(&plan, &[("OMP_NUM_THREADS", "4,2")], Binder::Shape(&nest), &Asked::default());
+    let all = with(&plan, &[("OMP_NUM_THREADS", "4,2")], Binder::Shape(&nest), &CountRequest::default());
     assert_eq!(changed(&all), [""; 0]);
 }
 
@@ -179,11 +184,15 @@ fn places_keep_away_from_other_bindings_nesting_and_oversubscription() {
             Action::Unset { .. }
         ));
     }
-    let keep = Asked { fit: Fit::Keep, ..Asked::default() };
+    let keep = CountRequest { fit: Fit::Keep, ..CountRequest::default() };
     let crowd = with(&four(4, None), &[("OMP_NUM_THREADS", "9")], Binder::Runtime(Runtime::Libgomp), &keep);
     assert!(matches!(action(&crowd, "OMP_PLACES"), Action::Unset { .. }));
-    let own =
-        with(&four(4, None), &[], Binder::Program("the program binds its own threads"), &Asked::default());
+    let own = with(
+        &four(4, None),
+        &[],
+        Binder::Program("the program binds its own threads"),
+        &CountRequest::default(),
+    );
     assert!(matches!(action(&own, "OMP_PLACES"), Action::Unset { .. }));
 }
 
@@ -194,7 +203,7 @@ fn a_list_whose_inner_teams_have_one_thread_is_a_single_count() {
 }
 
 proptest! {
-    /// The only value of the user's that changes is a count above the CPUs of the run.
+    /// The only change of a user's value is to a count above the CPUs of the run.
     #[test]
     fn counts_that_fit_are_never_touched(at in 0..THREAD_COUNTS.len(), first in 1u32..6, inner in 1u32..4) {
         let value = format!("{first},{inner}");

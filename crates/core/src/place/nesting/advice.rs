@@ -1,7 +1,8 @@
-//! What to tell a user about nested teams before they run.
+//! Advice about nested teams, given before they run.
 //!
-//! Each warning has a cause in the published measurements (nested STREAM and EPCC, IWOMP 2010): a lone team with a `sub`
-//! strategy was halved in bandwidth on two of three machines, and teams that straddle memory lost most.
+//! Each warning has a cause in the published measurements (nested STREAM and EPCC, IWOMP 2010): a
+//! lone team with a `sub` strategy had half the bandwidth on two of three machines, and teams that
+//! straddle memory domains lost most.
 
 use super::map::Map;
 use super::spec::Resolved;
@@ -9,53 +10,53 @@ use super::tree::Tree;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// One thing to know.
+/// Single piece of advice.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(tag = "advice", rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum Advice {
     /// A single outer thread opens a team that stays in one memory domain, though there are others.
     LoneTeam {
-        /// Counted from 1.
+        /// Number of the level, from 1.
         level: usize,
-        /// Its threads.
+        /// Number of threads of the team.
         threads: u32,
-        /// Memory domains it stays out of.
+        /// Number of memory domains without a thread of the team.
         idle: usize,
     },
-    /// Teams lie in more than one memory domain although each domain could hold one.
+    /// Teams are in more than one memory domain although each domain could contain one.
     Straddling {
-        /// Counted from 1.
+        /// Number of the level, from 1.
         level: usize,
-        /// How many teams.
+        /// Number of straddling teams.
         teams: usize,
-        /// Of how many.
+        /// Number of all teams of the level.
         of: usize,
     },
     /// The outer threads do not divide evenly over the memory domains.
     Uneven {
-        /// Outer threads.
+        /// Number of outer threads.
         threads: u32,
-        /// Memory domains.
+        /// Number of memory domains.
         domains: usize,
     },
-    /// More threads than cores.
+    /// There are more threads than cores.
     Oversubscribed {
-        /// Threads of all innermost teams together.
+        /// Number of threads of all innermost teams together.
         threads: u64,
-        /// Cores.
+        /// Number of cores.
         cores: usize,
-        /// The most threads on one core.
+        /// Largest number of threads on one core.
         most: usize,
     },
     /// There is a single CPU.
     OneCpu,
-    /// More threads than a map can have.
+    /// There are more threads than a map can have.
     TooMany {
-        /// Threads of all innermost teams together.
+        /// Number of threads of all innermost teams together.
         threads: u64,
     },
-    /// The program's runtime makes new threads for every inner team.
+    /// The program's runtime creates new threads for every inner team.
     ThreadsMadeAnew,
 }
 
@@ -82,13 +83,13 @@ impl fmt::Display for Advice {
                 write!(f, "{threads} threads are more than a map can hold ({}): none is placed", super::THREADS_MAX)
             }
             Self::ThreadsMadeAnew => f.write_str(
-                "GNU's OpenMP creates the threads of inner teams anew at every region (35 to 110 µs): inner regions shorter than that are faster with LLVM's",
+                "GNU's OpenMP creates new threads for inner teams at every region (35 to 110 µs): inner regions shorter than that are faster with LLVM's",
             ),
         }
     }
 }
 
-/// What there is to know about `nest` on `tree`.
+/// Returns the advice about `nest` on `tree`.
 pub fn advise(tree: &Tree, nest: &Resolved) -> Vec<Advice> {
     if tree.mask().len() == 1 {
         return if nest.threads() > 1 { vec![Advice::OneCpu] } else { Vec::new() };
@@ -114,7 +115,7 @@ pub fn advise(tree: &Tree, nest: &Resolved) -> Vec<Advice> {
     let mut teams = 1;
     for (at, (places, &(size, strategy))) in map.levels().iter().zip(nest.levels()).enumerate() {
         let level = at + 1;
-        let spans = |team: &[super::Place]| {
+        let spans = |team: &[super::ThreadPlace]| {
             let mut seen: Vec<_> = team.iter().map(|place| domain_of(place.core)).collect();
             seen.sort_unstable();
             seen.dedup();

@@ -1,57 +1,67 @@
-//! Teams that scatter over everything, placed together.
+//! Common placement of teams that scatter over the whole machine.
 //!
-//! Unit: cells, each a core, or as many cores as one thread needs for the teams it opens. Problem: many teams want to be
-//! far apart over the same machine, each from a master whose place is given, and none may sit on another while there is
-//! room. Idea: team after team, thread after thread, down the tree: to the group where the own team has least for its
-//! size, then where all teams have least. How full a cell may get is known before: with `t` threads on `c` cells, `t / c`,
-//! rounded down for all and up for as many as the remainder says.
+//! Unit: cells; each is a core, or the number of cores that one thread needs for the teams it
+//! opens. Problem: many teams should be spread over the same machine, each from a master with a
+//! given place, and no thread may share a cell with another while there is room. Idea: place team
+//! after team, thread after thread, by descending the tree: to the group in which the own team has
+//! the fewest threads for the group's size, then to the one in which all teams have the fewest. The
+//! limits of a cell are known in advance: with `t` threads on `c` cells, `t / c`, rounded down for
+//! all cells and rounded up for as many cells as the remainder.
 //!
-//! Properties: no cell is used twice before all are used once, whatever the masters leave; a team meets its own only where
-//! what is left leaves no choice. The last teams of a full machine take what is left, which may be one group short of best.
+//! Properties: No cell is used twice before all are used once, for any positions of the masters. A
+//! team shares a cell with its own threads only if the remaining cells leave no choice. The last
+//! teams of a full machine take the remaining cells, which may be one group short of optimal.
 
 use super::divide::{Cut, divide};
-use super::map::Place;
+use super::map::ThreadPlace;
 use super::tree::Tree;
 
-/// Shares for all teams of a level that scatters over everything.
-pub(super) fn together(tree: &Tree, masters: &[Place], threads: usize, width: usize) -> Vec<Vec<Vec<u32>>> {
-    // Room for all threads of this level comes before room for the teams they open.
+/// Returns the shares for all teams of a level that scatters over the whole machine.
+pub(super) fn together(
+    tree: &Tree,
+    masters: &[ThreadPlace],
+    threads: usize,
+    width: usize,
+) -> Vec<Vec<Vec<u32>>> {
+    // Room for all threads of this level has priority over room for the teams they open.
     let each = tree.cores() / masters.len().saturating_mul(threads).max(1);
     let all = masters.len() * threads;
     let mut cells = Cells::new(tree, masters, width.min(each).max(1), all);
-    let mut seats: Vec<Vec<usize>> = masters.iter().map(|master| vec![cells.of(master.core)]).collect();
-    for team in &seats {
-        cells.sit(team[0]);
+    let mut seat_cells: Vec<Vec<usize>> = masters.iter().map(|master| vec![cells.of(master.core)]).collect();
+    for team in &seat_cells {
+        cells.add_thread(team[0]);
     }
-    for (team, master) in seats.iter_mut().zip(masters) {
+    for (team, master) in seat_cells.iter_mut().zip(masters) {
         cells.begin_team(team[0], master.core);
         while team.len() < threads {
             team.push(cells.next());
         }
     }
     let share = |cell: usize| cells.cells[cell].clone();
-    seats.into_iter().map(|team| team.into_iter().map(share).collect()).collect()
+    seat_cells.into_iter().map(|team| team.into_iter().map(share).collect()).collect()
 }
 
-/// What a level that scatters deals out: runs of cores, and how many threads are on them.
+/// Cells of a level that scatters: runs of cores, and the number of threads on them.
 struct Cells<'a> {
     tree: &'a Tree,
     cells: Vec<Vec<u32>>,
     load: Vec<u32>,
-    /// Threads of the team being placed on each cell, with the team's number: others' counts are stale.
-    mates: Vec<(u32, u32)>,
+    /// Number of threads of the current team on each cell, with the team's number; counts with
+    /// another team's number are stale.
+    teammates: Vec<(u32, u32)>,
     team: u32,
-    /// The core of that team's master.
+    /// Core of the current team's master.
     master: u32,
-    /// The cell that holds each core.
+    /// Cell of each core.
     of: Vec<usize>,
-    /// For each group of the tree its cells, as far as they are in no group inside it.
+    /// Cells of each group of the tree that are in no inner group.
     own: Vec<Vec<usize>>,
     groups: Vec<Count>,
-    /// How many threads every cell gets at least, and at most but for masters.
+    /// Minimum number of threads of every cell, and the maximum except for masters.
     least: u32,
     most: u32,
-    /// Threads still to be placed, and how many of those are needed for every cell to get its least.
+    /// Number of threads still to be placed, and the number of those needed for every cell to reach
+    /// its minimum.
     left: usize,
     needed: usize,
 }
@@ -59,22 +69,23 @@ struct Cells<'a> {
 #[derive(Clone, Copy, Default)]
 struct Count {
     cells: u64,
-    /// Threads of all teams.
+    /// Number of threads of all teams.
     all: u64,
-    /// Threads of the team being placed.
+    /// Number of threads of the current team.
     team: u64,
-    /// Cells that have not got their least, and that have not got their most.
+    /// Number of cells below their minimum, and of cells below their maximum.
     wanting: u64,
     open: u64,
 }
 
 impl<'a> Cells<'a> {
-    /// Cells of `width` cores within the shares of the masters, and of what no share has.
-    fn new(tree: &'a Tree, masters: &[Place], width: usize, threads: usize) -> Self {
+    /// Creates cells of `width` cores within the shares of the masters, and from the cores outside
+    /// all shares.
+    fn new(tree: &'a Tree, masters: &[ThreadPlace], width: usize, threads: usize) -> Self {
         let mut claimed = vec![false; tree.cores()];
         let mut cells: Vec<Vec<u32>> = Vec::new();
         for master in masters {
-            // Masters on one core share it, and with it their cell.
+            // Masters on one core share the core, and therefore its cell.
             if claimed[master.core as usize] {
                 continue;
             }
@@ -114,7 +125,7 @@ impl<'a> Cells<'a> {
         Self {
             tree,
             load: vec![0; cells.len()],
-            mates: vec![(0, 0); cells.len()],
+            teammates: vec![(0, 0); cells.len()],
             team: 0,
             master: 0,
             of,
@@ -133,7 +144,7 @@ impl<'a> Cells<'a> {
     }
 
     /// Puts a thread into a cell.
-    fn sit(&mut self, cell: usize) {
+    fn add_thread(&mut self, cell: usize) {
         self.load[cell] += 1;
         self.left = self.left.saturating_sub(1);
         let load = self.load[cell];
@@ -148,7 +159,7 @@ impl<'a> Cells<'a> {
         }
     }
 
-    /// Forgets the last team and begins one whose master sits in `cell`.
+    /// Forgets the last team and begins one with its master in `cell`.
     fn begin_team(&mut self, cell: usize, master: u32) {
         self.master = master;
         for count in &mut self.groups {
@@ -158,32 +169,33 @@ impl<'a> Cells<'a> {
         self.join_team(cell);
     }
 
-    /// Counts a thread in `cell` to the team being placed.
+    /// Counts a thread in `cell` as a member of the current team.
     fn join_team(&mut self, cell: usize) {
-        self.mates[cell] = (self.team, self.mates_in(cell) + 1);
+        self.teammates[cell] = (self.team, self.teammates_in(cell) + 1);
         for group in holding(self.tree, &self.cells[cell]) {
             self.groups[group].team += 1;
         }
     }
 
-    fn mates_in(&self, cell: usize) -> u32 {
-        let (team, mates) = self.mates[cell];
-        if team == self.team { mates } else { 0 }
+    fn teammates_in(&self, cell: usize) -> u32 {
+        let (team, teammates) = self.teammates[cell];
+        if team == self.team { teammates } else { 0 }
     }
 
-    /// The best cell for one more thread of the team, taken.
+    /// Takes the best cell for one more thread of the team and returns it.
     fn next(&mut self) -> usize {
         let mut group = 0;
         let cell = loop {
             let children = self.tree.groups()[group].children.iter().map(|&child| child as usize);
-            // Who is left may be needed where there is less than the least.
+            // The remaining threads may all be needed for cells below their minimum.
             let limit = if self.left > self.needed { self.most } else { self.least };
             let free = |at: &usize| {
                 let Count { wanting, open, .. } = self.groups[*at];
                 if self.left > self.needed { open > 0 } else { wanting > 0 }
             };
-            // Fewest of this team for its cells, then fewest of all; among equals the next one round from the master, so
-            // that teams do not all begin with the same.
+            // Fewest threads of this team relative to the cells, then fewest of all teams; among
+            // equals the next one in turn from the master, so that teams do not all begin with the
+            // same group.
             let count = children.len().max(1);
             let from = children.clone().position(|at| self.tree.groups()[at].cores.contains(&self.master));
             let from = from.unwrap_or(self.team as usize % count);
@@ -196,13 +208,14 @@ impl<'a> Cells<'a> {
             });
             let best = best.map(|(_, at)| at);
             let own = self.own[group].iter().copied().filter(|&cell| self.load[cell] < limit);
-            // A cell of its own stands beside the groups as one of size 1.
-            let own = own.min_by_key(|&cell| (self.mates_in(cell), self.load[cell], cell));
+            // A cell outside the inner groups counts like a group of size 1.
+            let own = own.min_by_key(|&cell| (self.teammates_in(cell), self.load[cell], cell));
             match (best, own) {
                 (Some(inner), None) => group = inner,
                 (Some(inner), Some(_)) if self.groups[inner].team == 0 => group = inner,
                 (_, Some(cell)) => break cell,
-                // More masters on one cell than it should have had: whoever has least.
+                // One cell has more masters than its maximum: take the cell with the fewest
+                // threads.
                 (None, None) => {
                     break self
                         .load
@@ -213,13 +226,13 @@ impl<'a> Cells<'a> {
                 }
             }
         };
-        self.sit(cell);
+        self.add_thread(cell);
         self.join_team(cell);
         cell
     }
 }
 
-/// The positions of the groups that hold a run of cores, innermost first.
+/// Returns the positions of the groups that contain a run of cores, innermost first.
 fn holding<'a>(tree: &'a Tree, cores: &'a [u32]) -> impl Iterator<Item = usize> + use<'a> {
     let (first, last) =
         (cores.first().copied().unwrap_or_default(), cores.last().copied().unwrap_or_default());

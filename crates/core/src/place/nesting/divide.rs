@@ -1,29 +1,32 @@
-//! Cutting cores into shares, one for each thread of a team.
+//! Division of cores into shares, one for each thread of a team.
 //!
-//! Unit: cores, as sorted runs of tree order. Problem: give `n` threads `w` cores or more each, so that shares lie where
-//! the strategy wants them and do not straddle the groups of the machine. Idea: hand whole shares down the tree: each
-//! group gets as many as it has room for, in proportion to its cores (far apart) or as early as possible (close
-//! together); only where groups are too small to hold one between them is the run cut as if it had no groups.
-//! Properties: shares are disjoint while there is a core for each thread, each has `w` cores while there are `n * w`, and
-//! fewer by at most one than its neighbours otherwise; shares ascend, and so do the cores of a share; an anchored division
-//! begins with the first core given.
+//! Unit: cores, as sorted runs of tree order. Problem: give each of `n` threads at least `w` cores,
+//! such that the shares are where the strategy wants them and do not straddle the groups of the
+//! machine. Idea: pass whole shares down the tree. Each group gets at most the number of shares it
+//! has room for, in proportion to its cores (far apart) or as early as possible (close together).
+//! Only if the groups are too small to contain a share is the run cut as if it had no groups.
+//! Properties: Shares are disjoint while there is a core for each thread. Each share has `w` cores
+//! while there are `n * w`; otherwise it has at most one core fewer than its neighbours. Shares are
+//! in ascending order, and so are the cores of a share. An anchored division begins with the first
+//! core given.
 
-use super::tree::{Group, Tree};
+use super::tree::{CoreGroup, Tree};
 
-/// How to divide.
+/// Parameters of a division.
 #[derive(Clone, Copy)]
 pub(super) struct Cut {
-    /// How many shares.
+    /// Number of shares.
     pub(super) threads: usize,
-    /// The cores wanted for each.
+    /// Number of cores wanted for each share.
     pub(super) width: usize,
-    /// Far apart, using all cores; else close together, using no more than wanted.
+    /// Whether the shares are far apart and use all cores; if not, they are close together and use
+    /// no more cores than wanted.
     pub(super) apart: bool,
     /// Whether the first share must begin at the first core.
     pub(super) anchored: bool,
 }
 
-/// Divides `cores`, which ascend, into shares.
+/// Divides `cores`, which must be ascending, into shares.
 pub(super) fn divide(tree: &Tree, cores: &[u32], cut: Cut) -> Vec<Vec<u32>> {
     let Some(all) = tree.groups().first().filter(|_| cores.len() >= cut.threads) else {
         return divide_run(cores, cut);
@@ -36,9 +39,10 @@ pub(super) fn divide(tree: &Tree, cores: &[u32], cut: Cut) -> Vec<Vec<u32>> {
     shares
 }
 
-/// The group that holds enough of `cores` and fewest beyond, and what it holds; the innermost, then the first among
-/// equals. With an anchor, of the groups around it.
-fn smallest<'a, 'b>(tree: &'a Tree, cores: &'b [u32], cut: Cut) -> Option<(&'a Group, &'b [u32])> {
+/// Returns the group that contains enough of `cores` and the fewest others, with its part of
+/// `cores`; among equals the innermost, then the first. With an anchor, only groups around it
+/// count.
+fn smallest<'a, 'b>(tree: &'a Tree, cores: &'b [u32], cut: Cut) -> Option<(&'a CoreGroup, &'b [u32])> {
     let anchor = cores.first().filter(|_| cut.anchored);
     let fits = tree.groups().iter().rev().filter_map(|group| {
         let from = cores.partition_point(|&core| core < group.cores.start);
@@ -47,7 +51,8 @@ fn smallest<'a, 'b>(tree: &'a Tree, cores: &'b [u32], cut: Cut) -> Option<(&'a G
         let around = anchor.is_none_or(|anchor| group.cores.contains(anchor));
         (around && inside.len() >= cut.threads * cut.width).then_some((group, inside))
     });
-    // Groups are in tree order: from behind, the last of equals is the first, and its parents come after it.
+    // Groups are in tree order: in reverse, the last of equals is the first, and its parents come
+    // after it.
     fits.min_by_key(|(group, inside)| (inside.len(), group.cores.len(), group.cores.start))
 }
 
@@ -55,7 +60,7 @@ fn smallest<'a, 'b>(tree: &'a Tree, cores: &'b [u32], cut: Cut) -> Option<(&'a G
 pub(super) fn divide_run(cores: &[u32], cut: Cut) -> Vec<Vec<u32>> {
     let (count, threads) = (cores.len(), cut.threads);
     if count < threads {
-        // More threads than cores: neighbours in number share one.
+        // More threads than cores: threads with neighbouring numbers share a core.
         return (0..threads).filter_map(|thread| Some(vec![*cores.get(thread * count / threads)?])).collect();
     }
     let mut shares = Vec::with_capacity(threads);
@@ -64,14 +69,14 @@ pub(super) fn divide_run(cores: &[u32], cut: Cut) -> Vec<Vec<u32>> {
 }
 
 impl Cut {
-    /// With no more for each thread than `cores` cores allow.
+    /// Limits the width to the value that `cores` cores allow for each thread.
     fn narrowed(self, cores: usize) -> Self {
         Self { width: self.width.min(cores / self.threads.max(1)).max(1), ..self }
     }
 }
 
-/// Divides cores inside a group; there are `threads * width` or more.
-fn hand_down(tree: &Tree, group: &Group, cores: &[u32], cut: Cut, shares: &mut Vec<Vec<u32>>) {
+/// Divides cores inside a group; there must be at least `threads * width`.
+fn hand_down(tree: &Tree, group: &CoreGroup, cores: &[u32], cut: Cut, shares: &mut Vec<Vec<u32>>) {
     let Cut { threads, width, apart, anchored } = cut;
     if threads == 0 {
         return;
@@ -80,7 +85,7 @@ fn hand_down(tree: &Tree, group: &Group, cores: &[u32], cut: Cut, shares: &mut V
     if let [(Some(only), inside)] = parts.as_slice() {
         return hand_down(tree, only, inside, cut, shares);
     }
-    // Far apart, and a part or more for each: neighbouring parts together.
+    // Far apart, with at least one part for each thread: neighbouring parts are joined.
     if apart && threads <= parts.len() {
         let bundle =
             |thread: usize| &parts[thread * parts.len() / threads..(thread + 1) * parts.len() / threads];
@@ -121,8 +126,13 @@ fn slice(cores: &[u32], Cut { threads, width, apart, .. }: Cut, shares: &mut Vec
     }
 }
 
-/// The cores of a group by what they are directly inside of: its inner groups, and each other core by itself.
-fn parts<'a, 'b>(tree: &'a Tree, group: &'a Group, cores: &'b [u32]) -> Vec<(Option<&'a Group>, &'b [u32])> {
+/// Returns the cores of a group by the objects directly inside it: its inner groups, and each other
+/// core alone.
+fn parts<'a, 'b>(
+    tree: &'a Tree,
+    group: &'a CoreGroup,
+    cores: &'b [u32],
+) -> Vec<(Option<&'a CoreGroup>, &'b [u32])> {
     let mut parts = Vec::new();
     let mut rest = cores;
     let children = group.children.iter().filter_map(|&child| tree.groups().get(child as usize));
@@ -139,7 +149,8 @@ fn parts<'a, 'b>(tree: &'a Tree, group: &'a Group, cores: &'b [u32]) -> Vec<(Opt
     parts
 }
 
-/// `threads` over parts by their sizes, none above its room: largest remainder, first among equals.
+/// Distributes `threads` over parts by their sizes, none above its room: largest remainder, first
+/// among equals.
 fn in_proportion(threads: usize, rooms: &[usize], sizes: &[usize], anchored: bool) -> Vec<usize> {
     let all: usize = sizes.iter().sum();
     let mut counts: Vec<usize> =
@@ -149,14 +160,14 @@ fn in_proportion(threads: usize, rooms: &[usize], sizes: &[usize], anchored: boo
     }
     let mut given: usize = counts.iter().sum();
     while given > threads {
-        // The anchor took one too many: from the part that has most.
+        // The anchor took one too many: take it from the part with the most threads.
         if let Some(most) = (1..counts.len()).max_by_key(|&at| (counts[at], std::cmp::Reverse(at))) {
             counts[most] = counts[most].saturating_sub(1);
         }
         given -= 1;
     }
     while given < threads {
-        // The part whose threads would have most cores each, counting the one it would get.
+        // The part with the most cores for each of its threads, including the new thread.
         let open = (0..counts.len()).filter(|&at| counts[at] < rooms[at]);
         let owed = |at: usize| (threads * sizes[at]).saturating_sub(counts[at] * all);
         let Some(next) = open.max_by_key(|&at| (owed(at), std::cmp::Reverse(at))) else { break };
@@ -166,7 +177,7 @@ fn in_proportion(threads: usize, rooms: &[usize], sizes: &[usize], anchored: boo
     counts
 }
 
-/// `threads` over parts, each filled before the next.
+/// Distributes `threads` over parts, each filled before the next.
 fn in_order(threads: usize, rooms: &[usize]) -> Vec<usize> {
     let mut left = threads;
     rooms
@@ -192,23 +203,23 @@ mod tests {
 
     const SOCKETS: &str = "[0,1,2,3],[4,5,6,7],[8,9,10,11],[12,13,14,15]";
 
-    fn seats(shares: &[Vec<u32>]) -> Vec<u32> {
+    fn first_cores(shares: &[Vec<u32>]) -> Vec<u32> {
         shares.iter().map(|share| share[0]).collect()
     }
 
     #[test]
     fn far_apart_uses_every_group() {
-        assert_eq!(seats(&cut(SOCKETS, 4, 1, true)), [0, 4, 8, 12]);
-        assert_eq!(seats(&cut(SOCKETS, 6, 2, true)), [0, 2, 4, 6, 8, 12]);
+        assert_eq!(first_cores(&cut(SOCKETS, 4, 1, true)), [0, 4, 8, 12]);
+        assert_eq!(first_cores(&cut(SOCKETS, 6, 2, true)), [0, 2, 4, 6, 8, 12]);
         let rest = (8..16).collect();
         assert_eq!(cut(SOCKETS, 3, 4, true), [vec![0, 1, 2, 3], vec![4, 5, 6, 7], rest]);
-        assert_eq!(seats(&cut("[(0,1),(2,3)],[(4,5),(6,7)]", 2, 1, true)), [0, 4]);
-        assert_eq!(seats(&cut("[(0,1),(2,3)],[(4,5),(6,7)]", 4, 1, true)), [0, 2, 4, 6]);
+        assert_eq!(first_cores(&cut("[(0,1),(2,3)],[(4,5),(6,7)]", 2, 1, true)), [0, 4]);
+        assert_eq!(first_cores(&cut("[(0,1),(2,3)],[(4,5),(6,7)]", 4, 1, true)), [0, 2, 4, 6]);
     }
 
     #[test]
     fn close_together_takes_the_smallest_group() {
-        assert_eq!(seats(&cut(SOCKETS, 4, 1, false)), [0, 1, 2, 3]);
+        assert_eq!(first_cores(&cut(SOCKETS, 4, 1, false)), [0, 1, 2, 3]);
         assert_eq!(cut("[0,1,2,3],[4,5]", 2, 1, false), [[4], [5]]);
         assert_eq!(cut("[0,1,2,3,4],[5,6,7,8,9]", 3, 2, false), [[0, 1], [2, 3], [5, 6]]);
     }
@@ -223,7 +234,7 @@ mod tests {
 
     #[test]
     fn more_threads_than_cores_are_dealt_evenly() {
-        assert_eq!(seats(&cut("[0,1],[2]", 7, 3, true)), [0, 0, 0, 1, 1, 2, 2]);
+        assert_eq!(first_cores(&cut("[0,1],[2]", 7, 3, true)), [0, 0, 0, 1, 1, 2, 2]);
     }
 
     proptest! {

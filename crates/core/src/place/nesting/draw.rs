@@ -1,15 +1,16 @@
-//! Nested teams as text: the machine, once for each level, with the threads on their cores.
+//! Text drawing of nested teams: the machine, once for each level, with the threads on their cores.
 
 use super::map::Map;
 use super::spec::Resolved;
-use super::tree::{Group, Tree};
+use super::tree::{CoreGroup, Tree};
 use std::fmt::Write as _;
 
-/// The most threads named on one core; the others are counted.
+/// Maximum number of threads named on one core; the others are counted.
 const NAMES_MAX: usize = 2;
 
-/// Draws each level: a line for each memory domain, a field for each core, in it the thread's path (`2.0` is thread 0 of
-/// the team that outer thread 2 opened), `·` where there is none. Lines are folded at `width` columns.
+/// Draws each level: a line for each memory domain and a field for each core. A field contains the
+/// thread's path (`2.0` is thread 0 of the team that outer thread 2 opened), or `·` without a
+/// thread. Lines are folded at `width` columns.
 pub fn draw(tree: &Tree, nest: &Resolved, map: &Map, width: usize) -> String {
     let mut text = String::new();
     let mut teams = 1u64;
@@ -37,7 +38,8 @@ pub fn draw(tree: &Tree, nest: &Resolved, map: &Map, width: usize) -> String {
     text
 }
 
-/// The fields of a domain's cores in lines; a bar where a group inside the domain begins.
+/// Returns the fields of a domain's cores in lines, with a bar at the start of each group inside
+/// the domain.
 fn lines(
     tree: &Tree,
     cores: std::ops::Range<u32>,
@@ -47,7 +49,7 @@ fn lines(
 ) -> Vec<String> {
     let mut lines = vec![String::new()];
     for core in cores.clone() {
-        let begins = |group: &Group| {
+        let begins = |group: &CoreGroup| {
             group.cores.start == core && cores.contains(&core) && group.cores.len() < cores.len()
         };
         let bar = core > cores.start && tree.around(core).any(begins);
@@ -76,7 +78,7 @@ fn field(threads: &[String]) -> String {
     }
 }
 
-/// The path of a thread from its position in its level.
+/// Returns the path of a thread from its position in its level.
 pub(super) fn path_of(thread: usize, sizes: &[u32]) -> String {
     let mut rest = thread;
     let mut path: Vec<String> = Vec::new();

@@ -4,39 +4,39 @@ use super::{Advice, Teams, draw::path_of};
 use crate::ids::OsCpu;
 use serde::{Deserialize, Serialize};
 
-/// Every thread of every level, and what there is to know.
+/// Threads of every level, with the advice about them.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Listing {
-    /// The teams with every size a number: `4,scatter,2,subcompact`.
+    /// The teams with every size resolved to a number: `4,scatter,2,subcompact`.
     pub teams: String,
-    /// The threads of each level, outermost level first.
+    /// Threads of each level, outermost level first.
     pub levels: Vec<ListedLevel>,
     /// Warnings, as values.
     pub advice: Vec<Advice>,
 }
 
-/// One level.
+/// Level of nested teams.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ListedLevel {
-    /// Threads in each team.
+    /// Number of threads in each team.
     pub size: u32,
-    /// Where they go.
+    /// Strategy of the level.
     pub strategy: String,
-    /// Team after team.
+    /// Threads, team after team.
     pub threads: Vec<ListedThread>,
 }
 
-/// One thread.
+/// Thread of a nested team.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ListedThread {
-    /// Its number in its team, behind those of the threads that opened it: `2.0`.
+    /// Numbers of the threads that opened its team, then its own number in the team: `2.0`.
     pub path: String,
-    /// Its CPU.
+    /// CPU of the thread.
     pub cpu: OsCpu,
 }
 
 impl Listing {
-    /// Lists the map of teams as they were declared, if there is one.
+    /// Lists the map of teams as declared, if there is one.
     pub fn new(teams: &Teams) -> Self {
         let (map, nest) = (teams.declared(), teams.resolved());
         let levels = map.iter().flat_map(|map| {

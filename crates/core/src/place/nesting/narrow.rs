@@ -1,28 +1,30 @@
-//! How many cores nested teams need, and which.
+//! Narrowing of a request to the cores that nested teams need.
 //!
-//! Who says what teams a program opens has said how many cores it needs. So a request without an amount is planned as if
-//! for all free cores, the teams are placed in those, and the request becomes one for the cores that have a thread. Where
-//! threads are far apart, the cores between stay free for others. Teams that want more than is free ask for their number
-//! of cores, busy ones included, and settle for what there is.
+//! The declared teams of a program imply the number of cores it needs. A request without an amount
+//! is therefore planned as if for all free cores, the teams are placed on those, and the request is
+//! changed to the cores with a thread. If threads are far apart, the cores between them stay free
+//! for others. Teams that need more cores than are free request their number of cores, including
+//! busy ones, and accept fewer.
 
 use super::{Map, Nest, Tree};
 use crate::place::{Amount, PlaceError, Request, Taken, local, plan};
 use crate::set::CpuSet;
 use crate::topology::Machine;
 
-/// A request that is as large as nested teams.
+/// Request with the size of nested teams.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Narrowed {
     /// The request.
     pub request: Request,
-    /// The cores that could have been had, on which the teams were placed; none where the request was left as it is.
+    /// Available cores on which the teams were placed; `None` if the request was left unchanged.
     pub wide: Option<Tree>,
 }
 
-/// The request for exactly the cores that `nest` uses, if the request leaves open how many; else the request itself.
+/// Returns the request for exactly the cores that `nest` uses, if the request leaves the number
+/// open; else the request itself.
 ///
 /// # Errors
-/// As those of [`plan()`](crate::place::plan()).
+/// Those of [`plan()`](crate::place::plan()).
 pub fn narrow(
     machine: &Machine,
     request: &Request,
@@ -37,7 +39,7 @@ pub fn narrow(
     let Some(tree) = Tree::new(machine, &all.mask) else { return Ok(unchanged()) };
     let resolved = nest.resolve(&tree);
     if resolved.threads() > tree.cores() as u64 {
-        // What is free does not do: busy cores come after it, as for any count.
+        // The free cores do not suffice: busy cores come after them, as for any count.
         let amount = Amount::Cores(u32::try_from(resolved.threads()).unwrap_or(u32::MAX));
         return Ok(Narrowed { request: Request { amount, or_fewer: true, ..request.clone() }, wide: None });
     }
@@ -63,7 +65,7 @@ pub fn narrow(
     Ok(Narrowed { request, wide: Some(tree) })
 }
 
-/// The tree of those cores in `mask` that have memory of their own, where others have none.
+/// Returns the tree of the cores in `mask` with local memory; `None` if all cores have some.
 fn local_tree(machine: &Machine, taken: &Taken, mask: &CpuSet) -> Option<Tree> {
     let remote = local::remote(machine, taken);
     let with_memory = machine.cores().iter().zip(remote).filter(|(_, remote)| !remote);

@@ -1,4 +1,4 @@
-//! What the user says of nested teams: sizes and strategies, outermost level first.
+//! Specification of nested teams by the user: sizes and strategies, outermost level first.
 
 use super::tree::Tree;
 use crate::words::did_you_mean;
@@ -7,45 +7,46 @@ use std::fmt;
 use std::str::FromStr;
 use thiserror::Error;
 
-/// The most levels that can be listed. Chosen: twice what any program known opens.
+/// Maximum number of listed levels. Chosen as twice the largest number that any known program
+/// opens.
 pub const LEVELS_MAX: usize = 8;
 
-/// The largest team that can be asked for: above the most CPUs that Linux runs on.
+/// Maximum size of a team: above the largest number of CPUs that Linux supports.
 pub const SIZE_MAX: u32 = 1 << 14;
 
-/// Teams inside teams, outermost first: `4,scatter,2,subcompact`.
+/// Nested teams, outermost first: `4,scatter,2,subcompact`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Nest {
-    levels: Vec<Level>,
+    levels: Vec<TeamLevel>,
 }
 
-/// One level.
+/// Level of nested teams.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Level {
-    /// How many threads each team has.
+pub struct TeamLevel {
+    /// Number of threads of each team.
     pub size: TeamSize,
-    /// Where they go.
+    /// Layout of the threads.
     pub strategy: TeamStrategy,
 }
 
-/// How many threads a team has.
+/// Number of threads of a team.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TeamSize {
-    /// This many.
+    /// This number.
     Threads(u32),
-    /// As many as fit, written `*`.
+    /// The number that fits, written `*`.
     Fit,
 }
 
-/// Where the threads of a team go; see the [table](super).
+/// Layout of a team's threads; see the [table](super).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum TeamStrategy {
     /// Close together.
     Compact,
     /// Far apart over the whole mask.
     Scatter,
-    /// Close together next to their master. What a size alone means.
+    /// Close together next to their master. The meaning of a size without a strategy.
     #[default]
     SubCompact,
     /// Far apart inside their master's memory domain.
@@ -53,7 +54,7 @@ pub enum TeamStrategy {
 }
 
 impl TeamStrategy {
-    /// All, with the words for them.
+    /// All values, with their words.
     pub const ALL: [(Self, &'static str); 4] = [
         (Self::Compact, "compact"),
         (Self::Scatter, "scatter"),
@@ -61,12 +62,12 @@ impl TeamStrategy {
         (Self::SubScatter, "subscatter"),
     ];
 
-    /// Whether it keeps to the master's part of the machine.
+    /// Returns whether a team stays in the master's part of the machine.
     pub fn is_sub(self) -> bool {
         matches!(self, Self::SubCompact | Self::SubScatter)
     }
 
-    /// Whether it spreads.
+    /// Returns whether the threads are far apart.
     pub fn is_scatter(self) -> bool {
         matches!(self, Self::Scatter | Self::SubScatter)
     }
@@ -87,17 +88,17 @@ impl fmt::Display for TeamSize {
     }
 }
 
-/// Why a text does not describe nested teams.
+/// Reason why a text does not describe nested teams.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 #[error("{problem} at position {} of \"{text}\"; expected {expected}", at + 1)]
 pub struct NestError {
-    /// The whole text.
+    /// Whole text.
     pub text: String,
-    /// Byte offset of the fault, from 0.
+    /// Byte offset of the error, from 0.
     pub at: usize,
-    /// What is wrong there.
+    /// Description of the error.
     pub problem: String,
-    /// What would be right there.
+    /// Expected text at this position.
     pub expected: &'static str,
 }
 
@@ -105,34 +106,34 @@ const A_SIZE: &str = "a team size (a count such as 4, or *), as in 4,scatter,2,s
 const A_WORD: &str = "compact, scatter, subcompact or subscatter, or the next team size";
 
 impl Nest {
-    /// Teams from levels, if there is a level and none is out of bounds.
-    pub fn new(levels: Vec<Level>) -> Option<Self> {
-        let sized = |level: &Level| !matches!(level.size, TeamSize::Threads(threads) if !(1..=SIZE_MAX).contains(&threads));
+    /// Creates teams from levels; `None` if `levels` is empty or a level is out of range.
+    pub fn new(levels: Vec<TeamLevel>) -> Option<Self> {
+        let sized = |level: &TeamLevel| !matches!(level.size, TeamSize::Threads(threads) if !(1..=SIZE_MAX).contains(&threads));
         ((1..=LEVELS_MAX).contains(&levels.len()) && levels.iter().all(sized)).then_some(Self { levels })
     }
 
-    /// The teams of a list of counts such as `OMP_NUM_THREADS=4,2`: the outermost team far apart, each
-    /// inner team close to its master. `None` where no inner team has two threads.
+    /// Creates the teams for a list of counts such as `OMP_NUM_THREADS=4,2`: the outermost team far
+    /// apart, each inner team close to its master. Returns `None` if no inner team has two threads.
     pub fn of_counts(counts: &[u32]) -> Option<Self> {
         let deepest = counts.iter().rposition(|&count| count > 1).filter(|&deepest| deepest > 0)?;
-        let level = |(at, &count): (usize, &u32)| Level {
+        let level = |(at, &count): (usize, &u32)| TeamLevel {
             size: TeamSize::Threads(count),
             strategy: if at == 0 { TeamStrategy::Scatter } else { TeamStrategy::SubCompact },
         };
         Self::new(counts[..=deepest].iter().enumerate().map(level).collect())
     }
 
-    /// The levels, outermost first.
-    pub fn levels(&self) -> &[Level] {
+    /// Returns the levels, outermost first.
+    pub fn levels(&self) -> &[TeamLevel] {
         &self.levels
     }
 
-    /// Every `*` replaced by what fits the machine.
+    /// Replaces every `*` by the number that fits the machine.
     ///
-    /// The last `*` takes what the other sizes leave. One before it opens a team for each memory domain, the next one for
-    /// each part of a domain.
+    /// The last `*` takes the cores that the other sizes leave. The first of several opens a team
+    /// for each memory domain, the next one for each part of a domain.
     pub fn resolve(&self, tree: &Tree) -> Resolved {
-        let fixed = |level: &Level| match level.size {
+        let fixed = |level: &TeamLevel| match level.size {
             TeamSize::Threads(threads) => threads,
             TeamSize::Fit => 1,
         };
@@ -158,29 +159,30 @@ impl Nest {
     }
 }
 
-/// Teams with every size a number.
+/// Teams with every size resolved to a number.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Resolved {
     levels: Vec<(u32, TeamStrategy)>,
 }
 
 impl Resolved {
-    /// Threads of each team and where they go, outermost first.
+    /// Returns the number of threads and the strategy of each team, outermost first.
     pub fn levels(&self) -> &[(u32, TeamStrategy)] {
         &self.levels
     }
 
-    /// The sizes alone.
+    /// Returns the sizes alone.
     pub fn sizes(&self) -> Vec<u32> {
         self.levels.iter().map(|(threads, _)| *threads).collect()
     }
 
-    /// The threads of all innermost teams together.
+    /// Returns the number of threads of all innermost teams together.
     pub fn threads(&self) -> u64 {
         self.levels.iter().fold(1, |all: u64, (threads, _)| all.saturating_mul(u64::from(*threads)))
     }
 
-    /// The threads that one thread of the level `at` needs for the teams it will open, itself included.
+    /// Returns the number of threads that one thread of the level `at` needs for the teams it will
+    /// open, including itself.
     pub(super) fn below(&self, at: usize) -> u64 {
         self.levels
             .iter()
@@ -201,11 +203,12 @@ impl fmt::Display for Resolved {
 impl FromStr for Nest {
     type Err = NestError;
 
-    /// Sizes and strategies in turn, commas between; spaces and case do not matter; a size alone means `subcompact`.
+    /// Parses sizes and strategies in turn, separated by commas. Spaces and case do not matter; a
+    /// size alone means `subcompact`.
     fn from_str(text: &str) -> Result<Self, NestError> {
         let fault =
             |at: usize, problem: String, expected| NestError { text: text.to_owned(), at, problem, expected };
-        let mut levels: Vec<Level> = Vec::new();
+        let mut levels: Vec<TeamLevel> = Vec::new();
         let mut may_name = false;
         let mut at = 0;
         for item in text.split(',') {
@@ -234,7 +237,7 @@ impl FromStr for Nest {
                     let kind = if may_name { "strategy" } else { "team size" };
                     let words = TeamStrategy::ALL.into_iter().filter(|_| may_name).map(|(_, word)| word);
                     let meant = did_you_mean(word, words);
-                    return Err(fault(start, format!("\"{word}\" is no {kind}{meant}"), expected));
+                    return Err(fault(start, format!("\"{word}\" is not a {kind}{meant}"), expected));
                 }
                 _ => match word.parse::<u32>() {
                     Ok(0) => return Err(fault(start, "a team of 0 threads".to_owned(), A_SIZE)),
@@ -248,7 +251,7 @@ impl FromStr for Nest {
             if levels.len() == LEVELS_MAX {
                 return Err(fault(start, format!("more than {LEVELS_MAX} levels"), "the end"));
             }
-            levels.push(Level { size, strategy: TeamStrategy::default() });
+            levels.push(TeamLevel { size, strategy: TeamStrategy::default() });
             may_name = true;
         }
         Ok(Self { levels })
@@ -257,7 +260,7 @@ impl FromStr for Nest {
 
 impl fmt::Display for Nest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (at, Level { size, strategy }) in self.levels.iter().enumerate() {
+        for (at, TeamLevel { size, strategy }) in self.levels.iter().enumerate() {
             write!(f, "{}{size},{strategy}", if at == 0 { "" } else { "," })?;
         }
         Ok(())
@@ -312,16 +315,16 @@ mod tests {
             ("4,scatter,", "nothing at position 11 of"),
             (
                 "4,scater,2",
-                "\"scater\" is no strategy (did you mean scatter?) at position 3 of \"4,scater,2\"; expected compact, scatter, subcompact or subscatter, or the next team size",
+                "\"scater\" is not a strategy (did you mean scatter?) at position 3 of \"4,scater,2\"; expected compact, scatter, subcompact or subscatter, or the next team size",
             ),
             ("scatter,4", "\"scatter\" has no team size before it at position 1"),
             ("4,scatter,compact", "\"compact\" has no team size before it at position 11"),
-            ("4,scatter, x", "\"x\" is no team size at position 12"),
+            ("4,scatter, x", "\"x\" is not a team size at position 12"),
             ("0,scatter", "a team of 0 threads at position 1"),
             ("4,scatter,99999", "a team of 99999 threads (at most 16384) at position 11"),
             ("4,scatter,99999999999999999999", "a team of 99999999999999999999 threads"),
-            ("-1", "\"-1\" is no team size at position 1"),
-            ("4x", "\"4x\" is no team size at position 1"),
+            ("-1", "\"-1\" is not a team size at position 1"),
+            ("4x", "\"4x\" is not a team size at position 1"),
             ("1,1,1,1,1,1,1,1,1", "more than 8 levels at position 17"),
             ("4,,2", "nothing at position 3"),
         ] {
@@ -350,7 +353,7 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_written_is_read_back(levels in prop::collection::vec((0..=SIZE_MAX, 0..4usize), 1..=LEVELS_MAX)) {
-            let levels = levels.into_iter().map(|(size, strategy)| Level {
+            let levels = levels.into_iter().map(|(size, strategy)| TeamLevel {
                 size: if size == 0 { TeamSize::Fit } else { TeamSize::Threads(size) },
                 strategy: TeamStrategy::ALL[strategy].0,
             });

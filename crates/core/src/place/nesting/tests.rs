@@ -62,7 +62,8 @@ fn more_pictures() {
     insta::assert_snapshot!("pictures", all.join("\n"));
 }
 
-/// Teams on a plan for them that says nothing of how many cores: the plan is as small as the teams.
+/// Places teams on a plan that leaves the number of cores open, so that the plan has the size of
+/// the teams.
 fn narrowed(machine: &Machine, request: &Request, taken: &Taken, nest: &Nest) -> Option<(Narrowed, Teams)> {
     let narrowed = narrow(machine, request, taken, nest).ok()?;
     let plan = plan(machine, &narrowed.request, taken).ok()?;
@@ -82,7 +83,7 @@ fn close_teams_stay_together_when_a_plan_is_narrowed_to_them() {
         let (_, teams) = narrowed(&machine, &Request::default(), &taken, &nest).unwrap();
         let map = teams.declared().unwrap();
         assert_eq!(teams.tree().mask().to_string(), expected);
-        // As with all cores held.
+        // The map is the same as on a plan with all cores.
         assert_eq!(cpus(&map), cpus(&self::map(text, &nest.to_string())));
         let first: Vec<u32> = map.levels()[0].iter().map(|place| place.cpu.0).collect();
         assert!(first.iter().all(|&cpu| cpu < 8), "{text}: {first:?}");
@@ -107,7 +108,8 @@ fn crossed_trees_give_crossed_maps() {
 
 #[test]
 fn scatter_subscatter_is_what_shemat_computes() {
-    // Uniform machines with a team or more for each memory domain: core = o * (C / Y) + i * (C / Y) / Z.
+    // Uniform machines with at least one team for each memory domain: core = o * (C / Y) + i * (C /
+    // Y) / Z.
     for (machine, cores) in [
         ("pack:4 core:4", 16),
         ("pack:2 core:8", 16),
@@ -164,11 +166,11 @@ fn straddling_teams_are_warned_of() {
 fn sizes_other_than_declared() {
     let tree = tree(TIGERTON);
     let nest = resolved(&tree, "4,scatter,2,subcompact");
-    // A larger inner team stays in its master's share, and the outer threads where they are.
+    // A larger inner team stays in its master's share, and the outer threads keep their places.
     let larger = Map::new(&tree, &nest, &[4, 4]).unwrap();
     assert_eq!(cpus(&larger)[0], [0, 4, 8, 12]);
     assert_eq!(cpus(&larger)[1], (0..16).collect::<Vec<_>>());
-    // Fewer levels than listed still leave room for those below.
+    // With fewer levels than listed there is still room for the levels below.
     let outer = Map::new(&tree, &resolved(&tree, "4,compact,4,subcompact"), &[4]).unwrap();
     assert_eq!(cpus(&outer), [[0, 4, 8, 12]]);
     for bad in [&[][..], &[4, 2, 2], &[0], &[4, 0]] {
@@ -209,7 +211,7 @@ fn unlisted_teams_get_a_room_of_more_than_a_core() {
     assert_eq!(room("4,scatter,2,subscatter", &[3, 1]), "14-15");
 }
 
-/// What must hold of any map, judged without the code that made it.
+/// Checks the properties of every map, independently of the code that made it.
 fn judge(tree: &Tree, nest: &Resolved, map: &Map) -> Result<(), TestCaseError> {
     let mask = tree.mask();
     let mut masters: Vec<(u32, CpuSet)> = Vec::new();
@@ -227,7 +229,7 @@ fn judge(tree: &Tree, nest: &Resolved, map: &Map) -> Result<(), TestCaseError> {
                 }
             }
         }
-        // No core twice before all are used once, as far as the strategy may use them.
+        // No core is used twice before all cores available to the strategy are used once.
         let mut uses = vec![0usize; tree.cores()];
         for place in places {
             uses[place.core as usize] += 1;
@@ -240,7 +242,7 @@ fn judge(tree: &Tree, nest: &Resolved, map: &Map) -> Result<(), TestCaseError> {
         if at == 0 && !strategy.is_sub() && wanted >= tree.cores() as u64 {
             prop_assert!(uses.iter().all(|&uses| uses >= 1), "level {}: {:?}", at + 1, uses);
         }
-        // One thread for each hardware thread before any has two.
+        // Every hardware thread gets one thread before any gets two.
         let mut on = std::collections::BTreeMap::new();
         for place in places {
             *on.entry(place.cpu).or_insert(0usize) += 1;
@@ -272,7 +274,7 @@ fn machines() -> impl Strategy<Value = String> {
     })
 }
 
-/// A situation in which a plan is narrowed: what others hold and keep busy, and how the cores are chosen.
+/// Returns a test case for narrowing: the CPUs that others hold and keep busy, and the strategy.
 fn situations() -> impl Strategy<Value = (u64, u64, usize)> {
     (any::<u64>(), any::<u64>(), 0usize..6)
 }
@@ -313,7 +315,7 @@ proptest! {
             let nest = resolved(&tree, &nest);
             let map = Map::new(&tree, &nest, &nest.sizes()).unwrap();
             judge(&tree, &nest, &map)?;
-            // Equal input, equal map; and names play no part.
+            // Equal input gives an equal map, and names have no effect.
             prop_assert_eq!(Map::new(&tree.to_string().parse().unwrap(), &nest, &nest.sizes()), Some(map));
             advise(&tree, &nest);
         }
@@ -327,11 +329,11 @@ proptest! {
         let (request, taken) = surround(&machine, situation);
         let nest: Nest = nest.parse().unwrap();
         let Some((made, teams)) = narrowed(&machine, &request, &taken, &nest) else { return Ok(()) };
-        // Narrowing is done once.
+        // Narrowing again changes nothing.
         let again = narrow(&machine, &made.request, &taken, &nest).unwrap();
         prop_assert_eq!(&again.request, &made.request);
         let Some(wide) = &made.wide else { return Ok(()) };
-        // The map is that of all cores, and nothing is held but its cores.
+        // The map is that of all cores, and the plan contains only the map's cores.
         let resolved = nest.resolve(wide);
         let whole = Map::new(wide, &resolved, &resolved.sizes()).unwrap();
         let map = teams.declared().unwrap();
@@ -341,12 +343,12 @@ proptest! {
             prop_assert!(of_core.intersects(&whole.cpus()), "core {} has no thread", core);
         }
         judge(teams.tree(), &resolved, &map)?;
-        // The map of the outer levels is its beginning.
+        // The map of the outer levels is the beginning of the whole map.
         for levels in 1..=map.levels().len() {
             let outer = teams.map(&map.sizes()[..levels]).unwrap();
             prop_assert_eq!(outer.levels(), &map.levels()[..levels]);
         }
-        // What is handed over gives the same.
+        // The hand-off gives the same map.
         let (tree, wide) = (teams.tree().clone(), made.wide.clone());
         let (roots, report, missed) = (Roots::default(), Report::No, Missed::default());
         let told = NestHandoff { tree, wide, roots, report, missed, nest: Some(nest.clone()) };
@@ -363,14 +365,16 @@ proptest! {
         prop_assert_eq!(other.tree().mask(), teams.tree().mask());
     }
 
-    /// A close team that fits a memory domain with its own teams lies in one: told from the machine alone.
+    /// A close team that fits a memory domain together with its own teams is in one domain; checked
+    /// from the machine alone.
     #[test]
     fn a_close_team_lies_in_one_memory_domain_that_holds_it(
         packs in 1usize..5, nodes in 1usize..4, l3 in 1usize..3, cores in 1usize..9, sub: bool,
         levels in prop::collection::vec((1u32..9, 0usize..4), 1..5),
     ) {
         let machine = parse_synthetic(&format!("pack:{packs} numa:{nodes} l3:{l3} core:{cores}")).unwrap();
-        // As many levels as a domain holds, the outermost a close one.
+        // The product of the levels is at most a domain's size, and the outermost level is a close
+        // one.
         let mut room = u32::try_from(l3 * cores).unwrap();
         let mut words = Vec::new();
         for (size, strategy) in levels {

@@ -1,10 +1,12 @@
-//! The part of a machine that a program may use, as a tree of cores.
+//! Tree of the cores that a program may use, without details irrelevant to nested teams.
 //!
-//! Only what placement asks is kept: which cores lie together, in what order, and where a memory domain begins (a NUMA
-//! node; on machines with a single one, a socket). Objects that hold one core, or the same cores as the object around
-//! them, say nothing and are left out. The tree has a text form of a few bytes for each core, because the guest library
-//! gets it through the environment: `[(0+8,1+9),(2,3)],[(4,5),(6,7)]`, where `+` joins the hardware threads of a core,
-//! `( )` groups what shares something, and `[ ]` is a memory domain. The text has no names; those are for people.
+//! The tree contains only the data needed for placement: which cores are together, in what order,
+//! and the limits of memory domains (a NUMA node; on machines with a single node, a socket).
+//! Objects with one core, or with the same cores as the enclosing object, carry no information and
+//! are omitted. The tree has a text form of a few bytes per core, because the preload library gets
+//! it through the environment: `[(0+8,1+9),(2,3)],[(4,5),(6,7)]`. In it `+` joins the hardware
+//! threads of a core, `( )` groups cores with a shared resource, and `[ ]` is a memory domain. The
+//! text contains no names; names are only for users.
 
 use super::divide::{Cut, divide};
 use crate::handoff::CPUS_MAX;
@@ -16,53 +18,56 @@ use std::ops::Range;
 use std::str::FromStr;
 use thiserror::Error;
 
-/// How deep groups may nest in a text. The deepest machine of the corpus has 6.
+/// Maximum nesting depth of groups in a text. The deepest machine of the corpus has 6.
 const DEPTH_MAX: usize = 32;
 
-/// Cores and their groups. At least one core; core and group numbers are positions in tree order.
+/// Cores and their groups. There is at least one core; core and group numbers are positions in tree
+/// order.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Tree {
-    /// The CPUs of each core, those to be used first first.
+    /// CPUs of each core, in the order of use.
     cores: Vec<Vec<OsCpu>>,
-    /// Depth first; the first is everything.
-    groups: Vec<Group>,
-    /// The innermost group of each core.
+    /// Groups, depth first; the first group contains all cores.
+    groups: Vec<CoreGroup>,
+    /// Innermost group of each core.
     home: Vec<u32>,
-    /// The memory domains, and the runs of cores between them that are in none, which count as one each.
+    /// Memory domains, and the runs of cores between them that are in no domain and count as one
+    /// each.
     domains: Vec<(Range<u32>, String)>,
 }
 
-/// Cores that share something.
+/// Cores with a shared resource.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Group {
+pub(super) struct CoreGroup {
     pub(super) cores: Range<u32>,
     pub(super) parent: Option<u32>,
-    /// Groups directly inside; the cores outside all of them are directly inside too.
+    /// Groups directly inside. Cores outside these groups are directly inside too.
     pub(super) children: Vec<u32>,
     /// Whether it is a memory domain.
     pub(super) memory: bool,
-    /// What people call it; empty where a text is the source.
+    /// Name for users; empty if the tree was parsed from a text.
     pub(super) name: String,
 }
 
-/// Why a text is no tree.
+/// Reason why a text is not a tree.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 #[error("{problem} at position {} of the tree", at + 1)]
 pub struct TreeError {
-    /// Byte offset of the fault, from 0.
+    /// Byte offset of the error, from 0.
     pub at: usize,
-    /// What is wrong there.
+    /// Description of the error.
     pub problem: &'static str,
 }
 
 impl Tree {
-    /// The cores of `machine` that have a CPU in `cpus`, with those CPUs; `None` when there is none.
+    /// Returns the cores of `machine` with a CPU in `cpus`, with those CPUs; `None` if there are
+    /// none.
     pub fn new(machine: &Machine, cpus: &CpuSet) -> Option<Self> {
         let objects = machine.objects();
         let nodes = objects.iter().filter(|object| object.level == Level::Node).count();
         let domains = if nodes > 1 { Level::Node } else { Level::Package };
         let mut builder = Builder::default();
-        // Objects come depth first: one closes when the next begins behind it.
+        // Objects are ordered depth first: an object ends when the next begins behind it.
         let mut open: Vec<u32> = Vec::new();
         for (at, object) in objects.iter().enumerate() {
             while open.last().is_some_and(|&end| end <= object.pus.start) {
@@ -83,40 +88,42 @@ impl Tree {
         builder.finish()
     }
 
-    /// How many cores.
+    /// Returns the number of cores.
     pub fn cores(&self) -> usize {
         self.cores.len()
     }
 
-    /// The CPUs of a core, those to be used first first.
+    /// Returns the CPUs of a core, in the order of use.
     pub fn cpus(&self, core: u32) -> &[OsCpu] {
         self.cores.get(core as usize).map_or(&[], Vec::as_slice)
     }
 
-    /// Every CPU of the tree.
+    /// Returns all CPUs of the tree.
     pub fn mask(&self) -> CpuSet {
         self.cores.iter().flatten().copied().collect()
     }
 
-    /// The memory domain of a core, as a run of cores.
+    /// Returns the memory domain of a core, as a run of cores.
     pub fn domain(&self, core: u32) -> Range<u32> {
         let at = self.domains.partition_point(|(cores, _)| cores.end <= core);
         self.domains.get(at).map_or(0..0, |(cores, _)| cores.clone())
     }
 
-    /// The memory domains with their names, as runs of cores; together they are all cores.
+    /// Returns the memory domains with their names, as runs of cores; together they contain all
+    /// cores.
     pub fn domains(&self) -> impl ExactSizeIterator<Item = (Range<u32>, &str)> + Clone {
         self.domains.iter().map(|(cores, name)| (cores.clone(), name.as_str()))
     }
 
-    /// The tree in `count` parts, far apart, for as many programs in one; more than cores make parts that overlap.
+    /// Divides the tree into `count` parts that are far apart, for this number of programs. With
+    /// more parts than cores, parts overlap.
     pub fn parts(&self, count: u32) -> Vec<Self> {
         let all: Vec<u32> = (0..self.len()).collect();
         let cut = Cut { threads: count as usize, width: 1, apart: true, anchored: false };
         divide(self, &all, cut).iter().filter_map(|cores| self.only(cores)).collect()
     }
 
-    /// The tree of some of its cores, which ascend.
+    /// Returns the tree of some of its cores, which must be ascending.
     fn only(&self, cores: &[u32]) -> Option<Self> {
         let mut builder = Builder::default();
         let mut open: Vec<u32> = Vec::new();
@@ -141,10 +148,10 @@ impl Tree {
         builder.finish()
     }
 
-    /// How many memory domains there are, and how many parts the first of them has: what a `*` that is not the last
-    /// asks for.
+    /// Returns the number of memory domains, and the number of parts of the first domain: the sizes
+    /// for a `*` that is not the last.
     pub(super) fn fanouts(&self) -> Vec<u64> {
-        let inside = |group: &Group| group.children.len().max(1) as u64;
+        let inside = |group: &CoreGroup| group.children.len().max(1) as u64;
         let first = self.groups.iter().find(|group| group.memory).or(self.groups.first());
         vec![self.domains().len() as u64, first.map_or(1, inside)]
     }
@@ -153,22 +160,22 @@ impl Tree {
         u32::try_from(self.cores.len()).unwrap_or(u32::MAX)
     }
 
-    pub(super) fn groups(&self) -> &[Group] {
+    pub(super) fn groups(&self) -> &[CoreGroup] {
         &self.groups
     }
 
-    /// The groups around a core, innermost first.
-    pub(super) fn around(&self, core: u32) -> impl Iterator<Item = &Group> {
+    /// Returns the groups around a core, innermost first.
+    pub(super) fn around(&self, core: u32) -> impl Iterator<Item = &CoreGroup> {
         self.positions_around(core).filter_map(|at| self.groups.get(at))
     }
 
-    /// The positions of the groups around a core, innermost first.
+    /// Returns the positions of the groups around a core, innermost first.
     pub(super) fn positions_around(&self, core: u32) -> impl Iterator<Item = usize> {
         let parent = |at: &usize| self.groups.get(*at)?.parent.map(|at| at as usize);
         std::iter::successors(self.home.get(core as usize).map(|&at| at as usize), parent)
     }
 
-    fn write(&self, f: &mut fmt::Formatter<'_>, group: &Group) -> fmt::Result {
+    fn write(&self, f: &mut fmt::Formatter<'_>, group: &CoreGroup) -> fmt::Result {
         let mut children =
             group.children.iter().filter_map(|&child| self.groups.get(child as usize)).peekable();
         let mut core = group.cores.start;
@@ -193,7 +200,7 @@ impl Tree {
     }
 }
 
-/// What people call an object: `node 3`, `package 0`, `l3 5`.
+/// Returns the name of an object for users: `node 3`, `package 0`, `l3 5`.
 fn name(machine: &Machine, object: ObjectId) -> String {
     let objects = machine.objects();
     let Some(object) = objects.get(object.index()) else { return String::new() };
@@ -207,11 +214,11 @@ fn name(machine: &Machine, object: ObjectId) -> String {
     }
 }
 
-/// Builds a tree from objects as they open and close.
+/// Builder of a tree from objects as they open and close.
 #[derive(Default)]
 struct Builder {
     cores: Vec<Vec<OsCpu>>,
-    groups: Vec<Group>,
+    groups: Vec<CoreGroup>,
     open: Vec<u32>,
 }
 
@@ -227,7 +234,13 @@ impl Builder {
     fn open(&mut self, memory: bool, name: String) {
         let at = u32::try_from(self.groups.len()).unwrap_or(u32::MAX);
         let parent = self.open.last().copied();
-        self.groups.push(Group { cores: self.len()..self.len(), parent, children: Vec::new(), memory, name });
+        self.groups.push(CoreGroup {
+            cores: self.len()..self.len(),
+            parent,
+            children: Vec::new(),
+            memory,
+            name,
+        });
         self.open.push(at);
     }
 
@@ -238,7 +251,7 @@ impl Builder {
         }
     }
 
-    /// Drops the groups that say nothing, and links the others.
+    /// Drops the groups without information, and links the others.
     fn finish(mut self) -> Option<Tree> {
         while !self.open.is_empty() {
             self.close();
@@ -247,7 +260,7 @@ impl Builder {
         if all.is_empty() {
             return None;
         }
-        let mut kept: Vec<Group> = vec![Group {
+        let mut kept: Vec<CoreGroup> = vec![CoreGroup {
             cores: all.clone(),
             parent: None,
             children: Vec::new(),
@@ -259,27 +272,28 @@ impl Builder {
             let outer = group.parent.and_then(|at| new_number.get(at as usize).copied()).unwrap_or(0);
             let around = &mut kept[outer as usize];
             if around.cores == group.cores {
-                // The inner name of two that hold the same: a node says more than the package around it.
+                // Of two groups with the same cores the inner name is used: a node is more
+                // informative than the package around it.
                 if group.memory || !around.memory {
                     around.name.clone_from(&group.name);
                 }
                 around.memory |= group.memory;
                 new_number.push(outer);
             } else if group.cores.len() < if group.memory { 1 } else { 2 } {
-                new_number.push(outer); // never asked for: it holds no group of two cores either
+                new_number.push(outer); // never used: this group does not contain a group of two cores either
             } else {
                 let at = u32::try_from(kept.len()).unwrap_or(u32::MAX);
                 kept[outer as usize].children.push(at);
-                kept.push(Group { parent: Some(outer), ..group.clone() });
+                kept.push(CoreGroup { parent: Some(outer), ..group.clone() });
                 new_number.push(at);
             }
         }
         if !kept.iter().any(|group| group.memory) {
-            kept[0].memory = true; // one memory for all
+            kept[0].memory = true; // one memory for all cores
         }
         let mut home = vec![0; self.cores.len()];
         for (at, group) in kept.iter().enumerate() {
-            // Inner groups come later, so that the innermost wins.
+            // Inner groups come later, so that the innermost group remains.
             home[group.cores.start as usize..group.cores.end as usize]
                 .fill(u32::try_from(at).unwrap_or(u32::MAX));
         }
@@ -288,7 +302,7 @@ impl Builder {
     }
 }
 
-fn domains(groups: &[Group]) -> Vec<(Range<u32>, String)> {
+fn domains(groups: &[CoreGroup]) -> Vec<(Range<u32>, String)> {
     let mut domains: Vec<(Range<u32>, String)> = Vec::new();
     let all = groups.first().map_or(0..0, |group| group.cores.clone());
     let end = |domains: &[(Range<u32>, String)]| domains.last().map_or(0, |(cores, _)| cores.end);
@@ -297,7 +311,7 @@ fn domains(groups: &[Group]) -> Vec<(Range<u32>, String)> {
         if group.cores.start > covered {
             domains.push((covered..group.cores.start, String::new()));
         }
-        // A domain inside another is part of it.
+        // A domain inside another one is part of it.
         if group.cores.start >= covered {
             domains.push((group.cores.clone(), group.name.clone()));
         }
@@ -332,7 +346,7 @@ impl FromStr for Tree {
         let mut seen = CpuSet::new();
         let mut at = 0;
         loop {
-            // A core or the beginning of a group.
+            // Expects a core or the beginning of a group.
             match bytes.get(at) {
                 Some(b'(' | b'[') if closers.len() == DEPTH_MAX => {
                     return Err(fault(at, "too many groups in groups"));

@@ -1,14 +1,15 @@
-//! Table of the runtimes that run the threads or ranks of a program: OpenMP, MPI, teams, POSIX threads.
+//! Table of the runtimes that run the threads or ranks of a program: OpenMP, MPI, teams, POSIX
+//! threads.
 //!
-//! Problem: the launcher, the reader of ELF files, the preload library and the advice each ask
-//! another question about the same runtime: which library it is, how it is told places, how its
-//! threads wait. Idea: one [`Runtime`] names it everywhere, and one [`Row`] answers all questions.
-//! A new runtime is a variant, a row here, and an edge of the preload library that reports its
-//! regions or barriers.
+//! Problem: the launcher, the reader of ELF files, the preload library and the advice ask different
+//! questions about the same runtime: which library it is, how to set its places, how its threads
+//! wait. Idea: one [`Runtime`] names it everywhere, and one [`RuntimeRow`] answers all questions. A
+//! new runtime needs a variant, a row here, and an interface of the preload library that reports
+//! its regions or barriers.
 //!
-//! [`THREAD_COUNTS`] is the table of the variables that carry a thread count, by library (BLAS,
-//! pools of languages); [`HELPER_LIBRARIES`] lists the libraries whose threads take no slot, and
-//! [`RANK_VARIABLES`] the variables that number the ranks of a job.
+//! [`THREAD_COUNTS`] is the table of the variables for a thread count, by library (BLAS, pools of
+//! languages). [`HELPER_LIBRARIES`] lists the libraries with threads that take no slot.
+//! [`RANK_VARIABLES`] lists the variables that number the ranks of a job.
 
 mod thread_counts;
 
@@ -17,16 +18,16 @@ pub use thread_counts::{DefaultCount, OPENMP, THREAD_COUNTS, ThreadCount};
 use super::waiting::How;
 use serde::{Deserialize, Serialize};
 
-/// What runs the threads or ranks of a program.
+/// Runtime of a program's threads or ranks.
 ///
-/// The order is that of the bits in the preload library's page of barriers (`core::sync_stats`): a
-/// new runtime is appended.
+/// The order is that of the bits in the preload library's page of barriers (`core::sync_stats`), so
+/// a new runtime is appended.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Runtime {
     /// GCC's OpenMP.
     Libgomp,
-    /// LLVM's OpenMP and Intel's (libiomp5), which is the same code.
+    /// LLVM's OpenMP and Intel's (libiomp5), which has the same code.
     Libomp,
     /// Open MPI.
     OpenMpi,
@@ -38,7 +39,7 @@ pub enum Runtime {
     Pthread,
 }
 
-/// What a runtime runs.
+/// Kind of a runtime.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     /// Threads in parallel regions.
@@ -51,22 +52,23 @@ pub enum Kind {
     Threads,
 }
 
-/// The variable by which an OpenMP runtime is told the exact places of its threads.
+/// Variable with which an OpenMP runtime gets the exact places of its threads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PlaceSyntax {
     /// `OMP_PLACES` and `OMP_PROC_BIND`.
     OmpPlaces,
-    /// `KMP_AFFINITY`. LLVM's runtime reads `OMP_PLACES` too, but with a list of places there
-    /// version 14 frees memory twice in a forked child, and the program dies.
+    /// `KMP_AFFINITY`. LLVM's runtime reads `OMP_PLACES` too, but with a list of places in it
+    /// version 14 frees memory twice in a forked child, and the program crashes.
     KmpAffinity,
 }
 
-/// How threads wait for each other, by whether there are more of them than CPUs.
+/// Ways in which threads wait, depending on whether there are more threads than CPUs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Waits {
-    /// Every thread has a CPU.
+    /// Way of waiting if every thread has a CPU.
     pub uncrowded: How,
-    /// There are more threads than CPUs, counted by the runtime: its own threads against the mask.
+    /// Way of waiting if there are more threads than CPUs. The runtime compares its own threads
+    /// with the mask.
     pub crowded: How,
 }
 
@@ -75,38 +77,38 @@ impl Waits {
         Self { uncrowded: how, crowded: how }
     }
 
-    /// How they wait.
+    /// Returns the way of waiting.
     pub const fn of(self, crowded: bool) -> How {
         if crowded { self.crowded } else { self.uncrowded }
     }
 }
 
-/// What is known of one runtime.
+/// Facts about one runtime.
 #[derive(Clone, Copy, Debug)]
-pub struct Row {
+pub struct RuntimeRow {
     /// The runtime.
     pub runtime: Runtime,
-    /// What it runs.
+    /// Kind of the runtime.
     pub kind: Kind,
-    /// Whose it is, as reports put it: `3 regions of GNU's runtime`.
+    /// Owner as reports name it: `3 regions of GNU's runtime`.
     pub owner: &'static str,
-    /// How the names of its libraries begin, before `.so` or a packager's `-HASH.so`.
+    /// Prefixes of its libraries' names, before `.so` or a packager's `-HASH.so`.
     pub libraries: &'static [&'static str],
-    /// How it is told exact places; `None`: it is told none.
+    /// Variable for exact places; `None` if trimtab sets no places.
     pub places: Option<PlaceSyntax>,
-    /// Whether it binds threads again by itself once it was told places, so that the preload
-    /// library must verify the masks that it gave.
+    /// Whether it binds threads again by itself after places were set, so that the preload library
+    /// must verify the masks that it gave.
     pub rebinds: bool,
-    /// Whether it creates the threads of inner teams anew for each region.
+    /// Whether it creates new threads for inner teams in each region.
     pub recreates_inner_teams: bool,
     /// Whether every thread that opens a team by itself gets the first places, so that the teams of
-    /// several threads meet on the same CPUs.
+    /// several threads share the same CPUs.
     pub reuses_first_places: bool,
-    /// The variables by which it is told how threads wait.
+    /// Variables that set how its threads wait.
     pub wait_variables: &'static [&'static str],
-    /// How its threads wait where nothing was told.
+    /// Default way of waiting.
     pub waits: Waits,
-    /// How they wait where they were told to spin.
+    /// Way of waiting if the variables ask for spinning.
     pub spins: Waits,
 }
 
@@ -114,51 +116,54 @@ pub struct Row {
 ///
 /// Sources: libgomp 12.2 and libomp 14.0 by their sources and by running them; Open MPI 4.1 and
 /// MPICH 4.0 by running them.
-pub const RUNTIMES: [Row; 6] = [
-    Row {
+pub const RUNTIMES: [RuntimeRow; 6] = [
+    RuntimeRow {
         libraries: &["libgomp"],
         places: Some(PlaceSyntax::OmpPlaces),
         recreates_inner_teams: true,
         reuses_first_places: true,
         wait_variables: &["OMP_WAIT_POLICY", "GOMP_SPINCOUNT"],
-        // It spins 300,000 rounds, longer than most phases, and a thousand where it sees more
+        // It spins 300,000 rounds, longer than most phases, and a thousand rounds if it counts more
         // threads of its own than CPUs.
         waits: Waits { uncrowded: How::Spin, crowded: How::Brief },
         spins: Waits { uncrowded: How::Spin, crowded: How::Brief },
-        ..Row::new(Runtime::Libgomp, Kind::OpenMp, "GNU's runtime")
+        ..RuntimeRow::new(Runtime::Libgomp, Kind::OpenMp, "GNU's runtime")
     },
-    Row {
+    RuntimeRow {
         libraries: &["libomp", "libiomp5"],
         places: Some(PlaceSyntax::KmpAffinity),
         rebinds: true,
         wait_variables: &["OMP_WAIT_POLICY", "KMP_BLOCKTIME", "KMP_USE_YIELD"],
         waits: Waits::always(How::Yield),
         spins: Waits { uncrowded: How::Spin, crowded: How::Yield },
-        ..Row::new(Runtime::Libomp, Kind::OpenMp, "LLVM's or Intel's")
+        ..RuntimeRow::new(Runtime::Libomp, Kind::OpenMp, "LLVM's or Intel's")
     },
-    Row {
+    RuntimeRow {
         libraries: &["libmpi"],
         wait_variables: &["OMPI_MCA_mpi_yield_when_idle"],
-        ..Row::new(Runtime::OpenMpi, Kind::Mpi, "Open MPI")
+        ..RuntimeRow::new(Runtime::OpenMpi, Kind::Mpi, "Open MPI")
     },
-    Row { libraries: &["libmpich"], ..Row::new(Runtime::Mpich, Kind::Mpi, "MPICH") },
-    Row {
+    RuntimeRow { libraries: &["libmpich"], ..RuntimeRow::new(Runtime::Mpich, Kind::Mpi, "MPICH") },
+    RuntimeRow {
         libraries: &["libtrimtab_team"],
         waits: Waits::always(How::Brief),
-        ..Row::new(Runtime::Team, Kind::Team, "teams of trimtab")
+        ..RuntimeRow::new(Runtime::Team, Kind::Team, "teams of trimtab")
     },
-    Row { waits: Waits::always(How::Sleep), ..Row::new(Runtime::Pthread, Kind::Threads, "the C library") },
+    RuntimeRow {
+        waits: Waits::always(How::Sleep),
+        ..RuntimeRow::new(Runtime::Pthread, Kind::Threads, "the C library")
+    },
 ];
 
-/// How the files of libraries begin whose threads belong to no code of the program: a thread with
-/// its start routine there takes no slot.
+/// Prefixes of library files with threads that belong to no code of the program. A thread with its
+/// start routine in such a library takes no slot.
 pub const HELPER_LIBRARIES: [&str; 11] = [
     // OpenMP.
     "libgomp",
     "libomp",
     "libiomp",
     "libnvomp",
-    // An allocator that returns memory in a thread of its own, and a tracer.
+    // An allocator that returns memory in its own thread, and a tracer.
     "libjemalloc",
     "liblttng-ust",
     // Progress of Open MPI, PMIx and UCX.
@@ -170,15 +175,15 @@ pub const HELPER_LIBRARIES: [&str; 11] = [
     "libhsa-runtime",
 ];
 
-/// The variables by which a user binds OpenMP threads; any one of them means that the user decides.
-/// The first two are the standard's, which trimtab sets itself.
+/// Variables with which a user binds OpenMP threads; any of them means that the user decides. The
+/// first two are those of the standard, which trimtab sets itself.
 pub const BINDING_VARIABLES: [&str; 4] = ["OMP_PLACES", "OMP_PROC_BIND", "GOMP_CPU_AFFINITY", "KMP_AFFINITY"];
 
-/// The variables in which launchers give a process its rank in the whole job, the nearest first.
+/// Variables in which launchers give a process its rank in the whole job, innermost first.
 pub const RANK_VARIABLES: [&str; 4] = ["OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"];
 
-impl Row {
-    /// A runtime that is told nothing and spins, as most message passing does.
+impl RuntimeRow {
+    /// Creates a row for a runtime without settings that spins, as most message passing does.
     const fn new(runtime: Runtime, kind: Kind, owner: &'static str) -> Self {
         Self {
             runtime,
@@ -197,32 +202,32 @@ impl Row {
 }
 
 impl Runtime {
-    /// How many there are.
+    /// Number of runtimes.
     pub const COUNT: usize = RUNTIMES.len();
 
-    /// All of them, in the order of the enum.
+    /// Returns all runtimes, in the order of the enum.
     pub fn all() -> impl Iterator<Item = Self> {
         RUNTIMES.iter().map(|row| row.runtime)
     }
 
-    /// What is known of it.
-    pub const fn row(self) -> &'static Row {
-        const ROWS: &[Row; Runtime::COUNT] = &RUNTIMES;
+    /// Returns the facts about the runtime.
+    pub const fn row(self) -> &'static RuntimeRow {
+        const ROWS: &[RuntimeRow; Runtime::COUNT] = &RUNTIMES;
         &ROWS[self as usize]
     }
 
-    /// Whether it runs OpenMP threads.
+    /// Returns whether it runs OpenMP threads.
     pub fn is_openmp(self) -> bool {
         self.row().kind == Kind::OpenMp
     }
 
-    /// Whether it runs MPI ranks.
+    /// Returns whether it runs MPI ranks.
     pub fn is_mpi(self) -> bool {
         self.row().kind == Kind::Mpi
     }
 
-    /// The OpenMP runtime that a library's file name means, with the versions and hashes that
-    /// packagers put into it.
+    /// Returns the OpenMP runtime of a library's file name, which may include the versions and
+    /// hashes added by packagers.
     pub fn openmp_library(name: &str) -> Option<Self> {
         let is = |stem: &&str| {
             let rest = name.strip_prefix(stem);

@@ -1,46 +1,49 @@
-//! Table of thread-pool runtimes: the variable that carries a thread count, and how each runtime
-//! chooses a count where the variable is absent.
+//! Table of thread-pool runtimes: the variable for a thread count, and the default count of each
+//! runtime.
 //!
-//! Problem: a launcher that exports a count speaks as if the user had set it. Programs then stop
-//! (GROMACS compares the variable with its options) and libraries lose their own protection (joblib,
-//! scikit-learn, torchrun and mpirun limit inner threads only where the variable is absent). Idea:
-//! most runtimes count the CPUs of the affinity mask, which the launcher sets anyway. The table says
-//! which runtimes do, so that a variable is set only where the mask does not carry the count.
+//! Problem: a count exported by a launcher looks like a setting of the user. Programs then stop
+//! (GROMACS compares the variable with its options), and libraries lose their own protection
+//! (joblib, scikit-learn, torchrun and mpirun limit inner threads only if the variable is absent).
+//! Idea: most runtimes count the CPUs of the affinity mask, which the launcher sets anyway. The
+//! table lists which runtimes do, so that a variable is set only if the mask does not convey the
+//! count.
 //!
-//! Source: each row was tried with the versions that it names, by running the runtime under
-//! `taskset -c 1` on a machine of two CPUs and reading its count back. Quotas are by the manuals.
+//! Source: each row was tested with the versions that it names, by running the runtime under
+//! `taskset -c 1` on a machine with two CPUs and reading its count back. The behaviour with quotas
+//! is from the manuals.
 
-/// How a runtime chooses its number of threads where no variable says it.
+/// Default of a runtime's number of threads, used if no variable sets it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DefaultCount {
-    /// One thread for each CPU of the affinity mask. A CPU quota is not looked at.
+    /// One thread for each CPU of the affinity mask. The runtime ignores a CPU quota.
     Mask,
-    /// The CPUs of the mask, or of the cgroup's quota where that is less.
+    /// Number of CPUs of the mask, or of the cgroup's quota if that is less.
     MaskAndQuota,
-    /// One thread for each online CPU of the machine. The preload library answers that question
-    /// from the plan.
+    /// One thread for each online CPU of the machine. The preload library answers this query from
+    /// the plan.
     Machine,
     /// One thread.
     One,
 }
 
-/// One variable that carries a thread count.
+/// Variable with a thread count.
 #[derive(Clone, Copy, Debug)]
 pub struct ThreadCount {
-    /// The variable.
+    /// Name of the variable.
     pub name: &'static str,
-    /// The runtime that reads it.
+    /// Runtime that reads it.
     pub reader: &'static str,
-    /// How the runtime counts without it.
+    /// Default count without the variable.
     pub default: DefaultCount,
-    /// Whether the runtime reads `OMP_NUM_THREADS` where its own variable is absent.
+    /// Whether the runtime reads `OMP_NUM_THREADS` if its own variable is absent.
     pub follows_openmp: bool,
-    /// Whether a count of the user's that exceeds the CPUs of the run is lowered (`--fit`). Only for
-    /// pools whose surplus threads delay the others and that never need a thread count to be exact.
+    /// Whether a user's count that exceeds the CPUs of the run is lowered (`--fit`). Only for pools
+    /// with two properties: surplus threads delay the others, and the thread count never needs to
+    /// be exact.
     pub fits: bool,
-    /// Why the variable is never set by trimtab, where that is so.
+    /// Reason why trimtab never sets the variable; `None` if it may.
     pub never: Option<&'static str>,
-    /// The versions that the row was tried with.
+    /// Versions with which the row was tested.
     pub tried: &'static str,
 }
 
@@ -66,7 +69,7 @@ impl ThreadCount {
     }
 }
 
-/// The variable of OpenMP, whose value may be a list: one count for each nesting level.
+/// Variable of OpenMP. Its value may be a list: one count for each nesting level.
 pub const OPENMP: &str = "OMP_NUM_THREADS";
 
 /// All rows, OpenMP first.
@@ -100,7 +103,7 @@ pub const THREAD_COUNTS: [ThreadCount; 11] = [
     ThreadCount::new("RAYON_NUM_THREADS", "Rayon (Rust)", DefaultCount::MaskAndQuota).tried("1.10"),
     ThreadCount::new("JULIA_NUM_THREADS", "Julia", DefaultCount::One).tried("none: by its manual"),
     ThreadCount::new("POLARS_MAX_THREADS", "Polars", DefaultCount::MaskAndQuota).tried("2.1.0"),
-    // Go counts the quota from 1.25 on.
+    // Go counts the quota since 1.25.
     ThreadCount::new("GOMAXPROCS", "Go", DefaultCount::Mask).tried("1.19, 1.26"),
 ];
 

@@ -1,22 +1,27 @@
-//! How threads wait for each other: what the runtimes are told, from how full the plan's CPUs will be.
+//! Waiting of threads: settings of the runtimes' wait policies, derived from the occupancy of the
+//! plan's CPUs.
 //!
-//! Problem: a thread that spins at a barrier is quickest where every thread has a CPU of its own, and where not it takes the
-//! CPU from the one it waits for: three threads on two CPUs with a barrier each millisecond take twice as long spinning as
-//! yielding or sleeping. Runtimes choose by what they see, and they see too little: libgomp counts its own threads against the
-//! affinity mask, so it knows no other program and no quota, and LLVM's runtime spins 200 ms whoever else wants the CPU. Idea:
-//! the launcher knows the plan, the quota and the others; [`decide`] says from these whether CPUs will be short, and
-//! [`Waiting::variables`] says it to each runtime in its own words, or leaves the runtime alone.
+//! Problem: busy-waiting at a barrier is fastest if every thread has its own CPU. Otherwise the
+//! waiting thread takes the CPU from the thread it waits for: three threads on two CPUs with a
+//! barrier each millisecond take twice as long spinning as yielding or sleeping. Runtimes choose by
+//! the facts they know, which are too few: libgomp compares its own threads with the affinity mask,
+//! so it knows neither other programs nor a quota, and LLVM's runtime spins 200 ms even if other
+//! threads want the CPU. Idea: the launcher knows the plan, the quota and the other programs.
+//! [`decide`] derives from these whether CPUs will be short, and [`Waiting::variables`] tells each
+//! runtime with its own variables, or leaves the runtime unchanged.
 //!
-//! Terms: the program's CPUs are *short* where it runs more threads than CPUs, or more than the CPUs of
-//! its quota. Other programs on the same CPUs do not make them short: fine-grained OpenMP beside a hog
-//! loses 8 to 37 % with waits that sleep, and the kernel divides the CPU either way. A *family* is the
-//! variables of one runtime's kind (OpenMP, one MPI, UPC++).
+//! Terms: the program's CPUs are *short* if it runs more threads than CPUs, or more than the CPUs
+//! of its quota. Other programs on the same CPUs do not make them short: fine-grained OpenMP beside
+//! a hog loses 8 to 37 % with waits that sleep, and the kernel divides the CPU in either case. A
+//! *family* is the set of variables for one kind of runtime (OpenMP, one MPI, UPC++).
 //!
-//! Properties: with CPUs of one's own nothing is set, so that a run is no worse than without trimtab; a family in which the
-//! user set anything is left to the user as a whole, since half of a policy is none; equal input gives equal variables.
+//! Properties: If the program has its own CPUs nothing is set, so that a run is not worse than
+//! without trimtab. If the user set any variable of a family, the whole family is left to the user,
+//! since half of a policy has no effect. Equal input gives equal variables.
 //!
-//! Source: runtimes' manuals; the values were read back from libgomp 12 (`OMP_DISPLAY_ENV=verbose`) and LLVM's libomp 14
-//! (`KMP_SETTINGS=1`). That waiting decides is in C. Iancu et al., "Oversubscription on Multicore Processors", IPDPS 2010.
+//! Source: runtimes' manuals; the values were read back from libgomp 12 (`OMP_DISPLAY_ENV=verbose`)
+//! and LLVM's libomp 14 (`KMP_SETTINGS=1`). The finding that the way of waiting is decisive is in
+//! C. Iancu et al., "Oversubscription on Multicore Processors", IPDPS 2010.
 
 mod variables;
 
@@ -30,28 +35,29 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
-/// How threads are to wait.
+/// Requested wait policy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum WaitPolicy {
-    /// As the runtimes do by themselves where CPUs are the program's own; a moment of spinning and then sleep where not.
+    /// The runtimes' default if the CPUs belong to the program alone; otherwise brief spinning and
+    /// then sleep.
     #[default]
     Auto,
-    /// Spin, whoever waits for the CPU.
+    /// Spin, even if other threads wait for the CPU.
     Spin,
-    /// Give the CPU away and look again.
+    /// Yield the CPU and check again.
     Yield,
-    /// Sleep at once.
+    /// Sleep immediately.
     Sleep,
-    /// Nothing is set.
+    /// Set nothing.
     Keep,
 }
 
 impl WaitPolicy {
-    /// All of them, as listed in help.
+    /// All values, as listed in help.
     pub const ALL: [Self; 5] = [Self::Auto, Self::Spin, Self::Yield, Self::Sleep, Self::Keep];
 
-    /// Its name.
+    /// Returns the name.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Auto => "auto",
@@ -74,19 +80,20 @@ impl FromStr for WaitPolicy {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let known = Self::ALL.into_iter().find(|policy| policy.word() == text);
-        known.ok_or_else(|| format!("\"{text}\" is no way to wait: auto, spin, yield, sleep or keep"))
+        known.ok_or_else(|| format!("\"{text}\" is not a way to wait: auto, spin, yield, sleep or keep"))
     }
 }
 
-/// What `sched_yield` does on this kernel: measured, since versions do not tell.
+/// Effect of `sched_yield` on this kernel. It is measured, since it cannot be derived from the
+/// version.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(tag = "yield", rename_all = "kebab-case")]
 pub enum Yield {
-    /// The caller gives its turn away: a computing thread beside it has nearly the whole CPU.
+    /// The caller gives up its turn: a computing thread beside it has nearly the whole CPU.
     Posix,
-    /// The caller is chosen again soon.
+    /// The caller is soon chosen again.
     Weak {
-        /// What a computing thread gets beside a yielding one, of the CPU.
+        /// Share of the CPU that a computing thread gets beside a yielding one, 0 to 1.
         share: f64,
     },
     /// It was not measured.
@@ -105,34 +112,36 @@ impl fmt::Display for Yield {
                 share * 100.0
             ),
             Self::Unknown => f.write_str(
-                "what sched_yield does on this kernel could not be measured: others wanted the CPU",
+                "the effect of sched_yield on this kernel could not be measured: other programs used the CPU",
             ),
         }
     }
 }
 
-/// How full the plan's CPUs will be.
+/// Occupancy of the plan's CPUs.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct Occupancy {
-    /// Threads that will compute, of all ranks on these CPUs together.
+    /// Number of threads that will compute, of all ranks on these CPUs together.
     pub threads: u64,
-    /// CPUs that they have.
+    /// Number of CPUs for these threads.
     pub cpus: u64,
-    /// Thousandths of a CPU that they have together; `None` without a quota.
+    /// Thousandths of a CPU for all of them together; `None` without a quota.
     pub quota: Option<u32>,
-    /// Those of the CPUs that others use too.
+    /// CPUs among them that other programs use too.
     pub shared: CpuSet,
 }
 
 impl Occupancy {
-    /// That of a plan. `omp` is the count of threads that the user set for OpenMP, one number or one a level; `nested` how
-    /// many threads nested teams have together, where trimtab places some; `quota` in thousandths of a CPU.
+    /// Returns the occupancy of a plan. `omp` is the user's OpenMP thread count, one number or one
+    /// per level; `nested` is the number of threads of all nested teams, if trimtab places some;
+    /// `quota` is in thousandths of a CPU.
     pub fn of(plan: &Plan, omp: Option<&str>, nested: Option<u64>, quota: Option<u32>) -> Self {
         let asked = omp.and_then(product).or(nested).unwrap_or(u64::from(plan.threads));
         let mut occupancy = Self { threads: asked, cpus: count(&plan.mask), quota, shared: CpuSet::new() };
         for reason in &plan.reasons {
             match reason {
-                // Ranks count against the whole of what they share: a rank alone cannot tell that its core has two.
+                // Ranks are compared with the whole allotment: a single rank cannot know that its
+                // core has two ranks.
                 Reason::Rank { of, allotment, .. } => {
                     occupancy.threads = asked.saturating_mul(u64::from(*of));
                     occupancy.cpus = count(allotment);
@@ -144,14 +153,15 @@ impl Occupancy {
         occupancy
     }
 
-    /// Why the program's own threads have too few CPUs; empty where each has one.
+    /// Returns why the program's own threads have too few CPUs; empty if each thread has one.
     fn short(&self) -> Vec<Short> {
         let Self { threads, cpus, quota, .. } = *self;
         let mut why = Vec::new();
         if threads > cpus {
             why.push(Short::Threads { threads, cpus });
         }
-        // A runtime advised by the quota rounds it up: 1.5 CPUs are 2 threads, and not too many.
+        // A runtime that follows the quota rounds it up: 1.5 CPUs give 2 threads, which are not too
+        // many.
         let granted = |quota: u32| u64::from(quota).div_ceil(1_000).max(1);
         if let Some(quota) = quota.filter(|&quota| granted(quota) < threads.min(cpus)) {
             why.push(Short::Quota { quota, threads });
@@ -160,7 +170,7 @@ impl Occupancy {
     }
 }
 
-/// A list of counts, one a level, as a number of threads.
+/// Returns the number of threads for a list of counts, one per level.
 fn product(list: &str) -> Option<u64> {
     let counts = list
         .split(',')
@@ -172,22 +182,22 @@ fn count(cpus: &CpuSet) -> u64 {
     cpus.len() as u64
 }
 
-/// Why CPUs will be short.
+/// Reason why CPUs will be short.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 #[serde(tag = "short", rename_all = "kebab-case")]
 pub enum Short {
     /// There are more threads than CPUs.
     Threads {
-        /// Threads.
+        /// Number of threads.
         threads: u64,
-        /// CPUs.
+        /// Number of CPUs.
         cpus: u64,
     },
-    /// The quota gives less time than the threads want, and no runtime looks at quotas.
+    /// The quota gives less time than the threads want, and no runtime reads quotas.
     Quota {
-        /// Thousandths of a CPU.
+        /// Quota in thousandths of a CPU.
         quota: u32,
-        /// Threads.
+        /// Number of threads.
         threads: u64,
     },
 }
@@ -209,36 +219,36 @@ impl fmt::Display for Short {
     }
 }
 
-/// What waiting threads do.
+/// Activity of waiting threads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum How {
-    /// Whatever their runtime does by itself.
+    /// Default of their runtime.
     Left,
     /// They spin.
     Spin,
     /// They yield.
     Yield,
-    /// They spin for a moment and then sleep, or yield where a runtime cannot sleep.
+    /// They spin briefly and then sleep, or yield if a runtime cannot sleep.
     Brief,
-    /// They sleep, or yield where a runtime cannot.
+    /// They sleep, or yield if a runtime cannot sleep.
     Sleep,
 }
 
-/// A decision, with its causes.
+/// Decision about waiting, with its causes.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Waiting {
-    /// What was asked for.
+    /// Requested policy.
     pub policy: WaitPolicy,
-    /// What comes of it.
+    /// Resulting way of waiting.
     pub how: How,
-    /// Why the program's own threads have too few CPUs; empty where each has one.
+    /// Reasons why the program's own threads have too few CPUs; empty if each thread has one.
     pub short: Vec<Short>,
-    /// The CPUs that other programs use too.
+    /// CPUs that other programs use too.
     pub shared: CpuSet,
 }
 
-/// Decides.
+/// Decides how threads wait.
 pub fn decide(policy: WaitPolicy, occupancy: &Occupancy) -> Waiting {
     let short = occupancy.short();
     let how = match policy {
@@ -252,13 +262,13 @@ pub fn decide(policy: WaitPolicy, occupancy: &Occupancy) -> Waiting {
     Waiting { policy, how, short, shared: occupancy.shared.clone() }
 }
 
-/// One line, for people.
+/// One line for the user.
 impl fmt::Display for Waiting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let short: Vec<String> = self.short.iter().map(ToString::to_string).collect();
         let short = short.join("; ");
         match (self.policy, self.how) {
-            (WaitPolicy::Keep, _) => f.write_str("how threads wait is left alone (--wait-policy keep)"),
+            (WaitPolicy::Keep, _) => f.write_str("the wait policy is not changed (--wait-policy keep)"),
             (_, How::Left) if self.shared.is_empty() => {
                 f.write_str("threads wait as their runtimes do: every thread has a CPU")
             }

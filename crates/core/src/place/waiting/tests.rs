@@ -1,6 +1,6 @@
-//! Tests of how threads wait.
+//! Tests of the wait settings.
 
-use super::super::{Action, Request, State, Taken, plan};
+use super::super::{Action, CpuState, Request, Taken, plan};
 use super::*;
 use crate::topology::parse_synthetic;
 use proptest::prelude::*;
@@ -9,7 +9,7 @@ fn own(threads: u64, cpus: u64) -> Occupancy {
     Occupancy { threads, cpus, ..Occupancy::default() }
 }
 
-/// What is set, as text.
+/// Returns the variables that are set, as text.
 fn set(policy: WaitPolicy, occupancy: &Occupancy, yields: Yield, user: &[(&str, &str)]) -> Vec<String> {
     let of_user =
         |name: &str| user.iter().find(|(set, _)| *set == name).map(|(_, value)| (*value).to_owned());
@@ -126,7 +126,7 @@ fn a_family_in_which_the_user_set_anything_is_the_users() {
     let said = |occupancy| decide(WaitPolicy::Auto, &occupancy).left_to_user(&of_user);
     assert_eq!(said(own(3, 2)), ["you set KMP_LIBRARY=serial: how OpenMP threads wait is left to you"]);
     assert_eq!(said(own(2, 2)), [""; 0], "nothing would have been set");
-    // What mpirun says to Open MPI leaves OpenMP to us.
+    // A variable that mpirun sets for Open MPI does not leave OpenMP to the user.
     let all = set(WaitPolicy::Auto, &own(3, 2), Yield::Posix, &[("OMPI_MCA_mpi_yield_when_idle", "0")]);
     assert_eq!(all[..3], BRIEF[..3]);
     assert!(!all.iter().any(|set| set.starts_with("OMPI")), "{all:?}");
@@ -162,13 +162,13 @@ fn occupancy_is_read_off_a_plan() {
     assert_eq!(of(Some("3"), None, Some(500)), (3, 2, Some(500)));
     assert_eq!(of(Some(" 4 , 2"), Some(5), None), (8, 2, None));
     assert_eq!(of(None, Some(5), None), (5, 2, None));
-    // What is no count says nothing, as the runtime will say.
+    // A text that is not a count is ignored, as the runtime will report.
     for bad in ["", "0", "many", "4,,2", "4,0", "-3"] {
         assert_eq!(of(Some(bad), None, None), (2, 2, None), "{bad:?}");
     }
     assert_eq!(of(Some("4294967295,9"), None, None).0, 9 * 4_294_967_295);
     plan.reasons.push(Reason::Rank { rank: 0, of: 3, allotment: "0-3".parse().unwrap() });
-    plan.reasons.push(Reason::UsedAnyway { state: State::Busy, cpus: "1".parse().unwrap(), load: 900 });
+    plan.reasons.push(Reason::UsedAnyway { state: CpuState::Busy, cpus: "1".parse().unwrap(), load: 900 });
     let Occupancy { threads, cpus, shared, .. } = Occupancy::of(&plan, None, None, None);
     assert_eq!((threads, cpus, shared), (6, 4, "1".parse().unwrap()));
 }
@@ -178,7 +178,7 @@ proptest! {
     fn auto_acts_just_where_cpus_are_short(threads in 0u64..9, cpus in 1u64..9, quota in proptest::option::of(1u32..9_000), shared: bool) {
         let shared: CpuSet = if shared { "0".parse().unwrap() } else { CpuSet::new() };
         let occupancy = Occupancy { threads, cpus, quota, shared: shared.clone() };
-        // Told in another way: the threads that can compute at once are fewer than there are. A part
+        // Equivalent condition: fewer threads can compute at the same time than there are. A part
         // of a CPU counts as one.
         let granted = quota.map_or(f64::INFINITY, |quota| (f64::from(quota) / 1000.0).ceil());
         let short = threads as f64 > granted.min(cpus as f64);

@@ -1,22 +1,24 @@
-//! What each runtime is told, in its own words: a row a variable, a family a runtime's kind.
+//! Table of the variables that set how each runtime waits: one row per variable, one family per
+//! kind of runtime.
 
 use super::{How, Waiting, Yield};
 use crate::place::environment::{Action, Variable};
 
-/// What libgomp itself spins once it sees more threads than CPUs, in turns of its loop: 1 to 5 µs, about what it costs to
-/// sleep and be woken, so that waiting costs at most twice what the best choice would have.
+/// Number of spins that libgomp itself uses if it has more threads than CPUs, in iterations of its
+/// loop: 1 to 5 µs. This is about the cost of sleeping and waking, so that waiting costs at most
+/// twice the cost of the best choice.
 const BRIEF_SPINS: &str = "100";
 
-/// Variables by which users say how one kind of runtime waits.
+/// Variables with which users set how one kind of runtime waits.
 struct Family {
     name: &'static str,
-    variables: &'static [Row],
-    /// Variables that belong to the family, and are never set here.
+    variables: &'static [WaitVariable],
+    /// Variables that belong to the family but are never set here.
     also: &'static [&'static str],
 }
 
 impl Family {
-    /// What is said where the user set any of it.
+    /// Returns the message if the user set any variable of the family.
     fn of_user(&self, user: &dyn Fn(&str) -> Option<String>) -> Option<String> {
         let names = self.variables.iter().map(|row| row.name).chain(self.also.iter().copied());
         let (name, value) = names.into_iter().find_map(|name| Some((name, user(name)?)))?;
@@ -24,24 +26,26 @@ impl Family {
     }
 }
 
-/// A variable and its values: when threads spin, yield, wait briefly, sleep. `Err` is why there is none.
-struct Row {
+/// Variable and its values for spinning, yielding, brief waiting and sleeping. `Err` is the reason
+/// why there is no value.
+struct WaitVariable {
     name: &'static str,
     reader: &'static str,
-    values: fn(Case) -> Result<&'static str, &'static str>,
+    values: fn(WaitCase) -> Result<&'static str, &'static str>,
 }
 
-/// What the value of a variable depends on.
+/// Inputs for the value of a variable.
 #[derive(Clone, Copy)]
-struct Case {
+struct WaitCase {
     how: How,
     yields: Yield,
     /// Whether the user allows OpenMP regions to be cancelled. LLVM's runtime (14 to 23 were tried)
-    /// then hangs at once where its threads sleep without a block time, and only sometimes otherwise.
+    /// then hangs immediately if its threads sleep without a block time, and only sometimes
+    /// otherwise.
     cancels: bool,
 }
 
-/// Why LLVM's runtime is not told to sleep at once.
+/// Reason why LLVM's runtime is not set to sleep immediately.
 const HANGS: &str =
     "LLVM's OpenMP hangs in cancelled regions where threads sleep at once (OMP_CANCELLATION is set)";
 
@@ -49,16 +53,16 @@ const FAMILIES: [Family; 4] = [
     Family {
         name: "OpenMP threads wait",
         variables: &[
-            Row { name: "OMP_WAIT_POLICY", reader: "OpenMP", values: omp_wait_policy },
-            Row { name: "GOMP_SPINCOUNT", reader: "OpenMP of GCC", values: gomp_spincount },
-            Row { name: "KMP_BLOCKTIME", reader: "OpenMP of LLVM and Intel", values: kmp_blocktime },
-            Row { name: "KMP_USE_YIELD", reader: "OpenMP of LLVM and Intel", values: kmp_use_yield },
+            WaitVariable { name: "OMP_WAIT_POLICY", reader: "OpenMP", values: omp_wait_policy },
+            WaitVariable { name: "GOMP_SPINCOUNT", reader: "OpenMP of GCC", values: gomp_spincount },
+            WaitVariable { name: "KMP_BLOCKTIME", reader: "OpenMP of LLVM and Intel", values: kmp_blocktime },
+            WaitVariable { name: "KMP_USE_YIELD", reader: "OpenMP of LLVM and Intel", values: kmp_use_yield },
         ],
         also: &["KMP_LIBRARY"],
     },
     Family {
         name: "Open MPI waits",
-        variables: &[Row {
+        variables: &[WaitVariable {
             name: "OMPI_MCA_mpi_yield_when_idle",
             reader: "Open MPI",
             values: |case| Ok(if case.how == How::Spin { "0" } else { "1" }),
@@ -68,18 +72,18 @@ const FAMILIES: [Family; 4] = [
     Family {
         name: "Intel MPI waits",
         variables: &[
-            Row {
+            WaitVariable {
                 name: "I_MPI_WAIT_MODE",
                 reader: "Intel MPI",
                 values: |case| Ok(if case.how == How::Spin { "0" } else { "1" }),
             },
-            Row { name: "I_MPI_THREAD_YIELD", reader: "Intel MPI", values: impi_thread_yield },
+            WaitVariable { name: "I_MPI_THREAD_YIELD", reader: "Intel MPI", values: impi_thread_yield },
         ],
         also: &[],
     },
     Family {
         name: "UPC++ waits",
-        variables: &[Row {
+        variables: &[WaitVariable {
             name: "UPCXX_OVERSUBSCRIBED",
             reader: "UPC++",
             values: |case| Ok(if case.how == How::Spin { "no" } else { "yes" }),
@@ -88,26 +92,26 @@ const FAMILIES: [Family; 4] = [
     },
 ];
 
-fn omp_wait_policy(case: Case) -> Result<&'static str, &'static str> {
+fn omp_wait_policy(case: WaitCase) -> Result<&'static str, &'static str> {
     match case.how {
         How::Spin => Ok("active"),
         How::Sleep if case.cancels => Err(HANGS),
         How::Sleep => Ok("passive"),
-        _ => Err("it knows only spinning and sleeping; the runtimes' own variables say the rest"),
+        _ => Err("it knows only spinning and sleeping; the runtimes' own variables set the rest"),
     }
 }
 
-fn gomp_spincount(case: Case) -> Result<&'static str, &'static str> {
+fn gomp_spincount(case: WaitCase) -> Result<&'static str, &'static str> {
     match case.how {
-        // OMP_WAIT_POLICY is not set then.
+        // OMP_WAIT_POLICY is not set in this case.
         How::Sleep if case.cancels => Ok("0"),
-        // libgomp has no waiting that yields.
+        // libgomp has no yielding wait.
         How::Brief | How::Yield => Ok(BRIEF_SPINS),
-        _ => Err("OMP_WAIT_POLICY says it"),
+        _ => Err("OMP_WAIT_POLICY sets it"),
     }
 }
 
-fn kmp_blocktime(case: Case) -> Result<&'static str, &'static str> {
+fn kmp_blocktime(case: WaitCase) -> Result<&'static str, &'static str> {
     match case.how {
         How::Spin | How::Yield => Ok("infinite"),
         _ if case.cancels => Err(HANGS),
@@ -115,15 +119,16 @@ fn kmp_blocktime(case: Case) -> Result<&'static str, &'static str> {
     }
 }
 
-/// Also where threads sleep: this runtime's locks spin, and must let their holder run. 2 yields once there are more threads than
-/// CPUs, as libgomp spins less then; never to yield (0) made barriers take a hundred times as long with three threads on two
-/// CPUs.
-fn kmp_use_yield(case: Case) -> Result<&'static str, &'static str> {
+/// Returns the value of `KMP_USE_YIELD`. Yielding is also needed for sleeping threads: this
+/// runtime's locks spin, and must let their holder run. 2 yields if there are more threads than
+/// CPUs, as libgomp spins less then. Never yielding (0) made barriers take a hundred times as long
+/// with three threads on two CPUs.
+fn kmp_use_yield(case: WaitCase) -> Result<&'static str, &'static str> {
     Ok(if case.how == How::Spin { "2" } else { "1" })
 }
 
-/// 2 is `sched_yield`, 3 a sleep of microseconds.
-fn impi_thread_yield(case: Case) -> Result<&'static str, &'static str> {
+/// Returns the value of `I_MPI_THREAD_YIELD`: 2 is `sched_yield`, 3 is a sleep of microseconds.
+fn impi_thread_yield(case: WaitCase) -> Result<&'static str, &'static str> {
     Ok(match (case.how, case.yields) {
         (How::Spin, _) => "0",
         (How::Sleep, _) | (How::Brief, Yield::Weak { .. }) => "3",
@@ -131,37 +136,38 @@ fn impi_thread_yield(case: Case) -> Result<&'static str, &'static str> {
     })
 }
 
-/// Whether an OpenMP runtime reads a text as true.
+/// Returns whether an OpenMP runtime parses a text as true.
 fn is_true(text: &str) -> bool {
     let text = text.trim();
     ["true", "1", "yes", "on"].iter().any(|word| text.eq_ignore_ascii_case(word))
 }
 
 impl Waiting {
-    /// Whether it matters what `sched_yield` does here, which takes some milliseconds to measure: where threads yield, and where
-    /// what cannot sleep does, which is MPI's ranks.
+    /// Returns whether the effect of `sched_yield`, which takes some milliseconds to measure,
+    /// matters: if threads yield, or if runtimes that cannot sleep do (MPI ranks).
     pub fn asks_for_yield(&self, mpi: bool) -> bool {
         self.how == How::Yield || (self.how == How::Brief && mpi)
     }
 
-    /// What the user decides, in words, where something would have been set.
+    /// Returns the messages about families that the user decides although trimtab would have set a
+    /// variable.
     pub fn left_to_user(&self, user: &dyn Fn(&str) -> Option<String>) -> Vec<String> {
         let families = FAMILIES.iter().filter(|_| self.how != How::Left);
         families.filter_map(|family| family.of_user(user)).collect()
     }
 
-    /// What should be known of yielding here, where it is not what its name says.
+    /// Returns a warning if `sched_yield` does not give up the CPU on this kernel.
     pub fn caution(&self, yields: Yield) -> Option<String> {
         let Yield::Weak { .. } = yields else { return None };
-        let (who, remedy) = match self.how {
+        let (waiters, remedy) = match self.how {
             How::Yield => ("waiting threads", "; --wait-policy sleep gives it away"),
-            How::Brief => ("what cannot sleep (MPI ranks, UPC++)", ""),
+            How::Brief => ("runtimes that cannot sleep (MPI ranks, UPC++)", ""),
             _ => return None,
         };
-        Some(format!("{yields}: {who} will cost almost what spinning costs{remedy}"))
+        Some(format!("{yields}: {waiters} will cost almost as much as spinning{remedy}"))
     }
 
-    /// The variables. `user` answers what the user set.
+    /// Returns the variables. `user` returns the values that the user set.
     pub fn variables(&self, yields: Yield, user: &dyn Fn(&str) -> Option<String>) -> Vec<Variable> {
         FAMILIES.iter().flat_map(|family| self.family(family, yields, user)).collect()
     }
@@ -180,7 +186,7 @@ impl Waiting {
             let action = match (&of_user, self.how) {
                 (Some(why), _) => Action::Unset { why: why.clone() },
                 (None, How::Left) => Action::Unset { why: self.to_string() },
-                (None, how) => match (row.values)(Case { how, yields, cancels }) {
+                (None, how) => match (row.values)(WaitCase { how, yields, cancels }) {
                     Ok(value) => Action::Set { value: value.to_owned() },
                     Err(why) => Action::Unset { why: why.to_owned() },
                 },

@@ -1,20 +1,20 @@
-//! Account of watched programs while they run: the figures of the screen, the metrics and the page of
-//! `report`.
+//! Account of watched programs while they run: the figures of the screen, the metrics and the page
+//! of `report`.
 //!
-//! Unit: shares of elapsed time in [0, 1], and nanoseconds of CPU time. Idea: an [`Account`] is fed the
-//! [`Step`]s of the one loop, live ones by `drive`, recorded ones by [`Playback`], and only formats
-//! differ. [`Timeline`] folds a whole trace into columns of time.
+//! Unit: shares of elapsed time in [0, 1], and nanoseconds of CPU time. Idea: an [`Account`] takes
+//! the [`Step`]s of the one loop, live ones from `drive`, recorded ones from [`Playback`]; only
+//! formats differ. [`Timeline`] folds a whole trace into columns of time.
 //!
-//! Terms. *Progress* of a thread is its CPU time; over a few readings, the [`WINDOW`] latest. *Balance*
-//! of a program is that of as many of its cores as it could have kept busy: the busiest ones, and one
-//! that it could have used and did not counts nothing. *Expected balance* is what the end will be like
-//! if all goes on as now: the progress of its slowest active thread over the mean of all active ones;
-//! 1 means that all end together. Threads that sleep have no part in it. *Migrations* are changes of
-//! core between two samples.
+//! Terms. *Progress* of a thread is its CPU time over its [`PROGRESS_READINGS`] latest readings.
+//! *Balance* of a program is taken over as many of its cores as it could have kept busy: the
+//! busiest ones, where a core that it could have used and did not use counts as zero. *Expected
+//! balance* is the balance at the end of the run if all goes on as now: the progress of the slowest
+//! active thread over the mean of all active ones; 1 means that all end together. Threads that
+//! sleep are left out. *Migrations* are changes of core between two samples.
 //!
-//! Properties: what was not read has no speed, and is not slow; a reading that is not believed (a clock
-//! jump, a counter that ran back) adds nothing; sums of ended threads stay in their program; equal
-//! steps give equal accounts.
+//! Properties: a thread that was not read has no speed, and does not count as slow. A reading that
+//! is not believed (a clock jump, a counter that ran back) adds nothing. Sums of ended threads stay
+//! in their program. Equal steps give equal accounts.
 
 mod moves;
 mod playback;
@@ -23,6 +23,7 @@ mod tally;
 mod thread;
 mod timeline;
 
+pub use super::CpuPosition;
 pub use moves::Move;
 pub use playback::Playback;
 pub use program::ProgramAccount;
@@ -32,7 +33,7 @@ pub use timeline::{Cell, CpuLane, Lane, Point, ProgramLine, Timeline};
 
 use crate::balance::Finding;
 use crate::drive::Step;
-use crate::ids::{CoreId, Id, OsCpu, OsNode, ProgramId, ThreadId};
+use crate::ids::{Id, OsCpu, ProgramId, ThreadId};
 use crate::observe::{Metric, Notice};
 use crate::time::{Moment, Span};
 use crate::topology::Machine;
@@ -40,42 +41,33 @@ use moves::Moves;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// Progress is looked at over this many readings: at 100 ms between them, two seconds, in which a rotating kernel has given
-/// each of N+1 threads its turn on N cores several times.
-pub const WINDOW: usize = 20;
+/// Readings over which progress is measured. At 100 ms between them these are two seconds, in which
+/// a rotating kernel has given each of N+1 threads its turn on N cores several times.
+pub const PROGRESS_READINGS: usize = 20;
 
-/// Where a CPU is in the machine.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
-pub struct Seat {
-    /// Its core, by its place in the model.
-    pub core: CoreId,
-    /// Its NUMA node as the kernel numbers it, if the machine has nodes.
-    pub node: Option<OsNode>,
-}
-
-/// What is known of a CPU now.
+/// Current figures of a CPU.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct CpuAccount {
-    /// Which.
+    /// CPU.
     pub cpu: OsCpu,
-    /// Where it is; `None` for one that the machine's model lacks.
-    pub seat: Option<Seat>,
-    /// Share of the time it ran anything.
+    /// Position of the CPU; `None` for a CPU that the machine's model lacks.
+    pub seat: Option<CpuPosition>,
+    /// Share of the time that the CPU ran anything.
     pub busy: Option<f64>,
-    /// Share of the time it ran the watched threads that were last seen on it.
+    /// Share of the time that the CPU ran the watched threads that were last seen on it.
     pub ours: f64,
-    /// What is left: others' share.
+    /// Share of the time that the CPU ran other programs: the remainder.
     pub others: Option<f64>,
-    /// Share of the time the hypervisor took.
+    /// Share of the time that the hypervisor took (steal time).
     pub steal: Option<f64>,
 }
 
-/// How an account is kept.
+/// Bounds on the history of an account.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Keep {
-    /// How many past readings of each thread; at least [`WINDOW`] are kept.
+    /// Past readings kept per thread; at least [`PROGRESS_READINGS`].
     pub history: usize,
-    /// How many past moves.
+    /// Past moves kept.
     pub moves: usize,
 }
 
@@ -85,12 +77,12 @@ impl Default for Keep {
     }
 }
 
-/// The account.
+/// Figures of the watched threads, programs and CPUs after the latest step.
 #[derive(Clone, Debug)]
 pub struct Account {
     metric: Metric,
     keep: Keep,
-    seats: BTreeMap<OsCpu, Seat>,
+    seats: BTreeMap<OsCpu, CpuPosition>,
     threads: BTreeMap<ThreadId, ThreadAccount>,
     ended: Vec<ThreadAccount>,
     programs: BTreeMap<ProgramId, ProgramAccount>,
@@ -105,16 +97,16 @@ pub struct Account {
 }
 
 impl Account {
-    /// One of nothing.
+    /// Creates an empty account.
     pub fn new(machine: &Machine, metric: Metric, keep: Keep) -> Self {
         let seat = |(at, &cpu): (usize, &OsCpu)| {
             let core = machine.core_of(crate::ids::Pu::from_index(at));
             let node = machine.core(core).node.map(|node| machine.nodes()[node.index()].os);
-            (cpu, Seat { core, node })
+            (cpu, CpuPosition { core, node })
         };
         Self {
             metric,
-            keep: Keep { history: keep.history.max(WINDOW), ..keep },
+            keep: Keep { history: keep.history.max(PROGRESS_READINGS), ..keep },
             seats: machine.parts().pus.iter().enumerate().map(seat).collect(),
             threads: BTreeMap::new(),
             ended: Vec::new(),
@@ -130,7 +122,7 @@ impl Account {
         }
     }
 
-    /// Takes one round of the loop in.
+    /// Takes one round of the loop into the account.
     pub fn take(&mut self, step: &Step<'_>) {
         self.tally.take(step, self.metric);
         self.at = step.seen.at;
@@ -147,8 +139,8 @@ impl Account {
             self.program(info.id).info = Some(info.clone());
         }
         self.bury(step.seen.gone);
-        self.look_at_threads(step);
-        self.look_at_cpus(step);
+        self.take_threads(step);
+        self.take_cpus(step);
         self.moves.settle(&step.sample.settled, &mut self.threads);
         self.moves.add(step, &mut self.threads, self.keep.moves);
         self.sum_up(step);
@@ -168,7 +160,7 @@ impl Account {
         }
     }
 
-    fn look_at_threads(&mut self, step: &Step<'_>) {
+    fn take_threads(&mut self, step: &Step<'_>) {
         for info in &step.sample.news {
             if let Some(thread) = self.threads.get_mut(&info.id) {
                 thread.info = info.clone();
@@ -179,18 +171,17 @@ impl Account {
                 .threads
                 .entry(view.id())
                 .or_insert_with(|| ThreadAccount::new(view.info.clone(), step.seen.at));
-            let ran = thread.look(view, self.metric, &self.seats, self.keep.history);
-            if let Some((cpu, run)) = ran
-                && let Some(seat) = self.seats.get(&cpu)
-            {
-                let program = thread.info.program;
-                let program = self.programs.entry(program).or_insert_with(|| ProgramAccount::new(program));
-                program.ran_on(seat.core, run);
-            }
+            let Some(change) = thread.take(view, self.metric, &self.seats, self.keep.history) else {
+                continue;
+            };
+            let core = change.cpu.and_then(|cpu| self.seats.get(&cpu)).map(|seat| seat.core);
+            let program = thread.info.program;
+            let program = self.programs.entry(program).or_insert_with(|| ProgramAccount::new(program));
+            program.take(&change, core);
         }
     }
 
-    fn look_at_cpus(&mut self, step: &Step<'_>) {
+    fn take_cpus(&mut self, step: &Step<'_>) {
         let mut ours: BTreeMap<OsCpu, f64> = BTreeMap::new();
         for thread in self.threads.values() {
             if let (Some(cpu), Some(run)) = (thread.cpu, thread.run_share) {
@@ -208,13 +199,14 @@ impl Account {
                 steal: view.steal,
             }
         };
-        // A policy may look at CPUs less often than at threads: the last look counts until the next.
+        // A policy may sample CPUs less often than threads: the last sample of CPUs counts until
+        // the next.
         if !step.seen.cpus.is_empty() {
             self.cpus = step.seen.cpus.iter().map(account).collect();
         }
     }
 
-    /// The figures of programs, from those of their threads.
+    /// Computes the figures of programs from those of their threads.
     fn sum_up(&mut self, step: &Step<'_>) {
         let mut of: BTreeMap<ProgramId, Vec<&ThreadAccount>> = BTreeMap::new();
         for thread in self.threads.values() {
@@ -229,87 +221,88 @@ impl Account {
         }
     }
 
-    /// How speed is measured.
+    /// Returns the metric of speed.
     pub fn metric(&self) -> Metric {
         self.metric
     }
 
-    /// When the last step was.
+    /// Returns the moment of the last step.
     pub fn at(&self) -> Moment {
         self.at
     }
 
-    /// How long this has gone on.
+    /// Returns the time since the first step.
     pub fn watched(&self) -> Span {
         self.began.map_or(Span::ZERO, |began| self.at.since(began))
     }
 
-    /// How many steps there were.
+    /// Returns the number of steps.
     pub fn steps(&self) -> u64 {
         self.tally.looks
     }
 
-    /// How much was done.
+    /// Returns the counts of samples, decisions and threads.
     pub fn tally(&self) -> &Tally {
         &self.tally
     }
 
-    /// The living threads, ascending.
+    /// Returns the living threads, ascending.
     pub fn threads(&self) -> impl Iterator<Item = &ThreadAccount> {
         self.threads.values()
     }
 
-    /// A living thread.
+    /// Returns a living thread; `None` if it has ended or was never seen.
     pub fn thread(&self, id: ThreadId) -> Option<&ThreadAccount> {
         self.threads.get(&id)
     }
 
-    /// The threads that ended with the last step.
+    /// Returns the threads that ended with the last step.
     pub fn ended(&self) -> &[ThreadAccount] {
         &self.ended
     }
 
-    /// The programs seen so far, ascending.
+    /// Returns the programs seen so far, ascending.
     pub fn programs(&self) -> impl Iterator<Item = &ProgramAccount> {
         self.programs.values()
     }
 
-    /// The CPUs as last looked at, ascending.
+    /// Returns the CPUs as last sampled, ascending.
     pub fn cpus(&self) -> &[CpuAccount] {
         &self.cpus
     }
 
-    /// Where a CPU is.
-    pub fn seat(&self, cpu: OsCpu) -> Option<Seat> {
+    /// Returns the position of a CPU; `None` if the model lacks the CPU.
+    pub fn seat(&self, cpu: OsCpu) -> Option<CpuPosition> {
         self.seats.get(&cpu).copied()
     }
 
-    /// The latest moves, oldest first.
+    /// Returns the latest moves, oldest first.
     pub fn moves(&self) -> impl DoubleEndedIterator<Item = &Move> {
         self.moves.latest()
     }
 
-    /// How many moves were decided, those forgotten included.
+    /// Returns the number of moves decided, including forgotten ones.
     pub fn decided(&self) -> u64 {
         self.moves.decided()
     }
 
-    /// What the policy thinks since it last said so.
+    /// Returns the policy's latest findings.
     pub fn findings(&self) -> &[Finding] {
         &self.tally.findings
     }
 
-    /// The share of the time that a quota kept the programs off their CPUs, summed over them.
+    /// Returns the share of the time that a quota kept the programs off their CPUs, summed over the
+    /// programs.
     pub fn throttled(&self) -> Option<f64> {
         self.throttled
     }
 
-    /// How often the clock jumped.
+    /// Returns the number of clock jumps.
     pub fn jumps(&self) -> u64 {
         self.jumps
     }
 
-    /// How many readings of threads failed.
+    /// Returns the number of readings of threads that failed.
     pub fn unread(&self) -> u64 {
         self.unread
     }

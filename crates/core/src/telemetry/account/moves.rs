@@ -1,4 +1,4 @@
-//! What was decided about threads, and what came of it.
+//! Decisions about threads, with their outcomes.
 
 use super::ThreadAccount;
 use crate::balance::{Act, Outcome, Reason, Settled};
@@ -11,28 +11,28 @@ use std::collections::{BTreeMap, VecDeque};
 /// A decision about a thread.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Move {
-    /// When.
+    /// Moment of the decision.
     #[serde(rename = "at_ns")]
     pub at: Moment,
-    /// The thread.
+    /// Thread that the decision is about.
     pub thread: ThreadId,
-    /// The thread, as the kernel numbers it; `None` for one that was never described.
+    /// Thread number of the kernel; `None` for a thread that was never described.
     pub tid: Option<u32>,
-    /// Its name.
+    /// Name of the thread.
     pub name: String,
-    /// Where it was seen last.
+    /// CPU on which the thread was last seen.
     pub from: Option<OsCpu>,
-    /// What was decided.
+    /// Decided action.
     pub act: Act,
-    /// Why.
+    /// Reason of the policy.
     pub reason: Reason,
-    /// By what part the slowest thread should progress faster for it.
+    /// Share by which the slowest thread is expected to progress faster.
     pub gain: Option<f64>,
-    /// What became of it.
+    /// Outcome of the decision.
     pub end: Settled,
 }
 
-/// The latest moves.
+/// The latest moves, and the number of all.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Moves {
     latest: VecDeque<Move>,
@@ -48,7 +48,8 @@ impl Moves {
         self.decided
     }
 
-    /// Takes in what became of earlier decisions. Of several about one thread, the oldest that is open is meant.
+    /// Records the outcomes of earlier decisions. An outcome belongs to the oldest open decision
+    /// about its thread.
     pub(super) fn settle(&mut self, settled: &[Outcome], threads: &mut BTreeMap<ThreadId, ThreadAccount>) {
         for outcome in settled {
             let mut open = self.latest.iter_mut();
@@ -60,7 +61,7 @@ impl Moves {
         }
     }
 
-    /// Takes in what was decided now. A decision without an outcome is open.
+    /// Records the decisions of a step. A decision without an outcome is open.
     pub(super) fn add(
         &mut self,
         step: &Step<'_>,

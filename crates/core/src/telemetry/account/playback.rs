@@ -1,4 +1,4 @@
-//! A recorded run, seen as a live one is.
+//! Playback of a recorded run through the path of a live run.
 
 use super::{Account, Keep};
 use crate::balance::Outcome;
@@ -6,7 +6,7 @@ use crate::drive::Step;
 use crate::observe::Observer;
 use crate::trace::{Header, StepRecord};
 
-/// Feeds the steps of a trace to an account, through the same observer as a live run's.
+/// Feeds the steps of a trace to an account, through the same observer as a live run.
 #[derive(Clone, Debug)]
 pub struct Playback {
     observer: Observer,
@@ -15,7 +15,7 @@ pub struct Playback {
 }
 
 impl Playback {
-    /// At the beginning.
+    /// Creates a playback at the beginning of a trace.
     pub fn new(header: &Header, keep: Keep) -> Self {
         Self {
             observer: Observer::new(header.usable.clone()),
@@ -24,7 +24,7 @@ impl Playback {
         }
     }
 
-    /// Takes the next step in, and shows it to a watcher.
+    /// Takes the next step into the account, and shows it to a watcher.
     pub fn step(&mut self, record: &StepRecord, watch: &mut dyn FnMut(&Step<'_>, &Account)) {
         self.observer.take(&record.sample, &self.outcomes);
         let seen = self.observer.observation();
@@ -35,7 +35,7 @@ impl Playback {
         self.outcomes.clone_from(&record.outcomes);
     }
 
-    /// What is known so far.
+    /// Returns the account so far.
     pub fn account(&self) -> &Account {
         &self.account
     }

@@ -1,88 +1,74 @@
-//! The account of one program.
+//! Account of one program.
 
-use super::{Seat, ThreadAccount};
+use super::{CpuPosition, ThreadAccount};
 use crate::ids::{CoreId, OsCpu, ProgramId};
 use crate::observe::ProgramInfo;
 use crate::set::CpuSet;
-use crate::telemetry::{add_time, balance};
+use crate::telemetry::balance;
+use crate::telemetry::totals::{Change, Totals};
 use crate::time::Span;
-use serde::Serialize;
+use serde::ser::SerializeStruct;
+use serde::{Serialize, Serializer};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The time of a reading counts for the CPU at its end: fewer readings than this would tell where the dice fell.
+/// Readings needed before the balance is shown. The time of a reading counts for the CPU at its
+/// end, so fewer readings would mostly show chance.
 const BALANCE_READINGS: u64 = 10;
 
-/// The account of one program.
+/// Account of one program.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct ProgramAccount {
-    /// Its number.
+    /// Number of the program.
     pub id: ProgramId,
-    /// Who it is; `None` when a trace does not say.
+    /// Description of the program; `None` if the trace lacks it.
     #[serde(flatten)]
     pub info: Option<ProgramInfo>,
-    /// Living threads.
+    /// Number of living threads.
     pub threads: u64,
-    /// Those of them that wanted a CPU lately.
+    /// Number of living threads that wanted a CPU in the latest readings.
     pub active: u64,
-    /// Threads that have ended.
+    /// Number of threads that have ended.
     pub ended: u64,
-    /// Mean speed of the threads that have one now.
+    /// Mean speed of the threads that have a speed now.
     pub speed: Option<f64>,
-    /// The lowest of their speeds.
+    /// Lowest of these speeds.
     pub slowest: Option<f64>,
-    /// The share of the wanted time that its threads waited, all the time it was watched.
+    /// Share of the wanted CPU time in which the threads waited, since the program was first seen.
     pub waited: Option<f64>,
-    /// Lowest over highest time of its cores, so far; `None` before the tenth reading.
+    /// Lowest over highest CPU time of the program's cores so far; `None` before the tenth reading.
     pub balance: Option<f64>,
-    /// Slowest over mean progress of its active threads: the balance at the end if all goes on as now.
+    /// Slowest over mean progress of the active threads: the balance at the end if all goes on as
+    /// now.
     pub expected: Option<f64>,
-    /// Time on CPUs while it was watched.
-    #[serde(rename = "run_ns")]
-    pub run: Span,
-    /// Time ready without one.
-    #[serde(rename = "wait_ns")]
-    pub wait: Option<Span>,
-    /// Changes of core that were seen.
-    pub migrations: u64,
-    /// Those of them to another node.
-    pub node_migrations: u64,
-    /// How often its threads were moved by decision.
+    /// Times and migrations of its threads while they were watched, ended ones included, by the
+    /// core's place in the model.
+    #[serde(flatten, serialize_with = "without_watched")]
+    pub totals: Totals<CoreId>,
+    /// Moves of the program's threads that a policy decided and the host applied.
     pub moves: u64,
-    /// Its time on each core, by the core's place in the model.
-    #[serde(rename = "run_on_ns")]
-    pub run_on: BTreeMap<CoreId, Span>,
-    /// The most threads that were active at a time.
+    /// Largest number of threads that were active at the same time.
     #[serde(skip)]
     active_max: u64,
-    /// Looks at which any of its threads had run.
+    /// Samples in which any of the threads had run.
     #[serde(skip)]
     readings: u64,
     #[serde(skip)]
     ran: bool,
+    /// Moves of the threads that have ended.
     #[serde(skip)]
-    buried: Sums,
+    moves_ended: u64,
 }
 
-/// What ended threads leave behind.
-#[derive(Clone, Copy, PartialEq, Debug, Default)]
-struct Sums {
-    run: Span,
-    wait: Option<Span>,
-    migrations: u64,
-    node_migrations: u64,
-    moves: u64,
-}
-
-impl Sums {
-    fn add(&mut self, thread: &ThreadAccount) {
-        self.run = self.run + thread.run;
-        if let Some(wait) = thread.wait {
-            self.wait = Some(self.wait.unwrap_or_default() + wait);
-        }
-        self.migrations += thread.migrations;
-        self.node_migrations += thread.node_migrations;
-        self.moves += thread.moves;
-    }
+/// Serialises the totals of a program. The sum of its threads' watched times means nothing to a
+/// reader.
+fn without_watched<S: Serializer>(totals: &Totals<CoreId>, to: S) -> Result<S::Ok, S::Error> {
+    let mut fields = to.serialize_struct("Totals", 5)?;
+    fields.serialize_field("run_ns", &totals.run)?;
+    fields.serialize_field("wait_ns", &totals.wait)?;
+    fields.serialize_field("migrations", &totals.migrations)?;
+    fields.serialize_field("node_migrations", &totals.node_migrations)?;
+    fields.serialize_field("run_on_ns", &totals.run_on)?;
+    fields.end()
 }
 
 impl ProgramAccount {
@@ -98,49 +84,40 @@ impl ProgramAccount {
             waited: None,
             balance: None,
             expected: None,
-            run: Span::ZERO,
-            wait: None,
-            migrations: 0,
-            node_migrations: 0,
+            totals: Totals::default(),
             moves: 0,
-            run_on: BTreeMap::new(),
             active_max: 0,
             readings: 0,
             ran: false,
-            buried: Sums::default(),
+            moves_ended: 0,
         }
     }
 
-    /// What to call it.
+    /// Returns the name of the program; empty if the trace lacks it.
     pub fn name(&self) -> &str {
         self.info.as_ref().map_or("", |info| &info.name)
     }
 
     pub(super) fn bury(&mut self, thread: &ThreadAccount) {
         self.ended += 1;
-        self.buried.add(thread);
+        self.moves_ended += thread.moves;
     }
 
-    pub(super) fn ran_on(&mut self, core: CoreId, run: Span) {
-        add_time(&mut self.run_on, core, run);
-        self.ran |= run > Span::ZERO;
+    /// Takes a change of one of the threads, which is on this core now.
+    pub(super) fn take(&mut self, change: &Change, core: Option<CoreId>) {
+        self.ran |= core.is_some() && change.interval.is_some_and(|interval| interval.run > Span::ZERO);
+        self.totals.add(change, core);
     }
 
     pub(super) fn sum_up(
         &mut self,
         threads: &[&ThreadAccount],
         usable: &CpuSet,
-        seats: &BTreeMap<OsCpu, Seat>,
+        seats: &BTreeMap<OsCpu, CpuPosition>,
     ) {
-        let mut sums = self.buried;
-        for thread in threads {
-            sums.add(thread);
-        }
-        let Sums { run, wait, migrations, node_migrations, moves } = sums;
-        (self.run, self.wait, self.moves) = (run, wait, moves);
-        (self.migrations, self.node_migrations) = (migrations, node_migrations);
+        self.moves = self.moves_ended + threads.iter().map(|thread| thread.moves).sum::<u64>();
         self.threads = threads.len() as u64;
-        self.waited = wait.and_then(|wait| wait.share_of(run + wait));
+        self.waited = self.totals.wait_share();
         let speeds: Vec<f64> = threads.iter().filter_map(|thread| thread.speed).collect();
         self.speed = mean(&speeds);
         self.slowest = least(&speeds);
@@ -148,7 +125,7 @@ impl ProgramAccount {
         self.active = progress.len() as u64;
         self.active_max = self.active_max.max(self.active);
         self.expected = match (least(&progress), mean(&progress)) {
-            // One thread alone cannot be behind another.
+            // A single thread cannot be behind another.
             (Some(least), Some(mean)) if progress.len() > 1 && mean > 0.0 => Some((least / mean).min(1.0)),
             _ => None,
         };
@@ -158,20 +135,24 @@ impl ProgramAccount {
             return;
         }
         self.balance =
-            balance_of_busiest(&self.run_on, self.active_max.min(may.len() as u64)).or(self.balance);
+            balance_of_busiest(&self.totals.run_on, self.active_max.min(may.len() as u64)).or(self.balance);
     }
 }
 
-/// The cores that any of these threads may use by its program's own will.
-fn cores(threads: &[&ThreadAccount], usable: &CpuSet, seats: &BTreeMap<OsCpu, Seat>) -> BTreeSet<CoreId> {
+/// Returns the cores that the threads may use by their own masks.
+fn cores(
+    threads: &[&ThreadAccount],
+    usable: &CpuSet,
+    seats: &BTreeMap<OsCpu, CpuPosition>,
+) -> BTreeSet<CoreId> {
     let mut homes: Vec<&CpuSet> = threads.iter().map(|thread| &thread.info.home).collect();
-    // Nearly always all are alike.
+    // Nearly always all masks are equal.
     homes.dedup();
     let home = homes.iter().fold(CpuSet::new(), |sum, home| sum.union(home));
     home.intersection(usable).iter().filter_map(|cpu| seats.get(&cpu)).map(|seat| seat.core).collect()
 }
 
-/// Balance over the `count` busiest cores; one that was never used counts nothing.
+/// Returns the balance over the `count` busiest cores; a core that was never used counts as zero.
 fn balance_of_busiest(run_on: &BTreeMap<CoreId, Span>, count: u64) -> Option<f64> {
     let count = usize::try_from(count).unwrap_or(usize::MAX);
     if count < 2 {

@@ -1,35 +1,38 @@
-//! How much was done, in a handful of numbers: what one line of status has room for.
+//! Tally of a run: the few numbers that fit in one status line.
 //!
-//! An [`Account`](super::Account) keeps one, and who needs no more than this keeps one alone: it costs nothing to speak of.
+//! An [`Account`](super::Account) keeps a tally. A caller that needs no more than this can keep a
+//! tally alone, at negligible cost.
 
 use crate::balance::{Finding, Outcome, Settled};
 use crate::drive::Step;
 use crate::observe::Metric;
 use serde::Serialize;
 
-/// How much was done while watching.
+/// Counts of samples, decisions and threads.
 #[derive(Clone, PartialEq, Debug, Default, Serialize)]
 pub struct Tally {
-    /// Looks.
+    /// Number of samples.
     pub looks: u64,
     /// Moves and releases that were carried out.
     pub applied: u64,
-    /// Those that the kernel or the host refused.
+    /// Moves and releases that the kernel or the host refused.
     pub refused: u64,
-    /// Those whose thread had ended.
+    /// Moves and releases of threads that had already ended.
     pub vanished: u64,
-    /// Threads that were seen, ended ones included.
+    /// Number of threads seen, ended ones included.
     pub threads: u64,
-    /// Living threads at the last look.
+    /// Number of living threads in the last sample.
     pub alive: u64,
-    /// The speeds of the slowest and the fastest at the last look in which any had one.
+    /// Speeds of the slowest and the fastest thread, in the last sample in which any thread had a
+    /// speed.
     pub speeds: Option<(f64, f64)>,
-    /// What the policy thought last.
+    /// Latest findings of the policy.
     pub findings: Vec<Finding>,
 }
 
 impl Tally {
-    /// Counts a step, in which speed is measured like this. Whether the policy came to think something else.
+    /// Counts a step, with speed measured by `metric`. Returns whether the policy's findings have
+    /// changed.
     pub fn take(&mut self, step: &Step<'_>, metric: Metric) -> bool {
         self.looks += 1;
         self.alive = step.seen.threads.len() as u64;
@@ -40,7 +43,8 @@ impl Tally {
         self.speeds = extremes.or(self.speeds);
         let settled = step.outcomes.iter().chain(&step.sample.settled);
         settled.for_each(|outcome| self.settle(outcome));
-        // News are also sent of threads that are known, but a number is never used again, and numbers ascend.
+        // News are also sent for known threads. But a number is never reused, and numbers ascend,
+        // so the highest number counts the threads.
         let newest = step.sample.news.iter().map(|info| u64::from(info.id.0) + 1).max();
         self.threads = self.threads.max(newest.unwrap_or(0));
         let changed = !step.turn.findings.is_empty() && step.turn.findings != self.findings;
@@ -55,7 +59,7 @@ impl Tally {
             Settled::Applied => self.applied += 1,
             Settled::Refused(_) => self.refused += 1,
             Settled::Vanished => self.vanished += 1,
-            // Its end comes later.
+            // The outcome comes in a later sample.
             Settled::Pending => {}
         }
     }

@@ -2,12 +2,13 @@
 
 use super::*;
 use crate::balance::{Act, Decision, Kind, Outcome, Reason, Settings, Settled, Turn};
+use crate::ids::OsNode;
 use crate::observe::{CpuSample, ProgramInfo, Sample, ThreadInfo, ThreadSample};
 use crate::set::CpuSet;
 use crate::topology::parse_synthetic;
 use crate::trace::{Header, StepRecord, Trace, VERSION};
 
-const MS: u64 = 1_000_000;
+const NS_PER_MS: u64 = 1_000_000;
 
 /// Two nodes of two cores of two CPUs each: 0,1 | 2,3 || 4,5 | 6,7.
 fn header() -> Header {
@@ -39,8 +40,8 @@ fn info(id: u32) -> ThreadInfo {
 fn read(id: u32, run_ms: u64, wait_ms: u64, cpu: u32) -> ThreadSample {
     ThreadSample {
         id: ThreadId(id),
-        run: Span(run_ms * MS),
-        wait: Some(Span(wait_ms * MS)),
+        run: Span(run_ms * NS_PER_MS),
+        wait: Some(Span(wait_ms * NS_PER_MS)),
         slices: None,
         ready: None,
         voluntary: None,
@@ -52,7 +53,7 @@ fn read(id: u32, run_ms: u64, wait_ms: u64, cpu: u32) -> ThreadSample {
 fn step(at_ms: u64, news: &[u32], gone: &[u32], threads: Vec<ThreadSample>) -> StepRecord {
     let program = ProgramInfo { id: ProgramId(0), pid: 100, name: "app".to_owned() };
     let sample = Sample {
-        at: Moment(at_ms * MS),
+        at: Moment(at_ms * NS_PER_MS),
         programs: if at_ms == 0 { vec![program] } else { Vec::new() },
         news: news.iter().copied().map(info).collect(),
         gone: gone.iter().copied().map(ThreadId).collect(),
@@ -76,7 +77,7 @@ fn only(account: &Account) -> &ProgramAccount {
 
 #[test]
 fn three_threads_on_two_cores_as_pinned() {
-    // Threads 0 and 1 share core 0, thread 2 has core 1 alone: speeds 1/2, 1/2, 1.
+    // Threads 0 and 1 share core 0; thread 2 has core 1 alone: speeds 1/2, 1/2, 1.
     let steps: Vec<_> = (0..=10)
         .map(|at| {
             let threads =
@@ -86,14 +87,14 @@ fn three_threads_on_two_cores_as_pinned() {
         .collect();
     let account = play(&steps);
     let program = only(&account);
-    assert_eq!((program.threads, program.active, program.migrations), (3, 3, 0));
+    assert_eq!((program.threads, program.active, program.totals.migrations), (3, 3, 0));
     assert_eq!(program.slowest, Some(0.5));
     assert!((program.speed.unwrap() - 2.0 / 3.0).abs() < 1e-9);
-    // The slowest has half, the mean is two thirds.
+    // The slowest thread has half, the mean is two thirds.
     assert!((program.expected.unwrap() - 0.75).abs() < 1e-9, "{:?}", program.expected);
     // Both cores were busy all the time, but a third core could have been used.
     assert_eq!(program.balance, Some(0.0));
-    assert_eq!(program.run, Span(2_000 * MS));
+    assert_eq!(program.totals.run, Span(2_000 * NS_PER_MS));
     assert!((program.waited.unwrap() - 1.0 / 3.0).abs() < 1e-9);
     let slow = account.thread(ThreadId(0)).unwrap();
     assert_eq!(slow.speed_overall(Metric::RunWait), Some(0.5));
@@ -110,14 +111,17 @@ fn what_was_not_read_has_no_speed_and_adds_nothing() {
     assert_eq!((missed.speed, missed.run_share, missed.progress()), (None, None, None));
     assert_eq!(only(&account).slowest, Some(1.0), "a thread that was not read is not slow");
     assert_eq!(only(&account).expected, None, "one thread alone is behind nobody");
-    // Read again later, its time comes in with the whole span.
+    // When the thread is read again, its time counts with the whole span.
     let account = play(&[
         step(0, &[0], &[], vec![read(0, 0, 0, 0)]),
         step(100, &[], &[], vec![]),
         step(200, &[], &[], vec![read(0, 100, 100, 0)]),
     ]);
     let thread = account.thread(ThreadId(0)).unwrap();
-    assert_eq!((thread.speed, thread.run, thread.watched), (Some(0.5), Span(100 * MS), Span(200 * MS)));
+    assert_eq!(
+        (thread.speed, thread.totals.run, thread.totals.watched),
+        (Some(0.5), Span(100 * NS_PER_MS), Span(200 * NS_PER_MS))
+    );
 }
 
 #[test]
@@ -128,8 +132,8 @@ fn without_wait_times_there_is_no_speed_but_time_is_counted() {
     };
     let account = play(&[blind(0), blind(100)]);
     let thread = account.thread(ThreadId(0)).unwrap();
-    assert_eq!((thread.speed, thread.wait, thread.waited()), (None, None, None));
-    assert_eq!(thread.run, Span(100 * MS));
+    assert_eq!((thread.speed, thread.totals.wait, thread.totals.wait_share()), (None, None, None));
+    assert_eq!(thread.totals.run, Span(100 * NS_PER_MS));
     assert_eq!(only(&account).waited, None);
 }
 
@@ -140,7 +144,7 @@ fn nobody_waits_longer_than_time_goes_on() {
         play(&[step(0, &[0], &[], vec![read(0, 0, 0, 0)]), step(100, &[], &[], vec![read(0, 10, 300, 0)])]);
     let thread = account.threads().next().unwrap();
     assert_eq!(thread.wait_share, Some(1.0));
-    assert_eq!(thread.wait, Some(Span(300 * MS)));
+    assert_eq!(thread.totals.wait, Some(Span(300 * NS_PER_MS)));
 }
 
 #[test]
@@ -152,22 +156,28 @@ fn threads_that_end_stay_in_the_sums() {
     ]);
     let program = only(&account);
     assert_eq!((program.threads, program.ended), (1, 1));
-    assert_eq!((program.run, program.wait), (Span(220 * MS), Some(Span(80 * MS))));
+    assert_eq!(
+        (program.totals.run, program.totals.wait),
+        (Span(220 * NS_PER_MS), Some(Span(80 * NS_PER_MS)))
+    );
     assert_eq!(account.ended().len(), 1);
-    assert_eq!(account.ended()[0].ended, Some(Moment(200 * MS)));
+    assert_eq!(account.ended()[0].ended, Some(Moment(200 * NS_PER_MS)));
     assert_eq!(account.threads().count(), 1);
 }
 
 #[test]
 fn a_thread_born_late_counts_from_its_second_reading() {
-    // It comes with CPU time from before it was seen; that is not ours to tell.
+    // The thread has CPU time from before it was first seen, which does not count.
     let account = play(&[
         step(0, &[], &[], vec![]),
         step(100, &[0], &[], vec![read(0, 5_000, 0, 0)]),
         step(200, &[], &[], vec![read(0, 5_050, 50, 0)]),
     ]);
     let thread = account.thread(ThreadId(0)).unwrap();
-    assert_eq!((thread.born, thread.run, thread.speed), (Moment(100 * MS), Span(50 * MS), Some(0.5)));
+    assert_eq!(
+        (thread.born, thread.totals.run, thread.speed),
+        (Moment(100 * NS_PER_MS), Span(50 * NS_PER_MS), Some(0.5))
+    );
 }
 
 #[test]
@@ -181,7 +191,7 @@ fn a_clock_jump_is_not_believed_and_counted() {
         step(10_100, &[], &[], vec![read(0, 9_050, 50, 0)]),
     ]);
     let thread = account.thread(ThreadId(0)).unwrap();
-    assert_eq!((thread.run, thread.watched), (Span(150 * MS), Span(200 * MS)));
+    assert_eq!((thread.totals.run, thread.totals.watched), (Span(150 * NS_PER_MS), Span(200 * NS_PER_MS)));
     assert_eq!(account.jumps(), 1);
     assert_eq!(thread.speed, Some(0.5));
 }
@@ -190,7 +200,7 @@ fn a_clock_jump_is_not_believed_and_counted() {
 fn counters_that_run_back_add_nothing() {
     let account =
         play(&[step(0, &[0], &[], vec![read(0, 500, 0, 0)]), step(100, &[], &[], vec![read(0, 20, 0, 0)])]);
-    assert_eq!(account.thread(ThreadId(0)).unwrap().run, Span::ZERO);
+    assert_eq!(account.thread(ThreadId(0)).unwrap().totals.run, Span::ZERO);
 }
 
 #[test]
@@ -199,9 +209,9 @@ fn migrations_are_between_cores_and_siblings_are_one_core() {
         |at: u64, cpu| step(at * 100, if at == 0 { &[0] } else { &[] }, &[], vec![read(0, at * 100, 0, cpu)]);
     let account = play(&[at(0, 0), at(1, 1), at(2, 2), at(3, 4), at(4, 4)]);
     let thread = account.thread(ThreadId(0)).unwrap();
-    assert_eq!((thread.migrations, thread.node_migrations), (2, 1));
-    assert_eq!(thread.share_on(OsCpu(4)), Some(0.5));
-    assert_eq!(only(&account).run_on.len(), 3);
+    assert_eq!((thread.totals.migrations, thread.totals.node_migrations), (2, 1));
+    assert_eq!(thread.totals.share_on(OsCpu(4)), Some(0.5));
+    assert_eq!(only(&account).totals.run_on.len(), 3);
 }
 
 #[test]
@@ -253,7 +263,7 @@ fn moves_are_counted_when_they_are_done_and_settled_later_if_need_be() {
 
 #[test]
 fn others_take_what_is_busy_and_not_ours() {
-    let cpu = |at: u64| CpuSample { cpu: OsCpu(0), busy: Span(at * MS), steal: None };
+    let cpu = |at: u64| CpuSample { cpu: OsCpu(0), busy: Span(at * NS_PER_MS), steal: None };
     let mut first = step(0, &[0], &[], vec![read(0, 0, 0, 0)]);
     first.sample.cpus = vec![cpu(0)];
     let mut second = step(100, &[], &[], vec![read(0, 30, 0, 0)]);
@@ -288,19 +298,20 @@ fn a_timeline_keeps_all_time_however_few_its_columns() {
             .enumerate()
             .map(|(at, cell)| cell.run.unwrap() * line.edges[at + 1].since(line.edges[at]).0 as f64)
             .sum();
-        assert!((run / (97.0 * 60.0 * MS as f64) - 1.0).abs() < 1e-6, "{columns}: {run}");
+        assert!((run / (97.0 * 60.0 * NS_PER_MS as f64) - 1.0).abs() < 1e-6, "{columns}: {run}");
         assert!(lane.cells.iter().all(|cell| (cell.speed.unwrap() - 0.6).abs() < 1e-6));
         let seen: u32 = lane.cells.iter().map(|cell| cell.migrations).sum();
-        assert_eq!(u64::from(seen), lane.thread.migrations);
+        assert_eq!(u64::from(seen), lane.thread.totals.migrations);
         let ours: f64 = line.cpus.iter().flat_map(|cpu| &cpu.ours).sum::<f64>() / lane.cells.len() as f64;
         assert!((ours - 0.6).abs() < 1e-6, "{ours}");
     }
 }
 
-/// A policy that stands still does not ask for CPUs at each look: what is read in the end is of all the time since.
+/// A policy that stands still does not sample CPUs each time: the reading at the end covers all the
+/// time since the last.
 #[test]
 fn a_timeline_spreads_what_a_cpu_did_over_the_time_that_was_read() {
-    let cpu = |busy: u64| CpuSample { cpu: OsCpu(0), busy: Span(busy * MS), steal: None };
+    let cpu = |busy: u64| CpuSample { cpu: OsCpu(0), busy: Span(busy * NS_PER_MS), steal: None };
     let steps = (0..=10).map(|at| {
         let mut step = step(at * 100, &[], &[], vec![]);
         if at % 10 == 0 {
@@ -329,7 +340,7 @@ fn a_timeline_leaves_columns_empty_where_nothing_was_read() {
 
 #[test]
 fn balances_hold_on_where_nobody_looked() {
-    // Ten looks in a tenth of a second, then one a second later.
+    // Ten samples in a tenth of a second, then one a second later.
     let steps: Vec<_> = (0..=10)
         .map(|at| if at < 10 { at * 10 } else { 1_100 })
         .map(|at| {
@@ -367,15 +378,15 @@ fn the_longest_runners_have_the_lanes() {
 #[test]
 fn any_order_of_moments_and_any_numbers_are_survived() {
     let weird = [
-        (u64::MAX / MS, u64::MAX / MS, 0),
+        (u64::MAX / NS_PER_MS, u64::MAX / NS_PER_MS, 0),
         (0, 5, 4_000_000_000),
         (7, 0, 3),
-        (7, u64::MAX / MS, 3),
+        (7, u64::MAX / NS_PER_MS, 3),
         (3, 1, 3),
     ];
     let steps: Vec<_> = weird
         .into_iter()
-        .map(|(at, run, cpu)| step(at, &[0], &[], vec![read(0, run, u64::MAX / MS, cpu)]))
+        .map(|(at, run, cpu)| step(at, &[0], &[], vec![read(0, run, u64::MAX / NS_PER_MS, cpu)]))
         .collect();
     let line = Timeline::of(&trace(steps.clone()), 1_000, 10, 10);
     assert!(

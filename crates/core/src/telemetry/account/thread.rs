@@ -1,76 +1,56 @@
-//! The account of one thread.
+//! Account of one thread.
 
-use super::{Seat, WINDOW};
+use super::{CpuPosition, PROGRESS_READINGS};
 use crate::ids::{OsCpu, OsNode};
 use crate::observe::{ACTIVE_MIN, Metric, ThreadInfo, ThreadView};
-use crate::telemetry::add_time;
-use crate::time::{Moment, Span};
+use crate::telemetry::totals::{Change, Interval, Reading, Totals, Track};
+use crate::time::Moment;
 use serde::Serialize;
 use std::collections::{BTreeMap, VecDeque};
 
 /// One past reading.
-#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Past {
-    /// The time since the reading before; nothing when the thread was not read.
-    #[serde(rename = "span_ns")]
-    pub span: Span,
-    /// Time on a CPU in it.
-    #[serde(rename = "run_ns")]
-    pub run: Span,
-    /// Time ready without one in it, where that is counted.
-    #[serde(rename = "wait_ns")]
-    pub wait: Option<Span>,
-    /// Its speed then; `None` when it slept or was not read.
+    /// Time since the reading before; empty if the thread was not read.
+    pub interval: Interval,
+    /// Speed in the interval; `None` if the thread slept or was not read.
     pub speed: Option<f64>,
 }
 
-/// The account of one thread.
+/// Account of one thread.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct ThreadAccount {
-    /// Who it is.
+    /// Description of the thread.
     #[serde(flatten)]
     pub info: ThreadInfo,
-    /// When it was first seen.
+    /// Moment at which the thread was first seen.
     #[serde(rename = "born_ns")]
     pub born: Moment,
-    /// When it was found to have ended.
+    /// Moment at which the thread was found to have ended.
     #[serde(rename = "ended_ns", skip_serializing_if = "Option::is_none")]
     pub ended: Option<Moment>,
-    /// The CPU it ran on last.
+    /// CPU on which the thread ran last.
     pub cpu: Option<OsCpu>,
-    /// That CPU's node.
+    /// Node of that CPU.
     pub node: Option<OsNode>,
-    /// Its speed over the last reading; `None` when it slept or was not read.
+    /// Speed over the last reading; `None` if the thread slept or was not read.
     pub speed: Option<f64>,
-    /// Its share of the last reading on a CPU.
+    /// Share of the last reading that the thread was on a CPU.
     pub run_share: Option<f64>,
-    /// Its share of the last reading ready without a CPU.
+    /// Share of the last reading that the thread was ready without a CPU.
     pub wait_share: Option<f64>,
-    /// How often a second it went to sleep.
+    /// Sleeps per second.
     pub sleeps: Option<f64>,
-    /// Time on a CPU while it was watched.
-    #[serde(rename = "run_ns")]
-    pub run: Span,
-    /// Time ready without a CPU while it was watched, where that is counted.
-    #[serde(rename = "wait_ns")]
-    pub wait: Option<Span>,
-    /// How long it was watched: the sum of its readings.
-    #[serde(rename = "watched_ns")]
-    pub watched: Span,
-    /// Its time on each CPU.
-    #[serde(rename = "run_on_ns")]
-    pub run_on: BTreeMap<OsCpu, Span>,
-    /// Changes of core that were seen.
-    pub migrations: u64,
-    /// Those of them to another node.
-    pub node_migrations: u64,
-    /// How often it was moved by decision.
+    /// Times and migrations while the thread was watched.
+    #[serde(flatten)]
+    pub totals: Totals<OsCpu>,
+    /// Moves that a policy decided and the host applied.
     pub moves: u64,
-    /// Its past readings, oldest first.
+    /// Past readings, oldest first.
     #[serde(skip)]
     pub history: VecDeque<Past>,
     #[serde(skip)]
-    last: Option<(Span, Option<Span>)>,
+    track: Track,
 }
 
 impl ThreadAccount {
@@ -85,103 +65,63 @@ impl ThreadAccount {
             run_share: None,
             wait_share: None,
             sleeps: None,
-            run: Span::ZERO,
-            wait: None,
-            watched: Span::ZERO,
-            run_on: BTreeMap::new(),
-            migrations: 0,
-            node_migrations: 0,
+            totals: Totals::default(),
             moves: 0,
             history: VecDeque::new(),
-            last: None,
+            track: Track::default(),
         }
     }
 
-    /// Takes a look at it in; where it ran since the look before and how long, if that is known.
-    pub(super) fn look(
+    /// Takes a sample of the thread into the account. Returns the change since the reading before;
+    /// `None` if the thread was never read.
+    pub(super) fn take(
         &mut self,
         view: &ThreadView<'_>,
         metric: Metric,
-        seats: &BTreeMap<OsCpu, Seat>,
+        seats: &BTreeMap<OsCpu, CpuPosition>,
         keep: usize,
-    ) -> Option<(OsCpu, Span)> {
-        self.follow(view.cpu, seats);
+    ) -> Option<Change> {
         self.speed = view.speed(metric);
         self.run_share = view.rates.map(|rates| rates.run);
-        // The kernel counts a wait when it ends, so a look may be told of more waiting than there was time.
+        // The kernel counts a wait when the wait ends, so a sample may report more waiting than
+        // time has passed.
         self.wait_share = view.rates.and_then(|rates| rates.wait).map(|wait| wait.min(1.0));
-        // Read seldom, it is shown until it is read anew.
+        // The rate is read at longer intervals; the last value is kept until the next one.
         self.sleeps = view.rates.and_then(|rates| rates.sleeps).or(self.sleeps);
-        let before = self.last;
-        self.last = view.run.map(|run| (run, view.wait)).or(before);
-        let read = view.rates.zip(self.last).zip(before).map(|((rates, now), before)| {
-            let wait = now.1.zip(before.1).map(|(now, before)| now.less(before));
-            (rates.span, now.0.less(before.0), wait)
-        });
-        let (span, run, wait) = read.unwrap_or((Span::ZERO, Span::ZERO, None));
+        let watched = view.rates.map(|rates| rates.span);
+        let reading = view.run.map(|run| Reading { run, wait: view.wait, cpu: view.cpu });
+        let position = |cpu| seats.get(&cpu).copied();
+        let change = reading.map(|reading| self.track.advance(reading, watched, position));
         if self.history.len() >= keep {
             self.history.pop_front();
         }
-        self.history.push_back(Past { span, run, wait, speed: self.speed });
-        self.watched = self.watched + span;
-        self.run = self.run + run;
-        if let Some(wait) = wait {
-            self.wait = Some(self.wait.unwrap_or_default() + wait);
-        }
-        let cpu = self.cpu.filter(|_| read.is_some())?;
-        add_time(&mut self.run_on, cpu, run);
-        Some((cpu, run))
+        let interval = change.and_then(|change| change.interval).unwrap_or_default();
+        self.history.push_back(Past { interval, speed: self.speed });
+        let change = change?;
+        self.totals.add(&change, change.cpu);
+        self.cpu = change.cpu;
+        self.node = change.cpu.and_then(position).and_then(|position| position.node);
+        Some(change)
     }
 
-    fn follow(&mut self, cpu: Option<OsCpu>, seats: &BTreeMap<OsCpu, Seat>) {
-        let Some(cpu) = cpu else { return };
-        if let Some(before) = self.cpu.filter(|before| *before != cpu) {
-            let (from, to) = (seats.get(&before), seats.get(&cpu));
-            let core = |seat: Option<&Seat>| seat.map(|seat| seat.core);
-            // Two CPUs that the model lacks may share a core or not; they are taken for different ones.
-            if core(from) != core(to) || core(from).is_none() {
-                self.migrations += 1;
-            }
-            let node = |seat: Option<&Seat>| seat.and_then(|seat| seat.node);
-            if node(from).zip(node(to)).is_some_and(|(from, to)| from != to) {
-                self.node_migrations += 1;
-            }
-        }
-        self.cpu = Some(cpu);
-        self.node = seats.get(&cpu).and_then(|seat| seat.node);
-    }
-
-    /// Its speed over all the time it was watched.
+    /// Returns the speed over all the time that the thread was watched.
     pub fn speed_overall(&self, metric: Metric) -> Option<f64> {
+        let totals = &self.totals;
         match metric {
-            Metric::CpuShare => self.run.share_of(self.watched),
-            Metric::RunWait => self.run.share_of(self.run + self.wait?),
+            Metric::CpuShare => totals.run.share_of(totals.watched),
+            Metric::RunWait => totals.run.share_of(totals.run + totals.wait?),
         }
         .map(|speed| speed.min(1.0))
     }
 
-    /// The share of the time it waited for a CPU, of all that it wanted one.
-    pub fn waited(&self) -> Option<f64> {
-        let wait = self.wait?;
-        wait.share_of(self.run + wait)
-    }
-
-    /// Its progress over the latest readings, as a share of their time; `None` when it was not read or slept.
+    /// Returns the progress over the latest readings, as a share of their time; `None` if the
+    /// thread was not read or slept.
     pub fn progress(&self) -> Option<f64> {
-        let latest = self.history.iter().rev().take(WINDOW);
-        let mut sums = [Span::ZERO; 3];
-        for past in latest {
-            sums[0] = sums[0] + past.span;
-            sums[1] = sums[1] + past.run;
-            sums[2] = sums[2] + past.wait.unwrap_or_default();
+        let mut window = Totals::<OsCpu>::default();
+        for past in self.history.iter().rev().take(PROGRESS_READINGS) {
+            window.add_interval(past.interval, None);
         }
-        let [span, run, wait] = sums;
-        let wanted = (run + wait).share_of(span)?;
-        run.share_of(span).filter(|_| wanted >= ACTIVE_MIN)
-    }
-
-    /// The share of its time that it had on a CPU, of all its time on CPUs.
-    pub fn share_on(&self, cpu: OsCpu) -> Option<f64> {
-        self.run_on.get(&cpu)?.share_of(self.run_on.values().copied().sum())
+        let wanted = (window.run + window.wait.unwrap_or_default()).share_of(window.watched)?;
+        window.run.share_of(window.watched).filter(|_| wanted >= ACTIVE_MIN)
     }
 }

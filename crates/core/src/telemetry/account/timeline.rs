@@ -1,10 +1,11 @@
-//! A whole trace folded into columns of time: what a picture of the run shows.
+//! Timeline: a whole trace folded into columns of time, for a picture of the run.
 //!
-//! Unit: shares of a column's time. Problem: a thousand threads over a hundred thousand steps are more than a picture has room
-//! for and more than a page can hold. Idea: at most so many columns and lanes; a reading counts for each column in
-//! proportion to how much of it lies there, so nothing is lost but detail. Threads that ran longest get the lanes, and how many
-//! did not is said. Properties: a column in which a thread was not read is empty, not zero; the CPU time of all columns of a
-//! lane sums to the thread's.
+//! Unit: shares of a column's time. Problem: a thousand threads over a hundred thousand steps are
+//! more than a picture has room for and more than a page can hold. Idea: the numbers of columns and
+//! lanes are bounded. A reading counts for each column in proportion to its overlap with the
+//! column, so only detail is lost. Threads that ran longest get the lanes; the number of threads
+//! without a lane is part of the result. Properties: a column in which a thread was not read is
+//! empty, not zero. The CPU time of all columns of a lane sums to the thread's.
 
 use super::{Account, Keep, Move, Playback, ThreadAccount};
 use crate::balance::Finding;
@@ -15,85 +16,86 @@ use crate::time::{Moment, Span};
 use crate::trace::Trace;
 use std::collections::BTreeMap;
 
-/// What a thread did in one column.
+/// One thread in one column.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Cell {
-    /// The CPU on which it spent most of the column, as far as that was seen.
+    /// CPU on which the thread spent most of the column, as far as samples saw.
     pub cpu: Option<OsCpu>,
-    /// Its speed; `None` when it slept or was not read.
+    /// Speed; `None` if the thread slept or was not read.
     pub speed: Option<f64>,
-    /// The share of the column it was on a CPU; `None` when it was not read.
+    /// Share of the column that the thread was on a CPU; `None` if it was not read.
     pub run: Option<f64>,
-    /// Changes of core seen in it.
+    /// Observed changes of core in the column.
     pub migrations: u32,
-    /// Decisions about it in it.
+    /// Decisions about the thread in the column.
     pub decisions: u32,
 }
 
 /// A thread over time.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Lane {
-    /// The thread, at its end or the trace's.
+    /// The thread, at its own end or at the end of the trace.
     pub thread: ThreadAccount,
-    /// One a column.
+    /// One cell per column.
     pub cells: Vec<Cell>,
 }
 
 /// A CPU over time.
 #[derive(Clone, PartialEq, Debug)]
 pub struct CpuLane {
-    /// Which.
+    /// CPU.
     pub cpu: OsCpu,
-    /// The share of each column in which it ran the watched threads.
+    /// Share of each column in which the CPU ran the watched threads.
     pub ours: Vec<f64>,
-    /// The share of each column in which it ran anything; `None` where that was not read.
+    /// Share of each column in which the CPU ran anything; `None` if this was not read.
     pub busy: Vec<Option<f64>>,
 }
 
 /// A program at the end of one column.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Point {
-    /// Mean speed of its threads in the column.
+    /// Mean speed of the threads in the column.
     pub speed: Option<f64>,
-    /// The lowest speed of a thread in the column.
+    /// Lowest speed of a thread in the column.
     pub slowest: Option<f64>,
-    /// Lowest over highest time of its cores, so far.
+    /// Lowest over highest CPU time of the program's cores, so far.
     pub balance: Option<f64>,
-    /// Slowest over mean progress of its active threads.
+    /// Slowest over mean progress of the active threads.
     pub expected: Option<f64>,
 }
 
 /// A program over time.
 #[derive(Clone, PartialEq, Debug)]
 pub struct ProgramLine {
-    /// Which.
+    /// Program.
     pub id: ProgramId,
-    /// One a column. Between two looks its balances are those of the first; speeds are empty where nobody wanted a CPU.
+    /// One point per column. Between two samples, the balances are those of the first. Speeds are
+    /// empty if no thread wanted a CPU.
     pub points: Vec<Point>,
 }
 
 /// A trace in columns.
 #[derive(Clone, Debug)]
 pub struct Timeline {
-    /// Where the columns begin, and where the last one ends.
+    /// Start of each column, and the end of the last.
     pub edges: Vec<Moment>,
-    /// The threads that ran longest, ascending by number.
+    /// Threads that ran longest, ascending by number.
     pub lanes: Vec<Lane>,
-    /// How many threads there were besides.
+    /// Number of threads without a lane.
     pub omitted: usize,
-    /// The CPUs that were read or ran a watched thread, ascending.
+    /// CPUs that were read or ran a watched thread, ascending.
     pub cpus: Vec<CpuLane>,
-    /// The programs, ascending.
+    /// Programs, ascending.
     pub programs: Vec<ProgramLine>,
-    /// The latest moves, oldest first.
+    /// Latest moves, oldest first.
     pub moves: Vec<Move>,
-    /// When the policy came to think what.
+    /// Findings of the policy, with the moments at which they came up.
     pub findings: Vec<(Moment, Vec<Finding>)>,
-    /// The account at the end.
+    /// Account at the end of the trace.
     pub account: Account,
 }
 
-/// The columns.
+/// Division of the trace's time into columns of equal width.
 struct Columns {
     start: Moment,
     length: Span,
@@ -113,14 +115,14 @@ impl Columns {
         self.start + Span(u64::try_from(part).unwrap_or(u64::MAX))
     }
 
-    /// The column of a moment; one on an edge ends the column before it.
+    /// Returns the column of a moment; a moment on an edge belongs to the column that ends there.
     fn at(&self, moment: Moment) -> usize {
         let part = u128::from(moment.since(self.start).0) * self.count as u128;
         let at = part.div_ceil(u128::from(self.length.0.max(1))).saturating_sub(1);
         usize::try_from(at).unwrap_or(usize::MAX).min(self.count - 1)
     }
 
-    /// The columns that a reading lies in, each with how much of it does.
+    /// Returns the columns that a reading overlaps, each with the length of the overlap.
     fn parts(&self, end: Moment, span: Span) -> impl Iterator<Item = (usize, Span)> {
         let begin = end - span;
         let first = self.at(begin + Span(1));
@@ -135,7 +137,7 @@ impl Columns {
     }
 }
 
-/// What sums up to a [`Cell`].
+/// Sums from which a [`Cell`] is computed.
 #[derive(Clone, Copy, Default)]
 struct Sum {
     read: Span,
@@ -168,7 +170,8 @@ impl Sum {
 }
 
 impl Timeline {
-    /// Folds a trace into at most so many columns and lanes; of the moves, so many of the latest are kept.
+    /// Folds a trace into at most `columns` columns and `lanes` lanes; at most `moves` of the
+    /// latest moves are kept.
     pub fn of(trace: &Trace, columns: usize, lanes: usize, moves: usize) -> Self {
         let columns = Columns::of(trace, columns);
         let mut playback = Playback::new(&trace.header, Keep { history: 0, moves });
@@ -176,11 +179,11 @@ impl Timeline {
         let mut findings = Vec::new();
         let mut programs: BTreeMap<ProgramId, Vec<Point>> = BTreeMap::new();
         let mut cpus: BTreeMap<OsCpu, CpuSums> = BTreeMap::new();
-        let mut looked = vec![false; columns.count];
+        let mut sampled = vec![false; columns.count];
         for record in &trace.steps {
             playback.step(record, &mut |step, account| {
                 let at = columns.at(step.seen.at);
-                looked[at] = true;
+                sampled[at] = true;
                 all.extend_from_slice(account.ended());
                 if !step.turn.findings.is_empty() {
                     findings.push((step.seen.at, step.turn.findings.clone()));
@@ -191,14 +194,14 @@ impl Timeline {
                     point.balance = program.balance;
                     point.expected = program.expected.or(point.expected);
                 }
-                look_at_cpus(&columns, step, &mut cpus);
+                add_cpus(&columns, step, &mut cpus);
             });
         }
-        programs.values_mut().for_each(|points| carry_on(points, &looked));
+        programs.values_mut().for_each(|points| carry_forward(points, &sampled));
         let account = playback.account().clone();
         all.extend(account.threads().cloned());
         let omitted = all.len().saturating_sub(lanes);
-        all.sort_by_key(|thread| (std::cmp::Reverse(thread.run), thread.info.id));
+        all.sort_by_key(|thread| (std::cmp::Reverse(thread.totals.run), thread.info.id));
         all.truncate(lanes);
         all.sort_by_key(|thread| thread.info.id);
         let metric = trace.header.settings.metric;
@@ -217,17 +220,17 @@ impl Timeline {
     }
 }
 
-/// What holds at the end of a column holds on through those in which nobody looked.
-fn carry_on(points: &mut [Point], looked: &[bool]) {
+/// Fills columns without a sample with the balances at the end of the column before.
+fn carry_forward(points: &mut [Point], sampled: &[bool]) {
     for at in 1..points.len() {
-        if !looked[at] {
+        if !sampled[at] {
             let Point { balance, expected, .. } = points[at - 1];
             points[at] = Point { balance, expected, ..points[at] };
         }
     }
 }
 
-/// What sums up to a [`CpuLane`].
+/// Sums from which a [`CpuLane`] is computed.
 struct CpuSums {
     ours: Vec<f64>,
     busy: Vec<(f64, Span)>,
@@ -252,7 +255,7 @@ impl CpuSums {
     }
 }
 
-fn look_at_cpus(columns: &Columns, step: &Step<'_>, cpus: &mut BTreeMap<OsCpu, CpuSums>) {
+fn add_cpus(columns: &Columns, step: &Step<'_>, cpus: &mut BTreeMap<OsCpu, CpuSums>) {
     for view in &step.seen.cpus {
         let sums = cpus.entry(view.cpu).or_insert_with(|| CpuSums::new(columns.count));
         let Some((busy, span)) = view.busy.zip(view.span) else { continue };
@@ -264,7 +267,8 @@ fn look_at_cpus(columns: &Columns, step: &Step<'_>, cpus: &mut BTreeMap<OsCpu, C
     }
 }
 
-/// The second pass: every reading of the chosen threads, and of all threads for CPUs and programs.
+/// Makes the second pass: every reading of the chosen threads, and of all threads for CPUs and
+/// programs.
 fn lanes(
     trace: &Trace,
     columns: &Columns,
@@ -291,7 +295,7 @@ fn lanes(
                         speeds.entry((view.info.program, column)).or_insert((0.0, 0.0, 1.0));
                     (*sum, *count, *least) = (*sum + speed, *count + 1.0, least.min(speed));
                 }
-                let seen = account.thread(view.id()).map_or(0, |thread| thread.migrations);
+                let seen = account.thread(view.id()).map_or(0, |thread| thread.totals.migrations);
                 let before = migrations.insert(view.id(), seen).unwrap_or(0);
                 if let Some(lane) = lane {
                     let new = u32::try_from(seen.saturating_sub(before)).unwrap_or(u32::MAX);
@@ -320,7 +324,7 @@ fn lanes(
     chosen.into_iter().zip(rows).map(lane).collect()
 }
 
-/// Spreads one reading over the columns it lies in.
+/// Spreads one reading over the columns that it overlaps.
 fn read(
     columns: &Columns,
     step: &Step<'_>,
@@ -340,7 +344,8 @@ fn read(
         if let Some(wait) = rates.wait {
             sum.wait = Some(sum.wait.unwrap_or_default() + wait * part.0 as f64);
         }
-        // Of several CPUs in one column that of the longest stay is shown, the latest of equals.
+        // Of several CPUs in one column, the one with the longest stay is shown; of equal stays,
+        // the latest.
         if view.cpu.is_some() && (sum.cpu == view.cpu || run >= sum.on_cpu) {
             sum.on_cpu = if sum.cpu == view.cpu { sum.on_cpu + run } else { run };
             sum.cpu = view.cpu;

@@ -1,4 +1,4 @@
-//! Machines from descriptions, and the short texts that describe them.
+//! Tests of machines from descriptions, and of the short texts that describe them.
 
 use super::*;
 
@@ -21,7 +21,7 @@ fn descriptions_make_machines() {
     assert_eq!(far.cpus_of(&far.cores()[1].pus), cpus("1,5"));
     assert_eq!(far.nodes().len(), 1, "every machine has memory");
     assert_eq!(synthetic("core:3").nodes()[0].bytes, None);
-    // Extra nodes follow the ordinary ones in number, wherever they hang.
+    // Extra nodes are numbered after the ordinary ones, independent of their position.
     let machine = synthetic("pack:2 [numa(memory=16GiB tier=hbm)] numa:2 core:2 [NUMANode(tier=cxl)]");
     assert_sound(&machine);
     let tiers: Vec<Tier> = machine.nodes().iter().map(|node| node.tier).collect();
@@ -45,16 +45,16 @@ fn faults_in_descriptions_name_their_position() {
     for (text, at, word) in [
         ("", 0, "empty"),
         ("   ", 0, "empty"),
-        ("foo:2", 0, "\"foo\" is no level"),
-        ("pack:2 foo:2", 7, "\"foo\" is no level"),
-        ("machine:1", 0, "no level"),
+        ("foo:2", 0, "\"foo\" is not a level"),
+        ("pack:2 foo:2", 7, "\"foo\" is not a level"),
+        ("machine:1", 0, "not a level"),
         ("pack", 0, "lacks its count"),
         ("pack:2 core", 7, "lacks its count"),
-        ("pack:", 5, "no count"),
-        ("pack:0", 5, "no count"),
-        ("pack:-1", 5, "no count"),
-        ("pack:2 core:x", 12, "no count"),
-        ("core:99999999999999999999", 5, "no count"),
+        ("pack:", 5, "not a count"),
+        ("pack:0", 5, "not a count"),
+        ("pack:-1", 5, "not a count"),
+        ("pack:2 core:x", 12, "not a count"),
+        ("core:99999999999999999999", 5, "not a count"),
         ("core:65537", 5, "more than 65536 hardware threads"),
         ("pack:256 core:257", 14, "hardware threads"),
         ("pack:65536 core:65536 pu:65536", 16, "hardware threads"),
@@ -62,16 +62,16 @@ fn faults_in_descriptions_name_their_position() {
         ("core:5000 [numa]", 10, "NUMA nodes"),
         ("pu:2 core:2", 5, "nothing can follow pu"),
         ("core:2 l2:2", 7, "l2 cannot be inside a core"),
-        ("pack:2 pack:2", 7, "stands twice"),
+        ("pack:2 pack:2", 7, "is given twice"),
         ("[numa] core:2", 0, "needs a level before it"),
         ("pack:2 [core] core:2", 8, "only [numa]"),
         ("pack:2 [numa core:2", 7, "not closed"),
         ("numa:2(memory=4GB core:2", 6, "not closed"),
-        ("numa:2(memory=4XB) core:2", 0, "\"4XB\" is no size"),
-        ("numa:2(memory=99999999999TB) core:2", 0, "is no size"),
-        ("numa:2(tier=fast) core:2", 0, "\"fast\" is no memory tier"),
+        ("numa:2(memory=4XB) core:2", 0, "\"4XB\" is not a size"),
+        ("numa:2(memory=99999999999TB) core:2", 0, "is not a size"),
+        ("numa:2(tier=fast) core:2", 0, "\"fast\" is not a memory tier"),
         ("core:2 numa:2(color=red)", 7, "inside a core"),
-        ("pack:1 numa:2(color=red)", 7, "no attribute of numa"),
+        ("pack:1 numa:2(color=red)", 7, "not an attribute of numa"),
         ("pack:2(memory=4GB)", 6, "takes no attribute"),
         ("core:2 pu:2(near)", 11, "takes no attribute"),
     ] {

@@ -1,8 +1,9 @@
-//! Properties of generated machines, sound and hostile ones.
+//! Property tests of generated machines, both valid and hostile.
 
 use super::*;
 
-/// Parts whose runs nest by construction: the cuts of each level are among the cuts of the next.
+/// Returns parts with runs that nest by construction: the cuts of each level are among the cuts of
+/// the next.
 fn laminar() -> impl proptest::strategy::Strategy<Value = Parts> {
     const LEVELS: [Level; 6] = [Level::Group, Level::Package, Level::Die, Level::L3, Level::L2, Level::Core];
     let cuts = prop::collection::vec(0usize..=LEVELS.len(), 1..40);
@@ -12,7 +13,7 @@ fn laminar() -> impl proptest::strategy::Strategy<Value = Parts> {
         let count = u32::try_from(cuts.len()).unwrap();
         let step = (1..).filter(|step| gcd(*step, count) == 1).nth(shuffle.index(4)).unwrap();
         let flag = |at: usize| flags[at % flags.len()];
-        // PU `at` begins a new object of every level from `cuts[at]` inwards.
+        // PU `at` starts a new object of every level from `cuts[at]` inwards.
         let runs = |level: usize| -> Vec<(u32, u32)> {
             let starts = (0..count).filter(|&at| at == 0 || cuts[at as usize] <= level);
             let starts: Vec<u32> = starts.chain([count]).collect();
@@ -73,12 +74,12 @@ fn gcd(a: u32, b: u32) -> u32 {
     if b == 0 { a } else { gcd(b, a % b) }
 }
 
-/// Numbers around the edges and anywhere.
+/// Returns numbers around the limits and arbitrary ones.
 fn number() -> impl proptest::strategy::Strategy<Value = u32> {
     prop_oneof![8 => 0u32..12, 1 => Just(u32::MAX), 1 => any::<u32>()]
 }
 
-/// Parts that make no sense, or some by chance.
+/// Returns arbitrary parts, which are mostly invalid.
 fn garbage() -> impl proptest::strategy::Strategy<Value = Parts> {
     let level = prop::sample::select(Level::ALL.to_vec());
     let domain = (level, proptest::option::of(number()), number(), number());
@@ -134,7 +135,7 @@ fn garbage() -> impl proptest::strategy::Strategy<Value = Parts> {
         })
 }
 
-/// Surroundings and a request made of a number, and the plan for it, checked.
+/// Derives an occupancy and a request from a number, and checks the plan for it.
 fn planned(machine: &Machine, seed: u64) -> Marks {
     let bit = |cpu: OsCpu, salt: u32| (seed.rotate_left(salt) >> (cpu.index() % 59)) & 3 == 3;
     let mut taken = Taken::nothing(machine.cpus());
@@ -161,7 +162,7 @@ proptest! {
 
     #[test]
     fn nested_parts_make_sound_machines(parts in laminar(), seed in any::<u64>()) {
-        // A node inside a core is the one thing that may cross here.
+        // Only a node inside a core may cross here.
         let machine = match Machine::build(parts.clone()) {
             Ok(machine) => machine,
             Err(MachineError::Crossing(Level::Core, Level::Node)) => return Ok(()),

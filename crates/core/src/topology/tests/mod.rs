@@ -1,4 +1,4 @@
-//! What every test of the model uses: small machines, and the promises that hold of all of them.
+//! Shared helpers of the model's tests: small machines, and the properties of every machine.
 
 mod described;
 mod generated;
@@ -18,7 +18,7 @@ fn cpus(text: &str) -> CpuSet {
     text.parse().unwrap()
 }
 
-/// Parts with CPUs `0..count` and nothing else.
+/// Returns parts with CPUs `0..count` and nothing else.
 fn bare(count: u32) -> Parts {
     Parts { pus: (0..count).map(OsCpu).collect(), ..Parts::default() }
 }
@@ -44,7 +44,7 @@ fn llc_runs(machine: &Machine) -> Vec<Range<u32>> {
     machine.llcs().iter().map(|llc| llc.cores.clone()).collect()
 }
 
-/// What [`Machine`] promises, checked by naive search from the parts.
+/// Checks the properties of [`Machine`] by naive search in the parts.
 fn assert_sound(machine: &Machine) {
     let parts = machine.parts();
     let pus = u32::try_from(parts.pus.len()).unwrap();
@@ -66,7 +66,7 @@ fn assert_sound(machine: &Machine) {
             assert!(apart || (a.start <= b.start && b.end <= a.end), "{other:?} {object:?}");
         }
     }
-    // Cores follow one another without holes, and so do last-level caches.
+    // Cores are consecutive without holes, and so are last-level caches.
     let mut next = 0;
     for (at, core) in machine.cores().iter().enumerate() {
         assert_eq!(core.pus.start, next);
@@ -86,7 +86,8 @@ fn assert_sound(machine: &Machine) {
         next = llc.cores.end;
     }
     assert_eq!(next as usize, machine.cores().len());
-    // Home nodes: the smallest locality with CPUs, then the most ordinary memory, then the lowest number.
+    // Home nodes: the smallest locality with CPUs, then the most ordinary memory, then the lowest
+    // number.
     let mut by_number = parts.nodes.clone();
     by_number.sort_by_key(|node| node.os);
     let nodes: Vec<OsNode> = machine.nodes().iter().map(|node| node.os).collect();
@@ -104,7 +105,7 @@ fn assert_sound(machine: &Machine) {
         let homed = machine.cores().iter().enumerate().filter(|(_, core)| core.node == Some(NodeId(at)));
         assert!(homed.map(|(core, _)| CoreId::from_index(core)).eq(node.cores.iter().copied()));
     }
-    // Units of every level cover the cores, each once.
+    // The units of every level cover each core exactly once.
     for level in Level::ALL {
         let mut next = 0;
         for unit in machine.units(level) {
@@ -113,7 +114,7 @@ fn assert_sound(machine: &Machine) {
         }
         assert_eq!(next as usize, machine.cores().len(), "{level}");
     }
-    // Every CPU is of exactly one kind.
+    // Every CPU belongs to exactly one kind.
     for &cpu in &parts.pus {
         assert_eq!(machine.kinds().iter().filter(|kind| kind.cpus.contains(cpu)).count(), 1, "CPU {cpu}");
     }
@@ -129,7 +130,7 @@ fn assert_sound(machine: &Machine) {
     assert_eq!(&serde_json::from_str::<Machine>(&text).unwrap(), machine);
 }
 
-/// Draws a machine both ways and checks what holds of every picture.
+/// Draws a machine in both ways and checks the properties of every picture.
 fn assert_pictured(machine: &Machine, marks: &Marks) {
     for width in [0, 40, 57, 80, 200] {
         let grid = draw::grid(machine, marks, width);
@@ -153,7 +154,7 @@ fn assert_pictured(machine: &Machine, marks: &Marks) {
     assert!(open.is_empty(), "{open:?}");
 }
 
-/// A kind as Linux reports it.
+/// Returns a kind as reported by Linux.
 fn kind(list: &str, efficiency: u32, mhz_max: Option<u32>, capacity: Option<u32>) -> KindPart {
     KindPart { cpus: cpus(list), make: None, efficiency: Some(efficiency), mhz_max, capacity }
 }

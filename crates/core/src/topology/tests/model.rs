@@ -1,4 +1,4 @@
-//! Machines from parts: what nests, what is added, what is refused, who is near whom.
+//! Tests of machines from parts: nesting, added objects, refused parts, and nearest nodes.
 
 use super::*;
 
@@ -102,19 +102,19 @@ fn last_level_caches_are_the_outermost_ones() {
         assert_sound(&machine);
         llc_runs(&machine)
     };
-    // L3 over L2.
+    // L3 above L2.
     assert_eq!(llcs(&[(L3, 0, 4), (L3, 4, 4), (L2, 0, 2), (L2, 2, 2)]), [0..4, 4..8]);
     // No L3: shared L2s, as in clusters and modules.
     assert_eq!(llcs(&[(L2, 0, 2), (L2, 2, 2), (L2, 4, 4)]), [0..2, 2..4, 4..8]);
-    // No L3 and private L2s: every core has its own.
+    // No L3 and private L2s: every core has its own LLC.
     let private: Vec<_> = (0..8).map(|at| (L2, at, 1)).collect();
     assert_eq!(llcs(&private).len(), 8);
-    // Nothing known: by package.
+    // No caches known: one LLC per package.
     assert_eq!(llcs(&[(Package, 0, 4), (Package, 4, 4)]), [0..4, 4..8]);
     assert_eq!(llcs(&[]), vec![0..8]);
-    // Some cores behind an L3, the low-power ones behind an L2 alone.
+    // Some cores are behind an L3, the low-power ones behind an L2 alone.
     assert_eq!(llcs(&[(L3, 0, 6), (L2, 0, 1), (L2, 1, 1), (L2, 2, 4), (L2, 6, 2)]), [0..6, 6..8]);
-    // One L3 over two nodes is two domains: memory is nearer to one half.
+    // One L3 over two nodes gives two domains: memory is nearer to one half.
     let halves = Parts { nodes: vec![node(0, 0, 4), node(1, 4, 4)], ..with_domains(8, &[(L3, 0, 8)]) };
     assert_eq!(llc_runs(&Machine::build(halves).unwrap()), [0..4, 4..8]);
 }
@@ -142,13 +142,13 @@ fn home_is_the_nearest_ordinary_memory() {
     let with_cores: Vec<usize> = machine.nodes().iter().map(|node| node.cores.len()).collect();
     assert_eq!(with_cores, [4, 4, 0, 0, 0]);
     assert_eq!((machine.nodes()[3].near.clone(), machine.nodes()[4].near.clone()), (0..4, 0..0));
-    // A small locality inside a large one: the large one is home to the rest, on both sides.
+    // A small locality inside a large one: the rest on both sides has the large one as home.
     let parts = Parts { nodes: vec![node(0, 0, 6), node(1, 2, 2)], ..bare(6) };
     let machine = Machine::build(parts).unwrap();
     assert_sound(&machine);
     assert_eq!(machine.nodes()[0].cores, [0, 1, 4, 5].map(CoreId));
     assert_eq!(machine.units(Level::Node), [0..2, 2..4, 4..6]);
-    // CPUs without any node.
+    // CPUs without a node.
     let machine = Machine::build(Parts { nodes: vec![node(0, 0, 2)], ..bare(4) }).unwrap();
     assert_sound(&machine);
     assert_eq!(machine.cores()[3].node, None);
@@ -160,7 +160,7 @@ fn distances_are_firmwares_or_the_trees() {
     let from_first: Vec<u32> = (0..8).map(|to| machine.distance(NodeId(0), NodeId(to))).collect();
     assert_eq!(from_first, [10, 12, 16, 16, 20, 20, 20, 20]);
     assert_sound(&machine);
-    // Nodes come unsorted: the table moves with them, and may be lopsided.
+    // Unsorted nodes: the table is sorted with them, and may be asymmetric.
     let parts = Parts {
         nodes: vec![node(4, 2, 1), node(0, 0, 1), node(2, 1, 1)],
         distances: vec![10, 41, 43, 14, 10, 13, 34, 31, 10],
@@ -171,7 +171,8 @@ fn distances_are_firmwares_or_the_trees() {
     let at = |from, to| machine.distance(NodeId(from), NodeId(to));
     assert_eq!([at(0, 1), at(0, 2), at(1, 0), at(1, 2), at(2, 0), at(2, 1)], [13, 14, 31, 34, 41, 43]);
     assert_eq!(machine.parts().nodes[0].os, OsNode(0));
-    // Memory without CPUs is as far as the tree says, and far where it says nothing.
+    // Memory without CPUs has the distance given by the tree, or the largest one if the tree gives
+    // none.
     let parts = Parts {
         nodes: vec![
             node(0, 0, 2),
@@ -186,7 +187,7 @@ fn distances_are_firmwares_or_the_trees() {
     assert_eq!(from_first, [10, 20, 12, 20]);
 }
 
-/// Names and CPUs of the kinds a machine ends with.
+/// Returns the names and CPUs of a machine's joined kinds.
 fn kinds_of(count: u32, kinds: Vec<KindPart>) -> Vec<(String, String)> {
     let machine = Machine::build(Parts { kinds, ..bare(count) }).unwrap();
     assert_sound(&machine);
@@ -216,17 +217,18 @@ fn favoured_cores_are_joined_and_makes_are_not() {
     let reported =
         (0..).zip(capacities).map(|(at, capacity)| kind(&format!("{at}"), at, None, Some(capacity)));
     assert_eq!(kinds_of(5, reported.collect()), named(&[("P", "2-4"), ("E", "0-1")]));
-    // Makers' words part what figures would join, and do not join what figures part.
+    // Different manufacturers' words separate kinds with close values, and equal words do not join
+    // kinds with different values.
     let made =
         |list, make: &str, mhz| KindPart { make: Some(make.to_owned()), ..kind(list, mhz, Some(mhz), None) };
     let kinds =
         vec![made("0", "IntelAtom", 4900), made("1", "IntelCore", 5000), made("2", "IntelCore", 3000)];
     assert_eq!(kinds_of(3, kinds), named(&[("P", "1"), ("E", "0"), ("LP-E", "2")]));
-    // CPUs of no reported kind are of the fastest; kinds of absent CPUs do not exist.
+    // CPUs without a reported kind belong to the fastest; kinds of absent CPUs do not exist.
     let kinds =
         vec![kind("0", 0, Some(2000), None), kind("1", 1, Some(4000), None), kind("90", 2, Some(9000), None)];
     assert_eq!(kinds_of(4, kinds), named(&[("P", "1-3"), ("E", "0")]));
-    // A CPU reported twice is of the faster kind.
+    // A CPU reported twice belongs to the faster kind.
     let kinds = vec![kind("0-2", 0, Some(2000), None), kind("2-3", 1, Some(4000), None)];
     assert_eq!(kinds_of(4, kinds), named(&[("P", "2-3"), ("E", "0-1")]));
     let machine = Machine::build(Parts {

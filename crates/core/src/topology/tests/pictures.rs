@@ -1,9 +1,9 @@
-//! Pictures of machines and of plans, kept as snapshots.
+//! Snapshot tests of the pictures of machines and plans.
 
 use super::*;
 
-/// A laptop: six P-cores of two threads, eight E-cores in modules of four, two LP-E-cores outside the L3; a GPU and a NIC;
-/// a CPU switched off.
+/// Returns a laptop: six P-cores with two threads, eight E-cores in modules of four, two LP-E-cores
+/// outside the L3; a GPU and a NIC; an offline CPU.
 fn laptop() -> Machine {
     use Level::{Core, L2, L3, Package};
     let mut domains = vec![domain(Package, 0, 22), domain(L3, 0, 20)];
@@ -35,7 +35,8 @@ fn laptop() -> Machine {
     .unwrap()
 }
 
-/// A server with accelerators: memory-only nodes in a row, distances from firmware, devices near some nodes.
+/// Returns a server with accelerators: consecutive memory-only nodes, distances from firmware,
+/// devices near some nodes.
 fn accelerated() -> Machine {
     let gpu = |os| NodePart { tier: Tier::Gpu, has_cpus: false, bytes: Some(96 << 30), ..node(os, 0, 0) };
     let dram = |os, first| NodePart { bytes: Some(480 << 30), ..node(os, first, 8) };
@@ -64,7 +65,7 @@ fn accelerated() -> Machine {
     .unwrap()
 }
 
-/// Cores asked for, laid out in a way, where some CPUs are held, busy, pinned and out of bounds.
+/// Request for cores with a layout, on a machine with some CPUs held, busy, pinned or disallowed.
 struct Scene {
     cores: u32,
     layout: Layout,
@@ -91,7 +92,7 @@ fn marks(machine: &Machine, scene: &Scene) -> Marks {
     marks.with_plan(&made.unwrap())
 }
 
-/// Summary and picture, as the program prints them.
+/// Returns the summary and the picture as the program prints them.
 fn page(machine: &Machine, marks: &Marks, width: usize) -> String {
     format!("{}\n\n{}", draw::summary(machine), draw::grid(machine, marks, width))
 }

@@ -1,8 +1,9 @@
-//! What is run: scenarios, ways to wait, ways to run; as data, with the goals of each.
+//! Matrix of `bench balance` as data: scenarios, wait modes, variants, and the goals of each cell.
 //!
-//! Counts of threads follow the cores M: M+1, 2M+1 and 3M+1 with one barrier at the end, M+1 with many, 2M for an even load. On
-//! two cores these are 3, 5 and 7. All threads of a case together have the same work whatever their number, so that each takes
-//! about as long.
+//! Thread counts follow the number of cores M: M+1, 2M+1 and 3M+1 with one barrier at the end, M+1
+//! with many barriers, 2M for an even load. On two cores these are 3, 5 and 7. All threads of a
+//! case together have the same work whatever their number, so that every case takes about equally
+//! long.
 
 #[cfg(test)]
 mod tests;
@@ -15,34 +16,35 @@ use trimtab_core::balance::Kind;
 use trimtab_core::ideal_ratio::{Goal, Rivals};
 use trimtab_core::ids::OsCpu;
 
-/// The program whose waiters do as told.
+/// Program whose waiting threads wait as its options say.
 pub(super) const THREADS: &str = "balance_spmd";
-/// The program whose waiters do as an OpenMP runtime does.
+/// Program whose waiting threads wait as an OpenMP runtime does.
 pub(super) const OPENMP: &str = "balance_omp";
-/// The competitor.
+/// Competing program.
 pub(super) const HOG: &str = "balance_hog";
 
-/// The share of a core that the competitor takes which makes a slow core of it.
-const DUTY: f64 = 0.5;
+/// Share of a core that the competitor takes to turn it into a slow core.
+const DUTY_SHARE: f64 = 0.5;
 
-/// How long the ideal takes, in seconds; a third of it with `--quick`. Chosen: nine intervals of 100 ms in a full measurement, so
-/// that a balancer can be seen, and all of it within forty minutes.
-const IDEAL: f64 = 0.9;
+/// Ideal run time, in seconds; a third of it with `--quick`. Chosen: nine intervals of 100 ms in a
+/// full measurement, so that the effect of a balancer is visible, and a full measurement within
+/// forty minutes.
+const IDEAL_S: f64 = 0.9;
 
-/// How waiters wait.
+/// How threads wait at barriers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub(super) enum Wait {
+pub(super) enum WaitMode {
     Spin,
     Yield,
     Sleep,
-    /// Spin for a moment, then sleep.
+    /// Spin briefly, then sleep.
     Hyb,
     /// As the OpenMP runtime does.
     Runtime,
 }
 
-impl Wait {
+impl WaitMode {
     const ALL: [Self; 4] = [Self::Spin, Self::Yield, Self::Sleep, Self::Hyb];
 
     pub(super) fn word(self) -> &'static str {
@@ -56,23 +58,24 @@ impl Wait {
     }
 }
 
-/// The way a program is run.
+/// Variant in which a program is run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Way {
-    /// By Linux alone.
+pub(super) enum BalanceVariant {
+    /// Linux alone.
     Kernel,
     /// Linux alone, and the program binds its threads, as `OMP_PROC_BIND` and MPI launchers do.
     Pinned,
     /// `trimtab run --balance`.
     Balance(Kind),
-    /// Linux alone, and a runtime that is asked to wait actively and not to yield. LLVM's then spins for good; GNU's gives up after 1,000
-    /// turns all the same when it has more threads than CPUs, and spins when somebody else takes them.
+    /// Linux alone, and a runtime that is asked to wait actively and not to yield. LLVM's runtime
+    /// then spins without limit. GNU's runtime still gives up after 1,000 iterations if it has more
+    /// threads than CPUs, but spins if another program takes the CPUs.
     Active,
     /// `trimtab run --wait-policy auto`.
     WaitPolicy,
 }
 
-impl Way {
+impl BalanceVariant {
     pub(super) fn word(self) -> &'static str {
         match self {
             Self::Kernel => "kernel",
@@ -88,209 +91,302 @@ impl Way {
     }
 }
 
-/// A competitor of a scenario.
+/// Competitor of a scenario.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Rival {
-    /// Whether it is bound to the last core.
+pub(super) struct Competitor {
+    /// Whether the competitor is bound to the last core.
     pinned: bool,
-    /// Whether it is in a session of its own, which is a scheduling group of its own where Linux groups by session.
+    /// Whether the competitor has a session of its own, which is a scheduling group of its own if
+    /// Linux groups by session.
     session: bool,
-    /// Whether it computes half of the time only.
+    /// Whether the competitor computes only half of the time.
     duty: bool,
 }
 
-/// What the threads have to do, beside whom.
+/// Work of the threads, and the competitor beside them.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Scenario {
     name: String,
     pub(super) threads: usize,
     /// Seconds of CPU time between two barriers; `None` for one barrier at the end.
     phase: Option<f64>,
-    rival: Option<Rival>,
-    /// Whether the program binds its threads in every way of running.
+    rival: Option<Competitor>,
+    /// Whether the program binds its threads in every variant.
     binds: bool,
-    /// CPU seconds of work of each thread.
+    /// Work of each thread, in CPU seconds.
     work: f64,
 }
 
-/// One way of running one scenario with one way to wait.
+/// One variant of one scenario with one wait mode.
 #[derive(Clone, PartialEq, Debug)]
-pub(super) struct Cell {
+pub(super) struct BalanceCell {
     pub(super) scenario: Scenario,
-    pub(super) wait: Wait,
-    pub(super) way: Way,
+    pub(super) wait: WaitMode,
+    pub(super) way: BalanceVariant,
     pub(super) goals: Vec<Goal>,
 }
 
-impl fmt::Display for Cell {
+impl fmt::Display for BalanceCell {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}/{}", self.scenario.name, self.wait.word(), self.way.word())
     }
 }
 
-/// What the cells depend on.
+/// Parameters of the matrix.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Scope<'a> {
-    /// Cores.
+pub(super) struct BalanceScope<'a> {
+    /// Number of cores.
     pub(super) cores: usize,
-    /// The few telling ones.
+    /// Whether only a few representative cells are wanted.
     pub(super) quick: bool,
-    /// Patterns of names; none for all.
+    /// Patterns of cell names; empty for all cells.
     pub(super) only: &'a [String],
 }
 
-const AUTO: Way = Way::Balance(Kind::Auto);
-const ALL_WAYS: [Way; 6] = [
-    Way::Kernel,
-    Way::Pinned,
-    Way::Balance(Kind::Speed),
-    Way::Balance(Kind::Exchange),
-    Way::Balance(Kind::Nudge),
+const AUTO: BalanceVariant = BalanceVariant::Balance(Kind::Auto);
+const ALL_WAYS: [BalanceVariant; 6] = [
+    BalanceVariant::Kernel,
+    BalanceVariant::Pinned,
+    BalanceVariant::Balance(Kind::Speed),
+    BalanceVariant::Balance(Kind::Exchange),
+    BalanceVariant::Balance(Kind::Nudge),
     AUTO,
 ];
-const SOME_WAYS: [Way; 4] = [Way::Kernel, Way::Pinned, Way::Balance(Kind::Speed), AUTO];
+const SOME_WAYS: [BalanceVariant; 4] =
+    [BalanceVariant::Kernel, BalanceVariant::Pinned, BalanceVariant::Balance(Kind::Speed), AUTO];
+/// Variants of a quick measurement.
+const QUICK_WAYS: [BalanceVariant; 3] = [BalanceVariant::Kernel, BalanceVariant::Pinned, AUTO];
 
-/// All cells, in the order of the table.
-pub(super) fn cells(scope: Scope<'_>) -> Vec<Cell> {
-    let Scope { cores, quick, .. } = scope;
-    let mut cells = Vec::new();
-    let mut add = |name: String,
-                   threads: usize,
-                   phase: Option<f64>,
-                   rival,
-                   binds: bool,
-                   waits: &[Wait],
-                   ways: &[Way]| {
-        // Beside a hog and with many barriers the ideal takes longer of itself.
-        let ideal = IDEAL
-            * if quick { 0.34 } else { 1.0 }
-            * if phase.is_some_and(|phase| phase < 0.05) { 0.5 } else { 1.0 };
-        let work = ideal * cores as f64 / threads as f64;
-        let scenario = Scenario { name, threads, phase, rival, binds, work };
-        for &wait in waits {
-            for &way in ways {
-                cells.push(Cell {
-                    goals: goals(&scenario, wait, way),
-                    scenario: scenario.clone(),
-                    wait,
-                    way,
-                });
-            }
-        }
-    };
-    let quick_ways = [Way::Kernel, Way::Pinned, AUTO];
-    let (all_ways, some_ways) =
-        if quick { (&quick_ways[..], &quick_ways[..]) } else { (&ALL_WAYS[..], &SOME_WAYS[..]) };
-    let all_waits = if quick { &[Wait::Spin, Wait::Sleep][..] } else { &Wait::ALL };
-    for times in if quick { 1..=1 } else { 1..=3 } {
-        let threads = times * cores + 1;
-        add(format!("final-{threads}"), threads, None, None, false, all_waits, all_ways);
-    }
-    let phases = [("1ms", 0.001), ("10ms", 0.01), ("100ms", 0.1)];
-    for (word, phase) in phases.into_iter().filter(|(word, _)| !quick || *word == "10ms") {
-        let threads = cores + 1;
-        add(format!("barrier-{word}-{threads}"), threads, Some(phase), None, false, all_waits, some_ways);
-    }
-    let hog = Rival { pinned: false, session: false, duty: false };
-    if !quick {
-        add(format!("even-{}", 2 * cores), 2 * cores, None, None, false, all_waits, some_ways);
-    }
-    let hogs = [
-        ("hog", hog),
-        ("hog-session", Rival { session: true, ..hog }),
-        ("hog-pinned", Rival { pinned: true, ..hog }),
-        ("hog-pinned-session", Rival { pinned: true, session: true, ..hog }),
-    ];
-    for (word, rival) in hogs.into_iter().take(if quick { 1 } else { 4 }) {
-        let ways = if word.ends_with("session") { some_ways } else { all_ways };
-        add(format!("{word}-{cores}"), cores, None, Some(rival), false, all_waits, ways);
-    }
-    let unbound: Vec<Way> = all_ways.iter().copied().filter(|way| *way != Way::Pinned).collect();
-    if !quick {
-        let slow = Rival { pinned: true, session: false, duty: true };
-        add(format!("slow-core-{cores}"), cores, None, Some(slow), false, all_waits, all_ways);
-    }
-    add(format!("freed-{}", cores + 1), cores + 1, None, None, true, all_waits, &unbound);
-    let runtimes = [Way::Kernel, Way::Active, Way::WaitPolicy];
-    for (word, phase) in phases.into_iter().filter(|(word, _)| !quick || *word != "100ms") {
-        let threads = cores + 1;
-        add(format!("omp-{word}-{threads}"), threads, Some(phase), None, false, &[Wait::Runtime], &runtimes);
-    }
-    // A thread for each core, and somebody else whom the runtime does not see.
-    for (word, phase) in phases.into_iter().filter(|(word, _)| !quick || *word == "10ms") {
-        add(
-            format!("omp-hog-{word}-{cores}"),
-            cores,
-            Some(phase),
-            Some(hog),
-            false,
-            &[Wait::Runtime],
-            &runtimes,
-        );
-    }
-    cells.retain(|cell| {
+/// Returns all cells, in the order of the table.
+pub(super) fn cells(scope: BalanceScope<'_>) -> Vec<BalanceCell> {
+    let BalanceScope { cores, quick, .. } = scope;
+    let mut matrix = CellBuilder { cores, quick, cells: Vec::new() };
+    matrix.add_even_work();
+    matrix.add_hogs();
+    matrix.add_runtimes();
+    matrix.cells.retain(|cell| {
         let name = cell.to_string();
         scope.only.is_empty() || scope.only.iter().any(|part| name.contains(part.as_str()))
     });
-    cells
+    matrix.cells
 }
 
-/// What trimtab is to reach there.
-fn goals(scenario: &Scenario, wait: Wait, way: Way) -> Vec<Goal> {
+/// Names of the phases between two barriers, and their lengths in seconds.
+const PHASES: [(&str, f64); 3] = [("1ms", 0.001), ("10ms", 0.01), ("100ms", 0.1)];
+
+/// A process that computes all the time, unbound, in the session of the benchmark.
+const FREE_HOG: Competitor = Competitor { pinned: false, session: false, duty: false };
+
+/// Builder of the list of cells.
+struct CellBuilder {
+    cores: usize,
+    /// Whether only the most representative cells are wanted, with less work.
+    quick: bool,
+    cells: Vec<BalanceCell>,
+}
+
+impl CellBuilder {
+    /// Adds the cells of one scenario: every wait mode with every variant.
+    fn add(
+        &mut self,
+        name: String,
+        threads: usize,
+        phase: Option<f64>,
+        rival: Option<Competitor>,
+        waits: &[WaitMode],
+        ways: &[BalanceVariant],
+    ) {
+        let scenario = self.scenario(name, threads, phase, rival);
+        self.add_scenario(&scenario, waits, ways);
+    }
+
+    fn scenario(
+        &self,
+        name: String,
+        threads: usize,
+        phase: Option<f64>,
+        rival: Option<Competitor>,
+    ) -> Scenario {
+        // Beside a hog and with many barriers, the ideal itself takes longer.
+        let ideal = IDEAL_S
+            * if self.quick { 0.34 } else { 1.0 }
+            * if phase.is_some_and(|phase| phase < 0.05) { 0.5 } else { 1.0 };
+        let work = ideal * self.cores as f64 / threads as f64;
+        Scenario { name, threads, phase, rival, binds: false, work }
+    }
+
+    fn add_scenario(&mut self, scenario: &Scenario, waits: &[WaitMode], ways: &[BalanceVariant]) {
+        for &wait in waits {
+            for &way in ways {
+                let goals = goals(scenario, wait, way);
+                self.cells.push(BalanceCell { goals, scenario: scenario.clone(), wait, way });
+            }
+        }
+    }
+
+    fn all_ways(&self) -> &'static [BalanceVariant] {
+        if self.quick { &QUICK_WAYS } else { &ALL_WAYS }
+    }
+
+    fn some_ways(&self) -> &'static [BalanceVariant] {
+        if self.quick { &QUICK_WAYS } else { &SOME_WAYS }
+    }
+
+    fn all_waits(&self) -> &'static [WaitMode] {
+        if self.quick { &[WaitMode::Spin, WaitMode::Sleep] } else { &WaitMode::ALL }
+    }
+
+    /// Adds threads that do equal work and do not fit the cores evenly, with and without barriers.
+    fn add_even_work(&mut self) {
+        let cores = self.cores;
+        for times in if self.quick { 1..=1 } else { 1..=3 } {
+            let threads = times * cores + 1;
+            self.add(format!("final-{threads}"), threads, None, None, self.all_waits(), self.all_ways());
+        }
+        let quick = self.quick;
+        for (word, phase) in PHASES.into_iter().filter(|(word, _)| !quick || *word == "10ms") {
+            let threads = cores + 1;
+            self.add(
+                format!("barrier-{word}-{threads}"),
+                threads,
+                Some(phase),
+                None,
+                self.all_waits(),
+                self.some_ways(),
+            );
+        }
+        if !quick {
+            self.add(
+                format!("even-{}", 2 * cores),
+                2 * cores,
+                None,
+                None,
+                self.all_waits(),
+                self.some_ways(),
+            );
+        }
+    }
+
+    /// Adds one thread for each core beside a competitor, and threads that were bound to one core.
+    fn add_hogs(&mut self) {
+        let cores = self.cores;
+        let hogs = [
+            ("hog", FREE_HOG),
+            ("hog-session", Competitor { session: true, ..FREE_HOG }),
+            ("hog-pinned", Competitor { pinned: true, ..FREE_HOG }),
+            ("hog-pinned-session", Competitor { pinned: true, session: true, ..FREE_HOG }),
+        ];
+        for (word, rival) in hogs.into_iter().take(if self.quick { 1 } else { 4 }) {
+            let ways = if word.ends_with("session") { self.some_ways() } else { self.all_ways() };
+            self.add(format!("{word}-{cores}"), cores, None, Some(rival), self.all_waits(), ways);
+        }
+        if !self.quick {
+            let slow = Competitor { pinned: true, session: false, duty: true };
+            self.add(
+                format!("slow-core-{cores}"),
+                cores,
+                None,
+                Some(slow),
+                self.all_waits(),
+                self.all_ways(),
+            );
+        }
+        let unbound: Vec<BalanceVariant> =
+            self.all_ways().iter().copied().filter(|way| *way != BalanceVariant::Pinned).collect();
+        let freed = self.scenario(format!("freed-{}", cores + 1), cores + 1, None, None);
+        self.add_scenario(&Scenario { binds: true, ..freed }, self.all_waits(), &unbound);
+    }
+
+    /// Adds programs of an OpenMP runtime, which waits as its variables say.
+    fn add_runtimes(&mut self) {
+        const RUNTIMES: [BalanceVariant; 3] =
+            [BalanceVariant::Kernel, BalanceVariant::Active, BalanceVariant::WaitPolicy];
+        let (cores, quick) = (self.cores, self.quick);
+        for (word, phase) in PHASES.into_iter().filter(|(word, _)| !quick || *word != "100ms") {
+            let threads = cores + 1;
+            self.add(
+                format!("omp-{word}-{threads}"),
+                threads,
+                Some(phase),
+                None,
+                &[WaitMode::Runtime],
+                &RUNTIMES,
+            );
+        }
+        // One thread for each core, and a competitor that the runtime does not see.
+        for (word, phase) in PHASES.into_iter().filter(|(word, _)| !quick || *word == "10ms") {
+            self.add(
+                format!("omp-hog-{word}-{cores}"),
+                cores,
+                Some(phase),
+                Some(FREE_HOG),
+                &[WaitMode::Runtime],
+                &RUNTIMES,
+            );
+        }
+    }
+}
+
+/// Returns the goals that trimtab sets itself for a cell.
+fn goals(scenario: &Scenario, wait: WaitMode, way: BalanceVariant) -> Vec<Goal> {
     let mut goals = Vec::new();
     let hog = scenario.rival.is_some_and(|rival| !rival.duty);
     match way {
-        Way::Balance(Kind::Auto) if scenario.binds => goals.push(Goal::AtMost(1.05)),
-        Way::Balance(Kind::Auto) if hog => goals.push(Goal::AtMost(0.92)),
-        Way::Balance(Kind::Auto) if scenario.name.starts_with("final") => {
-            goals.push(Goal::AtMost(if wait == Wait::Spin { 1.04 } else { 1.02 }));
+        BalanceVariant::Balance(Kind::Auto) if scenario.binds => goals.push(Goal::AtMost(1.05)),
+        BalanceVariant::Balance(Kind::Auto) if hog => goals.push(Goal::AtMost(0.92)),
+        BalanceVariant::Balance(Kind::Auto) if scenario.name.starts_with("final") => {
+            goals.push(Goal::AtMost(if wait == WaitMode::Spin { 1.04 } else { 1.02 }));
         }
-        Way::WaitPolicy if hog => {}
-        Way::WaitPolicy => match scenario.phase {
+        BalanceVariant::WaitPolicy if hog => {}
+        BalanceVariant::WaitPolicy => match scenario.phase {
             Some(phase) if phase < 0.005 => goals.extend([Goal::AtMost(1.40), Goal::HalfOfSpinning]),
             Some(phase) if phase < 0.05 => goals.push(Goal::AtMost(1.15)),
             _ => goals.push(Goal::AtMost(1.07)),
         },
         _ => {}
     }
-    // The policies by name are for study; what is switched on by default must not hurt.
-    if way == AUTO || way == Way::WaitPolicy {
+    // The named policies are for study. The defaults must not slow a program down.
+    if way == AUTO || way == BalanceVariant::WaitPolicy {
         goals.extend([Goal::NoWorse, Goal::AsSteady]);
     }
     goals
 }
 
-impl Cell {
-    /// What it is compared with: the same by Linux alone.
+impl BalanceCell {
+    /// Returns whether this cell is the baseline of `other`: the same scenario under Linux alone.
     pub(super) fn is_baseline_of(&self, other: &Self) -> bool {
-        self.way == Way::Kernel && self.scenario == other.scenario && self.wait == other.wait
+        self.way == BalanceVariant::Kernel && self.scenario == other.scenario && self.wait == other.wait
     }
 
-    /// The same threads and barriers by Linux alone, with waiters that spin for good.
+    /// Returns whether this cell is `other` under Linux alone with spinning waiters: the same
+    /// threads and barriers.
     pub(super) fn is_spinning_of(&self, other: &Self) -> bool {
         let alike = |of: &Scenario| (of.threads, of.phase, of.rival, of.binds);
-        self.way == Way::Kernel && self.wait == Wait::Spin && alike(&self.scenario) == alike(&other.scenario)
+        self.way == BalanceVariant::Kernel
+            && self.wait == WaitMode::Spin
+            && alike(&self.scenario) == alike(&other.scenario)
     }
 
     pub(super) fn scenario_name(&self) -> &str {
         &self.scenario.name
     }
 
-    /// The program's file.
+    /// Returns the file name of the program.
     pub(super) fn program(&self) -> &'static str {
-        if self.wait == Wait::Runtime { OPENMP } else { THREADS }
+        if self.wait == WaitMode::Runtime { OPENMP } else { THREADS }
     }
 
-    /// Who competes, as the ideal counts it.
+    /// Returns the competitors as the ideal counts them.
     pub(super) fn rivals(&self) -> Rivals {
         match self.scenario.rival {
             None => Rivals::None,
-            Some(Rival { duty: true, .. }) => Rivals::Duty(DUTY),
+            Some(Competitor { duty: true, .. }) => Rivals::Duty(DUTY_SHARE),
             Some(_) => Rivals::Hogs(1),
         }
     }
 
-    /// The words of the competitor, if there is one; `last` is the last of the cores.
+    /// Returns the command line of the competitor, if there is one; `last` is the last of the
+    /// cores.
     pub(super) fn rival(&self, folder: &Path, last: OsCpu) -> Option<Vec<OsString>> {
         let rival = self.scenario.rival?;
         let mut words: Vec<OsString> = vec![folder.join(HOG).into(), "--limit".into(), "120".into()];
@@ -301,12 +397,12 @@ impl Cell {
             words.push("--setsid".into());
         }
         if rival.duty {
-            words.extend(["--duty".into(), (DUTY * 100.0).to_string().into()]);
+            words.extend(["--duty".into(), (DUTY_SHARE * 100.0).to_string().into()]);
         }
         Some(words)
     }
 
-    /// The words of the run.
+    /// Returns the command line of the run.
     pub(super) fn command(
         &self,
         trimtab: &Path,
@@ -318,18 +414,22 @@ impl Cell {
         let mut words: Vec<OsString> = Vec::new();
         if self.way.is_trimtabs() {
             words.push(trimtab.into());
-            // Told how much, since the point is not to choose cores: the ones that bench runs on are all there is.
+            // The number of cores is given because the benchmark does not test the choice of cores:
+            // it is confined to these.
             let cores = cores.to_string();
-            // Who competes is looked for where something hangs on it.
-            let survey =
-                if self.way == Way::WaitPolicy && self.scenario.rival.is_some() { "full" } else { "none" };
+            // Foreign load is surveyed only if the decision depends on it.
+            let survey = if self.way == BalanceVariant::WaitPolicy && self.scenario.rival.is_some() {
+                "full"
+            } else {
+                "none"
+            };
             let plain = ["run", "--no-rules", "--fit", "keep", "--survey", survey, "--cores", &cores];
             words.extend(plain.map(OsString::from));
         }
         match self.way {
-            Way::Balance(kind) => words.extend([format!("--balance={kind}").into(), "--".into()]),
-            // Threads float, as by Linux alone: the question is what waiting does.
-            Way::WaitPolicy => {
+            BalanceVariant::Balance(kind) => words.extend([format!("--balance={kind}").into(), "--".into()]),
+            // Threads float, as under Linux alone: this variant tests waiting only.
+            BalanceVariant::WaitPolicy => {
                 words.extend(["--pin", "mask", "--wait-policy", "auto", "--"].map(OsString::from))
             }
             _ => {}
@@ -346,16 +446,17 @@ impl Cell {
         if let Some(rival) = rival {
             option("--hog", rival.to_string());
         }
-        if self.wait != Wait::Runtime {
+        if self.wait != WaitMode::Runtime {
             option("--wait", self.wait.word().to_owned());
         }
-        if self.way == Way::Pinned || self.scenario.binds {
+        if self.way == BalanceVariant::Pinned || self.scenario.binds {
             words.push("--pin".into());
         }
         words
     }
 
-    /// What its environment has and lacks. The user's own settings would make all ways alike.
+    /// Returns the variables that are set or, with `None`, removed. The user's own settings would
+    /// make all variants equal.
     pub(super) fn variables(&self) -> Vec<(&'static str, Option<String>)> {
         let mut variables: Vec<(&str, Option<String>)> = Vec::new();
         for name in ["OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME", "KMP_USE_YIELD", "KMP_LIBRARY"]
@@ -369,18 +470,18 @@ impl Cell {
                 "KMP_USE_YIELD" => Some("0"),
                 _ => None,
             };
-            variables.push((name, value.filter(|_| self.way == Way::Active).map(str::to_owned)));
+            variables.push((name, value.filter(|_| self.way == BalanceVariant::Active).map(str::to_owned)));
         }
-        let threads = (self.wait == Wait::Runtime).then(|| self.scenario.threads.to_string());
+        let threads = (self.wait == WaitMode::Runtime).then(|| self.scenario.threads.to_string());
         variables.push(("OMP_NUM_THREADS", threads));
         variables
     }
 
-    /// What is wrong with a report that should be of this cell.
+    /// Returns the fault of a report that should be of this cell, or `None`.
     pub(super) fn fault(&self, report: &serde_json::Value) -> Option<String> {
         let of_cell = report["kernel"] == self.program() && report["threads"] == self.scenario.threads;
         if !of_cell {
-            return Some("its report is of something else".to_owned());
+            return Some("its report is of another run".to_owned());
         }
         let missing =
             ["seconds", "compute_seconds", "machine_cpus"].into_iter().find(|name| report[*name].is_null());

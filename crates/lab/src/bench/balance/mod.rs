@@ -1,23 +1,26 @@
-//! `trimtab bench balance`: equal threads on too few cores, balanced and waiting in every way there is.
+//! `trimtab bench balance`: equal threads on too few cores, under every balancer and wait mode.
 //!
-//! Rounds of all cells, each round in another random order, so that whatever else happens strikes all; the order follows from
-//! the seed. A run is one sample. The benchmark and all it starts are confined to one CPU of each core that it may use: cells are
-//! compared on equal cores, and what trimtab would choose is not the question here. Every run is recorded at once; a record
-//! can be gone on with. [`mod@matrix`] says what is run, `trimtab_core::ideal_ratio` what it is worth.
+//! Each round runs all cells in another random order, so that other load on the machine affects all
+//! cells; the order follows from the seed. A run is one sample. The benchmark and its programs are
+//! confined to one CPU of each core that it may use: cells are compared on equal cores, and
+//! trimtab's choice of cores is not tested here. Every run is recorded at once, and a record can be
+//! continued. [`mod@matrix`] defines the runs, `trimtab_core::ideal_ratio` evaluates them.
 
 mod matrix;
 mod records;
 mod report;
 mod rival;
 
-use super::harness::programs::{self, Ran};
-use super::harness::{self, Came, Ended, Outlet, Recorder, Rounds, Series};
+use super::harness::programs::{self, ProgramOutcome};
+use super::harness::{self, Benchmark, Outlet, Recorder, Rounds, RunOutcome, SeriesEnd};
 use crate::args::BenchBalanceArgs;
 use crate::usable::Usable;
 use anyhow::{Context, Result, bail};
-use matrix::{Cell, HOG, OPENMP, Scope, THREADS, cells};
-use records::{Before, CellLine, End, Line, RunLine, Start, key, read_run};
-use rival::Running;
+use matrix::{BalanceCell, BalanceScope, HOG, OPENMP, THREADS, cells};
+use records::{
+    BalanceCellLine, BalanceEnd, BalanceLine, BalanceRecord, BalanceRunLine, BalanceStart, key, read_run,
+};
+use rival::RunningCompetitor;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use trimtab_core::ideal_ratio::{Judged, Ratios, Run};
@@ -29,10 +32,10 @@ use trimtab_front::process_env::World;
 use trimtab_front::progress;
 use trimtab_linux::sys::affinity;
 
-/// A cell with all that its runs came to.
+/// A cell with the evaluation of its runs.
 #[derive(Debug)]
-struct Measured<'a> {
-    cell: &'a Cell,
+struct BalanceResult<'a> {
+    cell: &'a BalanceCell,
     ratios: &'a Ratios,
     estimate: Option<Estimate>,
     spread: Option<f64>,
@@ -40,63 +43,64 @@ struct Measured<'a> {
     goals: Vec<Judged>,
 }
 
-/// Measures, and shows.
+/// Runs the benchmark and shows the results.
 ///
 /// # Errors
-/// The programs are not there, one of them failed, or a file cannot be written.
+/// The programs are missing, one of them failed, or a file cannot be written.
 pub(super) fn run(world: &World, args: &BenchBalanceArgs) -> Result<u8> {
-    let place = Place::find(world)?;
-    let cells = cells(Scope { cores: place.cpus.len(), quick: args.quick, only: &args.only });
+    let place = BalancePlace::find(world)?;
+    let cells = cells(BalanceScope { cores: place.cpus.len(), quick: args.quick, only: &args.only });
     if cells.is_empty() {
         return Err(harness::no_such_case("balance", &args.only));
     }
     if args.list {
         return harness::list(cells.iter().map(ToString::to_string), &[]);
     }
-    harness::measure(|interrupt| Bench::prepare(args, place, cells, interrupt))
+    harness::measure(|interrupt| BalanceBench::prepare(args, place, cells, interrupt))
 }
 
-/// Where it is measured.
-struct Place {
+/// The measured machine and CPUs.
+struct BalancePlace {
     /// One CPU of each core that may be used.
     cpus: CpuSet,
     usable: Usable,
 }
 
-impl Place {
+impl BalancePlace {
     fn find(world: &World) -> Result<Self> {
         let usable = Usable::live(world, false)?;
         Ok(Self { cpus: harness::one_of_each_core(&usable), usable })
     }
 }
 
-struct Bench<'a> {
+struct BalanceBench<'a> {
     args: &'a BenchBalanceArgs,
     trimtab: PathBuf,
     folder: PathBuf,
     last: OsCpu,
-    cells: Vec<Cell>,
+    cells: Vec<BalanceCell>,
     rounds: Rounds,
-    start: Start,
-    /// What a record that is gone on with holds.
+    start: BalanceStart,
+    /// Reports of the record that is continued, by round and cell.
     before: BTreeMap<(u32, String), serde_json::Value>,
     ratios: Vec<Ratios>,
     clean: usize,
 }
 
-impl<'a> Bench<'a> {
+impl<'a> BalanceBench<'a> {
     fn prepare(
         args: &'a BenchBalanceArgs,
-        place: Place,
-        cells: Vec<Cell>,
+        place: BalancePlace,
+        cells: Vec<BalanceCell>,
         interrupt: &Interrupt,
     ) -> Result<(Self, Outlet)> {
         let (trimtab, folder) = harness::programs(args.programs.as_deref(), &[THREADS, OPENMP, HOG])?;
         let last = place.cpus.iter().last().context("there is no CPU to measure on")?;
         affinity::set(None, &place.cpus)
             .with_context(|| format!("cannot confine the benchmark to CPUs {}", place.cpus))?;
-        let before = harness::resumed(args.json.as_deref(), args.resume)?.map(Before::read).transpose()?;
-        let mut start = Start {
+        let before =
+            harness::resumed(args.json.as_deref(), args.resume)?.map(BalanceRecord::read).transpose()?;
+        let mut start = BalanceStart {
             head: harness::head("balance", &place.usable),
             cpus: place.cpus.to_string(),
             cores: place.cpus.len(),
@@ -106,18 +110,18 @@ impl<'a> Bench<'a> {
             rate: 0,
             programs: folder.display().to_string(),
         };
-        // The same work in all rounds, whoever runs them.
+        // The work is equal in all rounds, including those of a continued record.
         start.rate = match &before {
             Some(before) => {
                 if let Some(why) = before.differs(&start) {
-                    bail!("cannot go on with {}: {why}", args.json.clone().unwrap_or_default().display());
+                    bail!("cannot continue {}: {why}", args.json.clone().unwrap_or_default().display());
                 }
                 before.start.rate
             }
             None => calibrate(&folder, interrupt)?,
         };
         if let Some(file) = &args.table {
-            // Found out now, not after the first round.
+            // A path that cannot be written fails now, not after the first round.
             std::fs::write(file, "").with_context(|| format!("cannot write {}", file.display()))?;
         }
         let outlet = Outlet::open(args.json.as_deref(), None, before.is_some())?;
@@ -134,11 +138,11 @@ impl<'a> Bench<'a> {
         }
     }
 
-    fn end(&self, Ended { complete, runs, failed }: Ended) -> End {
-        End { complete, runs, failed, clean: self.clean }
+    fn end(&self, SeriesEnd { complete, runs, failed }: SeriesEnd) -> BalanceEnd {
+        BalanceEnd { complete, runs, failed, clean: self.clean }
     }
 
-    fn write_table(&self, end: End) -> Result<()> {
+    fn write_table(&self, end: BalanceEnd) -> Result<()> {
         let Some(file) = &self.args.table else { return Ok(()) };
         let measured = evaluate(&self.cells, &self.ratios, self.args.seed);
         let page = report::page(&self.start, &measured, end);
@@ -146,9 +150,9 @@ impl<'a> Bench<'a> {
     }
 }
 
-impl Series for Bench<'_> {
+impl Benchmark for BalanceBench<'_> {
     type Findings<'f>
-        = Vec<Measured<'f>>
+        = Vec<BalanceResult<'f>>
     where
         Self: 'f;
 
@@ -157,38 +161,45 @@ impl Series for Bench<'_> {
     }
 
     fn begin(&self, recorder: &mut Recorder) -> Result<()> {
-        recorder.write(&Line::Start(&self.start))
+        recorder.write(&BalanceLine::Start(&self.start))
     }
 
-    fn one(&mut self, at: usize, round: u32, recorder: &mut Recorder, interrupt: &Interrupt) -> Result<Came> {
-        let Some(cell) = self.cells.get(at).cloned() else { return Ok(Came::Well) };
+    fn one(
+        &mut self,
+        at: usize,
+        round: u32,
+        recorder: &mut Recorder,
+        interrupt: &Interrupt,
+    ) -> Result<RunOutcome> {
+        let Some(cell) = self.cells.get(at).cloned() else { return Ok(RunOutcome::Well) };
         let (cores, rivals) = (self.start.cores, cell.rivals());
         if let Some(run) =
             self.before.get(&key(round, &cell)).and_then(|report| read_run(report, cores, rivals))
         {
             self.take(at, &run);
-            return Ok(Came::Well);
+            return Ok(RunOutcome::Well);
         }
-        let rival = cell.rival(&self.folder, self.last).map(|words| Running::start(&words)).transpose()?;
+        let rival =
+            cell.rival(&self.folder, self.last).map(|words| RunningCompetitor::start(&words)).transpose()?;
         let words = cell.command(
             &self.trimtab,
             &self.folder,
             cores,
             self.start.rate,
-            rival.as_ref().map(Running::pid),
+            rival.as_ref().map(RunningCompetitor::pid),
         );
         let ran = programs::run(&words, &cell.variables(), &|report| cell.fault(report), interrupt);
         drop(rival);
         let (report, error, stderr) = match ran {
-            Ran::Stopped => return Ok(Came::Stopped),
-            Ran::Well { report, stderr } => (Some(report), None, stderr),
-            Ran::Badly { error, stderr } => (None, Some(error), stderr),
+            ProgramOutcome::Stopped => return Ok(RunOutcome::Stopped),
+            ProgramOutcome::Well { report, stderr } => (Some(report), None, stderr),
+            ProgramOutcome::Badly { error, stderr } => (None, Some(error), stderr),
         };
         let run = report.as_ref().and_then(|report| read_run(report, cores, rivals));
         if let Some(run) = &run {
             self.take(at, run);
         }
-        recorder.write(&Line::Run(Box::new(RunLine {
+        recorder.write(&BalanceLine::Run(Box::new(BalanceRunLine {
             cell: cell.to_string(),
             round,
             rivals,
@@ -200,24 +211,29 @@ impl Series for Bench<'_> {
             error: error.as_deref(),
             stderr: &stderr,
         })))?;
-        Ok(error.map_or(Came::Well, |error| Came::Badly { error, stderr }))
+        Ok(error.map_or(RunOutcome::Well, |error| RunOutcome::Badly { error, stderr }))
     }
 
-    fn round_is_over(&self, so_far: Ended) -> Result<()> {
+    fn round_is_over(&self, so_far: SeriesEnd) -> Result<()> {
         self.write_table(self.end(so_far))
     }
 
-    fn evaluate(&self) -> Vec<Measured<'_>> {
+    fn evaluate(&self) -> Vec<BalanceResult<'_>> {
         evaluate(&self.cells, &self.ratios, self.args.seed)
     }
 
-    fn report(&self, measured: &Vec<Measured<'_>>, ended: Ended) -> String {
+    fn report(&self, measured: &Vec<BalanceResult<'_>>, ended: SeriesEnd) -> String {
         report::page(&self.start, measured, self.end(ended))
     }
 
-    fn conclude(&self, measured: &Vec<Measured<'_>>, ended: Ended, recorder: &mut Recorder) -> Result<()> {
+    fn conclude(
+        &self,
+        measured: &Vec<BalanceResult<'_>>,
+        ended: SeriesEnd,
+        recorder: &mut Recorder,
+    ) -> Result<()> {
         let results = measured.iter().map(|item| {
-            Line::Result(CellLine {
+            BalanceLine::Result(BalanceCellLine {
                 cell: item.cell.to_string(),
                 clean: &item.ratios.clean,
                 noisy: &item.ratios.noisy,
@@ -227,20 +243,20 @@ impl Series for Bench<'_> {
                 goals: item.goals.clone(),
             })
         });
-        results.chain([Line::End(self.end(ended))]).try_for_each(|line| recorder.write(&line))
+        results.chain([BalanceLine::End(self.end(ended))]).try_for_each(|line| recorder.write(&line))
     }
 }
 
-/// What the runs so far come to.
-fn evaluate<'h>(cells: &'h [Cell], ratios: &'h [Ratios], seed: u64) -> Vec<Measured<'h>> {
-    let both: Vec<(&Cell, &Ratios)> = cells.iter().zip(ratios).collect();
-    let find = |wanted: &dyn Fn(&Cell) -> bool| {
+/// Evaluates the runs so far.
+fn evaluate<'h>(cells: &'h [BalanceCell], ratios: &'h [Ratios], seed: u64) -> Vec<BalanceResult<'h>> {
+    let both: Vec<(&BalanceCell, &Ratios)> = cells.iter().zip(ratios).collect();
+    let find = |wanted: &dyn Fn(&BalanceCell) -> bool| {
         both.iter().find(|(cell, _)| wanted(cell)).map(|(_, ratios)| *ratios)
     };
-    let measure = |&(cell, ratios): &(&'h Cell, &'h Ratios)| {
+    let measure = |&(cell, ratios): &(&'h BalanceCell, &'h Ratios)| {
         let kernel = find(&|other| other.is_baseline_of(cell));
         let spinning = find(&|other| other.is_spinning_of(cell));
-        Measured {
+        BalanceResult {
             cell,
             ratios,
             estimate: ratios.estimate(seed),
@@ -254,10 +270,10 @@ fn evaluate<'h>(cells: &'h [Cell], ratios: &'h [Ratios], seed: u64) -> Vec<Measu
     both.iter().map(measure).collect()
 }
 
-/// Steps of work a second on this machine.
+/// Measures the steps of work per second on this machine.
 fn calibrate(folder: &std::path::Path, interrupt: &Interrupt) -> Result<u64> {
     let words: [std::ffi::OsString; 2] = [folder.join(THREADS).into(), "--calibrate".into()];
-    // Its report verifies nothing, since there was nothing to compute.
+    // The calibration computes nothing, so its report verifies nothing.
     let output = std::process::Command::new(&words[0])
         .args(&words[1..])
         .output()
@@ -268,7 +284,7 @@ fn calibrate(folder: &std::path::Path, interrupt: &Interrupt) -> Result<u64> {
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
     report["rate"].as_u64().filter(|rate| *rate > 0).with_context(|| {
         format!(
-            "{THREADS} --calibrate does not say a rate; {}",
+            "{THREADS} --calibrate reports no rate; {}",
             progress::quoted(&String::from_utf8_lossy(&output.stderr))
         )
     })

@@ -1,7 +1,7 @@
-//! The lines of a record of balancing, written and read back.
+//! Lines of a record of `bench balance`, written and read back.
 
 use super::super::harness::{Head, SCHEMA, difference};
-use super::matrix::Cell;
+use super::matrix::BalanceCell;
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -10,9 +10,10 @@ use std::path::Path;
 use trimtab_core::ideal_ratio::{Judged, Rivals, Run};
 use trimtab_core::stats::{Comparison, Estimate};
 
-/// What is measured, where, and how. What makes samples comparable is checked before a record is gone on with.
+/// First line of a record: machine, CPUs and options. A record is continued only if the facts that
+/// make samples comparable agree.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub(super) struct Start {
+pub(super) struct BalanceStart {
     #[serde(flatten)]
     pub(super) head: Head,
     /// CPUs used: one of each core.
@@ -21,32 +22,32 @@ pub(super) struct Start {
     pub(super) repeats: u32,
     pub(super) quick: bool,
     pub(super) seed: u64,
-    /// Steps of work a second, measured once.
+    /// Steps of work per second, measured once.
     pub(super) rate: u64,
     pub(super) programs: String,
 }
 
 /// One run of a cell.
 #[derive(Debug, Serialize)]
-pub(super) struct RunLine<'a> {
+pub(super) struct BalanceRunLine<'a> {
     pub(super) cell: String,
     pub(super) round: u32,
     pub(super) rivals: Rivals,
-    /// Time over the ideal's; null when it failed.
+    /// Run time over the ideal time; null for a failed run.
     pub(super) ratio: Option<f64>,
-    /// The part of the machine that others had.
+    /// Share of the machine that other processes used.
     pub(super) noise: Option<f64>,
     pub(super) clean: bool,
     pub(super) command: Vec<String>,
-    /// What the program printed; null when it failed.
+    /// The report that the program printed; null for a failed run.
     pub(super) report: Option<&'a Value>,
     pub(super) error: Option<&'a str>,
     pub(super) stderr: &'a str,
 }
 
-/// All runs of a cell.
+/// Evaluation of all runs of a cell.
 #[derive(Debug, Serialize)]
-pub(super) struct CellLine<'a> {
+pub(super) struct BalanceCellLine<'a> {
     pub(super) cell: String,
     pub(super) clean: &'a [f64],
     pub(super) noisy: &'a [f64],
@@ -56,9 +57,9 @@ pub(super) struct CellLine<'a> {
     pub(super) goals: Vec<Judged>,
 }
 
-/// How it ended.
+/// Last line of a record.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
-pub(super) struct End {
+pub(super) struct BalanceEnd {
     /// Whether all rounds were run.
     pub(super) complete: bool,
     pub(super) runs: usize,
@@ -66,17 +67,17 @@ pub(super) struct End {
     pub(super) clean: usize,
 }
 
-/// A line.
+/// A line of the record.
 #[derive(Debug, Serialize)]
 #[serde(tag = "record", rename_all = "kebab-case")]
-pub(super) enum Line<'a> {
-    Start(&'a Start),
-    Run(Box<RunLine<'a>>),
-    Result(CellLine<'a>),
-    End(End),
+pub(super) enum BalanceLine<'a> {
+    Start(&'a BalanceStart),
+    Run(Box<BalanceRunLine<'a>>),
+    Result(BalanceCellLine<'a>),
+    End(BalanceEnd),
 }
 
-/// A program's report as the yardstick takes it.
+/// Reads a program's report as a run of `trimtab_core::ideal_ratio`; `None` if a value is missing.
 pub(super) fn read_run(report: &Value, cores: usize, rivals: Rivals) -> Option<Run> {
     let compute =
         report["compute_seconds"].as_array()?.iter().map(Value::as_f64).collect::<Option<Vec<f64>>>()?;
@@ -91,29 +92,29 @@ pub(super) fn read_run(report: &Value, cores: usize, rivals: Rivals) -> Option<R
     })
 }
 
-/// What a record holds already.
+/// Contents of a record that is continued.
 #[derive(Debug)]
-pub(super) struct Before {
-    pub(super) start: Start,
-    /// The reports of the runs that went well, by round and name of cell.
+pub(super) struct BalanceRecord {
+    pub(super) start: BalanceStart,
+    /// Reports of the successful runs, by round and cell name.
     pub(super) reports: BTreeMap<(u32, String), Value>,
 }
 
-impl Before {
+impl BalanceRecord {
     /// Reads a record.
     ///
     /// # Errors
-    /// It cannot be read, or is no record of this benchmark.
+    /// The file cannot be read, or is not a record of this benchmark.
     pub(super) fn read(file: &Path) -> Result<Self> {
-        let text = std::fs::read_to_string(file)
-            .with_context(|| format!("cannot go on with {}: it cannot be read", file.display()))?;
-        Self::parse(&text).with_context(|| format!("cannot go on with {}", file.display()))
+        let text = crate::bench::harness::read_text(file)
+            .with_context(|| format!("cannot continue {}: it cannot be read", file.display()))?;
+        Self::parse(&text).with_context(|| format!("cannot continue {}", file.display()))
     }
 
     fn parse(text: &str) -> Result<Self> {
         let mut start = None;
         let mut reports = BTreeMap::new();
-        // A last line without an end was cut off by a sudden end, and will be run again.
+        // A last line without an end was cut off when the program was killed; its run is repeated.
         for (at, line) in text.split_inclusive('\n').filter(|line| line.ends_with('\n')).enumerate() {
             let line: Value =
                 serde_json::from_str(line).with_context(|| format!("line {} is not JSON", at + 1))?;
@@ -122,8 +123,8 @@ impl Before {
             }
             match line["record"].as_str() {
                 Some("start") if start.is_none() => {
-                    let read: Start = serde_json::from_value(line)
-                        .with_context(|| format!("line {} is no start of bench balance", at + 1))?;
+                    let read: BalanceStart = serde_json::from_value(line)
+                        .with_context(|| format!("line {} is not a start of bench balance", at + 1))?;
                     start = Some(read);
                 }
                 Some("run") => {
@@ -142,8 +143,9 @@ impl Before {
         Ok(Self { start, reports })
     }
 
-    /// Why its samples and those of a measurement that begins now would not be comparable.
-    pub(super) fn differs(&self, now: &Start) -> Option<String> {
+    /// Returns why samples of this record and of a measurement that begins now are not comparable,
+    /// or `None`.
+    pub(super) fn differs(&self, now: &BalanceStart) -> Option<String> {
         let then = &self.start;
         difference(&[
             ("machine", &then.head.summary, &now.head.summary),
@@ -156,8 +158,8 @@ impl Before {
     }
 }
 
-/// The name under which a run of a cell is found again.
-pub(super) fn key(round: u32, cell: &Cell) -> (u32, String) {
+/// Returns the key of a run in [`BalanceRecord::reports`].
+pub(super) fn key(round: u32, cell: &BalanceCell) -> (u32, String) {
     (round, cell.to_string())
 }
 
@@ -175,8 +177,8 @@ mod tests {
         }
     }
 
-    fn start() -> Start {
-        Start {
+    fn start() -> BalanceStart {
+        BalanceStart {
             head: head(),
             cpus: "0-1".into(),
             cores: 2,
@@ -209,7 +211,7 @@ mod tests {
         let good = serde_json::json!({"seconds": 1.0});
         let mut all = text(&[begin(), run(1, good.clone()), run(2, Value::Null)]);
         all.push_str("{\"schema\":\"trimtab.bench/1\",\"rec");
-        let before = Before::parse(&all).unwrap();
+        let before = BalanceRecord::parse(&all).unwrap();
         assert_eq!(before.start, start());
         assert_eq!(before.reports.into_iter().collect::<Vec<_>>(), [((1, "a/b/c".to_owned()), good)]);
     }
@@ -221,23 +223,27 @@ mod tests {
         for (text, why) in [
             (String::new(), "does not begin as a record"),
             (text(&[nested]), "does not begin as a record"),
-            (text(&[serde_json::json!({"record": "start"})]), "line 1 is no start"),
+            (text(&[serde_json::json!({"record": "start"})]), "line 1 is not a start"),
             ("{}\n".to_owned(), "line 1 is not of schema"),
             ("half\n".to_owned(), "line 1 is not JSON"),
         ] {
-            let error = format!("{:#}", Before::parse(&text).unwrap_err());
+            let error = format!("{:#}", BalanceRecord::parse(&text).unwrap_err());
             assert!(error.contains(why), "{error}");
         }
     }
 
     #[test]
     fn what_is_not_comparable_is_said() {
-        let before = Before { start: start(), reports: BTreeMap::new() };
-        assert_eq!(before.differs(&Start { rate: 9, repeats: 9, ..start() }), None);
-        let other = before.differs(&Start { cpus: "0-3".into(), ..start() }).unwrap();
+        let before = BalanceRecord { start: start(), reports: BTreeMap::new() };
+        assert_eq!(before.differs(&BalanceStart { rate: 9, repeats: 9, ..start() }), None);
+        let other = before.differs(&BalanceStart { cpus: "0-3".into(), ..start() }).unwrap();
         assert_eq!(other, "its set of CPUs was 0-1, now it is 0-3");
-        assert!(before.differs(&Start { quick: true, ..start() }).is_some());
-        assert!(before.differs(&Start { head: Head { kernel: "7".into(), ..head() }, ..start() }).is_some());
+        assert!(before.differs(&BalanceStart { quick: true, ..start() }).is_some());
+        assert!(
+            before
+                .differs(&BalanceStart { head: Head { kernel: "7".into(), ..head() }, ..start() })
+                .is_some()
+        );
     }
 
     #[test]

@@ -1,24 +1,24 @@
-//! The table: scenarios, ways, goals.
+//! Report of `bench balance`: a table of scenarios, variants and goals.
 
 use super::super::harness::Head;
-use super::Measured;
-use super::records::{End, Start};
+use super::BalanceResult;
+use super::records::{BalanceEnd, BalanceStart};
 use std::fmt::Write as _;
 use trimtab_core::ideal_ratio::{Judged, NOISE_MAX};
 use trimtab_core::stats::{Comparison, Estimate, Interval, Verdict};
 use trimtab_front::table::{Align, Table};
 
-/// What the words of the last column mean.
+/// Legend of the last column.
 const GOALS: &str = "\nno worse: at most 1 % above the kernel's median; steady: max/min at most the kernel's; half of spin: at most half \
-     of the median of waiters that spin for good\n";
+     of the median with waiters that spin without limit\n";
 
-/// The whole page.
-pub(super) fn page(start: &Start, measured: &[Measured<'_>], end: End) -> String {
-    let (Start { cpus, repeats, seed, .. }, Head { summary, kernel, .. }) = (start, &start.head);
+/// Formats the whole report.
+pub(super) fn page(start: &BalanceStart, measured: &[BalanceResult<'_>], end: BalanceEnd) -> String {
+    let (BalanceStart { cpus, repeats, seed, .. }, Head { summary, kernel, .. }) = (start, &start.head);
     let mut text = format!(
-        "{summary}; Linux {kernel}; CPUs {cpus}\n{repeats} rounds in random order; time over the ideal's, medians with 95 % \
-         bootstrap intervals, seed {seed}\n1.00: all share the cores evenly all the time; beside a hog, each thread and the hog \
-         alike\n"
+        "{summary}; Linux {kernel}; CPUs {cpus}\n{repeats} rounds in random order; run time over the ideal time, medians with 95 % \
+         bootstrap intervals, seed {seed}\n1.00: all threads share the cores evenly all the time; a hog gets the same share as each \
+         thread\n"
     );
     if start.quick {
         text.push_str("--quick: little work, few cases; not for conclusions\n");
@@ -27,7 +27,7 @@ pub(super) fn page(start: &Start, measured: &[Measured<'_>], end: End) -> String
     let mut table = Table::new(&[
         ("SCENARIO", Align::Left),
         ("WAIT", Align::Left),
-        ("WAY", Align::Left),
+        ("VARIANT", Align::Left),
         ("RATIO", Align::Right),
         ("MAX/MIN", Align::Right),
         ("TO KERNEL", Align::Left),
@@ -57,21 +57,21 @@ pub(super) fn page(start: &Start, measured: &[Measured<'_>], end: End) -> String
     text
 }
 
-fn summary_of(text: &mut String, measured: &[Measured<'_>], end: End) {
-    let End { complete, runs, failed, clean } = end;
+fn summary_of(text: &mut String, measured: &[BalanceResult<'_>], end: BalanceEnd) {
+    let BalanceEnd { complete, runs, failed, clean } = end;
     let judged: Vec<&Judged> = measured.iter().flat_map(|item| &item.goals).collect();
     let count = |met: Option<bool>| judged.iter().filter(|judged| judged.met == met).count();
     let _ = writeln!(
         text,
-        "{clean} of {runs} runs were clean: others used at most {:.0} % of the machine. Goals are judged on five clean runs or \
-         more, and never on noisy ones: {} met, {} missed, {} not judged.",
+        "{clean} of {runs} runs were clean: other processes used at most {:.0} % of the machine. Goals are judged on five clean runs \
+         or more, and never on noisy ones: {} met, {} missed, {} not judged.",
         NOISE_MAX * 100.0,
         count(Some(true)),
         count(Some(false)),
         count(None),
     );
     if clean < runs {
-        text.push_str("The machine was not quiet: what is marked noisy says nothing about balancing.\n");
+        text.push_str("The machine was not idle: values marked noisy do not show the effect of balancing.\n");
     }
     if failed > 0 {
         let _ = writeln!(text, "{failed} runs failed");
@@ -89,7 +89,7 @@ fn estimate(estimate: Option<Estimate>) -> String {
     }
 }
 
-/// How much longer or shorter than Linux alone.
+/// Formats the comparison with Linux alone.
 fn against(comparison: &Comparison) -> String {
     let verdict = match comparison.verdict {
         Verdict::Better => "shorter",

@@ -1,4 +1,4 @@
-//! The competitor of a scenario: a process beside the program, gone when it is dropped.
+//! Competitor of a scenario: a process beside the program, killed on drop.
 
 use anyhow::{Context, Result, bail};
 use std::ffi::OsString;
@@ -6,18 +6,19 @@ use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-/// So long Linux has to get used to it before the program starts: some rounds of its own balancing.
-const SETTLE: Duration = Duration::from_millis(100);
+/// Time for Linux to adapt to the competitor before the program starts: some rounds of its load
+/// balancing.
+const SETTLE_TIME: Duration = Duration::from_millis(100);
 
 /// A running competitor.
 #[derive(Debug)]
-pub(super) struct Running(Child);
+pub(super) struct RunningCompetitor(Child);
 
-impl Running {
-    /// Starts it, and waits until it competes.
+impl RunningCompetitor {
+    /// Starts the competitor, and waits until it computes.
     ///
     /// # Errors
-    /// It cannot be started, or ended at once.
+    /// The competitor cannot be started, or ended at once.
     pub(super) fn start(words: &[OsString]) -> Result<Self> {
         let mut command = Command::new(&words[0]);
         command.args(&words[1..]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit());
@@ -25,24 +26,24 @@ impl Running {
         let mut rival = Self(child);
         let mut line = String::new();
         if let Some(said) = rival.0.stdout.take() {
-            BufReader::new(said).read_line(&mut line).context("cannot hear the competitor")?;
+            BufReader::new(said).read_line(&mut line).context("cannot read the output of the competitor")?;
         }
         if line.trim_end() != "ready" {
-            bail!("the competitor {} did not begin", words[0].display());
+            bail!("the competitor {} did not start", words[0].display());
         }
-        std::thread::sleep(SETTLE);
+        std::thread::sleep(SETTLE_TIME);
         Ok(rival)
     }
 
-    /// Its process.
+    /// Process id of the competitor.
     pub(super) fn pid(&self) -> u32 {
         self.0.id()
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningCompetitor {
     fn drop(&mut self) {
-        // It may have ended by itself; either way nothing is left to do about it.
+        // The competitor may have ended by itself; either way there is nothing left to do.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

@@ -1,4 +1,5 @@
-//! What is measured, as data: who looks how at how many threads, and what kind of program is slowed by being counted.
+//! Matrix of `bench cost` as data: the sampled programs, the policies that sample them, and the
+//! programs that counting slows.
 
 use serde::Serialize;
 use std::ffi::OsString;
@@ -7,70 +8,75 @@ use std::path::Path;
 use trimtab_core::balance::Kind;
 use trimtab_core::ids::OsCpu;
 
-/// The program.
+/// File name of the benchmark program.
 pub(super) const PROGRAM: &str = "uncore_lists";
 
-/// The policies whose looks are measured: who only watches, and who balances by what is counted.
+/// Policies whose sampling cost is measured: one that only observes, and two that balance by
+/// counters.
 const KINDS: [Kind; 3] = [Kind::Float, Kind::Brm, Kind::Serial];
-/// The number of threads for which the cost of looking is stated, and those at which the budget must be kept.
-const THREADS: u32 = 100;
+/// Number of threads for which the cost of sampling is stated, and numbers at which the budget must
+/// be kept.
+const STATED_THREADS: u32 = 100;
 const CROWDS: [u32; 3] = [100, 400, 1_000];
-/// How long a thread at work sleeps, in seconds for each thread there is: a hundred wake every 5 ms, and all take less than half a CPU.
-const PAUSE: f64 = 5e-5;
-/// As long as a program runs that is stopped when it is no longer needed.
-const FOR_EVER: &str = "3600";
+/// Sleep of a working thread, in seconds per thread of the program: a hundred threads wake every 5
+/// ms, and together use less than half a CPU.
+const PAUSE_PER_THREAD_S: f64 = 5e-5;
+/// Run time of a program that is stopped when it is no longer needed, in seconds.
+const UNLIMITED_SECONDS: &str = "3600";
 
-/// What the threads do that are looked at.
+/// State of the sampled threads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub(super) enum State {
-    /// Each runs for some microseconds and sleeps, so that all have run from one look to the next and leave whoever looks a CPU.
+pub(super) enum CrowdState {
+    /// Each thread runs for some microseconds and sleeps, so that all threads have run between two
+    /// samples and leave the sampler a CPU.
     Working,
-    /// All sleep.
+    /// All threads sleep.
     Asleep,
 }
 
-/// What a program does that is slowed.
+/// Work of a slowed program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub(super) enum Work {
-    /// Walks through memory.
+pub(super) enum SlowedWork {
+    /// Traverses memory.
     Memory,
-    /// Walks through its private cache.
+    /// Traverses its private cache.
     Cached,
-    /// The same, and sleeps at barriers some thousand times a second: counters are switched each time.
+    /// Traverses its private cache, and sleeps at barriers some thousand times a second: counters
+    /// are switched each time.
     Meetings,
 }
 
-/// How a program is run.
+/// Variant in which a slowed program is run.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub(super) enum Way {
-    /// By itself.
+pub(super) enum SlowingVariant {
+    /// Alone.
     Alone,
-    /// Looked at.
+    /// Sampled.
     Looked,
-    /// Looked at and counted.
+    /// Sampled and counted.
     Counted,
 }
 
-impl Way {
+impl SlowingVariant {
     pub(super) const ALL: [Self; 3] = [Self::Alone, Self::Looked, Self::Counted];
 }
 
-/// One thing that is measured.
+/// One measurement.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(tag = "part", rename_all = "kebab-case")]
-pub(super) enum Cell {
-    /// What looks cost as often as they are wanted.
-    Looks { kind: Kind, counted: bool, state: State, threads: u32 },
-    /// How seldom looks become so that they cost no more than they may.
+pub(super) enum CostCell {
+    /// Cost of samples at the requested interval.
+    Looks { kind: Kind, counted: bool, state: CrowdState, threads: u32 },
+    /// Interval of samples that keeps their cost within the budget.
     Budget { kind: Kind, counted: bool, threads: u32 },
-    /// How much slower a program gets.
-    Slowing { work: Work },
+    /// Slowdown of a program.
+    Slowing { work: SlowedWork },
 }
 
-impl fmt::Display for State {
+impl fmt::Display for CrowdState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Working => "working",
@@ -79,7 +85,7 @@ impl fmt::Display for State {
     }
 }
 
-impl fmt::Display for Work {
+impl fmt::Display for SlowedWork {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Memory => "memory",
@@ -93,7 +99,7 @@ fn counted_word(counted: bool) -> &'static str {
     if counted { "counted" } else { "uncounted" }
 }
 
-impl fmt::Display for Cell {
+impl fmt::Display for CostCell {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Looks { kind, counted, state, threads } => {
@@ -107,35 +113,39 @@ impl fmt::Display for Cell {
     }
 }
 
-/// What cells depend on.
+/// Parameters of the matrix.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Scope<'a> {
+pub(super) struct CostScope<'a> {
     pub(super) quick: bool,
-    /// Parts of names; none for all.
+    /// Patterns of cell names; empty for all cells.
     pub(super) only: &'a [String],
-    /// Whether anything can be counted.
+    /// Whether any event can be counted.
     pub(super) counts: bool,
 }
 
-/// All cells.
-pub(super) fn cells(scope: Scope<'_>) -> Vec<Cell> {
+/// Returns all cells.
+pub(super) fn cells(scope: CostScope<'_>) -> Vec<CostCell> {
     let both: &[bool] = if scope.counts { &[false, true] } else { &[false] };
     let mut cells = Vec::new();
     for kind in KINDS {
         for &counted in both {
-            for state in
-                if scope.quick { [State::Working].as_slice() } else { &[State::Working, State::Asleep] }
-            {
-                cells.push(Cell::Looks { kind, counted, state: *state, threads: THREADS });
+            for state in if scope.quick {
+                [CrowdState::Working].as_slice()
+            } else {
+                &[CrowdState::Working, CrowdState::Asleep]
+            } {
+                cells.push(CostCell::Looks { kind, counted, state: *state, threads: STATED_THREADS });
             }
         }
     }
     for kind in KINDS {
         for threads in if scope.quick { &CROWDS[..2] } else { &CROWDS } {
-            cells.push(Cell::Budget { kind, counted: scope.counts, threads: *threads });
+            cells.push(CostCell::Budget { kind, counted: scope.counts, threads: *threads });
         }
     }
-    cells.extend([Work::Memory, Work::Cached, Work::Meetings].map(|work| Cell::Slowing { work }));
+    cells.extend(
+        [SlowedWork::Memory, SlowedWork::Cached, SlowedWork::Meetings].map(|work| CostCell::Slowing { work }),
+    );
     cells.retain(|cell| {
         let name = cell.to_string();
         scope.only.is_empty() || scope.only.iter().any(|part| name.contains(part.as_str()))
@@ -148,25 +158,27 @@ fn words(folder: &Path, options: &[(&str, String)]) -> Vec<OsString> {
     [folder.join(PROGRAM).into_os_string()].into_iter().chain(options).collect()
 }
 
-/// So many threads in this state, until they are stopped.
-pub(super) fn crowd(folder: &Path, threads: u32, state: State) -> Vec<OsString> {
+/// Returns the command line of a program with this number of threads in this state, which runs
+/// until it is stopped.
+pub(super) fn crowd(folder: &Path, threads: u32, state: CrowdState) -> Vec<OsString> {
     let options = [("--threads", threads.to_string()), ("--private", "4096".to_owned())];
     let mut words = words(folder, &options);
     match state {
-        State::Working => {
-            let pause = PAUSE * f64::from(threads);
-            let options = ["--seconds", FOR_EVER, "--pause", &pause.to_string()];
+        CrowdState::Working => {
+            let pause = PAUSE_PER_THREAD_S * f64::from(threads);
+            let options = ["--seconds", UNLIMITED_SECONDS, "--pause", &pause.to_string()];
             words.extend(options.map(OsString::from));
         }
-        State::Asleep => words.push("--wait".into()),
+        CrowdState::Asleep => words.push("--wait".into()),
     }
     words
 }
 
-/// A program with one thread for each of these CPUs, and windows that are opened from outside.
+/// Returns the command line of a program with one thread for each of these CPUs, and windows that
+/// are opened from outside.
 pub(super) fn slowed(
     folder: &Path,
-    work: Work,
+    work: SlowedWork,
     cpus: &[OsCpu],
     seconds: f64,
     windows: usize,
@@ -177,9 +189,9 @@ pub(super) fn slowed(
         ("--cpus", list.join(",")),
         ("--seconds", seconds.to_string()),
         ("--repeats", windows.to_string()),
-        ("--private", (if work == Work::Memory { 16 << 20 } else { 32 << 10 }).to_string()),
+        ("--private", (if work == SlowedWork::Memory { 16 << 20 } else { 32 << 10 }).to_string()),
     ];
-    if work == Work::Meetings {
+    if work == SlowedWork::Meetings {
         options.extend([("--phase", "50000".to_owned()), ("--barrier", "sleep".to_owned())]);
     }
     let mut words = words(folder, &options);
@@ -191,13 +203,13 @@ pub(super) fn slowed(
 mod tests {
     use super::*;
 
-    const ALL: Scope<'_> = Scope { quick: false, only: &[], counts: true };
+    const ALL: CostScope<'_> = CostScope { quick: false, only: &[], counts: true };
 
     #[test]
     fn every_cell_has_a_name_of_its_own() {
         for counts in [true, false] {
             for quick in [true, false] {
-                let cells = cells(Scope { quick, counts, ..ALL });
+                let cells = cells(CostScope { quick, counts, ..ALL });
                 let names: std::collections::BTreeSet<String> =
                     cells.iter().map(ToString::to_string).collect();
                 assert_eq!(names.len(), cells.len());
@@ -206,7 +218,7 @@ mod tests {
             }
         }
         assert_eq!(cells(ALL).len(), 12 + 9 + 3);
-        assert_eq!(cells(Scope { only: &["budget/".to_owned()], ..ALL }).len(), 9);
+        assert_eq!(cells(CostScope { only: &["budget/".to_owned()], ..ALL }).len(), 9);
     }
 
     #[test]
@@ -216,11 +228,11 @@ mod tests {
         };
         let folder = Path::new("/b");
         assert_eq!(
-            shown(crowd(folder, 400, State::Working)),
+            shown(crowd(folder, 400, CrowdState::Working)),
             "/b/uncore_lists --threads 400 --private 4096 --seconds 3600 --pause 0.02"
         );
-        assert!(shown(crowd(folder, 1, State::Asleep)).ends_with(" --wait"));
-        let meetings = shown(slowed(folder, Work::Meetings, &[OsCpu(0), OsCpu(2)], 0.1, 6));
+        assert!(shown(crowd(folder, 1, CrowdState::Asleep)).ends_with(" --wait"));
+        let meetings = shown(slowed(folder, SlowedWork::Meetings, &[OsCpu(0), OsCpu(2)], 0.1, 6));
         assert_eq!(
             meetings,
             "/b/uncore_lists --threads 2 --cpus 0,2 --seconds 0.1 --repeats 6 --private 32768 --phase 50000 --barrier sleep --wait"

@@ -1,24 +1,26 @@
-//! `trimtab bench cost`: what looking at programs costs, whether the budget is kept, and how much counting slows them.
+//! `trimtab bench cost`: cost of sampling, adherence to the budget, and slowdown by counting.
 //!
-//! Three parts. *Looks*: the service's loop looks at a hundred threads every 10 ms, with so large a budget that nothing stretches that; CPU
-//! time of this process over elapsed time is what it costs. *Budget*: the same with the budget that is stated, at more and more threads;
-//! the time between looks is what gives. *Slowing*: a program is run in windows of three ways that take turns within one
-//! process: alone, looked at, and looked at and counted; windows side by side make pairs. [`mod@matrix`] says what is run, [`looker`] looks,
-//! `trimtab_core::sampling_overhead` does the arithmetic.
+//! Three parts. *Looks*: the service's loop samples a hundred threads every 10 ms, with a budget so
+//! large that nothing stretches the interval; the cost is the CPU time of this process over the
+//! elapsed time. *Budget*: the same with the given budget, for increasing numbers of threads; the
+//! result is the time between samples. *Slowing*: a program runs in windows of three variants that
+//! alternate within one process: alone, sampled, and sampled and counted; adjacent windows make
+//! pairs. [`mod@matrix`] defines the runs, [`sampler`] samples, `trimtab_core::sampling_overhead`
+//! does the arithmetic.
 
-mod looker;
 mod matrix;
 mod records;
 mod report;
+mod sampler;
 
 use super::harness::talk::Talk;
-use super::harness::{self, Came, Ended, Outlet, Recorder, Rounds, Series};
+use super::harness::{self, Benchmark, Outlet, Recorder, Rounds, RunOutcome, SeriesEnd};
 use crate::args::CostArgs;
 use crate::usable::Usable;
 use anyhow::{Context, Result, bail};
-use looker::{How, Looker, TICK};
-use matrix::{Cell, PROGRAM, Scope, State, Way};
-use records::{Counters, Figure, Line, ResultLine, RunLine, Start, Windows};
+use matrix::{CostCell, CostScope, CrowdState, PROGRAM, SlowingVariant};
+use records::{CostFigure, CostLine, CostResult, CostRunLine, CostStart, CountedEvents, Windows};
+use sampler::{SAMPLE_INTERVAL, Sampler, SamplerOptions};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -34,34 +36,34 @@ use trimtab_front::interrupt::Interrupt;
 use trimtab_front::process_env::World;
 use trimtab_linux::perf::{self, Choice, Standing};
 
-/// Events of the kernel's own that stand in where hardware counts nothing.
+/// Software events of the kernel that replace hardware events where the hardware counts nothing.
 const SOFTWARE: &str = "busy=task-clock,requests=page-faults,cycles=cpu-clock";
-/// Nothing stretches the time between looks when they may cost this much of a core.
-const AMPLE: f64 = 0.5;
-/// How long looks are measured, and a window of a slowed program, in milliseconds.
-const LASTING: u64 = 1_500;
-const QUICK_LASTING: u64 = 500;
-const WINDOW: u64 = 150;
-const QUICK_WINDOW: u64 = 50;
-/// So many windows of each way in a run.
-const TURNS: usize = 4;
-/// Looking at a hundred threads every 10 ms may cost so much of a core where counters are the hardware's, and counting may slow a
-/// program by so much.
-const LOOKS_MAX: f64 = 0.005;
+/// Budget, as a share of one core, that never stretches the time between samples.
+const AMPLE_BUDGET_SHARE: f64 = 0.5;
+/// Duration of a measurement of samples, and of a window of a slowed program, in milliseconds.
+const MEASURE_MS: u64 = 1_500;
+const QUICK_MEASURE_MS: u64 = 500;
+const WINDOW_MS: u64 = 150;
+const QUICK_WINDOW_MS: u64 = 50;
+/// Windows of each variant in a run.
+const WINDOWS_PER_VARIANT: usize = 4;
+/// Goals with hardware counters: largest share of one core for sampling a hundred threads every 10
+/// ms, and largest slowdown of a program by counting.
+const SAMPLING_SHARE_MAX: f64 = 0.005;
 const SLOWING_MAX: f64 = 0.01;
-/// A budget is kept if no more than so many times as much is taken: a stretch ends amid the debt of a round, and asking whether it
-/// is over costs, too.
-const KEPT: f64 = 1.05;
-/// So often it is asked whether looking is over: seldom enough to cost nothing itself.
-const ASKED: Duration = Duration::from_millis(250);
+/// A budget counts as kept up to this multiple of it: the measurement may end before a round's debt
+/// is paid off, and checking for the end costs, too.
+const BUDGET_FACTOR_MAX: f64 = 1.05;
+/// Period of the check whether sampling has ended: long enough to cost nothing itself.
+const CHECK_PERIOD: Duration = Duration::from_millis(250);
 
-/// Measures, and shows.
+/// Runs the benchmark and shows the results.
 ///
 /// # Errors
-/// The program is not there, a run of it failed, or a file cannot be written.
+/// The program is missing, a run of it failed, or a file cannot be written.
 pub(super) fn run(world: &World, args: &CostArgs) -> Result<u8> {
     let counting = Counting::find(world);
-    let scope = Scope { quick: args.quick, only: &args.only, counts: counting.choice.is_some() };
+    let scope = CostScope { quick: args.quick, only: &args.only, counts: counting.choice.is_some() };
     let cells = matrix::cells(scope);
     if cells.is_empty() {
         return Err(harness::no_such_case("cost", &args.only));
@@ -69,13 +71,13 @@ pub(super) fn run(world: &World, args: &CostArgs) -> Result<u8> {
     if args.list {
         return harness::list(cells.iter().map(ToString::to_string), &[]);
     }
-    harness::measure(|_| Bench::prepare(world, args, counting, cells))
+    harness::measure(|_| CostBench::prepare(world, args, counting, cells))
 }
 
-/// What can be counted here.
+/// Counters that work on this machine.
 struct Counting {
-    counters: Counters,
-    /// What to ask for; `None` where nothing can be counted.
+    counters: CountedEvents,
+    /// Counters to request; `None` if nothing can be counted.
     choice: Option<Choice>,
     standing: Standing,
     said: Option<String>,
@@ -86,32 +88,38 @@ impl Counting {
         let look = |choice: &Choice| perf::look(&world.proc(), &world.sys(), choice, None);
         let standing = look(&Choice::Auto);
         if standing.rung.counts() {
-            return Self { counters: Counters::Hardware, choice: Some(Choice::Auto), standing, said: None };
+            return Self {
+                counters: CountedEvents::Hardware,
+                choice: Some(Choice::Auto),
+                standing,
+                said: None,
+            };
         }
         let why = standing.missing.first().map(|missing| format!(": {}", missing.why)).unwrap_or_default();
         let software: Option<Choice> = SOFTWARE.parse().ok();
         let stands_in = software.map(|choice| (look(&choice), choice)).filter(|(one, _)| one.rung.counts());
         match stands_in {
             Some((standing, choice)) => Self {
-                counters: Counters::Software,
+                counters: CountedEvents::Software,
                 choice: Some(choice),
                 standing,
                 said: Some(format!(
-                    "hardware counts nothing here{why}; events of the kernel's own stand in: what reading costs beyond the kernel's path is \
-                     missing, and what policies decide by them means nothing"
+                    "no hardware counter works here{why}; kernel software events replace them: the cost of reading hardware is \
+                     missing, and decisions of policies based on these events are meaningless"
                 )),
             },
             None => Self {
-                counters: Counters::None,
+                counters: CountedEvents::None,
                 choice: None,
                 standing,
-                said: Some(format!("nothing can be counted here{why}; looks alone are measured")),
+                said: Some(format!("nothing can be counted here{why}; only sampling is measured")),
             },
         }
     }
 }
 
-/// The machine as policies see it: one with a single place for threads is taken for two nodes, since they would rest on it.
+/// Returns the machine as policies see it. A machine with a single place for threads is presented
+/// as two nodes, because the policies would rest on it.
 fn ground(machine: &Machine, allowed: &CpuSet) -> Option<Machine> {
     if machine.nodes().len() > 1 || machine.llcs().len() > 1 {
         return None;
@@ -120,33 +128,33 @@ fn ground(machine: &Machine, allowed: &CpuSet) -> Option<Machine> {
     if together < 2 { None } else { parse_synthetic(&format!("numa:2 l3:1 core:{}", together / 2)).ok() }
 }
 
-/// All that a cell came to, a sample a run.
+/// All measurements of a cell, one sample per run.
 #[derive(Debug, Default)]
-struct Samples {
+struct CostSamples {
     tolls: Vec<Toll>,
     windows: Vec<Windows>,
 }
 
-struct Bench<'a> {
+struct CostBench<'a> {
     args: &'a CostArgs,
     folder: PathBuf,
     proc: PathBuf,
-    cells: Vec<Cell>,
+    cells: Vec<CostCell>,
     rounds: Rounds,
     choice: Option<Choice>,
     machine: Machine,
-    /// One of each core.
+    /// One CPU of each core.
     cpus: Vec<OsCpu>,
-    start: Start,
-    samples: Vec<Samples>,
+    start: CostStart,
+    samples: Vec<CostSamples>,
 }
 
-impl<'a> Bench<'a> {
+impl<'a> CostBench<'a> {
     fn prepare(
         world: &World,
         args: &'a CostArgs,
         counting: Counting,
-        cells: Vec<Cell>,
+        cells: Vec<CostCell>,
     ) -> Result<(Self, Outlet)> {
         let usable = Usable::live(world, false)?;
         let (_, folder) = harness::programs(args.programs.as_deref(), &[PROGRAM])?;
@@ -162,20 +170,20 @@ impl<'a> Bench<'a> {
         let rests = halves.is_none() && machine.nodes().len() < 2 && machine.llcs().len() < 2;
         if rests {
             left_out
-                .push("brm and serial rest on one core: what they cost at work is not seen here".to_owned());
+                .push("brm and serial rest on one core: their cost at work is not measured here".to_owned());
         }
         if counting.choice.is_none() {
-            left_out.push("nothing can be counted: what counting costs is not seen here".to_owned());
+            left_out.push("nothing can be counted: the cost of counting is not measured here".to_owned());
         }
         let Counting { counters, choice, standing, .. } = counting;
         let events = standing.recipe.iter().flat_map(|recipe| &recipe.events);
-        let start = Start {
+        let start = CostStart {
             head,
             repeats: args.repeats,
             quick: args.quick,
             seed: args.seed,
             programs: folder.display().to_string(),
-            tick_ns: TICK.0,
+            tick_ns: SAMPLE_INTERVAL.0,
             budget: args.budget,
             counters,
             rung: standing.rung,
@@ -185,15 +193,22 @@ impl<'a> Bench<'a> {
             left_out,
         };
         let machine = halves.unwrap_or_else(|| machine.clone());
-        let samples = cells.iter().map(|_| Samples::default()).collect();
+        let samples = cells.iter().map(|_| CostSamples::default()).collect();
         let rounds = Rounds::of(&cells, args.repeats, args.seed);
         let proc = world.proc();
         let bench = Self { args, folder, proc, cells, rounds, choice, machine, cpus, start, samples };
         Ok((bench, outlet))
     }
 
-    fn how(&self, kind: Kind, counted: bool, budget: f64, threads: u32, lasting: Option<Span>) -> How {
-        How {
+    fn how(
+        &self,
+        kind: Kind,
+        counted: bool,
+        budget: f64,
+        threads: u32,
+        lasting: Option<Span>,
+    ) -> SamplerOptions {
+        SamplerOptions {
             kind,
             counting: self.choice.clone().filter(|_| counted),
             budget,
@@ -204,35 +219,38 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// What looks at a crowd cost; `None` when a signal came.
-    fn looks(&self, talk: &mut Talk, how: How, interrupt: &Interrupt) -> Result<Option<Toll>> {
+    /// Measures the cost of sampling a crowd; `None` after a signal.
+    fn looks(&self, talk: &mut Talk, how: SamplerOptions, interrupt: &Interrupt) -> Result<Option<Toll>> {
         talk.threads()?;
-        let looker = Looker::start(talk.pid(), how)?;
+        let looker = Sampler::start(talk.pid(), how)?;
         while !looker.is_over() && interrupt.came().is_none() {
-            std::thread::sleep(ASKED);
+            std::thread::sleep(CHECK_PERIOD);
         }
         let looks = looker.end()?;
         if interrupt.came().is_some() {
             return Ok(None);
         }
-        let toll = Toll::of(&looks).context("too few looks were made")?;
+        let toll = Toll::of(&looks).context("too few samples were taken")?;
         if toll.threads == 0.0 {
-            bail!("no thread was looked at");
+            bail!("no thread was sampled");
         }
         Ok(Some(toll))
     }
 
-    /// What windows took in each way; `None` when a signal came.
+    /// Measures the windows of each variant; `None` after a signal.
     fn windows(&self, talk: &mut Talk, round: u32, interrupt: &Interrupt) -> Result<Option<Windows>> {
         talk.threads()?;
-        let ways = &Way::ALL[..self.ways()];
+        let ways = &SlowingVariant::ALL[..self.ways()];
         let mut windows = Windows::new();
-        for turn in 0..TURNS {
-            // Each turn in another order.
+        for turn in 0..WINDOWS_PER_VARIANT {
+            // Each turn has another order.
             let seed = self.args.seed.wrapping_add(u64::from(round) << 8).wrapping_add(turn as u64);
             for way in shuffled(ways.len(), seed).into_iter().filter_map(|at| ways.get(at)) {
-                let lasting = self.how(Kind::Float, *way == Way::Counted, self.args.budget, 0, None);
-                let looker = (*way != Way::Alone).then(|| Looker::start(talk.pid(), lasting)).transpose()?;
+                let lasting =
+                    self.how(Kind::Float, *way == SlowingVariant::Counted, self.args.budget, 0, None);
+                let looker = (*way != SlowingVariant::Alone)
+                    .then(|| Sampler::start(talk.pid(), lasting))
+                    .transpose()?;
                 if let Some(looker) = &looker {
                     looker.warm_up()?;
                 }
@@ -251,69 +269,74 @@ impl<'a> Bench<'a> {
         Ok(Some(windows))
     }
 
-    /// In how many ways a program is slowed here.
+    /// Returns the number of variants of a slowed program on this machine.
     fn ways(&self) -> usize {
-        if self.choice.is_some() { Way::ALL.len() } else { Way::ALL.len() - 1 }
+        if self.choice.is_some() { SlowingVariant::ALL.len() } else { SlowingVariant::ALL.len() - 1 }
     }
 
-    fn command(&self, cell: &Cell) -> Vec<std::ffi::OsString> {
+    fn command(&self, cell: &CostCell) -> Vec<std::ffi::OsString> {
         match cell {
-            Cell::Looks { threads, state, .. } => matrix::crowd(&self.folder, *threads, *state),
-            Cell::Budget { threads, .. } => matrix::crowd(&self.folder, *threads, State::Working),
-            Cell::Slowing { work } => {
-                let window = if self.args.quick { QUICK_WINDOW } else { WINDOW };
+            CostCell::Looks { threads, state, .. } => matrix::crowd(&self.folder, *threads, *state),
+            CostCell::Budget { threads, .. } => matrix::crowd(&self.folder, *threads, CrowdState::Working),
+            CostCell::Slowing { work } => {
+                let window = if self.args.quick { QUICK_WINDOW_MS } else { WINDOW_MS };
                 let seconds = Span::from_ms(window).seconds();
-                matrix::slowed(&self.folder, *work, &self.cpus, seconds, TURNS * self.ways())
+                matrix::slowed(&self.folder, *work, &self.cpus, seconds, WINDOWS_PER_VARIANT * self.ways())
             }
         }
     }
 
     /// Runs a cell.
-    fn measure(&self, cell: &Cell, round: u32, interrupt: &Interrupt) -> Result<Measured, Badly> {
-        let early = |error: anyhow::Error| Badly { error: format!("{error:#}"), stderr: String::new() };
+    fn measure(
+        &self,
+        cell: &CostCell,
+        round: u32,
+        interrupt: &Interrupt,
+    ) -> Result<CostMeasurement, CostFailure> {
+        let early = |error: anyhow::Error| CostFailure { error: format!("{error:#}"), stderr: String::new() };
         let mut talk = Talk::start(&self.command(cell)).map_err(early)?;
         interrupt.runs(talk.child());
-        let lasting = Span::from_ms(if self.args.quick { QUICK_LASTING } else { LASTING });
+        let lasting = Span::from_ms(if self.args.quick { QUICK_MEASURE_MS } else { MEASURE_MS });
         let measured = match *cell {
-            Cell::Looks { kind, counted, threads, .. } => {
-                let how = self.how(kind, counted, AMPLE, threads, Some(lasting));
-                self.looks(&mut talk, how, interrupt).map(|toll| toll.map(Measured::Toll))
+            CostCell::Looks { kind, counted, threads, .. } => {
+                let how = self.how(kind, counted, AMPLE_BUDGET_SHARE, threads, Some(lasting));
+                self.looks(&mut talk, how, interrupt).map(|toll| toll.map(CostMeasurement::Toll))
             }
-            Cell::Budget { kind, counted, threads } => {
+            CostCell::Budget { kind, counted, threads } => {
                 let how = self.how(kind, counted, self.args.budget, threads, Some(lasting));
-                self.looks(&mut talk, how, interrupt).map(|toll| toll.map(Measured::Toll))
+                self.looks(&mut talk, how, interrupt).map(|toll| toll.map(CostMeasurement::Toll))
             }
-            Cell::Slowing { .. } => {
-                self.windows(&mut talk, round, interrupt).map(|windows| windows.map(Measured::Windows))
+            CostCell::Slowing { .. } => {
+                self.windows(&mut talk, round, interrupt).map(|windows| windows.map(CostMeasurement::Windows))
             }
         };
         let stderr = talk.stop();
         interrupt.ended();
         match measured {
-            _ if interrupt.came().is_some() => Ok(Measured::Stopped),
-            Ok(measured) => Ok(measured.unwrap_or(Measured::Stopped)),
-            Err(_) if interrupt.comes_within(Duration::from_millis(200)) => Ok(Measured::Stopped),
-            Err(error) => Err(Badly { error: format!("{error:#}"), stderr }),
+            _ if interrupt.came().is_some() => Ok(CostMeasurement::Stopped),
+            Ok(measured) => Ok(measured.unwrap_or(CostMeasurement::Stopped)),
+            Err(_) if interrupt.comes_within(Duration::from_millis(200)) => Ok(CostMeasurement::Stopped),
+            Err(error) => Err(CostFailure { error: format!("{error:#}"), stderr }),
         }
     }
 }
 
-/// What a run came to.
-enum Measured {
+/// Result of a run.
+enum CostMeasurement {
     Toll(Toll),
     Windows(Windows),
     Stopped,
 }
 
-/// What went wrong.
-struct Badly {
+/// Error of a run.
+struct CostFailure {
     error: String,
     stderr: String,
 }
 
-impl Series for Bench<'_> {
+impl Benchmark for CostBench<'_> {
     type Findings<'f>
-        = Vec<(Cell, ResultLine)>
+        = Vec<(CostCell, CostResult)>
     where
         Self: 'f;
 
@@ -322,13 +345,19 @@ impl Series for Bench<'_> {
     }
 
     fn begin(&self, recorder: &mut Recorder) -> Result<()> {
-        recorder.write(&Line::Start(&self.start))
+        recorder.write(&CostLine::Start(&self.start))
     }
 
-    fn one(&mut self, at: usize, round: u32, recorder: &mut Recorder, interrupt: &Interrupt) -> Result<Came> {
-        let Some(cell) = self.cells.get(at).copied() else { return Ok(Came::Well) };
+    fn one(
+        &mut self,
+        at: usize,
+        round: u32,
+        recorder: &mut Recorder,
+        interrupt: &Interrupt,
+    ) -> Result<RunOutcome> {
+        let Some(cell) = self.cells.get(at).copied() else { return Ok(RunOutcome::Well) };
         let measured = self.measure(&cell, round, interrupt);
-        let mut line = RunLine {
+        let mut line = CostRunLine {
             cell: cell.to_string(),
             what: &cell,
             round,
@@ -338,81 +367,86 @@ impl Series for Bench<'_> {
             stderr: "",
         };
         match &measured {
-            Ok(Measured::Stopped) => return Ok(Came::Stopped),
-            Ok(Measured::Toll(toll)) => line.toll = Some(*toll),
-            Ok(Measured::Windows(windows)) => line.windows = Some(windows),
-            Err(Badly { error, stderr }) => {
+            Ok(CostMeasurement::Stopped) => return Ok(RunOutcome::Stopped),
+            Ok(CostMeasurement::Toll(toll)) => line.toll = Some(*toll),
+            Ok(CostMeasurement::Windows(windows)) => line.windows = Some(windows),
+            Err(CostFailure { error, stderr }) => {
                 (line.error, line.stderr) = (Some(error.as_str()), stderr.as_str())
             }
         }
-        recorder.write(&Line::Run(Box::new(line)))?;
-        let Some(samples) = self.samples.get_mut(at) else { return Ok(Came::Well) };
+        recorder.write(&CostLine::Run(Box::new(line)))?;
+        let Some(samples) = self.samples.get_mut(at) else { return Ok(RunOutcome::Well) };
         match measured {
-            Ok(Measured::Toll(toll)) => samples.tolls.push(toll),
-            Ok(Measured::Windows(windows)) => samples.windows.push(windows),
-            Ok(Measured::Stopped) => {}
-            Err(Badly { error, stderr }) => return Ok(Came::Badly { error, stderr }),
+            Ok(CostMeasurement::Toll(toll)) => samples.tolls.push(toll),
+            Ok(CostMeasurement::Windows(windows)) => samples.windows.push(windows),
+            Ok(CostMeasurement::Stopped) => {}
+            Err(CostFailure { error, stderr }) => return Ok(RunOutcome::Badly { error, stderr }),
         }
-        Ok(Came::Well)
+        Ok(RunOutcome::Well)
     }
 
-    fn evaluate(&self) -> Vec<(Cell, ResultLine)> {
+    fn evaluate(&self) -> Vec<(CostCell, CostResult)> {
         let all = self.cells.iter().zip(&self.samples);
         all.map(|(cell, samples)| (*cell, evaluate(cell, samples, &self.start))).collect()
     }
 
-    fn report(&self, found: &Vec<(Cell, ResultLine)>, ended: Ended) -> String {
+    fn report(&self, found: &Vec<(CostCell, CostResult)>, ended: SeriesEnd) -> String {
         report::page(&self.start, found, ended)
     }
 
-    fn conclude(&self, found: &Vec<(Cell, ResultLine)>, ended: Ended, recorder: &mut Recorder) -> Result<()> {
-        let results = found.iter().map(|(_, result)| Line::Result(result));
-        results.chain([Line::End(ended)]).try_for_each(|line| recorder.write(&line))
+    fn conclude(
+        &self,
+        found: &Vec<(CostCell, CostResult)>,
+        ended: SeriesEnd,
+        recorder: &mut Recorder,
+    ) -> Result<()> {
+        let results = found.iter().map(|(_, result)| CostLine::Result(result));
+        results.chain([CostLine::End(ended)]).try_for_each(|line| recorder.write(&line))
     }
 }
 
-/// Pairs of windows side by side.
-fn pairs(windows: &Windows, without: Way, with: Way) -> Vec<(f64, f64)> {
+/// Returns pairs of adjacent windows.
+fn pairs(windows: &Windows, without: SlowingVariant, with: SlowingVariant) -> Vec<(f64, f64)> {
     let of = |way| windows.get(&way).into_iter().flatten().copied();
     of(without).zip(of(with)).collect()
 }
 
-/// What a cell came to.
-fn evaluate(cell: &Cell, samples: &Samples, start: &Start) -> ResultLine {
-    let Start { seed, budget, counters, .. } = *start;
+/// Evaluates a cell.
+fn evaluate(cell: &CostCell, samples: &CostSamples, start: &CostStart) -> CostResult {
+    let CostStart { seed, budget, counters, .. } = *start;
     let mut figures = BTreeMap::new();
     let mut figure = |name: &'static str, samples: Vec<f64>| {
         let estimate = estimate(&samples, seed);
-        figures.insert(name, Figure { samples, estimate });
+        figures.insert(name, CostFigure { samples, estimate });
         estimate
     };
     let below = |estimate: Option<trimtab_core::stats::Estimate>, bound: f64| is_below(&estimate?, bound);
     let tolls = |of: fn(&Toll) -> Option<f64>| samples.tolls.iter().filter_map(of).collect::<Vec<f64>>();
     let met = match cell {
-        Cell::Slowing { .. } => {
+        CostCell::Slowing { .. } => {
             let mut changes = |name, without, with| {
                 let of = |windows: &Windows| slowing(&pairs(windows, without, with));
                 figure(name, samples.windows.iter().filter_map(of).collect())
             };
-            changes("looked", Way::Alone, Way::Looked);
-            changes("looked_and_counted", Way::Alone, Way::Counted);
-            let counted = changes("counted", Way::Looked, Way::Counted);
-            below(counted, SLOWING_MAX).filter(|_| counters == Counters::Hardware)
+            changes("looked", SlowingVariant::Alone, SlowingVariant::Looked);
+            changes("looked_and_counted", SlowingVariant::Alone, SlowingVariant::Counted);
+            let counted = changes("counted", SlowingVariant::Looked, SlowingVariant::Counted);
+            below(counted, SLOWING_MAX).filter(|_| counters == CountedEvents::Hardware)
         }
-        Cell::Looks { .. } | Cell::Budget { .. } => {
+        CostCell::Looks { .. } | CostCell::Budget { .. } => {
             let share = figure("share", tolls(|toll| Some(toll.share())));
             let hundred = figure("share_of_100", tolls(Toll::share_of_hundred));
             figure("tick_ns", tolls(|toll| Some(1e9 * toll.tick())));
             figure("threads", tolls(|toll| Some(toll.threads)));
             figure("counted", tolls(|toll| Some(toll.counted)));
             match cell {
-                Cell::Looks { counted: true, .. } => {
-                    below(hundred, LOOKS_MAX).filter(|_| counters == Counters::Hardware)
+                CostCell::Looks { counted: true, .. } => {
+                    below(hundred, SAMPLING_SHARE_MAX).filter(|_| counters == CountedEvents::Hardware)
                 }
-                Cell::Budget { .. } => below(share, KEPT * budget),
+                CostCell::Budget { .. } => below(share, BUDGET_FACTOR_MAX * budget),
                 _ => None,
             }
         }
     };
-    ResultLine { cell: cell.to_string(), figures, met }
+    CostResult { cell: cell.to_string(), figures, met }
 }

@@ -1,89 +1,90 @@
-//! The lines of a record of `bench cost`.
+//! Lines of a record of `bench cost`.
 
-use super::super::harness::{Ended, Head};
-use super::matrix::{Cell, Way};
+use super::super::harness::{Head, SeriesEnd};
+use super::matrix::{CostCell, SlowingVariant};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use trimtab_core::counts::Rung;
 use trimtab_core::sampling_overhead::Toll;
 use trimtab_core::stats::Estimate;
 
-/// A line.
+/// A line of the record.
 #[derive(Debug, Serialize)]
 #[serde(tag = "record", rename_all = "kebab-case")]
-pub(super) enum Line<'a> {
-    Start(&'a Start),
-    Run(Box<RunLine<'a>>),
-    Result(&'a ResultLine),
-    End(Ended),
+pub(super) enum CostLine<'a> {
+    Start(&'a CostStart),
+    Run(Box<CostRunLine<'a>>),
+    Result(&'a CostResult),
+    End(SeriesEnd),
 }
 
-/// What is counted while it is measured.
+/// Kind of the events that are counted during a measurement.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub(super) enum Counters {
-    /// Hardware's.
+pub(super) enum CountedEvents {
+    /// Hardware events.
     Hardware,
-    /// The kernel's own, in their place: the path of reading is the same, the hardware's part of it is missing.
+    /// Software events of the kernel instead: the path of reading is the same, without the
+    /// hardware's part of it.
     Software,
-    /// Nothing may be counted.
+    /// Nothing can be counted.
     None,
 }
 
-/// What is measured, where, and how.
+/// First line of a record: machine, counters and options.
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct Start {
+pub(super) struct CostStart {
     #[serde(flatten)]
     pub(super) head: Head,
     pub(super) repeats: u32,
     pub(super) quick: bool,
     pub(super) seed: u64,
     pub(super) programs: String,
-    /// The time between two looks that is wanted, and what they may cost.
+    /// Requested time between two samples, and the share of one core that they may use.
     pub(super) tick_ns: u64,
     pub(super) budget: f64,
-    pub(super) counters: Counters,
+    pub(super) counters: CountedEvents,
     pub(super) rung: Rung,
     pub(super) events: Vec<String>,
-    /// Whether the machine was taken for two nodes, since it has only one place for threads.
+    /// Whether the machine was presented as two nodes, because it has only one place for threads.
     pub(super) halved: bool,
-    /// The CPUs of the slowed programs, one of each core.
+    /// CPUs of the slowed programs, one of each core.
     pub(super) cpus: String,
-    /// What this machine cannot show, in words.
+    /// Limits of the measurement on this machine, as text.
     pub(super) left_out: Vec<String>,
 }
 
-/// Nanoseconds that a turn took, window by window, in each way.
-pub(super) type Windows = BTreeMap<Way, Vec<f64>>;
+/// Nanoseconds of a turn, window by window, for each variant.
+pub(super) type Windows = BTreeMap<SlowingVariant, Vec<f64>>;
 
 /// One run of a cell.
 #[derive(Debug, Serialize)]
-pub(super) struct RunLine<'a> {
+pub(super) struct CostRunLine<'a> {
     pub(super) cell: String,
     #[serde(flatten)]
-    pub(super) what: &'a Cell,
+    pub(super) what: &'a CostCell,
     pub(super) round: u32,
-    /// What looks cost; null for a slowed program, and when it failed.
+    /// Cost of sampling; null for a slowed program or a failed run.
     pub(super) toll: Option<Toll>,
-    /// What windows of a slowed program took; null otherwise.
+    /// Times of the windows of a slowed program; null otherwise.
     pub(super) windows: Option<&'a Windows>,
     pub(super) error: Option<&'a str>,
     pub(super) stderr: &'a str,
 }
 
-/// All runs of a cell.
+/// Evaluation of all runs of a cell.
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct ResultLine {
+pub(super) struct CostResult {
     pub(super) cell: String,
-    /// Numbers by name, with their samples, a sample a run.
-    pub(super) figures: BTreeMap<&'static str, Figure>,
-    /// Whether the goal of this cell was met; null where there is none, or where the samples do not say.
+    /// Values by name, with one sample per run.
+    pub(super) figures: BTreeMap<&'static str, CostFigure>,
+    /// Whether the goal of this cell was met; null without a goal, or if the samples do not decide.
     pub(super) met: Option<bool>,
 }
 
-/// A number, run by run.
+/// A value, with one sample per run.
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct Figure {
+pub(super) struct CostFigure {
     pub(super) samples: Vec<f64>,
     pub(super) estimate: Option<Estimate>,
 }

@@ -1,30 +1,31 @@
-//! The tables: looks, the budget, and what is slowed.
+//! Report of `bench cost`: tables of samples, of the budget, and of slowdowns.
 
-use super::super::harness::{Ended, Head};
-use super::matrix::Cell;
-use super::records::{Counters, ResultLine, Start};
+use super::super::harness::{Head, SeriesEnd};
+use super::matrix::CostCell;
+use super::records::{CostResult, CostStart, CountedEvents};
 use std::fmt::Write as _;
 use trimtab_core::stats::{Estimate, Interval};
 use trimtab_front::table::{Align, Table};
 
-/// The whole page.
-pub(super) fn page(start: &Start, found: &[(Cell, ResultLine)], ended: Ended) -> String {
-    let (Start { repeats, seed, budget, events, .. }, Head { summary, kernel, .. }) = (start, &start.head);
+/// Formats the whole report.
+pub(super) fn page(start: &CostStart, found: &[(CostCell, CostResult)], ended: SeriesEnd) -> String {
+    let (CostStart { repeats, seed, budget, events, .. }, Head { summary, kernel, .. }) =
+        (start, &start.head);
     let mut text = format!(
         "{summary}; Linux {kernel}\n{repeats} rounds in random order; medians with 95 % bootstrap intervals, seed {seed}\n"
     );
     let counted = match start.counters {
-        Counters::Hardware => format!("counted: {} ({})", start.rung, events.join(", ")),
-        Counters::Software => format!(
-            "counted: events of the kernel's own ({}), since hardware counts nothing here: no goal of counting is judged",
+        CountedEvents::Hardware => format!("counted: {} ({})", start.rung, events.join(", ")),
+        CountedEvents::Software => format!(
+            "counted: kernel software events ({}), because no hardware counter works here: no goal of counting is judged",
             events.join(", ")
         ),
-        Counters::None => "counted: nothing".to_owned(),
+        CountedEvents::None => "counted: nothing".to_owned(),
     };
     let _ = writeln!(text, "{counted}");
     if start.halved {
         text.push_str(
-            "threads have one place here, where brm and serial would rest: they were told of two nodes\n",
+            "threads have only one place here, where brm and serial would rest: the policies were given two nodes\n",
         );
     }
     for said in &start.left_out {
@@ -33,21 +34,22 @@ pub(super) fn page(start: &Start, found: &[(Cell, ResultLine)], ended: Ended) ->
     if start.quick {
         text.push_str("--quick: short windows, few cases; not for conclusions\n");
     }
-    let of = |part: fn(&Cell) -> bool| found.iter().filter(move |(cell, _)| part(cell)).collect::<Vec<_>>();
-    let looks = of(|cell| matches!(cell, Cell::Looks { .. }));
-    let budgets = of(|cell| matches!(cell, Cell::Budget { .. }));
-    let slowed = of(|cell| matches!(cell, Cell::Slowing { .. }));
+    let of =
+        |part: fn(&CostCell) -> bool| found.iter().filter(move |(cell, _)| part(cell)).collect::<Vec<_>>();
+    let looks = of(|cell| matches!(cell, CostCell::Looks { .. }));
+    let budgets = of(|cell| matches!(cell, CostCell::Budget { .. }));
+    let slowed = of(|cell| matches!(cell, CostCell::Slowing { .. }));
     if !looks.is_empty() {
         let _ = write!(
             text,
-            "\nLooking every 10 ms: CPU time of the looking process, per cent of one core (goal with hardware's counters: below 0.5 for 100 threads)\n\n{}",
+            "\nSampling every 10 ms: CPU time of the sampling process, percentage of one core (goal with hardware counters: below 0.5 for 100 threads)\n\n{}",
             tolls(&looks, ("OF 100 THREADS", "share_of_100"))
         );
     }
     if !budgets.is_empty() {
         let _ = write!(
             text,
-            "\nThe budget of {} % of a core, kept by looking less often (goal: at most a twentieth more is taken)\n\n{}",
+            "\nBudget of {} % of one core, kept by sampling less often (goal: at most a twentieth more is used)\n\n{}",
             100.0 * budget,
             tolls(&budgets, ("SHARE", "share"))
         );
@@ -55,12 +57,12 @@ pub(super) fn page(start: &Start, found: &[(Cell, ResultLine)], ended: Ended) ->
     if !slowed.is_empty() {
         let _ = write!(
             text,
-            "\nHow much longer a turn takes, paired; one thread on each core (CPUs {}), looks every 10 ms (goal: counting below +1 %)\n\n{}",
+            "\nSlowdown of a turn, from pairs of windows; one thread on each core (CPUs {}), samples every 10 ms (goal: counting below +1 %)\n\n{}",
             start.cpus,
             slowings(&slowed)
         );
     }
-    let Ended { complete, runs, failed } = ended;
+    let SeriesEnd { complete, runs, failed } = ended;
     let _ = writeln!(text, "\n{runs} runs");
     if failed > 0 {
         let _ = writeln!(text, "{failed} runs failed");
@@ -71,11 +73,11 @@ pub(super) fn page(start: &Start, found: &[(Cell, ResultLine)], ended: Ended) ->
     text
 }
 
-fn estimate_of(result: &ResultLine, name: &str) -> Option<Estimate> {
+fn estimate_of(result: &CostResult, name: &str) -> Option<Estimate> {
     result.figures.get(name)?.estimate
 }
 
-/// A median with its interval, as per cent.
+/// Formats a median with its interval, in per cent.
 fn percent(estimate: Option<Estimate>, sign: bool) -> String {
     let number = |share: f64| {
         let percent = 100.0 * share;
@@ -90,12 +92,12 @@ fn percent(estimate: Option<Estimate>, sign: bool) -> String {
     }
 }
 
-fn plain(result: &ResultLine, name: &str, scale: f64, digits: usize) -> String {
+fn plain(result: &CostResult, name: &str, scale: f64, digits: usize) -> String {
     estimate_of(result, name)
         .map_or_else(|| "-".to_owned(), |Estimate { median, .. }| format!("{:.digits$}", median * scale))
 }
 
-fn met(result: &ResultLine) -> String {
+fn met(result: &CostResult) -> String {
     match result.met {
         Some(true) => "met",
         Some(false) => "MISSED",
@@ -104,25 +106,25 @@ fn met(result: &ResultLine) -> String {
     .to_owned()
 }
 
-fn tolls(results: &[&(Cell, ResultLine)], (title, name): (&'static str, &str)) -> Table {
+fn tolls(results: &[&(CostCell, CostResult)], (title, name): (&'static str, &str)) -> Table {
     let mut table = Table::new(&[
         ("POLICY", Align::Left),
         ("THREADS", Align::Left),
         (title, Align::Left),
-        ("EVERY, ms", Align::Right),
+        ("INTERVAL, ms", Align::Right),
         ("SEEN", Align::Right),
         ("COUNTED", Align::Right),
         ("GOAL", Align::Left),
     ]);
     for (cell, result) in results {
         let (kind, threads) = match cell {
-            Cell::Looks { kind, counted, state, threads } => {
+            CostCell::Looks { kind, counted, state, threads } => {
                 (kind, format!("{threads} {state}{}", if *counted { ", counted" } else { "" }))
             }
-            Cell::Budget { kind, counted, threads } => {
+            CostCell::Budget { kind, counted, threads } => {
                 (kind, format!("{threads} working{}", if *counted { ", counted" } else { "" }))
             }
-            Cell::Slowing { .. } => continue,
+            CostCell::Slowing { .. } => continue,
         };
         table.row([
             kind.to_string(),
@@ -137,16 +139,16 @@ fn tolls(results: &[&(Cell, ResultLine)], (title, name): (&'static str, &str)) -
     table
 }
 
-fn slowings(results: &[&(Cell, ResultLine)]) -> Table {
+fn slowings(results: &[&(CostCell, CostResult)]) -> Table {
     let mut table = Table::new(&[
         ("PROGRAM", Align::Left),
-        ("LOOKED AT", Align::Left),
+        ("SAMPLED", Align::Left),
         ("AND COUNTED", Align::Left),
         ("COUNTING ALONE", Align::Left),
         ("GOAL", Align::Left),
     ]);
     for (cell, result) in results {
-        let Cell::Slowing { work } = cell else { continue };
+        let CostCell::Slowing { work } = cell else { continue };
         let change = |name: &str| percent(estimate_of(result, name), true);
         table.row([
             work.to_string(),

@@ -1,10 +1,10 @@
-//! The runs of a series before any is made: their list, and the errors where there are none.
+//! Listing of the runs of a series, and the error for an unknown name.
 
 use anyhow::{Error, Result, anyhow};
 use std::ffi::OsString;
 use trimtab_front::{exit, print};
 
-/// Prints the runs, a line each, and what cannot be run here.
+/// Prints the runs, one per line, and the runs that this machine does not support.
 ///
 /// # Errors
 /// Stdout cannot be written.
@@ -15,12 +15,12 @@ pub(in crate::bench) fn list(runs: impl IntoIterator<Item = String>, left_out: &
     Ok(exit::DONE)
 }
 
-/// The error where no case has a name that was asked for.
+/// Returns the error for patterns that no case matches.
 pub(in crate::bench) fn no_such_case(bench: &str, only: &[String]) -> Error {
-    anyhow!("no case is named like {}: trimtab bench {bench} --list shows all", only.join(" or "))
+    anyhow!("no case's name contains {}: trimtab bench {bench} --list shows all cases", only.join(" or "))
 }
 
-/// The words of a command, as they are shown and recorded.
+/// Returns the words of a command as shown and recorded.
 pub(in crate::bench) fn words(command: &[OsString]) -> Vec<String> {
     command.iter().map(|word| word.to_string_lossy().into_owned()).collect()
 }

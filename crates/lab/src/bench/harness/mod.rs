@@ -1,9 +1,13 @@
-//! The harness of all benchmarks: rounds of runs, one sample each, with record, report, chart, progress, failures and Ctrl-C.
+//! Harness of all benchmarks: rounds of runs, one sample each, with record, report, chart,
+//! progress, failures and Ctrl-C.
 //!
-//! What is run, how one run is measured and what the samples come to is each benchmark's own ([`Series`]). Rounds come one after the other, each in an order that
-//! the series gives, so that whatever else happens on the machine strikes all. A run that fails is said once and tried again in later
-//! rounds; one that failed too often is left out. Whatever ends it, what is known until then is shown and written.
+//! Each benchmark defines its runs, the measurement of one run, and the evaluation of the samples
+//! ([`Benchmark`]). Rounds follow each other, each in an order that the series gives, so that other
+//! load on the machine affects all runs. A failing run is reported once and tried again in later
+//! rounds; a run that failed too often is left out. However a series ends, the results so far are
+//! shown and written.
 
+mod kept;
 mod listing;
 mod outlet;
 pub(super) mod programs;
@@ -11,6 +15,7 @@ mod record;
 mod resume;
 pub(super) mod talk;
 
+pub(super) use kept::read_text;
 pub(super) use listing::{list, no_such_case, words};
 pub(super) use outlet::Outlet;
 pub(super) use record::{Head, Recorder, SCHEMA};
@@ -29,76 +34,78 @@ use trimtab_front::interrupt::Interrupt;
 use trimtab_front::sibling::{self, TRIMTAB};
 use trimtab_front::{exit, progress};
 
-/// A failure may pass, as when others hold the cores; one that came so often in one place will come again.
+/// Failures after which a run is left out. A single failure may be temporary, for example while
+/// other programs hold the cores; a run that failed this often will fail again.
 const FAILURES_MAX: usize = 2;
 
-/// What a run came to.
+/// Result of a run.
 #[derive(Debug)]
-pub(super) enum Came {
-    /// A sample.
+pub(super) enum RunOutcome {
+    /// The run gave a sample.
     Well,
-    /// Nothing: why, and what the program said of it.
+    /// The run failed: the reason, and the program's standard error.
     Badly { error: String, stderr: String },
-    /// A signal to stop came, and it was stopped.
+    /// The run was stopped by a signal.
     Stopped,
 }
 
-/// How it ended.
+/// State of a series at its end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
-pub(super) struct Ended {
+pub(super) struct SeriesEnd {
     /// Whether all rounds were run.
     pub(super) complete: bool,
-    /// Runs that were made, or known already.
+    /// Runs that were made or taken from the record.
     pub(super) runs: usize,
-    /// How many of them failed.
+    /// Number of failed runs.
     pub(super) failed: usize,
 }
 
-/// What is run how often, and by which seed.
+/// Runs of a round, number of rounds, and seed.
 #[derive(Clone, Debug)]
 pub(super) struct Rounds {
-    /// How often each run is made.
+    /// Number of rounds.
     pub(super) times: u32,
-    /// What the order of rounds follows from.
+    /// Seed of the order of each round.
     pub(super) seed: u64,
-    /// The names of a round's runs.
+    /// Names of the runs of a round.
     pub(super) names: Vec<String>,
 }
 
 impl Rounds {
-    /// Runs of these.
+    /// Creates rounds of these runs.
     pub(super) fn of(runs: &[impl ToString], times: u32, seed: u64) -> Self {
         Self { times, seed, names: runs.iter().map(ToString::to_string).collect() }
     }
 
-    /// The name of a run.
+    /// Returns the name of a run.
     pub(super) fn name(&self, at: usize) -> String {
         self.names.get(at).cloned().unwrap_or_default()
     }
 }
 
-/// A benchmark: its runs as data, its own way to measure one, and what its samples come to.
-pub(super) trait Series {
-    /// What the samples come to.
+/// A benchmark: its runs as data, the measurement of one run, and the evaluation of the samples.
+pub(super) trait Benchmark {
+    /// Evaluation of the samples.
     type Findings<'a>
     where
         Self: 'a;
 
-    /// What a round consists of.
+    /// Returns the runs of a round.
     fn rounds(&self) -> &Rounds;
 
-    /// The order of a round: by the seed, another one each.
+    /// Returns the order of a round: another one for each round, by the seed.
     fn order(&self, round: u32) -> Vec<usize> {
         let Rounds { seed, names, .. } = self.rounds();
         shuffled(names.len(), seed.wrapping_mul(1_000_003).wrapping_add(u64::from(round)))
     }
 
-    /// What a failure of this run is counted for: more than one run may fail for one reason.
+    /// Returns the name under which failures of this run are counted: several runs may fail for one
+    /// reason.
     fn blamed(&self, at: usize) -> String {
         self.rounds().name(at)
     }
 
-    /// Records what will be measured.
+    /// Records the start of the measurement.
     ///
     /// # Errors
     /// The record cannot be written.
@@ -108,23 +115,29 @@ pub(super) trait Series {
     ///
     /// # Errors
     /// The record cannot be written, or nothing can be run any more.
-    fn one(&mut self, at: usize, round: u32, recorder: &mut Recorder, interrupt: &Interrupt) -> Result<Came>;
+    fn one(
+        &mut self,
+        at: usize,
+        round: u32,
+        recorder: &mut Recorder,
+        interrupt: &Interrupt,
+    ) -> Result<RunOutcome>;
 
-    /// A round is over, or all of them are.
+    /// Called after each round, and after the last run.
     ///
     /// # Errors
-    /// What was to be written cannot be.
-    fn round_is_over(&self, _so_far: Ended) -> Result<()> {
+    /// A file cannot be written.
+    fn round_is_over(&self, _so_far: SeriesEnd) -> Result<()> {
         Ok(())
     }
 
-    /// What the samples so far come to.
+    /// Evaluates the samples so far.
     fn evaluate(&self) -> Self::Findings<'_>;
 
-    /// The findings as text.
-    fn report(&self, findings: &Self::Findings<'_>, ended: Ended) -> String;
+    /// Formats the findings as text.
+    fn report(&self, findings: &Self::Findings<'_>, ended: SeriesEnd) -> String;
 
-    /// The findings as a picture; empty for a series that has none.
+    /// Draws the findings as a chart; empty for a series without one.
     fn chart(&self, _findings: &Self::Findings<'_>) -> String {
         String::new()
     }
@@ -133,17 +146,23 @@ pub(super) trait Series {
     ///
     /// # Errors
     /// The record cannot be written.
-    fn conclude(&self, findings: &Self::Findings<'_>, ended: Ended, recorder: &mut Recorder) -> Result<()>;
+    fn conclude(
+        &self,
+        findings: &Self::Findings<'_>,
+        ended: SeriesEnd,
+        recorder: &mut Recorder,
+    ) -> Result<()>;
 }
 
-/// Prepares a series, runs everything, as long as no signal comes, and shows it. The exit status.
+/// Prepares a series, runs it until it is complete or a signal arrives, and shows the results.
+/// Returns the exit status.
 ///
 /// # Errors
-/// It cannot be prepared, a run failed or a file cannot be written.
-pub(super) fn measure<S: Series>(prepare: impl FnOnce(&Interrupt) -> Result<(S, Outlet)>) -> Result<u8> {
+/// The series cannot be prepared, a run failed, or a file cannot be written.
+pub(super) fn measure<S: Benchmark>(prepare: impl FnOnce(&Interrupt) -> Result<(S, Outlet)>) -> Result<u8> {
     let interrupt = Interrupt::listen()?;
     let (mut series, mut outlet) = prepare(&interrupt)?;
-    let mut so_far = Ended::default();
+    let mut so_far = SeriesEnd::default();
     let mut failures = BTreeMap::new();
     let measured = rounds(&mut series, &mut outlet.recorder, &interrupt, &mut so_far, &mut failures);
     so_far.complete = measured.is_ok() && interrupt.came().is_none();
@@ -153,12 +172,12 @@ pub(super) fn measure<S: Series>(prepare: impl FnOnce(&Interrupt) -> Result<(S, 
         let names: Vec<String> = failures.into_keys().collect();
         return Err(anyhow!("not everything could be measured: {} failed, see above", names.join(", ")));
     }
-    // As a shell says it of what a signal ended.
+    // Exit status as a shell reports it for a process that a signal ended.
     Ok(interrupt.came().map_or(exit::DONE, exit::by_signal))
 }
 
-/// Writes and shows what is known: each is tried, whatever comes of the others.
-fn finish<S: Series>(series: &S, outlet: &mut Outlet, ended: Ended) -> Result<()> {
+/// Writes and shows the results so far. Each step is tried, even if another one fails.
+fn finish<S: Benchmark>(series: &S, outlet: &mut Outlet, ended: SeriesEnd) -> Result<()> {
     let tabled = series.round_is_over(ended);
     let findings = series.evaluate();
     let shown = outlet.show(|| series.report(&findings, ended), || series.chart(&findings));
@@ -167,10 +186,10 @@ fn finish<S: Series>(series: &S, outlet: &mut Outlet, ended: Ended) -> Result<()
 }
 
 fn rounds(
-    series: &mut impl Series,
+    series: &mut impl Benchmark,
     recorder: &mut Recorder,
     interrupt: &Interrupt,
-    so_far: &mut Ended,
+    so_far: &mut SeriesEnd,
     failures: &mut BTreeMap<String, usize>,
 ) -> Result<()> {
     series.begin(recorder)?;
@@ -183,13 +202,13 @@ fn rounds(
             if failures.get(&blamed).is_none_or(|times| *times < FAILURES_MAX) {
                 bar.set_message(format!("round {round}/{rounds}: {}", name(at)));
                 let came = series.one(at, round, recorder, interrupt);
-                if !matches!(came, Ok(Came::Stopped)) {
+                if !matches!(came, Ok(RunOutcome::Stopped)) {
                     so_far.runs += 1;
                 }
                 match came {
-                    Ok(Came::Well) => {}
-                    Ok(Came::Stopped) => return Ok(()),
-                    Ok(Came::Badly { error, stderr }) => {
+                    Ok(RunOutcome::Well) => {}
+                    Ok(RunOutcome::Stopped) => return Ok(()),
+                    Ok(RunOutcome::Badly { error, stderr }) => {
                         so_far.failed += 1;
                         let times = failures.entry(blamed).or_default();
                         *times += 1;
@@ -214,7 +233,7 @@ fn rounds(
     Ok(())
 }
 
-/// What every record begins with. The machine's warnings are told.
+/// Returns the first fields of every record, and prints the machine's warnings.
 pub(super) fn head(bench: &str, usable: &Usable) -> Head {
     for warning in &usable.warnings {
         diagnostics::warning(Volume::Normal, warning);
@@ -228,24 +247,24 @@ pub(super) fn head(bench: &str, usable: &Usable) -> Head {
     }
 }
 
-/// One CPU of each core that may be used.
+/// Returns one CPU of each core that may be used.
 pub(super) fn one_of_each_core(usable: &Usable) -> CpuSet {
     let (machine, allowed) = (&usable.machine, &usable.allowed);
     let first = |cpus: CpuSet| cpus.intersection(allowed).iter().next();
     machine.cores().iter().filter_map(|core| first(machine.cpus_of(&core.pus))).collect()
 }
 
-/// The `trimtab` that is measured, and the folder with the programs.
+/// Returns the path of the measured `trimtab`, and the folder of the programs.
 ///
 /// # Errors
-/// They are not there.
+/// They are missing.
 pub(super) fn programs(named: Option<&Path>, wanted: &[&str]) -> Result<(PathBuf, PathBuf)> {
     let trimtab = sibling::find(TRIMTAB)?;
     let folder = programs::folder(named, &own()?, wanted)?;
     Ok((trimtab, folder))
 }
 
-/// This program's own file: cells that it measures itself are processes of it.
+/// Returns the path of this program: cells that it measures itself are processes of it.
 ///
 /// # Errors
 /// The kernel does not name it.

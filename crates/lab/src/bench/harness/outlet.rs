@@ -1,4 +1,4 @@
-//! The places where results go: the record, the chart, and standard output unless the record is there.
+//! Outlets of the results: the record, the chart, and standard output unless the record goes there.
 
 use super::record::Recorder;
 use anyhow::{Context, Result};
@@ -7,7 +7,8 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use trimtab_front::print;
 
-/// The places, opened before anything is measured, so that a path that cannot be written costs no minutes.
+/// The outlets, opened before the measurement, so that a path that cannot be written wastes no
+/// measuring time.
 pub(in crate::bench) struct Outlet {
     pub(super) recorder: Recorder,
     picture: Option<(PathBuf, File)>,
@@ -15,10 +16,10 @@ pub(in crate::bench) struct Outlet {
 }
 
 impl Outlet {
-    /// Opens the files that were asked for. A record that is `resumed` stays, and goes on.
+    /// Opens the requested files. A record that is `resumed` is kept and continued.
     ///
     /// # Errors
-    /// One cannot be created, or the record cannot be read or written.
+    /// A file cannot be created, or the record cannot be read or written.
     pub(in crate::bench) fn open(json: Option<&Path>, svg: Option<&Path>, resumed: bool) -> Result<Self> {
         let recorder = match json {
             Some(file) if resumed => Recorder::resume(file)?,
@@ -32,10 +33,10 @@ impl Outlet {
         Ok(Self { recorder, picture: svg.map(create).transpose()?, to_stdout })
     }
 
-    /// Shows the report, and draws.
+    /// Prints the report and draws the chart.
     ///
     /// # Errors
-    /// Either cannot be written; the other is.
+    /// One of them cannot be written; the other one is still written.
     pub(in crate::bench) fn show(
         &mut self,
         report: impl FnOnce() -> String,

@@ -1,4 +1,4 @@
-//! Where the benchmark programs are, and what comes of running one.
+//! Location of the benchmark programs, and the run of one program.
 
 use anyhow::{Result, bail};
 use serde_json::Value;
@@ -9,23 +9,24 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::time::Duration;
 use trimtab_front::interrupt::Interrupt;
 
-/// So much of what a failing program said is kept.
-const SAID_MAX: usize = 2_000;
-/// A terminal's Ctrl-C reaches program and trimtab together; this much later trimtab has certainly noticed.
-const MOMENT: Duration = Duration::from_millis(200);
+/// Longest part of a failing program's standard error that is kept, in characters.
+const STDERR_CHARS_MAX: usize = 2_000;
+/// A terminal's Ctrl-C reaches the program and trimtab together; trimtab has certainly noticed it
+/// after this time.
+const INTERRUPT_DELAY_MAX: Duration = Duration::from_millis(200);
 
-/// The folder with all of these programs: the one that was named, else the one beside an installed trimtab, else the one
-/// that `make -C bench` fills in the source tree that this trimtab was built in.
+/// Returns the folder with all of these programs: the one that was named, else the one beside an
+/// installed trimtab, else the one that `make -C bench` fills in the source tree of this trimtab.
 ///
 /// # Errors
-/// There is none; the message says how to make one.
+/// There is no such folder; the message says how to build the programs.
 pub(in crate::bench) fn folder(named: Option<&Path>, trimtab: &Path, wanted: &[&str]) -> Result<PathBuf> {
     let missing = |folder: &Path| wanted.iter().find(|file| !folder.join(file).is_file());
     if let Some(folder) = named {
         if let Some(file) = missing(folder) {
             bail!("{file} is not in {}: build it with make -C bench", folder.display());
         }
-        // A bare name would be looked for in PATH.
+        // A bare name would be searched in PATH.
         return Ok(std::path::absolute(folder)?);
     }
     let installed = trimtab.ancestors().nth(2).map(|prefix| prefix.join("libexec/trimtab/bench"));
@@ -34,30 +35,31 @@ pub(in crate::bench) fn folder(named: Option<&Path>, trimtab: &Path, wanted: &[&
     candidates.find(|folder| missing(folder).is_none()).ok_or_else(|| {
         anyhow::anyhow!(
             "the benchmark programs are neither installed beside {} nor built in its source tree: \
-             build them with make -C bench, or say where they are with --programs DIR",
+             build them with make -C bench, or name their folder with --programs DIR",
             trimtab.display()
         )
     })
 }
 
-/// What a run was.
+/// Result of running a program.
 #[derive(Debug)]
-pub(in crate::bench) enum Ran {
-    /// The program's report, verified by itself.
+pub(in crate::bench) enum ProgramOutcome {
+    /// The program's report, verified by the program.
     Well { report: Value, stderr: String },
-    /// What went wrong, in one line, and what the program said of it.
+    /// The error in one line, and the program's standard error.
     Badly { error: String, stderr: String },
-    /// A signal to stop came, and it was stopped.
+    /// The run was stopped by a signal.
     Stopped,
 }
 
-/// Runs one program to its end. Its variables are set, or taken away; `check` finds what is wrong with its report.
+/// Runs one program to its end. `variables` are set or, with `None`, removed; `check` returns the
+/// fault of a report.
 pub(in crate::bench) fn run(
     words: &[OsString],
     variables: &[(&str, Option<String>)],
     check: &dyn Fn(&Value) -> Option<String>,
     interrupt: &Interrupt,
-) -> Ran {
+) -> ProgramOutcome {
     let mut command = Command::new(&words[0]);
     command.args(&words[1..]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     for (name, value) in variables {
@@ -70,7 +72,7 @@ pub(in crate::bench) fn run(
         Ok(child) => child,
         Err(error) => {
             let error = format!("cannot start {}: {error}", words[0].display());
-            return Ran::Badly { error, stderr: String::new() };
+            return ProgramOutcome::Badly { error, stderr: String::new() };
         }
     };
     interrupt.runs(&child);
@@ -79,27 +81,30 @@ pub(in crate::bench) fn run(
     let output = match output {
         Ok(output) => output,
         Err(error) => {
-            return Ran::Badly { error: format!("cannot read what it says: {error}"), stderr: String::new() };
+            return ProgramOutcome::Badly {
+                error: format!("cannot read its output: {error}"),
+                stderr: String::new(),
+            };
         }
     };
     let stderr = String::from_utf8_lossy(&output.stderr);
-    // Its end tells more than its beginning.
+    // The end of the text is more useful than its beginning.
     let said: Vec<char> = stderr.trim().chars().collect();
-    let stderr = said[said.len().saturating_sub(SAID_MAX)..].iter().collect();
+    let stderr = said[said.len().saturating_sub(STDERR_CHARS_MAX)..].iter().collect();
     match judge(output.status, &output.stdout, check) {
-        Ok(report) => Ran::Well { report, stderr },
+        Ok(report) => ProgramOutcome::Well { report, stderr },
         Err(error) => {
             let killed = output.status.signal().is_some();
-            if interrupt.came().is_some() || (killed && interrupt.comes_within(MOMENT)) {
-                Ran::Stopped
+            if interrupt.came().is_some() || (killed && interrupt.comes_within(INTERRUPT_DELAY_MAX)) {
+                ProgramOutcome::Stopped
             } else {
-                Ran::Badly { error, stderr }
+                ProgramOutcome::Badly { error, stderr }
             }
         }
     }
 }
 
-/// The report of a run that went well, or what is wrong.
+/// Returns the report of a successful run, or the error.
 fn judge(
     status: ExitStatus,
     stdout: &[u8],

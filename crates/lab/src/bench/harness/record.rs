@@ -1,4 +1,5 @@
-//! The record of a measurement: JSON lines, each written as soon as it is known, so that no end of the program loses any.
+//! Record of a measurement: JSON lines, each written as soon as it is known, so that no sudden end
+//! of the program loses one.
 
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
@@ -6,10 +7,10 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-/// The version of each line.
+/// Schema version of each line.
 pub(in crate::bench) const SCHEMA: &str = "trimtab.bench/1";
 
-/// What the start of every record begins with: what was measured, by what, where.
+/// First fields of every record: benchmark, program and machine.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(in crate::bench) struct Head {
     pub(in crate::bench) bench: String,
@@ -19,16 +20,17 @@ pub(in crate::bench) struct Head {
     pub(in crate::bench) kernel: String,
 }
 
-/// Where the lines go.
+/// Writer of a record.
 pub(in crate::bench) struct Recorder {
     to: Option<(PathBuf, Box<dyn Write>)>,
 }
 
 impl Recorder {
-    /// Opens the file before anything is measured, so that a path that cannot be written costs no minutes.
+    /// Opens the file before the measurement, so that a path that cannot be written wastes no
+    /// measuring time.
     ///
     /// # Errors
-    /// It cannot be created.
+    /// The file cannot be created.
     pub(in crate::bench) fn open(file: Option<&Path>) -> Result<Self> {
         let to = match file {
             None => None,
@@ -44,12 +46,12 @@ impl Recorder {
         Ok(Self { to })
     }
 
-    /// Opens a record to go on with. What a sudden end left of its last line is cut off.
+    /// Opens a record to continue. An incomplete last line, left by a sudden end, is cut off.
     ///
     /// # Errors
-    /// It cannot be read or written.
+    /// The file cannot be read or written.
     pub(in crate::bench) fn resume(file: &Path) -> Result<Self> {
-        let cannot = || format!("cannot go on with {}", file.display());
+        let cannot = || format!("cannot continue {}", file.display());
         let text = std::fs::read(file).with_context(cannot)?;
         let whole = text.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);
         let opened = File::options().append(true).open(file).with_context(cannot)?;
@@ -60,16 +62,16 @@ impl Recorder {
     /// Writes a line.
     ///
     /// # Errors
-    /// It cannot be written.
+    /// The line cannot be written.
     pub(in crate::bench) fn write<R: Serialize>(&mut self, record: &R) -> Result<()> {
         #[derive(Serialize)]
-        struct Line<'a, R> {
+        struct RecordLine<'a, R> {
             schema: &'static str,
             #[serde(flatten)]
             record: &'a R,
         }
         let Some((name, to)) = &mut self.to else { return Ok(()) };
-        let mut line = serde_json::to_string(&Line { schema: SCHEMA, record })?;
+        let mut line = serde_json::to_string(&RecordLine { schema: SCHEMA, record })?;
         line.push('\n');
         to.write_all(line.as_bytes())
             .and_then(|()| to.flush())

@@ -1,23 +1,25 @@
-//! Records that are gone on with: which, and whether their samples and new ones can be compared.
+//! Continuation of records: the record to continue, and whether its samples are comparable with new
+//! ones.
 
 use anyhow::{Result, bail};
 use std::fmt::Display;
 use std::path::Path;
 
-/// The record to go on with, if the options say so.
+/// Returns the record to continue, if the options ask for it.
 ///
 /// # Errors
-/// It would be standard output.
+/// The record would be standard output.
 pub(in crate::bench) fn resumed(json: Option<&Path>, resume: bool) -> Result<Option<&Path>> {
     match json.filter(|_| resume) {
         Some(file) if file.as_os_str() == "-" => {
-            bail!("--resume needs a file with --json, and - is none")
+            bail!("--resume needs a file with --json, but - is standard output")
         }
         file => Ok(file),
     }
 }
 
-/// The first fact that was another one when the record was begun, in words. Each fact is its name, its value then and its value now.
+/// Returns the first fact that differs between the record and now, as text. A fact has a name, its
+/// recorded value and its present value.
 pub(in crate::bench) fn difference(facts: &[(&str, &dyn Display, &dyn Display)]) -> Option<String> {
     facts.iter().find_map(|(name, then, now)| {
         let (then, now) = (then.to_string(), now.to_string());

@@ -1,4 +1,5 @@
-//! A conversation with `uncore_lists`: it says which threads it has, and sleeps until a line opens a window.
+//! Conversation with `uncore_lists`: the program names its threads, and sleeps until a line of
+//! input opens a window.
 
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
@@ -7,7 +8,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use trimtab_linux::process::{Pid, Tid};
 
-/// The program, spoken with through its standard input and output. Gone when it is dropped.
+/// The program, with its standard input and output. It is killed on drop.
 #[derive(Debug)]
 pub(in crate::bench) struct Talk {
     child: Child,
@@ -16,43 +17,43 @@ pub(in crate::bench) struct Talk {
 }
 
 impl Talk {
-    /// Starts it.
+    /// Starts the program.
     ///
     /// # Errors
-    /// It cannot be started.
+    /// The program cannot be started.
     pub(in crate::bench) fn start(words: &[OsString]) -> Result<Self> {
         let mut command = Command::new(&words[0]);
         command.args(&words[1..]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().with_context(|| format!("cannot start {}", words[0].display()))?;
         let (Some(to), Some(from)) = (child.stdin.take(), child.stdout.take()) else {
-            bail!("cannot speak with {}", words[0].display());
+            bail!("cannot open pipes to {}", words[0].display());
         };
         Ok(Self { child, to: Some(to), from: BufReader::new(from) })
     }
 
-    /// Its process.
+    /// Process id of the program.
     pub(in crate::bench) fn pid(&self) -> Pid {
         Pid(self.child.id())
     }
 
-    /// The same, to be ended by a signal.
+    /// The child process, for signals.
     pub(in crate::bench) fn child(&self) -> &Child {
         &self.child
     }
 
     fn line(&mut self) -> Result<String> {
         let mut line = String::new();
-        self.from.read_line(&mut line).context("cannot read what it says")?;
+        self.from.read_line(&mut line).context("cannot read its output")?;
         if !line.ends_with('\n') {
             bail!("it ended too early");
         }
         Ok(line)
     }
 
-    /// Its threads, as soon as all are ready.
+    /// Returns the program's threads as soon as all are ready.
     ///
     /// # Errors
-    /// It does not, or says something else.
+    /// The program ended, or printed something else.
     pub(in crate::bench) fn threads(&mut self) -> Result<Vec<Tid>> {
         let line = self.line()?;
         let mut words = line.split_whitespace();
@@ -62,23 +63,23 @@ impl Talk {
             .and_then(|_| words.map(|word| word.parse().ok().map(Tid)).collect());
         match tids {
             Some(tids) if !tids.is_empty() => Ok(tids),
-            _ => bail!("it does not say which threads it has: {:?}", line.trim_end()),
+            _ => bail!("it does not name its threads: {:?}", line.trim_end()),
         }
     }
 
-    /// Opens a window, or lets it end.
+    /// Sends the line of input that opens a window.
     ///
     /// # Errors
-    /// It does not, or says something else.
+    /// The program does not read its input any more.
     pub(in crate::bench) fn open(&mut self) -> Result<()> {
-        let to = self.to.as_mut().context("it is not listening")?;
-        to.write_all(b"\n").and_then(|()| to.flush()).context("it does not listen")
+        let to = self.to.as_mut().context("its input is closed")?;
+        to.write_all(b"\n").and_then(|()| to.flush()).context("it does not read its input")
     }
 
-    /// The report of a window: the line about all threads.
+    /// Returns the report of a window: the line about all threads.
     ///
     /// # Errors
-    /// It does not, or says something else.
+    /// The program ended, printed something else, or its result is wrong.
     pub(in crate::bench) fn report(&mut self) -> Result<Value> {
         loop {
             let line = self.line()?;
@@ -92,20 +93,20 @@ impl Talk {
         }
     }
 
-    /// Lets it end.
+    /// Ends the program, and waits for it.
     ///
     /// # Errors
-    /// It does not, or says something else.
+    /// The program failed.
     pub(in crate::bench) fn end(mut self) -> Result<()> {
         drop(self.to.take());
-        let status = self.child.wait().context("cannot wait for it")?;
+        let status = self.child.wait().context("cannot wait for the program")?;
         if !status.success() {
             bail!("{status}");
         }
         Ok(())
     }
 
-    /// Stops it; what it said on standard error.
+    /// Stops the program, and returns its standard error.
     pub(in crate::bench) fn stop(&mut self) -> String {
         drop(self.to.take());
         let _ = self.child.kill();
@@ -120,7 +121,7 @@ impl Talk {
 
 impl Drop for Talk {
     fn drop(&mut self) {
-        // It may have ended by itself; either way nothing is left to do about it.
+        // The program may have ended by itself; either way there is nothing left to do.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

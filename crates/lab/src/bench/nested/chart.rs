@@ -1,10 +1,12 @@
 //! The measurement as a bar chart: a self-contained SVG.
 //!
-//! Unit: pixels at scale 1. One panel a figure; in it a pair of bars a shape, unbound and bound, with the interval as a
-//! whisker and the verdict as the bound bar's fill: it stands out only where there is a difference. The median stands above
-//! a bar, all its numbers in a tooltip. One wild interval must not press all bars flat: a scale reaches little beyond the
-//! highest bar, and a whisker that reaches further has no end. Properties: no script, no font, no link from outside; a scale begins at zero; bars differ in pattern as
-//! well as in colour; equal input gives equal bytes.
+//! Unit: pixels at scale 1. One panel a figure; in it a pair of bars a shape, unbound and bound,
+//! with the interval as a whisker and the verdict as the bound bar's fill: it stands out only where
+//! there is a difference. The median stands above a bar, all its numbers in a tooltip. One wild
+//! interval must not press all bars flat: a scale reaches little beyond the highest bar, and a
+//! whisker that reaches further has no end. Properties: no script, no font, no link from outside; a
+//! scale begins at zero; bars differ in pattern as well as in colour; equal input gives equal
+//! bytes.
 
 use super::records::Start;
 use super::{Measured, report};

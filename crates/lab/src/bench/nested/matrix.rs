@@ -1,4 +1,5 @@
-//! What is run: which program, in which shape, which way, with which arguments; and which figures come of it.
+//! Matrix of `bench nested`: programs, shapes, variants, arguments, and the figures of each
+//! program.
 
 use super::published::{CONSTRUCTS, STREAM_SHAPES, SYNC_SHAPES};
 use crate::args::NestedArgs;
@@ -9,7 +10,7 @@ use std::ffi::OsString;
 use std::path::Path;
 use trimtab_core::stats::Better;
 
-/// Plain, or placed by trimtab.
+/// Variant of a run: plain, or placed by trimtab.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Variant {
@@ -31,15 +32,17 @@ impl Variant {
 impl NestedProgram {
     pub(super) const ALL: [Self; 6] =
         [Self::Stream, Self::Syncbench, Self::Solver, Self::BtMz, Self::LuMz, Self::SpMz];
-    /// Those that are run unless others are named. The rest take long where threads outnumber CPUs, and are not installed.
+    /// Programs that run by default. The others take long if threads outnumber CPUs, and are not
+    /// installed.
     const USUAL: [Self; 3] = [Self::Stream, Self::Syncbench, Self::Solver];
 
-    /// Whether it is one of the NAS multi-zone benchmarks, whose teams are told by `OMP_NUM_THREADS`.
+    /// Returns whether the program is a NAS multi-zone benchmark, whose teams are set by
+    /// `OMP_NUM_THREADS`.
     pub(super) fn is_multi_zone(self) -> bool {
         matches!(self, Self::BtMz | Self::LuMz | Self::SpMz)
     }
 
-    /// The name of its file.
+    /// Returns the file name of the program.
     pub(super) fn file(self) -> &'static str {
         match self {
             Self::Stream => "nested_stream",
@@ -51,9 +54,9 @@ impl NestedProgram {
         }
     }
 
-    /// What is in its samples.
-    pub(super) fn figures(self) -> Vec<Figure> {
-        let figure = |name: &str, unit, better| Figure { name: name.to_owned(), unit, better };
+    /// Returns the figures of the program's samples.
+    pub(super) fn figures(self) -> Vec<NestedFigure> {
+        let figure = |name: &str, unit, better| NestedFigure { name: name.to_owned(), unit, better };
         match self {
             Self::Stream => ["sum", "wall"].map(|name| figure(name, "GB/s", Better::More)).into(),
             Self::Syncbench => CONSTRUCTS.map(|name| figure(name, "us", Better::Less)).into(),
@@ -63,13 +66,13 @@ impl NestedProgram {
         }
     }
 
-    /// How its teams are placed when bound.
+    /// Returns the placement of the program's teams in the bound variant.
     pub(super) fn nest(self, Shape { outer, inner }: Shape) -> String {
         let within = if self == Self::Syncbench { "subcompact" } else { "subscatter" };
         format!("{outer},scatter,{inner},{within}")
     }
 
-    /// Its arguments.
+    /// Returns the arguments of the program.
     pub(super) fn arguments(self, args: &NestedArgs, shape: Shape) -> Vec<String> {
         let init = match args.init {
             Init::Team => "team",
@@ -97,21 +100,21 @@ impl NestedProgram {
     }
 }
 
-/// A number that every run of a program gives.
+/// A value that every run of a program gives.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Figure {
+pub(super) struct NestedFigure {
     pub(super) name: String,
     pub(super) unit: &'static str,
     pub(super) better: Better,
 }
 
-impl Figure {
-    /// Its value in a program's report: the median over the run's repetitions.
+impl NestedFigure {
+    /// Returns the value of the figure in a report: the median over the run's repetitions.
     pub(super) fn value(&self, program: NestedProgram, report: &serde_json::Value) -> Option<f64> {
         let series = match program {
             NestedProgram::Stream => report.get(format!("{}_gbs", self.name))?,
             NestedProgram::Solver => report.get("seconds")?,
-            // A run is one repetition.
+            // A run of these programs is one repetition.
             NestedProgram::BtMz | NestedProgram::LuMz | NestedProgram::SpMz => {
                 return report.get("seconds")?.as_f64();
             }
@@ -127,44 +130,44 @@ impl Figure {
 
 /// One program in one shape.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) struct Case {
+pub(super) struct NestedCase {
     pub(super) program: NestedProgram,
     pub(super) shape: Shape,
 }
 
-impl Case {
-    /// What is wrong with a report that should be of this case.
+impl NestedCase {
+    /// Returns the fault of a report that should be of this case, or `None`.
     pub(super) fn fault(self, report: &serde_json::Value) -> Option<String> {
         let of_case = report["kernel"] == self.program.file()
             && report["outer"] == self.shape.outer
             && report["inner"] == self.shape.inner;
         if !of_case {
-            return Some("its report is of something else".to_owned());
+            return Some("its report is of another run".to_owned());
         }
         let missing =
             self.program.figures().into_iter().find(|figure| figure.value(self.program, report).is_none());
-        // What did not verify is said to be so, and not to lack anything.
+        // A report that is not verified gets that error instead of a missing value.
         missing
             .filter(|_| report["verified"] == true)
             .map(|figure| format!("its report lacks {}", figure.name))
     }
 }
 
-impl std::fmt::Display for Case {
+impl std::fmt::Display for NestedCase {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} {}", self.program.file(), self.shape)
     }
 }
 
-/// What there is to run on a machine with so many cores and nodes that may be used.
-pub(super) fn cases(args: &NestedArgs, cores: usize, nodes: usize) -> Vec<Case> {
+/// Returns the cases for a machine with this number of usable cores and nodes.
+pub(super) fn cases(args: &NestedArgs, cores: usize, nodes: usize) -> Vec<NestedCase> {
     let of = |program: NestedProgram| {
         let shapes = match (args.shapes.is_empty(), program) {
             (false, _) => args.shapes.iter().copied().collect(),
             (true, NestedProgram::Syncbench) => fitting(&SYNC_SHAPES, cores, nodes),
             (true, _) => fitting(&STREAM_SHAPES, cores, nodes),
         };
-        shapes.into_iter().map(move |shape| Case { program, shape })
+        shapes.into_iter().map(move |shape| NestedCase { program, shape })
     };
     let wanted = |program: &NestedProgram| {
         if args.only.is_empty() {
@@ -176,7 +179,8 @@ pub(super) fn cases(args: &NestedArgs, cores: usize, nodes: usize) -> Vec<Case> 
     NestedProgram::ALL.into_iter().filter(wanted).flat_map(of).collect()
 }
 
-/// The published shapes that fit, and one that fills the machine. Machines too small for them get the shapes of two.
+/// Returns the published shapes that fit, and one that fills the machine. Machines that are too
+/// small for them get the shapes for two cores.
 fn fitting(published: &[Shape], cores: usize, nodes: usize) -> BTreeSet<Shape> {
     if cores < 4 {
         return [(1, 1), (1, 2), (2, 1), (2, 2)].map(|(outer, inner)| Shape { outer, inner }).into();
@@ -188,10 +192,10 @@ fn fitting(published: &[Shape], cores: usize, nodes: usize) -> BTreeSet<Shape> {
     published.iter().filter(fits).copied().chain([filling]).collect()
 }
 
-/// The words of one run.
+/// Returns the command line of one run.
 pub(super) fn command(
     args: &NestedArgs,
-    case: Case,
+    case: NestedCase,
     variant: Variant,
     trimtab: &Path,
     program: &Path,

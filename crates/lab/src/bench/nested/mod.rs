@@ -1,8 +1,9 @@
 //! `trimtab bench nested`: nested OpenMP teams, bound and unbound.
 //!
-//! The two ways take turns, round by round, and which goes first changes from round to round: whatever else happens on the
-//! machine, and however it warms up, strikes both. A run of a program gives one sample a figure, the median of its own
-//! repetitions, because the repetitions of one run share its placement.
+//! The two variants alternate in each round, and the first one changes from round to round, so that
+//! other load on the machine and its warm-up affect both. A run of a program gives one sample per
+//! figure, the median of its own repetitions, because the repetitions of one run share its
+//! placement.
 
 mod chart;
 mod matrix;
@@ -10,14 +11,14 @@ mod published;
 mod records;
 mod report;
 
-use super::harness::programs::{self, Ran};
-use super::harness::{self, Came, Ended, Outlet, Recorder, Rounds, Series};
+use super::harness::programs::{self, ProgramOutcome};
+use super::harness::{self, Benchmark, Outlet, Recorder, Rounds, RunOutcome, SeriesEnd};
 use crate::args::NestedArgs;
 use crate::args::bench::Shape;
 use crate::usable::Usable;
 use anyhow::Result;
-use matrix::{Case, Figure, Variant, cases, command};
-use records::{End, Outcome, Record, Run, Start};
+use matrix::{NestedCase, NestedFigure, Variant, cases, command};
+use records::{NestedEnd, NestedLine, NestedOutcome, NestedRun, Start};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use trimtab_core::stats::{Comparison, compare};
@@ -26,40 +27,40 @@ use trimtab_front::process_env::World;
 use trimtab_linux::survey::{Runnable, runnable};
 
 /// Samples of each figure, in the order of [`crate::args::bench::NestedProgram::figures`].
-type Samples = BTreeMap<(Case, Variant), Vec<Vec<f64>>>;
+type NestedSamples = BTreeMap<(NestedCase, Variant), Vec<Vec<f64>>>;
 
-/// One figure of one case, with both ways side by side.
+/// One figure of one case, with both variants.
 #[derive(Debug)]
 struct Measured {
-    case: Case,
-    figure: Figure,
+    case: NestedCase,
+    figure: NestedFigure,
     unbound: Vec<f64>,
     bound: Vec<f64>,
     comparison: Comparison,
 }
 
-/// Measures, and shows.
+/// Runs the benchmark and shows the results.
 ///
 /// # Errors
-/// The programs are not there, one of them failed, or a file cannot be written.
+/// The programs are missing, one of them failed, or a file cannot be written.
 pub(super) fn run(world: &World, args: &NestedArgs) -> Result<u8> {
-    harness::measure(|_| Bench::prepare(world, args))
+    harness::measure(|_| NestedBench::prepare(world, args))
 }
 
-struct Bench<'a> {
+struct NestedBench<'a> {
     args: &'a NestedArgs,
     trimtab: PathBuf,
     folder: PathBuf,
     proc: PathBuf,
-    cases: Vec<Case>,
+    cases: Vec<NestedCase>,
     rounds: Rounds,
     start: Start,
-    samples: Samples,
+    samples: NestedSamples,
     /// Runs at whose start other programs wanted CPUs.
     disturbed: usize,
 }
 
-impl<'a> Bench<'a> {
+impl<'a> NestedBench<'a> {
     fn prepare(world: &World, args: &'a NestedArgs) -> Result<(Self, Outlet)> {
         let usable = Usable::live(world, true)?;
         let (machine, allowed) = (&usable.machine, &usable.allowed);
@@ -82,21 +83,21 @@ impl<'a> Bench<'a> {
             environment: set.filter_map(|name| Some((name.to_owned(), world.text(name)?))).collect(),
         };
         let outlet = Outlet::open(args.json.as_deref(), args.svg.as_deref(), false)?;
-        let (proc, samples) = (world.proc(), Samples::new());
-        let ways = |case: &Case| Variant::ALL.map(|variant| format!("{case} {}", variant.word()));
+        let (proc, samples) = (world.proc(), NestedSamples::new());
+        let ways = |case: &NestedCase| Variant::ALL.map(|variant| format!("{case} {}", variant.word()));
         let names: Vec<String> = cases.iter().flat_map(ways).collect();
         let rounds = Rounds::of(&names, args.rounds, args.seed);
         Ok((Self { args, trimtab, folder, proc, cases, rounds, start, samples, disturbed: 0 }, outlet))
     }
 
-    /// A case, and a way of running it.
-    fn at(&self, at: usize) -> Option<(Case, Variant)> {
+    /// Returns a case and its variant.
+    fn at(&self, at: usize) -> Option<(NestedCase, Variant)> {
         let ways = Variant::ALL.len();
         Some((*self.cases.get(at / ways)?, *Variant::ALL.get(at % ways)?))
     }
 
-    fn end(&self, Ended { complete, runs, failed }: Ended) -> End {
-        End { complete, runs, failed, disturbed: self.disturbed }
+    fn end(&self, SeriesEnd { complete, runs, failed }: SeriesEnd) -> NestedEnd {
+        NestedEnd { complete, runs, failed, disturbed: self.disturbed }
     }
 
     fn compare(&self) -> Vec<Measured> {
@@ -119,7 +120,7 @@ impl<'a> Bench<'a> {
     }
 }
 
-impl Series for Bench<'_> {
+impl Benchmark for NestedBench<'_> {
     type Findings<'f>
         = Vec<Measured>
     where
@@ -129,7 +130,7 @@ impl Series for Bench<'_> {
         &self.rounds
     }
 
-    /// Case by case; which way goes first changes from round to round.
+    /// Case by case; the first variant changes from round to round.
     fn order(&self, round: u32) -> Vec<usize> {
         let ways = Variant::ALL.len();
         let turned = |way: usize| if round.is_multiple_of(2) { ways - 1 - way } else { way };
@@ -137,41 +138,47 @@ impl Series for Bench<'_> {
     }
 
     fn begin(&self, recorder: &mut Recorder) -> Result<()> {
-        recorder.write(&Record::Start(&self.start))
+        recorder.write(&NestedLine::Start(&self.start))
     }
 
-    fn one(&mut self, at: usize, round: u32, recorder: &mut Recorder, interrupt: &Interrupt) -> Result<Came> {
-        let Some((case, variant)) = self.at(at) else { return Ok(Came::Well) };
+    fn one(
+        &mut self,
+        at: usize,
+        round: u32,
+        recorder: &mut Recorder,
+        interrupt: &Interrupt,
+    ) -> Result<RunOutcome> {
+        let Some((case, variant)) = self.at(at) else { return Ok(RunOutcome::Well) };
         let program = self.folder.join(case.program.file());
         let words = command(self.args, case, variant, &self.trimtab, &program);
         let others = runnable(&self.proc).ok().map(Runnable::others);
-        // Most programs ask for their threads themselves, and trimtab would take the user's number for a limit. The multi-zone
-        // benchmarks read it, and `--nest` sets it.
+        // Most programs request their threads themselves, and trimtab would take the user's number
+        // for a limit. The multi-zone benchmarks read the variable, and `--nest` sets it.
         let Shape { outer, inner } = case.shape;
         let teams = format!("{outer},{inner}");
         let told = case.program.is_multi_zone() && variant == Variant::Unbound;
         let variables = [("OMP_NUM_THREADS", told.then_some(teams))];
         let ran = programs::run(&words, &variables, &|report| case.fault(report), interrupt);
-        if !matches!(ran, Ran::Stopped) {
+        if !matches!(ran, ProgramOutcome::Stopped) {
             self.disturbed += usize::from(others.is_some_and(|others| others > 0));
         }
         match ran {
-            Ran::Stopped => Ok(Came::Stopped),
-            Ran::Badly { error, stderr } => {
-                let run = Run::new(case, variant, round, others, &words, Err(&error), &stderr);
-                recorder.write(&Record::Run(run))?;
-                Ok(Came::Badly { error, stderr })
+            ProgramOutcome::Stopped => Ok(RunOutcome::Stopped),
+            ProgramOutcome::Badly { error, stderr } => {
+                let run = NestedRun::new(case, variant, round, others, &words, Err(&error), &stderr);
+                recorder.write(&NestedLine::Run(run))?;
+                Ok(RunOutcome::Badly { error, stderr })
             }
-            Ran::Well { report, stderr } => {
-                let run = Run::new(case, variant, round, others, &words, Ok(&report), &stderr);
-                recorder.write(&Record::Run(run))?;
+            ProgramOutcome::Well { report, stderr } => {
+                let run = NestedRun::new(case, variant, round, others, &words, Ok(&report), &stderr);
+                recorder.write(&NestedLine::Run(run))?;
                 let figures = case.program.figures();
                 let samples =
                     self.samples.entry((case, variant)).or_insert_with(|| vec![Vec::new(); figures.len()]);
                 for (figure, samples) in figures.iter().zip(samples) {
                     samples.extend(figure.value(case.program, &report));
                 }
-                Ok(Came::Well)
+                Ok(RunOutcome::Well)
             }
         }
     }
@@ -180,7 +187,7 @@ impl Series for Bench<'_> {
         self.compare()
     }
 
-    fn report(&self, measured: &Vec<Measured>, ended: Ended) -> String {
+    fn report(&self, measured: &Vec<Measured>, ended: SeriesEnd) -> String {
         report::page(&self.start, measured, &self.end(ended))
     }
 
@@ -188,11 +195,11 @@ impl Series for Bench<'_> {
         chart::picture(&self.start, measured)
     }
 
-    fn conclude(&self, measured: &Vec<Measured>, ended: Ended, recorder: &mut Recorder) -> Result<()> {
+    fn conclude(&self, measured: &Vec<Measured>, ended: SeriesEnd, recorder: &mut Recorder) -> Result<()> {
         let results = measured.iter().map(|Measured { case, figure, unbound, bound, comparison }| {
-            Record::Result(Outcome::new(*case, figure, unbound, bound, *comparison))
+            NestedLine::Result(NestedOutcome::new(*case, figure, unbound, bound, *comparison))
         });
         let end = self.end(ended);
-        results.chain([Record::End(&end)]).try_for_each(|line| recorder.write(&line))
+        results.chain([NestedLine::End(&end)]).try_for_each(|line| recorder.write(&line))
     }
 }

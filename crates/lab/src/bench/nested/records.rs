@@ -1,30 +1,30 @@
-//! The lines of the record of `bench nested`.
+//! Lines of a record of `bench nested`.
 
 use super::super::harness::Head;
-use super::matrix::{Case, Figure, Variant};
+use super::matrix::{NestedCase, NestedFigure, Variant};
 use serde::Serialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use trimtab_core::stats::{Better, Comparison};
 
-/// A line.
+/// A line of the record.
 #[derive(Debug, Serialize)]
 #[serde(tag = "record", rename_all = "kebab-case")]
-pub(super) enum Record<'a> {
-    /// What is measured, where, and how.
+pub(super) enum NestedLine<'a> {
+    /// Machine, programs and options.
     Start(&'a Start),
     /// One run of a program.
-    Run(Run<'a>),
+    Run(NestedRun<'a>),
     /// One figure of one case, over all rounds.
-    Result(Outcome<'a>),
-    /// Nothing follows.
-    End(&'a End),
+    Result(NestedOutcome<'a>),
+    /// Last line.
+    End(&'a NestedEnd),
 }
 
-/// How it ended.
+/// State of the measurement at its end.
 #[derive(Debug, Serialize)]
-pub(super) struct End {
+pub(super) struct NestedEnd {
     /// Whether all rounds were run.
     pub(super) complete: bool,
     pub(super) runs: usize,
@@ -47,25 +47,25 @@ pub(super) struct Start {
 }
 
 #[derive(Debug, Serialize)]
-pub(super) struct Run<'a> {
+pub(super) struct NestedRun<'a> {
     program: &'static str,
     outer: u32,
     inner: u32,
     variant: Variant,
     round: u32,
-    /// How many other tasks wanted a CPU just before; null when that cannot be read.
+    /// Number of other tasks that wanted a CPU just before the run; null if it cannot be read.
     others: Option<u32>,
     command: Vec<String>,
-    /// What the program printed; null when it failed.
+    /// The report that the program printed; null for a failed run.
     report: Option<&'a Value>,
     error: Option<&'a str>,
-    /// What it said beside its report: trimtab's warnings, for example.
+    /// Standard error of the run, for example trimtab's warnings.
     stderr: &'a str,
 }
 
-impl<'a> Run<'a> {
+impl<'a> NestedRun<'a> {
     pub(super) fn new(
-        case: Case,
+        case: NestedCase,
         variant: Variant,
         round: u32,
         others: Option<u32>,
@@ -89,7 +89,7 @@ impl<'a> Run<'a> {
 }
 
 #[derive(Debug, Serialize)]
-pub(super) struct Outcome<'a> {
+pub(super) struct NestedOutcome<'a> {
     program: &'static str,
     outer: u32,
     inner: u32,
@@ -101,10 +101,10 @@ pub(super) struct Outcome<'a> {
     comparison: Comparison,
 }
 
-impl<'a> Outcome<'a> {
+impl<'a> NestedOutcome<'a> {
     pub(super) fn new(
-        case: Case,
-        figure: &'a Figure,
+        case: NestedCase,
+        figure: &'a NestedFigure,
         unbound: &'a [f64],
         bound: &'a [f64],
         comparison: Comparison,

@@ -1,24 +1,24 @@
-//! What was published and what was measured, as tables side by side.
+//! Report of `bench nested`: tables of published and measured results.
 
 use super::super::harness::Head;
-use super::records::{End, Start};
+use super::records::{NestedEnd, Start};
 use super::{Measured, published};
 use crate::args::bench::NestedProgram;
 use trimtab_core::stats::{Better, Estimate, Interval, Verdict};
 use trimtab_front::table::{Align, Table};
 
-/// The whole page.
-pub(super) fn page(start: &Start, measured: &[Measured], end: &End) -> String {
+/// Formats the whole report.
+pub(super) fn page(start: &Start, measured: &[Measured], end: &NestedEnd) -> String {
     let (Start { rounds, seed, .. }, Head { machine, summary, kernel, .. }) = (start, &start.head);
     let mut text = format!("{machine}: {summary}; Linux {kernel}\n");
     text.push_str(&format!(
-        "{rounds} rounds, unbound and bound in turns; medians with 95 % bootstrap intervals, seed {seed}\n"
+        "{rounds} rounds, unbound and bound alternate; medians with 95 % bootstrap intervals, seed {seed}\n"
     ));
     if start.quick {
         text.push_str("--quick: small problems, which caches may hold; not for conclusions about memory\n");
     }
     for (name, value) in &start.environment {
-        text.push_str(&format!("{name}={value} is set for both\n"));
+        text.push_str(&format!("{name}={value} is set for both variants\n"));
     }
     for program in NestedProgram::ALL {
         let of_program: Vec<&Measured> =
@@ -26,7 +26,7 @@ pub(super) fn page(start: &Start, measured: &[Measured], end: &End) -> String {
         if of_program.is_empty() {
             continue;
         }
-        text.push_str(&format!("\n{}\n\n{}\nHere:\n\n", title(program), publication(program)));
+        text.push_str(&format!("\n{}\n\n{}\nMeasured:\n\n", title(program), publication(program)));
         text.push_str(&here(&of_program));
     }
     if measured.is_empty() {
@@ -39,10 +39,10 @@ pub(super) fn page(start: &Start, measured: &[Measured], end: &End) -> String {
             published::LOSSES
         ));
     }
-    let End { complete, runs, disturbed, .. } = end;
+    let NestedEnd { complete, runs, disturbed, .. } = end;
     if *disturbed > 0 {
         text.push_str(&format!(
-            "Other programs wanted CPUs at the start of {disturbed} of {runs} runs: intervals are wider than on a quiet machine\n"
+            "Other programs wanted CPUs at the start of {disturbed} of {runs} runs: intervals are wider than on an idle machine\n"
         ));
     }
     if !complete {
@@ -66,14 +66,14 @@ fn title(program: NestedProgram) -> &'static str {
     }
 }
 
-/// What was published about it.
+/// Formats the published results of a program.
 fn publication(program: NestedProgram) -> String {
     match program {
         NestedProgram::Stream => format!("Published, unbound / bound:\n\n{}", stream()),
         NestedProgram::Syncbench => format!("Published, unbound / bound:\n\n{}", sync()),
         NestedProgram::Solver => format!("Published: {}\n", published::SOLVER),
         NestedProgram::BtMz | NestedProgram::LuMz | NestedProgram::SpMz => {
-            "Published: nothing about binding it by this program.\n".to_owned()
+            "Published: no results on binding for this program.\n".to_owned()
         }
     }
 }
@@ -83,7 +83,7 @@ fn stream() -> Table {
     let shapes = shapes.iter().map(|shape| (shape.as_str(), Align::Right));
     let columns: Vec<_> = std::iter::once(("MACHINE", Align::Left)).chain(shapes).collect();
     let mut table = Table::new(&columns);
-    for published::Stream { machine, unbound_bound } in published::STREAM {
+    for published::PublishedStream { machine, unbound_bound } in published::STREAM {
         let pair = |at: usize| {
             unbound_bound
                 .get(at)
@@ -101,14 +101,14 @@ fn sync() -> Table {
     let columns: Vec<_> =
         [("MACHINE", Align::Left), ("SHAPE", Align::Left)].into_iter().chain(columns).collect();
     let mut table = Table::new(&columns);
-    for published::Sync { machine, shape, unbound, bound } in published::SYNC {
+    for published::PublishedSync { machine, shape, unbound, bound } in published::SYNC {
         let pairs = unbound.iter().zip(bound).map(|(unbound, bound)| format!("{unbound:.2} / {bound:.2}"));
         table.row([machine.to_owned(), shape.to_string()].into_iter().chain(pairs));
     }
     table
 }
 
-/// What was measured.
+/// Formats the measured results.
 fn here(measured: &[&Measured]) -> String {
     let mut table = Table::new(&[
         ("SHAPE", Align::Left),
@@ -148,7 +148,7 @@ fn gain(gain: Option<Estimate>) -> String {
     }
 }
 
-/// A number with three digits that count, or so.
+/// Formats a number with about three significant digits.
 pub(super) fn number(value: f64) -> String {
     format!("{value:.decimals$}", decimals = decimals(value))
 }
@@ -162,7 +162,7 @@ fn decimals(value: f64) -> usize {
     }
 }
 
-/// In words of the figure: a bandwidth is higher, a time is shorter.
+/// Returns the verdict in words of the figure: a bandwidth is higher, a time is shorter.
 pub(super) fn verdict(verdict: Verdict, better: Better) -> &'static str {
     match (verdict, better) {
         (Verdict::Better, Better::More) => "better (higher)",

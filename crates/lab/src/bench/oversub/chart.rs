@@ -1,7 +1,8 @@
 //! The study as a picture: slow-downs over threads for each core.
 //!
-//! A row of panels for each runtime: as it waits by itself, spinning, yielding, sleeping with floating threads, then pinned and balanced. A line a
-//! program. A slow-down that is more than what is said is marked so in its tip.
+//! A row of panels for each runtime: as it waits by itself, spinning, yielding, sleeping with
+//! floating threads, then pinned and balanced. A line a program. A slow-down that is more than what
+//! is said is marked so in its tip.
 
 use super::super::harness::Head;
 use super::super::team::plot::{self, Line, Panel, doublings};

@@ -1,13 +1,13 @@
-//! What is run: the cases of a round, by groups that have their baselines in common.
+//! Matrix of `bench oversub`: the cases of a round, in groups with common baselines.
 
-use super::programs::{Tools, deaf, waits as waits_of};
+use super::programs::{OversubTools, deaf, waits as waits_of};
 use crate::args::{Class, Couple, Mix, OversubArgs, Program};
 use std::collections::{BTreeMap, BTreeSet};
 use trimtab_core::place::waiting::WaitPolicy;
 use trimtab_core::set::CpuSet;
 use trimtab_core::study::{Arrangement, Cell, Company, Grip, Runtime};
 
-/// Programs that are run unless others are named: all but those that take long.
+/// Default programs: all but those that take long.
 const USUAL: [Program; 11] = [
     Program::Cg,
     Program::Ep,
@@ -28,53 +28,54 @@ const WAITS: [WaitPolicy; 5] =
 const QUICK_WAITS: [WaitPolicy; 3] = [WaitPolicy::Keep, WaitPolicy::Spin, WaitPolicy::Sleep];
 const PAIRS: [(Program, Program); 3] =
     [(Program::Cg, Program::Ep), (Program::Ep, Program::Ep), (Program::Lu, Program::Barriers10ms)];
-/// Rounds of a first look, if no others were asked for.
+/// Rounds of a quick measurement, unless others were requested.
 const QUICK_ROUNDS: u32 = 3;
-/// Minutes of a first look: what runs then still has one to end.
+/// Time limit of a quick measurement, in minutes: runs under way then have one minute to end.
 const QUICK_MINUTES: f64 = 9.0;
-/// What rounds are by default, as the options say it.
-const ROUNDS: u32 = 5;
+/// Default number of rounds, as in the options.
+const ROUNDS_DEFAULT: u32 = 5;
 
 /// One program in one cell.
 #[derive(Clone, PartialEq, Debug)]
-pub(super) struct Job {
+pub(super) struct OversubJob {
     pub(super) program: Program,
     pub(super) cell: Cell,
     pub(super) cpus: CpuSet,
 }
 
-/// What is run at once: one program, or two.
+/// Programs that run at once: one or two.
 #[derive(Clone, PartialEq, Debug)]
-pub(super) struct Step {
-    pub(super) jobs: Vec<Job>,
+pub(super) struct OversubStep {
+    pub(super) jobs: Vec<OversubJob>,
 }
 
-impl Step {
-    /// Steps of a group have the same baselines, and are run one after the other.
+impl OversubStep {
+    /// Returns the group of the step: steps of a group have the same baselines, and are run one
+    /// after the other.
     pub(super) fn group(&self) -> Vec<(Program, Runtime)> {
         self.jobs.iter().map(|job| (job.program, job.cell.runtime)).collect()
     }
 }
 
-impl std::fmt::Display for Step {
+impl std::fmt::Display for OversubStep {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let name = self.jobs.first().map(|job| job.cell.to_string());
         f.write_str(name.as_deref().unwrap_or("nothing"))
     }
 }
 
-/// All that is to be run, and what is not.
+/// All runs of the benchmark, and the cases left out.
 #[derive(Debug)]
-pub(super) struct Plan {
+pub(super) struct OversubPlan {
     pub(super) class: Class,
     pub(super) rounds: u32,
     pub(super) minutes: Option<f64>,
-    pub(super) steps: Vec<Step>,
-    /// What cannot be run here, or was left out for haste, and why.
+    pub(super) steps: Vec<OversubStep>,
+    /// Cases that cannot run here or were left out to save time, with reasons.
     pub(super) left_out: Vec<String>,
 }
 
-/// What was named, or these, each once.
+/// Returns the named items, or else the usual ones, each once.
 fn or<T: Clone + PartialEq>(named: &[T], usual: &[T]) -> Vec<T> {
     let mut all: Vec<T> = Vec::new();
     for one in if named.is_empty() { usual } else { named } {
@@ -85,25 +86,25 @@ fn or<T: Clone + PartialEq>(named: &[T], usual: &[T]) -> Vec<T> {
     all
 }
 
-/// Decides on these CPUs, one of each core.
-pub(super) fn plan(args: &OversubArgs, tools: &Tools, cpus: &CpuSet) -> Plan {
+/// Plans the benchmark for these CPUs, one of each core.
+pub(super) fn plan(args: &OversubArgs, tools: &OversubTools, cpus: &CpuSet) -> OversubPlan {
     let quick = args.quick;
     let class = args.class.unwrap_or(Class::W);
-    let mut plan = Plan {
+    let mut plan = OversubPlan {
         class,
-        rounds: if quick && args.rounds == ROUNDS { QUICK_ROUNDS } else { args.rounds },
+        rounds: if quick && args.rounds == ROUNDS_DEFAULT { QUICK_ROUNDS } else { args.rounds },
         minutes: args.minutes.or(quick.then_some(QUICK_MINUTES)),
         steps: Vec::new(),
         left_out: Vec::new(),
     };
     if quick {
         plan.left_out.push(
-            "--quick: few programs, few ways, few rounds; what other options name is taken as named"
+            "--quick: few programs, variants and rounds; lists given by other options are used unchanged"
                 .to_owned(),
         );
     }
     let mut chosen =
-        Chosen { args, tools, cpus, quick, lacking: BTreeMap::new(), deaf: BTreeMap::new(), plan };
+        OversubPlanner { args, tools, cpus, quick, lacking: BTreeMap::new(), deaf: BTreeMap::new(), plan };
     chosen.alone();
     chosen.pairs();
     for ((runtime, why), waits) in chosen.deaf {
@@ -112,25 +113,25 @@ pub(super) fn plan(args: &OversubArgs, tools: &Tools, cpus: &CpuSet) -> Plan {
     }
     for ((runtime, why), programs) in chosen.lacking {
         let programs: Vec<&str> = programs.into_iter().collect();
-        chosen.plan.left_out.push(format!("{} by {runtime} cannot be run here: {why}", programs.join(", ")));
+        chosen.plan.left_out.push(format!("{} with {runtime} cannot run here: {why}", programs.join(", ")));
     }
     chosen.plan
 }
 
-struct Chosen<'a> {
+struct OversubPlanner<'a> {
     args: &'a OversubArgs,
-    tools: &'a Tools,
+    tools: &'a OversubTools,
     cpus: &'a CpuSet,
     quick: bool,
-    /// Of which it was said already that it cannot be run.
+    /// Programs that cannot run here, by runtime and reason.
     lacking: BTreeMap<(Runtime, String), BTreeSet<&'static str>>,
-    /// Ways to wait that runtimes have no words for.
+    /// Wait policies that runtimes do not support, by runtime and reason.
     deaf: BTreeMap<(Runtime, &'static str), BTreeSet<&'static str>>,
-    plan: Plan,
+    plan: OversubPlan,
 }
 
-impl Chosen<'_> {
-    /// Whether it can be run here; if not, that is said once.
+impl OversubPlanner<'_> {
+    /// Returns whether the program can run here; if not, notes the reason.
     fn is_here(&mut self, program: Program, runtime: Runtime) -> bool {
         let Some(why) = self.tools.lacks(program, runtime) else { return true };
         let lacking = self.lacking.entry((runtime, why)).or_default();
@@ -159,12 +160,14 @@ impl Chosen<'_> {
         }
     }
 
-    /// Ways to wait and be bound. Waiting is varied with floating threads, binding with waiting as it is, unless all is asked for.
+    /// Returns the combinations of binding and wait policy. Wait policies vary with floating
+    /// threads, bindings with the runtime's own wait policy, unless all combinations are requested.
     fn ways(&self) -> Vec<(Grip, WaitPolicy)> {
         let grips = or(&self.args.grips, if self.quick { &[Grip::Floating] } else { &Grip::ALL });
         let waits = or(&self.args.waits, if self.quick { &QUICK_WAITS } else { &WAITS });
         let all = grips.iter().flat_map(|grip| waits.iter().map(move |wait| (*grip, *wait)));
-        // Without the one that all others are varied from, all is asked for.
+        // If the common starting point of the variations is missing, all combinations are
+        // requested.
         let from_there = !grips.contains(&Grip::Floating) || !waits.contains(&WaitPolicy::Keep);
         let wanted = |(grip, wait): &(Grip, WaitPolicy)| {
             self.args.cross || from_there || *grip == Grip::Floating || *wait == WaitPolicy::Keep
@@ -190,19 +193,19 @@ impl Chosen<'_> {
                             let deaf = self.deaf.entry((runtime, why)).or_default();
                             deaf.insert(wait.word());
                         } else if wait == WaitPolicy::Auto && waits_of(runtime, wait, &cell).is_empty() {
-                            // As it is where every thread has a core, which is told apart only if asked for.
+                            // `auto` changes nothing if every thread has a core; the note is
+                            // printed only if `auto` was requested.
                             if !self.args.waits.is_empty() {
-                                let why =
-                                    "it is left as it is where every thread has a core, or has no variable";
+                                let why = "it changes nothing if every thread has a core, or has no variable";
                                 self.leave_out(format!("{runtime} with --waits auto: {why}"));
                             }
                         } else if grip == Grip::Balanced
                             && matches!(runtime, Runtime::OpenMpi | Runtime::Mpich)
                         {
-                            self.leave_out(format!("{runtime} balanced: --balance has the threads of one program, not of a launcher's"));
+                            self.leave_out(format!("{runtime} balanced: --balance moves the threads of one program, not those that a launcher starts"));
                         } else {
-                            let jobs = vec![Job { program, cell, cpus: self.cpus.clone() }];
-                            self.plan.steps.push(Step { jobs });
+                            let jobs = vec![OversubJob { program, cell, cpus: self.cpus.clone() }];
+                            self.plan.steps.push(OversubStep { jobs });
                         }
                     }
                 }
@@ -217,7 +220,7 @@ impl Chosen<'_> {
         let mixes = or(&self.args.mixes, &[]);
         let mixes = if self.quick && mixes.len() == 3 { vec![Mix(1, 1), Mix(1, 4)] } else { mixes };
         let waits = or(&self.args.waits, &[WaitPolicy::Keep, WaitPolicy::Auto]);
-        // Both by the same runtime, and that one of threads.
+        // Both programs use the same runtime, and its ranks are threads.
         let of_threads = |runtime: &Runtime| matches!(runtime, Runtime::Libgomp | Runtime::Libomp);
         let mut runtimes = or(&self.args.runtimes, &[Runtime::Libgomp, Runtime::Libomp]);
         runtimes.retain(of_threads);
@@ -238,8 +241,9 @@ impl Chosen<'_> {
                     for &wait in waits.iter().filter(|wait| deaf(runtime, **wait).is_none()) {
                         for arrangement in Arrangement::ALL {
                             let step = self.pair([one, other], runtime, *mix, wait, arrangement);
-                            // Where it changes nothing it is as it is.
-                            let told = |job: &Job| !waits_of(job.cell.runtime, wait, &job.cell).is_empty();
+                            // `auto` that changes nothing for either program equals `keep`.
+                            let told =
+                                |job: &OversubJob| !waits_of(job.cell.runtime, wait, &job.cell).is_empty();
                             if wait != WaitPolicy::Auto || step.jobs.iter().any(told) {
                                 self.plan.steps.push(step);
                             }
@@ -257,7 +261,7 @@ impl Chosen<'_> {
         mix: Mix,
         wait: WaitPolicy,
         arrangement: Arrangement,
-    ) -> Step {
+    ) -> OversubStep {
         let half = self.cpus.len() / 2;
         let part = |place: usize| -> CpuSet {
             match (arrangement, place) {
@@ -281,8 +285,8 @@ impl Chosen<'_> {
             };
             let cell =
                 Cell { wait, company: Some(company), ..self.cell(program, runtime, mixed[place], cores) };
-            Job { program, cell, cpus }
+            OversubJob { program, cell, cpus }
         };
-        Step { jobs: vec![job(0), job(1)] }
+        OversubStep { jobs: vec![job(0), job(1)] }
     }
 }

@@ -1,12 +1,14 @@
-//! `trimtab bench oversub`: more threads than cores, as an instrument.
+//! `trimtab bench oversub`: programs with more threads than cores.
 //!
-//! What is measured is data of `trimtab_core::study`: cells, samples, and what they come to. [`mod@matrix`] decides which cases there are, [`programs`] knows how
-//! each is started, [`running`] runs one or two at once and stops what takes too long, [`report`] and [`chart`] show it.
+//! Cells, samples and their evaluation are data of `trimtab_core::study`. [`mod@matrix`] defines
+//! the cases, [`programs`] starts them, [`running`] runs one or two at once and stops runs that
+//! take too long, [`report`] and [`chart`] show the results.
 //!
-//! A case is run beside its baseline (alone, a thread for each core, as Linux and the runtime have it by themselves): a baseline serves the case
-//! that follows it and the next one, so that no case is further from its baseline than one other run. Cases with the same program and runtime
-//! follow each other; rounds, groups and cases within groups are in random orders that follow from the seed. Every run is recorded at once; what
-//! is in a record is not run again when it is gone on with.
+//! A case runs after its baseline (alone, one thread for each core, floating, with the runtime's
+//! own wait policy). A baseline serves the case that follows it and the next one, so that at most
+//! one other run separates a case from its baseline. Cases with the same program and runtime follow
+//! each other; rounds, groups and cases within groups are in random orders that follow from the
+//! seed. Every run is recorded at once; a continued record's runs are not repeated.
 
 mod chart;
 mod matrix;
@@ -17,14 +19,14 @@ mod running;
 #[cfg(test)]
 mod tests;
 
-use super::harness::{self, Came, Ended, Outlet, Recorder, Rounds, Series};
+use super::harness::{self, Benchmark, Outlet, Recorder, Rounds, RunOutcome, SeriesEnd};
 use crate::args::{Class, OversubArgs, OversubCellArgs, Program};
 use crate::usable::Usable;
 use anyhow::{Context, Result, anyhow, bail};
-use matrix::{Job, Plan, Step, plan};
-use programs::Tools;
-use records::{End, Line, SampleLine, SharingLine};
-use running::{Ending, Ran, Timed};
+use matrix::{OversubJob, OversubPlan, OversubStep, plan};
+use programs::OversubTools;
+use records::{OversubEnd, OversubLine, SampleLine, SharingLine};
+use running::{ProgramRun, RunEnding, TimedStart};
 use rustix::process::{Signal, set_parent_process_death_signal};
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::process::CommandExt;
@@ -42,29 +44,32 @@ use trimtab_front::progress;
 use trimtab_front::sibling::{self, TRIMTAB};
 use trimtab_linux::sys::affinity;
 
-/// A baseline that takes longer hangs, in seconds.
-const HANG: f64 = 600.0;
-/// The same where all of it is to take ten minutes.
-const QUICK_HANG: f64 = 30.0;
-/// However quick its baseline, a case may take so long, in seconds: starting takes a part of it.
-const MOST_MIN: f64 = 2.0;
-/// A baseline serves so many cases.
-const SERVES: u32 = 2;
-/// Yielding is measured up to so often, until nobody disturbs it.
-const TRIES: u32 = 10;
-/// A baseline that fails so often will fail again.
+/// Longest run of a baseline, in seconds; a longer one counts as hung.
+const HANG_S: f64 = 600.0;
+/// Longest run of a baseline in a measurement that takes ten minutes in total, in seconds.
+const QUICK_HANG_S: f64 = 30.0;
+/// Smallest time limit of a case, in seconds, even for a fast baseline: starting the program takes
+/// part of it.
+const CASE_LIMIT_MIN_S: f64 = 2.0;
+/// Cases that a baseline serves.
+const CASES_PER_BASELINE: u32 = 2;
+/// Trials of `sched_yield` at most, until one is undisturbed.
+const YIELD_TRIALS_MAX: u32 = 10;
+/// Failures after which a baseline is not tried again.
 const FAILURES_MAX: u32 = 2;
 
-/// Starts a program so that it ends with who started it: also when that is killed, nothing goes on and disturbs what is measured next.
+/// Starts a program that ends with its parent: even if the parent is killed, no process continues
+/// and disturbs the next measurement.
 ///
 /// # Errors
-/// It cannot be started, or not on these CPUs.
+/// The program cannot be started, or not on these CPUs.
 pub(super) fn cell(args: &OversubCellArgs) -> Result<u8, Exit> {
     let failed = |cause| Exit::new(exit::FAILED, cause);
     let start = || -> Result<std::convert::Infallible> {
-        let program = args.words.first().context("no program is named")?;
+        let program = args.words.first().context("no program is given")?;
         affinity::set(None, &args.cpus).with_context(|| format!("cannot run on CPUs {}", args.cpus))?;
-        set_parent_process_death_signal(Some(Signal::TERM)).context("cannot ask to end with the parent")?;
+        set_parent_process_death_signal(Some(Signal::TERM))
+            .context("cannot request a signal at the end of the parent")?;
         let error = Command::new(program).args(args.words.iter().skip(1)).exec();
         Err(anyhow!("cannot start {}: {error}", program.display()))
     };
@@ -73,7 +78,7 @@ pub(super) fn cell(args: &OversubCellArgs) -> Result<u8, Exit> {
     }
 }
 
-/// Measures, and shows.
+/// Runs the benchmark and shows the results.
 ///
 /// # Errors
 /// There is nothing to run, a run failed, or a file cannot be written.
@@ -87,7 +92,7 @@ pub(super) fn run(world: &World, args: &OversubArgs) -> Result<u8> {
     if cpus.is_empty() {
         bail!("there is no CPU to measure on");
     }
-    let tools = Tools::find(args, sibling::find(TRIMTAB)?)?;
+    let tools = OversubTools::find(args, sibling::find(TRIMTAB)?)?;
     let plan = plan(args, &tools, &cpus);
     if args.list {
         return harness::list(listing(&plan, &tools), &plan.left_out);
@@ -95,12 +100,12 @@ pub(super) fn run(world: &World, args: &OversubArgs) -> Result<u8> {
     if plan.steps.is_empty() {
         bail!("there is nothing to measure: {}", plan.left_out.join("; "));
     }
-    harness::measure(|_| Bench::prepare(args, &usable, cpus, tools, plan))
+    harness::measure(|_| OversubBench::prepare(args, &usable, cpus, tools, plan))
 }
 
-/// Cases with their commands.
-fn listing(plan: &Plan, tools: &Tools) -> Vec<String> {
-    let line = |job: &Job| {
+/// Returns the cases with their commands.
+fn listing(plan: &OversubPlan, tools: &OversubTools) -> Vec<String> {
+    let line = |job: &OversubJob| {
         let start = tools.start(job.program, plan.class, &job.cell, &job.cpus, None);
         let set =
             start.variables.iter().filter_map(|(name, value)| Some(format!("{name}={} ", value.as_ref()?)));
@@ -109,7 +114,7 @@ fn listing(plan: &Plan, tools: &Tools) -> Vec<String> {
     plan.steps.iter().flat_map(|step| &step.jobs).map(line).collect()
 }
 
-/// Shows a record again.
+/// Shows a stored record.
 fn show_again(file: &Path, args: &OversubArgs) -> Result<()> {
     let study = read(file, "show")?;
     let mut outlet = Outlet::open(None, args.svg.as_deref(), false)?;
@@ -124,23 +129,23 @@ fn show_again(file: &Path, args: &OversubArgs) -> Result<()> {
 
 fn read(file: &Path, to: &str) -> Result<Study> {
     let cannot = || format!("cannot {to} {}", file.display());
-    let text = std::fs::read_to_string(file).with_context(cannot)?;
+    let text = super::harness::read_text(file).with_context(cannot)?;
     study::read(&text).with_context(cannot)
 }
 
-/// A baseline that was run.
+/// Times of a baseline that was run.
 #[derive(Clone, Copy, Debug)]
 struct Baseline {
     seconds: f64,
     wall: f64,
-    /// Cases that may still be set beside it.
+    /// Cases that this baseline may still serve.
     serves: u32,
 }
 
-struct Bench<'a> {
+struct OversubBench<'a> {
     args: &'a OversubArgs,
-    tools: Tools,
-    plan: Plan,
+    tools: OversubTools,
+    plan: OversubPlan,
     cpus: CpuSet,
     about: About,
     rounds: Rounds,
@@ -148,24 +153,24 @@ struct Bench<'a> {
     /// Rounds and cells that need not be run again.
     known: BTreeSet<(u32, String)>,
     baselines: BTreeMap<(Program, Runtime), Baseline>,
-    /// How often baselines failed.
+    /// Number of failures of each baseline.
     lost: BTreeMap<(Program, Runtime), u32>,
     ends: Option<Instant>,
     out_of_time: usize,
 }
 
-impl<'a> Bench<'a> {
+impl<'a> OversubBench<'a> {
     fn prepare(
         args: &'a OversubArgs,
         usable: &Usable,
         cpus: CpuSet,
-        tools: Tools,
-        plan: Plan,
+        tools: OversubTools,
+        plan: OversubPlan,
     ) -> Result<(Self, Outlet)> {
-        // From now on: what is measured before the first case counts too.
+        // The time limit starts now, so that it covers measurements before the first case.
         let ends = plan.minutes.map(|minutes| Instant::now() + Duration::from_secs_f64(60.0 * minutes));
         let before = harness::resumed(args.json.as_deref(), args.resume)?
-            .map(|file| Ok::<_, anyhow::Error>((file, read(file, "go on with")?)))
+            .map(|file| Ok::<_, anyhow::Error>((file, read(file, "continue")?)))
             .transpose()?;
         let head = harness::head("oversub", usable);
         let mut about = About {
@@ -186,7 +191,7 @@ impl<'a> Bench<'a> {
         };
         if let Some((file, study)) = &before {
             if let Some(why) = differs(&study.about, &about) {
-                bail!("cannot go on with {}: {why}", file.display());
+                bail!("cannot continue {}: {why}", file.display());
             }
             about.rate = study.about.rate;
         }
@@ -217,15 +222,15 @@ impl<'a> Bench<'a> {
         Ok((bench, outlet))
     }
 
-    fn timed(&self, job: &Job, most: f64) -> Timed {
-        Timed {
+    fn timed(&self, job: &OversubJob, most: f64) -> TimedStart {
+        TimedStart {
             start: self.tools.start(job.program, self.plan.class, &job.cell, &job.cpus, self.about.rate),
             most,
         }
     }
 
-    /// How the program of a job is run as its own baseline.
-    fn baseline_of(&self, job: &Job) -> Job {
+    /// Returns the job that is the baseline of a job.
+    fn baseline_of(&self, job: &OversubJob) -> OversubJob {
         let cores = self.about.cores;
         let cell = Cell {
             threads: cores,
@@ -236,20 +241,21 @@ impl<'a> Bench<'a> {
             company: None,
             ..job.cell.clone()
         };
-        Job { program: job.program, cell, cpus: self.cpus.clone() }
+        OversubJob { program: job.program, cell, cpus: self.cpus.clone() }
     }
 
-    /// Runs a baseline, records it, and keeps it for the next cases. `None` when a signal came; else why there is none.
+    /// Runs a baseline, records it, and keeps it for the next cases. Returns `None` after a signal,
+    /// and otherwise the error if there is no baseline.
     fn run_baseline(
         &mut self,
-        job: &Job,
+        job: &OversubJob,
         round: u32,
         recorder: &mut Recorder,
         interrupt: &Interrupt,
     ) -> Result<Option<Result<(), String>>> {
         let job = self.baseline_of(job);
         let key = (job.program, job.cell.runtime);
-        let hang = if self.args.quick { QUICK_HANG } else { HANG };
+        let hang = if self.args.quick { QUICK_HANG_S } else { HANG_S };
         let timed = self.timed(&job, hang);
         let Some(together) = running::run(std::slice::from_ref(&timed), &self.cpus, interrupt) else {
             return Ok(None);
@@ -257,23 +263,24 @@ impl<'a> Bench<'a> {
         let mut ran = together.ran.into_iter();
         let Some(ran) = ran.next() else { return Ok(None) };
         let mut sample = sample(&job, self.plan.class, round, &ran, None);
-        // Longer than anything may take is no bound of anything.
+        // A baseline that reaches the hang limit is a failure, not a lower bound.
         if sample.status == Status::Slower {
             (sample.status, sample.seconds) = (Status::Failed, None);
-            sample.error = Some(format!("it hung for {hang} s"));
+            sample.error = Some(format!("it did not end within {hang} s"));
         }
         (sample.balance, sample.foreign) = (together.balance, together.foreign);
         record(recorder, &sample, &timed, &ran)?;
         let came = match (sample.seconds, &sample.error) {
             (Some(seconds), None) => {
-                self.baselines.insert(key, Baseline { seconds, wall: sample.wall, serves: SERVES });
+                self.baselines
+                    .insert(key, Baseline { seconds, wall: sample.wall, serves: CASES_PER_BASELINE });
                 Ok(())
             }
             (_, error) => {
                 *self.lost.entry(key).or_default() += 1;
                 Err(format!(
                     "its baseline: {}; {}",
-                    error.as_deref().unwrap_or("no time"),
+                    error.as_deref().unwrap_or("no time reported"),
                     progress::quoted(&ran.stderr)
                 ))
             }
@@ -282,29 +289,30 @@ impl<'a> Bench<'a> {
         Ok(Some(came))
     }
 
-    fn end(&self, Ended { complete, runs, failed }: Ended) -> End {
+    fn end(&self, SeriesEnd { complete, runs, failed }: SeriesEnd) -> OversubEnd {
         let out_of_time = self.out_of_time;
-        End { complete: complete && out_of_time == 0, runs: runs - out_of_time, failed, out_of_time }
+        OversubEnd { complete: complete && out_of_time == 0, runs: runs - out_of_time, failed, out_of_time }
     }
 }
 
-fn record(recorder: &mut Recorder, sample: &Sample, timed: &Timed, ran: &Ran) -> Result<()> {
+fn record(recorder: &mut Recorder, sample: &Sample, timed: &TimedStart, ran: &ProgramRun) -> Result<()> {
     let command = harness::words(&timed.start.words);
-    recorder.write(&Line::Sample(SampleLine { sample, command, stderr: &ran.stderr }))
+    recorder.write(&OversubLine::Sample(SampleLine { sample, command, stderr: &ran.stderr }))
 }
 
-/// A sample of a run, without what is known of all that ran together.
-fn sample(job: &Job, class: Class, round: u32, ran: &Ran, beside: Option<Baseline>) -> Sample {
+/// Returns the sample of a run, without the values common to all programs that ran together.
+fn sample(job: &OversubJob, class: Class, round: u32, ran: &ProgramRun, beside: Option<Baseline>) -> Sample {
     let (status, seconds, error) = match &ran.ending {
-        Ending::Well(said) => match programs::read(job.program, &job.cell, said) {
+        RunEnding::Well(said) => match programs::read(job.program, &job.cell, said) {
             Ok(seconds) => (Status::Done, Some(seconds), None),
             Err(error) => (Status::Failed, None, Some(error)),
         },
-        // So many times as long from start to end: the part that is timed is taken to be slower alike.
-        Ending::Slower => {
+        // The timed part of the program is taken to be slower by the same factor as the run from
+        // start to end.
+        RunEnding::Slower => {
             (Status::Slower, beside.map(|beside| beside.seconds * ran.wall / beside.wall), None)
         }
-        Ending::Badly(error) => (Status::Failed, None, Some(error.clone())),
+        RunEnding::Badly(error) => (Status::Failed, None, Some(error.clone())),
     };
     Sample {
         cell: job.cell.clone(),
@@ -326,7 +334,7 @@ fn sample(job: &Job, class: Class, round: u32, ran: &Ran, beside: Option<Baselin
     }
 }
 
-impl Series for Bench<'_> {
+impl Benchmark for OversubBench<'_> {
     type Findings<'f>
         = (Vec<Summary>, Vec<Pair>)
     where
@@ -336,36 +344,42 @@ impl Series for Bench<'_> {
         &self.rounds
     }
 
-    /// Groups in a random order, and cases in a random order within them.
+    /// Groups are in a random order, and so are cases within a group.
     fn order(&self, round: u32) -> Vec<usize> {
         order(&self.plan.steps, self.rounds.seed, round)
     }
 
     fn begin(&self, recorder: &mut Recorder) -> Result<()> {
-        recorder.write(&Line::Start(&self.about))
+        recorder.write(&OversubLine::Start(&self.about))
     }
 
-    fn one(&mut self, at: usize, round: u32, recorder: &mut Recorder, interrupt: &Interrupt) -> Result<Came> {
-        let Some(step) = self.plan.steps.get(at).cloned() else { return Ok(Came::Well) };
+    fn one(
+        &mut self,
+        at: usize,
+        round: u32,
+        recorder: &mut Recorder,
+        interrupt: &Interrupt,
+    ) -> Result<RunOutcome> {
+        let Some(step) = self.plan.steps.get(at).cloned() else { return Ok(RunOutcome::Well) };
         if step.jobs.iter().all(|job| self.known.contains(&(round, job.cell.to_string()))) {
-            return Ok(Came::Well);
+            return Ok(RunOutcome::Well);
         }
         if self.ends.is_some_and(|ends| Instant::now() >= ends) {
             self.out_of_time += 1;
-            return Ok(Came::Well);
+            return Ok(RunOutcome::Well);
         }
         let group: BTreeSet<(Program, Runtime)> = step.group().into_iter().collect();
-        // Said when it happened.
+        // The failure was reported when it happened.
         if group.iter().any(|key| self.lost.get(key).is_some_and(|times| *times >= FAILURES_MAX)) {
-            return Ok(Came::Well);
+            return Ok(RunOutcome::Well);
         }
-        // What was run between would be further away than one other case.
+        // Baselines of other groups would be separated from their cases by more than one run.
         self.baselines.retain(|key, baseline| group.contains(key) && baseline.serves > 0);
         for job in &step.jobs {
             if !self.baselines.contains_key(&(job.program, job.cell.runtime)) {
                 match self.run_baseline(job, round, recorder, interrupt)? {
-                    None => return Ok(Came::Stopped),
-                    Some(Err(error)) => return Ok(Came::Badly { error, stderr: String::new() }),
+                    None => return Ok(RunOutcome::Stopped),
+                    Some(Err(error)) => return Ok(RunOutcome::Badly { error, stderr: String::new() }),
                     Some(Ok(())) => {}
                 }
             }
@@ -375,22 +389,25 @@ impl Series for Bench<'_> {
             .iter()
             .map(|job| self.baselines.get(&(job.program, job.cell.runtime)).copied())
             .collect();
-        // One that meets itself uses its baseline once.
+        // A pair of one program with itself uses its baseline once.
         for baseline in self.baselines.values_mut() {
             baseline.serves -= 1;
         }
-        let most =
-            |beside: &Option<Baseline>| (self.args.limit * beside.map_or(HANG, |one| one.wall)).max(MOST_MIN);
-        let timed: Vec<Timed> =
+        let most = |beside: &Option<Baseline>| {
+            (self.args.limit * beside.map_or(HANG_S, |one| one.wall)).max(CASE_LIMIT_MIN_S)
+        };
+        let timed: Vec<TimedStart> =
             step.jobs.iter().zip(&beside).map(|(job, beside)| self.timed(job, most(beside))).collect();
-        let Some(together) = running::run(&timed, &self.cpus, interrupt) else { return Ok(Came::Stopped) };
-        let mut came = Came::Well;
+        let Some(together) = running::run(&timed, &self.cpus, interrupt) else {
+            return Ok(RunOutcome::Stopped);
+        };
+        let mut came = RunOutcome::Well;
         for (((job, timed), beside), ran) in step.jobs.iter().zip(&timed).zip(beside).zip(&together.ran) {
             let mut sample = sample(job, self.plan.class, round, ran, beside);
             (sample.balance, sample.foreign) = (together.balance, together.foreign);
             record(recorder, &sample, timed, ran)?;
             if let Some(error) = &sample.error {
-                came = Came::Badly { error: error.clone(), stderr: ran.stderr.clone() };
+                came = RunOutcome::Badly { error: error.clone(), stderr: ran.stderr.clone() };
             }
             self.samples.push(sample);
         }
@@ -402,7 +419,7 @@ impl Series for Bench<'_> {
         (study::cells(&self.samples, seed), study::pairs(&self.samples, seed))
     }
 
-    fn report(&self, (summaries, pairs): &(Vec<Summary>, Vec<Pair>), ended: Ended) -> String {
+    fn report(&self, (summaries, pairs): &(Vec<Summary>, Vec<Pair>), ended: SeriesEnd) -> String {
         report::page(&self.about, &self.samples, summaries, pairs, Some(self.end(ended)))
     }
 
@@ -413,26 +430,30 @@ impl Series for Bench<'_> {
     fn conclude(
         &self,
         (summaries, pairs): &(Vec<Summary>, Vec<Pair>),
-        ended: Ended,
+        ended: SeriesEnd,
         recorder: &mut Recorder,
     ) -> Result<()> {
-        summaries.iter().try_for_each(|one| recorder.write(&Line::Cell(one)))?;
-        pairs.iter().try_for_each(|one| recorder.write(&Line::Pair(one)))?;
+        summaries.iter().try_for_each(|one| recorder.write(&OversubLine::Cell(one)))?;
+        pairs.iter().try_for_each(|one| recorder.write(&OversubLine::Pair(one)))?;
         for one in study::sharing(pairs, self.args.seed) {
             let name = |pair: &Pair| pair.first.to_string();
             let (shared, partitioned) = (name(one.shared), name(one.partitioned));
-            recorder.write(&Line::Sharing(SharingLine { shared, partitioned, gain: one.gain.as_ref() }))?;
+            recorder.write(&OversubLine::Sharing(SharingLine {
+                shared,
+                partitioned,
+                gain: one.gain.as_ref(),
+            }))?;
         }
-        recorder.write(&Line::End(self.end(ended)))
+        recorder.write(&OversubLine::End(self.end(ended)))
     }
 }
 
-/// The order of a round.
-fn order(steps: &[Step], seed: u64, round: u32) -> Vec<usize> {
+/// Returns the order of a round.
+fn order(steps: &[OversubStep], seed: u64, round: u32) -> Vec<usize> {
     let seed = seed.wrapping_mul(1_000_003).wrapping_add(u64::from(round));
     let mut groups: BTreeMap<Vec<(Program, Runtime)>, Vec<usize>> = BTreeMap::new();
     for at in shuffled(steps.len(), seed) {
-        groups.entry(steps.get(at).map(Step::group).unwrap_or_default()).or_default().push(at);
+        groups.entry(steps.get(at).map(OversubStep::group).unwrap_or_default()).or_default().push(at);
     }
     let groups: Vec<Vec<usize>> = groups.into_values().collect();
     shuffled(groups.len(), seed.wrapping_add(1))
@@ -441,13 +462,14 @@ fn order(steps: &[Step], seed: u64, round: u32) -> Vec<usize> {
         .collect()
 }
 
-/// What `sched_yield` does here. Others may disturb a trial, which then says nothing.
+/// Measures the effect of `sched_yield` on this machine. A trial disturbed by other load gives no
+/// result.
 fn measured_yield(cpus: &CpuSet) -> Yield {
-    let mut tries = (0..TRIES).map(|_| trimtab_cli::gather::measured_yield(cpus));
+    let mut tries = (0..YIELD_TRIALS_MAX).map(|_| trimtab_cli::gather::measured_yield(cpus));
     tries.find(|came| *came != Yield::Unknown).unwrap_or_default()
 }
 
-/// Why samples of then and of now would not be comparable.
+/// Returns why recorded samples and new ones are not comparable, or `None`.
 fn differs(then: &About, now: &About) -> Option<String> {
     harness::difference(&[
         ("machine", &then.summary, &now.summary),
@@ -459,8 +481,8 @@ fn differs(then: &About, now: &About) -> Option<String> {
     ])
 }
 
-/// Steps of work a second on this machine.
-fn calibrate(tools: &Tools) -> Result<u64> {
+/// Measures the steps of work per second on this machine.
+fn calibrate(tools: &OversubTools) -> Result<u64> {
     let program = tools.calibrator();
     let output = Command::new(&program)
         .arg("--calibrate")
@@ -469,7 +491,7 @@ fn calibrate(tools: &Tools) -> Result<u64> {
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
     report["rate"].as_u64().filter(|rate| *rate > 0).with_context(|| {
         format!(
-            "{} --calibrate does not say a rate; {}",
+            "{} --calibrate reports no rate; {}",
             program.display(),
             progress::quoted(&String::from_utf8_lossy(&output.stderr))
         )

@@ -1,4 +1,4 @@
-//! The programs of the study: which runtimes have them, by which words they are started, and what their reports say.
+//! Programs of the study: their runtimes, command lines and reports.
 
 use super::super::harness;
 use super::super::harness::programs::folder;
@@ -15,15 +15,17 @@ use trimtab_core::place::waiting::{How, Occupancy, WaitPolicy, Waiting, Yield, d
 use trimtab_core::set::CpuSet;
 use trimtab_core::study::{Arrangement, Cell, Company, Grip, Runtime};
 
-/// Programs with barriers, and their like without: their work is told in steps.
+/// Programs whose work is given in steps (with barriers, and a pipeline without), and a program
+/// with nested teams.
 const BARRIERS: &str = "balance_omp";
 const PIPELINE: &str = "balance_pipeline";
 const ZONES: &str = "nested_solver";
 /// Work between two planes of the pipeline, in seconds: about that of LU, class W.
-const PLANE: f64 = 0.000_2;
-/// Milliseconds that ranks repeat a kernel for, at least: short ones would be lost in noise.
-const LEAST: &str = "100";
-/// Variables of the user that would make all ways alike.
+const PLANE_WORK_S: f64 = 0.000_2;
+/// Shortest time for which ranks repeat a kernel, in milliseconds: shorter times would be lost in
+/// noise.
+const KERNEL_MS_MIN: &str = "100";
+/// Variables of the user that would make all variants equal.
 const REMOVED: [&str; 14] = [
     "OMP_WAIT_POLICY",
     "GOMP_SPINCOUNT",
@@ -42,7 +44,7 @@ const REMOVED: [&str; 14] = [
 ];
 
 impl Program {
-    /// The name of its file where OpenMP runs it.
+    /// Returns the file name of the program's OpenMP version.
     fn file(self) -> &'static str {
         match self {
             Self::Barriers1ms | Self::Barriers10ms | Self::Barriers100ms => BARRIERS,
@@ -52,23 +54,24 @@ impl Program {
         }
     }
 
-    /// Whether its work is told in steps.
+    /// Returns whether the work of the program is given in steps.
     pub(super) fn is_timed(self) -> bool {
         self.interval().is_some()
     }
 
-    /// Seconds between two meetings of all threads with a thread for each core, where that is chosen.
+    /// Returns the seconds between two barriers of all threads at one thread per core, if the study
+    /// chooses them.
     pub(super) fn interval(self) -> Option<f64> {
         match self {
             Self::Barriers1ms => Some(0.001),
             Self::Barriers10ms => Some(0.01),
             Self::Barriers100ms => Some(0.1),
-            Self::Pipeline => Some(PLANE),
+            Self::Pipeline => Some(PLANE_WORK_S),
             _ => None,
         }
     }
 
-    /// Zones of a multi-zone benchmark; `None` for other programs.
+    /// Returns the zones of a multi-zone benchmark; `None` for other programs.
     fn zones(self, class: Class) -> Option<u32> {
         match (self, class) {
             (Self::LuMz, _) | (Self::BtMz | Self::SpMz, Class::W | Class::A) => Some(16),
@@ -79,8 +82,9 @@ impl Program {
         }
     }
 
-    /// The sizes of the outer team and of its threads' teams, for programs that have them. An outer thread has a core where there are zones
-    /// enough, and otherwise as many as can be shared out evenly.
+    /// Returns the sizes of the outer team and of its threads' teams, for programs with nested
+    /// teams. Each outer thread has a core if there are enough zones; otherwise the outer team is
+    /// the largest that divides the cores evenly.
     fn teams(self, class: Class, cores: u32, per_core: u32) -> Option<(u32, u32)> {
         if self == Self::Zones {
             return Some((cores, per_core));
@@ -90,8 +94,9 @@ impl Program {
         Some((outer, cores / outer * per_core))
     }
 
-    /// How often all threads of a NAS kernel meet in a run: barriers and ends of parallel regions, counted in GCC's OpenMP. LU's threads wait
-    /// for their neighbours besides, which is no meeting of all.
+    /// Returns the number of barriers of all threads in a run of a NAS kernel: barriers and ends of
+    /// parallel regions, counted in GCC's OpenMP. LU's threads also wait for their neighbours,
+    /// which is not a barrier.
     fn meetings(self, class: Class) -> Option<f64> {
         match (self, class) {
             (Self::Bt, Class::S) => Some(383.0),
@@ -108,21 +113,22 @@ impl Program {
         }
     }
 
-    /// Mean seconds between two meetings of all threads when the baseline takes so long; `None` where that is not known.
+    /// Returns the mean seconds between two barriers of all threads for this baseline time; `None`
+    /// if unknown.
     pub(super) fn interval_of(self, class: Class, runtime: Runtime, baseline: Option<f64>) -> Option<f64> {
         let by_threads = peer(runtime).is_none();
         let counted = || Some(baseline? / self.meetings(class)?);
         self.interval().or_else(counted).filter(|_| by_threads)
     }
 
-    /// Whether this runtime has it.
+    /// Returns whether this runtime has the program.
     pub(super) fn has(self, runtime: Runtime) -> bool {
         matches!(runtime, Runtime::Libgomp | Runtime::Libomp)
             || matches!(self, Self::Ep | Self::Ft | Self::Is)
     }
 }
 
-/// Seconds that a program whose work is chosen takes with a thread for each core.
+/// Returns the run time, in seconds, of a program whose work is chosen, at one thread per core.
 fn seconds(class: Class) -> f64 {
     match class {
         Class::S => 0.2,
@@ -133,7 +139,7 @@ fn seconds(class: Class) -> f64 {
     }
 }
 
-/// Sides of the cubes of nested teams.
+/// Returns the side length of the cubes of nested teams, in cells.
 fn cells(class: Class) -> u32 {
     match class {
         Class::S => 16,
@@ -144,36 +150,39 @@ fn cells(class: Class) -> u32 {
     }
 }
 
-/// How programs are started.
+/// Tools that start the programs.
 #[derive(Debug)]
-pub(super) struct Tools {
+pub(super) struct OversubTools {
     own: PathBuf,
     trimtab: PathBuf,
-    /// What GCC built, and beside it what clang did.
+    /// Programs built by GCC; those built by clang are in `clang` beside this folder.
     pub(super) folder: PathBuf,
     peers: Peers,
 }
 
-/// A start: the words, and what the environment has and lacks.
+/// Command line, and variables to set or, with `None`, to remove.
 #[derive(Clone, Debug)]
-pub(super) struct Start {
+pub(super) struct ProgramStart {
     pub(super) words: Vec<OsString>,
     pub(super) variables: BTreeMap<String, Option<String>>,
 }
 
-impl Tools {
-    /// Finds what there is; `trimtab` is the program that balances.
+impl OversubTools {
+    /// Finds the tools; `trimtab` is the program that balances.
     ///
     /// # Errors
-    /// There is no folder of programs, or what was named is not there.
+    /// There is no folder of programs, or a path that was given does not exist.
     pub(super) fn find(args: &OversubArgs, trimtab: PathBuf) -> Result<Self> {
         let own = harness::own()?;
         let folder = match &args.programs {
             Some(named) if !named.is_dir() => {
-                bail!("{} is no folder: --programs names one as make -C bench fills it", named.display())
+                bail!(
+                    "{} is not a folder: --programs needs one that make -C bench has filled",
+                    named.display()
+                )
             }
             Some(named) => std::path::absolute(named)?,
-            // What is installed has no NAS kernels.
+            // The installed folder has no NAS kernels.
             None => folder(None, &own, &[BARRIERS, "cg"]).or_else(|_| folder(None, &own, &[BARRIERS]))?,
         };
         let peers = Peers::find(args.peer.as_deref(), Some(&folder), &own)?;
@@ -184,18 +193,18 @@ impl Tools {
         self.folder.parent().unwrap_or(Path::new("..")).join("clang")
     }
 
-    /// The file of a program as OpenMP.
+    /// Returns the file of a program's OpenMP version.
     fn compiled(&self, program: Program, runtime: Runtime) -> PathBuf {
         let folder = if runtime == Runtime::Libomp { self.of_clang() } else { self.folder.clone() };
         folder.join(program.file())
     }
 
-    /// What measures steps a second.
+    /// Returns the program that measures steps per second.
     pub(super) fn calibrator(&self) -> PathBuf {
         self.folder.join(BARRIERS)
     }
 
-    /// Why this cannot be run here, if it cannot.
+    /// Returns why this program cannot run here, or `None`.
     pub(super) fn lacks(&self, program: Program, runtime: Runtime) -> Option<String> {
         match (runtime, peer(runtime)) {
             (_, Some(name)) => self.peers.lacks(name, &["kernels"]),
@@ -209,7 +218,8 @@ impl Tools {
         }
     }
 
-    /// How a cell is started. `rate` is in steps a second, for programs whose work is told so.
+    /// Returns the start of a cell. `rate` is in steps per second, for programs whose work is given
+    /// in steps.
     pub(super) fn start(
         &self,
         program: Program,
@@ -217,7 +227,7 @@ impl Tools {
         cell: &Cell,
         cpus: &CpuSet,
         rate: Option<u64>,
-    ) -> Start {
+    ) -> ProgramStart {
         let Cell { runtime, threads, cores, per_core, grip, wait, .. } = *cell;
         let mut words: Vec<OsString> = vec![self.own.clone().into()];
         words.extend(["bench", "oversub-cell", "--cpus"].map(OsString::from));
@@ -257,13 +267,13 @@ impl Tools {
         if grip == Grip::Pinned {
             let places: Vec<String> = cpus.iter().map(|cpu| format!("{{{cpu}}}")).collect();
             set("OMP_PLACES", places.join(","));
-            // Each outer thread has a core, and its team is there with it.
+            // Each outer thread has a core, and its team runs there with it.
             set("OMP_PROC_BIND", if teams.is_some() { "spread,close" } else { "spread" }.to_owned());
         }
         for (name, value) in waits(runtime, wait, cell) {
             set(&name, value);
         }
-        Start { words, variables }
+        ProgramStart { words, variables }
     }
 
     fn by_ranks(&self, name: &str, program: Program, class: Class, cell: &Cell) -> Vec<OsString> {
@@ -280,7 +290,7 @@ impl Tools {
             "-m",
             "stream",
         ]);
-        add(&["-B", "1", "-T", LEAST]);
+        add(&["-B", "1", "-T", KERNEL_MS_MIN]);
         match cell.runtime {
             Runtime::TeamThread => add(&["-k", "thread"]),
             Runtime::TeamProcess => add(&["-k", "process"]),
@@ -293,7 +303,7 @@ impl Tools {
     }
 }
 
-/// What the script that starts ranks calls it; `None` for OpenMP.
+/// Returns the runtime's name in the script that starts ranks; `None` for OpenMP.
 fn peer(runtime: Runtime) -> Option<&'static str> {
     match runtime {
         Runtime::Libgomp | Runtime::Libomp => None,
@@ -303,8 +313,8 @@ fn peer(runtime: Runtime) -> Option<&'static str> {
     }
 }
 
-/// The arguments of a program of threads. The work of all threads together is the same however many there are, and so is the number of
-/// times that they meet.
+/// Returns the arguments of a program of threads. The total work of all threads and the number of
+/// barriers do not depend on the number of threads.
 fn by_threads(program: Program, class: Class, cores: u32, per_core: u32, rate: Option<u64>) -> Vec<String> {
     let each = f64::from(per_core);
     match (program, program.interval()) {
@@ -325,9 +335,11 @@ fn by_threads(program: Program, class: Class, cores: u32, per_core: u32, rate: O
     }
 }
 
-/// What tells a runtime how to wait: those of `trimtab run --wait-policy` that it reads.
+/// Returns the variables that set a runtime's wait policy: those of `trimtab run --wait-policy`
+/// that it reads.
 pub(super) fn waits(runtime: Runtime, wait: WaitPolicy, cell: &Cell) -> Vec<(String, String)> {
-    // Whoever starts a program where another runs sees that one, and that is all that matters of it here.
+    // Two programs that share cores see each other at their start; nothing else of the other
+    // program matters here.
     let shares = |company: &&Company| company.arrangement == Arrangement::Shared;
     let shared = cell.company.iter().filter(shares).map(|_| OsCpu(0)).collect();
     let (threads, cpus) = (u64::from(cell.threads), u64::from(cell.cores));
@@ -345,7 +357,7 @@ fn variables(runtime: Runtime, waiting: &Waiting) -> Vec<(String, String)> {
     set.collect()
 }
 
-/// Why this runtime cannot be told to wait so, if it cannot.
+/// Returns why this runtime does not support the wait policy, or `None`.
 pub(super) fn deaf(runtime: Runtime, wait: WaitPolicy) -> Option<&'static str> {
     let how = match wait {
         WaitPolicy::Keep | WaitPolicy::Auto => return None,
@@ -355,17 +367,18 @@ pub(super) fn deaf(runtime: Runtime, wait: WaitPolicy) -> Option<&'static str> {
     };
     match (runtime, how) {
         (Runtime::Mpich | Runtime::TeamThread | Runtime::TeamProcess, _) => {
-            Some("it has no variable for how to wait")
+            Some("it has no variable for its wait policy")
         }
-        (Runtime::Libgomp, How::Yield) => Some("it has no waiting that yields"),
+        (Runtime::Libgomp, How::Yield) => Some("it cannot yield while waiting"),
         (Runtime::OpenMpi, How::Sleep) => Some("its ranks yield, but do not sleep"),
         _ => None,
     }
 }
 
-/// The seconds that a program reports, if it verified its result and is what was started.
+/// Returns the seconds that a program reports, if its result is verified and the report is of this
+/// cell.
 pub(super) fn read(program: Program, cell: &Cell, said: &str) -> Result<f64, String> {
-    let line = said.lines().rfind(|line| line.starts_with('{')).ok_or("it does not report")?;
+    let line = said.lines().rfind(|line| line.starts_with('{')).ok_or("its report is missing")?;
     let report: Value =
         serde_json::from_str(line).map_err(|error| format!("its report is not JSON: {error}"))?;
     let number = |name: &str| report[name].as_u64();
@@ -381,9 +394,9 @@ pub(super) fn read(program: Program, cell: &Cell, said: &str) -> Result<f64, Str
         _ => report["kernel"] == program.file() && number("threads") == Some(u64::from(cell.threads)),
     };
     if !same {
-        return Err("its report is of something else".to_owned());
+        return Err("its report is of another run".to_owned());
     }
-    // What runs by ranks says by its exit status whether its result is right.
+    // Programs of ranks report a wrong result by their exit status.
     if peer(cell.runtime).is_none() && report["verified"] != true {
         return Err("its result is not verified".to_owned());
     }
@@ -494,10 +507,10 @@ mod tests {
             )
         };
         assert_eq!(report(2, true, "0.5"), Ok(0.5));
-        assert_eq!(report(3, true, "0.5").unwrap_err(), "its report is of something else");
+        assert_eq!(report(3, true, "0.5").unwrap_err(), "its report is of another run");
         assert_eq!(report(2, false, "0.5").unwrap_err(), "its result is not verified");
         assert_eq!(report(2, true, "null").unwrap_err(), "its report lacks seconds");
-        assert_eq!(read(Program::Cg, &two, "hello\n").unwrap_err(), "it does not report");
+        assert_eq!(read(Program::Cg, &two, "hello\n").unwrap_err(), "its report is missing");
         assert!(read(Program::Cg, &two, "{half\n").unwrap_err().contains("not JSON"));
         let ranks = cell(Runtime::Mpich, 2, WaitPolicy::Keep);
         let said = "note\n{\"peer\":\"mpich\",\"ranks\":4,\"kernel\":\"ft\",\"seconds\":0.25}\n";

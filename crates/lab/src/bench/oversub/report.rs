@@ -1,6 +1,7 @@
-//! The tables, laid out as the published study has them: programs over threads for each core, balance, pairs.
+//! Report of `bench oversub`: tables as in the published study, with programs over threads per
+//! core, balance, and pairs.
 
-use super::records::End;
+use super::records::OversubEnd;
 use std::fmt::Write as _;
 use trimtab_core::place::waiting::WaitPolicy;
 use trimtab_core::stats::Estimate;
@@ -8,18 +9,18 @@ use trimtab_core::study::{self, About, Cell, Grip, Pair, Runtime, Sample, Summar
 use trimtab_front::study::{FOREIGN_SHARE_MAX, estimate, intervals, slowdown, time, title};
 use trimtab_front::table::{Align, Table};
 
-/// The whole page.
+/// Formats the whole report.
 pub(super) fn page(
     about: &About,
     samples: &[Sample],
     summaries: &[Summary],
     pairs: &[Pair],
-    end: Option<End>,
+    end: Option<OversubEnd>,
 ) -> String {
     let mut text = head(about);
     for runtime in Runtime::ALL {
         let alone = |one: &&Summary| one.cell.company.is_none() && one.cell.runtime == runtime;
-        // What is in pairs alone has a baseline here, and nothing beside it.
+        // A program that only runs in pairs has a baseline here and no other cell.
         let beside = |one: &Summary| one.slowdown.is_some() || one.failed > 0;
         let shown: Vec<String> =
             summaries.iter().filter(alone).filter(|one| beside(one)).map(|one| one.cell.name()).collect();
@@ -47,9 +48,9 @@ pub(super) fn page(
 fn head(about: &About) -> String {
     let About { machine, summary, kernel, cpus, yields, rounds, seed, limit, .. } = about;
     let mut text = format!(
-        "{machine}: {summary}; Linux {kernel}\nCPUs {cpus}, one of each core; {yields}\n{rounds} rounds in random order, each case beside its baseline: \
-         alone, one thread per core, floating, waiting as the runtime does by itself\n\
-         Medians of ratios with 95 % bootstrap intervals, seed {seed}; >: stopped after {limit} times the baseline's time\n"
+        "{machine}: {summary}; Linux {kernel}\nCPUs {cpus}, one of each core; {yields}\n{rounds} rounds in random order, each case after its baseline: \
+         alone, one thread per core, floating, with the runtime's own wait policy\n\
+         Medians of ratios with 95 % bootstrap intervals, seed {seed}; >: lower bound, stopped after {limit} times the baseline's time\n"
     );
     for said in &about.left_out {
         let _ = writeln!(text, "left out: {said}");
@@ -57,12 +58,12 @@ fn head(about: &About) -> String {
     text
 }
 
-/// What varies but threads per core.
+/// Returns the parameters of a cell that vary, except threads per core.
 fn way(cell: &Cell) -> (String, Grip, WaitPolicy) {
     (cell.name(), cell.grip, cell.wait)
 }
 
-/// All of something, each once, in the order of their first.
+/// Returns each value of a property once, in order of first occurrence.
 fn each<T: PartialEq, S>(all: &[S], of: impl Fn(&S) -> T) -> Vec<T> {
     let mut found = Vec::new();
     for one in all.iter().map(of) {
@@ -121,7 +122,7 @@ fn slowdowns(of: &[&Summary]) -> Table {
     table
 }
 
-/// Balance of floating threads that wait as by themselves, by threads per core.
+/// Formats the balance of floating threads with the runtime's own wait policy, by threads per core.
 fn balances(of: &[&Summary]) -> Table {
     let of: Vec<&Summary> =
         of.iter().copied().filter(|one| one.cell.wait == WaitPolicy::Keep && one.balance.is_some()).collect();
@@ -188,13 +189,13 @@ fn sharing(about: &About, pairs: &[Pair]) -> String {
         ]);
     }
     format!(
-        "\nTwo programs at once: each one's time over that of its baseline, alone on all cores\n\n{table}\n\
-         THROUGHPUT: the sum of both speeds; 1 is one after the other. FAIRNESS: the lesser slow-down over the greater. SHARING GAINS: throughput\n\
-         over that with half of the cores each\n"
+        "\nTwo programs at once: time of each over that of its baseline, alone on all cores\n\n{table}\n\
+         THROUGHPUT: the sum of both speeds; 1 equals one program after the other. FAIRNESS: the smaller slowdown over the larger. SHARING GAINS:\n\
+         throughput over that with half of the cores for each program\n"
     )
 }
 
-fn foot(samples: &[Sample], summaries: &[Summary], end: Option<End>) -> String {
+fn foot(samples: &[Sample], summaries: &[Summary], end: Option<OversubEnd>) -> String {
     let mut text = String::from("\n");
     if !summaries.iter().any(|one| one.slowdown.is_some()) {
         text.push_str("nothing was measured\n");
@@ -204,11 +205,11 @@ fn foot(samples: &[Sample], summaries: &[Summary], end: Option<End>) -> String {
     if noisy > 0 {
         let _ = writeln!(
             text,
-            "Others used more than 5 % of the cores during {noisy} of {} runs: intervals are wider than on a quiet machine",
+            "Other processes used more than 5 % of the cores during {noisy} of {} runs: intervals are wider than on an idle machine",
             samples.len()
         );
     }
-    let Some(End { complete, runs, failed, out_of_time }) = end else { return text };
+    let Some(OversubEnd { complete, runs, failed, out_of_time }) = end else { return text };
     let _ = writeln!(text, "{runs} cases");
     if failed > 0 {
         let _ = writeln!(text, "{failed} cases failed");
@@ -216,7 +217,7 @@ fn foot(samples: &[Sample], summaries: &[Summary], end: Option<End>) -> String {
     if out_of_time > 0 {
         let _ = writeln!(
             text,
-            "The time was over: {out_of_time} cases were not run; --resume with the record goes on with them"
+            "The time limit was reached: {out_of_time} cases were not run; --resume with the record runs them"
         );
     }
     if !complete && out_of_time == 0 {

@@ -1,10 +1,11 @@
-//! A run of one program, or of two at once, with an eye on the clock.
+//! Timed runs of one program, or of two at once.
 //!
-//! Of two programs the one that ends first is started again until the other has ended too, so that each has company all the time; what
-//! counts is each one's first run. A run that takes too long is stopped. Whole groups of processes are stopped: first asked, since
-//! launchers of MPI end their ranks then, and soon made to.
+//! Of two programs, the one that ends first is started again until the other one has ended, so that
+//! each runs beside the other all the time; only the first run of each counts. A run that takes too
+//! long is stopped. Signals go to whole process groups: first a request to end, because MPI
+//! launchers then end their ranks, and soon after it a kill.
 
-use super::programs::Start;
+use super::programs::ProgramStart;
 use rustix::process::{Pid, Signal, kill_process_group};
 use std::io::Read;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -13,67 +14,69 @@ use std::time::{Duration, Instant};
 use trimtab_core::set::CpuSet;
 use trimtab_front::interrupt::Interrupt;
 
-/// Looked at so often: a program that is measured is not disturbed.
-const LOOK: Duration = Duration::from_millis(5);
-/// What is asked to end has so much time to.
-const GRACE: Duration = Duration::from_secs(3);
-/// So much of what a failing program said is kept.
-const SAID_MAX: usize = 2_000;
+/// Period of the check for ended programs: long enough not to disturb the measured program.
+const CHECK_PERIOD: Duration = Duration::from_millis(5);
+/// Time that a program has to end after a request.
+const END_GRACE: Duration = Duration::from_secs(3);
+/// Longest part of a failing program's standard error that is kept, in characters.
+const STDERR_CHARS_MAX: usize = 2_000;
 const TICKS_A_SECOND: f64 = 100.0;
-/// Fewer ticks than this on the busiest core say nothing about balance.
+/// Fewest ticks of the busiest core from which a balance is computed.
 const TICKS_MIN: f64 = 20.0;
 
-/// How a run ended.
+/// End of a run.
 #[derive(Clone, PartialEq, Debug)]
-pub(super) enum Ending {
-    /// By itself, well: what it said.
+pub(super) enum RunEnding {
+    /// The program ended successfully, with this output.
     Well(String),
-    /// Stopped, since it took too long.
+    /// The program was stopped because it took too long.
     Slower,
-    /// Badly, and why.
+    /// The program failed, with this error.
     Badly(String),
 }
 
-/// What a run came to.
+/// Result of one program's run.
 #[derive(Clone, PartialEq, Debug)]
-pub(super) struct Ran {
-    pub(super) ending: Ending,
+pub(super) struct ProgramRun {
+    pub(super) ending: RunEnding,
     pub(super) wall: f64,
-    /// In the program and in the kernel, of all its processes; `None` where they did not end by themselves.
+    /// CPU seconds in user mode and in the kernel, of all its processes; `None` if they did not end
+    /// by themselves.
     pub(super) cpu: Option<(f64, f64)>,
     pub(super) stderr: String,
 }
 
-/// What runs at once came to.
+/// Result of programs that ran at once.
 #[derive(Clone, PartialEq, Debug)]
-pub(super) struct Together {
-    pub(super) ran: Vec<Ran>,
+pub(super) struct JointRun {
+    pub(super) ran: Vec<ProgramRun>,
     /// Lowest over highest user time of the cores.
     pub(super) balance: Option<f64>,
-    /// The part of the cores' time that nobody of these used, and that was used.
+    /// Share of the cores' time that other processes used.
     pub(super) foreign: Option<f64>,
 }
 
-/// What is to be run, and how long at most, in seconds.
+/// Program to run, and its time limit in seconds.
 #[derive(Clone, Debug)]
-pub(super) struct Timed {
-    pub(super) start: Start,
+pub(super) struct TimedStart {
+    pub(super) start: ProgramStart,
     pub(super) most: f64,
 }
 
-struct Slot<'a> {
-    timed: &'a Timed,
+struct RunSlot<'a> {
+    timed: &'a TimedStart,
     child: Option<(Child, Instant)>,
-    first: Option<Ran>,
+    first: Option<ProgramRun>,
 }
 
-/// Runs these. `None` when a signal came.
-pub(super) fn run(all: &[Timed], cpus: &CpuSet, interrupt: &Interrupt) -> Option<Together> {
-    let before = Usage::now(cpus);
+/// Runs these programs at once. `None` after a signal.
+pub(super) fn run(all: &[TimedStart], cpus: &CpuSet, interrupt: &Interrupt) -> Option<JointRun> {
+    let before = CpuUsage::now(cpus);
     let began = Instant::now();
     let mut reaped = children_cpu();
     let start_of_all = reaped;
-    let mut slots: Vec<Slot<'_>> = all.iter().map(|timed| Slot { timed, child: None, first: None }).collect();
+    let mut slots: Vec<RunSlot<'_>> =
+        all.iter().map(|timed| RunSlot { timed, child: None, first: None }).collect();
     for slot in &mut slots {
         slot.begin(interrupt);
     }
@@ -83,21 +86,21 @@ pub(super) fn run(all: &[Timed], cpus: &CpuSet, interrupt: &Interrupt) -> Option
                 slots.iter().enumerate().any(|(other, slot)| other != at && slot.first.is_none());
             let Some(slot) = slots.get_mut(at) else { continue };
             let Some(ran) = slot.look(&mut reaped) else { continue };
-            // Who fails at once would only be started again and again.
-            let again = others_go_on && !matches!(ran.ending, Ending::Badly(_));
+            // A program that fails at once would only be restarted again and again.
+            let again = others_go_on && !matches!(ran.ending, RunEnding::Badly(_));
             slot.first.get_or_insert(ran);
             if again {
                 slot.begin(interrupt);
             }
         }
-        // All failed together with the one that did.
+        // If one program fails, the whole run has failed.
         if slots
             .iter()
-            .any(|slot| slot.first.as_ref().is_some_and(|ran| matches!(ran.ending, Ending::Badly(_))))
+            .any(|slot| slot.first.as_ref().is_some_and(|ran| matches!(ran.ending, RunEnding::Badly(_))))
         {
             break;
         }
-        std::thread::sleep(LOOK);
+        std::thread::sleep(CHECK_PERIOD);
     }
     for slot in &mut slots {
         if let Some((child, _)) = &mut slot.child {
@@ -108,27 +111,27 @@ pub(super) fn run(all: &[Timed], cpus: &CpuSet, interrupt: &Interrupt) -> Option
     if interrupt.came().is_some() {
         return None;
     }
-    let (after, wall) = (Usage::now(cpus), began.elapsed().as_secs_f64());
+    let (after, wall) = (CpuUsage::now(cpus), began.elapsed().as_secs_f64());
     let own = children_cpu().zip(start_of_all).map(|(now, then)| now.0 + now.1 - then.0 - then.1);
     let used = before.zip(after);
     let balance = used.as_ref().and_then(|(before, after)| before.balance(after));
     let foreign = used.zip(own).and_then(|((before, after), own)| before.foreign(&after, own, wall));
-    let missing = || Ran {
-        ending: Ending::Badly("its company failed".to_owned()),
+    let missing = || ProgramRun {
+        ending: RunEnding::Badly("the program beside it failed".to_owned()),
         wall,
         cpu: None,
         stderr: String::new(),
     };
-    Some(Together {
+    Some(JointRun {
         ran: slots.into_iter().map(|slot| slot.first.unwrap_or_else(missing)).collect(),
         balance,
         foreign,
     })
 }
 
-impl Slot<'_> {
+impl RunSlot<'_> {
     fn begin(&mut self, interrupt: &Interrupt) {
-        let Start { words, variables } = &self.timed.start;
+        let ProgramStart { words, variables } = &self.timed.start;
         let Some(program) = words.first() else { return };
         let mut command = Command::new(program);
         command.args(words.iter().skip(1)).process_group(0);
@@ -145,14 +148,14 @@ impl Slot<'_> {
                 self.child = Some((child, Instant::now()));
             }
             Err(error) => {
-                let ending = Ending::Badly(format!("cannot start {}: {error}", program.display()));
-                self.first.get_or_insert(Ran { ending, wall: 0.0, cpu: None, stderr: String::new() });
+                let ending = RunEnding::Badly(format!("cannot start {}: {error}", program.display()));
+                self.first.get_or_insert(ProgramRun { ending, wall: 0.0, cpu: None, stderr: String::new() });
             }
         }
     }
 
-    /// What it came to, if it has ended or has to.
-    fn look(&mut self, reaped: &mut Option<(f64, f64)>) -> Option<Ran> {
+    /// Returns the result of the program if it has ended or exceeded its limit.
+    fn look(&mut self, reaped: &mut Option<(f64, f64)>) -> Option<ProgramRun> {
         let (child, began) = self.child.as_mut()?;
         let status = child.try_wait();
         let wall = began.elapsed().as_secs_f64();
@@ -163,46 +166,46 @@ impl Slot<'_> {
                 *reaped = now;
                 let (said, stderr) = (all_of(child.stdout.take()), last_of(&all_of(child.stderr.take())));
                 self.child = None;
-                Some(Ran { ending: judge(status, said), wall, cpu, stderr })
+                Some(ProgramRun { ending: judge(status, said), wall, cpu, stderr })
             }
             Ok(None) if self.first.is_some() || wall < self.timed.most => None,
             Ok(None) => {
                 stop(child);
                 *reaped = children_cpu();
                 self.child = None;
-                Some(Ran { ending: Ending::Slower, wall, cpu: None, stderr: String::new() })
+                Some(ProgramRun { ending: RunEnding::Slower, wall, cpu: None, stderr: String::new() })
             }
             Err(error) => {
                 self.child = None;
-                let ending = Ending::Badly(format!("cannot wait for it: {error}"));
-                Some(Ran { ending, wall, cpu: None, stderr: String::new() })
+                let ending = RunEnding::Badly(format!("cannot wait for the program: {error}"));
+                Some(ProgramRun { ending, wall, cpu: None, stderr: String::new() })
             }
         }
     }
 }
 
-fn judge(status: ExitStatus, said: String) -> Ending {
+fn judge(status: ExitStatus, said: String) -> RunEnding {
     match (status.code(), status.signal()) {
-        (Some(0), _) => Ending::Well(said),
-        (Some(code), _) => Ending::Badly(format!("exit status: {code}")),
-        (_, Some(signal)) => Ending::Badly(format!("signal {signal}")),
-        _ => Ending::Badly(status.to_string()),
+        (Some(0), _) => RunEnding::Well(said),
+        (Some(code), _) => RunEnding::Badly(format!("exit status: {code}")),
+        (_, Some(signal)) => RunEnding::Badly(format!("signal {signal}")),
+        _ => RunEnding::Badly(status.to_string()),
     }
 }
 
 fn all_of(pipe: Option<impl Read>) -> String {
     let mut bytes = Vec::new();
     if let Some(mut pipe) = pipe {
-        // What cannot be read is not there, and will be missed in the report.
+        // Output that cannot be read will be missed in the report.
         let _ = pipe.read_to_end(&mut bytes);
     }
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Its end tells more than its beginning.
+/// Returns the end of a text, which is more useful than its beginning.
 fn last_of(said: &str) -> String {
     let said: Vec<char> = said.trim().chars().collect();
-    said[said.len().saturating_sub(SAID_MAX)..].iter().collect()
+    said[said.len().saturating_sub(STDERR_CHARS_MAX)..].iter().collect()
 }
 
 /// Ends a program with all its processes.
@@ -210,30 +213,32 @@ fn stop(child: &mut Child) {
     let group = Pid::from_child(child);
     let _ = kill_process_group(group, Signal::TERM);
     let asked = Instant::now();
-    while matches!(child.try_wait(), Ok(None)) && asked.elapsed() < GRACE {
-        std::thread::sleep(LOOK);
+    while matches!(child.try_wait(), Ok(None)) && asked.elapsed() < END_GRACE {
+        std::thread::sleep(CHECK_PERIOD);
     }
     let _ = kill_process_group(group, Signal::KILL);
     let _ = child.wait();
 }
 
-/// CPU seconds, in the program and in the kernel, of all children that have ended and been waited for, and of theirs.
+/// Returns the CPU seconds, in user mode and in the kernel, of all children that have ended and
+/// been waited for, and of their children.
 fn children_cpu() -> Option<(f64, f64)> {
     of_children(&std::fs::read_to_string("/proc/self/stat").ok()?)
 }
 
-/// The same from a line of `/proc/PID/stat`: fields 16 and 17, counted after the name, which may hold anything.
+/// Reads these times from a line of `/proc/PID/stat`: fields 16 and 17, counted after the name,
+/// which may contain any character.
 fn of_children(stat: &str) -> Option<(f64, f64)> {
     let (_, rest) = stat.rsplit_once(") ")?;
     let mut fields = rest.split_whitespace().skip(13).map(|word| word.parse::<f64>().ok());
     Some((fields.next()?? / TICKS_A_SECOND, fields.next()?? / TICKS_A_SECOND))
 }
 
-/// What CPUs have done since the machine was started, in ticks: in programs, and at all.
+/// Ticks of CPUs since boot: in user mode, and in total.
 #[derive(Clone, PartialEq, Debug)]
-struct Usage(Vec<(f64, f64)>);
+struct CpuUsage(Vec<(f64, f64)>);
 
-impl Usage {
+impl CpuUsage {
     fn now(cpus: &CpuSet) -> Option<Self> {
         Self::read(&std::fs::read_to_string("/proc/stat").ok()?, cpus)
     }
@@ -249,7 +254,7 @@ impl Usage {
         cpus.iter().map(|cpu| of(format!("cpu{cpu} "))).collect::<Option<Vec<_>>>().map(Self)
     }
 
-    /// Lowest over highest time in programs, from then to now.
+    /// Returns the lowest over the highest user-mode time, from then to now.
     fn balance(&self, now: &Self) -> Option<f64> {
         let users = self.0.iter().zip(&now.0).map(|((then, _), (now, _))| now - then);
         let (low, high) =
@@ -257,7 +262,8 @@ impl Usage {
         (high >= TICKS_MIN).then(|| low / high)
     }
 
-    /// The share of these CPUs' time from then to now that was used, but not by ourselves; `own` and `wall` in seconds.
+    /// Returns the share of these CPUs' time from then to now that other processes used; `own` and
+    /// `wall` in seconds.
     fn foreign(&self, now: &Self, own: f64, wall: f64) -> Option<f64> {
         let busy: f64 = self.0.iter().zip(&now.0).map(|((_, then), (_, now))| now - then).sum();
         let all = wall * self.0.len() as f64;
@@ -285,13 +291,15 @@ mod tests {
             )
         };
         let cpus: CpuSet = [OsCpu(0), OsCpu(1)].into_iter().collect();
-        let (before, after) =
-            (Usage::read(&text(100, 100), &cpus).unwrap(), Usage::read(&text(200, 150), &cpus).unwrap());
+        let (before, after) = (
+            CpuUsage::read(&text(100, 100), &cpus).unwrap(),
+            CpuUsage::read(&text(200, 150), &cpus).unwrap(),
+        );
         assert_eq!(before.balance(&after), Some(0.5));
-        // 1.5 s used, 1 s of it our own, of 2 s on two CPUs.
+        // 1.5 s used, 1 s of it by our processes, of 2 s on two CPUs.
         assert_eq!(before.foreign(&after, 1.0, 2.0), Some(0.125));
         assert_eq!(before.balance(&before), None, "nothing was measured");
-        assert_eq!(Usage::read("cpu0 1 2\n", &cpus), None);
+        assert_eq!(CpuUsage::read("cpu0 1 2\n", &cpus), None);
         assert_eq!(last_of(" end\n"), "end");
     }
 }

@@ -1,10 +1,10 @@
-//! Tests of what is planned, and in which order.
+//! Tests of the plan and of the order of runs.
 
 use super::*;
 use clap::{Args, Command as Clap, FromArgMatches};
 
-/// What is run on two cores, of programs that are there by name alone.
-fn steps(options: &str) -> Vec<Step> {
+/// Plans on two cores, with programs that exist by name only.
+fn steps(options: &str) -> Vec<OversubStep> {
     let folder = tempfile::tempdir().unwrap();
     for name in ["cg", "ep", "lu", "balance_omp"] {
         std::fs::write(folder.path().join(name), "").unwrap();
@@ -13,7 +13,7 @@ fn steps(options: &str) -> Vec<Step> {
     let words = words.into_iter().chain(options.split_whitespace());
     let matches = OversubArgs::augment_args(Clap::new("oversub")).get_matches_from(words);
     let args = OversubArgs::from_arg_matches(&matches).unwrap();
-    let tools = Tools::find(&args, "trimtab".into()).unwrap();
+    let tools = OversubTools::find(&args, "trimtab".into()).unwrap();
     plan(&args, &tools, &"0-1".parse().unwrap()).steps
 }
 
@@ -40,7 +40,7 @@ fn no_case_is_planned_twice_and_threads_are_those_of_their_cores() {
     let steps = steps("--runtimes libgomp --kernels cg,ep --cross");
     let mut names = BTreeSet::new();
     for job in steps.iter().flat_map(|step| &step.jobs) {
-        let Job { cell, cpus, .. } = job;
+        let OversubJob { cell, cpus, .. } = job;
         assert!(names.insert(cell.to_string()), "{cell} comes twice");
         assert_eq!((cell.threads, cell.cores as usize), (cell.cores * cell.per_core, cpus.len()), "{cell}");
         let half =
@@ -56,7 +56,7 @@ fn no_case_is_planned_twice_and_threads_are_those_of_their_cores() {
 #[test]
 fn what_was_stopped_is_as_much_slower_as_from_start_to_end() {
     let steps = steps("--runtimes libgomp --kernels cg --pairs none");
-    let ran = Ran { ending: Ending::Slower, wall: 30.0, cpu: None, stderr: String::new() };
+    let ran = ProgramRun { ending: RunEnding::Slower, wall: 30.0, cpu: None, stderr: String::new() };
     let beside = Some(Baseline { seconds: 0.5, wall: 2.0, serves: 1 });
     let sample = sample(&steps[0].jobs[0], Class::W, 1, &ran, beside);
     assert_eq!((sample.status, sample.slowdown()), (Status::Slower, Some(15.0)));

@@ -1,7 +1,9 @@
-//! `trimtab bench team-cell`: one cell of the comparison, with a team. The ranks come to be here; [`super::measure`] measures.
+//! `trimtab bench team-cell`: one cell of the comparison, with a team. This module creates the
+//! ranks; [`super::measure`] measures.
 //!
-//! Ranks that are processes are this program again, with the same options and `TRIMTAB_TEAM` in the environment. They end with their
-//! parent. A rank that fails ends its process: the team itself tells the others.
+//! Ranks that are processes are this program again, with the same options and `TRIMTAB_TEAM` in the
+//! environment. They end with their parent. A rank that fails ends its process: the team itself
+//! notifies the other ranks.
 
 use super::super::harness;
 use super::measure;
@@ -14,13 +16,14 @@ use trimtab_front::exit::{self, Exit};
 use trimtab_team::segment::meet::{VARIABLE, keep_over_exec};
 use trimtab_team::{Options, Team};
 
-/// How long a child of ours looks whether all others still live.
-const LOOK: Duration = Duration::from_millis(2);
+/// Period at which the parent checks whether all child processes still live.
+const CHECK_PERIOD: Duration = Duration::from_millis(2);
 
-/// Measures.
+/// Measures the cell.
 ///
 /// # Errors
-/// [`exit::NO`] when it cannot be run, [`exit::FAILED`] for what cannot be asked for; a wrong result ends with status 3.
+/// [`exit::NO`] if the cell cannot be run, [`exit::FAILED`] for invalid options; a wrong result
+/// ends with status 3.
 pub(super) fn run(args: &TeamCellArgs) -> Result<u8, Exit> {
     check(args).map_err(|cause| Exit::new(exit::FAILED, cause))?;
     ranks(args).map_err(|cause| Exit::new(exit::NO, cause))
@@ -29,7 +32,7 @@ pub(super) fn run(args: &TeamCellArgs) -> Result<u8, Exit> {
 fn check(args: &TeamCellArgs) -> Result<()> {
     let TeamCellArgs { ranks, op, bytes, kind, milliseconds, .. } = *args;
     if kind.split(ranks).is_none() {
-        bail!("{kind} does not make {ranks} ranks");
+        bail!("{kind} does not give {ranks} ranks");
     }
     if op == Operation::Allreduce && !bytes.is_multiple_of(8) {
         bail!("allreduce adds doubles of 8 bytes: {bytes} bytes are not a multiple of 8");
@@ -46,10 +49,11 @@ fn ranks(args: &TeamCellArgs) -> Result<u8> {
         if team.ranks() != args.ranks || first.checked_add(threads).is_none_or(|end| end > args.ranks) {
             bail!("this process was started into another team");
         }
-        set_parent_process_death_signal(Some(Signal::KILL)).context("cannot ask to end with the parent")?;
+        set_parent_process_death_signal(Some(Signal::KILL))
+            .context("cannot request a signal at the end of the parent")?;
         return in_threads(args, &team, first, threads);
     }
-    // Two blocks of each rank's in the segment, each rounded up to whole pages.
+    // Two blocks for each rank in the segment, each rounded up to whole pages.
     let resident = if args.mode == Mode::Resident {
         let parts = if args.op == Operation::Alltoall { args.ranks as usize } else { 1 };
         args.ranks as usize * ((args.bytes * parts).next_multiple_of(4096) + 4096) * 2
@@ -76,7 +80,8 @@ fn ranks(args: &TeamCellArgs) -> Result<u8> {
 fn in_threads(args: &TeamCellArgs, team: &Team, first: u32, threads: u32) -> Result<u8> {
     let allowed = measure::allowed()?;
     std::thread::scope(|scope| {
-        // The first rank's thread is as new as the others: had it been bound before, they would have its binding.
+        // The first rank's thread is as new as the others: if it had been bound before, the others
+        // would inherit its binding.
         let running: Vec<_> = (first..first + threads)
             .map(|rank| {
                 let allowed = &allowed;
@@ -94,11 +99,12 @@ fn in_threads(args: &TeamCellArgs, team: &Team, first: u32, threads: u32) -> Res
     })
 }
 
-/// Processes that do not outlive this value.
+/// Processes that are killed when this value is dropped.
 struct Children(Vec<Child>);
 
 impl Children {
-    /// Waits for all, and says the worst status. One that ended early takes the others with it: they may wait for it.
+    /// Waits for all processes, and returns the worst status. If one ended early, the others are
+    /// killed: they may wait for it.
     fn end(&mut self) -> Result<u8> {
         let mut worst = exit::DONE;
         while !self.0.is_empty() {
@@ -126,7 +132,7 @@ impl Children {
                     _ => bail!("a rank ended early: {status}"),
                 }
             }
-            std::thread::sleep(LOOK);
+            std::thread::sleep(CHECK_PERIOD);
         }
         Ok(worst)
     }

@@ -1,8 +1,9 @@
 //! The measurement as a picture: time over size, as a self-contained SVG.
 //!
-//! Unit: pixels at scale 1. A row of panels for each count of ranks, a panel for each operation; both scales double, so that a line twice as
-//! steep is a time that grows twice as fast. Streams only: one line for each who is measured, teams thick. Properties: no script, no font, no
-//! link from outside; equal input gives equal bytes.
+//! Unit: pixels at scale 1. A row of panels for each count of ranks, a panel for each operation;
+//! both scales double, so that a line twice as steep is a time that grows twice as fast. Streams
+//! only: one line for each who is measured, teams thick. Properties: no script, no font, no link
+//! from outside; equal input gives equal bytes.
 
 use super::Found;
 use super::matrix::{Cell, Who};

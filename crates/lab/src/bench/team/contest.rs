@@ -1,4 +1,4 @@
-//! A contest: cells measured by teams and by their peers, and how these stand beside each other.
+//! Contest: cells measured by teams and by their peers, and the comparison of the results.
 
 use super::matrix::Who;
 use std::collections::BTreeMap;
@@ -6,31 +6,32 @@ use std::ffi::OsString;
 use std::fmt::Display;
 use trimtab_core::stats::{self, Estimate};
 
-/// Something that all contestants do: an operation or a kernel, by a number of ranks, in one way of calling it.
-pub(super) trait Cell: Copy + PartialEq + Display {
-    /// The cell of peers that this one is compared with.
+/// A task that all contestants carry out: an operation or a kernel, by a number of ranks, in one
+/// call mode.
+pub(super) trait ContestCell: Copy + PartialEq + Display {
+    /// Returns the cell of the peers that this cell is compared with.
     fn of_peers(self) -> Self;
 }
 
 /// All runs of a cell by one contestant.
-pub(super) trait Samples {
-    /// The times of the runs that are shown.
+pub(super) trait ContestSamples {
+    /// Returns the times of the runs that are shown.
     fn times(&self) -> Vec<f64>;
 }
 
-/// The runs of a contest.
+/// Runs of a contest.
 #[derive(Debug)]
-pub(super) struct Matrix<C> {
+pub(super) struct ContestMatrix<C> {
     pub(super) cells: Vec<C>,
     pub(super) whos: Vec<Who>,
-    /// Places in `cells` and `whos`.
+    /// Indices into `cells` and `whos` (the contestants).
     pub(super) runs: Vec<(usize, usize)>,
-    /// What cannot be run here, and why.
+    /// Cells and contestants that cannot run here, with reasons.
     pub(super) left_out: Vec<String>,
 }
 
-impl<C: Cell> Matrix<C> {
-    /// All cells by all contestants that are `measured` in them.
+impl<C: ContestCell> ContestMatrix<C> {
+    /// Creates the matrix of all cells by all contestants that are `measured` in them.
     pub(super) fn of(
         cells: Vec<C>,
         whos: Vec<Who>,
@@ -43,31 +44,31 @@ impl<C: Cell> Matrix<C> {
         Self { cells, whos, runs, left_out }
     }
 
-    /// All runs.
+    /// Returns all runs.
     pub(super) fn each(&self) -> impl Iterator<Item = (C, &Who)> {
         self.runs.iter().map(|&(cell, who)| (self.cells[cell], &self.whos[who]))
     }
 
-    /// The names of all runs.
+    /// Returns the names of all runs.
     pub(super) fn names(&self) -> Vec<String> {
         self.each().map(|(cell, who)| format!("{cell} {who}")).collect()
     }
 
-    /// The runs with their commands.
+    /// Returns the runs with their commands.
     pub(super) fn listing(&self, command: impl Fn(C, &Who) -> Vec<OsString>) -> Vec<String> {
         let words = |cell, who| super::super::harness::words(&command(cell, who)).join(" ");
         self.each().map(|(cell, who)| format!("{cell} {who}: {}", words(cell, who))).collect()
     }
 
-    /// The names of the contestants.
+    /// Returns the names of the contestants.
     pub(super) fn columns(&self) -> Vec<String> {
         self.whos.iter().map(ToString::to_string).collect()
     }
 }
 
-/// What is known at the end.
+/// Findings of a contest.
 #[derive(Debug)]
-pub(super) struct Found<'a, C, S> {
+pub(super) struct ContestFindings<'a, C, S> {
     pub(super) cells: &'a [C],
     pub(super) whos: &'a [Who],
     /// By cell and contestant.
@@ -75,28 +76,32 @@ pub(super) struct Found<'a, C, S> {
     pub(super) seed: u64,
 }
 
-impl<C, S> Clone for Found<'_, C, S> {
+impl<C, S> Clone for ContestFindings<'_, C, S> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<C, S> Copy for Found<'_, C, S> {}
+impl<C, S> Copy for ContestFindings<'_, C, S> {}
 
-impl<'a, C: Cell, S: Samples> Found<'a, C, S> {
-    /// What these samples say of a contest.
-    pub(super) fn new(matrix: &'a Matrix<C>, samples: &'a BTreeMap<(usize, usize), S>, seed: u64) -> Self {
+impl<'a, C: ContestCell, S: ContestSamples> ContestFindings<'a, C, S> {
+    /// Creates the findings of these samples.
+    pub(super) fn new(
+        matrix: &'a ContestMatrix<C>,
+        samples: &'a BTreeMap<(usize, usize), S>,
+        seed: u64,
+    ) -> Self {
         Self { cells: &matrix.cells, whos: &matrix.whos, samples, seed }
     }
 
-    /// What was measured; `None` where nothing was.
+    /// Returns the samples of a cell by a contestant; `None` if nothing was measured.
     pub(super) fn of(&self, cell: C, who: &Who) -> Option<&'a S> {
         let cell = self.cells.iter().position(|one| *one == cell)?;
         let who = self.whos.iter().position(|one| one == who)?;
         self.samples.get(&(cell, who)).filter(|samples| !samples.times().is_empty())
     }
 
-    /// The quickest peer beside a cell.
+    /// Returns the fastest peer of a cell.
     pub(super) fn best_peer(&self, cell: C) -> Option<(&'a Who, &'a S)> {
         let cell = cell.of_peers();
         let peers = self.whos.iter().filter(|who| matches!(who, Who::Peer { .. }));
@@ -107,12 +112,12 @@ impl<'a, C: Cell, S: Samples> Found<'a, C, S> {
         })
     }
 
-    /// Time beside that of the quickest peer.
+    /// Returns the time over that of the fastest peer.
     pub(super) fn ratio(&self, cell: C, who: &Who) -> Option<Estimate> {
         self.ratio_of(self.of(cell, who)?, self.best_peer(cell)?.1)
     }
 
-    /// Times beside others.
+    /// Returns the ratio of the times of two samples.
     pub(super) fn ratio_of(&self, above: &S, below: &S) -> Option<Estimate> {
         stats::ratio_of_medians(&above.times(), &below.times(), self.seed)
     }

@@ -1,11 +1,12 @@
-//! What trimtab sets itself for teams, and whether it was met.
+//! Goals that trimtab sets itself for teams, and their judgement.
 //!
-//! Unit: microseconds, or ratios of medians. Times are those of a machine of two cores; ratios hold anywhere. Judged on clean runs alone, and
-//! on none of fewer than [`SAMPLES_MIN`]; a statement about many cells is judged on those that can be, and says how many these are.
+//! Unit: microseconds, or ratios of medians. Times hold for a machine of two cores; ratios hold on
+//! any machine. Only clean runs are judged, and at least [`SAMPLES_MIN`] of them. A goal for many
+//! cells is judged on those with enough runs, and states their number.
 
 use super::Found;
 use super::matrix::{Cell, Who};
-use super::samples::Samples;
+use super::samples::TeamSamples;
 use crate::args::{Mode, Operation};
 use serde::Serialize;
 use std::fmt;
@@ -14,20 +15,20 @@ use trimtab_front::args::ranks::RankLayout;
 
 /// A goal, and whether it was met.
 #[derive(Clone, PartialEq, Debug, Serialize)]
-pub(super) struct Judged {
+pub(super) struct JudgedGoal {
     pub(super) who: String,
     pub(super) goal: String,
-    /// What was measured: the worst, of many cells.
+    /// Measured value; for several cells the worst one.
     pub(super) value: Option<f64>,
     pub(super) bound: f64,
     pub(super) met: Option<bool>,
-    /// How many cells it rests on.
+    /// Number of cells that were judged.
     pub(super) cells: usize,
-    /// Those that miss it.
+    /// Cells that missed the goal.
     pub(super) missed: Vec<String>,
 }
 
-impl fmt::Display for Judged {
+impl fmt::Display for JudgedGoal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { who, goal, bound, cells, missed, .. } = self;
         let bounded = format!("{who}: {goal} <= {bound}");
@@ -37,7 +38,7 @@ impl fmt::Display for Judged {
             _ => return write!(f, "not judged  {bounded}"),
         }
         if *cells > 1 {
-            write!(f, " at worst, of {cells} cells")?;
+            write!(f, " in the worst of {cells} cells")?;
         }
         if *cells > 1 && !missed.is_empty() {
             let first: Vec<&str> = missed.iter().take(4).map(String::as_str).collect();
@@ -48,17 +49,17 @@ impl fmt::Display for Judged {
     }
 }
 
-/// The median of clean runs enough.
-fn median(samples: &Samples) -> Option<f64> {
+/// Returns the median of the clean runs, if there are enough.
+fn median(samples: &TeamSamples) -> Option<f64> {
     (samples.us.clean.len() >= SAMPLES_MIN).then(|| stats::median(&samples.us.clean)).flatten()
 }
 
-fn least(samples: &Samples) -> Option<f64> {
+fn least(samples: &TeamSamples) -> Option<f64> {
     (samples.us.clean.len() >= SAMPLES_MIN).then(|| samples.least()).flatten()
 }
 
-/// All goals that concern what was measured.
-pub(super) fn judge(found: &Found<'_>) -> Vec<Judged> {
+/// Returns all goals that apply to the measured cells.
+pub(super) fn judge(found: &Found<'_>) -> Vec<JudgedGoal> {
     let mut all = Vec::new();
     for who in found.whos.iter().filter(|who| matches!(who, Who::Team(_))) {
         times(found, who, &mut all);
@@ -68,11 +69,11 @@ pub(super) fn judge(found: &Found<'_>) -> Vec<Judged> {
     all
 }
 
-/// Times of single cells.
-fn times(found: &Found<'_>, who: &Who, all: &mut Vec<Judged>) {
+/// Adds goals for times of single cells.
+fn times(found: &Found<'_>, who: &Who, all: &mut Vec<JudgedGoal>) {
     use Mode::{Resident, Stream};
     use Operation::{Allreduce, Barrier, Bcast};
-    type What = fn(&Samples) -> Option<f64>;
+    type What = fn(&TeamSamples) -> Option<f64>;
     let goals: [(u32, Operation, usize, Mode, &str, What, f64); 9] = [
         (2, Barrier, 0, Stream, "median", median, 0.12),
         (2, Bcast, 4096, Stream, "median", median, 0.25),
@@ -89,7 +90,7 @@ fn times(found: &Found<'_>, who: &Who, all: &mut Vec<Judged>) {
         let Some(samples) = found.of(cell, who) else { continue };
         let value = what(samples);
         let missed = value.filter(|value| *value > bound).map(|_| cell.to_string());
-        all.push(Judged {
+        all.push(JudgedGoal {
             who: who.to_string(),
             goal: format!("{cell}, {word} us"),
             value,
@@ -101,8 +102,8 @@ fn times(found: &Found<'_>, who: &Who, all: &mut Vec<Judged>) {
     }
 }
 
-/// The worst of ratios, one a cell.
-fn worst(who: &Who, goal: String, bound: f64, ratios: &[(Cell, Option<f64>)]) -> Option<Judged> {
+/// Judges the worst of several ratios, one per cell.
+fn worst(who: &Who, goal: String, bound: f64, ratios: &[(Cell, Option<f64>)]) -> Option<JudgedGoal> {
     if ratios.is_empty() {
         return None;
     }
@@ -110,7 +111,7 @@ fn worst(who: &Who, goal: String, bound: f64, ratios: &[(Cell, Option<f64>)]) ->
         ratios.iter().filter_map(|(cell, ratio)| Some((*cell, (*ratio)?))).collect();
     let value = known.iter().map(|(_, ratio)| *ratio).reduce(f64::max);
     let missed = known.iter().filter(|(_, ratio)| *ratio > bound).map(|(cell, _)| cell.to_string()).collect();
-    Some(Judged {
+    Some(JudgedGoal {
         who: who.to_string(),
         goal,
         value,
@@ -121,12 +122,12 @@ fn worst(who: &Who, goal: String, bound: f64, ratios: &[(Cell, Option<f64>)]) ->
     })
 }
 
-fn ratio(ours: Option<&Samples>, others: Option<&Samples>) -> Option<f64> {
+fn ratio(ours: Option<&TeamSamples>, others: Option<&TeamSamples>) -> Option<f64> {
     Some(median(ours?)? / median(others?)?)
 }
 
-/// Beside peers.
-fn peers(found: &Found<'_>, who: &Who, all: &mut Vec<Judged>) {
+/// Adds goals for ratios to peers.
+fn peers(found: &Found<'_>, who: &Who, all: &mut Vec<JudgedGoal>) {
     let against = |peer: &Who, wanted: &dyn Fn(&Cell) -> bool| -> Vec<(Cell, Option<f64>)> {
         let both = |cell: &&Cell| {
             wanted(cell) && found.of(**cell, who).is_some() && found.of(**cell, peer).is_some()
@@ -137,7 +138,7 @@ fn peers(found: &Found<'_>, who: &Who, all: &mut Vec<Judged>) {
     for peer in found.whos {
         let Who::Peer { name, processes } = peer else { continue };
         let judged = match name.as_str() {
-            // A barrier of threads is compared with one of threads.
+            // A barrier of threads is compared with a barrier of threads.
             "pthread" if *processes == (*who != Who::Team(RankLayout::Threads)) => worst(
                 who,
                 format!("barrier, ratio to {peer}"),
@@ -157,8 +158,8 @@ fn peers(found: &Found<'_>, who: &Who, all: &mut Vec<Judged>) {
     }
 }
 
-/// Loose calls beside strict ones, from 8 bytes to 64 KiB.
-fn loose(found: &Found<'_>, who: &Who, all: &mut Vec<Judged>) {
+/// Adds goals for loose calls compared with strict ones, from 8 bytes to 64 KiB.
+fn loose(found: &Found<'_>, who: &Who, all: &mut Vec<JudgedGoal>) {
     let of = |cell: &Cell| {
         let strict = Cell { mode: Mode::Strict, ..*cell };
         let both = found.of(*cell, who).zip(found.of(strict, who));

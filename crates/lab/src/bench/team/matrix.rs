@@ -1,7 +1,7 @@
-//! What is measured: cells, and who is measured in them.
+//! Matrix of `bench team`: cells and contestants.
 
 use super::super::harness;
-use super::contest::{self, Matrix};
+use super::contest::{self, ContestMatrix};
 use super::peers::{self, Peers};
 use crate::args::{BenchTeamArgs, Mode, Operation};
 use anyhow::Result;
@@ -11,22 +11,23 @@ use std::fmt;
 use std::path::PathBuf;
 use trimtab_front::args::ranks::RankLayout;
 
-/// Chosen: one rank, as many as the smallest machines have cores, and two degrees of crowding there.
+/// Chosen: one rank, the number of cores of the smallest machines, and two degrees of
+/// oversubscription there.
 pub(super) const RANKS: [u32; 4] = [1, 2, 4, 8];
 const QUICK_RANKS: [u32; 2] = [2, 4];
 const BYTES: [usize; 4] = [8, 4096, 65536, 1 << 20];
 const QUICK_BYTES: [usize; 2] = [8, 65536];
-/// How long a batch is, in milliseconds.
-pub(super) const BATCH: f64 = 2.0;
-/// More batches would not fit into a pipe that is read at the end.
+/// Duration of a batch, in milliseconds.
+pub(super) const BATCH_MS: f64 = 2.0;
+/// Largest number of batches: more output would not fit into a pipe that is read at the end.
 const BATCHES_MAX: u32 = 200;
 
-/// So many ranks, one operation, one size, one way of calling it.
+/// A number of ranks, one operation, one size, one call mode.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 pub(super) struct Cell {
     pub(super) ranks: u32,
     pub(super) op: Operation,
-    /// Of the array; for alltoall of the block from each rank to each; 0 for a barrier.
+    /// Bytes of the array; for alltoall, of the block from each rank to each rank; 0 for a barrier.
     pub(super) bytes: usize,
     pub(super) mode: Mode,
 }
@@ -41,12 +42,12 @@ impl fmt::Display for Cell {
     }
 }
 
-/// Who is measured.
+/// A team or a peer that is measured.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Who {
     /// A team.
     Team(RankLayout),
-    /// A peer, and whether it is told to use processes where it would use threads.
+    /// A peer, and whether its ranks are processes where the default is threads.
     Peer { name: String, processes: bool },
 }
 
@@ -61,34 +62,35 @@ impl fmt::Display for Who {
 }
 
 impl Who {
-    /// Whether it is measured in this cell.
+    /// Returns whether the contestant is measured in this cell.
     fn measures(&self, cell: Cell) -> bool {
         match self {
             Self::Team(ways) => ways.split(cell.ranks).is_some() && cell.mode.fits(cell.op),
-            // OpenMP's threads and MPI's ranks have no other ways of calling.
+            // OpenMP's threads and MPI's ranks have no other call modes.
             Self::Peer { .. } => matches!(cell.mode, Mode::Stream | Mode::Strict) && cell.mode.fits(cell.op),
         }
     }
 }
 
-impl contest::Cell for Cell {
-    /// Loose and resident calls, which peers have not, are set beside their stream of the same operation and size.
+impl contest::ContestCell for Cell {
+    /// Loose and resident calls, which peers do not have, are compared with the peers' stream calls
+    /// of the same operation and size.
     fn of_peers(self) -> Self {
         let mode = if self.mode == Mode::Strict { Mode::Strict } else { Mode::Stream };
         Self { mode, ..self }
     }
 }
 
-/// What is run, and how.
+/// Runs and tools.
 #[derive(Debug)]
-pub(super) struct Plan {
-    pub(super) matrix: Matrix<Cell>,
-    pub(super) tools: Tools,
+pub(super) struct TeamPlan {
+    pub(super) matrix: ContestMatrix<Cell>,
+    pub(super) tools: TeamTools,
 }
 
-/// How programs are started.
+/// Tools that start the programs.
 #[derive(Debug)]
-pub(super) struct Tools {
+pub(super) struct TeamTools {
     own: PathBuf,
     pub(super) peers: Peers,
     batches: u32,
@@ -96,8 +98,8 @@ pub(super) struct Tools {
     pinned: bool,
 }
 
-impl Tools {
-    /// The words of a run.
+impl TeamTools {
+    /// Returns the command line of a run.
     pub(super) fn command(&self, cell: Cell, who: &Who) -> Vec<OsString> {
         let mut words: Vec<OsString> = match who {
             Who::Team(_) => vec![self.own.clone().into(), "bench".into(), "team-cell".into()],
@@ -123,16 +125,16 @@ impl Tools {
     }
 }
 
-/// What to measure.
+/// Plans the measurement.
 ///
 /// # Errors
-/// An option names what there is not.
-pub(super) fn plan(args: &BenchTeamArgs) -> Result<Plan> {
+/// An option names an unknown item.
+pub(super) fn plan(args: &BenchTeamArgs) -> Result<TeamPlan> {
     let own = harness::own()?;
-    let batches = (args.seconds * 1e3 / BATCH).ceil().clamp(3.0, f64::from(BATCHES_MAX));
+    let batches = (args.seconds * 1e3 / BATCH_MS).ceil().clamp(3.0, f64::from(BATCHES_MAX));
     let (batches, milliseconds) =
-        if args.quick { (5, BATCH) } else { (batches as u32, args.seconds * 1e3 / batches) };
-    let tools = Tools {
+        if args.quick { (5, BATCH_MS) } else { (batches as u32, args.seconds * 1e3 / batches) };
+    let tools = TeamTools {
         peers: Peers::find(args.peer.as_deref(), args.programs.as_deref(), &own)?,
         own,
         batches,
@@ -143,7 +145,7 @@ pub(super) fn plan(args: &BenchTeamArgs) -> Result<Plan> {
     let mut whos = teams(args, &[RankLayout::Threads, RankLayout::Processes]);
     for name in peers::chosen(args.peers.as_deref(), &peers::ALL)? {
         if let Some(why) = tools.peers.lacks(&name, &[]) {
-            left_out.push(format!("{name} cannot be run here: {why}"));
+            left_out.push(format!("{name} cannot run here: {why}"));
             continue;
         }
         whos.push(Who::Peer { name: name.clone(), processes: false });
@@ -151,11 +153,11 @@ pub(super) fn plan(args: &BenchTeamArgs) -> Result<Plan> {
             whos.push(Who::Peer { name, processes: true });
         }
     }
-    let matrix = Matrix::of(cells(args), whos, left_out, Who::measures);
-    Ok(Plan { matrix, tools })
+    let matrix = ContestMatrix::of(cells(args), whos, left_out, Who::measures);
+    Ok(TeamPlan { matrix, tools })
 }
 
-/// The teams that are measured: those that were named, or these.
+/// Returns the teams that are measured: the named ones, or else the usual ones.
 pub(super) fn teams(args: &BenchTeamArgs, usual: &[RankLayout]) -> Vec<Who> {
     let mut teams = Vec::new();
     for ways in if args.kinds.is_empty() { usual } else { &args.kinds } {
@@ -166,7 +168,7 @@ pub(super) fn teams(args: &BenchTeamArgs, usual: &[RankLayout]) -> Vec<Who> {
     teams
 }
 
-/// What was named, or these, each once and in order.
+/// Returns the named items, or else the usual ones, each once and in order.
 pub(super) fn or<T: Clone + Ord>(named: &[T], usual: &[T]) -> Vec<T> {
     let mut chosen = if named.is_empty() { usual.to_vec() } else { named.to_vec() };
     chosen.sort();
@@ -182,7 +184,7 @@ fn cells(args: &BenchTeamArgs) -> Vec<Cell> {
     for ranks in or(&args.ranks, if quick { &QUICK_RANKS } else { &RANKS }) {
         for op in or(&args.ops, &Operation::ALL) {
             if op == Operation::Barrier {
-                // The barrier is the same in all modes.
+                // A barrier is the same in all modes.
                 cells.push(Cell { ranks, op, bytes: 0, mode: Mode::Stream });
                 continue;
             }

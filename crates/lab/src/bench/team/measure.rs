@@ -1,9 +1,11 @@
-//! Verifying, calibrating, timing and reporting of one rank: what bench/team/measure.c does for the peers, for a team.
+//! Verification, calibration, timing and report of one rank of a team, as bench/team/measure.c does
+//! it for the peers.
 //!
-//! Unit: microseconds a call. What decides whether figures can be set side by side is the same there: results are verified before anything is
-//! measured and after every batch, with values that change from batch to batch; buffers are written anew before each; a batch
-//! has the same number of calls in every rank; its time is that of the slowest rank and its CPU time that of all; beside it stands what others
-//! took of the machine.
+//! Unit: microseconds per call. Both follow the same rules, so that their values are comparable.
+//! Results are verified before the measurement and after every batch, with values that change from
+//! batch to batch. Buffers are rewritten before each batch. A batch has the same number of calls in
+//! every rank; its time is that of the slowest rank, and its CPU time that of all ranks. The share
+//! of the machine that other processes used is reported with it.
 
 use crate::args::{Mode, Operation, TeamCellArgs};
 use anyhow::{Context, Result};
@@ -16,23 +18,25 @@ use trimtab_front::args::ranks::RankLayout;
 use trimtab_front::exit;
 use trimtab_team::{Element, Kind, Operator, Rank, Shared, Sync, Team};
 
-/// An operation did not give what it should.
-const WRONG: u8 = 3;
-/// Calls that are verified before any is timed.
-const WARM_UP: u32 = 12;
-/// Ranks that come late, one after the other, to a barrier that is verified; and how late.
+/// Exit status for a wrong result of an operation.
+const EXIT_WRONG_RESULT: u8 = 3;
+/// Calls that are verified before the timed ones.
+const WARM_UP_CALLS: u32 = 12;
+/// Largest number of ranks that arrive late, one after the other, at a barrier that is verified;
+/// and their delay.
 const LATE_MAX: u32 = 8;
-const LATE: Duration = Duration::from_micros(300);
-/// The kernel counts a machine's CPU time in ticks of 10 ms: shares of it are told over ten, at least.
-const WINDOW: f64 = 0.1;
+const LATE_BY: Duration = Duration::from_micros(300);
+/// Shortest window for a share of the machine, in seconds: the kernel counts the machine's CPU time
+/// in ticks of 10 ms, and a share is computed over at least ten.
+const FOREIGN_WINDOW_S: f64 = 0.1;
 const TICKS_A_SECOND: f64 = 100.0;
 
-/// The CPUs that this process may use.
+/// Returns the CPUs that this process may use.
 ///
 /// # Errors
-/// The kernel does not say.
+/// The kernel does not report them.
 pub(super) fn allowed() -> Result<Vec<usize>> {
-    let set = sched_getaffinity(None).context("cannot ask which CPUs are allowed")?;
+    let set = sched_getaffinity(None).context("cannot read the allowed CPUs")?;
     Ok((0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect())
 }
 
@@ -47,9 +51,9 @@ pub(super) fn rank(args: &TeamCellArgs, team: &Team, number: u32, allowed: &[usi
         sched_setaffinity(None, &one).context("cannot bind a rank to its CPU")?;
     }
     let rank = team.join(Some(number))?;
-    let mut bench = Bench::new(args, &rank)?;
+    let mut bench = RankBench::new(args, &rank)?;
     let status = bench.batches()?;
-    // Others may still read this rank's buffers until all have come here.
+    // Other ranks may still read this rank's buffers until all have arrived here.
     rank.barrier()?;
     Ok(status)
 }
@@ -63,7 +67,7 @@ fn now() -> f64 {
     seconds(ClockId::Monotonic)
 }
 
-/// CPU seconds of all CPUs since the machine was started.
+/// Returns the CPU seconds of all CPUs since boot.
 fn machine_busy() -> Option<f64> {
     let text = std::fs::read_to_string("/proc/stat").ok()?;
     let line = text.lines().next()?.strip_prefix("cpu ")?;
@@ -78,32 +82,32 @@ fn online() -> f64 {
     cpus.max(1) as f64
 }
 
-/// The machine and this team at one moment, in seconds.
+/// Time, and CPU time of the machine and of this team, at one moment, in seconds.
 #[derive(Clone, Copy, Debug)]
-struct Moment {
+struct LoadMoment {
     at: f64,
     busy: Option<f64>,
     own: f64,
 }
 
-impl Moment {
+impl LoadMoment {
     fn now(own: f64) -> Self {
         Self { at: now(), busy: machine_busy(), own }
     }
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Batch {
+struct TimedBatch {
     began: f64,
     ended: f64,
     us: f64,
     cpu_us: f64,
 }
 
-/// What others took of the machine around a batch: over it and as many neighbours as it takes to be told. The moment before batch i
-/// is the one of number i + 1.
-fn foreign(moments: &[Moment], batch: &Batch, at: usize, cpus: f64) -> Option<f64> {
-    let spare = (WINDOW - (batch.ended - batch.began)) / 2.0;
+/// Returns the share of the machine that other processes used around a batch: over the batch, and
+/// over as many neighbours as the window needs. The moment before batch i has index i + 1.
+fn foreign(moments: &[LoadMoment], batch: &TimedBatch, at: usize, cpus: f64) -> Option<f64> {
+    let spare = (FOREIGN_WINDOW_S - (batch.ended - batch.began)) / 2.0;
     let (mut before, mut after) = (at + 1, at + 2);
     while before > 0 && moments.get(before)?.at > batch.began - spare {
         before -= 1;
@@ -116,7 +120,7 @@ fn foreign(moments: &[Moment], batch: &Batch, at: usize, cpus: f64) -> Option<f6
     Some((others / ((after.at - before.at) * cpus)).clamp(0.0, 1.0))
 }
 
-/// Memory that begins with a page, as a mapping does.
+/// Memory that begins at a page boundary, as a mapping does.
 struct Aligned<T> {
     all: Vec<T>,
     from: usize,
@@ -139,8 +143,8 @@ impl<T: Element + Clone + Default> Aligned<T> {
     }
 }
 
-/// What an operation works on.
-enum Data {
+/// Buffers of an operation.
+enum OperationData {
     Nothing,
     Bytes { input: Aligned<u8>, output: Aligned<u8> },
     Doubles { input: Aligned<f64>, output: Aligned<f64> },
@@ -149,53 +153,57 @@ enum Data {
     SharedDoubles { input: Shared<f64>, output: Shared<f64>, copy: Vec<f64> },
 }
 
-/// Byte i of what one rank has for another: different for neighbours in each of these, and from one batch to the next.
+/// Returns byte i of a block from one rank to another: different for neighbouring ranks and bytes,
+/// and from one batch to the next.
 fn byte(seed: u32, from: u32, to: u32, at: usize) -> u8 {
     let mixed = seed.wrapping_mul(59).wrapping_add(from * 31).wrapping_add(to * 17);
     (mixed as usize).wrapping_add((at + (at >> 8)) * 3) as u8
 }
 
-/// Small whole numbers, so that sums are exact in whatever order.
+/// Returns a small integer, so that sums are exact in any order.
 fn number(seed: u32, at: usize) -> f64 {
     ((at + seed as usize) % 17) as f64
 }
 
-struct Bench<'a> {
+struct RankBench<'a> {
     args: &'a TeamCellArgs,
     rank: &'a Rank,
     sync: Sync,
-    data: Data,
-    /// What all ranks told.
+    data: OperationData,
+    /// Values gathered from all ranks.
     all: Vec<f64>,
 }
 
-impl<'a> Bench<'a> {
+impl<'a> RankBench<'a> {
     fn new(args: &'a TeamCellArgs, rank: &'a Rank) -> Result<Self> {
         let ranks = rank.ranks() as usize;
         let resident = args.mode == Mode::Resident;
         let data = match args.op {
-            Operation::Barrier => Data::Nothing,
+            Operation::Barrier => OperationData::Nothing,
             Operation::Bcast if resident => {
-                Data::SharedBytes { block: rank.alloc(args.bytes)?, copy: vec![0; args.bytes] }
+                OperationData::SharedBytes { block: rank.alloc(args.bytes)?, copy: vec![0; args.bytes] }
             }
-            Operation::Alltoall if resident => Data::SharedParts {
+            Operation::Alltoall if resident => OperationData::SharedParts {
                 input: rank.alloc(args.bytes * ranks)?,
                 output: rank.alloc(args.bytes * ranks)?,
                 copy: vec![0; args.bytes * ranks],
             },
-            Operation::Bcast => Data::Bytes { input: Aligned::new(args.bytes), output: Aligned::new(0) },
-            Operation::Alltoall => Data::Bytes {
+            Operation::Bcast => {
+                OperationData::Bytes { input: Aligned::new(args.bytes), output: Aligned::new(0) }
+            }
+            Operation::Alltoall => OperationData::Bytes {
                 input: Aligned::new(args.bytes * ranks),
                 output: Aligned::new(args.bytes * ranks),
             },
-            Operation::Allreduce if resident => Data::SharedDoubles {
+            Operation::Allreduce if resident => OperationData::SharedDoubles {
                 input: rank.alloc(args.bytes / 8)?,
                 output: rank.alloc(args.bytes / 8)?,
                 copy: vec![0.0; args.bytes / 8],
             },
-            Operation::Allreduce => {
-                Data::Doubles { input: Aligned::new(args.bytes / 8), output: Aligned::new(args.bytes / 8) }
-            }
+            Operation::Allreduce => OperationData::Doubles {
+                input: Aligned::new(args.bytes / 8),
+                output: Aligned::new(args.bytes / 8),
+            },
         };
         let sync = match args.mode {
             Mode::Strict => Sync::STRICT,
@@ -205,7 +213,7 @@ impl<'a> Bench<'a> {
         Ok(Self { args, rank, sync, data, all: Vec::new() })
     }
 
-    /// Every rank learns these numbers of every rank, in [`Self::all`].
+    /// Gathers these numbers from every rank into [`Self::all`], in every rank.
     fn gather(&mut self, mine: &[f64]) -> Result<()> {
         self.all.resize(mine.len() * self.rank.ranks() as usize, 0.0);
         Ok(self.rank.mine().allgather(mine, &mut self.all)?)
@@ -216,28 +224,28 @@ impl<'a> Bench<'a> {
         Ok(self.all.iter().all(|said| *said > 0.0))
     }
 
-    /// Writes all buffers anew: what is to be sent, and what cannot be the result.
+    /// Rewrites all buffers: the data to send, and values that cannot be the result.
     fn fill(&mut self, seed: u32) -> Result<()> {
-        // Loose calls leave buffers to the others until all have come.
+        // After a loose call, other ranks may use the buffers until all ranks have arrived.
         self.rank.barrier()?;
         let (me, bytes) = (self.rank.rank(), self.args.bytes);
         let sent = if me == 0 { seed } else { seed + 1 };
         match &mut self.data {
-            Data::Nothing => {}
-            Data::Bytes { input, output } if self.args.op == Operation::Alltoall => {
+            OperationData::Nothing => {}
+            OperationData::Bytes { input, output } if self.args.op == Operation::Alltoall => {
                 output.all_mut().fill(0xff);
                 for (to, block) in (0..).zip(input.all_mut().chunks_exact_mut(bytes)) {
                     block.iter_mut().enumerate().for_each(|(at, one)| *one = byte(seed, me, to, at));
                 }
             }
-            Data::Bytes { input, .. } => {
+            OperationData::Bytes { input, .. } => {
                 input.all_mut().iter_mut().enumerate().for_each(|(at, one)| *one = byte(sent, 0, 0, at));
             }
-            Data::SharedBytes { block, copy } => {
+            OperationData::SharedBytes { block, copy } => {
                 copy.iter_mut().enumerate().for_each(|(at, one)| *one = byte(sent, 0, 0, at));
                 block.store(0, copy)?;
             }
-            Data::SharedParts { input, output, copy } => {
+            OperationData::SharedParts { input, output, copy } => {
                 copy.fill(0xff);
                 output.store(0, copy)?;
                 for (to, block) in (0..).zip(copy.chunks_exact_mut(bytes)) {
@@ -245,12 +253,12 @@ impl<'a> Bench<'a> {
                 }
                 input.store(0, copy)?;
             }
-            Data::Doubles { input, output } => {
+            OperationData::Doubles { input, output } => {
                 output.all_mut().fill(f64::NAN);
                 let values = input.all_mut().iter_mut().enumerate();
                 values.for_each(|(at, one)| *one = number(seed, at) + f64::from(me));
             }
-            Data::SharedDoubles { input, output, copy } => {
+            OperationData::SharedDoubles { input, output, copy } => {
                 copy.fill(f64::NAN);
                 output.store(0, copy)?;
                 copy.iter_mut().enumerate().for_each(|(at, one)| *one = number(seed, at) + f64::from(me));
@@ -271,19 +279,19 @@ impl<'a> Bench<'a> {
             })
         };
         Ok(match &mut self.data {
-            Data::Nothing => true,
-            Data::Bytes { output, .. } if self.args.op == Operation::Alltoall => parts(output.all()),
-            Data::SharedParts { output, copy, .. } => {
+            OperationData::Nothing => true,
+            OperationData::Bytes { output, .. } if self.args.op == Operation::Alltoall => parts(output.all()),
+            OperationData::SharedParts { output, copy, .. } => {
                 output.load(me, 0, copy)?;
                 parts(copy)
             }
-            Data::Bytes { input, .. } => sent(input.all()),
-            Data::Doubles { output, .. } => sums(output.all()),
-            Data::SharedBytes { block, copy } => {
+            OperationData::Bytes { input, .. } => sent(input.all()),
+            OperationData::Doubles { output, .. } => sums(output.all()),
+            OperationData::SharedBytes { block, copy } => {
                 block.load(me, 0, copy)?;
                 sent(copy)
             }
-            Data::SharedDoubles { output, copy, .. } => {
+            OperationData::SharedDoubles { output, copy, .. } => {
                 output.load(me, 0, copy)?;
                 sums(copy)
             }
@@ -292,43 +300,45 @@ impl<'a> Bench<'a> {
 
     fn call(&mut self, calls: u64) -> Result<()> {
         let (rank, sync) = (self.rank, self.sync);
-        // One loop each, as the peers have, so that nothing is decided between two calls.
+        // One loop for each operation, as in the peers, so that nothing is decided between two
+        // calls.
         match &mut self.data {
-            Data::Nothing => (0..calls).try_for_each(|_| rank.barrier())?,
-            Data::Bytes { input, output } if self.args.op == Operation::Alltoall => {
+            OperationData::Nothing => (0..calls).try_for_each(|_| rank.barrier())?,
+            OperationData::Bytes { input, output } if self.args.op == Operation::Alltoall => {
                 let (input, output) = (input.all(), output.all_mut());
                 (0..calls).try_for_each(|_| rank.with(sync).alltoall(input, output))?;
             }
-            Data::Bytes { input, .. } => {
+            OperationData::Bytes { input, .. } => {
                 let buffer = input.all_mut();
                 (0..calls).try_for_each(|_| rank.with(sync).broadcast(buffer, 0))?;
             }
-            Data::Doubles { input, output } => {
+            OperationData::Doubles { input, output } => {
                 let (input, output) = (input.all(), output.all_mut());
                 (0..calls).try_for_each(|_| rank.with(sync).allreduce(input, output, Operator::Sum))?;
             }
-            Data::SharedBytes { block, .. } => {
+            OperationData::SharedBytes { block, .. } => {
                 (0..calls).try_for_each(|_| rank.broadcast_shared(block, 0, sync))?;
             }
-            Data::SharedParts { input, output, .. } => {
+            OperationData::SharedParts { input, output, .. } => {
                 let bytes = self.args.bytes;
                 let call = || rank.call_shared(Kind::Alltoall, bytes, input, output, 0, None, sync);
                 (0..calls).try_for_each(|_| call())?;
             }
-            Data::SharedDoubles { input, output, .. } => {
+            OperationData::SharedDoubles { input, output, .. } => {
                 (0..calls).try_for_each(|_| rank.allreduce_shared(input, output, Operator::Sum, sync))?;
             }
         }
         Ok(())
     }
 
-    /// Nobody has left a barrier before the last has come, whoever that is. The clock is the machine's.
+    /// Verifies that no rank leaves a barrier before the last one has arrived, whichever is last.
+    /// All ranks use the machine's clock.
     fn barrier_holds(&mut self) -> Result<bool> {
         let ranks = self.rank.ranks();
         let mut holds = true;
         for late in 0..ranks.min(LATE_MAX) {
             if self.rank.rank() == ranks - 1 - late {
-                std::thread::sleep(LATE);
+                std::thread::sleep(LATE_BY);
             }
             let came = now();
             self.rank.barrier()?;
@@ -340,10 +350,10 @@ impl<'a> Bench<'a> {
         Ok(holds)
     }
 
-    /// The first calls: each with values of its own, each verified.
+    /// Makes the first calls: each with other values, each verified.
     fn warm_up(&mut self) -> Result<bool> {
         let mut right = self.barrier_holds()?;
-        for seed in 0..WARM_UP {
+        for seed in 0..WARM_UP_CALLS {
             self.fill(seed)?;
             self.call(1)?;
             right &= self.is_right(seed)?;
@@ -351,9 +361,10 @@ impl<'a> Bench<'a> {
         self.all_say(right)
     }
 
-    /// Seconds that the slowest rank took, CPU seconds of all, and all that they have had so far.
+    /// Returns the seconds of the slowest rank, the CPU seconds of all ranks, and their total CPU
+    /// seconds so far.
     fn timed(&mut self, calls: u64) -> Result<(f64, f64, f64)> {
-        // A process of several ranks has a thread each.
+        // A process of several ranks has one thread for each.
         let clock = match self.args.kind {
             RankLayout::Processes => ClockId::ProcessCPUTime,
             _ => ClockId::ThreadCPUTime,
@@ -367,7 +378,8 @@ impl<'a> Bench<'a> {
         Ok((of(0).fold(0.0, f64::max), of(1).sum(), of(2).sum()))
     }
 
-    /// Calls in a batch. All ranks know the slowest one's time and so come to the same number. The least of three runs counts.
+    /// Returns the number of calls in a batch. All ranks know the time of the slowest rank and so
+    /// compute the same number. The shortest of three runs counts.
     fn calibrate(&mut self) -> Result<u64> {
         let wanted = self.args.milliseconds / 1e3;
         let mut calls = 1_u64;
@@ -389,23 +401,23 @@ impl<'a> Bench<'a> {
     fn batches(&mut self) -> Result<u8> {
         let prints = self.rank.rank() == 0;
         let mut moments = Vec::new();
-        let mut done: Vec<Batch> = Vec::new();
+        let mut done: Vec<TimedBatch> = Vec::new();
         let (_, _, own) = self.timed(0)?;
-        moments.push(Moment::now(own));
+        moments.push(LoadMoment::now(own));
         let mut right = self.warm_up()?;
         if right {
             let calls = self.calibrate()?;
             let (_, _, own) = self.timed(0)?;
-            moments.push(Moment::now(own));
-            for seed in WARM_UP..WARM_UP + self.args.batches {
+            moments.push(LoadMoment::now(own));
+            for seed in WARM_UP_CALLS..WARM_UP_CALLS + self.args.batches {
                 self.fill(seed)?;
                 let began = now();
                 let (slowest, cpu, own) = self.timed(calls)?;
                 let [us, cpu_us] = [slowest, cpu].map(|seconds| seconds * 1e6 / calls as f64);
-                done.push(Batch { began, ended: now(), us, cpu_us });
-                // Reading the machine's time is not cheap, and who does not print has no use for it.
+                done.push(TimedBatch { began, ended: now(), us, cpu_us });
+                // Reading the machine's time is expensive, and only the printing rank needs it.
                 if prints {
-                    moments.push(Moment::now(own));
+                    moments.push(LoadMoment::now(own));
                 }
                 let so = self.is_right(seed)?;
                 right = self.all_say(so)?;
@@ -420,7 +432,7 @@ impl<'a> Bench<'a> {
                 let said = format!("wrong result of {} with {ranks} ranks, {bytes} bytes", op.word());
                 trimtab_front::diagnostics::warning(trimtab_front::diagnostics::Volume::Normal, &said);
             }
-            return Ok(WRONG);
+            return Ok(EXIT_WRONG_RESULT);
         }
         if prints {
             self.print(&moments, &done).context("cannot write the report")?;
@@ -428,7 +440,7 @@ impl<'a> Bench<'a> {
         Ok(exit::DONE)
     }
 
-    fn print(&self, moments: &[Moment], done: &[Batch]) -> std::io::Result<()> {
+    fn print(&self, moments: &[LoadMoment], done: &[TimedBatch]) -> std::io::Result<()> {
         let TeamCellArgs { ranks, op, bytes, mode, kind, .. } = *self.args;
         let bytes = if op == Operation::Barrier { 0 } else { bytes };
         let round = |number: f64, to: f64| (number * to).round() / to;
@@ -452,17 +464,22 @@ mod tests {
 
     #[test]
     fn others_are_told_over_as_many_batches_as_it_takes() {
-        let moment = |at: f64, busy: f64, own: f64| Moment { at, busy: Some(busy), own };
-        // 0.4 s of which this team had two CPUs, and others nothing; then others had one.
-        let moments: Vec<Moment> = (0..9)
+        let moment = |at: f64, busy: f64, own: f64| LoadMoment { at, busy: Some(busy), own };
+        // For 0.4 s this team had two CPUs, and other processes none; then others had one.
+        let moments: Vec<LoadMoment> = (0..9)
             .map(|at| f64::from(at) * 0.05)
             .map(|at| moment(at, 2.0 * at, if at > 0.21 { 0.4 + (at - 0.2) } else { 2.0 * at }))
             .collect();
-        let batch =
-            |at: usize| Batch { began: moments[at + 1].at, ended: moments[at + 2].at, us: 1.0, cpu_us: 1.0 };
+        let batch = |at: usize| TimedBatch {
+            began: moments[at + 1].at,
+            ended: moments[at + 2].at,
+            us: 1.0,
+            cpu_us: 1.0,
+        };
         assert_eq!(foreign(&moments, &batch(0), 0, 2.0), Some(0.0));
         assert!((foreign(&moments, &batch(6), 6, 2.0).unwrap() - 0.5).abs() < 1e-9);
-        let blind: Vec<Moment> = moments.iter().map(|moment| Moment { busy: None, ..*moment }).collect();
+        let blind: Vec<LoadMoment> =
+            moments.iter().map(|moment| LoadMoment { busy: None, ..*moment }).collect();
         assert_eq!(foreign(&blind, &batch(0), 0, 2.0), None);
     }
 
@@ -488,11 +505,11 @@ mod tests {
                                 let (args, team) = (&args, &team);
                                 scope.spawn(move || {
                                     let rank = team.join(Some(number)).unwrap();
-                                    let mut bench = Bench::new(args, &rank).unwrap();
+                                    let mut bench = RankBench::new(args, &rank).unwrap();
                                     assert!(bench.warm_up().unwrap(), "{args:?}");
-                                    // What was right is found wrong when it is another batch's.
+                                    // A correct result must be found wrong for another batch.
                                     assert_eq!(
-                                        bench.is_right(WARM_UP).unwrap(),
+                                        bench.is_right(WARM_UP_CALLS).unwrap(),
                                         op == Operation::Barrier,
                                         "{args:?}"
                                     );

@@ -1,8 +1,10 @@
-//! `trimtab bench team`: teams of threads and of processes beside what others use.
+//! `trimtab bench team`: teams of threads and of processes, compared with MPI, OpenMP, pthreads and
+//! Python.
 //!
-//! Rounds of all cells by all who are measured, each round in another random order that follows from the seed. A run of a program is one
-//! sample. [`mod@matrix`] says what is run, [`mod@cell`] and [`measure`] are our own program, [`samples`] what runs come to, [`goals`] whether that is
-//! good, [`report`] and [`chart`] show it. [`kernels`] has whole programs in place of single operations.
+//! Each round runs all cells by all contestants in another random order that follows from the seed.
+//! A run of a program is one sample. [`mod@matrix`] defines the runs, [`mod@cell`] and [`measure`]
+//! are our own program, [`samples`] evaluates runs, [`goals`] judges the results, [`report`] and
+//! [`chart`] show them. [`kernels`] runs whole programs instead of single operations.
 
 mod cell;
 mod chart;
@@ -17,14 +19,14 @@ mod records;
 mod report;
 mod samples;
 
-use super::harness::{self, Came, Ended, Outlet, Recorder, Rounds, Series};
+use super::harness::{self, Benchmark, Outlet, Recorder, Rounds, RunOutcome, SeriesEnd};
 use crate::args::{BenchTeamArgs, TeamCellArgs};
 use crate::usable::Usable;
 use anyhow::{Result, bail};
-use goals::Judged;
-use matrix::{Cell, Plan, Who};
-use records::{Line, ResultLine, RunLine, Start};
-use samples::Samples;
+use goals::JudgedGoal;
+use matrix::{Cell, TeamPlan, Who};
+use records::{Start, TeamLine, TeamResultLine, TeamRunLine};
+use samples::TeamSamples;
 use std::collections::BTreeMap;
 use trimtab_front::exit::Exit;
 use trimtab_front::interrupt::Interrupt;
@@ -33,12 +35,12 @@ use trimtab_front::process_env::World;
 /// Measures one cell with a team.
 ///
 /// # Errors
-/// As its program says.
+/// Those of the cell program.
 pub(super) fn cell(args: &TeamCellArgs) -> Result<u8, Exit> {
     cell::run(args)
 }
 
-/// Measures, and shows.
+/// Runs the benchmark and shows the results.
 ///
 /// # Errors
 /// A run failed, or a file cannot be written.
@@ -55,19 +57,19 @@ pub(super) fn run(world: &World, args: &BenchTeamArgs) -> Result<u8> {
         bail!("there is nothing to measure: {}", plan.matrix.left_out.join("; "));
     }
     let usable = Usable::live(world, false)?;
-    harness::measure(|_| Bench::prepare(args, &usable, plan))
+    harness::measure(|_| TeamBench::prepare(args, &usable, plan))
 }
 
-struct Bench {
-    plan: Plan,
+struct TeamBench {
+    plan: TeamPlan,
     rounds: Rounds,
     start: Start,
-    /// By cell and who is measured.
-    samples: BTreeMap<(usize, usize), Samples>,
+    /// By cell and contestant.
+    samples: BTreeMap<(usize, usize), TeamSamples>,
 }
 
-impl Bench {
-    fn prepare(args: &BenchTeamArgs, usable: &Usable, plan: Plan) -> Result<(Self, Outlet)> {
+impl TeamBench {
+    fn prepare(args: &BenchTeamArgs, usable: &Usable, plan: TeamPlan) -> Result<(Self, Outlet)> {
         let outlet = Outlet::open(args.json.as_deref(), args.svg.as_deref(), false)?;
         let times = if args.quick { 1 } else { args.rounds };
         let start = Start {
@@ -86,12 +88,12 @@ impl Bench {
     }
 }
 
-/// What is known at the end.
-type Found<'a> = contest::Found<'a, Cell, Samples>;
+/// Findings of the operations.
+type Found<'a> = contest::ContestFindings<'a, Cell, TeamSamples>;
 
-impl Series for Bench {
+impl Benchmark for TeamBench {
     type Findings<'f>
-        = (Found<'f>, Vec<Judged>)
+        = (Found<'f>, Vec<JudgedGoal>)
     where
         Self: 'f;
 
@@ -100,19 +102,25 @@ impl Series for Bench {
     }
 
     fn begin(&self, recorder: &mut Recorder) -> Result<()> {
-        recorder.write(&Line::Start(&self.start))
+        recorder.write(&TeamLine::Start(&self.start))
     }
 
-    fn one(&mut self, at: usize, round: u32, recorder: &mut Recorder, interrupt: &Interrupt) -> Result<Came> {
-        let Some(&place) = self.plan.matrix.runs.get(at) else { return Ok(Came::Well) };
+    fn one(
+        &mut self,
+        at: usize,
+        round: u32,
+        recorder: &mut Recorder,
+        interrupt: &Interrupt,
+    ) -> Result<RunOutcome> {
+        let Some(&place) = self.plan.matrix.runs.get(at) else { return Ok(RunOutcome::Well) };
         let (cell, who) = (self.plan.matrix.cells[place.0], &self.plan.matrix.whos[place.1]);
         let words = self.plan.tools.command(cell, who);
         let (came, stderr) =
             peers::run(self.plan.tools.peers.start(&words), |said| samples::read(said, cell), interrupt);
         if interrupt.came().is_some() {
-            return Ok(Came::Stopped);
+            return Ok(RunOutcome::Stopped);
         }
-        let line = RunLine {
+        let line = TeamRunLine {
             cell,
             column: who.to_string(),
             round,
@@ -121,39 +129,39 @@ impl Series for Bench {
             error: came.as_ref().err().map(String::as_str),
             stderr: &stderr,
         };
-        recorder.write(&Line::Run(line))?;
+        recorder.write(&TeamLine::Run(line))?;
         match came {
             Ok(batches) => {
                 self.samples.entry(place).or_default().add(&batches);
-                Ok(Came::Well)
+                Ok(RunOutcome::Well)
             }
-            Err(error) => Ok(Came::Badly { error, stderr }),
+            Err(error) => Ok(RunOutcome::Badly { error, stderr }),
         }
     }
 
-    fn evaluate(&self) -> (Found<'_>, Vec<Judged>) {
+    fn evaluate(&self) -> (Found<'_>, Vec<JudgedGoal>) {
         let found = Found::new(&self.plan.matrix, &self.samples, self.start.seed);
         (found, goals::judge(&found))
     }
 
-    fn report(&self, (found, judged): &(Found<'_>, Vec<Judged>), ended: Ended) -> String {
+    fn report(&self, (found, judged): &(Found<'_>, Vec<JudgedGoal>), ended: SeriesEnd) -> String {
         report::page(&self.start, *found, judged, ended)
     }
 
-    fn chart(&self, (found, _): &(Found<'_>, Vec<Judged>)) -> String {
+    fn chart(&self, (found, _): &(Found<'_>, Vec<JudgedGoal>)) -> String {
         chart::picture(&self.start, *found)
     }
 
     fn conclude(
         &self,
-        (found, judged): &(Found<'_>, Vec<Judged>),
-        ended: Ended,
+        (found, judged): &(Found<'_>, Vec<JudgedGoal>),
+        ended: SeriesEnd,
         recorder: &mut Recorder,
     ) -> Result<()> {
         for (cell, who) in self.plan.matrix.each() {
             let Some(samples) = found.of(cell, who) else { continue };
             let ours = matches!(who, Who::Team(_));
-            recorder.write(&Line::Result(ResultLine {
+            recorder.write(&TeamLine::Result(TeamResultLine {
                 cell,
                 column: who.to_string(),
                 clean: &samples.us.clean,
@@ -166,8 +174,8 @@ impl Series for Bench {
             }))?;
         }
         for one in judged {
-            recorder.write(&Line::Goal(one))?;
+            recorder.write(&TeamLine::Goal(one))?;
         }
-        recorder.write(&Line::End(ended))
+        recorder.write(&TeamLine::End(ended))
     }
 }

@@ -1,7 +1,8 @@
 //! Panels of lines: time over size or ranks, as a self-contained SVG.
 //!
-//! Unit: pixels at scale 1. Both scales double, so that a line twice as steep is a time that grows twice as fast. One colour for each who
-//! is measured. Properties: no script, no font, no link from outside; equal input gives equal bytes.
+//! Unit: pixels at scale 1. Both scales are logarithmic to base 2, so that a line twice as steep is
+//! a time that grows twice as fast. One colour for each contestant. Properties: no script, no font,
+//! no external link; equal input gives equal bytes.
 
 use super::super::harness::Head;
 use trimtab_front::chart::{Canvas, MARGIN, through};
@@ -17,9 +18,9 @@ const LINE: f64 = 16.0;
 #[derive(Debug)]
 pub(in super::super) struct Line {
     pub(in super::super) class: String,
-    /// A logarithm ([`doublings`]), and what is shown over it.
+    /// Position (a logarithm, see [`doublings`]) and value of each point.
     pub(in super::super) points: Vec<(f64, f64)>,
-    /// What is said of each point.
+    /// Tooltip of each point.
     pub(in super::super) tips: Vec<String>,
 }
 
@@ -28,11 +29,11 @@ pub(in super::super) struct Line {
 pub(in super::super) struct Panel {
     pub(in super::super) title: String,
     pub(in super::super) lines: Vec<Line>,
-    /// Marks on the scale: where, and their words.
+    /// Positions and labels of the ticks on the lower scale.
     pub(in super::super) below: Vec<(f64, String)>,
 }
 
-/// The whole picture: rows of panels, and of whom the lines are, with their classes.
+/// Draws the whole chart: rows of panels, and a legend of classes and names.
 pub(in super::super) fn picture(
     title: &str,
     head: &Head,
@@ -59,7 +60,8 @@ pub(in super::super) fn picture(
     out.finish()
 }
 
-/// The logarithm to base 2, straight between powers of two: for places in a picture, without the mathematical library.
+/// Returns the logarithm to base 2, interpolated linearly between powers of two: for positions in a
+/// chart, without the mathematical library.
 pub(in super::super) fn doublings(number: f64) -> f64 {
     let (mut number, mut whole) = (number.max(1e-6), 0.0);
     while number >= 2.0 {
@@ -117,7 +119,8 @@ fn power(of: f64) -> f64 {
     (0..of as u32).fold(1.0, |all, _| all * 2.0)
 }
 
-/// Colours tell apart with any of the common colour blindnesses; peers' lines are broken in different ways too.
+/// The colours are distinguishable with any of the common colour blindnesses; peers' lines also
+/// have different dashes.
 const STYLE: &str = r##"<style>
 text { font-family: sans-serif; font-size: 12px; fill: #2b2f36 }
 .page { fill: #ffffff }

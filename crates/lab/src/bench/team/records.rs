@@ -1,24 +1,24 @@
-//! The lines of a record of `bench team`.
+//! Lines of a record of `bench team`.
 
-use super::super::harness::{Ended, Head};
-use super::goals::Judged;
+use super::super::harness::{Head, SeriesEnd};
+use super::goals::JudgedGoal;
 use super::matrix::Cell;
 use super::samples::Batch;
 use serde::Serialize;
 use trimtab_core::stats::Estimate;
 
-/// A line.
+/// A line of the record.
 #[derive(Debug, Serialize)]
 #[serde(tag = "record", rename_all = "kebab-case")]
-pub(super) enum Line<'a> {
+pub(super) enum TeamLine<'a> {
     Start(&'a Start),
-    Run(RunLine<'a>),
-    Result(ResultLine<'a>),
-    Goal(&'a Judged),
-    End(Ended),
+    Run(TeamRunLine<'a>),
+    Result(TeamResultLine<'a>),
+    Goal(&'a JudgedGoal),
+    End(SeriesEnd),
 }
 
-/// What is measured, where, and how.
+/// First line of a record: machine and options.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub(super) struct Start {
     #[serde(flatten)]
@@ -27,19 +27,19 @@ pub(super) struct Start {
     pub(super) quick: bool,
     pub(super) seed: u64,
     pub(super) pinned: bool,
-    /// Whether this program was built for debugging: its teams are then slower than they are.
+    /// Whether this program was built without optimisation, which makes its teams slower.
     pub(super) unoptimised: bool,
-    /// CPUs that ranks may use.
+    /// Number of CPUs that ranks may use.
     pub(super) cpus: usize,
-    /// Teams first, then peers.
+    /// Names of the contestants: teams first, then peers.
     pub(super) columns: Vec<String>,
-    /// What cannot be run here.
+    /// Contestants and cells that cannot run here.
     pub(super) left_out: Vec<String>,
 }
 
 /// One run of a program.
 #[derive(Debug, Serialize)]
-pub(super) struct RunLine<'a> {
+pub(super) struct TeamRunLine<'a> {
     #[serde(flatten)]
     pub(super) cell: Cell,
     pub(super) column: String,
@@ -50,21 +50,21 @@ pub(super) struct RunLine<'a> {
     pub(super) stderr: &'a str,
 }
 
-/// All runs of a cell by one who was measured.
+/// Evaluation of all runs of a cell by one contestant.
 #[derive(Debug, Serialize)]
-pub(super) struct ResultLine<'a> {
+pub(super) struct TeamResultLine<'a> {
     #[serde(flatten)]
     pub(super) cell: Cell,
     pub(super) column: String,
-    /// Medians of runs, in microseconds a call.
+    /// Medians of runs, in microseconds per call.
     pub(super) clean: &'a [f64],
     pub(super) noisy: &'a [f64],
-    /// Of the clean ones, or of the noisy ones where there are no others.
+    /// Median of the clean runs, or of the noisy ones if there are no clean ones.
     pub(super) us: Option<Estimate>,
     pub(super) least_us: Option<f64>,
     /// CPU time of all ranks.
     pub(super) cpu_us: Option<f64>,
-    /// The quickest peer in this cell, and the time beside it; null for peers.
+    /// The fastest peer in this cell, and the time over its time; null for peers.
     pub(super) best_peer: Option<String>,
     pub(super) ratio: Option<Estimate>,
 }

@@ -1,8 +1,9 @@
-//! The tables: times of all, teams beside the best peer, CPU time, and goals.
+//! Report of `bench team`: times of all contestants, teams compared with the best peer, CPU time,
+//! and goals.
 
-use super::super::harness::{Ended, Head};
+use super::super::harness::{Head, SeriesEnd};
 use super::Found;
-use super::goals::Judged;
+use super::goals::JudgedGoal;
 use super::matrix::{Cell, Who};
 use super::records::Start;
 use crate::args::Operation;
@@ -10,8 +11,8 @@ use std::fmt::Write as _;
 use trimtab_core::stats::Estimate;
 use trimtab_front::table::{Align, Table};
 
-/// The whole page.
-pub(super) fn page(start: &Start, found: Found<'_>, judged: &[Judged], ended: Ended) -> String {
+/// Formats the whole report.
+pub(super) fn page(start: &Start, found: Found<'_>, judged: &[JudgedGoal], ended: SeriesEnd) -> String {
     let (Start { rounds, seed, cpus, .. }, Head { summary, kernel, .. }) = (start, &start.head);
     let mut text = format!(
         "{summary}; Linux {kernel}\n{rounds} rounds in random order; medians of runs with 95 % bootstrap intervals, seed {seed}; \
@@ -25,7 +26,9 @@ pub(super) fn page(start: &Start, found: Found<'_>, judged: &[Judged], ended: En
         text.push_str("--quick: one round, few cells; not for conclusions\n");
     }
     if start.unoptimised {
-        text.push_str("This trimtab was built without optimisation: nothing here says how quick teams are\n");
+        text.push_str(
+            "This trimtab was built without optimisation: the times of teams are not representative\n",
+        );
     }
     let mut counts: Vec<u32> = found.cells.iter().map(|cell| cell.ranks).collect();
     counts.dedup();
@@ -36,22 +39,25 @@ pub(super) fn page(start: &Start, found: Found<'_>, judged: &[Judged], ended: En
             continue;
         }
         let word = if ranks == 1 { "rank" } else { "ranks" };
-        let _ = write!(text, "\n{ranks} {word}: microseconds a call, median (least)\n\n{times}");
+        let _ = write!(text, "\n{ranks} {word}: microseconds per call, median (shortest)\n\n{times}");
         let _ = write!(text, "\n{ranks} {word}: teams\n\n{}", teams(found, &cells));
-        let _ =
-            write!(text, "\n{ranks} {word}: CPU microseconds of all ranks a call\n\n{}", cpu(found, &cells));
+        let _ = write!(
+            text,
+            "\n{ranks} {word}: CPU microseconds of all ranks per call\n\n{}",
+            cpu(found, &cells)
+        );
     }
     text.push_str(
-        "\n~: of noisy runs, in which others used more than 5 % of the machine. RATIO: time beside the quickest peer's, below 1 is quicker;\n\
-         loose and resident calls, which peers have not, beside their stream\n",
+        "\n~: noisy runs, in which other processes used more than 5 % of the machine. RATIO: time over that of the fastest peer, below 1 is faster;\n\
+         loose and resident calls, which peers do not have, are compared with peers in stream mode\n",
     );
     if !judged.is_empty() {
-        text.push_str("\nGoals (times: of a machine of two cores)\n");
+        text.push_str("\nGoals (times are for a machine of two cores)\n");
         for one in judged {
             let _ = writeln!(text, "  {one}");
         }
     }
-    let Ended { complete, runs, failed } = ended;
+    let SeriesEnd { complete, runs, failed } = ended;
     let _ = writeln!(text, "\n{runs} runs");
     if failed > 0 {
         let _ = writeln!(text, "{failed} runs failed");
@@ -62,7 +68,7 @@ pub(super) fn page(start: &Start, found: Found<'_>, judged: &[Judged], ended: En
     text
 }
 
-/// Three digits that count.
+/// Formats a number with about three significant digits.
 pub(super) fn number(value: f64) -> String {
     match value {
         v if v < 10.0 => format!("{v:.2}"),
@@ -96,7 +102,7 @@ fn named(cell: Cell) -> [String; 3] {
 
 const NAMED: [(&str, Align); 3] = [("OPERATION", Align::Left), ("SIZE", Align::Right), ("MODE", Align::Left)];
 
-/// A table of all who were measured in any of these cells.
+/// Formats a table of all contestants that were measured in any of these cells.
 fn of_all(found: Found<'_>, cells: &[Cell], shown: impl Fn(Cell, &Who) -> Option<String>) -> Table {
     let whos: Vec<(&Who, String)> = found
         .whos
@@ -131,7 +137,7 @@ fn teams(found: Found<'_>, cells: &[Cell]) -> Table {
         ("TEAM", Align::Left),
         ("MEDIAN", Align::Right),
         ("INTERVAL", Align::Right),
-        ("LEAST", Align::Right),
+        ("SHORTEST", Align::Right),
         ("RATIO", Align::Right),
         ("INTERVAL", Align::Right),
         ("TO", Align::Left),

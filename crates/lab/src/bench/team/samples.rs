@@ -1,8 +1,9 @@
-//! What runs come to: a run's batches, a sample of each run, and all samples of a cell.
+//! Samples: the batches of a run, one sample of each run, and all samples of a cell.
 //!
-//! Unit: microseconds a call. A run's batches share its placement, so that the run is one sample: the median of its clean batches. A run that has
-//! fewer than half of them clean is noisy itself. The least of all batches is told beside the median, since what others do only
-//! ever makes a batch longer.
+//! Unit: microseconds per call. The batches of a run share its placement, so a run is one sample:
+//! the median of its clean batches. A run with fewer than half of its batches clean is noisy. The
+//! shortest of all batches is reported beside the median, because other load can only make a batch
+//! longer.
 
 use super::contest;
 use super::matrix::Cell;
@@ -13,12 +14,12 @@ use serde_json::Value;
 use trimtab_core::ideal_ratio::{NOISE_MAX, Ratios};
 use trimtab_core::stats::{self, Estimate};
 
-/// A line of a program.
+/// A line of a program's output.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub(super) struct Batch {
     pub(super) us: f64,
     pub(super) cpu_us: f64,
-    /// The part of the machine that others used; null where that cannot be read.
+    /// Share of the machine that other processes used; null if it cannot be read.
     pub(super) foreign: Option<f64>,
 }
 
@@ -28,10 +29,10 @@ impl Batch {
     }
 }
 
-/// What a program printed, if it is what was asked for.
+/// Reads the output of a program, if it is of this cell.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The fault of the output.
 pub(super) fn read(text: &str, cell: Cell) -> Result<Vec<Batch>, String> {
     let barrier = cell.op == Operation::Barrier;
     let (bytes, mode) = if barrier { (0, Mode::Stream) } else { (cell.bytes, cell.mode) };
@@ -44,10 +45,11 @@ pub(super) fn read(text: &str, cell: Cell) -> Result<Vec<Batch>, String> {
     read_lines(text, &words, |batch: &Batch| batch.us > 0.0 && batch.cpu_us >= 0.0)
 }
 
-/// The lines that a program printed, if they are of the cell: each has these words and numbers, and a time.
+/// Reads the lines that a program printed, if they are of the cell: each has these words and
+/// numbers, and a time.
 ///
 /// # Errors
-/// What is wrong with them.
+/// The fault of the output.
 pub(super) fn read_lines<T: DeserializeOwned>(
     text: &str,
     cell: &[(&str, Value)],
@@ -58,38 +60,38 @@ pub(super) fn read_lines<T: DeserializeOwned>(
         let value: Value =
             serde_json::from_str(line).map_err(|error| format!("its report is not JSON: {error}"))?;
         if cell.iter().any(|(name, wanted)| value[*name] != *wanted) {
-            return Err(format!("it measured something else: {line}"));
+            return Err(format!("its report is of another run: {line}"));
         }
         let one =
-            serde_json::from_value(value).map_err(|error| format!("its report lacks something: {error}"))?;
+            serde_json::from_value(value).map_err(|error| format!("its report lacks a value: {error}"))?;
         if !is_time(&one) {
-            return Err(format!("it measured no time: {line}"));
+            return Err(format!("its report has no time: {line}"));
         }
         all.push(one);
     }
-    if all.is_empty() { Err("it measured nothing".to_owned()) } else { Ok(all) }
+    if all.is_empty() { Err("its report is empty".to_owned()) } else { Ok(all) }
 }
 
-impl contest::Samples for Samples {
+impl contest::ContestSamples for TeamSamples {
     fn times(&self) -> Vec<f64> {
         self.us.shown().to_vec()
     }
 }
 
-/// All runs of a cell by one who is measured.
+/// All runs of a cell by one contestant.
 #[derive(Clone, PartialEq, Debug, Default)]
-pub(super) struct Samples {
-    /// The medians of runs, clean and noisy ones.
+pub(super) struct TeamSamples {
+    /// Medians of clean and of noisy runs.
     pub(super) us: Ratios,
-    /// CPU time of all ranks, of the runs that are shown.
+    /// CPU time of all ranks, by run.
     clean_cpu: Vec<f64>,
     noisy_cpu: Vec<f64>,
-    /// The least clean batch, or the least of all where none is.
+    /// Shortest clean batch, and shortest batch of all.
     clean_least: Option<f64>,
     noisy_least: Option<f64>,
 }
 
-impl Samples {
+impl TeamSamples {
     pub(super) fn add(&mut self, batches: &[Batch]) {
         let clean: Vec<&Batch> = batches.iter().filter(|batch| batch.is_clean()).collect();
         let quiet = clean.len() * 2 >= batches.len() && !clean.is_empty();
@@ -122,7 +124,7 @@ impl Samples {
         stats::median(self.us.shown())
     }
 
-    /// CPU time a call.
+    /// Returns the CPU time per call.
     pub(super) fn cpu(&self) -> Option<f64> {
         stats::median(if self.us.clean.is_empty() { &self.noisy_cpu } else { &self.clean_cpu })
     }
@@ -131,7 +133,7 @@ impl Samples {
         self.clean_least.or(self.noisy_least)
     }
 
-    /// Whether all that is shown is of noisy runs.
+    /// Returns whether all values shown are from noisy runs.
     pub(super) fn is_noisy(&self) -> bool {
         self.us.clean.is_empty() && !self.us.noisy.is_empty()
     }
@@ -149,7 +151,7 @@ mod tests {
 
     #[test]
     fn noisy_batches_count_only_where_there_are_no_others() {
-        let mut samples = Samples::default();
+        let mut samples = TeamSamples::default();
         samples.add(&[batch(9.0, 0.3), batch(0.5, 0.4), batch(4.0, 0.0)]);
         assert!(samples.is_noisy());
         assert_eq!((samples.median(), samples.least()), (Some(4.0), Some(4.0)));
@@ -157,7 +159,7 @@ mod tests {
         assert!(!samples.is_noisy());
         assert_eq!((samples.median(), samples.cpu(), samples.least()), (Some(2.0), Some(4.0), Some(1.0)));
         let blind = Batch { foreign: None, ..batch(1.0, 0.0) };
-        let mut samples = Samples::default();
+        let mut samples = TeamSamples::default();
         samples.add(&[blind]);
         assert!(samples.is_noisy(), "what is not known is not clean");
         samples.add(&[]);
@@ -174,9 +176,9 @@ mod tests {
         let two = format!("{}\n{}\n", line(1.0, 8), line(2.0, 8));
         assert_eq!(read(&two, CELL).unwrap().len(), 2);
         for (bad, why) in [
-            (String::new(), "nothing"),
+            (String::new(), "is empty"),
             ("x".to_owned(), "not JSON"),
-            (line(1.0, 16), "something else"),
+            (line(1.0, 16), "another run"),
             (line(0.0, 8), "no time"),
             (line(1.0, 8).replace("cpu_us", "cpu"), "lacks"),
         ] {

@@ -1,9 +1,11 @@
 //! The measurement as a picture: each index's changes over those of time, as a self-contained SVG.
 //!
-//! Unit: pixels at scale 1. One panel an index, one mark a case; an index that sees what time does has its marks in the upper
-//! right and lower left quarters, a perfect one on the diagonal. A change from a to b stands at (b - a) / (b + a): twice and half are
-//! as far from the middle, and whatever happens has a place. Properties: no script, no font, no link from outside; experiments
-//! differ in shape as well as in colour; both axes have the same scale; equal input gives equal bytes.
+//! Unit: pixels at scale 1. One panel an index, one mark a case; an index that sees what time does
+//! has its marks in the upper right and lower left quarters, a perfect one on the diagonal. A
+//! change from a to b stands at (b - a) / (b + a): twice and half are as far from the middle, and
+//! whatever happens has a place. Properties: no script, no font, no link from outside; experiments
+//! differ in shape as well as in colour; both axes have the same scale; equal input gives equal
+//! bytes.
 
 use super::Found;
 use super::matrix::{ALL, word};

@@ -1,9 +1,10 @@
-//! What is run: experiments, their cases, and the two ways of each, as data.
+//! Matrix of `bench uncore` as data: experiments, their cases, and the two variants of each.
 //!
-//! The published measurement has three experiments of one factor and three of several, on two nodes with a last-level cache each. A
-//! seventh is about programs whose threads spin while they wait for one of them: what is counted of the waiting looks like
-//! work. Where a machine has not two of what an experiment contrasts, another contrast with the same factor takes its
-//! place, or the experiment is left out; either way it is said.
+//! The published measurement has three experiments of one factor and three of several, on two nodes
+//! with a last-level cache each. A seventh is about programs whose threads spin while they wait for
+//! one of them: the counted events of waiting look like work. If a machine lacks one side of an
+//! experiment's contrast, another contrast with the same factor replaces it, or the experiment is
+//! left out; a note says which.
 
 #[cfg(test)]
 mod tests;
@@ -17,40 +18,45 @@ use trimtab_core::ids::OsCpu;
 use trimtab_core::set::CpuSet;
 use trimtab_core::topology::Machine;
 
-/// The program.
+/// File name of the benchmark program.
 pub(super) const PROGRAM: &str = "uncore_lists";
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 
-/// Private sets, as published, and from below: some machines give a core less of its last cache than they say.
+/// Private sets, as published, and smaller ones: some machines give a core less of its last-level
+/// cache than they report.
 const SETS: [u64; 8] = [MIB, 2 * MIB, 4 * MIB, 8 * MIB, 16 * MIB, 32 * MIB, 64 * MIB, 128 * MIB];
 const QUICK_SETS: [u64; 3] = [MIB, 8 * MIB, 32 * MIB];
 /// Shared areas, as published.
 const AREAS: [u64; 6] = [4 * KIB, 8 * KIB, 16 * KIB, 32 * KIB, 64 * KIB, 128 * KIB];
 const QUICK_AREAS: [u64; 2] = [4 * KIB, 128 * KIB];
-/// Beside a changing shared area, the private set of the published measurement; beside a changing private set, the shared area.
-const SET: u64 = 4 * MIB;
-const AREA: u64 = 128 * KIB;
-/// A single shared line, and areas that are still small: with few threads their number alone gives too few cases.
+/// Private set beside a varying shared area, as published, and shared area beside a varying private
+/// set.
+const PRIVATE_BYTES: u64 = 4 * MIB;
+const SHARED_BYTES: u64 = 128 * KIB;
+/// A single shared line, and areas that are still small: with few threads, the number of threads
+/// alone gives too few cases.
 const LINES: [u64; 4] = [64, 512, 4 * KIB, 32 * KIB];
-/// Walks at a time: one load after the other, and several.
+/// Simultaneous walks: one load after the other, and several at once.
 const CHAINS: [u32; 2] = [1, 4];
-/// So many threads add to one line, as published; fewer where a machine has fewer cores.
+/// Numbers of threads that add to one line, as published; limited by the machine's cores.
 const SHARERS: [usize; 6] = [2, 4, 6, 8, 10, 12];
-/// Threads of a run at most, unless it is said, as published; where their number is varied, more.
-const THREADS: usize = 4;
+/// Default limit of threads in a run, as published, and the limit if their number is varied.
+const THREADS_MAX: usize = 4;
 const SHARERS_MAX: usize = 12;
-/// Who is waited for walks such lists; who waits, and everybody where nobody is to be waited for, one that any private cache holds.
+/// List sizes of the thread that the others wait for; and the list of the waiting threads (and of
+/// all threads where none is waited for), which fits any private cache.
 const WAITED_FOR: [u64; 8] = [512 * KIB, MIB, 2 * MIB, 4 * MIB, 8 * MIB, 16 * MIB, 32 * MIB, 64 * MIB];
 const QUICK_WAITED_FOR: [u64; 3] = [MIB, 8 * MIB, 64 * MIB];
-const CACHED: u64 = 64 * KIB;
-/// Turns from one barrier to the next: a fraction of a millisecond, so that a window has some hundred.
-const PHASE: u64 = 5_000;
-/// A competitor for memory and its controller reads so much in order.
-const STREAM: u64 = 64 * MIB;
+const CACHED_BYTES: u64 = 64 * KIB;
+/// Turns from one barrier to the next: a fraction of a millisecond, so that a window has some
+/// hundred barriers.
+const PHASE_TURNS: u64 = 5_000;
+/// Bytes that a competitor for memory and its controller reads in order.
+const STREAM_BYTES: u64 = 64 * MIB;
 
-/// All experiments, in the order of tables.
+/// All experiments, in the order of the tables.
 pub(super) const ALL: [Experiment; 7] = [
     Experiment::Locality,
     Experiment::Contention,
@@ -61,7 +67,7 @@ pub(super) const ALL: [Experiment; 7] = [
     Experiment::Spinning,
 ];
 
-/// The word for an experiment.
+/// Returns the word for an experiment.
 pub(super) fn word(experiment: Experiment) -> &'static str {
     match experiment {
         Experiment::Locality => "locality",
@@ -74,84 +80,84 @@ pub(super) fn word(experiment: Experiment) -> &'static str {
     }
 }
 
-/// Who walks beside, without being measured.
+/// A competitor, which is not measured.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
-pub(super) struct Rival {
+pub(super) struct MemoryCompetitor {
     pub(super) cpus: Vec<OsCpu>,
     pub(super) private: u64,
-    /// Whether it reads in order, as fast as memory gives, rather than at random.
+    /// Whether the competitor reads in order, at the bandwidth of memory, rather than at random.
     pub(super) streams: bool,
 }
 
-/// A way of running a case.
+/// One variant of a case.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub(super) struct Setup {
-    /// Its name: `near`, `far`, `alone`, ...
+    /// Name of the variant: `near`, `far`, `alone`, ...
     pub(super) way: &'static str,
-    /// A thread for each.
+    /// CPUs of the threads, one for each.
     pub(super) cpus: Vec<OsCpu>,
-    /// Where memory is written first, if not where it is used.
+    /// CPU that first writes the memory, if it is not the one that uses it.
     pub(super) home: Option<OsCpu>,
     pub(super) private: u64,
     pub(super) chains: u32,
     pub(super) shared: u64,
     pub(super) barriers: Option<Barriers>,
-    pub(super) rival: Option<Rival>,
+    pub(super) rival: Option<MemoryCompetitor>,
 }
 
-/// Threads meet, and those that come early spin.
+/// Barriers of the threads; early threads spin.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 pub(super) struct Barriers {
-    /// The list of the first thread, which is waited for.
+    /// List size of the first thread, which the others wait for.
     pub(super) first: u64,
-    /// Turns between two of them.
+    /// Turns between two barriers.
     pub(super) turns: u64,
 }
 
-/// Two ways to be compared.
+/// Two variants to be compared.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Case {
+pub(super) struct UncoreCase {
     pub(super) experiment: Experiment,
-    /// What is varied within the experiment: `8M x4`.
+    /// Parameter that varies within the experiment: `8M x4`.
     pub(super) point: String,
     pub(super) ways: [Setup; 2],
 }
 
-impl fmt::Display for Case {
+impl fmt::Display for UncoreCase {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", word(self.experiment), self.point)
     }
 }
 
-/// All that is run here, and what is not.
+/// All cases on this machine, and the experiments left out.
 #[derive(Debug, Default)]
-pub(super) struct Plan {
-    pub(super) cases: Vec<Case>,
-    /// What this machine cannot show, in words.
+pub(super) struct UncorePlan {
+    pub(super) cases: Vec<UncoreCase>,
+    /// Experiments that this machine does not support, as text.
     pub(super) left_out: Vec<String>,
 }
 
-/// What cases depend on.
+/// Parameters of the matrix.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Scope<'a> {
+pub(super) struct UncoreScope<'a> {
     pub(super) quick: bool,
-    /// Experiments; none for all.
+    /// Experiments; empty for all.
     pub(super) only: &'a [Experiment],
-    /// Threads at most; the published numbers if nobody said.
+    /// Largest number of threads; `None` for the published numbers.
     pub(super) threads: Option<usize>,
 }
 
-/// One CPU of each core that may be used, by what they share.
+/// One CPU of each usable core, grouped by shared resources.
 #[derive(Debug)]
-struct Ground {
+struct CoreGroups {
     all: Vec<OsCpu>,
-    /// By node, those with memory of their own.
+    /// By node, for nodes with memory of their own.
     nodes: Vec<Vec<OsCpu>>,
     /// By last-level cache.
     caches: Vec<Vec<OsCpu>>,
 }
 
-impl Ground {
+impl CoreGroups {
     fn of(machine: &Machine, allowed: &CpuSet) -> Self {
         let first = |core: usize| {
             let core = machine.cores().get(core)?;
@@ -171,14 +177,14 @@ impl Ground {
     }
 }
 
-/// So many, one after the other from each group.
+/// Takes `count` CPUs, one after the other from each group.
 fn spread(groups: &[Vec<OsCpu>], count: usize) -> Vec<OsCpu> {
     let longest = groups.iter().map(Vec::len).max().unwrap_or(0);
     let turns = (0..longest).flat_map(|at| groups.iter().filter_map(move |group| group.get(at)));
     turns.copied().take(count).collect()
 }
 
-/// Sizes as people write them.
+/// Formats a size with a unit.
 fn size(bytes: u64) -> String {
     match bytes {
         _ if bytes.is_multiple_of(MIB) => format!("{}M", bytes / MIB),
@@ -187,12 +193,12 @@ fn size(bytes: u64) -> String {
     }
 }
 
-/// What is run on this machine.
-pub(super) fn plan(machine: &Machine, allowed: &CpuSet, scope: Scope<'_>) -> Plan {
-    let ground = Ground::of(machine, allowed);
-    let mut plan = Plan::default();
+/// Plans the cases for this machine.
+pub(super) fn plan(machine: &Machine, allowed: &CpuSet, scope: UncoreScope<'_>) -> UncorePlan {
+    let ground = CoreGroups::of(machine, allowed);
+    let mut plan = UncorePlan::default();
     for experiment in ALL.into_iter().filter(|one| scope.only.is_empty() || scope.only.contains(one)) {
-        let most = scope.threads.unwrap_or(THREADS);
+        let most = scope.threads.unwrap_or(THREADS_MAX);
         let (mut cases, said) = match contrast(experiment, &ground, most) {
             Ok((ways, said)) => (cases_of(experiment, &ways, scope.quick), said),
             Err(why) => (Vec::new(), Some(why)),
@@ -206,29 +212,29 @@ pub(super) fn plan(machine: &Machine, allowed: &CpuSet, scope: Scope<'_>) -> Pla
     plan
 }
 
-/// One shared line, and other numbers of threads than the other cases have.
-fn by_sharers(ground: &Ground, usual: usize, most: usize) -> Vec<Case> {
+/// Returns cases with one shared line, for numbers of threads that the other cases do not have.
+fn by_sharers(ground: &CoreGroups, usual: usize, most: usize) -> Vec<UncoreCase> {
     let contrast = |count: usize| contrast(Experiment::Sharing, ground, count).ok().map(|(ways, _)| ways);
-    let threads = |ways: &RankLayout| ways[1].cpus.len();
+    let threads = |ways: &SetupPair| ways[1].cpus.len();
     let known = contrast(usual).as_ref().map(threads);
     let case = |count: usize| {
         let ways = contrast(count).filter(|ways| threads(ways) == count)?;
         let ways = ways.map(|way| Setup { shared: LINES[0], ..way });
         let point = format!("{} by {count}", size(LINES[0]));
-        Some(Case { experiment: Experiment::Sharing, point, ways })
+        Some(UncoreCase { experiment: Experiment::Sharing, point, ways })
     };
     SHARERS.into_iter().filter(|count| *count <= most && Some(*count) != known).filter_map(case).collect()
 }
 
-/// Two ways without their sizes.
-type RankLayout = [Setup; 2];
+/// The two variants of an experiment, without their sizes.
+type SetupPair = [Setup; 2];
 
-/// The two ways of an experiment here, and what had to be put in the place of what.
+/// Returns the two variants of an experiment on this machine, and a note about a replaced contrast.
 fn contrast(
     experiment: Experiment,
-    ground: &Ground,
+    ground: &CoreGroups,
     most: usize,
-) -> Result<(RankLayout, Option<String>), String> {
+) -> Result<(SetupPair, Option<String>), String> {
     let way = |way, cpus: Vec<OsCpu>| Setup {
         way,
         cpus,
@@ -243,8 +249,11 @@ fn contrast(
         [] | [_] => return Err("needs two cores; left out".to_owned()),
         [here, beside @ ..] => [vec![*here], beside.to_vec()],
     };
-    let rival =
-        |streams| Rival { cpus: beside.iter().copied().take(most.max(2) - 1).collect(), private: 0, streams };
+    let rival = |streams| MemoryCompetitor {
+        cpus: beside.iter().copied().take(most.max(2) - 1).collect(),
+        private: 0,
+        streams,
+    };
     let loaded = |streams| {
         let second = Setup { rival: Some(rival(streams)), ..way("loaded", here.clone()) };
         [way("alone", here.clone()), second]
@@ -253,17 +262,18 @@ fn contrast(
         let all: Vec<OsCpu> = ground.all.iter().copied().take(most.max(2)).collect();
         [way("alone", here.clone()), way("together", all)]
     };
-    let instead = |what: &str| Some(format!("{what}; alone against beside others is measured in its place"));
-    let one_node = "near against far memory needs two nodes with cores, and here is one";
-    let one_cache = "threads in one last-level cache or apart need two of them, and here is one";
+    let instead = |what: &str| Some(format!("{what}; alone against beside others is measured instead"));
+    let one_node = "near against far memory needs two nodes with cores, but there is one";
+    let one_cache = "threads in one last-level cache or apart need two caches, but there is one";
 
-    // Groups that differ in what the experiment is about, the first of them large enough to crowd.
+    // Groups that differ in the factor of the experiment; the first one is large enough to be
+    // crowded.
     let crowd = |groups: &[Vec<OsCpu>]| {
         let first = groups.first().filter(|first| groups.len() > 1 && first.len() > 1)?;
         let count = most.min(first.len());
         (count > 1).then(|| [way("close", first[..count].to_vec()), way("apart", spread(groups, count))])
     };
-    let with_home = |ways: RankLayout, home: OsCpu| ways.map(|way| Setup { home: Some(home), ..way });
+    let with_home = |ways: SetupPair, home: OsCpu| ways.map(|way| Setup { home: Some(home), ..way });
     Ok(match experiment {
         Experiment::Locality => match ground.nodes.as_slice() {
             [near, far, ..] => {
@@ -294,15 +304,16 @@ fn contrast(
     })
 }
 
-/// Two threads, of which one waits for the other most of the time: the other's memory is near or far, alone or beside a competitor.
+/// Returns variants with two threads, of which one waits for the other most of the time: the other
+/// thread's memory is near or far, or it runs alone or beside a competitor.
 fn spinning(
-    ground: &Ground,
+    ground: &CoreGroups,
     way: &dyn Fn(&'static str, Vec<OsCpu>) -> Setup,
-) -> (RankLayout, Option<String>) {
+) -> (SetupPair, Option<String>) {
     let pairs: Vec<&[OsCpu]> = ground.nodes.iter().filter_map(|node| node.get(..2)).collect();
     let instead = |what: &str| {
         Some(format!(
-            "near against far memory needs two nodes with two cores each; {what} is measured in its place"
+            "near against far memory needs two nodes with two cores each; {what} is measured instead"
         ))
     };
     match (pairs.as_slice(), ground.all.as_slice()) {
@@ -312,7 +323,8 @@ fn spinning(
         }
         (_, [one, two, beside @ ..]) if !beside.is_empty() => {
             let cpus = vec![*one, *two];
-            let rival = Some(Rival { cpus: beside.to_vec(), private: STREAM, streams: true });
+            let rival =
+                Some(MemoryCompetitor { cpus: beside.to_vec(), private: STREAM_BYTES, streams: true });
             let loaded = Setup { rival, ..way("loaded", cpus.clone()) };
             ([way("alone", cpus), loaded], instead("alone against beside others"))
         }
@@ -320,24 +332,26 @@ fn spinning(
             let both = |name| way(name, ground.all.clone());
             (
                 [both("cached"), both("missing")],
-                instead("a list that a private cache holds against larger ones"),
+                instead("a list that fits a private cache against larger ones"),
             )
         }
     }
 }
 
-/// The cases of an experiment: its two ways in all sizes.
-fn cases_of(experiment: Experiment, ways: &RankLayout, quick: bool) -> Vec<Case> {
+/// Returns the cases of an experiment: its two variants in all sizes.
+fn cases_of(experiment: Experiment, ways: &SetupPair, quick: bool) -> Vec<UncoreCase> {
     let sets: &[u64] = if quick { &QUICK_SETS } else { &SETS };
     let areas: &[u64] = if quick { &QUICK_AREAS } else { &AREAS };
     let mut cases = Vec::new();
     let mut add = |point: String, private: u64, chains: u32, shared: u64| {
         let ways = ways.clone().map(|way| {
-            let private_of_rival =
-                |rival: Rival| Rival { private: if rival.streams { STREAM } else { private }, ..rival };
+            let private_of_rival = |rival: MemoryCompetitor| MemoryCompetitor {
+                private: if rival.streams { STREAM_BYTES } else { private },
+                ..rival
+            };
             Setup { private, chains, shared, rival: way.rival.clone().map(private_of_rival), ..way }
         });
-        cases.push(Case { experiment, point, ways });
+        cases.push(UncoreCase { experiment, point, ways });
     };
     match experiment {
         Experiment::Locality | Experiment::Contention | Experiment::LocalityContention => {
@@ -354,22 +368,26 @@ fn cases_of(experiment: Experiment, ways: &RankLayout, quick: bool) -> Vec<Case>
         }
         Experiment::ContentionSharing => {
             for &shared in areas {
-                add(size(shared), SET, 1, shared);
+                add(size(shared), PRIVATE_BYTES, 1, shared);
             }
         }
         Experiment::All => {
             for &private in sets {
-                add(size(private), private, 1, AREA);
+                add(size(private), private, 1, SHARED_BYTES);
             }
         }
         Experiment::Spinning => {
             for &first in if quick { QUICK_WAITED_FOR.as_slice() } else { &WAITED_FOR } {
                 let sized = |way: Setup| {
-                    // Nobody is waited for there.
-                    let first = if way.way == "cached" { CACHED } else { first };
-                    Setup { private: CACHED, barriers: Some(Barriers { first, turns: PHASE }), ..way }
+                    // In this variant no thread is waited for.
+                    let first = if way.way == "cached" { CACHED_BYTES } else { first };
+                    Setup {
+                        private: CACHED_BYTES,
+                        barriers: Some(Barriers { first, turns: PHASE_TURNS }),
+                        ..way
+                    }
                 };
-                cases.push(Case { experiment, point: size(first), ways: ways.clone().map(sized) });
+                cases.push(UncoreCase { experiment, point: size(first), ways: ways.clone().map(sized) });
             }
         }
     }
@@ -381,7 +399,8 @@ fn list(cpus: &[OsCpu]) -> String {
 }
 
 impl Setup {
-    /// Its command: so many windows of so many seconds, each opened from outside.
+    /// Returns the command line of the variant, with windows of this length, each opened from
+    /// outside.
     pub(super) fn command(&self, folder: &Path, seconds: f64, windows: usize) -> Vec<OsString> {
         let mut words = vec![folder.join(PROGRAM).into()];
         let mut option = |name: &str, value: String| words.extend([OsString::from(name), value.into()]);
@@ -404,8 +423,8 @@ impl Setup {
     }
 }
 
-impl Rival {
-    /// Its command: one window that lasts until it is stopped.
+impl MemoryCompetitor {
+    /// Returns the command line of the competitor: one window that lasts until it is stopped.
     pub(super) fn command(&self, folder: &Path) -> Vec<OsString> {
         let mut words = vec![folder.join(PROGRAM).into()];
         let mut option = |name: &str, value: String| words.extend([OsString::from(name), value.into()]);

@@ -1,8 +1,10 @@
-//! `trimtab bench uncore`: what far memory, crowded caches and shared lines cost, and which index of hardware shows it.
+//! `trimtab bench uncore`: cost of far memory, crowded caches and shared lines, and the hardware
+//! indices that show it.
 //!
-//! Rounds of all cases in both ways, each round in another random order that follows from the seed, so that whatever else happens
-//! strikes all. A run is one sample. [`mod@matrix`] says what is run, [`window`] runs and counts it, `trimtab_core::index_validation` says what
-//! an index is worth, [`report`] and [`chart`] show it.
+//! Each round runs all cases in both variants, in another random order that follows from the seed,
+//! so that other load on the machine affects all cases. A run is one sample. [`mod@matrix`] defines
+//! the runs, [`window`] runs and counts them, `trimtab_core::index_validation` evaluates the
+//! indices, [`report`] and [`chart`] show the results.
 
 mod chart;
 mod matrix;
@@ -10,12 +12,12 @@ mod records;
 mod report;
 mod window;
 
-use super::harness::{self, Came, Ended, Outlet, Recorder, Rounds, Series};
+use super::harness::{self, Benchmark, Outlet, Recorder, Rounds, RunOutcome, SeriesEnd};
 use crate::args::UncoreArgs;
 use crate::usable::Usable;
 use anyhow::{Context, Result, bail};
-use matrix::{Case, PROGRAM, Plan, Scope, Setup};
-use records::{End, Line, Named, ResultLine, RunLine, Start, WorthLine};
+use matrix::{PROGRAM, Setup, UncoreCase, UncorePlan, UncoreScope};
+use records::{CaseNames, Start, UncoreEnd, UncoreLine, UncoreResultLine, UncoreRunLine, WorthLine};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use trimtab_core::counts::Rung;
@@ -27,23 +29,24 @@ use trimtab_front::interrupt::Interrupt;
 use trimtab_front::print;
 use trimtab_front::process_env::World;
 use trimtab_linux::perf::{self, Choice, Standing};
-use window::{Measured, Ran, Window};
+use window::{Window, WindowMeasurement, WindowRun};
 
-/// How long a window lasts, in seconds. Chosen: some tenthousand of the dearest accesses, and a measurement of ten minutes.
-const WINDOW: f64 = 0.1;
-const QUICK_WINDOW: f64 = 0.04;
+/// Length of a window, in seconds. Chosen: some ten thousand of the most expensive accesses, and a
+/// measurement of ten minutes.
+const WINDOW_S: f64 = 0.1;
+const QUICK_WINDOW_S: f64 = 0.04;
 
-/// Measures, and shows.
+/// Runs the benchmark and shows the results.
 ///
 /// # Errors
-/// The program is not there, a run of it failed, or a file cannot be written.
+/// The program is missing, a run of it failed, or a file cannot be written.
 pub(super) fn run(world: &World, args: &UncoreArgs) -> Result<u8> {
     if let Some(file) = &args.from {
         return again(args, file);
     }
     let usable = Usable::live(world, false)?;
     let scope =
-        Scope { quick: args.quick, only: &args.only, threads: args.threads.map(|most| most as usize) };
+        UncoreScope { quick: args.quick, only: &args.only, threads: args.threads.map(|most| most as usize) };
     let plan = matrix::plan(&usable.machine, &usable.allowed, scope);
     if args.list {
         return harness::list(listing(&plan), &plan.left_out);
@@ -51,12 +54,12 @@ pub(super) fn run(world: &World, args: &UncoreArgs) -> Result<u8> {
     if plan.cases.is_empty() {
         bail!("there is nothing to measure here: {}", plan.left_out.join("; "));
     }
-    harness::measure(|_| Bench::prepare(world, args, &usable, plan))
+    harness::measure(|_| UncoreBench::prepare(world, args, &usable, plan))
 }
 
-/// Shows a record again.
+/// Shows a stored record.
 fn again(args: &UncoreArgs, file: &Path) -> Result<u8> {
-    let before = records::Before::read(file)?;
+    let before = records::UncoreRecord::read(file)?;
     let found = evaluate(&before.start.cases, &before.contrasts);
     if let Some(path) = &args.svg {
         std::fs::write(path, chart::picture(&before.start, &found))
@@ -66,37 +69,37 @@ fn again(args: &UncoreArgs, file: &Path) -> Result<u8> {
     Ok(exit::DONE)
 }
 
-/// Cases with their commands.
-fn listing(plan: &Plan) -> Vec<String> {
-    let line = |case: &Case, setup: &Setup| {
+/// Returns the cases with their commands.
+fn listing(plan: &UncorePlan) -> Vec<String> {
+    let line = |case: &UncoreCase, setup: &Setup| {
         let folder = Path::new("");
         let words = |command: &[OsString]| harness::words(command).join(" ");
         let rival = setup.rival.as_ref().map(|rival| format!("; beside {}", words(&rival.command(folder))));
-        let command = words(&setup.command(folder, WINDOW, 1));
+        let command = words(&setup.command(folder, WINDOW_S, 1));
         format!("{case}/{}: {command}{}", setup.way, rival.unwrap_or_default())
     };
     plan.cases.iter().flat_map(|case| case.ways.iter().map(move |setup| line(case, setup))).collect()
 }
 
-/// Why nothing better is counted, if the indices suffer from it.
+/// Returns a note on missing hardware counters, if some index needs them.
 fn counting_said(standing: &Standing) -> Option<String> {
     if standing.rung == Rung::Exact {
         return None;
     }
     let first = standing.missing.first().map(|missing| format!(": {}", missing.why)).unwrap_or_default();
     let lacks = match standing.rung {
-        Rung::Nothing => "no index can be counted here, only times are measured",
+        Rung::Nothing => "no index can be counted here; only times are measured",
         Rung::HintFaults | Rung::Residency => {
-            "hardware counts nothing here: of the indices only the share of far memory is known"
+            "no hardware counter works here; the only index is the share of far memory"
         }
         _ => "some indices cannot be counted here",
     };
-    Some(format!("{lacks}{first} (trimtab counters says more)"))
+    Some(format!("{lacks}{first} (see trimtab counters)"))
 }
 
-struct Bench {
+struct UncoreBench {
     folder: PathBuf,
-    cases: Vec<Case>,
+    cases: Vec<UncoreCase>,
     rounds: Rounds,
     standing: Standing,
     start: Start,
@@ -105,8 +108,13 @@ struct Bench {
     uncounted: usize,
 }
 
-impl Bench {
-    fn prepare(world: &World, args: &UncoreArgs, usable: &Usable, plan: Plan) -> Result<(Self, Outlet)> {
+impl UncoreBench {
+    fn prepare(
+        world: &World,
+        args: &UncoreArgs,
+        usable: &Usable,
+        plan: UncorePlan,
+    ) -> Result<(Self, Outlet)> {
         let (_, folder) = harness::programs(args.programs.as_deref(), &[PROGRAM])?;
         let outlet = Outlet::open(args.json.as_deref(), args.svg.as_deref(), false)?;
         let head = harness::head("uncore", usable);
@@ -126,24 +134,24 @@ impl Bench {
             rung: standing.rung,
             events: standing.groups.iter().map(names).collect(),
             left_out: plan.left_out,
-            cases: plan.cases.iter().map(Named::of).collect(),
+            cases: plan.cases.iter().map(CaseNames::of).collect(),
         };
-        let seconds = if args.quick { QUICK_WINDOW } else { WINDOW };
+        let seconds = if args.quick { QUICK_WINDOW_S } else { WINDOW_S };
         let window = Window::new(seconds, &standing, &world.proc(), &world.sys());
         let contrasts = vec![Contrast::default(); plan.cases.len()];
-        let both = |case: &Case| case.ways.each_ref().map(|setup| format!("{case} {}", setup.way));
+        let both = |case: &UncoreCase| case.ways.each_ref().map(|setup| format!("{case} {}", setup.way));
         let names: Vec<String> = plan.cases.iter().flat_map(both).collect();
         let rounds = Rounds::of(&names, args.repeats, args.seed);
         let (cases, uncounted) = (plan.cases, 0);
         Ok((Self { folder, cases, rounds, standing, start, window, contrasts, uncounted }, outlet))
     }
 
-    fn end(&self, Ended { complete, runs, failed }: Ended) -> End {
-        End { complete, runs, failed, uncounted: self.uncounted }
+    fn end(&self, SeriesEnd { complete, runs, failed }: SeriesEnd) -> UncoreEnd {
+        UncoreEnd { complete, runs, failed, uncounted: self.uncounted }
     }
 }
 
-impl Series for Bench {
+impl Benchmark for UncoreBench {
     type Findings<'f>
         = Found<'f>
     where
@@ -158,17 +166,23 @@ impl Series for Bench {
     }
 
     fn begin(&self, recorder: &mut Recorder) -> Result<()> {
-        recorder.write(&Line::Start(&self.start))
+        recorder.write(&UncoreLine::Start(&self.start))
     }
 
-    fn one(&mut self, at: usize, round: u32, recorder: &mut Recorder, interrupt: &Interrupt) -> Result<Came> {
+    fn one(
+        &mut self,
+        at: usize,
+        round: u32,
+        recorder: &mut Recorder,
+        interrupt: &Interrupt,
+    ) -> Result<RunOutcome> {
         let (Some(case), Some(contrast)) = (self.cases.get(at / 2), self.contrasts.get_mut(at / 2)) else {
-            return Ok(Came::Well);
+            return Ok(RunOutcome::Well);
         };
         let setup = &case.ways[at % 2];
         let ran = self.window.run(setup, &self.folder, &self.standing, interrupt);
         let name = case.to_string();
-        let mut line = RunLine {
+        let mut line = UncoreRunLine {
             case: &name,
             way: setup.way,
             round,
@@ -179,22 +193,22 @@ impl Series for Bench {
             stderr: "",
         };
         match &ran {
-            Ran::Stopped => return Ok(Came::Stopped),
-            Ran::Well(Measured { reading, reports, uncounted }) => {
+            WindowRun::Stopped => return Ok(RunOutcome::Stopped),
+            WindowRun::Well(WindowMeasurement { reading, reports, uncounted }) => {
                 (line.reading, line.reports) = (Some(reading), reports);
                 let whole = uncounted.is_none() && reading.counts.len() >= self.standing.groups.len();
                 self.uncounted += usize::from(!whole);
                 let side = if at.is_multiple_of(2) { &mut contrast.first } else { &mut contrast.second };
                 side.push(reading.clone());
             }
-            Ran::Badly { error, stderr } => {
+            WindowRun::Badly { error, stderr } => {
                 (line.error, line.stderr) = (Some(error.as_str()), stderr.as_str());
             }
         }
-        recorder.write(&Line::Run(Box::new(line)))?;
+        recorder.write(&UncoreLine::Run(Box::new(line)))?;
         Ok(match ran {
-            Ran::Badly { error, stderr } => Came::Badly { error, stderr },
-            _ => Came::Well,
+            WindowRun::Badly { error, stderr } => RunOutcome::Badly { error, stderr },
+            _ => RunOutcome::Well,
         })
     }
 
@@ -202,7 +216,7 @@ impl Series for Bench {
         evaluate(&self.start.cases, &self.contrasts)
     }
 
-    fn report(&self, found: &Found<'_>, ended: Ended) -> String {
+    fn report(&self, found: &Found<'_>, ended: SeriesEnd) -> String {
         report::page(&self.start, found, self.end(ended))
     }
 
@@ -210,10 +224,10 @@ impl Series for Bench {
         chart::picture(&self.start, found)
     }
 
-    fn conclude(&self, found: &Found<'_>, ended: Ended, recorder: &mut Recorder) -> Result<()> {
+    fn conclude(&self, found: &Found<'_>, ended: SeriesEnd, recorder: &mut Recorder) -> Result<()> {
         for (case, contrast) in &found.cases {
             let indices = Index::ALL.map(|index| (index.word(), contrast.index(index)));
-            recorder.write(&Line::Result(ResultLine {
+            recorder.write(&UncoreLine::Result(UncoreResultLine {
                 case: &case.case,
                 ways: &case.ways,
                 time: contrast.time(),
@@ -222,28 +236,28 @@ impl Series for Bench {
         }
         for (experiment, all) in &found.worth {
             for &(index, worth) in all {
-                recorder.write(&Line::Worth(WorthLine { experiment: *experiment, index, worth }))?;
+                recorder.write(&UncoreLine::Worth(WorthLine { experiment: *experiment, index, worth }))?;
             }
         }
-        recorder.write(&Line::End(self.end(ended)))
+        recorder.write(&UncoreLine::End(self.end(ended)))
     }
 }
 
-/// What each index is worth over some cases.
+/// Validation of each index over some cases.
 type Worths = Vec<(Index, Worth)>;
 
-/// What is known at the end.
+/// Findings of the measurement.
 struct Found<'a> {
-    cases: Vec<(&'a Named, &'a Contrast)>,
-    /// Over all cases first, then experiment by experiment.
+    cases: Vec<(&'a CaseNames, &'a Contrast)>,
+    /// Over all cases first, then for each experiment.
     worth: Vec<(Option<&'a str>, Worths)>,
 }
 
-fn evaluate<'a>(cases: &'a [Named], contrasts: &'a [Contrast]) -> Found<'a> {
-    let cases: Vec<(&Named, &Contrast)> = cases.iter().zip(contrasts).collect();
+fn evaluate<'a>(cases: &'a [CaseNames], contrasts: &'a [Contrast]) -> Found<'a> {
+    let cases: Vec<(&CaseNames, &Contrast)> = cases.iter().zip(contrasts).collect();
     let of = |experiment: Option<&str>| -> Worths {
         let chosen = || {
-            let wanted = |case: &Named| experiment.is_none_or(|experiment| case.experiment == experiment);
+            let wanted = |case: &CaseNames| experiment.is_none_or(|experiment| case.experiment == experiment);
             cases.iter().filter(move |(case, _)| wanted(case)).map(|(_, contrast)| *contrast)
         };
         Index::ALL.into_iter().map(|index| (index, worth(index, chosen()))).collect()

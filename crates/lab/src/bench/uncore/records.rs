@@ -1,7 +1,7 @@
-//! The lines of a record of `bench uncore`, written and read back.
+//! Lines of a record of `bench uncore`, written and read back.
 
 use super::super::harness::{Head, SCHEMA};
-use super::matrix::{Case, Setup, word};
+use super::matrix::{Setup, UncoreCase, word};
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -11,18 +11,18 @@ use trimtab_core::counts::Rung;
 use trimtab_core::index_validation::{Change, Contrast, Reading, Worth};
 use trimtab_core::penalty::Index;
 
-/// A line.
+/// A line of the record.
 #[derive(Debug, Serialize)]
 #[serde(tag = "record", rename_all = "kebab-case")]
-pub(super) enum Line<'a> {
+pub(super) enum UncoreLine<'a> {
     Start(&'a Start),
-    Run(Box<RunLine<'a>>),
-    Result(ResultLine<'a>),
+    Run(Box<UncoreRunLine<'a>>),
+    Result(UncoreResultLine<'a>),
     Worth(WorthLine<'a>),
-    End(End),
+    End(UncoreEnd),
 }
 
-/// What is measured, where, and how.
+/// First line of a record: machine, events and cases.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub(super) struct Start {
     #[serde(flatten)]
@@ -31,55 +31,55 @@ pub(super) struct Start {
     pub(super) quick: bool,
     pub(super) seed: u64,
     pub(super) programs: String,
-    /// What could be counted.
+    /// Best kind of counters on this machine.
     pub(super) rung: Rung,
-    /// The events, group by group.
+    /// Counted events, group by group.
     pub(super) events: Vec<Vec<String>>,
-    /// What this machine cannot show.
+    /// Experiments that this machine does not support.
     pub(super) left_out: Vec<String>,
-    pub(super) cases: Vec<Named>,
+    pub(super) cases: Vec<CaseNames>,
 }
 
-/// A case by its names.
+/// Names of a case.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(super) struct Named {
+pub(super) struct CaseNames {
     /// `EXPERIMENT/POINT`.
     pub(super) case: String,
     pub(super) experiment: String,
     pub(super) ways: [String; 2],
 }
 
-impl Named {
-    pub(super) fn of(case: &Case) -> Self {
+impl CaseNames {
+    pub(super) fn of(case: &UncoreCase) -> Self {
         let ways = [0, 1].map(|at| case.ways[at].way.to_owned());
         Self { case: case.to_string(), experiment: word(case.experiment).to_owned(), ways }
     }
 }
 
-/// One run of a case in one way.
+/// One run of a variant of a case.
 #[derive(Debug, Serialize)]
-pub(super) struct RunLine<'a> {
+pub(super) struct UncoreRunLine<'a> {
     pub(super) case: &'a str,
     pub(super) way: &'a str,
     pub(super) round: u32,
     pub(super) setup: &'a Setup,
-    /// Null when it failed.
+    /// Null for a failed run.
     pub(super) reading: Option<&'a Reading>,
     pub(super) reports: &'a [Value],
     pub(super) error: Option<&'a str>,
     pub(super) stderr: &'a str,
 }
 
-/// All runs of a case.
+/// Evaluation of all runs of a case.
 #[derive(Debug, Serialize)]
-pub(super) struct ResultLine<'a> {
+pub(super) struct UncoreResultLine<'a> {
     pub(super) case: &'a str,
     pub(super) ways: &'a [String; 2],
     pub(super) time: Option<Change>,
     pub(super) indices: BTreeMap<&'static str, Option<Change>>,
 }
 
-/// What an index is worth; over all cases, or those of an experiment.
+/// Validation of an index over all cases, or over those of an experiment.
 #[derive(Debug, Serialize)]
 pub(super) struct WorthLine<'a> {
     pub(super) experiment: Option<&'a str>,
@@ -88,40 +88,40 @@ pub(super) struct WorthLine<'a> {
     pub(super) worth: Worth,
 }
 
-/// How it ended.
+/// Last line of a record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub(super) struct End {
+pub(super) struct UncoreEnd {
     /// Whether all rounds were run.
     pub(super) complete: bool,
     pub(super) runs: usize,
     pub(super) failed: usize,
-    /// Runs in which something could not be counted.
+    /// Runs in which some event could not be counted.
     pub(super) uncounted: usize,
 }
 
-/// What a record holds.
+/// Contents of a stored record.
 #[derive(Debug)]
-pub(super) struct Before {
+pub(super) struct UncoreRecord {
     pub(super) start: Start,
-    /// In the order of the start's cases.
+    /// In the order of the cases in `start`.
     pub(super) contrasts: Vec<Contrast>,
-    pub(super) end: End,
+    pub(super) end: UncoreEnd,
 }
 
-impl Before {
+impl UncoreRecord {
     /// Reads a record.
     ///
     /// # Errors
-    /// It cannot be read, or is no record of this benchmark.
+    /// The file cannot be read, or is not a record of this benchmark.
     pub(super) fn read(file: &Path) -> Result<Self> {
         let cannot = || format!("cannot show {}", file.display());
-        let text = std::fs::read_to_string(file).with_context(cannot)?;
+        let text = crate::bench::harness::read_text(file).with_context(cannot)?;
         Self::parse(&text).with_context(cannot)
     }
 
     fn parse(text: &str) -> Result<Self> {
         let mut before: Option<Self> = None;
-        // A last line without an end was cut off by a sudden end.
+        // A last line without an end was cut off when the program was killed.
         for (at, line) in text.split_inclusive('\n').filter(|line| line.ends_with('\n')).enumerate() {
             let number = at + 1;
             let line: Value =
@@ -133,19 +133,21 @@ impl Before {
             match (record.as_str(), &mut before) {
                 ("start", None) => {
                     let start: Start = serde_json::from_value(line)
-                        .with_context(|| format!("line {number} is no start of bench uncore"))?;
+                        .with_context(|| format!("line {number} is not a start of bench uncore"))?;
                     if start.head.bench != "uncore" {
                         bail!("it is a record of bench {}", start.head.bench);
                     }
                     let contrasts = vec![Contrast::default(); start.cases.len()];
-                    before = Some(Self { start, contrasts, end: End::default() });
+                    before = Some(Self { start, contrasts, end: UncoreEnd::default() });
                 }
                 ("run", Some(before)) => {
-                    before.run(&line).with_context(|| format!("line {number} is no run of bench uncore"))?;
+                    before
+                        .run(&line)
+                        .with_context(|| format!("line {number} is not a run of bench uncore"))?;
                 }
                 ("end", Some(before)) => {
                     before.end = serde_json::from_value(line)
-                        .with_context(|| format!("line {number} is no end of bench uncore"))?;
+                        .with_context(|| format!("line {number} is not an end of bench uncore"))?;
                 }
                 (_, None) => bail!("it does not begin as a record of bench uncore"),
                 _ => {}
@@ -154,15 +156,15 @@ impl Before {
         before.context("it does not begin as a record of bench uncore")
     }
 
-    /// Takes one run in.
+    /// Adds one run.
     fn run(&mut self, line: &Value) -> Result<()> {
         let at = self.start.cases.iter().position(|named| line["case"] == named.case.as_str());
-        let at = at.context("its case is not among those of the start")?;
+        let at = at.context("its case is not in the start line")?;
         let named = &self.start.cases[at];
         let way = named.ways.iter().position(|way| line["way"] == way.as_str());
         let reading: Option<Reading> = serde_json::from_value(line["reading"].clone())?;
         let contrast = &mut self.contrasts[at];
-        match way.context("its way is not among those of its case")? {
+        match way.context("its variant is not one of its case")? {
             0 => contrast.first.extend(reading),
             _ => contrast.second.extend(reading),
         }
@@ -197,13 +199,13 @@ mod tests {
         let end = json!({"schema": SCHEMA, "record": "end", "complete": true, "runs": 3, "failed": 1, "uncounted": 0});
         let mut all = text(&[start(), run("close", 1.0), run("apart", 2.0), failed, end]);
         all.push_str("{\"schema\":\"trimtab.be");
-        let before = Before::parse(&all).unwrap();
+        let before = UncoreRecord::parse(&all).unwrap();
         let [contrast] = before.contrasts.as_slice() else { panic!("one case") };
         assert_eq!((contrast.first.len(), contrast.second.len()), (1, 1));
         assert_eq!(contrast.time().and_then(|time| time.relative), Some(1.0));
         assert_eq!(contrast.index(Index::Penalty).map(|index| index.first), Some(3.0));
         assert_eq!((before.end.runs, before.end.complete), (3, true));
-        assert!(!Before::parse(&text(&[start()])).unwrap().end.complete, "it has no end");
+        assert!(!UncoreRecord::parse(&text(&[start()])).unwrap().end.complete, "it has no end");
     }
 
     #[test]
@@ -216,12 +218,12 @@ mod tests {
             (String::new(), "does not begin"),
             (text(&[run("close", 1.0)]), "does not begin"),
             (text(&[nested]), "it is a record of bench nested"),
-            (text(&[start(), other]), "line 2 is no run"),
-            (text(&[start(), run("beside", 1.0)]), "its way is not"),
+            (text(&[start(), other]), "line 2 is not a run"),
+            (text(&[start(), run("beside", 1.0)]), "its variant is not"),
             ("{}\n".to_owned(), "line 1 is not of schema"),
             ("half\n".to_owned(), "line 1 is not JSON"),
         ] {
-            let error = format!("{:#}", Before::parse(&text).unwrap_err());
+            let error = format!("{:#}", UncoreRecord::parse(&text).unwrap_err());
             assert!(error.contains(why), "{why}: {error}");
         }
     }

@@ -1,15 +1,15 @@
-//! The tables: cases, and what each index is worth.
+//! Report of `bench uncore`: tables of cases, and of the validation of each index.
 
 use super::super::harness::Head;
 use super::Found;
-use super::records::{End, Start};
+use super::records::{Start, UncoreEnd};
 use std::fmt::Write as _;
 use trimtab_core::index_validation::{CHANGE_MIN, Change, Worth};
 use trimtab_core::penalty::Index;
 use trimtab_front::table::{Align, Table};
 
-/// The whole page.
-pub(super) fn page(start: &Start, found: &Found<'_>, end: End) -> String {
+/// Formats the whole report.
+pub(super) fn page(start: &Start, found: &Found<'_>, end: UncoreEnd) -> String {
     let (Start { repeats, seed, rung, .. }, Head { summary, kernel, .. }) = (start, &start.head);
     let counted = counted(found);
     let mut text = format!(
@@ -30,37 +30,37 @@ pub(super) fn page(start: &Start, found: &Found<'_>, end: End) -> String {
     }
     let _ = write!(text, "{times}");
     text.push_str(
-        "\nTIME: nanoseconds of CPU time an access, in both ways, and where threads meet at barriers nanoseconds by the clock; then how much\n\
-         time and each index change from the first way to the second\n",
+        "\nTIME: nanoseconds of CPU time per access in both variants (elapsed nanoseconds if threads wait at barriers); then the change of\n\
+         time and of each index from the first variant to the second\n",
     );
     if counted.is_empty() {
-        text.push_str("No index could be counted: these are times alone\n");
+        text.push_str("No index could be counted: only times are shown\n");
     } else {
         text.push_str(
-            "penalty: busy cycles a request (P); busy: busy cycles an instruction; share: of cycles that are busy (W); cpi: cycles an \
-             instruction;\nmiss-rate: of the last cache; far: share of memory on other nodes; estimate: of P, from generic counters\n",
+            "penalty: busy cycles per request (P); busy: busy cycles per instruction; share: share of busy cycles (W); cpi: cycles per \
+             instruction;\nmiss-rate: of the last-level cache; far: share of memory on other nodes; estimate: of P, from generic counters\n",
         );
     }
     if found.worth.iter().flat_map(|(_, all)| all).any(|(_, worth)| worth.levels.pairs > 0) {
         let _ = write!(text, "\n{}", worths(found, &counted));
         let _ = writeln!(
             text,
-            "\nLEVELS: index and time of all cases in both ways; CHANGES: their relative changes; r: Pearson, rank: Spearman;\nSIGNS: \
-             changes of time above {:.0} % whose direction the index has",
+            "\nLEVELS: index and time of all cases in both variants; CHANGES: their relative changes; r: Pearson, rank: Spearman;\nSIGNS: \
+             changes of time above {:.0} % in which the index has the same direction",
             100.0 * CHANGE_MIN
         );
         let _ = write!(text, "\n{}", by_experiment(found, &counted));
-        text.push_str("\nr of changes, and signs, experiment by experiment\n");
+        text.push_str("\nr of changes, and signs, for each experiment\n");
     }
     ending(&mut text, end);
     text
 }
 
-fn ending(text: &mut String, end: End) {
-    let End { complete, runs, failed, uncounted } = end;
+fn ending(text: &mut String, end: UncoreEnd) {
+    let UncoreEnd { complete, runs, failed, uncounted } = end;
     let _ = writeln!(text, "\n{runs} runs");
     if uncounted > 0 {
-        let _ = writeln!(text, "{uncounted} runs could not be counted, or not wholly");
+        let _ = writeln!(text, "{uncounted} runs could not be counted, or only in part");
     }
     if failed > 0 {
         let _ = writeln!(text, "{failed} runs failed");
@@ -70,7 +70,7 @@ fn ending(text: &mut String, end: End) {
     }
 }
 
-/// The indices that were counted in any case.
+/// Returns the indices that were counted in any case.
 fn counted(found: &Found<'_>) -> Vec<Index> {
     let counted = |index: &Index| found.cases.iter().any(|(_, contrast)| contrast.index(*index).is_some());
     Index::ALL.into_iter().filter(counted).collect()
@@ -79,7 +79,7 @@ fn counted(found: &Found<'_>) -> Vec<Index> {
 fn times(found: &Found<'_>, counted: &[Index]) -> Table {
     let mut columns = vec![
         ("CASE", Align::Left),
-        ("WAYS", Align::Left),
+        ("VARIANTS", Align::Left),
         ("TIME", Align::Right),
         ("", Align::Right),
         ("CHANGE", Align::Right),
@@ -101,7 +101,7 @@ fn times(found: &Found<'_>, counted: &[Index]) -> Table {
     table
 }
 
-/// A relative change.
+/// Formats a relative change.
 fn percent(change: Option<Change>) -> String {
     change
         .and_then(|change| change.relative)

@@ -1,9 +1,10 @@
-//! One run: the program, its competitor, and counters that are on for exactly its windows.
+//! One run: the program, its competitor, and counters that are on during exactly its windows.
 //!
-//! The program says which threads it has, and sleeps until a line opens a window; so counters can be opened and switched on
-//! before, and switched off and read after, while all its threads still live. Each group of counters has a window of its own,
-//! since groups that run together would have to share the hardware. Where hardware counts nothing it is asked after the first
-//! window where the memory lies, if that can be far.
+//! The program names its threads, and sleeps until a line of input opens a window. Counters can
+//! therefore be opened and switched on before a window, and switched off and read after it, while
+//! all threads still live. Each group of counters has a window of its own, because groups that run
+//! together would have to share the hardware. If the hardware counts nothing, the location of the
+//! memory is read after the first window, provided that it can be far.
 
 use super::super::harness::talk::Talk;
 use super::matrix::Setup;
@@ -22,55 +23,56 @@ use trimtab_linux::perf::locality::{self, Pages};
 use trimtab_linux::perf::{Group, Recipe, Standing};
 use trimtab_linux::process::{Pid, Tid};
 
-/// A terminal's Ctrl-C reaches program and trimtab together; this much later trimtab has certainly noticed.
-const MOMENT: Duration = Duration::from_millis(200);
-/// So long the kernel, and the caches, have to get used to a competitor.
-const SETTLE: Duration = Duration::from_millis(20);
+/// A terminal's Ctrl-C reaches the program and trimtab together; trimtab has certainly noticed it
+/// after this time.
+const INTERRUPT_DELAY_MAX: Duration = Duration::from_millis(200);
+/// Time for the kernel and the caches to adapt to a competitor.
+const SETTLE_TIME: Duration = Duration::from_millis(20);
 
-/// What a run was.
+/// Result of running a variant.
 #[derive(Debug)]
-pub(super) enum Ran {
-    Well(Measured),
-    /// What went wrong, in one line, and what the program said of it.
+pub(super) enum WindowRun {
+    Well(WindowMeasurement),
+    /// The error in one line, and the program's standard error.
     Badly {
         error: String,
         stderr: String,
     },
-    /// A signal to stop came.
+    /// A signal to stop arrived.
     Stopped,
 }
 
-/// What came of its windows.
+/// Measurement of the windows of a run.
 #[derive(Debug)]
-pub(super) struct Measured {
+pub(super) struct WindowMeasurement {
     pub(super) reading: Reading,
-    /// The program's reports, one for each window.
+    /// Reports of the program, one for each window.
     pub(super) reports: Vec<Value>,
-    /// Why threads were not counted, if they were not.
+    /// Why threads were not counted; `None` if they were.
     pub(super) uncounted: Option<Errno>,
 }
 
-/// How windows are measured here.
+/// Measurement of windows on this machine.
 #[derive(Debug)]
 pub(super) struct Window {
     seconds: f64,
-    /// Where the kernel tells of memory, if that is all that is known here.
-    memory: Option<Memory>,
+    /// Reader of memory locations, if these are all that can be counted here.
+    memory: Option<MemoryReader>,
 }
 
-/// Where memory is asked for.
+/// Reader of the locations of a process's memory.
 #[derive(Debug)]
-struct Memory {
+struct MemoryReader {
     proc: PathBuf,
     nodes: BTreeMap<OsCpu, OsNode>,
     faults: bool,
 }
 
 impl Window {
-    /// So long, with what can be counted here.
+    /// Creates a window of this length, with the counters that work here.
     pub(super) fn new(seconds: f64, standing: &Standing, proc: &Path, sys: &Path) -> Self {
         let by_memory = matches!(standing.rung, Rung::HintFaults | Rung::Residency);
-        let memory = by_memory.then(|| Memory {
+        let memory = by_memory.then(|| MemoryReader {
             proc: proc.to_owned(),
             nodes: locality::nodes_of_cpus(sys),
             faults: standing.rung == Rung::HintFaults,
@@ -78,19 +80,19 @@ impl Window {
         Self { seconds, memory }
     }
 
-    /// Runs one way of a case.
+    /// Runs one variant of a case.
     pub(super) fn run(
         &self,
         setup: &Setup,
         folder: &Path,
         standing: &Standing,
         interrupt: &Interrupt,
-    ) -> Ran {
+    ) -> WindowRun {
         let groups = standing.groups.as_slice();
         let windows = groups.len().max(1);
         let mut talk = match Talk::start(&setup.command(folder, self.seconds, windows)) {
             Ok(talk) => talk,
-            Err(error) => return Ran::Badly { error: format!("{error:#}"), stderr: String::new() },
+            Err(error) => return WindowRun::Badly { error: format!("{error:#}"), stderr: String::new() },
         };
         interrupt.runs(talk.child());
         let measured = rival(setup, folder).and_then(|rival| {
@@ -104,9 +106,11 @@ impl Window {
         };
         interrupt.ended();
         match ended {
-            Ok(measured) => Ran::Well(measured),
-            Err(_) if interrupt.came().is_some() || interrupt.comes_within(MOMENT) => Ran::Stopped,
-            Err((error, stderr)) => Ran::Badly { error: format!("{error:#}"), stderr },
+            Ok(measured) => WindowRun::Well(measured),
+            Err(_) if interrupt.came().is_some() || interrupt.comes_within(INTERRUPT_DELAY_MAX) => {
+                WindowRun::Stopped
+            }
+            Err((error, stderr)) => WindowRun::Badly { error: format!("{error:#}"), stderr },
         }
     }
 
@@ -116,14 +120,14 @@ impl Window {
         setup: &Setup,
         windows: usize,
         groups: &[Recipe],
-    ) -> Result<Measured> {
+    ) -> Result<WindowMeasurement> {
         let threads = talk.threads()?;
         let mut counts = Vec::new();
         let mut reports = Vec::new();
         let mut uncounted = None;
         for window in 0..windows {
             let group = groups.get(window);
-            let counters = group.map(|recipe| Counters::open(recipe, &threads));
+            let counters = group.map(|recipe| CounterGroups::open(recipe, &threads));
             let counters = match counters.transpose() {
                 Ok(counters) => counters,
                 Err(errno) => {
@@ -133,15 +137,16 @@ impl Window {
             };
             talk.open()?;
             reports.push(talk.report()?);
-            match counters.map(Counters::read).transpose() {
+            match counters.map(CounterGroups::read).transpose() {
                 Ok(counted) => counts.extend(counted.flatten()),
                 Err(errno) => uncounted = Some(errno),
             }
         }
-        // Time and the indices that matter most are of the same window, the first; the others are for what did not fit into it.
+        // Time and the most important indices are from the same window, the first. The other
+        // windows count the events that did not fit into it.
         let first = reports.first().context("it has no window")?;
         let seconds = |name: &str| first[name].as_f64();
-        // Who spins uses as much CPU time however long the others take.
+        // A spinning thread uses the same CPU time however long the other threads take.
         let spent = match setup.barriers {
             None => seconds("cpu_seconds"),
             Some(_) => seconds("seconds").map(|seconds| seconds * setup.cpus.len() as f64),
@@ -155,13 +160,13 @@ impl Window {
             .zip(spent)
             .and_then(|(accesses, seconds)| Reading::of(accesses, seconds, counts))
             .context("its report lacks steps, adds or cpu_seconds")?;
-        Ok(Measured { reading, reports, uncounted })
+        Ok(WindowMeasurement { reading, reports, uncounted })
     }
 }
 
-impl Memory {
-    /// What lies near the threads of a process, and far from them: what they fetched, where the kernel notes that, else what is
-    /// there.
+impl MemoryReader {
+    /// Returns the pages near the threads of a process and far from them: the pages that the
+    /// threads accessed if the kernel records it, else all resident pages.
     fn counts(&self, pid: Pid, threads: &[Tid], cpus: &[OsCpu], ran: Span) -> Option<Counts> {
         let fetched = |tid: &Tid| {
             let pages = self.faults.then(|| locality::faults(&self.proc, pid, *tid).ok()).flatten();
@@ -182,7 +187,7 @@ impl Memory {
     }
 }
 
-/// Pages of threads, each as seen from the node of its CPU; `None` where a CPU's node is not known.
+/// Sums pages of threads, each as seen from the node of its CPU; `None` if a CPU's node is unknown.
 fn near_and_far(pages: &[Pages], cpus: &[OsCpu], nodes: &BTreeMap<OsCpu, OsNode>) -> Option<(u64, u64)> {
     let mut both = (0_u64, 0_u64);
     for (pages, cpu) in pages.iter().zip(cpus) {
@@ -192,22 +197,22 @@ fn near_and_far(pages: &[Pages], cpus: &[OsCpu], nodes: &BTreeMap<OsCpu, OsNode>
     Some(both)
 }
 
-/// Starts the competitor, if there is one, and waits until it walks.
+/// Starts the competitor, if there is one, and waits until it runs.
 fn rival(setup: &Setup, folder: &Path) -> Result<Option<Talk>> {
     let Some(rival) = &setup.rival else { return Ok(None) };
     let mut talk = Talk::start(&rival.command(folder))?;
     talk.threads().context("the competitor")?;
-    std::thread::sleep(SETTLE);
+    std::thread::sleep(SETTLE_TIME);
     Ok(Some(talk))
 }
 
 /// One group of counters for each thread, switched on.
-struct Counters<'a> {
+struct CounterGroups<'a> {
     recipe: &'a Recipe,
     groups: Vec<Group>,
 }
 
-impl<'a> Counters<'a> {
+impl<'a> CounterGroups<'a> {
     fn open(recipe: &'a Recipe, threads: &[Tid]) -> Result<Self, Errno> {
         let groups: Result<Vec<Group>, Errno> =
             threads.iter().map(|tid| Group::open(recipe, Some(*tid))).collect();
@@ -216,7 +221,8 @@ impl<'a> Counters<'a> {
         Ok(Self { recipe, groups })
     }
 
-    /// Switches them off; what all threads did together, unless one of them was never counted.
+    /// Switches the counters off, and returns the sum over all threads; `None` if a thread was
+    /// never counted.
     fn read(self) -> Result<Option<Counts>, Errno> {
         self.groups.iter().try_for_each(Group::off)?;
         let read: Result<Vec<Option<Counts>>, Errno> =

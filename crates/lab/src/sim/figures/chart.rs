@@ -1,7 +1,8 @@
 //! A figure as a picture: a self-contained SVG of curves, what was published as open diamonds.
 //!
-//! Unit: pixels at scale 1. A panel holds up to [`MOST`] curves over the same places. Properties: no script, no font, no link from outside; scales
-//! begin at zero; curves differ in dashes as well as in colour; equal input gives equal bytes.
+//! Unit: pixels at scale 1. A panel holds up to [`MOST`] curves over the same places. Properties:
+//! no script, no font, no link from outside; scales begin at zero; curves differ in dashes as well
+//! as in colour; equal input gives equal bytes.
 
 use trimtab_front::chart::{Canvas, MARGIN, Plot, plain, through};
 use trimtab_sim::figures::{Figure, Plotted, Report};
@@ -34,7 +35,8 @@ pub(super) struct Series<'a> {
     pub(super) points: Vec<&'a Plotted>,
 }
 
-/// The points of a figure: curves in the order of their first points, those over the same places together.
+/// The points of a figure: curves in the order of their first points, those over the same places
+/// together.
 pub(super) fn panels(report: &Report) -> Vec<Panel<'_>> {
     let mut series: Vec<Series<'_>> = Vec::new();
     for point in &report.points {

@@ -1,21 +1,22 @@
-//! What `--out` keeps: for each figure a folder with its table, lines, picture and scenarios; the summary beside them.
+//! Output of `--out`: for each figure a folder with table, JSON lines, chart and scenarios, and a
+//! summary beside the folders.
 
-use super::{Done, chart, records, report};
+use super::{FinishedFigure, chart, records, report};
 use anyhow::{Context, Result};
 use std::fs;
 use std::path::Path;
 use trimtab_sim::scenario::file::write;
 
-/// Writes everything.
-pub(super) fn keep(folder: &Path, done: &[Done]) -> Result<()> {
+/// Writes all files.
+pub(super) fn keep(folder: &Path, done: &[FinishedFigure]) -> Result<()> {
     for one in done {
         let own = folder.join(one.figure.name);
-        fs::create_dir_all(&own).with_context(|| format!("cannot make the folder {}", own.display()))?;
+        fs::create_dir_all(&own).with_context(|| format!("cannot create the folder {}", own.display()))?;
         file(&own, "table.txt", &report::figure(one))?;
         file(&own, "lines.jsonl", &records::figure(one)?)?;
         file(&own, "picture.svg", &chart::picture(&one.figure, &one.report))?;
         let mut scenarios = format!(
-            "# The scenarios of the cells of `trimtab sim figures {0}`, one after the other. One by itself:\n\
+            "# The scenarios of the cells of `trimtab sim figures {0}`, one after the other. A single one:\n\
              # trimtab sim figures {0} --scenario CELL | trimtab sim -\n",
             one.figure.name
         );

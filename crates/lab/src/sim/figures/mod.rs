@@ -1,7 +1,7 @@
-//! `trimtab sim figures`: the published tables and figures, simulated, beside what was published.
+//! `trimtab sim figures`: published tables and figures, simulated, beside the published values.
 //!
-//! `runs` runs the cells on all cores, `page` shows them as tables, `lines` as JSON, `picture` as SVG, `kept` writes all of it into folders,
-//! `scenarios` gives away what the cells run.
+//! `runs` runs the cells on all cores, `report` shows them as tables, `records` as JSON, `chart` as
+//! SVG, `kept` writes all of it into folders, `scenarios` prints the scenarios of cells.
 
 mod chart;
 mod kept;
@@ -18,10 +18,10 @@ use trimtab_front::print;
 use trimtab_front::table::{Align, Table};
 use trimtab_sim::figures::{self, Figure, LIVE, NAMES, Report};
 
-/// A figure whose cells have been run.
-pub(super) struct Done {
+/// A figure with the results of its cells.
+pub(super) struct FinishedFigure {
     figure: Figure,
-    /// By cell, the number of each run.
+    /// Results by cell, one for each run.
     runs: Vec<Vec<f64>>,
     report: Report,
 }
@@ -29,7 +29,7 @@ pub(super) struct Done {
 /// Runs the command.
 ///
 /// # Errors
-/// [`exit::FAILED`] when there is no such figure, or something cannot be written.
+/// [`exit::FAILED`] if there is no such figure, or a file cannot be written.
 pub(super) fn run(args: &FiguresArgs) -> Result<u8, Exit> {
     show(args).map_err(|cause| Exit::new(exit::FAILED, cause))
 }
@@ -69,8 +69,7 @@ fn show(args: &FiguresArgs) -> Result<u8> {
 }
 
 fn list(figures: &[Figure]) -> String {
-    let mut table =
-        Table::new(&[("figure", Align::Left), ("runs", Align::Right), ("what it is of", Align::Left)]);
+    let mut table = Table::new(&[("figure", Align::Left), ("runs", Align::Right), ("source", Align::Left)]);
     for figure in figures {
         table.row([figure.name.to_owned(), figure.runs().count().to_string(), figure.of.to_owned()]);
     }

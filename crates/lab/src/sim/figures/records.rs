@@ -1,16 +1,16 @@
-//! Figures as lines of JSON.
+//! Figures as JSON lines.
 
-use super::Done;
+use super::FinishedFigure;
 use anyhow::Result;
 use serde::Serialize;
 use trimtab_sim::figures::{Judged, Pair, Plotted, Summary};
 
 const SCHEMA: &str = "trimtab.figures/1";
 
-/// A line.
+/// Content of a line.
 #[derive(Serialize)]
 #[serde(tag = "record", rename_all = "kebab-case")]
-enum Record<'a> {
+enum FigureRecord<'a> {
     Figure {
         title: &'a str,
         of: &'a str,
@@ -18,7 +18,7 @@ enum Record<'a> {
         y: &'a str,
         notes: &'a [&'a str],
     },
-    /// The numbers of a cell's runs, in the order of their seeds.
+    /// Results of a cell's runs, in the order of their seeds.
     Cell {
         cell: &'a str,
         seed: u64,
@@ -34,24 +34,24 @@ enum Record<'a> {
 }
 
 #[derive(Serialize)]
-struct Line<'a> {
+struct FigureLine<'a> {
     schema: &'static str,
     figure: &'a str,
     #[serde(flatten)]
-    record: Record<'a>,
+    record: FigureRecord<'a>,
 }
 
-/// All lines of one figure.
-pub(super) fn figure(done: &Done) -> Result<String> {
-    let Done { figure, runs, report } = done;
+/// Formats all lines of one figure.
+pub(super) fn figure(done: &FinishedFigure) -> Result<String> {
+    let FinishedFigure { figure, runs, report } = done;
     let mut out = String::new();
-    let mut line = |record: Record<'_>| -> Result<()> {
-        let line = Line { schema: SCHEMA, figure: figure.name, record };
+    let mut line = |record: FigureRecord<'_>| -> Result<()> {
+        let line = FigureLine { schema: SCHEMA, figure: figure.name, record };
         out.push_str(&serde_json::to_string(&line)?);
         out.push('\n');
         Ok(())
     };
-    line(Record::Figure {
+    line(FigureRecord::Figure {
         title: figure.title,
         of: figure.of,
         x: figure.x,
@@ -59,29 +59,29 @@ pub(super) fn figure(done: &Done) -> Result<String> {
         notes: figure.notes,
     })?;
     for (cell, values) in figure.cells.iter().zip(runs) {
-        line(Record::Cell { cell: &cell.name, seed: cell.scenario.seed, values })?;
+        line(FigureRecord::Cell { cell: &cell.name, seed: cell.scenario.seed, values })?;
     }
     for point in &report.points {
-        line(Record::Point(point))?;
+        line(FigureRecord::Point(point))?;
     }
     for pair in &report.values {
-        line(Record::Value(pair))?;
+        line(FigureRecord::Value(pair))?;
     }
     for claim in &report.claims {
-        line(Record::Order(claim))?;
+        line(FigureRecord::Order(claim))?;
     }
     for what in &report.faults {
-        line(Record::Fault { what })?;
+        line(FigureRecord::Fault { what })?;
     }
-    line(Record::Summary(Summary::of([report])))?;
+    line(FigureRecord::Summary(Summary::of([report])))?;
     Ok(out)
 }
 
-/// All lines of all figures, and how good the simulator is over all.
-pub(super) fn all(done: &[Done]) -> Result<String> {
+/// Formats all lines of all figures, and the accuracy of the simulator over all.
+pub(super) fn all(done: &[FinishedFigure]) -> Result<String> {
     let mut out = done.iter().map(figure).collect::<Result<String>>()?;
-    let record = Record::Summary(Summary::of(done.iter().map(|done| &done.report)));
-    out.push_str(&serde_json::to_string(&Line { schema: SCHEMA, figure: "all", record })?);
+    let record = FigureRecord::Summary(Summary::of(done.iter().map(|done| &done.report)));
+    out.push_str(&serde_json::to_string(&FigureLine { schema: SCHEMA, figure: "all", record })?);
     out.push('\n');
     Ok(out)
 }

@@ -1,13 +1,13 @@
-//! Figures as text: tables of points, published beside simulated, orders.
+//! Figures as text: tables of points, published and simulated values, and orders.
 
-use super::Done;
+use super::FinishedFigure;
 use super::chart::{Panel, panels};
 use std::fmt::Write as _;
 use trimtab_front::table::{Align, Table};
 use trimtab_sim::figures::Summary;
 use trimtab_sim::published::{Basis, Used};
 
-/// A number with as many digits as it deserves.
+/// Formats a number with about three significant digits.
 pub(super) fn number(value: f64) -> String {
     if !value.is_finite() {
         "-".to_owned()
@@ -24,9 +24,9 @@ fn percent(value: f64) -> String {
     if value.is_finite() { format!("{:+.1} %", 100.0 * value) } else { "-".to_owned() }
 }
 
-/// One figure.
-pub(super) fn figure(done: &Done) -> String {
-    let Done { figure, report, .. } = done;
+/// Formats one figure.
+pub(super) fn figure(done: &FinishedFigure) -> String {
+    let FinishedFigure { figure, report, .. } = done;
     let mut out = format!("{}: {}\n({}; {})\n", figure.name, figure.title, figure.of, figure.y);
     for panel in panels(report) {
         let _ = write!(out, "\n{}", points(&panel, figure.x));
@@ -59,7 +59,7 @@ pub(super) fn figure(done: &Done) -> String {
     let wrong = || report.claims.iter().filter(|claim| !claim.right_order);
     if !report.claims.is_empty() {
         let right = report.claims.len() - wrong().count();
-        let _ = writeln!(out, "\n{right} of {} published orders right", report.claims.len());
+        let _ = writeln!(out, "\n{right} of {} published orders are right", report.claims.len());
     }
     for claim in wrong() {
         let _ = writeln!(out, "  wrong: {} ({} and {})", claim.what, number(claim.left), number(claim.right));
@@ -74,7 +74,7 @@ pub(super) fn figure(done: &Done) -> String {
     out
 }
 
-/// Rows of places, columns of series.
+/// Formats a panel: a row for each place, a column for each series.
 fn points(panel: &Panel<'_>, x: &str) -> Table {
     let mut columns = vec![(x, Align::Left)];
     columns.extend(panel.series.iter().map(|series| (series.name, Align::Right)));
@@ -86,8 +86,8 @@ fn points(panel: &Panel<'_>, x: &str) -> Table {
     table
 }
 
-/// How good the simulator is, figure by figure and in all.
-pub(super) fn summary(done: &[Done]) -> String {
+/// Formats the accuracy of the simulator, for each figure and in total.
+pub(super) fn summary(done: &[FinishedFigure]) -> String {
     let mut table = Table::new(&[
         ("figure", Align::Left),
         ("held out", Align::Right),

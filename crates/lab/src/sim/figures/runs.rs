@@ -1,6 +1,7 @@
-//! The cells of figures, run on all cores. What comes of a cell does not depend on who runs it or when.
+//! Runs of the cells of figures, on all cores. The result of a cell does not depend on the worker
+//! or the time.
 
-use super::Done;
+use super::FinishedFigure;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use trimtab_front::interrupt::Interrupt;
@@ -9,16 +10,20 @@ use trimtab_sim::figures::Figure;
 
 /// One run of one cell of one figure.
 #[derive(Clone, Copy)]
-struct Job {
+struct FigureRun {
     figure: usize,
     cell: usize,
     run: u32,
 }
 
-/// Runs all cells of all figures; `None` when a signal came.
-pub(super) fn all(figures: Vec<Figure>, jobs: Option<u32>, interrupt: &Interrupt) -> Option<Vec<Done>> {
-    let list: Vec<Job> = (0..figures.len())
-        .flat_map(|figure| figures[figure].runs().map(move |(cell, run)| Job { figure, cell, run }))
+/// Runs all cells of all figures; `None` after a signal.
+pub(super) fn all(
+    figures: Vec<Figure>,
+    jobs: Option<u32>,
+    interrupt: &Interrupt,
+) -> Option<Vec<FinishedFigure>> {
+    let list: Vec<FigureRun> = (0..figures.len())
+        .flat_map(|figure| figures[figure].runs().map(move |(cell, run)| FigureRun { figure, cell, run }))
         .collect();
     let workers = jobs.map_or_else(
         || std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
@@ -32,7 +37,7 @@ pub(super) fn all(figures: Vec<Figure>, jobs: Option<u32>, interrupt: &Interrupt
             scope.spawn(|| {
                 while interrupt.came().is_none() {
                     let at = next.fetch_add(1, Ordering::Relaxed);
-                    let Some(&Job { figure, cell, run }) = list.get(at) else { return };
+                    let Some(&FigureRun { figure, cell, run }) = list.get(at) else { return };
                     progress.set_message(figures[figure].name);
                     let value = figures[figure].cells[cell].run(run);
                     values.lock().unwrap_or_else(PoisonError::into_inner)[at] = Some(value);
@@ -51,7 +56,7 @@ pub(super) fn all(figures: Vec<Figure>, jobs: Option<u32>, interrupt: &Interrupt
     }
     let done = figures.into_iter().zip(runs).map(|(figure, runs)| {
         let report = figure.report(&runs);
-        Done { figure, runs, report }
+        FinishedFigure { figure, runs, report }
     });
     Some(done.collect())
 }

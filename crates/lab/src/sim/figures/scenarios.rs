@@ -1,4 +1,5 @@
-//! The scenarios of cells: one by itself on standard output, as `trimtab sim -` reads it, or several as files.
+//! Scenarios of cells: a single one on standard output, in the format that `trimtab sim -` reads,
+//! or several as files.
 
 use anyhow::{Context, Result, bail};
 use std::collections::BTreeSet;
@@ -9,16 +10,17 @@ use trimtab_front::print;
 use trimtab_sim::figures::{Cell, Figure};
 use trimtab_sim::scenario::file::write;
 
-/// So many names are listed where one is needed.
-const LISTED: usize = 12;
+/// Names listed at most if a part of a name is ambiguous.
+const NAMES_MAX: usize = 12;
 
-/// A cell and the figure it is of.
+/// A figure and one of its cells.
 type Of<'f> = (&'f Figure, &'f Cell);
 
-/// Prints the scenario of the cell of this name, or of the only one whose name contains it; with a folder, writes those of all such cells.
+/// Prints the scenario of the cell of this name, or of the only cell whose name contains it. With a
+/// folder, writes the scenarios of all such cells.
 ///
 /// # Errors
-/// No cell or, without a folder, more than one is meant; or nothing can be written there.
+/// No cell matches; without a folder, more than one matches; or a file cannot be written.
 pub(super) fn show(figures: &[Figure], wanted: &str, out: Option<&Path>) -> Result<()> {
     let all = || figures.iter().flat_map(|figure| figure.cells.iter().map(move |cell| (figure, cell)));
     let mut found: Vec<Of<'_>> = all().filter(|(_, cell)| cell.name == wanted).collect();
@@ -26,18 +28,18 @@ pub(super) fn show(figures: &[Figure], wanted: &str, out: Option<&Path>) -> Resu
         found = all().filter(|(_, cell)| cell.name.contains(wanted)).collect();
     }
     match (&found[..], out) {
-        ([], _) => bail!("no cell's name contains \"{wanted}\": the lines of --json name all of them"),
+        ([], _) => bail!("no cell's name contains \"{wanted}\": --json lists all cells"),
         (_, Some(folder)) => keep(&found, folder),
         ([(_, cell)], None) => Ok(print(&write(&cell.scenario)?)?),
         _ => {
             let names: Vec<String> =
-                found.iter().take(LISTED).map(|(figure, cell)| name(figure, cell)).collect();
-            let more = match found.len().saturating_sub(LISTED) {
+                found.iter().take(NAMES_MAX).map(|(figure, cell)| name(figure, cell)).collect();
+            let more = match found.len().saturating_sub(NAMES_MAX) {
                 0 => String::new(),
                 more => format!(" and {more} more"),
             };
             bail!(
-                "{} have \"{wanted}\" in their names, and one scenario can be printed: name one of {}{more}; or --out DIR writes a file each",
+                "\"{wanted}\" is in the names of {}: name one of {}{more}, or use --out DIR to write one file for each",
                 plural(found.len(), "cell"),
                 names.join(", ")
             );
@@ -49,9 +51,10 @@ fn name(figure: &Figure, cell: &Cell) -> String {
     format!("\"{}\" ({})", cell.name, figure.name)
 }
 
-/// A file each, called like figure and cell. Files that are something else stay.
+/// Writes one file for each scenario, named after figure and cell. Existing files with other
+/// contents are not overwritten.
 fn keep(found: &[Of<'_>], folder: &Path) -> Result<()> {
-    fs::create_dir_all(folder).with_context(|| format!("cannot make the folder {}", folder.display()))?;
+    fs::create_dir_all(folder).with_context(|| format!("cannot create the folder {}", folder.display()))?;
     let mut known = BTreeSet::new();
     let mut files = Vec::new();
     for (figure, cell) in found {
@@ -63,7 +66,7 @@ fn keep(found: &[Of<'_>], folder: &Path) -> Result<()> {
         let (path, text) = (folder.join(&name), write(&cell.scenario)?);
         if fs::read(&path).is_ok_and(|there| there != text.as_bytes()) {
             bail!(
-                "{} is there, and is another file: name another folder, or remove it first",
+                "{} exists with other contents: name another folder, or remove the file first",
                 path.display()
             );
         }

@@ -1,33 +1,33 @@
-//! Masks that were given to the threads of a process. A thread inherits its maker's mask, and with
-//! it one that is ours to take back.
+//! Masks that were given to the threads of a process. A thread inherits the mask of its parent
+//! thread, and the inherited mask may be ours to take back.
 
 use crate::host::home::Home;
 use std::collections::{BTreeMap, BTreeSet};
 use trimtab_core::set::CpuSet;
 use trimtab_core::time::Moment;
 
-/// Masks that were given to threads, each with the own masks of whom it was given to, until nobody
-/// who was born with one can still be found.
+/// Masks that were given to threads, each with the own masks of these threads. A mask is kept until
+/// no unknown thread can have been born with it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Given(BTreeMap<CpuSet, Was>);
 
-/// Whose a mask was.
+/// Origin of a given mask.
 #[derive(Clone, Debug, Default)]
 struct Was {
     homes: BTreeSet<Home>,
-    /// When it was first seen that nobody holds it any more.
+    /// Time at which the mask was first seen without a holder.
     free_since: Option<Moment>,
 }
 
-/// So many different masks are remembered for a process. Chosen: a mask for each CPU of a large
-/// machine.
+/// Maximal number of different masks remembered for a process. Chosen: a mask for each CPU of a
+/// large machine.
 const GIVEN_MAX: usize = 1_024;
-/// So many different own masks are remembered for each. Chosen: who has more, has bound each thread
-/// by itself.
+/// Maximal number of different own masks remembered for each given mask. Chosen: a program with
+/// more has bound each thread by itself.
 const HOMES_MAX: usize = 64;
 
 impl Given {
-    /// Remembers that a thread with this own mask is given that one.
+    /// Remembers that a thread with own mask `home` is given mask `held`.
     pub(super) fn add(&mut self, held: &CpuSet, home: &Home) {
         if *held == home.cpus || (self.0.len() >= GIVEN_MAX && !self.0.contains_key(held)) {
             return;
@@ -39,13 +39,13 @@ impl Given {
         }
     }
 
-    /// The own masks of those to whom this one was given.
+    /// Returns the own masks of the threads to which this mask was given.
     pub(super) fn homes(&self, mask: &CpuSet) -> Option<&BTreeSet<Home>> {
         self.0.get(mask).map(|was| &was.homes)
     }
 
-    /// Forgets masks that nobody has held since before all threads and children were last looked
-    /// for, at `searched`: whoever was born with one is known. All threads were listed just now.
+    /// Forgets masks that were free at the last complete search for threads and children, at
+    /// `searched`: every thread born with such a mask is known. All threads were listed just now.
     pub(super) fn forget(&mut self, now: Moment, searched: Option<Moment>, held: &BTreeSet<&CpuSet>) {
         self.0.retain(|mask, was| {
             let free = !held.contains(mask);
@@ -82,17 +82,17 @@ mod tests {
         given.add(&one, &home);
         given.forget(Moment(10), Some(Moment(9)), &held);
         assert_eq!(given.homes(&one), Some(&BTreeSet::from([home.clone()])));
-        // Let go; a child of before may not have been found yet.
+        // Released; a child born before may not have been found yet.
         given.forget(Moment(20), Some(Moment(19)), &BTreeSet::new());
         given.forget(Moment(30), Some(Moment(19)), &BTreeSet::new());
         assert!(!given.is_empty(), "children were not looked for since");
-        // Held again, it begins anew.
+        // Held again, the waiting starts from the beginning.
         given.forget(Moment(40), Some(Moment(39)), &held);
         given.forget(Moment(50), Some(Moment(49)), &BTreeSet::new());
         assert!(!given.is_empty());
         given.forget(Moment(60), Some(Moment(59)), &BTreeSet::new());
         assert!(given.is_empty());
-        // However many there are, memory is bounded.
+        // Memory is bounded for any number of masks.
         for at in 0..u32::try_from(2 * GIVEN_MAX).unwrap() {
             given.add(&[OsCpu(at)].into_iter().collect(), &home);
             given.add(&one, &Home::own([OsCpu(at), OsCpu(9_000)].into_iter().collect()));

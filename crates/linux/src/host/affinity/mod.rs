@@ -1,12 +1,12 @@
 //! Affinity writer: sets the masks of threads, gives each thread its own mask back, and respects
 //! masks that others set.
 //!
-//! Unit: a thread. Its *home* is its own mask, its *held* mask the one that was last asked for and
-//! is still there.
+//! Unit: a thread. Its *home* is its own mask. Its *held* mask is the last one that we set and that
+//! is still in effect.
 //!
-//! The writer keeps masks, and the record of them in the journal, for each thread and process under
-//! watch. It uses the readers of the host (which thread has which number, what the kernel grants
-//! it), and no reader uses it.
+//! The writer keeps the masks, and their record in the journal, for each thread and process under
+//! watch. It uses the readers of the host (the number of each thread, the CPUs that the kernel
+//! grants it), and no reader uses the writer.
 
 mod given;
 mod restored;
@@ -14,7 +14,7 @@ mod upkeep;
 
 pub use restored::Restored;
 
-use super::affinity_journal::{AffinityJournal, Claim, Entry, Record};
+use super::affinity_journal::{AffinityJournal, ClaimOutcome, Entry, MaskRecord};
 use super::constraints::{self, Constraints, is_gone};
 use super::discovery::{Interest, RootId, ThreadTable};
 use super::home::Home;
@@ -37,40 +37,40 @@ use trimtab_core::time::Moment;
 struct Binding {
     /// Its own mask.
     home: Home,
-    /// The mask that we gave it and that it should still have.
+    /// The mask that we gave the thread and that it should still have.
     held: Option<CpuSet>,
-    /// Whether we ever moved it.
+    /// Whether we ever moved the thread.
     moved: bool,
-    /// Why it is not ours to move, but for a loaded scheduler.
+    /// Reason why the thread is not ours to move, apart from a loaded scheduler.
     left: Option<Left>,
-    /// Its mask was compared with the expected one, and it has not run since: it cannot have bound
-    /// itself.
+    /// The mask was compared with the expected one, and the thread has not run since: it cannot
+    /// have bound itself.
     compared: bool,
 }
 
 impl Binding {
-    /// The mask it should have now.
+    /// Returns the mask that the thread should have now.
     fn expected(&self) -> &CpuSet {
         self.held.as_ref().unwrap_or(&self.home.cpus)
     }
 }
 
-/// What is kept for a process whose threads may be moved.
+/// State of a process with threads that may be moved.
 #[derive(Debug)]
 struct Custody {
     start: StartTime,
     /// The record of its masks, from the first move on.
-    record: Option<Record>,
-    /// No record can be kept of it: that is not tried again.
+    record: Option<MaskRecord>,
+    /// No record can be kept of the process; no further attempt is made.
     unkept: bool,
-    /// Another balancer looks after it.
+    /// Another balancer handles the process.
     balancer: Option<u32>,
     /// The masks that its threads were given.
     given: Given,
 }
 
-/// The readers that the writer asks, and the sample in which it tells what changed, for the length
-/// of a call.
+/// The readers that the writer uses, and the sample in which it reports changes, for the length of
+/// a call.
 pub(super) struct Surroundings<'a> {
     pub(super) table: &'a ThreadTable,
     pub(super) constraints: &'a mut Constraints,
@@ -97,10 +97,10 @@ pub(super) struct AffinityWriter {
     options: WriterOptions,
     threads: BTreeMap<ThreadId, Binding>,
     processes: BTreeMap<Pid, Custody>,
-    /// When masks were last compared with the expected ones.
+    /// Time of the last comparison of masks with the expected ones.
     compared_at: Option<Moment>,
     journal_fault: Option<String>,
-    /// Moves of the threads that each root means.
+    /// Number of moves of the threads that each root covers.
     moves: BTreeMap<RootId, u64>,
 }
 
@@ -110,39 +110,39 @@ impl AffinityWriter {
         Self { proc, options, threads, processes, compared_at: None, journal_fault: None, moves }
     }
 
-    /// Why no record of masks is kept any more, or of one process.
+    /// Returns the reason why no record of masks, or of one process's masks, is kept any more.
     pub(super) fn journal_fault(&self) -> Option<&str> {
         self.journal_fault.as_deref()
     }
 
-    /// The journal, if one is kept.
+    /// Returns the journal, if one is kept.
     pub(super) fn journal(&self) -> Option<&AffinityJournal> {
         self.options.journal.as_ref()
     }
 
-    /// The mask that a thread should have now.
+    /// Returns the mask that a thread should have now.
     pub(super) fn expected(&self, id: ThreadId) -> Option<&CpuSet> {
         self.threads.get(&id).map(Binding::expected)
     }
 
-    /// The only CPU that a thread may run on, if it is only one.
+    /// Returns the CPU to which a thread is bound, if it is bound to a single one.
     pub(super) fn only_cpu(&self, id: ThreadId) -> Option<OsCpu> {
         let mask = self.expected(id)?;
         mask.first().filter(|first| mask.last() == Some(*first))
     }
 
-    /// A thread's own mask.
+    /// Returns a thread's own mask.
     pub(super) fn home(&self, id: ThreadId) -> Option<&CpuSet> {
         self.threads.get(&id).map(|binding| &binding.home.cpus)
     }
 
-    /// Why a thread is not ours to move, but for a loaded scheduler.
+    /// Returns the reason why a thread is not ours to move, apart from a loaded scheduler.
     pub(super) fn left(&self, id: ThreadId) -> Option<&Left> {
         self.threads.get(&id)?.left.as_ref()
     }
 
-    /// Tells a thread in the next sample; what was told before of it counts no more.
-    pub(super) fn tell(&self, id: ThreadId, around: &mut Surroundings<'_>) {
+    /// Reports a thread in the next sample; the report replaces earlier ones.
+    pub(super) fn report(&self, id: ThreadId, around: &mut Surroundings<'_>) {
         let Some(thread) = around.table.threads.get(&id) else { return };
         let Some(binding) = self.threads.get(&id) else { return };
         let active = around.constraints.active(id, thread.pid);
@@ -161,19 +161,19 @@ impl AffinityWriter {
         });
     }
 
-    /// The mask of a thread now.
+    /// Reads the present mask of a thread.
     pub(super) fn mask(&self, pid: Pid, tid: Tid) -> Result<CpuSet, Errno> {
         if self.proc.shares_numbers() {
             affinity::get(Some(tid))
         } else {
-            // Numbers mean other tasks to the kernel than in this procfs.
+            // To the kernel, these numbers mean other tasks than in this procfs.
             process::thread_status(self.proc.path(), pid, tid)
                 .map(|status| status.cpus)
                 .map_err(|error| if error.is_gone() { Errno::SRCH } else { Errno::IO })
         }
     }
 
-    /// Whether a thread may be moved, as far as is known without asking the kernel.
+    /// Returns whether a thread may be moved, as far as is known without a system call.
     pub(super) fn may_move(&self, id: ThreadId, constraints: &Constraints) -> Result<(), Settled> {
         if !self.proc.shares_numbers() || constraints.scheduler().is_some() {
             return Err(Settled::Refused(Refusal::Other));
@@ -186,10 +186,10 @@ impl AffinityWriter {
         }
     }
 
-    /// A thread is no more to be moved for those that want it moved: it is let go, and refused from
-    /// now on.
+    /// Releases a thread after its user lost the right to have it moved, and refuses to move it
+    /// from now on.
     pub(super) fn refuse(&mut self, id: ThreadId, around: &mut Surroundings<'_>) -> Settled {
-        // Best effort: what is refused now is given back at the end.
+        // Best effort: a mask that is refused now is given back at the end.
         let _ = self.release(id, around);
         self.leave(id, Left::Refused, around);
         Settled::Refused(Refusal::Permission)
@@ -198,11 +198,11 @@ impl AffinityWriter {
     fn leave(&mut self, id: ThreadId, why: Left, around: &mut Surroundings<'_>) {
         if let Some(binding) = self.threads.get_mut(&id) {
             binding.left = Some(why);
-            self.tell(id, around);
+            self.report(id, around);
         }
     }
 
-    /// Sets the mask that a decision asks for. The thread is known to be the same, and
+    /// Sets the mask that a decision requests. The thread is known to be the same, and
     /// [`Self::may_move`] to allow it.
     pub(super) fn carry_out(
         &mut self,
@@ -228,8 +228,8 @@ impl AffinityWriter {
         }
         let Some(binding) = self.threads.get(&id) else { return Err(Settled::Vanished) };
         if binding.home.follows && target == binding.home.cut(around.constraints.active(id, pid)) {
-            // All that it has is no mask to be set: it would hold the thread back when the cpuset
-            // grows.
+            // All of its CPUs is not a mask to be set: such a mask would hold the thread back when
+            // the cpuset grows.
             let home = binding.home.clone();
             if binding.held.is_some() {
                 return self.release_decided(id, around);
@@ -251,7 +251,7 @@ impl AffinityWriter {
             self.note_what_is(id, (pid, tid), around.table);
             return Ok(Settled::Applied);
         }
-        // The kernel drops CPUs that its cpuset withholds: what took effect is what is held.
+        // The kernel drops CPUs that its cpuset withholds: the mask in effect counts as held.
         let took = affinity::get(Some(tid)).unwrap_or_else(|_| target.clone());
         if took != target {
             self.note(id, (pid, tid), &took, around.table);
@@ -263,7 +263,7 @@ impl AffinityWriter {
         Ok(Settled::Applied)
     }
 
-    /// A thread is moved, for all roots that mean it.
+    /// Counts a move of a thread, for all roots that cover it.
     fn count_move(&mut self, (pid, tid): (Pid, Tid), table: &ThreadTable) {
         let Some(process) = table.processes.get(&pid) else { return };
         for root in process.meant_by(tid) {
@@ -271,17 +271,17 @@ impl AffinityWriter {
         }
     }
 
-    /// Moves of the threads that a root means.
+    /// Returns the number of moves of the threads that a root covers.
     pub(super) fn moves(&self, root: RootId) -> u64 {
         self.moves.get(&root).copied().unwrap_or(0)
     }
 
-    /// A root is watched no more.
+    /// Forgets a root that is no longer watched.
     pub(super) fn forget_root(&mut self, root: RootId) {
         self.moves.remove(&root);
     }
 
-    /// Carries out a decision to let a thread go.
+    /// Carries out a decision to release a thread.
     fn release_decided(&mut self, id: ThreadId, around: &mut Surroundings<'_>) -> Result<Settled, Settled> {
         match self.release(id, around) {
             Ok(true) => Ok(Settled::Applied),
@@ -290,21 +290,21 @@ impl AffinityWriter {
         }
     }
 
-    /// Whether another program, or the thread itself, set its mask, which is `now`, since we last
-    /// knew it; then that is respected from now on, and told.
+    /// Returns whether another program, or the thread itself, set its mask, which is `now`, since
+    /// the last known state. Such a mask is respected from now on, and reported.
     fn was_set(&mut self, id: ThreadId, mut now: CpuSet, around: &mut Surroundings<'_>) -> bool {
         let Some(thread) = around.table.threads.get(&id) else { return false };
         let (pid, tid) = (thread.pid, thread.tid);
         if self.is_expected(id, pid, &now, around) {
             return false;
         }
-        // Perhaps the kernel did it, because what it allows changed since we looked.
+        // The kernel may have set it, because the CPUs it allows changed since the last reading.
         if around.constraints.is_alone(id) {
             self.regroup_thread(id, around);
         } else {
             self.regroup(pid, around);
         }
-        self.look_at_grants(around);
+        self.refresh_grants(around);
         if let Ok(again) = self.mask(pid, tid) {
             now = again;
         }
@@ -319,20 +319,20 @@ impl AffinityWriter {
             binding.home = Home::own(now);
             self.forget_in_record(pid, tid);
         } else {
-            // Before we ever touched it, its program set itself up: that is where it is at home.
+            // Its program set itself up before we ever moved the thread: this mask is its home.
             binding.home = home;
         }
-        self.tell(id, around);
+        self.report(id, around);
         true
     }
 
-    /// Whether this is the mask that a thread should have, as far as the kernel grants it.
+    /// Returns whether this is the mask that a thread should have, as far as the kernel grants it.
     fn is_expected(&self, id: ThreadId, pid: Pid, now: &CpuSet, around: &Surroundings<'_>) -> bool {
         let active = around.constraints.active(id, pid);
         self.expected(id).is_some_and(|expected| constraints::is_cut(now, expected, active))
     }
 
-    /// The home of a thread that has this mask by its own will.
+    /// Returns the home of a thread that has this mask by its own will.
     fn home_seen(&self, id: ThreadId, pid: Pid, now: CpuSet, around: &mut Surroundings<'_>) -> Home {
         if self.options.bound {
             return Home::own(now);
@@ -354,7 +354,7 @@ impl AffinityWriter {
         give(id, (pid, tid), &home, around)
     }
 
-    /// What the kernel's answer means for a decision. A thread that may not be moved is not tried
+    /// Translates the kernel's answer to a decision. A thread that may not be moved is not tried
     /// again.
     fn refusal(&mut self, id: ThreadId, errno: Errno, around: &mut Surroundings<'_>) -> Settled {
         match errno {
@@ -367,7 +367,7 @@ impl AffinityWriter {
         Settled::Refused(Refusal::Permission)
     }
 
-    /// Makes sure that no other balancer looks after the process, and that a record is kept.
+    /// Makes sure that no other balancer handles the process, and that a record is kept.
     fn claim(&mut self, pid: Pid, around: &mut Surroundings<'_>) -> Result<(), Settled> {
         let Some(custody) = self.processes.get_mut(&pid) else { return Err(Settled::Vanished) };
         let Some(journal) =
@@ -376,8 +376,8 @@ impl AffinityWriter {
             return Ok(());
         };
         match journal.claim(pid, custody.start, around.table.tree_of(pid)) {
-            Ok(Claim::Ours(record)) => {
-                // What a killed balancer left is ours to give back now.
+            Ok(ClaimOutcome::Ours(record)) => {
+                // Masks that a killed balancer left are ours to give back now.
                 let mut taken_over = Vec::new();
                 for id in around.table.threads_of(pid) {
                     let Some(thread) = around.table.threads.get(&id) else { continue };
@@ -394,11 +394,11 @@ impl AffinityWriter {
                 }
                 custody.record = Some(record);
                 for id in taken_over {
-                    self.tell(id, around);
+                    self.report(id, around);
                 }
                 Ok(())
             }
-            Ok(Claim::Others(balancer)) => {
+            Ok(ClaimOutcome::Others(balancer)) => {
                 custody.balancer = Some(balancer);
                 for id in around.table.threads_of(pid) {
                     self.leave(id, Left::Balancer(balancer), around);
@@ -406,8 +406,8 @@ impl AffinityWriter {
                 Err(Settled::Refused(Refusal::Other))
             }
             Err(fault) => {
-                // Said once; the balancing goes on. Others' records are kept as before: any user
-                // may have made this one name.
+                // Reported once; balancing goes on. Records of other processes are kept as before:
+                // any user may have made this one file name.
                 self.journal_fault.get_or_insert_with(|| fault.to_string());
                 custody.unkept = true;
                 Ok(())
@@ -415,7 +415,7 @@ impl AffinityWriter {
         }
     }
 
-    /// Writes down the mask that a thread is about to get.
+    /// Records the mask that a thread is about to get.
     fn note(&mut self, id: ThreadId, (pid, tid): (Pid, Tid), held: &CpuSet, table: &ThreadTable) {
         let Some(start) = table.threads.get(&id).map(|thread| thread.start) else { return };
         let Some(binding) = self.threads.get(&id) else { return };
@@ -430,7 +430,7 @@ impl AffinityWriter {
         }
     }
 
-    /// The record says what is so from now on, not what was for a moment.
+    /// Updates the record to the lasting state, after a temporary one.
     fn note_what_is(&mut self, id: ThreadId, (pid, tid): (Pid, Tid), table: &ThreadTable) {
         match self.threads.get(&id).map(|binding| binding.held.clone()) {
             Some(Some(held)) => self.note(id, (pid, tid), &held, table),
@@ -445,7 +445,7 @@ impl AffinityWriter {
         }
     }
 
-    /// Gives a thread its own mask back; false when it no longer had ours.
+    /// Gives a thread its own mask back; returns false when the thread no longer had ours.
     fn release(&mut self, id: ThreadId, around: &mut Surroundings<'_>) -> Result<bool, Errno> {
         let Some(thread) = around.table.threads.get(&id) else { return Err(Errno::SRCH) };
         let Some(binding) = self.threads.get(&id) else { return Err(Errno::SRCH) };
@@ -457,7 +457,7 @@ impl AffinityWriter {
         if given.is_err_and(is_gone)
             && let Some(binding) = self.threads.get_mut(&id)
         {
-            // Nothing of ours is left of it.
+            // The thread is gone, and our mask with it.
             binding.held = None;
         }
         given
@@ -487,7 +487,7 @@ impl AffinityWriter {
     }
 }
 
-/// Gives a thread a mask of its own.
+/// Gives a thread a mask as its own.
 fn give(
     id: ThreadId,
     (pid, tid): (Pid, Tid),

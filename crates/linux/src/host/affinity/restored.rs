@@ -1,4 +1,4 @@
-//! Counts of the masks that were given back, and the passes over all threads that give them back.
+//! Counts of restored masks, and the passes over all threads that give masks back.
 
 use super::{AffinityWriter, Surroundings};
 use crate::host::constraints::is_gone;
@@ -11,16 +11,17 @@ use trimtab_core::ids::ThreadId;
 pub struct Restored {
     /// Threads that have their own mask again.
     pub given_back: u32,
-    /// Threads whose mask was set by others since: left as they are.
+    /// Threads with a mask that others set since: left as they are.
     pub changed: u32,
     /// Threads that had ended.
     pub vanished: u32,
-    /// Threads whose mask the kernel did not let us give back.
+    /// Threads for which the kernel refused to give the mask back.
     pub refused: u32,
 }
 
 impl Restored {
-    /// With another pass over the same threads: one that was refused is asked, and counted, again.
+    /// Adds another pass over the same threads: a thread that was refused is tried, and counted,
+    /// again.
     pub(in crate::host) fn and(self, more: Self) -> Self {
         Self {
             given_back: self.given_back + more.given_back,
@@ -30,7 +31,7 @@ impl Restored {
         }
     }
 
-    /// Counts the end of giving one thread's mask back.
+    /// Counts the outcome for one thread.
     fn count(&mut self, end: Result<bool, rustix::io::Errno>) {
         let count = match end {
             Ok(true) => &mut self.given_back,
@@ -43,7 +44,7 @@ impl Restored {
 }
 
 impl AffinityWriter {
-    /// Gives every thread that still has our mask its own back.
+    /// Gives every thread that still has our mask its own mask back.
     pub(in crate::host) fn restore(&mut self, around: &mut Surroundings<'_>) -> Restored {
         let mut restored = Restored::default();
         let held = self.threads.iter().filter(|(_, binding)| binding.held.is_some());
@@ -55,7 +56,7 @@ impl AffinityWriter {
         restored
     }
 
-    /// The same for one thread; `restored` counts what became of it.
+    /// Gives one thread its own mask back; `restored` counts the outcome.
     pub(in crate::host) fn restore_one(
         &mut self,
         id: ThreadId,
@@ -68,12 +69,12 @@ impl AffinityWriter {
         }
     }
 
-    /// Whether a thread may be born, or was, with a mask of ours: in any of these processes.
+    /// Returns whether a thread in any of these processes was or may be born with a mask of ours.
     pub(in crate::host) fn has_given(&self, mut processes: impl Iterator<Item = Pid>) -> bool {
         processes.any(|pid| self.processes.get(&pid).is_some_and(|custody| !custody.given.is_empty()))
     }
 
-    /// Ends the records. Those of processes in which a mask could not be given back stay, for the
+    /// Ends the records. Records of processes in which a mask could not be given back stay, for the
     /// next balancer or a restore.
     pub(in crate::host) fn finish_records(&mut self, table: &ThreadTable) {
         for pid in table.processes() {
@@ -88,7 +89,7 @@ impl AffinityWriter {
         }
     }
 
-    /// Whether a thread of a process still has a mask of ours.
+    /// Returns whether a thread of a process still has a mask of ours.
     pub(super) fn still_ours(&self, pid: Pid, table: &ThreadTable) -> bool {
         let held = |id: &ThreadId| self.threads.get(id).is_some_and(|binding| binding.held.is_some());
         table.threads_of(pid).iter().any(held)

@@ -1,10 +1,10 @@
 //! Upkeep of masks as threads come and go, as others set masks, and as the kernel grants other
 //! CPUs.
 //!
-//! A thread born of one that was moved inherits our mask; it is known by that mask and gets the own
-//! mask of its maker as soon as it is found; where that may be one of several which differ, the own
-//! mask of its process's first thread. Known gap: a thread that binds itself to the very same CPUs
-//! before it is found is taken for such a one.
+//! A thread born to one that was moved inherits our mask and is recognised by it. It gets the own
+//! mask of its parent thread as soon as it is found. If the parent may be one of several threads
+//! with different own masks, it gets the own mask of the process's first thread. Known gap: a
+//! thread that binds itself to the very same CPUs before it is found is taken for such a child.
 
 use super::{AffinityWriter, Binding, Custody, Surroundings};
 use crate::host::constraints::{self, Member, Regrant};
@@ -22,8 +22,8 @@ use trimtab_core::time::{Moment, Span};
 const COMPARE_PERIOD: Span = Span::from_ms(90);
 
 impl AffinityWriter {
-    /// A process was taken in; a child of another inherits the masks that its parent's threads were
-    /// given.
+    /// Takes in a new process. The child of another process inherits the masks that its parent's
+    /// threads were given.
     pub(in crate::host) fn process_found(&mut self, table: &ThreadTable, pid: Pid, parent: Option<Pid>) {
         let Some(process) = table.processes.get(&pid) else { return };
         let parent = parent.and_then(|parent| self.processes.get(&parent));
@@ -32,14 +32,14 @@ impl AffinityWriter {
         self.processes.insert(pid, Custody { start, record: None, unkept: false, balancer: None, given });
     }
 
-    /// Whether a child was born with a mask that a thread of its parent was given.
+    /// Returns whether a child was born with a mask that a thread of its parent was given.
     pub(in crate::host) fn was_born_with_ours(&self, child: Pid, parent: Pid) -> bool {
         let Some(parent) = self.processes.get(&parent) else { return false };
         let mask = || self.mask(child, child.main_thread());
         !parent.given.is_empty() && mask().is_ok_and(|mask| parent.given.homes(&mask).is_some())
     }
 
-    /// A thread was taken in; false when it has ended already.
+    /// Takes in a new thread; returns false when it has ended already.
     pub(in crate::host) fn thread_found(
         &mut self,
         id: ThreadId,
@@ -51,18 +51,18 @@ impl AffinityWriter {
         let Ok(mask) = self.mask(pid, tid) else { return false };
         let Some(process) = around.table.processes.get(&pid) else { return false };
         let first = process.threads.len() == 1;
-        // CPUs of machines have groups of their own, whole processes have one.
+        // vCPUs have groups of their own, whole processes have one.
         let alone = process.only.is_some() || process.covers.values().any(|only| *only == Some(tid));
         if first {
             self.regroup(pid, around);
         }
         let left = self.left_of(pid, first, stat);
-        // Born of a thread that we moved, it has our mask for its own.
+        // Born to a thread that we moved, it would take our mask for its own.
         let inherited = self.inherited(pid, &mask, around.table).filter(|_| left.is_none());
         let group = around.constraints.group(pid);
         let (home, held) = match inherited.clone() {
-            // At once: policies know nothing of it, and would take it for a thread that may run
-            // anywhere.
+            // At once: policies know nothing of the inherited mask, and would take the thread for
+            // one that may run anywhere.
             Some(own) if own.give(tid, || around.constraints.granted(group)).is_ok() => (own, None),
             Some(own) => (own, Some(mask.clone())),
             None => (Home::own(mask.clone()), None),
@@ -73,7 +73,7 @@ impl AffinityWriter {
             self.regroup_thread(id, around);
         }
         if inherited.is_none() {
-            // Now that it is known which limits it lives in.
+            // Only now is it known which limits apply to the thread.
             let home = self.home_seen(id, pid, mask, around);
             if let Some(binding) = self.threads.get_mut(&id) {
                 binding.home = home;
@@ -84,11 +84,11 @@ impl AffinityWriter {
         {
             self.note(id, (pid, tid), &held, around.table);
         }
-        self.tell(id, around);
+        self.report(id, around);
         true
     }
 
-    /// Why a thread that was just found is not ours to move.
+    /// Returns the reason why a newly found thread is not ours to move.
     fn left_of(&mut self, pid: Pid, first: bool, stat: &Stat) -> Option<Left> {
         let custody = self.processes.get_mut(&pid);
         let balancer = custody.and_then(|custody| {
@@ -105,9 +105,9 @@ impl AffinityWriter {
         }
     }
 
-    /// The own mask of the maker of a thread that was born with this mask, if that was given to
-    /// any. Where it was given to several that differ, the first thread is taken for the maker, and
-    /// otherwise the one that most threads have.
+    /// Returns the own mask of the parent of a thread that was born with this mask, if the mask was
+    /// given to any thread. If it was given to threads with different own masks, the first thread
+    /// is taken for the parent, and otherwise the own mask that most threads have is returned.
     fn inherited(&self, pid: Pid, mask: &CpuSet, table: &ThreadTable) -> Option<Home> {
         let homes = self.processes.get(&pid)?.given.homes(mask)?;
         let process = table.processes.get(&pid)?;
@@ -119,20 +119,20 @@ impl AffinityWriter {
         first.or_else(most).cloned()
     }
 
-    /// A thread that is not watched was born beside virtual CPUs: where it inherited a mask of
-    /// ours, it gets its maker's own.
+    /// Handles an unwatched thread that was born beside vCPUs: if it inherited a mask of ours, it
+    /// gets the own mask of its parent thread.
     pub(in crate::host) fn bystander_found(&mut self, pid: Pid, tid: Tid, around: &mut Surroundings<'_>) {
         if self.proc.shares_numbers()
             && let Ok(mask) = affinity::get(Some(tid))
             && let Some(own) = self.inherited(pid, &mask, around.table)
         {
             let group = around.constraints.group_of_other(pid, tid);
-            // Where that fails it has ended, or is not ours to move.
+            // On failure it has ended, or is not ours to move.
             let _ = own.give(tid, || around.constraints.granted(group?));
         }
     }
 
-    /// A thread has ended.
+    /// Forgets a thread that has ended.
     pub(in crate::host) fn thread_ended(&mut self, id: ThreadId, pid: Pid, tid: Tid) {
         self.threads.remove(&id);
         if let Some(record) = self.processes.get_mut(&pid).and_then(|custody| custody.record.as_mut()) {
@@ -140,15 +140,15 @@ impl AffinityWriter {
         }
     }
 
-    /// A process has ended.
+    /// Forgets a process that has ended.
     pub(in crate::host) fn process_ended(&mut self, pid: Pid) {
         if let Some(record) = self.processes.remove(&pid).and_then(|custody| custody.record) {
             record.finish();
         }
     }
 
-    /// A process is about to be forgotten while it lives. Its record stays if a mask could not be
-    /// given back in it.
+    /// Forgets a process that still lives. Its record stays if a mask could not be given back in
+    /// it.
     pub(in crate::host) fn process_dropped(&mut self, pid: Pid, table: &ThreadTable) {
         let ours = self.still_ours(pid, table);
         if let Some(record) = self.processes.remove(&pid).and_then(|custody| custody.record)
@@ -158,7 +158,7 @@ impl AffinityWriter {
         }
     }
 
-    /// A thread refused for one user's tag may be granted for another's.
+    /// Updates the permission: a thread refused for one user's tag may be granted for another's.
     pub(in crate::host) fn interest_changed(&mut self, id: ThreadId, interest: Interest) {
         if let Some(binding) = self.threads.get_mut(&id)
             && binding.left == Some(Left::Refused)
@@ -168,15 +168,15 @@ impl AffinityWriter {
         }
     }
 
-    /// A thread has run: it may have bound itself.
+    /// Notes that a thread has run: it may have bound itself.
     pub(in crate::host) fn has_run(&mut self, id: ThreadId) {
         if let Some(binding) = self.threads.get_mut(&id) {
             binding.compared = false;
         }
     }
 
-    /// Looks whether other balancers have ended.
-    pub(in crate::host) fn look_at_balancers(&mut self, around: &mut Surroundings<'_>) {
+    /// Checks whether other balancers have ended.
+    pub(in crate::host) fn refresh_balancers(&mut self, around: &mut Surroundings<'_>) {
         let Some(journal) = &self.options.journal else { return };
         journal.tend();
         let mut free = BTreeSet::new();
@@ -192,11 +192,11 @@ impl AffinityWriter {
             {
                 binding.left = None;
             }
-            self.tell(id, around);
+            self.report(id, around);
         }
     }
 
-    /// Forgets given masks that no newborn can have: all threads were listed just now, and all
+    /// Forgets given masks that no new thread can have: all threads were listed just now, and all
     /// children were known at `searched`.
     pub(in crate::host) fn forget_given(
         &mut self,
@@ -215,12 +215,12 @@ impl AffinityWriter {
         }
     }
 
-    /// Compares masks with the expected ones: of threads that ran since, some ten times a second;
-    /// of `all` in a full search.
+    /// Compares masks with the expected ones: for threads that ran since, some ten times a second;
+    /// for `all` in a full search.
     pub(in crate::host) fn compare(&mut self, at: Moment, all: bool, around: &mut Surroundings<'_>) {
-        // A mask is looked at before each move too; looking at all of them is half of what a short
-        // look costs. A thread that binds itself runs to do so. What others did to a thread that
-        // sleeps matters when it wakes, and is seen then, or at a full look.
+        // A mask is checked before each move too; checking all of them is half of the cost of a
+        // short sample. A thread that binds itself has to run to do so. A mask that others set on a
+        // sleeping thread matters when the thread wakes, and is found then, or in a full search.
         if !all && self.compared_at.is_some_and(|last| at.since(last) < COMPARE_PERIOD) {
             return;
         }
@@ -238,34 +238,34 @@ impl AffinityWriter {
         }
     }
 
-    /// Looks in which groups processes and virtual CPUs are, some at a time.
-    pub(in crate::host) fn look_at_groups(&mut self, around: &mut Surroundings<'_>) {
+    /// Reads the groups of processes and vCPUs, some at a time.
+    pub(in crate::host) fn refresh_groups(&mut self, around: &mut Surroundings<'_>) {
         for member in around.constraints.next_members(around.table) {
             match member {
                 Member::Process(pid) => self.regroup(pid, around),
                 Member::Vcpu(id) => self.regroup_thread(id, around),
             }
         }
-        around.constraints.asked_groups(around.table);
+        around.constraints.forget_empty_groups(around.table);
     }
 
-    /// Looks in which group a process is.
+    /// Reads the group of a process.
     pub(super) fn regroup(&mut self, pid: Pid, around: &mut Surroundings<'_>) {
         if let Some(regrant) = around.constraints.regroup(pid, around.table) {
             self.rebase(&regrant, around);
         }
     }
 
-    /// Looks in which group a thread is that has one of its own.
+    /// Reads the group of a thread that has one of its own.
     pub(super) fn regroup_thread(&mut self, id: ThreadId, around: &mut Surroundings<'_>) {
         if let Some(regrant) = around.constraints.regroup_thread(id, around.table) {
             self.rebase(&regrant, around);
         }
     }
 
-    /// The CPUs that may be used may have changed, and with them masks that no program set.
-    pub(in crate::host) fn look_at_grants(&mut self, around: &mut Surroundings<'_>) {
-        for regrant in around.constraints.look(around.table) {
+    /// Reads the CPUs that may be used; if they changed, updates masks that no program set.
+    pub(in crate::host) fn refresh_grants(&mut self, around: &mut Surroundings<'_>) {
+        for regrant in around.constraints.read_lists(around.table) {
             self.rebase(&regrant, around);
         }
         if let Some(usable) = around.constraints.news() {
@@ -273,8 +273,8 @@ impl AffinityWriter {
         }
     }
 
-    /// The CPUs that the kernel grants threads changed, and it changed masks. A thread's own mask
-    /// stays its own, also where less is granted now, and comes back with the CPUs.
+    /// Updates masks after the kernel granted threads other CPUs and changed masks. A thread's own
+    /// mask stays its own even while less is granted, and comes back with the CPUs.
     fn rebase(&mut self, regrant: &Regrant, around: &mut Surroundings<'_>) {
         let Regrant { threads, group, before } = regrant;
         let active = around.constraints.active_in(*group).cloned();
@@ -291,26 +291,26 @@ impl AffinityWriter {
             if ours.is_some_and(|cut| cut || all)
                 && let Some(active) = active.filter(|_| binding.home.follows)
             {
-                // Bound by nothing but the cpuset: more of it is more for the thread.
+                // Bound by nothing but the cpuset: a larger cpuset is a larger home.
                 binding.home.cpus = binding.home.cpus.union(active);
             }
             match ours {
                 Some(true) => {}
-                // Kernels before 6.2 forget what was asked for, and give all that they allow.
+                // Kernels before 6.2 forget the requested mask, and give all CPUs that they allow.
                 Some(false) if all => {
                     binding.held = (now != binding.home.cut(active)).then(|| now.clone());
                 }
                 // Set by others, which is found when masks are compared.
                 Some(false) => continue,
                 None if constraints::is_cut(&now, &binding.home.cpus, active) => {
-                    // One that stays behind when its cpuset grows has a mask of its own, which
+                    // A thread that stays behind when its cpuset grows has a mask of its own, which
                     // equalled the cpuset.
                     binding.home.follows &= all || !grown;
                 }
                 None => binding.home = seen,
             }
             if binding.home.cut(active) != told {
-                self.tell(id, around);
+                self.report(id, around);
             }
         }
     }

@@ -1,6 +1,6 @@
-//! Giving back what a killed balancer could not.
+//! Restore of the masks that a killed balancer could not give back.
 
-use super::{Entries, Entry, Folder, JournalError, LOCKED, Lines, contents, is_plain, namespace};
+use super::{Entries, Entry, Folder, JournalError, LOCKED_BYTES, Lines, contents, is_plain, namespace};
 use crate::host::constraints::GroupLimits;
 use crate::ledger::Location;
 use crate::process::{self, Pid, StartTime, Tid};
@@ -16,56 +16,58 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use trimtab_core::set::CpuSet;
 
-/// No more records are looked at by their names alone: whoever fills the directory with names must not keep us busy. Beyond, those of
-/// processes that live are. Chosen.
+/// Maximal number of records that are read by their names alone: a user who fills the directory
+/// with names must not keep us busy. Beyond the limit, records of living processes are read.
+/// Chosen.
 const RECORDS_MAX: usize = 4_096;
-/// So often threads are looked for that were born while masks were given back. Chosen: each pass finds only what was born
-/// during the one before.
-const PASSES: u32 = 8;
-/// No more names are listed. Chosen.
+/// Maximal number of searches for threads that were born while masks were given back. Chosen: each
+/// pass finds only the threads born during the previous one.
+const PASSES_MAX: u32 = 8;
+/// Maximal number of names that are listed. Chosen.
 const LISTED_MAX: usize = 65_536;
 
-/// A record that was found, and what became of it.
+/// A record that was found, with its outcome.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LeftBehind {
-    /// The process whose threads were moved.
+    /// The process of the moved threads.
     pub pid: Pid,
-    /// Who moved them, by the record's account.
+    /// The process that moved them, according to the record.
     pub balancer: Option<Pid>,
-    /// Where that listens, if it is a service.
+    /// Socket of the balancer, if it is a service.
     pub socket: Option<PathBuf>,
-    /// What became of it.
+    /// Outcome.
     pub end: LeftEnd,
 }
 
-/// What became of a record.
+/// Outcome of a record.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum LeftEnd {
-    /// The balancer is gone, and what it could not give back was given back.
+    /// The balancer is gone, and the masks that it could not give back were given back.
     Restored {
         /// Threads that have their own mask again.
         given_back: u32,
-        /// Threads that had another mask than they were given: left as they are.
+        /// Threads that had another mask than the one they were given: left as they are.
         changed: u32,
         /// Threads that have ended.
         vanished: u32,
-        /// Threads that may not be changed by us.
+        /// Threads that this process may not change.
         refused: u32,
     },
     /// The balancer lives.
     InUse,
-    /// It belongs to this user, and is not believed or not ours to carry out.
+    /// The record belongs to this user; it is not trusted, or not ours to carry out.
     Foreign(u32),
-    /// It is no record, or one of another process-id namespace.
+    /// The file is not a record, or belongs to another process-id namespace.
     Unreadable,
 }
 
-/// Gives threads back the masks that killed balancers left them with; `only` looks at records of this process, of the tree that
-/// begins with it, or made by it. A record of which everything was given back that still can be is removed; one of threads that we may
-/// not change stays for who may.
+/// Gives threads back the masks that killed balancers did not restore. With `only`, reads records
+/// of this process, of the tree that begins with it, or made by it. A record is removed when
+/// everything that still can be given back was given back; a record of threads that this process
+/// may not change stays for a process that may.
 ///
 /// # Errors
-/// [`JournalError`]: there is no place for records, or it cannot be listed.
+/// [`JournalError`]: there is no place for records, or the place cannot be listed.
 pub fn restore_left_behind(
     location: &Location,
     proc: &Path,
@@ -84,8 +86,9 @@ pub fn restore_left_behind(
     Ok(ends)
 }
 
-/// The processes that have records in a folder: of our own as many as there are room for, and then of others'. Where not all names
-/// could be looked at, those of processes that live are found by the processes: names of others never hide what is to be given back.
+/// Returns the processes that have records in a folder: first our own, up to the limit, then those
+/// of other users. If not all names could be read, records of living processes are found through
+/// the processes: other users' names never hide a record that is to be carried out.
 fn list(folder: &Folder, proc: &Path) -> Result<Vec<(Pid, StartTime)>, JournalError> {
     let failed = |error| folder.failed("listing", "", error);
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -131,7 +134,8 @@ fn restore_one(
     let about = |balancer, end| Some(LeftBehind { pid, balancer, socket: None, end });
     let asked = only == Some(pid);
     let name = folder.name(pid, start);
-    // Not ours to open, gone meanwhile, or no file: of interest only to who asked for it.
+    // Not ours to open, gone meanwhile, or not a file: of interest only to a caller that asked for
+    // it.
     let file = match folder.open(&name) {
         Ok(file) => file,
         Err(Errno::NOENT) => return None,
@@ -149,7 +153,7 @@ fn restore_one(
     let lines = contents(&file, &stat).and_then(|text| Lines::decode(&text));
     let Some(Lines { header, .. }) = lines else {
         // Killed between making the file and writing its first line, before anything was moved.
-        if try_lock(file.as_fd(), LOCKED, LockKind::Write).is_ok_and(|ours| ours) {
+        if try_lock(file.as_fd(), LOCKED_BYTES, LockKind::Write).is_ok_and(|ours| ours) {
             let _ = unlinkat(&*folder.directory, &name, AtFlags::empty());
         }
         return if asked { about(None, LeftEnd::Unreadable) } else { None };
@@ -161,10 +165,10 @@ fn restore_one(
     if header.namespace != namespace {
         return about(balancer, LeftEnd::Unreadable);
     }
-    if !try_lock(file.as_fd(), LOCKED, LockKind::Write).ok()? {
+    if !try_lock(file.as_fd(), LOCKED_BYTES, LockKind::Write).ok()? {
         return Some(LeftBehind { pid, balancer, socket: header.socket, end: LeftEnd::InUse });
     }
-    // Read again, now that nobody else writes.
+    // Read again, now that no other process writes.
     let stat = fstat(&file).ok().filter(is_plain)?;
     let lines = contents(&file, &stat).and_then(|text| Lines::decode(&text))?;
     let owner = (stat.st_uid != 0 && euid.is_root()).then_some(stat.st_uid);
@@ -172,7 +176,7 @@ fn restore_one(
         lines.threads.iter().map(|(tid, entry)| (pid, *tid, entry.clone())).collect();
     let mut giving = Giving::new(proc, owner);
     let mut seen = BTreeSet::new();
-    for _ in 0..PASSES {
+    for _ in 0..PASSES_MAX {
         threads.extend(born_since(folder, proc, pid, &lines.threads, &seen));
         if threads.is_empty() {
             break;
@@ -183,16 +187,16 @@ fn restore_one(
         }
     }
     if giving.refused == 0 {
-        // Best effort; a record whose threads have their own masks does no harm.
+        // Best effort; a record of threads that have their own masks does no harm.
         let _ = unlinkat(&*folder.directory, &name, AtFlags::empty());
     }
     about(balancer, giving.end())
 }
 
-/// Gives masks back, and counts what came of it.
+/// Restore in progress, with its counts.
 struct Giving<'a> {
     proc: &'a Path,
-    /// Only threads of this user: root does it for one.
+    /// Only threads of this user, if root restores on a user's behalf.
     owner: Option<u32>,
     limits: GroupLimits,
     given_back: u32,
@@ -214,7 +218,8 @@ impl<'a> Giving<'a> {
         let mut granted = || self.limits.granted(group?);
         let count = match now {
             None => &mut self.vanished,
-            // Its own mask where the kernel may have made that of one of ours is to be set all the same: ours is remembered by the kernel.
+            // Even if the present mask equals the own mask, the kernel may have cut it from a mask
+            // of ours, which the kernel remembers: then the own mask is set nevertheless.
             Some(now) if !entry.gave(&now, granted().as_ref()) => {
                 if now == entry.home {
                     return;
@@ -222,7 +227,7 @@ impl<'a> Giving<'a> {
                 &mut self.changed
             }
             Some(_) => {
-                let theirs = self.owner.is_none_or(|owner| is_theirs(self.proc, pid, tid, owner));
+                let theirs = self.owner.is_none_or(|owner| belongs_to(self.proc, pid, tid, owner));
                 let given = if theirs { entry.own().give(tid, granted) } else { Err(Errno::PERM) };
                 match given {
                     Ok(()) => &mut self.given_back,
@@ -240,13 +245,14 @@ impl<'a> Giving<'a> {
     }
 }
 
-/// Whether a thread is a user's.
-pub(super) fn is_theirs(proc: &Path, pid: Pid, tid: Tid, owner: u32) -> bool {
+/// Returns whether a thread belongs to a user.
+pub(super) fn belongs_to(proc: &Path, pid: Pid, tid: Tid, owner: u32) -> bool {
     process::thread_status(proc, pid, tid).is_ok_and(|status| status.uid == owner)
 }
 
-/// Threads that nobody noted, of the process and of its children that have no record of their own: born of one that was moved, they
-/// have its mask, and should have its own. Those that were `seen` have been asked.
+/// Returns threads that no record names, of the process and of its children without a record of
+/// their own. Born to a thread that was moved, they have its mask, and should have its own mask.
+/// Threads in `seen` were handled before.
 fn born_since(
     folder: &Folder,
     proc: &Path,

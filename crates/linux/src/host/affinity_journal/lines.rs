@@ -1,17 +1,19 @@
-//! What a keeper record says, as text: a line a thread, the latest counts.
+//! Text format of a record: a line per thread, the latest line counts.
 //!
 //! ```text
 //! trimtab-balance 1 GENERATION BALANCER START NAMESPACE ROOT [SOCKET] SUM
 //! GENERATION TID START HOME HELD [cpuset] SUM
 //! ```
 //!
-//! SOCKET is where a service listens, with spaces and what is not ASCII as `%XX`; a balancer that is none has no such word. The word `cpuset`
-//! says that nothing but its cpuset bound the thread. Versions that do not know these words pass over them.
+//! SOCKET is the path at which a service listens, with spaces and non-ASCII bytes as `%XX`; the
+//! record of a balancer that is not a service has no such word. The word `cpuset` says that nothing
+//! but its cpuset bound the thread. Versions that do not know these words ignore them.
 //!
-//! Anybody may have written the file, and a killed balancer may have cut it anywhere: a line counts only when its checksum
-//! holds and its generation is the header's. A thread whose held mask is its home has nothing to be given back: that is how a
-//! line before it is taken back. A line is written before the mask is set: a balancer that is killed in between leaves the thread with the
-//! mask of the line before, which is why that one is remembered too.
+//! Any process may have written the file, and a kill may have cut it anywhere: a line counts only
+//! when its checksum is right and its generation is the header's. A thread with a held mask equal
+//! to its home has nothing to be given back; such a line revokes an earlier one. A line is written
+//! before the mask is set: a balancer that is killed in between leaves the thread with the mask of
+//! the previous line, which is why that mask is remembered too.
 
 use crate::host::constraints::is_cut;
 use crate::host::home::Home;
@@ -24,34 +26,34 @@ use std::path::{Path, PathBuf};
 use trimtab_core::hash::fnv1a;
 use trimtab_core::set::CpuSet;
 
-/// Says in a line that the thread's own mask follows its cpuset.
+/// Word of a line for a thread with an own mask that follows its cpuset.
 const FOLLOWS: &str = "cpuset";
-/// How a record begins.
+/// First word of a record.
 const MAGIC: &str = "trimtab-balance";
-/// The version that is written and read.
-const VERSION: u32 = 1;
+/// Version of the format that is written and read.
+const FORMAT_VERSION: u32 = 1;
 
-/// Who balances.
+/// First line of a record: the balancer.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Header {
-    /// Counts how often the record was written anew.
+    /// Number of times the record was rewritten.
     pub generation: u64,
     /// The process that balances.
     pub balancer: Pid,
-    /// When it started.
+    /// Start time of that process.
     pub start: StartTime,
     /// Its process-id namespace, by inode; 0 when that could not be read.
     pub namespace: u64,
     /// The first process of the tree that it balances.
     pub root: Pid,
-    /// Where it listens, if it is a service.
+    /// Path at which it listens, if it is a service.
     pub socket: Option<PathBuf>,
 }
 
-/// What was done to a thread.
+/// Entry of one thread.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Entry {
-    /// When the thread started.
+    /// Start time of the thread.
     pub start: StartTime,
     /// Its own mask.
     pub home: CpuSet,
@@ -59,30 +61,33 @@ pub struct Entry {
     pub follows: bool,
     /// The mask that it was given.
     pub held: CpuSet,
-    /// The mask that it was given before that one, if it was.
+    /// The mask that it was given before that one, if any.
     pub before: Option<CpuSet>,
 }
 
 /// A whole record.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Lines {
-    /// Who.
+    /// The balancer.
     pub header: Header,
-    /// To whom.
+    /// The threads that it moved.
     pub threads: BTreeMap<Tid, Entry>,
 }
 
 impl Header {
-    /// As a line with its end.
+    /// Encodes the header as a line with its end.
     pub fn encode(&self) -> String {
         let Self { generation, balancer, start, namespace, root, socket } = self;
         let socket = socket.as_ref().map_or_else(String::new, |path| format!(" {}", escape(path)));
-        seal(format!("{MAGIC} {VERSION} {generation} {balancer} {} {namespace} {root}{socket}", start.0))
+        seal(format!(
+            "{MAGIC} {FORMAT_VERSION} {generation} {balancer} {} {namespace} {root}{socket}",
+            start.0
+        ))
     }
 
     fn decode(line: &str) -> Option<Self> {
         let mut words = open(line)?;
-        if words.next()? != MAGIC || words.next()?.parse::<u32>().ok()? != VERSION {
+        if words.next()? != MAGIC || words.next()?.parse::<u32>().ok()? != FORMAT_VERSION {
             return None;
         }
         let mut next = || words.next().and_then(|word| word.parse::<u64>().ok());
@@ -95,14 +100,14 @@ impl Header {
 }
 
 impl Entry {
-    /// As a line with its end.
+    /// Encodes the entry as a line with its end.
     pub fn encode(&self, generation: u64, tid: Tid) -> String {
         let Self { start, home, held, follows, before: _ } = self;
         let follows = if *follows { format!(" {FOLLOWS}") } else { String::new() };
         seal(format!("{generation} {tid} {} {home} {held}{follows}", start.0))
     }
 
-    /// The same, where this was noted of the thread before.
+    /// Returns this entry as the successor of `noted`, the previous entry of the thread.
     pub(super) fn after(mut self, noted: Option<&Self>) -> Self {
         let noted = noted.filter(|noted| noted.start == self.start && noted.held != noted.home);
         let before = noted.and_then(|noted| match &noted.held {
@@ -113,12 +118,13 @@ impl Entry {
         self
     }
 
-    /// Whether a thread may have this mask from the balancer; `active` are the CPUs that the thread's cpuset grants.
+    /// Returns whether a thread may have this mask from the balancer; `active` are the CPUs that
+    /// the thread's cpuset grants.
     pub(in crate::host) fn gave(&self, now: &CpuSet, active: Option<&CpuSet>) -> bool {
         [Some(&self.held), self.before.as_ref()].into_iter().flatten().any(|held| is_cut(now, held, active))
     }
 
-    /// The thread's own mask.
+    /// Returns the thread's own mask.
     pub(in crate::host) fn own(&self) -> Home {
         Home { cpus: self.home.clone(), follows: self.follows }
     }
@@ -138,7 +144,7 @@ impl Entry {
 }
 
 impl Lines {
-    /// Reads a record; none without a whole header. Lines that are not whole are passed over.
+    /// Parses a record; `None` without a complete header. Incomplete lines are ignored.
     pub fn decode(text: &[u8]) -> Option<Self> {
         let mut lines = text.split(|&byte| byte == b'\n').map(|line| std::str::from_utf8(line).unwrap_or(""));
         let header = Header::decode(lines.next()?)?;
@@ -151,7 +157,7 @@ impl Lines {
         Some(Self { header, threads })
     }
 
-    /// As text.
+    /// Encodes the record.
     pub fn encode(&self) -> String {
         let mut text = self.header.encode();
         for (tid, entry) in &self.threads {
@@ -165,7 +171,7 @@ impl Lines {
     }
 }
 
-/// A path as one word.
+/// Encodes a path as one word.
 fn escape(path: &Path) -> String {
     let mut word = String::new();
     for &byte in path.as_os_str().as_bytes() {
@@ -179,7 +185,7 @@ fn escape(path: &Path) -> String {
     word
 }
 
-/// The path of such a word, if it is an absolute one.
+/// Decodes the path of such a word; `None` unless it is absolute.
 fn unescape(word: &str) -> Option<PathBuf> {
     let mut bytes = Vec::new();
     let mut parts = word.split('%');
@@ -199,7 +205,7 @@ fn seal(mut line: String) -> String {
     line
 }
 
-/// The words of a line whose checksum holds.
+/// Returns the words of a line with a correct checksum.
 fn open(line: &str) -> Option<impl Iterator<Item = &str>> {
     let (text, sum) = line.rsplit_once(' ')?;
     (sum.len() == 16 && u64::from_str_radix(sum, 16).ok()? == fnv1a(text.bytes())).then(|| text.split(' '))
@@ -249,7 +255,7 @@ mod tests {
         let gave = |mask: &str| read.threads[&Tid(5)].gave(&mask.parse().unwrap(), None);
         assert_eq!(["0", "1", "2", "0-3"].map(gave), [false, true, true, false]);
         assert_eq!(Lines::decode(read.encode().as_bytes()), Some(read.clone()));
-        // What is given after that is given for the first time.
+        // A mask given after that is given for the first time.
         for held in ["0-3", "3"] {
             text += &entry("0-3", held).encode(2, Tid(5));
         }

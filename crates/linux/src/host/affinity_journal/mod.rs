@@ -1,19 +1,25 @@
-//! What a balancer leaves for the case that it is killed: which threads it moved, and how they were before.
+//! Journal of the masks that a balancer changed, for the case that the balancer is killed.
 //!
-//! Problem: masks outlive whoever set them. A balancer that ends gives them back; one that is killed with SIGKILL cannot. And two
-//! balancers of one program would undo each other's work without end. Idea: a file for each process whose threads are
-//! moved, `balance-PID-START`, made and locked (an open-file-description lock, which the kernel takes back with the process)
-//! before the first move. Locked, it says that the process is looked after. Unlocked, it says what must be given back.
+//! Problem: masks outlive the process that set them. A balancer that ends gives them back; a
+//! balancer that is killed with SIGKILL cannot. And two balancers of one program would undo each
+//! other's work without end. Idea: the journal has a file for each process with moved threads, its
+//! *record* `balance-PID-START`. The record is made and locked (an open-file-description lock,
+//! which the kernel releases with the process) before the first move. A locked record means that
+//! the process is being balanced. An unlocked record says which masks must be given back.
 //!
-//! Properties: a record is private to its user; names that others made are never written to and never believed, and cost no
-//! more than one warning; only threads that are the same (number and start) and that still have the mask that they were given
-//! are given theirs back; what was noted is never lost to a kill while a record is written anew, since that is another file that
-//! takes the name; whether a record is locked is asked and never tried; root restores a user's record only on that user's own threads.
+//! Properties: a record is private to its user. Names that others made are never written to and
+//! never believed, and cost no more than one warning. A mask is given back only to the same thread
+//! (number and start time), and only if the thread still has the mask that it was given. No entry
+//! is lost to a kill while a record is rewritten, since another file is written and takes the name.
+//! Whether a record is locked is queried and never tested by locking. Root restores a user's record
+//! only on that user's own threads.
 //!
-//! Users' records are in a directory that all can write, root's in one of its own where the machine has room for that. Whoever claims
-//! a process makes and locks the own record first and looks into the other directory then: of two who do so at the same moment at
-//! least one sees the other. Root takes over what a user's balancer left of that user's threads. Known gap: whoever can make files in
-//! the shared directory can make the one that another user would, and then nothing is kept for that process, and only for that one.
+//! Users' records are in a directory that all users can write, root's in a directory of its own if
+//! the machine has room for that. A balancer that claims a process makes and locks its own record
+//! first and reads the other directory then: of two that do so at the same moment at least one sees
+//! the other. Root takes over the entries that a user's balancer left for that user's threads.
+//! Known gap: a user who can make files in the shared directory can make the file that another user
+//! would make; then no record is kept for that process, and only for that one.
 
 mod guard;
 mod left;
@@ -43,77 +49,81 @@ use std::time::Duration;
 use thiserror::Error;
 use trimtab_core::set::CpuSet;
 
-/// No record is larger: 16,384 threads with masks of some hundred characters.
+/// Maximal size of a record, in bytes: 16,384 threads with masks of some hundred characters.
 const BYTES_MAX: u64 = 8 << 20;
-/// A record that has grown to this, and to four times what it would take anew, is written anew. Chosen.
-const ANEW_BYTES: u64 = 64 << 10;
-/// How often a name may come and go before that is called interference. Chosen: an honest race needs two.
-const ATTEMPTS: u32 = 8;
-/// How long a lock is waited for, each time, whose holder is no balancer: who gives masks back has it for a moment. Chosen.
-const PAUSE: Duration = Duration::from_millis(2);
+/// Size in bytes from which a record is rewritten, if it also is four times as large as a fresh
+/// one. Chosen.
+const REWRITE_BYTES_MIN: u64 = 64 << 10;
+/// Number of times a name may appear and vanish before the cause is called interference. Chosen: an
+/// honest race needs two.
+const ATTEMPTS_MAX: u32 = 8;
+/// Pause before another attempt at a lock that no balancer holds: a process that gives masks back
+/// has it for a moment. Chosen.
+const LOCK_RETRY_PAUSE: Duration = Duration::from_millis(2);
 /// The byte that is locked.
-const LOCKED: std::ops::Range<u64> = 0..1;
+const LOCKED_BYTES: std::ops::Range<u64> = 0..1;
 
-/// Why no record is kept. The balancing goes on; only a killed balancer's masks are then not given back.
+/// Reason why no record is kept. Balancing goes on; only, a killed balancer's masks are then not
+/// given back.
 #[derive(Debug, Error)]
 pub enum JournalError {
-    /// There is no place for records.
+    /// No directory can hold records.
     #[error("no record of masks is kept: {0}")]
     Place(#[from] LedgerError),
-    /// This process cannot be named.
+    /// The start time of this process cannot be read.
     #[error("no record of masks is kept: {0}")]
     Own(#[from] ReadError),
     /// A call failed.
     #[error("no record of masks is kept: {attempt} {}: {source}", path.display())]
     Io {
-        /// What was attempted, to be read before the path.
+        /// The attempted action, as text before the path.
         attempt: &'static str,
-        /// On what.
+        /// The path it was done on.
         path: PathBuf,
         /// The kernel's answer.
         source: io::Error,
     },
-    /// Something else stands there.
-    #[error("no record of masks is kept: {} belongs to user {uid} or is no plain file; its owner or root should remove it", path.display())]
+    /// Another user's file, or another kind of file, has the name.
+    #[error("no record of masks is kept: {} belongs to user {uid} or is not a plain file; its owner or root should remove it", path.display())]
     Squatted {
-        /// The name.
+        /// The path.
         path: PathBuf,
-        /// Whose it is.
+        /// Owner of the file.
         uid: u32,
     },
-    /// It keeps changing.
+    /// The name keeps appearing and vanishing.
     #[error("no record of masks is kept: {} keeps appearing and vanishing", path.display())]
     Unsettled {
-        /// The name.
+        /// The path.
         path: PathBuf,
     },
-    /// It would be too large.
+    /// The record would be too large.
     #[error("no record of masks is kept: {} would be larger than 8 MiB", path.display())]
     Large {
-        /// The name.
+        /// The path.
         path: PathBuf,
     },
 }
 
-/// Keeps the records of one balancer.
+/// Journal of one balancer.
 #[derive(Clone, Debug)]
 pub struct AffinityJournal {
-    /// Where ours are.
+    /// Folder of our records.
     folder: Folder,
-    /// Where users' are.
+    /// Folder of users' records.
     shared: Folder,
-    /// Where root's are, if not there too.
+    /// Folder of root's records, if it is another one.
     of_root: Option<PathBuf>,
     own: (Pid, StartTime),
     namespace: u64,
     proc: PathBuf,
-    /// Where this process listens, if it is a service.
+    /// Socket of this process, if it is a service.
     socket: Option<PathBuf>,
-    /// Who gives masks back if this process is killed.
+    /// Guardian that gives masks back if this process is killed.
     guard: Option<Arc<Guard>>,
 }
 
-/// Where records are.
+/// A folder of records.
 #[derive(Clone, Debug)]
 struct Folder {
     directory: Arc<OwnedFd>,
@@ -121,12 +131,12 @@ struct Folder {
     stem: String,
 }
 
-/// What became of the wish to balance a process.
+/// Outcome of claiming a process.
 #[derive(Debug)]
-pub(super) enum Claim {
-    /// It is ours.
-    Ours(Record),
-    /// This process balances it; 0 where its number cannot be read.
+pub(super) enum ClaimOutcome {
+    /// The process is ours.
+    Ours(MaskRecord),
+    /// This other process balances it; 0 if its number cannot be read.
     Others(u32),
 }
 
@@ -137,7 +147,7 @@ impl Folder {
         Ok(Self { directory: Arc::new(scratch.directory), path: scratch.path, stem })
     }
 
-    /// Root's own, if it is there and nobody else can make files in it.
+    /// Opens root's own folder, if it exists and only root can make files in it.
     fn of_root(&self, path: &Path) -> Option<Self> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let directory = openat(CWD, path, flags, Mode::empty()).ok()?;
@@ -146,9 +156,9 @@ impl Folder {
         fit.then(|| Self { directory: Arc::new(directory), path: path.to_owned(), stem: self.stem.clone() })
     }
 
-    /// The same, made if it is not there.
+    /// Opens root's own folder, and makes it if it does not exist.
     fn make_of_root(&self, path: &Path) -> Option<Self> {
-        // Where it cannot be made, all records are in the shared one.
+        // If it cannot be made, all records are in the shared folder.
         let _ = mkdirat(CWD, path, Mode::from_raw_mode(0o755));
         self.of_root(path)
     }
@@ -157,7 +167,7 @@ impl Folder {
         format!("{}{pid}-{}", self.stem, start.0)
     }
 
-    /// The process that a file's name stands for.
+    /// Returns the process that a file's name stands for.
     fn process(&self, name: &str) -> Option<(Pid, StartTime)> {
         let (pid, start) = name.strip_prefix(&self.stem)?.split_once('-')?;
         let (pid, start) = (Pid(pid.parse().ok()?), StartTime(start.parse().ok()?));
@@ -168,24 +178,24 @@ impl Folder {
         JournalError::Io { attempt, path: self.path.join(name), source: error.into() }
     }
 
-    /// A file that is there.
+    /// Opens an existing file.
     fn open(&self, name: &str) -> Result<OwnedFd, Errno> {
         let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
         openat(&self.directory, name, flags, Mode::empty())
     }
 }
 
-/// Whether a file may be a record: plain, known by one name only.
+/// Returns whether a file may be a record: a regular file with a single name.
 fn is_plain(stat: &Stat) -> bool {
     FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile && stat.st_nlink == 1
 }
 
-/// The process-id namespace of this process, if `proc` shows it.
+/// Returns the process-id namespace of this process, if `proc` shows it; else 0.
 fn namespace(proc: &Path) -> u64 {
     std::fs::metadata(proc.join("self/ns/pid")).map_or(0, |meta| meta.ino())
 }
 
-/// What a file holds, at most [`BYTES_MAX`].
+/// Reads the content of a file, at most [`BYTES_MAX`].
 fn contents(file: &OwnedFd, stat: &Stat) -> Option<Vec<u8>> {
     let length = u64::try_from(stat.st_size).ok().filter(|length| *length <= BYTES_MAX)?;
     let mut text = vec![0; usize::try_from(length).ok()?];
@@ -203,10 +213,11 @@ fn contents(file: &OwnedFd, stat: &Stat) -> Option<Vec<u8>> {
 }
 
 impl AffinityJournal {
-    /// A keeper for this process in the ledger's directory. `proc` is where procfs is mounted.
+    /// Opens a journal for this process in the ledger's directory. `proc` is the mount point of
+    /// procfs.
     ///
     /// # Errors
-    /// [`JournalError`]: one warning, and the balancing goes on without.
+    /// [`JournalError`]: the caller warns once, and balancing goes on without a journal.
     pub fn open(location: &Location, proc: &Path) -> Result<Self, JournalError> {
         let shared = Folder::find(location)?;
         let of_root = location.of_root().map(Path::to_owned);
@@ -218,47 +229,48 @@ impl AffinityJournal {
         Ok(Self { folder, shared, of_root, own, namespace, proc, socket: None, guard: None })
     }
 
-    /// With a guardian, which is started before the first mask is set.
+    /// Adds a guardian, which is started before the first mask is set.
     #[must_use]
     pub fn guarded(mut self, guard: Guard) -> Self {
         self.guard = Some(Arc::new(guard));
         self
     }
 
-    /// As that of a service that listens at this socket.
+    /// Marks the journal as that of a service that listens at this socket.
     #[must_use]
     pub fn serving(mut self, socket: &Path) -> Self {
         self.socket = Some(socket.to_owned());
         self
     }
 
-    /// Makes sure that the guardian lives, if there is to be one and it was started.
+    /// Replaces the guardian if it was started and has ended.
     pub(super) fn tend(&self) {
         if let Some(guard) = &self.guard {
             guard.tend();
         }
     }
 
-    /// Why there is no guardian, if there should be one.
+    /// Returns the reason for the lack of a guardian, if there should be one.
     pub(super) fn guard_fault(&self) -> Option<String> {
         self.guard.as_ref()?.fault()
     }
 
-    /// The guardian's process, if it runs.
+    /// Returns the guardian's process, if it runs.
     pub(super) fn guardian(&self) -> Option<Pid> {
         self.guard.as_ref()?.pid()
     }
 
-    /// Where records are that are not with ours, if there are such.
+    /// Returns the folder of records that are not with ours, if there is one.
     fn elsewhere(&self) -> Option<Folder> {
         if self.folder.path != self.shared.path {
             return Some(self.shared.clone());
         }
-        // Looked for each time: it comes with the first balancer of root's.
+        // Opened each time: it comes with the first balancer of root's.
         self.shared.of_root(self.of_root.as_deref()?)
     }
 
-    /// Who balances this process now, if another does; 0 where its number cannot be read.
+    /// Returns the process that balances this process now, if another does; 0 if its number cannot
+    /// be read.
     pub(super) fn balancer(&self, pid: Pid, start: StartTime) -> Option<u32> {
         let here = self.balancer_in(&self.folder, pid, start);
         here.or_else(|| self.balancer_in(&self.elsewhere()?, pid, start))
@@ -275,61 +287,64 @@ impl AffinityJournal {
         if !self.is_believed(&stat, pid) {
             return None;
         }
-        // Left behind by a killed one, or being restored: nobody's.
-        conflict(file.as_fd(), LOCKED).ok()??;
+        // Left behind by a killed balancer, or being restored: no balancer.
+        conflict(file.as_fd(), LOCKED_BYTES).ok()??;
         match header(&file, &stat) {
             Some(header) => self.lives(&header).then_some(header.balancer.0),
             None => Some(0),
         }
     }
 
-    /// Whether what a record's owner says of this process counts: ours, root's, and to root those of the process's user.
+    /// Returns whether a record with this owner counts for this process: records of our own user
+    /// and of root do, and to root those of the process's user.
     fn is_believed(&self, stat: &Stat, pid: Pid) -> bool {
-        [0, geteuid().as_raw()].contains(&stat.st_uid) || self.is_its_users(stat, pid)
+        [0, geteuid().as_raw()].contains(&stat.st_uid) || self.is_process_owners(stat, pid)
     }
 
-    /// Whether a record is of the process's user, and that is for root to judge.
-    fn is_its_users(&self, stat: &Stat, pid: Pid) -> bool {
+    /// Returns whether a record belongs to the process's user, and we are root.
+    fn is_process_owners(&self, stat: &Stat, pid: Pid) -> bool {
         let owner = || std::fs::metadata(self.proc.join(pid.to_string())).map(|meta| meta.uid());
         geteuid().is_root() && owner().is_ok_and(|owner| owner == stat.st_uid)
     }
 
-    /// Whether the balancer that a record names is there; one of another namespace cannot be looked for.
+    /// Returns whether the balancer that a record names exists; a balancer of another namespace
+    /// cannot be checked and counts as existing.
     fn lives(&self, header: &Header) -> bool {
         header.namespace != self.namespace
             || process::stat(&self.proc, header.balancer).is_ok_and(|stat| stat.start == header.start)
     }
 
-    /// Whether a record that is not ours to open is one of root's that is in use. The kernel lists all locks by their files.
+    /// Returns whether a record that is not ours to open is a record of root's that is in use. The
+    /// kernel lists all locks by their files.
     fn is_held_by_root(&self, folder: &Folder, name: &str) -> bool {
         let Ok(stat) = statat(&*folder.directory, name, AtFlags::SYMLINK_NOFOLLOW) else { return false };
         if stat.st_uid != 0 || !is_plain(&stat) {
             return false;
         }
         let file = format!("{:02x}:{:02x}:{}", major(stat.st_dev), minor(stat.st_dev), stat.st_ino);
-        // Where they are not listed, it is better not to move what root may be moving.
+        // If locks are not listed, it is better not to move threads that root may be moving.
         text::read(&self.proc.join("locks"))
             .map_or(true, |locks| text::words(&locks).any(|word| word == file.as_bytes()))
     }
 
     /// Claims a process, before any of its threads is moved.
-    pub(super) fn claim(&self, pid: Pid, start: StartTime, root: Pid) -> Result<Claim, JournalError> {
+    pub(super) fn claim(&self, pid: Pid, start: StartTime, root: Pid) -> Result<ClaimOutcome, JournalError> {
         let name = self.folder.name(pid, start);
         let (file, stat) = match self.lock(&name, pid, start)? {
             Locked::Ours(file, stat) => (file, stat),
-            Locked::Others(balancer) => return Ok(Claim::Others(balancer)),
+            Locked::Others(balancer) => return Ok(ClaimOutcome::Others(balancer)),
         };
         let mut left = self.left_in(&file, &stat, pid);
-        // Only now that ours is locked: who looks for ours after this sees it.
+        // Not earlier than our lock: a balancer that checks for ours after this point sees it.
         if let Some(folder) = self.elsewhere() {
             if let Some(balancer) = self.balancer_in(&folder, pid, start) {
                 if left.is_none_or(|left| left.threads.is_empty()) && stat.st_uid == geteuid().as_raw() {
                     let _ = unlinkat(&*self.folder.directory, &name, AtFlags::empty());
                 }
-                return Ok(Claim::Others(balancer));
+                return Ok(ClaimOutcome::Others(balancer));
             }
             if let Some(theirs) = self.take_over(&folder, &name, pid) {
-                // What we noted ourselves is the later.
+                // Our own entries are the later ones.
                 let ours = left.take();
                 let mut threads = theirs.threads;
                 threads.extend(ours.iter().flat_map(|lines| lines.threads.clone()));
@@ -341,14 +356,14 @@ impl AffinityJournal {
         if let Some(guard) = &self.guard {
             guard.start();
         }
-        Ok(Claim::Ours(record))
+        Ok(ClaimOutcome::Ours(record))
     }
 
-    /// The record's file, made if it is not there, and locked.
+    /// Opens and locks the record's file, and makes it if it does not exist.
     fn lock(&self, name: &str, pid: Pid, start: StartTime) -> Result<Locked, JournalError> {
         let path = self.folder.path.join(name);
         let mut holder = None;
-        for _ in 0..ATTEMPTS {
+        for _ in 0..ATTEMPTS_MAX {
             let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             let mode = Mode::RUSR | Mode::WUSR;
             let file = match openat(&*self.folder.directory, name, flags, mode) {
@@ -370,10 +385,10 @@ impl AffinityJournal {
             let failed = |attempt, error: Errno| self.folder.failed(attempt, name, error);
             let stat = fstat(&file).map_err(|error| failed("looking at", error))?;
             if stat.st_nlink == 0 {
-                continue; // removed since
+                continue; // removed meanwhile
             }
             let ours = [0, geteuid().as_raw()].contains(&stat.st_uid);
-            if !is_plain(&stat) || !(ours || self.is_its_users(&stat, pid)) {
+            if !is_plain(&stat) || !(ours || self.is_process_owners(&stat, pid)) {
                 let held = is_plain(&stat) && self.balancer_in(&self.folder, pid, start).is_some();
                 return if held {
                     Ok(Locked::Others(header(&file, &stat).map_or(0, |header| header.balancer.0)))
@@ -381,7 +396,7 @@ impl AffinityJournal {
                     Err(JournalError::Squatted { path, uid: stat.st_uid })
                 };
             }
-            match try_lock(file.as_fd(), LOCKED, LockKind::Write) {
+            match try_lock(file.as_fd(), LOCKED_BYTES, LockKind::Write) {
                 Ok(true) => {}
                 Ok(false) => {
                     let named = header(&file, &stat);
@@ -389,14 +404,15 @@ impl AffinityJournal {
                     if named.is_some_and(|header| self.lives(&header)) {
                         return Ok(Locked::Others(balancer));
                     }
-                    // Somebody who restores it, or who has not said yet who it is.
+                    // A process that restores it, or one that has not written its header yet.
                     holder = Some(balancer);
-                    std::thread::sleep(PAUSE);
+                    std::thread::sleep(LOCK_RETRY_PAUSE);
                     continue;
                 }
                 Err(error) => return Err(self.folder.failed("locking", name, error)),
             }
-            // Whoever had the lock before may have removed the name; then it is nobody's file any more.
+            // The previous holder of the lock may have removed the name; then the file is
+            // abandoned.
             let stat = fstat(&file).map_err(|error| failed("looking at", error))?;
             if stat.st_nlink == 0 {
                 continue;
@@ -406,34 +422,36 @@ impl AffinityJournal {
         holder.map(Locked::Others).ok_or(JournalError::Unsettled { path })
     }
 
-    /// What a killed balancer left in a file that is locked. A user's record counts for that user's threads.
+    /// Returns the entries that a killed balancer left in a locked file. A user's record counts for
+    /// that user's threads.
     fn left_in(&self, file: &OwnedFd, stat: &Stat, pid: Pid) -> Option<Lines> {
         let lines = contents(file, stat).and_then(|text| Lines::decode(&text));
         let mut lines = lines.filter(|lines| lines.header.namespace == self.namespace)?;
         if stat.st_uid != geteuid().as_raw() && stat.st_uid != 0 {
-            lines.threads.retain(|tid, _| left::is_theirs(&self.proc, pid, *tid, stat.st_uid));
+            lines.threads.retain(|tid, _| left::belongs_to(&self.proc, pid, *tid, stat.st_uid));
         }
         Some(lines)
     }
 
-    /// What a killed balancer left in the other folder, if that is for us to give back; there it is gone then.
+    /// Takes over the entries that a killed balancer left in the other folder, if they are ours to
+    /// give back, and removes them there.
     fn take_over(&self, folder: &Folder, name: &str, pid: Pid) -> Option<Lines> {
         let file = folder.open(name).ok()?;
         let stat = fstat(&file).ok().filter(is_plain)?;
-        let ours = stat.st_uid == geteuid().as_raw() || self.is_its_users(&stat, pid);
-        if !ours || !try_lock(file.as_fd(), LOCKED, LockKind::Write).ok()? {
+        let ours = stat.st_uid == geteuid().as_raw() || self.is_process_owners(&stat, pid);
+        if !ours || !try_lock(file.as_fd(), LOCKED_BYTES, LockKind::Write).ok()? {
             return None;
         }
         let stat = fstat(&file).ok().filter(is_plain)?;
         let lines = self.left_in(&file, &stat, pid)?;
-        // Best effort, both: as long as the name is there, it should say nothing more.
+        // Best effort, both: as long as the name exists, the file should have no entry any more.
         let _ = ftruncate(&file, 0);
         let _ = unlinkat(&*folder.directory, name, AtFlags::empty());
         Some(lines)
     }
 
-    /// Begins a record in a file that is locked. What a killed balancer left is taken over: its threads' own masks are those
-    /// that it found, not those that it set.
+    /// Begins a record in a locked file. Entries that a killed balancer left are taken over: its
+    /// threads' own masks are those that it found, not those that it set.
     fn begin(
         &self,
         file: OwnedFd,
@@ -441,17 +459,18 @@ impl AffinityJournal {
         name: String,
         root: Pid,
         left: Option<Lines>,
-    ) -> Result<Record, JournalError> {
+    ) -> Result<MaskRecord, JournalError> {
         let generation = left.as_ref().map_or(0, |lines| lines.header.generation.wrapping_add(1));
         let ((balancer, start), socket) = (self.own, self.socket.clone());
         let header = Header { generation, balancer, start, namespace: self.namespace, root, socket };
         let threads = left.map(|lines| lines.threads).unwrap_or_default();
         let mut record =
-            Record { file, folder: self.folder.clone(), name, lines: Lines { header, threads }, end: 0 };
-        // In its owner's file we write nothing that we will believe.
+            MaskRecord { file, folder: self.folder.clone(), name, lines: Lines { header, threads }, end: 0 };
+        // A file that its user can change must not get entries that we will believe: those go to a
+        // file of our own.
         let theirs = ![0, geteuid().as_raw()].contains(&stat.st_uid);
         if record.lines.threads.is_empty() && !theirs {
-            // Nothing that could be lost.
+            // There is nothing that could be lost.
             record.write_here()?;
         } else {
             record.write_anew()?;
@@ -460,20 +479,20 @@ impl AffinityJournal {
     }
 }
 
-/// A record's file, locked by us or looked after by another.
+/// A record's file, locked by us or by another balancer.
 enum Locked {
     Ours(OwnedFd, Stat),
     Others(u32),
 }
 
-/// Who has a record, by its own account.
+/// Reads the header of a record, which is a claim.
 fn header(file: &OwnedFd, stat: &Stat) -> Option<Header> {
     contents(file, stat).and_then(|text| Lines::decode(&text)).map(|lines| lines.header)
 }
 
-/// The record of one process, ours as long as this lives.
+/// The record of one process. Ours as long as this value lives.
 #[derive(Debug)]
-pub(super) struct Record {
+pub(super) struct MaskRecord {
     file: OwnedFd,
     folder: Folder,
     name: String,
@@ -481,14 +500,15 @@ pub(super) struct Record {
     end: u64,
 }
 
-impl Record {
-    /// What a balancer before us found, of threads that it did not give back; of one born since, by the mask that it was born with.
+impl MaskRecord {
+    /// Returns the entry of an earlier balancer that did not give this thread's mask back; for a
+    /// thread born since, the entry with the mask that it was born with.
     pub(super) fn entry(&self, tid: Tid, start: StartTime, mask: &CpuSet) -> Option<&Entry> {
         let noted = self.lines.threads.get(&tid).filter(|entry| entry.start == start);
         noted.or_else(|| self.lines.threads.values().find(|entry| entry.gave(mask, None)))
     }
 
-    /// Writes down what will be done to a thread, before it is done.
+    /// Records what will be done to a thread, before it is done.
     pub(super) fn note(&mut self, tid: Tid, entry: Entry) -> Result<(), JournalError> {
         let noted = self.lines.threads.get(&tid);
         let entry = entry.after(noted);
@@ -497,31 +517,33 @@ impl Record {
         }
         let line = entry.encode(self.lines.header.generation, tid);
         self.lines.threads.insert(tid, entry);
-        // Two lines a thread.
+        // Two lines per thread.
         let anew = 256 + self.lines.threads.len() as u64 * 2 * (line.len() as u64 + 16);
-        if self.end > ANEW_BYTES && self.end > 4 * anew && self.write_anew().is_ok() {
+        if self.end > REWRITE_BYTES_MIN && self.end > 4 * anew && self.write_anew().is_ok() {
             return Ok(());
         }
         self.append(&line)
     }
 
-    /// A thread has ended: its number and start will not come again.
+    /// Forgets a thread that has ended: its number and start time will not come again.
     pub(super) fn ended(&mut self, tid: Tid) {
         self.lines.threads.remove(&tid);
     }
 
-    /// A thread has its own mask back.
+    /// Records that a thread has its own mask again.
     pub(super) fn forget(&mut self, tid: Tid) {
         let Some(entry) = self.lines.threads.remove(&tid) else { return };
         let held = entry.home.clone();
         let line = Entry { held, before: None, ..entry }.encode(self.lines.header.generation, tid);
-        // Best effort: what is not written leaves a line about a thread that no longer has that mask.
+        // Best effort: if the line is not written, the record has a line about a thread that no
+        // longer has that mask.
         let _ = self.append(&line);
     }
 
-    /// Everything was given back: nothing remains to be kept.
+    /// Removes the record after everything was given back.
     pub(super) fn finish(self) {
-        // Best effort: a record without a lock whose threads all have their own masks does no harm.
+        // Best effort: a record without a lock, of threads that all have their own masks, does no
+        // harm.
         let _ = unlinkat(&*self.folder.directory, &self.name, AtFlags::empty());
     }
 
@@ -531,7 +553,8 @@ impl Record {
         Ok(())
     }
 
-    /// Writes all of it from the start. Longer lines of before that stay behind are of no generation that counts.
+    /// Rewrites all of the record from its start. Lines of earlier, longer content that stay behind
+    /// belong to no generation that counts.
     fn write_here(&mut self) -> Result<(), JournalError> {
         let text = self.lines.encode();
         self.write(&self.file, 0, text.as_bytes())?;
@@ -539,20 +562,21 @@ impl Record {
         Ok(())
     }
 
-    /// Writes all of it to another file, which then takes the name: killed at any moment, one of the two is there and whole.
+    /// Writes all of the record to another file, which then takes the name: after a kill at any
+    /// moment, one of the two files is there and complete.
     fn write_anew(&mut self) -> Result<(), JournalError> {
         let mut lines = self.lines.clone();
         lines.header.generation = lines.header.generation.wrapping_add(1);
         let (text, new) = (lines.encode(), format!("{}.new", self.name));
         let directory = &*self.folder.directory;
         let failed = |attempt, error: io::Error| self.folder.failed(attempt, &new, error);
-        // Left there by one that was killed just then.
+        // Left there by a balancer that was killed at this point.
         let _ = unlinkat(directory, &new, AtFlags::empty());
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = openat(directory, &new, flags, Mode::RUSR | Mode::WUSR)
             .map_err(|error| failed("making", error.into()))?;
-        // Locked before it has the name, so that the name is never seen without a lock.
-        let made = try_lock(file.as_fd(), LOCKED, LockKind::Write)
+        // Locked before it has the name, so the name never belongs to a file without a lock.
+        let made = try_lock(file.as_fd(), LOCKED_BYTES, LockKind::Write)
             .map_err(|error| failed("locking", error))
             .and_then(|_| self.write(&file, 0, text.as_bytes()))
             .and_then(|()| {
@@ -589,7 +613,7 @@ impl Record {
     }
 }
 
-/// Threads by number: what is to be given back.
+/// Entries of masks that are to be given back, by thread number.
 type Entries = BTreeMap<Tid, Entry>;
 
 #[cfg(test)]

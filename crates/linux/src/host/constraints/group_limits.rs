@@ -1,7 +1,7 @@
 //! Limits that the machine and the administrator set for control groups: CPUs online, cpuset,
 //! quota, loaded scheduler.
 //!
-//! Processes of many groups share the files that limit them: these groups count as one.
+//! Processes of many control groups share the files that limit them: these groups count as one.
 
 use crate::host::procfs;
 use crate::limits::cgroup::Groups;
@@ -15,15 +15,16 @@ use std::path::{Path, PathBuf};
 use trimtab_core::set::CpuSet;
 use trimtab_core::time::{Moment, Span};
 
-/// How often what needs files opened is looked at: groups, the loaded scheduler. Chosen: it is
-/// about what people change by hand, and costs some 50 us.
-const SLOW: Span = Span::from_ms(1_000);
-/// So many groups with bounds of their own are told apart; processes in others are taken for
-/// unbound. Chosen.
+/// Period of the readings that have to open files: groups, the loaded scheduler. Chosen: people
+/// change these by hand, and a reading costs some 50 us.
+const SLOW_READ_PERIOD: Span = Span::from_ms(1_000);
+/// Maximal number of groups with separate limits; processes in further groups are taken for
+/// unlimited. Chosen.
 const GROUPS_MAX: usize = 256;
-/// So many groups are looked up anew at a time. Chosen: some 50 us each.
-const FORGOTTEN: usize = 16;
-/// Longer lists of CPUs are read in one piece too: 8,192 CPUs, every other one.
+/// Maximal number of groups with files to look up again at one time. Chosen: some 50 us each.
+const FORGOTTEN_PER_ROUND: usize = 16;
+/// Size of the buffer for lists of CPUs, in bytes. Enough to read the longest list in one piece:
+/// 8,192 CPUs, every other one.
 const LIST_BYTES: usize = 32 << 10;
 
 /// A file that is kept open, if it is there.
@@ -43,7 +44,7 @@ impl Kept {
         match procfs::read_start(self.file.as_ref()?, buffer) {
             Ok(text) => Some(text),
             Err(_) => {
-                // The group is gone, or the file was remade.
+                // The group is gone, or the file was made again.
                 self.file = None;
                 None
             }
@@ -55,55 +56,57 @@ fn open(path: &Path) -> Option<OwnedFd> {
     procfs::open(rustix::fs::CWD, path.to_str()?).ok()
 }
 
-/// Which bounds a process lives in. Many groups share the files that bound them; they are one here.
+/// Id of the limits of a process. Many control groups share the files that limit them; they are one
+/// group here.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub(in crate::host) struct GroupId(u32);
 
-/// What binds the processes of one or more control groups.
+/// Limits of the processes of one or more control groups.
 #[derive(Debug, Default)]
-struct Group {
+struct LimitGroup {
     cpuset: Option<Kept>,
     throttle: Option<PathBuf>,
-    /// The CPUs that the kernel lets them use; `None` where that cannot be read.
+    /// The CPUs that the kernel lets them use; `None` if they cannot be read.
     active: Option<CpuSet>,
 }
 
-/// A counter of the time that a quota kept threads off the CPUs.
+/// A counter of the time for which a quota kept threads off the CPUs.
 #[derive(Debug)]
 struct Throttle {
     file: Kept,
     last: Option<Span>,
 }
 
-/// A group whose CPUs changed, and what they were before.
+/// A group after a change of its CPUs, with its former CPUs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(in crate::host) struct Changed {
     pub(in crate::host) group: GroupId,
     pub(in crate::host) before: CpuSet,
 }
 
-/// The bounds as they are now.
+/// The present limits.
 #[derive(Debug)]
 pub(in crate::host) struct GroupLimits {
     root: PathBuf,
     given: CpuSet,
     online: Kept,
-    /// What a process's `cgroup` file said, and where that led.
+    /// Texts of processes' `cgroup` files, with the group to which each led.
     known: BTreeMap<Vec<u8>, GroupId>,
-    /// The last of these that was forgotten, to go on from there.
+    /// The last text that was forgotten; the next round continues after it.
     forgotten: Option<Vec<u8>>,
-    groups: BTreeMap<GroupId, Group>,
+    groups: BTreeMap<GroupId, LimitGroup>,
     throttles: BTreeMap<PathBuf, Throttle>,
-    /// What all counters together grew by since each was first read.
+    /// Growth of all counters together since each was first read.
     throttled: Span,
-    looked: Option<Moment>,
+    read_at: Option<Moment>,
     usable: CpuSet,
     scheduler: Option<String>,
     buffer: Vec<u8>,
 }
 
 impl GroupLimits {
-    /// `root` holds `proc` and `sys`; `given` are the CPUs that the caller wants used.
+    /// Makes limits. `root` contains `proc` and `sys`; `given` are the CPUs that the caller wants
+    /// used.
     pub(in crate::host) fn new(root: &Path, given: &CpuSet) -> Self {
         Self {
             root: root.to_owned(),
@@ -111,33 +114,33 @@ impl GroupLimits {
             online: Kept::at(root.join("sys/devices/system/cpu/online")),
             known: BTreeMap::new(),
             forgotten: None,
-            groups: BTreeMap::from([(GroupId::default(), Group::default())]),
+            groups: BTreeMap::from([(GroupId::default(), LimitGroup::default())]),
             throttles: BTreeMap::new(),
             throttled: Span::ZERO,
-            looked: None,
+            read_at: None,
             usable: given.clone(),
             scheduler: None,
             buffer: vec![0; LIST_BYTES],
         }
     }
 
-    /// The CPUs that threads may be moved to, all programs together.
+    /// Returns the CPUs that threads may be moved to, for all programs together.
     pub(in crate::host) fn usable(&self) -> &CpuSet {
         &self.usable
     }
 
-    /// The CPUs that threads of this group may be moved to.
+    /// Returns the CPUs that threads of this group may be moved to.
     pub(in crate::host) fn usable_in(&self, group: GroupId) -> CpuSet {
         self.active(group).map_or_else(|| self.given.clone(), |active| self.wanted(active))
     }
 
-    /// The CPUs that the kernel lets this group use; `None` where that cannot be read.
+    /// Returns the CPUs that the kernel lets this group use; `None` if they cannot be read.
     pub(in crate::host) fn active(&self, group: GroupId) -> Option<&CpuSet> {
         self.groups.get(&group)?.active.as_ref()
     }
 
-    /// The CPUs that the kernel lets this group use at this moment; what was read before stays as
-    /// it is.
+    /// Reads the CPUs that the kernel lets this group use at this moment; values read before stay
+    /// unchanged.
     pub(in crate::host) fn granted(&mut self, group: GroupId) -> Option<CpuSet> {
         let buffer = &mut self.buffer;
         let mut list = |kept: &mut Kept| -> Option<CpuSet> { text::list(kept.read(buffer)?) };
@@ -145,57 +148,62 @@ impl GroupLimits {
         granted(online.as_ref(), self.groups.get_mut(&group)?.cpuset.as_mut().and_then(&mut list))
     }
 
-    /// The scheduler that is loaded.
+    /// Returns the name of the loaded scheduler.
     pub(in crate::host) fn scheduler(&self) -> Option<&str> {
         self.scheduler.as_deref()
     }
 
-    /// What the caller wants used of these; all of them where that is nothing.
+    /// Returns the CPUs among these that the caller wants used; all of them if there are none.
     fn wanted(&self, active: &CpuSet) -> CpuSet {
         let both = self.given.intersection(active);
         if both.is_empty() { active.clone() } else { both }
     }
 
-    /// Whether it is time to look at what changes seldom: groups, quotas, the loaded scheduler.
+    /// Returns whether it is time to read the slowly changing data: groups, quotas, the loaded
+    /// scheduler.
     pub(in crate::host) fn is_due(&mut self, now: Moment) -> bool {
-        if self.looked.is_some_and(|looked| now.since(looked) < SLOW) {
+        if self.read_at.is_some_and(|read_at| now.since(read_at) < SLOW_READ_PERIOD) {
             return false;
         }
-        self.looked = Some(now);
+        self.read_at = Some(now);
         true
     }
 
-    /// Looks whether the loaded scheduler changed.
-    pub(in crate::host) fn look_at_scheduler(&mut self) -> bool {
+    /// Reads the loaded scheduler; returns whether it changed.
+    pub(in crate::host) fn read_scheduler(&mut self) -> bool {
         let scheduler = self.loaded_scheduler();
         let changed = scheduler != self.scheduler;
         self.scheduler = scheduler;
         changed
     }
 
-    /// Forgets where the files of groups led, some at a time: a quota may be set and taken away at
-    /// any time, in any group above, and a group may get a cpuset of its own.
+    /// Forgets to which files groups led, some at a time: a quota may be set and removed at any
+    /// time, in any enclosing group, and a group may get a cpuset of its own.
     pub(in crate::host) fn forget_groups(&mut self) {
         let from = self.forgotten.take().map_or(Unbounded, Excluded);
-        let some: Vec<Vec<u8>> =
-            self.known.range((from, Unbounded)).take(FORGOTTEN).map(|(text, _)| text.clone()).collect();
+        let some: Vec<Vec<u8>> = self
+            .known
+            .range((from, Unbounded))
+            .take(FORGOTTEN_PER_ROUND)
+            .map(|(text, _)| text.clone())
+            .collect();
         for text in &some {
             self.known.remove(text);
         }
-        self.forgotten = some.into_iter().nth(FORGOTTEN - 1);
+        self.forgotten = some.into_iter().nth(FORGOTTEN_PER_ROUND - 1);
     }
 
-    /// The group of a process; `None` when it cannot be told.
+    /// Returns the group of a process; `None` when it cannot be determined.
     pub(in crate::host) fn group_of(&mut self, pid: Pid) -> Option<GroupId> {
         self.group_at(&pid.to_string())
     }
 
-    /// The group of one thread of a process.
+    /// Returns the group of one thread of a process.
     pub(in crate::host) fn group_of_thread(&mut self, pid: Pid, tid: Tid) -> Option<GroupId> {
         self.group_at(&format!("{pid}/task/{tid}"))
     }
 
-    /// The group of whom this folder of procfs shows.
+    /// Returns the group of the process or thread that this folder of procfs shows.
     fn group_at(&mut self, process: &str) -> Option<GroupId> {
         let text = text::read(&self.root.join("proc").join(process).join("cgroup")).ok()?;
         if let Some(group) = self.known.get(&text) {
@@ -203,13 +211,13 @@ impl GroupLimits {
         }
         let found = Groups::of(&self.root, process);
         let (cpuset, throttle) = (found.cpuset_file(), found.throttle_file());
-        let same = |group: &Group| {
+        let same = |group: &LimitGroup| {
             group.cpuset.as_ref().map(|kept| &kept.path) == cpuset.as_ref() && group.throttle == throttle
         };
         let full = self.groups.len() >= GROUPS_MAX;
         let id = match self.groups.iter_mut().find(|(_, group)| same(group)) {
             Some((id, group)) => {
-                // Made anew with the same name, it is another file.
+                // Made again under the same name, it is another file.
                 if let Some(kept) = group.cpuset.as_mut().filter(|kept| kept.file.is_none()) {
                     kept.file = open(&kept.path);
                 }
@@ -219,7 +227,7 @@ impl GroupLimits {
             None => {
                 let id = GroupId(self.groups.keys().next_back().map_or(0, |last| last.0.wrapping_add(1)));
                 let cpuset = cpuset.map(Kept::at);
-                self.groups.insert(id, Group { cpuset, throttle: throttle.clone(), active: None });
+                self.groups.insert(id, LimitGroup { cpuset, throttle: throttle.clone(), active: None });
                 id
             }
         };
@@ -231,7 +239,7 @@ impl GroupLimits {
         Some(id)
     }
 
-    /// Forgets groups that nobody is in any more.
+    /// Forgets groups without members.
     pub(in crate::host) fn keep_groups(&mut self, used: &BTreeSet<GroupId>) {
         self.groups.retain(|id, _| used.contains(id) || *id == GroupId::default());
         let groups = &self.groups;
@@ -250,9 +258,10 @@ impl GroupLimits {
         Some(if name.is_empty() { "sched_ext".to_owned() } else { name })
     }
 
-    /// Reads the lists of CPUs; the groups for which what the kernel allows changed since the last
-    /// time. Programs live in the groups `used`: what these allow together is usable.
-    pub(in crate::host) fn look(&mut self, used: &BTreeSet<GroupId>) -> Vec<Changed> {
+    /// Reads the lists of CPUs; returns the groups for which the CPUs allowed by the kernel changed
+    /// since the last call. Programs live in the groups `used`: the CPUs that these groups allow
+    /// together are usable.
+    pub(in crate::host) fn read_lists(&mut self, used: &BTreeSet<GroupId>) -> Vec<Changed> {
         let buffer = &mut self.buffer;
         let mut list = |kept: &mut Kept| -> Option<CpuSet> { text::list(kept.read(buffer)?) };
         let online = list(&mut self.online);
@@ -274,7 +283,8 @@ impl GroupLimits {
         changed
     }
 
-    /// How long quotas have kept the programs off their CPUs while we watched, if there is one.
+    /// Returns the time for which quotas have kept the programs off their CPUs during the watch;
+    /// `None` without a quota.
     pub(in crate::host) fn throttled(&mut self) -> Option<Span> {
         let mut counted = false;
         for throttle in self.throttles.values_mut() {
@@ -287,38 +297,38 @@ impl GroupLimits {
     }
 }
 
-/// The CPUs of a cpuset that are online.
+/// Returns the CPUs of a cpuset that are online.
 fn granted(online: Option<&CpuSet>, cpuset: Option<CpuSet>) -> Option<CpuSet> {
     let cpuset = cpuset.filter(|set| !set.is_empty());
     let active = match (online, cpuset) {
         (Some(online), Some(cpuset)) => Some(online.intersection(&cpuset)),
         (one, other) => one.cloned().or(other),
     };
-    // Between a change of the one and a change of the other nothing may be left; that passes.
+    // Between a change of one file and a change of the other nothing may be left; that passes.
     active.filter(|active| !active.is_empty())
 }
 
-/// From `cpu.stat`: `throttled_usec` of version 2, `throttled_time` in nanoseconds of version 1.
+/// Parses `cpu.stat`: `throttled_usec` of version 2, `throttled_time` in nanoseconds of version 1.
 fn throttled(text: &[u8]) -> Option<Span> {
     let number = |name: &[u8]| text::field(text, name).and_then(text::number::<u64>);
     number(b"throttled_usec ").map(Span::from_us).or_else(|| number(b"throttled_time ").map(Span))
 }
 
-/// What the kernel makes of a mask when `active` are the CPUs it allows: cut to them, and all of
-/// them where nothing is left.
+/// Returns the mask that the kernel makes of `mask` when `active` are the CPUs it allows: cut to
+/// them, and all of them if nothing is left.
 pub(in crate::host) fn cut(mask: &CpuSet, active: Option<&CpuSet>) -> CpuSet {
     let Some(active) = active else { return mask.clone() };
     let both = mask.intersection(active);
     if both.is_empty() { active.clone() } else { both }
 }
 
-/// Whether a mask is one that the kernel made of the expected one, when `active` are the CPUs it
-/// allows.
+/// Returns whether the kernel may have made the mask `now` from the expected one, when `active` are
+/// the CPUs it allows.
 pub(in crate::host) fn is_cut(now: &CpuSet, expected: &CpuSet, active: Option<&CpuSet>) -> bool {
     now == expected || *now == cut(expected, active)
 }
 
-/// Whether a call failed because the task is not there.
+/// Returns whether a call failed because the task does not exist.
 pub(in crate::host) fn is_gone(errno: Errno) -> bool {
     matches!(errno, Errno::SRCH | Errno::NOENT)
 }
@@ -340,18 +350,18 @@ mod tests {
         fs::write(cpu.join("online"), "0-7\n").unwrap();
         let mut limits = GroupLimits::new(root.path(), &set("0-3"));
         let used = BTreeSet::from([GroupId::default()]);
-        let look = |limits: &mut GroupLimits| !limits.look(&used).is_empty();
-        assert!(!look(&mut limits), "nothing to compare with");
-        assert!(!look(&mut limits));
+        let read = |limits: &mut GroupLimits| !limits.read_lists(&used).is_empty();
+        assert!(!read(&mut limits), "nothing to compare with");
+        assert!(!read(&mut limits));
         assert_eq!(limits.usable(), &set("0-3"));
         fs::write(cpu.join("online"), "0-2,4-7\n").unwrap();
-        assert!(look(&mut limits));
+        assert!(read(&mut limits));
         assert_eq!(limits.usable(), &set("0-2"));
         fs::write(cpu.join("online"), "6-7\n").unwrap();
-        assert!(look(&mut limits));
+        assert!(read(&mut limits));
         assert_eq!(limits.usable(), &set("6-7"), "what the caller gave is all gone");
         fs::write(cpu.join("online"), "rubbish").unwrap();
-        assert!(!look(&mut limits));
+        assert!(!read(&mut limits));
         assert_eq!(limits.usable(), &set("6-7"));
     }
 
@@ -363,14 +373,14 @@ mod tests {
         fs::write(folder.join("state"), "disabled\n").unwrap();
         fs::write(folder.join("root/ops"), "lavd\x1b\n").unwrap();
         let mut limits = GroupLimits::new(root.path(), &set("0"));
-        assert!(limits.is_due(Moment(0)) && !limits.look_at_scheduler());
+        assert!(limits.is_due(Moment(0)) && !limits.read_scheduler());
         assert!(!limits.is_due(Moment(1)), "not every time");
         assert!(limits.is_due(Moment(2_000_000_000)));
         fs::write(folder.join("state"), "enabled\n").unwrap();
-        assert!(limits.look_at_scheduler());
+        assert!(limits.read_scheduler());
         assert_eq!(limits.scheduler(), Some("lavd\\x1b"));
         fs::write(folder.join("state"), "disabled\n").unwrap();
-        assert!(limits.look_at_scheduler());
+        assert!(limits.read_scheduler());
         assert_eq!(limits.scheduler(), None);
     }
 
@@ -394,13 +404,17 @@ mod tests {
         let groups: Vec<GroupId> = [1, 2].map(|pid| limits.group_of(Pid(pid)).unwrap()).to_vec();
         assert_ne!(groups[0], groups[1]);
         let used: BTreeSet<GroupId> = groups.iter().copied().collect();
-        assert_eq!(limits.look(&used), [], "seen for the first time");
+        assert_eq!(limits.read_lists(&used), [], "seen for the first time");
         assert_eq!(limits.usable(), &set("0-1,4"));
         assert_eq!(limits.active(groups[1]), Some(&set("4-5")));
         assert_eq!([limits.usable_in(groups[0]), limits.usable_in(groups[1])], [set("0-1"), set("4")]);
         write("groups/one/cpuset.cpus.effective", "1\n");
-        assert_eq!(limits.look(&used), [Changed { group: groups[0], before: set("0-1") }], "only that one");
-        // Time off the CPUs adds up, from where we came in.
+        assert_eq!(
+            limits.read_lists(&used),
+            [Changed { group: groups[0], before: set("0-1") }],
+            "only that one"
+        );
+        // Time off the CPUs adds up, from the beginning of the watch.
         assert_eq!(limits.throttled(), Some(Span::ZERO));
         write("groups/one/cpu.stat", "throttled_usec 1300\n");
         write("groups/two/cpu.stat", "throttled_usec 1040\n");

@@ -1,9 +1,8 @@
 //! Constraints on the threads under watch: the CPUs that the kernel grants each group of processes,
 //! quotas, and a loaded scheduler.
 //!
-//! [`GroupLimits`] reads the files; [`Constraints`] knows which process, and which virtual CPU, is
-//! in which group. It only reads: what follows for masks is a [`Regrant`], which the caller carries
-//! out.
+//! [`GroupLimits`] reads the files; [`Constraints`] knows the group of each process and of each
+//! vCPU. It only reads: the consequence for masks is a [`Regrant`], which the caller carries out.
 
 mod group_limits;
 
@@ -18,81 +17,82 @@ use trimtab_core::ids::ThreadId;
 use trimtab_core::set::CpuSet;
 use trimtab_core::time::{Moment, Span};
 
-/// Processes that are asked for their groups each time that is due. Chosen: some 10 us each, each
+/// Maximal number of members for which groups are read at one time. Chosen: some 10 us each, each
 /// second.
 const REGROUPED_MAX: usize = 128;
 
-/// Threads for which the kernel grants other CPUs than before.
+/// Threads for which the CPUs granted by the kernel have changed.
 #[derive(Debug)]
 pub(super) struct Regrant {
     pub(super) threads: BTreeSet<ThreadId>,
-    /// The group that they are in now.
+    /// Their present group.
     pub(super) group: GroupId,
     /// The CPUs that were granted before.
     pub(super) before: CpuSet,
 }
 
-/// A process, or one virtual CPU, whose group is to be asked for.
+/// A process or a single vCPU, as a member of a group that is to be read.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Member {
     Process(Pid),
     Vcpu(ThreadId),
 }
 
-/// The limits, and which of them holds for which thread.
+/// The limits, and the group of each thread to which they apply.
 #[derive(Debug)]
 pub(super) struct Constraints {
     limits: GroupLimits,
     processes: BTreeMap<Pid, GroupId>,
-    /// Threads with a group of their own: virtual CPUs, and threads that a root names one by one.
+    /// Threads with a group of their own: vCPUs, and threads that a root names one by one.
     threads: BTreeMap<ThreadId, GroupId>,
-    /// The member to go on with when groups are asked for next.
+    /// Position of the member at which the next reading of groups continues.
     next_member: usize,
-    /// The usable CPUs as they were last told.
-    told_usable: CpuSet,
+    /// The usable CPUs as last reported.
+    reported_usable: CpuSet,
 }
 
 impl Constraints {
-    /// `root` holds `proc` and `sys`; `given` are the CPUs that the caller wants used.
+    /// Makes constraints. `root` contains `proc` and `sys`; `given` are the CPUs that the caller
+    /// wants used.
     pub(super) fn new(root: &Path, given: &CpuSet) -> Self {
         Self {
             limits: GroupLimits::new(root, given),
             processes: BTreeMap::new(),
             threads: BTreeMap::new(),
             next_member: 0,
-            told_usable: given.clone(),
+            reported_usable: given.clone(),
         }
     }
 
-    /// The group of a process.
+    /// Returns the group of a process.
     pub(super) fn group(&self, pid: Pid) -> GroupId {
         self.processes.get(&pid).copied().unwrap_or_default()
     }
 
-    /// The group of a thread of this process.
+    /// Returns the group of a thread of this process.
     pub(super) fn group_of(&self, id: ThreadId, pid: Pid) -> GroupId {
         self.threads.get(&id).copied().unwrap_or_else(|| self.group(pid))
     }
 
-    /// Whether a thread has a group of its own.
+    /// Returns whether a thread has a group of its own.
     pub(super) fn is_alone(&self, id: ThreadId) -> bool {
         self.threads.contains_key(&id)
     }
 
-    /// All groups with members.
+    /// Returns all groups with members.
     fn groups(&self, table: &ThreadTable) -> BTreeSet<GroupId> {
         let whole = table.processes.iter().filter(|(_, process)| process.only.is_none());
         whole.map(|(pid, _)| self.group(*pid)).chain(self.threads.values().copied()).collect()
     }
 
-    /// Looks up the group of a process that was just taken in.
+    /// Reads the group of a newly found process.
     pub(super) fn join(&mut self, pid: Pid) {
         if let Some(group) = self.limits.group_of(pid) {
             self.processes.insert(pid, group);
         }
     }
 
-    /// A child is taken to be in its parent's group.
+    /// Assigns a child to its parent's group.
     pub(super) fn inherit(&mut self, child: Pid, parent: Pid) {
         self.processes.insert(child, self.group(parent));
     }
@@ -105,7 +105,8 @@ impl Constraints {
         self.threads.remove(&id);
     }
 
-    /// Looks up the group of a process; its threads, if they are granted other CPUs there.
+    /// Reads the group of a process; returns its threads if the kernel grants them other CPUs
+    /// there.
     pub(super) fn regroup(&mut self, pid: Pid, table: &ThreadTable) -> Option<Regrant> {
         let group = self.limits.group_of(pid)?;
         table.processes.get(&pid)?;
@@ -113,7 +114,7 @@ impl Constraints {
         self.moved(table.threads_of(pid), before, group, table)
     }
 
-    /// The same for a thread with a group of its own.
+    /// Does the same as [`Self::regroup`] for a thread with a group of its own.
     pub(super) fn regroup_thread(&mut self, id: ThreadId, table: &ThreadTable) -> Option<Regrant> {
         let thread = table.threads.get(&id)?;
         let group = self.limits.group_of_thread(thread.pid, thread.tid)?;
@@ -133,15 +134,16 @@ impl Constraints {
             return None;
         }
         let before = self.limits.active(before).cloned();
-        // A group that is new has not been looked at.
-        self.limits.look(&self.groups(table));
+        // A new group has not been read yet.
+        self.limits.read_lists(&self.groups(table));
         let before = before.filter(|before| self.limits.active(group) != Some(before))?;
         Some(Regrant { threads, group, before })
     }
 
-    /// The next members to ask for their groups, in turn; [`Self::asked_groups`] is to follow.
+    /// Returns the next members for which groups are to be read, in turn;
+    /// [`Self::forget_empty_groups`] must follow.
     pub(super) fn next_members(&mut self, table: &ThreadTable) -> Vec<Member> {
-        // Of virtual machines each CPU, else each process.
+        // Each vCPU of a virtual machine, else each process.
         let whole = table.processes.iter().filter(|(_, process)| process.only.is_none());
         let whole = whole.map(|(pid, _)| Member::Process(*pid));
         let members: Vec<Member> = whole.chain(self.threads.keys().map(|id| Member::Vcpu(*id))).collect();
@@ -151,13 +153,13 @@ impl Constraints {
         (0..count).map(|step| members[(from + step) % members.len()]).collect()
     }
 
-    /// Groups were asked for: those without members are forgotten.
-    pub(super) fn asked_groups(&mut self, table: &ThreadTable) {
+    /// Forgets the groups without members, after groups were read.
+    pub(super) fn forget_empty_groups(&mut self, table: &ThreadTable) {
         self.limits.keep_groups(&self.groups(table));
     }
 
-    /// Whether groups, quotas and the loaded scheduler are due to be looked at. Groups that led
-    /// somewhere else meanwhile are then found.
+    /// Returns whether groups, quotas and the loaded scheduler are due to be read. Groups
+    /// that lead to other files by now are then found again.
     pub(super) fn is_due(&mut self, now: Moment) -> bool {
         let due = self.limits.is_due(now);
         if due {
@@ -166,9 +168,9 @@ impl Constraints {
         due
     }
 
-    /// Reads the lists of CPUs: the threads that are granted others than before.
-    pub(super) fn look(&mut self, table: &ThreadTable) -> Vec<Regrant> {
-        let changed = self.limits.look(&self.groups(table));
+    /// Reads the lists of CPUs; returns the threads for which the granted CPUs changed.
+    pub(super) fn read_lists(&mut self, table: &ThreadTable) -> Vec<Regrant> {
+        let changed = self.limits.read_lists(&self.groups(table));
         let threads_in = |group: GroupId| {
             let of = |id: &ThreadId, pid: Pid| self.group_of(*id, pid) == group;
             table.threads.iter().filter(|(id, thread)| of(id, thread.pid)).map(|(id, _)| *id).collect()
@@ -177,52 +179,52 @@ impl Constraints {
         changed.into_iter().map(regrant).collect()
     }
 
-    /// The usable CPUs, if they are others than were told last.
+    /// Returns the usable CPUs if they differ from the last report.
     pub(super) fn news(&mut self) -> Option<CpuSet> {
         let usable = self.limits.usable();
-        let changed = *usable != self.told_usable;
+        let changed = *usable != self.reported_usable;
         changed.then(|| {
-            self.told_usable = usable.clone();
-            self.told_usable.clone()
+            self.reported_usable = usable.clone();
+            self.reported_usable.clone()
         })
     }
 
-    /// The CPUs that the kernel lets a thread use; `None` where that cannot be read.
+    /// Returns the CPUs that the kernel lets a thread use; `None` if they cannot be read.
     pub(super) fn active(&self, id: ThreadId, pid: Pid) -> Option<&CpuSet> {
         self.limits.active(self.group_of(id, pid))
     }
 
-    /// The CPUs that the kernel lets members of this group use.
+    /// Returns the CPUs that the kernel lets members of this group use.
     pub(super) fn active_in(&self, group: GroupId) -> Option<&CpuSet> {
         self.limits.active(group)
     }
 
-    /// The CPUs that a thread may be moved to.
+    /// Returns the CPUs that a thread may be moved to.
     pub(super) fn usable_for(&self, id: ThreadId, pid: Pid) -> CpuSet {
         self.limits.usable_in(self.group_of(id, pid))
     }
 
-    /// The CPUs that the kernel grants a group at this moment.
+    /// Reads the CPUs that the kernel grants a group at this moment.
     pub(super) fn granted(&mut self, group: GroupId) -> Option<CpuSet> {
         self.limits.granted(group)
     }
 
-    /// The group of a thread that is not under watch.
+    /// Reads the group of a thread that is not under watch.
     pub(super) fn group_of_other(&mut self, pid: Pid, tid: Tid) -> Option<GroupId> {
         self.limits.group_of_thread(pid, tid)
     }
 
-    /// The scheduler that is loaded into the kernel.
+    /// Returns the name of the scheduler that is loaded into the kernel.
     pub(super) fn scheduler(&self) -> Option<&str> {
         self.limits.scheduler()
     }
 
-    /// Looks whether the loaded scheduler changed.
-    pub(super) fn look_at_scheduler(&mut self) -> bool {
-        self.limits.look_at_scheduler()
+    /// Reads the loaded scheduler; returns whether it changed.
+    pub(super) fn read_scheduler(&mut self) -> bool {
+        self.limits.read_scheduler()
     }
 
-    /// The time that quotas kept the programs off their CPUs, if there is a quota.
+    /// Returns the time for which quotas kept the programs off their CPUs, if there is a quota.
     pub(super) fn throttled(&mut self) -> Option<Span> {
         self.limits.throttled()
     }

@@ -1,7 +1,7 @@
-//! Memory placement of threads where hardware does not count: pages, or accesses, near to and far
-//! from the CPUs that each thread ran on.
+//! Memory placement of threads when hardware does not count: pages, or accesses, near to and far
+//! from the CPUs on which each thread ran.
 
-use super::{CounterReader, Counters, mark};
+use super::{CounterReader, SchedCounters, mark};
 use crate::host::discovery::ThreadTable;
 use crate::host::procfs::Procfs;
 use crate::perf::locality::{self, Pages};
@@ -15,19 +15,19 @@ use trimtab_core::observe::{MemorySample, Sample};
 use trimtab_core::set::CpuSet;
 use trimtab_core::time::{Moment, Span};
 
-/// Time between two questions where a process's memory lies, ...
-const ASK_PERIOD: Span = Span::from_ms(500);
-/// ... processes that are asked at a look (0.3 ms each), and threads where each has its own file
-/// (20 us).
-const PROCESSES_PER_LOOK: usize = 8;
-const FILES_PER_LOOK: usize = 256;
+/// Time between two queries for the nodes of a process's memory.
+const QUERY_PERIOD: Span = Span::from_ms(500);
+/// Maximal numbers of processes queried in one sample (0.3 ms each), and of threads when each has
+/// its own file (20 us).
+const PROCESSES_PER_SAMPLE: usize = 8;
+const FILES_PER_SAMPLE: usize = 256;
 
 /// Answers of the kernel about memory that are still fresh.
 #[derive(Debug, Default)]
 pub(super) struct MemoryReader {
     nodes: BTreeMap<OsCpu, OsNode>,
     pages: BTreeMap<Pid, (Moment, Pages)>,
-    /// The number of the question: pages are sampled at other places each time.
+    /// Number of the query: pages are sampled at other places each time.
     round: u64,
 }
 
@@ -37,14 +37,14 @@ impl MemoryReader {
         self.pages.clear();
     }
 
-    /// The pages of a process, asked for if the last answer is old and there is `room` for one more
-    /// question at this look; `None` without room.
+    /// Returns the pages of a process, queried if the last answer is old and there is `room` for
+    /// one more query in this sample; `None` without room.
     fn pages(&mut self, proc: &Procfs, pid: Pid, at: Moment, room: &mut usize) -> Option<Pages> {
-        let fresh = self.pages.get(&pid).is_some_and(|(asked, _)| at.since(*asked) < ASK_PERIOD);
+        let fresh = self.pages.get(&pid).is_some_and(|(asked, _)| at.since(*asked) < QUERY_PERIOD);
         if !fresh {
             *room = room.checked_sub(1)?;
             self.round = self.round.wrapping_add(1);
-            // A process that may not be asked is asked again like the others, and has none.
+            // A process that may not be queried is tried again like the others, and has no pages.
             let pages = locality::resident(proc.path(), pid, self.round);
             self.pages.insert(pid, (at, pages.unwrap_or_default()));
         }
@@ -67,13 +67,13 @@ impl CounterReader {
             self.memory.nodes = locality::nodes_of_cpus(&self.sys);
         }
         self.memory.pages.retain(|pid, _| table.processes.contains_key(pid));
-        let (mut processes, mut files) = (PROCESSES_PER_LOOK, FILES_PER_LOOK);
+        let (mut processes, mut files) = (PROCESSES_PER_SAMPLE, FILES_PER_SAMPLE);
         for read in &mut sample.threads {
             let Some(thread) = table.threads.get(&read.id) else { continue };
-            let now = Counters::of(read);
+            let now = SchedCounters::of(read);
             let counted = self.threads.entry(read.id).or_default();
             let ran = mark(counted, at, now, true, &Thrift::FREE, &mut self.spent);
-            let due = counted.tallied.is_none_or(|last| at.since(last) >= ASK_PERIOD);
+            let due = counted.tallied.is_none_or(|last| at.since(last) >= QUERY_PERIOD);
             if !due || (!ran && counted.tallied.is_some()) {
                 continue;
             }
@@ -95,8 +95,8 @@ impl CounterReader {
                 continue;
             }
             let here = node_of(mask(read.id), &self.memory.nodes, || {
-                // A thread that is kept where it may not leave is not asked for its CPU: the last
-                // known may be of another node.
+                // For a thread that may not leave its node, the CPU is not read: the last known CPU
+                // may be on another node.
                 let known = read.cpu.filter(|_| wanted.places);
                 let asked = || process::thread_stat(self.proc.path(), thread.pid, thread.tid).ok()?.last_cpu;
                 known.or_else(asked)
@@ -118,7 +118,8 @@ impl CounterReader {
     }
 }
 
-/// The node of a thread: that of all CPUs in its mask, else that of the CPU where it ran last.
+/// Returns the node of a thread: the node of all CPUs in its mask, else of the CPU where it ran
+/// last.
 fn node_of(
     mask: Option<&CpuSet>,
     nodes: &BTreeMap<OsCpu, OsNode>,

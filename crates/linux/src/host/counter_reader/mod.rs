@@ -1,25 +1,26 @@
 //! Counter reader: hardware counters of threads, opened as threads run, switched and read at a
-//! bounded cost, and given up where the cost is too high.
+//! bounded cost, and abandoned if the cost is too high.
 //!
-//! Nothing here is done, opened or tried unless counts are wanted. What is wanted at most looks and
-//! not at one of them goes on; two seconds without are an end, and the counters are closed.
+//! Nothing here is done, opened or tried unless counts are requested. Counts that most samples
+//! request continue through a sample that does not; after two seconds without a request the
+//! counters are closed.
 //!
-//! The rung is the ladder's. It is left for a lower one when counting costs more than it may, when
-//! most threads may not be counted, when there is no room for their descriptors, or when others
-//! hold the counters: each is told by a notice, and why by [`CounterReader::standing`]. Once left,
-//! it is not tried again: its cause would come again with it.
+//! The rung is selected by the ladder. It is left for a lower one when counting costs more than it
+//! may, when most threads may not be counted, when there is no room for their descriptors, or when
+//! others hold the counters: a notice reports each, and [`CounterReader::standing`] has the reason.
+//! A rung that was left is not tried again: its cause would return with it.
 //!
 //! Virtual machines that own the counters while they run (KVM's mediated PMU) are the exception.
-//! What their CPUs do cannot be counted from here: counters that leave guests out see of such a
-//! thread only its monitor's work, which would be taken for the guest's. So such threads have no
-//! counts then; where there are no others, hardware is left until there are. That such a machine
-//! has begun shows when a thread's counters are refused which the ladder had got for its own: it is
-//! climbed again.
+//! The work of their vCPUs cannot be counted from here: counters that leave guests out see only the
+//! monitor's work of such a thread, which would be mistaken for the guest's. Therefore such threads
+//! then have no counts; if there are no others, hardware is left until there are. A sign that such
+//! a machine has started is that a thread's counters are refused although the ladder had got them
+//! for its own thread: the ladder is climbed again.
 
 mod memory;
 
 use super::clock::Clock;
-use super::discovery::{Interest, Thread, ThreadTable};
+use super::discovery::{Interest, ThreadTable, WatchedThread};
 use super::procfs::{DescriptorBudget, Procfs};
 use crate::perf::{self, Choice, Group, Recipe, Standing, Why};
 use crate::process::Tid;
@@ -36,30 +37,30 @@ use trimtab_core::observe::{Notice, Sample, ThreadSample};
 use trimtab_core::set::CpuSet;
 use trimtab_core::time::{Moment, Span};
 
-/// Time that counters stay open after they were last wanted. Chosen: longer than any policy's pause
-/// between two looks.
+/// Time that counters stay open after the last request. Chosen: longer than any policy's pause
+/// between two samples.
 const OPEN_UNWANTED_MAX: Span = Span::from_ms(2_000);
-/// Threads whose counters are opened at one look: 10 to 100 us each. Chosen.
-const OPENED_PER_LOOK: usize = 128;
+/// Maximal number of threads that get counters in one sample: 10 to 100 us each. Chosen.
+const OPENED_PER_SAMPLE: usize = 128;
 /// Time over which the cost of counting is summed before it is judged.
 const JUDGE_PERIOD: Span = Span::from_ms(1_000);
 /// Run time of a thread with its counters on from which "never counted" means that others hold
-/// them. Chosen: several turns in which the kernel deals counters out.
+/// them. Chosen: several rounds in which the kernel rotates counters.
 const STARVED_MIN: Span = Span::from_ms(20);
-/// Least time between two climbs of the ladder, each of which takes some milliseconds. Chosen.
+/// Shortest time between two climbs of the ladder, each of which takes some milliseconds. Chosen.
 const CLIMB_PERIOD_MIN: Span = Span::from_ms(60_000);
-/// Price that stands in for one that is not known: that of the dearest counters seen.
+/// Price that replaces an unknown one: the price of the most expensive counters seen.
 const PRICE_UNKNOWN: Price =
     Price { read: Span::from_us(20), one: Span::from_us(26), two: Span::from_us(92) };
 
-/// Readings of the kernel's scheduler counters that come with a sample.
+/// Reading of the kernel's scheduler counters that comes with a sample.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Counters {
+struct SchedCounters {
     run: Span,
     slices: Option<u64>,
 }
 
-impl Counters {
+impl SchedCounters {
     fn of(read: &ThreadSample) -> Self {
         Self { run: read.run, slices: read.slices }
     }
@@ -69,18 +70,18 @@ impl Counters {
 #[derive(Debug, Default)]
 struct Counted {
     group: Option<Group>,
-    /// Why it may not be counted.
+    /// Error by which the kernel refused to count it.
     refused: Option<Errno>,
-    /// It is put on a CPU too often to be counted cheaply.
+    /// Whether it is put on a CPU too often to be counted cheaply.
     restless: bool,
-    /// The counters when the group was opened: what is counted is of since then.
-    from: Option<Counters>,
-    /// The counters when they were last looked at here.
-    last: Option<(Moment, Counters)>,
-    /// How long it had run when its counts were last read.
+    /// Scheduler counters when the group was opened: counts cover the time since then.
+    from: Option<SchedCounters>,
+    /// Scheduler counters at the last sample here.
+    last: Option<(Moment, SchedCounters)>,
+    /// Its run time when its counts were last read.
     read_at: Option<Span>,
-    /// Without counters: pages or accesses near and far so far, and the look at which they were
-    /// last counted.
+    /// Without hardware counters: near and far pages or accesses so far, and the sample at which
+    /// they were last counted.
     tally: (u64, u64),
     tallied: Option<Moment>,
 }
@@ -97,8 +98,8 @@ impl Counted {
     }
 }
 
-/// The part of a host that counts by hardware, or by what the kernel knows of memory where hardware
-/// does not count.
+/// The part of a host that counts by hardware, or, if hardware does not count, by the kernel's
+/// knowledge of memory.
 #[derive(Debug)]
 pub struct CounterReader {
     proc: Arc<Procfs>,
@@ -107,31 +108,32 @@ pub struct CounterReader {
     choice: Choice,
     threads: BTreeMap<ThreadId, Counted>,
     standing: Option<Standing>,
-    /// The rung that was told last.
+    /// The rung that was reported last.
     told: Option<Rung>,
     wanted_at: Option<Moment>,
     duty: Duty,
-    /// The switching and reading at the last look.
+    /// Switching and reading at the last sample.
     beat: Beat,
-    /// The thrift that the caller asked for.
+    /// Cost limits that the caller requested.
     asked: Option<Thrift>,
-    /// The cost that is judged, and since when it is summed.
+    /// The cost that is judged, and the time since which it is summed.
     spent: Spent,
     spent_from: Moment,
-    /// Readings of counters that ran, and of those that should have and never did.
+    /// Numbers of readings of counters that ran, and of counters that should have run and never
+    /// did.
     counted: u32,
     starved: u32,
-    /// Threads for which there was no descriptor left at the last look.
+    /// Number of threads without a descriptor in the last sample.
     crowded: usize,
-    /// Hardware was left only because all threads to be counted were virtual CPUs.
+    /// Whether hardware was left only because all threads to be counted were vCPUs.
     left_for_guests: bool,
-    /// When the ladder was last climbed once more.
+    /// Time of the last repeated climb of the ladder.
     climbed_again: Option<Moment>,
     memory: MemoryReader,
 }
 
 impl CounterReader {
-    /// A reader that has tried nothing yet.
+    /// Makes a reader that has tried nothing yet.
     pub fn new(proc: Arc<Procfs>, budget: DescriptorBudget, choice: Choice, thrift: Option<Thrift>) -> Self {
         let sys = proc.root().join("sys");
         Self {
@@ -157,7 +159,7 @@ impl CounterReader {
         }
     }
 
-    /// The events that are counted of each thread, while any are.
+    /// Returns the events that are counted for each thread; `None` while none are.
     fn recipe(&self) -> Option<&Recipe> {
         self.standing.as_ref()?.recipe.as_ref()
     }
@@ -171,18 +173,19 @@ impl CounterReader {
         (self.counted, self.starved) = (0, 0);
     }
 
-    /// What can be counted here and why not more; `None` as long as counts were not wanted.
+    /// Returns which events can be counted here and why no more; `None` as long as no counts were
+    /// requested.
     pub fn standing(&self) -> Option<&Standing> {
         self.standing.as_ref()
     }
 
-    /// How many threads have counters open now.
+    /// Returns the number of threads that have counters open now.
     pub fn counted_threads(&self) -> usize {
         self.threads.values().filter(|counted| counted.group.is_some()).count()
     }
 
-    /// Puts counts into a sample whose threads were read, if they are wanted.
-    /// `mask` knows the mask of a thread, where the host does.
+    /// Adds counts to a sample after its threads were read, if counts are requested. `mask` returns
+    /// the mask of a thread, if the host knows it.
     pub fn count<'m>(
         &mut self,
         wanted: &Wanted,
@@ -210,7 +213,7 @@ impl CounterReader {
             let mut standing = perf::look(self.proc.path(), &self.sys, &self.choice, None);
             standing.thrift = self.asked.unwrap_or(standing.thrift);
             self.standing = Some(standing);
-            // What is tried once is no part of what counting costs.
+            // A single attempt is not part of the cost of counting.
             self.begin_judging(at);
         } else {
             self.count_threads(wanted, table, mask, sample);
@@ -239,20 +242,20 @@ impl CounterReader {
         }
     }
 
-    /// Counters: opened for threads that run, read when it is time, switched where they are not
-    /// always on.
+    /// Counts by hardware: counters are opened for threads that run, read when due, and switched if
+    /// they are not always on.
     fn count_hardware(&mut self, table: &ThreadTable, sample: &mut Sample) {
         let (at, thrift) = (sample.at, self.thrift());
         let Some(recipe) = self.recipe().cloned() else { return };
         let was_on = matches!(self.duty, Duty::On(_));
         let beat = self.duty.beat(at, &thrift);
         self.beat = beat;
-        let mut room = OPENED_PER_LOOK;
+        let mut room = OPENED_PER_SAMPLE;
         self.crowded = 0;
         let (may_climb, mut climb) = (self.may_climb_again(at), false);
         for read in &mut sample.threads {
             let Some(thread) = table.threads.get(&read.id) else { continue };
-            let now = Counters::of(read);
+            let now = SchedCounters::of(read);
             if recipe.no_guests && table.is_virtual_machine(thread.pid) {
                 continue;
             }
@@ -275,7 +278,7 @@ impl CounterReader {
                     }
                     read.counts = counts;
                 }
-                // A thread that sleeps has nothing to count.
+                // A sleeping thread has nothing to count.
                 None if ran && counted.refused.is_none() && !counted.restless && room > 0 => {
                     room -= 1;
                     let opened = open(counted, thread.tid, &recipe, &self.budget);
@@ -288,7 +291,7 @@ impl CounterReader {
                         Opened::Refused(errno) => counted.refused = Some(errno),
                         Opened::Crowded => {
                             self.crowded += 1;
-                            // The others will find no room either.
+                            // The other threads will find no room either.
                             room = 0;
                         }
                     }
@@ -302,15 +305,15 @@ impl CounterReader {
             return self.climb_again(at);
         }
         if beat.begins || beat.ends {
-            // Also of those that were not read now.
+            // This includes threads that were not read now.
             for group in self.threads.values().filter_map(|counted| counted.group.as_ref()) {
-                // One that has ended meanwhile is noticed when it is read.
+                // A thread that has ended meanwhile is noticed when it is read.
                 let _ = if beat.ends { group.off() } else { group.on() };
             }
         }
     }
 
-    /// Whether counting is worth its cost, and possible at all.
+    /// Judges whether counting is worth its cost, and possible at all.
     fn judge_counting(&mut self, at: Moment, table: &ThreadTable) {
         let Some(standing) = &self.standing else { return };
         if !standing.rung.counts() {
@@ -364,7 +367,7 @@ impl CounterReader {
         self.begin_judging(at);
     }
 
-    /// Half as many counters, at least two, since there is no room for more.
+    /// Halves the number of counters, to at least two, since there is no room for more.
     fn count_less(&mut self, at: Moment) {
         self.close_counters();
         if let Some(standing) = &mut self.standing
@@ -377,7 +380,7 @@ impl CounterReader {
         self.begin_judging(at);
     }
 
-    /// Leaves hardware alone from now on, and looks what there is besides.
+    /// Abandons hardware from now on, and selects a lower rung.
     fn step_down(&mut self, why: &Why, at: Moment) {
         self.close_counters();
         let standing = perf::look(self.proc.path(), &self.sys, &self.choice, Some(why));
@@ -389,7 +392,7 @@ impl CounterReader {
         self.climbed_again.is_none_or(|last| at.since(last) >= CLIMB_PERIOD_MIN)
     }
 
-    /// Finds out at the next look what can be counted by now.
+    /// Makes the next sample find out again which events can be counted.
     fn climb_again(&mut self, at: Moment) {
         self.close_counters();
         for counted in self.threads.values_mut() {
@@ -418,11 +421,11 @@ impl CounterReader {
     }
 }
 
-/// Looks at how a thread went on since it was last looked at here; whether it ran.
+/// Records the progress of a thread since its last sample here; returns whether it ran.
 fn mark(
     counted: &mut Counted,
     at: Moment,
-    now: Counters,
+    now: SchedCounters,
     was_on: bool,
     thrift: &Thrift,
     spent: &mut Spent,
@@ -439,7 +442,7 @@ fn mark(
         }
         let elapsed = at.since(before_at).seconds();
         if elapsed > 0.0 {
-            // Half as often, it may be counted again.
+            // At half that rate, the thread may be counted again.
             let factor = if counted.restless { 2.0 } else { 1.0 };
             counted.restless = !thrift.counts(Some(switches as f64 / elapsed * factor));
         }
@@ -447,36 +450,37 @@ fn mark(
     ran > Span::ZERO
 }
 
-/// Whether a thread ran since its counts were read.
-fn ran_since(read_at: Option<Span>, now: Counters) -> bool {
+/// Returns whether a thread ran since its counts were read.
+fn ran_since(read_at: Option<Span>, now: SchedCounters) -> bool {
     read_at.is_none_or(|before| now.run > before)
 }
 
-/// What a group counted, with the time that its thread ran while it could have.
-fn counts(group: &Group, recipe: &Recipe, from: Option<Counters>, now: Counters) -> Option<Counts> {
+/// Returns the counts of a group, with the time that its thread ran while it could have counted.
+fn counts(group: &Group, recipe: &Recipe, from: Option<SchedCounters>, now: SchedCounters) -> Option<Counts> {
     let counts = group.read(recipe).ok().flatten()?;
     let ran = from.map_or(Span::ZERO, |from| now.run.less(from.run));
     Some(Counts { enabled: counts.enabled.max(ran), ..counts })
 }
 
-/// Whether there are threads, and all of them are CPUs of virtual machines.
+/// Returns whether there are threads, and all of them are CPUs of virtual machines.
 fn only_guests(table: &ThreadTable) -> bool {
-    let wanted = |thread: &&Thread| thread.interest != Interest::Untagged;
+    let wanted = |thread: &&WatchedThread| thread.interest != Interest::Untagged;
     let mut threads = table.threads.values().filter(wanted).peekable();
     threads.peek().is_some() && threads.all(|thread| table.is_virtual_machine(thread.pid))
 }
 
-/// Why most threads may not be counted, by what the kernel answered.
+/// Returns the reason why most threads may not be counted, from the kernel's answer.
 fn why_refused(errno: Errno) -> Why {
     match errno {
         Errno::ACCESS | Errno::PERM => Why::ThreadsRefused,
-        // Our own thread was counted by the same events: it is about those that run guests.
+        // Our own thread was counted by the same events: the refusal concerns threads that run
+        // guests.
         Errno::OPNOTSUPP => Why::GuestsHidden,
         errno => Why::of(errno),
     }
 }
 
-/// What became of opening a thread's counters.
+/// Outcome of opening a thread's counters.
 enum Opened {
     Yes,
     Gone,

@@ -1,5 +1,5 @@
-//! What happens to counting while it goes on, with real threads and the kernel's own events, under
-//! prices, refusals and recipes made up here.
+//! Tests of counting in progress, with real threads and the kernel's own events, under made-up
+//! prices, refusals and recipes.
 
 use super::*;
 use crate::host::{Discovery, DiscoveryOptions, Root, Sampler, Silent, Watch};
@@ -32,7 +32,7 @@ impl Busy {
         Root::Tree(self.pid())
     }
 
-    /// It, as if it were a virtual machine whose CPU is its thread.
+    /// Returns this program as a virtual machine with the program's thread as its vCPU.
     fn machine(&self) -> Root {
         let (pid, tid) = (self.pid(), self.pid().main_thread());
         let start = process::stat(Path::new("/proc"), pid).unwrap().start;
@@ -66,7 +66,7 @@ fn recipe() -> Recipe {
     Recipe { user_only: true, ..Recipe::of(events) }
 }
 
-/// As if the ladder had ended so.
+/// Returns a made-up outcome of the ladder.
 fn standing(recipe: Recipe, price: Price, thrift: Thrift) -> Standing {
     Standing {
         rung: Rung::Exact,
@@ -82,7 +82,7 @@ fn standing(recipe: Recipe, price: Price, thrift: Thrift) -> Standing {
 
 const BARE: Price = Price { read: Span(800), one: Span(900), two: Span(1_200) };
 
-/// A host that finds, reads and counts threads and has no way to move one, with looks at made-up
+/// A host that finds, reads and counts threads and cannot move one, with samples at made-up
 /// moments.
 struct Looks {
     discovery: Discovery,
@@ -106,7 +106,7 @@ impl Looks {
         Self { discovery, sampler, counters, at: Moment(1_000_000_000), told: Vec::new() }
     }
 
-    /// One look, this long after the one before; what was counted at it, by process.
+    /// Takes one sample, this long after the previous one; returns its counts, by process.
     fn look(&mut self, after: Span) -> BTreeMap<Pid, Option<Counts>> {
         let wanted = Wanted { places: true, counts: true, ..Wanted::default() };
         self.at = self.at + after;
@@ -126,7 +126,7 @@ impl Looks {
         sample.threads.iter().map(|read| (table.threads[&read.id].pid, read.counts)).collect()
     }
 
-    /// Looks until this holds, some of a thread's work apart.
+    /// Takes samples until this holds, with some of a thread's work between two samples.
     fn until(&mut self, what: &str, after: Span, mut holds: impl FnMut(&mut Self) -> bool) {
         let begin = Instant::now();
         while !holds(self) {
@@ -153,7 +153,7 @@ fn may_count() -> bool {
     may
 }
 
-const TICK: Span = Span::from_ms(20);
+const SAMPLE_PERIOD: Span = Span::from_ms(20);
 
 #[test]
 fn what_guests_do_is_not_told_by_counters_that_leave_guests_out() {
@@ -163,8 +163,8 @@ fn what_guests_do_is_not_told_by_counters_that_leave_guests_out() {
     let (guest, program) = (Busy::new(), Busy::new());
     let without = || standing(Recipe { no_guests: true, ..recipe() }, BARE, Thrift::FREE);
     let mut looks = Looks::new(&[guest.machine(), program.tree()], Some(without()));
-    looks.until("the program is counted", TICK, |looks| {
-        let counted = looks.look(TICK);
+    looks.until("the program is counted", SAMPLE_PERIOD, |looks| {
+        let counted = looks.look(SAMPLE_PERIOD);
         assert_eq!(counted.get(&guest.pid()).copied().flatten(), None, "{counted:?}");
         counted.get(&program.pid()).is_some_and(Option::is_some)
     });
@@ -172,28 +172,29 @@ fn what_guests_do_is_not_told_by_counters_that_leave_guests_out() {
     // The same with counters that see guests: then it is counted.
     let seeing = standing(recipe(), BARE, Thrift::FREE);
     let mut looks = Looks::new(&[guest.machine()], Some(seeing));
-    looks.until("the guest is counted", TICK, |looks| {
-        looks.look(TICK).get(&guest.pid()).is_some_and(Option::is_some)
+    looks.until("the guest is counted", SAMPLE_PERIOD, |looks| {
+        looks.look(SAMPLE_PERIOD).get(&guest.pid()).is_some_and(Option::is_some)
     });
-    // Alone it leaves nothing to count by hardware, until somebody else is there.
+    // Alone it leaves nothing to count by hardware, until another program runs.
     let mut looks = Looks::new(&[guest.machine()], Some(without()));
-    looks.until("hardware is left", TICK, |looks| !looks.counts_hardware());
+    looks.until("hardware is left", SAMPLE_PERIOD, |looks| !looks.counts_hardware());
     assert_eq!(looks.why(), Some(&Why::GuestsHidden));
     assert!(looks.told.iter().all(|rung| !rung.counts()), "{:?}", looks.told);
     for _ in 0..20 {
-        looks.look(TICK);
-        assert!(!looks.counts_hardware(), "nobody else has come");
+        looks.look(SAMPLE_PERIOD);
+        assert!(!looks.counts_hardware(), "no other program has come");
     }
     let watch = Watch { program: trimtab_core::ids::ProgramId(9), only: None, start: None };
     let id = looks.discovery.watch(&program.tree(), watch, &mut Silent).unwrap();
     looks.discovery.find_next(id);
-    looks.until("the program is counted", TICK, |looks| {
-        looks.look(TICK).get(&program.pid()).is_some_and(Option::is_some)
+    looks.until("the program is counted", SAMPLE_PERIOD, |looks| {
+        looks.look(SAMPLE_PERIOD).get(&program.pid()).is_some_and(Option::is_some)
     });
     assert_eq!(looks.told.last(), Some(&Rung::Exact));
 }
 
-/// Answers whoever counts another thread than its own with this, in the calling thread.
+/// Answers every attempt to count another thread than the caller with this error, in the calling
+/// thread.
 fn refuse_others(errno: Errno) {
     let arch = std::env::consts::ARCH.try_into().unwrap();
     let other = SeccompCondition::new(1, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne, 0).unwrap();
@@ -228,7 +229,7 @@ fn a_refusal_is_told_by_what_the_kernel_answered() {
             });
             assert_eq!((looks.why(), looks.counters.counted_threads()), (Some(&why), 0));
             assert_eq!(looks.told.first(), Some(&Rung::Exact), "{errno}");
-            // Whether a virtual machine has begun meanwhile is asked once.
+            // Whether a virtual machine has started meanwhile is checked once.
             assert_eq!(looks.counters.climbed_again.is_some(), errno == Errno::OPNOTSUPP);
         };
         std::thread::spawn(run).join().unwrap();
@@ -240,14 +241,14 @@ fn counters_that_cost_too_much_are_thinned_out_and_then_left_by_themselves() {
     if !may_count() {
         return;
     }
-    // A nap every few milliseconds: each is a switch.
+    // A nap every few milliseconds: each is a context switch.
     let nap = ["-c", "while :; do sleep 0.002; done"];
     let napping = Busy(Command::new("sh").args(nap).stdout(Stdio::null()).spawn().unwrap());
     let dear = Price { read: Span::from_us(20), one: Span::from_ms(26), two: Span::from_ms(92) };
     let mut looks = Looks::new(&[napping.tree()], Some(standing(recipe(), dear, Thrift::FREE)));
     let mut one_in = Vec::new();
-    // Between two looks lies so much, as told, that our own work is nothing: what is too much is
-    // the price.
+    // The reported time between two samples is so long that our own work is negligible: only the
+    // price is too high.
     let long = Span::from_ms(10_000);
     looks.until("hardware is left", long, |looks| {
         let thrift = looks.counters.thrift();
@@ -258,13 +259,13 @@ fn counters_that_cost_too_much_are_thinned_out_and_then_left_by_themselves() {
     });
     assert_eq!(looks.why(), Some(&Why::TooDear));
     assert_eq!(looks.counters.counted_threads(), 0);
-    // A turn in which it did not run at all may have been cheap in between.
+    // A round in which the thread did not run at all may have been cheap in between.
     assert!(
         one_in.starts_with(&[1, 2]) && one_in.ends_with(&[40]) && one_in.len() > 4,
         "thinned out first: {one_in:?}"
     );
     assert_eq!((looks.told.first(), looks.told.len()), (Some(&Rung::Exact), 2), "{:?}", looks.told);
-    // Were they cheap, the same program would be counted on.
+    // If the switches were cheap, the same program would still be counted.
     let cheap = Price { read: Span(1), one: Span(1), two: Span(1) };
     let mut looks = Looks::new(&[napping.tree()], Some(standing(recipe(), cheap, Thrift::FREE)));
     for _ in 0..one_in.len() * 100 {
@@ -280,9 +281,9 @@ fn counters_that_others_hold_are_left_to_them() {
     }
     let program = Busy::new();
     let mut looks = Looks::new(&[program.tree()], Some(standing(recipe(), BARE, Thrift::FREE)));
-    looks.until("it is counted", TICK, |looks| looks.counters.counted_threads() == 1);
-    // As if they had never run: what was read is missing, and the time it could have counted is
-    // not.
+    looks.until("it is counted", SAMPLE_PERIOD, |looks| looks.counters.counted_threads() == 1);
+    // As if the counters had never run: the reading is missing, and the time that it could have
+    // counted is not.
     looks.until("hardware is left", Span::from_ms(300), |looks| {
         if looks.counts_hardware() {
             (looks.counters.counted, looks.counters.starved) = (0, 1);

@@ -1,4 +1,4 @@
-//! Ends of roots: which have ended, and what wakes a host when one does.
+//! Ends of roots: which have ended, and the descriptors that wake a host at an end.
 
 use super::Discovery;
 use super::members::group_members;
@@ -8,14 +8,14 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use trimtab_core::time::{Moment, Span};
 
-/// Time between two looks for ended tags of whose end the kernel does not wake us. Chosen.
-const TAG_LOOK_PERIOD: Span = Span::from_ms(500);
+/// Time between two checks for the end of tags without a signal of the kernel. Chosen.
+const TAG_CHECK_PERIOD: Span = Span::from_ms(500);
 
 impl Discovery {
-    /// Looks which roots have ended; whether all have, and no others can come.
+    /// Checks which roots have ended; returns whether all have, and no others can come.
     pub fn is_over(&mut self, now: Moment) -> bool {
-        // There may be thousands of tags that the kernel wakes us for none of.
-        let looks = !self.options.tags || self.blind_at.is_none_or(|at| now.since(at) >= TAG_LOOK_PERIOD);
+        // There may be thousands of tags without a signal of the kernel at their end.
+        let looks = !self.options.tags || self.blind_at.is_none_or(|at| now.since(at) >= TAG_CHECK_PERIOD);
         if looks {
             self.blind_at = Some(now);
         }
@@ -29,8 +29,8 @@ impl Discovery {
         !self.options.tags && self.table.roots.values().all(|root| root.ended)
     }
 
-    /// Whether a root has ended. Without a descriptor of its process that is looked up only if
-    /// `looks`.
+    /// Returns whether a root has ended. For a root without a descriptor of its process, this is
+    /// checked only if `looks`.
     fn has_ended(&self, id: RootId, root: &Watched, looks: bool) -> bool {
         let mut ended = root.ended;
         let pid = match &root.root {
@@ -40,20 +40,20 @@ impl Discovery {
                 *pid
             }
             Root::Vm(vm) => vm.pid,
-            // As long as one of its members lives it need not be listed.
+            // As long as one of its known members lives, the group need not be listed.
             Root::Cgroup(_) if self.table.member_of(id).is_some_and(|pid| lives(self.proc.path(), pid)) => {
                 return false;
             }
-            // Also a group that was removed has no members.
+            // A group that was removed has no members either.
             Root::Cgroup(path) => {
-                // One that is empty may be filled again, which a service waits for.
+                // An empty group may be filled again, which a service waits for.
                 let empty = !self.options.tags && group_members(path).is_ok_and(|members| members.is_empty());
                 return empty || !path.exists();
             }
         };
         if !ended && root.ends.is_none() && looks {
-            // A later process with the number is not told apart here, but by the table, which then
-            // has no threads.
+            // A later process with the same number is recognised by the table, not here; the table
+            // then has no threads.
             ended = match process::stat(self.proc.path(), pid) {
                 Ok(stat) => stat.state == State::Zombie && stat.threads <= 1,
                 Err(error) => error.is_gone(),
@@ -62,19 +62,20 @@ impl Discovery {
         ended
     }
 
-    /// The roots that live and whose end wakes a poll, each with its descriptor.
+    /// Returns the living roots that wake a poll at their end, each with its descriptor.
     pub fn ends(&self) -> Vec<(RootId, BorrowedFd<'_>)> {
         let living = self.table.roots.iter().filter(|(_, root)| !root.ended);
         living.filter_map(|(id, root)| Some((*id, root.ends.as_ref()?.as_fd()))).collect()
     }
 
-    /// Whether a root lives whose end wakes no poll, so that it must be looked for again and again.
+    /// Returns whether a living root wakes no poll at its end, so that the end must be
+    /// polled for.
     pub fn is_blind(&self) -> bool {
         let unseen = |root: &Watched| !root.ended && root.ends.is_none();
         !self.options.tags && self.table.roots.values().any(unseen)
     }
 
-    /// A root's descriptor says that its process has ended.
+    /// Marks a root as ended because its descriptor reported the end of its process.
     pub fn root_ended(&mut self, id: RootId) {
         if let Some(root) = self.table.roots.get_mut(&id) {
             root.ended = true;
@@ -82,7 +83,7 @@ impl Discovery {
     }
 }
 
-/// Whether a process lives, as far as can be seen.
+/// Returns whether a process lives, as far as can be seen.
 fn lives(proc: &Path, pid: Pid) -> bool {
     process::stat(proc, pid).is_ok_and(|stat| stat.state != State::Zombie)
 }

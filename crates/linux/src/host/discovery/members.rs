@@ -1,7 +1,8 @@
 //! Members of control groups and of the groups below them.
 //!
-//! Properties: each group is listed once, however many roots name it; the groups and members that
-//! are looked at are bounded, however deep they lie; a group that vanishes meanwhile is empty.
+//! Properties: each group is listed once, however many roots name it; the numbers of groups and
+//! members that are read are bounded, however deep they lie; a group that vanishes meanwhile is
+//! empty.
 
 use crate::host::procfs;
 use crate::process::Pid;
@@ -10,13 +11,13 @@ use rustix::io::Errno;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-/// Groups below a group, and members of all of them, that are looked at.
+/// Maximal numbers of groups below a group, and of members of all of them, that are read.
 const GROUPS_MAX: usize = 4_096;
 const MEMBERS_MAX: usize = 32_768;
-/// Groups below a group deeper than this are not looked for.
+/// Maximal depth of the search for groups below a group.
 const DEPTH_MAX: usize = 32;
 
-/// The processes of a group and of all below it, as far as these are not too many.
+/// Returns the processes of a group and of all groups below it, up to the limits.
 pub(super) fn group_members(path: &Path) -> Result<BTreeSet<Pid>, Errno> {
     let mut members = BTreeSet::new();
     add_group(path, (0, &mut GROUPS_MAX.clone()), &mut members)?;
@@ -57,7 +58,7 @@ fn add_group(
                 break;
             }
             *groups -= 1;
-            // One that vanishes meanwhile is empty.
+            // A group that vanishes meanwhile is empty.
             let _ = add_group(&path, (depth + 1, groups), members);
         }
     }

@@ -1,21 +1,21 @@
 //! Discovery of processes and threads as they appear.
 //!
-//! Problem: threads are born at any moment, and listing everything at every look costs more than
-//! all else. Idea: ask three cheap questions first. Was any task made on this machine since the
-//! last look (`loadavg` ends with the number of the newest)? Has the number of a process's threads
-//! changed (its folder has a link for each)? And lists of children, which take a file for each
-//! thread, are read only as often as a fixed share of one CPU allows.
+//! Problem: threads are born at any moment, and listing everything in every sample costs more than
+//! all else. Idea: use cheap queries first. Was any task made on this machine since the last sample
+//! (`loadavg` ends with the number of the newest)? Has the number of a process's threads changed
+//! (its folder has a link for each)? The third query, lists of children, takes a file for each
+//! thread, and is made only as often as a fixed share of one CPU allows.
 //!
-//! Properties: work per look is bounded, whatever the program does: a bounded number of new threads
-//! is taken in, the others by the next look; the time spent on lists of children and members is a
-//! fixed share of a CPU, for each user ([`pace`]); a process that was found stays found, also when
-//! its parent ends. Known gaps: a process that is born and whose parent ends between two looks is
-//! not seen to belong to the roots, and neither are children of a thread beyond the first
+//! Properties: work per sample is bounded, whatever the program does: a bounded number of new
+//! threads is taken in, the rest by the next sample; the time spent on lists of children and
+//! members is a fixed share of a CPU, for each user ([`pace`]); a process that was found stays
+//! found, even when its parent ends. Known gaps: discovery cannot assign a process to the roots if
+//! it is born and its parent ends between two samples, nor children of a thread beyond the first
 //! [`processes::LISTS_MAX`] of its process.
 //!
-//! Discovery reads procfs and control groups and changes nothing on the machine. It tells the other
-//! parts of a host what it finds through [`ThreadListener`], and uses none of them: a host with
-//! another way to place threads takes it as it is.
+//! Discovery reads procfs and control groups and changes nothing on the machine. It reports its
+//! findings to the other parts of a host through [`ThreadListener`], and uses none of them: a host
+//! with another method of placing threads can use it unchanged.
 
 mod ends;
 mod listener;
@@ -29,10 +29,10 @@ mod threads;
 mod vcpu_threads;
 mod virtual_machines;
 
-pub use listener::{Origin, Silent, ThreadListener};
+pub use listener::{ProcessOrigin, Silent, ThreadListener};
 pub use roots::{Root, RootId};
 pub use tags::{RootFacts, Watch};
-pub use thread_table::{Interest, Thread, ThreadTable};
+pub use thread_table::{Interest, ThreadTable, WatchedThread};
 
 use super::error::LiveError;
 use super::procfs::{self, DescriptorBudget, Procfs};
@@ -47,37 +47,37 @@ use trimtab_core::ids::ThreadId;
 use trimtab_core::observe::ProgramInfo;
 use trimtab_core::time::{Moment, Span};
 
-/// Everything is listed again after this time, whatever the cheap questions say.
+/// Period of full searches, which list everything without regard to the cheap queries.
 const FULL_PERIOD: Span = Span::from_ms(5_000);
-/// Threads whose names are looked at in each full search, in turn: names are for people.
+/// Maximal number of names of threads that are read in each full search, in turn: names are for
+/// people.
 const NAMES_PER_SEARCH: usize = 256;
 
 /// Options of discovery.
 #[derive(Clone, Copy, Debug)]
 pub struct DiscoveryOptions {
-    /// Children are looked for no more often than this, and less often where that would cost too
-    /// much.
+    /// Shortest time between two searches for children; longer if searching would cost too much.
     pub find_every: Span,
     /// Threads are only watched, so no right to move them is needed.
     pub hands_off: bool,
-    /// The roots are tags: they come and go, and the watching does not end with the last of them.
+    /// The roots are tags: they come and go, and the watch does not end with the last tag.
     pub tags: bool,
 }
 
-/// Progress of the search.
+/// State of the search.
 #[derive(Debug, Default)]
 struct Search {
-    /// The number of the task that was made last on this machine.
+    /// Number of the task that was made last on this machine.
     newest: Option<u32>,
     loadavg: Option<OwnedFd>,
-    /// Where roots are tags, each user's threads have rounds of their own.
+    /// If roots are tags, each user's threads have rounds of their own.
     rounds: BTreeMap<Owner, Round>,
-    /// Processes that are meant since the last look.
+    /// Processes that were covered by a root since the last sample.
     fresh: Vec<(Owner, Pid)>,
     full_at: Option<Moment>,
-    /// Threads that were listed and not taken in.
+    /// Number of threads that were listed and not taken in.
     untaken: u32,
-    /// The kernel has no lists of children.
+    /// Whether the kernel lacks lists of children.
     no_lists: bool,
 }
 
@@ -89,18 +89,18 @@ pub struct Discovery {
     options: DiscoveryOptions,
     table: ThreadTable,
     search: Search,
-    /// The thread to go on with when names are looked at next.
+    /// Position of the thread at which the next reading of names continues.
     next_named: usize,
-    /// When ends were looked for of which the kernel does not wake us.
+    /// Time of the last check for ends that the kernel does not signal.
     blind_at: Option<Moment>,
-    /// Roots that may not be looked at, of several that are only watched.
+    /// Number of roots that may not be read, of several that are only watched.
     unreadable: usize,
-    /// Why the CPUs of a virtual machine could not be asked for again, the last time.
+    /// Reason why the latest query for the CPUs of a virtual machine failed.
     vm_fault: Option<String>,
 }
 
 impl Discovery {
-    /// Discovery of nothing yet.
+    /// Makes a discovery without roots.
     pub fn new(proc: Arc<Procfs>, budget: DescriptorBudget, options: DiscoveryOptions) -> Self {
         Self {
             proc,
@@ -115,12 +115,12 @@ impl Discovery {
         }
     }
 
-    /// Takes in all that these roots name and all that came of it, before the first look. Each root
-    /// is a program.
+    /// Takes in all processes that these roots name and their descendants, before the first sample.
+    /// Each root is a program.
     ///
     /// # Errors
-    /// [`LiveError`]: a root is not there, has ended, or is not ours to move; of several that are
-    /// only watched, all may not be looked at.
+    /// [`LiveError`]: a root does not exist, has ended, or is not ours to move; or, of several that
+    /// are only watched, none may be read.
     pub fn begin(&mut self, roots: &[Root], listener: &mut dyn ThreadListener) -> Result<(), LiveError> {
         let mut problem = None;
         for root in roots {
@@ -150,30 +150,30 @@ impl Discovery {
         Watched::new(self.proc.path(), root, self.proc.shares_numbers(), self.options.hands_off)
     }
 
-    /// The roots, processes and threads under watch.
+    /// Returns the roots, processes and threads under watch.
     pub fn table(&self) -> &ThreadTable {
         &self.table
     }
 
-    /// The sample that names all known threads is told: threads found from now on are new.
+    /// Marks all known threads as reported by a sample: threads found from now on are new.
     pub fn told(&mut self) {
         self.table.told();
     }
 
-    /// Roots that may not be looked at.
+    /// Returns the number of roots that may not be read.
     pub fn unreadable(&self) -> usize {
         self.unreadable
     }
 
-    /// Why the CPUs of a virtual machine could not be asked for again, the last time.
+    /// Returns the reason why the latest query for the CPUs of a virtual machine failed.
     pub fn vm_fault(&self) -> Option<&str> {
         self.vm_fault.as_deref()
     }
 
-    /// Looks for threads that are new and threads that have ended; how many were seen and not taken
-    /// in.
+    /// Searches for new threads and for threads that have ended; returns the number of threads that
+    /// were seen and not taken in.
     pub fn find(&mut self, now: Moment, listener: &mut dyn ThreadListener) -> u32 {
-        self.hear_of_vcpus(listener);
+        self.take_vcpu_news(listener);
         let newest = self.newest_task();
         let full = self.search.full_at.is_none_or(|at| now.since(at) >= FULL_PERIOD);
         let made = newest.is_none() || newest != self.search.newest || full;
@@ -193,7 +193,7 @@ impl Discovery {
         untaken
     }
 
-    /// The number of the task that was made last on this machine.
+    /// Returns the number of the task that was made last on this machine.
     fn newest_task(&mut self) -> Option<u32> {
         let mut buffer = [0; 128];
         if self.search.loadavg.is_none() {
@@ -203,18 +203,18 @@ impl Discovery {
         procfs::read_start(file, &mut buffer).ok().and_then(last_made)
     }
 
-    /// Whether everything was listed again at this moment.
+    /// Returns whether everything was listed at this moment.
     pub fn is_full_at(&self, now: Moment) -> bool {
         self.search.full_at == Some(now)
     }
 
-    /// Looks for all that is new at the next look, whatever that costs.
+    /// Makes the next search a full one, at any cost.
     pub fn find_all_next(&mut self) {
         self.search = Search { no_lists: self.search.no_lists, ..Search::default() };
     }
 
-    /// Looks whether names changed: programs rename their threads, and a process that calls exec
-    /// becomes another program.
+    /// Reads names again: programs rename their threads, and a process that calls exec becomes
+    /// another program.
     fn refresh_names(&mut self, listener: &mut dyn ThreadListener) {
         let ids: Vec<ThreadId> = self.table.threads.keys().copied().collect();
         let count = ids.len().min(NAMES_PER_SEARCH);
@@ -230,8 +230,8 @@ impl Discovery {
         self.next_named = self.next_named.wrapping_add(count);
     }
 
-    /// Takes the name of a thread from its stat line, which may be that of another thread with its
-    /// number.
+    /// Updates the name of a thread from its stat line, which may belong to another thread with the
+    /// same number.
     pub fn update_name(&mut self, id: ThreadId, stat: &Stat, listener: &mut dyn ThreadListener) {
         let Some(thread) = self.table.threads.get_mut(&id) else { return };
         if thread.start != stat.start {
@@ -252,7 +252,7 @@ impl Discovery {
     }
 }
 
-/// The number of the newest task, from `loadavg`.
+/// Parses the number of the newest task from `loadavg`.
 fn last_made(loadavg: &[u8]) -> Option<u32> {
     text::words(loadavg).nth(4).and_then(text::number)
 }

@@ -1,10 +1,10 @@
-//! Pace of the search: each user's processes and threads are looked for at a pace of their own.
+//! Pace of the search: each user's processes and threads are searched for at a pace of their own.
 //!
-//! Unit: parts of a CPU, by user. Problem: where roots are tags of many users, a user with very
-//! many processes, or with storms of new ones, would make the search dear, or keep other users'
-//! processes from being found. Idea: after a search for one user's processes the next one for that
-//! user waits in proportion to its cost; of each user a bounded number of processes and threads is
-//! watched.
+//! Unit: parts of a CPU, by user. Problem: if roots are tags of many users, a user with very many
+//! processes, or with storms of new ones, would make the search expensive, or keep other users'
+//! processes from being found. Idea: after a search for one user's processes the next search for
+//! that user waits in proportion to its cost; a bounded number of processes and threads of each
+//! user is watched.
 //!
 //! Properties: one user's debt delays no other user; clearing all tags and tagging again does not
 //! cancel a debt.
@@ -18,41 +18,41 @@ use std::collections::BTreeSet;
 use trimtab_core::sampling_budget::FINDING_PROCESSES;
 use trimtab_core::time::Moment;
 
-/// Processes and threads of one user that are watched, where they are tagged. Chosen: what a large
-/// machine runs at once.
+/// Maximal numbers of processes and threads of one user that are watched, if they are tagged.
+/// Chosen: the number that a large machine runs at once.
 const PROCESSES_OF_USER: usize = 1_024;
 const THREADS_OF_USER: usize = 4_096;
-/// The only user whose threads are meant; `None` for the threads of all users.
+/// The user for whose threads a search is limited; `None` for the threads of all users.
 pub(super) type Owner = Option<u32>;
 
-/// Dates of the search for one user's processes.
+/// Schedule of the search for one user's processes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Round {
-    /// When all children and members were known last.
+    /// Time at which all children and members were last known.
     pub(super) at: Option<Moment>,
-    /// The earliest moment at which they are looked for again,
+    /// Earliest time of the next search for children and members.
     pub(super) next: Moment,
-    /// and at which their threads are listed again.
+    /// Earliest time of the next listing of their threads.
     pub(super) threads_next: Moment,
-    /// Something was made since children were looked for.
+    /// Whether a task was made since the last search for children.
     pub(super) made: bool,
 }
 
 impl Discovery {
-    /// The moment since which all children and members of all users' roots are known.
+    /// Returns the moment since which all children and members of all users' roots are known.
     pub fn searched(&self) -> Option<Moment> {
         self.search.rounds.values().map(|round| round.at).min().flatten()
     }
 }
 
 impl Discovery {
-    /// Owner a process is meant to be.
+    /// Returns the user for whom a process is watched.
     pub(super) fn owner(&self, process: &Process) -> Owner {
         let roots = process.covers.keys().filter_map(|id| self.table.roots.get(id));
         roots.map(|root| root.only).min().flatten()
     }
 
-    /// Whether no more processes of this user are taken in.
+    /// Returns whether no more processes of this user are taken in.
     pub(super) fn is_full(&self, owner: Owner) -> bool {
         owner.is_some() && {
             let theirs = self.table.processes.values().filter(|process| self.owner(process) == owner);
@@ -60,7 +60,7 @@ impl Discovery {
         }
     }
 
-    /// How many more threads of this user may be watched.
+    /// Returns how many more threads of this user may be watched.
     pub(super) fn left(&self, owner: Owner) -> usize {
         if owner.is_none() {
             return usize::MAX;
@@ -69,10 +69,10 @@ impl Discovery {
         THREADS_OF_USER.saturating_sub(theirs.map(|process| process.threads.len()).sum())
     }
 
-    /// Looks for children and members, each user's at that user's pace.
+    /// Searches for children and members, for each user at that user's pace.
     pub(super) fn find_processes(&mut self, now: Moment, made: bool, listener: &mut dyn ThreadListener) {
         let all: BTreeSet<Owner> = self.table.roots.values().map(|root| root.only).collect();
-        // A user without roots may still owe for the ones there were.
+        // A user without roots may still have a debt from earlier roots.
         self.search
             .rounds
             .retain(|owner, round| all.contains(owner) || round.next.max(round.threads_next) > now);
@@ -113,20 +113,20 @@ impl Discovery {
         }
     }
 
-    /// A root is new: its processes are looked for at the next look, and other roots' only when
-    /// they are due.
+    /// Schedules the search for a new root's processes for the next sample; other roots' searches
+    /// stay due as before.
     pub fn find_next(&mut self, id: RootId) {
         let Some(watched) = self.table.roots.get(&id) else { return };
         match watched.root {
             Root::Tree(pid) => self.search.fresh.push((watched.only, pid)),
-            // Its members are known.
+            // The members are known.
             Root::Cgroup(_) | Root::Thread(..) | Root::Vm(_) => {
                 self.search.rounds.entry(watched.only).or_default().made = true;
             }
         }
     }
 
-    /// Looks for children again when their time has come, though nothing was made.
+    /// Searches for children again at the next due time, even if no task was made.
     pub(super) fn find_again(&mut self) {
         for round in self.search.rounds.values_mut() {
             round.made = true;
@@ -172,7 +172,7 @@ mod tests {
         Discovery::new(proc, DescriptorBudget::of_this_process(None), options)
     }
 
-    /// A root of this process, for this user alone or for all.
+    /// Adds a root of this process, for this user alone or for all.
     fn root(discovery: &mut Discovery, pid: Pid, only: Owner) -> RootId {
         let watched = discovery.examine(&Root::Tree(pid)).unwrap();
         discovery.table.add_root(Watched { only, ..watched })
@@ -201,11 +201,10 @@ mod tests {
         );
         assert_eq!(discovery.left(Some(own)), THREADS_OF_USER - PROCESSES_OF_USER);
         assert_eq!((discovery.left(Some(own + 1)), discovery.left(None)), (THREADS_OF_USER, usize::MAX));
-        // What root means too is not theirs alone.
+        // A process that root covers too is not this user's alone.
         add(&mut discovery, 0, all);
         assert!(!discovery.is_full(Some(own)));
-        // A thread for which there is no room is counted, and its process not listed over and over
-        // for it.
+        // A thread without room is counted, and its process is not listed over and over for it.
         discovery.table.add_process(
             sleeper.pid(),
             process::stat(discovery.proc.path(), sleeper.pid()).unwrap().start,
@@ -239,7 +238,7 @@ mod tests {
         let theirs = round(&discovery, Some(own));
         assert_eq!((theirs.at, theirs.made, round(&discovery, None).at), (Some(begin), true, Some(later)));
         assert_eq!(discovery.searched(), Some(begin));
-        // To clear all and to tag anew pays nothing.
+        // Clearing all tags and tagging again pays no debt.
         discovery.unwatch(mine, &mut Silent);
         discovery.find_processes(later, true, &mut Silent);
         assert_eq!(round(&discovery, Some(own)).next, Moment(u64::MAX));

@@ -1,7 +1,7 @@
 //! Search for processes: those that the roots name, members of control groups, and the children of
 //! processes under watch.
 
-use super::listener::{Origin, ThreadListener};
+use super::listener::{ProcessOrigin, ThreadListener};
 use super::members::group_members;
 use super::pace::Owner;
 use super::roots::{Root, RootId, is_of};
@@ -16,11 +16,11 @@ use std::path::PathBuf;
 use trimtab_core::ids::ProgramId;
 use trimtab_core::observe::ProgramInfo;
 
-/// Threads of a process whose lists of children are read.
+/// Maximal number of lists of children that are read for one process.
 pub(super) const LISTS_MAX: usize = 4_096;
 
 impl Discovery {
-    /// Takes in what a root names.
+    /// Takes in the processes that a root names.
     pub(super) fn take_root(
         &mut self,
         id: RootId,
@@ -32,7 +32,7 @@ impl Discovery {
             Root::Tree(pid) | Root::Thread(pid, _) => {
                 let stat = match process::stat(self.proc.path(), pid) {
                     Err(_) if self.options.hands_off && self.table.roots.len() > 1 => {
-                        // Gone since it was chosen: one of several that are only watched.
+                        // Gone since it was chosen: one of several roots that are only watched.
                         if let Some(watched) = self.table.roots.get_mut(&id) {
                             watched.ended = true;
                         }
@@ -44,7 +44,7 @@ impl Discovery {
                     self.end_process(pid, listener);
                 }
                 if self.table.add_process(pid, stat.start, program) {
-                    listener.process_found(&self.table, pid, Origin::Root);
+                    listener.process_found(&self.table, pid, ProcessOrigin::Root);
                 }
                 self.cover(pid, id, listener);
                 (pid.0, stat.comm)
@@ -54,7 +54,7 @@ impl Discovery {
                     if let Some(process) = self.table.processes.get_mut(&vm.pid) {
                         process.only = Some(Only::of(&vm.vcpus));
                     }
-                    listener.process_found(&self.table, vm.pid, Origin::VirtualMachine);
+                    listener.process_found(&self.table, vm.pid, ProcessOrigin::VirtualMachine);
                 }
                 self.cover(vm.pid, id, listener);
                 (vm.pid.0, text::printable(vm.name.as_bytes()))
@@ -120,13 +120,13 @@ impl Discovery {
                 && !stat.kernel_thread
                 && self.table.add_process(pid, stat.start, program)
             {
-                listener.process_found(&self.table, pid, Origin::Group);
+                listener.process_found(&self.table, pid, ProcessOrigin::Group);
                 self.cover(pid, id, listener);
             }
         }
     }
 
-    /// A root means this process, unless it means only another user's.
+    /// Marks this process as covered by a root, unless the root covers only another user's threads.
     pub(super) fn cover(&mut self, pid: Pid, id: RootId, listener: &mut dyn ThreadListener) {
         let Some(watched) = self.table.roots.get(&id) else { return };
         let thread = watched.thread();
@@ -139,8 +139,7 @@ impl Discovery {
         }
     }
 
-    /// Takes in the children of all processes that are watched for a user, their children, and so
-    /// on.
+    /// Takes in all descendants of the processes that are watched for a user.
     pub(super) fn find_children(&mut self, owner: Owner, listener: &mut dyn ThreadListener) {
         let of = |(_, process): &(&Pid, &Process)| self.owner(process) == owner;
         let whole = self.table.processes.iter().filter(|(_, process)| process.only.is_none());
@@ -148,7 +147,7 @@ impl Discovery {
         self.find_children_from(from, listener);
     }
 
-    /// Takes in the children of these processes, their children, and so on.
+    /// Takes in all descendants of these processes.
     pub(super) fn find_children_from(&mut self, mut from: Vec<Pid>, listener: &mut dyn ThreadListener) {
         while let Some(pid) = from.pop().filter(|_| !self.search.no_lists) {
             let whole = self.table.processes.get(&pid).filter(|process| process.only.is_none());
@@ -164,14 +163,14 @@ impl Discovery {
         }
     }
 
-    /// The children of a process by its threads' lists.
+    /// Returns the children of a process from its threads' lists.
     fn children_of(&mut self, pid: Pid) -> Vec<Pid> {
         let threads = process::threads(self.proc.path(), pid).unwrap_or_default();
         let mut children = Vec::new();
         let mut buffer = vec![0; 4 << 10];
         for tid in threads.into_iter().take(LISTS_MAX) {
             let Ok(file) = procfs::open(self.proc.folder(), &format!("{pid}/task/{tid}/children")) else {
-                // Without the file although the thread is there, the kernel has none.
+                // If the thread exists without the file, the kernel has no lists of children.
                 let there = process::thread_stat(self.proc.path(), pid, tid).is_ok();
                 self.search.no_lists |= there;
                 continue;
@@ -183,7 +182,8 @@ impl Discovery {
         children
     }
 
-    /// The same on a kernel without such lists: every process of the machine names its parent.
+    /// Finds children on a kernel without such lists: every process of the machine names its
+    /// parent.
     fn find_children_by_parents(&mut self, listener: &mut dyn ThreadListener) {
         let Ok(entries) = std::fs::read_dir(self.proc.path()) else { return };
         let parents: BTreeMap<Pid, Pid> = entries
@@ -205,12 +205,12 @@ impl Discovery {
         }
     }
 
-    /// Whether a process is part of this program.
+    /// Returns whether a process is part of this program.
     pub(super) fn is_own(pid: Pid, listener: &dyn ThreadListener) -> bool {
         pid == Pid::own() || listener.is_own(pid)
     }
 
-    /// Takes a child in; whether it is new.
+    /// Takes a child in; returns whether it is new.
     fn adopt(
         &mut self,
         child: Pid,
@@ -224,18 +224,18 @@ impl Discovery {
         let Some(of) = self.table.processes.get(&parent) else { return false };
         let owner = self.owner(of);
         let whole = !self.options.tags || of.covers.values().any(Option::is_none);
-        // Of a process that is not meant as a whole, only some children are: those that the
-        // listener wants.
+        // If no root covers the process as a whole, only the children that the listener wants are
+        // taken in.
         if !(whole || listener.wants_child(child, parent)) || self.is_full(owner) {
             return false;
         }
         match process::stat(self.proc.path(), child) {
             Ok(Stat { parent: seen, kernel_thread: false, start, .. }) if seen == parent => {
-                // A root that means one thread of the parent does not mean its children.
+                // A root that covers one thread of the parent does not cover its children.
                 let all: Vec<RootId> =
                     of.covers.iter().filter(|(_, thread)| thread.is_none()).map(|(id, _)| *id).collect();
                 let new = self.table.add_process(child, start, program);
-                listener.process_found(&self.table, child, Origin::ChildOf(parent));
+                listener.process_found(&self.table, child, ProcessOrigin::ChildOf(parent));
                 for id in all {
                     self.cover(child, id, listener);
                 }

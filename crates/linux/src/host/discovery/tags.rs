@@ -1,9 +1,10 @@
-//! Roots that come and go while the machine is watched.
+//! Roots that come and go during the watch.
 //!
-//! Problem: a service is told of threads one by one, by people who do not know of each other; the
-//! same thread may be meant twice, and must be left alone when no root means it any more, though it
-//! is still watched because others are. Idea: each process remembers which roots mean it, or one
-//! thread of it; the interest in a thread follows from that, and changes when a root comes or goes.
+//! Problem: a service receives threads one by one, from people who do not know of each other.
+//! Several roots may cover the same thread. The thread must be left alone when no root covers it
+//! any more, even if it is still watched for the sake of others. Idea: each process remembers the
+//! roots that cover it, or one thread of it; the interest in a thread follows from these roots, and
+//! changes when a root comes or goes.
 
 use super::listener::ThreadListener;
 use super::roots::{Root, RootId, Watched};
@@ -13,36 +14,36 @@ use crate::process::{self, Pid, StartTime};
 use std::collections::BTreeMap;
 use trimtab_core::ids::{ProgramId, ThreadId};
 
-/// How a root is watched.
+/// Conditions of watching a root.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Watch {
-    /// The program that its threads are of.
+    /// The program of its threads.
     pub program: ProgramId,
-    /// Only threads of this user are meant.
+    /// If set, the root covers only threads of this user.
     pub only: Option<u32>,
-    /// When the process, or the one thread that is meant, started; another with its number is not
-    /// meant.
+    /// Start time of the process, or of the single covered thread; a later one with the same number
+    /// is not covered.
     pub start: Option<StartTime>,
 }
 
-/// What is known of a root.
+/// State of a root.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RootFacts {
-    /// Which.
+    /// The root.
     pub id: RootId,
-    /// Whether what it names has ended.
+    /// Whether everything that the root names has ended.
     pub ended: bool,
-    /// Threads that it means now.
+    /// Number of threads that it covers now.
     pub threads: u32,
-    /// Moves of its threads so far; 0 where the host moves none.
+    /// Number of moves of its threads so far; 0 for a host that moves none.
     pub moves: u64,
 }
 
 impl Discovery {
-    /// Begins to watch one more root. [`Self::is_meant`] and [`Self::find_next`] are to follow.
+    /// Starts to watch one more root. [`Self::is_meant`] and [`Self::find_next`] must follow.
     ///
     /// # Errors
-    /// [`LiveError`]: it is not there, has ended, or is not ours to move.
+    /// [`LiveError`]: the root does not exist, has ended, or is not ours to move.
     pub fn watch(
         &mut self,
         root: &Root,
@@ -62,8 +63,8 @@ impl Discovery {
         {
             return Err(LiveError::NoProcess(pid));
         }
-        // However many are tagged, descriptors remain for what is done with them; without one its
-        // end is seen a little later.
+        // However many roots are tagged, descriptors remain for the work on them; without a
+        // descriptor, a root's end is noticed a little later.
         watched.ends = watched.ends.filter(|_| self.budget.take_spare());
         let id = self.table.add_root(Watched { program: how.program, only: how.only, ..watched });
         if let Err(error) = self.take_root(id, listener) {
@@ -73,11 +74,11 @@ impl Discovery {
         Ok(id)
     }
 
-    /// Makes sure that the process that a root names is the one that started then: its number may
-    /// become another's at any moment.
+    /// Checks that the process that a root names is the one that started at `start`: its number may
+    /// become another process's at any moment.
     ///
     /// # Errors
-    /// [`LiveError::NoProcess`]: it is another one.
+    /// [`LiveError::NoProcess`]: it is another process.
     pub fn is_meant(&self, root: &Root, start: Option<StartTime>) -> Result<(), LiveError> {
         match (root, start) {
             (Root::Tree(pid), Some(meant))
@@ -89,7 +90,7 @@ impl Discovery {
         }
     }
 
-    /// Forgets a root; whether it was there.
+    /// Forgets a root; returns whether it existed.
     fn drop_root(&mut self, id: RootId) -> bool {
         let watched = self.table.roots.remove(&id);
         if watched.as_ref().is_some_and(|watched| watched.ends.is_some()) {
@@ -98,8 +99,8 @@ impl Discovery {
         watched.is_some()
     }
 
-    /// Ends the watching of a root: the processes that it meant; `None` where there is no such
-    /// root. [`Self::drop_unmeant`] is to follow.
+    /// Ends the watch of a root. Returns the processes that it covered; `None` if the root does not
+    /// exist. [`Self::drop_unmeant`] must follow.
     pub fn unwatch(&mut self, id: RootId, listener: &mut dyn ThreadListener) -> Option<Vec<Pid>> {
         if !self.drop_root(id) {
             return None;
@@ -113,8 +114,8 @@ impl Discovery {
         Some(meant)
     }
 
-    /// Forgets processes that no root means. Those that were found because one of their ancestors
-    /// is meant will be found again.
+    /// Forgets processes that no root covers. Processes with a covered ancestor will be found
+    /// again.
     pub fn drop_unmeant(&mut self, listener: &mut dyn ThreadListener) {
         let unmeant = self.table.processes.iter().filter(|(_, process)| process.covers.is_empty());
         let gone: Vec<Pid> = unmeant.map(|(pid, _)| *pid).collect();
@@ -128,7 +129,7 @@ impl Discovery {
         self.find_again();
     }
 
-    /// The roots that mean a process are others than before.
+    /// Updates the interest in a process's threads after the roots that cover it have changed.
     pub(super) fn update_interest(&mut self, pid: Pid, listener: &mut dyn ThreadListener) {
         if !self.options.tags {
             return;
@@ -152,7 +153,7 @@ impl Discovery {
         }
     }
 
-    /// The roots, ascending.
+    /// Returns the state of the roots, ascending.
     pub fn roots(&self) -> Vec<RootFacts> {
         let fact = |id: RootId, root: &Watched| RootFacts { id, ended: root.ended, threads: 0, moves: 0 };
         let mut facts: BTreeMap<RootId, RootFacts> =

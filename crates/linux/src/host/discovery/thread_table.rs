@@ -1,7 +1,7 @@
 //! Table of the roots, processes and threads under watch.
 //!
-//! Discovery alone changes it. The other parts of a host read it, and keep what they know of a
-//! thread under its number, which is never used again.
+//! Discovery alone changes it. The other parts of a host read it, and keep their state of a thread
+//! under the thread's number, which is never used again.
 
 use super::roots::{Root, RootId, Watched, is_of};
 use super::vcpu_threads::Only;
@@ -13,16 +13,17 @@ use trimtab_core::ids::{ProgramId, ThreadId};
 /// Interest of the roots in a thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Interest {
-    /// There are no tags: every thread under watch may be moved.
+    /// Without tags: every thread under watch may be moved.
     Any,
-    /// It is tagged.
+    /// The thread is tagged.
     Tagged,
-    /// It is not tagged, and is watched only because it may inherit masks of threads that are.
+    /// The thread is not tagged, and is watched only because it may inherit masks of tagged
+    /// threads.
     Untagged,
 }
 
 impl Interest {
-    /// Whether the roots want it moved.
+    /// Returns whether the roots want the thread moved.
     pub fn is_wanted(self) -> bool {
         self != Self::Untagged
     }
@@ -30,8 +31,8 @@ impl Interest {
 
 /// A thread under watch.
 #[derive(Clone, Debug)]
-pub struct Thread {
-    /// The program that it is counted to.
+pub struct WatchedThread {
+    /// The program to which it counts.
     pub program: ProgramId,
     /// Whether the roots want it moved.
     pub interest: Interest,
@@ -39,9 +40,9 @@ pub struct Thread {
     pub pid: Pid,
     /// Its number in the kernel.
     pub tid: Tid,
-    /// When it started: with the number, this names it for good.
+    /// Start time: together with the number, it identifies the thread for good.
     pub start: StartTime,
-    /// Its name, printable; of a virtual CPU, the CPU's.
+    /// Its name, printable; for a vCPU's thread, the name of the vCPU.
     pub name: String,
 }
 
@@ -50,28 +51,28 @@ pub struct Thread {
 pub(in crate::host) struct Process {
     pub(in crate::host) start: StartTime,
     pub(super) program: ProgramId,
-    /// The roots that mean it, or one thread of it.
+    /// The roots that cover the process, or one thread of it.
     pub(in crate::host) covers: BTreeMap<RootId, Option<Tid>>,
     pub(in crate::host) threads: BTreeMap<Tid, ThreadId>,
-    /// The links that its folder of threads had when it was last listed: two more than threads.
+    /// Number of links of its folder of threads at the last listing: two more than threads.
     pub(super) links: Option<u64>,
-    /// Whether a thread of it has ended since, or some were not taken in.
+    /// Whether a thread of it has ended since, or some threads were not taken in.
     pub(in crate::host) stale: bool,
-    /// Its threads that are not taken in, since its user has too many.
+    /// Number of its threads that are not taken in, since its user has too many.
     pub(super) beyond: u32,
-    /// The leader has ended and others live on: its number stays listed.
+    /// Whether the leader has ended and other threads live on: the leader's number stays listed.
     pub(super) headless: bool,
-    /// The threads that are watched, where not all are.
+    /// The watched threads, if not all are watched.
     pub(in crate::host) only: Option<Only>,
 }
 
 impl Process {
-    /// The roots that mean this thread.
+    /// Returns the roots that cover this thread.
     pub(in crate::host) fn meant_by(&self, tid: Tid) -> impl Iterator<Item = RootId> + '_ {
         self.covers.iter().filter(move |(_, only)| only.is_none_or(|only| only == tid)).map(|(id, _)| *id)
     }
 
-    /// The interest in one of its threads.
+    /// Returns the interest in one of its threads.
     pub(super) fn interest(&self, tid: Tid, tags: bool) -> Interest {
         match (tags, self.meant_by(tid).next()) {
             (false, _) => Interest::Any,
@@ -81,37 +82,37 @@ impl Process {
     }
 }
 
-/// All that is under watch.
+/// All roots, processes and threads under watch.
 #[derive(Debug, Default)]
 pub struct ThreadTable {
     pub(super) roots: BTreeMap<RootId, Watched>,
-    pub(in crate::host) threads: BTreeMap<ThreadId, Thread>,
+    pub(in crate::host) threads: BTreeMap<ThreadId, WatchedThread>,
     pub(in crate::host) processes: BTreeMap<Pid, Process>,
     next_root: u32,
     next_thread: u32,
-    /// Threads from this number on are new since the last sample was told.
-    untold: ThreadId,
+    /// Threads from this number on are new since the last sample was reported.
+    first_unreported: ThreadId,
 }
 
 impl ThreadTable {
-    /// The threads, ascending by their numbers.
-    pub fn threads(&self) -> impl Iterator<Item = (ThreadId, &Thread)> {
+    /// Returns the threads, ascending by their numbers.
+    pub fn threads(&self) -> impl Iterator<Item = (ThreadId, &WatchedThread)> {
         self.threads.iter().map(|(id, thread)| (*id, thread))
     }
 
-    /// One thread.
-    pub fn thread(&self, id: ThreadId) -> Option<&Thread> {
+    /// Returns one thread.
+    pub fn thread(&self, id: ThreadId) -> Option<&WatchedThread> {
         self.threads.get(&id)
     }
 
-    /// The processes, ascending.
+    /// Returns the processes, ascending.
     pub fn processes(&self) -> impl Iterator<Item = Pid> {
         self.processes.keys().copied()
     }
 
-    /// Threads that are new since the last sample was told.
+    /// Returns the threads that are new since the last sample was reported.
     pub fn new_threads(&self) -> impl Iterator<Item = ThreadId> {
-        self.threads.range(self.untold..).map(|(id, _)| *id)
+        self.threads.range(self.first_unreported..).map(|(id, _)| *id)
     }
 
     pub(super) fn add_root(&mut self, watched: Watched) -> RootId {
@@ -121,12 +122,12 @@ impl ThreadTable {
         id
     }
 
-    /// The program of the next root, where each root is a program.
+    /// Returns the program of the next root, if each root is a program.
     pub(super) fn next_program(&self) -> ProgramId {
         ProgramId(self.next_root)
     }
 
-    /// Takes a process in; false where it was in already.
+    /// Takes a process in; returns false if it was in already.
     pub(super) fn add_process(&mut self, pid: Pid, start: StartTime, program: ProgramId) -> bool {
         if self.processes.get(&pid).is_some_and(|process| process.start == start) {
             return false;
@@ -148,18 +149,18 @@ impl ThreadTable {
         true
     }
 
-    /// All threads that are known have been told.
+    /// Marks all known threads as reported.
     pub(super) fn told(&mut self) {
-        self.untold = ThreadId(self.next_thread);
+        self.first_unreported = ThreadId(self.next_thread);
     }
 
-    /// Whether a thread was told before.
-    pub(super) fn was_told(&self, id: ThreadId) -> bool {
-        id < self.untold
+    /// Returns whether a thread was reported before.
+    pub(super) fn was_reported(&self, id: ThreadId) -> bool {
+        id < self.first_unreported
     }
 
-    /// Takes a thread of a known process in.
-    pub(super) fn add_thread(&mut self, thread: Thread) -> ThreadId {
+    /// Takes in a thread of a known process.
+    pub(super) fn add_thread(&mut self, thread: WatchedThread) -> ThreadId {
         let id = ThreadId(self.next_thread);
         self.next_thread = self.next_thread.saturating_add(1);
         if let Some(process) = self.processes.get_mut(&thread.pid) {
@@ -169,7 +170,7 @@ impl ThreadTable {
         id
     }
 
-    /// Takes the thread back that was added last: it had ended already.
+    /// Removes the thread that was added last, because it had ended already.
     pub(super) fn retract_thread(&mut self, id: ThreadId) {
         if let Some(thread) = self.threads.remove(&id)
             && let Some(process) = self.processes.get_mut(&thread.pid)
@@ -180,7 +181,7 @@ impl ThreadTable {
     }
 
     /// Forgets a thread that has ended.
-    pub(super) fn remove_thread(&mut self, id: ThreadId) -> Option<Thread> {
+    pub(super) fn remove_thread(&mut self, id: ThreadId) -> Option<WatchedThread> {
         let thread = self.threads.remove(&id)?;
         if let Some(process) = self.processes.get_mut(&thread.pid) {
             process.threads.remove(&thread.tid);
@@ -189,31 +190,32 @@ impl ThreadTable {
         Some(thread)
     }
 
-    /// A process that this root means.
+    /// Returns a process that this root covers.
     pub(super) fn member_of(&self, root: RootId) -> Option<Pid> {
         let of = |process: &Process| process.covers.contains_key(&root);
         self.processes.iter().find(|(_, process)| of(process)).map(|(pid, _)| *pid)
     }
 
-    /// Whether a thread is known to have ended: its process's threads were all listed, and it was
-    /// not among them.
+    /// Returns whether a thread is known to have ended: its process's threads were all listed, and
+    /// it was not among them.
     pub(super) fn has_ended(&self, pid: Pid, tid: Tid) -> bool {
         let listed = self.processes.get(&pid).filter(|process| process.links.is_some() && !process.stale);
         listed.is_some_and(|process| !process.threads.contains_key(&tid))
     }
 
-    /// The threads of a process.
+    /// Returns the threads of a process.
     pub(in crate::host) fn threads_of(&self, pid: Pid) -> BTreeSet<ThreadId> {
         let process = self.processes.get(&pid);
         process.map(|process| process.threads.values().copied().collect()).unwrap_or_default()
     }
 
-    /// Whether of a process only some threads are watched, as of a virtual machine only its CPUs.
+    /// Returns whether only some threads of a process are watched, as for a virtual machine.
     pub(in crate::host) fn is_virtual_machine(&self, pid: Pid) -> bool {
         self.processes.get(&pid).is_some_and(|process| process.only.is_some())
     }
 
-    /// The process whose tree this one was found in; itself, if it is in none.
+    /// Returns the root process of the tree that contains this one; the process itself, if no tree
+    /// does.
     pub(in crate::host) fn tree_of(&self, pid: Pid) -> Pid {
         let covers = self.processes.get(&pid).map(|process| &process.covers);
         let tree = |id: &RootId| match self.roots.get(id)?.root {
@@ -223,9 +225,10 @@ impl ThreadTable {
         covers.and_then(|covers| covers.keys().find_map(tree)).unwrap_or(pid)
     }
 
-    /// Whether a thread still belongs to a user for whom it is meant. Programs that a user runs may
-    /// have become another user's, and are then no more that user's to move than any other.
-    pub(in crate::host) fn is_still_owned(&self, proc: &Path, thread: &Thread) -> bool {
+    /// Returns whether a thread still belongs to a user for whom it is covered. A user's program
+    /// may have become another user's; then it is not the first user's to move any more than other
+    /// threads are.
+    pub(in crate::host) fn is_still_owned(&self, proc: &Path, thread: &WatchedThread) -> bool {
         let Some(process) = self.processes.get(&thread.pid) else { return false };
         let roots = process.meant_by(thread.tid).filter_map(|id| self.roots.get(&id));
         let users: BTreeSet<Option<u32>> = roots.map(|root| root.only).collect();

@@ -1,11 +1,11 @@
-//! Lists of threads: new threads are taken in, ended ones are told and forgotten.
+//! Lists of threads: new threads are taken in, ended threads are reported and forgotten.
 //!
-//! Property: a number that belongs to another thread meanwhile ends the thread that had it.
+//! Property: a number that meanwhile belongs to another thread ends the thread that had it before.
 
 use super::Discovery;
 use super::listener::ThreadListener;
 use super::pace::Owner;
-use super::thread_table::Thread;
+use super::thread_table::WatchedThread;
 use crate::host::clock::Clock;
 use crate::process::{self, Pid, State, Tid};
 use rustix::io::Errno;
@@ -15,13 +15,14 @@ use trimtab_core::ids::ThreadId;
 use trimtab_core::sampling_budget::LISTING_THREADS;
 use trimtab_core::time::{Moment, Span};
 
-/// New threads that are taken in at one look; each costs some 15 us. Chosen.
+/// Maximal number of new threads that are taken in by one sample; each costs some 15 us. Chosen.
 const NEW_MAX: usize = 2_048;
-/// Threads under watch; more are only counted. Chosen: twice the largest machine's.
+/// Maximal number of threads under watch; further threads are only counted. Chosen: twice the
+/// largest machine's.
 const WATCHED_MAX: usize = 32_768;
 
 impl Discovery {
-    /// Lists the threads of processes whose number of threads changed.
+    /// Lists the threads of each process if their number changed.
     pub(super) fn find_threads(&mut self, now: Moment, full: bool, listener: &mut dyn ThreadListener) {
         let pids: Vec<Pid> = self.table.processes.keys().copied().collect();
         let mut room = NEW_MAX;
@@ -56,8 +57,8 @@ impl Discovery {
         }
     }
 
-    /// Lists a process's threads, and takes in as many new ones as there is room at this look, and
-    /// for their user.
+    /// Lists a process's threads, and takes in new threads up to the room in this sample and the
+    /// room of their user.
     pub(super) fn list_threads(
         &mut self,
         pid: Pid,
@@ -101,13 +102,13 @@ impl Discovery {
         self.search.untaken += left_over;
         if let Some(process) = self.table.processes.get_mut(&pid) {
             process.stale = left_over > 0;
-            // For these there is no room before others end: they are not listed over and over for
-            // that.
+            // There is no room for these before others end: the process is not listed over and over
+            // for them.
             process.beyond = beyond;
         }
     }
 
-    /// Whether a process is the one that is known by its number, and has not ended while it is
+    /// Returns whether a process is the known one with this number, and has not ended while it is
     /// still listed.
     fn is_still_there(&mut self, pid: Pid, listener: &mut dyn ThreadListener) -> bool {
         let stat = process::stat(self.proc.path(), pid);
@@ -132,7 +133,7 @@ impl Discovery {
         }
     }
 
-    /// Takes a thread in; false when it has ended already.
+    /// Takes a thread in; returns false when it has ended already.
     fn take_in(&mut self, pid: Pid, tid: Tid, listener: &mut dyn ThreadListener) -> bool {
         let Ok(stat) = process::thread_stat(self.proc.path(), pid, tid) else { return false };
         let Some(process) = self.table.processes.get(&pid) else { return false };
@@ -140,12 +141,13 @@ impl Discovery {
             None => stat.comm.clone(),
             Some(only) => match only.name(tid, stat.start) {
                 Some(name) => name.to_owned(),
-                // Another thread has the number of one that was a virtual CPU.
+                // Another thread has the number of a former vCPU.
                 None => return false,
             },
         };
         let (program, interest) = (process.program, process.interest(tid, self.options.tags));
-        let id = self.table.add_thread(Thread { program, interest, pid, tid, start: stat.start, name });
+        let id =
+            self.table.add_thread(WatchedThread { program, interest, pid, tid, start: stat.start, name });
         let taken = listener.thread_found(&self.table, id, &stat);
         if !taken {
             self.table.retract_thread(id);
@@ -153,8 +155,8 @@ impl Discovery {
         taken
     }
 
-    /// Looks for what was born of these processes, now, whatever that costs; the next search finds
-    /// it.
+    /// Searches for threads and children born to these processes, now and at any cost; the next
+    /// search takes the threads in.
     pub fn find_born(&mut self, of: &[Pid], listener: &mut dyn ThreadListener) {
         for pid in of {
             if let Some(process) = self.table.processes.get_mut(pid) {
@@ -167,15 +169,15 @@ impl Discovery {
         self.find_children_from(of.to_vec(), listener);
     }
 
-    /// A thread has ended.
+    /// Forgets a thread that has ended.
     pub fn end_thread(&mut self, id: ThreadId, listener: &mut dyn ThreadListener) {
-        let told = self.table.was_told(id);
+        let told = self.table.was_reported(id);
         if let Some(thread) = self.table.remove_thread(id) {
             listener.thread_ended(id, &thread, told);
         }
     }
 
-    /// A process has ended, and all its threads.
+    /// Forgets a process that has ended, and all its threads.
     pub(super) fn end_process(&mut self, pid: Pid, listener: &mut dyn ThreadListener) {
         for id in self.table.threads_of(pid) {
             self.end_thread(id, listener);
@@ -185,7 +187,7 @@ impl Discovery {
     }
 }
 
-/// How many links a folder has.
+/// Returns the number of links of a folder.
 #[allow(clippy::useless_conversion, reason = "the number of links is narrower on other architectures")]
 fn links(path: &Path) -> Result<u64, Errno> {
     rustix::fs::stat(path).map(|stat| u64::from(stat.st_nlink))

@@ -1,4 +1,4 @@
-//! Threads of a virtual machine's process that run its CPUs, as a [`Lookout`] says, now and later.
+//! Threads of a virtual machine's process that run its CPUs, as identified by a [`Lookout`].
 
 use crate::host::error::LiveError;
 use crate::process::{StartTime, Tid};
@@ -6,10 +6,10 @@ use crate::vcpus::{Lookout, Vcpu, VirtualMachine, Vms};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// The threads of a process that are watched, where not all are.
+/// The watched threads of a process, if not all are watched.
 #[derive(Debug, Default)]
 pub(in crate::host) struct Only {
-    /// The virtual CPUs' threads, with their starts and names.
+    /// The vCPUs' threads, with their start times and names.
     pub(super) threads: BTreeMap<Tid, (StartTime, String)>,
     /// Other threads that have been seen.
     pub(super) others: BTreeSet<Tid>,
@@ -23,13 +23,13 @@ impl Only {
         Self { threads: vcpus.iter().map(named).collect(), others: BTreeSet::new() }
     }
 
-    /// The name of a thread, if it is one of these.
+    /// Returns the name of a thread, if it is one of these.
     pub(super) fn name(&self, tid: Tid, start: StartTime) -> Option<&str> {
         self.threads.get(&tid).filter(|(known, _)| *known == start).map(|(_, name)| name.as_str())
     }
 }
 
-/// The lookout for a machine's CPUs, and the version of its answer that was heard last.
+/// Watcher of a machine's CPUs, with the version of its last answer.
 #[derive(Debug)]
 pub(super) struct VcpuWatch {
     pub(super) lookout: Lookout,
@@ -39,7 +39,7 @@ pub(super) struct VcpuWatch {
 impl VcpuWatch {
     pub(super) fn begin(proc: &Path, vm: &VirtualMachine) -> Result<Self, LiveError> {
         let begun = Lookout::begin(Vms::new(proc), vm.clone());
-        let attempt = "starting a thread to look for virtual CPUs (`ulimit -u` says how many there may be)";
+        let attempt = "starting a thread to look for virtual CPUs (`ulimit -u` shows their limit)";
         let lookout = begun.map_err(|source| LiveError::System { attempt, source })?;
         Ok(Self { lookout, version: None })
     }

@@ -1,9 +1,8 @@
-//! Threads of virtual machines: of their processes only the threads that run virtual CPUs are
-//! watched.
+//! Threads of virtual machines: in their processes only the threads that run vCPUs are watched.
 //!
-//! A [`Lookout`](crate::vcpus::Lookout) says which these are, now and later. The listener is told
-//! of every other thread of the process, since one that was born of a virtual CPU's thread inherits
-//! its mask.
+//! A [`Lookout`](crate::vcpus::Lookout) identifies these threads, now and later. The listener
+//! receives every other thread of the process, since a thread born to a vCPU's thread inherits its
+//! mask.
 
 use super::Discovery;
 use super::listener::ThreadListener;
@@ -13,11 +12,11 @@ use crate::process::{Pid, Tid};
 use std::collections::BTreeSet;
 
 impl Discovery {
-    /// Takes over what the lookouts have found since the last look.
-    pub(super) fn hear_of_vcpus(&mut self, listener: &mut dyn ThreadListener) {
+    /// Takes over the findings of the vCPU watchers since the last sample.
+    pub(super) fn take_vcpu_news(&mut self, listener: &mut dyn ThreadListener) {
         let mut renamed = Vec::new();
         for watched in self.table.roots.values_mut() {
-            let (Root::Vm(vm), Some(watch)) = (&watched.root, &mut watched.guests) else { continue };
+            let (Root::Vm(vm), Some(watch)) = (&watched.root, &mut watched.vcpu_watch) else { continue };
             let Some(seen) = watch.lookout.news(watch.version) else { continue };
             watch.version = Some(seen.version);
             if let Some(fault) = seen.fault {
@@ -42,7 +41,8 @@ impl Discovery {
         }
     }
 
-    /// The virtual CPUs among the threads of a process; all, where it is no virtual machine.
+    /// Returns the vCPUs among the threads of a process; all threads if it is not a virtual
+    /// machine.
     pub(super) fn select(
         &mut self,
         pid: Pid,

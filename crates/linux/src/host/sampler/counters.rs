@@ -1,4 +1,4 @@
-//! Counters of one thread that the kernel tells as text: `schedstat`, `stat` and `status`.
+//! Counters of one thread that the kernel shows as text: `schedstat`, `stat` and `status`.
 
 use crate::host::procfs::{self, DescriptorBudget};
 use crate::process::{Pid, Stat, Tid};
@@ -7,26 +7,28 @@ use rustix::io::Errno;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use trimtab_core::time::Span;
 
-/// The file that counts.
+/// The file that has the counters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Source {
     /// `schedstat`: nanoseconds on a CPU, nanoseconds waiting for one, times put on one.
     Schedstat,
-    /// `stat`: clock ticks on a CPU, on kernels that were built without the other.
+    /// `stat`: clock ticks on a CPU, for kernels that were built without `schedstat`.
     Stat,
 }
 
 impl Source {
-    /// What this kernel has. Whoever asks runs, so it was put on a CPU at least once: a kernel that
-    /// does not count says zero.
+    /// Returns the source that this kernel has. The caller is running, so it was put on a CPU at
+    /// least once: a kernel that does not count shows zero.
     pub(super) fn of(proc: BorrowedFd<'_>) -> Self {
         let mut buffer = [0; 80];
         let counted = procfs::open(proc, "self/schedstat")
             .and_then(|file| procfs::read_start(&file, &mut buffer).map(<[u8]>::to_vec))
             .ok()
-            .and_then(|text| Counters::parse_schedstat(&text));
+            .and_then(|text| ThreadCounters::parse_schedstat(&text));
         match counted {
-            Some(Counters { run, slices, .. }) if run > Span::ZERO || slices != Some(0) => Self::Schedstat,
+            Some(ThreadCounters { run, slices, .. }) if run > Span::ZERO || slices != Some(0) => {
+                Self::Schedstat
+            }
             _ => Self::Stat,
         }
     }
@@ -39,16 +41,16 @@ impl Source {
     }
 }
 
-/// One reading.
+/// One reading of a thread's counters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(in crate::host) struct Counters {
+pub(in crate::host) struct ThreadCounters {
     pub(in crate::host) run: Span,
     pub(in crate::host) wait: Option<Span>,
     pub(in crate::host) slices: Option<u64>,
 }
 
-impl Counters {
-    /// Reads three numbers: `1234 56 7`.
+impl ThreadCounters {
+    /// Parses three numbers: `1234 56 7`.
     pub(in crate::host) fn parse_schedstat(text: &[u8]) -> Option<Self> {
         let mut words = text::words(text);
         let mut next = || words.next().and_then(text::number::<u64>);
@@ -61,26 +63,26 @@ impl Counters {
     }
 }
 
-/// A file of a thread that is read again and again, kept open where there is room.
+/// A file of a thread that is read repeatedly, and kept open if there is room.
 #[derive(Debug, Default)]
 pub(super) struct KeptFile(Option<OwnedFd>);
 
-/// The files of a thread that are read at most looks.
+/// The files of a thread that are read in most samples.
 #[derive(Debug, Default)]
 pub(super) struct Files {
-    /// Its counters.
+    /// Counters.
     counters: KeptFile,
-    /// Where it runs and whether it sleeps. Only kept while there is room for the counters of as
-    /// many again: these are read more often.
+    /// CPU and state of the thread. Only kept while there is room for the counters of as many
+    /// threads again: the counters are read more often.
     stat: KeptFile,
 }
 
-/// Why a thread's counters were not read.
+/// Reason why a thread's counters were not read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Unread {
     /// The thread has ended.
     Gone,
-    /// Anything else; perhaps the next time.
+    /// Any other failure; the next reading may succeed.
     Trouble,
 }
 
@@ -94,7 +96,7 @@ impl From<Errno> for Unread {
 }
 
 impl KeptFile {
-    /// Reads from the start into the buffer. `keep` says whether there is room to keep the file
+    /// Reads from the start into the buffer. `keep` returns whether there is room to keep the file
     /// open.
     fn read<'a>(
         &mut self,
@@ -122,7 +124,7 @@ impl Files {
         (pid, tid): (Pid, Tid),
         source: Source,
         budget: &DescriptorBudget,
-    ) -> Result<Counters, Unread> {
+    ) -> Result<ThreadCounters, Unread> {
         let mut buffer = [0; 1024];
         let (file, buffer) = match source {
             Source::Schedstat => (&mut self.counters, &mut buffer[..80]),
@@ -145,13 +147,13 @@ impl Files {
             }
         };
         match source {
-            Source::Schedstat => Counters::parse_schedstat(read),
-            Source::Stat => Counters::parse_stat(read),
+            Source::Schedstat => ThreadCounters::parse_schedstat(read),
+            Source::Stat => ThreadCounters::parse_stat(read),
         }
         .ok_or(Unread::Trouble)
     }
 
-    /// Reads where it runs and whether it sleeps; `None` where that cannot be understood.
+    /// Reads CPU and state of the thread; `None` if the text cannot be parsed.
     pub(super) fn stat(
         &mut self,
         proc: BorrowedFd<'_>,
@@ -163,12 +165,12 @@ impl Files {
         Ok(Stat::parse(self.stat.read(open, || budget.take_spare(), &mut buffer)?).ok())
     }
 
-    /// Whether the file of the counters is kept, and with it the identity of the thread.
-    pub(super) fn tell_identity(&self) -> bool {
+    /// Returns whether the file of the counters is kept, and with it the identity of the thread.
+    pub(super) fn show_identity(&self) -> bool {
         self.counters.0.is_some()
     }
 
-    /// Closes them.
+    /// Closes both files.
     pub(super) fn close(&mut self, budget: &DescriptorBudget) {
         for file in [&mut self.counters, &mut self.stat] {
             if file.0.take().is_some() {
@@ -178,7 +180,7 @@ impl Files {
     }
 }
 
-/// `voluntary_ctxt_switches` and `nonvoluntary_ctxt_switches` of a status file.
+/// Returns `voluntary_ctxt_switches` and `nonvoluntary_ctxt_switches` of a status file.
 pub(in crate::host) fn switches(status: &[u8]) -> (Option<u64>, Option<u64>) {
     let number = |name: &[u8]| text::field(status, name).and_then(text::number);
     (number(b"voluntary_ctxt_switches:"), number(b"nonvoluntary_ctxt_switches:"))
@@ -191,10 +193,10 @@ mod tests {
 
     #[test]
     fn counters_are_read_or_missing() {
-        let counted = Counters { run: Span(12), wait: Some(Span(34)), slices: Some(5) };
-        assert_eq!(Counters::parse_schedstat(b"12 34 5\n"), Some(counted));
+        let counted = ThreadCounters { run: Span(12), wait: Some(Span(34)), slices: Some(5) };
+        assert_eq!(ThreadCounters::parse_schedstat(b"12 34 5\n"), Some(counted));
         for bad in [&b""[..], b"12", b"12 34", b"12 34 x", b"-1 2 3", b"99999999999999999999 1 1"] {
-            assert_eq!(Counters::parse_schedstat(bad), None, "{bad:?}");
+            assert_eq!(ThreadCounters::parse_schedstat(bad), None, "{bad:?}");
         }
         let status = b"Name:\tx\nvoluntary_ctxt_switches:\t7\nnonvoluntary_ctxt_switches:\t9\n";
         assert_eq!(switches(status), (Some(7), Some(9)));
@@ -204,7 +206,7 @@ mod tests {
     proptest! {
         #[test]
         fn arbitrary_bytes_are_read_without_harm(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-            let _ = (Counters::parse_schedstat(&bytes), Counters::parse_stat(&bytes));
+            let _ = (ThreadCounters::parse_schedstat(&bytes), ThreadCounters::parse_stat(&bytes));
             let _ = switches(&bytes);
         }
     }

@@ -1,21 +1,21 @@
-//! Sampler: the kernel's counters of each thread and CPU, read as cheaply as they can be.
+//! Sampler: reads the kernel's counters of each thread and CPU at the lowest cost.
 //!
 //! Each thread's counters are read through a descriptor that is kept while there is room
-//! ([`DescriptorBudget`]); what was not asked for is not read. A reading that fails is how the end
-//! of a thread is noticed.
+//! ([`DescriptorBudget`]); values that were not requested are not read. A failed reading is the
+//! sign that a thread has ended.
 //!
-//! Suspended, stopped and traced threads have counters that stand still; so have the CPUs of a
+//! Suspended, stopped and traced threads have counters that stand still; so have the vCPUs of a
 //! virtual machine that is paused.
 
 pub(super) mod counters;
 
 pub use counters::Unread;
 
-use super::discovery::Thread;
+use super::discovery::WatchedThread;
 use super::procfs::{self, DescriptorBudget, Procfs};
 use crate::process::{self, Stat, State, Tid};
 use crate::survey::LoadSample;
-use counters::{Counters, Files, Source};
+use counters::{Files, Source, ThreadCounters};
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -24,30 +24,33 @@ use trimtab_core::ids::{OsCpu, ThreadId};
 use trimtab_core::observe::{CpuSample, ThreadSample};
 use trimtab_core::time::Span;
 
-/// A thread whose counters stand still is asked whether it sleeps at each of this many readings.
-/// Pools of sleeping threads are large: from then on it is asked once in as many readings, and when
-/// it has slept for [`ASLEEP_READINGS`] only once in that many, not all threads at the same one.
-const ASKED_ALWAYS: u32 = 8;
+/// Number of readings for which a thread with unchanged counters is checked for sleep each time.
+/// Pools of sleeping threads are large: after these readings the thread is checked once per this
+/// number of readings, and after [`ASLEEP_READINGS`] of sleep only once per that number, with the
+/// threads spread over the readings.
+const CHECKED_READINGS: u32 = 8;
 const ASLEEP_READINGS: u32 = 64;
 
-/// Whether a thread is asked that has stood still for this many readings.
+/// Returns whether a thread that has stood still for this number of readings is checked for sleep.
 fn is_asked(still: u32, tid: Tid) -> bool {
     let one_in = |readings: u32| still.wrapping_add(tid.0).is_multiple_of(readings);
-    still <= ASKED_ALWAYS || (still < ASLEEP_READINGS && one_in(ASKED_ALWAYS)) || one_in(ASLEEP_READINGS)
+    still <= CHECKED_READINGS
+        || (still < ASLEEP_READINGS && one_in(CHECKED_READINGS))
+        || one_in(ASLEEP_READINGS)
 }
 
 /// State of one thread between two readings.
 #[derive(Debug, Default)]
 struct Tracked {
     files: Files,
-    last: Option<Counters>,
+    last: Option<ThreadCounters>,
     voluntary: Option<u64>,
-    /// Readings since its counters moved.
+    /// Number of readings since its counters moved.
     still: u32,
-    /// Whether it was ready to run when that was last asked.
+    /// Whether it was ready to run at the last check.
     ready: Option<bool>,
     cpu: Option<OsCpu>,
-    /// `cpu` was looked up, and it has not been put on a CPU since: it is still there.
+    /// `cpu` was looked up, and the thread has not been put on a CPU since: it is still there.
     placed: bool,
     /// Whether it ran between the last two readings.
     ran: bool,
@@ -55,20 +58,13 @@ struct Tracked {
 
 /// One reading of a thread.
 #[derive(Clone, Debug)]
-pub struct Reading {
+pub struct ThreadReading {
     /// The counters, for a sample.
     pub sample: ThreadSample,
     /// Its time on a CPU since the reading before.
     pub run: Span,
-    /// Its stat line, where that was read: it has the name.
+    /// Its stat line, if it was read: the line has the name.
     pub stat: Option<Stat>,
-}
-
-/// Last known counters of a thread.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Seen {
-    pub(super) last: Option<Counters>,
-    pub(super) voluntary: Option<u64>,
 }
 
 /// The part of a host that reads counters.
@@ -83,31 +79,30 @@ pub struct Sampler {
 }
 
 impl Sampler {
-    /// A sampler of no thread yet.
+    /// Makes a sampler without threads.
     pub fn new(proc: Arc<Procfs>, budget: DescriptorBudget) -> Self {
         let source = Source::of(proc.folder());
         Self { proc, budget, source, threads: BTreeMap::new(), stat_file: None, text: Vec::new() }
     }
 
-    /// Whether the kernel counts the time that threads wait for a CPU.
+    /// Returns whether the kernel counts the time that threads wait for a CPU.
     pub fn counts_waiting(&self) -> bool {
         self.source == Source::Schedstat
     }
 
-    /// The CPU where a thread ran last, as far as is known without looking.
+    /// Returns the CPU on which a thread ran last, as far as it is known without a reading.
     pub fn last_cpu(&self, id: ThreadId) -> Option<OsCpu> {
         self.threads.get(&id)?.cpu
     }
 
-    /// Whether a thread ran between its last two readings.
+    /// Returns whether a thread ran between its last two readings.
     pub fn ran(&self, id: ThreadId) -> bool {
         self.threads.get(&id).is_some_and(|tracked| tracked.ran)
     }
 
-    /// Last known counters of a thread.
-    pub(super) fn seen(&self, id: ThreadId) -> Seen {
-        let tracked = self.threads.get(&id);
-        tracked.map(|tracked| Seen { last: tracked.last, voluntary: tracked.voluntary }).unwrap_or_default()
+    /// Returns how often a thread has gone to sleep, as last read.
+    pub(super) fn sleeps(&self, id: ThreadId) -> Option<u64> {
+        self.threads.get(&id)?.voluntary
     }
 
     /// Forgets a thread, and closes its files.
@@ -117,48 +112,48 @@ impl Sampler {
         }
     }
 
-    /// Whether a thread's number still is this thread's.
-    pub fn is_same(&mut self, id: ThreadId, thread: &Thread) -> bool {
+    /// Returns whether a thread's number still belongs to this thread.
+    pub fn is_same(&mut self, id: ThreadId, thread: &WatchedThread) -> bool {
         let (pid, tid) = (thread.pid, thread.tid);
-        match self.threads.get_mut(&id).filter(|tracked| tracked.files.tell_identity()) {
+        match self.threads.get_mut(&id).filter(|tracked| tracked.files.show_identity()) {
             Some(tracked) => {
                 let proc = self.proc.folder();
                 tracked.files.counters(proc, (pid, tid), self.source, &self.budget).is_ok()
             }
-            None => self.starts_alike(thread),
+            None => self.has_same_start(thread),
         }
     }
 
-    fn starts_alike(&self, thread: &Thread) -> bool {
+    fn has_same_start(&self, thread: &WatchedThread) -> bool {
         let stat = process::thread_stat(self.proc.path(), thread.pid, thread.tid);
         stat.is_ok_and(|stat| stat.start == thread.start)
     }
 
-    /// Reads what is wanted of a thread. `only` is the one CPU that it may run on, where it is
-    /// known to be bound to one.
+    /// Reads the requested values of a thread. `only` is the CPU to which the thread is bound, if
+    /// it is known to be bound to a single one.
     ///
     /// # Errors
     /// [`Unread`]: it has ended, or could not be read this time.
     pub fn read(
         &mut self,
         id: ThreadId,
-        thread: &Thread,
+        thread: &WatchedThread,
         only: Option<OsCpu>,
         wanted: &Wanted,
-    ) -> Result<Reading, Unread> {
+    ) -> Result<ThreadReading, Unread> {
         let (pid, tid) = (thread.pid, thread.tid);
         let tracked = self.threads.entry(id).or_default();
         tracked.ran = false;
-        let kept = tracked.files.tell_identity();
+        let kept = tracked.files.show_identity();
         let now = tracked.files.counters(self.proc.folder(), (pid, tid), self.source, &self.budget)?;
         let before = tracked.last.replace(now);
         tracked.ran = before != Some(now);
         let ran = tracked.ran;
-        // A thread that goes to another CPU is put on it.
+        // A thread that moves to another CPU is put on it, which counts as a slice.
         let stayed = before.is_some_and(|before| now.slices.is_some() && now.slices == before.slices);
         let backwards = before.is_some_and(|before| now.run < before.run);
-        // Opened again, the file may be another thread's with the same number.
-        if ((!kept && before.is_some()) || backwards) && !self.starts_alike(thread) {
+        // After a reopen, the file may belong to another thread with the same number.
+        if ((!kept && before.is_some()) || backwards) && !self.has_same_start(thread) {
             return Err(Unread::Gone);
         }
         let Some(tracked) = self.threads.get_mut(&id) else { return Err(Unread::Gone) };
@@ -171,12 +166,12 @@ impl Sampler {
             tracked.cpu = seen_stat.as_ref().and_then(|stat| stat.last_cpu).or(tracked.cpu);
             tracked.placed = seen_stat.as_ref().is_some_and(|stat| stat.last_cpu.is_some());
         } else if !stayed {
-            // It may be elsewhere by now.
+            // The thread may be on another CPU by now.
             tracked.placed = false;
         }
         tracked.still = if ran { 0 } else { tracked.still.saturating_add(1) };
-        // A thread that was ready and has not run since still is: one that waits for a CPU cannot
-        // fall asleep.
+        // A thread that was ready and has not run since is still ready: a thread that waits for a
+        // CPU cannot fall asleep.
         let asked = !ran && before.is_some() && now.wait.is_some() && is_asked(tracked.still, tid);
         if asked && tracked.ready != Some(true) && seen_stat.is_none() {
             seen_stat = tracked.files.stat(proc, (pid, tid), &self.budget)?;
@@ -187,7 +182,7 @@ impl Sampler {
             _ => tracked.ready,
         };
         if !wanted.sleeps {
-            // Read before a pause in asking, it would be told as if it were of now.
+            // A value read before a pause in the requests would be reported as if it were current.
             tracked.voluntary = None;
         } else if ran || tracked.voluntary.is_none() {
             let file = procfs::open(proc, &format!("{pid}/task/{tid}/status"))?;
@@ -205,10 +200,10 @@ impl Sampler {
             counts: None,
         };
         let run = now.run.less(before.map_or(Span::ZERO, |before| before.run));
-        Ok(Reading { sample, run, stat: seen_stat })
+        Ok(ThreadReading { sample, run, stat: seen_stat })
     }
 
-    /// Reads how busy each CPU has been.
+    /// Reads the busy time of each CPU.
     pub fn cpus(&mut self) -> Vec<CpuSample> {
         if self.stat_file.is_none() {
             self.stat_file = procfs::open(self.proc.folder(), "stat").ok();
@@ -238,14 +233,14 @@ mod tests {
         let asked =
             |from: u32, to: u32, tid: u32| (from..to).filter(|still| is_asked(*still, Tid(tid))).count();
         for tid in 1..200 {
-            assert_eq!(asked(1, ASKED_ALWAYS + 1, tid), 8, "each time at first");
+            assert_eq!(asked(1, CHECKED_READINGS + 1, tid), 8, "each time at first");
             assert_eq!(
-                asked(ASKED_ALWAYS + 1, ASLEEP_READINGS, tid),
-                (ASLEEP_READINGS / ASKED_ALWAYS - 1) as usize - usize::from(tid % 8 == 0)
+                asked(CHECKED_READINGS + 1, ASLEEP_READINGS, tid),
+                (ASLEEP_READINGS / CHECKED_READINGS - 1) as usize - usize::from(tid % 8 == 0)
             );
             assert_eq!(asked(1_000, 1_000 + 4 * ASLEEP_READINGS, tid), 4);
         }
-        // A pool that fell asleep together is not asked together.
+        // A pool that fell asleep together is not checked at the same reading.
         let most =
             (1_000..1_100).map(|still| (0..256).filter(|tid| is_asked(still, Tid(*tid))).count()).max();
         assert_eq!(most, Some(4));

@@ -1,4 +1,4 @@
-//! Every rung and every refusal, on machines made up for it.
+//! Every rung and every refusal, on machines made up for the tests.
 
 use super::super::testing::{Does, Scripted};
 use super::*;
@@ -32,7 +32,7 @@ fn the_best_rung_counts_all_there_is_room_for() {
     assert_eq!(standing.processor.as_deref(), Some("AMD Zen 3"));
     assert_eq!(roles(&standing), Role::ALL);
     assert_eq!(standing.thrift, Thrift::FREE);
-    // Six counters, four, two; also where too many are taken and then never run.
+    // Six counters, four, two; also if too many are accepted and then never run.
     for quietly in [false, true] {
         for (counters, many) in [(7, 6), (6, 6), (5, 4), (4, 4), (3, 3), (2, 2)] {
             let standing = stand(Scripted { counters, quietly, ..Scripted::default() });
@@ -63,7 +63,7 @@ fn events_that_do_not_mean_what_they_should_are_not_believed() {
     );
     assert!(why(&standing, Rung::Exact).starts_with("requests does not count"));
     assert!(why(&standing, Rung::Proxy).contains("does not count these events"));
-    // The second pair of events works where the first does not.
+    // The second pair of events works although the first does not.
     let standing = stand(Scripted {
         cpu: intel(0x55),
         events: vec![("event=0x60,umask=0x07", Does::Silent)],
@@ -71,7 +71,7 @@ fn events_that_do_not_mean_what_they_should_are_not_believed() {
     });
     assert_eq!(standing.rung, Rung::Exact);
     assert!(standing.recipe.unwrap().events[0].1.name.contains("event=0x60,umask=0x01"));
-    // Cycles that stand still are none either.
+    // Cycles that stand still are refused too.
     let still = vec![("0x", Does::Silent), ("cycles", Does::Silent)];
     let standing = stand(Scripted { events: still, ..Scripted::default() });
     assert_eq!(standing.rung, Rung::HintFaults);
@@ -121,7 +121,7 @@ fn each_refusal_says_what_would_help_and_leads_to_where_memory_lies() {
         "what is last tried has its own reason"
     );
     assert!(why(&standing, Rung::Exact).contains("others hold them"));
-    // One in twenty of the time is not enough to go by, half of it is.
+    // One twentieth of the time is too little to judge by, half of it is enough.
     assert_eq!(stand(Scripted { share: 0.05, ..Scripted::default() }).rung, Rung::HintFaults);
     assert_eq!(stand(Scripted { share: 0.5, ..Scripted::default() }).rung, Rung::Exact);
 }
@@ -137,7 +137,8 @@ fn what_is_allowed_outside_the_kernel_or_without_guests_is_counted_so() {
     let both = Scripted { kernel: Some(Errno::PERM), guests: Some(Errno::OPNOTSUPP), ..Scripted::default() };
     let recipe = stand(both).recipe.unwrap();
     assert!(recipe.no_guests && recipe.user_only);
-    // Where machines may be lent the counters, none is kept from starting by ours, whichever event it is.
+    // If machines may be lent the counters, ours must not keep one from starting, whichever event
+    // it is.
     let standing = stand(Scripted { lends: true, ..Scripted::default() });
     let recipe = standing.recipe.unwrap();
     assert!(standing.rung == Rung::Exact && recipe.no_guests && !recipe.user_only);
@@ -156,7 +157,7 @@ fn without_counters_what_the_kernel_knows_of_memory_is_taken() {
     let standing = stand(Scripted { balancing: None, residency: Err(Errno::NOSYS), ..none() });
     assert_eq!((standing.rung, standing.missing.len()), (Rung::Nothing, 5));
     assert!(why(&standing, Rung::HintFaults).contains("built without NUMA balancing"));
-    assert!(why(&standing, Rung::Residency).contains("cannot be asked"));
+    assert!(why(&standing, Rung::Residency).contains("cannot be queried"));
     let standing = stand(Scripted { nodes: 1, ..none() });
     assert_eq!(standing.rung, Rung::Nothing);
     assert!(why(&standing, Rung::Residency).contains("one memory node"));
@@ -166,7 +167,7 @@ fn without_counters_what_the_kernel_knows_of_memory_is_taken() {
 fn a_choice_is_followed_and_what_was_not_asked_for_not_tried() {
     let standing = chosen(Scripted::default(), "generic");
     assert_eq!((standing.rung, standing.missing[0].why.clone()), (Rung::Generic, Why::NotAsked));
-    // Asked for by name, also where it can tell nothing.
+    // Tried when asked for by name, even if it can tell nothing.
     assert_eq!(chosen(Scripted { nodes: 1, ..Scripted::default() }, "residency").rung, Rung::Residency);
     assert_eq!(chosen(Scripted { nodes: 1, ..Scripted::default() }, "hint-faults").rung, Rung::HintFaults);
     for off in ["off", "nothing"] {
@@ -176,7 +177,7 @@ fn a_choice_is_followed_and_what_was_not_asked_for_not_tried() {
     }
     let standing = chosen(Scripted::default(), "busy=r016d,requests=r0964,cycles=cycles");
     assert_eq!((standing.rung, roles(&standing).len()), (Rung::Exact, 3));
-    // What somebody names is believed, and it is all or none of it.
+    // Events that a user names are accepted unchecked, all of them or none.
     let noisy = Scripted { events: vec![("r016d", Does::Noisy)], ..Scripted::default() };
     assert_eq!(chosen(noisy, "busy=r016d,requests=r0964").rung, Rung::Exact);
     assert_eq!(chosen(Scripted::default(), "cycles=cycles").rung, Rung::Generic);
@@ -214,7 +215,7 @@ fn trapped_counters_are_two_and_barred_ones_are_none() {
     let mut ground = Scripted::default();
     let standing = climb(&mut ground, &Table::built_in().unwrap(), &Choice::Auto, Some(&Why::TooDear));
     assert_eq!((standing.rung, ground.tries), (Rung::HintFaults, 0));
-    assert!(why(&standing, Rung::Generic).contains("cost more than it may"));
+    assert!(why(&standing, Rung::Generic).contains("cost more than allowed"));
 }
 
 #[test]

@@ -1,12 +1,12 @@
 /* A program to be watched. It obeys lines on standard input and answers each with a line:
- *   threads N     starts N threads that compute a little and nap a little; answers their numbers
+ *   threads N     starts N threads that compute a little and sleep a little; answers their numbers
  *   busy N        starts N threads that compute without a pause
  *   storm N       starts N threads one after the other, each of which ends at once
  *   bind TID CPU  binds one of its threads to a CPU by itself
  *   name TEXT     renames the thread that was started last
  *   fork          starts a child process that waits; answers its number
  *   orphan        starts a child that starts a child and ends; answers the latter's number
- *   headless      ends the first thread; the others go on, and there is no answer to this or anything later
+ *   headless      ends the first thread; the others go on; neither this line nor a later one is answered
  * and ends with its input. */
 #define _GNU_SOURCE
 #include <pthread.h>

@@ -1,21 +1,23 @@
-//! Against what was published, on machines whose files do not use it: the single- and multi-factor curves of the study of bias random
-//! migration (seed 002), of which the text gives shapes, not numbers; and STREAM in nested teams (seed 004), of which it gives numbers.
+//! Tests against published results on machines whose files do not use them: the single- and
+//! multi-factor curves of the study of bias random migration (seed 002), of which the text gives
+//! shapes, not numbers; and STREAM in nested teams (seed 004), of which it gives numbers.
 
-use super::Bench;
+use super::MemoryRig;
 use crate::program::mixes::STREAM;
-use crate::program::{Footprint, Pages};
+use crate::program::{Footprint, PagePlacement};
 
 const SIZES: [u64; 8] = [1 << 20, 2 << 20, 4 << 20, 8 << 20, 16 << 20, 32 << 20, 64 << 20, 128 << 20];
 
-/// A walk through a random list: each step needs the one before, and misses the private caches where the list is longer than they are.
+/// Returns a walk through a random list: each step needs the previous one, and misses the private
+/// caches if the list is longer than they are.
 fn walk(set: u64) -> Footprint {
-    // A step alone is about five nanoseconds of work: an addition and a hit.
+    // A step alone takes about five nanoseconds of work, for an addition and a hit.
     Footprint { working_set: set, misses: 200.0, parallelism: 1.0, ..Footprint::default() }
 }
 
-/// How long the first of the threads takes for the same work, against the first alone.
+/// Returns the time that the first of the threads takes for the same work, over its time alone.
 fn time(threads: &[(usize, Footprint)]) -> f64 {
-    let mut bench = Bench::new("westmere-e5620");
+    let mut bench = MemoryRig::new("westmere-e5620");
     let started: Vec<usize> = threads.iter().map(|(pu, footprint)| bench.run(0, footprint, *pu)).collect();
     1.0 / bench.settled(started[0])
 }
@@ -27,7 +29,7 @@ fn penalties(of: impl Fn(u64) -> f64) -> Vec<f64> {
 #[test]
 fn remote_memory_hurts_only_beyond_the_cache_and_then_more_and_more() {
     let penalty = penalties(|set| {
-        let at = |node| time(&[(0, Footprint { pages: Pages::Node(node), ..walk(set) })]);
+        let at = |node| time(&[(0, Footprint { pages: PagePlacement::Node(node), ..walk(set) })]);
         at(1) / at(0)
     });
     for (set, penalty) in SIZES.iter().zip(&penalty).take(4) {
@@ -56,9 +58,9 @@ fn sharing_the_cache_hurts_where_the_sets_stop_fitting_and_fades_beyond() {
 fn writing_one_line_from_two_sockets_costs_more_at_first_and_then_less() {
     // One line, nothing else: an addition of some nanoseconds between the writes.
     let line = Footprint { shared: 64, shared_writes: 200.0, ..Footprint::default() };
-    // More threads than cores take turns: what counts is how long the line takes for one write of each.
+    // More threads than cores take turns: the relevant time is that of one write of each.
     let round = |threads: usize, pus: &[usize]| {
-        let mut bench = Bench::new("westmere-e5620");
+        let mut bench = MemoryRig::new("westmere-e5620");
         let running: Vec<usize> = pus.iter().take(threads).map(|&pu| bench.run(0, &line, pu)).collect();
         bench.settled(running[0]);
         threads as f64 / running.iter().map(|&thread| bench.memory.rate(thread)).sum::<f64>()
@@ -77,11 +79,12 @@ fn writing_one_line_from_two_sockets_costs_more_at_first_and_then_less() {
 
 #[test]
 fn the_dominant_factor_switches_with_the_working_set() {
-    // Four threads whose data lie on node 0: together there, or half of them away with a cache of their own.
+    // Four threads with data on node 0: together there, or half of them away with a cache of their
+    // own.
     let ratio = penalties(|set| {
         let on = |pus: [usize; 4]| {
-            let threads = pus.map(|pu| (pu, Footprint { pages: Pages::Node(0), ..walk(set) }));
-            // The slowest decides: the last of the threads.
+            let threads = pus.map(|pu| (pu, Footprint { pages: PagePlacement::Node(0), ..walk(set) }));
+            // The slowest decides, which is the last of the threads.
             let reversed: Vec<_> = threads.into_iter().rev().collect();
             time(&reversed)
         };
@@ -94,8 +97,8 @@ fn the_dominant_factor_switches_with_the_working_set() {
 
 #[test]
 fn the_dominant_factor_switches_with_what_is_shared() {
-    // A fixed private set of 4 MB; with each round over a part of it, every line of a shared set is written once. The text does not
-    // say how long a round is; a thirty-second part is assumed.
+    // A fixed private set of 4 MB; in each round over a part of it, every line of a shared set is
+    // written once. The text does not give the length of a round; a thirty-second part is assumed.
     let ratio: Vec<f64> = [4u64, 8, 16, 32, 64, 128]
         .into_iter()
         .map(|kilobytes| {
@@ -112,9 +115,9 @@ fn the_dominant_factor_switches_with_what_is_shared() {
     assert!(ratio.windows(2).all(|pair| pair[1] < pair[0]), "{ratio:?}");
 }
 
-/// What threads on these hardware threads get together, GB/s.
+/// Returns the bandwidth of threads on these hardware threads together, GB/s.
 fn stream(machine: &str, pus: &[usize]) -> f64 {
-    let mut bench = Bench::new(machine);
+    let mut bench = MemoryRig::new(machine);
     let threads: Vec<usize> = pus.iter().enumerate().map(|(at, &pu)| bench.run(at, &STREAM, pu)).collect();
     bench.settled(threads[0]);
     threads.iter().map(|&thread| bench.memory.bandwidth(thread)).sum()
@@ -140,7 +143,8 @@ fn stream_gets_what_the_files_are_calibrated_on() {
 
 #[test]
 fn stream_held_out() {
-    // Bound, one thread on each socket or board: the sum of what one gets, up to what the machine has.
+    // Bound, one thread on each socket or board: the sum of the single bandwidths, up to the
+    // machine's limit.
     close("tigerton-x7350", &[0, 4, 8, 12], 8.2, 0.15);
     close("scalemp-e5420", &[0, 8, 16, 24], 14.4, 0.10);
     close("scalemp-e5420", &[0, 8, 16, 24, 32, 40], 20.4, 0.15);
@@ -149,8 +153,9 @@ fn stream_held_out() {
 
 #[test]
 fn stream_held_out_and_missed() {
-    // Four threads on each socket or board get less together than the model says: pages conflict in the memory, and vSMP's own work
-    // on each board takes part of it. Neither is in the model. The order is right: they never get more than the model allows.
+    // Four threads on each socket or board get less together than in the model: pages conflict in
+    // the memory, and vSMP's own work on each board takes part of the bandwidth. Neither is in the
+    // model. The order is right: they never get more than the model allows.
     let all: Vec<usize> = (0..16).collect();
     let found = stream("barcelona-8356", &all);
     assert!(found > 13.1 && found < 1.4 * 13.1, "{found}");

@@ -1,8 +1,8 @@
-//! What must hold on any machine.
+//! Properties of the memory model on any machine.
 
-use super::Bench;
-use crate::memory::LONGEST;
-use crate::program::{Footprint, Pages};
+use super::MemoryRig;
+use crate::memory::EPOCH_PERIOD_MAX;
+use crate::program::{Footprint, PagePlacement};
 use proptest::prelude::*;
 use trimtab_core::ids::{Id, NodeId, Pu};
 use trimtab_core::time::{Moment, Span};
@@ -13,15 +13,15 @@ fn hungry(set: u64) -> Footprint {
 
 #[test]
 fn threads_without_misses_cost_nothing() {
-    let mut bench = Bench::new("westmere-e5620");
+    let mut bench = MemoryRig::new("westmere-e5620");
     let thread = bench.run(0, &Footprint::default(), 0);
-    // A shared set that nobody writes is nothing either.
+    // A shared set that no thread writes has no effect either.
     bench.run(0, &Footprint { shared: 4096, ..Footprint::default() }, 1);
     assert_eq!((bench.memory.rate(thread), bench.memory.next()), (1.0, None));
     bench.memory.off_cpu(Moment(5), thread);
     bench.memory.remove(Moment(5), thread);
     assert_eq!(bench.memory.next(), None);
-    // Threads that nobody made known run at full speed too.
+    // Threads that were never added run at full speed too.
     bench.memory.on_cpu(Moment(9), 77, Pu(3));
     assert_eq!(bench.memory.rate(77), 1.0);
     bench.memory.off_cpu(Moment(10), 77);
@@ -29,14 +29,14 @@ fn threads_without_misses_cost_nothing() {
 
 #[test]
 fn epochs_grow_rare_when_nothing_changes_and_stop_when_nobody_runs() {
-    let mut bench = Bench::new("westmere-e5620");
+    let mut bench = MemoryRig::new("westmere-e5620");
     let thread = bench.run(0, &hungry(1 << 20), 0);
     bench.pass(1_000, thread);
     let due = bench.memory.next().unwrap();
-    assert!(due.since(bench.now) <= LONGEST);
+    assert!(due.since(bench.now) <= EPOCH_PERIOD_MAX);
     let mut changed = Vec::new();
     bench.memory.epoch(due, &mut changed);
-    assert_eq!(bench.memory.next(), Some(due + LONGEST));
+    assert_eq!(bench.memory.next(), Some(due + EPOCH_PERIOD_MAX));
     assert!(changed.is_empty());
     bench.memory.off_cpu(due + Span(7), thread);
     assert_eq!(bench.memory.next(), None);
@@ -44,7 +44,7 @@ fn epochs_grow_rare_when_nothing_changes_and_stop_when_nobody_runs() {
 
 #[test]
 fn a_moved_thread_is_slow_until_its_new_cache_is_warm_and_finds_what_it_left() {
-    let mut bench = Bench::new("westmere-e5620");
+    let mut bench = MemoryRig::new("westmere-e5620");
     let thread = bench.run(0, &hungry(8 << 20), 0);
     let warm = bench.settled(thread);
     bench.memory.off_cpu(bench.now, thread);
@@ -61,7 +61,7 @@ fn a_moved_thread_is_slow_until_its_new_cache_is_warm_and_finds_what_it_left() {
 
 #[test]
 fn what_is_left_behind_is_pushed_out_by_who_comes_after() {
-    let mut bench = Bench::new("westmere-e5620");
+    let mut bench = MemoryRig::new("westmere-e5620");
     let first = bench.run(0, &hungry(8 << 20), 0);
     bench.settled(first);
     bench.memory.off_cpu(bench.now, first);
@@ -74,12 +74,12 @@ fn what_is_left_behind_is_pushed_out_by_who_comes_after() {
 
 #[test]
 fn pages_lie_where_they_were_put_and_can_be_moved() {
-    let mut bench = Bench::new("westmere-e5620");
+    let mut bench = MemoryRig::new("westmere-e5620");
     let set = |pages| Footprint { pages, ..hungry(64 << 20) };
-    let touched = bench.run(0, &set(Pages::FirstTouch), 8);
-    let master = bench.run(0, &set(Pages::Master), 1);
-    let spread = bench.run(0, &set(Pages::Interleave), 2);
-    let fixed = bench.run(0, &set(Pages::Node(0)), 9);
+    let touched = bench.run(0, &set(PagePlacement::FirstTouch), 8);
+    let master = bench.run(0, &set(PagePlacement::Master), 1);
+    let spread = bench.run(0, &set(PagePlacement::Interleave), 2);
+    let fixed = bench.run(0, &set(PagePlacement::Node(0)), 9);
     assert_eq!(bench.memory.pages(touched), [(NodeId(1), 1.0)]);
     assert_eq!(bench.memory.pages(master), [(NodeId(1), 1.0)]);
     assert_eq!(bench.memory.pages(spread), [(NodeId(0), 0.5), (NodeId(1), 0.5)]);
@@ -95,12 +95,12 @@ fn pages_lie_where_they_were_put_and_can_be_moved() {
 
 #[test]
 fn a_busy_sibling_slows_the_core_but_hides_waiting() {
-    let mut bench = Bench::new("westmere-e5620");
+    let mut bench = MemoryRig::new("westmere-e5620");
     let chase = Footprint { working_set: 256 << 20, misses: 20.0, parallelism: 1.0, ..Footprint::default() };
     let alone = bench.run(0, &chase, 0);
     let slow = bench.settled(alone);
     bench.run(1, &Footprint::default(), 1);
-    // The core gives it 0.625 of its speed, but while it waits that does not matter.
+    // The core gives it 0.625 of its speed, but this does not matter while the thread waits.
     let beside = bench.settled(alone);
     assert!(beside > slow, "{beside} against {slow}");
     assert!(beside * 0.625 > 0.75 * slow, "{beside} against {slow}");
@@ -108,8 +108,8 @@ fn a_busy_sibling_slows_the_core_but_hides_waiting() {
 
 #[test]
 fn counters_say_what_happened() {
-    let mut bench = Bench::new("westmere-e5620");
-    let thread = bench.run(0, &Footprint { pages: Pages::Node(1), ..hungry(64 << 20) }, 0);
+    let mut bench = MemoryRig::new("westmere-e5620");
+    let thread = bench.run(0, &Footprint { pages: PagePlacement::Node(1), ..hungry(64 << 20) }, 0);
     let work = bench.pass(500, thread);
     let running = bench.memory.counts(bench.now, thread);
     bench.memory.off_cpu(bench.now, thread);
@@ -124,19 +124,19 @@ fn counters_say_what_happened() {
 }
 
 #[derive(Clone, Debug)]
-enum Step {
+enum MemoryStep {
     On(usize, usize),
     Off(usize),
     Epoch(u64),
     Pages(usize, u32, f64),
 }
 
-fn steps() -> impl Strategy<Value = Vec<Step>> {
+fn steps() -> impl Strategy<Value = Vec<MemoryStep>> {
     let step = prop_oneof![
-        3 => (0..12usize, 0..16usize).prop_map(|(thread, pu)| Step::On(thread, pu)),
-        2 => (0..12usize).prop_map(Step::Off),
-        4 => (0..3_000_000u64).prop_map(Step::Epoch),
-        1 => (0..12usize, 0..3u32, -0.5..1.5f64).prop_map(|(thread, node, part)| Step::Pages(thread, node, part)),
+        3 => (0..12usize, 0..16usize).prop_map(|(thread, pu)| MemoryStep::On(thread, pu)),
+        2 => (0..12usize).prop_map(MemoryStep::Off),
+        4 => (0..3_000_000u64).prop_map(MemoryStep::Epoch),
+        1 => (0..12usize, 0..3u32, -0.5..1.5f64).prop_map(|(thread, node, part)| MemoryStep::Pages(thread, node, part)),
     ];
     proptest::collection::vec(step, 0..120)
 }
@@ -150,7 +150,7 @@ fn footprints() -> impl Strategy<Value = Vec<Footprint>> {
             locality,
             shared,
             shared_writes,
-            pages: Pages::FirstTouch,
+            pages: PagePlacement::FirstTouch,
         });
     proptest::collection::vec(footprint, 12)
 }
@@ -159,7 +159,7 @@ proptest! {
     #[test]
     fn rates_and_holdings_stay_possible_and_equal_runs_are_equal(footprints in footprints(), steps in steps()) {
         let run = || {
-            let mut bench = Bench::new("nehalem-e5530");
+            let mut bench = MemoryRig::new("nehalem-e5530");
             for (thread, footprint) in footprints.iter().enumerate() {
                 bench.memory.add(thread, thread % 3, footprint);
             }
@@ -167,26 +167,26 @@ proptest! {
             let mut seen = Vec::new();
             for step in &steps {
                 match *step {
-                    Step::On(thread, pu) if on[thread].is_none() && !used[pu] => {
+                    MemoryStep::On(thread, pu) if on[thread].is_none() && !used[pu] => {
                         bench.memory.on_cpu(bench.now, thread, Pu::from_index(pu));
                         (on[thread], used[pu]) = (Some(pu), true);
                     }
-                    Step::Off(thread) => {
+                    MemoryStep::Off(thread) => {
                         if let Some(pu) = on[thread].take() {
                             bench.memory.off_cpu(bench.now, thread);
                             used[pu] = false;
                         }
                     }
-                    Step::Epoch(ns) => {
+                    MemoryStep::Epoch(ns) => {
                         bench.now = bench.now + Span(ns);
                         let mut changed = Vec::new();
                         bench.memory.epoch(bench.now, &mut changed);
                         seen.extend(changed.iter().map(|&thread| thread as f64));
                     }
-                    Step::Pages(thread, node, part) => {
+                    MemoryStep::Pages(thread, node, part) => {
                         bench.memory.move_pages(bench.now, thread, NodeId(node), part);
                     }
-                    Step::On(..) => {}
+                    MemoryStep::On(..) => {}
                 }
                 for thread in 0..12 {
                     let rate = bench.memory.rate(thread);

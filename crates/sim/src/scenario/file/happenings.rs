@@ -1,50 +1,57 @@
-//! Who looks after the programs, what happens meanwhile, and what goes wrong.
+//! Policy, events, arrivals and faults of a scenario file.
 
-use super::{END, Ground, SEED, programs};
+use super::{END, SEED, ScenarioMachine, programs};
 use crate::faults::Faults;
-use crate::observer_cost::Looking;
-use crate::program::Program;
-use crate::reader::{Counts, FileError, Limits, Section, Times, write_time};
-use crate::scenario::{Arrivals, Event, Happening};
+use crate::observer_cost::ObserverCost;
+use crate::program::ProgramSpec;
+use crate::reader::{CountLimits, FileError, NumberLimits, Section, TimeLimits, write_time};
+use crate::scenario::{Arrivals, Happening, ScenarioEvent};
 use std::collections::BTreeMap;
 use trimtab_core::balance::{Candidates, Kind, PenaltySettings, Settings};
 use trimtab_core::observe::Metric;
 use trimtab_core::penalty::{Index, Mean};
 use trimtab_core::time::{Moment, Span};
 
-/// How many streams of arrivals and how many events there may be.
+/// Highest number of streams of arrivals, and of events.
 const MOST_STREAMS: usize = 1_000;
 const MOST_EVENTS: usize = 100_000;
-/// How many jobs may come, of one stream and of all.
+/// Highest number of jobs that arrive, of one stream and of all.
 const MOST_JOBS: u64 = 1_000_000;
-const JOBS: Counts = Counts::new(1, MOST_JOBS, "jobs");
-/// The time between two jobs.
-const EVERY: Times = Times::new(Span::from_us(1), Span::from_ms(86_400_000));
-/// The time between two looks, as `trimtab run --interval` has it.
-const INTERVAL: Times = Times::new(Span::from_ms(1), Span::from_ms(3_600_000));
-const THRESHOLD: Limits = Limits::new(0.01, 1.0, "parts of the mean speed");
-const MARGIN: Limits = Limits::new(0.0, 0.9, "parts of the index");
-const BUDGET: Limits = Limits::new(0.0001, 1.0, "parts of a CPU");
-const MOVES: Limits = Limits::new(0.0, 1e6, "moves a second");
-const PROBABILITY: Limits = Limits::new(0.0, 1.0, "probabilities");
-/// What a look may cost, and by how much its counts may be off.
-const PRICE: Times = Times::new(Span::ZERO, Span::from_ms(1_000));
-const NOISE: Limits = Limits::new(0.0, 10.0, "parts of what was counted");
-/// How late a look may be.
-const LATE: Times = Times::new(Span::ZERO, Span::from_ms(60_000));
+const JOBS: CountLimits = CountLimits::new(1, MOST_JOBS, "jobs");
+/// Limits of the time between two jobs.
+const EVERY: TimeLimits = TimeLimits::new(Span::from_us(1), Span::from_ms(86_400_000));
+/// Limits of the time between two samples, as in `trimtab run --interval`.
+const INTERVAL: TimeLimits = TimeLimits::new(Span::from_ms(1), Span::from_ms(3_600_000));
+const THRESHOLD: NumberLimits = NumberLimits::new(0.01, 1.0, "parts of the mean speed");
+const MARGIN: NumberLimits = NumberLimits::new(0.0, 0.9, "parts of the index");
+const BUDGET: NumberLimits = NumberLimits::new(0.0001, 1.0, "parts of a CPU");
+const MOVES: NumberLimits = NumberLimits::new(0.0, 1e6, "moves a second");
+const PROBABILITY: NumberLimits = NumberLimits::new(0.0, 1.0, "probabilities");
+/// Limits of the cost of a sample, and of the error of its counts.
+const PRICE: TimeLimits = TimeLimits::new(Span::ZERO, Span::from_ms(1_000));
+const NOISE: NumberLimits = NumberLimits::new(0.0, 10.0, "parts of the counts");
+/// Limits of the delay of a sample.
+const LATE: TimeLimits = TimeLimits::new(Span::ZERO, Span::from_ms(60_000));
 
 pub(super) const METRICS: [(&str, Metric); 2] =
     [("run-wait", Metric::RunWait), ("cpu-share", Metric::CpuShare)];
 
-/// `policy`: a word, or a table with `kind` and what differs from the defaults. What is random is drawn from the scenario's seed.
-pub(super) fn policy(top: &Section<'_>, seed: u64) -> Result<(Option<(Kind, Settings)>, Looking), FileError> {
+/// Reads `policy`: a word, or a table with `kind` and the keys that differ from the defaults.
+/// Random numbers come from the scenario's seed.
+pub(super) fn policy(
+    top: &Section<'_>,
+    seed: u64,
+) -> Result<(Option<(Kind, Settings)>, ObserverCost), FileError> {
     if !top.is_section("policy") {
         let kind = kind(top, "policy")?.unwrap_or(None);
-        return Ok((kind.map(|kind| (kind, Settings { seed, ..Settings::of(kind) })), Looking::default()));
+        return Ok((
+            kind.map(|kind| (kind, Settings { seed, ..Settings::of(kind) })),
+            ObserverCost::default(),
+        ));
     }
     let section = top.needed_section("policy")?;
     let kind = kind(&section, "kind")?;
-    let kind = kind.ok_or_else(|| section.error("kind", "is missing: which policy?"))?;
+    let kind = kind.ok_or_else(|| section.error("kind", "is missing: the name of a policy is needed"))?;
     let settings = kind.map_or_else(Settings::default, Settings::of);
     let settings = Settings {
         seed: section.count("seed", SEED)?.unwrap_or(seed),
@@ -54,14 +61,14 @@ pub(super) fn policy(top: &Section<'_>, seed: u64) -> Result<(Option<(Kind, Sett
         across_nodes: section.flag("across_nodes")?.unwrap_or(settings.across_nodes),
         penalty: penalty(&section)?,
     };
-    let looking = looking(&section)?;
+    let observer_cost = observer_cost(&section)?;
     section.finish()?;
-    Ok((kind.map(|kind| (kind, settings)), looking))
+    Ok((kind.map(|kind| (kind, settings)), observer_cost))
 }
 
-fn looking(section: &Section<'_>) -> Result<Looking, FileError> {
+fn observer_cost(section: &Section<'_>) -> Result<ObserverCost, FileError> {
     let price = |key| Ok::<Span, FileError>(section.time(key, PRICE)?.unwrap_or(Span::ZERO));
-    Ok(Looking {
+    Ok(ObserverCost {
         each: price("look")?,
         thread: price("look_thread")?,
         pair: price("look_pair")?,
@@ -70,7 +77,7 @@ fn looking(section: &Section<'_>) -> Result<Looking, FileError> {
     })
 }
 
-/// What the policies of the uncore penalty are told; others take no notice of it.
+/// Reads the settings of the policies of the uncore penalty; other policies ignore them.
 fn penalty(section: &Section<'_>) -> Result<PenaltySettings, FileError> {
     let usual = PenaltySettings::default();
     Ok(PenaltySettings {
@@ -93,7 +100,11 @@ fn kind(section: &Section<'_>, key: &'static str) -> Result<Option<Option<Kind>>
     section.one_of(key, &words)
 }
 
-pub(super) fn arrivals(top: &Section<'_>, ground: &Ground, end: Moment) -> Result<Vec<Arrivals>, FileError> {
+pub(super) fn arrivals(
+    top: &Section<'_>,
+    ground: &ScenarioMachine,
+    end: Moment,
+) -> Result<Vec<Arrivals>, FileError> {
     let mut all = Vec::new();
     let (mut jobs, mut threads) = (0, 0);
     for section in top.sections("arrivals", MOST_STREAMS)? {
@@ -129,16 +140,16 @@ pub(super) fn arrivals(top: &Section<'_>, ground: &Ground, end: Moment) -> Resul
 
 pub(super) fn events(
     top: &Section<'_>,
-    ground: &Ground,
-    known: &[Program],
+    ground: &ScenarioMachine,
+    known: &[ProgramSpec],
     end: Moment,
-) -> Result<Vec<Event>, FileError> {
+) -> Result<Vec<ScenarioEvent>, FileError> {
     let mut all = Vec::new();
     for section in top.sections("event", MOST_EVENTS)? {
-        let at = Moment(0) + section.needed_time("at", Times::new(Span::ZERO, END.high))?;
+        let at = Moment(0) + section.needed_time("at", TimeLimits::new(Span::ZERO, END.high))?;
         let at = programs::before(&section, "at", at, end)?;
         let usable = section.cpus("usable", &ground.cpus)?.map(Happening::Usable);
-        // Whom it stops is known when all that are started are.
+        // The program that it stops is known only after all starts are read.
         let stop = stop(&section)?.then_some(Happening::Stop(usize::MAX));
         let start = match section.section("start")? {
             Some(inner) => {
@@ -150,18 +161,18 @@ pub(super) fn events(
         };
         let mut given = [usable, stop, start].into_iter().flatten();
         let (Some(what), None) = (given.next(), given.next()) else {
-            return Err(section.error("at", "one of usable, stop and start is allowed beside it, and needed"));
+            return Err(section.error("at", "exactly one of usable, stop and start is needed with it"));
         };
-        all.push((section, Event { at, what }));
+        all.push((section, ScenarioEvent { at, what }));
     }
-    // Of events at one moment, the one written first comes first.
+    // Of events at one moment, the one written first happens first.
     all.sort_by_key(|(_, event)| event.at);
     let starts = all.iter().enumerate().filter_map(|(at, (_, event))| match &event.what {
         Happening::Start(program) => Some((program.name.clone(), at)),
         Happening::Usable(_) | Happening::Stop(_) => None,
     });
-    // A program, and the place of the event that starts it.
-    let known = Known::of(
+    // A program's name, and the place of the event that starts it.
+    let known = StoppablePrograms::of(
         known
             .iter()
             .map(|program| (program.name.clone(), None))
@@ -182,20 +193,20 @@ pub(super) fn events(
     Ok(events)
 }
 
-/// Whether an event stops a program.
+/// Returns whether an event stops a program.
 fn stop(section: &Section<'_>) -> Result<bool, FileError> {
     Ok(section.is_number("stop") || section.words("stop")?.is_some())
 }
 
-/// The programs that may be stopped, in order of their places.
-struct Known {
-    /// The place of the event that starts it, if one does.
+/// Programs that may be stopped, in order of their places.
+struct StoppablePrograms {
+    /// Place of the event that starts the program, if there is one.
     starts: Vec<Option<usize>>,
-    /// By name: the first that has it, and the next one.
+    /// By name: the first program that has it, and the next one.
     names: BTreeMap<String, (usize, Option<usize>)>,
 }
 
-impl Known {
+impl StoppablePrograms {
     fn of(programs: impl Iterator<Item = (String, Option<usize>)>) -> Self {
         let mut known = Self { starts: Vec::new(), names: BTreeMap::new() };
         for (place, (name, start)) in programs.enumerate() {
@@ -209,10 +220,10 @@ impl Known {
         known
     }
 
-    /// The program that an event stops: by its name, or its place from 1.
+    /// Returns the program that an event stops: by its name, or its place from 1.
     fn stopped(&self, section: &Section<'_>) -> Result<usize, FileError> {
         if section.is_number("stop") {
-            let places = Counts::new(1, self.starts.len() as u64, "places of programs");
+            let places = CountLimits::new(1, self.starts.len() as u64, "places of programs");
             return Ok(section.needed_count("stop", places)? as usize - 1);
         }
         let problem = match self.names.get(section.words("stop")?.unwrap_or_default()) {
@@ -241,7 +252,7 @@ pub(super) fn faults(top: &Section<'_>) -> Result<Faults, FileError> {
         delayed: probability("delayed")?,
         late: section.time("late", LATE)?.unwrap_or(Span::ZERO),
         jumps: probability("jumps")?,
-        until: section.time("until", Times::new(Span::ZERO, END.high))?.map(|until| Moment(0) + until),
+        until: section.time("until", TimeLimits::new(Span::ZERO, END.high))?.map(|until| Moment(0) + until),
     };
     section.finish()?;
     Ok(faults)

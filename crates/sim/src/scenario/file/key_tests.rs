@@ -1,4 +1,5 @@
-//! Keys that are set and swept: what takes whose place, what is refused, and how names are written.
+//! Tests of keys that are set and swept: which value replaces which, refusals, and the writing of
+//! names.
 
 use super::tests::{SMALL, one, open, refused};
 use super::*;
@@ -29,7 +30,7 @@ fn what_a_variant_sets_is_not_set_from_outside_in_silence() {
         &["kernel=linux-6.1"],
         &["--set kernel=linux-6.1: kernel: the variant LOAD", "variant=NAME", "(line 9)"],
     );
-    // Where the variants that are kept leave the key alone, it is set; so is another key of the same section.
+    // If the kept variants leave the key alone, it is set; so is another key of the same section.
     let kept = one(&text, &["policy=auto", "variant=LOAD"]);
     assert!(kept.policy.is_some());
     let both =
@@ -44,7 +45,7 @@ fn what_a_variant_sets_is_not_set_from_outside_in_silence() {
 fn a_setting_takes_the_place_of_the_sweep_of_its_key_and_of_no_part_of_it() {
     let text =
         swept("program.app.threads = [1, 2]\npolicy = ['none', { kind = 'speed', interval = '20 ms' }]\n");
-    // However the program is named.
+    // This holds for each name of the program.
     let file = open(&text, &["program.1.threads=7", "policy=none"]).unwrap();
     assert_eq!((file.len(), file.scenario(0).unwrap().programs[0].threads), (1, 7));
     let file = open(&text, &["program.1.threads=[7, 8, 9]", "policy=none"]).unwrap();
@@ -56,7 +57,7 @@ fn a_setting_takes_the_place_of_the_sweep_of_its_key_and_of_no_part_of_it() {
     ];
     refused(&text, &["policy.interval=10 ms"], &part);
     refused(&text, &["program.1={ threads = 3 }"], &["the sweep of program.app.threads", "(line 9)"]);
-    // Of what is set twice, the last counts, as ever; of its parts, none is lost in silence.
+    // Of a key that is set twice, the last value counts, as always; no part of it is lost silently.
     assert_eq!(one(SMALL, &["program.app.threads=[1, 2]", "program.1.threads=5"]).programs[0].threads, 5);
     assert_eq!(open(SMALL, &["program.app.threads=5", "program.1.threads=[1, 2]"]).unwrap().len(), 2);
     refused(
@@ -107,11 +108,11 @@ fn names_differ() {
     let copies = SMALL.replace("threads = 3", "threads = 3\ncount = 2");
     refused(&format!("{copies}{}", program("name = 'app 2'\n")), &[], &["program 1 at line 4", "\"app 2\""]);
     assert_eq!(one(&format!("{copies}{}", program("name = 'app'\n")), &[]).programs[2].name, "app");
-    // Which one a key means is not guessed while they are read either.
+    // The meaning of a key is not guessed while the names are read either.
     refused(&two("name = 'app'\n"), &["program.app.threads=2"], &["program 1 and 2 are both called app"]);
     refused(&two("name = '1'\n"), &["program.1.threads=2"], &["program 2 is called 1", "rename it"]);
     assert_eq!(one(&two("name = '2'\n"), &["program.2.threads=2"]).programs[1].threads, 2);
-    // Names that nobody gave make room.
+    // Default names avoid given ones.
     let like = "profile = 'cg'\nthreads = 1\n[[program]]\n";
     let text = SMALL.replace("name = 'app'\n", &format!("{like}{like}name = 'cg 2'\n"));
     let names: Vec<String> = one(&text, &[]).programs.into_iter().map(|program| program.name).collect();
@@ -128,7 +129,7 @@ fn names_differ() {
         &["x.toml:9", "two variants are called \"x\""],
     );
     refused(&swept("variant = [{ name = '', seed = 1 }]\n"), &[], &["tables with a name"]);
-    refused(&swept(VARIANTS), &["variant=['LOAD', 'LOAD']"], &["\"LOAD\" stands there twice"]);
+    refused(&swept(VARIANTS), &["variant=['LOAD', 'LOAD']"], &["\"LOAD\" is listed twice"]);
     refused(SMALL, &["variant=LOAD"], &["--set variant=LOAD: variant", "no variants"]);
 }
 
@@ -152,10 +153,10 @@ fn names_with_dots_are_written_in_quotes() {
         set.replace("threads", "wait")
     );
     assert_eq!(one(&variant, &[]).programs[0].threads, 4);
-    // Errors write it so that it can be written again.
+    // Errors write the key in a form that can be written again.
     refused(&dotted.replace("= 3", "= 0"), &[], &[&format!("x.toml:6: {set} = 0")]);
     refused(&dotted, &["program.a.b.threads=5"], &["no program is called a"]);
-    refused(&dotted, &["program.a b.threads=5"], &["is no key", "in quotes"]);
+    refused(&dotted, &["program.a b.threads=5"], &["is not a key", "in quotes"]);
     refused(SMALL, &[&format!("{}=1", vec!["a"; 100_000].join("."))], &["up to 16 parts"]);
 }
 
@@ -172,7 +173,7 @@ fn places_of_errors_are_places_that_there_are() {
     refused(&swept(&format!("seed = [{many}]\n")), &[&own], &["--set policy.seed", "101 x 101 runs"]);
     refused(SMALL, &vec!["seed=1"; 1001], &["--set: 1001 settings: up to 1000"]);
     refused(&swept("seed = []\n"), &[], &["x.toml:9: sweep.seed = []", "a list of 1 to 1000 values"]);
-    // The line of a machine file is none of what was set, however long the file.
+    // The line of a machine file does not belong to a setting, however long the file.
     let set = ["machine=own.toml".to_owned(), "seed=3".to_owned()];
     for lines in [0, 7, 8, 9, 40] {
         let mut bad = |_: &str| Ok(format!("name = 'x'\n{}topology = 'core:0'\n", "\n".repeat(lines)));
@@ -182,8 +183,8 @@ fn places_of_errors_are_places_that_there_are() {
     }
 }
 
-/// Ways to give a key: how it is written, what it is given, and whether a scenario has that.
-const WAYS: usize = 7;
+/// Number of ways to give a key: its form, its value, and the check that a scenario has it.
+const KEY_FORMS: usize = 7;
 
 fn way(which: usize, value: u32) -> (&'static str, String) {
     let kind = ["none", "speed", "auto"][value as usize % 3];
@@ -218,9 +219,9 @@ proptest! {
 
     #[test]
     fn a_row_has_what_it_says_and_what_was_set(
-        axes in proptest::collection::btree_map(0..WAYS, proptest::collection::vec(1..9_u32, 1..3), 0..3),
-        varied in proptest::collection::vec((0..WAYS, 1..9_u32), 0..3),
-        set in (0..WAYS, proptest::collection::vec(1..9_u32, 1..3), any::<bool>()),
+        axes in proptest::collection::btree_map(0..KEY_FORMS, proptest::collection::vec(1..9_u32, 1..3), 0..3),
+        varied in proptest::collection::vec((0..KEY_FORMS, 1..9_u32), 0..3),
+        set in (0..KEY_FORMS, proptest::collection::vec(1..9_u32, 1..3), any::<bool>()),
     ) {
         let mut text = format!("policy = 'speed'\n{SMALL}[sweep]\n");
         for (&which, values) in axes.iter().filter(|(which, _)| **which != 5 || !axes.contains_key(&3)) {
@@ -240,7 +241,7 @@ proptest! {
         let key = way(which, 0).0;
         let setting = if list { format!("{key}=[{}]", words.join(", ")) } else { format!("{key}={}", words[0]) };
         for set in [&[][..], &[setting.as_str()]] {
-            // What is refused is refused; what is not must hold.
+            // A refused file is fine; an accepted one must hold.
             let Ok(file) = open(&text, set) else { continue };
             for run in 0..file.len() {
                 let (scenario, places) = (file.scenario(run).unwrap(), file.places(run));
@@ -252,7 +253,7 @@ proptest! {
                         prop_assert!(has(&scenario, which, value), "{text}{set:?}: run {run}");
                         continue;
                     }
-                    let told = (0..WAYS).flat_map(|which| (1..9).map(move |value| (which, value)));
+                    let told = (0..KEY_FORMS).flat_map(|which| (1..9).map(move |value| (which, value)));
                     let mut told = told.filter(|&(which, value)| {
                         let (key, written) = way(which, value);
                         key == axis.key && written.trim_matches('\'') == label

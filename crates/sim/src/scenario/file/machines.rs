@@ -1,31 +1,33 @@
-//! The machine and the kernel of a scenario.
+//! Machine and kernel of a scenario file.
 
-use super::Reading;
-use crate::kernel::{Kernel, Kind, Order, Yielding};
+use super::ReadContext;
+use crate::kernel::{Kernel, QueueOrder, SchedulerKind, Yielding};
 use crate::model::{Model, file, shipped};
-use crate::reader::{Counts, FileError, Section, Times};
+use crate::reader::{CountLimits, FileError, Section, TimeLimits};
 use trimtab_core::time::Span;
 use trimtab_core::topology::parse_synthetic;
 
-/// What the constants of a kernel may be.
-const TICK: Times = Times::new(Span::from_us(10), Span::from_ms(1_000));
-const SLICE: Times = Times::new(Span::from_us(10), Span::from_ms(100_000));
-const WAIT: Times = Times::new(Span::ZERO, Span::from_ms(100_000));
-const FACTOR: Counts = Counts::new(1, 1_000, "factors");
-const ODDS: Counts = Counts::new(0, 1_024, "times of 1,024");
+/// Limits of the constants of a kernel.
+const TICK: TimeLimits = TimeLimits::new(Span::from_us(10), Span::from_ms(1_000));
+const SLICE: TimeLimits = TimeLimits::new(Span::from_us(10), Span::from_ms(100_000));
+const WAIT: TimeLimits = TimeLimits::new(Span::ZERO, Span::from_ms(100_000));
+const FACTOR: CountLimits = CountLimits::new(1, 1_000, "factors");
+const ODDS: CountLimits = CountLimits::new(0, 1_024, "times of 1,024");
 
-pub(super) const KINDS: [(&str, Kind); 5] = [
-    ("load", Kind::Load),
-    ("eevdf", Kind::Eevdf),
-    ("dwrr", Kind::Dwrr),
-    ("pinned", Kind::Pinned),
-    ("credit", Kind::Credit),
+pub(super) const KINDS: [(&str, SchedulerKind); 5] = [
+    ("load", SchedulerKind::Load),
+    ("eevdf", SchedulerKind::Eevdf),
+    ("dwrr", SchedulerKind::Dwrr),
+    ("pinned", SchedulerKind::Pinned),
+    ("credit", SchedulerKind::Credit),
 ];
-pub(super) const ORDERS: [(&str, Order); 2] = [("least", Order::Least), ("deadline", Order::Deadline)];
+pub(super) const ORDERS: [(&str, QueueOrder); 2] =
+    [("least", QueueOrder::Least), ("deadline", QueueOrder::Deadline)];
 pub(super) const YIELDINGS: [(&str, Yielding); 2] = [("posix", Yielding::Posix), ("hint", Yielding::Hint)];
 
-impl Reading<'_> {
-    /// `machine`: a word, or a table with `base` and what differs from it, or a whole machine.
+impl ReadContext<'_> {
+    /// Reads `machine`: a word, or a table with `base` and the keys that differ from it, or a whole
+    /// machine.
     pub(super) fn machine(&mut self, top: &Section<'_>) -> Result<Model, FileError> {
         if top.is_section("machine") {
             let section = top.needed_section("machine")?;
@@ -62,7 +64,8 @@ impl Reading<'_> {
         Err(section.error(key, allowed()))
     }
 
-    /// What is wrong in another file, with what named it where that is no line of the scenario.
+    /// Adds to an error in another file the setting that names that file, if it is not a line of
+    /// the scenario.
     fn named(&self, mut error: FileError, by: FileError) -> FileError {
         let by = (self.said)(by);
         if by.line == 0 {
@@ -72,7 +75,7 @@ impl Reading<'_> {
     }
 }
 
-/// `kernel`: a preset, or a table with a preset and what differs from it.
+/// Reads `kernel`: a preset, or a table with a preset and the keys that differ from it.
 pub(super) fn kernel(top: &Section<'_>, cpus: usize) -> Result<Kernel, FileError> {
     if !top.is_section("kernel") {
         return preset(top, "kernel", cpus);

@@ -1,52 +1,54 @@
 //! Keys that are given twice: by a sweep, by variants, from outside.
 //!
-//! Problem: `program.app.threads` and `program.1.threads` may be one key, `policy` gives `policy.kind`, and of a key that is given twice
-//! one value is run while the table names the other. Idea: each says which keys of the tree it gives, by place; who gives what
-//! another gives too, or a part of it, is refused, with what to do. Nobody guesses which was meant.
+//! Problem: `program.app.threads` and `program.1.threads` may be one key, and `policy` gives
+//! `policy.kind`. If a key is given twice, one value is run while the table names the other. Idea:
+//! each giver lists the keys of the tree that it gives, by place. A giver of a key that another
+//! gives too, or of a part of it, is refused, with a remedy. The intended value is never guessed.
 
 use super::sweep::{Swept, shown};
 use super::tree::{self, Key};
 use std::collections::BTreeMap;
 use toml::de::DeTable;
 
-/// What was set from outside, once.
+/// Setting from outside.
 #[derive(Debug)]
 pub(super) struct Given {
-    /// The key's path, by place.
+    /// Path of the key, by place.
     pub(super) path: Vec<String>,
-    /// The keys that it gives.
+    /// Keys that it gives.
     pub(super) keys: Vec<Key>,
-    /// Where it stands.
+    /// Position in the text.
     pub(super) at: usize,
 }
 
-/// A key that is given twice.
+/// Key that is given twice.
 #[derive(Debug)]
 pub(super) struct Twice {
-    /// Where it is given the second time.
+    /// Position of the second time.
     pub(super) at: usize,
-    /// The key, as it is written there.
+    /// Key, as it is written there.
     pub(super) key: String,
-    /// Who else gives it, and what to do.
+    /// The other giver, and the remedy.
     pub(super) problem: String,
-    /// Where it is given as well.
+    /// Position of the other time.
     pub(super) other: usize,
 }
 
-/// Who gives a key.
+/// Giver of a key.
 #[derive(Clone, Debug)]
 struct Giver {
-    /// The place of an axis, and of its value; `None` from outside.
+    /// Place of an axis, and of its value; `None` from outside.
     from: Option<(usize, usize)>,
-    /// The key as it is written.
+    /// Key as it is written.
     key: String,
     at: usize,
 }
 
-/// By the places of keys.
+/// Givers by the places of keys.
 type Givers = BTreeMap<Vec<String>, Giver>;
 
-/// The first key that is given by two axes, twice by one variant, or by an axis and from outside.
+/// Returns the first key that is given by two axes, twice by one variant, or by an axis and from
+/// outside.
 pub(super) fn twice(table: &DeTable<'_>, swept: &[Swept<'_>], given: &[Given]) -> Option<Twice> {
     let mut known = Givers::new();
     for given in given {
@@ -54,7 +56,7 @@ pub(super) fn twice(table: &DeTable<'_>, swept: &[Swept<'_>], given: &[Given]) -
         known.extend(given.keys.iter().map(|key| (key.place.clone(), giver(key))));
     }
     for (axis, one) in swept.iter().enumerate() {
-        // Other values of the axis may give the same.
+        // Other values of the axis may give the same key.
         let mut own = Givers::new();
         for (value, choice) in one.values.iter().enumerate() {
             let mut of_choice = Givers::new();
@@ -73,14 +75,14 @@ pub(super) fn twice(table: &DeTable<'_>, swept: &[Swept<'_>], given: &[Given]) -
     None
 }
 
-/// Who gives this key, one above it or one below it.
+/// Returns the giver of this key, or of one above or below it.
 fn met<'g>(known: &'g Givers, key: &[String]) -> Option<&'g Giver> {
     let above = (1..=key.len()).find_map(|parts| known.get(&key[..parts]));
     let below = || known.range(key.to_vec()..).next().filter(|(other, _)| other.starts_with(key));
     above.or_else(|| below().map(|(_, giver)| giver))
 }
 
-/// What is said of `giver`, who comes after `other`.
+/// Returns the error for `giver`, which comes after `other`.
 fn told(swept: &[Swept<'_>], giver: &Giver, other: &Giver) -> Twice {
     let of = |giver: &Giver| giver.from.and_then(|(axis, value)| Some((swept.get(axis)?, value)));
     let name = |giver: &Giver| match of(giver) {
@@ -91,15 +93,15 @@ fn told(swept: &[Swept<'_>], giver: &Giver, other: &Giver) -> Twice {
     let varies = |giver: &Giver| of(giver).is_some_and(|(axis, _)| axis.varies());
     let (here, key) = (name(giver), giver.key.clone());
     match other.from {
-        // What was set from outside is what is refused: the file is as it was.
+        // The setting from outside is refused: the file was sound without it.
         None => {
             let problem = if varies(giver) {
                 format!(
-                    "{here} sets {key} itself, and would not be what it is called: --set variant=NAME keeps variants that do not"
+                    "{here} sets {key} itself, and would no longer fit its name: --set variant=NAME keeps variants that do not set it"
                 )
             } else {
                 let sweep = here.trim_start_matches("the sweep of ");
-                format!("{here} gives {key} too: --set {sweep}=VALUE takes the place of that sweep")
+                format!("{here} gives {key} too: --set {sweep}=VALUE replaces that sweep")
             };
             Twice { at: other.at, key: other.key.clone(), problem, other: giver.at }
         }

@@ -1,34 +1,34 @@
-//! The runs of a sweep as lines over its first key.
+//! Series of a sweep's runs, as lines over its first key.
 
 use super::File;
 use trimtab_core::stats::median;
 
-/// One line: what it is called, and its points by the place of the first key.
+/// Line: its name, and its points by the place of the first key.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Series {
-    /// The values of the other keys; empty where there are none.
+    /// Values of the other keys; empty if there are none.
     pub name: String,
     /// Place on the first axis, and value.
     pub points: Vec<(usize, f64)>,
 }
 
-/// Whether runs that differ in it only are repetitions of each other.
+/// Returns whether runs that differ only in this key are repetitions of each other.
 fn repeats(key: &str) -> bool {
     key == "seed" || key.ends_with(".seed")
 }
 
-/// By the places on the axes after the first, what is known at each place of the first.
+/// By the places on the axes after the first: the values at each place of the first.
 type Lines = Vec<(Vec<usize>, Vec<Vec<f64>>)>;
 
-/// The runs with these values: a line for each combination of the keys after the first. Runs that differ only in a seed give one point, the
-/// median.
+/// Returns the runs with these values: a line for each combination of the keys after the first.
+/// Runs that differ only in a seed give one point, the median.
 pub fn series(file: &File, values: &[Option<f64>]) -> Vec<Series> {
     let mut lines: Lines = Vec::new();
     let Some(first) = file.axes().first() else { return Vec::new() };
     let others: Vec<usize> = (1..file.axes().len()).filter(|&at| !repeats(&file.axes()[at].key)).collect();
     for (run, value) in (0..file.len()).zip(values) {
         let places = file.places(run);
-        // By place: what values are called need not tell them apart.
+        // By place: the labels of values need not differ.
         let line: Vec<usize> = others.iter().map(|&at| places[at]).collect();
         let at = lines.iter().position(|(known, _)| *known == line).unwrap_or_else(|| {
             lines.push((line, vec![Vec::new(); first.values.len()]));

@@ -1,4 +1,4 @@
-//! What a file is run with: its `[sweep]`, and what whoever runs it set.
+//! Sweep of a scenario file, and settings from outside.
 
 use super::tree::{self, Node};
 use crate::reader::{FileError, Section, Text, dotted};
@@ -8,17 +8,18 @@ use std::ops::Range;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-/// A key that is given one value after the other.
+/// Key that is given one value after the other.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Axis {
-    /// The key with its sections; `variant` for several keys at once.
+    /// Key with its sections; `variant` for several keys at once.
     pub key: String,
-    /// What it is given, as written, one for each run. They may be long, and need not differ.
+    /// Values as written, one for each run. They may be long, and need not differ.
     pub values: Vec<String>,
 }
 
 impl Axis {
-    /// The values as they are shown: a line each, and short; where that makes different ones alike, with their places from 1.
+    /// Returns the values as they are shown, short and on one line each. Different values with the
+    /// same short form get their places, from 1.
     pub fn shown(&self) -> Vec<String> {
         let short: Vec<String> = self.values.iter().map(|value| shown(value)).collect();
         let mut first = BTreeMap::new();
@@ -36,55 +37,56 @@ impl Axis {
     }
 }
 
-/// A value in a line, and short.
+/// Returns a value on one line, and short.
 pub(super) fn shown(value: &str) -> String {
     let mut plain: String = value.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-    if let Some((end, _)) = plain.char_indices().nth(SHOWN) {
+    if let Some((end, _)) = plain.char_indices().nth(LABEL_CHARS_SHOWN) {
         plain.truncate(end);
         plain.push_str("...");
     }
     plain
 }
 
-/// An axis with its values in the tree.
+/// Axis with its values in the tree.
 #[derive(Debug)]
 pub(super) struct Swept<'a> {
     pub(super) key: String,
-    /// The parts of the key; none for variants.
+    /// Parts of the key; none for variants.
     pub(super) path: Vec<String>,
-    pub(super) values: Vec<Choice<'a>>,
+    pub(super) values: Vec<AxisValue<'a>>,
     pub(super) at: usize,
 }
 
-/// One value of an axis.
+/// Value of an axis.
 #[derive(Clone, Debug)]
-pub(super) struct Choice<'a> {
-    /// What it is called.
+pub(super) struct AxisValue<'a> {
+    /// Label.
     pub(super) label: String,
-    /// What it puts where.
+    /// Paths and the values that are put there.
     pub(super) puts: Vec<(Vec<String>, Node<'a>)>,
 }
 
-/// How many values a key may be swept over.
+/// Highest number of values of a swept key.
 pub const MOST_VALUES: usize = 1_000;
-/// The axis that sets several keys at once.
+/// Axis that sets several keys at once.
 pub(super) const VARIANT: &str = "variant";
-/// How much of a value is shown.
-const SHOWN: usize = 40;
+/// Number of characters of a value that are shown.
+const LABEL_CHARS_SHOWN: usize = 40;
 
 impl Swept<'_> {
-    /// As it is told.
+    /// Returns the axis with labels only.
     pub(super) fn axis(&self) -> Axis {
         Axis { key: self.key.clone(), values: self.values.iter().map(|value| value.label.clone()).collect() }
     }
 
-    /// Whether its values are variants.
+    /// Returns whether the values are variants.
     pub(super) fn varies(&self) -> bool {
         self.path.is_empty()
     }
 }
 
-/// A value as it is told: words as they are, tables by their name if they have one, all else as written.
+/// Returns the label of a value: words as they are, tables by their name if they have one, all else
+/// as written.
 fn label(text: Text<'_>, value: &Node<'_>) -> String {
     let named = |table: &DeTable<'_>| table.get("name")?.get_ref().as_str().map(str::to_owned);
     match value.get_ref() {
@@ -94,12 +96,12 @@ fn label(text: Text<'_>, value: &Node<'_>) -> String {
     }
 }
 
-/// What lists of values are allowed.
+/// Returns the message about allowed lists of values.
 pub(super) fn listed() -> String {
     format!("a list of 1 to {MOST_VALUES} values is allowed: each is run")
 }
 
-/// The sweep of a file, in the order in which it is written. It is taken out of the tree.
+/// Takes the sweep of a file out of the tree, in the order in which it is written.
 pub(super) fn take<'a>(text: Text<'a>, table: &mut DeTable<'a>) -> Result<Vec<Swept<'a>>, FileError> {
     let Some((_, sweep)) = table.remove_entry("sweep") else { return Ok(Vec::new()) };
     let top = DeTable::from_iter([(Spanned::new(0..0, Cow::Borrowed("sweep")), sweep.clone())]);
@@ -134,7 +136,7 @@ pub(super) fn take<'a>(text: Text<'a>, table: &mut DeTable<'a>) -> Result<Vec<Sw
     Ok(found)
 }
 
-/// A key with its values.
+/// Returns a key with its values.
 pub(super) fn swept<'a>(
     text: Text<'_>,
     path: Vec<String>,
@@ -144,7 +146,7 @@ pub(super) fn swept<'a>(
     let key = dotted(&path);
     if path != [VARIANT] {
         let choice =
-            |value: Node<'a>| Choice { label: label(text, &value), puts: vec![(path.clone(), value)] };
+            |value: Node<'a>| AxisValue { label: label(text, &value), puts: vec![(path.clone(), value)] };
         let values = values.into_iter().map(choice).collect();
         return Ok(Swept { key, path, values, at });
     }
@@ -161,8 +163,9 @@ pub(super) fn swept<'a>(
     Ok(Swept { key, path: Vec::new(), values: values.collect::<Result<_, String>>()?, at })
 }
 
-/// A table with a name, and keys that are set. The name is the variant's, and not the scenario's.
-fn variant(value: Node<'_>) -> Result<Choice<'_>, String> {
+/// Reads a table with a name and keys that are set. The name is the variant's, and not the
+/// scenario's.
+fn variant(value: Node<'_>) -> Result<AxisValue<'_>, String> {
     let wrong = || "tables with a name are allowed: { name = \"LOAD\", policy = \"none\" }".to_owned();
     let DeValue::Table(mut table) = value.into_inner() else { return Err(wrong()) };
     let name = table.remove("name").and_then(|name| name.get_ref().as_str().map(str::to_owned));
@@ -170,10 +173,11 @@ fn variant(value: Node<'_>) -> Result<Choice<'_>, String> {
     let put = |(key, value): (Spanned<Cow<'_, str>>, _)| {
         Ok((parts(key.get_ref()).ok_or_else(tree::too_deep)?, value))
     };
-    Ok(Choice { label, puts: table.into_iter().map(put).collect::<Result<_, String>>()? })
+    Ok(AxisValue { label, puts: table.into_iter().map(put).collect::<Result<_, String>>()? })
 }
 
-/// Keeps the variants that a setting names, where there are any; whether that was what it was for.
+/// Keeps the variants that a setting names, if there are any. Returns whether the setting was meant
+/// for variants.
 pub(super) fn keep(swept: &mut [Swept<'_>], setting: &Setting<'_>) -> Result<bool, String> {
     if setting.path != [VARIANT] {
         return Ok(false);
@@ -188,15 +192,15 @@ pub(super) fn keep(swept: &mut [Swept<'_>], setting: &Setting<'_>) -> Result<boo
     };
     let one = std::slice::from_ref(&setting.value);
     let wanted = setting.value.get_ref().as_array().map_or(one, |list| &list[..]);
-    let mut kept: Vec<Choice<'_>> = Vec::new();
+    let mut kept: Vec<AxisValue<'_>> = Vec::new();
     for name in wanted.iter().map(|name| name.get_ref().as_str().unwrap_or_default()) {
         if kept.iter().any(|known| known.label == name) {
-            return Err(format!("\"{}\" stands there twice", shown(name)));
+            return Err(format!("\"{}\" is listed twice", shown(name)));
         }
         let found = axis.values.iter().find(|known| known.label == name);
         kept.push(found.cloned().ok_or_else(|| {
             let known: Vec<String> = axis.values.iter().map(|known| shown(&known.label)).collect();
-            format!("no variant is called so; there are {}", known.join(", "))
+            format!("no variant has this name; there are {}", known.join(", "))
         })?);
     }
     if kept.is_empty() {
@@ -206,14 +210,14 @@ pub(super) fn keep(swept: &mut [Swept<'_>], setting: &Setting<'_>) -> Result<boo
     Ok(true)
 }
 
-/// Something that is set from outside the file.
+/// Setting from outside the file.
 #[derive(Debug)]
 pub(super) struct Setting<'a> {
     pub(super) path: Vec<String>,
     pub(super) value: Node<'a>,
 }
 
-/// Reads `KEY=VALUE`, which stands at `range` of the text. A value that is no TOML is a word.
+/// Reads `KEY=VALUE` at `range` of the text. A value that is not TOML is a word.
 pub(super) fn setting<'a>(text: Text<'a>, range: Range<usize>) -> Result<Setting<'a>, FileError> {
     let written = text.text.get(range.clone()).unwrap_or_default();
     let wrong = |problem: &str| text.error(range.start, String::new(), None, problem.to_owned());
@@ -221,15 +225,15 @@ pub(super) fn setting<'a>(text: Text<'a>, range: Range<usize>) -> Result<Setting
         equals(written).ok_or_else(|| wrong("KEY=VALUE is allowed, such as program.app.threads=5"))?;
     let (key, value) = (&written[..equals], &written[equals + 1..]);
     if key.trim().is_empty() {
-        return Err(wrong("no key stands before the equals sign"));
+        return Err(wrong("there is no key before the equals sign"));
     }
-    let no_key = "what stands before the equals sign is no key: parts with other signs than letters, digits, - and _ \
-        stand in quotes, as in program.\"a.b\".threads=5";
+    let no_key = "the text before the equals sign is not a key: parts with characters other than letters, digits, - and _ \
+        must be in quotes, as in program.\"a.b\".threads=5";
     let path = path(key.trim()).map_err(|()| wrong(&tree::too_deep()))?.ok_or_else(|| wrong(no_key))?;
     if let [first, rest @ ..] = &path[..]
         && first == "sweep"
     {
-        return Err(wrong(&format!("{} is swept where it is set to a list, without [sweep]", dotted(rest))));
+        return Err(wrong(&format!("{} is swept if it is set to a list, without [sweep]", dotted(rest))));
     }
     let trimmed = value.trim();
     let at = range.start + equals + 1 + (value.len() - value.trim_start().len());
@@ -237,7 +241,7 @@ pub(super) fn setting<'a>(text: Text<'a>, range: Range<usize>) -> Result<Setting
         Ok(node) => node,
         Err(_) if trimmed.starts_with(['[', '{', '"', '\'']) => {
             let problem =
-                "is no TOML: words in lists and tables stand in quotes, as in policy=[\"none\", \"auto\"]";
+                "is not TOML: words in lists and tables must be in quotes, as in policy=[\"none\", \"auto\"]";
             let value = text.value(at..at + trimmed.len());
             return Err(text.error(at, dotted(&path), value, problem.to_owned()));
         }
@@ -247,7 +251,7 @@ pub(super) fn setting<'a>(text: Text<'a>, range: Range<usize>) -> Result<Setting
     Ok(Setting { path, value: node })
 }
 
-/// Where the equals sign behind the key is. One in quotes is part of a name.
+/// Returns the position of the equals sign behind the key. One in quotes is part of a name.
 fn equals(written: &str) -> Option<usize> {
     let (mut quote, mut escaped) = (None, false);
     for (at, c) in written.char_indices() {
@@ -264,7 +268,8 @@ fn equals(written: &str) -> Option<usize> {
     None
 }
 
-/// The parts of a key at the head of a section: with dots in it, it is a path, since nothing is called so. None if there are too many.
+/// Returns the parts of a key at the head of a section. A key with dots is a path, because no key
+/// has a dot in its name. `None` if there are too many.
 fn parts(key: &str) -> Option<Vec<String>> {
     if !key.contains('.') {
         return Some(vec![key.to_owned()]);
@@ -272,7 +277,8 @@ fn parts(key: &str) -> Option<Vec<String>> {
     path(key).ok().map(|path| path.unwrap_or_else(|| vec![key.to_owned()]))
 }
 
-/// The parts of a dotted key, if it is one. An error if it has so many that nobody needs to look.
+/// Returns the parts of a dotted key; `None` if it is not one. An error if it has far too many
+/// parts.
 fn path(key: &str) -> Result<Option<Vec<String>>, ()> {
     // Dots in quotes are counted too, with room for some.
     if key.matches('.').count() > 4 * tree::MOST_PARTS {
@@ -283,7 +289,7 @@ fn path(key: &str) -> Result<Option<Vec<String>>, ()> {
     let mut path = Vec::new();
     let mut table = table.get_ref();
     loop {
-        // Nothing else, such as another line.
+        // The text must contain nothing else, such as another line.
         let [(key, value)] = table.iter().collect::<Vec<_>>()[..] else { return Ok(None) };
         path.push(key.get_ref().to_string());
         match value.get_ref() {

@@ -1,8 +1,8 @@
 use super::*;
 use crate::faults::Faults;
-use crate::kernel::{Kernel, Kind as Scheduler};
-use crate::observer_cost::Looking;
-use crate::program::{Bind, Body, Footprint, Program, Wait};
+use crate::kernel::{Kernel, SchedulerKind};
+use crate::observer_cost::ObserverCost;
+use crate::program::{Bind, Body, Footprint, ProgramSpec, WaitMode};
 use crate::scenario::Happening;
 use trimtab_core::balance::Kind;
 use trimtab_core::topology::parse_synthetic;
@@ -39,12 +39,12 @@ fn a_small_file_says_all_that_is_needed() {
         model: Model::plain(parse_synthetic("core:2").unwrap()),
         memory: true,
         kernel: Kernel::preset("linux-6.12", 2).unwrap(),
-        programs: vec![Program::spmd("app", 3, Span::from_ms(10), Wait::Spin)],
+        programs: vec![ProgramSpec::spmd("app", 3, Span::from_ms(10), WaitMode::Spin)],
         arrivals: Vec::new(),
         policy: None,
         events: Vec::new(),
         faults: Faults::default(),
-        looking: Looking::default(),
+        observer_cost: ObserverCost::default(),
         end: Moment(1_000_000_000),
         seed: 1,
     };
@@ -79,7 +79,7 @@ fn every_key_can_be_set_and_swept() {
     assert_eq!((last.programs[0].threads, &last.model.speeds[..]), (3, &[1.0, 0.5][..]));
     assert_eq!(last.policy.unwrap().1.interval, Span::from_ms(10));
     assert_eq!(file.axes()[1].values, ["none", "{ kind = 'speed', interval = '10 ms' }"]);
-    // What is set takes the place of a sweep; a word of a table leaves its other keys.
+    // A setting replaces a sweep; a word of a table leaves its other keys.
     let file = open(&text, &["policy=exchange", "program.1.threads=[7]"]).unwrap();
     assert_eq!((file.len(), file.axes()[0].key.as_str()), (1, "program.1.threads"));
     let table = format!("{SMALL}[policy]\nkind = 'speed'\ninterval = '30 ms'\n");
@@ -99,15 +99,15 @@ fn variants_set_several_keys_at_once() {
         Axis { key: "variant".to_owned(), values: vec!["LOAD".to_owned(), "SPEED".to_owned()] }
     );
     let runs: Vec<Scenario> = (0..4).map(|run| file.scenario(run).unwrap()).collect();
-    assert_eq!((runs[0].kernel.kind, runs[2].kernel.kind), (Scheduler::Load, Scheduler::Eevdf));
-    assert_eq!((runs[1].programs[0].wait, runs[3].programs[0].wait), (Wait::Yield, Wait::Sleep));
+    assert_eq!((runs[0].kernel.kind, runs[2].kernel.kind), (SchedulerKind::Load, SchedulerKind::Eevdf));
+    assert_eq!((runs[1].programs[0].wait, runs[3].programs[0].wait), (WaitMode::Yield, WaitMode::Sleep));
     assert_eq!((runs[1].seed, runs[2].seed, runs[0].name.as_str()), (5, 4, "x"));
     // One of them, by its name, and another order.
     let one = open(&text, &["variant=SPEED"]).unwrap();
     assert_eq!((one.len(), &one.axes()[0].values[..]), (2, &["SPEED".to_owned()][..]));
     assert!(one.scenario(0).unwrap().policy.is_some());
     let turned = open(&text, &["variant=['SPEED', 'LOAD']", "seed=3"]).unwrap();
-    assert_eq!(turned.scenario(1).unwrap().kernel.kind, Scheduler::Load);
+    assert_eq!(turned.scenario(1).unwrap().kernel.kind, SchedulerKind::Load);
     refused(&text, &["variant=BRM"], &["--set variant=BRM: variant = BRM", "there are LOAD, SPEED"]);
     refused(
         &format!("{SMALL}[sweep]\nvariant = [{{ policy = 'speed' }}]\n"),
@@ -140,8 +140,8 @@ fn programs_can_be_many_and_share_out_work() {
 fn programs_can_be_like_benchmarks() {
     let text = SMALL.replace("work = '10 ms'", "profile = 'cg'").replace("name = 'app'\n", "");
     let cg = &one(&text, &[]).programs[0];
-    let profile = crate::program::nas::find("cg").unwrap().program(3, Wait::Spin, f64::INFINITY);
-    assert_eq!(*cg, Program { name: "cg".to_owned(), ..profile.clone() });
+    let profile = crate::program::nas::find("cg").unwrap().program(3, WaitMode::Spin, f64::INFINITY);
+    assert_eq!(*cg, ProgramSpec { name: "cg".to_owned(), ..profile.clone() });
     let set = ["program.1.total_work=30 ms", "program.1.jitter=0", "program.1.footprint.misses=1"];
     let changed = &one(&text, &set).programs[0];
     assert!(matches!(changed.body, Body::Spmd { work, jitter: 0.0, .. } if work == Span::from_ms(10)));
@@ -170,13 +170,17 @@ fn machines_are_shipped_read_described_or_changed() {
     assert!(error.starts_with("my/own.toml:1: topology: is missing"), "{error}");
 }
 
+/// The small scenario with one text in the place of another.
+fn swap(from: &str, to: &str) -> String {
+    SMALL.replace(from, to)
+}
+
 #[test]
 fn what_is_wrong_is_named_with_what_is_allowed() {
     refused("machine = ", &[], &["x.toml:1:"]);
     refused("", &[], &["machine: is missing", "host-2", "pack:2 core:4"]);
-    let swap = |from: &str, to: &str| SMALL.replace(from, to);
     refused(&swap("core:2", "pdp-11"), &[], &["x.toml:1: machine = 'pdp-11'", "tigerton-e7310"]);
-    refused(&swap("core:2", "core:0"), &[], &["machine = 'core:0'", "no count of at least 1"]);
+    refused(&swap("core:2", "core:0"), &[], &["machine = 'core:0'", "not a count of at least 1"]);
     refused(&swap("linux-6.12", "linux-7"), &[], &["x.toml:2: kernel = 'linux-7'", "linux-6.18"]);
     refused(&swap("end = '1 s'", ""), &[], &["end: is missing", "86400 s"]);
     refused(&swap("'1 s'", "'-1 s'"), &[], &["x.toml:3: end = '-1 s'", "times from \"1 us\" to \"86400 s\""]);
@@ -220,6 +224,10 @@ fn what_is_wrong_is_named_with_what_is_allowed() {
     refused(&swap("threads = 3", "threads = 60000\ncount = 2"), &[], &["120000 threads"]);
     refused(&swap("'10 ms'", "'10 ms'\nkind = 'hog'"), &[], &["program.app.work", "is unknown here"]);
     refused(&swap("[[program]]", "[program]"), &[], &["program", "[[program]]"]);
+}
+
+#[test]
+fn faults_of_policies_events_and_arrivals_are_named_too() {
     refused(&format!("seed = -1\n{SMALL}"), &[], &["seed = -1"]);
     refused(&format!("policy = 'magic'\n{SMALL}"), &[], &["policy = 'magic'", "\"none\"", "\"exchange\""]);
     refused(
@@ -276,10 +284,10 @@ fn sweeps_and_settings_are_checked_too() {
             "program.app.threads=-1",
             &["--set program.app.threads=-1: program.app.threads = -1", "threads from"],
         ),
-        ("program.app.wait=[spin, nap]", &["program.app.wait = [spin, nap]: is no TOML", "quotes"]),
+        ("program.app.wait=[spin, nap]", &["program.app.wait = [spin, nap]: is not TOML", "quotes"]),
         ("seed=[]", &["a list of 1 to"]),
         ("foo.bar=1", &["foo", "is unknown here"]),
-        ("sweep.seed=[1]", &["--set sweep.seed=[1]: seed is swept where it is set to a list"]),
+        ("sweep.seed=[1]", &["--set sweep.seed=[1]: seed is swept if it is set to a list"]),
     ] {
         refused(SMALL, &["seed=3", set], words);
     }
@@ -287,7 +295,7 @@ fn sweeps_and_settings_are_checked_too() {
 
 #[test]
 fn every_key_is_documented() {
-    let page = include_str!("../../../../../docs/simulator.md");
+    let page = include_str!("../../../../../docs/scenario-files.md");
     let after = |text: &str| format!("{SMALL}{text}zzz = 1\n");
     let kind = |kind: &str, keys: &str| {
         format!("{}zzz = 1\n", SMALL.replace("work = '10 ms'", &format!("kind = '{kind}'\n{keys}")))
@@ -313,7 +321,7 @@ fn every_key_is_documented() {
             let shown = ["`", "[", ".", "[["].iter().any(|head| {
                 ["`", "]", ".", "]]"].iter().any(|tail| page.contains(&format!("{head}{key}{tail}")))
             });
-            assert!(shown, "{key} is not described in docs/simulator.md");
+            assert!(shown, "{key} is not described in docs/scenario-files.md");
         }
     }
 }
@@ -360,7 +368,7 @@ fn what_would_come_only_after_the_end_is_refused() {
     let jobs = format!("{SMALL}[[arrivals]]\nevery = '2 s'\nmost = 1\nthreads = 1\nwork = '1 ms'\n");
     refused(&jobs, &[], &["arrivals.1.every", "end = \"1 s\""]);
     one(&jobs, &["end=2 s"]);
-    // Also where only a sweep makes the end too early.
+    // This holds also if only a sweep makes the end too early.
     refused(
         &format!("{SMALL}start = '900 ms'\n[sweep]\nend = ['1 s', '500 ms']\n"),
         &[],
@@ -370,7 +378,7 @@ fn what_would_come_only_after_the_end_is_refused() {
 
 #[test]
 fn what_events_start_can_be_stopped_by_its_name_and_place() {
-    // Written in any order: places follow the times.
+    // In any written order: places follow the times.
     let text = format!(
         "{SMALL}[[event]]\nat = '40 ms'\nstop = 'late'\n[[event]]\nat = '30 ms'\nstop = 2\n\
          [[event]]\nat = '20 ms'\n{HOG}name = 'late'\n[[event]]\nat = '10 ms'\n{HOG}name = 'early'\n"

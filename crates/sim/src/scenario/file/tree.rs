@@ -1,32 +1,35 @@
-//! Keys set from outside: by a sweep, or by whoever runs the file.
+//! Tree of a scenario file, with keys set from outside: by a sweep, or by the user who runs the
+//! file.
 //!
-//! Unit: a key path, such as `program.app.threads`. Idea: a value is put into the tree of the file before it is read, so that every key
-//! may be set or swept, and every value set is checked as if it stood there. Values keep the place in the text where they were
-//! written, which is what errors then point at.
+//! Unit: a key path, such as `program.app.threads`. Idea: a value is put into the tree of the file
+//! before the file is read, so every key may be set or swept, and every set value is checked as if
+//! it stood there. Values keep their position in the text, to which errors point.
 //!
-//! A table is merged into what is there; anything else takes its place. A word that stands for a table (`kernel = "linux-6.12"`) is
-//! one key of it, and leaves the others as they are. In a list of tables, the next part of the path is the `name` of one, or its place from 1.
+//! A table is merged into the existing table; any other value replaces the existing one. A word
+//! that stands for a table (`kernel = "linux-6.12"`) is one key of it, and leaves the others as
+//! they are. In a list of tables, the next part of the path is the `name` of one, or its place from
+//! 1.
 
 use crate::reader::{called, dotted};
 use std::borrow::Cow;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-/// A value and where it stands.
+/// Value and its position.
 pub(super) type Node<'a> = Spanned<DeValue<'a>>;
 
-/// Words that stand for tables, and the key that the word has in the table.
+/// Words that stand for tables, and the key of the word in the table.
 const SHORT: [(&str, &str); 3] = [("machine", "base"), ("kernel", "preset"), ("policy", "kind")];
 
-/// No key lies deeper; a quoted key may have any number of dots.
+/// Highest depth of a key; a quoted key may have any number of dots.
 pub(super) const MOST_PARTS: usize = 16;
 
-/// What is said of keys that lie deeper.
+/// Returns the message about keys that are deeper.
 pub(super) fn too_deep() -> String {
     format!("keys of up to {MOST_PARTS} parts are allowed")
 }
 
-/// Puts a value at a path; what is wrong, if it cannot be there.
+/// Puts a value at a path; an error if it cannot be there.
 pub(super) fn put<'a>(table: &mut DeTable<'a>, path: &[String], value: &Node<'a>) -> Result<(), String> {
     if path.len() > MOST_PARTS {
         return Err(too_deep());
@@ -55,7 +58,7 @@ pub(super) fn put<'a>(table: &mut DeTable<'a>, path: &[String], value: &Node<'a>
     }
 }
 
-/// Puts a value into a node, whose key this is.
+/// Puts a value into a node with this key.
 fn into<'a>(node: &mut Node<'a>, name: &str, path: &[String], value: &Node<'a>) -> Result<(), String> {
     let short = SHORT.iter().find(|(short, _)| *short == name).map(|(_, key)| *key);
     if path.is_empty() && !value.get_ref().is_table() {
@@ -107,7 +110,7 @@ fn item<'a>(items: &mut [Node<'a>], name: &str, path: &[String], value: &Node<'a
     }
 }
 
-/// The place from 0 of the one that a key means.
+/// Returns the place, from 0, of the item that a key means.
 fn place(items: &[Node<'_>], name: &str, key: &str) -> Result<usize, String> {
     let own = |item: &Node<'_>| Some(item.get_ref().as_table()?.get("name")?.get_ref().as_str()? == key);
     let mut named = (0..items.len()).filter(|&at| own(&items[at]) == Some(true));
@@ -130,16 +133,16 @@ fn place(items: &[Node<'_>], name: &str, key: &str) -> Result<usize, String> {
     }
 }
 
-/// A key that a value gives.
+/// Key that a value gives.
 #[derive(Clone, Debug)]
 pub(super) struct Key {
-    /// As it is written.
+    /// Key as it is written.
     pub(super) written: String,
-    /// The path of its place: lists by places from 1, words of tables by their key.
+    /// Path of its place: lists by places from 1, words of tables by their key.
     pub(super) place: Vec<String>,
 }
 
-/// The keys that a value gives at a path.
+/// Returns the keys that a value gives at a path.
 pub(super) fn given(table: &DeTable<'_>, path: &[String], value: &DeValue<'_>) -> Vec<Key> {
     match value {
         DeValue::Table(inner) if inner.iter().next().is_some() => inner
@@ -158,7 +161,7 @@ pub(super) fn given(table: &DeTable<'_>, path: &[String], value: &DeValue<'_>) -
     }
 }
 
-/// A path with the places from 1 of those in lists, whatever they are called.
+/// Returns a path with items of lists by their places from 1, whatever their names.
 pub(super) fn resolved(table: &DeTable<'_>, path: &[String]) -> Vec<String> {
     let mut at = path.first().and_then(|key| Some(table.get(key.as_str())?.get_ref()));
     let mut parts: Vec<String> = path.iter().take(1).cloned().collect();
@@ -178,7 +181,7 @@ pub(super) fn resolved(table: &DeTable<'_>, path: &[String]) -> Vec<String> {
     parts
 }
 
-/// The same value, this much further on in the text.
+/// Shifts the positions of a value by this distance in the text.
 pub(super) fn shift(node: &mut Node<'_>, by: usize) {
     let span = node.span();
     let mut value = std::mem::replace(node.get_mut(), DeValue::Boolean(false));

@@ -1,7 +1,7 @@
-//! A scenario written as a file that is read again as the same scenario.
+//! Writer of scenario files, which are read again as the same scenario.
 //!
-//! Machines and kernels are written as what they are based on and what differs. What is written is read back and compared before it is
-//! given away, so that a file that was written stands for what it was written from.
+//! Machines and kernels are written as a base with the keys that differ. The text is read back and
+//! compared before it is returned, so that a written file stands for its scenario.
 
 mod machine;
 
@@ -10,10 +10,10 @@ use super::happenings::METRICS;
 use super::machines::{KINDS, ORDERS, YIELDINGS};
 use crate::faults::Faults;
 use crate::kernel::Kernel;
-use crate::observer_cost::Looking;
-use crate::program::{Bind, Body, Footprint, Pages, Program, Wait};
+use crate::observer_cost::ObserverCost;
+use crate::program::{Bind, Body, Footprint, PagePlacement, ProgramSpec, WaitMode};
 use crate::reader::write_time;
-use crate::scenario::{Event, Happening, Scenario};
+use crate::scenario::{Happening, Scenario, ScenarioEvent};
 use std::fmt::{Display, Write as _};
 use thiserror::Error;
 use toml::Value;
@@ -21,7 +21,7 @@ use trimtab_core::balance::Settings;
 use trimtab_core::set::CpuSet;
 use trimtab_core::time::{Moment, Span};
 
-/// Why a scenario cannot be a file.
+/// Error: a scenario cannot be a file.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 #[error("the scenario cannot be written as a file: {0}")]
 pub struct Unwritable(String);
@@ -29,7 +29,8 @@ pub struct Unwritable(String);
 /// Writes a scenario.
 ///
 /// # Errors
-/// [`Unwritable`] where it holds what no file may say: a value beyond the limits, or a machine that no description gives.
+/// [`Unwritable`] if it holds a value that no file may hold: one beyond the limits, or a machine
+/// that no description gives.
 pub fn write(scenario: &Scenario) -> Result<String, Unwritable> {
     let mut out = Out::default();
     out.text("name", &scenario.name);
@@ -75,7 +76,7 @@ fn since_start(moment: Moment) -> Span {
     moment.since(Moment(0))
 }
 
-/// The text so far: keys of the file itself, and then its sections.
+/// Text so far: keys of the file itself, and then its sections.
 #[derive(Default)]
 struct Out {
     head: String,
@@ -108,17 +109,17 @@ impl Out {
     }
 }
 
-/// A text in quotes.
+/// Returns a text in quotes.
 fn quoted(text: &str) -> String {
     Value::String(text.to_owned()).to_string()
 }
 
-/// A number that is read again as the same.
+/// Returns a number in a form that is read again as the same.
 fn number(value: f64) -> String {
     format!("{value:?}")
 }
 
-/// The word for a value.
+/// Returns the word for a value.
 fn word<T: PartialEq>(words: &[(&'static str, T)], value: &T) -> &'static str {
     words.iter().find(|(_, known)| known == value).map_or("", |(word, _)| word)
 }
@@ -155,7 +156,7 @@ fn kernel_keys(kernel: &Kernel) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// A word, or a table of one line with the word and what differs.
+/// Writes a word, or a table of one line with the word and the keys that differ.
 fn inline(out: &mut Out, key: &str, short: &str, word: &str, keys: &[(&str, String)]) {
     let mut text = quoted(word);
     if !keys.is_empty() {
@@ -189,7 +190,7 @@ fn policy(out: &mut Out, scenario: &Scenario) {
     };
     let usual = keys(&Settings { seed: scenario.seed, ..Settings::of(*kind) });
     let mut own: Vec<_> = keys(settings).into_iter().filter(|key| !usual.contains(key)).collect();
-    let Looking { each, thread, pair, inside, noise } = scenario.looking;
+    let ObserverCost { each, thread, pair, inside, noise } = scenario.observer_cost;
     let prices = [("look", each), ("look_thread", thread), ("look_pair", pair)];
     let priced = prices.into_iter().filter(|(_, price)| *price > Span::ZERO);
     own.extend(priced.map(|(key, price)| (key, quoted(&write_time(price)))));
@@ -198,7 +199,7 @@ fn policy(out: &mut Out, scenario: &Scenario) {
     inline(out, "policy", "kind", kind.word(), &own);
 }
 
-fn program(out: &mut Out, path: &str, program: &Program) {
+fn program(out: &mut Out, path: &str, program: &ProgramSpec) {
     out.text("name", &program.name);
     let kind = match program.body {
         Body::Spmd { .. } => "spmd",
@@ -240,10 +241,10 @@ fn program(out: &mut Out, path: &str, program: &Program) {
         }
     }
     match program.wait {
-        Wait::Spin => out.text("wait", "spin"),
-        Wait::Yield => out.text("wait", "yield"),
-        Wait::Sleep => out.text("wait", "sleep"),
-        Wait::SpinThenSleep(patience) => {
+        WaitMode::Spin => out.text("wait", "spin"),
+        WaitMode::Yield => out.text("wait", "yield"),
+        WaitMode::Sleep => out.text("wait", "sleep"),
+        WaitMode::SpinThenSleep(patience) => {
             out.text("wait", "spin-then-sleep");
             out.time("spin_for", patience);
         }
@@ -277,20 +278,20 @@ fn footprint(out: &mut Out, path: &str, footprint: &Footprint) {
     out.bare("shared", footprint.shared);
     out.number("shared_writes", footprint.shared_writes);
     let pages = match footprint.pages {
-        Pages::FirstTouch => "first-touch".to_owned(),
-        Pages::Master => "master".to_owned(),
-        Pages::Interleave => "interleave".to_owned(),
-        Pages::Node(node) => format!("node {node}"),
+        PagePlacement::FirstTouch => "first-touch".to_owned(),
+        PagePlacement::Master => "master".to_owned(),
+        PagePlacement::Interleave => "interleave".to_owned(),
+        PagePlacement::Node(node) => format!("node {node}"),
     };
     out.text("pages", &pages);
 }
 
-fn event(out: &mut Out, event: &Event) {
+fn event(out: &mut Out, event: &ScenarioEvent) {
     out.section("[[event]]");
     out.time("at", since_start(event.at));
     match &event.what {
         Happening::Usable(cpus) => out.text("usable", &cpus.to_string()),
-        // By its place, since names need not be different.
+        // By its place, because names need not differ.
         Happening::Stop(at) => out.bare("stop", at + 1),
         Happening::Start(started) => {
             out.section("[event.start]");

@@ -1,12 +1,12 @@
-//! Whatever can be written is read as the same.
+//! Tests that every written scenario is read as the same.
 
 use super::tests::{SMALL, one, open};
 use super::*;
 use crate::faults::Faults;
 use crate::kernel::Kernel;
-use crate::observer_cost::Looking;
-use crate::program::{Bind, Body, Footprint, Pages, Program, Wait};
-use crate::scenario::{Arrivals, Event, Happening};
+use crate::observer_cost::ObserverCost;
+use crate::program::{Bind, Body, Footprint, PagePlacement, ProgramSpec, WaitMode};
+use crate::scenario::{Arrivals, Happening, ScenarioEvent};
 use proptest::collection::vec;
 use proptest::option::of;
 use proptest::prelude::*;
@@ -21,7 +21,7 @@ fn span(low: u64, high: u64) -> impl Strategy<Value = Span> {
         .prop_map(move |(time, grain)| Span((time / grain * grain).max(low)))
 }
 
-/// Machines that are shipped, plain, changed, and given whole.
+/// Returns machines that are shipped, plain, changed, and given whole.
 fn model() -> impl Strategy<Value = Model> {
     let shipped = crate::model::shipped::SHIPPED.len();
     let shape = prop_oneof![
@@ -50,12 +50,12 @@ fn model() -> impl Strategy<Value = Model> {
     })
 }
 
-fn wait() -> impl Strategy<Value = Wait> {
+fn wait() -> impl Strategy<Value = WaitMode> {
     prop_oneof![
-        Just(Wait::Spin),
-        Just(Wait::Yield),
-        Just(Wait::Sleep),
-        span(0, 1_000_000_000).prop_map(Wait::SpinThenSleep)
+        Just(WaitMode::Spin),
+        Just(WaitMode::Yield),
+        Just(WaitMode::Sleep),
+        span(0, 1_000_000_000).prop_map(WaitMode::SpinThenSleep)
     ]
 }
 
@@ -80,10 +80,10 @@ fn body() -> impl Strategy<Value = Body> {
 
 fn footprint() -> impl Strategy<Value = Footprint> {
     let pages = prop_oneof![
-        Just(Pages::FirstTouch),
-        Just(Pages::Master),
-        Just(Pages::Interleave),
-        Just(Pages::Node(0))
+        Just(PagePlacement::FirstTouch),
+        Just(PagePlacement::Master),
+        Just(PagePlacement::Interleave),
+        Just(PagePlacement::Node(0))
     ];
     prop_oneof![
         Just(Footprint::default()),
@@ -101,7 +101,7 @@ fn footprint() -> impl Strategy<Value = Footprint> {
     ]
 }
 
-fn program() -> impl Strategy<Value = Program> {
+fn program() -> impl Strategy<Value = ProgramSpec> {
     let cpu = || Just("0".parse::<CpuSet>().unwrap());
     let bind = prop_oneof![
         Just(Bind::Free),
@@ -111,7 +111,7 @@ fn program() -> impl Strategy<Value = Program> {
     ];
     let what = ("[a-z\"\\\\ \u{e9}\n.]{0,8}", 1..9_u32, body(), footprint(), wait(), of(cpu()), bind);
     (what, any::<bool>(), 15..88_761_u32, any::<u32>()).prop_map(
-        |((name, threads, body, footprint, wait, mask, bind), balanced, weight, group)| Program {
+        |((name, threads, body, footprint, wait, mask, bind), balanced, weight, group)| ProgramSpec {
             name,
             start: Moment(0),
             threads,
@@ -181,8 +181,10 @@ fn scenario() -> impl Strategy<Value = Scenario> {
             if let Some((slice, pull, busy)) = changed {
                 (kernel.slice, kernel.idle_pull, kernel.busy_factor) = (slice, pull, busy);
             }
-            let mut events: Vec<Event> =
-                events.into_iter().map(|(at, what)| Event { at: Moment(at.0 % end.0), what }).collect();
+            let mut events: Vec<ScenarioEvent> = events
+                .into_iter()
+                .map(|(at, what)| ScenarioEvent { at: Moment(at.0 % end.0), what })
+                .collect();
             events.sort_by_key(|event| event.at);
             let (lost, stale, refused, delayed, jumps, late, until) = faults;
             Scenario {
@@ -190,10 +192,10 @@ fn scenario() -> impl Strategy<Value = Scenario> {
                 model,
                 memory,
                 kernel,
-                // No two are called alike.
+                // All names differ.
                 programs: (0..)
                     .zip(programs)
-                    .map(|(at, (program, start))| Program {
+                    .map(|(at, (program, start))| ProgramSpec {
                         name: format!("{}{at}", program.name),
                         start: Moment(start.0 % end.0),
                         ..program
@@ -203,7 +205,7 @@ fn scenario() -> impl Strategy<Value = Scenario> {
                     .into_iter()
                     .map(|(program, every, most)| Arrivals { program, every: every.min(end), most })
                     .collect(),
-                looking: policy.as_ref().map_or_else(Looking::default, |_| Looking {
+                observer_cost: policy.as_ref().map_or_else(ObserverCost::default, |_| ObserverCost {
                     each: Span(seed % 1_000_000),
                     thread: Span(seed % 7_000),
                     pair: Span(seed % 11),

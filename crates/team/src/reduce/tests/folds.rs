@@ -1,10 +1,11 @@
-//! Every pair of a type and an operator: against the slow way, in vectors and without, at any place, in place.
+//! Every pair of a type and an operator: against the slow reference, in vectors and without, at any
+//! place, in place.
 
 use super::slow;
 use crate::reduce::{BF16, F16, Kernel, Operator, Type};
 use proptest::prelude::*;
 
-/// All pairs there are; a few of them for an interpreter, which is slow.
+/// All valid pairs; a few of them for an interpreter, which is slow.
 fn pairs() -> impl Iterator<Item = (Type, Operator, Kernel, Kernel)> {
     Type::ALL
         .into_iter()
@@ -27,7 +28,7 @@ impl Draw {
         mixed ^ (mixed >> 31)
     }
 
-    /// Bits of an element: any, near 1 or small, or one of those where rules begin.
+    /// Returns the bits of an element: any, near 1 or small, or one at which a rule begins.
     fn element(&mut self, elements: Type) -> u64 {
         let any = self.next();
         let (infinite, one) = match elements {
@@ -51,7 +52,8 @@ impl Draw {
     }
 }
 
-/// Rows of bytes in one piece of memory, each as far off a multiple of 64 as asked for, and room for a result.
+/// Rows of bytes in one piece of memory, each as far off a multiple of 64 as requested, and room
+/// for a result.
 struct Rows {
     memory: Vec<u8>,
     starts: Vec<usize>,
@@ -71,7 +73,8 @@ impl Rows {
         Self { memory, starts, bytes }
     }
 
-    /// Folds all rows but the last, the room, into the one at `place`; asserts that nothing else was written.
+    /// Folds all rows but the last, the room, into the one at `place`; asserts that nothing else
+    /// was written.
     fn fold(&mut self, kernel: &Kernel, place: usize, sources: &[usize], count: usize) -> Vec<u8> {
         let before = self.memory.clone();
         let base = self.memory.as_mut_ptr();
@@ -105,7 +108,8 @@ proptest! {
             prop_assert_eq!(&room, &expected, "{} of {}", operator, elements);
             let even = Rows::new(&rows, |_| 0).fold(&plain, ranks, &order, count);
             prop_assert_eq!(&even, &expected, "{} of {} in plain code", operator, elements);
-            // Into each source, and by one combination after the other where nothing is rounded between.
+            // Into each source, and by one combination after the other if nothing is rounded in
+            // between.
             for place in 0..ranks {
                 let kernel = if place % 2 == 0 { &kernel } else { &plain };
                 let there = Rows::new(&rows, place_of).fold(kernel, place, &order, count);
@@ -139,7 +143,8 @@ proptest! {
             prop_assert_eq!(&whole, &other, "{} of {}", operator, elements);
             let in_place = Rows::new(&rows, |row| 3 * row).fold(&kernel, ranks / 2, &order, count);
             prop_assert_eq!(&whole, &in_place, "{} of {} in place", operator, elements);
-            // A rank that computes only what comes after `cut` gets what others get there.
+            // A rank that computes only the elements after `cut` gets the same bits as others
+            // there.
             let bytes = cut * elements.size();
             let ends: Vec<Vec<u8>> = rows.iter().map(|row| row[bytes..].to_vec()).collect();
             let end = Rows::new(&ends, |row| 7 - row % 8).fold(&kernel, ranks, &order, count - cut);
@@ -180,7 +185,7 @@ fn what_is_not_a_number_wins_in_any_order_and_has_one_form() {
             assert_eq!(folded(operator, &short.map(BF16::from_f32)).0, 0x7fc0);
         }
     }
-    // One that the operation makes: processors differ in its sign.
+    // A not-a-number made by the operation: CPUs differ in its sign.
     assert_eq!(folded(Operator::Sum, &[f32::INFINITY, f32::NEG_INFINITY]).to_bits(), 0x7fc0_0000);
     assert_eq!(folded(Operator::Prod, &[0.0, f64::INFINITY]).to_bits(), 0x7ff8 << 48);
     // A copy is a copy.
@@ -215,7 +220,7 @@ fn halves_are_rounded_once() {
     assert_eq!(folded(Operator::Sum, &values).to_f32(), 2050.0);
     let twice = folded(Operator::Sum, &[folded(Operator::Sum, &values[..2]), values[2]]);
     assert_eq!(twice.to_f32(), 2048.0);
-    // What is between may be greater than a half can be.
+    // The intermediate result may be greater than the greatest half.
     let values = [60_000.0, 60_000.0, -60_000.0].map(F16::from_f32);
     assert_eq!(folded(Operator::Sum, &values).to_f32(), values[0].to_f32());
 }

@@ -5,20 +5,28 @@ use crate::reduce::{BF16, F16};
 use proptest::prelude::*;
 
 /// One format's conversions beside its definition.
-struct Pair {
+struct FormatPair {
     format: &'static Format,
     decode: fn(u16) -> f32,
     encode: fn(f32) -> u16,
 }
 
-fn pairs() -> [Pair; 2] {
+fn pairs() -> [FormatPair; 2] {
     [
-        Pair { format: &BINARY16, decode: |bits| F16(bits).to_f32(), encode: |value| F16::from_f32(value).0 },
-        Pair { format: &BRAIN, decode: |bits| BF16(bits).to_f32(), encode: |value| BF16::from_f32(value).0 },
+        FormatPair {
+            format: &BINARY16,
+            decode: |bits| F16(bits).to_f32(),
+            encode: |value| F16::from_f32(value).0,
+        },
+        FormatPair {
+            format: &BRAIN,
+            decode: |bits| BF16(bits).to_f32(),
+            encode: |value| BF16::from_f32(value).0,
+        },
     ]
 }
 
-impl Pair {
+impl FormatPair {
     fn encodes(&self, value: f32) {
         let bits = (self.encode)(value);
         match self.format.encode(value.into()) {
@@ -38,7 +46,7 @@ fn all_of_them_are_what_they_should_be_and_come_back() {
             let (value, expected) = ((pair.decode)(bits), pair.format.decode(bits));
             let back = (pair.encode)(value);
             if expected.is_nan() {
-                // Only what was signalling comes back quiet.
+                // Only a signalling one comes back changed, as quiet.
                 let quiet = (pair.format.infinite() >> 1) & !pair.format.infinite();
                 assert!(value.is_nan());
                 assert_eq!(back, bits | quiet, "{bits:#x}");
@@ -81,7 +89,7 @@ fn ends_of_the_ranges() {
     assert_eq!(BF16::from_f32(f32::MAX).0, 0x7f80);
     assert_eq!(BF16::from_f32(f32::from_bits(1)).0, 0);
     assert_eq!(BF16::from_f32(f32::from_bits(0x8001)).0, 1);
-    // A payload only in the bits that go away would leave an infinity.
+    // A payload only in the bits that are cut off would leave an infinity.
     assert_eq!(F16::from_f32(f32::from_bits(0x7f80_0001)).0, 0x7e00);
     assert_eq!(BF16::from_f32(f32::from_bits(0xff80_0001)).0, 0xffc0);
     assert_eq!(f32::from(F16(0x3c00)) + f32::from(BF16(0x3f80)), 2.0);

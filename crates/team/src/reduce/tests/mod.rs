@@ -43,12 +43,12 @@ fn bits_are_combined_of_integers_alone() {
         }
     }
     let Err(Error::Argument(said)) = Kernel::of(Type::BF16, Operator::Xor) else { panic!() };
-    assert_eq!(said, "xor combines bits of integers, and bf16 is none");
+    assert_eq!(said, "xor combines bits of integers, and bf16 is not an integer");
 }
 
-/// Marks, in an order that shows: `into = 3 * into + from`, and counts its calls.
+/// Combines by `into = 3 * into + from`, which shows the order of sources, and counts its calls.
 unsafe extern "C" fn thrice(into: *mut c_void, from: *const c_void, count: usize, context: *mut c_void) {
-    // SAFETY: the tests give as many numbers, and a counter.
+    // SAFETY: the tests give `count` numbers, and a counter.
     unsafe {
         *context.cast::<usize>() += 1;
         for at in 0..count {

@@ -1,5 +1,6 @@
-//! What folds should give, one element at a time and in other terms than the code under test: integers by 128-bit arithmetic, 16- and
-//! 32-bit floating point by 64-bit, halves by search in the list of all of them.
+//! Reference for folds, one element at a time and by other means than the code under test: integers
+//! by 128-bit arithmetic, 16- and 32-bit floating point by 64-bit, halves by search in the list of
+//! all of them.
 
 use crate::reduce::{Operator, Type};
 use std::sync::LazyLock;
@@ -44,14 +45,15 @@ impl Format {
         if bits >> 15 == 1 { -positive } else { positive }
     }
 
-    /// The nearest, of two as near the even one; `None` for what is not a number.
+    /// Returns the nearest number, of two as near the even one; `None` for not-a-number.
     pub(super) fn encode(&self, value: f64) -> Option<u16> {
         let sign = if value.is_sign_negative() { 0x8000 } else { 0 };
         let size = value.abs();
         if size.is_nan() {
             return None;
         }
-        // The number after the greatest, if there were one: half the way there, numbers begin to be infinite.
+        // The number after the greatest, if there were one: from half the way to it, numbers are
+        // infinite.
         let last = self.finite.len() - 1;
         let after = 2.0 * self.finite[last] - self.finite[last - 1];
         let above = self.finite.partition_point(|&number| number <= size);
@@ -60,13 +62,14 @@ impl Format {
         Some(sign | if size.is_infinite() { self.infinite() } else { (above - usize::from(!up)) as u16 })
     }
 
-    /// The positive quiet one without payload.
+    /// Returns the positive quiet not-a-number without payload.
     fn no_number(&self) -> u16 {
         self.infinite() | 1 << (self.fraction - 1)
     }
 }
 
-/// The bits of the element at `at` of the fold, of `sources` that are bytes from end to end; little-endian as these.
+/// Returns the bits of the element at `at` of the fold. `sources` are bytes of consecutive
+/// elements, little-endian, as the result.
 pub(super) fn fold(elements: Type, operator: Operator, sources: &[&[u8]], at: usize) -> Vec<u8> {
     let size = elements.size();
     let raw = |source: &[u8]| {
@@ -92,7 +95,7 @@ fn integer(elements: Type, operator: Operator, values: &[u128]) -> u128 {
         let (x, y) = (number(a), number(b));
         cut(match operator {
             Operator::Sum => x + y,
-            // Of two 64-bit numbers without sign, all that is kept is in the lower half.
+            // Of two unsigned 64-bit numbers, all that is kept is in the lower half.
             Operator::Prod => x.wrapping_mul(y),
             Operator::Min if x <= y => x,
             Operator::Max if x >= y => x,
@@ -105,8 +108,8 @@ fn integer(elements: Type, operator: Operator, values: &[u128]) -> u128 {
     values.iter().copied().reduce(combine).unwrap()
 }
 
-/// A sum or product of two 32-bit numbers, rounded to 64 and then to 32 bits, is as if rounded once: 53 bits are more than twice 24 and
-/// two (Figueroa 1995).
+/// Folds in 64 bits. A sum or product of two 32-bit numbers, rounded to 64 and then to 32 bits, is
+/// as if rounded once: 53 bits are more than twice 24 and two (Figueroa 1995).
 fn float(elements: Type, operator: Operator, values: &[u128]) -> u128 {
     let number = |bits: u128| match elements {
         Type::F64 => f64::from_bits(bits as u64),

@@ -1,13 +1,13 @@
-//! Tests of what is run.
+//! Tests of the matrix.
 
 use super::*;
 use std::collections::BTreeSet;
 
-fn all(cores: usize, quick: bool) -> Vec<Cell> {
-    cells(Scope { cores, quick, only: &[] })
+fn all(cores: usize, quick: bool) -> Vec<BalanceCell> {
+    cells(BalanceScope { cores, quick, only: &[] })
 }
 
-fn names(cells: &[Cell]) -> Vec<String> {
+fn names(cells: &[BalanceCell]) -> Vec<String> {
     cells.iter().map(ToString::to_string).collect()
 }
 
@@ -15,7 +15,7 @@ fn names(cells: &[Cell]) -> Vec<String> {
 fn every_scenario_of_the_plan_is_there() {
     let cells = all(2, false);
     let scenarios: Vec<&str> = {
-        let mut names: Vec<&str> = cells.iter().map(Cell::scenario_name).collect();
+        let mut names: Vec<&str> = cells.iter().map(BalanceCell::scenario_name).collect();
         names.dedup();
         names
     };
@@ -100,7 +100,7 @@ fn goals_are_those_that_were_set() {
 
 #[test]
 fn a_measurement_takes_as_long_as_is_said() {
-    // The ideal, half as much again for what is worse, and a third of a second around each run.
+    // The ideal, half as much again for slower variants, and a third of a second around each run.
     let minutes = |quick: bool| {
         let seconds: f64 = all(2, quick)
             .iter()
@@ -115,8 +115,8 @@ fn a_measurement_takes_as_long_as_is_said() {
 #[test]
 fn patterns_choose() {
     let only = ["hog-2/spin".to_owned(), "omp-1ms".to_owned(), "no-such".to_owned()];
-    let mut some = cells(Scope { cores: 2, quick: false, only: &only });
-    some.retain(|cell| !matches!(cell.way, Way::Balance(_)));
+    let mut some = cells(BalanceScope { cores: 2, quick: false, only: &only });
+    some.retain(|cell| !matches!(cell.way, BalanceVariant::Balance(_)));
     assert_eq!(
         names(&some),
         [

@@ -1,7 +1,7 @@
 //! The kernels as a picture: seconds over ranks, and each kind of team beside threads.
 //!
-//! A row of panels for each kernel: by stream, by resident exchange, and the times of processes and mixed teams beside those of threads, below 1
-//! where they are quicker.
+//! A row of panels for each kernel: by stream, by resident exchange, and the times of processes and
+//! mixed teams beside those of threads, below 1 where they are quicker.
 
 use super::super::chart::class;
 use super::super::matrix::Who;

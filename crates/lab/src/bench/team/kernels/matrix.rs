@@ -1,7 +1,7 @@
-//! What is run: kernels of a class by so many ranks, and who runs them.
+//! Matrix of the kernels: kernels of a class by numbers of ranks, and the contestants.
 
 use super::super::super::harness;
-use super::super::contest::{self, Matrix};
+use super::super::contest::{self, ContestMatrix};
 use super::super::matrix::{Who, or, teams};
 use super::super::peers::{self, Peers};
 use crate::args::{BenchTeamArgs, Class, Mode, NasKernel};
@@ -11,17 +11,18 @@ use std::ffi::OsString;
 use std::fmt;
 use trimtab_front::args::ranks::RankLayout;
 
-/// The peers that have kernels.
+/// Peers that have kernels.
 const PEERS: [&str; 4] = ["openmpi", "mpich", "libgomp", "libomp"];
-/// What teams are called by there.
+/// Name of teams in the script.
 const TEAM: &str = "team";
 const QUICK_RANKS: [u32; 2] = [1, 2];
-/// Repetitions in a run, of which the median counts: as many as fit into some seconds.
-const REPEATS: u32 = 3;
-/// Milliseconds that a repetition lasts, at least: what others used meanwhile is told in ticks of ten.
-const LEAST: u32 = 200;
+/// Repetitions in a run, whose median counts: as many as fit into some seconds.
+const REPETITIONS_PER_RUN: u32 = 3;
+/// Shortest duration of a repetition, in milliseconds: the foreign load is measured in ticks of
+/// ten.
+const REPETITION_MS_MIN: u32 = 200;
 
-/// A kernel, its class, so many ranks, and how they exchange data.
+/// A kernel, its class, a number of ranks, and the mode of exchange.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 pub(super) struct Cell {
     pub(super) kernel: NasKernel,
@@ -37,24 +38,24 @@ impl fmt::Display for Cell {
     }
 }
 
-impl contest::Cell for Cell {
-    /// Resident teams, which peers are not, are set beside them as well.
+impl contest::ContestCell for Cell {
+    /// Resident teams are also compared with the peers' stream mode, the only one they have.
     fn of_peers(self) -> Self {
         Self { mode: Mode::Stream, ..self }
     }
 }
 
-/// What is run, and how.
+/// Runs and their options.
 #[derive(Debug)]
-pub(super) struct Plan {
-    pub(super) matrix: Matrix<Cell>,
+pub(super) struct KernelsPlan {
+    pub(super) matrix: ContestMatrix<Cell>,
     pub(super) peers: Peers,
     pinned: bool,
     repeats: u32,
 }
 
-impl Plan {
-    /// The words of a run.
+impl KernelsPlan {
+    /// Returns the command line of a run.
     pub(super) fn command(&self, cell: Cell, who: &Who) -> Vec<OsString> {
         let Cell { kernel, class, ranks, mode } = cell;
         let name = if let Who::Peer { name, .. } = who { name } else { TEAM };
@@ -65,7 +66,7 @@ impl Plan {
         add(kernel.word(), "-c");
         add(class.word(), "-m");
         add(mode.word(), "-B");
-        words.extend([self.repeats.to_string().into(), "-T".into(), LEAST.to_string().into()]);
+        words.extend([self.repeats.to_string().into(), "-T".into(), REPETITION_MS_MIN.to_string().into()]);
         if let Who::Team(ways) = who {
             let kind = match ways.split(ranks) {
                 Some((processes, threads)) if matches!(ways, RankLayout::Spread(_)) => {
@@ -82,30 +83,30 @@ impl Plan {
     }
 }
 
-/// Whether this is measured so.
+/// Returns whether a contestant is measured in a cell.
 fn measures(who: &Who, cell: Cell) -> bool {
     match who {
         Who::Team(ways) => ways.split(cell.ranks).is_some(),
-        // What ranks of MPI exchange is copied, and what threads of OpenMP exchange never.
+        // Exchanges of MPI ranks are always copied, those of OpenMP threads never.
         Who::Peer { .. } => cell.mode == Mode::Stream,
     }
 }
 
-/// What to measure.
+/// Plans the measurement.
 ///
 /// # Errors
-/// An option names what there is not.
-pub(super) fn plan(args: &BenchTeamArgs) -> Result<Plan> {
+/// An option names an unknown item.
+pub(super) fn plan(args: &BenchTeamArgs) -> Result<KernelsPlan> {
     let peers = Peers::find(args.peer.as_deref(), args.programs.as_deref(), &harness::own()?)?;
     let mut left_out = Vec::new();
     let mut whos = Vec::new();
     match peers.lacks(TEAM, &["kernels"]) {
-        Some(why) => left_out.push(format!("teams cannot be run here: {why}")),
+        Some(why) => left_out.push(format!("teams cannot run here: {why}")),
         None => whos = teams(args, &[RankLayout::Threads, RankLayout::Processes, RankLayout::Spread(2)]),
     }
     for name in peers::chosen(args.peers.as_deref(), &PEERS)? {
         match peers.lacks(&name, &["kernels"]) {
-            Some(why) => left_out.push(format!("{name} cannot be run here: {why}")),
+            Some(why) => left_out.push(format!("{name} cannot run here: {why}")),
             None => whos.push(Who::Peer { name, processes: false }),
         }
     }
@@ -121,7 +122,7 @@ pub(super) fn plan(args: &BenchTeamArgs) -> Result<Plan> {
             }
         }
     }
-    let matrix = Matrix::of(cells, whos, left_out, measures);
-    let repeats = if args.quick { 1 } else { REPEATS };
-    Ok(Plan { matrix, peers, pinned: args.pin, repeats })
+    let matrix = ContestMatrix::of(cells, whos, left_out, measures);
+    let repeats = if args.quick { 1 } else { REPETITIONS_PER_RUN };
+    Ok(KernelsPlan { matrix, peers, pinned: args.pin, repeats })
 }

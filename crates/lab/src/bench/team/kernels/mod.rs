@@ -1,7 +1,10 @@
-//! `trimtab bench team --kernels`: NAS kernels FT and IS by teams of threads, of processes and of both, beside MPI and OpenMP.
+//! `trimtab bench team --kernels`: NAS kernels FT and IS by teams of threads, of processes and of
+//! both, compared with MPI and OpenMP.
 //!
-//! Rounds of all kernels by all who are measured, as for single operations ([`super`]). The programs are bench/team/kernels; teams are called
-//! by their C face there, as a peer among others. [`mod@matrix`] says what is run, [`samples`] what runs come to, [`report`] and [`chart`] show it.
+//! Rounds run all kernels by all contestants, as for single operations ([`super`]). The programs
+//! are in bench/team/kernels; teams are called through their C interface there, like a peer.
+//! [`mod@matrix`] defines the runs, [`samples`] evaluates them, [`report`] and [`chart`] show the
+//! results.
 
 mod chart;
 mod matrix;
@@ -9,7 +12,7 @@ mod records;
 mod report;
 mod samples;
 
-use super::super::harness::{self, Came, Ended, Outlet, Recorder, Rounds, Series};
+use super::super::harness::{self, Benchmark, Outlet, Recorder, Rounds, RunOutcome, SeriesEnd};
 use super::contest;
 use super::matrix::Who;
 use super::measure;
@@ -17,16 +20,16 @@ use super::peers;
 use crate::args::BenchTeamArgs;
 use crate::usable::Usable;
 use anyhow::{Result, bail};
-use matrix::{Cell, Plan};
-use records::{Comparison, Line, ResultLine, RunLine, Start};
-use samples::Samples;
+use matrix::{Cell, KernelsPlan};
+use records::{KernelsComparison, KernelsLine, KernelsResultLine, KernelsRunLine, Start};
+use samples::KernelsSamples;
 use std::collections::BTreeMap;
 use trimtab_core::stats::Estimate;
 use trimtab_front::args::ranks::RankLayout;
 use trimtab_front::interrupt::Interrupt;
 use trimtab_front::process_env::World;
 
-/// Measures, and shows.
+/// Runs the benchmark and shows the results.
 ///
 /// # Errors
 /// A run failed, or a file cannot be written.
@@ -40,19 +43,19 @@ pub(super) fn run(world: &World, args: &BenchTeamArgs) -> Result<u8> {
         bail!("there is nothing to measure: {}", plan.matrix.left_out.join("; "));
     }
     let usable = Usable::live(world, false)?;
-    harness::measure(|_| Bench::prepare(args, &usable, plan))
+    harness::measure(|_| KernelsBench::prepare(args, &usable, plan))
 }
 
-struct Bench {
-    plan: Plan,
+struct KernelsBench {
+    plan: KernelsPlan,
     rounds: Rounds,
     start: Start,
-    /// By cell and who is measured.
-    samples: BTreeMap<(usize, usize), Samples>,
+    /// By cell and contestant.
+    samples: BTreeMap<(usize, usize), KernelsSamples>,
 }
 
-impl Bench {
-    fn prepare(args: &BenchTeamArgs, usable: &Usable, plan: Plan) -> Result<(Self, Outlet)> {
+impl KernelsBench {
+    fn prepare(args: &BenchTeamArgs, usable: &Usable, plan: KernelsPlan) -> Result<(Self, Outlet)> {
         let outlet = Outlet::open(args.json.as_deref(), args.svg.as_deref(), false)?;
         let times = if args.quick { 1 } else { args.rounds };
         let start = Start {
@@ -70,11 +73,11 @@ impl Bench {
     }
 }
 
-/// What is known at the end.
-type Found<'a> = contest::Found<'a, Cell, Samples>;
+/// Findings of the kernels.
+type Found<'a> = contest::ContestFindings<'a, Cell, KernelsSamples>;
 
 impl Found<'_> {
-    /// The teams that threads are compared with, beside threads.
+    /// Returns the ratio of another kind of team to a team of threads.
     fn beside_threads(&self, cell: Cell, who: &Who) -> Option<Estimate> {
         let others = matches!(who, Who::Team(layout) if *layout != RankLayout::Threads);
         let threads = self.of(cell, &Who::Team(RankLayout::Threads)).filter(|_| others && cell.ranks > 1)?;
@@ -82,7 +85,7 @@ impl Found<'_> {
     }
 }
 
-impl Series for Bench {
+impl Benchmark for KernelsBench {
     type Findings<'f>
         = Found<'f>
     where
@@ -93,19 +96,25 @@ impl Series for Bench {
     }
 
     fn begin(&self, recorder: &mut Recorder) -> Result<()> {
-        recorder.write(&Line::Start(&self.start))
+        recorder.write(&KernelsLine::Start(&self.start))
     }
 
-    fn one(&mut self, at: usize, round: u32, recorder: &mut Recorder, interrupt: &Interrupt) -> Result<Came> {
-        let Some(&place) = self.plan.matrix.runs.get(at) else { return Ok(Came::Well) };
+    fn one(
+        &mut self,
+        at: usize,
+        round: u32,
+        recorder: &mut Recorder,
+        interrupt: &Interrupt,
+    ) -> Result<RunOutcome> {
+        let Some(&place) = self.plan.matrix.runs.get(at) else { return Ok(RunOutcome::Well) };
         let (cell, who) = (self.plan.matrix.cells[place.0], &self.plan.matrix.whos[place.1]);
         let words = self.plan.command(cell, who);
         let (came, stderr) =
             peers::run(self.plan.peers.start(&words), |said| samples::read(said, cell), interrupt);
         if interrupt.came().is_some() {
-            return Ok(Came::Stopped);
+            return Ok(RunOutcome::Stopped);
         }
-        recorder.write(&Line::Run(RunLine {
+        recorder.write(&KernelsLine::Run(KernelsRunLine {
             cell,
             column: who.to_string(),
             round,
@@ -117,9 +126,9 @@ impl Series for Bench {
         match came {
             Ok(repetitions) => {
                 self.samples.entry(place).or_default().add(&repetitions);
-                Ok(Came::Well)
+                Ok(RunOutcome::Well)
             }
-            Err(error) => Ok(Came::Badly { error, stderr }),
+            Err(error) => Ok(RunOutcome::Badly { error, stderr }),
         }
     }
 
@@ -127,7 +136,7 @@ impl Series for Bench {
         Found::new(&self.plan.matrix, &self.samples, self.start.seed)
     }
 
-    fn report(&self, found: &Found<'_>, ended: Ended) -> String {
+    fn report(&self, found: &Found<'_>, ended: SeriesEnd) -> String {
         report::page(&self.start, *found, ended)
     }
 
@@ -135,11 +144,11 @@ impl Series for Bench {
         chart::picture(&self.start, *found)
     }
 
-    fn conclude(&self, found: &Found<'_>, ended: Ended, recorder: &mut Recorder) -> Result<()> {
+    fn conclude(&self, found: &Found<'_>, ended: SeriesEnd, recorder: &mut Recorder) -> Result<()> {
         for (cell, who) in self.plan.matrix.each() {
             let Some(samples) = found.of(cell, who) else { continue };
             let ours = matches!(who, Who::Team(_));
-            recorder.write(&Line::Result(ResultLine {
+            recorder.write(&KernelsLine::Result(KernelsResultLine {
                 cell,
                 column: who.to_string(),
                 clean: samples.clean(),
@@ -153,9 +162,9 @@ impl Series for Bench {
             }))?;
             if let Some(ratio) = found.beside_threads(cell, who) {
                 let (above, below) = (who.to_string(), Who::Team(RankLayout::Threads).to_string());
-                recorder.write(&Line::Comparison(Comparison { cell, above, below, ratio }))?;
+                recorder.write(&KernelsLine::Comparison(KernelsComparison { cell, above, below, ratio }))?;
             }
         }
-        recorder.write(&Line::End(ended))
+        recorder.write(&KernelsLine::End(ended))
     }
 }

@@ -1,23 +1,23 @@
-//! The lines of a record of kernels.
+//! Lines of a record of kernels.
 
-use super::super::super::harness::{Ended, Head};
+use super::super::super::harness::{Head, SeriesEnd};
 use super::matrix::Cell;
 use super::samples::Repetition;
 use serde::Serialize;
 use trimtab_core::stats::Estimate;
 
-/// A line.
+/// A line of the record.
 #[derive(Debug, Serialize)]
 #[serde(tag = "record", rename_all = "kebab-case")]
-pub(super) enum Line<'a> {
+pub(super) enum KernelsLine<'a> {
     Start(&'a Start),
-    Run(RunLine<'a>),
-    Result(ResultLine),
-    Comparison(Comparison),
-    End(Ended),
+    Run(KernelsRunLine<'a>),
+    Result(KernelsResultLine),
+    Comparison(KernelsComparison),
+    End(SeriesEnd),
 }
 
-/// What is measured, where, and how.
+/// First line of a record: machine and options.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub(super) struct Start {
     #[serde(flatten)]
@@ -26,17 +26,17 @@ pub(super) struct Start {
     pub(super) quick: bool,
     pub(super) seed: u64,
     pub(super) pinned: bool,
-    /// CPUs that ranks may use.
+    /// Number of CPUs that ranks may use.
     pub(super) cpus: usize,
-    /// Teams first, then peers.
+    /// Names of the contestants: teams first, then peers.
     pub(super) columns: Vec<String>,
-    /// What cannot be run here.
+    /// Contestants and cells that cannot run here.
     pub(super) left_out: Vec<String>,
 }
 
 /// One run of a program.
 #[derive(Debug, Serialize)]
-pub(super) struct RunLine<'a> {
+pub(super) struct KernelsRunLine<'a> {
     #[serde(flatten)]
     pub(super) cell: Cell,
     pub(super) column: String,
@@ -47,34 +47,34 @@ pub(super) struct RunLine<'a> {
     pub(super) stderr: &'a str,
 }
 
-/// All runs of a cell by one who was measured.
+/// Evaluation of all runs of a cell by one contestant.
 #[derive(Debug, Serialize)]
-pub(super) struct ResultLine {
+pub(super) struct KernelsResultLine {
     #[serde(flatten)]
     pub(super) cell: Cell,
     pub(super) column: String,
     /// Medians of runs, in seconds.
     pub(super) clean: Vec<f64>,
     pub(super) noisy: Vec<f64>,
-    /// Of the clean ones, or of the noisy ones where there are no others.
+    /// Median of the clean runs, or of the noisy ones if there are no clean ones.
     pub(super) seconds: Option<Estimate>,
     pub(super) least_seconds: Option<f64>,
     /// CPU time of all ranks.
     pub(super) cpu_seconds: Option<f64>,
-    /// The part of the time that ranks spent in the library.
+    /// Share of the time that ranks spent in the library.
     pub(super) communication: Option<f64>,
-    /// The quickest peer in this cell, and the time beside it; null for peers.
+    /// The fastest peer in this cell, and the time over its time; null for peers.
     pub(super) best_peer: Option<String>,
     pub(super) ratio: Option<Estimate>,
 }
 
-/// One kind of team beside another.
+/// Comparison of one kind of team with another.
 #[derive(Debug, Serialize)]
-pub(super) struct Comparison {
+pub(super) struct KernelsComparison {
     #[serde(flatten)]
     pub(super) cell: Cell,
     pub(super) above: String,
     pub(super) below: String,
-    /// Of times: below 1, the first is quicker.
+    /// Ratio of times: below 1, the first is faster.
     pub(super) ratio: Estimate,
 }

@@ -1,6 +1,7 @@
-//! The tables: times of all, teams beside the best peer, processes beside threads, CPU time and communication.
+//! Report of the kernels: times of all contestants, teams compared with the best peer, processes
+//! with threads, CPU time and communication.
 
-use super::super::super::harness::{Ended, Head};
+use super::super::super::harness::{Head, SeriesEnd};
 use super::super::matrix::Who;
 use super::super::report::{interval, number, or_dash};
 use super::Found;
@@ -12,8 +13,8 @@ use trimtab_core::stats::Estimate;
 use trimtab_front::args::ranks::RankLayout;
 use trimtab_front::table::{Align, Table};
 
-/// The whole page.
-pub(super) fn page(start: &Start, found: Found<'_>, ended: Ended) -> String {
+/// Formats the whole report.
+pub(super) fn page(start: &Start, found: Found<'_>, ended: SeriesEnd) -> String {
     let (Start { rounds, seed, cpus, .. }, Head { summary, kernel, .. }) = (start, &start.head);
     let mut text = format!(
         "{summary}; Linux {kernel}\n{rounds} rounds in random order; medians of runs with 95 % bootstrap intervals, seed {seed}; \
@@ -36,20 +37,20 @@ pub(super) fn page(start: &Start, found: Found<'_>, ended: Ended) -> String {
             continue;
         }
         let name = format!("{}, class {}", kernel.word().to_uppercase(), class.word());
-        let _ = write!(text, "\n{name}: milliseconds, median (least)\n\n{times}");
-        let _ = write!(text, "\n{name}: teams beside the quickest peer\n\n{}", teams(found, &cells));
+        let _ = write!(text, "\n{name}: milliseconds, median (shortest)\n\n{times}");
+        let _ = write!(text, "\n{name}: teams compared with the fastest peer\n\n{}", teams(found, &cells));
         let beside = beside_threads(found, &cells);
         if !beside.is_empty() {
             let _ = write!(text, "\n{name}: time of processes / time of threads\n\n{beside}");
         }
         let _ = write!(text, "\n{name}: CPU milliseconds of all ranks\n\n{}", cpu(found, &cells));
-        let _ = write!(text, "\n{name}: per cent of the time in the library\n\n{}", shares(found, &cells));
+        let _ = write!(text, "\n{name}: percentage of time in the library\n\n{}", shares(found, &cells));
     }
     text.push_str(
-        "\n~: of noisy runs, in which others used more than 5 % of the machine. Resident teams, and threads of OpenMP, read what is exchanged where\n\
-         its sender wrote it: as part of their arithmetic, not in the library. RATIO: below 1 is quicker; resident teams beside peers' streams\n",
+        "\n~: noisy runs, in which other processes used more than 5 % of the machine. Resident teams, and threads of OpenMP, read exchanged data in\n\
+         place: during their arithmetic, not in the library. RATIO: below 1 is faster; resident teams are compared with peers in stream mode\n",
     );
-    let Ended { complete, runs, failed } = ended;
+    let SeriesEnd { complete, runs, failed } = ended;
     let _ = writeln!(text, "\n{runs} runs");
     if failed > 0 {
         let _ = writeln!(text, "{failed} runs failed");
@@ -70,7 +71,7 @@ fn named(cell: Cell) -> [String; 2] {
 
 const NAMED: [(&str, Align); 2] = [("RANKS", Align::Right), ("MODE", Align::Left)];
 
-/// A table of these who have something to be shown, by cells.
+/// Formats a table of the contestants for which `shown` has a value, by cells.
 fn of_all(found: Found<'_>, cells: &[Cell], shown: impl Fn(Cell, &Who) -> Option<String>) -> Table {
     let whos: Vec<(&Who, String)> = found
         .whos
@@ -119,7 +120,7 @@ fn teams(found: Found<'_>, cells: &[Cell]) -> Table {
         ("TEAM", Align::Left),
         ("MEDIAN", Align::Right),
         ("INTERVAL", Align::Right),
-        ("LEAST", Align::Right),
+        ("SHORTEST", Align::Right),
         ("RATIO", Align::Right),
         ("INTERVAL", Align::Right),
         ("TO", Align::Left),

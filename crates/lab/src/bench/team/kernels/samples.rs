@@ -1,6 +1,7 @@
-//! What runs come to: a run's repetitions, and all samples of a cell.
+//! Samples of kernels: the repetitions of a run, and all samples of a cell.
 //!
-//! Unit: seconds of a whole kernel. What is clean and what is noisy is as for single operations ([`super::super::samples`]).
+//! Unit: seconds of a whole kernel. Clean and noisy are defined as for single operations
+//! ([`super::super::samples`]).
 
 use super::super::contest;
 use super::super::samples::{self, Batch};
@@ -8,24 +9,24 @@ use super::matrix::Cell;
 use serde::{Deserialize, Serialize};
 use trimtab_core::stats::{self, Estimate};
 
-/// A line of a program.
+/// A line of a program's output.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub(super) struct Repetition {
-    /// Of the slowest rank.
+    /// Time of the slowest rank.
     pub(super) seconds: f64,
-    /// In calls of the library, of the ranks on average.
+    /// Time in calls of the library, mean over the ranks.
     pub(super) comm_seconds: f64,
-    /// Of all ranks.
+    /// CPU time of all ranks.
     pub(super) cpu_seconds: f64,
     pub(super) mops: f64,
-    /// The part of the machine that others used; null where that cannot be read.
+    /// Share of the machine that other processes used; null if it cannot be read.
     pub(super) foreign: Option<f64>,
 }
 
-/// What a program printed, if it is what was asked for.
+/// Reads the output of a program, if it is of this cell.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The fault of the output.
 pub(super) fn read(text: &str, cell: Cell) -> Result<Vec<Repetition>, String> {
     let words = [
         ("ranks", cell.ranks.into()),
@@ -37,27 +38,27 @@ pub(super) fn read(text: &str, cell: Cell) -> Result<Vec<Repetition>, String> {
     samples::read_lines(text, &words, is_time)
 }
 
-impl contest::Samples for Samples {
+impl contest::ContestSamples for KernelsSamples {
     fn times(&self) -> Vec<f64> {
         self.shown()
     }
 }
 
-/// All runs of a cell by one who is measured.
+/// All runs of a cell by one contestant.
 #[derive(Clone, PartialEq, Debug, Default)]
-pub(super) struct Samples {
-    /// Times, as if a kernel were an operation: in microseconds.
-    times: samples::Samples,
-    /// Shares of communication, of runs.
+pub(super) struct KernelsSamples {
+    /// Times in microseconds, as for an operation.
+    times: samples::TeamSamples,
+    /// Communication shares of the runs.
     shares: Vec<f64>,
 }
 
-/// Seconds of microseconds.
+/// Converts microseconds to seconds.
 fn seconds(us: f64) -> f64 {
     us / 1e6
 }
 
-impl Samples {
+impl KernelsSamples {
     pub(super) fn add(&mut self, repetitions: &[Repetition]) {
         let batch = |one: &Repetition| Batch {
             us: one.seconds * 1e6,
@@ -69,7 +70,7 @@ impl Samples {
         self.shares.extend(stats::median(&shares));
     }
 
-    /// Of runs: the clean ones, or where there are none the noisy ones.
+    /// Returns the medians of the clean runs or, if there are none, of the noisy ones.
     pub(super) fn shown(&self) -> Vec<f64> {
         self.times.us.shown().iter().copied().map(seconds).collect()
     }
@@ -94,12 +95,12 @@ impl Samples {
         self.times.least().map(seconds)
     }
 
-    /// CPU seconds of all ranks.
+    /// Returns the CPU seconds of all ranks.
     pub(super) fn cpu(&self) -> Option<f64> {
         self.times.cpu().map(seconds)
     }
 
-    /// The part of the time that ranks spend in the library.
+    /// Returns the share of the time that ranks spend in the library.
     pub(super) fn share(&self) -> Option<f64> {
         stats::median(&self.shares)
     }
@@ -125,7 +126,7 @@ mod tests {
     #[test]
     fn a_run_is_the_median_of_its_repetitions() {
         let said = format!("{}\n{}\n{}\n", line(4.0, 2), line(1.0, 2), line(2.0, 2));
-        let mut samples = Samples::default();
+        let mut samples = KernelsSamples::default();
         samples.add(&read(&said, CELL).unwrap());
         assert_eq!((samples.median(), samples.least(), samples.cpu()), (Some(2.0), Some(1.0), Some(3.0)));
         assert_eq!((samples.share(), samples.clean().len(), samples.is_noisy()), (Some(0.25), 1, false));
@@ -134,9 +135,9 @@ mod tests {
     #[test]
     fn reports_have_to_be_of_the_cell() {
         for (bad, why) in [
-            (String::new(), "nothing"),
+            (String::new(), "is empty"),
             ("x".to_owned(), "not JSON"),
-            (line(1.0, 3), "something else"),
+            (line(1.0, 3), "another run"),
             (line(0.0, 2), "no time"),
             (line(1.0, 2).replace("comm_", ""), "not JSON"),
             (line(1.0, 2).replace("mops", "flops"), "lacks"),

@@ -1,9 +1,9 @@
 use super::*;
 use trimtab_core::topology::parse_synthetic;
 
-const EVERYTHING: Scope<'_> = Scope { quick: false, only: &[], threads: None };
+const EVERYTHING: UncoreScope<'_> = UncoreScope { quick: false, only: &[], threads: None };
 
-fn on(machine: &str, scope: Scope<'_>) -> Plan {
+fn on(machine: &str, scope: UncoreScope<'_>) -> UncorePlan {
     let machine = parse_synthetic(machine).unwrap();
     let allowed = machine.cpus();
     plan(&machine, &allowed, scope)
@@ -13,7 +13,7 @@ fn numbers(cpus: &[OsCpu]) -> Vec<u32> {
     cpus.iter().map(|cpu| cpu.0).collect()
 }
 
-fn first_of(plan: &Plan, experiment: Experiment) -> &Case {
+fn first_of(plan: &UncorePlan, experiment: Experiment) -> &UncoreCase {
     plan.cases.iter().find(|case| case.experiment == experiment).unwrap()
 }
 
@@ -53,7 +53,7 @@ fn two_cores_are_alone_or_beside_each_other() {
     let rival = loaded.rival.unwrap();
     assert_eq!((numbers(&rival.cpus), rival.private, rival.streams), (vec![1], MIB, false));
     let streaming = first_of(&plan, Experiment::LocalityContention).ways[1].rival.clone().unwrap();
-    assert_eq!((streaming.private, streaming.streams), (STREAM, true));
+    assert_eq!((streaming.private, streaming.streams), (STREAM_BYTES, true));
     assert_eq!(numbers(&first_of(&plan, Experiment::Sharing).ways[1].cpus), [0, 1]);
 }
 
@@ -70,12 +70,13 @@ fn ways_differ_in_placement_or_load_alone_and_names_are_unique() {
         ["numa:2 l3:1 core:4", "numa:1 l3:2 core:4", "numa:1 l3:1 core:2", "numa:4 l3:2 core:4 pu:2"]
     {
         for quick in [false, true] {
-            let plan = on(machine, Scope { quick, ..EVERYTHING });
+            let plan = on(machine, UncoreScope { quick, ..EVERYTHING });
             let names: std::collections::BTreeSet<String> =
                 plan.cases.iter().map(ToString::to_string).collect();
             assert_eq!(names.len(), plan.cases.len());
-            for Case { ways: [one, other], .. } in &plan.cases {
-                // On two cores alone the slower memory of who is waited for is a larger list.
+            for UncoreCase { ways: [one, other], .. } in &plan.cases {
+                // On two cores alone, a larger list replaces the slower memory of the thread that
+                // is waited for.
                 let stands_for_far = (one.way, other.way) == ("cached", "missing");
                 let barriers = |way: &Setup| way.barriers.filter(|_| !stands_for_far);
                 let work = |way: &Setup| (way.private, way.chains, way.shared, barriers(way));
@@ -97,7 +98,7 @@ fn ways_differ_in_placement_or_load_alone_and_names_are_unique() {
 
 #[test]
 fn only_what_was_asked_for_and_no_more_threads() {
-    let scope = Scope { quick: true, only: &[Experiment::Sharing], threads: Some(2) };
+    let scope = UncoreScope { quick: true, only: &[Experiment::Sharing], threads: Some(2) };
     let plan = on("numa:2 l3:1 core:4", scope);
     assert_eq!(plan.cases.len(), 2);
     assert!(plan.cases.iter().all(|case| case.ways.iter().all(|way| way.cpus.len() == 2)));
@@ -112,7 +113,7 @@ fn only_what_was_asked_for_and_no_more_threads() {
 #[test]
 fn one_line_is_shared_by_as_many_as_were_published_and_fit() {
     let shared_by = |machine: &str, threads: Option<usize>| -> Vec<usize> {
-        let plan = on(machine, Scope { only: &[Experiment::Sharing], threads, ..EVERYTHING });
+        let plan = on(machine, UncoreScope { only: &[Experiment::Sharing], threads, ..EVERYTHING });
         let lines = plan.cases.iter().filter(|case| case.ways[1].shared == 64);
         let mut counts: Vec<usize> = lines.map(|case| case.ways[1].cpus.len()).collect();
         counts.sort_unstable();
@@ -128,7 +129,7 @@ fn one_line_is_shared_by_as_many_as_were_published_and_fit() {
 #[test]
 fn who_is_waited_for_has_far_memory_a_competitor_or_a_larger_list() {
     let of = |machine: &str| {
-        let plan = on(machine, Scope { only: &[Experiment::Spinning], ..EVERYTHING });
+        let plan = on(machine, UncoreScope { only: &[Experiment::Spinning], ..EVERYTHING });
         (plan.cases[0].ways.clone(), plan.left_out)
     };
     let (ways, said) = of("numa:2 l3:1 core:2");
@@ -144,7 +145,7 @@ fn who_is_waited_for_has_far_memory_a_competitor_or_a_larger_list() {
     let rival = loaded.rival.unwrap();
     assert_eq!((alone.rival, rival.streams, numbers(&rival.cpus)), (None, true, vec![2]));
     let ([cached, missing], said) = of("numa:1 l3:1 core:2");
-    assert!(said[0].contains("is measured in its place"), "{said:?}");
+    assert!(said[0].contains("is measured instead"), "{said:?}");
     let first = |way: &Setup| way.barriers.map(|barriers| barriers.first);
     assert_eq!((first(&cached), first(&missing)), (Some(64 * KIB), Some(512 * KIB)));
     let words: Vec<_> = missing.command(Path::new("/b"), 0.1, 1);

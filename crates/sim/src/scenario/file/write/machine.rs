@@ -1,13 +1,13 @@
-//! A machine in a scenario file: its name, or what it is based on and what differs, or all of it.
+//! Machine in a scenario file: its name, or a base with the keys that differ, or all of it.
 
 use super::{number, quoted};
 use crate::model::{Model, shipped};
 use crate::reader::{Section, Text};
-use crate::scenario::file::Reading;
+use crate::scenario::file::ReadContext;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-/// The shortest text that is read as this machine: a key of the file, or a section.
+/// Returns the shortest text that is read as this machine: a key of the file, or a section.
 pub(super) fn written(model: &Model) -> Option<String> {
     let named = [model.machine.name(), &model.topology];
     let words = named.map(|word| format!("machine = {}\n", quoted(word)));
@@ -16,16 +16,16 @@ pub(super) fn written(model: &Model) -> Option<String> {
     texts.into_iter().find(|text| is(text, model))
 }
 
-/// Whether a text is read as this machine.
+/// Returns whether a text is read as this machine.
 fn is(text: &str, model: &Model) -> bool {
     let text = Text { file: "written", text };
     let Ok(table) = text.table() else { return false };
     let mut reading =
-        Reading { file: "written", said: &|error| error, machines: &mut |_| Err(String::new()) };
+        ReadContext { file: "written", said: &|error| error, machines: &mut |_| Err(String::new()) };
     reading.machine(&Section::top(text, table.get_ref())).is_ok_and(|read| read == *model)
 }
 
-/// Another machine with what is different.
+/// Returns the machine as another one with the keys that differ.
 fn differing(model: &Model, base: &str) -> Option<String> {
     let found = match shipped::find(base) {
         Some(found) => found.ok()?,
@@ -44,7 +44,7 @@ fn differing(model: &Model, base: &str) -> Option<String> {
     Some(text.trim_start().to_owned())
 }
 
-/// All that a machine file says.
+/// Returns the machine with all keys of a machine file.
 fn whole(model: &Model) -> String {
     let mut text = format!(
         "[machine]\nname = {}\ntopology = {}\n",
@@ -69,7 +69,7 @@ fn whole(model: &Model) -> String {
     text
 }
 
-/// The numbers of a machine, by key.
+/// Returns the numbers of a machine, by key.
 fn keys(model: &Model) -> BTreeMap<String, String> {
     let list = |values: &[f64]| {
         let values: Vec<String> = values.iter().map(|&value| number(value)).collect();
@@ -102,7 +102,7 @@ fn keys(model: &Model) -> BTreeMap<String, String> {
         ]
         .map(|(key, value)| (key.to_owned(), value)),
     );
-    // What is missing is infinite.
+    // A missing number is infinite.
     let optional = [
         ("memory.link_gbs", Some(memory.link_bandwidth).filter(|bandwidth| bandwidth.is_finite())),
         ("memory.port_gbs", memory.port_bandwidth),

@@ -1,0 +1,105 @@
+//! Options of commands that show or check a machine, its holds and its plans.
+
+use super::run::{PlaceArgs, RunOnly, SurveyMode};
+use super::time;
+use clap::{Args, ValueHint};
+use std::ffi::OsString;
+use std::path::PathBuf;
+use trimtab_core::place::Format;
+
+/// Show what a run would do, and why, without running anything.
+///
+/// Takes the options of trimtab run and decides as it would decide now: cores, threads, variables,
+/// wait policy, the preload library. Nothing is reserved. Kept tunings, rules, quotas and the
+/// variables of an MPI launcher apply.
+#[derive(Args, Debug)]
+pub struct PlanArgs {
+    #[command(flatten)]
+    pub place: PlaceArgs,
+    #[command(flatten)]
+    pub run: RunOnly,
+    /// Plan for another machine: an hwloc XML file (FILE.xml) or a description such as 'pack:2
+    /// numa:2 l3:2 core:4 pu:2'.
+    #[arg(long, value_name = "MACHINE", value_hint = ValueHint::FilePath)]
+    pub machine: Option<String>,
+    /// Say why each choice was made.
+    #[arg(long)]
+    pub explain: bool,
+    /// Draw the machine with the plan in it.
+    #[arg(long)]
+    pub map: bool,
+    /// Print the plan as JSON (schema in docs/json.md).
+    #[arg(long, conflicts_with = "format")]
+    pub json: bool,
+    /// Print the plan for another tool: omp, taskset, numactl, likwid, slurm or cpuset.
+    #[arg(long, value_name = "TOOL")]
+    pub format: Option<Format>,
+    /// The program that the plan is for; its kind decides its environment.
+    #[arg(trailing_var_arg = true, value_name = "COMMAND", value_hint = ValueHint::CommandWithArguments)]
+    pub command: Vec<OsString>,
+}
+
+/// Draw the machine, and which parts of it are in use.
+///
+/// Shows nodes, caches and cores, and which CPUs are allowed, held, pinned and busy.
+#[derive(Args, Debug)]
+pub struct TopoArgs {
+    /// Draw another machine: an hwloc XML file (FILE.xml) or a description such as 'pack:2 numa:2
+    /// l3:2 core:4 pu:2'.
+    #[arg(long, value_name = "MACHINE", value_hint = ValueHint::FilePath)]
+    pub machine: Option<String>,
+    /// Write an SVG picture to FILE (- for standard output).
+    #[arg(long, value_name = "FILE", conflicts_with = "json", value_hint = ValueHint::FilePath)]
+    pub svg: Option<PathBuf>,
+    /// Print the machine and its state as JSON (schema in docs/json.md).
+    #[arg(long)]
+    pub json: bool,
+    /// How to measure the load and the pinned threads of other programs.
+    #[arg(long, value_name = "HOW", default_value = "full")]
+    pub survey: SurveyMode,
+}
+
+/// List the programs that hold cores.
+///
+/// Shows CPUs, user, process, command, age and load of each hold, and programs that run on cores
+/// that another program holds.
+#[derive(Args, Debug)]
+pub struct PsArgs {
+    /// Print as JSON (schema in docs/json.md).
+    #[arg(long)]
+    pub json: bool,
+    /// Draw the map of the machine too.
+    #[arg(long)]
+    pub map: bool,
+}
+
+/// Find faults of this machine, or of a program's launch.
+///
+/// Without a program, checks the machine and the environment, and names a remedy for each fault.
+/// With a program, runs it plain and under trimtab run. If the two end differently, each change that
+/// a run makes is left out in turn, and the change that the program does not tolerate is named. The
+/// program gets no input, and its output is dropped.
+///
+/// Exit status 0 if all is well, 1 if something should be changed.
+#[derive(Args, Debug)]
+pub struct DoctorArgs {
+    /// Longest time that one attempt of the program may take (30s, 10m).
+    #[arg(long, value_name = "TIME", value_parser = time::lasting, requires = "command")]
+    pub timeout: Option<trimtab_core::time::Span>,
+    /// The program to try, and its arguments.
+    #[arg(trailing_var_arg = true, value_name = "COMMAND", value_hint = ValueHint::CommandWithArguments)]
+    pub command: Vec<OsString>,
+    /// Print as JSON (schema in docs/json.md).
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Check a plan against its machine.
+///
+/// Reads the JSON of `trimtab plan --json`. Exit status 0 if the plan is good, 1 if it is not.
+#[derive(Args, Debug)]
+pub struct CheckArgs {
+    /// The plan; - for standard input.
+    #[arg(value_name = "PLAN.json", value_hint = ValueHint::FilePath)]
+    pub plan: PathBuf,
+}

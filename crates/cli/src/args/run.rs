@@ -1,0 +1,298 @@
+//! Options of `trimtab run`, which `trimtab plan` takes too.
+
+use super::balance::BalanceArgs;
+use super::time::{self, Wait};
+use super::words;
+use clap::{Args, ValueEnum, ValueHint};
+use std::ffi::OsString;
+use trimtab_core::handoff::Roots;
+use trimtab_core::place::waiting::WaitPolicy;
+use trimtab_core::place::{Amount, Fit, MemoryRequest, Smt, Strategy};
+use trimtab_core::set::CpuSet;
+use trimtab_core::setting::{SLICES, Setting};
+use trimtab_launch::{EnvMode, PinMode, Thp};
+
+/// Options that choose cores, threads and memory.
+const PLACEMENT: &str = "Cores, threads and memory";
+/// Options for a machine that other programs use too.
+const SHARING: &str = "Sharing the machine";
+/// Options of ranks.
+const RANKS: &str = "Ranks";
+/// Options that only experiments and special programs need.
+const CONTROL: &str = "Control";
+
+/// Run a program on free, well-placed cores.
+///
+/// Chooses cores, reserves them in the machine-wide ledger, sets the affinity mask, the memory
+/// policy and huge pages, lowers thread counts that exceed the CPUs, and becomes the program:
+/// signals, exit status and terminal are the program's own. The kernel releases the cores when the
+/// program ends, in whatever way it ends. With --balance, --trace, --report or --ranks, trimtab
+/// stays as the parent process and passes all of this on.
+#[derive(Args, Debug, Clone)]
+#[command(after_help = SHORT_EXAMPLES, after_long_help = LONG_EXAMPLES)]
+pub struct RunArgs {
+    #[command(flatten)]
+    pub place: PlaceArgs,
+    #[command(flatten)]
+    pub run: RunOnly,
+    /// The program and its arguments.
+    #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND",
+          value_hint = ValueHint::CommandWithArguments)]
+    pub command: Vec<OsString>,
+}
+
+const SHORT_EXAMPLES: &str = "Examples:\n  trimtab run ./app                    all free cores\n  \
+    trimtab run -c 16 ./app              16 free cores, close together\n  \
+    trimtab run -c 64 --wait=2h ./app    wait up to two hours for 64 free cores\n  \
+    trimtab run --balance ./app          keep its threads progressing at the same speed\n\n\
+    --help shows all options: thread counts, waiting, huge pages, ranks, traces.";
+
+const LONG_EXAMPLES: &str = "Examples:\n  trimtab run ./app                        all free cores\n  \
+    trimtab run -c 16 ./app                  16 free cores, close together\n  \
+    trimtab run -c 2xl3 ./app                two whole L3 domains\n  \
+    trimtab run -c 8/node -s scatter ./app   8 cores on every NUMA node\n  \
+    trimtab run -c 64 --wait=2h ./app        wait up to two hours for 64 free cores\n  \
+    trimtab run --nest 4,scatter,2,subcompact ./app\n                                           \
+    nested OpenMP: 4 teams far apart, 2 threads each, close\n  \
+    trimtab run --balance ./app              keep its threads progressing at the same speed\n  \
+    trimtab run --ranks 4 -c 16 ./app        4 processes as one team, 4 cores each, without MPI\n  \
+    mpirun -n 4 --bind-to none trimtab run -c 16 ./app\n                                           \
+    4 MPI ranks share 16 cores, 4 each\n\n\
+    Exit status: the program's own; 126 or 127 if it cannot be started; 125 if trimtab itself fails;\n\
+    124 if there are not enough free cores (also after --wait=TIME).";
+
+/// Options that decide the placement.
+#[derive(Args, Debug, Default, Clone)]
+pub struct PlaceArgs {
+    /// Number of cores: auto, a count (64), a share (50%), whole units (node, 2xl3), or cores per
+    /// unit (8/node, 2x8/node).
+    ///
+    /// Units are core, l2, l3, die, node, package, group and machine. auto takes every core that is
+    /// free or less than half busy, up to the site's default. Under an MPI launcher the count is
+    /// for all ranks on this machine together.
+    #[arg(short, long, value_name = "EXPR", help_heading = PLACEMENT)]
+    pub cores: Option<Amount>,
+    /// Use exactly these CPUs; with --cores, choose cores among these. Kernel numbers: 0-7,16-23.
+    #[arg(long, value_name = "LIST", help_heading = PLACEMENT)]
+    pub cpus: Option<CpuSet>,
+    /// Layout of the threads: compact (close together), scatter (far apart), balanced (far apart,
+    /// neighbours together), stride:N (every N-th core), stride:l2, stride:fpu or stride:core (one
+    /// per unit).
+    #[arg(short, long, value_name = "NAME", help_heading = PLACEMENT)]
+    pub strategy: Option<Strategy>,
+    /// Hardware threads to use on each core: 1, 2, ... or all. The others of the core stay idle.
+    #[arg(long, value_name = "N", hide_short_help = true, help_heading = PLACEMENT)]
+    pub smt: Option<Smt>,
+    /// Kind of cores on a hybrid machine: one (the fastest kind with enough cores), any, or a name
+    /// such as P or E.
+    #[arg(long, value_name = "KIND", hide_short_help = true, help_heading = PLACEMENT)]
+    pub kind: Option<String>,
+    /// Memory policy: auto, local, bind, preferred, interleave, weighted or none, on the nodes of
+    /// the plan; or on given nodes: bind:0,2 or preferred:hbm.
+    #[arg(long, value_name = "POLICY", help_heading = PLACEMENT)]
+    pub mem: Option<MemoryRequest>,
+    /// Transparent huge pages: inherit, off, advised (only if the program asks for them; Linux
+    /// 6.18), or on (the allocator asks for them by GLIBC_TUNABLES; glibc 2.35).
+    #[arg(long, value_name = "MODE", value_parser = words::Words::<Thp>::of(Thp::words()),
+          hide_short_help = true, help_heading = PLACEMENT)]
+    pub thp: Option<Thp>,
+    /// Nested OpenMP teams, outermost first: team size and strategy in turn, as in
+    /// 4,scatter,2,subcompact.
+    ///
+    /// Strategies: compact (close together), scatter (far apart over all cores), subcompact and
+    /// subscatter (the same within the master's own part of the machine). A size of * is as many as
+    /// fit. Without --cores, the run takes exactly the cores that the teams use. The variables
+    /// TRIMTAB_NESTING and OMP_NESTING_TEAM_SIZE have the same effect. If no thread was placed when
+    /// the program ends, one line says so; with --strict the run fails.
+    #[arg(long, value_name = "TEAMS", help_heading = PLACEMENT)]
+    pub nest: Option<String>,
+    /// Overlap other runs: use held cores too, after all free ones.
+    #[arg(long, help_heading = SHARING)]
+    pub share: bool,
+    /// Accept fewer cores than requested.
+    #[arg(long, hide_short_help = true, help_heading = SHARING)]
+    pub or_fewer: bool,
+    /// How to measure the load and the pinned threads of other programs: auto (only if anything
+    /// else is running), full, or none.
+    #[arg(long, value_name = "HOW", default_value = "auto", hide_short_help = true, help_heading = SHARING)]
+    pub survey: SurveyMode,
+    /// Ignore site and rules files.
+    #[arg(long, hide_short_help = true, help_heading = CONTROL)]
+    pub no_rules: bool,
+    /// Fail if a requested item is not available (memory policy, ledger, huge pages), instead of
+    /// running without it.
+    #[arg(long, hide_short_help = true, help_heading = CONTROL)]
+    pub strict: bool,
+}
+
+/// Options of a launch beyond its placement.
+#[derive(Args, Debug, Default, Clone)]
+pub struct RunOnly {
+    /// Start N processes of the program as ranks of one team, placed by topology: they share the
+    /// cores, as under an MPI launcher.
+    ///
+    /// Each process finds its rank in RANK and LOCAL_RANK, N in WORLD_SIZE and LOCAL_WORLD_SIZE,
+    /// and its team in TRIMTAB_TEAM. trimtab stays as the parent: it passes signals on, names the
+    /// first rank that fails, and ends with the status of that rank.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=512),
+          hide_short_help = true, help_heading = RANKS)]
+    pub ranks: Option<u32>,
+    /// Begin each line of output with the number of its rank.
+    #[arg(long, requires = "ranks", hide_short_help = true, help_heading = RANKS)]
+    pub prefix: bool,
+    /// Seconds from the failure of a rank to SIGTERM for the others, and from there to SIGKILL
+    /// (default 5).
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(0..=86400),
+          requires = "ranks", hide_short_help = true, help_heading = RANKS)]
+    pub grace: Option<u32>,
+    /// Wait for enough free cores, first come first served; give up after TIME (30s, 10m, 2h) if
+    /// it is given.
+    #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, default_missing_value = "forever",
+          value_parser = time::wait, help_heading = SHARING)]
+    pub wait: Option<Wait>,
+    /// Pin threads: auto (by the kind of program; the default) or mask (the threads float inside
+    /// the cores).
+    #[arg(long, value_name = "HOW", value_parser = words::Words::<PinMode>::of(PinMode::words()),
+          hide_short_help = true, help_heading = CONTROL)]
+    pub pin: Option<PinMode>,
+    /// Number of threads that runtimes are told to start (OMP_NUM_THREADS and its like). Without
+    /// it, most runtimes count the CPUs of the run themselves, and no variable is set. Your own
+    /// variables stay.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65536),
+          hide_short_help = true, help_heading = PLACEMENT)]
+    pub threads: Option<u32>,
+    /// Thread counts in your environment that exceed the CPUs of the run: auto (they are lowered,
+    /// outer levels of OMP_NUM_THREADS first; the default) or keep (they stay).
+    ///
+    /// Counts that fit are never changed, nor is a count that the program's command line states.
+    #[arg(long, value_name = "HOW", value_parser = words::Words::<Fit>::of(Fit::ALL.map(Fit::word)),
+          hide_possible_values = true, hide_short_help = true, help_heading = PLACEMENT)]
+    pub fit: Option<Fit>,
+    /// Scheduler slice of each thread in milliseconds, 0.1 to 100 (Linux 6.12). With short slices,
+    /// threads that spin for each other take turns sooner; long slices keep caches warm.
+    #[arg(long, value_name = "MS", value_parser = slice, hide_short_help = true, help_heading = CONTROL)]
+    pub slice: Option<f64>,
+    /// Be one of the ranks that --ranks starts.
+    #[arg(long, hide = true, requires = "ranks")]
+    pub as_rank: bool,
+    /// End by SIGKILL when the process that started this one ends.
+    #[arg(long, hide = true)]
+    pub with_parent: bool,
+    /// Ignore the settings that `trimtab tune` kept for this program.
+    #[arg(long, alias = "no-profile", hide_short_help = true, help_heading = CONTROL)]
+    pub no_tuning: bool,
+    #[command(flatten)]
+    pub watch: BalanceArgs,
+    /// How threads wait for each other, if their runtime can be told: auto (spin briefly, then
+    /// sleep, if the program has more threads than CPUs; otherwise as the runtime does; the
+    /// default), spin, yield, sleep, or keep (nothing is set).
+    ///
+    /// OpenMP's words active and passive mean spin and sleep. Your own variables always stay
+    /// (OMP_WAIT_POLICY, GOMP_SPINCOUNT, KMP_BLOCKTIME, ...).
+    #[arg(long, value_name = "HOW", value_parser = wait_policies(), hide_possible_values = true,
+          hide_short_help = true, help_heading = CONTROL)]
+    pub wait_policy: Option<WaitPolicy>,
+    /// Report at the end where the threads ran and moved, how long they waited and for what, how
+    /// often they met at barriers, and how much of their CPUs other programs used; with nested
+    /// teams, also where each thread was. As text or json on stderr, or in FILE or FILE.json.
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "stderr",
+          value_hint = ValueHint::FilePath, help_heading = super::balance::HEADING)]
+    pub report: Option<OsString>,
+    /// Placement of threads that open parallel regions on their own, after the first such thread:
+    /// alone (not placed), share (the same places), or part:N (one of N parts of the machine each).
+    #[arg(long, value_name = "HOW", default_value = "alone", hide_short_help = true, help_heading = CONTROL)]
+    pub nest_roots: Roots,
+    /// The program's environment: set (as the plan says), print (show the variables and stop), or
+    /// keep (unchanged).
+    #[arg(long, value_name = "WHAT", default_value = "set", hide_short_help = true,
+          value_parser = words::Words::<EnvMode>::of(EnvMode::words()), help_heading = CONTROL)]
+    pub env: EnvMode,
+    /// Say on stderr what was chosen and why.
+    #[arg(short, long, help_heading = CONTROL)]
+    pub verbose: bool,
+    /// Print errors only.
+    #[arg(short, long, conflicts_with = "verbose", hide_short_help = true, help_heading = CONTROL)]
+    pub quiet: bool,
+    /// A setting; each knob in it stands for its option.
+    #[arg(skip)]
+    pub set: Setting,
+    /// What `trimtab profile` asks a run to record. Not an option.
+    #[arg(skip)]
+    pub profile: Option<crate::profile::Ask>,
+}
+
+/// Parser of wait policies, which also knows OpenMP's two words.
+pub(super) fn wait_policies() -> words::Words<WaitPolicy> {
+    words::Words::of(WaitPolicy::ALL.map(WaitPolicy::word)).and(&[("active", "spin"), ("passive", "sleep")])
+}
+
+/// Parses a scheduler slice in milliseconds; an error says the range that the kernel accepts.
+fn slice(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(ms) if SLICES.contains(&ms) => Ok(ms),
+        _ => Err("expected milliseconds from 0.1 to 100".to_owned()),
+    }
+}
+
+/// How the load and the pinned threads of other programs are measured.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum SurveyMode {
+    #[default]
+    Auto,
+    Full,
+    None,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::{Cli, Command};
+    use clap::{CommandFactory, Parser};
+    use std::time::Duration;
+
+    fn parsed(line: &[&str]) -> Box<RunArgs> {
+        let Command::Run(run) = Cli::parse_from(["trimtab", "run"].iter().chain(line)).command else {
+            panic!()
+        };
+        run
+    }
+
+    #[test]
+    fn options_end_where_the_command_begins() {
+        let run = parsed(&["-c", "4", "./app", "-c", "9", "--", "-v"]);
+        assert_eq!(run.place.cores, Some(Amount::Cores(4)));
+        assert_eq!(run.command, ["./app", "-c", "9", "--", "-v"]);
+    }
+
+    #[test]
+    fn waiting_takes_a_time_only_after_an_equals_sign() {
+        let run = parsed(&["--wait", "30", "x"]);
+        assert_eq!((run.run.wait, run.command.len()), (Some(Wait(None)), 2));
+        let run = parsed(&["--wait=90m", "x"]);
+        assert_eq!(run.run.wait, Some(Wait(Some(Duration::from_secs(5_400)))));
+    }
+
+    #[test]
+    fn openmps_words_for_waiting_are_understood() {
+        assert_eq!(parsed(&["--wait-policy", "passive", "x"]).run.wait_policy, Some(WaitPolicy::Sleep));
+        assert_eq!(parsed(&["--wait-policy", "active", "x"]).run.wait_policy, Some(WaitPolicy::Spin));
+    }
+
+    #[test]
+    fn short_help_shows_the_ten_options_that_most_people_need() {
+        let mut cli = Cli::command();
+        let run = cli.find_subcommand_mut("run").unwrap();
+        let shown: Vec<String> = run
+            .get_arguments()
+            .filter(|arg| !arg.is_hide_set() && !arg.is_hide_short_help_set() && !arg.is_positional())
+            .map(|arg| arg.get_id().to_string())
+            .collect();
+        let wanted = "cores cpus strategy mem nest share wait balance report verbose";
+        let mut wanted: Vec<&str> = wanted.split(' ').collect();
+        let mut shown: Vec<&str> = shown.iter().map(String::as_str).filter(|id| *id != "help").collect();
+        wanted.sort_unstable();
+        shown.sort_unstable();
+        assert_eq!(shown, wanted);
+        assert!(run.render_help().to_string().lines().count() <= 50);
+    }
+}

@@ -1,0 +1,155 @@
+//! Survey of the other programs on the machine, as cheap as the question allows.
+//!
+//! A start must not sleep, and must not read every task of a large machine. So `auto` first reads
+//! one number, the tasks that are runnable at this instant. If there are others, it takes the load
+//! from counters that an earlier start kept, or from the runnable tasks
+//! ([`trimtab_core::place::load_estimate()`]), and searches for bound tasks for a bounded time.
+//! `full` measures: it samples load for a tenth of a second and examines every task.
+
+use crate::args::SurveyMode;
+use crate::site_facts::location;
+use crate::world::World;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::{Duration, Instant};
+use trimtab_core::ids::OsCpu;
+use trimtab_core::place::load_estimate::{AGE_MAX, AGE_MIN};
+use trimtab_core::place::{Binding, LoadEvidence, load_estimate, pinned_cpus};
+use trimtab_core::set::CpuSet;
+use trimtab_core::time::Span;
+use trimtab_core::topology::Machine;
+use trimtab_linux::ledger::LoadSamples;
+use trimtab_linux::process::{Pid, State};
+use trimtab_linux::survey::{Load, LoadSample, Masks, Pin, PinScan, Runnable, runnable, running, since_boot};
+
+/// Time for which `full` samples load: ten timer ticks of the slowest common kernel, so that one
+/// tick is at most 10 %.
+const SAMPLE_TIME: Duration = Duration::from_millis(100);
+/// Longest search of `full` for bound tasks: on a machine with more tasks than fit, the youngest
+/// are examined.
+const FULL_SEARCH_MAX: Duration = Duration::from_millis(250);
+/// Longest search of `auto` for bound tasks, and longest search for runnable ones. Chosen: both
+/// together stay below the millisecond that the rest of a start costs.
+const AUTO_SEARCH_MAX: Duration = Duration::from_micros(250);
+
+/// Number of tasks that are examined for bindings in any case; bound processes come first.
+const TASKS_MIN: usize = 32;
+
+/// The other programs, as far as they were examined.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Surroundings {
+    /// Busy share of each CPU, in permille; empty if the load is not known.
+    pub busy: BTreeMap<OsCpu, u16>,
+    /// CPUs to which tasks of other programs are bound.
+    pub pinned: CpuSet,
+    /// The bound tasks.
+    pub pins: Vec<Pin>,
+    /// Origin of the load, and parts of the survey that were left out, with reasons.
+    pub notes: Vec<String>,
+}
+
+impl Surroundings {
+    /// Surveys the machine.
+    pub fn look(world: &World, mode: SurveyMode, machine: &Machine, allowed: &CpuSet) -> Self {
+        let mut seen = Self::default();
+        match mode {
+            SurveyMode::None => {
+                seen.notes.push("the load of other programs was not examined (--survey none)".to_owned());
+            }
+            SurveyMode::Auto => match runnable(&world.proc()).map(Runnable::others) {
+                Ok(0) => seen.notes.push("no other program runs on this machine".to_owned()),
+                Ok(others) => {
+                    seen.estimate(world, others as usize);
+                    seen.find_pins(world, machine, allowed, AUTO_SEARCH_MAX);
+                }
+                Err(error) => seen.notes.push(format!("the running tasks cannot be counted: {error}")),
+            },
+            SurveyMode::Full => seen.measure(world, machine, allowed),
+        }
+        seen
+    }
+
+    /// Estimates the load without waiting, and keeps the counters for later starts.
+    fn estimate(&mut self, world: &World, others: usize) {
+        let now = since_boot();
+        let counters = LoadSample::read(&world.proc());
+        let kept = location(world).and_then(|location| LoadSamples::open(&location));
+        let ages = Duration::from_nanos(AGE_MIN.0)..=Duration::from_nanos(AGE_MAX.0);
+        let before = kept.as_ref().ok().and_then(|kept| kept.latest(now, &ages));
+        if let (Ok(counters), Ok(kept)) = (&counters, &kept) {
+            kept.keep(counters, now, Duration::from_nanos(AGE_MIN.0));
+        }
+        let evidence = match (before, counters) {
+            (Some((before, age)), Ok(counters)) => {
+                let load = Load::between(&before, &counters);
+                LoadEvidence::Kept {
+                    load: permille(&load),
+                    age: Span(u64::try_from(age.as_nanos()).unwrap_or(0)),
+                }
+            }
+            _ => {
+                let begin = Instant::now();
+                let found = running(&world.proc(), others, || begin.elapsed() < AUTO_SEARCH_MAX);
+                LoadEvidence::Tasks { found: found.tasks }
+            }
+        };
+        let estimate = load_estimate(evidence, others);
+        self.notes.push(estimate.origin.to_string());
+        self.busy = estimate.busy;
+    }
+
+    /// Samples the load for [`SAMPLE_TIME`], and meanwhile examines every task.
+    fn measure(&mut self, world: &World, machine: &Machine, allowed: &CpuSet) {
+        let begin = Instant::now();
+        let before = LoadSample::read(&world.proc());
+        self.find_pins(world, machine, allowed, FULL_SEARCH_MAX);
+        std::thread::sleep(SAMPLE_TIME.saturating_sub(begin.elapsed()));
+        match (before, LoadSample::read(&world.proc())) {
+            (Ok(before), Ok(after)) => self.busy = permille(&Load::between(&before, &after)),
+            (Err(error), _) | (_, Err(error)) => {
+                self.notes.push(format!("the load cannot be measured: {error}"));
+            }
+        }
+    }
+
+    /// Searches for tasks of other programs that are bound to some of the CPUs, for at most this
+    /// time and at least [`TASKS_MIN`] tasks.
+    fn find_pins(&mut self, world: &World, machine: &Machine, allowed: &CpuSet, longest: Duration) {
+        let (proc, begin) = (world.proc(), Instant::now());
+        let scan = PinScan { proc: &proc, cpus: allowed, own: Pid::own(), masks: masks(&proc) };
+        let mut examined = 0;
+        let go_on = |_| {
+            examined += 1;
+            examined <= TASKS_MIN || begin.elapsed() < longest
+        };
+        match scan.run(go_on) {
+            Ok(found) => {
+                if found.cut {
+                    self.notes
+                        .push(format!("only the {} youngest tasks were examined for bindings", found.seen));
+                }
+                self.pins = found.pins;
+            }
+            Err(error) => self.notes.push(format!("bound tasks cannot be found: {error}")),
+        }
+        let bindings = self
+            .pins
+            .iter()
+            .map(|pin| Binding { cpus: pin.cpus.clone(), running: pin.state == State::Running });
+        self.pinned = pinned_cpus(machine, &bindings.collect::<Vec<_>>());
+    }
+}
+
+/// Busy share of each CPU, in permille.
+fn permille(load: &Load) -> BTreeMap<OsCpu, u16> {
+    load.cpus.iter().map(|(&cpu, load)| (cpu, load.busy_permille)).collect()
+}
+
+/// Method of reading masks: system calls are several times cheaper than files, and correct if
+/// `/proc` numbers processes as this process does.
+fn masks(proc: &Path) -> Masks {
+    let own = std::fs::read_link(proc.join("self"));
+    let same = own.is_ok_and(|link| link.to_str() == Some(std::process::id().to_string().as_str()));
+    if same { Masks::Kernel } else { Masks::Files }
+}

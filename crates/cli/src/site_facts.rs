@@ -1,0 +1,142 @@
+//! Site facts of a launch: the machine, the limits of this process, the site's rules, and the
+//! position in the ledger.
+
+use crate::machine::Which;
+use crate::site::Policy;
+use crate::world::World;
+use anyhow::{Context, Result};
+use trimtab_core::place::{Reason, Taken};
+use trimtab_core::set::CpuSet;
+use trimtab_core::topology::Machine;
+use trimtab_linux::ledger::{LedgerError, LedgerView, Level, Location, ProcessTable, Standing};
+use trimtab_linux::limits::Limits;
+use trimtab_linux::sys::affinity;
+
+/// Variable by which an enclosing run tells runs inside it their position: `DEPTH DESCRIPTOR ID` of
+/// its hold.
+pub use trimtab_launch::request::HOLD;
+
+/// Facts of the site.
+#[derive(Debug)]
+pub struct Situation {
+    /// The machine.
+    pub machine: Machine,
+    /// CPUs that may be used: `allowed`, `mems` and `quota` are set, nothing is taken yet.
+    pub taken: Taken,
+    /// Why the process may not use the whole machine.
+    pub limited: Vec<Reason>,
+    /// The site's and user's files.
+    pub policy: Policy,
+    /// Warnings that were not printed yet.
+    pub warnings: Vec<String>,
+}
+
+impl Situation {
+    /// Reads the live machine and this process's limits.
+    ///
+    /// # Errors
+    /// The machine cannot be discovered, or a rules file cannot be used.
+    pub fn live(world: &World, rules: bool) -> Result<Self> {
+        let (machine, warning) = Which::Live.load(world)?;
+        let mask = affinity::get(None).context("cannot read this process's CPU mask")?;
+        let limits =
+            Limits::read(&world.root, Some(&mask)).context("cannot read the limits of this process")?;
+        let mut situation = Self {
+            taken: Taken {
+                mems: limits.mems.clone(),
+                quota: limits.quota.as_ref().map(|quota| quota.milli_cpus),
+                ..Taken::nothing(limits.allowed.intersection(&machine.cpus()))
+            },
+            limited: Vec::new(),
+            policy: Policy::default(),
+            warnings: warning.into_iter().collect(),
+            machine,
+        };
+        let words: Vec<String> = limits.limiters.iter().map(ToString::to_string).collect();
+        let allowed = situation.taken.allowed.len();
+        if allowed < situation.machine.pu_count() {
+            situation.limited.push(Reason::Limited {
+                allowed,
+                of: situation.machine.pu_count(),
+                by: words.join("; "),
+            });
+        }
+        if rules {
+            situation.policy = Policy::read(&world.config())?;
+            situation.reserve_for_system();
+        }
+        Ok(situation)
+    }
+
+    /// Loads another machine, all of it free.
+    ///
+    /// # Errors
+    /// The file or description cannot be used.
+    pub fn elsewhere(world: &World, which: &Which) -> Result<Self> {
+        let (machine, _) = which.load(world)?;
+        let taken = Taken::nothing(machine.allowed());
+        Ok(Self { machine, taken, limited: Vec::new(), policy: Policy::default(), warnings: Vec::new() })
+    }
+
+    fn reserve_for_system(&mut self) {
+        let Some(reserved) = &self.policy.site.reserved_cpus else { return };
+        let left = self.taken.allowed.difference(reserved);
+        if left.is_empty() {
+            self.warnings
+                .push(format!("site rules reserve CPUs {reserved}, which is the whole machine: ignored"));
+            return;
+        }
+        let by = format!("site rules reserve CPUs {reserved}");
+        self.limited.push(Reason::Limited { allowed: left.len(), of: self.taken.allowed.len(), by });
+        self.taken.allowed = left;
+    }
+}
+
+/// Returns the location of the ledger.
+///
+/// # Errors
+/// The boot id cannot be read.
+pub fn location(world: &World) -> Result<Location, LedgerError> {
+    world.paths().location()
+}
+
+/// A position in the ledger: the level, and the CPUs of the hold that encloses it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Standpoint {
+    /// The level at which CPUs are taken.
+    pub level: Level,
+    /// The CPUs of this level.
+    pub within: CpuSet,
+}
+
+impl Standpoint {
+    /// Finds the position of this process: inside an enclosing run if it has inherited that run's
+    /// hold or can name it; otherwise at the level of the machine.
+    pub fn find(world: &World, view: &LedgerView, machine: &Machine) -> Self {
+        let outside = Self { level: Level::MACHINE, within: machine.cpus() };
+        let Some(text) = world.text(HOLD) else { return outside };
+        let mut words = text.split(' ');
+        let depth = words.next().and_then(|word| word.parse().ok()).and_then(Level::new);
+        let descriptor = words.next().and_then(|word| word.parse::<i32>().ok());
+        let id = words.next().and_then(|word| word.parse::<u64>().ok());
+        let (Some(level), Some(descriptor)) = (depth, descriptor) else { return outside };
+        let Some(inner) = level.inner() else { return outside };
+        let inherited = view.held_through(descriptor, level, &machine.cpus()).unwrap_or_default();
+        let within = if inherited.is_empty() { named(world, view, level, id, machine) } else { inherited };
+        if within.is_empty() { outside } else { Self { level: inner, within } }
+    }
+}
+
+/// Returns the CPUs of the hold with this id, if it belongs to this user: for programs that close
+/// unknown descriptors, as Python does for its children.
+fn named(world: &World, view: &LedgerView, level: Level, id: Option<u64>, machine: &Machine) -> CpuSet {
+    let uid = rustix::process::getuid().as_raw();
+    let processes = ProcessTable::at(&world.proc());
+    let holds = view.holders(level, &machine.cpus()).map(|holders| holders.known).unwrap_or_default();
+    let ours = |hold: &&trimtab_linux::ledger::Hold| {
+        Some(hold.id.number()) == id
+            && hold.holder.uid == uid
+            && !matches!(processes.standing(&hold.holder), Standing::Impostor { .. })
+    };
+    holds.iter().filter(ours).fold(CpuSet::new(), |sum, hold| sum.union(&hold.cpus))
+}
