@@ -25,7 +25,7 @@ use trimtab_core::telemetry::account::Tally;
 use trimtab_core::time::Span;
 use trimtab_core::topology::Machine;
 use trimtab_core::trace::{Header, VERSION};
-use trimtab_linux::host::{AffinityJournal, Live, LiveError, Options, Root, Stopper};
+use trimtab_linux::host::{AffinityJournal, HostOptions, Live, LiveError, Root, Stopper};
 use trimtab_linux::process::{self, Pid};
 use trimtab_linux::sys::signals::is_ignored;
 use trimtab_linux::text;
@@ -97,7 +97,7 @@ impl Attached {
         let first = sample_once(paths, &roots, &machine.cpus(), keeper.as_ref())?;
         let usable = usable(options.cpus.as_ref(), &machine, &first)?;
         let CountingOptions { choice, always } = options.counting;
-        let live = Options { keep: keeper, counting: choice, ..Options::default() };
+        let live = HostOptions { keep: keeper, counting: choice, ..HostOptions::default() };
         let live = Live::with(&paths.proc(), &roots, &usable, live)
             .map_err(|error| explain(paths, &roots, &error))?;
         let StopFlags { stopped, pause } = listen(live.stopper(), options.time)?;
@@ -200,7 +200,7 @@ fn sample_once(
     cpus: &CpuSet,
     keeper: Option<&AffinityJournal>,
 ) -> Result<Sample> {
-    let options = Options { keep: keeper.cloned(), ..Options::default() };
+    let options = HostOptions { keep: keeper.cloned(), ..HostOptions::default() };
     let mut live =
         Live::with(&paths.proc(), roots, cpus, options).map_err(|error| explain(paths, roots, &error))?;
     let sample = live.observe(&Wanted::default())?;

@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 
 /// Kind of output, recognised by its first bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Kind {
+pub enum OutputKind {
     /// A trace.
     Trace,
     /// The report after a run, as text or as JSON.
@@ -36,7 +36,7 @@ pub enum Kind {
 /// Bytes of a file that are read to tell its kind.
 const HEAD_BYTES: u64 = 512;
 
-impl Kind {
+impl OutputKind {
     /// Returns the words for a file that is not of this kind, with the article.
     fn what(self) -> &'static str {
         match self {
@@ -70,7 +70,7 @@ impl Kind {
 ///
 /// # Errors
 /// It is a folder, or a file that would be lost.
-pub fn spare(name: &str, path: &Path, kind: Kind) -> Result<()> {
+pub fn spare(name: &str, path: &Path, kind: OutputKind) -> Result<()> {
     if path.as_os_str().is_empty() {
         bail!("{name}: no file is named");
     }
@@ -114,7 +114,7 @@ impl Claim {
     ///
     /// # Errors
     /// As [`spare`], or the file cannot be written.
-    pub fn open(name: &str, path: &Path, kind: Kind, mode: u32) -> Result<Self> {
+    pub fn open(name: &str, path: &Path, kind: OutputKind, mode: u32) -> Result<Self> {
         spare(name, path, kind)?;
         let mut options = OpenOptions::new();
         options.append(true).mode(mode);
@@ -229,19 +229,25 @@ mod tests {
     fn only_nothing_and_its_own_kind_may_be_written_over() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("file");
-        let kinds = [Kind::Trace, Kind::Report, Kind::Page, Kind::Chrome, Kind::Picture];
+        let kinds = [
+            OutputKind::Trace,
+            OutputKind::Report,
+            OutputKind::Page,
+            OutputKind::Chrome,
+            OutputKind::Picture,
+        ];
         for kind in kinds {
             assert!(spare("x", &path, kind).is_ok(), "not there");
         }
         for (text, own) in [
             ("", &kinds[..]),
-            ("{\"header\":{\"trimtab-trace\":1,", &[Kind::Trace]),
-            ("trimtab: 1.0 s", &[Kind::Report]),
-            ("{\"schema\":\"trimtab.audit/1\"}", &[Kind::Report]),
-            (PAGE, &[Kind::Page]),
+            ("{\"header\":{\"trimtab-trace\":1,", &[OutputKind::Trace]),
+            ("trimtab: 1.0 s", &[OutputKind::Report]),
+            ("{\"schema\":\"trimtab.audit/1\"}", &[OutputKind::Report]),
+            (PAGE, &[OutputKind::Page]),
             ("<!doctype html>\n<html>", &[]),
-            ("{\"displayTimeUnit\":\"ms\",\"otherData\":{\"command\":\"x\"", &[Kind::Chrome]),
-            ("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"1\"/>", &[Kind::Picture]),
+            ("{\"displayTimeUnit\":\"ms\",\"otherData\":{\"command\":\"x\"", &[OutputKind::Chrome]),
+            ("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"1\"/>", &[OutputKind::Picture]),
             ("\x7fELF", &[]),
             ("results", &[]),
         ] {
@@ -253,7 +259,8 @@ mod tests {
             }
         }
         assert!(
-            spare("x", dir.path(), Kind::Page).is_err() && spare("x", Path::new(""), Kind::Page).is_err()
+            spare("x", dir.path(), OutputKind::Page).is_err()
+                && spare("x", Path::new(""), OutputKind::Page).is_err()
         );
     }
 
@@ -261,16 +268,16 @@ mod tests {
     fn a_claim_that_was_not_used_leaves_nothing_and_one_that_was_leaves_all() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("file");
-        drop(Claim::open("x", &path, Kind::Report, 0o600).unwrap());
+        drop(Claim::open("x", &path, OutputKind::Report, 0o600).unwrap());
         assert!(!path.exists());
-        let mut claim = Claim::open("x", &path, Kind::Report, 0o600).unwrap();
+        let mut claim = Claim::open("x", &path, OutputKind::Report, 0o600).unwrap();
         claim.file().write_all(b"trimtab: ").unwrap();
         drop(claim);
         assert_eq!(fs::read(&path).unwrap(), b"trimtab: ");
-        drop(Claim::open("x", &path, Kind::Report, 0o600).unwrap());
+        drop(Claim::open("x", &path, OutputKind::Report, 0o600).unwrap());
         assert_eq!(fs::read(&path).unwrap(), b"trimtab: ", "what was there stays");
         fs::write(&path, "").unwrap();
-        drop(Claim::open("x", &path, Kind::Report, 0o600).unwrap());
+        drop(Claim::open("x", &path, OutputKind::Report, 0o600).unwrap());
         assert!(path.exists(), "an empty file that was there stays");
     }
 

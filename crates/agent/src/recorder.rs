@@ -4,7 +4,7 @@
 //! written line. A full disk ends the trace and nothing else: one message is given, the part of the
 //! last line is removed, and the program goes on.
 
-use crate::output::{Claim, Kind};
+use crate::output::{Claim, OutputKind};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use trimtab_core::drive::Step;
@@ -44,7 +44,7 @@ impl Recorder {
     /// # Errors
     /// It cannot be written to, or it is a file other than a trace.
     pub fn open(option: &str, path: &Path) -> Result<Self, anyhow::Error> {
-        let claim = Claim::open(&format!("{option} {}", path.display()), path, Kind::Trace, 0o600)?;
+        let claim = Claim::open(&format!("{option} {}", path.display()), path, OutputKind::Trace, 0o600)?;
         Ok(Self { to: TraceOutput::File(claim), written: 0, ended: false, fault: None })
     }
 

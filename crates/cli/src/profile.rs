@@ -15,7 +15,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
-use trimtab_agent::output::{self, Claim, Kind};
+use trimtab_agent::output::{self, Claim, OutputKind};
 use trimtab_agent::sync_report::SyncReport;
 use trimtab_core::profile::Profile;
 use trimtab_core::setting::Setting;
@@ -51,7 +51,7 @@ impl Profiling {
     pub fn open(ask: &Ask) -> Result<Self> {
         let claim = match &ask.output {
             Some(path) => {
-                Some(Claim::open(&format!("--output {}", path.display()), path, Kind::Profile, 0o666)?)
+                Some(Claim::open(&format!("--output {}", path.display()), path, OutputKind::Profile, 0o666)?)
             }
             None => None,
         };

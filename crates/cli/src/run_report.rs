@@ -10,7 +10,7 @@ use serde::Serialize;
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::os::unix::fs::FileTypeExt;
-use trimtab_agent::output::{self, Claim, Kind};
+use trimtab_agent::output::{self, Claim, OutputKind};
 use trimtab_agent::sync_report::SyncReport;
 use trimtab_core::telemetry::run_summary::{CpuSummary, RunSummary, ThreadSummary};
 use trimtab_core::time::Span;
@@ -48,7 +48,7 @@ impl ReportTarget {
         if std::fs::metadata(path).is_ok_and(|meta| meta.file_type().is_fifo()) {
             return Ok(Self { to, claim: None });
         }
-        let mut claim = Claim::open(&name, path, Kind::Report, 0o666)?;
+        let mut claim = Claim::open(&name, path, OutputKind::Report, 0o666)?;
         claim.probe().with_context(|| format!("{name}: cannot write there"))?;
         Ok(Self { to, claim: Some(claim) })
     }

@@ -40,7 +40,7 @@ pub enum Rivals {
 
 /// Measurements of a run.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Run {
+pub struct MeasuredRun {
     /// Number of cores that the run had.
     pub cores: usize,
     /// Rivals of the run.
@@ -57,7 +57,7 @@ pub struct Run {
     pub steal: Option<f64>,
 }
 
-impl Run {
+impl MeasuredRun {
     /// Returns the best possible time of the threads together, in seconds.
     pub fn ideal(&self) -> Option<f64> {
         let threads = self.compute.len();
@@ -148,7 +148,7 @@ pub struct Ratios {
 
 impl Ratios {
     /// Adds a run; a run without a ratio is not counted.
-    pub fn add(&mut self, run: &Run) {
+    pub fn add(&mut self, run: &MeasuredRun) {
         let Some(ratio) = run.ratio() else { return };
         if run.is_clean() { self.clean.push(ratio) } else { self.noisy.push(ratio) }
     }
@@ -205,9 +205,9 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn run(threads: usize, cores: usize, rivals: Rivals, seconds: f64) -> Run {
+    fn run(threads: usize, cores: usize, rivals: Rivals, seconds: f64) -> MeasuredRun {
         let (foreign, steal) = (Some(0.0), Some(0.0));
-        Run { cores, rivals, seconds, compute: vec![1.0; threads], machine_cpus: 2, foreign, steal }
+        MeasuredRun { cores, rivals, seconds, compute: vec![1.0; threads], machine_cpus: 2, foreign, steal }
     }
 
     #[test]
@@ -222,7 +222,7 @@ mod tests {
             let run = run(threads, cores, rivals, 3.0);
             assert_eq!((run.ideal(), run.ratio()), (Some(ideal), Some(3.0 / ideal)), "{run:?}");
         }
-        let uneven = Run { compute: vec![1.0, 5.0], ..run(2, 2, Rivals::None, 5.0) };
+        let uneven = MeasuredRun { compute: vec![1.0, 5.0], ..run(2, 2, Rivals::None, 5.0) };
         assert_eq!(uneven.ratio(), Some(1.0), "nobody could have been quicker than the longest thread");
     }
 
@@ -231,25 +231,25 @@ mod tests {
         let good = run(3, 2, Rivals::None, 1.5);
         assert!(good.is_clean());
         for bad in [
-            Run { compute: vec![], ..good.clone() },
-            Run { compute: vec![f64::NAN; 3], ..good.clone() },
-            Run { seconds: 0.0, ..good.clone() },
-            Run { cores: 0, ..good.clone() },
+            MeasuredRun { compute: vec![], ..good.clone() },
+            MeasuredRun { compute: vec![f64::NAN; 3], ..good.clone() },
+            MeasuredRun { seconds: 0.0, ..good.clone() },
+            MeasuredRun { cores: 0, ..good.clone() },
         ] {
             assert_eq!(bad.ratio(), None, "{bad:?}");
         }
         for noisy in [
-            Run { foreign: None, ..good.clone() },
-            Run { steal: None, ..good.clone() },
-            Run { foreign: Some(0.16), ..good.clone() },
-            Run { foreign: Some(0.1), steal: Some(0.06), ..good.clone() },
-            Run { machine_cpus: 0, ..good.clone() },
+            MeasuredRun { foreign: None, ..good.clone() },
+            MeasuredRun { steal: None, ..good.clone() },
+            MeasuredRun { foreign: Some(0.16), ..good.clone() },
+            MeasuredRun { foreign: Some(0.1), steal: Some(0.06), ..good.clone() },
+            MeasuredRun { machine_cpus: 0, ..good.clone() },
         ] {
             assert!(!noisy.is_clean(), "{noisy:?}");
         }
         // A negative remainder from clock ticks does not hide the steal time.
-        assert!(!Run { foreign: Some(-1.0), steal: Some(0.3), ..good.clone() }.is_clean());
-        assert!(Run { foreign: Some(-0.02), ..good }.is_clean());
+        assert!(!MeasuredRun { foreign: Some(-1.0), steal: Some(0.3), ..good.clone() }.is_clean());
+        assert!(MeasuredRun { foreign: Some(-0.02), ..good }.is_clean());
     }
 
     fn clean(ratios: &[f64]) -> Ratios {
@@ -279,7 +279,7 @@ mod tests {
     fn noisy_runs_are_shown_only_where_there_are_no_clean_ones() {
         let mut ratios = Ratios::default();
         assert_eq!((ratios.estimate(1), ratios.spread()), (None, None));
-        ratios.add(&Run { foreign: Some(9.0), ..run(2, 2, Rivals::None, 4.0) });
+        ratios.add(&MeasuredRun { foreign: Some(9.0), ..run(2, 2, Rivals::None, 4.0) });
         assert_eq!(ratios.shown(), [4.0]);
         ratios.add(&run(2, 2, Rivals::None, 1.0));
         ratios.add(&run(2, 2, Rivals::None, 1.5));
@@ -298,7 +298,7 @@ mod tests {
                 *next += time;
             }
             let seconds = ends.into_iter().fold(0.0, f64::max);
-            let run = Run { compute, seconds, ..run(1, cores, Rivals::None, 0.0) };
+            let run = MeasuredRun { compute, seconds, ..run(1, cores, Rivals::None, 0.0) };
             prop_assert!(run.ratio().unwrap() >= 1.0 - 1e-9, "{run:?}");
             prop_assert!(run.ratio().unwrap() <= 2.0, "Graham's bound: {run:?}");
         }

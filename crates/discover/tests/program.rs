@@ -8,7 +8,7 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Output};
 use trimtab_core::topology::Machine;
-use trimtab_linux::machine::{Key, ModelOrigin, Options, decode, load};
+use trimtab_linux::machine::{Key, MachineOptions, ModelOrigin, decode, load};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_trimtab-discover");
 
@@ -201,10 +201,10 @@ fn this_machine_is_the_same_from_wherever_it_is_seen() {
 #[test]
 fn a_start_finds_this_machine_once_and_remembers_it() {
     let folder = tempfile::tempdir().unwrap();
-    let options = Options {
+    let options = MachineOptions {
         helper: Some(PROGRAM.into()),
         user_cache: Some(folder.path().join("trimtab")),
-        ..Options::default()
+        ..MachineOptions::default()
     };
     let first = load(&options).unwrap();
     assert_eq!(first.origin, ModelOrigin::Helper(Path::new(PROGRAM).to_owned()));

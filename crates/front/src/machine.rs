@@ -5,7 +5,7 @@ use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use trimtab_core::topology::Machine;
-use trimtab_linux::machine::{self, Options};
+use trimtab_linux::machine::{self, MachineOptions};
 
 /// Source of the machine model.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -50,7 +50,7 @@ impl Which {
                 if let Some(text) = world.text(MACHINE).filter(|text| !text.is_empty()) {
                     return believed(world, &text);
                 }
-                let options = Options {
+                let options = MachineOptions {
                     helper: None,
                     system_cache: Some(PathBuf::from(machine::SYSTEM_CACHE)),
                     user_cache: world.cache(),

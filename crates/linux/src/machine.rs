@@ -44,7 +44,7 @@ pub const SYSTEM_CACHE: &str = "/run/trimtab/machine";
 
 /// Sources of the model, and where to keep it.
 #[derive(Debug, Clone, Default)]
-pub struct Options {
+pub struct MachineOptions {
     /// The helper; `None` searches next to the running program, then in `../libexec/trimtab/` from
     /// there.
     pub helper: Option<PathBuf>,
@@ -146,7 +146,7 @@ fn and(said: &str) -> String {
 ///
 /// # Errors
 /// [`MachineLoadError`] when no cache is valid and the helper finds no machine.
-pub fn load(options: &Options) -> Result<Loaded, MachineLoadError> {
+pub fn load(options: &MachineOptions) -> Result<Loaded, MachineLoadError> {
     let key = match Key::live() {
         Ok(key) => key,
         // A machine without a key cannot be cached; a new discovery still works.
@@ -164,7 +164,7 @@ pub fn load(options: &Options) -> Result<Loaded, MachineLoadError> {
 }
 
 fn discover(
-    options: &Options,
+    options: &MachineOptions,
     key: &Key,
     mut warning: Option<CacheFault>,
 ) -> Result<Loaded, MachineLoadError> {

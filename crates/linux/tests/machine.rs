@@ -12,8 +12,8 @@ use std::process::{Command, Stdio};
 use tempfile::TempDir;
 use trimtab_core::topology::{Machine, parse_synthetic};
 use trimtab_linux::machine::{
-    CacheFault, DecodeError, Key, MAX_BYTES, MachineLoadError, ModelOrigin, Options, encode, from_synthetic,
-    from_xml, load, user_cache_file,
+    CacheFault, DecodeError, Key, MAX_BYTES, MachineLoadError, MachineOptions, ModelOrigin, encode,
+    from_synthetic, from_xml, load, user_cache_file,
 };
 
 const ON_DISK: &str = "pack:1 core:3";
@@ -56,8 +56,8 @@ impl Fixture {
         fs::read_to_string(self.path("starts")).unwrap_or_default().lines().count()
     }
 
-    fn options(&self) -> Options {
-        Options {
+    fn options(&self) -> MachineOptions {
+        MachineOptions {
             helper: Some(self.path("trimtab-discover")),
             system_cache: Some(self.path("system")),
             user_cache: Some(self.path("user/trimtab")),
@@ -123,7 +123,7 @@ fn a_refresh_passes_the_caches_by_and_renews_ours() {
     let place = Fixture::new();
     place.fill();
     assert_eq!(load(&place.options()).unwrap().machine, machine(ON_DISK));
-    let loaded = load(&Options { refresh: true, ..place.options() }).unwrap();
+    let loaded = load(&MachineOptions { refresh: true, ..place.options() }).unwrap();
     assert_eq!(loaded.machine, machine(FROM_HELPER));
     assert_eq!(load(&place.options()).unwrap().machine, machine(FROM_HELPER));
 }
@@ -191,7 +191,7 @@ fn a_cache_that_others_could_have_written_is_not_believed() {
 fn a_cache_that_cannot_be_written_is_a_warning() {
     let place = Fixture::new();
     fs::write(place.path("file"), "in the way").unwrap();
-    let options = Options { user_cache: Some(place.path("file/trimtab")), ..place.options() };
+    let options = MachineOptions { user_cache: Some(place.path("file/trimtab")), ..place.options() };
     let loaded = load(&options).unwrap();
     assert_eq!(loaded.machine, machine(FROM_HELPER));
     let warning = loaded.warning.unwrap();
@@ -204,7 +204,7 @@ fn a_cache_that_cannot_be_written_is_a_warning() {
     assert!(matches!(loaded.warning, Some(CacheFault::Write { .. })));
     assert_eq!(fs::read_dir(place.path("user/trimtab")).unwrap().count(), 1, "no draft is left behind");
 
-    let nowhere = Options { user_cache: None, system_cache: None, ..place.options() };
+    let nowhere = MachineOptions { user_cache: None, system_cache: None, ..place.options() };
     assert!(load(&nowhere).unwrap().warning.is_none(), "no cache wanted, none missed");
 }
 
@@ -221,7 +221,7 @@ fn files_of_other_users_are_neither_believed_nor_made() {
     // Under sudo with the user's home: no file of root is left there.
     fs::create_dir(place.path("home")).unwrap();
     chown(place.path("home"), Some(1), None).unwrap();
-    let theirs = Options { user_cache: Some(place.path("home/.cache/trimtab")), ..place.options() };
+    let theirs = MachineOptions { user_cache: Some(place.path("home/.cache/trimtab")), ..place.options() };
     let loaded = load(&theirs).unwrap();
     assert_eq!(loaded.machine, machine(FROM_HELPER));
     assert!(
@@ -239,7 +239,7 @@ fn many_starts_at_once_leave_one_whole_file() {
         for _ in 0..8 {
             scope.spawn(|| {
                 for _ in 0..10 {
-                    let renewed = load(&Options { refresh: true, ..place.options() }).unwrap();
+                    let renewed = load(&MachineOptions { refresh: true, ..place.options() }).unwrap();
                     assert_eq!(renewed.machine, machine(FROM_HELPER));
                     assert!(renewed.warning.is_none(), "{:?}", renewed.warning);
                     // A whole model is in place at every moment.
@@ -258,12 +258,12 @@ fn many_starts_at_once_leave_one_whole_file() {
 #[test]
 fn a_missing_helper_is_named_with_a_remedy() {
     let place = Fixture::new();
-    let missing = Options { helper: Some(place.path("nowhere")), ..place.options() };
+    let missing = MachineOptions { helper: Some(place.path("nowhere")), ..place.options() };
     let error = load(&missing).unwrap_err();
     assert!(matches!(&error, MachineLoadError::NoHelper { looked } if looked == &[place.path("nowhere")]));
     assert!(error.to_string().contains("reinstall"), "{error}");
     // There is none next to this test program either.
-    let error = load(&Options::default()).unwrap_err().to_string();
+    let error = load(&MachineOptions::default()).unwrap_err().to_string();
     assert!(error.contains("libexec/trimtab/trimtab-discover"), "{error}");
     // A valid cache needs no helper.
     place.fill();

@@ -26,7 +26,7 @@ pub use report::{Judged, Pair, Plotted, Report, Summary};
 use crate::measured_cases::LiveError;
 use crate::model::shipped::NotShipped;
 use crate::outcome::Outcome;
-use crate::published::{Used, Value};
+use crate::published::{PublishedValue, Used};
 use crate::scenario::{Scenario, run};
 use thiserror::Error;
 use trimtab_core::drive::Go;
@@ -54,7 +54,7 @@ pub enum Metric {
 
 /// Scenario, run with several seeds.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Cell {
+pub struct FigureCell {
     /// Name; unique in its figure.
     pub name: String,
     /// Scenario. Its seed is that of the first run; the others follow.
@@ -65,7 +65,7 @@ pub struct Cell {
     pub runs: u32,
 }
 
-impl Cell {
+impl FigureCell {
     /// Returns the scenario of a run, from 0.
     pub fn scenario(&self, run: u32) -> Scenario {
         let mut scenario = self.scenario.clone();
@@ -113,7 +113,7 @@ impl Metric {
 #[derive(Clone, PartialEq, Debug)]
 pub enum Measure {
     /// Median of a cell's runs.
-    Cell(usize),
+    FigureCell(usize),
     /// Highest over lowest of a cell's runs.
     Spread(usize),
     /// Relative standard deviation of a cell's runs, per cent.
@@ -157,7 +157,7 @@ pub struct Point {
 #[derive(Clone, PartialEq, Debug)]
 pub struct Beside {
     /// Published number.
-    pub published: &'static Value,
+    pub published: &'static PublishedValue,
     /// Model's number.
     pub measure: Measure,
 }
@@ -204,7 +204,7 @@ pub struct Figure {
     /// Label of the points' heights.
     pub y: &'static str,
     /// Cells to run.
-    pub cells: Vec<Cell>,
+    pub cells: Vec<FigureCell>,
     /// Points to draw.
     pub points: Vec<Point>,
     /// Published numbers.

@@ -42,7 +42,7 @@ pub enum Basis {
 
 /// Published number.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
-pub struct Value {
+pub struct PublishedValue {
     /// Name, which is unique among the values.
     pub key: &'static str,
     /// Description of the quantity.
@@ -66,14 +66,14 @@ const fn held(
     unit: &'static str,
     place: &'static str,
     basis: Basis,
-) -> Value {
-    Value { key, what, value, unit, place, basis, used: Used::HeldOut }
+) -> PublishedValue {
+    PublishedValue { key, what, value, unit, place, basis, used: Used::HeldOut }
 }
 
 const RATIO: &str = "ratio";
 
 /// Speed balancing: seed 001 and the analysis of Hofmeyr, Iancu and Blagojevic.
-pub const BALANCING: &[Value] = &[
+pub const BALANCING: &[PublishedValue] = &[
     held(
         "balancing/3-on-2/load",
         "three threads on two cores, LOAD, pollers: time over T",
@@ -157,7 +157,7 @@ pub const BALANCING: &[Value] = &[
 ];
 
 /// Oversubscription: seed 000.
-pub const OVERSUBSCRIPTION: &[Value] = &[
+pub const OVERSUBSCRIPTION: &[PublishedValue] = &[
     held(
         "oversubscription/ep",
         "EP with 2, 4, 8 threads a core over 1: speed, the one that differs most",
@@ -233,7 +233,7 @@ pub const OVERSUBSCRIPTION: &[Value] = &[
 ];
 
 /// One factor and several of the micro-benchmark: seed 002.
-pub const FACTORS: &[Value] = &[
+pub const FACTORS: &[PublishedValue] = &[
     held(
         "factors/locality/4M",
         "one thread, 4 MB, remote over local memory: time",
@@ -261,7 +261,7 @@ pub const FACTORS: &[Value] = &[
 ];
 
 /// Bias random migration: seed 002.
-pub const MIGRATION: &[Value] = &[
+pub const MIGRATION: &[PublishedValue] = &[
     held(
         "migration/best",
         "bias random migration, best of all workloads: time over the credit scheduler's",
@@ -270,7 +270,7 @@ pub const MIGRATION: &[Value] = &[
         "seed 002, improving performance: up to 31.7 %",
         Basis::Stated,
     ),
-    Value {
+    PublishedValue {
         key: "migration/overhead/8",
         what: "bias random migration, eight threads: overhead",
         value: 6.4,
@@ -282,12 +282,12 @@ pub const MIGRATION: &[Value] = &[
 ];
 
 /// Returns every value.
-pub fn all() -> impl Iterator<Item = &'static Value> {
+pub fn all() -> impl Iterator<Item = &'static PublishedValue> {
     [BALANCING, OVERSUBSCRIPTION, FACTORS, STREAM, MIGRATION].into_iter().flatten()
 }
 
 /// Returns the value of this key.
-pub fn find(key: &str) -> Option<&'static Value> {
+pub fn find(key: &str) -> Option<&'static PublishedValue> {
     all().find(|value| value.key == key)
 }
 

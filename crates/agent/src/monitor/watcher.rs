@@ -17,7 +17,7 @@ use trimtab_core::set::CpuSet;
 use trimtab_core::telemetry::run_summary::CloseSample;
 use trimtab_core::topology::Machine;
 use trimtab_core::trace::{Header, VERSION};
-use trimtab_linux::host::{AffinityJournal, Live, LiveError, Options, Root, Stopper};
+use trimtab_linux::host::{AffinityJournal, HostOptions, Live, LiveError, Root, Stopper};
 use trimtab_linux::process::Pid;
 
 /// Signal that ends the watching when the program ends, in whatever order the two begin.
@@ -95,7 +95,7 @@ impl Watcher {
             StepSinks::begin(header, recorder, figures, Arc::clone(&narrator)).accumulating(samples_closely);
         let CountingOptions { choice, always } = options.counting;
         // The run bound its program on purpose: the binding stays also when a cpuset grows.
-        let live = Options { keep: keeper, counting: choice, bound: true, ..Options::default() };
+        let live = HostOptions { keep: keeper, counting: choice, bound: true, ..HostOptions::default() };
         let mut host = match Live::with(&proc, &[Root::Tree(pid)], &usable, live) {
             Ok(live) => {
                 end.stops(live.stopper());

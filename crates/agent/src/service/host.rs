@@ -340,11 +340,11 @@ mod tests {
     use crate::narrator::Silent;
     use trimtab_core::set::CpuSet;
     use trimtab_core::tags::{Owner, Reach, Registry, Who};
-    use trimtab_linux::host::{Options, Stopper};
+    use trimtab_linux::host::{HostOptions, Stopper};
     use trimtab_linux::process;
 
     fn served(proc: &std::path::Path, shared: &SharedState) -> (ServiceHost, Stopper) {
-        let options = Options { tags: true, ..Options::default() };
+        let options = HostOptions { tags: true, ..HostOptions::default() };
         let usable: CpuSet = trimtab_linux::sys::affinity::get(None).unwrap();
         let live = Live::with(proc, &[], &usable, options).unwrap();
         let stopper = live.stopper();

@@ -27,7 +27,7 @@ use trimtab_core::set::CpuSet;
 use trimtab_core::tags::{Reach, Registry};
 use trimtab_core::topology::Machine;
 use trimtab_core::trace::{Header, VERSION};
-use trimtab_linux::host::{Live, Options, Stopper};
+use trimtab_linux::host::{HostOptions, Live, Stopper};
 use trimtab_linux::perf::Choice;
 use trimtab_linux::socket::{Claim, Place, Server, SocketError, notify};
 use trimtab_linux::sys::signals::is_ignored;
@@ -185,7 +185,8 @@ fn live(
     let keep = (options.policy != Kind::Float).then(|| restoration::keeper(paths, &**narrator)).flatten();
     let socket = std::path::absolute(claim.path()).unwrap_or_else(|_| claim.path().to_owned());
     let keep = keep.map(|keep| keep.serving(&socket));
-    let options = Options { keep, tags: true, counting: options.counting.clone(), ..Options::default() };
+    let options =
+        HostOptions { keep, tags: true, counting: options.counting.clone(), ..HostOptions::default() };
     Ok(Live::with(&paths.proc(), &[], usable, options)?)
 }
 
@@ -273,7 +274,7 @@ mod tests {
     fn however_one_half_ends_the_other_ends_too() {
         let works: [fn(); 2] = [|| (), || std::panic::resume_unwind(Box::new("it failed"))];
         for work in works {
-            let options = Options { tags: true, ..Options::default() };
+            let options = HostOptions { tags: true, ..HostOptions::default() };
             let mut live = Live::with(Path::new("/proc"), &[], &CpuSet::new(), options).unwrap();
             let now = live.observe(&trimtab_core::balance::Wanted::all()).unwrap().at;
             assert_eq!(live.wait(now).unwrap(), Awake::Due);

@@ -16,7 +16,7 @@ use trimtab_core::observe::Sample;
 use trimtab_core::telemetry::Accumulator;
 use trimtab_core::telemetry::counter_totals::{self, CounterTotals};
 use trimtab_core::time::Span;
-use trimtab_linux::host::{Live, Options, Root};
+use trimtab_linux::host::{HostOptions, Live, Root};
 use trimtab_linux::perf::{self, Event, Missing, Role, Standing, Why};
 use trimtab_linux::process::Pid;
 use trimtab_linux::sys::affinity;
@@ -169,7 +169,7 @@ fn show(world: &World, args: &CountersArgs) -> Result<u8> {
 /// Counts the threads of some programs for a while.
 fn count(world: &World, args: &CountersArgs) -> Result<(Standing, Span, Vec<CounterTotals>)> {
     let roots: Vec<Root> = distinct(&args.pids).into_iter().map(|pid| Root::Tree(Pid(pid))).collect();
-    let options = Options { hands_off: true, counting: args.events.clone(), ..Options::default() };
+    let options = HostOptions { hands_off: true, counting: args.events.clone(), ..HostOptions::default() };
     // No thread is moved, so the set of usable CPUs does not matter.
     let usable = affinity::get(None)?;
     let mut live = Live::with(&world.proc(), &roots, &usable, options)?;

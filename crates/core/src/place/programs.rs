@@ -29,7 +29,7 @@ impl fmt::Display for Stated {
 
 /// Position of an option's value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Value {
+enum ValuePosition {
     /// The next word: `-ntomp 4`.
     Next,
     /// The rest of the word or the next word: `-t4`, `-t 4`.
@@ -48,7 +48,7 @@ struct KnownProgram {
     program: &'static str,
     /// File names; a trailing `*` matches any rest.
     names: &'static [&'static str],
-    options: &'static [(&'static str, Value)],
+    options: &'static [(&'static str, ValuePosition)],
     /// Whether the numbers of several options are multiplied (ranks times threads); if not, the
     /// last one counts.
     multiply: bool,
@@ -60,7 +60,7 @@ impl KnownProgram {
     const fn new(
         program: &'static str,
         names: &'static [&'static str],
-        options: &'static [(&'static str, Value)],
+        options: &'static [(&'static str, ValuePosition)],
     ) -> Self {
         Self { program, names, options, multiply: false, pins_itself: false }
     }
@@ -71,7 +71,11 @@ const KNOWN: [KnownProgram; 22] = [
     KnownProgram {
         program: "GROMACS",
         names: &["gmx", "gmx_*", "mdrun", "mdrun_*"],
-        options: &[("-nt", Value::Next), ("-ntmpi", Value::Next), ("-ntomp", Value::Next)],
+        options: &[
+            ("-nt", ValuePosition::Next),
+            ("-ntmpi", ValuePosition::Next),
+            ("-ntomp", ValuePosition::Next),
+        ],
         multiply: true,
         // `-pin auto`: only if no OpenMP variable binds threads.
         pins_itself: true,
@@ -79,60 +83,72 @@ const KNOWN: [KnownProgram; 22] = [
     KnownProgram::new(
         "LAMMPS",
         &["lmp", "lmp_*", "lammps"],
-        &[("-pk", Value::After("omp")), ("-package", Value::After("omp"))],
+        &[("-pk", ValuePosition::After("omp")), ("-package", ValuePosition::After("omp"))],
     ),
-    KnownProgram::new("NAMD", &["namd2", "namd3"], &[("+p", Value::Attached)]),
-    KnownProgram::new("llama.cpp", &["llama-*"], &[("-t", Value::Next), ("--threads", Value::EqualsOrNext)]),
+    KnownProgram::new("NAMD", &["namd2", "namd3"], &[("+p", ValuePosition::Attached)]),
+    KnownProgram::new(
+        "llama.cpp",
+        &["llama-*"],
+        &[("-t", ValuePosition::Next), ("--threads", ValuePosition::EqualsOrNext)],
+    ),
     KnownProgram::new(
         "Julia",
         &["julia*"],
-        &[("-t", Value::AttachedOrNext), ("--threads", Value::EqualsOrNext)],
+        &[("-t", ValuePosition::AttachedOrNext), ("--threads", ValuePosition::EqualsOrNext)],
     ),
     KnownProgram::new(
         "LightGBM",
         &["lightgbm"],
-        &[("num_threads", Value::Equals), ("num_thread", Value::Equals)],
+        &[("num_threads", ValuePosition::Equals), ("num_thread", ValuePosition::Equals)],
     ),
-    KnownProgram::new("XGBoost", &["xgboost"], &[("nthread", Value::Equals)]),
-    KnownProgram::new("darktable", &["darktable*"], &[("-t", Value::Next)]),
-    KnownProgram::new("POV-Ray", &["povray"], &[("+WT", Value::Attached), ("Work_Threads", Value::Equals)]),
-    KnownProgram::new("FFmpeg", &["ffmpeg"], &[("-threads", Value::Next)]),
-    KnownProgram::new("x264", &["x264"], &[("--threads", Value::EqualsOrNext)]),
+    KnownProgram::new("XGBoost", &["xgboost"], &[("nthread", ValuePosition::Equals)]),
+    KnownProgram::new("darktable", &["darktable*"], &[("-t", ValuePosition::Next)]),
+    KnownProgram::new(
+        "POV-Ray",
+        &["povray"],
+        &[("+WT", ValuePosition::Attached), ("Work_Threads", ValuePosition::Equals)],
+    ),
+    KnownProgram::new("FFmpeg", &["ffmpeg"], &[("-threads", ValuePosition::Next)]),
+    KnownProgram::new("x264", &["x264"], &[("--threads", ValuePosition::EqualsOrNext)]),
     KnownProgram::new(
         "xz",
         &["xz", "lzma"],
-        &[("-T", Value::AttachedOrNext), ("--threads", Value::EqualsOrNext)],
+        &[("-T", ValuePosition::AttachedOrNext), ("--threads", ValuePosition::EqualsOrNext)],
     ),
-    KnownProgram::new("zstd", &["zstd"], &[("-T", Value::Attached), ("--threads", Value::Equals)]),
+    KnownProgram::new(
+        "zstd",
+        &["zstd"],
+        &[("-T", ValuePosition::Attached), ("--threads", ValuePosition::Equals)],
+    ),
     KnownProgram::new(
         "pigz",
         &["pigz"],
-        &[("-p", Value::AttachedOrNext), ("--processes", Value::EqualsOrNext)],
+        &[("-p", ValuePosition::AttachedOrNext), ("--processes", ValuePosition::EqualsOrNext)],
     ),
-    KnownProgram::new("7-Zip", &["7z", "7za", "7zr", "7zz"], &[("-mmt", Value::Attached)]),
+    KnownProgram::new("7-Zip", &["7z", "7za", "7zr", "7zz"], &[("-mmt", ValuePosition::Attached)]),
     KnownProgram::new(
         "BLAST",
         &["blastn", "blastp", "blastx", "tblastn", "tblastx"],
-        &[("-num_threads", Value::Next)],
+        &[("-num_threads", ValuePosition::Next)],
     ),
-    KnownProgram::new("BWA", &["bwa", "bwa-mem2"], &[("-t", Value::AttachedOrNext)]),
+    KnownProgram::new("BWA", &["bwa", "bwa-mem2"], &[("-t", ValuePosition::AttachedOrNext)]),
     KnownProgram::new(
         "Bowtie 2",
         &["bowtie2"],
-        &[("-p", Value::AttachedOrNext), ("--threads", Value::EqualsOrNext)],
+        &[("-p", ValuePosition::AttachedOrNext), ("--threads", ValuePosition::EqualsOrNext)],
     ),
     KnownProgram::new(
         "SAMtools",
         &["samtools"],
-        &[("-@", Value::AttachedOrNext), ("--threads", Value::EqualsOrNext)],
+        &[("-@", ValuePosition::AttachedOrNext), ("--threads", ValuePosition::EqualsOrNext)],
     ),
-    KnownProgram::new("STAR", &["STAR"], &[("--runThreadN", Value::EqualsOrNext)]),
+    KnownProgram::new("STAR", &["STAR"], &[("--runThreadN", ValuePosition::EqualsOrNext)]),
     KnownProgram::new(
         "HMMER",
         &["hmmsearch", "hmmscan", "phmmer", "jackhmmer"],
-        &[("--cpu", Value::EqualsOrNext)],
+        &[("--cpu", ValuePosition::EqualsOrNext)],
     ),
-    KnownProgram::new("sysbench", &["sysbench"], &[("--threads", Value::EqualsOrNext)]),
+    KnownProgram::new("sysbench", &["sysbench"], &[("--threads", ValuePosition::EqualsOrNext)]),
 ];
 
 impl KnownProgram {
@@ -174,14 +190,16 @@ impl KnownProgram {
 }
 
 /// Returns the value of one option at one word, if the word is that option.
-fn text_of<'a>(option: &str, value: Value, word: &'a str, rest: &[&'a str]) -> Option<&'a str> {
+fn text_of<'a>(option: &str, value: ValuePosition, word: &'a str, rest: &[&'a str]) -> Option<&'a str> {
     let next = |at: usize| rest.get(at).copied();
     let behind = word.strip_prefix(option)?;
     match (value, behind) {
-        (Value::Next | Value::AttachedOrNext | Value::EqualsOrNext, "") => next(0),
-        (Value::After(keyword), "") if next(0) == Some(keyword) => next(1),
-        (Value::AttachedOrNext | Value::Attached, attached) if !attached.is_empty() => Some(attached),
-        (Value::EqualsOrNext | Value::Equals, attached) => attached.strip_prefix('='),
+        (ValuePosition::Next | ValuePosition::AttachedOrNext | ValuePosition::EqualsOrNext, "") => next(0),
+        (ValuePosition::After(keyword), "") if next(0) == Some(keyword) => next(1),
+        (ValuePosition::AttachedOrNext | ValuePosition::Attached, attached) if !attached.is_empty() => {
+            Some(attached)
+        }
+        (ValuePosition::EqualsOrNext | ValuePosition::Equals, attached) => attached.strip_prefix('='),
         _ => None,
     }
 }

@@ -1,7 +1,7 @@
 //! Figures derived from samples: slowdowns with their intervals, pairs, and the gain of sharing
 //! over partitioning.
 
-use super::{Arrangement, Cell, Sample, Status};
+use super::{Arrangement, Sample, Status, StudyCell};
 use crate::stats::{self, Estimate};
 use serde::Serialize;
 
@@ -10,7 +10,7 @@ use serde::Serialize;
 pub struct Summary {
     /// Configuration.
     #[serde(flatten)]
-    pub cell: Cell,
+    pub cell: StudyCell,
     /// Number of runs with a time.
     pub samples: usize,
     /// Number of these that were stopped because they took too long.
@@ -33,7 +33,7 @@ pub struct Summary {
 
 /// Summarises samples by cell, in the order in which cells first appear.
 pub fn cells(samples: &[Sample], seed: u64) -> Vec<Summary> {
-    let mut groups: Vec<(&Cell, Vec<&Sample>)> = Vec::new();
+    let mut groups: Vec<(&StudyCell, Vec<&Sample>)> = Vec::new();
     for sample in samples {
         match groups.iter_mut().find(|(cell, _)| **cell == sample.cell) {
             Some((_, group)) => group.push(sample),
@@ -43,7 +43,7 @@ pub fn cells(samples: &[Sample], seed: u64) -> Vec<Summary> {
     groups.into_iter().map(|(cell, group)| summary(cell, &group, seed)).collect()
 }
 
-fn summary(cell: &Cell, group: &[&Sample], seed: u64) -> Summary {
+fn summary(cell: &StudyCell, group: &[&Sample], seed: u64) -> Summary {
     let timed: Vec<&Sample> = group.iter().copied().filter(|one| one.status != Status::Failed).collect();
     let all = |of: &dyn Fn(&Sample) -> Option<f64>| -> Vec<f64> {
         timed.iter().filter_map(|one| of(one)).collect()
@@ -72,10 +72,10 @@ fn summary(cell: &Cell, group: &[&Sample], seed: u64) -> Summary {
 
 /// Returns the configuration with the smallest slowdown, among those of the same program with the
 /// same runtime, alone, on the same cores: a reference for comparisons.
-pub fn best<'s>(summaries: &'s [Summary], of: &Cell) -> Option<&'s Summary> {
+pub fn best<'s>(summaries: &'s [Summary], of: &StudyCell) -> Option<&'s Summary> {
     let known = |one: &&Summary| one.slowdown.is_some() && !one.at_least;
     let alike = |one: &&Summary| {
-        let key = |cell: &Cell| (cell.program.clone(), cell.class.clone(), cell.runtime, cell.cores);
+        let key = |cell: &StudyCell| (cell.program.clone(), cell.class.clone(), cell.runtime, cell.cores);
         one.cell.company.is_none() && key(&one.cell) == key(of)
     };
     let median = |one: &Summary| one.slowdown.map_or(f64::INFINITY, |slowdown| slowdown.median);
@@ -86,9 +86,9 @@ pub fn best<'s>(summaries: &'s [Summary], of: &Cell) -> Option<&'s Summary> {
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Pair {
     /// First program.
-    pub first: Cell,
+    pub first: StudyCell,
     /// Second program.
-    pub second: Cell,
+    pub second: StudyCell,
     /// Division of the cores.
     pub arrangement: Arrangement,
     /// Number of rounds in which both have a time.
@@ -110,7 +110,7 @@ pub struct Pair {
 
 /// Returns all pairs, in the order in which they first appear.
 pub fn pairs(samples: &[Sample], seed: u64) -> Vec<Pair> {
-    let mut groups: Vec<(&Cell, &Cell, Vec<[&Sample; 2]>)> = Vec::new();
+    let mut groups: Vec<(&StudyCell, &StudyCell, Vec<[&Sample; 2]>)> = Vec::new();
     let seconds: Vec<&Sample> = samples.iter().filter(|one| place(one) == Some(2)).collect();
     for first in samples.iter().filter(|one| place(one) == Some(1)) {
         let Some(second) =
@@ -131,20 +131,20 @@ fn place(sample: &Sample) -> Option<u8> {
 }
 
 /// Returns whether each is the other's company.
-fn met(first: &Cell, second: &Cell) -> bool {
-    let names = |one: &Cell, other: &Cell| {
+fn met(first: &StudyCell, second: &StudyCell) -> bool {
+    let names = |one: &StudyCell, other: &StudyCell| {
         one.company.as_ref().is_some_and(|company| {
             (&company.program, &company.class, company.runtime, company.per_core)
                 == (&other.program, &other.class, other.runtime, other.per_core)
         })
     };
-    let arrangement = |cell: &Cell| cell.company.as_ref().map(|company| company.arrangement);
+    let arrangement = |cell: &StudyCell| cell.company.as_ref().map(|company| company.arrangement);
     let alike =
         (first.grip, first.wait, arrangement(first)) == (second.grip, second.wait, arrangement(second));
     alike && names(first, second) && names(second, first)
 }
 
-fn pair(first: &Cell, second: &Cell, group: &[[&Sample; 2]], seed: u64) -> Option<Pair> {
+fn pair(first: &StudyCell, second: &StudyCell, group: &[[&Sample; 2]], seed: u64) -> Option<Pair> {
     let arrangement = first.company.as_ref()?.arrangement;
     let both: Vec<[f64; 2]> =
         group.iter().filter_map(|[one, other]| Some([one.slowdown()?, other.slowdown()?])).collect();
@@ -191,7 +191,7 @@ pub fn sharing(pairs: &[Pair], seed: u64) -> Vec<Sharing<'_>> {
 }
 
 fn same_but_arrangement(one: &Pair, other: &Pair) -> bool {
-    let key = |cell: &Cell| {
+    let key = |cell: &StudyCell| {
         (cell.program.clone(), cell.class.clone(), cell.runtime, cell.per_core, cell.grip, cell.wait)
     };
     key(&one.first) == key(&other.first) && key(&one.second) == key(&other.second)

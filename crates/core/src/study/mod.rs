@@ -4,7 +4,7 @@
 //! Unit: seconds, and factors: a slowdown of 2 is twice the time. Problem: the cost or gain of more
 //! threads than cores depends on the program, the runtime, the wait policy, the binding, and other
 //! programs on the machine; figures of different hours of a busy machine cannot be compared. Idea:
-//! a [`Sample`] is one run of one [`Cell`], and holds the time of a run of the program's *baseline*
+//! a [`Sample`] is one run of one [`StudyCell`], and holds the time of a run of the program's *baseline*
 //! that was made just before ([`Sample::beside`]). Ratios are taken within such neighbours, and
 //! only then over rounds.
 //!
@@ -193,7 +193,7 @@ pub struct Company {
 
 /// Configuration of a run: samples of equal cells can be compared.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Cell {
+pub struct StudyCell {
     /// Name of the program, such as `cg`, `barriers-1ms`, `pipeline` or `zones`.
     pub program: String,
     /// Problem class, if the program has classes.
@@ -216,7 +216,7 @@ pub struct Cell {
     pub company: Option<Company>,
 }
 
-impl Cell {
+impl StudyCell {
     /// Returns program and class, such as `cg.W`.
     pub fn name(&self) -> String {
         named(&self.program, self.class.as_deref())
@@ -246,7 +246,7 @@ impl Cell {
 }
 
 /// Formats the cell as one line that differs for different cells.
-impl fmt::Display for Cell {
+impl fmt::Display for StudyCell {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { runtime, threads, cores, grip, wait, company, .. } = self;
         write!(f, "{}/{runtime}/{threads}on{cores}/{grip}/{wait}", self.name())?;
@@ -280,7 +280,7 @@ pub enum Status {
 pub struct Sample {
     /// Configuration.
     #[serde(flatten)]
-    pub cell: Cell,
+    pub cell: StudyCell,
     /// Round, from 1.
     pub round: u32,
     /// Outcome.

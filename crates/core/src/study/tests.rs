@@ -4,8 +4,8 @@ use super::*;
 use crate::stats::median;
 use proptest::prelude::*;
 
-fn cell(program: &str, per_core: u32, grip: Grip, wait: WaitPolicy) -> Cell {
-    Cell {
+fn cell(program: &str, per_core: u32, grip: Grip, wait: WaitPolicy) -> StudyCell {
+    StudyCell {
         program: program.to_owned(),
         class: Some("S".to_owned()),
         family: Family::Nas,
@@ -19,7 +19,7 @@ fn cell(program: &str, per_core: u32, grip: Grip, wait: WaitPolicy) -> Cell {
     }
 }
 
-fn sample(cell: &Cell, round: u32, seconds: f64, beside: f64) -> Sample {
+fn sample(cell: &StudyCell, round: u32, seconds: f64, beside: f64) -> Sample {
     Sample {
         cell: cell.clone(),
         round,
@@ -37,7 +37,7 @@ fn sample(cell: &Cell, round: u32, seconds: f64, beside: f64) -> Sample {
 }
 
 /// One of two programs that ran together.
-fn with(program: &str, other: &str, place: u8, arrangement: Arrangement) -> Cell {
+fn with(program: &str, other: &str, place: u8, arrangement: Arrangement) -> StudyCell {
     let company = Company {
         program: other.to_owned(),
         class: Some("S".to_owned()),
@@ -46,7 +46,7 @@ fn with(program: &str, other: &str, place: u8, arrangement: Arrangement) -> Cell
         arrangement,
         place,
     };
-    Cell { company: Some(company), ..cell(program, 1, Grip::Floating, WaitPolicy::Keep) }
+    StudyCell { company: Some(company), ..cell(program, 1, Grip::Floating, WaitPolicy::Keep) }
 }
 
 #[test]

@@ -10,7 +10,7 @@ use super::scenario::is_stdout;
 use anyhow::{Context, Result, bail};
 use std::io::Write as _;
 use std::path::Path;
-use trimtab_agent::output::{Claim, Kind};
+use trimtab_agent::output::{Claim, OutputKind};
 use trimtab_core::words::plural;
 use trimtab_front::chart::{Canvas, MARGIN, Plot};
 use trimtab_front::print;
@@ -62,7 +62,7 @@ impl Picture {
         if is_stdout(path) {
             return Ok(Self { claim: None });
         }
-        Ok(Self { claim: Some(Claim::open(&name, path, Kind::Picture, 0o666)?) })
+        Ok(Self { claim: Some(Claim::open(&name, path, OutputKind::Picture, 0o666)?) })
     }
 
     /// Writes it.

@@ -17,7 +17,7 @@ use trimtab_front::interrupt::Interrupt;
 use trimtab_front::{print, progress};
 use trimtab_sim::checkers::Violation;
 use trimtab_sim::scenario::file::write;
-use trimtab_sim::swarm::{Run, Shrunk, Size, draw, run as run_draft, shrink};
+use trimtab_sim::swarm::{DraftRun, Shrunk, Size, draw, run as run_draft, shrink};
 
 /// Schema version of the JSON.
 const SCHEMA: &str = "trimtab.sim.swarm/1";
@@ -86,7 +86,7 @@ impl SwarmTime<'_> {
 struct Tally {
     runs: u64,
     events: u64,
-    first: Option<(u64, Run)>,
+    first: Option<(u64, DraftRun)>,
 }
 
 fn hunt(args: &SwarmArgs) -> Result<u8> {

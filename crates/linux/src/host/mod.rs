@@ -91,7 +91,7 @@ const UNWATCH_PASSES: u32 = 2;
 
 /// Options of a live host.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct HostOptions {
     /// Shortest time between two searches for children; longer if searching would cost too much.
     pub find_every: Span,
     /// Journal of masks, for the case that this process is killed, and against two balancers of one
@@ -115,7 +115,7 @@ pub struct Options {
     pub thrift: Option<Thrift>,
 }
 
-impl Default for Options {
+impl Default for HostOptions {
     fn default() -> Self {
         Self {
             find_every: Span::from_ms(200),
@@ -181,21 +181,26 @@ impl Live {
     /// # Errors
     /// [`LiveError`].
     pub fn new(proc: &Path, roots: &[Root], usable: &CpuSet) -> Result<Self, LiveError> {
-        Self::with(proc, roots, usable, Options::default())
+        Self::with(proc, roots, usable, HostOptions::default())
     }
 
     /// Starts to watch with these options.
     ///
     /// # Errors
     /// [`LiveError`].
-    pub fn with(proc: &Path, roots: &[Root], usable: &CpuSet, options: Options) -> Result<Self, LiveError> {
+    pub fn with(
+        proc: &Path,
+        roots: &[Root],
+        usable: &CpuSet,
+        options: HostOptions,
+    ) -> Result<Self, LiveError> {
         if roots.is_empty() && !options.tags {
             return Err(LiveError::Nothing);
         }
         let proc = Arc::new(Procfs::open(proc)?);
         let waiter = Waiter::new()?;
         let budget = DescriptorBudget::of_this_process(options.descriptors);
-        let Options { find_every, hands_off, tags, .. } = options;
+        let HostOptions { find_every, hands_off, tags, .. } = options;
         let how = DiscoveryOptions { find_every, hands_off, tags };
         let mut live = Self {
             clock: Clock::new(),

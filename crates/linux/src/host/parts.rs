@@ -11,7 +11,7 @@ use super::discovery::{Discovery, Interest, ProcessOrigin, ThreadListener, Threa
 use super::page_migration::PageMigration;
 use super::procfs::{DescriptorBudget, Procfs};
 use super::sampler::{Sampler, Unread};
-use super::{AffinityJournal, Options};
+use super::{AffinityJournal, HostOptions};
 use crate::process::{Pid, Stat, Tid};
 use std::sync::Arc;
 use trimtab_core::balance::{Act, Decision, Outcome, Refusal, Settled, Wanted};
@@ -44,9 +44,9 @@ impl Parts {
         proc: &Arc<Procfs>,
         budget: &DescriptorBudget,
         usable: &CpuSet,
-        options: Options,
+        options: HostOptions,
     ) -> Self {
-        let Options { keep: journal, bound, hands_off, tags, counting, thrift, .. } = options;
+        let HostOptions { keep: journal, bound, hands_off, tags, counting, thrift, .. } = options;
         Self {
             proc: proc.clone(),
             tags,

@@ -7,15 +7,15 @@ use trimtab_core::counter_budget::Thrift;
 use trimtab_core::counts::{Counts, Rung};
 use trimtab_core::observe::{Notice, Observer};
 use trimtab_core::time::Span;
-use trimtab_linux::host::Options;
+use trimtab_linux::host::HostOptions;
 use trimtab_linux::perf::{Choice, Group, Recipe, Role, Spec, Why};
 use trimtab_linux::process::Tid;
 
 /// Events that every machine has.
 const SOFTWARE: &str = "busy=task-clock,requests=page-faults,cycles=cpu-clock";
 
-fn options(choice: &str) -> Options {
-    Options { counting: choice.parse().unwrap(), find_every: Span::ZERO, ..Options::default() }
+fn options(choice: &str) -> HostOptions {
+    HostOptions { counting: choice.parse().unwrap(), find_every: Span::ZERO, ..HostOptions::default() }
 }
 
 fn wanted() -> Wanted {
@@ -140,14 +140,14 @@ fn without_room_for_descriptors_less_is_counted_and_then_nothing() {
     worker.ask("busy 8");
     // At most half of these descriptors may be used merely to save work: two files for each of nine
     // threads, and twelve counters.
-    let (mut live, mut seen) = worker.seen_with(Options { descriptors: Some(60), ..options(SOFTWARE) });
+    let (mut live, mut seen) = worker.seen_with(HostOptions { descriptors: Some(60), ..options(SOFTWARE) });
     eventually("two counters are taken instead of three", || {
         seen.look_for(&mut live, &wanted());
         let recipe = live.counting().and_then(|standing| standing.recipe.as_ref());
         recipe.is_some_and(|recipe| recipe.events.len() == 2) && live.counted_threads() >= 4
     });
     assert!(live.facts().descriptors <= 60);
-    let (mut live, mut seen) = worker.seen_with(Options { descriptors: Some(12), ..options(SOFTWARE) });
+    let (mut live, mut seen) = worker.seen_with(HostOptions { descriptors: Some(12), ..options(SOFTWARE) });
     eventually("no hardware is counted any more", || {
         seen.look_for(&mut live, &wanted());
         live.counting().is_some_and(|standing| !standing.rung.counts())
@@ -167,7 +167,7 @@ fn one_in_four(worker: &mut Worker, choice: &str) -> Option<(Counts, Span)> {
     let busy = Tid(worker.ask("busy 1").parse().unwrap());
     // However often the kernel puts it on a CPU here.
     let thrift = Thrift { every: Span::from_ms(20), one_in: 4, switches_max: None, ..Thrift::TRAPPED };
-    let (mut live, mut seen) = worker.seen_with(Options { thrift: Some(thrift), ..options(choice) });
+    let (mut live, mut seen) = worker.seen_with(HostOptions { thrift: Some(thrift), ..options(choice) });
     let id = seen.id(busy);
     let mut reads: Vec<Counts> = Vec::new();
     let (mut looks, mut ran) = (0, Vec::new());
@@ -220,7 +220,7 @@ fn threads_that_are_put_on_a_cpu_too_often_are_left_out() {
     worker.threads(2);
     worker.ask("busy 1");
     let thrift = Thrift { switches_max: Some(0.0), ..Thrift::FREE };
-    let (mut live, mut seen) = worker.seen_with(Options { thrift: Some(thrift), ..options(SOFTWARE) });
+    let (mut live, mut seen) = worker.seen_with(HostOptions { thrift: Some(thrift), ..options(SOFTWARE) });
     for _ in 0..60 {
         seen.look_for(&mut live, &wanted());
         std::thread::sleep(std::time::Duration::from_millis(5));
@@ -307,7 +307,7 @@ fn another_users_threads_are_not_counted_without_the_right_to() {
 
 /// Runs in a process of another user: counts threads of a user.
 pub(crate) fn count_others(pid: u32) -> String {
-    let options = Options { hands_off: true, ..options(SOFTWARE) };
+    let options = HostOptions { hands_off: true, ..options(SOFTWARE) };
     let root = trimtab_linux::host::Root::Tree(trimtab_linux::process::Pid(pid));
     let proc = std::path::Path::new(crate::scene::PROC);
     let mut live = trimtab_linux::host::Live::with(proc, &[root], &crate::scene::usable(), options).unwrap();

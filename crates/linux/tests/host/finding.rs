@@ -6,11 +6,11 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use trimtab_core::balance::Wanted;
 use trimtab_core::time::Span;
-use trimtab_linux::host::Options;
+use trimtab_linux::host::HostOptions;
 use trimtab_linux::process::{State, Tid, thread_stat};
 
-fn eager() -> Options {
-    Options { find_every: Span::ZERO, ..Options::default() }
+fn eager() -> HostOptions {
+    HostOptions { find_every: Span::ZERO, ..HostOptions::default() }
 }
 
 #[test]
@@ -103,7 +103,7 @@ fn a_storm_of_short_threads_is_bounded_and_told_in_order() {
 fn many_threads_at_once_keep_within_the_descriptors() {
     let mut worker = need!(Worker::start(), NO_COMPILER);
     let tids = worker.threads(200);
-    let mut live = worker.live_with(Options { descriptors: Some(50), ..Options::default() });
+    let mut live = worker.live_with(HostOptions { descriptors: Some(50), ..HostOptions::default() });
     let mut seen = Observations::default();
     for _ in 0..3 {
         seen.look(&mut live);

@@ -10,7 +10,7 @@ use trimtab_core::drive::{Awake, Host};
 use trimtab_core::observe::Notice;
 use trimtab_core::set::CpuSet;
 use trimtab_core::time::{Moment, Span};
-use trimtab_linux::host::{Live, LiveError, Options, Root};
+use trimtab_linux::host::{HostOptions, Live, LiveError, Root};
 use trimtab_linux::process::Pid;
 
 /// A group of its own in a hierarchy of version 1, removed at the end.
@@ -53,7 +53,7 @@ pub(crate) const NO_GROUPS: &str =
 #[test]
 fn a_groups_processes_are_found_also_below_and_also_later() {
     let group = need!(TestGroup::make("cpuacct", "members"), NO_GROUPS);
-    let eager = Options { find_every: Span::ZERO, ..Options::default() };
+    let eager = HostOptions { find_every: Span::ZERO, ..HostOptions::default() };
     let watch = || Live::with(Path::new(PROC), &[Root::Cgroup(group.0.clone())], &usable(), eager.clone());
     assert!(matches!(watch().unwrap_err(), LiveError::EmptyGroup(_)));
     let (one, other) = (need!(Worker::start(), NO_COMPILER), need!(Worker::start(), NO_COMPILER));
@@ -252,7 +252,7 @@ fn masks_that_were_set_on_purpose_are_no_more_than_that_when_the_cpuset_grows() 
     let tid = worker.pid().main_thread();
     trimtab_linux::sys::affinity::set(Some(tid), &one).unwrap();
     group.add(worker.pid());
-    let (mut live, mut seen) = worker.seen_with(Options { bound: true, ..Options::default() });
+    let (mut live, mut seen) = worker.seen_with(HostOptions { bound: true, ..HostOptions::default() });
     assert_eq!(apply(&mut live, seen.id(tid), Act::Confine(one.clone())), Settled::Applied);
     group.write("cpuset.cpus", &both.to_string()).unwrap();
     seen.look(&mut live);

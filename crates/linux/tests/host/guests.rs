@@ -8,7 +8,7 @@ use crate::scene::{
 use std::path::Path;
 use trimtab_core::balance::{Act, Refusal, Settled};
 use trimtab_core::set::CpuSet;
-use trimtab_linux::host::{Live, LiveError, Options, Root};
+use trimtab_linux::host::{HostOptions, Live, LiveError, Root};
 use trimtab_linux::process::{self, StartTime, Tid};
 use trimtab_linux::vcpus::{GuestPlace, Method, Monitor, Vcpu, VirtualMachine};
 
@@ -34,7 +34,7 @@ fn machine(worker: &Worker, tids: &[Tid]) -> VirtualMachine {
 }
 
 fn watch(vm: VirtualMachine) -> Result<Live, LiveError> {
-    Live::with(Path::new(PROC), &[Root::Vm(Box::new(vm))], &usable(), Options::default())
+    Live::with(Path::new(PROC), &[Root::Vm(Box::new(vm))], &usable(), HostOptions::default())
 }
 
 fn names(seen: &Observations) -> Vec<(u32, &str)> {

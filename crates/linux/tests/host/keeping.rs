@@ -15,7 +15,7 @@ use trimtab_core::balance::{Act, Refusal, Settled};
 use trimtab_core::ids::ProgramId;
 use trimtab_core::observe::Left;
 use trimtab_linux::host::affinity_journal::{LeftBehind, LeftEnd, restore_left_behind};
-use trimtab_linux::host::{AffinityJournal, Live, Options, Restored, Root, Watch};
+use trimtab_linux::host::{AffinityJournal, HostOptions, Live, Restored, Root, Watch};
 use trimtab_linux::ledger::{BootId, Location};
 use trimtab_linux::process::{Pid, Tid};
 use trimtab_linux::sys::affinity;
@@ -58,9 +58,9 @@ fn shared() -> tempfile::TempDir {
     folder
 }
 
-fn keeping(folder: &Path) -> Options {
+fn keeping(folder: &Path) -> HostOptions {
     let keep = AffinityJournal::open(&location(folder), Path::new(PROC)).unwrap();
-    Options { keep: Some(keep), ..Options::default() }
+    HostOptions { keep: Some(keep), ..HostOptions::default() }
 }
 
 fn records(folder: &Path) -> Vec<PathBuf> {
@@ -91,7 +91,7 @@ pub(crate) fn for_others() -> (PathBuf, tempfile::TempDir) {
 }
 
 /// Returns a host that watches a process by its number, and the results of its first sample.
-fn watching(pid: &str, options: Options) -> (Live, Observations) {
+fn watching(pid: &str, options: HostOptions) -> (Live, Observations) {
     let root = Root::Tree(Pid(pid.parse().unwrap()));
     let mut live = Live::with(Path::new(PROC), &[root], &usable(), options).unwrap();
     let mut seen = Observations::default();
@@ -142,14 +142,14 @@ pub(crate) fn balance(task: &str) {
         }
         ["counted", pid] => say(&crate::counting::count_others(pid.parse().unwrap())),
         ["observed", pid] => {
-            let (_live, seen) = watching(pid, Options { hands_off: true, ..Options::default() });
+            let (_live, seen) = watching(pid, HostOptions { hands_off: true, ..HostOptions::default() });
             let read = seen.last.threads.len();
             let left = seen.threads.values().all(|info| info.left.is_some());
             say(&format!("{read} read, all left: {left}"));
         }
         ["skipping", ref pids @ .., proc] => {
             let roots: Vec<Root> = pids.iter().map(|pid| Root::Tree(Pid(pid.parse().unwrap()))).collect();
-            let options = Options { hands_off: true, ..Options::default() };
+            let options = HostOptions { hands_off: true, ..HostOptions::default() };
             match Live::with(Path::new(proc), &roots, &usable(), options) {
                 Ok(live) => {
                     let facts = live.facts();
@@ -581,7 +581,7 @@ fn what_could_not_be_given_back_stays_noted_and_only_that() {
             Path::new(PROC),
             if tags { &[] } else { &roots },
             &usable(),
-            Options { tags, ..keeping(folder.path()) },
+            HostOptions { tags, ..keeping(folder.path()) },
         )
         .unwrap();
         let watch = |program| Watch { program: ProgramId(program), only: None, start: None };

@@ -5,7 +5,7 @@ use trimtab_core::balance::{Act, Refusal, Settled};
 use trimtab_core::drive::Host;
 use trimtab_core::ids::ThreadId;
 use trimtab_core::observe::Left;
-use trimtab_linux::host::{Options, Restored};
+use trimtab_linux::host::{HostOptions, Restored};
 use trimtab_linux::sys::affinity;
 
 #[test]
@@ -167,7 +167,7 @@ fn a_mask_changed_back_by_somebody_is_not_restored_over() {
 fn with_hands_off_nothing_is_moved() {
     let mut worker = need!(Worker::start(), NO_COMPILER);
     let tid = worker.threads(1)[0];
-    let (mut live, seen) = worker.seen_with(Options { hands_off: true, ..Options::default() });
+    let (mut live, seen) = worker.seen_with(HostOptions { hands_off: true, ..HostOptions::default() });
     assert_eq!(seen.info(tid).left, Some(Left::Asked));
     let end = apply(&mut live, seen.id(tid), Act::Confine(usable()));
     assert_eq!(end, Settled::Refused(Refusal::Other));
@@ -177,8 +177,8 @@ fn with_hands_off_nothing_is_moved() {
 fn threads_and_children_born_of_moved_threads_get_the_programs_mask_too() {
     let [one, _] = need!(two_cpus(), "two CPUs are needed");
     let mut worker = need!(Worker::start(), NO_COMPILER);
-    let (mut live, mut seen) =
-        worker.seen_with(Options { find_every: trimtab_core::time::Span::ZERO, ..Options::default() });
+    let (mut live, mut seen) = worker
+        .seen_with(HostOptions { find_every: trimtab_core::time::Span::ZERO, ..HostOptions::default() });
     let leader = worker.pid().main_thread();
     assert_eq!(apply(&mut live, seen.id(leader), Act::Confine(one.clone())), Settled::Applied);
     let born = worker.threads(2);

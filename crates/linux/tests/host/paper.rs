@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use trimtab_core::balance::{Act, Refusal, Settled, Wanted};
 use trimtab_core::observe::Notice;
 use trimtab_core::time::Span;
-use trimtab_linux::host::{Live, LiveError, Options, Root};
+use trimtab_linux::host::{HostOptions, Live, LiveError, Root};
 use trimtab_linux::process::Pid;
 
 struct Paper(tempfile::TempDir);
@@ -52,15 +52,15 @@ impl Paper {
         }
     }
 
-    fn live(&self, options: Options) -> Result<Live, LiveError> {
+    fn live(&self, options: HostOptions) -> Result<Live, LiveError> {
         Live::with(&self.proc(), &[Root::Tree(Pid(900_000))], &set("0-3"), options)
     }
 }
 
 /// Returns options without open descriptors, so that a file is opened for each reading, as a
 /// machine on paper requires.
-fn opened_each_time() -> Options {
-    Options { descriptors: Some(0), find_every: Span::ZERO, ..Options::default() }
+fn opened_each_time() -> HostOptions {
+    HostOptions { descriptors: Some(0), find_every: Span::ZERO, ..HostOptions::default() }
 }
 
 #[test]
@@ -88,13 +88,13 @@ fn a_kernel_that_does_not_count_waiting_is_read_by_ticks() {
     let paper = Paper::new();
     fs::write(paper.proc().join("self/schedstat"), "0 0 0\n").unwrap();
     paper.thread(900_000, 900_000, 10, "0 0 0\n");
-    let mut live = paper.live(Options::default()).unwrap();
+    let mut live = paper.live(HostOptions::default()).unwrap();
     let mut seen = Observations::default();
     let read = seen.look(&mut live).threads[0].clone();
     assert_eq!((read.run, read.wait, read.slices), (Span::from_ms(1_500), None, None));
     assert!(!live.facts().counts_waiting);
     fs::remove_file(paper.proc().join("self/schedstat")).unwrap();
-    assert!(!paper.live(Options::default()).unwrap().facts().counts_waiting);
+    assert!(!paper.live(HostOptions::default()).unwrap().facts().counts_waiting);
 }
 
 #[test]
@@ -106,7 +106,7 @@ fn without_lists_of_children_parents_are_asked() {
     let child = paper.proc().join("900005/stat");
     let text = fs::read_to_string(&child).unwrap().replace("S 1 ", "S 900000 ");
     fs::write(&child, text).unwrap();
-    let mut live = paper.live(Options::default()).unwrap();
+    let mut live = paper.live(HostOptions::default()).unwrap();
     let mut seen = Observations::default();
     seen.look(&mut live);
     assert_eq!(seen.tids(), [900_000, 900_005]);
@@ -116,7 +116,7 @@ fn without_lists_of_children_parents_are_asked() {
 fn processes_of_another_procfs_are_watched_and_never_moved() {
     let paper = Paper::new();
     paper.thread(900_000, 900_000, 10, "1 1 1\n");
-    let mut live = paper.live(Options::default()).unwrap();
+    let mut live = paper.live(HostOptions::default()).unwrap();
     let mut seen = Observations::default();
     seen.look(&mut live);
     let id = seen.last.news[0].id;
@@ -128,10 +128,10 @@ fn processes_of_another_procfs_are_watched_and_never_moved() {
 #[test]
 fn hidden_and_missing_processes_are_told_apart_from_damaged_ones() {
     let paper = Paper::new();
-    assert!(matches!(paper.live(Options::default()).unwrap_err(), LiveError::NoProcess(Pid(900_000))));
+    assert!(matches!(paper.live(HostOptions::default()).unwrap_err(), LiveError::NoProcess(Pid(900_000))));
     paper.thread(900_000, 900_000, 10, "1 1 1\n");
     fs::write(paper.proc().join("900000/stat"), "rubbish").unwrap();
-    assert!(matches!(paper.live(Options::default()).unwrap_err(), LiveError::Read(_)));
+    assert!(matches!(paper.live(HostOptions::default()).unwrap_err(), LiveError::Read(_)));
 }
 
 #[test]
@@ -153,7 +153,7 @@ fn counters_that_make_no_sense_are_missing_and_counted() {
 fn cpus_that_go_offline_and_schedulers_that_are_loaded_are_told() {
     let paper = Paper::new();
     paper.thread(900_000, 900_000, 10, "1 1 1\n");
-    let mut live = paper.live(Options::default()).unwrap();
+    let mut live = paper.live(HostOptions::default()).unwrap();
     let mut seen = Observations::default();
     seen.look(&mut live);
     assert_eq!(seen.notices, []);

@@ -15,7 +15,7 @@ use trimtab_core::drive::Host;
 use trimtab_core::ids::ThreadId;
 use trimtab_core::observe::{Sample, ThreadInfo};
 use trimtab_core::set::CpuSet;
-use trimtab_linux::host::{Live, Options, Root};
+use trimtab_linux::host::{HostOptions, Live, Root};
 use trimtab_linux::process::{Pid, Tid};
 use trimtab_linux::sys::affinity;
 
@@ -145,17 +145,17 @@ impl Worker {
         Live::new(Path::new(PROC), &[self.root()], &usable()).unwrap()
     }
 
-    pub(crate) fn live_with(&self, options: Options) -> Live {
+    pub(crate) fn live_with(&self, options: HostOptions) -> Live {
         Live::with(Path::new(PROC), &[self.root()], &usable(), options).unwrap()
     }
 
     /// Returns a host that watches it, and the results of its first sample.
     pub(crate) fn seen(&self) -> (Live, Observations) {
-        self.seen_with(Options::default())
+        self.seen_with(HostOptions::default())
     }
 
     /// Returns the same, with options.
-    pub(crate) fn seen_with(&self, options: Options) -> (Live, Observations) {
+    pub(crate) fn seen_with(&self, options: HostOptions) -> (Live, Observations) {
         let (mut live, mut seen) = (self.live_with(options), Observations::default());
         seen.look(&mut live);
         (live, seen)

@@ -9,11 +9,11 @@ use trimtab_core::drive::{Awake, Host};
 use trimtab_core::ids::ProgramId;
 use trimtab_core::observe::Left;
 use trimtab_core::time::{Moment, Span};
-use trimtab_linux::host::{Live, LiveError, Options, Root, Watch};
+use trimtab_linux::host::{HostOptions, Live, LiveError, Root, Watch};
 use trimtab_linux::process::{self, Pid, StartTime, Tid};
 
 fn daemon() -> Live {
-    let options = Options { tags: true, find_every: Span::from_ms(1), ..Options::default() };
+    let options = HostOptions { tags: true, find_every: Span::from_ms(1), ..HostOptions::default() };
     Live::with(Path::new(PROC), &[], &usable(), options).unwrap()
 }
 

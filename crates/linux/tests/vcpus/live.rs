@@ -9,7 +9,7 @@ use trimtab_core::drive::{Awake, Host};
 use trimtab_core::ids::ThreadId;
 use trimtab_core::set::CpuSet;
 use trimtab_core::time::Moment;
-use trimtab_linux::host::{Live, Options, Root};
+use trimtab_linux::host::{HostOptions, Live, Root};
 use trimtab_linux::process::{Pid, Tid};
 use trimtab_linux::sys::affinity;
 use trimtab_linux::vcpus::{VmName, Vms};
@@ -24,10 +24,10 @@ struct Watched {
 
 impl Watched {
     fn new(name: &VmName) -> Self {
-        Self::with(name, Options::default())
+        Self::with(name, HostOptions::default())
     }
 
-    fn with(name: &VmName, options: Options) -> Self {
+    fn with(name: &VmName, options: HostOptions) -> Self {
         let proc = Path::new("/proc");
         let vm = Vms::new(proc).patient(Duration::from_secs(30)).find(name).unwrap();
         let live = Live::with(proc, &[Root::Vm(Box::new(vm))], &usable(), options).unwrap();
@@ -119,7 +119,7 @@ fn a_guests_cpus_are_counted_until_they_are_paused_moved_away_or_killed() {
     // Events that every machine has.
     let counting = "busy=task-clock,requests=page-faults".parse().unwrap();
     let mut watched =
-        Watched::with(&VmName::Pid(Pid(guest.pid())), Options { counting, ..Options::default() });
+        Watched::with(&VmName::Pid(Pid(guest.pid())), HostOptions { counting, ..HostOptions::default() });
     if !watched.live.counting().is_some_and(|standing| standing.rung.counts()) {
         return eprintln!("SKIPPED: nothing may be counted here");
     }

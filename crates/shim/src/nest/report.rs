@@ -19,7 +19,7 @@ use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering::*};
 use trimtab_core::handoff::{Missed, Report};
 use trimtab_core::ids::OsCpu;
-use trimtab_core::place::runtimes::{Kind, RUNTIMES, Runtime};
+use trimtab_core::place::runtimes::{RUNTIMES, Runtime, RuntimeKind};
 use trimtab_core::set::CpuSet;
 
 /// Number of regions that each runtime opened.
@@ -151,7 +151,7 @@ fn text() -> String {
         );
         return text;
     }
-    let openmp = RUNTIMES.iter().filter(|row| row.kind == Kind::OpenMp);
+    let openmp = RUNTIMES.iter().filter(|row| row.kind == RuntimeKind::OpenMp);
     let counts = openmp.enumerate().map(|(at, row)| {
         let count = REGIONS[row.runtime as usize].load(Relaxed);
         let count = if at == 0 { regions(count) } else { count.to_string() };

@@ -1,7 +1,7 @@
 //! Construction of figures: cells by scenario, each once; points, published numbers and orders as
 //! measures of cells.
 
-use super::{Beside, Cell, Figure, FigureError, Measure, Metric, OrderClaim, Point, Relation};
+use super::{Beside, Figure, FigureCell, FigureError, Measure, Metric, OrderClaim, Point, Relation};
 use crate::faults::Faults;
 use crate::kernel::Kernel;
 use crate::model::Model;
@@ -118,8 +118,8 @@ impl Draft {
     /// Adds a scenario to be run this number of times, under a name of its own.
     pub(super) fn cell(&mut self, name: &str, mut scenario: Scenario, metric: Metric, runs: u32) -> Measure {
         name.clone_into(&mut scenario.name);
-        self.figure.cells.push(Cell { name: name.to_owned(), scenario, metric, runs });
-        Measure::Cell(self.figure.cells.len() - 1)
+        self.figure.cells.push(FigureCell { name: name.to_owned(), scenario, metric, runs });
+        Measure::FigureCell(self.figure.cells.len() - 1)
     }
 
     pub(super) fn point(&mut self, series: impl Into<String>, x: impl ToString, measure: &Measure) {

@@ -7,17 +7,17 @@
 use super::draft::Draft;
 use super::{Beside, Figure, FigureError, Measure, Metric, Relation};
 use crate::measured_cases::{CaseSet, MeasuredCell, SETS};
-use crate::published::{Basis, Used, Value};
+use crate::published::{Basis, PublishedValue, Used};
 use std::sync::LazyLock;
 
 /// Runs of each cell.
 const RUNS_PER_CELL: u32 = 9;
 
 /// By set, the measured values, in the order of its cells.
-static MEASURED: LazyLock<Vec<Vec<Value>>> = LazyLock::new(|| SETS.iter().map(values).collect());
+static MEASURED: LazyLock<Vec<Vec<PublishedValue>>> = LazyLock::new(|| SETS.iter().map(values).collect());
 
-fn values(set: &CaseSet) -> Vec<Value> {
-    let value = |cell: MeasuredCell| Value {
+fn values(set: &CaseSet) -> Vec<PublishedValue> {
+    let value = |cell: MeasuredCell| PublishedValue {
         key: cell.name,
         what: cell.name,
         value: cell.measured,

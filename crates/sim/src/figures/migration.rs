@@ -195,7 +195,7 @@ pub(super) fn migration() -> Result<Figure, FigureError> {
         for of in [PAPER, BOUNDED, BRM, SERIAL] {
             let time = bench.time(work, of, RUNS_PER_CELL)?;
             bench.draft.point(of.name, &work.name, &time.over(&credit));
-            if let Measure::Cell(at) = time {
+            if let Measure::FigureCell(at) = time {
                 spread.push((of.name, work.name.clone(), Measure::Deviation(at)));
             }
             if let Some(at) = [PAPER, BOUNDED].iter().position(|rule| *rule == of) {
@@ -206,7 +206,7 @@ pub(super) fn migration() -> Result<Figure, FigureError> {
             let time = bench.time(work, of, CONTROL_RUNS)?;
             bench.draft.point(of.name, &work.name, &time.over(&credit));
         }
-        if let Measure::Cell(at) = credit {
+        if let Measure::FigureCell(at) = credit {
             spread.push((CREDIT.name, work.name.clone(), Measure::Deviation(at)));
         }
         let hand = bench.hand(work)?.over(&credit);
@@ -254,7 +254,7 @@ fn alone(bench: &mut MigrationRuns, works: &[Workload]) -> Result<(), FigureErro
         }
         let hand = bench.hand(&work)?.over(&credit);
         bench.draft.point("hand-optimised, no domain 0", x, &hand);
-        if let Measure::Cell(at) = credit {
+        if let Measure::FigureCell(at) = credit {
             deviations.push((x.to_owned(), Measure::Deviation(at)));
         }
     }

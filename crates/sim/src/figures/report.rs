@@ -2,7 +2,7 @@
 //! judged orders; and a summary of all figures.
 
 use super::{Figure, Measure, ORDER_SLACK, Relation};
-use crate::published::{Basis, Used, Value};
+use crate::published::{Basis, PublishedValue, Used};
 use serde::Serialize;
 
 /// Point with its height.
@@ -23,7 +23,7 @@ pub struct Plotted {
 pub struct Pair {
     /// Published number.
     #[serde(flatten)]
-    pub published: Value,
+    pub published: PublishedValue,
     /// Model's number.
     pub simulated: f64,
     /// Model's number over the published one, less 1.
@@ -227,7 +227,7 @@ impl Measure {
     fn of(&self, runs: &[Vec<f64>]) -> f64 {
         let all = |list: &[Self]| list.iter().map(|measure| measure.of(runs)).collect::<Vec<f64>>();
         match self {
-            Self::Cell(at) => median(runs[*at].clone()).unwrap_or(f64::NAN),
+            Self::FigureCell(at) => median(runs[*at].clone()).unwrap_or(f64::NAN),
             Self::Spread(at) => highest(&runs[*at]) / lowest(&runs[*at]),
             Self::Deviation(at) => deviation(&runs[*at]),
             Self::Given(value) => *value,
@@ -289,7 +289,7 @@ mod tests {
     #[test]
     fn measures_are_what_their_names_say() {
         let runs = [vec![3.0, 1.0, 2.0], vec![4.0]];
-        let (a, b) = (Measure::Cell(0), Measure::Cell(1));
+        let (a, b) = (Measure::FigureCell(0), Measure::FigureCell(1));
         let of = |measure: &Measure| measure.of(&runs);
         assert_eq!((of(&a), of(&Measure::Spread(0)), of(&b.over(&a))), (2.0, 3.0, 2.0));
         assert_eq!((of(&Measure::Deviation(0)), of(&Measure::Deviation(1))), (50.0, 0.0));

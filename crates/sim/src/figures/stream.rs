@@ -5,7 +5,7 @@ use super::draft::{Draft, LOAD, machine, scenario};
 use super::{Figure, FigureError, Measure, Metric, Relation};
 use crate::program::PagePlacement;
 use crate::program::mixes::nested_stream;
-use crate::published::{self, Value};
+use crate::published::{self, PublishedValue};
 use std::collections::BTreeMap;
 use trimtab_core::ids::OsCpu;
 use trimtab_core::set::CpuSet;
@@ -46,7 +46,7 @@ pub(super) fn stream() -> Result<Figure, FigureError> {
         "seed 004, table of nested STREAM",
         ["teams x threads", "GB/s"],
     );
-    let mut found: BTreeMap<&str, (Measure, &Value)> = BTreeMap::new();
+    let mut found: BTreeMap<&str, (Measure, &PublishedValue)> = BTreeMap::new();
     for row in &MACHINES {
         let model = machine(row.name)?;
         for how in ["unbound", "bound"] {

@@ -5,16 +5,16 @@
 //! belong to the first four columns: six and thirteen teams of one thread would fit too, but four
 //! values in a row of the same order of size as the first four of the third machine fit best there.
 
-use super::{Basis, Used, Value};
+use super::{Basis, PublishedValue, Used};
 
 const PLACE: &str = "seed 004, table of nested STREAM";
 
-const fn gbs(key: &'static str, what: &'static str, value: f64, used: Used) -> Value {
-    Value { key, what, value, unit: "GB/s", place: PLACE, basis: Basis::Stated, used }
+const fn gbs(key: &'static str, what: &'static str, value: f64, used: Used) -> PublishedValue {
+    PublishedValue { key, what, value, unit: "GB/s", place: PLACE, basis: Basis::Stated, used }
 }
 
 /// The values, machine by machine, unbound and bound, by teams x threads.
-pub const STREAM: &[Value] = &[
+pub const STREAM: &[PublishedValue] = &[
     gbs("stream/barcelona/unbound/1x1", "4 x Opteron 8356, 1x1 threads, unbound", 4.4, Used::Calibrated),
     gbs("stream/barcelona/unbound/1x4", "4 x Opteron 8356, 1x4 threads, unbound", 4.9, Used::HeldOut),
     gbs("stream/barcelona/unbound/4x1", "4 x Opteron 8356, 4x1 threads, unbound", 15.0, Used::HeldOut),

@@ -22,7 +22,7 @@ use crate::checkers::{Violation, check};
 
 /// Result of one draft.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Run {
+pub struct DraftRun {
     /// Events that the simulator processed.
     pub events: u64,
     /// Violations.
@@ -30,9 +30,9 @@ pub struct Run {
 }
 
 /// Runs a draft under all checkers.
-pub fn run(draft: &Draft) -> Run {
+pub fn run(draft: &Draft) -> DraftRun {
     let (outcome, violations) = check(&draft.scenario());
-    Run { events: outcome.events, violations }
+    DraftRun { events: outcome.events, violations }
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@
 //! is strictly simpler, so the search ends; it is stopped after [`RUNS_MAX`] runs in any case.
 
 use super::draft::{Draft, DraftMachine};
-use super::{Run, run};
+use super::{DraftRun, run};
 use crate::checkers::Violation;
 use crate::faults::Faults;
 use crate::program::{Bind, Body, Footprint, ProgramSpec, WaitMode};
@@ -39,7 +39,7 @@ pub fn shrink(draft: &Draft, violations: &[Violation], go: &dyn Fn() -> bool) ->
 pub(super) fn shrink_by(
     draft: &Draft,
     violations: &[Violation],
-    run: &dyn Fn(&Draft) -> Run,
+    run: &dyn Fn(&Draft) -> DraftRun,
     go: &dyn Fn() -> bool,
 ) -> Shrunk {
     let (mut best, mut violations) = (draft.clone(), violations.to_vec());

@@ -75,12 +75,12 @@ fn drafts_are_of_every_kind() {
 }
 
 /// Pretends that a draft breaks an invariant whenever it has two programs and CPU 1 is usable.
-fn contrived(draft: &Draft) -> Run {
+fn contrived(draft: &Draft) -> DraftRun {
     let scenario = draft.scenario();
     let wrong = scenario.programs.len() > 1 && scenario.model.machine.pu_count() > 1;
     let at = Moment(5);
     let violation = Violation { invariant: Invariant::Idle, at, thread: None, text: String::new() };
-    Run { events: 0, violations: if wrong { vec![violation] } else { Vec::new() } }
+    DraftRun { events: 0, violations: if wrong { vec![violation] } else { Vec::new() } }
 }
 
 #[test]
@@ -115,7 +115,7 @@ fn a_law_that_is_not_broken_leaves_the_draft_as_it_is() {
     let draft = draw(SWARM_SEED, 0, Size::Small);
     assert_eq!(check(&draft.scenario()).1, []);
     let broken = [Violation { invariant: Invariant::Time, at: Moment(5), thread: None, text: String::new() }];
-    let none = |_: &Draft| Run { events: 0, violations: Vec::new() };
+    let none = |_: &Draft| DraftRun { events: 0, violations: Vec::new() };
     let kept = shrink::shrink_by(&draft, &broken, &none, &|| true);
     assert_eq!((&kept.draft, &kept.violations[..], kept.whole), (&draft, &broken[..], true));
     let kept = shrink::shrink_by(&draft, &[], &none, &|| true);
@@ -125,7 +125,7 @@ fn a_law_that_is_not_broken_leaves_the_draft_as_it_is() {
 #[test]
 fn what_is_made_small_can_still_be_written() {
     // Ends, programs and events are cut to those before the violation.
-    let late = |draft: &Draft| Run {
+    let late = |draft: &Draft| DraftRun {
         violations: draft
             .programs
             .first()

@@ -20,7 +20,7 @@ use anyhow::{Context, Result, bail};
 use serde::Serialize;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
-use trimtab_agent::output::{self, Kind};
+use trimtab_agent::output::{self, OutputKind};
 use trimtab_core::balance::Finding;
 use trimtab_core::telemetry::account::{CpuAccount, Move, ProgramAccount, ThreadAccount, Timeline};
 use trimtab_core::time::{Moment, Span};
@@ -85,8 +85,11 @@ fn report(args: &ReportArgs) -> Result<()> {
     };
     let wanted = !args.json && (args.output.is_some() || args.chrome.is_none());
     let page = wanted.then(|| args.output.clone().unwrap_or_else(|| beside(&args.trace)));
-    let outputs =
-        args.chrome.iter().map(|file| (file, Kind::Chrome)).chain(page.iter().map(|file| (file, Kind::Page)));
+    let outputs = args
+        .chrome
+        .iter()
+        .map(|file| (file, OutputKind::Chrome))
+        .chain(page.iter().map(|file| (file, OutputKind::Page)));
     for (file, kind) in outputs.filter(|(file, _)| file.as_os_str() != "-") {
         traces::keeps(&args.trace, file)?;
         output::spare(&file.display().to_string(), file, kind)?;
@@ -126,7 +129,7 @@ fn show(sheet: &sheet::Sheet, args: &ReportArgs) -> Result<()> {
     let file = args.output.clone().unwrap_or_else(|| beside(&args.trace));
     if file.as_os_str() != "-" {
         traces::keeps(&args.trace, &file)?;
-        output::spare(&file.display().to_string(), &file, Kind::Page)?;
+        output::spare(&file.display().to_string(), &file, OutputKind::Page)?;
     }
     write(&file, |out| out.write_all(sheet.page().as_bytes()))?;
     if file.as_os_str() != "-" {

@@ -1,6 +1,6 @@
 //! Page of a profile: the measured values, in words and numbers, and the values that are missing.
 
-use super::sheet::{Cell, Section, Sheet, Table};
+use super::sheet::{Section, Sheet, SheetCell, Table};
 use super::strip_plot::{Strip, StripRow};
 use crate::profile;
 use trimtab_core::profile::Profile;
@@ -65,14 +65,15 @@ fn intervals(profile: &Profile) -> Option<Section> {
 }
 
 fn figures(profile: &Profile) -> Section {
-    let mut rows: Vec<Vec<Cell>> = Vec::new();
-    let mut add = |name: &str, found: Option<Cell>, says: &str| {
+    let mut rows: Vec<Vec<SheetCell>> = Vec::new();
+    let mut add = |name: &str, found: Option<SheetCell>, says: &str| {
         rows.push(vec![name.into(), found.unwrap_or_else(|| "not seen".into()), says.into()]);
     };
     let share =
-        |share: Option<f64>| share.map(|share| Cell::number(share, format!("{:.1} %", 100.0 * share)));
-    let whole = |number: Option<u64>| number.map(|number| Cell::number(number as f64, number.to_string()));
-    let seconds = |span: Span| Some(Cell::number(span.seconds(), format!("{:.3} s", span.seconds())));
+        |share: Option<f64>| share.map(|share| SheetCell::number(share, format!("{:.1} %", 100.0 * share)));
+    let whole =
+        |number: Option<u64>| number.map(|number| SheetCell::number(number as f64, number.to_string()));
+    let seconds = |span: Span| Some(SheetCell::number(span.seconds(), format!("{:.3} s", span.seconds())));
     add("CPU time in the program", seconds(profile.user), "all threads together");
     add(
         "CPU time in the kernel",
@@ -86,7 +87,7 @@ fn figures(profile: &Profile) -> Section {
     );
     add(
         "balance",
-        profile.balance.map(|balance| Cell::number(balance, format!("{balance:.2}"))),
+        profile.balance.map(|balance| SheetCell::number(balance, format!("{balance:.2}"))),
         "lowest/highest CPU time of its cores; spinning counts as work",
     );
     add(
@@ -96,7 +97,7 @@ fn figures(profile: &Profile) -> Section {
     );
     add(
         "cache misses per 1,000 instructions",
-        profile.misses_per_kilo.map(|misses| Cell::number(misses, format!("{misses:.2}"))),
+        profile.misses_per_kilo.map(|misses| SheetCell::number(misses, format!("{misses:.2}"))),
         "a high value: memory and its location limit the speed",
     );
     add("memory in huge pages", share(profile.huge_share), "if low with much memory: try --thp on");

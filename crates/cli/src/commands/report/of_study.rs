@@ -1,6 +1,6 @@
 //! Page of a study: a table and a picture for each runtime, and pairs of programs.
 
-use super::sheet::{Cell, Mood, Section, Sheet, Table};
+use super::sheet::{Mood, Section, Sheet, SheetCell, Table};
 use super::strip_plot::{Strip, StripRow};
 use trimtab_core::stats::Estimate;
 use trimtab_core::study::{self, About, Pair, Runtime, Sample, Study, Summary};
@@ -101,19 +101,23 @@ fn alone(runtime: Runtime, summaries: &[Summary], samples: &[Sample]) -> Option<
     })
 }
 
-fn row(one: &Summary) -> Vec<Cell> {
+fn row(one: &Summary) -> Vec<SheetCell> {
     let Summary { cell, slowdown: found, .. } = one;
-    let or_dash = |cell: Option<Cell>| cell.unwrap_or_else(|| "-".into());
+    let or_dash = |cell: Option<SheetCell>| cell.unwrap_or_else(|| "-".into());
     vec![
         cell.name().into(),
-        or_dash(one.interval.map(|interval| Cell::number(interval, time(interval)))),
+        or_dash(one.interval.map(|interval| SheetCell::number(interval, time(interval)))),
         cell.grip.to_string().into(),
-        Cell::number(f64::from(cell.per_core), cell.per_core.to_string()),
+        SheetCell::number(f64::from(cell.per_core), cell.per_core.to_string()),
         cell.wait.to_string().into(),
-        Cell { text: slowdown(one), number: found.map(|found| found.median), mood: mood(found.as_ref()) },
-        or_dash(one.cpu.map(|cpu| Cell::number(cpu, format!("{cpu:.3} s")))),
-        or_dash(one.balance.map(|balance| Cell::number(balance, format!("{balance:.2}")))),
-        Cell::number(one.samples as f64, one.samples.to_string()),
+        SheetCell {
+            text: slowdown(one),
+            number: found.map(|found| found.median),
+            mood: mood(found.as_ref()),
+        },
+        or_dash(one.cpu.map(|cpu| SheetCell::number(cpu, format!("{cpu:.3} s")))),
+        or_dash(one.balance.map(|balance| SheetCell::number(balance, format!("{balance:.2}")))),
+        SheetCell::number(one.samples as f64, one.samples.to_string()),
     ]
 }
 
@@ -142,7 +146,7 @@ fn together(about: &About, pairs: &[Pair]) -> Section {
     ];
     let cell = |found: Option<Estimate>, more: bool| match found {
         Some(found) => {
-            Cell::number(found.median, format!("{}{}", if more { ">" } else { "" }, estimate(found)))
+            SheetCell::number(found.median, format!("{}{}", if more { ">" } else { "" }, estimate(found)))
         }
         None => "-".into(),
     };

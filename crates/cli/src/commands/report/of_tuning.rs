@@ -1,8 +1,8 @@
 //! Page of a tuning: each setting that was tried with its runs, and the evidence for the winner.
 
-use super::sheet::{Cell, Mood, Section, Sheet, Table};
+use super::sheet::{Mood, Section, Sheet, SheetCell, Table};
 use super::strip_plot::{Strip, StripRow};
-use crate::commands::tune::record::{Record, Start};
+use crate::commands::tune::record::{Record, TuningStart};
 use crate::tuning_store::{Conditions, Kept};
 use trimtab_core::setting::Setting;
 use trimtab_core::stats::{Better, compare, median};
@@ -14,7 +14,7 @@ pub(super) fn sheet(record: &Record) -> Sheet {
     let Record { start, runs, profile, is_over } = record;
     let mut sections: Vec<Section> = profile.iter().map(evidence).collect();
     sections.push(tried(record));
-    let values: Vec<Vec<Cell>> = runs
+    let values: Vec<Vec<SheetCell>> = runs
         .iter()
         .map(|run| {
             let (what, number, mood) = match &run.ran {
@@ -22,12 +22,12 @@ pub(super) fn sheet(record: &Record) -> Sheet {
                 Ran::Slow { took } => (format!("stopped after {:.3} s", took.seconds()), None, Mood::Bad),
                 Ran::Failed { why, .. } => (format!("failed: {why}"), None, Mood::Bad),
             };
-            let order = Cell::number(run.number as f64, run.number.to_string());
+            let order = SheetCell::number(run.number as f64, run.number.to_string());
             vec![
                 order,
                 run.stage.word().into(),
                 run.setting.to_string().into(),
-                Cell { text: what, number, mood },
+                SheetCell { text: what, number, mood },
             ]
         })
         .collect();
@@ -69,7 +69,7 @@ pub(super) fn kept_sheet(kept: &Kept) -> Sheet {
     }
 }
 
-fn verdict(start: &Start, profile: Option<&Kept>, is_over: bool) -> String {
+fn verdict(start: &TuningStart, profile: Option<&Kept>, is_over: bool) -> String {
     match profile {
         Some(kept) => gain(kept),
         None if is_over => format!(
@@ -154,11 +154,11 @@ fn tried(record: &Record) -> Section {
         };
         vec![
             setting.to_string().into(),
-            Cell::number(values.len() as f64, values.len().to_string()),
-            median(values).map_or_else(|| "-".into(), |value| Cell::number(value, figure(value))),
+            SheetCell::number(values.len() as f64, values.len().to_string()),
+            median(values).map_or_else(|| "-".into(), |value| SheetCell::number(value, figure(value))),
             gain.map_or_else(
                 || "-".into(),
-                |gain| Cell::number(gain, format!("{:+.1} %", 100.0 * gain)).looks(mood),
+                |gain| SheetCell::number(gain, format!("{:+.1} %", 100.0 * gain)).looks(mood),
             ),
             note.into(),
         ]

@@ -7,7 +7,7 @@
 use serde::Serialize;
 use serde_json::Value;
 use trimtab_core::ids::OsCpu;
-use trimtab_core::telemetry::account::{Cell, CpuLane, Lane, Point, ProgramAccount, Timeline};
+use trimtab_core::telemetry::account::{CpuLane, Lane, Point, ProgramAccount, Timeline, TimelineCell};
 use trimtab_core::time::Moment;
 use trimtab_core::topology::draw;
 use trimtab_core::trace::Trace;
@@ -208,7 +208,7 @@ fn data<'a>(trace: &'a Trace, timeline: &'a Timeline) -> Data<'a> {
 
 fn thread<'a>(lane: &'a Lane, timeline: &Timeline, start: Moment, cpus: &[OsCpu], wide: usize) -> Thread<'a> {
     let Lane { thread, cells } = lane;
-    let cpu = |cell: &Cell| {
+    let cpu = |cell: &TimelineCell| {
         let at = cell.cpu.and_then(|cpu| cpus.binary_search(&cpu).ok());
         at.map_or_else(|| " ".repeat(wide), |at| number(at, wide))
     };
@@ -292,7 +292,7 @@ fn number(number: usize, wide: usize) -> String {
 mod tests {
     use super::*;
     use serde_json::json;
-    use trimtab_agent::output::{Kind, spare};
+    use trimtab_agent::output::{OutputKind, spare};
 
     #[test]
     fn no_text_can_end_the_block_it_stands_in() {
@@ -315,8 +315,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("page.html");
         std::fs::write(&path, fill("", "")).unwrap();
-        assert!(spare("x", &path, Kind::Page).is_ok());
-        assert!(spare("x", &path, Kind::Picture).is_err());
+        assert!(spare("x", &path, OutputKind::Page).is_ok());
+        assert!(spare("x", &path, OutputKind::Picture).is_err());
     }
 
     #[test]

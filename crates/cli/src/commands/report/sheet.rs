@@ -46,12 +46,12 @@ pub(super) struct Section {
 #[derive(Clone, PartialEq, Debug, Default)]
 pub(super) struct Table {
     pub columns: Vec<String>,
-    pub rows: Vec<Vec<Cell>>,
+    pub rows: Vec<Vec<SheetCell>>,
 }
 
 /// A cell.
 #[derive(Clone, PartialEq, Debug, Default)]
-pub(super) struct Cell {
+pub(super) struct SheetCell {
     pub text: String,
     /// The key by which its column is sorted; cells without one come last.
     pub number: Option<f64>,
@@ -67,19 +67,19 @@ pub(super) enum Mood {
     Bad,
 }
 
-impl From<&str> for Cell {
+impl From<&str> for SheetCell {
     fn from(text: &str) -> Self {
         Self { text: text.to_owned(), ..Self::default() }
     }
 }
 
-impl From<String> for Cell {
+impl From<String> for SheetCell {
     fn from(text: String) -> Self {
         Self { text, ..Self::default() }
     }
 }
 
-impl Cell {
+impl SheetCell {
     /// A number, and its text.
     pub(super) fn number(number: f64, text: impl Into<String>) -> Self {
         Self { text: text.into(), number: Some(number), mood: Mood::Plain }
@@ -245,7 +245,7 @@ mod tests {
     #[test]
     fn columns_of_numbers_say_what_they_are_sorted_by() {
         let rows = vec![
-            vec!["cg".into(), Cell::number(1.5, ">1.5").looks(Mood::Bad)],
+            vec!["cg".into(), SheetCell::number(1.5, ">1.5").looks(Mood::Bad)],
             vec!["ep".into(), "-".into()],
         ];
         let table = Table { columns: vec!["PROGRAM".to_owned(), "SLOW-DOWN".to_owned()], rows };

@@ -26,7 +26,7 @@ use trimtab_core::set::CpuSet;
 use trimtab_core::telemetry::account::{Account, Keep};
 use trimtab_core::time::Span;
 use trimtab_core::topology::Machine;
-use trimtab_linux::host::{Live, LiveError, Options, Root};
+use trimtab_linux::host::{HostOptions, Live, LiveError, Root};
 use trimtab_linux::ledger::LedgerView;
 use trimtab_linux::process::Pid;
 use trimtab_linux::survey::process_times;
@@ -167,7 +167,7 @@ impl Source {
     /// watched; `None` if there are none.
     fn host(&self, roots: &[Root]) -> Result<Option<Live>> {
         let open = |roots: &[Root]| {
-            let hands_off = Options { hands_off: true, ..Options::default() };
+            let hands_off = HostOptions { hands_off: true, ..HostOptions::default() };
             Live::with(&self.world.proc(), roots, &self.usable, hands_off)
         };
         match open(roots) {

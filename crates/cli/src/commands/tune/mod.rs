@@ -21,7 +21,7 @@ use crate::tuning_store::{Conditions, Kept, Store};
 use crate::world::World;
 use anyhow::{Context, Result, anyhow, bail};
 use indicatif::ProgressBar;
-use record::{Ended, Journal, LeftOut, Line, Run, SCHEMA, Start};
+use record::{Ended, Journal, LeftOut, Line, SCHEMA, TuningRun, TuningStart};
 use regex::bytes::Regex;
 use std::collections::VecDeque;
 use std::io::{self, Write};
@@ -76,7 +76,7 @@ fn tune(world: &World, args: &TuneArgs) -> Result<u8> {
     }
     let (choices, left) = grid_choices::choices(world, args, cores)?;
     let place = PlaceArgs { cores: args.cores, cpus: args.cpus.clone(), ..PlaceArgs::default() };
-    let start = Start {
+    let start = TuningStart {
         schema: SCHEMA.to_owned(),
         command: args.command.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
         conditions: Conditions::of(&program.path, &args.command, &place, cores)?,
@@ -102,7 +102,7 @@ fn tune(world: &World, args: &TuneArgs) -> Result<u8> {
     measure(world, args, &trial, &start)
 }
 
-fn measure(world: &World, args: &TuneArgs, trial: &TrialRunner, start: &Start) -> Result<u8> {
+fn measure(world: &World, args: &TuneArgs, trial: &TrialRunner, start: &TuningStart) -> Result<u8> {
     let data = world.data().ok_or_else(|| {
         anyhow!("neither XDG_DATA_HOME nor HOME is set, so there is no folder for the record of runs")
     })?;
@@ -166,7 +166,7 @@ fn measure(world: &World, args: &TuneArgs, trial: &TrialRunner, start: &Start) -
 }
 
 /// Returns the tuning to store.
-fn kept(start: &Start, found: &Found) -> Result<Option<Kept>> {
+fn kept(start: &TuningStart, found: &Found) -> Result<Option<Kept>> {
     let Some(winner) = &found.winner else { return Ok(None) };
     let gain = winner.comparison.gain.context("a winner without a gain")?;
     let interval = gain.interval.context("a winner without an interval")?;
@@ -216,7 +216,7 @@ struct Runner<'a> {
     bar: ProgressBar,
     json: bool,
     /// Runs of an earlier tuning that this one continues.
-    earlier: VecDeque<Run>,
+    earlier: VecDeque<TuningRun>,
     number: usize,
     journal: Journal,
     /// Hash of the first run's output.
@@ -243,7 +243,7 @@ impl Runner<'_> {
                 else {
                     return Ok(None);
                 };
-                Run {
+                TuningRun {
                     number: self.number,
                     stage,
                     setting: setting.clone(),

@@ -1,6 +1,6 @@
 //! Text output of a tuning.
 
-use super::record::{Ended, Start};
+use super::record::{Ended, TuningStart};
 use crate::table::{Align, Table};
 use std::fmt::Write as _;
 use std::path::Path;
@@ -10,7 +10,7 @@ use trimtab_core::tuning::{Choice, End, Series};
 use trimtab_core::words::plural;
 
 /// Returns the first line.
-pub(super) fn begins(start: &Start, budget: Span) -> String {
+pub(super) fn begins(start: &TuningStart, budget: Span) -> String {
     let knobs: Vec<&str> = start.choices.iter().map(|choice| choice.knob.word()).collect();
     format!(
         "tuning {} on {}, start setting: {}; {}; at most {} (Ctrl-C keeps the measurements, --resume continues)",
@@ -23,7 +23,7 @@ pub(super) fn begins(start: &Start, budget: Span) -> String {
 }
 
 /// Returns the settings that would be tried.
-pub(super) fn planned(start: &Start, budget: Span) -> String {
+pub(super) fn planned(start: &TuningStart, budget: Span) -> String {
     let mut table = Table::new(&[("KNOB", Align::Left), ("TRIED", Align::Left)]);
     let mut singles = 0;
     for Choice { knob, values } in &start.choices {
@@ -50,7 +50,7 @@ pub(super) fn planned(start: &Start, budget: Span) -> String {
 }
 
 /// Returns the result.
-pub(super) fn ended(start: &Start, ended: &Ended, journal: &Path) -> String {
+pub(super) fn ended(start: &TuningStart, ended: &Ended, journal: &Path) -> String {
     let mut text = String::new();
     let found = &ended.found;
     if found.series.iter().any(|series| series.values.len() > 1) {
@@ -111,7 +111,7 @@ pub(super) fn ended(start: &Start, ended: &Ended, journal: &Path) -> String {
 }
 
 /// Returns the table of the settings that were tried.
-fn table(start: &Start, all: &[Series]) -> String {
+fn table(start: &TuningStart, all: &[Series]) -> String {
     let unit = if start.metric == "time" { "SECONDS" } else { "METRIC" };
     let columns = [
         ("SETTING", Align::Left),

@@ -26,7 +26,7 @@ pub(in crate::commands) struct LeftOut {
 
 /// The first line: the plan of the tuning.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub(in crate::commands) struct Start {
+pub(in crate::commands) struct TuningStart {
     pub schema: String,
     pub command: Vec<String>,
     pub conditions: Conditions,
@@ -48,7 +48,7 @@ pub(in crate::commands) struct Start {
 
 /// A run.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub(in crate::commands) struct Run {
+pub(in crate::commands) struct TuningRun {
     pub number: usize,
     pub stage: Stage,
     pub setting: Setting,
@@ -73,8 +73,8 @@ pub(in crate::commands) struct Ended {
 #[derive(Clone, PartialEq, Debug, Serialize)]
 #[serde(tag = "record", rename_all = "kebab-case")]
 pub(super) enum Line<'a> {
-    Start(&'a Start),
-    Run(&'a Run),
+    Start(&'a TuningStart),
+    Run(&'a TuningRun),
     End(&'a Ended),
 }
 
@@ -82,8 +82,8 @@ pub(super) enum Line<'a> {
 #[derive(Deserialize)]
 #[serde(tag = "record", rename_all = "kebab-case")]
 enum Old {
-    Start(Box<Start>),
-    Run(Box<Run>),
+    Start(Box<TuningStart>),
+    Run(Box<TuningRun>),
 }
 
 impl Line<'_> {
@@ -101,7 +101,7 @@ pub(super) struct Journal {
 
 impl Journal {
     /// Starts a file, replacing an earlier one.
-    pub(super) fn begin(path: &Path, start: &Start, runs: &[Run]) -> Result<Self> {
+    pub(super) fn begin(path: &Path, start: &TuningStart, runs: &[TuningRun]) -> Result<Self> {
         let cannot = || format!("cannot write {}, the record of the tuning in progress", path.display());
         let folder = path.parent().unwrap_or(Path::new("."));
         std::fs::create_dir_all(folder).with_context(cannot)?;
@@ -131,8 +131,8 @@ impl Journal {
 /// A tuning that is read back to be shown.
 #[derive(Clone, PartialEq, Debug)]
 pub(in crate::commands) struct Record {
-    pub start: Start,
-    pub runs: Vec<Run>,
+    pub start: TuningStart,
+    pub runs: Vec<TuningRun>,
     /// The result, if the tuning was completed.
     pub profile: Option<Kept>,
     pub is_over: bool,
@@ -168,7 +168,7 @@ pub(in crate::commands) fn read(text: &str) -> Result<Record> {
 
 /// Returns the runs of an earlier tuning of the same kind. An incomplete last line, as after a
 /// crash, is ignored.
-pub(super) fn earlier(path: &Path, start: &Start) -> Result<Vec<Run>> {
+pub(super) fn earlier(path: &Path, start: &TuningStart) -> Result<Vec<TuningRun>> {
     let anew = "start again without --resume";
     let file = match File::open(path) {
         Ok(file) => file,

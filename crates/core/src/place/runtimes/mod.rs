@@ -41,7 +41,7 @@ pub enum Runtime {
 
 /// Kind of a runtime.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Kind {
+pub enum RuntimeKind {
     /// Threads in parallel regions.
     OpenMp,
     /// Processes that pass messages.
@@ -89,7 +89,7 @@ pub struct RuntimeRow {
     /// The runtime.
     pub runtime: Runtime,
     /// Kind of the runtime.
-    pub kind: Kind,
+    pub kind: RuntimeKind,
     /// Owner as reports name it: `3 regions of GNU's runtime`.
     pub owner: &'static str,
     /// Prefixes of its libraries' names, before `.so` or a packager's `-HASH.so`.
@@ -127,7 +127,7 @@ pub const RUNTIMES: [RuntimeRow; 6] = [
         // threads of its own than CPUs.
         waits: Waits { uncrowded: How::Spin, crowded: How::Brief },
         spins: Waits { uncrowded: How::Spin, crowded: How::Brief },
-        ..RuntimeRow::new(Runtime::Libgomp, Kind::OpenMp, "GNU's runtime")
+        ..RuntimeRow::new(Runtime::Libgomp, RuntimeKind::OpenMp, "GNU's runtime")
     },
     RuntimeRow {
         libraries: &["libomp", "libiomp5"],
@@ -136,22 +136,22 @@ pub const RUNTIMES: [RuntimeRow; 6] = [
         wait_variables: &["OMP_WAIT_POLICY", "KMP_BLOCKTIME", "KMP_USE_YIELD"],
         waits: Waits::always(How::Yield),
         spins: Waits { uncrowded: How::Spin, crowded: How::Yield },
-        ..RuntimeRow::new(Runtime::Libomp, Kind::OpenMp, "LLVM's or Intel's")
+        ..RuntimeRow::new(Runtime::Libomp, RuntimeKind::OpenMp, "LLVM's or Intel's")
     },
     RuntimeRow {
         libraries: &["libmpi"],
         wait_variables: &["OMPI_MCA_mpi_yield_when_idle"],
-        ..RuntimeRow::new(Runtime::OpenMpi, Kind::Mpi, "Open MPI")
+        ..RuntimeRow::new(Runtime::OpenMpi, RuntimeKind::Mpi, "Open MPI")
     },
-    RuntimeRow { libraries: &["libmpich"], ..RuntimeRow::new(Runtime::Mpich, Kind::Mpi, "MPICH") },
+    RuntimeRow { libraries: &["libmpich"], ..RuntimeRow::new(Runtime::Mpich, RuntimeKind::Mpi, "MPICH") },
     RuntimeRow {
         libraries: &["libtrimtab_team"],
         waits: Waits::always(How::Brief),
-        ..RuntimeRow::new(Runtime::Team, Kind::Team, "teams of trimtab")
+        ..RuntimeRow::new(Runtime::Team, RuntimeKind::Team, "teams of trimtab")
     },
     RuntimeRow {
         waits: Waits::always(How::Sleep),
-        ..RuntimeRow::new(Runtime::Pthread, Kind::Threads, "the C library")
+        ..RuntimeRow::new(Runtime::Pthread, RuntimeKind::Threads, "the C library")
     },
 ];
 
@@ -184,7 +184,7 @@ pub const RANK_VARIABLES: [&str; 4] = ["OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI
 
 impl RuntimeRow {
     /// Creates a row for a runtime without settings that spins, as most message passing does.
-    const fn new(runtime: Runtime, kind: Kind, owner: &'static str) -> Self {
+    const fn new(runtime: Runtime, kind: RuntimeKind, owner: &'static str) -> Self {
         Self {
             runtime,
             kind,
@@ -218,12 +218,12 @@ impl Runtime {
 
     /// Returns whether it runs OpenMP threads.
     pub fn is_openmp(self) -> bool {
-        self.row().kind == Kind::OpenMp
+        self.row().kind == RuntimeKind::OpenMp
     }
 
     /// Returns whether it runs MPI ranks.
     pub fn is_mpi(self) -> bool {
-        self.row().kind == Kind::Mpi
+        self.row().kind == RuntimeKind::Mpi
     }
 
     /// Returns the OpenMP runtime of a library's file name, which may include the versions and
@@ -235,7 +235,8 @@ impl Runtime {
                 rest.starts_with(".so") || (rest.starts_with('-') && rest.contains(".so"))
             })
         };
-        let found = RUNTIMES.iter().find(|row| row.kind == Kind::OpenMp && row.libraries.iter().any(is));
+        let found =
+            RUNTIMES.iter().find(|row| row.kind == RuntimeKind::OpenMp && row.libraries.iter().any(is));
         found.map(|row| row.runtime)
     }
 }
@@ -253,7 +254,7 @@ mod tests {
 
     #[test]
     fn openmp_runtimes_are_told_places_and_have_helper_threads() {
-        for row in RUNTIMES.iter().filter(|row| row.kind == Kind::OpenMp) {
+        for row in RUNTIMES.iter().filter(|row| row.kind == RuntimeKind::OpenMp) {
             assert!(row.places.is_some() && !row.libraries.is_empty(), "{row:?}");
             let helps = |stem: &&str| HELPER_LIBRARIES.iter().any(|helper| stem.starts_with(helper));
             assert!(row.libraries.iter().all(helps), "{row:?}");

@@ -29,7 +29,7 @@ pub use playback::Playback;
 pub use program::ProgramAccount;
 pub use tally::Tally;
 pub use thread::{Past, ThreadAccount};
-pub use timeline::{Cell, CpuLane, Lane, Point, ProgramLine, Timeline};
+pub use timeline::{CpuLane, Lane, Point, ProgramLine, Timeline, TimelineCell};
 
 use crate::balance::Finding;
 use crate::drive::Step;

@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 
 /// One thread in one column.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
-pub struct Cell {
+pub struct TimelineCell {
     /// CPU on which the thread spent most of the column, as far as samples saw.
     pub cpu: Option<OsCpu>,
     /// Speed; `None` if the thread slept or was not read.
@@ -37,7 +37,7 @@ pub struct Lane {
     /// The thread, at its own end or at the end of the trace.
     pub thread: ThreadAccount,
     /// One cell per column.
-    pub cells: Vec<Cell>,
+    pub cells: Vec<TimelineCell>,
 }
 
 /// A CPU over time.
@@ -137,7 +137,7 @@ impl Columns {
     }
 }
 
-/// Sums from which a [`Cell`] is computed.
+/// Sums from which a [`TimelineCell`] is computed.
 #[derive(Clone, Copy, Default)]
 struct Sum {
     read: Span,
@@ -150,7 +150,7 @@ struct Sum {
 }
 
 impl Sum {
-    fn cell(&self, metric: Metric) -> Cell {
+    fn cell(&self, metric: Metric) -> TimelineCell {
         let read = (self.read > Span::ZERO).then_some(self.read.0 as f64);
         let speed = |read: f64| match metric {
             Metric::CpuShare => Some(self.run / read),
@@ -159,7 +159,7 @@ impl Sum {
                 (wanted >= ACTIVE_MIN * read).then(|| self.run / wanted)
             }
         };
-        Cell {
+        TimelineCell {
             cpu: self.cpu,
             speed: read.and_then(speed).map(|speed| speed.clamp(0.0, 1.0)),
             run: read.map(|read| self.run / read),

@@ -23,7 +23,7 @@ use records::{
 use rival::RunningCompetitor;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use trimtab_core::ideal_ratio::{Judged, Ratios, Run};
+use trimtab_core::ideal_ratio::{Judged, MeasuredRun, Ratios};
 use trimtab_core::ids::OsCpu;
 use trimtab_core::set::CpuSet;
 use trimtab_core::stats::{Comparison, Estimate};
@@ -131,7 +131,7 @@ impl<'a> BalanceBench<'a> {
         Ok((Self { args, trimtab, folder, last, cells, rounds, start, before, ratios, clean: 0 }, outlet))
     }
 
-    fn take(&mut self, at: usize, run: &Run) {
+    fn take(&mut self, at: usize, run: &MeasuredRun) {
         self.clean += usize::from(run.is_clean());
         if let Some(ratios) = self.ratios.get_mut(at) {
             ratios.add(run);
@@ -203,9 +203,9 @@ impl Benchmark for BalanceBench<'_> {
             cell: cell.to_string(),
             round,
             rivals,
-            ratio: run.as_ref().and_then(Run::ratio),
-            noise: run.as_ref().and_then(Run::noise),
-            clean: run.as_ref().is_some_and(Run::is_clean),
+            ratio: run.as_ref().and_then(MeasuredRun::ratio),
+            noise: run.as_ref().and_then(MeasuredRun::noise),
+            clean: run.as_ref().is_some_and(MeasuredRun::is_clean),
             command: harness::words(&words),
             report: report.as_ref(),
             error: error.as_deref(),

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::Path;
-use trimtab_core::ideal_ratio::{Judged, Rivals, Run};
+use trimtab_core::ideal_ratio::{Judged, MeasuredRun, Rivals};
 use trimtab_core::stats::{Comparison, Estimate};
 
 /// First line of a record: machine, CPUs and options. A record is continued only if the facts that
@@ -78,10 +78,10 @@ pub(super) enum BalanceLine<'a> {
 }
 
 /// Reads a program's report as a run of `trimtab_core::ideal_ratio`; `None` if a value is missing.
-pub(super) fn read_run(report: &Value, cores: usize, rivals: Rivals) -> Option<Run> {
+pub(super) fn read_run(report: &Value, cores: usize, rivals: Rivals) -> Option<MeasuredRun> {
     let compute =
         report["compute_seconds"].as_array()?.iter().map(Value::as_f64).collect::<Option<Vec<f64>>>()?;
-    Some(Run {
+    Some(MeasuredRun {
         cores,
         rivals,
         seconds: report["seconds"].as_f64()?,

@@ -23,7 +23,7 @@ use trimtab_core::sampling_overhead::Look;
 use trimtab_core::tags::{By, Mark, Reach, Registry};
 use trimtab_core::time::{Moment, Span};
 use trimtab_core::topology::Machine;
-use trimtab_linux::host::{Live, LiveError, Options, Stopper};
+use trimtab_linux::host::{HostOptions, Live, LiveError, Stopper};
 use trimtab_linux::perf::Choice;
 use trimtab_linux::process::{self, Pid};
 
@@ -141,7 +141,8 @@ fn look(pid: Pid, how: SamplerOptions, tell: &mpsc::Sender<Stopper>, warm: &Atom
     let SamplerOptions { kind, counting, budget, threads, lasting, machine, proc } = how;
     let usable = machine.cpus();
     let counts = counting.is_some();
-    let options = Options { tags: true, counting: counting.unwrap_or(Choice::Off), ..Options::default() };
+    let options =
+        HostOptions { tags: true, counting: counting.unwrap_or(Choice::Off), ..HostOptions::default() };
     let live = Live::with(&proc, &[], &usable, options)?;
     let stopper = live.stopper();
     let shared = SharedState::new(Registry::new(Reach::All));

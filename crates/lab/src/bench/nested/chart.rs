@@ -8,7 +8,7 @@
 //! scale begins at zero; bars differ in pattern as well as in colour; equal input gives equal
 //! bytes.
 
-use super::records::Start;
+use super::records::NestedStart;
 use super::{Measured, report};
 use std::fmt::Write as _;
 use trimtab_core::stats::{Better, Estimate, Interval, Verdict};
@@ -27,7 +27,7 @@ const BELOW: f64 = 44.0;
 const WIDTH_MIN: f64 = 600.0;
 
 /// The whole picture.
-pub(super) fn picture(start: &Start, measured: &[Measured]) -> String {
+pub(super) fn picture(start: &NestedStart, measured: &[Measured]) -> String {
     let panels = panels(measured);
     let most = panels.iter().map(|panel| panel.len()).max().unwrap_or(0);
     let width = (AXIS + most as f64 * (2.0 * BAR + GAP) + GAP + 2.0 * MARGIN).max(WIDTH_MIN);
@@ -58,7 +58,7 @@ fn panels(measured: &[Measured]) -> Vec<Vec<&Measured>> {
     panels
 }
 
-fn legend(out: &mut Canvas, y: f64, start: &Start) {
+fn legend(out: &mut Canvas, y: f64, start: &NestedStart) {
     let entries = [
         ("unbound", "unbound"),
         ("better", "bound, better"),

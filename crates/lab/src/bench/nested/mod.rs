@@ -18,7 +18,7 @@ use crate::args::bench::Shape;
 use crate::usable::Usable;
 use anyhow::Result;
 use matrix::{NestedCase, NestedFigure, Variant, cases, command};
-use records::{NestedEnd, NestedLine, NestedOutcome, NestedRun, Start};
+use records::{NestedEnd, NestedLine, NestedOutcome, NestedRun, NestedStart};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use trimtab_core::stats::{Comparison, compare};
@@ -54,7 +54,7 @@ struct NestedBench<'a> {
     proc: PathBuf,
     cases: Vec<NestedCase>,
     rounds: Rounds,
-    start: Start,
+    start: NestedStart,
     samples: NestedSamples,
     /// Runs at whose start other programs wanted CPUs.
     disturbed: usize,
@@ -73,7 +73,7 @@ impl<'a> NestedBench<'a> {
         let of_openmp =
             |name: &&str| ["OMP_", "GOMP_", "KMP_", "LIBOMP_"].iter().any(|head| name.starts_with(head));
         let set = world.names().filter(of_openmp).filter(|name| *name != "OMP_NUM_THREADS");
-        let start = Start {
+        let start = NestedStart {
             head: harness::head("nested", &usable),
             cores,
             rounds: args.rounds,

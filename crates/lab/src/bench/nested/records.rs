@@ -13,7 +13,7 @@ use trimtab_core::stats::{Better, Comparison};
 #[serde(tag = "record", rename_all = "kebab-case")]
 pub(super) enum NestedLine<'a> {
     /// Machine, programs and options.
-    Start(&'a Start),
+    Start(&'a NestedStart),
     /// One run of a program.
     Run(NestedRun<'a>),
     /// One figure of one case, over all rounds.
@@ -34,7 +34,7 @@ pub(super) struct NestedEnd {
 }
 
 #[derive(Debug, Serialize)]
-pub(super) struct Start {
+pub(super) struct NestedStart {
     #[serde(flatten)]
     pub(super) head: Head,
     pub(super) cores: usize,

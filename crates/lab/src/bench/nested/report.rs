@@ -1,15 +1,15 @@
 //! Report of `bench nested`: tables of published and measured results.
 
 use super::super::harness::Head;
-use super::records::{NestedEnd, Start};
+use super::records::{NestedEnd, NestedStart};
 use super::{Measured, published};
 use crate::args::bench::NestedProgram;
 use trimtab_core::stats::{Better, Estimate, Interval, Verdict};
 use trimtab_front::table::{Align, Table};
 
 /// Formats the whole report.
-pub(super) fn page(start: &Start, measured: &[Measured], end: &NestedEnd) -> String {
-    let (Start { rounds, seed, .. }, Head { machine, summary, kernel, .. }) = (start, &start.head);
+pub(super) fn page(start: &NestedStart, measured: &[Measured], end: &NestedEnd) -> String {
+    let (NestedStart { rounds, seed, .. }, Head { machine, summary, kernel, .. }) = (start, &start.head);
     let mut text = format!("{machine}: {summary}; Linux {kernel}\n");
     text.push_str(&format!(
         "{rounds} rounds, unbound and bound alternate; medians with 95 % bootstrap intervals, seed {seed}\n"

@@ -7,7 +7,7 @@
 use super::super::harness::Head;
 use super::super::team::plot::{self, Line, Panel, doublings};
 use trimtab_core::place::waiting::WaitPolicy;
-use trimtab_core::study::{About, Cell, Grip, Runtime, Summary};
+use trimtab_core::study::{About, Grip, Runtime, StudyCell, Summary};
 
 /// Ways that have a panel, in order.
 const WAYS: [(Grip, WaitPolicy); 7] = [
@@ -33,7 +33,7 @@ pub(super) fn picture(about: &About, summaries: &[Summary]) -> String {
     for runtime in Runtime::ALL {
         let mut row = Vec::new();
         for (grip, wait) in WAYS {
-            let wanted = |cell: &Cell| (cell.runtime, cell.grip, cell.wait) == (runtime, grip, wait);
+            let wanted = |cell: &StudyCell| (cell.runtime, cell.grip, cell.wait) == (runtime, grip, wait);
             let cells: Vec<&Summary> = alone.iter().copied().filter(|one| wanted(&one.cell)).collect();
             if !cells.is_empty() {
                 row.push(panel(&cells, &whos, format!("{runtime}, {grip}, {wait}: times 1 per core")));

@@ -5,7 +5,7 @@ use crate::args::{Class, Couple, Mix, OversubArgs, Program};
 use std::collections::{BTreeMap, BTreeSet};
 use trimtab_core::place::waiting::WaitPolicy;
 use trimtab_core::set::CpuSet;
-use trimtab_core::study::{Arrangement, Cell, Company, Grip, Runtime};
+use trimtab_core::study::{Arrangement, Company, Grip, Runtime, StudyCell};
 
 /// Default programs: all but those that take long.
 const USUAL: [Program; 11] = [
@@ -39,7 +39,7 @@ const ROUNDS_DEFAULT: u32 = 5;
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct OversubJob {
     pub(super) program: Program,
-    pub(super) cell: Cell,
+    pub(super) cell: StudyCell,
     pub(super) cpus: CpuSet,
 }
 
@@ -145,8 +145,8 @@ impl OversubPlanner<'_> {
         }
     }
 
-    fn cell(&self, program: Program, runtime: Runtime, per_core: u32, cores: u32) -> Cell {
-        Cell {
+    fn cell(&self, program: Program, runtime: Runtime, per_core: u32, cores: u32) -> StudyCell {
+        StudyCell {
             program: program.word().to_owned(),
             class: Some(self.plan.class.word().to_owned()),
             family: program.family(),
@@ -188,7 +188,7 @@ impl OversubPlanner<'_> {
                 }
                 for &per_core in &per_core {
                     for (grip, wait) in self.ways() {
-                        let cell = Cell { grip, wait, ..self.cell(program, runtime, per_core, cores) };
+                        let cell = StudyCell { grip, wait, ..self.cell(program, runtime, per_core, cores) };
                         if let Some(why) = deaf(runtime, wait) {
                             let deaf = self.deaf.entry((runtime, why)).or_default();
                             deaf.insert(wait.word());
@@ -283,8 +283,11 @@ impl OversubPlanner<'_> {
                 arrangement,
                 place: if place == 0 { 1 } else { 2 },
             };
-            let cell =
-                Cell { wait, company: Some(company), ..self.cell(program, runtime, mixed[place], cores) };
+            let cell = StudyCell {
+                wait,
+                company: Some(company),
+                ..self.cell(program, runtime, mixed[place], cores)
+            };
             OversubJob { program, cell, cpus }
         };
         OversubStep { jobs: vec![job(0), job(1)] }

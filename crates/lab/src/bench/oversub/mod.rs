@@ -36,7 +36,7 @@ use std::time::{Duration, Instant};
 use trimtab_core::place::waiting::{WaitPolicy, Yield};
 use trimtab_core::set::CpuSet;
 use trimtab_core::stats::shuffled;
-use trimtab_core::study::{self, About, Cell, Grip, Pair, Runtime, Sample, Status, Study, Summary};
+use trimtab_core::study::{self, About, Grip, Pair, Runtime, Sample, Status, Study, StudyCell, Summary};
 use trimtab_front::exit::{self, Exit};
 use trimtab_front::interrupt::Interrupt;
 use trimtab_front::process_env::World;
@@ -232,7 +232,7 @@ impl<'a> OversubBench<'a> {
     /// Returns the job that is the baseline of a job.
     fn baseline_of(&self, job: &OversubJob) -> OversubJob {
         let cores = self.about.cores;
-        let cell = Cell {
+        let cell = StudyCell {
             threads: cores,
             cores,
             per_core: 1,
@@ -433,7 +433,7 @@ impl Benchmark for OversubBench<'_> {
         ended: SeriesEnd,
         recorder: &mut Recorder,
     ) -> Result<()> {
-        summaries.iter().try_for_each(|one| recorder.write(&OversubLine::Cell(one)))?;
+        summaries.iter().try_for_each(|one| recorder.write(&OversubLine::StudyCell(one)))?;
         pairs.iter().try_for_each(|one| recorder.write(&OversubLine::Pair(one)))?;
         for one in study::sharing(pairs, self.args.seed) {
             let name = |pair: &Pair| pair.first.to_string();

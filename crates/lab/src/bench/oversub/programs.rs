@@ -13,7 +13,7 @@ use trimtab_core::ids::OsCpu;
 use trimtab_core::place::Action;
 use trimtab_core::place::waiting::{How, Occupancy, WaitPolicy, Waiting, Yield, decide};
 use trimtab_core::set::CpuSet;
-use trimtab_core::study::{Arrangement, Cell, Company, Grip, Runtime};
+use trimtab_core::study::{Arrangement, Company, Grip, Runtime, StudyCell};
 
 /// Programs whose work is given in steps (with barriers, and a pipeline without), and a program
 /// with nested teams.
@@ -224,11 +224,11 @@ impl OversubTools {
         &self,
         program: Program,
         class: Class,
-        cell: &Cell,
+        cell: &StudyCell,
         cpus: &CpuSet,
         rate: Option<u64>,
     ) -> ProgramStart {
-        let Cell { runtime, threads, cores, per_core, grip, wait, .. } = *cell;
+        let StudyCell { runtime, threads, cores, per_core, grip, wait, .. } = *cell;
         let mut words: Vec<OsString> = vec![self.own.clone().into()];
         words.extend(["bench", "oversub-cell", "--cpus"].map(OsString::from));
         words.extend([cpus.to_string().into(), "--".into()]);
@@ -276,7 +276,7 @@ impl OversubTools {
         ProgramStart { words, variables }
     }
 
-    fn by_ranks(&self, name: &str, program: Program, class: Class, cell: &Cell) -> Vec<OsString> {
+    fn by_ranks(&self, name: &str, program: Program, class: Class, cell: &StudyCell) -> Vec<OsString> {
         let mut words = self.peers.words(name);
         let mut add = |all: &[&str]| words.extend(all.iter().map(OsString::from));
         add(&[
@@ -337,7 +337,7 @@ fn by_threads(program: Program, class: Class, cores: u32, per_core: u32, rate: O
 
 /// Returns the variables that set a runtime's wait policy: those of `trimtab run --wait-policy`
 /// that it reads.
-pub(super) fn waits(runtime: Runtime, wait: WaitPolicy, cell: &Cell) -> Vec<(String, String)> {
+pub(super) fn waits(runtime: Runtime, wait: WaitPolicy, cell: &StudyCell) -> Vec<(String, String)> {
     // Two programs that share cores see each other at their start; nothing else of the other
     // program matters here.
     let shares = |company: &&Company| company.arrangement == Arrangement::Shared;
@@ -377,7 +377,7 @@ pub(super) fn deaf(runtime: Runtime, wait: WaitPolicy) -> Option<&'static str> {
 
 /// Returns the seconds that a program reports, if its result is verified and the report is of this
 /// cell.
-pub(super) fn read(program: Program, cell: &Cell, said: &str) -> Result<f64, String> {
+pub(super) fn read(program: Program, cell: &StudyCell, said: &str) -> Result<f64, String> {
     let line = said.lines().rfind(|line| line.starts_with('{')).ok_or("its report is missing")?;
     let report: Value =
         serde_json::from_str(line).map_err(|error| format!("its report is not JSON: {error}"))?;
@@ -409,8 +409,8 @@ mod tests {
     use super::*;
     use trimtab_core::study::Family;
 
-    fn cell(runtime: Runtime, per_core: u32, wait: WaitPolicy) -> Cell {
-        Cell {
+    fn cell(runtime: Runtime, per_core: u32, wait: WaitPolicy) -> StudyCell {
+        StudyCell {
             program: "cg".to_owned(),
             class: Some("S".to_owned()),
             family: Family::Nas,
@@ -459,7 +459,7 @@ mod tests {
                 arrangement,
                 place: 1,
             };
-            let cell = Cell { company: Some(company), ..cell(Runtime::Libgomp, 1, WaitPolicy::Auto) };
+            let cell = StudyCell { company: Some(company), ..cell(Runtime::Libgomp, 1, WaitPolicy::Auto) };
             waits(Runtime::Libgomp, WaitPolicy::Auto, &cell)
         };
         assert_eq!(beside(Arrangement::Shared), []);

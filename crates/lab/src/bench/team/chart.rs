@@ -5,14 +5,14 @@
 //! only: one line for each who is measured, teams thick. Properties: no script, no font, no link
 //! from outside; equal input gives equal bytes.
 
-use super::Found;
-use super::matrix::{Cell, Who};
+use super::TeamFindings;
+use super::matrix::{TeamCell, Who};
 use super::plot::{self, Line, Panel, doublings};
-use super::records::Start;
+use super::records::TeamStart;
 use crate::args::{Mode, Operation};
 
 /// The whole picture.
-pub(super) fn picture(start: &Start, found: Found<'_>) -> String {
+pub(super) fn picture(start: &TeamStart, found: TeamFindings<'_>) -> String {
     let mut counts: Vec<u32> = found.cells.iter().map(|cell| cell.ranks).collect();
     counts.dedup();
     let ops: Vec<Operation> =
@@ -29,13 +29,13 @@ pub(super) fn class(at: usize, who: &Who) -> String {
     format!("{weight} c{}", at % 10)
 }
 
-fn panel(found: Found<'_>, ranks: u32, op: Operation) -> Panel {
+fn panel(found: TeamFindings<'_>, ranks: u32, op: Operation) -> Panel {
     let word = if ranks == 1 { "rank" } else { "ranks" };
-    let wanted = |cell: &&Cell| cell.ranks == ranks && cell.op == op && cell.mode == Mode::Stream;
-    let cells: Vec<Cell> = found.cells.iter().filter(wanted).copied().collect();
+    let wanted = |cell: &&TeamCell| cell.ranks == ranks && cell.op == op && cell.mode == Mode::Stream;
+    let cells: Vec<TeamCell> = found.cells.iter().filter(wanted).copied().collect();
     let mut lines = Vec::new();
     for (at, who) in found.whos.iter().enumerate() {
-        let point = |cell: &Cell| Some((doublings(cell.bytes as f64), found.of(*cell, who)?.median()?));
+        let point = |cell: &TeamCell| Some((doublings(cell.bytes as f64), found.of(*cell, who)?.median()?));
         let points: Vec<(f64, f64)> = cells.iter().filter_map(point).collect();
         let tips = points.iter().map(|(_, us)| format!("{who}: {us:.3} us")).collect();
         lines.push(Line { class: class(at, who), points, tips });

@@ -4,8 +4,8 @@
 //! any machine. Only clean runs are judged, and at least [`SAMPLES_MIN`] of them. A goal for many
 //! cells is judged on those with enough runs, and states their number.
 
-use super::Found;
-use super::matrix::{Cell, Who};
+use super::TeamFindings;
+use super::matrix::{TeamCell, Who};
 use super::samples::TeamSamples;
 use crate::args::{Mode, Operation};
 use serde::Serialize;
@@ -59,7 +59,7 @@ fn least(samples: &TeamSamples) -> Option<f64> {
 }
 
 /// Returns all goals that apply to the measured cells.
-pub(super) fn judge(found: &Found<'_>) -> Vec<JudgedGoal> {
+pub(super) fn judge(found: &TeamFindings<'_>) -> Vec<JudgedGoal> {
     let mut all = Vec::new();
     for who in found.whos.iter().filter(|who| matches!(who, Who::Team(_))) {
         times(found, who, &mut all);
@@ -70,7 +70,7 @@ pub(super) fn judge(found: &Found<'_>) -> Vec<JudgedGoal> {
 }
 
 /// Adds goals for times of single cells.
-fn times(found: &Found<'_>, who: &Who, all: &mut Vec<JudgedGoal>) {
+fn times(found: &TeamFindings<'_>, who: &Who, all: &mut Vec<JudgedGoal>) {
     use Mode::{Resident, Stream};
     use Operation::{Allreduce, Barrier, Bcast};
     type What = fn(&TeamSamples) -> Option<f64>;
@@ -86,7 +86,7 @@ fn times(found: &Found<'_>, who: &Who, all: &mut Vec<JudgedGoal>) {
         (8, Barrier, 0, Stream, "least", least, 35.0),
     ];
     for (ranks, op, bytes, mode, word, what, bound) in goals {
-        let cell = Cell { ranks, op, bytes, mode };
+        let cell = TeamCell { ranks, op, bytes, mode };
         let Some(samples) = found.of(cell, who) else { continue };
         let value = what(samples);
         let missed = value.filter(|value| *value > bound).map(|_| cell.to_string());
@@ -103,11 +103,11 @@ fn times(found: &Found<'_>, who: &Who, all: &mut Vec<JudgedGoal>) {
 }
 
 /// Judges the worst of several ratios, one per cell.
-fn worst(who: &Who, goal: String, bound: f64, ratios: &[(Cell, Option<f64>)]) -> Option<JudgedGoal> {
+fn worst(who: &Who, goal: String, bound: f64, ratios: &[(TeamCell, Option<f64>)]) -> Option<JudgedGoal> {
     if ratios.is_empty() {
         return None;
     }
-    let known: Vec<(Cell, f64)> =
+    let known: Vec<(TeamCell, f64)> =
         ratios.iter().filter_map(|(cell, ratio)| Some((*cell, (*ratio)?))).collect();
     let value = known.iter().map(|(_, ratio)| *ratio).reduce(f64::max);
     let missed = known.iter().filter(|(_, ratio)| *ratio > bound).map(|(cell, _)| cell.to_string()).collect();
@@ -127,12 +127,12 @@ fn ratio(ours: Option<&TeamSamples>, others: Option<&TeamSamples>) -> Option<f64
 }
 
 /// Adds goals for ratios to peers.
-fn peers(found: &Found<'_>, who: &Who, all: &mut Vec<JudgedGoal>) {
-    let against = |peer: &Who, wanted: &dyn Fn(&Cell) -> bool| -> Vec<(Cell, Option<f64>)> {
-        let both = |cell: &&Cell| {
+fn peers(found: &TeamFindings<'_>, who: &Who, all: &mut Vec<JudgedGoal>) {
+    let against = |peer: &Who, wanted: &dyn Fn(&TeamCell) -> bool| -> Vec<(TeamCell, Option<f64>)> {
+        let both = |cell: &&TeamCell| {
             wanted(cell) && found.of(**cell, who).is_some() && found.of(**cell, peer).is_some()
         };
-        let of = |cell: &Cell| (*cell, ratio(found.of(*cell, who), found.of(*cell, peer)));
+        let of = |cell: &TeamCell| (*cell, ratio(found.of(*cell, who), found.of(*cell, peer)));
         found.cells.iter().filter(both).map(of).collect()
     };
     for peer in found.whos {
@@ -159,14 +159,14 @@ fn peers(found: &Found<'_>, who: &Who, all: &mut Vec<JudgedGoal>) {
 }
 
 /// Adds goals for loose calls compared with strict ones, from 8 bytes to 64 KiB.
-fn loose(found: &Found<'_>, who: &Who, all: &mut Vec<JudgedGoal>) {
-    let of = |cell: &Cell| {
-        let strict = Cell { mode: Mode::Strict, ..*cell };
+fn loose(found: &TeamFindings<'_>, who: &Who, all: &mut Vec<JudgedGoal>) {
+    let of = |cell: &TeamCell| {
+        let strict = TeamCell { mode: Mode::Strict, ..*cell };
         let both = found.of(*cell, who).zip(found.of(strict, who));
         both.map(|(loose, strict)| (*cell, ratio(Some(loose), Some(strict))))
     };
     let cells =
         found.cells.iter().filter(|cell| cell.mode == Mode::Loose && cell.bytes <= 65536 && cell.ranks > 1);
-    let ratios: Vec<(Cell, Option<f64>)> = cells.filter_map(of).collect();
+    let ratios: Vec<(TeamCell, Option<f64>)> = cells.filter_map(of).collect();
     all.extend(worst(who, "loose, ratio to strict".to_owned(), 1.0, &ratios));
 }

@@ -24,7 +24,7 @@ const BATCHES_MAX: u32 = 200;
 
 /// A number of ranks, one operation, one size, one call mode.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
-pub(super) struct Cell {
+pub(super) struct TeamCell {
     pub(super) ranks: u32,
     pub(super) op: Operation,
     /// Bytes of the array; for alltoall, of the block from each rank to each rank; 0 for a barrier.
@@ -32,7 +32,7 @@ pub(super) struct Cell {
     pub(super) mode: Mode,
 }
 
-impl fmt::Display for Cell {
+impl fmt::Display for TeamCell {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { ranks, op, bytes, mode } = self;
         match op {
@@ -63,7 +63,7 @@ impl fmt::Display for Who {
 
 impl Who {
     /// Returns whether the contestant is measured in this cell.
-    fn measures(&self, cell: Cell) -> bool {
+    fn measures(&self, cell: TeamCell) -> bool {
         match self {
             Self::Team(ways) => ways.split(cell.ranks).is_some() && cell.mode.fits(cell.op),
             // OpenMP's threads and MPI's ranks have no other call modes.
@@ -72,7 +72,7 @@ impl Who {
     }
 }
 
-impl contest::ContestCell for Cell {
+impl contest::ContestCell for TeamCell {
     /// Loose and resident calls, which peers do not have, are compared with the peers' stream calls
     /// of the same operation and size.
     fn of_peers(self) -> Self {
@@ -84,7 +84,7 @@ impl contest::ContestCell for Cell {
 /// Runs and tools.
 #[derive(Debug)]
 pub(super) struct TeamPlan {
-    pub(super) matrix: ContestMatrix<Cell>,
+    pub(super) matrix: ContestMatrix<TeamCell>,
     pub(super) tools: TeamTools,
 }
 
@@ -100,12 +100,12 @@ pub(super) struct TeamTools {
 
 impl TeamTools {
     /// Returns the command line of a run.
-    pub(super) fn command(&self, cell: Cell, who: &Who) -> Vec<OsString> {
+    pub(super) fn command(&self, cell: TeamCell, who: &Who) -> Vec<OsString> {
         let mut words: Vec<OsString> = match who {
             Who::Team(_) => vec![self.own.clone().into(), "bench".into(), "team-cell".into()],
             Who::Peer { name, .. } => self.peers.words(name),
         };
-        let Cell { ranks, op, bytes, mode } = cell;
+        let TeamCell { ranks, op, bytes, mode } = cell;
         let mut add = |option: &str, value: &str| words.extend([option.into(), value.into()]);
         add("-n", &ranks.to_string());
         add("-o", op.word());
@@ -176,7 +176,7 @@ pub(super) fn or<T: Clone + Ord>(named: &[T], usual: &[T]) -> Vec<T> {
     chosen
 }
 
-fn cells(args: &BenchTeamArgs) -> Vec<Cell> {
+fn cells(args: &BenchTeamArgs) -> Vec<TeamCell> {
     let quick = args.quick;
     let modes = or(&args.modes, if quick { &[Mode::Stream] } else { &Mode::ALL });
     let sizes = or(&args.bytes, if quick { &QUICK_BYTES } else { &BYTES });
@@ -185,11 +185,11 @@ fn cells(args: &BenchTeamArgs) -> Vec<Cell> {
         for op in or(&args.ops, &Operation::ALL) {
             if op == Operation::Barrier {
                 // A barrier is the same in all modes.
-                cells.push(Cell { ranks, op, bytes: 0, mode: Mode::Stream });
+                cells.push(TeamCell { ranks, op, bytes: 0, mode: Mode::Stream });
                 continue;
             }
             for &bytes in &sizes {
-                let of = |mode: &Mode| Cell { ranks, op, bytes, mode: *mode };
+                let of = |mode: &Mode| TeamCell { ranks, op, bytes, mode: *mode };
                 cells.extend(modes.iter().filter(|mode| mode.fits(op)).map(of));
             }
         }

@@ -24,8 +24,8 @@ use crate::args::{BenchTeamArgs, TeamCellArgs};
 use crate::usable::Usable;
 use anyhow::{Result, bail};
 use goals::JudgedGoal;
-use matrix::{Cell, TeamPlan, Who};
-use records::{Start, TeamLine, TeamResultLine, TeamRunLine};
+use matrix::{TeamCell, TeamPlan, Who};
+use records::{TeamLine, TeamResultLine, TeamRunLine, TeamStart};
 use samples::TeamSamples;
 use std::collections::BTreeMap;
 use trimtab_front::exit::Exit;
@@ -63,7 +63,7 @@ pub(super) fn run(world: &World, args: &BenchTeamArgs) -> Result<u8> {
 struct TeamBench {
     plan: TeamPlan,
     rounds: Rounds,
-    start: Start,
+    start: TeamStart,
     /// By cell and contestant.
     samples: BTreeMap<(usize, usize), TeamSamples>,
 }
@@ -72,7 +72,7 @@ impl TeamBench {
     fn prepare(args: &BenchTeamArgs, usable: &Usable, plan: TeamPlan) -> Result<(Self, Outlet)> {
         let outlet = Outlet::open(args.json.as_deref(), args.svg.as_deref(), false)?;
         let times = if args.quick { 1 } else { args.rounds };
-        let start = Start {
+        let start = TeamStart {
             head: harness::head("team", usable),
             rounds: times,
             quick: args.quick,
@@ -89,11 +89,11 @@ impl TeamBench {
 }
 
 /// Findings of the operations.
-type Found<'a> = contest::ContestFindings<'a, Cell, TeamSamples>;
+type TeamFindings<'a> = contest::ContestFindings<'a, TeamCell, TeamSamples>;
 
 impl Benchmark for TeamBench {
     type Findings<'f>
-        = (Found<'f>, Vec<JudgedGoal>)
+        = (TeamFindings<'f>, Vec<JudgedGoal>)
     where
         Self: 'f;
 
@@ -139,22 +139,22 @@ impl Benchmark for TeamBench {
         }
     }
 
-    fn evaluate(&self) -> (Found<'_>, Vec<JudgedGoal>) {
-        let found = Found::new(&self.plan.matrix, &self.samples, self.start.seed);
+    fn evaluate(&self) -> (TeamFindings<'_>, Vec<JudgedGoal>) {
+        let found = TeamFindings::new(&self.plan.matrix, &self.samples, self.start.seed);
         (found, goals::judge(&found))
     }
 
-    fn report(&self, (found, judged): &(Found<'_>, Vec<JudgedGoal>), ended: SeriesEnd) -> String {
+    fn report(&self, (found, judged): &(TeamFindings<'_>, Vec<JudgedGoal>), ended: SeriesEnd) -> String {
         report::page(&self.start, *found, judged, ended)
     }
 
-    fn chart(&self, (found, _): &(Found<'_>, Vec<JudgedGoal>)) -> String {
+    fn chart(&self, (found, _): &(TeamFindings<'_>, Vec<JudgedGoal>)) -> String {
         chart::picture(&self.start, *found)
     }
 
     fn conclude(
         &self,
-        (found, judged): &(Found<'_>, Vec<JudgedGoal>),
+        (found, judged): &(TeamFindings<'_>, Vec<JudgedGoal>),
         ended: SeriesEnd,
         recorder: &mut Recorder,
     ) -> Result<()> {

@@ -2,7 +2,7 @@
 
 use super::super::harness::{Head, SeriesEnd};
 use super::goals::JudgedGoal;
-use super::matrix::Cell;
+use super::matrix::TeamCell;
 use super::samples::Batch;
 use serde::Serialize;
 use trimtab_core::stats::Estimate;
@@ -11,7 +11,7 @@ use trimtab_core::stats::Estimate;
 #[derive(Debug, Serialize)]
 #[serde(tag = "record", rename_all = "kebab-case")]
 pub(super) enum TeamLine<'a> {
-    Start(&'a Start),
+    Start(&'a TeamStart),
     Run(TeamRunLine<'a>),
     Result(TeamResultLine<'a>),
     Goal(&'a JudgedGoal),
@@ -20,7 +20,7 @@ pub(super) enum TeamLine<'a> {
 
 /// First line of a record: machine and options.
 #[derive(Clone, PartialEq, Debug, Serialize)]
-pub(super) struct Start {
+pub(super) struct TeamStart {
     #[serde(flatten)]
     pub(super) head: Head,
     pub(super) rounds: u32,
@@ -41,7 +41,7 @@ pub(super) struct Start {
 #[derive(Debug, Serialize)]
 pub(super) struct TeamRunLine<'a> {
     #[serde(flatten)]
-    pub(super) cell: Cell,
+    pub(super) cell: TeamCell,
     pub(super) column: String,
     pub(super) round: u32,
     pub(super) command: Vec<String>,
@@ -54,7 +54,7 @@ pub(super) struct TeamRunLine<'a> {
 #[derive(Debug, Serialize)]
 pub(super) struct TeamResultLine<'a> {
     #[serde(flatten)]
-    pub(super) cell: Cell,
+    pub(super) cell: TeamCell,
     pub(super) column: String,
     /// Medians of runs, in microseconds per call.
     pub(super) clean: &'a [f64],

@@ -2,18 +2,23 @@
 //! and goals.
 
 use super::super::harness::{Head, SeriesEnd};
-use super::Found;
+use super::TeamFindings;
 use super::goals::JudgedGoal;
-use super::matrix::{Cell, Who};
-use super::records::Start;
+use super::matrix::{TeamCell, Who};
+use super::records::TeamStart;
 use crate::args::Operation;
 use std::fmt::Write as _;
 use trimtab_core::stats::Estimate;
 use trimtab_front::table::{Align, Table};
 
 /// Formats the whole report.
-pub(super) fn page(start: &Start, found: Found<'_>, judged: &[JudgedGoal], ended: SeriesEnd) -> String {
-    let (Start { rounds, seed, cpus, .. }, Head { summary, kernel, .. }) = (start, &start.head);
+pub(super) fn page(
+    start: &TeamStart,
+    found: TeamFindings<'_>,
+    judged: &[JudgedGoal],
+    ended: SeriesEnd,
+) -> String {
+    let (TeamStart { rounds, seed, cpus, .. }, Head { summary, kernel, .. }) = (start, &start.head);
     let mut text = format!(
         "{summary}; Linux {kernel}\n{rounds} rounds in random order; medians of runs with 95 % bootstrap intervals, seed {seed}; \
          ranks may use {cpus} CPUs{}\n",
@@ -33,7 +38,7 @@ pub(super) fn page(start: &Start, found: Found<'_>, judged: &[JudgedGoal], ended
     let mut counts: Vec<u32> = found.cells.iter().map(|cell| cell.ranks).collect();
     counts.dedup();
     for ranks in counts {
-        let cells: Vec<Cell> = found.cells.iter().copied().filter(|cell| cell.ranks == ranks).collect();
+        let cells: Vec<TeamCell> = found.cells.iter().copied().filter(|cell| cell.ranks == ranks).collect();
         let times = times(found, &cells);
         if times.is_empty() {
             continue;
@@ -95,7 +100,7 @@ fn size(bytes: usize) -> String {
     }
 }
 
-fn named(cell: Cell) -> [String; 3] {
+fn named(cell: TeamCell) -> [String; 3] {
     let mode = if cell.op == Operation::Barrier { "" } else { cell.mode.word() };
     [cell.op.word().to_owned(), size(cell.bytes), mode.to_owned()]
 }
@@ -103,7 +108,11 @@ fn named(cell: Cell) -> [String; 3] {
 const NAMED: [(&str, Align); 3] = [("OPERATION", Align::Left), ("SIZE", Align::Right), ("MODE", Align::Left)];
 
 /// Formats a table of all contestants that were measured in any of these cells.
-fn of_all(found: Found<'_>, cells: &[Cell], shown: impl Fn(Cell, &Who) -> Option<String>) -> Table {
+fn of_all(
+    found: TeamFindings<'_>,
+    cells: &[TeamCell],
+    shown: impl Fn(TeamCell, &Who) -> Option<String>,
+) -> Table {
     let whos: Vec<(&Who, String)> = found
         .whos
         .iter()
@@ -119,7 +128,7 @@ fn of_all(found: Found<'_>, cells: &[Cell], shown: impl Fn(Cell, &Who) -> Option
     table
 }
 
-fn times(found: Found<'_>, cells: &[Cell]) -> Table {
+fn times(found: TeamFindings<'_>, cells: &[TeamCell]) -> Table {
     of_all(found, cells, |cell, who| {
         let samples = found.of(cell, who)?;
         let mark = if samples.is_noisy() { "~" } else { "" };
@@ -127,11 +136,11 @@ fn times(found: Found<'_>, cells: &[Cell]) -> Table {
     })
 }
 
-fn cpu(found: Found<'_>, cells: &[Cell]) -> Table {
+fn cpu(found: TeamFindings<'_>, cells: &[TeamCell]) -> Table {
     of_all(found, cells, |cell, who| Some(number(found.of(cell, who)?.cpu()?)))
 }
 
-fn teams(found: Found<'_>, cells: &[Cell]) -> Table {
+fn teams(found: TeamFindings<'_>, cells: &[TeamCell]) -> Table {
     let mut columns = NAMED.to_vec();
     columns.extend([
         ("TEAM", Align::Left),

@@ -6,7 +6,7 @@
 //! longer.
 
 use super::contest;
-use super::matrix::Cell;
+use super::matrix::TeamCell;
 use crate::args::{Mode, Operation};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -33,7 +33,7 @@ impl Batch {
 ///
 /// # Errors
 /// The fault of the output.
-pub(super) fn read(text: &str, cell: Cell) -> Result<Vec<Batch>, String> {
+pub(super) fn read(text: &str, cell: TeamCell) -> Result<Vec<Batch>, String> {
     let barrier = cell.op == Operation::Barrier;
     let (bytes, mode) = if barrier { (0, Mode::Stream) } else { (cell.bytes, cell.mode) };
     let words = [
@@ -143,7 +143,7 @@ impl TeamSamples {
 mod tests {
     use super::*;
 
-    const CELL: Cell = Cell { ranks: 2, op: Operation::Allreduce, bytes: 8, mode: Mode::Stream };
+    const CELL: TeamCell = TeamCell { ranks: 2, op: Operation::Allreduce, bytes: 8, mode: Mode::Stream };
 
     fn batch(us: f64, foreign: f64) -> Batch {
         Batch { us, cpu_us: 2.0 * us, foreign: Some(foreign) }

@@ -7,9 +7,9 @@
 //! differ in shape as well as in colour; both axes have the same scale; equal input gives equal
 //! bytes.
 
-use super::Found;
+use super::UncoreFindings;
 use super::matrix::{ALL, word};
-use super::records::Start;
+use super::records::UncoreStart;
 use trimtab_core::penalty::Index;
 use trimtab_front::chart::{Canvas, MARGIN};
 
@@ -27,7 +27,7 @@ const HEAD: f64 = 92.0;
 const TICKS: [(f64, &str); 5] = [(-0.9, "/10"), (-0.5, "/2"), (0.0, "0 %"), (1.0, "x2"), (9.0, "x10")];
 
 /// The whole picture.
-pub(super) fn picture(start: &Start, found: &Found<'_>) -> String {
+pub(super) fn picture(start: &UncoreStart, found: &UncoreFindings<'_>) -> String {
     let rows = Index::ALL.len().div_ceil(ACROSS);
     let width = 2.0 * MARGIN + ACROSS as f64 * (LEFT + SIDE);
     let height = HEAD + rows as f64 * (ABOVE + SIDE + BELOW) + MARGIN;
@@ -43,7 +43,7 @@ pub(super) fn picture(start: &Start, found: &Found<'_>) -> String {
     out.finish()
 }
 
-fn legend(out: &mut Canvas, found: &Found<'_>) {
+fn legend(out: &mut Canvas, found: &UncoreFindings<'_>) {
     let mut x = MARGIN + MARK;
     for (experiment, _) in &found.worth {
         let Some(experiment) = *experiment else { continue };
@@ -53,7 +53,7 @@ fn legend(out: &mut Canvas, found: &Found<'_>) {
     }
 }
 
-fn panel(out: &mut Canvas, found: &Found<'_>, index: Index, left: f64, top: f64) {
+fn panel(out: &mut Canvas, found: &UncoreFindings<'_>, index: Index, left: f64, top: f64) {
     let points: Vec<(&str, f64, f64, &str)> = found
         .cases
         .iter()

@@ -17,7 +17,7 @@ use crate::args::UncoreArgs;
 use crate::usable::Usable;
 use anyhow::{Context, Result, bail};
 use matrix::{PROGRAM, Setup, UncoreCase, UncorePlan, UncoreScope};
-use records::{CaseNames, Start, UncoreEnd, UncoreLine, UncoreResultLine, UncoreRunLine, WorthLine};
+use records::{CaseNames, UncoreEnd, UncoreLine, UncoreResultLine, UncoreRunLine, UncoreStart, WorthLine};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use trimtab_core::counts::Rung;
@@ -102,7 +102,7 @@ struct UncoreBench {
     cases: Vec<UncoreCase>,
     rounds: Rounds,
     standing: Standing,
-    start: Start,
+    start: UncoreStart,
     window: Window,
     contrasts: Vec<Contrast>,
     uncounted: usize,
@@ -125,7 +125,7 @@ impl UncoreBench {
         let names = |recipe: &perf::Recipe| {
             recipe.events.iter().map(|(role, event)| format!("{}={}", role.word(), event)).collect()
         };
-        let start = Start {
+        let start = UncoreStart {
             head,
             repeats: args.repeats,
             quick: args.quick,
@@ -153,7 +153,7 @@ impl UncoreBench {
 
 impl Benchmark for UncoreBench {
     type Findings<'f>
-        = Found<'f>
+        = UncoreFindings<'f>
     where
         Self: 'f;
 
@@ -212,19 +212,19 @@ impl Benchmark for UncoreBench {
         })
     }
 
-    fn evaluate(&self) -> Found<'_> {
+    fn evaluate(&self) -> UncoreFindings<'_> {
         evaluate(&self.start.cases, &self.contrasts)
     }
 
-    fn report(&self, found: &Found<'_>, ended: SeriesEnd) -> String {
+    fn report(&self, found: &UncoreFindings<'_>, ended: SeriesEnd) -> String {
         report::page(&self.start, found, self.end(ended))
     }
 
-    fn chart(&self, found: &Found<'_>) -> String {
+    fn chart(&self, found: &UncoreFindings<'_>) -> String {
         chart::picture(&self.start, found)
     }
 
-    fn conclude(&self, found: &Found<'_>, ended: SeriesEnd, recorder: &mut Recorder) -> Result<()> {
+    fn conclude(&self, found: &UncoreFindings<'_>, ended: SeriesEnd, recorder: &mut Recorder) -> Result<()> {
         for (case, contrast) in &found.cases {
             let indices = Index::ALL.map(|index| (index.word(), contrast.index(index)));
             recorder.write(&UncoreLine::Result(UncoreResultLine {
@@ -247,13 +247,13 @@ impl Benchmark for UncoreBench {
 type Worths = Vec<(Index, Worth)>;
 
 /// Findings of the measurement.
-struct Found<'a> {
+struct UncoreFindings<'a> {
     cases: Vec<(&'a CaseNames, &'a Contrast)>,
     /// Over all cases first, then for each experiment.
     worth: Vec<(Option<&'a str>, Worths)>,
 }
 
-fn evaluate<'a>(cases: &'a [CaseNames], contrasts: &'a [Contrast]) -> Found<'a> {
+fn evaluate<'a>(cases: &'a [CaseNames], contrasts: &'a [Contrast]) -> UncoreFindings<'a> {
     let cases: Vec<(&CaseNames, &Contrast)> = cases.iter().zip(contrasts).collect();
     let of = |experiment: Option<&str>| -> Worths {
         let chosen = || {
@@ -269,5 +269,5 @@ fn evaluate<'a>(cases: &'a [CaseNames], contrasts: &'a [Contrast]) -> Found<'a> 
         }
     }
     let worth = experiments.into_iter().map(|experiment| (experiment, of(experiment))).collect();
-    Found { cases, worth }
+    UncoreFindings { cases, worth }
 }

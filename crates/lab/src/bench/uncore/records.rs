@@ -15,7 +15,7 @@ use trimtab_core::penalty::Index;
 #[derive(Debug, Serialize)]
 #[serde(tag = "record", rename_all = "kebab-case")]
 pub(super) enum UncoreLine<'a> {
-    Start(&'a Start),
+    Start(&'a UncoreStart),
     Run(Box<UncoreRunLine<'a>>),
     Result(UncoreResultLine<'a>),
     Worth(WorthLine<'a>),
@@ -24,7 +24,7 @@ pub(super) enum UncoreLine<'a> {
 
 /// First line of a record: machine, events and cases.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub(super) struct Start {
+pub(super) struct UncoreStart {
     #[serde(flatten)]
     pub(super) head: Head,
     pub(super) repeats: u32,
@@ -102,7 +102,7 @@ pub(super) struct UncoreEnd {
 /// Contents of a stored record.
 #[derive(Debug)]
 pub(super) struct UncoreRecord {
-    pub(super) start: Start,
+    pub(super) start: UncoreStart,
     /// In the order of the cases in `start`.
     pub(super) contrasts: Vec<Contrast>,
     pub(super) end: UncoreEnd,
@@ -132,7 +132,7 @@ impl UncoreRecord {
             let record = line["record"].as_str().unwrap_or_default().to_owned();
             match (record.as_str(), &mut before) {
                 ("start", None) => {
-                    let start: Start = serde_json::from_value(line)
+                    let start: UncoreStart = serde_json::from_value(line)
                         .with_context(|| format!("line {number} is not a start of bench uncore"))?;
                     if start.head.bench != "uncore" {
                         bail!("it is a record of bench {}", start.head.bench);

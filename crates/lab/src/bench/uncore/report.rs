@@ -1,16 +1,16 @@
 //! Report of `bench uncore`: tables of cases, and of the validation of each index.
 
 use super::super::harness::Head;
-use super::Found;
-use super::records::{Start, UncoreEnd};
+use super::UncoreFindings;
+use super::records::{UncoreEnd, UncoreStart};
 use std::fmt::Write as _;
 use trimtab_core::index_validation::{CHANGE_MIN, Change, Worth};
 use trimtab_core::penalty::Index;
 use trimtab_front::table::{Align, Table};
 
 /// Formats the whole report.
-pub(super) fn page(start: &Start, found: &Found<'_>, end: UncoreEnd) -> String {
-    let (Start { repeats, seed, rung, .. }, Head { summary, kernel, .. }) = (start, &start.head);
+pub(super) fn page(start: &UncoreStart, found: &UncoreFindings<'_>, end: UncoreEnd) -> String {
+    let (UncoreStart { repeats, seed, rung, .. }, Head { summary, kernel, .. }) = (start, &start.head);
     let counted = counted(found);
     let mut text = format!(
         "{summary}; Linux {kernel}\n{repeats} rounds in random order, seed {seed}; medians; counted: {rung}\n"
@@ -71,12 +71,12 @@ fn ending(text: &mut String, end: UncoreEnd) {
 }
 
 /// Returns the indices that were counted in any case.
-fn counted(found: &Found<'_>) -> Vec<Index> {
+fn counted(found: &UncoreFindings<'_>) -> Vec<Index> {
     let counted = |index: &Index| found.cases.iter().any(|(_, contrast)| contrast.index(*index).is_some());
     Index::ALL.into_iter().filter(counted).collect()
 }
 
-fn times(found: &Found<'_>, counted: &[Index]) -> Table {
+fn times(found: &UncoreFindings<'_>, counted: &[Index]) -> Table {
     let mut columns = vec![
         ("CASE", Align::Left),
         ("VARIANTS", Align::Left),
@@ -116,7 +116,7 @@ fn signs(worth: &Worth) -> String {
     format!("{}/{}", worth.signs.agree, worth.signs.of)
 }
 
-fn worths(found: &Found<'_>, counted: &[Index]) -> Table {
+fn worths(found: &UncoreFindings<'_>, counted: &[Index]) -> Table {
     let mut table = Table::new(&[
         ("INDEX", Align::Left),
         ("LEVELS r", Align::Right),
@@ -139,7 +139,7 @@ fn worths(found: &Found<'_>, counted: &[Index]) -> Table {
     table
 }
 
-fn by_experiment(found: &Found<'_>, counted: &[Index]) -> Table {
+fn by_experiment(found: &UncoreFindings<'_>, counted: &[Index]) -> Table {
     let mut columns = vec![("EXPERIMENT", Align::Left), ("CASES", Align::Right)];
     columns.extend(counted.iter().map(|index| (index.word(), Align::Right)));
     let mut table = Table::new(&columns);

@@ -7,14 +7,14 @@ use std::fs;
 use std::path::Path;
 use trimtab_core::words::plural;
 use trimtab_front::print;
-use trimtab_sim::figures::{Cell, Figure};
+use trimtab_sim::figures::{Figure, FigureCell};
 use trimtab_sim::scenario::file::write;
 
 /// Names listed at most if a part of a name is ambiguous.
 const NAMES_MAX: usize = 12;
 
 /// A figure and one of its cells.
-type Of<'f> = (&'f Figure, &'f Cell);
+type Of<'f> = (&'f Figure, &'f FigureCell);
 
 /// Prints the scenario of the cell of this name, or of the only cell whose name contains it. With a
 /// folder, writes the scenarios of all such cells.
@@ -47,7 +47,7 @@ pub(super) fn show(figures: &[Figure], wanted: &str, out: Option<&Path>) -> Resu
     }
 }
 
-fn name(figure: &Figure, cell: &Cell) -> String {
+fn name(figure: &Figure, cell: &FigureCell) -> String {
     format!("\"{}\" ({})", cell.name, figure.name)
 }
 

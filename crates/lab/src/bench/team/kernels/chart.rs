@@ -6,13 +6,13 @@
 use super::super::chart::class;
 use super::super::matrix::Who;
 use super::super::plot::{self, Line, Panel, doublings};
-use super::Found;
-use super::matrix::Cell;
-use super::records::Start;
+use super::KernelsFindings;
+use super::matrix::KernelsCell;
+use super::records::KernelsStart;
 use crate::args::{Mode, NasKernel};
 
 /// The whole picture.
-pub(super) fn picture(start: &Start, found: Found<'_>) -> String {
+pub(super) fn picture(start: &KernelsStart, found: KernelsFindings<'_>) -> String {
     let mut kernels: Vec<NasKernel> = found.cells.iter().map(|cell| cell.kernel).collect();
     kernels.dedup();
     let mut modes: Vec<Mode> = found.cells.iter().map(|cell| cell.mode).collect();
@@ -36,23 +36,23 @@ pub(super) fn picture(start: &Start, found: Found<'_>) -> String {
 }
 
 fn panel(
-    found: Found<'_>,
+    found: KernelsFindings<'_>,
     title: String,
     kernel: NasKernel,
     mode: Mode,
-    value: impl Fn(Cell, &Who) -> Option<f64>,
+    value: impl Fn(KernelsCell, &Who) -> Option<f64>,
 ) -> Panel {
-    let wanted = |cell: &&Cell| cell.kernel == kernel && cell.mode == mode;
-    let cells: Vec<Cell> = found.cells.iter().filter(wanted).copied().collect();
-    let at = |cell: &Cell| doublings(f64::from(cell.ranks));
+    let wanted = |cell: &&KernelsCell| cell.kernel == kernel && cell.mode == mode;
+    let cells: Vec<KernelsCell> = found.cells.iter().filter(wanted).copied().collect();
+    let at = |cell: &KernelsCell| doublings(f64::from(cell.ranks));
     let mut lines = Vec::new();
     for (place, who) in found.whos.iter().enumerate() {
-        let point = |cell: &Cell| Some((at(cell), value(*cell, who)?));
+        let point = |cell: &KernelsCell| Some((at(cell), value(*cell, who)?));
         let points: Vec<(f64, f64)> = cells.iter().filter_map(point).collect();
         let tips = points.iter().map(|(_, value)| format!("{who}: {value:.4}")).collect();
         lines.push(Line { class: class(place, who), points, tips });
     }
-    let measured = |cell: &&Cell| found.whos.iter().any(|who| value(**cell, who).is_some());
+    let measured = |cell: &&KernelsCell| found.whos.iter().any(|who| value(**cell, who).is_some());
     let below = cells.iter().filter(measured).map(|cell| (at(cell), cell.ranks.to_string())).collect();
     Panel { title, lines, below }
 }

@@ -24,21 +24,21 @@ const REPETITION_MS_MIN: u32 = 200;
 
 /// A kernel, its class, a number of ranks, and the mode of exchange.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
-pub(super) struct Cell {
+pub(super) struct KernelsCell {
     pub(super) kernel: NasKernel,
     pub(super) class: Class,
     pub(super) ranks: u32,
     pub(super) mode: Mode,
 }
 
-impl fmt::Display for Cell {
+impl fmt::Display for KernelsCell {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { kernel, class, ranks, mode } = self;
         write!(f, "{ranks}/{}/{}/{}", kernel.word(), class.word(), mode.word())
     }
 }
 
-impl contest::ContestCell for Cell {
+impl contest::ContestCell for KernelsCell {
     /// Resident teams are also compared with the peers' stream mode, the only one they have.
     fn of_peers(self) -> Self {
         Self { mode: Mode::Stream, ..self }
@@ -48,7 +48,7 @@ impl contest::ContestCell for Cell {
 /// Runs and their options.
 #[derive(Debug)]
 pub(super) struct KernelsPlan {
-    pub(super) matrix: ContestMatrix<Cell>,
+    pub(super) matrix: ContestMatrix<KernelsCell>,
     pub(super) peers: Peers,
     pinned: bool,
     repeats: u32,
@@ -56,8 +56,8 @@ pub(super) struct KernelsPlan {
 
 impl KernelsPlan {
     /// Returns the command line of a run.
-    pub(super) fn command(&self, cell: Cell, who: &Who) -> Vec<OsString> {
-        let Cell { kernel, class, ranks, mode } = cell;
+    pub(super) fn command(&self, cell: KernelsCell, who: &Who) -> Vec<OsString> {
+        let KernelsCell { kernel, class, ranks, mode } = cell;
         let name = if let Who::Peer { name, .. } = who { name } else { TEAM };
         let mut words = self.peers.words(name);
         let mut add = |option: &str, value: &str| words.extend([option.into(), value.into()]);
@@ -84,7 +84,7 @@ impl KernelsPlan {
 }
 
 /// Returns whether a contestant is measured in a cell.
-fn measures(who: &Who, cell: Cell) -> bool {
+fn measures(who: &Who, cell: KernelsCell) -> bool {
     match who {
         Who::Team(ways) => ways.split(cell.ranks).is_some(),
         // Exchanges of MPI ranks are always copied, those of OpenMP threads never.
@@ -117,7 +117,7 @@ pub(super) fn plan(args: &BenchTeamArgs) -> Result<KernelsPlan> {
         for ranks in or(&args.ranks, ranks) {
             for mode in or(&args.modes, &[Mode::Stream, Mode::Resident]) {
                 if matches!(mode, Mode::Stream | Mode::Resident) {
-                    cells.push(Cell { kernel, class, ranks, mode });
+                    cells.push(KernelsCell { kernel, class, ranks, mode });
                 }
             }
         }

@@ -20,8 +20,8 @@ use super::peers;
 use crate::args::BenchTeamArgs;
 use crate::usable::Usable;
 use anyhow::{Result, bail};
-use matrix::{Cell, KernelsPlan};
-use records::{KernelsComparison, KernelsLine, KernelsResultLine, KernelsRunLine, Start};
+use matrix::{KernelsCell, KernelsPlan};
+use records::{KernelsComparison, KernelsLine, KernelsResultLine, KernelsRunLine, KernelsStart};
 use samples::KernelsSamples;
 use std::collections::BTreeMap;
 use trimtab_core::stats::Estimate;
@@ -49,7 +49,7 @@ pub(super) fn run(world: &World, args: &BenchTeamArgs) -> Result<u8> {
 struct KernelsBench {
     plan: KernelsPlan,
     rounds: Rounds,
-    start: Start,
+    start: KernelsStart,
     /// By cell and contestant.
     samples: BTreeMap<(usize, usize), KernelsSamples>,
 }
@@ -58,7 +58,7 @@ impl KernelsBench {
     fn prepare(args: &BenchTeamArgs, usable: &Usable, plan: KernelsPlan) -> Result<(Self, Outlet)> {
         let outlet = Outlet::open(args.json.as_deref(), args.svg.as_deref(), false)?;
         let times = if args.quick { 1 } else { args.rounds };
-        let start = Start {
+        let start = KernelsStart {
             head: harness::head("team-kernels", usable),
             rounds: times,
             quick: args.quick,
@@ -74,11 +74,11 @@ impl KernelsBench {
 }
 
 /// Findings of the kernels.
-type Found<'a> = contest::ContestFindings<'a, Cell, KernelsSamples>;
+type KernelsFindings<'a> = contest::ContestFindings<'a, KernelsCell, KernelsSamples>;
 
-impl Found<'_> {
+impl KernelsFindings<'_> {
     /// Returns the ratio of another kind of team to a team of threads.
-    fn beside_threads(&self, cell: Cell, who: &Who) -> Option<Estimate> {
+    fn beside_threads(&self, cell: KernelsCell, who: &Who) -> Option<Estimate> {
         let others = matches!(who, Who::Team(layout) if *layout != RankLayout::Threads);
         let threads = self.of(cell, &Who::Team(RankLayout::Threads)).filter(|_| others && cell.ranks > 1)?;
         self.ratio_of(self.of(cell, who)?, threads)
@@ -87,7 +87,7 @@ impl Found<'_> {
 
 impl Benchmark for KernelsBench {
     type Findings<'f>
-        = Found<'f>
+        = KernelsFindings<'f>
     where
         Self: 'f;
 
@@ -132,19 +132,19 @@ impl Benchmark for KernelsBench {
         }
     }
 
-    fn evaluate(&self) -> Found<'_> {
-        Found::new(&self.plan.matrix, &self.samples, self.start.seed)
+    fn evaluate(&self) -> KernelsFindings<'_> {
+        KernelsFindings::new(&self.plan.matrix, &self.samples, self.start.seed)
     }
 
-    fn report(&self, found: &Found<'_>, ended: SeriesEnd) -> String {
+    fn report(&self, found: &KernelsFindings<'_>, ended: SeriesEnd) -> String {
         report::page(&self.start, *found, ended)
     }
 
-    fn chart(&self, found: &Found<'_>) -> String {
+    fn chart(&self, found: &KernelsFindings<'_>) -> String {
         chart::picture(&self.start, *found)
     }
 
-    fn conclude(&self, found: &Found<'_>, ended: SeriesEnd, recorder: &mut Recorder) -> Result<()> {
+    fn conclude(&self, found: &KernelsFindings<'_>, ended: SeriesEnd, recorder: &mut Recorder) -> Result<()> {
         for (cell, who) in self.plan.matrix.each() {
             let Some(samples) = found.of(cell, who) else { continue };
             let ours = matches!(who, Who::Team(_));

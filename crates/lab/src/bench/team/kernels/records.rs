@@ -1,7 +1,7 @@
 //! Lines of a record of kernels.
 
 use super::super::super::harness::{Head, SeriesEnd};
-use super::matrix::Cell;
+use super::matrix::KernelsCell;
 use super::samples::Repetition;
 use serde::Serialize;
 use trimtab_core::stats::Estimate;
@@ -10,7 +10,7 @@ use trimtab_core::stats::Estimate;
 #[derive(Debug, Serialize)]
 #[serde(tag = "record", rename_all = "kebab-case")]
 pub(super) enum KernelsLine<'a> {
-    Start(&'a Start),
+    Start(&'a KernelsStart),
     Run(KernelsRunLine<'a>),
     Result(KernelsResultLine),
     Comparison(KernelsComparison),
@@ -19,7 +19,7 @@ pub(super) enum KernelsLine<'a> {
 
 /// First line of a record: machine and options.
 #[derive(Clone, PartialEq, Debug, Serialize)]
-pub(super) struct Start {
+pub(super) struct KernelsStart {
     #[serde(flatten)]
     pub(super) head: Head,
     pub(super) rounds: u32,
@@ -38,7 +38,7 @@ pub(super) struct Start {
 #[derive(Debug, Serialize)]
 pub(super) struct KernelsRunLine<'a> {
     #[serde(flatten)]
-    pub(super) cell: Cell,
+    pub(super) cell: KernelsCell,
     pub(super) column: String,
     pub(super) round: u32,
     pub(super) command: Vec<String>,
@@ -51,7 +51,7 @@ pub(super) struct KernelsRunLine<'a> {
 #[derive(Debug, Serialize)]
 pub(super) struct KernelsResultLine {
     #[serde(flatten)]
-    pub(super) cell: Cell,
+    pub(super) cell: KernelsCell,
     pub(super) column: String,
     /// Medians of runs, in seconds.
     pub(super) clean: Vec<f64>,
@@ -72,7 +72,7 @@ pub(super) struct KernelsResultLine {
 #[derive(Debug, Serialize)]
 pub(super) struct KernelsComparison {
     #[serde(flatten)]
-    pub(super) cell: Cell,
+    pub(super) cell: KernelsCell,
     pub(super) above: String,
     pub(super) below: String,
     /// Ratio of times: below 1, the first is faster.

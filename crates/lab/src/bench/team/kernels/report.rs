@@ -4,9 +4,9 @@
 use super::super::super::harness::{Head, SeriesEnd};
 use super::super::matrix::Who;
 use super::super::report::{interval, number, or_dash};
-use super::Found;
-use super::matrix::Cell;
-use super::records::Start;
+use super::KernelsFindings;
+use super::matrix::KernelsCell;
+use super::records::KernelsStart;
 use crate::args::{Class, NasKernel};
 use std::fmt::Write as _;
 use trimtab_core::stats::Estimate;
@@ -14,8 +14,8 @@ use trimtab_front::args::ranks::RankLayout;
 use trimtab_front::table::{Align, Table};
 
 /// Formats the whole report.
-pub(super) fn page(start: &Start, found: Found<'_>, ended: SeriesEnd) -> String {
-    let (Start { rounds, seed, cpus, .. }, Head { summary, kernel, .. }) = (start, &start.head);
+pub(super) fn page(start: &KernelsStart, found: KernelsFindings<'_>, ended: SeriesEnd) -> String {
+    let (KernelsStart { rounds, seed, cpus, .. }, Head { summary, kernel, .. }) = (start, &start.head);
     let mut text = format!(
         "{summary}; Linux {kernel}\n{rounds} rounds in random order; medians of runs with 95 % bootstrap intervals, seed {seed}; \
          ranks may use {cpus} CPUs{}\n",
@@ -31,7 +31,8 @@ pub(super) fn page(start: &Start, found: Found<'_>, ended: SeriesEnd) -> String 
         found.cells.iter().map(|cell| (cell.kernel, cell.class)).collect();
     kernels.dedup();
     for (kernel, class) in kernels {
-        let cells: Vec<Cell> = found.cells.iter().copied().filter(|cell| cell.kernel == kernel).collect();
+        let cells: Vec<KernelsCell> =
+            found.cells.iter().copied().filter(|cell| cell.kernel == kernel).collect();
         let times = times(found, &cells);
         if times.is_empty() {
             continue;
@@ -65,14 +66,18 @@ fn milliseconds(seconds: f64) -> String {
     number(seconds * 1e3)
 }
 
-fn named(cell: Cell) -> [String; 2] {
+fn named(cell: KernelsCell) -> [String; 2] {
     [cell.ranks.to_string(), cell.mode.word().to_owned()]
 }
 
 const NAMED: [(&str, Align); 2] = [("RANKS", Align::Right), ("MODE", Align::Left)];
 
 /// Formats a table of the contestants for which `shown` has a value, by cells.
-fn of_all(found: Found<'_>, cells: &[Cell], shown: impl Fn(Cell, &Who) -> Option<String>) -> Table {
+fn of_all(
+    found: KernelsFindings<'_>,
+    cells: &[KernelsCell],
+    shown: impl Fn(KernelsCell, &Who) -> Option<String>,
+) -> Table {
     let whos: Vec<(&Who, String)> = found
         .whos
         .iter()
@@ -88,7 +93,7 @@ fn of_all(found: Found<'_>, cells: &[Cell], shown: impl Fn(Cell, &Who) -> Option
     table
 }
 
-fn times(found: Found<'_>, cells: &[Cell]) -> Table {
+fn times(found: KernelsFindings<'_>, cells: &[KernelsCell]) -> Table {
     of_all(found, cells, |cell, who| {
         let samples = found.of(cell, who)?;
         let mark = if samples.is_noisy() { "~" } else { "" };
@@ -96,7 +101,7 @@ fn times(found: Found<'_>, cells: &[Cell]) -> Table {
     })
 }
 
-fn beside_threads(found: Found<'_>, cells: &[Cell]) -> Table {
+fn beside_threads(found: KernelsFindings<'_>, cells: &[KernelsCell]) -> Table {
     of_all(found, cells, |cell, who| {
         let ratio = found.beside_threads(cell, who)?;
         let noisy = |who: &Who| found.of(cell, who).is_some_and(|samples| samples.is_noisy());
@@ -106,15 +111,15 @@ fn beside_threads(found: Found<'_>, cells: &[Cell]) -> Table {
     })
 }
 
-fn cpu(found: Found<'_>, cells: &[Cell]) -> Table {
+fn cpu(found: KernelsFindings<'_>, cells: &[KernelsCell]) -> Table {
     of_all(found, cells, |cell, who| Some(milliseconds(found.of(cell, who)?.cpu()?)))
 }
 
-fn shares(found: Found<'_>, cells: &[Cell]) -> Table {
+fn shares(found: KernelsFindings<'_>, cells: &[KernelsCell]) -> Table {
     of_all(found, cells, |cell, who| Some(format!("{:.0}", 100.0 * found.of(cell, who)?.share()?)))
 }
 
-fn teams(found: Found<'_>, cells: &[Cell]) -> Table {
+fn teams(found: KernelsFindings<'_>, cells: &[KernelsCell]) -> Table {
     let mut columns = NAMED.to_vec();
     columns.extend([
         ("TEAM", Align::Left),

@@ -5,7 +5,7 @@
 
 use super::super::contest;
 use super::super::samples::{self, Batch};
-use super::matrix::Cell;
+use super::matrix::KernelsCell;
 use serde::{Deserialize, Serialize};
 use trimtab_core::stats::{self, Estimate};
 
@@ -27,7 +27,7 @@ pub(super) struct Repetition {
 ///
 /// # Errors
 /// The fault of the output.
-pub(super) fn read(text: &str, cell: Cell) -> Result<Vec<Repetition>, String> {
+pub(super) fn read(text: &str, cell: KernelsCell) -> Result<Vec<Repetition>, String> {
     let words = [
         ("ranks", cell.ranks.into()),
         ("kernel", cell.kernel.word().into()),
@@ -115,7 +115,8 @@ mod tests {
     use super::*;
     use crate::args::{Class, Mode, NasKernel};
 
-    const CELL: Cell = Cell { kernel: NasKernel::Is, class: Class::W, ranks: 2, mode: Mode::Stream };
+    const CELL: KernelsCell =
+        KernelsCell { kernel: NasKernel::Is, class: Class::W, ranks: 2, mode: Mode::Stream };
 
     fn line(seconds: f64, ranks: u32) -> String {
         format!(
