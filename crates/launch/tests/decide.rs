@@ -5,6 +5,7 @@
 
 use proptest::prelude::*;
 use std::ffi::OsString;
+use trimtab_core::ids::OsCpu;
 use trimtab_core::place::launchers::Launcher;
 use trimtab_core::place::runtimes::Runtime;
 use trimtab_core::place::waiting::Yield;
@@ -116,6 +117,36 @@ fn options_win_over_tunings_over_rules_and_each_value_says_where_it_is_from() {
     assert_eq!(request.origins["memory"], ValueOrigin::Rule("app".to_owned()));
     assert_eq!(request.origins["amount"], ValueOrigin::Default);
     assert_eq!(request.place.strategy.to_string(), "scatter");
+}
+
+#[test]
+fn one_line_without_v_says_that_other_programs_leave_fewer_cores() {
+    let told = |options: Options, busy: &[u32], pinned: &str, held: &str| {
+        let request = LaunchRequest::merge(Sources { options, ..sources(&[]) }).unwrap();
+        let mut facts = facts("core:4");
+        facts.load.busy = (0..4).map(|cpu| (OsCpu(cpu), if busy.contains(&cpu) { 990 } else { 0 })).collect();
+        facts.load.pinned = pinned.parse().unwrap();
+        facts.ledger.held = held.parse().unwrap();
+        let plan = decide(&request, &facts).unwrap();
+        let notices = plan.reasons.iter().filter(|reason| reason.level == Level::Notice);
+        let lines: Vec<String> = notices.map(|reason| reason.text.clone()).collect();
+        (plan.placement.mask.to_string(), lines)
+    };
+    let (mask, lines) = told(Options::default(), &[1], "3", "");
+    assert_eq!(mask, "0,2");
+    assert_eq!(
+        lines,
+        [
+            "2 cores only, as other programs keep CPUs 1,3 busy or are bound to them (-c N takes busy ones too)"
+        ]
+    );
+    let (mask, lines) = told(Options::default(), &[], "", "0-2");
+    assert_eq!((mask.as_str(), lines.len()), ("3", 1));
+    assert_eq!(lines[0], "1 core only, as other runs hold CPUs 0-2 (trimtab ps lists them)");
+    // Nothing is missing, or the number was the user's own.
+    assert_eq!(told(Options::default(), &[], "", ""), ("0-3".to_owned(), vec![]));
+    let two = Options { cores: Some("2".parse().unwrap()), ..Options::default() };
+    assert_eq!(told(two, &[1], "3", ""), ("0,2".to_owned(), vec![]));
 }
 
 #[test]
