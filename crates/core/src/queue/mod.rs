@@ -65,7 +65,7 @@ pub struct Demand {
 pub struct Waiter {
     /// Number of its ticket. Tickets are drawn in ascending order.
     pub ticket: u64,
-    /// Claimed time of arrival since boot; `None` if unknown. See [`line`] for its use.
+    /// Claimed time of arrival since boot; `None` if unknown. See [`line()`] for its use.
     pub since: Option<Duration>,
     /// Number of its user; `None` if unknown.
     pub user: Option<u32>,
