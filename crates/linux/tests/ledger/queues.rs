@@ -1,7 +1,9 @@
 //! Queues: planning one at a time, and waiting in line.
 
 use crate::actor::Actor;
-use crate::scene::{HANG, MACHINE, Random, Scene, ahead, busy, claim, cpus, eventually, set, take, users};
+use crate::scene::{
+    HANG, MACHINE, Random, Scene, ahead, busy, claim, cpus, eventually, processes, set, take, users,
+};
 use rustix::process::Signal;
 use std::sync::Barrier;
 use std::time::Duration;
@@ -147,6 +149,8 @@ fn a_stopped_waiter_is_passed_over_and_keeps_its_place() {
     // The first and the third are stopped; the second and the fourth are served all the same.
     actors[0].signal(Signal::STOP);
     actors[2].signal(Signal::STOP);
+    // On a loaded machine a process runs on for a while.
+    eventually("both are stopped", || [0, 2].iter().all(|&at| processes().is_stopped(actors[at].pid())));
     drop(held);
     assert_eq!((actors[1].answer(), actors[3].answer()), ("served".into(), "served".into()));
     assert_eq!(fs::read_to_string(&log).unwrap(), "1\n3\n");
