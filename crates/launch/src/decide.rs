@@ -332,7 +332,13 @@ impl<'a> Deciding<'a> {
 
 /// Returns the warning for a ledger in which nothing can be reserved; with `--strict`, the refusal.
 fn ledger(request: &LaunchRequest, facts: &LaunchFacts) -> Result<Option<LaunchReason>, Refusal> {
-    let Some(fault) = &facts.ledger.fault else { return Ok(None) };
+    let Some(fault) = &facts.ledger.fault else {
+        let Some(private) = &facts.ledger.private else { return Ok(None) };
+        if request.strict {
+            return Err(Refusal::Strict(private.clone()));
+        }
+        return Ok(Some(LaunchReason::warning(Topic::Ledger, private.clone())));
+    };
     if request.strict {
         return Err(Refusal::Strict(format!("the cores cannot be reserved: {fault}")));
     }

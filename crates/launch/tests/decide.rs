@@ -326,6 +326,7 @@ fn drawn() -> impl Strategy<Value = Drawn> {
         auto_cores,
         max_cores,
         reserved_cpus: None,
+        ..Site::default()
     });
     let variables = [
         ("OMP_NUM_THREADS", "4"),

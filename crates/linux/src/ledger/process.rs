@@ -108,6 +108,13 @@ impl ProcessTable {
         }
     }
 
+    /// Returns whether the process with this number is stopped (by a signal or a debugger), as far
+    /// as `/proc` shows it.
+    pub fn is_stopped(&self, pid: u32) -> bool {
+        let stat = fs::read(self.root.join(pid.to_string()).join("stat"));
+        stat.ok().and_then(|stat| stat_fields(&stat)).is_some_and(|(state, _)| matches!(state, b'T' | b't'))
+    }
+
     /// Returns whether `/proc` hides processes. Process 1 always exists; if it is not shown, a
     /// missing entry proves nothing.
     fn hides_processes(&self) -> bool {

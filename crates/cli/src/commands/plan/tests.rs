@@ -204,7 +204,13 @@ fn run_decides(
     let mut facts = gather::facts(world, &situation, program.as_ref(), &args.command, survey);
     // The effect of a yield is measured once, because two measurements differ.
     facts.answers = known.cloned().unwrap_or_default();
-    let order = ReserveOptions { wait: None, label: "test", volume: Volume::Quiet };
+    let order = ReserveOptions {
+        wait: None,
+        label: "test",
+        volume: Volume::Quiet,
+        priority: 0,
+        rules: situation.policy.site.queue(),
+    };
     reserved(world, &request, &mut facts, &order).map_err(|error| error.to_string())
 }
 
