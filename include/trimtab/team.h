@@ -103,6 +103,9 @@ int trimtab_rank_leave(trimtab_rank rank);
 int trimtab_split(trimtab_rank rank, int64_t colour, int32_t key, size_t heap, trimtab_rank *part);
 /* The remainder of a team that lost ranks. The old handle is freed, also if this fails. */
 int trimtab_shrink(trimtab_rank rank, uint64_t deadline_ns, trimtab_rank *left);
+/* The same ranks as a team that is usable again after a call failed without a loss (MISMATCH, TIMEOUT, INTERRUPTED, REVOKED). All live ranks
+ * call it. Blocks of the old team become invalid. The old handle is freed, also if this fails. */
+int trimtab_recover(trimtab_rank rank, uint64_t deadline_ns, trimtab_rank *usable);
 
 /* Memory in the segment, a block for each rank; all ranks call it with the same arguments. Large broadcasts and allreduces whose buffers
  * lie there make no intermediate copies. */

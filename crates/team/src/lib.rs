@@ -76,6 +76,7 @@ pub mod algorithm_table;
 pub mod barrier;
 pub mod cache_groups;
 pub mod call;
+pub mod call_log;
 pub mod cma;
 pub mod collectives;
 pub mod endpoint;

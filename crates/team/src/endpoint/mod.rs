@@ -13,7 +13,8 @@ mod shown;
 use crate::algorithm_table::{Algorithm, AlgorithmTable, CallClass, Flat};
 use crate::barrier::Barrier;
 use crate::cache_groups::Groups;
-use crate::call::Kind;
+use crate::call::{ALLOC_WHAT, FREE_WHAT, Kind, SPLIT_WHAT, signature};
+use crate::call_log::mix;
 use crate::cma::BufferLocation;
 use crate::flag::{Flag, Ticket, reached};
 use crate::shared_layout::{Area, Cause, Posted, SLOT_COUNT};
@@ -63,6 +64,10 @@ pub(crate) struct Tickets {
     centrals: Cell<Ticket>,
     /// Number of allocated blocks of the segment's heap.
     pub(crate) blocks: Cell<u32>,
+    /// Hash of all calls begun.
+    past: Cell<u32>,
+    /// Number of changes of the heap, and their hash.
+    heap_changes: Cell<(u64, u32)>,
     /// By rank: the ticket up to which the rank is known to have done with this rank's slots.
     seen: Vec<Cell<Ticket>>,
 }
@@ -114,12 +119,22 @@ pub(crate) struct Buffers {
     heap: (usize, usize),
 }
 
+/// The blocks in the segment's heap at the time when a call was made. Calls may begin later than
+/// they are made, and blocks are allocated in the order in which calls are made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct BlocksView {
+    /// Whether buffers may be taken from where they lie.
+    pub any: bool,
+    /// Hash of all changes of the heap.
+    past: u32,
+}
+
 /// Sentinel in place of a rank: the wait is for all ranks.
 pub const ALL_RANKS: u32 = u32::MAX;
 /// Unsuccessful polls between two checks for faults.
 const FAULT_POLLS: u32 = 64;
 
-const NOTHING: Posted = Posted { number: 0, signature: 0, root: 0, what: 0, count: 0 };
+const NOTHING: Posted = Posted { number: 0, signature: 0, root: 0, what: 0, count: 0, past: 0, blocks: 0 };
 
 impl Endpoint {
     /// Returns a rank's endpoint in a new shared layout.
@@ -144,6 +159,8 @@ impl Endpoint {
                 barriers: Cell::new(0),
                 centrals: Cell::new(0),
                 blocks: Cell::new(0),
+                past: Cell::new(0),
+                heap_changes: Cell::new((0, 0)),
                 seen: (0..ranks).map(|_| Cell::new(0)).collect(),
             },
             waits: Waits {
@@ -257,20 +274,39 @@ impl Endpoint {
     }
 
     /// Begins an operation: posts its description for ranks that may wait for it. Fails if the team
-    /// is given up.
+    /// is given up. `hash` is the [`signature`] of the description.
     #[inline(always)]
-    pub fn begin(&self, signature: u32, what: u64, count: u64, root: u32) -> Result<u32> {
-        let number = self.posted.get().number + 1;
-        // A rank that left a call out is then found at the next call, even if that call is the
-        // same.
-        let signature = signature ^ number as u32;
-        let posted = Posted { number, signature, root, what, count };
+    pub fn begin(&self, hash: u32, what: u64, count: u64, root: u32, blocks: BlocksView) -> Result<u32> {
+        let (number, past, blocks) = (self.posted.get().number + 1, self.tickets.past.get(), blocks.past);
+        // A rank that left a call out, or made another one, is then found at the next call, even if
+        // that call is the same. Ranks with other blocks would wait for each other's tickets.
+        let signature = hash ^ past ^ blocks ^ number as u32;
+        let posted = Posted { number, signature, root, what, count, past, blocks };
         if self.area.lines(0).alarm.current().is_some() {
             return Err(self.alarmed(&posted));
         }
         self.posted.set(posted);
-        self.area.lines(self.rank).intent.post(posted);
+        self.tickets.past.set(mix(past, hash));
+        let lines = self.area.lines(self.rank);
+        lines.intent.post(posted);
+        lines.calls.add(number, what, count, root, hash);
         Ok(signature)
+    }
+
+    /// Records a change of the heap, which all ranks make in the same order among their calls.
+    pub(crate) fn note_heap(&self, what: u64, count: u64) {
+        let (number, past) = self.tickets.heap_changes.get();
+        let (number, hash) = (number + 1, signature(what, count, 0));
+        self.tickets.heap_changes.set((number, mix(past, hash)));
+        self.area.lines(self.rank).blocks.add(number, what, count, 0, hash);
+    }
+
+    /// Returns the state of the heap for a call that is made now. No buffer lies in the segment
+    /// unless a block of it was allocated or all ranks are threads that see each other's memory.
+    #[inline(always)]
+    pub fn blocks_view(&self) -> BlocksView {
+        let any = self.tickets.blocks.get() > 0 || self.buffers.direct.get();
+        BlocksView { any, past: self.tickets.heap_changes.get().1 }
     }
 
     /// Returns the error of an alarm, for a rank that calls `ours`.
@@ -402,10 +438,32 @@ impl Endpoint {
     /// Reports that a rank makes another call, and returns the error.
     #[cold]
     pub(crate) fn differs(&self, rank: u32) -> Error {
-        let (theirs, ours) = (self.area.lines(rank).intent.current(), self.posted.get());
+        let (theirs, ours) = self
+            .earlier_difference(rank)
+            .unwrap_or_else(|| (self.area.lines(rank).intent.current(), self.posted.get()));
         self.area.lines(self.rank).finding.post(rank, theirs, ours);
         self.give_up(Cause::Mismatch, self.rank);
         crate::call::mismatch(rank, &theirs, &ours)
+    }
+
+    /// Returns the first earlier operation in which a rank differed from this one, as described
+    /// there and here: a change of the heap or a call.
+    #[cold]
+    fn earlier_difference(&self, rank: u32) -> Option<(Posted, Posted)> {
+        let (theirs, ours) = (self.area.lines(rank), self.area.lines(self.rank));
+        let calls = theirs.calls.first_difference(&ours.calls);
+        let earlier = calls.filter(|(_, here)| here.number < self.posted.get().number);
+        earlier.or_else(|| theirs.blocks.first_difference(&ours.blocks))
+    }
+
+    /// Returns this rank's operation with the number of another rank's, from its logs.
+    #[cold]
+    fn own_counterpart(&self, theirs: &Posted) -> Option<Posted> {
+        let lines = self.area.lines(self.rank);
+        match theirs.what {
+            ALLOC_WHAT | FREE_WHAT | SPLIT_WHAT => lines.blocks.get(theirs.number),
+            _ => lines.calls.get(theirs.number),
+        }
     }
 
     /// Returns the rank that makes another call, from the posted descriptions. For flags that are
@@ -434,6 +492,8 @@ impl Endpoint {
         if finder == self.rank {
             return crate::call::mismatch(of, &theirs, &finders);
         }
+        let counterpart = self.own_counterpart(&finders).unwrap_or(*ours);
+        let ours = &counterpart;
         if of == self.rank {
             return crate::call::mismatch(finder, &finders, ours);
         }
@@ -443,8 +503,7 @@ impl Endpoint {
             return crate::call::mismatch_of_others((of, &theirs), (finder, &finders), ours);
         }
         // One of the two calls differs from this rank's.
-        let (rank, theirs) =
-            if ours.signature == finders.signature { (of, theirs) } else { (finder, finders) };
+        let (rank, theirs) = if ours.is_same_call(&finders) { (of, theirs) } else { (finder, finders) };
         crate::call::mismatch(rank, &theirs, ours)
     }
 
