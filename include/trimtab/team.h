@@ -12,7 +12,8 @@
  *
  * Every function returns TRIMTAB_OK or another code; trimtab_last_error() has the text. Handles are numbers. Any thread may use a team's
  * handle; only the thread that joined may use a rank's, and the handles of its requests and blocks. A handle that was freed gives an
- * error. A thread that ends leaves its teams. Nothing here prints, starts threads or ends the process.
+ * error. A thread that ends leaves its teams. Nothing here starts threads or ends the process, or prints unless TRIMTAB_TEAM_CHECK=on asks
+ * for checked calls (docs/teams.md).
  *
  * All ranks of a team make the same calls in the same order. Buffers need no alignment; input and output are the same or do not
  * overlap. Counts are elements of a block. */

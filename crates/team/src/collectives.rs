@@ -8,6 +8,7 @@
 //! on all ranks.
 
 use crate::algorithm_table::Algorithm;
+use crate::barrier::Barrier;
 use crate::cache_groups;
 use crate::call::{CollectiveCall, Kind, When, signature};
 use crate::cma::BufferLocation;
@@ -65,7 +66,8 @@ impl Endpoint {
     pub async fn barrier_call(&self, blocks: BlocksView) -> Result<()> {
         const BARRIER_WHAT: u64 = Kind::Barrier as u64;
         let signature = self.begin(signature(BARRIER_WHAT, 0, 0), BARRIER_WHAT, 0, 0, blocks)?;
-        self.barrier(self.routes.barrier_by.get(), signature).await
+        let by = if self.is_checked() { Barrier::Dissemination } else { self.routes.barrier_by.get() };
+        self.barrier(by, signature).await
     }
 
     /// Carries out a call; `blocks` is the value of [`Self::blocks_view`] when the call was made.
@@ -78,7 +80,11 @@ impl Endpoint {
             return self.barrier_call(blocks).await;
         }
         let signature = self.begin(call.signature(), call.what(), call.count as u64, call.root, blocks)?;
-        if call.sync.enter == When::All {
+        if self.is_checked() {
+            // SAFETY: the caller's promise.
+            unsafe { self.poison(call) };
+            self.barrier(Barrier::Dissemination, signature).await?;
+        } else if call.sync.enter == When::All {
             self.barrier(self.routes.barrier_by.get(), signature).await?;
         }
         let shown = (blocks.any && call.bytes() >= RESIDENT_BYTES_MIN) || self.pulls(call.kind, call.bytes());

@@ -120,6 +120,12 @@ impl Rank {
         self.endpoint.ranks()
     }
 
+    /// Returns the last calls of all ranks, and their last changes of the heap, as text: to find out
+    /// why a team hangs or what its ranks called. It waits for no rank, and works after an error.
+    pub fn report(&self) -> String {
+        self.endpoint.report()
+    }
+
     /// Returns whether there are more ranks than CPUs for them. If so, all ranks wait by sleeping.
     pub fn crowded(&self) -> bool {
         self.endpoint.crowded

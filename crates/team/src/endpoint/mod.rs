@@ -8,12 +8,16 @@
 //! made the same calls, because every algorithm is chosen by data that all ranks share.
 
 mod barriers;
+mod checked;
+mod differences;
 mod shown;
+
+pub use checked::{HANG_REPORT_AFTER, POISON};
 
 use crate::algorithm_table::{Algorithm, AlgorithmTable, CallClass, Flat};
 use crate::barrier::Barrier;
 use crate::cache_groups::Groups;
-use crate::call::{ALLOC_WHAT, FREE_WHAT, Kind, SPLIT_WHAT, signature};
+use crate::call::{Kind, signature};
 use crate::call_log::mix;
 use crate::cma::BufferLocation;
 use crate::flag::{Flag, Ticket, reached};
@@ -48,6 +52,10 @@ pub struct Endpoint {
     pub(crate) private: bool,
     /// Posted description of the call under way.
     posted: Cell<Posted>,
+    /// Whether calls are checked: see the module `checked`.
+    checked: Cell<bool>,
+    /// Number of the last call that was reported because it hangs.
+    hang_reported: Cell<u64>,
     pub(crate) tickets: Tickets,
     pub(crate) waits: Waits,
     pub(crate) routes: Routes,
@@ -154,6 +162,8 @@ impl Endpoint {
             crowded,
             private,
             posted: Cell::new(NOTHING),
+            checked: Cell::new(false),
+            hang_reported: Cell::new(0),
             tickets: Tickets {
                 ticket: Cell::new(0),
                 barriers: Cell::new(0),
@@ -333,7 +343,11 @@ impl Endpoint {
     /// Gives the team up for all ranks. The first cause counts.
     #[cold]
     pub fn give_up(&self, cause: Cause, rank: u32) {
+        let first = !self.area.lines(0).alarm.is_raised();
         self.area.lines(0).alarm.raise(cause, rank);
+        if first && self.checked.get() {
+            self.report_end(cause, rank);
+        }
     }
 
     /// Takes the next ticket.
@@ -435,78 +449,6 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Reports that a rank makes another call, and returns the error.
-    #[cold]
-    pub(crate) fn differs(&self, rank: u32) -> Error {
-        let (theirs, ours) = self
-            .earlier_difference(rank)
-            .unwrap_or_else(|| (self.area.lines(rank).intent.current(), self.posted.get()));
-        self.area.lines(self.rank).finding.post(rank, theirs, ours);
-        self.give_up(Cause::Mismatch, self.rank);
-        crate::call::mismatch(rank, &theirs, &ours)
-    }
-
-    /// Returns the first earlier operation in which a rank differed from this one, as described
-    /// there and here: a change of the heap or a call.
-    #[cold]
-    fn earlier_difference(&self, rank: u32) -> Option<(Posted, Posted)> {
-        let (theirs, ours) = (self.area.lines(rank), self.area.lines(self.rank));
-        let calls = theirs.calls.first_difference(&ours.calls);
-        let earlier = calls.filter(|(_, here)| here.number < self.posted.get().number);
-        earlier.or_else(|| theirs.blocks.first_difference(&ours.blocks))
-    }
-
-    /// Returns this rank's operation with the number of another rank's, from its logs.
-    #[cold]
-    fn own_counterpart(&self, theirs: &Posted) -> Option<Posted> {
-        let lines = self.area.lines(self.rank);
-        match theirs.what {
-            ALLOC_WHAT | FREE_WHAT | SPLIT_WHAT => lines.blocks.get(theirs.number),
-            _ => lines.calls.get(theirs.number),
-        }
-    }
-
-    /// Returns the rank that makes another call, from the posted descriptions. For flags that are
-    /// not raised by one rank alone.
-    #[cold]
-    pub(crate) fn differing_rank(&self) -> u32 {
-        let ours = self.posted.get();
-        let posted = |rank: &u32| self.area.lines(*rank).intent.current();
-        let others = || (0..self.ranks()).filter(|rank| *rank != self.rank);
-        let here = others().find(|rank| {
-            let theirs = posted(rank);
-            theirs.number == ours.number && theirs.signature != ours.signature
-        });
-        // A rank that left a call out, or made one more, has another call number.
-        let elsewhere = || others().find(|rank| posted(rank).number != ours.number);
-        here.or_else(elsewhere).unwrap_or((self.rank + 1) % self.ranks())
-    }
-
-    /// Returns the error for a difference that another rank found, or this one before, from this
-    /// rank's view.
-    #[cold]
-    fn found(&self, finder: u32, ours: &Posted) -> Error {
-        // Data of another rank.
-        let heard = self.area.lines(finder).finding.current().filter(|(of, ..)| *of < self.ranks());
-        let Some((of, theirs, finders)) = heard else { return Error::Revoked(finder) };
-        if finder == self.rank {
-            return crate::call::mismatch(of, &theirs, &finders);
-        }
-        let counterpart = self.own_counterpart(&finders).unwrap_or(*ours);
-        let ours = &counterpart;
-        if of == self.rank {
-            return crate::call::mismatch(finder, &finders, ours);
-        }
-        if ours.number != finders.number {
-            // This rank is at another call: only the difference between the two other ranks is
-            // known.
-            return crate::call::mismatch_of_others((of, &theirs), (finder, &finders), ours);
-        }
-        // One of the two calls differs from this rank's.
-        let (rank, theirs) = if ours.is_same_call(&finders) { (of, theirs) } else { (finder, finders) };
-        crate::call::mismatch(rank, &theirs, ours)
-    }
-
     /// Returns an error if the wait cannot end; `waited` is how long the call has waited.
     fn fault(&self, flag: &Flag, wanted: Ticket, of: u32, waited: Duration) -> Option<Error> {
         if self.area.lines(0).alarm.current().is_some() {
@@ -539,7 +481,9 @@ impl Endpoint {
             // A rank that lost its CPU while it posted a call shows half of the next call until it
             // runs again.
             let whole = crate::call::is_whole(&theirs);
-            if stays && whole && theirs.number == ours.number && theirs.signature != ours.signature {
+            let differs = theirs.number == ours.number && theirs.signature != ours.signature;
+            // Ranks that differed in an earlier call may wait for each other in different calls.
+            if stays && whole && (differs || self.earlier_difference(rank).is_some()) {
                 return Some(self.differs(rank));
             }
         }
@@ -576,6 +520,9 @@ impl Faults for Waiting<'_> {
         let begin = self.endpoint.waits.waiting_call.get().map_or(now, |(_, begin, _)| begin);
         self.endpoint.waits.waiting_call.set(Some((number, begin, now)));
         let waited = now.saturating_duration_since(begin);
+        if self.endpoint.checked.get() {
+            self.endpoint.report_hang(waited);
+        }
         let fault = self.endpoint.fault(self.flag, self.wanted, self.of, waited);
         if fault.is_none() && self.endpoint.waits.interrupt.get().is_some_and(|asked| asked()) {
             self.endpoint.give_up(Cause::Timeout, self.endpoint.rank);
