@@ -169,7 +169,8 @@ impl Rank {
     /// # ranks::run(2, |rank| {
     /// // In each of two threads: rank 1 calls another operation.
     /// let wrong = rank.rank() == 1;
-    /// let call = || if wrong { rank.barrier() } else { rank.mine().allreduce_in_place(&mut [1], Operator::Sum) };
+    /// let sum = || rank.mine().allreduce_in_place(&mut [1], Operator::Sum);
+    /// let call = || if wrong { rank.barrier() } else { sum() };
     /// while call().is_ok() {}
     /// let rank = rank.recover(Duration::from_secs(10))?;
     /// assert_eq!(rank.ranks(), 2);

@@ -120,8 +120,8 @@ impl Rank {
         self.endpoint.ranks()
     }
 
-    /// Returns the last calls of all ranks, and their last changes of the heap, as text: to find out
-    /// why a team hangs or what its ranks called. It waits for no rank, and works after an error.
+    /// Returns the last calls of all ranks, and their last changes of the heap, as text: to find
+    /// out why a team hangs or what its ranks called. Waits for no rank, and works after an error.
     pub fn report(&self) -> String {
         self.endpoint.report()
     }

@@ -1,5 +1,5 @@
-//! Differences between the calls of ranks: which rank differs, in which operation, and the error for
-//! each rank's view.
+//! Differences between the calls of ranks: which rank differs, in which operation, and the error
+//! for each rank's view.
 
 use super::Endpoint;
 use crate::Error;
