@@ -165,7 +165,7 @@ fn buffers_in_the_segment_are_used_where_they_lie() {
             let sum = |at| value(0, at, turn) + value(1, at, turn);
             // SAFETY: the call is over, and no rank writes it before the next.
             (0..N).for_each(|at| assert_eq!(unsafe { output.add(at).read() }, sum(at)));
-            now(endpoint.barrier_call()).unwrap();
+            now(endpoint.barrier_call(BlocksView::default())).unwrap();
             let one = call(Kind::Broadcast, N, 1, output, output, Sync::STRICT);
             // SAFETY: as above.
             now(unsafe { endpoint.carry_out(&one, BlocksView::default()) }).unwrap();
