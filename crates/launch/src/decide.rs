@@ -13,7 +13,7 @@ use crate::options::{EnvMode, PinMode};
 use crate::place::{Placed, cores, place};
 use crate::plan::{LaunchPlan, Questions, RankPart, RankPlan, WaitPlan, WatchPlan};
 use crate::preload::{self, Preload};
-use crate::ranks::Role;
+use crate::ranks::{Role, tell_crowding};
 use crate::reason::{LaunchReason, Topic};
 use crate::refusal::Refusal;
 use crate::request::{LaunchRequest, Sourced, ValueOrigin};
@@ -67,6 +67,7 @@ pub fn decide(request: &LaunchRequest, facts: &LaunchFacts) -> Result<LaunchPlan
     reasons.extend(role.tell(facts).into_iter().chain(launchers::warn(facts)));
     reasons.extend(ledger(request, facts)?);
     let placed = place(request, facts, &role)?;
+    reasons.extend(tell_crowding(&role, placed.whole.as_ref()));
     let holds = request.tuning.as_ref().is_none_or(|tuning| cores(&placed.plan) == tuning.wanted_cores());
     reasons.extend(tell::tuning(request, &placed.plan, holds));
     let deciding = Deciding::new(request, facts, &placed, holds);

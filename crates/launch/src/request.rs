@@ -153,6 +153,8 @@ pub struct LaunchRequest {
     pub observed: Option<&'static str>,
     /// Number of ranks to start.
     pub ranks: Option<u32>,
+    /// Whether this is one of the ranks that `--ranks` has started.
+    pub as_rank: bool,
     /// Whether a request that cannot be met is an error.
     pub strict: bool,
     /// Whether all messages except errors are suppressed.
@@ -260,6 +262,7 @@ impl LaunchRequest {
             balance: balance.value,
             observed: options.observed,
             ranks: options.ranks.filter(|_| !options.as_rank),
+            as_rank: options.as_rank,
             strict: options.strict,
             quiet: options.quiet,
             environment,
@@ -273,6 +276,11 @@ impl LaunchRequest {
     /// Returns the value of a variable that the user set.
     pub fn user(&self, name: &str) -> Option<String> {
         self.environment.of_user(name)
+    }
+
+    /// Returns whether this launch starts the ranks of `--ranks`, or is one of them.
+    pub(crate) fn is_of_own_ranks(&self) -> bool {
+        self.ranks.is_some() || self.as_rank
     }
 
     /// Refuses combinations that are not possible.

@@ -209,6 +209,55 @@ fn a_rank_that_was_bound_stays_where_it_is() {
     assert_eq!((plan.placement.mask.to_string(), plan.rank.unwrap().shares), ("2".to_owned(), false));
 }
 
+fn of_ranks(ranks: u32, facts: &LaunchFacts, options: Options) -> Result<LaunchPlan, Refusal> {
+    let options = Options { ranks: Some(ranks), ..options };
+    decide(&LaunchRequest::merge(Sources { options, ..sources(&[]) }).unwrap(), facts)
+}
+
+#[test]
+fn ranks_that_share_cores_are_told_so() {
+    let facts = facts("core:2");
+    let refusal = of_ranks(3, &facts, Options::default()).unwrap_err().to_string();
+    assert!(refusal.contains("--ranks 3") && refusal.contains("--or-fewer"), "{refusal}");
+    let fewer = of_ranks(3, &facts, Options { or_fewer: true, ..Options::default() }).unwrap();
+    assert!(said(&fewer).contains("3 ranks share 2 cores"));
+    let counted = Options { cores: Some("1".parse().unwrap()), ..Options::default() };
+    assert!(said(&of_ranks(2, &facts, counted).unwrap()).contains("2 ranks share 1 core "));
+    assert!(!said(&of_ranks(2, &facts, Options::default()).unwrap()).contains("ranks share"));
+}
+
+proptest! {
+    /// Each rank has a core that no other rank has, or the launch is refused; it is refused only
+    /// if fewer cores are free of holds than there are ranks, whatever the load is.
+    #[test]
+    fn ranks_without_a_count_get_a_core_each_or_an_error(
+        ranks in 2u32..7,
+        held in 0u8..64,
+        busy in proptest::collection::vec(0u16..1001, 6),
+    ) {
+        let mut facts = facts("core:6");
+        facts.ledger.held = (0u32..6).filter(|at| held & (1 << at) != 0).map(OsCpu).collect();
+        facts.load.busy = (0u32..6).map(OsCpu).zip(busy).collect();
+        let free = 6 - held.count_ones();
+        match of_ranks(ranks, &facts, Options::default()) {
+            Ok(plan) => {
+                prop_assert!(free >= ranks);
+                prop_assert_eq!(plan.ranks.len(), ranks as usize);
+                for (at, part) in plan.ranks.iter().enumerate() {
+                    prop_assert!(!part.mask.is_empty() && !part.mask.intersects(&facts.ledger.held));
+                    for other in &plan.ranks[..at] {
+                        prop_assert!(!part.mask.intersects(&other.mask));
+                    }
+                }
+            }
+            Err(refusal) => {
+                prop_assert!(free < ranks, "{}", refusal);
+                prop_assert!(refusal.passes());
+            }
+        }
+    }
+}
+
 /// Random request and facts.
 #[derive(Clone, Debug)]
 struct Drawn {

@@ -131,6 +131,10 @@ pub struct RunOnly {
     /// Start N processes of the program as ranks of one team, placed by topology: they share the
     /// cores, as under an MPI launcher.
     ///
+    /// Without --cores each rank has at least one core of its own, a busy one if need be. If there
+    /// are not as many cores, the run fails; --wait waits for them, --share also takes held ones,
+    /// and with --or-fewer or a count of cores the ranks share cores, which a warning says.
+    ///
     /// Each process finds its rank in RANK and LOCAL_RANK, N in WORLD_SIZE and LOCAL_WORLD_SIZE,
     /// and its team in TRIMTAB_TEAM. trimtab stays as the parent: it passes signals on, names the
     /// first rank that fails, and ends with the status of that rank.
