@@ -90,6 +90,7 @@ fn options(args: &RunArgs) -> Result<Options, Trouble> {
     let observed = [
         ("--trace", run.watch.trace.is_some()),
         ("--metrics", run.watch.metrics.is_some()),
+        ("--preempt", run.preempt.is_some()),
         ("--report", run.report.is_some()),
         ("trimtab profile", run.profile.is_some()),
     ];
@@ -109,6 +110,7 @@ fn options(args: &RunArgs) -> Result<Options, Trouble> {
         threads: run.threads,
         fit: run.fit,
         slice: run.slice,
+        preempt: run.preempt,
         wait_policy: run.wait_policy,
         pin: run.pin,
         env: run.env,

@@ -435,6 +435,7 @@ fn assembled(
         env: request.env,
         wait: rest.wait,
         slice: request.slice.at(holds).clone(),
+        preempt: request.preempt,
         preload: rest.preload,
         watch: watch.filter(|_| request.env != EnvMode::Print),
         tuning: request.tuning.clone().filter(|_| holds),

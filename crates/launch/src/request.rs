@@ -11,6 +11,7 @@
 
 use crate::nesting::{self, AskedTeams};
 use crate::options::{EnvMode, Options, PinMode, Thp};
+use crate::preempt::PreemptPeriod;
 use crate::reason::{LaunchReason, Topic};
 use crate::refusal::Refusal;
 use crate::rules::{Rule, Site};
@@ -133,6 +134,8 @@ pub struct LaunchRequest {
     pub wait: OnCores<WaitPolicy>,
     /// Scheduler slice in milliseconds.
     pub slice: OnCores<Option<f64>>,
+    /// Period of preemption between the kernel's ticks; `None`: no preemption.
+    pub preempt: Option<PreemptPeriod>,
     /// Whether the allocator is told to request huge pages.
     pub allocator: OnCores<bool>,
     /// Treatment of thread counts above the number of CPUs of the run.
@@ -243,6 +246,7 @@ impl LaunchRequest {
             threads: layers.on_cores(options.threads.map(Some), tuned.threads.map(Some), None),
             wait: layers.on_cores(options.wait_policy, tuned.wait_policy, WaitPolicy::default()),
             slice: layers.on_cores(options.slice.map(Some), tuned.slice.map(Some), None),
+            preempt: options.preempt,
             allocator: layers.on_cores(
                 options.thp.map(|thp| thp == Thp::On),
                 tuned.thp.map(|thp| thp == Thp::On),

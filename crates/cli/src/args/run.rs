@@ -10,6 +10,7 @@ use trimtab_core::place::waiting::WaitPolicy;
 use trimtab_core::place::{Amount, Fit, MemoryRequest, Smt, Strategy};
 use trimtab_core::set::CpuSet;
 use trimtab_core::setting::{SLICES, Setting};
+use trimtab_launch::preempt::PreemptPeriod;
 use trimtab_launch::{EnvMode, PinMode, Thp};
 
 /// Options that choose cores, threads and memory.
@@ -184,6 +185,16 @@ pub struct RunOnly {
     /// threads that spin for each other take turns sooner; long slices keep caches warm.
     #[arg(long, value_name = "MS", value_parser = slice, hide_short_help = true, help_heading = CONTROL)]
     pub slice: Option<f64>,
+    /// Let the program's threads take turns of US microseconds (20 to 4000; 100 if not given) while
+    /// more threads are runnable than the run has CPUs: for programs whose threads spin on flags in
+    /// their own code, which no wait policy reaches.
+    ///
+    /// trimtab stays as the parent, and a thread of it wakes on each CPU once per turn. The program
+    /// receives no signal. Preempting needs the right to real-time scheduling (CAP_SYS_NICE, or
+    /// ulimit -r 1); without it a short slice is used (Linux 6.12), which preempts less often.
+    #[arg(long, value_name = "US", num_args = 0..=1, require_equals = true, default_missing_value = "100",
+          hide_short_help = true, help_heading = CONTROL)]
+    pub preempt: Option<PreemptPeriod>,
     /// Be one of the ranks that --ranks starts.
     #[arg(long, hide = true, requires = "ranks")]
     pub as_rank: bool,
