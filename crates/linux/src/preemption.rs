@@ -96,7 +96,7 @@ impl Preemption {
         let mut made = Self { state: Arc::default(), threads: Vec::new(), right: Right::RealTime };
         for cpu in cpus.iter() {
             let (state, sender) = (Arc::clone(&made.state), sender.clone());
-            made.spawn("preempt", move || preempt_on(cpu, period.into(), &state, &sender))?;
+            made.spawn("preempt", move || preempt_on(cpu, period.into(), &state, sender))?;
         }
         drop(sender);
         made.right = least_right(&answers)?;
@@ -139,12 +139,14 @@ fn preempt_on(
     cpu: OsCpu,
     period: Duration,
     state: &SharedState,
-    sender: &Sender<Result<Right, PreemptionError>>,
+    sender: Sender<Result<Right, PreemptionError>>,
 ) {
     let answer = prepare(cpu);
     let failed = answer.is_err();
     // The receiver is there until it has one answer of each thread, or the first failure.
     let _ = sender.send(answer);
+    // The receiver waits until no sender is left.
+    drop(sender);
     while !failed && !state.ends.load(Relaxed) {
         std::thread::sleep(if state.is_needed.load(Relaxed) { period } else { LOOK_PERIOD });
     }
