@@ -2,7 +2,6 @@
 //! same one, which they check by its signature.
 
 use crate::reduce::{Kernel, Operator, Type};
-use crate::shared_layout::Posted;
 use crate::{Error, Result};
 
 /// Kind of operation.
@@ -212,6 +211,32 @@ pub const ALLOC_WHAT: u64 = 0xf0;
 pub const FREE_WHAT: u64 = 0xf1;
 /// Kind in the description of a split, whose count is the bytes of each part's heap.
 pub const SPLIT_WHAT: u64 = 0xf2;
+
+/// A call as its rank posts it for the others: a copy of the words in shared memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Posted {
+    /// Number of the operation in its team, from 1.
+    pub number: u64,
+    /// The operation's signature.
+    pub signature: u32,
+    /// Its root, or 0.
+    pub root: u32,
+    /// Kind, type and operator.
+    pub what: u64,
+    /// Number of elements.
+    pub count: u64,
+    /// Hash of all earlier calls.
+    pub past: u32,
+    /// Hash of all changes of the heap before the call was made.
+    pub blocks: u32,
+}
+
+impl Posted {
+    /// Returns whether both are the same call, whatever came before.
+    pub fn is_same_call(&self, other: &Self) -> bool {
+        (self.what, self.count, self.root) == (other.what, other.count, other.root)
+    }
+}
 
 /// Returns whether a posted description is of one call: while a rank posts it, part of it may
 /// already be of the next call.

@@ -10,8 +10,7 @@
 //! **Properties.** A log has one writer and is written without a lock. A reader ignores an entry
 //! that is half of one call and half of another.
 
-use crate::call::signature;
-use crate::shared_layout::Posted;
+use crate::call::{Posted, signature};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Calls that a log keeps: those that a rank can begin before it must look at another rank.

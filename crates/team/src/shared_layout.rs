@@ -13,6 +13,7 @@
 //! **Properties.** Each line has one writer (only the count of the central barrier is written by
 //! all ranks, by atomic addition). No address is in shared memory.
 
+use crate::call::Posted;
 use crate::call_log::{BLOCKS_KEPT, CALLS_KEPT, CallLog};
 use crate::flag::{Flag, INLINE_BYTES, LINE_BYTES, Ticket};
 use crate::sync;
@@ -261,32 +262,6 @@ struct Words {
     count: AtomicU64,
     past: AtomicU32,
     blocks: AtomicU32,
-}
-
-/// A copy of an [`Intent`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Posted {
-    /// Number of the operation in its team, from 1.
-    pub number: u64,
-    /// The operation's signature.
-    pub signature: u32,
-    /// Its root, or 0.
-    pub root: u32,
-    /// Kind, type and operator.
-    pub what: u64,
-    /// Number of elements.
-    pub count: u64,
-    /// Hash of all earlier calls.
-    pub past: u32,
-    /// Hash of all changes of the heap before the call was made.
-    pub blocks: u32,
-}
-
-impl Posted {
-    /// Returns whether both are the same call, whatever came before.
-    pub fn is_same_call(&self, other: &Self) -> bool {
-        (self.what, self.count, self.root) == (other.what, other.count, other.root)
-    }
 }
 
 impl Words {

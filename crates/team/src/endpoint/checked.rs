@@ -6,8 +6,8 @@
 //! call. The report goes to standard error, which the library leaves alone otherwise.
 
 use super::Endpoint;
-use crate::call::{CollectiveCall, describe};
-use crate::shared_layout::{Cause, Posted};
+use crate::call::{CollectiveCall, Posted, describe};
+use crate::shared_layout::Cause;
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::time::Duration;

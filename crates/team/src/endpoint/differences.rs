@@ -3,8 +3,8 @@
 
 use super::Endpoint;
 use crate::Error;
-use crate::call::{ALLOC_WHAT, FREE_WHAT, SPLIT_WHAT};
-use crate::shared_layout::{Cause, Posted};
+use crate::call::{ALLOC_WHAT, FREE_WHAT, Posted, SPLIT_WHAT};
+use crate::shared_layout::Cause;
 
 impl Endpoint {
     /// Reports that a rank makes another call, and returns the error.
