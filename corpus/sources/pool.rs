@@ -1,4 +1,5 @@
-//! Threads that take parts from a counter; as many as the standard library says there is parallelism.
+//! Threads that take parts from a counter; as many as the standard library says there is
+//! parallelism.
 use std::sync::atomic::{AtomicU64, Ordering};
 
 fn main() {

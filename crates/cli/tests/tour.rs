@@ -6,7 +6,8 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Returns the examples of the tour: a command after `    $ `, and the lines below it with the same indentation.
+/// Returns the examples of the tour: a command after `    $ `, and the lines below it with the same
+/// indentation.
 fn examples(text: &str) -> Vec<(String, String)> {
     let mut examples: Vec<(String, String)> = Vec::new();
     let mut open = false;

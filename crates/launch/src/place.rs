@@ -210,7 +210,8 @@ fn explain(facts: &LaunchFacts, plan: &mut Plan) {
 /// use trimtab_launch::{LaunchFacts, LaunchRequest, Options, Sources, cores, decide};
 ///
 /// // Two hardware threads of each of two cores.
-/// let options = Options { cores: Some("2".parse()?), smt: Some("2".parse()?), ..Options::default() };
+/// let smt = Some("2".parse()?);
+/// let options = Options { cores: Some("2".parse()?), smt, ..Options::default() };
 /// let request = LaunchRequest::merge(Sources { options, ..Sources::default() })?;
 /// let plan = decide(&request, &LaunchFacts::idle(parse_synthetic("core:4 pu:2")?))?.placement;
 /// assert_eq!((cores(&plan), plan.slots.len()), (2, 4));

@@ -35,7 +35,8 @@ impl Role {
     ///
     /// let facts = LaunchFacts::idle(parse_synthetic("core:4")?);
     /// let variables = [("OMPI_COMM_WORLD_LOCAL_RANK", "1"), ("OMPI_COMM_WORLD_LOCAL_SIZE", "2")];
-    /// let environment: Environment = variables.map(|(name, value)| (name.into(), value.into())).into_iter().collect();
+    /// let variables = variables.map(|(name, value)| (name.into(), value.into()));
+    /// let environment: Environment = variables.into_iter().collect();
     /// let request = LaunchRequest::merge(Sources { environment, ..Sources::default() })?;
     /// let role = Role::of(&request, &facts);
     /// let (rank, _job) = role.shared().expect("two ranks share the machine");

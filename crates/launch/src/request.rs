@@ -211,12 +211,14 @@ impl LaunchRequest {
     ///     mem: Some("interleave".parse()?),
     ///     ..Rule::default()
     /// };
-    /// let request = LaunchRequest::merge(Sources { options, rule: Some(rule), ..Sources::default() })?;
+    /// let sources = Sources { options, rule: Some(rule), ..Sources::default() };
+    /// let request = LaunchRequest::merge(sources)?;
     /// assert_eq!(request.place.strategy, Strategy::Scatter);
     /// assert_eq!(request.origins["strategy"], ValueOrigin::Option);
     /// assert_eq!(request.origins["memory"], ValueOrigin::Rule("solver".to_owned()));
     ///
-    /// let options = Options { nest: Some("2,4".to_owned()), pin: Some("mask".parse()?), ..Options::default() };
+    /// let pin = Some("mask".parse()?);
+    /// let options = Options { nest: Some("2,4".to_owned()), pin, ..Options::default() };
     /// let refusal = LaunchRequest::merge(Sources { options, ..Sources::default() }).unwrap_err();
     /// assert!(refusal.to_string().contains("drop one of the two"));
     /// # Ok::<(), Box<dyn std::error::Error>>(())

@@ -61,7 +61,8 @@ impl Environment {
     /// ```
     /// use trimtab_launch::{Changes, Environment};
     ///
-    /// let environment: Environment = [("A".into(), "1".into()), ("B".into(), "2".into())].into_iter().collect();
+    /// let entries = [("A".into(), "1".into()), ("B".into(), "2".into())];
+    /// let environment: Environment = entries.into_iter().collect();
     /// let changes: Changes = [("A".to_owned(), None), ("C".to_owned(), Some("3".into()))].into();
     /// assert_eq!(environment.changed(&changes), ["B=2", "C=3"]);
     /// ```

@@ -10,9 +10,9 @@
 //! Properties: samples are free unless said otherwise. If a daemon pays, the policy is told the
 //! price with the next sample, as a live host does.
 //!
-//! Sources: [`BARE`] and [`TRAPPED`] come from the measurements of docs/performance-balancing.md and from
-//! estimates for hardware without a hypervisor; [`TICK`] is calibrated on one of four published
-//! overheads.
+//! Sources: [`BARE`] and [`TRAPPED`] come from the measurements of docs/performance-balancing.md
+//! and from estimates for hardware without a hypervisor; [`TICK`] is calibrated on one of four
+//! published overheads.
 
 use trimtab_core::time::Span;
 

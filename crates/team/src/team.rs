@@ -320,7 +320,10 @@ impl Team {
     ///
     /// // Usually the job's own name, and a process for each rank.
     /// let key = format!("example-{}", std::process::id());
-    /// let worker = |number| Team::of_job(number, &key, Options::new(2))?.join(Some(number))?.barrier();
+    /// let worker = |number| {
+    ///     let mut rank = Team::of_job(number, &key, Options::new(2))?.join(Some(number))?;
+    ///     rank.barrier()
+    /// };
     /// std::thread::scope(|scope| {
     ///     let one = scope.spawn(|| worker(1));
     ///     worker(0)?;
@@ -378,7 +381,9 @@ impl Team {
     /// let mut worker = Command::new("true");
     /// worker.env(name, value);
     /// // SAFETY: changes a flag of a descriptor only, which is allowed between fork and exec.
-    /// unsafe { worker.pre_exec(move || keep_over_exec(team.fd()).map_err(std::io::Error::other)) };
+    /// unsafe {
+    ///     worker.pre_exec(move || keep_over_exec(team.fd()).map_err(std::io::Error::other));
+    /// }
     /// assert!(worker.status()?.success());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```

@@ -1,8 +1,10 @@
 //! Teams in plain memory of this process: tests for an interpreter of Rust's memory model (Miri)
 //! and a detector of races, which do not support memory shared by processes.
 //!
-//!     MIRIFLAGS='-Zmiri-disable-isolation -Zmiri-permissive-provenance' cargo +nightly miri test -p trimtab-team --test plain
-//!     RUSTFLAGS=-Zsanitizer=thread cargo +nightly test -Zbuild-std --target x86_64-unknown-linux-gnu -p trimtab-team --test plain
+//!     MIRIFLAGS='-Zmiri-disable-isolation -Zmiri-permissive-provenance' \
+//!         cargo +nightly miri test -p trimtab-team --test plain
+//!     RUSTFLAGS=-Zsanitizer=thread cargo +nightly test -Zbuild-std \
+//!         --target x86_64-unknown-linux-gnu -p trimtab-team --test plain
 #![allow(clippy::unwrap_used, unsafe_code, reason = "tests of raw memory")]
 #![cfg(not(trimtab_model))]
 

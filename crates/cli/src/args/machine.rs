@@ -76,9 +76,9 @@ pub struct PsArgs {
 /// Find faults of this machine, or of a program's launch.
 ///
 /// Without a program, checks the machine and the environment, and names a remedy for each fault.
-/// With a program, runs it plain and under trimtab run. If the two end differently, each change that
-/// a run makes is left out in turn, and the change that the program does not tolerate is named. The
-/// program gets no input, and its output is dropped.
+/// With a program, runs it plain and under trimtab run. If the two end differently, each change
+/// that a run makes is left out in turn, and the change that the program does not tolerate is
+/// named. The program gets no input, and its output is dropped.
 ///
 /// Exit status 0 if all is well, 1 if something should be changed.
 #[derive(Args, Debug)]

@@ -13,8 +13,8 @@ use trimtab_launch::PinMode;
 /// Places the program as `trimtab run` does, and ends with its exit status. While the program runs,
 /// the preload library counts its barriers (OpenMP barriers and ends of regions, MPI collectives,
 /// POSIX barriers) and how long threads wait there. From outside, trimtab samples how evenly cores
-/// are used, how long threads wait for a CPU, and which memory they have. The profile also says what
-/// the measurement cost.
+/// are used, how long threads wait for a CPU, and which memory they have. The profile also says
+/// what the measurement cost.
 ///
 /// The most important number is the time between two barriers: if it is below a millisecond, any
 /// delay of one thread delays all threads. Quantities that could not be measured are listed. A
@@ -30,8 +30,8 @@ pub struct ProfileArgs {
     /// Write the profile to FILE instead of standard error; standard output belongs to the program.
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Output")]
     pub output: Option<PathBuf>,
-    /// Run the program with this setting, as in 'threads=4 wait=sleep': threads, cores, smt, strategy, memory,
-    /// thp, wait, pin, balance or slice, each in place of its option.
+    /// Run the program with this setting, as in 'threads=4 wait=sleep': threads, cores, smt,
+    /// strategy, memory, thp, wait, pin, balance or slice, each in place of its option.
     #[arg(long, value_name = "SETTING", help_heading = "Settings")]
     pub set: Option<Setting>,
     /// How threads wait for each other: auto, spin, yield, sleep or keep, as for trimtab run.

@@ -10,8 +10,8 @@ use trimtab_team::Kind;
 /// Makes a team for each number of ranks. In each cell (operation, size, call class), all
 /// algorithms take turns in short batches, and half of them are dropped after each stage. The
 /// default algorithm is replaced only by one that is more than 5 % faster. The result is kept in
-/// the user's cache folder, for this machine, kernel, number of ranks, occupancy, and the caches and
-/// nodes of the ranks; teams use it from then on. If other programs used more than 5 % of the
+/// the user's cache folder, for this machine, kernel, number of ranks, occupancy, and the caches
+/// and nodes of the ranks; teams use it from then on. If other programs used more than 5 % of the
 /// machine, a cell is measured again, and keeps its default after three attempts. Use a machine
 /// that is otherwise idle.
 ///
@@ -34,8 +34,8 @@ pub struct TuneTeamArgs {
     /// scatter, alltoall, scan. By default, all but gather, scatter and scan.
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = operation)]
     pub ops: Vec<Kind>,
-    /// Sizes of a block in bytes, multiples of 8; by default, powers of two from 256 bytes to 2 MiB.
-    /// Sizes with a single algorithm are left out.
+    /// Sizes of a block in bytes, multiples of 8; by default, powers of two from 256 bytes to 2
+    /// MiB. Sizes with a single algorithm are left out.
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = bytes_of_doubles)]
     pub bytes: Vec<usize>,
     /// Synchronisation of calls: stream, strict, loose. Calls of a class that was not tuned use the
@@ -64,8 +64,8 @@ pub struct TuneTeamArgs {
     /// Forget the results for this machine, or with --ranks for these numbers of ranks.
     #[arg(long, conflicts_with = "check")]
     pub forget: bool,
-    /// Measure all algorithms equally long, compare the fastest with the kept one, and keep nothing:
-    /// exit status 0 if the kept one is within 5 % of the fastest in 95 % of the cells.
+    /// Measure all algorithms equally long, compare the fastest with the kept one, and keep
+    /// nothing: exit status 0 if the kept one is within 5 % of the fastest in 95 % of the cells.
     #[arg(long)]
     pub check: bool,
     /// Print JSON on standard output instead of tables (schema in docs/json.md).

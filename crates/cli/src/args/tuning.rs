@@ -36,7 +36,8 @@ pub struct TuneArgs {
     /// Use cores that other runs hold, too.
     #[arg(long, help_heading = "Settings")]
     pub share: bool,
-    /// Change only these knobs: threads, cores, smt, strategy, memory, thp, wait, pin, balance, slice.
+    /// Change only these knobs: threads, cores, smt, strategy, memory, thp, wait, pin, balance,
+    /// slice.
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = knob, help_heading = "Settings")]
     pub knobs: Vec<Knob>,
     /// Setting to start from and to compare with, as in 'threads=4 wait=spin', instead of the

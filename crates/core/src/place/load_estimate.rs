@@ -1,12 +1,12 @@
 //! Estimate of the load of other programs, from evidence that costs no waiting.
 //!
-//! Problem: the load of a CPU is a share of time, so measuring it takes time. A launcher that sleeps
-//! for 100 ms whenever anything else runs is slow on every shared machine. Idea: evidence that is
-//! already there. First, counters of the CPUs that an earlier launch kept: the difference to now is
-//! the load since then. Second, the number of tasks that are runnable at this instant: no more CPUs
-//! than that can be busy, so that the end of a program is seen at once. Third, if no counters were
-//! kept, the runnable tasks themselves: a task that has computed for most of its life keeps its CPU
-//! busy, a task that has just started may be gone in a moment.
+//! Problem: the load of a CPU is a share of time, so measuring it takes time. A launcher that
+//! sleeps for 100 ms whenever anything else runs is slow on every shared machine. Idea: evidence
+//! that is already there. First, counters of the CPUs that an earlier launch kept: the difference
+//! to now is the load since then. Second, the number of tasks that are runnable at this instant: no
+//! more CPUs than that can be busy, so that the end of a program is seen at once. Third, if no
+//! counters were kept, the runnable tasks themselves: a task that has computed for most of its life
+//! keeps its CPU busy, a task that has just started may be gone in a moment.
 //!
 //! Properties: pure; equal evidence gives equal estimates. At most `runnable` CPUs are busy.
 
@@ -116,8 +116,8 @@ fn computes(task: &RunnableTask) -> bool {
     task.life >= LIFE_MIN && task.used.share_of(task.life).is_some_and(|share| share >= COMPUTING_SHARE_MIN)
 }
 
-/// Leaves the load of the `count` busiest CPUs; the other CPUs are idle at this instant. Equal loads
-/// are ordered by the number of the CPU.
+/// Leaves the load of the `count` busiest CPUs; the other CPUs are idle at this instant. Equal
+/// loads are ordered by the number of the CPU.
 fn busiest(load: BTreeMap<OsCpu, u16>, count: usize) -> BTreeMap<OsCpu, u16> {
     let mut order: Vec<(OsCpu, u16)> = load.iter().map(|(cpu, busy)| (*cpu, *busy)).collect();
     order.sort_by_key(|&(cpu, busy)| (std::cmp::Reverse(busy), cpu));

@@ -12,8 +12,8 @@
 //! Samples do not see a thread that lived and died between two samples, nor the last moments of a
 //! thread that ended before the last sample.
 //!
-//! Properties: every reading is believed. Every living thread has a record. A bounded number of ended threads keep theirs, those that ran
-//! longest; the others are summed up ([`Folded`]).
+//! Properties: every reading is believed. Every living thread has a record. A bounded number of
+//! ended threads keep theirs, those that ran longest; the others are summed up ([`Folded`]).
 
 use super::totals::{Change, Reading, Totals, Track};
 use crate::counts::Counts;

@@ -32,8 +32,8 @@
 //! policy = ["none", "speed", "exchange"]
 //! ```
 //!
-//! docs/scenario-files.md has all keys. Properties: every key may be swept or set from outside, and a
-//! set value is checked as if it stood in the file; all combinations are checked before the first
+//! docs/scenario-files.md has all keys. Properties: every key may be swept or set from outside, and
+//! a set value is checked as if it stood in the file; all combinations are checked before the first
 //! is run; the text of [`write()`] is read again as an equal scenario.
 
 mod happenings;
