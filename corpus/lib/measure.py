@@ -29,6 +29,7 @@ class Plan:
     rounds: int
     seed: int
     quiet_check: bool
+    survey: str = "auto"  # how runs measure the load of others
     deadline: float = float("inf")  # by the monotonic clock; no sample begins after it
 
 
@@ -89,7 +90,7 @@ class Measuring:
             raise Overdue
         program = self.program
         report = self.places.samples / f"{name}.txt"
-        command = start(program, name, self.plan.trimtab, report)
+        command = start(program, name, self.plan.trimtab, report, self.plan.survey)
         filled = Start((*before, *(supply.filled(word, self.words) for word in command.command)), command.attach)
         taken = take(filled, self.surroundings, program.same.files, watched, program.attach_after)
         if self.plan.quiet_check:
