@@ -13,6 +13,7 @@ class Start:
 
     command: tuple
     attach: tuple = ()  # the command that is started beside it, without the process id
+    confine: object = None  # a function that its process calls before it becomes the program
 
 
 def start(program, variant, trimtab, out, survey="auto"):

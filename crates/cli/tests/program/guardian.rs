@@ -58,7 +58,8 @@ fn leave_to_work(policy: &str, pid: u32, ms: u64) {
 
 /// Returns a number of the environment, or another where it is not set.
 fn number(name: &str, otherwise: u64) -> u64 {
-    std::env::var(name).map_or(otherwise, |text| text.parse().unwrap_or_else(|_| panic!("{name}={text} is no number")))
+    std::env::var(name)
+        .map_or(otherwise, |text| text.parse().unwrap_or_else(|_| panic!("{name}={text} is no number")))
 }
 
 /// The outcome of many kills.
@@ -92,7 +93,10 @@ impl Kills {
     fn tell(mut self, all: u64) {
         self.restored.sort();
         let (median, last) = (self.restored.get(self.restored.len() / 2), self.restored.last());
-        println!("{all} kills, {} with narrowed masks, 0 left; back after {median:?} (median), {last:?} (last)", self.narrowed);
+        println!(
+            "{all} kills, {} with narrowed masks, 0 left; back after {median:?} (median), {last:?} (last)",
+            self.narrowed
+        );
     }
 }
 
