@@ -8,33 +8,6 @@ PROFILE ?= release
 
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 BUILT  := $(TARGET)/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))
-INSTALL ?= install
-
-bindir     := $(DESTDIR)$(PREFIX)/bin
-libexecdir := $(DESTDIR)$(PREFIX)/libexec/trimtab
-libdir     := $(DESTDIR)$(PREFIX)/lib/trimtab
-includedir := $(DESTDIR)$(PREFIX)/include/trimtab
-# Libraries that others link with, where linkers look.
-clibdir    := $(DESTDIR)$(PREFIX)/lib
-# Which version of libtrimtab_team programs need, as crates/team-c/build.rs has it.
-SOVERSION := 0
-mandir     := $(DESTDIR)$(PREFIX)/share/man/man1
-bashdir    := $(DESTDIR)$(PREFIX)/share/bash-completion/completions
-zshdir     := $(DESTDIR)$(PREFIX)/share/zsh/site-functions
-fishdir    := $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
-# systemd reads rules of /usr/local too.
-tmpfilesdir := $(DESTDIR)$(PREFIX)/lib/tmpfiles.d
-unitdir     := $(DESTDIR)$(PREFIX)/lib/systemd/system
-
-INSTALLED := $(bindir)/trimtab $(bindir)/trimtab-lab $(libexecdir)/trimtab-discover $(libdir)/libtrimtab_shim.so \
-	$(includedir)/nesting.h $(includedir)/nesting.f90 $(includedir)/team.h $(includedir)/team_mpi.h \
-	$(clibdir)/libtrimtab_team.so $(clibdir)/libtrimtab_team.so.$(SOVERSION) $(clibdir)/libtrimtab_team.a $(clibdir)/pkgconfig/trimtab-team.pc \
-	$(bashdir)/trimtab $(zshdir)/_trimtab $(fishdir)/trimtab.fish \
-	$(bashdir)/trimtab-lab $(zshdir)/_trimtab-lab $(fishdir)/trimtab-lab.fish $(tmpfilesdir)/trimtab.conf \
-	$(unitdir)/trimtab.service
-
-# What `trimtab bench` runs, installed if `make -C bench` has built it.
-BENCH_PROGRAMS := nested_stream nested_syncbench nested_solver balance_spmd balance_omp balance_pipeline balance_hog uncore_lists
 
 .PHONY: build help guide test test-models test-python test-torch test-numa test-misses demo bench-launch bench-nested bench-balance bench-uncore bench-cost bench-oversub corpus corpus-test check-all lint install uninstall clean
 
@@ -149,42 +122,10 @@ lint: ## format, clippy, documentation, licences: warnings are errors
 
 # Building is for the user, installing may be for root, who need not have a compiler.
 install: ## install what `make` built below $(DESTDIR)$(PREFIX)
-	@test -x $(BUILT)/trimtab -a -x $(BUILT)/trimtab-lab || { echo 'nothing is built in $(BUILT): run "make" first' >&2; exit 1; }
-	$(INSTALL) -D -m 755 $(BUILT)/trimtab $(bindir)/trimtab
-	$(INSTALL) -D -m 755 $(BUILT)/trimtab-lab $(bindir)/trimtab-lab
-	$(INSTALL) -D -m 755 $(BUILT)/trimtab-discover $(libexecdir)/trimtab-discover
-	$(INSTALL) -D -m 644 $(BUILT)/libtrimtab_shim.so $(libdir)/libtrimtab_shim.so
-	@for program in $(BENCH_PROGRAMS); do if test -x bench/build/gcc/$$program; then \
-		$(INSTALL) -D -m 755 bench/build/gcc/$$program $(libexecdir)/bench/$$program; fi; done
-	$(INSTALL) -D -m 644 include/trimtab/nesting.h $(includedir)/nesting.h
-	$(INSTALL) -D -m 644 include/trimtab/nesting.f90 $(includedir)/nesting.f90
-	$(INSTALL) -D -m 644 include/trimtab/team.h $(includedir)/team.h
-	$(INSTALL) -D -m 644 include/trimtab/team_mpi.h $(includedir)/team_mpi.h
-	$(INSTALL) -D -m 644 $(BUILT)/libtrimtab_team_c.so $(clibdir)/libtrimtab_team.so.$(SOVERSION)
-	ln -sf libtrimtab_team.so.$(SOVERSION) $(clibdir)/libtrimtab_team.so
-	$(INSTALL) -D -m 644 $(BUILT)/libtrimtab_team_c.a $(clibdir)/libtrimtab_team.a
-	$(INSTALL) -d $(clibdir)/pkgconfig
-	sed 's|@PREFIX@|$(PREFIX)|' packaging/trimtab-team.pc > $(clibdir)/pkgconfig/trimtab-team.pc
-	chmod 644 $(clibdir)/pkgconfig/trimtab-team.pc
-	$(INSTALL) -d $(mandir) $(bashdir) $(zshdir) $(fishdir)
-	for program in trimtab trimtab-lab; do \
-		$(BUILT)/trimtab-lab generate man $$program --to $(mandir) && \
-		$(BUILT)/trimtab-lab generate bash $$program > $(bashdir)/$$program && \
-		$(BUILT)/trimtab-lab generate zsh $$program > $(zshdir)/_$$program && \
-		$(BUILT)/trimtab-lab generate fish $$program > $(fishdir)/$$program.fish && \
-		chmod 644 $(mandir)/$$program*.1 $(bashdir)/$$program $(zshdir)/_$$program $(fishdir)/$$program.fish || exit 1; \
-	done
-	$(INSTALL) -D -m 644 packaging/tmpfiles.conf $(tmpfilesdir)/trimtab.conf
-	$(INSTALL) -d $(unitdir)
-	sed 's|@BINDIR@|$(PREFIX)/bin|' packaging/trimtab.service > $(unitdir)/trimtab.service
-	chmod 644 $(unitdir)/trimtab.service
-	@echo 'A service for tagged threads:  systemctl daemon-reload && systemctl enable --now trimtab'
-	@echo 'A ledger that only root can replace:  systemd-tmpfiles --create $(PREFIX)/lib/tmpfiles.d/trimtab.conf'
+	BUILT='$(BUILT)' PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)' scripts/install install
 
-uninstall: ## remove what `make install` installed
-	rm -f $(mandir)/trimtab.1 $(mandir)/trimtab-*.1
-	rm -f $(INSTALLED) $(addprefix $(libexecdir)/bench/,$(BENCH_PROGRAMS))
-	rmdir $(libexecdir)/bench $(libexecdir) $(libdir) $(includedir) 2>/dev/null || true
+uninstall: ## remove what `make install` installed, and the directories that it created
+	BUILT='$(BUILT)' PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)' scripts/install uninstall
 
 clean: ## remove everything that was built
 	$(CARGO) clean

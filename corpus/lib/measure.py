@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass, replace
 
 from . import same, supply
-from .cpus import list_of
+from .confine import by_mask, by_online
 from .result import Measured, Result
 from .sample import Surroundings, take
 from .variant import Start, start
@@ -29,6 +29,7 @@ class Plan:
     rounds: int
     seed: int
     quiet_check: bool
+    survey: str = "auto"  # how runs measure the load of others
     deadline: float = float("inf")  # by the monotonic clock; no sample begins after it
 
 
@@ -46,7 +47,7 @@ class Measuring:
         self.surroundings = Surroundings(plan.trimtab, surroundings(places, program, words), places.samples, program.limit)
         self.result = Result(program.name, program.about, program.kind, program.note)
         self.plain = None  # the first plain sample, which the others are compared with
-        self.narrower = {}  # set of CPUs -> a plain sample on these, where a run found the others busy
+        self.narrower = {}  # (set of CPUs, how) -> a plain sample on these, where a run found the others busy
 
     def all(self):
         """Measures until done; after an interruption the result holds what there is."""
@@ -83,14 +84,14 @@ class Measuring:
             return re.sub(r"^\d+:|[-+].*$", "", done.stdout) if done.returncode == 0 else ""
         return ""
 
-    def sample(self, name, watched, before=()):
-        """One sample; `before` stands in front of the whole command."""
+    def sample(self, name, watched, confine=None):
+        """One sample; its process calls `confine` first."""
         if time.monotonic() > self.plan.deadline:
             raise Overdue
         program = self.program
         report = self.places.samples / f"{name}.txt"
-        command = start(program, name, self.plan.trimtab, report)
-        filled = Start((*before, *(supply.filled(word, self.words) for word in command.command)), command.attach)
+        command = start(program, name, self.plan.trimtab, report, self.plan.survey)
+        filled = Start(tuple(supply.filled(word, self.words) for word in command.command), command.attach, confine)
         taken = take(filled, self.surroundings, program.same.files, watched, program.attach_after)
         if self.plan.quiet_check:
             noisy = ", noisy" if taken.noisy else ""
@@ -152,10 +153,15 @@ class Measuring:
 
     def compared(self, name, taken):
         """In what a sample differs from plain: from plain on the same CPUs, if it was given fewer."""
-        plain = self.plain
         given = taken.given() if taken.seen is not None and name != "plain" else None
-        if given and given < self.cpus():
-            plain = self.plain_on(given)
+        if not given or given >= self.cpus():
+            return self.compared_with(self.plain, name, taken)
+        found = self.compared_with(self.plain_on(given, by_mask), name, taken)
+        if found and (counted := self.plain_on(given, by_online)):
+            found = found if self.compared_with(counted, name, taken) else []
+        return found
+
+    def compared_with(self, plain, name, taken):
         rules = self.program.same
         found = same.differences(rules, plain, taken)
         if name != "plain" and not found and taken.seen is not None:
@@ -164,11 +170,12 @@ class Measuring:
             found = same.seen_differences(rules, plain.seen, taken.seen)
         return found
 
-    def plain_on(self, cpus):
-        """A plain sample on some CPUs."""
-        if cpus not in self.narrower:
-            self.narrower[cpus] = self.sample("plain", watched=True, before=("taskset", "-c", list_of(cpus)))
-        return self.narrower[cpus]
+    def plain_on(self, cpus, how):
+        """A plain sample on some CPUs; None where it cannot be confined in this way."""
+        if (cpus, how) not in self.narrower:
+            confine = how(cpus, self.places.samples)
+            self.narrower[cpus, how] = confine and self.sample("plain", watched=True, confine=confine)
+        return self.narrower[cpus, how]
 
     def cpus(self):
         """CPUs that a plain run may use."""

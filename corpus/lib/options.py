@@ -25,6 +25,9 @@ def parse(words=None):
     parser.add_argument("--trimtab", type=Path, default=REPOSITORY / "target/release/trimtab", metavar="PROGRAM")
     parser.add_argument("--install", action=argparse.BooleanOptionalAction, default=False,
                         help="install packages (root on Debian or Ubuntu) and fetch wheels")
+    parser.add_argument("--survey", choices=["auto", "full", "none"], default="auto",
+                        help="how runs measure the load of others (default auto); with none, for a machine under load, they are "
+                        "given the CPUs that plain runs have")
     parser.add_argument("--json", type=Path, metavar="FILE", help="where the record goes (default target/corpus/record.json)")
     parser.add_argument("--table", action="store_true", help="put the table into docs/corpus.md")
     parser.add_argument("--from", dest="record", type=Path, metavar="FILE", help="run nothing: take the results of a record")

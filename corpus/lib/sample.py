@@ -81,7 +81,7 @@ def take(start, surroundings, files=(), watched=False, attach_after=0.1):
         begin = time.perf_counter()
         try:
             child = subprocess.Popen(start.command, cwd=cwd, env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=err,
-                                     start_new_session=True)
+                                     start_new_session=True, preexec_fn=start.confine)
             if watch:
                 watch.start()
             balancer = beside(start, child, attach_after, environment, words)

@@ -54,8 +54,9 @@ def measured(programs, options):
     signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     adopt_orphans()
     trimtab = options.trimtab.resolve()
-    about = {**machine.describe(trimtab, options.seed, options.rounds), "births_refused": births.refusal()}
-    plan = Plan(trimtab, options.variant, options.rounds, options.seed, options.quiet_check,
+    about = {**machine.describe(trimtab, options.seed, options.rounds), "births_refused": births.refusal(),
+             "survey": options.survey}
+    plan = Plan(trimtab, options.variant, options.rounds, options.seed, options.quiet_check, options.survey,
                 time.monotonic() + options.seconds)
     supply = Supply(options.places, options.install, say)
     path = options.json or options.places.root / "record.json"

@@ -13,11 +13,16 @@ class Start:
 
     command: tuple
     attach: tuple = ()  # the command that is started beside it, without the process id
+    confine: object = None  # a function that its process calls before it becomes the program
 
 
-def start(program, variant, trimtab, out):
-    """How a variant starts the program; `out` is the file that a report or profile goes to."""
-    run = (str(trimtab), "run", *program.options)
+def start(program, variant, trimtab, out, survey="auto"):
+    """How a variant starts the program.
+
+    `out` is the file that a report or profile goes to, `survey` how a run measures the load of others.
+    """
+    options = (*(("--survey", survey) if survey != "auto" else ()), *program.options)
+    run = (str(trimtab), "run", *options)
     under = {
         "plain": program.plain,
         "attach": program.plain,
@@ -25,7 +30,7 @@ def start(program, variant, trimtab, out):
         "balance": (*run, "--balance", "--"),
         "report": (*run, f"--report={out}", "--"),
         "nest": (*run, "--nest", program.nest, "--"),
-        "profile": (str(trimtab), "profile", *program.options, "-o", str(out), "--"),
+        "profile": (str(trimtab), "profile", *options, "-o", str(out), "--"),
     }[variant]
     attach = (str(trimtab), "attach") if variant == "attach" else ()
     return Start(placed(program.command, under), attach)

@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import os
 import random
 import sys
 import tempfile
@@ -11,7 +12,7 @@ from pathlib import Path
 CORPUS = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(CORPUS))
 
-from lib import births, cpus, interval, load, options, program, record, same, session, supply, table, tree, variant  # noqa: E402
+from lib import births, confine, cpus, interval, load, options, program, record, same, session, supply, table, tree, variant  # noqa: E402
 from lib.places import PAGE, PROGRAMS, SOURCES, Places  # noqa: E402
 from lib.result import Measured, Result  # noqa: E402
 from lib.sample import Sample, Surroundings, adopt_orphans, held_cpus, take  # noqa: E402
@@ -285,6 +286,26 @@ class Samples(unittest.TestCase):
         self.assertEqual(len(seen.masks), 1)
         self.assertTrue(any(variables.get("A") == "1" for variables in seen.environments.values()))
 
+
+    def confined(self, how):
+        """What programs that ask the kernel for a mask, and the C library for the online CPUs, count on one CPU."""
+        cpu = frozenset([min(os.sched_getaffinity(0))])
+        with tempfile.TemporaryDirectory() as folder:
+            prepared = how(cpu, Path(folder))
+            if prepared is None:
+                self.skipTest("it needs root")
+            start = variant.Start(("sh", "-c", "nproc; getconf _NPROCESSORS_ONLN"), confine=prepared)
+            sample = take(start, Surroundings(Path("/nowhere/trimtab"), {"PATH": "/usr/bin:/bin"}, Path(folder), 20.0))
+        return sample.out.decode().split()
+
+    def test_a_mask_confines_and_changes_no_count_of_online_cpus(self):
+        self.assertEqual(self.confined(confine.by_mask), ["1", str(os.sysconf("SC_NPROCESSORS_ONLN"))])
+
+    def test_a_sample_can_have_the_only_cpus_that_are_online(self):
+        if not os.access("/proc/self/ns/mnt", os.R_OK) or os.system("unshare --mount true 2>/dev/null") != 0:
+            self.skipTest("no mount namespace can be made here")
+        self.assertEqual(self.confined(confine.by_online), ["1", "1"])
+        self.assertEqual(os.sysconf("SC_NPROCESSORS_ONLN"), len(cpus.cpus_of(Path("/sys/devices/system/cpu/online").read_text())))
 
     def births(self, *command):
         """What three samples of a command start; all the same."""

@@ -1,8 +1,8 @@
 //! Link settings of the shared library.
 
 /// Version of the interface that programs need. It is incremented when an entry or a structure of
-/// `team.h` changes in a way that breaks programs built before. The same as `SOVERSION` in the
-/// Makefile.
+/// `team.h` changes in a way that breaks programs built before. The same as `soversion` in
+/// `scripts/install`.
 const SOVERSION: u32 = 0;
 
 fn main() {

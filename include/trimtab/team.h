@@ -12,7 +12,8 @@
  *
  * Every function returns TRIMTAB_OK or another code; trimtab_last_error() has the text. Handles are numbers. Any thread may use a team's
  * handle; only the thread that joined may use a rank's, and the handles of its requests and blocks. A handle that was freed gives an
- * error. A thread that ends leaves its teams. Nothing here prints, starts threads or ends the process.
+ * error. A thread that ends leaves its teams. Nothing here starts threads or ends the process, or prints unless TRIMTAB_TEAM_CHECK=on asks
+ * for checked calls (docs/teams.md).
  *
  * All ranks of a team make the same calls in the same order. Buffers need no alignment; input and output are the same or do not
  * overlap. Counts are elements of a block. */
@@ -103,6 +104,9 @@ int trimtab_rank_leave(trimtab_rank rank);
 int trimtab_split(trimtab_rank rank, int64_t colour, int32_t key, size_t heap, trimtab_rank *part);
 /* The remainder of a team that lost ranks. The old handle is freed, also if this fails. */
 int trimtab_shrink(trimtab_rank rank, uint64_t deadline_ns, trimtab_rank *left);
+/* The same ranks as a team that is usable again after a call failed without a loss (MISMATCH, TIMEOUT, INTERRUPTED, REVOKED). All live ranks
+ * call it. Blocks of the old team become invalid. The old handle is freed, also if this fails. */
+int trimtab_recover(trimtab_rank rank, uint64_t deadline_ns, trimtab_rank *usable);
 
 /* Memory in the segment, a block for each rank; all ranks call it with the same arguments. Large broadcasts and allreduces whose buffers
  * lie there make no intermediate copies. */

@@ -200,6 +200,24 @@ impl Rank {
             .map(work)
             .ok_or_else(|| argument("a does not begin where an array of this rank's empty() does"))
     }
+
+    /// Ends this rank and returns the one that `work` makes of it.
+    fn replaced(
+        &self,
+        py: Python<'_>,
+        deadline: f64,
+        work: fn(trimtab_team::Rank, std::time::Duration) -> trimtab_team::Result<trimtab_team::Rank>,
+    ) -> PyResult<Self> {
+        let deadline = team::seconds("deadline", deadline)?;
+        let inner = self.inner.get()?;
+        let busy = inner.enter()?;
+        let rank = Here(inner.rank.take().ok_or_else(gone)?);
+        let left = py.detach(move || Here(work(rank.get(), deadline))).get();
+        inner.pending.borrow_mut().clear();
+        inner.blocks.borrow_mut().clear();
+        drop(busy);
+        Ok(Self::new(interrupt::settle(left)?, self.team.clone()))
+    }
 }
 
 #[pymethods]
@@ -239,15 +257,15 @@ impl Rank {
     /// otherwise it fails. Arrays of empty() become invalid: their memory belongs to the new team.
     #[pyo3(signature = (deadline = 5.0))]
     fn shrink(&self, py: Python<'_>, deadline: f64) -> PyResult<Self> {
-        let deadline = team::seconds("deadline", deadline)?;
-        let inner = self.inner.get()?;
-        let busy = inner.enter()?;
-        let rank = Here(inner.rank.take().ok_or_else(gone)?);
-        let left = py.detach(move || Here(rank.get().shrink(deadline))).get();
-        inner.pending.borrow_mut().clear();
-        inner.blocks.borrow_mut().clear();
-        drop(busy);
-        Ok(Self::new(interrupt::settle(left)?, self.team.clone()))
+        self.replaced(py, deadline, trimtab_team::Rank::shrink)
+    }
+
+    /// The same ranks as a team that is usable again after a call failed without a loss: Mismatch,
+    /// Timeout, Revoked. All live ranks must call it within deadline seconds. Arrays of
+    /// empty() become invalid.
+    #[pyo3(signature = (deadline = 5.0))]
+    fn recover(&self, py: Python<'_>, deadline: f64) -> PyResult<Self> {
+        self.replaced(py, deadline, trimtab_team::Rank::recover)
     }
 
     /// Makes a numpy array in the team's memory: collectives use it where it lies, without a copy,

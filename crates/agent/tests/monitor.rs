@@ -74,6 +74,7 @@ fn monitored(folder: &Path, child: fn(Word, &CpuSet) -> !) -> (Monitored, Arc<Li
         counting: CountingOptions::default(),
         audits: true,
         profile: Some(Setting::default()),
+        preempt: None,
     };
     let outputs = MonitorOutputs {
         recorder: Some(Recorder::open("--trace", &folder.join("trace.jsonl")).unwrap()),

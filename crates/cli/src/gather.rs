@@ -10,7 +10,7 @@ use crate::args::{RunArgs, SurveyMode, report_to};
 use crate::commands::tune_team::page::date;
 use crate::foreign_load::Surroundings;
 use crate::monitor::Asked;
-use crate::site_facts::{Situation, Standpoint, location};
+use crate::site_facts::{Situation, Standpoint, location, private_ledger};
 use crate::tuning_store::{Conditions, Kept, Store};
 use crate::world::World;
 use anyhow::anyhow;
@@ -19,6 +19,7 @@ use thiserror::Error;
 use trimtab_core::handoff::Report;
 use trimtab_core::place::local_rank;
 use trimtab_core::place::waiting::Yield;
+use trimtab_core::queue::QueueRules;
 use trimtab_core::set::CpuSet;
 use trimtab_launch::facts::{Answers, LedgerFacts, Load, Parent};
 use trimtab_launch::request::takes_tuning;
@@ -89,6 +90,7 @@ fn options(args: &RunArgs) -> Result<Options, Trouble> {
     let observed = [
         ("--trace", run.watch.trace.is_some()),
         ("--metrics", run.watch.metrics.is_some()),
+        ("--preempt", run.preempt.is_some()),
         ("--report", run.report.is_some()),
         ("trimtab profile", run.profile.is_some()),
     ];
@@ -108,6 +110,7 @@ fn options(args: &RunArgs) -> Result<Options, Trouble> {
         threads: run.threads,
         fit: run.fit,
         slice: run.slice,
+        preempt: run.preempt,
         wait_policy: run.wait_policy,
         pin: run.pin,
         env: run.env,
@@ -243,11 +246,21 @@ pub fn look_at_ledger(world: &World, request: &LaunchRequest, facts: &mut Launch
     match seen {
         Ok((group, map)) => {
             let (held, allotment) = (map.held(), group.flatten());
-            facts.ledger = LedgerFacts { within: stand.within, held, allotment, fault: None };
+            let private = private_ledger(world, &view.path());
+            facts.ledger = LedgerFacts { within: stand.within, held, allotment, fault: None, private };
         }
         Err(error) => facts.ledger.fault = Some(error.to_string()),
     }
     true
+}
+
+/// Returns the warning about a priority that the site's rules do not grant.
+pub fn priority_beyond(asked: Option<i32>, rules: &QueueRules) -> Option<String> {
+    let most = rules.priority_max;
+    let beyond = asked.filter(|asked| *asked > most && !rustix::process::getuid().is_root())?;
+    Some(format!(
+        "priority {beyond} counts as {most}: the site's rules (max-priority in site.toml) grant no more"
+    ))
 }
 
 /// Decides, measures what the decision asks for, and decides again.

@@ -2,16 +2,18 @@
 
 use crate::escapes::{Escaped, escaped};
 use crate::foreign_load::Surroundings;
-use crate::site_facts::HOLD;
+use crate::queue::{Line, positions};
+use crate::site_facts::{HOLD, Standpoint};
 use crate::world::World;
 use anyhow::{Context, Result};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Duration;
+use trimtab_core::queue::QueueRules;
 use trimtab_core::set::CpuSet;
 use trimtab_core::topology::Machine;
-use trimtab_linux::ledger::{Hold, Holder, LedgerView, Level, Mode, ProcessTable, Standing};
+use trimtab_linux::ledger::{Hold, Holder, LedgerError, LedgerView, Level, Mode, ProcessTable, Standing};
 use trimtab_linux::process::{self, Pid};
 use trimtab_linux::survey::Pin;
 use trimtab_linux::users::Users;
@@ -29,8 +31,12 @@ pub struct Holds {
     pub holds: Vec<HoldRow>,
     /// CPUs held by processes that cannot be named.
     pub unknown: CpuSet,
-    /// Runs that wait in line for cores of the machine.
+    /// Processes that lock these CPUs, as far as this user may see it.
+    pub unknown_pids: BTreeSet<u32>,
+    /// Number of runs that wait in line for cores of the machine.
     pub waiting: u64,
+    /// These runs, in the order of the line. Of a long queue, the foremost.
+    pub queue: Vec<QueueRow>,
     /// Foreign tasks that are bound to held cores.
     pub violators: Vec<Violator>,
     /// Processes of runs that may run on CPUs which their run does not hold.
@@ -62,6 +68,31 @@ pub struct HoldRow {
     pub command: String,
 }
 
+/// A run in the queue.
+#[derive(Clone, Debug, Serialize)]
+pub struct QueueRow {
+    /// Position, from 1; `None` while it is stopped, and so passed over.
+    pub position: Option<usize>,
+    /// Name of its user; `None` if the run says nothing about itself, as for the fields below.
+    pub user: Option<String>,
+    /// Number of its user.
+    pub uid: Option<u32>,
+    /// The process that waits.
+    pub pid: Option<u32>,
+    /// State of that process.
+    pub standing: Option<&'static str>,
+    /// Number of cores that it wants; `None` also if its request is not a plain number.
+    pub cores: Option<u32>,
+    /// CPUs on which it may run.
+    pub cpus: Option<CpuSet>,
+    /// Priority that it asked for.
+    pub priority: i32,
+    /// Time in seconds for which it has waited.
+    pub age_s: Option<u64>,
+    /// Its command.
+    pub command: Option<String>,
+}
+
 /// A task bound to cores that another run holds.
 #[derive(Debug, Serialize)]
 pub struct Violator {
@@ -88,13 +119,16 @@ pub fn gather(
     view: Option<&LedgerView>,
     seen: &Surroundings,
     users: &Users,
+    rules: QueueRules,
 ) -> Result<Holds> {
     let mut found = Holds {
         schema: SCHEMA,
         ledger: None,
         holds: Vec::new(),
         unknown: CpuSet::new(),
+        unknown_pids: BTreeSet::new(),
         waiting: 0,
+        queue: Vec::new(),
         violators: Vec::new(),
         escaped: Vec::new(),
     };
@@ -103,11 +137,17 @@ pub fn gather(
     let all = machine.cpus();
     found.waiting = view.waiting(Level::MACHINE, &all).context("cannot read the queue")?;
     let processes = ProcessTable::at(&world.proc());
+    let stand = Standpoint { level: Level::MACHINE, within: all.clone() };
+    let line = Line { world, machine, stand: &stand, rules };
+    found.queue = queue(&line, view, &processes, users).context("cannot read the queue")?;
     let mut holds: Vec<Hold> = Vec::new();
     for level in (0..).map_while(Level::new) {
         let holders = view.holders(level, &all).context("cannot read the holders")?;
         if holders.known.is_empty() && holders.unknown.is_empty() {
             break; // a hold inside another needs that other
+        }
+        if !holders.unknown.is_empty() {
+            found.unknown_pids.extend(view.lockers(level, &holders.unknown).unwrap_or_default());
         }
         found.unknown = found.unknown.union(&holders.unknown);
         holds.extend(holders.known);
@@ -134,17 +174,52 @@ fn row(hold: &Hold, processes: &ProcessTable, now: Duration, seen: &Surroundings
         user: users.name(holder.uid),
         uid: holder.uid,
         pid: holder.pid,
-        standing: match processes.standing(holder) {
-            Standing::Running => "running",
-            Standing::Outlived => "ended, its children hold on",
-            Standing::Impostor { .. } => "not who it says it is",
-            Standing::OtherNamespace => "in a container",
-            Standing::Hidden => "hidden",
-        },
+        standing: standing_word(processes.standing(holder)),
         age_s: now.saturating_sub(holder.since).as_secs(),
         load_permille: load,
         command: holder.label.clone(),
     }
+}
+
+fn standing_word(standing: Standing) -> &'static str {
+    match standing {
+        Standing::Running => "running",
+        Standing::Outlived => "ended, its children hold on",
+        Standing::Impostor { .. } => "not who it says it is",
+        Standing::OtherNamespace => "in a container",
+        Standing::Hidden => "hidden",
+    }
+}
+
+/// Returns the runs in the queue of the machine, in the order of the line.
+fn queue(
+    line: &Line<'_>,
+    view: &LedgerView,
+    processes: &ProcessTable,
+    users: &Users,
+) -> Result<Vec<QueueRow>, LedgerError> {
+    let runs = view.queue(line.stand.level, &line.stand.within, processes)?;
+    let now = line.world.now();
+    let order = positions(&runs, &line.occupancy(view)?, &line.rules, now);
+    let row = |(index, position): (usize, Option<usize>)| {
+        let run = &runs[index];
+        let claim = run.claim.as_ref();
+        let holder = claim.map(|claim| &claim.holder);
+        let standing = run.standing.map(standing_word);
+        QueueRow {
+            position,
+            user: holder.map(|holder| users.name(holder.uid)),
+            uid: holder.map(|holder| holder.uid),
+            pid: holder.map(|holder| holder.pid),
+            standing: if run.stopped { Some("stopped") } else { standing },
+            cores: claim.and_then(|claim| claim.cores),
+            cpus: claim.and_then(|claim| claim.demand.as_ref()).map(|demand| demand.cpus.clone()),
+            priority: claim.map_or(0, |claim| claim.priority),
+            age_s: holder.map(|holder| now.saturating_sub(holder.since).as_secs()),
+            command: holder.map(|holder| holder.label.clone()),
+        }
+    };
+    Ok(order.into_iter().map(row).collect())
 }
 
 /// Returns the tasks that are bound to CPUs of a run which they are not part of, one per process

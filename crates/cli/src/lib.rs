@@ -12,6 +12,7 @@ pub mod holds;
 pub mod monitor;
 pub mod narrate;
 pub mod profile;
+pub mod queue;
 pub mod reserve;
 pub mod run_report;
 pub mod site;

@@ -16,6 +16,7 @@ use trimtab_agent::narrator::Narrator;
 use trimtab_agent::recorder::Recorder;
 use trimtab_agent::sync_report::SyncPage;
 use trimtab_core::balance::{Kind, Settings};
+use trimtab_core::time::Span;
 use trimtab_core::topology::Machine;
 use trimtab_launch::EnvMode;
 use trimtab_linux::child::Child;
@@ -67,6 +68,7 @@ impl Asked {
             options.metrics.is_some(),
             args.report.is_some(),
             args.profile.is_some(),
+            args.preempt.is_some(),
         ];
         if !given.contains(&true) {
             let counters = options.counting.counters.as_ref().map(|_| "--counters");
@@ -96,6 +98,7 @@ impl Asked {
             counting: options.counting.options(),
             audits: args.report.is_some(),
             profile: args.profile.as_ref().map(|ask| ask.setting.clone()),
+            preempt: args.preempt.map(|period| Span::from_us(period.us().into())),
         };
         Ok(Some(Self { kind, balances, options }))
     }

@@ -10,6 +10,8 @@ use trimtab_launch::{LaunchReason, Level};
 pub fn narrate(reasons: &[LaunchReason], volume: Volume) {
     for LaunchReason { topic, level, text } in reasons {
         match level {
+            // Cores without a reservation are a fact that also a silent run has to say.
+            Level::Warning if *topic == Topic::Ledger => say::warning(Volume::Normal, text),
             Level::Warning => say::warning(volume, text),
             Level::Notice => say::notice(volume, text),
             Level::Headline => say::headline(volume, text),

@@ -7,16 +7,18 @@
 use crate::args::Wait;
 use crate::exit::{self, Exit};
 use crate::gather::Trouble;
+use crate::queue::{Line, claim, demand, unknown_lockers};
 use crate::say::{self, Volume};
-use crate::site_facts::{Standpoint, location};
+use crate::site_facts::{Standpoint, location, private_ledger};
 use crate::world::World;
 use anyhow::anyhow;
 use std::time::{Duration, Instant};
 use trimtab_core::place::PlaceError;
+use trimtab_core::queue::{Applicant, Precedence, QueueRules};
 use trimtab_core::set::CpuSet;
 use trimtab_launch::facts::LedgerFacts;
 use trimtab_launch::{LaunchFacts, LaunchRequest, Refusal, Role, place};
-use trimtab_linux::ledger::{Held, Ledger, LedgerError, Mode, ProcessTable, TakeError, Ticket};
+use trimtab_linux::ledger::{Held, Ledger, LedgerError, Mode, ProcessTable, QueuedRun, TakeError, Ticket};
 
 /// Longest wait for the planner lock. A launch holds it for under a millisecond; a process that
 /// holds it longer was stopped, and planning without the lock is safe.
@@ -33,6 +35,12 @@ const PLAN_ATTEMPTS_MAX: usize = 16;
 /// at a time on 2 CPUs, took 77 s when the whole pause was slept through.
 const FIRST_POLL_INTERVAL: Duration = Duration::from_millis(5);
 
+/// Time after which the line about the wait is repeated if the position is the same. Chosen: a sign
+/// of life that does not fill a log.
+const ESTIMATE_INTERVAL: Duration = Duration::from_secs(600);
+/// Shortest time between two such lines. Chosen: short runs ahead would print a line each.
+const ESTIMATE_INTERVAL_MIN: Duration = Duration::from_secs(5);
+
 /// How cores are reserved.
 #[derive(Debug)]
 pub struct ReserveOptions<'a> {
@@ -42,6 +50,10 @@ pub struct ReserveOptions<'a> {
     pub label: &'a str,
     /// How much is printed.
     pub volume: Volume,
+    /// Priority in the queue.
+    pub priority: i32,
+    /// The site's rules for the queue.
+    pub rules: QueueRules,
 }
 
 /// Takes the cores of a launch, and stores in its facts the holds of others at that moment. `None`
@@ -58,10 +70,10 @@ pub fn reserve(
 ) -> Result<Option<Held>, Exit> {
     let begin = Instant::now();
     let mut queue: Option<Ticket> = None;
-    let mut said_waiting = false;
+    let mut told = Told::default();
     let mut attempts = 0;
     let role = Role::of(request, facts);
-    let mut taking = Taking { world, request, role, label: order.label, patience: PLANNER_WAIT_MAX };
+    let mut taking = Taking { world, request, role, order, patience: PLANNER_WAIT_MAX };
     loop {
         let ledger = match location(world).and_then(|location| Ledger::open(&location)) {
             Ok(ledger) => ledger,
@@ -71,21 +83,23 @@ pub fn reserve(
         // A launch that may wait does not overtake launches that already wait.
         let line = || ledger.waiting(stand.level, &stand.within).is_ok_and(|waiting| waiting > 0);
         if queue.is_none() && order.wait.is_some() && line() {
-            queue = ledger.enqueue(stand.level, &stand.within).ok();
+            queue = taking.enqueue(facts, &ledger, &stand);
         }
-        let may_take = queue.as_mut().is_none_or(|ticket| ticket.is_first().unwrap_or(true));
-        let cause = match taking.attempt(facts, &ledger, &stand, may_take) {
+        let cause = match taking.attempt(facts, &ledger, &stand, queue.as_mut()) {
             Ok(Attempt::Done(held)) => return Ok(held),
             Ok(Attempt::Again) | Err(LedgerError::Replaced { .. }) if attempts < PLAN_ATTEMPTS_MAX => {
                 attempts += 1;
                 continue;
             }
             Ok(Attempt::Again) => return Err(overtaken()),
-            Ok(Attempt::Behind) => anyhow!("earlier launches still wait"),
+            Ok(Attempt::Kept(cause)) if order.wait.is_some() => anyhow!(cause),
+            Ok(Attempt::Kept(cause)) => {
+                return Err(Exit::new(exit::NO_CORES, anyhow!("{cause}; wait in line with --wait")));
+            }
             Ok(Attempt::Refused(error)) if error.passes() && order.wait.is_some() => {
                 anyhow::Error::from(error)
             }
-            Ok(Attempt::Refused(error)) => return Err(Trouble::from(Refusal::from(error)).into()),
+            Ok(Attempt::Refused(error)) => return Err(refused(error, &ledger, &stand)),
             Err(error) => return Ok(without_ledger(facts, &error)),
         };
         let limit = order.wait.and_then(|wait| wait.0);
@@ -94,16 +108,49 @@ pub fn reserve(
             return Err(Exit::new(exit::NO_CORES, cause.context(format!("gave up after {waited} s"))));
         }
         if queue.is_none() {
-            queue = ledger.enqueue(stand.level, &stand.within).ok();
+            queue = taking.enqueue(facts, &ledger, &stand);
         }
-        let ahead = queue.as_mut().and_then(|ticket| ticket.ahead().ok()).unwrap_or(0);
-        if !said_waiting {
-            let line = if ahead == 0 { String::new() } else { format!("; {ahead} ahead in line") };
-            say::headline(order.volume, &format!("waiting for cores{line} ({cause})"));
-            said_waiting = true;
+        let ahead =
+            queue.as_mut().map(|ticket| taking.ahead(facts, &ledger, &stand, ticket)).unwrap_or_default();
+        if told.is_due(ahead.len()) {
+            let wanted = demand(request, facts, &stand.within).cpus;
+            let estimate = taking.line(facts, &stand).estimate(&ledger, ahead.len(), &wanted);
+            say::headline(order.volume, &format!("waiting for cores: {estimate} ({cause})"));
         }
         let left = limit.map_or(Duration::MAX, |limit| limit.saturating_sub(begin.elapsed()));
-        pause(queue.as_mut(), ahead, left);
+        pause(queue.as_mut(), &ahead, left, &ProcessTable::at(&world.proc()));
+    }
+}
+
+/// State of the line that tells a user about the wait.
+#[derive(Default)]
+struct Told {
+    /// Number of runs ahead in the last line, and its time.
+    last: Option<(usize, Instant)>,
+}
+
+impl Told {
+    /// Returns whether the line is due with so many runs ahead, and takes it as printed.
+    fn is_due(&mut self, ahead: usize) -> bool {
+        let due = self.last.is_none_or(|(before, at)| {
+            let apart = if before == ahead { ESTIMATE_INTERVAL } else { ESTIMATE_INTERVAL_MIN };
+            at.elapsed() >= apart
+        });
+        if due {
+            self.last = Some((ahead, Instant::now()));
+        }
+        due
+    }
+}
+
+/// Returns the error for a request that cannot be met now; it names the processes that lock CPUs
+/// without being known as runs.
+fn refused(error: PlaceError, ledger: &Ledger, stand: &Standpoint) -> Exit {
+    let lockers = if error.passes() { unknown_lockers(ledger, stand) } else { None };
+    let exit: Exit = Trouble::from(Refusal::from(error)).into();
+    match lockers {
+        Some(lockers) => Exit::new(exit.status, anyhow!("{}; {lockers}", exit.cause)),
+        None => exit,
     }
 }
 
@@ -114,13 +161,19 @@ fn overtaken() -> Exit {
 }
 
 /// Sleeps until the next attempt: as long as the position in the line suggests, but not longer than
-/// others are ahead.
-fn pause(mut ticket: Option<&mut Ticket>, ahead: u64, left: Duration) {
-    let (begin, whole) = (Instant::now(), Ticket::pause(ahead).min(left));
+/// the first of those ahead stays in the line.
+fn pause(mut ticket: Option<&mut Ticket>, ahead: &[u64], left: Duration, processes: &ProcessTable) {
+    let (begin, whole) = (Instant::now(), Ticket::pause(ahead.len() as u64).min(left));
     loop {
         let rest = whole.saturating_sub(begin.elapsed());
-        let first = ahead > 0 && ticket.as_mut().is_some_and(|ticket| ticket.is_first().unwrap_or(true));
-        if rest.is_zero() || first {
+        if let Some(ticket) = ticket.as_mut() {
+            if ahead.first().is_some_and(|&first| ticket.has_left(first).unwrap_or(true)) {
+                ticket.look_again();
+                return;
+            }
+            let _ = ticket.queue(processes); // moves the pulse; the next attempt meets the error
+        }
+        if rest.is_zero() {
             return;
         }
         std::thread::sleep(rest.min(FIRST_POLL_INTERVAL));
@@ -132,8 +185,8 @@ enum Attempt {
     Done(Option<Held>),
     /// Other launches were faster.
     Again,
-    /// There are enough cores, but earlier launches wait for them.
-    Behind,
+    /// There are enough cores, but some are kept for launches that wait; the reason.
+    Kept(String),
     Refused(PlaceError),
 }
 
@@ -142,20 +195,63 @@ struct Taking<'a> {
     world: &'a World,
     request: &'a LaunchRequest,
     role: Role,
-    label: &'a str,
+    order: &'a ReserveOptions<'a>,
     /// Longest wait for the planner lock.
     patience: Duration,
 }
 
 impl Taking<'_> {
-    /// Reads, plans and takes once. `may_take` is false behind others in the line: such a launch
-    /// may only join its own job's group.
+    /// Returns the queue at a position in the ledger.
+    fn line<'f>(&'f self, facts: &'f LaunchFacts, stand: &'f Standpoint) -> Line<'f> {
+        Line { world: self.world, machine: &facts.machine, stand, rules: self.order.rules }
+    }
+
+    /// Draws a ticket; `None` if the queue cannot be used.
+    fn enqueue(&self, facts: &LaunchFacts, ledger: &Ledger, stand: &Standpoint) -> Option<Ticket> {
+        let processes = ProcessTable::at(&self.world.proc());
+        let holder = processes.this_process(0, self.world.now(), self.order.label).ok()?;
+        let demand = demand(self.request, facts, &stand.within);
+        let claim = claim(self.request, demand, self.order.priority, holder);
+        ledger.enqueue(stand.level, &stand.within, &claim).ok()
+    }
+
+    /// Returns what this launch has to leave to the launches in the queue, and these.
+    fn precedence(
+        &self,
+        facts: &LaunchFacts,
+        ledger: &Ledger,
+        stand: &Standpoint,
+        ticket: Option<&mut Ticket>,
+    ) -> Result<(Vec<QueuedRun>, Precedence), LedgerError> {
+        let processes = ProcessTable::at(&self.world.proc());
+        let (runs, applicant) = match ticket {
+            Some(ticket) => (ticket.queue(&processes)?, Applicant::Ticket(ticket.number())),
+            None if ledger.waiting(stand.level, &stand.within)? == 0 => return Ok(Default::default()),
+            None => (ledger.queue(stand.level, &stand.within, &processes)?, Applicant::Passing),
+        };
+        let given = self.line(facts, stand).precedence(ledger, &runs, applicant)?;
+        Ok((runs, given))
+    }
+
+    /// Returns the tickets ahead of ours, in the order of the line.
+    fn ahead(
+        &self,
+        facts: &LaunchFacts,
+        ledger: &Ledger,
+        stand: &Standpoint,
+        ticket: &mut Ticket,
+    ) -> Vec<u64> {
+        self.precedence(facts, ledger, stand, Some(ticket)).map(|(_, given)| given.ahead).unwrap_or_default()
+    }
+
+    /// Reads, plans and takes once. CPUs that are kept for launches ahead are not taken; a launch may
+    /// always join its own job's group.
     fn attempt(
         &mut self,
         facts: &mut LaunchFacts,
         ledger: &Ledger,
         stand: &Standpoint,
-        may_take: bool,
+        ticket: Option<&mut Ticket>,
     ) -> Result<Attempt, LedgerError> {
         let _right = match ledger.planner(stand.level, self.patience) {
             Ok(planner) => {
@@ -174,12 +270,25 @@ impl Taking<'_> {
             return self.join(facts, ledger, stand, allotment);
         }
         let map = ledger.map(stand.level, &stand.within)?;
-        facts.ledger =
-            LedgerFacts { within: stand.within.clone(), held: map.held(), ..LedgerFacts::default() };
+        let (runs, given) = self.precedence(facts, ledger, stand, ticket)?;
+        let private = private_ledger(self.world, &ledger.path());
+        let held = |held| LedgerFacts {
+            within: stand.within.clone(),
+            held,
+            private: private.clone(),
+            ..LedgerFacts::default()
+        };
+        facts.ledger = held(map.held().union(&given.kept));
         let hold = match place(self.request, facts, &self.role) {
-            Ok(placed) if may_take => placed.hold,
-            Ok(_) => return Ok(Attempt::Behind),
-            Err(error) => return Ok(Attempt::Refused(error)),
+            Ok(placed) => placed.hold,
+            Err(error) => {
+                facts.ledger = held(map.held());
+                let without = !given.kept.is_empty() && place(self.request, facts, &self.role).is_ok();
+                return Ok(match without {
+                    true => Attempt::Kept(self.line(facts, stand).kept_for(&runs, &given)),
+                    false => Attempt::Refused(error),
+                });
+            }
         };
         let share = self.request.place.share;
         let (mode, job) = match self.role.shared() {
@@ -188,8 +297,11 @@ impl Taking<'_> {
             None => (Mode::Exclusive, 0),
         };
         // CPUs that others hold exclusively cannot be held; the user asked only to share them.
-        let to_hold =
-            if share { hold.difference(&map.exclusive).difference(&map.lost) } else { hold.clone() };
+        let to_hold = if share {
+            hold.difference(&map.exclusive).difference(&map.lost).difference(&given.kept)
+        } else {
+            hold.clone()
+        };
         if self.role.shared().is_some() {
             facts.ledger.allotment = Some(hold);
         }
@@ -216,6 +328,7 @@ impl Taking<'_> {
         facts.ledger = LedgerFacts {
             within: stand.within.clone(),
             allotment: Some(allotment),
+            private: private_ledger(self.world, &ledger.path()),
             ..LedgerFacts::default()
         };
         Ok(taken)
@@ -230,7 +343,7 @@ impl Taking<'_> {
         job: u64,
     ) -> Result<Attempt, LedgerError> {
         let processes = ProcessTable::at(&self.world.proc());
-        let holder = processes.this_process(job, self.world.now(), self.label)?;
+        let holder = processes.this_process(job, self.world.now(), self.order.label)?;
         match ledger.take(stand.level, cpus, mode, &holder) {
             Ok(held) => Ok(Attempt::Done(Some(held))),
             Err(TakeError::Nothing) => Ok(Attempt::Done(None)),

@@ -145,10 +145,11 @@ impl Policy {
     /// The first file that exists and cannot be used.
     pub fn read(folders: &[PathBuf]) -> Result<Self, SiteError> {
         let mut policy = Self::default();
-        for folder in folders {
+        for (depth, folder) in folders.iter().enumerate() {
             let site = folder.join("site.toml");
             if let Some(text) = read(&site)? {
-                policy.site = policy.site.tightened(parse_site(&text, &site)?);
+                let found = parse_site(&text, &site)?;
+                policy.site = if depth == 0 { found } else { policy.site.tightened(found) };
             }
             let rules = folder.join("rules.toml");
             if let Some(text) = read(&rules)? {

@@ -5,6 +5,8 @@ use crate::machine::Which;
 use crate::site::Policy;
 use crate::world::World;
 use anyhow::{Context, Result};
+use std::path::Path;
+use trimtab_agent::paths::LEDGER;
 use trimtab_core::place::{Reason, Taken};
 use trimtab_core::set::CpuSet;
 use trimtab_core::topology::Machine;
@@ -98,6 +100,26 @@ impl Situation {
 /// The boot id cannot be read.
 pub fn location(world: &World) -> Result<Location, LedgerError> {
     world.paths().location()
+}
+
+/// Returns the reason why programs outside of this container do not see a ledger; `None` for a
+/// folder that is meant to be shared: the package's, and one that the user named.
+pub fn private_ledger(world: &World, path: &Path) -> Option<String> {
+    let meant = path.starts_with("/run/trimtab") || world.text(LEDGER).is_some();
+    (!meant && in_container(world)).then(|| only_here(path))
+}
+
+/// Returns the sentence about a ledger that is private to a container.
+pub fn only_here(path: &Path) -> String {
+    let path = path.display();
+    format!("{path} exists only in this container: runs in other containers and on the host are not visible")
+}
+
+/// Returns whether this is a container, from the marks of container runtimes: `/.dockerenv`,
+/// `/run/.containerenv` and the variable `container`.
+pub fn in_container(world: &World) -> bool {
+    let exists = |name: &str| world.root.join(name).exists();
+    exists(".dockerenv") || exists("run/.containerenv") || world.text("container").is_some()
 }
 
 /// A position in the ledger: the level, and the CPUs of the hold that encloses it.

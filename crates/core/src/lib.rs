@@ -25,6 +25,7 @@ pub mod observe;
 pub mod penalty;
 pub mod place;
 pub mod profile;
+pub mod queue;
 pub mod replay;
 pub mod sampling_budget;
 pub mod sampling_overhead;

@@ -13,7 +13,7 @@ use crate::options::{EnvMode, PinMode};
 use crate::place::{Placed, cores, place};
 use crate::plan::{LaunchPlan, Questions, RankPart, RankPlan, WaitPlan, WatchPlan};
 use crate::preload::{self, Preload};
-use crate::ranks::Role;
+use crate::ranks::{Role, tell_crowding};
 use crate::reason::{LaunchReason, Topic};
 use crate::refusal::Refusal;
 use crate::request::{LaunchRequest, Sourced, ValueOrigin};
@@ -67,6 +67,7 @@ pub fn decide(request: &LaunchRequest, facts: &LaunchFacts) -> Result<LaunchPlan
     reasons.extend(role.tell(facts).into_iter().chain(launchers::warn(facts)));
     reasons.extend(ledger(request, facts)?);
     let placed = place(request, facts, &role)?;
+    reasons.extend(tell_crowding(&role, placed.whole.as_ref()));
     let holds = request.tuning.as_ref().is_none_or(|tuning| cores(&placed.plan) == tuning.wanted_cores());
     reasons.extend(tell::tuning(request, &placed.plan, holds));
     let deciding = Deciding::new(request, facts, &placed, holds);
@@ -332,7 +333,13 @@ impl<'a> Deciding<'a> {
 
 /// Returns the warning for a ledger in which nothing can be reserved; with `--strict`, the refusal.
 fn ledger(request: &LaunchRequest, facts: &LaunchFacts) -> Result<Option<LaunchReason>, Refusal> {
-    let Some(fault) = &facts.ledger.fault else { return Ok(None) };
+    let Some(fault) = &facts.ledger.fault else {
+        let Some(private) = &facts.ledger.private else { return Ok(None) };
+        if request.strict {
+            return Err(Refusal::Strict(private.clone()));
+        }
+        return Ok(Some(LaunchReason::warning(Topic::Ledger, private.clone())));
+    };
     if request.strict {
         return Err(Refusal::Strict(format!("the cores cannot be reserved: {fault}")));
     }
@@ -428,6 +435,7 @@ fn assembled(
         env: request.env,
         wait: rest.wait,
         slice: request.slice.at(holds).clone(),
+        preempt: request.preempt,
         preload: rest.preload,
         watch: watch.filter(|_| request.env != EnvMode::Print),
         tuning: request.tuning.clone().filter(|_| holds),

@@ -72,6 +72,7 @@ pub mod options;
 mod own_values;
 mod place;
 pub mod plan;
+pub mod preempt;
 pub mod preload;
 mod ranks;
 pub mod reason;

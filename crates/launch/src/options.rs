@@ -1,5 +1,6 @@
 //! Options of a launch, from a command line, `--set` or a saved tuning, before the merge.
 
+use crate::preempt::PreemptPeriod;
 use serde::Serialize;
 use std::fmt;
 use std::str::FromStr;
@@ -137,6 +138,8 @@ pub struct Options {
     pub fit: Option<Fit>,
     /// The scheduler's slice in milliseconds, 0.1 to 100.
     pub slice: Option<f64>,
+    /// Period of preemption between the kernel's ticks; `None`: no preemption.
+    pub preempt: Option<PreemptPeriod>,
     /// How threads wait.
     pub wait_policy: Option<WaitPolicy>,
     /// How threads are pinned.

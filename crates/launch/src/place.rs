@@ -68,7 +68,7 @@ pub fn place(request: &LaunchRequest, facts: &LaunchFacts, role: &Role) -> Resul
     }
     let taken = facts.taken();
     match role.shared() {
-        Some((rank, _)) => of_rank(facts, &asked, &taken, rank),
+        Some((rank, _)) => of_rank(facts, &asked, &taken, rank, request.is_of_own_ranks()),
         None => alone(request, facts, asked, taken),
     }
 }
@@ -99,10 +99,11 @@ fn of_rank(
     asked: &Request,
     taken: &Taken,
     rank: &LocalRank,
+    own_ranks: bool,
 ) -> Result<Placed, PlaceError> {
     let allotment = match &facts.ledger.allotment {
         Some(allotment) => allotment.clone(),
-        None => plan(&facts.machine, asked, taken)?.hold,
+        None => allotment(facts, asked, taken, rank.of.unwrap_or(1), own_ranks)?.hold,
     };
     // Every rank derives its part from the allotment alone, so that all ranks agree, even if each
     // saw a different load.
@@ -149,6 +150,33 @@ fn of_rank(
         free: allotment,
         wide: None,
     })
+}
+
+/// Returns the plan of a job's allotment. Without a count it has a core for each rank at least, busy
+/// ones too: a core that is half taken is better than one that two ranks take from each other.
+///
+/// Where there are not as many cores, ranks of `--ranks` are refused unless fewer cores were
+/// accepted. Ranks of another launcher run already, so they share the cores that there are.
+fn allotment(
+    facts: &LaunchFacts,
+    asked: &Request,
+    taken: &Taken,
+    ranks: u32,
+    own_ranks: bool,
+) -> Result<Plan, PlaceError> {
+    let usual = plan(&facts.machine, asked, taken);
+    if asked.amount != Amount::Auto || usual.as_ref().is_ok_and(|plan| cores(plan) >= ranks as usize) {
+        return usual;
+    }
+    let each = Request { amount: Amount::Cores(ranks), or_fewer: false, ..asked.clone() };
+    match plan(&facts.machine, &each, taken) {
+        Ok(plan) => Ok(plan),
+        Err(_) if asked.or_fewer || !own_ranks => {
+            let fewer = Request { or_fewer: true, ..each };
+            plan(&facts.machine, &fewer, taken).or(usual)
+        }
+        Err(cause) => Err(PlaceError::RanksWithoutCores { ranks, cause: Box::new(cause) }),
+    }
 }
 
 /// Returns a plan that consists of the remaining mask, without a slot for any thread.

@@ -5,6 +5,7 @@
 
 use crate::nesting::Nesting;
 use crate::options::EnvMode;
+use crate::preempt::PreemptPeriod;
 use crate::preload::Preload;
 use crate::reason::LaunchReason;
 use crate::request::{Sourced, Tuning, ValueOrigin};
@@ -70,6 +71,8 @@ pub struct LaunchPlan {
     pub wait: WaitPlan,
     /// Scheduler slice in milliseconds.
     pub slice: Sourced<Option<f64>>,
+    /// Period of preemption in microseconds; `None`: no preemption.
+    pub preempt: Option<PreemptPeriod>,
     /// Whether the preload library is loaded into the program.
     pub preload: Preload,
     /// Observer or balancer that runs beside the program; `None` if trimtab becomes the program.

@@ -11,6 +11,7 @@
 
 use crate::nesting::{self, AskedTeams};
 use crate::options::{EnvMode, Options, PinMode, Thp};
+use crate::preempt::PreemptPeriod;
 use crate::reason::{LaunchReason, Topic};
 use crate::refusal::Refusal;
 use crate::rules::{Rule, Site};
@@ -133,6 +134,8 @@ pub struct LaunchRequest {
     pub wait: OnCores<WaitPolicy>,
     /// Scheduler slice in milliseconds.
     pub slice: OnCores<Option<f64>>,
+    /// Period of preemption between the kernel's ticks; `None`: no preemption.
+    pub preempt: Option<PreemptPeriod>,
     /// Whether the allocator is told to request huge pages.
     pub allocator: OnCores<bool>,
     /// Treatment of thread counts above the number of CPUs of the run.
@@ -153,6 +156,8 @@ pub struct LaunchRequest {
     pub observed: Option<&'static str>,
     /// Number of ranks to start.
     pub ranks: Option<u32>,
+    /// Whether this is one of the ranks that `--ranks` has started.
+    pub as_rank: bool,
     /// Whether a request that cannot be met is an error.
     pub strict: bool,
     /// Whether all messages except errors are suppressed.
@@ -243,6 +248,7 @@ impl LaunchRequest {
             threads: layers.on_cores(options.threads.map(Some), tuned.threads.map(Some), None),
             wait: layers.on_cores(options.wait_policy, tuned.wait_policy, WaitPolicy::default()),
             slice: layers.on_cores(options.slice.map(Some), tuned.slice.map(Some), None),
+            preempt: options.preempt,
             allocator: layers.on_cores(
                 options.thp.map(|thp| thp == Thp::On),
                 tuned.thp.map(|thp| thp == Thp::On),
@@ -262,6 +268,7 @@ impl LaunchRequest {
             balance: balance.value,
             observed: options.observed,
             ranks: options.ranks.filter(|_| !options.as_rank),
+            as_rank: options.as_rank,
             strict: options.strict,
             quiet: options.quiet,
             environment,
@@ -275,6 +282,11 @@ impl LaunchRequest {
     /// Returns the value of a variable that the user set.
     pub fn user(&self, name: &str) -> Option<String> {
         self.environment.of_user(name)
+    }
+
+    /// Returns whether this launch starts the ranks of `--ranks`, or is one of them.
+    pub(crate) fn is_of_own_ranks(&self) -> bool {
+        self.ranks.is_some() || self.as_rank
     }
 
     /// Refuses combinations that are not possible.

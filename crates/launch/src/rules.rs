@@ -2,7 +2,9 @@
 //! program.
 
 use serde::{Deserialize, Serialize};
+use std::time::Duration;
 use trimtab_core::place::{HugePages, MemoryRequest, Smt, Strategy};
+use trimtab_core::queue::{PRIORITY_MAX, QueueRules};
 use trimtab_core::set::CpuSet;
 
 /// Limits and defaults of a site.
@@ -15,6 +17,12 @@ pub struct Site {
     pub max_cores: Option<u32>,
     /// CPUs reserved for the system.
     pub reserved_cpus: Option<CpuSet>,
+    /// Largest priority in the queue of users other than root; 0 if absent.
+    pub max_priority: Option<u32>,
+    /// Seconds after which runs without `--wait` leave the cores of a waiting run to it.
+    pub reserve_after: Option<u32>,
+    /// Whether users who use many cores come later in the queue.
+    pub fair_share: Option<bool>,
 }
 
 impl Site {
@@ -41,6 +49,32 @@ impl Site {
             auto_cores: least(self.auto_cores, inner.auto_cores),
             max_cores: least(self.max_cores, inner.max_cores),
             reserved_cpus: reserved,
+            // The queue is common to all users, so that the outermost file alone sets its rules.
+            max_priority: self.max_priority,
+            reserve_after: self.reserve_after,
+            fair_share: self.fair_share,
+        }
+    }
+
+    /// Returns the rules for the queue.
+    ///
+    /// # Examples
+    /// ```
+    /// use trimtab_launch::rules::Site;
+    ///
+    /// let site = Site { max_priority: Some(3), ..Site::default() };
+    /// assert_eq!(site.queue().priority_max, 3);
+    /// assert_eq!(Site::default().queue().priority_max, 0);
+    /// ```
+    pub fn queue(&self) -> QueueRules {
+        let default = QueueRules::default();
+        let seconds = |seconds: u32| Duration::from_secs(seconds.into());
+        QueueRules {
+            reserve_after: self.reserve_after.map_or(default.reserve_after, seconds),
+            priority_max: self
+                .max_priority
+                .map_or(default.priority_max, |most| i32::try_from(most).unwrap_or(PRIORITY_MAX)),
+            fair_share: self.fair_share.unwrap_or(default.fair_share),
         }
     }
 }

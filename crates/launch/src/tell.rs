@@ -72,15 +72,24 @@ fn short_of(plan: &Plan) -> Option<String> {
     {
         return None;
     }
-    let avoided = plan.reasons.iter().filter_map(|reason| match reason {
-        Reason::Avoided { state: CpuState::Busy | CpuState::Pinned, cpus } => Some(cpus),
-        _ => None,
-    });
-    let avoided = avoided.fold(CpuSet::new(), |all, cpus| all.union(cpus));
-    (!avoided.is_empty()).then(|| {
-        let cores = plural(cores(plan), "core");
-        format!("{cores} only, as other programs keep CPUs {avoided} busy or are bound to them (-c N takes busy ones too)")
-    })
+    let avoided = |states: &[CpuState]| {
+        let cpus = plan.reasons.iter().filter_map(|reason| match reason {
+            Reason::Avoided { state, cpus } if states.contains(state) => Some(cpus),
+            _ => None,
+        });
+        cpus.fold(CpuSet::new(), |all, cpus| all.union(cpus))
+    };
+    let (busy, held) = (avoided(&[CpuState::Busy, CpuState::Pinned]), avoided(&[CpuState::Held]));
+    let mut causes = Vec::new();
+    if !busy.is_empty() {
+        causes.push(format!(
+            "other programs keep CPUs {busy} busy or are bound to them (-c N takes busy ones too)"
+        ));
+    }
+    if !held.is_empty() {
+        causes.push(format!("other runs hold CPUs {held} (trimtab ps lists them)"));
+    }
+    (!causes.is_empty()).then(|| format!("{} only, as {}", plural(cores(plan), "core"), causes.join("; ")))
 }
 
 /// Returns the message about the placement of new threads.

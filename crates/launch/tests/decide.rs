@@ -5,6 +5,7 @@
 
 use proptest::prelude::*;
 use std::ffi::OsString;
+use trimtab_core::ids::OsCpu;
 use trimtab_core::place::launchers::Launcher;
 use trimtab_core::place::runtimes::Runtime;
 use trimtab_core::place::waiting::Yield;
@@ -119,6 +120,36 @@ fn options_win_over_tunings_over_rules_and_each_value_says_where_it_is_from() {
 }
 
 #[test]
+fn one_line_without_v_says_that_other_programs_leave_fewer_cores() {
+    let told = |options: Options, busy: &[u32], pinned: &str, held: &str| {
+        let request = LaunchRequest::merge(Sources { options, ..sources(&[]) }).unwrap();
+        let mut facts = facts("core:4");
+        facts.load.busy = (0..4).map(|cpu| (OsCpu(cpu), if busy.contains(&cpu) { 990 } else { 0 })).collect();
+        facts.load.pinned = pinned.parse().unwrap();
+        facts.ledger.held = held.parse().unwrap();
+        let plan = decide(&request, &facts).unwrap();
+        let notices = plan.reasons.iter().filter(|reason| reason.level == Level::Notice);
+        let lines: Vec<String> = notices.map(|reason| reason.text.clone()).collect();
+        (plan.placement.mask.to_string(), lines)
+    };
+    let (mask, lines) = told(Options::default(), &[1], "3", "");
+    assert_eq!(mask, "0,2");
+    assert_eq!(
+        lines,
+        [
+            "2 cores only, as other programs keep CPUs 1,3 busy or are bound to them (-c N takes busy ones too)"
+        ]
+    );
+    let (mask, lines) = told(Options::default(), &[], "", "0-2");
+    assert_eq!((mask.as_str(), lines.len()), ("3", 1));
+    assert_eq!(lines[0], "1 core only, as other runs hold CPUs 0-2 (trimtab ps lists them)");
+    // Nothing is missing, or the number was the user's own.
+    assert_eq!(told(Options::default(), &[], "", ""), ("0-3".to_owned(), vec![]));
+    let two = Options { cores: Some("2".parse().unwrap()), ..Options::default() };
+    assert_eq!(told(two, &[1], "3", ""), ("0,2".to_owned(), vec![]));
+}
+
+#[test]
 fn what_contradicts_itself_is_refused() {
     let nest = || Some("2,scatter".to_owned());
     for (options, words) in [
@@ -176,6 +207,55 @@ fn a_rank_that_was_bound_stays_where_it_is() {
     let request = LaunchRequest::merge(Sources { options, ..sources(&ranks) }).unwrap();
     let plan = decide(&request, &facts).unwrap();
     assert_eq!((plan.placement.mask.to_string(), plan.rank.unwrap().shares), ("2".to_owned(), false));
+}
+
+fn of_ranks(ranks: u32, facts: &LaunchFacts, options: Options) -> Result<LaunchPlan, Refusal> {
+    let options = Options { ranks: Some(ranks), ..options };
+    decide(&LaunchRequest::merge(Sources { options, ..sources(&[]) }).unwrap(), facts)
+}
+
+#[test]
+fn ranks_that_share_cores_are_told_so() {
+    let facts = facts("core:2");
+    let refusal = of_ranks(3, &facts, Options::default()).unwrap_err().to_string();
+    assert!(refusal.contains("--ranks 3") && refusal.contains("--or-fewer"), "{refusal}");
+    let fewer = of_ranks(3, &facts, Options { or_fewer: true, ..Options::default() }).unwrap();
+    assert!(said(&fewer).contains("3 ranks share 2 cores"));
+    let counted = Options { cores: Some("1".parse().unwrap()), ..Options::default() };
+    assert!(said(&of_ranks(2, &facts, counted).unwrap()).contains("2 ranks share 1 core "));
+    assert!(!said(&of_ranks(2, &facts, Options::default()).unwrap()).contains("ranks share"));
+}
+
+proptest! {
+    /// Each rank has a core that no other rank has, or the launch is refused; it is refused only
+    /// if fewer cores are free of holds than there are ranks, whatever the load is.
+    #[test]
+    fn ranks_without_a_count_get_a_core_each_or_an_error(
+        ranks in 2u32..7,
+        held in 0u8..64,
+        busy in proptest::collection::vec(0u16..1001, 6),
+    ) {
+        let mut facts = facts("core:6");
+        facts.ledger.held = (0u32..6).filter(|at| held & (1 << at) != 0).map(OsCpu).collect();
+        facts.load.busy = (0u32..6).map(OsCpu).zip(busy).collect();
+        let free = 6 - held.count_ones();
+        match of_ranks(ranks, &facts, Options::default()) {
+            Ok(plan) => {
+                prop_assert!(free >= ranks);
+                prop_assert_eq!(plan.ranks.len(), ranks as usize);
+                for (at, part) in plan.ranks.iter().enumerate() {
+                    prop_assert!(!part.mask.is_empty() && !part.mask.intersects(&facts.ledger.held));
+                    for other in &plan.ranks[..at] {
+                        prop_assert!(!part.mask.intersects(&other.mask));
+                    }
+                }
+            }
+            Err(refusal) => {
+                prop_assert!(free < ranks, "{}", refusal);
+                prop_assert!(refusal.passes());
+            }
+        }
+    }
 }
 
 /// Random request and facts.
@@ -295,6 +375,7 @@ fn drawn() -> impl Strategy<Value = Drawn> {
         auto_cores,
         max_cores,
         reserved_cpus: None,
+        ..Site::default()
     });
     let variables = [
         ("OMP_NUM_THREADS", "4"),

@@ -121,7 +121,8 @@ fn ask_for_slice(ms: f64) -> Result<(), String> {
 /// Returns the path of the preload library, next to this program or where `make install` puts it;
 /// the error lists the places searched.
 pub fn preload_library() -> Result<PathBuf, String> {
-    let own = std::fs::canonicalize("/proc/self/exe")
+    // The kernel's link is already without symbolic links.
+    let own = std::fs::read_link("/proc/self/exe")
         .map_err(|error| format!("this program's own path is unknown: {error}"))?;
     let folder = own.parent().unwrap_or(Path::new("/"));
     let places = [folder.join(LIBRARY), folder.join("../lib/trimtab").join(LIBRARY)];
@@ -130,6 +131,8 @@ pub fn preload_library() -> Result<PathBuf, String> {
         Some(path) if path.to_string_lossy().contains([' ', ':']) => {
             Err(format!("{} has a space or colon in its path, which LD_PRELOAD cannot name", path.display()))
         }
+        // Its folder is named without links; the library itself may be one.
+        Some(path) if path.parent() == Some(folder) && !path.is_symlink() => Ok(path.clone()),
         Some(path) => Ok(std::fs::canonicalize(path).unwrap_or_else(|_| path.clone())),
         None => {
             let places: Vec<String> = places.iter().map(|path| path.display().to_string()).collect();

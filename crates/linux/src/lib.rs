@@ -17,6 +17,7 @@ pub mod machine;
 pub mod meetings;
 pub mod memory;
 pub mod perf;
+pub mod preemption;
 pub mod process;
 pub mod program;
 #[cfg(test)]

@@ -111,7 +111,7 @@ impl Limits {
     pub fn read(root: &Path, inherited: Option<&CpuSet>) -> Result<Self, ReadError> {
         let (proc, cpu) = (root.join("proc"), root.join("sys/devices/system/cpu"));
         let status_path = proc.join("self/status");
-        let status = text::read(&status_path)?;
+        let status = text::read_piece(&status_path)?;
         let Status { cpus: mask, mems, .. } =
             Status::parse(&status).map_err(|problem| ReadError::malformed(&status_path, problem))?;
         let mask = inherited.unwrap_or(&mask);
@@ -190,5 +190,5 @@ pub fn parent_mask(proc: &Path, pid: Pid) -> Result<Option<CpuSet>, ReadError> {
 
 /// Reads a list of the kernel; `None` if it cannot be read or parsed.
 fn list<T: Id>(path: &Path) -> Option<Set<T>> {
-    text::list(&text::read(path).ok()?)
+    text::list(&text::read_piece(path).ok()?)
 }

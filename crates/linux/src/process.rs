@@ -317,7 +317,7 @@ pub fn command_line(proc: &Path, pid: Pid, longest: usize) -> Result<String, Rea
 
 /// Reads and parses one file; both kinds of error name it.
 fn parse_file<T>(path: PathBuf, parse: fn(&[u8]) -> Result<T, &'static str>) -> Result<T, ReadError> {
-    let text = text::read(&path)?;
+    let text = text::read_piece(&path)?;
     parse(&text).map_err(|problem| ReadError::Malformed { path, problem })
 }
 

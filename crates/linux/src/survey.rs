@@ -63,7 +63,7 @@ impl Runnable {
 /// `loadavg` under `proc` cannot be read or is malformed.
 pub fn runnable(proc: &Path) -> Result<Runnable, ReadError> {
     let path = proc.join("loadavg");
-    Runnable::parse(&text::read(&path)?).map_err(|problem| ReadError::malformed(&path, problem))
+    Runnable::parse(&text::read_piece(&path)?).map_err(|problem| ReadError::malformed(&path, problem))
 }
 
 /// Reads the clock that counts from boot and through suspend (`CLOCK_BOOTTIME`).

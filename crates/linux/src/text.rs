@@ -79,6 +79,19 @@ pub(crate) fn read(path: &Path) -> Result<Vec<u8>, ReadError> {
     Ok(text)
 }
 
+/// Reads a file that the kernel makes in one piece: an attribute of `/sys`, or a file of `/proc` that
+/// describes one object (`stat`, `status`, `loadavg`, `boot_id`). A read that leaves room in the
+/// buffer has returned all of it, so the read that would find its end is saved. A file of lines, as
+/// `mountinfo`, may be returned in parts: [`read`] is for those.
+pub(crate) fn read_piece(path: &Path) -> Result<Vec<u8>, ReadError> {
+    let mut text = Vec::new();
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
+    rustix::fs::open(path, flags, Mode::empty())
+        .and_then(|file| fill(file, &mut text, End::ShortRead))
+        .map_err(|errno| ReadError::io(path, errno))?;
+    Ok(text)
+}
+
 /// Reads the whole file; `None` if it does not exist.
 pub(crate) fn read_if_there(path: &Path) -> Result<Option<Vec<u8>>, ReadError> {
     match read(path) {
@@ -90,17 +103,33 @@ pub(crate) fn read_if_there(path: &Path) -> Result<Option<Vec<u8>>, ReadError> {
 
 /// Replaces `text` by the unread rest of `file`, keeping its capacity for the next file.
 pub(crate) fn read_into(file: impl AsFd, text: &mut Vec<u8>) -> Result<(), Errno> {
+    fill(file, text, End::EmptyRead)
+}
+
+/// Sign of the end of a file.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum End {
+    /// A read that returns nothing.
+    EmptyRead,
+    /// A read that leaves room in the buffer.
+    ShortRead,
+}
+
+fn fill(file: impl AsFd, text: &mut Vec<u8>, end: End) -> Result<(), Errno> {
     let mut filled = 0;
     text.resize(text.capacity().max(FIRST_BYTES), 0);
     loop {
         match rustix::io::read(&file, &mut text[filled..]) {
             Ok(0) => break,
             Ok(more) => filled += more,
-            Err(Errno::INTR) => {}
+            Err(Errno::INTR) => continue,
             Err(errno) => {
                 text.clear();
                 return Err(errno);
             }
+        }
+        if filled < text.len() && end == End::ShortRead {
+            break;
         }
         if filled == text.len() {
             if filled >= LAST_BYTES {
@@ -179,6 +208,20 @@ mod tests {
         assert_eq!(number::<u32>(b"-1"), None);
         assert_eq!(number::<u32>(b"4294967296"), None);
         assert_eq!(list::<trimtab_core::ids::OsCpu>(b"\xff"), None);
+    }
+
+    #[test]
+    fn a_file_in_one_piece_is_read_whole() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        for length in [0, 1, FIRST_BYTES - 1, FIRST_BYTES, FIRST_BYTES + 1, 3 * FIRST_BYTES] {
+            let text: Vec<u8> = (0..length).map(|at| b'a' + (at % 26) as u8).collect();
+            std::fs::write(&path, &text).unwrap();
+            assert_eq!(read_piece(&path).unwrap(), text, "{length}");
+        }
+        let live = Path::new("/proc/self/status");
+        assert_eq!(field(&read_piece(live).unwrap(), b"Pid:"), field(&read(live).unwrap(), b"Pid:"));
+        assert!(read_piece(Path::new("/no/such/file")).unwrap_err().is_gone());
     }
 
     #[test]

@@ -50,6 +50,8 @@ mod ending;
 #[cfg_attr(test, allow(dead_code))]
 mod failure;
 mod fork;
+#[cfg_attr(test, allow(dead_code))]
+mod hold;
 mod holders;
 mod imports;
 mod leave;
@@ -312,6 +314,7 @@ extern "C" fn loaded() {
         // shim.
         std::panic::set_hook(Box::new(|_| {}));
         if plan.is_of_this_process() {
+            hold::keep();
             plan::guarded(|| {
                 nest::begin();
                 failure::watch();

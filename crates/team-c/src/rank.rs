@@ -154,19 +154,36 @@ pub unsafe extern "C" fn trimtab_split(
     })
 }
 
+/// Frees a handle and keeps the rank that `work` makes of its rank.
+///
 /// # Safety
 /// `left` is null or valid for writing.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn trimtab_shrink(handle: u64, deadline_ns: u64, left: *mut u64) -> c_int {
+unsafe fn replaced(handle: u64, left: *mut u64, work: impl FnOnce(Rank) -> Result<Rank>) -> c_int {
     if rank(handle).is_ok_and(|mine| mine.poisoned.get()) {
         return poisoned();
     }
     entry(|| {
         check_address(left)?;
-        let smaller = take(handle)?.shrink(Duration::from_nanos(deadline_ns))?;
+        let next = work(take(handle)?)?;
         // SAFETY: the caller's promise.
-        unsafe { write_result(left, keep_rank(smaller)?) }
+        unsafe { write_result(left, keep_rank(next)?) }
     })
+}
+
+/// # Safety
+/// `left` is null or valid for writing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn trimtab_shrink(handle: u64, deadline_ns: u64, left: *mut u64) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { replaced(handle, left, |rank| rank.shrink(Duration::from_nanos(deadline_ns))) }
+}
+
+/// # Safety
+/// `usable` is null or valid for writing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn trimtab_recover(handle: u64, deadline_ns: u64, usable: *mut u64) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { replaced(handle, usable, |rank| rank.recover(Duration::from_nanos(deadline_ns))) }
 }
 
 /// # Safety

@@ -73,9 +73,9 @@ fn programs_need_a_version_of_the_library_that_installing_provides() {
     let output = Command::new("readelf").arg("-d").arg(library).output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(text.contains(&format!("soname: [{SONAME}]")), "{text}");
-    let makefile = std::fs::read_to_string(top.join("Makefile")).unwrap();
+    let installer = std::fs::read_to_string(top.join("scripts/install")).unwrap();
     let version = SONAME.rsplit('.').next().unwrap();
-    assert!(makefile.contains(&format!("\nSOVERSION := {version}\n")));
+    assert!(installer.contains(&format!("\nsoversion={version}\n")));
 }
 
 /// The header declares exactly the entries that the library has.

@@ -249,6 +249,17 @@ static void *work(void *number) {
     OK(trimtab_rank_size(left, &size));
     IS(size == 2);
     OK(trimtab_barrier(left));
+    /* Different calls end the team, and all of its ranks make it usable again. */
+    trimtab_rank usable;
+    int code = TRIMTAB_OK;
+    while (code == TRIMTAB_OK) {
+        uint64_t value = 1;
+        code = me == 0 ? trimtab_barrier(left) : trimtab_broadcast(left, &value, 1, TRIMTAB_U64, 0, TRIMTAB_MINE);
+    }
+    IS(code == TRIMTAB_MISMATCH);
+    OK(trimtab_recover(left, 10000000000, &usable));
+    FAILS(TRIMTAB_ARGUMENT, trimtab_barrier(left));
+    OK(trimtab_barrier(usable));
     /* A rank that was not left leaves when its thread ends. */
     return NULL;
 }

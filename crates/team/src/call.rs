@@ -2,7 +2,6 @@
 //! same one, which they check by its signature.
 
 use crate::reduce::{Kernel, Operator, Type};
-use crate::shared_layout::Posted;
 use crate::{Error, Result};
 
 /// Kind of operation.
@@ -206,19 +205,54 @@ pub fn signature(what: u64, count: u64, root: u32) -> u32 {
     (mixed >> 32) as u32
 }
 
-/// Set in a signature if buffers may be in blocks of the segment. All other bits of the signature
-/// follow from the rest of the posted description.
-pub const BLOCKS_BIT: u32 = 1 << 31;
+/// Kind in the description of an allocation of a block in the segment, whose count is in bytes.
+pub const ALLOC_WHAT: u64 = 0xf0;
+/// Kind in the description of a freed block, whose count is its place in the heap.
+pub const FREE_WHAT: u64 = 0xf1;
+/// Kind in the description of a split, whose count is the bytes of each part's heap.
+pub const SPLIT_WHAT: u64 = 0xf2;
+
+/// A call as its rank posts it for the others: a copy of the words in shared memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Posted {
+    /// Number of the operation in its team, from 1.
+    pub number: u64,
+    /// The operation's signature.
+    pub signature: u32,
+    /// Its root, or 0.
+    pub root: u32,
+    /// Kind, type and operator.
+    pub what: u64,
+    /// Number of elements.
+    pub count: u64,
+    /// Hash of all earlier calls.
+    pub past: u32,
+    /// Hash of all changes of the heap before the call was made.
+    pub blocks: u32,
+}
+
+impl Posted {
+    /// Returns whether both are the same call, whatever came before.
+    pub fn is_same_call(&self, other: &Self) -> bool {
+        (self.what, self.count, self.root) == (other.what, other.count, other.root)
+    }
+}
 
 /// Returns whether a posted description is of one call: while a rank posts it, part of it may
 /// already be of the next call.
 pub fn is_whole(said: &Posted) -> bool {
-    let rest = said.signature ^ said.number as u32 ^ signature(said.what, said.count, said.root);
-    rest == 0 || rest == BLOCKS_BIT
+    let expected = signature(said.what, said.count, said.root) ^ said.past ^ said.blocks;
+    said.signature == expected ^ said.number as u32
 }
 
 /// Returns a call in words.
 pub fn describe(what: u64, count: u64, root: u32) -> String {
+    match what {
+        ALLOC_WHAT => return format!("allocation of {count} bytes for each rank"),
+        FREE_WHAT => return format!("release of the block at {count} of the heap"),
+        SPLIT_WHAT => return format!("split into parts with heaps of {count} bytes"),
+        _ => {}
+    }
     let Some(kind) = Kind::from_code(what & 0xff) else { return "nothing known".to_owned() };
     if kind == Kind::Barrier {
         return "barrier".to_owned();
@@ -301,15 +335,12 @@ mod tests {
 
     #[test]
     fn what_is_half_of_the_next_call_is_believed_by_nobody() {
-        let of = |number: u64, what: u64, count: u64, root: u32, blocks: u32| Posted {
-            number,
-            signature: signature(what, count, root) ^ blocks ^ number as u32,
-            root,
-            what,
-            count,
+        let of = |number: u64, what: u64, count: u64, root: u32, blocks: u32| {
+            let past = number as u32 * 0x1234_5677;
+            let signature = signature(what, count, root) ^ past ^ blocks ^ number as u32;
+            Posted { number, signature, root, what, count, past, blocks }
         };
-        let all =
-            [of(7, 0x0102, 300, 0, BLOCKS_BIT), of(8, 0x0103, 300, 2, BLOCKS_BIT), of(9, 0x0103, 8, 2, 0)];
+        let all = [of(7, 0x0102, 300, 0, 5 << 20), of(8, 0x0103, 300, 2, 5 << 20), of(9, 0x0103, 8, 2, 0)];
         assert!(all.iter().all(is_whole));
         for pair in all.windows(2) {
             let (before, after) = (pair[0], pair[1]);
@@ -321,6 +352,9 @@ mod tests {
             said.what = after.what;
             assert!(!is_whole(&said));
             said.count = after.count;
+            assert!(!is_whole(&said));
+            said.past = after.past;
+            said.blocks = after.blocks;
             assert!(!is_whole(&said), "its number is the last's still");
         }
         // The same call again differs only by its number.

@@ -8,10 +8,11 @@
 //! on all ranks.
 
 use crate::algorithm_table::Algorithm;
+use crate::barrier::Barrier;
 use crate::cache_groups;
-use crate::call::{BLOCKS_BIT, CollectiveCall, Kind, When, signature};
+use crate::call::{CollectiveCall, Kind, When, signature};
 use crate::cma::BufferLocation;
-use crate::endpoint::Endpoint;
+use crate::endpoint::{BlocksView, Endpoint};
 use crate::flag::{INLINE_BYTES, Ticket};
 use crate::rounds::{Gives, RankPart, Takes, Uses, copy};
 use crate::shared_layout::CELL_COUNT;
@@ -62,37 +63,31 @@ fn part(call: &CollectiveCall, me: u32) -> RankPart {
 impl Endpoint {
     /// Waits until all ranks have reached the barrier.
     #[inline(always)]
-    pub async fn barrier_call(&self) -> Result<()> {
+    pub async fn barrier_call(&self, blocks: BlocksView) -> Result<()> {
         const BARRIER_WHAT: u64 = Kind::Barrier as u64;
-        let signature = self.begin(signature(BARRIER_WHAT, 0, 0), BARRIER_WHAT, 0, 0)?;
-        self.barrier(self.routes.barrier_by.get(), signature).await
+        let signature = self.begin(signature(BARRIER_WHAT, 0, 0), BARRIER_WHAT, 0, 0, blocks)?;
+        let by = if self.is_checked() { Barrier::Dissemination } else { self.routes.barrier_by.get() };
+        self.barrier(by, signature).await
     }
 
-    /// Returns whether buffers may be taken from where they lie. No buffer lies in the segment
-    /// unless a block of it was allocated or all ranks are threads that see each other's memory.
-    /// Ranks allocate in the same order among their calls, so all get the same answer.
-    #[inline(always)]
-    pub fn has_blocks(&self) -> bool {
-        self.tickets.blocks.get() > 0 || self.buffers.direct.get()
-    }
-
-    /// Carries out a call; `blocks` is the value of [`Self::has_blocks`] when the call was made.
+    /// Carries out a call; `blocks` is the value of [`Self::blocks_view`] when the call was made.
     ///
     /// # Safety
     /// `input` and `output` are valid for the lengths of [`Kind::shape`], until the call is over.
     #[inline(always)]
-    pub async unsafe fn carry_out(&self, call: &CollectiveCall, blocks: bool) -> Result<()> {
+    pub async unsafe fn carry_out(&self, call: &CollectiveCall, blocks: BlocksView) -> Result<()> {
         if call.kind == Kind::Barrier {
-            return self.barrier_call().await;
+            return self.barrier_call(blocks).await;
         }
-        // Ranks that differ in `blocks` would wait for each other's tickets. The signature makes
-        // them differ in the same way as ranks that make different calls.
-        let signature = call.signature() ^ if blocks { BLOCKS_BIT } else { 0 };
-        let signature = self.begin(signature, call.what(), call.count as u64, call.root)?;
-        if call.sync.enter == When::All {
+        let signature = self.begin(call.signature(), call.what(), call.count as u64, call.root, blocks)?;
+        if self.is_checked() {
+            // SAFETY: the caller's promise.
+            unsafe { self.poison(call) };
+            self.barrier(Barrier::Dissemination, signature).await?;
+        } else if call.sync.enter == When::All {
             self.barrier(self.routes.barrier_by.get(), signature).await?;
         }
-        let shown = (blocks && call.bytes() >= RESIDENT_BYTES_MIN) || self.pulls(call.kind, call.bytes());
+        let shown = (blocks.any && call.bytes() >= RESIDENT_BYTES_MIN) || self.pulls(call.kind, call.bytes());
         let moved = self.move_data(call, shown, signature).await;
         if moved.is_err() && shown {
             self.settle();

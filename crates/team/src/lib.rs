@@ -19,8 +19,8 @@
 //!
 //! **Properties.** All ranks get the same bits, whichever algorithm a call uses. When a rank dies
 //! or leaves, every wait of every other rank ends with an error that names that rank. Nothing has a
-//! name, so nothing is left behind. The library never ends its process, prints nothing and starts
-//! no threads.
+//! name, so nothing is left behind. The library never ends its process, starts no
+//! threads, and prints nothing unless calls are checked ([`Options::check`]).
 //!
 //! **Source.** Nishtala and Yelick, *Optimizing collective communication on multicores* (HotPar
 //! 2009); Blagojević, Hargrove, Iancu and Yelick, *Hybrid PGAS runtime support for multicore nodes*
@@ -76,6 +76,7 @@ pub mod algorithm_table;
 pub mod barrier;
 pub mod cache_groups;
 pub mod call;
+pub mod call_log;
 pub mod cma;
 pub mod collectives;
 pub mod endpoint;

@@ -5,12 +5,13 @@
 //! order of keys. Its flags, stages and heap lie in the heap of the whole team, at places that all
 //! ranks compute in the same way.
 //!
-//! **Shrink.** After a loss each survivor announces that it regroups, and waits until every rank
-//! has announced it or is gone. The lowest rank present writes the list of survivors, clears the
-//! flags and raises the generation; if it dies before, the next one does. No rank is in an
-//! operation meanwhile, as all live ranks have come. A rank that dies later is a loss of the new
-//! team.
+//! **Shrink and recover.** After a loss or a failed call each rank that is left announces that it
+//! regroups, and waits until every rank has announced it or is gone. The lowest rank present writes
+//! the list of survivors, clears the flags and raises the generation; if it dies before, the next
+//! one does. No rank is in an operation meanwhile, as all live ranks have come. A rank that dies
+//! later is a loss of the new team.
 
+use crate::call::SPLIT_WHAT;
 use crate::endpoint::{Endpoint, PeerLiveness};
 use crate::rank::Rank;
 use crate::segment::header::Header;
@@ -76,6 +77,8 @@ impl Rank {
         let heap = heap
             .checked_next_multiple_of(4096)
             .ok_or_else(|| Error::Argument(format!("a heap of {heap} bytes")))?;
+        // Parts of different sizes would overlap: the next line finds that before memory is used.
+        self.endpoint.note_heap(SPLIT_WHAT, heap as u64);
         let said = [u64::from(colour.is_some()) << 32 | u64::from(colour.unwrap_or(0)), key as i64 as u64];
         let mut all = vec![0; 2 * self.ranks() as usize];
         self.mine().allgather(&said, &mut all)?;
@@ -146,7 +149,40 @@ impl Rank {
         let endpoint = Endpoint::new(area, rank, old.crowded, old.private, patience, liveness, heap);
         endpoint.set_deadline(old.waits.deadline.get());
         endpoint.set_interrupt(old.waits.interrupt.get());
+        endpoint.set_checked(old.is_checked());
         endpoint
+    }
+
+    /// Makes a team usable again after a call failed without a loss ([`Error::Mismatch`],
+    /// [`Error::Timeout`], [`Error::Interrupted`], [`Error::Revoked`]): returns a new team of the
+    /// same ranks, in which nothing has been called. All live ranks must call it; a rank without an
+    /// error yet gets one in its next call. Ranks that have died or left are not in the new team.
+    /// Blocks of the old team become invalid, and started calls that are not over are given up.
+    /// Fails after `deadline` if a live rank does not come.
+    ///
+    /// # Examples
+    /// ```
+    /// # mod ranks { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/help/ranks.rs")); }
+    /// use std::time::Duration;
+    /// use trimtab_team::Operator;
+    ///
+    /// # ranks::run(2, |rank| {
+    /// // In each of two threads: rank 1 calls another operation.
+    /// let wrong = rank.rank() == 1;
+    /// let sum = || rank.mine().allreduce_in_place(&mut [1], Operator::Sum);
+    /// let call = || if wrong { rank.barrier() } else { sum() };
+    /// while call().is_ok() {}
+    /// let rank = rank.recover(Duration::from_secs(10))?;
+    /// assert_eq!(rank.ranks(), 2);
+    /// rank.barrier()?;
+    /// # Ok(())
+    /// # });
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Self::shrink`].
+    pub fn recover(self, deadline: Duration) -> Result<Rank> {
+        self.regroup(deadline)
     }
 
     /// Returns the remainder of a team that lost ranks, in the order of ranks. All ranks that are
@@ -174,7 +210,12 @@ impl Rank {
     /// # Errors
     /// `Refused` for a part of a team, if a live rank does not come in time, or if the others went
     /// on without this rank; otherwise as [every call](crate::Calls#errors).
-    pub fn shrink(mut self, deadline: Duration) -> Result<Rank> {
+    pub fn shrink(self, deadline: Duration) -> Result<Rank> {
+        self.regroup(deadline)
+    }
+
+    /// Makes a new team of all ranks that come, in the order of ranks.
+    fn regroup(mut self, deadline: Duration) -> Result<Rank> {
         self.ours()?;
         let Some((seat, whole)) = self.seat.take() else {
             return Err(Error::Refused(

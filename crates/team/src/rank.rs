@@ -8,7 +8,7 @@
 //! rank leaves the team, and ranks that still wait for it get an error. A forked child's copy of a
 //! handle refuses to do anything.
 
-use crate::call::{CollectiveCall, Kind, Sync, check};
+use crate::call::{ALLOC_WHAT, CollectiveCall, FREE_WHAT, Kind, Sync, check};
 use crate::endpoint::{Endpoint, now};
 use crate::meter::Meter;
 use crate::reduce::{Element, Kernel, Operator};
@@ -120,6 +120,12 @@ impl Rank {
         self.endpoint.ranks()
     }
 
+    /// Returns the last calls of all ranks, and their last changes of the heap, as text: to find
+    /// out why a team hangs or what its ranks called. Waits for no rank, and works after an error.
+    pub fn report(&self) -> String {
+        self.endpoint.report()
+    }
+
     /// Returns whether there are more ranks than CPUs for them. If so, all ranks wait by sleeping.
     pub fn crowded(&self) -> bool {
         self.endpoint.crowded
@@ -195,7 +201,7 @@ impl Rank {
         self.ready()?;
         self.counted(|| match &self.lazy {
             Some(lazy) => self.watched_barrier(lazy),
-            None => now(self.endpoint.barrier_call()),
+            None => now(self.endpoint.barrier_call(self.endpoint.blocks_view())),
         })
     }
 
@@ -212,7 +218,9 @@ impl Rank {
 
     fn watched_barrier(&self, lazy: &Lazy) -> Result<()> {
         // SAFETY: a barrier has no buffers.
-        now(unsafe { lazy.carry_out(&self.endpoint, &CollectiveCall::BARRIER, false, true) })
+        now(unsafe {
+            lazy.carry_out(&self.endpoint, &CollectiveCall::BARRIER, self.endpoint.blocks_view(), true)
+        })
     }
 
     /// Ends a sequence of loose calls: each rank may use its buffers in the segment again. It waits
@@ -331,6 +339,7 @@ impl Rank {
         let all = block.checked_mul(self.ranks() as usize).ok_or_else(too_large)?;
         let offset = self.arena.borrow_mut().alloc(all, 4096)?;
         self.endpoint.tickets.blocks.set(self.endpoint.tickets.blocks.get() + 1);
+        self.endpoint.note_heap(ALLOC_WHAT, (count * size_of::<T>()) as u64);
         Ok(Shared::new(Rc::clone(&self.endpoint), offset, block, count))
     }
 
@@ -342,6 +351,7 @@ impl Rank {
     pub fn free<T: Element>(&self, block: Shared<T>) -> Result<()> {
         self.arena.borrow_mut().free(block.offset())?;
         self.endpoint.tickets.blocks.set(self.endpoint.tickets.blocks.get().saturating_sub(1));
+        self.endpoint.note_heap(FREE_WHAT, block.offset() as u64);
         Ok(())
     }
 
@@ -480,7 +490,7 @@ impl Rank {
                 self.watched_call(lazy, call)
             },
             // SAFETY: the caller's promise.
-            _ => now(unsafe { self.endpoint.carry_out(call, self.endpoint.has_blocks()) }),
+            _ => now(unsafe { self.endpoint.carry_out(call, self.endpoint.blocks_view()) }),
         })
     }
 
@@ -488,7 +498,7 @@ impl Rank {
     /// As [`Self::call`].
     unsafe fn watched_call(&self, lazy: &Lazy, call: &CollectiveCall) -> Result<()> {
         // SAFETY: the caller's promise.
-        now(unsafe { lazy.carry_out(&self.endpoint, call, self.endpoint.has_blocks(), true) })
+        now(unsafe { lazy.carry_out(&self.endpoint, call, self.endpoint.blocks_view(), true) })
     }
 
     /// Starts a call, which goes on while this rank tests it, waits for it or makes other calls.
@@ -537,7 +547,7 @@ impl Rank {
         let (endpoint, lazy) = (Rc::clone(&self.endpoint), self.lazy.clone());
         let outcome = Rc::new(RefCell::new(None));
         // Read now and not when the call's turn comes: blocks are allocated in the order of calls.
-        let blocks = endpoint.has_blocks();
+        let blocks = endpoint.blocks_view();
         let work = Box::pin(async move {
             // The buffers live as long as the work that uses them.
             let _buffers = buffers;

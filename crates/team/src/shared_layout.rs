@@ -13,6 +13,8 @@
 //! **Properties.** Each line has one writer (only the count of the central barrier is written by
 //! all ranks, by atomic addition). No address is in shared memory.
 
+use crate::call::Posted;
+use crate::call_log::{BLOCKS_KEPT, CALLS_KEPT, CallLog};
 use crate::flag::{Flag, INLINE_BYTES, LINE_BYTES, Ticket};
 use crate::sync;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -30,8 +32,6 @@ pub const ROUNDS_MAX: usize = if cfg!(trimtab_model) { 2 } else { 10 };
 pub const CONTROL_BYTES: usize = if cfg!(trimtab_model) { size_of::<Lines>() } else { 32 * LINE_BYTES };
 /// Cells of a rank's stage: one for each slot.
 pub const CELL_COUNT: usize = SLOT_COUNT;
-
-const SPARE_LINES: usize = if cfg!(trimtab_model) { 0 } else { 3 };
 
 /// The lines of a rank. The order is the segment's format.
 #[repr(C)]
@@ -64,8 +64,10 @@ pub struct Lines {
     pub mark: PublishedMark,
     /// Whether one of its calls has failed, so that its shown buffers may have changed.
     pub withdrawn: Touching,
-    /// Reserved.
-    _spare: [Flag; SPARE_LINES],
+    /// The calls that it began last.
+    pub calls: CallLog<CALLS_KEPT>,
+    /// Its last changes of the heap.
+    pub blocks: CallLog<BLOCKS_KEPT>,
 }
 
 #[cfg(not(trimtab_model))]
@@ -93,7 +95,8 @@ impl Lines {
             touching: Touching(sync::AtomicU64::new(0)),
             mark: PublishedMark { at: zero(), number: zero() },
             withdrawn: Touching(sync::AtomicU64::new(0)),
-            _spare: [],
+            calls: CallLog::default(),
+            blocks: CallLog::default(),
         }
     }
 }
@@ -257,21 +260,8 @@ struct Words {
     root: AtomicU32,
     what: AtomicU64,
     count: AtomicU64,
-}
-
-/// A copy of an [`Intent`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Posted {
-    /// Number of the operation in its team, from 1.
-    pub number: u64,
-    /// The operation's signature.
-    pub signature: u32,
-    /// Its root, or 0.
-    pub root: u32,
-    /// Kind, type and operator.
-    pub what: u64,
-    /// Number of elements.
-    pub count: u64,
+    past: AtomicU32,
+    blocks: AtomicU32,
 }
 
 impl Words {
@@ -281,6 +271,8 @@ impl Words {
         self.root.store(said.root, Ordering::Relaxed);
         self.what.store(said.what, Ordering::Relaxed);
         self.count.store(said.count, Ordering::Relaxed);
+        self.past.store(said.past, Ordering::Relaxed);
+        self.blocks.store(said.blocks, Ordering::Relaxed);
         self.number.store(said.number, Ordering::Release);
     }
 
@@ -291,6 +283,8 @@ impl Words {
             root: self.root.load(Ordering::Relaxed),
             what: self.what.load(Ordering::Relaxed),
             count: self.count.load(Ordering::Relaxed),
+            past: self.past.load(Ordering::Relaxed),
+            blocks: self.blocks.load(Ordering::Relaxed),
         }
     }
 }

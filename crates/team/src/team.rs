@@ -69,6 +69,13 @@ pub struct Options {
     /// of them. One rank that sets `false` forbids it for all. `TRIMTAB_TEAM_PULL=off` forbids it,
     /// too.
     pub pull: bool,
+    /// Whether every call is checked: the ranks compare their calls before data moves, so that a
+    /// difference is an error at all ranks in the same call; output buffers are filled with
+    /// [`POISON`](crate::endpoint::POISON) until their data is there; and the last calls of all
+    /// ranks are written to standard error when the team fails, and when a call waits for ten
+    /// seconds. For tests: each call costs one barrier more. The value of rank 0 counts for all
+    /// ranks. `TRIMTAB_TEAM_CHECK=on` sets it.
+    pub check: bool,
     /// Called every few milliseconds by a rank that waits, also while it waits for others to join.
     /// If it returns true, the wait is broken off, and the team with it. For languages that handle
     /// signals between their own steps.
@@ -91,6 +98,21 @@ pub enum Tables {
 /// Environment variable with the value `kept`, `usual` or `lazy`. It counts for programs that leave
 /// [`Options::tables`] at its default.
 pub const TABLES_VARIABLE: &str = "TRIMTAB_TEAM_TABLES";
+
+/// Variable that says whether calls are checked: `on` or `off`.
+pub const CHECK_VARIABLE: &str = "TRIMTAB_TEAM_CHECK";
+
+/// Returns whether calls are checked, by the option and the value of [`CHECK_VARIABLE`].
+fn check_wanted(option: bool, said: Option<&str>) -> Result<bool> {
+    match said {
+        None | Some("") => Ok(option),
+        Some("on") => Ok(true),
+        Some("off") => Ok(false),
+        Some(other) => {
+            Err(Error::Argument(format!("{CHECK_VARIABLE} is \"{other}\", which is neither on nor off")))
+        }
+    }
+}
 
 impl Tables {
     /// Applies the environment's value if the program left the option at its default.
@@ -119,6 +141,7 @@ impl Options {
             gather: Duration::from_secs(30),
             tables: Tables::Kept,
             pull: true,
+            check: false,
             interrupt: None,
         }
     }
@@ -435,6 +458,7 @@ impl Team {
             ));
         }
         let tables = self.options.tables.by_environment(std::env::var(TABLES_VARIABLE).ok().as_deref())?;
+        let check = check_wanted(self.options.check, std::env::var(CHECK_VARIABLE).ok().as_deref())?;
         let pull = cma::wanted(self.options.pull, std::env::var(cma::PULL_VARIABLE).ok().as_deref())?;
         let seat = SharedSeat::take(&self.mapping, &self.geometry, rank)?;
         let area = self.area();
@@ -477,8 +501,8 @@ impl Team {
             if kept { store::kept(|| rank.key()).map(|tuning| tuning.table) } else { None };
         // Either all ranks try algorithms out, or none does.
         let direct = private && !self.given.load(Ordering::Relaxed);
-        let mut said =
-            [kept.is_some(), tables == Tables::Lazy, direct, offer.is_some() && !direct].map(u64::from);
+        let mut said = [kept.is_some(), tables == Tables::Lazy, direct, offer.is_some() && !direct, check]
+            .map(u64::from);
         rank.mine().broadcast(&mut said, 0)?;
         let table = if first { first_table(kept, crowded, &masks) } else { None };
         rank.install_of_first(table.as_ref())?;
@@ -496,6 +520,7 @@ impl Team {
         // A rank that has joined may leave at once, and a rank that sees it leave must have joined:
         // therefore no rank passes before all have come this far.
         rank.barrier()?;
+        rank.endpoint.set_checked(said[4] != 0);
         if said[1] != 0 {
             rank.lazy = Some(Rc::new(Lazy::new()));
         }

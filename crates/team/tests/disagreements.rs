@@ -136,3 +136,104 @@ fn a_deadline_bounds_all_waits_of_a_call_together() {
     });
     assert_eq!(told, [Err(Error::Timeout(deadline)), Err(Error::Revoked(0))]);
 }
+
+/// A rooted collective in which ranks 0 and 1 both act as the root.
+fn with_two_roots(rank: &Rank, kind: Kind, count: usize, ranks: u32) -> Result<()> {
+    let root = u32::from(rank.rank() == 1);
+    let (gives, gets) = kind.shape(ranks, count, rank.rank() == root);
+    let (input, mut output) = (vec![7_u8; gives], vec![0_u8; gets]);
+    match kind {
+        Kind::Broadcast => rank.mine().broadcast(&mut output, root),
+        Kind::Reduce => rank.mine().reduce(&input, &mut output, Operator::Sum, root),
+        Kind::Gather => rank.mine().gather(&input, &mut output, root),
+        _ => rank.mine().scatter(&input, &mut output, root),
+    }
+}
+
+#[test]
+fn two_roots_are_a_mismatch_at_the_same_or_the_next_call() {
+    for ranks in [2, 3, 5] {
+        for kind in [Kind::Broadcast, Kind::Reduce, Kind::Gather, Kind::Scatter] {
+            for count in [8, 1000, 100_000] {
+                let told = team(options(ranks), |rank| {
+                    with_two_roots(rank, kind, count, ranks)?;
+                    rank.barrier()
+                });
+                let what = format!("{ranks} ranks, {} of {count}: {told:?}", kind.name());
+                assert!(told.iter().any(|told| matches!(told, Err(Error::Mismatch { .. }))), "{what}");
+                for error in told.iter().filter_map(|told| told.as_ref().err()) {
+                    let words = error.to_string();
+                    assert!(words.contains("with root 0") && words.contains("with root 1"), "{what}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn two_roots_that_never_meet_are_told_within_the_slots_of_a_rank() {
+    let told = team(options(2), |rank| {
+        for _ in 0..9 {
+            with_two_roots(rank, Kind::Broadcast, 8, 2)?;
+        }
+        Ok(())
+    });
+    assert!(told.iter().all(|told| matches!(told, Err(Error::Mismatch { .. }))), "{told:?}");
+}
+
+#[test]
+fn blocks_of_different_sizes_are_a_mismatch_at_the_next_call() {
+    let told = team(Options { heap: 1 << 20, ..options(3) }, |rank| {
+        let _block = rank.alloc::<u8>(if rank.rank() == 1 { 200_000 } else { 1000 })?;
+        until_told(rank, |rank| rank.barrier())
+    });
+    for (me, told) in told.iter().enumerate() {
+        let words = told.as_ref().unwrap_err().to_string();
+        assert!(words.contains("200000 bytes") && words.contains("of 1000 bytes"), "rank {me}: {words}");
+    }
+}
+
+#[test]
+fn blocks_that_are_freed_in_another_order_and_parts_of_other_sizes_are_a_mismatch() {
+    let options = Options { heap: 1 << 20, ..options(2) };
+    let told = team(options, |rank| {
+        let (first, second) = (rank.alloc::<u8>(100)?, rank.alloc::<u8>(100)?);
+        rank.barrier()?;
+        rank.free(if rank.rank() == 0 { first } else { second })?;
+        until_told(rank, |rank| sum(rank, 3))
+    });
+    assert!(told.iter().all(|told| matches!(told, Err(Error::Mismatch { .. }))), "{told:?}");
+    let told = team(options, |rank| {
+        until_told(rank, |rank| rank.split(Some(0), 0, 4096 << rank.rank()).map(|_| ()))
+    });
+    assert!(told.iter().all(|told| matches!(told, Err(Error::Mismatch { .. }))), "{told:?}");
+}
+
+#[test]
+fn a_started_call_and_an_allocation_may_overlap() {
+    let told = team(Options { heap: 1 << 20, ..options(3) }, |rank| {
+        for round in 0..50_usize {
+            let (input, mut output) = (vec![1_u32; 3000], vec![0_u32; 3000]);
+            let call = CollectiveCall {
+                kind: Kind::Allreduce,
+                elements: u32::TYPE,
+                operator: Some(Operator::Sum),
+                kernel: Some(Kernel::of(u32::TYPE, Operator::Sum)?),
+                count: 3000,
+                root: 0,
+                input: input.as_ptr().cast(),
+                output: output.as_mut_ptr().cast(),
+                sync: Sync::MINE,
+            };
+            // SAFETY: both live until the calls are over.
+            let requests = unsafe { [rank.start(call)?, rank.start(call)?] };
+            // The second call begins before or after the allocation, as the ranks' timing is.
+            let block = rank.alloc::<u8>(100 + round)?;
+            requests.iter().try_for_each(|request| rank.wait(request))?;
+            assert!(output.iter().all(|sum| *sum == 3));
+            rank.free(block)?;
+        }
+        rank.barrier()
+    });
+    assert_eq!(told, [Ok(()), Ok(()), Ok(())]);
+}

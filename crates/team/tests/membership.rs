@@ -153,3 +153,57 @@ fn waits_in_a_part_are_interrupted_as_those_in_the_whole() {
         }
     });
 }
+
+#[test]
+fn a_team_is_usable_again_after_ranks_made_different_calls() {
+    for ranks in [2, 3, 5] {
+        team(ranks, move |mut rank| {
+            for round in 0..3 {
+                let block = rank.alloc::<u8>(if rank.rank() == 1 { 5000 } else { 100 }).unwrap();
+                let error = loop {
+                    let wrong = rank.rank() == round % ranks;
+                    let outcome = if wrong {
+                        rank.barrier()
+                    } else {
+                        rank.mine().allreduce_in_place(&mut vec![1_u64; 2000], Operator::Sum)
+                    };
+                    if let Err(error) = outcome {
+                        break error;
+                    }
+                };
+                assert!(matches!(error, Error::Mismatch { .. }), "{error}");
+                drop(block);
+                let before = (rank.rank(), rank.ranks());
+                rank = rank.recover(Duration::from_secs(60)).unwrap();
+                assert_eq!((rank.rank(), rank.ranks()), before);
+                assert_eq!(sums(&rank, 1), u64::from(ranks));
+                let block = rank.alloc::<u64>(100).unwrap();
+                block.store(0, &[u64::from(rank.rank()); 100]).unwrap();
+                rank.barrier().unwrap();
+                for of in 0..ranks {
+                    let mut there = [0];
+                    block.load(of, 99, &mut there).unwrap();
+                    assert_eq!(there, [u64::from(of)]);
+                }
+                rank.barrier().unwrap();
+                rank.free(block).unwrap();
+            }
+        });
+    }
+}
+
+#[test]
+fn a_rank_that_does_not_come_to_recover_is_named() {
+    let come = std::sync::Barrier::new(2);
+    team(2, |rank| {
+        if rank.rank() == 1 {
+            // Alive, and elsewhere until the other has its answer.
+            come.wait();
+            return;
+        }
+        rank.give_up();
+        let error = rank.recover(Duration::from_millis(50)).unwrap_err();
+        assert!(matches!(&error, Error::Refused(words) if words.contains("rank 1")), "{error}");
+        come.wait();
+    });
+}

@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 use trimtab_team::algorithm_table::{Algorithm, AlgorithmTable, class};
 use trimtab_team::barrier::Barrier;
-use trimtab_team::endpoint::{Endpoint, PeerLiveness, now};
+use trimtab_team::endpoint::{BlocksView, Endpoint, PeerLiveness, now};
 use trimtab_team::flag::{Flag, reached};
 use trimtab_team::shared_layout::{Area, CELL_COUNT, Lines, SLOT_COUNT};
 use trimtab_team::sync::model::{Broken, forget, set_broken, touch, track};
@@ -110,7 +110,7 @@ fn allreduce(endpoint: &Endpoint, value: u64) -> u64 {
     let mut sum = 0;
     let call = call(Kind::Allreduce, 0, &raw const value, &raw mut sum);
     // SAFETY: a number each, on the stack.
-    now(unsafe { endpoint.carry_out(&call, false) }).unwrap();
+    now(unsafe { endpoint.carry_out(&call, BlocksView::default()) }).unwrap();
     sum
 }
 
@@ -119,7 +119,7 @@ fn broadcast(endpoint: &Endpoint, value: u64) -> u64 {
     let buffer = &raw mut value;
     let call = call(Kind::Broadcast, 0, buffer, buffer);
     // SAFETY: as above.
-    now(unsafe { endpoint.carry_out(&call, false) }).unwrap();
+    now(unsafe { endpoint.carry_out(&call, BlocksView::default()) }).unwrap();
     value
 }
 
@@ -347,7 +347,7 @@ fn staged<const CELL: usize, const ELEMENTS: usize>(
             let at = buffer.as_mut_ptr();
             let call = CollectiveCall { count: ELEMENTS, ..call(kind, 0, at, at) };
             // SAFETY: `ELEMENTS` numbers, on the stack.
-            now(unsafe { endpoint.carry_out(&call, false) }).unwrap();
+            now(unsafe { endpoint.carry_out(&call, BlocksView::default()) }).unwrap();
             assert_eq!(buffer, [output(round); ELEMENTS]);
         }
     };

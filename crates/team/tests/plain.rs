@@ -10,7 +10,7 @@
 
 use std::cell::UnsafeCell;
 use trimtab_team::barrier::Barrier;
-use trimtab_team::endpoint::{Endpoint, PeerLiveness, now};
+use trimtab_team::endpoint::{BlocksView, Endpoint, PeerLiveness, now};
 use trimtab_team::shared_layout::{Area, CELL_COUNT, CONTROL_BYTES};
 use trimtab_team::wait::{Patience, Policy};
 use trimtab_team::{CollectiveCall, Element, Kernel, Kind, Operator, Sync, When};
@@ -114,7 +114,7 @@ fn each_kind(endpoint: &Endpoint, n: usize, sync: Sync) {
             call(kind, n, root, from.cast(), to.cast(), sync)
         };
         // SAFETY: as long as the kind requires, and local to this function.
-        now(unsafe { endpoint.carry_out(&call, false) }).unwrap();
+        now(unsafe { endpoint.carry_out(&call, BlocksView::default()) }).unwrap();
         let got = if kind == Kind::Broadcast { &input } else { &output };
         let got = |at: usize| u32::from_ne_bytes(got[1 + at * 4..][..4].try_into().unwrap());
         let sum = |at: usize, upto: u32| (0..=upto).map(|rank| value(rank, at, step)).sum::<u32>();
@@ -163,14 +163,14 @@ fn buffers_in_the_segment_are_used_where_they_lie() {
             let sync = Sync { enter: When::Mine, leave };
             let all = call(Kind::Allreduce, N, 0, input, output, sync);
             // SAFETY: blocks of the heap, which all ranks use in the same way.
-            now(unsafe { endpoint.carry_out(&all, false) }).unwrap();
+            now(unsafe { endpoint.carry_out(&all, BlocksView::default()) }).unwrap();
             let sum = |at| value(0, at, turn) + value(1, at, turn);
             // SAFETY: the call is over, and no rank writes it before the next.
             (0..N).for_each(|at| assert_eq!(unsafe { output.add(at).read() }, sum(at)));
-            now(endpoint.barrier_call()).unwrap();
+            now(endpoint.barrier_call(BlocksView::default())).unwrap();
             let one = call(Kind::Broadcast, N, 1, output, output, Sync::STRICT);
             // SAFETY: as above.
-            now(unsafe { endpoint.carry_out(&one, false) }).unwrap();
+            now(unsafe { endpoint.carry_out(&one, BlocksView::default()) }).unwrap();
         }
     });
 }

@@ -49,6 +49,8 @@ pub struct MonitorOptions {
     pub audits: bool,
     /// Run configuration of the program, if a profile is wanted.
     pub profile: Option<Setting>,
+    /// Period in which the program's threads are preempted; `None`: they are not.
+    pub preempt: Option<Span>,
 }
 
 impl MonitorOptions {

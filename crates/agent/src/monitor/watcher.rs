@@ -9,15 +9,17 @@ use crate::recorder::Recorder;
 use crate::restoration;
 use crate::step_sinks::StepSinks;
 use crate::unix_seconds;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 use trimtab_core::drive::Go;
 use trimtab_core::set::CpuSet;
 use trimtab_core::telemetry::run_summary::CloseSample;
+use trimtab_core::time::Span;
 use trimtab_core::topology::Machine;
 use trimtab_core::trace::{Header, VERSION};
 use trimtab_linux::host::{AffinityJournal, HostOptions, Live, LiveError, Root, Stopper};
+use trimtab_linux::preemption::{Preemption, Right};
 use trimtab_linux::process::Pid;
 
 /// Signal that ends the watching when the program ends, in whatever order the two begin.
@@ -79,6 +81,8 @@ impl Watcher {
     pub(super) fn watch(self, usable: CpuSet, facts: Option<ChildFacts>, end: &EndSignal) -> RunObservations {
         let began = Instant::now();
         let Self { proc, pid, options, recorder, figures, keeper, machine, label, narrator } = self;
+        let _preemption =
+            options.preempt.and_then(|period| begin_preemption(&proc, &usable, period, &*narrator));
         let mut policy = options.policy(&machine);
         let profiles = options.profile.is_some();
         let samples_closely = options.audits || profiles;
@@ -121,4 +125,23 @@ impl Watcher {
         restoration::tell(restored, fault, &*narrator);
         RunObservations { sinks, usable, close: host.close(), facts, began }
     }
+}
+
+/// Starts to preempt the program's threads; `None`, with a warning, if that is not possible.
+fn begin_preemption(
+    proc: &Path,
+    usable: &CpuSet,
+    period: Span,
+    narrator: &dyn Narrator,
+) -> Option<Preemption> {
+    let made = Preemption::start(proc, usable, period);
+    let made =
+        made.inspect_err(|error| narrator.warning(&format!("--preempt has no effect: {error}"))).ok()?;
+    if made.right() == Right::ShortSlice {
+        narrator.warning(
+            "--preempt works less well without real-time scheduling: turns are longer than asked for. \
+             Give trimtab CAP_SYS_NICE or a limit of real-time priorities (ulimit -r 1)",
+        );
+    }
+    Some(made)
 }

@@ -10,6 +10,7 @@ use trimtab_core::place::waiting::WaitPolicy;
 use trimtab_core::place::{Amount, Fit, MemoryRequest, Smt, Strategy};
 use trimtab_core::set::CpuSet;
 use trimtab_core::setting::{SLICES, Setting};
+use trimtab_launch::preempt::PreemptPeriod;
 use trimtab_launch::{EnvMode, PinMode, Thp};
 
 /// Options that choose cores, threads and memory.
@@ -131,6 +132,10 @@ pub struct RunOnly {
     /// Start N processes of the program as ranks of one team, placed by topology: they share the
     /// cores, as under an MPI launcher.
     ///
+    /// Without --cores each rank has at least one core of its own, a busy one if need be. If there
+    /// are not as many cores, the run fails; --wait waits for them, --share also takes held ones,
+    /// and with --or-fewer or a count of cores the ranks share cores, which a warning says.
+    ///
     /// Each process finds its rank in RANK and LOCAL_RANK, N in WORLD_SIZE and LOCAL_WORLD_SIZE,
     /// and its team in TRIMTAB_TEAM. trimtab stays as the parent: it passes signals on, names the
     /// first rank that fails, and ends with the status of that rank.
@@ -147,9 +152,17 @@ pub struct RunOnly {
     pub grace: Option<u32>,
     /// Wait for enough free cores, first come first served; give up after TIME (30s, 10m, 2h) if
     /// it is given.
+    ///
+    /// A later run starts first only on cores whose loss delays no earlier one. trimtab ps shows the
+    /// queue.
     #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, default_missing_value = "forever",
           value_parser = time::wait, help_heading = SHARING)]
     pub wait: Option<Wait>,
+    /// Position among the runs that wait: one level counts as ten minutes of waiting, negative
+    /// numbers let others pass. Users other than root get at most the max-priority of site.toml (0).
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(-100..=100),
+          allow_negative_numbers = true, requires = "wait", hide_short_help = true, help_heading = SHARING)]
+    pub priority: Option<i32>,
     /// Pin threads: auto (by the kind of program; the default) or mask (the threads float inside
     /// the cores).
     #[arg(long, value_name = "HOW", value_parser = words::Words::<PinMode>::of(PinMode::words()),
@@ -172,6 +185,16 @@ pub struct RunOnly {
     /// threads that spin for each other take turns sooner; long slices keep caches warm.
     #[arg(long, value_name = "MS", value_parser = slice, hide_short_help = true, help_heading = CONTROL)]
     pub slice: Option<f64>,
+    /// Let the program's threads take turns of US microseconds (20 to 4000; 100 if not given) while
+    /// more threads are runnable than the run has CPUs: for programs whose threads spin on flags in
+    /// their own code, which no wait policy reaches.
+    ///
+    /// trimtab stays as the parent, and a thread of it wakes on each CPU once per turn. The program
+    /// receives no signal. Preempting needs the right to real-time scheduling (CAP_SYS_NICE, or
+    /// ulimit -r 1); without it a short slice is used (Linux 6.12), which preempts less often.
+    #[arg(long, value_name = "US", num_args = 0..=1, require_equals = true, default_missing_value = "100",
+          hide_short_help = true, help_heading = CONTROL)]
+    pub preempt: Option<PreemptPeriod>,
     /// Be one of the ranks that --ranks starts.
     #[arg(long, hide = true, requires = "ranks")]
     pub as_rank: bool,

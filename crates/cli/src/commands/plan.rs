@@ -202,6 +202,9 @@ fn of_program(launch: &LaunchPlan) -> Vec<String> {
     if let Some(ms) = launch.slice.value {
         lines.push(format!("slice: {ms} ms"));
     }
+    if let Some(period) = launch.preempt {
+        lines.push(format!("preemption: every {period} us while more threads are runnable than CPUs"));
+    }
     let set = launch.environment.iter().filter_map(|Variable { name, action, .. }| match action {
         Action::Set { value } | Action::Fitted { value, .. } => Some(format!("sets {name}={value}")),
         Action::Removed { value, .. } => Some(format!("removes {name}={value}")),

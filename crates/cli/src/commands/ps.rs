@@ -5,8 +5,9 @@ use crate::commands::print;
 use crate::escapes::Escaped;
 use crate::exit::{self, Exit};
 use crate::foreign_load::Surroundings;
-use crate::holds::{Holds, Violator, gather};
+use crate::holds::{Holds, QueueRow, Violator, gather};
 use crate::machine::Which;
+use crate::site::Policy;
 use crate::site_facts::location;
 use crate::table::{Align, Table};
 use crate::world::World;
@@ -30,7 +31,8 @@ fn show(world: &World, args: &PsArgs) -> Result<()> {
     let view = LedgerView::open(&location(world)?).context("cannot read the ledger")?;
     let seen = Surroundings::look(world, crate::args::SurveyMode::Full, &machine, &machine.cpus());
     let users = Users::read(&world.root.join("etc/passwd")).unwrap_or_default();
-    let all = gather(world, &machine, view.as_ref(), &seen, &users)?;
+    let rules = Policy::read(&world.config()).map(|policy| policy.site.queue()).unwrap_or_default();
+    let all = gather(world, &machine, view.as_ref(), &seen, &users, rules)?;
     if args.json {
         return Ok(print(&serde_json::to_string_pretty(&all)?)?);
     }
@@ -77,10 +79,11 @@ fn words(all: &Holds, view: Option<&LedgerView>) -> String {
         }
         if !all.unknown.is_empty() {
             let dash = || "-".to_owned();
+            let pids: Vec<String> = all.unknown_pids.iter().map(ToString::to_string).collect();
             let cells = [
                 all.unknown.to_string(),
                 dash(),
-                dash(),
+                if pids.is_empty() { dash() } else { pids.join(",") },
                 dash(),
                 dash(),
                 "exclusive".to_owned(),
@@ -92,6 +95,7 @@ fn words(all: &Holds, view: Option<&LedgerView>) -> String {
     }
     if all.waiting > 0 {
         text.push_str(&format!("{} waiting for cores\n", all.waiting));
+        text.push_str(&queue_table(&all.queue));
     }
     for Violator { pid, user, command, cpus, others } in &all.violators {
         let bound = match others {
@@ -111,6 +115,39 @@ fn words(all: &Holds, view: Option<&LedgerView>) -> String {
         text.push_str(&format!("note: the holders cannot be named: {error}\n"));
     }
     text
+}
+
+/// Returns the table of the runs that wait.
+fn queue_table(queue: &[QueueRow]) -> String {
+    let mut table = Table::new(&[
+        ("LINE", Align::Right),
+        ("USER", Align::Left),
+        ("PID", Align::Right),
+        ("AGE", Align::Right),
+        ("CORES", Align::Right),
+        ("PRIORITY", Align::Right),
+        ("STATE", Align::Left),
+        ("COMMAND", Align::Left),
+    ]);
+    let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
+    for row in queue {
+        let state = match row.standing {
+            Some("running") => "waiting",
+            Some(other) => other,
+            None => "unknown",
+        };
+        table.row([
+            or_dash(row.position.map(|position| position.to_string())),
+            or_dash(row.user.clone()),
+            or_dash(row.pid.map(|pid| pid.to_string())),
+            or_dash(row.age_s.map(age)),
+            or_dash(row.cores.map(|cores| cores.to_string())),
+            row.priority.to_string(),
+            state.to_owned(),
+            row.command.clone().unwrap_or_else(|| "(unknown)".to_owned()),
+        ]);
+    }
+    table.to_string()
 }
 
 /// `42s`, `3m10s`, `2h05m`, `3d04h`.

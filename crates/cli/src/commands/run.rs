@@ -17,6 +17,7 @@ use std::ffi::OsString;
 use trimtab_agent::monitor::announcement::{ChildFacts, announce, retract};
 use trimtab_agent::restoration;
 use trimtab_core::balance::Kind;
+use trimtab_core::queue::QueueRules;
 use trimtab_core::topology::Machine;
 use trimtab_launch::{Changes, EnvMode, LaunchFacts, LaunchPlan, LaunchRequest};
 use trimtab_linux::child::{self, Two, Word};
@@ -54,7 +55,11 @@ pub fn run(world: &World, args: &RunArgs) -> Result<u8, Exit> {
     }
     let mut facts = gather::facts(world, &situation, Some(&program), &args.command, Some(args.place.survey));
     facts.meetings = watch.as_ref().and_then(|(_, outputs)| outputs.sync_page());
-    let launch = Launch { world, args, request: &request, program: &program, volume };
+    let queue = situation.policy.site.queue();
+    if let Some(lower) = gather::priority_beyond(args.run.priority, &queue) {
+        say::warning(volume, &lower);
+    }
+    let launch = Launch { world, args, request: &request, program: &program, volume, queue };
     // From here on there may be two processes; the rest belongs to the program's process.
     match launch.split(watch, &facts.machine)? {
         Split::Ended(status) => Ok(status),
@@ -73,6 +78,8 @@ struct Launch<'a> {
     request: &'a LaunchRequest,
     program: &'a Program,
     volume: Volume,
+    /// The site's rules for the queue.
+    queue: QueueRules,
 }
 
 /// The process after it may have become two.
@@ -108,7 +115,13 @@ impl Launch<'_> {
     fn start(&self, mut facts: LaunchFacts, mut word: Option<Word>) -> Result<u8, Exit> {
         facts.pid = std::process::id();
         let label = label(&self.args.command);
-        let order = ReserveOptions { wait: self.args.run.wait, label: &label, volume: self.volume };
+        let order = ReserveOptions {
+            wait: self.args.run.wait,
+            label: &label,
+            volume: self.volume,
+            priority: self.args.run.priority.unwrap_or(0),
+            rules: self.queue,
+        };
         let (held, plan) = reserved(self.world, self.request, &mut facts, &order)
             .inspect_err(|_| narrate(&self.request.reasons, self.volume))?;
         narrate(&plan.reasons, self.volume);

@@ -1,6 +1,8 @@
 //! Standard streams that are closed, and the descriptors that the program finds.
 
-use crate::util::{Sandbox, need, text, two};
+use crate::util::{Sandbox, need, python, text, two};
+use rustix::process::Signal;
+use std::collections::BTreeSet;
 use std::process::Command;
 
 /// Starts a call with some of the standard streams closed, and writes the files under 0, 1 and 2 to
@@ -66,4 +68,20 @@ fn a_low_limit_on_descriptors_is_coped_with() {
     running.line();
     assert!(sandbox.held().contains(&a));
     running.ends().ok();
+}
+
+#[test]
+fn a_program_that_closes_descriptors_it_does_not_know_keeps_its_cores() {
+    let [a, _] = need!(two(), "two cores are needed");
+    need!(python(), "no Python");
+    let sandbox = Sandbox::new();
+    let script = "import os, sys; os.closerange(3, 4096); print('closed', flush=True); sys.stdin.read()";
+    let mut closing = sandbox.run(&format!("--cpus {a}")).python(script).begins();
+    assert_eq!(closing.line(), "closed");
+    assert_eq!(sandbox.held(), BTreeSet::from([a]));
+    sandbox.run(&format!("--cpus {a}")).arg("true").ends().fails(124, &["held by"]);
+    // A program killed in this state gives them back.
+    closing.signal(Signal::KILL);
+    closing.ends();
+    sandbox.until_free();
 }

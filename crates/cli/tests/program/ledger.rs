@@ -1,7 +1,7 @@
 //! A ledger that cannot be used: the program runs nevertheless, with one line that gives the reason
 //! and the remedy.
 
-use crate::util::{Call, Sandbox, chmod, installed, need, skip, text, two, two_users};
+use crate::util::{Call, Sandbox, chmod, installed, need, python, skip, text, two, two_users};
 use rustix::process::geteuid;
 use std::fs;
 use std::os::unix::fs::{chown, symlink};
@@ -24,7 +24,31 @@ fn troubled<'s>(call: impl Fn(&str) -> Call<'s>, words: &[&str]) {
         .args(["echo", "ran"])
         .ends()
         .fails(125, &[&["cannot be reserved"], &wanted[..]].concat());
-    assert_eq!(call("-c 1 -q").args(["echo", "ran"]).ends().ok(), "ran");
+    let silent = call("-c 1 -q").args(["echo", "ran"]).ends();
+    assert_eq!(silent.warns(&[&["warning: the cores are not reserved"], &wanted[..]].concat()), "ran");
+}
+
+#[test]
+fn a_process_that_locks_the_whole_ledger_is_named() {
+    let python = need!(python(), "no Python");
+    let sandbox = Sandbox::new();
+    sandbox.run("-c 1").arg("true").ends().ok();
+    let script = format!(
+        "import fcntl, sys; f = open('{}', 'r+b'); fcntl.lockf(f, fcntl.LOCK_EX); \
+         print('locked', flush=True); sys.stdin.read()",
+        sandbox.path(&file("locks")).display()
+    );
+    let mut hostile = sandbox.shell("exec \"$@\"").arg("sh").arg(&python).args(["-c", &script]).begins();
+    hostile.line();
+    let named = format!("PID {}", hostile.pid());
+    for options in ["-c 1", "-c 1 -q", "-c 1 --strict"] {
+        sandbox.run(options).arg("true").ends().fails(124, &["are locked by", &named]);
+    }
+    let ps = sandbox.ps();
+    assert_eq!(ps["unknown_pids"], serde_json::json!([hostile.pid()]), "{ps}");
+    assert!(sandbox.trimtab("ps").ends().ok().contains(&hostile.pid().to_string()));
+    hostile.ends().ok();
+    sandbox.run("-c 1").arg("true").ends().ok();
 }
 
 #[test]

@@ -52,6 +52,7 @@ mod runs;
 mod runtimes;
 mod serve;
 mod sheets;
+mod start;
 mod survey;
 mod tagging;
 mod team_ranks;

@@ -61,7 +61,12 @@ fn auto_takes_what_is_free() {
     let sandbox = Sandbox::new();
     assert_eq!(cpus(&sandbox.run("").sh(MASK).ends().ok()), BTreeSet::from([a, b]));
     let held = sandbox.hold(&format!("--cpus {b}"));
-    for options in ["", "-c auto", "-c 2 --or-fewer", "-c 99 --or-fewer", "-c 100% --or-fewer"] {
+    // A program without a count might silently get one thread: a line says why.
+    for options in ["", "-c auto"] {
+        let said = sandbox.run(options).sh(MASK).ends();
+        assert_eq!(said.warns(&["1 core only, as other runs hold", &b.to_string()]), a.to_string());
+    }
+    for options in ["-c 2 --or-fewer", "-c 99 --or-fewer", "-c 100% --or-fewer"] {
         assert_eq!(sandbox.run(options).sh(MASK).ends().ok(), a.to_string(), "{options}");
     }
     held.ends().ok();

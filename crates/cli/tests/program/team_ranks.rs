@@ -26,7 +26,7 @@ fn ranks_know_who_they_are() {
     let sandbox = Sandbox::new();
     let script =
         "echo $RANK $WORLD_SIZE $LOCAL_RANK $LOCAL_WORLD_SIZE ${TRIMTAB_TEAM%%:*} ${TRIMTAB_TEAM#*:*:}";
-    let said = sandbox.run("--ranks 3").env("TORCHELASTIC_RUN_ID", "x").sh(script).ends().out();
+    let said = sandbox.run("--ranks 3 --or-fewer").env("TORCHELASTIC_RUN_ID", "x").sh(script).ends().out();
     assert_eq!(sorted(&said), ["0 3 0 3 v1 0:3", "1 3 1 3 v1 1:3", "2 3 2 3 v1 2:3"]);
     // The segment is inherited, and the program's words are unchanged.
     let script = "fd=${TRIMTAB_TEAM#v1:}; readlink /proc/self/fd/${fd%%:*}; echo $0";
@@ -48,7 +48,7 @@ fn the_first_rank_that_fails_is_named_and_the_others_are_ended() {
     let sandbox = Sandbox::new();
     let script = "[ $RANK = 1 ] && exit 7; exec sleep 600";
     let begin = Instant::now();
-    let outcome = sandbox.run("--ranks 3 --grace 0").sh(script).ends();
+    let outcome = sandbox.run("--ranks 3 --or-fewer --grace 0").sh(script).ends();
     assert_eq!(outcome.code, Some(7), "{outcome}");
     assert!(outcome.stderr.contains("rank 1 ended with status 7"), "{outcome}");
     assert!(begin.elapsed() < Duration::from_secs(300), "the others were ended");

@@ -1,7 +1,8 @@
 //! `--wait`: first come, first served, until the time is over.
 
-use crate::util::{MASK, Running, Sandbox, eventually, need, text, two};
+use crate::util::{MASK, Random, Running, Sandbox, c, eventually, need, text, two, two_users};
 use rustix::process::Signal;
+use std::time::Duration;
 
 /// Starts a run that must wait, and returns when it is in line.
 fn in_line<'s>(sandbox: &'s Sandbox, options: &str, script: &str, place: u64) -> Running<'s> {
@@ -150,4 +151,172 @@ fn a_verbose_waiter_says_what_it_waits_for() {
     let outcome = waiter.ends();
     assert!(outcome.stderr.starts_with("trimtab: waiting for cores"), "{outcome}");
     assert_eq!(outcome.stderr.matches("waiting for cores").count(), 1, "{outcome}");
+}
+
+#[test]
+fn ps_names_the_runs_that_wait() {
+    let [a, _] = need!(two(), "two cores are needed");
+    let sandbox = Sandbox::new();
+    let _held = sandbox.hold("-c 2");
+    let first = in_line(&sandbox, "--wait -c 2", "echo first", 1);
+    let second = in_line(&sandbox, &format!("--wait --cpus {a} --priority -3"), "echo second", 2);
+    let queue = sandbox.ps()["queue"].clone();
+    let seen = |row: usize, field: &str| queue[row][field].clone();
+    assert_eq!((seen(0, "position"), seen(0, "pid")), (1.into(), first.pid().into()), "{queue}");
+    assert_eq!((seen(0, "cores"), seen(0, "priority")), (2.into(), 0.into()), "{queue}");
+    assert_eq!(
+        (seen(0, "standing"), seen(0, "uid")),
+        ("running".into(), rustix::process::getuid().as_raw().into())
+    );
+    assert!(seen(0, "command").as_str().is_some_and(|command| command.contains("echo first")), "{queue}");
+    assert_eq!((seen(1, "position"), seen(1, "pid")), (2.into(), second.pid().into()), "{queue}");
+    assert_eq!(
+        (seen(1, "cpus"), seen(1, "cores")),
+        (a.to_string().into(), serde_json::Value::Null),
+        "{queue}"
+    );
+    assert_eq!(seen(1, "priority").as_i64(), Some(-3), "{queue}");
+    second.signal(Signal::STOP);
+    eventually("ps shows that it is stopped", || sandbox.ps()["queue"][1]["standing"] == "stopped");
+    assert!(sandbox.ps()["queue"][1]["position"].is_null());
+    let table = sandbox.trimtab("ps").ends().ok();
+    assert!(table.contains("LINE") && table.contains("stopped") && table.contains("echo first"), "{table}");
+    second.signal(Signal::CONT);
+}
+
+#[test]
+fn a_later_run_starts_first_on_cores_that_the_first_does_not_need() {
+    let [a, _] = need!(two(), "two cores are needed");
+    let sandbox = Sandbox::new();
+    let held = sandbox.hold(&format!("--cpus {a}"));
+    let first = in_line(&sandbox, &format!("--wait --cpus {a}"), "echo first", 1);
+    assert_eq!(sandbox.run("--wait -c 1").sh("echo later").ends().ok(), "later");
+    assert_eq!(sandbox.ps()["waiting"], 1, "the first waits still");
+    held.ends().ok();
+    assert_eq!(first.ends().ok(), "first");
+}
+
+#[test]
+fn a_run_that_does_not_wait_leaves_cores_to_a_long_waiter() {
+    let [a, _] = need!(two(), "two cores are needed");
+    let sandbox = Sandbox::new();
+    sandbox.write("config/site.toml", "reserve-after = 0\n");
+    let held = sandbox.hold(&format!("--cpus {a}"));
+    let wide = in_line(&sandbox, "--wait -c 2", "echo wide", 1);
+    let kept = format!("kept for PID {}", wide.pid());
+    sandbox.run("-c 1").arg("true").ends().fails(124, &[&kept, "waits for 2 cores", "--wait"]);
+    sandbox.run("--no-rules -c 1").arg("true").ends().ok();
+    // While it is stopped, it keeps nothing.
+    wide.signal(Signal::STOP);
+    eventually("it is stopped", || sandbox.ps()["queue"][0]["standing"] == "stopped");
+    sandbox.run("-c 1").arg("true").ends().ok();
+    wide.signal(Signal::CONT);
+    held.ends().ok();
+    assert_eq!(wide.ends().ok(), "wide");
+}
+
+#[test]
+fn a_priority_comes_first_as_far_as_the_site_grants_it() {
+    need!(two(), "two cores are needed");
+    let [user, _] = need!(two_users(), "to act as an ordinary user a test needs root");
+    let sandbox = Sandbox::new();
+    let order = sandbox.path("shared/order");
+    let note = |word: &str| format!("umask 0; echo {word} >> {}", order.display());
+    let of_user = |options: &str, word: &str, place: u64| {
+        let waiter = sandbox.run(&format!("--wait -c 2 {options}")).sh(&note(word)).user(user).begins();
+        eventually("it stands in line", || sandbox.ps()["waiting"] == place);
+        waiter
+    };
+    for (rules, expected) in [("", "early\nlate\n"), ("max-priority = 2\n", "late\nearly\n")] {
+        sandbox.write("config/site.toml", rules);
+        let held = sandbox.hold("-c 2");
+        let waiters = [of_user("", "early", 1), of_user("--priority 2", "late", 2)];
+        held.ends().ok();
+        let [early, late] = waiters.map(Running::ends);
+        early.ok();
+        assert_eq!(late.stderr.contains("counts as 0"), rules.is_empty(), "{late}");
+        assert_eq!(text(&order), expected);
+        std::fs::remove_file(&order).unwrap();
+    }
+}
+
+#[test]
+fn a_waiter_is_told_its_position_and_the_holder() {
+    need!(two(), "two cores are needed");
+    let sandbox = Sandbox::new();
+    let held = sandbox.hold("-c 2");
+    let first = in_line(&sandbox, "--wait -c 1 -v", "true", 1);
+    let second = in_line(&sandbox, "--wait -c 1 -v", "true", 2);
+    let told = |waiter: &Running<'_>, place: &str| {
+        let holder = format!("by PID {}", held.pid());
+        eventually("the line is printed", || waiter.errors().contains("waiting for cores"));
+        let said = waiter.errors();
+        assert!(said.contains(place) && said.contains("are held since") && said.contains(&holder), "{said}");
+    };
+    told(&first, "first in line");
+    told(&second, "2nd in line");
+    held.ends().ok();
+    first.ends();
+    second.ends();
+}
+
+/// Each run marks its CPUs in the file system, which knows nothing of the ledger.
+#[test]
+fn three_users_stopped_and_killed_in_line_share_no_core_and_block_no_queue() {
+    need!(two(), "two cores are needed");
+    let [one, other] = need!(two_users(), "to act as three users a test needs root");
+    let claim = need!(c("claim.c"), "no C compiler");
+    let sandbox = Sandbox::new();
+    let claims = sandbox.path("shared");
+    let mut random = Random(22);
+    for _ in 0..10 {
+        let mut runs: Vec<Running<'_>> = Vec::new();
+        for user in [one, other, 0, one, other, 0] {
+            let options = format!("--wait -c {} --priority -{}", 1 + random.below(2), random.below(3));
+            let pause = random.below(30).to_string();
+            runs.push(sandbox.run(&options).arg(&claim).arg(&claims).arg(pause).user(user).begins());
+        }
+        let stopped = usize::try_from(random.below(6)).unwrap();
+        let killed = usize::try_from(random.below(6)).unwrap();
+        std::thread::sleep(Duration::from_micros(random.below(40_000)));
+        // A stopped or killed program would keep its cores, or could not remove its marks.
+        let only_waits = |run: &Running<'_>| {
+            let ps = sandbox.ps();
+            let among = |list: &str| {
+                ps[list].as_array().is_some_and(|rows| rows.iter().any(|row| row["pid"] == run.pid()))
+            };
+            among("queue") && !among("holds")
+        };
+        let stop = |run: &Running<'_>| {
+            let waited = only_waits(run);
+            if waited {
+                run.signal(Signal::STOP);
+            }
+            let stays = waited && only_waits(run);
+            if waited && !stays {
+                run.signal(Signal::CONT);
+            }
+            stays
+        };
+        let stops = stop(&runs[stopped]);
+        let kills = killed != stopped && stop(&runs[killed]);
+        if kills {
+            runs[killed].signal(Signal::KILL);
+        }
+        let mut left = Vec::new();
+        for (number, run) in runs.into_iter().enumerate() {
+            match number {
+                _ if number == stopped && stops => left.push(run),
+                _ if number == killed && kills => drop(run.ends()),
+                _ => drop(run.ends().ok()),
+            }
+        }
+        for run in left {
+            run.signal(Signal::CONT);
+            run.ends().ok();
+        }
+    }
+    assert_eq!(std::fs::read_dir(&claims).unwrap().count(), 0);
+    sandbox.until_free();
+    assert_eq!(sandbox.ps()["waiting"], 0);
 }

@@ -114,6 +114,16 @@ pub enum PlaceError {
     /// The set of named CPUs is empty.
     #[error("no CPU is named; give at least one, as in --cpus 0-3")]
     NoCpus,
+    /// Ranks without a count of cores cannot have a core each.
+    #[error(
+        "--ranks {ranks} gives each rank a core of its own: {cause}; or state a count with -c, which ranks then share in turn"
+    )]
+    RanksWithoutCores {
+        /// Number of ranks.
+        ranks: u32,
+        /// Reason why there are not as many cores.
+        cause: Box<PlaceError>,
+    },
     /// The request exceeds the site's limit.
     #[error("{} asked for, but the site's rules give one run at most {max}", plural(*asked as usize, "core"))]
     SiteMax {
@@ -154,6 +164,7 @@ impl PlaceError {
         match self {
             Self::NotEnough { held, .. } => !held.is_empty(),
             Self::UnitsNotFree { .. } | Self::CpusHeld { .. } => true,
+            Self::RanksWithoutCores { cause, .. } => cause.passes(),
             _ => false,
         }
     }

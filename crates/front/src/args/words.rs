@@ -84,8 +84,10 @@ mod tests {
 
     fn parse(text: &str) -> Result<u8, Error> {
         let words = Words::<u8>::of(["10", "20"]).and(&[("ten", "10")]);
-        let arg = Arg::new("number").long("number");
-        words.parse_ref(&Command::new("x"), Some(&arg), OsStr::new(text))
+        // A built command has filled in how many values the argument takes.
+        let mut command = Command::new("x").arg(Arg::new("number").long("number"));
+        command.build();
+        words.parse_ref(&command, command.get_arguments().next(), OsStr::new(text))
     }
 
     #[test]

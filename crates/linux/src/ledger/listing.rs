@@ -12,6 +12,7 @@ use crate::sys::lock::{ByteLock, END, LockKind};
 use rustix::fs::Stat;
 use std::fs::{self, File};
 use std::io::{self, Read};
+use std::ops::Range;
 use std::path::Path;
 
 /// Identity of a file, independent of its name.
@@ -48,6 +49,8 @@ pub(super) struct Listing {
 struct LockLine {
     file: FileNumber,
     lock: ByteLock,
+    /// The process, for locks of the classic family; 0 for others.
+    pid: u32,
 }
 
 /// Device and inode as in the kernel's list.
@@ -114,6 +117,17 @@ impl Listing {
         self.lines.iter().filter(|line| lost(line.file)).map(|line| line.lock.clone()).collect()
     }
 
+    /// Returns the processes with a classic lock on some of `bytes` of a file.
+    pub(super) fn owners(&self, file: Identity, bytes: &[Range<u64>]) -> Vec<u32> {
+        let owns = |line: &&LockLine| line.pid != 0 && line.touches(file, bytes);
+        self.lines.iter().filter(owns).map(|line| line.pid).collect()
+    }
+
+    /// Returns whether a lock of the list is on some of `bytes` of a file.
+    pub(super) fn has(&self, file: Identity, bytes: &[Range<u64>]) -> bool {
+        self.lines.iter().any(|line| line.touches(file, bytes))
+    }
+
     /// Returns the locks of our ledger, the present one and deleted ones.
     pub(super) fn present_or_lost(&self, tag: Tag, present: Identity) -> Vec<ByteLock> {
         let tagged = self.tagged(tag);
@@ -151,6 +165,13 @@ fn read_large(path: &Path) -> io::Result<String> {
 }
 
 impl LockLine {
+    /// The file is recognised by its inode alone, as its device may be listed differently.
+    fn touches(&self, file: Identity, bytes: &[Range<u64>]) -> bool {
+        let lock = &self.lock.bytes;
+        self.file.inode == file.inode
+            && bytes.iter().any(|bytes| lock.start < bytes.end && bytes.start < lock.end)
+    }
+
     fn parse(line: &str) -> Option<Self> {
         let mut words = line.strip_prefix("lock:").unwrap_or(line).split_whitespace();
         words.next()?.strip_suffix(':')?;
@@ -163,7 +184,7 @@ impl LockLine {
             "WRITE" => LockKind::Write,
             _ => return None,
         };
-        words.next()?;
+        let pid = words.next()?.parse().unwrap_or(0);
         let mut file = words.next()?.split(':');
         let major = u32::from_str_radix(file.next()?, 16).ok()?;
         let minor = u32::from_str_radix(file.next()?, 16).ok()?;
@@ -176,6 +197,7 @@ impl LockLine {
         (start < end).then_some(Self {
             file: FileNumber { major, minor, inode },
             lock: ByteLock { bytes: start..end, kind },
+            pid,
         })
     }
 }

@@ -20,13 +20,14 @@
 //! *shared* holds have read locks: deliberate overlap, or the processes of one job that hold the
 //! same CPUs together (a *group*). The *planner* is the process with the right to read the map,
 //! choose and take while no other process does. A *ticket* is a position in the queue of waiting
-//! runs.
+//! runs; [`trimtab_core::queue`] decides which of them may start.
 //!
 //! **Properties.**
 //! - All or nothing: either all requested CPUs are taken, or none.
 //! - No two exclusive holds of a level share a CPU, whatever happens to the planner: the right to
 //!   plan makes collisions rare, the locks exclude them.
-//! - A hold ends exactly when the last copy of its descriptor is closed, by SIGKILL too.
+//! - A hold ends exactly when the last copy of its descriptor is closed and the last mapping of its
+//!   file is gone, by SIGKILL too.
 //! - No run waits for a run that has ended. A stopped run in the queue is passed over after a
 //!   second, keeps its position and takes its turn when it is continued; a stopped planner is
 //!   waited for as long as the caller chose.
@@ -74,6 +75,7 @@ mod planner;
 mod process;
 mod queue;
 mod record;
+mod ticket_record;
 mod view;
 
 pub use error::{Fault, FoundFile, LedgerError, PassedOver, TakeError};
@@ -85,8 +87,9 @@ pub use map::LockMap;
 pub use place::{BootId, Location};
 pub use planner::Planner;
 pub use process::{ProcessTable, Standing};
-pub use queue::Ticket;
+pub use queue::{QueuedRun, Ticket};
 pub use record::{Holder, LABEL_BYTES, RECORD_BYTES, Record};
+pub use ticket_record::TicketClaim;
 pub use view::{Hold, Holders, LedgerView};
 
 use crate::sys::lock::{LockKind, try_lock};

@@ -8,18 +8,23 @@
 
 use super::error::{LedgerError, PassedOver};
 use super::layout::Tag;
+use crate::text::{self, ReadError};
 use rustix::fs::{CWD, FileType, Mode, OFlags, Stat, StatVfsMountFlags, fstat, fstatvfs, openat};
 use rustix::io::Errno;
 use std::fmt;
-use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 /// Id of this run of the kernel, as 32 hexadecimal digits. Part of the names of the ledger's files,
 /// since their statements about processes mean nothing after a reboot.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BootId(String);
+
+/// The boot id under `/proc`: it is the same as long as a process runs, and a start needs it for the
+/// journal of masks, the kept load and the ledger.
+static LIVE: OnceLock<BootId> = OnceLock::new();
 
 impl BootId {
     const HEX_DIGITS: usize = 32;
@@ -30,10 +35,30 @@ impl BootId {
     /// [`LedgerError::Io`] or [`LedgerError::BootId`] when `/proc` does not exist or is not a
     /// procfs.
     pub fn read(proc_root: &Path) -> Result<Self, LedgerError> {
+        if proc_root != Path::new("/proc") {
+            return Self::read_file(proc_root);
+        }
+        if let Some(known) = LIVE.get() {
+            return Ok(known.clone());
+        }
+        let read = Self::read_file(proc_root)?;
+        Ok(LIVE.get_or_init(|| read).clone())
+    }
+
+    fn read_file(proc_root: &Path) -> Result<Self, LedgerError> {
         let path = proc_root.join("sys/kernel/random/boot_id");
-        match fs::read_to_string(&path) {
-            Ok(text) => Self::parse(&text).ok_or(LedgerError::BootId { path, found: text }),
-            Err(source) => Err(LedgerError::Io { attempt: "reading the boot id from", path, source }),
+        match text::read_piece(&path) {
+            Ok(text) => {
+                let text = String::from_utf8_lossy(&text).into_owned();
+                Self::parse(&text).ok_or(LedgerError::BootId { path, found: text })
+            }
+            Err(error) => {
+                let source = match error {
+                    ReadError::Io { source, .. } => source,
+                    other => io::Error::other(other),
+                };
+                Err(LedgerError::Io { attempt: "reading the boot id from", path, source })
+            }
         }
     }
 
@@ -298,6 +323,7 @@ pub(super) fn kind_in_words(raw_mode: u32) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
     use std::os::unix::fs::PermissionsExt;
 
     const BOOT: &str = "0123abcd-0123-abcd-0123-0123456789AB";

@@ -2,6 +2,7 @@
 
 use super::error::LedgerError;
 use super::record::Holder;
+use crate::text::{self, ReadError};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -56,7 +57,11 @@ impl ProcessTable {
     /// [`LedgerError::Io`] when this process's own entry cannot be read: `/proc` is not mounted.
     pub fn this_process(&self, job: u64, since: Duration, label: &str) -> Result<Holder, LedgerError> {
         let path = self.root.join("self/stat");
-        let start_ticks = fs::read(&path)
+        let start_ticks = text::read_piece(&path)
+            .map_err(|error| match error {
+                ReadError::Io { source, .. } => source,
+                other => io::Error::other(other),
+            })
             .and_then(|stat| {
                 stat_fields(&stat).map(|(_, start)| start).ok_or_else(|| ErrorKind::InvalidData.into())
             })
@@ -101,6 +106,13 @@ impl ProcessTable {
             Err(error) if gone(&error) => Standing::Outlived,
             Ok(None) | Err(_) => Standing::Hidden,
         }
+    }
+
+    /// Returns whether the process with this number is stopped (by a signal or a debugger), as far
+    /// as `/proc` shows it.
+    pub fn is_stopped(&self, pid: u32) -> bool {
+        let stat = fs::read(self.root.join(pid.to_string()).join("stat"));
+        stat.ok().and_then(|stat| stat_fields(&stat)).is_some_and(|(state, _)| matches!(state, b'T' | b't'))
     }
 
     /// Returns whether `/proc` hides processes. Process 1 always exists; if it is not shown, a

@@ -1,19 +1,22 @@
-//! Queue of runs that wait for CPUs, first come, first served.
+//! Queue of runs that wait for CPUs. Its order and the cores kept for each waiter are decided by
+//! [`trimtab_core::queue`]; this module has the tickets.
 //!
 //! A ticket is a locked byte; the next ticket is the byte after the highest locked one. Locking a
 //! byte *is* the arbitration, so drawing a ticket needs no planner: a process that finds the byte
-//! taken draws again, and a process that began after another had finished drawing is behind it.
-//! Tickets of ended processes vanish with their locks. No process is woken: waiting processes poll.
+//! taken draws again, and a process that began after another had finished drawing has a higher
+//! ticket. Tickets of ended processes vanish with their locks. No process is woken: waiting
+//! processes poll. A [`TicketClaim`] beside the locks says which run waits, and for what.
 //!
 //! A stopped process keeps its locks, so a ticket alone does not show that its holder still polls.
 //! Each ticket therefore has a *pulse*: a second locked byte, which the holder moves round
-//! [`pulse_bytes`] whenever it polls. A ticket before ours with an unmoved pulse for
-//! [`STILL_OBSERVATIONS`] observations is *still*: it keeps its position, and is passed over as
-//! long as its pulse does not move. The pulse is a lock and not a written number: it needs no
-//! common clock and no file that every user can write, and it ends with its holder at any instant.
-//! A ticket without a pulse belongs to an earlier version of this program and is waited for. A
-//! hostile user who locks all positions of another ticket's pulse makes that ticket seem still;
-//! locking the whole queue is as easy and does more harm.
+//! [`pulse_bytes`] whenever it polls. A ticket with an unmoved pulse for [`STILL_OBSERVATIONS`]
+//! observations is *still*: it keeps its position, and is passed over as long as its pulse does not
+//! move. The pulse is a lock and not a written number: it needs no common clock and no file that
+//! every user can write, and it ends with its holder at any instant. A ticket without a pulse
+//! belongs to an earlier version of this program and is waited for. A hostile user who locks all
+//! positions of another ticket's pulse makes that ticket seem still; locking the whole queue is as
+//! easy and does more harm. A process that looks only once cannot see whether a pulse moves
+//! ([`LedgerView::queue`]); it asks `/proc` whether the claimed holder is stopped.
 
 use super::Ledger;
 use super::error::LedgerError;
@@ -21,7 +24,9 @@ use super::layout::{pulse_bytes, queue_bytes};
 use super::level::Level;
 use super::map::LockTable;
 use super::place::LedgerPart;
-use super::view::total;
+use super::process::{ProcessTable, Standing};
+use super::ticket_record::TicketClaim;
+use super::view::LedgerView;
 use crate::sys::lock::{ByteLock, LockKind, try_lock, unlock};
 use std::collections::BTreeMap;
 use std::io;
@@ -29,27 +34,63 @@ use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
+use trimtab_core::queue::Waiter;
 use trimtab_core::set::CpuSet;
 
-/// Position in the queue, until dropped. The holder has to poll ([`Ticket::ahead`],
-/// [`Ticket::is_first`]) several times a second, or it is passed over.
+/// A run in the queue, as others see it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct QueuedRun {
+    /// Number of its ticket.
+    pub ticket: u64,
+    /// What it says about itself; `None` if that is missing.
+    pub claim: Option<TicketClaim>,
+    /// Whether the process that the claim names runs and belongs to the claimed user.
+    pub standing: Option<Standing>,
+    /// Whether it no longer polls.
+    pub stopped: bool,
+}
+
+impl QueuedRun {
+    /// Returns the run as the queue's decision takes it. A claim about a process of another user
+    /// does not count.
+    pub fn waiter(&self) -> Waiter {
+        let impostor = matches!(self.standing, Some(Standing::Impostor { .. }));
+        let claim = self.claim.as_ref().filter(|_| !impostor);
+        Waiter {
+            ticket: self.ticket,
+            since: claim.map(|claim| claim.holder.since),
+            user: claim.map(|claim| claim.holder.uid),
+            demand: claim.and_then(|claim| claim.demand.clone()),
+            priority: claim.map_or(0, |claim| claim.priority),
+            stopped: self.stopped,
+        }
+    }
+}
+
+/// Position in the queue, until dropped. The holder has to poll ([`Ticket::queue`]) several times a
+/// second, or it is passed over.
 #[derive(Debug)]
 pub struct Ticket {
     file: OwnedFd,
+    /// File of the claims; `None` if it cannot be used.
+    records: Option<OwnedFd>,
     path: PathBuf,
     lane: Range<u64>,
     /// Byte of this ticket.
     at: u64,
+    claim: TicketClaim,
     /// Byte of our pulse, and the time at which it was moved there.
     pulse: (u64, Instant),
-    /// The foremost tickets before ours as last observed, by their bytes.
+    /// The foremost other tickets as last observed, by their bytes.
     watched: BTreeMap<u64, Watched>,
-    /// Time of the last observation.
+    /// Time of the last observation that was due.
     observed: Option<Instant>,
+    /// Whether to observe before that is due.
+    hurry: bool,
 }
 
 /// State of another ticket, from repeated observation.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Watched {
     /// Positions of its pulse that are locked, one bit each: normally one, two while it moves, none
     /// for a ticket without a pulse. A process that was stopped after it failed to draw the same
@@ -57,10 +98,12 @@ struct Watched {
     pulse: u64,
     /// Consecutive observations that found the same positions, without the first.
     same: u32,
+    /// The claim and its standing, once it could be read.
+    claim: Option<(TicketClaim, Standing)>,
 }
 
 impl Watched {
-    fn is_still(self) -> bool {
+    fn is_still(&self) -> bool {
         self.pulse != 0 && self.same >= STILL_OBSERVATIONS
     }
 }
@@ -75,13 +118,12 @@ const PULSE_PERIOD: Duration = Duration::from_millis(100);
 /// its turn.
 const STILL_OBSERVATIONS: u32 = 10;
 
-/// Maximal number of moving tickets before ours that are watched at once. Chosen: bounds the cost
-/// of a poll in a long queue. Stopped tickets beyond it are found when the tickets before them are
-/// known to be still.
-const MOVING_MAX: usize = 8;
+/// Maximal number of moving tickets that are observed, from the lowest on. Chosen: bounds the cost
+/// of a poll in a long queue; backfill reaches as far.
+const MOVING_MAX: usize = 64;
 
-/// Maximal number of tickets before ours that are watched at once, the still ones included. Chosen:
-/// more stopped runs than any machine has, few enough that a hostile queue of them does not cause a
+/// Maximal number of tickets that are observed at once, the still ones included. Chosen: more
+/// stopped runs than any machine has, few enough that a hostile queue of them does not cause a
 /// hang.
 const WATCHED_MAX: usize = 256;
 
@@ -101,7 +143,12 @@ impl Ledger {
     /// # Errors
     /// [`LedgerError::QueueBlocked`] when another process has locked the end of the queue;
     /// [`LedgerError::CpuOutOfRange`], [`LedgerError::Replaced`], [`LedgerError::Io`].
-    pub fn enqueue(&self, level: Level, confines: &CpuSet) -> Result<Ticket, LedgerError> {
+    pub fn enqueue(
+        &self,
+        level: Level,
+        confines: &CpuSet,
+        claim: &TicketClaim,
+    ) -> Result<Ticket, LedgerError> {
         let lane = queue_bytes(level, confines.first().unwrap_or_default())?;
         let file = self.description()?;
         for _ in 0..DRAW_STEPS_MAX {
@@ -113,8 +160,22 @@ impl Ledger {
             self.lock(&file, pulse..pulse + 1, LockKind::Read)?;
             if self.lock(&file, at..at + 1, LockKind::Write)? {
                 self.view.place.confirm(LedgerPart::Locks, self.view.identity)?;
-                let (pulse, watched) = ((pulse, Instant::now()), BTreeMap::new());
-                return Ok(Ticket { file, path: self.path(), lane, at, pulse, watched, observed: None });
+                let records = self.view.records().and_then(|file| file.try_clone().ok());
+                if let Some(records) = &records {
+                    claim.write(records, at);
+                }
+                return Ok(Ticket {
+                    file,
+                    records,
+                    path: self.path(),
+                    lane,
+                    at,
+                    claim: claim.clone(),
+                    pulse: (pulse, Instant::now()),
+                    watched: BTreeMap::new(),
+                    observed: None,
+                    hurry: false,
+                });
             }
             unlock(file.as_fd(), pulse..pulse + 1).map_err(|error| self.failed("unlocking", error))?;
         }
@@ -138,39 +199,82 @@ impl Ledger {
     }
 }
 
-impl Ticket {
-    /// Returns the number of tickets before ours, without those that are passed over.
+impl LedgerView {
+    /// Returns the runs that wait for CPUs of the set that `confines` names, in the order of their
+    /// tickets, from one look: a run whose process is stopped counts as stopped, if `/proc` shows
+    /// it. Of a long queue, only the foremost runs are returned.
     ///
     /// # Errors
-    /// [`LedgerError::Io`].
-    pub fn ahead(&mut self) -> Result<u64, LedgerError> {
-        self.poll().map_err(|source| self.failed(source))?;
-        let all = self.table().all(self.lane.start..self.at).map_err(|source| self.failed(source))?;
-        let still = |lock: &&ByteLock| self.still().any(|ticket| lock.bytes == (ticket..ticket + 1));
-        Ok(total(&all) - all.iter().filter(still).count() as u64)
-    }
-
-    /// Returns whether it is our turn: all tickets before ours, if any, are passed over.
-    ///
-    /// # Errors
-    /// [`LedgerError::Io`].
-    pub fn is_first(&mut self) -> Result<bool, LedgerError> {
-        self.poll().map_err(|source| self.failed(source))?;
-        // The gaps between the still tickets: a single query in a queue without still tickets.
-        let mut from = self.lane.start;
-        let ends: Vec<u64> = self.still().chain([self.at]).collect();
-        for to in ends {
-            if from < to && self.table().any(&(from..to)).map_err(|source| self.failed(source))?.is_some() {
-                return Ok(false);
-            }
-            from = to + 1;
+    /// As [`Self::map`].
+    pub fn queue(
+        &self,
+        level: Level,
+        confines: &CpuSet,
+        processes: &ProcessTable,
+    ) -> Result<Vec<QueuedRun>, LedgerError> {
+        let lane = queue_bytes(level, confines.first().unwrap_or_default())?;
+        let failed = |error| self.place.failed("asking for the queue of", LedgerPart::Locks, error);
+        let mut runs = Vec::new();
+        let mut from = lane.start;
+        while runs.len() < WATCHED_MAX {
+            let Some(lock) = lowest(self.table(), from..lane.end).map_err(failed)? else { break };
+            from = lock.bytes.end;
+            let ticket = lock.bytes.start;
+            // A longer lock is not a ticket and has no claim.
+            let claim = self
+                .records()
+                .filter(|_| from == ticket + 1)
+                .and_then(|file| TicketClaim::read(file, ticket));
+            let standing = claim.as_ref().map(|claim| processes.standing(&claim.holder));
+            let stopped = standing == Some(Standing::Running)
+                && claim.as_ref().is_some_and(|claim| processes.is_stopped(claim.holder.pid));
+            runs.push(QueuedRun { ticket, claim, standing, stopped });
         }
-        Ok(true)
+        Ok(runs)
+    }
+}
+
+impl Ticket {
+    /// Returns the number of this ticket.
+    pub fn number(&self) -> u64 {
+        self.at
     }
 
-    /// Returns the tickets that are passed over, ascending.
-    fn still(&self) -> impl Iterator<Item = u64> {
-        self.watched.iter().filter(|(_, watched)| watched.is_still()).map(|(&ticket, _)| ticket)
+    /// Polls, and returns the runs in this queue in the order of their tickets, this one included.
+    /// Of a long queue, only the foremost runs and this one are returned.
+    ///
+    /// # Errors
+    /// [`LedgerError::Io`].
+    pub fn queue(&mut self, processes: &ProcessTable) -> Result<Vec<QueuedRun>, LedgerError> {
+        self.poll(processes).map_err(|source| self.failed(source))?;
+        let mut runs: Vec<QueuedRun> = Vec::new();
+        for (&ticket, watched) in &self.watched {
+            let (claim, standing) = watched.claim.clone().unzip();
+            runs.push(QueuedRun { ticket, claim, standing, stopped: watched.is_still() });
+        }
+        let own = QueuedRun {
+            ticket: self.at,
+            claim: Some(self.claim.clone()),
+            standing: Some(Standing::Running),
+            stopped: false,
+        };
+        let place = runs.partition_point(|run| run.ticket < self.at);
+        runs.insert(place, own);
+        Ok(runs)
+    }
+
+    /// Returns whether a ticket of this queue is no longer held. Cheap: a single system call.
+    ///
+    /// # Errors
+    /// [`LedgerError::Io`].
+    pub fn has_left(&self, ticket: u64) -> Result<bool, LedgerError> {
+        let held = self.table().any(&(ticket..ticket + 1)).map_err(|source| self.failed(source))?;
+        Ok(held.is_none())
+    }
+
+    /// Makes the next [`Ticket::queue`] observe all tickets again.
+    pub fn look_again(&mut self) {
+        self.hurry = true;
     }
 
     fn table(&self) -> LockTable<'_> {
@@ -178,7 +282,7 @@ impl Ticket {
     }
 
     /// Moves our pulse and observes those of other tickets, each when it is due.
-    fn poll(&mut self) -> io::Result<()> {
+    fn poll(&mut self, processes: &ProcessTable) -> io::Result<()> {
         let (at, since) = self.pulse;
         if since.elapsed() >= PULSE_PERIOD {
             let round = pulse_bytes(self.at);
@@ -190,50 +294,71 @@ impl Ticket {
                 self.pulse = (next, Instant::now());
             }
         }
-        if self.observed.is_none_or(|observed| observed.elapsed() >= PULSE_PERIOD) {
+        let due = self.observed.is_none_or(|observed| observed.elapsed() >= PULSE_PERIOD);
+        if due || self.hurry {
             // After this process was stopped itself, its knowledge of the other tickets is out of
             // date.
             if self.observed.is_some_and(|observed| observed.elapsed() >= PULSE_PERIOD * STILL_OBSERVATIONS) {
                 self.watched.clear();
             }
-            self.watched = self.observe()?;
+            self.watched = self.observe(processes, due)?;
+            self.hurry = false;
+        }
+        if due {
             self.observed = Some(Instant::now());
         }
         Ok(())
     }
 
-    /// Returns the foremost tickets before ours with their pulses: all that are still, and a few
-    /// behind those.
-    fn observe(&self) -> io::Result<BTreeMap<u64, Watched>> {
+    /// Returns the foremost other tickets with their pulses and claims. An observation that is not
+    /// due does not show that a pulse is still.
+    fn observe(&self, processes: &ProcessTable, due: bool) -> io::Result<BTreeMap<u64, Watched>> {
         let mut found = BTreeMap::new();
         let (mut from, mut moving) = (self.lane.start, 0);
         while moving < MOVING_MAX && found.len() < WATCHED_MAX {
-            let Some(ticket) = lowest(self.table(), from..self.at)? else { break };
+            let Some(ticket) = lowest(self.table(), from..self.lane.end)? else { break };
             from = ticket.bytes.end;
             let at = ticket.bytes.start;
+            let before = self.watched.get(&at);
             // A longer lock is not a ticket, and cannot be still.
-            if from != at + 1 {
-                break;
-            }
-            let round = pulse_bytes(at);
-            let locks = self.table().all(round.clone())?;
-            let pulse = locks
-                .iter()
-                .flat_map(|lock| lock.bytes.clone())
-                .fold(0, |bits, byte| bits | 1 << (byte - round.start));
-            let before = self.watched.get(&at).filter(|before| before.pulse == pulse);
-            let watched = Watched { pulse, same: before.map_or(0, |before| before.same.saturating_add(1)) };
+            let is_ticket = from == at + 1;
+            let pulse = if is_ticket { self.pulse_of(at)? } else { 0 };
+            let step = u32::from(due);
+            let same = before
+                .filter(|before| before.pulse == pulse)
+                .map_or(0, |before| before.same.saturating_add(step));
+            let known = before.and_then(|before| before.claim.clone());
+            let claim = known.or_else(|| {
+                let claim = self
+                    .records
+                    .as_ref()
+                    .filter(|_| is_ticket)
+                    .and_then(|file| TicketClaim::read(file, at))?;
+                let standing = processes.standing(&claim.holder);
+                Some((claim, standing))
+            });
+            let watched = Watched { pulse, same, claim };
             moving += usize::from(!watched.is_still());
             found.insert(at, watched);
         }
         Ok(found)
     }
 
+    /// Returns the locked positions of a ticket's pulse, one bit each.
+    fn pulse_of(&self, ticket: u64) -> io::Result<u64> {
+        let round = pulse_bytes(ticket);
+        let locks = self.table().all(round.clone())?;
+        Ok(locks
+            .iter()
+            .flat_map(|lock| lock.bytes.clone())
+            .fold(0, |bits, byte| bits | 1 << (byte - round.start)))
+    }
+
     /// Returns the time to sleep before the next poll, with `ahead` tickets before ours. The first
     /// run polls often enough that CPUs do not lie idle for long, later runs poll less often.
     /// Chosen; a poll costs microseconds.
     pub fn pause(ahead: u64) -> Duration {
-        Duration::from_millis(20 + 40 * ahead.min(12))
+        Duration::from_millis(20 + 40 * ahead.min(24))
     }
 
     fn failed(&self, source: io::Error) -> LedgerError {

@@ -133,7 +133,7 @@ impl Reader<'_> {
 
 /// Returns the longest prefix of `text` that has at most `bytes` bytes and ends at a character
 /// boundary.
-fn cut(text: &str, bytes: usize) -> &str {
+pub(super) fn cut(text: &str, bytes: usize) -> &str {
     let mut end = text.len().min(bytes);
     while !text.is_char_boundary(end) {
         end -= 1;
@@ -143,7 +143,7 @@ fn cut(text: &str, bytes: usize) -> &str {
 
 /// Replaces every character that could move the cursor, recolour the terminal, or hide or reorder
 /// the text after it.
-fn printable(text: &str) -> String {
+pub(super) fn printable(text: &str) -> String {
     let harmful = |letter: char| {
         letter.is_control()
             || matches!(letter,

@@ -3,7 +3,7 @@
 use super::Mode;
 use super::error::LedgerError;
 use super::file::{Access, LedgerFile, Opened};
-use super::layout::{HoldId, cpu_bytes, queue_bytes};
+use super::layout::{HoldId, cpu_bytes, queue_bytes, set_bytes};
 use super::level::Level;
 use super::listing::{Identity, Listing};
 use super::map::{LockMap, LockTable};
@@ -11,7 +11,8 @@ use super::place::{LedgerDirectory, LedgerPart, Location};
 use super::process::{ProcessTable, Standing};
 use super::record::{Holder, RECORD_BYTES, Record};
 use crate::sys::lock::ByteLock;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
@@ -242,6 +243,22 @@ impl LedgerView {
         let locks =
             Listing::of_process(&self.place.proc_root, pid).present_or_lost(self.place.tag, self.identity);
         Ok(self.place.map(LockTable::Listed(&locks), level, within)?.held())
+    }
+
+    /// Returns the processes that lock some of `cpus` at a level, as far as the kernel shows them to
+    /// this user: to root all of them, to others their own and those with classic locks. Reads the
+    /// descriptors of all processes, so it is for messages about locks without a record.
+    ///
+    /// # Errors
+    /// [`LedgerError::CpuOutOfRange`].
+    pub fn lockers(&self, level: Level, cpus: &CpuSet) -> Result<BTreeSet<u32>, LedgerError> {
+        let bytes = set_bytes(level, cpus)?;
+        let proc_root = &self.place.proc_root;
+        let classic = Listing::of_system(proc_root).owners(self.identity, &bytes);
+        let entries = fs::read_dir(proc_root).into_iter().flatten().flatten();
+        let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+        let holding = pids.filter(|&pid| Listing::of_process(proc_root, pid).has(self.identity, &bytes));
+        Ok(holding.chain(classic).collect())
     }
 
     pub(super) fn table(&self) -> LockTable<'_> {

@@ -136,11 +136,11 @@ impl Groups {
     /// Returns all quotas of the group and of its ancestors, each with its group's directory.
     fn quotas(&self) -> impl Iterator<Item = (Quota, PathBuf)> + '_ {
         let unified = self.unified.iter().flat_map(GroupLocation::upwards).filter_map(|group| {
-            let milli_cpus = quota_v2(&text::read(&group.dir.join("cpu.max")).ok()?)?;
+            let milli_cpus = quota_v2(&text::read_piece(&group.dir.join("cpu.max")).ok()?)?;
             Some((Quota { milli_cpus, group: group.name, hierarchy: Hierarchy::V2 }, group.dir))
         });
         let v1 = self.cpu.iter().flat_map(GroupLocation::upwards).filter_map(|group| {
-            let read = |name: &str| text::read(&group.dir.join(name)).ok();
+            let read = |name: &str| text::read_piece(&group.dir.join(name)).ok();
             let milli_cpus = quota_v1(&read("cpu.cfs_quota_us")?, &read("cpu.cfs_period_us")?)?;
             Some((Quota { milli_cpus, group: group.name, hierarchy: Hierarchy::V1 }, group.dir))
         });
@@ -153,7 +153,7 @@ impl Groups {
         let in_hierarchy = |place: &Option<GroupLocation>, files: &[&str]| {
             let place = place.as_ref()?;
             place.upwards().find_map(|group| {
-                let read = |name: &&str| text::list(&text::read(&group.dir.join(name)).ok()?);
+                let read = |name: &&str| text::list(&text::read_piece(&group.dir.join(name)).ok()?);
                 let members = files.iter().filter_map(read).find(|set: &Set<T>| !set.is_empty())?;
                 Some(Cpuset { members, group: group.name, hierarchy: place.hierarchy })
             })

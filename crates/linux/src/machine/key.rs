@@ -6,8 +6,9 @@
 //! helper would tie a system-wide cache to one installation. The program's version and the cache
 //! format stand in for it, and each boot makes a new model in any case.
 
-use std::path::PathBuf;
-use std::{fs, io};
+use crate::text::{self, ReadError};
+use std::io;
+use std::path::{Path, PathBuf};
 use thiserror::Error;
 use trimtab_core::fingerprint::{BOOT_ID, CPUS_ONLINE, NODES_ONLINE, NODES_WITH_CPUS};
 
@@ -75,7 +76,12 @@ impl Key {
 }
 
 fn read(path: &str) -> Result<String, KeyError> {
-    fs::read_to_string(path).map_err(|source| KeyError { path: path.into(), source })
+    let fault = |source| KeyError { path: path.into(), source };
+    let bytes = text::read_piece(Path::new(path)).map_err(|error| match error {
+        ReadError::Io { source, .. } => fault(source),
+        other => fault(io::Error::other(other)),
+    })?;
+    String::from_utf8(bytes).map_err(|error| fault(io::Error::new(io::ErrorKind::InvalidData, error)))
 }
 
 fn read_optional(path: &str) -> Result<String, KeyError> {

@@ -88,7 +88,7 @@ impl LoadSample {
     /// The file cannot be read or is malformed.
     pub fn read(proc: &Path) -> Result<Self, ReadError> {
         let path = proc.join("stat");
-        Self::parse(&text::read(&path)?).map_err(|problem| ReadError::malformed(&path, problem))
+        Self::parse(&text::read_piece(&path)?).map_err(|problem| ReadError::malformed(&path, problem))
     }
 
     /// Parses the text of `/proc/stat`.

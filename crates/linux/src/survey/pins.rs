@@ -12,7 +12,7 @@ use crate::process::{self, Pid, Stat, State, Status, Tid};
 use crate::sys::affinity;
 use crate::text::{self, ReadError};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::fs::{Mode, OFlags, RawDir};
+use rustix::fs::{AtFlags, Mode, OFlags, RawDir};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -111,9 +111,14 @@ impl PinScan<'_> {
             tasks.is_none()
         });
         let (bound, others): (Vec<Pid>, Vec<Pid>) = foreign.partition(|pid| main_thread_binds(*pid));
-        for pid in bound.into_iter().chain(others) {
+        let known_free = |at: usize| self.masks == Masks::Kernel && at >= bound.len();
+        for (at, pid) in bound.iter().chain(&others).copied().enumerate() {
             if walk.is_cut() {
                 break;
+            }
+            if known_free(at) && walk.has_one_thread(pid) {
+                walk.found.seen += 1;
+                continue;
             }
             threads.clear();
             // Any other error means a process that ended meanwhile.
@@ -170,6 +175,14 @@ impl<G: FnMut(usize) -> bool> Walk<'_, G> {
     fn is_cut(&mut self) -> bool {
         self.found.cut = self.found.cut || !(self.go_on)(self.found.seen);
         self.found.cut
+    }
+
+    /// Returns whether a process has no thread but its main thread: the kernel counts the threads as
+    /// links of their folder. One call, where listing the folder takes four.
+    fn has_one_thread(&self, pid: Pid) -> bool {
+        // Two links of any folder, and one for each thread.
+        rustix::fs::statat(self.dir, format!("{pid}/task").as_str(), AtFlags::empty())
+            .is_ok_and(|stat| stat.st_nlink == 3)
     }
 
     fn process(&mut self, pid: Pid, threads: &mut Vec<u32>) -> Result<(), Errno> {

@@ -11,6 +11,7 @@ pub mod orphan;
 pub mod peer;
 pub mod perf;
 pub mod prctl;
+pub mod realtime;
 pub mod residency;
 pub mod signals;
 pub mod slice;

@@ -2,7 +2,7 @@
 //! line that begins with `@`.
 
 use crate::crowd;
-use crate::scene::{HANG, MACHINE, location, set, us};
+use crate::scene::{HANG, MACHINE, ahead, claim, location, set, us};
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, setrlimit, umask};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -224,10 +224,10 @@ impl ActorState {
                 "done".into()
             }
             ["enqueue"] => {
-                self.ticket = Some(self.ledger().enqueue(MACHINE, &set("0-63")).unwrap());
+                self.ticket = Some(self.ledger().enqueue(MACHINE, &set("0-63"), &claim()).unwrap());
                 "queued".into()
             }
-            ["ahead"] => self.ticket.as_mut().unwrap().ahead().unwrap().to_string(),
+            ["ahead"] => ahead(self.ticket.as_mut().unwrap()).to_string(),
             ["leave"] => {
                 self.ticket = None;
                 "left".into()

@@ -1,7 +1,7 @@
 //! Many processes at once, some of them killed.
 
 use crate::actor::Actor;
-use crate::scene::{HANG, MACHINE, Random, Scene, cpus, location, set, take, us, users};
+use crate::scene::{HANG, MACHINE, Random, Scene, ahead, claim, cpus, location, set, take, us, users};
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
@@ -70,7 +70,7 @@ fn hold_some(ledger: &Ledger, random: &mut Random) -> Result<Option<Held>, TakeE
 
 /// Waits for CPU 0 in line, holds it for a moment and signs the log.
 pub(crate) fn be_served(ledger: &Ledger, mut ticket: Ticket, log: &Path, name: &str) {
-    while !ticket.is_first().unwrap() {
+    while ahead(&mut ticket) > 0 {
         thread::sleep(Duration::from_millis(1));
     }
     let held = loop {
@@ -97,7 +97,7 @@ pub(crate) fn churn(directory: &Path, seed: u64) -> ! {
         Ledger::open(&location(&fresh)).unwrap();
         round += 1;
         let ledger = Ledger::open(&location(directory)).unwrap();
-        let ticket = ledger.enqueue(MACHINE, &cpus()).unwrap();
+        let ticket = ledger.enqueue(MACHINE, &cpus(), &claim()).unwrap();
         let planner = ledger.planner(MACHINE, HANG).unwrap();
         let free = cpus().difference(&ledger.map(MACHINE, &cpus()).unwrap().held());
         let want = usize::try_from(1 + random.below(20)).unwrap();

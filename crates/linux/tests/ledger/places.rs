@@ -1,7 +1,7 @@
 //! Places of the ledger: its path, the users who may create it, and obstacles.
 
 use crate::actor::Actor;
-use crate::scene::{BOOT, HANG, MACHINE, Scene, cpus, eventually, location, set, take, us, users};
+use crate::scene::{BOOT, HANG, MACHINE, Scene, claim, cpus, eventually, location, set, take, us, users};
 use rustix::fs::{CWD, FileType, Mode as FileMode, mknodat};
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
@@ -260,7 +260,7 @@ fn a_ledger_replaced_in_use_is_noticed_before_anything_is_taken() {
     assert!(error.to_string().contains("open the ledger again"), "{error}");
     let new = scene.ledger();
     assert!(matches!(old.planner(MACHINE, HANG), Err(LedgerError::Replaced { .. })));
-    assert!(matches!(old.enqueue(MACHINE, &cpus()), Err(LedgerError::Replaced { .. })));
+    assert!(matches!(old.enqueue(MACHINE, &cpus(), &claim()), Err(LedgerError::Replaced { .. })));
     assert!(take(&new, "1", Mode::Exclusive).is_ok());
 }
 

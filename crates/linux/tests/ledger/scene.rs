@@ -6,8 +6,11 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+use trimtab_core::queue::Demand;
 use trimtab_core::set::CpuSet;
-use trimtab_linux::ledger::{BootId, Held, Holder, Ledger, Level, Location, Mode, ProcessTable, TakeError};
+use trimtab_linux::ledger::{
+    BootId, Held, Holder, Ledger, Level, Location, Mode, ProcessTable, TakeError, Ticket, TicketClaim,
+};
 
 pub(crate) const MACHINE: Level = Level::MACHINE;
 pub(crate) const BOOT: &str = "00000000-1111-2222-3333-444444444444";
@@ -88,6 +91,18 @@ pub(crate) fn processes() -> ProcessTable {
 /// Returns this process as a holder.
 pub(crate) fn us(label: &str, job: u64) -> Holder {
     processes().this_process(job, Duration::from_secs(1), label).unwrap()
+}
+
+/// Returns the claim of a waiter for one of the machine's cores.
+pub(crate) fn claim() -> TicketClaim {
+    let demand = Demand { cpus: cpus(), cores: Some(1) };
+    TicketClaim { holder: us("waiter", 0), demand: Some(demand), cores: Some(1), priority: 0 }
+}
+
+/// Returns the number of tickets before this one, without those that are passed over.
+pub(crate) fn ahead(ticket: &mut Ticket) -> u64 {
+    let runs = ticket.queue(&processes()).unwrap();
+    runs.iter().filter(|run| run.ticket < ticket.number() && !run.stopped).count() as u64
 }
 
 pub(crate) fn take(ledger: &Ledger, cpus: &str, mode: Mode) -> Result<Held, TakeError> {

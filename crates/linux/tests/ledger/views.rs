@@ -1,6 +1,6 @@
 //! Views: reading the ledger without taking part.
 
-use crate::scene::{MACHINE, Scene, cpus, set, take, users};
+use crate::scene::{MACHINE, Scene, claim, cpus, set, take, users};
 use std::fs;
 use trimtab_linux::ledger::{LedgerView, Mode};
 
@@ -18,7 +18,7 @@ fn a_view_sees_what_takes_place() {
     let view = LedgerView::open(&scene.location()).unwrap().unwrap();
     assert_eq!(view.map(MACHINE, &cpus()).unwrap().held(), set(""));
     let held = take(&ledger, "3-5", Mode::Exclusive).unwrap();
-    let _ticket = ledger.enqueue(MACHINE, &cpus()).unwrap();
+    let _ticket = ledger.enqueue(MACHINE, &cpus(), &claim()).unwrap();
     assert_eq!(view.map(MACHINE, &cpus()).unwrap().exclusive, set("3-5"));
     assert_eq!(view.holders(MACHINE, &cpus()).unwrap(), ledger.holders(MACHINE, &cpus()).unwrap());
     assert_eq!(view.holders(MACHINE, &cpus()).unwrap().known.len(), 1);

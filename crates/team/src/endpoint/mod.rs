@@ -8,15 +8,20 @@
 //! made the same calls, because every algorithm is chosen by data that all ranks share.
 
 mod barriers;
+mod checked;
+mod differences;
 mod shown;
+
+pub use checked::{HANG_REPORT_AFTER, POISON};
 
 use crate::algorithm_table::{Algorithm, AlgorithmTable, CallClass, Flat};
 use crate::barrier::Barrier;
 use crate::cache_groups::Groups;
-use crate::call::Kind;
+use crate::call::{Kind, Posted, signature};
+use crate::call_log::mix;
 use crate::cma::BufferLocation;
 use crate::flag::{Flag, Ticket, reached};
-use crate::shared_layout::{Area, Cause, Posted, SLOT_COUNT};
+use crate::shared_layout::{Area, Cause, SLOT_COUNT};
 use crate::wait::{Faults, Patience, linger, wake};
 use crate::{Error, Result};
 use std::cell::{Cell, RefCell};
@@ -47,6 +52,10 @@ pub struct Endpoint {
     pub(crate) private: bool,
     /// Posted description of the call under way.
     posted: Cell<Posted>,
+    /// Whether calls are checked: see the module `checked`.
+    checked: Cell<bool>,
+    /// Number of the last call that was reported because it hangs.
+    hang_reported: Cell<u64>,
     pub(crate) tickets: Tickets,
     pub(crate) waits: Waits,
     pub(crate) routes: Routes,
@@ -63,6 +72,10 @@ pub(crate) struct Tickets {
     centrals: Cell<Ticket>,
     /// Number of allocated blocks of the segment's heap.
     pub(crate) blocks: Cell<u32>,
+    /// Hash of all calls begun.
+    past: Cell<u32>,
+    /// Number of changes of the heap, and their hash.
+    heap_changes: Cell<(u64, u32)>,
     /// By rank: the ticket up to which the rank is known to have done with this rank's slots.
     seen: Vec<Cell<Ticket>>,
 }
@@ -114,12 +127,22 @@ pub(crate) struct Buffers {
     heap: (usize, usize),
 }
 
+/// The blocks in the segment's heap at the time when a call was made. Calls may begin later than
+/// they are made, and blocks are allocated in the order in which calls are made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct BlocksView {
+    /// Whether buffers may be taken from where they lie.
+    pub any: bool,
+    /// Hash of all changes of the heap.
+    past: u32,
+}
+
 /// Sentinel in place of a rank: the wait is for all ranks.
 pub const ALL_RANKS: u32 = u32::MAX;
 /// Unsuccessful polls between two checks for faults.
 const FAULT_POLLS: u32 = 64;
 
-const NOTHING: Posted = Posted { number: 0, signature: 0, root: 0, what: 0, count: 0 };
+const NOTHING: Posted = Posted { number: 0, signature: 0, root: 0, what: 0, count: 0, past: 0, blocks: 0 };
 
 impl Endpoint {
     /// Returns a rank's endpoint in a new shared layout.
@@ -139,11 +162,15 @@ impl Endpoint {
             crowded,
             private,
             posted: Cell::new(NOTHING),
+            checked: Cell::new(false),
+            hang_reported: Cell::new(0),
             tickets: Tickets {
                 ticket: Cell::new(0),
                 barriers: Cell::new(0),
                 centrals: Cell::new(0),
                 blocks: Cell::new(0),
+                past: Cell::new(0),
+                heap_changes: Cell::new((0, 0)),
                 seen: (0..ranks).map(|_| Cell::new(0)).collect(),
             },
             waits: Waits {
@@ -257,20 +284,39 @@ impl Endpoint {
     }
 
     /// Begins an operation: posts its description for ranks that may wait for it. Fails if the team
-    /// is given up.
+    /// is given up. `hash` is the [`signature`] of the description.
     #[inline(always)]
-    pub fn begin(&self, signature: u32, what: u64, count: u64, root: u32) -> Result<u32> {
-        let number = self.posted.get().number + 1;
-        // A rank that left a call out is then found at the next call, even if that call is the
-        // same.
-        let signature = signature ^ number as u32;
-        let posted = Posted { number, signature, root, what, count };
+    pub fn begin(&self, hash: u32, what: u64, count: u64, root: u32, blocks: BlocksView) -> Result<u32> {
+        let (number, past, blocks) = (self.posted.get().number + 1, self.tickets.past.get(), blocks.past);
+        // A rank that left a call out, or made another one, is then found at the next call, even if
+        // that call is the same. Ranks with other blocks would wait for each other's tickets.
+        let signature = hash ^ past ^ blocks ^ number as u32;
+        let posted = Posted { number, signature, root, what, count, past, blocks };
         if self.area.lines(0).alarm.current().is_some() {
             return Err(self.alarmed(&posted));
         }
         self.posted.set(posted);
-        self.area.lines(self.rank).intent.post(posted);
+        self.tickets.past.set(mix(past, hash));
+        let lines = self.area.lines(self.rank);
+        lines.intent.post(posted);
+        lines.calls.add(number, what, count, root, hash);
         Ok(signature)
+    }
+
+    /// Records a change of the heap, which all ranks make in the same order among their calls.
+    pub(crate) fn note_heap(&self, what: u64, count: u64) {
+        let (number, past) = self.tickets.heap_changes.get();
+        let (number, hash) = (number + 1, signature(what, count, 0));
+        self.tickets.heap_changes.set((number, mix(past, hash)));
+        self.area.lines(self.rank).blocks.add(number, what, count, 0, hash);
+    }
+
+    /// Returns the state of the heap for a call that is made now. No buffer lies in the segment
+    /// unless a block of it was allocated or all ranks are threads that see each other's memory.
+    #[inline(always)]
+    pub fn blocks_view(&self) -> BlocksView {
+        let any = self.tickets.blocks.get() > 0 || self.buffers.direct.get();
+        BlocksView { any, past: self.tickets.heap_changes.get().1 }
     }
 
     /// Returns the error of an alarm, for a rank that calls `ours`.
@@ -297,7 +343,11 @@ impl Endpoint {
     /// Gives the team up for all ranks. The first cause counts.
     #[cold]
     pub fn give_up(&self, cause: Cause, rank: u32) {
+        let first = !self.area.lines(0).alarm.is_raised();
         self.area.lines(0).alarm.raise(cause, rank);
+        if first && self.checked.get() {
+            self.report_end(cause, rank);
+        }
     }
 
     /// Takes the next ticket.
@@ -399,55 +449,6 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Reports that a rank makes another call, and returns the error.
-    #[cold]
-    pub(crate) fn differs(&self, rank: u32) -> Error {
-        let (theirs, ours) = (self.area.lines(rank).intent.current(), self.posted.get());
-        self.area.lines(self.rank).finding.post(rank, theirs, ours);
-        self.give_up(Cause::Mismatch, self.rank);
-        crate::call::mismatch(rank, &theirs, &ours)
-    }
-
-    /// Returns the rank that makes another call, from the posted descriptions. For flags that are
-    /// not raised by one rank alone.
-    #[cold]
-    pub(crate) fn differing_rank(&self) -> u32 {
-        let ours = self.posted.get();
-        let posted = |rank: &u32| self.area.lines(*rank).intent.current();
-        let others = || (0..self.ranks()).filter(|rank| *rank != self.rank);
-        let here = others().find(|rank| {
-            let theirs = posted(rank);
-            theirs.number == ours.number && theirs.signature != ours.signature
-        });
-        // A rank that left a call out, or made one more, has another call number.
-        let elsewhere = || others().find(|rank| posted(rank).number != ours.number);
-        here.or_else(elsewhere).unwrap_or((self.rank + 1) % self.ranks())
-    }
-
-    /// Returns the error for a difference that another rank found, or this one before, from this
-    /// rank's view.
-    #[cold]
-    fn found(&self, finder: u32, ours: &Posted) -> Error {
-        // Data of another rank.
-        let heard = self.area.lines(finder).finding.current().filter(|(of, ..)| *of < self.ranks());
-        let Some((of, theirs, finders)) = heard else { return Error::Revoked(finder) };
-        if finder == self.rank {
-            return crate::call::mismatch(of, &theirs, &finders);
-        }
-        if of == self.rank {
-            return crate::call::mismatch(finder, &finders, ours);
-        }
-        if ours.number != finders.number {
-            // This rank is at another call: only the difference between the two other ranks is
-            // known.
-            return crate::call::mismatch_of_others((of, &theirs), (finder, &finders), ours);
-        }
-        // One of the two calls differs from this rank's.
-        let (rank, theirs) =
-            if ours.signature == finders.signature { (of, theirs) } else { (finder, finders) };
-        crate::call::mismatch(rank, &theirs, ours)
-    }
-
     /// Returns an error if the wait cannot end; `waited` is how long the call has waited.
     fn fault(&self, flag: &Flag, wanted: Ticket, of: u32, waited: Duration) -> Option<Error> {
         if self.area.lines(0).alarm.current().is_some() {
@@ -480,7 +481,9 @@ impl Endpoint {
             // A rank that lost its CPU while it posted a call shows half of the next call until it
             // runs again.
             let whole = crate::call::is_whole(&theirs);
-            if stays && whole && theirs.number == ours.number && theirs.signature != ours.signature {
+            let differs = theirs.number == ours.number && theirs.signature != ours.signature;
+            // Ranks that differed in an earlier call may wait for each other in different calls.
+            if stays && whole && (differs || self.earlier_difference(rank).is_some()) {
                 return Some(self.differs(rank));
             }
         }
@@ -517,6 +520,9 @@ impl Faults for Waiting<'_> {
         let begin = self.endpoint.waits.waiting_call.get().map_or(now, |(_, begin, _)| begin);
         self.endpoint.waits.waiting_call.set(Some((number, begin, now)));
         let waited = now.saturating_duration_since(begin);
+        if self.endpoint.checked.get() {
+            self.endpoint.report_hang(waited);
+        }
         let fault = self.endpoint.fault(self.flag, self.wanted, self.of, waited);
         if fault.is_none() && self.endpoint.waits.interrupt.get().is_some_and(|asked| asked()) {
             self.endpoint.give_up(Cause::Timeout, self.endpoint.rank);

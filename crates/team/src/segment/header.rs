@@ -6,7 +6,7 @@ use crate::{Error, Result};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"trimteam");
-const FORMAT_VERSION: u64 = 1;
+const FORMAT_VERSION: u64 = 2;
 const WORD_COUNT: usize = 10;
 
 /// The ranks are still joining; seats can be taken.

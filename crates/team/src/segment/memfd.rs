@@ -61,6 +61,13 @@ fn memfd(bytes: usize) -> Result<(OwnedFd, usize)> {
     if let Some(room) = room().filter(|&room| (len as u64) > room) {
         return Err(lack(format!("{room} bytes are available")));
     }
+    // Beyond this limit the kernel would end the program with SIGXFSZ.
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Fsize).current;
+    if let Some(limit) = limit.filter(|&limit| len as u64 > limit) {
+        return Err(lack(format!(
+            "the limit of file sizes is {limit} bytes, and counts for shared memory: raise it (ulimit -f, RLIMIT_FSIZE)"
+        )));
+    }
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let fd = rustix::fs::memfd_create("trimtab-team", flags | MemfdFlags::NOEXEC_SEAL)
         .or_else(|_| rustix::fs::memfd_create("trimtab-team", flags))

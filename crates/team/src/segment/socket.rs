@@ -53,7 +53,7 @@ fn ours_alone(path: &Path) -> Result<PathBuf> {
     let own = rustix::process::geteuid().as_raw();
     if !about.is_dir() || about.uid() != own || about.mode() & 0o077 != 0 {
         return Err(Error::Refused(format!(
-            "{} must be a folder, not a link, that only this user can enter (mode 0700)",
+            "{} must be a folder, not a link, that only this user can enter (mode 0700); jobs meet in XDG_RUNTIME_DIR if it is such a folder",
             folder.display()
         )));
     }
@@ -69,6 +69,16 @@ fn same_user(stream: &UnixStream) -> Result<()> {
     Ok(())
 }
 
+/// Returns the folder in which this user's jobs meet: in the session's runtime folder, which other
+/// users cannot enter, else in the folder for temporary files, where they could take the name.
+fn meeting_folder(runtime: Option<PathBuf>, temporary: &Path, user: u32) -> PathBuf {
+    let runtime = runtime.filter(|runtime| runtime.is_absolute()).map(|runtime| runtime.join("trimtab-team"));
+    match runtime.filter(|folder| ours_alone(folder).is_ok()) {
+        Some(folder) => folder,
+        None => temporary.join(format!("trimtab-team-{user}")),
+    }
+}
+
 /// Returns the path at which the ranks of a job of this name meet: in this user's own folder, which
 /// is made if it is missing.
 ///
@@ -77,7 +87,8 @@ fn same_user(stream: &UnixStream) -> Result<()> {
 pub fn place(key: &str) -> Result<PathBuf> {
     use std::os::unix::fs::DirBuilderExt;
     let own = rustix::process::geteuid().as_raw();
-    let folder = std::env::temp_dir().join(format!("trimtab-team-{own}"));
+    let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+    let folder = meeting_folder(runtime, &std::env::temp_dir(), own);
     match std::fs::DirBuilder::new().mode(0o700).create(&folder) {
         Err(e) if e.kind() != std::io::ErrorKind::AlreadyExists => {
             return Err(failed("making a folder to meet in")(e));
@@ -319,4 +330,27 @@ pub fn join(path: &Path, wanted: Option<u32>, limit: Duration) -> Result<(Mappin
     };
     let rank = words[8..].iter().rev().fold(0_u32, |all, byte| all << 8 | u32::from(*byte));
     Ok((Mapping::adopt(fd)?, rank))
+}
+
+#[cfg(all(test, not(any(trimtab_model, miri))))]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn jobs_meet_where_other_users_cannot_enter() {
+        let temporary = Path::new("/tmp");
+        let own = tempfile::tempdir().unwrap();
+        let set = |mode| std::fs::set_permissions(own.path(), std::fs::Permissions::from_mode(mode)).unwrap();
+        let chosen = |runtime: &Path| meeting_folder(Some(runtime.to_owned()), temporary, 7);
+        let usual = temporary.join("trimtab-team-7");
+        set(0o700);
+        assert_eq!(chosen(own.path()), own.path().join("trimtab-team"));
+        // Other users can enter it.
+        set(0o755);
+        assert_eq!(chosen(own.path()), usual);
+        assert_eq!(chosen(&own.path().join("missing")), usual);
+        assert_eq!(chosen(Path::new("relative")), usual);
+        assert_eq!(meeting_folder(None, temporary, 7), usual);
+    }
 }

@@ -29,7 +29,7 @@ use crate::Result;
 use crate::algorithm_table::{CallClass, Flat, class};
 use crate::call::{CollectiveCall, Kind, Sync};
 use crate::collectives::RESIDENT_BYTES_MIN;
-use crate::endpoint::Endpoint;
+use crate::endpoint::{BlocksView, Endpoint};
 use crate::flag::INLINE_BYTES;
 use crate::reduce::{Kernel, Operator, Type};
 use std::cell::{Cell, RefCell};
@@ -110,7 +110,7 @@ impl Lazy {
         &self,
         endpoint: &Endpoint,
         call: &CollectiveCall,
-        blocks: bool,
+        blocks: BlocksView,
         waits: bool,
     ) -> Result<()> {
         let barrier = call.kind == Kind::Barrier;
@@ -145,7 +145,7 @@ impl Lazy {
         call: &CollectiveCall,
         place: usize,
         job: Job,
-        blocks: bool,
+        blocks: BlocksView,
         waits: bool,
     ) -> Result<()> {
         let step = loop {
@@ -346,7 +346,7 @@ async fn latest(endpoint: &Endpoint, own: &[u64], all: &mut [u64]) -> Result<()>
         sync: Sync::MINE,
     };
     // SAFETY: both have the same length, and are borrowed until the call is over.
-    unsafe { endpoint.carry_out(&call, false) }.await
+    unsafe { endpoint.carry_out(&call, endpoint.blocks_view()) }.await
 }
 
 /// Reads a clock that is the same for all processes of the machine.

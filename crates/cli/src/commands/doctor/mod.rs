@@ -6,7 +6,7 @@ mod program;
 use crate::args::DoctorArgs;
 use crate::commands::print;
 use crate::exit::{self, Exit};
-use crate::site_facts::{Situation, location};
+use crate::site_facts::{Situation, in_container, location, only_here};
 use crate::world::{MACHINE, World};
 use serde::Serialize;
 use std::path::Path;
@@ -188,9 +188,7 @@ fn ledger(world: &World) -> CheckResult {
     if in_container(world) && !path.starts_with("/run/trimtab") {
         return CheckResult::fault(
             "ledger",
-            format!(
-                "{found} exists only in this container: runs in other containers and on the host are not visible"
-            ),
+            only_here(&path),
             "bind-mount the same folder into every container, for example -v /run/trimtab:/run/trimtab",
         );
     }
@@ -198,13 +196,6 @@ fn ledger(world: &World) -> CheckResult {
         Ok(None) => CheckResult::good("ledger", format!("{found} (created now)")),
         _ => CheckResult::good("ledger", found),
     }
-}
-
-/// Returns whether this is a container, from the marks of container runtimes: `/.dockerenv`,
-/// `/run/.containerenv` and the variable `container`.
-fn in_container(world: &World) -> bool {
-    let exists = |name: &str| world.root.join(name).exists();
-    exists(".dockerenv") || exists("run/.containerenv") || world.text("container").is_some()
 }
 
 fn library() -> CheckResult {

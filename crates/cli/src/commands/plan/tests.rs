@@ -14,7 +14,7 @@ use trimtab_launch::facts::Answers;
 use trimtab_linux::ledger::Held;
 
 /// Options; each line is absent or has one of its values.
-const OPTIONS: [&[&str]; 18] = [
+const OPTIONS: [&[&str]; 19] = [
     &["-c1", "-c2", "-c50%", "-cnode", "-c3", "--cpus=0", "--cpus=0-1"],
     &["--strategy=scatter", "--strategy=stride:2"],
     &["--smt=all", "--smt=2"],
@@ -27,6 +27,7 @@ const OPTIONS: [&[&str]; 18] = [
     &["--threads=1", "--threads=3"],
     &["--fit=keep"],
     &["--slice=1"],
+    &["--preempt", "--preempt=100"],
     &["--wait-policy=sleep", "--wait-policy=yield", "--wait-policy=spin", "--wait-policy=keep"],
     &["--pin=mask", "--pin=auto"],
     &["--env=keep", "--env=print"],
@@ -204,7 +205,13 @@ fn run_decides(
     let mut facts = gather::facts(world, &situation, program.as_ref(), &args.command, survey);
     // The effect of a yield is measured once, because two measurements differ.
     facts.answers = known.cloned().unwrap_or_default();
-    let order = ReserveOptions { wait: None, label: "test", volume: Volume::Quiet };
+    let order = ReserveOptions {
+        wait: None,
+        label: "test",
+        volume: Volume::Quiet,
+        priority: 0,
+        rules: situation.policy.site.queue(),
+    };
     reserved(world, &request, &mut facts, &order).map_err(|error| error.to_string())
 }
 

@@ -22,6 +22,7 @@ use trimtab_agent::targets::vm_roots;
 use trimtab_core::balance::{Kind, Settings, policy};
 use trimtab_core::drive::{Go, drive};
 use trimtab_core::observe::Observer;
+use trimtab_core::queue::QueueRules;
 use trimtab_core::set::CpuSet;
 use trimtab_core::telemetry::account::{Account, Keep};
 use trimtab_core::time::Span;
@@ -217,7 +218,9 @@ impl Source {
     fn ledger(&self, seen: &Surroundings) -> Option<Holds> {
         let view = LedgerView::open(&location(&self.world).ok()?).ok()??;
         let users = Users::read(&self.world.root.join("etc/passwd")).unwrap_or_default();
-        holds::gather(&self.world, &self.machine, Some(&view), seen, &users).ok()
+        // The order of the queue is not shown here.
+        let rules = QueueRules::default();
+        holds::gather(&self.world, &self.machine, Some(&view), seen, &users, rules).ok()
     }
 
     fn around(&self) -> Around {

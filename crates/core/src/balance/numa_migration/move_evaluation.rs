@@ -157,7 +157,8 @@ pub(super) fn compare(threads: &[BeforeAfter<'_>], index: Index, mean: Mean) -> 
     let stalls = pooled([befores.squares(), afters.squares()]) / whole;
     Some(Change {
         ratio: (1.0 - saved / whole) * delay,
-        scatter: stalls.hypot(waits),
+        // `hypot` would need glibc 2.35.
+        scatter: (stalls * stalls + waits * waits).sqrt(),
         samples: [befores.samples.len(), afters.samples.len()],
         movers: moved / whole,
     })

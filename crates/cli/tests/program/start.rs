@@ -1,0 +1,31 @@
+//! Cost of a start, as a number of system calls: unlike its time, it is the same on each machine.
+
+use crate::util::{Sandbox, built, installed, need, skip, text};
+
+/// Most system calls of a start with a reservation, those of the dynamic linker and of a static
+/// program included. A start made 276 in a build for debugging before the files of the kernel were
+/// read in one piece.
+const CALLS_MAX: u32 = 265;
+
+#[test]
+fn a_start_takes_a_bounded_number_of_system_calls() {
+    let sandbox = Sandbox::new();
+    let strace = need!(installed("strace"), "strace is not installed");
+    let program = need!(built("cc", "nothing.c", &["-O1", "-static"]), "no C compiler that links statically");
+    let run = |words: &str| sandbox.trimtab(words).arg(&program);
+    // The first start keeps the machine's model, which the second one finds.
+    run("run -c 1 --survey none --").ends().ok();
+    let trace = sandbox.path("trace");
+    let watched = ["-f", "-c", "-U", "calls,name", "-o"];
+    let prefix = [strace.as_os_str()].into_iter().chain(watched.iter().map(std::ffi::OsStr::new));
+    let ends = run("run -c 1 --survey none --").through(prefix.chain([trace.as_os_str()])).ends();
+    let counts = text(&trace);
+    let Some(total) = counts.lines().find_map(|line| line.trim().strip_suffix("total")) else {
+        skip("strace may not observe programs here");
+        return;
+    };
+    ends.ok();
+    assert!(counts.contains("execve"), "{counts}");
+    let total: u32 = total.trim().parse().unwrap();
+    assert!(total <= CALLS_MAX, "{total} system calls: {counts}");
+}
