@@ -87,7 +87,7 @@ pub(crate) fn read_piece(path: &Path) -> Result<Vec<u8>, ReadError> {
     let mut text = Vec::new();
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
     rustix::fs::open(path, flags, Mode::empty())
-        .and_then(|file| fill(file, &mut text, End::ShortRead))
+        .and_then(|file| fill(file, &mut text, FileEnd::ShortRead))
         .map_err(|errno| ReadError::io(path, errno))?;
     Ok(text)
 }
@@ -103,19 +103,19 @@ pub(crate) fn read_if_there(path: &Path) -> Result<Option<Vec<u8>>, ReadError> {
 
 /// Replaces `text` by the unread rest of `file`, keeping its capacity for the next file.
 pub(crate) fn read_into(file: impl AsFd, text: &mut Vec<u8>) -> Result<(), Errno> {
-    fill(file, text, End::EmptyRead)
+    fill(file, text, FileEnd::EmptyRead)
 }
 
 /// Sign of the end of a file.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum End {
+enum FileEnd {
     /// A read that returns nothing.
     EmptyRead,
     /// A read that leaves room in the buffer.
     ShortRead,
 }
 
-fn fill(file: impl AsFd, text: &mut Vec<u8>, end: End) -> Result<(), Errno> {
+fn fill(file: impl AsFd, text: &mut Vec<u8>, end: FileEnd) -> Result<(), Errno> {
     let mut filled = 0;
     text.resize(text.capacity().max(FIRST_BYTES), 0);
     loop {
@@ -128,7 +128,7 @@ fn fill(file: impl AsFd, text: &mut Vec<u8>, end: End) -> Result<(), Errno> {
                 return Err(errno);
             }
         }
-        if filled < text.len() && end == End::ShortRead {
+        if filled < text.len() && end == FileEnd::ShortRead {
             break;
         }
         if filled == text.len() {

@@ -30,7 +30,7 @@ pub fn mix(past: u32, last: u32) -> u32 {
 /// One logged operation.
 #[repr(C)]
 #[derive(Debug, Default)]
-struct Entry {
+struct LoggedCall {
     number: AtomicU64,
     what: AtomicU64,
     count: AtomicU64,
@@ -42,11 +42,11 @@ struct Entry {
 /// The last `KEPT` operations of a rank, by number.
 #[repr(C, align(128))]
 #[derive(Debug)]
-pub struct CallLog<const KEPT: usize>([Entry; KEPT]);
+pub struct CallLog<const KEPT: usize>([LoggedCall; KEPT]);
 
 impl<const KEPT: usize> Default for CallLog<KEPT> {
     fn default() -> Self {
-        Self(std::array::from_fn(|_| Entry::default()))
+        Self(std::array::from_fn(|_| LoggedCall::default()))
     }
 }
 

@@ -5,7 +5,7 @@
 //! is said is marked so in its tip.
 
 use super::super::harness::Head;
-use super::super::team::plot::{self, Line, Panel, doublings};
+use super::super::team::plot::{self, PlotLine, Panel, doublings};
 use trimtab_core::place::waiting::WaitPolicy;
 use trimtab_core::study::{About, Grip, Runtime, StudyCell, Summary};
 
@@ -61,7 +61,7 @@ fn panel(cells: &[&Summary], whos: &[(String, String)], title: String) -> Panel 
     for (class, name) in whos {
         let mut of: Vec<&&Summary> = cells.iter().filter(|one| one.cell.name() == *name).collect();
         of.sort_by_key(|one| one.cell.per_core);
-        let mut line = Line { class: class.clone(), points: Vec::new(), tips: Vec::new() };
+        let mut line = PlotLine { class: class.clone(), points: Vec::new(), tips: Vec::new() };
         for one in of {
             let Some(slowdown) = one.slowdown else { continue };
             line.points.push((doublings(f64::from(one.cell.per_core)), slowdown.median));

@@ -7,7 +7,7 @@
 
 use super::TeamFindings;
 use super::matrix::{TeamCell, Who};
-use super::plot::{self, Line, Panel, doublings};
+use super::plot::{self, Panel, PlotLine, doublings};
 use super::records::TeamStart;
 use crate::args::{Mode, Operation};
 
@@ -38,7 +38,7 @@ fn panel(found: TeamFindings<'_>, ranks: u32, op: Operation) -> Panel {
         let point = |cell: &TeamCell| Some((doublings(cell.bytes as f64), found.of(*cell, who)?.median()?));
         let points: Vec<(f64, f64)> = cells.iter().filter_map(point).collect();
         let tips = points.iter().map(|(_, us)| format!("{who}: {us:.3} us")).collect();
-        lines.push(Line { class: class(at, who), points, tips });
+        lines.push(PlotLine { class: class(at, who), points, tips });
     }
     let below = cells.iter().filter(|cell| cell.bytes > 0);
     let below = below.map(|cell| (doublings(cell.bytes as f64), cell.bytes.to_string())).collect();

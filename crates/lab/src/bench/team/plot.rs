@@ -16,7 +16,7 @@ const LINE: f64 = 16.0;
 
 /// A line of a panel.
 #[derive(Debug)]
-pub(in super::super) struct Line {
+pub(in super::super) struct PlotLine {
     pub(in super::super) class: String,
     /// Position (a logarithm, see [`doublings`]) and value of each point.
     pub(in super::super) points: Vec<(f64, f64)>,
@@ -28,7 +28,7 @@ pub(in super::super) struct Line {
 #[derive(Debug)]
 pub(in super::super) struct Panel {
     pub(in super::super) title: String,
-    pub(in super::super) lines: Vec<Line>,
+    pub(in super::super) lines: Vec<PlotLine>,
     /// Positions and labels of the ticks on the lower scale.
     pub(in super::super) below: Vec<(f64, String)>,
 }
@@ -105,7 +105,7 @@ fn panel(out: &mut Canvas, panel: &Panel, left: f64, top: f64) {
     for (at, words) in &panel.below {
         out.text("below", x(*at), top + SIDE + 14.0, words);
     }
-    for Line { class, points, tips } in &panel.lines {
+    for PlotLine { class, points, tips } in &panel.lines {
         if points.len() > 1 {
             out.path(class, &through(points.iter().map(|(at, value)| (x(*at), y(*value)))));
         }

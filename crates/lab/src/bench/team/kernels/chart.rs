@@ -5,7 +5,7 @@
 
 use super::super::chart::class;
 use super::super::matrix::Who;
-use super::super::plot::{self, Line, Panel, doublings};
+use super::super::plot::{self, Panel, PlotLine, doublings};
 use super::KernelsFindings;
 use super::matrix::KernelsCell;
 use super::records::KernelsStart;
@@ -50,7 +50,7 @@ fn panel(
         let point = |cell: &KernelsCell| Some((at(cell), value(*cell, who)?));
         let points: Vec<(f64, f64)> = cells.iter().filter_map(point).collect();
         let tips = points.iter().map(|(_, value)| format!("{who}: {value:.4}")).collect();
-        lines.push(Line { class: class(place, who), points, tips });
+        lines.push(PlotLine { class: class(place, who), points, tips });
     }
     let measured = |cell: &&KernelsCell| found.whos.iter().any(|who| value(**cell, who).is_some());
     let below = cells.iter().filter(measured).map(|cell| (at(cell), cell.ranks.to_string())).collect();
