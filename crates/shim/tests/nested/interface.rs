@@ -1,6 +1,6 @@
 //! Tests of `omp_set_nesting_info`: the header, the Fortran module, and the effect of calls.
 
-use crate::common::{HostProgram, HostRun, skip, two_cpus};
+use crate::common::{HostRun, skip};
 use crate::runtimes::{CROSSED, Map, NOWHERE, PLAN, Runtime, checks, include, on, on_all};
 use std::process::Command;
 
