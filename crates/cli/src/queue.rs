@@ -86,8 +86,8 @@ impl Line<'_> {
         Ok(at)
     }
 
-    /// Returns the line for a run that waits behind `ahead` others: its position, and the holds that
-    /// it waits for.
+    /// Returns the line for a run that waits behind `ahead` others: its position, and the holds
+    /// that it waits for.
     pub fn estimate(&self, view: &LedgerView, ahead: usize, wanted: &CpuSet) -> String {
         let place =
             if ahead == 0 { "first in line".to_owned() } else { format!("{} in line", ordinal(ahead + 1)) };

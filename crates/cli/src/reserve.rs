@@ -244,8 +244,8 @@ impl Taking<'_> {
         self.precedence(facts, ledger, stand, Some(ticket)).map(|(_, given)| given.ahead).unwrap_or_default()
     }
 
-    /// Reads, plans and takes once. CPUs that are kept for launches ahead are not taken; a launch may
-    /// always join its own job's group.
+    /// Reads, plans and takes once. CPUs that are kept for launches ahead are not taken; a launch
+    /// may always join its own job's group.
     fn attempt(
         &mut self,
         facts: &mut LaunchFacts,

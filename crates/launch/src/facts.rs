@@ -68,8 +68,8 @@ pub struct LedgerFacts {
     pub allotment: Option<CpuSet>,
     /// Reason why nothing can be reserved; `None` if reserving works.
     pub fault: Option<String>,
-    /// Reason why programs outside of this container do not see this launch's reservation; `None` if
-    /// they do.
+    /// Reason why programs outside of this container do not see this launch's reservation; `None`
+    /// if they do.
     pub private: Option<String>,
 }
 

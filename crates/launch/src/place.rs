@@ -152,8 +152,8 @@ fn of_rank(
     })
 }
 
-/// Returns the plan of a job's allotment. Without a count it has a core for each rank at least, busy
-/// ones too: a core that is half taken is better than one that two ranks take from each other.
+/// Returns the plan of a job's allotment. Without a count it has a core for each rank at least,
+/// busy ones too: a core that is half taken is better than one that two ranks take from each other.
 ///
 /// Where there are not as many cores, ranks of `--ranks` are refused unless fewer cores were
 /// accepted. Ranks of another launcher run already, so they share the cores that there are.

@@ -4,15 +4,15 @@
 //! slice, some milliseconds, while the thread that would set the flag waits for that CPU. No wait
 //! policy reaches such code.
 //!
-//! Idea: a thread on each CPU of the program sleeps for a period of some tens of microseconds, over and over.
-//! Each time it wakes it preempts the program's thread, and when it sleeps again the kernel
-//! selects the thread that has had least of its share: the next one, and not the one that ran. So
-//! the program's threads take turns of one period.
+//! Idea: a thread on each CPU of the program sleeps for a period of some tens of microseconds, over
+//! and over. Each time it wakes it preempts the program's thread, and when it sleeps again the
+//! kernel selects the thread that has had least of its share: the next one, and not the one that
+//! ran. So the program's threads take turns of one period.
 //!
 //! The program receives no signal, is not stopped or traced, and none of its system calls is
 //! interrupted: to it, this is another program that runs now and then. A signal to the spinning
-//! thread was tried and rejected: it was slower, and the runtime of GNU Fortran has a handler of its
-//! own for the only signal that interrupts no system call (`SIGTRAP` of a sampling event).
+//! thread was tried and rejected: it was slower, and the runtime of GNU Fortran has a handler of
+//! its own for the only signal that interrupts no system call (`SIGTRAP` of a sampling event).
 
 use crate::sys::{affinity, realtime, slice};
 use rustix::io::Errno;

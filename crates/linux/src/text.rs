@@ -79,10 +79,10 @@ pub(crate) fn read(path: &Path) -> Result<Vec<u8>, ReadError> {
     Ok(text)
 }
 
-/// Reads a file that the kernel makes in one piece: an attribute of `/sys`, or a file of `/proc` that
-/// describes one object (`stat`, `status`, `loadavg`, `boot_id`). A read that leaves room in the
-/// buffer has returned all of it, so the read that would find its end is saved. A file of lines, as
-/// `mountinfo`, may be returned in parts: [`read`] is for those.
+/// Reads a file that the kernel makes in one piece: an attribute of `/sys`, or a file of `/proc`
+/// that describes one object (`stat`, `status`, `loadavg`, `boot_id`). A read that leaves room in
+/// the buffer has returned all of it, so the read that would find its end is saved. A file of
+/// lines, as `mountinfo`, may be returned in parts: [`read`] is for those.
 pub(crate) fn read_piece(path: &Path) -> Result<Vec<u8>, ReadError> {
     let mut text = Vec::new();
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;

@@ -23,8 +23,9 @@ pub(crate) fn keep() {
     let Some(descriptor) = plan::variable(VARIABLE).and_then(descriptor) else { return };
     // SAFETY: the location is valid in the calling thread.
     let errno = unsafe { *libc::__errno_location() };
-    // SAFETY: a new mapping at an address that the kernel chooses, without access; a descriptor that
-    // is not open is an error, which is ignored: the hold then lasts as long as the descriptor.
+    // SAFETY: a new mapping at an address that the kernel chooses, without access; a descriptor
+    // that is not open is an error, which is ignored: the hold then lasts as long as the
+    // descriptor.
     unsafe { libc::mmap(null_mut(), BYTES, libc::PROT_NONE, libc::MAP_SHARED, descriptor, 0) };
     // SAFETY: as above.
     unsafe { *libc::__errno_location() = errno };

@@ -153,13 +153,14 @@ pub struct RunOnly {
     /// Wait for enough free cores, first come first served; give up after TIME (30s, 10m, 2h) if
     /// it is given.
     ///
-    /// A later run starts first only on cores whose loss delays no earlier one. trimtab ps shows the
-    /// queue.
+    /// A later run starts first only on cores whose loss delays no earlier one. trimtab ps shows
+    /// the queue.
     #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, default_missing_value = "forever",
           value_parser = time::wait, help_heading = SHARING)]
     pub wait: Option<Wait>,
     /// Position among the runs that wait: one level counts as ten minutes of waiting, negative
-    /// numbers let others pass. Users other than root get at most the max-priority of site.toml (0).
+    /// numbers let others pass. Users other than root get at most the max-priority of site.toml
+    /// (0).
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(-100..=100),
           allow_negative_numbers = true, requires = "wait", hide_short_help = true, help_heading = SHARING)]
     pub priority: Option<i32>,

@@ -90,6 +90,7 @@ impl Kills {
         }
     }
 
+    #[expect(clippy::print_stdout, reason = "a result of the test, shown where it is asked for")]
     fn tell(mut self, all: u64) {
         self.restored.sort();
         let (median, last) = (self.restored.get(self.restored.len() / 2), self.restored.last());

@@ -8,10 +8,10 @@
 //! should not stay idle. The run lengths are unknown.
 //!
 //! **Idea.** A run may start before the runs ahead of it (*backfill*) only on cores whose loss
-//! cannot delay any of them. Holds end as a whole, in an unknown order, so the numbers of cores that
-//! can be free for a waiter at some moment are the sums of subsets of the holds. A waiter that needs
-//! `c` cores loses nothing by `g` cores if no such number is from `c` to `c + g - 1`: as soon as it
-//! could start with these cores, it can start without them.
+//! cannot delay any of them. Holds end as a whole, in an unknown order, so the numbers of cores
+//! that can be free for a waiter at some moment are the sums of subsets of the holds. A waiter that
+//! needs `c` cores loses nothing by `g` cores if no such number is from `c` to `c + g - 1`: as soon
+//! as it could start with these cores, it can start without them.
 //!
 //! **Terms.** The *line* is the order of the waiters. Cores are *kept* for a waiter if the runs
 //! behind it must not take them. A waiter is *stopped* if its process no longer polls.
@@ -126,8 +126,8 @@ pub enum Applicant {
 /// What a run has to leave to others.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Precedence {
-    /// Tickets of the runs ahead, in the order of the line, without the stopped ones. For a run that
-    /// is not in the queue: those that have waited long enough.
+    /// Tickets of the runs ahead, in the order of the line, without the stopped ones. For a run
+    /// that is not in the queue: those that have waited long enough.
     pub ahead: Vec<u64>,
     /// Free CPUs that it must not take.
     pub kept: CpuSet,
@@ -161,8 +161,8 @@ pub fn line(waiters: &[Waiter], at: &Occupancy, rules: &QueueRules, now: Duratio
     keys.into_iter().map(|(_, _, index)| index).collect()
 }
 
-/// Returns the longest time after a waiter's arrival in which a later run can arrive and come before
-/// it, if their granted priorities differ by `levels`.
+/// Returns the longest time after a waiter's arrival in which a later run can arrive and come
+/// before it, if their granted priorities differ by `levels`.
 pub fn overtaking_bound(levels: u32, rules: &QueueRules) -> Duration {
     let share = if rules.fair_share { SHARE_STEP * SHARE_MAX } else { Duration::ZERO };
     PRIORITY_STEP * levels + share
@@ -186,8 +186,8 @@ fn arrivals(waiters: &[Waiter], now: Duration) -> Vec<(usize, Duration)> {
     order.into_iter().map(arrival).collect()
 }
 
-/// Returns the delay of a waiter in nanoseconds that its user's share of the cores causes: the cores
-/// that the user holds, and those that the user's earlier tickets want.
+/// Returns the delay of a waiter in nanoseconds that its user's share of the cores causes: the
+/// cores that the user holds, and those that the user's earlier tickets want.
 fn share_delay(waiter: &Waiter, earlier: &[&Waiter], at: &Occupancy) -> i128 {
     let Some(user) = waiter.user else { return 0 };
     let held: CpuSet =

@@ -179,9 +179,9 @@ impl Held {
     /// CPUs back any more. Returns the number, which an enclosed run can pass to
     /// [`held_through`](super::LedgerView::held_through).
     ///
-    /// A program that closes all descriptors it does not know (daemons do, `sudo` does) gives up its
-    /// hold, unless it carries the preload library, which keeps a mapping of the file. A helper that
-    /// it leaves running in the background keeps the hold.
+    /// A program that closes all descriptors it does not know (daemons do, `sudo` does) gives up
+    /// its hold, unless it carries the preload library, which keeps a mapping of the file. A helper
+    /// that it leaves running in the background keeps the hold.
     ///
     /// # Errors
     /// [`LedgerError::Io`] when the process has no descriptor left; the hold is then given back.

@@ -22,8 +22,8 @@ use std::sync::OnceLock;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BootId(String);
 
-/// The boot id under `/proc`: it is the same as long as a process runs, and a start needs it for the
-/// journal of masks, the kept load and the ledger.
+/// The boot id under `/proc`: it is the same as long as a process runs, and a start needs it for
+/// the journal of masks, the kept load and the ledger.
 static LIVE: OnceLock<BootId> = OnceLock::new();
 
 impl BootId {

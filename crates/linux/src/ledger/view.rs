@@ -245,9 +245,9 @@ impl LedgerView {
         Ok(self.place.map(LockTable::Listed(&locks), level, within)?.held())
     }
 
-    /// Returns the processes that lock some of `cpus` at a level, as far as the kernel shows them to
-    /// this user: to root all of them, to others their own and those with classic locks. Reads the
-    /// descriptors of all processes, so it is for messages about locks without a record.
+    /// Returns the processes that lock some of `cpus` at a level, as far as the kernel shows them
+    /// to this user: to root all of them, to others their own and those with classic locks. Reads
+    /// the descriptors of all processes, so it is for messages about locks without a record.
     ///
     /// # Errors
     /// [`LedgerError::CpuOutOfRange`].

@@ -177,8 +177,8 @@ impl<G: FnMut(usize) -> bool> Walk<'_, G> {
         self.found.cut
     }
 
-    /// Returns whether a process has no thread but its main thread: the kernel counts the threads as
-    /// links of their folder. One call, where listing the folder takes four.
+    /// Returns whether a process has no thread but its main thread: the kernel counts the threads
+    /// as links of their folder. One call, where listing the folder takes four.
     fn has_one_thread(&self, pid: Pid) -> bool {
         // Two links of any folder, and one for each thread.
         rustix::fs::statat(self.dir, format!("{pid}/task").as_str(), AtFlags::empty())
