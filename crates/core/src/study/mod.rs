@@ -4,9 +4,9 @@
 //! Unit: seconds, and factors: a slowdown of 2 is twice the time. Problem: the cost or gain of more
 //! threads than cores depends on the program, the runtime, the wait policy, the binding, and other
 //! programs on the machine; figures of different hours of a busy machine cannot be compared. Idea:
-//! a [`Sample`] is one run of one [`StudyCell`], and holds the time of a run of the program's *baseline*
-//! that was made just before ([`Sample::beside`]). Ratios are taken within such neighbours, and
-//! only then over rounds.
+//! a [`Sample`] is one run of one [`StudyCell`], and holds the time of a run of the program's
+//! *baseline* that was made just before ([`Sample::beside`]). Ratios are taken within such
+//! neighbours, and only then over rounds.
 //!
 //! Terms. The *baseline* of a program with a runtime is: alone, a thread for each core it may use,
 //! floating, with the runtime's own wait policy. *Per core* is threads over the cores that this

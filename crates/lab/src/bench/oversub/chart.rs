@@ -5,7 +5,7 @@
 //! is said is marked so in its tip.
 
 use super::super::harness::Head;
-use super::super::team::plot::{self, PlotLine, Panel, doublings};
+use super::super::team::plot::{self, Panel, PlotLine, doublings};
 use trimtab_core::place::waiting::WaitPolicy;
 use trimtab_core::study::{About, Grip, Runtime, StudyCell, Summary};
 
