@@ -14,6 +14,8 @@ from .variant import Start, start
 
 RETAKES = 2  # of a sample that differs while others were busy
 EXTRA_ROUNDS = 2  # times the rounds, at most, where too few samples were quiet
+HANG_TIMES = 4.0  # the first plain sample's time by this, if it is longer than a program's limit, is the limit of all later samples:
+# beside others, threads that spin take minutes. The first sample itself may take the program's limit by this.
 RETAKE_SECONDS = 5.0  # what such samples of one variant may take together
 PAUSE_SECONDS = 0.3  # before a sample is taken again
 VERSION = re.compile(r"\d+(?:\.\d+)+[\w.+-]*|\d{6,}")
@@ -44,7 +46,7 @@ class Measuring:
         self.program, self.places, self.plan, self.say = program, places, plan, say
         words = supply.words(places, program)
         self.words = words
-        self.surroundings = Surroundings(plan.trimtab, surroundings(places, program, words), places.samples, program.limit)
+        self.surroundings = Surroundings(plan.trimtab, surroundings(places, program, words), places.samples, HANG_TIMES * program.limit)
         self.result = Result(program.name, program.about, program.kind, program.note)
         self.plain = None  # the first plain sample, which the others are compared with
         self.narrower = {}  # (set of CPUs, how) -> a plain sample on these, where a run found the others busy
@@ -121,6 +123,7 @@ class Measuring:
         if taken.status != self.program.same.status:
             self.result.fault = (f"plain: status {same.status_words(taken.status)} instead of {self.program.same.status}"
                                  f"{same.last_words(taken.err)}")
+        self.surroundings = replace(self.surroundings, limit=max(self.program.limit, HANG_TIMES * taken.seconds))
 
     def timed(self, name, number):
         """A sample whose time counts."""

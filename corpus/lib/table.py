@@ -28,13 +28,18 @@ def page(about, results):
 
 def heading(about, results):
     """When, on what, and how busy it was."""
+    first = (f"Measured {about['date'][:16].replace('T', ' ')} UTC at commit {about['commit'] or 'unknown'} ({about['build']} build): "
+             f"{about['processor']}{' (virtual machine)' if about['virtual'] else ''}, {about['cpus']} CPUs, Linux {about['kernel']}, "
+             f"{about['system']}; ")
+    if about.get("survey", "auto") != "auto":
+        first += f"`--survey {about['survey']}`; "
+    if not about["rounds"]:
+        return first + "behaviour only: each variant ran once, and times were not measured."
     shares = [others for result in results if (others := result.others())]
     middle = sorted(share[0] for share in shares)[len(shares) // 2] if shares else 0.0
     noisy = sum(flag for result in results for measured in result.variants.values() for flag in measured.noisy)
     samples = sum(len(measured.noisy) for result in results for measured in result.variants.values())
-    return (f"Measured {about['date'][:16].replace('T', ' ')} UTC at commit {about['commit'] or 'unknown'} ({about['build']} build): "
-            f"{about['processor']}{' (virtual machine)' if about['virtual'] else ''}, {about['cpus']} CPUs, Linux {about['kernel']}, "
-            f"{about['system']}; {about['rounds']} rounds, seed {about['seed']}. Others took {middle:.0f} % of one CPU in the "
+    return (f"{first}{about['rounds']} rounds, seed {about['seed']}. Others took {middle:.0f} % of one CPU in the "
             f"middle; {noisy} of {samples} samples were noisy (others above {NOISY_PERCENT:.0f} %) and their times do not count.")
 
 
