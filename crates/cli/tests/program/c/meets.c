@@ -37,8 +37,9 @@ static void meet(void) {
     int rank;
     MPI_Init(NULL, NULL);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    MPI_Barrier(MPI_COMM_WORLD);
+    // Before the first call: a process that loses its CPU behind it would measure too short a time.
     begin = now();
+    MPI_Barrier(MPI_COMM_WORLD);
     for (int at = 0; at < times; at++) {
         work(us);
         switch (at % 3) {
@@ -118,10 +119,11 @@ static void meet(void) {
 static pthread_barrier_t barrier;
 static double begin;
 static void *member(void *first) {
-    pthread_barrier_wait(&barrier);
+    // Before the first wait: a thread that loses its CPU behind it would measure too short a time.
     if (first) {
         begin = now();
     }
+    pthread_barrier_wait(&barrier);
     for (int at = 0; at < times; at++) {
         work(us);
         pthread_barrier_wait(&barrier);

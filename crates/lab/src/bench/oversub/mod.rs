@@ -433,7 +433,7 @@ impl Benchmark for OversubBench<'_> {
         ended: SeriesEnd,
         recorder: &mut Recorder,
     ) -> Result<()> {
-        summaries.iter().try_for_each(|one| recorder.write(&OversubLine::StudyCell(one)))?;
+        summaries.iter().try_for_each(|one| recorder.write(&OversubLine::Cell(one)))?;
         pairs.iter().try_for_each(|one| recorder.write(&OversubLine::Pair(one)))?;
         for one in study::sharing(pairs, self.args.seed) {
             let name = |pair: &Pair| pair.first.to_string();

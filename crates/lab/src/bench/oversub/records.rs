@@ -10,7 +10,7 @@ use trimtab_core::study::{About, Pair, Sample, Summary};
 pub(super) enum OversubLine<'a> {
     Start(&'a About),
     Sample(SampleLine<'a>),
-    StudyCell(&'a Summary),
+    Cell(&'a Summary),
     Pair(&'a Pair),
     Sharing(SharingLine<'a>),
     End(OversubEnd),
