@@ -10,6 +10,8 @@ SlurmctldHost=$host(127.0.0.1)
 SlurmctldPort=$port
 SlurmdPort=$((port + 20000))
 SlurmUser=root
+# Nothing is authenticated: the daemons listen at the loopback address alone.
+CommunicationParameters=NoInAddrAny
 AuthType=auth/none
 CredType=cred/none
 ProctrackType=proctrack/linuxproc

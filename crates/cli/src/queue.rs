@@ -1,33 +1,17 @@
-//! Queue of a launch: what it needs, what it leaves to others, and the lines that say so. The
-//! decisions are [`trimtab_core::queue`]'s.
+//! Queue of a launch: its claim, the occupancy that the ledger shows, and the lines that say what it
+//! waits for. The decisions are [`trimtab_core::queue`]'s and [`trimtab_launch::demand()`]'s.
 
 use crate::site_facts::Standpoint;
 use crate::world::World;
 use std::time::Duration;
-use trimtab_core::place::{Amount, KindChoice, Strategy};
+use trimtab_core::place::Amount;
 use trimtab_core::queue::{Applicant, Demand, HeldTogether, Occupancy, Precedence, QueueRules, precedence};
 use trimtab_core::set::CpuSet;
 use trimtab_core::topology::Machine;
 use trimtab_core::words::plural;
-use trimtab_launch::{LaunchFacts, LaunchRequest};
+use trimtab_launch::LaunchRequest;
 use trimtab_linux::ledger::{Hold, Holder, LedgerError, LedgerView, Mode, QueuedRun, TicketClaim};
 use trimtab_linux::users::Users;
-
-/// Returns the cores that a launch needs: a number only if any free cores of its CPUs will do.
-pub fn demand(request: &LaunchRequest, facts: &LaunchFacts, within: &CpuSet) -> Demand {
-    let asked = &request.place;
-    let mut cpus = facts.bounds.allowed.intersection(within);
-    if let Some(named) = &asked.cpus {
-        cpus = cpus.intersection(named);
-    }
-    let any_kind = facts.machine.kinds().len() <= 1 || asked.kind == KindChoice::Any;
-    let plain = any_kind && request.nest.is_none() && !matches!(asked.strategy, Strategy::Stride(_));
-    let cores = match asked.amount {
-        Amount::Cores(count) if plain => Some(if asked.or_fewer { 1 } else { count }),
-        _ => None,
-    };
-    Demand { cpus, cores }
-}
 
 /// Returns what a launch that waits says about itself.
 pub fn claim(request: &LaunchRequest, demand: Demand, priority: i32, holder: Holder) -> TicketClaim {

@@ -7,7 +7,7 @@
 use crate::args::Wait;
 use crate::exit::{self, Exit};
 use crate::gather::Trouble;
-use crate::queue::{Line, claim, demand, unknown_lockers};
+use crate::queue::{Line, claim, unknown_lockers};
 use crate::say::{self, Volume};
 use crate::site_facts::{Standpoint, location, private_ledger};
 use crate::world::World;
@@ -17,7 +17,7 @@ use trimtab_core::place::PlaceError;
 use trimtab_core::queue::{Applicant, Precedence, QueueRules};
 use trimtab_core::set::CpuSet;
 use trimtab_launch::facts::LedgerFacts;
-use trimtab_launch::{LaunchFacts, LaunchRequest, Refusal, Role, place};
+use trimtab_launch::{LaunchFacts, LaunchRequest, Refusal, Role, demand, place};
 use trimtab_linux::ledger::{Held, Ledger, LedgerError, Mode, ProcessTable, QueuedRun, TakeError, Ticket};
 
 /// Longest wait for the planner lock. A launch holds it for under a millisecond; a process that

@@ -64,6 +64,7 @@
 #![warn(missing_docs)]
 
 mod decide;
+mod demand;
 pub mod facts;
 mod family;
 mod launchers;
@@ -83,6 +84,7 @@ mod tell;
 pub mod variables;
 
 pub use decide::{TUNABLES, TUNABLES_SINCE, decide};
+pub use demand::demand;
 pub use facts::LaunchFacts;
 pub use family::Family;
 pub use nesting::{NEST_VARIABLES, Nesting};
