@@ -11,7 +11,7 @@ SlurmctldPort=$port
 SlurmdPort=$((port + 20000))
 SlurmUser=root
 # Nothing is authenticated: the daemons listen at the loopback address alone.
-CommunicationParameters=NoInAddrAny
+CommunicationParameters=NoInAddrAny,NoCtldInAddrAny
 AuthType=auth/none
 CredType=cred/none
 ProctrackType=proctrack/linuxproc

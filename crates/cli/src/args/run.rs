@@ -193,6 +193,7 @@ pub struct RunOnly {
     /// trimtab stays as the parent, and a thread of it wakes on each CPU once per turn. The program
     /// receives no signal. Preempting needs the right to real-time scheduling (CAP_SYS_NICE, or
     /// ulimit -r 1); without it a short slice is used (Linux 6.12), which preempts less often.
+    /// Other programs become slower by it: measure with and without it.
     #[arg(long, value_name = "US", num_args = 0..=1, require_equals = true, default_missing_value = "100",
           hide_short_help = true, help_heading = CONTROL)]
     pub preempt: Option<PreemptPeriod>,
