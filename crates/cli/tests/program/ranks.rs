@@ -143,12 +143,16 @@ fn more_ranks_than_cores_take_turns() {
     let sandbox = Sandbox::new();
     let script: String = (0..4)
         .map(|rank| {
+            // Each rank lives until all have begun: a rank that begins after the others have ended
+            // makes a hold of its own, and that hold prints the line again.
             format!(
-                "MPI_LOCALRANKID={rank} MPI_LOCALNRANKS=4 \"$T\" run --survey none -c 2 -- sh -c '{MASK}' & "
+                "MPI_LOCALRANKID={rank} MPI_LOCALNRANKS=4 \"$T\" run --survey none -c 2 -- \
+                 sh -c 'touch began.{rank}; until [ -e all ]; do sleep 0.02; done; {MASK}' & "
             )
         })
         .collect();
-    let said = sandbox.shell(&format!("{script} wait")).ends();
+    let all = "until [ -e began.0 ] && [ -e began.1 ] && [ -e began.2 ] && [ -e began.3 ]; do sleep 0.02; done";
+    let said = sandbox.shell(&format!("{script} {all}; touch all; wait")).ends();
     let masks = said.warns(&["4 ranks share 2 cores in turn", "-c"]);
     assert_eq!(sorted(&masks), [a.to_string(), a.to_string(), b.to_string(), b.to_string()]);
     sandbox.until_free();
