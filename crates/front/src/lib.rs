@@ -5,6 +5,7 @@
 
 pub mod args;
 pub mod chart;
+pub mod date;
 pub mod diagnostics;
 pub mod exit;
 pub mod interrupt;
