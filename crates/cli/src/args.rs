@@ -10,7 +10,6 @@ pub mod machine;
 pub mod profile;
 pub mod run;
 pub mod serve;
-pub mod tune;
 pub mod tuning;
 pub mod view;
 
@@ -27,7 +26,6 @@ pub use serve::{GuestAgentArgs, ServeArgs, StatusArgs, TagArgs, TargetArgs, Task
 pub use time::Wait;
 pub use trimtab_front::args::time;
 use trimtab_front::args::words;
-pub use tune::{Pace, TuneTeamArgs, Weight};
 pub use tuning::{TuneArgs, TuningCommand, TuningsArgs};
 pub use view::{ReportArgs, TopArgs};
 
@@ -119,7 +117,8 @@ pub enum Command {
     Profile(ProfileArgs),
     Advise(AdviseArgs),
     Tune(TuneArgs),
-    TuneTeam(TuneTeamArgs),
+    /// Find the fastest algorithms for teams on this machine.
+    TuneTeam(LabArgs),
     Replay(ReplayArgs),
     Serve(ServeArgs),
     Tag(TagArgs),

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use trimtab_agent::restoration;
 use trimtab_cli::args::{Cli, Command, TuningsArgs, foreign};
 use trimtab_cli::commands::{advise, attach, check, counters, detach, doctor, guest, lab, plan, profile, ps};
-use trimtab_cli::commands::{replay, report, run, serve, status, tag, top, topo, tune, tune_team, tunings};
+use trimtab_cli::commands::{replay, report, run, serve, status, tag, top, topo, tune, tunings};
 use trimtab_cli::exit::{self, Exit};
 use trimtab_cli::say;
 use trimtab_cli::world::World;
@@ -46,13 +46,14 @@ fn main() -> ExitCode {
         Command::Counters(args) => counters::run(&world, &args),
         Command::Doctor(args) => doctor::run(&world, &args),
         Command::Check(args) => check::run(&world, &args),
-        Command::TuneTeam(args) => tune_team::run(&world, &args),
         Command::Tune(args) => match args.kept {
             Some(command) => tunings::run(&world, &TuningsArgs { command: Some(command), json: false }),
             None => tune::run(&world, &args),
         },
         Command::Profiles(args) => tunings::run(&world, &args),
-        Command::Bench(_) | Command::Sim(_) | Command::Generate(_) => Err(lab::start()),
+        Command::Bench(_) | Command::Sim(_) | Command::TuneTeam(_) | Command::Generate(_) => {
+            Err(lab::start())
+        }
     })
 }
 

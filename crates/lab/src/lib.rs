@@ -1,4 +1,4 @@
-//! Commands of the laboratory: benchmarks of the live machine, and the front end of the simulator.
+//! Commands of the laboratory: benchmarks of the live machine, the front end of the simulator, and the tuning of teams.
 //! All numbers shown are computed in other crates.
 
 #![forbid(unsafe_code)]
@@ -7,4 +7,5 @@ pub mod args;
 pub mod bench;
 pub mod generate;
 pub mod sim;
+pub mod tune_team;
 mod usable;

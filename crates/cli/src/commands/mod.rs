@@ -21,7 +21,6 @@ pub mod tag;
 pub mod top;
 pub mod topo;
 pub mod tune;
-pub mod tune_team;
 pub mod tunings;
 
 use trimtab_front::{chart, interrupt, print, progress};

@@ -1,11 +1,11 @@
 //! Results of a tuning of teams, as text and as JSON.
 
-use crate::table::{Align, Table};
 use anyhow::Result;
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use trimtab_front::date::date;
+use trimtab_front::table::{Align, Table};
 use trimtab_team::tune::{Cell, Checked, Job, Measured, Origin, Tried, Tuning, store};
 
 /// Schema of the JSON document.
