@@ -27,7 +27,7 @@ pub use time::Wait;
 pub use trimtab_front::args::time;
 use trimtab_front::args::words;
 pub use tuning::{TuneArgs, TuningCommand, TuningsArgs};
-pub use view::{ReportArgs, TopArgs};
+pub use view::TopArgs;
 
 use clap::{Parser, Subcommand};
 use std::collections::BTreeSet;
@@ -110,7 +110,8 @@ pub enum Command {
     Topo(TopoArgs),
     Ps(PsArgs),
     Top(TopArgs),
-    Report(ReportArgs),
+    /// Turn a trace, a profile or a study into a page.
+    Report(LabArgs),
     Counters(CountersArgs),
     Doctor(DoctorArgs),
     Check(CheckArgs),

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use trimtab_agent::restoration;
 use trimtab_cli::args::{Cli, Command, TuningsArgs, foreign};
 use trimtab_cli::commands::{advise, attach, check, counters, detach, doctor, guest, lab, plan, profile, ps};
-use trimtab_cli::commands::{replay, report, run, serve, status, tag, top, topo, tune, tunings};
+use trimtab_cli::commands::{replay, run, serve, status, tag, top, topo, tune, tunings};
 use trimtab_cli::exit::{self, Exit};
 use trimtab_cli::say;
 use trimtab_cli::world::World;
@@ -40,7 +40,6 @@ fn main() -> ExitCode {
         Command::Topo(args) => topo::run(&world, &args),
         Command::Ps(args) => ps::run(&world, &args),
         Command::Top(args) => top::run(&world, &args),
-        Command::Report(args) => report::run(&world, &args),
         Command::Profile(args) => profile::run(world, args),
         Command::Advise(args) => advise::run(&world, &args),
         Command::Counters(args) => counters::run(&world, &args),
@@ -51,9 +50,11 @@ fn main() -> ExitCode {
             None => tune::run(&world, &args),
         },
         Command::Profiles(args) => tunings::run(&world, &args),
-        Command::Bench(_) | Command::Sim(_) | Command::TuneTeam(_) | Command::Generate(_) => {
-            Err(lab::start())
-        }
+        Command::Bench(_)
+        | Command::Sim(_)
+        | Command::TuneTeam(_)
+        | Command::Report(_)
+        | Command::Generate(_) => Err(lab::start()),
     })
 }
 

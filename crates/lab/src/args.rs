@@ -3,6 +3,7 @@
 
 pub mod bench;
 pub mod oversub;
+pub mod report;
 pub mod sim;
 pub mod sim_figures;
 pub mod sim_swarm;
@@ -11,6 +12,7 @@ pub mod tune_team;
 
 pub use bench::{BenchArgs, BenchBalanceArgs, BenchCommand, CostArgs, Experiment, NestedArgs, UncoreArgs};
 pub use oversub::{Couple, Mix, OversubArgs, OversubCellArgs, Program};
+pub use report::ReportArgs;
 pub use sim::{MachinesArgs, ScenarioArgs, SimArgs, SimCommand};
 pub use sim_figures::FiguresArgs;
 pub use sim_swarm::SwarmArgs;
@@ -21,8 +23,9 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 /// Measure and simulate trimtab's placement and balancing.
 ///
-/// `trimtab bench`, `trimtab sim` and `trimtab tune-team` start this program. It holds the
-/// benchmarks of the live machine, the simulator of other machines, and the tuning of teams.
+/// `trimtab bench`, `sim`, `report` and `tune-team` start this program. It holds the benchmarks of
+/// the live machine, the simulator of other machines, the pages made of records, and the tuning of
+/// teams.
 #[derive(Parser, Debug)]
 #[command(name = "trimtab-lab", version, max_term_width = 100)]
 pub struct Cli {
@@ -34,6 +37,7 @@ pub struct Cli {
 pub enum Command {
     Bench(BenchArgs),
     Sim(SimArgs),
+    Report(ReportArgs),
     TuneTeam(TuneTeamArgs),
     #[command(hide = true)]
     Generate(GenerateArgs),

@@ -1,4 +1,4 @@
-//! `trimtab bench`, `sim`, `tune-team` and `generate`: commands of `trimtab-lab`, which replaces this
+//! `trimtab bench`, `sim`, `report`, `tune-team` and `generate`: commands of `trimtab-lab`, which replaces this
 //! process.
 
 use crate::exit::{self, Exit};
@@ -9,7 +9,7 @@ use std::process::Command;
 use trimtab_front::sibling::{LAB, TRIMTAB, find};
 
 /// Commands that `trimtab-lab` has help for.
-pub const COMMANDS: [&str; 3] = ["bench", "sim", "tune-team"];
+pub const COMMANDS: [&str; 4] = ["bench", "sim", "report", "tune-team"];
 
 /// Replaces this process by `trimtab-lab` with the same command line. Its help and errors name the
 /// commands as they were typed, below `trimtab`.

@@ -13,7 +13,6 @@ pub mod profile;
 pub mod ps;
 mod ranks;
 pub mod replay;
-pub mod report;
 pub mod run;
 pub mod serve;
 pub mod status;

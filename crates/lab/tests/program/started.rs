@@ -23,6 +23,7 @@ fn trimtab_says_what_the_laboratory_says_and_ends_as_it_does() {
         "bench cost --only nothing",
         "sim nowhere.toml",
         "tune-team --list --ranks 2",
+        "report nowhere.trace",
         "tune-team --ranks 1",
     ] {
         let (by_trimtab, alone) = (sandbox.trimtab(words).ends(), sandbox.lab(words).ends());

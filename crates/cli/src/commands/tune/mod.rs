@@ -8,7 +8,7 @@
 
 mod grid_choices;
 mod page;
-pub(in crate::commands) mod record;
+pub mod record;
 mod trial;
 
 use crate::args::{PlaceArgs, TuneArgs};

@@ -15,18 +15,18 @@ use trimtab_core::time::Span;
 use trimtab_core::tuning::{Choice, Found, Ran, Stage};
 
 /// Schema of these lines.
-pub(in crate::commands) const SCHEMA: &str = "trimtab.tune/1";
+pub const SCHEMA: &str = "trimtab.tune/1";
 
 /// A knob that is not tried.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(in crate::commands) struct LeftOut {
+pub struct LeftOut {
     pub knob: Knob,
     pub why: String,
 }
 
 /// The first line: the plan of the tuning.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub(in crate::commands) struct TuningStart {
+pub struct TuningStart {
     pub schema: String,
     pub command: Vec<String>,
     pub conditions: Conditions,
@@ -48,7 +48,7 @@ pub(in crate::commands) struct TuningStart {
 
 /// A run.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub(in crate::commands) struct TuningRun {
+pub struct TuningRun {
     pub number: usize,
     pub stage: Stage,
     pub setting: Setting,
@@ -61,7 +61,7 @@ pub(in crate::commands) struct TuningRun {
 
 /// The last line: the result.
 #[derive(Clone, PartialEq, Debug, Serialize)]
-pub(in crate::commands) struct Ended {
+pub struct Ended {
     #[serde(flatten)]
     pub found: Found,
     /// Name of the tuning that was stored.
@@ -130,7 +130,7 @@ impl Journal {
 
 /// A tuning that is read back to be shown.
 #[derive(Clone, PartialEq, Debug)]
-pub(in crate::commands) struct Record {
+pub struct Record {
     pub start: TuningStart,
     pub runs: Vec<TuningRun>,
     /// The result, if the tuning was completed.
@@ -142,7 +142,7 @@ pub(in crate::commands) struct Record {
 ///
 /// # Errors
 /// The text is not a tuning.
-pub(in crate::commands) fn read(text: &str) -> Result<Record> {
+pub fn read(text: &str) -> Result<Record> {
     let mut record: Option<Record> = None;
     for (at, line) in text.split_inclusive('\n').enumerate().filter(|(_, line)| line.ends_with('\n')) {
         let no_line = || format!("line {} is not of trimtab tune", at + 1);
