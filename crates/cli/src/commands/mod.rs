@@ -22,4 +22,4 @@ pub mod topo;
 pub mod tune;
 pub mod tunings;
 
-use trimtab_front::{chart, interrupt, print, progress};
+use trimtab_front::{interrupt, print, progress};
