@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use trimtab_agent::restoration;
 use trimtab_cli::args::{Cli, Command, TuningsArgs, foreign};
 use trimtab_cli::commands::{advise, attach, check, counters, detach, doctor, guest, lab, plan, profile, ps};
-use trimtab_cli::commands::{replay, run, serve, status, tag, top, topo, tune, tunings};
+use trimtab_cli::commands::{replay, run, serve, status, tag, top, topo, tunings};
 use trimtab_cli::exit::{self, Exit};
 use trimtab_cli::say;
 use trimtab_cli::world::World;
@@ -47,7 +47,7 @@ fn main() -> ExitCode {
         Command::Check(args) => check::run(&world, &args),
         Command::Tune(args) => match args.kept {
             Some(command) => tunings::run(&world, &TuningsArgs { command: Some(command), json: false }),
-            None => tune::run(&world, &args),
+            None => Err(lab::start()),
         },
         Command::Profiles(args) => tunings::run(&world, &args),
         Command::Bench(_)

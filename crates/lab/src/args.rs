@@ -20,12 +20,13 @@ pub use team::{BenchTeamArgs, Class, Mode, NasKernel, Operation, TeamCellArgs};
 pub use tune_team::{Pace, TuneTeamArgs, Weight};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use trimtab_cli::args::TuneArgs;
 
 /// Measure and simulate trimtab's placement and balancing.
 ///
-/// `trimtab bench`, `sim`, `report` and `tune-team` start this program. It holds the benchmarks of
-/// the live machine, the simulator of other machines, the pages made of records, and the tuning of
-/// teams.
+/// `trimtab bench`, `sim`, `report`, `tune` and `tune-team` start this program. It holds the
+/// benchmarks of the live machine, the simulator of other machines, the pages made of records, and
+/// the tuning of programs and teams.
 #[derive(Parser, Debug)]
 #[command(name = "trimtab-lab", version, max_term_width = 100)]
 pub struct Cli {
@@ -38,6 +39,7 @@ pub enum Command {
     Bench(BenchArgs),
     Sim(SimArgs),
     Report(ReportArgs),
+    Tune(TuneArgs),
     TuneTeam(TuneTeamArgs),
     #[command(hide = true)]
     Generate(GenerateArgs),

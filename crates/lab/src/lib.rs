@@ -1,4 +1,4 @@
-//! Commands of the laboratory: benchmarks of the live machine, the front end of the simulator, the tuning of teams, and pages made of records.
+//! Commands of the laboratory: benchmarks of the live machine, the front end of the simulator, the tuning of programs and of teams, and pages made of records.
 //! All numbers shown are computed in other crates.
 
 #![forbid(unsafe_code)]
@@ -8,5 +8,6 @@ pub mod bench;
 pub mod generate;
 pub mod report;
 pub mod sim;
+pub mod tune;
 pub mod tune_team;
 mod usable;

@@ -1,13 +1,13 @@
 //! `trimtab-lab`, the laboratory program: benchmarks of the live machine, the simulator,
-//! pages made of records, the tuning of teams. `trimtab bench`, `sim`, `report` and `tune-team` start
-//! it.
+//! pages made of records, the tuning of programs and teams. `trimtab bench`, `sim`, `report`, `tune`
+//! and `tune-team` start it.
 
 use clap::Parser;
 use std::process::ExitCode;
 use trimtab_front::process_env::World;
 use trimtab_front::{diagnostics, exit};
 use trimtab_lab::args::{Cli, Command};
-use trimtab_lab::{bench, generate, report, sim, tune_team};
+use trimtab_lab::{bench, generate, report, sim, tune, tune_team};
 
 fn main() -> ExitCode {
     let world = World::current();
@@ -22,6 +22,7 @@ fn main() -> ExitCode {
         Command::Bench(args) => bench::run(&world, &args),
         Command::Sim(args) => sim::run(&args),
         Command::Report(args) => report::run(&world, &args),
+        Command::Tune(args) => tune::run(&world, &args),
         Command::TuneTeam(args) => tune_team::run(&world, &args),
         Command::Generate(args) => generate::run(&args),
     };

@@ -19,7 +19,6 @@ pub mod status;
 pub mod tag;
 pub mod top;
 pub mod topo;
-pub mod tune;
 pub mod tunings;
 
-use trimtab_front::{interrupt, print, progress};
+use trimtab_front::{interrupt, print};

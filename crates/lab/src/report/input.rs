@@ -2,11 +2,11 @@
 
 use super::sheet::Sheet;
 use super::{of_profile, of_study, of_tuning};
+use crate::tune::record;
 use anyhow::{Context, Result, bail};
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
-use trimtab_cli::commands::tune::record;
 use trimtab_cli::tuning_store::Kept;
 use trimtab_cli::{profile, traces};
 use trimtab_core::study;

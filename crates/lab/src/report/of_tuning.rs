@@ -2,7 +2,7 @@
 
 use super::sheet::{Mood, Section, Sheet, SheetCell, Table};
 use super::strip_plot::{Strip, StripRow};
-use trimtab_cli::commands::tune::record::{Record, TuningStart};
+use crate::tune::record::{Record, TuningStart};
 use trimtab_cli::tuning_store::{Conditions, Kept};
 use trimtab_core::setting::Setting;
 use trimtab_core::stats::{Better, compare, median};

@@ -3,13 +3,13 @@
 //! `--json` prints the same lines. They are also appended, run by run, to a file of the user's data
 //! folder, from which `--resume` continues. The file of a completed tuning is removed.
 
-use crate::tuning_store::{Conditions, Kept};
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use trimtab_cli::tuning_store::{Conditions, Kept};
 use trimtab_core::setting::{Knob, Setting};
 use trimtab_core::time::Span;
 use trimtab_core::tuning::{Choice, Found, Ran, Stage};
