@@ -120,7 +120,8 @@ pub enum Command {
     Tune(TuneArgs),
     /// Find the fastest algorithms for teams on this machine.
     TuneTeam(LabArgs),
-    Replay(ReplayArgs),
+    /// Show what a policy decides on a recorded trace.
+    Replay(LabArgs),
     Serve(ServeArgs),
     Tag(TagArgs),
     #[command(alias = "clear")]

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use trimtab_agent::restoration;
 use trimtab_cli::args::{Cli, Command, TuningsArgs, foreign};
 use trimtab_cli::commands::{advise, attach, check, counters, detach, doctor, guest, lab, plan, profile, ps};
-use trimtab_cli::commands::{replay, run, serve, status, tag, top, topo, tunings};
+use trimtab_cli::commands::{run, serve, status, tag, top, topo, tunings};
 use trimtab_cli::exit::{self, Exit};
 use trimtab_cli::say;
 use trimtab_cli::world::World;
@@ -35,7 +35,6 @@ fn main() -> ExitCode {
         Command::Untag(args) => tag::clear(&world, &args),
         Command::Status(args) => status::run(&world, &args),
         Command::GuestAgent(args) => guest::run(&world, &args),
-        Command::Replay(args) => replay::run(&args),
         Command::Plan(args) => plan::run(&world, &args),
         Command::Topo(args) => topo::run(&world, &args),
         Command::Ps(args) => ps::run(&world, &args),
@@ -54,6 +53,7 @@ fn main() -> ExitCode {
         | Command::Sim(_)
         | Command::TuneTeam(_)
         | Command::Report(_)
+        | Command::Replay(_)
         | Command::Generate(_) => Err(lab::start()),
     })
 }

@@ -20,11 +20,11 @@ pub use team::{BenchTeamArgs, Class, Mode, NasKernel, Operation, TeamCellArgs};
 pub use tune_team::{Pace, TuneTeamArgs, Weight};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use trimtab_cli::args::TuneArgs;
+use trimtab_cli::args::{ReplayArgs, TuneArgs};
 
 /// Measure and simulate trimtab's placement and balancing.
 ///
-/// `trimtab bench`, `sim`, `report`, `tune` and `tune-team` start this program. It holds the
+/// `trimtab bench`, `sim`, `report`, `replay`, `tune` and `tune-team` start this program. It holds the
 /// benchmarks of the live machine, the simulator of other machines, the pages made of records, and
 /// the tuning of programs and teams.
 #[derive(Parser, Debug)]
@@ -39,6 +39,7 @@ pub enum Command {
     Bench(BenchArgs),
     Sim(SimArgs),
     Report(ReportArgs),
+    Replay(ReplayArgs),
     Tune(TuneArgs),
     TuneTeam(TuneTeamArgs),
     #[command(hide = true)]

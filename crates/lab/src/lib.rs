@@ -6,6 +6,7 @@
 pub mod args;
 pub mod bench;
 pub mod generate;
+pub mod replay;
 pub mod report;
 pub mod sim;
 pub mod tune;

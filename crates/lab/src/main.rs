@@ -1,5 +1,5 @@
 //! `trimtab-lab`, the laboratory program: benchmarks of the live machine, the simulator,
-//! pages made of records, the tuning of programs and teams. `trimtab bench`, `sim`, `report`, `tune`
+//! pages made of records, the tuning of programs and teams. `trimtab bench`, `sim`, `report`, `replay`, `tune`
 //! and `tune-team` start it.
 
 use clap::Parser;
@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use trimtab_front::process_env::World;
 use trimtab_front::{diagnostics, exit};
 use trimtab_lab::args::{Cli, Command};
-use trimtab_lab::{bench, generate, report, sim, tune, tune_team};
+use trimtab_lab::{bench, generate, replay, report, sim, tune, tune_team};
 
 fn main() -> ExitCode {
     let world = World::current();
@@ -21,6 +21,7 @@ fn main() -> ExitCode {
     let done = match cli.command {
         Command::Bench(args) => bench::run(&world, &args),
         Command::Sim(args) => sim::run(&args),
+        Command::Replay(args) => replay::run(&args),
         Command::Report(args) => report::run(&world, &args),
         Command::Tune(args) => tune::run(&world, &args),
         Command::TuneTeam(args) => tune_team::run(&world, &args),

@@ -10,7 +10,7 @@ use trimtab_front::sibling::{LAB, TRIMTAB, find};
 
 /// Commands that `trimtab-lab` has help for. The options of `tune` are parsed here too, since `tune
 /// list` and its siblings need no laboratory.
-pub const COMMANDS: [&str; 4] = ["bench", "sim", "report", "tune-team"];
+pub const COMMANDS: [&str; 5] = ["bench", "sim", "report", "replay", "tune-team"];
 
 /// Replaces this process by `trimtab-lab` with the same command line. Its help and errors name the
 /// commands as they were typed, below `trimtab`.

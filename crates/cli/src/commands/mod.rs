@@ -12,7 +12,6 @@ pub mod plan;
 pub mod profile;
 pub mod ps;
 mod ranks;
-pub mod replay;
 pub mod run;
 pub mod serve;
 pub mod status;
