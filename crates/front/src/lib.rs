@@ -13,6 +13,7 @@ pub mod machine;
 pub mod process_env;
 pub mod progress;
 pub mod sibling;
+pub mod status_line;
 pub mod stdout;
 pub mod study;
 

@@ -15,18 +15,18 @@ use trimtab_core::time::Span;
 use trimtab_core::tuning::{Choice, Found, Ran, Stage};
 
 /// Schema of these lines.
-pub const SCHEMA: &str = "trimtab.tune/1";
+pub(crate) const SCHEMA: &str = "trimtab.tune/1";
 
 /// A knob that is not tried.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct LeftOut {
+pub(crate) struct LeftOut {
     pub knob: Knob,
     pub why: String,
 }
 
 /// The first line: the plan of the tuning.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub struct TuningStart {
+pub(crate) struct TuningStart {
     pub schema: String,
     pub command: Vec<String>,
     pub conditions: Conditions,
@@ -48,7 +48,7 @@ pub struct TuningStart {
 
 /// A run.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub struct TuningRun {
+pub(crate) struct TuningRun {
     pub number: usize,
     pub stage: Stage,
     pub setting: Setting,
@@ -61,7 +61,7 @@ pub struct TuningRun {
 
 /// The last line: the result.
 #[derive(Clone, PartialEq, Debug, Serialize)]
-pub struct Ended {
+pub(crate) struct Ended {
     #[serde(flatten)]
     pub found: Found,
     /// Name of the tuning that was stored.
@@ -130,7 +130,7 @@ impl Journal {
 
 /// A tuning that is read back to be shown.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Record {
+pub(crate) struct Record {
     pub start: TuningStart,
     pub runs: Vec<TuningRun>,
     /// The result, if the tuning was completed.
@@ -142,7 +142,7 @@ pub struct Record {
 ///
 /// # Errors
 /// The text is not a tuning.
-pub fn read(text: &str) -> Result<Record> {
+pub(crate) fn read(text: &str) -> Result<Record> {
     let mut record: Option<Record> = None;
     for (at, line) in text.split_inclusive('\n').enumerate().filter(|(_, line)| line.ends_with('\n')) {
         let no_line = || format!("line {} is not of trimtab tune", at + 1);
