@@ -24,9 +24,9 @@ use trimtab_cli::args::{ReplayArgs, TuneArgs};
 
 /// Measure and simulate trimtab's placement and balancing.
 ///
-/// `trimtab bench`, `sim`, `report`, `replay`, `tune` and `tune-team` start this program. It holds the
-/// benchmarks of the live machine, the simulator of other machines, the pages made of records, and
-/// the tuning of programs and teams.
+/// `trimtab bench`, `sim`, `report`, `replay`, `tune` and `tune-team` start this program. It holds
+/// the benchmarks of the live machine, the simulator of other machines, the pages made of records,
+/// replays, and the tuning of programs and teams.
 #[derive(Parser, Debug)]
 #[command(name = "trimtab-lab", version, max_term_width = 100)]
 pub struct Cli {

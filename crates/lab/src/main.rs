@@ -1,6 +1,6 @@
-//! `trimtab-lab`, the laboratory program: benchmarks of the live machine, the simulator,
-//! pages made of records, the tuning of programs and teams. `trimtab bench`, `sim`, `report`, `replay`, `tune`
-//! and `tune-team` start it.
+//! `trimtab-lab`, the laboratory program: benchmarks of the live machine, the simulator, pages made
+//! of records, replays, the tuning of programs and teams. `trimtab bench`, `sim`, `report`,
+//! `replay`, `tune` and `tune-team` start it.
 
 use clap::Parser;
 use std::process::ExitCode;
