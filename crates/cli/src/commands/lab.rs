@@ -1,5 +1,5 @@
-//! `trimtab bench`, `sim`, `report`, `tune-team` and `generate`: commands of `trimtab-lab`, which replaces this
-//! process.
+//! `trimtab bench`, `sim`, `report`, `replay`, `tune`, `tune-team` and `generate`: commands of
+//! `trimtab-lab`, which replaces this process.
 
 use crate::exit::{self, Exit};
 use anyhow::Context;
