@@ -10,7 +10,6 @@ pub mod machine;
 pub mod profile;
 pub mod run;
 pub mod serve;
-pub mod tune;
 pub mod tuning;
 pub mod view;
 
@@ -27,9 +26,8 @@ pub use serve::{GuestAgentArgs, ServeArgs, StatusArgs, TagArgs, TargetArgs, Task
 pub use time::Wait;
 pub use trimtab_front::args::time;
 use trimtab_front::args::words;
-pub use tune::{Pace, TuneTeamArgs, Weight};
 pub use tuning::{TuneArgs, TuningCommand, TuningsArgs};
-pub use view::{ReportArgs, TopArgs};
+pub use view::TopArgs;
 
 use clap::{Parser, Subcommand};
 use std::collections::BTreeSet;
@@ -112,15 +110,18 @@ pub enum Command {
     Topo(TopoArgs),
     Ps(PsArgs),
     Top(TopArgs),
-    Report(ReportArgs),
+    /// Turn a trace, a profile or a study into a page.
+    Report(LabArgs),
     Counters(CountersArgs),
     Doctor(DoctorArgs),
     Check(CheckArgs),
     Profile(ProfileArgs),
     Advise(AdviseArgs),
     Tune(TuneArgs),
-    TuneTeam(TuneTeamArgs),
-    Replay(ReplayArgs),
+    /// Find the fastest algorithms for teams on this machine.
+    TuneTeam(LabArgs),
+    /// Show what a policy decides on a recorded trace.
+    Replay(LabArgs),
     Serve(ServeArgs),
     Tag(TagArgs),
     #[command(alias = "clear")]

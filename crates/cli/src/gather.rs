@@ -7,7 +7,6 @@
 //! ([`settle`]).
 
 use crate::args::{RunArgs, SurveyMode, report_to};
-use crate::commands::tune_team::page::date;
 use crate::foreign_load::Surroundings;
 use crate::monitor::Asked;
 use crate::site_facts::{Situation, Standpoint, location, private_ledger};
@@ -21,6 +20,7 @@ use trimtab_core::place::local_rank;
 use trimtab_core::place::waiting::Yield;
 use trimtab_core::queue::QueueRules;
 use trimtab_core::set::CpuSet;
+use trimtab_front::date::date;
 use trimtab_launch::facts::{Answers, LedgerFacts, Load, Parent};
 use trimtab_launch::request::takes_tuning;
 use trimtab_launch::{

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use trimtab_agent::restoration;
 use trimtab_cli::args::{Cli, Command, TuningsArgs, foreign};
 use trimtab_cli::commands::{advise, attach, check, counters, detach, doctor, guest, lab, plan, profile, ps};
-use trimtab_cli::commands::{replay, report, run, serve, status, tag, top, topo, tune, tune_team, tunings};
+use trimtab_cli::commands::{run, serve, status, tag, top, topo, tunings};
 use trimtab_cli::exit::{self, Exit};
 use trimtab_cli::say;
 use trimtab_cli::world::World;
@@ -35,24 +35,26 @@ fn main() -> ExitCode {
         Command::Untag(args) => tag::clear(&world, &args),
         Command::Status(args) => status::run(&world, &args),
         Command::GuestAgent(args) => guest::run(&world, &args),
-        Command::Replay(args) => replay::run(&args),
         Command::Plan(args) => plan::run(&world, &args),
         Command::Topo(args) => topo::run(&world, &args),
         Command::Ps(args) => ps::run(&world, &args),
         Command::Top(args) => top::run(&world, &args),
-        Command::Report(args) => report::run(&world, &args),
         Command::Profile(args) => profile::run(world, args),
         Command::Advise(args) => advise::run(&world, &args),
         Command::Counters(args) => counters::run(&world, &args),
         Command::Doctor(args) => doctor::run(&world, &args),
         Command::Check(args) => check::run(&world, &args),
-        Command::TuneTeam(args) => tune_team::run(&world, &args),
         Command::Tune(args) => match args.kept {
             Some(command) => tunings::run(&world, &TuningsArgs { command: Some(command), json: false }),
-            None => tune::run(&world, &args),
+            None => Err(lab::start()),
         },
         Command::Profiles(args) => tunings::run(&world, &args),
-        Command::Bench(_) | Command::Sim(_) | Command::Generate(_) => Err(lab::start()),
+        Command::Bench(_)
+        | Command::Sim(_)
+        | Command::TuneTeam(_)
+        | Command::Report(_)
+        | Command::Replay(_)
+        | Command::Generate(_) => Err(lab::start()),
     })
 }
 

@@ -5,6 +5,7 @@
 
 pub mod args;
 pub mod chart;
+pub mod date;
 pub mod diagnostics;
 pub mod exit;
 pub mod interrupt;
@@ -12,6 +13,7 @@ pub mod machine;
 pub mod process_env;
 pub mod progress;
 pub mod sibling;
+pub mod status_line;
 pub mod stdout;
 pub mod study;
 

@@ -3,24 +3,30 @@
 
 pub mod bench;
 pub mod oversub;
+pub mod report;
 pub mod sim;
 pub mod sim_figures;
 pub mod sim_swarm;
 pub mod team;
+pub mod tune_team;
 
 pub use bench::{BenchArgs, BenchBalanceArgs, BenchCommand, CostArgs, Experiment, NestedArgs, UncoreArgs};
 pub use oversub::{Couple, Mix, OversubArgs, OversubCellArgs, Program};
+pub use report::ReportArgs;
 pub use sim::{MachinesArgs, ScenarioArgs, SimArgs, SimCommand};
 pub use sim_figures::FiguresArgs;
 pub use sim_swarm::SwarmArgs;
 pub use team::{BenchTeamArgs, Class, Mode, NasKernel, Operation, TeamCellArgs};
+pub use tune_team::{Pace, TuneTeamArgs, Weight};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use trimtab_cli::args::{ReplayArgs, TuneArgs};
 
 /// Measure and simulate trimtab's placement and balancing.
 ///
-/// `trimtab bench` and `trimtab sim` start this program. It holds the benchmarks of the live
-/// machine and the simulator of other machines.
+/// `trimtab bench`, `sim`, `report`, `replay`, `tune` and `tune-team` start this program. It holds
+/// the benchmarks of the live machine, the simulator of other machines, the pages made of records,
+/// replays, and the tuning of programs and teams.
 #[derive(Parser, Debug)]
 #[command(name = "trimtab-lab", version, max_term_width = 100)]
 pub struct Cli {
@@ -32,6 +38,10 @@ pub struct Cli {
 pub enum Command {
     Bench(BenchArgs),
     Sim(SimArgs),
+    Report(ReportArgs),
+    Replay(ReplayArgs),
+    Tune(TuneArgs),
+    TuneTeam(TuneTeamArgs),
     #[command(hide = true)]
     Generate(GenerateArgs),
 }
@@ -79,7 +89,7 @@ mod tests {
     #[test]
     fn trimtab_lists_the_commands_with_the_same_line_of_help() {
         let (users, own) = (trimtab_cli::args::Cli::command(), Cli::command());
-        for name in ["bench", "sim"] {
+        for name in trimtab_cli::commands::lab::COMMANDS {
             let about = |command: &clap::Command| {
                 command.find_subcommand(name).unwrap().get_about().unwrap().to_string()
             };

@@ -1,10 +1,15 @@
-//! Commands of the laboratory: benchmarks of the live machine, and the front end of the simulator.
-//! All numbers shown are computed in other crates.
+//! Commands of the laboratory: benchmarks of the live machine, the front end of the simulator, the
+//! tuning of programs and teams, replays, and pages made of records. All numbers shown are computed
+//! in other crates.
 
 #![forbid(unsafe_code)]
 
 pub mod args;
 pub mod bench;
 pub mod generate;
+pub mod replay;
+pub mod report;
 pub mod sim;
+pub mod tune;
+pub mod tune_team;
 mod usable;

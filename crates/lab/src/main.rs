@@ -1,12 +1,13 @@
-//! `trimtab-lab`, the laboratory program: benchmarks of the live machine, and the simulator.
-//! `trimtab bench` and `trimtab sim` start it.
+//! `trimtab-lab`, the laboratory program: benchmarks of the live machine, the simulator, pages made
+//! of records, replays, the tuning of programs and teams. `trimtab bench`, `sim`, `report`,
+//! `replay`, `tune` and `tune-team` start it.
 
 use clap::Parser;
 use std::process::ExitCode;
 use trimtab_front::process_env::World;
 use trimtab_front::{diagnostics, exit};
 use trimtab_lab::args::{Cli, Command};
-use trimtab_lab::{bench, generate, sim};
+use trimtab_lab::{bench, generate, replay, report, sim, tune, tune_team};
 
 fn main() -> ExitCode {
     let world = World::current();
@@ -20,6 +21,10 @@ fn main() -> ExitCode {
     let done = match cli.command {
         Command::Bench(args) => bench::run(&world, &args),
         Command::Sim(args) => sim::run(&args),
+        Command::Replay(args) => replay::run(&args),
+        Command::Report(args) => report::run(&world, &args),
+        Command::Tune(args) => tune::run(&world, &args),
+        Command::TuneTeam(args) => tune_team::run(&world, &args),
         Command::Generate(args) => generate::run(&args),
     };
     match done {

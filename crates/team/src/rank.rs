@@ -1,4 +1,5 @@
-//! A rank: the handle with which a thread works in its team.
+//! A rank: the handle with which a thread works in its team. `calls` has its collectives, `pending`
+//! the calls that it starts and waits for later.
 //!
 //! **Unit.** A [`Rank`] belongs to one thread. [`Rank::mine`], [`Rank::loose`], [`Rank::strict`]
 //! and [`Rank::with`] give its collectives in a mode of synchronisation.
@@ -8,23 +9,28 @@
 //! rank leaves the team, and ranks that still wait for it get an error. A forked child's copy of a
 //! handle refuses to do anything.
 
+mod calls;
+mod pending;
+
+pub use calls::Calls;
+pub use pending::PendingCall;
+
 use crate::call::{ALLOC_WHAT, CollectiveCall, FREE_WHAT, Kind, Sync, check};
 use crate::endpoint::{Endpoint, now};
 use crate::meter::Meter;
-use crate::reduce::{Element, Kernel, Operator};
+use crate::reduce::Element;
 use crate::segment::arena::Arena;
 use crate::segment::seat::TakenSeat;
 use crate::shared::Shared;
 use crate::team::Whole;
 use crate::tune::lazy::Lazy;
 use crate::{Error, Result};
+use pending::Started;
 use std::cell::RefCell;
 use std::collections::VecDeque;
-use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::task::{Context, Poll, Waker};
 
 /// Incremented in each forked child, so that a handle can tell whether it belongs to this process.
 static GENERATION: AtomicU32 = AtomicU32::new(0);
@@ -67,14 +73,6 @@ pub struct Rank {
     pub(crate) evidence: RefCell<Vec<crate::tune::Cell>>,
     /// Seats of its ranks, if this team is the remainder of a larger one.
     pub(crate) seats: Option<Vec<u32>>,
-}
-
-type CallFuture = Pin<Box<dyn Future<Output = Result<()>>>>;
-
-/// A call under way.
-struct Started {
-    work: CallFuture,
-    outcome: Rc<RefCell<Option<Result<()>>>>,
 }
 
 impl std::fmt::Debug for Rank {
@@ -373,37 +371,6 @@ impl Rank {
         Err(Error::Argument("an operator cannot call the team that it combines for".to_owned()))
     }
 
-    #[cold]
-    fn drain(&self) -> Result<()> {
-        self.advance(true);
-        Ok(())
-    }
-
-    /// Carries on the started calls; to their end, if it may wait.
-    fn advance(&self, wait: bool) {
-        let before = self.endpoint.block(wait);
-        let mut context = Context::from_waker(Waker::noop());
-        let mut queue = self.queue.borrow_mut();
-        while let Some(first) = queue.front_mut() {
-            match first.work.as_mut().poll(&mut context) {
-                Poll::Pending if wait => {}
-                Poll::Pending => break,
-                Poll::Ready(result) => {
-                    *first.outcome.borrow_mut() = Some(result);
-                    queue.pop_front();
-                }
-            }
-        }
-        self.endpoint.block(before);
-    }
-
-    /// Ends all started calls without carrying them out.
-    pub(crate) fn give_up_started(&self) {
-        for started in self.queue.borrow_mut().drain(..) {
-            *started.outcome.borrow_mut() = Some(Err(Error::Revoked(self.rank())));
-        }
-    }
-
     /// Gives the team up for all its ranks: the call in which they wait fails, or else their next
     /// call. For a rank that finds by itself that it cannot go on, also in an operator of its own.
     ///
@@ -500,100 +467,6 @@ impl Rank {
         // SAFETY: the caller's promise.
         now(unsafe { lazy.carry_out(&self.endpoint, call, self.endpoint.blocks_view(), true) })
     }
-
-    /// Starts a call, which goes on while this rank tests it, waits for it or makes other calls.
-    ///
-    /// # Safety
-    /// As [`Self::call`], until it is over or the rank is dropped.
-    ///
-    /// # Examples
-    /// ```
-    /// # mod ranks { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/help/ranks.rs")); }
-    /// use trimtab_team::{CollectiveCall, Kind, Type};
-    ///
-    /// # ranks::run(2, |rank| {
-    /// // In each of two threads.
-    /// let mut value = [if rank.rank() == 0 { 7 } else { 0_u32 }];
-    /// let call = CollectiveCall {
-    ///     kind: Kind::Broadcast,
-    ///     elements: Type::U32,
-    ///     count: value.len(),
-    ///     input: value.as_ptr().cast(),
-    ///     output: value.as_mut_ptr().cast(),
-    ///     ..CollectiveCall::BARRIER
-    /// };
-    /// // SAFETY: nothing else uses `value` before the call is over.
-    /// let pending = unsafe { rank.start(call)? };
-    /// while !rank.test(&pending)? {
-    ///     // Other work has its place here; `rank.wait(&pending)` waits.
-    /// }
-    /// assert_eq!(value, [7]);
-    /// # Ok(())
-    /// # });
-    /// ```
-    ///
-    /// # Errors
-    /// `Argument` or `Forked`; what goes wrong later is the result of [`Self::test`] or
-    /// [`Self::wait`].
-    pub unsafe fn start(&self, call: CollectiveCall) -> Result<PendingCall> {
-        // SAFETY: the caller's promise.
-        unsafe { self.start_with(call, ()) }
-    }
-
-    unsafe fn start_with<B: 'static>(&self, call: CollectiveCall, buffers: B) -> Result<PendingCall> {
-        self.ours()?;
-        self.between_calls()?;
-        check(&call, self.ranks())?;
-        let (endpoint, lazy) = (Rc::clone(&self.endpoint), self.lazy.clone());
-        let outcome = Rc::new(RefCell::new(None));
-        // Read now and not when the call's turn comes: blocks are allocated in the order of calls.
-        let blocks = endpoint.blocks_view();
-        let work = Box::pin(async move {
-            // The buffers live as long as the work that uses them.
-            let _buffers = buffers;
-            match lazy {
-                // SAFETY: the caller's promise.
-                Some(lazy) => unsafe { lazy.carry_out(&endpoint, &call, blocks, false) }.await,
-                // SAFETY: as above.
-                None => unsafe { endpoint.carry_out(&call, blocks) }.await,
-            }
-        });
-        self.queue.borrow_mut().push_back(Started { work, outcome: Rc::clone(&outcome) });
-        self.advance(false);
-        Ok(PendingCall { outcome })
-    }
-
-    /// Returns whether a started call is over, without waiting. All started calls make some
-    /// progress. [`Self::start`] has an example.
-    ///
-    /// # Errors
-    /// The call's own: as [every call](Calls#errors).
-    pub fn test(&self, request: &PendingCall) -> Result<bool> {
-        self.ours()?;
-        self.advance(false);
-        match &*request.outcome.borrow() {
-            None => Ok(false),
-            Some(Ok(())) => Ok(true),
-            Some(Err(error)) => Err(error.clone()),
-        }
-    }
-
-    /// Waits for a started call. [`Self::start`] has an example.
-    ///
-    /// # Errors
-    /// The call's own: as [every call](Calls#errors); `Argument` for the request of another rank.
-    pub fn wait(&self, request: &PendingCall) -> Result<()> {
-        self.ours()?;
-        self.counted(|| {
-            while request.outcome.borrow().is_none() {
-                if self.queue.borrow().is_empty() {
-                    return Err(Error::Argument("the request is of another rank's handle".to_owned()));
-                }
-                self.advance(true);
-            }
-            request.outcome.borrow().clone().unwrap_or(Ok(()))
-        })
-    }
 }
 
 impl Drop for Rank {
@@ -605,356 +478,5 @@ impl Drop for Rank {
             // Other ranks depend on the calls that were started.
             self.advance(true);
         }
-    }
-}
-
-/// Started call, to be handed to [`Rank::test`] and [`Rank::wait`]. Its copies are of the same
-/// call.
-#[derive(Debug, Clone)]
-pub struct PendingCall {
-    outcome: Rc<RefCell<Option<Result<()>>>>,
-}
-
-/// Collectives of a rank, in one mode of synchronisation.
-///
-/// # Shapes
-///
-/// `n` is the number of ranks; lengths are in elements. All ranks must give the same `count`, type,
-/// operator, root and mode. The result is in the order of ranks.
-///
-/// | call | input | output |
-/// |---|---|---|
-/// | [`broadcast`](Self::broadcast) | `count`, at the root | `count` (the same buffer) |
-/// | [`reduce`](Self::reduce) | `count` | `count` at the root, else 0 |
-/// | [`allreduce`](Self::allreduce), [`scan`](Self::scan) | `count` | `count` |
-/// | [`reduce_scatter`](Self::reduce_scatter) | `n * count` | `count` |
-/// | [`gather`](Self::gather) | `count` | `n * count` at the root, else 0 |
-/// | [`allgather`](Self::allgather) | `count` | `n * count` |
-/// | [`scatter`](Self::scatter) | `n * count` at the root, else 0 | `count` |
-/// | [`alltoall`](Self::alltoall) | `n * count` | `n * count` |
-///
-/// # Errors
-/// A call that could not be the same at all ranks fails before any data moves, at this rank alone:
-///
-/// - [`Error::Argument`]: a buffer of another length than the table's, a root outside of the team,
-///   an operator that the type does not have (`And`, `Or` and `Xor` are for integers), or a call
-///   from within an operator of this team.
-/// - [`Error::Forked`]: the handle was copied by fork.
-///
-/// Later failures give the team up. Every rank gets the same one, in the call in which it waits or
-/// in its next: [`Error::PeerDied`], [`Error::PeerLeft`], [`Error::Mismatch`], [`Error::Timeout`],
-/// [`Error::Interrupted`] or [`Error::Revoked`]. Ranks that are left can go on with
-/// [`Rank::shrink`].
-#[derive(Debug, Clone, Copy)]
-pub struct Calls<'a> {
-    rank: &'a Rank,
-    sync: Sync,
-}
-
-/// Returns the error for a buffer that is not as long as a call needs.
-fn short(kind: Kind, what: &str, has: usize, needs: usize) -> Error {
-    Error::Argument(format!("{} needs {needs} elements of {what}, not {has}", kind.name()))
-}
-
-impl Calls<'_> {
-    fn prepare<T: Element>(
-        &self,
-        kind: Kind,
-        count: usize,
-        root: u32,
-        operator: Option<Operator>,
-        input: &[T],
-        output: &mut [T],
-    ) -> Result<CollectiveCall> {
-        let (gives, gets) = kind.shape(self.rank.ranks(), count, root == self.rank.rank());
-        if kind != Kind::Broadcast && input.len() != gives {
-            return Err(short(kind, "input", input.len(), gives));
-        }
-        if output.len() != gets {
-            return Err(short(kind, "output", output.len(), gets));
-        }
-        let kernel = operator.map(|operator| Kernel::of(T::TYPE, operator)).transpose()?;
-        Ok(CollectiveCall {
-            kind,
-            elements: T::TYPE,
-            operator,
-            kernel,
-            count,
-            root,
-            input: input.as_ptr().cast(),
-            output: output.as_mut_ptr().cast(),
-            sync: self.sync,
-        })
-    }
-
-    #[inline]
-    fn go<T: Element>(
-        &self,
-        kind: Kind,
-        count: usize,
-        root: u32,
-        operator: Option<Operator>,
-        input: &[T],
-        output: &mut [T],
-    ) -> Result<()> {
-        let call = self.prepare(kind, count, root, operator, input, output)?;
-        // SAFETY: the lengths were checked, and the slices are borrowed for the call.
-        unsafe { self.rank.call(&call) }
-    }
-
-    /// Copies the root's elements to all ranks. All buffers have the same length.
-    ///
-    /// # Examples
-    /// ```
-    /// # mod ranks { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/help/ranks.rs")); }
-    /// # ranks::run(3, |rank| {
-    /// // In each of three threads.
-    /// let mut buffer = if rank.rank() == 1 { [5, 6] } else { [0, 0_i32] };
-    /// rank.mine().broadcast(&mut buffer, 1)?;
-    /// assert_eq!(buffer, [5, 6]);
-    /// # Ok(())
-    /// # });
-    /// ```
-    ///
-    /// # Errors
-    /// See [errors of calls](Calls#errors).
-    #[inline]
-    pub fn broadcast<T: Element>(&self, buffer: &mut [T], root: u32) -> Result<()> {
-        let mut call = self.prepare(Kind::Broadcast, buffer.len(), root, None, &[], buffer)?;
-        call.input = call.output;
-        // SAFETY: the buffer is borrowed for the call, as input or as output.
-        unsafe { self.rank.call(&call) }
-    }
-
-    /// Combines all ranks' elements at the root. `output` is as long as `input` at the root, and
-    /// empty elsewhere.
-    ///
-    /// # Examples
-    /// ```
-    /// # mod ranks { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/help/ranks.rs")); }
-    /// use trimtab_team::Operator;
-    ///
-    /// # ranks::run(3, |rank| {
-    /// // In each of three threads.
-    /// let (input, root) = ([rank.rank(), 1], 2);
-    /// let mut output = vec![0; if rank.rank() == root { input.len() } else { 0 }];
-    /// rank.mine().reduce(&input, &mut output, Operator::Sum, root)?;
-    /// if rank.rank() == root {
-    ///     assert_eq!(output, [3, 3]);
-    /// }
-    /// # Ok(())
-    /// # });
-    /// ```
-    ///
-    /// # Errors
-    /// See [errors of calls](Calls#errors).
-    pub fn reduce<T: Element>(
-        &self,
-        input: &[T],
-        output: &mut [T],
-        operator: Operator,
-        root: u32,
-    ) -> Result<()> {
-        self.go(Kind::Reduce, input.len(), root, Some(operator), input, output)
-    }
-
-    /// Combines all ranks' elements at all ranks. `output` is as long as `input`. All ranks get the
-    /// same bits.
-    ///
-    /// # Examples
-    /// ```
-    /// # mod ranks { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/help/ranks.rs")); }
-    /// use trimtab_team::Operator;
-    ///
-    /// # ranks::run(3, |rank| {
-    /// // In each of three threads.
-    /// let mut output = [0; 2];
-    /// rank.mine().allreduce(&[rank.rank(), 4], &mut output, Operator::Max)?;
-    /// assert_eq!(output, [2, 4]);
-    /// # Ok(())
-    /// # });
-    /// ```
-    ///
-    /// # Errors
-    /// See [errors of calls](Calls#errors).
-    #[inline]
-    pub fn allreduce<T: Element>(&self, input: &[T], output: &mut [T], operator: Operator) -> Result<()> {
-        self.go(Kind::Allreduce, input.len(), 0, Some(operator), input, output)
-    }
-
-    /// Combines all ranks' elements at all ranks, in place.
-    ///
-    /// # Examples
-    /// ```
-    /// # mod ranks { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/help/ranks.rs")); }
-    /// use trimtab_team::Operator;
-    ///
-    /// # ranks::run(3, |rank| {
-    /// // In each of three threads.
-    /// let mut sums = [f64::from(rank.rank()), 1.0];
-    /// rank.mine().allreduce_in_place(&mut sums, Operator::Sum)?;
-    /// assert_eq!(sums, [3.0, 3.0]);
-    /// # Ok(())
-    /// # });
-    /// ```
-    ///
-    /// # Errors
-    /// See [errors of calls](Calls#errors).
-    #[inline]
-    pub fn allreduce_in_place<T: Element>(&self, buffer: &mut [T], operator: Operator) -> Result<()> {
-        let call = CollectiveCall {
-            kind: Kind::Allreduce,
-            elements: T::TYPE,
-            operator: Some(operator),
-            kernel: Some(Kernel::of(T::TYPE, operator)?),
-            count: buffer.len(),
-            root: 0,
-            input: buffer.as_ptr().cast(),
-            output: buffer.as_mut_ptr().cast(),
-            sync: self.sync,
-        };
-        // SAFETY: the buffer is borrowed for the call, and may be both.
-        unsafe { self.rank.call(&call) }
-    }
-
-    /// Combines all ranks' blocks; each rank gets the block of its number of the result. `input` is
-    /// as long as the outputs of all ranks together.
-    ///
-    /// # Examples
-    /// ```
-    /// # mod ranks { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/help/ranks.rs")); }
-    /// use trimtab_team::Operator;
-    ///
-    /// # ranks::run(2, |rank| {
-    /// // In each of two threads.
-    /// let mut output = [0];
-    /// rank.mine().reduce_scatter(&[10, 20], &mut output, Operator::Sum)?;
-    /// assert_eq!(output, [if rank.rank() == 0 { 20 } else { 40 }]);
-    /// # Ok(())
-    /// # });
-    /// ```
-    ///
-    /// # Errors
-    /// See [errors of calls](Calls#errors).
-    pub fn reduce_scatter<T: Element>(
-        &self,
-        input: &[T],
-        output: &mut [T],
-        operator: Operator,
-    ) -> Result<()> {
-        self.go(Kind::ReduceScatter, output.len(), 0, Some(operator), input, output)
-    }
-
-    /// Collects a block of each rank at the root, in the order of ranks. `output` has a block for
-    /// each rank at the root, and is empty elsewhere.
-    ///
-    /// # Examples
-    /// ```
-    /// # mod ranks { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/help/ranks.rs")); }
-    /// # ranks::run(3, |rank| {
-    /// // In each of three threads.
-    /// let mut output = vec![0; if rank.rank() == 0 { 3 } else { 0 }];
-    /// rank.mine().gather(&[rank.rank() * 2], &mut output, 0)?;
-    /// if rank.rank() == 0 {
-    ///     assert_eq!(output, [0, 2, 4]);
-    /// }
-    /// # Ok(())
-    /// # });
-    /// ```
-    ///
-    /// # Errors
-    /// See [errors of calls](Calls#errors).
-    pub fn gather<T: Element>(&self, input: &[T], output: &mut [T], root: u32) -> Result<()> {
-        self.go(Kind::Gather, input.len(), root, None, input, output)
-    }
-
-    /// Collects a block of each rank at all ranks, in the order of ranks.
-    ///
-    /// # Examples
-    /// ```
-    /// # mod ranks { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/help/ranks.rs")); }
-    /// # ranks::run(3, |rank| {
-    /// // In each of three threads.
-    /// let mut output = [0; 3];
-    /// rank.mine().allgather(&[rank.rank() * 2], &mut output)?;
-    /// assert_eq!(output, [0, 2, 4]);
-    /// # Ok(())
-    /// # });
-    /// ```
-    ///
-    /// # Errors
-    /// See [errors of calls](Calls#errors).
-    pub fn allgather<T: Element>(&self, input: &[T], output: &mut [T]) -> Result<()> {
-        self.go(Kind::Allgather, input.len(), 0, None, input, output)
-    }
-
-    /// Sends a block of the root's to each rank: block 0 to rank 0, and so on. `input` has a block
-    /// for each rank at the root, and is empty elsewhere.
-    ///
-    /// # Examples
-    /// ```
-    /// # mod ranks { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/help/ranks.rs")); }
-    /// # ranks::run(3, |rank| {
-    /// // In each of three threads.
-    /// let input: &[u32] = if rank.rank() == 0 { &[7, 8, 9] } else { &[] };
-    /// let mut output = [0];
-    /// rank.mine().scatter(input, &mut output, 0)?;
-    /// assert_eq!(output, [7 + rank.rank()]);
-    /// # Ok(())
-    /// # });
-    /// ```
-    ///
-    /// # Errors
-    /// See [errors of calls](Calls#errors).
-    pub fn scatter<T: Element>(&self, input: &[T], output: &mut [T], root: u32) -> Result<()> {
-        self.go(Kind::Scatter, output.len(), root, None, input, output)
-    }
-
-    /// Sends a block of each rank to each rank: block `j` of rank `i` becomes block `i` of rank
-    /// `j`. Both buffers have a block for each rank.
-    ///
-    /// # Examples
-    /// ```
-    /// # mod ranks { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/help/ranks.rs")); }
-    /// # ranks::run(2, |rank| {
-    /// // In each of two threads.
-    /// let (i, mut output) = (rank.rank(), [0; 2]);
-    /// rank.mine().alltoall(&[10 * i, 10 * i + 1], &mut output)?;
-    /// assert_eq!(output, [i, 10 + i]);
-    /// # Ok(())
-    /// # });
-    /// ```
-    ///
-    /// # Errors
-    /// See [errors of calls](Calls#errors).
-    pub fn alltoall<T: Element>(&self, input: &[T], output: &mut [T]) -> Result<()> {
-        let ranks = self.rank.ranks() as usize;
-        if !input.len().is_multiple_of(ranks) {
-            return Err(short(Kind::Alltoall, "input", input.len(), input.len().next_multiple_of(ranks)));
-        }
-        self.go(Kind::Alltoall, input.len() / ranks, 0, None, input, output)
-    }
-
-    /// Combines the elements of ranks 0 to this one, this one included. `output` is as long as
-    /// `input`.
-    ///
-    /// # Examples
-    /// ```
-    /// # mod ranks { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/help/ranks.rs")); }
-    /// use trimtab_team::Operator;
-    ///
-    /// # ranks::run(3, |rank| {
-    /// // In each of three threads.
-    /// let mut output = [0];
-    /// rank.mine().scan(&[rank.rank() + 1], &mut output, Operator::Sum)?;
-    /// assert_eq!(output, [[1], [3], [6]][rank.rank() as usize]);
-    /// # Ok(())
-    /// # });
-    /// ```
-    ///
-    /// # Errors
-    /// See [errors of calls](Calls#errors).
-    pub fn scan<T: Element>(&self, input: &[T], output: &mut [T], operator: Operator) -> Result<()> {
-        self.go(Kind::Scan, input.len(), 0, Some(operator), input, output)
     }
 }

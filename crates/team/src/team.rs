@@ -5,153 +5,38 @@
 //! can be sent to and shared with other threads. A thread becomes a rank by [`Team::join`], which
 //! returns when all seats are taken. After that no further thread can join.
 
+mod cpus;
+mod members;
+mod options;
+
+pub use cpus::crowded_here;
+pub use options::{CHECK_VARIABLE, Options, TABLES_VARIABLE, Tables};
+
 use crate::algorithm_table::AlgorithmTable;
 use crate::cache_groups::{self, Groups};
 use crate::cma::{self, Offer};
-use crate::endpoint::{Endpoint, PeerLiveness};
+use crate::endpoint::Endpoint;
 use crate::flag::LINE_BYTES;
-use crate::liveness::{LivenessWatch, SeatHolder};
 use crate::meter::Meter;
 use crate::rank::Rank;
 use crate::reduce::Operator;
-use crate::segment::header::{Header, STATE_BEGUN};
+use crate::segment::header::Header;
 use crate::segment::layout::Geometry;
 use crate::segment::meet::{Invitation, VARIABLE};
 use crate::segment::memfd::Mapping;
-use crate::segment::seat::{SEAT_DEAD, SEAT_LEFT, SEAT_TAKEN, SharedSeat, TakenSeat};
+use crate::segment::seat::SharedSeat;
 use crate::shared_layout::{Area, CELL_COUNT, CONTROL_BYTES, Mask};
 use crate::tune::lazy::Lazy;
 use crate::tune::store;
 use crate::wait::{Patience, Policy};
 use crate::{Error, Result};
+use cpus::{allowed, quota};
+use options::{check_wanted, least_cell};
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
-
-/// Options of a new team. [`Options::new`] has the defaults.
-///
-/// # Examples
-/// ```
-/// use std::time::Duration;
-/// use trimtab_team::{Options, Policy};
-///
-/// let options = Options {
-///     heap: 1 << 20,                           // bytes
-///     deadline: Some(Duration::from_secs(10)), // for each call
-///     wait: Policy::Park,
-///     ..Options::new(4)
-/// };
-/// assert_eq!(options.ranks, 4);
-/// ```
-#[derive(Debug, Clone, Copy)]
-pub struct Options {
-    /// Number of ranks.
-    pub ranks: u32,
-    /// Bytes of the heap that all ranks share.
-    pub heap: usize,
-    /// Bytes that a rank can have under way in one round: a power of two, at least 1024. It is
-    /// raised if one element for each rank would not fit.
-    pub cell: usize,
-    /// How ranks wait.
-    pub wait: Policy,
-    /// Longest time that a call may wait before it is broken off, and the team with it; `None` for
-    /// no limit. For a blocking call it counts from the first of the call's waits that outlasted
-    /// its spinning, over all later waits; for a started call, from the moment at which the rank
-    /// waits for it.
-    pub deadline: Option<Duration>,
-    /// How long ranks wait for each other to join.
-    pub gather: Duration,
-    /// Source of the algorithm table. The value of rank 0 counts for all ranks.
-    pub tables: Tables,
-    /// Whether ranks that are processes read each other's memory, if the kernel permits it to all
-    /// of them. One rank that sets `false` forbids it for all. `TRIMTAB_TEAM_PULL=off` forbids it,
-    /// too.
-    pub pull: bool,
-    /// Whether every call is checked: the ranks compare their calls before data moves, so that a
-    /// difference is an error at all ranks in the same call; output buffers are filled with
-    /// [`POISON`](crate::endpoint::POISON) until their data is there; and the last calls of all
-    /// ranks are written to standard error when the team fails, and when a call waits for ten
-    /// seconds. For tests: each call costs one barrier more. The value of rank 0 counts for all
-    /// ranks. `TRIMTAB_TEAM_CHECK=on` sets it.
-    pub check: bool,
-    /// Called every few milliseconds by a rank that waits, also while it waits for others to join.
-    /// If it returns true, the wait is broken off, and the team with it. For languages that handle
-    /// signals between their own steps.
-    pub interrupt: Option<fn() -> bool>,
-}
-
-/// Source of a team's algorithm table.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Tables {
-    /// The tuning kept for this machine ([`crate::tune::store`]), if there is one.
-    #[default]
-    Kept,
-    /// The usual algorithms, regardless of any kept tuning.
-    Usual,
-    /// As `Kept`. In addition, calls of untuned kinds, sizes and classes try out algorithms
-    /// in their first repetitions ([`crate::tune::lazy`] states the cost).
-    Lazy,
-}
-
-/// Environment variable with the value `kept`, `usual` or `lazy`. It counts for programs that leave
-/// [`Options::tables`] at its default.
-pub const TABLES_VARIABLE: &str = "TRIMTAB_TEAM_TABLES";
-
-/// Variable that says whether calls are checked: `on` or `off`.
-pub const CHECK_VARIABLE: &str = "TRIMTAB_TEAM_CHECK";
-
-/// Returns whether calls are checked, by the option and the value of [`CHECK_VARIABLE`].
-fn check_wanted(option: bool, said: Option<&str>) -> Result<bool> {
-    match said {
-        None | Some("") => Ok(option),
-        Some("on") => Ok(true),
-        Some("off") => Ok(false),
-        Some(other) => {
-            Err(Error::Argument(format!("{CHECK_VARIABLE} is \"{other}\", which is neither on nor off")))
-        }
-    }
-}
-
-impl Tables {
-    /// Applies the environment's value if the program left the option at its default.
-    fn by_environment(self, said: Option<&str>) -> Result<Self> {
-        match (self, said) {
-            (Self::Kept, Some("usual")) => Ok(Self::Usual),
-            (Self::Kept, Some("lazy")) => Ok(Self::Lazy),
-            (_, None | Some("" | "kept" | "usual" | "lazy")) => Ok(self),
-            (_, Some(other)) => Err(Error::Argument(format!(
-                "{TABLES_VARIABLE} is \"{other}\", which is none of kept, usual, lazy"
-            ))),
-        }
-    }
-}
-
-impl Options {
-    /// Returns options for `ranks` ranks: a heap of 16 MiB, cells of 32 KiB, no deadline, 30
-    /// seconds for joining.
-    pub fn new(ranks: u32) -> Self {
-        Self {
-            ranks,
-            heap: 16 << 20,
-            cell: 32 << 10,
-            wait: Policy::Auto,
-            deadline: None,
-            gather: Duration::from_secs(30),
-            tables: Tables::Kept,
-            pull: true,
-            check: false,
-            interrupt: None,
-        }
-    }
-}
-
-/// Returns the smallest permitted cell in bytes. A cell must hold the longest element for each
-/// rank; otherwise rounds that share a cell out among ranks would never end.
-fn least_cell(ranks: u32) -> usize {
-    (ranks as usize * 8).next_power_of_two().max(1024)
-}
+use std::time::Duration;
 
 /// Team of ranks on one machine: its segment of shared memory and its options.
 ///
@@ -536,70 +421,6 @@ impl Team {
     fn area(&self) -> Area {
         Whole { mapping: Arc::clone(&self.mapping), geometry: self.geometry }.area(self.geometry.ranks)
     }
-
-    /// Returns a rank of a process that died in its seat, or while it took the seat.
-    fn abandoned(&self) -> Option<u32> {
-        (0..self.geometry.ranks).find(|rank| SharedSeat::abandoned(&self.mapping, &self.geometry, *rank))
-    }
-
-    /// Waits until every seat is taken by a thread that has published everything that others depend
-    /// on.
-    fn gather(&self, seat: &TakenSeat) -> Result<Members> {
-        let begin = Instant::now();
-        let mut nap = Duration::from_micros(20);
-        loop {
-            let state = |rank| SharedSeat::state(&self.mapping, &self.geometry, rank).load(Ordering::Acquire);
-            // A thread that has a seat may not have published its affinity mask yet.
-            let told = |rank| self.area().lines(rank).quota.published().is_some();
-            let is_there = |rank: &u32| state(*rank) == SEAT_TAKEN && told(*rank);
-            let missing: Vec<u32> = (0..self.geometry.ranks).filter(|rank| !is_there(rank)).collect();
-            if missing.is_empty() {
-                break;
-            }
-            if let Some(rank) = missing.iter().find(|rank| matches!(state(**rank), SEAT_LEFT | SEAT_DEAD)) {
-                // The rank may already have done all its work and left. In that case the team has
-                // begun.
-                if Header::state(&self.mapping).load(Ordering::Acquire) != STATE_BEGUN {
-                    // A rank that found a death before this one has left since. The death is the
-                    // reason to report.
-                    return Err(self.abandoned().map_or(Error::PeerLeft(*rank), Error::PeerDied));
-                }
-                break;
-            }
-            // Rarely enough that the system calls cost nothing compared with the naps.
-            if nap >= Duration::from_millis(1)
-                && let Some(rank) = self.abandoned()
-            {
-                return Err(Error::PeerDied(rank));
-            }
-            if self.options.interrupt.is_some_and(|asked| asked()) {
-                return Err(Error::Interrupted);
-            }
-            if begin.elapsed() > self.options.gather {
-                return Err(Error::Refused(format!(
-                    "rank {} waited {:?}, and rank {} did not join",
-                    seat.rank(),
-                    self.options.gather,
-                    missing[0]
-                )));
-            }
-            std::thread::sleep(nap);
-            nap = (nap * 2).min(Duration::from_millis(1));
-        }
-        Header::state(&self.mapping).store(STATE_BEGUN, Ordering::Release);
-        let holders: Vec<(u32, SeatHolder)> = (0..self.geometry.ranks)
-            .filter_map(|rank| {
-                SharedSeat::holder(&self.mapping, &self.geometry, rank).map(|holder| (rank, holder))
-            })
-            .collect();
-        let own = std::process::id();
-        Ok(Members {
-            watch: LivenessWatch::new(seat.rank(), own, &holders),
-            holders: holders.into_iter().filter(|(_, holder)| holder.holds && holder.pid != own).collect(),
-            mapping: Arc::clone(&self.mapping),
-            geometry: self.geometry,
-        })
-    }
 }
 
 /// A team's whole segment, kept to build a smaller team in it from the ranks that are left.
@@ -621,58 +442,7 @@ impl Whole {
     }
 }
 
-/// The ranks of a whole team, as a waiting rank sees them.
-struct Members {
-    watch: LivenessWatch,
-    /// Threads of other processes that hold a lock on their seat ([`crate::segment::hold`]).
-    holders: Vec<(u32, SeatHolder)>,
-    mapping: Arc<Mapping>,
-    geometry: Geometry,
-}
-
-impl Members {
-    fn has_let_go(&self, (rank, holder): &(u32, SeatHolder)) -> bool {
-        SharedSeat::let_go(&self.mapping, *rank, holder)
-    }
-}
-
-impl PeerLiveness for Members {
-    fn dead(&self) -> Option<u32> {
-        let replaced = || {
-            // The order matters: a rank that leaves releases its lock only after it has marked its
-            // seat as left.
-            let gone = |holder: &&(u32, SeatHolder)| self.has_let_go(holder) && !self.left(holder.0);
-            self.holders.iter().find(gone).map(|(rank, _)| *rank)
-        };
-        self.watch.dead(|rank| self.left(rank)).or_else(replaced)
-    }
-
-    fn left(&self, rank: u32) -> bool {
-        SharedSeat::state(&self.mapping, &self.geometry, rank).load(Ordering::Acquire) == SEAT_LEFT
-    }
-
-    fn gone(&self, rank: u32) -> bool {
-        let replaced = || self.holders.iter().any(|holder| holder.0 == rank && self.has_let_go(holder));
-        self.left(rank) || self.watch.ended(rank) || replaced()
-    }
-}
-
 const _: () = assert!(LINE_BYTES == crate::segment::layout::LINE_BYTES);
-
-/// Returns whether `ranks` ranks that may use this thread's CPUs are more than there are CPUs for
-/// them, by its mask and the quota of its control group.
-///
-/// # Examples
-/// ```
-/// use trimtab_team::team::crowded_here;
-///
-/// assert!(!crowded_here(1));
-/// assert!(crowded_here(u32::MAX));
-/// ```
-pub fn crowded_here(ranks: u32) -> bool {
-    let usable = allowed().iter().map(|word| word.count_ones()).sum::<u32>().min(quota().unwrap_or(u32::MAX));
-    ranks > usable.max(1)
-}
 
 /// Returns the table with which rank 0 begins, for all ranks; `None` for the usual table, if no
 /// ranks are nearer to each other than others.
@@ -689,53 +459,4 @@ fn first_table(
     }
     // The kept groups may have been tuned with other masks.
     kept.map(|table| AlgorithmTable { groups: Vec::new(), ..table })
-}
-
-/// Returns the CPUs that this thread may use.
-fn allowed() -> [u64; Mask::WORD_COUNT] {
-    let mut words = [0_u64; Mask::WORD_COUNT];
-    // SAFETY: the kernel fills at most the number of bytes that it is given.
-    let filled =
-        unsafe { libc::syscall(libc::SYS_sched_getaffinity, 0, size_of_val(&words), words.as_mut_ptr()) };
-    // The machine has more CPUs than fit: enough for any team.
-    if filled < 0 { [u64::MAX; 16] } else { words }
-}
-
-/// Returns the CPU quota of this process's control group (version 2), in CPUs, if it is bounded.
-fn quota() -> Option<u32> {
-    let path = std::fs::read_to_string("/proc/self/cgroup").ok()?;
-    let path = path.lines().find_map(|line| line.strip_prefix("0::"))?.trim_start_matches('/').to_owned();
-    let mut folder = std::path::Path::new("/sys/fs/cgroup").join(path);
-    let mut least: Option<u32> = None;
-    // The smallest quota of its ancestors counts.
-    while folder.starts_with("/sys/fs/cgroup") {
-        if let Ok(text) = std::fs::read_to_string(folder.join("cpu.max")) {
-            let mut words = text.split_whitespace().map(str::parse::<u64>);
-            if let (Some(Ok(quota)), Some(Ok(period))) = (words.next(), words.next()) {
-                let cpus = u32::try_from(quota / period.max(1)).unwrap_or(u32::MAX).max(1);
-                least = Some(least.map_or(cpus, |least| least.min(cpus)));
-            }
-        }
-        if !folder.pop() {
-            break;
-        }
-    }
-    least
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_environment_says_where_tables_come_from_to_who_says_nothing_else() {
-        let by = |tables: Tables, said| tables.by_environment(said);
-        assert_eq!(by(Tables::Kept, None), Ok(Tables::Kept));
-        assert_eq!(by(Tables::Kept, Some("lazy")), Ok(Tables::Lazy));
-        assert_eq!(by(Tables::Kept, Some("usual")), Ok(Tables::Usual));
-        assert_eq!(by(Tables::Usual, Some("lazy")), Ok(Tables::Usual));
-        assert!(
-            by(Tables::Kept, Some("lasy")).unwrap_err().to_string().contains("none of kept, usual, lazy")
-        );
-    }
 }

@@ -6,7 +6,6 @@ use crate::say::Volume;
 use crate::site_facts::Situation;
 use crate::world::World;
 use anyhow::{Result, anyhow};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::path::Path;
 use std::sync::Arc;
 use trimtab_agent::attach::{AttachOptions, Attached};
@@ -15,6 +14,7 @@ use trimtab_agent::recorder::TraceTarget;
 use trimtab_core::balance::Settings;
 use trimtab_core::telemetry::account::Tally;
 use trimtab_core::words::plural;
+use trimtab_front::status_line::StatusLine;
 
 /// Runs the command.
 ///
@@ -30,12 +30,13 @@ fn attach(world: &World, args: &AttachArgs) -> Result<u8> {
     }
     let volume = Volume::of(args.quiet, args.verbose);
     let options = options(args);
-    let bar = progress(volume, options.trace == Some(TraceTarget::Stdout));
+    // Verbose messages and a changing line would disturb each other.
+    let mut line = StatusLine::new(volume != Volume::Normal || options.trace == Some(TraceTarget::Stdout));
     let narrator: Arc<dyn Narrator> = Arc::new(volume);
     let machine = || Ok(Situation::live(world, false)?.machine);
     let mut attached = Attached::begin(&world.paths(), options, machine, &narrator)?;
-    let watched = attached.watch(&mut |tally| bar.set_message(status(tally)));
-    bar.finish_and_clear();
+    let watched = attached.watch(&mut |tally| line.set(&status(tally)));
+    drop(line);
     attached.finish(watched)?;
     Ok(exit::DONE)
 }
@@ -61,19 +62,6 @@ fn options(args: &AttachArgs) -> AttachOptions {
         trace,
         metrics: args.metrics.clone(),
     }
-}
-
-/// Returns a progress line for a terminal.
-fn progress(volume: Volume, to_stdout: bool) -> ProgressBar {
-    // Verbose messages and a changing status line would disturb each other.
-    let quiet = volume != Volume::Normal || to_stdout;
-    let target = if quiet { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
-    let bar = ProgressBar::with_draw_target(None, target);
-    bar.set_style(
-        ProgressStyle::with_template("{elapsed}  {wide_msg}")
-            .unwrap_or_else(|_| ProgressStyle::default_bar()),
-    );
-    bar
 }
 
 fn status(tally: &Tally) -> String {

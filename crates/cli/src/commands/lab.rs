@@ -1,5 +1,5 @@
-//! `trimtab bench`, `trimtab sim` and `trimtab generate`: commands of `trimtab-lab`, which replaces
-//! this process.
+//! `trimtab bench`, `sim`, `report`, `replay`, `tune`, `tune-team` and `generate`: commands of
+//! `trimtab-lab`, which replaces this process.
 
 use crate::exit::{self, Exit};
 use anyhow::Context;
@@ -8,15 +8,16 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 use trimtab_front::sibling::{LAB, TRIMTAB, find};
 
-/// Commands that `trimtab-lab` has help for.
-const COMMANDS: [&str; 2] = ["bench", "sim"];
+/// Commands that `trimtab-lab` has help for. The options of `tune` are parsed here too, since `tune
+/// list` and its siblings need no laboratory.
+pub const COMMANDS: [&str; 5] = ["bench", "sim", "report", "replay", "tune-team"];
 
 /// Replaces this process by `trimtab-lab` with the same command line. Its help and errors name the
 /// commands as they were typed, below `trimtab`.
 pub fn start() -> Exit {
     let words = std::env::args_os().skip(1);
     let failed = |cause| Exit::new(exit::FAILED, cause);
-    match find(LAB).context("benchmarks and the simulator are a program of their own") {
+    match find(LAB).context("this command is carried out by a program of its own") {
         Err(missing) => failed(missing),
         Ok(lab) => {
             let error = Command::new(&lab).arg0(TRIMTAB).args(words).exec();

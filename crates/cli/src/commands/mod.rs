@@ -12,16 +12,12 @@ pub mod plan;
 pub mod profile;
 pub mod ps;
 mod ranks;
-pub mod replay;
-pub mod report;
 pub mod run;
 pub mod serve;
 pub mod status;
 pub mod tag;
 pub mod top;
 pub mod topo;
-pub mod tune;
-pub mod tune_team;
 pub mod tunings;
 
-use trimtab_front::{chart, interrupt, print, progress};
+use trimtab_front::{interrupt, print};

@@ -2,7 +2,6 @@
 
 use crate::args::{PlaceArgs, TuningCommand, TuningsArgs};
 use crate::commands::print;
-use crate::commands::tune_team::page::date;
 use crate::exit::{self, Exit};
 use crate::say::{self, Volume};
 use crate::table::{Align, Table};
@@ -12,6 +11,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::path::Path;
+use trimtab_front::date::date;
 use trimtab_launch::options::words;
 
 /// Schema of the JSON document.

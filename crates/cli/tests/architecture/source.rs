@@ -46,6 +46,11 @@ pub(crate) fn quoted(cell: &str) -> Vec<String> {
 /// Returns the modules of a crate that are files, by their paths (the crate's root is empty), with
 /// their code. Tests are left out.
 pub(crate) fn modules(krate: &str) -> BTreeMap<Vec<String>, String> {
+    modules_with(krate, code)
+}
+
+/// Returns the same modules with what `read` takes from their text.
+pub(crate) fn modules_with(krate: &str, read: fn(&str) -> String) -> BTreeMap<Vec<String>, String> {
     let root = root().join("crates").join(krate).join("src");
     let mut files = Vec::new();
     list(&root, &mut files);
@@ -59,8 +64,8 @@ pub(crate) fn modules(krate: &str) -> BTreeMap<Vec<String>, String> {
         }
         let is_test = |part: &String| part == "tests" || part.ends_with("_tests");
         if !path.iter().any(is_test) {
-            let code = code(&fs::read_to_string(&file).unwrap());
-            modules.entry(path).or_insert_with(String::new).push_str(&code);
+            let text = read(&fs::read_to_string(&file).unwrap());
+            modules.entry(path).or_insert_with(String::new).push_str(&text);
         }
     }
     modules
@@ -84,6 +89,15 @@ pub(crate) fn code(text: &str) -> String {
         Some(at) => text[..at].to_owned(),
         None => text,
     }
+}
+
+/// Returns the lines of a file that are neither comments nor tests, with their literals.
+pub(crate) fn without_comments_and_tests(text: &str) -> String {
+    let text = &text[..test_module(text).unwrap_or(text.len())];
+    text.lines()
+        .filter(|line| !line.trim_start().starts_with("//"))
+        .map(|line| line.to_owned() + "\n")
+        .collect()
 }
 
 /// Returns the start of the test module, which is the last item of its file.

@@ -1,6 +1,6 @@
 //! Walls between crates, and names that must not be used behind them.
 
-use super::source::{crates, modules, quoted, root, table};
+use super::source::{crates, modules, modules_with, quoted, root, table, without_comments_and_tests};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
@@ -126,6 +126,25 @@ fn unsafe_code_stands_where_the_page_says() {
             );
         }
     }
+}
+
+/// Names of the program's own file.
+const OWN_FILE: [&str; 2] = ["current_exe", "/proc/self/exe"];
+
+#[test]
+fn the_programs_own_file_is_named_only_where_the_page_gives_a_purpose() {
+    let mut found = BTreeSet::new();
+    for krate in crates() {
+        for (module, text) in modules_with(&krate, without_comments_and_tests) {
+            if OWN_FILE.iter().any(|name| text.contains(name)) {
+                found.insert([vec![krate.clone()], module].concat().join("::"));
+            }
+        }
+    }
+    let rows = table("The program's own file");
+    let said: BTreeSet<String> = rows.iter().map(|row| quoted(&row[0]).join("")).collect();
+    assert_eq!(found, said);
+    assert!(rows.iter().all(|row| !row[1].is_empty()));
 }
 
 /// Returns whether code contains a name as a whole word.

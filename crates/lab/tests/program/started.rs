@@ -22,6 +22,9 @@ fn trimtab_says_what_the_laboratory_says_and_ends_as_it_does() {
         "bench cost --list --only budget/brm",
         "bench cost --only nothing",
         "sim nowhere.toml",
+        "tune-team --list --ranks 2",
+        "report nowhere.trace",
+        "tune-team --ranks 1",
     ] {
         let (by_trimtab, alone) = (sandbox.trimtab(words).ends(), sandbox.lab(words).ends());
         assert_eq!(by_trimtab.code, alone.code, "{by_trimtab}");
@@ -36,9 +39,11 @@ fn help_and_usage_name_the_commands_as_they_were_typed() {
     for (words, usage) in [
         ("bench --help", "Usage: trimtab bench <COMMAND>"),
         ("bench nested --help", "Usage: trimtab bench nested [OPTIONS]"),
+        ("tune-team --help", "Usage: trimtab tune-team [OPTIONS]"),
         ("sim -h", "Usage: trimtab sim [OPTIONS] <SCENARIO.toml>..."),
         ("help bench", "Usage: trimtab bench <COMMAND>"),
         ("help sim figures", "Usage: trimtab sim figures [OPTIONS] [NAME]..."),
+        ("help tune-team", "Usage: trimtab tune-team [OPTIONS]"),
     ] {
         let help = sandbox.trimtab(words).ends().ok();
         assert!(help.contains(usage), "{words}: {help}");

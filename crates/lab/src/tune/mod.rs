@@ -8,17 +8,9 @@
 
 mod grid_choices;
 mod page;
-pub(in crate::commands) mod record;
+pub(crate) mod record;
 mod trial;
 
-use crate::args::{PlaceArgs, TuneArgs};
-use crate::commands::interrupt::Interrupt;
-use crate::commands::{print, progress};
-use crate::exit::{self, Exit};
-use crate::say::{self, Volume};
-use crate::site_facts::HOLD;
-use crate::tuning_store::{Conditions, Kept, Store};
-use crate::world::World;
 use anyhow::{Context, Result, anyhow, bail};
 use indicatif::ProgressBar;
 use record::{Ended, Journal, LeftOut, Line, SCHEMA, TuningRun, TuningStart};
@@ -27,11 +19,21 @@ use std::collections::VecDeque;
 use std::io::{self, Write};
 use std::time::{SystemTime, UNIX_EPOCH};
 use trial::TrialRunner;
+use trimtab_cli::args::{PlaceArgs, TuneArgs, TuningsArgs};
+use trimtab_cli::commands::tunings;
+use trimtab_cli::site_facts::HOLD;
+use trimtab_cli::tuning_store::{Conditions, Kept, Store};
 use trimtab_core::setting::Setting;
 use trimtab_core::stats::Better;
 use trimtab_core::time::Span;
 use trimtab_core::tuning::grid::product;
 use trimtab_core::tuning::{Bench, End, Found, Ran, Rules, Stage, search};
+use trimtab_front::diagnostics::{self, Volume};
+use trimtab_front::exit::{self, Exit};
+use trimtab_front::interrupt::Interrupt;
+use trimtab_front::process_env::World;
+use trimtab_front::sibling::{self, TRIMTAB};
+use trimtab_front::{print, progress};
 use trimtab_linux::program::{Program, resolve};
 
 /// If the metric is the time, a run is stopped when it takes this multiple of the best setting's
@@ -43,6 +45,9 @@ const TIME_RATIO_MAX: f64 = 2.0;
 /// # Errors
 /// [`exit::FAILED`] when the program fails in its start setting, or a request cannot be met.
 pub fn run(world: &World, args: &TuneArgs) -> Result<u8, Exit> {
+    if let Some(command) = &args.kept {
+        return tunings::run(world, &TuningsArgs { command: Some(command.clone()), json: false });
+    }
     tune(world, args).map_err(|cause| Exit::new(exit::FAILED, cause))
 }
 
@@ -59,7 +64,7 @@ fn tune(world: &World, args: &TuneArgs) -> Result<u8> {
     let path = resolve(name, search_path)?;
     let program = Program::look(&path, search_path)?;
     let mut trial = TrialRunner {
-        trimtab: std::env::current_exe().context("cannot find trimtab itself")?,
+        trimtab: sibling::find(TRIMTAB)?,
         options: options(args),
         cores: args.cores.map(|cores| format!("--cores={cores}")),
         command: args.command.clone(),
@@ -131,7 +136,7 @@ fn measure(world: &World, args: &TuneArgs, trial: &TrialRunner, start: &TuningSt
     if args.json {
         out(&Line::Start(start).text()?)?;
     } else {
-        say::notice(Volume::Normal, &page::begins(start, args.budget));
+        diagnostics::notice(Volume::Normal, &page::begins(start, args.budget));
     }
     let found = search(&rules, &start.choices, &start.from, &mut bench);
     bench.bar.finish_and_clear();

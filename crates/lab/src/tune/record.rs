@@ -3,30 +3,30 @@
 //! `--json` prints the same lines. They are also appended, run by run, to a file of the user's data
 //! folder, from which `--resume` continues. The file of a completed tuning is removed.
 
-use crate::tuning_store::{Conditions, Kept};
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use trimtab_cli::tuning_store::{Conditions, Kept};
 use trimtab_core::setting::{Knob, Setting};
 use trimtab_core::time::Span;
 use trimtab_core::tuning::{Choice, Found, Ran, Stage};
 
 /// Schema of these lines.
-pub(in crate::commands) const SCHEMA: &str = "trimtab.tune/1";
+pub(crate) const SCHEMA: &str = "trimtab.tune/1";
 
 /// A knob that is not tried.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(in crate::commands) struct LeftOut {
+pub(crate) struct LeftOut {
     pub knob: Knob,
     pub why: String,
 }
 
 /// The first line: the plan of the tuning.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub(in crate::commands) struct TuningStart {
+pub(crate) struct TuningStart {
     pub schema: String,
     pub command: Vec<String>,
     pub conditions: Conditions,
@@ -48,7 +48,7 @@ pub(in crate::commands) struct TuningStart {
 
 /// A run.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub(in crate::commands) struct TuningRun {
+pub(crate) struct TuningRun {
     pub number: usize,
     pub stage: Stage,
     pub setting: Setting,
@@ -61,7 +61,7 @@ pub(in crate::commands) struct TuningRun {
 
 /// The last line: the result.
 #[derive(Clone, PartialEq, Debug, Serialize)]
-pub(in crate::commands) struct Ended {
+pub(crate) struct Ended {
     #[serde(flatten)]
     pub found: Found,
     /// Name of the tuning that was stored.
@@ -130,7 +130,7 @@ impl Journal {
 
 /// A tuning that is read back to be shown.
 #[derive(Clone, PartialEq, Debug)]
-pub(in crate::commands) struct Record {
+pub(crate) struct Record {
     pub start: TuningStart,
     pub runs: Vec<TuningRun>,
     /// The result, if the tuning was completed.
@@ -142,7 +142,7 @@ pub(in crate::commands) struct Record {
 ///
 /// # Errors
 /// The text is not a tuning.
-pub(in crate::commands) fn read(text: &str) -> Result<Record> {
+pub(crate) fn read(text: &str) -> Result<Record> {
     let mut record: Option<Record> = None;
     for (at, line) in text.split_inclusive('\n').enumerate().filter(|(_, line)| line.ends_with('\n')) {
         let no_line = || format!("line {} is not of trimtab tune", at + 1);

@@ -4,9 +4,6 @@
 //! processes can be ended together: when it takes too long, on Ctrl-C, and those that it leaves
 //! running. Its output goes into memory, or is discarded if it is not needed.
 
-use crate::commands::interrupt::Interrupt;
-use crate::commands::progress::quoted;
-use crate::exit;
 use anyhow::{Context, Result};
 use regex::bytes::Regex;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -23,6 +20,9 @@ use trimtab_core::hash::fnv1a_hex;
 use trimtab_core::setting::{Knob, Setting};
 use trimtab_core::time::Span;
 use trimtab_core::tuning::Ran;
+use trimtab_front::exit;
+use trimtab_front::interrupt::Interrupt;
+use trimtab_front::progress::quoted;
 use trimtab_launch::options::words;
 use trimtab_linux::process::{Pid as Number, State, stat};
 

@@ -1,13 +1,13 @@
 //! Text output of a tuning.
 
 use super::record::{Ended, TuningStart};
-use crate::table::{Align, Table};
 use std::fmt::Write as _;
 use std::path::Path;
 use trimtab_core::stats::{Better, compare, median};
 use trimtab_core::time::Span;
 use trimtab_core::tuning::{Choice, End, Series};
 use trimtab_core::words::plural;
+use trimtab_front::table::{Align, Table};
 
 /// Returns the first line.
 pub(super) fn begins(start: &TuningStart, budget: Span) -> String {

@@ -1,18 +1,18 @@
 //! `trimtab replay`: feeds a recorded run to a policy again.
 
-use crate::args::ReplayArgs;
-use crate::exit::{self, Exit};
-use crate::traces;
 use anyhow::anyhow;
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::io::{BufWriter, Write as _, stdout};
 use trimtab_agent::recorder::Recorder;
+use trimtab_cli::args::ReplayArgs;
+use trimtab_cli::traces;
 use trimtab_core::balance::{Decision, Finding, policy};
 use trimtab_core::drive::Go;
 use trimtab_core::replay::{Compared, Replayed, replay};
 use trimtab_core::trace::{Header, StepRecord, Trace};
 use trimtab_core::words::plural;
+use trimtab_front::exit::{self, Exit};
 
 /// Runs the command.
 ///
@@ -23,8 +23,8 @@ pub fn run(args: &ReplayArgs) -> Result<u8, Exit> {
     let trace = traces::read(&args.trace).map_err(failed)?;
     let name = traces::name(&args.trace);
     if trace.cut {
-        crate::say::warning(
-            crate::say::Volume::Normal,
+        trimtab_front::diagnostics::warning(
+            trimtab_front::diagnostics::Volume::Normal,
             &format!("{name}: the last line is incomplete and ignored"),
         );
     }

@@ -2,8 +2,8 @@
 
 use super::sheet::{Mood, Section, Sheet, SheetCell, Table};
 use super::strip_plot::{Strip, StripRow};
-use crate::commands::tune::record::{Record, TuningStart};
-use crate::tuning_store::{Conditions, Kept};
+use crate::tune::record::{Record, TuningStart};
+use trimtab_cli::tuning_store::{Conditions, Kept};
 use trimtab_core::setting::Setting;
 use trimtab_core::stats::{Better, compare, median};
 use trimtab_core::tuning::{Ran, Stage};

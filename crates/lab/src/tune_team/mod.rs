@@ -9,15 +9,15 @@ pub(crate) mod page;
 mod ranks;
 
 use crate::args::{Pace, TuneTeamArgs, Weight};
-use crate::commands::interrupt::Interrupt;
-use crate::commands::print;
-use crate::exit::{self, Exit};
-use crate::say::{self, Volume};
-use crate::world::World;
 use anyhow::{Context, Result, anyhow};
 use page::{TeamOf, TeamResult, TuneTeamReport};
 use ranks::TeamFindings;
 use std::time::{Duration, Instant};
+use trimtab_front::diagnostics::{self, Volume};
+use trimtab_front::exit::{self, Exit};
+use trimtab_front::interrupt::Interrupt;
+use trimtab_front::print;
+use trimtab_front::process_env::World;
 use trimtab_team::algorithm_table::CallClass;
 use trimtab_team::team::crowded_here;
 use trimtab_team::tune::store::{self, Store};
@@ -106,7 +106,7 @@ fn read() -> Result<(std::path::PathBuf, Store)> {
     })?;
     let (store, why) = Store::read(&path, &machine);
     if let Some(why) = why {
-        say::warning(Volume::Normal, &format!("{} is ignored: {why}", path.display()));
+        diagnostics::warning(Volume::Normal, &format!("{} is ignored: {why}", path.display()));
     }
     Ok((path, store))
 }
@@ -177,7 +177,7 @@ fn measure(args: &TuneTeamArgs) -> Result<u8> {
         && let Some(share) = ranks::others(Duration::from_millis(200))
         && share > noise::NOISY
     {
-        say::warning(
+        diagnostics::warning(
             Volume::Normal,
             &format!(
                 "other programs use {:.0} % of this machine: disturbed cells are measured up to three times, then they keep the usual algorithm; wait for a \
@@ -187,7 +187,7 @@ fn measure(args: &TuneTeamArgs) -> Result<u8> {
         );
     }
     let (begin, budget) = (Instant::now(), plan.budget);
-    let bar = crate::commands::progress::bar(all);
+    let bar = trimtab_front::progress::bar(all);
     let mut teams = Vec::new();
     let mut trouble = None;
     let mut kept = None;

@@ -1,14 +1,14 @@
 //! Facts before the first run: the cores that the program gets, the features of the machine, the
 //! variables that the user set.
 
-use crate::args::{PlaceArgs, RunArgs, RunOnly, SurveyMode, TuneArgs};
-use crate::gather::{plan_now, trouble_cause};
-use crate::machine::Which;
-use crate::world::World;
 use anyhow::{Context, Result, bail};
+use trimtab_cli::args::{PlaceArgs, RunArgs, RunOnly, SurveyMode, TuneArgs};
+use trimtab_cli::gather::{plan_now, trouble_cause};
 use trimtab_core::setting::Knob;
 use trimtab_core::tuning::Choice;
 use trimtab_core::tuning::grid::{Facts, Left, grid};
+use trimtab_front::machine::Which;
+use trimtab_front::process_env::World;
 use trimtab_launch::{TUNABLES, TUNABLES_SINCE};
 use trimtab_linux::memory::{SystemHugePages, system_huge_pages};
 use trimtab_linux::sys::{slice, version};

@@ -2,7 +2,7 @@
 
 use super::sheet::{Section, Sheet, SheetCell, Table};
 use super::strip_plot::{Strip, StripRow};
-use crate::profile;
+use trimtab_cli::profile;
 use trimtab_core::profile::Profile;
 use trimtab_core::time::Span;
 

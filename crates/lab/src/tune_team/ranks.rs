@@ -3,14 +3,14 @@
 //! process; it shows progress and receives signals for all ranks.
 
 use crate::args::TuneTeamArgs;
-use crate::commands::interrupt::Interrupt;
-use crate::exit;
 use anyhow::{Context, Result, anyhow, bail};
 use indicatif::ProgressBar;
 use rustix::process::{Signal, set_parent_process_death_signal};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
+use trimtab_front::exit;
+use trimtab_front::interrupt::Interrupt;
 use trimtab_team::segment::meet::keep_over_exec;
 use trimtab_team::tune::{self, Cell, Checked, Job, Overseer, Plan, Tuning};
 use trimtab_team::{Options, Rank, Tables, Team};

@@ -11,21 +11,21 @@ mod sheet;
 mod strip_plot;
 
 use crate::args::ReportArgs;
-use crate::commands::print;
-use crate::exit::{self, Exit};
-use crate::say::{self, Volume};
-use crate::traces;
-use crate::world::World;
 use anyhow::{Context, Result, bail};
 use serde::Serialize;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use trimtab_agent::output::{self, OutputKind};
+use trimtab_cli::traces;
 use trimtab_core::balance::Finding;
 use trimtab_core::telemetry::account::{CpuAccount, Move, ProgramAccount, ThreadAccount, Timeline};
 use trimtab_core::time::{Moment, Span};
 use trimtab_core::topology::draw;
 use trimtab_core::trace::Trace;
+use trimtab_front::diagnostics::{self, Volume};
+use trimtab_front::exit::{self, Exit};
+use trimtab_front::print;
+use trimtab_front::process_env::World;
 
 /// Schema of the JSON document.
 pub const SCHEMA: &str = "trimtab.report/1";
@@ -102,7 +102,7 @@ fn report(args: &ReportArgs) -> Result<()> {
     }
     if trace.steps.is_empty() {
         let name = args.trace.display();
-        say::warning(
+        diagnostics::warning(
             Volume::Normal,
             &format!("{name} contains no sample: there is nothing to show of the program"),
         );

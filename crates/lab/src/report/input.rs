@@ -2,13 +2,13 @@
 
 use super::sheet::Sheet;
 use super::{of_profile, of_study, of_tuning};
-use crate::commands::tune::record;
-use crate::tuning_store::Kept;
-use crate::{profile, traces};
+use crate::tune::record;
 use anyhow::{Context, Result, bail};
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
+use trimtab_cli::tuning_store::Kept;
+use trimtab_cli::{profile, traces};
 use trimtab_core::study;
 use trimtab_core::trace::Trace;
 
@@ -65,8 +65,8 @@ fn sheet(text: &str) -> Result<Sheet> {
             Ok(of_study::sheet(&study::read(text).context("only the records of bench oversub can be shown")?))
         }
         Some(record::SCHEMA) => Ok(of_tuning::sheet(&record::read(text)?)),
-        Some(crate::tuning_store::SCHEMA) => Ok(of_tuning::kept_sheet(&Kept::parse(text)?)),
-        Some(crate::profile::SCHEMA) => Ok(of_profile::sheet(&profile::read(text)?)),
+        Some(trimtab_cli::tuning_store::SCHEMA) => Ok(of_tuning::kept_sheet(&Kept::parse(text)?)),
+        Some(trimtab_cli::profile::SCHEMA) => Ok(of_profile::sheet(&profile::read(text)?)),
         other => bail!(
             "its schema is {:?}: report shows traces, and the records of bench oversub --json, profile --json, tune --json and tune export",
             other.unwrap_or_default().chars().take(40).collect::<String>()

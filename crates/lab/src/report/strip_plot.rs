@@ -4,9 +4,9 @@
 //! at the end of the scale, and its number is printed. Without rows, no picture is made.
 
 use super::sheet::plain;
-use crate::commands::chart::nice;
 use std::fmt::Write as _;
 use trimtab_core::stats;
+use trimtab_front::chart::nice;
 
 const PLOT_WIDTH_PX: f64 = 860.0;
 const MARGIN_LEFT_PX: f64 = 240.0;

@@ -1,10 +1,11 @@
 //! Results of a tuning of teams, as text and as JSON.
 
-use crate::table::{Align, Table};
 use anyhow::Result;
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
+use trimtab_front::date::date;
+use trimtab_front::table::{Align, Table};
 use trimtab_team::tune::{Cell, Checked, Job, Measured, Origin, Tried, Tuning, store};
 
 /// Schema of the JSON document.
@@ -331,35 +332,11 @@ pub(super) fn verdict(document: &TuneTeamReport, goal: f64) -> GoalVerdict {
     GoalVerdict { good, judged, noisy, goal, met }
 }
 
-/// Formats seconds since 1970 as date and time in UTC.
-pub(crate) fn date(seconds: u64) -> String {
-    let (days, rest) = (seconds / 86_400, seconds % 86_400);
-    // Howard Hinnant, chrono-compatible low-level date algorithms: days of years that begin in
-    // March.
-    let days = days + 719_468;
-    let (era, day_of_era) = (days / 146_097, days % 146_097);
-    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month + 2) / 5 + 1;
-    let (month, year) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
-    let year = year + year_of_era + era * 400;
-    format!("{year:04}-{month:02}-{day:02} {:02}:{:02} UTC", rest / 3600, rest / 60 % 60)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use trimtab_team::algorithm_table::CallClass;
     use trimtab_team::{Kind, barrier::Barrier};
-
-    #[test]
-    fn days_are_those_of_the_calendar() {
-        assert_eq!(date(0), "1970-01-01 00:00 UTC");
-        assert_eq!(date(951_782_400 - 60), "2000-02-28 23:59 UTC");
-        assert_eq!(date(951_782_400), "2000-02-29 00:00 UTC");
-        assert_eq!(date(4_107_542_400), "2100-03-01 00:00 UTC");
-    }
 
     #[test]
     fn a_goal_is_met_by_what_was_not_disturbed() {
