@@ -28,8 +28,9 @@ pub mod share;
 #[cfg(test)]
 mod tests;
 
-use std::fmt;
-use std::str::FromStr;
+use crate::handoff::CPUS_MAX;
+use crate::ids::OsCpu;
+use crate::set::CpuSet;
 
 /// Environment variable that gives the budget to the preload library: a [`Handoff`].
 pub const VARIABLE: &str = "TRIMTAB_BUDGET";
@@ -69,13 +70,13 @@ impl Rule {
     }
 }
 
-/// Budget as the launcher hands it over: `1 PROCESS DESCRIPTOR CORES RULE`, words separated by
-/// spaces; the first is the version.
+/// Budget as the launcher hands it over: `1 PROCESS DESCRIPTOR CORES RULE CPUS`, words separated by
+/// spaces; the first is the version, and CPUs are written as `0-3,8`.
 ///
 /// The page file has no name in any folder. It is the descriptor of the process that the launcher
-/// became, and each descendant's that did not close it.
+/// became, and each descendant's that did not close it. Reading allocates nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Handoff {
+pub struct Handoff<'a> {
     /// Process that became the program.
     pub pid: u32,
     /// Descriptor of the page file, in that process and in those that inherited it.
@@ -84,6 +85,8 @@ pub struct Handoff {
     pub cores: u32,
     /// Teams that may be made smaller.
     pub rule: Rule,
+    /// CPUs of the hold as text. Processes that may run elsewhere do not count.
+    cpus: &'a str,
 }
 
 /// Version of the variable's text.
@@ -91,37 +94,37 @@ const TEXT_VERSION: &str = "1";
 /// Lowest descriptor of a page file: the standard streams come before it.
 const DESCRIPTOR_MIN: i32 = 3;
 
-impl fmt::Display for Handoff {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { pid, descriptor, cores, rule } = self;
-        write!(f, "{TEXT_VERSION} {pid} {descriptor} {cores} {}", rule.word())
+impl<'a> Handoff<'a> {
+    /// Reads the text of the variable; `None` if it is no hand-off.
+    pub fn read(text: &'a str) -> Option<Self> {
+        let mut words = text.split(' ');
+        words.next().filter(|&version| version == TEXT_VERSION)?;
+        let pid = words.next()?.parse().ok().filter(|&pid| i32::try_from(pid).is_ok_and(|pid| pid > 0))?;
+        let descriptor = words.next()?.parse().ok().filter(|&descriptor| descriptor >= DESCRIPTOR_MIN)?;
+        let cores = words.next()?.parse().ok().filter(|cores| (1..=page::COUNT_MAX).contains(cores))?;
+        let word = words.next()?;
+        let rule = Rule::ALL.into_iter().find(|rule| rule.word() == word)?;
+        let cpus = words.next()?;
+        let is_whole = words.next().is_none() && cpus.split(',').all(|range| cpu_range(range).is_some());
+        is_whole.then_some(Self { pid, descriptor, cores, rule, cpus })
+    }
+
+    /// Returns the CPUs of the hold as ranges: first and last.
+    pub fn cpus(&self) -> impl Iterator<Item = (OsCpu, OsCpu)> + use<'a> {
+        self.cpus.split(',').filter_map(cpu_range)
     }
 }
 
-/// A text that is no [`Handoff`].
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct BadHandoff;
+/// Returns the text of a hand-off.
+pub fn handoff(pid: u32, descriptor: i32, cores: u32, rule: Rule, cpus: &CpuSet) -> String {
+    let cores = cores.clamp(1, page::COUNT_MAX);
+    format!("{TEXT_VERSION} {pid} {descriptor} {cores} {} {cpus}", rule.word())
+}
 
-impl FromStr for Handoff {
-    type Err = BadHandoff;
-
-    /// Allocates nothing.
-    fn from_str(text: &str) -> Result<Self, BadHandoff> {
-        let mut words = text.split(' ');
-        let mut next = || words.next().ok_or(BadHandoff);
-        if next()? != TEXT_VERSION {
-            return Err(BadHandoff);
-        }
-        let pid = next()?.parse().ok().filter(|&pid| i32::try_from(pid).is_ok_and(|pid| pid > 0));
-        let descriptor = next()?.parse().ok().filter(|&descriptor| descriptor >= DESCRIPTOR_MIN);
-        let cores = next()?.parse().ok().filter(|cores| (1..=page::COUNT_MAX).contains(cores));
-        let word = next()?;
-        let rule = Rule::ALL.into_iter().find(|rule| rule.word() == word);
-        match (pid, descriptor, cores, rule, words.next()) {
-            (Some(pid), Some(descriptor), Some(cores), Some(rule), None) => {
-                Ok(Self { pid, descriptor, cores, rule })
-            }
-            _ => Err(BadHandoff),
-        }
-    }
+/// Reads `8` or `0-3`.
+fn cpu_range(text: &str) -> Option<(OsCpu, OsCpu)> {
+    let (first, last) = text.split_once('-').unwrap_or((text, text));
+    let cpu = |text: &str| text.parse().ok().filter(|&cpu: &u32| (cpu as usize) < CPUS_MAX);
+    let (first, last) = (cpu(first)?, cpu(last)?);
+    (first <= last).then_some((OsCpu(first), OsCpu(last)))
 }

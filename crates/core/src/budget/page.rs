@@ -36,6 +36,9 @@ pub mod header {
     /// The sums of ended processes begin here, in the order of the slot's words from
     /// [`slot::TEAMS`](super::slot::TEAMS) on.
     pub const ENDED: usize = 3;
+    /// Number of times that a slot was taken: processes, and programs that replaced another by
+    /// exec.
+    pub const TAKEN: usize = 7;
 }
 
 /// Words of a slot.
@@ -164,6 +167,8 @@ pub struct Content {
     pub members: Vec<Member>,
     /// Sums of processes that have ended and whose slot was taken over.
     pub ended: Sums,
+    /// Number of programs that took part so far.
+    pub programs: u64,
 }
 
 impl Content {
@@ -193,6 +198,7 @@ pub fn read(bytes: &[u8]) -> Option<Content> {
         cores: u32::try_from(head[header::CORES]).unwrap_or(COUNT_MAX).clamp(1, COUNT_MAX),
         members: members.collect(),
         ended: Sums::read(&head[header::ENDED..])?,
+        programs: head[header::TAKEN],
     })
 }
 

@@ -22,6 +22,17 @@ pub struct Observed {
     pub opened: bool,
 }
 
+/// A process that uses less than this part of a core waits; with it, it counts as one thread more.
+const IDLE_PART: u64 = 8;
+
+/// Returns the number of threads that used this CPU time in this time, both in the same unit.
+/// Rounded up, but for an eighth of a thread: waiting costs a little CPU time too.
+pub fn threads_used(cpu: u64, elapsed: u64) -> u32 {
+    let elapsed = elapsed.max(1);
+    let less = elapsed / IDLE_PART;
+    u32::try_from(cpu.saturating_add(elapsed - less) / elapsed).unwrap_or(u32::MAX)
+}
+
 /// Returns the demand of an observed process, at most `cores`.
 ///
 /// A process that used no CPU time and opened no team waits: for I/O, for another process, for a

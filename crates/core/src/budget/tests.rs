@@ -1,8 +1,10 @@
 //! Laws of the division, and of the page's words.
 
 use super::page::{self, BYTES, HEADER, Owner, SLOT, State, header, slot};
-use super::share::{Inside, Observed, demand, grant, share};
-use super::{Handoff, Rule};
+use super::share::{Inside, Observed, demand, grant, share, threads_used};
+use super::{Handoff, Rule, handoff};
+use crate::ids::OsCpu;
+use crate::set::CpuSet;
 use proptest::prelude::*;
 
 /// Returns the shares of all processes.
@@ -56,6 +58,14 @@ fn a_process_that_waits_lends_all_and_one_between_its_teams_lends_all_but_what_i
 }
 
 #[test]
+fn cpu_time_is_counted_in_threads_and_waking_up_is_none() {
+    for (cpu, threads) in [(0, 0), (10, 0), (13, 1), (100, 1), (110, 1), (113, 2), (200, 2), (390, 4)] {
+        assert_eq!(threads_used(cpu, 100), threads, "{cpu} %");
+    }
+    assert_eq!((threads_used(5, 0), threads_used(u64::MAX, 1)), (6, u32::MAX));
+}
+
+#[test]
 fn inner_teams_get_the_part_of_the_thread_that_opens_them() {
     let inside = |size, index| Some(Inside::none().then(size, index));
     // Two outer threads on two cores: nothing is left for inner teams.
@@ -85,25 +95,32 @@ fn rules_say_which_teams_may_be_smaller() {
 
 #[test]
 fn texts_that_are_no_handoff_are_refused() {
-    let good = "1 7 600 4 unnumbered";
-    let read = Handoff { pid: 7, descriptor: 600, cores: 4, rule: Rule::Unnumbered };
-    assert_eq!((good.parse(), read.to_string().as_str()), (Ok(read), good));
+    let cpus: CpuSet = "0-3,8".parse().unwrap();
+    let good = handoff(7, 600, 4, Rule::Unnumbered, &cpus);
+    let read = Handoff::read(&good).unwrap();
+    assert_eq!((read.pid, read.descriptor, read.cores, read.rule), (7, 600, 4, Rule::Unnumbered));
+    assert_eq!(read.cpus().flat_map(|(first, last)| (first.0..=last.0).map(OsCpu)).collect::<CpuSet>(), cpus);
     for text in [
         "",
         "1",
-        "2 7 600 4 all",
-        "1 0 600 4 all",
-        "1 7 2 4 all",
-        "1 7 600 0 all",
+        "2 7 600 4 all 0",
+        "1 0 600 4 all 0",
+        "1 7 2 4 all 0",
+        "1 7 600 0 all 0",
         "1 7 600 4",
-        "1 7 600 4 some",
-        "1 7 600 4 all x",
-        "1 4294967295 600 4 all",
-        "1 7 600 65536 all",
-        "1 -7 600 4 all",
-        "1  7 600 4 all",
+        "1 7 600 4 some 0",
+        "1 7 600 4 all 0 x",
+        "1 4294967295 600 4 all 0",
+        "1 7 600 65536 all 0",
+        "1 -7 600 4 all 0",
+        "1  7 600 4 all 0",
+        "1 7 600 4 all",
+        "1 7 600 4 all ",
+        "1 7 600 4 all 3-1",
+        "1 7 600 4 all 0,",
+        "1 7 600 4 all 99999",
     ] {
-        assert!(text.parse::<Handoff>().is_err(), "{text:?}");
+        assert_eq!(Handoff::read(text), None, "{text:?}");
     }
 }
 
