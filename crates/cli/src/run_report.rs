@@ -270,7 +270,7 @@ mod tests {
         let (totals, spent) = (Accumulator::default(), Some(Span::from_ms(5)));
         let audited = RunSummary::of(&totals, &machine, &machine.cpus(), spent, &CloseSample::default());
         assert_eq!(
-            text(&audited, &SyncReport::default()),
+            text(&ReportedRun { audited: &audited, met: &SyncReport::default(), budget: None, command: "" }),
             "trimtab: 0 ms, 5.0 ms on CPUs; it ended before the first sample of its threads\n"
         );
     }

@@ -15,7 +15,7 @@ use std::fmt;
 use std::str::FromStr;
 
 /// Treatment of thread counts that exceed the CPUs of a run: those in variables before the program
-/// starts, and those of its teams while it runs ([`crate::budget`]).
+/// starts, and those of its teams while it runs (the budget of its hold).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Fit {

@@ -88,7 +88,11 @@ impl Known {
         self.teams = state.teams;
         let elapsed = at_ns.saturating_sub(self.at_ns);
         if self.at_ns == 0 || elapsed >= USE_NS_MIN {
-            self.used = (self.at_ns != 0).then(|| threads_used(cpu_ns.saturating_sub(self.cpu_ns), elapsed));
+            self.used = (self.at_ns != 0).then(|| {
+                let used = threads_used(cpu_ns.saturating_sub(self.cpu_ns), elapsed);
+                // A process that gets no CPU does not wait.
+                if used == 0 { process::is_ready(owner.pid).into() } else { used }
+            });
             (self.cpu_ns, self.at_ns, self.opened) = (cpu_ns, at_ns, false);
         }
         let State { computing, wants, .. } = state;
