@@ -1,9 +1,8 @@
 //! Budget of a launch: whether the processes of the run share its cores while they run, and which
 //! of their teams may be made smaller.
 //!
-//! A smaller team than the program asked for is always legal in OpenMP where the program or its user
-//! allows it (`OMP_DYNAMIC`); only there it is the default. Elsewhere a program may rely on its
-//! number of threads, so that teams are bounded on request only (`--fit budget`, `--fit limit`).
+//! A program may rely on its number of threads, so that teams are bounded on request only
+//! (`--fit budget`, `--fit limit`). Without the request a launch is as if there were no budget.
 
 use crate::facts::LaunchFacts;
 use crate::family::Family;
@@ -17,15 +16,12 @@ use trimtab_core::budget::Rule;
 use trimtab_core::place::Fit;
 use trimtab_core::words::plural;
 
-/// Variable by which a user allows OpenMP to make teams smaller.
-const DYNAMIC: &str = "OMP_DYNAMIC";
-
 /// Budget of a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 pub struct BudgetPlan {
     /// Threads that the processes of the run may compute with together.
     pub cores: u32,
-    /// Teams that may be made smaller: `dynamic`, `unnumbered` or `all`.
+    /// Teams that may be made smaller: `unnumbered` or `all`.
     #[serde(serialize_with = "word")]
     pub rule: Rule,
 }
@@ -36,18 +32,11 @@ fn word<S: serde::Serializer>(rule: &Rule, serializer: S) -> Result<S::Ok, S::Er
 
 /// Returns the rule that a request asks for.
 pub fn rule(request: &LaunchRequest) -> Option<Rule> {
-    let allows = || request.user(DYNAMIC).is_some_and(|value| value.trim().eq_ignore_ascii_case("true"));
     match request.fit {
-        Fit::Keep => None,
-        Fit::Auto => allows().then_some(Rule::Dynamic),
+        Fit::Keep | Fit::Auto => None,
         Fit::Budget => Some(Rule::Unnumbered),
         Fit::Limit => Some(Rule::All),
     }
-}
-
-/// Returns whether the user asked for a budget, so that its absence has to be reported.
-pub(crate) fn is_asked_for(request: &LaunchRequest) -> bool {
-    matches!(request.fit, Fit::Budget | Fit::Limit)
 }
 
 /// Decides on the budget. The second value is the message about it.
@@ -59,9 +48,6 @@ pub(crate) fn decide(
 ) -> Result<(Option<BudgetPlan>, Option<LaunchReason>), Refusal> {
     let Some(rule) = rule(request) else { return Ok((None, None)) };
     if let Some(why) = missing(request, facts, preload) {
-        if !is_asked_for(request) {
-            return Ok((None, None));
-        }
         let text = format!("--fit {} cannot bound the program's teams: {why}", request.fit);
         if request.strict {
             return Err(Refusal::Strict(text));
@@ -69,7 +55,6 @@ pub(crate) fn decide(
         return Ok((None, Some(LaunchReason::warning(Topic::Threads, text))));
     }
     let teams = match rule {
-        Rule::Dynamic => "teams that OMP_DYNAMIC lets be smaller",
         Rule::Unnumbered => "teams without a number of their own",
         Rule::All => "all teams",
     };

@@ -182,8 +182,7 @@ pub struct RunOnly {
     ///
     /// Counts that fit are never changed, nor is a count that the program's command line states.
     /// With budget and limit, OpenMP teams of all processes of the run share its CPUs while they
-    /// run: a program that relies on its number of threads may fail then. With auto, this is done
-    /// for programs that allow it by OMP_DYNAMIC=true.
+    /// run: a program that relies on its number of threads may fail then.
     #[arg(long, value_name = "HOW", value_parser = words::Words::<Fit>::of(Fit::ALL.map(Fit::word)),
           hide_possible_values = true, hide_short_help = true, help_heading = PLACEMENT)]
     pub fit: Option<Fit>,

@@ -38,9 +38,8 @@ pub const VARIABLE: &str = "TRIMTAB_BUDGET";
 /// Teams that may be made smaller than their program asked for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Rule {
-    /// Teams for which the program allows it (`OMP_DYNAMIC`, `omp_set_dynamic`).
-    Dynamic,
-    /// These, and teams without a number of their own in the program (no `num_threads` clause).
+    /// Teams without a number of their own in the program (no `num_threads` clause), and teams for
+    /// which the program allows it (`OMP_DYNAMIC`, `omp_set_dynamic`).
     Unnumbered,
     /// All teams.
     All,
@@ -48,12 +47,11 @@ pub enum Rule {
 
 impl Rule {
     /// All rules.
-    pub const ALL: [Self; 3] = [Self::Dynamic, Self::Unnumbered, Self::All];
+    pub const ALL: [Self; 2] = [Self::Unnumbered, Self::All];
 
     /// Returns the word in the variable.
     pub const fn word(self) -> &'static str {
         match self {
-            Self::Dynamic => "dynamic",
             Self::Unnumbered => "unnumbered",
             Self::All => "all",
         }
@@ -63,7 +61,6 @@ impl Rule {
     /// `dynamic`: the program allows smaller teams.
     pub const fn bounds(self, numbered: bool, dynamic: bool) -> bool {
         match self {
-            Self::Dynamic => dynamic,
             Self::Unnumbered => dynamic || !numbered,
             Self::All => true,
         }

@@ -19,7 +19,7 @@ use std::str::FromStr;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Fit {
-    /// Variables are lowered, and teams that OpenMP lets be smaller (`OMP_DYNAMIC`).
+    /// Variables are lowered.
     #[default]
     Auto,
     /// All are left as the user set them.

@@ -29,7 +29,8 @@ use trimtab_core::budget::share::{Inside, grant};
 static ON: AtomicBool = AtomicBool::new(false);
 /// Position of the rule in [`Rule::ALL`].
 static RULE: AtomicU8 = AtomicU8::new(0);
-/// Share of this process, and its equal part of the cores, when the page was last examined.
+/// Most threads that this process may compute with, and its equal part of the cores, when the page
+/// was last examined.
 static SHARE: AtomicU32 = AtomicU32::new(1);
 static EQUAL_PART: AtomicU32 = AtomicU32::new(1);
 /// Time from which the page is to be examined again, in ticks.
@@ -76,6 +77,7 @@ pub(crate) fn begin() {
     if let Some(rule) = crate::errno::kept(page::join) {
         let at = Rule::ALL.iter().position(|&known| known == rule).unwrap_or(0);
         RULE.store(at as u8, Relaxed);
+        SHARE.store(page::cores(), Relaxed);
         ON.store(true, Release);
     }
 }
@@ -91,7 +93,7 @@ pub(crate) fn stand_down() {
 }
 
 fn rule() -> Rule {
-    Rule::ALL.get(usize::from(RULE.load(Relaxed))).copied().unwrap_or(Rule::Dynamic)
+    Rule::ALL.get(usize::from(RULE.load(Relaxed))).copied().unwrap_or(Rule::Unnumbered)
 }
 
 /// Counts a team that the calling thread is about to open, and decides its size.

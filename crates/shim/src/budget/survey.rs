@@ -5,7 +5,7 @@
 //! says, and a slot that names a process outside the hold does not count.
 
 use super::page::{self, Slot};
-use super::{COMPUTING, EQUAL_PART, NEXT, SHARE, WANTED_BEFORE, WANTS, process, state};
+use super::{COMPUTING, EQUAL_PART, NEXT, SHARE, WANTED_BEFORE, WANTS, process};
 use crate::ticks::{monotonic_ns, now};
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, Ordering::*};
@@ -135,13 +135,13 @@ fn shares(seen: &mut Seen) -> (u32, u32) {
         members += u32::from(other.is_some() && known.counts);
         *to = demand as u16;
     }
-    let state = state();
-    let own = state.wants.max(state.computing).clamp(1, cores);
     // Without a slot, this process comes last.
     let split = mine.unwrap_or(end).min(end);
     let demands = demands.get(..end).unwrap_or_default();
     let (before, after) = demands.split_at(split.min(demands.len()));
-    let share = share(cores, threads(before), own, threads(after));
+    // As if this process wanted all cores: a team that wants more than the ones before it does not
+    // wait for the next examination. A team gets no more than it wants, so that the rest stays lent.
+    let share = share(cores, threads(before), cores, threads(after));
     (share, (cores / (members + 1)).max(1))
 }
 

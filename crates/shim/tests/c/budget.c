@@ -6,7 +6,7 @@
 //   hold        opens a team without a number, says so, and computes in it until standard input ends
 //   sleep       the same, but sleeps in it
 //   fork        goes on in a child, and waits for it
-//   forkin      goes on in a child that a team's first thread forked
+//   forkin      goes on in a new program of a child that a team's first thread forked
 //   exec        goes on in a new program of the same process
 //   wait        waits until standard input ends
 //   many        opens a million teams of two and prints nothing
@@ -96,7 +96,15 @@ int main(int count, char **word) {
             if (step[4]) {
 #pragma omp parallel
 #pragma omp master
-                child = fork();
+                {
+                    child = fork();
+                    if (child == 0) {
+                        // The other threads of the team do not exist here: its end would not come.
+                        word[at] = word[0];
+                        execv("/proc/self/exe", word + at);
+                        _exit(98);
+                    }
+                }
             } else {
                 child = fork();
             }
