@@ -5,17 +5,13 @@ use serde::Serialize;
 use trimtab_core::budget::page::{Content, Sums};
 use trimtab_core::words::plural;
 
-/// Budget of a run, up to now or up to its end.
+/// Budget of a run, up to its end.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct BudgetReport {
     /// Threads that the processes of the run may compute with together.
     pub cores: u32,
     /// Programs that took part so far.
     pub programs: u64,
-    /// Threads in teams now; 0 when the run has ended.
-    pub computing: u32,
-    /// Processes with a team now.
-    pub processes: usize,
     /// Teams that were opened.
     pub teams: u64,
     /// Teams that were made smaller than their program asked for.
@@ -27,35 +23,10 @@ pub struct BudgetReport {
 }
 
 impl BudgetReport {
-    /// Returns the report of a page, at the end of the run: processes that ended inside a team
-    /// compute no more.
+    /// Returns the report of a page at the end of the run.
     pub fn of(page: &Content) -> Self {
-        Self::with(page, |_| false)
-    }
-
-    /// Returns the report of a page while the run lasts. `lives` says whether a process does.
-    pub fn now(page: &Content, lives: impl Fn(u32) -> bool) -> Self {
-        Self::with(page, lives)
-    }
-
-    fn with(page: &Content, lives: impl Fn(u32) -> bool) -> Self {
         let Sums { teams, bounded, refused, borrowed } = page.sums();
-        let computing: Vec<u32> = page
-            .members
-            .iter()
-            .filter(|member| member.state.computing > 0 && lives(member.owner.pid))
-            .map(|member| member.state.computing)
-            .collect();
-        Self {
-            cores: page.cores,
-            programs: page.programs,
-            computing: computing.iter().fold(0, |sum, threads| sum.saturating_add(*threads)),
-            processes: computing.len(),
-            teams,
-            bounded,
-            refused,
-            lent: borrowed,
-        }
+        Self { cores: page.cores, programs: page.programs, teams, bounded, refused, lent: borrowed }
     }
 
     /// Returns the line of a report after a run.
@@ -65,17 +36,6 @@ impl BudgetReport {
             plural(self.cores, "thread"),
             plural(self.teams, "team"),
             plural(self.programs, "program"),
-            self.changes()
-        )
-    }
-
-    /// Returns the line of a run that lasts.
-    pub fn line(&self) -> String {
-        format!(
-            "budget of {}: {} in {}; {}",
-            plural(self.cores, "thread"),
-            plural(self.computing, "computing thread"),
-            plural(self.processes as u64, "process"),
             self.changes()
         )
     }
@@ -108,10 +68,6 @@ mod tests {
         };
         let members = vec![member(1, 2), member(2, 0), member(3, 4)];
         let page = Content { cores: 4, members, ended: Sums { teams: 1, ..Sums::default() }, programs: 5 };
-        assert_eq!(
-            BudgetReport::now(&page, |pid| pid != 3).line(),
-            "budget of 4 threads: 2 computing threads in 1 process; 6 smaller than asked for (15 threads refused), 3 threads lent between processes"
-        );
         assert_eq!(
             BudgetReport::of(&page).summary(),
             "budget of 4 threads: 10 teams in 5 programs; 6 smaller than asked for (15 threads refused), 3 threads lent between processes"

@@ -76,7 +76,8 @@ pub struct LaunchPlan {
     pub preempt: Option<PreemptPeriod>,
     /// Whether the preload library is loaded into the program.
     pub preload: Preload,
-    /// Budget that the processes of the run share while they run.
+    /// Budget that the processes of the run share while they run; left out without one.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub budget: Option<BudgetPlan>,
     /// Observer or balancer that runs beside the program; `None` if trimtab becomes the program.
     pub watch: Option<WatchPlan>,

@@ -11,13 +11,9 @@ use std::fs::File;
 use std::io;
 use std::os::fd::IntoRawFd;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
 use trimtab_core::budget::page::{BYTES, Content, NAME, fresh, read};
 use trimtab_core::budget::{Rule, handoff};
 use trimtab_core::set::CpuSet;
-
-/// Most descriptors of a process that are looked at.
-const DESCRIPTORS_MAX: usize = 4096;
 
 /// Page file of a budget.
 #[derive(Debug)]
@@ -52,24 +48,6 @@ impl BudgetPage {
         self.0.read_exact_at(&mut bytes, 0).ok()?;
         read(&bytes)
     }
-
-    /// Returns the page of a process, if it has one and this user may look. `proc` is where the
-    /// kernel shows its processes.
-    pub fn of_process(proc: &Path, pid: u32) -> Option<Self> {
-        let folder = proc.join(pid.to_string()).join("fd");
-        let is_page = |path: &Path| {
-            let target = std::fs::read_link(path).unwrap_or_default();
-            target
-                .to_str()
-                .and_then(|target| target.strip_prefix("/memfd:"))
-                .is_some_and(|name| name.starts_with(NAME))
-        };
-        let entries = std::fs::read_dir(folder).ok()?.take(DESCRIPTORS_MAX);
-        let path = entries.filter_map(|entry| Some(entry.ok()?.path())).find(|path| is_page(path))?;
-        let file = File::open(path).ok()?;
-        let length = file.metadata().ok()?.len();
-        (length == BYTES as u64).then_some(Self(file))
-    }
 }
 
 #[cfg(test)]
@@ -91,7 +69,5 @@ mod tests {
         let same = File::options().read(true).write(true).open(path).unwrap();
         assert!(same.set_len(0).is_err() && same.set_len(1 << 20).is_err());
         assert_ne!(same.as_raw_fd(), read.descriptor);
-        assert!(BudgetPage::of_process(Path::new("/proc"), std::process::id()).is_some());
-        assert!(BudgetPage::of_process(Path::new("/proc"), u32::MAX).is_none());
     }
 }
