@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 pub mod args;
+pub mod budget_text;
 pub mod commands;
 pub mod escapes;
 pub mod foreign_load;

@@ -2,9 +2,10 @@
 //! [`trimtab_agent::monitor`], its outputs, and the text at the end.
 
 use crate::args::{ReportTo, RunOnly, report_to};
+use crate::budget_text::BudgetReport;
 use crate::exit::{self, Exit};
 use crate::profile::Profiling;
-use crate::run_report::ReportTarget;
+use crate::run_report::{ReportTarget, ReportedRun};
 use crate::say::{self, Volume};
 use crate::sync_text::unreached;
 use crate::world::World;
@@ -19,6 +20,7 @@ use trimtab_core::balance::{Kind, Settings};
 use trimtab_core::time::Span;
 use trimtab_core::topology::Machine;
 use trimtab_launch::EnvMode;
+use trimtab_linux::budget::BudgetPage;
 use trimtab_linux::child::Child;
 use trimtab_linux::program::Program;
 
@@ -53,6 +55,8 @@ pub struct Run {
     pub program: Program,
     /// How much is printed.
     pub volume: Volume,
+    /// Page of the run's budget, if it has one.
+    pub budget: Option<BudgetPage>,
 }
 
 impl Asked {
@@ -133,7 +137,7 @@ impl Outputs {
 /// # Errors
 /// The kernel does not allow waiting for it.
 pub fn stay(world: &World, child: Child, asked: Asked, outputs: Outputs, run: Run) -> Result<u8, Exit> {
-    let Run { machine, label, shim_reports, program, volume } = run;
+    let Run { machine, label, shim_reports, program, volume, budget } = run;
     let Asked { kind, balances, options } = asked;
     let Outputs { monitor: outputs, mut report, profile } = outputs;
     let unreached = if outputs.sync.is_some() { unreached(&program) } else { Vec::new() };
@@ -147,7 +151,10 @@ pub fn stay(world: &World, child: Child, asked: Asked, outputs: Outputs, run: Ru
             say::headline(volume, &format!("{kind}: {headline}"));
         }
         if let (Some(summary), Some(report)) = (&summary, &mut report) {
-            let written = report.write(summary, &sync, &run.label, shim_reports);
+            let budget = budget.as_ref().and_then(BudgetPage::read).map(|page| BudgetReport::of(&page));
+            let run =
+                ReportedRun { audited: summary, met: &sync, budget: budget.as_ref(), command: &run.label };
+            let written = report.write(&run, shim_reports);
             shown = written.context("cannot write the report");
         }
         if let (Some(measured), Some(profile)) = (&measured, &profile) {

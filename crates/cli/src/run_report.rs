@@ -2,6 +2,7 @@
 //! synchronisation that shims counted. `core` computes every number in it.
 
 use crate::args::ReportTo;
+use crate::budget_text::BudgetReport;
 use crate::say;
 use crate::sync_text;
 use crate::table::{Align, Table};
@@ -33,6 +34,19 @@ pub struct ReportTarget {
     claim: Option<Claim>,
 }
 
+/// Run that is reported.
+#[derive(Clone, Copy, Debug)]
+pub struct ReportedRun<'a> {
+    /// Samples of its threads.
+    pub audited: &'a RunSummary,
+    /// Synchronisation of its threads.
+    pub met: &'a SyncReport,
+    /// Budget of its processes, if it had one.
+    pub budget: Option<&'a BudgetReport>,
+    /// The command as typed.
+    pub command: &'a str,
+}
+
 impl ReportTarget {
     /// Opens the destination and checks that it can be written.
     ///
@@ -58,14 +72,8 @@ impl ReportTarget {
     ///
     /// # Errors
     /// The report cannot be written.
-    pub fn write(
-        &mut self,
-        audited: &RunSummary,
-        met: &SyncReport,
-        command: &str,
-        append: bool,
-    ) -> Result<(), anyhow::Error> {
-        let text = if self.to.json { json(audited, met, command)? } else { text(audited, met) };
+    pub fn write(&mut self, run: &ReportedRun<'_>, append: bool) -> Result<(), anyhow::Error> {
+        let text = if self.to.json { json(run)? } else { text(run) };
         let Some(path) = &self.to.file else {
             say::report(&text);
             return Ok(());
@@ -78,7 +86,7 @@ impl ReportTarget {
     }
 }
 
-fn json(audited: &RunSummary, met: &SyncReport, command: &str) -> Result<String, anyhow::Error> {
+fn json(run: &ReportedRun<'_>) -> Result<String, anyhow::Error> {
     #[derive(Serialize)]
     struct RunReportJson<'a> {
         schema: &'static str,
@@ -86,8 +94,12 @@ fn json(audited: &RunSummary, met: &SyncReport, command: &str) -> Result<String,
         #[serde(flatten)]
         audited: &'a RunSummary,
         meetings: &'a SyncReport,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        budget: Option<&'a BudgetReport>,
     }
-    Ok(serde_json::to_string(&RunReportJson { schema: SCHEMA, command, audited, meetings: met })? + "\n")
+    let ReportedRun { audited, met, budget, command } = *run;
+    Ok(serde_json::to_string(&RunReportJson { schema: SCHEMA, command, audited, meetings: met, budget })?
+        + "\n")
 }
 
 fn percent(share: f64) -> String {
@@ -111,7 +123,8 @@ fn known<T>(value: Option<T>, show: impl Fn(T) -> String) -> String {
 }
 
 /// Formats the report as text.
-pub fn text(audited: &RunSummary, met: &SyncReport) -> String {
+pub fn text(run: &ReportedRun<'_>) -> String {
+    let ReportedRun { audited, met, budget, .. } = *run;
     let mut out = String::new();
     let RunSummary {
         seconds,
@@ -134,7 +147,7 @@ pub fn text(audited: &RunSummary, met: &SyncReport) -> String {
     if threads.is_empty() {
         let (took, ran) = (time(*seconds), spent.unwrap_or(*run));
         line(format!("{took}, {ran} on CPUs; it ended before the first sample of its threads"));
-        sync_text::section(met).into_iter().for_each(line);
+        sync_text::section(met).into_iter().chain(budget.map(BudgetReport::summary)).for_each(line);
         return out;
     }
     line(format!(
@@ -158,7 +171,7 @@ pub fn text(audited: &RunSummary, met: &SyncReport) -> String {
             "{remote} of its pages are on other nodes than its threads, {huge} of its private memory is in huge pages"
         ));
     }
-    sync_text::section(met).into_iter().for_each(line);
+    sync_text::section(met).into_iter().chain(budget.map(BudgetReport::summary)).for_each(line);
     out.push_str(&of_threads(audited));
     out.push_str(&of_cpus(cpus));
     out
@@ -257,7 +270,7 @@ mod tests {
         let (totals, spent) = (Accumulator::default(), Some(Span::from_ms(5)));
         let audited = RunSummary::of(&totals, &machine, &machine.cpus(), spent, &CloseSample::default());
         assert_eq!(
-            text(&audited, &SyncReport::default()),
+            text(&ReportedRun { audited: &audited, met: &SyncReport::default(), budget: None, command: "" }),
             "trimtab: 0 ms, 5.0 ms on CPUs; it ended before the first sample of its threads\n"
         );
     }

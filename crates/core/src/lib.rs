@@ -10,6 +10,7 @@
 
 pub mod advise;
 pub mod balance;
+pub mod budget;
 pub mod check;
 pub mod counter_budget;
 pub mod counts;

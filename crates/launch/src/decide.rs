@@ -5,6 +5,7 @@
 //! messages. Each step is a function of the results of earlier steps; [`Deciding`] holds the inputs
 //! that all steps share.
 
+use crate::budget::{self, BudgetPlan};
 use crate::facts::{Answers, LaunchFacts, ProgramFacts};
 use crate::family::Family;
 use crate::launchers::{self, ForLaunchers};
@@ -94,6 +95,11 @@ pub fn decide(request: &LaunchRequest, facts: &LaunchFacts) -> Result<LaunchPlan
     }
     variables.extend(of_launchers);
     preload::count_sync(request, facts, &mut variables);
+    let (budget, told) = budget::decide(request, facts, &preload, deciding.plan.threads)?;
+    reasons.extend(told);
+    if budget.is_some() && budget::starts_others(facts) {
+        preload::load(request, facts, &mut variables);
+    }
     if request.env != EnvMode::Print {
         deciding.tell(&preload, teams.nesting.as_ref(), &variables, &wait, &mut reasons);
         reasons.extend(memory(request, &placed.plan)?);
@@ -107,7 +113,7 @@ pub fn decide(request: &LaunchRequest, facts: &LaunchFacts) -> Result<LaunchPlan
         placed,
         threads,
         holds,
-        Rest { openmp, nesting, environment: variables, wait, preload, reasons, questions },
+        Rest { openmp, nesting, environment: variables, wait, preload, budget, reasons, questions },
     ))
 }
 
@@ -228,7 +234,9 @@ impl<'a> Deciding<'a> {
         let pins_itself = self.own.is_some_and(|own| own.pins);
         let pin = if pins_itself && self.pin == PinMode::Auto { PinMode::Mask } else { self.pin };
         let floats = places || nesting.is_some() || (self.own.is_some() && !self.bound);
-        let more = nesting.is_some() || (self.plan.threads as usize) < self.plan.mask.len();
+        let more = nesting.is_some()
+            || budget::rule(self.request).is_some()
+            || (self.plan.threads as usize) < self.plan.mask.len();
         let mask_only = self.request.mask_only.is_some();
         let program = self.facts.program.as_ref();
         let preload = Preload::decide(program, pin, mask_only, floats, more);
@@ -389,6 +397,7 @@ struct Rest {
     environment: Vec<Variable>,
     wait: WaitPlan,
     preload: Preload,
+    budget: Option<BudgetPlan>,
     reasons: Vec<LaunchReason>,
     questions: Questions,
 }
@@ -437,6 +446,7 @@ fn assembled(
         slice: request.slice.at(holds).clone(),
         preempt: request.preempt,
         preload: rest.preload,
+        budget: rest.budget,
         watch: watch.filter(|_| request.env != EnvMode::Print),
         tuning: request.tuning.clone().filter(|_| holds),
         rule: request.rule.clone(),

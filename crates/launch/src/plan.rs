@@ -3,6 +3,7 @@
 //! `trimtab plan` prints it; `trimtab run` carries it out. It serialises as `trimtab.plan/2`
 //! (docs/json.md).
 
+use crate::budget::BudgetPlan;
 use crate::nesting::Nesting;
 use crate::options::EnvMode;
 use crate::preempt::PreemptPeriod;
@@ -75,6 +76,9 @@ pub struct LaunchPlan {
     pub preempt: Option<PreemptPeriod>,
     /// Whether the preload library is loaded into the program.
     pub preload: Preload,
+    /// Budget that the processes of the run share while they run; left out without one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub budget: Option<BudgetPlan>,
     /// Observer or balancer that runs beside the program; `None` if trimtab becomes the program.
     pub watch: Option<WatchPlan>,
     /// The tuning that applies.

@@ -183,18 +183,24 @@ pub(crate) fn changed(environment: &[Variable], preload: &Preload, pid: u32) -> 
 /// Lets the library count barriers and collectives, also in programs that need it for nothing else,
 /// and in launchers, through which it reaches their ranks.
 pub(crate) fn count_sync(request: &LaunchRequest, facts: &LaunchFacts, variables: &mut Vec<Variable>) {
-    let (Some(page), Some(program), Ok(library)) = (&facts.meetings, &facts.program, &facts.library) else {
-        return;
-    };
+    let (Some(page), Some(program)) = (&facts.meetings, &facts.program) else { return };
     if !uncounted(program, &facts.library).is_empty() && program.family != Some(Family::Launcher) {
         return;
     }
+    if load(request, facts, variables) {
+        variables.push(variable(sync_stats::VARIABLE, Action::Set { value: page.clone() }));
+    }
+}
+
+/// Loads the library, whatever else it is needed for. Returns whether there is one.
+pub(crate) fn load(request: &LaunchRequest, facts: &LaunchFacts, variables: &mut Vec<Variable>) -> bool {
+    let Ok(library) = &facts.library else { return false };
     let action = Action::Set { value: with_library(&request.environment, library) };
     match variables.iter_mut().find(|variable| variable.name == PRELOAD) {
         Some(variable) => variable.action = action,
         None => variables.push(variable(PRELOAD, action)),
     }
-    variables.push(variable(sync_stats::VARIABLE, Action::Set { value: page.clone() }));
+    true
 }
 
 /// Returns why the library cannot count barriers and collectives in a program, in words; empty if

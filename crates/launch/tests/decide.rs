@@ -150,6 +150,36 @@ fn one_line_without_v_says_that_other_programs_leave_fewer_cores() {
 }
 
 #[test]
+fn a_budget_is_there_only_on_request() {
+    let with = |fit: Option<trimtab_core::place::Fit>, facts: &LaunchFacts| {
+        let options = Options { fit, ..Options::default() };
+        let sources = Sources { options, ..sources(&[("OMP_DYNAMIC", "true"), ("OMP_NUM_THREADS", "4")]) };
+        decide(&LaunchRequest::merge(sources).unwrap(), facts).unwrap()
+    };
+    let facts = facts("core:4");
+    let plain = with(None, &facts);
+    assert_eq!(plain.budget, None);
+    assert!(!serde_json::to_string(&plain).unwrap().contains("budget"));
+    assert_eq!(with(Some("keep".parse().unwrap()), &facts).budget, None);
+    for (fit, rule) in [("budget", "unnumbered"), ("limit", "all")] {
+        let fit = Some(fit.parse().unwrap());
+        let plan = with(fit, &facts);
+        let budget = plan.budget.unwrap();
+        assert_eq!((budget.cores, budget.rule.word()), (4, rule));
+        assert_eq!(plan.threads, plain.threads);
+        // Without the library there is none, and a warning says so.
+        let none = LaunchFacts { library: Err("it is not installed".into()), ..facts.clone() };
+        let plan = with(fit, &none);
+        assert_eq!(plan.budget, None);
+        assert!(
+            said(&plan).contains("cannot bound the program's teams: it is not installed"),
+            "{}",
+            said(&plan)
+        );
+    }
+}
+
+#[test]
 fn what_contradicts_itself_is_refused() {
     let nest = || Some("2,scatter".to_owned());
     for (options, words) in [

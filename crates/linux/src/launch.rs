@@ -208,7 +208,13 @@ fn keep(content: &[u8]) -> io::Result<OwnedFd> {
     let mut file = File::from(memory);
     file.write_all(content)?;
     fcntl_add_seals(&file, SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL)?;
-    let kept = fcntl_dupfd_cloexec(&file, KEPT_FROM).or_else(|_| fcntl_dupfd_cloexec(&file, 3))?;
+    inherited(&file)
+}
+
+/// Returns a copy of a file's descriptor that the program inherits, at a high number if there is
+/// one.
+pub(crate) fn inherited(file: &File) -> io::Result<OwnedFd> {
+    let kept = fcntl_dupfd_cloexec(file, KEPT_FROM).or_else(|_| fcntl_dupfd_cloexec(file, 3))?;
     fcntl_setfd(&kept, FdFlags::empty())?;
     Ok(kept)
 }

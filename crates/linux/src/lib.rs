@@ -7,6 +7,7 @@
 
 #![warn(missing_docs)]
 
+pub mod budget;
 pub mod calibrate;
 pub mod child;
 pub mod host;

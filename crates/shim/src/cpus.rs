@@ -4,7 +4,7 @@
 //! the hand-off, and a set is a kibibyte. A set is filled in place and never moved, since a thread
 //! with the least stack (16 KiB, of which the C library takes its part) may create another.
 
-use libc::c_void;
+use libc::{c_void, pid_t};
 use trimtab_core::handoff::CPUS_MAX;
 use trimtab_core::ids::OsCpu;
 
@@ -82,10 +82,15 @@ impl Cpus {
     ///
     /// Uses a raw system call, because other libraries replace the C library's function.
     pub(crate) fn read_this_thread(&mut self) -> bool {
+        self.read(0)
+    }
+
+    /// Does the same for any thread, the calling one if its number is 0.
+    pub(crate) fn read(&mut self, thread: pid_t) -> bool {
         self.words.fill(0);
         let (mask, bytes) = (self.words.as_mut_ptr(), size_of_val(&self.words));
         // SAFETY: the address and the length describe `words`, and the kernel writes at most these.
-        unsafe { libc::syscall(libc::SYS_sched_getaffinity, 0, bytes, mask) > 0 }
+        unsafe { libc::syscall(libc::SYS_sched_getaffinity, thread, bytes, mask) > 0 }
     }
 
     /// Restricts the calling thread to these CPUs. Returns true if the kernel agreed.

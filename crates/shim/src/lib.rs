@@ -42,11 +42,14 @@
 
 mod attr;
 mod birth;
+#[cfg_attr(test, allow(dead_code))]
+mod budget;
 mod carry;
 mod count;
 mod cpus;
 #[cfg_attr(test, allow(dead_code))]
 mod ending;
+mod errno;
 #[cfg_attr(test, allow(dead_code))]
 mod failure;
 mod fork;
@@ -61,6 +64,7 @@ mod objects;
 mod plan;
 mod runtimes;
 mod slots;
+mod ticks;
 mod unwinder;
 
 // Modules behind exports. A test binary has no exports.
@@ -304,6 +308,7 @@ extern "C" fn loaded() {
     real::resolve();
     gomp::note_start();
     meter::begin();
+    budget::begin();
     // Without an unwinder, the library cannot catch its own faults, and no thread of the host can
     // unwind through its functions.
     if plan::current().is_some_and(AppliedPlan::is_of_this_process) && !unwinder::find() {

@@ -16,6 +16,7 @@
 //!   reads that time when it joins the next region, or when its thread ends.
 //! - The cost of a record is measured once, in a row that no reader uses.
 
+use crate::ticks::monotonic_ns as now;
 use crate::{imports, plan, unwinder};
 use std::cell::Cell;
 use std::ffi::CString;
@@ -238,13 +239,6 @@ fn cost(scratch: ThreadRow) -> u64 {
     };
     // Other threads may take the CPU during any batch, and the first batch fetches the page.
     (0..COST_BATCHES).map(|_| batch()).min().unwrap_or(0).max(1)
-}
-
-fn now() -> u64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: our own memory; the call leaves `errno` alone for a clock that every kernel has.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
-    (time.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(time.tv_nsec as u64)
 }
 
 /// Returns the calling thread's row and its number plus one.

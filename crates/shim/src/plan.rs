@@ -67,6 +67,7 @@ pub(crate) fn guarded<T>(work: impl FnOnce() -> Option<T>) -> Option<T> {
             let _ = STATE.compare_exchange(STATE_READING, STATE_ABSENT, AcqRel, Acquire);
         }
         crate::nest::stand_down();
+        crate::budget::stand_down();
         std::mem::forget(fault); // its destructor may be as broken
         None
     })

@@ -175,10 +175,14 @@ pub struct RunOnly {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65536),
           hide_short_help = true, help_heading = PLACEMENT)]
     pub threads: Option<u32>,
-    /// Thread counts in your environment that exceed the CPUs of the run: auto (they are lowered,
-    /// outer levels of OMP_NUM_THREADS first; the default) or keep (they stay).
+    /// Thread counts that exceed the CPUs of the run: auto (those in your environment are lowered,
+    /// outer levels of OMP_NUM_THREADS first; the default), keep (they stay), budget (also teams
+    /// that start while all processes of the run together compute with more threads than it has
+    /// CPUs) or limit (also teams whose number the program demands).
     ///
     /// Counts that fit are never changed, nor is a count that the program's command line states.
+    /// With budget and limit, OpenMP teams of all processes of the run share its CPUs while they
+    /// run: a program that relies on its number of threads may fail then.
     #[arg(long, value_name = "HOW", value_parser = words::Words::<Fit>::of(Fit::ALL.map(Fit::word)),
           hide_possible_values = true, hide_short_help = true, help_heading = PLACEMENT)]
     pub fit: Option<Fit>,

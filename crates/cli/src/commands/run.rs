@@ -17,9 +17,12 @@ use std::ffi::OsString;
 use trimtab_agent::monitor::announcement::{ChildFacts, announce, retract};
 use trimtab_agent::restoration;
 use trimtab_core::balance::Kind;
+use trimtab_core::budget::VARIABLE;
 use trimtab_core::queue::QueueRules;
 use trimtab_core::topology::Machine;
+use trimtab_launch::budget;
 use trimtab_launch::{Changes, EnvMode, LaunchFacts, LaunchPlan, LaunchRequest};
+use trimtab_linux::budget::BudgetPage;
 use trimtab_linux::child::{self, Two, Word};
 use trimtab_linux::launch::{apply, become_program};
 use trimtab_linux::ledger::Held;
@@ -59,7 +62,8 @@ pub fn run(world: &World, args: &RunArgs) -> Result<u8, Exit> {
     if let Some(lower) = gather::priority_beyond(args.run.priority, &queue) {
         say::warning(volume, &lower);
     }
-    let launch = Launch { world, args, request: &request, program: &program, volume, queue };
+    let page = budget::rule(&request).and_then(|_| budget_page(volume));
+    let mut launch = Launch { world, args, request: &request, program: &program, volume, queue, page };
     // From here on there may be two processes; the rest belongs to the program's process.
     match launch.split(watch, &facts.machine)? {
         Split::Ended(status) => Ok(status),
@@ -80,6 +84,8 @@ struct Launch<'a> {
     volume: Volume,
     /// The site's rules for the queue.
     queue: QueueRules,
+    /// Page of the run's budget, if it has one: the program's, and its parent's to read.
+    page: Option<BudgetPage>,
 }
 
 /// The process after it may have become two.
@@ -92,7 +98,7 @@ enum Split {
 
 impl Launch<'_> {
     /// Forks if the program is monitored: the first process stays as its parent.
-    fn split(&self, watch: Option<(Asked, Outputs)>, machine: &Machine) -> Result<Split, Exit> {
+    fn split(&mut self, watch: Option<(Asked, Outputs)>, machine: &Machine) -> Result<Split, Exit> {
         let Some((asked, outputs)) = watch else { return Ok(Split::Program(None)) };
         match child::two().context("cannot create a process for the program").map_err(failed)? {
             Two::Program(word) => Ok(Split::Program(Some(word))),
@@ -105,6 +111,7 @@ impl Launch<'_> {
                     shim_reports: self.request.nest.is_some() && to_text,
                     program: self.program.clone(),
                     volume: self.volume,
+                    budget: self.page.take(),
                 };
                 monitor::stay(self.world, child, asked, outputs, run).map(Split::Ended)
             }
@@ -138,6 +145,7 @@ impl Launch<'_> {
             changes = self.request.environment.changes(&plan.environment);
         }
         self.keep(held, &mut changes)?;
+        self.budget(&plan, &mut changes);
         if let Some(word) = &mut word {
             let counts = facts.meetings.is_some();
             let known = counts.then(|| ChildFacts::now(&plan.wait.waiting, &plan.wait.left_to_user));
@@ -156,6 +164,17 @@ impl Launch<'_> {
         Err(Exit::new(status, error))
     }
 
+    /// Hands the page of the budget to the program.
+    fn budget(&self, plan: &LaunchPlan, changes: &mut Changes) {
+        let (Some(budget), Some(page)) = (plan.budget, &self.page) else { return };
+        match page.hand_over(budget.cores, budget.rule, &plan.placement.mask) {
+            Ok(text) => {
+                changes.insert(VARIABLE.to_owned(), Some(OsString::from(text)));
+            }
+            Err(error) => no_budget(self.volume, &error),
+        }
+    }
+
     /// Keeps the hold for the program, and passes its position in the ledger on.
     fn keep(&self, held: Option<Held>, changes: &mut Changes) -> Result<(), Exit> {
         let Some(held) = held else { return Ok(()) };
@@ -168,6 +187,15 @@ impl Launch<'_> {
         changes.insert(HOLD.to_owned(), Some(OsString::from(format!("{depth} {descriptor}{id}"))));
         Ok(())
     }
+}
+
+/// Makes the page of the run's budget. Without one, the run goes on.
+fn budget_page(volume: Volume) -> Option<BudgetPage> {
+    BudgetPage::create().inspect_err(|error| no_budget(volume, error)).ok()
+}
+
+fn no_budget(volume: Volume, error: &std::io::Error) {
+    say::warning(volume, &format!("teams are not bounded: there is no memory for the budget ({error})"));
 }
 
 /// Reserves cores, and decides on the reserved cores.

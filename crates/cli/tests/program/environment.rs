@@ -64,6 +64,33 @@ fn a_count_that_is_asked_for_reaches_all_but_upper_bounds() {
 }
 
 #[test]
+fn a_budget_goes_to_the_program_only_on_request() {
+    let sandbox = Sandbox::new();
+    let variable = trimtab_core::budget::VARIABLE;
+    for options in ["-c 1", "-c 1 --fit keep"] {
+        let found = inside(sandbox.run(options).env("OMP_DYNAMIC", "true"));
+        assert_eq!(found.get(variable), None, "{options}");
+    }
+    for (options, words) in [("-c 1 --fit budget", " 1 unnumbered "), ("-c 1 --fit limit", " 1 all ")] {
+        let found = inside(sandbox.run(options));
+        assert!(found[variable].contains(words), "{options}: {}", found[variable]);
+    }
+}
+
+#[test]
+fn teams_of_a_run_share_its_budget_and_the_report_counts_them() {
+    let program = need!(openmp(), "gcc is needed");
+    let sandbox = Sandbox::new();
+    let call = sandbox.run("-c 1 --fit limit --report=budget.json").env("OMP_NUM_THREADS", "1");
+    call.args([&program]).ends().ok();
+    let report: serde_json::Value =
+        serde_json::from_str(&crate::util::text(&sandbox.path("budget.json"))).unwrap();
+    let budget = &report["budget"];
+    assert_eq!(budget["cores"], 1, "{report}");
+    assert!(budget["teams"].as_u64().unwrap() >= 1, "{report}");
+}
+
+#[test]
 fn counts_that_exceed_the_run_are_fitted_and_said() {
     need!(two(), "two cores are needed");
     let sandbox = Sandbox::new();

@@ -151,7 +151,8 @@ fn more_ranks_than_cores_take_turns() {
             )
         })
         .collect();
-    let all = "until [ -e began.0 ] && [ -e began.1 ] && [ -e began.2 ] && [ -e began.3 ]; do sleep 0.02; done";
+    let all =
+        "until [ -e began.0 ] && [ -e began.1 ] && [ -e began.2 ] && [ -e began.3 ]; do sleep 0.02; done";
     let said = sandbox.shell(&format!("{script} {all}; touch all; wait")).ends();
     let masks = said.warns(&["4 ranks share 2 cores in turn", "-c"]);
     assert_eq!(sorted(&masks), [a.to_string(), a.to_string(), b.to_string(), b.to_string()]);

@@ -118,7 +118,7 @@ pub fn effective(
 /// Returns the action on a count that the user set.
 fn of_user(row: &ThreadCount, plan: &Plan, value: String, asked: &CountRequest<'_>) -> Action {
     let slots = u32::try_from(plan.slots.len()).unwrap_or(u32::MAX);
-    let may = row.fits && asked.fit == Fit::Auto && asked.stated.is_none();
+    let may = row.fits && asked.fit != Fit::Keep && asked.stated.is_none();
     let fitted = fit::counts(&value).filter(|_| may).and_then(|counts| fit::fitted(&counts, slots));
     match fitted {
         Some(counts) => Action::Fitted { value: fit::list(&counts), from: value },

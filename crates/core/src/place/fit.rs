@@ -14,26 +14,33 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
-/// Treatment of counts that exceed the CPUs of a run.
+/// Treatment of thread counts that exceed the CPUs of a run: those in variables before the program
+/// starts, and those of its teams while it runs (the budget of its hold).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Fit {
-    /// They are lowered.
+    /// Variables are lowered.
     #[default]
     Auto,
-    /// They are left as the user set them.
+    /// All are left as the user set them.
     Keep,
+    /// Variables are lowered, and teams without a number of their own in the program.
+    Budget,
+    /// Variables are lowered, and all teams.
+    Limit,
 }
 
 impl Fit {
     /// All values, as listed in help.
-    pub const ALL: [Self; 2] = [Self::Auto, Self::Keep];
+    pub const ALL: [Self; 4] = [Self::Auto, Self::Keep, Self::Budget, Self::Limit];
 
     /// Returns the word on the command line.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Auto => "auto",
             Self::Keep => "keep",
+            Self::Budget => "budget",
+            Self::Limit => "limit",
         }
     }
 }
@@ -49,7 +56,7 @@ impl FromStr for Fit {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let known = Self::ALL.into_iter().find(|fit| fit.word() == text);
-        known.ok_or_else(|| format!("\"{text}\" is not a way to fit counts: auto or keep"))
+        known.ok_or_else(|| format!("\"{text}\" is not a way to fit counts: auto, keep, budget or limit"))
     }
 }
 

@@ -1,6 +1,7 @@
 //! Calls that open a team.
 
 use super::library::{self, Library, NAMES};
+use crate::budget;
 use crate::meter::{self, Region};
 use crate::nest::{self, NestTeam};
 use libc::{c_long, c_uint, c_void};
@@ -49,6 +50,16 @@ impl TeamCall {
         let team = nest::open(threads, Runtime::Libgomp);
         Some(Self { first, routine, data, library, team, region: Region::open(Runtime::Libgomp) })
     }
+}
+
+/// Counts a team in the hold's budget. Returns the number of threads for the runtime: the program's,
+/// or a smaller one.
+fn budgeted(library: &Library, threads: c_uint) -> (budget::Team, c_uint) {
+    if !budget::is_on() {
+        return (budget::Team::uncounted(), threads);
+    }
+    let team = budget::open(library.wanted(threads));
+    (team, team.threads.unwrap_or(threads))
 }
 
 /// Function that libgomp runs on every member: joins the team, and then calls the program's
@@ -119,8 +130,9 @@ macro_rules! calls {
                 unsafe { routine(data) };
                 return $(<$result>::from(1u8))?;
             };
+            let (counted, threads) = budgeted(library, threads);
             // SAFETY: the caller's contract.
-            match unsafe { TeamCall::open(library, routine, data, threads, const { is_reductions(stringify!($name)) }) } {
+            let result = match unsafe { TeamCall::open(library, routine, data, threads, const { is_reductions(stringify!($name)) }) } {
                 // SAFETY: the caller's contract.
                 None => unsafe { real(routine, data, threads, $($argument),*) },
                 Some(mut call) => {
@@ -132,7 +144,9 @@ macro_rules! calls {
                     call.team.close();
                     result
                 }
-            }
+            };
+            counted.close();
+            result
         }
     )*};
 }
@@ -154,6 +168,7 @@ calls! {
 /// Call between its `_start` and `GOMP_parallel_end`.
 struct Started {
     call: Option<TeamCall>,
+    counted: budget::Team,
     library: &'static Library,
     outer: *mut Started,
 }
@@ -184,9 +199,10 @@ macro_rules! starts {
             let function = library.function(const { position(stringify!($name)) });
             // SAFETY: the address of the function of that name and type, or 0, which is `None`.
             let Some(real) = (unsafe { std::mem::transmute::<usize, Option<GompFunction>>(function) }) else { return };
+            let (counted, threads) = budgeted(library, threads);
             // SAFETY: the caller's contract.
             let call = unsafe { TeamCall::open(library, routine, data, threads, false) };
-            let started = Box::into_raw(Box::new(Started { call, library, outer: STARTED.get() }));
+            let started = Box::into_raw(Box::new(Started { call, counted, library, outer: STARTED.get() }));
             STARTED.set(started);
             // SAFETY: just made; freed by `GOMP_parallel_end` on this thread, after the team has
             // been joined.
@@ -240,6 +256,7 @@ pub(crate) unsafe extern "C-unwind" fn GOMP_parallel_end() {
         call.region.close();
         call.team.close();
     }
+    record.counted.close();
     STARTED.set(record.outer);
     // SAFETY: made by a box; the team has been joined, and no other code knows of it.
     drop(unsafe { Box::from_raw(started) });

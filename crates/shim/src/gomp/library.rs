@@ -1,12 +1,14 @@
 //! The libgomp that a program's function is linked to, and the addresses of its functions.
 
 use super::calls::Routine;
+use crate::budget::Wanted;
 use crate::objects::{self, Object};
 use libc::{c_int, c_void};
 use std::ffi::CStr;
 use std::ops::{ControlFlow, Range};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering::*};
+use trimtab_core::budget::share::Inside;
 
 /// Interposed functions, in the order of [`Library::functions`].
 pub(super) const NAMES: [&CStr; 26] = [
@@ -38,13 +40,34 @@ pub(super) const NAMES: [&CStr; 26] = [
     c"GOMP_single_copy_end",
 ];
 
+/// Questions about the calling thread that the runtime answers, in the order of
+/// [`Library::queries`].
+const QUERIES: [&CStr; 8] = [
+    c"omp_get_thread_num",
+    c"omp_get_max_threads",
+    c"omp_get_level",
+    c"omp_get_team_size",
+    c"omp_get_ancestor_thread_num",
+    c"omp_get_dynamic",
+    c"omp_get_active_level",
+    c"omp_get_max_active_levels",
+];
+const THREAD_NUM: usize = 0;
+const MAX_THREADS: usize = 1;
+const LEVEL: usize = 2;
+const TEAM_SIZE: usize = 3;
+const ANCESTOR: usize = 4;
+const DYNAMIC: usize = 5;
+const ACTIVE_LEVEL: usize = 6;
+const ACTIVE_LEVELS_MAX: usize = 7;
+
 /// A libgomp as the functions of one object see it. Leaked: calls may be inside at any time.
 pub(super) struct Library {
     /// Address range of the object that calls this libgomp.
     callers: Range<usize>,
     functions: [usize; NAMES.len()],
-    thread_number: usize,
-    threads_most: usize,
+    /// Addresses of the functions of [`QUERIES`], 0 for those that it has not.
+    queries: [usize; QUERIES.len()],
     /// Address range of the runtime itself.
     pub(super) own: Range<usize>,
     /// Whether the shim places this runtime's teams: LLVM's family reports to the tool instead.
@@ -183,8 +206,7 @@ impl Library {
         let mut library = Self {
             callers,
             functions: [0; NAMES.len()],
-            thread_number: 0,
-            threads_most: 0,
+            queries: [0; QUERIES.len()],
             own: 0..0,
             is_gnu: false,
             gone: AtomicBool::new(false),
@@ -204,16 +226,18 @@ impl Library {
             for (function, name) in library.functions.iter_mut().zip(NAMES) {
                 fill(function, name);
             }
-            if library.thread_number == 0 {
-                fill(&mut library.thread_number, c"omp_get_thread_num");
-                fill(&mut library.threads_most, c"omp_get_max_threads");
+            if library.queries[THREAD_NUM] == 0 {
+                for (query, name) in library.queries.iter_mut().zip(QUERIES) {
+                    fill(query, name);
+                }
                 // The object that numbers the threads is the runtime itself.
                 library.own = object.range();
-                library.is_gnu = library.thread_number != 0
-                    && library.threads_most != 0
+                library.is_gnu = library.queries[THREAD_NUM] != 0
+                    && library.queries[MAX_THREADS] != 0
                     && object.defines(c"__kmpc_fork_call").is_none();
             }
-            match library.thread_number != 0 && library.functions.iter().all(|&function| function != 0) {
+            match library.queries[THREAD_NUM] != 0 && library.functions.iter().all(|&function| function != 0)
+            {
                 true => ControlFlow::Break(()),
                 false => ControlFlow::Continue(()),
             }
@@ -228,21 +252,61 @@ impl Library {
 
     /// Returns the calling thread's number in its team.
     pub(super) fn thread_number(&self) -> u32 {
-        number(self.thread_number)
+        number(self.queries[THREAD_NUM])
     }
 
     /// Returns the most threads that a team opened without a number has.
     pub(super) fn threads_most(&self) -> u32 {
-        number(self.threads_most)
+        number(self.queries[MAX_THREADS])
+    }
+
+    /// Describes the team that the calling thread is about to open with this number of threads, 0
+    /// for none.
+    pub(super) fn wanted(&self, threads: u32) -> Wanted {
+        let level = number(self.queries[LEVEL]);
+        let is_serial =
+            level > 0 && number(self.queries[ACTIVE_LEVEL]) >= number(self.queries[ACTIVE_LEVELS_MAX]);
+        let wanted = match threads {
+            _ if is_serial => 1,
+            0 => self.threads_most().max(1),
+            threads => threads,
+        };
+        Wanted {
+            threads: wanted,
+            numbered: threads != 0,
+            dynamic: number(self.queries[DYNAMIC]) != 0,
+            inside: (level > 0).then(|| self.position(level)),
+        }
+    }
+
+    /// Returns the position of the calling thread in its teams.
+    fn position(&self, level: u32) -> Inside {
+        (1..=level.min(LEVELS_MAX)).fold(Inside::none(), |inside, level| {
+            let of = |query: usize| number_of(self.queries[query], level);
+            inside.then(of(TEAM_SIZE), of(ANCESTOR))
+        })
     }
 }
+
+/// Bound of the levels of teams that are looked at.
+const LEVELS_MAX: u32 = 16;
 
 fn number(function: usize) -> u32 {
     if function == 0 {
         return 0;
     }
-    // SAFETY: the address of `omp_get_thread_num` or `omp_get_max_threads`, which take nothing and
-    // give an int.
+    // SAFETY: the address of a query, which takes nothing and gives an int.
     let function = unsafe { std::mem::transmute::<usize, extern "C" fn() -> c_int>(function) };
     u32::try_from(function()).unwrap_or(0)
+}
+
+/// Does the same for a query about a level.
+fn number_of(function: usize, level: u32) -> u32 {
+    if function == 0 {
+        return 0;
+    }
+    // SAFETY: the address of `omp_get_team_size` or `omp_get_ancestor_thread_num`, which take a
+    // level and give an int.
+    let function = unsafe { std::mem::transmute::<usize, extern "C" fn(c_int) -> c_int>(function) };
+    u32::try_from(function(level as c_int)).unwrap_or(0)
 }

@@ -23,6 +23,7 @@ use super::report;
 use super::state::{is_active, order, state};
 use crate::cpus::Cpus;
 use crate::plan;
+use crate::ticks::now;
 use libc::{c_void, pthread_key_t};
 use std::cell::Cell;
 use std::ops::Range;
@@ -506,20 +507,3 @@ pub(super) fn note_places() {
 }
 
 static HAS_PLACES: AtomicBool = AtomicBool::new(false);
-
-/// Reads a clock that grows steadily: see [`SERIES_TICKS_MAX`]. Read at the end of every outermost
-/// region.
-#[cfg(target_arch = "x86_64")]
-fn now() -> u64 {
-    // SAFETY: every processor of this architecture has the instruction, and no preconditions.
-    unsafe { std::arch::x86_64::_rdtsc() }
-}
-
-/// Reads the monotonic clock in nanoseconds. Read at the end of every outermost region.
-#[cfg(not(target_arch = "x86_64"))]
-fn now() -> u64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `time` is ours to write.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
-    (time.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(time.tv_nsec as u64)
-}

@@ -1,0 +1,81 @@
+//! Budget of a launch: whether the processes of the run share its cores while they run, and which
+//! of their teams may be made smaller.
+//!
+//! A program may rely on its number of threads, so that teams are bounded on request only
+//! (`--fit budget`, `--fit limit`). Without the request a launch is as if there were no budget.
+
+use crate::facts::LaunchFacts;
+use crate::family::Family;
+use crate::options::EnvMode;
+use crate::preload::Preload;
+use crate::reason::{LaunchReason, Topic};
+use crate::refusal::Refusal;
+use crate::request::LaunchRequest;
+use serde::Serialize;
+use trimtab_core::budget::Rule;
+use trimtab_core::place::Fit;
+use trimtab_core::words::plural;
+
+/// Budget of a run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+pub struct BudgetPlan {
+    /// Threads that the processes of the run may compute with together.
+    pub cores: u32,
+    /// Teams that may be made smaller: `unnumbered` or `all`.
+    #[serde(serialize_with = "word")]
+    pub rule: Rule,
+}
+
+fn word<S: serde::Serializer>(rule: &Rule, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(rule.word())
+}
+
+/// Returns the rule that a request asks for.
+pub fn rule(request: &LaunchRequest) -> Option<Rule> {
+    match request.fit {
+        Fit::Keep | Fit::Auto => None,
+        Fit::Budget => Some(Rule::Unnumbered),
+        Fit::Limit => Some(Rule::All),
+    }
+}
+
+/// Decides on the budget. The second value is the message about it.
+pub(crate) fn decide(
+    request: &LaunchRequest,
+    facts: &LaunchFacts,
+    preload: &Preload,
+    threads: u32,
+) -> Result<(Option<BudgetPlan>, Option<LaunchReason>), Refusal> {
+    let Some(rule) = rule(request) else { return Ok((None, None)) };
+    if let Some(why) = missing(request, facts, preload) {
+        let text = format!("--fit {} cannot bound the program's teams: {why}", request.fit);
+        if request.strict {
+            return Err(Refusal::Strict(text));
+        }
+        return Ok((None, Some(LaunchReason::warning(Topic::Threads, text))));
+    }
+    let teams = match rule {
+        Rule::Unnumbered => "teams without a number of their own",
+        Rule::All => "all teams",
+    };
+    let cores = threads.max(1);
+    let text = format!("{teams} share a budget of {} with all processes of the run", plural(cores, "thread"));
+    Ok((Some(BudgetPlan { cores, rule }), Some(LaunchReason::note(Topic::Threads, text))))
+}
+
+/// Returns why the preload library, which bounds teams, does not get into the program.
+fn missing<'a>(request: &LaunchRequest, facts: &'a LaunchFacts, preload: &'a Preload) -> Option<&'a str> {
+    if request.env == EnvMode::Keep {
+        return Some("--env keep leaves variables alone, and the preload library needs some");
+    }
+    if let Err(why) = &facts.library {
+        return Some(why);
+    }
+    preload.stays_out().filter(|_| !starts_others(facts))
+}
+
+/// Returns whether the program is a launcher, which needs no library itself and hands the variables
+/// on to the ranks that it starts.
+pub(crate) fn starts_others(facts: &LaunchFacts) -> bool {
+    facts.program.as_ref().is_some_and(|program| program.family == Some(Family::Launcher))
+}

@@ -1,0 +1,73 @@
+//! Page file of a run's budget ([`trimtab_core::budget`]): made by the launcher, handed to the
+//! program and all that it starts, read by reports.
+//!
+//! It is a memory file without a name in any folder, so that nothing is left behind and only
+//! processes that inherit the descriptor, or that may read this user's `/proc/PID/fd`, find it. Its
+//! length is sealed: no process can cut it while others use it.
+
+use crate::launch::inherited;
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+use std::fs::File;
+use std::io;
+use std::os::fd::IntoRawFd;
+use std::os::unix::fs::FileExt;
+use trimtab_core::budget::page::{BYTES, Content, NAME, fresh, read};
+use trimtab_core::budget::{Rule, handoff};
+use trimtab_core::set::CpuSet;
+
+/// Page file of a budget.
+#[derive(Debug)]
+pub struct BudgetPage(File);
+
+impl BudgetPage {
+    /// Creates a page in which no process takes part.
+    ///
+    /// # Errors
+    /// The kernel gives no memory or no descriptor.
+    pub fn create() -> io::Result<Self> {
+        let file = File::from(memfd_create(NAME, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?);
+        ftruncate(&file, BYTES as u64)?;
+        fcntl_add_seals(&file, SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL)?;
+        Ok(Self(file))
+    }
+
+    /// Hands the page to the program that this process becomes, and returns the value of the
+    /// variable [`trimtab_core::budget::VARIABLE`].
+    ///
+    /// # Errors
+    /// No descriptor is left, or the page cannot be written.
+    pub fn hand_over(&self, cores: u32, rule: Rule, cpus: &CpuSet) -> io::Result<String> {
+        self.0.write_all_at(&fresh(cores), 0)?;
+        let kept = inherited(&self.0)?;
+        Ok(handoff(std::process::id(), kept.into_raw_fd(), cores, rule, cpus))
+    }
+
+    /// Returns the content; `None` if it cannot be read, or was not handed over.
+    pub fn read(&self) -> Option<Content> {
+        let mut bytes = vec![0; BYTES];
+        self.0.read_exact_at(&mut bytes, 0).ok()?;
+        read(&bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsRawFd;
+    use trimtab_core::budget::Handoff;
+
+    #[test]
+    fn a_page_is_handed_over_found_by_its_process_and_keeps_its_length() {
+        let page = BudgetPage::create().unwrap();
+        assert_eq!(page.read(), None, "not handed over");
+        let text = page.hand_over(3, Rule::All, &"0-1".parse().unwrap()).unwrap();
+        let read = Handoff::read(&text).unwrap();
+        assert_eq!((read.pid, read.cores, read.rule), (std::process::id(), 3, Rule::All));
+        let content = page.read().unwrap();
+        assert_eq!((content.cores, content.members.len(), content.programs), (3, 0, 0));
+        let path = format!("/proc/{}/fd/{}", read.pid, read.descriptor);
+        let same = File::options().read(true).write(true).open(path).unwrap();
+        assert!(same.set_len(0).is_err() && same.set_len(1 << 20).is_err());
+        assert_ne!(same.as_raw_fd(), read.descriptor);
+    }
+}

@@ -1,0 +1,191 @@
+//! Budget of the hold: the size of a team that is about to start, by what all processes of the hold
+//! compute now.
+//!
+//! The launcher hands over a page of shared memory ([`trimtab_core::budget`]) in which each process
+//! publishes its teams. [`page`] maps it and takes a slot, [`survey`] examines the other processes
+//! and computes this process's share, [`process`] asks the kernel about them. The functions that
+//! open teams ask here for the size of each ([`open`]) and tell when it has ended ([`Team::close`]).
+//!
+//! - A team costs a few atomic operations on memory of this process, two stores to its slot, and a
+//!   read of the time stamp counter. The others are examined at most once a millisecond, for at
+//!   most one hundredth of the time.
+//! - This process's own counts are kept in its own memory; the page gets copies. Other processes
+//!   can therefore write anything into the page without damage to these counts.
+//! - Nothing blocks: a thread that finds another one examining uses the share of before.
+//! - A forked child starts without teams and takes a slot of its own.
+//! - Without the variable, or with a page that has another form, a team costs one load more.
+
+mod page;
+mod process;
+mod survey;
+
+use crate::ticks::now;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering::*};
+use trimtab_core::budget::Rule;
+use trimtab_core::budget::page::{State, slot};
+use trimtab_core::budget::share::{Inside, grant};
+
+/// Whether there is a budget. Every team costs one load of it.
+static ON: AtomicBool = AtomicBool::new(false);
+/// Position of the rule in [`Rule::ALL`].
+static RULE: AtomicU8 = AtomicU8::new(0);
+/// Most threads that this process may compute with, and its equal part of the cores, when the page
+/// was last examined.
+static SHARE: AtomicU32 = AtomicU32::new(1);
+static EQUAL_PART: AtomicU32 = AtomicU32::new(1);
+/// Time from which the page is to be examined again, in ticks.
+static NEXT: AtomicU64 = AtomicU64::new(0);
+/// Threads in the open teams of this process.
+static COMPUTING: AtomicU32 = AtomicU32::new(0);
+/// Most threads that this process wanted at a time since the page was last examined, and in the
+/// time between the two examinations before.
+static WANTS: AtomicU32 = AtomicU32::new(0);
+static WANTED_BEFORE: AtomicU32 = AtomicU32::new(0);
+/// Sums over teams, in the order of the slot's words.
+static SUMS: [AtomicU64; slot::SUMS] = [const { AtomicU64::new(0) }; slot::SUMS];
+
+const TEAMS: usize = 0;
+const BOUNDED: usize = slot::BOUNDED - slot::TEAMS;
+const REFUSED: usize = slot::REFUSED - slot::TEAMS;
+const BORROWED: usize = slot::BORROWED - slot::TEAMS;
+
+/// Team that a program is about to open.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wanted {
+    /// Threads, the opening one included; at least 1.
+    pub(crate) threads: u32,
+    /// Whether the program demands the number.
+    pub(crate) numbered: bool,
+    /// Whether the program allows smaller teams.
+    pub(crate) dynamic: bool,
+    /// Position of the opening thread in its teams; `None` outside all teams.
+    pub(crate) inside: Option<Inside>,
+}
+
+/// Team that has been counted.
+#[derive(Clone, Copy, Debug)]
+#[must_use = "a team that is not closed counts for ever"]
+pub(crate) struct Team {
+    /// Threads that the team may have; `None`: as many as the program asked for.
+    pub(crate) threads: Option<u32>,
+    /// Threads by which it added to [`COMPUTING`].
+    counted: u32,
+}
+
+/// Joins the hold's budget, if there is one. Called while the process has one thread.
+pub(crate) fn begin() {
+    if let Some(rule) = crate::errno::kept(page::join) {
+        let at = Rule::ALL.iter().position(|&known| known == rule).unwrap_or(0);
+        RULE.store(at as u8, Relaxed);
+        SHARE.store(page::cores(), Relaxed);
+        ON.store(true, Release);
+    }
+}
+
+/// Returns whether there is a budget.
+pub(crate) fn is_on() -> bool {
+    ON.load(Acquire)
+}
+
+/// Ends this process's part in the budget after a fault of the shim.
+pub(crate) fn stand_down() {
+    ON.store(false, Release);
+}
+
+fn rule() -> Rule {
+    Rule::ALL.get(usize::from(RULE.load(Relaxed))).copied().unwrap_or(Rule::Unnumbered)
+}
+
+/// Counts a team that the calling thread is about to open, and decides its size.
+pub(crate) fn open(wanted: Wanted) -> Team {
+    let Wanted { threads: asked, numbered, dynamic, inside } = wanted;
+    // The opening thread of an inner team is counted already.
+    let known = u32::from(inside.is_some());
+    SUMS[TEAMS].fetch_add(1, Relaxed);
+    let total = COMPUTING.load(Relaxed).saturating_add(asked).saturating_sub(known);
+    if WANTS.load(Relaxed) < total {
+        WANTS.fetch_max(total, Relaxed);
+    }
+    if now() >= NEXT.load(Relaxed) {
+        survey::examine();
+    }
+    let bounds = rule().bounds(numbered, dynamic);
+    let share = SHARE.load(Relaxed);
+    let size = |computing| if bounds { grant(share, computing, asked, inside) } else { asked };
+    let mut computing = COMPUTING.load(Relaxed);
+    let size = loop {
+        let size = size(computing);
+        let then = computing.saturating_add(size).saturating_sub(known);
+        match COMPUTING.compare_exchange_weak(computing, then, Relaxed, Relaxed) {
+            Ok(_) => break size,
+            Err(other) => computing = other,
+        }
+    };
+    let counted = size.saturating_sub(known);
+    if size < asked {
+        SUMS[BOUNDED].fetch_add(1, Relaxed);
+        SUMS[REFUSED].fetch_add((asked - size).into(), Relaxed);
+    }
+    let beyond = computing.saturating_add(counted).saturating_sub(EQUAL_PART.load(Relaxed)).min(counted);
+    if beyond > 0 {
+        SUMS[BORROWED].fetch_add(beyond.into(), Relaxed);
+    }
+    publish();
+    Team { threads: (size < asked).then_some(size), counted }
+}
+
+impl Team {
+    /// Returns a team that is not counted.
+    pub(crate) const fn uncounted() -> Self {
+        Self { threads: None, counted: 0 }
+    }
+
+    /// Records the end of the team.
+    pub(crate) fn close(self) {
+        if self.counted > 0 {
+            // A forked child begins at 0, whatever team its parent was in.
+            let less = |now: u32| Some(now.saturating_sub(self.counted));
+            let _ = COMPUTING.fetch_update(Relaxed, Relaxed, less);
+            publish_state();
+        }
+    }
+}
+
+/// Returns the state of this process for the others.
+fn state() -> State {
+    State {
+        computing: COMPUTING.load(Relaxed),
+        wants: WANTS.load(Relaxed).max(WANTED_BEFORE.load(Relaxed)),
+        teams: SUMS[TEAMS].load(Relaxed) as u32,
+    }
+}
+
+fn publish_state() {
+    if let Some(mine) = page::mine() {
+        mine[slot::STATE].store(state().word(), Relaxed);
+    }
+}
+
+/// Copies the counts of this process into its slot.
+fn publish() {
+    let Some(mine) = page::mine() else { return };
+    mine[slot::STATE].store(state().word(), Relaxed);
+    for (to, sum) in mine[slot::TEAMS..].iter().zip(&SUMS) {
+        to.store(sum.load(Relaxed), Relaxed);
+    }
+}
+
+/// Forgets the parent's teams. Runs in every forked child, on its only thread.
+extern "C" fn forked() {
+    crate::errno::kept(|| {
+        COMPUTING.store(0, Relaxed);
+        WANTS.store(0, Relaxed);
+        WANTED_BEFORE.store(0, Relaxed);
+        NEXT.store(0, Relaxed);
+        for sum in &SUMS {
+            sum.store(0, Relaxed);
+        }
+        survey::forget();
+        page::take_slot();
+    });
+}

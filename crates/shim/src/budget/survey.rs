@@ -1,0 +1,155 @@
+//! Examination of the other processes of the hold, and the share of this one.
+//!
+//! The kernel, not the page, says whether a process lives, which CPUs it may use and how much CPU
+//! time it used. So a process that was stopped or that waits lends its cores, whatever its slot
+//! says, and a slot that names a process outside the hold does not count.
+
+use super::page::{self, Slot};
+use super::{COMPUTING, EQUAL_PART, NEXT, SHARE, WANTED_BEFORE, WANTS, process};
+use crate::ticks::{monotonic_ns, now};
+use std::cell::UnsafeCell;
+use std::sync::atomic::{AtomicBool, Ordering::*};
+use trimtab_core::budget::page::{Owner, SLOTS, State, slot};
+use trimtab_core::budget::share::{Observed, demand, share, threads_used};
+
+/// Shortest time between two examinations, in ticks: about a millisecond (see
+/// [`now`](crate::ticks::now)); a tenth of the time in which a process gets lent cores back.
+const INTERVAL_TICKS: u64 = if cfg!(target_arch = "x86_64") { 2_500_000 } else { 1_000_000 };
+/// An examination may take this part of the time.
+const COST_PART: u64 = 100;
+/// Shortest time over which CPU time is measured, in nanoseconds. Chosen: two or three slices of
+/// the scheduler, and below the 10 ms in which a process gets its cores back.
+const USE_NS_MIN: u64 = 8_000_000;
+
+/// Whether a thread examines. No thread waits for it.
+static EXAMINING: AtomicBool = AtomicBool::new(false);
+static MEMORY: Memory = Memory(UnsafeCell::new(Seen::new()));
+
+/// What is known of the other processes.
+struct Memory(UnsafeCell<Seen>);
+
+// SAFETY: used only by the thread that set `EXAMINING`, and in a forked child's only thread.
+unsafe impl Sync for Memory {}
+
+struct Seen {
+    processes: [Known; SLOTS],
+    demands: [u16; SLOTS],
+    /// Position of the process that is identified anew next.
+    turn: usize,
+}
+
+impl Seen {
+    const fn new() -> Self {
+        Self { processes: [Known::NOTHING; SLOTS], demands: [0; SLOTS], turn: 0 }
+    }
+}
+
+/// What is known of the owner of a slot.
+#[derive(Clone, Copy)]
+struct Known {
+    owner: u64,
+    /// Whether it is that process, and one of the hold.
+    counts: bool,
+    /// Its teams when it was last observed.
+    teams: u32,
+    /// Its CPU time, and when that was read.
+    cpu_ns: u64,
+    at_ns: u64,
+    used: Option<u32>,
+    /// Whether it opened a team between the two readings of its CPU time.
+    opened: bool,
+}
+
+impl Known {
+    const NOTHING: Self =
+        Self { owner: 0, counts: false, teams: 0, cpu_ns: 0, at_ns: 0, used: None, opened: false };
+
+    /// Returns the process's demand.
+    fn look(&mut self, slot: &Slot, cores: u32, at_ns: u64, anew: bool) -> u32 {
+        let word = slot[slot::OWNER].load(Relaxed);
+        let Some(owner) = Owner::read(word) else { return 0 };
+        let state = State::read(slot[slot::STATE].load(Relaxed));
+        if self.owner != word {
+            *self = Self { owner: word, teams: state.teams, ..Self::NOTHING };
+        }
+        if self.at_ns == 0 || anew {
+            self.counts = process::is(owner) && process::is_confined_to(owner.pid, page::hold());
+        }
+        if !self.counts {
+            self.at_ns = at_ns;
+            return 0;
+        }
+        let Some(cpu_ns) = process::cpu_time(owner.pid) else {
+            self.counts = false;
+            return 0;
+        };
+        self.opened |= self.teams != state.teams;
+        let opened = self.opened;
+        self.teams = state.teams;
+        let elapsed = at_ns.saturating_sub(self.at_ns);
+        if self.at_ns == 0 || elapsed >= USE_NS_MIN {
+            self.used = (self.at_ns != 0).then(|| {
+                let used = threads_used(cpu_ns.saturating_sub(self.cpu_ns), elapsed);
+                // A process that gets no CPU does not wait.
+                if used == 0 { process::is_ready(owner.pid).into() } else { used }
+            });
+            (self.cpu_ns, self.at_ns, self.opened) = (cpu_ns, at_ns, false);
+        }
+        let State { computing, wants, .. } = state;
+        demand(&Observed { computing, wants, used: self.used, opened }, cores)
+    }
+}
+
+/// Examines the page and computes the share of this process.
+#[cold]
+pub(super) fn examine() {
+    if EXAMINING.swap(true, Acquire) {
+        return;
+    }
+    let begin = now();
+    crate::errno::kept(|| {
+        page::keep_slot();
+        // SAFETY: this thread set `EXAMINING`.
+        let seen = unsafe { &mut *MEMORY.0.get() };
+        let (own, equal) = shares(seen);
+        SHARE.store(own, Relaxed);
+        EQUAL_PART.store(equal, Relaxed);
+    });
+    WANTED_BEFORE.store(WANTS.swap(COMPUTING.load(Relaxed), Relaxed), Relaxed);
+    let end = now();
+    let pause = end.saturating_sub(begin).saturating_mul(COST_PART).max(INTERVAL_TICKS);
+    NEXT.store(end.saturating_add(pause), Relaxed);
+    EXAMINING.store(false, Release);
+}
+
+/// Returns the share of this process, and its equal part of the cores.
+fn shares(seen: &mut Seen) -> (u32, u32) {
+    let (cores, end, mine) = (page::cores(), page::slot_end(), page::position());
+    let at_ns = monotonic_ns();
+    seen.turn = if seen.turn + 1 < end { seen.turn + 1 } else { 0 };
+    let Seen { processes, demands, turn } = seen;
+    let mut members = 0;
+    for (at, (known, to)) in processes.iter_mut().zip(demands.iter_mut()).enumerate().take(end) {
+        let other = page::slot_at(at).filter(|_| mine != Some(at));
+        let demand = other.map_or(0, |slot| known.look(slot, cores, at_ns, at == *turn));
+        members += u32::from(other.is_some() && known.counts);
+        *to = demand as u16;
+    }
+    // Without a slot, this process comes last.
+    let split = mine.unwrap_or(end).min(end);
+    let demands = demands.get(..end).unwrap_or_default();
+    let (before, after) = demands.split_at(split.min(demands.len()));
+    // As if this process wanted all cores: a team that wants more than the ones before it does not
+    // wait for the next examination. A team gets no more than it wants, so that the rest stays lent.
+    let share = share(cores, threads(before), cores, threads(after));
+    (share, (cores / (members + 1)).max(1))
+}
+
+fn threads(demands: &[u16]) -> impl Iterator<Item = u32> + Clone {
+    demands.iter().map(|&demand| u32::from(demand))
+}
+
+/// Forgets all. Called in a forked child, on its only thread.
+pub(super) fn forget() {
+    EXAMINING.store(false, Release);
+}
