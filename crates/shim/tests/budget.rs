@@ -77,6 +77,7 @@ impl Hold {
     fn start(&self, program: &HostProgram, steps: &str) -> (Child, String) {
         let mut child = self.command(program, steps).spawn().unwrap();
         let out = child.stdout.as_mut().unwrap();
+        #[expect(clippy::unbuffered_bytes, reason = "what follows the word is left to be read later")]
         let word: Vec<u8> =
             out.bytes().map(Result::unwrap).take_while(|byte| !byte.is_ascii_whitespace()).collect();
         (child, String::from_utf8(word).unwrap())
