@@ -23,7 +23,8 @@ use trimtab_core::setting::Setting;
 #[command(after_help = EXAMPLES)]
 pub struct AdviseArgs {
     /// Number of cores, as for trimtab run; by default, all that are free.
-    #[arg(short, long, value_name = "EXPR", conflicts_with = "cpus", help_heading = "Settings")]
+    #[arg(short, long, value_name = "EXPR", value_parser = super::run::amounts(), hide_possible_values = true,
+          conflicts_with = "cpus", help_heading = "Settings")]
     pub cores: Option<Amount>,
     /// Use exactly these CPUs.
     #[arg(long, value_name = "LIST", help_heading = "Settings")]

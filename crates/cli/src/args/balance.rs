@@ -66,7 +66,7 @@ pub struct PolicyArgs {
     pub seed: Option<u64>,
     /// Definition of a thread's speed: run-wait (its CPU time over the time it was runnable; the
     /// default) or cpu-share (its CPU time over the elapsed time).
-    #[arg(long, value_name = "METRIC", hide_short_help = true, help_heading = HEADING)]
+    #[arg(long, value_name = "METRIC", hide_possible_values = true, hide_short_help = true, help_heading = HEADING)]
     pub speed_metric: Option<SpeedMetric>,
     /// Allow moves of threads to other NUMA nodes, away from their memory.
     #[arg(long, hide_short_help = true, help_heading = HEADING)]

@@ -4,13 +4,26 @@
 //! The parser refuses them, since some have no exact equal here, and the error names the option
 //! that serves the same purpose.
 
+use super::{Cli, GROUPS};
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{Command, CommandFactory, Error};
+use trimtab_core::words::meant;
 
 /// Foreign spellings, and the tip for them.
-const TIPS: [(&[&str], &str); 12] = [
+const TIPS: [(&[&str], &str); 14] = [
     (
-        &["-n", "-np", "--np", "--ntasks", "--n"],
+        &[
+            "-n",
+            "-np",
+            "--np",
+            "--ntasks",
+            "--n",
+            "--nproc",
+            "--nprocs",
+            "--ntasks-per-node",
+            "--nproc-per-node",
+        ],
         "to start N processes, use --ranks N; for N cores, use -c N; under MPI: mpirun -n N trimtab run -c CORES ./app",
     ),
     (
@@ -26,7 +39,7 @@ const TIPS: [(&[&str], &str); 12] = [
         "for exact CPUs, use --cpus LIST, as in --cpus 0-7,16-23",
     ),
     (&["--cpunodebind", "-N"], "for whole nodes, use -c node or -c 2xnode; for exact CPUs, use --cpus LIST"),
-    (&["--membind", "-m"], "to bind memory to nodes, use --mem bind:NODES"),
+    (&["--membind", "--mem-bind", "-m"], "to bind memory to nodes, use --mem bind:NODES"),
     (&["--interleave", "-i"], "to interleave memory, use --mem interleave or --mem interleave:NODES"),
     (&["--preferred", "-p"], "to prefer a node for memory, use --mem preferred:NODE"),
     (&["--localalloc", "-l"], "for local memory, use --mem local"),
@@ -35,31 +48,76 @@ const TIPS: [(&[&str], &str); 12] = [
         "for cores of each rank, use --ranks N -c CORES: they are shared equally",
     ),
     (&["--exclusive"], "holds exclude other trimtab runs by default; to overlap them, use --share"),
+    (
+        &["--hint", "--threads-per-core"],
+        "siblings of a core stay idle by default (--smt 1); for all threads of each core, use --smt all",
+    ),
+    (&["--report-bindings", "--display-map"], "to see the chosen cores and the reasons, use -v"),
     (&["--oversubscribe", "--overcommit"], "to overlap other runs, use --share"),
 ];
 
-/// Adds the tip for a foreign option to an error of the parser, if the error is about one.
-pub fn explain(error: &mut clap::Error) {
-    if error.kind() != ErrorKind::UnknownArgument {
-        return;
-    }
-    let Some(ContextValue::String(given)) = error.get(ContextKind::InvalidArg) else { return };
-    if let Some(tip) = tip(given) {
-        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![StyledStr::from(tip)]));
+/// Options by which other tools take process ids.
+const PIDS: [&str; 3] = ["-p", "--pid", "-t"];
+
+/// Replaces the parser's guess by the tip for a foreign option, if the error is about one; adds the
+/// command that a mistyped one probably stands for, if the parser found none.
+pub fn explain(error: &mut Error) {
+    match error.kind() {
+        ErrorKind::UnknownArgument => explain_option(error, typed_command().as_deref().unwrap_or_default()),
+        ErrorKind::InvalidSubcommand => explain_command(error),
+        _ => {}
     }
 }
 
-/// The tip for an option as it was typed; `None` if no other launcher has it.
-fn tip(given: &str) -> Option<&'static str> {
+/// The command on this process's command line.
+fn typed_command() -> Option<String> {
+    std::env::args_os().nth(1).and_then(|word| word.into_string().ok())
+}
+
+/// As [`explain`], for an option of `command`.
+fn explain_option(error: &mut Error, command: &str) {
+    let Some(ContextValue::String(given)) = error.get(ContextKind::InvalidArg) else { return };
+    let Some(tip) = tip(given, command) else { return };
+    // The parser's guess goes by letters alone: --kind for --bind-to. Its usage line repeats it.
+    let _ = error.remove(ContextKind::SuggestedArg);
+    let _ = error.remove(ContextKind::Usage);
+    error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![StyledStr::from(tip)]));
+}
+
+/// As [`explain`], for a command that does not exist.
+fn explain_command(error: &mut Error) {
+    let Some(ContextValue::String(given)) = error.get(ContextKind::InvalidSubcommand) else { return };
+    if error.get(ContextKind::SuggestedSubcommand).is_some() {
+        return;
+    }
+    let names = GROUPS.iter().flat_map(|(_, names)| names.iter().copied());
+    if let Some(meant) = meant(given, names) {
+        let meant = ContextValue::Strings(vec![meant.to_owned()]);
+        error.insert(ContextKind::SuggestedSubcommand, meant);
+    }
+}
+
+/// The tip for an option as it was typed; `None` if no other tool has it, or if `command` has no
+/// options for the same purpose.
+fn tip(given: &str, command: &str) -> Option<String> {
     let name = given.split('=').next().unwrap_or(given);
-    TIPS.iter().find(|(names, _)| names.contains(&name)).map(|(_, tip)| *tip)
+    let cli = Cli::command();
+    let arguments = || cli.find_subcommand(command).into_iter().flat_map(Command::get_arguments);
+    let takes_pids = arguments().any(|arg| {
+        arg.get_value_names().is_some_and(|names| names.iter().any(|name| name.starts_with("PID")))
+    });
+    if takes_pids && PIDS.contains(&name) {
+        return Some(format!("a process id needs no option: trimtab {command} PID"));
+    }
+    let launches = arguments().any(|arg| arg.get_long() == Some("strategy"));
+    let tip = TIPS.iter().find(|(names, _)| names.contains(&name)).map(|(_, tip)| *tip);
+    tip.filter(|_| launches).map(str::to_owned)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::Cli;
-    use clap::{CommandFactory, Parser};
+    use clap::Parser;
 
     #[test]
     fn options_of_other_launchers_are_answered_with_ours() {
@@ -70,13 +128,33 @@ mod tests {
             ("--cpu-bind=cores", "--pin mask"),
             ("--membind=0", "--mem bind"),
             ("--physcpubind", "--cpus"),
+            ("--hint=nomultithread", "--smt"),
+            ("--report-bindings", "use -v"),
         ] {
             let mut error = Cli::try_parse_from(["trimtab", "run", typed, "2", "./app"]).unwrap_err();
-            explain(&mut error);
+            explain_option(&mut error, "run");
             let text = error.to_string();
             assert!(text.contains(wanted), "{typed}: {text}");
             assert!(!text.contains("to pass"), "{typed}: {text}");
+            assert!(!text.contains("similar argument") && !text.contains("--kind"), "{typed}: {text}");
         }
+    }
+
+    #[test]
+    fn a_command_without_placement_gives_no_tips_about_it() {
+        let mut error = Cli::try_parse_from(["trimtab", "top", "-p", "1"]).unwrap_err();
+        explain_option(&mut error, "top");
+        let text = error.to_string();
+        assert!(text.contains("trimtab top PID") && !text.contains("--mem"), "{text}");
+        assert_eq!(tip("-n", "ps"), None);
+    }
+
+    #[test]
+    fn swapped_letters_of_a_command_are_recognised() {
+        let mut error = Cli::try_parse_from(["trimtab", "rnu"]).unwrap_err();
+        explain(&mut error);
+        let text = error.to_string();
+        assert!(text.contains("a similar subcommand exists: 'run'"), "{text}");
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use super::run::{PlaceArgs, RunOnly, SurveyMode};
 use super::time;
+use super::words::Words;
 use clap::{Args, ValueHint};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -32,7 +33,7 @@ pub struct PlanArgs {
     #[arg(long, conflicts_with = "format")]
     pub json: bool,
     /// Print the plan for another tool: omp, taskset, numactl, likwid, slurm or cpuset.
-    #[arg(long, value_name = "TOOL")]
+    #[arg(long, value_name = "TOOL", value_parser = Words::<Format>::of(Format::words()), hide_possible_values = true)]
     pub format: Option<Format>,
     /// The program that the plan is for; its kind decides its environment.
     #[arg(trailing_var_arg = true, value_name = "COMMAND", value_hint = ValueHint::CommandWithArguments)]

@@ -40,7 +40,7 @@ pub struct ProfileArgs {
     pub wait_policy: Option<WaitPolicy>,
     /// Pin threads: auto (by the kind of program) or mask (the threads float inside the cores).
     #[arg(long, value_name = "HOW", value_parser = words::Words::<PinMode>::of(PinMode::words()),
-          help_heading = "Control")]
+          hide_possible_values = true, help_heading = "Control")]
     pub pin: Option<PinMode>,
     #[command(flatten)]
     pub counting: CountingArgs,

@@ -71,7 +71,8 @@ pub struct PlaceArgs {
     /// Units are core, l2, l3, die, node, package, group and machine. auto takes every core that is
     /// free or less than half busy, up to the site's default. Under an MPI launcher the count is
     /// for all ranks on this machine together.
-    #[arg(short, long, value_name = "EXPR", help_heading = PLACEMENT)]
+    #[arg(short, long, value_name = "EXPR", value_parser = amounts(), hide_possible_values = true,
+          help_heading = PLACEMENT)]
     pub cores: Option<Amount>,
     /// Use exactly these CPUs; with --cores, choose cores among these. Kernel numbers: 0-7,16-23.
     #[arg(long, value_name = "LIST", help_heading = PLACEMENT)]
@@ -79,10 +80,12 @@ pub struct PlaceArgs {
     /// Layout of the threads: compact (close together), scatter (far apart), balanced (far apart,
     /// neighbours together), stride:N (every N-th core), stride:l2, stride:fpu or stride:core (one
     /// per unit).
-    #[arg(short, long, value_name = "NAME", help_heading = PLACEMENT)]
+    #[arg(short, long, value_name = "NAME", value_parser = strategies(), hide_possible_values = true,
+          help_heading = PLACEMENT)]
     pub strategy: Option<Strategy>,
     /// Hardware threads to use on each core: 1, 2, ... or all. The others of the core stay idle.
-    #[arg(long, value_name = "N", hide_short_help = true, help_heading = PLACEMENT)]
+    #[arg(long, value_name = "N", value_parser = words::Words::<Smt>::among(["1", "2", "all"]),
+          hide_possible_values = true, hide_short_help = true, help_heading = PLACEMENT)]
     pub smt: Option<Smt>,
     /// Kind of cores on a hybrid machine: one (the fastest kind with enough cores), any, or a name
     /// such as P or E.
@@ -90,12 +93,13 @@ pub struct PlaceArgs {
     pub kind: Option<String>,
     /// Memory policy: auto, local, bind, preferred, interleave, weighted or none, on the nodes of
     /// the plan; or on given nodes: bind:0,2 or preferred:hbm.
-    #[arg(long, value_name = "POLICY", help_heading = PLACEMENT)]
+    #[arg(long, value_name = "POLICY", value_parser = memory_policies(), hide_possible_values = true,
+          help_heading = PLACEMENT)]
     pub mem: Option<MemoryRequest>,
     /// Transparent huge pages: inherit, off, advised (only if the program asks for them; Linux
     /// 6.18), or on (the allocator asks for them by GLIBC_TUNABLES; glibc 2.35).
     #[arg(long, value_name = "MODE", value_parser = words::Words::<Thp>::of(Thp::words()),
-          hide_short_help = true, help_heading = PLACEMENT)]
+          hide_possible_values = true, hide_short_help = true, help_heading = PLACEMENT)]
     pub thp: Option<Thp>,
     /// Nested OpenMP teams, outermost first: team size and strategy in turn, as in
     /// 4,scatter,2,subcompact.
@@ -115,7 +119,8 @@ pub struct PlaceArgs {
     pub or_fewer: bool,
     /// How to measure the load and the pinned threads of other programs: auto (only if anything
     /// else is running), full, or none.
-    #[arg(long, value_name = "HOW", default_value = "auto", hide_short_help = true, help_heading = SHARING)]
+    #[arg(long, value_name = "HOW", default_value = "auto", hide_possible_values = true, hide_short_help = true,
+          help_heading = SHARING)]
     pub survey: SurveyMode,
     /// Ignore site and rules files.
     #[arg(long, hide_short_help = true, help_heading = CONTROL)]
@@ -167,7 +172,7 @@ pub struct RunOnly {
     /// Pin threads: auto (by the kind of program; the default) or mask (the threads float inside
     /// the cores).
     #[arg(long, value_name = "HOW", value_parser = words::Words::<PinMode>::of(PinMode::words()),
-          hide_short_help = true, help_heading = CONTROL)]
+          hide_possible_values = true, hide_short_help = true, help_heading = CONTROL)]
     pub pin: Option<PinMode>,
     /// Number of threads that runtimes are told to start (OMP_NUM_THREADS and its like). Without
     /// it, most runtimes count the CPUs of the run themselves, and no variable is set. Your own
@@ -229,12 +234,15 @@ pub struct RunOnly {
     pub report: Option<OsString>,
     /// Placement of threads that open parallel regions on their own, after the first such thread:
     /// alone (not placed), share (the same places), or part:N (one of N parts of the machine each).
-    #[arg(long, value_name = "HOW", default_value = "alone", hide_short_help = true, help_heading = CONTROL)]
+    #[arg(long, value_name = "HOW", default_value = "alone", hide_possible_values = true,
+          value_parser = words::Words::<Roots>::among(["alone", "share"]), hide_short_help = true,
+          help_heading = CONTROL)]
     pub nest_roots: Roots,
     /// The program's environment: set (as the plan says), print (show the variables and stop), or
     /// keep (unchanged).
     #[arg(long, value_name = "WHAT", default_value = "set", hide_short_help = true,
-          value_parser = words::Words::<EnvMode>::of(EnvMode::words()), help_heading = CONTROL)]
+          value_parser = words::Words::<EnvMode>::of(EnvMode::words()), hide_possible_values = true,
+          help_heading = CONTROL)]
     pub env: EnvMode,
     /// Say on stderr what was chosen and why.
     #[arg(short, long, help_heading = CONTROL)]
@@ -248,6 +256,21 @@ pub struct RunOnly {
     /// What `trimtab profile` asks a run to record. Not an option.
     #[arg(skip)]
     pub profile: Option<crate::profile::Ask>,
+}
+
+/// Parser of counts of cores: the words for units are offered and suggested.
+pub(super) fn amounts() -> words::Words<Amount> {
+    words::Words::among(["auto", "core", "l2", "l3", "die", "node", "package", "machine"])
+}
+
+/// Parser of strategies.
+fn strategies() -> words::Words<Strategy> {
+    words::Words::among(["compact", "scatter", "balanced", "stride:l2", "stride:fpu", "stride:core"])
+}
+
+/// Parser of memory policies.
+fn memory_policies() -> words::Words<MemoryRequest> {
+    words::Words::among(["auto", "local", "bind", "preferred", "interleave", "weighted", "none"])
 }
 
 /// Parser of wait policies, which also knows OpenMP's two words.

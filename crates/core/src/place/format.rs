@@ -30,6 +30,11 @@ impl Format {
         ("slurm", Self::Slurm),
         ("cpuset", Self::Cpuset),
     ];
+
+    /// Returns the words of all formats.
+    pub fn words() -> impl Iterator<Item = &'static str> {
+        Self::ALL.iter().map(|(word, _)| *word)
+    }
 }
 
 impl FromStr for Format {
@@ -37,7 +42,7 @@ impl FromStr for Format {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let found = Self::ALL.iter().find(|(word, _)| *word == text).map(|(_, format)| *format);
-        let known: Vec<_> = Self::ALL.iter().map(|(word, _)| *word).collect();
+        let known: Vec<_> = Self::words().collect();
         found.ok_or_else(|| format!("\"{text}\" is not a format (known: {})", known.join(", ")))
     }
 }

@@ -50,6 +50,13 @@ pub struct AmountError {
     pub problem: String,
 }
 
+/// Tells whether the text names CPUs, as `taskset` and `likwid-pin` take them: `0-7`, `0,2`,
+/// `S0:0-3`.
+fn is_cpu_list(text: &str) -> bool {
+    let list = text.rsplit(':').next().unwrap_or(text);
+    list.contains(['-', ',']) && list.bytes().all(|byte| byte.is_ascii_digit() || matches!(byte, b'-' | b','))
+}
+
 impl FromStr for Amount {
     type Err = AmountError;
 
@@ -57,6 +64,9 @@ impl FromStr for Amount {
         let fault = |at: usize, problem: String| AmountError { text: text.to_owned(), at, problem };
         if text.eq_ignore_ascii_case("auto") {
             return Ok(Self::Auto);
+        }
+        if is_cpu_list(text) {
+            return Err(fault(0, "CPU numbers (for --cpus LIST) instead of a count".to_owned()));
         }
         let digits = |from: usize| text[from..].bytes().take_while(u8::is_ascii_digit).count();
         let number = |from: usize, len: usize| match text[from..from + len].parse::<u32>() {

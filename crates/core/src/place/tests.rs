@@ -48,6 +48,8 @@ fn faults_in_expressions_name_their_position() {
     for (text, at, word) in [
         ("", 0, "missing"),
         ("0", 0, "not a request"),
+        ("0-7", 0, "--cpus"),
+        ("S0:0-3", 0, "--cpus"),
         ("101%", 0, "more than the whole machine"),
         ("50%x", 3, "nothing can follow"),
         ("4q", 1, "unexpected"),

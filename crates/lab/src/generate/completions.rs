@@ -20,8 +20,9 @@ const BASH_SIGN: &str = r#"    if [[ "${prev}" == "=" ]]; then
         cur=""
     fi
 "#;
-/// Function that completes the program after the options of a command. Its argument is the list of
-/// options that take a value. It fails before the program.
+/// Function that completes the program after the options of a command. Its arguments are the list of
+/// options that take a value, and the subcommands that may stand in the program's place. It fails
+/// before the program. Keywords, functions and aliases of the shell are not programs.
 const BASH_PROGRAM: &str = r#"
 _trimtab_program() {
     local at=2
@@ -39,7 +40,9 @@ _trimtab_program() {
     fi
     if [[ ${at} -eq ${COMP_CWORD} ]]; then
         compopt -o filenames 2>/dev/null
-        COMPREPLY=( $(compgen -c -- "${cur}") $(compgen -f -- "${cur}") )
+        COMPREPLY=( $(compgen -W "$2" -- "${cur}")
+            $(compgen -c -- "${cur}" | grep -vxFf <(compgen -k; compgen -A function; compgen -a) | sort -u)
+            $(compgen -f -- "${cur}") )
     elif declare -F _command_offset >/dev/null; then
         _command_offset "${at}"
     else
@@ -56,6 +59,9 @@ const BASH_PIDS: &str = r#"            if [[ "${cur}" != -* && "${prev}" != -* ]
             fi
 "#;
 
+/// Action that offers the user's processes in zsh. zsh's own function offers those of the terminal.
+const ZSH_PIDS: &str = r#":{local -a pids; pids=(${(f)"$(ps -u $EUID -o pid=,comm= | sed "s/^ *//; s/ /:/")"}); _describe process pids}'"#;
+
 /// Returns the completion script for a shell.
 pub(super) fn script(shell: Shell, name: &str, command: &Command) -> String {
     let mut command = visible(command);
@@ -65,7 +71,7 @@ pub(super) fn script(shell: Shell, name: &str, command: &Command) -> String {
     let signed = signed(&command);
     match shell {
         Shell::Bash => bash(&text, &signed, &command),
-        Shell::Zsh => lines(&text, |line| zsh(line, &signed)),
+        Shell::Zsh => zsh_programs(lines(&text, |line| zsh(line, &signed)), &command),
         Shell::Fish => lines(&text, |line| fish(line, &signed)) + &fish_operands(name, &command),
         _ => text,
     }
@@ -110,7 +116,9 @@ fn bash_operands(command: &Command) -> String {
                 valued.extend(arg.get_short().map(|short| format!("-{short} ")));
             }
         }
-        return format!("            _trimtab_program \"{}\" && return 0\n", valued.trim_end());
+        let below: Vec<&str> = command.get_subcommands().map(Command::get_name).collect();
+        let (valued, below) = (valued.trim_end(), below.join(" "));
+        return format!("            _trimtab_program \"{valued}\" \"{below}\" && return 0\n");
     }
     if command.get_positionals().any(is_process) { BASH_PIDS.to_owned() } else { String::new() }
 }
@@ -171,10 +179,33 @@ fn zsh(line: &str, signed: &BTreeSet<String>) -> String {
     match name {
         Some(name) if signed.contains(name) && line.contains("]::") => line.replacen("=[", "=-[", 1),
         None if line.starts_with("'*::pids ") || line.starts_with("'*::tasks ") => {
-            line.replace(":_default'", ":_pids'")
+            line.replace(":_default'", ZSH_PIDS)
         }
         _ => line.to_owned(),
     }
+}
+
+/// Changes zsh's script for commands that take a program or a subcommand in the same place. The
+/// generator makes two operands of them, and completes the first one alone.
+fn zsh_programs(text: String, command: &Command) -> String {
+    let both = with_operand(command, is_program).filter(|sub| sub.has_subcommands());
+    both.fold(text, |text, sub| {
+        let name = sub.get_name();
+        let Some((before, rest)) = text.split_once(&format!("\n({name})\n")) else { return text };
+        let Some((options, after)) = rest.split_once("\n    case $state in\n") else { return text };
+        let Some((case, after)) = after.split_once("        esac\n") else { return text };
+        let operand = |line: &&str| !line.ends_with(":_cmdambivalent' \\");
+        let options: Vec<&str> = options.lines().filter(operand).collect();
+        let under = name.replace('-', "__");
+        let commands = format!("\":: :_trimtab__subcmd__{under}_commands\"");
+        let options = options.join("\n").replace(
+            &commands,
+            &format!("': :{{_trimtab__subcmd__{under}_commands; _command_names -e; _files}}'"),
+        );
+        let case = case.replace("$line[2]", "$line[1]");
+        let programs = "            *)\n_normal\n;;\n";
+        format!("{before}\n({name})\n{options}\n    case $state in\n{case}{programs}        esac\n{after}")
+    })
 }
 
 /// Changes a line of fish's script. `-r` takes the next word as the value.

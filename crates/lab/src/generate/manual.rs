@@ -8,7 +8,8 @@ use trimtab_cli::args::GROUPS;
 ///
 /// # Errors
 /// Those of writing to memory.
-pub(super) fn pages(mut command: Command) -> Result<Vec<(String, String)>> {
+pub(super) fn pages(command: Command) -> Result<Vec<(String, String)>> {
+    let mut command = with_all_help(command);
     command.build();
     let program = command.get_name().to_owned();
     let mut pages = vec![(program.clone(), overview(&command)?)];
@@ -17,6 +18,12 @@ pub(super) fn pages(mut command: Command) -> Result<Vec<(String, String)>> {
         pages.push((name.clone(), page(sub, &name)?));
     }
     Ok(pages)
+}
+
+/// Returns the command without the marks that hide options in short help. The generator takes
+/// them as marks of its own, and prints such an option without its text.
+fn with_all_help(command: Command) -> Command {
+    command.mut_args(|arg| arg.hide_short_help(false)).mut_subcommands(with_all_help)
 }
 
 /// Returns the subcommands that help shows.
@@ -184,5 +191,18 @@ mod tests {
     fn backticks_become_bold_in_pairs() {
         assert_eq!(without_markdown("see `a b` and `c`\n"), "see \\fBa b\\fR and \\fBc\\fR\n");
         assert_eq!(without_markdown("one ` alone"), "one ` alone");
+    }
+
+    #[test]
+    fn the_page_of_run_has_the_text_of_every_option() {
+        let pages = pages(super::super::trimtab()).unwrap();
+        for (name, text) in &pages {
+            assert!(!text.contains('`'), "{name}");
+        }
+        let (_, run) = pages.iter().find(|(name, _)| name == "trimtab-run").unwrap();
+        // Options that short help hides, without a longer text.
+        for words in ["Hardware threads to use on each core", "Kind of cores on a hybrid machine"] {
+            assert!(run.contains(words), "{words}: {run}");
+        }
     }
 }
