@@ -116,7 +116,9 @@ fn counts_that_exceed_the_run_are_fitted_and_said() {
     }
     let (found, said) = of("-c 2 -q", "4");
     assert_eq!((found.as_str(), said.as_str()), ("2", ""));
-    sandbox.run("--fit limits").arg("true").ends().fails(125, &["auto", "keep"]);
+    let refused = sandbox.run("--fit limits").arg("true").ends();
+    assert!(refused.stderr.contains("auto, keep, budget, limit"), "{refused}");
+    refused.fails_with(125, "'limit'");
 }
 
 #[test]

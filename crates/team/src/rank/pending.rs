@@ -90,7 +90,7 @@ impl Rank {
     /// progress. [`Self::start`] has an example.
     ///
     /// # Errors
-    /// The call's own: as [every call](Calls#errors).
+    /// The call's own: as [every call](super::calls::Calls#errors).
     pub fn test(&self, request: &PendingCall) -> Result<bool> {
         self.ours()?;
         self.advance(false);
@@ -104,7 +104,7 @@ impl Rank {
     /// Waits for a started call. [`Self::start`] has an example.
     ///
     /// # Errors
-    /// The call's own: as [every call](Calls#errors); `Argument` for the request of another rank.
+    /// The call's own: as [every call](super::calls::Calls#errors); `Argument` for the request of another rank.
     pub fn wait(&self, request: &PendingCall) -> Result<()> {
         self.ours()?;
         self.counted(|| {
