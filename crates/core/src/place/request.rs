@@ -54,7 +54,10 @@ pub struct AmountError {
 /// `S0:0-3`.
 fn is_cpu_list(text: &str) -> bool {
     let list = text.rsplit(':').next().unwrap_or(text);
-    list.contains(['-', ',']) && list.bytes().all(|byte| byte.is_ascii_digit() || matches!(byte, b'-' | b','))
+    let begins = list.starts_with(|first: char| first.is_ascii_digit());
+    begins
+        && list.contains(['-', ','])
+        && list.bytes().all(|byte| byte.is_ascii_digit() || matches!(byte, b'-' | b','))
 }
 
 impl FromStr for Amount {
