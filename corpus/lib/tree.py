@@ -10,7 +10,9 @@ from .births import Births, Refused
 from .cpus import cpus_of
 
 LOOK_SECONDS = 0.01  # between two looks
-STEADY_LOOKS = 5  # that a thread must have the same mask in: hwloc, when it discovers a machine, visits every CPU for a moment
+# Looks in which a thread must have the same mask. hwloc visits every CPU for a moment; UCX binds itself to one while it measures
+# the clock, which takes up to 0.1 s beside a program that keeps that CPU busy.
+STEADY_LOOKS = 20
 
 
 @dataclass
