@@ -10,9 +10,11 @@ from .births import Births, Refused
 from .cpus import cpus_of
 
 LOOK_SECONDS = 0.01  # between two looks
-# Looks in which a thread must have the same mask. hwloc visits every CPU for a moment; UCX binds itself to one while it measures
-# the clock, which takes up to 0.1 s beside a program that keeps that CPU busy.
-STEADY_LOOKS = 20
+# Looks in which a thread must have the same mask: hwloc, when it discovers a machine, visits every CPU for a moment.
+STEADY_LOOKS = 5
+# The same for a mask that the thread no longer has at its last look: UCX binds the thread to a CPU while it measures the clock,
+# which takes up to 0.1 s beside a program that keeps that CPU busy, and then restores the mask.
+LEFT_LOOKS = 20
 
 
 @dataclass
@@ -52,6 +54,14 @@ def below(root, of):
     return found
 
 
+def steady(looks, last):
+    """The masks that count, each with the name of a process: `looks` per thread and mask, and each thread's last mask and name."""
+    for (task, mask), count in looks.items():
+        final, name = last[task]
+        if count >= (STEADY_LOOKS if mask == final else LEFT_LOOKS):
+            yield mask, name
+
+
 class Watch(threading.Thread):
     """Looks at the tree until it is told to stop. Processes of trimtab's own programs are left out.
 
@@ -65,6 +75,7 @@ class Watch(threading.Thread):
         self.holds = holds  # a function that asks the ledger; called until it has an answer
         self.seen = Seen()
         self.looks = collections.Counter()  # (thread, mask) -> looks
+        self.last = {}  # thread -> its mask at the last look, and the name of its process
         self.over = threading.Event()
         try:
             self.births = Births()
@@ -84,6 +95,8 @@ class Watch(threading.Thread):
         """Ends the looks. Births are counted on until `counted`, for processes that are left behind."""
         self.over.set()
         self.join()
+        for line, name in steady(self.looks, self.last):
+            self.seen.masks.setdefault(cpus_of(line.partition(":")[2]), name)
 
     def counted(self):
         """What was seen, when all that the sample started has ended."""
@@ -119,8 +132,7 @@ class Watch(threading.Thread):
         for line in status.splitlines():
             if line.startswith("Cpus_allowed_list:"):
                 self.looks[task, line] += 1
-                if self.looks[task, line] == STEADY_LOOKS:
-                    self.seen.masks.setdefault(cpus_of(line.partition(":")[2]), name)
+                self.last[task] = (line, name)
 
     def environment_of(self, process, name):
         if name in self.seen.environments:

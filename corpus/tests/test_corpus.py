@@ -255,6 +255,13 @@ class Requirements(unittest.TestCase):
         self.assertEqual(supply.normal("Scikit_Learn==1.0"), "scikit-learn==1.0")
 
 
+class Masks(unittest.TestCase):
+    def test_a_mask_counts_if_the_thread_keeps_it_or_has_it_for_long(self):
+        last = {"1": ("own", "a"), "2": ("other", "b"), "3": ("own", "c")}
+        looks = {("1", "own"): 50, ("1", "visited"): 19, ("2", "other"): 5, ("2", "brief"): 4, ("3", "left"): 20, ("3", "own"): 4}
+        self.assertEqual(sorted(tree.steady(looks, last)), [("left", "c"), ("other", "b"), ("own", "a")])
+
+
 class Samples(unittest.TestCase):
     @classmethod
     def setUpClass(cls):

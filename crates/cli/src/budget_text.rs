@@ -1,5 +1,5 @@
-//! Budget of a run as text and JSON: the processes that take part, the teams that were made smaller,
-//! and the cores that processes lent each other.
+//! Budget of a run as text and JSON: the processes that take part, the teams that were made
+//! smaller, and the cores that processes lent each other.
 
 use serde::Serialize;
 use trimtab_core::budget::page::{Content, Sums};

@@ -1,5 +1,5 @@
-//! Queue of a launch: its claim, the occupancy that the ledger shows, and the lines that say what it
-//! waits for. The decisions are [`trimtab_core::queue`]'s and [`trimtab_launch::demand()`]'s.
+//! Queue of a launch: its claim, the occupancy that the ledger shows, and the lines that say what
+//! it waits for. The decisions are [`trimtab_core::queue`]'s and [`trimtab_launch::demand()`]'s.
 
 use crate::site_facts::Standpoint;
 use crate::world::World;

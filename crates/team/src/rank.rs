@@ -412,7 +412,7 @@ impl Rank {
     }
 
     /// Carries out a call with addresses as buffers. For types and operators that are known only at
-    /// run time, and for operators of the program's own ([`Kernel::own`](crate::reduce::Kernel::own)).
+    /// run time, and for operators of the program's own ([`crate::reduce::Kernel::own`]).
     ///
     /// # Safety
     /// The buffers are valid for the lengths that [`Kind::shape`] says. During the call nothing

@@ -225,9 +225,7 @@ fn the_service_moves_tagged_threads_home_until_it_is_killed_and_the_next_gives_m
     let first = begin();
     ask(&sandbox, &format!("tag {}", program.pid())).ends().ok();
     eventually_within(WAIT_MAX, "each is at home", || at_home(&homes));
-    // How many moves that took depends on where the kernel ran the threads before: each may have
-    // been on its home CPU already.
-    eventually("moves are told", || status(&sandbox)["tags"][0]["moves"].is_u64());
+    eventually("moves are told", || status(&sandbox)["tags"][0]["moves"].as_u64() >= Some(2));
     crate::guardian::kill_with_guardian(&first);
     first.ends();
     assert!(!free(&homes, &[a, b]));

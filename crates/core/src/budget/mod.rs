@@ -3,12 +3,12 @@
 //! Unit: a computing thread. Problem: each thread pool of each process asks for the number of CPUs,
 //! and each is told all of them, so that pools multiply: teams of teams, processes with teams each.
 //! Idea: the processes of a hold publish how many threads they compute with and how many they want
-//! ([`page`]). A pool that is about to start computes from these observations its process's share of
-//! the cores, and its own size within the share ([`share`]).
+//! ([`page`]). A pool that is about to start computes from these observations its process's share
+//! of the cores, and its own size within the share ([`share`]).
 //!
 //! *Demand* is the number of threads that a process would use now if it were alone; a process that
-//! waits demands nothing, and so *lends* its cores. A *share* is the part of the cores that a process
-//! gets for its demand. A *grant* is the number of threads of one team or pool.
+//! waits demands nothing, and so *lends* its cores. A *share* is the part of the cores that a
+//! process gets for its demand. A *grant* is the number of threads of one team or pool.
 //!
 //! Properties, each a test beside the code:
 //! - The shares of one observation add up to at most the cores, or to one for each process that

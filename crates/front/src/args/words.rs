@@ -86,7 +86,8 @@ where
         let meant = self.synonyms.iter().find(|(foreign, _)| *foreign == typed);
         let value = meant.map_or(value, |(_, own)| OsStr::new(own));
         str::parse::<T>.parse_ref(command, arg, value).map_err(|error| match self.similar(typed) {
-            // The word is right and the part behind its colon is wrong: the type's own error says how.
+            // The word is right and the part behind its colon is wrong: the type's own error says
+            // how.
             Some(similar) if similar == typed => error,
             // The type's own error has the suggestion already.
             Some(_) if error.to_string().contains("did you mean") => error,

@@ -20,9 +20,9 @@ const BASH_SIGN: &str = r#"    if [[ "${prev}" == "=" ]]; then
         cur=""
     fi
 "#;
-/// Function that completes the program after the options of a command. Its arguments are the list of
-/// options that take a value, and the subcommands that may stand in the program's place. It fails
-/// before the program. Keywords, functions and aliases of the shell are not programs.
+/// Function that completes the program after the options of a command. Its arguments are the list
+/// of options that take a value, and the subcommands that may stand in the program's place. It
+/// fails before the program. Keywords, functions and aliases of the shell are not programs.
 const BASH_PROGRAM: &str = r#"
 _trimtab_program() {
     local at=2

@@ -4,7 +4,8 @@
 //! The launcher hands over a page of shared memory ([`trimtab_core::budget`]) in which each process
 //! publishes its teams. [`page`] maps it and takes a slot, [`survey`] examines the other processes
 //! and computes this process's share, [`process`] asks the kernel about them. The functions that
-//! open teams ask here for the size of each ([`open`]) and tell when it has ended ([`Team::close`]).
+//! open teams ask here for the size of each ([`open`]) and tell when it has ended
+//! ([`Team::close`]).
 //!
 //! - A team costs a few atomic operations on memory of this process, two stores to its slot, and a
 //!   read of the time stamp counter. The others are examined at most once a millisecond, for at

@@ -140,7 +140,8 @@ fn shares(seen: &mut Seen) -> (u32, u32) {
     let demands = demands.get(..end).unwrap_or_default();
     let (before, after) = demands.split_at(split.min(demands.len()));
     // As if this process wanted all cores: a team that wants more than the ones before it does not
-    // wait for the next examination. A team gets no more than it wants, so that the rest stays lent.
+    // wait for the next examination. A team gets no more than it wants, so that the rest stays
+    // lent.
     let share = share(cores, threads(before), cores, threads(after));
     (share, (cores / (members + 1)).max(1))
 }

@@ -52,8 +52,8 @@ impl TeamCall {
     }
 }
 
-/// Counts a team in the hold's budget. Returns the number of threads for the runtime: the program's,
-/// or a smaller one.
+/// Counts a team in the hold's budget. Returns the number of threads for the runtime: the
+/// program's, or a smaller one.
 fn budgeted(library: &Library, threads: c_uint) -> (budget::Team, c_uint) {
     if !budget::is_on() {
         return (budget::Team::uncounted(), threads);

@@ -104,7 +104,8 @@ impl Rank {
     /// Waits for a started call. [`Self::start`] has an example.
     ///
     /// # Errors
-    /// The call's own: as [every call](super::calls::Calls#errors); `Argument` for the request of another rank.
+    /// The call's own: as [every call](super::calls::Calls#errors); `Argument` for the request of
+    /// another rank.
     pub fn wait(&self, request: &PendingCall) -> Result<()> {
         self.ours()?;
         self.counted(|| {
