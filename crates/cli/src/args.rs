@@ -19,7 +19,7 @@ pub use balance::{
 };
 pub use counters::CountersArgs;
 pub use lab::LabArgs;
-pub use machine::{CheckArgs, DoctorArgs, PlanArgs, PsArgs, TopoArgs};
+pub use machine::{CheckArgs, DoctorArgs, NprocArgs, PlanArgs, PsArgs, TopoArgs};
 pub use profile::ProfileArgs;
 pub use run::{PlaceArgs, RunArgs, RunOnly, SurveyMode};
 pub use serve::{GuestAgentArgs, ServeArgs, StatusArgs, TagArgs, TargetArgs, Task, UntagArgs};
@@ -48,7 +48,7 @@ pub struct Cli {
 /// Heading of each group of commands, and the commands in it.
 pub const GROUPS: [(&str, &[&str]); 5] = [
     ("Run", &["run", "attach", "detach"]),
-    ("Look", &["plan", "topo", "ps", "top", "report", "counters", "doctor", "check"]),
+    ("Look", &["plan", "topo", "ps", "top", "report", "counters", "nproc", "doctor", "check"]),
     ("Improve", &["profile", "advise", "tune", "tune-team", "replay"]),
     ("Operate a service", &["serve", "tag", "untag", "status", "guest-agent"]),
     ("Laboratory", &["bench", "sim"]),
@@ -73,6 +73,7 @@ Look:
   top          Show live how threads run
   report       Turn a trace, a profile or a study into a page
   counters     Show which hardware counters work here
+  nproc        Print how many threads a program should use here
   doctor       Find faults of this machine, or of a program's launch
   check        Check a plan against its machine
 
@@ -113,6 +114,7 @@ pub enum Command {
     /// Turn a trace, a profile or a study into a page.
     Report(LabArgs),
     Counters(CountersArgs),
+    Nproc(NprocArgs),
     Doctor(DoctorArgs),
     Check(CheckArgs),
     Profile(ProfileArgs),

@@ -3,8 +3,10 @@
 use std::process::ExitCode;
 use trimtab_agent::restoration;
 use trimtab_cli::args::{Cli, Command, TuningsArgs, foreign};
-use trimtab_cli::commands::{advise, attach, check, counters, detach, doctor, guest, lab, plan, profile, ps};
-use trimtab_cli::commands::{run, serve, status, tag, top, topo, tunings};
+use trimtab_cli::commands::{
+    advise, attach, check, counters, detach, doctor, guest, lab, nproc, plan, profile,
+};
+use trimtab_cli::commands::{ps, run, serve, status, tag, top, topo, tunings};
 use trimtab_cli::exit::{self, Exit};
 use trimtab_cli::say;
 use trimtab_cli::world::World;
@@ -42,6 +44,7 @@ fn main() -> ExitCode {
         Command::Profile(args) => profile::run(world, args),
         Command::Advise(args) => advise::run(&world, &args),
         Command::Counters(args) => counters::run(&world, &args),
+        Command::Nproc(args) => nproc::run(&world, &args),
         Command::Doctor(args) => doctor::run(&world, &args),
         Command::Check(args) => check::run(&world, &args),
         Command::Tune(args) => match args.kept {

@@ -6,13 +6,17 @@
 //! length is sealed: no process can cut it while others use it.
 
 use crate::launch::inherited;
+use crate::process::{self, Pid};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use std::fs::File;
 use std::io;
 use std::os::fd::IntoRawFd;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
+use std::path::Path;
+use trimtab_core::budget::nproc::BudgetBound;
 use trimtab_core::budget::page::{BYTES, Content, NAME, fresh, read};
-use trimtab_core::budget::{Rule, handoff};
+use trimtab_core::budget::{Handoff, Rule, handoff};
 use trimtab_core::set::CpuSet;
 
 /// Page file of a budget.
@@ -42,6 +46,29 @@ impl BudgetPage {
         Ok(handoff(std::process::id(), kept.into_raw_fd(), cores, rule, cpus))
     }
 
+    /// Opens the page that a run handed over to the calling process: as a descriptor of the process
+    /// that the launcher became, or else as the inherited descriptor. `None` if it is gone, or if
+    /// what is there is no memory file of the budget's name; such a file is not opened.
+    pub fn inherited(proc: &Path, handoff: &Handoff<'_>) -> Option<Self> {
+        let descriptor = |process: &str| proc.join(process).join(format!("fd/{}", handoff.descriptor));
+        let open = |path: &Path| {
+            let target = std::fs::read_link(path).ok()?;
+            let name = target.as_os_str().as_bytes().strip_prefix(b"/memfd:")?;
+            name.starts_with(NAME.as_bytes()).then(|| File::open(path).ok()).flatten()
+        };
+        open(&descriptor(&handoff.pid.to_string())).or_else(|| open(&descriptor("self"))).map(Self)
+    }
+
+    /// Returns what other processes leave of the budget to the process `own`.
+    pub fn bound(&self, proc: &Path, own: Pid) -> Option<BudgetBound> {
+        let content = self.read()?;
+        let lives = |owner: trimtab_core::budget::page::Owner| {
+            // A page holds the low half of the start time.
+            process::stat(proc, Pid(owner.pid)).is_ok_and(|stat| stat.start.0 as u32 == owner.started)
+        };
+        Some(BudgetBound::of(&content, own.0, lives))
+    }
+
     /// Returns the content; `None` if it cannot be read, or was not handed over.
     pub fn read(&self) -> Option<Content> {
         let mut bytes = vec![0; BYTES];
@@ -69,5 +96,14 @@ mod tests {
         let same = File::options().read(true).write(true).open(path).unwrap();
         assert!(same.set_len(0).is_err() && same.set_len(1 << 20).is_err());
         assert_ne!(same.as_raw_fd(), read.descriptor);
+        let proc = Path::new("/proc");
+        let found = BudgetPage::inherited(proc, &read).unwrap();
+        assert_eq!(found.bound(proc, Pid::own()), Some(BudgetBound { threads: 3, computing: 0 }));
+        // Standard input is another kind of file.
+        let wrong = text.replacen(&format!(" {} ", read.descriptor), " 0 ", 1);
+        assert!(Handoff::read(&wrong).is_none());
+        let file = tempfile::tempfile().unwrap();
+        let other = Handoff { descriptor: file.as_raw_fd(), ..read };
+        assert!(BudgetPage::inherited(proc, &other).is_none());
     }
 }

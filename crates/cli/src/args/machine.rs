@@ -74,6 +74,30 @@ pub struct PsArgs {
     pub map: bool,
 }
 
+/// Print how many threads a program should use here.
+///
+/// The number is the smallest of all bounds that hold for the calling process: its CPU mask, the CPU
+/// quotas of its control groups, the cores of the trimtab run that it is in, what other processes
+/// of that run leave of its budget (`--fit budget`), and OMP_NUM_THREADS and OMP_THREAD_LIMIT.
+/// Scripts can use it in place of coreutils' nproc, which sees the mask and the variables only.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:\n  make -j\"$(trimtab nproc)\"\n  trimtab nproc --explain\n  \
+    trimtab run --fit budget sh -c 'trimtab nproc --explain'")]
+pub struct NprocArgs {
+    /// Print the number of CPUs that the machine has, whether or not they may be used.
+    #[arg(long, conflicts_with = "explain")]
+    pub all: bool,
+    /// Leave this many threads out, but print at least 1.
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    pub ignore: u32,
+    /// Print every bound and its reason after the number.
+    #[arg(long)]
+    pub explain: bool,
+    /// Print as JSON (schema in docs/json.md).
+    #[arg(long, conflicts_with_all = ["explain", "all"])]
+    pub json: bool,
+}
+
 /// Find faults of this machine, or of a program's launch.
 ///
 /// Without a program, checks the machine and the environment, and names a remedy for each fault.

@@ -8,6 +8,7 @@ pub mod detach;
 pub mod doctor;
 pub mod guest;
 pub mod lab;
+pub mod nproc;
 pub mod plan;
 pub mod profile;
 pub mod ps;

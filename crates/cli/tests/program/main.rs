@@ -36,6 +36,7 @@ mod memory;
 mod metrics;
 mod nested;
 mod nests;
+mod nproc;
 mod outputs;
 mod pictures;
 mod plans;

@@ -2,7 +2,7 @@
 
 use crate::util::Sandbox;
 
-const COMMANDS: [&str; 19] = [
+const COMMANDS: [&str; 20] = [
     "run",
     "attach",
     "detach",
@@ -10,6 +10,7 @@ const COMMANDS: [&str; 19] = [
     "plan",
     "topo",
     "ps",
+    "nproc",
     "top",
     "report",
     "doctor",

@@ -22,6 +22,7 @@
 //! Source: LeWI ("lend when idle") of DLB, Barcelona Supercomputing Center, which has to be linked;
 //! max-min fairness for the division.
 
+pub mod nproc;
 pub mod page;
 pub mod share;
 

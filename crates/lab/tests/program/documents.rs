@@ -3,13 +3,14 @@
 use crate::util::{Sandbox, installed, need};
 use std::process::Command;
 
-const COMMANDS: [&str; 23] = [
+const COMMANDS: [&str; 24] = [
     "run",
     "attach",
     "replay",
     "plan",
     "topo",
     "ps",
+    "nproc",
     "top",
     "report",
     "doctor",
