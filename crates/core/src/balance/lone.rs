@@ -1,28 +1,39 @@
-//! Lone threads: the only thread of their process that computes.
+//! Threads that stay free although they compute: their process may still count its CPUs.
 //!
 //! Unit: seconds of CPU time.
 //!
-//! Problem: a lone thread may be about to count the CPUs of its mask, to size a pool by them, or to
-//! start processes that inherit the mask. If it is bound to one core, it counts one CPU, and the
-//! pool has one worker for the rest of the run. A lone thread gains little from its own core: the
-//! kernel moves it away from other threads by itself.
+//! Problem: a thread may be about to count the CPUs of its mask, to size a pool by them, or to start
+//! processes that inherit the mask. If it is bound to one core, it counts one CPU, and the pool has
+//! one worker for the rest of the run. Such a thread is the only one of its process that computes
+//! (a lone thread), or the initial thread of a process whose helper threads compute beside it.
 //!
-//! Idea: while only one process of the program computes, its lone thread is never bound. If several
-//! processes compute, as ranks and workers do, a lone thread is bound after [`SETTLED_MIN`] of
-//! computing: by then its process has counted.
+//! Idea: while only one process of the program computes, its lone thread is never bound. It gains
+//! little from its own core: the kernel moves it away from other threads by itself. If several
+//! processes compute, as ranks and workers do, a lone thread is bound after [`LONE_SETTLED_MIN`] of
+//! computing: by then its process has counted. An initial thread that has computed little beside
+//! the others of its process ([`INITIAL_SHARE_MIN`]) waits for them: it stays free, since it goes
+//! on when they have ended. The master of a team computes as much as the team and is bound with it.
 //!
-//! Properties: a process in which two threads compute has no lone thread. The result is a function
-//! of the threads, their processes and their CPU times.
+//! Properties: a process in which two threads compute has no lone thread, but its initial thread
+//! may still stay free. The result is a function of the threads, their processes and their CPU
+//! times.
 //!
 //! Source: pools of Python's multiprocessing, Numba and Open MPI ranks, which counted one CPU
-//! beside a busy program until lone threads were left free.
+//! beside a busy program until lone threads were left free; a program below sudo, whose initial
+//! thread waited for its workers, and counted one CPU afterwards because it had been taken for a
+//! computing thread on a busy machine.
 
 use super::thread_state::ThreadState;
 use std::collections::BTreeMap;
 
 /// CPU seconds after which a lone thread beside other computing processes has counted its CPUs.
 /// Chosen: pools and ranks count at their start or between short tasks.
-const SETTLED_MIN: f64 = 5.0;
+const LONE_SETTLED_MIN: f64 = 5.0;
+
+/// CPU time of an initial thread, as a share of the mean of its process's other computing threads,
+/// below which it waits for them. Chosen: a thread that waits uses a few percent, the master of a
+/// team as much as the others, with a serial part more.
+const INITIAL_SHARE_MIN: f64 = 0.25;
 
 /// Returns the threads among `computing` (indices into `threads`) that stay free, ascending.
 pub(super) fn stay_free(threads: &[ThreadState], computing: &[usize]) -> Vec<usize> {
@@ -33,9 +44,16 @@ pub(super) fn stay_free(threads: &[ThreadState], computing: &[usize]) -> Vec<usi
     let single = of_process.len() == 1;
     let mut free: Vec<usize> = of_process
         .into_values()
-        .filter(|threads| threads.len() == 1)
-        .map(|of_one| of_one[0])
-        .filter(|&i| single || threads[i].computed < SETTLED_MIN)
+        .flat_map(|of_one| {
+            let lone = of_one.len() == 1;
+            let others = of_one.iter().filter(|&&i| !threads[i].initial);
+            let used: f64 = others.clone().map(|&i| threads[i].computed).sum();
+            let waits_below = INITIAL_SHARE_MIN * used / others.count().max(1) as f64;
+            of_one.into_iter().filter(move |&i| {
+                let ThreadState { initial, computed, .. } = threads[i];
+                if lone { single || computed < LONE_SETTLED_MIN } else { initial && computed < waits_below }
+            })
+        })
         .collect();
     free.sort_unstable();
     free
@@ -46,7 +64,7 @@ mod tests {
     use super::*;
     use crate::ids::{ProgramId, ThreadId};
 
-    /// Threads given by the number of their process and their CPU seconds.
+    /// Threads given by the number of their process and their CPU seconds; none is initial.
     fn threads(of: &[(u32, f64)]) -> Vec<ThreadState> {
         let thread = |(number, &(process, computed)): (usize, &(u32, f64))| {
             let mut thread = ThreadState::new(ThreadId(number as u32), ProgramId(0), process);
@@ -69,6 +87,22 @@ mod tests {
     #[test]
     fn threads_of_one_process_may_all_be_bound() {
         assert!(free(&[(7, 0.1), (7, 0.1)]).is_empty());
+    }
+
+    #[test]
+    fn an_initial_thread_that_waits_for_its_workers_stays_free_and_a_master_does_not() {
+        let mut threads = threads(&[(7, 0.9), (7, 3.0), (7, 5.0), (8, 2.9), (8, 3.0)]);
+        (threads[0].initial, threads[3].initial) = (true, true);
+        assert_eq!(stay_free(&threads, &[0, 1, 2, 3, 4]), [0]);
+        threads[0].computed = 1.0;
+        assert!(stay_free(&threads, &[0, 1, 2, 3, 4]).is_empty());
+    }
+
+    #[test]
+    fn at_its_start_a_team_has_no_thread_that_waits() {
+        let mut threads = threads(&[(7, 0.0), (7, 0.0)]);
+        threads[0].initial = true;
+        assert!(stay_free(&threads, &[0, 1]).is_empty());
     }
 
     #[test]

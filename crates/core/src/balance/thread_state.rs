@@ -74,6 +74,8 @@ pub(super) struct ThreadState {
     pub(super) program: ProgramId,
     /// Its process, by the number of the kernel.
     pub(super) process: u32,
+    /// Whether it is the initial thread of its process.
+    pub(super) initial: bool,
     /// CPU time that it was seen to use, in seconds.
     pub(super) computed: f64,
     /// CPU where it was put, else where it was last seen.
@@ -129,6 +131,7 @@ impl ThreadState {
             id,
             program,
             process,
+            initial: false,
             computed: 0.0,
             cpu: None,
             binding: Binding::Own,

@@ -92,6 +92,7 @@ impl ThreadTable {
     }
 
     fn update_one(&mut self, thread: &mut ThreadState, view: &ThreadView<'_>, at: Moment) {
+        thread.initial = view.info.tid == view.info.pid;
         let now = &view.info.home;
         if self.homes.get(thread.home).is_none_or(|home| home.cpus != *now) {
             // If the kernel cut the mask to the usable CPUs, or restored it, the program did not
