@@ -63,6 +63,8 @@ mod narrowed;
 mod objects;
 mod plan;
 mod runtimes;
+#[cfg_attr(test, allow(dead_code))]
+mod shared_page;
 mod slots;
 mod ticks;
 mod unwinder;

@@ -17,7 +17,7 @@
 //! - The cost of a record is measured once, in a row that no reader uses.
 
 use crate::ticks::monotonic_ns as now;
-use crate::{imports, plan, unwinder};
+use crate::{imports, plan, shared_page, unwinder};
 use std::cell::Cell;
 use std::ffi::CString;
 use std::ptr::null_mut;
@@ -85,30 +85,10 @@ fn open() -> Option<()> {
     if file < 0 {
         return None;
     }
-    // SAFETY: all zero is a valid `stat`, and the kernel writes one.
-    let mut stat: libc::stat = unsafe { std::mem::zeroed() };
-    // SAFETY: our own descriptor and memory.
-    let fits = unsafe { libc::fstat(file, &raw mut stat) } == 0 && usize::try_from(stat.st_size) == Ok(BYTES);
-    let map = if fits {
-        // SAFETY: a new mapping of a file that has this length.
-        unsafe {
-            libc::mmap(null_mut(), BYTES, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED, file, 0)
-        }
-    } else {
-        libc::MAP_FAILED
-    };
+    let base = shared_page::map(file, BYTES, header::MAGIC, MAGIC);
     // SAFETY: our own descriptor.
     unsafe { libc::close(file) };
-    if map == libc::MAP_FAILED {
-        return None;
-    }
-    let base: *mut AtomicU64 = map.cast();
-    // SAFETY: mapped just now, for good, and page-aligned.
-    if unsafe { &*base.add(header::MAGIC) }.load(Relaxed) != MAGIC {
-        // SAFETY: no other code knows of the mapping.
-        unsafe { libc::munmap(map, BYTES) };
-        return None;
-    }
+    let base = base?;
     let rank = RANK_VARIABLES.into_iter().find_map(plan::variable);
     LEADS.store(rank.is_none_or(|rank| rank == "0"), Relaxed);
     BASE.store(base, Release);

@@ -10,7 +10,7 @@
 
 use super::{COMPUTING, forked, process};
 use crate::cpus::Cpus;
-use crate::{imports, plan, unwinder};
+use crate::{imports, plan, shared_page, unwinder};
 use libc::{c_char, c_int};
 use std::cell::UnsafeCell;
 use std::ptr::null_mut;
@@ -103,31 +103,13 @@ fn is_page(path: *const c_char) -> bool {
 }
 
 fn map_file(file: c_int) -> Option<*mut AtomicU64> {
-    // SAFETY: all zero is a valid `stat`, and the kernel writes one.
-    let mut stat: libc::stat = unsafe { std::mem::zeroed() };
-    // SAFETY: our own memory; a descriptor that is not open is an error.
-    let fits = unsafe { libc::fstat(file, &raw mut stat) } == 0 && usize::try_from(stat.st_size) == Ok(BYTES);
     // SAFETY: asks a question.
     let seals = unsafe { libc::fcntl(file, libc::F_GET_SEALS) };
     // Access behind the end of a file that was cut would kill the process.
-    if !fits || seals < 0 || seals & libc::F_SEAL_SHRINK == 0 {
+    if seals < 0 || seals & libc::F_SEAL_SHRINK == 0 {
         return None;
     }
-    // SAFETY: a new mapping of a file that keeps this length.
-    let map = unsafe {
-        libc::mmap(null_mut(), BYTES, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED, file, 0)
-    };
-    if map == libc::MAP_FAILED {
-        return None;
-    }
-    let base: *mut AtomicU64 = map.cast();
-    // SAFETY: mapped just now, for good, and page-aligned.
-    if unsafe { &*base.add(header::MAGIC) }.load(Relaxed) != MAGIC {
-        // SAFETY: no other code knows of the mapping.
-        unsafe { libc::munmap(map, BYTES) };
-        return None;
-    }
-    Some(base)
+    shared_page::map(file, BYTES, header::MAGIC, MAGIC)
 }
 
 /// Returns the slot at this position; `None` without a page.
