@@ -66,7 +66,23 @@ fn assert_sound(machine: &Machine) {
             assert!(apart || (a.start <= b.start && b.end <= a.end), "{other:?} {object:?}");
         }
     }
-    // Cores are consecutive without holes, and so are last-level caches.
+    assert_consecutive(machine);
+    assert_homed(machine);
+    assert_covered(machine);
+    let nodes = u32::try_from(machine.nodes().len()).unwrap();
+    for (from, to) in (0..nodes).flat_map(|from| (0..nodes).map(move |to| (from, to))) {
+        let distance = machine.distance(NodeId(from), NodeId(to));
+        if parts.distances.is_empty() {
+            assert_eq!(distance, machine.distance(NodeId(to), NodeId(from)));
+            assert_eq!(distance == 10, from == to);
+        }
+    }
+    let text = serde_json::to_string(machine).unwrap();
+    assert_eq!(&serde_json::from_str::<Machine>(&text).unwrap(), machine);
+}
+
+/// Cores are consecutive without holes, and so are last-level caches.
+fn assert_consecutive(machine: &Machine) {
     let mut next = 0;
     for (at, core) in machine.cores().iter().enumerate() {
         assert_eq!(core.pus.start, next);
@@ -79,15 +95,19 @@ fn assert_sound(machine: &Machine) {
         assert_eq!(machine.llcs()[core.llc.index()].node, core.node);
         assert!(usize::from(core.kind.0) < machine.kinds().len());
     }
-    assert_eq!(next, pus);
+    assert_eq!(next as usize, machine.parts().pus.len());
     let mut next = 0;
     for llc in machine.llcs() {
         assert!(llc.cores.start == next && llc.cores.end > next, "{llc:?}");
         next = llc.cores.end;
     }
     assert_eq!(next as usize, machine.cores().len());
-    // Home nodes: the smallest locality with CPUs, then the most ordinary memory, then the lowest
-    // number.
+}
+
+/// Home nodes: the smallest locality with CPUs, then the most ordinary memory, then the lowest
+/// number.
+fn assert_homed(machine: &Machine) {
+    let parts = machine.parts();
     let mut by_number = parts.nodes.clone();
     by_number.sort_by_key(|node| node.os);
     let nodes: Vec<OsNode> = machine.nodes().iter().map(|node| node.os).collect();
@@ -105,7 +125,11 @@ fn assert_sound(machine: &Machine) {
         let homed = machine.cores().iter().enumerate().filter(|(_, core)| core.node == Some(NodeId(at)));
         assert!(homed.map(|(core, _)| CoreId::from_index(core)).eq(node.cores.iter().copied()));
     }
-    // The units of every level cover each core exactly once.
+}
+
+/// The units of every level cover each core exactly once, and every CPU belongs to exactly one
+/// kind.
+fn assert_covered(machine: &Machine) {
     for level in Level::ALL {
         let mut next = 0;
         for unit in machine.units(level) {
@@ -114,20 +138,9 @@ fn assert_sound(machine: &Machine) {
         }
         assert_eq!(next as usize, machine.cores().len(), "{level}");
     }
-    // Every CPU belongs to exactly one kind.
-    for &cpu in &parts.pus {
+    for &cpu in &machine.parts().pus {
         assert_eq!(machine.kinds().iter().filter(|kind| kind.cpus.contains(cpu)).count(), 1, "CPU {cpu}");
     }
-    let nodes = u32::try_from(machine.nodes().len()).unwrap();
-    for (from, to) in (0..nodes).flat_map(|from| (0..nodes).map(move |to| (from, to))) {
-        let distance = machine.distance(NodeId(from), NodeId(to));
-        if parts.distances.is_empty() {
-            assert_eq!(distance, machine.distance(NodeId(to), NodeId(from)));
-            assert_eq!(distance == 10, from == to);
-        }
-    }
-    let text = serde_json::to_string(machine).unwrap();
-    assert_eq!(&serde_json::from_str::<Machine>(&text).unwrap(), machine);
 }
 
 /// Draws a machine in both ways and checks the properties of every picture.
