@@ -10,7 +10,7 @@ from . import same, supply
 from .confine import by_mask, by_online
 from .result import Measured, Result
 from .sample import Surroundings, take
-from .variant import Start, start
+from .variant import OTHER_TEAMS, Start, start
 
 RETAKES = 2  # of a sample that differs while others were busy
 EXTRA_ROUNDS = 2  # times the rounds, at most, where too few samples were quiet
@@ -93,7 +93,7 @@ class Measuring:
         program = self.program
         report = self.places.samples / f"{name}.txt"
         command = start(program, name, self.plan.trimtab, report, self.plan.survey)
-        filled = Start(tuple(supply.filled(word, self.words) for word in command.command), command.attach, confine)
+        filled = Start(tuple(supply.filled(word, self.words) for word in command.command), command.attach, confine, command.environment)
         taken = take(filled, self.surroundings, program.same.files, watched, program.attach_after)
         if self.plan.quiet_check:
             noisy = ", noisy" if taken.noisy else ""
@@ -169,7 +169,7 @@ class Measuring:
         found = same.differences(rules, plain, taken)
         if name != "plain" and not found and taken.seen is not None:
             # Another setting of the teams has other numbers of threads.
-            rules = replace(rules, threads="ignored") if name == "nest" else rules
+            rules = replace(rules, threads="ignored") if name in OTHER_TEAMS else rules
             found = same.seen_differences(rules, plain.seen, taken.seen)
         return found
 

@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 from .places import REPOSITORY, Places
-from .program import VARIANTS
+from .program import ON_REQUEST, STANDARD, VARIANTS
 
 ROUNDS = 7  # of all programs; five quiet pairs are needed for a verdict
 PART_SECONDS = 285.0  # of the part for CI; the sample that runs then is the last, and five minutes are kept
@@ -17,10 +17,12 @@ def parse(words=None):
         "1 when not, 2 for wrong options.")
     parser.add_argument("names", nargs="*", metavar="NAME", help="programs (default: all); a pattern as open* takes several")
     parser.add_argument("--list", action="store_true", help="name the programs and stop")
+    parser.add_argument("--provide", action="store_true", help="get the programs (with --install), run nothing")
     parser.add_argument("--part", choices=["all", "ci"], default="all",
                         help="ci: what fits in five minutes; behaviour only, times are not judged")
     parser.add_argument("--rounds", type=int, metavar="N", help=f"timed rounds (default {ROUNDS}; 0 with --part ci: behaviour only)")
-    parser.add_argument("--variant", type=variants, default=VARIANTS, metavar="LIST", help=f"of {','.join(VARIANTS)}")
+    parser.add_argument("--variant", type=variants, default=STANDARD, metavar="LIST",
+                        help=f"of {','.join(VARIANTS)} (default: all but {','.join(ON_REQUEST)})")
     parser.add_argument("--seed", type=int, default=18, help="of the order and the intervals (default 18)")
     parser.add_argument("--trimtab", type=Path, default=REPOSITORY / "target/release/trimtab", metavar="PROGRAM")
     parser.add_argument("--install", action=argparse.BooleanOptionalAction, default=False,

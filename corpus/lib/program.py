@@ -4,7 +4,10 @@ import re
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 
-VARIANTS = ("plain", "run", "balance", "report", "nest", "attach", "profile")
+STANDARD = ("plain", "run", "balance", "report", "nest", "attach", "profile")
+ON_REQUEST = ("budget", "limit", "hand")  # named by --variant: what multiplies threads, and its cures
+VARIANTS = STANDARD + ON_REQUEST
+STATED = ("nest", "hand")  # variants of those programs alone whose file has the key
 PLACE = "{under}"  # the word of a command at which trimtab is put; at the front if the command has none
 MODES = ("exact", "lines", "numbers", "ignored")
 
@@ -54,6 +57,7 @@ class Program:
     plain: tuple = ()  # what stands before the plain command, as taskset -c 0
     options: tuple = ()  # of trimtab run, balance, report, nest
     nest: str = ""  # the teams of --nest, where they fit
+    hand: dict = field(default_factory=dict)  # variables by which an expert would bound its threads
     without: dict = field(default_factory=dict)  # variants that make no sense, with reasons
     attach_after: float = 0.1  # seconds
     note: str = ""
@@ -62,7 +66,7 @@ class Program:
     def variants(self, wanted):
         """Those of the wanted variants that fit this program."""
         return [name for name in VARIANTS
-                if name in wanted and name not in self.without and (name != "nest" or self.nest)]
+                if name in wanted and name not in self.without and (name not in STATED or getattr(self, name))]
 
 
 def load(path):

@@ -73,7 +73,7 @@ def take(start, surroundings, files=(), watched=False, attach_after=0.1):
     """Runs the command once."""
     cwd = fresh(surroundings.folder / "cwd")
     paths = [surroundings.folder / name for name in ("out", "err", "attach")]
-    environment = {**surroundings.environment, "TMPDIR": str(cwd), "PWD": str(cwd)}
+    environment = {**surroundings.environment, "TMPDIR": str(cwd), "PWD": str(cwd), **dict(start.environment)}
     sample = Sample()
     watch = Watch(surroundings.trimtab, lambda: holds(surroundings)) if watched else None
     with open(paths[0], "wb") as out, open(paths[1], "wb") as err, open(paths[2], "wb") as words:

@@ -26,6 +26,8 @@ def main(words=None):
         for program in programs:
             print(f"{program.name:24} {program.kind:12} {program.about}")
         return 0
+    if options.provide:
+        return provided(programs, options)
     if options.record:
         about, results = record.read(options.record)
     else:
@@ -45,6 +47,20 @@ def chosen(programs, names, part):
             raise Fault(f"there is no program {name} (--list names them)")
     return [program for program in programs if (not names or any(fnmatch.fnmatch(program.name, name) for name in names))
             and (part == "all" or program.part == part)]
+
+
+def provided(programs, options):
+    """Installs and fetches what programs need, and runs none of them; a later session finds it there."""
+    supply = Supply(options.places, options.install, say)
+    missing = 0
+    for program in programs:
+        try:
+            supply.provide(program)
+        except Missing as reason:
+            missing += 1
+            say(f"SKIPPED: {program.name}: {reason}")
+    say(f"{len(programs) - missing} programs are there, {missing} are not")
+    return 0
 
 
 def measured(programs, options):

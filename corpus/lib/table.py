@@ -2,10 +2,11 @@
 
 from .load import NOISY_PERCENT
 from .places import PAGE
+from .program import ON_REQUEST, VARIANTS
 from .variant import JUDGED_BY_TIME
 
 MARKS = ("<!-- corpus: begin -->", "<!-- corpus: end -->")
-TIMED = ("run", "balance", "report", "nest", "attach", "profile")
+TIMED = tuple(name for name in VARIANTS if name != "plain")
 
 
 def page(about, results):
@@ -67,13 +68,14 @@ def grouped(result):
 
 
 def rows(results, seed):
-    lines = ["| program | version | what it is | same behaviour | plain s | " + " | ".join(TIMED) + " | others % | notes |",
-             "|---|---|---|---|---:|" + "---|" * (len(TIMED) + 2)]
+    timed = [name for name in TIMED if name not in ON_REQUEST or any(name in result.variants for result in results)]
+    lines = ["| program | version | what it is | same behaviour | plain s | " + " | ".join(timed) + " | others % | notes |",
+             "|---|---|---|---|---:|" + "---|" * (len(timed) + 2)]
     for result in results:
         others = result.others()
         lines.append(" | ".join([
             f"| {result.name}", result.version, cell(result.about), behaviour(result), plain_seconds(result),
-            *(time_cell(result, name, seed) for name in TIMED),
+            *(time_cell(result, name, seed) for name in timed),
             f"{others[0]:.0f} to {others[1]:.0f}" if others else "", f"{cell(result.note)} |"]))
     return lines
 

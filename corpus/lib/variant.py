@@ -4,7 +4,8 @@ from dataclasses import dataclass
 
 from .program import PLACE
 
-JUDGED_BY_TIME = ("run", "balance", "report", "attach")  # nest changes the teams, profile observes
+JUDGED_BY_TIME = ("run", "balance", "report", "attach", "budget")  # nest and limit change the teams, profile observes
+OTHER_TEAMS = ("nest", "budget", "limit", "hand")  # variants in which other numbers of threads are the purpose
 
 
 @dataclass(frozen=True)
@@ -14,6 +15,7 @@ class Start:
     command: tuple
     attach: tuple = ()  # the command that is started beside it, without the process id
     confine: object = None  # a function that its process calls before it becomes the program
+    environment: tuple = ()  # pairs of names and values, besides those of all samples
 
 
 def start(program, variant, trimtab, out, survey="auto"):
@@ -30,10 +32,14 @@ def start(program, variant, trimtab, out, survey="auto"):
         "balance": (*run, "--balance", "--"),
         "report": (*run, f"--report={out}", "--"),
         "nest": (*run, "--nest", program.nest, "--"),
+        "budget": (*run, "--fit", "budget", "--"),
+        "limit": (*run, "--fit", "limit", "--"),
+        "hand": program.plain,
         "profile": (str(trimtab), "profile", *options, "-o", str(out), "--"),
     }[variant]
     attach = (str(trimtab), "attach") if variant == "attach" else ()
-    return Start(placed(program.command, under), attach)
+    environment = tuple(program.hand.items()) if variant == "hand" else ()
+    return Start(placed(program.command, under), attach, environment=environment)
 
 
 def placed(command, under):

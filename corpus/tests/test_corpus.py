@@ -72,8 +72,27 @@ class Reading(unittest.TestCase):
         program.make("some", {"about": "a", "kind": "k", "unavailable": "nobody packages it"})
 
     def test_a_variant_fits_unless_it_is_left_out(self):
-        self.assertEqual(made().variants(program.VARIANTS), ["plain", "run", "balance", "report", "attach", "profile"])
+        self.assertEqual(made().variants(program.STANDARD), ["plain", "run", "balance", "report", "attach", "profile"])
+        self.assertEqual(made().variants(program.ON_REQUEST), ["budget", "limit"])
+        self.assertEqual(made(hand={"OMP_NUM_THREADS": "1"}).variants(("plain", "hand")), ["plain", "hand"])
         self.assertEqual(made(nest="2,scatter", without={"attach": "short"}).variants(("plain", "nest", "attach")), ["plain", "nest"])
+
+
+class Providing(unittest.TestCase):
+    def test_programs_are_prepared_and_not_run_and_what_is_missing_is_named(self):
+        with tempfile.TemporaryDirectory() as folder:
+            settings = options.parse(["--provide", "--no-install"])
+            settings.places = Places(Path(folder), Path(folder) / "session")
+            there = made(prepare="echo x > prepared", command=["sh", "-c", "echo x > ran"])
+            gone = made(programs=["no-such-program-at-all"])
+            said = io.StringIO()
+            with contextlib.redirect_stderr(said):
+                self.assertEqual(session.provided([there, gone], settings), 0)
+            files = {path.name for path in Path(folder).rglob("*") if path.is_file()}
+            self.assertIn("prepared", files)
+            self.assertNotIn("ran", files)
+            self.assertIn("SKIPPED: some: no-such-program-at-all is not installed", said.getvalue())
+            self.assertIn("1 programs are there, 1 are not", said.getvalue())
 
 
 class Starting(unittest.TestCase):
@@ -87,6 +106,12 @@ class Starting(unittest.TestCase):
         self.assertEqual(variant.start(one, "run", "T", "o").command, ("T", "run", "-c", "1", "--", "true"))
         self.assertEqual(variant.start(one, "plain", "T", "o").command, ("taskset", "-c", "0", "true"))
         self.assertEqual(variant.start(one, "attach", "T", "o").attach, ("T", "attach"))
+
+    def test_the_experts_variables_go_to_their_variant_alone(self):
+        one = made(hand={"OMP_NUM_THREADS": "1"})
+        self.assertEqual(variant.start(one, "hand", "T", "o"), variant.Start(("true",), environment=(("OMP_NUM_THREADS", "1"),)))
+        self.assertEqual(variant.start(one, "budget", "T", "o").command, ("T", "run", "--fit", "budget", "--", "true"))
+        self.assertEqual(variant.start(one, "budget", "T", "o").environment, ())
 
     def test_words_in_braces_are_filled_and_the_shells_own_stay(self):
         self.assertEqual(supply.filled("{work}/a ${X} awk '{ print }'", {"work": "/w"}), "/w/a ${X} awk '{ print }'")
