@@ -4,12 +4,20 @@
 //! sleeps for 100 ms whenever anything else runs is slow on every shared machine. Idea: evidence
 //! that is already there. First, counters of the CPUs that an earlier launch kept: the difference
 //! to now is the load since then. Second, the number of tasks that are runnable at this instant: no
-//! more CPUs than that can be busy, so that the end of a program is seen at once. Third, if no
-//! counters were kept, the runnable tasks themselves: a task that has computed for most of its life
-//! keeps its CPU busy, a task that has just started may be gone in a moment.
+//! more CPUs than that can be busy, so that the end of a program is seen at once. Third, the
+//! runnable tasks themselves: a task that has computed for most of its life keeps its CPU busy, a
+//! task that has just started, or that rarely runs, may be gone in a moment.
 //!
-//! Properties: pure; equal evidence gives equal estimates. At most `runnable` CPUs are busy.
+//! Counters alone are wrong in one case that is common: a program has just ended, and at this
+//! instant a daemon or a thread of the kernel runs for a moment. The counters then show a busy CPU,
+//! and the number of tasks does not contradict them. So where counters show a busy CPU, the tasks
+//! are examined too. An estimate that is too low costs what a start without trimtab costs: the
+//! kernel divides the CPU. One that is too high takes a CPU from the program.
+//!
+//! Properties: pure; equal evidence gives equal estimates. At most `runnable` CPUs are busy; if all
+//! runnable tasks were examined, at most as many as compute.
 
+use super::taken::BUSY_FROM;
 use crate::ids::OsCpu;
 use crate::time::Span;
 use std::collections::BTreeMap;
@@ -48,12 +56,34 @@ pub enum LoadEvidence {
         load: BTreeMap<OsCpu, u16>,
         /// Time since then.
         age: Span,
+        /// The runnable tasks; `None` if they were not examined, because the counters show no busy
+        /// CPU.
+        tasks: Option<RunnableTasks>,
     },
     /// The runnable tasks.
-    Tasks {
-        /// Tasks that were found within the time that a launch may take for the search.
-        found: Vec<RunnableTask>,
-    },
+    Tasks(RunnableTasks),
+}
+
+/// Runnable tasks, as far as a launch may take time to search for them. Threads of the kernel are
+/// none of them.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct RunnableTasks {
+    /// The tasks.
+    pub found: Vec<RunnableTask>,
+    /// Whether the search ended before all processes were examined.
+    pub cut: bool,
+}
+
+impl RunnableTasks {
+    /// Returns the number of CPUs that tasks can keep busy, if `runnable` tasks are runnable.
+    fn computing(&self, runnable: usize) -> usize {
+        if self.cut { runnable } else { self.found.iter().filter(|task| computes(task)).count().min(runnable) }
+    }
+}
+
+/// Returns whether counters show a CPU that a plan would avoid.
+pub fn is_any_busy(load: &BTreeMap<OsCpu, u16>) -> bool {
+    load.values().any(|&busy| busy >= BUSY_FROM)
 }
 
 /// The estimate, with its origin.
@@ -99,10 +129,11 @@ impl fmt::Display for LoadOrigin {
 /// ready at this instant.
 pub fn load_estimate(evidence: LoadEvidence, runnable: usize) -> LoadEstimate {
     match evidence {
-        LoadEvidence::Kept { load, age } => {
-            LoadEstimate { busy: busiest(load, runnable), origin: LoadOrigin::Kept(age) }
+        LoadEvidence::Kept { load, age, tasks } => {
+            let most = tasks.map_or(runnable, |tasks| tasks.computing(runnable));
+            LoadEstimate { busy: busiest(load, most), origin: LoadOrigin::Kept(age) }
         }
-        LoadEvidence::Tasks { found } => {
+        LoadEvidence::Tasks(RunnableTasks { found, .. }) => {
             let computing = found.iter().filter(|task| computes(task));
             let load = computing.map(|task| (task.cpu, FULL_PERMILLE)).collect();
             let origin = LoadOrigin::Tasks { found: found.len(), runnable };
@@ -136,7 +167,7 @@ mod tests {
     }
 
     fn kept(permille: &[u16], runnable: usize) -> Vec<u16> {
-        let evidence = LoadEvidence::Kept { load: load(permille), age: Span::from_ms(500) };
+        let evidence = LoadEvidence::Kept { load: load(permille), age: Span::from_ms(500), tasks: None };
         load_estimate(evidence, runnable).busy.into_values().collect()
     }
 
@@ -154,9 +185,28 @@ mod tests {
     #[test]
     fn a_task_counts_if_it_has_computed_for_most_of_its_life() {
         let found = vec![task(0, 900, 1000), task(1, 40, 60), task(2, 100, 5000), task(3, 51, 100)];
-        let estimate = load_estimate(LoadEvidence::Tasks { found }, 9);
+        let estimate = load_estimate(LoadEvidence::Tasks(RunnableTasks { found, cut: false }), 9);
         assert_eq!(estimate.busy, BTreeMap::from([(OsCpu(0), 1000), (OsCpu(3), 1000)]));
         assert!(estimate.origin.to_string().contains("4 of 9"), "{}", estimate.origin);
+    }
+
+    #[test]
+    fn a_daemon_that_runs_for_a_moment_keeps_no_cpu_of_an_ended_program_busy() {
+        let examined = |found: Vec<RunnableTask>, cut: bool| {
+            let tasks = Some(RunnableTasks { found, cut });
+            let evidence = LoadEvidence::Kept { load: load(&[20, 950]), age: Span::from_ms(500), tasks };
+            load_estimate(evidence, 1).busy.into_values().collect::<Vec<_>>()
+        };
+        let daemon = task(0, 2_000, 60_000);
+        assert_eq!(examined(vec![daemon], false), [0, 0]);
+        assert_eq!(examined(vec![], false), [0, 0], "a thread of the kernel");
+        assert_eq!(examined(vec![task(1, 900, 1_000)], false), [0, 950]);
+        assert_eq!(examined(vec![daemon], true), [0, 950], "not all were examined");
+    }
+
+    #[test]
+    fn counters_show_a_busy_cpu_where_a_plan_avoids_one() {
+        assert!(!is_any_busy(&load(&[0, BUSY_FROM - 1])) && is_any_busy(&load(&[0, BUSY_FROM])));
     }
 
     proptest! {

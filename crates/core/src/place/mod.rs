@@ -34,7 +34,7 @@ pub use environment::{Action, Binder, CountRequest, Variable, effective, environ
 pub use error::PlaceError;
 pub use fit::{Fit, counts, fitted};
 pub use format::{Format, format};
-pub use load_estimate::{LoadEstimate, LoadEvidence, LoadOrigin, RunnableTask, load_estimate};
+pub use load_estimate::{LoadEstimate, LoadEvidence, LoadOrigin, RunnableTask, RunnableTasks, load_estimate};
 pub use make::{plan, state};
 pub use memory::{HugePages, MemoryPlan, MemoryPolicy};
 pub use plan::{Plan, Reason, Slot};
