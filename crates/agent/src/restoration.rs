@@ -6,7 +6,9 @@ use crate::paths::{LEDGER, Paths};
 use std::fmt::Display;
 use std::path::Path;
 use trimtab_core::words::plural;
-use trimtab_linux::host::affinity_journal::{LeftBehind, LeftEnd, restore_beside, restore_left_behind, stand};
+use trimtab_linux::host::affinity_journal::{
+    LeftBehind, LeftEnd, restore_beside, restore_left_behind, stand,
+};
 use trimtab_linux::host::{AffinityJournal, Guard, JournalError, Live, Restored};
 use trimtab_linux::ledger::{LedgerView, Location};
 use trimtab_linux::process::Pid;

@@ -254,7 +254,9 @@ mod tests {
 
     #[test]
     fn other_lines_are_left_to_the_definition() {
-        for line in ["-c", "", "--", "-c -3 ./app", "-c 4 -c 5 ./app", "-v -q ./app", "--help", "--cor=4 ./app"] {
+        for line in
+            ["-c", "", "--", "-c -3 ./app", "-c 4 -c 5 ./app", "-v -q ./app", "--help", "--cor=4 ./app"]
+        {
             assert!(run(&words(line)).is_none(), "{line:?}");
         }
         assert!(run(&[]).is_none());
