@@ -33,8 +33,10 @@ pub(super) fn run(words: &[OsString]) -> Option<RunArgs> {
         line.option(word)?;
     };
     // A missing or empty program, and the two volumes at once, are errors.
-    let plain = !command.first()?.is_empty() && !(line.run.verbose && line.run.quiet);
-    plain.then(|| RunArgs { place: line.place, run: line.run, command: command.to_vec() })
+    if command.first()?.is_empty() || line.run.verbose && line.run.quiet {
+        return None;
+    }
+    Some(RunArgs { place: line.place, run: line.run, command: command.to_vec() })
 }
 
 /// A command line that is being parsed.
