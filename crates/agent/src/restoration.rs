@@ -4,9 +4,13 @@
 use crate::narrator::Narrator;
 use crate::paths::{LEDGER, Paths};
 use std::fmt::Display;
+use std::path::Path;
 use trimtab_core::words::plural;
-use trimtab_linux::host::affinity_journal::{LeftBehind, LeftEnd, restore_left_behind, stand};
+use trimtab_linux::host::affinity_journal::{
+    LeftBehind, LeftEnd, restore_beside, restore_left_behind, stand,
+};
 use trimtab_linux::host::{AffinityJournal, Guard, JournalError, Live, Restored};
+use trimtab_linux::ledger::{LedgerView, Location};
 use trimtab_linux::process::Pid;
 use trimtab_linux::users::Users;
 
@@ -21,7 +25,16 @@ pub fn give_back(paths: &Paths, only: Option<Pid>) -> Result<Vec<LeftBehind>, Jo
 
 /// Does the same before a run, unasked: the result is a detail.
 pub fn tidy(paths: &Paths, narrator: &dyn Narrator) {
-    for LeftBehind { pid, end, .. } in give_back(paths, None).unwrap_or_default() {
+    detail(give_back(paths, None).unwrap_or_default(), narrator);
+}
+
+/// Does the same for a run that has the ledger open.
+pub fn tidy_beside(ledger: &LedgerView, location: &Location, proc: &Path, narrator: &dyn Narrator) {
+    detail(restore_beside(ledger, location, proc).unwrap_or_default(), narrator);
+}
+
+fn detail(left: Vec<LeftBehind>, narrator: &dyn Narrator) {
+    for LeftBehind { pid, end, .. } in left {
         if let LeftEnd::Restored { given_back, .. } = end
             && given_back > 0
         {

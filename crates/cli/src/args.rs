@@ -7,6 +7,7 @@ pub mod counters;
 pub mod foreign;
 pub mod lab;
 pub mod machine;
+mod plain;
 pub mod profile;
 pub mod run;
 pub mod serve;
@@ -143,8 +144,8 @@ pub enum Command {
 }
 
 /// `trimtab run` alone. To build the options of all commands costs a start more than to parse them,
-/// so a command line that begins with `run` is parsed by this definition. Help and errors are the
-/// same.
+/// so a command line that begins with `run`, and is not a plain one, is parsed by this definition.
+/// Help and errors are the same.
 #[derive(Parser, Debug)]
 #[command(name = "trimtab", version, max_term_width = 100)]
 struct RunCli {
@@ -164,6 +165,9 @@ impl Cli {
     /// The command line is not valid, or asks for help.
     pub fn read(words: &[OsString]) -> Result<Self, clap::Error> {
         if words.get(1).is_some_and(|word| word == "run") {
+            if let Some(run) = plain::run(&words[2..]) {
+                return Ok(Self { command: Command::Run(Box::new(run)) });
+            }
             let RunCommand::Run(run) = RunCli::try_parse_from(words)?.command;
             return Ok(Self { command: Command::Run(run) });
         }

@@ -10,7 +10,9 @@ use crate::args::SurveyMode;
 use crate::site_facts::location;
 use crate::world::World;
 use serde::Serialize;
+use std::cell::LazyCell;
 use std::collections::BTreeMap;
+use std::ops::Deref;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use trimtab_core::ids::OsCpu;
@@ -19,9 +21,11 @@ use trimtab_core::place::{Binding, LoadEvidence, load_estimate, pinned_cpus};
 use trimtab_core::set::CpuSet;
 use trimtab_core::time::Span;
 use trimtab_core::topology::Machine;
-use trimtab_linux::ledger::LoadSamples;
+use trimtab_linux::ledger::{Ledger, LoadSamples};
 use trimtab_linux::process::{Pid, State};
-use trimtab_linux::survey::{Load, LoadSample, Masks, Pin, PinScan, Runnable, runnable, running, since_boot};
+use trimtab_linux::survey::{Load, LoadSample, Masks, Pin, PinScan, Processes, Runnable};
+use trimtab_linux::survey::{runnable, running, since_boot};
+use trimtab_linux::text::ReadError;
 
 /// Time for which `full` samples load: ten timer ticks of the slowest common kernel, so that one
 /// tick is at most 10 %.
@@ -35,6 +39,9 @@ const AUTO_SEARCH_MAX: Duration = Duration::from_micros(250);
 
 /// Number of tasks that are examined for bindings in any case; bound processes come first.
 const TASKS_MIN: usize = 32;
+
+/// The processes, or why they cannot be listed.
+type Listed = Result<Processes, ReadError>;
 
 /// The other programs, as far as they were examined.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -50,8 +57,15 @@ pub struct Surroundings {
 }
 
 impl Surroundings {
-    /// Surveys the machine.
-    pub fn look(world: &World, mode: SurveyMode, machine: &Machine, allowed: &CpuSet) -> Self {
+    /// Surveys the machine. Counters of earlier starts are read from `ledger`; without it, the
+    /// ledger is opened for them.
+    pub fn look(
+        world: &World,
+        mode: SurveyMode,
+        machine: &Machine,
+        allowed: &CpuSet,
+        ledger: Option<&Ledger>,
+    ) -> Self {
         let mut seen = Self::default();
         match mode {
             SurveyMode::None => {
@@ -60,8 +74,9 @@ impl Surroundings {
             SurveyMode::Auto => match runnable(&world.proc()).map(Runnable::others) {
                 Ok(0) => seen.notes.push("no other program runs on this machine".to_owned()),
                 Ok(others) => {
-                    seen.estimate(world, others as usize);
-                    seen.find_pins(world, machine, allowed, AUTO_SEARCH_MAX);
+                    let processes = LazyCell::new(|| Processes::list(&world.proc()));
+                    seen.estimate(world, others as usize, &processes, ledger);
+                    seen.find_pins(world, machine, allowed, &processes, AUTO_SEARCH_MAX);
                 }
                 Err(error) => seen.notes.push(format!("the running tasks cannot be counted: {error}")),
             },
@@ -71,15 +86,21 @@ impl Surroundings {
     }
 
     /// Estimates the load without waiting, and keeps the counters for later starts.
-    fn estimate(&mut self, world: &World, others: usize) {
+    fn estimate(
+        &mut self,
+        world: &World,
+        others: usize,
+        processes: &impl Deref<Target = Listed>,
+        ledger: Option<&Ledger>,
+    ) {
         let now = since_boot();
         let counters = LoadSample::read(&world.proc());
-        let kept = location(world).and_then(|location| LoadSamples::open(&location));
+        let kept = match ledger {
+            Some(ledger) => LoadSamples::beside(ledger),
+            None => location(world).and_then(|location| LoadSamples::open(&location)).ok(),
+        };
         let ages = Duration::from_nanos(AGE_MIN.0)..=Duration::from_nanos(AGE_MAX.0);
-        let before = kept.as_ref().ok().and_then(|kept| kept.latest(now, &ages));
-        if let (Ok(counters), Ok(kept)) = (&counters, &kept) {
-            kept.keep(counters, now, Duration::from_nanos(AGE_MIN.0));
-        }
+        let before = kept.and_then(|kept| kept.exchange(counters.as_ref().ok(), now, &ages));
         let evidence = match (before, counters) {
             (Some((before, age)), Ok(counters)) => {
                 let load = Load::between(&before, &counters);
@@ -90,8 +111,9 @@ impl Surroundings {
             }
             _ => {
                 let begin = Instant::now();
-                let found = running(&world.proc(), others, || begin.elapsed() < AUTO_SEARCH_MAX);
-                LoadEvidence::Tasks { found: found.tasks }
+                let go_on = || begin.elapsed() < AUTO_SEARCH_MAX;
+                let among = |processes| running(&world.proc(), processes, others, go_on).tasks;
+                LoadEvidence::Tasks { found: processes.as_ref().map(among).unwrap_or_default() }
             }
         };
         let estimate = load_estimate(evidence, others);
@@ -103,7 +125,8 @@ impl Surroundings {
     fn measure(&mut self, world: &World, machine: &Machine, allowed: &CpuSet) {
         let begin = Instant::now();
         let before = LoadSample::read(&world.proc());
-        self.find_pins(world, machine, allowed, FULL_SEARCH_MAX);
+        let processes = LazyCell::new(|| Processes::list(&world.proc()));
+        self.find_pins(world, machine, allowed, &processes, FULL_SEARCH_MAX);
         std::thread::sleep(SAMPLE_TIME.saturating_sub(begin.elapsed()));
         match (before, LoadSample::read(&world.proc())) {
             (Ok(before), Ok(after)) => self.busy = permille(&Load::between(&before, &after)),
@@ -115,7 +138,14 @@ impl Surroundings {
 
     /// Searches for tasks of other programs that are bound to some of the CPUs, for at most this
     /// time and at least [`TASKS_MIN`] tasks.
-    fn find_pins(&mut self, world: &World, machine: &Machine, allowed: &CpuSet, longest: Duration) {
+    fn find_pins(
+        &mut self,
+        world: &World,
+        machine: &Machine,
+        allowed: &CpuSet,
+        processes: &impl Deref<Target = Listed>,
+        longest: Duration,
+    ) {
         let (proc, begin) = (world.proc(), Instant::now());
         let scan = PinScan { proc: &proc, cpus: allowed, own: Pid::own(), masks: masks(&proc) };
         let mut examined = 0;
@@ -123,8 +153,9 @@ impl Surroundings {
             examined += 1;
             examined <= TASKS_MIN || begin.elapsed() < longest
         };
-        match scan.run(go_on) {
-            Ok(found) => {
+        match &**processes {
+            Ok(processes) => {
+                let found = scan.run_among(processes, go_on);
                 if found.cut {
                     self.notes
                         .push(format!("only the {} youngest tasks were examined for bindings", found.seen));

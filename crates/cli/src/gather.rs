@@ -28,7 +28,7 @@ use trimtab_launch::{
 };
 use trimtab_linux::calibrate::{YieldKind, yield_share};
 use trimtab_linux::launch::{picture, preload_library};
-use trimtab_linux::ledger::{LedgerView, ProcessTable};
+use trimtab_linux::ledger::{Ledger, LedgerView, ProcessTable};
 use trimtab_linux::limits::parent_mask;
 use trimtab_linux::process::{self, Pid};
 use trimtab_linux::program::Program;
@@ -181,16 +181,18 @@ fn tuning(kept: &Kept) -> Tuning {
 }
 
 /// Reads the facts, except the holds of others and the measurements that the decision asks for. For
-/// another machine than this one, only the machine is read.
+/// another machine than this one, only the machine is read. `ledger` is the ledger, if it is open.
 pub fn facts(
     world: &World,
     situation: &Situation,
     program: Option<&Program>,
     command: &[OsString],
     survey: Option<SurveyMode>,
+    ledger: Option<&Ledger>,
 ) -> LaunchFacts {
     let machine = &situation.machine;
-    let seen = survey.map(|mode| Surroundings::look(world, mode, machine, &situation.taken.allowed));
+    let look = |mode| Surroundings::look(world, mode, machine, &situation.taken.allowed, ledger);
+    let seen = survey.map(look);
     let load = seen.map(|Surroundings { busy, pinned, notes, .. }| Load { busy, pinned, notes });
     LaunchFacts {
         bounds: situation.taken.clone(),
@@ -298,7 +300,7 @@ pub fn measured_yield(cpus: &CpuSet) -> Yield {
 pub fn plan_now(world: &World, args: &RunArgs) -> Result<LaunchPlan, Trouble> {
     let situation = Situation::live(world, !args.place.no_rules)?;
     let Gathered { request, situation, .. } = request(world, args, situation, None)?;
-    let mut facts = facts(world, &situation, None, &args.command, Some(args.place.survey));
+    let mut facts = facts(world, &situation, None, &args.command, Some(args.place.survey), None);
     look_at_ledger(world, &request, &mut facts);
     Ok(decide(&request, &facts)?)
 }

@@ -12,13 +12,15 @@ use crate::say::{self, Volume};
 use crate::site_facts::{Standpoint, location, private_ledger};
 use crate::world::World;
 use anyhow::anyhow;
+use std::cell::OnceCell;
 use std::time::{Duration, Instant};
 use trimtab_core::place::PlaceError;
 use trimtab_core::queue::{Applicant, Precedence, QueueRules};
 use trimtab_core::set::CpuSet;
 use trimtab_launch::facts::LedgerFacts;
 use trimtab_launch::{LaunchFacts, LaunchRequest, Refusal, Role, demand, place};
-use trimtab_linux::ledger::{Held, Ledger, LedgerError, Mode, ProcessTable, QueuedRun, TakeError, Ticket};
+use trimtab_linux::ledger::{Held, Ledger, LedgerError, Mode, Planner};
+use trimtab_linux::ledger::{ProcessTable, QueuedRun, TakeError, Ticket};
 
 /// Longest wait for the planner lock. A launch holds it for under a millisecond; a process that
 /// holds it longer was stopped, and planning without the lock is safe.
@@ -57,7 +59,8 @@ pub struct ReserveOptions<'a> {
 }
 
 /// Takes the cores of a launch, and stores in its facts the holds of others at that moment. `None`
-/// if nothing can be reserved: the facts say why.
+/// if nothing can be reserved: the facts say why. `opened` is the ledger for the first attempt, if
+/// it is open; each later attempt opens it again, since its files may have been replaced.
 ///
 /// # Errors
 /// [`exit::NO_CORES`] when there are not enough free cores (in time); [`exit::RUN_FAILED`] for a
@@ -67,15 +70,18 @@ pub fn reserve(
     request: &LaunchRequest,
     facts: &mut LaunchFacts,
     order: &ReserveOptions<'_>,
+    mut opened: Option<Ledger>,
 ) -> Result<Option<Held>, Exit> {
     let begin = Instant::now();
     let mut queue: Option<Ticket> = None;
     let mut told = Told::default();
     let mut attempts = 0;
     let role = Role::of(request, facts);
-    let mut taking = Taking { world, request, role, order, patience: PLANNER_WAIT_MAX };
+    let processes = OnceCell::new();
+    let mut taking = Taking { world, request, role, order, patience: PLANNER_WAIT_MAX, processes };
     loop {
-        let ledger = match location(world).and_then(|location| Ledger::open(&location)) {
+        let open = || location(world).and_then(|location| Ledger::open(&location));
+        let ledger = match opened.take().map_or_else(open, Ok) {
             Ok(ledger) => ledger,
             Err(error) => return Ok(without_ledger(facts, &error)),
         };
@@ -118,7 +124,7 @@ pub fn reserve(
             say::headline(order.volume, &format!("waiting for cores: {estimate} ({cause})"));
         }
         let left = limit.map_or(Duration::MAX, |limit| limit.saturating_sub(begin.elapsed()));
-        pause(queue.as_mut(), &ahead, left, &ProcessTable::at(&world.proc()));
+        pause(queue.as_mut(), &ahead, left, taking.processes());
     }
 }
 
@@ -198,6 +204,7 @@ struct Taking<'a> {
     order: &'a ReserveOptions<'a>,
     /// Longest wait for the planner lock.
     patience: Duration,
+    processes: OnceCell<ProcessTable>,
 }
 
 impl Taking<'_> {
@@ -208,8 +215,7 @@ impl Taking<'_> {
 
     /// Draws a ticket; `None` if the queue cannot be used.
     fn enqueue(&self, facts: &LaunchFacts, ledger: &Ledger, stand: &Standpoint) -> Option<Ticket> {
-        let processes = ProcessTable::at(&self.world.proc());
-        let holder = processes.this_process(0, self.world.now(), self.order.label).ok()?;
+        let holder = self.processes().this_process(0, self.world.now(), self.order.label).ok()?;
         let demand = demand(self.request, facts, &stand.within);
         let claim = claim(self.request, demand, self.order.priority, holder);
         ledger.enqueue(stand.level, &stand.within, &claim).ok()
@@ -223,11 +229,10 @@ impl Taking<'_> {
         stand: &Standpoint,
         ticket: Option<&mut Ticket>,
     ) -> Result<(Vec<QueuedRun>, Precedence), LedgerError> {
-        let processes = ProcessTable::at(&self.world.proc());
         let (runs, applicant) = match ticket {
-            Some(ticket) => (ticket.queue(&processes)?, Applicant::Ticket(ticket.number())),
+            Some(ticket) => (ticket.queue(self.processes())?, Applicant::Ticket(ticket.number())),
             None if ledger.waiting(stand.level, &stand.within)? == 0 => return Ok(Default::default()),
-            None => (ledger.queue(stand.level, &stand.within, &processes)?, Applicant::Passing),
+            None => (ledger.queue(stand.level, &stand.within, self.processes())?, Applicant::Passing),
         };
         let given = self.line(facts, stand).precedence(ledger, &runs, applicant)?;
         Ok((runs, given))
@@ -253,7 +258,7 @@ impl Taking<'_> {
         stand: &Standpoint,
         ticket: Option<&mut Ticket>,
     ) -> Result<Attempt, LedgerError> {
-        let _right = match ledger.planner(stand.level, self.patience) {
+        let right = match ledger.planner(stand.level, self.patience) {
             Ok(planner) => {
                 self.patience = PLANNER_WAIT_MAX;
                 Some(planner)
@@ -267,7 +272,7 @@ impl Taking<'_> {
         // Read before the map: a job that ends in between would have no holder to join, and would
         // still block its cores.
         if let Some(allotment) = self.group(ledger, stand)? {
-            return self.join(facts, ledger, stand, allotment);
+            return self.join(facts, ledger, stand, allotment, right);
         }
         let map = ledger.map(stand.level, &stand.within)?;
         let (runs, given) = self.precedence(facts, ledger, stand, ticket)?;
@@ -305,14 +310,19 @@ impl Taking<'_> {
         if self.role.shared().is_some() {
             facts.ledger.allotment = Some(hold);
         }
-        self.take(ledger, stand, &to_hold, mode, job)
+        self.take(ledger, stand, &to_hold, (mode, job), right)
+    }
+
+    /// Returns the processes of this machine, as this process sees them.
+    fn processes(&self) -> &ProcessTable {
+        self.processes.get_or_init(|| ProcessTable::at(&self.world.proc()))
     }
 
     /// Returns the CPUs that the ranks of this job already hold.
     fn group(&self, ledger: &Ledger, stand: &Standpoint) -> Result<Option<CpuSet>, LedgerError> {
         let Some((_, job)) = self.role.shared() else { return Ok(None) };
         let uid = rustix::process::getuid().as_raw();
-        ledger.find_group(stand.level, &stand.within, job, uid, &ProcessTable::at(&self.world.proc()))
+        ledger.find_group(stand.level, &stand.within, job, uid, self.processes())
     }
 
     /// Joins the allotment that another rank of the job took first.
@@ -322,9 +332,10 @@ impl Taking<'_> {
         ledger: &Ledger,
         stand: &Standpoint,
         allotment: CpuSet,
+        right: Option<Planner>,
     ) -> Result<Attempt, LedgerError> {
         let job = self.role.shared().map_or(0, |(_, job)| job);
-        let taken = self.take(ledger, stand, &allotment, Mode::Shared, job)?;
+        let taken = self.take(ledger, stand, &allotment, (Mode::Shared, job), right)?;
         facts.ledger = LedgerFacts {
             within: stand.within.clone(),
             allotment: Some(allotment),
@@ -334,17 +345,21 @@ impl Taking<'_> {
         Ok(taken)
     }
 
+    /// Takes the CPUs, with the right to plan if this launch has it.
     fn take(
         &self,
         ledger: &Ledger,
         stand: &Standpoint,
         cpus: &CpuSet,
-        mode: Mode,
-        job: u64,
+        (mode, job): (Mode, u64),
+        right: Option<Planner>,
     ) -> Result<Attempt, LedgerError> {
-        let processes = ProcessTable::at(&self.world.proc());
-        let holder = processes.this_process(job, self.world.now(), self.order.label)?;
-        match ledger.take(stand.level, cpus, mode, &holder) {
+        let holder = self.processes().this_process(job, self.world.now(), self.order.label)?;
+        let taken = match right {
+            Some(right) => ledger.take_planned(right, cpus, mode, &holder),
+            None => ledger.take(stand.level, cpus, mode, &holder),
+        };
+        match taken {
             Ok(held) => Ok(Attempt::Done(Some(held))),
             Err(TakeError::Nothing) => Ok(Attempt::Done(None)),
             Err(TakeError::Ledger(error)) => Err(error),

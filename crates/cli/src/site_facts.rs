@@ -1,7 +1,7 @@
 //! Site facts of a launch: the machine, the limits of this process, the site's rules, and the
 //! position in the ledger.
 
-use crate::machine::Which;
+use crate::machine::{Model, Which};
 use crate::site::Policy;
 use crate::world::World;
 use anyhow::{Context, Result};
@@ -10,8 +10,8 @@ use trimtab_agent::paths::LEDGER;
 use trimtab_core::place::{Reason, Taken};
 use trimtab_core::set::CpuSet;
 use trimtab_core::topology::Machine;
-use trimtab_linux::ledger::{LedgerError, LedgerView, Level, Location, ProcessTable, Standing};
-use trimtab_linux::limits::Limits;
+use trimtab_linux::ledger::{Ledger, LedgerError, LedgerView, Level, Location, ProcessTable, Standing};
+use trimtab_linux::limits::{Bounds, Limits};
 use trimtab_linux::sys::affinity;
 
 /// Variable by which an enclosing run tells runs inside it their position: `DEPTH DESCRIPTOR ID` of
@@ -39,29 +39,28 @@ impl Situation {
     /// # Errors
     /// The machine cannot be discovered, or a rules file cannot be used.
     pub fn live(world: &World, rules: bool) -> Result<Self> {
-        let (machine, warning) = Which::Live.load(world)?;
+        let Model { machine, key, warning } = Which::Live.read(world)?;
         let mask = affinity::get(None).context("cannot read this process's CPU mask")?;
-        let limits =
-            Limits::read(&world.root, Some(&mask)).context("cannot read the limits of this process")?;
+        let unreadable = "cannot read the limits of this process";
+        let (online, nodes) = key.map_or((None, None), |key| (key.online(), key.nodes()));
+        let bounds = Bounds::read(&world.root, &mask, online, nodes).context(unreadable)?;
         let mut situation = Self {
             taken: Taken {
-                mems: limits.mems.clone(),
-                quota: limits.quota.as_ref().map(|quota| quota.milli_cpus),
-                ..Taken::nothing(limits.allowed.intersection(&machine.cpus()))
+                mems: bounds.mems,
+                quota: bounds.quota.map(|quota| quota.milli_cpus),
+                ..Taken::nothing(bounds.allowed.intersection(&machine.cpus()))
             },
             limited: Vec::new(),
             policy: Policy::default(),
             warnings: warning.into_iter().collect(),
             machine,
         };
-        let words: Vec<String> = limits.limiters.iter().map(ToString::to_string).collect();
-        let allowed = situation.taken.allowed.len();
-        if allowed < situation.machine.pu_count() {
-            situation.limited.push(Reason::Limited {
-                allowed,
-                of: situation.machine.pu_count(),
-                by: words.join("; "),
-            });
+        let (allowed, of) = (situation.taken.allowed.len(), situation.machine.pu_count());
+        if allowed < of {
+            // Only now the causes matter; they are in several files.
+            let limits = Limits::read(&world.root, Some(&mask)).context(unreadable)?;
+            let words: Vec<String> = limits.limiters.iter().map(ToString::to_string).collect();
+            situation.limited.push(Reason::Limited { allowed, of, by: words.join("; ") });
         }
         if rules {
             situation.policy = Policy::read(&world.config())?;
@@ -91,6 +90,26 @@ impl Situation {
         let by = format!("site rules reserve CPUs {reserved}");
         self.limited.push(Reason::Limited { allowed: left.len(), of: self.taken.allowed.len(), by });
         self.taken.allowed = left;
+    }
+}
+
+/// The ledger as a run opened it at its start.
+#[derive(Debug)]
+pub struct OpenLedger {
+    /// Its location.
+    pub location: Location,
+    /// The ledger.
+    pub ledger: Ledger,
+}
+
+impl OpenLedger {
+    /// Opens the ledger.
+    ///
+    /// # Errors
+    /// There is no place for it, or it cannot be used.
+    pub fn of(world: &World) -> Result<Self, LedgerError> {
+        let location = location(world)?;
+        Ok(Self { ledger: Ledger::open(&location)?, location })
     }
 }
 

@@ -3,6 +3,7 @@
 #![expect(clippy::print_stderr, reason = "this is the one place that writes there")]
 
 use crate::exit::Exit;
+use std::fmt::Display;
 use std::io::{ErrorKind, IsTerminal};
 use trimtab_agent::narrator::{Narrator, Severity};
 
@@ -40,36 +41,42 @@ impl Narrator for Volume {
     }
 }
 
+/// Prints a line in one write, so that the lines of several runs do not mix.
+fn line(text: &dyn Display) {
+    let line = format!("trimtab: {text}\n");
+    eprint!("{line}");
+}
+
 /// Prints an error that ends the command.
 pub fn error(error: &Exit) {
-    eprintln!("trimtab: {error}");
+    line(&error);
 }
 
 /// Prints a warning: a request is not met in full, and work goes on.
 pub fn warning(volume: Volume, text: &str) {
     if volume > Volume::Quiet {
-        eprintln!("trimtab: warning: {text}");
+        line(&format_args!("warning: {text}"));
     }
 }
 
 /// Prints a remark.
 pub fn note(volume: Volume, text: &str) {
     if volume == Volume::Verbose {
-        eprintln!("trimtab: {text}");
+        line(&text);
     }
 }
 
 /// Prints a notice of an automatic action that would surprise the user.
 pub fn notice(volume: Volume, text: &str) {
     if volume > Volume::Quiet {
-        eprintln!("trimtab: {text}");
+        line(&text);
     }
 }
 
 /// Prints the one line that sums up a run: to a person at a terminal, or when asked.
 pub fn headline(volume: Volume, text: &str) {
     if volume == Volume::Verbose || (volume == Volume::Normal && std::io::stderr().is_terminal()) {
-        eprintln!("trimtab: {text}");
+        line(&text);
     }
 }
 

@@ -5,7 +5,7 @@ use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use trimtab_core::topology::Machine;
-use trimtab_linux::machine::{self, MachineOptions};
+use trimtab_linux::machine::{self, Key, MachineOptions};
 
 /// Source of the machine model.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -17,6 +17,18 @@ pub enum Which {
     Xml(PathBuf),
     /// A synthetic description.
     Synthetic(String),
+}
+
+/// A model, and what was read with it.
+#[derive(Debug)]
+pub struct Model {
+    /// The machine.
+    pub machine: Machine,
+    /// The state of this machine for which a discovered model is valid.
+    pub key: Option<Key>,
+    /// Warning, if any: the model could not be cached for the next start, or differs from the
+    /// discovered one.
+    pub warning: Option<String>,
 }
 
 impl Which {
@@ -39,12 +51,21 @@ impl Which {
         }
     }
 
-    /// Loads the model. The second value is a warning, if any: the model could not be cached for
-    /// the next start, or differs from the discovered one.
+    /// Loads the model. The second value is a warning, if any.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub fn load(&self, world: &World) -> Result<(Machine, Option<String>)> {
+        let Model { machine, warning, .. } = self.read(world)?;
+        Ok((machine, warning))
+    }
+
+    /// Loads the model.
     ///
     /// # Errors
     /// The file, the description or the discovery fails; the message names cause and remedy.
-    pub fn load(&self, world: &World) -> Result<(Machine, Option<String>)> {
+    pub fn read(&self, world: &World) -> Result<Model> {
+        let described = |machine| Model { machine, key: None, warning: None };
         match self {
             Self::Live => {
                 if let Some(text) = world.text(MACHINE).filter(|text| !text.is_empty()) {
@@ -58,17 +79,17 @@ impl Which {
                 };
                 let loaded = machine::load(&options).context("cannot discover this machine")?;
                 let warning = loaded.warning.map(|fault| format!("the machine model is not cached: {fault}"));
-                Ok((loaded.machine, warning))
+                Ok(Model { machine: loaded.machine, key: loaded.key, warning })
             }
-            Self::Xml(path) => Ok((machine::from_xml(path, None)?, None)),
-            Self::Synthetic(text) => Ok((machine::from_synthetic(text).context("--machine")?, None)),
+            Self::Xml(path) => Ok(described(machine::from_xml(path, None)?)),
+            Self::Synthetic(text) => Ok(described(machine::from_synthetic(text).context("--machine")?)),
         }
     }
 }
 
 /// Loads the model that [`MACHINE`] gives for this machine: for machines whose firmware is wrong,
 /// and for tests. Threads are moved by CPU numbers, so all CPUs of the model must exist here.
-fn believed(world: &World, text: &str) -> Result<(Machine, Option<String>)> {
+fn believed(world: &World, text: &str) -> Result<Model> {
     let said = || format!("{MACHINE}={text}");
     let (machine, _) = Which::of(Some(text)).load(world).with_context(said)?;
     let online = machine::online(&world.sys()).context("cannot tell which CPUs are here")?;
@@ -76,7 +97,8 @@ fn believed(world: &World, text: &str) -> Result<(Machine, Option<String>)> {
     if !missing.is_empty() {
         bail!("{}: CPUs {missing} are not on this machine, which has {online}", said());
     }
-    Ok((machine, Some(format!("the machine model is that of {}, not the discovered one", said()))))
+    let warning = format!("the machine model is that of {}, not the discovered one", said());
+    Ok(Model { machine, key: None, warning: Some(warning) })
 }
 
 /// Returns whether a text names a file. Descriptions contain a colon and no slash; anything else is

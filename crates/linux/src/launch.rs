@@ -19,7 +19,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use thiserror::Error;
 use trimtab_core::handoff::bearer::LIBRARY;
-use trimtab_core::place::Plan;
+use trimtab_core::place::{HugePages, Plan};
 use trimtab_core::set::CpuSet;
 use trimtab_core::time::Span;
 use trimtab_launch::LaunchPlan;
@@ -59,11 +59,13 @@ pub enum ApplyError {
 pub fn apply(launch: &LaunchPlan) -> Result<Vec<String>, ApplyError> {
     let plan = &launch.placement;
     bind(&plan.mask)?;
+    let huge_pages = match plan.huge_pages {
+        HugePages::Inherit => None,
+        asked => memory::apply_huge_pages(asked).refused,
+    };
     let steps = [
         apply_memory(plan),
-        memory::apply_huge_pages(plan.huge_pages)
-            .refused
-            .map(|refusal| (refusal.to_string(), "huge pages stay as they were".to_owned())),
+        huge_pages.map(|refusal| (refusal.to_string(), "huge pages stay as they were".to_owned())),
         launch.slice.value.and_then(|ms| ask_for_slice(ms).err()).map(|why| (why, String::new())),
     ];
     let mut missing = Vec::new();
@@ -126,14 +128,19 @@ pub fn preload_library() -> Result<PathBuf, String> {
         .map_err(|error| format!("this program's own path is unknown: {error}"))?;
     let folder = own.parent().unwrap_or(Path::new("/"));
     let places = [folder.join(LIBRARY), folder.join("../lib/trimtab").join(LIBRARY)];
-    match places.iter().find(|path| path.is_file()) {
+    let is_file_or_link = |path: &PathBuf| {
+        let meta = std::fs::symlink_metadata(path).ok()?;
+        let is_link = meta.is_symlink();
+        (meta.is_file() || is_link && path.is_file()).then(|| (path.clone(), is_link))
+    };
+    match places.iter().find_map(is_file_or_link) {
         // LD_PRELOAD is split at spaces and colons; the loader cannot quote them.
-        Some(path) if path.to_string_lossy().contains([' ', ':']) => {
+        Some((path, _)) if path.to_string_lossy().contains([' ', ':']) => {
             Err(format!("{} has a space or colon in its path, which LD_PRELOAD cannot name", path.display()))
         }
         // Its folder is named without links; the library itself may be one.
-        Some(path) if path.parent() == Some(folder) && !path.is_symlink() => Ok(path.clone()),
-        Some(path) => Ok(std::fs::canonicalize(path).unwrap_or_else(|_| path.clone())),
+        Some((path, false)) if path.parent() == Some(folder) => Ok(path),
+        Some((path, _)) => Ok(std::fs::canonicalize(&path).unwrap_or(path)),
         None => {
             let places: Vec<String> = places.iter().map(|path| path.display().to_string()).collect();
             Err(format!("{LIBRARY} is not installed (looked for {})", places.join(", ")))

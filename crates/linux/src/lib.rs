@@ -7,6 +7,7 @@
 
 #![warn(missing_docs)]
 
+mod boot;
 pub mod budget;
 pub mod calibrate;
 pub mod child;

@@ -13,6 +13,7 @@ pub(crate) mod cgroup;
 pub use cgroup::{Hierarchy, Quota};
 
 use crate::process::{self, Pid, Status};
+use crate::sys::mempolicy;
 use crate::text::{self, ReadError};
 use cgroup::{Cpuset, Groups};
 use serde::{Deserialize, Serialize};
@@ -99,6 +100,54 @@ impl fmt::Display for Limiter {
     }
 }
 
+/// The part of the limits on which a launch is decided. It is read at every start, so it leaves out
+/// the causes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Bounds {
+    /// The CPUs left by every limit.
+    pub allowed: CpuSet,
+    /// The memory nodes left by every limit; `None` on a kernel without cpusets.
+    pub mems: Option<NodeSet>,
+    /// The tightest quota of CPU time of the control group and its ancestors.
+    pub quota: Option<Quota>,
+}
+
+impl Bounds {
+    /// Reads the bounds of the calling process, which has the mask `inherited`. `online` and
+    /// `nodes` are the kernel's lists of what is online, if they are known.
+    ///
+    /// # Errors
+    /// As [`Limits::read`].
+    pub fn read(
+        root: &Path,
+        inherited: &CpuSet,
+        online: Option<CpuSet>,
+        nodes: Option<NodeSet>,
+    ) -> Result<Self, ReadError> {
+        let system = root.join("sys/devices/system");
+        let online = online.or_else(|| list(&system.join("cpu/online")));
+        let nodes = nodes.or_else(|| list(&system.join("node/online")));
+        // A system-call filter may forbid the question; the status costs three calls and much text.
+        let asked = (root == Path::new("/")).then(mempolicy::allowed).and_then(Result::ok);
+        let mems = if asked.is_some() { asked } else { own_status(root)?.mems };
+        Ok(Self {
+            allowed: online.map_or_else(|| inherited.clone(), |online| online.intersection(inherited)),
+            mems: match (mems, nodes) {
+                (Some(mems), Some(nodes)) => Some(mems.intersection(&nodes)),
+                (mems, _) => mems,
+            },
+            quota: Groups::of_own_process(root).quota(),
+        })
+    }
+}
+
+/// Reads the status of the calling process.
+fn own_status(root: &Path) -> Result<Status, ReadError> {
+    let path = root.join("proc/self/status");
+    let status = text::read_piece(&path)?;
+    Status::parse(&status).map_err(|problem| ReadError::malformed(&path, problem))
+}
+
 impl Limits {
     /// Reads the limits of the calling process. `root` is the directory that holds `proc` and
     /// `sys`, `/` on a live machine. `inherited` is the mask of the calling thread if it was read
@@ -109,11 +158,8 @@ impl Limits {
     /// read is left out, since a program without a control group, or in a container that hides its
     /// own, still runs.
     pub fn read(root: &Path, inherited: Option<&CpuSet>) -> Result<Self, ReadError> {
-        let (proc, cpu) = (root.join("proc"), root.join("sys/devices/system/cpu"));
-        let status_path = proc.join("self/status");
-        let status = text::read_piece(&status_path)?;
-        let Status { cpus: mask, mems, .. } =
-            Status::parse(&status).map_err(|problem| ReadError::malformed(&status_path, problem))?;
+        let cpu = root.join("sys/devices/system/cpu");
+        let Status { cpus: mask, mems, .. } = own_status(root)?;
         let mask = inherited.unwrap_or(&mask);
         let groups = Groups::of_own_process(root);
         let online: Option<CpuSet> = list(&cpu.join("online"));

@@ -64,6 +64,8 @@ pub struct Loaded {
     pub machine: Machine,
     /// Source of the model.
     pub origin: ModelOrigin,
+    /// The key it is valid for; `None` for a machine without one.
+    pub key: Option<Key>,
     /// Reason why the next start will be slow too: the model could not be kept.
     pub warning: Option<CacheFault>,
 }
@@ -156,7 +158,8 @@ pub fn load(options: &MachineOptions) -> Result<Loaded, MachineLoadError> {
     if !options.refresh {
         for file in options.system_cache.iter().chain(&user) {
             if let Some(machine) = cache::read(file).and_then(|bytes| decode(&bytes, &key).ok()) {
-                return Ok(Loaded { machine, origin: ModelOrigin::Cache(file.clone()), warning: None });
+                let origin = ModelOrigin::Cache(file.clone());
+                return Ok(Loaded { machine, origin, key: Some(key), warning: None });
             }
         }
     }
@@ -171,9 +174,11 @@ fn discover(
     let helper = helper::find(options.helper.as_deref())?;
     let output = helper::run(&helper, &["live".as_ref()])?;
     let mut machine = decode(&output.bytes, key);
+    let mut valid = warning.is_none().then(|| key.clone());
     if let (Err(DecodeError::Stale { .. }), Ok(now)) = (&machine, Key::live()) {
         // A CPU was switched on or off between our reading and the helper's.
         machine = decode(&output.bytes, &now);
+        valid = Some(now);
     }
     let machine = machine.map_err(|source| MachineLoadError::Garbage {
         helper: helper.clone(),
@@ -183,7 +188,7 @@ fn discover(
     if let (None, Some(folder)) = (&warning, &options.user_cache) {
         warning = cache::write(&cache::slot(folder, key), &output.bytes).err();
     }
-    Ok(Loaded { machine, origin: ModelOrigin::Helper(helper), warning })
+    Ok(Loaded { machine, origin: ModelOrigin::Helper(helper), key: valid, warning })
 }
 
 /// Returns the machine that an hwloc XML file describes. Runs the helper; nothing is cached.

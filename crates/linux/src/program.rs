@@ -127,7 +127,11 @@ impl Program {
 /// Returns the family of a file, by its name or, failing that, by the name of the file it links to.
 fn family_of(path: &Path) -> Option<Family> {
     let by_name = |path: &Path| Family::of_name(path.file_name()?.to_str()?);
-    by_name(path).or_else(|| by_name(&std::fs::canonicalize(path).ok()?))
+    by_name(path).or_else(|| {
+        // A file that is not a link has no other name, whatever links lead to its folder.
+        rustix::fs::readlink(path, Vec::new()).ok()?;
+        by_name(&std::fs::canonicalize(path).ok()?)
+    })
 }
 
 /// One file, whatever its role for the command.

@@ -17,7 +17,7 @@ mod running;
 mod times;
 
 pub use load::{CpuLoad, Load, LoadSample, Ticks};
-pub use pins::{Masks, Pin, PinScan, Pins};
+pub use pins::{Masks, Pin, PinScan, Pins, Processes};
 pub use running::{Running, running};
 pub use times::{ProcessTime, process_times};
 

@@ -5,6 +5,7 @@
 //! enough for one read in nearly every case. Sizes reported by the file system are meaningless
 //! there, hence no `stat` before the read.
 
+use rustix::buffer::spare_capacity;
 use rustix::fd::AsFd;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -116,31 +117,30 @@ enum FileEnd {
 }
 
 fn fill(file: impl AsFd, text: &mut Vec<u8>, end: FileEnd) -> Result<(), Errno> {
-    let mut filled = 0;
-    text.resize(text.capacity().max(FIRST_BYTES), 0);
+    text.clear();
+    text.reserve(FIRST_BYTES);
     loop {
-        match rustix::io::read(&file, &mut text[filled..]) {
-            Ok(0) => break,
-            Ok(more) => filled += more,
+        match rustix::io::read(&file, spare_capacity(text)) {
+            Ok(0) => return Ok(()),
+            Ok(_) => {}
             Err(Errno::INTR) => continue,
             Err(errno) => {
                 text.clear();
                 return Err(errno);
             }
         }
-        if filled < text.len() && end == FileEnd::ShortRead {
-            break;
+        let is_full = text.len() == text.capacity();
+        if !is_full && end == FileEnd::ShortRead {
+            return Ok(());
         }
-        if filled == text.len() {
-            if filled >= LAST_BYTES {
+        if is_full {
+            if text.len() >= LAST_BYTES {
                 text.clear();
                 return Err(Errno::FBIG);
             }
-            text.resize(filled * 2, 0);
+            text.reserve(text.len());
         }
     }
-    text.truncate(filled);
-    Ok(())
 }
 
 /// Returns the rest of the first line that starts with `name`, without blanks around it.

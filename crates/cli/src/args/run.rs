@@ -177,7 +177,7 @@ pub struct RunOnly {
     /// Number of threads that runtimes are told to start (OMP_NUM_THREADS and its like). Without
     /// it, most runtimes count the CPUs of the run themselves, and no variable is set. Your own
     /// variables stay.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65536),
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(super::plain::THREADS),
           hide_short_help = true, help_heading = PLACEMENT)]
     pub threads: Option<u32>,
     /// Thread counts that exceed the CPUs of the run: auto (those in your environment are lowered,

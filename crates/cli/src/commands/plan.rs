@@ -113,7 +113,7 @@ fn planned(world: &World, which: &Which, args: &PlanArgs) -> Result<Planned, Tro
     }
     let Gathered { request, situation, watch } = gather::request(world, args, situation, program.as_ref())?;
     let survey = live.then_some(args.place.survey);
-    let mut facts = gather::facts(world, &situation, program.as_ref(), &args.command, survey);
+    let mut facts = gather::facts(world, &situation, program.as_ref(), &args.command, survey, None);
     let counts = watch.is_some() && (args.run.report.is_some() || args.run.profile.is_some());
     let counting = counts.then(|| SyncPage::create(args.run.env != trimtab_launch::EnvMode::Set));
     facts.meetings = counting.as_ref().and_then(SyncPage::path);

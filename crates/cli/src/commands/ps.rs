@@ -29,7 +29,7 @@ pub fn run(world: &World, args: &PsArgs) -> Result<u8, Exit> {
 fn show(world: &World, args: &PsArgs) -> Result<()> {
     let (machine, _) = Which::Live.load(world)?;
     let view = LedgerView::open(&location(world)?).context("cannot read the ledger")?;
-    let seen = Surroundings::look(world, crate::args::SurveyMode::Full, &machine, &machine.cpus());
+    let seen = Surroundings::look(world, crate::args::SurveyMode::Full, &machine, &machine.cpus(), None);
     let users = Users::read(&world.root.join("etc/passwd")).unwrap_or_default();
     let rules = Policy::read(&world.config()).map(|policy| policy.site.queue()).unwrap_or_default();
     let all = gather(world, &machine, view.as_ref(), &seen, &users, rules)?;

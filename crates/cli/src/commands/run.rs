@@ -9,7 +9,7 @@ use crate::monitor::{self, Asked, Outputs, Run};
 use crate::narrate::{environment_table, narrate};
 use crate::reserve::{ReserveOptions, reserve};
 use crate::say::{self, Volume};
-use crate::site_facts::{HOLD, Situation};
+use crate::site_facts::{HOLD, OpenLedger, Situation};
 use crate::world::World;
 use anyhow::{Context, anyhow};
 use rustix::process::{Signal, set_parent_process_death_signal};
@@ -25,7 +25,7 @@ use trimtab_launch::{Changes, EnvMode, LaunchFacts, LaunchPlan, LaunchRequest};
 use trimtab_linux::budget::BudgetPage;
 use trimtab_linux::child::{self, Two, Word};
 use trimtab_linux::launch::{apply, become_program};
-use trimtab_linux::ledger::Held;
+use trimtab_linux::ledger::{Held, Ledger};
 use trimtab_linux::program::{Program, resolve};
 use trimtab_linux::text::printable;
 
@@ -41,7 +41,15 @@ pub fn run(world: &World, args: &RunArgs) -> Result<u8, Exit> {
     if let Some(ranks) = gathered.request.ranks {
         return ranks::run(args, ranks);
     }
-    restoration::tidy(&world.paths(), &volume);
+    // A ledger that cannot be opened is opened again, and the fault reported, when cores are taken.
+    let opened = OpenLedger::of(world).ok();
+    match &opened {
+        Some(OpenLedger { location, ledger }) => {
+            restoration::tidy_beside(ledger, location, &world.proc(), &volume);
+        }
+        None => restoration::tidy(&world.paths(), &volume),
+    }
+    let ledger = opened.map(|opened| opened.ledger);
     if args.run.with_parent {
         // If a tuner is killed, the programs that it tries must end, too.
         let _ = set_parent_process_death_signal(Some(Signal::KILL));
@@ -56,18 +64,21 @@ pub fn run(world: &World, args: &RunArgs) -> Result<u8, Exit> {
     for warning in &situation.warnings {
         say::note(volume, warning);
     }
-    let mut facts = gather::facts(world, &situation, Some(&program), &args.command, Some(args.place.survey));
+    let survey = Some(args.place.survey);
+    let mut facts = gather::facts(world, &situation, Some(&program), &args.command, survey, ledger.as_ref());
     facts.meetings = watch.as_ref().and_then(|(_, outputs)| outputs.sync_page());
     let queue = situation.policy.site.queue();
     if let Some(lower) = gather::priority_beyond(args.run.priority, &queue) {
         say::warning(volume, &lower);
     }
     let page = budget::rule(&request).and_then(|_| budget_page(volume));
+    // A parent that stays keeps no ledger open; the program's process opens it again.
+    let ledger = ledger.filter(|_| watch.is_none());
     let mut launch = Launch { world, args, request: &request, program: &program, volume, queue, page };
     // From here on there may be two processes; the rest belongs to the program's process.
     match launch.split(watch, &facts.machine)? {
         Split::Ended(status) => Ok(status),
-        Split::Program(word) => launch.start(facts, word),
+        Split::Program(word) => launch.start(facts, ledger, word),
     }
 }
 
@@ -119,7 +130,12 @@ impl Launch<'_> {
     }
 
     /// Reserves, decides, applies the plan and becomes the program.
-    fn start(&self, mut facts: LaunchFacts, mut word: Option<Word>) -> Result<u8, Exit> {
+    fn start(
+        &self,
+        mut facts: LaunchFacts,
+        ledger: Option<Ledger>,
+        mut word: Option<Word>,
+    ) -> Result<u8, Exit> {
         facts.pid = std::process::id();
         let label = label(&self.args.command);
         let order = ReserveOptions {
@@ -129,7 +145,7 @@ impl Launch<'_> {
             priority: self.args.run.priority.unwrap_or(0),
             rules: self.queue,
         };
-        let (held, plan) = reserved(self.world, self.request, &mut facts, &order)
+        let (held, plan) = reserved(self.world, self.request, &mut facts, &order, ledger)
             .inspect_err(|_| narrate(&self.request.reasons, self.volume))?;
         narrate(&plan.reasons, self.volume);
         if self.request.env == EnvMode::Print {
@@ -198,7 +214,7 @@ fn no_budget(volume: Volume, error: &std::io::Error) {
     say::warning(volume, &format!("teams are not bounded: there is no memory for the budget ({error})"));
 }
 
-/// Reserves cores, and decides on the reserved cores.
+/// Reserves cores, and decides on the reserved cores. `ledger` is the ledger, if it is open.
 ///
 /// # Errors
 /// The cores are not available, or the decision refuses.
@@ -207,8 +223,9 @@ pub(crate) fn reserved(
     request: &LaunchRequest,
     facts: &mut LaunchFacts,
     order: &ReserveOptions<'_>,
+    ledger: Option<Ledger>,
 ) -> Result<(Option<Held>, LaunchPlan), Exit> {
-    let held = reserve(world, request, facts, order)?;
+    let held = reserve(world, request, facts, order, ledger)?;
     let plan = settle(request, facts).map_err(gather::Trouble::from)?;
     Ok((held, plan))
 }

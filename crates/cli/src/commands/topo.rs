@@ -65,7 +65,7 @@ fn draw_machine(world: &World, args: &TopoArgs) -> Result<()> {
 fn live(world: &World, args: &TopoArgs) -> Result<(Situation, Taken)> {
     let situation = Situation::live(world, true)?;
     let machine = &situation.machine;
-    let seen = Surroundings::look(world, args.survey, machine, &situation.taken.allowed);
+    let seen = Surroundings::look(world, args.survey, machine, &situation.taken.allowed, None);
     let mut taken = Taken { busy: seen.busy, pinned: seen.pinned, ..situation.taken.clone() };
     if let Ok(Some(view)) = location(world).and_then(|location| LedgerView::open(&location)) {
         let stand = Standpoint::find(world, &view, machine);

@@ -68,7 +68,7 @@ impl LedgerDirectory {
         let flags = access_flag | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
         let refused =
             |stat: &Stat, fault| LedgerError::Refused { path: self.path(part), found: found(stat), fault };
-        match openat(&self.directory, &name, flags, Mode::empty()) {
+        match openat(&*self.directory, &name, flags, Mode::empty()) {
             Ok(descriptor) => {
                 let stat = fstat(&descriptor).map_err(|error| self.failed("looking at", part, error))?;
                 if stat.st_nlink == 0 {
@@ -83,7 +83,7 @@ impl LedgerDirectory {
             Err(Errno::NOENT) => Ok(Opened::Absent),
             // Links, directories, sockets and closed files each fail with their own error: check
             // which kind of file is there.
-            Err(error) => match statat(&self.directory, &name, AtFlags::SYMLINK_NOFOLLOW) {
+            Err(error) => match statat(&*self.directory, &name, AtFlags::SYMLINK_NOFOLLOW) {
                 Ok(stat) => match fault(&stat, access) {
                     Some(fault @ (Fault::Kind | Fault::Linked)) => Err(refused(&stat, fault)),
                     fault if error == Errno::ACCESS || error == Errno::PERM => Ok(Opened::Closed(
@@ -121,7 +121,7 @@ impl LedgerDirectory {
 
     /// Checks that the name still belongs to this very file.
     pub(super) fn confirm(&self, part: LedgerPart, identity: Identity) -> Result<(), LedgerError> {
-        match statat(&self.directory, self.name(part), AtFlags::SYMLINK_NOFOLLOW) {
+        match statat(&*self.directory, self.name(part), AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) if Identity::of(&stat) == identity => Ok(()),
             Ok(_) | Err(Errno::NOENT) => Err(LedgerError::Replaced { path: self.path(part) }),
             Err(error) => Err(self.failed("looking at", part, error)),
@@ -145,7 +145,7 @@ impl LedgerDirectory {
         let nanoseconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_nanos());
         let temporary = format!(".{}.{}.{nanoseconds}", self.name(part), process::id());
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = match openat(&self.directory, &temporary, flags, Mode::RUSR | Mode::WUSR) {
+        let file = match openat(&*self.directory, &temporary, flags, Mode::RUSR | Mode::WUSR) {
             Ok(file) => file,
             Err(Errno::EXIST) => return Ok(()), // the caller tries again, under another name
             Err(error @ (Errno::ACCESS | Errno::PERM | Errno::ROFS)) => return Err(self.closed(part, error)),
@@ -155,9 +155,9 @@ impl LedgerDirectory {
             .and_then(|()| if part == LedgerPart::Locks { mark(&file) } else { Ok(()) })
             .and_then(|()| {
                 renameat_with(
-                    &self.directory,
+                    &*self.directory,
                     &temporary,
-                    &self.directory,
+                    &*self.directory,
                     self.name(part),
                     RenameFlags::NOREPLACE,
                 )
@@ -169,7 +169,7 @@ impl LedgerDirectory {
             }
             Err(error) => {
                 // Best effort: the leftover is an empty file that does no harm.
-                let _ = unlinkat(&self.directory, &temporary, AtFlags::empty());
+                let _ = unlinkat(&*self.directory, &temporary, AtFlags::empty());
                 if error == Errno::EXIST { Ok(()) } else { Err(failed(error)) }
             }
         }

@@ -5,6 +5,7 @@ use super::layout::{HoldId, set_bytes};
 use super::level::Level;
 use super::map::LockTable;
 use super::place::LedgerPart;
+use super::planner::Planner;
 use super::record::{Holder, RECORD_BYTES, Record};
 use super::view::record_bytes;
 use super::{Ledger, Mode};
@@ -16,6 +17,7 @@ use std::mem::ManuallyDrop;
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::path::PathBuf;
+use std::sync::Arc;
 use trimtab_core::ids::OsCpu;
 use trimtab_core::set::CpuSet;
 
@@ -25,7 +27,7 @@ use trimtab_core::set::CpuSet;
 pub struct Held {
     /// Description of this hold alone: locks of one description do not conflict, so two holds must
     /// not share it.
-    file: OwnedFd,
+    file: Arc<OwnedFd>,
     path: PathBuf,
     level: Level,
     mode: Mode,
@@ -55,6 +57,33 @@ impl Ledger {
     /// [`TakeError::Busy`] with the conflicting CPUs; [`TakeError::Ledger`] with
     /// [`LedgerError::Replaced`] when the ledger has to be opened again, or another fault of it.
     pub fn take(&self, level: Level, cpus: &CpuSet, mode: Mode, holder: &Holder) -> Result<Held, TakeError> {
+        self.take_through(None, level, cpus, mode, holder)
+    }
+
+    /// Takes CPUs with the right to plan, and gives the right back. The hold gets the description
+    /// of the right, so that a launch opens the file once less.
+    ///
+    /// # Errors
+    /// As [`Self::take`].
+    pub fn take_planned(
+        &self,
+        planner: Planner,
+        cpus: &CpuSet,
+        mode: Mode,
+        holder: &Holder,
+    ) -> Result<Held, TakeError> {
+        self.take_through(Some(&planner.file), planner.level(), cpus, mode, holder)
+    }
+
+    /// Takes CPUs through this description, or through a new one.
+    fn take_through(
+        &self,
+        file: Option<&Arc<OwnedFd>>,
+        level: Level,
+        cpus: &CpuSet,
+        mode: Mode,
+        holder: &Holder,
+    ) -> Result<Held, TakeError> {
         if cpus.is_empty() {
             return Err(TakeError::Nothing);
         }
@@ -63,7 +92,10 @@ impl Ledger {
         if !lost.is_empty() {
             return Err(TakeError::Busy { cpus: lost });
         }
-        let file = self.description()?;
+        let file = match file {
+            Some(file) => Arc::clone(file),
+            None => Arc::new(self.description()?),
+        };
         for (range, piece) in bytes.iter().zip(cpus.ranges()) {
             if !self.lock(&file, range.clone(), mode.lock())? {
                 let piece = (piece.0.0..=piece.1.0).map(OsCpu).collect();
@@ -192,7 +224,7 @@ impl Held {
             // No descriptor is left. The current number is less hidden, but keeping the hold
             // matters more.
             Err(_) => {
-                fcntl_setfd(&self.file, FdFlags::empty()).map_err(|error| self.failed(error))?;
+                fcntl_setfd(&*self.file, FdFlags::empty()).map_err(|error| self.failed(error))?;
                 Ok(ManuallyDrop::new(self).file.as_raw_fd())
             }
         }
@@ -206,13 +238,14 @@ impl Held {
     /// # Errors
     /// [`LedgerError::Io`] when the process has no descriptor left.
     pub fn lend(&mut self) -> Result<OwnedFd, LedgerError> {
-        let limit = getrlimit(Resource::Nofile).current.and_then(|limit| RawFd::try_from(limit).ok());
-        let limit = limit.unwrap_or(RawFd::MAX);
-        // With a low limit, the highest numbers there are; at least 3, since 0 to 2 are the
-        // program's own.
-        let mut lowest =
-            [KEPT_FROM, limit.saturating_sub(16), limit / 2, 3].into_iter().filter(|&number| number < limit);
-        let copy = lowest.find_map(|lowest| fcntl_dupfd_cloexec(&self.file, lowest.max(3)).ok());
+        let copy_from = |lowest: RawFd| fcntl_dupfd_cloexec(&*self.file, lowest).ok();
+        let copy = copy_from(KEPT_FROM).or_else(|| {
+            // With a low limit, the highest numbers there are; at least 3, since 0 to 2 are the
+            // program's own.
+            let limit = getrlimit(Resource::Nofile).current.and_then(|limit| RawFd::try_from(limit).ok());
+            let limit = limit.unwrap_or(RawFd::MAX);
+            [limit.saturating_sub(16), limit / 2, 3].into_iter().find_map(|lowest| copy_from(lowest.max(3)))
+        });
         let copy = copy.ok_or_else(|| self.failed(Errno::MFILE))?;
         fcntl_setfd(&copy, FdFlags::empty()).map_err(|error| self.failed(error))?;
         self.lent = true;

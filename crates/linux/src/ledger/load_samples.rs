@@ -11,6 +11,7 @@
 //! Layout of a slot, little endian: magic 8, time of the sample in nanoseconds since boot 8, length
 //! of the sample 8, checksum of time, length and sample 8, sample.
 
+use super::Ledger;
 use super::error::LedgerError;
 use super::place::{LedgerPart, Location};
 use crate::survey::LoadSample;
@@ -18,6 +19,7 @@ use rustix::io::{pread, pwrite};
 use rustix::process::{Resource, getrlimit};
 use std::ops::RangeInclusive;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::time::Duration;
 use trimtab_core::hash::fnv1a;
 
@@ -33,7 +35,7 @@ const HEADER_BYTES: usize = 32;
 /// The kept counters of one boot.
 #[derive(Debug)]
 pub struct LoadSamples {
-    file: OwnedFd,
+    file: Arc<OwnedFd>,
 }
 
 /// Header of a slot, and the slot's number.
@@ -52,13 +54,41 @@ impl LoadSamples {
     /// As [`super::Ledger::open`]. A launch can do without kept counters.
     pub fn open(location: &Location) -> Result<Self, LedgerError> {
         let place = location.find()?;
-        Ok(Self { file: place.open_or_create(LedgerPart::Holders)?.descriptor })
+        Ok(Self { file: Arc::new(place.open_or_create(LedgerPart::Holders)?.descriptor) })
+    }
+
+    /// Returns the counters beside an open ledger; `None` if its file of records cannot be used.
+    pub fn beside(ledger: &Ledger) -> Option<Self> {
+        Some(Self { file: Arc::clone(ledger.records()?) })
+    }
+
+    /// Does what [`Self::latest`] and then [`Self::keep`] do, and reads the slots once.
+    pub fn exchange(
+        &self,
+        sample: Option<&LoadSample>,
+        now: Duration,
+        ages: &RangeInclusive<Duration>,
+    ) -> Option<(LoadSample, Duration)> {
+        let slots = self.slots();
+        let before = self.latest_of(slots.clone(), now, ages);
+        if let Some(sample) = sample {
+            self.keep_beside(&slots, sample, now, *ages.start());
+        }
+        before
     }
 
     /// Returns the youngest kept sample with an age in this range at `now` (since boot), and its
     /// age.
     pub fn latest(&self, now: Duration, ages: &RangeInclusive<Duration>) -> Option<(LoadSample, Duration)> {
-        let mut slots = self.slots();
+        self.latest_of(self.slots(), now, ages)
+    }
+
+    fn latest_of(
+        &self,
+        mut slots: Vec<Slot>,
+        now: Duration,
+        ages: &RangeInclusive<Duration>,
+    ) -> Option<(LoadSample, Duration)> {
         slots.retain(|slot| slot.taken <= now && ages.contains(&(now - slot.taken)));
         slots.sort_by_key(|slot| std::cmp::Reverse(slot.taken));
         slots.iter().find_map(|slot| Some((self.sample(slot)?, now - slot.taken)))
@@ -67,7 +97,10 @@ impl LoadSamples {
     /// Keeps a sample that was taken at `now`, unless another one was taken less than `apart` ago.
     /// Does nothing if the file cannot be written.
     pub fn keep(&self, sample: &LoadSample, now: Duration, apart: Duration) {
-        let slots = self.slots();
+        self.keep_beside(&self.slots(), sample, now, apart);
+    }
+
+    fn keep_beside(&self, slots: &[Slot], sample: &LoadSample, now: Duration, apart: Duration) {
         // A time in the future is not one of this boot.
         let valid = |slot: &&Slot| slot.taken <= now;
         if slots.iter().filter(valid).any(|slot| now - slot.taken < apart) {
@@ -142,7 +175,7 @@ mod tests {
     const APART: Duration = Duration::from_millis(100);
 
     fn samples() -> LoadSamples {
-        LoadSamples { file: tempfile::tempfile().unwrap().into() }
+        LoadSamples { file: Arc::new(tempfile::tempfile().unwrap().into()) }
     }
 
     fn counters(user: u64) -> LoadSample {
@@ -174,6 +207,15 @@ mod tests {
             "the oldest slot was replaced"
         );
         assert_eq!(kept.latest(at(60_000), &AGES), None, "too old");
+    }
+
+    #[test]
+    fn an_exchange_returns_the_sample_before_and_keeps_the_new_one() {
+        let kept = samples();
+        assert_eq!(kept.exchange(Some(&counters(1)), at(1000), &AGES), None);
+        assert_eq!(kept.exchange(Some(&counters(2)), at(1200), &AGES), Some((counters(1), at(200))));
+        assert_eq!(kept.exchange(None, at(1300), &AGES), Some((counters(2), at(100))));
+        assert_eq!(kept.latest(at(1350), &AGES), Some((counters(2), at(150))));
     }
 
     #[test]

@@ -8,23 +8,19 @@
 
 use super::error::{LedgerError, PassedOver};
 use super::layout::Tag;
-use crate::text::{self, ReadError};
+use crate::text::ReadError;
 use rustix::fs::{CWD, FileType, Mode, OFlags, Stat, StatVfsMountFlags, fstat, fstatvfs, openat};
 use rustix::io::Errno;
 use std::fmt;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+use std::sync::Arc;
 
 /// Id of this run of the kernel, as 32 hexadecimal digits. Part of the names of the ledger's files,
 /// since their statements about processes mean nothing after a reboot.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BootId(String);
-
-/// The boot id under `/proc`: it is the same as long as a process runs, and a start needs it for
-/// the journal of masks, the kept load and the ledger.
-static LIVE: OnceLock<BootId> = OnceLock::new();
 
 impl BootId {
     const HEX_DIGITS: usize = 32;
@@ -35,19 +31,8 @@ impl BootId {
     /// [`LedgerError::Io`] or [`LedgerError::BootId`] when `/proc` does not exist or is not a
     /// procfs.
     pub fn read(proc_root: &Path) -> Result<Self, LedgerError> {
-        if proc_root != Path::new("/proc") {
-            return Self::read_file(proc_root);
-        }
-        if let Some(known) = LIVE.get() {
-            return Ok(known.clone());
-        }
-        let read = Self::read_file(proc_root)?;
-        Ok(LIVE.get_or_init(|| read).clone())
-    }
-
-    fn read_file(proc_root: &Path) -> Result<Self, LedgerError> {
         let path = proc_root.join("sys/kernel/random/boot_id");
-        match text::read_piece(&path) {
+        match crate::boot::id(&path) {
             Ok(text) => {
                 let text = String::from_utf8_lossy(&text).into_owned();
                 Self::parse(&text).ok_or(LedgerError::BootId { path, found: text })
@@ -151,7 +136,8 @@ impl Location {
                 Ok((DirectoryVerdict::Fit, Directory { descriptor, stat })) => {
                     let stem = format!("trimtab-{}", self.boot);
                     return Ok(LedgerDirectory {
-                        directory: descriptor,
+                        directory: Arc::new(descriptor),
+                        kind: *kind,
                         path: path.clone(),
                         tag: Tag::of(stat.st_dev, stat.st_ino, &stem),
                         stem,
@@ -170,7 +156,8 @@ impl Location {
                 }
                 // The directory is absent. Whether these two directories exist is the same for all
                 // users.
-                Err(Errno::NOENT | Errno::NOTDIR) if *kind == DirectoryKind::Packaged && !path.exists() => {}
+                Err(Errno::NOENT) if *kind == DirectoryKind::Packaged => {}
+                Err(Errno::NOTDIR) if *kind == DirectoryKind::Packaged && !path.exists() => {}
                 Err(error) if *kind == DirectoryKind::Shared => {
                     tried.push(PassedOver { path: path.clone(), reason: io::Error::from(error).to_string() });
                 }
@@ -196,14 +183,14 @@ impl Location {
     pub(crate) fn scratch(&self) -> Result<Scratch, LedgerError> {
         let mut shared = self.clone();
         shared.candidates.retain(|candidate| candidate.kind != DirectoryKind::Packaged);
-        shared.find().map(|LedgerDirectory { directory, path, stem, .. }| Scratch { directory, path, stem })
+        shared.find().map(|place| place.as_scratch())
     }
 }
 
 /// Directory for files of single users, and the stem of their names.
 #[derive(Debug)]
 pub(crate) struct Scratch {
-    pub(crate) directory: OwnedFd,
+    pub(crate) directory: Arc<OwnedFd>,
     pub(crate) path: PathBuf,
     pub(crate) stem: String,
 }
@@ -212,9 +199,10 @@ pub(crate) struct Scratch {
 #[derive(Debug)]
 pub(super) struct LedgerDirectory {
     /// Names are resolved from this descriptor, so a renamed parent does not redirect us half-way.
-    pub(super) directory: OwnedFd,
+    pub(super) directory: Arc<OwnedFd>,
     pub(super) tag: Tag,
     pub(super) proc_root: PathBuf,
+    kind: DirectoryKind,
     path: PathBuf,
     stem: String,
 }
@@ -237,6 +225,15 @@ impl LedgerDirectory {
             LedgerPart::Holders => "holders",
         };
         format!("{}.{suffix}", self.stem)
+    }
+
+    /// Returns this directory for files of single users; `None` if it is the package's.
+    pub(super) fn scratch(&self) -> Option<Scratch> {
+        (self.kind != DirectoryKind::Packaged).then(|| self.as_scratch())
+    }
+
+    fn as_scratch(&self) -> Scratch {
+        Scratch { directory: Arc::clone(&self.directory), path: self.path.clone(), stem: self.stem.clone() }
     }
 
     /// Returns the file's path, for messages.

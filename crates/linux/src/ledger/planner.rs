@@ -6,6 +6,7 @@ use super::layout::planner_byte;
 use super::level::Level;
 use crate::sys::lock::{LockKind, unlock};
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -14,7 +15,8 @@ use std::time::{Duration, Instant};
 /// dies.
 #[derive(Debug)]
 pub struct Planner {
-    file: OwnedFd,
+    /// Becomes the description of the hold that is taken with the right.
+    pub(super) file: Arc<OwnedFd>,
     level: Level,
 }
 
@@ -34,7 +36,7 @@ impl Ledger {
     /// safe, but may have to be repeated when [`Ledger::take`] finds CPUs taken.
     /// [`LedgerError::Replaced`], [`LedgerError::Io`].
     pub fn planner(&self, level: Level, patience: Duration) -> Result<Planner, LedgerError> {
-        let planner = Planner { file: self.description()?, level };
+        let planner = Planner { file: Arc::new(self.description()?), level };
         let begin = Instant::now();
         let mut pause = PAUSE_FIRST;
         while !self.lock(&planner.file, planner_byte(level), LockKind::Write)? {
@@ -58,8 +60,8 @@ impl Planner {
 
 impl Drop for Planner {
     fn drop(&mut self) {
-        // Closing alone would leave the byte locked while a child that is just being started still
-        // has a copy. A failure cannot be reported from here, and closing follows in any case.
+        // Closing alone would leave the byte locked while a hold or a child that is just being
+        // started still has the description. The kernel refuses no unlock of a whole lock.
         let _ = unlock(self.file.as_fd(), planner_byte(self.level));
     }
 }

@@ -7,7 +7,7 @@ use super::layout::{HoldId, cpu_bytes, queue_bytes, set_bytes};
 use super::level::Level;
 use super::listing::{Identity, Listing};
 use super::map::{LockMap, LockTable};
-use super::place::{LedgerDirectory, LedgerPart, Location};
+use super::place::{LedgerDirectory, LedgerPart, Location, Scratch};
 use super::process::{ProcessTable, Standing};
 use super::record::{Holder, RECORD_BYTES, Record};
 use crate::sys::lock::ByteLock;
@@ -17,6 +17,7 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
+use std::sync::Arc;
 use trimtab_core::ids::{Id, OsCpu};
 use trimtab_core::set::CpuSet;
 
@@ -52,7 +53,7 @@ pub struct LedgerView {
     pub(super) identity: Identity,
     locks: Locks,
     /// File of records. `None` when it does not exist or may not be read.
-    records: Option<OwnedFd>,
+    records: Option<Arc<OwnedFd>>,
     names_missing: Option<LedgerError>,
     has_predecessors: bool,
 }
@@ -85,7 +86,7 @@ impl LedgerView {
             Opened::Absent => return Ok(None),
         };
         let (records, names_missing) = match place.open(LedgerPart::Holders, Access::Read) {
-            Ok(Opened::Yes(file)) => (Some(file.descriptor), None),
+            Ok(Opened::Yes(file)) => (Some(Arc::new(file.descriptor)), None),
             Ok(Opened::Closed(_, error)) | Err(error) => (None, Some(error)),
             Ok(Opened::Absent) => (None, None),
         };
@@ -100,7 +101,7 @@ impl LedgerView {
     ) -> Self {
         let LedgerFile { descriptor, identity, has_predecessors } = locks;
         let (records, names_missing) = match holders {
-            Ok(file) => (Some(file.descriptor), None),
+            Ok(file) => (Some(Arc::new(file.descriptor)), None),
             Err(error) => (None, Some(error)),
         };
         Self { place, identity, locks: Locks::File(descriptor), records, names_missing, has_predecessors }
@@ -117,8 +118,13 @@ impl LedgerView {
         self.names_missing.as_ref()
     }
 
-    pub(super) fn records(&self) -> Option<&OwnedFd> {
+    pub(super) fn records(&self) -> Option<&Arc<OwnedFd>> {
         self.records.as_ref()
+    }
+
+    /// Returns the directory for files of single users, if it is that of the ledger.
+    pub(crate) fn scratch(&self) -> Option<Scratch> {
+        self.place.scratch()
     }
 
     /// Returns the CPUs of `within` that are held at a level by any process, this one included.

@@ -73,12 +73,14 @@ impl Groups {
     /// Returns the groups of a process, by its folder's name, as reached through the mounts of the
     /// calling process.
     pub(crate) fn of(root: &Path, process: &str) -> Self {
-        let read = |path: &str| text::read(&root.join("proc").join(path)).unwrap_or_default();
-        let memberships = read(&format!("{process}/cgroup"));
+        let proc = root.join("proc");
+        // One process is one piece; the mounts are a file of lines.
+        let memberships = text::read_piece(&proc.join(process).join("cgroup")).unwrap_or_default();
         if memberships.is_empty() {
             return Self::default();
         }
-        let mounts: Vec<Mount> = text_lines(&read("self/mountinfo")).filter_map(Mount::parse).collect();
+        let mounts = text::read(&proc.join("self/mountinfo")).unwrap_or_default();
+        let mounts: Vec<Mount> = text_lines(&mounts).filter_map(Mount::parse).collect();
         let v1 = |controller: &str| {
             let path = membership(&memberships, controller.as_bytes())?;
             GroupLocation::find(
@@ -208,8 +210,12 @@ impl GroupLocation {
             .filter_map(reachable)
             .max_by_key(|(mount, _)| mount.mounted.components().count())
             .map(|(mount, relative)| at(mount, relative))
-            .filter(|place| place.mount.join(&place.relative).is_dir())
+            .filter(|place| place.relative.as_os_str().is_empty() || place.directory().is_dir())
             .or_else(|| mounts.last().map(|mount| at(mount, Path::new(""))))
+    }
+
+    fn directory(&self) -> PathBuf {
+        self.mount.join(&self.relative)
     }
 
     /// Returns the group and its ancestors up to the mount point.

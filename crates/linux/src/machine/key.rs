@@ -6,11 +6,13 @@
 //! helper would tie a system-wide cache to one installation. The program's version and the cache
 //! format stand in for it, and each boot makes a new model in any case.
 
+use crate::boot;
 use crate::text::{self, ReadError};
 use std::io;
 use std::path::{Path, PathBuf};
 use thiserror::Error;
 use trimtab_core::fingerprint::{BOOT_ID, CPUS_ONLINE, NODES_ONLINE, NODES_WITH_CPUS};
+use trimtab_core::set::{CpuSet, NodeSet};
 
 /// Names of the key's lines, as faults report them.
 pub(super) const LINES: [&str; 5] = [
@@ -59,6 +61,16 @@ impl Key {
         self.text.lines().nth(4).unwrap_or_default()
     }
 
+    /// Returns the online CPUs; `None` if the kernel's list does not parse.
+    pub fn online(&self) -> Option<CpuSet> {
+        self.text.lines().nth(2)?.parse().ok()
+    }
+
+    /// Returns the online nodes; `None` if the kernel has no list of them.
+    pub fn nodes(&self) -> Option<NodeSet> {
+        self.text.lines().nth(3).filter(|list| !list.is_empty())?.parse().ok()
+    }
+
     fn of(state: [&str; 4]) -> Self {
         let [boot, cpus, nodes, nodes_with_cpus] = state.map(str::trim);
         let version = env!("CARGO_PKG_VERSION");
@@ -77,7 +89,8 @@ impl Key {
 
 fn read(path: &str) -> Result<String, KeyError> {
     let fault = |source| KeyError { path: path.into(), source };
-    let bytes = text::read_piece(Path::new(path)).map_err(|error| match error {
+    let read = if path == BOOT_ID { boot::id } else { text::read_piece };
+    let bytes = read(Path::new(path)).map_err(|error| match error {
         ReadError::Io { source, .. } => fault(source),
         other => fault(io::Error::other(other)),
     })?;
@@ -102,5 +115,8 @@ mod tests {
         }
         let key = Key::of(["boot\n", "0-3\n", "0-1\n", "1\n"]);
         assert_eq!((key.boot(), key.nodes_with_cpus()), ("boot", "1"));
+        assert_eq!((key.online(), key.nodes()), ("0-3".parse().ok(), "0-1".parse().ok()));
+        assert_eq!(Key::of(["boot", "x", "", ""]).online(), None);
+        assert_eq!(Key::of(["boot", "0", "", ""]).nodes(), None);
     }
 }

@@ -73,6 +73,28 @@ impl Pins {
     }
 }
 
+/// The processes under a `proc`, listed once for several searches.
+#[derive(Debug)]
+pub struct Processes {
+    dir: OwnedFd,
+    pub(super) youngest_first: Vec<Pid>,
+}
+
+impl Processes {
+    /// Lists the processes.
+    ///
+    /// # Errors
+    /// The directory of processes cannot be read.
+    pub fn list(proc: &Path) -> Result<Self, ReadError> {
+        let failed = |errno| ReadError::io(proc, errno);
+        let dir = open_dir(rustix::fs::CWD, proc).map_err(failed)?;
+        let mut numbers = Vec::new();
+        numbered_entries(dir.as_fd(), &mut numbers).map_err(failed)?;
+        numbers.sort_unstable_by(|a, b| b.cmp(a));
+        Ok(Self { dir, youngest_first: numbers.into_iter().map(Pid).collect() })
+    }
+}
+
 /// A scan for bound tasks.
 #[derive(Clone, Copy, Debug)]
 pub struct PinScan<'a> {
@@ -93,42 +115,35 @@ impl PinScan<'_> {
     /// # Errors
     /// The directory of processes itself cannot be read.
     pub fn run(&self, go_on: impl FnMut(usize) -> bool) -> Result<Pins, ReadError> {
-        let dir = open_dir(rustix::fs::CWD, self.proc).map_err(|errno| ReadError::io(self.proc, errno))?;
-        let mut processes = Vec::new();
-        numbered_entries(dir.as_fd(), &mut processes).map_err(|errno| ReadError::io(self.proc, errno))?;
-        processes.sort_unstable_by(|a, b| b.cmp(a));
-        let skipped = self.not_foreign();
+        Ok(self.run_among(&Processes::list(self.proc)?, go_on))
+    }
+
+    /// Does the same among processes that were listed before.
+    pub fn run_among(&self, processes: &Processes, go_on: impl FnMut(usize) -> bool) -> Pins {
         let (found, text) = (Pins::default(), Vec::new());
-        let mut walk = Walk { scan: self, dir: dir.as_fd(), go_on, found, text, usual: None };
-        let mut threads = Vec::new();
+        let mut walk = Walk { scan: self, dir: processes.dir.as_fd(), go_on, found, text, usual: None };
         let main_thread_binds = |pid: Pid| match self.masks {
             Masks::Kernel => affinity::get(Some(pid.main_thread())).is_ok_and(|mask| self.binds(&mask)),
             Masks::Files => false,
         };
-        let foreign = processes.into_iter().map(Pid).filter(|pid| {
-            let tasks = skipped.get(pid);
-            walk.found.seen += tasks.copied().unwrap_or(0);
-            tasks.is_none()
-        });
-        let (bound, others): (Vec<Pid>, Vec<Pid>) = foreign.partition(|pid| main_thread_binds(*pid));
-        let known_free = |at: usize| self.masks == Masks::Kernel && at >= bound.len();
-        for (at, pid) in bound.iter().chain(&others).copied().enumerate() {
-            if walk.is_cut() {
-                break;
-            }
-            if known_free(at) && walk.has_one_thread(pid) {
-                walk.found.seen += 1;
-                continue;
-            }
-            threads.clear();
-            // Any other error means a process that ended meanwhile.
-            if let Err(Errno::ACCESS | Errno::PERM) = walk.process(pid, &mut threads) {
-                walk.found.refused += 1;
-            }
+        let kernel = self.kernel_threads();
+        let all = processes.youngest_first.iter().copied();
+        let users = all.filter(|pid| walk.is_foreign(*pid, &kernel));
+        let (mut bound, mut others): (Vec<Pid>, Vec<Pid>) = users.partition(|pid| main_thread_binds(*pid));
+        // Where no main thread is bound, which is the rule, the caller's ancestors need not be known.
+        let known = (self.masks == Masks::Files || !bound.is_empty()).then(|| self.own_and_ancestors());
+        for skipped in known.iter() {
+            bound.retain(|pid| walk.is_foreign(*pid, skipped));
+            others.retain(|pid| walk.is_foreign(*pid, skipped));
         }
+        walk.examine(&bound, &others);
         let mut found = walk.found;
+        if known.is_none() && !found.pins.is_empty() {
+            let skipped = self.own_and_ancestors();
+            found.pins.retain(|pin| !skipped.contains_key(&pin.pid));
+        }
         found.pins.sort_unstable_by_key(|pin| (pin.pid, pin.tid));
-        Ok(found)
+        found
     }
 
     /// Returns whether the mask includes some of the CPUs in question and excludes some.
@@ -136,10 +151,8 @@ impl PinScan<'_> {
         mask.intersects(self.cpus) && !self.cpus.is_subset(mask)
     }
 
-    /// Returns the caller, its ancestors and, if the kernel lists them at once, the kernel's
-    /// threads (hundreds on a large machine, nearly all of them bound), each with its number of
-    /// tasks.
-    fn not_foreign(&self) -> BTreeMap<Pid, usize> {
+    /// Returns the caller and its ancestors, each with its number of tasks.
+    fn own_and_ancestors(&self) -> BTreeMap<Pid, usize> {
         let mut skipped = BTreeMap::new();
         let mut next = self.own;
         while next.0 != 0 && !skipped.contains_key(&next) {
@@ -147,6 +160,13 @@ impl PinScan<'_> {
             skipped.insert(next, stat.as_ref().map_or(1, |stat| stat.threads as usize));
             next = stat.map_or(Pid(0), |stat| stat.parent);
         }
+        skipped
+    }
+
+    /// Returns the kernel's threads (hundreds on a large machine, nearly all of them bound), if the
+    /// kernel lists them at once, each with its number of tasks.
+    fn kernel_threads(&self) -> BTreeMap<Pid, usize> {
+        let mut skipped = BTreeMap::new();
         let parent_of_kernel_threads = Pid(2);
         if process::stat(self.proc, parent_of_kernel_threads).is_ok_and(|stat| stat.kernel_thread) {
             let children = text::read(&self.proc.join("2/task/2/children")).unwrap_or_default();
@@ -171,6 +191,33 @@ struct Walk<'a, G> {
 }
 
 impl<G: FnMut(usize) -> bool> Walk<'_, G> {
+    /// Returns whether a process is not among those that are passed over, whose tasks are counted.
+    fn is_foreign(&mut self, pid: Pid, skipped: &BTreeMap<Pid, usize>) -> bool {
+        let tasks = skipped.get(&pid);
+        self.found.seen += tasks.copied().unwrap_or(0);
+        tasks.is_none()
+    }
+
+    /// Examines processes with a bound main thread, then the others.
+    fn examine(&mut self, bound: &[Pid], others: &[Pid]) {
+        let mut threads = Vec::new();
+        let known_free = |at: usize| self.scan.masks == Masks::Kernel && at >= bound.len();
+        for (at, pid) in bound.iter().chain(others).copied().enumerate() {
+            if self.is_cut() {
+                break;
+            }
+            if known_free(at) && self.has_one_thread(pid) {
+                self.found.seen += 1;
+                continue;
+            }
+            threads.clear();
+            // Any other error means a process that ended meanwhile.
+            if let Err(Errno::ACCESS | Errno::PERM) = self.process(pid, &mut threads) {
+                self.found.refused += 1;
+            }
+        }
+    }
+
     /// Returns whether the time has run out.
     fn is_cut(&mut self) -> bool {
         self.found.cut = self.found.cut || !(self.go_on)(self.found.seen);

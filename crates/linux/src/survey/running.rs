@@ -3,6 +3,7 @@
 //! Youngest process first: programs that people start come after daemons. The search ends when as
 //! many tasks are found as the kernel counts, so that on a machine where little runs it ends early.
 
+use super::pins::Processes;
 use crate::process::{self, Pid, Stat, State, Tid};
 use crate::text;
 use std::fs;
@@ -23,15 +24,16 @@ pub struct Running {
 /// Searches for at most `wanted` runnable tasks, as long as `go_on` agrees, which is called before
 /// each task. The caller and kernel threads are not counted. Of a process with several threads, the
 /// threads are examined only if the process has computed for half of its life.
-pub fn running(proc: &Path, wanted: usize, mut go_on: impl FnMut() -> bool) -> Running {
+pub fn running(
+    proc: &Path,
+    processes: &Processes,
+    wanted: usize,
+    mut go_on: impl FnMut() -> bool,
+) -> Running {
     let now = super::since_boot();
     let own = Pid::own();
     let mut found = Running::default();
-    let Ok(entries) = fs::read_dir(proc) else { return found };
-    let numbers = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    let mut processes: Vec<u32> = numbers.filter(|pid| Pid(*pid) != own).collect();
-    processes.sort_unstable_by(|a, b| b.cmp(a));
-    for pid in processes.into_iter().map(Pid) {
+    for pid in processes.youngest_first.iter().copied().filter(|pid| *pid != own) {
         if found.tasks.len() >= wanted {
             return found;
         }
@@ -91,10 +93,10 @@ mod tests {
     fn a_task_that_computes_is_found_and_the_search_ends_there() {
         let mut spin =
             Command::new("sh").args(["-c", "while :; do :; done"]).stdin(Stdio::null()).spawn().unwrap();
-        let begin = std::time::Instant::now();
+        let (begin, proc) = (std::time::Instant::now(), Path::new("/proc"));
         let found = loop {
             // The youngest process is the shell; it is runnable all the time.
-            let found = running(Path::new("/proc"), 1, || true);
+            let found = running(proc, &Processes::list(proc).unwrap(), 1, || true);
             if !found.tasks.is_empty() || begin.elapsed() > Duration::from_secs(20) {
                 break found;
             }
@@ -106,8 +108,11 @@ mod tests {
 
     #[test]
     fn a_search_that_may_not_go_on_says_so() {
-        let found = running(Path::new("/proc"), 1, || false);
+        let proc = Path::new("/proc");
+        let processes = Processes::list(proc).unwrap();
+        let found = running(proc, &processes, 1, || false);
         assert_eq!(found, Running { tasks: Vec::new(), cut: true });
-        assert_eq!(running(Path::new("/no/such/folder"), 1, || true), Running::default());
+        // Processes that are gone are passed over.
+        assert_eq!(running(Path::new("/no/such/folder"), &processes, 1, || true), Running::default());
     }
 }

@@ -202,7 +202,7 @@ fn run_decides(
     let Gathered { request, situation, .. } =
         gather::request(world, args, situation, program.as_ref()).map_err(in_words)?;
     let survey = Some(args.place.survey);
-    let mut facts = gather::facts(world, &situation, program.as_ref(), &args.command, survey);
+    let mut facts = gather::facts(world, &situation, program.as_ref(), &args.command, survey, None);
     // The effect of a yield is measured once, because two measurements differ.
     facts.answers = known.cloned().unwrap_or_default();
     let order = ReserveOptions {
@@ -212,7 +212,7 @@ fn run_decides(
         priority: 0,
         rules: situation.policy.site.queue(),
     };
-    reserved(world, &request, &mut facts, &order).map_err(|error| error.to_string())
+    reserved(world, &request, &mut facts, &order, None).map_err(|error| error.to_string())
 }
 
 fn plan_decides(world: &World, args: &PlanArgs) -> Result<Planned, String> {

@@ -224,7 +224,7 @@ impl Source {
     }
 
     fn around(&self) -> Around {
-        let seen = Surroundings::look(&self.world, SurveyMode::Full, &self.machine, &self.usable);
+        let seen = Surroundings::look(&self.world, SurveyMode::Full, &self.machine, &self.usable, None);
         let ledger = self.ledger(&seen);
         let watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let mut around = Around::of(&self.machine, &self.usable, seen, ledger, &watched);

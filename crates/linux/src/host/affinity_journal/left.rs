@@ -2,7 +2,7 @@
 
 use super::{Entries, Entry, Folder, JournalError, LOCKED_BYTES, Lines, contents, is_plain, namespace};
 use crate::host::constraints::GroupLimits;
-use crate::ledger::Location;
+use crate::ledger::{LedgerView, Location};
 use crate::process::{self, Pid, StartTime, Tid};
 use crate::sys::affinity;
 use crate::sys::lock::{LockKind, try_lock};
@@ -10,6 +10,7 @@ use crate::text;
 use rustix::fs::{AtFlags, Mode, OFlags, RawDir, fstat, openat, statat, unlinkat};
 use rustix::io::Errno;
 use rustix::process::geteuid;
+use std::cell::LazyCell;
 use std::collections::BTreeSet;
 use std::mem::MaybeUninit;
 use std::os::fd::AsFd;
@@ -73,13 +74,35 @@ pub fn restore_left_behind(
     proc: &Path,
     only: Option<Pid>,
 ) -> Result<Vec<LeftBehind>, JournalError> {
-    let shared = Folder::find(location)?;
+    restore_in(Folder::find(location)?, location, proc, only)
+}
+
+/// Does the same for all records. An open ledger of this location saves the search for the
+/// directory.
+///
+/// # Errors
+/// As [`restore_left_behind`].
+pub fn restore_beside(
+    ledger: &LedgerView,
+    location: &Location,
+    proc: &Path,
+) -> Result<Vec<LeftBehind>, JournalError> {
+    let scratch = ledger.scratch().map_or_else(|| location.scratch(), Ok)?;
+    restore_in(Folder::of(scratch), location, proc, None)
+}
+
+fn restore_in(
+    shared: Folder,
+    location: &Location,
+    proc: &Path,
+    only: Option<Pid>,
+) -> Result<Vec<LeftBehind>, JournalError> {
     let of_root = location.of_root().and_then(|path| shared.of_root(path));
-    let namespace = namespace(proc);
+    let namespace = LazyCell::new(|| namespace(proc));
     let mut ends = Vec::new();
     for folder in of_root.iter().chain([&shared]) {
         for process in list(folder, proc)? {
-            ends.extend(restore_one(folder, proc, namespace, process, only));
+            ends.extend(restore_one(folder, proc, *namespace, process, only));
         }
     }
     ends.sort_by_key(|end| end.pid);

@@ -26,9 +26,10 @@ mod left;
 mod lines;
 
 pub use guard::{Guard, GuardError, stand};
-pub use left::{LeftBehind, LeftEnd, restore_left_behind};
+pub use left::{LeftBehind, LeftEnd, restore_beside, restore_left_behind};
 pub use lines::{Entry, Header, Lines};
 
+use crate::ledger::place::Scratch;
 use crate::ledger::{LedgerError, Location};
 use crate::process::{self, Pid, StartTime, Tid};
 use crate::sys::lock::{LockKind, conflict, try_lock};
@@ -142,9 +143,11 @@ pub(super) enum ClaimOutcome {
 
 impl Folder {
     fn find(location: &Location) -> Result<Self, JournalError> {
-        let scratch = location.scratch()?;
-        let stem = format!("{}.balance-", scratch.stem);
-        Ok(Self { directory: Arc::new(scratch.directory), path: scratch.path, stem })
+        Ok(Self::of(location.scratch()?))
+    }
+
+    fn of(Scratch { directory, path, stem }: Scratch) -> Self {
+        Self { directory, path, stem: format!("{stem}.balance-") }
     }
 
     /// Opens root's own folder, if it exists and only root can make files in it.
