@@ -16,8 +16,8 @@ use std::ops::Deref;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use trimtab_core::ids::OsCpu;
-use trimtab_core::place::load_estimate::{AGE_MAX, AGE_MIN};
-use trimtab_core::place::{Binding, LoadEvidence, load_estimate, pinned_cpus};
+use trimtab_core::place::load_estimate::{AGE_MAX, AGE_MIN, is_any_busy};
+use trimtab_core::place::{Binding, LoadEvidence, RunnableTasks, load_estimate, pinned_cpus};
 use trimtab_core::set::CpuSet;
 use trimtab_core::time::Span;
 use trimtab_core::topology::Machine;
@@ -103,18 +103,11 @@ impl Surroundings {
         let before = kept.and_then(|kept| kept.exchange(counters.as_ref().ok(), now, &ages));
         let evidence = match (before, counters) {
             (Some((before, age)), Ok(counters)) => {
-                let load = Load::between(&before, &counters);
-                LoadEvidence::Kept {
-                    load: permille(&load),
-                    age: Span(u64::try_from(age.as_nanos()).unwrap_or(0)),
-                }
+                let load = permille(&Load::between(&before, &counters));
+                let tasks = is_any_busy(&load).then(|| runnable_tasks(world, others, processes));
+                LoadEvidence::Kept { load, age: Span(u64::try_from(age.as_nanos()).unwrap_or(0)), tasks }
             }
-            _ => {
-                let begin = Instant::now();
-                let go_on = || begin.elapsed() < AUTO_SEARCH_MAX;
-                let among = |processes| running(&world.proc(), processes, others, go_on).tasks;
-                LoadEvidence::Tasks { found: processes.as_ref().map(among).unwrap_or_default() }
-            }
+            _ => LoadEvidence::Tasks(runnable_tasks(world, others, processes)),
         };
         let estimate = load_estimate(evidence, others);
         self.notes.push(estimate.origin.to_string());
@@ -170,6 +163,15 @@ impl Surroundings {
             .map(|pin| Binding { cpus: pin.cpus.clone(), running: pin.state == State::Running });
         self.pinned = pinned_cpus(machine, &bindings.collect::<Vec<_>>());
     }
+}
+
+/// Searches for the runnable tasks for [`AUTO_SEARCH_MAX`].
+fn runnable_tasks(world: &World, others: usize, processes: &Listed) -> RunnableTasks {
+    let begin = Instant::now();
+    let go_on = || begin.elapsed() < AUTO_SEARCH_MAX;
+    let Ok(processes) = processes else { return RunnableTasks { found: Vec::new(), cut: true } };
+    let found = running(&world.proc(), processes, others, go_on);
+    RunnableTasks { found: found.tasks, cut: found.cut }
 }
 
 /// Busy share of each CPU, in permille.

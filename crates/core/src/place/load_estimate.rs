@@ -77,7 +77,11 @@ pub struct RunnableTasks {
 impl RunnableTasks {
     /// Returns the number of CPUs that tasks can keep busy, if `runnable` tasks are runnable.
     fn computing(&self, runnable: usize) -> usize {
-        if self.cut { runnable } else { self.found.iter().filter(|task| computes(task)).count().min(runnable) }
+        if self.cut {
+            runnable
+        } else {
+            self.found.iter().filter(|task| computes(task)).count().min(runnable)
+        }
     }
 }
 
