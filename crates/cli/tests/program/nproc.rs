@@ -42,13 +42,11 @@ fn it_answers_as_coreutils_does_where_that_sees_the_bounds() {
             if let Some(mask) = &mask {
                 call = call.through(["taskset", "-c", mask]);
             }
-            counts
-                .map_or_else(
-                    || call.without("OMP_NUM_THREADS").without("OMP_THREAD_LIMIT"),
-                    |counts| call.env("OMP_NUM_THREADS", counts),
-                )
-                .ends()
-                .ok()
+            let call = match counts {
+                Some(counts) => call.env("OMP_NUM_THREADS", counts),
+                None => call.without("OMP_NUM_THREADS").without("OMP_THREAD_LIMIT"),
+            };
+            call.ends().ok()
         };
         assert_eq!(answer(None), answer(Some(&nproc)), "{mask:?} {options} {counts:?}");
     }
