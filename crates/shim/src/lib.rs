@@ -48,8 +48,7 @@
 //! let plan = Handoff { pid: 4711, mask: "0-2".parse()?, slots, pin: Pin::Born, threads: None };
 //! assert_eq!(VARIABLE, "TRIMTAB_PLAN");
 //! assert_eq!(plan.to_string(), "1 pid=4711 mask=0-2 slots=0/1/2 pin=born");
-//! let library = "LD_PRELOAD=/usr/lib/trimtab/libtrimtab_shim.so";
-//! # let _ = library;
+//! // Beside it: LD_PRELOAD=/usr/lib/trimtab/libtrimtab_shim.so
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
