@@ -290,7 +290,7 @@ pub fn path(cache: Option<PathBuf>, home: Option<PathBuf>, machine: &str) -> Opt
 }
 
 /// Returns everything by which tables of two machines may differ: CPU, caches and the CPUs that
-/// share them, nodes, kernel.
+/// share them, nodes, kernel. [`here`] has an example.
 pub fn fingerprint() -> String {
     hardware(&|path| std::fs::read_to_string(path).ok())
 }
