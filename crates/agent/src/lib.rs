@@ -47,7 +47,8 @@
 //!
 //! 1. [`monitor`] is the parent of a run that is watched; [`attach`] balances programs that run
 //!    already, and [`mod@detach`] ends that from outside.
-//! 2. [`service`] balances tagged programs of all users; [`guest`] is its side in a virtual machine.
+//! 2. [`service`] balances tagged programs of all users; [`guest`] is its side in a virtual
+//!    machine.
 //! 3. [`monitored_host`] is the live machine with the additions that all of these need, and
 //!    [`step_sinks`] the receivers of each step: traces ([`recorder`]), figures ([`metrics`]).
 //! 4. [`restoration`] gives threads their own masks back after a balancer was killed.

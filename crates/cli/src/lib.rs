@@ -9,7 +9,8 @@
 //! use std::ffi::OsString;
 //! use trimtab_cli::args::{Cli, Command};
 //!
-//! let words: Vec<OsString> = "trimtab run -c 2xl3 ./app --fast".split(' ').map(Into::into).collect();
+//! let line = "trimtab run -c 2xl3 ./app --fast";
+//! let words: Vec<OsString> = line.split(' ').map(Into::into).collect();
 //! let Command::Run(args) = Cli::read(&words)?.command else { panic!("it is run") };
 //! assert_eq!(args.place.cores, Some("2xl3".parse()?));
 //! assert_eq!(args.command, ["./app", "--fast"]); // The program and its own options.

@@ -23,8 +23,8 @@
 //!
 //! # Where to begin
 //!
-//! [`live`] reads this machine, [`from_xml`] a file of hwloc, and [`picture`] makes a file of a part
-//! of this machine for launchers. The program `trimtab-discover` prints the results.
+//! [`live`] reads this machine, [`from_xml`] a file of hwloc, and [`picture`] makes a file of a
+//! part of this machine for launchers. The program `trimtab-discover` prints the results.
 
 #![warn(missing_docs)]
 

@@ -62,8 +62,8 @@ impl Role {
         Self::Shares(rank, job)
     }
 
-    /// Returns the rank and the key of its job, if the ranks share an allotment. [`Self::of`] has an
-    /// example.
+    /// Returns the rank and the key of its job, if the ranks share an allotment. [`Self::of`] has
+    /// an example.
     pub fn shared(&self) -> Option<(&LocalRank, u64)> {
         match self {
             Self::Shares(rank, job) => Some((rank, *job)),

@@ -64,7 +64,8 @@ pub enum Topic {
 /// ];
 /// // The lines that a quiet run shows.
 /// let loud = reasons.iter().filter(|reason| reason.level >= Level::Warning);
-/// assert_eq!(loud.map(|reason| reason.text.as_str()).collect::<Vec<_>>(), ["nothing can be reserved"]);
+/// let texts: Vec<&str> = loud.map(|reason| reason.text.as_str()).collect();
+/// assert_eq!(texts, ["nothing can be reserved"]);
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct LaunchReason {

@@ -71,7 +71,8 @@ pub struct OnCores<T> {
 }
 
 impl<T: Clone> OnCores<T> {
-    /// Returns the tuned value if the tuning holds, else the plain value. [`Tuning`] has an example.
+    /// Returns the tuned value if the tuning holds, else the plain value. [`Tuning`] has an
+    /// example.
     pub fn at(&self, holds: bool) -> &Sourced<T> {
         self.tuned.as_ref().filter(|_| holds).unwrap_or(&self.plain)
     }

@@ -61,7 +61,8 @@ impl Environment {
     ///
     /// let mut own = OwnValues::default();
     /// own.add("OMP_NUM_THREADS", "4");
-    /// let entries = [(SET_BY_US.into(), own.to_string().into()), ("OMP_NUM_THREADS".into(), "4".into())];
+    /// let record = (SET_BY_US.into(), own.to_string().into());
+    /// let entries = [record, ("OMP_NUM_THREADS".into(), "4".into())];
     /// let environment: Environment = entries.into_iter().collect();
     /// assert_eq!(environment.own_values(), own);
     /// assert_eq!(environment.of_user("OMP_NUM_THREADS"), None); // An enclosing run set it.

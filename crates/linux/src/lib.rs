@@ -30,8 +30,8 @@
 //!
 //! # Where to begin
 //!
-//! 1. [`machine`] loads the model of this machine, [`limits`] the bounds of this process, [`survey`]
-//!    the load of the CPUs, [`program`] the facts of a program's file.
+//! 1. [`machine`] loads the model of this machine, [`limits`] the bounds of this process,
+//!    [`survey`] the load of the CPUs, [`program`] the facts of a program's file.
 //! 2. [`ledger`] holds the reservations of all runs.
 //! 3. [`mod@launch`] carries a plan out: masks, memory policy, environment, exec.
 //! 4. [`host`] observes running programs and moves their threads; [`perf`] counts hardware events.

@@ -1,5 +1,5 @@
-//! Examples of the libraries' documentation: each crate's front page has one that the tests run, and
-//! each entry point of `trimtab-launch` and `trimtab-team` has one, or names the one that shows it.
+//! Examples of the libraries' documentation: each crate's front page has one that the tests run.
+//! Each entry point of `trimtab-launch` and `trimtab-team` has one, or names the one that shows it.
 
 use crate::source::{crates, root};
 use std::fs;
@@ -114,8 +114,12 @@ fn every_front_page_has_an_example_that_is_run() {
 /// The check finds what it is made for.
 #[test]
 fn items_without_examples_are_found() {
-    let text = "/// One.\n/// ```\n/// ```\n#[inline]\npub fn one() {}\n/// Two.\npub unsafe fn two() {}\n\
-                /// Three. [`one`] has an\n/// example.\npub const fn three() {}\npub(crate) fn four() {}\n\
-                pub struct Five;\npub mod six;\n";
-    assert_eq!(without_example(text), ["two", "Five"]);
+    let text = [
+        "/// One.\n/// ```\n/// ```\n#[inline]\npub fn one() {}\n",
+        "/// Two.\npub unsafe fn two() {}\n",
+        "/// Three. [`one`] has an\n/// example.\npub const fn three() {}\n",
+        "pub(crate) fn four() {}\npub struct Five;\npub mod six;\n",
+    ]
+    .concat();
+    assert_eq!(without_example(&text), ["two", "Five"]);
 }

@@ -74,13 +74,19 @@ impl Kernel {
     ///
     /// type Pair = [u32; 2];
     ///
-    /// unsafe extern "C" fn longest(into: *mut c_void, from: *const c_void, count: usize, _: *mut c_void) {
+    /// unsafe extern "C" fn longest(
+    ///     into: *mut c_void,
+    ///     from: *const c_void,
+    ///     count: usize,
+    ///     _context: *mut c_void,
+    /// ) {
+    ///     let length = |pair: Pair| pair[1] - pair[0];
     ///     for at in 0..count {
     ///         // SAFETY: both have `count` pairs, at addresses of any alignment.
     ///         unsafe {
     ///             let (into, from) = (into.cast::<Pair>().add(at), from.cast::<Pair>().add(at));
     ///             let (own, other) = (into.read_unaligned(), from.read_unaligned());
-    ///             into.write_unaligned(if other[1] - other[0] > own[1] - own[0] { other } else { own });
+    ///             into.write_unaligned(if length(other) > length(own) { other } else { own });
     ///         }
     ///     }
     /// }

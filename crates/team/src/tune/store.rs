@@ -71,7 +71,8 @@ struct StoreFile {
 ///
 /// let mask = [u64::MAX; 16];
 /// println!("{}", key(4, false, 32 << 10, &place(&mask, 4)));
-/// assert_eq!(key(4, true, 1024, "caches 1, nodes 1"), "4 ranks, crowded, caches 1, nodes 1, cells of 1024 bytes");
+/// let key = key(4, true, 1024, "caches 1, nodes 1");
+/// assert_eq!(key, "4 ranks, crowded, caches 1, nodes 1, cells of 1024 bytes");
 /// ```
 pub fn key(ranks: u32, crowded: bool, cell: usize, place: &str) -> String {
     format!("{ranks} ranks{}, {place}, cells of {cell} bytes", if crowded { ", crowded" } else { "" })
