@@ -293,11 +293,6 @@ fn command_lines_end_where_the_shell_ends_them() {
     let lines: Vec<String> = command_lines(text).iter().map(|words| words.join("|")).collect();
     assert_eq!(
         lines,
-        [
-            "trimtab|ps",
-            "trimtab|top|PID",
-            "trimtab|plan|--machine|pack:2 core:4|-c|2",
-            "trimtab|report|x",
-        ]
+        ["trimtab|ps", "trimtab|top|PID", "trimtab|plan|--machine|pack:2 core:4|-c|2", "trimtab|report|x",]
     );
 }
