@@ -36,16 +36,31 @@ fn word<S: serde::Serializer>(rule: &Rule, serializer: S) -> Result<S::Ok, S::Er
 /// ```
 /// use trimtab_core::budget::Rule;
 /// use trimtab_core::place::Fit;
+/// use trimtab_core::place::runtimes::Runtime;
 /// use trimtab_core::topology::parse_synthetic;
 /// use trimtab_launch::budget::rule;
+/// use trimtab_launch::facts::ProgramFacts;
 /// use trimtab_launch::{LaunchFacts, LaunchRequest, Options, Sources, decide};
 ///
 /// let options = Options { fit: Some(Fit::Budget), ..Options::default() };
 /// let request = LaunchRequest::merge(Sources { options, ..Sources::default() })?;
 /// assert_eq!(rule(&request), Some(Rule::Unnumbered));
 ///
+/// // A program that links GCC's OpenMP, and can load the preload library.
 /// let mut facts = LaunchFacts::idle(parse_synthetic("core:4")?);
 /// facts.library = Ok("/usr/lib/trimtab/libtrimtab_shim.so".into());
+/// facts.program = Some(ProgramFacts {
+///     path: "/home/ann/app".into(),
+///     family: None,
+///     script: false,
+///     go: false,
+///     openmp: Some(Runtime::Libgomp),
+///     preload: Ok(()),
+///     closed: None,
+///     starts_threads: false,
+///     sets_teams: false,
+///     launcher: None,
+/// });
 /// let budget = decide(&request, &facts)?.budget.expect("a budget was asked for");
 /// assert_eq!((budget.cores, budget.rule), (4, Rule::Unnumbered));
 /// # Ok::<(), Box<dyn std::error::Error>>(())

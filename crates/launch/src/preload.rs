@@ -45,10 +45,10 @@ const TOOLS: &str = "OMP_TOOL_LIBRARIES";
 /// };
 /// let mut facts = LaunchFacts::idle(parse_synthetic("core:4")?);
 /// facts.library = Ok("/usr/lib/trimtab/libtrimtab_shim.so".into());
-/// assert_eq!(preload::uncounted(&program, &facts.library), ["it is static", "it is static"]);
+/// assert_eq!(preload::uncounted(&program, &facts.library), ["it is static"]);
 /// facts.program = Some(program);
 /// let plan = decide(&LaunchRequest::merge(Sources::default())?, &facts)?;
-/// assert_eq!(plan.preload.stays_out(), Some("it is static"));
+/// assert_eq!(plan.preload.stays_out(), Some("it is static: threads float inside the mask"));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
