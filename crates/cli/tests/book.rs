@@ -241,7 +241,8 @@ fn lines_for_users_of_other_tools_are_valid() {
 }
 
 /// Returns the command lines of trimtab on a page: between backticks, and as lines of code. A line
-/// of code ends where the shell would end the command.
+/// of code ends where the shell would end the command. Marks of a synopsis (`...`, `[=VALUE]`) are
+/// left out.
 fn command_lines(text: &str) -> Vec<Vec<String>> {
     let within = Regex::new(r"`(?:[A-Z_]+=\S+ )*(trimtab [a-z][^`]*)`").unwrap();
     let code = Regex::new(r"^ *(?:\$ )?(trimtab [a-z].*)$").unwrap();
@@ -255,7 +256,8 @@ fn command_lines(text: &str) -> Vec<Vec<String>> {
         for found in line_of.captures_iter(line) {
             let command = found[1].split(';').next().unwrap_or_default();
             let words = word.find_iter(command).map(|word| word.as_str());
-            let words = words.take_while(|word| !ends.contains(word));
+            let words = words.take_while(|word| !ends.contains(word)).filter(|word| *word != "...");
+            let words = words.map(|word| word.split("[=").next().unwrap_or_default());
             lines.push(words.map(|word| word.replace(['\'', '"'], "")).collect());
         }
     }
