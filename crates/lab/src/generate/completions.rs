@@ -204,13 +204,13 @@ fn zsh_either(text: String, command: &Command) -> String {
         let is_operand = |line: &str| line.starts_with("':") || line.starts_with("'*:");
         let options: Vec<&str> = options.lines().filter(|line| !is_operand(line)).collect();
         let program = sub.get_positionals().any(is_program);
-        let (first, next) = if program { ("_command_names -e; _files", "_normal") } else { ("_files", "_files") };
+        let (first, next) =
+            if program { ("_command_names -e; _files", "_normal") } else { ("_files", "_files") };
         let under = name.replace('-', "__");
         let commands = format!("\":: :_trimtab__subcmd__{under}_commands\"");
-        let options = options.join("\n").replace(
-            &commands,
-            &format!("': :{{_trimtab__subcmd__{under}_commands; {first}}}'"),
-        );
+        let options = options
+            .join("\n")
+            .replace(&commands, &format!("': :{{_trimtab__subcmd__{under}_commands; {first}}}'"));
         let case = case.replace("$line[2]", "$line[1]");
         let others = format!("            *)\n{next}\n;;\n");
         format!("{before}\n({name})\n{options}\n    case $state in\n{case}{others}        esac\n{after}")
