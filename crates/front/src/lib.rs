@@ -23,7 +23,7 @@
 //! # Where to begin
 //!
 //! 1. [`process_env::World`] is the environment of the process, read once at the start.
-//! 2. [`diagnostics`] writes messages to standard error, [`mod@print`] results to standard output;
+//! 2. [`diagnostics`] writes messages to standard error, [`print()`] results to standard output;
 //!    [`exit`] has the statuses.
 //! 3. [`args`] has the forms of values on the command line: times, words of a list, numbers.
 //! 4. [`table`], [`chart`], [`date`], [`progress`] and [`status_line`] format what is shown.

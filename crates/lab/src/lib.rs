@@ -22,7 +22,8 @@
 //! # Where to begin
 //!
 //! 1. [`args`] has the options of all commands.
-//! 2. [`bench`] has a folder for each series of benchmarks, and `bench::harness`, which runs them.
+//! 2. [`mod@bench`] has a folder for each series of benchmarks, and `bench::harness`, which runs
+//!    them.
 //! 3. [`sim`], [`replay`], [`report`], [`mod@tune`] and [`tune_team`] are commands; [`generate`]
 //!    writes the man pages and completions of both programs.
 
