@@ -140,9 +140,9 @@ pub enum Command {
     Generate(LabArgs),
 }
 
-/// `trimtab run` alone. Building the definition of all commands takes longer than parsing a command
-/// line, and every start would pay for it. A command line that begins with `run` is therefore
-/// parsed by this definition. Help and errors are the same.
+/// `trimtab run` alone. To build the options of all commands costs a start more than to parse them,
+/// so a command line that begins with `run` is parsed by this definition. Help and errors are the
+/// same.
 #[derive(Parser, Debug)]
 #[command(name = "trimtab", version, max_term_width = 100)]
 struct RunCli {
