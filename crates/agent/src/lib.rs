@@ -4,6 +4,54 @@
 //! has options and a terminal. It takes plain option structs, reports events through a
 //! [`narrator::Narrator`], and returns its results as values. It reads no environment and no
 //! command line; [`paths::Paths`] says where files are.
+//!
+//! # Example
+//!
+//! A front end that ends the balancing of one process:
+//!
+//! ```
+//! use std::path::Path;
+//! use trimtab_agent::detach::detach;
+//! use trimtab_agent::narrator::{Narrator, Severity};
+//! use trimtab_agent::paths::{LEDGER, Paths, SOCKET};
+//! use trimtab_linux::process::Pid;
+//!
+//! /// Shows warnings and worse.
+//! #[derive(Debug)]
+//! struct Terminal;
+//!
+//! impl Narrator for Terminal {
+//!     fn say(&self, level: Severity, line: &str) {
+//!         if matches!(level, Severity::Alert | Severity::Warning) {
+//!             eprintln!("{line}");
+//!         }
+//!     }
+//! }
+//!
+//! // The environment of the front end, with a ledger and a socket of the example's own.
+//! let folder = tempfile::tempdir()?;
+//! let variable = |name: &str| match name {
+//!     LEDGER => Some(folder.path().into()),
+//!     SOCKET => Some(folder.path().join("socket").into()),
+//!     _ => None,
+//! };
+//! let paths = Paths::new(Path::new("/"), &variable);
+//! let mut events = Vec::new();
+//! let any = detach(&paths, Some(Pid(std::process::id())), &Terminal, &mut events)?;
+//! // Nothing balances this process.
+//! assert!(!any && events.is_empty());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Where to begin
+//!
+//! 1. [`monitor`] is the parent of a run that is watched; [`attach`] balances programs that run
+//!    already, and [`mod@detach`] ends that from outside.
+//! 2. [`service`] balances tagged programs of all users; [`guest`] is its side in a virtual
+//!    machine.
+//! 3. [`monitored_host`] is the live machine with the additions that all of these need, and
+//!    [`step_sinks`] the receivers of each step: traces ([`recorder`]), figures ([`metrics`]).
+//! 4. [`restoration`] gives threads their own masks back after a balancer was killed.
 
 #![forbid(unsafe_code)]
 

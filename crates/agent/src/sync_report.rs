@@ -39,9 +39,9 @@ impl SyncPage {
     pub fn read(&self, unreached: &[String], wait: Option<String>, wall: Span) -> SyncReport {
         let met = self.page.as_ref().ok().and_then(PageFile::read).unwrap_or_default();
         let why = match &self.page {
-            Err(why) => vec![format!("meetings: {why}")],
+            Err(why) => vec![format!("barriers and collectives: {why}")],
             Ok(_) if self.kept_out => {
-                vec!["meetings: --env leaves variables alone, and the preload library needs one".to_owned()]
+                vec!["barriers and collectives: --env leaves variables alone, and the preload library needs one".to_owned()]
             }
             Ok(_) => unreached.to_vec(),
         };
@@ -81,12 +81,14 @@ impl SyncReport {
         let mut unseen = why;
         let is_counted = met.guests > 0;
         if unseen.is_empty() && !is_counted {
-            unseen.push("meetings: the preload library did not get into the program".to_owned());
+            unseen.push(
+                "barriers and collectives: the preload library did not get into the program".to_owned(),
+            );
         }
         if is_counted && met.intervals.is_none() {
             let why = match met.runtimes.is_empty() {
                 true => {
-                    "meetings: none through libgomp, libomp, MPI, teams of trimtab's or POSIX barriers; flags of its own and runtimes linked statically are not seen"
+                    "barriers and collectives: none through libgomp, libomp, MPI, teams of trimtab's or POSIX barriers; flags of its own and runtimes linked statically are not seen"
                 }
                 false => "intervals: none ended here; those of a job of MPI are counted in its first rank",
             };
@@ -141,8 +143,11 @@ mod tests {
     #[test]
     fn what_keeps_the_library_out_is_said_once() {
         let read = |unreached: &[String]| SyncPage::create(false).read(unreached, None, Span::from_ms(10));
-        let linked = "meetings: it is statically linked".to_owned();
+        let linked = "barriers and collectives: it is statically linked".to_owned();
         assert_eq!(read(std::slice::from_ref(&linked)).unseen, [linked]);
-        assert_eq!(read(&[]).unseen, ["meetings: the preload library did not get into the program"]);
+        assert_eq!(
+            read(&[]).unseen,
+            ["barriers and collectives: the preload library did not get into the program"]
+        );
     }
 }

@@ -85,7 +85,7 @@ fn monitored(folder: &Path, child: fn(Word, &CpuSet) -> !) -> (Monitored, Arc<Li
         machine: machine(&usable),
         label: "sh -c work".to_owned(),
         program: Program::look(Path::new("/bin/sh"), None).unwrap(),
-        unreached: vec!["meetings: nothing is preloaded here".to_owned()],
+        unreached: vec!["barriers and collectives: nothing is preloaded here".to_owned()],
     };
     match child::two().unwrap() {
         Two::Program(word) => child(word, &usable),
@@ -114,7 +114,7 @@ fn a_run_is_audited_profiled_and_recorded() {
     assert_eq!(profile.program, "sh");
     assert_eq!(profile.cpus as usize, affinity::get(None).unwrap().len());
     assert!(profile.user.0 > 0 && profile.wall.0 > 0, "{profile:?}");
-    assert_eq!(record.sync.unseen, ["meetings: nothing is preloaded here"]);
+    assert_eq!(record.sync.unseen, ["barriers and collectives: nothing is preloaded here"]);
     let trace = std::fs::read_to_string(folder.path().join("trace.jsonl")).unwrap();
     assert!(trace.starts_with("{\"header\":"), "{trace}");
     assert!(

@@ -1,5 +1,29 @@
 //! The `trimtab` program: commands, and the text and tables that they print. Every number shown is
 //! computed elsewhere.
+//!
+//! # Example
+//!
+//! What the program makes of a command line before it carries the command out:
+//!
+//! ```
+//! use std::ffi::OsString;
+//! use trimtab_cli::args::{Cli, Command};
+//!
+//! let line = "trimtab run -c 2xl3 ./app --fast";
+//! let words: Vec<OsString> = line.split(' ').map(Into::into).collect();
+//! let Command::Run(args) = Cli::read(&words)?.command else { panic!("it is run") };
+//! assert_eq!(args.place.cores, Some("2xl3".parse()?));
+//! assert_eq!(args.command, ["./app", "--fast"]); // The program and its own options.
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Where to begin
+//!
+//! 1. [`args`] is the one definition of all options, from which parser, help, man pages and
+//!    completions are made.
+//! 2. [`commands`] has a file for each command; `commands::run` lists the steps of a run.
+//! 3. [`gather`] makes the request and the facts of a launch, [`reserve`] takes its cores,
+//!    [`mod@narrate`] prints the reasons of the decision.
 
 #![forbid(unsafe_code)]
 

@@ -13,7 +13,7 @@ use trimtab_linux::program::Program;
 /// Returns why the shim cannot count in a program; empty if it can.
 pub fn unreached(program: &Program) -> Vec<String> {
     let why = uncounted(&program.facts(&[], None), &preload_library());
-    why.into_iter().map(|why| format!("meetings: {why}")).collect()
+    why.into_iter().map(|why| format!("barriers and collectives: {why}")).collect()
 }
 
 /// Returns one line each on the intervals between synchronisations, their meaning, the share of
@@ -119,10 +119,10 @@ mod tests {
         assert_eq!((nothing.workers, nothing.yields, nothing.overhead), (None, None, None));
         assert_eq!(
             section(&nothing),
-            ["not seen: meetings: the preload library did not get into the program"]
+            ["not seen: barriers and collectives: the preload library did not get into the program"]
         );
-        let kept = met(&SyncStats::default(), &["meetings: it is statically linked"]);
-        assert_eq!(section(&kept), ["not seen: meetings: it is statically linked"]);
+        let kept = met(&SyncStats::default(), &["barriers and collectives: it is statically linked"]);
+        assert_eq!(section(&kept), ["not seen: barriers and collectives: it is statically linked"]);
         let alone = met(&SyncStats { guests: 1, ..SyncStats::default() }, &[]);
         assert!(section(&alone).len() == 1 && section(&alone)[0].contains("none through"), "{alone:?}");
         assert_eq!((alone.workers, alone.yields), (None, Some(0)));

@@ -239,3 +239,62 @@ fn lines_for_users_of_other_tools_are_valid() {
     }
     assert!(parsed >= 30, "only {parsed} lines were found");
 }
+
+/// Returns the command lines of trimtab on a page: between backticks, and as lines of code. A line
+/// of code ends where the shell would end the command. Marks of a synopsis (`...`, `[=VALUE]`) are
+/// left out.
+fn command_lines(text: &str) -> Vec<Vec<String>> {
+    let within = Regex::new(r"`(?:[A-Z_]+=\S+ )*(trimtab [a-z][^`]*)`").unwrap();
+    let code = Regex::new(r"^ *(?:\$ )?(trimtab [a-z].*)$").unwrap();
+    let word = Regex::new(r#"'[^']*'|"[^"]*"|[^\s'"]+(?:'[^']*')?"#).unwrap();
+    let ends = ["|", "||", "&", "&&", ">", "2>", "<", "#"];
+    let mut lines = Vec::new();
+    let mut fenced = false;
+    for line in text.lines() {
+        fenced ^= line.trim_start().starts_with("```");
+        let line_of = if fenced || line.starts_with("    ") { &code } else { &within };
+        for found in line_of.captures_iter(line) {
+            let command = found[1].split(';').next().unwrap_or_default();
+            let words = word.find_iter(command).map(|word| word.as_str());
+            let words = words.take_while(|word| !ends.contains(word)).filter(|word| *word != "...");
+            let words = words.map(|word| word.split("[=").next().unwrap_or_default());
+            lines.push(words.map(|word| word.replace(['\'', '"'], "")).collect());
+        }
+    }
+    lines
+}
+
+/// Pages name no command and no option that the parser does not know. Values and missing words are
+/// not judged: pages have placeholders for them.
+#[test]
+fn commands_and_options_that_pages_name_exist() {
+    use clap::Parser;
+    use clap::error::ErrorKind;
+    let mut pages = pages(&root().join("docs"));
+    pages.extend(["README.md", "CONTRIBUTING.md", "CHANGELOG.md"].map(|name| root().join(name)));
+    let (mut parsed, mut faults) = (0, Vec::new());
+    for page in &pages {
+        for words in command_lines(&fs::read_to_string(page).unwrap()) {
+            parsed += 1;
+            let Err(error) = trimtab_cli::args::Cli::try_parse_from(&words) else { continue };
+            if matches!(error.kind(), ErrorKind::UnknownArgument | ErrorKind::InvalidSubcommand) {
+                let line = error.to_string().lines().next().unwrap_or_default().to_owned();
+                faults.push(format!("{}: {}: {line}", page.display(), words.join(" ")));
+            }
+        }
+    }
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+    assert!(parsed > 200, "only {parsed} lines were found");
+}
+
+#[test]
+fn command_lines_end_where_the_shell_ends_them() {
+    let text = "trimtab is a program. Try `trimtab ps`, or `A=1 trimtab top PID`:\n\n\
+                \x20   $ trimtab plan --machine 'pack:2 core:4' -c 2  # both\n\
+                ```\n$ trimtab report x | less\ntrimtab: a message\n```\n";
+    let lines: Vec<String> = command_lines(text).iter().map(|words| words.join("|")).collect();
+    assert_eq!(
+        lines,
+        ["trimtab|ps", "trimtab|top|PID", "trimtab|plan|--machine|pack:2 core:4|-c|2", "trimtab|report|x",]
+    );
+}

@@ -1,15 +1,16 @@
 //! Ideal ratio of a run: its time over the best possible time, and goals for that ratio.
 //!
-//! Unit: the ratio of a run's time to the *ideal*, in which all threads and rivals share the cores
-//! evenly all the time. Problem: run times of different thread counts cannot be compared, and
-//! neighbours on the machine make every time longer. Idea: the ideal is computed from the CPU time
-//! of the work itself in this very run, so clock frequency cancels. A run in which others used more
-//! than [`NOISE_MAX`] of the machine is *noisy*, and no statement rests on it.
+//! Unit: the ratio of a run's time to the *ideal*, the shortest possible time: all cores work until
+//! all threads are done, unless one thread alone has more to do. Problem: run times of different
+//! thread counts cannot be compared, and other programs on the machine make every time longer.
+//! Idea: the ideal is computed from the CPU time that the work of this same run took, so the clock
+//! frequency cancels. A run in which other programs used more than [`NOISE_MAX`] of the machine is
+//! *noisy*, and no statement rests on it.
 //!
-//! Terms: a *rival* is a competitor that belongs to the scenario. Beside a free rival that computes
-//! all the time, the ideal is the thread-fair share; a program may do better by leaving a rival
-//! less than a thread's share. A rival that computes a share of the time on one core turns equal
-//! cores into a slow one and fast ones: it keeps its share, the threads have the rest.
+//! Terms: a *rival* is a competing thread that belongs to the scenario. In the ideal, a rival that
+//! computes all the time ([`Rivals::Hogs`]) gets the same share of the cores as a thread; a program
+//! that leaves it less has a ratio below 1. A rival that computes a share of the time on one core
+//! ([`Rivals::Duty`]) keeps that share, and the threads have all the rest.
 //!
 //! Properties: a ratio needs all its numbers; if one is missing it is `None`. A run with unknown
 //! noise is not clean. Goals are judged on clean runs only, and on at least [`SAMPLES_MIN`] of

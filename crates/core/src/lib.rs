@@ -4,6 +4,34 @@
 //! The core has no I/O, no clock, no environment, no threads, no unsafe code and no unordered map.
 //! Time, the environment and the machine are arguments; equal input gives equal output. Other
 //! crates read the machine and carry plans out.
+//!
+//! # Example
+//!
+//! ```
+//! use trimtab_core::check::check;
+//! use trimtab_core::place::{Request, Taken, plan};
+//! use trimtab_core::topology::parse_synthetic;
+//!
+//! // Four cores of a machine with two packages. Another run holds the first two cores.
+//! let machine = parse_synthetic("pack:2 core:4")?;
+//! let request = Request { amount: "4".parse()?, ..Request::default() };
+//! let taken = Taken { held: "0-1".parse()?, ..Taken::nothing(machine.cpus()) };
+//!
+//! let plan = plan(&machine, &request, &taken)?;
+//! assert_eq!(plan.mask.to_string(), "4-7");
+//! assert!(check(&machine, &request, &taken, &plan).is_empty());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Where to begin
+//!
+//! 1. [`topology`] is the machine: [`Machine`](topology::Machine), and descriptions in one line.
+//! 2. [`place::plan()`] chooses cores and memory for a request. [`check`] judges the plan and
+//!    shares no code with the planner.
+//! 3. [`observe`] makes rates of samples, [`balance`] decides from them which threads move, and
+//!    [`drive`] joins a host and a policy in one loop.
+//! 4. [`advise`] derives advice from the profile of a run ([`profile`]); [`tuning`] names the next
+//!    setting to try.
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]

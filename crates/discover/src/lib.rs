@@ -9,6 +9,22 @@
 //! hwloc's logical order, so that every hwloc object is a run of them. From a topology that breaks
 //! this (no released hwloc makes one) the objects that cannot be represented are dropped; the
 //! machine is never lost.
+//!
+//! # Example
+//!
+//! ```
+//! use trimtab_core::topology::Machine;
+//!
+//! let parts = trimtab_discover::live(None)?;
+//! let machine = Machine::build(parts)?;
+//! assert!(!machine.cpus().is_empty());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Where to begin
+//!
+//! [`live`] reads this machine, [`from_xml`] a file of hwloc, and [`picture`] makes a file of a
+//! part of this machine for launchers. The program `trimtab-discover` prints the results.
 
 #![warn(missing_docs)]
 

@@ -1,5 +1,32 @@
 //! Shared library of the front ends: process environment, messages, exit statuses, tables, charts,
 //! and parsers of values on the command line. It decides nothing and measures nothing.
+//!
+//! # Example
+//!
+//! ```
+//! use trimtab_front::args::time::interval;
+//! use trimtab_front::exit::{self, Exit};
+//! use trimtab_front::table::{Align, Table};
+//!
+//! // A value of the command line; an error says what is wrong with it.
+//! assert_eq!(interval("100ms")?.seconds(), 0.1);
+//! let error = interval("often").map_err(|why| Exit::new(exit::FAILED, anyhow::anyhow!(why)));
+//! assert_eq!(error.unwrap_err().status, 2);
+//!
+//! // Results as a table.
+//! let mut table = Table::new(&[("PROGRAM", Align::Left), ("CORES", Align::Right)]);
+//! table.row(["solver".to_owned(), "16".to_owned()]);
+//! assert_eq!(table.to_string(), "PROGRAM  CORES\nsolver      16\n");
+//! # Ok::<(), String>(())
+//! ```
+//!
+//! # Where to begin
+//!
+//! 1. [`process_env::World`] is the environment of the process, read once at the start.
+//! 2. [`diagnostics`] writes messages to standard error, [`print()`] results to standard output;
+//!    [`exit`] has the statuses.
+//! 3. [`args`] has the forms of values on the command line: times, words of a list, numbers.
+//! 4. [`table`], [`chart`], [`date`], [`progress`] and [`status_line`] format what is shown.
 
 #![forbid(unsafe_code)]
 

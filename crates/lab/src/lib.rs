@@ -1,6 +1,31 @@
 //! Commands of the laboratory: benchmarks of the live machine, the front end of the simulator, the
 //! tuning of programs and teams, replays, and pages made of records. All numbers shown are computed
 //! in other crates.
+//!
+//! # Example
+//!
+//! A command of the laboratory, as `trimtab-lab` carries it out:
+//!
+//! ```
+//! use clap::Parser;
+//! use trimtab_lab::args::{Cli, Command};
+//! use trimtab_lab::sim;
+//!
+//! let Command::Sim(args) = Cli::try_parse_from(["trimtab-lab", "sim", "machines"])?.command else {
+//!     panic!("it is sim");
+//! };
+//! // Prints the machines that can be simulated, and returns the exit status.
+//! assert_eq!(sim::run(&args).map_err(|error| error.to_string())?, 0);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Where to begin
+//!
+//! 1. [`args`] has the options of all commands.
+//! 2. [`mod@bench`] has a folder for each series of benchmarks, and `bench::harness`, which runs
+//!    them.
+//! 3. [`sim`], [`replay`], [`report`], [`mod@tune`] and [`tune_team`] are commands; [`generate`]
+//!    writes the man pages and completions of both programs.
 
 #![forbid(unsafe_code)]
 

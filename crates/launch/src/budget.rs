@@ -16,7 +16,7 @@ use trimtab_core::budget::Rule;
 use trimtab_core::place::Fit;
 use trimtab_core::words::plural;
 
-/// Budget of a run.
+/// Budget of a run. [`rule`] has an example.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 pub struct BudgetPlan {
     /// Threads that the processes of the run may compute with together.
@@ -30,7 +30,41 @@ fn word<S: serde::Serializer>(rule: &Rule, serializer: S) -> Result<S::Ok, S::Er
     serializer.serialize_str(rule.word())
 }
 
-/// Returns the rule that a request asks for.
+/// Returns the rule that a request asks for; `None` if no team is bounded.
+///
+/// # Examples
+/// ```
+/// use trimtab_core::budget::Rule;
+/// use trimtab_core::place::Fit;
+/// use trimtab_core::place::runtimes::Runtime;
+/// use trimtab_core::topology::parse_synthetic;
+/// use trimtab_launch::budget::rule;
+/// use trimtab_launch::facts::ProgramFacts;
+/// use trimtab_launch::{LaunchFacts, LaunchRequest, Options, Sources, decide};
+///
+/// let options = Options { fit: Some(Fit::Budget), ..Options::default() };
+/// let request = LaunchRequest::merge(Sources { options, ..Sources::default() })?;
+/// assert_eq!(rule(&request), Some(Rule::Unnumbered));
+///
+/// // A program that links GCC's OpenMP, and can load the preload library.
+/// let mut facts = LaunchFacts::idle(parse_synthetic("core:4")?);
+/// facts.library = Ok("/usr/lib/trimtab/libtrimtab_shim.so".into());
+/// facts.program = Some(ProgramFacts {
+///     path: "/home/ann/app".into(),
+///     family: None,
+///     script: false,
+///     go: false,
+///     openmp: Some(Runtime::Libgomp),
+///     preload: Ok(()),
+///     closed: None,
+///     starts_threads: false,
+///     sets_teams: false,
+///     launcher: None,
+/// });
+/// let budget = decide(&request, &facts)?.budget.expect("a budget was asked for");
+/// assert_eq!((budget.cores, budget.rule), (4, Rule::Unnumbered));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub fn rule(request: &LaunchRequest) -> Option<Rule> {
     match request.fit {
         Fit::Keep | Fit::Auto => None,

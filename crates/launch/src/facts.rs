@@ -16,7 +16,8 @@ use trimtab_core::place::{Reason, Taken};
 use trimtab_core::set::CpuSet;
 use trimtab_core::topology::Machine;
 
-/// All facts that a decision needs.
+/// All facts that a decision needs. [`LaunchFacts::idle`] and [`decide()`](crate::decide()) have
+/// examples.
 #[derive(Clone, PartialEq, Debug)]
 pub struct LaunchFacts {
     /// The machine.
@@ -47,6 +48,22 @@ pub struct LaunchFacts {
 }
 
 /// Load of other programs on the machine.
+///
+/// # Examples
+/// ```
+/// use trimtab_core::ids::OsCpu;
+/// use trimtab_core::topology::parse_synthetic;
+/// use trimtab_launch::facts::Load;
+/// use trimtab_launch::{LaunchFacts, LaunchRequest, Options, Sources, decide};
+///
+/// // Another program keeps CPU 0 busy for 90 % of the time.
+/// let load = Load { busy: [(OsCpu(0), 900)].into(), ..Load::default() };
+/// let facts = LaunchFacts { load, ..LaunchFacts::idle(parse_synthetic("core:4")?) };
+/// let options = Options { cores: Some("1".parse()?), ..Options::default() };
+/// let request = LaunchRequest::merge(Sources { options, ..Sources::default() })?;
+/// assert_eq!(decide(&request, &facts)?.placement.mask.to_string(), "1");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Load {
     /// Busy share of each CPU in thousandths; empty if load was not sampled.
@@ -57,7 +74,7 @@ pub struct Load {
     pub notes: Vec<String>,
 }
 
-/// Contents of the ledger, as seen from this launch.
+/// Contents of the ledger, as seen from this launch. [`LaunchFacts::taken`] has an example.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct LedgerFacts {
     /// CPUs that this launch may take: those of the machine, or of the enclosing run.
@@ -74,6 +91,24 @@ pub struct LedgerFacts {
 }
 
 /// Facts about this process's parent, which matter for ranks.
+///
+/// # Examples
+/// ```
+/// use trimtab_core::topology::parse_synthetic;
+/// use trimtab_launch::facts::Parent;
+/// use trimtab_launch::{Environment, LaunchFacts, LaunchRequest, Role, Sources};
+///
+/// // The launcher may use four CPUs, and has bound this rank to two of them.
+/// let mut facts = LaunchFacts::idle(parse_synthetic("core:4")?);
+/// facts.bounds.allowed = "2-3".parse()?;
+/// facts.parent = Parent { mask: Some("0-3".parse()?), ..Parent::default() };
+/// let variables = [("OMPI_COMM_WORLD_LOCAL_RANK", "1"), ("OMPI_COMM_WORLD_LOCAL_SIZE", "2")];
+/// let environment: Environment =
+///     variables.into_iter().map(|(name, value)| (name.into(), value.into())).collect();
+/// let request = LaunchRequest::merge(Sources { environment, ..Sources::default() })?;
+/// assert!(matches!(Role::of(&request, &facts), Role::Bound(_)));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Parent {
     /// CPUs that the parent may use; `None` if not read.
@@ -82,7 +117,7 @@ pub struct Parent {
     pub identity: Option<String>,
 }
 
-/// The facts of a program's file.
+/// The facts of a program's file. [`Preload`](crate::Preload) has an example.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ProgramFacts {
     /// The file that is executed.
@@ -108,7 +143,8 @@ pub struct ProgramFacts {
     pub launcher: Option<LauncherFacts>,
 }
 
-/// Launcher of ranks on the command line.
+/// Launcher of ranks on the command line, a part of [`ProgramFacts`].
+/// [`Preload`](crate::Preload) has an example of these.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LauncherFacts {
     /// Which launcher.
@@ -121,7 +157,7 @@ pub struct LauncherFacts {
 
 /// Facts that are expensive to find out and depend on the CPUs of the plan. A decision lists those
 /// it wants ([`Questions`](crate::plan::Questions)). An answer is valid only for the CPUs on which
-/// it was found out.
+/// it was found out. [`LaunchFacts::answers_on`] has an example.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Answers {
     /// The CPUs for which the answers are valid.

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-/// Kind of program that a launch treats specially.
+/// Kind of program that a launch treats specially. [`Family::of_name`] has an example.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Family {

@@ -30,7 +30,7 @@ const PUBLISHED: &str = "OMP_NESTING_TEAM_SIZE";
 /// Variables that request nested teams, in order of precedence.
 pub const NEST_VARIABLES: [&str; 2] = [OURS, PUBLISHED];
 
-/// Requested teams.
+/// Requested teams. [`Nesting::new`] has an example.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AskedTeams {
     /// The teams.
@@ -88,7 +88,7 @@ impl AskedTeams {
     }
 }
 
-/// Nested teams in a plan.
+/// Nested teams in a plan. [`Nesting::new`] has an example.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Nesting {
     nest: Nest,
@@ -117,6 +117,8 @@ impl Nesting {
     /// let nesting = plan.nesting.expect("nested teams were asked for");
     /// assert_eq!(nesting.resolved().threads(), 8);
     /// assert!(nesting.advice(None).is_empty());
+    /// let listing = nesting.listing(None); // As `trimtab plan --nest` prints it.
+    /// assert_eq!(listing.levels.len(), 2);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn new(
@@ -130,12 +132,13 @@ impl Nesting {
         Some(Self { nest: nest.clone(), teams, wide, free: Tree::new(machine, free) })
     }
 
-    /// Returns the teams with every size resolved to a number.
+    /// Returns the teams with every size resolved to a number. [`Self::new`] has an example.
     pub fn resolved(&self) -> &Resolved {
         self.teams.resolved()
     }
 
     /// Returns the advice about these teams for a program that links this OpenMP runtime.
+    /// [`Self::new`] has an example.
     pub fn advice(&self, openmp: Option<Runtime>) -> Vec<Advice> {
         let mut advice = self.teams.advice();
         // The plan is only as large as the teams, so CPUs that the teams leave idle show up only in
@@ -156,6 +159,7 @@ impl Nesting {
     }
 
     /// Returns every thread, and the advice for a program that links this OpenMP runtime.
+    /// [`Self::new`] has an example.
     pub fn listing(&self, openmp: Option<Runtime>) -> Listing {
         Listing { advice: self.advice(openmp), ..Listing::new(&self.teams) }
     }

@@ -23,12 +23,12 @@ macro_rules! words {
             /// All values, as listed in help.
             pub const ALL: &[Self] = &[$(Self::$value),+];
 
-            /// Returns the word on the command line.
+            /// Returns the word on the command line. [`Options`] has an example.
             pub const fn word(self) -> &'static str {
                 match self { $(Self::$value => $word),+ }
             }
 
-            /// Returns the words of all values.
+            /// Returns the words of all values. [`Options`] has an example.
             pub fn words() -> impl Iterator<Item = &'static str> {
                 Self::ALL.iter().map(|value| value.word())
             }
@@ -62,7 +62,7 @@ macro_rules! words {
 }
 
 words! {
-    /// How threads are pinned.
+    /// How threads are pinned. [`Options`] has an example.
     PinMode, "way to pin",
     /// Depends on the kind of the program.
     Auto = "auto",
@@ -71,7 +71,7 @@ words! {
 }
 
 words! {
-    /// Treatment of environment variables.
+    /// Treatment of environment variables. [`Options`] has an example.
     EnvMode, "way to treat the environment",
     /// The launch sets variables.
     Set = "set",
@@ -82,7 +82,7 @@ words! {
 }
 
 words! {
-    /// Mode of transparent huge pages.
+    /// Mode of transparent huge pages. [`Options`] has an example.
     Thp, "mode of huge pages",
     /// System setting.
     Inherit = "inherit",
@@ -106,6 +106,25 @@ impl From<Thp> for HugePages {
 }
 
 /// Options of a command line. `None` means not given: rules, a tuning or a default decide.
+///
+/// # Examples
+/// ```
+/// use trimtab_launch::{EnvMode, Options, PinMode, Thp};
+///
+/// // trimtab run -c 8/node --mem bind --thp on --pin mask
+/// let options = Options {
+///     cores: Some("8/node".parse()?),
+///     mem: Some("bind".parse()?),
+///     thp: Some("on".parse()?),
+///     pin: Some(PinMode::Mask),
+///     ..Options::default()
+/// };
+/// assert_eq!((options.thp, options.env), (Some(Thp::On), EnvMode::Set));
+/// assert_eq!(PinMode::Mask.word(), "mask");
+/// assert_eq!(EnvMode::words().collect::<Vec<_>>(), ["set", "print", "keep"]);
+/// assert!("of".parse::<Thp>().is_err());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Options {
     /// Number of cores.

@@ -21,11 +21,25 @@ pub const SET_BY_US: &str = "TRIMTAB_SET";
 const VERSION: &str = "2:";
 
 /// Set of values of variables, by hash.
+///
+/// # Examples
+/// ```
+/// use trimtab_launch::OwnValues;
+///
+/// let mut own = OwnValues::default();
+/// assert!(own.is_empty());
+/// own.add("OMP_NUM_THREADS", "4");
+///
+/// // The text of the variable `SET_BY_US`, as an inner run reads it.
+/// let read = OwnValues::read(&own.to_string());
+/// assert!(read.contain("OMP_NUM_THREADS", "4"));
+/// assert!(!read.contain("OMP_NUM_THREADS", "8")); // Changed since: the user's.
+/// ```
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct OwnValues(BTreeSet<u64>);
 
 impl OwnValues {
-    /// Reads the text; invalid parts are ignored.
+    /// Reads the text; invalid parts are ignored. [`OwnValues`] has an example.
     pub fn read(text: &str) -> Self {
         match text.strip_prefix(VERSION) {
             Some(numbers) => {
@@ -37,17 +51,17 @@ impl OwnValues {
         }
     }
 
-    /// Records a value.
+    /// Records a value. [`OwnValues`] has an example.
     pub fn add(&mut self, name: &str, value: &str) {
         self.0.insert(number(name, value));
     }
 
-    /// Returns whether this value was recorded.
+    /// Returns whether this value was recorded. [`OwnValues`] has an example.
     pub fn contain(&self, name: &str, value: &str) -> bool {
         self.0.contains(&number(name, value))
     }
 
-    /// Returns whether no value is recorded.
+    /// Returns whether no value is recorded. [`OwnValues`] has an example.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

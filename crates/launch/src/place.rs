@@ -15,7 +15,7 @@ use trimtab_core::place::{
 };
 use trimtab_core::set::CpuSet;
 
-/// Placement of a launch.
+/// Placement of a launch. [`place()`] has an example.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Placed {
     /// Request that the plan answers, narrowed to nested teams or to the allotment of a job.

@@ -97,6 +97,22 @@ pub struct LaunchPlan {
 }
 
 /// Position of a launch in a parallel job.
+///
+/// # Examples
+/// ```
+/// use trimtab_core::topology::parse_synthetic;
+/// use trimtab_launch::{LaunchFacts, LaunchRequest, Options, Sources, decide};
+///
+/// // The first of two ranks that `--ranks 2` starts on four cores.
+/// let options = Options { ranks: Some(2), cores: Some("4".parse()?), ..Options::default() };
+/// let request = LaunchRequest::merge(Sources { options, ..Sources::default() })?;
+/// let plan = decide(&request, &LaunchFacts::idle(parse_synthetic("core:4")?))?;
+/// let rank = plan.rank.expect("it is a rank");
+/// assert_eq!((rank.rank, rank.of, rank.shares), (0, Some(2), true));
+/// let masks: Vec<String> = plan.ranks.iter().map(|part| part.mask.to_string()).collect();
+/// assert_eq!(masks, ["0-1", "2-3"]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct RankPlan {
     /// The launcher.
@@ -110,7 +126,7 @@ pub struct RankPlan {
     pub shares: bool,
 }
 
-/// One rank's part of the allotment.
+/// One rank's part of the allotment. [`RankPlan`] has an example.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct RankPart {
     /// Number of the rank on this machine.
@@ -122,6 +138,19 @@ pub struct RankPart {
 }
 
 /// How threads wait, with the causes.
+///
+/// # Examples
+/// ```
+/// use trimtab_core::place::waiting::WaitPolicy;
+/// use trimtab_core::topology::parse_synthetic;
+/// use trimtab_launch::{LaunchFacts, LaunchRequest, Options, Sources, ValueOrigin, decide};
+///
+/// let options = Options { wait_policy: Some(WaitPolicy::Sleep), ..Options::default() };
+/// let request = LaunchRequest::merge(Sources { options, ..Sources::default() })?;
+/// let plan = decide(&request, &LaunchFacts::idle(parse_synthetic("core:4")?))?;
+/// assert_eq!(plan.wait.origin, ValueOrigin::Option);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct WaitPlan {
     /// The decision and its causes.
@@ -136,6 +165,20 @@ pub struct WaitPlan {
 }
 
 /// Observer or balancer that runs beside the program.
+///
+/// # Examples
+/// ```
+/// use trimtab_core::balance::Kind;
+/// use trimtab_core::topology::parse_synthetic;
+/// use trimtab_launch::{LaunchFacts, LaunchRequest, Options, Sources, decide};
+///
+/// let options = Options { balance: Some(Kind::Speed), ..Options::default() };
+/// let request = LaunchRequest::merge(Sources { options, ..Sources::default() })?;
+/// let plan = decide(&request, &LaunchFacts::idle(parse_synthetic("core:4")?))?;
+/// let watch = plan.watch.expect("a balancer was asked for");
+/// assert!(watch.balances && watch.policy == Kind::Speed);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct WatchPlan {
     /// The policy.
@@ -144,7 +187,7 @@ pub struct WatchPlan {
     pub balances: bool,
 }
 
-/// Questions of a decision about the CPUs of the plan.
+/// Questions of a decision about the CPUs of the plan. [`LaunchPlan`] has an example.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Questions {
     /// Whether the effect of `sched_yield` is needed.
@@ -154,7 +197,7 @@ pub struct Questions {
 }
 
 impl Questions {
-    /// Returns whether there is any question.
+    /// Returns whether there is any question. [`LaunchPlan`] has an example.
     pub fn any(self) -> bool {
         self.yields || self.picture
     }

@@ -6,6 +6,16 @@ use std::fmt;
 use std::str::FromStr;
 
 /// Period of preemption in microseconds, [`PERIOD_MIN_US`] to [`PERIOD_MAX_US`].
+///
+/// # Examples
+/// ```
+/// use trimtab_launch::preempt::PreemptPeriod;
+///
+/// let period: PreemptPeriod = "100".parse()?;
+/// assert_eq!(period.us(), 100);
+/// assert!("5".parse::<PreemptPeriod>().is_err()); // Too short.
+/// # Ok::<(), String>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 #[serde(transparent)]
 pub struct PreemptPeriod(u32);
@@ -16,7 +26,7 @@ pub const PERIOD_MIN_US: u32 = 20;
 pub const PERIOD_MAX_US: u32 = 4000;
 
 impl PreemptPeriod {
-    /// Returns the period in microseconds.
+    /// Returns the period in microseconds. [`PreemptPeriod`] has an example.
     pub const fn us(self) -> u32 {
         self.0
     }

@@ -23,6 +23,34 @@ const PRELOAD: &str = "LD_PRELOAD";
 const TOOLS: &str = "OMP_TOOL_LIBRARIES";
 
 /// Whether the preload library is loaded.
+///
+/// # Examples
+/// ```
+/// use trimtab_core::topology::parse_synthetic;
+/// use trimtab_launch::facts::ProgramFacts;
+/// use trimtab_launch::{LaunchFacts, LaunchRequest, Sources, decide, preload};
+///
+/// // A static program on a machine with the library.
+/// let program = ProgramFacts {
+///     path: "/home/ann/app".into(),
+///     family: None,
+///     script: false,
+///     go: false,
+///     openmp: None,
+///     preload: Err("it is static".to_owned()),
+///     closed: Some("it is static".to_owned()),
+///     starts_threads: false,
+///     sets_teams: false,
+///     launcher: None,
+/// };
+/// let mut facts = LaunchFacts::idle(parse_synthetic("core:4")?);
+/// facts.library = Ok("/usr/lib/trimtab/libtrimtab_shim.so".into());
+/// assert_eq!(preload::uncounted(&program, &facts.library), ["it is static"]);
+/// facts.program = Some(program);
+/// let plan = decide(&LaunchRequest::merge(Sources::default())?, &facts)?;
+/// assert_eq!(plan.preload.stays_out(), Some("it is static: threads float inside the mask"));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 #[serde(tag = "library", rename_all = "kebab-case")]
 pub enum Preload {
@@ -44,7 +72,7 @@ fn word<S: serde::Serializer>(pin: &Pin, serializer: S) -> Result<S::Ok, S::Erro
 }
 
 impl Preload {
-    /// Returns why the library is not loaded; `None` if it is.
+    /// Returns why the library is not loaded; `None` if it is. [`Preload`] has an example.
     pub fn stays_out(&self) -> Option<&str> {
         match self {
             Self::Stays { why } => Some(why),
@@ -204,7 +232,7 @@ pub(crate) fn load(request: &LaunchRequest, facts: &LaunchFacts, variables: &mut
 }
 
 /// Returns why the library cannot count barriers and collectives in a program, in words; empty if
-/// it can.
+/// it can. [`Preload`] has an example.
 pub fn uncounted<T>(program: &ProgramFacts, library: &Result<T, String>) -> Vec<String> {
     let mut why: Vec<String> = program.closed.iter().cloned().collect();
     why.extend(library.as_ref().err().cloned());

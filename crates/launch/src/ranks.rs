@@ -11,7 +11,7 @@ use trimtab_core::words::plural;
 /// Name of the launcher that starts the ranks of `--ranks`.
 const OWN_LAUNCHER: &str = "trimtab run --ranks";
 
-/// Role of a launch in a parallel job.
+/// Role of a launch in a parallel job. [`Role::of`] has an example.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Role {
     /// No rank: started directly by a user.
@@ -62,7 +62,8 @@ impl Role {
         Self::Shares(rank, job)
     }
 
-    /// Returns the rank and the key of its job, if the ranks share an allotment.
+    /// Returns the rank and the key of its job, if the ranks share an allotment. [`Self::of`] has
+    /// an example.
     pub fn shared(&self) -> Option<(&LocalRank, u64)> {
         match self {
             Self::Shares(rank, job) => Some((rank, *job)),

@@ -4,6 +4,7 @@ use thiserror::Error;
 use trimtab_core::place::PlaceError;
 
 /// Reason why there is no plan. The message names the cause and the remedy.
+/// [`decide()`](crate::decide()) has an example.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub enum Refusal {
     /// Options, variables or rules contradict each other or are invalid.

@@ -27,7 +27,7 @@ use trimtab_core::setting::{Knob, Setting};
 /// Variable with which an enclosing run tells inner runs about its hold.
 pub const HOLD: &str = "TRIMTAB_HOLD";
 
-/// Source of a value.
+/// Source of a value. [`LaunchRequest::merge`] has an example.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 #[serde(tag = "from", content = "of", rename_all = "kebab-case")]
 pub enum ValueOrigin {
@@ -45,7 +45,7 @@ pub enum ValueOrigin {
     Launcher(String),
 }
 
-/// Value and its origin.
+/// Value and its origin. [`Tuning`] has an example.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Sourced<T> {
     /// The value.
@@ -62,7 +62,8 @@ impl<T> Sourced<T> {
     }
 }
 
-/// Value that a tuning may replace on the number of cores on which it was measured.
+/// Value that a tuning may replace on the number of cores on which it was measured. [`Tuning`] has
+/// an example.
 #[derive(Clone, PartialEq, Debug)]
 pub struct OnCores<T> {
     plain: Sourced<T>,
@@ -70,13 +71,37 @@ pub struct OnCores<T> {
 }
 
 impl<T: Clone> OnCores<T> {
-    /// Returns the tuned value if the tuning holds, else the plain value.
+    /// Returns the tuned value if the tuning holds, else the plain value. [`Tuning`] has an
+    /// example.
     pub fn at(&self, holds: bool) -> &Sourced<T> {
         self.tuned.as_ref().filter(|_| holds).unwrap_or(&self.plain)
     }
 }
 
 /// Saved tuning that was found for the program.
+///
+/// # Examples
+/// ```
+/// use trimtab_launch::{LaunchRequest, Sources, Tuning, ValueOrigin};
+///
+/// // Two threads were the best on four cores.
+/// let tuning = Tuning {
+///     name: "app-1".to_owned(),
+///     setting: "threads=2".parse()?,
+///     cores: 4,
+///     found_on: "2026-11-26".to_owned(),
+///     gained: "1.50 times as fast".to_owned(),
+/// };
+/// assert_eq!(tuning.wanted_cores(), 4);
+/// let sources = Sources { tuning: Some(Ok(tuning)), ..Sources::default() };
+/// let request = LaunchRequest::merge(sources)?;
+/// let holds = true; // The launch gets four cores.
+/// let threads = request.threads.at(holds);
+/// assert_eq!(threads.value, Some(2));
+/// assert_eq!(threads.origin, ValueOrigin::Tuning("app-1".to_owned()));
+/// assert_eq!(request.threads.at(!holds).value, None);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Tuning {
     /// Name of the tuning.
@@ -93,12 +118,13 @@ pub struct Tuning {
 
 impl Tuning {
     /// Returns the number of cores for which its settings of threads and waiting are valid.
+    /// [`Tuning`] has an example.
     pub fn wanted_cores(&self) -> usize {
         self.setting.number(Knob::Cores).map_or(self.cores as usize, |cores| cores as usize)
     }
 }
 
-/// Inputs of the merge.
+/// Inputs of the merge. [`LaunchRequest::merge`] has an example.
 #[derive(Clone, Debug, Default)]
 pub struct Sources {
     /// The command line.
@@ -115,7 +141,7 @@ pub struct Sources {
     pub command: Vec<String>,
 }
 
-/// Merged request.
+/// Merged request. [`LaunchRequest::merge`] has an example.
 #[derive(Clone, PartialEq, Debug)]
 pub struct LaunchRequest {
     /// Cores, layout, memory and huge pages.
@@ -280,6 +306,7 @@ impl LaunchRequest {
     }
 
     /// Returns the value of a variable that the user set.
+    /// [`Environment::of_user`](crate::Environment::of_user), which it calls, has an example.
     pub fn user(&self, name: &str) -> Option<String> {
         self.environment.of_user(name)
     }

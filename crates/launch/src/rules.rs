@@ -7,7 +7,7 @@ use trimtab_core::place::{HugePages, MemoryRequest, Smt, Strategy};
 use trimtab_core::queue::{PRIORITY_MAX, QueueRules};
 use trimtab_core::set::CpuSet;
 
-/// Limits and defaults of a site.
+/// Limits and defaults of a site. [`Site::tightened`] has an example.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Site {
@@ -79,7 +79,7 @@ impl Site {
     }
 }
 
-/// Settings for one kind of program.
+/// Settings for one kind of program. [`Rule::overlaid`] has an example.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Rule {
     /// Pattern that matched.

@@ -13,7 +13,9 @@ use trimtab_core::place::{Action, Variable};
 ///
 /// let environment: Environment = [("OMP_NUM_THREADS".into(), "4".into())].into_iter().collect();
 /// assert_eq!(environment.of_user("OMP_NUM_THREADS").as_deref(), Some("4"));
+/// assert_eq!(environment.raw("OMP_NUM_THREADS"), Some("4".as_ref()));
 /// assert_eq!(environment.text("OMP_PLACES"), None);
+/// assert_eq!(environment.names().collect::<Vec<_>>(), ["OMP_NUM_THREADS"]);
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Environment(BTreeMap<OsString, OsString>);
@@ -28,29 +30,43 @@ impl FromIterator<(OsString, OsString)> for Environment {
 }
 
 impl Environment {
-    /// Returns the unchanged value of a variable.
+    /// Returns the unchanged value of a variable. [`Environment`] has an example.
     pub fn raw(&self, name: &str) -> Option<&OsStr> {
         self.0.get(OsStr::new(name)).map(OsString::as_os_str)
     }
 
     /// Returns the value of a variable that is valid text; other variables count as unset.
+    /// [`Environment`] has an example.
     pub fn text(&self, name: &str) -> Option<String> {
         self.raw(name)?.to_str().map(str::to_owned)
     }
 
-    /// Returns the names of all variables with a text name.
+    /// Returns the names of all variables with a text name. [`Environment`] has an example.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.0.keys().filter_map(|name| name.to_str())
     }
 
     /// Returns a variable that the *user* set. A value that an enclosing trimtab set, unchanged
-    /// since, does not count.
+    /// since, does not count. [`Self::own_values`] has an example.
     pub fn of_user(&self, name: &str) -> Option<String> {
         let value = self.raw(name)?.to_string_lossy().into_owned();
         (!self.own_values().contain(name, &value)).then_some(value)
     }
 
     /// Returns the record of values that an enclosing trimtab set.
+    ///
+    /// # Examples
+    /// ```
+    /// use trimtab_launch::{Environment, OwnValues, SET_BY_US};
+    ///
+    /// let mut own = OwnValues::default();
+    /// own.add("OMP_NUM_THREADS", "4");
+    /// let record = (SET_BY_US.into(), own.to_string().into());
+    /// let entries = [record, ("OMP_NUM_THREADS".into(), "4".into())];
+    /// let environment: Environment = entries.into_iter().collect();
+    /// assert_eq!(environment.own_values(), own);
+    /// assert_eq!(environment.of_user("OMP_NUM_THREADS"), None); // An enclosing run set it.
+    /// ```
     pub fn own_values(&self) -> OwnValues {
         self.text(SET_BY_US).map_or_else(OwnValues::default, |text| OwnValues::read(&text))
     }
@@ -82,7 +98,7 @@ impl Environment {
     }
 
     /// Returns the changes that carry out the decided variables, including the record of them for
-    /// inner runs.
+    /// inner runs. [`LaunchPlan`](crate::LaunchPlan) has an example.
     pub fn changes(&self, decided: &[Variable]) -> Changes {
         let mut changes = Changes::new();
         let mut ours = OwnValues::default();

@@ -4,6 +4,37 @@
 //! Everything above it takes slices, owned descriptors and the core's id types, and returns typed
 //! errors that name the operation and its object. No function here chooses anything: it reads, or
 //! it carries out.
+//!
+//! # Example
+//!
+//! ```
+//! use std::path::Path;
+//! use std::time::Duration;
+//! use trimtab_linux::ledger::{BootId, Ledger, Level, Location, Mode, ProcessTable};
+//! use trimtab_linux::limits::Limits;
+//!
+//! // The CPUs that this process may use: online, in its cpuset and in its mask.
+//! let limits = Limits::read(Path::new("/"), None)?;
+//!
+//! // All of them, reserved in a ledger of its own.
+//! let folder = tempfile::tempdir()?;
+//! let proc = Path::new("/proc");
+//! let ledger = Ledger::open(&Location::named(folder.path(), BootId::read(proc)?))?;
+//! let holder = ProcessTable::at(proc).this_process(0, Duration::ZERO, "example")?;
+//! let take = || ledger.take(Level::MACHINE, &limits.allowed, Mode::Exclusive, &holder);
+//! let held = take()?;
+//! assert_eq!(held.cpus(), &limits.allowed);
+//! assert!(take().is_err()); // No CPU is held twice.
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Where to begin
+//!
+//! 1. [`machine`] loads the model of this machine, [`limits`] the bounds of this process,
+//!    [`survey`] the load of the CPUs, [`program`] the facts of a program's file.
+//! 2. [`ledger`] holds the reservations of all runs.
+//! 3. [`mod@launch`] carries a plan out: masks, memory policy, environment, exec.
+//! 4. [`host`] observes running programs and moves their threads; [`perf`] counts hardware events.
 
 #![warn(missing_docs)]
 

@@ -35,6 +35,22 @@
 //!
 //! The crate is also an rlib so that Cargo builds the library before the tests that load it. Do not
 //! link it into a program: it would export `pthread_create` there.
+//!
+//! # Example
+//!
+//! The variables with which a launcher starts a program of three threads on three CPUs. The
+//! launcher sets the mask, and becomes the program:
+//!
+//! ```
+//! use trimtab_core::handoff::{Handoff, Pin, VARIABLE};
+//!
+//! let slots = ["0", "1", "2"].map(|slot| slot.parse().expect("a CPU list")).to_vec();
+//! let plan = Handoff { pid: 4711, mask: "0-2".parse()?, slots, pin: Pin::Born, threads: None };
+//! assert_eq!(VARIABLE, "TRIMTAB_PLAN");
+//! assert_eq!(plan.to_string(), "1 pid=4711 mask=0-2 slots=0/1/2 pin=born");
+//! // Beside it: LD_PRELOAD=/usr/lib/trimtab/libtrimtab_shim.so
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 #![cfg(all(target_os = "linux", target_env = "gnu"))]
 #![allow(unsafe_code)]

@@ -10,6 +10,38 @@
 //! Texts and seeds are arguments. The crate never sees `linux`. Equal scenario and seed give equal
 //! runs, to the byte.
 //!
+//! # Example
+//!
+//! ```
+//! use trimtab_core::drive::Go;
+//! use trimtab_sim::scenario::{self, file::File};
+//!
+//! // Three threads of one second of work each, on two CPUs.
+//! let text = r#"
+//!     machine = "core:2"
+//!     kernel = "linux-6.18"
+//!     end = "10 s"
+//!
+//!     [[program]]
+//!     name = "app"
+//!     threads = 3
+//!     work = "1 s"
+//!
+//!     [sweep]
+//!     policy = ["none", "speed"]
+//! "#;
+//! let file = File::open("example", text, &[], &mut |path| Err(format!("{path}: not here")))?;
+//! for at in 0..file.len() {
+//!     let outcome = scenario::run(&file.scenario(at)?, &mut |_| {}, &mut |_| Go::On);
+//!     // Three seconds of work take two CPUs a second and a half at least.
+//!     let makespan = outcome.programs[0].makespan.expect("the program ended");
+//!     assert!(makespan.seconds() >= 1.5);
+//! }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Where to begin
+//!
 //! - [`model`]: the machine's parameters: speeds, caches, memory, links, costs of a context switch.
 //! - [`memory`]: state of caches, nodes and links, which decides how fast a running thread
 //!   progresses.

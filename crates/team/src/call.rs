@@ -5,6 +5,20 @@ use crate::reduce::{Kernel, Operator, Type};
 use crate::{Error, Result};
 
 /// Kind of operation.
+///
+/// # Examples
+/// ```
+/// use trimtab_team::Kind;
+///
+/// let (ranks, count) = (4, 10);
+/// // An allgather takes a block of each rank, and gives all blocks to each.
+/// assert_eq!(Kind::Allgather.shape(ranks, count, false), (10, 40));
+/// // Only the root of a scatter gives something.
+/// assert!(Kind::Scatter.rooted() && !Kind::Scatter.combines());
+/// assert_eq!(Kind::Scatter.shape(ranks, count, true), (40, 10));
+/// assert_eq!(Kind::Scatter.shape(ranks, count, false), (0, 10));
+/// assert_eq!(Kind::ReduceScatter.name(), "reduce_scatter");
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[repr(u8)]
@@ -46,7 +60,7 @@ impl Kind {
         Self::Scan,
     ];
 
-    /// Returns its name in messages, tables and the C interface.
+    /// Returns its name in messages, tables and the C interface. [`Kind`] has an example.
     pub fn name(self) -> &'static str {
         match self {
             Self::Barrier => "barrier",
@@ -62,18 +76,18 @@ impl Kind {
         }
     }
 
-    /// Returns whether it has a root.
+    /// Returns whether it has a root. [`Kind`] has an example.
     pub fn rooted(self) -> bool {
         matches!(self, Self::Broadcast | Self::Reduce | Self::Gather | Self::Scatter)
     }
 
-    /// Returns whether elements are combined.
+    /// Returns whether elements are combined. [`Kind`] has an example.
     pub fn combines(self) -> bool {
         matches!(self, Self::Reduce | Self::Allreduce | Self::ReduceScatter | Self::Scan)
     }
 
     /// Returns the number of elements that a rank gives and the number that it gets, for blocks of
-    /// `count` elements.
+    /// `count` elements. [`Kind`] has an example.
     pub fn shape(self, ranks: u32, count: usize, is_root: bool) -> (usize, usize) {
         let all = count * ranks as usize;
         let at_root = |elements| if is_root { elements } else { 0 };
@@ -97,6 +111,7 @@ impl Kind {
 }
 
 /// When data may move, and when a call may return, as in GASNet (`docs/collective_notes.txt`).
+/// [`Rank::with`](crate::Rank::with) has an example.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum When {
@@ -109,6 +124,7 @@ pub enum When {
 }
 
 /// How strictly a call is synchronised at its begin and at its end.
+/// [`Rank::with`](crate::Rank::with) has an example.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Sync {
     /// When data may move.
@@ -134,6 +150,7 @@ impl Default for Sync {
 }
 
 /// An operation with its buffers. Addresses are those of this process.
+/// [`Rank::call`](crate::Rank::call) and [`Rank::start`](crate::Rank::start) have examples.
 #[derive(Debug, Clone, Copy)]
 pub struct CollectiveCall {
     /// Kind of operation.

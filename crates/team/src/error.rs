@@ -5,6 +5,30 @@ use std::time::Duration;
 
 /// An operation's or a team's failure. Every rank of a team gets the same failure, each in its next
 /// operation or in the one in which it waits.
+///
+/// # Examples
+/// A rank is lost, and the others go on without it:
+///
+/// ```
+/// # mod ranks { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/help/ranks.rs")); }
+/// use std::time::Duration;
+/// use trimtab_team::Error;
+///
+/// # ranks::run(3, |rank| {
+/// // In each of three threads.
+/// if rank.rank() == 2 {
+///     return Ok(()); // Leaves.
+/// }
+/// match rank.barrier() {
+///     Err(Error::PeerLeft(2) | Error::PeerDied(2)) => {
+///         let smaller = rank.shrink(Duration::from_secs(10))?;
+///         assert_eq!(smaller.ranks(), 2);
+///         smaller.barrier()
+///     }
+///     other => other,
+/// }
+/// # });
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

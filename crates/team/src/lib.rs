@@ -12,8 +12,9 @@
 //! hand-written shared memory that leaks, hangs when a worker dies, and collapses when there are
 //! more workers than CPUs.
 //!
-//! **Idea.** All data moves under tickets ([`shared_layout`]). Ranks wait for tickets at flags that
-//! count their sleepers ([`flag`], [`wait`]). Each algorithm is written once and serves both
+//! **Idea.** All data moves under tickets, numbers that all ranks count in the same way
+//! ([`shared_layout`]). Ranks wait for tickets at flags that count their sleepers ([`flag`],
+//! [`wait`]). Each algorithm is written once and serves both
 //! blocking and started calls ([`endpoint`]). A table, which can be tuned by measurement
 //! ([`mod@tune`]), says which algorithm a call uses ([`algorithm_table`]).
 //!

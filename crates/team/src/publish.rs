@@ -44,6 +44,31 @@ enum ViewPages {
 }
 
 /// Published memory as mapped in one process: writable at its publisher, read-only elsewhere.
+/// [`Rank::publish`] makes it.
+///
+/// # Examples
+/// ```
+/// # mod ranks { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/help/ranks.rs")); }
+/// # ranks::run(2, |rank| {
+/// // In each of two threads.
+/// let view = rank.publish::<u32>(1, 4)?;
+/// assert_eq!((view.len(), view.publisher()), (4, 1));
+/// match view.own() {
+///     // SAFETY: no rank reads before the barrier.
+///     Some(own) => unsafe { own.add(3).write(9) }, // At rank 1.
+///     None => assert!(view.store(3, &[0]).is_err()), // Only the publisher may.
+/// }
+/// rank.barrier()?;
+///
+/// let mut copy = [0];
+/// view.load(3, &mut copy)?;
+/// // SAFETY: the publisher writes no more.
+/// let in_place = unsafe { *view.base().add(3) };
+/// assert_eq!((copy, in_place), ([9], 9));
+/// # rank.barrier()?;
+/// # Ok(())
+/// # });
+/// ```
 pub struct View<T> {
     pages: ViewPages,
     publisher: u32,
@@ -59,18 +84,19 @@ impl<T> std::fmt::Debug for View<T> {
 }
 
 impl<T: Element> View<T> {
-    /// Returns the number of elements.
+    /// Returns the number of elements. [`View`] has an example.
     #[expect(clippy::len_without_is_empty, reason = "as long as was asked for, and never empty")]
     pub fn len(&self) -> usize {
         self.count
     }
 
-    /// Returns the rank that published it.
+    /// Returns the rank that published it. [`View`] has an example.
     pub fn publisher(&self) -> u32 {
         self.publisher
     }
 
     /// Returns its address in this process: for reading, while the publisher does not write.
+    /// [`View`] has an example.
     pub fn base(&self) -> *const T {
         match &self.pages {
             ViewPages::Own(own) => own.base().cast_const().cast(),
@@ -78,7 +104,8 @@ impl<T: Element> View<T> {
         }
     }
 
-    /// Returns the address at which the publisher writes; `None` at all other ranks.
+    /// Returns the address at which the publisher writes; `None` at all other ranks. [`View`] has
+    /// an example.
     pub fn own(&self) -> Option<*mut T> {
         match &self.pages {
             ViewPages::Own(own) => Some(own.base().cast()),
@@ -94,7 +121,8 @@ impl<T: Element> View<T> {
     }
 
     /// Copies into it, from element `at` on. Other ranks see the data after the team's next call
-    /// that brings them something from this rank: a barrier, for instance.
+    /// that brings them something from this rank: a barrier, for instance. [`Rank::publish`] has an
+    /// example.
     ///
     /// # Errors
     /// `Refused` for all ranks but the publisher; `Argument` beyond its end.
@@ -111,7 +139,7 @@ impl<T: Element> View<T> {
         Ok(())
     }
 
-    /// Copies out of it, from element `at` on.
+    /// Copies out of it, from element `at` on. [`View`] has an example.
     ///
     /// # Errors
     /// `Argument` beyond its end.

@@ -106,13 +106,13 @@ impl Rank {
         })
     }
 
-    /// Returns this rank's number, from 0 to [`Self::ranks`] - 1.
+    /// Returns this rank's number, from 0 to [`Self::ranks`] - 1. [`Rank`] has an example.
     #[inline]
     pub fn rank(&self) -> u32 {
         self.endpoint.rank
     }
 
-    /// Returns the number of ranks of the team.
+    /// Returns the number of ranks of the team. [`Rank`] has an example.
     #[inline]
     pub fn ranks(&self) -> u32 {
         self.endpoint.ranks()
@@ -120,16 +120,42 @@ impl Rank {
 
     /// Returns the last calls of all ranks, and their last changes of the heap, as text: to find
     /// out why a team hangs or what its ranks called. Waits for no rank, and works after an error.
+    ///
+    /// # Examples
+    /// ```
+    /// # mod ranks { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/help/ranks.rs")); }
+    /// # ranks::run(2, |rank| {
+    /// // In each of two threads.
+    /// rank.barrier()?;
+    /// let report = rank.report();
+    /// for line in ["rank 0", "rank 1", "barrier"] {
+    ///     assert!(report.contains(line), "{report}");
+    /// }
+    /// # rank.barrier()?;
+    /// # Ok(())
+    /// # });
+    /// ```
     pub fn report(&self) -> String {
         self.endpoint.report()
     }
 
-    /// Returns whether there are more ranks than CPUs for them. If so, all ranks wait by sleeping.
+    /// Returns whether there are more ranks than CPUs for them, by the masks of all ranks and the
+    /// quota. If so, no rank spins ([`crate::wait`]). [`Self::install`] has an example.
     pub fn crowded(&self) -> bool {
         self.endpoint.crowded
     }
 
-    /// Returns whether ranks read each other's memory in long calls ([`crate::cma`]).
+    /// Returns whether ranks that are processes read each other's memory in long calls
+    /// ([`crate::cma`]).
+    ///
+    /// # Examples
+    /// ```
+    /// use trimtab_team::{Options, Team};
+    ///
+    /// let team = Team::new(Options { pull: false, ..Options::new(1) })?;
+    /// assert!(!team.join(None)?.pulls());
+    /// # Ok::<(), trimtab_team::Error>(())
+    /// ```
     pub fn pulls(&self) -> bool {
         self.endpoint.buffers.pull.get()
     }
@@ -222,7 +248,7 @@ impl Rank {
     }
 
     /// Ends a sequence of loose calls: each rank may use its buffers in the segment again. It waits
-    /// for all ranks, as [`Self::barrier`] does.
+    /// for all ranks, as [`Self::barrier`] does. [`Self::loose`] has an example.
     ///
     /// # Errors
     /// As [every call](Calls#errors).
@@ -231,7 +257,7 @@ impl Rank {
     }
 
     /// Returns collectives after which the rank may use its own buffers again ([`Sync::MINE`], as
-    /// in MPI). The usual mode.
+    /// in MPI). The usual mode: each call of [`Calls`] has an example.
     #[inline]
     pub fn mine(&self) -> Calls<'_> {
         self.with(Sync::MINE)
@@ -239,12 +265,43 @@ impl Rank {
 
     /// Returns collectives that wait only for the data ([`Sync::LOOSE`]). A rank may use its
     /// buffers in the segment again after [`Self::fence`].
+    ///
+    /// # Examples
+    /// ```
+    /// # mod ranks { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/help/ranks.rs")); }
+    /// # ranks::run(2, |rank| {
+    /// // In each of two threads.
+    /// let mut value = [if rank.rank() == 0 { 7 } else { 0 }];
+    /// rank.loose().broadcast(&mut value, 0)?; // Rank 0 may return before rank 1 has come.
+    /// assert_eq!(value, [7]);
+    /// rank.fence()?;
+    /// # Ok(())
+    /// # });
+    /// ```
     #[inline]
     pub fn loose(&self) -> Calls<'_> {
         self.with(Sync::LOOSE)
     }
 
-    /// Returns collectives before and after which all ranks wait for all ([`Sync::STRICT`]).
+    /// Returns collectives before and after which all ranks wait for all ([`Sync::STRICT`]): what a
+    /// rank did before the call has been done when the call of any other rank returns.
+    ///
+    /// # Examples
+    /// ```
+    /// # mod ranks { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/help/ranks.rs")); }
+    /// use std::sync::atomic::{AtomicU32, Ordering};
+    ///
+    /// static COME: AtomicU32 = AtomicU32::new(0);
+    ///
+    /// # ranks::run(2, |rank| {
+    /// // In each of two threads.
+    /// COME.fetch_add(1, Ordering::Relaxed);
+    /// let mut value = [rank.rank() + 5];
+    /// rank.strict().broadcast(&mut value, 0)?;
+    /// assert_eq!((value, COME.load(Ordering::Relaxed)), ([5], 2));
+    /// # Ok(())
+    /// # });
+    /// ```
     #[inline]
     pub fn strict(&self) -> Calls<'_> {
         self.with(Sync::STRICT)
@@ -394,7 +451,18 @@ impl Rank {
     }
 
     /// Gives up the started calls, and the team if there were any. For a rank that leaves when the
-    /// buffers of started calls are gone.
+    /// buffers of started calls are gone. A rank without started calls keeps its team:
+    ///
+    /// # Examples
+    /// ```
+    /// # mod ranks { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/help/ranks.rs")); }
+    /// # ranks::run(2, |rank| {
+    /// // In each of two threads.
+    /// rank.abandon();
+    /// rank.barrier()?;
+    /// # Ok(())
+    /// # });
+    /// ```
     pub fn abandon(&self) {
         if self.ours().is_ok() && !self.queue.borrow().is_empty() {
             self.endpoint.give_up(crate::shared_layout::Cause::Left, self.rank());
@@ -404,6 +472,22 @@ impl Rank {
 
     /// Gives the team up for all ranks. For a rank that cannot go on and cannot say how far it has
     /// come. The other ranks are told that it has left.
+    ///
+    /// # Examples
+    /// ```
+    /// # mod ranks { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/help/ranks.rs")); }
+    /// use trimtab_team::Error;
+    ///
+    /// # ranks::run(2, |rank| {
+    /// // In each of two threads.
+    /// if rank.rank() == 0 {
+    ///     rank.resign();
+    /// } else {
+    ///     assert_eq!(rank.barrier(), Err(Error::PeerLeft(0)));
+    /// }
+    /// # Ok(())
+    /// # });
+    /// ```
     pub fn resign(&self) {
         if self.ours().is_ok() {
             self.endpoint.give_up(crate::shared_layout::Cause::Left, self.rank());

@@ -13,6 +13,31 @@ use std::marker::PhantomData;
 use std::rc::Rc;
 
 /// Block of `len` elements for each rank, made by [`Rank::alloc`].
+///
+/// # Examples
+/// ```
+/// # mod ranks { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/help/ranks.rs")); }
+/// # ranks::run(2, |rank| {
+/// // In each of two threads.
+/// let block = rank.alloc::<f64>(3)?;
+/// assert_eq!(block.len(), 3);
+/// block.store(1, &[0.5, 1.5])?; // Elements 1 and 2 of this rank's own block.
+/// rank.barrier()?;
+///
+/// // A copy of the other rank's last element, and the element in place.
+/// let (other, mut copy) = (1 - rank.rank(), [0.0]);
+/// block.load(other, 2, &mut copy)?;
+/// // SAFETY: no rank writes before the next barrier.
+/// let in_place = unsafe { *block.of(other).add(2) };
+/// assert_eq!((copy, in_place), ([1.5], 1.5));
+/// rank.barrier()?;
+///
+/// // SAFETY: the block is this rank's own, and no other rank reads it any more.
+/// unsafe { *block.own() = 2.5 };
+/// assert!(block.store(2, &[0.0, 0.0]).is_err()); // Beyond the end.
+/// # Ok(())
+/// # });
+/// ```
 pub struct Shared<T> {
     endpoint: Rc<Endpoint>,
     offset: usize,
@@ -36,14 +61,14 @@ impl<T: Element> Shared<T> {
         self.offset
     }
 
-    /// Returns the number of elements of a rank's block.
+    /// Returns the number of elements of a rank's block. [`Shared`] has an example.
     #[expect(clippy::len_without_is_empty, reason = "a block is as long as was asked for")]
     pub fn len(&self) -> usize {
         self.count
     }
 
     /// Returns the address of a rank's block in this process, aligned to 128 bytes. The caller
-    /// orders its accesses with those of other ranks by collectives.
+    /// orders its accesses with those of other ranks by collectives. [`Shared`] has an example.
     ///
     /// # Panics
     /// If the team has no such rank.
@@ -52,7 +77,7 @@ impl<T: Element> Shared<T> {
         self.endpoint.heap().wrapping_add(self.offset + rank as usize * self.block).cast()
     }
 
-    /// Returns the address of this rank's block.
+    /// Returns the address of this rank's block. [`Shared`] has an example.
     pub fn own(&self) -> *mut T {
         self.of(self.endpoint.rank)
     }
@@ -76,7 +101,7 @@ impl<T: Element> Shared<T> {
         Ok(())
     }
 
-    /// Copies out of a rank's block, from its element `at` on.
+    /// Copies out of a rank's block, from its element `at` on. [`Shared`] has an example.
     ///
     /// # Errors
     /// `Argument` beyond the block's end, or for a rank outside of the team.

@@ -42,6 +42,20 @@ use std::time::Duration;
 ///
 /// Copies are of the same team. A team can be sent to and shared with other threads, unlike a
 /// [`Rank`].
+///
+/// # Examples
+/// ```
+/// use trimtab_team::{Options, Team};
+///
+/// let team = Team::new(Options { heap: 1 << 20, ..Options::new(2) })?;
+/// assert_eq!((team.ranks(), team.options().heap), (2, 1 << 20));
+///
+/// let copy = team.clone();
+/// let other = std::thread::spawn(move || copy.join(Some(1))?.barrier());
+/// team.join(Some(0))?.barrier()?;
+/// other.join().expect("no panic")?;
+/// # Ok::<(), trimtab_team::Error>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct Team {
     mapping: Arc<Mapping>,
@@ -278,18 +292,19 @@ impl Team {
         (VARIABLE, invitation.to_value())
     }
 
-    /// Returns the segment's descriptor.
+    /// Returns the segment's descriptor, to be passed to another process. [`Self::adopt`] has an
+    /// example.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.given.store(true, Ordering::Relaxed);
         self.mapping.fd()
     }
 
-    /// Returns the number of ranks.
+    /// Returns the number of ranks. [`Team`] has an example.
     pub fn ranks(&self) -> u32 {
         self.geometry.ranks
     }
 
-    /// Returns the options.
+    /// Returns the options. [`Team`] has an example.
     pub fn options(&self) -> &Options {
         &self.options
     }
@@ -311,6 +326,17 @@ impl Team {
 
     /// Sets the function that breaks waits off ([`Options::interrupt`]) for ranks of this process
     /// that join from now on.
+    ///
+    /// # Examples
+    /// ```
+    /// use trimtab_team::{Error, Options, Team};
+    ///
+    /// let mut team = Team::new(Options::new(2))?;
+    /// team.set_interrupt(Some(|| true)); // A handler of signals would have set a flag.
+    /// // Rank 1 does not come.
+    /// assert!(matches!(team.join(Some(0)), Err(Error::Interrupted)));
+    /// # Ok::<(), trimtab_team::Error>(())
+    /// ```
     pub fn set_interrupt(&mut self, interrupt: Option<fn() -> bool>) {
         self.options.interrupt = interrupt;
     }

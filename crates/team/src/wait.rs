@@ -48,7 +48,7 @@ const LATE_YIELDS_MAX: u32 = 3;
 /// to threads that do not give the CPU back.
 const NO_YIELD_FACTOR: u32 = 16;
 
-/// Wait policy of a rank.
+/// Wait policy of a rank. [`Team::set_wait`](crate::Team::set_wait) has an example.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Policy {
     /// By occupancy, then by learning.

@@ -1,4 +1,5 @@
-//! Link to a guest's port, whichever side connects.
+//! Link to a guest's port, whichever side connects: one type over [`PortLink`] and [`PortDoor`],
+//! which have the same methods.
 
 use super::channel::ChannelAddress;
 use std::os::fd::BorrowedFd;
@@ -15,6 +16,7 @@ pub(super) enum GuestLink {
 }
 
 impl GuestLink {
+    /// Makes the link for an address, not yet connected.
     pub(super) fn new(address: &ChannelAddress) -> Self {
         match address {
             ChannelAddress::Unix(path) => Self::Out(PortLink::new(path)),
@@ -42,6 +44,7 @@ impl GuestLink {
         }
     }
 
+    /// Returns whether it is connected.
     pub(super) fn is_open(&self) -> bool {
         match self {
             Self::Out(link) => link.is_open(),
@@ -49,6 +52,7 @@ impl GuestLink {
         }
     }
 
+    /// Returns the descriptor to wait for, unless nothing is to be read now.
     pub(super) fn waits(&self) -> Option<BorrowedFd<'_>> {
         match self {
             Self::Out(link) => link.waits(),
@@ -56,6 +60,7 @@ impl GuestLink {
         }
     }
 
+    /// Reads nothing for this time.
     pub(super) fn rest(&mut self, time: Duration) {
         match self {
             Self::Out(link) => link.rest(time),
@@ -63,6 +68,7 @@ impl GuestLink {
         }
     }
 
+    /// Reads the bytes that have arrived; `None` when the connection has ended.
     pub(super) fn read(&mut self) -> Option<Vec<u8>> {
         match self {
             Self::Out(link) => link.read(),
@@ -70,6 +76,7 @@ impl GuestLink {
         }
     }
 
+    /// Ends the connection.
     pub(super) fn close(&mut self) {
         match self {
             Self::Out(link) => link.close(),

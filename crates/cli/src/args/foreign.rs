@@ -1,8 +1,8 @@
 //! Options of other launchers, each with trimtab's answer to it.
 //!
 //! Users of `mpirun`, `srun`, `numactl`, `taskset` and `likwid-pin` type their options from habit.
-//! The parser refuses them, since some have no exact equal here, and the error names the option
-//! that serves the same purpose.
+//! The parser refuses them, since some have no exact equivalent here, and the error names the
+//! option that serves the same purpose.
 
 use super::{Cli, GROUPS};
 use clap::builder::StyledStr;
@@ -69,7 +69,7 @@ pub fn explain(error: &mut Error) {
     }
 }
 
-/// The command on this process's command line.
+/// Returns the command on this process's command line.
 fn typed_command() -> Option<String> {
     std::env::args_os().nth(1).and_then(|word| word.into_string().ok())
 }
@@ -97,8 +97,8 @@ fn explain_command(error: &mut Error) {
     }
 }
 
-/// The tip for an option as it was typed; `None` if no other tool has it, or if `command` has no
-/// options for the same purpose.
+/// Returns the tip for an option as it was typed; `None` if no other tool has the option, or if
+/// `command` has no option for the same purpose.
 fn tip(given: &str, command: &str) -> Option<String> {
     let name = given.split('=').next().unwrap_or(given);
     let cli = Cli::command();

@@ -1,6 +1,6 @@
 //! Tests of the walls in ARCHITECTURE.md that the sources can show: the crates that each crate
 //! uses, the places of unsafe code, the names that pure crates must not contain, and modules that
-//! use each other in a circle.
+//! use each other in a circle. Beside them, the examples of the documentation.
 //!
 //! The page itself lists what is allowed: the tests read its tables, so that it cannot differ from
 //! the code.
@@ -8,6 +8,7 @@
 #![allow(clippy::unwrap_used, reason = "all of it is test")]
 
 mod circles;
+mod examples;
 mod source;
 mod walls;
 mod weight;

@@ -170,7 +170,7 @@ fn a_programs_failure_is_trimtabs_and_what_was_not_seen_is_named() {
     let profile: Value = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
     assert_eq!(profile["intervals"], Value::Null);
     let unseen = profile["unseen"].to_string();
-    assert!(unseen.contains("meetings: none through"), "{unseen}");
+    assert!(unseen.contains("barriers and collectives: none through"), "{unseen}");
     let lost = sandbox.path("none.json");
     let call = sandbox.trimtab(OPTIONS).arg(&lost).args(["--", "no-such-program-here"]);
     call.ends().fails(127, &["no-such-program-here"]);

@@ -350,3 +350,11 @@ fn every_field_of_a_tuning_and_of_profiles_is_documented() {
     assert!(found.contains("adds") && found.contains("conditions"), "{found:?}");
     assert!(missing.is_empty(), "{missing:?} are not described in docs/json-studies.md");
 }
+
+#[test]
+fn a_program_called_team_that_is_missing_is_answered_with_the_command_for_teams() {
+    let sandbox = Sandbox::new();
+    sandbox.trimtab("tune team").ends().fails(2, &["team", "to tune teams of ranks: trimtab tune-team"]);
+    let missing = sandbox.trimtab("tune no-such-program").ends();
+    assert!(missing.code == Some(2) && !missing.stderr.contains("tune-team"), "{missing}");
+}

@@ -13,7 +13,7 @@ use trimtab_team::Kind;
 /// the user's cache folder, for this machine, kernel, number of ranks, occupancy, and the caches
 /// and nodes of the ranks; teams use it from then on. If other programs used more than 5 % of the
 /// machine, a cell is measured again, and keeps its default after three attempts. Use a machine
-/// that is otherwise idle.
+/// that is otherwise idle. For the settings of a program, see `trimtab tune`.
 ///
 /// Exit status 0 if done, 1 if --check finds too few good choices or --forget has nothing to
 /// forget, 2 if it failed, 128 plus the signal's number after Ctrl-C.

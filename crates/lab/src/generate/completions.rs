@@ -71,7 +71,7 @@ pub(super) fn script(shell: Shell, name: &str, command: &Command) -> String {
     let signed = signed(&command);
     match shell {
         Shell::Bash => bash(&text, &signed, &command),
-        Shell::Zsh => zsh_programs(lines(&text, |line| zsh(line, &signed)), &command),
+        Shell::Zsh => zsh_either(lines(&text, |line| zsh(line, &signed)), &command),
         Shell::Fish => lines(&text, |line| fish(line, &signed)) + &fish_operands(name, &command),
         _ => text,
     }
@@ -108,19 +108,23 @@ fn is_process(arg: &Arg) -> bool {
 /// Returns the first lines of a command's case in bash's script.
 fn bash_operands(command: &Command) -> String {
     if command.get_positionals().any(is_program) {
-        let mut valued = String::new();
-        for arg in command.get_arguments().filter(|arg| !arg.is_positional() && !arg.is_require_equals_set())
-        {
-            if arg.get_action().takes_values() {
-                valued.extend(arg.get_long().map(|long| format!("--{long} ")));
-                valued.extend(arg.get_short().map(|short| format!("-{short} ")));
-            }
-        }
         let below: Vec<&str> = command.get_subcommands().map(Command::get_name).collect();
-        let (valued, below) = (valued.trim_end(), below.join(" "));
+        let (valued, below) = (valued(command), below.join(" "));
         return format!("            _trimtab_program \"{valued}\" \"{below}\" && return 0\n");
     }
     if command.get_positionals().any(is_process) { BASH_PIDS.to_owned() } else { String::new() }
+}
+
+/// Returns the options of a command whose value may be the next word.
+fn valued(command: &Command) -> String {
+    let mut words = Vec::new();
+    for arg in command.get_arguments().filter(|arg| !arg.is_positional() && !arg.is_require_equals_set()) {
+        if arg.get_action().takes_values() {
+            words.extend(arg.get_long().map(|long| format!("--{long}")));
+            words.extend(arg.get_short().map(|short| format!("-{short}")));
+        }
+    }
+    words.join(" ")
 }
 
 /// Returns the lines that complete operands in fish.
@@ -130,7 +134,10 @@ fn fish_operands(name: &str, command: &Command) -> String {
         format!("complete -c {name} -n \"__fish_{name}_using_subcommand {}\"", sub.get_name())
     };
     for sub in with_operand(command, is_program) {
-        let _ = writeln!(text, "{} -x -a \"(__fish_complete_subcommand --fcs-skip=2)\"", using(sub));
+        // The function skips the listed options with their values. It takes words that begin with
+        // two dashes for options of its own until another word comes.
+        let (using, valued) = (using(sub), valued(sub));
+        let _ = writeln!(text, "{using} -x -a \"(__fish_complete_subcommand --fcs-skip=2 - {valued})\"");
     }
     for sub in with_operand(command, is_process) {
         let _ = writeln!(text, "{} -f -a \"(__fish_complete_pids)\"", using(sub));
@@ -185,26 +192,28 @@ fn zsh(line: &str, signed: &BTreeSet<String>) -> String {
     }
 }
 
-/// Changes zsh's script for commands that take a program or a subcommand in the same place. The
-/// generator makes two operands of them, and completes the first one alone.
-fn zsh_programs(text: String, command: &Command) -> String {
-    let both = with_operand(command, is_program).filter(|sub| sub.has_subcommands());
+/// Changes zsh's script for commands that take a program, or files, or a subcommand in the same
+/// place. The generator makes two operands of them, and completes the first one alone.
+fn zsh_either(text: String, command: &Command) -> String {
+    let both = with_operand(command, |_| true).filter(|sub| sub.has_subcommands());
     both.fold(text, |text, sub| {
         let name = sub.get_name();
         let Some((before, rest)) = text.split_once(&format!("\n({name})\n")) else { return text };
         let Some((options, after)) = rest.split_once("\n    case $state in\n") else { return text };
         let Some((case, after)) = after.split_once("        esac\n") else { return text };
-        let operand = |line: &&str| !line.ends_with(":_cmdambivalent' \\");
-        let options: Vec<&str> = options.lines().filter(operand).collect();
+        let is_operand = |line: &str| line.starts_with("':") || line.starts_with("'*:");
+        let options: Vec<&str> = options.lines().filter(|line| !is_operand(line)).collect();
+        let program = sub.get_positionals().any(is_program);
+        let (first, next) =
+            if program { ("_command_names -e; _files", "_normal") } else { ("_files", "_files") };
         let under = name.replace('-', "__");
         let commands = format!("\":: :_trimtab__subcmd__{under}_commands\"");
-        let options = options.join("\n").replace(
-            &commands,
-            &format!("': :{{_trimtab__subcmd__{under}_commands; _command_names -e; _files}}'"),
-        );
+        let options = options
+            .join("\n")
+            .replace(&commands, &format!("': :{{_trimtab__subcmd__{under}_commands; {first}}}'"));
         let case = case.replace("$line[2]", "$line[1]");
-        let programs = "            *)\n_normal\n;;\n";
-        format!("{before}\n({name})\n{options}\n    case $state in\n{case}{programs}        esac\n{after}")
+        let others = format!("            *)\n{next}\n;;\n");
+        format!("{before}\n({name})\n{options}\n    case $state in\n{case}{others}        esac\n{after}")
     })
 }
 

@@ -15,7 +15,7 @@ pub(super) fn pages(command: Command) -> Result<Vec<(String, String)>> {
     let mut pages = vec![(program.clone(), overview(&command)?)];
     for sub in visible(&command) {
         let name = format!("{program}-{}", sub.get_name());
-        pages.push((name.clone(), page(sub, &name)?));
+        pages.push((name.clone(), page(sub, &name, &related(&program, sub.get_name()))?));
     }
     Ok(pages)
 }
@@ -61,8 +61,18 @@ fn overview(command: &Command) -> Result<String> {
     Ok(without_markdown(&String::from_utf8_lossy(&out)))
 }
 
+/// Returns the pages to which the page of a command refers: that of the program, and those of the
+/// commands for the same task.
+fn related(program: &str, name: &str) -> Vec<String> {
+    let group = GROUPS.iter().map(|(_, names)| *names).find(|names| names.contains(&name));
+    let others = group.unwrap_or_default().iter().filter(|other| **other != name);
+    // Commands of the laboratory have their pages under the name of `trimtab` too.
+    let others = others.map(|other| format!("{}-{other}", trimtab_front::sibling::TRIMTAB));
+    std::iter::once(program.to_owned()).chain(others).collect()
+}
+
 /// Formats the page of one command, with its subcommands as sections.
-fn page(command: &Command, name: &str) -> Result<String> {
+fn page(command: &Command, name: &str, related: &[String]) -> Result<String> {
     let mut out = Vec::new();
     let page = clap_mangen::Man::new(command.clone()).title(name);
     page.render_title(&mut out)?;
@@ -83,7 +93,8 @@ fn page(command: &Command, name: &str) -> Result<String> {
     let mut extra = Vec::new();
     page.render_extra_section(&mut extra)?;
     out.extend(examples(&String::from_utf8_lossy(&extra)).into_bytes());
-    writeln!(out, ".SH \"SEE ALSO\"\n\\fBtrimtab\\fR(1)")?;
+    let pages: Vec<String> = related.iter().map(|page| format!("\\fB{}\\fR(1)", escaped(page))).collect();
+    writeln!(out, ".SH \"SEE ALSO\"\n{}", pages.join(", "))?;
     Ok(without_markdown(&String::from_utf8_lossy(&out)))
 }
 
@@ -191,6 +202,17 @@ mod tests {
     fn backticks_become_bold_in_pairs() {
         assert_eq!(without_markdown("see `a b` and `c`\n"), "see \\fBa b\\fR and \\fBc\\fR\n");
         assert_eq!(without_markdown("one ` alone"), "one ` alone");
+    }
+
+    #[test]
+    fn a_page_refers_to_the_commands_for_the_same_task() {
+        assert_eq!(related("trimtab", "run"), ["trimtab", "trimtab-attach", "trimtab-detach"]);
+        let pages = pages(super::super::trimtab()).unwrap();
+        for (name, other) in [("trimtab-tune", "tune\\-team"), ("trimtab-tune-team", "tune")] {
+            let (_, text) = pages.iter().find(|(page, _)| page == name).unwrap();
+            let (_, see) = text.split_once(".SH \"SEE ALSO\"\n").unwrap();
+            assert!(see.contains(&format!("\\fBtrimtab\\-{other}\\fR(1)")), "{name}: {see}");
+        }
     }
 
     #[test]

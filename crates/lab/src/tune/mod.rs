@@ -16,6 +16,7 @@ use indicatif::ProgressBar;
 use record::{Ended, Journal, LeftOut, Line, SCHEMA, TuningRun, TuningStart};
 use regex::bytes::Regex;
 use std::collections::VecDeque;
+use std::ffi::OsStr;
 use std::io::{self, Write};
 use std::time::{SystemTime, UNIX_EPOCH};
 use trial::TrialRunner;
@@ -61,7 +62,7 @@ fn tune(world: &World, args: &TuneArgs) -> Result<u8> {
     let metric = metric.map_err(|error| anyhow!("--metric: {}", one_line(&error.to_string())))?;
     let search_path = world.raw("PATH");
     let name = args.command.first().ok_or_else(|| anyhow!("no command is given"))?;
-    let path = resolve(name, search_path)?;
+    let path = resolve(name, search_path).map_err(|error| unless_team(name, error.into()))?;
     let program = Program::look(&path, search_path)?;
     let mut trial = TrialRunner {
         trimtab: sibling::find(TRIMTAB)?,
@@ -105,6 +106,11 @@ fn tune(world: &World, args: &TuneArgs) -> Result<u8> {
         return Ok(exit::DONE);
     }
     measure(world, args, &trial, &start)
+}
+
+/// Names the command for teams to a user who wrote `trimtab tune team`.
+fn unless_team(name: &OsStr, error: anyhow::Error) -> anyhow::Error {
+    if name == "team" { anyhow!("{error}; to tune teams of ranks: trimtab tune-team") } else { error }
 }
 
 fn measure(world: &World, args: &TuneArgs, trial: &TrialRunner, start: &TuningStart) -> Result<u8> {

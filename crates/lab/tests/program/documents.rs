@@ -1,7 +1,11 @@
-//! Generated documents: man pages and completions, from the definition of the options.
+//! Man pages, made from the definition of the options, and the list of old words in CHANGELOG.md.
 
+use crate::hidden;
 use crate::util::{Sandbox, installed, need};
+use clap::Parser;
+use std::collections::BTreeSet;
 use std::process::Command;
+use trimtab_cli::args::{Cli, Command as Parsed, TuneArgs, TuningsArgs};
 
 const COMMANDS: [&str; 24] = [
     "run",
@@ -29,126 +33,6 @@ const COMMANDS: [&str; 24] = [
     "bench",
     "detach",
 ];
-
-#[test]
-fn completions_are_made_and_bash_accepts_its_own() {
-    let sandbox = Sandbox::new();
-    for shell in ["bash", "zsh", "fish"] {
-        let text = sandbox.lab(&format!("generate {shell}")).ends().ok();
-        for word in ["trimtab", "doctor", "or-fewer", "survey"] {
-            assert!(text.contains(word), "{shell}: {word}");
-        }
-        let file = sandbox.write(&format!("trimtab.{shell}"), &text);
-        match installed(shell) {
-            Some(program) => {
-                let flag = if shell == "fish" { "--no-execute" } else { "-n" };
-                let checked = Command::new(program).arg(flag).arg(&file).output().unwrap();
-                assert!(checked.status.success() && checked.stderr.is_empty(), "{shell}: {checked:?}");
-            }
-            None => crate::util::skip(&format!("{shell} is not installed: its completion is not checked")),
-        }
-    }
-    let bash = need!(installed("bash"), "bash is not installed");
-    // The words up to the cursor, as bash breaks them: also at "=".
-    for (words, wanted) in [
-        ("run --or", "--or-fewer"),
-        ("run --balance = e", "exchange"),
-        ("run --balance =", "auto speed exchange nudge brm brm-paper serial pinned float"),
-        ("run --wait-policy s", "spin sleep"),
-        ("run --wait-policy = y", "yield"),
-        ("attach --balance e", "exchange"),
-        ("attach --balance = e", "exchange"),
-        ("replay --policy nu", "nudge"),
-        ("sim --value b", "balance busy"),
-        ("sim sw", "swarm"),
-    ] {
-        let words: Vec<&str> = ["trimtab"].into_iter().chain(words.split(' ')).collect();
-        let (at, last) = (words.len() - 1, words.len() - 2);
-        let script = format!(
-            "source {}; COMP_WORDS=({}); COMP_CWORD={at}; _trimtab trimtab '{}' '{}'; echo \"${{COMPREPLY[*]}}\"",
-            sandbox.path("trimtab.bash").display(),
-            words.join(" "),
-            if words[at] == "=" { "" } else { words[at] },
-            words[last],
-        );
-        let completed = Command::new(&bash).args(["--norc", "-c", &script]).output().unwrap();
-        assert_eq!(String::from_utf8_lossy(&completed.stdout).trim(), wanted, "{words:?}: {completed:?}");
-    }
-    let offered = |words: &str| {
-        let all: Vec<&str> = ["trimtab"].into_iter().chain(words.split(' ')).collect();
-        let (at, last) = (all.len() - 1, all.len() - 2);
-        let script = format!(
-            "source {}; COMP_WORDS=({}); COMP_CWORD={at}; _trimtab trimtab '{}' '{}'; echo \"${{COMPREPLY[*]}}\"",
-            sandbox.path("trimtab.bash").display(),
-            words_of_bash(&all),
-            all[at],
-            all[last],
-        );
-        let completed = Command::new(&bash).args(["--norc", "-c", &script]).output().unwrap();
-        let text = String::from_utf8_lossy(&completed.stdout).into_owned();
-        text.split_whitespace().map(str::to_owned).collect::<Vec<_>>()
-    };
-    // The value of --balance needs the equals sign: the program follows after a space.
-    let programs = offered("run --balance ec");
-    assert!(
-        programs.contains(&"echo".to_owned()) && !programs.contains(&"exchange".to_owned()),
-        "{programs:?}"
-    );
-    assert!(offered("run -c 2 ec").contains(&"echo".to_owned()));
-    assert!(offered("doctor ec").contains(&"echo".to_owned()));
-    let own = std::process::id().to_string();
-    for command in ["attach", "detach", "top", "tag", "untag", "counters"] {
-        assert!(offered(&format!("{command} {own}")).contains(&own), "{command}");
-    }
-    let commands = offered("");
-    for hidden in ["generate", "profiles", "clear", "guest", "team-cell"] {
-        assert!(!commands.contains(&hidden.to_owned()), "{commands:?}");
-    }
-    assert!(commands.contains(&"run".to_owned()) && commands.contains(&"untag".to_owned()), "{commands:?}");
-}
-
-/// Formats words as a bash array; an empty one is kept.
-fn words_of_bash(words: &[&str]) -> String {
-    words.iter().map(|word| format!("'{word}'")).collect::<Vec<_>>().join(" ")
-}
-
-#[test]
-fn zsh_and_fish_know_the_words_too() {
-    let sandbox = Sandbox::new();
-    let zsh = sandbox.lab("generate zsh").ends().ok();
-    let line = |start: &str| zsh.lines().find(|line| line.starts_with(start)).unwrap_or_default().to_owned();
-    assert!(
-        line("'--balance=-[")
-            .contains("]::POLICY:(auto speed exchange nudge brm brm-paper serial pinned float)'"),
-        "{zsh}"
-    );
-    assert!(line("'--wait-policy=[").contains("]:HOW:(auto spin yield sleep keep)'"), "{zsh}");
-    let file = sandbox.write("trimtab.fish", sandbox.lab("generate fish").ends().ok());
-    let fish = need!(installed("fish"), "fish is not installed");
-    let offered = |typed: &str| {
-        let script = format!("source {}; complete -C 'trimtab {typed}'", file.display());
-        let done = Command::new(&fish)
-            .args(["--no-config", "-c", &script])
-            .env("HOME", sandbox.path("home"))
-            .current_dir(sandbox.path("shared"))
-            .output()
-            .unwrap();
-        String::from_utf8_lossy(&done.stdout).split_whitespace().map(str::to_owned).collect::<Vec<_>>()
-    };
-    for (typed, wanted) in [
-        ("run --balance=s", "--balance=serial --balance=speed"),
-        ("run --wait-policy s", "sleep spin"),
-        ("attach --balance n", "nudge"),
-    ] {
-        assert_eq!(offered(typed).join(" "), wanted, "{typed}");
-    }
-    // The value of --balance needs the equals sign: the program follows after a space.
-    let programs = offered("run --balance s");
-    assert!(
-        programs.contains(&"sleep".to_owned()) && !programs.contains(&"speed".to_owned()),
-        "{programs:?}"
-    );
-}
 
 /// Writes the man pages into a folder of the sandbox.
 fn pages(sandbox: &Sandbox) -> std::path::PathBuf {
@@ -213,4 +97,59 @@ fn the_man_pages_render_without_warnings() {
         let warned = String::from_utf8_lossy(&rendered.stderr).into_owned();
         assert!(!warned.contains("warning"), "{name}: {warned}");
     }
+}
+
+/// Returns the rows of the table of old words in CHANGELOG.md: an old line, and the line of today.
+fn old_lines() -> Vec<(Vec<String>, Vec<String>)> {
+    let text = include_str!("../../../../CHANGELOG.md");
+    let table = text.split_once("| old | now |\n").expect("a table of old words").1;
+    let rows = table.lines().skip(1).map(str::trim).take_while(|line| line.starts_with('|'));
+    // Of each cell, the first words between backticks.
+    let words = |cell: &str| -> Vec<String> {
+        let line = cell.split('`').nth(1).unwrap_or_else(|| panic!("no command line: {cell}"));
+        let line = line.replace(" PID", " 1").replace(" N", " 1").replace("./app", "true");
+        line.split(' ').map(str::to_owned).collect()
+    };
+    let row = |line: &str| {
+        let cells: Vec<&str> = line.trim_matches('|').split('|').collect();
+        assert_eq!(cells.len(), 2, "{line}");
+        (words(cells[0]), words(cells[1]))
+    };
+    rows.map(row).collect()
+}
+
+/// Returns what a command line means.
+fn meaning(words: &[String]) -> String {
+    let parsed = Cli::try_parse_from(words).unwrap_or_else(|error| panic!("{words:?}: {error}"));
+    match parsed.command {
+        // Carried out by the same code.
+        Parsed::Profiles(TuningsArgs { command: Some(command), .. })
+        | Parsed::Tune(TuneArgs { kept: Some(command), .. }) => format!("{command:?}"),
+        other => format!("{other:?}"),
+    }
+}
+
+#[test]
+fn the_changelog_lists_every_old_word_and_each_still_works() {
+    let mut listed = BTreeSet::new();
+    for (old, now) in old_lines() {
+        let gone: Vec<&String> = old.iter().filter(|word| !now.contains(word)).collect();
+        assert_eq!(gone.len(), 1, "{old:?} and {now:?} differ in {gone:?}");
+        listed.insert(gone[0].clone());
+        assert_eq!(meaning(&old), meaning(&now), "{old:?}");
+    }
+    let old: BTreeSet<String> =
+        hidden::words().into_iter().filter(|hidden| hidden.is_old).map(|hidden| hidden.word).collect();
+    assert_eq!(listed, old, "the table in CHANGELOG.md, and the words that the parser hides");
+}
+
+#[test]
+fn an_old_command_does_what_its_new_name_does() {
+    let sandbox = Sandbox::new();
+    for (old, now) in old_lines().into_iter().filter(|(old, _)| !old.contains(&"run".to_owned())) {
+        let [old, now] = [old, now].map(|words| sandbox.trimtab(&words[1..].join(" ")).ends());
+        assert_eq!((old.code, &old.stdout, &old.stderr), (now.code, &now.stdout, &now.stderr), "{old}");
+        assert!(!old.stderr.contains("unrecognized") && !old.stderr.contains("unexpected"), "{old}");
+    }
+    sandbox.run("--no-profile").arg("true").ends().ok();
 }

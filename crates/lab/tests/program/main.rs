@@ -13,9 +13,11 @@ mod util;
 
 mod balances;
 mod bench;
+mod completions;
 mod cost;
 mod documents;
 mod figures;
+mod hidden;
 mod oversub;
 mod sim;
 mod started;

@@ -1,5 +1,8 @@
-//! Construction of figures: cells by scenario, each once; points, published numbers and orders as
-//! measures of cells.
+//! Draft of a figure: the methods with which the files of this folder build one.
+//!
+//! A draft first gets its cells ([`Draft::cell`]: a scenario, the number taken of each run, the
+//! number of runs), each of which is a [`Measure`]. Points, published numbers and published orders
+//! are then added as measures, or as combinations of them.
 
 use super::{Beside, Figure, FigureCell, FigureError, Measure, Metric, OrderClaim, Point, Relation};
 use crate::faults::Faults;
@@ -25,7 +28,8 @@ pub(super) struct Draft {
     figure: Figure,
 }
 
-/// Contestant that schedules the threads: a kernel by its preset, with a policy or without.
+/// Contestant: what schedules the threads of a scenario, a kernel by its preset, with a policy or
+/// without. The constants below have the names that the published studies use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Contestant {
     pub(super) name: &'static str,
@@ -122,6 +126,7 @@ impl Draft {
         Measure::FigureCell(self.figure.cells.len() - 1)
     }
 
+    /// Adds a point of a series.
     pub(super) fn point(&mut self, series: impl Into<String>, x: impl ToString, measure: &Measure) {
         self.figure.points.push(Point { series: series.into(), x: x.to_string(), measure: measure.clone() });
     }
@@ -138,7 +143,8 @@ impl Draft {
         self.figure.beside.push(beside);
     }
 
-    /// Adds a published order, held out.
+    /// Adds a published order of two measures; `place` is where it was published. No number of a
+    /// machine was calibrated on it.
     pub(super) fn claim(
         &mut self,
         what: impl Into<String>,
@@ -157,6 +163,7 @@ impl Draft {
         });
     }
 
+    /// Returns the figure, with these notes below it.
     pub(super) fn done(mut self, notes: &'static [&'static str]) -> Figure {
         self.figure.notes = notes;
         self.figure

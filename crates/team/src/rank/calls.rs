@@ -6,7 +6,8 @@ use crate::call::{CollectiveCall, Kind, Sync};
 use crate::reduce::{Element, Kernel, Operator};
 use crate::{Error, Result};
 
-/// Collectives of a rank, in one mode of synchronisation.
+/// Collectives of a rank, in one mode of synchronisation. [`Rank::mine`], [`Rank::loose`],
+/// [`Rank::strict`] and [`Rank::with`] return them, and each call has an example.
 ///
 /// # Shapes
 ///

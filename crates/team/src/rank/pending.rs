@@ -17,7 +17,7 @@ pub(super) struct Started {
 }
 
 /// Started call, to be handed to [`Rank::test`] and [`Rank::wait`]. Its copies are of the same
-/// call.
+/// call. [`Rank::start`] has an example.
 #[derive(Debug, Clone)]
 pub struct PendingCall {
     outcome: Rc<RefCell<Option<Result<()>>>>,

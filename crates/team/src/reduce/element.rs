@@ -5,6 +5,24 @@ use super::kind::Type;
 
 /// An element that a team can combine: integers of 8 to 64 bits, floating point numbers of 16 to 64
 /// bits.
+///
+/// # Examples
+/// ```
+/// use trimtab_team::{Element, Operator, Rank, Result};
+///
+/// /// Returns the sum of all ranks' values, of any type.
+/// fn total<T: Element>(rank: &Rank, value: T) -> Result<T> {
+///     let mut sum = [value];
+///     rank.mine().allreduce_in_place(&mut sum, Operator::Sum)?;
+///     Ok(sum[0])
+/// }
+/// # mod ranks { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/help/ranks.rs")); }
+/// # ranks::run(2, |rank| {
+/// // In each of two threads.
+/// assert_eq!((total(&rank, 2_u8)?, total(&rank, 0.5)?), (4, 1.0));
+/// # Ok(())
+/// # });
+/// ```
 pub trait Element: Copy + Send + Sync + 'static + sealed::Sealed {
     /// Its type.
     const TYPE: Type;

@@ -4,12 +4,22 @@
 //! them become vector code.
 
 /// IEEE 754 binary16, by its bits: 11 bits of precision, up to 65,504. Equality is of bits.
+///
+/// # Examples
+/// ```
+/// use trimtab_team::{BF16, F16};
+///
+/// assert_eq!(F16::from_f32(1.5), F16(0x3e00));
+/// assert_eq!(F16(0x3e00).to_f32(), 1.5);
+/// assert!(F16::from_f32(70_000.0).to_f32().is_infinite());
+/// assert_eq!(BF16::from_f32(70_000.0).to_f32(), 70_144.0); // The range of f32, and 8 bits.
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[repr(transparent)]
 pub struct F16(pub u16);
 
 /// The upper half of a binary32, by its bits: 8 bits of precision, and the range of a binary32.
-/// Equality is of bits.
+/// Equality is of bits. [`F16`] has an example.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[repr(transparent)]
 pub struct BF16(pub u16);
@@ -21,7 +31,8 @@ const INFINITE_BITS: u32 = 0x7f80_0000;
 const QUIET_BIT: u32 = 0x0040_0000;
 
 impl F16 {
-    /// Returns the same number, exactly; not-a-number keeps sign and payload.
+    /// Returns the same number, exactly; not-a-number keeps sign and payload. [`F16`] has an
+    /// example.
     #[inline(always)]
     pub fn to_f32(self) -> f32 {
         let sign = u32::from(self.0 & 0x8000) << 16;
@@ -37,7 +48,7 @@ impl F16 {
     }
 
     /// Returns the nearest number, ties to even; infinite from 65,520 on. Not-a-number stays so,
-    /// quiet, with its sign and the upper bits of its payload.
+    /// quiet, with its sign and the upper bits of its payload. [`F16`] has an example.
     #[inline(always)]
     pub fn from_f32(value: f32) -> Self {
         let bits = value.to_bits();
@@ -55,14 +66,15 @@ impl F16 {
 }
 
 impl BF16 {
-    /// Returns the same number, exactly; not-a-number keeps sign and payload.
+    /// Returns the same number, exactly; not-a-number keeps sign and payload. [`F16`] has an
+    /// example.
     #[inline(always)]
     pub fn to_f32(self) -> f32 {
         f32::from_bits(u32::from(self.0) << 16)
     }
 
     /// Returns the nearest number, ties to even; infinite beyond the greatest. Not-a-number stays
-    /// so, quiet, with its sign and the upper bits of its payload.
+    /// so, quiet, with its sign and the upper bits of its payload. [`F16`] has an example.
     #[inline(always)]
     pub fn from_f32(value: f32) -> Self {
         let bits = value.to_bits();

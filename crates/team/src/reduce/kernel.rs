@@ -20,6 +20,25 @@ type Fold = unsafe fn(into: *mut u8, sources: &[*const u8], count: usize);
 
 /// The code that combines elements of one type by one operator. Chosen once, then called through an
 /// address.
+///
+/// # Examples
+/// ```
+/// use trimtab_team::{Kernel, Operator, Type};
+///
+/// let kernel = Kernel::of(Type::U16, Operator::Max)?;
+/// assert_eq!(kernel.size(), 2);
+/// let (mut into, from, last) = ([1_u16, 5], [3_u16, 4], [2_u16, 9]);
+/// let at = into.as_mut_ptr().cast::<u8>();
+/// // SAFETY: all have two elements, and nothing else uses them.
+/// unsafe { kernel.combine(at, from.as_ptr().cast(), 2) };
+/// assert_eq!(into, [3, 5]);
+///
+/// let at = into.as_mut_ptr().cast::<u8>();
+/// // SAFETY: as above; the destination is the first source.
+/// unsafe { kernel.fold(at, &[at.cast_const(), last.as_ptr().cast()], 2) };
+/// assert_eq!(into, [3, 9]);
+/// # Ok::<(), trimtab_team::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy)]
 pub struct Kernel {
     size: usize,
@@ -34,6 +53,7 @@ enum Code {
 
 impl Kernel {
     /// Returns the code for a pair, in the widest vectors that the CPU has and this crate knows.
+    /// [`Kernel`] has an example.
     ///
     /// # Errors
     /// [`Error::Argument`] if they do not go together: see [`check`].
@@ -43,6 +63,53 @@ impl Kernel {
 
     /// Returns the kernel of an operator of the caller's on elements of `size` bytes; `context` is
     /// handed to it.
+    ///
+    /// # Examples
+    /// The longest of all ranks' intervals, as an allreduce of pairs:
+    ///
+    /// ```
+    /// # mod ranks { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/help/ranks.rs")); }
+    /// use std::ffi::c_void;
+    /// use trimtab_team::{CollectiveCall, Kernel, Kind, Type};
+    ///
+    /// type Pair = [u32; 2];
+    ///
+    /// unsafe extern "C" fn longest(
+    ///     into: *mut c_void,
+    ///     from: *const c_void,
+    ///     count: usize,
+    ///     _context: *mut c_void,
+    /// ) {
+    ///     let length = |pair: Pair| pair[1] - pair[0];
+    ///     for at in 0..count {
+    ///         // SAFETY: both have `count` pairs, at addresses of any alignment.
+    ///         unsafe {
+    ///             let (into, from) = (into.cast::<Pair>().add(at), from.cast::<Pair>().add(at));
+    ///             let (own, other) = (into.read_unaligned(), from.read_unaligned());
+    ///             into.write_unaligned(if length(other) > length(own) { other } else { own });
+    ///         }
+    ///     }
+    /// }
+    ///
+    /// # ranks::run(3, |rank| {
+    /// // In each of three threads.
+    /// let mut pair: Pair = [[0, 2], [5, 9], [7, 8]][rank.rank() as usize];
+    /// let call = CollectiveCall {
+    ///     kind: Kind::Allreduce,
+    ///     elements: Type::U64, // As many bytes as a pair.
+    ///     // SAFETY: the function accesses the elements that it is given, and does not unwind.
+    ///     kernel: Some(unsafe { Kernel::own(longest, std::ptr::null_mut(), size_of::<Pair>())? }),
+    ///     count: 1,
+    ///     input: pair.as_ptr().cast(),
+    ///     output: pair.as_mut_ptr().cast(),
+    ///     ..CollectiveCall::BARRIER
+    /// };
+    /// // SAFETY: `pair` is one element, and is used by the call alone.
+    /// unsafe { rank.call(&call)? };
+    /// assert_eq!(pair, [5, 9]);
+    /// # Ok(())
+    /// # });
+    /// ```
     ///
     /// # Safety
     /// As long as the kernel is used, `operator` may be called with `context` and with addresses
@@ -58,13 +125,13 @@ impl Kernel {
         Ok(Self { size, code: Code::Own(operator, context) })
     }
 
-    /// Returns the bytes of an element.
+    /// Returns the bytes of an element. [`Kernel`] has an example.
     #[inline(always)]
     pub fn size(&self) -> usize {
         self.size
     }
 
-    /// Computes `into[i] = into[i] op from[i]`: a fold of these two.
+    /// Computes `into[i] = into[i] op from[i]`: a fold of these two. [`Kernel`] has an example.
     ///
     /// # Safety
     /// Both are valid for `count` elements, `into` for writing too, and nothing else writes either
@@ -77,7 +144,7 @@ impl Kernel {
     }
 
     /// Computes `into[i] = ((sources[0][i] op sources[1][i]) op sources[2][i]) ...`. Without
-    /// sources nothing is written; one source is copied.
+    /// sources nothing is written; one source is copied. [`Kernel`] has an example.
     ///
     /// # Safety
     /// All are valid for `count` elements, `into` for writing, and nothing else writes any of them

@@ -5,6 +5,17 @@ use std::fmt;
 use std::str::FromStr;
 
 /// Type of an element.
+///
+/// # Examples
+/// ```
+/// use trimtab_team::Type;
+///
+/// let elements: Type = "bf16".parse()?;
+/// assert_eq!((elements.name(), elements.size(), elements.is_float()), ("bf16", 2, true));
+/// assert_eq!(Type::from_code(elements.code()), Some(elements));
+/// assert!("complex".parse::<Type>().is_err());
+/// # Ok::<(), trimtab_team::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[expect(missing_docs, reason = "names say it all")]
 #[repr(u32)]
@@ -24,6 +35,19 @@ pub enum Type {
 }
 
 /// Operator by which elements are combined.
+///
+/// # Examples
+/// ```
+/// use trimtab_team::reduce::check;
+/// use trimtab_team::{Operator, Type};
+///
+/// let operator: Operator = "xor".parse()?;
+/// assert_eq!((operator.name(), operator.is_bitwise()), ("xor", true));
+/// assert_eq!(Operator::from_code(operator.code()), Some(operator));
+/// assert!(check(Type::U8, operator).is_ok());
+/// assert!(check(Type::F64, operator).is_err()); // Bits of integers only.
+/// # Ok::<(), trimtab_team::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[expect(missing_docs, reason = "names say it all")]
 #[repr(u32)]
@@ -45,7 +69,7 @@ impl Type {
         Self::F16, Self::BF16, Self::F32, Self::F64,
     ];
 
-    /// Returns the bytes of an element.
+    /// Returns the bytes of an element. [`Type`] has an example.
     #[inline(always)]
     pub const fn size(self) -> usize {
         match self {
@@ -56,7 +80,7 @@ impl Type {
         }
     }
 
-    /// Returns its name, as in `f64`.
+    /// Returns its name, as in `f64`. [`Type`] has an example.
     pub const fn name(self) -> &'static str {
         match self {
             Self::I8 => "i8",
@@ -74,18 +98,19 @@ impl Type {
         }
     }
 
-    /// Returns its number in signatures and in the C interface, which never changes.
+    /// Returns its number in signatures and in the C interface, which never changes. [`Type`] has
+    /// an example.
     #[inline(always)]
     pub const fn code(self) -> u32 {
         self as u32
     }
 
-    /// Returns the type of a code; `None` for a number that is not a code.
+    /// Returns the type of a code; `None` for a number that is not a code. [`Type`] has an example.
     pub fn from_code(code: u32) -> Option<Self> {
         Self::ALL.get(code as usize).copied()
     }
 
-    /// Returns whether it is a floating point type.
+    /// Returns whether it is a floating point type. [`Type`] has an example.
     pub const fn is_float(self) -> bool {
         matches!(self, Self::F16 | Self::BF16 | Self::F32 | Self::F64)
     }
@@ -95,7 +120,7 @@ impl Operator {
     /// All operators, by code.
     pub const ALL: [Self; 7] = [Self::Sum, Self::Prod, Self::Min, Self::Max, Self::And, Self::Or, Self::Xor];
 
-    /// Returns its name, as in `sum`.
+    /// Returns its name, as in `sum`. [`Operator`] has an example.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Sum => "sum",
@@ -108,24 +133,28 @@ impl Operator {
         }
     }
 
-    /// Returns its number in signatures and in the C interface, which never changes.
+    /// Returns its number in signatures and in the C interface, which never changes. [`Operator`]
+    /// has an example.
     #[inline(always)]
     pub const fn code(self) -> u32 {
         self as u32
     }
 
-    /// Returns the operator of a code; `None` for a number that is not a code.
+    /// Returns the operator of a code; `None` for a number that is not a code. [`Operator`] has an
+    /// example.
     pub fn from_code(code: u32) -> Option<Self> {
         Self::ALL.get(code as usize).copied()
     }
 
-    /// Returns whether it works on bits, which has no use for floating point numbers.
+    /// Returns whether it works on bits, which has no use for floating point numbers. [`Operator`]
+    /// has an example.
     pub const fn is_bitwise(self) -> bool {
         matches!(self, Self::And | Self::Or | Self::Xor)
     }
 }
 
-/// Checks whether elements of this type can be combined by this operator.
+/// Checks whether elements of this type can be combined by this operator. [`Operator`] has an
+/// example.
 ///
 /// # Errors
 /// [`Error::Argument`] for bitwise operators on floating point numbers.

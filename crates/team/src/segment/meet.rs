@@ -10,7 +10,26 @@ use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd};
 /// The environment variable.
 pub const VARIABLE: &str = "TRIMTAB_TEAM";
 
-/// An invitation in the environment: `v1:fd:rank:ranks`.
+/// An invitation in the environment: `v1:fd:rank:ranks`. [`Team::invitation`] and
+/// [`Team::inherited`] make and accept it.
+///
+/// # Examples
+/// ```
+/// use std::os::fd::AsRawFd;
+/// use trimtab_team::segment::meet::Invitation;
+/// use trimtab_team::{Options, Team};
+///
+/// let team = Team::new(Options::new(2))?;
+/// let invitation = Invitation { fd: team.fd().as_raw_fd(), rank: 1, ranks: 2 };
+/// let value = invitation.to_value();
+/// assert_eq!(Invitation::parse(&value)?, invitation);
+/// let same = Team::adopt(invitation.accept()?, Options::new(2))?;
+/// assert_eq!(same.ranks(), 2);
+/// # Ok::<(), trimtab_team::Error>(())
+/// ```
+///
+/// [`Team::invitation`]: crate::Team::invitation
+/// [`Team::inherited`]: crate::Team::inherited
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Invitation {
     /// Number of the inherited descriptor.
@@ -22,12 +41,12 @@ pub struct Invitation {
 }
 
 impl Invitation {
-    /// Returns the variable's value.
+    /// Returns the variable's value. [`Invitation`] has an example.
     pub fn to_value(self) -> String {
         format!("v1:{}:{}:{}", self.fd, self.rank, self.ranks)
     }
 
-    /// Parses the variable's value.
+    /// Parses the variable's value. [`Invitation`] has an example.
     ///
     /// # Errors
     /// `NotATeam` for anything that [`Invitation::to_value`] would not write.
@@ -42,6 +61,7 @@ impl Invitation {
     }
 
     /// Maps the inherited segment through a copy of the descriptor, which closes on exec.
+    /// [`Invitation`] has an example.
     ///
     /// # Errors
     /// `NotATeam` if the number is not that of an open, sealed segment.
@@ -64,6 +84,7 @@ impl Invitation {
 
 /// Clears close-on-exec of a descriptor, so that the next program inherits it. To be called in the
 /// child, between fork and exec, so that no other child gets it.
+/// [`Team::invitation`](crate::Team::invitation) has an example.
 ///
 /// # Errors
 /// `System` if the kernel refuses.

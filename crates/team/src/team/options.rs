@@ -56,7 +56,8 @@ pub struct Options {
     pub interrupt: Option<fn() -> bool>,
 }
 
-/// Source of a team's algorithm table.
+/// Source of a team's algorithm table. [`Rank::found`](crate::Rank::found) has an example of
+/// [`Tables::Lazy`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Tables {
     /// The tuning kept for this machine ([`crate::tune::store`]), if there is one.
@@ -104,7 +105,7 @@ impl Tables {
 
 impl Options {
     /// Returns options for `ranks` ranks: a heap of 16 MiB, cells of 32 KiB, no deadline, 30
-    /// seconds for joining.
+    /// seconds for joining. [`Options`] has an example.
     pub fn new(ranks: u32) -> Self {
         Self {
             ranks,

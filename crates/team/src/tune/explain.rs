@@ -27,6 +27,20 @@ impl Rank {
 
     /// Returns in words how a call of `bytes` bytes of this class is carried out: the algorithm,
     /// whether and when it was measured, and the other measurements.
+    ///
+    /// # Examples
+    /// ```
+    /// # mod ranks { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/help/ranks.rs")); }
+    /// use trimtab_team::Kind;
+    /// use trimtab_team::algorithm_table::CallClass;
+    ///
+    /// # ranks::run(2, |rank| {
+    /// // In each of two threads.
+    /// let words = rank.explain_in(CallClass::Loose, Kind::Broadcast, 1 << 20);
+    /// assert!(words.starts_with("broadcast of 1048576 bytes: "), "{words}");
+    /// # Ok(())
+    /// # });
+    /// ```
     pub fn explain_in(&self, manner: CallClass, kind: Kind, bytes: usize) -> String {
         let table = self.table();
         if kind == Kind::Barrier {

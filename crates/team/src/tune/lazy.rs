@@ -356,17 +356,48 @@ fn nanoseconds() -> u64 {
 }
 
 impl crate::Rank {
-    /// Returns the algorithm that a call of a cell uses now, tried out or not.
+    /// Returns the algorithm that a call of a cell uses now, tried out or not. [`Self::found`] has
+    /// an example.
     pub fn in_force(&self, job: Job) -> Tried {
         in_force(&self.endpoint, &self.endpoint.table(), job)
     }
 
-    /// Returns whether this team tries algorithms out in its calls.
+    /// Returns whether this team tries algorithms out in its calls. [`Self::found`] has an example.
     pub fn is_lazy(&self) -> bool {
         self.lazy.is_some()
     }
 
     /// Returns the findings of this team's own calls so far; [`Self::keep`] stores them.
+    ///
+    /// # Examples
+    /// ```
+    /// use trimtab_team::algorithm_table::CallClass;
+    /// use trimtab_team::tune::Job;
+    /// use trimtab_team::{Kind, Operator, Options, Result, Tables, Team};
+    ///
+    /// let team = Team::new(Options { tables: Tables::Lazy, ..Options::new(2) })?;
+    /// let worker = |number| -> Result<()> {
+    ///     let rank = team.join(Some(number))?;
+    ///     assert!(rank.is_lazy());
+    ///     let mut numbers = vec![1.0; 1 << 10];
+    ///     for _ in 0..100 {
+    ///         rank.mine().allreduce_in_place(&mut numbers, Operator::Max)?;
+    ///     }
+    ///     // The cells whose trial is over, and the algorithm of the next such call.
+    ///     for cell in rank.found().cells {
+    ///         assert_eq!(cell.job.kind, Kind::Allreduce);
+    ///     }
+    ///     let job = Job { kind: Kind::Allreduce, bytes: 8 << 10, manner: CallClass::Mine };
+    ///     println!("{}", rank.in_force(job));
+    ///     Ok(())
+    /// };
+    /// std::thread::scope(|scope| {
+    ///     let other = scope.spawn(|| worker(1));
+    ///     worker(0)?;
+    ///     other.join().expect("no panic")
+    /// })?;
+    /// # Ok::<(), trimtab_team::Error>(())
+    /// ```
     pub fn found(&self) -> super::Tuning {
         let mut tuning = super::Tuning::new(self.ranks(), self.crowded());
         tuning.how = "in a program's calls".to_owned();
@@ -378,6 +409,16 @@ impl crate::Rank {
 
     /// Stores the findings of this team's own calls for later teams on this machine. Rank 0 does
     /// so; other ranks do nothing. Returns the path, if there were findings.
+    ///
+    /// # Examples
+    /// ```
+    /// # mod ranks { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/help/ranks.rs")); }
+    /// # ranks::run(2, |rank| {
+    /// // In each of two threads: nothing was tried out, so there is nothing to keep.
+    /// assert_eq!(rank.keep()?, None);
+    /// # Ok(())
+    /// # });
+    /// ```
     ///
     /// # Errors
     /// `Refused` if the file cannot be written.

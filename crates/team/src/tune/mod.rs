@@ -50,7 +50,7 @@ use std::time::{Duration, Instant};
 /// Most runs of a race that other programs disturb.
 const RACES_MAX: u32 = 3;
 
-/// Cells that are to be tuned: the product of kinds, sizes and classes.
+/// Cells that are to be tuned: the product of kinds, sizes and classes. [`tune()`] has an example.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Plan {
     /// Kinds of calls.
@@ -86,6 +86,18 @@ impl Default for Plan {
 }
 
 /// A cell to be measured.
+///
+/// # Examples
+/// ```
+/// use trimtab_team::Kind;
+/// use trimtab_team::algorithm_table::CallClass;
+/// use trimtab_team::tune::Job;
+///
+/// // Of teams whose stage cells have 32 KiB, and whose ranks have a CPU each.
+/// let job = Job { kind: Kind::Allreduce, bytes: 64 << 10, manner: CallClass::Mine };
+/// let candidates = job.candidates(32 << 10, false);
+/// assert!(candidates.len() > 1); // The usual one is the first.
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Job {
     /// Kind of the calls.
@@ -96,7 +108,7 @@ pub struct Job {
     pub manner: CallClass,
 }
 
-/// A barrier or an algorithm that was measured.
+/// A barrier or an algorithm that was measured. [`Job`] has an example.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Tried {
@@ -121,7 +133,7 @@ impl std::fmt::Display for Tried {
     }
 }
 
-/// Measurements of a candidate, in microseconds per call.
+/// Measurements of a candidate, in microseconds per call. [`Tuning`] has an example.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Measured {
     /// The candidate.
@@ -148,7 +160,7 @@ impl Measured {
     }
 }
 
-/// Time at which a choice was made.
+/// Time at which a choice was made. [`Tuning`] has an example of its cells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Origin {
@@ -158,7 +170,7 @@ pub enum Origin {
     Lazy,
 }
 
-/// Measurements of one kind, size and class.
+/// Measurements of one kind, size and class. [`Tuning`] has an example.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Cell {
     /// The cell that was measured.
@@ -190,12 +202,12 @@ impl Cell {
         Self { job, candidates: measured.collect(), verdict, judged: true, foreign: None, origin }
     }
 
-    /// Returns the candidate that is used from now on.
+    /// Returns the candidate that is used from now on. [`Tuning`] has an example.
     pub fn winner(&self) -> Measured {
         self.candidates[self.verdict.winner.min(self.candidates.len() - 1)]
     }
 
-    /// Returns the usual candidate.
+    /// Returns the usual candidate. [`Tuning`] has an example.
     pub fn usual(&self) -> Measured {
         self.candidates[0]
     }
@@ -211,6 +223,27 @@ impl Cell {
 }
 
 /// Result of a tuning.
+///
+/// # Examples
+/// ```
+/// # mod ranks { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/help/ranks.rs")); }
+/// use trimtab_team::Kind;
+/// use trimtab_team::algorithm_table::CallClass;
+/// use trimtab_team::tune::{Job, Plan, Tuning, tune};
+///
+/// let plan = Plan { kinds: vec![Kind::Barrier], ..Plan::default() };
+/// # ranks::run(2, |rank| {
+/// // In each of two threads.
+/// let mut all = Tuning::new(rank.ranks(), rank.crowded()); // Nothing was measured.
+/// all.merge(tune(&rank, &plan)?);
+/// let job = Job { kind: Kind::Barrier, bytes: 0, manner: CallClass::Mine };
+/// if let Some(cell) = all.cell(job) {
+///     println!("{}, before {}", cell.winner().tried, cell.usual().tried);
+///     println!("best of {} batches: {:?} us", cell.winner().batches, cell.winner().best);
+/// }
+/// # Ok(())
+/// # });
+/// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Tuning {
     /// Number of ranks.
@@ -230,7 +263,7 @@ pub struct Tuning {
 }
 
 impl Tuning {
-    /// Makes the tuning of a team of which nothing was measured.
+    /// Makes the tuning of a team of which nothing was measured. [`Tuning`] has an example.
     pub fn new(ranks: u32, crowded: bool) -> Self {
         let when = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         Self {
@@ -245,7 +278,7 @@ impl Tuning {
     }
 
     /// Adds a cell, in place of an older one for the same calls. Its choice goes into the table, if
-    /// it was judged.
+    /// it was judged. [`Self::merge`] adds all cells of another tuning, and has an example.
     pub fn add(&mut self, cell: Cell) {
         if cell.judged {
             self.table = with(&self.table, cell.job, cell.winner().tried);
@@ -256,7 +289,7 @@ impl Tuning {
         self.cells.push(cell);
     }
 
-    /// Adds later findings; cells that they do not contain stay.
+    /// Adds later findings; cells that they do not contain stay. [`Tuning`] has an example.
     pub fn merge(&mut self, newer: Self) {
         for cell in newer.cells {
             self.add(cell);
@@ -264,13 +297,14 @@ impl Tuning {
         (self.left, self.when, self.how) = (newer.left, newer.when, newer.how);
     }
 
-    /// Returns the measurements of a cell.
+    /// Returns the measurements of a cell. [`Tuning`] has an example.
     pub fn cell(&self, job: Job) -> Option<&Cell> {
         self.cells.iter().find(|cell| cell.is_of(job) && cell.is_sound())
     }
 }
 
-/// Supervisor of a tuning, at each rank. The answer of one rank counts for all.
+/// Supervisor of a tuning, at each rank. The answer of one rank counts for all. [`tune_watched`]
+/// has an example.
 pub trait Overseer {
     /// Returns whether to end before the next cell.
     fn stop(&self) -> bool {
@@ -330,7 +364,8 @@ impl Plan {
 }
 
 impl Job {
-    /// Returns the possible algorithms, the usual one first.
+    /// Returns the possible algorithms, the usual one first, in teams with stage cells of `cell`
+    /// bytes. [`Job`] has an example.
     pub fn candidates(self, cell: usize, crowded: bool) -> Vec<Tried> {
         if self.kind == Kind::Barrier {
             let usual = AlgorithmTable::usual(crowded).barrier;
@@ -521,7 +556,7 @@ fn quietly<T>(
     }
 }
 
-/// Distance of a choice from the best candidate.
+/// Distance of a choice from the best candidate. [`check`] has an example.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Checked {
     /// The cell that was measured.
@@ -545,7 +580,8 @@ impl Checked {
     /// Largest ratio at which a choice is good.
     pub const GOOD_RATIO: f64 = 1.05;
 
-    /// Returns whether the choice is good.
+    /// Returns whether the choice is good: within [`Self::GOOD_RATIO`] of the best. [`check`] has
+    /// an example of its ratio.
     pub fn good(&self) -> bool {
         self.ratio <= Self::GOOD_RATIO
     }
@@ -619,7 +655,7 @@ fn in_force(endpoint: &Endpoint, table: &AlgorithmTable, job: Job) -> Tried {
 }
 
 impl Rank {
-    /// Returns the table in force.
+    /// Returns the table in force. [`tune()`] has an example.
     pub fn table(&self) -> AlgorithmTable {
         self.endpoint.table()
     }
@@ -650,6 +686,20 @@ impl Rank {
     /// Installs rank 0's table at all ranks, which must all call it. With `None` at rank 0 all keep
     /// their tables.
     ///
+    /// # Examples
+    /// ```
+    /// # mod ranks { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/help/ranks.rs")); }
+    /// use trimtab_team::algorithm_table::AlgorithmTable;
+    ///
+    /// # ranks::run(2, |rank| {
+    /// // In each of two threads.
+    /// let table = AlgorithmTable::usual(true);
+    /// rank.install_of_first((rank.rank() == 0).then_some(&table))?;
+    /// assert_eq!(rank.table(), table);
+    /// # Ok(())
+    /// # });
+    /// ```
+    ///
     /// # Errors
     /// As [every call](crate::Calls#errors).
     pub fn install_of_first(&self, table: Option<&AlgorithmTable>) -> Result<()> {
@@ -670,7 +720,7 @@ impl Rank {
         self.install(table)
     }
 
-    /// Returns the key of this team's tunings: see [`store::key`].
+    /// Returns the key of this team's tunings: see [`store::key`], which has an example.
     pub fn key(&self) -> String {
         let (cell, place) = (self.endpoint.area.cell_bytes(), store::place(&self.mask, self.ranks()));
         store::key(self.ranks(), self.crowded(), cell, &place)

@@ -21,6 +21,32 @@ const FORMAT_VERSION: u32 = 2;
 const FILE_BYTES_MAX: u64 = 4 << 20;
 
 /// All tunings of a machine.
+///
+/// # Examples
+/// ```
+/// use trimtab_team::tune::store::{Store, key};
+/// use trimtab_team::tune::Tuning;
+///
+/// let folder = tempfile::tempdir()?;
+/// let (path, machine) = (folder.path().join("tunings"), "a machine's fingerprint");
+/// let mut store = Store::new(machine);
+/// assert!(store.is_empty());
+///
+/// let key = key(2, false, 32 << 10, "caches 1, nodes 1");
+/// store.put(key.clone(), Tuning::new(2, false));
+/// store.write(&path)?;
+///
+/// let (mut read, fault) = Store::read(&path, machine);
+/// assert_eq!((&read, fault), (&store, None));
+/// assert_eq!(read.keys().collect::<Vec<_>>(), [&key]);
+/// assert_eq!(read.table(&key), read.get(&key).map(|tuning| &tuning.table));
+/// assert!(read.remove(&key).is_some());
+///
+/// // A file of another machine counts as missing, and the reason is told.
+/// let (other, fault) = Store::read(&path, "another machine");
+/// assert!(other.is_empty() && fault.is_some());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Store {
     version: u32,
@@ -38,12 +64,23 @@ struct StoreFile {
 
 /// Returns the key of a table: the number of ranks, whether they are more than CPUs, the bytes of
 /// cells, and the ranks' place ([`place`]).
+///
+/// # Examples
+/// ```
+/// use trimtab_team::tune::store::{key, place};
+///
+/// let mask = [u64::MAX; 16];
+/// println!("{}", key(4, false, 32 << 10, &place(&mask, 4)));
+/// let key = key(4, true, 1024, "caches 1, nodes 1");
+/// assert_eq!(key, "4 ranks, crowded, caches 1, nodes 1, cells of 1024 bytes");
+/// ```
 pub fn key(ranks: u32, crowded: bool, cell: usize, place: &str) -> String {
     format!("{ranks} ranks{}, {place}, cells of {cell} bytes", if crowded { ", crowded" } else { "" })
 }
 
 /// Returns the number of last-level caches and nodes over which `ranks` ranks with these CPUs can
-/// be, and whether they share cores. More CPUs than that make no difference to them.
+/// be, and whether they share cores. More CPUs than that make no difference to them. [`key`] has an
+/// example.
 pub fn place(mask: &[u64; 16], ranks: u32) -> String {
     place_in(Path::new("/sys/devices/system"), mask, ranks)
 }
@@ -91,6 +128,19 @@ fn numbers(list: &str) -> Vec<usize> {
 }
 
 /// Returns the path of this machine's file, by the environment, and the machine's fingerprint.
+/// `None` if the environment names neither a cache folder nor a home.
+///
+/// # Examples
+/// ```
+/// use trimtab_team::tune::store::{Store, here};
+///
+/// // What is kept on this machine.
+/// if let Some((path, machine)) = here() {
+///     for key in Store::read(&path, &machine).0.keys() {
+///         println!("{key}");
+///     }
+/// }
+/// ```
 pub fn here() -> Option<(PathBuf, String)> {
     let variable = |name| std::env::var_os(name).map(PathBuf::from);
     let machine = fingerprint();
@@ -98,6 +148,14 @@ pub fn here() -> Option<(PathBuf, String)> {
 }
 
 /// Returns the tuning kept on this machine for a key; `None` if there is any problem with the file.
+///
+/// # Examples
+/// ```
+/// use trimtab_team::tune::store::kept;
+///
+/// // No team has this key.
+/// assert_eq!(kept(|| "no ranks".to_owned()), None);
+/// ```
 pub fn kept(key: impl FnOnce() -> String) -> Option<Tuning> {
     let (path, machine) = here()?;
     let mut store = Store::read(&path, &machine).0;
@@ -106,6 +164,7 @@ pub fn kept(key: impl FnOnce() -> String) -> Option<Tuning> {
 }
 
 /// Keeps a tuning for a key on this machine, beside those kept there already. Returns the path.
+/// [`Rank::keep`](crate::Rank::keep) has an example, and [`Store`] one of other paths.
 ///
 /// # Errors
 /// `Refused` if the environment names no folder, or the file cannot be written.
@@ -123,13 +182,13 @@ pub fn keep(key: &str, tuning: Tuning) -> crate::Result<PathBuf> {
 }
 
 impl Store {
-    /// Makes an empty store.
+    /// Makes an empty store. [`Store`] has an example.
     pub fn new(machine: &str) -> Self {
         Self { version: FORMAT_VERSION, machine: machine.to_owned(), tunings: BTreeMap::new() }
     }
 
     /// Reads a machine's file. Returns an empty store if the file is missing or invalid, and the
-    /// reason if it is invalid.
+    /// reason if it is invalid. [`Store`] has an example.
     pub fn read(path: &Path, machine: &str) -> (Self, Option<String>) {
         let none = |why: Option<String>| (Self::new(machine), why);
         let text = match std::fs::metadata(path) {
@@ -159,7 +218,10 @@ impl Store {
         }
     }
 
-    /// Writes the machine's file.
+    /// Writes the machine's file. [`Store`] has an example.
+    ///
+    /// # Errors
+    /// The folder cannot be made, or the file cannot be written.
     pub fn write(&self, path: &Path) -> std::io::Result<()> {
         let store = serde_json::to_value(self)?;
         let file = StoreFile { checksum: fnv1a_hex(store.to_string().as_bytes()), store };
@@ -183,45 +245,53 @@ impl Store {
         Ok(())
     }
 
-    /// Returns the tuning for a key.
+    /// Returns the tuning for a key. [`Store`] has an example.
     pub fn get(&self, key: &str) -> Option<&Tuning> {
         self.tunings.get(key)
     }
 
-    /// Returns the table for a key.
+    /// Returns the table for a key. [`Store`] has an example.
     pub fn table(&self, key: &str) -> Option<&AlgorithmTable> {
         self.get(key).map(|tuning| &tuning.table)
     }
 
-    /// Returns all keys.
+    /// Returns all keys. [`Store`] has an example.
     pub fn keys(&self) -> impl Iterator<Item = &str> {
         self.tunings.keys().map(String::as_str)
     }
 
-    /// Returns whether nothing was tuned.
+    /// Returns whether nothing was tuned. [`Store`] has an example.
     pub fn is_empty(&self) -> bool {
         self.tunings.is_empty()
     }
 
-    /// Removes the tuning for a key.
+    /// Removes the tuning for a key. [`Store`] has an example.
     pub fn remove(&mut self, key: &str) -> Option<Tuning> {
         self.tunings.remove(key)
     }
 
-    /// Stores a tuning for a key, in place of an older one.
+    /// Stores a tuning for a key, in place of an older one. [`Store`] has an example.
     pub fn put(&mut self, key: String, tuning: Tuning) {
         self.tunings.insert(key, tuning);
     }
 }
 
 /// Returns the path of a machine's file: in the cache folder that the environment names.
+///
+/// # Examples
+/// ```
+/// use trimtab_team::tune::store::path;
+///
+/// let found = path(None, Some("/home/ann".into()), "a machine's fingerprint").expect("a home");
+/// assert!(found.starts_with("/home/ann/.cache/trimtab/teams"));
+/// ```
 pub fn path(cache: Option<PathBuf>, home: Option<PathBuf>, machine: &str) -> Option<PathBuf> {
     let cache = cache.filter(|path| path.is_absolute()).or_else(|| home.map(|home| home.join(".cache")))?;
     Some(cache.join("trimtab/teams").join(format!("{}.json", fnv1a_hex(machine.as_bytes()))))
 }
 
 /// Returns everything by which tables of two machines may differ: CPU, caches and the CPUs that
-/// share them, nodes, kernel.
+/// share them, nodes, kernel. [`here`] has an example.
 pub fn fingerprint() -> String {
     hardware(&|path| std::fs::read_to_string(path).ok())
 }
