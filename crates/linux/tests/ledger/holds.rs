@@ -274,3 +274,20 @@ fn what_an_enclosing_run_handed_down_is_seen_in_its_descriptor_only() {
         assert_eq!(ledger.held_through(number, MACHINE, &cpus()).unwrap(), set(""), "{number}");
     }
 }
+
+#[test]
+fn cpus_taken_with_the_right_to_plan_stay_held_and_the_right_is_given_back() {
+    let scene = Scene::new();
+    let ledger = scene.ledger();
+    let planner = || ledger.planner(MACHINE, std::time::Duration::ZERO);
+    let held_now = || ledger.map(MACHINE, &set("0-7")).unwrap().exclusive;
+    let take = |cpus| ledger.take_planned(planner().unwrap(), &set(cpus), Mode::Exclusive, &us("planned", 0));
+    let held = take("2-3").unwrap();
+    assert!(planner().is_ok(), "the hold keeps the description, not the right");
+    assert_eq!(held_now(), set("2-3"));
+    assert!(matches!(take("3-4"), Err(TakeError::Busy { cpus }) if cpus == set("3")));
+    assert!(planner().is_ok());
+    assert_eq!(held_now(), set("2-3"), "nothing is left of CPUs that were refused");
+    drop(held);
+    assert_eq!(held_now(), set(""));
+}
