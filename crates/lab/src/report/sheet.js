@@ -46,7 +46,7 @@ try {
     const [table, column] = place.split(".").map((number) => Number(number) - 1);
     tables[table]?.tHead.rows[0].cells[column]?.firstChild.click();
   }
-  root.dataset.drawn = `tables ${tables.length} rows ${tables.reduce((all, table) => all + table.tBodies[0].rows.length, 0)} pictures ${document.querySelectorAll("svg.strip").length}`;
+  root.dataset.drawn = `tables ${tables.length} rows ${tables.reduce((all, table) => all + table.tBodies[0].rows.length, 0)} pictures ${document.querySelectorAll("figure.strip").length}`;
   root.dataset.requests = performance.getEntriesByType("resource").length;
 } catch (error) {
   root.dataset.error = String(error);
