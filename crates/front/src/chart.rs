@@ -1,10 +1,11 @@
 //! Charts as self-contained SVG: a canvas of one width, axes, words with known sizes, and a check.
 //!
 //! Problem: a chart is seen on a wide screen, in a page, and on a phone, which draws it at 420
-//! pixels. Idea: every chart is [`WIDTH`] pixels wide and as long as its content; no text is smaller
-//! than [`text::SIZE`], so that a phone shows it with more than nine pixels. Properties: no script,
-//! no font, no link to other files; text is escaped, whatever its source; equal calls give equal
-//! bytes. [`text::faults`] finds overlapping or cut texts in a finished picture, without a browser.
+//! pixels. Idea: every chart is [`WIDTH`] pixels wide and as long as its content; no text is
+//! smaller than [`text::SIZE`], so that a phone shows it with more than nine pixels. Properties: no
+//! script, no font, no link to other files; text is escaped, whatever its source; equal calls give
+//! equal bytes. [`text::faults`] finds overlapping or cut texts in a finished picture, without a
+//! browser.
 
 pub mod axis;
 pub mod text;
@@ -85,25 +86,24 @@ impl Canvas {
         );
     }
 
-    /// Draws a legend: `sample` draws the sample of an entry, whose left end and middle it gets.
-    /// Returns the height below.
+    /// Draws a legend in columns: `sample` draws the sample of an entry, whose left end and middle
+    /// it gets. Returns the height below.
     pub fn legend(
         &mut self,
         y: f64,
         names: &[&str],
         mut sample: impl FnMut(&mut Self, usize, f64, f64),
     ) -> f64 {
-        let (mut x, mut base) = (MARGIN, y);
+        let room = WIDTH - 2.0 * MARGIN;
+        let longest = names.iter().map(|name| width("note", name)).fold(0.0, f64::max);
+        let entry = SAMPLE + 6.0 + longest + ENTRY_GAP;
+        let columns = (((room + ENTRY_GAP) / entry) as usize).max(1);
         for (at, name) in names.iter().enumerate() {
-            let wide = SAMPLE + 6.0 + width("note", name);
-            if x > MARGIN && x + wide > WIDTH - MARGIN {
-                (x, base) = (MARGIN, base + LINE);
-            }
+            let (x, base) = (MARGIN + (at % columns) as f64 * entry, y + (at / columns) as f64 * LINE);
             sample(self, at, x, base - 4.5);
-            self.text("note", x + SAMPLE + 6.0, base, name);
-            x += wide + ENTRY_GAP;
+            self.text("note", x + SAMPLE + 6.0, base, &text::cut("note", name, room - SAMPLE - 6.0));
         }
-        if names.is_empty() { y } else { base + LINE }
+        y + names.len().div_ceil(columns) as f64 * LINE
     }
 
     /// Draws a path, of this class: `data` is SVG path data.

@@ -185,7 +185,10 @@ fn records_of_the_tree_are_shown_or_refused_with_what_shows_them() {
     );
     refused("advise/results/strong-20261123.json", &["experiments/advise/strong", "docs/advise.md"]);
     refused("uncore/results/zen3-guest-1.jsonl", &["bench uncore --from", "--svg FILE"]);
-    refused("nested/results/nested-gcc-20261122.jsonl.gz", &["bench nested", "draws its chart"]);
+    refused(
+        "nested/results/nested-gcc-20261122.jsonl.gz",
+        &["bench nested", "when it measures", "bench oversub"],
+    );
     refused("simulator/hog/lines.jsonl", &["trimtab.figures/1", "sim figures --out FOLDER"]);
     refused("advise/simulated.csv.gz", &["not a trimtab trace"]);
     assert!(!sandbox.path("none.html").exists());

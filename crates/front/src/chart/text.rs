@@ -1,8 +1,8 @@
 //! Words of charts: the sizes of their letters, their wrapping, and a check of a finished picture.
 //!
 //! Problem: a browser knows the width of a text, a program does not. Idea: bounds by kinds of
-//! letters, from the widest of the usual sans-serif fonts (DejaVu Sans; Arial, Helvetica and Liberation
-//! Sans are narrower). A layout by these bounds has room in every browser.
+//! letters, from the widest of the usual sans-serif fonts (DejaVu Sans; Arial, Helvetica and
+//! Liberation Sans are narrower). A layout by these bounds has room in every browser.
 
 use std::fmt::Write as _;
 

@@ -80,7 +80,10 @@ fn schema(text: &str) -> Option<&str> {
 fn sheet(text: &str, name: &str) -> Result<Sheet> {
     match schema(text) {
         Some(study::SCHEMA) => {
-            Ok(of_study::sheet(&study::read(text).with_context(|| of_benchmark(text, name))?))
+            if let Some(words) = of_benchmark(text, name) {
+                bail!("{words}");
+            }
+            Ok(of_study::sheet(&study::read(text).context("this record of bench oversub cannot be shown")?))
         }
         Some(record::SCHEMA) => Ok(of_tuning::sheet(&record::read(text)?)),
         Some(trimtab_cli::tuning_store::SCHEMA) => Ok(of_tuning::kept_sheet(&Kept::parse(text)?)),
@@ -100,21 +103,16 @@ fn sheet(text: &str, name: &str) -> Result<Sheet> {
 }
 
 /// Returns how a record of another benchmark than `oversub` is shown.
-fn of_benchmark(text: &str, name: &str) -> String {
+fn of_benchmark(text: &str, name: &str) -> Option<String> {
     let bench = text.split_once("\"bench\":\"").and_then(|(_, rest)| rest.split('"').next());
-    match bench {
-        Some("uncore") => {
-            format!(
-                "this is a record of bench uncore: trimtab bench uncore --from {name} --svg FILE makes its tables and its chart"
-            )
-        }
-        Some("oversub") => "this record of bench oversub cannot be read".to_owned(),
-        Some(bench @ ("balance" | "cost" | "nested" | "team" | "team-kernels")) => {
-            format!(
-                "this is a record of bench {bench}, which prints its tables, and draws its chart, when it measures; of benchmarks, report shows bench oversub"
-            )
-        }
-        _ => "only the records of bench oversub can be shown".to_owned(),
+    match bench? {
+        "uncore" => Some(format!(
+            "this is a record of bench uncore: trimtab bench uncore --from {name} --svg FILE makes its tables and its chart"
+        )),
+        bench @ ("balance" | "cost" | "nested" | "team" | "team-kernels") => Some(format!(
+            "this is a record of bench {bench}, which shows its results when it measures; of benchmarks, report shows those of bench oversub"
+        )),
+        _ => None,
     }
 }
 

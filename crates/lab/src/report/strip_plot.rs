@@ -5,8 +5,8 @@
 //! positions are percentages, so that it takes any width while its text and dots keep their size.
 //!
 //! Properties: an axis is linear from zero, or logarithmic around 1 for ratios. A value beyond the
-//! axis is an arrow at its end, with its number. Rows of one subject have a heading. Colour says one
-//! thing, which the legend names. Without rows, no picture is made.
+//! axis is an arrow at its end, with its number. Rows of one subject have a heading. Colour says
+//! one thing, which the legend names. Without rows, no picture is made.
 
 use super::sheet::plain;
 use std::fmt::Write as _;
@@ -78,12 +78,7 @@ pub(super) fn markup(strip: &Strip, title: &str) -> String {
         }
         row(&mut out, one, &axis, &grid);
     }
-    out.push_str(
-        "<div class=\"line\"><span class=\"name\"></span><svg class=\"ticks\" aria-hidden=\"true\">",
-    );
-    for (value, label) in axis.ticks() {
-        let _ = write!(out, "<text x=\"{}\" y=\"12\">{label}</text>", percent(axis.share(value)));
-    }
+    ticks(&mut out, &axis);
     let logarithmic = if axis.is_ratio() { ", logarithmic" } else { "" };
     let _ = writeln!(
         out,
@@ -246,6 +241,11 @@ mod tests {
         let text = markup(&Strip { rows, colours, ..Strip::default() }, "x");
         assert_eq!(text.matches("<h3>").count(), 2, "{text}");
         assert!(text.contains("<span class=\"k1\"><i></i>spin</span>"), "{text}");
+        for tag in ["div", "span", "svg", "p", "figure"] {
+            let opened =
+                text.matches(&format!("<{tag} ")).count() + text.matches(&format!("<{tag}>")).count();
+            assert_eq!(opened, text.matches(&format!("</{tag}>")).count(), "{tag}: {text}");
+        }
         assert_eq!(text.matches("class=\"line k1\"").count(), 1, "{text}");
     }
 }

@@ -3,10 +3,10 @@
 //! Unit: pixels at scale 1. One panel a file, with a line for each combination of the keys after
 //! the first and a legend; the first key is the horizontal scale, by its value where all are
 //! numbers or times (logarithmic where these differ much), else one place beside the other. Places
-//! that are words are not joined by lines: nothing lies between them, and marks of equal height stand
-//! side by side. Earlier lines are broader, so that one is seen below another of the same values.
-//! Properties: a ratio's axis is logarithmic around 1, another begins at zero; lines
-//! differ in marks and dashes as well as in colour; equal input gives equal bytes.
+//! that are words are not joined by lines: nothing lies between them, and marks of equal height
+//! stand side by side. Earlier lines are broader, so that one is seen below another of the same
+//! values. Properties: a ratio's axis is logarithmic around 1, another begins at zero; lines differ
+//! in marks and dashes as well as in colour; equal input gives equal bytes.
 
 use super::scenario::is_stdout;
 use anyhow::{Context, Result, bail};

@@ -4,9 +4,9 @@
 //! with the interval as a whisker and the verdict as the bound bar's fill: it stands out only where
 //! there is a difference. Bars lie, so that any number of shapes has room, each with its number
 //! beside it; all its numbers are in a tooltip. One wild interval must not press all bars flat: a
-//! scale reaches little beyond the longest bar, and a whisker that reaches further ends in an arrow.
-//! Properties: a scale begins at zero; bars differ in pattern as well as in colour; equal input
-//! gives equal bytes.
+//! scale reaches little beyond the longest bar, and a whisker that reaches further ends in an
+//! arrow. Properties: a scale begins at zero; bars differ in pattern as well as in colour; equal
+//! input gives equal bytes.
 
 use super::records::NestedStart;
 use super::{Measured, report};

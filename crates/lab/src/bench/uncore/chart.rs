@@ -1,17 +1,17 @@
 //! The measurement as a picture: each index's changes over those of time, as a self-contained SVG.
 //!
 //! Unit: pixels at scale 1. One panel an index, one mark a case; an index that sees what time does
-//! has its marks in the upper right and lower left quarters, a perfect one on the diagonal. A change
-//! is a ratio, on axes that are logarithmic around 1: twice and half are as far from the middle.
-//! Properties: experiments differ in shape as well as in colour; both axes of all panels have the
-//! same scale; equal input gives equal bytes.
+//! has its marks in the upper right and lower left quarters, a perfect one on the diagonal. A
+//! change is a ratio, on axes that are logarithmic around 1: twice and half are as far from the
+//! middle. Properties: experiments differ in shape as well as in colour; both axes of all panels
+//! have the same scale; equal input gives equal bytes.
 
 use super::UncoreFindings;
 use super::matrix::{ALL, word};
 use super::records::UncoreStart;
 use trimtab_core::penalty::Index;
 use trimtab_front::chart::axis::Axis;
-use trimtab_front::chart::text::cut;
+use trimtab_front::chart::text::{cut, width};
 use trimtab_front::chart::{Canvas, LINE, MARGIN, Plot, SAMPLE, WIDTH};
 
 /// Panels side by side, and the distance between them.
@@ -39,7 +39,7 @@ pub(super) fn picture(start: &UncoreStart, found: &UncoreFindings<'_>) -> String
         for (column, index) in row.iter().enumerate() {
             panel(&mut out, found, *index, axis, (MARGIN + column as f64 * (wide + GAP), wide, top));
         }
-        top += LINE + (wide - LEFT) + 3.0 * LINE + 10.0;
+        top += 2.0 * LINE + (wide - LEFT) + 3.0 * LINE + 10.0;
     }
     out.finish(top)
 }
@@ -76,7 +76,8 @@ fn panel(
     let r = worth.changes.pearson.map_or_else(|| "-".to_owned(), |r| format!("{r:.2}"));
     let title = format!("{}: r {r}, signs {}/{}", index.word(), worth.signs.agree, worth.signs.of);
     out.text("panel", left, top, &cut("panel", &title, wide));
-    let upper = top + LINE - 6.0;
+    out.text("note", left, top + LINE, &format!("{}, second over first", index.word()));
+    let upper = top + 2.0 * LINE - 6.0;
     let plot = Plot { left: left + LEFT, right: left + wide, upper, floor: upper + wide - LEFT, axis };
     out.scale(&plot);
     let side = plot.right - plot.left;
@@ -84,7 +85,8 @@ fn panel(
     out.path("one", &format!("M{0:.1} {upper:.1}V{1:.1}", x(1.0), plot.floor));
     out.path("diagonal", &format!("M{:.1} {:.1}L{:.1} {upper:.1}", plot.left, plot.floor, plot.right));
     for (ratio, label) in axis.ticks() {
-        out.text("below", x(ratio).min(WIDTH - MARGIN - 14.0), plot.floor + LINE, &label);
+        let most = WIDTH - 2.0 - width("below", &label) / 2.0;
+        out.text("below", x(ratio).min(most), plot.floor + LINE, &label);
     }
     out.text("below", (plot.left + plot.right) / 2.0, plot.floor + 2.0 * LINE, "time, second over first");
     if points.is_empty() {

@@ -1,10 +1,11 @@
 //! A figure as a picture: a self-contained SVG of curves, what was published as open diamonds.
 //!
 //! Unit: pixels at scale 1. A panel holds up to [`MOST`] curves over the same places, all ratios or
-//! all per cent or all of another unit. Places that differ in more than a number are categories:
-//! no line joins them, and points of equal height stand side by side. Properties: a ratio's axis is
-//! logarithmic around 1, others begin at zero; curves differ in dashes as well as in colour; equal
-//! input gives equal bytes.
+//! all per cent or all of another unit. Places that differ in more than a number are categories: no
+//! line joins them, and points of equal height stand side by side. Earlier curves are broader, so
+//! that one is seen below another of the same heights. Properties: a ratio's axis is logarithmic
+//! around 1, others begin at zero; curves differ in dashes as well as in colour; equal input gives
+//! equal bytes.
 
 use trimtab_front::chart::axis::Axis;
 use trimtab_front::chart::{Canvas, LINE, MARGIN, Plot, SAMPLE, WIDTH, is_joined, plain, through};
@@ -115,8 +116,9 @@ fn draw(
         }
         let colour = COLOURS[number % MOST];
         out.markup(&format!(
-            "<circle cx=\"{:.1}\" cy=\"{y:.1}\" r=\"3\" fill=\"{colour}\"/>\n",
-            x + SAMPLE / 2.0
+            "<circle cx=\"{:.1}\" cy=\"{y:.1}\" r=\"{:.1}\" fill=\"{colour}\"/>\n",
+            x + SAMPLE / 2.0,
+            breadth(number) + 1.0
         ));
     });
     let plot = Plot {
@@ -133,7 +135,8 @@ fn draw(
         places.iter().enumerate().map(|(at, place)| (x(at), (*place).to_owned())).collect();
     let below = out.places(plot.floor, &labels);
     out.text("below", (plot.left + plot.right) / 2.0, below + LINE, figure.x);
-    let room = if has_lines { 0.0 } else { (0.8 * step / series.len() as f64).min(BESIDE) };
+    let is_curve = has_lines && !are_joined.contains(&false);
+    let room = if is_curve { 0.0 } else { (0.8 * step / series.len() as f64).min(BESIDE) };
     for (number, series) in series.iter().enumerate() {
         let beside = room * (number as f64 - (names.len() - 1) as f64 / 2.0);
         let place = |at: usize, y: f64| (x(at) + beside, plot.y(y));
@@ -149,11 +152,17 @@ fn draw(
     below + 2.0 * LINE + MARGIN
 }
 
+/// Width of the curve with this number.
+fn breadth(number: usize) -> f64 {
+    3.8 - 0.7 * (number % 4) as f64
+}
+
 /// Draws a piece of the curve with this number.
 fn stroke(out: &mut Canvas, number: usize, data: &str) {
     let (colour, dash) = (COLOURS[number % MOST], DASHES[number % MOST]);
     out.markup(&format!(
-        "<path d=\"{data}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"1.6\" stroke-dasharray=\"{dash}\"/>\n"
+        "<path d=\"{data}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"{:.1}\" stroke-dasharray=\"{dash}\"/>\n",
+        breadth(number)
     ));
 }
 
@@ -165,8 +174,9 @@ fn points(out: &mut Canvas, plot: &Plot, number: usize, point: &Plotted, x: f64)
         out.clipped("beyond", plot, x, point.y, &tip);
     } else {
         out.markup(&format!(
-            "<circle cx=\"{x:.1}\" cy=\"{:.1}\" r=\"3\" fill=\"{colour}\"><title>{}</title></circle>\n",
+            "<circle cx=\"{x:.1}\" cy=\"{:.1}\" r=\"{:.1}\" fill=\"{colour}\"><title>{}</title></circle>\n",
             plot.y(point.y),
+            breadth(number) + 1.0,
             plain(&tip)
         ));
     }

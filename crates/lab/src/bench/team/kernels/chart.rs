@@ -1,8 +1,8 @@
 //! The kernels as a picture: seconds over ranks, and each kind of team beside threads.
 //!
 //! Two groups of panels for each kernel, each with a panel by stream and one by resident exchange:
-//! the times, and the times of processes and mixed teams beside those of threads, below 1 where they
-//! are quicker.
+//! the times, and the times of processes and mixed teams beside those of threads, below 1 where
+//! they are quicker.
 
 use super::super::chart::class;
 use super::super::matrix::Who;
