@@ -21,6 +21,10 @@ const HEIGHT: f64 = 240.0;
 const RATIO_MAX: f64 = 16.0;
 /// Distance of the points of two curves at a category.
 const BESIDE: f64 = 6.0;
+/// The same in a panel with curves.
+const BESIDE_CURVES: f64 = 1.5;
+/// Radius of a point without a curve.
+const POINT: f64 = 3.4;
 
 const COLOURS: [&str; MOST] =
     ["#1b62a5", "#c4511f", "#2a7f4f", "#7b4fa3", "#8a6d00", "#b0306a", "#3f8fa8", "#555b66"];
@@ -118,7 +122,7 @@ fn draw(
         out.markup(&format!(
             "<circle cx=\"{:.1}\" cy=\"{y:.1}\" r=\"{:.1}\" fill=\"{colour}\"/>\n",
             x + SAMPLE / 2.0,
-            breadth(number) + 1.0
+            radius(number, has_lines)
         ));
     });
     let plot = Plot {
@@ -135,8 +139,12 @@ fn draw(
         places.iter().enumerate().map(|(at, place)| (x(at), (*place).to_owned())).collect();
     let below = out.places(plot.floor, &labels);
     out.text("below", (plot.left + plot.right) / 2.0, below + LINE, figure.x);
-    let is_curve = has_lines && !are_joined.contains(&false);
-    let room = if is_curve { 0.0 } else { (0.8 * step / series.len() as f64).min(BESIDE) };
+    let room = match (has_lines, are_joined.contains(&false)) {
+        (true, false) => 0.0,
+        // The steps of neighbouring curves stay at their places.
+        (true, true) => BESIDE_CURVES,
+        (false, _) => (0.8 * step / series.len() as f64).min(BESIDE),
+    };
     for (number, series) in series.iter().enumerate() {
         let beside = room * (number as f64 - (names.len() - 1) as f64 / 2.0);
         let place = |at: usize, y: f64| (x(at) + beside, plot.y(y));
@@ -146,7 +154,7 @@ fn draw(
             }
         }
         for (at, point) in series.points.iter().enumerate().filter(|(_, point)| point.y.is_finite()) {
-            points(out, &plot, number, point, place(at, point.y).0);
+            points(out, &plot, (number, has_lines), point, place(at, point.y).0);
         }
     }
     below + 2.0 * LINE + MARGIN
@@ -155,6 +163,11 @@ fn draw(
 /// Width of the curve with this number.
 fn breadth(number: usize) -> f64 {
     3.8 - 0.7 * (number % 4) as f64
+}
+
+/// Radius of the points of the curve with this number.
+fn radius(number: usize, has_lines: bool) -> f64 {
+    if has_lines { breadth(number) + 1.0 } else { POINT }
 }
 
 /// Draws a piece of the curve with this number.
@@ -167,7 +180,7 @@ fn stroke(out: &mut Canvas, number: usize, data: &str) {
 }
 
 /// Draws a simulated point, and the published one beside it.
-fn points(out: &mut Canvas, plot: &Plot, number: usize, point: &Plotted, x: f64) {
+fn points(out: &mut Canvas, plot: &Plot, (number, has_lines): (usize, bool), point: &Plotted, x: f64) {
     let colour = COLOURS[number % MOST];
     let tip = format!("{} {}: {:.3}", point.series, point.x, point.y);
     if plot.axis.is_beyond(point.y) {
@@ -176,7 +189,7 @@ fn points(out: &mut Canvas, plot: &Plot, number: usize, point: &Plotted, x: f64)
         out.markup(&format!(
             "<circle cx=\"{x:.1}\" cy=\"{:.1}\" r=\"{:.1}\" fill=\"{colour}\"><title>{}</title></circle>\n",
             plot.y(point.y),
-            breadth(number) + 1.0,
+            radius(number, has_lines),
             plain(&tip)
         ));
     }
