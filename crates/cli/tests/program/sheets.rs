@@ -60,6 +60,11 @@ fn a_study_is_tables_that_sort_and_pictures_and_asks_nobody() {
     let document = opened(&sandbox, &browser, &page, "");
     assert!(document.contains("data-drawn=\"tables 1 rows 3 pictures 1\""));
     assert!(document.contains("<title>More threads than cores - trimtab report</title>"));
+    let narrow = browse_as(&sandbox, &browser, &page, "", &["--window-size=420,900"]);
+    assert!(narrow.contains("data-over=\"0\""), "{}", narrow.lines().nth(1).unwrap_or_default());
+    let smallest: f64 =
+        narrow.split("data-smallest=\"").nth(1).unwrap().split('"').next().unwrap().parse().unwrap();
+    assert!(smallest >= 9.0, "{smallest} pixels");
     let hostile = "&lt;/td&gt;&lt;script&gt;";
     let order = |query: &str| -> Vec<String> {
         let all = names(&opened(&sandbox, &browser, &page, query));

@@ -129,9 +129,9 @@ fn processes_are_set_beside_threads_and_teams_beside_peers() {
     let chart = text(&sandbox.path("chart.svg"));
     assert!(chart.starts_with("<svg") && chart.trim_end().ends_with("</svg>"));
     assert_eq!(faults(&chart), Vec::<String>::new());
-    assert!(
-        chart.contains("ft, stream: seconds over ranks") && chart.contains("is, resident: teams / threads")
-    );
+    for words in [">ft<", ">is: beside teams of threads<", ">stream<", ">resident<", ">seconds<", ">ranks<"] {
+        assert!(chart.contains(words), "{words}: {chart}");
+    }
     assert!(chart.contains("mpich: 0.4001") && chart.contains("team-process: 0.5002"), "{chart}");
 }
 

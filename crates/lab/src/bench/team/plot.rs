@@ -119,7 +119,10 @@ fn panel(out: &mut Canvas, group: &PanelGroup, panel: &Panel, left: f64, wide: f
             free_until = middle - half - 4.0;
         }
     }
-    out.text("below", (plot.left + plot.right) / 2.0, plot.floor + 2.0 * LINE, group.over);
+    // A barrier has no bytes.
+    if !panel.below.is_empty() {
+        out.text("below", (plot.left + plot.right) / 2.0, plot.floor + 2.0 * LINE, group.over);
+    }
     for PlotLine { class, points } in &panel.lines {
         if points.len() > 1 {
             out.path(class, &through(points.iter().map(|point| (x(point.at), plot.y(point.value)))));
