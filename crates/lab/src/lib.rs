@@ -32,6 +32,8 @@
 pub mod args;
 pub mod bench;
 pub mod generate;
+#[cfg(test)]
+mod kept_pictures;
 pub mod replay;
 pub mod report;
 pub mod sim;

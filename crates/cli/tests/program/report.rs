@@ -77,6 +77,8 @@ fn a_browser_draws_the_page_and_asks_nobody() {
         "{}",
         head(&document)
     );
+    let narrow = browse_as(&sandbox, &browser, &file, "", &["--window-size=420,900"]);
+    assert!(narrow.contains("data-over=\"0\""), "{}", head(&narrow));
     assert!(!document.contains("data-error"), "{}", head(&document));
     for word in ["expected end balance", "worker-11", "40.0 ms behind thread 5", "12 running threads"] {
         assert!(document.contains(word), "{word}");

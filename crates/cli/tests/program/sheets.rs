@@ -60,6 +60,11 @@ fn a_study_is_tables_that_sort_and_pictures_and_asks_nobody() {
     let document = opened(&sandbox, &browser, &page, "");
     assert!(document.contains("data-drawn=\"tables 1 rows 3 pictures 1\""));
     assert!(document.contains("<title>More threads than cores - trimtab report</title>"));
+    let narrow = browse_as(&sandbox, &browser, &page, "", &["--window-size=420,900"]);
+    assert!(narrow.contains("data-over=\"0\""), "{}", narrow.lines().nth(1).unwrap_or_default());
+    let smallest: f64 =
+        narrow.split("data-smallest=\"").nth(1).unwrap().split('"').next().unwrap().parse().unwrap();
+    assert!(smallest >= 9.0, "{smallest} pixels");
     let hostile = "&lt;/td&gt;&lt;script&gt;";
     let order = |query: &str| -> Vec<String> {
         let all = names(&opened(&sandbox, &browser, &page, query));
@@ -88,12 +93,17 @@ fn a_profile_is_a_sheet_with_what_was_not_seen() {
         "not seen: cache misses: no counters",
         "threads synchronise every 50.0 us",
         ">25.0 %<",
-        "<svg class=\"strip\"",
+        "<figure class=\"strip\"",
     ] {
         assert!(source.contains(word), "{word}");
     }
     // A missing value is not zero.
-    assert!(source.contains("<td>page faults</td><td class=\"n\">not seen</td>"), "{source}");
+    assert!(
+        source.contains(
+            "<td data-column=\"WHAT\">page faults</td><td class=\"n\" data-column=\"MEASURED\">not seen</td>"
+        ),
+        "{source}"
+    );
     let browser = need!(browser(), "no Chromium is installed: the page is not opened");
     assert!(opened(&sandbox, &browser, &page, "").contains("data-drawn=\"tables 1 rows 15 pictures 1\""));
 }
@@ -154,4 +164,37 @@ fn what_is_no_record_is_refused_in_words() {
     sandbox.write("study.html", "mine");
     sandbox.trimtab("report").arg(&file).ends().fails(2, &["study.html"]);
     assert_eq!(text(&sandbox.path("study.html")), "mine");
+}
+
+#[test]
+fn records_of_the_tree_are_shown_or_refused_with_what_shows_them() {
+    let sandbox = Sandbox::new();
+    let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments");
+    // A compressed record is read as it is.
+    let page = sandbox.path("study.html");
+    let study = kept.join("oversub/results/quick-6.18.44-20261123.jsonl.gz");
+    sandbox.trimtab("report").arg(&study).arg("-o").arg(&page).ends().ok();
+    assert!(text(&page).contains("<h3>pipeline.W</h3>"));
+    let refused = |file: &str, words: &[&str]| {
+        sandbox
+            .trimtab("report -o")
+            .arg(sandbox.path("none.html"))
+            .arg(kept.join(file))
+            .ends()
+            .fails(2, words);
+    };
+    refused("tune/results/cg-A-20261123.json", &["experiments/tune/measure", "tune --json"]);
+    refused(
+        "profile/results/all-20261123.json",
+        &["experiments/profile/measure", ".md file", "profile --json"],
+    );
+    refused("advise/results/strong-20261123.json", &["experiments/advise/strong", "docs/advise.md"]);
+    refused("uncore/results/zen3-guest-1.jsonl", &["bench uncore --from", "--svg FILE"]);
+    refused(
+        "nested/results/nested-gcc-20261122.jsonl.gz",
+        &["bench nested", "when it measures", "bench oversub"],
+    );
+    refused("simulator/hog/lines.jsonl", &["trimtab.figures/1", "sim figures --out FOLDER"]);
+    refused("advise/simulated.csv.gz", &["not a trimtab trace"]);
+    assert!(!sandbox.path("none.html").exists());
 }

@@ -24,6 +24,8 @@ const CORES_ASPECT: f64 = 2.2;
 const TITLE_SIZE: u32 = 15;
 const TEXT_SIZE: u32 = 12;
 const PAGE_MARGIN: u32 = 16;
+/// Least size in pixels to which a narrow screen shrinks the text of names.
+const SHRUNK_MIN: u32 = 9;
 /// Minimum width in pixels of the rows outside the machine itself.
 const WIDTH_MIN: u32 = 420;
 /// Maximum length of a name in characters; longer names are cut.
@@ -81,7 +83,7 @@ pub fn picture(machine: &Machine, marks: &Marks) -> String {
         rows.push(note(&format!("offline: cpus {}", list(machine.offline()))));
     }
     rows.push(shelf(painter.legend(), width, PAGE_MARGIN));
-    document(&grid(rows, 1, gap))
+    document(&grid(rows, 1, gap), painter.scale.small)
 }
 
 /// Box with its size and content.
@@ -464,11 +466,14 @@ fn escape(text: &str) -> String {
     escaped
 }
 
-fn document(body: &Boxed) -> String {
+/// Returns the whole picture; its smallest text has this size. A narrow screen shrinks it as far as
+/// that stays readable, and scrolls the rest.
+fn document(body: &Boxed, small: u32) -> String {
     let (width, height) = (body.width + 2 * PAGE_MARGIN, body.height + 2 * PAGE_MARGIN);
+    let least = width * SHRUNK_MIN / small;
     let mut out = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" xml:space=\"preserve\" width=\"{width}\" height=\"{height}\" \
-         viewBox=\"0 0 {width} {height}\">\n{STYLE}"
+         viewBox=\"0 0 {width} {height}\" style=\"max-width:100%;min-width:{least}px;height:auto\">\n{STYLE}"
     );
     out.push_str(&format!("<rect class=\"tt-page\" width=\"{width}\" height=\"{height}\"/>\n"));
     write(&mut out, body, PAGE_MARGIN, PAGE_MARGIN);

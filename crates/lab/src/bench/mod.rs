@@ -12,6 +12,8 @@ mod oversub;
 mod team;
 mod uncore;
 
+pub(crate) use harness::read_text;
+
 use crate::args::{BenchArgs, BenchCommand};
 use trimtab_front::exit::{self, Exit};
 use trimtab_front::process_env::World;

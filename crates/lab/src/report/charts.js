@@ -78,7 +78,7 @@ function fit(paper, text, width) {
 function axis(paper, edges, left, width, y, height) {
   const from = edges[view.from], to = edges[view.to], span = to - from;
   if (!(span > 0)) return;
-  const rough = span / Math.max(2, width / 110), power = 10 ** Math.floor(Math.log10(rough));
+  const rough = span / Math.max(4, width / 90), power = 10 ** Math.floor(Math.log10(rough));
   const step = [1, 2, 5, 10].map((k) => k * power).find((k) => k >= rough);
   paper.fillStyle = style("--dim");
   paper.strokeStyle = style("--line");

@@ -5,6 +5,7 @@ use super::strip_plot::{Strip, StripRow};
 use trimtab_cli::profile;
 use trimtab_core::profile::Profile;
 use trimtab_core::time::Span;
+use trimtab_core::words::plural;
 
 /// Builds the page.
 pub(super) fn sheet(profile: &Profile) -> Sheet {
@@ -26,11 +27,19 @@ pub(super) fn sheet(profile: &Profile) -> Sheet {
     }];
     sections.extend(intervals(profile));
     sections.push(figures(profile));
+    if !profile.unseen.is_empty() {
+        sections.push(Section {
+            title: "Not seen".to_owned(),
+            words: "These values are unknown, not zero.".to_owned(),
+            lines: profile.unseen.iter().map(|what| format!("not seen: {what}")).collect(),
+            ..Section::default()
+        });
+    }
     Sheet {
         title: profile.program.clone(),
         about: "One monitored run: synchronisation, CPU and memory behaviour.".to_owned(),
         facts,
-        warnings: profile.unseen.iter().map(|what| format!("not seen: {what}")).collect(),
+        warnings: Vec::new(),
         sections,
     }
 }
@@ -56,8 +65,8 @@ fn intervals(profile: &Profile) -> Option<Section> {
     Some(Section {
         title: "Intervals between synchronisations of all threads".to_owned(),
         words: format!(
-            "{} intervals. The shorter they are, the more a delay of one thread costs.",
-            meet.count
+            "{}. The shorter they are, the more a delay of one thread costs.",
+            plural(meet.count, "interval")
         ),
         strip: Some(Strip { of: "microseconds".to_owned(), rows, ..Strip::default() }),
         ..Section::default()

@@ -2,14 +2,15 @@
 
 use super::sheet::{Mood, Section, Sheet, SheetCell, Table};
 use super::strip_plot::{Strip, StripRow};
+use trimtab_core::place::waiting::WaitPolicy;
 use trimtab_core::stats::Estimate;
 use trimtab_core::study::{self, About, Pair, Runtime, Sample, Study, Summary};
 use trimtab_front::study::{FOREIGN_SHARE_MAX, estimate, intervals, slowdown, time, title};
 
 /// Least slow-down or gain that is coloured.
 const CHANGE_COLOURED_MIN: f64 = 0.1;
-/// Slow-downs beyond this value are drawn at the end of the scale.
-const SLOWDOWN_DRAWN_MAX: f64 = 5.0;
+/// Slow-downs beyond this value, and gains beyond its inverse, are drawn at the ends of the scale.
+const SLOWDOWN_DRAWN_MAX: f64 = 16.0;
 
 /// Builds the page.
 pub(super) fn sheet(study: &Study) -> Sheet {
@@ -78,24 +79,36 @@ fn alone(runtime: Runtime, summaries: &[Summary], samples: &[Sample]) -> Option<
     let columns =
         ["PROGRAM", "MEETS EVERY", "THREADS", "A CORE", "WAIT", "SLOW-DOWN", "CPU TIME", "BALANCE", "RUNS"];
     let rows = of.iter().map(|one| row(one)).collect();
+    let waits: Vec<WaitPolicy> =
+        WaitPolicy::ALL.into_iter().filter(|wait| of.iter().any(|one| one.cell.wait == *wait)).collect();
     let pictured = of.iter().filter(|one| one.cell.per_core > 1).map(|one| {
+        let Summary { cell, .. } = one;
         let values: Vec<f64> =
-            samples.iter().filter(|sample| sample.cell == one.cell).filter_map(Sample::slowdown).collect();
-        let name = format!("{} {}x {} {}", one.cell.name(), one.cell.per_core, one.cell.grip, one.cell.wait);
+            samples.iter().filter(|sample| sample.cell == *cell).filter_map(Sample::slowdown).collect();
+        let name = format!("{} a core, {}, {}", cell.per_core, cell.grip, cell.wait);
         let bar =
             one.slowdown.and_then(|slowdown| slowdown.interval).map(|interval| (interval.low, interval.high));
-        StripRow { bar, ..StripRow::of(&name, values) }
+        StripRow {
+            group: cell.name(),
+            bar,
+            colour: waits.iter().position(|wait| *wait == cell.wait).unwrap_or(0),
+            ..StripRow::of(&name, values)
+        }
     });
     let rows_of_picture: Vec<StripRow> = pictured.collect();
     Some(Section {
         title: title(runtime).to_owned(),
-        words: "A dot is a run relative to its baseline; the dashed line is one thread per core.".to_owned(),
+        words: "A dot is a run relative to its baseline, the tick their median; the dashed line is one thread per \
+                core. Left of it more threads gain, right of it they lose. An arrow is a value beyond the scale. \
+                The colour is the wait policy."
+            .to_owned(),
         table: Some(Table { columns: columns.map(str::to_owned).to_vec(), rows }),
         strip: Some(Strip {
             of: "times the baseline's time".to_owned(),
-            mark: Some(1.0),
-            most: Some(SLOWDOWN_DRAWN_MAX),
+            ratio_most: Some(SLOWDOWN_DRAWN_MAX),
+            colours: waits.iter().map(|wait| format!("wait policy {wait}")).collect(),
             rows: rows_of_picture,
+            ..Strip::default()
         }),
         lines: Vec::new(),
     })

@@ -170,7 +170,8 @@ fn tried(record: &Record) -> Section {
     });
     Section {
         title: "Settings tried".to_owned(),
-        words: "A dot is a run. Settings that appeared worse got fewer runs; the setting in bold was kept."
+        words: "A dot is a run, the tick their median; the dashed line is the median of the start. Settings that \
+                appeared worse got fewer runs; the setting in bold was kept."
             .to_owned(),
         strip: Some(Strip {
             of: unit(&start.metric).to_owned(),

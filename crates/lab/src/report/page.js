@@ -206,7 +206,14 @@ function findings(data) {
   box.append(data.findings.length ? list : make("p", "None: the policy only sampled, or found nothing.", "dim"));
 }
 
+/** Names each cell of a row by its column, for narrow screens, where the head of the table is hidden. */
+function named(line, names) {
+  [...line.cells].forEach((cell, at) => { cell.dataset.column = names[at]; });
+  return line;
+}
+
 function moves(data) {
+  const names = [...document.querySelectorAll("#moves th")].map((head) => head.textContent);
   const body = document.querySelector("#moves tbody"), seek = document.getElementById("seek"), more = document.getElementById("more");
   const text = (row) => `${row.tid ?? ""} ${row.name} ${row.act} ${row.why} ${row.end}`.toLowerCase();
   const rows = data.moves.map((row) => ({ ...row, text: text(row) }));
@@ -218,7 +225,7 @@ function moves(data) {
       const line = make("tr");
       line.append(make("td", seconds(row.at_ms), "n"), make("td", row.tid ?? "?", "n"), make("td", row.name), make("td", row.from ?? "–", "n"),
         make("td", row.act), make("td", row.why), make("td", percent(row.gain), "n"), make("td", row.end));
-      body.append(line);
+      body.append(named(line, names));
     }
     const earlier = data.decided - rows.length;
     document.getElementById("found").textContent = `${hits.length} of ${data.decided} decisions${earlier > 0 ? `; the first ${earlier} are not on this page` : ""}`;
@@ -243,7 +250,7 @@ function table(data) {
     for (const row of rows) {
       const line = make("tr");
       for (const [field, , right, words] of columns) line.append(make("td", words ? words(row[field]) : row[field], right ? "n" : ""));
-      body.append(line);
+      body.append(named(line, columns.map((column) => column[1])));
     }
   }
   for (const [field, words, right] of columns) {
@@ -285,6 +292,8 @@ function start() {
   wished.addEventListener("change", () => theme());
   addEventListener("resize", () => view.listeners.forEach((redraw) => redraw()));
   view.listeners.forEach((redraw) => redraw());
+  // For tests of narrow screens: pixels that the page is too wide.
+  root.dataset.over = Math.max(0, root.scrollWidth - root.clientWidth);
   root.dataset.requests = performance.getEntriesByType("resource").length;
   root.dataset.drawn = `threads ${data.threads.length} columns ${data.edges.length - 1} cpus ${data.cpus.length} moves ${data.moves.length}`;
 }

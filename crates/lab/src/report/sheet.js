@@ -46,7 +46,10 @@ try {
     const [table, column] = place.split(".").map((number) => Number(number) - 1);
     tables[table]?.tHead.rows[0].cells[column]?.firstChild.click();
   }
-  root.dataset.drawn = `tables ${tables.length} rows ${tables.reduce((all, table) => all + table.tBodies[0].rows.length, 0)} pictures ${document.querySelectorAll("svg.strip").length}`;
+  root.dataset.drawn = `tables ${tables.length} rows ${tables.reduce((all, table) => all + table.tBodies[0].rows.length, 0)} pictures ${document.querySelectorAll("figure.strip").length}`;
+  // For tests of narrow screens: pixels that the page is too wide, and the size of its smallest text.
+  root.dataset.over = Math.max(0, root.scrollWidth - root.clientWidth);
+  root.dataset.smallest = Math.min(...[...document.body.querySelectorAll("*")].map((one) => parseFloat(getComputedStyle(one).fontSize)));
   root.dataset.requests = performance.getEntriesByType("resource").length;
 } catch (error) {
   root.dataset.error = String(error);

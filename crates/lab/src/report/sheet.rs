@@ -150,7 +150,7 @@ impl Section {
             let _ = writeln!(out, "<p class=\"dim\">{}</p>", plain(&self.words));
         }
         if let Some(strip) = &self.strip {
-            out.push_str(&strip_plot::svg(strip, &self.title));
+            out.push_str(&strip_plot::markup(strip, &self.title));
         }
         if let Some(table) = &self.table {
             out.push_str(&table.markup(&format!("h{number}")));
@@ -192,7 +192,14 @@ impl Table {
                 let number =
                     cell.number.map_or_else(String::new, |number| format!(" data-value=\"{number}\""));
                 let style = if style.is_empty() { style } else { format!(" class=\"{}\"", style.trim()) };
-                let _ = write!(out, "<td{style}{number}>{}</td>", plain(&cell.text));
+                // Where the page is narrow, each cell shows the name of its column.
+                let column = self.columns.get(at).map_or("", String::as_str);
+                let _ = write!(
+                    out,
+                    "<td{style} data-column=\"{}\"{number}>{}</td>",
+                    plain(column),
+                    plain(&cell.text)
+                );
             }
             out.push_str("</tr>\n");
         }
@@ -239,7 +246,7 @@ mod tests {
                 && !page.contains("onclick=x\"")
                 && !page.contains("' onclick")
         );
-        assert!(page.matches("&lt;script&gt;alert(1)").count() >= 9);
+        assert!(page.matches("&lt;script&gt;alert(1)").count() >= 10);
     }
 
     #[test]
@@ -250,11 +257,15 @@ mod tests {
         ];
         let table = Table { columns: vec!["PROGRAM".to_owned(), "SLOW-DOWN".to_owned()], rows };
         let text = table.markup("h1");
-        assert!(text.contains("<td class=\"n bad\" data-value=\"1.5\">&gt;1.5</td>"), "{text}");
+        assert!(
+            text.contains("<td class=\"n bad\" data-column=\"SLOW-DOWN\" data-value=\"1.5\">&gt;1.5</td>"),
+            "{text}"
+        );
         assert!(
             text.contains("<th scope=\"col\" class=\"n\"><button type=\"button\">SLOW-DOWN</button></th>"),
             "{text}"
         );
-        assert!(text.contains("<td>cg</td>") && text.contains("<td class=\"n\">-</td>"), "{text}");
+        assert!(text.contains("<td data-column=\"PROGRAM\">cg</td>"), "{text}");
+        assert!(text.contains("<td class=\"n\" data-column=\"SLOW-DOWN\">-</td>"), "{text}");
     }
 }

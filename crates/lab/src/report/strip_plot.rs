@@ -1,34 +1,40 @@
 //! Strip plot: rows with a dot for each run, their median, and its confidence interval.
 //!
-//! Properties: the scale begins at zero and ends on a round number. A value beyond a bound is drawn
-//! at the end of the scale, and its number is printed. Without rows, no picture is made.
+//! Problem: one page for a wide screen and for a phone. Idea: a row is a name, a plot and a number
+//! in a grid, which puts the name above the plot where the page is narrow. The plot is SVG whose
+//! positions are percentages, so that it takes any width while its text and dots keep their size.
+//!
+//! Properties: an axis is linear from zero, or logarithmic around 1 for ratios. A value beyond the
+//! axis is an arrow at its end, with its number. Rows of one subject have a heading. Colour says
+//! one thing, which the legend names. Without rows, no picture is made.
 
 use super::sheet::plain;
 use std::fmt::Write as _;
 use trimtab_core::stats;
-use trimtab_front::chart::nice;
+use trimtab_front::chart::axis::Axis;
 
-const PLOT_WIDTH_PX: f64 = 860.0;
-const MARGIN_LEFT_PX: f64 = 240.0;
-const MARGIN_RIGHT_PX: f64 = 70.0;
-const ROW_HEIGHT_PX: f64 = 20.0;
-const MARGIN_TOP_PX: f64 = 8.0;
+/// More rows than a screen shows.
+const ROWS_SEEN: usize = 15;
 
 /// A strip plot.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub(super) struct Strip {
     /// Title of the scale, with its unit.
     pub of: String,
-    /// Position of a vertical line, such as 1.
+    /// Position of a vertical line on a linear axis.
     pub mark: Option<f64>,
-    /// Values beyond this are drawn at the end.
-    pub most: Option<f64>,
+    /// For ratios, drawn around 1: those farther than this, or than its inverse, are at the ends.
+    pub ratio_most: Option<f64>,
+    /// Meaning of the colours, which rows name by their place here.
+    pub colours: Vec<String>,
     pub rows: Vec<StripRow>,
 }
 
 /// A row of the plot.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub(super) struct StripRow {
+    /// Subject, shown above the first of neighbouring rows with the same.
+    pub group: String,
     pub name: String,
     pub values: Vec<f64>,
     /// Ends of the confidence bar.
@@ -37,6 +43,8 @@ pub(super) struct StripRow {
     pub middle: Option<f64>,
     /// Whether this row is highlighted.
     pub chosen: bool,
+    /// Place of its colour's meaning.
+    pub colour: usize,
 }
 
 impl StripRow {
@@ -46,100 +54,126 @@ impl StripRow {
     }
 }
 
-/// Formats the plot as SVG; empty without rows.
-pub(super) fn svg(strip: &Strip, title: &str) -> String {
-    let all = || {
-        strip
-            .rows
-            .iter()
-            .flat_map(|row| row.values.iter().copied().chain(row.middle).chain(row.bar.map(|bar| bar.1)))
-    };
-    let largest = all().chain(strip.mark).filter(|value| value.is_finite()).fold(0.0, f64::max);
-    if strip.rows.is_empty() || largest <= 0.0 {
-        return String::new();
+/// Formats the plot as markup; empty without rows.
+pub(super) fn markup(strip: &Strip, title: &str) -> String {
+    let Some(axis) = axis(strip) else { return String::new() };
+    let mut out = format!("<figure class=\"strip\" aria-label=\"{}\">\n", plain(title));
+    if !strip.colours.is_empty() {
+        out.push_str("<p class=\"legend\">");
+        for (at, words) in strip.colours.iter().enumerate() {
+            let _ = write!(out, "<span class=\"k{at}\"><i></i>{}</span>", plain(words));
+        }
+        out.push_str("</p>\n");
     }
-    let reach = nice(strip.most.map_or(largest, |most| largest.min(most)));
-    let height = MARGIN_TOP_PX + ROW_HEIGHT_PX * strip.rows.len() as f64 + 34.0;
-    let at = |value: f64| {
-        MARGIN_LEFT_PX + (PLOT_WIDTH_PX - MARGIN_LEFT_PX - MARGIN_RIGHT_PX) * (value / reach).clamp(0.0, 1.0)
-    };
-    let base = MARGIN_TOP_PX + ROW_HEIGHT_PX * strip.rows.len() as f64;
-    let mut out = format!(
-        "<svg class=\"strip\" role=\"img\" aria-label=\"{}\" viewBox=\"0 0 {PLOT_WIDTH_PX} {height}\">\n",
-        plain(title)
-    );
-    for quarter in 0..=4 {
-        let value = reach * f64::from(quarter) / 4.0;
-        let x = at(value);
-        let _ = writeln!(
-            out,
-            "<line class=\"grid\" x1=\"{x:.1}\" y1=\"{MARGIN_TOP_PX}\" x2=\"{x:.1}\" y2=\"{base}\"/><text class=\"tick\" x=\"{x:.1}\" y=\"{:.1}\">{}</text>",
-            base + 14.0,
-            figure(value)
-        );
+    let grid = grid(&axis, strip.mark);
+    // A long plot has its scale at both ends.
+    if strip.rows.len() > ROWS_SEEN {
+        ticks(&mut out, &axis);
     }
-    if let Some(mark) = strip.mark {
-        let x = at(mark);
-        let _ = writeln!(
-            out,
-            "<line class=\"mark\" x1=\"{x:.1}\" y1=\"{MARGIN_TOP_PX}\" x2=\"{x:.1}\" y2=\"{base}\"/>"
-        );
+    let mut group = "";
+    for one in &strip.rows {
+        if one.group != group {
+            group = &one.group;
+            let _ = writeln!(out, "<h3>{}</h3>", plain(group));
+        }
+        row(&mut out, one, &axis, &grid);
     }
+    ticks(&mut out, &axis);
+    let logarithmic = if axis.is_ratio() { ", logarithmic" } else { "" };
     let _ = writeln!(
         out,
-        "<text class=\"tick\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
-        (MARGIN_LEFT_PX + PLOT_WIDTH_PX - MARGIN_RIGHT_PX) / 2.0,
-        base + 29.0,
+        "<div class=\"line\"><span class=\"name\"></span><span class=\"unit\">{}{logarithmic}</span></div>\n</figure>",
         plain(&strip.of)
     );
-    for (number, one) in strip.rows.iter().enumerate() {
-        row(&mut out, one, MARGIN_TOP_PX + ROW_HEIGHT_PX * (number as f64 + 0.5), &at);
-    }
-    out.push_str("</svg>\n");
     out
 }
 
-/// Draws a row with its centre at height `y`; `at` maps values to positions.
-fn row(out: &mut String, row: &StripRow, y: f64, at: &dyn Fn(f64) -> f64) {
-    let class = if row.chosen { "row chosen" } else { "row" };
-    let short: String = row.name.chars().take(36).collect();
-    let _ = writeln!(
+/// Writes the numbers of a scale.
+fn ticks(out: &mut String, axis: &Axis) {
+    out.push_str(
+        "<div class=\"line\"><span class=\"name\"></span><svg class=\"ticks\" aria-hidden=\"true\">",
+    );
+    for (value, label) in axis.ticks() {
+        let _ = write!(out, "<text x=\"{}\" y=\"12\">{label}</text>", percent(axis.share(value)));
+    }
+    out.push_str("</svg><span></span></div>\n");
+}
+
+/// Returns the axis on which all values have a place; `None` without any.
+fn axis(strip: &Strip) -> Option<Axis> {
+    let all = || {
+        strip.rows.iter().flat_map(|row| {
+            row.values
+                .iter()
+                .copied()
+                .chain(row.middle)
+                .chain(row.bar.into_iter().flat_map(|(low, high)| [low, high]))
+        })
+    };
+    let largest = all().chain(strip.mark).filter(|value| value.is_finite()).fold(0.0, f64::max);
+    if strip.rows.is_empty() || largest <= 0.0 {
+        return None;
+    }
+    Some(match strip.ratio_most {
+        Some(most) => Axis::ratio(all(), most),
+        None => Axis::linear(largest),
+    })
+}
+
+/// Returns the lines across each row: those of the scale, and the mark.
+fn grid(axis: &Axis, mark: Option<f64>) -> String {
+    let line = |class: &str, value: f64| {
+        let x = percent(axis.share(value));
+        format!("<line class=\"{class}\" x1=\"{x}\" x2=\"{x}\" y1=\"0\" y2=\"100%\"/>")
+    };
+    let class = |value: f64| if axis.is_ratio() && value == 1.0 { "mark" } else { "grid" };
+    let ticks = axis.ticks().into_iter().map(|(value, _)| line(class(value), value));
+    ticks.chain(mark.map(|mark| line("mark", mark))).collect()
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.2}%", 100.0 * share)
+}
+
+/// Draws a row.
+fn row(out: &mut String, row: &StripRow, axis: &Axis, grid: &str) {
+    let class = if row.chosen { "line chosen" } else { "line" };
+    let _ = write!(
         out,
-        "<g class=\"{class}\"><title>{}</title><text class=\"name\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
-        plain(&row.name),
-        MARGIN_LEFT_PX - 10.0,
-        y + 4.0,
-        plain(&short)
+        "<div class=\"{class} k{}\"><span class=\"name\">{}</span><svg class=\"plot\" aria-hidden=\"true\">{grid}",
+        row.colour,
+        plain(&row.name)
     );
     if let Some((low, high)) = row.bar {
-        let _ = writeln!(
+        let (low, high) = (axis.share(low), axis.share(high));
+        let _ = write!(
             out,
-            "<rect class=\"bar\" x=\"{:.1}\" y=\"{:.1}\" width=\"{:.1}\" height=\"8\" rx=\"2\"/>",
-            at(low),
-            y - 4.0,
-            (at(high) - at(low)).max(1.0)
+            "<rect class=\"bar\" x=\"{}\" y=\"7\" width=\"{}\" height=\"8\" rx=\"2\"/>",
+            percent(low),
+            percent((high - low).max(0.002))
         );
     }
-    for value in row.values.iter().filter(|value| value.is_finite()) {
-        let _ = write!(out, "<circle cx=\"{:.1}\" cy=\"{y:.1}\" r=\"2.5\"/>", at(*value));
+    for value in row.values.iter().copied().filter(|value| value.is_finite()) {
+        let x = percent(axis.share(value));
+        if axis.is_beyond(value) {
+            let arrow = if axis.is_above(value) { "M0 0l-8 -5v10z" } else { "M0 0l8 -5v10z" };
+            let _ = write!(
+                out,
+                "<svg class=\"beyond\" x=\"{x}\" y=\"11\"><path d=\"{arrow}\"><title>{}: beyond the scale</title></path></svg>",
+                figure(value)
+            );
+        } else {
+            let _ =
+                write!(out, "<circle cx=\"{x}\" cy=\"11\" r=\"3\"><title>{}</title></circle>", figure(value));
+        }
     }
+    let mut value = String::new();
     if let Some(middle) = row.middle.filter(|middle| middle.is_finite()) {
-        let x = at(middle);
-        let _ = write!(
-            out,
-            "<line class=\"middle\" x1=\"{x:.1}\" y1=\"{:.1}\" x2=\"{x:.1}\" y2=\"{:.1}\"/>",
-            y - 7.0,
-            y + 7.0
-        );
-        let _ = write!(
-            out,
-            "<text class=\"value\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
-            PLOT_WIDTH_PX - MARGIN_RIGHT_PX + 8.0,
-            y + 4.0,
-            figure(middle)
-        );
+        let x = percent(axis.share(middle));
+        let _ = write!(out, "<line class=\"middle\" x1=\"{x}\" x2=\"{x}\" y1=\"4\" y2=\"18\"/>");
+        value = figure(middle);
     }
-    out.push_str("</g>\n");
+    let _ = writeln!(out, "</svg><span class=\"value\">{value}</span></div>");
 }
 
 /// Formats a number with three significant digits.
@@ -157,32 +191,61 @@ fn figure(value: f64) -> String {
 mod tests {
     use super::*;
 
+    fn places(text: &str, attribute: &str) -> Vec<f64> {
+        let before = format!("{attribute}=\"");
+        let numbers = text.split(&before).skip(1);
+        numbers.map(|rest| rest.split('%').next().unwrap().parse().unwrap()).collect()
+    }
+
     #[test]
-    fn nothing_is_drawn_outside_and_nothing_of_nothing() {
-        assert_eq!(svg(&Strip::default(), "x"), "");
-        assert_eq!(
-            svg(&Strip { rows: vec![StripRow::of("a", vec![0.0, f64::NAN])], ..Strip::default() }, "x"),
-            ""
-        );
+    fn nothing_is_drawn_of_nothing() {
+        assert_eq!(markup(&Strip::default(), "x"), "");
+        let rows = vec![StripRow::of("a", vec![0.0, f64::NAN])];
+        assert_eq!(markup(&Strip { rows, ..Strip::default() }, "x"), "");
+    }
+
+    #[test]
+    fn ratios_stand_around_one_and_a_clipped_one_carries_a_mark_and_its_number() {
         let rows = vec![
-            StripRow::of("a", vec![1.0, 2.0, 300.0]),
-            StripRow { bar: Some((0.5, 9.0)), ..StripRow::of("b", vec![]) },
+            StripRow::of("a", vec![0.5, 2.0, 300.0]),
+            StripRow { bar: Some((0.25, 9.0)), ..StripRow::default() },
         ];
-        let text = svg(&Strip { rows, most: Some(4.0), mark: Some(1.0), of: "times".to_owned() }, "x");
-        let numbers =
-            text.split("cx=\"").skip(1).map(|rest| rest.split('"').next().unwrap().parse::<f64>().unwrap());
-        let places: Vec<f64> = numbers.collect();
-        assert_eq!(places.len(), 3);
-        assert!(
-            places.iter().all(|place| (MARGIN_LEFT_PX..=PLOT_WIDTH_PX - MARGIN_RIGHT_PX).contains(place)),
-            "{places:?}"
-        );
-        // A quarter of the scale, half of it, and its end.
-        let wide = PLOT_WIDTH_PX - MARGIN_LEFT_PX - MARGIN_RIGHT_PX;
-        assert!(
-            (places[1] - places[0] - wide / 4.0).abs() < 0.2
-                && (places[2] - (PLOT_WIDTH_PX - MARGIN_RIGHT_PX)).abs() < 0.2
-        );
-        assert!(text.contains(">2.00</text>"), "the median is written");
+        let text =
+            markup(&Strip { rows, ratio_most: Some(16.0), of: "times".to_owned(), ..Strip::default() }, "x");
+        let dots = places(&text, "cx");
+        assert_eq!(dots.len(), 2);
+        assert!((dots[0] + dots[1] - 100.0).abs() < 0.02, "half and twice are as far from 1: {dots:?}");
+        assert_eq!(text.matches("class=\"beyond\" x=\"100.00%\"").count(), 1);
+        assert!(text.contains("<title>300: beyond the scale</title>"), "{text}");
+        assert!(text.contains("class=\"mark\" x1=\"50.00%\""), "the line at 1");
+        assert!(text.contains("times, logarithmic") && text.contains(">2.00</span>"), "{text}");
+    }
+
+    #[test]
+    fn other_values_stand_on_a_scale_from_zero() {
+        let rows = vec![StripRow::of("a", vec![1.0, 2.0, 4.0])];
+        let text = markup(&Strip { rows, mark: Some(3.0), ..Strip::default() }, "x");
+        assert_eq!(places(&text, "cx"), [25.0, 50.0, 100.0]);
+        assert!(text.contains("class=\"mark\" x1=\"75.00%\"") && !text.contains("beyond"), "{text}");
+    }
+
+    #[test]
+    fn rows_of_one_subject_have_one_heading_and_a_colour_has_a_name() {
+        let row = |group: &str, colour| StripRow {
+            group: group.to_owned(),
+            colour,
+            ..StripRow::of("way", vec![1.0])
+        };
+        let rows = vec![row("cg", 0), row("cg", 1), row("ep", 0)];
+        let colours = vec!["keep".to_owned(), "spin".to_owned()];
+        let text = markup(&Strip { rows, colours, ..Strip::default() }, "x");
+        assert_eq!(text.matches("<h3>").count(), 2, "{text}");
+        assert!(text.contains("<span class=\"k1\"><i></i>spin</span>"), "{text}");
+        for tag in ["div", "span", "svg", "p", "figure"] {
+            let opened =
+                text.matches(&format!("<{tag} ")).count() + text.matches(&format!("<{tag}>")).count();
+            assert_eq!(opened, text.matches(&format!("</{tag}>")).count(), "{tag}: {text}");
+        }
+        assert_eq!(text.matches("class=\"line k1\"").count(), 1, "{text}");
     }
 }

@@ -2,9 +2,11 @@
 //!
 //! Unit: pixels at scale 1. One panel a file, with a line for each combination of the keys after
 //! the first and a legend; the first key is the horizontal scale, by its value where all are
-//! numbers or times, else one place beside the other. Properties: no script, no font, no link from
-//! outside; the vertical scale begins at zero; lines differ in marks and dashes as well as in
-//! colour; equal input gives equal bytes.
+//! numbers or times (logarithmic where these differ much), else one place beside the other. Places
+//! that are words are not joined by lines: nothing lies between them, and marks of equal height
+//! stand side by side. Earlier lines are broader, so that one is seen below another of the same
+//! values. Properties: a ratio's axis is logarithmic around 1, another begins at zero; lines differ
+//! in marks and dashes as well as in colour; equal input gives equal bytes.
 
 use super::scenario::is_stdout;
 use anyhow::{Context, Result, bail};
@@ -12,23 +14,23 @@ use std::io::Write as _;
 use std::path::Path;
 use trimtab_agent::output::{Claim, OutputKind};
 use trimtab_core::words::plural;
-use trimtab_front::chart::{Canvas, MARGIN, Plot};
+use trimtab_front::chart::axis::{Axis, log2};
+use trimtab_front::chart::{Canvas, LINE, MARGIN, Plot, SAMPLE, WIDTH, is_joined, through};
 use trimtab_front::print;
 use trimtab_sim::outcome::Value;
 use trimtab_sim::reader::parse_time;
 use trimtab_sim::scenario::file::{File, Series};
 
 /// For the numbers at the left of a panel.
-const AXIS: f64 = 64.0;
+const AXIS: f64 = 56.0;
 /// Of the lines' area.
-const WIDTH: f64 = 560.0;
 const HEIGHT: f64 = 240.0;
-/// A panel's title above, its scale below.
-const ABOVE: f64 = 34.0;
-const BELOW: f64 = 52.0;
-/// Between the lines of a legend.
-const ENTRY: f64 = 18.0;
-const LEGEND: f64 = 220.0;
+/// Positive numbers that differ by more than this have a logarithmic scale.
+const LINEAR_MAX: f64 = 12.0;
+/// Ratios beyond this, and below its inverse, are at the ends of the axis.
+const RATIO_MAX: f64 = 64.0;
+/// Distance of the marks of two lines at a place that is a word.
+const BESIDE: f64 = 8.0;
 /// More lines than colours and marks cannot be told apart.
 const MOST: usize = 14;
 const COLOURS: [&str; 7] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000"];
@@ -78,66 +80,97 @@ impl Picture {
 
 /// The whole picture: a panel a file.
 pub(super) fn picture(files: &[File], lines: &[Vec<Series>], value: Value) -> String {
-    let tall = |lines: &Vec<Series>| HEIGHT.max(lines.len() as f64 * ENTRY) + ABOVE + BELOW;
-    let width = MARGIN + AXIS + WIDTH + MARGIN + LEGEND;
-    let height = 2.0 * MARGIN + lines.iter().map(tall).sum::<f64>();
-    let mut out = Canvas::new(width, height, STYLE);
+    let mut out = Canvas::new(STYLE);
     let mut top = MARGIN;
     for (file, lines) in files.iter().zip(lines) {
-        panel(&mut out, file, lines, value, top);
-        top += tall(lines);
+        top = panel(&mut out, file, lines, value, top);
     }
-    out.finish()
+    out.finish(top)
 }
 
-fn panel(out: &mut Canvas, file: &File, lines: &[Series], value: Value, top: f64) {
-    let Some(axis) = file.axes().first() else { return };
-    out.text("panel", MARGIN, top + 16.0, &format!("{}: {}", file.name(), value.about()));
-    let most = lines.iter().flat_map(|line| &line.points).map(|(_, value)| *value).fold(0.0, f64::max);
-    let plot = Plot::new(MARGIN + AXIS, MARGIN + AXIS + WIDTH, top + ABOVE, HEIGHT, most);
-    let Plot { left, right, upper, floor, .. } = plot;
-    out.scale(&plot, 8.0);
+/// Draws a panel and returns the height below it.
+fn panel(out: &mut Canvas, file: &File, lines: &[Series], value: Value, top: f64) -> f64 {
+    let Some(axis) = file.axes().first() else { return top };
+    // The path is the user's own; the picture may go elsewhere.
+    let name =
+        Path::new(file.name()).file_name().map_or_else(|| file.name().into(), |name| name.to_string_lossy());
+    let below = out.lines("title", MARGIN, top + 14.0, &name);
+    let below = out.lines("note", MARGIN, below, value.about());
+    let names: Vec<&str> =
+        lines.iter().map(|line| if line.name.is_empty() { value.word() } else { &line.name }).collect();
+    let shown = axis.shown();
+    let are_joined: Vec<bool> = shown.windows(2).map(|two| is_joined(&two[0], &two[1])).collect();
+    let has_lines = are_joined.contains(&true);
+    let below = out.legend(below + 6.0, &names, |out, at, x, y| {
+        if has_lines {
+            out.markup(&stroke(at, &format!("M{x:.1} {y:.1}h{SAMPLE}")));
+        }
+        mark(out, at, x + SAMPLE / 2.0, y);
+    });
+    let plot = Plot {
+        left: MARGIN + AXIS,
+        right: WIDTH - MARGIN,
+        upper: below,
+        floor: below + HEIGHT,
+        axis: vertical(lines, value),
+    };
+    out.scale(&plot);
+    let wide = plot.right - plot.left;
     let places = places(&axis.values);
-    for (place, label) in places.iter().zip(axis.shown()) {
-        out.text("shape", left + place * WIDTH, floor + 18.0, &label);
-    }
-    out.text("shape", left + WIDTH / 2.0, floor + 38.0, &axis.key);
-    out.path("axis", &format!("M{left:.1} {upper:.1}V{floor:.1}H{right:.1}"));
+    let x = |place: usize| plot.left + places.get(place).copied().unwrap_or_default() * wide;
+    let labels: Vec<(f64, String)> =
+        shown.iter().enumerate().map(|(at, label)| (x(at), label.clone())).collect();
+    let below = out.places(plot.floor, &labels);
+    out.text("below", plot.left + wide / 2.0, below + LINE, &axis.key);
     for (at, line) in lines.iter().enumerate() {
-        let (colour, dashed) = (COLOURS[at % COLOURS.len()], at >= COLOURS.len());
-        let dash = if dashed { " stroke-dasharray=\"5 3\"" } else { "" };
-        let point = |&(place, value): &(usize, f64)| {
-            let x = left + places.get(place).copied().unwrap_or_default() * WIDTH;
-            (x, plot.y(value))
-        };
-        let line_of = |data: &str| format!("<path class=\"line\" stroke=\"{colour}\"{dash} d=\"{data}\"/>\n");
-        if !line.points.is_empty() {
-            let all: Vec<String> =
-                line.points.iter().map(point).map(|(x, y)| format!("{x:.1} {y:.1}")).collect();
-            out.markup(&line_of(&format!("M{}", all.join("L"))));
+        // Marks of lines stand at their value; those of categories beside each other.
+        let room = (wide / places.len() as f64 / lines.len() as f64 * 0.8).min(BESIDE);
+        let beside = if has_lines { 0.0 } else { room * (at as f64 - (lines.len() - 1) as f64 / 2.0) };
+        let point = |(place, value): (usize, f64)| (x(place) + beside, plot.y(value));
+        for two in line.points.windows(2) {
+            if two[1].0 == two[0].0 + 1 && are_joined.get(two[0].0) == Some(&true) {
+                out.markup(&stroke(at, &through([point(two[0]), point(two[1])])));
+            }
         }
         for one in &line.points {
-            let (x, y) = point(one);
+            let (x, y) = point(*one);
+            if plot.axis.is_beyond(one.1) {
+                out.clipped("beyond", &plot, x, one.1, &format!("{:.4}", one.1));
+                continue;
+            }
             out.markup(&format!("<g><title>{:.4}</title>", one.1));
-            mark(out, at, x, y, colour);
+            mark(out, at, x, y);
             out.markup("</g>\n");
         }
-        let (x, y) = (left + WIDTH + MARGIN, upper + 6.0 + at as f64 * ENTRY);
-        out.markup(&line_of(&format!("M{:.1} {y:.1}H{:.1}", x - 12.0, x + 12.0)));
-        mark(out, at, x, y, colour);
-        out.markup("\n");
-        let name = if line.name.is_empty() { value.word() } else { &line.name };
-        out.text("note", x + 18.0, y + 4.0, name);
     }
+    below + 2.0 * LINE + MARGIN
+}
+
+/// The vertical axis of these lines.
+fn vertical(lines: &[Series], value: Value) -> Axis {
+    let all = || lines.iter().flat_map(|line| &line.points).map(|(_, value)| *value);
+    if value == Value::Ratio {
+        Axis::ratio(all(), RATIO_MAX)
+    } else {
+        Axis::linear(all().fold(0.0, f64::max))
+    }
+}
+
+/// Markup of a line in the colour and dash of the series at this place.
+fn stroke(at: usize, data: &str) -> String {
+    let dash = if at >= COLOURS.len() { " stroke-dasharray=\"5 3\"" } else { "" };
+    let colour = COLOURS[at % COLOURS.len()];
+    format!("<path class=\"line\" stroke=\"{colour}\" stroke-width=\"{}\"{dash} d=\"{data}\"/>\n", 5 - at % 4)
 }
 
 /// A mark of the line at this place.
-fn mark(out: &mut Canvas, at: usize, x: f64, y: f64, colour: &str) {
+fn mark(out: &mut Canvas, at: usize, x: f64, y: f64) {
+    let colour = COLOURS[at % COLOURS.len()];
     out.markup(&match at % 4 {
-        0 => format!("<circle fill=\"{colour}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"4\"/>"),
-        1 => format!("<path fill=\"{colour}\" d=\"M{x:.1} {:.1}l5 9h-10z\"/>", y - 5.0),
-        2 => format!("<path fill=\"{colour}\" d=\"M{:.1} {:.1}h8v8h-8z\"/>", x - 4.0, y - 4.0),
-        _ => format!("<path fill=\"{colour}\" d=\"M{x:.1} {:.1}l5 5l-5 5l-5 -5z\"/>", y - 5.0),
+        0 => format!("<circle fill=\"{colour}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"6\"/>"),
+        1 => format!("<path fill=\"{colour}\" d=\"M{x:.1} {:.1}l6 10h-12z\"/>", y - 6.0),
+        2 => format!("<path fill=\"{colour}\" d=\"M{:.1} {:.1}h7v7h-7z\"/>", x - 3.5, y - 3.5),
+        _ => format!("<path fill=\"{colour}\" d=\"M{x:.1} {:.1}l4 4l-4 4l-4 -4z\"/>", y - 4.0),
     });
 }
 
@@ -148,6 +181,13 @@ fn places(labels: &[String]) -> Vec<f64> {
         plain.or_else(|| parse_time(label).map(trimtab_core::time::Span::seconds))
     };
     let numbers: Vec<f64> = labels.iter().filter_map(number).collect();
+    let least = numbers.iter().copied().fold(f64::INFINITY, f64::min);
+    let most = numbers.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let numbers: Vec<f64> = if least > 0.0 && most > LINEAR_MAX * least {
+        numbers.into_iter().map(log2).collect()
+    } else {
+        numbers
+    };
     let low = numbers.iter().copied().fold(f64::INFINITY, f64::min);
     let high = numbers.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     // The outermost places leave room for their labels.
@@ -162,15 +202,8 @@ fn places(labels: &[String]) -> Vec<f64> {
 /// The colours of the lines are those of Okabe and Ito, which tell apart with any of the common
 /// colour blindnesses.
 const STYLE: &str = "<style>
-text { font-family: sans-serif; font-size: 12px; fill: #2b2f36 }
-.page { fill: #ffffff }
-.panel { font-weight: bold }
-.note { fill: #4a505a }
-.tick { text-anchor: end; fill: #4a505a }
-.shape { text-anchor: middle }
-.grid { stroke: #e3e5e8; fill: none }
-.axis { stroke: #6d6d6d; fill: none }
-.line { fill: none; stroke-width: 2 }
+.line { fill: none }
+.beyond { fill: #ffffff }
 </style>
 ";
 
@@ -188,5 +221,6 @@ mod tests {
         assert_eq!(places(&["1 ms", "2 ms", "5 ms"]), [50, 275, 950]);
         assert_eq!(places(&["none", "speed", "3"]), [50, 500, 950]);
         assert_eq!(places(&["7"]), [50]);
+        assert_eq!(places(&["1", "4", "16"]), [50, 500, 950], "far numbers: logarithmic");
     }
 }

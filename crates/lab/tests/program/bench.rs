@@ -5,6 +5,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 use std::path::PathBuf;
 use std::process::Command;
+use trimtab_front::chart::text::faults;
 
 /// A script that reports as the programs do. It logs each call in `log`; placed by trimtab, it
 /// reports `$bound`.
@@ -133,6 +134,7 @@ fn the_chart_is_an_svg() {
     bench(&sandbox, "--shape 1x1 --shape 1x2 --svg chart.svg").ends();
     let chart = text(&sandbox.path("chart.svg"));
     assert!(chart.starts_with("<svg ") && chart.ends_with("</svg>\n"), "{chart}");
+    assert_eq!(faults(&chart), Vec::<String>::new());
     assert!(chart.contains("1x1 bound: better (higher): 4.0000 [4.0000, 4.0000]"), "{chart}");
     assert_eq!(chart.matches("class=\"panel\"").count(), 2 + 3 + 1);
 }

@@ -2,6 +2,7 @@
 
 use crate::util::{Sandbox, text};
 use serde_json::Value;
+use trimtab_front::chart::text::faults;
 
 #[test]
 fn a_figure_is_the_same_with_any_number_of_jobs_and_says_what_was_published() {
@@ -28,6 +29,7 @@ fn what_is_kept_is_a_table_lines_a_picture_and_scenarios() {
     assert!(said.starts_with(&table) && table.contains("published orders are right"), "{said}");
     let picture = text(&out.join("factors/picture.svg"));
     assert!(picture.starts_with("<svg ") && picture.ends_with("</svg>\n") && !picture.contains("NaN"));
+    assert_eq!(faults(&picture), Vec::<String>::new());
     assert!(text(&out.join("factors/scenarios.txt")).contains("#### locality 4M node 1"));
     assert_eq!(text(&out.join("factors/lines.jsonl")).lines().count(), {
         let json = sandbox.lab("sim figures factors --json").ends().ok();

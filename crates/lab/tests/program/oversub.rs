@@ -9,6 +9,7 @@ use std::io::Write;
 use std::path::Path;
 use std::process::Command;
 use trimtab_core::study::{self, Status};
+use trimtab_front::chart::text::faults;
 
 /// A script that reports as NAS kernels do, and logs in `log` how it was started. Two threads take
 /// a second, and each further one half a second more, unless `trouble` overrides it.
@@ -134,6 +135,7 @@ fn slow_downs_are_those_of_what_programs_report() {
     assert!(study.samples.iter().all(|sample| sample.status == Status::Done && sample.cell.cores == 2));
     let picture = text(&sandbox.path("picture"));
     assert!(picture.starts_with("<svg") && picture.contains("cg.W, 2 per core: 2.50"), "{picture}");
+    assert_eq!(faults(&picture), Vec::<String>::new());
     // The record alone gives the same report.
     let again = sandbox.lab("bench oversub --from record").ends().ok();
     assert!(again.contains("2.50 [2.50, 2.50]"), "{again}");

@@ -7,6 +7,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use trimtab_front::chart::text::faults;
 
 const SMALL: &str = "machine = 'core:2'\nkernel = 'linux-6.12'\nend = '1 s'\n\
     [[program]]\nname = 'app'\nthreads = 3\nwork = '10 ms'\n";
@@ -227,6 +228,7 @@ fn pictures_show_a_line_for_each_combination_of_the_other_keys() {
     };
     let picture = draw("makespan");
     assert!(picture.starts_with("<svg xmlns=") && picture.trim_end().ends_with("</svg>"), "{picture}");
+    assert_eq!(faults(&picture), Vec::<String>::new());
     assert_eq!(picture.matches("<title>").count(), 6, "three points each");
     assert!(picture.contains(">none</text>") && picture.contains(">speed</text>"), "{picture}");
     assert_eq!(draw("makespan"), picture, "written over, and the same");
@@ -346,6 +348,7 @@ fn a_minus_is_standard_output_and_has_room_for_one() {
     assert!(replayed.contains("every turn is equal"), "{replayed}");
     let picture = sandbox.lab("sim --value ratio --svg -").arg(&swept).ends().ok();
     assert!(picture.starts_with("<svg") && picture.trim_end().ends_with("</svg>"), "{picture}");
+    assert_eq!(faults(&picture), Vec::<String>::new());
     for (options, words) in [
         ("--trace -", &["--trace -", "2 runs need a folder"][..]),
         ("--trace - --json", &["--trace - and --json", "standard output"]),

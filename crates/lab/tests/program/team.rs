@@ -3,6 +3,7 @@
 
 use crate::util::{Call, Sandbox, text};
 use serde_json::Value;
+use trimtab_front::chart::text::faults;
 
 /// A script with the interface of bench/team/peer, which logs its arguments in `log`. A call takes
 /// 1000 us on an otherwise idle machine, unless `trouble` overrides it.
@@ -173,7 +174,10 @@ fn teams_are_compared_with_peers_and_recorded() {
     assert!(!of(&all, "goal").is_empty());
     let chart = text(&sandbox.path("chart.svg"));
     assert!(chart.starts_with("<svg") && chart.trim_end().ends_with("</svg>"));
-    assert!(chart.contains("2 ranks, allreduce") && chart.contains("mpich: 1000.5"), "{chart}");
+    assert_eq!(faults(&chart), Vec::<String>::new());
+    for words in [">2 ranks<", ">allreduce<", ">microseconds a call<", "mpich: 1000.5"] {
+        assert!(chart.contains(words), "{words}: {chart}");
+    }
 }
 
 #[test]

@@ -3,6 +3,7 @@
 
 use crate::util::{Call, Sandbox, text};
 use serde_json::Value;
+use trimtab_front::chart::text::faults;
 
 /// A script with the interface of bench/team/peer for kernels, which logs its arguments in `log`.
 /// Threads take 0.2 s, processes 0.1 s, peers 0.4 s on an otherwise idle machine, unless `trouble`
@@ -127,9 +128,10 @@ fn processes_are_set_beside_threads_and_teams_beside_peers() {
     assert_eq!((&end["complete"], &end["failed"]), (&true.into(), &0.into()));
     let chart = text(&sandbox.path("chart.svg"));
     assert!(chart.starts_with("<svg") && chart.trim_end().ends_with("</svg>"));
-    assert!(
-        chart.contains("ft, stream: seconds over ranks") && chart.contains("is, resident: teams / threads")
-    );
+    assert_eq!(faults(&chart), Vec::<String>::new());
+    for words in [">ft<", ">is: beside teams of threads<", ">stream<", ">resident<", ">seconds<", ">ranks<"] {
+        assert!(chart.contains(words), "{words}: {chart}");
+    }
     assert!(chart.contains("mpich: 0.4001") && chart.contains("team-process: 0.5002"), "{chart}");
 }
 

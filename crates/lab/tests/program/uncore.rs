@@ -6,6 +6,7 @@ use crate::util::{Call, Sandbox, eventually, text, two};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
+use trimtab_front::chart::text::faults;
 
 /// A script with the interface of the program, which logs its arguments in `log`. An access takes
 /// one nanosecond per thread.
@@ -132,6 +133,7 @@ fn times_are_compared_and_recorded() {
     assert!(row.contains(if expected > 0.0 { "+100 %" } else { "+0 %" }), "{row}");
     let chart = text(&sandbox.path("chart.svg"));
     assert!(chart.starts_with("<svg") && chart.trim_end().ends_with("</svg>"));
+    assert_eq!(faults(&chart), Vec::<String>::new());
     // The record gives the same report and the same chart.
     let again = sandbox.lab("bench uncore --from record --svg again.svg").ends().ok();
     assert_eq!(again.trim_end(), page.trim_end());

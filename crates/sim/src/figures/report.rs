@@ -1,7 +1,7 @@
 //! Report of a figure after its cells are run: points, published numbers next to modelled ones,
 //! judged orders; and a summary of all figures.
 
-use super::{Figure, Measure, ORDER_SLACK, Relation};
+use super::{Figure, Measure, Metric, ORDER_SLACK, Relation};
 use crate::published::{Basis, PublishedValue, Used};
 use serde::Serialize;
 
@@ -16,6 +16,9 @@ pub struct Plotted {
     pub y: f64,
     /// Published height, if there is one.
     pub published: Option<f64>,
+    /// Whether the height is in per cent, where those of other points are ratios.
+    #[serde(skip)]
+    pub is_percent: bool,
 }
 
 /// Published number next to the model's.
@@ -88,6 +91,23 @@ pub struct Summary {
 }
 
 impl Figure {
+    /// Returns whether a measure is in per cent.
+    fn is_percent(&self, measure: &Measure) -> bool {
+        match measure {
+            Measure::FigureCell(at) => self
+                .cells
+                .get(*at)
+                .is_some_and(|cell| matches!(cell.metric, Metric::Overhead | Metric::Daemon)),
+            Measure::Deviation(_) => true,
+            Measure::Spread(_) | Measure::Given(_) | Measure::Ratio(..) => false,
+            Measure::Highest(of)
+            | Measure::Lowest(of)
+            | Measure::Mean(of)
+            | Measure::Average(of)
+            | Measure::Farthest(of) => of.first().is_some_and(|one| self.is_percent(one)),
+        }
+    }
+
     /// Returns the report, from each cell's runs.
     ///
     /// # Panics
@@ -107,6 +127,7 @@ impl Figure {
                         .iter()
                         .find(|beside| beside.measure == point.measure)
                         .map(|beside| beside.published.value),
+                    is_percent: self.is_percent(&point.measure),
                 })
                 .collect(),
             values: self

@@ -15,7 +15,7 @@ const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 ///
 /// # Errors
 /// The file cannot be read, is damaged, too long, or not UTF-8.
-pub(in crate::bench) fn read_text(file: &Path) -> Result<String> {
+pub(crate) fn read_text(file: &Path) -> Result<String> {
     let bytes = fs::read(file)?;
     if !bytes.starts_with(&GZIP_MAGIC) {
         return String::from_utf8(bytes).context("it is not text");

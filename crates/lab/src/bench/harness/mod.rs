@@ -15,7 +15,7 @@ mod record;
 mod resume;
 pub(super) mod talk;
 
-pub(super) use kept::read_text;
+pub(crate) use kept::read_text;
 pub(super) use listing::{list, no_such_case, words};
 pub(super) use outlet::Outlet;
 pub(super) use record::{Head, Recorder, SCHEMA};

@@ -1,15 +1,16 @@
 //! The measurement as a picture: time over size, as a self-contained SVG.
 //!
-//! Unit: pixels at scale 1. A row of panels for each count of ranks, a panel for each operation;
+//! Unit: pixels at scale 1. A group of panels for each count of ranks, a panel for each operation;
 //! both scales double, so that a line twice as steep is a time that grows twice as fast. Streams
 //! only: one line for each who is measured, teams thick. Properties: no script, no font, no link
 //! from outside; equal input gives equal bytes.
 
 use super::TeamFindings;
 use super::matrix::{TeamCell, Who};
-use super::plot::{self, Panel, PlotLine, doublings};
+use super::plot::{self, Panel, PanelGroup, PlotLine, PlotPoint};
 use super::records::TeamStart;
 use crate::args::{Mode, Operation};
+use trimtab_front::chart::axis::{Axis, log2};
 
 /// The whole picture.
 pub(super) fn picture(start: &TeamStart, found: TeamFindings<'_>) -> String {
@@ -19,8 +20,19 @@ pub(super) fn picture(start: &TeamStart, found: TeamFindings<'_>) -> String {
         Operation::ALL.into_iter().filter(|op| found.cells.iter().any(|cell| cell.op == *op)).collect();
     let whos: Vec<(String, String)> =
         found.whos.iter().enumerate().map(|(at, who)| (class(at, who), who.to_string())).collect();
-    let rows = counts.iter().map(|&ranks| ops.iter().map(|&op| panel(found, ranks, op)).collect()).collect();
-    plot::picture("Teams beside others: microseconds a call, over bytes", &start.head, &whos, rows)
+    let group = |&ranks: &u32| {
+        let panels: Vec<Panel> = ops.iter().map(|&op| panel(found, ranks, op)).collect();
+        let word = if ranks == 1 { "rank" } else { "ranks" };
+        PanelGroup {
+            title: format!("{ranks} {word}"),
+            of: "microseconds a call",
+            over: "bytes",
+            axis: Axis::powers(PanelGroup::values(&panels)),
+            panels,
+        }
+    };
+    let groups: Vec<PanelGroup> = counts.iter().map(group).collect();
+    plot::picture("Teams beside others: microseconds a call, over bytes", &start.head, &whos, &groups)
 }
 
 /// How who stands at this place is drawn.
@@ -30,17 +42,31 @@ pub(super) fn class(at: usize, who: &Who) -> String {
 }
 
 fn panel(found: TeamFindings<'_>, ranks: u32, op: Operation) -> Panel {
-    let word = if ranks == 1 { "rank" } else { "ranks" };
     let wanted = |cell: &&TeamCell| cell.ranks == ranks && cell.op == op && cell.mode == Mode::Stream;
     let cells: Vec<TeamCell> = found.cells.iter().filter(wanted).copied().collect();
     let mut lines = Vec::new();
     for (at, who) in found.whos.iter().enumerate() {
-        let point = |cell: &TeamCell| Some((doublings(cell.bytes as f64), found.of(*cell, who)?.median()?));
-        let points: Vec<(f64, f64)> = cells.iter().filter_map(point).collect();
-        let tips = points.iter().map(|(_, us)| format!("{who}: {us:.3} us")).collect();
-        lines.push(PlotLine { class: class(at, who), points, tips });
+        let point = |cell: &TeamCell| {
+            let us = found.of(*cell, who)?.median()?;
+            Some(PlotPoint {
+                at: log2(cell.bytes as f64),
+                value: us,
+                at_least: false,
+                tip: format!("{who}: {us:.3} us"),
+            })
+        };
+        lines.push(PlotLine { class: class(at, who), points: cells.iter().filter_map(point).collect() });
     }
     let below = cells.iter().filter(|cell| cell.bytes > 0);
-    let below = below.map(|cell| (doublings(cell.bytes as f64), cell.bytes.to_string())).collect();
-    Panel { title: format!("{ranks} {word}, {}", op.word()), lines, below }
+    let below = below.map(|cell| (log2(cell.bytes as f64), size(cell.bytes))).collect();
+    Panel { title: op.word().to_owned(), lines, below }
+}
+
+/// Formats a number of bytes, shortly.
+fn size(bytes: usize) -> String {
+    match bytes {
+        _ if bytes >= 1 << 20 && bytes.is_multiple_of(1 << 20) => format!("{}M", bytes >> 20),
+        _ if bytes >= 1 << 10 && bytes.is_multiple_of(1 << 10) => format!("{}k", bytes >> 10),
+        _ => bytes.to_string(),
+    }
 }

@@ -1,27 +1,41 @@
-//! Panels of lines: time over size or ranks, as a self-contained SVG.
+//! Panels of lines: a number over size, ranks or threads, as a self-contained SVG.
 //!
-//! Unit: pixels at scale 1. Both scales are logarithmic to base 2, so that a line twice as steep is
-//! a time that grows twice as fast. One colour for each contestant. Properties: no script, no font,
-//! no external link; equal input gives equal bytes.
+//! Unit: pixels at scale 1. Panels stand in two columns, in groups under a heading; all panels of a
+//! group have the same vertical axis, so that they can be compared. The horizontal scale is
+//! logarithmic, and so is the vertical one: a line twice as steep grows twice as fast. One colour
+//! for each contestant. A value beyond the axis, and one that is only a lower bound, is an arrow.
 
 use super::super::harness::Head;
-use trimtab_front::chart::{Canvas, MARGIN, through};
+use trimtab_front::chart::axis::Axis;
+use trimtab_front::chart::text::{cut, width};
+use trimtab_front::chart::{Canvas, LINE, MARGIN, Plot, SAMPLE, WIDTH, through};
 
-const SIDE: f64 = 200.0;
-const LEFT: f64 = 58.0;
-const ABOVE: f64 = 28.0;
-const BELOW: f64 = 30.0;
-const HEAD: f64 = 64.0;
-const LINE: f64 = 16.0;
+const COLUMNS: usize = 2;
+const GAP: f64 = 16.0;
+/// For the numbers at the left of a panel.
+const LEFT: f64 = 50.0;
+const HEIGHT: f64 = 170.0;
+/// Ticks and label below a panel, and the distance to the next.
+const BELOW: f64 = 2.0 * LINE + 18.0;
+/// Distance of the outermost points from the ends of a panel.
+const INSET: f64 = 16.0;
 
 /// A line of a panel.
 #[derive(Debug)]
 pub(in super::super) struct PlotLine {
     pub(in super::super) class: String,
-    /// Position (a logarithm, see [`doublings`]) and value of each point.
-    pub(in super::super) points: Vec<(f64, f64)>,
-    /// Tooltip of each point.
-    pub(in super::super) tips: Vec<String>,
+    pub(in super::super) points: Vec<PlotPoint>,
+}
+
+/// A point of a line.
+#[derive(Debug)]
+pub(in super::super) struct PlotPoint {
+    /// Position on the lower scale, which is logarithmic.
+    pub(in super::super) at: f64,
+    pub(in super::super) value: f64,
+    /// Whether the value is a lower bound.
+    pub(in super::super) at_least: bool,
+    pub(in super::super) tip: String,
 }
 
 /// Lines over one scale.
@@ -33,104 +47,105 @@ pub(in super::super) struct Panel {
     pub(in super::super) below: Vec<(f64, String)>,
 }
 
-/// Draws the whole chart: rows of panels, and a legend of classes and names.
+/// Panels with the same axes.
+#[derive(Debug)]
+pub(in super::super) struct PanelGroup {
+    pub(in super::super) title: String,
+    /// What the values are, and what they are over.
+    pub(in super::super) of: &'static str,
+    pub(in super::super) over: &'static str,
+    pub(in super::super) axis: Option<Axis>,
+    pub(in super::super) panels: Vec<Panel>,
+}
+
+impl PanelGroup {
+    /// Returns all values of panels.
+    pub(in super::super) fn values(panels: &[Panel]) -> impl Iterator<Item = f64> {
+        panels.iter().flat_map(|panel| &panel.lines).flat_map(|line| &line.points).map(|point| point.value)
+    }
+}
+
+/// Draws the whole chart: groups of panels, and a legend of classes and names.
 pub(in super::super) fn picture(
     title: &str,
     head: &Head,
     whos: &[(String, String)],
-    rows: Vec<Vec<Panel>>,
+    groups: &[PanelGroup],
 ) -> String {
-    let under = HEAD + LINE * whos.len().div_ceil(4) as f64;
-    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let width = 2.0 * MARGIN + columns.max(3) as f64 * (LEFT + SIDE);
-    let height = under + rows.len() as f64 * (ABOVE + SIDE + BELOW) + MARGIN;
-    let mut out = Canvas::new(width, height, STYLE);
-    out.title(title, &format!("{}, Linux {}", head.summary, head.kernel));
-    for (at, (class, name)) in whos.iter().enumerate() {
-        let (x, y) = (MARGIN + 190.0 * (at % 4) as f64, HEAD + LINE * (at / 4) as f64);
-        out.path(class, &format!("M{x:.1} {:.1}h18", y - 4.0));
-        out.text("note", x + 24.0, y, name);
-    }
-    for (row, panels) in rows.iter().enumerate() {
-        for (column, one) in panels.iter().enumerate() {
-            let left = MARGIN + LEFT + column as f64 * (LEFT + SIDE);
-            panel(&mut out, one, left, under + ABOVE + row as f64 * (ABOVE + SIDE + BELOW));
+    let mut out = Canvas::new(STYLE);
+    let below = out.title(title, &format!("{}, Linux {}", head.summary, head.kernel));
+    let names: Vec<&str> = whos.iter().map(|(_, name)| name.as_str()).collect();
+    let mut top = out.legend(below + 8.0, &names, |out, at, x, y| {
+        out.path(&whos[at].0, &format!("M{x:.1} {y:.1}h{SAMPLE}"));
+    });
+    for group in groups {
+        out.text("title", MARGIN, top + 22.0, &cut("title", &group.title, WIDTH - 2.0 * MARGIN));
+        top += 44.0;
+        let wide = (WIDTH - 2.0 * MARGIN - GAP) / COLUMNS as f64;
+        for row in group.panels.chunks(COLUMNS) {
+            for (column, one) in row.iter().enumerate() {
+                panel(&mut out, group, one, MARGIN + column as f64 * (wide + GAP), wide, top);
+            }
+            top += 2.0 * LINE + HEIGHT + BELOW;
         }
     }
-    out.finish()
+    out.finish(top)
 }
 
-/// Returns the logarithm to base 2, interpolated linearly between powers of two: for positions in a
-/// chart, without the mathematical library.
-pub(in super::super) fn doublings(number: f64) -> f64 {
-    let (mut number, mut whole) = (number.max(1e-6), 0.0);
-    while number >= 2.0 {
-        (number, whole) = (number / 2.0, whole + 1.0);
-    }
-    while number < 1.0 {
-        (number, whole) = (number * 2.0, whole - 1.0);
-    }
-    whole + number - 1.0
-}
-
-fn panel(out: &mut Canvas, panel: &Panel, left: f64, top: f64) {
-    out.text("panel", left, top - 8.0, &panel.title);
-    out.markup(&format!(
-        "<rect class=\"frame\" x=\"{left:.1}\" y=\"{top:.1}\" width=\"{SIDE}\" height=\"{SIDE}\"/>\n"
-    ));
+fn panel(out: &mut Canvas, group: &PanelGroup, panel: &Panel, left: f64, wide: f64, top: f64) {
+    out.text("panel", left, top, &cut("panel", &panel.title, wide));
+    out.text("note", left, top + LINE, &cut("note", group.of, wide));
     let all = || panel.lines.iter().flat_map(|line| &line.points);
-    let least = all().map(|(_, value)| doublings(*value)).reduce(f64::min);
-    let (Some(least), Some(most)) = (least, all().map(|(_, value)| doublings(*value)).reduce(f64::max))
-    else {
-        out.text("below", left + SIDE / 2.0, top + SIDE / 2.0, "not measured");
+    let upper = top + 2.0 * LINE - 4.0;
+    let Some(axis) = group.axis.filter(|_| all().next().is_some()) else {
+        out.text("below", left + wide / 2.0, upper + HEIGHT / 2.0, "not measured");
         return;
     };
-    let (low, high) = (least.floor(), most.ceil().max(least.floor() + 1.0));
-    let first = all().map(|(at, _)| *at).fold(f64::INFINITY, f64::min);
-    let last = all().map(|(at, _)| *at).fold(f64::NEG_INFINITY, f64::max);
+    let plot = Plot { left: left + LEFT, right: left + wide, upper, floor: upper + HEIGHT, axis };
+    out.scale(&plot);
+    let first = all().map(|point| point.at).fold(f64::INFINITY, f64::min);
+    let last = all().map(|point| point.at).fold(f64::NEG_INFINITY, f64::max);
     let x = |at: f64| {
         let share = if last > first { (at - first) / (last - first) } else { 0.5 };
-        left + 10.0 + (SIDE - 20.0) * share
+        plot.left + INSET + (plot.right - plot.left - 2.0 * INSET) * share
     };
-    let y = |value: f64| top + SIDE * (1.0 - (doublings(value) - low) / (high - low));
-    let step = ((high - low) / 5.0).ceil();
-    let mut tick = low;
-    while tick <= high {
-        let value = if tick < 0.0 { 1.0 / power(-tick) } else { power(tick) };
-        let (at, words) = (y(value), if value < 1.0 { format!("{value:.3}") } else { format!("{value:.0}") });
-        out.path("grid", &format!("M{left:.1} {at:.1}h{SIDE}"));
-        out.text("tick", left - 5.0, at + 4.0, &words);
-        tick += step;
+    // The last label has a place, then those that leave it room.
+    let mut free_until = f64::INFINITY;
+    for (at, words) in panel.below.iter().rev() {
+        let half = width("below", words) / 2.0;
+        let middle = x(*at).min(WIDTH - MARGIN - half);
+        if middle + half < free_until {
+            out.text("below", middle, plot.floor + LINE, words);
+            free_until = middle - half - 4.0;
+        }
     }
-    for (at, words) in &panel.below {
-        out.text("below", x(*at), top + SIDE + 14.0, words);
+    // A barrier has no bytes.
+    if !panel.below.is_empty() {
+        out.text("below", (plot.left + plot.right) / 2.0, plot.floor + 2.0 * LINE, group.over);
     }
-    for PlotLine { class, points, tips } in &panel.lines {
+    for PlotLine { class, points } in &panel.lines {
         if points.len() > 1 {
-            out.path(class, &through(points.iter().map(|(at, value)| (x(*at), y(*value)))));
+            out.path(class, &through(points.iter().map(|point| (x(point.at), plot.y(point.value)))));
         }
-        for ((at, value), tip) in points.iter().zip(tips) {
-            out.path_with_tip(class, &format!("M{:.1} {:.1}h6", x(*at) - 3.0, y(*value)), tip);
+        for PlotPoint { at, value, at_least, tip } in points {
+            let (x, y) = (x(*at), plot.y(*value));
+            if *at_least || plot.axis.is_beyond(*value) {
+                let size = if *at_least || plot.axis.is_above(*value) { -9.0 } else { 9.0 };
+                out.path_with_tip(
+                    &format!("{class} clipped"),
+                    &format!("M{:.1} {y:.1}h12l-6 {size}z", x - 6.0),
+                    tip,
+                );
+            } else {
+                out.path_with_tip(&format!("{class} dot"), &format!("M{x:.1} {y:.1}h0.1"), tip);
+            }
         }
     }
-}
-
-fn power(of: f64) -> f64 {
-    (0..of as u32).fold(1.0, |all, _| all * 2.0)
 }
 
 /// The colours are distinguishable with any of the common colour blindnesses; peers' lines also
 /// have different dashes.
 const STYLE: &str = r##"<style>
-text { font-family: sans-serif; font-size: 12px; fill: #2b2f36 }
-.page { fill: #ffffff }
-.title { font-size: 16px; font-weight: bold }
-.panel { font-weight: bold }
-.note { fill: #4a505a }
-.tick { text-anchor: end; fill: #4a505a; font-size: 10px }
-.below { text-anchor: middle; fill: #4a505a; font-size: 10px }
-.frame { fill: none; stroke: #6d6d6d }
-.grid { stroke: #e3e5e8; fill: none }
 .team { fill: none; stroke-width: 3 }
 .peer { fill: none; stroke-width: 1.4 }
 .c0 { stroke: #1b62a5 }
@@ -143,16 +158,66 @@ text { font-family: sans-serif; font-size: 12px; fill: #2b2f36 }
 .c7 { stroke: #5aa9d6; stroke-dasharray: 4 4 }
 .c8 { stroke: #7a7a7a }
 .c9 { stroke: #7a7a7a; stroke-dasharray: 6 2 }
+.dot { stroke-width: 7; stroke-linecap: round; stroke-dasharray: none }
+.clipped { stroke-width: 1.6; stroke-dasharray: none; fill: #ffffff }
 </style>
 "##;
 
 #[cfg(test)]
 mod tests {
-    use super::doublings;
+    use super::*;
+    use trimtab_front::chart::text::faults;
+
+    fn head() -> Head {
+        let word = |word: &str| word.to_owned();
+        Head {
+            bench: word("team"),
+            trimtab: word("0"),
+            machine: word("m"),
+            summary: word("2 packages, 4 nodes, 16 L3, 128 cores, 256 CPUs, 1007 GiB"),
+            kernel: word("6.18"),
+        }
+    }
 
     #[test]
-    fn doublings_are_even() {
-        assert_eq!([0.25, 0.5, 1.0, 1.5, 8.0].map(doublings), [-2.0, -1.0, 0.0, 0.5, 3.0]);
-        assert!(doublings(0.0).is_finite());
+    fn panels_leave_each_other_room_and_lower_bounds_are_arrows() {
+        let names = ["team-thread", "a peer with a long name", "mpich-process", "libgomp", "openmpi-process"];
+        let whos: Vec<(String, String)> =
+            names.iter().enumerate().map(|(at, name)| (format!("team c{at}"), (*name).to_owned())).collect();
+        let line = |class: &str, high: f64| PlotLine {
+            class: class.to_owned(),
+            points: (0..18)
+                .map(|at| PlotPoint {
+                    at: f64::from(at),
+                    value: high / f64::from(at + 1),
+                    at_least: at == 0,
+                    tip: format!("tip {at}"),
+                })
+                .collect(),
+        };
+        let panel = |number: u32| Panel {
+            title: format!("panel {number}: with a title that is longer than the panel is wide"),
+            lines: whos.iter().map(|(class, _)| line(class, f64::from(number) + 0.4)).collect(),
+            below: (0..18).map(|at| (f64::from(at), (1_u32 << at).to_string())).collect(),
+        };
+        let group = |axis| PanelGroup {
+            title: "A group with as long a title as there may be, and somewhat longer than that".to_owned(),
+            of: "times one thread a core",
+            over: "threads a core",
+            axis,
+            panels: (0..7)
+                .map(panel)
+                .chain([Panel { title: "none".to_owned(), lines: vec![], below: vec![] }])
+                .collect(),
+        };
+        let groups = [group(Some(Axis::ratio([0.2, 3.0], 2.0))), group(Axis::powers([1e-7, 4e6]))];
+        let picture =
+            picture("More threads than cores: time over that of one thread a core", &head(), &whos, &groups);
+        assert_eq!(faults(&picture), Vec::<String>::new());
+        assert!(picture.contains(">not measured<") && picture.contains(">threads a core<"));
+        // The first point of each line is a lower bound, and most lie below the ratios' axis.
+        let arrows = picture.matches(" clipped\"").count();
+        assert!(arrows > 2 * 7 * names.len(), "{arrows}");
+        assert_eq!(picture.matches("<title>tip 0</title>").count(), 2 * 7 * names.len());
     }
 }

@@ -2,58 +2,65 @@
 //!
 //! Unit: pixels at scale 1. One panel an index, one mark a case; an index that sees what time does
 //! has its marks in the upper right and lower left quarters, a perfect one on the diagonal. A
-//! change from a to b stands at (b - a) / (b + a): twice and half are as far from the middle, and
-//! whatever happens has a place. Properties: no script, no font, no link from outside; experiments
-//! differ in shape as well as in colour; both axes have the same scale; equal input gives equal
-//! bytes.
+//! change is a ratio, on axes that are logarithmic around 1: twice and half are as far from the
+//! middle. Properties: experiments differ in shape as well as in colour; both axes of all panels
+//! have the same scale; equal input gives equal bytes.
 
 use super::UncoreFindings;
 use super::matrix::{ALL, word};
 use super::records::UncoreStart;
 use trimtab_core::penalty::Index;
-use trimtab_front::chart::{Canvas, MARGIN};
+use trimtab_front::chart::axis::Axis;
+use trimtab_front::chart::text::{cut, width};
+use trimtab_front::chart::{Canvas, LINE, MARGIN, Plot, SAMPLE, WIDTH};
 
-/// A panel's square, and what is around it.
-const SIDE: f64 = 220.0;
-const ABOVE: f64 = 30.0;
-const BELOW: f64 = 46.0;
+/// Panels side by side, and the distance between them.
+const ACROSS: usize = 2;
+const GAP: f64 = 16.0;
+/// For the numbers at the left of a panel.
 const LEFT: f64 = 56.0;
-/// Panels side by side.
-const ACROSS: usize = 3;
 /// Half of a mark.
 const MARK: f64 = 4.0;
-const HEAD: f64 = 92.0;
-/// Marks on the axes: relative changes, and their names.
-const TICKS: [(f64, &str); 5] = [(-0.9, "/10"), (-0.5, "/2"), (0.0, "0 %"), (1.0, "x2"), (9.0, "x10")];
+/// Ratios beyond this, and below its inverse, are at the ends of the axes.
+const RATIO_MAX: f64 = 16.0;
 
 /// The whole picture.
 pub(super) fn picture(start: &UncoreStart, found: &UncoreFindings<'_>) -> String {
-    let rows = Index::ALL.len().div_ceil(ACROSS);
-    let width = 2.0 * MARGIN + ACROSS as f64 * (LEFT + SIDE);
-    let height = HEAD + rows as f64 * (ABOVE + SIDE + BELOW) + MARGIN;
-    let mut out = Canvas::new(width, height, STYLE);
+    let mut out = Canvas::new(STYLE);
     let note = format!("{}, Linux {}", start.head.summary, start.head.kernel);
-    out.title("What an index says of time: changes between two ways", &note);
-    legend(&mut out, found);
-    for (at, index) in Index::ALL.into_iter().enumerate() {
-        let (column, row) = (at % ACROSS, at / ACROSS);
-        let left = MARGIN + LEFT + column as f64 * (LEFT + SIDE);
-        panel(&mut out, found, index, left, HEAD + row as f64 * (ABOVE + SIDE + BELOW) + ABOVE);
+    let below = out.title("What an index says of time: changes between two ways", &note);
+    let experiments: Vec<&str> = found.worth.iter().filter_map(|(experiment, _)| *experiment).collect();
+    let mut top = out.legend(below + 6.0, &experiments, |out, at, x, y| {
+        mark(out, experiments[at], x + SAMPLE / 2.0, y, experiments[at]);
+    }) + 10.0;
+    let axis = axis(found);
+    let wide = (WIDTH - 2.0 * MARGIN - (ACROSS - 1) as f64 * GAP) / ACROSS as f64;
+    for row in Index::ALL.chunks(ACROSS) {
+        for (column, index) in row.iter().enumerate() {
+            panel(&mut out, found, *index, axis, (MARGIN + column as f64 * (wide + GAP), wide, top));
+        }
+        top += 2.0 * LINE + (wide - LEFT) + 3.0 * LINE + 10.0;
     }
-    out.finish()
+    out.finish(top)
 }
 
-fn legend(out: &mut Canvas, found: &UncoreFindings<'_>) {
-    let mut x = MARGIN + MARK;
-    for (experiment, _) in &found.worth {
-        let Some(experiment) = *experiment else { continue };
-        mark(out, experiment, x, MARGIN + 46.0, experiment);
-        out.text("note", x + 10.0, MARGIN + 50.0, experiment);
-        x += 34.0 + 6.6 * experiment.len() as f64;
-    }
+/// The axis of all changes.
+fn axis(found: &UncoreFindings<'_>) -> Axis {
+    let changes = found.cases.iter().flat_map(|(_, contrast)| {
+        let indices = Index::ALL.into_iter().map(|index| contrast.index(index));
+        indices.chain([contrast.time()]).flatten().filter_map(|change| change.relative)
+    });
+    Axis::ratio(changes.map(|relative| 1.0 + relative), RATIO_MAX)
 }
 
-fn panel(out: &mut Canvas, found: &UncoreFindings<'_>, index: Index, left: f64, top: f64) {
+/// Draws the panel of an index, at this left end, of this width, from this height.
+fn panel(
+    out: &mut Canvas,
+    found: &UncoreFindings<'_>,
+    index: Index,
+    axis: Axis,
+    (left, wide, top): (f64, f64, f64),
+) {
     let points: Vec<(&str, f64, f64, &str)> = found
         .cases
         .iter()
@@ -68,38 +75,42 @@ fn panel(out: &mut Canvas, found: &UncoreFindings<'_>, index: Index, left: f64, 
     let worth = all.iter().find(|(of, _)| *of == index).map(|(_, worth)| *worth).unwrap_or_default();
     let r = worth.changes.pearson.map_or_else(|| "-".to_owned(), |r| format!("{r:.2}"));
     let title = format!("{}: r {r}, signs {}/{}", index.word(), worth.signs.agree, worth.signs.of);
-    out.text("panel", left, top - 10.0, &title);
-    let (middle_x, middle_y) = (left + SIDE / 2.0, top + SIDE / 2.0);
-    let (right, bottom) = (left + SIDE, top + SIDE);
-    out.markup(&format!(
-        "<rect class=\"frame\" x=\"{left:.1}\" y=\"{top:.1}\" width=\"{SIDE}\" height=\"{SIDE}\"/>\n"
-    ));
-    out.path("grid", &format!("M{left:.1} {middle_y:.1}H{right:.1}M{middle_x:.1} {top:.1}V{bottom:.1}"));
-    out.path("diagonal", &format!("M{left:.1} {bottom:.1}L{right:.1} {top:.1}"));
-    for (relative, words) in TICKS {
-        let at = SIDE / 2.0 * place(relative);
-        out.text("tick", left - 6.0, middle_y - at + 4.0, words);
-        out.text("below", middle_x + at, bottom + 16.0, words);
+    out.text("panel", left, top, &cut("panel", &title, wide));
+    out.text("note", left, top + LINE, &format!("{}, second over first", index.word()));
+    let upper = top + 2.0 * LINE - 6.0;
+    let plot = Plot { left: left + LEFT, right: left + wide, upper, floor: upper + wide - LEFT, axis };
+    out.scale(&plot);
+    let side = plot.right - plot.left;
+    let x = |ratio: f64| plot.left + side * axis.share(ratio);
+    out.path("one", &format!("M{0:.1} {upper:.1}V{1:.1}", x(1.0), plot.floor));
+    out.path("diagonal", &format!("M{:.1} {:.1}L{:.1} {upper:.1}", plot.left, plot.floor, plot.right));
+    for (ratio, label) in axis.ticks() {
+        let most = WIDTH - 2.0 - width("below", &label) / 2.0;
+        out.text("below", x(ratio).min(most), plot.floor + LINE, &label);
     }
-    out.text("below", middle_x, bottom + 32.0, "change of time");
+    out.text("below", (plot.left + plot.right) / 2.0, plot.floor + 2.0 * LINE, "time, second over first");
     if points.is_empty() {
-        out.text("below", middle_x, middle_y - 6.0, "not counted");
+        out.text("below", (plot.left + plot.right) / 2.0, (upper + plot.floor) / 2.0 - 10.0, "not counted");
     }
     for (experiment, time, change, name) in points {
         let tip = format!("{name}: time {:+.1} %, {} {:+.1} %", 100.0 * time, index.word(), 100.0 * change);
-        let (x, y) = (SIDE / 2.0 * place(time), SIDE / 2.0 * place(change));
-        mark(out, experiment, middle_x + x, middle_y - y, &tip);
+        let (time, change) = (1.0 + time, 1.0 + change);
+        if axis.is_beyond(change) || axis.is_beyond(time) {
+            out.clipped(&format!("m{}", number(experiment)), &plot, x(time), change, &tip);
+        } else {
+            mark(out, experiment, x(time), plot.y(change), &tip);
+        }
     }
 }
 
-/// Where a relative change stands: from -1 (to nothing) by 0 to 1 (from nothing).
-fn place(relative: f64) -> f64 {
-    relative / (2.0 + relative)
+/// The place of an experiment among all.
+fn number(experiment: &str) -> usize {
+    ALL.iter().position(|one| word(*one) == experiment).unwrap_or(0)
 }
 
 /// A mark: shape and colour by experiment.
 fn mark(out: &mut Canvas, experiment: &str, x: f64, y: f64, tip: &str) {
-    let number = ALL.iter().position(|one| word(*one) == experiment).unwrap_or(0);
+    let number = number(experiment);
     let (l, r, t, b) = (x - MARK, x + MARK, y - MARK, y + MARK);
     let path = match number {
         0 => format!("M{l:.1} {t:.1}H{r:.1}V{b:.1}H{l:.1}Z"),
@@ -115,15 +126,6 @@ fn mark(out: &mut Canvas, experiment: &str, x: f64, y: f64, tip: &str) {
 
 /// Colours tell apart with any of the common colour blindnesses; shapes do without colour.
 const STYLE: &str = r##"<style>
-text { font-family: sans-serif; font-size: 12px; fill: #2b2f36 }
-.page { fill: #ffffff }
-.title { font-size: 16px; font-weight: bold }
-.panel { font-weight: bold }
-.note { fill: #4a505a }
-.tick { text-anchor: end; fill: #4a505a; font-size: 10px }
-.below { text-anchor: middle; fill: #4a505a; font-size: 10px }
-.frame { fill: none; stroke: #6d6d6d }
-.grid { stroke: #e3e5e8; fill: none }
 .diagonal { stroke: #b9bec6; stroke-dasharray: 4 3; fill: none }
 .m0, .m1, .m2, .m3, .m4, .m5, .m6 { fill-opacity: 0.6; stroke-width: 1.4 }
 .m0 { fill: #1b62a5; stroke: #1b62a5 }
