@@ -1,9 +1,10 @@
 //! Survey of the other programs on the machine, as cheap as the question allows.
 //!
-//! A start must not sleep, and must not read every task of a large machine. So `auto` first reads
+//! A start must not sleep for long, and must not read every task of a large machine. So `auto` first reads
 //! one number, the tasks that are runnable at this instant. If there are others, it takes the load
 //! from counters that an earlier start kept, or from the runnable tasks
-//! ([`trimtab_core::place::load_estimate()`]), and searches for bound tasks for a bounded time.
+//! ([`trimtab_core::place::load_estimate()`]), and searches for bound tasks for a bounded time. It
+//! waits for at most [`STAY_MAX`], and only if counters show a busy CPU that no task explains.
 //! `full` measures: it samples load for a tenth of a second and examines every task.
 
 use crate::args::SurveyMode;
@@ -36,6 +37,13 @@ const FULL_SEARCH_MAX: Duration = Duration::from_millis(250);
 /// Longest search of `auto` for bound tasks, and longest search for runnable ones. Chosen: both
 /// together stay below the millisecond that the rest of a start costs.
 const AUTO_SEARCH_MAX: Duration = Duration::from_micros(250);
+
+/// Longest wait for tasks that run for a moment to end: a shell that starts a pipeline, a daemon
+/// that wakes. A start waits only if counters show a busy CPU and fewer tasks are known to compute
+/// than are runnable. Chosen: such tasks run for one to two milliseconds.
+const STAY_MAX: Duration = Duration::from_millis(3);
+/// Time between two counts of the runnable tasks meanwhile.
+const STAY_STEP: Duration = Duration::from_micros(200);
 
 /// Number of tasks that are examined for bindings in any case; bound processes come first.
 const TASKS_MIN: usize = 32;
@@ -89,7 +97,7 @@ impl Surroundings {
     fn estimate(
         &mut self,
         world: &World,
-        others: usize,
+        mut others: usize,
         processes: &impl Deref<Target = Listed>,
         ledger: Option<&Ledger>,
     ) {
@@ -105,6 +113,7 @@ impl Surroundings {
             (Some((before, age)), Ok(counters)) => {
                 let load = permille(&Load::between(&before, &counters));
                 let tasks = is_any_busy(&load).then(|| runnable_tasks(world, others, processes));
+                others = tasks.as_ref().map_or(others, |tasks| staying(world, others, tasks));
                 LoadEvidence::Kept { load, age: Span(u64::try_from(age.as_nanos()).unwrap_or(0)), tasks }
             }
             _ => LoadEvidence::Tasks(runnable_tasks(world, others, processes)),
@@ -172,6 +181,19 @@ fn runnable_tasks(world: &World, others: usize, processes: &Listed) -> RunnableT
     let Ok(processes) = processes else { return RunnableTasks { found: Vec::new(), cut: true } };
     let found = running(&world.proc(), processes, others, go_on);
     RunnableTasks { found: found.tasks, cut: found.cut }
+}
+
+/// Returns the smallest number of tasks of others that are runnable within [`STAY_MAX`]; the wait
+/// ends when no more are runnable than are known to compute.
+fn staying(world: &World, others: usize, tasks: &RunnableTasks) -> usize {
+    let (begin, computing) = (Instant::now(), tasks.computing());
+    let mut least = others;
+    while least > computing && begin.elapsed() < STAY_MAX {
+        std::thread::sleep(STAY_STEP);
+        let Ok(now) = runnable(&world.proc()) else { break };
+        least = least.min(now.others() as usize);
+    }
+    least
 }
 
 /// Busy share of each CPU, in permille.

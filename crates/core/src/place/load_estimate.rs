@@ -75,13 +75,14 @@ pub struct RunnableTasks {
 }
 
 impl RunnableTasks {
+    /// Returns the number of tasks that have computed for most of their life.
+    pub fn computing(&self) -> usize {
+        self.found.iter().filter(|task| computes(task)).count()
+    }
+
     /// Returns the number of CPUs that tasks can keep busy, if `runnable` tasks are runnable.
-    fn computing(&self, runnable: usize) -> usize {
-        if self.cut {
-            runnable
-        } else {
-            self.found.iter().filter(|task| computes(task)).count().min(runnable)
-        }
+    fn busy_max(&self, runnable: usize) -> usize {
+        if self.cut { runnable } else { self.computing().min(runnable) }
     }
 }
 
@@ -134,7 +135,7 @@ impl fmt::Display for LoadOrigin {
 pub fn load_estimate(evidence: LoadEvidence, runnable: usize) -> LoadEstimate {
     match evidence {
         LoadEvidence::Kept { load, age, tasks } => {
-            let most = tasks.map_or(runnable, |tasks| tasks.computing(runnable));
+            let most = tasks.map_or(runnable, |tasks| tasks.busy_max(runnable));
             LoadEstimate { busy: busiest(load, most), origin: LoadOrigin::Kept(age) }
         }
         LoadEvidence::Tasks(RunnableTasks { found, .. }) => {
