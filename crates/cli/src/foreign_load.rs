@@ -1,8 +1,8 @@
 //! Survey of the other programs on the machine, as cheap as the question allows.
 //!
-//! A start must not sleep for long, and must not read every task of a large machine. So `auto` first reads
-//! one number, the tasks that are runnable at this instant. If there are others, it takes the load
-//! from counters that an earlier start kept, or from the runnable tasks
+//! A start must not sleep for long, and must not read every task of a large machine. So `auto`
+//! first reads one number, the tasks that are runnable at this instant. If there are others, it
+//! takes the load from counters that an earlier start kept, or from the runnable tasks
 //! ([`trimtab_core::place::load_estimate()`]), and searches for bound tasks for a bounded time. It
 //! waits for at most [`STAY_MAX`], and only if counters show a busy CPU that no task explains.
 //! `full` measures: it samples load for a tenth of a second and examines every task.

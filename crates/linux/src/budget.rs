@@ -99,11 +99,14 @@ mod tests {
         let proc = Path::new("/proc");
         let found = BudgetPage::inherited(proc, &read).unwrap();
         assert_eq!(found.bound(proc, Pid::own()), Some(BudgetBound { threads: 3, computing: 0 }));
-        // Standard input is another kind of file.
-        let wrong = text.replacen(&format!(" {} ", read.descriptor), " 0 ", 1);
-        assert!(Handoff::read(&wrong).is_none());
+        // A descriptor of another kind of file, as after a program closed the page and opened it.
         let file = tempfile::tempfile().unwrap();
-        let other = Handoff { descriptor: file.as_raw_fd(), ..read };
-        assert!(BudgetPage::inherited(proc, &other).is_none());
+        let own = std::process::id();
+        let other = text.replacen(
+            &format!("{own} {} ", read.descriptor),
+            &format!("{own} {} ", file.as_raw_fd()),
+            1,
+        );
+        assert!(BudgetPage::inherited(proc, &Handoff::read(&other).unwrap()).is_none());
     }
 }
