@@ -102,11 +102,8 @@ mod tests {
         // A descriptor of another kind of file, as after a program closed the page and opened it.
         let file = tempfile::tempfile().unwrap();
         let own = std::process::id();
-        let other = text.replacen(
-            &format!("{own} {} ", read.descriptor),
-            &format!("{own} {} ", file.as_raw_fd()),
-            1,
-        );
+        let other =
+            text.replacen(&format!("{own} {} ", read.descriptor), &format!("{own} {} ", file.as_raw_fd()), 1);
         assert!(BudgetPage::inherited(proc, &Handoff::read(&other).unwrap()).is_none());
     }
 }
