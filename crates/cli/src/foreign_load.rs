@@ -4,7 +4,7 @@
 //! first reads one number, the tasks that are runnable at this instant. If there are others, it
 //! takes the load from counters that an earlier start kept, or from the runnable tasks
 //! ([`trimtab_core::place::load_estimate()`]), and searches for bound tasks for a bounded time. It
-//! waits for at most [`STAY_MAX`], and only if counters show a busy CPU that no task explains.
+//! waits for at most `STAY_MAX`, and only if counters show a busy CPU that no task explains.
 //! `full` measures: it samples load for a tenth of a second and examines every task.
 
 use crate::args::SurveyMode;

@@ -2,10 +2,11 @@
 //!
 //! Unit: seconds of CPU time.
 //!
-//! Problem: a thread may be about to count the CPUs of its mask, to size a pool by them, or to start
-//! processes that inherit the mask. If it is bound to one core, it counts one CPU, and the pool has
-//! one worker for the rest of the run. Such a thread is the only one of its process that computes
-//! (a lone thread), or the initial thread of a process whose helper threads compute beside it.
+//! Problem: a thread may be about to count the CPUs of its mask, to size a pool by them, or to
+//! start processes that inherit the mask. If it is bound to one core, it counts one CPU, and the
+//! pool has one worker for the rest of the run. Such a thread is the only one of its process that
+//! computes (a lone thread), or the initial thread of a process whose helper threads compute
+//! beside it.
 //!
 //! Idea: while only one process of the program computes, its lone thread is never bound. It gains
 //! little from its own core: the kernel moves it away from other threads by itself. If several

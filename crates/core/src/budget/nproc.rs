@@ -115,7 +115,7 @@ pub struct Nproc {
 /// use trimtab_core::budget::nproc::{QuotaBound, Standing, nproc};
 ///
 /// let quota = QuotaBound { milli_cpus: 1_500, group: "/ci".to_owned() };
-/// let standing = Standing { online: Some(8), allowed: 4, quota: Some(quota), ..Standing::default() };
+/// let standing = Standing { allowed: 4, quota: Some(quota), ..Standing::default() };
 /// assert_eq!(nproc(&standing).threads, 2);
 /// ```
 pub fn nproc(standing: &Standing) -> Nproc {

@@ -130,7 +130,8 @@ impl PinScan<'_> {
         let all = processes.youngest_first.iter().copied();
         let users = all.filter(|pid| walk.is_foreign(*pid, &kernel));
         let (mut bound, mut others): (Vec<Pid>, Vec<Pid>) = users.partition(|pid| main_thread_binds(*pid));
-        // Where no main thread is bound, which is the rule, the caller's ancestors need not be known.
+        // Where no main thread is bound, which is the rule, the caller's ancestors need not be
+        // known.
         let known = (self.masks == Masks::Files || !bound.is_empty()).then(|| self.own_and_ancestors());
         for skipped in known.iter() {
             bound.retain(|pid| walk.is_foreign(*pid, skipped));
