@@ -39,8 +39,9 @@ const FULL_SEARCH_MAX: Duration = Duration::from_millis(250);
 const AUTO_SEARCH_MAX: Duration = Duration::from_micros(250);
 
 /// Longest wait for tasks that run for a moment to end: a shell that starts a pipeline, a daemon
-/// that wakes. A start waits only if counters show a busy CPU and fewer tasks are known to compute
-/// than are runnable. Chosen: such tasks run for one to two milliseconds.
+/// that wakes. A start waits only if counters show a busy CPU, not all processes could be examined,
+/// and fewer tasks are known to compute than are runnable. Chosen: such tasks run for one to two
+/// milliseconds.
 const STAY_MAX: Duration = Duration::from_millis(3);
 /// Time between two counts of the runnable tasks meanwhile.
 const STAY_STEP: Duration = Duration::from_micros(200);
@@ -184,11 +185,11 @@ fn runnable_tasks(world: &World, others: usize, processes: &Listed) -> RunnableT
 }
 
 /// Returns the smallest number of tasks of others that are runnable within [`STAY_MAX`]; the wait
-/// ends when no more are runnable than are known to compute.
+/// ends when the tasks that were found explain that number.
 fn staying(world: &World, others: usize, tasks: &RunnableTasks) -> usize {
-    let (begin, computing) = (Instant::now(), tasks.computing());
+    let begin = Instant::now();
     let mut least = others;
-    while least > computing && begin.elapsed() < STAY_MAX {
+    while !tasks.explain(least) && begin.elapsed() < STAY_MAX {
         std::thread::sleep(STAY_STEP);
         let Ok(now) = runnable(&world.proc()) else { break };
         least = least.min(now.others() as usize);
@@ -207,4 +208,36 @@ fn masks(proc: &Path) -> Masks {
     let own = std::fs::read_link(proc.join("self"));
     let same = own.is_ok_and(|link| link.to_str() == Some(std::process::id().to_string().as_str()));
     if same { Masks::Kernel } else { Masks::Files }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    /// Makes a machine on which this many tasks are runnable, the caller among them.
+    fn machine(running: u32) -> (tempfile::TempDir, World) {
+        let root = tempfile::tempdir().unwrap();
+        fs::create_dir(root.path().join("proc")).unwrap();
+        fs::write(root.path().join("proc/loadavg"), format!("0.00 0.00 0.00 {running}/90 7\n")).unwrap();
+        let mut world = World::default();
+        world.root = root.path().to_owned();
+        (root, world)
+    }
+
+    #[test]
+    fn tasks_that_end_meanwhile_do_not_count_and_those_that_stay_do() {
+        let unknown = RunnableTasks { found: Vec::new(), cut: true };
+        for (running, stay) in [(1, 0), (2, 1), (3, 2), (9, 3)] {
+            let (_root, world) = machine(running);
+            assert_eq!(staying(&world, 3, &unknown), stay, "{running}");
+        }
+    }
+
+    #[test]
+    fn a_start_does_not_wait_where_all_processes_were_examined() {
+        let (_root, world) = machine(1);
+        let examined = RunnableTasks { found: Vec::new(), cut: false };
+        assert_eq!(staying(&world, 3, &examined), 3, "the count is not read again");
+    }
 }

@@ -76,8 +76,14 @@ pub struct RunnableTasks {
 
 impl RunnableTasks {
     /// Returns the number of tasks that have computed for most of their life.
-    pub fn computing(&self) -> usize {
+    fn computing(&self) -> usize {
         self.found.iter().filter(|task| computes(task)).count()
+    }
+
+    /// Returns whether nothing is unknown, if `runnable` tasks are runnable: all processes were
+    /// examined, or as many tasks as are runnable are known to compute.
+    pub fn explain(&self, runnable: usize) -> bool {
+        !self.cut || self.computing() >= runnable
     }
 
     /// Returns the number of CPUs that tasks can keep busy, if `runnable` tasks are runnable.
@@ -207,6 +213,15 @@ mod tests {
         assert_eq!(examined(vec![], false), [0, 0], "a thread of the kernel");
         assert_eq!(examined(vec![task(1, 900, 1_000)], false), [0, 950]);
         assert_eq!(examined(vec![daemon], true), [0, 950], "not all were examined");
+    }
+
+    #[test]
+    fn tasks_explain_what_is_runnable_if_all_were_examined_or_enough_compute() {
+        let tasks = |found: Vec<RunnableTask>, cut| RunnableTasks { found, cut };
+        let (daemon, computing) = (task(0, 2_000, 60_000), task(1, 900, 1_000));
+        assert!(tasks(vec![], false).explain(1));
+        assert!(tasks(vec![computing], true).explain(1));
+        assert!(!tasks(vec![computing], true).explain(2) && !tasks(vec![daemon], true).explain(1));
     }
 
     #[test]
