@@ -19,7 +19,8 @@ pub(super) const THREADS: RangeInclusive<i64> = 1..=65536;
 
 /// Parses the words behind `run`; `None` if the line is not plain.
 pub(super) fn run(words: &[OsString]) -> Option<RunArgs> {
-    let mut line = Line { words, place: PlaceArgs::default(), run: RunOnly::default(), given: Vec::new() };
+    let mut line =
+        PlainLine { words, place: PlaceArgs::default(), run: RunOnly::default(), given: Vec::new() };
     let command = loop {
         let (word, rest) = line.words.split_first()?;
         if !word.as_bytes().starts_with(b"-") {
@@ -40,7 +41,7 @@ pub(super) fn run(words: &[OsString]) -> Option<RunArgs> {
 }
 
 /// A command line that is being parsed.
-struct Line<'a> {
+struct PlainLine<'a> {
     /// The words that follow.
     words: &'a [OsString],
     place: PlaceArgs,
@@ -49,7 +50,7 @@ struct Line<'a> {
     given: Vec<&'a str>,
 }
 
-impl<'a> Line<'a> {
+impl<'a> PlainLine<'a> {
     /// Takes an option and its value.
     fn option(&mut self, word: &'a str) -> Option<()> {
         let (name, value) = match word {

@@ -10,7 +10,7 @@ use crate::world::World;
 use anyhow::{Context, Result};
 use serde::Serialize;
 use std::path::Path;
-use trimtab_core::budget::nproc::{Bound, BudgetBound, Nproc, QuotaBound, Standing, nproc};
+use trimtab_core::budget::nproc::{BudgetBound, Nproc, NprocFacts, QuotaBound, ThreadBound, nproc};
 use trimtab_core::budget::{Handoff, VARIABLE};
 use trimtab_core::set::CpuSet;
 use trimtab_core::words::plural;
@@ -32,7 +32,7 @@ struct NprocJson<'a> {
     schema: &'static str,
     /// Threads to compute with, after `--ignore`.
     threads: u32,
-    bounds: &'a [Bound],
+    bounds: &'a [ThreadBound],
 }
 
 /// Runs the command.
@@ -49,7 +49,7 @@ fn show(world: &World, args: &NprocArgs) -> Result<()> {
     if args.all {
         return Ok(print(&left(installed(&world.root)?).to_string())?);
     }
-    let found = nproc(&standing(world)?);
+    let found = nproc(&facts(world)?);
     let threads = left(found.threads);
     if args.json {
         let document = NprocJson { schema: SCHEMA, threads, bounds: &found.bounds };
@@ -72,10 +72,10 @@ fn count(cpus: &CpuSet) -> u32 {
 }
 
 /// Reads what is known about this process.
-fn standing(world: &World) -> Result<Standing> {
+fn facts(world: &World) -> Result<NprocFacts> {
     let mask = affinity::get(None).context("cannot read this process's CPU mask")?;
     let limits = Limits::read(&world.root, Some(&mask)).context("cannot read the limits of this process")?;
-    Ok(Standing {
+    Ok(NprocFacts {
         online: limits.online.as_ref().map(count),
         allowed: count(&limits.allowed),
         limiters: limits.limiters.iter().map(ToString::to_string).collect(),

@@ -26,6 +26,14 @@ impl Group {
         set.then_some(group)
     }
 
+    /// Makes a group with a quota of this share of a CPU, in percent; `None` if that is impossible.
+    pub(crate) fn with_quota(percent: u32) -> Option<Self> {
+        let quota = percent * 1_000;
+        let old = [("cpu.cfs_period_us", "100000".to_owned()), ("cpu.cfs_quota_us", quota.to_string())];
+        let new = [("cpu.max", format!("{quota} 100000"))];
+        Self::new("cpu", if Path::new("/sys/fs/cgroup/cpu").is_dir() { &old[..] } else { &new })
+    }
+
     /// Returns a shell that joins the group and execs the words that follow.
     pub(crate) fn join(&self) -> [String; 4] {
         let procs = self.0.join("cgroup.procs");
@@ -65,10 +73,7 @@ fn a_cpuset_of_one_cpu() {
 #[test]
 fn a_quota_bounds_the_thread_counts_and_not_the_cores() {
     need!(two(), "two cores are needed");
-    let old = [("cpu.cfs_period_us", "100000".to_owned()), ("cpu.cfs_quota_us", "100000".to_owned())];
-    let new = [("cpu.max", "100000 100000".to_owned())];
-    let settings = if Path::new("/sys/fs/cgroup/cpu").is_dir() { &old[..] } else { &new };
-    let group = need!(Group::new("cpu", settings), "no quota can be set here");
+    let group = need!(Group::with_quota(100), "no quota can be set here");
     let sandbox = Sandbox::new();
     let said =
         sandbox.run("-c 2").sh(&format!("{MASK}; echo $OMP_NUM_THREADS")).through(group.join()).ends().ok();

@@ -55,10 +55,7 @@ fn it_answers_as_coreutils_does_where_that_sees_the_bounds() {
 #[test]
 fn a_quota_that_the_mask_does_not_show_bounds_it() {
     need!(two(), "two cores are needed");
-    let old = [("cpu.cfs_period_us", "100000".to_owned()), ("cpu.cfs_quota_us", "50000".to_owned())];
-    let new = [("cpu.max", "50000 100000".to_owned())];
-    let settings = if Path::new("/sys/fs/cgroup/cpu").is_dir() { &old[..] } else { &new };
-    let group = need!(Group::new("cpu", settings), "no quota can be set here");
+    let group = need!(Group::with_quota(50), "no quota can be set here");
     let sandbox = Sandbox::new();
     let found = read(&sandbox.trimtab("nproc --json").through(group.join()).ends().ok());
     assert_eq!((found["threads"].as_u64(), bound(&found, "quota")), (Some(1), Some(1)), "{found}");

@@ -14,7 +14,7 @@ use std::fmt;
 
 /// What is known about a process.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Standing {
+pub struct NprocFacts {
     /// CPUs of the machine that are online; `None` if the kernel's list cannot be read.
     pub online: Option<u32>,
     /// CPUs that the process may run on: online, in its cpuset and in its mask.
@@ -90,7 +90,7 @@ impl fmt::Display for BoundKind {
 
 /// One bound.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
-pub struct Bound {
+pub struct ThreadBound {
     /// Its kind.
     pub kind: BoundKind,
     /// Most threads that it leaves, at least 1.
@@ -105,23 +105,24 @@ pub struct Nproc {
     /// Threads to compute with.
     pub threads: u32,
     /// All bounds that are known, in the order of their kinds.
-    pub bounds: Vec<Bound>,
+    pub bounds: Vec<ThreadBound>,
 }
 
 /// Returns the number of threads that a process should compute with.
 ///
 /// # Examples
 /// ```
-/// use trimtab_core::budget::nproc::{QuotaBound, Standing, nproc};
+/// use trimtab_core::budget::nproc::{QuotaBound, NprocFacts, nproc};
 ///
 /// let quota = QuotaBound { milli_cpus: 1_500, group: "/ci".to_owned() };
-/// let standing = Standing { allowed: 4, quota: Some(quota), ..Standing::default() };
-/// assert_eq!(nproc(&standing).threads, 2);
+/// let facts = NprocFacts { allowed: 4, quota: Some(quota), ..NprocFacts::default() };
+/// assert_eq!(nproc(&facts).threads, 2);
 /// ```
-pub fn nproc(standing: &Standing) -> Nproc {
-    let Standing { online, allowed, limiters, quota, held, budget, variables } = standing;
+pub fn nproc(facts: &NprocFacts) -> Nproc {
+    let NprocFacts { online, allowed, limiters, quota, held, budget, variables } = facts;
     let mut bounds = Vec::new();
-    let mut add = |kind, threads: u32, reason| bounds.push(Bound { kind, threads: threads.max(1), reason });
+    let mut add =
+        |kind, threads: u32, reason| bounds.push(ThreadBound { kind, threads: threads.max(1), reason });
     let of = online.map_or_else(String::new, |online| format!(" of {online}"));
     let why = if limiters.is_empty() { String::new() } else { format!(": {}", limiters.join("; ")) };
     add(BoundKind::Mask, *allowed, format!("the process may run on {allowed}{of} CPUs{why}"));
@@ -158,7 +159,7 @@ mod tests {
 
     #[test]
     fn the_smallest_bound_decides_and_all_are_listed() {
-        let standing = Standing {
+        let facts = NprocFacts {
             online: Some(16),
             allowed: 8,
             limiters: vec!["the inherited CPU mask leaves out CPUs 8-15".to_owned()],
@@ -167,7 +168,7 @@ mod tests {
             budget: Some(BudgetBound { threads: 7, computing: 4 }),
             variables: vec![("OMP_NUM_THREADS", 9)],
         };
-        let Nproc { threads, bounds } = nproc(&standing);
+        let Nproc { threads, bounds } = nproc(&facts);
         assert_eq!(threads, 3);
         let found: Vec<_> = bounds.iter().map(|bound| (bound.kind, bound.threads)).collect();
         use BoundKind::{Budget, Hold, Mask, Quota, Variable};
@@ -181,14 +182,14 @@ mod tests {
     #[test]
     fn nothing_left_is_still_one_thread() {
         let full = BudgetBound { threads: 2, computing: 5 };
-        let standing = Standing {
+        let facts = NprocFacts {
             allowed: 0,
             held: Some(0),
             quota: Some(quota(1)),
             budget: Some(full),
-            ..Standing::default()
+            ..NprocFacts::default()
         };
-        let found = nproc(&standing);
+        let found = nproc(&facts);
         assert!(found.threads == 1 && found.bounds.iter().all(|bound| bound.threads == 1), "{found:?}");
     }
 
@@ -205,7 +206,7 @@ mod tests {
         assert_eq!(found, BudgetBound { threads: 8, computing: 2 });
     }
 
-    fn standings() -> impl Strategy<Value = Standing> {
+    fn all_facts() -> impl Strategy<Value = NprocFacts> {
         let budget =
             (1u32..64, 0u32..100).prop_map(|(threads, computing)| BudgetBound { threads, computing });
         let variable = proptest::option::of(1u32..64);
@@ -216,23 +217,23 @@ mod tests {
             proptest::option::of(budget),
             variable,
         )
-            .prop_map(|(allowed, milli, held, budget, variable)| Standing {
+            .prop_map(|(allowed, milli, held, budget, variable)| NprocFacts {
                 allowed,
                 quota: milli.map(quota),
                 held,
                 budget,
                 variables: variable.map(|count| ("OMP_NUM_THREADS", count)).into_iter().collect(),
-                ..Standing::default()
+                ..NprocFacts::default()
             })
     }
 
     proptest! {
         #[test]
-        fn one_bound_more_never_gives_more_threads(standing in standings(), milli in 1u32..64_000) {
-            let before = nproc(&standing).threads;
-            prop_assert!(before >= 1 && before <= standing.allowed.max(1));
-            let tighter = standing.quota.as_ref().map_or(milli, |quota| quota.milli_cpus.min(milli));
-            let after = nproc(&Standing { quota: Some(quota(tighter)), ..standing }).threads;
+        fn one_bound_more_never_gives_more_threads(facts in all_facts(), milli in 1u32..64_000) {
+            let before = nproc(&facts).threads;
+            prop_assert!(before >= 1 && before <= facts.allowed.max(1));
+            let tighter = facts.quota.as_ref().map_or(milli, |quota| quota.milli_cpus.min(milli));
+            let after = nproc(&NprocFacts { quota: Some(quota(tighter)), ..facts }).threads;
             prop_assert!(after <= before);
         }
     }

@@ -27,20 +27,24 @@
 //! **Source.** Replays of recorded batches (best of 20: right in practically all draws of pairs 1.3
 //! times apart); GASNet's tuner (`gasnet_autotune.c`) for what to avoid.
 
+mod comparison;
 mod explain;
 pub mod judge;
 pub mod lazy;
 pub mod noise;
 mod race;
+mod rank_table;
 pub mod store;
 
+pub use comparison::{Checked, check};
+
+use crate::Result;
 use crate::algorithm_table::{Algorithm, AlgorithmTable, CallClass, class};
 use crate::barrier::Barrier;
 use crate::call::Kind;
 use crate::endpoint::Endpoint;
 use crate::rank::Rank;
 use crate::reduce::Operator;
-use crate::{Error, Result};
 use judge::{CandidateTimes, Selection};
 use noise::{NOISY, Noise};
 use serde::{Deserialize, Serialize};
@@ -383,6 +387,16 @@ fn candidates(endpoint: &Endpoint, job: Job) -> Vec<Tried> {
     job.candidates(endpoint.area.cell_bytes(), endpoint.crowded)
 }
 
+/// Returns a table's choice for a cell.
+fn in_force(endpoint: &Endpoint, table: &AlgorithmTable, job: Job) -> Tried {
+    if job.kind == Kind::Barrier {
+        return Tried::Barrier(table.barrier);
+    }
+    let cell = endpoint.area.cell_bytes();
+    let flat = crate::algorithm_table::Flat::new(table.clone());
+    Tried::Algorithm(flat.way(job.manner, job.kind, job.bytes, cell, endpoint.crowded))
+}
+
 /// Returns the table with one choice changed.
 fn with(table: &AlgorithmTable, job: Job, tried: Tried) -> AlgorithmTable {
     let mut table = table.clone();
@@ -553,176 +567,5 @@ fn quietly<T>(
             return Ok((raced, share));
         }
         tries += 1;
-    }
-}
-
-/// Distance of a choice from the best candidate. [`check`] has an example.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Checked {
-    /// The cell that was measured.
-    #[serde(flatten)]
-    pub job: Job,
-    /// The candidate in use.
-    pub kept: Tried,
-    /// All measurements, of equal length.
-    pub candidates: Vec<Measured>,
-    /// The quickest candidate.
-    pub best: Tried,
-    /// The time of the candidate in use over that of the quickest.
-    pub ratio: f64,
-    /// Share of the machine that other programs used, 0 to 1.
-    pub foreign: Option<f64>,
-    /// Whether the result counts: not if other programs disturbed it, unless the plan accepts that.
-    pub judged: bool,
-}
-
-impl Checked {
-    /// Largest ratio at which a choice is good.
-    pub const GOOD_RATIO: f64 = 1.05;
-
-    /// Returns whether the choice is good: within [`Self::GOOD_RATIO`] of the best. [`check`] has
-    /// an example of its ratio.
-    pub fn good(&self) -> bool {
-        self.ratio <= Self::GOOD_RATIO
-    }
-}
-
-/// Measures all candidates of each cell for the same time, and compares the quickest with the
-/// choice of the team's table. All ranks must call it with the same plan. Also returns the number
-/// of cells left out.
-///
-/// # Examples
-/// ```
-/// # mod ranks { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/help/ranks.rs")); }
-/// use std::time::Duration;
-/// use trimtab_team::Kind;
-/// use trimtab_team::tune::{Plan, check};
-///
-/// let plan = Plan {
-///     kinds: vec![Kind::Allreduce],
-///     sizes: vec![1 << 16], // bytes
-///     budget: Duration::from_millis(200),
-///     ..Plan::default()
-/// };
-/// # ranks::run(2, |rank| {
-/// // In each of two threads.
-/// let (checked, left) = check(&rank, &plan, &())?;
-/// assert_eq!(checked.len() + left, 1);
-/// for cell in checked {
-///     // 1.0 if the choice is the quickest.
-///     assert!(cell.ratio >= 1.0);
-/// }
-/// # Ok(())
-/// # });
-/// ```
-///
-/// # Errors
-/// As [every call](crate::Calls#errors).
-pub fn check(rank: &Rank, plan: &Plan, overseer: &dyn Overseer) -> Result<(Vec<Checked>, usize)> {
-    let table = rank.table();
-    let mut all = Vec::new();
-    let left = each(rank, plan, overseer, |job, noise| {
-        let mut tried = candidates(&rank.endpoint, job);
-        let kept = in_force(&rank.endpoint, &table, job);
-        if !tried.contains(&kept) {
-            tried.push(kept);
-        }
-        let (raced, foreign) =
-            quietly(rank, noise, plan, || race::race(rank, job, &tried, &table, &race::ALL))?;
-        let of = |wanted: Tried| {
-            tried.iter().position(|one| *one == wanted).map_or(f64::INFINITY, |at| raced[at].best())
-        };
-        let best = tried.iter().copied().min_by(|a, b| of(*a).total_cmp(&of(*b))).unwrap_or(kept);
-        let cell = Cell::new(job, &tried, &raced, judge::verdict(&raced), Origin::Offline);
-        overseer.ended(&Cell { foreign, ..cell.clone() });
-        let ratio = of(kept) / of(best);
-        let ratio = if ratio.is_finite() { (ratio * 1e4).round() / 1e4 } else { 1.0 };
-        let judged = plan.accept_noise || foreign.is_none_or(|share| share <= NOISY);
-        all.push(Checked { job, kept, candidates: cell.candidates, best, ratio, foreign, judged });
-        Ok(())
-    })?;
-    Ok((all, left))
-}
-
-/// Returns a table's choice for a cell.
-fn in_force(endpoint: &Endpoint, table: &AlgorithmTable, job: Job) -> Tried {
-    if job.kind == Kind::Barrier {
-        return Tried::Barrier(table.barrier);
-    }
-    let cell = endpoint.area.cell_bytes();
-    let flat = crate::algorithm_table::Flat::new(table.clone());
-    Tried::Algorithm(flat.way(job.manner, job.kind, job.bytes, cell, endpoint.crowded))
-}
-
-impl Rank {
-    /// Returns the table in force. [`tune()`] has an example.
-    pub fn table(&self) -> AlgorithmTable {
-        self.endpoint.table()
-    }
-
-    /// Installs a table. All ranks must install the same table between the same calls; a caller
-    /// that cannot be sure of that uses [`Self::install_of_first`].
-    ///
-    /// # Examples
-    /// ```
-    /// # mod ranks { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/help/ranks.rs")); }
-    /// use trimtab_team::algorithm_table::AlgorithmTable;
-    ///
-    /// # ranks::run(2, |rank| {
-    /// // In each of two threads.
-    /// rank.install(AlgorithmTable::usual(rank.crowded()))?;
-    /// # Ok(())
-    /// # });
-    /// ```
-    ///
-    /// # Errors
-    /// `Forked`.
-    pub fn install(&self, table: AlgorithmTable) -> Result<()> {
-        self.ready()?;
-        self.endpoint.install(table);
-        Ok(())
-    }
-
-    /// Installs rank 0's table at all ranks, which must all call it. With `None` at rank 0 all keep
-    /// their tables.
-    ///
-    /// # Examples
-    /// ```
-    /// # mod ranks { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/help/ranks.rs")); }
-    /// use trimtab_team::algorithm_table::AlgorithmTable;
-    ///
-    /// # ranks::run(2, |rank| {
-    /// // In each of two threads.
-    /// let table = AlgorithmTable::usual(true);
-    /// rank.install_of_first((rank.rank() == 0).then_some(&table))?;
-    /// assert_eq!(rank.table(), table);
-    /// # Ok(())
-    /// # });
-    /// ```
-    ///
-    /// # Errors
-    /// As [every call](crate::Calls#errors).
-    pub fn install_of_first(&self, table: Option<&AlgorithmTable>) -> Result<()> {
-        let own = match (self.rank(), table) {
-            (0, Some(table)) => {
-                serde_json::to_vec(table).map_err(|error| Error::Argument(error.to_string()))?
-            }
-            _ => Vec::new(),
-        };
-        let mut length = [own.len() as u64];
-        self.mine().broadcast(&mut length, 0)?;
-        if length[0] == 0 {
-            return Ok(());
-        }
-        let mut text = if self.rank() == 0 { own } else { vec![0; length[0].min(1 << 20) as usize] };
-        self.mine().broadcast(&mut text, 0)?;
-        let table = serde_json::from_slice(&text).map_err(|error| Error::NotATeam(error.to_string()))?;
-        self.install(table)
-    }
-
-    /// Returns the key of this team's tunings: see [`store::key`], which has an example.
-    pub fn key(&self) -> String {
-        let (cell, place) = (self.endpoint.area.cell_bytes(), store::place(&self.mask, self.ranks()));
-        store::key(self.ranks(), self.crowded(), cell, &place)
     }
 }
