@@ -6,7 +6,7 @@ use crate::rank::Rank;
 use crate::{Error, Result};
 
 impl Rank {
-    /// Returns the table in force. [`tune()`] has an example.
+    /// Returns the table in force. [`tune()`](super::tune()) has an example.
     pub fn table(&self) -> AlgorithmTable {
         self.endpoint.table()
     }
