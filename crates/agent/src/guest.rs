@@ -25,8 +25,8 @@ use trimtab_linux::process::{Pid, State};
 use trimtab_linux::survey::{Masks, PinScan};
 use trimtab_linux::sys::vsock;
 
-/// Period with which all tags are repeated, however rarely tasks are scanned: for a service that
-/// has begun to listen since, and since a service forgets after a minute what is not repeated.
+/// Period with which all tags are repeated, however rarely tasks are scanned: a service may have
+/// started to listen since the last message, and it drops tags that are not repeated for a minute.
 const REPEAT_PERIOD: Duration = Duration::from_secs(10);
 /// Time after which a port that takes no data is tried again.
 const PORT_RETRY: Duration = Duration::from_millis(20);

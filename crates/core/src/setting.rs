@@ -26,7 +26,7 @@ pub const SLICES: std::ops::RangeInclusive<f64> = 0.1..=100.0;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Knob {
-    /// Threads of the program (`OMP_NUM_THREADS` and its like), or its ranks: a number.
+    /// Number of threads of the program (`OMP_NUM_THREADS` and similar variables), or of its ranks.
     Threads,
     /// Number of cores to take.
     Cores,

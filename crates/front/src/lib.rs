@@ -1,5 +1,5 @@
 //! Shared library of the front ends: process environment, messages, exit statuses, tables, charts,
-//! and parsers of values on the command line. It decides nothing and measures nothing.
+//! and parsers of values on the command line. It makes no decision and no measurement.
 //!
 //! # Example
 //!

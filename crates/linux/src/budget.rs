@@ -48,7 +48,7 @@ impl BudgetPage {
 
     /// Opens the page that a run handed over to the calling process: as a descriptor of the process
     /// that the launcher became, or else as the inherited descriptor. `None` if it is gone, or if
-    /// what is there is no memory file of the budget's name; such a file is not opened.
+    /// the descriptor is not a memory file of the budget's name; such a descriptor is not opened.
     pub fn inherited(proc: &Path, handoff: &Handoff<'_>) -> Option<Self> {
         let descriptor = |process: &str| proc.join(process).join(format!("fd/{}", handoff.descriptor));
         let open = |path: &Path| {

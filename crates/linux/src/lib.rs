@@ -2,8 +2,8 @@
 //!
 //! All raw system calls are in [`sys`], one per wrapper; unsafe code is allowed only there.
 //! Everything above it takes slices, owned descriptors and the core's id types, and returns typed
-//! errors that name the operation and its object. No function here chooses anything: it reads, or
-//! it carries out.
+//! errors that name the operation and its object. No function here makes a choice: each one reads
+//! the machine or carries out a decision.
 //!
 //! # Example
 //!

@@ -1,9 +1,9 @@
 //! Copy of the caller's thread attribute, with a CPU set added.
 //!
 //! The attribute is copied setting by setting through the C library's functions, never as bytes:
-//! the object holds pointers that it owns. If a setting cannot be told from its absence, and the
-//! difference would change the thread, there is no copy, and the caller's attribute is used as it
-//! is.
+//! the object holds pointers that it owns. If a setting that was set cannot be distinguished from
+//! one that was not, and the difference would change the thread, no copy is made, and the caller's
+//! attribute is used unchanged.
 
 use crate::cpus::Cpus;
 use crate::{imports, real};
@@ -179,8 +179,8 @@ impl Drop for Attr {
 /// Returns whether an attribute names CPUs.
 ///
 /// For an attribute without CPUs, glibc answers "all ones, at any length". It answers `EINVAL` when
-/// asked for fewer bytes than the set needs. So a request for 0 bytes finds every set that has a
-/// member, and the first byte tells the empty set, which is all zeros, from no set.
+/// asked for fewer bytes than the set needs. So a request for 0 bytes detects every set that has a
+/// member. The first byte distinguishes the empty set (all zeros) from no set (all ones).
 ///
 /// # Safety
 /// `attr` is initialised.

@@ -4,20 +4,20 @@
 //! ([`trimtab_core::handoff`]), names this library in `LD_PRELOAD` and becomes the program. The
 //! library applies the plan from inside. Threads are created on their slots. Threads of nested
 //! teams are moved to their places. Programs that pinned threads start get the whole mask.
-//! Questions about the number of CPUs are answered from the plan. Programs that cannot carry the
+//! Questions about the number of CPUs are answered from the plan. Programs that cannot load the
 //! library are started without it (`leave`). For `trimtab profile` and reports the library counts
 //! barriers (`meter`). Its exports are here, in `gomp::calls`, `gomp::barriers`, `mpi`, `team`,
 //! `waits` and `programs`; a test has the list.
 //!
-//! The shim does not hurt its host program:
+//! The shim does not harm the program that loads it:
 //!
 //! - It discovers nothing, and decides only by the plan's own rules. Without a plan, or with a plan
 //!   that it cannot read, every call passes through.
 //! - It never aborts. It prints nothing except a report that the user asked for. It leaves `errno`
-//!   alone. After a fault of its own it stands down: every later call passes through.
-//! - Settings of the program stay: an affinity in a thread attribute, and a mask that a thread gave
-//!   itself outside of regions. A thread that this library put on its slot counts the CPUs of the
-//!   plan, as the other threads do (`narrowed`).
+//!   alone. After an internal fault it disables itself: every later call passes through.
+//! - It keeps the program's own settings: an affinity in a thread attribute, and a mask that a
+//!   thread set for itself outside of parallel regions. A thread that this library bound to its
+//!   slot gets the CPUs of the plan when it counts CPUs, as the other threads do (`narrowed`).
 //! - It holds no lock while it calls foreign code, keeps no descriptor and starts no thread. Its
 //!   state is in static storage. It allocates only for nested teams and for counting, in ordinary
 //!   code of the thread that opens a team.
@@ -27,11 +27,10 @@
 //! The exports are `C-unwind`: a host that cancels its threads asynchronously may unwind through
 //! them, and a plain `C` function would turn that into an abort.
 //!
-//! Out of reach are: static programs; programs of another C library, processor or word size;
-//! threads that the C library creates by internal calls (C11 `thrd_create`, `SIGEV_THREAD`);
+//! The library does not reach: static programs; programs of another C library, processor or word
+//! size; threads that the C library creates by internal calls (C11 `thrd_create`, `SIGEV_THREAD`);
 //! libraries opened with `RTLD_DEEPBIND` or `dlmopen`; programs that change identity (the loader
-//! ignores `LD_PRELOAD` there). Such threads live inside the mask, or inherit their creator's
-//! slot.
+//! ignores `LD_PRELOAD` there). Such threads run inside the mask, or inherit their creator's slot.
 //!
 //! The crate is also an rlib so that Cargo builds the library before the tests that load it. Do not
 //! link it into a program: it would export `pthread_create` there.

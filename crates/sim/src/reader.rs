@@ -1,4 +1,4 @@
-//! Reader of TOML files, key by key, with errors that teach.
+//! Reader of TOML files, key by key; its errors name the line and the allowed values.
 //!
 //! Unit: one key. Problem: keys and values that people write into scenario and machine files are
 //! misspelt, missing, negative, not a number or a billion. They must be refused before anything

@@ -198,8 +198,8 @@ impl Team {
     /// [`Options::gather`] says. [`Team::host`] has an example.
     ///
     /// # Errors
-    /// `Refused` if no host listens in time, another user does, or the rank is taken; `NotATeam`
-    /// for what is no team's segment.
+    /// `Refused` if no host listens in time, another user does, or the rank is taken; `NotATeam` if
+    /// the descriptor is not a team's segment.
     pub fn meet(path: &std::path::Path, wanted: Option<u32>, options: Options) -> Result<(Self, u32)> {
         let (mapping, rank) = crate::segment::socket::join(path, wanted, options.gather)?;
         let team = Self::adopt(mapping, options)?;

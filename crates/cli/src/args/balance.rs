@@ -292,16 +292,16 @@ const ATTACH_EXAMPLES: &str = "Examples:\n  trimtab attach 4711                 
 /// Stop balancing, and give threads their own masks back.
 ///
 /// A balancer of `trimtab attach` ends. A balancer of `trimtab run --balance` stops balancing, and
-/// its program continues. The service (`trimtab serve`) never ends: it gives the process up, as
-/// `trimtab untag` does. Masks that a killed balancer left behind are restored.
+/// its program continues. The service (`trimtab serve`) continues: it stops balancing the process,
+/// as after `trimtab untag`. Masks that a killed balancer left behind are restored.
 #[derive(Args, Debug)]
 #[command(after_help = DETACH_STATUS)]
 pub struct DetachArgs {
     /// Processes that are or were balanced, or the balancer itself unless it is the service.
     #[arg(value_name = "PID", value_parser = clap::value_parser!(u32).range(1..), required_unless_present = "all")]
     pub pids: Vec<u32>,
-    /// All your processes that are or were balanced; the service gives up the programs that you
-    /// may untag, and continues.
+    /// All your processes that are or were balanced. The service stops balancing the programs that
+    /// you may untag, and continues.
     #[arg(long, conflicts_with = "pids")]
     pub all: bool,
     /// Print errors only.

@@ -44,7 +44,7 @@ pub struct ProfileArgs {
     pub pin: Option<PinMode>,
     #[command(flatten)]
     pub counting: CountingArgs,
-    /// Say on stderr what was chosen and why.
+    /// Print the choices and their reasons on stderr.
     #[arg(short, long, help_heading = "Control")]
     pub verbose: bool,
     /// Print errors and the profile only.

@@ -168,10 +168,10 @@ pub struct StatusArgs {
 
 /// Tell the host, from inside a VM, which vCPUs run bound tasks.
 ///
-/// A task that is bound to some CPUs is sensitive to their place. The agent reads at intervals on
-/// which vCPU each such task runs, and writes `tag vcpu N` and `clear vcpu N` to a virtio-serial
-/// port or a vsock, at which `trimtab serve --guest` listens on the host. The agent needs write
-/// access to the port and no other privilege.
+/// The speed of a task that is bound to some CPUs depends on the place of these CPUs. The agent
+/// reads at intervals on which vCPU each such task runs, and writes `tag vcpu N` and `clear vcpu N`
+/// to a virtio-serial port or a vsock, at which `trimtab serve --guest` listens on the host. The
+/// agent needs write access to the port and no other privilege.
 #[derive(Args, Debug)]
 #[command(after_help = GUEST_AGENT_EXAMPLES)]
 pub struct GuestAgentArgs {

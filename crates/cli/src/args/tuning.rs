@@ -64,7 +64,7 @@ pub struct TuneArgs {
     /// Smallest gain that justifies a change.
     #[arg(long, value_name = "PERCENT", default_value = "3%", value_parser = gain, help_heading = "Metric")]
     pub gain: f64,
-    /// Require the standard output of the first run, except for lines with the metric.
+    /// Require the same standard output as in the first run, except for lines with the metric.
     #[arg(long, help_heading = "Checks")]
     pub verify: bool,
     /// Shell command that reads the output of each run on standard input, and exits with 0 if it is

@@ -1,10 +1,10 @@
 //! Division of a hold's cores: among its processes, and within a process among its teams.
 //!
 //! Between processes the division is max-min fair: all demands are raised together, one thread at a
-//! time, until the cores are used up; a demand that is met drops out. What is left below one thread
-//! for each goes to the first ones in the order of the page, so that all processes compute the same
-//! division. Within a process the outer team comes first, since inner regions are shorter and
-//! synchronise more often; a thread of it divides its own part among its inner teams.
+//! time, until the cores are used up; a demand that is met drops out. A remainder of fewer threads
+//! than processes goes to the first processes in the order of the page, so that all processes
+//! compute the same division. Within a process the outer team comes first, since inner regions are
+//! shorter and synchronise more often; a thread of it divides its own part among its inner teams.
 //!
 //! Nothing here allocates: the preload library calls it when a team starts.
 

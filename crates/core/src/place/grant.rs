@@ -1,14 +1,14 @@
 //! Grant of a workload manager: number of CPUs that a job may use on this machine.
 //!
-//! Problem: Slurm, LSF, Grid Engine and their like count CPUs, but many sites do not confine jobs to
-//! CPUs. The mask of a job then names the whole machine, and `auto` would take the cores of other
-//! jobs. Idea: each manager announces the number in a variable, and `auto` takes at most as many
-//! cores as give each thread one of the granted CPUs.
+//! Problem: Slurm, LSF, Grid Engine and similar managers count CPUs, but many sites do not confine
+//! jobs to CPUs. The mask of a job then names the whole machine, and `auto` would take the cores of
+//! other jobs. Idea: each manager announces the number in a variable, and `auto` takes at most as
+//! many cores as give each thread one of the granted CPUs.
 //!
-//! Properties: A grant only lowers `auto`. It refuses nothing, and a stated amount takes precedence.
-//! Only numbers that are valid for the whole machine are used, because a number that is too small
-//! would put all ranks of a job on one core. `NCPUS` of PBS Professional is therefore not read: it
-//! is the number of one chunk, of which a machine may have several.
+//! Properties: A grant only lowers `auto`. It is never a reason to refuse a run, and a stated
+//! amount takes precedence. Only numbers that are valid for the whole machine are used, because a
+//! number that is too small would put all ranks of a job on one core. `NCPUS` of PBS Professional
+//! is therefore not read: it is the number of one chunk, of which a machine may have several.
 //!
 //! Sources: sbatch(1) and srun(1), "output environment variables"; IBM, "Environment variables set
 //! for job execution"; qsub(1) of Grid Engine; Torque, "Exported batch environment variables";

@@ -25,7 +25,7 @@ const USE_NS_MIN: u64 = 8_000_000;
 static EXAMINING: AtomicBool = AtomicBool::new(false);
 static MEMORY: Memory = Memory(UnsafeCell::new(Seen::new()));
 
-/// What is known of the other processes.
+/// Last observation of the other processes of the hold.
 struct Memory(UnsafeCell<Seen>);
 
 // SAFETY: used only by the thread that set `EXAMINING`, and in a forked child's only thread.
@@ -44,7 +44,7 @@ impl Seen {
     }
 }
 
-/// What is known of the owner of a slot.
+/// Last observation of the owner of a slot.
 #[derive(Clone, Copy)]
 struct Known {
     owner: u64,

@@ -111,7 +111,7 @@ impl Behind {
     }
 }
 
-/// Forgets what is known of unloaded objects: another may lie there soon.
+/// Forgets unloaded objects: another object may be loaded at the same address.
 pub(crate) fn forget() {
     for library in known().filter(|library| !library.gone.load(Relaxed)) {
         let is_there = |address: usize, range: Option<&Range<usize>>| {

@@ -118,8 +118,8 @@ impl Counting {
     }
 }
 
-/// Returns the machine as policies see it. A machine with a single place for threads is presented
-/// as two nodes, because the policies would rest on it.
+/// Returns the machine as policies see it. A machine with one node and one LLC is presented as two
+/// nodes, because brm and serial have nothing to do on one.
 fn ground(machine: &Machine, allowed: &CpuSet) -> Option<Machine> {
     if machine.nodes().len() > 1 || machine.llcs().len() > 1 {
         return None;
@@ -169,8 +169,8 @@ impl<'a> CostBench<'a> {
         let mut left_out = Vec::new();
         let rests = halves.is_none() && machine.nodes().len() < 2 && machine.llcs().len() < 2;
         if rests {
-            left_out
-                .push("brm and serial rest on one core: their cost at work is not measured here".to_owned());
+            let why = "brm and serial have nothing to do on one core: their cost at work is not measured here";
+            left_out.push(why.to_owned());
         }
         if counting.choice.is_none() {
             left_out.push("nothing can be counted: the cost of counting is not measured here".to_owned());
@@ -219,7 +219,7 @@ impl<'a> CostBench<'a> {
         }
     }
 
-    /// Measures the cost of sampling a crowd; `None` after a signal.
+    /// Measures the cost of sampling many threads; `None` after a signal.
     fn looks(&self, talk: &mut Talk, how: SamplerOptions, interrupt: &Interrupt) -> Result<Option<Toll>> {
         talk.threads()?;
         let looker = Sampler::start(talk.pid(), how)?;

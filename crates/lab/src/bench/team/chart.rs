@@ -1,9 +1,9 @@
 //! The measurement as a picture: time over size, as a self-contained SVG.
 //!
 //! Unit: pixels at scale 1. A group of panels for each count of ranks, a panel for each operation;
-//! both scales double, so that a line twice as steep is a time that grows twice as fast. Streams
-//! only: one line for each who is measured, teams thick. Properties: no script, no font, no link
-//! from outside; equal input gives equal bytes.
+//! both scales double, so that a line twice as steep is a time that grows twice as fast. Only cells
+//! of mode stream; one line for each team and peer, the teams' lines thick. Properties: no script,
+//! no font, no link from outside; equal input gives equal bytes.
 
 use super::TeamFindings;
 use super::matrix::{TeamCell, Who};
@@ -35,7 +35,7 @@ pub(super) fn picture(start: &TeamStart, found: TeamFindings<'_>) -> String {
     plot::picture("Teams beside others: microseconds a call, over bytes", &start.head, &whos, &groups)
 }
 
-/// How who stands at this place is drawn.
+/// Returns the CSS classes of a line: the weight by team or peer, the colour by its place.
 pub(super) fn class(at: usize, who: &Who) -> String {
     let weight = if matches!(who, Who::Team(_)) { "team" } else { "peer" };
     format!("{weight} c{}", at % 10)
