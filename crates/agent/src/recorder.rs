@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_a_trace_is_refused_before_anything_runs() {
+    fn an_impossible_trace_file_is_refused_before_the_program_starts() {
         let dir = tempfile::tempdir().unwrap();
         assert!(open(dir.path()).unwrap_err().to_string().contains("--to "));
         let lost = dir.path().join("no/such.jsonl");

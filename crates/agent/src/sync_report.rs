@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn what_keeps_the_library_out_is_said_once() {
+    fn the_reason_why_the_library_was_not_loaded_is_said_once() {
         let read = |unreached: &[String]| SyncPage::create(false).read(unreached, None, Span::from_ms(10));
         let linked = "barriers and collectives: it is statically linked".to_owned();
         assert_eq!(read(std::slice::from_ref(&linked)).unseen, [linked]);

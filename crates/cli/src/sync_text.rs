@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_counted_is_missing_and_why_is_said_once() {
+    fn missing_counts_are_missing_and_their_reason_is_said_once() {
         let nothing = met(&SyncStats::default(), &[]);
         assert_eq!((nothing.workers, nothing.yields, nothing.overhead), (None, None, None));
         assert_eq!(
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_counted_is_told_in_lines() {
+    fn counts_are_printed_in_lines() {
         let ms = Span::from_ms(1);
         let counted = SyncStats {
             guests: 1,

@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn what_costs_too_much_is_thinned_out_and_then_given_up() {
+    fn expensive_counting_is_reduced_and_then_stopped() {
         assert_eq!(judge(&Spent { span: Span(1), ..Spent::default() }, &BARE, &Thrift::FREE), None);
         assert_eq!(judge(&second(1_000, 100, 1_000), &BARE, &Thrift::FREE), Some(CountingChange::Keep));
         // Six milliseconds of reading in a second.
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn what_became_cheap_is_counted_more_again_but_never_more_than_its_price_allows() {
+    fn counting_that_became_cheap_increases_up_to_its_price() {
         let calm = second(100, 1, 1_000);
         let at = |one_in| Thrift { one_in, ..Thrift::TRAPPED };
         let thin = |one_in, rests| Some(CountingChange::Thin { one_in, rests });

@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn ratios_exist_only_of_what_was_counted() {
+    fn ratios_exist_only_for_counted_events() {
         let before = counts(10, Some(100), Some(10));
         let now = counts(20, Some(400), Some(12));
         assert_eq!(now.since(&before).and_then(|counts| counts.penalty()), Some(150.0));

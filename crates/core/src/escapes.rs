@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_outside_is_of_the_machine_and_not_held() {
+    fn cpus_outside_a_hold_are_usable_ones_and_not_held() {
         let machine = "0-3".parse().unwrap();
         let of = |cpus: &str| outside(&held(7, 10, "1-2"), &cpus.parse().unwrap(), &machine).to_string();
         assert_eq!(

@@ -53,7 +53,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     #[test]
-    fn the_hardware_is_what_the_files_say() {
+    fn the_hardware_is_that_of_the_files() {
         let files = BTreeMap::from([
             (CPU_PROPERTIES.to_owned(), "processor\t: 0\nmodel name\t: Some CPU @ 2 GHz\nflags : a\n"),
             (CPUS_ONLINE.to_owned(), "0-3\n"),

@@ -470,7 +470,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read_back(
+        fn written_data_is_read_back(
             pid: u32,
             spare in slot(),
             slots in prop::collection::vec(slot(), 0..20),

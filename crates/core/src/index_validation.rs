@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn medians_of_what_was_counted_are_compared() {
+    fn medians_of_counted_cases_are_compared() {
         let contrast = Contrast {
             first: runs(&[(1.0, Some(10.0)), (9.0, None), (2.0, Some(30.0))]),
             second: runs(&[(3.0, Some(30.0))]),
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn indices_are_of_what_was_counted_and_of_nothing_else() {
+    fn indices_use_counted_values_only() {
         let some =
             Counts { cycles: Some(1000), instructions: Some(500), requests: Some(10), ..Counts::default() };
         let cache = Counts { llc_lookups: Some(8), llc_misses: Some(2), ..Counts::default() };

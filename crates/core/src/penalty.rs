@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_not_counted_is_left_out_and_counted_as_such() {
+    fn threads_without_counts_are_left_out_and_their_number_is_kept() {
         let threads = [Some(counts(300, 2, 10)), None, Some(counts(0, 0, 10)), Some(counts(100, 2, 30))];
         let of = |index, mean| level(index, mean, threads);
         assert_eq!(

@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_decided_again_ends_as_it_did_and_the_rest_is_refused() {
+    fn a_repeated_decision_ends_as_recorded_and_any_other_is_refused() {
         let pending = outcome(1, Settled::Pending);
         let recorded = trace(vec![
             (

@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_looked_at_has_no_share_of_a_hundred() {
+    fn without_sampled_threads_the_share_of_a_hundred_is_missing() {
         let nobody = |ms, worked| Look { threads: 0, ..look(ms, worked, 0) };
         assert_eq!(Toll::of(&[nobody(1, 1), nobody(2, 2)]).unwrap().share_of_hundred(), None);
     }

@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_not_zero() {
+    fn a_missing_value_is_not_zero() {
         assert_eq!(median(&[]), None);
         assert_eq!(median(&[1.0, f64::NAN]), None);
         assert_eq!(estimate(&[1.0, f64::INFINITY], 1), None);
@@ -271,7 +271,7 @@ mod tests {
         }
 
         #[test]
-        fn a_ratio_is_that_of_the_medians_and_lies_within_what_samples_can_make(
+        fn a_ratio_is_that_of_the_medians_and_lies_within_the_possible_ratios_of_samples(
             above in samples(), below in samples(), seed: u64
         ) {
             let Estimate { median: ratio, interval } = ratio_of_medians(&above, &below, seed).unwrap();

@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_counted_is_missing() {
+    fn missing_counts_are_not_zero() {
         let met = read(&file(&[])).unwrap();
         assert_eq!((met.intervals, met.waiting, met.runtimes), (None, None, vec![]));
         assert_eq!(read(b"not a page file of meetings"), None);

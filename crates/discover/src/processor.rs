@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn makes_split_what_frequencies_joined() {
+    fn makes_of_cores_split_a_kind_that_frequencies_joined() {
         let cpus = |text: &str| text.parse::<CpuSet>().unwrap();
         let pus: Vec<OsCpu> = (0..8).map(OsCpu).collect();
         let makes = || vec![("IntelCore", cpus("0-3")), ("IntelAtom", cpus("4-7"))];

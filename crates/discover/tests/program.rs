@@ -144,7 +144,7 @@ fn odd_files_end_in_a_machine_or_in_a_line() {
 }
 
 #[test]
-fn a_wrong_command_line_says_what_is_expected() {
+fn a_wrong_command_line_gets_the_usage() {
     for words in [&[][..], &["xml"], &["live", "x"], &["xml", "a", "b"], &["alive"]] {
         assert!(refusal(words).contains("expected `live`, `xml FILE` or `picture CPUS`"), "{words:?}");
     }

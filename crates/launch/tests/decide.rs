@@ -180,7 +180,7 @@ fn a_budget_is_there_only_on_request() {
 }
 
 #[test]
-fn what_contradicts_itself_is_refused() {
+fn contradictions_are_refused() {
     let nest = || Some("2,scatter".to_owned());
     for (options, words) in [
         (Options { nest: nest(), pin: Some(PinMode::Mask), ..Options::default() }, "--pin mask"),
@@ -207,7 +207,7 @@ fn what_contradicts_itself_is_refused() {
 }
 
 #[test]
-fn strict_refuses_what_else_is_a_warning() {
+fn strict_makes_warnings_errors() {
     let strict = Options { strict: true, ..Options::default() };
     let decided = |options: &Options, facts: &LaunchFacts| {
         let options = options.clone();
@@ -503,7 +503,7 @@ proptest! {
     /// A variable of the user changes only if a count exceeds the CPUs or if requested nested teams
     /// place the threads; the plan then says so.
     #[test]
-    fn what_the_user_set_stays(drawn in drawn()) {
+    fn variables_of_the_user_stay(drawn in drawn()) {
         let Ok(request) = drawn.request() else { return Ok(()) };
         let Ok(plan) = planned(&request, drawn.facts()) else { return Ok(()) };
         let environment = &request.environment;

@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn where_no_more_threads_may_be_nothing_is_said_and_nobody_waits() {
+    fn at_the_limit_of_threads_the_calibration_gives_no_answer_and_does_not_wait() {
         use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
         let own = affinity::get(None).unwrap();
         let answer = thread::spawn(move || {

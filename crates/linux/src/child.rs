@@ -274,7 +274,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_kernel_sends_to_us_alone_is_for_the_program_and_what_it_sends_to_the_group_is_not() {
+    fn signals_of_the_kernel_to_us_alone_are_passed_on_and_those_to_the_group_are_not() {
         let pid = getpid();
         let mut child = Child { pid, word: None, stopped: false, asleep: false };
         let mut is_for_program =

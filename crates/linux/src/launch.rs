@@ -231,7 +231,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_kept_is_read_by_its_name_and_cannot_be_changed() {
+    fn a_kept_file_is_read_by_its_name_and_cannot_be_changed() {
         let kept = keep(b"<topology>").unwrap();
         let path = format!("/proc/{}/fd/{}", std::process::id(), kept.into_raw_fd());
         assert_eq!(std::fs::read(&path).unwrap(), b"<topology>");

@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_says_who_and_where() {
+    fn a_status_has_the_user_and_the_masks() {
         let text = "Name:\tx\nUid:\t1000\t0\t0\t0\nCpus_allowed:\tf\nCpus_allowed_list:\t0-3\nMems_allowed_list:\t0\n";
         let seen = Status::parse(text.as_bytes()).unwrap();
         assert_eq!((seen.uid, seen.cpus), (1000, "0-3".parse().unwrap()));

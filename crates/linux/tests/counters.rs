@@ -105,7 +105,7 @@ fn the_kernels_own_events_go_the_same_way_as_hardware() {
 }
 
 #[test]
-fn what_is_read_of_sysfs_is_what_is_counted() {
+fn the_events_read_from_sysfs_are_those_counted() {
     let sys = Path::new("/sys");
     let spec: Spec = "software/config=2/".parse().unwrap();
     match spec.resolve(sys) {

@@ -221,7 +221,7 @@ fn the_mask_asked_from_the_kernel_is_believed_over_the_status() {
 }
 
 #[test]
-fn what_is_not_there_is_missing_and_the_mask_alone_is_enough() {
+fn missing_files_are_missing_limits_and_the_mask_alone_is_enough() {
     let seen = limits(&[("proc/self/status", "Uid:\t0\nCpus_allowed_list:\t0,2\n")]);
     assert_eq!(seen.allowed, cpus("0,2"));
     assert_eq!(

@@ -195,7 +195,7 @@ fn binary(made: &Made<'_>) -> Option<Binary> {
 }
 
 #[test]
-fn executables_say_what_they_link() {
+fn executables_name_their_libraries() {
     for (wide, big_endian) in [(true, false), (true, true), (false, false), (false, true)] {
         let made = Made {
             wide,
@@ -255,7 +255,7 @@ fn privileged_files_are_told_from_others() {
 }
 
 #[test]
-fn scripts_are_what_their_interpreter_is() {
+fn scripts_have_the_kind_of_their_interpreter() {
     let files = Files::new();
     let elf = files.put("bin/python3.11", Made { loader: LOADER, ..PLAIN }.build(), 0o755);
     let search = files.dir("bin");
@@ -299,7 +299,7 @@ fn a_familys_name_may_be_at_the_end_of_a_link() {
 }
 
 #[test]
-fn what_is_not_an_executable_is_something_else() {
+fn a_file_that_is_no_executable_has_another_kind() {
     let files = Files::new();
     for text in ["", "#", "echo hello\n", "\x7fEL", "MZ"] {
         let program = look(&files.put("file", text, 0o755));

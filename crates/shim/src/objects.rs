@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn objects_know_what_they_need() {
+    fn objects_list_the_libraries_they_need() {
         let own = functions_are_found_where_the_loader_finds_them as *const c_void as usize;
         assert!(first(|object| object.holds(own) && object.needs(b"libc.so.6")).is_some());
         assert!(first(|object| object.holds(own) && object.needs(b"libgomp.so.1")).is_none());

@@ -186,7 +186,7 @@ fn openmp_threads_are_bound_by_their_runtime_and_take_no_slot() {
 }
 
 #[test]
-fn openmp_threads_that_nobody_binds_float() {
+fn openmp_threads_without_a_binding_float() {
     for compiler in ["gcc", "clang"] {
         let Some((program, _)) = openmp(compiler) else { continue };
         if let Some(outcome) = pinned("B/A").env("OMP_PROC_BIND", "false").run(&program) {

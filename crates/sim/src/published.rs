@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn what_machine_files_say_they_used_is_what_is_called_calibrated() {
+    fn the_calibration_points_of_machine_files_are_those_marked_calibrated() {
         // The heads of the files: "Calibrated on seed 004, nested STREAM: 1x1, 1x4 bound, 4x1
         // bound."
         for (machine, prefix) in [

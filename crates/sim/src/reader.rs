@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_name_file_line_key_value_and_what_is_allowed() {
+    fn errors_name_file_line_key_value_and_the_allowed_values() {
         let text = Text { file: "x.toml", text: "a = 1\n[b]\nc = -3\nd = 'w'\n" };
         let table = text.table().unwrap();
         let top = Section::top(text, table.get_ref());

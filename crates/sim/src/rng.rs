@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_fork_does_not_depend_on_what_was_drawn() {
+    fn a_fork_does_not_depend_on_numbers_drawn_before() {
         let mut used = Rng::new(7);
         used.draw();
         assert_eq!(used.fork("jitter"), Rng::new(7).fork("jitter"));

@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn so_do_those_whose_host_keeps_the_woken_from_running() {
+    fn ranks_come_into_step_again_if_the_host_delays_woken_vcpus() {
         for keeps in [200.0, 1_000.0, 4_000.0, 8_000.0] {
             for (full, most) in FULL_SPINS.into_iter().zip([40, 100]) {
                 let time = trapped(full, 0.1, || 50.0, Some(keeps));
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_somebody_that_works_spins_in_vain_for_little() {
+    fn a_rank_that_waits_for_a_computing_rank_spends_little_time_spinning() {
         let cases =
             FULL_SPINS.into_iter().zip([[150.0, 300.0, 990.0, 2_000.0], [3_000.0, 10_000.0, 50_000.0, 1e6]]);
         for (full, works) in cases.flat_map(|(full, works)| works.map(|works| (full, works))) {
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_in_step_for_long_is_helped_as_soon_as_at_first() {
+    fn a_rank_that_was_in_step_for_long_adapts_as_fast_as_a_new_one() {
         let (mut adaptive, mut now, brief) = (AdaptiveSpin::new(FULL_SPIN), Instant::now(), micros(200.0));
         for _ in 0..10_000 {
             now += brief;

@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn ranks_are_near_whose_processors_share_a_domain() {
+    fn ranks_on_cpus_of_one_domain_are_in_one_group() {
         let domains = [cpus("0-3"), cpus("4-7")];
         let masks = [cpus("0"), cpus("4-5"), cpus("2-3"), cpus("7")];
         assert_eq!(numbers(&masks, &domains), [0, 1, 0, 1]);
@@ -203,7 +203,7 @@ mod tests {
 
     /// Every rank is connected to the root through parents, and every parent forwards.
     #[test]
-    fn every_relay_reaches_everybody() {
+    fn every_relay_reaches_all_ranks() {
         for ranks in 1..20_u32 {
             for root in 0..ranks {
                 let three: Vec<u32> = (0..ranks).map(|rank| rank % 3).collect();

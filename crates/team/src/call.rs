@@ -351,7 +351,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_half_of_the_next_call_is_believed_by_nobody() {
+    fn a_half_written_call_is_never_accepted() {
         let of = |number: u64, what: u64, count: u64, root: u32, blocks: u32| {
             let past = number as u32 * 0x1234_5677;
             let signature = signature(what, count, root) ^ past ^ blocks ^ number as u32;

@@ -271,7 +271,7 @@ mod tests {
     /// Only of this process, which may always be read.
     #[test]
     #[cfg(not(any(miri, trimtab_model)))]
-    fn what_was_read_counts_if_all_of_it_came_from_who_has_the_mark() {
+    fn a_read_counts_only_if_all_of_it_came_from_the_process_with_the_mark() {
         let mark = MemoryMark::new();
         let at = std::ptr::from_ref(&*mark.0).expose_provenance() as u64;
         let peer = Peer { pid: std::process::id(), at, number: mark.0.load(Ordering::Relaxed) };
@@ -304,7 +304,7 @@ mod tests {
 
     #[test]
     #[cfg(not(any(miri, trimtab_model)))]
-    fn a_process_is_read_whose_first_thread_has_ended() {
+    fn a_process_is_readable_after_its_first_thread_has_ended() {
         let mark = MemoryMark::new();
         let at = std::ptr::from_ref(&*mark.0).expose_provenance() as u64;
         // SAFETY: the parts of the C library that the child uses are safe after fork; it is ended
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn what_one_copy_gives_to_several_is_staged() {
+    fn data_for_several_readers_is_staged() {
         let first = |kind, ranks, crowded| {
             (0..60).map(|log| 1_usize << log).find(|bytes| sizes(kind, ranks, crowded).contains(bytes))
         };

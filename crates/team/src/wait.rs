@@ -327,7 +327,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_is_robbed_of_yields_sleeps_for_a_multiple_of_that() {
+    fn a_rank_that_loses_time_to_yields_sleeps_for_a_multiple_of_it() {
         let patience = Patience::new(Policy::Auto, true);
         let begin = Instant::now();
         let after = |ms: u64| begin + Duration::from_millis(ms);
@@ -344,13 +344,13 @@ mod tests {
     }
 
     #[test]
-    fn who_was_told_to_yield_resents_nothing() {
+    fn the_yield_policy_ignores_slow_yields() {
         let patience = Patience::new(Policy::Yield, true);
         assert!((0..10).all(|_| !patience.yielded(Duration::from_secs(1), Instant::now())));
     }
 
     #[test]
-    fn who_has_a_processor_is_awake_until_somebody_wants_it() {
+    fn a_rank_with_a_cpu_spins_until_another_thread_wants_the_cpu() {
         let patience = Patience::new(Policy::Auto, false);
         let begin = Instant::now();
         assert_eq!(patience.awake(begin), (AWAKE_MAX - FIRST_SPIN, YIELDS_MAX));
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waited_for_long_several_times_spins_for_little() {
+    fn a_rank_spins_briefly_after_several_long_waits() {
         let (patience, now) = (Patience::new(Policy::Auto, false), Instant::now());
         let spins = patience.spins();
         for _ in 0..10 {

@@ -46,7 +46,7 @@ fn sum(rank: &Rank, count: usize) -> Result<()> {
 }
 
 #[test]
-fn every_rank_is_told_what_another_called() {
+fn every_rank_gets_the_name_of_the_other_call() {
     for odd in 0..4 {
         for count in [3, 100, 5000] {
             let told = team(options(4), |rank| {
@@ -69,7 +69,7 @@ fn every_rank_is_told_what_another_called() {
 }
 
 #[test]
-fn who_leaves_a_call_out_and_who_waits_otherwise_is_told_so_too() {
+fn a_skipped_call_and_a_different_synchronisation_are_mismatches() {
     let told = team(options(3), |rank| {
         until_told(rank, |rank| if rank.rank() == 1 { Ok(()) } else { sum(rank, 3) })
     });

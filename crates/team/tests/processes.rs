@@ -160,7 +160,7 @@ fn a_stopped_process_is_not_dead_and_a_deadline_ends_the_wait() {
 }
 
 #[test]
-fn who_died_in_a_seat_is_named_to_those_who_gather() {
+fn a_rank_that_died_before_the_team_was_complete_is_named() {
     let team = Team::new(Options::new(3)).unwrap();
     let mut child = start(&team, 1, "barrier");
     std::thread::scope(|scope| {

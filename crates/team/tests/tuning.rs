@@ -161,7 +161,7 @@ impl Overseer for Busy {
 }
 
 #[test]
-fn what_others_disturb_is_left_as_usual_and_an_end_keeps_what_is_done() {
+fn a_disturbed_cell_keeps_the_usual_algorithm_and_an_end_keeps_finished_cells() {
     let plan = Plan { kinds: vec![Kind::Barrier, Kind::Broadcast], accept_noise: false, ..Plan::default() };
     for (share, judged) in [(0.5, false), (0.0, true)] {
         let found = team(2, |rank| {

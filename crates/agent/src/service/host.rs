@@ -198,7 +198,7 @@ impl ServiceHost {
     }
 
     /// Ends tags after the end of their targets.
-    fn end_what_ended(&mut self) {
+    fn end_finished_tags(&mut self) {
         let ended: BTreeSet<RootId> =
             self.live.roots().into_iter().filter(|root| root.ended).map(|root| root.id).collect();
         let marks: BTreeMap<TagId, Mark> = {
@@ -289,7 +289,7 @@ impl Host for ServiceHost {
 
     fn observe(&mut self, wanted: &Wanted) -> Result<Sample, LiveError> {
         // The vCPUs of virtual machines are plugged in and out without notice.
-        self.end_what_ended();
+        self.end_finished_tags();
         if self.changed() || self.settled.is_none_or(|at| at.elapsed() >= SETTLE_PERIOD) {
             self.settle();
         }
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_not_be_watched_once_is_tried_again() {
+    fn an_object_that_could_not_be_watched_is_tried_again() {
         // A process with a file that cannot be parsed just now.
         let proc = tempfile::tempdir().unwrap();
         let task = proc.path().join("77/task/77");
@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn what_other_threads_of_the_service_do_counts_too() {
+    fn the_time_of_the_services_other_threads_counts_too() {
         let shared = SharedState::new(Registry::new(Reach::All));
         let (mut host, stopper) = served(std::path::Path::new("/proc"), &shared);
         // So that waiting ends at once: the test reads only its planned length.

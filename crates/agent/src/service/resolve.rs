@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_or_not_to_be_moved_is_refused_by_what_it_is() {
+    fn missing_and_immovable_objects_are_refused_with_their_kind() {
         let resolver = resolver();
         let user = Who { uid: geteuid().as_raw() };
         let process = |pid| resolver.mark(&What::Process { pid }, user);

@@ -125,7 +125,7 @@ mod tests {
     use super::number;
 
     #[test]
-    fn the_first_number_of_a_list_counts_and_what_openmp_ignores_does_not() {
+    fn the_first_number_of_a_list_counts_and_values_ignored_by_openmp_do_not() {
         assert_eq!(
             (number("4"), number(" 4,2"), number("0"), number("many"), number("")),
             (Some(4), Some(4), None, None, None)

@@ -67,7 +67,7 @@ fn a_program_with_a_cpu_for_each_thread_is_left_as_it_is() {
 }
 
 #[test]
-fn what_cannot_be_seen_of_a_static_program_is_named_and_tuning_is_suggested() {
+fn missing_measurements_of_a_static_program_are_named_and_tuning_is_suggested() {
     let cpus = need!(two(), "two cores are needed");
     let program =
         need!(built("gcc", "meets.c", &["-pthread", "-static"]), "gcc and a static C library are needed");

@@ -65,7 +65,7 @@ fn whole_trees_and_children_to_come_are_seen() {
 }
 
 #[test]
-fn what_cannot_be_balanced_says_why() {
+fn a_process_that_cannot_be_balanced_is_refused_with_the_reason() {
     let sandbox = Sandbox::new();
     let attach = |words: &str| sandbox.trimtab(&format!("attach {words}")).ends();
     attach("4194999").fails(2, &["there is no process 4194999"]);

@@ -120,7 +120,7 @@ fn shells_make_and_mask_only_programs_carry_the_library_only_where_it_has_someth
 }
 
 #[test]
-fn what_a_shell_starts_has_the_mask() {
+fn programs_started_by_a_shell_have_the_mask() {
     need!(two(), "two cores are needed");
     let sandbox = Sandbox::new();
     for cores in ["1", "2"] {

@@ -238,7 +238,7 @@ fn the_service_moves_tagged_threads_home_until_it_is_killed_and_the_next_gives_m
 }
 
 #[test]
-fn where_nothing_can_be_counted_that_is_said_once_and_nobody_is_moved() {
+fn without_counters_a_message_says_so_once_and_no_thread_is_moved() {
     let sandbox = Sandbox::new();
     let Some(([a, b], program, machine)) = scene(&sandbox, false) else { return };
     let found = sandbox.trimtab("counters --json").ends();
@@ -267,7 +267,7 @@ fn where_nothing_can_be_counted_that_is_said_once_and_nobody_is_moved() {
 }
 
 #[test]
-fn a_machine_whose_cpus_are_not_here_is_refused() {
+fn a_machine_file_with_cpus_that_do_not_exist_here_is_refused() {
     let sandbox = Sandbox::new();
     let file = machine(&sandbox, &[0, 900]);
     let said = format!("TRIMTAB_MACHINE={}: CPUs 900 are not on this machine, which has ", file.display());

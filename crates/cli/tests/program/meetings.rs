@@ -59,7 +59,7 @@ fn a_report_says_it_in_words_too() {
 }
 
 #[test]
-fn what_a_report_did_not_see_is_said_once() {
+fn missing_parts_of_a_report_are_said_once() {
     let sandbox = Sandbox::new();
     let unseen = |options: &str, words: &[&str], why: &str| {
         let (met, _) = meetings(&sandbox, options, words);

@@ -22,7 +22,7 @@ fn auto_cores_bounds_auto_and_nothing_else() {
 }
 
 #[test]
-fn max_cores_bounds_what_is_counted() {
+fn max_cores_bounds_a_number_of_cores() {
     need!(two(), "two cores are needed");
     let sandbox = Sandbox::new();
     sandbox.write("config/site.toml", "max-cores = 1\n");
@@ -34,7 +34,7 @@ fn max_cores_bounds_what_is_counted() {
 }
 
 #[test]
-fn max_cores_bounds_what_is_named_and_fewer_are_accepted() {
+fn max_cores_bounds_named_cores_and_fewer_are_accepted() {
     let [a, b] = need!(two(), "two cores are needed");
     let sandbox = Sandbox::new();
     sandbox.write("config/site.toml", "max-cores = 1\n");

@@ -54,7 +54,7 @@ fn none_bound(pid: u32) -> bool {
 }
 
 #[test]
-fn what_is_tagged_is_balanced_until_it_is_cleared() {
+fn a_tagged_program_is_balanced_until_it_is_untagged() {
     need!(two(), "two cores are needed");
     let program = need!(c("spins.c"), "no C compiler");
     let sandbox = Sandbox::new();
@@ -208,7 +208,7 @@ fn detaching_takes_a_process_out_of_the_service_which_goes_on() {
 }
 
 #[test]
-fn users_detach_what_they_tagged_and_nothing_else() {
+fn users_detach_their_own_tagged_programs_only() {
     let [one, other] = need!(two_users(), "only root can act as others");
     need!(two(), "two cores are needed");
     let sandbox = Sandbox::new();
@@ -235,7 +235,7 @@ fn users_detach_what_they_tagged_and_nothing_else() {
 }
 
 #[test]
-fn the_second_daemon_is_refused_and_told_who_the_first_is() {
+fn the_second_daemon_is_refused_and_gets_the_pid_of_the_first() {
     let sandbox = Sandbox::new();
     let first = daemon(&sandbox, "");
     let second = ask(&sandbox, "serve").ends();
@@ -280,7 +280,7 @@ fn something_else_that_listens_is_not_taken_for_a_daemon() {
 }
 
 #[test]
-fn tags_die_with_what_they_name_and_what_is_not_there_is_refused() {
+fn tags_end_with_their_process_and_a_missing_process_is_refused() {
     need!(two(), "two cores are needed");
     let program = need!(c("spins.c"), "no C compiler");
     let sandbox = Sandbox::new();
@@ -361,7 +361,7 @@ fn garbage_and_floods_are_refused_and_others_are_served_all_the_while() {
 }
 
 #[test]
-fn each_user_tags_and_sees_what_is_theirs() {
+fn each_user_tags_and_sees_their_own_processes() {
     let [one, other] = need!(two_users(), "only root can act as others");
     need!(two(), "two cores are needed");
     let sandbox = Sandbox::new();
@@ -478,7 +478,7 @@ while True:
 "#;
 
 #[test]
-fn who_asks_too_often_is_made_to_wait_and_others_are_not() {
+fn a_client_with_too_many_requests_waits_and_others_do_not() {
     let [one, other] = need!(two_users(), "only root can act as others");
     // A copy that other users may run, too.
     let python = Path::new("/usr/bin/python3");

@@ -144,7 +144,7 @@ fn nothing_is_looked_at_when_told_so() {
 }
 
 #[test]
-fn ps_names_those_who_run_on_held_cores() {
+fn ps_names_programs_that_run_on_held_cores() {
     let [a, b] = need!(two(), "two cores are needed");
     let sandbox = Sandbox::alone();
     let stranger = need!(Stranger::on(Some(a)), "taskset is not installed");

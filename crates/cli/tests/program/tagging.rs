@@ -146,7 +146,7 @@ fn a_guest_tells_where_bound_tasks_run() {
 }
 
 #[test]
-fn a_guest_whose_monitor_calls_for_it_is_heard() {
+fn a_guest_with_a_monitor_that_connects_for_it_is_heard() {
     need!(two(), "two cores are needed");
     let program = need!(c("vm.c"), "no C compiler");
     let sandbox = Sandbox::new();
@@ -192,7 +192,7 @@ fn a_guest_whose_monitor_calls_for_it_is_heard() {
 }
 
 #[test]
-fn a_vsock_that_is_not_there_is_told_and_one_where_nobody_listens_is_tried_again() {
+fn a_missing_vsock_is_reported_and_one_without_a_listener_is_tried_again() {
     let sandbox = Sandbox::new();
     let running = sandbox.trimtab("guest-agent --port vsock:2:7000 --interval 50ms -v").begins();
     // Depends on the machine: no such socket, no listener, or a host that does not answer.
@@ -319,7 +319,7 @@ fn a_guest_calls_its_host_by_vsock_until_it_is_heard() {
 }
 
 #[test]
-fn a_group_is_tagged_within_what_it_may_use() {
+fn a_group_is_tagged_within_its_cpuset() {
     let [a, b] = need!(two(), "two cores are needed");
     let program = need!(c("spins.c"), "no C compiler");
     let settings = [("cpuset.cpus", format!("{a},{b}")), ("cpuset.mems", "0".to_owned())];
@@ -343,7 +343,7 @@ fn a_group_is_tagged_within_what_it_may_use() {
 }
 
 #[test]
-fn who_is_bound_is_taken_as_tagged_on_request() {
+fn bound_threads_count_as_tagged_on_request() {
     let online = fs::read_to_string("/sys/devices/system/cpu/online").unwrap();
     let all: Vec<u32> = cpus(&online).into_iter().collect();
     let [a, b] = need!(two(), "two cores are needed");

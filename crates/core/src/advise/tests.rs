@@ -100,7 +100,7 @@ fn runtimes_of_openmp_do_not_insist_on_spinning_where_their_own_threads_crowd() 
 }
 
 #[test]
-fn what_waking_takes_here_decides_whether_sleepers_should_spin() {
+fn the_wake_latency_decides_whether_sleeping_waits_should_spin() {
     let sleeps = meets(2, 100, "wait=sleep");
     let advised = |wake| of(Topic::Wait, &sleeps, &Situation { wake, ..alone() });
     let advice = advised(Some(Span(40_000)));
@@ -176,7 +176,7 @@ fn sleeping_threads_with_a_cpu_each_are_told_to_spin_only_where_waking_counts() 
 }
 
 #[test]
-fn what_is_not_known_is_named_and_nothing_is_changed() {
+fn unknown_facts_are_named_and_nothing_is_changed() {
     for (unseen, words) in [
         (Profile { intervals: None, ..meets(4, 100, "wait=spin") }, "the synchronisation intervals"),
         (Profile { workers: 0, ..meets(4, 100, "wait=spin") }, "the number of threads that worked at once"),
@@ -215,7 +215,7 @@ fn moving_threads_is_judged_after_their_number_and_beside_others_left_to_tuning(
 }
 
 #[test]
-fn huge_pages_are_for_programs_whose_first_touches_take_the_kernels_time() {
+fn huge_pages_are_for_programs_with_much_kernel_time_in_first_touches() {
     let touches = |faults: u64, huge: f64, system_ms: u64| Profile {
         faults: Some(faults),
         huge_share: Some(huge),

@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn waits_that_were_counted_late_make_up_for_what_was_missing() {
+    fn waits_counted_late_correct_the_earlier_sample() {
         let mut recent_rates = RecentRates::default();
         for (run, wait) in [(0.2, 0.0), (0.1, 1.7), (0.5, 0.5)] {
             let span = crate::time::Span::from_ms(100);

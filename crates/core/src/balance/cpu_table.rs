@@ -206,7 +206,7 @@ mod tests {
     use crate::topology::{KindPart, parse_synthetic};
 
     #[test]
-    fn seats_follow_what_may_be_used() {
+    fn seats_follow_the_usable_cpus() {
         let machine = parse_synthetic("numa:2 l3:2 core:2 pu:2(far)").unwrap();
         let mut cpu_table = CpuTable::new(&machine);
         assert_eq!(cpu_table.open().count(), 16);
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_says_what_it_shares() {
+    fn a_place_names_its_shared_cache_and_node() {
         let cpu_table = CpuTable::new(&parse_synthetic("numa:2 l3:2 core:2 pu:2").unwrap());
         let entry = |at: usize| cpu_table.entry(CpuIndex::at(at));
         assert_eq!((entry(0).llc, entry(0).node), (entry(3).llc, entry(3).node));

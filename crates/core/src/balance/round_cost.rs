@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_read_and_moved_is_expected_to_cost() {
+    fn the_expected_cost_follows_the_readings_and_moves() {
         let (mut dear, mut cheap) = (RoundCosts::new(Wanted::all()), RoundCosts::new(Wanted::default()));
         for costs in [&mut dear, &mut cheap] {
             costs.threads = 100;

@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn moves_are_judged_by_what_the_seats_give_together() {
+    fn moves_are_judged_by_the_sum_of_the_shares() {
         let worth = |here, there| shares(&[here, there]).worth(CpuIndex::at(0), CpuIndex::at(1));
         assert_eq!(worth((2, Some(0.0)), (1, Some(0.0))), Worth::Same, "three on two: others are slow then");
         assert_eq!(worth((2, Some(0.0)), (0, Some(0.0))), Worth::Better);

@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stays_pending_is_given_up_in_the_end() {
+    fn a_decision_that_stays_pending_is_given_up() {
         let mut harness = Harness::new(1);
         harness.table.confine(0, CpuIndex::at(2), Reason::Start);
         harness.observe(&[], &Harness::end(Settled::Pending));
@@ -477,7 +477,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_there_is_put_back_while_any_of_it_may_be_used() {
+    fn a_mask_is_restored_while_any_of_its_cpus_is_usable() {
         let mut harness = Harness::new(1);
         let all = harness.table.home(&"0-3".parse().unwrap());
         news(&mut harness, "1", None, "0-3");

@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_become_even_needs_no_turns() {
+    fn an_even_program_needs_no_rotation() {
         let even =
             ProgramSummary { threads: vec![0, 1], waited: Some(0.0), worst: 0.0, ..summary(2, 1.0, 1.0) };
         let done = TrialVerdict::End(Reason::Done, Finding::NothingWaits);

@@ -206,7 +206,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn what_is_written_is_read_back() {
+    fn written_data_is_read_back() {
         for text in [
             "1 tree=[1,0] roots=alone report=no nest=2,scatter,2,scatter",
             "1 tree=[0+2,1+3] roots=share report=stderr nest=",

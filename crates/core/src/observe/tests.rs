@@ -45,7 +45,7 @@ fn near(found: Option<f64>, expected: f64) -> bool {
 }
 
 #[test]
-fn rates_are_what_grew_between_two_readings() {
+fn rates_are_increments_between_two_readings() {
     let first = Sample { news: vec![info(0)], ..at(1000, vec![read(0, 500, 100)]) };
     let observer = observer(&[first, at(1100, vec![read(0, 560, 120)])]);
     let seen = observer.observation();

@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_number_is_no_grant() {
+    fn a_value_that_is_no_number_is_no_grant() {
         for bad in ["", "0", "-1", "4x", "99999999999", "4(x2)"] {
             assert_eq!(found(&[("SLURM_CPUS_ON_NODE", bad)], None), None, "{bad:?}");
             assert_eq!(found(&[("LSB_MCPU_HOSTS", bad)], None), None, "{bad:?}");

@@ -601,7 +601,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rank_keeps_what_its_launcher_set() {
+    fn a_rank_keeps_the_variables_of_its_launcher() {
         let machine = parse_synthetic("core:4").unwrap();
         let cpus = "0".parse().unwrap();
         let words = ["-np", "2", "a"];

@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn tasks_explain_what_is_runnable_if_all_were_examined_or_enough_compute() {
+    fn tasks_explain_the_runnable_count_if_all_were_examined_or_enough_compute() {
         let tasks = |found: Vec<RunnableTask>, cut| RunnableTasks { found, cut };
         let (daemon, computing) = (task(0, 2_000, 60_000), task(1, 900, 1_000));
         assert!(tasks(vec![], false).explain(1));

@@ -232,7 +232,7 @@ fn named_cpus_are_taken_exactly_or_refused() {
 }
 
 #[test]
-fn auto_takes_what_is_free_up_to_the_sites_default() {
+fn auto_takes_free_cores_up_to_the_sites_default() {
     let machine = machine("core:8");
     let taken =
         Taken { held: cpus("0-1"), busy: [(OsCpu(2), 800), (OsCpu(4), 300)].into(), ..free(&machine) };

@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_computed_is_missing() {
+    fn an_undefined_correlation_is_missing() {
         assert_eq!(pearson(&[(1.0, 1.0), (2.0, 2.0)]), None);
         assert_eq!(pearson(&[(1.0, 1.0), (2.0, 1.0), (3.0, 1.0)]), None, "one does not vary");
         assert_eq!(pearson(&[(1.0, 1.0), (2.0, 2.0), (3.0, f64::NAN)]), None);

@@ -65,7 +65,7 @@ fn slow_downs_are_those_of_neighbours_and_not_of_medians() {
 }
 
 #[test]
-fn what_was_stopped_is_more_than_what_is_said() {
+fn a_stopped_run_gives_a_lower_bound() {
     let slow = cell("lu", 4, Grip::Pinned, WaitPolicy::Spin);
     let stopped = |round| Sample { status: Status::Slower, ..sample(&slow, round, 40.0, 2.0) };
     let done = |round| sample(&slow, round, 4.0, 2.0);
@@ -193,7 +193,7 @@ fn a_record_is_read_as_it_was_written() {
 }
 
 #[test]
-fn what_is_no_record_is_refused_with_its_line() {
+fn a_line_that_is_no_record_is_refused_with_its_number() {
     let mut other = start();
     other["bench"] = "nested".into();
     let mut cut =
@@ -230,7 +230,7 @@ proptest! {
     }
 
     #[test]
-    fn fairness_is_at_most_one_and_throughput_is_below_two_where_nobody_gains(
+    fn fairness_is_at_most_one_and_throughput_at_most_two_if_no_program_gains(
         first in proptest::collection::vec(1.0..30.0_f64, 1..8), factor in 1.0..9.0_f64
     ) {
         let mut samples = Vec::new();

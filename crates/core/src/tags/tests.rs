@@ -143,7 +143,7 @@ fn groups_are_few_since_each_may_hold_very_many() {
 /// However fast a user tags and clears, the work that this causes is bounded, and no other user is
 /// delayed.
 #[test]
-fn who_flaps_is_told_to_wait() {
+fn a_user_who_tags_and_clears_in_quick_succession_must_wait() {
     let mut tags = Registry::new(Reach::All);
     let (mut granted, mut now) = (0u64, Moment(1));
     for _ in 0..10_000 {
@@ -197,7 +197,7 @@ fn a_guest_that_cannot_make_up_its_mind_changes_nothing() {
 }
 
 #[test]
-fn what_is_said_is_short_plain_and_of_this_version() {
+fn messages_are_short_printable_and_of_this_version() {
     let parse = |text: &str| Request::parse(text.as_bytes());
     let said = r#"{"version":1,"ask":{"tag":{"what":{"thread":{"pid":7,"tid":8}},"group":"g"}}}"#;
     let what = What::Thread { pid: 7, tid: 8 };

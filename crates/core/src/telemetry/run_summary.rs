@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_remembered_is_bounded_and_nothing_is_lost() {
+    fn the_memory_is_bounded_and_no_sum_is_lost() {
         let machine = parse_synthetic("core:2 pu:1").unwrap();
         let mut totals = Accumulator::default();
         let (each, rounds) = (1_000, 40);

@@ -235,7 +235,7 @@ mod tests {
     proptest! {
         /// The oracle adds up what a counter grew; the places share it out without rest.
         #[test]
-        fn times_are_what_the_counter_grew(runs in prop::collection::vec((0u64..100, 0u32..3), 1..20)) {
+        fn times_are_increments_of_the_counter(runs in prop::collection::vec((0u64..100, 0u32..3), 1..20)) {
             let readings: Vec<Reading> =
                 runs.iter().map(|(run, cpu)| reading(*run, None, Some(*cpu))).collect();
             let totals = totals(Track::default(), &readings);

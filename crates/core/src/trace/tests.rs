@@ -93,7 +93,7 @@ fn text(steps: u64, end: bool) -> String {
 }
 
 #[test]
-fn what_is_written_is_read_back() {
+fn written_data_is_read_back() {
     let trace = Trace::parse(&text(3, true)).unwrap();
     assert_eq!(trace.header, header());
     assert_eq!(trace.steps, (0..3).map(step).collect::<Vec<_>>());
@@ -152,7 +152,7 @@ fn damage_in_the_middle_is_an_error_with_its_line() {
 }
 
 #[test]
-fn what_is_unknown_is_ignored() {
+fn unknown_keys_are_ignored() {
     let later = text(1, true).replacen("{\"sample\":{", "{\"later\":1,\"sample\":{\"more\":[2],", 1);
     assert_eq!(Trace::parse(&later).unwrap().steps, [step(0)]);
 }

@@ -132,7 +132,7 @@ mod tests {
     use crate::setting::Setting;
 
     #[test]
-    fn what_cannot_differ_is_not_tried_and_the_reason_is_said() {
+    fn values_without_an_effect_are_not_tried_and_the_reason_is_said() {
         let facts = Facts { cores: 2, smt: 1, nodes: 1, caches: 1, machine_cores: 2, ..Facts::default() };
         let (choices, left) = grid(&facts, &Knob::ALL);
         let tried: Vec<Knob> = choices.iter().map(|choice| choice.knob).collect();

@@ -234,7 +234,7 @@ fn a_hog_is_there_during_its_run_and_gone_after() {
 }
 
 #[test]
-fn what_fails_is_said_once_and_costs_only_itself() {
+fn a_failing_case_is_reported_once_and_costs_only_itself() {
     let cpus = need!(two(), "two cores are needed");
     let sandbox = Sandbox::new();
     sandbox.write("trouble", "if [ \"$OMP_WAIT_POLICY\" = active ]; then echo no spinning >&2; exit 3; fi");
@@ -269,7 +269,7 @@ fn reports_of_something_else_are_not_believed() {
 }
 
 #[test]
-fn a_signal_ends_it_and_what_is_known_is_shown() {
+fn a_signal_ends_it_and_the_results_so_far_are_shown() {
     let cpus = need!(two(), "two cores are needed");
     let sandbox = Sandbox::new();
     sandbox.write("trouble", "[ $(grep -c . log) -ge 4 ] && exec sleep 60");

@@ -193,7 +193,7 @@ fn a_report_is_believed_only_if_it_is_one() {
 }
 
 #[test]
-fn an_interrupted_measurement_keeps_what_it_has() {
+fn an_interrupted_measurement_keeps_its_samples() {
     for (signal, status) in [(Signal::INT, 130), (Signal::TERM, 143)] {
         let sandbox = Sandbox::new();
         // The fourth run does not end by itself.
@@ -212,7 +212,7 @@ fn an_interrupted_measurement_keeps_what_it_has() {
 }
 
 #[test]
-fn what_a_killed_measurement_had_is_in_its_record() {
+fn samples_of_a_killed_measurement_are_in_its_record() {
     let sandbox = Sandbox::new();
     sandbox.write("trouble", "[ $(wc -l <log) -lt 3 ] || exec sleep 1000");
     let running = bench(&sandbox, "--shape 1x1 --only stream --json record").begins();

@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn sets_are_cut_to_what_was_asked() {
+    fn sets_are_cut_to_the_requested_cpus() {
         let level = Level::new(3).unwrap();
         let bytes = cpu_bytes(level, OsCpu(0), OsCpu(99)).unwrap();
         let locks = [

@@ -357,7 +357,7 @@ mod tests {
         900000 default\n";
 
     #[test]
-    fn what_is_its_own_and_elsewhere_is_found() {
+    fn private_memory_on_other_nodes_is_found() {
         let own = |begin, there, elsewhere| Area { begin, there, elsewhere };
         let found = areas(MAPS, OsNode(1), 4_096).unwrap();
         assert_eq!(found, Areas { own: vec![own(0x3000, 7, 4), own(0xc000, 5, 5)], huge: 3 << 21 });
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn where_anybody_said_where_memory_is_to_be_nothing_is_moved() {
+    fn memory_with_a_policy_is_not_moved() {
         for policy in
             ["bind:0", "prefer:1", "interleave:0-1", "bind=static:0", "weighted interleave:0", "nonsense"]
         {

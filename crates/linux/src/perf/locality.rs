@@ -186,7 +186,7 @@ mod tests {
         nonsense\n";
 
     #[test]
-    fn what_a_process_works_with_is_what_it_writes_to_but_for_devices() {
+    fn the_working_memory_of_a_process_is_its_writable_memory_except_devices() {
         assert_eq!(areas(MAPS), [(0x10000, 0x20000), (0x30000, 0x40000), (0x50000, 0x58000)]);
         let addresses = sample(&areas(MAPS), 4_096, 0);
         assert_eq!(addresses.len(), 40, "all of few pages");

@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn known_processors_are_asked_for_what_their_makers_list() {
+    fn known_processors_use_the_events_of_their_vendors_lists() {
         let table = Table::built_in().unwrap();
         let exact = [
             (x86("GenuineIntel", 6, 0x2c), "Westmere", 0x0100_0760, 0x07b0),

@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn who_calls_last_at_a_unix_socket_is_heard() {
+    fn the_latest_connection_to_a_unix_socket_is_served() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("v.sock_7000");
         let mut door = PortDoor::new(&Bell::Unix(path.clone()));

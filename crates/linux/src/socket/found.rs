@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_looked_at_is_connected_to_whatever_bears_its_name_by_then() {
+    fn the_examined_socket_is_connected_to_even_if_its_name_has_changed() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("s");
         let listener = UnixListener::bind(&path).unwrap();
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_none_is_told_by_its_kind() {
+    fn a_file_that_is_no_socket_is_refused_with_its_kind() {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name);
         std::fs::write(at("file"), "").unwrap();
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_that_is_full_holds_nobody_up() {
+    fn a_full_queue_of_connections_does_not_block() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("s");
         let flags = SocketFlags::CLOEXEC;

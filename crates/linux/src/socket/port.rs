@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_is_heard_once_somebody_listens_and_again_after_its_end() {
+    fn a_port_connects_when_a_listener_appears_and_again_after_its_end() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("port");
         let own = geteuid().as_raw();
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_listener_that_takes_in_nobody_holds_nobody_up() {
+    fn a_listener_that_accepts_no_connection_does_not_block() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("port");
         let socket =
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn somebody_elses_socket_is_no_port() {
+    fn a_socket_of_another_user_is_no_port() {
         if !geteuid().is_root() {
             return skipped("to act as two users a test needs root");
         }

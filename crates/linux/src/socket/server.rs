@@ -445,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn each_line_is_answered_in_order_and_who_we_are_is_known() {
+    fn each_line_is_answered_in_order_and_the_client_is_identified() {
         let (mut server, _folder) = server(LIMITS);
         let mut client = UnixStream::connect(server.path()).unwrap();
         client.write_all(b"one\ntwo\nthr").unwrap();
@@ -469,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn those_who_are_too_many_too_long_or_too_slow_are_told_or_dropped() {
+    fn clients_that_are_too_many_too_slow_or_send_long_lines_are_refused_or_dropped() {
         let (mut server, _folder) = server(LIMITS);
         let mut clients: Vec<UnixStream> =
             (0..6).map(|_| UnixStream::connect(server.path()).unwrap()).collect();
@@ -488,7 +488,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_read_is_not_written_for_without_end() {
+    fn a_client_that_never_reads_is_dropped() {
         let limits = Limits { line: 1 << 20, ..LIMITS };
         let (mut server, _folder) = server(limits);
         let mut client = UnixStream::connect(server.path()).unwrap();
@@ -503,7 +503,7 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_on_without_reading_is_not_heard_until_it_reads() {
+    fn a_client_that_does_not_read_its_answers_is_not_heard_until_it_reads() {
         let (mut server, _folder) = server(LIMITS);
         let mut client = UnixStream::connect(server.path()).unwrap();
         client.write_all(b"one\ntwo\n").unwrap();
@@ -531,7 +531,7 @@ mod tests {
     }
 
     #[test]
-    fn who_hangs_up_while_it_waits_is_forgotten() {
+    fn a_client_that_disconnects_while_it_waits_is_forgotten() {
         let (mut server, _folder) = server(LIMITS);
         let mut client = UnixStream::connect(server.path()).unwrap();
         client.write_all(b"ask\n").unwrap();
@@ -544,7 +544,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_connects_there_is_room_for_root() {
+    fn root_can_always_connect() {
         let limits = Limits { clients: 6, of_user: 3, of_root: 2, ..LIMITS };
         let admits = |uid: u32, served: &[u32]| limits.admits(uid, served.iter().copied());
         assert!(admits(7, &[7, 7, 0, 8]) && !admits(7, &[7, 7, 7]), "so many of each user");
@@ -569,7 +569,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_to_rest_is_not_heard_and_may_hang_up() {
+    fn a_throttled_client_is_not_heard_and_may_disconnect() {
         let (mut server, _folder) = server(LIMITS);
         let mut client = UnixStream::connect(server.path()).unwrap();
         client.write_all(b"one\ntwo\n").unwrap();
@@ -593,7 +593,7 @@ mod tests {
     }
 
     #[test]
-    fn who_connects_over_and_over_is_taken_in_no_faster_than_so_many_a_second() {
+    fn the_rate_of_accepted_connections_is_limited() {
         let limits = Limits { clients: 10_000, of_user: 10_000, ..LIMITS };
         let (mut server, _folder) = server(limits);
         // The clock stands still.

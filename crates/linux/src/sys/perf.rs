@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_task_and_what_is_no_counter_is_refused() {
+    fn an_unknown_task_and_an_unknown_counter_are_refused() {
         let attr = software(TASK_CLOCK, true);
         for none in [0, 4_000_000, u32::MAX] {
             let refused = open(&attr, Some(Tid(none)), None).unwrap_err();

@@ -75,7 +75,7 @@ fn counts_come_when_they_are_wanted_and_cost_nothing_before() {
 }
 
 #[test]
-fn counters_are_closed_when_nobody_wants_them_and_when_threads_end() {
+fn counters_are_closed_when_they_are_not_wanted_and_when_threads_end() {
     let mut worker = need!(Worker::start(), NO_COMPILER);
     need!(may_count().then_some(()), MAY_NOT);
     worker.ask("busy 2");

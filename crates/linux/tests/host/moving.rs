@@ -31,7 +31,7 @@ fn threads_are_confined_nudged_and_released() {
 }
 
 #[test]
-fn what_cannot_be_done_says_why() {
+fn a_refused_move_has_a_reason() {
     let mut worker = need!(Worker::start(), NO_COMPILER);
     let tid = worker.threads(1)[0];
     let (mut live, seen) = worker.seen();
@@ -150,7 +150,7 @@ fn where_homes_differ_a_newborn_is_taken_for_the_first_threads() {
 }
 
 #[test]
-fn a_mask_changed_back_by_somebody_is_not_restored_over() {
+fn a_mask_changed_back_by_another_program_is_not_overwritten() {
     let [one, _] = need!(two_cpus(), "two CPUs are needed");
     let mut worker = need!(Worker::start(), NO_COMPILER);
     let tids = worker.threads(2);

@@ -179,7 +179,7 @@ fn cpus_that_go_offline_and_schedulers_that_are_loaded_are_told() {
 }
 
 #[test]
-fn who_was_not_put_on_a_cpu_since_is_where_it_was_and_is_not_looked_up() {
+fn a_thread_that_did_not_run_since_keeps_its_cpu_without_a_read() {
     let paper = Paper::new();
     paper.thread(900_000, 900_000, 10, "100 10 1\n");
     let mut live = paper.live(opened_each_time()).unwrap();

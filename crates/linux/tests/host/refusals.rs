@@ -15,7 +15,7 @@ fn refused(root: Root) -> String {
 }
 
 #[test]
-fn what_is_no_program_is_refused_by_what_it_is() {
+fn a_root_that_is_no_program_is_refused_with_its_kind() {
     assert_eq!(refused(Root::Tree(Pid(4_000_000_000))), "there is no process 4000000000");
     assert!(refused(Root::Tree(Pid::own())).contains("is trimtab itself"));
     assert!(refused(Root::Cgroup("/nowhere".into())).starts_with("no control group at /nowhere"));

@@ -95,7 +95,7 @@ fn of_one_thread_the_others_are_left_alone_and_children_get_their_masks_back() {
 }
 
 #[test]
-fn what_is_not_what_was_meant_is_not_watched() {
+fn a_root_that_does_not_match_is_not_watched() {
     let mut worker = need!(Worker::start(), NO_COMPILER);
     let mut live = daemon();
     let other = Watch { start: Some(StartTime(1)), ..for_all(0) };

@@ -37,7 +37,7 @@ fn the_end_of_all_roots_ends_it_and_not_before() {
 }
 
 #[test]
-fn a_killed_program_that_nobody_collects_has_ended() {
+fn a_killed_program_that_is_still_a_zombie_has_ended() {
     let worker = need!(Worker::start(), NO_COMPILER);
     let mut live = worker.live();
     worker.signal(Signal::KILL);

@@ -285,7 +285,7 @@ impl Drop for Impostor {
 }
 
 #[test]
-fn nobody_is_sent_anywhere_by_what_a_command_line_says() {
+fn a_command_line_does_not_lead_to_sockets_of_other_users() {
     let user = 65_534;
     need!(rustix::process::geteuid().is_root().then_some(()), "to act as two users a test needs root");
     let folder = tempfile::tempdir().unwrap();

@@ -129,7 +129,7 @@ fn debugfs_tells_whatever_threads_are_called() {
 }
 
 #[test]
-fn who_sits_in_kvm_run_is_a_cpu() {
+fn a_thread_in_kvm_run_is_a_vcpu() {
     let paper = Paper::new();
     let run = |descriptor: u32| format!("16 {descriptor:#x} 0xae80 0x0 0x0 0x0 0x0 0x7ffc 0x7f12\n");
     paper.process(100, "my-monitor", &["a", "b", "kvm-nx-lpage-re", "c"]);
@@ -245,7 +245,7 @@ fn a_cpu_that_is_plugged_out_is_gone_and_the_others_are_not() {
 }
 
 #[test]
-fn what_cannot_be_found_says_what_was_tried_and_what_would_help() {
+fn a_failed_search_names_the_attempts_and_the_remedy() {
     let paper = Paper::new();
     let said = |name: &str| paper.find(name).unwrap_err().to_string();
     assert!(said("x").contains("no virtual machine here is named x: none runs here"), "{}", said("x"));

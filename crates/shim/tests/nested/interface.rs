@@ -48,7 +48,7 @@ fn the_module_suits_the_standard() {
 }
 
 #[test]
-fn without_the_guest_nobody_listens() {
+fn without_the_library_no_call_is_answered() {
     on_all(&FILES, 500, || [NOWHERE.expected(HostRun::native()).arg("-1")]);
 }
 
@@ -92,7 +92,7 @@ fn in_another_process_than_the_planned_one_there_is_no_map() {
 }
 
 #[test]
-fn what_cannot_be_read_does_no_harm() {
+fn an_unreadable_plan_does_no_harm() {
     const TEXTS: [&str; 8] = [
         "",
         "2 tree=[B,A] roots=alone report=no nest=2,scatter",

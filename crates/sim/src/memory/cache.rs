@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_behind_goes_as_others_fill() {
+    fn cached_data_of_an_absent_thread_is_evicted_as_others_fill_the_cache() {
         let mut llc = Llc::new(1000.0);
         llc.parked = 1000.0;
         let left = CacheRemnant { llc: 0, bytes: 1000.0, age: llc.age(Moment(0)) };

@@ -153,7 +153,7 @@ fn equal_seeds_give_equal_samples_to_the_byte() {
 }
 
 #[test]
-fn who_was_confined_gets_back_what_it_had_and_nobody_else() {
+fn a_confined_thread_gets_its_mask_back_and_no_other_thread_does() {
     let mut host = host(2, vec![spmd(3, None, WaitMode::Spin)], 1);
     let confine = |thread: u32, to: &str| Decision {
         thread: ThreadId(thread),

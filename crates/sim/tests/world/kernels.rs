@@ -53,7 +53,7 @@ fn the_odd_thread_goes_round_today() {
 }
 
 #[test]
-fn round_slices_keep_everybody_within_a_round() {
+fn round_slices_keep_all_threads_within_a_round() {
     for wait in [WaitMode::Spin, WaitMode::Yield, WaitMode::Sleep] {
         for (threads, count) in [(3, 2), (5, 4), (17, 16)] {
             // A round of 100 ms of a second.
@@ -85,7 +85,7 @@ fn pinned_threads_stay() {
 }
 
 #[test]
-fn a_yielder_leaves_the_cpu_to_who_computes_or_keeps_half() {
+fn a_yielding_thread_leaves_the_cpu_to_a_computing_one_or_keeps_half() {
     // One CPU: a thread that is done yields next to one that has twice the work.
     let share = |name: &str| {
         let mut program = spmd(2, None, WaitMode::Yield);

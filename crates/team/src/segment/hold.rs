@@ -108,7 +108,7 @@ mod tests {
     use std::os::fd::FromRawFd;
 
     #[test]
-    fn a_hold_is_nobody_elses_and_a_forked_child_has_none() {
+    fn a_hold_is_exclusive_and_a_forked_child_has_none() {
         let mapping = Mapping::create(4096).unwrap();
         assert!(!Hold::is_held(&mapping, 1));
         let hold = Hold::take(&mapping, 1).unwrap();

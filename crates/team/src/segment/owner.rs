@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rank_is_whose_process_claims_it() {
+    fn the_process_that_claims_a_rank_owns_it() {
         let mapping = Arc::new(Mapping::create(4096).unwrap());
         let other = Arc::new(Mapping::create(4096).unwrap());
         assert_eq!(RankClaim::owner(&mapping, 1), None);

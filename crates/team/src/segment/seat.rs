@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn who_dies_while_sitting_down_is_found() {
+    fn a_process_that_dies_while_it_takes_a_seat_is_detected() {
         let g = Geometry::plan(2, 0, 0).unwrap();
         let m = Arc::new(Mapping::create(g.total).unwrap());
         Header::write(&m, &g, 1, 1).unwrap();

@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_clearly_better_wins() {
+    fn only_a_clearly_better_algorithm_wins() {
         assert_eq!(verdict(&candidates(&[&[1.0, 9.0], &[0.97]])).winner, 0);
         assert_eq!(verdict(&candidates(&[&[1.0, 9.0], &[0.90, 50.0]])).winner, 1);
         let few = CandidateTimes { batches: vec![0.1; BATCHES_MIN - 1], out: false };
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn what_says_nothing_ends_a_trial_as_usual() {
+    fn an_inconclusive_trial_ends_with_the_usual_algorithm() {
         let mut trial = CandidateTrial::new(3, LIMITS);
         let (verdict, _) = run(&mut trial, |_| None);
         assert_eq!((verdict.winner, verdict.ratio), (0, 1.0));
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_become_slower_for_long_is_tried_anew() {
+    fn an_algorithm_that_stays_slower_is_measured_again() {
         let mut drift = Drift::new(Some(10.0));
         let slow = [Some(16.0); Drift::WINDOW_SAMPLES];
         for _ in 1..Drift::SLOW_WINDOWS {

@@ -183,7 +183,7 @@ fn sorting_goes_through_all_orders_and_turns_around() {
 }
 
 #[test]
-fn the_filter_keeps_what_matches_and_escape_clears_it_before_it_quits() {
+fn the_filter_keeps_matching_rows_and_escape_clears_it_before_it_quits() {
     let mut state = live(&Run::default());
     let all = state.rows().len();
     press(&mut state, "/worker-1");
@@ -199,7 +199,7 @@ fn the_filter_keeps_what_matches_and_escape_clears_it_before_it_quits() {
 }
 
 #[test]
-fn a_pause_shows_what_was_there_and_then_the_newest() {
+fn a_pause_keeps_the_rows_and_its_end_shows_the_newest() {
     let run = Run::default();
     let mut state = live(&run);
     let steps = |state: &State| state.account().unwrap().steps();

@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn readiness_is_spent_when_a_trial_begins_and_what_taught_nothing_may_be_tried_again() {
+    fn readiness_is_spent_when_a_trial_begins_and_an_inconclusive_trial_may_be_repeated() {
         let (mut bias, mover) = proposer();
         assert_eq!(bias.memories[&mover.id].ready, 60);
         bias.began(std::slice::from_ref(&mover));

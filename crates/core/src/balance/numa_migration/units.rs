@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ours_ran_is_not_taken_for_others_wherever_in_the_unit_it_was() {
+    fn the_time_of_our_threads_does_not_count_as_others_anywhere_in_a_unit() {
         use crate::ids::{OsCpu, ProgramId, ThreadId};
         use crate::observe::{CpuSample, Observer, Sample, ThreadInfo, ThreadSample};
         use crate::time::{Moment, Span};

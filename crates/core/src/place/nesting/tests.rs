@@ -107,7 +107,7 @@ fn crossed_trees_give_crossed_maps() {
 }
 
 #[test]
-fn scatter_subscatter_is_what_shemat_computes() {
+fn scatter_subscatter_equals_the_placement_of_shemat() {
     // Uniform machines with at least one team for each memory domain: core = o * (C / Y) + i * (C /
     // Y) / Z.
     for (machine, cores) in [

@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_comparable_is_said() {
+    fn records_that_are_not_comparable_are_reported() {
         let before = BalanceRecord { start: start(), reports: BTreeMap::new() };
         assert_eq!(before.differs(&BalanceStart { rate: 9, repeats: 9, ..start() }), None);
         let other = before.differs(&BalanceStart { cpus: "0-3".into(), ..start() }).unwrap();

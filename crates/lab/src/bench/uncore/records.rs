@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_read() {
+    fn written_data_is_read_back() {
         let failed =
             json!({"schema": SCHEMA, "record": "run", "case": "all/1M", "way": "apart", "reading": null});
         let end = json!({"schema": SCHEMA, "record": "end", "complete": true, "runs": 3, "failed": 1, "uncounted": 0});

@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn given_masks_are_forgotten_when_nobody_can_be_born_with_them_any_more() {
+    fn given_masks_are_forgotten_when_no_new_thread_can_inherit_them() {
         let (one, home) = (set("1"), Home::own(set("0-3")));
         let held = BTreeSet::from([&one]);
         let mut given = Given::default();

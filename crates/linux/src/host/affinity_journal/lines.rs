@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_that_was_cut_anywhere_says_only_what_is_whole() {
+    fn of_a_record_cut_anywhere_only_whole_entries_are_read() {
         let mut whole = Lines { header: header(0), threads: BTreeMap::new() };
         for tid in 1..5 {
             whole.threads.insert(Tid(tid), entry("0-7", &tid.to_string()));

@@ -156,7 +156,7 @@ fn may_count() -> bool {
 const SAMPLE_PERIOD: Span = Span::from_ms(20);
 
 #[test]
-fn what_guests_do_is_not_told_by_counters_that_leave_guests_out() {
+fn counters_that_exclude_guests_say_nothing_about_guests() {
     if !may_count() {
         return;
     }
@@ -206,7 +206,7 @@ fn refuse_others(errno: Errno) {
 }
 
 #[test]
-fn a_refusal_is_told_by_what_the_kernel_answered() {
+fn a_refusal_is_explained_by_the_kernels_answer() {
     if !may_count() {
         return;
     }

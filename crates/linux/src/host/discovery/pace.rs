@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_has_spent_too_much_waits_and_others_do_not() {
+    fn a_user_beyond_the_budget_waits_and_others_do_not() {
         let sleeper = Sleeper::new();
         let (own, mut discovery) = (rustix::process::geteuid().as_raw(), service());
         let mine = root(&mut discovery, sleeper.pid(), Some(own));

@@ -43,7 +43,7 @@ fn the_best_rung_counts_all_there_is_room_for() {
 }
 
 #[test]
-fn events_that_do_not_mean_what_they_should_are_not_believed() {
+fn events_with_a_wrong_meaning_are_not_used() {
     let zen4 = || Some(Cpu::X86 { vendor: "AuthenticAMD".into(), family: 0x19, model: 0x11 });
     let standing =
         stand(Scripted { cpu: zen4(), events: vec![("0x6d", Does::Silent)], ..Scripted::default() });
@@ -79,7 +79,7 @@ fn events_that_do_not_mean_what_they_should_are_not_believed() {
 }
 
 #[test]
-fn a_processor_nobody_described_has_the_kernels_events() {
+fn an_unknown_processor_uses_the_kernels_events() {
     let standing =
         stand(Scripted { cpu: Some(Cpu::Arm { implementer: 0x61, part: 0x22 }), ..Scripted::default() });
     assert_eq!((standing.rung, roles(&standing)), (Rung::Generic, vec![Role::Cycles, Role::Instructions]));
@@ -91,7 +91,7 @@ fn a_processor_nobody_described_has_the_kernels_events() {
 }
 
 #[test]
-fn each_refusal_says_what_would_help_and_leads_to_where_memory_lies() {
+fn each_refusal_names_its_remedy_and_leads_to_residency() {
     let refused =
         |refusal, paranoid| stand(Scripted { refusal: Some(refusal), paranoid, ..Scripted::default() });
     for (errno, paranoid, says) in [
@@ -127,7 +127,7 @@ fn each_refusal_says_what_would_help_and_leads_to_where_memory_lies() {
 }
 
 #[test]
-fn what_is_allowed_outside_the_kernel_or_without_guests_is_counted_so() {
+fn events_allowed_only_outside_the_kernel_or_without_guests_are_counted_so() {
     let standing = stand(Scripted { kernel: Some(Errno::ACCESS), ..Scripted::default() });
     let recipe = standing.recipe.unwrap();
     assert!(standing.rung == Rung::Exact && recipe.user_only && !recipe.no_guests);
@@ -148,7 +148,7 @@ fn what_is_allowed_outside_the_kernel_or_without_guests_is_counted_so() {
 }
 
 #[test]
-fn without_counters_what_the_kernel_knows_of_memory_is_taken() {
+fn without_counters_the_kernels_facts_about_memory_are_used() {
     let none = || Scripted { refusal: Some(Errno::NOENT), ..Scripted::default() };
     assert_eq!(stand(none()).rung, Rung::HintFaults);
     let standing = stand(Scripted { balancing: Some(false), ..none() });
@@ -164,7 +164,7 @@ fn without_counters_what_the_kernel_knows_of_memory_is_taken() {
 }
 
 #[test]
-fn a_choice_is_followed_and_what_was_not_asked_for_not_tried() {
+fn a_choice_is_followed_and_other_rungs_are_not_tried() {
     let standing = chosen(Scripted::default(), "generic");
     assert_eq!((standing.rung, standing.missing[0].why.clone()), (Rung::Generic, Why::NotAsked));
     // Tried when asked for by name, even if it can tell nothing.

@@ -96,7 +96,7 @@ fn the_dominant_factor_switches_with_the_working_set() {
 }
 
 #[test]
-fn the_dominant_factor_switches_with_what_is_shared() {
+fn the_dominant_factor_depends_on_the_shared_resource() {
     // A fixed private set of 4 MB; in each round over a part of it, every line of a shared set is
     // written once. The text does not give the length of a round; a thirty-second part is assumed.
     let ratio: Vec<f64> = [4u64, 8, 16, 32, 64, 128]
@@ -129,7 +129,7 @@ fn close(machine: &str, pus: &[usize], published: f64, within: f64) {
 }
 
 #[test]
-fn stream_gets_what_the_files_are_calibrated_on() {
+fn stream_reaches_the_bandwidth_of_the_calibration() {
     let all: Vec<usize> = (0..16).collect();
     close("barcelona-8356", &[0], 4.4, 0.05);
     close("barcelona-8356", &[0, 1, 2, 3], 7.6, 0.05);

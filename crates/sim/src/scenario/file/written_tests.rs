@@ -226,7 +226,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
     #[test]
-    fn what_is_written_is_read_as_the_same(scenario in scenario()) {
+    fn a_written_scenario_is_read_back_as_the_same(scenario in scenario()) {
         let text = write(&scenario);
         let text = text.unwrap_or_else(|error| panic!("{error}"));
         prop_assert_eq!(one(&text, &[]), scenario);
