@@ -1,7 +1,7 @@
 //! Queue of a launch: its claim, the occupancy that the ledger shows, and the lines that say what
 //! it waits for. The decisions are [`trimtab_core::queue`]'s and [`trimtab_launch::demand()`]'s.
 
-use crate::site_facts::Standpoint;
+use crate::site_facts::LedgerPosition;
 use crate::world::World;
 use std::time::Duration;
 use trimtab_core::place::Amount;
@@ -30,7 +30,7 @@ pub struct Line<'a> {
     /// The machine.
     pub machine: &'a Machine,
     /// The position.
-    pub stand: &'a Standpoint,
+    pub stand: &'a LedgerPosition,
     /// The site's rules.
     pub rules: QueueRules,
 }
@@ -137,7 +137,7 @@ pub fn positions(
 
 /// Returns the reason why no run is known that holds some of the CPUs at a position, with the
 /// processes that lock them; `None` if all holders are known.
-pub fn unknown_lockers(view: &LedgerView, stand: &Standpoint) -> Option<String> {
+pub fn unknown_lockers(view: &LedgerView, stand: &LedgerPosition) -> Option<String> {
     let unknown = view.holders(stand.level, &stand.within).ok()?.unknown;
     if unknown.is_empty() {
         return None;

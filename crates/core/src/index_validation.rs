@@ -89,7 +89,7 @@ pub struct Correlation {
 
 /// Quality of an index over some cases.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
-pub struct Worth {
+pub struct IndexQuality {
     /// Correlation of index and time per access; each case gives two pairs.
     pub levels: Correlation,
     /// Correlation of their relative changes; each case gives one pair.
@@ -126,7 +126,7 @@ impl Correlation {
 }
 
 /// Returns the quality of an index over these cases.
-pub fn worth<'a>(index: Index, cases: impl IntoIterator<Item = &'a Contrast>) -> Worth {
+pub fn worth<'a>(index: Index, cases: impl IntoIterator<Item = &'a Contrast>) -> IndexQuality {
     let both: Vec<(Change, Change)> =
         cases.into_iter().filter_map(|case| case.time().zip(case.index(index))).collect();
     let levels: Vec<(f64, f64)> = both
@@ -135,7 +135,7 @@ pub fn worth<'a>(index: Index, cases: impl IntoIterator<Item = &'a Contrast>) ->
         .collect();
     let changes: Vec<(f64, f64)> =
         both.iter().filter_map(|(time, index)| time.relative.zip(index.relative)).collect();
-    Worth {
+    IndexQuality {
         levels: Correlation::of(&levels),
         changes: Correlation::of(&changes),
         signs: agreement(&changes, CHANGE_MIN),

@@ -113,7 +113,7 @@ pub fn decide(request: &LaunchRequest, facts: &LaunchFacts) -> Result<LaunchPlan
         placed,
         threads,
         holds,
-        Rest { openmp, nesting, environment: variables, wait, preload, budget, reasons, questions },
+        StepResults { openmp, nesting, environment: variables, wait, preload, budget, reasons, questions },
     ))
 }
 
@@ -391,7 +391,7 @@ fn leaves_binding_to(program: &ProgramFacts, openmp: Option<Runtime>) -> Option<
 }
 
 /// Results of the steps.
-struct Rest {
+struct StepResults {
     openmp: Option<Runtime>,
     nesting: Option<Nesting>,
     environment: Vec<Variable>,
@@ -408,7 +408,7 @@ fn assembled(
     placed: Placed,
     threads: Sourced<u32>,
     holds: bool,
-    rest: Rest,
+    rest: StepResults,
 ) -> LaunchPlan {
     let rank = match role {
         Role::Alone => None,

@@ -6,7 +6,7 @@
 use rustix::io::Errno;
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
 use std::path::Path;
-use trimtab_core::counter_budget::Thrift;
+use trimtab_core::counter_budget::CounterThrottle;
 use trimtab_core::counts::Rung;
 use trimtab_linux::perf::{Choice, Group, Recipe, Role, Spec, Standing, Why, look};
 
@@ -99,7 +99,7 @@ fn the_kernels_own_events_go_the_same_way_as_hardware() {
         [Role::Busy, Role::Requests, Role::Cycles]
     );
     assert!(
-        standing.price.is_some() && (standing.thrift == Thrift::FREE || standing.thrift == Thrift::TRAPPED)
+        standing.price.is_some() && (standing.thrift == CounterThrottle::FREE || standing.thrift == CounterThrottle::TRAPPED)
     );
     assert!(Group::open(&recipe, None).is_ok());
 }

@@ -7,7 +7,7 @@
 //! comes in hundredths of a second (`/proc/stat`).
 
 use crate::observer_cost::ObserverCost;
-use crate::progress::{Progress, Unhindered};
+use crate::progress::{Progress, NoStalls};
 use crate::rng::Rng;
 use crate::sched::TaskState;
 use crate::world::{Refused, World};
@@ -37,7 +37,7 @@ struct Read {
 
 /// World that policies can sample and act on.
 #[derive(Debug)]
-pub struct Simulated<P: Progress = Unhindered> {
+pub struct Simulated<P: Progress = NoStalls> {
     world: World<P>,
     end: Moment,
     told_programs: BTreeSet<u32>,

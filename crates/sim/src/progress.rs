@@ -62,9 +62,9 @@ pub fn quiet(footprint: &Footprint) -> bool {
 
 /// Memory model without stalls.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Unhindered;
+pub struct NoStalls;
 
-impl Progress for Unhindered {
+impl Progress for NoStalls {
     fn born(&mut self, _: Moment, _: usize, _: usize, _: &Footprint) {}
     fn on_cpu(&mut self, _: Moment, _: usize, _: Pu) {}
     fn off_cpu(&mut self, _: Moment, _: usize) {}

@@ -14,7 +14,7 @@ use crate::call::{CollectiveCall, Kind, When, signature};
 use crate::cma::BufferLocation;
 use crate::endpoint::{BlocksView, Endpoint};
 use crate::flag::{INLINE_BYTES, Ticket};
-use crate::rounds::{Gives, RankPart, Takes, Uses, copy};
+use crate::rounds::{RoundData, RankPart, Takes, Uses, copy};
 use crate::shared_layout::CELL_COUNT;
 use crate::{Error, Result};
 
@@ -38,25 +38,25 @@ fn part(call: &CollectiveCall, me: u32) -> RankPart {
         forwards: false,
     };
     match kind {
-        Kind::Broadcast if at_root => part(Gives::Block, Takes::Nothing, Uses::Copies),
-        Kind::Broadcast | Kind::Barrier => part(Gives::Nothing, Takes::Of(root), Uses::Copies),
+        Kind::Broadcast if at_root => part(RoundData::Block, Takes::Nothing, Uses::Copies),
+        Kind::Broadcast | Kind::Barrier => part(RoundData::Nothing, Takes::Of(root), Uses::Copies),
         // The root takes its own data straight from its input.
-        Kind::Reduce if at_root => part(Gives::Nothing, Takes::All, Uses::Folds),
-        Kind::Gather if at_root => part(Gives::Nothing, Takes::All, Uses::Collects),
-        Kind::Reduce | Kind::Gather => part(Gives::Block, Takes::Nothing, Uses::Copies),
-        Kind::Allreduce => RankPart { symmetric: true, ..part(Gives::Block, Takes::All, Uses::Folds) },
-        Kind::Allgather => RankPart { symmetric: true, ..part(Gives::Block, Takes::All, Uses::Collects) },
+        Kind::Reduce if at_root => part(RoundData::Nothing, Takes::All, Uses::Folds),
+        Kind::Gather if at_root => part(RoundData::Nothing, Takes::All, Uses::Collects),
+        Kind::Reduce | Kind::Gather => part(RoundData::Block, Takes::Nothing, Uses::Copies),
+        Kind::Allreduce => RankPart { symmetric: true, ..part(RoundData::Block, Takes::All, Uses::Folds) },
+        Kind::Allgather => RankPart { symmetric: true, ..part(RoundData::Block, Takes::All, Uses::Collects) },
         Kind::Alltoall => {
-            RankPart { symmetric: true, shared_out: true, ..part(Gives::Blocks, Takes::All, Uses::Collects) }
+            RankPart { symmetric: true, shared_out: true, ..part(RoundData::Blocks, Takes::All, Uses::Collects) }
         }
         Kind::ReduceScatter => {
-            RankPart { symmetric: true, shared_out: true, ..part(Gives::Blocks, Takes::All, Uses::Folds) }
+            RankPart { symmetric: true, shared_out: true, ..part(RoundData::Blocks, Takes::All, Uses::Folds) }
         }
         Kind::Scatter if at_root => {
-            RankPart { shared_out: true, ..part(Gives::Blocks, Takes::Of(root), Uses::Copies) }
+            RankPart { shared_out: true, ..part(RoundData::Blocks, Takes::Of(root), Uses::Copies) }
         }
-        Kind::Scatter => RankPart { shared_out: true, ..part(Gives::Nothing, Takes::Of(root), Uses::Copies) },
-        Kind::Scan => part(Gives::Block, Takes::UpTo(me), Uses::Folds),
+        Kind::Scatter => RankPart { shared_out: true, ..part(RoundData::Nothing, Takes::Of(root), Uses::Copies) },
+        Kind::Scan => part(RoundData::Block, Takes::UpTo(me), Uses::Folds),
     }
 }
 

@@ -22,9 +22,9 @@ use crate::endpoint::Endpoint;
 use crate::shared_layout::Cause;
 
 /// While this value lives, this rank may access other ranks' own memory.
-pub struct Touch<'a>(Option<&'a Endpoint>);
+pub struct PeerAccess<'a>(Option<&'a Endpoint>);
 
-impl Drop for Touch<'_> {
+impl Drop for PeerAccess<'_> {
     fn drop(&mut self) {
         if let Some(endpoint) = self.0 {
             endpoint.area.lines(endpoint.rank).touching.post(false);
@@ -54,12 +54,12 @@ impl Endpoint {
     /// Announces that other ranks' own memory is about to be touched. Fails if the team is given
     /// up.
     #[inline]
-    pub fn touch(&self) -> Result<Touch<'_>> {
+    pub fn touch(&self) -> Result<PeerAccess<'_>> {
         if !self.buffers.direct.get() {
-            return Ok(Touch(None));
+            return Ok(PeerAccess(None));
         }
         self.area.lines(self.rank).touching.post(true);
-        let touch = Touch(Some(self));
+        let touch = PeerAccess(Some(self));
         if self.area.lines(0).alarm.is_raised() { Err(self.alarmed_now()) } else { Ok(touch) }
     }
 

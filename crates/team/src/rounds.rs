@@ -25,7 +25,7 @@ use crate::shared_layout::SLOT_COUNT;
 
 /// Data that a rank gives in each round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Gives {
+pub enum RoundData {
     /// Nothing.
     Nothing,
     /// A piece of its block.
@@ -62,7 +62,7 @@ pub enum Uses {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RankPart {
     /// Data that it gives.
-    pub gives: Gives,
+    pub gives: RoundData,
     /// Ranks from which it takes data.
     pub takes: Takes,
     /// Use of the data.
@@ -167,7 +167,7 @@ impl Endpoint {
             self.take_round(call, part, resident, ticket, inline, from, bytes, signature).await?;
             if part.forwards {
                 // The buffer of a broadcast is both input and output.
-                self.give(call, Gives::Block, ticket, inline, from, bytes, signature).await?;
+                self.give(call, RoundData::Block, ticket, inline, from, bytes, signature).await?;
             }
             from += bytes;
             let over = from >= block;
@@ -200,7 +200,7 @@ impl Endpoint {
         let size = call.elements.size();
         let mut resident = Resident::default();
         let mut written = false;
-        if part.gives != Gives::Nothing {
+        if part.gives != RoundData::Nothing {
             let (from, to) = (call.input as usize, call.output as usize);
             written = part.takes != Takes::Nothing && from < to + gets * size && to < from + gives * size;
             let at = if written { 0 } else { self.place_of(call, call.input) };
@@ -273,7 +273,7 @@ impl Endpoint {
     async fn give(
         &self,
         call: &CollectiveCall,
-        gives: Gives,
+        gives: RoundData,
         ticket: Ticket,
         inline: bool,
         from: usize,
@@ -281,14 +281,14 @@ impl Endpoint {
         signature: u32,
     ) -> Result<()> {
         let pieces = match gives {
-            Gives::Nothing => return Ok(()),
-            Gives::Block => 1,
-            Gives::Blocks => self.ranks() as usize,
+            RoundData::Nothing => return Ok(()),
+            RoundData::Block => 1,
+            RoundData::Blocks => self.ranks() as usize,
         };
         self.vacant(ticket).await?;
         let place = self.place(self.rank, ticket, inline);
         // No rank reads this rank's own piece among the blocks for each rank.
-        let unread = if gives == Gives::Blocks { self.rank as usize } else { usize::MAX };
+        let unread = if gives == RoundData::Blocks { self.rank as usize } else { usize::MAX };
         for piece in (0..pieces).filter(|piece| *piece != unread) {
             // SAFETY: the input has `pieces` blocks, by the caller's promise, and the cell has room
             // for a piece of each; all ranks have done with it.

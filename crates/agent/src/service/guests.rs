@@ -9,7 +9,7 @@ use crate::narrator::Narrator;
 use std::collections::BTreeSet;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
-use trimtab_core::tags::{By, GuestStatus, Mark, Port, PortLine, PortState, Who};
+use trimtab_core::tags::{By, GuestStatus, Mark, Port, PortLine, PortState, Requester};
 use trimtab_core::time::{Moment, Span};
 
 /// Time after which a machine that was not found is looked up again. Chosen.
@@ -24,7 +24,7 @@ const CLEAR_DELAY: Span = Span::from_ms(2_000);
 const FLOOD_REST: Duration = Duration::from_millis(50);
 
 /// User in the name of which guests are listened to.
-const OPERATOR: Who = Who { uid: 0 };
+const OPERATOR: Requester = Requester { uid: 0 };
 
 /// Guest with its link and its state.
 #[derive(Debug)]

@@ -4,7 +4,7 @@ use crate::args::NprocArgs;
 use crate::commands::print;
 use crate::exit::{self, Exit};
 use crate::machine::Which;
-use crate::site_facts::{HOLD, Standpoint, location};
+use crate::site_facts::{HOLD, LedgerPosition, location};
 use crate::table::{Align, Table};
 use crate::world::World;
 use anyhow::{Context, Result};
@@ -92,7 +92,7 @@ fn held(world: &World) -> Option<CpuSet> {
     world.raw(HOLD)?;
     let view = LedgerView::open(&location(world).ok()?).ok()??;
     let (machine, _) = Which::Live.load(world).ok()?;
-    let stand = Standpoint::find(world, &view, &machine);
+    let stand = LedgerPosition::find(world, &view, &machine);
     (stand.within != machine.cpus()).then_some(stand.within)
 }
 

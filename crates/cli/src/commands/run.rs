@@ -226,7 +226,7 @@ pub(crate) fn reserved(
     ledger: Option<Ledger>,
 ) -> Result<(Option<Held>, LaunchPlan), Exit> {
     let held = reserve(world, request, facts, order, ledger)?;
-    let plan = settle(request, facts).map_err(gather::Trouble::from)?;
+    let plan = settle(request, facts).map_err(gather::GatherError::from)?;
     Ok((held, plan))
 }
 

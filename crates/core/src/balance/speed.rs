@@ -43,7 +43,7 @@
 
 use super::cpu_table::{CpuIndex, Nearness};
 use super::initial_placement::{assign_cpus, newcomers};
-use super::share_model::{Worth, fits};
+use super::share_model::{MoveEffect, fits};
 use super::thread_state::Binding;
 use super::turn_context::TurnContext;
 use super::{Decision, Kind, Policy, Reason, Settings, Turn, Wanted};
@@ -200,7 +200,7 @@ impl Speed {
         let speed = self.agents[from.index()].speed.unwrap_or(0.0);
         let reason = Reason::Slow { speed, mean };
         let mut decisions = Vec::new();
-        if self.context.shares.worth(from, cpu) >= Worth::Same {
+        if self.context.shares.worth(from, cpu) >= MoveEffect::Same {
             self.context.shares.moved(from, cpu);
         } else {
             let Some(returned) = least_moved(cpu, from) else { return Vec::new() };

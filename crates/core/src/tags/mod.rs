@@ -59,12 +59,12 @@ const PROGRAMS_MAX: u32 = 4 * TAGS_MAX as u32;
 
 /// Requesting user, as reported by the kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Who {
+pub struct Requester {
     /// User id.
     pub uid: u32,
 }
 
-impl Who {
+impl Requester {
     /// Returns whether the user may move threads of other users. Only root may: `CAP_SYS_NICE` of a
     /// process can be read, but not whether the process had it when it connected, and the process
     /// may since have become a program that has it.
@@ -265,7 +265,7 @@ impl Registry {
     ///
     /// # Errors
     /// [`Refusal::NotYours`], [`Refusal::Reach`].
-    pub fn may(&self, who: Who, owner: Owner) -> Result<(), Refusal> {
+    pub fn may(&self, who: Requester, owner: Owner) -> Result<(), Refusal> {
         if !who.over_others() && !owner.is(who.uid) {
             return Err(Refusal::NotYours { pid: owner.pid, uid: owner.effective });
         }
@@ -284,7 +284,7 @@ impl Registry {
     /// The user may not tag the process, or there are too many tags.
     pub fn tag(
         &mut self,
-        who: Who,
+        who: Requester,
         mark: Mark,
         owner: Option<Owner>,
         group: Option<String>,
@@ -363,7 +363,7 @@ impl Registry {
     }
 
     /// Clears the tags that a request means; without a name, all of the user's own.
-    pub fn clear(&mut self, who: Who, what: Option<&What>, now: Moment) -> Cleared {
+    pub fn clear(&mut self, who: Requester, what: Option<&What>, now: Moment) -> Cleared {
         let meant = |tag: &Tag| what.is_none_or(|what| tag.mark.is(what));
         let own = |tag: &Tag| tag.by == By::User(who.uid);
         let theirs = |tag: &Tag| own(tag) || (who.over_others() && what.is_some());

@@ -2,9 +2,9 @@ use super::*;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 
-const ROOT: Who = Who { uid: 0 };
-const ANN: Who = Who { uid: 1_000 };
-const BOB: Who = Who { uid: 1_001 };
+const ROOT: Requester = Requester { uid: 0 };
+const ANN: Requester = Requester { uid: 1_000 };
+const BOB: Requester = Requester { uid: 1_001 };
 
 fn process(pid: u32) -> Mark {
     Mark::Process { pid, start: 7 }
@@ -111,7 +111,7 @@ fn there_is_an_end_to_tags() {
     // For any number of users, there is room for root.
     for uid in 1_001..1_009u32 {
         for pid in 1..=512u32 {
-            let came = tags.tag(Who { uid }, process(pid), owner(pid, uid), None, Moment(1)).map(|_| ());
+            let came = tags.tag(Requester { uid }, process(pid), owner(pid, uid), None, Moment(1)).map(|_| ());
             assert!(came.is_ok() || came == limit(TAGS_MAX - ROOT_TAGS), "{came:?}");
         }
     }
@@ -269,7 +269,7 @@ proptest! {
         let mut tags = Registry::new(Reach::All);
         let mut set = BTreeSet::new();
         for (uid, pid, tags_it) in steps {
-            let who = Who { uid };
+            let who = Requester { uid };
             let before = tags.generation();
             let changed = if tags_it {
                 // Process N belongs to user N mod 3.

@@ -48,7 +48,7 @@ struct Data<'a> {
     programs: Vec<Program<'a>>,
     decided: u64,
     moves: Vec<MoveRow<'a>>,
-    findings: Vec<Thought>,
+    findings: Vec<TimedFindings>,
 }
 
 #[derive(Serialize)]
@@ -107,7 +107,7 @@ struct MoveRow<'a> {
 }
 
 #[derive(Serialize)]
-struct Thought {
+struct TimedFindings {
     at_ms: f64,
     words: Vec<String>,
 }
@@ -174,7 +174,7 @@ fn data<'a>(trace: &'a Trace, timeline: &'a Timeline) -> Data<'a> {
             busy: lane.busy.iter().map(|&share| digit(share)).collect(),
         }
     };
-    let thought = |(at, findings): &(Moment, Vec<trimtab_core::balance::Finding>)| Thought {
+    let thought = |(at, findings): &(Moment, Vec<trimtab_core::balance::Finding>)| TimedFindings {
         at_ms: ms(*at, start),
         words: findings.iter().map(ToString::to_string).collect(),
     };

@@ -75,7 +75,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use trimtab_core::balance::{Decision, Outcome, Wanted};
-use trimtab_core::counter_budget::Thrift;
+use trimtab_core::counter_budget::CounterThrottle;
 use trimtab_core::drive::{Awake, Host};
 use trimtab_core::ids::ThreadId;
 use trimtab_core::observe::{Notice, Sample, ThreadInfo};
@@ -112,7 +112,7 @@ pub struct HostOptions {
     /// Events that hardware counts for threads, if a policy wants counts.
     pub counting: Choice,
     /// Limits that keep counting cheap; `None` for limits derived from its cost on this machine.
-    pub thrift: Option<Thrift>,
+    pub thrift: Option<CounterThrottle>,
 }
 
 impl Default for HostOptions {

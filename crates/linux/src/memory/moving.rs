@@ -59,7 +59,7 @@ pub struct Wanted<'a> {
 
 /// Outcome of a migration, in bytes.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Brought {
+pub struct MigratedBytes {
     /// Bytes that came from other nodes.
     pub moved: u64,
     /// Bytes that are still on other nodes, of the memory that was queried.
@@ -101,8 +101,8 @@ pub fn unfit(sys: &Path, to: OsNode) -> Option<Unfetched> {
 
 /// Migrates the memory that may be moved. `go_on` is called after each step with the time that it
 /// took, and may pause; when it returns false the migration ends.
-pub fn bring(wanted: &Wanted<'_>, go_on: &mut dyn FnMut(Duration) -> bool) -> Brought {
-    let mut brought = Brought::default();
+pub fn bring(wanted: &Wanted<'_>, go_on: &mut dyn FnMut(Duration) -> bool) -> MigratedBytes {
+    let mut brought = MigratedBytes::default();
     brought.why = bring_all(wanted, go_on, &mut brought).err();
     brought
 }
@@ -110,7 +110,7 @@ pub fn bring(wanted: &Wanted<'_>, go_on: &mut dyn FnMut(Duration) -> bool) -> Br
 fn bring_all(
     wanted: &Wanted<'_>,
     go_on: &mut dyn FnMut(Duration) -> bool,
-    brought: &mut Brought,
+    brought: &mut MigratedBytes,
 ) -> Result<(), Unfetched> {
     let Wanted { proc, sys, pid, to, .. } = *wanted;
     if let Some(why) = unfit(sys, to) {
@@ -149,7 +149,7 @@ fn bring_area(
     page: u64,
     addresses: &mut u64,
     go_on: &mut dyn FnMut(Duration) -> bool,
-    brought: &mut Brought,
+    brought: &mut MigratedBytes,
 ) -> Result<(), Unfetched> {
     let (mut at, mut there) = (area.begin, 0);
     // Most areas have fewer pages than addresses: after the last page the area is done.

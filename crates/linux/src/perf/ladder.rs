@@ -17,7 +17,7 @@ use super::group::Recipe;
 use super::table::{Events, Processor, Table};
 use super::why::{Missing, Why};
 use rustix::io::Errno;
-use trimtab_core::counter_budget::{Price, Thrift};
+use trimtab_core::counter_budget::{Price, CounterThrottle};
 use trimtab_core::counts::{Counts, Rung};
 
 /// Largest number of tries with open counters, some 4 ms each, up to the end of each rung that
@@ -97,7 +97,7 @@ pub struct Standing {
     /// Cost of the recipe.
     pub price: Option<Price>,
     /// Restrictions that follow from the cost.
-    pub thrift: Thrift,
+    pub thrift: CounterThrottle,
     /// Reasons why better rungs are missing, best first.
     pub missing: Vec<Missing>,
 }
@@ -105,9 +105,9 @@ pub struct Standing {
 impl Standing {
     /// Returns how counting is kept cheap with these events: as follows from the cost, except that
     /// events that may not be switched off do not rest.
-    pub fn thrift(&self) -> Thrift {
+    pub fn thrift(&self) -> CounterThrottle {
         let rests = self.thrift.rests && self.recipe.as_ref().is_none_or(Recipe::can_rest);
-        Thrift { rests, ..self.thrift }
+        CounterThrottle { rests, ..self.thrift }
     }
 
     /// Returns the result for a user who asked to count nothing.
@@ -119,7 +119,7 @@ impl Standing {
             recipe: None,
             groups: Vec::new(),
             price: None,
-            thrift: Thrift::FREE,
+            thrift: CounterThrottle::FREE,
             missing: vec![Missing { rung: Rung::Exact, why: Why::NotAsked }],
         }
     }
@@ -181,7 +181,7 @@ pub fn climb(
         rung = Rung::Generic;
     }
     let price = recipe.as_ref().and_then(|recipe| ground.price(recipe));
-    let thrift = if recipe.is_some() { Thrift::of(price.as_ref()) } else { Thrift::FREE };
+    let thrift = if recipe.is_some() { CounterThrottle::of(price.as_ref()) } else { CounterThrottle::FREE };
     let most = thrift.counters.and_then(|most| usize::try_from(most).ok()).unwrap_or(usize::MAX);
     let groups = groups(recipe.as_ref(), processor.as_ref());
     let recipe = recipe.map(|recipe| recipe.at_most(most));

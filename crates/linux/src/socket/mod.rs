@@ -20,11 +20,11 @@ mod port;
 mod server;
 
 pub use client::{Connection, ask};
-pub use door::{Bell, PortDoor};
+pub use door::{GuestAddress, PortDoor};
 pub use notify::notify;
 pub use place::{Claim, Place};
 pub use port::PortLink;
-pub use server::{ClientId, Counted, Heard, Limits, Peer, Server};
+pub use server::{ClientId, Counted, ClientEvent, Limits, Peer, Server};
 
 use crate::ledger::LedgerError;
 use std::io;

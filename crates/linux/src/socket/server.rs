@@ -70,7 +70,7 @@ pub struct Peer {
 
 /// Event of a client.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Heard {
+pub enum ClientEvent {
     /// A line, without its line feed. Nothing more of this client is read until it is answered.
     Line(ClientId, Peer, Vec<u8>),
     /// A line longer than the limit. The caller should answer it and close the connection.
@@ -157,7 +157,7 @@ impl Server {
         &mut self,
         others: &[BorrowedFd<'_>],
         timeout: Duration,
-    ) -> io::Result<(Vec<Heard>, Vec<bool>)> {
+    ) -> io::Result<(Vec<ClientEvent>, Vec<bool>)> {
         let now = Instant::now();
         let listens = self.rest.is_none_or(|rest| rest <= now);
         let mut fds = Vec::new();
@@ -202,7 +202,7 @@ impl Server {
         Ok((heard, others_ready))
     }
 
-    fn accept(&mut self, heard: &mut Vec<Heard>) {
+    fn accept(&mut self, heard: &mut Vec<ClientEvent>) {
         for _ in 0..ACCEPTS_PER_TURN {
             let now = Span::from(self.began.elapsed());
             if let Err(wait) = self.connects.take(Moment(0) + now) {
@@ -252,7 +252,7 @@ impl Server {
             );
             if extra {
                 self.counted.dropped += 1;
-                heard.push(Heard::TooMany(id, peer));
+                heard.push(ClientEvent::TooMany(id, peer));
             } else {
                 self.counted.served += 1;
                 // The client may have sent a line already.
@@ -262,7 +262,7 @@ impl Server {
     }
 
     /// Writes and reads as much as is possible without waiting.
-    fn serve(&mut self, id: ClientId, heard: &mut Vec<Heard>) {
+    fn serve(&mut self, id: ClientId, heard: &mut Vec<ClientEvent>) {
         let Some(client) = self.clients.get_mut(&id) else { return };
         if !client.flush() {
             self.clients.remove(&id);
@@ -285,7 +285,7 @@ impl Server {
     }
 
     /// Answers the client's last line. If the client has gone, does nothing.
-    pub fn answer(&mut self, id: ClientId, line: &[u8], heard: &mut Vec<Heard>) {
+    pub fn answer(&mut self, id: ClientId, line: &[u8], heard: &mut Vec<ClientEvent>) {
         let Some(client) = self.clients.get_mut(&id) else { return };
         client.outbox.extend_from_slice(line);
         client.outbox.push(b'\n');
@@ -378,7 +378,7 @@ impl Client {
     }
 
     /// Takes a line from the bytes read.
-    fn heard(&mut self, id: ClientId, longest: usize) -> Option<Heard> {
+    fn heard(&mut self, id: ClientId, longest: usize) -> Option<ClientEvent> {
         if self.asked {
             return None;
         }
@@ -386,12 +386,12 @@ impl Client {
             let mut line: Vec<u8> = self.inbox.drain(..=end).collect();
             line.pop();
             self.asked = true;
-            return Some(Heard::Line(id, self.peer, line));
+            return Some(ClientEvent::Line(id, self.peer, line));
         }
         if self.inbox.len() > longest {
             self.inbox.clear();
             self.asked = true;
-            return Some(Heard::TooLong(id, self.peer));
+            return Some(ClientEvent::TooLong(id, self.peer));
         }
         None
     }
@@ -429,12 +429,12 @@ mod tests {
             }
             while let Some(one) = heard.pop() {
                 match one {
-                    Heard::Line(id, _, line) => server.answer(id, &line, &mut heard),
-                    Heard::TooLong(id, _) => {
+                    ClientEvent::Line(id, _, line) => server.answer(id, &line, &mut heard),
+                    ClientEvent::TooLong(id, _) => {
                         server.answer(id, b"too long", &mut heard);
                         server.close(id);
                     }
-                    Heard::TooMany(id, _) => server.answer(id, b"too many", &mut heard),
+                    ClientEvent::TooMany(id, _) => server.answer(id, b"too many", &mut heard),
                 }
             }
         }
@@ -450,15 +450,15 @@ mod tests {
         let mut client = UnixStream::connect(server.path()).unwrap();
         client.write_all(b"one\ntwo\nthr").unwrap();
         let (heard, _) = server.turn(&[], Duration::from_secs(60)).unwrap();
-        let [Heard::Line(_, peer, line)] = &heard[..] else { panic!("{heard:?}") };
+        let [ClientEvent::Line(_, peer, line)] = &heard[..] else { panic!("{heard:?}") };
         assert_eq!((peer.pid, peer.uid), (Some(Pid::own()), rustix::process::geteuid().as_raw()));
         assert_eq!(line, b"one");
         let (more, _) = server.turn(&[], Duration::from_millis(1)).unwrap();
         assert_eq!(more, [], "not before the first is answered");
         let mut more = Vec::new();
-        let Heard::Line(id, ..) = heard[0] else { panic!() };
+        let ClientEvent::Line(id, ..) = heard[0] else { panic!() };
         server.answer(id, b"1", &mut more);
-        let [Heard::Line(_, _, line)] = &more[..] else { panic!("{more:?}") };
+        let [ClientEvent::Line(_, _, line)] = &more[..] else { panic!("{more:?}") };
         assert_eq!(line, b"two");
         server.answer(id, b"2", &mut Vec::new());
         client.write_all(b"ee\n").unwrap();
@@ -494,7 +494,7 @@ mod tests {
         let mut client = UnixStream::connect(server.path()).unwrap();
         client.write_all(b"ask\n").unwrap();
         let (heard, _) = server.turn(&[], Duration::from_secs(60)).unwrap();
-        let [Heard::Line(id, ..)] = heard[..] else { panic!("{heard:?}") };
+        let [ClientEvent::Line(id, ..)] = heard[..] else { panic!("{heard:?}") };
         server.answer(id, &[b'y'; 8 << 20], &mut Vec::new());
         assert!(!server.clients[&id].outbox.is_empty(), "the kernel's buffer is full");
         server.limits.patience = Duration::ZERO;
@@ -508,7 +508,7 @@ mod tests {
         let mut client = UnixStream::connect(server.path()).unwrap();
         client.write_all(b"one\ntwo\n").unwrap();
         let (heard, _) = server.turn(&[], Duration::from_secs(60)).unwrap();
-        let [Heard::Line(id, ..)] = heard[..] else { panic!("{heard:?}") };
+        let [ClientEvent::Line(id, ..)] = heard[..] else { panic!("{heard:?}") };
         let mut more = Vec::new();
         server.answer(id, &[b'y'; 8 << 20], &mut more);
         client.write_all(b"three\n").unwrap();
@@ -525,7 +525,7 @@ mod tests {
                 break turn;
             }
         };
-        let [Heard::Line(_, _, line)] = &heard[..] else { panic!("{heard:?}") };
+        let [ClientEvent::Line(_, _, line)] = &heard[..] else { panic!("{heard:?}") };
         assert_eq!(line, b"two");
         assert_eq!(reader.join().unwrap().1, (8 << 20) + 1);
     }
@@ -536,7 +536,7 @@ mod tests {
         let mut client = UnixStream::connect(server.path()).unwrap();
         client.write_all(b"ask\n").unwrap();
         let (heard, _) = server.turn(&[], Duration::from_secs(60)).unwrap();
-        let [Heard::Line(id, ..)] = heard[..] else { panic!("{heard:?}") };
+        let [ClientEvent::Line(id, ..)] = heard[..] else { panic!("{heard:?}") };
         drop(client);
         server.turn(&[], Duration::from_secs(60)).unwrap();
         assert_eq!(server.counted().now, 0);
@@ -574,7 +574,7 @@ mod tests {
         let mut client = UnixStream::connect(server.path()).unwrap();
         client.write_all(b"one\ntwo\n").unwrap();
         let (heard, _) = server.turn(&[], Duration::from_secs(60)).unwrap();
-        let [Heard::Line(id, ..)] = heard[..] else { panic!("{heard:?}") };
+        let [ClientEvent::Line(id, ..)] = heard[..] else { panic!("{heard:?}") };
         let mut more = Vec::new();
         server.rest(id, Duration::from_secs(3_600));
         server.answer(id, b"too often", &mut more);
@@ -583,7 +583,7 @@ mod tests {
         assert_eq!((&more, heard), (&Vec::new(), Vec::new()));
         server.rest(id, Duration::ZERO);
         let (heard, _) = server.turn(&[], Duration::from_secs(60)).unwrap();
-        let [Heard::Line(_, _, line)] = &heard[..] else { panic!("{heard:?}") };
+        let [ClientEvent::Line(_, _, line)] = &heard[..] else { panic!("{heard:?}") };
         assert_eq!(line, b"two");
         server.rest(id, Duration::from_secs(3_600));
         server.answer(id, b"too often", &mut more);

@@ -33,7 +33,7 @@ mod names;
 pub mod qmp;
 
 pub use error::{Tried, VmError};
-pub use lookout::{Lookout, Pulse, VcpuSnapshot};
+pub use lookout::{VcpuWatcher, Pulse, VcpuSnapshot};
 
 use crate::process::{self, Pid, StartTime, Tid};
 use crate::socket::found::FoundSocket;

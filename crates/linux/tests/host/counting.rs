@@ -3,7 +3,7 @@
 
 use crate::scene::{NO_COMPILER, Observations, Worker, eventually, is_root, need};
 use trimtab_core::balance::Wanted;
-use trimtab_core::counter_budget::Thrift;
+use trimtab_core::counter_budget::CounterThrottle;
 use trimtab_core::counts::{Counts, Rung};
 use trimtab_core::observe::{Notice, Observer};
 use trimtab_core::time::Span;
@@ -166,7 +166,7 @@ fn without_room_for_descriptors_less_is_counted_and_then_nothing() {
 fn one_in_four(worker: &mut Worker, choice: &str) -> Option<(Counts, Span)> {
     let busy = Tid(worker.ask("busy 1").parse().unwrap());
     // However often the kernel puts it on a CPU here.
-    let thrift = Thrift { every: Span::from_ms(20), one_in: 4, switches_max: None, ..Thrift::TRAPPED };
+    let thrift = CounterThrottle { every: Span::from_ms(20), one_in: 4, switches_max: None, ..CounterThrottle::TRAPPED };
     let (mut live, mut seen) = worker.seen_with(HostOptions { thrift: Some(thrift), ..options(choice) });
     let id = seen.id(busy);
     let mut reads: Vec<Counts> = Vec::new();
@@ -219,7 +219,7 @@ fn threads_that_are_put_on_a_cpu_too_often_are_left_out() {
     // These threads nap two hundred times a second.
     worker.threads(2);
     worker.ask("busy 1");
-    let thrift = Thrift { switches_max: Some(0.0), ..Thrift::FREE };
+    let thrift = CounterThrottle { switches_max: Some(0.0), ..CounterThrottle::FREE };
     let (mut live, mut seen) = worker.seen_with(HostOptions { thrift: Some(thrift), ..options(SOFTWARE) });
     for _ in 0..60 {
         seen.look_for(&mut live, &wanted());

@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 use trimtab_linux::process::{Pid, Tid};
-use trimtab_linux::vcpus::{Lookout, Method, Monitor, VcpuSnapshot, VirtualMachine, VmError, VmName, Vms};
+use trimtab_linux::vcpus::{VcpuWatcher, Method, Monitor, VcpuSnapshot, VirtualMachine, VmError, VmName, Vms};
 
 struct Paper(tempfile::TempDir);
 
@@ -195,7 +195,7 @@ fn a_number_that_was_not_known_is_learned_and_one_that_was_is_kept() {
         guest(tid, 50);
         run(tid, "running\n");
     }
-    let lookout = Lookout::begin(paper.vms(), paper.find("100").unwrap()).unwrap();
+    let lookout = VcpuWatcher::begin(paper.vms(), paper.find("100").unwrap()).unwrap();
     let until = |wanted: [(Option<u32>, u32); 2]| {
         let begin = std::time::Instant::now();
         let known =
@@ -221,7 +221,7 @@ fn a_number_that_was_not_known_is_learned_and_one_that_was_is_kept() {
 fn a_cpu_that_is_plugged_out_is_gone_and_the_others_are_not() {
     let paper = Paper::new();
     paper.process(100, "firecracker --id a", &["fc_vcpu 0", "fc_vcpu 1", "fc_vcpu 2"]);
-    let lookout = Lookout::begin(paper.vms(), paper.find("a").unwrap()).unwrap();
+    let lookout = VcpuWatcher::begin(paper.vms(), paper.find("a").unwrap()).unwrap();
     let until = |wanted: &[u32]| {
         let begin = std::time::Instant::now();
         let known = |seen: VcpuSnapshot| seen.vcpus.iter().filter_map(|vcpu| vcpu.index).collect::<Vec<_>>();

@@ -41,7 +41,7 @@ pub use view::{Activity, ProgramView, RunCounters, ThreadView};
 use crate::kernel::Kernel;
 use crate::model::Model;
 use crate::program::ProgramSpec;
-use crate::progress::{Progress, Unhindered};
+use crate::progress::{Progress, NoStalls};
 use crate::rng::Rng;
 use crate::sched::{Scheduler, Seats, scheduler};
 use agenda::Agenda;
@@ -122,7 +122,7 @@ struct AddedProgram {
 
 /// Machine at work.
 #[derive(Debug)]
-pub struct World<P: Progress = Unhindered> {
+pub struct World<P: Progress = NoStalls> {
     timeline: Timeline,
     hardware: Hardware,
     clocks: CpuClocks,
@@ -152,10 +152,10 @@ struct Buffers {
     changed: Vec<usize>,
 }
 
-impl World<Unhindered> {
+impl World<NoStalls> {
     /// Returns a machine without memory delays.
     pub fn new(model: Model, kernel: &Kernel, programs: Vec<ProgramSpec>, seed: u64) -> Self {
-        Self::with(model, kernel, programs, seed, Unhindered)
+        Self::with(model, kernel, programs, seed, NoStalls)
     }
 }
 

@@ -9,11 +9,11 @@ use trimtab_core::time::Moment;
 /// Masks that were given to threads, each with the own masks of these threads. A mask is kept until
 /// no unknown thread can have been born with it.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Given(BTreeMap<CpuSet, Was>);
+pub(super) struct Given(BTreeMap<CpuSet, MaskOrigin>);
 
 /// Origin of a given mask.
 #[derive(Clone, Debug, Default)]
-struct Was {
+struct MaskOrigin {
     homes: BTreeSet<Home>,
     /// Time at which the mask was first seen without a holder.
     free_since: Option<Moment>,

@@ -57,7 +57,7 @@ impl Binding {
 
 /// State of a process with threads that may be moved.
 #[derive(Debug)]
-struct Custody {
+struct MovableProcess {
     start: StartTime,
     /// The record of its masks, from the first move on.
     record: Option<MaskRecord>,
@@ -96,7 +96,7 @@ pub(super) struct AffinityWriter {
     proc: Arc<Procfs>,
     options: WriterOptions,
     threads: BTreeMap<ThreadId, Binding>,
-    processes: BTreeMap<Pid, Custody>,
+    processes: BTreeMap<Pid, MovableProcess>,
     /// Time of the last comparison of masks with the expected ones.
     compared_at: Option<Moment>,
     journal_fault: Option<String>,

@@ -6,7 +6,7 @@
 //! with different own masks, it gets the own mask of the process's first thread. Known gap: a
 //! thread that binds itself to the very same CPUs before it is found is taken for such a child.
 
-use super::{AffinityWriter, Binding, Custody, Surroundings};
+use super::{AffinityWriter, Binding, MovableProcess, Surroundings};
 use crate::host::constraints::{self, Member, Regrant};
 use crate::host::discovery::{Interest, ThreadTable};
 use crate::host::home::Home;
@@ -29,7 +29,7 @@ impl AffinityWriter {
         let parent = parent.and_then(|parent| self.processes.get(&parent));
         let given = parent.map(|parent| parent.given.clone()).unwrap_or_default();
         let start = process.start;
-        self.processes.insert(pid, Custody { start, record: None, unkept: false, balancer: None, given });
+        self.processes.insert(pid, MovableProcess { start, record: None, unkept: false, balancer: None, given });
     }
 
     /// Returns whether a child was born with a mask that a thread of its parent was given.

@@ -197,7 +197,7 @@ fn restore_one(
     let owner = (stat.st_uid != 0 && euid.is_root()).then_some(stat.st_uid);
     let mut threads: Vec<(Pid, Tid, Entry)> =
         lines.threads.iter().map(|(tid, entry)| (pid, *tid, entry.clone())).collect();
-    let mut giving = Giving::new(proc, owner);
+    let mut giving = RestoreRun::new(proc, owner);
     let mut seen = BTreeSet::new();
     for _ in 0..PASSES_MAX {
         threads.extend(born_since(folder, proc, pid, &lines.threads, &seen));
@@ -217,7 +217,7 @@ fn restore_one(
 }
 
 /// Restore in progress, with its counts.
-struct Giving<'a> {
+struct RestoreRun<'a> {
     proc: &'a Path,
     /// Only threads of this user, if root restores on a user's behalf.
     owner: Option<u32>,
@@ -228,7 +228,7 @@ struct Giving<'a> {
     refused: u32,
 }
 
-impl<'a> Giving<'a> {
+impl<'a> RestoreRun<'a> {
     fn new(proc: &'a Path, owner: Option<u32>) -> Self {
         let limits = GroupLimits::new(proc.parent().unwrap_or(Path::new("/")), &CpuSet::new());
         Self { proc, owner, limits, given_back: 0, changed: 0, vanished: 0, refused: 0 }

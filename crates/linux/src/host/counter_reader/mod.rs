@@ -30,7 +30,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use trimtab_core::balance::Wanted;
-use trimtab_core::counter_budget::{self, Beat, CountingChange, Duty, Price, Spent, Thrift};
+use trimtab_core::counter_budget::{self, CounterActions, CountingChange, CounterActivity, Price, Spent, CounterThrottle};
 use trimtab_core::counts::{Counts, Rung};
 use trimtab_core::ids::ThreadId;
 use trimtab_core::observe::{Notice, Sample, ThreadSample};
@@ -111,11 +111,11 @@ pub struct CounterReader {
     /// The rung that was reported last.
     told: Option<Rung>,
     wanted_at: Option<Moment>,
-    duty: Duty,
+    duty: CounterActivity,
     /// Switching and reading at the last sample.
-    beat: Beat,
+    beat: CounterActions,
     /// Cost limits that the caller requested.
-    asked: Option<Thrift>,
+    asked: Option<CounterThrottle>,
     /// The cost that is judged, and the time since which it is summed.
     spent: Spent,
     spent_from: Moment,
@@ -134,7 +134,7 @@ pub struct CounterReader {
 
 impl CounterReader {
     /// Makes a reader that has tried nothing yet.
-    pub fn new(proc: Arc<Procfs>, budget: DescriptorBudget, choice: Choice, thrift: Option<Thrift>) -> Self {
+    pub fn new(proc: Arc<Procfs>, budget: DescriptorBudget, choice: Choice, thrift: Option<CounterThrottle>) -> Self {
         let sys = proc.root().join("sys");
         Self {
             proc,
@@ -146,8 +146,8 @@ impl CounterReader {
             standing: None,
             told: None,
             wanted_at: None,
-            duty: Duty::Off(Moment::default()),
-            beat: Beat::default(),
+            duty: CounterActivity::Off(Moment::default()),
+            beat: CounterActions::default(),
             asked: thrift,
             spent: Spent::default(),
             spent_from: Moment::default(),
@@ -164,8 +164,8 @@ impl CounterReader {
         self.standing.as_ref()?.recipe.as_ref()
     }
 
-    fn thrift(&self) -> Thrift {
-        self.standing.as_ref().map_or(Thrift::FREE, Standing::thrift)
+    fn thrift(&self) -> CounterThrottle {
+        self.standing.as_ref().map_or(CounterThrottle::FREE, Standing::thrift)
     }
 
     fn begin_judging(&mut self, at: Moment) {
@@ -204,7 +204,7 @@ impl CounterReader {
         let begin = Clock::worked();
         if self.wanted_at.replace(at).is_none() {
             self.begin_judging(at);
-            self.duty = Duty::Off(at);
+            self.duty = CounterActivity::Off(at);
         }
         if self.left_for_guests && !only_guests(table) && self.may_climb_again(at) {
             self.climb_again(at);
@@ -247,7 +247,7 @@ impl CounterReader {
     fn count_hardware(&mut self, table: &ThreadTable, sample: &mut Sample) {
         let (at, thrift) = (sample.at, self.thrift());
         let Some(recipe) = self.recipe().cloned() else { return };
-        let was_on = matches!(self.duty, Duty::On(_));
+        let was_on = matches!(self.duty, CounterActivity::On(_));
         let beat = self.duty.beat(at, &thrift);
         self.beat = beat;
         let mut room = OPENED_PER_SAMPLE;
@@ -360,7 +360,7 @@ impl CounterReader {
         match counter_budget::judge(&self.spent, &price, &thrift) {
             Some(CountingChange::GiveUp) => return self.step_down(&Why::TooDear, at),
             Some(CountingChange::Thin { one_in, rests }) => {
-                standing.thrift = Thrift { one_in, rests, ..standing.thrift };
+                standing.thrift = CounterThrottle { one_in, rests, ..standing.thrift };
             }
             Some(CountingChange::Keep) | None => {}
         }
@@ -417,7 +417,7 @@ impl CounterReader {
             counted.close(recipe.as_ref(), &self.budget);
         }
         self.memory.clear();
-        self.duty = Duty::Off(Moment::default());
+        self.duty = CounterActivity::Off(Moment::default());
     }
 }
 
@@ -427,7 +427,7 @@ fn mark(
     at: Moment,
     now: SchedCounters,
     was_on: bool,
-    thrift: &Thrift,
+    thrift: &CounterThrottle,
     spent: &mut Spent,
 ) -> bool {
     let Some((before_at, before)) = counted.last.replace((at, now)) else {
