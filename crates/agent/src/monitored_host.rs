@@ -44,7 +44,7 @@ pub struct MonitoredHost {
     live: Live,
     /// Start of the run, and its age at the next close sample; `None` if none is wanted.
     closely: Option<(Instant, Duration)>,
-    /// Whether close samples also find out what memory is touched between them.
+    /// Whether close samples also find the memory that is touched between them.
     touching: bool,
     /// Threads that may run only on a part of these CPUs are left alone.
     respected: Option<CpuSet>,
@@ -98,7 +98,7 @@ impl MonitoredHost {
         self
     }
 
-    /// Finds out what memory is touched between two close samples, if `wanted`.
+    /// Finds the memory that is touched between two close samples, if `wanted`.
     pub fn touching(mut self, wanted: bool) -> Self {
         self.touching = wanted;
         self

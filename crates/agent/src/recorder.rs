@@ -38,8 +38,8 @@ enum TraceOutput {
 
 impl Recorder {
     /// Opens the file that an option names. The file is emptied when the header comes: if the run
-    /// does not begin, an earlier trace is kept, and no new file is left. Lines are written in
-    /// place from the first one, since a crash must leave what was recorded.
+    /// does not begin, an earlier trace is kept, and no new file is left. All lines are written in
+    /// place, so that a crash leaves the lines recorded before it.
     ///
     /// # Errors
     /// It cannot be written to, or it is a file other than a trace.

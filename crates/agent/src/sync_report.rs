@@ -1,5 +1,5 @@
-//! Synchronisation statistics of a run: the preload library's counts of barriers, collectives
-//! and waits, and what it could not see.
+//! Synchronisation statistics of a run: the preload library's counts of barriers, collectives and
+//! waits, and the events that it could not see.
 //!
 //! [`trimtab_core::sync_stats`] defines the words of the page file. The cost of counting is counted
 //! too.

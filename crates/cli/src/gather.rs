@@ -265,7 +265,7 @@ pub fn priority_beyond(asked: Option<i32>, rules: &QueueRules) -> Option<String>
     ))
 }
 
-/// Decides, measures what the decision asks for, and decides again.
+/// Decides, answers the open questions of the decision by measurement, and decides again.
 ///
 /// # Errors
 /// The decision refuses.

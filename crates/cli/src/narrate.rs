@@ -25,7 +25,7 @@ pub fn narrate(reasons: &[LaunchReason], volume: Volume) {
     }
 }
 
-/// Returns the table of the variables and what happens to each.
+/// Returns the table of the variables and the action on each.
 pub fn environment_table(environment: &[Variable]) -> String {
     let mut table =
         Table::new(&[("VARIABLE", Align::Left), ("READ BY", Align::Left), ("ACTION", Align::Left)]);

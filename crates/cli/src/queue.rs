@@ -1,5 +1,6 @@
-//! Queue of a launch: its claim, the occupancy that the ledger shows, and the lines that say what
-//! it waits for. The decisions are [`trimtab_core::queue`]'s and [`trimtab_launch::demand()`]'s.
+//! Queue of a launch: its claim, the occupancy that the ledger shows, and the lines that name the
+//! cores for which it waits. The decisions are [`trimtab_core::queue`]'s and
+//! [`trimtab_launch::demand()`]'s.
 
 use crate::site_facts::LedgerPosition;
 use crate::world::World;
@@ -13,7 +14,7 @@ use trimtab_launch::LaunchRequest;
 use trimtab_linux::ledger::{Hold, Holder, LedgerError, LedgerView, Mode, QueuedRun, TicketClaim};
 use trimtab_linux::users::Users;
 
-/// Returns what a launch that waits says about itself.
+/// Returns the record of a waiting launch.
 pub fn claim(request: &LaunchRequest, demand: Demand, priority: i32, holder: Holder) -> TicketClaim {
     let cores = match request.place.amount {
         Amount::Cores(count) => Some(count),
@@ -36,7 +37,7 @@ pub struct Line<'a> {
 }
 
 impl Line<'_> {
-    /// Returns what an applicant has to leave to the runs in the queue.
+    /// Returns the cores that an applicant must leave to the runs in the queue.
     ///
     /// # Errors
     /// The ledger cannot be read.

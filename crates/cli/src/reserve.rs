@@ -221,7 +221,8 @@ impl Taking<'_> {
         ledger.enqueue(stand.level, &stand.within, &claim).ok()
     }
 
-    /// Returns what this launch has to leave to the launches in the queue, and these.
+    /// Returns the cores that this launch must leave to the launches in the queue, and these
+    /// launches.
     fn precedence(
         &self,
         facts: &LaunchFacts,

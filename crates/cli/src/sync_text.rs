@@ -1,4 +1,5 @@
-//! Synchronisation statistics as text: why the shim cannot count in a program, and what it counted.
+//! Synchronisation statistics as text: the reason why the shim cannot count in a program, and its
+//! counts.
 //!
 //! A profile and the report of a run use the same text. A value that could not be counted is left
 //! out, and the reason is in the list of missing values.

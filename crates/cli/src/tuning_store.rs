@@ -9,7 +9,7 @@
 //! Properties: a file is written whole under another name and then renamed, readable by its owner
 //! alone. A file of another version, with a wrong checksum, of another owner, or with another name
 //! inside is ignored, and the reason is printed in one line. Values are checked as a [`Setting`]'s,
-//! so that a file can contain only what `run`'s own options can express.
+//! so that a file contains only values that `run`'s own options can express.
 
 use crate::args::PlaceArgs;
 use crate::world::World;

@@ -10,7 +10,7 @@
 //! Terms: a *rival* is a competing thread that belongs to the scenario. In the ideal, a rival that
 //! computes all the time ([`Rivals::Hogs`]) gets the same share of the cores as a thread; a program
 //! that leaves it less has a ratio below 1. A rival that computes a share of the time on one core
-//! ([`Rivals::CounterActivity`]) keeps that share, and the threads have all the rest.
+//! ([`Rivals::Duty`]) keeps that share, and the threads have all the rest.
 //!
 //! Properties: a ratio needs all its numbers; if one is missing it is `None`. A run with unknown
 //! noise is not clean. Goals are judged on clean runs only, and on at least [`SAMPLES_MIN`] of

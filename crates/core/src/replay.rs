@@ -1,9 +1,9 @@
 //! Replay of a recorded run as a [`Host`]: its samples are fed to a policy once more, the same
 //! policy or another.
 //!
-//! Problem: "what would another policy have done?" is asked about a run that is over. Idea: the
-//! host gives the recorded samples in order, whatever is requested, and applies nothing. A decision
-//! that was also taken in the record gets its recorded outcome; any other is refused as
+//! Problem: users ask about a finished run: what would another policy have done? Idea: the host
+//! gives the recorded samples in order, whatever is requested, and applies nothing. A decision that
+//! was also taken in the record gets its recorded outcome; any other is refused as
 //! [`Refusal::Replayed`]: if it were answered "applied", the policy would believe in places that no
 //! later sample shows.
 //!

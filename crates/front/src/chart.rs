@@ -159,7 +159,7 @@ impl Canvas {
     pub fn places(&mut self, floor: f64, places: &[(f64, String)]) -> f64 {
         const ROOM: f64 = 3.0;
         let half = |label: &str| width("below", label) / 2.0 + ROOM;
-        // The outermost labels may be wider than what is left of the page.
+        // The outermost labels may be wider than the remaining part of the page.
         let inside = |x: f64, label: &str| x.clamp(half(label), WIDTH - half(label));
         let flat = places.windows(2).all(|two| {
             let [(x, label), (next, after)] = two else { return true };

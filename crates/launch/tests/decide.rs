@@ -546,7 +546,7 @@ fn a_workload_managers_grant_bounds_auto_and_nothing_else() {
     assert_eq!(cores_of(&slurm, None, &facts), (3, true));
     assert_eq!(cores_of(&slurm, Some("6"), &facts), (6, false), "a stated amount takes precedence");
     assert_eq!(cores_of(&[("SLURM_CPUS_ON_NODE", "99")], None, &facts), (8, false));
-    // An inner run has what the outer one holds.
+    // An inner run has the cores of the outer one.
     let inner = [slurm[0], (request::HOLD, "1")];
     assert_eq!(cores_of(&inner, None, &facts), (8, false));
     // Each rank of a step has two CPUs of four.

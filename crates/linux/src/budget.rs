@@ -59,7 +59,7 @@ impl BudgetPage {
         open(&descriptor(&handoff.pid.to_string())).or_else(|| open(&descriptor("self"))).map(Self)
     }
 
-    /// Returns what other processes leave of the budget to the process `own`.
+    /// Returns the threads that other processes leave of the budget to the process `own`.
     pub fn bound(&self, proc: &Path, own: Pid) -> Option<BudgetBound> {
         let content = self.read()?;
         let lives = |owner: trimtab_core::budget::page::Owner| {

@@ -2,8 +2,8 @@
 //! program.
 //!
 //! Problem: a process that observes a program must stay beside it, and a parent between the shell
-//! and the program is visible: the parent gets the signals, the terminal stops it, its status is
-//! what the shell reports.
+//! and the program is visible: the parent gets the signals, the terminal stops it, and the shell
+//! reports its status.
 //!
 //! Idea: the parent stays in the program's process group, touches neither the terminal nor the
 //! program's input, and passes on every event of either process to the other.

@@ -114,7 +114,7 @@ pub struct Bounds {
 
 impl Bounds {
     /// Reads the bounds of the calling process, which has the mask `inherited`. `online` and
-    /// `nodes` are the kernel's lists of what is online, if they are known.
+    /// `nodes` are the kernel's lists of CPUs and nodes that are online, if they are known.
     ///
     /// # Errors
     /// As [`Limits::read`].

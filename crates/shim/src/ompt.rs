@@ -61,8 +61,8 @@ pub struct Tool {
 /// Cell around the tool: the runtime keeps the address and may write `data`.
 struct ToolCell(std::cell::UnsafeCell<Tool>);
 
-// SAFETY: this library never reads or writes it after the program has started; runtimes keep what
-// they write to their own word, and no word of this tool has a meaning.
+// SAFETY: this library never reads or writes it after the program has started; each runtime writes
+// to its own word only, and this tool gives no meaning to its word.
 unsafe impl Sync for ToolCell {}
 
 static TOOL: ToolCell = ToolCell(std::cell::UnsafeCell::new(Tool { initialize, finalize, data: 0 }));

@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicPtr, Ordering::*};
 
 unsafe extern "C-unwind" {
     // The C library's own second name for `sysconf`, bound by the loader and therefore usable at
-    // any time. Returns -1 for what the C library does not have.
+    // any time. Returns -1 for a function that the C library does not have.
     safe fn __sysconf(name: c_int) -> c_long;
 }
 

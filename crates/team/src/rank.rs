@@ -119,7 +119,7 @@ impl Rank {
     }
 
     /// Returns the last calls of all ranks, and their last changes of the heap, as text: to find
-    /// out why a team hangs or what its ranks called. Waits for no rank, and works after an error.
+    /// the cause of a hang, or the calls of its ranks. Waits for no rank, and works after an error.
     ///
     /// # Examples
     /// ```
@@ -283,8 +283,8 @@ impl Rank {
         self.with(Sync::LOOSE)
     }
 
-    /// Returns collectives before and after which all ranks wait for all ([`Sync::STRICT`]): what a
-    /// rank did before the call has been done when the call of any other rank returns.
+    /// Returns collectives before and after which all ranks wait for all ([`Sync::STRICT`]): all
+    /// work that a rank did before the call is done when the call of any other rank returns.
     ///
     /// # Examples
     /// ```

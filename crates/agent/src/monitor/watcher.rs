@@ -103,7 +103,7 @@ impl Watcher {
         let mut host = match Live::with(&proc, &[Root::Tree(pid)], &usable, live) {
             Ok(live) => {
                 end.stops(live.stopper());
-                // A profile reports by itself what could not be counted.
+                // A profile itself reports the events that could not be counted.
                 let hears = if profiles { Arc::new(Silent) } else { Arc::clone(&narrator) };
                 MonitoredHost::new(live)
                     .closely(samples_closely)

@@ -197,7 +197,7 @@ fn count(world: &World, args: &CountersArgs) -> Result<(Standing, Span, Vec<Coun
     Ok((standing, now.since(begin), counter_totals::threads(&totals)))
 }
 
-/// Describes what a rung counts.
+/// Returns a description of the events that a rung counts.
 fn meaning(rung: Rung) -> &'static str {
     match rung {
         Rung::Exact => "busy cycles and requests, which give the uncore penalty",

@@ -71,7 +71,7 @@ fn count(cpus: &CpuSet) -> u32 {
     u32::try_from(cpus.len()).unwrap_or(u32::MAX)
 }
 
-/// Reads what is known about this process.
+/// Reads the facts about this process.
 fn facts(world: &World) -> Result<NprocFacts> {
     let mask = affinity::get(None).context("cannot read this process's CPU mask")?;
     let limits = Limits::read(&world.root, Some(&mask)).context("cannot read the limits of this process")?;
@@ -96,7 +96,7 @@ fn held(world: &World) -> Option<CpuSet> {
     (stand.within != machine.cpus()).then_some(stand.within)
 }
 
-/// Returns what other processes leave of the hold's budget; `None` without a budget.
+/// Returns the threads that other processes leave of the hold's budget; `None` without a budget.
 fn budget(world: &World) -> Option<BudgetBound> {
     let text = world.text(VARIABLE)?;
     BudgetPage::inherited(&world.proc(), &Handoff::read(&text)?)?.bound(&world.proc(), Pid::own())

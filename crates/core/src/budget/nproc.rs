@@ -70,7 +70,7 @@ pub enum BoundKind {
     Quota,
     /// Cores of the enclosing hold.
     Hold,
-    /// What other processes leave of the hold's budget.
+    /// Threads that other processes leave of the hold's budget.
     Budget,
     /// Variable of the environment.
     Variable,

@@ -1,10 +1,10 @@
-//! Page file of a budget: what the processes of a hold tell each other, as words of shared memory.
+//! Page file of a budget: messages between the processes of a hold, as words of shared memory.
 //!
 //! Problem: a process may be killed, stopped or replaced by exec at any instant, may close
 //! descriptors that it does not know, and may write anything. Idea: each process has a slot, is its
-//! only regular writer, and keeps what it needs for itself in its own memory. The slot says which
-//! process owns it, so that a slot whose owner has ended is not read and can be taken over. No word
-//! is a lock, and no word is trusted: each read is brought into its range ([`State::read`]), and an
+//! only regular writer, and keeps its private data in its own memory. The slot says which process
+//! owns it, so that a slot whose owner has ended is not read and can be taken over. No word is a
+//! lock, and no word is trusted: each read is brought into its range ([`State::read`]), and an
 //! owner is believed only while the kernel confirms it.
 //!
 //! A slot is one cache line, so that processes do not take lines from each other when teams start.
@@ -85,7 +85,7 @@ impl Owner {
     }
 }
 
-/// What a process publishes about its teams now.
+/// State that a process publishes about its teams.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct State {
     /// Threads in its open teams; for nested teams each thread counts once.

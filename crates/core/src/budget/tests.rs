@@ -178,8 +178,8 @@ proptest! {
     fn claims_of_one_process_cost_another_at_most_its_loans(
         cores in 1u32..200, demands in demands(), at in any::<prop::sample::Index>(), claim in any::<u32>(),
     ) {
-        // The share of the others is at least what it is if this one claims everything, and that
-        // is at least an equal part: the claim costs only what was beyond.
+        // The share of the others is at least their share if this process claims everything, which
+        // is at least an equal part: the claim costs them only the excess over that.
         let liar = at.index(demands.len());
         let mut claimed = demands.clone();
         claimed[liar] = claim.max(1);
@@ -252,7 +252,7 @@ fn observed(process: &Process) -> Observed {
     }
 }
 
-/// Returns the share of a process by what all processes show now.
+/// Returns the share of a process, computed from the present states of all processes.
 fn share_of(cores: u32, processes: &[Process], at: usize) -> u32 {
     let demands: Vec<u32> = processes.iter().map(|process| demand(&observed(process), cores)).collect();
     shares(cores, &demands)[at]

@@ -74,7 +74,7 @@ pub fn grant(get: &dyn Fn(&str) -> Option<String>, rank: Option<&LocalRank>) -> 
     if let Some(cpus) = get("HQ_CPUS").and_then(|list| list.parse::<CpuSet>().ok()) {
         return u32::try_from(cpus.len()).ok().filter(|&cpus| cpus > 0).map(|cpus| of_job("HQ_CPUS", cpus));
     }
-    // Set in batch scripts too, where it says what a task of a later step will have.
+    // Also set in batch scripts, where it is the number for a task of a later step.
     if rank.is_some_and(|rank| rank.launcher == "Slurm")
         && let Some(cpus) = number("SLURM_CPUS_PER_TASK")
     {
@@ -129,7 +129,7 @@ mod tests {
             (&[][..], None, None),
             (&slurm, None, Some(("SLURM_CPUS_ON_NODE", 16, false))),
             (&slurm, Some("Slurm"), Some(("SLURM_CPUS_PER_TASK", 4, true))),
-            // The ranks of mpirun share what Slurm granted on the machine.
+            // The ranks of mpirun share the CPUs that Slurm granted on the machine.
             (&slurm, Some("Open MPI"), Some(("SLURM_CPUS_ON_NODE", 16, false))),
             (&slurm[1..], Some("Slurm"), Some(("SLURM_CPUS_ON_NODE", 16, false))),
             (&[("LSB_MCPU_HOSTS", "node7 8")], None, Some(("LSB_MCPU_HOSTS", 8, false))),

@@ -11,7 +11,7 @@
 //! Counters alone are wrong in one case that is common: a program has just ended, and at this
 //! instant a daemon or a thread of the kernel runs for a moment. The counters then show a busy CPU,
 //! and the number of tasks does not contradict them. So where counters show a busy CPU, the tasks
-//! are examined too. An estimate that is too low costs what a start without trimtab costs: the
+//! are examined too. An estimate that is too low costs as much as a start without trimtab: the
 //! kernel divides the CPU. One that is too high takes a CPU from the program.
 //!
 //! Properties: pure; equal evidence gives equal estimates. At most `runnable` CPUs are busy; if all

@@ -2,8 +2,8 @@
 //! summary is a view of the [`Accumulator`], used by the report after a run and by profiles.
 //!
 //! Unit: CPU time and shares of it. The share of the program's CPU time that the samples saw is
-//! part of the summary ([`RunSummary::covered`]); the accumulator's documentation says what samples
-//! cannot see.
+//! part of the summary ([`RunSummary::covered`]); the accumulator's documentation names the events
+//! that samples cannot see.
 
 use super::accumulator::{Accumulator, Folded, ThreadTotals};
 use super::{balance, shares};

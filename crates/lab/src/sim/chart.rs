@@ -42,7 +42,7 @@ pub(super) struct Picture {
 }
 
 impl Picture {
-    /// Opens the file; what is there stays until the picture is drawn.
+    /// Opens the file; an existing file stays until the picture is drawn.
     ///
     /// # Errors
     /// Nothing can be written there, or there is no sweep to be drawn.

@@ -15,8 +15,8 @@
 //! | `page_migration` | brings memory to another node in parallel with the samples |
 //! | `audit` | the results of a run when it is over |
 //!
-//! A host compares nothing and chooses nothing: its caller says what to read, and decisions are
-//! made elsewhere.
+//! A host compares nothing and chooses nothing: its caller selects the values to read, and
+//! decisions are made elsewhere.
 //!
 //! Properties:
 //! - Every thread that still has our mask gets its own mask back: at [`Live::restore`], when the

@@ -62,7 +62,7 @@ impl LoadSamples {
         Some(Self { file: Arc::clone(ledger.records()?) })
     }
 
-    /// Does what [`Self::latest`] and then [`Self::keep`] do, and reads the slots once.
+    /// Has the effect of [`Self::latest`] and then [`Self::keep`], and reads the slots once.
     pub fn exchange(
         &self,
         sample: Option<&LoadSample>,

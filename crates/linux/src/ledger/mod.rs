@@ -119,8 +119,8 @@ impl Ledger {
     ///
     /// # Errors
     /// [`LedgerError::NoPlace`], [`LedgerError::Directory`], [`LedgerError::Refused`],
-    /// [`LedgerError::Unsettled`] or [`LedgerError::Io`]; each says what was found and what would
-    /// help. The caller can go on without a reservation.
+    /// [`LedgerError::Unsettled`] or [`LedgerError::Io`]; each names the value found and the
+    /// remedy. The caller can go on without a reservation.
     pub fn open(location: &Location) -> Result<Self, LedgerError> {
         let place = location.find()?;
         let locks = place.open_or_create(LedgerPart::Locks)?;

@@ -5,7 +5,8 @@
 //! byte *is* the arbitration, so drawing a ticket needs no planner: a process that finds the byte
 //! taken draws again, and a process that began after another had finished drawing has a higher
 //! ticket. Tickets of ended processes vanish with their locks. No process is woken: waiting
-//! processes poll. A [`TicketClaim`] beside the locks says which run waits, and for what.
+//! processes poll. A [`TicketClaim`] beside the locks names the waiting run and the cores for which
+//! it waits.
 //!
 //! A stopped process keeps its locks, so a ticket alone does not show that its holder still polls.
 //! Each ticket therefore has a *pulse*: a second locked byte, which the holder moves round

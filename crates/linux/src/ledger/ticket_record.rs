@@ -30,7 +30,7 @@ const HEADER_BYTES: usize = 32;
 /// Length of the longest command that is kept, in bytes.
 const LABEL_BYTES_MAX: usize = 184;
 
-/// What a waiting run says about itself.
+/// Record that a waiting run writes about itself.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TicketClaim {
     /// The process that waits; `since` is the time of its arrival.

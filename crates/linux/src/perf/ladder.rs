@@ -1,5 +1,5 @@
-//! The ladder of rungs: what can be counted of threads here, from the penalty itself down to
-//! nothing. Each rung is tested by counting.
+//! The ladder of rungs: the counts of threads that this machine provides, from the penalty itself
+//! down to nothing. Each rung is tested by counting.
 //!
 //! Problem: no document says whether an event counts. Manuals leave out events that work, virtual
 //! machines pass through only some, security settings forbid counting, another program holds the
@@ -80,7 +80,7 @@ pub struct CountingTrial {
     pub still: Option<Counts>,
 }
 
-/// Result of the ladder: what can be counted here.
+/// Result of the ladder: the counts that this machine provides.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Standing {
     /// The rung.

@@ -1,4 +1,5 @@
-//! Scripted machine for tests: the script says which events count and what is refused.
+//! Scripted machine for tests: the script lists the events that count and the calls that are
+//! refused.
 
 use super::cpu::Cpu;
 use super::event::{Event, EventError, Role, Spec};

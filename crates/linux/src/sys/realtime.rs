@@ -1,5 +1,5 @@
-//! Real-time scheduling and timer slack of the calling thread: what a thread needs to run at an
-//! exact time.
+//! Real-time scheduling and timer slack of the calling thread: the calls with which a thread runs
+//! at an exact time.
 
 use super::errno;
 use rustix::io::Errno;

@@ -1,5 +1,5 @@
-//! Budget of the hold: the size of a team that is about to start, by what all processes of the hold
-//! compute now.
+//! Budget of the hold: the size of a team that is about to start, from the threads with which all
+//! processes of the hold compute.
 //!
 //! The launcher hands over a page of shared memory ([`trimtab_core::budget`]) in which each process
 //! publishes its teams. [`page`] maps it and takes a slot, [`survey`] examines the other processes

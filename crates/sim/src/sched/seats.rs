@@ -64,7 +64,7 @@ pub(crate) struct Task {
 }
 
 impl Task {
-    /// Returns a new thread. It counts in full, independent of what other threads have weighed in
+    /// Returns a new thread. It counts in full, independent of the weights of other threads in
     /// balancing before it (init_entity_runnable_average).
     pub(crate) fn born(weight: u32, group: u32, rank: u32) -> Self {
         Self { weight, group, rank, wanted: 1.0, ..Self::default() }

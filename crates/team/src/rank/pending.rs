@@ -56,8 +56,7 @@ impl Rank {
     /// ```
     ///
     /// # Errors
-    /// `Argument` or `Forked`; what goes wrong later is the result of [`Self::test`] or
-    /// [`Self::wait`].
+    /// `Argument` or `Forked`; [`Self::test`] and [`Self::wait`] return later errors.
     pub unsafe fn start(&self, call: CollectiveCall) -> Result<PendingCall> {
         // SAFETY: the caller's promise.
         unsafe { self.start_with(call, ()) }

@@ -205,7 +205,7 @@ impl Peer {
         Some(Self { stream, hello: [0; 12], got: 0, until: Instant::now() + PEER_TIMEOUT })
     }
 
-    /// Reads what the peer has sent, and answers when the greeting is complete.
+    /// Reads the peer's data, and answers when the greeting is complete.
     fn receive(&mut self, segment: BorrowedFd<'_>, free: &mut [bool]) -> PeerState {
         while self.got < self.hello.len() {
             match self.stream.read(&mut self.hello[self.got..]) {

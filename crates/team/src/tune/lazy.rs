@@ -71,7 +71,7 @@ enum CellState {
     Settled(Drift),
 }
 
-/// What to do in a call.
+/// Action in a call.
 enum CallStep {
     Nothing,
     /// Use this candidate and note the time.
@@ -180,7 +180,7 @@ impl Lazy {
         Ok(())
     }
 
-    /// Returns what to do in this call of a cell: the same for all ranks.
+    /// Returns the action in this call of a cell: the same for all ranks.
     fn step(&self, endpoint: &Endpoint, place: usize, job: Job) -> CallStep {
         let mut all = self.watched.borrow_mut();
         let watched = match all.entry(place) {

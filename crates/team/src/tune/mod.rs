@@ -25,7 +25,7 @@
 //! algorithm.
 //!
 //! **Source.** Replays of recorded batches (best of 20: right in practically all draws of pairs 1.3
-//! times apart); GASNet's tuner (`gasnet_autotune.c`) for what to avoid.
+//! times apart); GASNet's tuner (`gasnet_autotune.c`) for errors to avoid.
 
 mod comparison;
 mod explain;

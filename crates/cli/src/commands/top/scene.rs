@@ -24,7 +24,7 @@ pub(super) struct Around {
     pub(super) taken: Taken,
     /// Holders of cores.
     pub(super) holds: Vec<HoldRow>,
-    /// Notes about what could not be read.
+    /// Notes about values that could not be read.
     pub(super) notes: Vec<String>,
 }
 

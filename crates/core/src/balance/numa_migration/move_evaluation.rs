@@ -40,8 +40,8 @@ impl SamplesMin {
     /// trusted.
     const MANY: Self = Self { before: 10, after: 8 };
 
-    /// For samples that ask where a thousand pages are, or what many faults found: each measures
-    /// shares to within 3 %.
+    /// For samples that locate a thousand pages, or collect the results of many faults: each
+    /// measures shares to within 3 %.
     const FEW: Self = Self { before: 3, after: 3 };
 
     /// Returns the numbers for samples on this rung.

@@ -19,7 +19,8 @@
 //! was.
 //!
 //! `prob` has no bounds, unless [`PenaltySettings::bounded`](super::PenaltySettings) asks for them:
-//! a probability below zero is the letter of the rule, but maybe not what its authors ran.
+//! a probability below zero follows from the published rule, but the authors' program may have had
+//! a bound.
 //!
 //! Candidates are the tagged threads, or all threads if none is tagged. There is no trial, no
 //! undoing and no limit.

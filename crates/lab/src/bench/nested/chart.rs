@@ -162,7 +162,7 @@ mod tests {
     use std::collections::BTreeMap;
     use trimtab_core::stats::compare;
 
-    /// What a record's `result` lines say.
+    /// Contents of a record's `result` lines.
     fn measured(lines: &[Value], seed: u64) -> Vec<Measured> {
         let numbers = |value: &Value| value.as_array().unwrap().iter().filter_map(Value::as_f64).collect();
         let one = |line: &Value| {

@@ -24,7 +24,7 @@ pub(super) trait ContestSamples {
 pub(super) struct ContestMatrix<C> {
     pub(super) cells: Vec<C>,
     pub(super) contestants: Vec<Contestant>,
-    /// Indices into `cells` and `contestants` (the contestants).
+    /// Indices into `cells` and `contestants`.
     pub(super) runs: Vec<(usize, usize)>,
     /// Cells and contestants that cannot run here, with reasons.
     pub(super) left_out: Vec<String>,

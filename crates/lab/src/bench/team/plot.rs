@@ -51,7 +51,7 @@ pub(in super::super) struct Panel {
 #[derive(Debug)]
 pub(in super::super) struct PanelGroup {
     pub(in super::super) title: String,
-    /// What the values are, and what they are over.
+    /// Name of the values, and of the quantity over which they are drawn.
     pub(in super::super) of: &'static str,
     pub(in super::super) over: &'static str,
     pub(in super::super) axis: Option<Axis>,

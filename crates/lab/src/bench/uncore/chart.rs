@@ -1,10 +1,10 @@
 //! The measurement as a picture: each index's changes over those of time, as a self-contained SVG.
 //!
-//! Unit: pixels at scale 1. One panel an index, one mark a case; an index that sees what time does
-//! has its marks in the upper right and lower left quarters, a perfect one on the diagonal. A
-//! change is a ratio, on axes that are logarithmic around 1: twice and half are as far from the
-//! middle. Properties: experiments differ in shape as well as in colour; both axes of all panels
-//! have the same scale; equal input gives equal bytes.
+//! Unit: pixels at scale 1. One panel an index, one mark a case; an index that changes in the
+//! direction of the time has its marks in the upper right and lower left quarters, a perfect one on
+//! the diagonal. A change is a ratio, on axes that are logarithmic around 1: twice and half are as
+//! far from the middle. Properties: experiments differ in shape as well as in colour; both axes of
+//! all panels have the same scale; equal input gives equal bytes.
 
 use super::UncoreFindings;
 use super::matrix::{ALL, word};

@@ -511,7 +511,7 @@ impl MaskRecord {
         noted.or_else(|| self.lines.threads.values().find(|entry| entry.gave(mask, None)))
     }
 
-    /// Records what will be done to a thread, before it is done.
+    /// Records a change of a thread's mask before the change is made.
     pub(super) fn note(&mut self, tid: Tid, entry: Entry) -> Result<(), JournalError> {
         let noted = self.lines.threads.get(&tid);
         let entry = entry.after(noted);
