@@ -193,7 +193,7 @@ fn roots(paths: &Paths, options: &AttachOptions, narrator: &dyn Narrator) -> Res
     Ok(whole.chain(machines).chain(options.cgroup.as_ref().map(group)).collect())
 }
 
-/// Samples the programs once, to learn where their threads may run.
+/// Samples the programs once, to find the CPUs on which their threads may run.
 fn sample_once(
     paths: &Paths,
     roots: &[Root],
@@ -217,7 +217,7 @@ fn sample_once(
     }
 }
 
-/// Names the balancer of a process, and says how to end its work.
+/// Names the balancer of a process, and the command that ends its work.
 fn balanced_already(paths: &Paths, pid: u32, by: u32) -> String {
     let left = restoration::give_back(paths, Some(Pid(pid))).unwrap_or_default();
     let of_service = left.iter().any(|left| left.pid == Pid(pid) && left.socket.is_some());

@@ -1,7 +1,7 @@
 //! Detach: the end of balancing, requested from outside.
 //!
-//! Masks that a killed balancer left behind are given back. A live balancer is told to stop
-//! and is waited for. The service is asked to leave processes alone, and goes on.
+//! Masks that a killed balancer left behind are given back. A live balancer gets the request to
+//! stop, and its end is waited for. The service is asked to leave processes alone, and goes on.
 
 use crate::narrator::Narrator;
 use crate::paths::Paths;
@@ -18,10 +18,10 @@ use trimtab_linux::child::let_go;
 use trimtab_linux::host::affinity_journal::{LeftBehind, LeftEnd};
 use trimtab_linux::process::{Pid, State, stat};
 
-/// Longest time that a balancer may take to give masks back after it was told to. Chosen: it
+/// Longest time that a balancer may take to restore masks after the request to stop. Chosen: it
 /// takes microseconds a thread.
 const LET_GO_MAX: Duration = Duration::from_secs(10);
-/// Time after which a warning says which balancer is waited for.
+/// Time after which a warning names the balancer that is waited for.
 const WARNED_AFTER: Duration = Duration::from_secs(1);
 
 /// Action that ended balancing, or a reason why it goes on.
@@ -40,7 +40,7 @@ pub enum DetachEvent {
         /// Threads that this user may not move.
         refused: u32,
     },
-    /// A balancer was told to stop.
+    /// A balancer got the request to stop.
     Told {
         /// The process it balances.
         pid: Pid,
@@ -90,8 +90,8 @@ pub enum DetachEvent {
 /// Returns whether there was anything to end or to give back.
 ///
 /// # Errors
-/// A balancer cannot be told to stop or does not let go, the service does not answer, or this user
-/// may not use a record of the journal.
+/// A balancer cannot be asked to stop or does not release its threads, the service does not answer,
+/// or this user may not use a record of the journal.
 pub fn detach(
     paths: &Paths,
     only: Option<Pid>,
@@ -141,7 +141,7 @@ fn is_stopped(paths: &Paths, pid: Pid) -> bool {
     stat(&paths.proc(), pid).is_ok_and(|stat| stat.state == State::Stopped)
 }
 
-/// Continues a stopped process that was told to end.
+/// Continues a stopped process that got the request to end.
 fn wake(pid: Pid) {
     let raw = i32::try_from(pid.0).ok().and_then(rustix::process::Pid::from_raw);
     // It may have ended, or another program may have continued it.
@@ -158,7 +158,7 @@ struct Detaching<'a> {
     begin: Instant,
     /// Whether there was anything to end or to give back.
     any: bool,
-    /// Balancers that were told to stop.
+    /// Balancers that got the request to stop.
     told: Vec<Pid>,
     /// Balancers of `told` that were stopped by a signal, and continued.
     woken: Vec<Pid>,

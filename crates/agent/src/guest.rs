@@ -73,8 +73,8 @@ pub fn report(paths: &Paths, options: &GuestOptions, narrator: &dyn Narrator) ->
             scans += 1;
             scan_at = begin + Duration::from(options.interval).max(begin.elapsed() * SCAN_COST_RATIO);
         }
-        // The host's patience does not depend on the scan interval, and a host that has just begun
-        // to listen knows no tags.
+        // The time limit of the host does not depend on the scan interval, and a host that has just
+        // begun to listen has no tags.
         if wire.connect()? || Instant::now() >= repeat_at {
             lines = tagged.iter().map(|cpu| tag(*cpu)).collect();
             repeat_at = Instant::now() + REPEAT_PERIOD;

@@ -33,7 +33,7 @@ pub enum OutputKind {
     Picture,
 }
 
-/// Bytes of a file that are read to tell its kind.
+/// Bytes of a file that are read to determine its kind.
 const HEAD_BYTES: u64 = 512;
 
 impl OutputKind {

@@ -63,7 +63,8 @@ pub struct SyncReport {
     pub waiting: Option<f64>,
     /// The same share of the thread that waited least, and of the thread that waited most.
     pub waiting_between: Option<(f64, f64)>,
-    /// How threads wait, as told to the runtime or by its default; `None` if unknown.
+    /// Wait policy of the threads, as set by the environment or by the runtime's default; `None` if
+    /// unknown.
     pub wait: Option<String>,
     /// Calls of `sched_yield`.
     pub yields: Option<u64>,

@@ -128,7 +128,7 @@ pub fn reserve(
     }
 }
 
-/// State of the line that tells a user about the wait.
+/// State of the message about the wait.
 #[derive(Default)]
 struct WaitMessage {
     /// Number of runs ahead in the last line, and its time.

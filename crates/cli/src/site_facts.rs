@@ -14,8 +14,8 @@ use trimtab_linux::ledger::{Ledger, LedgerError, LedgerView, Level, Location, Pr
 use trimtab_linux::limits::{Bounds, Limits};
 use trimtab_linux::sys::affinity;
 
-/// Variable by which an enclosing run tells runs inside it their position: `DEPTH DESCRIPTOR ID` of
-/// its hold.
+/// Variable by which an enclosing run passes their position to runs inside it: `DEPTH DESCRIPTOR
+/// ID` of its hold.
 pub use trimtab_launch::request::HOLD;
 
 /// Facts of the site.

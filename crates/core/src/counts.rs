@@ -108,7 +108,7 @@ pub struct Counts {
     /// Look-ups that missed in the last-level cache.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub llc_misses: Option<u64>,
-    /// Lines, faults or pages of the thread's own node; the rung tells which.
+    /// Lines, faults or pages of the thread's own node; the rung determines which.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub near: Option<u64>,
     /// Lines, faults or pages of other nodes.

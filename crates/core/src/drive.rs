@@ -66,7 +66,7 @@ pub enum Go {
 }
 
 /// Runs the loop until the host or the watcher ends it. Threads that were moved stay as they are:
-/// restoring them is the task of the host, which knows their earlier masks.
+/// restoring them is the task of the host, which has their earlier masks.
 ///
 /// # Errors
 /// The host's errors.

@@ -22,7 +22,8 @@
 //! - `threads` follows only under a CPU quota below the mask: the number of threads that are worth
 //!   starting.
 //!
-//! Fields stand in this order, one space between them. CPU numbers are below [`CPUS_MAX`].
+//! The order of the fields is fixed, with one space between them. CPU numbers are below
+//! [`CPUS_MAX`].
 //!
 //! Two readers share one parser. [`Handoff`] owns its data. [`Text`] borrows and allocates nothing:
 //! an allocator that is still starting may ask the shim for the CPU count, and could not allocate

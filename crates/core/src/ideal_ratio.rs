@@ -5,7 +5,7 @@
 //! thread counts cannot be compared, and other programs on the machine make every time longer.
 //! Idea: the ideal is computed from the CPU time that the work of this same run took, so the clock
 //! frequency cancels. A run in which other programs used more than [`NOISE_MAX`] of the machine is
-//! *noisy*, and no statement rests on it.
+//! *noisy*, and no statement is based on it.
 //!
 //! Terms: a *rival* is a competing thread that belongs to the scenario. In the ideal, a rival that
 //! computes all the time ([`Rivals::Hogs`]) gets the same share of the cores as a thread; a program

@@ -1,5 +1,5 @@
 //! Validation of an index of hardware counters: cases measured in two variants, and whether the
-//! index tells which variant was slower.
+//! index shows which variant was slower.
 //!
 //! Unit: time per memory access; the unit of the index. Problem: a policy moves threads by an index
 //! from hardware counters, because run time cannot be seen while a program runs. A benchmark sees

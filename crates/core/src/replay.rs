@@ -4,7 +4,7 @@
 //! Problem: users ask about a finished run: what would another policy have done? Idea: the host
 //! gives the recorded samples in order, whatever is requested, and applies nothing. A decision that
 //! was also taken in the record gets its recorded outcome; any other is refused as
-//! [`Refusal::Replayed`]: if it were answered "applied", the policy would believe in places that no
+//! [`Refusal::Replayed`]: if it were answered "applied", the policy would assume places that no
 //! later sample shows.
 //!
 //! Limit: the recorded world does not react. A replay shows where a policy *begins* to differ and

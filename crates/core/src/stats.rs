@@ -30,7 +30,7 @@ use serde::Serialize;
 /// Samples needed for an interval near 95 %: with four, the interval misses the true median one
 /// time in eight.
 pub const SAMPLES_MIN: usize = 5;
-/// Number of draws; each end of the interval then rests on 50 draws.
+/// Number of draws; each end of the interval then follows from 50 draws.
 const DRAW_COUNT: usize = 2_000;
 /// Number of draws below the interval, and number above it: 2.5 % each.
 const TAIL_DRAWS: usize = DRAW_COUNT / 40;

@@ -194,8 +194,8 @@ pub fn read(bytes: &[u8]) -> Option<SyncStats> {
         for (all, one) in buckets.iter_mut().zip(&row[row::FIRST_BUCKET..]) {
             *all = all.saturating_add(*one);
         }
-        // A thread whose last region has ended may not know of the end. The leader's row holds the
-        // end until the leader closes another region.
+        // A thread whose last region has ended may not have seen the end. The leader's row holds
+        // the end until the leader closes another region.
         let arrived = row[row::ARRIVED_NS];
         let open = region(row[row::JOINED_REGION])
             .and_then(|(region, leader)| {
@@ -332,7 +332,7 @@ mod tests {
         assert_eq!((met.threads, met.lost, met.runtimes), (2, 0, vec![Runtime::Libgomp]));
         assert_eq!(met.waiting_between, Some((100.0 / 4_000_000.0, 4_000.0 / 204_000.0)));
         assert_eq!(met.cost, Some(Span(400)));
-        // The leader knows nothing about a region that is not the one it closed last.
+        // The leader has the times only of the region that it closed last.
         let member: &[(usize, u64)] =
             &[(row::JOINED_REGION, joined(6, 1)), (row::ARRIVED_NS, 5_000), (row::SPANNED_NS, 200_000)];
         let met = read(&file(&[leader, member])).unwrap();

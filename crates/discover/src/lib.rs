@@ -2,7 +2,7 @@
 //!
 //! Problem: twenty years of firmware quirks make `/sys` wrong or incomplete on many machines. hwloc
 //! corrects them, but it is a C library with its own release cycle, and a program that starts other
-//! programs should not have to load it. Idea: one small program asks hwloc and prints the model
+//! programs should not have to load it. Idea: one small program calls hwloc and prints the model
 //! ([`Parts`], encoded by `trimtab_linux::machine`); all other programs read that.
 //!
 //! Properties: the model is the whole machine, whatever cpuset this process is in. PUs are in
@@ -107,7 +107,7 @@ pub enum DiscoverError {
 /// other masks.
 ///
 /// `nodes_with_cpus` are the nodes that have CPUs according to the kernel, if it reports them:
-/// hwloc itself only tells which CPUs each node is *near* to.
+/// hwloc itself only reports which CPUs each node is *near* to.
 ///
 /// # Errors
 /// [`DiscoverError::Refused`] when hwloc finds nothing, mostly because `/sys` is missing.

@@ -45,8 +45,8 @@ fn part(kind: &CpuKind<'_>) -> KindPart {
 }
 
 /// Returns the core types that the kernel's counter units distinguish on hybrid Intel processors,
-/// in hwloc's words. hwloc asks each CPU instead, which discovery does not allow here; empty on
-/// every other machine.
+/// in hwloc's words. hwloc reads the identification of each CPU instead, which discovery does not
+/// allow here; empty on every other machine.
 pub(crate) fn hybrid_makes() -> Vec<(&'static str, CpuSet)> {
     let units = [("cpu_core", "IntelCore"), ("cpu_atom", "IntelAtom"), ("cpu_lowpower", "IntelLowPower")];
     units

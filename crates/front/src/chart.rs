@@ -35,7 +35,7 @@ pub const WIDTH: f64 = 600.0;
 pub const MARGIN: f64 = 16.0;
 /// Distance between the base lines of two lines of text.
 pub const LINE: f64 = 18.0;
-/// Width of the sample that stands before the name in a legend.
+/// Width of the sample before the name in a legend.
 pub const SAMPLE: f64 = 26.0;
 /// Distance between two entries of a legend.
 const ENTRY_GAP: f64 = 18.0;

@@ -41,7 +41,7 @@ pub struct MonitorOptions {
     pub kind: Kind,
     /// Settings of the policy.
     pub settings: Settings,
-    /// Whether samples are only for a report or profile, and no policy says when they are due.
+    /// Whether samples are only for a report or profile, and no policy determines their times.
     pub at_leisure: bool,
     /// Hardware counters to read.
     pub counting: CountingOptions,
@@ -74,7 +74,7 @@ pub struct MonitorOutputs {
     pub sync: Option<SyncPage>,
 }
 
-/// Run, as its parent knows it.
+/// Run, as seen from its parent.
 #[derive(Debug)]
 pub struct MonitoredRun {
     /// The machine.

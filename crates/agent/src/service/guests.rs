@@ -160,12 +160,12 @@ impl Guests {
         }
     }
 
-    /// Returns the machines of guests, which are watched as long as the guests are heard.
+    /// Returns the machines of guests, which are watched as long as their guests send messages.
     pub(crate) fn machines(&self) -> BTreeSet<MonitorId> {
         self.0.iter().filter_map(|guest| guest.machine.as_ref().map(|(id, ..)| *id)).collect()
     }
 
-    /// Returns the reasons why guests cannot be heard.
+    /// Returns the reasons why guests cannot be reached.
     pub(crate) fn faults(&self) -> impl Iterator<Item = String> {
         let fault = |guest: &Guest| {
             let why = guest.link.fault()?;

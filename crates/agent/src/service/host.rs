@@ -66,8 +66,8 @@ pub struct ServiceHost {
     shared: SharedState,
     proc: PathBuf,
     roots: BTreeMap<TagId, BTreeMap<TagTarget, RootId>>,
-    /// Faults by target: a virtual machine has several targets, and a fault of one says nothing
-    /// about the others.
+    /// Faults by target: a virtual machine has several targets, and a fault of one does not imply
+    /// faults of the others.
     faults: BTreeMap<TagId, BTreeMap<TagTarget, WatchFault>>,
     pacer: Pacer,
     generation: Option<u64>,

@@ -58,7 +58,7 @@ pub(super) struct RequestSetup {
     pub(super) pinned: bool,
     /// The guests.
     pub(super) guests: Vec<Channel>,
-    /// Gets reports of guests that cannot be heard.
+    /// Gets reports of guests that cannot be reached.
     pub(super) narrator: Arc<dyn Narrator>,
 }
 

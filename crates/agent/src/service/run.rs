@@ -54,7 +54,7 @@ pub struct ServiceOptions {
 /// Cause of the service's end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ServiceEnd {
-    /// It was told to stop.
+    /// It got the request to stop.
     Stopped,
     /// Its terminal was closed.
     HungUp,
@@ -231,9 +231,9 @@ fn listen() -> Result<Signals> {
     Signals::new(heard.chain([SIGXFSZ])).context("cannot listen for signals")
 }
 
-/// Ends the service at a signal, also at one that came before. The result tells whether its
-/// terminal was closed. For a service without a terminal, SIGHUP means to read its settings again,
-/// as for other services, and it goes on: all its settings are options, read once.
+/// Ends the service at a signal, also at one that came before. Returns whether its terminal was
+/// closed. For a service without a terminal, SIGHUP means to read its settings again, as for other
+/// services, and it goes on: all its settings are options, read once.
 fn end_at(mut signals: Signals, stopper: Stopper, narrator: Arc<dyn Narrator>) -> Result<Arc<AtomicBool>> {
     let hung_up = Arc::new(AtomicBool::new(false));
     let has_terminal = File::open("/dev/tty").is_ok();

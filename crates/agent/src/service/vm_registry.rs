@@ -3,8 +3,8 @@
 //!
 //! Properties: a waiting client is answered after [`LOOKUP_TIME_MAX`] at the latest. The machines
 //! of one user cannot take the threads, or the time, for look-ups of others: there is a bound for
-//! each user, one for all users together, and room beyond that for root and the guests. A user that
-//! may not see what the service sees is told nothing of it.
+//! each user, one for all users together, and room beyond that for root and the guests. A user
+//! without the right to see an object of the service gets no information about it.
 
 use super::resolve::Resolver;
 use super::{MonitorId, SharedState, Vcpu, spent};
@@ -42,7 +42,7 @@ const LOOKUP_CREDIT: Duration = Duration::from_secs(1);
 /// Longest time that a monitor may take to answer. Chosen: the four that are asked at most fit
 /// into [`LOOKUP_TIME_MAX`].
 const MONITOR_ANSWER_MAX: Duration = Duration::from_millis(1_500);
-/// Longest time until a client is told that there is no answer.
+/// Longest time until a client gets the message that there is no answer.
 const LOOKUP_TIME_MAX: Duration = Duration::from_secs(8);
 
 /// Origin of a look-up.
@@ -218,7 +218,7 @@ impl<T: Send + 'static> VmRegistry<T> {
         Ok(())
     }
 
-    /// Publishes changes, and forgets machines that no tag and no guest names.
+    /// Publishes changes, and removes machines that no tag and no guest names.
     pub(crate) fn tend(&mut self, shared: &SharedState, guests: &BTreeSet<MonitorId>) {
         if self.watched.is_empty() {
             return;
@@ -257,8 +257,8 @@ fn plain(vcpus: &[trimtab_linux::vcpus::Vcpu], uid: u32) -> Vec<Vcpu> {
     vcpus.iter().take(most).map(plain).collect()
 }
 
-/// Returns whether a user may know all that this process sees: root may, and the service's own
-/// user.
+/// Returns whether a user has the right to all information of this process: root may, and the
+/// service's own user.
 fn is_trusted(user: Requester) -> bool {
     user.over_others() || user.uid == geteuid().as_raw()
 }

@@ -60,7 +60,7 @@ const TIPS: [(&[&str], &str); 14] = [
 const PIDS: [&str; 3] = ["-p", "--pid", "-t"];
 
 /// Replaces the parser's guess by the tip for a foreign option, if the error is about one; adds the
-/// command that a mistyped one probably stands for, if the parser found none.
+/// command that is probably meant by a mistyped one, if the parser found none.
 pub fn explain(error: &mut Error) {
     match error.kind() {
         ErrorKind::UnknownArgument => explain_option(error, typed_command().as_deref().unwrap_or_default()),

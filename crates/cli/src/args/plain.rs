@@ -90,7 +90,7 @@ impl<'a> PlainLine<'a> {
     /// Takes an option with a value, which may be the next word.
     fn valued(&mut self, name: &str, value: Option<&'a str>) -> Option<()> {
         if name == "wait" {
-            // Its value stands behind an equals sign only.
+            // Its value must follow an equals sign.
             self.run.wait = Some(time::wait(value.unwrap_or("forever")).ok()?);
             return Some(());
         }

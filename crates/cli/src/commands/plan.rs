@@ -159,7 +159,7 @@ fn program(world: &World, args: &RunArgs) -> Result<Option<Program>, GatherError
     Ok(Some(Program::look(&path, world.raw("PATH")).map_err(anyhow::Error::from)?))
 }
 
-/// Returns the placement with the thread count that runtimes are told.
+/// Returns the placement with the thread count that is set for runtimes.
 fn with_announced_threads(launch: &LaunchPlan) -> Plan {
     Plan { threads: launch.threads.value, ..launch.placement.clone() }
 }

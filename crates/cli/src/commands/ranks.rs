@@ -1,9 +1,9 @@
 //! `trimtab run --ranks N`: N processes of a program as the ranks of one team, without MPI.
 //!
-//! Each rank is a `trimtab run` process, which knows from its environment that it is one of N, like
-//! ranks that an MPI launcher starts. The ranks share one allotment; each takes its part and
-//! becomes the program. Only the parent is new: it makes the team's segment, passes its descriptor
-//! on, and stays until all ranks have ended.
+//! Each rank is a `trimtab run` process, whose environment contains its rank and N, as with an MPI
+//! launcher. The ranks share one allotment; each takes its part and becomes the program. Only the
+//! parent is new: it makes the team's segment, passes its descriptor on, and stays until all ranks
+//! have ended.
 //!
 //! - The first rank that fails is named, and its status is the run's. The other ranks learn of it
 //!   through the team; those that have not ended after the grace period get SIGTERM, and SIGKILL

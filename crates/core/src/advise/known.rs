@@ -168,8 +168,9 @@ impl<'a> ProgramFacts<'a> {
         })
     }
 
-    /// Returns how runtimes wait that are told to spin. OpenMP runtimes do not insist if they have
-    /// more threads than CPUs (libgomp spins a thousand rounds, libomp yields, by their sources).
+    /// Returns the way in which runtimes wait whose wait policy is spinning. OpenMP runtimes do not
+    /// insist if they have more threads than CPUs (libgomp spins a thousand rounds, libomp yields,
+    /// by their sources).
     fn spinning(&self) -> WaitMode {
         match self.profile.runtimes.as_slice() {
             [runtime] => WaitMode::of(runtime.row().spins.of(self.threads > self.cpus)),

@@ -36,8 +36,8 @@ pub const WAKE_S: f64 = 6.5e-6;
 pub const SWITCH_S: f64 = 15e-6;
 /// Seconds of a switch between threads that yield to each other.
 pub const YIELD_S: f64 = 2e-6;
-/// Seconds that runtimes are told to spin before they sleep, if `trimtab run` finds fewer CPUs than
-/// threads.
+/// Seconds that runtimes spin before they sleep, by the setting of trimtab, if `trimtab run` finds
+/// fewer CPUs than threads.
 pub const SPIN_MOMENT_S: f64 = 50e-6;
 /// Seconds that Linux takes to let spinning threads go round: it does not distinguish spinning from
 /// work.

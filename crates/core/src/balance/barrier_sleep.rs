@@ -67,7 +67,7 @@ impl ProgramSleep {
         let before = self.sleeps;
         self.strikes = match (seems, told) {
             (true, true) if often / f64::from(count) >= SLEEP_RATE_MIN => WINDOWS_AGREEING,
-            // The first window in which sleeps are read is incomplete and cannot tell.
+            // The first window in which sleeps are read is incomplete and proves nothing.
             (true, false) if self.suspect => (self.strikes + 1).min(WINDOWS_AGREEING),
             (true, false) => self.strikes,
             _ => self.strikes.saturating_sub(1),

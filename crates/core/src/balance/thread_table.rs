@@ -7,7 +7,7 @@
 //! that have ended.
 //!
 //! Idea: one entry per living thread, in the order of the observation. A move counts as done only
-//! when its outcome says so.
+//! when its outcome confirms it.
 //!
 //! Properties: after [`ThreadTable::update`], entry `i` is thread `i` of the observation. A thread
 //! has at most one pending decision. A thread that its program, another balancer or the kernel

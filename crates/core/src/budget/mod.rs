@@ -1,10 +1,10 @@
 //! Budget of a hold: the computing threads that its processes may have, divided while they run.
 //!
-//! Unit: a computing thread. Problem: each thread pool of each process asks for the number of CPUs,
-//! and each is told all of them, so that pools multiply: teams of teams, processes with teams each.
-//! Idea: the processes of a hold publish how many threads they compute with and how many they want
-//! ([`page`]). A pool that is about to start computes from these observations its process's share
-//! of the cores, and its own size within the share ([`share`]).
+//! Unit: a computing thread. Problem: each thread pool of each process reads the number of CPUs and
+//! gets the number of all of them, so that pools multiply: teams of teams, processes with teams
+//! each. Idea: the processes of a hold publish how many threads they compute with and how many they
+//! want ([`page`]). A pool that is about to start computes from these observations its process's
+//! share of the cores, and its own size within the share ([`share`]).
 //!
 //! *Demand* is the number of threads that a process would use now if it were alone; a process that
 //! waits demands nothing, and so *lends* its cores. A *share* is the part of the cores that a

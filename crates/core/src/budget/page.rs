@@ -1,11 +1,11 @@
 //! Page file of a budget: messages between the processes of a hold, as words of shared memory.
 //!
 //! Problem: a process may be killed, stopped or replaced by exec at any instant, may close
-//! descriptors that it does not know, and may write anything. Idea: each process has a slot, is its
+//! descriptors that it did not open, and may write anything. Idea: each process has a slot, is its
 //! only regular writer, and keeps its private data in its own memory. The slot says which process
 //! owns it, so that a slot whose owner has ended is not read and can be taken over. No word is a
-//! lock, and no word is trusted: each read is brought into its range ([`State::read`]), and an
-//! owner is believed only while the kernel confirms it.
+//! lock, and no word is trusted: each value read is limited to its range ([`State::read`]), and an
+//! owner is accepted only while the kernel confirms it.
 //!
 //! A slot is one cache line, so that processes do not take lines from each other when teams start.
 //! The file is `BYTES` long; its length is sealed, so that no process can cut it under another.

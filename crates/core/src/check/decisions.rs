@@ -146,7 +146,7 @@ impl Account {
                 (Settled::Refused(Refusal::Permission), _) => {
                     self.forbidden.insert(*thread);
                 }
-                // Valid for this sample only: later samples tell whether the thread was bound on
+                // Valid for this sample only: later samples show whether the thread was bound on
                 // purpose.
                 (Settled::Refused(Refusal::MovedMeanwhile), _) => {
                     self.meanwhile.insert(*thread);

@@ -29,7 +29,7 @@ pub const AGE_MIN: Span = Span::from_ms(100);
 /// Longest age of kept counters. Chosen: programs come and go in seconds, and the number of
 /// runnable tasks corrects an average that is out of date in one direction only.
 pub const AGE_MAX: Span = Span::from_ms(10_000);
-/// Shortest life of a task whose use of CPU time says anything: the age of a compiler in a build.
+/// Shortest life of a task whose use of CPU time is evidence: the age of a compiler in a build.
 const LIFE_MIN: Span = Span::from_ms(100);
 /// Share of its life that a task has computed, from which it keeps its CPU busy.
 const COMPUTING_SHARE_MIN: f64 = 0.5;

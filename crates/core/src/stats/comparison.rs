@@ -111,9 +111,9 @@ pub struct Sequential {
     pub errors_believed: f64,
     /// Samples so far.
     pub samples: usize,
-    /// Samples before which a gain is not believed.
+    /// Minimal number of samples for a gain.
     pub samples_min: usize,
-    /// Samples before which a loss is not believed.
+    /// Minimal number of samples for a loss.
     pub samples_loss_min: usize,
     /// Samples after which the comparison ends.
     pub samples_max: usize,
@@ -122,8 +122,8 @@ pub struct Sequential {
 }
 
 impl Sequential {
-    /// Returns the verdict on the samples so far. [`Verdict::Unknown`] asks for more samples; a
-    /// loss that is not clear counts as no difference.
+    /// Returns the verdict on the samples so far. [`Verdict::Unknown`] means that more samples are
+    /// needed; a loss that is not clear counts as no difference.
     pub fn verdict(&self) -> Verdict {
         let Self { gain, gain_min, error, errors_believed, samples, .. } = *self;
         let last = self.last || samples >= self.samples_max;

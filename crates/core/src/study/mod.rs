@@ -16,7 +16,7 @@
 //!
 //! Properties: a value that was not measured is `None`. A run that was stopped because it took too
 //! long is a sample ([`Status::Slower`]) with a time that is a lower bound, and every derived value
-//! says so. Equal samples and seed give equal results.
+//! is marked as one. Equal samples and seed give equal results.
 //!
 //! Source: C. Iancu, S. Hofmeyr, F. Blagojević and Y. Zheng, "Oversubscription on Multicore
 //! Processors", IPDPS 2010, for the varied parameters and the figures; S. Eyerman and L. Eeckhout,

@@ -1,9 +1,9 @@
 //! Registry of tags: the requests to balance certain threads, with their owners, as a value.
 //!
-//! Problem: a daemon that moves threads for all users must know the owner of each request. It must
-//! not let a user move threads of others, and a flood of requests must not exhaust it. Idea: all of
-//! this is decided here, without a clock or a file: facts about a process, the requesting user, and
-//! the time are arguments, and the result is a tag or a typed refusal.
+//! Problem: a daemon that moves threads for all users must identify the user of each request. It
+//! must not let a user move threads of others, and a flood of requests must not exhaust it. Idea:
+//! all of this is decided here, without a clock or a file: facts about a process, the requesting
+//! user, and the time are arguments, and the result is a tag or a typed refusal.
 //!
 //! Terms: a *mark* is the tagged object (a process with its descendants, one thread, a control
 //! group, a virtual machine, one of its CPUs); a *tag* is a mark with its requester. The kernel
@@ -14,8 +14,8 @@
 //! another user's threads. The number of tags is bounded for each user and for all. Equal input
 //! gives equal output.
 //!
-//! Source: the two hypercalls of Rao, Wang, Zhou and Xu, HPCA 2013, by which a guest says which of
-//! its CPUs are sensitive to their placement.
+//! Source: the two hypercalls of Rao, Wang, Zhou and Xu, HPCA 2013, by which a guest names those of
+//! its vCPUs that are sensitive to their placement.
 
 mod ask;
 mod bucket;
@@ -51,7 +51,7 @@ pub const CGROUPS_OF_USER_MAX: usize = 16;
 /// intends.
 const CHANGES_BURST: u32 = 2 * TAGS_OF_USER_MAX as u32;
 const CHANGES_PER_SECOND: u32 = 4;
-/// Number of rates kept before those that have recovered are forgotten.
+/// Number of rates kept before those that have recovered are dropped.
 const RATES_MAX: usize = 1_024;
 
 /// Upper bound of program numbers: balancers keep some state for each program.

@@ -22,13 +22,13 @@ pub struct Facts {
     pub caches: u32,
     /// Cores of the machine that may be used.
     pub machine_cores: u32,
-    /// Whether a program can ask for huge pages: the system's setting is not `never`.
+    /// Whether a program can request huge pages: the system's setting is not `never`.
     pub huge: bool,
     /// Whether the system gives huge pages without being asked: its setting is `always`.
     pub huge_always: bool,
-    /// Whether a process can restrict huge pages to memory for which it asks (Linux 6.18).
+    /// Whether a process can restrict huge pages to memory for which it requests them (Linux 6.18).
     pub advised: bool,
-    /// Whether the C library's allocator can be told to ask for huge pages (glibc 2.35).
+    /// Whether the C library's allocator has a setting for huge pages (glibc 2.35).
     pub allocator: bool,
     /// Whether the kernel accepts slices (Linux 6.12).
     pub slice: bool,

@@ -49,7 +49,7 @@ pub struct Rules {
     /// Longest time of all runs together.
     pub budget: Span,
     /// Factor over the best time so far at which a run is stopped, if the metric is the time;
-    /// `None` if the time of a run says nothing.
+    /// `None` if the time of a run is not valid.
     pub cap: Option<f64>,
     /// Seed of the random orders and intervals.
     pub seed: u64,

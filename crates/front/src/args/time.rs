@@ -85,7 +85,7 @@ fn between(text: &str, least: Span, shown: &str) -> Result<Span, String> {
     }
 }
 
-/// Parses the longest time to wait; `forever` stands for no limit.
+/// Parses the longest time to wait; `forever` means no limit.
 ///
 /// # Errors
 /// The text is not a time.

@@ -148,7 +148,7 @@ impl Source {
         Account::new(&self.machine, Settings::default().metric, Keep::default())
     }
 
-    /// Watches until told to stop, or until no program is left.
+    /// Watches until the request to stop, or until no program is left.
     fn watch(&self, roots: &[Root], shown: &mut dyn FnMut(&Account) -> ControlFlow<()>) -> Result<()> {
         let settings = Settings { interval: self.interval, ..Settings::default() };
         let Some(mut host) = self.host(roots)? else { return Ok(()) };

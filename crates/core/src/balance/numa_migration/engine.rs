@@ -3,8 +3,8 @@
 //! At a sample the engine takes in the observation, corrects masks after the usable CPUs changed,
 //! continues the trials, lets the *proposer* propose moves and begins them as far as units and
 //! moves are free, moves memory after threads that stayed, and sets the time of the next sample.
-//! The proposer is asked only if something can be counted and there are at least two units, and it
-//! learns the end of each of its trials.
+//! The proposer is called only if something can be counted and there are at least two units, and it
+//! gets the outcome of each of its trials.
 //!
 //! Properties: a unit takes part in one trial at a time, so that its changes are effects of that
 //! move. A thread goes alone only if there is room, else it exchanges places. Nothing is moved in
@@ -224,7 +224,7 @@ impl<W: Proposer> Engine<W> {
     }
 
     /// Returns the share of their wanted time in which threads outside a unit recently waited; 0 if
-    /// they wanted too little time to tell.
+    /// they wanted too little time for a measurement.
     fn waits_beyond(&self, unit: u16, seen: &Observation<'_>) -> f64 {
         let beyond = seen
             .threads

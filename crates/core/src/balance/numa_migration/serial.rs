@@ -3,7 +3,7 @@
 //! Unit: the index of all threads.
 //!
 //! Problem: a thread's memory of a unit is outdated as soon as others move. With many threads and
-//! nodes, the published rule stands still or thrashes.
+//! nodes, the published rule makes no progress or thrashes.
 //!
 //! Idea: a hill climb. The first choice is a thread that can go to a unit with an idle core in
 //! which other threads of its program stall clearly less. Otherwise the thread is drawn, weighted

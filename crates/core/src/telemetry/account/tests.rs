@@ -307,8 +307,8 @@ fn a_timeline_keeps_all_time_however_few_its_columns() {
     }
 }
 
-/// A policy that stands still does not sample CPUs each time: the reading at the end covers all the
-/// time since the last.
+/// A policy that moves nothing does not sample CPUs each time: the reading at the end covers all
+/// the time since the last.
 #[test]
 fn a_timeline_spreads_the_work_of_a_cpu_over_the_sampled_time() {
     let cpu = |busy: u64| CpuSample { cpu: OsCpu(0), busy: Span(busy * NS_PER_MS), steal: None };

@@ -378,8 +378,8 @@ impl<'a> RankBench<'a> {
         Ok((of(0).fold(0.0, f64::max), of(1).sum(), of(2).sum()))
     }
 
-    /// Returns the number of calls in a batch. All ranks know the time of the slowest rank and so
-    /// compute the same number. The shortest of three runs counts.
+    /// Returns the number of calls in a batch. All ranks have the time of the slowest rank and
+    /// therefore compute the same number. The shortest of three runs counts.
     fn calibrate(&mut self) -> Result<u64> {
         let wanted = self.args.milliseconds / 1e3;
         let mut calls = 1_u64;

@@ -1,7 +1,7 @@
 //! Panels of lines: a number over size, ranks or threads, as a self-contained SVG.
 //!
-//! Unit: pixels at scale 1. Panels stand in two columns, in groups under a heading; all panels of a
-//! group have the same vertical axis, so that they can be compared. The horizontal scale is
+//! Unit: pixels at scale 1. Panels are drawn in two columns, in groups under a heading; all panels
+//! of a group have the same vertical axis, so that they can be compared. The horizontal scale is
 //! logarithmic, and so is the vertical one: a line twice as steep grows twice as fast. One colour
 //! for each contestant. A value beyond the axis, and one that is only a lower bound, is an arrow.
 

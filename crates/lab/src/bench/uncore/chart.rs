@@ -124,7 +124,7 @@ fn mark(out: &mut Canvas, experiment: &str, x: f64, y: f64, tip: &str) {
     out.path_with_tip(&format!("m{number}"), &path, tip);
 }
 
-/// Colours tell apart with any of the common colour blindnesses; shapes do without colour.
+/// The colours are distinguishable with any common colour blindness; shapes do without colour.
 const STYLE: &str = r##"<style>
 .diagonal { stroke: #b9bec6; stroke-dasharray: 4 3; fill: none }
 .m0, .m1, .m2, .m3, .m4, .m5, .m6 { fill-opacity: 0.6; stroke-width: 1.4 }

@@ -2,8 +2,8 @@
 //!
 //! Unit: pixels at scale 1. A panel holds up to [`MOST`] curves over the same places, all ratios or
 //! all per cent or all of another unit. Places that differ in more than a number are categories: no
-//! line joins them, and points of equal height stand side by side. Earlier curves are broader, so
-//! that one is seen below another of the same heights. Properties: a ratio's axis is logarithmic
+//! line joins them, and points of equal height are drawn side by side. Earlier curves are broader,
+//! so that one is seen below another of the same heights. Properties: a ratio's axis is logarithmic
 //! around 1, others begin at zero; curves differ in dashes as well as in colour; equal input gives
 //! equal bytes.
 
