@@ -28,7 +28,7 @@ use trimtab_core::place::{
     environment, pins_itself, stated,
 };
 
-/// Variable that tells the allocator of the C library to request huge pages.
+/// Variable that makes the allocator of the C library request huge pages.
 pub const TUNABLES: &str = "GLIBC_TUNABLES";
 const ASKS: &str = "glibc.malloc.hugetlb=1";
 /// First version of glibc that understands `glibc.malloc.hugetlb`.
@@ -270,7 +270,7 @@ impl<'a> Deciding<'a> {
             }
             _ => None,
         }));
-        // The user was just told about threads that are out of reach.
+        // An earlier message has reported the threads that are out of reach.
         Ok(if out_of_reach.is_some() { Missed::Ignored } else { asked.missed(self.request) })
     }
 
@@ -299,7 +299,7 @@ impl<'a> Deciding<'a> {
         (WaitPlan { waiting, origin, yields, left_to_user }, matters && yields.is_none())
     }
 
-    /// Returns the variable that tells the allocator to request huge pages.
+    /// Returns the variable that makes the allocator request huge pages.
     fn huge_pages(&self, reasons: &mut Vec<LaunchReason>) -> Option<Variable> {
         if !self.request.allocator.at(self.holds).value {
             return None;

@@ -1,8 +1,8 @@
-//! Measurements of this kernel's behaviour. A version number does not tell it, since distributions
-//! change and configure their kernels.
+//! Measurements of this kernel's behaviour. It does not follow from the version, since
+//! distributions change and configure their kernels.
 //!
 //! [`yield_share`] costs some 10 ms of one CPU, [`wake_time`] 10 ms of two, [`costs`] less than
-//! one. Nothing is measured unless a caller asks.
+//! one. Nothing is measured without a call.
 
 use crate::process::Pid;
 use crate::sys::affinity;

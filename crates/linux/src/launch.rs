@@ -108,8 +108,8 @@ fn apply_memory(plan: &Plan) -> Option<(String, String)> {
     Some((text, String::new()))
 }
 
-/// Asks for the scheduler slice for this process and the program it becomes; the error says why it
-/// is not available.
+/// Asks for the scheduler slice for this process and the program it becomes; the error contains the
+/// reason why it is not available.
 fn ask_for_slice(ms: f64) -> Result<(), String> {
     let wanted = Span((ms * 1e6).round() as u64);
     match slice::set(wanted) {
@@ -202,7 +202,7 @@ fn explain(path: &Path, error: &io::Error) -> String {
 
 /// Makes a picture (hwloc XML) of the machine that has only these CPUs. The name returned works as
 /// long as this process, which is about to become the launcher, lives, so nothing is left behind.
-/// The error says why there is no picture.
+/// The error contains the reason why there is no picture.
 pub fn picture(cpus: &CpuSet) -> Result<String, String> {
     let text = crate::machine::picture(cpus, None).map_err(|error| error.to_string())?;
     let descriptor = keep(&text).map_err(|error| error.to_string())?;

@@ -2,8 +2,8 @@
 //!
 //! Of the machine's CPUs a program may use those that are online, inside the cpuset of its control
 //! group, and in the mask it inherited; the kernel keeps the mask inside the cpuset. This module
-//! tells the three apart, so that the message "4 of 16" can name the cause of the missing twelve. A
-//! quota removes no CPU but time, so it is a number of its own.
+//! distinguishes the three, so that the message "4 of 16" can name the cause of the missing twelve.
+//! A quota removes no CPU but time, so it is a number of its own.
 //!
 //! Cost: if the mask covers every online CPU, nothing was removed, and the cpuset's files are not
 //! opened.

@@ -2,7 +2,7 @@
 //! `trimtab-discover`.
 //!
 //! Problem: hwloc needs tens of milliseconds and a C library to discover a machine that changes
-//! once a boot, and every `trimtab run` needs the model. Idea: a separate program asks hwloc and
+//! once a boot, and every `trimtab run` needs the model. Idea: a separate program calls hwloc and
 //! prints the model; its output is, byte for byte, the cache file. A start then costs a few small
 //! reads ([`Key`]) and a decode.
 //!

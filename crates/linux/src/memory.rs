@@ -133,12 +133,12 @@ pub enum Cause {
         /// The nodes the cpuset permits.
         permitted: NodeSet,
     },
-    /// The kernel does not know the policy.
+    /// The kernel does not have the policy.
     TooOld {
         /// The first version of Linux that does.
         since: (u8, u8),
     },
-    /// `EINVAL` where the causes could not be told apart: the kernel may be too old, or the nodes
+    /// `EINVAL` whose cause could not be distinguished: the kernel may be too old, or the nodes
     /// outside the cpuset or without memory.
     NodesOrKernel,
     /// The plan names no node for a policy that takes some.

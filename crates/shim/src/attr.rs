@@ -124,8 +124,8 @@ impl Attr {
     }
 
     /// Copies policy and parameter, which count only for a thread that does not inherit them. For
-    /// such a thread, "not set" takes the creator's policy and cannot be told from the ordinary
-    /// policy. The two are the same while the creator itself is ordinary.
+    /// such a thread, "not set" takes the creator's policy and cannot be distinguished from the
+    /// ordinary policy. The two are the same while the creator itself is ordinary.
     ///
     /// # Safety
     /// `from` is initialised.
@@ -158,7 +158,7 @@ impl Attr {
     unsafe fn take_signals(&mut self, from: *const pthread_attr_t) -> Option<()> {
         let Some(signals) = real::attr_signals() else { return Some(()) }; // a C library without the setting
         let mut mask = MaybeUninit::uninit();
-        // SAFETY: both attributes are initialised; 0 says that the mask was set and has been
+        // SAFETY: both attributes are initialised; 0 means that the mask was set and has been
         // written.
         unsafe {
             match (signals.get)(from, mask.as_mut_ptr()) {

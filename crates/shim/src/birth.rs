@@ -1,4 +1,4 @@
-//! Creation of a thread: on its slot, in the mask, or as the program says.
+//! Creation of a thread: on its slot, in the mask, or as the program requests.
 //!
 //! The CPUs go into the thread's attribute. So the thread is there before its first instruction,
 //! whatever its creator's own mask is: an OpenMP runtime narrows the initial thread to one place
@@ -15,8 +15,8 @@ use libc::{c_int, c_void, pthread_attr_t, pthread_t};
 /// Start routine. It may unwind: `pthread_exit` and cancellation do.
 type Routine = unsafe extern "C-unwind" fn(*mut c_void) -> *mut c_void;
 
-/// Creates a thread as the plan says; if the plan does not apply, or the system refuses it, as the
-/// program says.
+/// Creates a thread by the plan; if the plan does not apply, or the system refuses it, as the
+/// program requests.
 ///
 /// # Safety
 /// As `pthread_create(3)`.

@@ -1,10 +1,10 @@
 //! Test by its file whether a program about to be started can carry this library.
 //!
-//! The loader of a program of another word size, of musl or in another root says on standard error
-//! that it cannot preload the library, or stops. A program with AddressSanitizer stops if a library
-//! comes before the sanitizer's. The test reads the library's own path, as seen from here; the
-//! file's head; for a `#!` script, the interpreter's head; the dynamic loader that the file names;
-//! and the libraries that it needs.
+//! The loader of a program of another word size, of musl or in another root writes to standard
+//! error that it cannot preload the library, or stops. A program with AddressSanitizer stops if a
+//! library comes before the sanitizer's. The test reads the library's own path, as seen from here;
+//! the file's head; for a `#!` script, the interpreter's head; the dynamic loader that the file
+//! names; and the libraries that it needs.
 //!
 //! The code runs between `vfork` and exec, on the parent's memory: it uses system calls and the
 //! stack only, some two kibibytes of it. A file that cannot be read, or is malformed, is left as it
@@ -72,7 +72,7 @@ pub(crate) fn is_missing(library: *const c_char) -> bool {
             close(file);
             false
         }
-        // Out of descriptors, or of memory: this says nothing about the library.
+        // Out of descriptors, or of memory: this proves nothing about the library.
         Err(why) => [libc::ENOENT, libc::EACCES, libc::ENOTDIR, libc::ELOOP].contains(&why),
     }
 }

@@ -1,11 +1,11 @@
 //! Entry points of GNU's OpenMP runtime through which a program opens a team.
 //!
-//! Problem: libgomp tells no tool about its teams. Idea: interpose the functions that compilers
-//! call, and hand libgomp a function of ours that joins the team and then calls the program's
-//! function. Fewer than twenty functions run code in a team. Barriers, and the ends of loops that
-//! are barriers, are interposed too (`barriers`): if barriers are being counted, they are counted
-//! here; otherwise the call goes on at once. Everything else (tasks, the loops themselves) needs
-//! nothing.
+//! Problem: libgomp has no interface that reports its teams to tools. Idea: interpose the functions
+//! that compilers call, and hand libgomp a function of ours that joins the team and then calls the
+//! program's function. Fewer than twenty functions run code in a team. Barriers, and the ends of
+//! loops that are barriers, are interposed too (`barriers`): if barriers are being counted, they
+//! are counted here; otherwise the call goes on at once. Everything else (tasks, the loops
+//! themselves) needs nothing.
 //!
 //! Several libgomps may be loaded. The right one is the one that the loader would have chosen: the
 //! libgomp that the program started with. If there was none, it is the libgomp that the caller is

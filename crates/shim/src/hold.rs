@@ -1,4 +1,4 @@
-//! Hold of the program's CPUs, kept when the program closes descriptors that it does not know.
+//! Hold of the program's CPUs, kept when the program closes descriptors that it did not open.
 //!
 //! The launcher leaves an open file of locks to the program (`TRIMTAB_HOLD`), and the kernel gives
 //! the CPUs back when the last reference to that file is gone. A mapping is such a reference, and

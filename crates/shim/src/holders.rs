@@ -1,11 +1,11 @@
 //! Threads that have turns ([`slots`](crate::slots)), and whether the program has set the mask of
 //! each.
 //!
-//! A thread on its slot that asks for its mask gets the plan's mask as the answer
-//! ([`narrowed`](crate::narrowed)), until the program sets a mask for it. The kernel does not store
-//! which code set a mask, and a program may set exactly the slot: a pool that binds its worker 1 to
-//! CPU 1. So the calls of the C library that set masks are recorded here. They name a thread by its
-//! `pthread_t` or its kernel id, and any thread may make them for any other.
+//! A thread on its slot that reads its mask gets the plan's mask ([`narrowed`](crate::narrowed)),
+//! until the program sets a mask for it. The kernel does not store which code set a mask, and a
+//! program may set exactly the slot: a pool that binds its worker 1 to CPU 1. So the calls of the C
+//! library that set masks are recorded here. They name a thread by its `pthread_t` or its kernel
+//! id, and any thread may make them for any other.
 //!
 //! A thread enters its names as its first action. Its creator may set its mask before that, and
 //! cannot enter the names instead: the place where `pthread_create` left the `pthread_t` may be

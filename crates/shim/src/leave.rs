@@ -1,7 +1,7 @@
 //! Removal of the library from the environment of a program that cannot carry it.
 //!
-//! [`carry`] says which programs these are. Their `LD_PRELOAD` is the host's without this library,
-//! or absent if nothing is left. All other variables, and the order of all, stay as they are. A
+//! [`carry`] identifies these programs. Their `LD_PRELOAD` is the host's without this library, or
+//! absent if nothing is left. All other variables, and the order of all, stay as they are. A
 //! program that is started through a shell is left to the shell, which carries the library itself.
 //!
 //! The code runs between `vfork` and exec, on the parent's memory and beside the parent's other

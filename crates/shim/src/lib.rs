@@ -21,8 +21,8 @@
 //! - It holds no lock while it calls foreign code, keeps no descriptor and starts no thread. Its
 //!   state is in static storage. It allocates only for nested teams and for counting, in ordinary
 //!   code of the thread that opens a team.
-//! - It asks the loader for nothing that musl or an older glibc lacks (`imports`, `unwinder`).
-//!   Loaded by another C library than glibc, it has no plan.
+//! - It needs no symbol that musl or an older glibc lacks (`imports`, `unwinder`). Loaded by
+//!   another C library than glibc, it has no plan.
 //!
 //! The exports are `C-unwind`: a host that cancels its threads asynchronously may unwind through
 //! them, and a plain `C` function would turn that into an abort.

@@ -1,19 +1,19 @@
 //! Counter of barriers: the times that this program's threads work between barriers and wait there.
 //!
-//! A *barrier* here is a barrier or a collective call. [`trimtab_core::sync_stats`] says which
-//! numbers are counted and where they go. Only a process that finds the page file by its variable
-//! counts; in all others a barrier costs one load. The file is named as a descriptor of the parent
-//! (`/proc/PID/fd/N`), so that programs which close inherited descriptors, as MPI launchers do,
-//! still find it. It is mapped and closed again while the process starts.
+//! A *barrier* here is a barrier or a collective call. [`trimtab_core::sync_stats`] defines the
+//! numbers that are counted and their places. Only a process that finds the page file by its
+//! variable counts; in all others a barrier costs one load. The file is named as a descriptor of
+//! the parent (`/proc/PID/fd/N`), so that programs which close inherited descriptors, as MPI
+//! launchers do, still find it. It is mapped and closed again while the process starts.
 //!
 //! - A thread takes a row with its first record, and is the only one that writes there. Rows are
 //!   never given back. If threads come and go by the thousand, those that find no row left are
 //!   counted.
 //! - A forked child takes rows of its own. A barrier inside another one (a Fortran call that calls
 //!   the C function) is one barrier.
-//! - A runtime does not tell its members how long they wait at the end of a region. Each member
-//!   stores when it arrives, and the thread that opened the region stores when it ended. A member
-//!   reads that time when it joins the next region, or when its thread ends.
+//! - A runtime does not report to its members how long they wait at the end of a region. Each
+//!   member stores when it arrives, and the thread that opened the region stores when it ended. A
+//!   member reads that time when it joins the next region, or when its thread ends.
 //! - The cost of a record is measured once, in a row that no reader uses.
 
 use crate::ticks::monotonic_ns as now;
@@ -247,7 +247,7 @@ fn mine() -> Option<(ThreadRow, usize)> {
     (row != NO_ROW).then(|| (ThreadRow::at(base, row - 1), row))
 }
 
-/// Runs `work`, which is a barrier. Its result tells whether this thread counts for all.
+/// Runs `work`, which is a barrier. Returns whether this thread counts for all.
 ///
 /// Holds nothing that would have to be dropped: cancellation unwinds through it.
 pub(crate) fn count_barrier<T>(
@@ -308,7 +308,7 @@ pub(crate) fn count_yield() {
     }
 }
 
-/// Parallel region as its members know it.
+/// Parallel region as seen by its members.
 #[derive(Clone, Copy)]
 pub(crate) struct Region {
     by: Runtime,
@@ -414,7 +414,7 @@ pub(crate) fn barrier_begins() {
 }
 
 /// Records the end of such a barrier. `inside`: the barrier is inside its region, and not its end,
-/// whose time only the thread that opened the region knows.
+/// whose time only the thread that opened the region has.
 pub(crate) fn barrier_ends(by: Runtime, inside: bool) {
     let index = INDEX.get();
     if !inside && index != 0 {

@@ -1,12 +1,12 @@
 //! Loaded objects: the object that holds an address, and the symbols that an object defines.
 //!
 //! Problem: several OpenMP runtimes may be loaded at once (each Python wheel brings its own), and a
-//! call must reach the runtime that its caller is linked to. `RTLD_NEXT` knows only the first, and
-//! finds none at all for plug-ins opened without `RTLD_GLOBAL`. `dlopen` and `dlsym` could ask in
-//! the caller's name, but they take the loader's main lock. A thread that opens a library holds
-//! that lock while it waits, in the library's constructor, for threads it has created. A region
-//! opened there would wait without end. Idea: read the tables that the loader itself reads, under
-//! the lock of the list of objects only, which every C++ exception takes too.
+//! call must reach the runtime that its caller is linked to. `RTLD_NEXT` finds only the first, and
+//! none at all for plug-ins opened without `RTLD_GLOBAL`. `dlopen` and `dlsym` could ask in the
+//! caller's name, but they take the loader's main lock. A thread that opens a library holds that
+//! lock while it waits, in the library's constructor, for threads it has created. A region opened
+//! there would wait without end. Idea: read the tables that the loader itself reads, under the lock
+//! of the list of objects only, which every C++ exception takes too.
 //!
 //! Properties: nothing is allocated, and nothing outlives a visit but addresses. Malformed tables
 //! define nothing.

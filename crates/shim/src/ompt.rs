@@ -11,15 +11,15 @@
 //!   libomp reports a region's end after it has put the team's record back into its pool, and the
 //!   word there may be another region's by then. The thread that opened the regions keeps a list of
 //!   its own, which says which of them ends.
-//! - Members bind after the runtime has bound them, if it does. A runtime that was told places may
-//!   move them again without an event; then every join checks the mask.
+//! - Members bind after the runtime has bound them, if it does. A runtime with places may move the
+//!   threads again without an event; then every join checks the mask.
 //! - The runtime's helper threads (`target nowait`) have the form of a team of eight. They are
 //!   known by the code that opened the team: the runtime's own code, or no task at all. Leagues
 //!   (`teams`) are not teams of threads here either.
-//! - If barriers are counted, they are reported too (`sync_region`). Members hear of the end
-//!   of a region when the next one begins; `meter` knows its time from the thread that opened it.
-//! - A runtime has one tool. If the user asked for another tool, or another stands behind this
-//!   library, the runtime gets that tool.
+//! - If barriers are counted, they are reported too (`sync_region`). Members get the end of a
+//!   region when the next one begins; `meter` gets its time from the thread that opened it.
+//! - A runtime has one tool. If the user requested another tool, or another one is loaded after
+//!   this library, the runtime gets that tool.
 //! - BOLT runs OpenMP threads as user-level threads, so a mask there would bind another thing. BOLT
 //!   is left alone.
 

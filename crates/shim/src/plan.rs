@@ -2,9 +2,9 @@
 //!
 //! Reading allocates nothing, takes no lock and is safe in a signal handler, because the first
 //! caller may be an allocator sizing itself (`sysconf`) before it can allocate. The state moves one
-//! way: unread, being read, then applied or absent; a fault of the shim turns applied into faulty
-//! for good. While the plan is being read, only a signal handler, or a thread that is older than
-//! this library, can ask for it; the answer is then that there is no plan.
+//! way: unread, being read, then applied or absent; a fault of the shim changes the state from
+//! applied to faulty permanently. While the plan is being read, only a signal handler, or a thread
+//! that is older than this library, can ask for it; the answer is then that there is no plan.
 
 use crate::cpus::Cpus;
 use crate::imports;

@@ -12,8 +12,8 @@
 //! are its own, and clang links it into the program. A thread that it creates for the program
 //! always has an attribute; its own thread has none.
 //!
-//! A runtime linked into the program itself (`-l:libgomp.a`) cannot be told from the program: its
-//! threads are pinned in creation order, which is a runtime's own order as well.
+//! A runtime linked into the program itself (`-l:libgomp.a`) cannot be distinguished from the
+//! program: its threads are pinned in creation order, which is a runtime's own order as well.
 
 use crate::objects::{self, Object};
 use libc::{c_void, pthread_attr_t};

@@ -148,9 +148,9 @@ pub(crate) fn of_this_thread() -> Option<usize> {
 
 fn set_value(value: usize) {
     if let Some(key) = KEY.load(Acquire).checked_sub(1) {
-        // Failure leaves the turn taken for good, and a later thread floats. That is better than
-        // two threads on one slot.
-        // SAFETY: the key was made and is never deleted; the value is a number, never followed.
+        // A failure leaves the turn taken permanently, and a later thread floats. That is better
+        // than two threads on one slot. SAFETY: the key was made and is never deleted; the value is
+        // a number, never followed.
         unsafe { libc::pthread_setspecific(key, std::ptr::without_provenance(value)) };
     }
 }

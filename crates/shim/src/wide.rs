@@ -15,7 +15,7 @@ use crate::holders::HOLDERS;
 use crate::plan::{self, AppliedPlan};
 use crate::{cpus::Cpus, fork, nest, slots};
 
-/// Widens the calling thread's mask for good, if this library narrowed it: an exec follows, or a
+/// Widens the calling thread's mask permanently, if this library narrowed it: an exec follows, or a
 /// runtime starts that counts CPUs by system calls. If the exec fails, the next team puts a thread
 /// of a team back, and a thread on a slot of its own stays in the mask.
 ///

@@ -19,9 +19,8 @@ use trimtab_core::ids::{OsNode, ThreadId};
 /// Maximal number of threads with an entry of their own; further threads are summed up. Chosen: no
 /// user reads a longer list.
 const THREADS_MAX: usize = 8_192;
-/// Maximal number of processes with remembered memory; the smallest are forgotten first.
-/// Chosen: the remains of a program that starts a process for each of its tasks must not grow with
-/// its run.
+/// Maximal number of processes with remembered memory; the smallest are dropped first. Chosen: the
+/// remains of a program that starts a process for each of its tasks must not grow with its run.
 const PROCESSES_MAX: usize = 1_024;
 
 /// Final state of one thread.

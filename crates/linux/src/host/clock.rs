@@ -1,9 +1,9 @@
 //! Clock of the host: nanoseconds since the watch began, and detection of suspends.
 //!
-//! `CLOCK_MONOTONIC` is never set and stands still while the machine is suspended; `CLOCK_BOOTTIME`
-//! goes on. Growth of the difference between the two is time that the machine was suspended. A
-//! sample that comes late for another reason (the machine is loaded, its hypervisor gave it no
-//! time) is not a jump: the time passed for all threads, and rates over it are correct.
+//! `CLOCK_MONOTONIC` is never set and stops while the machine is suspended; `CLOCK_BOOTTIME` goes
+//! on. Growth of the difference between the two is time that the machine was suspended. A sample
+//! that comes late for another reason (the machine is loaded, its hypervisor gave it no time) is
+//! not a jump: the time passed for all threads, and rates over it are correct.
 
 use rustix::time::{ClockId, Timespec, clock_gettime};
 use trimtab_core::time::{Moment, Span};

@@ -2,8 +2,8 @@
 //! and gives the masks back.
 //!
 //! [`Live`] consists of parts. Each part owns its state and receives from the others the facts it
-//! needs. The parts that read do not know the part that sets masks, so another host may be built
-//! from the readers alone.
+//! needs. The parts that read do not use the part that sets masks, so that another host may be
+//! built from the readers alone.
 //!
 //! | part | work |
 //! |---|---|
@@ -31,8 +31,8 @@
 //!   cheaply; programs started later inherit it).
 //! - A thread that only its cpuset binds is in the end bound by the cpuset alone again: a cpuset
 //!   that grows later widens it (`home`).
-//! - CPUs that the kernel withholds for a while (a cpuset, a CPU that goes offline) are not
-//!   forgotten: a home is reported as far as it is granted, and comes back with the CPUs. Each
+//! - CPUs that the kernel withholds for a while (a cpuset, a CPU that goes offline) stay in the
+//!   stored masks: a home is reported as far as it is granted, and comes back with the CPUs. Each
 //!   program has the limits of its own group.
 //! - In a virtual machine only the threads of its CPUs are moved.
 //! - A thread is reported at most once per sample, with its latest state; a thread that comes and
@@ -83,8 +83,8 @@ use trimtab_core::set::CpuSet;
 use trimtab_core::time::{Moment, Span};
 use waiter::Waiter;
 
-/// Maximal number of passes over the threads that were born while masks were given back. Chosen:
-/// each pass finds only the threads born during the previous one.
+/// Maximal number of passes over the threads that were created while masks were given back. Chosen:
+/// each pass finds only the threads created during the previous one.
 const RESTORE_PASSES: u32 = 4;
 /// The same limit for the end of one root.
 const UNWATCH_PASSES: u32 = 2;
@@ -254,14 +254,14 @@ impl Live {
 
     /// Ends the watch of a root. When this returns, a thread that no other root covers has its own
     /// mask again, unless others set the mask meanwhile or the kernel refuses. The same holds for
-    /// threads that were born with a mask of ours meanwhile.
+    /// threads that inherited a mask of ours meanwhile.
     pub fn unwatch(&mut self, id: RootId) -> Restored {
         self.parts.released = Restored::default();
         let Some(meant) = self.discovery.unwatch(id, &mut self.parts) else { return Restored::default() };
         let restored = std::mem::take(&mut self.parts.released);
         self.parts.affinity.forget_root(id);
-        // Threads born meanwhile to threads that still had our masks get their own masks when they
-        // are found.
+        // Threads created meanwhile by threads that still had our masks get their own masks when
+        // they are found.
         for _ in 0..UNWATCH_PASSES {
             if !self.parts.affinity.has_given(meant.iter().copied()) {
                 break;
@@ -330,7 +330,8 @@ impl Live {
     /// left until a thread is moved again.
     pub fn restore(&mut self) -> Restored {
         let mut restored = self.parts.restore(self.discovery.table());
-        // Threads that were born meanwhile to threads that still had our masks have our masks too.
+        // Threads that were created meanwhile by threads that still had our masks have our masks
+        // too.
         for _ in 0..RESTORE_PASSES {
             if !self.parts.affinity.has_given(self.discovery.table().processes()) {
                 break;

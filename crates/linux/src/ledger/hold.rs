@@ -51,7 +51,7 @@ impl Ledger {
     /// one succeeds, since all lock in ascending order.
     ///
     /// The record names the holder in [`holders`](super::LedgerView::holders); when the record
-    /// cannot be written, the CPUs are held nevertheless and [`Held::unnamed`] says why.
+    /// cannot be written, the CPUs are held nevertheless and [`Held::unnamed`] has the reason.
     ///
     /// # Errors
     /// [`TakeError::Busy`] with the conflicting CPUs; [`TakeError::Ledger`] with
@@ -211,9 +211,9 @@ impl Held {
     /// CPUs back any more. Returns the number, which an enclosed run can pass to
     /// [`held_through`](super::LedgerView::held_through).
     ///
-    /// A program that closes all descriptors it does not know (daemons do, `sudo` does) gives up
-    /// its hold, unless it carries the preload library, which keeps a mapping of the file. A helper
-    /// that it leaves running in the background keeps the hold.
+    /// A program that closes all descriptors that it did not open (daemons do, `sudo` does) gives
+    /// up its hold, unless it has loaded the preload library, which keeps a mapping of the file. A
+    /// helper that it leaves running in the background keeps the hold.
     ///
     /// # Errors
     /// [`LedgerError::Io`] when the process has no descriptor left; the hold is then given back.

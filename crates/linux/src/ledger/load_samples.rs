@@ -1,6 +1,6 @@
 //! Counters of the CPUs that launches keep for the next launch, in the file of the records.
 //!
-//! Problem: a launch has to know the load of the CPUs, and must not sleep to measure it. Idea: each
+//! Problem: a launch needs the load of the CPUs, and must not sleep to measure it. Idea: each
 //! launch that reads the counters keeps them, and a later launch computes the load since then. Two
 //! slots are written in turn, so that one of them is always old enough.
 //!

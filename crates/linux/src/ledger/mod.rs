@@ -12,9 +12,9 @@
 //! *open file description* ([`crate::sys::lock`]): a run takes CPUs by locking their bytes, the
 //! launched program and its children inherit the descriptor, and the kernel unlocks when the last
 //! of them is gone. Nothing is ever written to the lock file. A second file has a [`Record`] per
-//! CPU that names the holder. A record is believed only while its CPU is locked and while the lock
-//! of the *hold* it names is there, so a record that a killed holder left behind is not taken for
-//! the next holder's.
+//! CPU that names the holder. A record is valid only while its CPU is locked and the lock of the
+//! *hold* that it names exists, so that the record of a killed holder is not mistaken for that of
+//! the next holder.
 //!
 //! **Terms.** A *hold* is the result of one [`Ledger::take`]. *Exclusive* holds have write locks,
 //! *shared* holds have read locks: deliberate overlap, or the processes of one job that hold the

@@ -304,7 +304,7 @@ impl Directory {
     }
 }
 
-/// Names the kind of file that a mode stands for.
+/// Names the kind of file that a mode encodes.
 pub(super) fn kind_in_words(raw_mode: u32) -> &'static str {
     match FileType::from_raw_mode(raw_mode) {
         FileType::RegularFile => "a regular file",

@@ -11,7 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// Right to plan at a level, until dropped. The holder reads the map, chooses, takes and drops.
-/// Meanwhile, any other process that asks for the right does not plan. The kernel releases the
+/// Meanwhile, other processes that request the right wait and do not plan. The kernel releases the
 /// right when the holder dies.
 #[derive(Debug)]
 pub struct Planner {

@@ -17,7 +17,7 @@ pub enum Standing {
     Running,
     /// The process has ended; processes that it started still hold the CPUs.
     Outlived,
-    /// The process runs but belongs to another user than the record says: the writer used another
+    /// The process runs but does not belong to the user in the record: the writer used another
     /// user's name, or the two live in different user namespaces.
     Impostor {
         /// Real user of the process.

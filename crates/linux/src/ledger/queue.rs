@@ -17,7 +17,7 @@
 //! belongs to an earlier version of this program and is waited for. A hostile user who locks all
 //! positions of another ticket's pulse makes that ticket seem still; locking the whole queue is as
 //! easy and does more harm. A process that looks only once cannot see whether a pulse moves
-//! ([`LedgerView::queue`]); it asks `/proc` whether the claimed holder is stopped.
+//! ([`LedgerView::queue`]); it reads in `/proc` whether the claimed holder is stopped.
 
 use super::Ledger;
 use super::error::LedgerError;
@@ -43,7 +43,7 @@ use trimtab_core::set::CpuSet;
 pub struct QueuedRun {
     /// Number of its ticket.
     pub ticket: u64,
-    /// What it says about itself; `None` if that is missing.
+    /// Its record about itself; `None` if that is missing.
     pub claim: Option<TicketClaim>,
     /// Whether the process that the claim names runs and belongs to the claimed user.
     pub standing: Option<Standing>,

@@ -39,7 +39,7 @@ pub struct TicketClaim {
     pub demand: Option<Demand>,
     /// Number of cores that it wants, for people; `None` if it is not a plain number.
     pub cores: Option<u32>,
-    /// Priority that it asks for.
+    /// Requested priority.
     pub priority: i32,
 }
 

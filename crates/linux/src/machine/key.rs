@@ -3,8 +3,8 @@
 //! The key must be cheap and must not need hwloc: boot id, online CPUs, online nodes and nodes with
 //! CPUs are four small reads. hwloc's own version is *not* part of it, though a newer hwloc might
 //! see more: asking would load the library, which the cache avoids, and a stat of the helper would
-//! tie a system-wide cache to one installation. The program's version and the cache format stand in
-//! for it, and each boot makes a new model in any case.
+//! tie a system-wide cache to one installation. The program's version and the cache format replace
+//! it, and each boot makes a new model in any case.
 
 use crate::boot;
 use crate::text::{self, ReadError};

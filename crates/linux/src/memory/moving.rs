@@ -90,7 +90,7 @@ struct Areas {
 /// process.
 pub fn unfit(sys: &Path, to: OsNode) -> Option<Unfetched> {
     let list = |name: &str| text::list(&text::read(&sys.join("devices/system/node").join(name)).ok()?);
-    // A kernel with neither file does not know nodes.
+    // A kernel with neither file has no support for nodes.
     let nodes: NodeSet = list("has_memory").or_else(|| list("online")).unwrap_or_default();
     if nodes.len() < 2 {
         Some(Unfetched::OneNode)

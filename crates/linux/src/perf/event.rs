@@ -289,7 +289,7 @@ impl Spec {
         };
         let mut config = [0; 3];
         for part in parts {
-            // A name in the kernel's files stands for parts.
+            // A name in the kernel's files is replaced by its parts.
             let alias = || {
                 let text = text::read(&folder.join("events").join(&part.name)).ok()?;
                 String::from_utf8(text).ok()

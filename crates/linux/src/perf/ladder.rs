@@ -1,10 +1,10 @@
 //! The ladder of rungs: the counts of threads that this machine provides, from the penalty itself
 //! down to nothing. Each rung is tested by counting.
 //!
-//! Problem: no document says whether an event counts. Manuals leave out events that work, virtual
+//! Problem: no document states whether an event counts. Manuals leave out events that work, virtual
 //! machines pass through only some, security settings forbid counting, another program holds the
 //! counters. Idea: try. An event is accepted if it counts while this thread walks through memory
-//! and stands still while the thread computes. The first rung that works is taken, and for each
+//! and does not change while the thread computes. The first rung that works is taken, and for each
 //! better one the reason of its failure is kept.
 //!
 //! Cost: a try with counters that can be opened takes some 5 ms, and at most seven are made; if
@@ -157,7 +157,7 @@ pub fn climb(
                 Choice::Events(_) => Err(Why::NotAsked),
                 _ => climber.counting(rung, cpu.as_ref(), processor.as_ref()).map(Some),
             },
-            // A rung asked for by name is tried even if it can tell nothing.
+            // A rung that is chosen by name is tried even if its counts mean nothing here.
             _ if climber.ground.nodes() < 2 && *choice != Choice::Rung(rung) => Err(Why::OneNode),
             Rung::HintFaults => match climber.ground.balancing() {
                 Some(true) => Ok(None),
@@ -213,7 +213,7 @@ fn groups(recipe: Option<&Recipe>, known: Option<&Processor>) -> Vec<Recipe> {
     groups
 }
 
-/// Climber of the ladder, which remembers what it learned about permissions.
+/// Climber of the ladder, which stores the permissions that it found.
 struct Climber<'a> {
     ground: &'a mut dyn LadderMachine,
     user_only: bool,

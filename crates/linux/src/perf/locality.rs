@@ -1,4 +1,4 @@
-//! Locality without counters: the nodes on which a process's memory lies, or was used.
+//! Locality without counters: the nodes on which a process's memory is, or was used.
 //!
 //! There are two sources. With NUMA balancing, the kernel unmaps pages for a moment now and then
 //! and records which thread accessed them from which node (`/proc/PID/task/TID/sched`, faults that

@@ -2,9 +2,9 @@
 //! groups of counters for threads.
 //!
 //! [`look`] climbs the ladder on this machine and returns the result; [`Group`] counts a thread
-//! with the recipe found. Without counters, [`locality`] still tells on which nodes the memory of a
-//! process lies. Nothing here decides how counts are used; [`trimtab_core::counter_budget`] decides
-//! from their cost how often they run.
+//! with the recipe found. Without counters, [`locality`] still finds the nodes on which the memory
+//! of a process is. Nothing here decides how counts are used; [`trimtab_core::counter_budget`]
+//! decides from their cost how often they run.
 
 mod choice;
 mod cpu;

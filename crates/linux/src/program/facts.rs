@@ -124,7 +124,7 @@ fn wrapped(program: &Program, command: &[OsString], search: Option<&OsStr>) -> O
 }
 
 /// Returns the launcher that a program is. Many are called `mpirun` and `mpiexec`: the file's
-/// content tells them apart.
+/// content distinguishes them.
 fn launcher(program: &Program) -> Option<Launcher> {
     if program.family != Some(Family::Launcher) {
         return None;

@@ -47,7 +47,7 @@ impl FoundSocket {
         // If the process may not be inspected, its root is taken to be our own.
         let Ok(root) = open(process.join("root"), flags, Mode::empty()) else { return Self::at(path) };
         match openat2(&root, below, FLAGS, Mode::empty(), ResolveFlags::IN_ROOT) {
-            // Before Linux 5.6, or if a sandbox does not know the call, links lead from our own
+            // Before Linux 5.6, or if a sandbox refuses the call, links are resolved from our own
             // root.
             Err(Errno::NOSYS | Errno::PERM) => Self::of(openat(&root, below, FLAGS, Mode::empty())?),
             file => Self::of(file?),

@@ -54,7 +54,7 @@ pub enum SocketError {
         /// The socket's path.
         path: PathBuf,
     },
-    /// Another file stands there.
+    /// Another file exists there.
     #[error("{} exists and is not the socket of your daemon: remove it, or name another place with --socket", path.display())]
     Squatted {
         /// The file.

@@ -596,7 +596,7 @@ mod tests {
     fn the_rate_of_accepted_connections_is_limited() {
         let limits = Limits { clients: 10_000, of_user: 10_000, ..LIMITS };
         let (mut server, _folder) = server(limits);
-        // The clock stands still.
+        // The clock does not advance.
         server.connects = Bucket::new(20, 1);
         server.began = Instant::now() + Duration::from_secs(3_600);
         let _clients: Vec<UnixStream> =

@@ -5,8 +5,8 @@
 //! ancestors, since the caller has inherited their mask.
 //!
 //! Order: processes whose main thread is bound first, then the threads of the others; youngest
-//! process first. To ask for the mask of a main thread is one system call, so a bound process is
-//! found even if the time runs out early; a bound thread of an old process may then be missed.
+//! process first. Reading the mask of a main thread is one system call, so a bound process is found
+//! even if the time runs out early; a bound thread of an old process may then be missed.
 
 use crate::process::{self, Pid, Stat, State, Status, Tid};
 use crate::sys::affinity;

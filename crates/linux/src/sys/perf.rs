@@ -10,8 +10,8 @@ use rustix::io::Errno;
 use std::ffi::{c_int, c_ulong};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-/// `PERF_ATTR_SIZE_VER1`. Kernels take structures of any size they know, and this version has all
-/// fields that are used here.
+/// `PERF_ATTR_SIZE_VER1`. Kernels accept the structure in all its published sizes, and this version
+/// has all fields that are used here.
 const ATTR_BYTES: u32 = 72;
 /// `PERF_FORMAT_TOTAL_TIME_ENABLED`, `PERF_FORMAT_TOTAL_TIME_RUNNING` and `PERF_FORMAT_GROUP`.
 const READ_FORMAT: u64 = 1 | 2 | 8;

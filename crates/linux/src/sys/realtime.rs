@@ -40,7 +40,7 @@ pub fn set_least_timer_slack() -> Result<(), Errno> {
 mod tests {
     use super::*;
 
-    /// Returns the scheduling policy of the calling thread, as the kernel says it.
+    /// Returns the scheduling policy of the calling thread, as the kernel reports it.
     fn policy() -> String {
         let text = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
         let rest = text.rsplit_once(") ").unwrap().1;

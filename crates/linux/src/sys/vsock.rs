@@ -1,6 +1,6 @@
 //! Sockets between a virtual machine and its host (`AF_VSOCK`). An endpoint is the number of a
-//! machine and a port. The library of safe system calls does not know such addresses, so the three
-//! calls are made by hand.
+//! machine and a port. The library of safe system calls does not support such addresses, so the
+//! three calls are made by hand.
 
 use super::errno;
 use rustix::io::Errno;

@@ -3,9 +3,8 @@
 //!
 //! The launcher hands over a page of shared memory ([`trimtab_core::budget`]) in which each process
 //! publishes its teams. [`page`] maps it and takes a slot, [`survey`] examines the other processes
-//! and computes this process's share, [`process`] asks the kernel about them. The functions that
-//! open teams ask here for the size of each ([`open`]) and tell when it has ended
-//! ([`Team::close`]).
+//! and computes this process's share, [`process`] reads their state from the kernel. The functions
+//! that open teams get the size of each team here ([`open`]) and report its end ([`Team::close`]).
 //!
 //! - A team costs a few atomic operations on memory of this process, two stores to its slot, and a
 //!   read of the time stamp counter. The others are examined at most once a millisecond, for at

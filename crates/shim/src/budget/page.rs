@@ -1,9 +1,9 @@
 //! Page file of the budget in this process: its mapping, and this process's slot.
 //!
-//! The file is opened as a descriptor of the process that the launcher became
-//! (`/proc/PID/fd/N`), so that programs which close inherited descriptors still find it, or else as
-//! the inherited descriptor. It is a memory file of the right name and length whose length is
-//! sealed; anything else is left alone. The mapping stays for good, and no descriptor is kept.
+//! The file is opened as a descriptor of the process that the launcher became (`/proc/PID/fd/N`),
+//! so that programs which close inherited descriptors still find it, or else as the inherited
+//! descriptor. It is a memory file of the right name and length whose length is sealed; anything
+//! else is left alone. The mapping is permanent, and no descriptor is kept.
 //!
 //! A slot is taken by one compare-and-swap of its owner: from free, or from a process that has
 //! ended. A process that is killed at any instant leaves a slot that the next one takes over.

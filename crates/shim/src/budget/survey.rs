@@ -1,8 +1,9 @@
 //! Examination of the other processes of the hold, and the share of this one.
 //!
-//! The kernel, not the page, says whether a process lives, which CPUs it may use and how much CPU
-//! time it used. So a process that was stopped or that waits lends its cores, whatever its slot
-//! says, and a slot that names a process outside the hold does not count.
+//! The kernel, not the page, is the source for whether a process lives, which CPUs it may use and
+//! how much CPU time it used. So a process that was stopped or that waits lends its cores,
+//! independent of the contents of its slot, and a slot that names a process outside the hold does
+//! not count.
 
 use super::page::{self, Slot};
 use super::{COMPUTING, EQUAL_PART, NEXT, SHARE, WANTED_BEFORE, WANTS, process};
@@ -34,7 +35,7 @@ unsafe impl Sync for Memory {}
 struct Seen {
     processes: [Known; SLOTS],
     demands: [u16; SLOTS],
-    /// Position of the process that is identified anew next.
+    /// Position of the process that is identified again next.
     turn: usize,
 }
 

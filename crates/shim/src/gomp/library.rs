@@ -84,7 +84,7 @@ static LIBRARIES: AtomicPtr<Library> = AtomicPtr::new(null_mut());
 static AT_START: AtomicUsize = AtomicUsize::new(0);
 
 /// Stores the runtime that the program starts with. The loader searches these objects first,
-/// whatever a library opened later says it needs, and binds its other OpenMP calls to them. All
+/// whatever libraries a later object names as needed, and binds the other OpenMP calls to them. All
 /// OpenMP calls must end in the same runtime.
 pub(crate) fn note_start() {
     let mut behind = Behind::default();

@@ -351,7 +351,7 @@ impl Birth {
     }
 }
 
-/// Records that the calling thread joins a team that this library knows nothing of.
+/// Records that the calling thread joins a team without a record in this library.
 pub(crate) fn join_unknown() {
     THREAD.with(|thread| {
         thread.around.set(None);
@@ -377,11 +377,11 @@ pub(crate) fn relax() {
     });
 }
 
-/// Gives the calling thread a wide mask for good, though it may be inside a region. The mask is
+/// Gives the calling thread a wide mask permanently, though it may be inside a region. The mask is
 /// narrowed again when the thread joins the next team.
 ///
-/// The stored mask of the thread becomes doubtful and is not forgotten: after a `vfork` this runs
-/// in the child, on its parent's memory but not on its parent's mask.
+/// The stored mask of the thread is marked as doubtful and kept: after a `vfork` this runs in the
+/// child, on its parent's memory but not on its parent's mask.
 pub(crate) fn widen_until_next_team() {
     THREAD.with(|thread| {
         if thread.bound.get() != Bound::NO {
@@ -496,7 +496,7 @@ extern "C" fn ended(_: *mut c_void) {
     });
 }
 
-/// Stores whether the environment told the runtime to bind threads by itself. Called once, when the
+/// Stores whether a variable makes the runtime bind threads by itself. Called once, when the
 /// library is loaded.
 pub(super) fn note_places() {
     let off = |value: &str| ["false", "none", "disabled"].iter().any(|word| value.eq_ignore_ascii_case(word));

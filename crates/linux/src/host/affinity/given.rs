@@ -7,7 +7,7 @@ use trimtab_core::set::CpuSet;
 use trimtab_core::time::Moment;
 
 /// Masks that were given to threads, each with the own masks of these threads. A mask is kept until
-/// no unknown thread can have been born with it.
+/// no unknown thread can have inherited it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Given(BTreeMap<CpuSet, MaskOrigin>);
 
@@ -45,7 +45,8 @@ impl Given {
     }
 
     /// Forgets masks that were free at the last complete search for threads and children, at
-    /// `searched`: every thread born with such a mask is known. All threads were listed just now.
+    /// `searched`: every thread that inherited such a mask is known. All threads were listed just
+    /// now.
     pub(super) fn forget(&mut self, now: Moment, searched: Option<Moment>, held: &BTreeSet<&CpuSet>) {
         self.0.retain(|mask, was| {
             let free = !held.contains(mask);
@@ -82,7 +83,7 @@ mod tests {
         given.add(&one, &home);
         given.forget(Moment(10), Some(Moment(9)), &held);
         assert_eq!(given.homes(&one), Some(&BTreeSet::from([home.clone()])));
-        // Released; a child born before may not have been found yet.
+        // Released; a child created before may not have been found yet.
         given.forget(Moment(20), Some(Moment(19)), &BTreeSet::new());
         given.forget(Moment(30), Some(Moment(19)), &BTreeSet::new());
         assert!(!given.is_empty(), "children were not looked for since");

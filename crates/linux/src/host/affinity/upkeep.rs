@@ -1,10 +1,10 @@
 //! Upkeep of masks as threads come and go, as others set masks, and as the kernel grants other
 //! CPUs.
 //!
-//! A thread born to one that was moved inherits our mask and is recognised by it. It gets the own
-//! mask of its parent thread as soon as it is found. If the parent may be one of several threads
-//! with different own masks, it gets the own mask of the process's first thread. Known gap: a
-//! thread that binds itself to the very same CPUs before it is found is taken for such a child.
+//! A thread created by one that was moved inherits our mask and is recognised by it. It gets the
+//! own mask of its parent thread as soon as it is found. If the parent may be one of several
+//! threads with different own masks, it gets the own mask of the process's first thread. Known gap:
+//! a thread that binds itself to the very same CPUs before it is found is taken for such a child.
 
 use super::{AffinityWriter, Binding, MovableProcess, Surroundings};
 use crate::host::constraints::{self, Member, Regrant};
@@ -32,7 +32,7 @@ impl AffinityWriter {
         self.processes.insert(pid, MovableProcess { start, record: None, unkept: false, balancer: None, given });
     }
 
-    /// Returns whether a child was born with a mask that a thread of its parent was given.
+    /// Returns whether a child was created with a mask that a thread of its parent was given.
     pub(in crate::host) fn was_born_with_ours(&self, child: Pid, parent: Pid) -> bool {
         let Some(parent) = self.processes.get(&parent) else { return false };
         let mask = || self.mask(child, child.main_thread());
@@ -61,8 +61,8 @@ impl AffinityWriter {
         let inherited = self.inherited(pid, &mask, around.table).filter(|_| left.is_none());
         let group = around.constraints.group(pid);
         let (home, held) = match inherited.clone() {
-            // At once: policies know nothing of the inherited mask, and would take the thread for
-            // one that may run anywhere.
+            // At once: policies do not see the inherited mask, and would treat the thread as one
+            // that may run anywhere.
             Some(own) if own.give(tid, || around.constraints.granted(group)).is_ok() => (own, None),
             Some(own) => (own, Some(mask.clone())),
             None => (Home::own(mask.clone()), None),
@@ -105,9 +105,10 @@ impl AffinityWriter {
         }
     }
 
-    /// Returns the own mask of the parent of a thread that was born with this mask, if the mask was
-    /// given to any thread. If it was given to threads with different own masks, the first thread
-    /// is taken for the parent, and otherwise the own mask that most threads have is returned.
+    /// Returns the own mask of the parent of a thread that was created with this mask, if the mask
+    /// was given to any thread. If it was given to threads with different own masks, the first
+    /// thread is taken for the parent, and otherwise the own mask that most threads have is
+    /// returned.
     fn inherited(&self, pid: Pid, mask: &CpuSet, table: &ThreadTable) -> Option<Home> {
         let homes = self.processes.get(&pid)?.given.homes(mask)?;
         let process = table.processes.get(&pid)?;
@@ -119,8 +120,8 @@ impl AffinityWriter {
         first.or_else(most).cloned()
     }
 
-    /// Handles an unwatched thread that was born beside vCPUs: if it inherited a mask of ours, it
-    /// gets the own mask of its parent thread.
+    /// Handles an unwatched thread that was created beside vCPUs: if it inherited a mask of ours,
+    /// it gets the own mask of its parent thread.
     pub(in crate::host) fn bystander_found(&mut self, pid: Pid, tid: Tid, around: &mut Surroundings<'_>) {
         if self.proc.shares_numbers()
             && let Ok(mask) = affinity::get(Some(tid))
@@ -296,7 +297,8 @@ impl AffinityWriter {
             }
             match ours {
                 Some(true) => {}
-                // Kernels before 6.2 forget the requested mask, and give all CPUs that they allow.
+                // Kernels before 6.2 do not store the requested mask, and give all CPUs that they
+                // allow.
                 Some(false) if all => {
                     binding.held = (now != binding.home.cut(active)).then(|| now.clone());
                 }

@@ -10,8 +10,8 @@
 //! no descriptor and no folder of the process that started the balancer. A balancer that ended in
 //! order reports this through the pipe, and the guardian ends without reading records. A guardian
 //! that is killed itself is replaced within some seconds. If no guardian can be started, the
-//! records remain for the next call of trimtab, and a note says so. A kill of the whole control
-//! group ends both.
+//! records remain for the next call of trimtab, and a note reports that. A kill of the whole
+//! control group ends both.
 
 use super::{LeftBehind, LeftEnd, restore_left_behind};
 use crate::ledger::Location;

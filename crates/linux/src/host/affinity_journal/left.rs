@@ -21,8 +21,8 @@ use trimtab_core::set::CpuSet;
 /// with names must not keep us busy. Beyond the limit, records of living processes are read.
 /// Chosen.
 const RECORDS_MAX: usize = 4_096;
-/// Maximal number of searches for threads that were born while masks were given back. Chosen: each
-/// pass finds only the threads born during the previous one.
+/// Maximal number of searches for threads that were created while masks were given back. Chosen:
+/// each pass finds only the threads created during the previous one.
 const PASSES_MAX: u32 = 8;
 /// Maximal number of names that are listed. Chosen.
 const LISTED_MAX: usize = 65_536;
@@ -242,7 +242,7 @@ impl<'a> RestoreRun<'a> {
         let count = match now {
             None => &mut self.vanished,
             // Even if the present mask equals the own mask, the kernel may have cut it from a mask
-            // of ours, which the kernel remembers: then the own mask is set nevertheless.
+            // of ours, which the kernel still stores: then the own mask is set nevertheless.
             Some(now) if !entry.gave(&now, granted().as_ref()) => {
                 if now == entry.home {
                     return;

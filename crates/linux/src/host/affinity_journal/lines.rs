@@ -6,8 +6,8 @@
 //! ```
 //!
 //! SOCKET is the path at which a service listens, with spaces and non-ASCII bytes as `%XX`; the
-//! record of a balancer that is not a service has no such word. The word `cpuset` says that nothing
-//! but its cpuset bound the thread. Versions that do not know these words ignore them.
+//! record of a balancer that is not a service has no such word. The word `cpuset` means that only
+//! its cpuset bound the thread. Versions without these words ignore them.
 //!
 //! Any process may have written the file, and a kill may have cut it anywhere: a line counts only
 //! when its checksum is right and its generation is the header's. A thread with a held mask equal

@@ -5,10 +5,10 @@
 //! other's work without end. Idea: the journal has a file for each process with moved threads, its
 //! *record* `balance-PID-START`. The record is made and locked (an open-file-description lock,
 //! which the kernel releases with the process) before the first move. A locked record means that
-//! the process is being balanced. An unlocked record says which masks must be given back.
+//! the process is being balanced. An unlocked record lists the masks that must be given back.
 //!
-//! Properties: a record is private to its user. Names that others made are never written to and
-//! never believed, and cost no more than one warning. A mask is given back only to the same thread
+//! Properties: a record is private to its user. Files made by other users are never written to and
+//! never trusted, and cause at most one warning. A mask is given back only to the same thread
 //! (number and start time), and only if the thread still has the mask that it was given. No entry
 //! is lost to a kill while a record is rewritten, since another file is written and takes the name.
 //! Whether a record is locked is queried and never tested by locking. Root restores a user's record
@@ -170,7 +170,7 @@ impl Folder {
         format!("{}{pid}-{}", self.stem, start.0)
     }
 
-    /// Returns the process that a file's name stands for.
+    /// Returns the process that a file's name identifies.
     fn process(&self, name: &str) -> Option<(Pid, StartTime)> {
         let (pid, start) = name.strip_prefix(&self.stem)?.split_once('-')?;
         let (pid, start) = (Pid(pid.parse().ok()?), StartTime(start.parse().ok()?));
@@ -469,8 +469,8 @@ impl AffinityJournal {
         let threads = left.map(|lines| lines.threads).unwrap_or_default();
         let mut record =
             MaskRecord { file, folder: self.folder.clone(), name, lines: Lines { header, threads }, end: 0 };
-        // A file that its user can change must not get entries that we will believe: those go to a
-        // file of our own.
+        // A file that its user can change must not get entries that will be trusted later: those go
+        // to a file of our own.
         let theirs = ![0, geteuid().as_raw()].contains(&stat.st_uid);
         if record.lines.threads.is_empty() && !theirs {
             // There is nothing that could be lost.
@@ -505,7 +505,7 @@ pub(super) struct MaskRecord {
 
 impl MaskRecord {
     /// Returns the entry of an earlier balancer that did not give this thread's mask back; for a
-    /// thread born since, the entry with the mask that it was born with.
+    /// thread created since, the entry with the mask that it inherited.
     pub(super) fn entry(&self, tid: Tid, start: StartTime, mask: &CpuSet) -> Option<&Entry> {
         let noted = self.lines.threads.get(&tid).filter(|entry| entry.start == start);
         noted.or_else(|| self.lines.threads.values().find(|entry| entry.gave(mask, None)))

@@ -92,7 +92,7 @@ pub(in crate::host) struct GroupLimits {
     online: Kept,
     /// Texts of processes' `cgroup` files, with the group to which each led.
     known: BTreeMap<Vec<u8>, GroupId>,
-    /// The last text that was forgotten; the next round continues after it.
+    /// The last text that was dropped; the next round continues after it.
     forgotten: Option<Vec<u8>>,
     groups: BTreeMap<GroupId, LimitGroup>,
     throttles: BTreeMap<PathBuf, Throttle>,

@@ -1,8 +1,8 @@
 //! Constraints on the threads under watch: the CPUs that the kernel grants each group of processes,
 //! quotas, and a loaded scheduler.
 //!
-//! [`GroupLimits`] reads the files; [`Constraints`] knows the group of each process and of each
-//! vCPU. It only reads: the consequence for masks is a [`Regrant`], which the caller carries out.
+//! [`GroupLimits`] reads the files; [`Constraints`] has the group of each process and of each vCPU.
+//! It only reads: the consequence for masks is a [`Regrant`], which the caller carries out.
 
 mod group_limits;
 

@@ -185,7 +185,7 @@ impl CounterReader {
     }
 
     /// Adds counts to a sample after its threads were read, if counts are requested. `mask` returns
-    /// the mask of a thread, if the host knows it.
+    /// the mask of a thread, if the host has it.
     pub fn count<'m>(
         &mut self,
         wanted: &Wanted,

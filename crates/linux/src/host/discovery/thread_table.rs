@@ -40,7 +40,7 @@ pub struct WatchedThread {
     pub pid: Pid,
     /// Its number in the kernel.
     pub tid: Tid,
-    /// Start time: together with the number, it identifies the thread for good.
+    /// Start time: together with the number, it identifies the thread permanently.
     pub start: StartTime,
     /// Its name, printable; for a vCPU's thread, the name of the vCPU.
     pub name: String,

@@ -1,4 +1,4 @@
-//! Lists of threads: new threads are taken in, ended threads are reported and forgotten.
+//! Lists of threads: new threads are added, ended threads are reported and removed.
 //!
 //! Property: a number that meanwhile belongs to another thread ends the thread that had it before.
 
@@ -155,7 +155,7 @@ impl Discovery {
         taken
     }
 
-    /// Searches for threads and children born to these processes, now and at any cost; the next
+    /// Searches for new threads and children of these processes, now and at any cost; the next
     /// search takes the threads in.
     pub fn find_born(&mut self, of: &[Pid], listener: &mut dyn ThreadListener) {
         for pid in of {

@@ -4,8 +4,8 @@
 //! ([`DescriptorBudget`]); values that were not requested are not read. A failed reading is the
 //! sign that a thread has ended.
 //!
-//! Suspended, stopped and traced threads have counters that stand still; so have the vCPUs of a
-//! virtual machine that is paused.
+//! Counters of suspended, stopped and traced threads do not change; so have the vCPUs of a virtual
+//! machine that is paused.
 
 pub(super) mod counters;
 

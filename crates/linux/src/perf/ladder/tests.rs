@@ -71,7 +71,7 @@ fn events_with_a_wrong_meaning_are_not_used() {
     });
     assert_eq!(standing.rung, Rung::Exact);
     assert!(standing.recipe.unwrap().events[0].1.name.contains("event=0x60,umask=0x01"));
-    // Cycles that stand still are refused too.
+    // Cycles that do not change are refused too.
     let still = vec![("0x", EventBehaviour::Silent), ("cycles", EventBehaviour::Silent)];
     let standing = stand(Scripted { events: still, ..Scripted::default() });
     assert_eq!(standing.rung, Rung::HintFaults);
@@ -167,7 +167,7 @@ fn without_counters_the_kernels_facts_about_memory_are_used() {
 fn a_choice_is_followed_and_other_rungs_are_not_tried() {
     let standing = chosen(Scripted::default(), "generic");
     assert_eq!((standing.rung, standing.missing[0].why.clone()), (Rung::Generic, Why::NotAsked));
-    // Tried when asked for by name, even if it can tell nothing.
+    // Tried when chosen by name, even if its counts mean nothing.
     assert_eq!(chosen(Scripted { nodes: 1, ..Scripted::default() }, "residency").rung, Rung::Residency);
     assert_eq!(chosen(Scripted { nodes: 1, ..Scripted::default() }, "hint-faults").rung, Rung::HintFaults);
     for off in ["off", "nothing"] {
