@@ -31,7 +31,7 @@ pub struct Faults {
     pub stale: f64,
     /// Probability per decision that it is refused.
     pub refused: f64,
-    /// Probability per decision that it is done, and told, only at the next sample.
+    /// Probability per decision that it is applied, and reported, only at the next sample.
     pub delayed: f64,
     /// Longest delay of each sample.
     pub late: Span,
@@ -64,7 +64,7 @@ pub struct Faulty<'a, H> {
     last: BTreeMap<ThreadId, ThreadSample>,
     /// Decisions to be done at the next sample.
     pending: Vec<Decision>,
-    /// By how much the told clock is ahead of the true one.
+    /// Lead of the reported clock over the true one.
     ahead: Span,
 }
 

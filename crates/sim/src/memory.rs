@@ -240,7 +240,7 @@ impl Memory {
         let (here, at_llc, at_team, program) = (task.llc, task.at_llc, task.at_team, task.program);
         let writes = task.writes().is_some();
         llc.running.swap_remove(at_llc);
-        // Less than a page of lines is gone before any thread asks for it again.
+        // Less than a page of lines is evicted before any thread accesses it again.
         task.left.retain(|left| left.bytes > 0.0);
         if task.held >= 4096.0 {
             llc.parked += task.held;

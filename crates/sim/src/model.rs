@@ -91,7 +91,7 @@ pub struct MemoryParams {
     /// machines before NUMA.
     pub port_bandwidth: Option<f64>,
     /// Bandwidth that the whole machine's memory traffic shares, to all nodes, bytes a nanosecond:
-    /// the probes of a machine that asks all others at each miss, or one controller behind all
+    /// the probes of a machine that probes all caches at each miss, or one controller behind all
     /// buses.
     pub bus_bandwidth: Option<f64>,
     /// Size of pages that are touched first, placed and moved, bytes.
@@ -115,7 +115,7 @@ pub struct Switching {
 
 impl Model {
     /// Returns the PUs of each package, whose cores share a turbo; one package of all PUs if the
-    /// machine does not say.
+    /// machine does not define packages.
     pub fn packages(&self) -> Vec<Range<usize>> {
         let count = self.machine.pu_count();
         let packages: Vec<Range<usize>> =

@@ -3,8 +3,8 @@
 //! Unit: one key. Problem: keys and values that people write into scenario and machine files are
 //! misspelt, missing, negative, not a number or a billion. They must be refused before anything
 //! runs, with the name of the file, the line, the key, the value and the allowed range. Idea: the
-//! reader asks for each key by name and limits, so it knows all names that are allowed; any other
-//! key is unknown. Nothing here panics.
+//! reader gets each key by name and limits, so it has all names that are allowed; any other key is
+//! unknown. Nothing here panics.
 
 mod times;
 mod values;

@@ -94,7 +94,7 @@ mod tests {
     #[test]
     fn programs_of_earlier_headers_go_on_and_those_of_later_ones_are_told() {
         let first = First { size: 16, one: 5 };
-        // SAFETY: it has the number of bytes that it says.
+        // SAFETY: it has the number of bytes that its size field states.
         let read = unsafe { read_sized((&raw const first).cast::<Second>()) }.unwrap();
         assert_eq!(read, Second { size: 16, one: 5, two: 22 });
         for size in [0, 8, 15, 17, 25, usize::MAX] {

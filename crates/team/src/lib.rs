@@ -15,8 +15,8 @@
 //! **Idea.** Each transfer of data has a ticket: a number that all ranks count in the same way
 //! ([`shared_layout`]). A rank waits until a flag shows the ticket ([`wait`]); each flag counts the
 //! ranks that sleep on it ([`flag`]). Each algorithm is written once and serves both blocking and
-//! started calls ([`endpoint`]). A table, which can be tuned by measurement ([`mod@tune`]), says
-//! which algorithm a call uses ([`algorithm_table`]).
+//! started calls ([`endpoint`]). A table, which can be tuned by measurement ([`mod@tune`]),
+//! determines the algorithm of a call ([`algorithm_table`]).
 //!
 //! **Properties.** The results of a call are equal on all ranks to the last bit; this holds for
 //! every algorithm. When a rank dies or leaves, every wait of every other rank ends with an error
@@ -62,8 +62,8 @@
 //!    can do other work meanwhile.
 //! 4. [`Rank::split`] makes parts of a team, [`Rank::shrink`] continues without ranks that were
 //!    lost ([`Error`]).
-//! 5. [`tune::tune`] measures which algorithms are quickest here; [`Rank::explain`] says which are
-//!    used.
+//! 5. [`tune::tune`] measures which algorithms are quickest here; [`Rank::explain`] names those in
+//!    use.
 //!
 //! # Limits
 //!

@@ -6,14 +6,14 @@
 //! and for the cell it is about to reuse. A rank that only gives therefore runs up to
 //! [`SLOT_COUNT`] rounds ahead.
 //!
-//! **Resident** inputs, those that lie in the segment, are taken from where they are. One round
-//! before the others announces their locations. A rank that gives nothing in the later rounds still
-//! counts their tickets, and keeps its input unchanged until all ranks that take it have done. Data
-//! in another process ([`crate::cma`]) is taken whole before the first of these rounds.
+//! **Resident** inputs, those in the segment, are read in place. One round before the others
+//! announces their locations. A rank that gives nothing in the later rounds still counts their
+//! tickets, and keeps its input unchanged until all ranks that take it have done. Data in another
+//! process ([`crate::cma`]) is taken whole before the first of these rounds.
 //!
 //! **Central barrier.** If ranks share CPUs, a rank that waits for each of the others in turn
-//! sleeps and is woken once for each. In that case all ranks give, then meet at a central barrier,
-//! with one sleep each, and find all data there.
+//! sleeps and is woken once for each. In that case all ranks write their data, then synchronise at
+//! a central barrier, with one sleep each, and read all data.
 
 use crate::Result;
 use crate::algorithm_table::Algorithm;
@@ -109,7 +109,7 @@ impl Takes {
     }
 }
 
-/// Inputs that lie in the segment.
+/// Inputs in the segment.
 #[derive(Debug, Clone, Copy, Default)]
 struct Resident {
     /// This rank's input does.
@@ -130,8 +130,7 @@ impl Endpoint {
         if inline { self.area.slot(rank, ticket).payload() } else { self.area.cell(rank, ticket) }
     }
 
-    /// Carries out a rank's part of a call. If inputs are `shown`, they may be taken from where
-    /// they lie.
+    /// Carries out a rank's part of a call. If inputs are `shown`, they may be read in place.
     pub(crate) async fn rounds(
         &self,
         call: &CollectiveCall,
@@ -231,8 +230,8 @@ impl Endpoint {
         Ok(resident)
     }
 
-    /// Takes all data that lies in other processes. Returns whether it was taken: to be combined,
-    /// all inputs must be `shown`.
+    /// Takes all data of other processes. Returns whether it was taken: to be combined, all inputs
+    /// must be `shown`.
     fn take_whole(&self, call: &CollectiveCall, part: RankPart, shown: bool) -> Result<bool> {
         let (takes, block) = (part.takes.of(self.ranks()), call.bytes());
         let skip = if part.shared_out { self.rank as usize * block } else { 0 };
@@ -256,7 +255,7 @@ impl Endpoint {
         Ok(true)
     }
 
-    /// Waits until all ranks that take this rank's input from where it lies have done with it.
+    /// Waits until all ranks that read this rank's input in place have finished.
     async fn taken(&self, call: &CollectiveCall, last: Ticket) -> Result<()> {
         let takers = match call.kind {
             Kind::Reduce | Kind::Gather => call.root..call.root + 1,

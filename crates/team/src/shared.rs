@@ -2,7 +2,7 @@
 //! of the heap.
 //!
 //! Other ranks may read and write a block at any time, so it is never lent as a slice. Data is
-//! copied in and out, or used by collectives where it lies (*resident*), without a copy.
+//! copied in and out, or used by collectives in place (*resident*), without a copy.
 
 use crate::call::{CollectiveCall, Kind, Sync};
 use crate::endpoint::Endpoint;
@@ -166,15 +166,15 @@ impl Rank {
             output: output.own().cast(),
             sync,
         };
-        // SAFETY: the blocks have the same length, lie in the segment, and are the same or do not
+        // SAFETY: the blocks have the same length, are in the segment, and are the same or do not
         // overlap.
         unsafe { self.call(&call) }
     }
 
-    /// Carries out any collective with blocks in the segment as buffers: blocks of `count`
-    /// elements go from and to each rank as [`Kind::shape`] says, from this rank's block of `input`
-    /// to that of `output`. Inputs are taken from where they lie, without a copy in between. A
-    /// broadcast goes from and to `output`.
+    /// Carries out any collective with blocks in the segment as buffers: blocks of `count` elements
+    /// go from and to each rank by [`Kind::shape`], from this rank's block of `input` to that of
+    /// `output`. Inputs are read in place, without a copy in between. A broadcast goes from and to
+    /// `output`.
     ///
     /// # Examples
     /// ```
@@ -229,7 +229,7 @@ impl Rank {
             output: output.own().cast(),
             sync,
         };
-        // SAFETY: both are long enough, lie in the segment, and are the same or do not overlap.
+        // SAFETY: both are long enough, are in the segment, and are the same or do not overlap.
         unsafe { self.call(&call) }
     }
 

@@ -390,7 +390,7 @@ impl Area {
     /// Sets all flags to zero again.
     ///
     /// # Safety
-    /// No rank is in an operation, and none begins one before it is told to.
+    /// No rank is in an operation, and none begins one before the caller allows it.
     pub unsafe fn clear(&self) {
         // SAFETY: within the flags by the promise of `at`; no other rank uses them, by the caller's
         // promise.

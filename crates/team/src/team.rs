@@ -194,8 +194,8 @@ impl Team {
     }
 
     /// Returns the team that another process of this user hosts at a path, and the rank that the
-    /// host gave: the wanted rank, or any if `wanted` is `None`. Waits for the host as long as
-    /// [`Options::gather`] says. [`Team::host`] has an example.
+    /// host gave: the wanted rank, or any if `wanted` is `None`. Waits for the host at most for
+    /// [`Options::gather`]. [`Team::host`] has an example.
     ///
     /// # Errors
     /// `Refused` if no host listens in time, another user does, or the rank is taken; `NotATeam` if
@@ -232,8 +232,8 @@ impl Team {
     /// ```
     ///
     /// # Errors
-    /// `Refused` if the job's launcher says that its ranks are on several machines, or the numbers
-    /// of ranks differ; otherwise as [`Team::host`] and [`Team::meet`].
+    /// `Refused` if the job's launcher reports that its ranks are on several machines, or the
+    /// numbers of ranks differ; otherwise as [`Team::host`] and [`Team::meet`].
     pub fn of_job(rank: u32, key: &str, options: Options) -> Result<Self> {
         for name in ["OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "LOCAL_WORLD_SIZE"] {
             let local = std::env::var(name).ok().and_then(|value| value.parse::<u32>().ok());
@@ -424,7 +424,7 @@ impl Team {
             let peers = peers.flatten();
             let mut all = [u64::from(peers.is_some())];
             rank.mine().allreduce_in_place(&mut all, Operator::Min)?;
-            // No rank asks any more which process owns this rank.
+            // No rank reads the owner of this rank any more.
             drop(claim);
             rank.endpoint.set_peers(peers.filter(|_| all[0] != 0));
         }
@@ -462,7 +462,7 @@ impl Whole {
         debug_assert!(ranks <= self.geometry.ranks);
         let at = |offset| self.mapping.base().wrapping_add(offset);
         let cell = self.geometry.stage_bytes / CELL_COUNT;
-        // SAFETY: the geometry lies within the mapping, which the owner of the area keeps; a new
+        // SAFETY: the geometry is within the mapping, which the owner of the area keeps; a new
         // segment is all zeroes, and one that is used again is cleared first.
         unsafe { Area::at(at(self.geometry.control), at(self.geometry.stage), ranks, cell) }
     }

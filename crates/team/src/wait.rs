@@ -5,12 +5,12 @@
 //! beforehand: the program's own threads, a quota or another program may change it at any time.
 //!
 //! **Idea.** A [`Patience`] begins with a spin that depends on occupancy (none if there are more
-//! ranks than CPUs) and learns how long to spin ([`crate::adaptive_spin`]). Long spins yield now
-//! and then: a yield costs nothing while no other thread wants the CPU, and shows when one does.
-//! Ranks that share CPUs give them to each other by yielding, which is several times as quick as
-//! sleeping and waking. After some yields that returned late, ranks sleep at once, for a multiple
-//! of the time lost. A sleeping rank wakes up every few milliseconds to check that the ranks it
-//! waits for are alive.
+//! ranks than CPUs) and adapts the length of the spin ([`crate::adaptive_spin`]). Long spins yield
+//! now and then: a yield costs nothing while no other thread wants the CPU, and shows when one
+//! does. Ranks that share CPUs give them to each other by yielding, which is several times as quick
+//! as sleeping and waking. After some yields that returned late, ranks sleep at once, for a
+//! multiple of the time lost. A sleeping rank wakes up every few milliseconds to check that the
+//! ranks it waits for are alive.
 //!
 //! **Properties.** No rank waits longer than [`SLEEP_MAX`] without a check for faults, in one wait
 //! or in many short ones of the same call. The clock is not read before the first spins are over.
@@ -79,7 +79,7 @@ pub struct Patience {
 }
 
 impl Patience {
-    /// Returns the patience for a policy; `crowded` says that there are more ranks than CPUs for
+    /// Returns the patience for a policy; `crowded`: whether there are more ranks than CPUs for
     /// them.
     pub fn new(policy: Policy, crowded: bool) -> Self {
         let (spins, yields) = match policy {
@@ -179,8 +179,7 @@ pub trait Faults {
     fn check(&self, now: Instant) -> Option<crate::Error>;
 }
 
-/// Waits beyond the first spins. In a model there is no clock, since a rank that is not woken has
-/// been forgotten.
+/// Waits beyond the first spins. A model has no clock, since a rank that is not woken is an error.
 #[cfg(trimtab_model)]
 pub fn linger(
     flag: &Flag,

@@ -1,7 +1,7 @@
 //! Checker of counters: counters and time never decrease. It covers counters of threads and CPUs,
-//! of the run, and those that the host tells.
+//! of the run, and those that the host reports.
 //!
-//! Bounds: none. The host's values are checked only in runs whose readings are not spoiled on
+//! Bounds: none. The host's values are checked only in runs whose readings are not falsified on
 //! purpose, because a repeated old reading is older than the last one.
 
 use super::{Checker, Invariant, Scene, Terms, ThreadKey, ViolationLog};

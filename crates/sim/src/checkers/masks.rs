@@ -7,8 +7,8 @@
 //! done late or lost with their CPUs.
 //!
 //! Bounds: none. If none of a thread's CPUs is usable, the thread may run on any CPU, as Linux lets
-//! it. A decision holds from the time at which the host says that it was applied. Threads that no
-//! policy balances keep the mask with which they were born.
+//! it. A decision holds from the time at which the host reports that it was applied. Threads that
+//! no policy balances keep the mask with which they were created.
 
 use super::scene::ready;
 use super::{Checker, Invariant, Scene, Terms, ThreadKey, ViolationLog};

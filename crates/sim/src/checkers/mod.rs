@@ -52,7 +52,7 @@ use trimtab_core::time::{Moment, Span};
 /// period of a policy.
 pub const SCENE_PERIOD: Span = Span::from_ms(5);
 
-/// Number of violations kept for each invariant; more of them say nothing new.
+/// Number of violations kept for each invariant; more of them add no information.
 const VIOLATIONS_MAX: usize = 3;
 
 /// Invariant of a run.

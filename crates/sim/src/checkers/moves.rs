@@ -12,8 +12,8 @@
 //! moved too.
 //!
 //! Bound: moves a second, times the time, and twice the highest savings; none if no limit was asked
-//! for. Runs in which moves were refused or readings spoiled at any time are not judged: a refused
-//! move is asked for again at each sample.
+//! for. Runs in which moves were refused or readings falsified at any time are not judged: a
+//! refused move is asked for again at each sample.
 
 use super::{Checker, Invariant, Terms, ViolationLog};
 use trimtab_core::balance::{Decision, Kind, Reason};

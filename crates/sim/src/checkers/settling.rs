@@ -12,7 +12,7 @@
 //!   evenly as possible: 1 / ⌈threads / CPUs⌉. Exceptions: a thread that polls by yielding gives
 //!   its share away; a kernel that pins deals each program's threads from the first CPU on; the
 //!   control `pinned` leaves threads where lost CPUs sent them; and a round of all threads on such
-//!   a CPU must fit ten times into the window, or the window cannot tell.
+//!   a CPU must fit ten times into the window, or the window proves nothing.
 //!
 //! Bound: four unsettled windows in a row. A policy needs some of its steps to trust its readings,
 //! a failed trial of `auto` takes half a second and is not repeated at once, and one window may

@@ -1,7 +1,7 @@
 //! Checker of starvation: a ready thread with work to do runs in the end.
 //!
 //! Bound: a tenth of a second, and four rounds of all threads on its CPU, each with the longest
-//! turn that the kernel knows (its slice, its latency, its tick), times the ratio of the weights.
+//! turn that the kernel allows (its slice, its latency, its tick), times the ratio of the weights.
 //! Rounds and credits go round the whole machine, so all threads of the machine count there; so do
 //! all of a session if sessions share. Xen's credits are dealt over the whole machine whatever the
 //! masks are, and woken threads with credit go first. If many threads are confined to a CPU, some

@@ -2,7 +2,7 @@
 //! (seed 002), and of the policies here that are derived from it.
 //!
 //! The virtual machine's memory is on node 0, because Xen 4.0 fills the node of the first virtual
-//! CPU before any other; the study does not say. Hyper-threading is off up to eight threads
+//! CPU before any other; the study does not state it. Hyper-threading is off up to eight threads
 //! ("future work: considering simultaneous multithreading").
 
 use super::draft::{Contestant, Draft, LOAD, machine, profile, scenario};

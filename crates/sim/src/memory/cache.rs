@@ -84,8 +84,8 @@ impl Llc {
 }
 
 /// Returns the bytes that a thread holds after `span` nanoseconds. The thread held `held`, uses
-/// `set` bytes repeatedly, and asks for `asked` bytes a nanosecond, of which the share `missed` is
-/// not there, in a cache that replaces the share `replaced` of itself each nanosecond.
+/// `set` bytes repeatedly, and requests `asked` bytes a nanosecond, of which the share `missed`
+/// misses, in a cache that replaces the share `replaced` of itself each nanosecond.
 ///
 /// Exact for random accesses; for others the misses as a function of the holding are taken as
 /// linear during the span.

@@ -30,7 +30,7 @@ const CPU_TRIES_MAX: usize = 32;
 #[derive(Clone, Debug)]
 pub(crate) struct Credit {
     slice: u64,
-    /// Whether virtual CPUs spread over sockets, as [`Kernel::spread`] says.
+    /// Whether virtual CPUs spread over sockets ([`Kernel::spread`]).
     spread: bool,
     /// By CPU, the best priority of a movable waiting thread: 3 boosted, 2 under, 1 over.
     best: Tree,

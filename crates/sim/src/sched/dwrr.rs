@@ -121,16 +121,16 @@ impl Scheduler for Dwrr {
         if !others && seats.current(cpu).is_none_or(|current| current == task) {
             self.rounds[cpu] = self.rounds[cpu].max(self.latest.saturating_sub(1));
         }
-        // A new thread comes in the next round. Otherwise threads born one after the other, here or
-        // elsewhere, would put that round off without end.
+        // A new thread comes in the next round. Otherwise threads created one after the other, here
+        // or elsewhere, would delay that round without end.
         let round = self.rounds[cpu] + u64::from(why == JoinReason::New);
         let seat = &mut seats.tasks[task];
         if why != JoinReason::Moved && seat.round < round {
             // A thread that slept through rounds does not get them back.
             (seat.round, seat.used) = (round, 0);
         }
-        // Where many threads are born, rounds pass faster. A thread that comes from there must not
-        // wait until the same rounds have passed here.
+        // Where many threads are created, rounds pass faster. A thread that comes from there must
+        // not wait until the same rounds have passed here.
         seat.round = seat.round.min(self.rounds[cpu] + 1);
     }
 

@@ -180,7 +180,7 @@ impl LoadBalance {
                     pull_odds.note(0);
                     continue;
                 }
-                // A search that is made stands for those that are not.
+                // A search that is made represents those that are not.
                 counts = (ODDS_SCALE + odds / 2) / odds;
             }
             let found = if any_waits { take(seats, now, cpu, &domain.cpus, 0) } else { None };

@@ -15,7 +15,7 @@ pub(crate) const NO_TASK: u32 = u32::MAX;
 /// Scheduling state of a thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) enum TaskState {
-    /// Asleep, not born, or over.
+    /// Asleep, not created yet, or ended.
     #[default]
     Off,
     /// Waiting in the run queue of its CPU.

@@ -17,7 +17,7 @@
 //! (threads and their numbers), the scheduler with its run queues (`sched`), and a model of memory
 //! (`Progress`). Events join them:
 //!
-//! - `spawn`: programs start, threads are born and end.
+//! - `spawn`: programs start, threads start and end.
 //! - `running`: threads on and off CPUs.
 //! - `waiting`: phases, barriers, sleep.
 //! - `control`: actions of a host or a scenario on a running world.
@@ -112,7 +112,7 @@ struct AddedProgram {
     mask: Option<Set<Pu>>,
     team: u32,
     alive: u32,
-    /// Jobs of a churn that are still to be born; `None`: without end.
+    /// Jobs of a churn that have not started; `None`: without end.
     jobs: Option<u32>,
     born: u32,
     begun: bool,

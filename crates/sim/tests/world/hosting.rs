@@ -25,7 +25,7 @@ fn sample_at(host: &mut Simulated, ms: u64) -> Sample {
 #[test]
 fn a_wait_is_counted_when_it_is_over() {
     // Two threads on one CPU, sampled each millisecond: slices are a tick long, so one of them
-    // stands still.
+    // does not run.
     let mut host = host(1, vec![spmd(2, None, WaitMode::Spin)], 1);
     let mut stood = 0;
     let mut before = sample_at(&mut host, 20);

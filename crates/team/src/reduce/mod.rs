@@ -3,9 +3,9 @@
 //! **Unit.** A [`Kernel`] combines `count` elements of one [`Type`] by one [`Operator`], element by
 //! element.
 //!
-//! **Problem.** Several ranks compute parts of one result, or all compute all of it, each from
-//! wherever its own buffers lie; they must get the same bits. The sources are memory that other
-//! ranks write before and after.
+//! **Problem.** Several ranks compute parts of one result, or all compute all of it, each from its
+//! own buffers at any address; they must get the same bits. The sources are memory that other ranks
+//! write before and after.
 //!
 //! **Idea.** Sources are addresses and are read by value, each element once; no reference to them
 //! is ever made. A result is always `((s0 op s1) op s2) ...` in the order of sources. Blocks and

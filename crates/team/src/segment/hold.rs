@@ -6,8 +6,8 @@
 //!
 //! **Idea.** A lock of a byte of the segment (`F_OFD_SETLK`) belongs to an open file. Here the file
 //! was opened for this lock alone and closes on exec, so the kernel releases the lock when the
-//! program is replaced, and when its process ends in any way. Others ask whether the byte is locked
-//! (`F_OFD_GETLK`). That needs no process number, so it works from other namespaces, too.
+//! program is replaced, and when its process ends in any way. Others check whether the byte is
+//! locked (`F_OFD_GETLK`). That needs no process number, so it works from other namespaces, too.
 //!
 //! **Properties.** Exec ends all threads of a process but one, which goes on under the number of
 //! the first. The seats of other threads are seen to be empty by that ([`crate::liveness`]), so

@@ -1,13 +1,13 @@
 //! Owner process of a rank, as the kernel reports it.
 //!
-//! **Problem.** A rank that reads a peer's memory must know to which process it belongs. Any
+//! **Problem.** A rank that reads a peer's memory needs the identity of the peer's process. Any
 //! process of the team may have written the process number that the segment holds, and could so
 //! turn a rank's reads on that rank's own memory, or on a third rank's.
 //!
 //! **Idea.** Until the ranks have agreed, each has a lock of one byte far behind the segment's end
-//! (`F_SETLK`). Such a lock belongs to a process, and the kernel names the owner to any process
-//! that asks (`F_GETLK`), by the number that the owner has in the asker's namespace. To the owner
-//! itself it does not name it: a process knows its own ranks by a list.
+//! (`F_SETLK`). Such a lock belongs to a process, and the kernel returns the owner to any process
+//! (`F_GETLK`), by the number that the owner has in the caller's namespace. To the owner itself it
+//! does not name it: a process has a list of its own ranks.
 //!
 //! **Properties.** A process that closes any descriptor of the segment loses its locks; then the
 //! only effect is that nothing is known of it.
@@ -59,7 +59,7 @@ impl RankClaim {
         Some(Self { mapping: Arc::clone(mapping), entry })
     }
 
-    /// Returns the process of a rank, as long as it claims the rank; `None` if that cannot be told.
+    /// Returns the process of a rank, as long as it claims the rank; `None` if that is unknown.
     pub fn owner(mapping: &Mapping, rank: u32) -> Option<u32> {
         let mut lock = byte(rank, libc::F_WRLCK);
         // SAFETY: the call writes to the lock that it is given.

@@ -61,7 +61,7 @@ impl SharedSeat {
         }
         let word = |index| Self::word(m, g, rank, index).load(Ordering::Relaxed);
         let pid = u32::try_from(word(1)).ok()?;
-        // A number means nothing in another namespace: 0 says that nothing is known.
+        // A number means nothing in another namespace: 0 means that nothing is known.
         let known = word(5) == crate::liveness::namespace();
         let pid = if known { pid } else { 0 };
         Some(SeatHolder { pid, tid: word(4) as u32, start: word(2), holds: word(4) & HOLD_FLAG != 0 })

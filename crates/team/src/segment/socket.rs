@@ -5,16 +5,16 @@
 //! nothing. A path that several users can reach is an invitation to pass a wrong segment, to listen
 //! in place of the host, or to keep the host busy.
 //!
-//! **Idea.** The host listens in a folder that only its user can enter. Both ends ask the kernel
-//! which user the other is, and speak to their own user only. A greeting has a fixed size and
+//! **Idea.** The host listens in a folder that only its user can enter. Both ends get the other's
+//! user from the kernel, and communicate with their own user only. A greeting has a fixed size and
 //! little time; the answer is a rank, and the descriptor beside it (SCM_RIGHTS). The host serves
 //! all connected peers at once, each as far as it has come.
 //!
 //! **Properties.** A peer that sends nothing, too little or something else costs the others no
 //! time, and the host no seat: it is served for [`PEER_TIMEOUT`]. A passed descriptor is checked as
 //! any segment is: sealed, and of this version. Of several hosts that begin at once exactly one
-//! listens, also if an old socket lies there. The socket's file is removed with the host. No wait
-//! is longer than its limit.
+//! listens, also if an old socket exists. The socket's file is removed with the host. No wait is
+//! longer than its limit.
 use super::memfd::Mapping;
 use crate::{Error, Result};
 use rustix::io::Errno;

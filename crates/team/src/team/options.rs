@@ -74,7 +74,7 @@ pub enum Tables {
 /// [`Options::tables`] at its default.
 pub const TABLES_VARIABLE: &str = "TRIMTAB_TEAM_TABLES";
 
-/// Variable that says whether calls are checked: `on` or `off`.
+/// Variable that selects whether calls are checked: `on` or `off`.
 pub const CHECK_VARIABLE: &str = "TRIMTAB_TEAM_CHECK";
 
 /// Returns whether calls are checked, by the option and the value of [`CHECK_VARIABLE`].

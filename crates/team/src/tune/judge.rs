@@ -5,7 +5,7 @@
 //! **Idea.** Disturbances make calls slower, never quicker, so minima are compared. A
 //! [`CandidateTrial`] runs candidates in turns. Each round begins with another candidate, so that
 //! no rhythm of the program always falls on the same one. A trial bounds the cost of its tries. A
-//! [`Drift`] compares the least of a few samples with the record: one disturbed sample says
+//! [`Drift`] compares the least of a few samples with the record: one disturbed sample proves
 //! nothing, a whole window of them little, several windows are evidence.
 
 use serde::{Deserialize, Serialize};

@@ -7,9 +7,9 @@
 //! **Idea.** Short batches of all candidates run in turn and are judged by their minima:
 //! disturbances make calls slower, never quicker. Half of the candidates are removed after each
 //! stage. The usual algorithm is replaced only by one that is clearly better ([`judge`]). All ranks
-//! measure together and the slowest counts; since all know the slowest's time, all come to the same
-//! verdict without communication. If other programs used the machine meanwhile ([`noise`]), a race
-//! is run again, and in the end left undecided.
+//! measure together and the slowest counts; since all have the slowest rank's time, all reach the
+//! same verdict without communication. If other programs used the machine meanwhile ([`noise`]), a
+//! race is run again, and in the end left undecided.
 //!
 //! Tuning happens beforehand ([`tune_watched`], `trimtab tune-team`), in the calls that a program
 //! makes anyway ([`lazy`]), or not at all. [`check`] measures every candidate as long as the winner
@@ -118,7 +118,8 @@ pub struct Job {
 pub enum Tried {
     /// Algorithm of a barrier.
     Barrier(Barrier),
-    /// Algorithm of another call. Kept tunings and JSON say `way`, as they always did.
+    /// Algorithm of another call. Kept tunings and JSON have the word `way`, as in earlier
+    /// versions.
     #[serde(rename = "way")]
     Algorithm(Algorithm),
 }
@@ -508,7 +509,7 @@ fn each(
     let mut noise = Noise::new(rank, overseer)?;
     for (at, job) in jobs.iter().enumerate() {
         // The end is the same for all ranks: it is reached when the slowest clock or any supervisor
-        // says so.
+        // reaches it.
         let over = [u64::from(begin.elapsed() > plan.budget || overseer.stop())];
         let mut any = [0];
         rank.mine().allreduce(&over, &mut any, Operator::Max)?;

@@ -42,7 +42,7 @@ const FILE_BYTES_MAX: u64 = 4 << 20;
 /// assert_eq!(read.table(&key), read.get(&key).map(|tuning| &tuning.table));
 /// assert!(read.remove(&key).is_some());
 ///
-/// // A file of another machine counts as missing, and the reason is told.
+/// // A file of another machine counts as missing, and the reason is reported.
 /// let (other, fault) = Store::read(&path, "another machine");
 /// assert!(other.is_empty() && fault.is_some());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
