@@ -9,7 +9,7 @@
 //! So "online" and "configured" are one number, the last CPU of the plan's mask plus one, and never
 //! more than the C library reports. In a plan that begins at CPU 0, this is the number of its CPUs.
 //! In a plan of CPUs 8-11 it is 12: more threads than CPUs, but fewer than under `taskset`, and no
-//! CPU beyond the end of an array. The calling thread's mask does not serve: a thread on a slot
+//! CPU beyond the end of an array. The calling thread's mask is not suitable: a thread on a slot
 //! would get the answer 1.
 //!
 //! There is one exception. Under a CPU quota, or with `--threads`, fewer threads are worth starting

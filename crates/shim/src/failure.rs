@@ -1,6 +1,6 @@
 //! One-line message about a program that fails within seconds of a launch that changed variables.
 //!
-//! The launcher is gone by then: it became the program. So the preload library gets the exit status
+//! No launcher exists by then: it became the program. So the preload library gets the exit status
 //! from the C library and names the changed variables and the options that leave them unchanged.
 //!
 //! Nothing is printed for an end by a signal or `_exit`, in children, or after

@@ -8,9 +8,9 @@
 //! id, and any thread may make them for any other.
 //!
 //! A thread enters its names as its first action. Its creator may set its mask before that, and
-//! cannot enter the names instead: the place where `pthread_create` left the `pthread_t` may be
-//! gone by the time the call returns. Such a call is kept in a short list, in which the new thread
-//! searches for itself.
+//! cannot enter the names instead: the memory into which `pthread_create` wrote the `pthread_t` may
+//! be freed by the time the call returns. Such a call is kept in a short list, in which the new
+//! thread searches for itself.
 //!
 //! All state is static and atomic; nothing is allocated, nothing waits.
 
@@ -96,7 +96,7 @@ impl Holders {
     pub(crate) fn note_thread(&self, thread: pthread_t, turns: usize, is_taken: impl Fn(usize) -> bool) {
         let thread = thread as usize;
         let names = self.names.get(..turns).unwrap_or(&self.names);
-        // Whether some thread has a turn and has not entered itself: it may be this one.
+        // Whether a thread has a turn and has not entered itself: it may be this one.
         let is_bearing =
             || names.iter().enumerate().any(|(turn, name)| name.load(SeqCst) == NO_THREAD && is_taken(turn));
         if mark_holder(names, thread) {

@@ -15,9 +15,9 @@
 //! resolved by name. The unwinder is in [`unwinder`](crate::unwinder).
 //!
 //! One library of this kind was chosen over a small one that opens a large one: two libraries need
-//! a jump for each of some 200 exports, calls before the small one's constructor would pass
-//! unplanned, and a library that is opened late has no thread-local storage without allocating.
-//! `tests/exports.rs` checks the versions, and the names against musl's.
+//! a jump for each of some 200 exports, calls before the small one's constructor would be passed on
+//! without the plan, and a library that is opened late has no thread-local storage without
+//! allocating. `tests/exports.rs` checks the versions, and the names against musl's.
 
 #![cfg_attr(test, allow(dead_code, unused_macros))]
 

@@ -1,18 +1,18 @@
 //! `libtrimtab_shim.so`: the preload library that applies a plan inside other people's programs.
 //!
-//! The launcher decides where threads go, puts the plan into the environment
+//! The launcher chooses the CPUs of threads, puts the plan into the environment
 //! ([`trimtab_core::handoff`]), names this library in `LD_PRELOAD` and becomes the program. The
 //! library applies the plan from inside. Threads are created on their slots. Threads of nested
-//! teams are moved to their places. Programs that pinned threads start get the whole mask.
-//! Questions about the number of CPUs are answered from the plan. Programs that cannot load the
-//! library are started without it (`leave`). For `trimtab profile` and reports the library counts
-//! barriers (`meter`). Its exports are here, in `gomp::calls`, `gomp::barriers`, `mpi`, `team`,
-//! `waits` and `programs`; a test has the list.
+//! teams are moved to their places. Programs that pinned threads start get the whole mask. Calls
+//! for the number of CPUs return the number of the plan. Programs that cannot load the library are
+//! started without it (`leave`). For `trimtab profile` and reports the library counts barriers
+//! (`meter`). Its exports are here, in `gomp::calls`, `gomp::barriers`, `mpi`, `team`, `waits` and
+//! `programs`; a test has the list.
 //!
 //! The shim does not harm the program that loads it:
 //!
-//! - It discovers nothing, and decides only by the plan's own rules. Without a plan, or with a plan
-//!   that it cannot read, every call passes through.
+//! - It examines no machine, and decides only by the plan's own rules. Without a plan, or with a
+//!   plan that it cannot read, every call passes through.
 //! - It never aborts. It prints nothing except a report that the user asked for. It leaves `errno`
 //!   alone. After an internal fault it disables itself: every later call passes through.
 //! - It keeps the program's own settings: an affinity in a thread attribute, and a mask that a
@@ -247,7 +247,7 @@ pub unsafe extern "C-unwind" fn dlclose(handle: *mut c_void) -> c_int {
     result
 }
 
-/// Entry point at which an OpenMP runtime of LLVM's family asks for a tool.
+/// Entry point at which an OpenMP runtime of LLVM's family looks for a tool.
 ///
 /// # Safety
 /// As the OpenMP standard's function of that name.
@@ -334,8 +334,7 @@ extern "C" fn loaded() {
         plan::drop_it();
     }
     if let Some(plan) = plan::current() {
-        // This library has its own copy of the standard library, so the hook silences only the
-        // shim.
+        // This library has its own copy of the standard library, so the hook affects only the shim.
         std::panic::set_hook(Box::new(|_| {}));
         if plan.is_of_this_process() {
             hold::keep();

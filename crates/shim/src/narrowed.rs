@@ -9,7 +9,7 @@
 //! `/proc` give the kernel's answer, and so does every call for another thread that was created on
 //! its slot.
 //!
-//! A mask that the program set by itself is answered as it is:
+//! A mask that the program set by itself is returned unchanged:
 //!
 //! - A mask in a thread's attribute: such a thread takes no slot.
 //! - A mask that a call of the C library set for a thread on a slot, even if it is exactly the slot
@@ -22,9 +22,9 @@
 //!   real mask.
 //!
 //! A program that reads its mask, sets another and restores the first (hwloc, oneTBB, OpenBLAS)
-//! sets the plan's mask. The thread has that from then on and floats in the hold, as without this
-//! library. The thread is not put back on its slot: the program may as well have meant to unbind
-//! it, and settings of the program are not contradicted.
+//! sets the plan's mask. From then on the thread has that mask and floats in the hold, as without
+//! this library. The thread is not put back on its slot: the program may as well have meant to
+//! unbind it, and settings of the program are not contradicted.
 
 use crate::cpus::Cpus;
 use crate::holders::HOLDERS;

@@ -1,4 +1,4 @@
-//! Rounds: the movement of data of which most collectives are made.
+//! Rounds: the steps of data movement that make up most collectives.
 //!
 //! **Idea.** A message that does not fit into a cell moves in *rounds*, one ticket each. In a round
 //! a rank may give a piece of its block, or a piece of each of its blocks, and take the pieces of
@@ -8,8 +8,8 @@
 //!
 //! **Resident** inputs, those in the segment, are read in place. One round before the others
 //! announces their locations. A rank that gives nothing in the later rounds still counts their
-//! tickets, and keeps its input unchanged until all ranks that take it have done. Data in another
-//! process ([`crate::cma`]) is taken whole before the first of these rounds.
+//! tickets, and keeps its input unchanged until all ranks that take it have finished. Data in
+//! another process ([`crate::cma`]) is taken whole before the first of these rounds.
 //!
 //! **Central barrier.** If ranks share CPUs, a rank that waits for each of the others in turn
 //! sleeps and is woken once for each. In that case all ranks write their data, then synchronise at
@@ -69,10 +69,9 @@ pub struct RankPart {
     pub uses: Uses,
     /// Whether some rank gives pieces of blocks, so that cells are shared out among ranks.
     pub shared_out: bool,
-    /// Whether every rank takes from every rank, which by itself shows that earlier rounds are done
-    /// with.
+    /// Whether every rank takes from every rank, which implies that earlier rounds are finished.
     pub symmetric: bool,
-    /// Whether it hands on the data that it has taken.
+    /// Whether it passes on the data that it has taken.
     pub forwards: bool,
 }
 
@@ -123,7 +122,7 @@ struct Resident {
 }
 
 impl Endpoint {
-    /// Returns where the data of a ticket is: beside the flag if it is short enough, else in the
+    /// Returns the location of a ticket's data: beside the flag if it is short enough, else in the
     /// cell.
     #[inline(always)]
     pub(crate) fn place(&self, rank: u32, ticket: Ticket, inline: bool) -> *mut u8 {
@@ -170,7 +169,7 @@ impl Endpoint {
             }
             from += bytes;
             let over = from >= block;
-            // A rank that raises a slot in each round shows thereby which slots it has done with.
+            // By raising a slot in each round, a rank shows which slots it has finished with.
             let says = part.symmetric && !resident.own;
             let often = over || (ticket as usize).is_multiple_of(SLOT_COUNT / 2);
             if (!says && often) || (over && resident.others) {
@@ -243,7 +242,7 @@ impl Endpoint {
             }
             return Ok(shown);
         }
-        // Each rank begins with another one, so that they do not all read from the same.
+        // Each rank begins with another source, so that they do not all read from the same rank.
         for rank in (1..self.ranks()).map(|step| (self.rank + step) % self.ranks()) {
             let location = self.buffers.residents.borrow()[rank as usize];
             if let (true, BufferLocation::There(from)) = (takes.contains(&rank), location) {

@@ -1,7 +1,7 @@
 //! Blocks in the segment: memory that all ranks reach, one block for each rank, at the same place
 //! of the heap.
 //!
-//! Other ranks may read and write a block at any time, so it is never lent as a slice. Data is
+//! Other ranks may read and write a block at any time, so no slice of it is ever made. Data is
 //! copied in and out, or used by collectives in place (*resident*), without a copy.
 
 use crate::call::{CollectiveCall, Kind, Sync};
@@ -211,7 +211,7 @@ impl Rank {
             let what = if operator.is_some() { "combines nothing" } else { "combines by an operator" };
             return Err(Error::Argument(format!("{} {what}", kind.name())));
         }
-        // The root's needs: all ranks have blocks of the same length.
+        // The root's length: all ranks have blocks of the same length.
         let (gives, gets) = kind.shape(self.ranks(), count, true);
         if kind != Kind::Broadcast {
             input.within(0, gives)?;
@@ -233,7 +233,7 @@ impl Rank {
         unsafe { self.call(&call) }
     }
 
-    /// Copies the root's block into all ranks' blocks: one copy each, straight from there.
+    /// Copies the root's block into all ranks' blocks: one direct copy for each.
     ///
     /// # Examples
     /// ```

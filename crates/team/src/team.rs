@@ -61,7 +61,7 @@ pub struct Team {
     mapping: Arc<Mapping>,
     geometry: Geometry,
     options: Options,
-    /// Whether the segment may be known outside of this process.
+    /// Whether the segment may be accessible outside of this process.
     given: Arc<AtomicBool>,
 }
 
@@ -127,7 +127,7 @@ impl Team {
         Ok(Self { mapping: Arc::new(mapping), geometry, options, given: Arc::new(AtomicBool::new(true)) })
     }
 
-    /// Returns the team that this process was started into, and its rank there, from the variable
+    /// Returns the team for which this process was started, and its rank there, from the variable
     /// `TRIMTAB_TEAM`; `None` if the variable is not set.
     ///
     /// # Examples
@@ -187,7 +187,7 @@ impl Team {
     ///
     /// # Errors
     /// `Refused` if other users can enter the folder, another host listens there, or a rank does
-    /// not come in time; `System`.
+    /// not connect in time; `System`.
     pub fn host(&self, path: &std::path::Path) -> Result<()> {
         let mut free: Vec<bool> = (0..self.geometry.ranks).map(|rank| rank != 0).collect();
         crate::segment::socket::Host::listen(path)?.serve(self.fd(), &mut free, self.options.gather)
@@ -324,8 +324,8 @@ impl Team {
         (self.options.wait, self.options.deadline) = (wait, deadline);
     }
 
-    /// Sets the function that breaks waits off ([`Options::interrupt`]) for ranks of this process
-    /// that join from now on.
+    /// Sets the function that ends waits ([`Options::interrupt`]) for ranks of this process that
+    /// join from now on.
     ///
     /// # Examples
     /// ```
@@ -410,7 +410,7 @@ impl Team {
         let kept = first && tables != Tables::Usual;
         let kept: Option<AlgorithmTable> =
             if kept { store::kept(|| rank.key()).map(|tuning| tuning.table) } else { None };
-        // Either all ranks try algorithms out, or none does.
+        // Either all ranks measure algorithms, or none does.
         let direct = private && !self.given.load(Ordering::Relaxed);
         let mut said = [kept.is_some(), tables == Tables::Lazy, direct, offer.is_some() && !direct, check]
             .map(u64::from);
@@ -429,13 +429,13 @@ impl Team {
             rank.endpoint.set_peers(peers.filter(|_| all[0] != 0));
         }
         // A rank that has joined may leave at once, and a rank that sees it leave must have joined:
-        // therefore no rank passes before all have come this far.
+        // therefore no rank continues before all have reached this point.
         rank.barrier()?;
         rank.endpoint.set_checked(said[4] != 0);
         if said[1] != 0 {
             rank.lazy = Some(Rc::new(Lazy::new()));
         }
-        // The calls up to here were not the program's.
+        // The calls before this point are not the program's.
         rank.meter = Meter::of_process();
         Ok(rank)
     }
@@ -449,7 +449,7 @@ impl Team {
     }
 }
 
-/// A team's whole segment, kept to build a smaller team in it from the ranks that are left.
+/// A team's whole segment, kept to build a smaller team in it from the remaining ranks.
 #[derive(Debug, Clone)]
 pub(crate) struct Whole {
     pub(crate) mapping: Arc<Mapping>,
@@ -471,13 +471,13 @@ impl Whole {
 const _: () = assert!(LINE_BYTES == crate::segment::layout::LINE_BYTES);
 
 /// Returns the table with which rank 0 begins, for all ranks; `None` for the usual table, if no
-/// ranks are nearer to each other than others.
+/// ranks share a cache that others do not.
 fn first_table(
     kept: Option<AlgorithmTable>,
     crowded: bool,
     masks: &[cache_groups::Cpus],
 ) -> Option<AlgorithmTable> {
-    // For two ranks, being near to each other or not changes nothing.
+    // For two ranks, groups have no effect.
     let groups =
         if masks.len() > 2 { cache_groups::numbers(masks, &cache_groups::domains()) } else { Vec::new() };
     if Groups::new(&groups, masks.len() as u32).are_any() {

@@ -140,9 +140,8 @@ fn shares(seen: &mut Seen) -> (u32, u32) {
     let split = mine.unwrap_or(end).min(end);
     let demands = demands.get(..end).unwrap_or_default();
     let (before, after) = demands.split_at(split.min(demands.len()));
-    // As if this process wanted all cores: a team that wants more than the ones before it does not
-    // wait for the next examination. A team gets no more than it wants, so that the rest stays
-    // lent.
+    // Computed as if this process wanted all cores, so that a larger team than before need not wait
+    // for the next examination. A team gets no more than it wants, so that the rest stays lent.
     let share = share(cores, threads(before), cores, threads(after));
     (share, (cores / (members + 1)).max(1))
 }
@@ -151,7 +150,7 @@ fn threads(demands: &[u16]) -> impl Iterator<Item = u32> + Clone {
     demands.iter().map(|&demand| u32::from(demand))
 }
 
-/// Forgets all. Called in a forked child, on its only thread.
+/// Drops all observations. Called in a forked child, on its only thread.
 pub(super) fn forget() {
     EXAMINING.store(false, Release);
 }

@@ -40,7 +40,7 @@ pub(super) const NAMES: [&CStr; 26] = [
     c"GOMP_single_copy_end",
 ];
 
-/// Questions about the calling thread that the runtime answers, in the order of
+/// Functions of the runtime that return facts about the calling thread, in the order of
 /// [`Library::queries`].
 const QUERIES: [&CStr; 8] = [
     c"omp_get_thread_num",
@@ -95,8 +95,9 @@ pub(crate) fn note_start() {
     AT_START.store(first.unwrap_or(0), Relaxed);
 }
 
-/// Tells which of the visited objects lie behind this library: those that `RTLD_NEXT` would search.
-/// An object before it may interpose these functions too, and rely on this library to go on behind.
+/// Determines which of the visited objects come after this library: those that `RTLD_NEXT` would
+/// search. An object before it may interpose these functions too, and expect this library to call
+/// the next one.
 #[derive(Default)]
 struct Behind(bool);
 
@@ -172,7 +173,7 @@ fn find(address: usize) -> Option<&'static Library> {
                 && (object.needs(candidate.file())
                     || candidate.soname().is_some_and(|name| object.needs(name)))
         };
-        // For the program itself the first is right, whatever other object has the same name.
+        // For the program itself the first is right, even if another object has the same name.
         let needed = objects::visit(|object| match caller_needs(object) && !object.path().is_empty() {
             true => ControlFlow::Break(()),
             false => ControlFlow::Continue(()),
@@ -288,7 +289,7 @@ impl Library {
     }
 }
 
-/// Bound of the levels of teams that are looked at.
+/// Bound of the levels of teams that are examined.
 const LEVELS_MAX: u32 = 16;
 
 fn number(function: usize) -> u32 {

@@ -1,19 +1,19 @@
 //! Teams and the threads in them.
 //!
 //! Unit: one CPU mask for each thread. Problem: runtimes hand the threads of their pools to any
-//! team, so a thread must be put in its place whenever it joins one; but a region may last a
-//! microsecond, and a system call takes one. Idea: the shim stores for each thread the mask that it
-//! was given last, and does nothing if this is the right mask.
+//! team, so a thread must be placed whenever it joins one; but a region may last a microsecond, and
+//! a system call takes as long. Idea: the shim stores for each thread the mask that it was given
+//! last, and does nothing if this is the right mask.
 //!
-//! A team lives with the call, or the runtime's event, that opened it. The thread that opened it
-//! keeps its place inside, as thread 0 of an inner team does by the maps' own rule. Outside all
-//! regions the thread that opens them, the *root*, belongs to the program and must not stay on one
-//! CPU: threads, programs and further runtimes that it starts would inherit that, and they would
-//! count one CPU. Going back costs two system calls a region. So a root goes back at once from a
-//! region that was not one of a rapid series. Within a series it *lingers*, and its mask is widened
-//! before any event that could reveal it ([`relax`]): a question for its mask, another runtime, a
-//! program started. New threads and forked children never inherit it ([`birth`](crate::birth),
-//! [`fork`](crate::fork)).
+//! The data of a team exists during the call, or the runtime's event, that opened it. The thread
+//! that opened it keeps its place inside, as thread 0 of an inner team does by the maps' own rule.
+//! Outside all regions the thread that opens them, the *root*, belongs to the program and must not
+//! stay on one CPU: threads, programs and further runtimes that it starts would inherit that, and
+//! they would count one CPU. Going back costs two system calls a region. So a root goes back at
+//! once from a region that was not one of a rapid series. Within a series it *lingers*, and its
+//! mask is widened before any event that could reveal it ([`relax`]): a question for its mask,
+//! another runtime, a program started. New threads and forked children never inherit it
+//! ([`birth`](crate::birth), [`fork`](crate::fork)).
 //!
 //! A member's record of its team is left as it is when the region ends: tasks still run in the
 //! runtime's closing barrier.
@@ -47,7 +47,8 @@ struct Bound(usize);
 impl Bound {
     /// No mask by this library.
     const NO: Self = Self(0);
-    /// A mask by this library, and then an unknown one: never the right mask, but to be taken back.
+    /// A mask by this library, followed by an unknown one: never the right mask, and to be
+    /// restored.
     const DOUBTFUL: Self = Self(1);
 
     /// One CPU: odd and above 1. A room is identified by its address, which is even.
@@ -99,8 +100,8 @@ thread_local! {
     };
 }
 
-/// A thread's copy of the data of its team. A copy, since the team's record goes with the region,
-/// and its threads may live on: in the runtime's pool, and in their work at their end.
+/// A thread's copy of the data of its team. It is a copy, since the team's record ends with the
+/// region, while its threads may continue: in the runtime's pool, and in their work at their end.
 #[derive(Clone, Copy)]
 struct Around {
     /// The seats of all teams of the innermost listed level; `None`: left alone. This team's begin

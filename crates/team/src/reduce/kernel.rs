@@ -10,8 +10,8 @@ use std::mem::MaybeUninit;
 use std::ptr;
 
 /// An operator of the caller's, on `count` elements: `into[i] = into[i] op from[i]`. It must be
-/// associative, the same on all ranks, and treat each element by itself, since it is called for
-/// pieces. Addresses are as aligned as those that a fold is given.
+/// associative, the same on all ranks, and combine each element independently, since it is called
+/// for pieces. Addresses are as aligned as those that a fold is given.
 pub type Own =
     unsafe extern "C" fn(into: *mut c_void, from: *const c_void, count: usize, context: *mut c_void);
 
@@ -359,8 +359,8 @@ unsafe fn fold_own(
         }
         return;
     }
-    // A later source would be overwritten before its turn: pieces are folded in separate memory,
-    // then copied to their place.
+    // The result would overwrite a later source: pieces are folded in separate memory, then copied
+    // to their place.
     let piece = (ASIDE_BYTES / size).max(1).min(count);
     let mut aside = vec![AlignedLine([0; 64]); (piece * size).div_ceil(64)];
     let aside = aside.as_mut_ptr().cast::<u8>();

@@ -1,5 +1,5 @@
-//! Memory shared by processes that none of them can take away from the others: a memfd, sealed
-//! against shrinking, mapped by each of them.
+//! Shared memory that no process can take away from the others: a memfd, sealed against shrinking,
+//! mapped by each of them.
 //!
 //! **Problem.** If a peer truncates a file, every other peer's next access is a SIGBUS; so is an
 //! access when memory is short.
@@ -12,7 +12,7 @@ use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// Most bytes that are mapped on a peer's word.
+/// Most bytes that are mapped of a peer's segment.
 pub const BYTES_MAX: usize = 1 << 40;
 
 /// Mapped pages, unmapped on drop.

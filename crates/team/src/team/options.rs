@@ -25,17 +25,17 @@ pub struct Options {
     pub ranks: u32,
     /// Bytes of the heap that all ranks share.
     pub heap: usize,
-    /// Bytes that a rank can have under way in one round: a power of two, at least 1024. It is
-    /// raised if one element for each rank would not fit.
+    /// Bytes that a rank can transfer in one round: a power of two, at least 1024. It is raised if
+    /// one element for each rank would not fit.
     pub cell: usize,
-    /// How ranks wait.
+    /// Wait policy of the ranks.
     pub wait: Policy,
     /// Longest time that a call may wait before the call and the team are given up; `None` for no
     /// limit. For a blocking call the time begins with the first wait that lasts longer than
     /// spinning, and includes all later waits. For a started call it begins when the rank waits for
     /// the call.
     pub deadline: Option<Duration>,
-    /// How long ranks wait for each other to join.
+    /// Time for which ranks wait for each other to join.
     pub gather: Duration,
     /// Source of the algorithm table. The value of rank 0 counts for all ranks.
     pub tables: Tables,

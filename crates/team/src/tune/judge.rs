@@ -1,5 +1,5 @@
-//! Judging of noisy measurements: the winner of a race, and whether a winner is still as quick.
-//! Pure: the measurements go in, a verdict with its reason comes out. The same numbers in the same
+//! Judging of noisy measurements: the winner of a race, and whether a winner is still as fast.
+//! Pure: a verdict with its reason is a function of the measurements. The same numbers in the same
 //! order give the same verdict at every rank.
 //!
 //! **Idea.** Disturbances make calls slower, never quicker, so minima are compared. A
@@ -22,7 +22,7 @@ pub const BATCHES_MIN: usize = 20;
 pub struct CandidateTimes {
     /// Batches, in order.
     pub batches: Vec<f64>,
-    /// Whether it is out of the race.
+    /// Whether it has been removed from the race.
     pub out: bool,
 }
 
@@ -402,7 +402,7 @@ mod tests {
     }
 
     proptest! {
-        // For any measurements, ranks with the same data come to the same verdict, and to an end.
+        // For any measurements, ranks with the same data reach the same verdict, and end.
         #[test]
         fn trials_end_and_are_the_same_at_all_ranks(
             candidates in 1..12_usize,

@@ -11,14 +11,14 @@
 //! same verdict without communication. If other programs used the machine meanwhile ([`noise`]), a
 //! race is run again, and in the end left undecided.
 //!
-//! Tuning happens beforehand ([`tune_watched`], `trimtab tune-team`), in the calls that a program
-//! makes anyway ([`lazy`]), or not at all. [`check`] measures every candidate as long as the winner
-//! and reports how near the choice is to the best.
+//! Tuning happens beforehand ([`tune_watched`], `trimtab tune-team`), in the calls of a running
+//! program ([`lazy`]), or not at all. [`check`] measures every candidate as long as the winner and
+//! reports how near the choice is to the best.
 //!
-//! **Validity of a choice.** A choice holds for the machine ([`store::fingerprint`]); the number of
-//! ranks, whether they are more than CPUs, the number of caches and nodes over which they are, the
+//! **Validity of a choice.** A choice is valid for the machine ([`store::fingerprint`]); for the
+//! number of ranks, whether they are more than CPUs, the number of their caches and nodes, the
 //! cells ([`Rank::key`]); and in the table for the kind of call, its size in powers of two, and its
-//! class: how strictly it is synchronised and whether its elements are expensive to combine
+//! class: its synchronisation and whether its elements are expensive to combine
 //! ([`crate::algorithm_table::CallClass`]). Whether ranks are threads or processes is not part of
 //! it: the memory and the flags are the same, and a barrier of two took 0.076 us and 0.081 us at
 //! best, a round trip of sleeps 13.4 us and 13.6 us. Buffers in the segment leave no choice of
@@ -63,7 +63,7 @@ pub struct Plan {
     pub sizes: Vec<usize>,
     /// Classes of calls; those with expensive elements are for kinds that combine.
     pub manners: Vec<CallClass>,
-    /// Longest time in all; cells that are left then keep the usual algorithm.
+    /// Longest time in all; the remaining cells keep the usual algorithm.
     pub budget: Duration,
     /// Whether races that other programs disturbed are judged, too: minima are robust.
     pub accept_noise: bool,
@@ -263,7 +263,7 @@ pub struct Tuning {
     pub left: usize,
     /// Time, in seconds since 1970.
     pub when: u64,
-    /// How ranks were started, in words.
+    /// Description of how ranks were started.
     pub how: String,
 }
 
@@ -493,8 +493,8 @@ pub fn tune_watched(rank: &Rank, plan: &Plan, overseer: &dyn Overseer) -> Result
     Ok(tuning)
 }
 
-/// Goes through a plan's cells until all are done, time is over, or a stop is requested. Returns
-/// the number of cells that are left.
+/// Measures a plan's cells until all are done, time is over, or a stop is requested. Returns the
+/// number of remaining cells.
 fn each(
     rank: &Rank,
     plan: &Plan,
@@ -522,9 +522,9 @@ fn each(
     Ok(0)
 }
 
-/// While this value lives, algorithms are not tried out in calls, and ranks do not take long
-/// messages from where they are: that is not an algorithm of the table, and the result is also for
-/// teams that cannot do it.
+/// While this value lives, algorithms are not measured in calls, and ranks do not read long
+/// messages in place: that is not an algorithm of the table, and the result is also for teams that
+/// cannot do it.
 struct Paused {
     lazy: Option<(Rc<lazy::Lazy>, bool)>,
     direct: (Rc<Endpoint>, bool),
