@@ -1,4 +1,5 @@
-//! Attach: balancing of programs that are already running, until they end or the user stops it.
+//! Attach: balancing of programs that are already running, until they end or the user stops the
+//! balancing.
 
 use crate::metrics::{Address, Figures};
 use crate::monitored_host::{CountingOptions, MonitoredHost};

@@ -1,7 +1,8 @@
 //! Detach: the end of balancing, requested from outside.
 //!
 //! Masks that a killed balancer left behind are given back. A live balancer gets the request to
-//! stop, and its end is waited for. The service is asked to leave processes alone, and goes on.
+//! stop, and its end is waited for. The service gets the request to release processes, and
+//! continues.
 
 use crate::narrator::Narrator;
 use crate::paths::Paths;

@@ -1,4 +1,5 @@
-//! Reporter inside a virtual machine: tells the host's service which virtual CPUs run bound tasks.
+//! Reporter inside a virtual machine: sends to the host's service which virtual CPUs run bound
+//! tasks.
 
 use crate::narrator::Narrator;
 use crate::paths::Paths;

@@ -3,7 +3,7 @@
 //! A front end (options, terminal) calls this crate, and this crate calls `linux`, which reads and
 //! changes the machine. It takes plain option structs, reports events through a
 //! [`narrator::Narrator`], and returns its results as values. It reads no environment and no
-//! command line; [`paths::Paths`] says where files are.
+//! command line; [`paths::Paths`] contains the locations of files.
 //!
 //! # Example
 //!

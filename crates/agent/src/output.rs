@@ -2,12 +2,12 @@
 //! one.
 //!
 //! Problem: a wrong name on the command line (`--trace ./app ./app`) must not destroy that file,
-//! and a file that cannot be written must be known before a long run, not after it. Idea: an
+//! and a file that cannot be written must be reported before a long run, not after it. Idea: an
 //! existing file is overwritten only if it is empty or, by its first bytes, an earlier one of the
 //! same kind. A file that is written at the end is opened at the beginning.
 //!
-//! Properties: any other file is refused and stays as it is. Devices and pipes are written to as
-//! they are. A file that was made for a run that then did not begin is removed. A reader of a file
+//! Properties: any other file is refused and stays unchanged. Devices and pipes are written to
+//! directly. A file that was made for a run that then did not begin is removed. A reader of a file
 //! that [`replace`] writes sees the earlier one or the whole new one.
 
 use anyhow::{Context, Result, bail};

@@ -2,7 +2,7 @@
 //!
 //! Each line is passed to the kernel whole, in one call, so that a crash of this process loses no
 //! written line. A full disk ends the trace and nothing else: one message is given, the part of the
-//! last line is removed, and the program goes on.
+//! last line is removed, and the program continues.
 
 use crate::output::{Claim, OutputKind};
 use std::io::{self, Write};

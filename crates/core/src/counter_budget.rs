@@ -1,24 +1,24 @@
-//! Counter budget: how thinly hardware counters run, given their cost on this machine.
+//! Counter budget: how often hardware counters run, given their cost on this machine.
 //!
 //! Unit: time of a CPU. Problem: on bare hardware a counter costs a fraction of a microsecond each
 //! time its thread is put on a CPU or taken off it. In a virtual machine with emulated counters
 //! each of these costs some dozens of microseconds. The counted thread pays this, and no
 //! measurement of the sampling process shows it. Idea: measure the cost of switching counters on
 //! and off once, and compute from then on: number of switches times price, over time run, is the
-//! slowdown of the counted threads. Counting that is too expensive is first thinned out, then given
-//! up. If the counted threads pay too much, counters *rest*: they run during one tick in `one_in`,
-//! and are switched off in between. If only the sampling process's reading is too expensive,
-//! counters run on and are read less often: no counts are lost, and switching them would be two
-//! more calls for each reading saved.
+//! slowdown of the counted threads. Counting that is too expensive is first reduced, then stopped.
+//! If the counted threads pay too much, counters *rest*: they run during one tick in `one_in`, and
+//! are switched off in between. If only the sampling process's reading is too expensive, counters
+//! run on and are read less often: no counts are lost, and switching them would be two more calls
+//! for each reading saved.
 //!
 //! Terms: a *tick* is the time between two readings of counters. Counters are *trapped* if a
 //! hypervisor handles each access to them.
 //!
-//! Costs are judged over whole turns of counters that rest: a part of a turn is all cost or none,
-//! whatever the rest is.
+//! Costs are judged over whole turns of counters that rest: a part of a turn contains the whole
+//! cost or none of it.
 //!
-//! Properties: the module is pure. A thrift never asks for more than its price allows. Thinning out
-//! ends. A constant cost leads to one constant thinness, if any thinness is cheap enough.
+//! Properties: the module is pure. A thrift never asks for more than its price allows. Reducing
+//! ends. A constant cost leads to one constant rate of counting, if any rate is cheap enough.
 //!
 //! Measured: emulated counters of a Zen 3 guest, disable and enable: 26 us with one counter, 92 us
 //! with two, 313 us with four; a context switch with them 30, 72 and 232 us, against 3.5 us

@@ -8,9 +8,9 @@
 //! 1 pid=4711 mask=0-3,8 slots=0/2/1/3,8 pin=born
 //! ```
 //!
-//! - `1` is the version of all that follows. Another version is refused; the shim never guesses.
+//! - `1` is the version of all that follows. Another version is refused.
 //! - `pid` is the process whose threads are pinned. Its children inherit the variable and must not
-//!   pin: each of them would put its first thread on the same slot. They live inside the mask.
+//!   pin: each of them would put its first thread on the same slot. They run inside the mask.
 //! - `mask` is every CPU the program may use, as the kernel writes lists: ascending, each CPU once,
 //!   no steps.
 //! - `slots` are the places for threads in slot order, each a CPU list, separated by `/`. Slot 0 is

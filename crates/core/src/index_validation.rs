@@ -2,8 +2,8 @@
 //! index shows which variant was slower.
 //!
 //! Unit: time per memory access; the unit of the index. Problem: a policy moves threads by an index
-//! from hardware counters, because run time cannot be seen while a program runs. A benchmark sees
-//! both, so it can measure how far the index is to be trusted. Idea: each case runs in two variants
+//! from hardware counters, because run time cannot be seen while a program runs. A benchmark
+//! measures both, so it can measure the quality of the index. Idea: each case runs in two variants
 //! that differ in placement or load alone, several times, taking turns. The medians of time and
 //! index are compared over all runs (do they change together?), and so are their relative changes
 //! from the first variant to the second (does the index see the effect of placement?), which is the

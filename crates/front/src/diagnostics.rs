@@ -1,5 +1,4 @@
-//! Messages for people, on stderr, one line each; stdout belongs to machine output and to the
-//! child.
+//! Messages to the user on stderr, one line each; stdout is for results and for the child.
 #![expect(clippy::print_stderr, reason = "this is the one place that writes there")]
 
 use crate::exit::Exit;

@@ -2,14 +2,14 @@
 //!
 //! Problem: several OpenMP runtimes may be loaded at once (each Python wheel brings its own), and a
 //! call must reach the runtime that its caller is linked to. `RTLD_NEXT` finds only the first, and
-//! none at all for plug-ins opened without `RTLD_GLOBAL`. `dlopen` and `dlsym` could ask in the
-//! caller's name, but they take the loader's main lock. A thread that opens a library holds that
+//! none at all for plug-ins opened without `RTLD_GLOBAL`. `dlopen` and `dlsym` could search in the
+//! caller's scope, but they take the loader's main lock. A thread that opens a library holds that
 //! lock while it waits, in the library's constructor, for threads it has created. A region opened
-//! there would wait without end. Idea: read the tables that the loader itself reads, under the lock
-//! of the list of objects only, which every C++ exception takes too.
+//! in such a thread would wait without end. Idea: read the tables that the loader itself reads,
+//! under the lock of the list of objects only, which every C++ exception takes too.
 //!
-//! Properties: nothing is allocated, and nothing outlives a visit but addresses. Malformed tables
-//! define nothing.
+//! Properties: nothing is allocated, and only addresses are kept after a visit. Malformed tables
+//! define no symbols.
 
 use libc::{c_int, c_void, dl_phdr_info, size_t};
 use std::ffi::CStr;
@@ -48,8 +48,8 @@ pub(crate) fn visit<B>(mut visitor: impl FnMut(&Object<'_>) -> ControlFlow<B>) -
 }
 
 /// Returns the address of a name in the first object behind this library, in load order; null if no
-/// object defines it. For C libraries without `dlsym`, which are older than objects that are loaded
-/// later and seen by few.
+/// object defines it. For C libraries without `dlsym`. These are so old that they have no objects
+/// that are loaded later with local scope.
 pub(crate) fn next(name: &CStr) -> *mut c_void {
     let own = next as *const c_void as usize;
     let mut behind = false;

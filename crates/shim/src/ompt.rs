@@ -9,8 +9,8 @@
 //! - OpenMP functions may not be called from a callback, so all data travels in the words that the
 //!   runtime keeps for tools: the team in the word of the region. This serves the members only.
 //!   libomp reports a region's end after it has put the team's record back into its pool, and the
-//!   word there may be another region's by then. The thread that opened the regions keeps a list of
-//!   its own, which says which of them ends.
+//!   word there may be another region's by then. The thread that opened the regions keeps its own
+//!   list, which identifies the one that ends.
 //! - Members bind after the runtime has bound them, if it does. A runtime with places may move the
 //!   threads again without an event; then every join checks the mask.
 //! - The runtime's helper threads (`target nowait`) have the form of a team of eight. They are
@@ -20,8 +20,8 @@
 //!   region when the next one begins; `meter` gets its time from the thread that opened it.
 //! - A runtime has one tool. If the user requested another tool, or another one is loaded after
 //!   this library, the runtime gets that tool.
-//! - BOLT runs OpenMP threads as user-level threads, so a mask there would bind another thing. BOLT
-//!   is left alone.
+//! - BOLT runs OpenMP threads as user-level threads, so a mask would bind the wrong object. BOLT's
+//!   threads are not placed.
 
 use crate::meter;
 use crate::nest::{self, NestTeam};
@@ -67,7 +67,7 @@ unsafe impl Sync for ToolCell {}
 
 static TOOL: ToolCell = ToolCell(std::cell::UnsafeCell::new(Tool { initialize, finalize, data: 0 }));
 
-/// Answers a runtime that starts. Null: no tool.
+/// Returns the tool for a runtime that starts. Null: no tool.
 ///
 /// A runtime counts the CPUs of the thread on which it starts by system calls, and may bind that
 /// thread by system calls. The thread may be on its slot, or inside a region of another runtime.
@@ -161,7 +161,7 @@ struct Regions {
     /// The last opened of the regions that are still open.
     open: Cell<*mut Region>,
     /// Memory for one region, kept from the last that ended, since regions of a thread follow each
-    /// other. Lost when the thread ends.
+    /// other. Not freed when the thread ends.
     room: Cell<*mut Region>,
 }
 
@@ -252,7 +252,7 @@ unsafe extern "C-unwind" fn implicit_task(
 }
 
 /// Handles the begin or end of a barrier on the calling thread. At the end of a barrier that ends a
-/// region, the region is gone.
+/// region, the region has been freed.
 unsafe extern "C-unwind" fn sync_region(
     kind: c_int,
     end: c_int,

@@ -1,7 +1,7 @@
 //! The real functions behind the interposed ones.
 //!
 //! They are found by `dlsym(RTLD_NEXT)`, so that another library between the shim and the C library
-//! keeps its effect. All are resolved once, when this library is loaded: `dlsym` takes the loader's
+//! still works. All are resolved once, when this library is loaded: `dlsym` takes the loader's
 //! lock, which a thread may not be able to get later (its creator holds it while a library that it
 //! opens starts up), and in older C libraries it allocates. In these, `dlsym` may be missing,
 //! because it is in a library of its own: the shim then reads the loader's tables itself.

@@ -1,13 +1,13 @@
 //! Fault injection between a policy and the machine: a host over a host.
 //!
-//! Problem: live machines lose readings, return old readings, refuse moves or do them late, and
-//! their clocks jump. Policies must stay sound, and must recover. Idea: each fault is a probability
-//! per sample or per decision, drawn from a stream of its own, so that switching one fault on does
-//! not change the draws for others. The host below stays sound.
+//! Problem: live machines lose readings, return old readings, refuse moves or apply them late, and
+//! their clocks jump. Policies must remain correct, and must recover. Idea: each fault is a
+//! probability per sample or per decision, drawn from a stream of its own, so that switching one
+//! fault on does not change the draws for others. The inner host remains correct.
 //!
-//! Properties: without faults everything passes unchanged. Equal faults and seed give equal
-//! trouble. Every decision is answered once; a decision that is done late is first answered with
-//! [`Settled::Pending`], and its end comes with a later sample.
+//! Properties: without faults everything passes unchanged. Equal settings and seed give equal
+//! faults. Every decision is answered once; a decision that is applied late is first answered with
+//! [`Settled::Pending`], and its end is in a later sample.
 
 use crate::rng::Rng;
 use serde::{Deserialize, Serialize};

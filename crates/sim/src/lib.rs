@@ -1,10 +1,10 @@
 //! Simulated machine: a [`Host`](trimtab_core::drive::Host) that needs no hardware.
 //!
-//! Problem: policies must be right on four to sixteen sockets, on thousands of cores and under
-//! hostile load, and this must be proved for the shipped policy code itself. Idea: a discrete-event
-//! machine of cores, caches, memory nodes and links under a model of the kernel's own scheduler.
-//! Programs of threads run on it, compute, wait and miss their caches. The policies of `core` run
-//! over it unchanged.
+//! Problem: policies must be correct on four to sixteen sockets, on thousands of cores and under
+//! hostile load, and this must be tested with the shipped policy code itself. Idea: a
+//! discrete-event machine of cores, caches, memory nodes and links under a model of the kernel's
+//! own scheduler. Programs of threads run on it, compute, wait and miss their caches. The policies
+//! of `core` run over it unchanged.
 //!
 //! Boundaries: the crate reads no clock, no file and no environment variable, and starts no thread.
 //! Texts and seeds are arguments. The crate does not use the crate `linux`. Equal scenario and seed

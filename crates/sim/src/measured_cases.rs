@@ -1,11 +1,11 @@
 //! Measured cases: measurements of real machines, next to runs of the model.
 //!
 //! Unit: a *cell*, one way of running one scenario, as `trimtab bench balance` names it. Problem: a
-//! model that is compared with published figures alone may be right for wrong reasons. Idea: the
-//! measured cells of this project are data (threads, work, barriers, ways to wait and to run, and
-//! the measured time over the ideal time). Each becomes a [`Scenario`] on a model of the machine on
-//! which it was measured, with that machine's kernel and with the foreign load measured at the same
-//! time.
+//! model that is compared with published figures alone may agree with them for wrong reasons. Idea:
+//! the measured cells of this project are data (threads, work, barriers, ways to wait and to run,
+//! and the measured time over the ideal time). Each becomes a [`Scenario`] on a model of the
+//! machine on which it was measured, with that machine's kernel and with the foreign load measured
+//! at the same time.
 //!
 //! Properties: nothing here is fitted to a cell. The sets differ in the machine, the kernel and the
 //! foreign load; within a set, all cells run under the same.

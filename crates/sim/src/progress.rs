@@ -1,5 +1,5 @@
-//! Interface to the memory model: how fast a computing thread progresses, as far as memory decides
-//! it.
+//! Interface to the memory model: the share of the speed of a computing thread that memory
+//! determines.
 //!
 //! The world has CPUs; the memory model has caches, nodes and links. They exchange nothing except
 //! through this interface.

@@ -1,4 +1,4 @@
-//! Monitor of a run: trimtab stays as the program's parent, unnoticed by it.
+//! Monitor of a run: trimtab stays as the program's parent, without an effect on the program.
 //!
 //! Two processes exist from right before cores are reserved. The child does the same as any run (it
 //! plans, reserves, sets masks, execs), so that the hold, the plan and every failure are those of a

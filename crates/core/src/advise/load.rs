@@ -1,20 +1,20 @@
-//! Model of a phase: the time that equal threads take to work and meet at a barrier, on cores that
+//! Model of a phase: the time that equal threads take for their work and a barrier, on cores that
 //! they may have to share.
 //!
-//! Unit: seconds. Problem: the cost of oversubscription depends on how often threads meet at
-//! barriers, and on how they wait. Idea: three physical costs are added to the least time of a
-//! phase (all work over all cores):
+//! Unit: seconds. Problem: the cost of oversubscription depends on the rate of barriers, and on the
+//! wait policy. Idea: three physical costs are added to the least time of a phase (all work over
+//! all cores):
 //!
 //! - *Uneven queues.* Of L threads on M cores the longest queue has ceil(L/M), so a phase takes up
-//!   to ceil(L/M)·M/L times the least. If the phase lasts long enough for threads to go round, it
+//!   to ceil(L/M)·M/L times the least. If the phase lasts long enough for threads to rotate, it
 //!   takes less: the excess falls as R/(R + step), where R is the time of a round.
 //! - *Wasted slices.* A thread that spins keeps its CPU to the end of its slice, which is a tick,
 //!   while the threads that it waits for have no CPU. A thread that yields beside a foreign thread
 //!   gives the slice to the foreign thread.
 //! - *Waking.* A thread that sleeps must be woken and switched to, each time.
 //!
-//! Foreign threads that compute take their share of a core for whole ticks, so threads that meet
-//! more often than that wait for the core that has the foreign thread.
+//! Foreign threads that compute take their share of a core for whole ticks, so threads with more
+//! frequent barriers wait for the core that has the foreign thread.
 //!
 //! Properties: a phase never takes less than the least; if every thread has a CPU, only waking
 //! costs; longer steps never cost a larger share.

@@ -1,12 +1,12 @@
-//! Advice: from the measurements of one run to changes that would make the program faster, by how
-//! much, and why.
+//! Advice: from the measurements of one run to changes that would make the program faster, with the
+//! size and the cause of the gain.
 //!
-//! Unit: ratios of times, after over before: 0.5 is half the time. Problem: a few switches decide
-//! by factors how a program runs beside others or with more threads than CPUs, and users find them
-//! by luck. Idea: there is no trained model, only a few rules that a person can check. The duration
-//! of a phase is computed from the costs of waiting, waking and time slices ([`load`]), before and
-//! after a change. Each rule names the numbers of the [`Profile`] that it used, its uncertainty,
-//! and its source.
+//! Unit: ratios of times, after over before: 0.5 is half the time. Problem: a few settings change
+//! the speed of a program beside others, or with more threads than CPUs, by factors, and users find
+//! them by chance. Idea: there is no trained model, only a few rules that a person can check. The
+//! duration of a phase is computed from the costs of waiting, waking and time slices ([`load`]),
+//! before and after a change. Each rule names the numbers of the [`Profile`] that it used, its
+//! uncertainty, and its source.
 //!
 //! Terms. A *topic* is one thing that can be changed; each [`Advice`] is about one topic. Rules are
 //! evaluated in the order of [`Topic::ALL`]. Each rule judges the program as it is after the

@@ -5,7 +5,7 @@
 //! Problem: no single rule is right. Modern kernels rotate threads well if no mask binds them.
 //! Binding threads that sleep costs up to 40 %. Bound programs lose up to 88 %. Against another
 //! program that occupies a core, one fixed core per thread is best. A balancer that is on by
-//! default must never be worse than none.
+//! default must never make a program slower.
 //!
 //! Idea: every program is treated separately and is in one of three states.
 //!

@@ -8,7 +8,8 @@
 //! owner is accepted only while the kernel confirms it.
 //!
 //! A slot is one cache line, so that processes do not take lines from each other when teams start.
-//! The file is `BYTES` long; its length is sealed, so that no process can cut it under another.
+//! The file is `BYTES` long; its length is sealed, so that no process can shorten it while another
+//! uses it.
 
 /// First word of a page file of this form; the last byte is the version.
 pub const MAGIC: u64 = 0x7472_696d_6275_6401;

@@ -1,18 +1,18 @@
 //! Estimate of the load of other programs, from evidence that costs no waiting.
 //!
 //! Problem: the load of a CPU is a share of time, so measuring it takes time. A launcher that
-//! sleeps for 100 ms whenever anything else runs is slow on every shared machine. Idea: evidence
-//! that is already there. First, counters of the CPUs that an earlier launch kept: the difference
-//! to now is the load since then. Second, the number of tasks that are runnable at this instant: no
-//! more CPUs than that can be busy, so that the end of a program is seen at once. Third, the
-//! runnable tasks themselves: a task that has computed for most of its life keeps its CPU busy, a
-//! task that has just started, or that rarely runs, may be gone in a moment.
+//! sleeps for 100 ms whenever anything else runs is slow on every shared machine. Idea: use
+//! evidence that already exists. First, counters of the CPUs that an earlier launch kept: the
+//! difference to now is the load since then. Second, the number of tasks that are runnable at this
+//! instant: no more CPUs than that can be busy, so that the end of a program is seen at once.
+//! Third, the runnable tasks themselves: a task that has computed for most of its life keeps its
+//! CPU busy, a task that has just started, or that rarely runs, may be gone in a moment.
 //!
-//! Counters alone are wrong in one case that is common: a program has just ended, and at this
-//! instant a daemon or a thread of the kernel runs for a moment. The counters then show a busy CPU,
-//! and the number of tasks does not contradict them. So where counters show a busy CPU, the tasks
-//! are examined too. An estimate that is too low costs as much as a start without trimtab: the
-//! kernel divides the CPU. One that is too high takes a CPU from the program.
+//! Counters alone are wrong in one frequent case: a program has just ended, and at this instant a
+//! daemon or a thread of the kernel runs for a moment. The counters then show a busy CPU, and the
+//! number of tasks does not contradict them. So if counters show a busy CPU, the tasks are examined
+//! too. An estimate that is too low costs as much as a start without trimtab: the kernel divides
+//! the CPU. One that is too high takes a CPU from the program.
 //!
 //! Properties: pure; equal evidence gives equal estimates. At most `runnable` CPUs are busy; if all
 //! runnable tasks were examined, at most as many as compute.

@@ -9,11 +9,11 @@
 //! that opened it keeps its place inside, as thread 0 of an inner team does by the maps' own rule.
 //! Outside all regions the thread that opens them, the *root*, belongs to the program and must not
 //! stay on one CPU: threads, programs and further runtimes that it starts would inherit that, and
-//! they would count one CPU. Going back costs two system calls a region. So a root goes back at
-//! once from a region that was not one of a rapid series. Within a series it *lingers*, and its
-//! mask is widened before any event that could reveal it ([`relax`]): a question for its mask,
-//! another runtime, a program started. New threads and forked children never inherit it
-//! ([`birth`](crate::birth), [`fork`](crate::fork)).
+//! they would count one CPU. Restoring the mask costs two system calls a region. So a root's mask
+//! is restored at once after a region that was not one of a rapid series. Within a series it
+//! *lingers*, and its mask is widened before any event that could reveal it ([`relax`]): a call
+//! that reads its mask, another runtime, a program started. New threads and forked children never
+//! inherit it ([`birth`](crate::birth), [`fork`](crate::fork)).
 //!
 //! A member's record of its team is left as it is when the region ends: tasks still run in the
 //! runtime's closing barrier.
@@ -35,7 +35,7 @@ use trimtab_core::place::nesting::LEVELS_MAX;
 use trimtab_core::place::runtimes::Runtime;
 
 /// Longest distance of the ends of two regions in a rapid series, in ticks of [`now`]. 0.2 ms, a
-/// hundred times the cost of going back and forth (two system calls of about 1.3 µs on the
+/// hundred times the cost of changing the mask twice (two system calls of about 1.3 µs on the
 /// development machine). Time stamp counters tick 2 to 4 million times a millisecond; the limit
 /// need not be exact.
 const SERIES_TICKS_MAX: u64 = if cfg!(target_arch = "x86_64") { 500_000 } else { 200_000 };
@@ -210,10 +210,10 @@ impl NestTeam {
     /// Announces that the calling thread, on its way into the runtime, will create this team's
     /// other members in order.
     ///
-    /// Their start routines lie in `members`: any other thread created meanwhile, as an allocator's
-    /// helper, is not a member.
+    /// Their start routines are in `members`: any other thread created meanwhile, such as an
+    /// allocator's helper, is not a member.
     pub(crate) fn will_bear(&self, members: &Range<usize>) {
-        // The outermost team's members come from a pool, which may already hold some.
+        // The outermost team's members come from a pool, which may already have some.
         if self.here.level > 0 && self.here.seats.is_some() {
             THREAD.with(|thread| {
                 thread.members.set((members.start, members.end));
@@ -231,8 +231,8 @@ impl NestTeam {
             thread.around.set(Some(self.here));
             thread.index.set(index);
             let Some((bound, seat)) = self.here.place(index) else {
-                // Left alone, so it must leave the place of an earlier team. An inner team's master
-                // keeps its place.
+                // The team is not placed, so the thread must leave the place of an earlier team. An
+                // inner team's master keeps its place.
                 if (index != 0 || self.here.level == 0) && thread.bound.get() != Bound::NO {
                     widen(thread);
                 }
@@ -368,7 +368,7 @@ pub(crate) fn is_narrowed() -> bool {
     THREAD.with(|thread| thread.bound.get() != Bound::NO)
 }
 
-/// Gives a root its own mask back if it lingers in the place of its last region. Called before any
+/// Restores a root's own mask if it lingers in the place of its last region. Called before any
 /// event that could reveal or inherit the narrow mask.
 pub(crate) fn relax() {
     THREAD.with(|thread| {
@@ -445,8 +445,8 @@ fn remember_wide(thread: &NestThread) {
 /// Whether a thread opened regions of its own and has the map, if only one thread may.
 static ALONE: AtomicBool = AtomicBool::new(false);
 
-/// Makes the calling thread a root, or returns its number as one. `None` if its teams are left
-/// alone.
+/// Makes the calling thread a root, or returns its number as one. `None` if its teams are not
+/// placed.
 fn root(thread: &NestThread) -> Option<usize> {
     static ROOTS: AtomicUsize = AtomicUsize::new(0);
     if thread.root.get() == 0 {

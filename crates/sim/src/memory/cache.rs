@@ -1,10 +1,10 @@
 //! Shared LLC: how much of it each thread holds.
 //!
 //! Unit: bytes. Problem: the threads that share a cache change at each context switch, and the data
-//! that a thread left behind stay until others need the room. Idea: with random replacement, a line
-//! that enters a full cache replaces any line with equal probability, so all holdings fall by the
-//! same factor. The factor is one running number for the cache, and threads that are elsewhere cost
-//! nothing until they are back. A thread on a CPU gains its misses and loses its share of the lines
+//! of a thread that has left stay until others need the space. Idea: with random replacement, a
+//! line that enters a full cache replaces any line with equal probability, so all holdings fall by
+//! the same factor. The factor is one running number for the cache, and threads on other CPUs cost
+//! nothing until they return. A thread on a CPU gains its misses and loses its share of the lines
 //! that all of them replace.
 
 use trimtab_core::time::Moment;

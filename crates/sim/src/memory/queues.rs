@@ -6,7 +6,7 @@
 //! once. Idea: a thread that needs T nanoseconds for one nanosecond of work puts load c / T on a
 //! resource, and T grows by k for each nanosecond of delay there. For one resource alone, a falling
 //! function crosses a rising one once, and Newton's rule finds the crossing from the left without
-//! ever passing it. Several resources are solved in turn until nothing moves.
+//! ever passing it. Several resources are solved in turn until the values converge.
 //!
 //! The rising function is that of a queue that serves `n` customers (Schweitzer's approximation of
 //! mean-value analysis): a use finds `(n - 1) / n` of the mean queue before it. It is exact for one

@@ -1,10 +1,10 @@
 //! Distributed weighted round robin: threads are at most one round apart.
 //!
-//! Time comes in rounds. A thread may run for a round slice in each; then it waits for its CPU's
-//! next round. If all threads of a CPU have had their slice, the CPU searches elsewhere for a
+//! Time is divided into rounds. A thread may run for a round slice in each; then it waits for its
+//! CPU's next round. If all threads of a CPU have had their slice, the CPU searches elsewhere for a
 //! waiting thread whose round is not later than its own, and takes it; only if there is none does
-//! it begin its next round. So a thread on a crowded CPU is pulled to a CPU that is done, and all
-//! threads get the same time per round.
+//! it begin its next round. So a thread on a crowded CPU is pulled to a CPU that has finished its
+//! round, and all threads get the same time per round.
 //!
 //! Properties: rounds of busy CPUs differ by at most one where masks permit; a thread's lag is
 //! bounded by a constant. Threads of one round take turns at ticks.

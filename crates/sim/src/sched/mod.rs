@@ -2,7 +2,7 @@
 //!
 //! Unit: nanoseconds. Idea: all models share the [`Seats`]: run queues of CPUs, threads as the
 //! scheduler sees them, and the domains of the machine. A model is a [`Scheduler`]. It decides
-//! which thread of one run queue runs next and until when, where a new or woken thread goes, and
+//! which thread of one run queue runs next and until when, the CPU of a new or woken thread, and
 //! which thread is pulled from which CPU to which, and when. The world calls the scheduler and
 //! carries out its decisions; a model never switches threads itself.
 //!

@@ -7,7 +7,7 @@
 //! whichever is earlier.
 //!
 //! Properties: equal model, kernel, programs and seed give equal runs. Time on CPUs adds up to the
-//! time that CPUs were busy. A thread does the work that it was given, no more. An event costs the
+//! time that CPUs were busy. A thread does exactly the work that it was given. An event costs the
 //! logarithm of the number of CPUs and threads, and allocates nothing.
 //!
 //! Left out: interrupts, the balancer's own cost, waits for I/O.

@@ -1,7 +1,7 @@
 //! A move or an exchange on trial: preparation, execution, measurement, undoing.
 //!
 //! Problem: moves of other threads resemble the trial's own move, a state measured with cold caches
-//! seems worse than it is, and half an exchange is worse than none.
+//! seems worse than it is, and half an exchange is worse than no exchange.
 //!
 //! Idea: the units of a trial belong to it until it is judged. Computing threads are kept in them
 //! ([`trial_pins`](super::trial_pins)). Then the state is measured until the margin can be

@@ -1,8 +1,8 @@
 //! Sampler: the service's loop over the live machine, in a thread of this process, with the CPU
 //! time that each sample used.
 //!
-//! Everything is the service's own: tags that name threads, the live machine, the policy, and the
-//! budget that stretches the time between samples. Only the request thread of `trimtab serve` is
+//! All parts are those of the service: tags that name threads, the live machine, the policy, and
+//! the budget that extends the time between samples. Only the request thread of `trimtab serve` is
 //! missing, which sleeps until a request arrives.
 
 use anyhow::{Context, Result, anyhow, bail};

@@ -2,11 +2,11 @@
 //!
 //! Unit: pixels at scale 1. One panel a figure; in it a pair of bars a shape, unbound and bound,
 //! with the interval as a whisker and the verdict as the bound bar's fill: it is visible only where
-//! there is a difference. Bars lie, so that any number of shapes has room, each with its number
-//! beside it; all its numbers are in a tooltip. One wild interval must not press all bars flat: a
-//! scale reaches little beyond the longest bar, and a whisker that reaches further ends in an
-//! arrow. Properties: a scale begins at zero; bars differ in pattern as well as in colour; equal
-//! input gives equal bytes.
+//! there is a difference. Bars are horizontal, so that any number of shapes has room, each with its
+//! number beside it; all its numbers are in a tooltip. One very wide interval must not make all
+//! bars short: a scale ends little beyond the longest bar, and a longer whisker ends in an arrow.
+//! Properties: a scale begins at zero; bars differ in pattern as well as in colour; equal input
+//! gives equal bytes.
 
 use super::records::NestedStart;
 use super::{Measured, report};

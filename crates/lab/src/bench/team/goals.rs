@@ -1,4 +1,4 @@
-//! Goals that trimtab sets itself for teams, and their judgement.
+//! Goals of the project for the speed of teams, and their judgement.
 //!
 //! Unit: microseconds, or ratios of medians. Times hold for a machine of two cores; ratios hold on
 //! any machine. Only clean runs are judged, and at least [`SAMPLES_MIN`] of them. A goal for many
