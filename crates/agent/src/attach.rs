@@ -224,7 +224,7 @@ fn balanced_already(paths: &Paths, pid: u32, by: u32) -> String {
     let of_service = left.iter().any(|left| left.pid == Pid(pid) && left.socket.is_some());
     match by {
         _ if of_service => format!(
-            "process {pid} is balanced by the service already (process {by}): trimtab detach {pid} takes it out, and the service goes on"
+            "process {pid} is balanced by the service already (process {by}): trimtab detach {pid} takes it out, and the service continues"
         ),
         // The journal belongs to root, so users cannot read it.
         0 => format!(
@@ -270,8 +270,7 @@ struct StopFlags {
     pause: Arc<AtomicBool>,
 }
 
-/// Ends balancing at a signal or after a time, and says so in `stopped`; asks for a pause at
-/// Ctrl-Z.
+/// Ends balancing at a signal or after a time, and sets `stopped`; requests a pause at Ctrl-Z.
 fn listen(stopper: Stopper, time: Option<Span>) -> Result<StopFlags> {
     let (stopped, pause) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
     // Signals that were ignored at our start (as by nohup) stay ignored. A file that may not grow

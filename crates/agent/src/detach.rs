@@ -286,7 +286,7 @@ impl Detaching<'_> {
                 Err(error) => {
                     return Err(error).with_context(|| {
                         format!(
-                            "process {pid} is balanced by process {balancer}, which cannot be told to stop"
+                            "process {pid} is balanced by process {balancer}, which cannot be asked to stop"
                         )
                     });
                 }
@@ -325,7 +325,7 @@ impl Detaching<'_> {
             let what = if self.told.is_empty() {
                 "was asked to leave it alone and has not: it may be held by a debugger, or busy"
             } else {
-                "was told to stop balancing and has not: it may be held by a debugger, or busy; kill -KILL ends it, and masks come back"
+                "was asked to stop balancing and has not: it may be stopped by a debugger, or busy; kill -KILL ends it, and masks are restored"
             };
             return Err(anyhow!("process {} {what}", balancers()));
         }

@@ -34,7 +34,7 @@ const PAUSE_LATENCY: Span = Span::from_ms(100);
 pub struct CountingOptions {
     /// The counters.
     pub choice: Choice,
-    /// Whether they are read also if no policy asks for them.
+    /// Whether they are read also if no policy requests them.
     pub always: bool,
 }
 
@@ -104,7 +104,7 @@ impl MonitoredHost {
         self
     }
 
-    /// Reads hardware counters in every sample, if `always`, or if the policy asks for them. The
+    /// Reads hardware counters in every sample, if `always`, or if the policy requests them. The
     /// rung that is reached, and the reason why not a better one, is reported once.
     pub fn counting(mut self, always: bool, narrator: Arc<dyn Narrator>) -> Self {
         (self.counts, self.narrator) = (always, narrator);
@@ -132,7 +132,7 @@ impl MonitoredHost {
         self
     }
 
-    /// Stops this process when the flag asks for it, and goes on when the process is continued.
+    /// Stops this process when the flag requests it, and returns when the process is continued.
     pub fn pausing(mut self, asked: Arc<AtomicBool>) -> Self {
         self.pause = Some(Pause { asked, held: BTreeMap::new(), at: Moment::default() });
         self

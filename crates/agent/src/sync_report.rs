@@ -24,7 +24,7 @@ impl SyncPage {
     /// Makes the page file. If that fails, the statistics say why they are missing.
     pub fn create(kept_out: bool) -> Self {
         let page =
-            PageFile::create().map_err(|error| format!("there is no memory to count them in ({error})"));
+            PageFile::create().map_err(|error| format!("no memory is available for the counts ({error})"));
         Self { page, kept_out }
     }
 

@@ -307,7 +307,7 @@ impl<'a> Deciding<'a> {
         let warning = |text: String| LaunchReason::warning(Topic::Memory, text);
         if self.facts.glibc.is_none_or(|version| version < TUNABLES_SINCE) {
             reasons.push(warning(
-                "--thp on needs the allocator of glibc 2.35: this C library is not told to ask for huge pages by it"
+                "--thp on needs the allocator of glibc 2.35: GLIBC_TUNABLES has no effect on this C library"
                     .to_owned(),
             ));
         }

@@ -264,7 +264,7 @@ impl Rank {
             std::thread::sleep(Duration::from_micros(200));
         };
         let Some(me) = members.iter().position(|rank| *rank == self.rank()) else {
-            return Err(Error::Refused("the other ranks have gone on without this rank".to_owned()));
+            return Err(Error::Refused("the other ranks have continued without this rank".to_owned()));
         };
         let area = whole.area(members.len() as u32);
         let seats = members.iter().map(|rank| self.seat_of(*rank)).collect();

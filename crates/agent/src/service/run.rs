@@ -243,7 +243,7 @@ fn end_at(mut signals: Signals, stopper: Stopper, narrator: Arc<dyn Narrator>) -
             match signal {
                 SIGXFSZ => {}
                 SIGHUP if !has_terminal => {
-                    narrator.notice("SIGHUP: there are no settings to reload; the service goes on");
+                    narrator.notice("SIGHUP: there are no settings to reload; the service continues");
                 }
                 _ => {
                     closed.fetch_or(signal == SIGHUP, Ordering::Relaxed);

@@ -92,8 +92,8 @@ pub struct PolicyArgs {
     pub candidates: Option<Candidates>,
     /// With brm or serial, migrate a process's private memory to the node where all its threads
     /// stayed for a second after a move. Pages move in small steps; reserved huge pages, and pages
-    /// that a memory policy or a device holds, stay. A message says how much memory was migrated,
-    /// and why the rest was not.
+    /// that a memory policy or a device holds, stay. A message reports the amount of memory that
+    /// was migrated, and the reason for the rest.
     #[arg(long, hide_short_help = true, help_heading = HEADING)]
     pub move_memory: bool,
     /// Share of one CPU that brm, serial or the service may use for sampling: 0.5%, 2% (default

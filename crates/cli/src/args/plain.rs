@@ -14,7 +14,7 @@ use std::ops::RangeInclusive;
 use std::os::unix::ffi::OsStrExt;
 use std::str::FromStr;
 
-/// Number of threads that can be asked for.
+/// Number of threads that can be requested.
 pub(super) const THREADS: RangeInclusive<i64> = 1..=65536;
 
 /// Parses the words behind `run`; `None` if the line is not plain.

@@ -97,8 +97,8 @@ pub struct PlaceArgs {
     #[arg(long, value_name = "POLICY", value_parser = memory_policies(), hide_possible_values = true,
           help_heading = PLACEMENT)]
     pub mem: Option<MemoryRequest>,
-    /// Transparent huge pages: inherit, off, advised (only if the program asks for them; Linux
-    /// 6.18), or on (the allocator asks for them by GLIBC_TUNABLES; glibc 2.35).
+    /// Transparent huge pages: inherit, off, advised (only if the program requests them; Linux
+    /// 6.18), or on (the allocator requests them by GLIBC_TUNABLES; glibc 2.35).
     #[arg(long, value_name = "MODE", value_parser = words::Words::<Thp>::of(Thp::words()),
           hide_possible_values = true, hide_short_help = true, help_heading = PLACEMENT)]
     pub thp: Option<Thp>,
@@ -109,7 +109,7 @@ pub struct PlaceArgs {
     /// subscatter (the same within the master's own part of the machine). A size of * means as many
     /// threads as fit. Without --cores, the run takes exactly the cores that the teams use. The
     /// variables TRIMTAB_NESTING and OMP_NESTING_TEAM_SIZE have the same effect. If no thread was
-    /// placed when the program ends, one line says so; with --strict the run fails.
+    /// placed when the program ends, a message reports it; with --strict the run fails.
     #[arg(long, value_name = "TEAMS", help_heading = PLACEMENT)]
     pub nest: Option<String>,
     /// Overlap other runs: use held cores too, after all free ones.
@@ -199,7 +199,7 @@ pub struct RunOnly {
     pub slice: Option<f64>,
     /// Let the program's threads take turns of US microseconds (20 to 4000; 100 if not given) while
     /// more threads are runnable than the run has CPUs: for programs whose threads spin on flags in
-    /// their own code, which no wait policy reaches.
+    /// their own code, on which a wait policy has no effect.
     ///
     /// trimtab stays as the parent, and one of its threads wakes on each CPU once per turn. The
     /// program receives no signal. Preempting needs the right to real-time scheduling

@@ -154,7 +154,7 @@ fn two_balancers_of_one_program_are_one_too_many() {
         &[&format!("process {pid} is balanced by process {} already", first.pid()), "trimtab detach"],
     );
     let said = sandbox.trimtab(&format!("detach {pid}")).ends().ok();
-    assert!(said.contains(&format!("balancer {} was told to stop", first.pid())), "{said}");
+    assert!(said.contains(&format!("balancer {} was asked to stop", first.pid())), "{said}");
     assert_eq!(first.ends().code, Some(0));
     assert!(masks(pid).iter().all(|mask| mask.len() == 2), "{:?}", masks(pid));
     let nothing = sandbox.trimtab(&format!("detach {pid}")).ends();

@@ -187,7 +187,7 @@ fn a_run_can_be_told_to_stop_balancing_and_goes_on() {
     let program = child(running.pid());
     eventually("threads are moved", || masks(program).iter().all(|mask| mask.len() == 1));
     let said = sandbox.trimtab(&format!("detach {program}")).ends().ok();
-    assert!(said.contains("was told to stop"), "{said}");
+    assert!(said.contains("was asked to stop"), "{said}");
     let whole = BTreeSet::from([a, b]);
     eventually("threads have their masks", || masks(program).iter().all(|mask| *mask == whole));
     assert!(running.lives());

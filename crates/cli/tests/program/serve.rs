@@ -178,7 +178,7 @@ fn detaching_takes_a_process_out_of_the_service_which_goes_on() {
     // The record names the service's socket; no variable does.
     let plain = |words: String| sandbox.trimtab(&words).ends();
     let attached = plain(format!("attach {pid}"));
-    let advice = format!("trimtab detach {pid} takes it out, and the service goes on");
+    let advice = format!("trimtab detach {pid} takes it out, and the service continues");
     attached.fails(2, &[&format!("is balanced by the service already (process {service})"), &advice]);
     let said = plain(format!("detach {pid}")).ok();
     assert_eq!(

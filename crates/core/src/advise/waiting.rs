@@ -2,7 +2,7 @@
 //!
 //! Rule: with a CPU for each thread, spinning costs nothing and sleeping costs waking, each time.
 //! With fewer CPUs than threads, spinning wastes slices of other programs and of its own; yielding
-//! wastes none if a yield gives the CPU away; sleeping costs switches. A wait policy reaches
+//! wastes none if a yield gives the CPU away; sleeping costs switches. A wait policy affects
 //! runtimes, not loops in a program's own code.
 
 use super::known::ProgramFacts;

@@ -209,7 +209,7 @@ fn unset_by_user(
             "{} asks for the online CPUs, and the preload library answers from the plan",
             row.reader
         )),
-        DefaultCount::One => unset(format!("{} starts one thread unless it is told otherwise", row.reader)),
+        DefaultCount::One => unset(format!("{} starts one thread by default", row.reader)),
     }
 }
 

@@ -60,7 +60,7 @@ impl Checker for CountersChecker {
                     && (read.voluntary.is_none() || read.voluntary >= then.voluntary)
             });
             if !grown && !terms.faults {
-                found.add(Invariant::Counters, None, format!("thread {} is told backwards", read.id));
+                found.add(Invariant::Counters, None, format!("a counter of thread {} decreases", read.id));
             }
         }
     }

@@ -8,7 +8,7 @@
 //! computing threads of the process are on that node, and only once for each time that they gather
 //! there.
 //!
-//! Properties: nothing is moved unless the user asks for it. A host that refuses is not asked again
+//! Properties: nothing is moved unless the user requests it. A host that refuses is not asked again
 //! for that process.
 
 use super::super::{Decision, Reason, Refusal, Settled};
