@@ -25,7 +25,7 @@ const LET_GO_MAX: Duration = Duration::from_secs(10);
 /// Time after which a warning names the balancer that is waited for.
 const WARNED_AFTER: Duration = Duration::from_secs(1);
 
-/// Action that ended balancing, or a reason why it goes on.
+/// Action that ended balancing, or a reason why it continues.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum DetachEvent {
     /// Threads of a killed balancer's process have their own masks again.
@@ -210,7 +210,7 @@ impl Detaching<'_> {
         Ok(waiting)
     }
 
-    /// Takes the requested processes out of a service, which goes on. Returns whether to wait for
+    /// Takes the requested processes out of a service, which continues. Returns whether to wait for
     /// their masks.
     fn taken_out(&mut self, balancer: Pid, socket: PathBuf) -> Result<bool> {
         if let Some(all) = self.services.get(&balancer) {

@@ -49,7 +49,7 @@ pub struct GuestOptions {
     pub scans: Option<u64>,
 }
 
-/// Reports until a signal comes, or after the requested number of scans.
+/// Reports until a signal arrives, or after the requested number of scans.
 ///
 /// # Errors
 /// The port does not exist, or tasks cannot be scanned.

@@ -1,5 +1,5 @@
-//! Monitored host: the live machine for the monitor of a run and for attach, with close samples now
-//! and then, threads left alone by request, and a pause on Ctrl-Z. A *close sample* reads data of
+//! Monitored host: the live machine for the monitor of a run and for attach, with close samples at
+//! intervals, threads left alone by request, and a pause on Ctrl-Z. A *close sample* reads data of
 //! an audit ([`Live::look_closely`]), which is too expensive to read in every sample.
 
 use crate::narrator::{Narrator, Silent};
@@ -92,7 +92,7 @@ impl MonitoredHost {
         }
     }
 
-    /// Takes close samples now and then, for a report.
+    /// Takes close samples at intervals, for a report.
     pub fn closely(mut self, wanted: bool) -> Self {
         self.closely = wanted.then(|| (Instant::now(), Duration::ZERO));
         self

@@ -40,7 +40,7 @@ pub fn lines(stats: &SyncReport) -> Vec<String> {
     }
     if let Some(waiting) = stats.waiting {
         let between = stats.waiting_between.map_or_else(String::new, |(least, most)| {
-            // Threads that come and go have no share of their own, and the total may lie outside
+            // Threads that start and end have no share of their own, and the total may lie outside
             // the range of the others.
             let whose = if (least..=most).contains(&waiting) { "thread" } else { "permanent thread" };
             format!(" ({} to {} per {whose})", percent(least), percent(most))

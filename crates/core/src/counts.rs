@@ -88,7 +88,7 @@ pub struct Counts {
     /// CPU time of the thread while its counters were enabled.
     pub enabled: Span,
     /// Part of that time in which the counters ran: less if counters are shared with others, or
-    /// switched off now and then to save their cost.
+    /// switched off occasionally to save their cost.
     pub running: Span,
     /// Cycles in which at least one critical request was under way (B).
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -56,10 +56,10 @@ pub struct Step<'a> {
     pub outcomes: &'a [Outcome],
 }
 
-/// Answer of a watcher: whether the loop goes on.
+/// Answer of a watcher: whether the loop continues.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Go {
-    /// The loop goes on.
+    /// The loop continues.
     On,
     /// The loop stops after this step.
     Stop,

@@ -54,9 +54,10 @@ pub const CPUS_MAX: usize = 8192;
 /// Treatment of new threads by the shim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pin {
-    /// Each thread is born on its slot.
+    /// Each thread is created on its slot.
     Born,
-    /// Each thread is born in the mask, even if an OpenMP runtime narrowed its creator to one slot.
+    /// Each thread is created in the mask, even if an OpenMP runtime narrowed its creator to one
+    /// slot.
     Float,
     /// No thread is touched; all live inside the mask they inherit.
     Mask,

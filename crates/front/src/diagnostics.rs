@@ -51,7 +51,7 @@ pub fn error(error: &Exit) {
     line(&error);
 }
 
-/// Prints a warning: a request is not met in full, and work goes on.
+/// Prints a warning: a request is not met in full, and work continues.
 pub fn warning(volume: Volume, text: &str) {
     if volume > Volume::Quiet {
         line(&format_args!("warning: {text}"));

@@ -18,7 +18,7 @@
 //!   sees a stopped job. When the parent is continued, the program continues.
 //! - The parent exits with the program's status. If a signal killed the program, the parent dies of
 //!   the same signal, without a second core file.
-//! - If the parent is killed, the program goes on: nothing ties its life to the parent's.
+//! - If the parent is killed, the program continues: nothing ties its life to the parent's.
 //!
 //! Limit: a signal that another process sends to the whole group (`kill -TERM -GROUP`) reaches the
 //! program twice, directly and through the parent, because a signal does not say how it was
@@ -232,7 +232,7 @@ impl Child {
 }
 
 /// Asks a process that balances to stop balancing. If it runs a program of its own, the program
-/// goes on.
+/// continues.
 ///
 /// A process that only balances ends (as by any SIGTERM). A parent that forwards each SIGTERM to
 /// its program recognises this one by the word queued with it.

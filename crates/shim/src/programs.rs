@@ -219,7 +219,7 @@ mod many {
         unsafe { start(call, Target::Path, environment(call), real_execve) }
     }
 
-    /// Returns 0 if the real function is to go on.
+    /// Returns 0 if the real function is to continue.
     ///
     /// # Safety
     /// The call is one of `execl`, `execlp` and `execle`.

@@ -298,7 +298,7 @@ fn five_hundred_processes_find_their_places_and_no_process_gets_less_than_one_th
         assert_eq!(finish(child), "1 1");
     }
     assert_eq!(hold.run(&program, "flat"), "4");
-    // More than there are slots: those without one go on.
+    // More than there are slots: those without one continue.
     let children: Vec<Child> =
         (0..SLOTS + 20).map(|_| hold.command(&program, "1 wait 1").spawn().unwrap()).collect();
     while hold.content().programs < 502 + SLOTS as u64 {

@@ -124,7 +124,7 @@ impl Peer {
         match read {
             Err(why) if why.raw_os_error() == Some(libc::ESRCH) => {
                 // The process was addressed by its first thread, which may have ended while others
-                // go on.
+                // continue.
                 let mut others = self.threads();
                 // SAFETY: the caller's promise.
                 let found =

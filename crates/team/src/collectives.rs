@@ -118,7 +118,7 @@ impl Endpoint {
         let ticket = self.next_ticket();
         if self.rank == call.root {
             self.vacant(ticket).await?;
-            // SAFETY: no longer than a payload; all ranks have done with the slot.
+            // SAFETY: no longer than a payload; all ranks have finished with the slot.
             unsafe { copy(call.input, self.area.slot(self.rank, ticket).payload(), call.bytes()) };
             self.put(ticket, signature);
             return Ok(());
@@ -155,8 +155,8 @@ impl Endpoint {
     pub(crate) async fn post_buffers(&self, ticket: Ticket, ours: [u64; 2], signature: u32) -> Result<()> {
         self.vacant(ticket).await?;
         let payload = self.area.slot(self.rank, ticket).payload().cast::<[u64; 2]>();
-        // SAFETY: 16 bytes of the payload, which is aligned to 16 bytes; all ranks have done with
-        // the slot.
+        // SAFETY: 16 bytes of the payload, which is aligned to 16 bytes; all ranks have finished
+        // with the slot.
         unsafe { payload.write(ours) };
         self.put(ticket, signature);
         Ok(())
@@ -174,7 +174,7 @@ impl Endpoint {
         let (ticket, bytes) = (self.next_ticket(), call.bytes());
         let inline = bytes <= INLINE_BYTES;
         self.vacant(ticket).await?;
-        // SAFETY: no longer than a payload, or a cell; all ranks have done with it.
+        // SAFETY: no longer than a payload, or a cell; all ranks have finished with it.
         unsafe { copy(call.input, self.place(self.rank, ticket, inline), bytes) };
         self.put(ticket, signature);
         if self.routes.central.get() {
@@ -470,7 +470,7 @@ impl Endpoint {
         // No other rank reads this rank's own slice.
         let (begin, end) = self.slice(self.rank, bytes);
         let (input, cell) = (call.input.wrapping_add(from), self.area.cell(self.rank, ticket));
-        // SAFETY: within the input, and no more than a cell, which all ranks have done with.
+        // SAFETY: within the input, and no more than a cell, which all ranks have finished with.
         unsafe {
             copy(input, cell, begin);
             copy(input.add(end), cell.add(end), bytes - end);

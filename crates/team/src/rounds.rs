@@ -289,7 +289,7 @@ impl Endpoint {
         let unread = if gives == RoundData::Blocks { self.rank as usize } else { usize::MAX };
         for piece in (0..pieces).filter(|piece| *piece != unread) {
             // SAFETY: the input has `pieces` blocks, by the caller's promise, and the cell has room
-            // for a piece of each; all ranks have done with it.
+            // for a piece of each; all ranks have finished with it.
             unsafe { copy(call.input.add(piece * call.bytes() + from), place.add(piece * bytes), bytes) };
         }
         self.put(ticket, signature);

@@ -6,7 +6,7 @@
 //!
 //! **Idea.** A [`Patience`] begins with a spin that depends on occupancy (none if there are more
 //! ranks than CPUs) and adapts the length of the spin ([`crate::adaptive_spin`]). Long spins yield
-//! now and then: a yield costs nothing while no other thread wants the CPU, and shows when one
+//! occasionally: a yield costs nothing while no other thread wants the CPU, and shows when one
 //! does. Ranks that share CPUs give them to each other by yielding, which is several times as quick
 //! as sleeping and waking. After some yields that returned late, ranks sleep at once, for a
 //! multiple of the time lost. A sleeping rank wakes up every few milliseconds to check that the

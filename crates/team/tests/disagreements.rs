@@ -102,7 +102,7 @@ fn a_root_that_only_gives_is_told_at_its_next_call() {
     }
 }
 
-/// A rank that makes a little progress now and then: each wait for it is short, and the call does
+/// A rank that makes a little progress occasionally: each wait for it is short, and the call does
 /// not end.
 #[test]
 fn a_deadline_bounds_all_waits_of_a_call_together() {

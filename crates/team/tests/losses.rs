@@ -1,5 +1,5 @@
 //! Teams that lose ranks in the middle of any operation: every survivor gets the number of the dead
-//! rank, and the survivors go on.
+//! rank, and the survivors continue.
 #![allow(clippy::unwrap_used, unsafe_code, reason = "tests with processes, and with buffers by address")]
 #![cfg(not(any(trimtab_model, miri)))]
 
@@ -71,7 +71,7 @@ impl LossCase {
         }
         // SAFETY: as above: nothing is left under way.
         let request = unsafe { rank.start(call) }?;
-        // Some ranks wait, and some test now and then.
+        // Some ranks wait, and some test occasionally.
         if rank.rank().is_multiple_of(2) {
             return rank.wait(&request);
         }

@@ -419,7 +419,7 @@ fn lose(kind: Kind, how: u64, after: u64, ends: impl Fn(&mut Child) + Send) {
     });
     let status = ended(&mut other, Instant::now() + LIMIT);
     assert_eq!(status.and_then(|status| status.code()), Some(102), "{kind:?} after {after} ms");
-    // The remaining team goes on, and reads as before.
+    // The remaining team continues, and reads as before.
     let pulls = rank.pulls();
     let left = rank.shrink(LIMIT).unwrap();
     assert_eq!((left.ranks(), left.pulls()), (1, pulls));

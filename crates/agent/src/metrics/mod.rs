@@ -80,7 +80,7 @@ impl Metrics {
     }
 }
 
-/// Account of a run, offered while it goes on.
+/// Account of a run, offered while it continues.
 #[derive(Debug)]
 pub struct Figures {
     metrics: Metrics,

@@ -77,7 +77,7 @@ pub(super) struct Watcher {
 }
 
 impl Watcher {
-    /// Watches a program that has begun, until the signal comes.
+    /// Watches a program that has begun, until the signal arrives.
     pub(super) fn watch(self, usable: CpuSet, facts: Option<ChildFacts>, end: &EndSignal) -> RunObservations {
         let began = Instant::now();
         let Self { proc, pid, options, recorder, figures, keeper, machine, label, narrator } = self;

@@ -205,12 +205,12 @@ impl ServiceHost {
             let state = self.shared.lock();
             state.registry.tags().map(|(id, tag)| (id, tag.mark.clone())).collect()
         };
-        // Looked up without the lock, so that others may go on.
+        // Looked up without the lock, so that others may continue.
         let mut over: Vec<TagId> = Vec::new();
         for (id, roots) in &self.roots {
             let Some(mark) = marks.get(id) else { continue };
             let is_over = match mark {
-                // Its threads come and go; it ends with its monitor.
+                // Its threads start and end; it ends with its monitor.
                 Mark::Vm { pid, start, .. } | Mark::Vcpu { pid, start, .. } => {
                     !lives(&self.proc, (*pid, *start))
                 }

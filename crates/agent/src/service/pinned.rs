@@ -5,8 +5,8 @@
 //! thread counts only when it was bound at two scans in a row: by then a thread that was created
 //! with a mask of ours has been found and has its own.
 //!
-//! A scan reads every thread of the machine, which may take long. So it runs beside the thread
-//! that serves requests, in a thread of its own each time.
+//! A scan reads every thread of the machine, which may take long. So it runs beside the thread that
+//! serves requests, in its own thread each time.
 
 use super::SharedState;
 use std::collections::{BTreeMap, BTreeSet};

@@ -73,7 +73,7 @@ struct Ready {
     headline: String,
 }
 
-/// Serves until a signal comes. `machine` is called after the socket is claimed.
+/// Serves until a signal arrives. `machine` is called after the socket is claimed.
 ///
 /// # Errors
 /// It cannot serve: another service runs, a place is not suitable, or the machine can no longer be
@@ -202,7 +202,7 @@ fn place(paths: &Paths, named: Option<&Path>) -> Result<Place, SocketError> {
     }
 }
 
-/// Answers requests in a thread of its own; its end ends the whole service.
+/// Answers requests in its own thread; its end ends the whole service.
 fn answer(requests: RequestServer, stopper: Stopper) -> Result<JoinHandle<Result<()>>> {
     let work = move || last(&stopper, || requests.serve(&stopper));
     std::thread::Builder::new()
@@ -233,7 +233,7 @@ fn listen() -> Result<Signals> {
 
 /// Ends the service at a signal, also at one that came before. Returns whether its terminal was
 /// closed. For a service without a terminal, SIGHUP means to read its settings again, as for other
-/// services, and it goes on: all its settings are options, read once.
+/// services, and it continues: all its settings are options, read once.
 fn end_at(mut signals: Signals, stopper: Stopper, narrator: Arc<dyn Narrator>) -> Result<Arc<AtomicBool>> {
     let hung_up = Arc::new(AtomicBool::new(false));
     let has_terminal = File::open("/dev/tty").is_ok();

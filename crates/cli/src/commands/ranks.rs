@@ -90,7 +90,7 @@ fn start(args: &RunArgs, ranks: u32) -> Result<Ranks> {
     for rank in 0..ranks {
         let (name, value) = team.invitation(rank);
         let mut command = Command::new(&program);
-        // Another program's job name would be taken for the name of this job.
+        // Another program's job name would be mistaken for the name of this job.
         command.args(&words).env(name, value).env_remove("TORCHELASTIC_RUN_ID");
         for (at, name) in RANK_VARIABLES.iter().enumerate() {
             command.env(name, if at < 2 { rank } else { ranks }.to_string());

@@ -205,7 +205,7 @@ impl Launch<'_> {
     }
 }
 
-/// Makes the page of the run's budget. Without one, the run goes on.
+/// Makes the page of the run's budget. Without one, the run continues.
 fn budget_page(volume: Volume) -> Option<BudgetPage> {
     BudgetPage::create().inspect_err(|error| no_budget(volume, error)).ok()
 }
@@ -248,7 +248,7 @@ fn find(world: &World, args: &RunArgs) -> Result<Program, Exit> {
 
 /// Returns a hint for a program that does not exist and whose name would be a value of an option
 /// that was given without one. Such options take their value only after an equals sign, because
-/// otherwise the program could be taken for it.
+/// otherwise the program could be mistaken for it.
 fn taken_for_program(args: &RunArgs) -> Option<String> {
     let (word, run) = (args.command.first()?.to_str()?, &args.run);
     let option = if run.watch.balance.is_some() && word.parse::<Kind>().is_ok() {

@@ -51,7 +51,7 @@ const ROUND_SLEEP_S: f64 = 0.015;
 const ROUND_AUTO_S: f64 = 0.05;
 /// Steps shorter than this many seconds feel the delays by foreign threads.
 const RIVAL_STEP_S: f64 = 2e-3;
-/// Spinning threads in equal queues are nevertheless moved now and then: this is the measured
+/// Spinning threads in equal queues are nevertheless moved occasionally: this is the measured
 /// slowdown, as a share.
 const RESTLESS_SLOWDOWN: f64 = 0.04;
 

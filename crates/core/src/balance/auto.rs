@@ -411,7 +411,7 @@ impl Auto {
         (decisions, None)
     }
 
-    /// Judges whether taking turns should go on. The period follows the current threads.
+    /// Judges whether taking turns should continue. The period follows the current threads.
     fn judge(&self, state: &mut ProgramState) -> TrialVerdict {
         let Some(summary) = state.window.sum_up(&self.context.table) else {
             return TrialVerdict::End(Reason::Done, Finding::NothingWaits);

@@ -22,7 +22,7 @@ fn doubled(times: u32) -> f64 {
 pub(super) enum Stage {
     /// All data is read; nothing is done.
     Watched,
-    /// The program is left alone and sampled now and then.
+    /// The program is left alone and sampled occasionally.
     Still,
     /// Each thread has one core, and threads exchange cores.
     Turns,

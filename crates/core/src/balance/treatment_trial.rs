@@ -6,7 +6,7 @@
 //! That was another time, and two paces can be compared only if the same number of threads
 //! computed.
 //!
-//! Idea: there are three answers: the treatment goes on, it ends, or the program must be measured
+//! Idea: there are three answers: the treatment continues, it ends, or the program must be measured
 //! again without a treatment because the number of computing threads changed.
 //!
 //! Properties: the answer is a function of the two summaries. Summaries with different numbers of
@@ -30,7 +30,7 @@ const SLOW_CPU_STAY: Span = Span::from_ms(20);
 /// Answer about a treatment on trial.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) enum TrialVerdict {
-    /// The treatment goes on.
+    /// The treatment continues.
     On,
     /// The treatment ends, with the reason and the finding.
     End(Reason, Finding),

@@ -26,7 +26,7 @@ use std::fmt;
 /// Shortest age of kept counters: ten timer ticks of the slowest common kernel, so that one tick is
 /// at most 10 % of the load.
 pub const AGE_MIN: Span = Span::from_ms(100);
-/// Longest age of kept counters. Chosen: programs come and go in seconds, and the number of
+/// Longest age of kept counters. Chosen: programs start and end in seconds, and the number of
 /// runnable tasks corrects an average that is out of date in one direction only.
 pub const AGE_MAX: Span = Span::from_ms(10_000);
 /// Shortest life of a task whose use of CPU time is evidence: the age of a compiler in a build.

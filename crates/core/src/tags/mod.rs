@@ -46,9 +46,9 @@ const ROOT_TAGS: usize = 512;
 /// Tagged control groups per user other than root, at most: each may hold any number of processes,
 /// which are listed repeatedly. Chosen.
 pub const CGROUPS_OF_USER_MAX: usize = 16;
-/// Changes of tags per user or guest, at once and then per second: each tag that comes or goes
-/// causes work in the balancer. Chosen: all tags of a user, twice; and more often than any user
-/// intends.
+/// Changes of tags per user or guest, at once and then per second: each tag that is added or
+/// removed causes work in the balancer. Chosen: all tags of a user, twice; and more often than any
+/// user intends.
 const CHANGES_BURST: u32 = 2 * TAGS_OF_USER_MAX as u32;
 const CHANGES_PER_SECOND: u32 = 4;
 /// Number of rates kept before those that have recovered are dropped.
@@ -464,7 +464,7 @@ impl Registry {
         self.tags.is_empty()
     }
 
-    /// Returns a number that changes whenever a tag comes or goes.
+    /// Returns a number that changes whenever a tag is added or removed.
     pub fn generation(&self) -> u64 {
         self.generation
     }

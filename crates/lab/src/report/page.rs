@@ -154,7 +154,7 @@ fn escaped(text: &str) -> String {
     safe
 }
 
-/// Escapes JSON for a script block: nothing in it can be taken for a tag.
+/// Escapes JSON for a script block: nothing in it can be mistaken for a tag.
 fn embedded(data: &Value) -> String {
     data.to_string().replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026")
 }

@@ -1,5 +1,5 @@
-//! Page migration: brings memory to another node, one process at a time, in a thread of its own, so
-//! that no sample ever waits for it.
+//! Page migration: brings memory to another node, one process at a time, in its own thread, so that
+//! no sample ever waits for it.
 //!
 //! Properties: a migration is answered at once (pending, or refused). Its end comes with a later
 //! sample, with a notice of the amount moved and of the reason why no more was moved. It ends

@@ -120,7 +120,7 @@ impl Ledger {
     /// # Errors
     /// [`LedgerError::NoPlace`], [`LedgerError::Directory`], [`LedgerError::Refused`],
     /// [`LedgerError::Unsettled`] or [`LedgerError::Io`]; each names the value found and the
-    /// remedy. The caller can go on without a reservation.
+    /// remedy. The caller can continue without a reservation.
     pub fn open(location: &Location) -> Result<Self, LedgerError> {
         let place = location.find()?;
         let locks = place.open_or_create(LedgerPart::Locks)?;

@@ -5,7 +5,7 @@
 //! anywhere: the name may lead to a socket of the system, or be replaced between the check and the
 //! connection. Idea: the file is opened first, its owner is checked, and the connection goes to the
 //! opened file. The file may lie in another user's file system that never answers, so a caller that
-//! must not wait does this in a thread of its own.
+//! must not wait does this in its own thread.
 
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, fstat, open, openat, openat2};
 use rustix::io::Errno;

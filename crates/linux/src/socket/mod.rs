@@ -80,7 +80,7 @@ pub enum SocketError {
         /// The socket's path.
         path: PathBuf,
     },
-    /// No answer came.
+    /// No answer arrived.
     #[error("the daemon at {} does not answer: {why}", path.display())]
     Silent {
         /// The socket's path.

@@ -1,6 +1,6 @@
 //! Host's end of a guest's port: a Unix socket at which the machine's monitor listens.
 //!
-//! The monitor may come and go. The port searches for it again now and then, and never waits for
+//! The monitor may come and go. The port searches for it again occasionally, and never waits for
 //! it. Nothing is ever written to the socket. A socket at the name counts only if both the file's
 //! owner and the listener are the monitor's user or root.
 
@@ -23,7 +23,7 @@ const READ_BYTES: usize = 4 << 10;
 pub struct PortLink {
     path: PathBuf,
     stream: Option<UnixStream>,
-    /// Search in a thread of its own: a name may lead into a file system that does not answer.
+    /// Search in its own thread: a name may lead into a file system that does not answer.
     sought: Option<Receiver<Result<OwnedFd, Missing>>>,
     next: Option<Instant>,
     /// Time before which nothing is read.

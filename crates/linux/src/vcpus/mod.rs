@@ -7,7 +7,7 @@
 //! descriptor of a vCPU is that vCPU, whatever its name.
 //!
 //! Unit: a [`Vcpu`], identified by the number and the start time of its thread, so that a later
-//! thread with the same number is not taken for it.
+//! thread with the same number is not mistaken for it.
 //!
 //! Properties:
 //! - Nothing is guessed: when no method finds a thread, [`VmError::NoVcpus`] has the answer of each

@@ -78,7 +78,7 @@ fn a_mask_that_the_program_sets_itself_is_respected() {
         assert_eq!(apply(&mut live, seen.id(*tid), Act::Confine(one.clone())), Settled::Applied);
     }
     assert_eq!(worker.ask(&format!("bind {} {other}", tids[0])), "0");
-    // All masks are compared only now and then.
+    // All masks are compared only occasionally.
     std::thread::sleep(std::time::Duration::from_millis(100));
     seen.look(&mut live);
     let info = seen.info(tids[0]);

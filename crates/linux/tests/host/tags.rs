@@ -1,4 +1,5 @@
-//! Roots that come and go: a thread that no root covers is left alone, and gets its own mask back.
+//! Roots that are added and removed: a thread that no root covers is left alone, and gets its own
+//! mask back.
 
 use crate::scene::{
     NO_COMPILER, Observations, PROC, Worker, apply, eventually, is_root, mask, need, two_cpus, usable,

@@ -43,7 +43,7 @@ fn a_stopped_planner_blocks_no_process_and_overlaps_with_no_hold() {
         ledger.planner(MACHINE, Duration::from_millis(50)),
         Err(LedgerError::PlannerBusy { .. })
     ));
-    // All processes go on without it, with the same plan: of four that want CPU 0 one gets it.
+    // All processes continue without it, with the same plan: of four that want CPU 0 one gets it.
     let mut others: Vec<Actor> = (0..4).map(|_| scene.actor()).collect();
     for other in &mut others {
         other.tell("planner 50");
@@ -56,7 +56,7 @@ fn a_stopped_planner_blocks_no_process_and_overlaps_with_no_hold() {
     answers.sort();
     assert!(answers[..3].iter().all(|answer| answer.starts_with("busy")), "{answers:?}");
     assert_eq!(answers[3], "held");
-    // The stopped process goes on with a plan that is stale by now.
+    // The stopped process continues with a plan that is stale by now.
     stopped.signal(Signal::CONT);
     assert_eq!(stopped.ask("take 2-5"), "busy 2-3");
     assert_eq!(stopped.ask("planned"), "done");

@@ -86,7 +86,7 @@ struct MigrationRuns {
     model: Model,
     /// Used CPUs of each node.
     nodes: Vec<CpuSet>,
-    /// Whether there is a domain 0 that takes CPUs now and then.
+    /// Whether there is a domain 0 that takes CPUs occasionally.
     host: bool,
 }
 

@@ -127,7 +127,7 @@ fn screen(mut state: State, source: Option<Source>) -> Result<u8> {
         };
         let span = Span::from(before.elapsed());
         before = Instant::now();
-        // All waiting events are taken in before the next picture.
+        // All waiting events are processed before the next picture.
         let more = std::iter::from_fn(|| events.try_recv().ok()).take(EVENTS_QUEUED_MAX);
         for event in first.into_iter().chain(more).chain([Event::Tick(span)]) {
             if let Event::Failed(why) = event {

@@ -359,7 +359,7 @@ impl ThreadStats {
         units.iter().filter_map(|unit| self.quiet.get(unit)).copied().max().unwrap_or(0)
     }
 
-    /// Returns the history of a thread that is counted at least now and then.
+    /// Returns the history of a thread that is counted at least occasionally.
     pub(super) fn counted(&self, id: ThreadId) -> Option<&ThreadHistory> {
         self.histories.get(&id).filter(|history| {
             history.last.is_some() && self.sample_number <= history.counted + SAMPLES_MAX as u64

@@ -55,7 +55,7 @@ pub(super) struct SamplerOptions {
     pub(super) proc: PathBuf,
 }
 
-/// A running sampler, in a thread of its own.
+/// A running sampler, in its own thread.
 #[derive(Debug)]
 pub(super) struct Sampler {
     thread: JoinHandle<Result<Vec<CumulativeSample>>>,

@@ -406,8 +406,8 @@ impl AffinityWriter {
                 Err(Settled::Refused(Refusal::Other))
             }
             Err(fault) => {
-                // Reported once; balancing goes on. Records of other processes are kept as before:
-                // any user may have made this one file name.
+                // Reported once; balancing continues. Records of other processes are kept as
+                // before: any user may have made this one file name.
                 self.journal_fault.get_or_insert_with(|| fault.to_string());
                 custody.unkept = true;
                 Ok(())

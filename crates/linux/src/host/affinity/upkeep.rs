@@ -1,4 +1,4 @@
-//! Upkeep of masks as threads come and go, as others set masks, and as the kernel grants other
+//! Upkeep of masks as threads start and end, as others set masks, and as the kernel grants other
 //! CPUs.
 //!
 //! A thread created by one that was moved inherits our mask and is recognised by it. It gets the

@@ -64,7 +64,7 @@ const LOCK_RETRY_PAUSE: Duration = Duration::from_millis(2);
 /// The byte that is locked.
 const LOCKED_BYTES: std::ops::Range<u64> = 0..1;
 
-/// Reason why no record is kept. Balancing goes on; only, a killed balancer's masks are then not
+/// Reason why no record is kept. Balancing continues; only, a killed balancer's masks are then not
 /// given back.
 #[derive(Debug, Error)]
 pub enum JournalError {
@@ -220,7 +220,7 @@ impl AffinityJournal {
     /// procfs.
     ///
     /// # Errors
-    /// [`JournalError`]: the caller warns once, and balancing goes on without a journal.
+    /// [`JournalError`]: the caller warns once, and balancing continues without a journal.
     pub fn open(location: &Location, proc: &Path) -> Result<Self, JournalError> {
         let shared = Folder::find(location)?;
         let of_root = location.of_root().map(Path::to_owned);

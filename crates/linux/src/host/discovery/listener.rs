@@ -1,4 +1,5 @@
-//! Interface of discovery to the other parts of a host: calls as processes and threads come and go.
+//! Interface of discovery to the other parts of a host: calls as processes and threads start and
+//! end.
 
 use super::thread_table::{ThreadTable, WatchedThread};
 use crate::process::{Pid, Stat, Tid};

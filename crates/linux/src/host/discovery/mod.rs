@@ -75,7 +75,7 @@ struct Search {
     /// Processes that were covered by a root since the last sample.
     fresh: Vec<(Owner, Pid)>,
     full_at: Option<Moment>,
-    /// Number of threads that were listed and not taken in.
+    /// Number of threads that were listed and not added.
     untaken: u32,
     /// Whether the kernel lacks lists of children.
     no_lists: bool,
@@ -171,7 +171,7 @@ impl Discovery {
     }
 
     /// Searches for new threads and for threads that have ended; returns the number of threads that
-    /// were seen and not taken in.
+    /// were seen and not added.
     pub fn find(&mut self, now: Moment, listener: &mut dyn ThreadListener) -> u32 {
         self.take_vcpu_news(listener);
         let newest = self.newest_task();

@@ -52,7 +52,7 @@ impl Discovery {
         roots.map(|root| root.only).min().flatten()
     }
 
-    /// Returns whether no more processes of this user are taken in.
+    /// Returns whether no more processes of this user are added.
     pub(super) fn is_full(&self, owner: Owner) -> bool {
         owner.is_some() && {
             let theirs = self.table.processes.values().filter(|process| self.owner(process) == owner);

@@ -225,7 +225,7 @@ impl Discovery {
         let owner = self.owner(of);
         let whole = !self.options.tags || of.covers.values().any(Option::is_none);
         // If no root covers the process as a whole, only the children that the listener wants are
-        // taken in.
+        // added.
         if !(whole || listener.wants_child(child, parent)) || self.is_full(owner) {
             return false;
         }

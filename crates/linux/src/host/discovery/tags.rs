@@ -1,10 +1,10 @@
-//! Roots that come and go during the watch.
+//! Roots that are added and removed during the watch.
 //!
 //! Problem: a service receives threads one by one, from independent users. Several roots may cover
 //! the same thread. The thread must be left alone when no root covers it any more, even if it is
-//! still watched for the sake of others. Idea: each process has a list of the roots that cover it,
+//! still watched because of other roots. Idea: each process has a list of the roots that cover it,
 //! or one thread of it; the interest in a thread follows from these roots, and changes when a root
-//! comes or goes.
+//! is added or removed.
 
 use super::listener::ThreadListener;
 use super::roots::{Root, RootId, Watched};

@@ -56,9 +56,9 @@ pub(in crate::host) struct Process {
     pub(in crate::host) threads: BTreeMap<Tid, ThreadId>,
     /// Number of links of its folder of threads at the last listing: two more than threads.
     pub(super) links: Option<u64>,
-    /// Whether a thread of it has ended since, or some threads were not taken in.
+    /// Whether a thread of it has ended since, or some threads were not added.
     pub(in crate::host) stale: bool,
-    /// Number of its threads that are not taken in, since its user has too many.
+    /// Number of its threads that are not added, since its user has too many.
     pub(super) beyond: u32,
     /// Whether the leader has ended and other threads live on: the leader's number stays listed.
     pub(super) headless: bool,

@@ -15,7 +15,7 @@ use trimtab_core::ids::ThreadId;
 use trimtab_core::sampling_budget::LISTING_THREADS;
 use trimtab_core::time::{Moment, Span};
 
-/// Maximal number of new threads that are taken in by one sample; each costs some 15 us. Chosen.
+/// Maximal number of new threads that are added by one sample; each costs some 15 us. Chosen.
 const NEW_MAX: usize = 2_048;
 /// Maximal number of threads under watch; further threads are only counted. Chosen: twice the
 /// largest machine's.
@@ -57,8 +57,8 @@ impl Discovery {
         }
     }
 
-    /// Lists a process's threads, and takes in new threads up to the room in this sample and the
-    /// room of their user.
+    /// Lists a process's threads, and adds new threads up to the room in this sample and the room
+    /// of their user.
     pub(super) fn list_threads(
         &mut self,
         pid: Pid,
