@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn an_earlier_trace_stays_until_the_header_comes() {
+    fn an_earlier_trace_stays_until_the_header_is_written() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("t.jsonl");
         let earlier = "{\"header\":{\"trimtab-trace\":1}}\n";

@@ -60,7 +60,7 @@ mod tests {
     use trimtab_core::budget::page::{Member, Owner, State};
 
     #[test]
-    fn a_budget_is_told_in_one_line() {
+    fn a_budget_is_printed_in_one_line() {
         let member = |pid, computing| Member {
             owner: Owner { pid, started: 1 },
             state: State { computing, wants: 4, teams: 3 },

@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn every_order_is_a_permutation_and_each_comes_as_often() {
+    fn every_order_is_a_permutation_and_all_are_equally_frequent() {
         let mut seen = std::collections::BTreeMap::new();
         for seed in 0..6_000 {
             *seen.entry(shuffled(3, seed)).or_insert(0) += 1;

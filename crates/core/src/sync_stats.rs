@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn every_time_lies_in_its_bucket() {
+    fn every_time_is_in_its_bucket() {
         let mut before = 0;
         for ns in (0..5_000_000u64).step_by(37).chain([u64::MAX, 1 << 38]) {
             let at = bucket(ns);

@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn files_without_a_chance_are_told_apart() {
+    fn files_that_cannot_be_a_topology_are_recognised() {
         let head = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<!-- <topology version=\"9\"> -->\n<!DOCTYPE topology SYSTEM \"hwloc2.dtd\">\n";
         for (text, words) in [
             (format!("{head}<topology version=\"2.0\">\n</topology>"), "ok"),

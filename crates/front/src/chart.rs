@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_beyond_the_axis_carries_a_mark_where_it_lies() {
+    fn a_value_beyond_the_axis_has_a_mark_at_its_end() {
         let plot = Plot { left: 0.0, right: 100.0, upper: 10.0, floor: 110.0, axis: Axis::ratio([1.5], 4.0) };
         let mut canvas = Canvas::new("");
         for (value, end) in [(9.13, "M50.0 10.0l5 9"), (0.0, "M50.0 110.0l5 -9")] {

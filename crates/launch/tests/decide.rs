@@ -245,7 +245,7 @@ fn of_ranks(ranks: u32, facts: &LaunchFacts, options: Options) -> Result<LaunchP
 }
 
 #[test]
-fn ranks_that_share_cores_are_told_so() {
+fn ranks_that_share_cores_get_a_warning() {
     let facts = facts("core:2");
     let refusal = of_ranks(3, &facts, Options::default()).unwrap_err().to_string();
     assert!(refusal.contains("--ranks 3") && refusal.contains("--or-fewer"), "{refusal}");

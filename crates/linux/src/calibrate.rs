@@ -250,7 +250,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shares_are_told_apart_and_noise_is_not_believed() {
+    fn shares_are_distinguished_and_noise_is_rejected() {
         let ms = Span::from_ms;
         assert_eq!(YieldKind::of(ms(99), ms(1), ms(105)), Some(YieldKind::Posix));
         assert_eq!(YieldKind::of(ms(5), ms(5), ms(10)), Some(YieldKind::Weak { share: 0.5 }));

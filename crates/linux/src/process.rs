@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stat_line_is_read_whatever_the_name() {
+    fn a_stat_line_is_read_with_any_name() {
         for name in ["sh", "a b", ")", "(((", "x) R 1 (y", "", "tab\there"] {
             let seen = Stat::parse(line(name).as_bytes()).unwrap();
             assert_eq!(

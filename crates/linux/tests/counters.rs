@@ -48,7 +48,7 @@ fn this_machine_stands_on_some_rung_and_says_why_not_higher() {
 }
 
 #[test]
-fn a_filter_that_forbids_counting_is_told_from_a_machine_without_counters() {
+fn a_filter_that_forbids_counting_is_distinguished_from_a_machine_without_counters() {
     let call = libc::SYS_perf_event_open;
     for (errno, word) in [
         (Errno::PERM, "not-permitted"),

@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_set_goes_in_and_makes_the_attribute_the_programs_own() {
+    fn a_set_makes_the_attribute_the_programs_own() {
         let mut cpus = Cpus::new();
         cpus.insert((OsCpu(3), OsCpu(5)));
         let mut attr = attr(|_| ());

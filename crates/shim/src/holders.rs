@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn early_threads_that_never_come_are_forgotten() {
+    fn early_threads_that_never_start_are_dropped() {
         static HOLDERS: Holders = Holders::new();
         for thread in 1..=EARLY_MAX {
             HOLDERS.note_thread(thread as pthread_t * 64, TURNS, |turn| turn == 1);

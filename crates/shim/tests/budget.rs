@@ -197,7 +197,7 @@ fn sums_are_kept_when_processes_end() {
 }
 
 #[test]
-fn a_killed_process_is_forgotten() {
+fn a_killed_process_does_not_count() {
     let Some(program) = gnu() else { return };
     let hold = Hold::of(4, Rule::All);
     for _ in 0..20 {

@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn moves_are_refused_or_done_at_the_next_look() {
+    fn moves_are_refused_or_applied_at_the_next_sample() {
         let mut host = host();
         let refuses = Faults { refused: 1.0, ..Faults::default() };
         let mut faulty = Faulty::new(&mut host, refuses, &Rng::new(3));

@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rank_that_met_a_fault_can_only_leave_and_the_others_are_told() {
+    fn a_rank_with_a_fault_can_only_leave_and_the_others_get_an_error() {
         const PANIC: c_int = 13;
         const POISONED: c_int = 14;
         let team = Team::new(Options { heap: 4096, cell: 1024, ..Options::new(2) }).unwrap();

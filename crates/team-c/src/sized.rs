@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn programs_of_earlier_headers_go_on_and_those_of_later_ones_are_told() {
+    fn programs_of_earlier_headers_work_and_those_of_later_ones_get_an_error() {
         let first = First { size: 16, one: 5 };
         // SAFETY: it has the number of bytes that its size field states.
         let read = unsafe { read_sized((&raw const first).cast::<Second>()) }.unwrap();

@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_goes_as_its_manner_or_the_nearest_that_was_measured() {
+    fn a_call_uses_its_class_or_the_nearest_measured_one() {
         use crate::call::Sync;
         let what = |sync: Sync, elements: Type, kind: Kind| {
             kind as u64

@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_past_that_differs_once_differs_for_ever() {
+    fn hashes_of_sequences_that_differ_once_never_become_equal() {
         let (mut here, mut there) = (mix(0, 1), mix(0, 2));
         for last in 0..100_000 {
             assert_ne!(here, there);

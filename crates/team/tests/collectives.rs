@@ -334,7 +334,7 @@ fn a_rank_that_calls_something_else_gets_the_name_of_the_others_call() {
 }
 
 #[test]
-fn arguments_that_cannot_be_are_refused_and_the_team_goes_on() {
+fn impossible_arguments_are_refused_and_the_team_continues() {
     team(Options::new(2), |rank| {
         let mine = rank.mine();
         for error in [

@@ -91,7 +91,7 @@ fn a_skipped_call_and_a_different_synchronisation_are_mismatches() {
 }
 
 #[test]
-fn a_root_that_only_gives_is_told_at_its_next_call() {
+fn a_root_that_only_gives_data_gets_the_mismatch_in_its_next_call() {
     let told = team(options(3), |rank| {
         let count = if rank.rank() == 2 { 5 } else { 4 };
         rank.mine().broadcast(&mut vec![0_u8; count], 0)?;
@@ -171,7 +171,7 @@ fn two_roots_are_a_mismatch_at_the_same_or_the_next_call() {
 }
 
 #[test]
-fn two_roots_that_never_meet_are_told_within_the_slots_of_a_rank() {
+fn two_roots_without_common_data_get_the_mismatch_within_the_slots_of_a_rank() {
     let told = team(options(2), |rank| {
         for _ in 0..9 {
             with_two_roots(rank, Kind::Broadcast, 8, 2)?;

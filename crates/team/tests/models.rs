@@ -185,13 +185,13 @@ fn a_wake_up_without_a_fence() {
 }
 
 #[test]
-fn without_another_look_wake_ups_would_be_lost() {
-    hangs("a_wake_up_without_another_look");
+fn without_a_second_read_wake_ups_would_be_lost() {
+    hangs("a_wake_up_without_a_second_read");
 }
 
 #[test]
 #[ignore = "hangs, as another test sees"]
-fn a_wake_up_without_another_look() {
+fn a_wake_up_without_a_second_read() {
     model(Broken::NotReloaded, || sleepers(1));
 }
 
@@ -236,7 +236,7 @@ fn three_disseminate() {
 }
 
 #[test]
-fn two_meet_at_the_centre_twice() {
+fn two_ranks_pass_the_central_barrier_twice() {
     model(Broken::Nothing, || barriers(2, Barrier::Central, 2));
 }
 

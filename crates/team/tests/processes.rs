@@ -112,7 +112,7 @@ fn processes_and_threads_of_one_team_compute_together() {
 }
 
 #[test]
-fn a_killed_rank_is_named_whatever_the_others_do() {
+fn a_killed_rank_is_named_in_every_call_of_the_others() {
     for job in ["barrier", "broadcast", "small", "large", "resident", "barrier park", "small park"] {
         let team = Team::new(Options::new(3)).unwrap();
         let mut victim = start(&team, 2, job);

@@ -129,7 +129,7 @@ fn in_turn(rank: &Rank) {
 }
 
 #[test]
-fn threads_and_inherited_processes_see_what_each_publishes() {
+fn threads_and_inherited_processes_see_published_data() {
     let team = Team::new(Options::new(4)).unwrap();
     let mut children: Vec<Child> = (1..3).map(|rank| invited(&team, rank, "turns")).collect();
     std::thread::scope(|scope| {
@@ -142,7 +142,7 @@ fn threads_and_inherited_processes_see_what_each_publishes() {
 }
 
 #[test]
-fn processes_that_met_see_what_each_publishes() {
+fn processes_joined_by_socket_see_published_data() {
     let folder = std::env::temp_dir().join(format!("trimtab-published-{}", std::process::id()));
     std::fs::DirBuilder::new().mode(0o700).create(&folder).unwrap();
     let path = folder.join("team");

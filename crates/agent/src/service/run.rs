@@ -271,7 +271,7 @@ mod tests {
     use trimtab_core::time::{Moment, Span};
 
     #[test]
-    fn however_one_half_ends_the_other_ends_too() {
+    fn the_end_of_either_thread_ends_the_other() {
         let works: [fn(); 2] = [|| (), || std::panic::resume_unwind(Box::new("it failed"))];
         for work in works {
             let options = HostOptions { tags: true, ..HostOptions::default() };

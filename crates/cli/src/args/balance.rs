@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_goes_where_its_word_says() {
+    fn a_report_is_written_to_its_destination() {
         let to = |word: &str| report_to(&word.into());
         assert_eq!(to("stderr"), to("text"));
         assert_eq!(to("json"), ReportTo { file: None, json: true });

@@ -109,7 +109,7 @@ fn compact_threads_fill_one_node() {
 }
 
 #[test]
-fn other_threads_are_born_on_slots_of_different_nodes() {
+fn other_threads_are_created_on_slots_of_different_nodes() {
     let shape = given!(Shape::here());
     let program = need!(c("pthreads.c"), "no C compiler");
     let sandbox = Sandbox::new();

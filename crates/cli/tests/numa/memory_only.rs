@@ -58,7 +58,7 @@ fn their_kind_comes_from_the_firmware() {
 }
 
 #[test]
-fn nothing_comes_from_them_unasked() {
+fn no_memory_comes_from_them_by_default() {
     let (shape, _) = given!(memory_only());
     let sandbox = Sandbox::new();
     let homes: BTreeSet<u32> = shape.homes().into_iter().collect();

@@ -168,7 +168,7 @@ fn state(pid: u32) -> char {
 }
 
 #[test]
-fn a_balancer_that_is_stopped_leaves_masks_as_they_were_and_goes_on_later() {
+fn a_stopped_balancer_restores_masks_and_continues_later() {
     need!(two(), "two cores are needed");
     let spins = need!(c("spins.c"), "no C compiler");
     let sandbox = Sandbox::new();

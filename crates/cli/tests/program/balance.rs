@@ -177,7 +177,7 @@ fn a_killed_balancer_leaves_a_program_that_runs_and_can_be_given_its_masks() {
 }
 
 #[test]
-fn a_run_can_be_told_to_stop_balancing_and_goes_on() {
+fn a_run_can_be_asked_to_stop_balancing_and_continues() {
     let [a, b] = need!(two(), "two cores are needed");
     let spins = need!(c("spins.c"), "no C compiler");
     let sandbox = Sandbox::new();

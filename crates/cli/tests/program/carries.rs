@@ -159,7 +159,7 @@ fn arrays_of_as_many_elements_as_there_are_cpus_have_one_for_each_cpu() {
 }
 
 #[test]
-fn jemalloc_keeps_its_arenas_wherever_taskset_lets_it() {
+fn jemalloc_has_the_same_arenas_as_under_taskset() {
     let [a, b] = need!(two(), "two cores are needed");
     let program = need!(c("hello.c"), "no C compiler");
     let places = ["/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib"];

@@ -128,7 +128,7 @@ fn on<'s>(call: Call<'s>, machine: &Path) -> Call<'s> {
 }
 
 #[test]
-fn a_run_moves_threads_to_the_node_where_they_suffer_least_and_tells_why() {
+fn a_run_moves_threads_to_the_node_with_the_least_stalls_and_reports_the_reason() {
     let sandbox = Sandbox::new();
     let Some(([a, b], program, file)) = scene(&sandbox, true) else { return };
     for policy in ["brm", "serial"] {
@@ -187,7 +187,7 @@ fn is_brought_home(sandbox: &Sandbox, program: &Path, file: &Path, policy: &str,
 }
 
 #[test]
-fn an_attached_program_is_moved_home_and_has_its_own_masks_again_however_it_ends() {
+fn an_attached_program_is_moved_to_its_memory_and_gets_its_masks_back_at_any_end() {
     let sandbox = Sandbox::new();
     let Some(([a, b], program, machine)) = scene(&sandbox, true) else { return };
     let (program, homes) = begun(&sandbox, &program, [a, b]);

@@ -169,7 +169,7 @@ fn a_launcher_with_ranks_that_may_leave_is_named_and_with_strict_refused() {
 }
 
 #[test]
-fn a_launcher_that_is_told_nothing_is_no_strict_run() {
+fn a_launcher_without_settings_is_refused_by_strict() {
     let [a, _] = need!(two(), "two cores are needed");
     let mpirun = need!(open_mpi_4(), "Open MPI 4 is not here");
     let sandbox = Sandbox::new();

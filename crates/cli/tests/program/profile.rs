@@ -58,7 +58,7 @@ fn barriers_and_regions_of_libomp_are_counted() {
 /// GNU's runtime starts the threads of an inner team again for each region: thousands, of which
 /// four exist at once.
 #[test]
-fn threads_that_are_started_anew_for_each_region_are_not_counted_as_if_all_were_there_at_once() {
+fn threads_started_again_for_each_region_do_not_count_as_simultaneous() {
     for compiler in ["gcc", "clang"] {
         let program = need!(built(compiler, "zones.c", &["-fopenmp"]), "{compiler} with OpenMP is needed");
         let sandbox = Sandbox::new();

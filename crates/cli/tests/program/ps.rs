@@ -67,7 +67,7 @@ fn waiting_runs_are_counted() {
 }
 
 #[test]
-fn a_daemon_that_a_run_left_behind_is_no_violator_and_a_stranger_group_is_one_line() {
+fn a_daemon_of_an_ended_run_is_no_violator_and_a_foreign_group_is_one_line() {
     let [a, _] = need!(two(), "two cores are needed");
     need!(installed("setsid"), "no setsid");
     let python = need!(python(), "no Python");

@@ -112,7 +112,7 @@ fn the_page_is_light_or_dark_as_the_system_wants_and_as_one_likes() {
 }
 
 #[test]
-fn a_trace_without_a_look_says_so() {
+fn a_trace_without_a_sample_is_reported() {
     let sandbox = Sandbox::new();
     let text = Run { steps: 1, ..Run::default() }.text();
     let trace = sandbox.write("empty.trace", format!("{}\n", text.lines().next().unwrap()));
@@ -179,7 +179,7 @@ fn the_page_holds_nothing_of_elsewhere() {
 }
 
 #[test]
-fn the_page_goes_where_it_is_told_to() {
+fn the_page_is_written_to_the_given_path() {
     let sandbox = Sandbox::new();
     let trace = sandbox.write("a.b.trace", Run { steps: 3, ..Run::default() }.text());
     let printed = sandbox.trimtab("report").arg(&trace).args(["-o", "-"]).ends().ok();

@@ -144,7 +144,7 @@ fn a_rule_sets_layout_and_hardware_threads_and_memory() {
 /// The site's rules, the user's, and the flag, as on a real machine: with /etc/trimtab, in a
 /// private mount namespace.
 #[test]
-fn the_user_goes_over_the_site_and_the_flag_over_both() {
+fn the_users_rules_take_precedence_over_the_sites_and_options_over_both() {
     let python = need!(python(), "Python is not installed");
     let unshare = need!(installed("unshare"), "unshare(1) is not installed");
     if !geteuid().is_root() {

@@ -114,7 +114,7 @@ fn a_daemon_that_ends_gives_masks_back_and_leaves_nothing_there() {
 }
 
 #[test]
-fn a_signal_that_comes_as_soon_as_there_is_a_socket_leaves_none() {
+fn a_signal_right_after_the_socket_exists_leaves_no_socket() {
     let sandbox = Sandbox::new();
     let socket = socket(&sandbox);
     for signal in [Signal::INT, Signal::TERM, Signal::INT, Signal::TERM, Signal::TERM] {
@@ -166,7 +166,7 @@ fn a_hang_up_ends_only_a_service_with_a_terminal_and_not_with_success() {
 }
 
 #[test]
-fn detaching_takes_a_process_out_of_the_service_which_goes_on() {
+fn detaching_takes_a_process_out_of_the_service_which_continues() {
     need!(two(), "two cores are needed");
     let program = need!(c("spins.c"), "no C compiler");
     let sandbox = Sandbox::new();
@@ -427,7 +427,7 @@ fn a_daemon_in_a_container_takes_no_numbers_from_outside() {
 }
 
 #[test]
-fn a_stranger_in_ones_own_place_is_passed_by() {
+fn a_socket_of_another_user_at_the_own_path_is_skipped() {
     let [one, other] = need!(two_users(), "only root can act as others");
     // A copy that other users may run, too.
     let python = Path::new("/usr/bin/python3");

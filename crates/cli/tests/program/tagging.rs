@@ -102,7 +102,7 @@ fn a_guest_tags_cpus_of_its_own_machine_through_its_port() {
 }
 
 #[test]
-fn a_guest_tells_where_bound_tasks_run() {
+fn a_guest_reports_the_vcpus_of_bound_tasks() {
     let [a, _] = need!(two(), "two cores are needed");
     need!(installed("taskset"), "taskset is not installed");
     let sandbox = Sandbox::new();
@@ -146,7 +146,7 @@ fn a_guest_tells_where_bound_tasks_run() {
 }
 
 #[test]
-fn a_guest_with_a_monitor_that_connects_for_it_is_heard() {
+fn a_guest_whose_monitor_connects_is_served() {
     need!(two(), "two cores are needed");
     let program = need!(c("vm.c"), "no C compiler");
     let sandbox = Sandbox::new();
@@ -269,7 +269,7 @@ fn an_emulated_guest_tags_the_cpu_that_its_bound_task_runs_on() {
 /// A machine that is its own host: a kernel that talks to itself by vsock. Service and agent run in
 /// the same emulated guest.
 #[test]
-fn a_guest_calls_its_host_by_vsock_until_it_is_heard() {
+fn a_guest_connects_to_its_host_by_vsock_until_it_is_accepted() {
     let program = need!(c("vm.c"), "no C compiler");
     let testbed = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testbed/guest");
     let cache = std::env::var_os("XDG_CACHE_HOME").map(std::path::PathBuf::from);
@@ -362,7 +362,7 @@ fn bound_threads_count_as_tagged_on_request() {
 }
 
 #[test]
-fn a_port_that_comes_later_is_found() {
+fn a_port_that_appears_later_is_found() {
     let program = need!(c("vm.c"), "no C compiler");
     let sandbox = Sandbox::new();
     let mut vm = sandbox.shell(&format!("exec {}", program.display())).begins();

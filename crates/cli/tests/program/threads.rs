@@ -59,7 +59,7 @@ fn openmp_threads_follow_the_order_of_slots() {
 }
 
 #[test]
-fn other_threads_are_born_on_slots_and_the_initial_one_floats() {
+fn other_threads_are_created_on_slots_and_the_initial_one_floats() {
     let all = BTreeSet::from(need!(two(), "two cores are needed"));
     let program = need!(c("pthreads.c"), "no C compiler");
     let sandbox = Sandbox::new();

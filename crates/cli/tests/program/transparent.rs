@@ -302,7 +302,7 @@ fn a_static_program_runs_as_any_other() {
 }
 
 #[test]
-fn a_run_with_its_own_terminal_speaks_one_line_there() {
+fn a_run_with_its_own_terminal_prints_one_line_there() {
     let script = need!(installed("script"), "script(1) is not installed");
     let sandbox = Sandbox::new();
     let log = sandbox.path("log");

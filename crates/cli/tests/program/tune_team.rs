@@ -171,7 +171,7 @@ fn a_budget_that_is_spent_leaves_the_rest_as_usual() {
 }
 
 #[test]
-fn a_file_that_is_damaged_is_said_and_made_anew() {
+fn a_damaged_file_is_reported_and_made_again() {
     let sandbox = Sandbox::new();
     tune(&sandbox, "--ranks 2 --ops barrier --accept-noise").ends().out();
     let folder = sandbox.path("cache/trimtab/teams");

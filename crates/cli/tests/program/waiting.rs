@@ -44,7 +44,7 @@ fn a_run_does_not_wait_for_cores_that_do_not_exist() {
 }
 
 #[test]
-fn waiters_are_served_in_the_order_they_came() {
+fn waiting_runs_are_served_in_the_order_of_arrival() {
     need!(two(), "two cores are needed");
     let sandbox = Sandbox::new();
     let order = sandbox.path("order");
@@ -241,7 +241,7 @@ fn a_priority_comes_first_as_far_as_the_site_grants_it() {
 }
 
 #[test]
-fn a_waiter_is_told_its_position_and_the_holder() {
+fn a_waiting_run_gets_its_position_and_the_holder() {
     need!(two(), "two cores are needed");
     let sandbox = Sandbox::new();
     let held = sandbox.hold("-c 2");

@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn others_and_homes_are_minded() {
+    fn foreign_load_and_homes_are_respected() {
         let cpu_table = CpuTable::new(&parse_synthetic("core:3 pu:1").unwrap());
         let set = |text: &str| text.parse::<CpuSet>().unwrap();
         let cpus = placed(

@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn constants_hold_until_the_host_tells() {
+    fn constants_hold_until_the_host_reports_costs() {
         let mut costs = RoundCosts::new(Wanted::default());
         rounds(&mut costs, None, 50);
         assert_eq!(costs.of_counter_sample(), SAMPLE_COST);

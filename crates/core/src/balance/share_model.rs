@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_seat_is_told_by_how_busy_it_is() {
+    fn the_share_of_an_empty_seat_follows_from_its_load() {
         let machine = parse_synthetic("core:2 pu:1").unwrap();
         let mut observer = crate::observe::Observer::new(machine.cpus());
         let mut table = ThreadTable::new(&machine);

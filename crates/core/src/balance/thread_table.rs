@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn a_move_is_believed_when_it_is_done() {
+    fn a_move_counts_when_it_is_done() {
         for (end, cpu, free) in [
             (Some(Settled::Applied), 2, true),
             (Some(Settled::Refused(Refusal::Other)), 0, true),
@@ -424,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn a_race_that_was_lost_does_not_exclude_a_thread_for_ever() {
+    fn a_lost_race_does_not_exclude_a_thread_permanently() {
         let mut harness = Harness::new(1);
         let moved = Settled::Refused(Refusal::MovedMeanwhile);
         let mut asked = Vec::new();

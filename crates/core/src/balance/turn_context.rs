@@ -85,7 +85,7 @@ mod tests {
     use crate::topology::parse_synthetic;
 
     #[test]
-    fn threads_that_stay_unseen_are_told_once() {
+    fn threads_that_stay_unread_are_reported_once() {
         let machine = parse_synthetic("core:2 pu:1").unwrap();
         let mut context = TurnContext::new(&machine, &Settings::default());
         let mut observer = Observer::new(machine.cpus());

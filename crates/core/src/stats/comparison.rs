@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn no_difference_is_seldom_taken_for_one() {
+    fn equal_settings_are_rarely_judged_different() {
         let mut random = Random(11);
         let mut draw = || -> Vec<f64> { (0..7).map(|_| 1.0 + random.below(1000) as f64).collect() };
         let wrong = (0..200).filter(|&seed| {
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_within_the_factors_are_alike() {
+    fn figures_within_the_factors_are_equal() {
         let judged = |better, candidate| by_factors(better, 100.0, candidate, 0.98, 1.01);
         assert_eq!(judged(Better::More, 97.0), Verdict::Worse);
         assert_eq!(judged(Better::More, 98.0), Verdict::NoDifference);

@@ -85,7 +85,7 @@ fn only_ones_own_is_cleared_but_by_root() {
 }
 
 #[test]
-fn guests_speak_of_their_own_machine_and_are_cleared_by_it() {
+fn guests_tag_their_own_machine_and_are_cleared_with_it() {
     let mut tags = Registry::new(Reach::All);
     let vcpu = |vm: &str, index| Mark::Vcpu { vm: vm.into(), pid: 9, start: 7, index };
     let by = By::Guest("a".into());
@@ -247,7 +247,7 @@ fn what() -> impl Strategy<Value = What> {
 
 proptest! {
     #[test]
-    fn whatever_is_said_is_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+    fn any_line_is_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         if let Ok(request) = Request::parse(&bytes) {
             let text = serde_json::to_vec(&request).unwrap();
             prop_assert_eq!(Request::parse(&text), Ok(request));

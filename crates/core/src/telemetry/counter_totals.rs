@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn counters_that_began_anew_are_not_taken_for_the_same() {
+    fn restarted_counters_are_not_mistaken_for_the_same() {
         let mut totals = Accumulator::default();
         totals.add(&sample(&[(0, 100, Some((10, 1_000)))]));
         totals.add(&sample(&[(0, 200, Some((5, 100)))]));

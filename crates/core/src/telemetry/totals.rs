@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reading_that_is_not_believed_moves_the_thread_and_adds_no_time() {
+    fn a_rejected_reading_moves_the_thread_and_adds_no_time() {
         let mut track = Track::from_reading(reading(0, None, Some(0)));
         let change = track.advance(reading(100, None, Some(1)), None, |_| None);
         assert_eq!((change.interval, change.core_changed), (None, true));

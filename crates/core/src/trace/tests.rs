@@ -158,7 +158,7 @@ fn unknown_keys_are_ignored() {
 }
 
 #[test]
-fn a_step_is_written_alike_with_and_without_a_copy() {
+fn a_step_is_written_equally_with_and_without_a_copy() {
     let outcomes = [Outcome { thread: ThreadId(3), end: Settled::Pending }];
     for outcomes in [&outcomes[..], &[]] {
         let (sample, turn) = (Sample::default(), Turn::default());

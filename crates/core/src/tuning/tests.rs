@@ -284,7 +284,7 @@ fn a_budget_is_kept_and_its_remainder_is_for_the_evidence() {
 }
 
 #[test]
-fn a_search_that_was_stopped_goes_on_where_it_was() {
+fn a_stopped_search_continues_at_its_position() {
     let whole = {
         let mut program = planted(9, 0.03);
         let found = search(&rules(9), &choices(), &Setting::new(), &mut program);

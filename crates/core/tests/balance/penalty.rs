@@ -117,7 +117,7 @@ fn nothing_gained_in_a_minute_is_undone_and_let_be() {
 }
 
 #[test]
-fn looks_that_cost_too_much_become_seldom() {
+fn expensive_samples_become_rare() {
     for (cost_us, ticks) in [(50, 0.010..0.011), (400, 0.038..0.044), (20_000, 0.9..1.2)] {
         let mut model = Nodes::mixed(1, 4, 2, 4);
         (model.end, model.cost) = (20.0, Some(Span::from_us(cost_us)));
@@ -210,7 +210,7 @@ fn every_rung_brings_threads_to_their_memory() {
 /// On four nodes there are three others to try: if memory is reported per node, no thread tries
 /// those that have less of it.
 #[test]
-fn where_memory_is_told_by_node_threads_go_to_it_at_once_and_nowhere_else() {
+fn with_the_nodes_of_memory_known_threads_move_to_it_directly() {
     for rung in [Rung::HintFaults, Rung::Residency] {
         for kind in CLIMBERS {
             let mut model = Nodes::mixed(2, 3, 4, 4).alike(2.0, 0, 0.6);
@@ -330,7 +330,7 @@ fn the_cpu_of_a_thread_is_read_at_each_sample_only_if_it_computes() {
 }
 
 #[test]
-fn memory_comes_after_threads_that_stayed_together_elsewhere() {
+fn memory_follows_threads_that_stayed_together_elsewhere() {
     // The data is on node 1, but another program's memory work disturbs there: all are better off
     // on node 0.
     let model = || {

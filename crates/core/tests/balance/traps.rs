@@ -141,7 +141,7 @@ fn a_refused_half_of_an_exchange_is_put_right() {
 }
 
 #[test]
-fn a_thread_that_vanishes_between_look_and_move_is_forgotten() {
+fn a_thread_that_ends_between_sample_and_move_is_dropped() {
     for kind in Kind::ALL {
         for when in [0.0, 0.05, 0.25, 0.3] {
             let mut fluid = Fluid::new(5, 2, WaitMode::Spin, Kernel::Keeps);
@@ -211,7 +211,7 @@ fn a_jump_of_the_clock_moves_no_thread() {
 }
 
 #[test]
-fn equal_seeds_decide_alike_and_others_otherwise() {
+fn equal_seeds_give_equal_decisions_and_other_seeds_others() {
     let decisions = |kind: Kind, seed: u64| {
         let fluid = Fluid::new(9, 8, WaitMode::Yield, Kernel::Rotates);
         let machine = machine(&fluid);
@@ -289,7 +289,7 @@ fn the_delay_after_refusals_doubles() {
 }
 
 #[test]
-fn a_thread_that_binds_itself_is_left_alone_for_good() {
+fn a_thread_that_binds_itself_is_never_moved_again() {
     for kind in MOVERS {
         let mut script = Script::new("core:2 pu:1", kind, &settings(50, 1), &["0-1"; 3]);
         let mut refused = 0;
@@ -402,7 +402,7 @@ fn coming_and_going_does_not_keep_a_calm_program_under_watch() {
 }
 
 #[test]
-fn a_quota_and_fine_yielding_and_missing_waits_are_told_and_left() {
+fn quotas_fine_yielding_and_missing_waits_are_reported_and_not_treated() {
     let finding = |change: &dyn Fn(&mut Script)| {
         let mut script = Script::new("core:2 pu:1", Kind::Auto, &settings(100, 1), &["0-1"; 3]);
         let mut findings = Vec::new();
@@ -447,7 +447,7 @@ fn an_unsuccessful_treatment_is_undone_and_followed_by_a_pause() {
 }
 
 #[test]
-fn standing_still_looks_seldom_and_cheaply() {
+fn a_still_program_is_sampled_rarely_and_cheaply() {
     let mut script = Script::new("core:4 pu:1", Kind::Auto, &Settings::default(), &["0-3"; 3]);
     let calm = all(&[ran(1.0, 0), ran(1.0, 1), ran(1.0, 2)]);
     script.pass(5.0, &calm);

@@ -215,7 +215,7 @@ mod tests {
     const HOSTILE: &str = "</td></pre><script>alert(1)</script>\"' onclick=x {{title}}\u{202e}";
 
     #[test]
-    fn no_word_becomes_markup_wherever_it_stands() {
+    fn no_text_of_a_cell_becomes_markup() {
         let table = Table { columns: vec![HOSTILE.to_owned()], rows: vec![vec![HOSTILE.into()]] };
         let strip = Strip {
             of: HOSTILE.to_owned(),

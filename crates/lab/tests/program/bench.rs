@@ -170,7 +170,7 @@ fn a_failing_program_costs_only_itself() {
 }
 
 #[test]
-fn a_report_is_believed_only_if_it_is_one() {
+fn only_a_valid_report_is_accepted() {
     let sandbox = Sandbox::new();
     for (trouble, why) in [
         ("echo nonsense; exit 0", "not JSON"),
@@ -262,7 +262,7 @@ const FAKE_INSTALLED: &str = "#!/bin/sh\n\
     echo '{\"kernel\":\"nested_solver\",\"outer\":1,\"inner\":1,\"seconds\":{\"median\":0.125},\"verified\":true}'\n";
 
 #[test]
-fn multi_zone_benchmarks_are_told_their_teams_by_the_variable() {
+fn multi_zone_benchmarks_get_their_teams_by_the_variable() {
     const ZONES: &str = "#!/bin/sh\n\
         echo \"${0##*/} $* ${TRIMTAB_HOLD:+bound }$OMP_NUM_THREADS\" >>log\n\
         echo '{\"kernel\":\"lu-mz\",\"outer\":2,\"inner\":1,\"seconds\":0.125,\"verified\":true}'\n";

@@ -135,7 +135,7 @@ fn a_signal_ends_it_and_no_thread_stays_bound_or_behind() {
 }
 
 #[test]
-fn the_service_looks_as_often_as_its_policy_wants_unless_it_is_told() {
+fn the_service_samples_at_the_interval_of_its_policy_unless_one_is_set() {
     let sandbox = Sandbox::new();
     for (words, interval) in [
         ("--policy brm", 10_000_000),

@@ -313,7 +313,7 @@ fn files_that_are_no_scenarios_are_refused_by_name() {
 }
 
 #[test]
-fn values_that_begin_alike_are_told_apart() {
+fn values_with_a_common_beginning_are_distinguished() {
     let sandbox = Sandbox::new();
     let long =
         |ms: u32| format!("{{ kind = 'speed', metric = 'run-wait', threshold = 0.9, interval = '{ms} ms' }}");

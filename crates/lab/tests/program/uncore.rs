@@ -141,7 +141,7 @@ fn times_are_compared_and_recorded() {
 }
 
 #[test]
-fn a_competitor_is_gone_after_its_run() {
+fn a_competitor_ends_with_its_run() {
     let cpus = need!(two(), "two cores are needed");
     let sandbox = Sandbox::new();
     let said = bench(&sandbox, cpus, "--list --quick --only locality-contention").ends().ok();

@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_remembered_of_so_many_processes_and_of_the_largest() {
+    fn the_memory_of_the_largest_processes_is_stored_up_to_a_bound() {
         let mut auditor = Auditor::default();
         let of = |bytes| MemoryAudit { anonymous: Some(bytes), ..MemoryAudit::default() };
         auditor.remember(Pid(1), of(1 << 40));

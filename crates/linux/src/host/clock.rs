@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_suspended_machine_is_noticed_once_and_a_late_look_is_not() {
+    fn a_suspended_machine_is_noticed_once_and_a_late_sample_is_not() {
         let second = 1_000_000_000;
         let mut clock = Clock { begin: 0, asleep: 5 * second };
         assert_eq!(clock.compare(second, 6 * second), None);

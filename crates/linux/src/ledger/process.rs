@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_told_of_other_namespaces_or_hidden_processes() {
+    fn processes_of_other_namespaces_and_hidden_ones_are_unknown() {
         let (root, processes, mut holder) = table(None, 1000);
         fs::remove_dir(root.path().join("1")).unwrap();
         assert_eq!(processes.standing(&holder), Standing::Hidden);

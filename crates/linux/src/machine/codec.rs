@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_model_comes_back_as_it_went_in() {
+    fn a_model_is_decoded_as_it_was_encoded() {
         let key = Key::file();
         let bytes = encode(&key, &parts()).unwrap();
         assert_eq!(decode(&bytes, &key).unwrap(), Machine::build(parts()).unwrap());

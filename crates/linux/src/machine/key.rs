@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_has_its_five_lines_whatever_the_state() {
+    fn a_key_has_its_five_lines_in_any_state() {
         for key in [Key::live().unwrap(), Key::file(), Key::of(["b", "", "", ""])] {
             assert_eq!(key.text().lines().count(), LINES.len(), "{key:?}");
         }

@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_with_one_node_and_a_node_without_memory_are_told_apart() {
+    fn a_machine_with_one_node_and_a_node_without_memory_are_distinguished() {
         let sys = tempfile::tempdir().unwrap();
         let nodes = sys.path().join("devices/system/node");
         assert_eq!(unfit(sys.path(), OsNode(0)), Some(Unfetched::OneNode));

@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_of_machines_is_known_however_it_is_kept() {
+    fn memory_of_virtual_machines_is_recognised_in_every_form() {
         let taken = |rights: &str, inode: u32, name: &str| {
             let line = format!("7f00-8f00 {rights} 00000000 00:2a {inode} {name}\n");
             !areas(line.as_bytes()).is_empty()

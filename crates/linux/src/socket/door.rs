@@ -248,7 +248,7 @@ mod tests {
     /// Needs a kernel that can connect to itself: its own number is then that of the calling
     /// machine.
     #[test]
-    fn only_the_machine_of_this_number_comes_in() {
+    fn only_the_machine_of_this_number_is_accepted() {
         let port = 50_000 + std::process::id() % 10_000;
         let mut door = PortDoor::new(&GuestAddress::Vsock { cid: vsock::CID_LOCAL, port });
         if door.connect() || door.fault().is_some() {

@@ -554,7 +554,7 @@ mod tests {
     }
 
     #[test]
-    fn those_that_are_told_that_they_are_too_many_take_nobodys_place() {
+    fn refused_clients_take_no_place() {
         let limits = Limits { clients: 2, of_user: 2, ..LIMITS };
         let (mut server, _folder) = server(limits);
         let mut clients: Vec<UnixStream> =

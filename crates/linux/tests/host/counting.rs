@@ -242,7 +242,7 @@ fn nothing_is_counted_where_that_was_asked_for() {
 }
 
 #[test]
-fn without_counters_pages_say_where_memory_lies() {
+fn without_counters_sampled_pages_locate_the_memory() {
     let mut worker = need!(Worker::start(), NO_COMPILER);
     let busy = Tid(worker.ask("busy 1").parse().unwrap());
     let (mut live, mut seen) = worker.seen_with(options("residency"));
@@ -322,7 +322,7 @@ pub(crate) fn count_others(pid: u32) -> String {
 }
 
 #[test]
-fn a_choice_that_cannot_be_counted_is_told_with_its_reason() {
+fn a_choice_that_cannot_be_counted_is_reported_with_its_reason() {
     let mut worker = need!(Worker::start(), NO_COMPILER);
     let (mut live, mut seen) = worker.seen_with(options("busy=gpu/event=1/,requests=r1"));
     seen.look_for(&mut live, &wanted());

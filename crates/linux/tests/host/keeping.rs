@@ -400,7 +400,7 @@ fn of_two_balancers_the_second_stands_back() {
 }
 
 #[test]
-fn a_record_stays_small_however_often_threads_are_moved() {
+fn a_record_stays_small_after_any_number_of_moves() {
     let [one, other] = need!(two_cpus(), "two CPUs are needed");
     let (folder, mut worker) = (shared(), need!(Worker::start(), NO_COMPILER));
     let tid = worker.threads(1)[0];
@@ -416,7 +416,7 @@ fn a_record_stays_small_however_often_threads_are_moved() {
 }
 
 #[test]
-fn trouble_with_the_record_is_one_warning_and_the_balancing_goes_on() {
+fn a_fault_of_the_record_is_one_warning_and_balancing_continues() {
     let [one, _] = need!(two_cpus(), "two CPUs are needed");
     let (folder, mut worker) = (shared(), need!(Worker::start(), NO_COMPILER));
     let tids = worker.threads(2);

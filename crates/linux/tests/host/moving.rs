@@ -114,7 +114,7 @@ fn a_mask_set_before_we_moved_anything_is_where_the_thread_is_at_home() {
 }
 
 #[test]
-fn a_thread_that_binds_itself_after_it_was_found_is_told_without_being_touched() {
+fn a_thread_that_binds_itself_after_it_was_found_is_reported_and_not_touched() {
     let [one, other] = need!(two_cpus(), "two CPUs are needed");
     let mut worker = need!(Worker::start(), NO_COMPILER);
     let tids = worker.threads(2);
@@ -174,7 +174,7 @@ fn with_hands_off_nothing_is_moved() {
 }
 
 #[test]
-fn threads_and_children_born_of_moved_threads_get_the_programs_mask_too() {
+fn threads_and_children_of_moved_threads_get_the_programs_mask_too() {
     let [one, _] = need!(two_cpus(), "two CPUs are needed");
     let mut worker = need!(Worker::start(), NO_COMPILER);
     let (mut live, mut seen) = worker

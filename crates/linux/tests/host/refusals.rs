@@ -67,7 +67,7 @@ fn another_users_program_is_refused_and_its_threads_are_left() {
 }
 
 #[test]
-fn a_process_that_procfs_hides_is_told_from_one_that_is_not_there() {
+fn a_process_hidden_by_procfs_is_distinguished_from_a_missing_one() {
     if !is_root() {
         eprintln!("SKIPPED: to hide processes of others a test needs root");
         return;

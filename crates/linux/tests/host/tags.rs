@@ -23,7 +23,7 @@ fn for_all(program: u32) -> Watch {
 }
 
 #[test]
-fn it_watches_nothing_and_goes_on() {
+fn it_watches_no_root_and_continues() {
     let mut live = daemon();
     let mut seen = Observations::default();
     seen.look(&mut live);

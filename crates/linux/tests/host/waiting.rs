@@ -62,7 +62,7 @@ fn a_program_without_its_first_thread_has_not_ended() {
 }
 
 #[test]
-fn a_stopper_wakes_from_any_thread_and_for_good() {
+fn a_stopper_wakes_from_any_thread_and_permanently() {
     let worker = need!(Worker::start(), NO_COMPILER);
     let mut live = worker.live();
     let stopper = live.stopper();

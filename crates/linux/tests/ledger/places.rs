@@ -38,7 +38,7 @@ fn refusal(directory: &Path) -> (Fault, String) {
 }
 
 #[test]
-fn the_file_is_open_to_all_whatever_the_umask() {
+fn the_file_is_open_to_all_with_any_umask() {
     let scene = Scene::new();
     let mut actor = Actor::start(&scene.directory(), None);
     actor.ask("umask 077");

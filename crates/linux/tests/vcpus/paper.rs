@@ -106,7 +106,7 @@ fn one_thread_may_run_all_cpus_and_a_machine_may_have_one() {
 }
 
 #[test]
-fn debugfs_tells_whatever_threads_are_called() {
+fn debugfs_identifies_vcpus_with_any_thread_names() {
     let paper = Paper::new();
     paper.process(100, "qemu-system-x86_64 -name a", &["x", "y", "z"]);
     paper.process(200, "qemu-system-x86_64 -name b", &["x"]);
@@ -218,7 +218,7 @@ fn a_number_that_was_not_known_is_learned_and_one_that_was_is_kept() {
 }
 
 #[test]
-fn a_cpu_that_is_plugged_out_is_gone_and_the_others_are_not() {
+fn an_unplugged_vcpu_is_removed_and_the_others_stay() {
     let paper = Paper::new();
     paper.process(100, "firecracker --id a", &["fc_vcpu 0", "fc_vcpu 1", "fc_vcpu 2"]);
     let lookout = VcpuWatcher::begin(paper.vms(), paper.find("a").unwrap()).unwrap();

@@ -121,7 +121,7 @@ fn absurd_values_are_refused_by_name_and_with_the_allowed_range() {
 }
 
 #[test]
-fn limits_hold_for_whatever_is_large() {
+fn limits_hold_for_large_values() {
     let nodes = GOOD
         .replace("pack:2 numa:1 l3:1 core:2 pu:2", "numa:4096 core:1")
         .replace("speed = [1.0, 1.0, 0.5, 0.5]", "")

@@ -94,7 +94,7 @@ fn spmd(name: &str, ms: u64) -> ProgramSpec {
 }
 
 #[test]
-fn where_nothing_ends_the_run_goes_on_to_its_end() {
+fn a_run_without_an_ending_program_lasts_until_its_limit() {
     let hogs = Scenario { programs: vec![ProgramSpec::hog("hog", 2)], end: seconds(3), ..three_on_two() };
     let rare = Arrivals { program: spmd("job", 10), every: Span::from_ms(3_600_000), most: 9 };
     let nobody = Scenario { programs: Vec::new(), arrivals: vec![rare], end: seconds(3), ..three_on_two() };

@@ -398,7 +398,7 @@ fn threads_count_in_full_from_the_moment_at_which_weights_matter() {
 }
 
 #[test]
-fn programs_start_in_time_and_in_order_however_they_are_added() {
+fn programs_start_in_time_and_in_order_after_any_order_of_adding() {
     let starts = [7, 3, 7, 0, 3, 9, 0_u64];
     let programs: Vec<ProgramSpec> = starts
         .iter()

@@ -63,7 +63,7 @@ fn speeds_are_seen_as_they_are() {
 }
 
 #[test]
-fn births_and_ends_are_told_once() {
+fn starts_and_ends_of_threads_are_reported_once() {
     let mut churn = spmd(0, None, WaitMode::Sleep);
     churn.body = Body::Churn { at_once: 3, work: trimtab_core::time::Span::from_ms(20), jobs: Some(50) };
     let mut host = host(2, vec![churn, ProgramSpec::hog("hog", 1)], 1);

@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn strangers_are_refused() {
+    fn descriptors_of_other_files_are_refused() {
         let loose = rustix::fs::memfd_create("x", MemfdFlags::ALLOW_SEALING).unwrap();
         rustix::fs::ftruncate(&loose, 4096).unwrap();
         assert!(matches!(Mapping::adopt(loose), Err(Error::NotATeam(_))));

@@ -338,7 +338,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     #[test]
-    fn jobs_meet_where_other_users_cannot_enter() {
+    fn the_folder_of_jobs_is_closed_to_other_users() {
         let temporary = Path::new("/tmp");
         let own = tempfile::tempdir().unwrap();
         let set = |mode| std::fs::set_permissions(own.path(), std::fs::Permissions::from_mode(mode)).unwrap();

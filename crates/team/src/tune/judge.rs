@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn the_hopeless_go_early_and_the_dear_end_the_trial() {
+    fn hopeless_candidates_are_removed_early_and_expensive_ones_end_the_trial() {
         let limits = TrialLimits { stages: [6, 8, 10], ..LIMITS };
         let mut trial = CandidateTrial::new(3, limits);
         let (verdict, calls) = run(&mut trial, |at| Some([1.0, 50.0, 0.8][at]));

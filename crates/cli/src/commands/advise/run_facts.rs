@@ -230,7 +230,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn others_are_believed_where_both_looks_agree() {
+    fn the_load_of_others_is_used_if_both_measurements_agree() {
         assert_eq!(agreed(Some(0.1), Some(0.0)).0, Some(0.1));
         assert_eq!(agreed(Some(1.0), Some(0.6)).0, Some(1.0));
         assert_eq!(agreed(Some(1.0), None).0, Some(1.0));

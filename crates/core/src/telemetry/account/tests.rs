@@ -166,7 +166,7 @@ fn threads_that_end_stay_in_the_sums() {
 }
 
 #[test]
-fn a_thread_born_late_counts_from_its_second_reading() {
+fn a_thread_that_starts_late_counts_from_its_second_reading() {
     // The thread has CPU time from before it was first seen, which does not count.
     let account = play(&[
         step(0, &[], &[], vec![]),
@@ -181,7 +181,7 @@ fn a_thread_born_late_counts_from_its_second_reading() {
 }
 
 #[test]
-fn a_clock_jump_is_not_believed_and_counted() {
+fn a_clock_jump_adds_nothing_and_is_counted() {
     let mut jump = step(10_000, &[], &[], vec![read(0, 9_000, 0, 0)]);
     jump.sample.notices = vec![Notice::ClockJump(Span::from_ms(9_000))];
     let account = play(&[
@@ -280,7 +280,7 @@ fn trace(steps: Vec<StepRecord>) -> Trace {
 }
 
 #[test]
-fn a_timeline_keeps_all_time_however_few_its_columns() {
+fn a_timeline_keeps_all_time_with_any_number_of_columns() {
     let steps: Vec<_> = (0..=97)
         .map(|at| {
             let threads = vec![read(0, at * 60, at * 40, u32::try_from(at % 3).unwrap() * 2)];

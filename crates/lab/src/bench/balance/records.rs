@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_is_gone_on_with_from_its_good_runs() {
+    fn a_record_is_resumed_after_its_good_runs() {
         let run = |round: u32, report: Value| serde_json::json!({"record": "run", "cell": "a/b/c", "round": round, "report": report});
         let good = serde_json::json!({"seconds": 1.0});
         let mut all = text(&[begin(), run(1, good.clone()), run(2, Value::Null)]);

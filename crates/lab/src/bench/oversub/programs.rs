@@ -425,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn each_runtime_is_told_in_its_own_words() {
+    fn each_runtime_gets_its_own_variables() {
         let said = |runtime, per_core, wait| -> Vec<String> {
             let all = waits(runtime, wait, &cell(runtime, per_core, wait)).into_iter();
             all.map(|(name, value)| format!("{name}={value}")).collect()

@@ -463,7 +463,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn others_are_told_over_as_many_batches_as_it_takes() {
+    fn the_share_of_others_is_computed_over_enough_batches() {
         let moment = |at: f64, busy: f64, own: f64| LoadMoment { at, busy: Some(busy), own };
         // For 0.4 s this team had two CPUs, and other processes none; then others had one.
         let moments: Vec<LoadMoment> = (0..9)

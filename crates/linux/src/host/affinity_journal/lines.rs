@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn the_mask_of_before_is_remembered_until_the_thread_has_its_own_back() {
+    fn the_former_mask_is_stored_until_the_thread_has_its_own_back() {
         let mut text = header(2).encode();
         for held in ["1", "2", "2"] {
             text += &entry("0-3", held).encode(2, Tid(5));
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn where_a_service_listens_is_told_whatever_its_path_and_older_readers_pass_over_it() {
+    fn the_socket_of_a_service_is_recorded_with_any_path_and_older_readers_skip_it() {
         for path in ["/run/trimtab-serve/socket", "/tmp/a b%\n\u{e9}/s"] {
             let header = Header { socket: Some(PathBuf::from(path)), ..header(1) };
             let text = Lines { header: header.clone(), threads: BTreeMap::new() }.encode();

@@ -47,7 +47,7 @@ fn asking_for_the_balancer_does_not_look_like_a_balancer() {
 }
 
 #[test]
-fn a_record_written_anew_is_another_file_and_the_old_one_stays_whole() {
+fn a_rewritten_record_is_another_file_and_the_old_one_stays_whole() {
     let folder = tempfile::tempdir().unwrap();
     let journal = journal(folder.path());
     let (pid, start) = (Pid(1_000), StartTime(5));

@@ -71,7 +71,7 @@ mod tests {
     use std::fs;
 
     #[test]
-    fn however_many_groups_and_members_there_are_the_listing_ends() {
+    fn the_listing_ends_with_any_number_of_groups_and_members() {
         let folder = tempfile::tempdir().unwrap();
         let group = |path: &Path, pids: std::ops::Range<u32>| {
             fs::create_dir_all(path).unwrap();

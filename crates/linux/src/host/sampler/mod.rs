@@ -229,7 +229,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sleepers_are_asked_seldom_and_in_turn() {
+    fn sleeping_threads_are_read_rarely_and_in_turn() {
         let asked =
             |from: u32, to: u32, tid: u32| (from..to).filter(|still| is_asked(*still, Tid(tid))).count();
         for tid in 1..200 {

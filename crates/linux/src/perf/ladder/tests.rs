@@ -241,7 +241,7 @@ fn errno() -> impl Strategy<Value = Option<Errno>> {
 
 proptest! {
     #[test]
-    fn whatever_a_machine_is_like_it_stands_on_one_rung_and_says_why_not_higher(
+    fn every_machine_gets_one_rung_and_a_reason_against_each_better_one(
         (refusal, kernel, guests) in (errno(), errno(), errno()),
         (counters, quietly, taken, share) in (0usize..10, any::<bool>(), any::<bool>(), 0.0..1.0f64),
         does in prop::collection::vec(prop::sample::select(vec![("0x6", EventBehaviour::Silent), ("0x", EventBehaviour::Noisy), ("cycles", EventBehaviour::Silent)]), 0..2),

@@ -27,7 +27,7 @@ fn penalties(of: impl Fn(u64) -> f64) -> Vec<f64> {
 }
 
 #[test]
-fn remote_memory_hurts_only_beyond_the_cache_and_then_more_and_more() {
+fn remote_memory_slows_down_only_beyond_the_cache_and_then_increasingly() {
     let penalty = penalties(|set| {
         let at = |node| time(&[(0, Footprint { pages: PagePlacement::Node(node), ..walk(set) })]);
         at(1) / at(0)
@@ -40,7 +40,7 @@ fn remote_memory_hurts_only_beyond_the_cache_and_then_more_and_more() {
 }
 
 #[test]
-fn sharing_the_cache_hurts_where_the_sets_stop_fitting_and_fades_beyond() {
+fn sharing_the_cache_slows_down_where_the_sets_stop_fitting_and_less_beyond() {
     let penalty = penalties(|set| {
         let on = |pus: [usize; 4]| time(&pus.map(|pu| (pu, walk(set))));
         on([0, 2, 4, 6]) / on([0, 2, 8, 10])

@@ -233,7 +233,7 @@ proptest! {
     }
 
     #[test]
-    fn whatever_is_read_is_no_panic(text in "(machine = 'core:2'\n)?(\\[\\[program\\]\\]\n)?[a-z\\[\\]=\"' .0-9\n-]{0,80}") {
+    fn any_text_is_read_without_a_panic(text in "(machine = 'core:2'\n)?(\\[\\[program\\]\\]\n)?[a-z\\[\\]=\"' .0-9\n-]{0,80}") {
         let _ = open(&text, &["policy=[speed]"]);
         let _ = open(SMALL, &[&text]);
     }
