@@ -1,9 +1,9 @@
-//! Page file of a run's budget ([`trimtab_core::budget`]): made by the launcher, handed to the
-//! program and all that it starts, read by reports.
+//! Page file of a run's budget ([`trimtab_core::budget`]): made by the launcher, inherited by the
+//! program and all processes that it starts, read by reports.
 //!
 //! It is a memory file without a name in any folder, so that nothing is left behind and only
 //! processes that inherit the descriptor, or that may read this user's `/proc/PID/fd`, find it. Its
-//! length is sealed: no process can cut it while others use it.
+//! length is sealed: no process can shorten it while others use it.
 
 use crate::launch::inherited;
 use crate::process::{self, Pid};

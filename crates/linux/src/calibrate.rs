@@ -30,7 +30,7 @@ const POSIX_SHARE_MIN: f64 = 0.9;
 /// Effect of `sched_yield` on a thread that calls it beside a thread that computes.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum YieldKind {
-    /// The other thread runs, as POSIX says.
+    /// The other thread runs, as POSIX requires.
     Posix,
     /// The yielding thread keeps a share of its own.
     Weak {
@@ -80,10 +80,10 @@ pub fn yield_share(cpus: &CpuSet) -> Option<YieldKind> {
     YieldKind::of(computing?, yielding?, contest.into())
 }
 
-/// Barrier of three threads that can be called off.
+/// Barrier of three threads that can be cancelled.
 #[derive(Debug, Default)]
 struct Gate {
-    /// Number of threads that have arrived, and whether the barrier was called off.
+    /// Number of threads that have arrived, and whether the barrier was cancelled.
     state: Mutex<(u32, bool)>,
     changed: Condvar,
 }
@@ -131,7 +131,8 @@ fn compute() {
 
 /// Number of times that a sleeper is woken.
 const WAKE_COUNT: u32 = 48;
-/// Pause before each wake. In it the sleeper's CPU goes as idle as between the steps of a program.
+/// Pause before each wake. In it the sleeper's CPU enters the same idle state as between the steps
+/// of a program.
 const WAKE_PAUSE: Duration = Duration::from_micros(150);
 /// Longest wait for all wakes together: on a busy machine the sleeper runs late.
 const WAKES_TIME_MAX: Duration = Duration::from_millis(100);
@@ -200,7 +201,7 @@ pub struct Costs {
     pub set: Span,
 }
 
-/// Number of tries of each operation; the fastest counts, since the others were disturbed.
+/// Number of repetitions of each operation; the fastest counts, since the others were disturbed.
 const COST_TRIES: u32 = 64;
 
 /// Measures on the calling thread and keeps its mask. `proc` is the mount point of procfs.

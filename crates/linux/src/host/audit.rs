@@ -16,11 +16,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use trimtab_core::ids::{OsNode, ThreadId};
 
-/// Maximal number of threads with an entry of their own; further threads are summed up. Chosen: no
-/// user reads a longer list.
+/// Maximal number of threads with an entry of their own; further threads are summed up. Chosen: a
+/// longer list is not useful to a user.
 const THREADS_MAX: usize = 8_192;
 /// Maximal number of processes with remembered memory; the smallest are dropped first. Chosen: the
-/// remains of a program that starts a process for each of its tasks must not grow with its run.
+/// data of a program that starts a process for each of its tasks must not grow with its run time.
 const PROCESSES_MAX: usize = 1_024;
 
 /// Final state of one thread.

@@ -22,14 +22,14 @@
 //! - Every thread that still has our mask gets its own mask back: at [`Live::restore`], when the
 //!   value is dropped, and, if this process is killed, by
 //!   [`affinity_journal::restore_left_behind`].
-//! - A mask that others set is respected: a thread that we moved is reported as left alone and
-//!   never touched again; for a thread that we did not move, the new mask becomes its home. Both
-//!   are noticed some 100 ms after the thread has run with the mask.
+//! - A mask that others set is respected: a thread that we moved is reported as set by others and
+//!   never moved again; for a thread that we did not move, the new mask becomes its home. Both are
+//!   noticed some 100 ms after the thread has run with the mask.
 //! - Events of a single thread (it ended, it may not be moved) are outcomes and never errors.
 //! - Work per sample and descriptors are bounded, whatever the programs do. Descriptors use at most
 //!   half of the limit of this process (raise the soft limit of open files to read more threads
 //!   cheaply; programs started later inherit it).
-//! - A thread that only its cpuset binds is in the end bound by the cpuset alone again: a cpuset
+//! - A thread that only its cpuset binds is bound by the cpuset alone again at the end: a cpuset
 //!   that grows later widens it (`home`).
 //! - CPUs that the kernel withholds for a while (a cpuset, a CPU that goes offline) stay in the
 //!   stored masks: a home is reported as far as it is granted, and comes back with the CPUs. Each
@@ -97,14 +97,15 @@ pub struct HostOptions {
     /// Journal of masks, for the case that this process is killed, and against two balancers of one
     /// program.
     pub keep: Option<AffinityJournal>,
-    /// The masks of the programs' threads were set on purpose, even if they equal the cpuset: a
+    /// Masks of the programs' threads count as set on purpose, even if they equal the cpuset: a
     /// cpuset that grows does not widen them.
     pub bound: bool,
     /// Threads are only watched and never moved, so programs of other users can be watched too.
     /// Among several programs, those that may not be read are left out and counted.
     pub hands_off: bool,
-    /// The roots are tags: they come and go during the watch ([`Live::watch`], [`Live::unwatch`]),
-    /// a thread that no tag covers is left alone, and the watch does not end with the last tag.
+    /// The roots are tags: they are added and removed during the watch ([`Live::watch`],
+    /// [`Live::unwatch`]), a thread that no tag covers is left alone, and the watch does not end
+    /// with the last tag.
     pub tags: bool,
     /// Maximal number of descriptors that are kept for threads; `None` for half of the limit of
     /// this process.
@@ -155,8 +156,8 @@ pub struct Facts {
     pub vm_fault: Option<String>,
     /// Time for which the machine was suspended during the watch.
     pub suspended: Span,
-    /// Longest delay of a sample after its due time: the machine was too busy to let us run. Rates
-    /// are correct nevertheless.
+    /// Longest delay of a sample after its due time: the machine was too busy to run this process.
+    /// Rates are correct nevertheless.
     pub latest: Span,
     /// Number of samples that came more than ten intervals late.
     pub late: u64,

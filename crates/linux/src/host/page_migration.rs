@@ -1,11 +1,11 @@
 //! Page migration: brings memory to another node, one process at a time, in its own thread, so that
 //! no sample ever waits for it.
 //!
-//! Properties: a migration is answered at once (pending, or refused). Its end comes with a later
-//! sample, with a notice of the amount moved and of the reason why no more was moved. It ends
-//! within a step of half a millisecond or so when its process is left alone from then on, or when
-//! the watch ends. It uses at most half of one CPU. Memory that its program bound stays where it
-//! is. For a machine with one memory node the notice comes once.
+//! Properties: a migration is answered at once (pending, or refused). Its end is in a later sample,
+//! with a notice of the amount moved and of the reason why no more was moved. It stops within a
+//! step of about half a millisecond when its process is no longer balanced, or when the watch ends.
+//! It uses at most half of one CPU. Memory that its program bound stays where it is. For a machine
+//! with one memory node the notice is given once.
 
 use super::discovery::ThreadTable;
 use super::procfs::Procfs;
@@ -108,8 +108,8 @@ impl PageMigration {
                 let wanted = Wanted { proc: proc.path(), sys: &sys, pid: request.pid, start, to: request.to };
                 let brought = moving::bring(&wanted, &mut |took| {
                     worked.store(before.saturating_add(cpu_time()), Ordering::Relaxed);
-                    // As long as the step took: the other half of the CPU is for the program that
-                    // runs here too.
+                    // As long as the step took: the other half of the CPU remains for the program
+                    // that runs here too.
                     let on = !stopped.load(Ordering::Acquire);
                     if on {
                         std::thread::sleep(took.min(PAUSE_MAX));

@@ -2,7 +2,7 @@
 //!
 //! Measured: a thread's `schedstat` costs 0.9 us through a kept descriptor and 5.5 us when opened
 //! for each reading. A kept descriptor also distinguishes a thread from a later one with the same
-//! number: reading fails when *its* thread is gone.
+//! number: reading fails when *its* thread has ended.
 
 use crate::process::Pid;
 use crate::text::ReadError;

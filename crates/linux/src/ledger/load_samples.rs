@@ -121,7 +121,7 @@ impl LoadSamples {
         bytes.extend(checksum(taken, &body).to_le_bytes());
         bytes.extend(body);
         let at = slot_at(number);
-        // Beyond this limit the kernel does not just refuse, it kills us (SIGXFSZ).
+        // Beyond this limit the kernel does not only refuse: it kills this process (SIGXFSZ).
         if getrlimit(Resource::Fsize).current.is_some_and(|limit| limit < at + bytes.len() as u64) {
             return;
         }

@@ -1,7 +1,7 @@
 //! Place of the ledger: one directory that all programs on the machine find by the same rules.
 //!
-//! Two users who arrive at different directories do not see each other, so the choice depends on
-//! nothing that differs between users: the directories that exist, their owner and mode, whether
+//! Two users with different directories do not see each other's holds, so the choice depends only
+//! on facts that are equal for all users: the directories that exist, their owner and mode, whether
 //! their mount is read-only. The first that is fit by these criteria is *the* place. A failure
 //! inside it is an error and never a reason to use the next directory, which the other users would
 //! not use.

@@ -23,8 +23,8 @@ pub enum Standing {
         /// Real user of the process.
         uid: u32,
     },
-    /// The process lives in another pid namespace (a container), where its number means another
-    /// process.
+    /// The process lives in another pid namespace (a container), where its number belongs to
+    /// another process.
     OtherNamespace,
     /// `/proc` does not show other users' processes here (`hidepid`).
     Hidden,

@@ -65,7 +65,7 @@ impl TicketClaim {
     pub(super) fn write(&self, file: &OwnedFd, ticket: u64) {
         let at = slot_at(ticket);
         let Some(bytes) = self.encode(ticket) else { return };
-        // Beyond this limit the kernel does not just refuse, it kills us (SIGXFSZ).
+        // Beyond this limit the kernel does not only refuse: it kills this process (SIGXFSZ).
         if getrlimit(Resource::Fsize).current.is_some_and(|limit| limit < at + SLOT_BYTES as u64) {
             return;
         }

@@ -5,8 +5,8 @@
 //! follows.
 //!
 //! Properties: every byte string decodes or is refused, without panic, in memory proportional to
-//! its length (at most [`MAX_BYTES`]). The checksum finds damage, not malice; [`Machine::build`]
-//! checks the contents that pass it.
+//! its length (at most [`MAX_BYTES`]). The checksum detects accidental damage only;
+//! [`Machine::build`] checks the contents that pass it.
 
 use super::key::{Key, LINES};
 use thiserror::Error;

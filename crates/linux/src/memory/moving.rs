@@ -1,9 +1,9 @@
 //! Page migration of a running process's memory to one node.
 //!
-//! Problem: the kernel moves pages when asked, but it would move any pages, and all of them in one
-//! call that cannot be ended. Idea: `numa_maps` gives for each area its policy, its kind and the
-//! number of its pages on each node. Of the areas that are the process's own, a few pages at a time
-//! are queried for their node, and those on other nodes are moved (`move_pages`), with a pause
+//! Problem: the kernel moves pages on request, but it would move any pages, and all of them in one
+//! call that cannot be interrupted. Idea: `numa_maps` gives for each area its policy, its kind and
+//! the number of its pages on each node. Of the areas that are the process's own, a few pages at a
+//! time are queried for their node, and those on other nodes are moved (`move_pages`), with a pause
 //! after each step.
 //!
 //! Properties: private memory without a file is moved, and shared memory that no other process has
@@ -60,11 +60,11 @@ pub struct Wanted<'a> {
 /// Outcome of a migration, in bytes.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct MigratedBytes {
-    /// Bytes that came from other nodes.
+    /// Bytes that were moved from other nodes.
     pub moved: u64,
     /// Bytes that are still on other nodes, of the memory that was queried.
     pub left: u64,
-    /// Reason why not all came.
+    /// Reason why not all were moved.
     pub why: Option<Unfetched>,
 }
 

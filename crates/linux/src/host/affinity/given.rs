@@ -1,5 +1,5 @@
 //! Masks that were given to the threads of a process. A thread inherits the mask of its parent
-//! thread, and the inherited mask may be ours to take back.
+//! thread, and the inherited mask may be one of ours, which must be replaced.
 
 use crate::host::home::Home;
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,11 +19,11 @@ struct MaskOrigin {
     free_since: Option<Moment>,
 }
 
-/// Maximal number of different masks remembered for a process. Chosen: a mask for each CPU of a
-/// large machine.
+/// Maximal number of different masks stored for a process. Chosen: a mask for each CPU of a large
+/// machine.
 const GIVEN_MAX: usize = 1_024;
-/// Maximal number of different own masks remembered for each given mask. Chosen: a program with
-/// more has bound each thread by itself.
+/// Maximal number of different own masks stored for each given mask. Chosen: a program with more
+/// has bound each thread by itself.
 const HOMES_MAX: usize = 64;
 
 impl Given {
@@ -87,7 +87,7 @@ mod tests {
         given.forget(Moment(20), Some(Moment(19)), &BTreeSet::new());
         given.forget(Moment(30), Some(Moment(19)), &BTreeSet::new());
         assert!(!given.is_empty(), "children were not looked for since");
-        // Held again, the waiting starts from the beginning.
+        // If it is held again, the waiting starts from the beginning.
         given.forget(Moment(40), Some(Moment(39)), &held);
         given.forget(Moment(50), Some(Moment(49)), &BTreeSet::new());
         assert!(!given.is_empty());

@@ -11,7 +11,7 @@ use trimtab_core::ids::ThreadId;
 pub struct Restored {
     /// Threads that have their own mask again.
     pub given_back: u32,
-    /// Threads with a mask that others set since: left as they are.
+    /// Threads with a mask that others set since; not changed.
     pub changed: u32,
     /// Threads that had ended.
     pub vanished: u32,

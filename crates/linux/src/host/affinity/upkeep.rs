@@ -4,7 +4,8 @@
 //! A thread created by one that was moved inherits our mask and is recognised by it. It gets the
 //! own mask of its parent thread as soon as it is found. If the parent may be one of several
 //! threads with different own masks, it gets the own mask of the process's first thread. Known gap:
-//! a thread that binds itself to the very same CPUs before it is found is taken for such a child.
+//! a thread that binds itself to exactly the same CPUs before it is found is treated as such a
+//! child.
 
 use super::{AffinityWriter, Binding, MovableProcess, Surroundings};
 use crate::host::constraints::{self, Member, Regrant};
@@ -22,7 +23,7 @@ use trimtab_core::time::{Moment, Span};
 const COMPARE_PERIOD: Span = Span::from_ms(90);
 
 impl AffinityWriter {
-    /// Takes in a new process. The child of another process inherits the masks that its parent's
+    /// Adds a new process. The child of another process inherits the masks that its parent's
     /// threads were given.
     pub(in crate::host) fn process_found(&mut self, table: &ThreadTable, pid: Pid, parent: Option<Pid>) {
         let Some(process) = table.processes.get(&pid) else { return };
@@ -39,7 +40,7 @@ impl AffinityWriter {
         !parent.given.is_empty() && mask().is_ok_and(|mask| parent.given.homes(&mask).is_some())
     }
 
-    /// Takes in a new thread; returns false when it has ended already.
+    /// Adds a new thread; returns false if it has ended already.
     pub(in crate::host) fn thread_found(
         &mut self,
         id: ThreadId,
@@ -57,7 +58,7 @@ impl AffinityWriter {
             self.regroup(pid, around);
         }
         let left = self.left_of(pid, first, stat);
-        // Born to a thread that we moved, it would take our mask for its own.
+        // If a thread that we moved created it, our mask would count as its own.
         let inherited = self.inherited(pid, &mask, around.table).filter(|_| left.is_none());
         let group = around.constraints.group(pid);
         let (home, held) = match inherited.clone() {
@@ -128,12 +129,12 @@ impl AffinityWriter {
             && let Some(own) = self.inherited(pid, &mask, around.table)
         {
             let group = around.constraints.group_of_other(pid, tid);
-            // On failure it has ended, or is not ours to move.
+            // On failure it has ended, or this process may not move it.
             let _ = own.give(tid, || around.constraints.granted(group?));
         }
     }
 
-    /// Forgets a thread that has ended.
+    /// Removes a thread that has ended.
     pub(in crate::host) fn thread_ended(&mut self, id: ThreadId, pid: Pid, tid: Tid) {
         self.threads.remove(&id);
         if let Some(record) = self.processes.get_mut(&pid).and_then(|custody| custody.record.as_mut()) {
@@ -141,14 +142,14 @@ impl AffinityWriter {
         }
     }
 
-    /// Forgets a process that has ended.
+    /// Removes a process that has ended.
     pub(in crate::host) fn process_ended(&mut self, pid: Pid) {
         if let Some(record) = self.processes.remove(&pid).and_then(|custody| custody.record) {
             record.finish();
         }
     }
 
-    /// Forgets a process that still lives. Its record stays if a mask could not be given back in
+    /// Removes a process that still lives. Its record stays if a mask could not be given back in
     /// it.
     pub(in crate::host) fn process_dropped(&mut self, pid: Pid, table: &ThreadTable) {
         let ours = self.still_ours(pid, table);
@@ -197,7 +198,7 @@ impl AffinityWriter {
         }
     }
 
-    /// Forgets given masks that no new thread can have: all threads were listed just now, and all
+    /// Drops given masks that no new thread can have: all threads were listed just now, and all
     /// children were known at `searched`.
     pub(in crate::host) fn forget_given(
         &mut self,
@@ -292,7 +293,7 @@ impl AffinityWriter {
             if ours.is_some_and(|cut| cut || all)
                 && let Some(active) = active.filter(|_| binding.home.follows)
             {
-                // Bound by nothing but the cpuset: a larger cpuset is a larger home.
+                // Only the cpuset binds it: a larger cpuset is a larger home.
                 binding.home.cpus = binding.home.cpus.union(active);
             }
             match ours {

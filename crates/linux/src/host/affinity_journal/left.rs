@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use trimtab_core::set::CpuSet;
 
 /// Maximal number of records that are read by their names alone: a user who fills the directory
-/// with names must not keep us busy. Beyond the limit, records of living processes are read.
+/// with names must not delay a restore. Beyond the limit, records of living processes are read.
 /// Chosen.
 const RECORDS_MAX: usize = 4_096;
 /// Maximal number of searches for threads that were created while masks were given back. Chosen:
@@ -43,11 +43,11 @@ pub struct LeftBehind {
 /// Outcome of a record.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum LeftEnd {
-    /// The balancer is gone, and the masks that it could not give back were given back.
+    /// The balancer has ended, and the masks that it could not give back were given back.
     Restored {
         /// Threads that have their own mask again.
         given_back: u32,
-        /// Threads that had another mask than the one they were given: left as they are.
+        /// Threads that had another mask than the one they were given; not changed.
         changed: u32,
         /// Threads that have ended.
         vanished: u32,
@@ -56,7 +56,7 @@ pub enum LeftEnd {
     },
     /// The balancer lives.
     InUse,
-    /// The record belongs to this user; it is not trusted, or not ours to carry out.
+    /// The record belongs to this user; it is not trusted, or this process may not carry it out.
     Foreign(u32),
     /// The file is not a record, or belongs to another process-id namespace.
     Unreadable,
@@ -111,7 +111,7 @@ fn restore_in(
 
 /// Returns the processes that have records in a folder: first our own, up to the limit, then those
 /// of other users. If not all names could be read, records of living processes are found through
-/// the processes: other users' names never hide a record that is to be carried out.
+/// the processes: names made by other users never prevent that a record is found.
 fn list(folder: &Folder, proc: &Path) -> Result<Vec<(Pid, StartTime)>, JournalError> {
     let failed = |error| folder.failed("listing", "", error);
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -157,8 +157,8 @@ fn restore_one(
     let about = |balancer, end| Some(LeftBehind { pid, balancer, socket: None, end });
     let asked = only == Some(pid);
     let name = folder.name(pid, start);
-    // Not ours to open, gone meanwhile, or not a file: of interest only to a caller that asked for
-    // it.
+    // It may not be opened, was removed meanwhile, or is not a file: reported only to a caller that
+    // named it.
     let file = match folder.open(&name) {
         Ok(file) => file,
         Err(Errno::NOENT) => return None,

@@ -13,7 +13,7 @@
 //! when its checksum is right and its generation is the header's. A thread with a held mask equal
 //! to its home has nothing to be given back; such a line revokes an earlier one. A line is written
 //! before the mask is set: a balancer that is killed in between leaves the thread with the mask of
-//! the previous line, which is why that mask is remembered too.
+//! the previous line, which is why that mask is recorded too.
 
 use crate::host::constraints::is_cut;
 use crate::host::home::Home;

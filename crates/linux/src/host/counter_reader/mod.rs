@@ -1,9 +1,9 @@
-//! Counter reader: hardware counters of threads, opened as threads run, switched and read at a
-//! bounded cost, and abandoned if the cost is too high.
+//! Counter reader: hardware counters of threads, opened for threads that run, switched and read at
+//! a bounded cost, and closed if the cost is too high.
 //!
-//! Nothing here is done, opened or tried unless counts are requested. Counts that most samples
-//! request continue through a sample that does not; after two seconds without a request the
-//! counters are closed.
+//! No event is opened or tried unless counts are requested. Counts that most samples request
+//! continue through a sample that does not; after two seconds without a request the counters are
+//! closed.
 //!
 //! The rung is selected by the ladder. It is left for a lower one when counting costs more than it
 //! may, when most threads may not be counted, when there is no room for their descriptors, or when
@@ -291,7 +291,7 @@ impl CounterReader {
                         Opened::Refused(errno) => counted.refused = Some(errno),
                         Opened::Crowded => {
                             self.crowded += 1;
-                            // The other threads will find no room either.
+                            // There is no room for the other threads either.
                             room = 0;
                         }
                     }

@@ -1,8 +1,7 @@
 //! Members of control groups and of the groups below them.
 //!
-//! Properties: each group is listed once, however many roots name it; the numbers of groups and
-//! members that are read are bounded, however deep they lie; a group that vanishes meanwhile is
-//! empty.
+//! Properties: each group is listed once for all roots that name it; the numbers of groups and
+//! members that are read are bounded at any depth; a group that vanishes meanwhile is empty.
 
 use crate::host::procfs;
 use crate::process::Pid;

@@ -32,7 +32,7 @@ impl Discovery {
             Root::Tree(pid) | Root::Thread(pid, _) => {
                 let stat = match process::stat(self.proc.path(), pid) {
                     Err(_) if self.options.hands_off && self.table.roots.len() > 1 => {
-                        // Gone since it was chosen: one of several roots that are only watched.
+                        // Ended since it was chosen: one of several roots that are only watched.
                         if let Some(watched) = self.table.roots.get_mut(&id) {
                             watched.ended = true;
                         }

@@ -63,8 +63,8 @@ impl Discovery {
         {
             return Err(LiveError::NoProcess(pid));
         }
-        // However many roots are tagged, descriptors remain for the work on them; without a
-        // descriptor, a root's end is noticed a little later.
+        // Some descriptors are reserved for the work on roots; for a root without a descriptor, the
+        // end is noticed a little later.
         watched.ends = watched.ends.filter(|_| self.budget.take_spare());
         let id = self.table.add_root(Watched { program: how.program, only: how.only, ..watched });
         if let Err(error) = self.take_root(id, listener) {

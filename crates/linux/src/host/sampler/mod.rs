@@ -31,7 +31,7 @@ use trimtab_core::time::Span;
 const CHECKED_READINGS: u32 = 8;
 const ASLEEP_READINGS: u32 = 64;
 
-/// Returns whether a thread that has stood still for this number of readings is checked for sleep.
+/// Returns whether a thread without progress for this number of readings is checked for sleep.
 fn is_asked(still: u32, tid: Tid) -> bool {
     let one_in = |readings: u32| still.wrapping_add(tid.0).is_multiple_of(readings);
     still <= CHECKED_READINGS
