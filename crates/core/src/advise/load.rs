@@ -39,8 +39,7 @@ pub const YIELD_S: f64 = 2e-6;
 /// Seconds that runtimes spin before they sleep, by the setting of trimtab, if `trimtab run` finds
 /// fewer CPUs than threads.
 pub const SPIN_MOMENT_S: f64 = 50e-6;
-/// Seconds that Linux takes to let spinning threads go round: it does not distinguish spinning from
-/// work.
+/// Seconds that Linux takes to rotate spinning threads: it does not distinguish spinning from work.
 const ROUND_SPIN_S: f64 = 0.2;
 /// The same for threads that yield, and for threads on kernels with weak yields.
 const ROUND_YIELD_S: f64 = 0.04;
@@ -49,7 +48,7 @@ const ROUND_WEAK_YIELD_S: f64 = 0.1;
 const ROUND_SLEEP_S: f64 = 0.015;
 /// The same under `--balance auto`.
 const ROUND_AUTO_S: f64 = 0.05;
-/// Steps shorter than this many seconds feel the delays by foreign threads.
+/// Steps shorter than this many seconds are delayed by foreign threads.
 const RIVAL_STEP_S: f64 = 2e-3;
 /// Spinning threads in equal queues are nevertheless moved occasionally: this is the measured
 /// slowdown, as a share.
@@ -113,7 +112,7 @@ pub struct PhaseLoad {
 impl PhaseLoad {
     /// Returns the seconds from one barrier to the next.
     pub fn phase(&self) -> f64 {
-        // The bounds are above any machine.
+        // The bounds are larger than any machine.
         let Self { threads, cpus, rivals, .. } = *self;
         let load = Self {
             threads: threads.clamp(1, COUNT_MAX),
@@ -170,7 +169,7 @@ impl PhaseLoad {
         let share = f64::from(1 + h.div_ceil(m));
         let (least, most) = (f64::from(n / m), f64::from(n.div_ceil(m)));
         let mean = ((least * share).max(most) + most * share) / 2.0 * over - 1.0;
-        // A thread that spins alone on its CPU never lets the kernel see that another CPU would be
+        // For a thread that spins alone on its CPU, the kernel never sees that another CPU would be
         // better.
         if self.mode == WaitMode::Spin && n <= m && h < m { mean.max(0.6) } else { mean.max(0.0) }
     }

@@ -114,7 +114,7 @@ impl fmt::Display for Topic {
 pub enum Conclusion {
     /// The setting should be changed.
     Change,
-    /// The setting is good as it is, or no gain is large enough to count.
+    /// The present setting is good, or no gain is large enough.
     NoChange,
     /// No change either: the effect cannot be predicted.
     Unsure,
@@ -158,8 +158,8 @@ impl Gain {
     }
 }
 
-/// Formats the gain as ratios of times. A range that is too wide to act on is not printed as
-/// numbers, which would look like knowledge.
+/// Formats the gain as ratios of times. A range that is too wide for a decision is not printed as
+/// numbers, which would suggest a precise prediction.
 impl fmt::Display for Gain {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.high <= RANGE_SHOWN_MAX * self.low {
@@ -201,7 +201,7 @@ pub struct Situation {
     pub bound: Option<bool>,
     /// Sizes of nested teams, outermost first; empty without nested teams.
     pub teams: Vec<u32>,
-    /// Program that is to run here as well, if that is being decided.
+    /// Program that is to run here as well, if the advice is about that.
     pub companion: Option<Companion>,
 }
 

@@ -53,8 +53,8 @@ use crate::time::{Moment, Span};
 use crate::topology::Machine;
 use std::collections::BTreeMap;
 
-/// Time for which a program is watched before anything is done: three busy intervals of the kernel
-/// on 16 CPUs.
+/// Time for which a program is watched before the first treatment: three busy intervals of the
+/// kernel on 16 CPUs.
 const WATCH_TIME: Span = Span::from_ms(250);
 
 /// The same in the plain case: other programs take part of the CPUs, and no thread ever sleeps. The
@@ -325,7 +325,7 @@ impl Auto {
             state.next = at + self.watch_step();
             return (Vec::new(), None);
         }
-        // Old samples must not hide new problems or describe threads that have ended.
+        // Old samples are dropped, since they describe earlier states and threads that have ended.
         if !same || long >= TRIAL_TIME.times(2.0) {
             state.window.restart(at);
         }

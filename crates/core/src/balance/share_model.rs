@@ -26,8 +26,8 @@ use crate::time::{Moment, Span};
 /// 30.
 const NOISE_MAX: f64 = 0.15;
 
-/// Seconds over which the usual share of a CPU is measured: several times the time that the kernel
-/// takes to move a hog if it can.
+/// Seconds over which the usual share of a CPU is measured: several times the time in which the
+/// kernel moves a hog if it can.
 const USUAL_SECONDS: f64 = 0.2;
 
 /// Seconds over which the busy time of a CPU is summed. CPU time is counted in ticks of 10 ms; over

@@ -243,8 +243,8 @@ impl Speed {
         let on: CpuSet = due.map(|cpu| self.context.table.cpu_table.entry(cpu).os).collect();
         let places = self.context.table.threads.iter().any(|thread| thread.binding != Binding::Held);
         let cpus = open().any(|cpu| self.context.shares.ours(cpu) == 0);
-        // A thread that was not seen on any CPU is missing in every subset: while there is one, all
-        // threads are read.
+        // A thread that was not seen on any CPU is missing in every subset: while such a thread
+        // exists, all threads are read.
         let nowhere = self.context.table.threads.iter().any(|thread| thread.cpu.is_none());
         (
             next,

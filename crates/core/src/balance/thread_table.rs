@@ -65,7 +65,7 @@ impl ThreadTable {
         let mut threads = std::mem::take(&mut self.threads);
         let same = threads.len() == seen.threads.len()
             && threads.iter().zip(&seen.threads).all(|(thread, view)| thread.id == view.id());
-        // Threads rarely start or end; otherwise all entries stay where they are in memory.
+        // Threads rarely start or end; in other samples all entries keep their place in memory.
         if !same {
             let mut before = threads.into_iter().peekable();
             let now = seen.threads.iter().map(|view| {

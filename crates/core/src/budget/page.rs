@@ -32,7 +32,7 @@ pub mod header {
     pub const MAGIC: usize = 0;
     /// Cores of the hold.
     pub const CORES: usize = 1;
-    /// Number of slots that were ever taken; those behind them are empty.
+    /// Number of slots that have been taken; those behind them are empty.
     pub const SLOT_END: usize = 2;
     /// The sums of ended processes begin here, in the order of the slot's words from
     /// [`slot::TEAMS`](super::slot::TEAMS) on.
@@ -63,9 +63,9 @@ pub mod slot {
 /// Process that owns a slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Owner {
-    /// Its number, above 0.
+    /// Its process number, above 0.
     pub pid: u32,
-    /// The low half of its start time in the kernel's ticks since boot. Numbers are used again;
+    /// The low half of its start time in the kernel's ticks since boot. Process numbers are reused;
     /// the pair is not.
     pub started: u32,
 }
@@ -91,7 +91,7 @@ impl Owner {
 pub struct State {
     /// Threads in its open teams; for nested teams each thread counts once.
     pub computing: u32,
-    /// Most threads that it wanted at a time since it last examined the page.
+    /// Largest number of threads that it wanted at a time since it last examined the page.
     pub wants: u32,
     /// Count of its teams, modulo two to the power of 32.
     pub teams: u32,

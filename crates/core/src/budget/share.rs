@@ -15,14 +15,15 @@ pub struct Observed {
     pub computing: u32,
     /// Most threads that it wanted at a time since it was last observed.
     pub wants: u32,
-    /// Threads' worth of CPU time that it used since it was last observed, rounded up; `None` if
-    /// that is not known yet.
+    /// CPU time that it used since it was last observed, as a number of threads, rounded up; `None`
+    /// if that is not known yet.
     pub used: Option<u32>,
     /// Whether it opened a team since it was last observed.
     pub opened: bool,
 }
 
-/// A process that uses less than this part of a core waits; with it, it counts as one thread more.
+/// A process that uses less than this part of a core counts as waiting; one that uses it counts as
+/// one more thread.
 const IDLE_PART: u64 = 8;
 
 /// Returns the number of threads that used this CPU time in this time, both in the same unit.

@@ -82,7 +82,7 @@ struct CandidateMemory {
 #[derive(Clone, Copy, Debug)]
 struct PossibleMove {
     unit: u16,
-    /// Index of all threads that is known or hoped for.
+    /// Index of all threads there, measured or assumed.
     level: f64,
     /// 0 alone, 1 by exchange.
     kind: usize,

@@ -45,7 +45,7 @@ const CROWDED_WAIT_SHARE: f64 = 0.2;
 const CROWDED_SECONDS: f64 = 1.0;
 
 /// Memory locations are reported twice a second (on the rungs without counters): more frequent
-/// samples hold nothing new, and trials count samples.
+/// samples contain no new information, and trials count samples.
 const RESIDENCY_PERIOD: Span = Span::from_ms(500);
 
 /// Period of reading the load of the CPUs, and the CPUs of threads that do not compute.
@@ -195,7 +195,7 @@ impl<W: Proposer> Engine<W> {
             *wanted += (run + wait) * seconds;
             *waited += wait * seconds;
             let Binding::Within(unit) = self.stats.thread(i).binding else {
-                // The record of waiting elsewhere fades.
+                // The weight of earlier waiting elsewhere decreases.
                 if *wanted >= 2.0 * CROWDED_SECONDS {
                     (*wanted, *waited) = (*wanted / 2.0, *waited / 2.0);
                 }
@@ -216,7 +216,7 @@ impl<W: Proposer> Engine<W> {
             if full && waits >= usual + CROWDED_WAIT_SHARE && elsewhere && free {
                 self.moves.spend(1);
                 decisions.push(self.stats.context.table.release(i, Reason::Crowded { waits }));
-                // One per sample: the next thread may get a CPU.
+                // One per sample: after it the next thread may get a CPU.
                 break;
             }
         }
@@ -270,8 +270,8 @@ impl<W: Proposer> Engine<W> {
         decisions
     }
 
-    /// Keeps candidates in place that are nearest to their memory already: there is nothing to try
-    /// for them, and otherwise only a trial would keep the kernel from moving them.
+    /// Keeps candidates in place that are nearest to their memory already: no other unit can be
+    /// better for them, and without this only a trial would keep the kernel from moving them.
     fn hold(&mut self, candidates: &[Candidate], busy: &[u16]) -> Vec<Decision> {
         let mut decisions = Vec::new();
         for one in candidates.iter().filter(|one| one.ready && !busy.contains(&one.unit)) {

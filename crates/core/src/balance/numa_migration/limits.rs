@@ -48,7 +48,7 @@ pub(super) struct SampleInterval {
 
 impl SampleInterval {
     pub(super) fn new(interval: Span, budget: f64) -> Self {
-        // An interval of zero would stop the clock.
+        // With an interval of zero, time would not advance.
         let interval = interval.max(Span::from_us(1));
         let cost = SmoothedMean::new(COST_WEIGHT).averaging_first();
         Self { interval, budget, cost, samples: 0, reported: interval }

@@ -53,7 +53,7 @@ enum Phase {
     Undoing,
 }
 
-/// End of a trial.
+/// Outcome of a trial.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) enum TrialEnd {
     /// The move stays. Holds the factor by which the index changed.
@@ -259,7 +259,7 @@ impl MoveTrial {
         self.undo(stats, terms)
     }
 
-    /// Moves back the threads that are not back yet. The trial is over when none is left.
+    /// Moves the remaining threads back. The trial is over when none is left.
     fn undo(&mut self, stats: &mut ThreadStats, terms: TrialTerms) -> (Vec<Decision>, Option<TrialEnd>) {
         let (mut decisions, mut left) = (Vec::new(), false);
         for mover in &self.movers {

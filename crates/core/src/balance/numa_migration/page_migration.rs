@@ -89,7 +89,7 @@ impl PageMigrations {
                 continue;
             }
             let pid = seen.threads[i].info.pid;
-            // Another thread of the process has just come.
+            // Another thread of the process has just arrived.
             let fresh = |(other, at): (&ThreadId, &Moment)| {
                 seen.at.since(*at) < STAY_TIME_MIN
                     && seen.thread(*other).is_some_and(|view| view.info.pid == pid)

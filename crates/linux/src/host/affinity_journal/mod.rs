@@ -596,7 +596,8 @@ impl MaskRecord {
 
     fn write(&self, file: &OwnedFd, mut at: u64, mut bytes: &[u8]) -> Result<(), JournalError> {
         let end = at + bytes.len() as u64;
-        // Beyond the limit of this process the kernel does not only refuse: it kills this process (SIGXFSZ).
+        // Beyond the limit of this process the kernel does not only refuse: it kills the process
+        // (SIGXFSZ).
         let limit = getrlimit(Resource::Fsize).current.unwrap_or(u64::MAX);
         if end > BYTES_MAX || end > limit {
             return Err(JournalError::Large { path: self.folder.path.join(&self.name) });
