@@ -407,7 +407,7 @@ impl Observer {
         }
     }
 
-    /// Takes in a sample. `outcomes` are those of the decisions applied since the last one.
+    /// Adds a sample. `outcomes` are those of the decisions applied since the last one.
     pub fn take(&mut self, sample: &Sample, outcomes: &[Outcome]) {
         let jumped = sample.notices.iter().any(|notice| matches!(notice, Notice::ClockJump(_)));
         self.span = self.at.map(|before| sample.at.since(before)).filter(|span| *span > Span::ZERO);

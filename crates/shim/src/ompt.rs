@@ -84,7 +84,7 @@ pub(crate) unsafe fn start(version: c_uint, name: *const c_char) -> *mut Tool {
     TOOL.0.get()
 }
 
-/// Returns whether the user asked for a tool other than this library.
+/// Returns whether the user requested a tool other than this library.
 fn names_another_tool() -> bool {
     let ours = |path: &str| path.rsplit('/').next().is_some_and(|file| file.starts_with("libtrimtab_shim"));
     plan::variable("OMP_TOOL_LIBRARIES")

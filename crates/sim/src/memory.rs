@@ -170,7 +170,7 @@ impl Memory {
         self.tasks[thread] = Some(Box::new(Task::new(program, misses, written, footprint)));
     }
 
-    /// Forgets a thread, whose number may be reused; its memory is freed, and the data that it held
+    /// Removes a thread, whose number may be reused; its memory is freed, and the data that it held
     /// in caches no longer count.
     pub fn remove(&mut self, now: Moment, thread: usize) {
         self.off_cpu(now, thread);

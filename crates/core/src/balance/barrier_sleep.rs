@@ -45,7 +45,8 @@ pub(super) struct ProgramSleep {
 }
 
 impl ProgramSleep {
-    /// Takes in a window of the program's threads. Returns true if the program just began to sleep.
+    /// Processes a window of the program's threads. Returns true if the program just began to
+    /// sleep.
     fn judge<'a>(&mut self, threads: impl Iterator<Item = &'a RecentRates>) -> bool {
         let (mut idle, mut often, mut told, mut count) = (0.0, 0.0, true, 0u32);
         for recent_rates in threads {
@@ -90,7 +91,7 @@ impl ProgramSleep {
 pub(super) struct SleepDetector(BTreeMap<ProgramId, ProgramSleep>);
 
 impl SleepDetector {
-    /// Takes in the last sample. Returns findings for the programs that just began to sleep.
+    /// Processes the last sample. Returns findings for the programs that just began to sleep.
     pub(super) fn observe(&mut self, table: &mut ThreadTable) -> Vec<Finding> {
         let mut members: BTreeMap<ProgramId, Vec<usize>> = BTreeMap::new();
         for (i, thread) in table.threads.iter().enumerate() {

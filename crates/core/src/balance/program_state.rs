@@ -87,7 +87,7 @@ impl ProgramState {
         }
     }
 
-    /// Forgets everything except the last findings.
+    /// Drops everything except the last findings.
     pub(super) fn begin_again(&mut self, at: Moment) {
         let reported = std::mem::take(&mut self.reported);
         *self = Self { reported, ..Self::new(at) };

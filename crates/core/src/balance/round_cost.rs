@@ -60,7 +60,7 @@ impl RoundCosts {
         Self { ratio, rounds: 0, threads: 0, wanted, expected: None }
     }
 
-    /// Takes in the cost of the round before.
+    /// Processes the cost of the round before.
     pub(super) fn observe(&mut self, seen: &Observation<'_>) {
         self.threads = seen.threads.len();
         let Some((cost, expected)) = seen.cost.zip(self.expected) else { return };

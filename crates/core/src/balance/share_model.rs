@@ -70,7 +70,7 @@ pub(super) struct ShareModel {
 }
 
 impl ShareModel {
-    /// Takes in an observation.
+    /// Processes an observation.
     pub(super) fn observe(&mut self, table: &ThreadTable, seen: &Observation<'_>) {
         let cpu_table = &table.cpu_table;
         let cpus = cpu_table.len();

@@ -198,7 +198,7 @@ impl ThreadState {
         self.placed = false;
     }
 
-    /// Takes in whether it may be moved now, and its rates since the last reading.
+    /// Updates whether it may be moved now, and its rates since the last reading.
     pub(super) fn observe(&mut self, at: Moment, movable: bool, rates: Option<Rates>) {
         self.at = at;
         self.meanwhile = false;
@@ -229,7 +229,7 @@ impl ThreadState {
         self.asked = Some(PendingDecision { cpu, binding, samples: 0, pending: false });
     }
 
-    /// Takes in the outcome of the decision.
+    /// Processes the outcome of the decision.
     pub(super) fn settle(&mut self, end: Settled) {
         let Some(asked) = &mut self.asked else { return };
         match end {

@@ -54,7 +54,7 @@ impl ThreadTable {
         }
     }
 
-    /// Takes in an observation. Returns true when the usable CPUs changed.
+    /// Processes an observation. Returns true when the usable CPUs changed.
     pub(super) fn update(&mut self, seen: &Observation<'_>) -> bool {
         let changed = self.cpu_table.follow(seen.usable);
         if changed {
@@ -250,7 +250,7 @@ impl ThreadTable {
         Decision { thread: thread.id, act, reason, gain: None }
     }
 
-    /// Takes in the outcomes of decisions.
+    /// Processes the outcomes of decisions.
     fn settle(&mut self, outcomes: &[Outcome]) {
         for outcome in outcomes {
             if let Ok(at) = self.threads.binary_search_by_key(&outcome.thread, |thread| thread.id) {

@@ -43,7 +43,7 @@ impl TurnContext {
         }
     }
 
-    /// Takes in an observation. Returns the findings that every policy must report.
+    /// Processes an observation. Returns the findings that every policy must report.
     pub(super) fn observe(&mut self, seen: &Observation<'_>) -> Vec<Finding> {
         self.table.update(seen);
         self.shares.observe(&self.table, seen);

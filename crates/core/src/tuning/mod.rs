@@ -124,7 +124,7 @@ impl Stage {
 /// A bench that runs the program.
 pub trait Bench {
     /// Runs the program once in a setting, for at most `limit`. `None` ends the search: the user
-    /// asked for that.
+    /// requested that.
     fn run(&mut self, setting: &Setting, stage: Stage, limit: Option<Span>) -> Option<Ran>;
 
     /// Announces about how many runs are still to come.

@@ -112,7 +112,7 @@ impl Behind {
     }
 }
 
-/// Forgets unloaded objects: another object may be loaded at the same address.
+/// Drops unloaded objects: another object may be loaded at the same address.
 pub(crate) fn forget() {
     for library in known().filter(|library| !library.gone.load(Relaxed)) {
         let is_there = |address: usize, range: Option<&Range<usize>>| {

@@ -1,4 +1,4 @@
-//! Report at exit of every seat's outcome, if the user asked for it.
+//! Report at exit of every seat's outcome, if the user requested it.
 //!
 //! It has one line for each seat that a thread took: the commanded CPU, the mask of its last
 //! thread, the CPU where that thread was seen, and how often it had to be moved. Then follow the

@@ -392,7 +392,7 @@ pub(crate) fn widen_until_next_team() {
     });
 }
 
-/// Forgets the parent's state in a forked child, on its only thread.
+/// Drops the parent's state in a forked child, on its only thread.
 pub(crate) fn forget_in_child() {
     super::stand_down();
     THREAD.with(|thread| {

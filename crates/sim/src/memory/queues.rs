@@ -62,7 +62,7 @@ impl Queues {
         self.resources.len() - 1
     }
 
-    /// Forgets all uses, but keeps the delays.
+    /// Drops all uses, but keeps the delays.
     pub(super) fn clear(&mut self) {
         self.times.clear();
         for resource in &mut self.resources {

@@ -127,7 +127,7 @@ pub(super) struct Bias {
 }
 
 impl Bias {
-    /// Takes in the index. Returns the smoothed index and the seconds since the last sample.
+    /// Processes the index. Returns the smoothed index and the seconds since the last sample.
     fn smooth(&mut self, input: &ProposerInput<'_>) -> Option<(SmoothedIndex, f64)> {
         let now = input.level.value?;
         let mut smooth = self.smooth.unwrap_or(SmoothedIndex { level: now, scatter: 0.0, at: input.at });

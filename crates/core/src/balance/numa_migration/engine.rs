@@ -139,7 +139,7 @@ impl<W: Proposer> Engine<W> {
         }
     }
 
-    /// Takes in the outcomes of decisions.
+    /// Processes the outcomes of decisions.
     fn believe(&mut self, seen: &Observation<'_>) {
         for outcome in seen.outcomes.iter().filter(|outcome| outcome.end != Settled::Pending) {
             match self.asked.remove(&outcome.thread).filter(|_| outcome.end == Settled::Applied) {

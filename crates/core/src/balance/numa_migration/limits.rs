@@ -54,7 +54,7 @@ impl SampleInterval {
         Self { interval, budget, cost, samples: 0, reported: interval }
     }
 
-    /// Takes in the cost of the last sample. Returns true when the tick is much longer than the
+    /// Processes the cost of the last sample. Returns true when the tick is much longer than the
     /// last reported tick.
     pub(super) fn observe(&mut self, seen: &Observation<'_>) -> bool {
         let Some(cost) = seen.cost else { return false };

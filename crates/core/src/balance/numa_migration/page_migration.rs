@@ -43,7 +43,7 @@ impl PageMigrations {
         self.kept.clear();
     }
 
-    /// Takes in the outcomes of earlier requests.
+    /// Processes the outcomes of earlier requests.
     pub(super) fn observe(&mut self, seen: &Observation<'_>) {
         for outcome in seen.outcomes {
             if let Some(pid) = self.asked.get(&outcome.thread).copied() {

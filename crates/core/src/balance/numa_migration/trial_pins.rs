@@ -88,7 +88,7 @@ impl TrialPins {
         self.kept.remove(&id);
     }
 
-    /// Forgets all threads, after they were released.
+    /// Removes all threads, after they were released.
     pub(super) fn clear(&mut self) {
         self.kept.clear();
     }

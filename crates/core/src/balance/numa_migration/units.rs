@@ -164,7 +164,7 @@ impl ForeignLoad {
     /// Share of the difference by which a new reading shifts the load.
     const SMOOTHING_WEIGHT: f64 = 0.5;
 
-    /// Takes in an observation. `unit` gives the unit of thread `i`.
+    /// Processes an observation. `unit` gives the unit of thread `i`.
     pub(super) fn observe(
         &mut self,
         units: &Units,

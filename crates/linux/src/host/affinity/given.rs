@@ -44,7 +44,7 @@ impl Given {
         self.0.get(mask).map(|was| &was.homes)
     }
 
-    /// Forgets masks that were free at the last complete search for threads and children, at
+    /// Drops masks that were free at the last complete search for threads and children, at
     /// `searched`: every thread that inherited such a mask is known. All threads were listed just
     /// now.
     pub(super) fn forget(&mut self, now: Moment, searched: Option<Moment>, held: &BTreeSet<&CpuSet>) {

@@ -275,7 +275,7 @@ impl AffinityWriter {
         self.moves.get(&root).copied().unwrap_or(0)
     }
 
-    /// Forgets a root that is no longer watched.
+    /// Removes a root that is no longer watched.
     pub(super) fn forget_root(&mut self, root: RootId) {
         self.moves.remove(&root);
     }

@@ -528,7 +528,7 @@ impl MaskRecord {
         self.append(&line)
     }
 
-    /// Forgets a thread that has ended: its number and start time will not come again.
+    /// Removes a thread that has ended: its number and start time will not come again.
     pub(super) fn ended(&mut self, tid: Tid) {
         self.lines.threads.remove(&tid);
     }

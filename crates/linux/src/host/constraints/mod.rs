@@ -153,7 +153,7 @@ impl Constraints {
         (0..count).map(|step| members[(from + step) % members.len()]).collect()
     }
 
-    /// Forgets the groups without members, after groups were read.
+    /// Removes the groups without members, after groups were read.
     pub(super) fn forget_empty_groups(&mut self, table: &ThreadTable) {
         self.limits.keep_groups(&self.groups(table));
     }

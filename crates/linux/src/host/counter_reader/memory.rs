@@ -32,7 +32,7 @@ pub(super) struct MemoryReader {
 }
 
 impl MemoryReader {
-    /// Forgets the answers.
+    /// Drops the answers.
     pub(super) fn clear(&mut self) {
         self.pages.clear();
     }

@@ -403,7 +403,7 @@ impl CounterReader {
         self.climbed_again = Some(at);
     }
 
-    /// Forgets a thread, and closes its counters.
+    /// Removes a thread, and closes its counters.
     pub fn forget(&mut self, id: ThreadId) {
         if let Some(mut counted) = self.threads.remove(&id) {
             counted.close(self.recipe(), &self.budget);

@@ -115,7 +115,7 @@ impl Discovery {
         }
     }
 
-    /// Takes in all processes that these roots name and their descendants, before the first sample.
+    /// Adds all processes that these roots name and their descendants, before the first sample.
     /// Each root is a program.
     ///
     /// # Errors

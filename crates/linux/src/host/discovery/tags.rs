@@ -90,7 +90,7 @@ impl Discovery {
         }
     }
 
-    /// Forgets a root; returns whether it existed.
+    /// Removes a root; returns whether it existed.
     fn drop_root(&mut self, id: RootId) -> bool {
         let watched = self.table.roots.remove(&id);
         if watched.as_ref().is_some_and(|watched| watched.ends.is_some()) {
@@ -114,8 +114,7 @@ impl Discovery {
         Some(meant)
     }
 
-    /// Forgets processes that no root covers. Processes with a covered ancestor will be found
-    /// again.
+    /// Removes processes that no root covers. Processes with a covered ancestor will be found again.
     pub fn drop_unmeant(&mut self, listener: &mut dyn ThreadListener) {
         let unmeant = self.table.processes.iter().filter(|(_, process)| process.covers.is_empty());
         let gone: Vec<Pid> = unmeant.map(|(pid, _)| *pid).collect();

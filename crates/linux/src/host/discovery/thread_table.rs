@@ -159,7 +159,7 @@ impl ThreadTable {
         id < self.first_unreported
     }
 
-    /// Takes in a thread of a known process.
+    /// Adds a thread of a known process.
     pub(super) fn add_thread(&mut self, thread: WatchedThread) -> ThreadId {
         let id = ThreadId(self.next_thread);
         self.next_thread = self.next_thread.saturating_add(1);
@@ -180,7 +180,7 @@ impl ThreadTable {
         self.next_thread = id.0;
     }
 
-    /// Forgets a thread that has ended.
+    /// Removes a thread that has ended.
     pub(super) fn remove_thread(&mut self, id: ThreadId) -> Option<WatchedThread> {
         let thread = self.threads.remove(&id)?;
         if let Some(process) = self.processes.get_mut(&thread.pid) {

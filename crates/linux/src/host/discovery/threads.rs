@@ -169,7 +169,7 @@ impl Discovery {
         self.find_children_from(of.to_vec(), listener);
     }
 
-    /// Forgets a thread that has ended.
+    /// Removes a thread that has ended.
     pub fn end_thread(&mut self, id: ThreadId, listener: &mut dyn ThreadListener) {
         let told = self.table.was_reported(id);
         if let Some(thread) = self.table.remove_thread(id) {
@@ -177,7 +177,7 @@ impl Discovery {
         }
     }
 
-    /// Forgets a process that has ended, and all its threads.
+    /// Removes a process that has ended, and all its threads.
     pub(super) fn end_process(&mut self, pid: Pid, listener: &mut dyn ThreadListener) {
         for id in self.table.threads_of(pid) {
             self.end_thread(id, listener);

@@ -105,7 +105,7 @@ impl Sampler {
         self.threads.get(&id)?.voluntary
     }
 
-    /// Forgets a thread, and closes its files.
+    /// Removes a thread, and closes its files.
     pub fn forget(&mut self, id: ThreadId) {
         if let Some(mut tracked) = self.threads.remove(&id) {
             tracked.files.close(&self.budget);
