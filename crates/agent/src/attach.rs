@@ -53,7 +53,7 @@ pub struct AttachOptions {
     /// CPUs to which threads may be moved; `None` for all that the programs' threads may use
     /// together.
     pub cpus: Option<CpuSet>,
-    /// Whether threads bound to fewer CPUs than the others are left alone.
+    /// Whether threads bound to fewer CPUs than the others are not moved.
     pub respect_masks: bool,
     /// Whether the machine's first process, the ancestor of all others, may be named.
     pub whole_machine: bool,
@@ -126,9 +126,9 @@ impl Attached {
         Ok(Self { host, sinks, policy, usable, stopped, narrator: Arc::clone(narrator) })
     }
 
-    /// Balances until the programs end, the user stops it, or the reader of the trace is gone.
-    /// After every step, `each` gets the tally so far. [`Attached::finish`] reports the cause of
-    /// the end.
+    /// Balances until the programs end, the user stops it, or the reader of the trace has closed
+    /// it. After every step, `each` gets the tally so far. [`Attached::finish`] reports the cause
+    /// of the end.
     ///
     /// # Errors
     /// The programs can no longer be watched.
@@ -301,7 +301,7 @@ fn listen(stopper: Stopper, time: Option<Span>) -> Result<StopFlags> {
     Ok(StopFlags { stopped, pause })
 }
 
-/// Describes the targets for people.
+/// Describes the targets for messages.
 fn label(paths: &Paths, roots: &[Root]) -> String {
     let one = |root: &Root| match root {
         Root::Tree(pid) => {

@@ -48,14 +48,15 @@ pub enum DetachEvent {
         /// The balancer.
         balancer: Pid,
     },
-    /// The balancer is stopped with its whole run, and lets go when the run is continued.
+    /// The balancer is stopped with its whole run, and releases the threads when the run is
+    /// continued.
     StoppedWithRun {
         /// The process it balances.
         pid: Pid,
         /// The balancer.
         balancer: Pid,
     },
-    /// The balancer alone was stopped, and was continued so that it lets go.
+    /// The balancer alone was stopped, and was continued so that it releases the threads.
     Continued {
         /// The process it balances.
         pid: Pid,
@@ -88,7 +89,7 @@ pub enum DetachEvent {
 }
 
 /// Ends balancing of one process, or of all of the caller's. Appends the actions to `events`.
-/// Returns whether there was anything to end or to give back.
+/// Returns whether any balancing was ended or any mask restored.
 ///
 /// # Errors
 /// A balancer cannot be asked to stop or does not release its threads, the service does not answer,
@@ -157,7 +158,7 @@ struct Detaching<'a> {
     narrator: &'a dyn Narrator,
     events: &'a mut Vec<DetachEvent>,
     begin: Instant,
-    /// Whether there was anything to end or to give back.
+    /// Whether any balancing was ended or any mask restored.
     any: bool,
     /// Balancers that got the request to stop.
     told: Vec<Pid>,
@@ -165,7 +166,7 @@ struct Detaching<'a> {
     woken: Vec<Pid>,
     /// Balancers that are stopped with their program.
     asleep: Vec<Pid>,
-    /// Services that were asked, and whether all that they balanced was taken out.
+    /// Services that got a request, and whether all their processes of this user were taken out.
     services: BTreeMap<Pid, bool>,
     /// Reason why a requested record cannot be read by this user.
     unreadable: Option<anyhow::Error>,
@@ -259,8 +260,8 @@ impl Detaching<'_> {
         }
     }
 
-    /// Asks the service that is reachable, if no record led to it: it may have moved nothing yet,
-    /// and users cannot read root's records.
+    /// Sends the request to the service that is reachable, if no record led to it: it may have
+    /// moved nothing yet, and users cannot read root's records.
     fn reachable_service(&mut self) -> Result<()> {
         let Some(mut client) = Client::any(self.paths, self.narrator) else { return Ok(()) };
         // A service that does not answer does not affect the result so far.
@@ -273,7 +274,7 @@ impl Detaching<'_> {
         self.take_out_of(&mut client, balancer).map(drop)
     }
 
-    /// Tells a balancer to stop. Returns whether to wait for it.
+    /// Sends a balancer the request to stop. Returns whether to wait for it.
     fn told_to_stop(&mut self, pid: Pid, balancer: Pid) -> Result<bool> {
         self.any = true;
         if !self.told.contains(&balancer) {

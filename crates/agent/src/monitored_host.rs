@@ -24,9 +24,9 @@ use trimtab_linux::perf::{Choice, Missing, Why};
 
 /// Age of the run at the next close sample, in per cent of its present age.
 const CLOSE_AGE_PERCENT: u32 = 110;
-/// Longest time between two close samples, unless their cost asks for more. Chosen.
+/// Longest time between two close samples, unless their cost requires more. Chosen.
 const CLOSE_PERIOD_MAX: Duration = Duration::from_secs(5);
-/// Longest time until a request to pause is noticed. Chosen: people do not notice it.
+/// Longest time until a request to pause is noticed. Chosen: too short for a user to notice.
 const PAUSE_LATENCY: Span = Span::from_ms(100);
 
 /// Hardware counters to read.
@@ -46,11 +46,11 @@ pub struct MonitoredHost {
     closely: Option<(Instant, Duration)>,
     /// Whether close samples also find the memory that is touched between them.
     touching: bool,
-    /// Threads that may run only on a part of these CPUs are left alone.
+    /// Threads that may run only on a part of these CPUs are not moved.
     respected: Option<CpuSet>,
-    /// Whether hardware counters are read also if the policy does not ask for them.
+    /// Whether hardware counters are read also if the policy does not request them.
     counts: bool,
-    /// Gets notices of the counters in use, and of memory that was to follow threads.
+    /// Gets notices of the counters in use, and of page migrations after threads.
     narrator: Arc<dyn Narrator>,
     pause: Option<Pause>,
 }
@@ -126,7 +126,7 @@ impl MonitoredHost {
         }
     }
 
-    /// Leaves threads alone that may run only on a part of these CPUs.
+    /// Does not move threads that may run only on a part of these CPUs.
     pub fn respecting(mut self, usable: Option<CpuSet>) -> Self {
         self.respected = usable;
         self
@@ -178,7 +178,7 @@ impl MonitoredHost {
         self.live.facts().vm_fault
     }
 
-    /// Gives all masks back. Also returns why no journal of them was kept, if so.
+    /// Gives all masks back. Also returns the reason if no journal of them was kept.
     pub fn restore(&mut self) -> (Restored, RestorationFaults) {
         let restored = self.live.restore();
         (restored, RestorationFaults::of(&self.live))
@@ -191,7 +191,7 @@ fn spent() -> Duration {
     Duration::new(u64::try_from(spent.tv_sec).unwrap_or(0), u32::try_from(spent.tv_nsec).unwrap_or(0))
 }
 
-/// Reports the result for memory that was to follow threads.
+/// Reports the result of a page migration after threads.
 pub(crate) fn tell_memory(sample: &Sample, narrator: &dyn Narrator) {
     for notice in &sample.notices {
         let Notice::Memory(fetched) = notice else { continue };

@@ -104,7 +104,7 @@ pub struct Claim {
     path: PathBuf,
     /// Device and inode of the file, if it was not there before.
     made: Option<(u64, u64)>,
-    /// Process that opened the file. A forked child that fails leaves its parent's file alone.
+    /// Process that opened the file. A forked child that fails does not remove its parent's file.
     owner: u32,
 }
 
@@ -181,7 +181,7 @@ fn identity(meta: &Metadata) -> (u64, u64) {
 /// # Errors
 /// It cannot be written.
 pub fn replace(path: &Path, fill: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
-    // The file itself and not the link to it.
+    // The file itself, not the link to it.
     let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let before = match OpenOptions::new().write(true).open(&path) {
         Ok(file) => Some(file),

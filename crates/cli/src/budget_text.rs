@@ -14,9 +14,9 @@ pub struct BudgetReport {
     pub programs: u64,
     /// Teams that were opened.
     pub teams: u64,
-    /// Teams that were made smaller than their program asked for.
+    /// Teams that were made smaller than their program requested.
     pub bounded: u64,
-    /// Threads that these did not get.
+    /// Requested threads that these teams did not get.
     pub refused: u64,
     /// Threads that teams got beyond their process's equal part: lent by other processes.
     pub lent: u64,

@@ -51,7 +51,7 @@ use trimtab_core::time::{Moment, Span};
 /// Period of epochs while things change: short against the time in which a cache fills
 /// (milliseconds).
 pub const EPOCH_PERIOD: Span = Span::from_ms(1);
-/// Delay from a change of the running threads to the epoch that takes notice, on machines with few
+/// Delay from a change of the running threads to the epoch that processes it, on machines with few
 /// hungry threads.
 pub const NOTICE_DELAY: Span = Span::from_us(200);
 /// Period of epochs after no change for a while.

@@ -24,7 +24,7 @@ pub struct Model {
     pub topology: String,
     /// Packages, nodes, caches, cores and their names; distances between nodes.
     pub machine: Machine,
-    /// Speed of each core when nothing else matters, by core, 1.0 for the reference.
+    /// Speed of each core without contention, by core, 1.0 for the reference.
     pub speeds: Vec<f64>,
     /// Speed of a core by the number of busy cores in its package.
     pub turbo: Turbo,
@@ -55,7 +55,7 @@ pub struct Smt {
     pub throughput: Vec<f64>,
 }
 
-/// Caches, as far as they matter to threads that share or leave them.
+/// Caches, with the properties that affect threads which share or leave them.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Caches {
     /// Size of a core's private caches, bytes, which a migrated thread fills again.
@@ -98,7 +98,7 @@ pub struct MemoryParams {
     pub page_bytes: u64,
 }
 
-/// Costs of putting another thread on a CPU. Cold caches come on top, from [`Caches`] and
+/// Costs of putting another thread on a CPU. The costs of cold caches are added from [`Caches`] and
 /// [`MemoryParams`].
 #[derive(Clone, PartialEq, Debug)]
 pub struct Switching {

@@ -23,7 +23,7 @@ const CLEAR_DELAY: Span = Span::from_ms(2_000);
 /// Least time for which a guest that writes too much is not read.
 const FLOOD_REST: Duration = Duration::from_millis(50);
 
-/// User in the name of which guests are listened to.
+/// User with whose rights guests are read.
 const OPERATOR: Requester = Requester { uid: 0 };
 
 /// Guest with its link and its state.
@@ -84,7 +84,7 @@ impl Guests {
                 guest.link.close();
                 continue;
             }
-            // A guest's lines have a meaning only when its machine is known, and so is the user
+            // A guest's lines can be resolved only when its machine is known, and with it the user
             // whose sockets may be its port.
             if let Some((_, _, user)) = guest.machine {
                 match guest.link.connect(user) {

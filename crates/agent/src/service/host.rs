@@ -21,7 +21,7 @@ use trimtab_core::time::{Moment, Span};
 use trimtab_linux::host::{Live, LiveError, Restored, Root, RootId, Watch};
 use trimtab_linux::process::{Pid, StartTime, Tid};
 
-/// Longest time until a change of the registry is noticed. Chosen: people do not notice it.
+/// Longest time until a change of the registry is noticed. Chosen: too short for a user to notice.
 const REGISTRY_POLL: Span = Span::from_ms(100);
 /// Time between two updates of the numbers for `status`.
 const FIGURES_PERIOD: Duration = Duration::from_millis(250);
@@ -248,7 +248,7 @@ impl ServiceHost {
                 known.threads += facts.threads;
                 known.moves += facts.moves;
             }
-            // The moves of threads that a machine has lost still count.
+            // Moves of a machine's former threads still count.
             known.moves = known.moves.max(before.get(id).map_or(0, |before| before.moves));
             state.known.insert(*id, known);
         }
@@ -306,7 +306,7 @@ impl Host for ServiceHost {
     fn wait(&mut self, until: Moment) -> Result<Awake, LiveError> {
         self.publish();
         // Cost of all that this process does: answering requests, searching for machines and bound
-        // threads. Migrating pages after threads is not included, since it has a pace of its own.
+        // threads. Migrating pages after threads is not included, since it has its own pace.
         let worked = spent(ClockId::ProcessCPUTime).less(self.live.fetching_cost());
         let cost = worked.less(self.worked);
         self.worked = self.worked.max(worked);

@@ -26,7 +26,7 @@ pub(super) fn policies() -> Words<Kind> {
     Words::of(Kind::ALL.map(Kind::word))
 }
 
-/// Parser of what hardware counts.
+/// Parser of choices of hardware counters.
 pub(super) fn choices() -> Words<Choice> {
     Words::of(["auto", "off"].into_iter().chain(Rung::ALL.map(Rung::word)))
 }
@@ -130,7 +130,7 @@ impl CountingArgs {
 }
 
 impl PolicyArgs {
-    /// Returns `settings`, with the options that were given in their place.
+    /// Returns `settings`, in which the given options replace values.
     pub fn over(&self, settings: Settings) -> Settings {
         Settings {
             seed: self.seed.unwrap_or(settings.seed),
@@ -171,7 +171,8 @@ impl PolicyArgs {
         ]
     }
 
-    /// Says why one of these options has no effect with a policy; `None` if all have.
+    /// Returns the reason why one of these options has no effect with a policy; `None` if all have
+    /// one.
     pub fn unfit(&self, kind: Kind) -> Option<String> {
         let given = |fits: fn(&str) -> bool| {
             self.penalties().into_iter().find_map(|(given, name)| (given && !fits(name)).then_some(name))
@@ -211,7 +212,7 @@ pub struct BalanceArgs {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, hide_short_help = true, help_heading = HEADING)]
     pub trace: Option<PathBuf>,
     /// Serve metrics to Prometheus at unix:PATH or 127.0.0.1:PORT. An address that other machines
-    /// reach has to be written as public:ADDRESS:PORT.
+    /// reach must be written as public:ADDRESS:PORT.
     #[arg(long, value_name = "ADDRESS", hide_short_help = true, help_heading = HEADING)]
     pub metrics: Option<Address>,
 }
@@ -269,7 +270,7 @@ pub struct AttachArgs {
     #[arg(long, conflicts_with = "trace")]
     pub json: bool,
     /// Serve metrics to Prometheus at unix:PATH or 127.0.0.1:PORT. An address that other machines
-    /// reach has to be written as public:ADDRESS:PORT.
+    /// reach must be written as public:ADDRESS:PORT.
     #[arg(long, value_name = "ADDRESS", hide_short_help = true, help_heading = HEADING)]
     pub metrics: Option<Address>,
     /// Print findings when they are made.

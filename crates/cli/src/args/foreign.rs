@@ -1,8 +1,8 @@
-//! Options of other launchers, each with trimtab's answer to it.
+//! Options of other launchers, each with a tip.
 //!
-//! Users of `mpirun`, `srun`, `numactl`, `taskset` and `likwid-pin` type their options from habit.
-//! The parser refuses them, since some have no exact equivalent here, and the error names the
-//! option that serves the same purpose.
+//! Users of `mpirun`, `srun`, `numactl`, `taskset` and `likwid-pin` may type their options out of
+//! habit. The parser refuses them, since some have no exact equivalent here, and the error names
+//! the option that serves the same purpose.
 
 use super::{Cli, GROUPS};
 use clap::builder::StyledStr;
@@ -78,7 +78,7 @@ fn typed_command() -> Option<String> {
 fn explain_option(error: &mut Error, command: &str) {
     let Some(ContextValue::String(given)) = error.get(ContextKind::InvalidArg) else { return };
     let Some(tip) = tip(given, command) else { return };
-    // The parser's guess goes by letters alone: --kind for --bind-to. Its usage line repeats it.
+    // The parser's guess compares letters only: --kind for --bind-to. Its usage line repeats it.
     let _ = error.remove(ContextKind::SuggestedArg);
     let _ = error.remove(ContextKind::Usage);
     error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![StyledStr::from(tip)]));

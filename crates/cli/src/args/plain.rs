@@ -3,7 +3,7 @@
 //! Problem: a start spends more time on building the definition of 60 options than on finding and
 //! reserving a core. Idea: nearly all launches use a few options, each once and in full. Such a
 //! line is parsed here, value by value with the types' own parsers. Any other line, with help, an
-//! abbreviation, a value that does not parse or an option not named here, is left to the
+//! abbreviation, a value that does not parse or an option not named here, is parsed by the
 //! definition, which also makes all messages.
 //!
 //! A test compares both parsers on random command lines.
@@ -149,7 +149,7 @@ mod tests {
     use clap::Parser;
     use proptest::prelude::*;
 
-    /// Words of which command lines are drawn: options in their forms, values good and bad.
+    /// Words of random command lines: options in their forms, valid and invalid values.
     const WORDS: &[&str] = &[
         "-c",
         "-s",

@@ -27,8 +27,8 @@ const CONTROL: &str = "Control";
 /// Chooses cores, reserves them in the machine-wide ledger, sets the affinity mask, the memory
 /// policy and huge pages, lowers thread counts that exceed the CPUs, and becomes the program:
 /// signals, exit status and terminal are the program's own. The kernel releases the cores when the
-/// program ends, in whatever way it ends. With --balance, --trace, --report or --ranks, trimtab
-/// stays as the parent process and passes all of this on.
+/// program ends in any way. With --balance, --trace, --report or --ranks, trimtab stays as the
+/// parent process and passes all of this on.
 #[derive(Args, Debug, Clone)]
 #[command(after_help = SHORT_EXAMPLES, after_long_help = LONG_EXAMPLES)]
 pub struct RunArgs {
@@ -241,8 +241,8 @@ pub struct RunOnly {
           value_parser = words::Words::<Roots>::among(["alone", "share"]), hide_short_help = true,
           help_heading = CONTROL)]
     pub nest_roots: Roots,
-    /// The program's environment: set (as the plan says), print (show the variables and stop), or
-    /// keep (unchanged).
+    /// The program's environment: set (the plan's variables), print (show the variables and stop),
+    /// or keep (unchanged).
     #[arg(long, value_name = "WHAT", default_value = "set", hide_short_help = true,
           value_parser = words::Words::<EnvMode>::of(EnvMode::words()), hide_possible_values = true,
           help_heading = CONTROL)]
@@ -253,10 +253,10 @@ pub struct RunOnly {
     /// Print errors only.
     #[arg(short, long, conflicts_with = "verbose", hide_short_help = true, help_heading = CONTROL)]
     pub quiet: bool,
-    /// A setting; each knob in it stands for its option.
+    /// A setting; each knob in it has the effect of its option.
     #[arg(skip)]
     pub set: Setting,
-    /// What `trimtab profile` asks a run to record. Not an option.
+    /// Data that `trimtab profile` requests from a run. Not an option.
     #[arg(skip)]
     pub profile: Option<crate::profile::Ask>,
 }
@@ -276,12 +276,12 @@ fn memory_policies() -> words::Words<MemoryRequest> {
     words::Words::among(["auto", "local", "bind", "preferred", "interleave", "weighted", "none"])
 }
 
-/// Parser of wait policies, which also knows OpenMP's two words.
+/// Parser of wait policies, which also accepts OpenMP's two words.
 pub(super) fn wait_policies() -> words::Words<WaitPolicy> {
     words::Words::of(WaitPolicy::ALL.map(WaitPolicy::word)).and(&[("active", "spin"), ("passive", "sleep")])
 }
 
-/// Parses a scheduler slice in milliseconds; an error says the range that the kernel accepts.
+/// Parses a scheduler slice in milliseconds; an error states the range that the kernel accepts.
 fn slice(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(ms) if SLICES.contains(&ms) => Ok(ms),

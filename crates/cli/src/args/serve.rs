@@ -60,7 +60,7 @@ const SERVE_EXAMPLES: &str = "Examples:\n  trimtab serve &                      
     Exit status: 0 if it was stopped, 2 if it cannot serve (another service runs, the socket's folder is\n\
     not safe).";
 
-/// Threads that a request is about.
+/// Threads of a request.
 #[derive(Args, Debug)]
 #[group(skip)]
 pub struct TargetArgs {
@@ -77,7 +77,7 @@ pub struct TargetArgs {
     pub vm: Vec<String>,
 }
 
-/// Group of arguments of which at least one has to be given.
+/// Group of arguments of which at least one must be given.
 fn targets(also: Option<&'static str>) -> ArgGroup {
     ArgGroup::new("what").args(["tasks", "cgroup", "vm"]).args(also).required(true).multiple(true)
 }

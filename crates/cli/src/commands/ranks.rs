@@ -5,9 +5,9 @@
 //! parent is new: it makes the team's segment, passes its descriptor on, and stays until all ranks
 //! have ended.
 //!
-//! - The first rank that fails is named, and its status is the run's. The other ranks learn of it
-//!   through the team; those that have not ended after the grace period get SIGTERM, and SIGKILL
-//!   after another one.
+//! - The first rank that fails is named, and its status is the run's. The other ranks get an error
+//!   from the team; those that have not ended after the grace period get SIGTERM, and SIGKILL after
+//!   another one.
 //! - SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 are passed on to all ranks. The ranks get an
 //!   interrupt of the terminal directly.
 //! - Standard input belongs to rank 0. Output is inherited, unless each line is to begin with the
@@ -134,7 +134,7 @@ fn begin_lines<W: Write>(
                 line.push(b'\n');
             }
             let mut to = to();
-            // The reader may have gone. The rank must notice it as it would without this copy.
+            // The reader may have gone. The rank must notice that, as without this copy.
             if to.write_all(&line).and_then(|()| to.flush()).is_err() {
                 return;
             }

@@ -246,8 +246,8 @@ fn find(world: &World, args: &RunArgs) -> Result<Program, Exit> {
     Program::look(&path, search).map_err(|error| Exit::new(exit::CANNOT_EXECUTE, error))
 }
 
-/// Returns a hint for a program that does not exist and whose name would be a value of an option
-/// that was given without one. Such options take their value only after an equals sign, because
+/// Returns a hint for a program that does not exist, if its name is a valid value of an option that
+/// was given without a value. Such options take their value only after an equals sign, because
 /// otherwise the program could be mistaken for it.
 fn taken_for_program(args: &RunArgs) -> Option<String> {
     let (word, run) = (args.command.first()?.to_str()?, &args.run);

@@ -28,7 +28,7 @@ impl Checker for CountersChecker {
                 && now.moves >= then.moves
                 && now.asked >= then.asked
                 // At a segment's end, at most the excess from rounding up to a nanosecond may be
-                // taken back.
+                // subtracted.
                 && now.done >= then.done - 1.0;
             if !grown {
                 let text = format!("counts backwards: {then:?}, then {now:?}");

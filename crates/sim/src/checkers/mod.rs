@@ -67,12 +67,12 @@ pub enum Invariant {
     Counters,
     /// No CPU is idle while a thread waits that may run there.
     Idle,
-    /// A ready thread runs in the end.
+    /// A ready thread runs within a bounded time.
     Starving,
     /// No thread is outside its mask; masks are as decided, and are given back by the host at the
     /// end.
     Masks,
-    /// A policy's turns are sound.
+    /// A policy's turns are valid.
     Turns,
     /// No thread is moved back and forth without a benefit.
     Trips,

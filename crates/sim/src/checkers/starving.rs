@@ -18,8 +18,8 @@ use trimtab_core::time::{Moment, Span};
 /// Part of the bound besides the rounds: moves, and hardware that vanishes, restart a wait.
 const WAIT_BASE: Span = Span::from_ms(100);
 
-/// Rounds: one that is owed to others, one of theirs, one of the threads that came meanwhile, and
-/// one for rounding up to ticks.
+/// Rounds: one that is owed to others, one of theirs, one of the threads that arrived meanwhile,
+/// and one for rounding up to ticks.
 const ROUNDS_MAX: f64 = 4.0;
 
 /// Checker of starvation: since when each thread waits, and the most threads that wanted its CPU

@@ -27,7 +27,7 @@ pub struct Terms {
     pub even: bool,
     /// Weight of the heaviest thread over that of the lightest.
     pub weights: f64,
-    /// Time after which nothing happens to the machine or the policy, and no program starts.
+    /// Time after which the machine and the policy do not change, and no program starts.
     pub calm: Moment,
     /// Whether memory delays any thread.
     pub stalls: bool,

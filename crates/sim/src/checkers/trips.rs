@@ -23,9 +23,9 @@ use trimtab_core::time::{Moment, Span};
 
 /// Time for which old readings may still count.
 const OLD_READINGS_SPAN: Span = Span::from_ms(1_000);
-/// Number of trips without gain that are forgiven from the start.
+/// Number of trips without gain that are allowed from the start.
 const TRIPS_FORGIVEN: u64 = 3;
-/// Period after which one more such trip is forgiven.
+/// Period after which one more such trip is allowed.
 const FORGIVENESS_PERIOD: Span = Span::from_ms(5_000);
 /// Waiting below this share of the running time counts as none.
 const WAIT_SHARE_IGNORED: f64 = 0.02;
@@ -89,8 +89,8 @@ impl Checker for TripsChecker {
                 self.seen.insert(id, (ThreadKey::of(thread), thread.cpu));
             }
         }
-        // A thread that came or went in between is not accounted for, so this is not a time without
-        // gain.
+        // A thread that started or ended in between is not accounted for, so this is not a time
+        // without gain.
         if !before.alive().map(ThreadKey::of).eq(now.alive().map(ThreadKey::of)) {
             *sleeps += 1;
         }

@@ -239,7 +239,7 @@ pub(super) fn migration() -> Result<Figure, FigureError> {
     Ok(bench.draft.done(NOTES))
 }
 
-/// Adds the same without domain 0, which takes CPUs for moments.
+/// Adds the same without domain 0, which takes CPUs briefly.
 fn alone(bench: &mut MigrationRuns, works: &[Workload]) -> Result<(), FigureError> {
     bench.host = false;
     let mut deviations = Vec::new();

@@ -12,7 +12,7 @@ use trimtab_core::time::Moment;
 /// Size of a cache line, bytes.
 pub(super) const LINE_BYTES: f64 = 64.0;
 
-/// Data that a thread left in a cache when it went.
+/// Data of a thread that remain in a cache after the thread has left.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CacheRemnant {
     /// Number of the cache.
@@ -34,7 +34,7 @@ impl CacheRemnant {
 #[derive(Clone, Debug)]
 pub(super) struct Llc {
     size: f64,
-    /// Threads that run on its cores and use memory, in the order in which they came.
+    /// Threads that run on its cores and use memory, in the order of their arrival.
     pub(super) running: Vec<usize>,
     /// Bytes held by threads that do not run here now.
     pub(super) parked: f64,

@@ -60,7 +60,7 @@ impl CommandLine {
             ));
         }
         let mut options = Vec::new();
-        // Advised cores replace the cores that were asked for.
+        // Advised cores replace the requested cores.
         if change.get(Knob::Cores).is_none() && setting.get(Knob::Cores).is_none() {
             if let Some(cores) = args.cores {
                 options.push(format!("--cores={cores}"));

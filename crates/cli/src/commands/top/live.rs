@@ -97,7 +97,7 @@ impl Source {
         Ok((last, self.around()))
     }
 
-    /// Sends events until the receiver is gone.
+    /// Sends events until the receiver is dropped.
     pub(super) fn send(self, events: &SyncSender<Event>) -> Result<()> {
         let this = Arc::new(self);
         let (around, to) = (Arc::clone(&this), events.clone());
