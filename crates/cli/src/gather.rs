@@ -9,7 +9,7 @@
 use crate::args::{RunArgs, SurveyMode, report_to};
 use crate::foreign_load::Surroundings;
 use crate::monitor::Asked;
-use crate::site_facts::{Situation, LedgerPosition, location, private_ledger};
+use crate::site_facts::{LedgerPosition, Situation, location, private_ledger};
 use crate::tuning_store::{Conditions, Kept, Store};
 use crate::world::World;
 use anyhow::anyhow;

@@ -135,7 +135,9 @@ impl CounterActivity {
     /// Returns the actions at this moment, and advances the state.
     pub fn beat(&mut self, at: Moment, thrift: &CounterThrottle) -> CounterActions {
         match *self {
-            Self::On(since) if at.since(since) < thrift.tick() => CounterActions { runs: true, ..CounterActions::default() },
+            Self::On(since) if at.since(since) < thrift.tick() => {
+                CounterActions { runs: true, ..CounterActions::default() }
+            }
             Self::On(_) if !thrift.rests || thrift.one_in <= 1 => {
                 *self = Self::On(at);
                 CounterActions { reads: true, runs: true, ..CounterActions::default() }
@@ -246,14 +248,19 @@ mod tests {
         assert_eq!(CounterThrottle::of(Some(&BARE)), CounterThrottle::FREE);
         assert_eq!(CounterThrottle::of(Some(&GUEST)), CounterThrottle::TRAPPED);
         assert_eq!(CounterThrottle::of(None), CounterThrottle::TRAPPED, "unknown is not cheap");
-        assert!(CounterThrottle::TRAPPED.counts(Some(500.0)) && !CounterThrottle::TRAPPED.counts(Some(501.0)));
+        assert!(
+            CounterThrottle::TRAPPED.counts(Some(500.0)) && !CounterThrottle::TRAPPED.counts(Some(501.0))
+        );
         assert!(CounterThrottle::FREE.counts(Some(1e6)) && CounterThrottle::TRAPPED.counts(None));
     }
 
     #[test]
     fn expensive_counting_is_reduced_and_then_stopped() {
         assert_eq!(judge(&Spent { span: Span(1), ..Spent::default() }, &BARE, &CounterThrottle::FREE), None);
-        assert_eq!(judge(&second(1_000, 100, 1_000), &BARE, &CounterThrottle::FREE), Some(CountingChange::Keep));
+        assert_eq!(
+            judge(&second(1_000, 100, 1_000), &BARE, &CounterThrottle::FREE),
+            Some(CountingChange::Keep)
+        );
         // Six milliseconds of reading in a second.
         assert_eq!(
             judge(&second(6_000, 0, 1_000), &BARE, &CounterThrottle::FREE),
@@ -284,13 +291,20 @@ mod tests {
         assert_eq!(judge(&calm, &GUEST, &at(40)), thin(20, true));
         assert_eq!(judge(&calm, &GUEST, &at(6)), thin(5, true));
         assert_eq!(judge(&calm, &GUEST, &at(5)), Some(CountingChange::Keep));
-        assert_eq!(judge(&calm, &BARE, &CounterThrottle { one_in: 2, ..CounterThrottle::FREE }), thin(1, false));
-        assert_eq!(judge(&calm, &BARE, &CounterThrottle { one_in: 2, rests: true, ..CounterThrottle::FREE }), thin(1, false));
+        assert_eq!(
+            judge(&calm, &BARE, &CounterThrottle { one_in: 2, ..CounterThrottle::FREE }),
+            thin(1, false)
+        );
+        assert_eq!(
+            judge(&calm, &BARE, &CounterThrottle { one_in: 2, rests: true, ..CounterThrottle::FREE }),
+            thin(1, false)
+        );
     }
 
     #[test]
     fn counters_that_do_not_rest_are_read_less_often_and_never_switched() {
-        let (mut duty, thrift) = (CounterActivity::Off(Moment(0)), CounterThrottle { one_in: 8, ..CounterThrottle::FREE });
+        let (mut duty, thrift) =
+            (CounterActivity::Off(Moment(0)), CounterThrottle { one_in: 8, ..CounterThrottle::FREE });
         let beats: Vec<CounterActions> =
             (0..161u64).map(|look| duty.beat(Moment(look * 10_000_000), &thrift)).collect();
         assert!(beats[0].begins && beats.iter().skip(1).all(|beat| beat.runs && !beat.ends && !beat.begins));

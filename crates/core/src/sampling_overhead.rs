@@ -104,12 +104,18 @@ mod tests {
     use proptest::prelude::*;
 
     fn look(ms: u64, worked_us: u64, counted: u32) -> CumulativeSample {
-        CumulativeSample { at: Moment(ms * 1_000_000), worked: Span::from_us(worked_us), threads: 200, counted }
+        CumulativeSample {
+            at: Moment(ms * 1_000_000),
+            worked: Span::from_us(worked_us),
+            threads: 200,
+            counted,
+        }
     }
 
     #[test]
     fn a_stretch_is_from_its_first_sample_to_its_last() {
-        let cost = SamplingCost::of(&[look(1_000, 70, 0), look(1_010, 170, 100), look(1_020, 270, 200)]).unwrap();
+        let cost =
+            SamplingCost::of(&[look(1_000, 70, 0), look(1_010, 170, 100), look(1_020, 270, 200)]).unwrap();
         assert_eq!((cost.samples, cost.span, cost.worked), (2, Span::from_ms(20), Span::from_us(200)));
         assert!((cost.share() - 0.01).abs() < 1e-12 && (cost.tick() - 0.01).abs() < 1e-12);
         assert_eq!((cost.threads, cost.counted), (200.0, 150.0));

@@ -99,7 +99,8 @@ fn the_kernels_own_events_go_the_same_way_as_hardware() {
         [Role::Busy, Role::Requests, Role::Cycles]
     );
     assert!(
-        standing.price.is_some() && (standing.thrift == CounterThrottle::FREE || standing.thrift == CounterThrottle::TRAPPED)
+        standing.price.is_some()
+            && (standing.thrift == CounterThrottle::FREE || standing.thrift == CounterThrottle::TRAPPED)
     );
     assert!(Group::open(&recipe, None).is_ok());
 }

@@ -7,7 +7,7 @@
 //! hundredths of a second (`/proc/stat`).
 
 use crate::observer_cost::ObserverCost;
-use crate::progress::{Progress, NoStalls};
+use crate::progress::{NoStalls, Progress};
 use crate::rng::Rng;
 use crate::sched::TaskState;
 use crate::world::{Refused, World};

@@ -14,7 +14,7 @@ use crate::call::{CollectiveCall, Kind, When, signature};
 use crate::cma::BufferLocation;
 use crate::endpoint::{BlocksView, Endpoint};
 use crate::flag::{INLINE_BYTES, Ticket};
-use crate::rounds::{RoundData, RankPart, Takes, Uses, copy};
+use crate::rounds::{RankPart, RoundData, Takes, Uses, copy};
 use crate::shared_layout::CELL_COUNT;
 use crate::{Error, Result};
 
@@ -46,16 +46,20 @@ fn part(call: &CollectiveCall, me: u32) -> RankPart {
         Kind::Reduce | Kind::Gather => part(RoundData::Block, Takes::Nothing, Uses::Copies),
         Kind::Allreduce => RankPart { symmetric: true, ..part(RoundData::Block, Takes::All, Uses::Folds) },
         Kind::Allgather => RankPart { symmetric: true, ..part(RoundData::Block, Takes::All, Uses::Collects) },
-        Kind::Alltoall => {
-            RankPart { symmetric: true, shared_out: true, ..part(RoundData::Blocks, Takes::All, Uses::Collects) }
-        }
+        Kind::Alltoall => RankPart {
+            symmetric: true,
+            shared_out: true,
+            ..part(RoundData::Blocks, Takes::All, Uses::Collects)
+        },
         Kind::ReduceScatter => {
             RankPart { symmetric: true, shared_out: true, ..part(RoundData::Blocks, Takes::All, Uses::Folds) }
         }
         Kind::Scatter if at_root => {
             RankPart { shared_out: true, ..part(RoundData::Blocks, Takes::Of(root), Uses::Copies) }
         }
-        Kind::Scatter => RankPart { shared_out: true, ..part(RoundData::Nothing, Takes::Of(root), Uses::Copies) },
+        Kind::Scatter => {
+            RankPart { shared_out: true, ..part(RoundData::Nothing, Takes::Of(root), Uses::Copies) }
+        }
         Kind::Scan => part(RoundData::Block, Takes::UpTo(me), Uses::Folds),
     }
 }

@@ -374,7 +374,8 @@ mod tests {
         let shared = SharedState::new(Registry::new(Reach::All));
         let owner = Some(Owner { pid: 77, real: 0, effective: 0 });
         let mark = Mark::Process { pid: 77, start };
-        let (id, _) = shared.lock().registry.tag(Requester { uid: 0 }, mark, owner, None, shared.now()).unwrap();
+        let (id, _) =
+            shared.lock().registry.tag(Requester { uid: 0 }, mark, owner, None, shared.now()).unwrap();
         let (mut host, _) = served(proc.path(), &shared);
         host.settle();
         assert!(host.roots[&id].is_empty() && host.faults[&id].len() == 1, "{:?}", host.faults);

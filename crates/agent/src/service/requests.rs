@@ -18,12 +18,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use trimtab_core::set::CpuSet;
 use trimtab_core::tags::{
-    Answer, Ask, Bucket, ClientStatus, Cost, LINE_MAX, Mark, Reach, Refusal, Request, Response, Status,
-    TagStatus, What, Requester,
+    Answer, Ask, Bucket, ClientStatus, Cost, LINE_MAX, Mark, Reach, Refusal, Request, Requester, Response,
+    Status, TagStatus, What,
 };
 use trimtab_core::time::{Moment, Span};
 use trimtab_linux::host::Stopper;
-use trimtab_linux::socket::{ClientId, ClientEvent, Limits, Peer, Server};
+use trimtab_linux::socket::{ClientEvent, ClientId, Limits, Peer, Server};
 
 /// Limits at the socket. Chosen: enough for people and scripts, little for an attacker.
 pub(super) const SOCKET_LIMITS: Limits =
@@ -179,7 +179,9 @@ impl RequestServer {
                     self.answer(client, Answer::Refused(Refusal::TooLong { most }), &mut heard);
                     self.server.close(client);
                 }
-                ClientEvent::TooMany(client, _) => self.answer(client, Answer::Refused(Refusal::Busy), &mut heard),
+                ClientEvent::TooMany(client, _) => {
+                    self.answer(client, Answer::Refused(Refusal::Busy), &mut heard)
+                }
             }
         }
     }
@@ -256,7 +258,13 @@ impl RequestServer {
         self.buckets.entry(user.uid).or_insert_with(new).take(now)
     }
 
-    fn tag(&self, user: Requester, what: &What, group: Option<String>, now: Moment) -> Result<Answer, Refusal> {
+    fn tag(
+        &self,
+        user: Requester,
+        what: &What,
+        group: Option<String>,
+        now: Moment,
+    ) -> Result<Answer, Refusal> {
         let (mark, owner) = self.resolver.mark(what, user)?;
         let name = mark.to_string();
         let (_, new) = self.shared.lock().registry.tag(user, mark, owner, group, now)?;

@@ -3,7 +3,7 @@
 use rustix::process::geteuid;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use trimtab_core::tags::{Mark, Owner, Reach, Refusal, What, Requester};
+use trimtab_core::tags::{Mark, Owner, Reach, Refusal, Requester, What};
 use trimtab_linux::process::{self, Pid, State, Tid, may_move_others};
 use trimtab_linux::text::ReadError;
 

@@ -16,7 +16,7 @@ use std::path::Path;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 use trimtab_core::tags::{Mark, Owner, Refusal, Requester};
-use trimtab_linux::vcpus::{VcpuWatcher, Pulse, VirtualMachine, VmError, VmName, Vms};
+use trimtab_linux::vcpus::{Pulse, VcpuWatcher, VirtualMachine, VmError, VmName, Vms};
 
 /// Bound of the machines that are watched for one user. Chosen: a thread each.
 const MACHINES_OF_USER_MAX: usize = 16;
@@ -264,7 +264,12 @@ fn is_trusted(user: Requester) -> bool {
 }
 
 /// Finds a machine that this user may tag.
-fn find(vms: &Vms, resolver: &Resolver, user: Requester, name: &str) -> Result<(VirtualMachine, Owner), Refusal> {
+fn find(
+    vms: &Vms,
+    resolver: &Resolver,
+    user: Requester,
+    name: &str,
+) -> Result<(VirtualMachine, Owner), Refusal> {
     let none = |why: String| Refusal::NoVm { name: name.to_owned(), why };
     let failed = |error: VmError| {
         match error {

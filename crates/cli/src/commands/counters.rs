@@ -9,7 +9,7 @@ use crate::world::World;
 use anyhow::Result;
 use serde::Serialize;
 use trimtab_core::balance::Wanted;
-use trimtab_core::counter_budget::{Price, CounterThrottle};
+use trimtab_core::counter_budget::{CounterThrottle, Price};
 use trimtab_core::counts::{Counts, Rung};
 use trimtab_core::drive::{Awake, Host};
 use trimtab_core::observe::Sample;

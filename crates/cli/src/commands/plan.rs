@@ -6,7 +6,7 @@
 use crate::args::{PlanArgs, RunArgs};
 use crate::commands::print;
 use crate::exit::{self, Exit};
-use crate::gather::{self, Gathered, GatherError, settle, trouble_cause};
+use crate::gather::{self, GatherError, Gathered, settle, trouble_cause};
 use crate::machine::Which;
 use crate::narrate::environment_table;
 use crate::say::{self, Volume};

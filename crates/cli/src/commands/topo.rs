@@ -5,7 +5,7 @@ use crate::commands::print;
 use crate::exit::{self, Exit};
 use crate::foreign_load::Surroundings;
 use crate::machine::Which;
-use crate::site_facts::{Situation, LedgerPosition, location};
+use crate::site_facts::{LedgerPosition, Situation, location};
 use crate::world::World;
 use anyhow::{Context, Result};
 use serde::Serialize;

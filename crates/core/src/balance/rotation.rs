@@ -34,7 +34,7 @@
 //! cache and the prediction are our own.
 
 use super::cpu_table::{CpuIndex, Nearness};
-use super::share_model::{ShareModel, MoveEffect, fits};
+use super::share_model::{MoveEffect, ShareModel, fits};
 use super::thread_table::ThreadTable;
 use super::{Decision, Reason};
 use crate::ids::{Id, ThreadId};

@@ -302,7 +302,11 @@ mod tests {
     #[test]
     fn moves_are_judged_by_the_sum_of_the_shares() {
         let worth = |here, there| shares(&[here, there]).worth(CpuIndex::at(0), CpuIndex::at(1));
-        assert_eq!(worth((2, Some(0.0)), (1, Some(0.0))), MoveEffect::Same, "three on two: others are slow then");
+        assert_eq!(
+            worth((2, Some(0.0)), (1, Some(0.0))),
+            MoveEffect::Same,
+            "three on two: others are slow then"
+        );
         assert_eq!(worth((2, Some(0.0)), (0, Some(0.0))), MoveEffect::Better);
         assert_eq!(
             worth((2, Some(0.0)), (0, Some(1.0))),

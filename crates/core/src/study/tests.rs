@@ -197,7 +197,8 @@ fn a_line_that_is_no_record_is_refused_with_its_number() {
     let mut other = start();
     other["bench"] = "nested".into();
     let mut cut =
-        serde_json::to_value(sample(&cell("cg", 1, ThreadBinding::Pinned, WaitPolicy::Keep), 1, 1.0, 1.0)).unwrap();
+        serde_json::to_value(sample(&cell("cg", 1, ThreadBinding::Pinned, WaitPolicy::Keep), 1, 1.0, 1.0))
+            .unwrap();
     cut["schema"] = SCHEMA.into();
     cut["record"] = "sample".into();
     cut["grip"] = "glue".into();

@@ -111,7 +111,8 @@ fn there_is_an_end_to_tags() {
     // For any number of users, there is room for root.
     for uid in 1_001..1_009u32 {
         for pid in 1..=512u32 {
-            let came = tags.tag(Requester { uid }, process(pid), owner(pid, uid), None, Moment(1)).map(|_| ());
+            let came =
+                tags.tag(Requester { uid }, process(pid), owner(pid, uid), None, Moment(1)).map(|_| ());
             assert!(came.is_ok() || came == limit(TAGS_MAX - ROOT_TAGS), "{came:?}");
         }
     }

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use trimtab_core::place::waiting::WaitPolicy;
 use trimtab_core::set::CpuSet;
-use trimtab_core::study::{Family, ThreadBinding, Runtime};
+use trimtab_core::study::{Family, Runtime, ThreadBinding};
 
 /// Benchmark programs with more threads than cores.
 ///

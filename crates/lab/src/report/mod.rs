@@ -165,7 +165,11 @@ fn data(trace: &Trace) -> Result<()> {
         cpus: account.cpus(),
         decided: account.decided(),
         moves,
-        findings: timeline.findings.iter().map(|(at, findings)| TimedFindings { at_ns: *at, findings }).collect(),
+        findings: timeline
+            .findings
+            .iter()
+            .map(|(at, findings)| TimedFindings { at_ns: *at, findings })
+            .collect(),
     };
     Ok(print(&serde_json::to_string_pretty(&document)?)?)
 }

@@ -19,7 +19,9 @@ pub(super) fn sheet(record: &Record) -> Sheet {
         .map(|run| {
             let (what, number, mood) = match &run.ran {
                 Ran::Well { value, .. } => (figure(*value), Some(*value), CellColour::Plain),
-                Ran::Slow { took } => (format!("stopped after {:.3} s", took.seconds()), None, CellColour::Bad),
+                Ran::Slow { took } => {
+                    (format!("stopped after {:.3} s", took.seconds()), None, CellColour::Bad)
+                }
                 Ran::Failed { why, .. } => (format!("failed: {why}"), None, CellColour::Bad),
             };
             let order = SheetCell::number(run.number as f64, run.number.to_string());

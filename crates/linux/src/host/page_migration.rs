@@ -174,8 +174,10 @@ impl PageMigration {
 impl Running {
     /// Waits for the end, and reports it.
     fn join(self, news: &mut Sample) {
-        let failed =
-            || MigratedBytes { why: Some(Unfetched::Kernel("it failed".to_owned())), ..MigratedBytes::default() };
+        let failed = || MigratedBytes {
+            why: Some(Unfetched::Kernel("it failed".to_owned())),
+            ..MigratedBytes::default()
+        };
         end(self.request, self.work.join().unwrap_or_else(|_| failed()), news);
     }
 }

@@ -17,7 +17,7 @@ use super::group::Recipe;
 use super::table::{Events, Processor, Table};
 use super::why::{Missing, Why};
 use rustix::io::Errno;
-use trimtab_core::counter_budget::{Price, CounterThrottle};
+use trimtab_core::counter_budget::{CounterThrottle, Price};
 use trimtab_core::counts::{Counts, Rung};
 
 /// Largest number of tries with open counters, some 4 ms each, up to the end of each rung that

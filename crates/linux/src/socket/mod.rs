@@ -24,7 +24,7 @@ pub use door::{GuestAddress, PortDoor};
 pub use notify::notify;
 pub use place::{Claim, Place};
 pub use port::PortLink;
-pub use server::{ClientId, Counted, ClientEvent, Limits, Peer, Server};
+pub use server::{ClientEvent, ClientId, Counted, Limits, Peer, Server};
 
 use crate::ledger::LedgerError;
 use std::io;

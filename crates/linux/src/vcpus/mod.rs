@@ -33,7 +33,7 @@ mod names;
 pub mod qmp;
 
 pub use error::{Tried, VmError};
-pub use lookout::{VcpuWatcher, Pulse, VcpuSnapshot};
+pub use lookout::{Pulse, VcpuSnapshot, VcpuWatcher};
 
 use crate::process::{self, Pid, StartTime, Tid};
 use crate::socket::found::FoundSocket;

@@ -166,7 +166,12 @@ fn without_room_for_descriptors_less_is_counted_and_then_nothing() {
 fn one_in_four(worker: &mut Worker, choice: &str) -> Option<(Counts, Span)> {
     let busy = Tid(worker.ask("busy 1").parse().unwrap());
     // However often the kernel puts it on a CPU here.
-    let thrift = CounterThrottle { every: Span::from_ms(20), one_in: 4, switches_max: None, ..CounterThrottle::TRAPPED };
+    let thrift = CounterThrottle {
+        every: Span::from_ms(20),
+        one_in: 4,
+        switches_max: None,
+        ..CounterThrottle::TRAPPED
+    };
     let (mut live, mut seen) = worker.seen_with(HostOptions { thrift: Some(thrift), ..options(choice) });
     let id = seen.id(busy);
     let mut reads: Vec<Counts> = Vec::new();

@@ -5,7 +5,9 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 use trimtab_linux::process::{Pid, Tid};
-use trimtab_linux::vcpus::{VcpuWatcher, Method, Monitor, VcpuSnapshot, VirtualMachine, VmError, VmName, Vms};
+use trimtab_linux::vcpus::{
+    Method, Monitor, VcpuSnapshot, VcpuWatcher, VirtualMachine, VmError, VmName, Vms,
+};
 
 struct Paper(tempfile::TempDir);
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use trimtab_linux::perf::locality;
 use trimtab_linux::process::Pid;
-use trimtab_linux::vcpus::{VcpuWatcher, Method, Monitor, VirtualMachine, VmError, VmName, Vms};
+use trimtab_linux::vcpus::{Method, Monitor, VcpuWatcher, VirtualMachine, VmError, VmName, Vms};
 
 fn vms() -> Vms {
     // As long as a loaded machine may take; a test that keeps a socket busy on purpose sets another

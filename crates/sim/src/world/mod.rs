@@ -41,7 +41,7 @@ pub use view::{Activity, ProgramView, RunCounters, ThreadView};
 use crate::kernel::Kernel;
 use crate::model::Model;
 use crate::program::ProgramSpec;
-use crate::progress::{Progress, NoStalls};
+use crate::progress::{NoStalls, Progress};
 use crate::rng::Rng;
 use crate::sched::{Scheduler, Seats, scheduler};
 use agenda::Agenda;

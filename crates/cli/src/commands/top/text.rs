@@ -1,6 +1,6 @@
 //! One sample as plain text: for pipes, mails and dumb terminals.
 
-use super::scene::{Around, LEGEND, CpuStyles};
+use super::scene::{Around, CpuStyles, LEGEND};
 use super::threads::{Sort, TableRow, clean, headline, percent, rows};
 use crate::table::{Align, Table};
 use std::collections::BTreeSet;

@@ -169,7 +169,8 @@ impl<'a> CostBench<'a> {
         let mut left_out = Vec::new();
         let rests = halves.is_none() && machine.nodes().len() < 2 && machine.llcs().len() < 2;
         if rests {
-            let why = "brm and serial have nothing to do on one core: their cost at work is not measured here";
+            let why =
+                "brm and serial have nothing to do on one core: their cost at work is not measured here";
             left_out.push(why.to_owned());
         }
         if counting.choice.is_none() {
@@ -220,7 +221,12 @@ impl<'a> CostBench<'a> {
     }
 
     /// Measures the cost of sampling many threads; `None` after a signal.
-    fn looks(&self, talk: &mut Talk, how: SamplerOptions, interrupt: &Interrupt) -> Result<Option<SamplingCost>> {
+    fn looks(
+        &self,
+        talk: &mut Talk,
+        how: SamplerOptions,
+        interrupt: &Interrupt,
+    ) -> Result<Option<SamplingCost>> {
         talk.threads()?;
         let sampler = Sampler::start(talk.pid(), how)?;
         while !sampler.is_over() && interrupt.came().is_none() {
@@ -421,7 +427,8 @@ fn evaluate(cell: &CostCell, samples: &CostSamples, start: &CostStart) -> CostRe
         estimate
     };
     let below = |estimate: Option<trimtab_core::stats::Estimate>, bound: f64| is_below(&estimate?, bound);
-    let costs = |of: fn(&SamplingCost) -> Option<f64>| samples.costs.iter().filter_map(of).collect::<Vec<f64>>();
+    let costs =
+        |of: fn(&SamplingCost) -> Option<f64>| samples.costs.iter().filter_map(of).collect::<Vec<f64>>();
     let met = match cell {
         CostCell::Slowing { .. } => {
             let mut changes = |name, without, with| {

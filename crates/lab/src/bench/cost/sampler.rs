@@ -137,7 +137,12 @@ impl Host for CountingHost {
     }
 }
 
-fn look(pid: Pid, how: SamplerOptions, tell: &mpsc::Sender<Stopper>, warm: &AtomicBool) -> Result<Vec<CumulativeSample>> {
+fn look(
+    pid: Pid,
+    how: SamplerOptions,
+    tell: &mpsc::Sender<Stopper>,
+    warm: &AtomicBool,
+) -> Result<Vec<CumulativeSample>> {
     let SamplerOptions { kind, counting, budget, threads, lasting, machine, proc } = how;
     let usable = machine.cpus();
     let counts = counting.is_some();

@@ -7,7 +7,7 @@
 use super::super::harness::Head;
 use super::super::team::plot::{self, Panel, PanelGroup, PlotLine, PlotPoint};
 use trimtab_core::place::waiting::WaitPolicy;
-use trimtab_core::study::{About, ThreadBinding, Runtime, StudyCell, Summary};
+use trimtab_core::study::{About, Runtime, StudyCell, Summary, ThreadBinding};
 use trimtab_front::chart::axis::{Axis, log2};
 use trimtab_front::study::title;
 

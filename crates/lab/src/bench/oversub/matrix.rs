@@ -1,11 +1,11 @@
 //! Matrix of `bench oversub`: the cases of a round, in groups with common baselines.
 
 use super::programs::{OversubTools, deaf, waits as waits_of};
-use crate::args::{Class, ProgramPair, Mix, OversubArgs, Program};
+use crate::args::{Class, Mix, OversubArgs, Program, ProgramPair};
 use std::collections::{BTreeMap, BTreeSet};
 use trimtab_core::place::waiting::WaitPolicy;
 use trimtab_core::set::CpuSet;
-use trimtab_core::study::{Arrangement, PairedProgram, ThreadBinding, Runtime, StudyCell};
+use trimtab_core::study::{Arrangement, PairedProgram, Runtime, StudyCell, ThreadBinding};
 
 /// Default programs: all but those that take long.
 const USUAL: [Program; 11] = [
@@ -163,7 +163,8 @@ impl OversubPlanner<'_> {
     /// Returns the combinations of binding and wait policy. Wait policies vary with floating
     /// threads, bindings with the runtime's own wait policy, unless all combinations are requested.
     fn ways(&self) -> Vec<(ThreadBinding, WaitPolicy)> {
-        let grips = or(&self.args.grips, if self.quick { &[ThreadBinding::Floating] } else { &ThreadBinding::ALL });
+        let grips =
+            or(&self.args.grips, if self.quick { &[ThreadBinding::Floating] } else { &ThreadBinding::ALL });
         let waits = or(&self.args.waits, if self.quick { &QUICK_WAITS } else { &WAITS });
         let all = grips.iter().flat_map(|grip| waits.iter().map(move |wait| (*grip, *wait)));
         // If the common starting point of the variations is missing, all combinations are
@@ -214,7 +215,8 @@ impl OversubPlanner<'_> {
     }
 
     fn pairs(&mut self) {
-        let usual: Vec<ProgramPair> = PAIRS.iter().map(|(one, other)| ProgramPair::Of(*one, *other)).collect();
+        let usual: Vec<ProgramPair> =
+            PAIRS.iter().map(|(one, other)| ProgramPair::Of(*one, *other)).collect();
         let usual = if self.quick { &usual[..1] } else { &usual[..] };
         let couples = or(self.args.pairs.as_deref().unwrap_or(usual), &[]);
         let mixes = or(&self.args.mixes, &[]);

@@ -36,7 +36,9 @@ use std::time::{Duration, Instant};
 use trimtab_core::place::waiting::{WaitPolicy, Yield};
 use trimtab_core::set::CpuSet;
 use trimtab_core::stats::shuffled;
-use trimtab_core::study::{self, About, ThreadBinding, Pair, Runtime, Sample, Status, Study, StudyCell, Summary};
+use trimtab_core::study::{
+    self, About, Pair, Runtime, Sample, Status, Study, StudyCell, Summary, ThreadBinding,
+};
 use trimtab_front::exit::{self, Exit};
 use trimtab_front::interrupt::Interrupt;
 use trimtab_front::process_env::World;

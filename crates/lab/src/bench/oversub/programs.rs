@@ -13,7 +13,7 @@ use trimtab_core::ids::OsCpu;
 use trimtab_core::place::Action;
 use trimtab_core::place::waiting::{How, Occupancy, WaitPolicy, Waiting, Yield, decide};
 use trimtab_core::set::CpuSet;
-use trimtab_core::study::{Arrangement, PairedProgram, ThreadBinding, Runtime, StudyCell};
+use trimtab_core::study::{Arrangement, PairedProgram, Runtime, StudyCell, ThreadBinding};
 
 /// Programs whose work is given in steps (with barriers, and a pipeline without), and a program
 /// with nested teams.

@@ -5,7 +5,7 @@ use super::records::OversubEnd;
 use std::fmt::Write as _;
 use trimtab_core::place::waiting::WaitPolicy;
 use trimtab_core::stats::Estimate;
-use trimtab_core::study::{self, About, ThreadBinding, Pair, Runtime, Sample, StudyCell, Summary};
+use trimtab_core::study::{self, About, Pair, Runtime, Sample, StudyCell, Summary, ThreadBinding};
 use trimtab_front::study::{FOREIGN_SHARE_MAX, estimate, intervals, slowdown, time, title};
 use trimtab_front::table::{Align, Table};
 

@@ -6,7 +6,7 @@
 //! no font, no link from outside; equal input gives equal bytes.
 
 use super::TeamFindings;
-use super::matrix::{TeamCell, Contestant};
+use super::matrix::{Contestant, TeamCell};
 use super::plot::{self, Panel, PanelGroup, PlotLine, PlotPoint};
 use super::records::TeamStart;
 use crate::args::{Mode, Operation};

@@ -57,7 +57,9 @@ impl<C: ContestCell> ContestMatrix<C> {
     /// Returns the runs with their commands.
     pub(super) fn listing(&self, command: impl Fn(C, &Contestant) -> Vec<OsString>) -> Vec<String> {
         let words = |cell, contestant| super::super::harness::words(&command(cell, contestant)).join(" ");
-        self.each().map(|(cell, contestant)| format!("{cell} {contestant}: {}", words(cell, contestant))).collect()
+        self.each()
+            .map(|(cell, contestant)| format!("{cell} {contestant}: {}", words(cell, contestant)))
+            .collect()
     }
 
     /// Returns the names of the contestants.
@@ -104,7 +106,8 @@ impl<'a, C: ContestCell, S: ContestSamples> ContestFindings<'a, C, S> {
     /// Returns the fastest peer of a cell.
     pub(super) fn best_peer(&self, cell: C) -> Option<(&'a Contestant, &'a S)> {
         let cell = cell.of_peers();
-        let peers = self.contestants.iter().filter(|contestant| matches!(contestant, Contestant::Peer { .. }));
+        let peers =
+            self.contestants.iter().filter(|contestant| matches!(contestant, Contestant::Peer { .. }));
         let measured = peers.filter_map(|contestant| Some((contestant, self.of(cell, contestant)?)));
         measured.min_by(|(_, one), (_, other)| {
             let median = |samples: &S| stats::median(&samples.times()).unwrap_or(f64::INFINITY);

@@ -5,7 +5,7 @@
 //! cells is judged on those with enough runs, and states their number.
 
 use super::TeamFindings;
-use super::matrix::{TeamCell, Contestant};
+use super::matrix::{Contestant, TeamCell};
 use super::samples::TeamSamples;
 use crate::args::{Mode, Operation};
 use serde::Serialize;
@@ -62,7 +62,8 @@ fn least(samples: &TeamSamples) -> Option<f64> {
 /// Returns all goals that apply to the measured cells.
 pub(super) fn judge(found: &TeamFindings<'_>) -> Vec<JudgedGoal> {
     let mut all = Vec::new();
-    for contestant in found.contestants.iter().filter(|contestant| matches!(contestant, Contestant::Team(_))) {
+    for contestant in found.contestants.iter().filter(|contestant| matches!(contestant, Contestant::Team(_)))
+    {
         times(found, contestant, &mut all);
         peers(found, contestant, &mut all);
         loose(found, contestant, &mut all);
@@ -104,7 +105,12 @@ fn times(found: &TeamFindings<'_>, contestant: &Contestant, all: &mut Vec<Judged
 }
 
 /// Judges the worst of several ratios, one per cell.
-fn worst(contestant: &Contestant, goal: String, bound: f64, ratios: &[(TeamCell, Option<f64>)]) -> Option<JudgedGoal> {
+fn worst(
+    contestant: &Contestant,
+    goal: String,
+    bound: f64,
+    ratios: &[(TeamCell, Option<f64>)],
+) -> Option<JudgedGoal> {
     if ratios.is_empty() {
         return None;
     }
@@ -146,7 +152,9 @@ fn peers(found: &TeamFindings<'_>, contestant: &Contestant, all: &mut Vec<Judged
                 1.2,
                 &against(peer, &|cell| cell.op == Operation::Barrier),
             ),
-            "openmpi" | "mpich" => worst(contestant, format!("ratio to {name}"), 1.0, &against(peer, &|_| true)),
+            "openmpi" | "mpich" => {
+                worst(contestant, format!("ratio to {name}"), 1.0, &against(peer, &|_| true))
+            }
             "gloo" => {
                 let barriers = against(peer, &|cell| cell.op == Operation::Barrier);
                 all.extend(worst(contestant, "barrier, ratio to gloo".to_owned(), 0.01, &barriers));

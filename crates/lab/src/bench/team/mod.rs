@@ -24,7 +24,7 @@ use crate::args::{BenchTeamArgs, TeamCellArgs};
 use crate::usable::Usable;
 use anyhow::{Result, bail};
 use goals::JudgedGoal;
-use matrix::{TeamCell, TeamPlan, Contestant};
+use matrix::{Contestant, TeamCell, TeamPlan};
 use records::{TeamLine, TeamResultLine, TeamRunLine, TeamStart};
 use samples::TeamSamples;
 use std::collections::BTreeMap;

@@ -211,8 +211,12 @@ mod tests {
                 .collect(),
         };
         let groups = [group(Some(Axis::ratio([0.2, 3.0], 2.0))), group(Axis::powers([1e-7, 4e6]))];
-        let picture =
-            picture("More threads than cores: time over that of one thread a core", &head(), &contestants, &groups);
+        let picture = picture(
+            "More threads than cores: time over that of one thread a core",
+            &head(),
+            &contestants,
+            &groups,
+        );
         assert_eq!(faults(&picture), Vec::<String>::new());
         assert!(picture.contains(">not measured<") && picture.contains(">threads a core<"));
         // The first point of each line is a lower bound, and most lie below the ratios' axis.

@@ -4,7 +4,7 @@
 use super::super::harness::{Head, SeriesEnd};
 use super::TeamFindings;
 use super::goals::JudgedGoal;
-use super::matrix::{TeamCell, Contestant};
+use super::matrix::{Contestant, TeamCell};
 use super::records::TeamStart;
 use crate::args::Operation;
 use std::fmt::Write as _;
@@ -122,8 +122,11 @@ fn of_all(
     let mut columns = NAMED.to_vec();
     columns.extend(contestants.iter().map(|(_, name)| (name.as_str(), Align::Right)));
     let mut table = Table::new(&columns);
-    for &cell in cells.iter().filter(|cell| contestants.iter().any(|(who, _)| found.of(**cell, who).is_some())) {
-        table.row(named(cell).into_iter().chain(contestants.iter().map(|(who, _)| or_dash(shown(cell, who)))));
+    for &cell in
+        cells.iter().filter(|cell| contestants.iter().any(|(who, _)| found.of(**cell, who).is_some()))
+    {
+        table
+            .row(named(cell).into_iter().chain(contestants.iter().map(|(who, _)| or_dash(shown(cell, who)))));
     }
     table
 }

@@ -17,7 +17,9 @@ use crate::args::UncoreArgs;
 use crate::usable::Usable;
 use anyhow::{Context, Result, bail};
 use matrix::{PROGRAM, Setup, UncoreCase, UncorePlan, UncoreScope};
-use records::{CaseNames, UncoreEnd, UncoreLine, UncoreResultLine, UncoreRunLine, UncoreStart, IndexQualityLine};
+use records::{
+    CaseNames, IndexQualityLine, UncoreEnd, UncoreLine, UncoreResultLine, UncoreRunLine, UncoreStart,
+};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use trimtab_core::counts::Rung;
@@ -236,7 +238,11 @@ impl Benchmark for UncoreBench {
         }
         for (experiment, all) in &found.worth {
             for &(index, worth) in all {
-                recorder.write(&UncoreLine::Worth(IndexQualityLine { experiment: *experiment, index, worth }))?;
+                recorder.write(&UncoreLine::Worth(IndexQualityLine {
+                    experiment: *experiment,
+                    index,
+                    worth,
+                }))?;
             }
         }
         recorder.write(&UncoreLine::End(self.end(ended)))

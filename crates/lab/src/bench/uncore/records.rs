@@ -8,7 +8,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::Path;
 use trimtab_core::counts::Rung;
-use trimtab_core::index_validation::{Change, Contrast, Reading, IndexQuality};
+use trimtab_core::index_validation::{Change, Contrast, IndexQuality, Reading};
 use trimtab_core::penalty::Index;
 
 /// A line of the record.

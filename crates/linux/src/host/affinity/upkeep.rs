@@ -30,7 +30,8 @@ impl AffinityWriter {
         let parent = parent.and_then(|parent| self.processes.get(&parent));
         let given = parent.map(|parent| parent.given.clone()).unwrap_or_default();
         let start = process.start;
-        self.processes.insert(pid, MovableProcess { start, record: None, unkept: false, balancer: None, given });
+        self.processes
+            .insert(pid, MovableProcess { start, record: None, unkept: false, balancer: None, given });
     }
 
     /// Returns whether a child was created with a mask that a thread of its parent was given.

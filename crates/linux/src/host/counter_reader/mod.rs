@@ -30,7 +30,9 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use trimtab_core::balance::Wanted;
-use trimtab_core::counter_budget::{self, CounterActions, CountingChange, CounterActivity, Price, Spent, CounterThrottle};
+use trimtab_core::counter_budget::{
+    self, CounterActions, CounterActivity, CounterThrottle, CountingChange, Price, Spent,
+};
 use trimtab_core::counts::{Counts, Rung};
 use trimtab_core::ids::ThreadId;
 use trimtab_core::observe::{Notice, Sample, ThreadSample};
@@ -134,7 +136,12 @@ pub struct CounterReader {
 
 impl CounterReader {
     /// Makes a reader that has tried nothing yet.
-    pub fn new(proc: Arc<Procfs>, budget: DescriptorBudget, choice: Choice, thrift: Option<CounterThrottle>) -> Self {
+    pub fn new(
+        proc: Arc<Procfs>,
+        budget: DescriptorBudget,
+        choice: Choice,
+        thrift: Option<CounterThrottle>,
+    ) -> Self {
         let sys = proc.root().join("sys");
         Self {
             proc,

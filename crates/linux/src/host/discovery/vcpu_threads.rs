@@ -2,7 +2,7 @@
 
 use crate::host::error::LiveError;
 use crate::process::{StartTime, Tid};
-use crate::vcpus::{VcpuWatcher, Vcpu, VirtualMachine, Vms};
+use crate::vcpus::{Vcpu, VcpuWatcher, VirtualMachine, Vms};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 

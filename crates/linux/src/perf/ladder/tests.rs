@@ -45,8 +45,11 @@ fn the_best_rung_counts_all_there_is_room_for() {
 #[test]
 fn events_with_a_wrong_meaning_are_not_used() {
     let zen4 = || Some(Cpu::X86 { vendor: "AuthenticAMD".into(), family: 0x19, model: 0x11 });
-    let standing =
-        stand(Scripted { cpu: zen4(), events: vec![("0x6d", EventBehaviour::Silent)], ..Scripted::default() });
+    let standing = stand(Scripted {
+        cpu: zen4(),
+        events: vec![("0x6d", EventBehaviour::Silent)],
+        ..Scripted::default()
+    });
     assert_eq!(standing.rung, Rung::Proxy);
     assert!(why(&standing, Rung::Exact).starts_with("busy does not count here"));
     let standing =

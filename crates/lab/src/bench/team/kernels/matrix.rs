@@ -102,7 +102,9 @@ pub(super) fn plan(args: &BenchTeamArgs) -> Result<KernelsPlan> {
     let mut contestants = Vec::new();
     match peers.lacks(TEAM, &["kernels"]) {
         Some(why) => left_out.push(format!("teams cannot run here: {why}")),
-        None => contestants = teams(args, &[RankLayout::Threads, RankLayout::Processes, RankLayout::Spread(2)]),
+        None => {
+            contestants = teams(args, &[RankLayout::Threads, RankLayout::Processes, RankLayout::Spread(2)])
+        }
     }
     for name in peers::chosen(args.peers.as_deref(), &PEERS)? {
         match peers.lacks(&name, &["kernels"]) {

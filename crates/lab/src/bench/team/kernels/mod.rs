@@ -80,7 +80,8 @@ impl KernelsFindings<'_> {
     /// Returns the ratio of another kind of team to a team of threads.
     fn beside_threads(&self, cell: KernelsCell, who: &Contestant) -> Option<Estimate> {
         let others = matches!(who, Contestant::Team(layout) if *layout != RankLayout::Threads);
-        let threads = self.of(cell, &Contestant::Team(RankLayout::Threads)).filter(|_| others && cell.ranks > 1)?;
+        let threads =
+            self.of(cell, &Contestant::Team(RankLayout::Threads)).filter(|_| others && cell.ranks > 1)?;
         self.ratio_of(self.of(cell, who)?, threads)
     }
 }

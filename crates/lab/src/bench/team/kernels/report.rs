@@ -88,7 +88,8 @@ fn of_all(
     columns.extend(contestants.iter().map(|(_, name)| (name.as_str(), Align::Right)));
     let mut table = Table::new(&columns);
     for &cell in cells.iter().filter(|cell| contestants.iter().any(|(who, _)| shown(**cell, who).is_some())) {
-        table.row(named(cell).into_iter().chain(contestants.iter().map(|(who, _)| or_dash(shown(cell, who)))));
+        table
+            .row(named(cell).into_iter().chain(contestants.iter().map(|(who, _)| or_dash(shown(cell, who)))));
     }
     table
 }
