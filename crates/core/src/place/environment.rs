@@ -158,16 +158,6 @@ pub fn environment(
         Variable { name: row.name.to_owned(), reader: row.reader, action }
     };
     let mut variables: Vec<Variable> = THREAD_COUNTS.iter().map(count).collect();
-    variables.push(Variable {
-        name: "JAVA_TOOL_OPTIONS".to_owned(),
-        reader: "JVM",
-        action: match user("JAVA_TOOL_OPTIONS") {
-            Some(value) => Action::Kept { value },
-            None => Action::Unset {
-                why: "the JVM counts the CPU mask and the quota itself, and would report the variable on stderr".to_owned(),
-            },
-        },
-    });
     variables.extend(bindings);
     variables
 }
