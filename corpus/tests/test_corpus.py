@@ -82,7 +82,7 @@ class Reading(unittest.TestCase):
 
 
 class Providing(unittest.TestCase):
-    def test_programs_are_prepared_and_not_run_and_what_is_missing_is_named(self):
+    def test_programs_are_prepared_and_not_run_and_missing_requirements_are_named(self):
         with tempfile.TemporaryDirectory() as folder:
             settings = options.parse(["--provide", "--no-install"])
             settings.places = Places(Path(folder), Path(folder) / "session")
@@ -162,7 +162,7 @@ class Comparing(unittest.TestCase):
         found = same.differences(program.Same(), Sample(status=0, out=b"a"), Sample(status=1, err=b"x\nFatal error\n"))
         self.assertEqual(found, ["status 1 instead of 0 ('Fatal error')"])
 
-    def test_words_of_an_error_come_with_what_follows(self):
+    def test_words_of_an_error_include_the_lines_after_them(self):
         err = b"start\nFatal error:\nOMP_NUM_THREADS is 2\nFor more\nsee the manual\n-----\n"
         self.assertEqual(same.last_words(err), " ('Fatal error: OMP_NUM_THREADS is 2 For more')")
 
@@ -224,7 +224,7 @@ class Machines(unittest.TestCase):
     def test_idle_and_waiting_time_is_not_busy(self):
         self.assertEqual(load.busy_ticks("cpu  1 2 4 1000 2000 8 16 32 64 128"), 63)
 
-    def test_others_are_what_is_not_ours(self):
+    def test_the_load_of_others_excludes_our_own(self):
         self.assertAlmostEqual(load.others_percent(1.5, 1.0, 1.0), 50)
         self.assertEqual(load.others_percent(0.9, 1.0, 1.0), 0)
 
@@ -262,13 +262,13 @@ class Records(unittest.TestCase):
     def test_the_runners_own_threads_and_other_processes_are_not(self):
         self.assertEqual(self.started(("thread", 1, 5), ("forks", 10, 1), ("forks", 90, 80), ("thread", 80, 81), ("executes", 90, "a")), 0)
 
-    def test_trimtabs_processes_are_not_and_what_they_become_is(self):
+    def test_trimtabs_processes_do_not_count_and_the_programs_that_they_become_do(self):
         run = [("forks", 10, 1), ("executes", 10, "t"), ("thread", 10, 11), ("executes", 10, "a"), ("thread", 10, 12)]
         self.assertEqual(self.started(*run), 2)
         balanced = [("forks", 10, 1), ("executes", 10, "t"), ("forks", 20, 10), ("thread", 10, 11), ("executes", 20, "a"), ("thread", 20, 21)]
         self.assertEqual(self.started(*balanced), 2)
 
-    def test_a_process_counts_once_whatever_it_executes(self):
+    def test_a_process_counts_once_for_any_programs_that_it_executes(self):
         self.assertEqual(self.started(("forks", 10, 1), ("executes", 10, "taskset"), ("executes", 10, "a")), 1)
 
     def test_a_launchers_child_that_becomes_trimtab_counts_as_the_program_behind_it(self):
@@ -277,7 +277,7 @@ class Records(unittest.TestCase):
         self.assertEqual(self.started(*rank, ("executes", 20, "t"), ("executes", 20, "a")), 2)
         self.assertEqual(self.started(*rank, ("executes", 20, "t"), ("forks", 30, 20), ("executes", 30, "a")), 2)
 
-    def test_what_executes_itself_remains_what_it_is(self):
+    def test_a_program_that_executes_itself_stays_the_same_process(self):
         run = [("forks", 10, 1), ("executes", 10, "t"), ("forks", 20, 10), ("executes", 20, "exe"), ("executes", 10, "a")]
         self.assertEqual(self.started(*run), 1)
         self.assertEqual(self.started(("forks", 10, 1), ("executes", 10, "a"), ("forks", 20, 10), ("executes", 20, "exe")), 2)
@@ -322,10 +322,10 @@ class Samples(unittest.TestCase):
     def test_a_signal_is_a_status(self):
         self.assertEqual(self.take("sh", "-c", "kill -SEGV $$").status, -11)
 
-    def test_what_hangs_is_killed(self):
+    def test_a_hanging_program_is_killed(self):
         self.assertIsNone(self.take("sleep", "60", limit=0.2).status)
 
-    def test_what_is_left_behind_is_named_and_ended(self):
+    def test_remaining_processes_are_named_and_ended(self):
         self.assertEqual(self.take("sh", "-c", "setsid sleep 60 & :").left, ["sleep"])
 
     def test_threads_masks_and_variables_are_seen(self):
@@ -407,12 +407,12 @@ class Sessions(unittest.TestCase):
         self.assertIn("SKIPPED: absent: no registry has it", out.getvalue())
         self.assertIn("NOT JUDGED: the time of 2 programs, of which too few samples were quiet: busy, wrong", out.getvalue())
 
-    def test_what_could_not_be_counted_is_said(self):
+    def test_missing_counts_are_reported(self):
         with contextlib.redirect_stdout(io.StringIO()) as out:
             session.summary({**self.ABOUT, "births_refused": "perf_event_open: Operation not permitted"}, self.results())
         self.assertIn("NOT COUNTED: the threads of all programs (perf_event_open: Operation not permitted)", out.getvalue())
 
-    def test_what_seems_slower_is_measured_again_and_the_later_rounds_alone_decide(self):
+    def test_a_program_that_seems_slower_is_measured_again_and_the_later_rounds_alone_decide(self):
         class Told(Measuring):
             """A program whose `run` is slower in the first rounds, and in the later ones by `later`."""
 
@@ -438,14 +438,14 @@ class Sessions(unittest.TestCase):
             self.assertEqual(told.result.failed(1), failed)
             self.assertIn("run in the first rounds: +10.0 %", table.page(self.ABOUT, [told.result]))
 
-    def test_what_does_not_seem_slower_is_not_measured_again(self):
+    def test_a_program_that_does_not_seem_slower_is_not_measured_again(self):
         fine = self.results()[0]
         measuring = Measuring(made(), Places(Path("/t"), Path("/s")), Plan(None, ("plain", "run"), 6, 1, False), None)
         measuring.result = fine
         measuring.confirm()
         self.assertEqual((fine.first, len(fine.variants["run"].seconds)), ({}, 6))
 
-    def test_a_later_result_keeps_what_differed_before(self):
+    def test_a_later_result_keeps_earlier_differences(self):
         slow, later = self.results()[1], self.results()[0]
         slow.variants["run"].differ(["stdout: 1 instead of 2"])
         slow.doubt(1)
@@ -470,7 +470,7 @@ class Sessions(unittest.TestCase):
             record.write(path, self.ABOUT, self.results(), 1)
             self.assertEqual(record.read(path), (self.ABOUT, self.results()))
 
-    def test_the_table_begins_with_losses_and_ends_with_what_was_skipped(self):
+    def test_the_table_begins_with_losses_and_ends_with_skipped_programs(self):
         text = table.page(self.ABOUT, self.results())
         parts = ("### Losses", "**wrong** (run): status 1", "### All", "| slow |", "| fine |", "### Skipped")
         order = [text.index(words) for words in parts]

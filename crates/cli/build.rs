@@ -48,7 +48,7 @@ fn linker() -> Command {
     Command::new(env::var_os("RUSTC_LINKER").unwrap_or_else(|| OsString::from("cc")))
 }
 
-/// Writes linker scripts that name the archives. The compiler tells the linker to prefer shared
+/// Writes linker scripts that name the archives. The compiler makes the linker prefer shared
 /// libraries; in a directory without any, the linker finds these scripts.
 fn write_scripts(output: &Path) -> bool {
     let write = |name: &str, text: &str| fs::write(output.join(format!("lib{name}.a")), text).is_ok();

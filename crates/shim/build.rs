@@ -21,7 +21,7 @@ fn main() {
 
 /// Returns whether this system's glibc has loading and threads in `libc.so.6`, as since 2.34. If
 /// they are separate libraries, the shim names them, since it binds their functions weakly
-/// (`imports`). musl knows both names as its own.
+/// (`imports`). musl accepts both names as its own.
 fn has_all_in_one() -> bool {
     // SAFETY: a constant C string.
     let version = unsafe { CStr::from_ptr(gnu_get_libc_version()) }.to_string_lossy();

@@ -65,7 +65,7 @@ struct trimtab_team_options {
     uint32_t wait;        /* enum trimtab_waiting */
     size_t heap;          /* bytes for trimtab_alloc and trimtab_split */
     size_t cell;          /* bytes under way in one round, a power of two */
-    uint64_t deadline_ns; /* longest wait of a call before it is broken off; 0: no limit */
+    uint64_t deadline_ns; /* longest wait of a call before it is given up; 0: no limit */
     uint64_t gather_ns;   /* how long ranks wait for each other to join */
     uint32_t tables;      /* 0: algorithms as tuned on this machine; 1: the usual algorithms */
 };

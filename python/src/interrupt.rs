@@ -5,7 +5,7 @@
 //!
 //! **Idea.** A waiting rank calls a function every few milliseconds. In the main thread, the only
 //! one where handlers run, Python runs them then. If one raises (as Ctrl-C does), the exception is
-//! kept, the wait is broken off, and the exception is raised when the call returns.
+//! kept, the wait is given up, and the exception is raised when the call returns.
 
 use pyo3::prelude::*;
 use std::cell::{Cell, RefCell};

@@ -20,8 +20,8 @@ use trimtab_team::{Options, Policy};
 /// heap      bytes for arrays in the segment (Rank.empty), of all ranks together
 /// wait      'auto' spins, then yields, then sleeps, by occupancy and by learning;
 ///           'spin', 'yield' and 'park' do only that
-/// deadline  seconds of waiting after which a call is broken off with Timeout, and the team given
-///           up; None for no limit
+/// deadline  seconds of waiting after which a call fails with Timeout and the team is given up;
+///           None for no limit
 /// gather    seconds that join() waits for the other ranks
 /// cell      bytes that a rank can have under way at a time: a power of two
 #[pyclass(module = "trimtab_team", frozen, weakref)]
@@ -188,7 +188,7 @@ impl Team {
         }
     }
 
-    /// Seconds after which waits are broken off.
+    /// Seconds after which waits are given up.
     #[getter]
     fn deadline(&self) -> Option<f64> {
         self.team.options().deadline.map(|deadline| deadline.as_secs_f64())

@@ -60,7 +60,7 @@ class Stubs(unittest.TestCase):
     def setUp(self):
         self.tree = ast.parse(pathlib.Path(trimtab_team.__file__).with_name("__init__.pyi").read_text())
 
-    def test_name_what_there_is(self):
+    def test_stubs_name_all_public_members(self):
         told = {}
         for node in self.tree.body:
             if isinstance(node, ast.ClassDef):

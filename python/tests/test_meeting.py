@@ -99,7 +99,7 @@ class Variables(unittest.TestCase):
         done = subprocess.run(words, capture_output=True, text=True, timeout=30, env=environment(**variables))
         self.assertRegex(done.stderr.splitlines()[-1], wanted)
 
-    def test_what_cannot_be(self):
+    def test_impossible_requests_are_refused(self):
         self.refused("NotATeam.*TRIMTAB_TEAM is not set .*torchrun")
         self.refused("NotATeam.*of one machine, and torchrun says that 2 of WORLD_SIZE=4", RANK="1", WORLD_SIZE="4", LOCAL_WORLD_SIZE="2", MASTER_PORT="1")
         self.refused("NotATeam.*of one machine, and Open MPI", OMPI_COMM_WORLD_RANK="1", OMPI_COMM_WORLD_SIZE="4", OMPI_COMM_WORLD_LOCAL_SIZE="2")

@@ -178,7 +178,7 @@ class Ends(unittest.TestCase):
     def test_deadline(self):
         self.assertEqual(together.processes(2, late), ["timeout", "Revoked"])
 
-    def test_nobody_comes(self):
+    def test_a_missing_rank_is_an_error(self):
         with self.assertRaisesRegex(trimtab_team.Refused, "rank 0"):
             trimtab_team.Team(2, gather=0.05).join(1)
 

@@ -1,4 +1,5 @@
-//! Attach: balancing of programs that are already running, until they end or the user stops it.
+//! Attach: balancing of programs that are already running, until they end or the user stops the
+//! balancing.
 
 use crate::metrics::{Address, Figures};
 use crate::monitored_host::{CountingOptions, MonitoredHost};
@@ -52,7 +53,7 @@ pub struct AttachOptions {
     /// CPUs to which threads may be moved; `None` for all that the programs' threads may use
     /// together.
     pub cpus: Option<CpuSet>,
-    /// Whether threads bound to fewer CPUs than the others are left alone.
+    /// Whether threads bound to fewer CPUs than the others are not moved.
     pub respect_masks: bool,
     /// Whether the machine's first process, the ancestor of all others, may be named.
     pub whole_machine: bool,
@@ -125,9 +126,9 @@ impl Attached {
         Ok(Self { host, sinks, policy, usable, stopped, narrator: Arc::clone(narrator) })
     }
 
-    /// Balances until the programs end, the user stops it, or the reader of the trace is gone.
-    /// After every step, `each` gets the tally so far. [`Attached::finish`] reports the cause of
-    /// the end.
+    /// Balances until the programs end, the user stops it, or the reader of the trace has closed
+    /// it. After every step, `each` gets the tally so far. [`Attached::finish`] reports the cause
+    /// of the end.
     ///
     /// # Errors
     /// The programs can no longer be watched.
@@ -193,7 +194,7 @@ fn roots(paths: &Paths, options: &AttachOptions, narrator: &dyn Narrator) -> Res
     Ok(whole.chain(machines).chain(options.cgroup.as_ref().map(group)).collect())
 }
 
-/// Samples the programs once, to learn where their threads may run.
+/// Samples the programs once, to find the CPUs on which their threads may run.
 fn sample_once(
     paths: &Paths,
     roots: &[Root],
@@ -217,13 +218,13 @@ fn sample_once(
     }
 }
 
-/// Names the balancer of a process, and says how to end its work.
+/// Names the balancer of a process, and the command that ends its work.
 fn balanced_already(paths: &Paths, pid: u32, by: u32) -> String {
     let left = restoration::give_back(paths, Some(Pid(pid))).unwrap_or_default();
     let of_service = left.iter().any(|left| left.pid == Pid(pid) && left.socket.is_some());
     match by {
         _ if of_service => format!(
-            "process {pid} is balanced by the service already (process {by}): trimtab detach {pid} takes it out, and the service goes on"
+            "process {pid} is balanced by the service already (process {by}): trimtab detach {pid} takes it out, and the service continues"
         ),
         // The journal belongs to root, so users cannot read it.
         0 => format!(
@@ -269,8 +270,7 @@ struct StopFlags {
     pause: Arc<AtomicBool>,
 }
 
-/// Ends balancing at a signal or after a time, and says so in `stopped`; asks for a pause at
-/// Ctrl-Z.
+/// Ends balancing at a signal or after a time, and sets `stopped`; requests a pause at Ctrl-Z.
 fn listen(stopper: Stopper, time: Option<Span>) -> Result<StopFlags> {
     let (stopped, pause) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
     // Signals that were ignored at our start (as by nohup) stay ignored. A file that may not grow
@@ -301,7 +301,7 @@ fn listen(stopper: Stopper, time: Option<Span>) -> Result<StopFlags> {
     Ok(StopFlags { stopped, pause })
 }
 
-/// Describes the targets for people.
+/// Describes the targets for messages.
 fn label(paths: &Paths, roots: &[Root]) -> String {
     let one = |root: &Root| match root {
         Root::Tree(pid) => {

@@ -1,7 +1,8 @@
 //! Detach: the end of balancing, requested from outside.
 //!
-//! Masks that a killed balancer left behind are given back. A live balancer is told to stop
-//! and is waited for. The service is asked to leave processes alone, and goes on.
+//! Masks that a killed balancer left behind are given back. A live balancer gets the request to
+//! stop, and its end is waited for. The service gets the request to release processes, and
+//! continues.
 
 use crate::narrator::Narrator;
 use crate::paths::Paths;
@@ -18,13 +19,13 @@ use trimtab_linux::child::let_go;
 use trimtab_linux::host::affinity_journal::{LeftBehind, LeftEnd};
 use trimtab_linux::process::{Pid, State, stat};
 
-/// Longest time that a balancer may take to give masks back after it was told to. Chosen: it
+/// Longest time that a balancer may take to restore masks after the request to stop. Chosen: it
 /// takes microseconds a thread.
 const LET_GO_MAX: Duration = Duration::from_secs(10);
-/// Time after which a warning says which balancer is waited for.
+/// Time after which a warning names the balancer that is waited for.
 const WARNED_AFTER: Duration = Duration::from_secs(1);
 
-/// Action that ended balancing, or a reason why it goes on.
+/// Action that ended balancing, or a reason why it continues.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum DetachEvent {
     /// Threads of a killed balancer's process have their own masks again.
@@ -40,21 +41,22 @@ pub enum DetachEvent {
         /// Threads that this user may not move.
         refused: u32,
     },
-    /// A balancer was told to stop.
+    /// A balancer got the request to stop.
     Told {
         /// The process it balances.
         pid: Pid,
         /// The balancer.
         balancer: Pid,
     },
-    /// The balancer is stopped with its whole run, and lets go when the run is continued.
+    /// The balancer is stopped with its whole run, and releases the threads when the run is
+    /// continued.
     StoppedWithRun {
         /// The process it balances.
         pid: Pid,
         /// The balancer.
         balancer: Pid,
     },
-    /// The balancer alone was stopped, and was continued so that it lets go.
+    /// The balancer alone was stopped, and was continued so that it releases the threads.
     Continued {
         /// The process it balances.
         pid: Pid,
@@ -87,11 +89,11 @@ pub enum DetachEvent {
 }
 
 /// Ends balancing of one process, or of all of the caller's. Appends the actions to `events`.
-/// Returns whether there was anything to end or to give back.
+/// Returns whether any balancing was ended or any mask restored.
 ///
 /// # Errors
-/// A balancer cannot be told to stop or does not let go, the service does not answer, or this user
-/// may not use a record of the journal.
+/// A balancer cannot be asked to stop or does not release its threads, the service does not answer,
+/// or this user may not use a record of the journal.
 pub fn detach(
     paths: &Paths,
     only: Option<Pid>,
@@ -141,7 +143,7 @@ fn is_stopped(paths: &Paths, pid: Pid) -> bool {
     stat(&paths.proc(), pid).is_ok_and(|stat| stat.state == State::Stopped)
 }
 
-/// Continues a stopped process that was told to end.
+/// Continues a stopped process that got the request to end.
 fn wake(pid: Pid) {
     let raw = i32::try_from(pid.0).ok().and_then(rustix::process::Pid::from_raw);
     // It may have ended, or another program may have continued it.
@@ -156,15 +158,15 @@ struct Detaching<'a> {
     narrator: &'a dyn Narrator,
     events: &'a mut Vec<DetachEvent>,
     begin: Instant,
-    /// Whether there was anything to end or to give back.
+    /// Whether any balancing was ended or any mask restored.
     any: bool,
-    /// Balancers that were told to stop.
+    /// Balancers that got the request to stop.
     told: Vec<Pid>,
     /// Balancers of `told` that were stopped by a signal, and continued.
     woken: Vec<Pid>,
     /// Balancers that are stopped with their program.
     asleep: Vec<Pid>,
-    /// Services that were asked, and whether all that they balanced was taken out.
+    /// Services that got a request, and whether all their processes of this user were taken out.
     services: BTreeMap<Pid, bool>,
     /// Reason why a requested record cannot be read by this user.
     unreadable: Option<anyhow::Error>,
@@ -209,7 +211,7 @@ impl Detaching<'_> {
         Ok(waiting)
     }
 
-    /// Takes the requested processes out of a service, which goes on. Returns whether to wait for
+    /// Takes the requested processes out of a service, which continues. Returns whether to wait for
     /// their masks.
     fn taken_out(&mut self, balancer: Pid, socket: PathBuf) -> Result<bool> {
         if let Some(all) = self.services.get(&balancer) {
@@ -258,8 +260,8 @@ impl Detaching<'_> {
         }
     }
 
-    /// Asks the service that is reachable, if no record led to it: it may have moved nothing yet,
-    /// and users cannot read root's records.
+    /// Sends the request to the service that is reachable, if no record led to it: it may have
+    /// moved nothing yet, and users cannot read root's records.
     fn reachable_service(&mut self) -> Result<()> {
         let Some(mut client) = Client::any(self.paths, self.narrator) else { return Ok(()) };
         // A service that does not answer does not affect the result so far.
@@ -272,7 +274,7 @@ impl Detaching<'_> {
         self.take_out_of(&mut client, balancer).map(drop)
     }
 
-    /// Tells a balancer to stop. Returns whether to wait for it.
+    /// Sends a balancer the request to stop. Returns whether to wait for it.
     fn told_to_stop(&mut self, pid: Pid, balancer: Pid) -> Result<bool> {
         self.any = true;
         if !self.told.contains(&balancer) {
@@ -285,7 +287,7 @@ impl Detaching<'_> {
                 Err(error) => {
                     return Err(error).with_context(|| {
                         format!(
-                            "process {pid} is balanced by process {balancer}, which cannot be told to stop"
+                            "process {pid} is balanced by process {balancer}, which cannot be asked to stop"
                         )
                     });
                 }
@@ -324,7 +326,7 @@ impl Detaching<'_> {
             let what = if self.told.is_empty() {
                 "was asked to leave it alone and has not: it may be held by a debugger, or busy"
             } else {
-                "was told to stop balancing and has not: it may be held by a debugger, or busy; kill -KILL ends it, and masks come back"
+                "was asked to stop balancing and has not: it may be stopped by a debugger, or busy; kill -KILL ends it, and masks are restored"
             };
             return Err(anyhow!("process {} {what}", balancers()));
         }

@@ -1,4 +1,5 @@
-//! Reporter inside a virtual machine: tells the host's service which virtual CPUs run bound tasks.
+//! Reporter inside a virtual machine: sends to the host's service which virtual CPUs run bound
+//! tasks.
 
 use crate::narrator::Narrator;
 use crate::paths::Paths;
@@ -25,8 +26,8 @@ use trimtab_linux::process::{Pid, State};
 use trimtab_linux::survey::{Masks, PinScan};
 use trimtab_linux::sys::vsock;
 
-/// Period with which all tags are repeated, however rarely tasks are scanned: for a service that
-/// has begun to listen since, and since a service forgets after a minute what is not repeated.
+/// Period with which all tags are repeated, independent of the scan interval: a service may have
+/// started to listen since the last message, and it drops tags that are not repeated for a minute.
 const REPEAT_PERIOD: Duration = Duration::from_secs(10);
 /// Time after which a port that takes no data is tried again.
 const PORT_RETRY: Duration = Duration::from_millis(20);
@@ -48,7 +49,7 @@ pub struct GuestOptions {
     pub scans: Option<u64>,
 }
 
-/// Reports until a signal comes, or after the requested number of scans.
+/// Reports until a signal arrives, or after the requested number of scans.
 ///
 /// # Errors
 /// The port does not exist, or tasks cannot be scanned.
@@ -73,8 +74,8 @@ pub fn report(paths: &Paths, options: &GuestOptions, narrator: &dyn Narrator) ->
             scans += 1;
             scan_at = begin + Duration::from(options.interval).max(begin.elapsed() * SCAN_COST_RATIO);
         }
-        // The host's patience does not depend on the scan interval, and a host that has just begun
-        // to listen knows no tags.
+        // The time limit of the host does not depend on the scan interval, and a host that has just
+        // begun to listen has no tags.
         if wire.connect()? || Instant::now() >= repeat_at {
             lines = tagged.iter().map(|cpu| tag(*cpu)).collect();
             repeat_at = Instant::now() + REPEAT_PERIOD;
@@ -96,7 +97,7 @@ pub fn report(paths: &Paths, options: &GuestOptions, narrator: &dyn Narrator) ->
     // A host that gets this need not wait for its timeout.
     let lines: String = tagged.iter().map(|cpu| clear(*cpu)).collect();
     if options.scans.is_none() {
-        // Only as far as the port takes it now: without a listener it never does.
+        // Only as many bytes as the port accepts now: without a listener it accepts none.
         let _ = wire.say(lines.as_bytes(), &AtomicBool::new(true));
     }
     Ok(())
@@ -123,7 +124,7 @@ struct HostLink<'a> {
 }
 
 impl<'a> HostLink<'a> {
-    /// Opens a device, or finds out whether a connection is possible at all.
+    /// Opens a device, or checks whether a connection is possible.
     fn open(port: &'a GuestPort, narrator: &'a dyn Narrator) -> Result<Self> {
         let file = match port {
             GuestPort::Device(path) => Some(open(path)?),
@@ -210,8 +211,8 @@ fn open(path: &Path) -> Result<File> {
     })
 }
 
-/// Returns the CPUs on which bound tasks ran last: tasks that run now, or ran there before they
-/// went to sleep a moment ago.
+/// Returns the CPUs on which bound tasks ran last: tasks that run now, or ran there just before
+/// they went to sleep.
 fn bound(paths: &Paths, online: &CpuSet) -> Result<BTreeSet<OsCpu>> {
     let scan = PinScan { proc: &paths.proc(), cpus: online, own: Pid::own(), masks: Masks::Kernel };
     let pins = scan.run(|_| true).context("cannot read this guest's tasks")?.pins;

@@ -1,9 +1,9 @@
 //! Long-lived parts of trimtab: the monitor of a run, attach and detach, the service, metrics.
 //!
-//! The crate stands between `linux`, which reads and changes the machine, and a front end, which
-//! has options and a terminal. It takes plain option structs, reports events through a
+//! A front end (options, terminal) calls this crate, and this crate calls `linux`, which reads and
+//! changes the machine. It takes plain option structs, reports events through a
 //! [`narrator::Narrator`], and returns its results as values. It reads no environment and no
-//! command line; [`paths::Paths`] says where files are.
+//! command line; [`paths::Paths`] contains the locations of files.
 //!
 //! # Example
 //!
@@ -46,11 +46,12 @@
 //! # Where to begin
 //!
 //! 1. [`monitor`] is the parent of a run that is watched; [`attach`] balances programs that run
-//!    already, and [`mod@detach`] ends that from outside.
-//! 2. [`service`] balances tagged programs of all users; [`guest`] is its side in a virtual
-//!    machine.
-//! 3. [`monitored_host`] is the live machine with the additions that all of these need, and
-//!    [`step_sinks`] the receivers of each step: traces ([`recorder`]), figures ([`metrics`]).
+//!    already, and [`mod@detach`] ends such balancing from another process.
+//! 2. [`service`] balances tagged programs of all users; [`guest`] is the agent that reports to it
+//!    from inside a virtual machine.
+//! 3. [`monitored_host`] is the live machine with the additions that all of these need.
+//!    [`step_sinks`] are the receivers of each sample and its decisions: traces ([`recorder`]),
+//!    metrics ([`metrics`]).
 //! 4. [`restoration`] gives threads their own masks back after a balancer was killed.
 
 #![forbid(unsafe_code)]

@@ -1,5 +1,5 @@
-//! Monitored host: the live machine for the monitor of a run and for attach, with close samples now
-//! and then, threads left alone by request, and a pause on Ctrl-Z. A *close sample* reads data of
+//! Monitored host: the live machine for the monitor of a run and for attach, with close samples at
+//! intervals, threads left alone by request, and a pause on Ctrl-Z. A *close sample* reads data of
 //! an audit ([`Live::look_closely`]), which is too expensive to read in every sample.
 
 use crate::narrator::{Narrator, Silent};
@@ -24,9 +24,9 @@ use trimtab_linux::perf::{Choice, Missing, Why};
 
 /// Age of the run at the next close sample, in per cent of its present age.
 const CLOSE_AGE_PERCENT: u32 = 110;
-/// Longest time between two close samples, unless their cost asks for more. Chosen.
+/// Longest time between two close samples, unless their cost requires more. Chosen.
 const CLOSE_PERIOD_MAX: Duration = Duration::from_secs(5);
-/// Longest time until a request to pause is noticed. Chosen: people do not notice it.
+/// Longest time until a request to pause is noticed. Chosen: too short for a user to notice.
 const PAUSE_LATENCY: Span = Span::from_ms(100);
 
 /// Hardware counters to read.
@@ -34,7 +34,7 @@ const PAUSE_LATENCY: Span = Span::from_ms(100);
 pub struct CountingOptions {
     /// The counters.
     pub choice: Choice,
-    /// Whether they are read also if no policy asks for them.
+    /// Whether they are read also if no policy requests them.
     pub always: bool,
 }
 
@@ -44,13 +44,13 @@ pub struct MonitoredHost {
     live: Live,
     /// Start of the run, and its age at the next close sample; `None` if none is wanted.
     closely: Option<(Instant, Duration)>,
-    /// Whether close samples also find out what memory is touched between them.
+    /// Whether close samples also find the memory that is touched between them.
     touching: bool,
-    /// Threads that may run only on a part of these CPUs are left alone.
+    /// Threads that may run only on a part of these CPUs are not moved.
     respected: Option<CpuSet>,
-    /// Whether hardware counters are read also if the policy does not ask for them.
+    /// Whether hardware counters are read also if the policy does not request them.
     counts: bool,
-    /// Gets notices of the counters in use, and of memory that was to follow threads.
+    /// Gets notices of the counters in use, and of page migrations after threads.
     narrator: Arc<dyn Narrator>,
     pause: Option<Pause>,
 }
@@ -92,19 +92,19 @@ impl MonitoredHost {
         }
     }
 
-    /// Takes close samples now and then, for a report.
+    /// Takes close samples at intervals, for a report.
     pub fn closely(mut self, wanted: bool) -> Self {
         self.closely = wanted.then(|| (Instant::now(), Duration::ZERO));
         self
     }
 
-    /// Finds out what memory is touched between two close samples, if `wanted`.
+    /// Finds the memory that is touched between two close samples, if `wanted`.
     pub fn touching(mut self, wanted: bool) -> Self {
         self.touching = wanted;
         self
     }
 
-    /// Reads hardware counters in every sample, if `always`, or if the policy asks for them. The
+    /// Reads hardware counters in every sample, if `always`, or if the policy requests them. The
     /// rung that is reached, and the reason why not a better one, is reported once.
     pub fn counting(mut self, always: bool, narrator: Arc<dyn Narrator>) -> Self {
         (self.counts, self.narrator) = (always, narrator);
@@ -126,13 +126,13 @@ impl MonitoredHost {
         }
     }
 
-    /// Leaves threads alone that may run only on a part of these CPUs.
+    /// Does not move threads that may run only on a part of these CPUs.
     pub fn respecting(mut self, usable: Option<CpuSet>) -> Self {
         self.respected = usable;
         self
     }
 
-    /// Stops this process when the flag asks for it, and goes on when the process is continued.
+    /// Stops this process when the flag requests it, and returns when the process is continued.
     pub fn pausing(mut self, asked: Arc<AtomicBool>) -> Self {
         self.pause = Some(Pause { asked, held: BTreeMap::new(), at: Moment::default() });
         self
@@ -178,7 +178,7 @@ impl MonitoredHost {
         self.live.facts().vm_fault
     }
 
-    /// Gives all masks back. Also returns why no journal of them was kept, if so.
+    /// Gives all masks back. Also returns the reason if no journal of them was kept.
     pub fn restore(&mut self) -> (Restored, RestorationFaults) {
         let restored = self.live.restore();
         (restored, RestorationFaults::of(&self.live))
@@ -191,7 +191,7 @@ fn spent() -> Duration {
     Duration::new(u64::try_from(spent.tv_sec).unwrap_or(0), u32::try_from(spent.tv_nsec).unwrap_or(0))
 }
 
-/// Reports the result for memory that was to follow threads.
+/// Reports the result of a page migration after threads.
 pub(crate) fn tell_memory(sample: &Sample, narrator: &dyn Narrator) {
     for notice in &sample.notices {
         let Notice::Memory(fetched) = notice else { continue };

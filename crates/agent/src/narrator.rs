@@ -10,7 +10,7 @@ use std::fmt::Debug;
 pub enum Severity {
     /// A possible attack, or possible loss of work: shown also if only errors are wanted.
     Alert,
-    /// A request is not met in full, and work goes on.
+    /// A request is not met in full, and work continues.
     Warning,
     /// An automatic action that would surprise the user.
     Notice,

@@ -2,12 +2,12 @@
 //! one.
 //!
 //! Problem: a wrong name on the command line (`--trace ./app ./app`) must not destroy that file,
-//! and a file that cannot be written must be known before a long run, not after it. Idea: an
+//! and a file that cannot be written must be reported before a long run, not after it. Idea: an
 //! existing file is overwritten only if it is empty or, by its first bytes, an earlier one of the
 //! same kind. A file that is written at the end is opened at the beginning.
 //!
-//! Properties: any other file is refused and stays as it is. Devices and pipes are written to as
-//! they are. A file that was made for a run that then did not begin is removed. A reader of a file
+//! Properties: any other file is refused and stays unchanged. Devices and pipes are written to
+//! directly. A file that was made for a run that then did not begin is removed. A reader of a file
 //! that [`replace`] writes sees the earlier one or the whole new one.
 
 use anyhow::{Context, Result, bail};
@@ -33,7 +33,7 @@ pub enum OutputKind {
     Picture,
 }
 
-/// Bytes of a file that are read to tell its kind.
+/// Bytes of a file that are read to determine its kind.
 const HEAD_BYTES: u64 = 512;
 
 impl OutputKind {
@@ -104,7 +104,7 @@ pub struct Claim {
     path: PathBuf,
     /// Device and inode of the file, if it was not there before.
     made: Option<(u64, u64)>,
-    /// Process that opened the file. A forked child that fails leaves its parent's file alone.
+    /// Process that opened the file. A forked child that fails does not remove its parent's file.
     owner: u32,
 }
 
@@ -181,7 +181,7 @@ fn identity(meta: &Metadata) -> (u64, u64) {
 /// # Errors
 /// It cannot be written.
 pub fn replace(path: &Path, fill: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
-    // The file itself and not the link to it.
+    // The file itself, not the link to it.
     let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let before = match OpenOptions::new().write(true).open(&path) {
         Ok(file) => Some(file),

@@ -2,7 +2,7 @@
 //!
 //! Each line is passed to the kernel whole, in one call, so that a crash of this process loses no
 //! written line. A full disk ends the trace and nothing else: one message is given, the part of the
-//! last line is removed, and the program goes on.
+//! last line is removed, and the program continues.
 
 use crate::output::{Claim, OutputKind};
 use std::io::{self, Write};
@@ -37,9 +37,9 @@ enum TraceOutput {
 }
 
 impl Recorder {
-    /// Opens the file that an option names. The file is emptied when the header comes: if the run
-    /// does not begin, an earlier trace is kept, and no new file is left. Lines are written in
-    /// place from the first one, since a crash must leave what was recorded.
+    /// Opens the file that an option names. The file is emptied when the header is written: if the
+    /// run does not begin, an earlier trace is kept, and no new file is left. All lines are written
+    /// in place, so that a crash leaves the lines recorded before it.
     ///
     /// # Errors
     /// It cannot be written to, or it is a file other than a trace.
@@ -80,7 +80,8 @@ impl Recorder {
     /// Writes a step.
     ///
     /// # Errors
-    /// The message for the user, once, if it cannot be written; later lines are dropped in silence.
+    /// The message for the user, once, if it cannot be written; later lines are dropped without a
+    /// message.
     pub fn step(&mut self, step: &Step<'_>) -> Result<(), String> {
         if self.ended {
             return Ok(());
@@ -104,7 +105,7 @@ impl Recorder {
         self.line(Line::End(End { why: why.to_owned(), status }).encode())
     }
 
-    /// Returns whether the lines were the only output, and their reader is gone.
+    /// Returns whether the lines were the only output, and their reader has closed it.
     pub fn is_unread(&self) -> bool {
         self.ended && matches!(self.to, TraceOutput::Stdout)
     }
@@ -145,7 +146,7 @@ impl Recorder {
         self.ended = true;
         match &self.to {
             TraceOutput::File(claim) => {
-                // A partial line would be read as cut off, and it is of no use to the reader.
+                // A partial line would make the trace incomplete, and a reader cannot use it.
                 let _ = claim.cut(self.written);
                 let name = claim.path().display();
                 Err(format!("the trace ends here: {name} cannot be written ({error})"))
@@ -167,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_a_trace_is_refused_before_anything_runs() {
+    fn an_impossible_trace_file_is_refused_before_the_program_starts() {
         let dir = tempfile::tempdir().unwrap();
         assert!(open(dir.path()).unwrap_err().to_string().contains("--to "));
         let lost = dir.path().join("no/such.jsonl");
@@ -184,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn an_earlier_trace_stays_until_the_header_comes() {
+    fn an_earlier_trace_stays_until_the_header_is_written() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("t.jsonl");
         let earlier = "{\"header\":{\"trimtab-trace\":1}}\n";

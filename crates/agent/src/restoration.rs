@@ -23,7 +23,7 @@ pub fn give_back(paths: &Paths, only: Option<Pid>) -> Result<Vec<LeftBehind>, Jo
     restore_left_behind(&paths.location()?, &paths.proc(), only)
 }
 
-/// Does the same before a run, unasked: the result is a detail.
+/// Does the same before a run, without a request: the result is a detail.
 pub fn tidy(paths: &Paths, narrator: &dyn Narrator) {
     detail(give_back(paths, None).unwrap_or_default(), narrator);
 }
@@ -116,7 +116,7 @@ pub fn own_masks<N: Display + PartialEq + From<u8>>(threads: N) -> String {
     format!("{threads} threads have their own masks again")
 }
 
-/// Names the users that may act on a user's things, in words.
+/// Describes the users that may act on a user's objects.
 pub fn only(paths: &Paths, uid: u32) -> String {
     if uid == 0 { "only root".to_owned() } else { format!("only {} and root", user(paths, uid)) }
 }

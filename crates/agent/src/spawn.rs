@@ -23,7 +23,7 @@ mod tests {
     use std::thread;
 
     #[test]
-    fn who_may_have_no_more_threads_is_told_so() {
+    fn a_refused_thread_is_reported_with_the_limit() {
         let refused = thread::spawn(|| {
             // As at the limit of a user's processes, for this thread alone.
             let calls = [libc::SYS_clone, libc::SYS_clone3].map(|call| (call, vec![])).into();

@@ -1,5 +1,5 @@
-//! Synchronisation statistics of a run: the preload library's counts of barriers, collectives
-//! and waits, and what it could not see.
+//! Synchronisation statistics of a run: the preload library's counts of barriers, collectives and
+//! waits, and the events that it could not see.
 //!
 //! [`trimtab_core::sync_stats`] defines the words of the page file. The cost of counting is counted
 //! too.
@@ -24,7 +24,7 @@ impl SyncPage {
     /// Makes the page file. If that fails, the statistics say why they are missing.
     pub fn create(kept_out: bool) -> Self {
         let page =
-            PageFile::create().map_err(|error| format!("there is no memory to count them in ({error})"));
+            PageFile::create().map_err(|error| format!("no memory is available for the counts ({error})"));
         Self { page, kept_out }
     }
 
@@ -63,7 +63,8 @@ pub struct SyncReport {
     pub waiting: Option<f64>,
     /// The same share of the thread that waited least, and of the thread that waited most.
     pub waiting_between: Option<(f64, f64)>,
-    /// How threads wait, as told to the runtime or by its default; `None` if unknown.
+    /// Wait policy of the threads, as set by the environment or by the runtime's default; `None` if
+    /// unknown.
     pub wait: Option<String>,
     /// Calls of `sched_yield`.
     pub yields: Option<u64>,
@@ -141,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn what_keeps_the_library_out_is_said_once() {
+    fn the_reason_why_the_library_was_not_loaded_is_said_once() {
         let read = |unreached: &[String]| SyncPage::create(false).read(unreached, None, Span::from_ms(10));
         let linked = "barriers and collectives: it is statically linked".to_owned();
         assert_eq!(read(std::slice::from_ref(&linked)).unseen, [linked]);

@@ -1,5 +1,5 @@
-//! Targets: the processes, virtual machines and control groups that attach and the service are told
-//! to balance.
+//! Targets: the processes, virtual machines and control groups that attach and the service balance
+//! on request.
 
 use crate::narrator::Narrator;
 use crate::paths::Paths;

@@ -50,7 +50,7 @@ fn eventually<T>(what: &str, mut attempt: impl FnMut() -> Option<T>) -> T {
 }
 
 #[test]
-fn a_service_tags_tells_lets_go_and_ends_by_a_signal() {
+fn a_service_tags_reports_releases_and_ends_by_a_signal() {
     if is_ignored(Signal::TERM.as_raw()) {
         eprintln!("SKIPPED: SIGTERM is ignored here, and the service keeps to that");
         return;

@@ -143,9 +143,9 @@ pub enum Command {
     Generate(LabArgs),
 }
 
-/// `trimtab run` alone. To build the options of all commands costs a start more than to parse them,
-/// so a command line that begins with `run`, and is not a plain one, is parsed by this definition.
-/// Help and errors are the same.
+/// `trimtab run` alone. Building the options of all commands takes longer than parsing them, so a
+/// command line that begins with `run`, and is not a plain one, is parsed by this definition. Help
+/// and errors are the same.
 #[derive(Parser, Debug)]
 #[command(name = "trimtab", version, max_term_width = 100)]
 struct RunCli {

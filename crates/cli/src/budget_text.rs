@@ -14,9 +14,9 @@ pub struct BudgetReport {
     pub programs: u64,
     /// Teams that were opened.
     pub teams: u64,
-    /// Teams that were made smaller than their program asked for.
+    /// Teams that were made smaller than their program requested.
     pub bounded: u64,
-    /// Threads that these did not get.
+    /// Requested threads that these teams did not get.
     pub refused: u64,
     /// Threads that teams got beyond their process's equal part: lent by other processes.
     pub lent: u64,
@@ -60,7 +60,7 @@ mod tests {
     use trimtab_core::budget::page::{Member, Owner, State};
 
     #[test]
-    fn a_budget_is_told_in_one_line() {
+    fn a_budget_is_printed_in_one_line() {
         let member = |pid, computing| Member {
             owner: Owner { pid, started: 1 },
             state: State { computing, wants: 4, teams: 3 },

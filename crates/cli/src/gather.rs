@@ -9,7 +9,7 @@
 use crate::args::{RunArgs, SurveyMode, report_to};
 use crate::foreign_load::Surroundings;
 use crate::monitor::Asked;
-use crate::site_facts::{Situation, Standpoint, location, private_ledger};
+use crate::site_facts::{LedgerPosition, Situation, location, private_ledger};
 use crate::tuning_store::{Conditions, Kept, Store};
 use crate::world::World;
 use anyhow::anyhow;
@@ -36,7 +36,7 @@ use trimtab_linux::sys::version;
 
 /// Why a launch cannot be decided.
 #[derive(Debug, Error)]
-pub enum Trouble {
+pub enum GatherError {
     /// The decision refuses.
     #[error(transparent)]
     Refused(#[from] Refusal),
@@ -65,7 +65,7 @@ pub fn request(
     args: &RunArgs,
     situation: Situation,
     program: Option<&Program>,
-) -> Result<Gathered, Trouble> {
+) -> Result<Gathered, GatherError> {
     let options = options(args)?;
     let tuning = program.filter(|_| takes_tuning(&options, world.environment()));
     let tuning = tuning.and_then(|program| tuning_for(world, args, program));
@@ -85,7 +85,7 @@ pub fn request(
 }
 
 /// Returns the options as typed.
-fn options(args: &RunArgs) -> Result<Options, Trouble> {
+fn options(args: &RunArgs) -> Result<Options, GatherError> {
     let (place, run) = (&args.place, &args.run);
     let observed = [
         ("--trace", run.watch.trace.is_some()),
@@ -127,7 +127,7 @@ fn options(args: &RunArgs) -> Result<Options, Trouble> {
 
 /// Returns where the shim writes its report: it writes text, and takes the name of the file as
 /// text.
-fn report(args: &RunArgs) -> Result<Report, Trouble> {
+fn report(args: &RunArgs) -> Result<Report, GatherError> {
     let Some(to) = args.run.report.as_ref().map(report_to) else { return Ok(Report::No) };
     match to.file.filter(|_| !to.json) {
         Some(path) if path.to_str().is_none() => {
@@ -239,7 +239,7 @@ pub fn look_at_ledger(world: &World, request: &LaunchRequest, facts: &mut Launch
             return true;
         }
     };
-    let stand = Standpoint::find(world, &view, &facts.machine);
+    let stand = LedgerPosition::find(world, &view, &facts.machine);
     let uid = rustix::process::getuid().as_raw();
     let group = Role::of(request, facts).shared().filter(|_| request.ranks.is_none()).map(|(_, job)| {
         view.find_group(stand.level, &stand.within, job, uid, &ProcessTable::at(&world.proc()))
@@ -265,7 +265,7 @@ pub fn priority_beyond(asked: Option<i32>, rules: &QueueRules) -> Option<String>
     ))
 }
 
-/// Decides, measures what the decision asks for, and decides again.
+/// Decides, answers the open questions of the decision by measurement, and decides again.
 ///
 /// # Errors
 /// The decision refuses.
@@ -297,7 +297,7 @@ pub fn measured_yield(cpus: &CpuSet) -> Yield {
 ///
 /// # Errors
 /// It would be refused, or something cannot be read.
-pub fn plan_now(world: &World, args: &RunArgs) -> Result<LaunchPlan, Trouble> {
+pub fn plan_now(world: &World, args: &RunArgs) -> Result<LaunchPlan, GatherError> {
     let situation = Situation::live(world, !args.place.no_rules)?;
     let Gathered { request, situation, .. } = request(world, args, situation, None)?;
     let mut facts = facts(world, &situation, None, &args.command, Some(args.place.survey), None);
@@ -305,11 +305,11 @@ pub fn plan_now(world: &World, args: &RunArgs) -> Result<LaunchPlan, Trouble> {
     Ok(decide(&request, &facts)?)
 }
 
-impl From<Trouble> for crate::exit::Exit {
+impl From<GatherError> for crate::exit::Exit {
     /// Exit of `run` for this trouble.
-    fn from(trouble: Trouble) -> Self {
+    fn from(trouble: GatherError) -> Self {
         let status = match &trouble {
-            Trouble::Refused(refusal) if refusal.passes() => crate::exit::NO_CORES,
+            GatherError::Refused(refusal) if refusal.passes() => crate::exit::NO_CORES,
             _ => crate::exit::RUN_FAILED,
         };
         Self::new(status, trouble_cause(trouble))
@@ -317,9 +317,9 @@ impl From<Trouble> for crate::exit::Exit {
 }
 
 /// Returns the cause without another layer of words.
-pub fn trouble_cause(trouble: Trouble) -> anyhow::Error {
+pub fn trouble_cause(trouble: GatherError) -> anyhow::Error {
     match trouble {
-        Trouble::Refused(refusal) => anyhow!(refusal),
-        Trouble::Unread(error) => error,
+        GatherError::Refused(refusal) => anyhow!(refusal),
+        GatherError::Unread(error) => error,
     }
 }

@@ -3,7 +3,7 @@
 use crate::escapes::{Escaped, escaped};
 use crate::foreign_load::Surroundings;
 use crate::queue::{Line, positions};
-use crate::site_facts::{HOLD, Standpoint};
+use crate::site_facts::{HOLD, LedgerPosition};
 use crate::world::World;
 use anyhow::{Context, Result};
 use serde::Serialize;
@@ -137,7 +137,7 @@ pub fn gather(
     let all = machine.cpus();
     found.waiting = view.waiting(Level::MACHINE, &all).context("cannot read the queue")?;
     let processes = ProcessTable::at(&world.proc());
-    let stand = Standpoint { level: Level::MACHINE, within: all.clone() };
+    let stand = LedgerPosition { level: Level::MACHINE, within: all.clone() };
     let line = Line { world, machine, stand: &stand, rules };
     found.queue = queue(&line, view, &processes, users).context("cannot read the queue")?;
     let mut holds: Vec<Hold> = Vec::new();

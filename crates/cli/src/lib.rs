@@ -1,9 +1,9 @@
-//! The `trimtab` program: commands, and the text and tables that they print. Every number shown is
-//! computed elsewhere.
+//! The `trimtab` program: commands, and the text and tables that they print. Other crates compute
+//! every number that is shown.
 //!
 //! # Example
 //!
-//! What the program makes of a command line before it carries the command out:
+//! The program parses a command line into a value before it carries the command out:
 //!
 //! ```
 //! use std::ffi::OsString;

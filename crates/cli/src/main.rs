@@ -18,7 +18,7 @@ fn main() -> ExitCode {
         restoration::guard(&world.paths(), balancer);
         return ExitCode::from(exit::DONE);
     }
-    // The parser here knows only the names of the laboratory's commands and one line of help for
+    // The parser here has only the names of the laboratory's commands and one line of help for
     // each.
     if lab::help_is_asked(std::env::args_os()) {
         return ended(Err(lab::start()));

@@ -125,7 +125,7 @@ impl Outputs {
         Ok(Self { monitor: MonitorOutputs { recorder, metrics, sync }, report, profile })
     }
 
-    /// Returns the value that tells the shim to count synchronisation, if it is to be counted.
+    /// Returns the value that makes the shim count synchronisation, if it is to be counted.
     pub fn sync_page(&self) -> Option<String> {
         self.monitor.sync.as_ref().and_then(SyncPage::path)
     }

@@ -10,7 +10,7 @@ use trimtab_launch::{LaunchReason, Level};
 pub fn narrate(reasons: &[LaunchReason], volume: Volume) {
     for LaunchReason { topic, level, text } in reasons {
         match level {
-            // Cores without a reservation are a fact that also a silent run has to say.
+            // Cores without a reservation are reported even by a quiet run.
             Level::Warning if *topic == Topic::Ledger => say::warning(Volume::Normal, text),
             Level::Warning => say::warning(volume, text),
             Level::Notice => say::notice(volume, text),
@@ -25,7 +25,7 @@ pub fn narrate(reasons: &[LaunchReason], volume: Volume) {
     }
 }
 
-/// Returns the table of the variables and what happens to each.
+/// Returns the table of the variables and the action on each.
 pub fn environment_table(environment: &[Variable]) -> String {
     let mut table =
         Table::new(&[("VARIABLE", Align::Left), ("READ BY", Align::Left), ("ACTION", Align::Left)]);

@@ -1,7 +1,8 @@
-//! Queue of a launch: its claim, the occupancy that the ledger shows, and the lines that say what
-//! it waits for. The decisions are [`trimtab_core::queue`]'s and [`trimtab_launch::demand()`]'s.
+//! Queue of a launch: its claim, the occupancy that the ledger shows, and the lines that name the
+//! cores for which it waits. The decisions are [`trimtab_core::queue`]'s and
+//! [`trimtab_launch::demand()`]'s.
 
-use crate::site_facts::Standpoint;
+use crate::site_facts::LedgerPosition;
 use crate::world::World;
 use std::time::Duration;
 use trimtab_core::place::Amount;
@@ -13,7 +14,7 @@ use trimtab_launch::LaunchRequest;
 use trimtab_linux::ledger::{Hold, Holder, LedgerError, LedgerView, Mode, QueuedRun, TicketClaim};
 use trimtab_linux::users::Users;
 
-/// Returns what a launch that waits says about itself.
+/// Returns the record of a waiting launch.
 pub fn claim(request: &LaunchRequest, demand: Demand, priority: i32, holder: Holder) -> TicketClaim {
     let cores = match request.place.amount {
         Amount::Cores(count) => Some(count),
@@ -30,13 +31,13 @@ pub struct Line<'a> {
     /// The machine.
     pub machine: &'a Machine,
     /// The position.
-    pub stand: &'a Standpoint,
+    pub stand: &'a LedgerPosition,
     /// The site's rules.
     pub rules: QueueRules,
 }
 
 impl Line<'_> {
-    /// Returns what an applicant has to leave to the runs in the queue.
+    /// Returns the cores that an applicant must leave to the runs in the queue.
     ///
     /// # Errors
     /// The ledger cannot be read.
@@ -137,7 +138,7 @@ pub fn positions(
 
 /// Returns the reason why no run is known that holds some of the CPUs at a position, with the
 /// processes that lock them; `None` if all holders are known.
-pub fn unknown_lockers(view: &LedgerView, stand: &Standpoint) -> Option<String> {
+pub fn unknown_lockers(view: &LedgerView, stand: &LedgerPosition) -> Option<String> {
     let unknown = view.holders(stand.level, &stand.within).ok()?.unknown;
     if unknown.is_empty() {
         return None;

@@ -6,10 +6,10 @@
 
 use crate::args::Wait;
 use crate::exit::{self, Exit};
-use crate::gather::Trouble;
+use crate::gather::GatherError;
 use crate::queue::{Line, claim, unknown_lockers};
 use crate::say::{self, Volume};
-use crate::site_facts::{Standpoint, location, private_ledger};
+use crate::site_facts::{LedgerPosition, location, private_ledger};
 use crate::world::World;
 use anyhow::anyhow;
 use std::cell::OnceCell;
@@ -74,7 +74,7 @@ pub fn reserve(
 ) -> Result<Option<Held>, Exit> {
     let begin = Instant::now();
     let mut queue: Option<Ticket> = None;
-    let mut told = Told::default();
+    let mut told = WaitMessage::default();
     let mut attempts = 0;
     let role = Role::of(request, facts);
     let processes = OnceCell::new();
@@ -85,7 +85,7 @@ pub fn reserve(
             Ok(ledger) => ledger,
             Err(error) => return Ok(without_ledger(facts, &error)),
         };
-        let stand = Standpoint::find(world, &ledger, &facts.machine);
+        let stand = LedgerPosition::find(world, &ledger, &facts.machine);
         // A launch that may wait does not overtake launches that already wait.
         let line = || ledger.waiting(stand.level, &stand.within).is_ok_and(|waiting| waiting > 0);
         if queue.is_none() && order.wait.is_some() && line() {
@@ -128,14 +128,14 @@ pub fn reserve(
     }
 }
 
-/// State of the line that tells a user about the wait.
+/// State of the message about the wait.
 #[derive(Default)]
-struct Told {
+struct WaitMessage {
     /// Number of runs ahead in the last line, and its time.
     last: Option<(usize, Instant)>,
 }
 
-impl Told {
+impl WaitMessage {
     /// Returns whether the line is due with so many runs ahead, and takes it as printed.
     fn is_due(&mut self, ahead: usize) -> bool {
         let due = self.last.is_none_or(|(before, at)| {
@@ -151,9 +151,9 @@ impl Told {
 
 /// Returns the error for a request that cannot be met now; it names the processes that lock CPUs
 /// without being known as runs.
-fn refused(error: PlaceError, ledger: &Ledger, stand: &Standpoint) -> Exit {
+fn refused(error: PlaceError, ledger: &Ledger, stand: &LedgerPosition) -> Exit {
     let lockers = if error.passes() { unknown_lockers(ledger, stand) } else { None };
-    let exit: Exit = Trouble::from(Refusal::from(error)).into();
+    let exit: Exit = GatherError::from(Refusal::from(error)).into();
     match lockers {
         Some(lockers) => Exit::new(exit.status, anyhow!("{}; {lockers}", exit.cause)),
         None => exit,
@@ -209,24 +209,25 @@ struct Taking<'a> {
 
 impl Taking<'_> {
     /// Returns the queue at a position in the ledger.
-    fn line<'f>(&'f self, facts: &'f LaunchFacts, stand: &'f Standpoint) -> Line<'f> {
+    fn line<'f>(&'f self, facts: &'f LaunchFacts, stand: &'f LedgerPosition) -> Line<'f> {
         Line { world: self.world, machine: &facts.machine, stand, rules: self.order.rules }
     }
 
     /// Draws a ticket; `None` if the queue cannot be used.
-    fn enqueue(&self, facts: &LaunchFacts, ledger: &Ledger, stand: &Standpoint) -> Option<Ticket> {
+    fn enqueue(&self, facts: &LaunchFacts, ledger: &Ledger, stand: &LedgerPosition) -> Option<Ticket> {
         let holder = self.processes().this_process(0, self.world.now(), self.order.label).ok()?;
         let demand = demand(self.request, facts, &stand.within);
         let claim = claim(self.request, demand, self.order.priority, holder);
         ledger.enqueue(stand.level, &stand.within, &claim).ok()
     }
 
-    /// Returns what this launch has to leave to the launches in the queue, and these.
+    /// Returns the cores that this launch must leave to the launches in the queue, and these
+    /// launches.
     fn precedence(
         &self,
         facts: &LaunchFacts,
         ledger: &Ledger,
-        stand: &Standpoint,
+        stand: &LedgerPosition,
         ticket: Option<&mut Ticket>,
     ) -> Result<(Vec<QueuedRun>, Precedence), LedgerError> {
         let (runs, applicant) = match ticket {
@@ -243,7 +244,7 @@ impl Taking<'_> {
         &self,
         facts: &LaunchFacts,
         ledger: &Ledger,
-        stand: &Standpoint,
+        stand: &LedgerPosition,
         ticket: &mut Ticket,
     ) -> Vec<u64> {
         self.precedence(facts, ledger, stand, Some(ticket)).map(|(_, given)| given.ahead).unwrap_or_default()
@@ -255,7 +256,7 @@ impl Taking<'_> {
         &mut self,
         facts: &mut LaunchFacts,
         ledger: &Ledger,
-        stand: &Standpoint,
+        stand: &LedgerPosition,
         ticket: Option<&mut Ticket>,
     ) -> Result<Attempt, LedgerError> {
         let right = match ledger.planner(stand.level, self.patience) {
@@ -319,7 +320,7 @@ impl Taking<'_> {
     }
 
     /// Returns the CPUs that the ranks of this job already hold.
-    fn group(&self, ledger: &Ledger, stand: &Standpoint) -> Result<Option<CpuSet>, LedgerError> {
+    fn group(&self, ledger: &Ledger, stand: &LedgerPosition) -> Result<Option<CpuSet>, LedgerError> {
         let Some((_, job)) = self.role.shared() else { return Ok(None) };
         let uid = rustix::process::getuid().as_raw();
         ledger.find_group(stand.level, &stand.within, job, uid, self.processes())
@@ -330,7 +331,7 @@ impl Taking<'_> {
         &self,
         facts: &mut LaunchFacts,
         ledger: &Ledger,
-        stand: &Standpoint,
+        stand: &LedgerPosition,
         allotment: CpuSet,
         right: Option<Planner>,
     ) -> Result<Attempt, LedgerError> {
@@ -349,7 +350,7 @@ impl Taking<'_> {
     fn take(
         &self,
         ledger: &Ledger,
-        stand: &Standpoint,
+        stand: &LedgerPosition,
         cpus: &CpuSet,
         (mode, job): (Mode, u64),
         right: Option<Planner>,

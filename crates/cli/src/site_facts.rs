@@ -14,8 +14,8 @@ use trimtab_linux::ledger::{Ledger, LedgerError, LedgerView, Level, Location, Pr
 use trimtab_linux::limits::{Bounds, Limits};
 use trimtab_linux::sys::affinity;
 
-/// Variable by which an enclosing run tells runs inside it their position: `DEPTH DESCRIPTOR ID` of
-/// its hold.
+/// Variable by which an enclosing run passes their position to runs inside it: `DEPTH DESCRIPTOR
+/// ID` of its hold.
 pub use trimtab_launch::request::HOLD;
 
 /// Facts of the site.
@@ -143,14 +143,14 @@ pub fn in_container(world: &World) -> bool {
 
 /// A position in the ledger: the level, and the CPUs of the hold that encloses it.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Standpoint {
+pub struct LedgerPosition {
     /// The level at which CPUs are taken.
     pub level: Level,
     /// The CPUs of this level.
     pub within: CpuSet,
 }
 
-impl Standpoint {
+impl LedgerPosition {
     /// Finds the position of this process: inside an enclosing run if it has inherited that run's
     /// hold or can name it; otherwise at the level of the machine.
     pub fn find(world: &World, view: &LedgerView, machine: &Machine) -> Self {

@@ -1,4 +1,5 @@
-//! Synchronisation statistics as text: why the shim cannot count in a program, and what it counted.
+//! Synchronisation statistics as text: the reason why the shim cannot count in a program, and its
+//! counts.
 //!
 //! A profile and the report of a run use the same text. A value that could not be counted is left
 //! out, and the reason is in the list of missing values.
@@ -39,7 +40,7 @@ pub fn lines(stats: &SyncReport) -> Vec<String> {
     }
     if let Some(waiting) = stats.waiting {
         let between = stats.waiting_between.map_or_else(String::new, |(least, most)| {
-            // Threads that come and go have no share of their own, and the total may lie outside
+            // Threads that start and end have no share of their own, and the total may lie outside
             // the range of the others.
             let whose = if (least..=most).contains(&waiting) { "thread" } else { "permanent thread" };
             format!(" ({} to {} per {whose})", percent(least), percent(most))
@@ -114,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_counted_is_missing_and_why_is_said_once() {
+    fn missing_counts_are_missing_and_their_reason_is_said_once() {
         let nothing = met(&SyncStats::default(), &[]);
         assert_eq!((nothing.workers, nothing.yields, nothing.overhead), (None, None, None));
         assert_eq!(
@@ -140,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_counted_is_told_in_lines() {
+    fn counts_are_printed_in_lines() {
         let ms = Span::from_ms(1);
         let counted = SyncStats {
             guests: 1,

@@ -9,7 +9,7 @@
 //! Properties: a file is written whole under another name and then renamed, readable by its owner
 //! alone. A file of another version, with a wrong checksum, of another owner, or with another name
 //! inside is ignored, and the reason is printed in one line. Values are checked as a [`Setting`]'s,
-//! so that a file can contain only what `run`'s own options can express.
+//! so that a file contains only values that `run`'s own options can express.
 
 use crate::args::PlaceArgs;
 use crate::world::World;
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_kept_is_read_and_nothing_else_counts() {
+    fn the_kept_file_is_read_back_and_any_other_is_ignored() {
         let folder = tempfile::tempdir().unwrap();
         let store = Store { folder: folder.path().join("deep/profiles") };
         assert_eq!(store.read("x").unwrap(), None);
@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn what_differs_is_said() {
+    fn differences_are_reported() {
         let one = kept().conditions;
         assert_eq!(one.differs(&one), None);
         let other = Conditions { changed: 9, ..one.clone() };

@@ -93,7 +93,7 @@ fn every_field_of_a_simulated_run_is_documented() {
 }
 
 #[test]
-fn every_field_of_looks_and_reports_is_documented() {
+fn every_field_of_samples_and_reports_is_documented() {
     let folder = tempfile::tempdir().unwrap();
     let trace = folder.path().join("run.trace");
     std::fs::write(&trace, runs::Run::default().text()).unwrap();

@@ -3,8 +3,8 @@
 //! Unit: one call of `place::plan`. The machines are synthetic: L3s of eight cores, private
 //! second-level caches, two hardware threads a core, eight nodes (or 64). Half of the cores are
 //! held, in a pattern without a period that fits the caches, and about one free core in eight is
-//! busy, so every cache has a hole of its own size and no shortcut for whole or empty units
-//! applies. Goal: under 10 ms at 4,096 hardware threads, and no worse than n log n.
+//! busy, so the number of free cores differs from cache to cache, and no shortcut for whole or
+//! empty units applies. Goal: under 10 ms at 4,096 hardware threads, and no worse than n log n.
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use std::hint::black_box;

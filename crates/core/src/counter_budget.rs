@@ -1,24 +1,24 @@
-//! Counter budget: how thinly hardware counters run, given their cost on this machine.
+//! Counter budget: how often hardware counters run, given their cost on this machine.
 //!
 //! Unit: time of a CPU. Problem: on bare hardware a counter costs a fraction of a microsecond each
 //! time its thread is put on a CPU or taken off it. In a virtual machine with emulated counters
 //! each of these costs some dozens of microseconds. The counted thread pays this, and no
 //! measurement of the sampling process shows it. Idea: measure the cost of switching counters on
 //! and off once, and compute from then on: number of switches times price, over time run, is the
-//! slowdown of the counted threads. Counting that is too expensive is first thinned out, then given
-//! up. If the counted threads pay too much, counters *rest*: they run during one tick in `one_in`,
-//! and are switched off in between. If only the sampling process's reading is too expensive,
-//! counters run on and are read less often: no counts are lost, and switching them would be two
-//! more calls for each reading saved.
+//! slowdown of the counted threads. Counting that is too expensive is first reduced, then stopped.
+//! If the counted threads pay too much, counters *rest*: they run during one tick in `one_in`, and
+//! are switched off in between. If only the sampling process's reading is too expensive, counters
+//! run on and are read less often: no counts are lost, and switching them would be two more calls
+//! for each reading saved.
 //!
 //! Terms: a *tick* is the time between two readings of counters. Counters are *trapped* if a
 //! hypervisor handles each access to them.
 //!
-//! Costs are judged over whole turns of counters that rest: a part of a turn is all cost or none,
-//! whatever the rest is.
+//! Costs are judged over whole turns of counters that rest: a part of a turn contains the whole
+//! cost or none of it.
 //!
-//! Properties: the module is pure. A thrift never asks for more than its price allows. Thinning out
-//! ends. A constant cost leads to one constant thinness, if any thinness is cheap enough.
+//! Properties: the module is pure. A thrift never asks for more than its price allows. Reducing
+//! ends. A constant cost leads to one constant rate of counting, if any rate is cheap enough.
 //!
 //! Measured: emulated counters of a Zen 3 guest, disable and enable: 26 us with one counter, 92 us
 //! with two, 313 us with four; a context switch with them 30, 72 and 232 us, against 3.5 us
@@ -61,7 +61,7 @@ impl Price {
 
 /// Limits on counting that keep it cheap.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
-pub struct Thrift {
+pub struct CounterThrottle {
     /// Number of counters together, at most; `None` for no limit.
     pub counters: Option<u32>,
     /// Shortest time between two readings of the counters.
@@ -74,7 +74,7 @@ pub struct Thrift {
     pub switches_max: Option<f64>,
 }
 
-impl Thrift {
+impl CounterThrottle {
     /// Limits for counters that cost next to nothing.
     pub const FREE: Self =
         Self { counters: None, every: Span::from_ms(10), one_in: 1, rests: false, switches_max: None };
@@ -111,7 +111,7 @@ impl Thrift {
 
 /// State of counters that may rest: running or resting.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Duty {
+pub enum CounterActivity {
     /// Counters run; they were switched on, or last read, at this moment.
     On(Moment),
     /// Counters rest; they are switched on at this moment or later.
@@ -120,7 +120,7 @@ pub enum Duty {
 
 /// Actions on counters at one sample.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Beat {
+pub struct CounterActions {
     /// Counters are read.
     pub reads: bool,
     /// Counters are switched on.
@@ -131,26 +131,28 @@ pub struct Beat {
     pub runs: bool,
 }
 
-impl Duty {
+impl CounterActivity {
     /// Returns the actions at this moment, and advances the state.
-    pub fn beat(&mut self, at: Moment, thrift: &Thrift) -> Beat {
+    pub fn beat(&mut self, at: Moment, thrift: &CounterThrottle) -> CounterActions {
         match *self {
-            Self::On(since) if at.since(since) < thrift.tick() => Beat { runs: true, ..Beat::default() },
+            Self::On(since) if at.since(since) < thrift.tick() => {
+                CounterActions { runs: true, ..CounterActions::default() }
+            }
             Self::On(_) if !thrift.rests || thrift.one_in <= 1 => {
                 *self = Self::On(at);
-                Beat { reads: true, runs: true, ..Beat::default() }
+                CounterActions { reads: true, runs: true, ..CounterActions::default() }
             }
             Self::On(since) => {
                 // Samples may be further apart than requested: the pause is in proportion to the
                 // time that counters actually ran.
                 let pause = at.since(since).0.saturating_mul(u64::from(thrift.one_in - 1));
                 *self = Self::Off(at + Span(pause));
-                Beat { reads: true, ends: true, ..Beat::default() }
+                CounterActions { reads: true, ends: true, ..CounterActions::default() }
             }
-            Self::Off(until) if at < until => Beat::default(),
+            Self::Off(until) if at < until => CounterActions::default(),
             Self::Off(_) => {
                 *self = Self::On(at);
-                Beat { begins: true, runs: true, ..Beat::default() }
+                CounterActions { begins: true, runs: true, ..CounterActions::default() }
             }
         }
     }
@@ -172,7 +174,7 @@ pub struct Spent {
 impl Spent {
     /// Returns whether the cost can be judged after the actions of a sample: one or several whole
     /// turns have passed.
-    pub fn is_due(&self, beat: &Beat, now: &Thrift) -> bool {
+    pub fn is_due(&self, beat: &CounterActions, now: &CounterThrottle) -> bool {
         let turned = if now.rests { beat.begins } else { beat.reads };
         self.span >= JUDGED_SPAN_MIN && (now.one_in <= 1 || turned)
     }
@@ -195,9 +197,9 @@ pub enum CountingChange {
     Keep,
     /// Counting becomes thinner, or denser again.
     Thin {
-        /// New value of [`Thrift::one_in`].
+        /// New value of [`CounterThrottle::one_in`].
         one_in: u32,
-        /// New value of [`Thrift::rests`].
+        /// New value of [`CounterThrottle::rests`].
         rests: bool,
     },
     /// Even the thinnest counting is too expensive: hardware is no longer counted.
@@ -205,7 +207,7 @@ pub enum CountingChange {
 }
 
 /// Judges the cost; `None` while the time is too short for a judgement.
-pub fn judge(spent: &Spent, price: &Price, now: &Thrift) -> Option<CountingChange> {
+pub fn judge(spent: &Spent, price: &Price, now: &CounterThrottle) -> Option<CountingChange> {
     if spent.span < JUDGED_SPAN_MIN {
         return None;
     }
@@ -213,7 +215,7 @@ pub fn judge(spent: &Spent, price: &Price, now: &Thrift) -> Option<CountingChang
     let reading = READING_COUNTERS.times_spent(spent.reading_share().unwrap_or(0.0));
     let slowing = SLOWING_COUNTED.times_spent(spent.slowing(price).unwrap_or(0.0));
     let worst = reading.max(slowing);
-    let least = Thrift::of(Some(price)).one_in;
+    let least = CounterThrottle::of(Some(price)).one_in;
     // Reading less often saves the counted threads nothing.
     let rests = now.rests || slowing > 1.0;
     Some(if worst > 1.0 && now.one_in >= ONE_IN_MAX {
@@ -243,55 +245,67 @@ mod tests {
     #[test]
     fn trapped_counters_are_used_two_at_a_time_slowly_and_now_and_then() {
         assert!(!BARE.is_trapped() && GUEST.is_trapped());
-        assert_eq!(Thrift::of(Some(&BARE)), Thrift::FREE);
-        assert_eq!(Thrift::of(Some(&GUEST)), Thrift::TRAPPED);
-        assert_eq!(Thrift::of(None), Thrift::TRAPPED, "unknown is not cheap");
-        assert!(Thrift::TRAPPED.counts(Some(500.0)) && !Thrift::TRAPPED.counts(Some(501.0)));
-        assert!(Thrift::FREE.counts(Some(1e6)) && Thrift::TRAPPED.counts(None));
+        assert_eq!(CounterThrottle::of(Some(&BARE)), CounterThrottle::FREE);
+        assert_eq!(CounterThrottle::of(Some(&GUEST)), CounterThrottle::TRAPPED);
+        assert_eq!(CounterThrottle::of(None), CounterThrottle::TRAPPED, "unknown is not cheap");
+        assert!(
+            CounterThrottle::TRAPPED.counts(Some(500.0)) && !CounterThrottle::TRAPPED.counts(Some(501.0))
+        );
+        assert!(CounterThrottle::FREE.counts(Some(1e6)) && CounterThrottle::TRAPPED.counts(None));
     }
 
     #[test]
-    fn what_costs_too_much_is_thinned_out_and_then_given_up() {
-        assert_eq!(judge(&Spent { span: Span(1), ..Spent::default() }, &BARE, &Thrift::FREE), None);
-        assert_eq!(judge(&second(1_000, 100, 1_000), &BARE, &Thrift::FREE), Some(CountingChange::Keep));
+    fn expensive_counting_is_reduced_and_then_stopped() {
+        assert_eq!(judge(&Spent { span: Span(1), ..Spent::default() }, &BARE, &CounterThrottle::FREE), None);
+        assert_eq!(
+            judge(&second(1_000, 100, 1_000), &BARE, &CounterThrottle::FREE),
+            Some(CountingChange::Keep)
+        );
         // Six milliseconds of reading in a second.
         assert_eq!(
-            judge(&second(6_000, 0, 1_000), &BARE, &Thrift::FREE),
+            judge(&second(6_000, 0, 1_000), &BARE, &CounterThrottle::FREE),
             Some(CountingChange::Thin { one_in: 2, rests: false })
         );
         // 200 switches at 92 us in a second of running: 1.8 %.
         let slow = second(0, 200, 1_000);
         assert!((slow.slowing(&GUEST).unwrap() - 0.0184).abs() < 1e-9);
         assert_eq!(
-            judge(&slow, &GUEST, &Thrift::TRAPPED),
+            judge(&slow, &GUEST, &CounterThrottle::TRAPPED),
             Some(CountingChange::Thin { one_in: 10, rests: true })
         );
         assert_eq!(
-            judge(&slow, &GUEST, &Thrift::FREE),
+            judge(&slow, &GUEST, &CounterThrottle::FREE),
             Some(CountingChange::Thin { one_in: 2, rests: true })
         );
-        let last = Thrift { one_in: ONE_IN_MAX, ..Thrift::TRAPPED };
+        let last = CounterThrottle { one_in: ONE_IN_MAX, ..CounterThrottle::TRAPPED };
         assert_eq!(judge(&slow, &GUEST, &last), Some(CountingChange::GiveUp));
         // No thread ran, so none was slowed.
-        assert_eq!(judge(&second(0, 9, 0), &GUEST, &Thrift::TRAPPED), Some(CountingChange::Keep));
+        assert_eq!(judge(&second(0, 9, 0), &GUEST, &CounterThrottle::TRAPPED), Some(CountingChange::Keep));
     }
 
     #[test]
-    fn what_became_cheap_is_counted_more_again_but_never_more_than_its_price_allows() {
+    fn counting_that_became_cheap_increases_up_to_its_price() {
         let calm = second(100, 1, 1_000);
-        let at = |one_in| Thrift { one_in, ..Thrift::TRAPPED };
+        let at = |one_in| CounterThrottle { one_in, ..CounterThrottle::TRAPPED };
         let thin = |one_in, rests| Some(CountingChange::Thin { one_in, rests });
         assert_eq!(judge(&calm, &GUEST, &at(40)), thin(20, true));
         assert_eq!(judge(&calm, &GUEST, &at(6)), thin(5, true));
         assert_eq!(judge(&calm, &GUEST, &at(5)), Some(CountingChange::Keep));
-        assert_eq!(judge(&calm, &BARE, &Thrift { one_in: 2, ..Thrift::FREE }), thin(1, false));
-        assert_eq!(judge(&calm, &BARE, &Thrift { one_in: 2, rests: true, ..Thrift::FREE }), thin(1, false));
+        assert_eq!(
+            judge(&calm, &BARE, &CounterThrottle { one_in: 2, ..CounterThrottle::FREE }),
+            thin(1, false)
+        );
+        assert_eq!(
+            judge(&calm, &BARE, &CounterThrottle { one_in: 2, rests: true, ..CounterThrottle::FREE }),
+            thin(1, false)
+        );
     }
 
     #[test]
     fn counters_that_do_not_rest_are_read_less_often_and_never_switched() {
-        let (mut duty, thrift) = (Duty::Off(Moment(0)), Thrift { one_in: 8, ..Thrift::FREE });
-        let beats: Vec<Beat> =
+        let (mut duty, thrift) =
+            (CounterActivity::Off(Moment(0)), CounterThrottle { one_in: 8, ..CounterThrottle::FREE });
+        let beats: Vec<CounterActions> =
             (0..161u64).map(|look| duty.beat(Moment(look * 10_000_000), &thrift)).collect();
         assert!(beats[0].begins && beats.iter().skip(1).all(|beat| beat.runs && !beat.ends && !beat.begins));
         assert_eq!(beats.iter().filter(|beat| beat.reads).count(), 20, "every eighth");
@@ -300,15 +314,15 @@ mod tests {
         let due = |at: usize| spent.is_due(&beats[at], &thrift);
         assert_eq!((due(15), due(16), due(17)), (false, true, false));
         // Counters that rested begin as soon as the moment has come.
-        let mut duty = Duty::Off(Moment(5));
+        let mut duty = CounterActivity::Off(Moment(5));
         assert!(!duty.beat(Moment(4), &thrift).runs && duty.beat(Moment(5), &thrift).begins);
     }
 
     #[test]
     fn counters_that_are_always_on_are_read_as_often_as_asked() {
-        let mut duty = Duty::Off(Moment(0));
-        let looks = (0..100u64).map(|look| duty.beat(Moment(look * 4_000_000), &Thrift::FREE));
-        let beats: Vec<Beat> = looks.collect();
+        let mut duty = CounterActivity::Off(Moment(0));
+        let looks = (0..100u64).map(|look| duty.beat(Moment(look * 4_000_000), &CounterThrottle::FREE));
+        let beats: Vec<CounterActions> = looks.collect();
         assert!(beats[0].begins && beats.iter().all(|beat| beat.runs && !beat.ends));
         assert_eq!(beats.iter().filter(|beat| beat.reads).count(), 33, "every third, 12 ms apart");
     }
@@ -318,8 +332,8 @@ mod tests {
         fn counters_run_for_their_part_of_the_time_and_are_read_before_they_stop(
             gaps in prop::collection::vec(1u64..300, 200..400), one_in in 2u32..40,
         ) {
-            let thrift = Thrift { one_in, ..Thrift::TRAPPED };
-            let (mut duty, mut at, mut on, mut ran) = (Duty::Off(Moment(0)), Moment(0), false, Span::ZERO);
+            let thrift = CounterThrottle { one_in, ..CounterThrottle::TRAPPED };
+            let (mut duty, mut at, mut on, mut ran) = (CounterActivity::Off(Moment(0)), Moment(0), false, Span::ZERO);
             for gap in gaps {
                 let beat = duty.beat(at, &thrift);
                 prop_assert_eq!((beat.begins && on) || (beat.ends && !on), false);
@@ -339,8 +353,8 @@ mod tests {
             // the last limit.
             rate in 0.0f64..8.0, looks in 10u64..120,
         ) {
-            let mut thrift = Thrift::TRAPPED;
-            let (mut duty, mut on, mut spent, mut from) = (Duty::Off(Moment(0)), false, Spent::default(), Moment(0));
+            let mut thrift = CounterThrottle::TRAPPED;
+            let (mut duty, mut on, mut spent, mut from) = (CounterActivity::Off(Moment(0)), false, Spent::default(), Moment(0));
             let (mut thinned, mut given_up) = (Vec::new(), false);
             for look in 1..40_000u64 {
                 let (at, tick) = (Moment(look * looks * 1_000_000), Span::from_ms(looks));
@@ -353,7 +367,7 @@ mod tests {
                     match judge(&spent, &GUEST, &thrift) {
                         Some(CountingChange::GiveUp) => { given_up = true; break }
                         Some(CountingChange::Thin { one_in, rests }) => {
-                            thrift = Thrift { one_in, rests, ..thrift };
+                            thrift = CounterThrottle { one_in, rests, ..thrift };
                             thinned.push(one_in);
                         }
                         _ => {}
@@ -375,10 +389,10 @@ mod tests {
         #[test]
         fn thinning_out_ends(reading in 0u64..1_000_000, switches in 0u64..1_000_000, ran in 0u64..10_000) {
             let spent = second(reading, switches, ran);
-            let mut thrift = Thrift::of(Some(&GUEST));
+            let mut thrift = CounterThrottle::of(Some(&GUEST));
             let mut looks = 0;
             while let Some(CountingChange::Thin { one_in, .. }) = judge(&spent, &GUEST, &thrift) {
-                prop_assert!((Thrift::TRAPPED.one_in..=ONE_IN_MAX).contains(&one_in));
+                prop_assert!((CounterThrottle::TRAPPED.one_in..=ONE_IN_MAX).contains(&one_in));
                 thrift.one_in = one_in;
                 looks += 1;
                 prop_assert!(looks < 10);

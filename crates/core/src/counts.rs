@@ -88,7 +88,7 @@ pub struct Counts {
     /// CPU time of the thread while its counters were enabled.
     pub enabled: Span,
     /// Part of that time in which the counters ran: less if counters are shared with others, or
-    /// switched off now and then to save their cost.
+    /// switched off occasionally to save their cost.
     pub running: Span,
     /// Cycles in which at least one critical request was under way (B).
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -108,7 +108,7 @@ pub struct Counts {
     /// Look-ups that missed in the last-level cache.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub llc_misses: Option<u64>,
-    /// Lines, faults or pages of the thread's own node; the rung tells which.
+    /// Lines, faults or pages of the thread's own node; the rung determines which.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub near: Option<u64>,
     /// Lines, faults or pages of other nodes.
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn ratios_exist_only_of_what_was_counted() {
+    fn ratios_exist_only_for_counted_events() {
         let before = counts(10, Some(100), Some(10));
         let now = counts(20, Some(400), Some(12));
         assert_eq!(now.since(&before).and_then(|counts| counts.penalty()), Some(150.0));

@@ -56,17 +56,17 @@ pub struct Step<'a> {
     pub outcomes: &'a [Outcome],
 }
 
-/// Answer of a watcher: whether the loop goes on.
+/// Answer of a watcher: whether the loop continues.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Go {
-    /// The loop goes on.
+    /// The loop continues.
     On,
     /// The loop stops after this step.
     Stop,
 }
 
 /// Runs the loop until the host or the watcher ends it. Threads that were moved stay as they are:
-/// restoring them is the task of the host, which knows their earlier masks.
+/// restoring them is the task of the host, which has their earlier masks.
 ///
 /// # Errors
 /// The host's errors.

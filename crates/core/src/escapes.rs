@@ -8,8 +8,8 @@
 use crate::set::CpuSet;
 use std::collections::BTreeMap;
 
-/// Ancestors that are followed, at most: process trees are shallow, and a wrong table may contain a
-/// cycle.
+/// Maximum number of ancestors that are followed: process trees are shallow, and a wrong table may
+/// contain a cycle.
 const ANCESTORS_MAX: usize = 1_000;
 
 /// CPUs of one hold.
@@ -17,7 +17,7 @@ const ANCESTORS_MAX: usize = 1_000;
 pub struct Held {
     /// Number of the hold, as in `TRIMTAB_HOLD`.
     pub id: u64,
-    /// Process that holds, if it lives and can be seen.
+    /// Process that took the hold; `None` if it has ended or cannot be seen.
     pub holder: Option<u32>,
     /// CPUs.
     pub cpus: CpuSet,
@@ -34,7 +34,7 @@ pub fn belongs<'a>(
 ) -> Option<&'a Held> {
     let ancestors = std::iter::successors(Some(pid), |at| parents.get(at).copied()).take(ANCESTORS_MAX);
     for at in ancestors {
-        // If one process holds for a run inside another run, the inner hold comes later.
+        // If a process has a hold inside its own hold, the inner one comes later in the list.
         if let Some(held) = holds.iter().rfind(|held| held.holder == Some(at)) {
             return Some(held);
         }
@@ -71,7 +71,7 @@ mod tests {
         let parents = BTreeMap::from([(10, 1), (11, 10), (30, 1)]);
         let of = |pid, carried| belongs(&holds, &parents, pid, || carried).map(|held| held.id);
         assert_eq!(of(30, Some(8)), Some(8));
-        assert_eq!(of(11, Some(8)), Some(7), "what is seen counts more than what is said");
+        assert_eq!(of(11, Some(8)), Some(7), "the process tree takes precedence over the environment");
         assert_eq!((of(30, Some(99)), of(30, None)), (None, None));
     }
 
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_outside_is_of_the_machine_and_not_held() {
+    fn cpus_outside_a_hold_are_usable_ones_and_not_held() {
         let machine = "0-3".parse().unwrap();
         let of = |cpus: &str| outside(&held(7, 10, "1-2"), &cpus.parse().unwrap(), &machine).to_string();
         assert_eq!(

@@ -1,11 +1,11 @@
 //! Fingerprint of a machine: decides which files of an earlier run are still valid for this one.
 //!
 //! Problem: a cached model is wrong after a boot or a hot-plug. A stored tuning is wrong on another
-//! processor or kernel, but right after a boot. Idea: two grades from the same files of the kernel.
-//! The *state* ([`BOOT_ID`], [`CPUS_ONLINE`], [`NODES_ONLINE`], [`NODES_WITH_CPUS`]: four small
-//! reads, as each launch needs it) is valid until something changes. The [`hardware`] is the same
-//! after each boot: processor, CPUs and nodes that are online, caches of CPU 0 with the CPUs that
-//! share them, and the kernel's release.
+//! processor or kernel, but valid after a boot. Idea: two fingerprints from the same files of the
+//! kernel. The *state* ([`BOOT_ID`], [`CPUS_ONLINE`], [`NODES_ONLINE`], [`NODES_WITH_CPUS`]: four
+//! small reads, as each launch needs it) is valid until something changes. The [`hardware`] is the
+//! same after each boot: processor, CPUs and nodes that are online, caches of CPU 0 with the CPUs
+//! that share them, and the kernel's release.
 //!
 //! Properties: the read function is an argument; equal files give equal texts; the text is compared
 //! and hashed, never parsed.
@@ -53,7 +53,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     #[test]
-    fn the_hardware_is_what_the_files_say() {
+    fn the_hardware_is_that_of_the_files() {
         let files = BTreeMap::from([
             (CPU_PROPERTIES.to_owned(), "processor\t: 0\nmodel name\t: Some CPU @ 2 GHz\nflags : a\n"),
             (CPUS_ONLINE.to_owned(), "0-3\n"),

@@ -8,9 +8,9 @@
 //! 1 pid=4711 mask=0-3,8 slots=0/2/1/3,8 pin=born
 //! ```
 //!
-//! - `1` is the version of all that follows. Another version is refused; the shim never guesses.
+//! - `1` is the version of all that follows. Another version is refused.
 //! - `pid` is the process whose threads are pinned. Its children inherit the variable and must not
-//!   pin: each of them would put its first thread on the same slot. They live inside the mask.
+//!   pin: each of them would put its first thread on the same slot. They run inside the mask.
 //! - `mask` is every CPU the program may use, as the kernel writes lists: ascending, each CPU once,
 //!   no steps.
 //! - `slots` are the places for threads in slot order, each a CPU list, separated by `/`. Slot 0 is
@@ -22,7 +22,8 @@
 //! - `threads` follows only under a CPU quota below the mask: the number of threads that are worth
 //!   starting.
 //!
-//! Fields stand in this order, one space between them. CPU numbers are below [`CPUS_MAX`].
+//! The order of the fields is fixed, with one space between them. CPU numbers are below
+//! [`CPUS_MAX`].
 //!
 //! Two readers share one parser. [`Handoff`] owns its data. [`Text`] borrows and allocates nothing:
 //! an allocator that is still starting may ask the shim for the CPU count, and could not allocate
@@ -53,9 +54,10 @@ pub const CPUS_MAX: usize = 8192;
 /// Treatment of new threads by the shim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pin {
-    /// Each thread is born on its slot.
+    /// Each thread is created on its slot.
     Born,
-    /// Each thread is born in the mask, even if an OpenMP runtime narrowed its creator to one slot.
+    /// Each thread is created in the mask, even if an OpenMP runtime narrowed its creator to one
+    /// slot.
     Float,
     /// No thread is touched; all live inside the mask they inherit.
     Mask,
@@ -470,7 +472,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read_back(
+        fn written_data_is_read_back(
             pid: u32,
             spare in slot(),
             slots in prop::collection::vec(slot(), 0..20),

@@ -5,7 +5,7 @@
 //! thread counts cannot be compared, and other programs on the machine make every time longer.
 //! Idea: the ideal is computed from the CPU time that the work of this same run took, so the clock
 //! frequency cancels. A run in which other programs used more than [`NOISE_MAX`] of the machine is
-//! *noisy*, and no statement rests on it.
+//! *noisy*, and no statement is based on it.
 //!
 //! Terms: a *rival* is a competing thread that belongs to the scenario. In the ideal, a rival that
 //! computes all the time ([`Rivals::Hogs`]) gets the same share of the cores as a thread; a program
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_makes_no_ratio_and_no_clean_run() {
+    fn missing_values_give_no_ratio_and_no_clean_run() {
         let good = run(3, 2, Rivals::None, 1.5);
         assert!(good.is_clean());
         for bad in [
@@ -291,7 +291,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nobody_beats_the_ideal_without_rivals(compute in proptest::collection::vec(0.01..10.0_f64, 1..20), cores in 1usize..9) {
+        fn no_schedule_beats_the_ideal_without_rivals(compute in proptest::collection::vec(0.01..10.0_f64, 1..20), cores in 1usize..9) {
             // List scheduling of whole threads is one schedule; no schedule beats the ideal.
             let mut ends = vec![0.0_f64; cores];
             for time in &compute {

@@ -1,9 +1,9 @@
 //! Validation of an index of hardware counters: cases measured in two variants, and whether the
-//! index tells which variant was slower.
+//! index shows which variant was slower.
 //!
 //! Unit: time per memory access; the unit of the index. Problem: a policy moves threads by an index
-//! from hardware counters, because run time cannot be seen while a program runs. A benchmark sees
-//! both, so it can measure how far the index is to be trusted. Idea: each case runs in two variants
+//! from hardware counters, because run time cannot be seen while a program runs. A benchmark
+//! measures both, so it can measure the quality of the index. Idea: each case runs in two variants
 //! that differ in placement or load alone, several times, taking turns. The medians of time and
 //! index are compared over all runs (do they change together?), and so are their relative changes
 //! from the first variant to the second (does the index see the effect of placement?), which is the
@@ -89,7 +89,7 @@ pub struct Correlation {
 
 /// Quality of an index over some cases.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
-pub struct Worth {
+pub struct IndexQuality {
     /// Correlation of index and time per access; each case gives two pairs.
     pub levels: Correlation,
     /// Correlation of their relative changes; each case gives one pair.
@@ -126,7 +126,7 @@ impl Correlation {
 }
 
 /// Returns the quality of an index over these cases.
-pub fn worth<'a>(index: Index, cases: impl IntoIterator<Item = &'a Contrast>) -> Worth {
+pub fn worth<'a>(index: Index, cases: impl IntoIterator<Item = &'a Contrast>) -> IndexQuality {
     let both: Vec<(Change, Change)> =
         cases.into_iter().filter_map(|case| case.time().zip(case.index(index))).collect();
     let levels: Vec<(f64, f64)> = both
@@ -135,7 +135,7 @@ pub fn worth<'a>(index: Index, cases: impl IntoIterator<Item = &'a Contrast>) ->
         .collect();
     let changes: Vec<(f64, f64)> =
         both.iter().filter_map(|(time, index)| time.relative.zip(index.relative)).collect();
-    Worth {
+    IndexQuality {
         levels: Correlation::of(&levels),
         changes: Correlation::of(&changes),
         signs: agreement(&changes, CHANGE_MIN),
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn medians_of_what_was_counted_are_compared() {
+    fn medians_of_counted_cases_are_compared() {
         let contrast = Contrast {
             first: runs(&[(1.0, Some(10.0)), (9.0, None), (2.0, Some(30.0))]),
             second: runs(&[(3.0, Some(30.0))]),
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn indices_are_of_what_was_counted_and_of_nothing_else() {
+    fn indices_use_counted_values_only() {
         let some =
             Counts { cycles: Some(1000), instructions: Some(500), requests: Some(10), ..Counts::default() };
         let cache = Counts { llc_lookups: Some(8), llc_misses: Some(2), ..Counts::default() };

@@ -25,11 +25,12 @@
 //!
 //! # Where to begin
 //!
-//! 1. [`topology`] is the machine: [`Machine`](topology::Machine), and descriptions in one line.
+//! 1. [`topology`] defines the machine ([`Machine`](topology::Machine)) and parses descriptions in
+//!    one line.
 //! 2. [`place::plan()`] chooses cores and memory for a request. [`check`] judges the plan and
 //!    shares no code with the planner.
-//! 3. [`observe`] makes rates of samples, [`balance`] decides from them which threads move, and
-//!    [`drive`] joins a host and a policy in one loop.
+//! 3. [`observe`] computes rates from samples, [`balance`] decides from the rates which threads
+//!    move, and [`drive`] is the loop that runs a policy on a host.
 //! 4. [`advise`] derives advice from the profile of a run ([`profile`]); [`tuning`] names the next
 //!    setting to try.
 

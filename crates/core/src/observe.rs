@@ -12,8 +12,8 @@
 //! subtracted from the waiting that is counted later.
 //!
 //! Properties: A rate exists only between two readings of one thread at two moments, in order.
-//! Counters that went backwards (a reused number, a lost sample) give no rate and start again. A
-//! thread in [`Sample::gone`] is forgotten.
+//! Counters that went backwards (a reused number, a lost sample) give no rate and start again. The
+//! state of a thread in [`Sample::gone`] is dropped.
 //!
 //! Source: The separation of sample and model follows Meta's `below` (`Model::new`). Speed as CPU
 //! time over real time is from Hofmeyr, Iancu and Blagojević, "Load Balancing on Speed", PPoPP
@@ -407,7 +407,7 @@ impl Observer {
         }
     }
 
-    /// Takes in a sample. `outcomes` are those of the decisions applied since the last one.
+    /// Adds a sample. `outcomes` are those of the decisions applied since the last one.
     pub fn take(&mut self, sample: &Sample, outcomes: &[Outcome]) {
         let jumped = sample.notices.iter().any(|notice| matches!(notice, Notice::ClockJump(_)));
         self.span = self.at.map(|before| sample.at.since(before)).filter(|span| *span > Span::ZERO);

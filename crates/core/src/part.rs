@@ -16,7 +16,7 @@
 //! assert_eq!(find(b"trimtab-part:"), None);
 //! ```
 
-/// Start of a mark. This text also stands alone in programs that search for marks.
+/// Start of a mark. Programs that search for marks contain this text alone, too.
 const START: &[u8] = b"trimtab-part:";
 
 /// Longest name and longest version that are read, in bytes.
@@ -31,7 +31,7 @@ pub struct Part<'a> {
     pub version: &'a str,
 }
 
-/// Returns the text of a mark with the version of the crate in which it stands. The crate must use
+/// Returns the text of a mark with the version of the crate that contains it. The crate must use
 /// the text, for example by `std::hint::black_box`, so that it stays in the file.
 #[macro_export]
 macro_rules! part_mark {

@@ -24,9 +24,9 @@
 //! P' (generic)     0.92, 0.96   34 of 54, 49 of 62  -               as P; `BASE_CPI` wrong
 //! ```
 //!
-//! The LLC miss rate fails everywhere because it is blind to parallel misses.
-//! CPI and B / instruction owe some of their result to the experiment: each access executes the
-//! same instructions, so time over instructions *is* the time of an access. This does not hold for
+//! The LLC miss rate fails everywhere because it does not show that misses overlap. CPI and B /
+//! instruction owe some of their result to the experiment: each access executes the same
+//! instructions, so time over instructions *is* the time of an access. This does not hold for
 //! threads that spin. The goal was 0.9 for P: met for changes, missed for levels over all kinds of
 //! work (0.87, 0.85).
 //!
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_not_counted_is_left_out_and_counted_as_such() {
+    fn threads_without_counts_are_left_out_and_their_number_is_kept() {
         let threads = [Some(counts(300, 2, 10)), None, Some(counts(0, 0, 10)), Some(counts(100, 2, 30))];
         let of = |index, mean| level(index, mean, threads);
         assert_eq!(

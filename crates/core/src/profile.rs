@@ -3,7 +3,7 @@
 //!
 //! Unit: nanoseconds, bytes, and shares in [0, 1]. Problem: a few properties of a program decide
 //! whether more threads than cores, sharing, busy-waiting or huge pages pay; the most important is
-//! how often its threads wait for each other. No user knows these properties. Idea: each property
+//! how often its threads wait for each other. Users do not have these numbers. Idea: each property
 //! is measured once, cheaply, by the component that can see it. All go into one value that the
 //! predictor, the tuner and reports read.
 //!

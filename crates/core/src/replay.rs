@@ -1,10 +1,10 @@
 //! Replay of a recorded run as a [`Host`]: its samples are fed to a policy once more, the same
 //! policy or another.
 //!
-//! Problem: "what would another policy have done?" is asked about a run that is over. Idea: the
-//! host gives the recorded samples in order, whatever is requested, and applies nothing. A decision
-//! that was also taken in the record gets its recorded outcome; any other is refused as
-//! [`Refusal::Replayed`]: if it were answered "applied", the policy would believe in places that no
+//! Problem: users ask about a finished run: what would another policy have done? Idea: the host
+//! gives the recorded samples in order, whatever is requested, and applies nothing. A decision that
+//! was also taken in the record gets its recorded outcome; any other is refused as
+//! [`Refusal::Replayed`]: if it were answered "applied", the policy would assume places that no
 //! later sample shows.
 //!
 //! Limit: the recorded world does not react. A replay shows where a policy *begins* to differ and
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_decided_again_ends_as_it_did_and_the_rest_is_refused() {
+    fn a_repeated_decision_ends_as_recorded_and_any_other_is_refused() {
         let pending = outcome(1, Settled::Pending);
         let recorded = trace(vec![
             (

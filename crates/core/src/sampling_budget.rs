@@ -101,8 +101,8 @@ impl SmoothedMean {
     }
 }
 
-/// Longest wait for the debt of a [`Pacer`], so that one hiccup does not silence the loop. Chosen:
-/// programs change within seconds.
+/// Longest wait for the debt of a [`Pacer`], so that one slow round does not stop sampling for
+/// long. Chosen: programs change within seconds.
 const WAIT_MAX: Span = Span::from_ms(5_000);
 /// Weight of the newest round in [`Pacer::share`].
 const SHARE_WEIGHT: f64 = 0.1;
@@ -155,7 +155,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn cheap_rounds_come_when_they_are_wanted_and_dear_ones_seldom() {
+    fn cheap_rounds_start_on_time_and_expensive_ones_are_delayed() {
         let mut pacer = Pacer::new(SamplingBudget::share(0.01));
         let mut at = Moment(1_000_000_000);
         for _ in 0..100 {
@@ -168,7 +168,7 @@ mod tests {
             at = pacer.next(at, Span::from_us(500), at + Span::from_ms(10));
         }
         assert_eq!((at.since(begin), pacer.slowed()), (Span::from_ms(5_000), 100));
-        // One hiccup of a second does not cost minutes of silence.
+        // After one round of a second, sampling does not stop for minutes.
         assert_eq!(pacer.next(at, Span::from_ms(1_000), at), at + WAIT_MAX);
     }
 

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 
 /// Cumulative readings at the end of one sample.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Look {
+pub struct CumulativeSample {
     /// End of the sample.
     pub at: Moment,
     /// CPU time that the sampling process had used by then.
@@ -30,9 +30,10 @@ pub struct Look {
 
 /// Cost of a stretch of samples.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
-pub struct Toll {
+pub struct SamplingCost {
     /// Number of samples, without the one at which the stretch begins.
-    pub looks: u32,
+    #[serde(rename = "looks")]
+    pub samples: u32,
     /// Elapsed time from the first sample to the last.
     pub span: Span,
     /// CPU time of the sampling process in the stretch.
@@ -43,18 +44,18 @@ pub struct Toll {
     pub counted: f64,
 }
 
-impl Toll {
+impl SamplingCost {
     /// Sums up samples, given in their order. Returns `None` for fewer than two samples, or if no
     /// time passed.
-    pub fn of(looks: &[Look]) -> Option<Self> {
-        let (first, rest) = looks.split_first()?;
+    pub fn of(samples: &[CumulativeSample]) -> Option<Self> {
+        let (first, rest) = samples.split_first()?;
         let last = rest.last()?;
         let span = last.at.since(first.at);
-        let mean = |of: fn(&Look) -> u32| {
+        let mean = |of: fn(&CumulativeSample) -> u32| {
             rest.iter().map(|look| f64::from(of(look))).sum::<f64>() / rest.len() as f64
         };
         (span > Span::ZERO).then(|| Self {
-            looks: u32::try_from(rest.len()).unwrap_or(u32::MAX),
+            samples: u32::try_from(rest.len()).unwrap_or(u32::MAX),
             span,
             worked: last.worked.less(first.worked),
             threads: mean(|look| look.threads),
@@ -67,15 +68,15 @@ impl Toll {
         self.worked.seconds() / self.span.seconds()
     }
 
-    /// Returns [`Toll::share`] scaled to a hundred threads, as if the cost were proportional to
-    /// their number; `None` if no thread was sampled.
+    /// Returns [`SamplingCost::share`] scaled to a hundred threads, as if the cost were
+    /// proportional to their number; `None` if no thread was sampled.
     pub fn share_of_hundred(&self) -> Option<f64> {
         (self.threads > 0.0).then(|| 100.0 * self.share() / self.threads)
     }
 
     /// Returns the mean time between samples, in seconds.
     pub fn tick(&self) -> f64 {
-        self.span.seconds() / f64::from(self.looks.max(1))
+        self.span.seconds() / f64::from(self.samples.max(1))
     }
 }
 
@@ -102,26 +103,32 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn look(ms: u64, worked_us: u64, counted: u32) -> Look {
-        Look { at: Moment(ms * 1_000_000), worked: Span::from_us(worked_us), threads: 200, counted }
+    fn look(ms: u64, worked_us: u64, counted: u32) -> CumulativeSample {
+        CumulativeSample {
+            at: Moment(ms * 1_000_000),
+            worked: Span::from_us(worked_us),
+            threads: 200,
+            counted,
+        }
     }
 
     #[test]
-    fn a_stretch_is_from_its_first_look_to_its_last() {
-        let toll = Toll::of(&[look(1_000, 70, 0), look(1_010, 170, 100), look(1_020, 270, 200)]).unwrap();
-        assert_eq!((toll.looks, toll.span, toll.worked), (2, Span::from_ms(20), Span::from_us(200)));
-        assert!((toll.share() - 0.01).abs() < 1e-12 && (toll.tick() - 0.01).abs() < 1e-12);
-        assert_eq!((toll.threads, toll.counted), (200.0, 150.0));
-        assert!((toll.share_of_hundred().unwrap() - 0.005).abs() < 1e-12);
-        assert_eq!(Toll::of(&[look(1, 1, 1)]), None);
-        assert_eq!(Toll::of(&[look(1, 1, 1), look(1, 2, 1)]), None);
-        assert_eq!(Toll::of(&[]), None);
+    fn a_stretch_is_from_its_first_sample_to_its_last() {
+        let cost =
+            SamplingCost::of(&[look(1_000, 70, 0), look(1_010, 170, 100), look(1_020, 270, 200)]).unwrap();
+        assert_eq!((cost.samples, cost.span, cost.worked), (2, Span::from_ms(20), Span::from_us(200)));
+        assert!((cost.share() - 0.01).abs() < 1e-12 && (cost.tick() - 0.01).abs() < 1e-12);
+        assert_eq!((cost.threads, cost.counted), (200.0, 150.0));
+        assert!((cost.share_of_hundred().unwrap() - 0.005).abs() < 1e-12);
+        assert_eq!(SamplingCost::of(&[look(1, 1, 1)]), None);
+        assert_eq!(SamplingCost::of(&[look(1, 1, 1), look(1, 2, 1)]), None);
+        assert_eq!(SamplingCost::of(&[]), None);
     }
 
     #[test]
-    fn nobody_looked_at_has_no_share_of_a_hundred() {
-        let nobody = |ms, worked| Look { threads: 0, ..look(ms, worked, 0) };
-        assert_eq!(Toll::of(&[nobody(1, 1), nobody(2, 2)]).unwrap().share_of_hundred(), None);
+    fn without_sampled_threads_the_share_of_a_hundred_is_missing() {
+        let empty = |ms, worked| CumulativeSample { threads: 0, ..look(ms, worked, 0) };
+        assert_eq!(SamplingCost::of(&[empty(1, 1), empty(2, 2)]).unwrap().share_of_hundred(), None);
     }
 
     #[test]
@@ -151,11 +158,11 @@ mod tests {
                 looks.push(look(at, worked, 1));
             }
             let middle = looks.len() / 2;
-            let of = |looks: &[Look]| Toll::of(looks).unwrap();
+            let of = |samples: &[CumulativeSample]| SamplingCost::of(samples).unwrap();
             let (all, one, other) = (of(&looks), of(&looks[..=middle]), of(&looks[middle..]));
             prop_assert_eq!(one.worked + other.worked, all.worked);
             prop_assert_eq!(one.span + other.span, all.span);
-            prop_assert_eq!(one.looks + other.looks, all.looks);
+            prop_assert_eq!(one.samples + other.samples, all.samples);
         }
     }
 }

@@ -5,7 +5,7 @@
 //! (`0-3,8,10-14:2`), in both directions.
 //!
 //! Properties: equality is by members (trailing zero words are never kept); iteration is ascending;
-//! parsing is bounded by [`MAX_ID`], so hostile text cannot ask for gigabytes.
+//! parsing is bounded by [`MAX_ID`], so that hostile text cannot cause an allocation of gigabytes.
 
 use crate::ids::{Id, OsCpu, OsNode};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};

@@ -26,7 +26,7 @@ pub const SLICES: std::ops::RangeInclusive<f64> = 0.1..=100.0;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Knob {
-    /// Threads of the program (`OMP_NUM_THREADS` and its like), or its ranks: a number.
+    /// Number of threads of the program (`OMP_NUM_THREADS` and similar variables), or of its ranks.
     Threads,
     /// Number of cores to take.
     Cores,
@@ -238,7 +238,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read_again() {
+    fn written_text_is_read_back() {
         for text in [
             "as it is",
             "threads=4 wait=sleep",
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn what_run_would_not_take_is_no_setting() {
+    fn a_value_that_run_refuses_is_no_setting() {
         for text in [
             "threads=0",
             "wait=hop",

@@ -30,7 +30,7 @@ use serde::Serialize;
 /// Samples needed for an interval near 95 %: with four, the interval misses the true median one
 /// time in eight.
 pub const SAMPLES_MIN: usize = 5;
-/// Number of draws; each end of the interval then rests on 50 draws.
+/// Number of draws; each end of the interval then follows from 50 draws.
 const DRAW_COUNT: usize = 2_000;
 /// Number of draws below the interval, and number above it: 2.5 % each.
 const TAIL_DRAWS: usize = DRAW_COUNT / 40;
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn every_order_is_a_permutation_and_each_comes_as_often() {
+    fn every_order_is_a_permutation_and_all_are_equally_frequent() {
         let mut seen = std::collections::BTreeMap::new();
         for seed in 0..6_000 {
             *seen.entry(shuffled(3, seed)).or_insert(0) += 1;
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_not_zero() {
+    fn a_missing_value_is_not_zero() {
         assert_eq!(median(&[]), None);
         assert_eq!(median(&[1.0, f64::NAN]), None);
         assert_eq!(estimate(&[1.0, f64::INFINITY], 1), None);
@@ -271,7 +271,7 @@ mod tests {
         }
 
         #[test]
-        fn a_ratio_is_that_of_the_medians_and_lies_within_what_samples_can_make(
+        fn a_ratio_is_that_of_the_medians_and_lies_within_the_possible_ratios_of_samples(
             above in samples(), below in samples(), seed: u64
         ) {
             let Estimate { median: ratio, interval } = ratio_of_medians(&above, &below, seed).unwrap();

@@ -194,8 +194,8 @@ pub fn read(bytes: &[u8]) -> Option<SyncStats> {
         for (all, one) in buckets.iter_mut().zip(&row[row::FIRST_BUCKET..]) {
             *all = all.saturating_add(*one);
         }
-        // A thread whose last region has ended may not know of the end. The leader's row holds the
-        // end until the leader closes another region.
+        // A thread whose last region has ended may not have seen the end. The leader's row holds
+        // the end until the leader closes another region.
         let arrived = row[row::ARRIVED_NS];
         let open = region(row[row::JOINED_REGION])
             .and_then(|(region, leader)| {
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn every_time_lies_in_its_bucket() {
+    fn every_time_is_in_its_bucket() {
         let mut before = 0;
         for ns in (0..5_000_000u64).step_by(37).chain([u64::MAX, 1 << 38]) {
             let at = bucket(ns);
@@ -332,7 +332,7 @@ mod tests {
         assert_eq!((met.threads, met.lost, met.runtimes), (2, 0, vec![Runtime::Libgomp]));
         assert_eq!(met.waiting_between, Some((100.0 / 4_000_000.0, 4_000.0 / 204_000.0)));
         assert_eq!(met.cost, Some(Span(400)));
-        // The leader knows nothing about a region that is not the one it closed last.
+        // The leader has the times only of the region that it closed last.
         let member: &[(usize, u64)] =
             &[(row::JOINED_REGION, joined(6, 1)), (row::ARRIVED_NS, 5_000), (row::SPANNED_NS, 200_000)];
         let met = read(&file(&[leader, member])).unwrap();
@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_counted_is_missing() {
+    fn missing_counts_are_not_zero() {
         let met = read(&file(&[])).unwrap();
         assert_eq!((met.intervals, met.waiting, met.runtimes), (None, None, vec![]));
         assert_eq!(read(b"not a page file of meetings"), None);

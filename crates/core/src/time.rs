@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_clock_that_goes_backwards_gives_nothing() {
+    fn a_clock_that_goes_backwards_gives_no_time() {
         assert_eq!(Moment(5).since(Moment(9)), Span::ZERO);
         assert_eq!(Span(3).share_of(Span::ZERO), None);
     }

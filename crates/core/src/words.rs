@@ -18,8 +18,9 @@ fn edits_max(word: &str) -> usize {
     }
 }
 
-/// Returns the known word that a mistyped one probably stands for: the nearest by letters left out,
-/// inserted, changed or swapped with their neighbours; the first of several. Case does not matter.
+/// Returns the known word that is probably meant by a mistyped one: the nearest by letters left
+/// out, inserted, changed or swapped with their neighbours; the first of several. Case does not
+/// matter.
 pub fn meant<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let word = word.to_lowercase();
     let near = known.into_iter().map(|known| (edits(&word, &known.to_lowercase()), known));

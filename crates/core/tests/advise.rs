@@ -483,7 +483,7 @@ fn table(scores: &Scores) -> String {
 }
 
 #[test]
-fn the_published_table_is_what_is_computed() {
+fn the_published_table_equals_the_computed_one() {
     let table = table(&scores());
     let published = include_str!("../../../docs/advise.md");
     assert!(published.contains(&table), "docs/advise.md has another table than this:\n{table}");
@@ -506,7 +506,7 @@ fn sum(held: bool) -> (Score, Taken) {
 }
 
 #[test]
-fn what_is_predicted_of_held_out_cells_has_the_right_sign_in_nine_of_ten() {
+fn predictions_of_held_out_cells_have_the_right_sign_in_nine_of_ten() {
     let (score, _) = sum(true);
     assert!(score.cells > 1000);
     let predicted = score.cells - score.silent;

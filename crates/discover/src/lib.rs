@@ -1,14 +1,14 @@
 //! Conversion of hwloc's view of a machine to trimtab's model.
 //!
-//! Problem: twenty years of firmware quirks lie between `/sys` and a sound picture of a machine.
-//! hwloc handles them, but it is a C library with its own release cycle, and no program that starts
-//! others should have to load it. Idea: one small program asks hwloc and prints the model
+//! Problem: twenty years of firmware quirks make `/sys` wrong or incomplete on many machines. hwloc
+//! corrects them, but it is a C library with its own release cycle, and a program that starts other
+//! programs should not have to load it. Idea: one small program calls hwloc and prints the model
 //! ([`Parts`], encoded by `trimtab_linux::machine`); all other programs read that.
 //!
 //! Properties: the model is the whole machine, whatever cpuset this process is in. PUs are in
-//! hwloc's logical order, so that every hwloc object is a run of them. From a topology that breaks
-//! this (no released hwloc makes one) the objects that cannot be represented are dropped; the
-//! machine is never lost.
+//! hwloc's logical order, so that the PUs of every hwloc object are consecutive. If a topology
+//! breaks this rule (no released hwloc makes one), the objects that cannot be represented are
+//! dropped, and the rest of the machine is kept.
 //!
 //! # Example
 //!
@@ -107,7 +107,7 @@ pub enum DiscoverError {
 /// other masks.
 ///
 /// `nodes_with_cpus` are the nodes that have CPUs according to the kernel, if it reports them:
-/// hwloc itself only tells which CPUs each node is *near* to.
+/// hwloc itself only reports which CPUs each node is *near* to.
 ///
 /// # Errors
 /// [`DiscoverError::Refused`] when hwloc finds nothing, mostly because `/sys` is missing.

@@ -42,7 +42,7 @@ pub(crate) fn nodes(topology: &Topology, runs: &Runs, with_cpus: Option<&NodeSet
         None => claim(&mut seen, runs.pus().len()),
     }
     let tiers: Vec<Tier> = seen.iter().map(|node| tier(topology, node, &seen)).collect();
-    // hwloc gives the same value for no memory and for an unknown amount. If it knows the amounts
+    // hwloc gives the same value for no memory and for an unknown amount. If it reports the amounts
     // of other nodes, the value means no memory.
     let tells = seen.iter().any(|node| bytes(node.object).is_some());
     seen.iter()

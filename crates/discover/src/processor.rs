@@ -45,8 +45,8 @@ fn part(kind: &CpuKind<'_>) -> KindPart {
 }
 
 /// Returns the core types that the kernel's counter units distinguish on hybrid Intel processors,
-/// in hwloc's words. hwloc asks each CPU instead, which discovery does not allow here; empty on
-/// every other machine.
+/// in hwloc's words. hwloc reads the identification of each CPU instead, which discovery does not
+/// allow here; empty on every other machine.
 pub(crate) fn hybrid_makes() -> Vec<(&'static str, CpuSet)> {
     let units = [("cpu_core", "IntelCore"), ("cpu_atom", "IntelAtom"), ("cpu_lowpower", "IntelLowPower")];
     units
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn makes_split_what_frequencies_joined() {
+    fn makes_of_cores_split_a_kind_that_frequencies_joined() {
         let cpus = |text: &str| text.parse::<CpuSet>().unwrap();
         let pus: Vec<OsCpu> = (0..8).map(OsCpu).collect();
         let makes = || vec![("IntelCore", cpus("0-3")), ("IntelAtom", cpus("4-7"))];

@@ -30,9 +30,9 @@ pub fn hwloc_version() -> String {
 
 /// Discovers the running machine.
 ///
-/// Bindings are not changed: hwloc's x86 part would visit every CPU to ask it. This adds little to
-/// the kernel's data here, disturbs cores that were isolated from exactly such visits, and waits
-/// without end for a core that a real-time task keeps.
+/// Bindings are not changed: hwloc's x86 part would run on every CPU to identify it. This adds
+/// little to the kernel's data here, disturbs cores that were isolated from exactly such visits,
+/// and waits without end for a core that a real-time task keeps.
 pub(crate) fn live() -> Result<Topology, DiscoverError> {
     let flags = BuildFlags::INCLUDE_DISALLOWED | BuildFlags::DONT_CHANGE_BINDING;
     load(TopologyBuilder::new(), flags)
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn files_without_a_chance_are_told_apart() {
+    fn files_that_cannot_be_a_topology_are_recognised() {
         let head = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<!-- <topology version=\"9\"> -->\n<!DOCTYPE topology SYSTEM \"hwloc2.dtd\">\n";
         for (text, words) in [
             (format!("{head}<topology version=\"2.0\">\n</topology>"), "ok"),

@@ -144,7 +144,7 @@ fn odd_files_end_in_a_machine_or_in_a_line() {
 }
 
 #[test]
-fn a_wrong_command_line_says_what_is_expected() {
+fn a_wrong_command_line_gets_the_usage() {
     for words in [&[][..], &["xml"], &["live", "x"], &["xml", "a", "b"], &["alive"]] {
         assert!(refusal(words).contains("expected `live`, `xml FILE` or `picture CPUS`"), "{words:?}");
     }
@@ -177,7 +177,7 @@ fn this_machine_agrees_with_lscpu() {
 }
 
 #[test]
-fn this_machine_is_the_same_from_wherever_it_is_seen() {
+fn this_machine_is_the_same_with_any_mask_and_environment() {
     let all = live();
     assert_eq!(all.parts().allowed, None, "what one process may use is not the machine's");
     // Bound to one CPU.
@@ -199,7 +199,7 @@ fn this_machine_is_the_same_from_wherever_it_is_seen() {
 }
 
 #[test]
-fn a_start_finds_this_machine_once_and_remembers_it() {
+fn a_start_discovers_this_machine_once_and_caches_it() {
     let folder = tempfile::tempdir().unwrap();
     let options = MachineOptions {
         helper: Some(PROGRAM.into()),
@@ -237,7 +237,7 @@ fn a_picture_of_cpus_that_are_not_there_is_refused() {
 }
 
 #[test]
-fn a_picture_is_of_this_machine_whatever_hwloc_is_told() {
+fn a_picture_is_of_this_machine_with_any_variables_of_hwloc() {
     let machine = live();
     let cpu = machine.allowed().first().unwrap().to_string();
     let plain = run(&["picture", &cpu]);

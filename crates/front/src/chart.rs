@@ -35,7 +35,7 @@ pub const WIDTH: f64 = 600.0;
 pub const MARGIN: f64 = 16.0;
 /// Distance between the base lines of two lines of text.
 pub const LINE: f64 = 18.0;
-/// Width of the sample that stands before the name in a legend.
+/// Width of the sample before the name in a legend.
 pub const SAMPLE: f64 = 26.0;
 /// Distance between two entries of a legend.
 const ENTRY_GAP: f64 = 18.0;
@@ -159,7 +159,7 @@ impl Canvas {
     pub fn places(&mut self, floor: f64, places: &[(f64, String)]) -> f64 {
         const ROOM: f64 = 3.0;
         let half = |label: &str| width("below", label) / 2.0 + ROOM;
-        // The outermost labels may be wider than what is left of the page.
+        // The outermost labels may be wider than the remaining part of the page.
         let inside = |x: f64, label: &str| x.clamp(half(label), WIDTH - half(label));
         let flat = places.windows(2).all(|two| {
             let [(x, label), (next, after)] = two else { return true };
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_beyond_the_axis_carries_a_mark_where_it_lies() {
+    fn a_value_beyond_the_axis_has_a_mark_at_its_end() {
         let plot = Plot { left: 0.0, right: 100.0, upper: 10.0, floor: 110.0, axis: Axis::ratio([1.5], 4.0) };
         let mut canvas = Canvas::new("");
         for (value, end) in [(9.13, "M50.0 10.0l5 9"), (0.0, "M50.0 110.0l5 -9")] {

@@ -1,5 +1,4 @@
-//! Messages for people, on stderr, one line each; stdout belongs to machine output and to the
-//! child.
+//! Messages to the user on stderr, one line each; stdout is for results and for the child.
 #![expect(clippy::print_stderr, reason = "this is the one place that writes there")]
 
 use crate::exit::Exit;
@@ -52,7 +51,7 @@ pub fn error(error: &Exit) {
     line(&error);
 }
 
-/// Prints a warning: a request is not met in full, and work goes on.
+/// Prints a warning: a request is not met in full, and work continues.
 pub fn warning(volume: Volume, text: &str) {
     if volume > Volume::Quiet {
         line(&format_args!("warning: {text}"));

@@ -14,7 +14,7 @@ use trimtab_agent::spawn::spawn;
 /// State shared with the thread that handles signals.
 #[derive(Debug, Default)]
 struct InterruptState {
-    /// The signal that came.
+    /// The signal that arrived.
     came: Option<i32>,
     /// The running program. A descriptor, because a process id may belong to another program by the
     /// time it is used.
@@ -36,7 +36,7 @@ impl Interrupt {
         let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).context("cannot listen for signals")?;
         let interrupt = Self { shared: Arc::default() };
         let shared = Arc::clone(&interrupt.shared);
-        // Ends with the process; it sleeps until a signal comes.
+        // Ends with the process; it sleeps until a signal arrives.
         spawn("signals", move || {
             for signal in signals.forever() {
                 let mut shared = lock(&shared);
@@ -51,12 +51,12 @@ impl Interrupt {
         Ok(interrupt)
     }
 
-    /// Returns the signal that came, if any.
+    /// Returns the signal that arrived, if any.
     pub fn came(&self) -> Option<i32> {
         lock(&self.shared).came
     }
 
-    /// Returns whether a signal comes within this time.
+    /// Returns whether a signal arrives within this time.
     pub fn comes_within(&self, time: Duration) -> bool {
         let begin = Instant::now();
         while begin.elapsed() < time {

@@ -1,5 +1,5 @@
 //! Shared library of the front ends: process environment, messages, exit statuses, tables, charts,
-//! and parsers of values on the command line. It decides nothing and measures nothing.
+//! and parsers of values on the command line. It makes no decision and no measurement.
 //!
 //! # Example
 //!
@@ -8,7 +8,7 @@
 //! use trimtab_front::exit::{self, Exit};
 //! use trimtab_front::table::{Align, Table};
 //!
-//! // A value of the command line; an error says what is wrong with it.
+//! // A value of the command line; an error names its fault.
 //! assert_eq!(interval("100ms")?.seconds(), 0.1);
 //! let error = interval("often").map_err(|why| Exit::new(exit::FAILED, anyhow::anyhow!(why)));
 //! assert_eq!(error.unwrap_err().status, 2);
@@ -26,7 +26,7 @@
 //! 2. [`diagnostics`] writes messages to standard error, [`print()`] results to standard output;
 //!    [`exit`] has the statuses.
 //! 3. [`args`] has the forms of values on the command line: times, words of a list, numbers.
-//! 4. [`table`], [`chart`], [`date`], [`progress`] and [`status_line`] format what is shown.
+//! 4. [`table`], [`chart`], [`date`], [`progress`] and [`status_line`] format the output.
 
 #![forbid(unsafe_code)]
 

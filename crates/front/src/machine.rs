@@ -19,7 +19,7 @@ pub enum Which {
     Synthetic(String),
 }
 
-/// A model, and what was read with it.
+/// A model of a machine, and the facts that were read with it.
 #[derive(Debug)]
 pub struct Model {
     /// The machine.

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 /// Shortest time between two texts: faster changes cannot be read.
 const PAUSE: Duration = Duration::from_millis(50);
-/// Columns of a terminal that does not say how many it has.
+/// Number of columns of a terminal that does not report it.
 const COLUMNS_DEFAULT: usize = 80;
 /// Units of time in seconds, with their signs.
 const UNITS: [(u64, char); 4] = [(86_400, 'd'), (3_600, 'h'), (60, 'm'), (1, 's')];

@@ -1,5 +1,5 @@
-//! Results of an oversubscription study in words, as the benchmark's report and the page of
-//! `trimtab report` show them.
+//! Results of an oversubscription study as text, for the benchmark's report and the page of
+//! `trimtab report`.
 
 use std::fmt::Write as _;
 use trimtab_core::place::waiting::WaitPolicy;

@@ -11,7 +11,7 @@ pub mod team;
 pub mod tune_team;
 
 pub use bench::{BenchArgs, BenchBalanceArgs, BenchCommand, CostArgs, Experiment, NestedArgs, UncoreArgs};
-pub use oversub::{Couple, Mix, OversubArgs, OversubCellArgs, Program};
+pub use oversub::{Mix, OversubArgs, OversubCellArgs, Program, ProgramPair};
 pub use report::ReportArgs;
 pub use sim::{MachinesArgs, ScenarioArgs, SimArgs, SimCommand};
 pub use sim_figures::FiguresArgs;

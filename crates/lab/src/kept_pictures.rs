@@ -1,6 +1,6 @@
 //! Test of the pictures that are kept in `experiments/`: each equals the one that its record gives
 //! today, and has no fault that can be seen without a browser. `TRIMTAB_PICTURES=write` draws them
-//! again; what they show is measured, or simulated, by the commands of their folders alone.
+//! again; only the commands of their folders measure or simulate the values that they show.
 
 use std::env;
 use std::fs;
@@ -12,7 +12,7 @@ pub(crate) fn kept(file: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments").join(file)
 }
 
-/// Compares a kept picture with what its record gives, or writes it where that is wished.
+/// Compares a kept picture with one drawn from its record, or writes it if the user asks for that.
 pub(crate) fn is_kept(file: &str, drawn: &str) {
     assert_eq!(faults(drawn), Vec::<String>::new(), "{file}");
     let path = kept(file);

@@ -1,6 +1,6 @@
 //! Commands of the laboratory: benchmarks of the live machine, the front end of the simulator, the
-//! tuning of programs and teams, replays, and pages made of records. All numbers shown are computed
-//! in other crates.
+//! tuning of programs and teams, replays, and pages made of records. Other crates compute every
+//! number that is shown.
 //!
 //! # Example
 //!

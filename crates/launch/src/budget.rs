@@ -30,7 +30,7 @@ fn word<S: serde::Serializer>(rule: &Rule, serializer: S) -> Result<S::Ok, S::Er
     serializer.serialize_str(rule.word())
 }
 
-/// Returns the rule that a request asks for; `None` if no team is bounded.
+/// Returns the rule of a request; `None` if no team is bounded.
 ///
 /// # Examples
 /// ```

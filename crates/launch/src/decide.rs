@@ -28,7 +28,7 @@ use trimtab_core::place::{
     environment, pins_itself, stated,
 };
 
-/// Variable that tells the allocator of the C library to request huge pages.
+/// Variable that makes the allocator of the C library request huge pages.
 pub const TUNABLES: &str = "GLIBC_TUNABLES";
 const ASKS: &str = "glibc.malloc.hugetlb=1";
 /// First version of glibc that understands `glibc.malloc.hugetlb`.
@@ -113,7 +113,7 @@ pub fn decide(request: &LaunchRequest, facts: &LaunchFacts) -> Result<LaunchPlan
         placed,
         threads,
         holds,
-        Rest { openmp, nesting, environment: variables, wait, preload, budget, reasons, questions },
+        StepResults { openmp, nesting, environment: variables, wait, preload, budget, reasons, questions },
     ))
 }
 
@@ -270,7 +270,7 @@ impl<'a> Deciding<'a> {
             }
             _ => None,
         }));
-        // The user was just told about threads that are out of reach.
+        // An earlier message has reported the threads that are out of reach.
         Ok(if out_of_reach.is_some() { Missed::Ignored } else { asked.missed(self.request) })
     }
 
@@ -299,7 +299,7 @@ impl<'a> Deciding<'a> {
         (WaitPlan { waiting, origin, yields, left_to_user }, matters && yields.is_none())
     }
 
-    /// Returns the variable that tells the allocator to request huge pages.
+    /// Returns the variable that makes the allocator request huge pages.
     fn huge_pages(&self, reasons: &mut Vec<LaunchReason>) -> Option<Variable> {
         if !self.request.allocator.at(self.holds).value {
             return None;
@@ -307,7 +307,7 @@ impl<'a> Deciding<'a> {
         let warning = |text: String| LaunchReason::warning(Topic::Memory, text);
         if self.facts.glibc.is_none_or(|version| version < TUNABLES_SINCE) {
             reasons.push(warning(
-                "--thp on needs the allocator of glibc 2.35: this C library is not told to ask for huge pages by it"
+                "--thp on needs the allocator of glibc 2.35: GLIBC_TUNABLES has no effect on this C library"
                     .to_owned(),
             ));
         }
@@ -391,7 +391,7 @@ fn leaves_binding_to(program: &ProgramFacts, openmp: Option<Runtime>) -> Option<
 }
 
 /// Results of the steps.
-struct Rest {
+struct StepResults {
     openmp: Option<Runtime>,
     nesting: Option<Nesting>,
     environment: Vec<Variable>,
@@ -408,7 +408,7 @@ fn assembled(
     placed: Placed,
     threads: Sourced<u32>,
     holds: bool,
-    rest: Rest,
+    rest: StepResults,
 ) -> LaunchPlan {
     let rank = match role {
         Role::Alone => None,

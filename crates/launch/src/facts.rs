@@ -171,7 +171,8 @@ pub struct Answers {
 
 impl LaunchFacts {
     /// Returns the facts of a launch on an idle machine of which it may use everything: no program,
-    /// no preload library, nothing known of the C library. A caller fills in what it found.
+    /// no preload library, nothing known of the C library. A caller fills in the facts that it
+    /// found.
     ///
     /// # Examples
     /// ```

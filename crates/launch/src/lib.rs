@@ -2,8 +2,8 @@
 //!
 //! For programs that start parallel programs: `trimtab run` carries a decided launch out, `plan`
 //! shows it, `advise` and `tune` calculate with it. A launch consists of many choices that depend
-//! on each other (cores, threads, variables, wait policy, preload library, launchers); here it is a
-//! value.
+//! on each other (cores, threads, variables, wait policy, preload library, launchers). This crate
+//! represents all of them as one value, [`LaunchPlan`].
 //!
 //! ```text
 //! options, site, rule, tuning, environment --merge--> LaunchRequest --+
@@ -36,7 +36,8 @@
 //! - [`decide()`] returns a [`LaunchPlan`], with all messages about it as reasons, or a
 //!   [`Refusal`].
 //!
-//! Some facts depend on the decision. Three rules still make the decision a function:
+//! Some facts depend on the decision itself. Three rules keep the decision a pure function of its
+//! arguments:
 //!
 //! 1. *Cores.* The holds of others are known for certain only under the ledger's lock. While the
 //!    caller has that lock, it calls [`place()`], the first half of the decision, takes the CPUs,
@@ -56,9 +57,10 @@
 //! # Limits
 //!
 //! The crate starts nothing, reserves nothing and reads nothing: `trimtab-linux` gathers most of
-//! the facts and carries plans out. Which cores are best, `trimtab_core::place` decides.
+//! the facts and carries plans out. `trimtab_core::place` decides which cores are best.
 //!
-//! Walls: the crate uses `trimtab-core` alone; no clock, file, environment variable or thread.
+//! Dependencies: the crate uses `trimtab-core` alone; no clock, file, environment variable or
+//! thread.
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]

@@ -280,7 +280,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_said_stays() {
+    fn stated_options_stay() {
         let mut mine = Options {
             wait_policy: Some(WaitPolicy::Spin),
             cpus: Some("0".parse().unwrap()),

@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_older_version_wrote_is_read() {
+    fn values_of_an_older_version_are_read() {
         let own = OwnValues::read("OMP_PLACES={0},{1}\nLD_PRELOAD=/a b.so\n");
         assert!(own.contain("OMP_PLACES", "{0},{1}") && own.contain("LD_PRELOAD", "/a b.so"));
         assert!(!own.contain("LD_PRELOAD", ""));

@@ -47,7 +47,7 @@ pub struct Placed {
 /// let options = Options { cores: Some("2".parse()?), ..Options::default() };
 /// let request = LaunchRequest::merge(Sources { options, ..Sources::default() })?;
 ///
-/// // Under the ledger's lock: see what others hold, and take the cores of the placement.
+/// // Under the ledger's lock: read the holds of others, and take the cores of the placement.
 /// facts.ledger.held = "0".parse()?;
 /// let placed = place(&request, &facts, &Role::of(&request, &facts))?;
 /// assert_eq!(placed.hold.to_string(), "1-2");

@@ -21,7 +21,7 @@ use trimtab_core::set::CpuSet;
 /// Decided launch.
 ///
 /// # Examples
-/// What a caller that carries a plan out reads from it:
+/// A caller that carries a plan out reads these parts of it:
 ///
 /// ```
 /// use trimtab_core::topology::parse_synthetic;

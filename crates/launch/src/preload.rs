@@ -80,11 +80,11 @@ impl Preload {
         }
     }
 
-    /// Decides by the kind of the program. `openmp` says whether OpenMP threads have places: those
-    /// of the runtime or of nested teams. `asked` says whether the library has a task besides
-    /// placing threads at their birth: nested teams, or reporting fewer threads than there are
-    /// CPUs. Without such a task, the library stays out of programs with threads that share the
-    /// mask, and so out of all programs that these start.
+    /// Decides by the kind of the program. `openmp`: whether OpenMP threads have places: those of
+    /// the runtime or of nested teams. `asked`: whether the library has a task besides placing
+    /// threads at their creation: nested teams, or reporting fewer threads than there are CPUs.
+    /// Without such a task, the library stays out of programs with threads that share the mask, and
+    /// so out of all programs that these start.
     pub(crate) fn decide(
         program: Option<&ProgramFacts>,
         mode: PinMode,

@@ -26,7 +26,7 @@ use trimtab_core::place::{
 };
 use trimtab_core::setting::{Knob, Setting};
 
-/// Variable with which an enclosing run tells inner runs about its hold.
+/// Variable with which an enclosing run passes its hold to inner runs.
 pub const HOLD: &str = "TRIMTAB_HOLD";
 
 /// Source of a value. [`LaunchRequest::merge`] has an example.
@@ -164,7 +164,7 @@ pub struct LaunchRequest {
     pub slice: OnCores<Option<f64>>,
     /// Period of preemption between the kernel's ticks; `None`: no preemption.
     pub preempt: Option<PreemptPeriod>,
-    /// Whether the allocator is told to request huge pages.
+    /// Whether the allocator is set to request huge pages.
     pub allocator: OnCores<bool>,
     /// Treatment of thread counts above the number of CPUs of the run.
     pub fit: Fit,
@@ -233,7 +233,7 @@ impl LaunchRequest {
     /// use trimtab_launch::rules::Rule;
     /// use trimtab_launch::{LaunchRequest, Options, ValueOrigin, Sources};
     ///
-    /// // A rule asks for one layout and for a memory policy, an option for another layout.
+    /// // A rule sets one layout and a memory policy, an option another layout.
     /// let options = Options { strategy: Some(Strategy::Scatter), ..Options::default() };
     /// let rule = Rule {
     ///     program: "solver".to_owned(),

@@ -63,9 +63,9 @@ pub(crate) fn placement(plan: &Plan, request: &LaunchRequest) -> Vec<LaunchReaso
     told
 }
 
-/// Returns why a plan with an open number of cores has fewer cores than usable, if other
-/// programs are the cause. The program then has fewer threads than its user may expect, and no
-/// other message says so.
+/// Returns why a plan with an open number of cores has fewer cores than usable, if other programs
+/// are the cause. The program then has fewer threads than its user may expect, and no other message
+/// reports that.
 fn short_of(plan: &Plan) -> Option<String> {
     if plan.amount != Amount::Auto
         || !plan.reasons.iter().any(|reason| matches!(reason, Reason::Auto { cap: None, .. }))

@@ -180,7 +180,7 @@ fn a_budget_is_there_only_on_request() {
 }
 
 #[test]
-fn what_contradicts_itself_is_refused() {
+fn contradictions_are_refused() {
     let nest = || Some("2,scatter".to_owned());
     for (options, words) in [
         (Options { nest: nest(), pin: Some(PinMode::Mask), ..Options::default() }, "--pin mask"),
@@ -207,7 +207,7 @@ fn what_contradicts_itself_is_refused() {
 }
 
 #[test]
-fn strict_refuses_what_else_is_a_warning() {
+fn strict_makes_warnings_errors() {
     let strict = Options { strict: true, ..Options::default() };
     let decided = |options: &Options, facts: &LaunchFacts| {
         let options = options.clone();
@@ -245,7 +245,7 @@ fn of_ranks(ranks: u32, facts: &LaunchFacts, options: Options) -> Result<LaunchP
 }
 
 #[test]
-fn ranks_that_share_cores_are_told_so() {
+fn ranks_that_share_cores_get_a_warning() {
     let facts = facts("core:2");
     let refusal = of_ranks(3, &facts, Options::default()).unwrap_err().to_string();
     assert!(refusal.contains("--ranks 3") && refusal.contains("--or-fewer"), "{refusal}");
@@ -503,7 +503,7 @@ proptest! {
     /// A variable of the user changes only if a count exceeds the CPUs or if requested nested teams
     /// place the threads; the plan then says so.
     #[test]
-    fn what_the_user_set_stays(drawn in drawn()) {
+    fn variables_of_the_user_stay(drawn in drawn()) {
         let Ok(request) = drawn.request() else { return Ok(()) };
         let Ok(plan) = planned(&request, drawn.facts()) else { return Ok(()) };
         let environment = &request.environment;
@@ -546,7 +546,7 @@ fn a_workload_managers_grant_bounds_auto_and_nothing_else() {
     assert_eq!(cores_of(&slurm, None, &facts), (3, true));
     assert_eq!(cores_of(&slurm, Some("6"), &facts), (6, false), "a stated amount takes precedence");
     assert_eq!(cores_of(&[("SLURM_CPUS_ON_NODE", "99")], None, &facts), (8, false));
-    // An inner run has what the outer one holds.
+    // An inner run has the cores of the outer one.
     let inner = [slurm[0], (request::HOLD, "1")];
     assert_eq!(cores_of(&inner, None, &facts), (8, false));
     // Each rank of a step has two CPUs of four.

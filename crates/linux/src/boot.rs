@@ -1,4 +1,4 @@
-//! Boot id of the running kernel, read once: it is the same as long as a process runs, and a start
+//! Boot id of the running kernel, read once: it does not change while a process runs, and a start
 //! needs it for the machine's model, the journal of masks and the ledger.
 
 use crate::text::{self, ReadError};

@@ -1,9 +1,9 @@
-//! Page file of a run's budget ([`trimtab_core::budget`]): made by the launcher, handed to the
-//! program and all that it starts, read by reports.
+//! Page file of a run's budget ([`trimtab_core::budget`]): made by the launcher, inherited by the
+//! program and all processes that it starts, read by reports.
 //!
 //! It is a memory file without a name in any folder, so that nothing is left behind and only
 //! processes that inherit the descriptor, or that may read this user's `/proc/PID/fd`, find it. Its
-//! length is sealed: no process can cut it while others use it.
+//! length is sealed: no process can shorten it while others use it.
 
 use crate::launch::inherited;
 use crate::process::{self, Pid};
@@ -48,7 +48,7 @@ impl BudgetPage {
 
     /// Opens the page that a run handed over to the calling process: as a descriptor of the process
     /// that the launcher became, or else as the inherited descriptor. `None` if it is gone, or if
-    /// what is there is no memory file of the budget's name; such a file is not opened.
+    /// the descriptor is not a memory file of the budget's name; such a descriptor is not opened.
     pub fn inherited(proc: &Path, handoff: &Handoff<'_>) -> Option<Self> {
         let descriptor = |process: &str| proc.join(process).join(format!("fd/{}", handoff.descriptor));
         let open = |path: &Path| {
@@ -59,7 +59,7 @@ impl BudgetPage {
         open(&descriptor(&handoff.pid.to_string())).or_else(|| open(&descriptor("self"))).map(Self)
     }
 
-    /// Returns what other processes leave of the budget to the process `own`.
+    /// Returns the threads that other processes leave of the budget to the process `own`.
     pub fn bound(&self, proc: &Path, own: Pid) -> Option<BudgetBound> {
         let content = self.read()?;
         let lives = |owner: trimtab_core::budget::page::Owner| {

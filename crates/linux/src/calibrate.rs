@@ -1,8 +1,8 @@
-//! Measurements of this kernel's behaviour. A version number does not tell it, since distributions
-//! change and configure their kernels.
+//! Measurements of this kernel's behaviour. It does not follow from the version, since
+//! distributions change and configure their kernels.
 //!
 //! [`yield_share`] costs some 10 ms of one CPU, [`wake_time`] 10 ms of two, [`costs`] less than
-//! one. Nothing is measured unless a caller asks.
+//! one. Nothing is measured without a call.
 
 use crate::process::Pid;
 use crate::sys::affinity;
@@ -30,7 +30,7 @@ const POSIX_SHARE_MIN: f64 = 0.9;
 /// Effect of `sched_yield` on a thread that calls it beside a thread that computes.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum YieldKind {
-    /// The other thread runs, as POSIX says.
+    /// The other thread runs, as POSIX requires.
     Posix,
     /// The yielding thread keeps a share of its own.
     Weak {
@@ -80,10 +80,10 @@ pub fn yield_share(cpus: &CpuSet) -> Option<YieldKind> {
     YieldKind::of(computing?, yielding?, contest.into())
 }
 
-/// Barrier of three threads that can be called off.
+/// Barrier of three threads that can be cancelled.
 #[derive(Debug, Default)]
 struct Gate {
-    /// Number of threads that have arrived, and whether the barrier was called off.
+    /// Number of threads that have arrived, and whether the barrier was cancelled.
     state: Mutex<(u32, bool)>,
     changed: Condvar,
 }
@@ -131,7 +131,8 @@ fn compute() {
 
 /// Number of times that a sleeper is woken.
 const WAKE_COUNT: u32 = 48;
-/// Pause before each wake. In it the sleeper's CPU goes as idle as between the steps of a program.
+/// Pause before each wake. In it the sleeper's CPU enters the same idle state as between the steps
+/// of a program.
 const WAKE_PAUSE: Duration = Duration::from_micros(150);
 /// Longest wait for all wakes together: on a busy machine the sleeper runs late.
 const WAKES_TIME_MAX: Duration = Duration::from_millis(100);
@@ -200,7 +201,7 @@ pub struct Costs {
     pub set: Span,
 }
 
-/// Number of tries of each operation; the fastest counts, since the others were disturbed.
+/// Number of repetitions of each operation; the fastest counts, since the others were disturbed.
 const COST_TRIES: u32 = 64;
 
 /// Measures on the calling thread and keeps its mask. `proc` is the mount point of procfs.
@@ -250,7 +251,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shares_are_told_apart_and_noise_is_not_believed() {
+    fn shares_are_distinguished_and_noise_is_rejected() {
         let ms = Span::from_ms;
         assert_eq!(YieldKind::of(ms(99), ms(1), ms(105)), Some(YieldKind::Posix));
         assert_eq!(YieldKind::of(ms(5), ms(5), ms(10)), Some(YieldKind::Weak { share: 0.5 }));
@@ -260,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn where_no_more_threads_may_be_nothing_is_said_and_nobody_waits() {
+    fn at_the_limit_of_threads_the_calibration_gives_no_answer_and_does_not_wait() {
         use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
         let own = affinity::get(None).unwrap();
         let answer = thread::spawn(move || {

@@ -1,9 +1,9 @@
-//! A program that runs as our child, with a parent that looks from outside as if it were the
+//! A program that runs as our child, with a parent that behaves towards other processes like the
 //! program.
 //!
 //! Problem: a process that observes a program must stay beside it, and a parent between the shell
-//! and the program is visible: the parent gets the signals, the terminal stops it, its status is
-//! what the shell reports.
+//! and the program is visible: the parent gets the signals, the terminal stops it, and the shell
+//! reports its status.
 //!
 //! Idea: the parent stays in the program's process group, touches neither the terminal nor the
 //! program's input, and passes on every event of either process to the other.
@@ -18,11 +18,11 @@
 //!   sees a stopped job. When the parent is continued, the program continues.
 //! - The parent exits with the program's status. If a signal killed the program, the parent dies of
 //!   the same signal, without a second core file.
-//! - If the parent is killed, the program goes on: nothing ties its life to the parent's.
+//! - If the parent is killed, the program continues: it does not depend on the parent.
 //!
 //! Limit: a signal that another process sends to the whole group (`kill -TERM -GROUP`) reaches the
 //! program twice, directly and through the parent, because a signal does not say how it was
-//! addressed. Most runs end at the first one.
+//! addressed. Most programs end at the first one.
 //!
 //! Source: the rules are those of `sudo` and of `setpriv`-like wrappers, as seen from outside.
 
@@ -213,8 +213,8 @@ impl Child {
             // This process sent it to itself.
             Sender::Process(pid) if Some(pid) == u32::try_from(own.as_raw_nonzero().get()).ok() => false,
             Sender::Process(_) if came.number == SIG_CONT => {
-                // A program that was continued together with us needs no second signal; one that is
-                // still stopped does.
+                // A program that was continued together with us needs no second signal; a program
+                // that is still stopped needs one.
                 let woken = std::mem::take(&mut self.asleep);
                 self.stopped || !woken
             }
@@ -232,7 +232,7 @@ impl Child {
 }
 
 /// Asks a process that balances to stop balancing. If it runs a program of its own, the program
-/// goes on.
+/// continues.
 ///
 /// A process that only balances ends (as by any SIGTERM). A parent that forwards each SIGTERM to
 /// its program recognises this one by the word queued with it.
@@ -251,8 +251,8 @@ const SIG_HUP: i32 = rustix::process::Signal::HUP.as_raw();
 const SIG_CONT: i32 = rustix::process::Signal::CONT.as_raw();
 const SIG_TERM: i32 = rustix::process::Signal::TERM.as_raw();
 const SIG_CHLD: i32 = rustix::process::Signal::CHILD.as_raw();
-/// Signals that the kernel sends to one process only, and never because of an act of that process:
-/// from timers, and from descriptors with an owner.
+/// Signals that the kernel sends to one process only, and never because of an action of that
+/// process: from timers, and from descriptors with an owner.
 const FOR_ONE: [i32; 5] = [
     rustix::process::Signal::ALARM.as_raw(),
     rustix::process::Signal::VTALARM.as_raw(),
@@ -274,7 +274,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_kernel_sends_to_us_alone_is_for_the_program_and_what_it_sends_to_the_group_is_not() {
+    fn signals_of_the_kernel_to_us_alone_are_passed_on_and_those_to_the_group_are_not() {
         let pid = getpid();
         let mut child = Child { pid, word: None, stopped: false, asleep: false };
         let mut is_for_program =

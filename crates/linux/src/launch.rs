@@ -1,9 +1,9 @@
 //! Application of a launch plan to this process, and exec of the program.
 //!
 //! Everything is set on this process before exec, so that the loader, the interpreter and the
-//! allocator of the program already run on the program's CPUs and memory nodes. Nothing is half
-//! applied to a running program, and no parent stays. Nothing is decided here: the values come from
-//! a [`LaunchPlan`] and are read back after they were set.
+//! allocator of the program already run on the program's CPUs and memory nodes. No setting is half
+//! applied to a running program, and no parent process stays. This module decides nothing: the
+//! values come from a [`LaunchPlan`] and are read back after they were set.
 
 use crate::memory;
 use crate::program::{FileKind, Program};
@@ -108,8 +108,8 @@ fn apply_memory(plan: &Plan) -> Option<(String, String)> {
     Some((text, String::new()))
 }
 
-/// Asks for the scheduler slice for this process and the program it becomes; the error says why it
-/// is not available.
+/// Requests the scheduler slice for this process and the program that it becomes; the error
+/// contains the reason why it is not available.
 fn ask_for_slice(ms: f64) -> Result<(), String> {
     let wanted = Span((ms * 1e6).round() as u64);
     match slice::set(wanted) {
@@ -202,7 +202,7 @@ fn explain(path: &Path, error: &io::Error) -> String {
 
 /// Makes a picture (hwloc XML) of the machine that has only these CPUs. The name returned works as
 /// long as this process, which is about to become the launcher, lives, so nothing is left behind.
-/// The error says why there is no picture.
+/// The error contains the reason why there is no picture.
 pub fn picture(cpus: &CpuSet) -> Result<String, String> {
     let text = crate::machine::picture(cpus, None).map_err(|error| error.to_string())?;
     let descriptor = keep(&text).map_err(|error| error.to_string())?;
@@ -231,7 +231,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_kept_is_read_by_its_name_and_cannot_be_changed() {
+    fn a_kept_file_is_read_by_its_name_and_cannot_be_changed() {
         let kept = keep(b"<topology>").unwrap();
         let path = format!("/proc/{}/fd/{}", std::process::id(), kept.into_raw_fd());
         assert_eq!(std::fs::read(&path).unwrap(), b"<topology>");

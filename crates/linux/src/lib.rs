@@ -1,9 +1,9 @@
-//! The live Linux machine: everything that trimtab reads from it and does to it.
+//! The live Linux machine: all reads from it and all changes of it by trimtab.
 //!
 //! All raw system calls are in [`sys`], one per wrapper; unsafe code is allowed only there.
 //! Everything above it takes slices, owned descriptors and the core's id types, and returns typed
-//! errors that name the operation and its object. No function here chooses anything: it reads, or
-//! it carries out.
+//! errors that name the operation and its object. No function here makes a choice: each one reads
+//! the machine or carries out a decision.
 //!
 //! # Example
 //!

@@ -2,8 +2,8 @@
 //!
 //! Of the machine's CPUs a program may use those that are online, inside the cpuset of its control
 //! group, and in the mask it inherited; the kernel keeps the mask inside the cpuset. This module
-//! tells the three apart, so that the message "4 of 16" can name the cause of the missing twelve. A
-//! quota removes no CPU but time, so it is a number of its own.
+//! distinguishes the three, so that the message "4 of 16" can name the cause of the missing twelve.
+//! A quota removes no CPU but time, so it is a separate number.
 //!
 //! Cost: if the mask covers every online CPU, nothing was removed, and the cpuset's files are not
 //! opened.
@@ -27,9 +27,9 @@ use trimtab_core::set::{CpuSet, NodeSet, Set};
 pub struct Limits {
     /// The machine's online CPUs; `None` if the kernel's list cannot be read.
     pub online: Option<CpuSet>,
-    /// The CPUs left by every limit.
+    /// The CPUs that all limits permit.
     pub allowed: CpuSet,
-    /// The memory nodes left by every limit; `None` on a kernel without cpusets.
+    /// The memory nodes that all limits permit; `None` on a kernel without cpusets.
     pub mems: Option<NodeSet>,
     /// The tightest quota of CPU time of the control group and its ancestors.
     pub quota: Option<Quota>,
@@ -104,9 +104,9 @@ impl fmt::Display for Limiter {
 /// the causes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Bounds {
-    /// The CPUs left by every limit.
+    /// The CPUs that all limits permit.
     pub allowed: CpuSet,
-    /// The memory nodes left by every limit; `None` on a kernel without cpusets.
+    /// The memory nodes that all limits permit; `None` on a kernel without cpusets.
     pub mems: Option<NodeSet>,
     /// The tightest quota of CPU time of the control group and its ancestors.
     pub quota: Option<Quota>,
@@ -114,7 +114,7 @@ pub struct Bounds {
 
 impl Bounds {
     /// Reads the bounds of the calling process, which has the mask `inherited`. `online` and
-    /// `nodes` are the kernel's lists of what is online, if they are known.
+    /// `nodes` are the kernel's lists of CPUs and nodes that are online, if they are known.
     ///
     /// # Errors
     /// As [`Limits::read`].
@@ -127,7 +127,8 @@ impl Bounds {
         let system = root.join("sys/devices/system");
         let online = online.or_else(|| list(&system.join("cpu/online")));
         let nodes = nodes.or_else(|| list(&system.join("node/online")));
-        // A system-call filter may forbid the question; the status costs three calls and much text.
+        // A system-call filter may forbid the call; reading the status costs three calls and much
+        // text.
         let asked = (root == Path::new("/")).then(mempolicy::allowed).and_then(Result::ok);
         let mems = if asked.is_some() { asked } else { own_status(root)?.mems };
         Ok(Self {

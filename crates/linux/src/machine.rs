@@ -2,7 +2,7 @@
 //! `trimtab-discover`.
 //!
 //! Problem: hwloc needs tens of milliseconds and a C library to discover a machine that changes
-//! once a boot, and every `trimtab run` needs the model. Idea: a separate program asks hwloc and
+//! once a boot, and every `trimtab run` needs the model. Idea: a separate program calls hwloc and
 //! prints the model; its output is, byte for byte, the cache file. A start then costs a few small
 //! reads ([`Key`]) and a decode.
 //!
@@ -10,9 +10,9 @@
 //! `trimtab-discover`; the *system cache* is one file written by root for all users, the *user
 //! cache* a directory of the caller's.
 //!
-//! Properties: nothing read back is trusted (owner, size, checksum and [`Machine::build`] all check
-//! it); a cache that cannot be read or written costs time, never a run, and is reported as a value.
-//! No path and no variable is taken from the environment here; both are arguments.
+//! Properties: data read back is not trusted (owner, size, checksum and [`Machine::build`] all
+//! check it); a cache that cannot be read or written costs time, never fails a run, and is reported
+//! as a value. No path and no variable is taken from the environment here; both are arguments.
 
 mod cache;
 mod codec;

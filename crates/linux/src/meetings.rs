@@ -1,5 +1,5 @@
 //! Page file in which preload libraries count barriers and collectives: made by the parent, opened
-//! by its children, gone with the parent.
+//! by its children, freed at the end of the parent.
 //!
 //! The file has no name in any folder, so nothing is left behind. Children open it as a descriptor
 //! of their parent. This works as long as the parent lives, and also through programs that close

@@ -65,7 +65,7 @@ impl fmt::Display for MemoryOutcome {
             }
         }
         for (at, refusal) in refused.iter().enumerate() {
-            // A filter gives the same answer to every step: once is enough.
+            // A filter gives the same answer to every step: one attempt is enough.
             if at == 0 || refused[at - 1].cause != refusal.cause {
                 write!(f, "; {refusal}")?;
             }
@@ -133,12 +133,12 @@ pub enum Cause {
         /// The nodes the cpuset permits.
         permitted: NodeSet,
     },
-    /// The kernel does not know the policy.
+    /// The kernel does not have the policy.
     TooOld {
         /// The first version of Linux that does.
         since: (u8, u8),
     },
-    /// `EINVAL` where the causes could not be told apart: the kernel may be too old, or the nodes
+    /// `EINVAL` whose cause could not be distinguished: the kernel may be too old, or the nodes
     /// outside the cpuset or without memory.
     NodesOrKernel,
     /// The plan names no node for a policy that takes some.
@@ -247,7 +247,7 @@ fn is_in_force(policy: MemoryPolicy, nodes: &NodeSet, now: &Current) -> bool {
 
 /// Returns the likely cause of the kernel's refusal. An invalid argument is either the nodes or the
 /// mode, so the nodes are compared with those the cpuset permits; if they are fine and the policy
-/// came late, this kernel does not have it.
+/// was added late, this kernel does not have it.
 fn cause(policy: MemoryPolicy, nodes: &NodeSet, errno: Errno) -> Cause {
     match errno {
         Errno::PERM => Cause::Filtered,

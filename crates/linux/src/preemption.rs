@@ -10,7 +10,7 @@
 //! ran. So the program's threads take turns of one period.
 //!
 //! The program receives no signal, is not stopped or traced, and none of its system calls is
-//! interrupted: to it, this is another program that runs now and then. A signal to the spinning
+//! interrupted: to it, this is another program that runs occasionally. A signal to the spinning
 //! thread was tried and rejected: it was slower, and the runtime of GNU Fortran has a handler of
 //! its own for the only signal that interrupts no system call (`SIGTRAP` of a sampling event).
 

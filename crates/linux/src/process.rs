@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stat_line_is_read_whatever_the_name() {
+    fn a_stat_line_is_read_with_any_name() {
         for name in ["sh", "a b", ")", "(((", "x) R 1 (y", "", "tab\there"] {
             let seen = Stat::parse(line(name).as_bytes()).unwrap();
             assert_eq!(
@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_says_who_and_where() {
+    fn a_status_has_the_user_and_the_masks() {
         let text = "Name:\tx\nUid:\t1000\t0\t0\t0\nCpus_allowed:\tf\nCpus_allowed_list:\t0-3\nMems_allowed_list:\t0\n";
         let seen = Status::parse(text.as_bytes()).unwrap();
         assert_eq!((seen.uid, seen.cpus), (1000, "0-3".parse().unwrap()));

@@ -1,9 +1,9 @@
 //! Properties of a command, read from its file.
 //!
-//! Before the launcher starts a program, it must know which of its means can reach the program: a
-//! preloaded library reaches dynamic programs that are not privileged, thread counts go to runtimes
-//! by name, and a managed runtime moves its threads itself. All of this is read from a few hundred
-//! bytes of the file, whatever its size.
+//! Before the launcher starts a program, it must determine which of its means can reach the
+//! program: a preloaded library reaches dynamic programs that are not privileged, thread counts go
+//! to runtimes by name, and a managed runtime moves its threads itself. All of this is read from a
+//! few hundred bytes of the file, whatever its size.
 //!
 //! The file is not trusted: it may be damaged, or made to mislead. The worst consequence is a wrong
 //! answer.
@@ -87,7 +87,7 @@ pub struct InspectError {
 
 impl Program {
     /// Inspects a file that [`resolve()`] found. `search_path` is the text of `PATH`, for scripts
-    /// that ask `env` for their interpreter.
+    /// that find their interpreter by `env`.
     ///
     /// # Errors
     /// The file is gone or cannot be opened for another reason than its permissions.

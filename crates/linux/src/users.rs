@@ -61,7 +61,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn arbitrary_bytes_name_nobody_or_somebody(bytes in prop::collection::vec(any::<u8>(), 0..80)) {
+        fn every_user_has_a_name_whatever_the_bytes(bytes in prop::collection::vec(any::<u8>(), 0..80)) {
             prop_assert!(!Users::parse(&bytes).name(0).is_empty());
         }
     }

@@ -6,7 +6,7 @@
 use rustix::io::Errno;
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
 use std::path::Path;
-use trimtab_core::counter_budget::Thrift;
+use trimtab_core::counter_budget::CounterThrottle;
 use trimtab_core::counts::Rung;
 use trimtab_linux::perf::{Choice, Group, Recipe, Role, Spec, Standing, Why, look};
 
@@ -48,7 +48,7 @@ fn this_machine_stands_on_some_rung_and_says_why_not_higher() {
 }
 
 #[test]
-fn a_filter_that_forbids_counting_is_told_from_a_machine_without_counters() {
+fn a_filter_that_forbids_counting_is_distinguished_from_a_machine_without_counters() {
     let call = libc::SYS_perf_event_open;
     for (errno, word) in [
         (Errno::PERM, "not-permitted"),
@@ -99,13 +99,14 @@ fn the_kernels_own_events_go_the_same_way_as_hardware() {
         [Role::Busy, Role::Requests, Role::Cycles]
     );
     assert!(
-        standing.price.is_some() && (standing.thrift == Thrift::FREE || standing.thrift == Thrift::TRAPPED)
+        standing.price.is_some()
+            && (standing.thrift == CounterThrottle::FREE || standing.thrift == CounterThrottle::TRAPPED)
     );
     assert!(Group::open(&recipe, None).is_ok());
 }
 
 #[test]
-fn what_is_read_of_sysfs_is_what_is_counted() {
+fn the_events_read_from_sysfs_are_those_counted() {
     let sys = Path::new("/sys");
     let spec: Spec = "software/config=2/".parse().unwrap();
     match spec.resolve(sys) {

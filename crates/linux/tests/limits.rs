@@ -178,7 +178,7 @@ fn the_mount_closest_to_the_group_is_used_and_its_name_may_hold_blanks() {
 }
 
 #[test]
-fn isolated_and_offline_cpus_are_told_from_the_mask() {
+fn isolated_and_offline_cpus_are_distinguished_from_the_mask() {
     let seen = limits(&[
         ("proc/self/status", &status("0-3,7", "0")),
         ("sys/devices/system/cpu/online", "0-6,8-11\n"),
@@ -204,7 +204,7 @@ fn isolated_and_offline_cpus_are_told_from_the_mask() {
 }
 
 #[test]
-fn the_mask_asked_from_the_kernel_is_believed_over_the_status() {
+fn the_mask_of_the_system_call_takes_precedence_over_the_status() {
     let root = tree(&[
         ("proc/self/status", &status("0-4095", "0-7")),
         ("sys/devices/system/cpu/online", "0-4095\n"),
@@ -221,7 +221,7 @@ fn the_mask_asked_from_the_kernel_is_believed_over_the_status() {
 }
 
 #[test]
-fn what_is_not_there_is_missing_and_the_mask_alone_is_enough() {
+fn missing_files_are_missing_limits_and_the_mask_alone_is_enough() {
     let seen = limits(&[("proc/self/status", "Uid:\t0\nCpus_allowed_list:\t0,2\n")]);
     assert_eq!(seen.allowed, cpus("0,2"));
     assert_eq!(

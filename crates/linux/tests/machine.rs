@@ -167,7 +167,7 @@ fn a_damaged_or_stale_cache_is_replaced() {
 }
 
 #[test]
-fn a_cache_that_others_could_have_written_is_not_believed() {
+fn a_cache_that_others_could_have_written_is_not_used() {
     let place = Fixture::new();
     for mode in [0o620, 0o602, 0o666] {
         place.fill();
@@ -209,7 +209,7 @@ fn a_cache_that_cannot_be_written_is_a_warning() {
 }
 
 #[test]
-fn files_of_other_users_are_neither_believed_nor_made() {
+fn files_of_other_users_are_neither_used_nor_made() {
     let place = Fixture::new();
     place.fill();
     if chown(place.cache_file(), Some(1), None).is_err() {
@@ -271,7 +271,7 @@ fn a_missing_helper_is_named_with_a_remedy() {
 }
 
 #[test]
-fn a_failing_helper_is_told_apart() {
+fn a_failing_helper_is_a_separate_error() {
     let place = Fixture::new();
     let verdict = |script: &str| {
         place.helper(script);

@@ -1,7 +1,6 @@
 //! Memory policies and huge pages on this machine, and under the system-call filters of containers.
 //!
-//! A policy and a filter belong to the thread that sets them, so every case runs in a thread of its
-//! own.
+//! A policy and a filter belong to the thread that sets them, so every case runs in its own thread.
 #![allow(clippy::unwrap_used, reason = "tests")]
 #![allow(clippy::print_stderr, reason = "what this machine cannot show is said aloud")]
 
@@ -53,7 +52,7 @@ fn program(refuse: &Refuse) -> BpfProgram {
         .unwrap()
 }
 
-/// Runs `body` in a thread of its own, with some calls refused.
+/// Runs `body` in its own thread, with some calls refused.
 fn under<T: Send + 'static>(refused: &[Refuse], body: impl FnOnce() -> T + Send + 'static) -> T {
     let programs: Vec<BpfProgram> = refused.iter().map(program).collect();
     let run = move || {

@@ -195,7 +195,7 @@ fn binary(made: &Made<'_>) -> Option<Binary> {
 }
 
 #[test]
-fn executables_say_what_they_link() {
+fn executables_name_their_libraries() {
     for (wide, big_endian) in [(true, false), (true, true), (false, false), (false, true)] {
         let made = Made {
             wide,
@@ -228,7 +228,7 @@ fn go_programs_are_known_by_their_note_or_their_section() {
 }
 
 #[test]
-fn privileged_files_are_told_from_others() {
+fn privileged_files_are_recognised() {
     let files = Files::new();
     let elf = Made { loader: LOADER, ..PLAIN }.build();
     for (mode, secure) in [
@@ -255,7 +255,7 @@ fn privileged_files_are_told_from_others() {
 }
 
 #[test]
-fn scripts_are_what_their_interpreter_is() {
+fn scripts_have_the_kind_of_their_interpreter() {
     let files = Files::new();
     let elf = files.put("bin/python3.11", Made { loader: LOADER, ..PLAIN }.build(), 0o755);
     let search = files.dir("bin");
@@ -299,7 +299,7 @@ fn a_familys_name_may_be_at_the_end_of_a_link() {
 }
 
 #[test]
-fn what_is_not_an_executable_is_something_else() {
+fn a_file_that_is_no_executable_has_another_kind() {
     let files = Files::new();
     for text in ["", "#", "echo hello\n", "\x7fEL", "MZ"] {
         let program = look(&files.put("file", text, 0o755));
@@ -421,7 +421,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
-    fn damaged_executables_are_looked_at_without_harm(
+    fn damaged_executables_are_examined_without_harm(
         wide in any::<bool>(), big_endian in any::<bool>(), damage in damage(600), cut in 1usize..2000,
     ) {
         let made = Made {
@@ -432,7 +432,7 @@ proptest! {
     }
 
     #[test]
-    fn arbitrary_bytes_are_looked_at_without_harm(
+    fn arbitrary_bytes_are_examined_without_harm(
         mut bytes in prop::collection::vec(any::<u8>(), 1..400), class in 1u8..3, order in 1u8..3,
     ) {
         look_at_damaged(bytes.clone(), &[], usize::MAX);
@@ -445,7 +445,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(100))]
 
     #[test]
-    fn damaged_headers_of_a_real_program_are_looked_at_without_harm(
+    fn damaged_headers_of_a_real_program_are_examined_without_harm(
         damage in damage(64 + 13 * 56), cut in prop_oneof![Just(usize::MAX), 1usize..200_000],
     ) {
         look_at_damaged(std::fs::read("/bin/sh").unwrap(), &damage, cut);

@@ -260,7 +260,7 @@ fn tasks_that_vanish_or_make_no_sense_are_passed_over() {
 }
 
 #[test]
-fn a_scan_that_is_told_to_stop_has_seen_the_youngest_processes() {
+fn a_stopped_scan_has_examined_the_youngest_processes() {
     let root = captured(&[
         task(10, 10, "old", 1, "0"),
         task(200, 200, "b", 1, "1"),

@@ -1,9 +1,9 @@
 //! Copy of the caller's thread attribute, with a CPU set added.
 //!
 //! The attribute is copied setting by setting through the C library's functions, never as bytes:
-//! the object holds pointers that it owns. If a setting cannot be told from its absence, and the
-//! difference would change the thread, there is no copy, and the caller's attribute is used as it
-//! is.
+//! the object holds pointers that it owns. If a setting that was set cannot be distinguished from
+//! one that was not, and the difference would change the thread, no copy is made, and the caller's
+//! attribute is used unchanged.
 
 use crate::cpus::Cpus;
 use crate::{imports, real};
@@ -124,8 +124,8 @@ impl Attr {
     }
 
     /// Copies policy and parameter, which count only for a thread that does not inherit them. For
-    /// such a thread, "not set" takes the creator's policy and cannot be told from the ordinary
-    /// policy. The two are the same while the creator itself is ordinary.
+    /// such a thread, "not set" takes the creator's policy and cannot be distinguished from the
+    /// ordinary policy. The two are the same while the creator itself is ordinary.
     ///
     /// # Safety
     /// `from` is initialised.
@@ -158,7 +158,7 @@ impl Attr {
     unsafe fn take_signals(&mut self, from: *const pthread_attr_t) -> Option<()> {
         let Some(signals) = real::attr_signals() else { return Some(()) }; // a C library without the setting
         let mut mask = MaybeUninit::uninit();
-        // SAFETY: both attributes are initialised; 0 says that the mask was set and has been
+        // SAFETY: both attributes are initialised; 0 means that the mask was set and has been
         // written.
         unsafe {
             match (signals.get)(from, mask.as_mut_ptr()) {
@@ -179,8 +179,8 @@ impl Drop for Attr {
 /// Returns whether an attribute names CPUs.
 ///
 /// For an attribute without CPUs, glibc answers "all ones, at any length". It answers `EINVAL` when
-/// asked for fewer bytes than the set needs. So a request for 0 bytes finds every set that has a
-/// member, and the first byte tells the empty set, which is all zeros, from no set.
+/// asked for fewer bytes than the set needs. So a request for 0 bytes detects every set that has a
+/// member. The first byte distinguishes the empty set (all zeros) from no set (all ones).
 ///
 /// # Safety
 /// `attr` is initialised.
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_set_goes_in_and_makes_the_attribute_the_programs_own() {
+    fn a_set_makes_the_attribute_the_programs_own() {
         let mut cpus = Cpus::new();
         cpus.insert((OsCpu(3), OsCpu(5)));
         let mut attr = attr(|_| ());

@@ -1,10 +1,10 @@
-//! Creation of a thread: on its slot, in the mask, or as the program says.
+//! Creation of a thread: on its slot, in the mask, or as the program requests.
 //!
-//! The CPUs go into the thread's attribute. So the thread is there before its first instruction,
-//! whatever its creator's own mask is: an OpenMP runtime narrows the initial thread to one place
+//! The CPUs go into the thread's attribute. So the thread has them before its first instruction,
+//! independent of its creator's own mask: an OpenMP runtime narrows the initial thread to one place
 //! before `main`, a pinned thread has one slot, and both would pass that on. Pinning from inside
-//! the new thread would come too late for the same reason: the thread would first have to run where
-//! its creator computes.
+//! the new thread would come too late for the same reason: the thread would first have to run on
+//! the CPU on which its creator computes.
 
 use crate::attr::Attr;
 use crate::cpus::Cpus;
@@ -15,8 +15,8 @@ use libc::{c_int, c_void, pthread_attr_t, pthread_t};
 /// Start routine. It may unwind: `pthread_exit` and cancellation do.
 type Routine = unsafe extern "C-unwind" fn(*mut c_void) -> *mut c_void;
 
-/// Creates a thread as the plan says; if the plan does not apply, or the system refuses it, as the
-/// program says.
+/// Creates a thread by the plan; if the plan does not apply, or the system refuses it, as the
+/// program requests.
 ///
 /// # Safety
 /// As `pthread_create(3)`.

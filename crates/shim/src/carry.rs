@@ -1,14 +1,14 @@
-//! Test by its file whether a program about to be started can carry this library.
+//! Test of a program's file: whether the program that is about to start can load this library.
 //!
-//! The loader of a program of another word size, of musl or in another root says on standard error
-//! that it cannot preload the library, or stops. A program with AddressSanitizer stops if a library
-//! comes before the sanitizer's. The test reads the library's own path, as seen from here; the
-//! file's head; for a `#!` script, the interpreter's head; the dynamic loader that the file names;
-//! and the libraries that it needs.
+//! The loader of a program of another word size, of musl or in another root writes to standard
+//! error that it cannot preload the library, or stops. A program with AddressSanitizer stops if a
+//! library comes before the sanitizer's. The test reads the library's own path, as seen from here;
+//! the file's head; for a `#!` script, the interpreter's head; the dynamic loader that the file
+//! names; and the libraries that it needs.
 //!
 //! The code runs between `vfork` and exec, on the parent's memory: it uses system calls and the
-//! stack only, some two kibibytes of it. A file that cannot be read, or is malformed, is left as it
-//! is: the exec reports the fault.
+//! stack only, some two kibibytes of it. A file that cannot be read, or is malformed, is not
+//! judged: the exec reports the fault.
 
 use libc::{c_char, c_int, c_long};
 use trimtab_core::handoff::bearer::{self, MACHINE, NAME_BYTES};
@@ -72,7 +72,7 @@ pub(crate) fn is_missing(library: *const c_char) -> bool {
             close(file);
             false
         }
-        // Out of descriptors, or of memory: this says nothing about the library.
+        // Out of descriptors, or of memory: this proves nothing about the library.
         Err(why) => [libc::ENOENT, libc::EACCES, libc::ENOTDIR, libc::ELOOP].contains(&why),
     }
 }
@@ -187,8 +187,8 @@ struct Segment {
 }
 
 impl Elf<'_> {
-    /// Returns whether the library can be preloaded. A static program does not carry it either: the
-    /// program could not take the library out of the environment of its children.
+    /// Returns whether the library can be preloaded. A static program cannot load it either, and
+    /// could not remove the library from the environment of its children.
     fn carries(&self) -> bool {
         const CLASS_64_LITTLE: [u8; 2] = [2, 1];
         let ours = self.head.get(4..6) == Some(&CLASS_64_LITTLE)

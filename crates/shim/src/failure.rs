@@ -1,8 +1,7 @@
 //! One-line message about a program that fails within seconds of a launch that changed variables.
 //!
-//! The launcher is gone by then: it became the program. So the preload library asks the C library
-//! for the exit status and names the changed variables and the options that leave them as they
-//! were.
+//! No launcher exists by then: it became the program. So the preload library gets the exit status
+//! from the C library and names the changed variables and the options that leave them unchanged.
 //!
 //! Nothing is printed for an end by a signal or `_exit`, in children, or after
 //! [`FAILURE_TIME_MAX`]. If only this library was added, status 1 is not reported either: most

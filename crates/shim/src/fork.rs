@@ -1,6 +1,6 @@
 //! Mask of a forked child: the plan's mask, not its parent thread's slot.
 //!
-//! A child is a program of its own and lives inside the mask. It inherits the mask of the thread
+//! A child is an independent program and runs inside the mask. It inherits the mask of the thread
 //! that forked. If that mask is a slot, all of the child would run there. So the child's mask is
 //! widened again in two cases: the thread that forked was pinned here, or it was the initial thread
 //! with the mask of slot 0, which is where an OpenMP runtime puts it. A thread with any other mask,
@@ -29,7 +29,7 @@ pub(crate) fn watch(plan: &AppliedPlan) {
     }
 }
 
-/// Runs in every child, on its only thread. Leaves `errno` alone, since `fork` reports through it.
+/// Runs in every child, on its only thread. Keeps `errno`, since `fork` reports through it.
 extern "C" fn forked() {
     if !PLANNED.load(Relaxed) {
         return; // a grandchild

@@ -1,8 +1,8 @@
-//! Hold of the program's CPUs, kept when the program closes descriptors that it does not know.
+//! Hold of the program's CPUs, kept when the program closes descriptors that it did not open.
 //!
-//! The launcher leaves an open file of locks to the program (`TRIMTAB_HOLD`), and the kernel gives
-//! the CPUs back when the last reference to that file is gone. A mapping is such a reference, and
-//! `close` and `close_range` leave mappings alone. It is inherited by `fork` and ends with the
+//! The launcher leaves an open file of locks to the program (`TRIMTAB_HOLD`), and the kernel
+//! releases the CPUs when the last reference to that file is closed. A mapping is such a reference,
+//! and `close` and `close_range` leave mappings alone. It is inherited by `fork` and ends with the
 //! process or its next `exec`, so it keeps the hold no longer than the descriptor would have. The
 //! file is empty and the mapping permits no access, so it costs an entry in the table of mappings.
 //!

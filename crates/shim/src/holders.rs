@@ -1,16 +1,16 @@
 //! Threads that have turns ([`slots`](crate::slots)), and whether the program has set the mask of
 //! each.
 //!
-//! A thread on its slot that asks for its mask gets the plan's mask as the answer
-//! ([`narrowed`](crate::narrowed)), until the program sets a mask for it. The kernel does not store
-//! which code set a mask, and a program may set exactly the slot: a pool that binds its worker 1 to
-//! CPU 1. So the calls of the C library that set masks are recorded here. They name a thread by its
-//! `pthread_t` or its kernel id, and any thread may make them for any other.
+//! A thread on its slot that reads its mask gets the plan's mask ([`narrowed`](crate::narrowed)),
+//! until the program sets a mask for it. The kernel does not store which code set a mask, and a
+//! program may set exactly the slot: a pool that binds its worker 1 to CPU 1. So the calls of the C
+//! library that set masks are recorded here. They name a thread by its `pthread_t` or its kernel
+//! id, and any thread may make them for any other.
 //!
 //! A thread enters its names as its first action. Its creator may set its mask before that, and
-//! cannot enter the names instead: the place where `pthread_create` left the `pthread_t` may be
-//! gone by the time the call returns. Such a call is kept in a short list, in which the new thread
-//! searches for itself.
+//! cannot enter the names instead: the memory into which `pthread_create` wrote the `pthread_t` may
+//! be freed by the time the call returns. Such a call is kept in a short list, in which the new
+//! thread searches for itself.
 //!
 //! All state is static and atomic; nothing is allocated, nothing waits.
 
@@ -96,7 +96,7 @@ impl Holders {
     pub(crate) fn note_thread(&self, thread: pthread_t, turns: usize, is_taken: impl Fn(usize) -> bool) {
         let thread = thread as usize;
         let names = self.names.get(..turns).unwrap_or(&self.names);
-        // Whether some thread has a turn and has not entered itself: it may be this one.
+        // Whether a thread has a turn and has not entered itself: it may be this one.
         let is_bearing =
             || names.iter().enumerate().any(|(turn, name)| name.load(SeqCst) == NO_THREAD && is_taken(turn));
         if mark_holder(names, thread) {
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn early_threads_that_never_come_are_forgotten() {
+    fn early_threads_that_never_start_are_dropped() {
         static HOLDERS: Holders = Holders::new();
         for thread in 1..=EARLY_MAX {
             HOLDERS.note_thread(thread as pthread_t * 64, TURNS, |turn| turn == 1);

@@ -1,11 +1,12 @@
 //! Bindings to functions that not every C library has, or has under another version.
 //!
-//! Problem: the loader stops a program if a preloaded library asks for a symbol or a version that
-//! is not there. musl has no unwinder, no `__register_atfork`, no affinity of thread attributes. A
-//! library that is linked against glibc 2.34 asks for the version 2.34 of everything that was moved
-//! into `libc.so.6` then. Before, `dlsym` and most of POSIX threads were separate libraries, which
-//! a program need not have. The shim reaches such programs if a child's environment cannot be
-//! cleaned ([`leave`](crate::leave)): from statically linked shells, or by hand.
+//! Problem: the loader stops a program if a preloaded library needs a symbol or a version that does
+//! not exist. musl has no unwinder, no `__register_atfork`, no affinity of thread attributes. A
+//! library that is linked against glibc 2.34 needs the version 2.34 of every function that was
+//! moved into `libc.so.6` in that release. Before, `dlsym` and most of POSIX threads were separate
+//! libraries, which a program need not have. The shim reaches such programs if a child's
+//! environment cannot be cleaned ([`leave`](crate::leave)): from statically linked shells, or by
+//! hand.
 //!
 //! Idea: this library defines these names itself, hidden, for its own code and for the standard
 //! library's code in it. Each is a jump to the C library's function, which is bound weakly and by
@@ -14,9 +15,9 @@
 //! resolved by name. The unwinder is in [`unwinder`](crate::unwinder).
 //!
 //! One library of this kind was chosen over a small one that opens a large one: two libraries need
-//! a jump for each of some 200 exports, calls before the small one's constructor would pass
-//! unplanned, and a library that is opened late has no thread-local storage without allocating.
-//! `tests/exports.rs` checks the versions, and the names against musl's.
+//! a jump for each of some 200 exports, calls before the small one's constructor would be passed on
+//! without the plan, and a library that is opened late has no thread-local storage without
+//! allocating. `tests/exports.rs` checks the versions, and the names against musl's.
 
 #![cfg_attr(test, allow(dead_code, unused_macros))]
 
@@ -137,7 +138,7 @@ weakly! {
 }
 
 // If thread-local storage is addressed by a call, the C library's function is in the loader, whose
-// name musl does not know. A library that the program starts with has its storage at a fixed
+// name musl does not have. A library that the program starts with has its storage at a fixed
 // distance from the thread pointer, which a variable of this library shows. So no call of this
 // library allocates on a thread's first use, as the C library's may.
 #[cfg(all(not(test), target_arch = "x86_64"))]

@@ -1,14 +1,14 @@
-//! Removal of the library from the environment of a program that cannot carry it.
+//! Removal of the library from the environment of a program that cannot load it.
 //!
-//! [`carry`] says which programs these are. Their `LD_PRELOAD` is the host's without this library,
-//! or absent if nothing is left. All other variables, and the order of all, stay as they are. A
-//! program that is started through a shell is left to the shell, which carries the library itself.
+//! [`carry`] identifies these programs. Their `LD_PRELOAD` is the host's without this library, or
+//! absent if nothing is left. All other variables, and the order of all, stay as they are. For a
+//! program that is started through a shell, the shell does this, since it has loaded the library
+//! itself.
 //!
 //! The code runs between `vfork` and exec, on the parent's memory and beside the parent's other
 //! threads. The caller's environment is not changed: the array of pointers is copied, onto the
 //! stack while it is short, else into memory of the calling thread, which is mapped once and used
-//! again. A parent whose `vfork`ed child has become a program finds that memory as it was, and
-//! loses none.
+//! again. After its `vfork`ed child has become a program, the parent has that memory unchanged.
 
 use crate::birth::quietly;
 use crate::carry::{self, Target};
@@ -71,9 +71,9 @@ pub(crate) fn without<T>(
     })
 }
 
-/// Takes this library out of the process's own environment if its path leads nowhere, as in another
-/// root. Serves functions that take their environment from there. The text is shortened in place,
-/// where no other thread searches for it.
+/// Removes this library from the process's own environment if its path does not exist, as in
+/// another root. For functions that use that environment. The text is shortened in place, where no
+/// other thread searches for it.
 pub(crate) fn for_good_if_missing() {
     // SAFETY: the C library's own.
     let environment = unsafe { libc::environ };

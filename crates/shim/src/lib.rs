@@ -1,37 +1,36 @@
 //! `libtrimtab_shim.so`: the preload library that applies a plan inside other people's programs.
 //!
-//! The launcher decides where threads go, puts the plan into the environment
+//! The launcher chooses the CPUs of threads, puts the plan into the environment
 //! ([`trimtab_core::handoff`]), names this library in `LD_PRELOAD` and becomes the program. The
 //! library applies the plan from inside. Threads are created on their slots. Threads of nested
-//! teams are moved to their places. Programs that pinned threads start get the whole mask.
-//! Questions about the number of CPUs are answered from the plan. Programs that cannot carry the
-//! library are started without it (`leave`). For `trimtab profile` and reports the library counts
-//! barriers (`meter`). Its exports are here, in `gomp::calls`, `gomp::barriers`, `mpi`, `team`,
-//! `waits` and `programs`; a test has the list.
+//! teams are moved to their places. Programs that pinned threads start get the whole mask. Calls
+//! for the number of CPUs return the number of the plan. Programs that cannot load the library are
+//! started without it (`leave`). For `trimtab profile` and reports the library counts barriers
+//! (`meter`). Its exports are here, in `gomp::calls`, `gomp::barriers`, `mpi`, `team`, `waits` and
+//! `programs`; a test has the list.
 //!
-//! The shim does not hurt its host program:
+//! The shim does not harm the program that loads it:
 //!
-//! - It discovers nothing, and decides only by the plan's own rules. Without a plan, or with a plan
-//!   that it cannot read, every call passes through.
+//! - It examines no machine, and decides only by the plan's own rules. Without a plan, or with a
+//!   plan that it cannot read, every call passes through.
 //! - It never aborts. It prints nothing except a report that the user asked for. It leaves `errno`
-//!   alone. After a fault of its own it stands down: every later call passes through.
-//! - Settings of the program stay: an affinity in a thread attribute, and a mask that a thread gave
-//!   itself outside of regions. A thread that this library put on its slot counts the CPUs of the
-//!   plan, as the other threads do (`narrowed`).
+//!   alone. After an internal fault it disables itself: every later call passes through.
+//! - It keeps the program's own settings: an affinity in a thread attribute, and a mask that a
+//!   thread set for itself outside of parallel regions. A thread that this library bound to its
+//!   slot gets the CPUs of the plan when it counts CPUs, as the other threads do (`narrowed`).
 //! - It holds no lock while it calls foreign code, keeps no descriptor and starts no thread. Its
 //!   state is in static storage. It allocates only for nested teams and for counting, in ordinary
 //!   code of the thread that opens a team.
-//! - It asks the loader for nothing that musl or an older glibc lacks (`imports`, `unwinder`).
-//!   Loaded by another C library than glibc, it has no plan.
+//! - It needs no symbol that musl or an older glibc lacks (`imports`, `unwinder`). Loaded by
+//!   another C library than glibc, it has no plan.
 //!
 //! The exports are `C-unwind`: a host that cancels its threads asynchronously may unwind through
 //! them, and a plain `C` function would turn that into an abort.
 //!
-//! Out of reach are: static programs; programs of another C library, processor or word size;
-//! threads that the C library creates by internal calls (C11 `thrd_create`, `SIGEV_THREAD`);
+//! The library does not reach: static programs; programs of another C library, processor or word
+//! size; threads that the C library creates by internal calls (C11 `thrd_create`, `SIGEV_THREAD`);
 //! libraries opened with `RTLD_DEEPBIND` or `dlmopen`; programs that change identity (the loader
-//! ignores `LD_PRELOAD` there). Such threads live inside the mask, or inherit their creator's
-//! slot.
+//! ignores `LD_PRELOAD` there). Such threads run inside the mask, or inherit their creator's slot.
 //!
 //! The crate is also an rlib so that Cargo builds the library before the tests that load it. Do not
 //! link it into a program: it would export `pthread_create` there.
@@ -248,7 +247,7 @@ pub unsafe extern "C-unwind" fn dlclose(handle: *mut c_void) -> c_int {
     result
 }
 
-/// Entry point at which an OpenMP runtime of LLVM's family asks for a tool.
+/// Entry point at which an OpenMP runtime of LLVM's family looks for a tool.
 ///
 /// # Safety
 /// As the OpenMP standard's function of that name.
@@ -335,8 +334,7 @@ extern "C" fn loaded() {
         plan::drop_it();
     }
     if let Some(plan) = plan::current() {
-        // This library has its own copy of the standard library, so the hook silences only the
-        // shim.
+        // This library has its own copy of the standard library, so the hook affects only the shim.
         std::panic::set_hook(Box::new(|_| {}));
         if plan.is_of_this_process() {
             hold::keep();

@@ -1,19 +1,20 @@
-//! Counter of barriers: the times that this program's threads work between barriers and wait there.
+//! Counter of barriers: the times during which this program's threads work between barriers, and
+//! wait at them.
 //!
-//! A *barrier* here is a barrier or a collective call. [`trimtab_core::sync_stats`] says which
-//! numbers are counted and where they go. Only a process that finds the page file by its variable
-//! counts; in all others a barrier costs one load. The file is named as a descriptor of the parent
-//! (`/proc/PID/fd/N`), so that programs which close inherited descriptors, as MPI launchers do,
-//! still find it. It is mapped and closed again while the process starts.
+//! A *barrier* here is a barrier or a collective call. [`trimtab_core::sync_stats`] defines the
+//! numbers that are counted and their places. Only a process that finds the page file by its
+//! variable counts; in all others a barrier costs one load. The file is named as a descriptor of
+//! the parent (`/proc/PID/fd/N`), so that programs which close inherited descriptors, as MPI
+//! launchers do, still find it. It is mapped and closed again while the process starts.
 //!
 //! - A thread takes a row with its first record, and is the only one that writes there. Rows are
-//!   never given back. If threads come and go by the thousand, those that find no row left are
+//!   never released. If thousands of threads start and end, those that find no free row are
 //!   counted.
 //! - A forked child takes rows of its own. A barrier inside another one (a Fortran call that calls
 //!   the C function) is one barrier.
-//! - A runtime does not tell its members how long they wait at the end of a region. Each member
-//!   stores when it arrives, and the thread that opened the region stores when it ended. A member
-//!   reads that time when it joins the next region, or when its thread ends.
+//! - A runtime does not report to its members how long they wait at the end of a region. Each
+//!   member stores when it arrives, and the thread that opened the region stores when it ended. A
+//!   member reads that time when it joins the next region, or when its thread ends.
 //! - The cost of a record is measured once, in a row that no reader uses.
 
 use crate::ticks::monotonic_ns as now;
@@ -176,7 +177,7 @@ impl ThreadRow {
     }
 }
 
-/// How a thread counts the interval for its team.
+/// Way in which a thread counts the interval for its team.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Lead {
     /// Another thread counts it.
@@ -194,8 +195,8 @@ impl Lead {
     }
 
     /// Returns the lead at a barrier that names another thread each time. The interval begins when
-    /// the barrier last released its threads. The first time nothing is counted, and nothing either
-    /// if two barriers share a place of the table.
+    /// the barrier last released its threads. Nothing is counted the first time, or if two barriers
+    /// share a place of the table.
     pub(crate) fn of_barrier(address: usize, end: u64) -> Self {
         let Some((of, last)) = BARRIERS.get((address >> 5) % BARRIERS.len()) else { return Self::No };
         let (of, last) = (of.swap(address, AcqRel), last.swap(end, AcqRel));
@@ -247,7 +248,7 @@ fn mine() -> Option<(ThreadRow, usize)> {
     (row != NO_ROW).then(|| (ThreadRow::at(base, row - 1), row))
 }
 
-/// Runs `work`, which is a barrier. Its result tells whether this thread counts for all.
+/// Runs `work`, which is a barrier. Returns whether this thread counts for all.
 ///
 /// Holds nothing that would have to be dropped: cancellation unwinds through it.
 pub(crate) fn count_barrier<T>(
@@ -308,7 +309,7 @@ pub(crate) fn count_yield() {
     }
 }
 
-/// Parallel region as its members know it.
+/// Parallel region as seen by its members.
 #[derive(Clone, Copy)]
 pub(crate) struct Region {
     by: Runtime,
@@ -390,8 +391,7 @@ fn settle(row: ThreadRow, ends: Option<u64>) {
     row.add(row::SPANNED_NS, waited);
     row.add(row::MEETING_COUNT, 1);
     if let Some(told) = told {
-        // The thread was there until then, but no longer: from then on its place may be another
-        // thread's.
+        // The thread existed until then: from then on its place may be another thread's.
         row.set(row::LAST_ACTIVE_NS, told.max(arrived));
     }
 }
@@ -401,7 +401,7 @@ fn arrive() {
     let at = now();
     let last = row.get(row::LAST_ACTIVE_NS);
     if INDEX.get() != 0 && last != 0 {
-        // Until here the thread worked. The rest is known when the region has ended.
+        // The thread worked until this point. The rest is known when the region has ended.
         row.add(row::SPANNED_NS, at.saturating_sub(last));
         row.set(row::LAST_ACTIVE_NS, at);
     }
@@ -414,7 +414,7 @@ pub(crate) fn barrier_begins() {
 }
 
 /// Records the end of such a barrier. `inside`: the barrier is inside its region, and not its end,
-/// whose time only the thread that opened the region knows.
+/// whose time only the thread that opened the region has.
 pub(crate) fn barrier_ends(by: Runtime, inside: bool) {
     let index = INDEX.get();
     if !inside && index != 0 {

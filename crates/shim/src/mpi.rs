@@ -148,7 +148,7 @@ macro_rules! calls {
     (@word $argument:ident) => { usize };
 }
 
-/// Returns a name as the loader takes it.
+/// Returns a name in the form that the loader needs.
 const fn name(text: &'static str) -> &'static CStr {
     match CStr::from_bytes_with_nul(text.as_bytes()) {
         Ok(name) => name,
@@ -181,7 +181,7 @@ calls! {
     MPI_Probe [mpi_probe_ mpi_probe_f08_] (a b c d);
 }
 
-/// Forgets the addresses of functions, because a library was closed.
+/// Drops the addresses of functions, because a library was closed.
 pub(crate) fn forget() {
     for function in ALL {
         function.found.store(null_mut(), Relaxed);

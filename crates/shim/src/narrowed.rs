@@ -1,15 +1,15 @@
 //! Mask that the program sees for a thread which this run has narrowed to a slot.
 //!
-//! Problem: programs size their pools by the mask of the thread that asks, as Rust's standard
+//! Problem: programs size their pools by the mask of the calling thread, as Rust's standard
 //! library, OpenBLAS and oneTBB do. Two kinds of threads have one CPU here and would have the whole
 //! hold without this library: a thread that was created on its slot ([`birth`](crate::birth)), and
-//! the initial thread, if an OpenMP runtime that was told the slots as its places binds it to the
-//! first, GNU's even before `main`. Idea: programs ask for a thread's mask by calls of the C
-//! library, so these calls answer with the mask of the plan while the thread is on its slot. System
-//! calls and `/proc` answer as the kernel does, and so does every question that a thread asks for
-//! another thread that was created on its slot.
+//! the initial thread, if an OpenMP runtime that got the slots as its places binds it to the first,
+//! GNU's even before `main`. Idea: programs read a thread's mask by calls of the C library, so
+//! these calls return the mask of the plan while the thread is on its slot. System calls and
+//! `/proc` give the kernel's answer, and so does every call for another thread that was created on
+//! its slot.
 //!
-//! A mask that the program set by itself is answered as it is:
+//! A mask that the program set by itself is returned unchanged:
 //!
 //! - A mask in a thread's attribute: such a thread takes no slot.
 //! - A mask that a call of the C library set for a thread on a slot, even if it is exactly the slot
@@ -18,13 +18,13 @@
 //! - The mask of a thread on which an OpenMP runtime of LLVM's family starts, which counts CPUs and
 //!   binds threads by system calls: it is widened then ([`ompt`](crate::ompt)), and left to the
 //!   runtime.
-//! - The place of the initial thread inside a parallel region: a program that asks there wants to
-//!   see it.
+//! - The place of the initial thread inside a parallel region: a program that reads there wants the
+//!   real mask.
 //!
 //! A program that reads its mask, sets another and restores the first (hwloc, oneTBB, OpenBLAS)
-//! sets the plan's mask. The thread has that from then on and floats in the hold, as without this
-//! library. The thread is not put back on its slot: the program may as well have meant to unbind
-//! it, and settings of the program are not contradicted.
+//! sets the plan's mask. From then on the thread has that mask and floats in the hold, as without
+//! this library. The thread is not put back on its slot: the program may as well have meant to
+//! unbind it, and settings of the program are not contradicted.
 
 use crate::cpus::Cpus;
 use crate::holders::HOLDERS;
@@ -108,7 +108,8 @@ pub(crate) unsafe fn widen(process: pid_t, bytes: size_t, mask: *mut cpu_set_t) 
     }
 }
 
-/// Returns whether this is the initial thread, and the runtime has bound it as the plan says.
+/// Returns whether this is the initial thread, and the runtime has bound it to its slot of the
+/// plan.
 fn is_narrowed_by_runtime(plan: &AppliedPlan, process: pid_t, seen: &Cpus) -> bool {
     // SAFETY: no preconditions.
     let own = unsafe { libc::getpid() };

@@ -1,15 +1,15 @@
 //! Loaded objects: the object that holds an address, and the symbols that an object defines.
 //!
 //! Problem: several OpenMP runtimes may be loaded at once (each Python wheel brings its own), and a
-//! call must reach the runtime that its caller is linked to. `RTLD_NEXT` knows only the first, and
-//! finds none at all for plug-ins opened without `RTLD_GLOBAL`. `dlopen` and `dlsym` could ask in
-//! the caller's name, but they take the loader's main lock. A thread that opens a library holds
-//! that lock while it waits, in the library's constructor, for threads it has created. A region
-//! opened there would wait without end. Idea: read the tables that the loader itself reads, under
-//! the lock of the list of objects only, which every C++ exception takes too.
+//! call must reach the runtime that its caller is linked to. `RTLD_NEXT` finds only the first, and
+//! none at all for plug-ins opened without `RTLD_GLOBAL`. `dlopen` and `dlsym` could search in the
+//! caller's scope, but they take the loader's main lock. A thread that opens a library holds that
+//! lock while it waits, in the library's constructor, for threads it has created. A region opened
+//! in such a thread would wait without end. Idea: read the tables that the loader itself reads,
+//! under the lock of the list of objects only, which every C++ exception takes too.
 //!
-//! Properties: nothing is allocated, and nothing outlives a visit but addresses. Malformed tables
-//! define nothing.
+//! Properties: nothing is allocated, and only addresses are kept after a visit. Malformed tables
+//! define no symbols.
 
 use libc::{c_int, c_void, dl_phdr_info, size_t};
 use std::ffi::CStr;
@@ -48,8 +48,8 @@ pub(crate) fn visit<B>(mut visitor: impl FnMut(&Object<'_>) -> ControlFlow<B>) -
 }
 
 /// Returns the address of a name in the first object behind this library, in load order; null if no
-/// object defines it. For C libraries without `dlsym`, which are older than objects that are loaded
-/// later and seen by few.
+/// object defines it. For C libraries without `dlsym`. These are so old that they have no objects
+/// that are loaded later with local scope.
 pub(crate) fn next(name: &CStr) -> *mut c_void {
     let own = next as *const c_void as usize;
     let mut behind = false;
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn objects_know_what_they_need() {
+    fn objects_list_the_libraries_they_need() {
         let own = functions_are_found_where_the_loader_finds_them as *const c_void as usize;
         assert!(first(|object| object.holds(own) && object.needs(b"libc.so.6")).is_some());
         assert!(first(|object| object.holds(own) && object.needs(b"libgomp.so.1")).is_none());

@@ -9,19 +9,19 @@
 //! - OpenMP functions may not be called from a callback, so all data travels in the words that the
 //!   runtime keeps for tools: the team in the word of the region. This serves the members only.
 //!   libomp reports a region's end after it has put the team's record back into its pool, and the
-//!   word there may be another region's by then. The thread that opened the regions keeps a list of
-//!   its own, which says which of them ends.
-//! - Members bind after the runtime has bound them, if it does. A runtime that was told places may
-//!   move them again without an event; then every join checks the mask.
+//!   word there may be another region's by then. The thread that opened the regions keeps its own
+//!   list, which identifies the one that ends.
+//! - Members bind after the runtime has bound them, if it does. A runtime with places may move the
+//!   threads again without an event; then every join checks the mask.
 //! - The runtime's helper threads (`target nowait`) have the form of a team of eight. They are
 //!   known by the code that opened the team: the runtime's own code, or no task at all. Leagues
 //!   (`teams`) are not teams of threads here either.
-//! - If barriers are counted, they are reported too (`sync_region`). Members hear of the end
-//!   of a region when the next one begins; `meter` knows its time from the thread that opened it.
-//! - A runtime has one tool. If the user asked for another tool, or another stands behind this
-//!   library, the runtime gets that tool.
-//! - BOLT runs OpenMP threads as user-level threads, so a mask there would bind another thing. BOLT
-//!   is left alone.
+//! - If barriers are counted, they are reported too (`sync_region`). Members get the end of a
+//!   region when the next one begins; `meter` gets its time from the thread that opened it.
+//! - A runtime has one tool. If the user requested another tool, or another one is loaded after
+//!   this library, the runtime gets that tool.
+//! - BOLT runs OpenMP threads as user-level threads, so a mask would bind the wrong object. BOLT's
+//!   threads are not placed.
 
 use crate::meter;
 use crate::nest::{self, NestTeam};
@@ -61,13 +61,13 @@ pub struct Tool {
 /// Cell around the tool: the runtime keeps the address and may write `data`.
 struct ToolCell(std::cell::UnsafeCell<Tool>);
 
-// SAFETY: this library never reads or writes it after the program has started; runtimes keep what
-// they write to their own word, and no word of this tool has a meaning.
+// SAFETY: this library never reads or writes it after the program has started; each runtime writes
+// to its own word only, and this tool gives no meaning to its word.
 unsafe impl Sync for ToolCell {}
 
 static TOOL: ToolCell = ToolCell(std::cell::UnsafeCell::new(Tool { initialize, finalize, data: 0 }));
 
-/// Answers a runtime that starts. Null: no tool.
+/// Returns the tool for a runtime that starts. Null: no tool.
 ///
 /// A runtime counts the CPUs of the thread on which it starts by system calls, and may bind that
 /// thread by system calls. The thread may be on its slot, or inside a region of another runtime.
@@ -84,7 +84,7 @@ pub(crate) unsafe fn start(version: c_uint, name: *const c_char) -> *mut Tool {
     TOOL.0.get()
 }
 
-/// Returns whether the user asked for a tool other than this library.
+/// Returns whether the user requested a tool other than this library.
 fn names_another_tool() -> bool {
     let ours = |path: &str| path.rsplit('/').next().is_some_and(|file| file.starts_with("libtrimtab_shim"));
     plan::variable("OMP_TOOL_LIBRARIES")
@@ -161,7 +161,7 @@ struct Regions {
     /// The last opened of the regions that are still open.
     open: Cell<*mut Region>,
     /// Memory for one region, kept from the last that ended, since regions of a thread follow each
-    /// other. Lost when the thread ends.
+    /// other. Not freed when the thread ends.
     room: Cell<*mut Region>,
 }
 
@@ -252,7 +252,7 @@ unsafe extern "C-unwind" fn implicit_task(
 }
 
 /// Handles the begin or end of a barrier on the calling thread. At the end of a barrier that ends a
-/// region, the region is gone.
+/// region, the region has been freed.
 unsafe extern "C-unwind" fn sync_region(
     kind: c_int,
     end: c_int,

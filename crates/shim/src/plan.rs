@@ -1,10 +1,11 @@
 //! The plan, read once from the environment into static storage.
 //!
 //! Reading allocates nothing, takes no lock and is safe in a signal handler, because the first
-//! caller may be an allocator sizing itself (`sysconf`) before it can allocate. The state moves one
-//! way: unread, being read, then applied or absent; a fault of the shim turns applied into faulty
-//! for good. While the plan is being read, only a signal handler, or a thread that is older than
-//! this library, can ask for it; the answer is then that there is no plan.
+//! caller may be an allocator that computes its own size (`sysconf`) before it can allocate. The
+//! state changes in one direction: unread, being read, then applied or absent; a fault of the shim
+//! changes the state from applied to faulty permanently. While the plan is being read, only a
+//! signal handler, or a thread that is older than this library, can request it; the result is then
+//! that there is no plan.
 
 use crate::cpus::Cpus;
 use crate::imports;
@@ -26,7 +27,7 @@ const STATE_UNREAD: u8 = 0;
 const STATE_READING: u8 = 1;
 const STATE_APPLIES: u8 = 2;
 const STATE_ABSENT: u8 = 3;
-/// State after a fault of the shim under a plan: nothing more is done, but changes are undone.
+/// State after a fault of the shim under a plan: no more actions, but changes are undone.
 const STATE_FAULTY: u8 = 4;
 
 static STATE: AtomicU8 = AtomicU8::new(STATE_UNREAD);
@@ -59,7 +60,7 @@ pub(crate) fn to_undo() -> Option<&'static AppliedPlan> {
     }
 }
 
-/// Runs `work` for the host. A fault in it is the shim's, not the host's: from then on every call
+/// Runs `work` for the host program. A fault in it is a fault of the shim: from then on every call
 /// passes through.
 pub(crate) fn guarded<T>(work: impl FnOnce() -> Option<T>) -> Option<T> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|fault| {
@@ -159,8 +160,8 @@ impl AppliedPlan {
     }
 
     /// Returns whether the plan places new threads of the calling process: it names one process,
-    /// and the children of this process inherit the text. Asked each time, since a fork or a
-    /// `vfork` changes the answer and costs far more than the question.
+    /// and the children of this process inherit the text. Computed each time, since a fork or a
+    /// `vfork` changes the result and costs far more than computing it.
     pub(crate) fn governs_this_process(&self) -> bool {
         (self.pin != Pin::Mask || crate::nest::is_active()) && self.is_of_this_process()
     }
@@ -216,8 +217,8 @@ impl AppliedPlan {
 
     /// Returns whether the program itself narrowed a thread with this mask: to a part of the plan's
     /// mask that is not a slot. A slot is set by the shim, or by an OpenMP runtime that was given
-    /// the slots as its places. The result is the same after the system took CPUs away, which is as
-    /// good a reason to leave threads where they are.
+    /// the slots as its places. The result is the same after the system withdrew CPUs, which is
+    /// also a reason to leave the thread unchanged.
     pub(crate) fn is_foreign(&self, mask: &Cpus) -> bool {
         mask.is_within(&self.mask) && !(0..self.slots).any(|slot| self.is_slot(slot, mask))
     }

@@ -1,5 +1,5 @@
 //! Functions that start programs, with a mask that the program may inherit ([`wide`]), and without
-//! this library if the program cannot carry it ([`leave`]).
+//! this library if the program cannot load it ([`leave`]).
 
 use crate::carry::Target;
 use crate::leave::{self, List};
@@ -95,7 +95,7 @@ fn before<T>(exec: impl FnOnce() -> T) -> T {
     exec()
 }
 
-/// Wraps functions after which this program goes on.
+/// Wraps functions after which this program continues.
 fn around<T>(start: impl FnOnce() -> T) -> T {
     wide::around(start)
 }
@@ -127,7 +127,7 @@ starters! {
         else |list| real_posix_spawnp(pid, file, actions, attributes, arguments, list);
 }
 
-/// Runs a command in a shell. The shell carries the library, and takes it out of its children's
+/// Runs a command in a shell. The shell has loaded the library, and removes it from its children's
 /// environment.
 ///
 /// # Safety
@@ -198,7 +198,7 @@ mod many {
         }
     }
 
-    /// Widens the thread's mask, and does the exec itself if the program cannot carry this library.
+    /// Widens the thread's mask, and does the exec itself if the program cannot load this library.
     /// Returns 1 only if it tried the exec and the exec failed.
     unsafe extern "C" fn before_list(registers: *const Text, stack: *const Text) -> c_int {
         // SAFETY: as `jumps` calls it.
@@ -219,7 +219,7 @@ mod many {
         unsafe { start(call, Target::Path, environment(call), real_execve) }
     }
 
-    /// Returns 0 if the real function is to go on.
+    /// Returns 0 if the real function is to continue.
     ///
     /// # Safety
     /// The call is one of `execl`, `execlp` and `execle`.
@@ -243,10 +243,9 @@ mod many {
         c_int::from(tried.is_some())
     }
 
-    /// Goes on in the real function with the registers and the stack as they were. The seven pushed
-    /// words align the stack for the call. The function answers -1 if the exec was done here and
-    /// failed, or if there is no real function, as before a library is loaded that the program
-    /// starts with.
+    /// Jumps to the real function with unchanged registers and stack. The seven pushed words align
+    /// the stack for the call. The function answers -1 if the exec was done here and failed, or if
+    /// there is no real function, as before a library is loaded that the program starts with.
     macro_rules! jumps {
         ($($name:ident, $real:ident, $before:ident;)*) => {$(
             /// Starts a program.

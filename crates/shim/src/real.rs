@@ -1,7 +1,7 @@
 //! The real functions behind the interposed ones.
 //!
 //! They are found by `dlsym(RTLD_NEXT)`, so that another library between the shim and the C library
-//! keeps its effect. All are resolved once, when this library is loaded: `dlsym` takes the loader's
+//! still works. All are resolved once, when this library is loaded: `dlsym` takes the loader's
 //! lock, which a thread may not be able to get later (its creator holds it while a library that it
 //! opens starts up), and in older C libraries it allocates. In these, `dlsym` may be missing,
 //! because it is in a library of its own: the shim then reads the loader's tables itself.
@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicPtr, Ordering::*};
 
 unsafe extern "C-unwind" {
     // The C library's own second name for `sysconf`, bound by the loader and therefore usable at
-    // any time. Returns -1 for what the C library does not have.
+    // any time. Returns -1 for a function that the C library does not have.
     safe fn __sysconf(name: c_int) -> c_long;
 }
 

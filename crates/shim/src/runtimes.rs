@@ -2,18 +2,18 @@
 //!
 //! An OpenMP runtime binds its own threads, by the places it was given or region by region, and it
 //! starts helpers that are not workers at all. Allocators, race detectors and communication
-//! libraries start helpers, too. A slot given to a helper is missing for a thread that computes,
-//! and all later threads are on other slots than the plan says. So these threads are recognised and
-//! get the whole mask. They are known by their start routine, which lies in the runtime's library:
-//! no thread of the program starts in any of [`HELPER_LIBRARIES`]. A wheel renames its copy
+//! libraries start helpers, too. If a helper gets a slot, a computing thread has none, and all
+//! later threads are on other slots than in the plan. So these threads are recognised and get the
+//! whole mask. They are recognised by their start routine, which is in the runtime's library: no
+//! thread of the program starts in any of [`HELPER_LIBRARIES`]. A wheel renames its copy
 //! (`libgomp-e985bcbb.so.1`) but keeps the beginning.
 //!
 //! ThreadSanitizer is different. It interposes `pthread_create` itself, so that all start routines
 //! are its own, and clang links it into the program. A thread that it creates for the program
 //! always has an attribute; its own thread has none.
 //!
-//! A runtime linked into the program itself (`-l:libgomp.a`) cannot be told from the program: its
-//! threads are pinned in creation order, which is a runtime's own order as well.
+//! A runtime linked into the program itself (`-l:libgomp.a`) cannot be distinguished from the
+//! program: its threads are pinned in creation order, which is a runtime's own order as well.
 
 use crate::objects::{self, Object};
 use libc::{c_void, pthread_attr_t};
@@ -25,7 +25,8 @@ const RACE_DETECTOR: &std::ffi::CStr = c"__tsan_init";
 
 /// Returns whether a thread with this start routine and attribute is a runtime's own.
 ///
-/// Walks the loaded objects each time and stores no addresses: objects come and go.
+/// Reads the list of loaded objects each time and stores no addresses, since objects are loaded and
+/// unloaded.
 pub(crate) fn own(routine: *const c_void, attr: *const pthread_attr_t) -> bool {
     let is_own = |object: &Object<'_>| {
         is_runtime(object.path()) || (attr.is_null() && object.defines(RACE_DETECTOR).is_some())

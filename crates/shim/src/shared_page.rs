@@ -1,7 +1,7 @@
 //! Mapping of a page file that the launcher shares with the processes of a run.
 //!
 //! A page file has a fixed length and begins with a word that names its format; a file of another
-//! length or format is not mapped. The mapping stays for good, because threads may use it until the
+//! length or format is not mapped. The mapping is permanent, because threads may use it until the
 //! process ends.
 
 use libc::c_int;

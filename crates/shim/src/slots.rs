@@ -3,7 +3,7 @@
 //! A *turn* is a position in the order in which slots are given out: slots 1, 2, .. and slot 0
 //! last. The initial thread floats inside the mask. While the other threads run on their slots, the
 //! scheduler moves it to the free slot, so slot 0 is taken only if no other is free. A thread takes
-//! the lowest free turn and gives it back when it ends, by whatever way: the destructor of a
+//! the lowest free turn and gives it back when it ends in any way: the destructor of a
 //! thread-specific value runs on return, on `pthread_exit` and on cancellation.
 //!
 //! All state is static and atomic; nothing is allocated, nothing waits. The function that a new
@@ -148,9 +148,9 @@ pub(crate) fn of_this_thread() -> Option<usize> {
 
 fn set_value(value: usize) {
     if let Some(key) = KEY.load(Acquire).checked_sub(1) {
-        // Failure leaves the turn taken for good, and a later thread floats. That is better than
-        // two threads on one slot.
-        // SAFETY: the key was made and is never deleted; the value is a number, never followed.
+        // A failure leaves the turn taken permanently, and a later thread floats. That is better
+        // than two threads on one slot. SAFETY: the key was made and is never deleted; the value is
+        // a number, never followed.
         unsafe { libc::pthread_setspecific(key, std::ptr::without_provenance(value)) };
     }
 }

@@ -1,8 +1,8 @@
 //! Standard error at the exit of a program that may have closed it, or opened something else under
 //! its number.
 //!
-//! A line that the user did not ask for must not land in a data file, wait for a reader, or end the
-//! program by a signal. The code uses no symbol of a newer C library.
+//! A line that the user did not request must not be written to a data file, wait for a reader, or
+//! end the program by a signal. The code uses no symbol of a newer C library.
 
 use std::mem::MaybeUninit;
 use std::sync::OnceLock;
@@ -26,8 +26,8 @@ pub(crate) fn write(line: &[u8]) {
     if unsafe { libc::poll(&mut poll, 1, 0) } != 1 || poll.revents != libc::POLLOUT {
         return;
     }
-    // A reader may go away in between. The signal for that would end the program through no fault
-    // of its own.
+    // A reader may close its end in between. The signal for that would end the program, which has
+    // no fault in it.
     let mut pipe = MaybeUninit::<libc::sigset_t>::uninit();
     let mut before = MaybeUninit::<libc::sigset_t>::uninit();
     let mut pending = MaybeUninit::<libc::sigset_t>::uninit();

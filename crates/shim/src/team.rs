@@ -1,7 +1,7 @@
 //! Barrier counts of trimtab's own teams.
 //!
-//! No function needs to be interposed: a team asks the loader for [`trimtab_meter`] and reports its
-//! barriers there, whatever program it is linked into.
+//! No function needs to be interposed: a team finds [`trimtab_meter`] by the loader and reports its
+//! barriers there, in every program that it is linked into.
 
 use crate::meter::{self, Lead};
 use libc::c_int;

@@ -66,8 +66,7 @@ extern "C" fn find_for_jump() {
 }
 
 /// Defines hidden functions that jump to the functions of the table, with all registers as they
-/// were. Without an unwinder they answer "end of the stack", which makes the standard library give
-/// up.
+/// were. Without an unwinder they return "end of the stack", which makes the standard library stop.
 #[cfg(all(not(test), target_arch = "x86_64"))]
 macro_rules! jumps {
     ($($name:literal $at:literal;)*) => {$(

@@ -3,21 +3,21 @@
 //!
 //! A new program inherits the mask of the thread that starts it, and would stay on one CPU. `fork`
 //! is handled by its handlers ([`fork`]); exec, `posix_spawn`, `system` and `popen` are interposed
-//! here. So is a thread's question for its own mask: a root thread that lingers in the place of its
-//! last region must be answered with its own mask. A mask that the program set by itself is left to
-//! the program, and is inherited.
+//! here. So are calls that read a thread's own mask: a root thread that lingers in the place of its
+//! last region must get its own mask. A mask that the program set by itself is left to the program,
+//! and is inherited.
 //!
 //! `execl`, `execlp` and `execle` take any number of arguments. They are entered by a few
-//! instructions that widen the thread's mask and then jump to the real function with everything as
-//! it was.
+//! instructions that widen the thread's mask and then jump to the real function with unchanged
+//! registers and stack.
 
 use crate::holders::HOLDERS;
 use crate::plan::{self, AppliedPlan};
 use crate::{cpus::Cpus, fork, nest, slots};
 
-/// Widens the calling thread's mask for good, if this library narrowed it: an exec follows, or a
-/// runtime starts that counts CPUs by system calls. If the exec fails, the next team puts a thread
-/// of a team back, and a thread on a slot of its own stays in the mask.
+/// Widens the calling thread's mask permanently, if this library narrowed it: an exec follows, or a
+/// runtime starts that counts CPUs by system calls. If the exec fails, the next team places a
+/// thread of a team again, and a thread on a slot of its own stays in the mask.
 ///
 /// Also runs in the child of a `vfork`, on its parent's memory, and changes nothing there that
 /// would be wrong for the parent.

@@ -123,7 +123,7 @@ fn until_lent(hold: &Hold, program: &HostProgram) {
 }
 
 #[test]
-fn a_team_alone_gets_what_it_asks_for_within_the_cores() {
+fn a_team_alone_gets_its_requested_threads_within_the_cores() {
     let Some(program) = gnu() else { return };
     for (cores, rule, steps, sizes) in [
         (4, Rule::Unnumbered, "flat 8 2 serial flat", "4 8 2 1 4"),
@@ -148,7 +148,7 @@ fn a_program_that_allows_smaller_teams_gets_them() {
 }
 
 #[test]
-fn inner_teams_share_what_the_outer_left() {
+fn inner_teams_share_the_threads_left_by_the_outer_one() {
     let Some(program) = gnu() else { return };
     // Outer teams come first; 8 are asked for on each level.
     assert_eq!(Hold::of(4, Rule::All).run(&program, "nest"), "4:1,1,1,1");
@@ -197,7 +197,7 @@ fn sums_are_kept_when_processes_end() {
 }
 
 #[test]
-fn a_killed_process_is_forgotten() {
+fn a_killed_process_does_not_count() {
     let Some(program) = gnu() else { return };
     let hold = Hold::of(4, Rule::All);
     for _ in 0..20 {
@@ -298,7 +298,7 @@ fn five_hundred_processes_find_their_places_and_no_process_gets_less_than_one_th
         assert_eq!(finish(child), "1 1");
     }
     assert_eq!(hold.run(&program, "flat"), "4");
-    // More than there are slots: those without one go on.
+    // More than there are slots: those without one continue.
     let children: Vec<Child> =
         (0..SLOTS + 20).map(|_| hold.command(&program, "1 wait 1").spawn().unwrap()).collect();
     while hold.content().programs < 502 + SLOTS as u64 {
@@ -311,7 +311,7 @@ fn five_hundred_processes_find_their_places_and_no_process_gets_less_than_one_th
 }
 
 #[test]
-fn a_process_that_scribbles_on_the_page_costs_others_only_what_they_were_lent() {
+fn a_process_that_corrupts_the_page_costs_others_only_their_loans() {
     let Some(program) = gnu() else { return };
     let hold = Hold::of(4, Rule::All);
     let mut random = 0x9e37_79b9_7f4a_7c15_u64;

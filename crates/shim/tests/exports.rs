@@ -110,7 +110,7 @@ fn no_version_above_2_17_is_asked_for() {
 }
 
 #[test]
-fn what_is_bound_weakly_is_in_this_c_library() {
+fn weakly_bound_functions_are_in_this_c_library() {
     let places = ["/lib/x86_64-linux-gnu", "/lib/aarch64-linux-gnu", "/lib64", "/usr/lib"];
     let Some(here) = places.iter().find_map(|place| defined(&format!("{place}/libc.so.6"))) else {
         return common::skip("libc.so.6 is in none of the usual places");
@@ -123,7 +123,7 @@ fn what_is_bound_weakly_is_in_this_c_library() {
 }
 
 #[test]
-fn what_cannot_be_done_without_is_in_musl() {
+fn indispensable_functions_are_in_musl() {
     let loader = format!("/lib/ld-musl-{}.so.1", std::env::consts::ARCH);
     let Some(musl) = defined(&loader) else { return common::skip("musl is not installed") };
     for (name, _, weak) in imports().unwrap_or_default() {

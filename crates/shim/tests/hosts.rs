@@ -28,7 +28,7 @@ fn a_program_without_a_key_to_spare_is_not_pinned() {
 }
 
 #[test]
-fn signals_in_a_storm_of_threads_do_no_harm() {
+fn signals_amid_many_thread_starts_do_no_harm() {
     odd("signals", "AB: A B");
 }
 
@@ -145,7 +145,7 @@ fn python(run: HostRun, script: &str) -> Option<Outcome> {
 }
 
 #[test]
-fn python_threads_are_pinned_and_told_the_count() {
+fn python_threads_are_pinned_and_read_the_count() {
     if let Some(outcome) = python(pinned("B/A"), "threads.py") {
         assert_eq!(outcome.text(), "AB A B AB cpus 2 child 2 told 2 2 2");
     }
@@ -186,7 +186,7 @@ fn openmp_threads_are_bound_by_their_runtime_and_take_no_slot() {
 }
 
 #[test]
-fn openmp_threads_that_nobody_binds_float() {
+fn openmp_threads_without_a_binding_float() {
     for compiler in ["gcc", "clang"] {
         let Some((program, _)) = openmp(compiler) else { continue };
         if let Some(outcome) = pinned("B/A").env("OMP_PROC_BIND", "false").run(&program) {

@@ -6,7 +6,7 @@ mod common;
 use common::{HostProgram, HostRun, pinned, two_cpus};
 
 #[test]
-fn a_thread_on_its_slot_is_told_the_plans_mask_until_the_program_sets_one() {
+fn a_thread_on_its_slot_reads_the_plans_mask_until_the_program_sets_one() {
     let (Some(program), Some(two)) = (HostProgram::c("asks.c"), two_cpus()) else { return };
     let online = |text: &str| text.split_whitespace().next_back().unwrap().parse::<u32>().unwrap();
     let Some(outcome) = pinned("B/A").run(&program) else { return };

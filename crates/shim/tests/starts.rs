@@ -70,7 +70,7 @@ fn a_program_with_an_address_sanitizer_is_started_without_the_library() {
 }
 
 #[test]
-fn a_script_is_looked_through() {
+fn the_interpreter_of_a_script_is_examined() {
     for (compiler, flags, says) in [
         ("musl-gcc", &[][..], "library none"),
         ("gcc", &["-m32"], "library none"),

@@ -1,13 +1,13 @@
 //! Fault injection between a policy and the machine: a host over a host.
 //!
-//! Problem: live machines lose readings, return old readings, refuse moves or do them late, and
-//! their clocks jump. Policies must stay sound, and must recover. Idea: each fault is a probability
-//! per sample or per decision, drawn from a stream of its own, so that switching one fault on does
-//! not change the draws for others. The host below stays sound.
+//! Problem: live machines lose readings, return old readings, refuse moves or apply them late, and
+//! their clocks jump. Policies must remain correct, and must recover. Idea: each fault is a
+//! probability per sample or per decision, drawn from a stream of its own, so that switching one
+//! fault on does not change the draws for others. The inner host remains correct.
 //!
-//! Properties: without faults everything passes unchanged. Equal faults and seed give equal
-//! trouble. Every decision is answered once; a decision that is done late is first answered with
-//! [`Settled::Pending`], and its end comes with a later sample.
+//! Properties: without faults everything passes unchanged. Equal settings and seed give equal
+//! faults. Every decision is answered once; a decision that is applied late is first answered with
+//! [`Settled::Pending`], and its end is in a later sample.
 
 use crate::rng::Rng;
 use serde::{Deserialize, Serialize};
@@ -31,7 +31,7 @@ pub struct Faults {
     pub stale: f64,
     /// Probability per decision that it is refused.
     pub refused: f64,
-    /// Probability per decision that it is done, and told, only at the next sample.
+    /// Probability per decision that it is applied, and reported, only at the next sample.
     pub delayed: f64,
     /// Longest delay of each sample.
     pub late: Span,
@@ -64,7 +64,7 @@ pub struct Faulty<'a, H> {
     last: BTreeMap<ThreadId, ThreadSample>,
     /// Decisions to be done at the next sample.
     pending: Vec<Decision>,
-    /// By how much the told clock is ahead of the true one.
+    /// Lead of the reported clock over the true one.
     ahead: Span,
 }
 
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn moves_are_refused_or_done_at_the_next_look() {
+    fn moves_are_refused_or_applied_at_the_next_sample() {
         let mut host = host();
         let refuses = Faults { refused: 1.0, ..Faults::default() };
         let mut faulty = Faulty::new(&mut host, refuses, &Rng::new(3));

@@ -1,13 +1,13 @@
 //! Figures and tables of the published studies, as runs of the model next to the published results.
 //!
 //! Unit: a *cell*, one scenario run with several seeds, and one number of each run. Idea: a figure
-//! is data (cells, points made of them, the published values and orders). Any program with time and
-//! cores can run the cells in any order, and everything after that is arithmetic. Equal runs give
-//! equal reports, to the byte.
+//! is data (cells, points made of them, the published values and orders). The cells can be run in
+//! any order and in parallel; all later steps are arithmetic. Equal runs give equal reports, to the
+//! byte.
 //!
 //! Terms: a *beside* is a published number next to the model's; a *claim* is a published order of
 //! contestants, such as "SPEED is better than LOAD", judged on the model's numbers with a slack of
-//! [`ORDER_SLACK`], because a text does not mean a difference that its figures cannot show.
+//! [`ORDER_SLACK`], because a text does not claim a difference that its figures cannot show.
 
 mod balancing;
 mod draft;

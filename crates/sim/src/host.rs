@@ -1,13 +1,13 @@
 //! Simulated host: a world with the readings and the actions of the live host.
 //!
 //! Samples are as Linux gives them. A wait is counted when it is over, so a thread that waits
-//! through a whole step shows no change; the sample then says that the thread is ready, as the live
-//! host finds out. Time on a CPU is counted when the timer ticks or when the thread leaves the CPU.
-//! Hardware counters are exact unless [`ObserverCost::noise`] says otherwise. Busy time of CPUs
-//! comes in hundredths of a second (`/proc/stat`).
+//! through a whole step shows no change; the sample then reports that the thread is ready, as the
+//! live host does. Time on a CPU is counted when the timer ticks or when the thread leaves the CPU.
+//! Hardware counters are exact unless [`ObserverCost::noise`] is set. Busy time of CPUs comes in
+//! hundredths of a second (`/proc/stat`).
 
 use crate::observer_cost::ObserverCost;
-use crate::progress::{Progress, Unhindered};
+use crate::progress::{NoStalls, Progress};
 use crate::rng::Rng;
 use crate::sched::TaskState;
 use crate::world::{Refused, World};
@@ -37,7 +37,7 @@ struct Read {
 
 /// World that policies can sample and act on.
 #[derive(Debug)]
-pub struct Simulated<P: Progress = Unhindered> {
+pub struct Simulated<P: Progress = NoStalls> {
     world: World<P>,
     end: Moment,
     told_programs: BTreeSet<u32>,
@@ -180,7 +180,7 @@ impl<P: Progress> Simulated<P> {
 
     fn tell_news(&mut self, sample: &mut Sample) {
         let born = self.world.watched_count();
-        // A thread that was born and ended between two samples is never told of.
+        // A thread that was created and ended between two samples is never reported.
         let ended = &self.world.ended_ids()[self.gone..];
         sample.gone = ended.iter().filter(|&&id| (id as usize) < self.told).map(|&id| ThreadId(id)).collect();
         sample.gone.sort_unstable();

@@ -155,7 +155,7 @@ impl Kernel {
                 ..old
             },
             // xen/common/sched_credit.c: CSCHED_MSECS_PER_TICK 10, three ticks a slice;
-            // csched_vcpu_acct asks csched_cpu_pick at each tick.
+            // csched_vcpu_acct calls csched_cpu_pick at each tick.
             "xen-4.0" => Self {
                 kind: SchedulerKind::Credit,
                 tick: Span::from_ms(10),

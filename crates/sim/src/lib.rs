@@ -1,14 +1,14 @@
 //! Simulated machine: a [`Host`](trimtab_core::drive::Host) that needs no hardware.
 //!
-//! Problem: policies must be right on four to sixteen sockets, on thousands of cores and under
-//! hostile load, and this must be proved for the shipped policy code itself. Idea: a discrete-event
-//! machine of cores, caches, memory nodes and links under a model of the kernel's own scheduler.
-//! Programs of threads run on it, compute, wait and miss their caches. The policies of `core` run
-//! over it unchanged.
+//! Problem: policies must be correct on four to sixteen sockets, on thousands of cores and under
+//! hostile load, and this must be tested with the shipped policy code itself. Idea: a
+//! discrete-event machine of cores, caches, memory nodes and links under a model of the kernel's
+//! own scheduler. Programs of threads run on it, compute, wait and miss their caches. The policies
+//! of `core` run over it unchanged.
 //!
 //! Boundaries: the crate reads no clock, no file and no environment variable, and starts no thread.
-//! Texts and seeds are arguments. The crate never sees `linux`. Equal scenario and seed give equal
-//! runs, to the byte.
+//! Texts and seeds are arguments. The crate does not use the crate `linux`. Equal scenario and seed
+//! give equal runs, to the byte.
 //!
 //! # Example
 //!
@@ -46,13 +46,13 @@
 //! - [`memory`]: state of caches, nodes and links, which decides how fast a running thread
 //!   progresses.
 //! - [`program`]: programs: threads, phases, barriers, footprints, ways of waiting.
-//! - [`reader`]: files read key by key, with errors that teach.
+//! - [`reader`]: reader of files, key by key; its errors name the line and the allowed values.
 //! - [`kernel`]: the model of the kernel's scheduler and its constants.
 //! - [`world`]: the event loop of threads, CPUs and scheduler.
 //! - [`host`]: a world as `core`'s host.
 //! - [`progress`]: the interface between the world and a model of memory.
 //! - [`scenario`]: a whole run as data, executed by one function; [`outcome`]: its result;
-//!   [`faults`]: faults injected meanwhile.
+//!   [`faults`]: faults injected during the run.
 //! - [`observer_cost`]: the cost and the accuracy of samples.
 //! - [`measured_cases`]: measurements of real machines, next to runs of the model.
 //! - [`published`]: published results, as data; [`figures`]: the model next to them.

@@ -1,11 +1,11 @@
 //! Measured cases: measurements of real machines, next to runs of the model.
 //!
 //! Unit: a *cell*, one way of running one scenario, as `trimtab bench balance` names it. Problem: a
-//! model that is compared with published figures alone may be right for wrong reasons. Idea: the
-//! measured cells of this project are data (threads, work, barriers, ways to wait and to run, and
-//! the measured time over the ideal time). Each becomes a [`Scenario`] on a model of the machine on
-//! which it was measured, with that machine's kernel and with the foreign load measured at the same
-//! time.
+//! model that is compared with published figures alone may agree with them for wrong reasons. Idea:
+//! the measured cells of this project are data (threads, work, barriers, ways to wait and to run,
+//! and the measured time over the ideal time). Each becomes a [`Scenario`] on a model of the
+//! machine on which it was measured, with that machine's kernel and with the foreign load measured
+//! at the same time.
 //!
 //! Properties: nothing here is fitted to a cell. The sets differ in the machine, the kernel and the
 //! foreign load; within a set, all cells run under the same.
@@ -38,7 +38,7 @@ const RUN_END: Moment = Moment(60_000_000_000);
 /// Length of the pieces in which foreign load of a quiet machine comes. Estimated: kernel workers,
 /// daemons and timers run for some tens to hundreds of us.
 const QUIET_PIECE: Span = Span::from_us(100);
-/// Length of the pieces of foreign programs that always want to run: a tick whenever they are let
+/// Length of the pieces of foreign programs that always want to run: a tick each time that they
 /// run.
 const TICK_PIECE: Span = Span::from_ms(4);
 
@@ -223,7 +223,7 @@ impl CaseSet {
         let mut programs = vec![cell.program()];
         let session = ProgramSpec { group: 2, ..ProgramSpec::hog("others", CPU_COUNT) };
         programs.push(part_time("others", session, self.piece, self.piece.times(1.0 / self.foreign)));
-        // The competing program was there first.
+        // The competing program started first.
         if let Some(competitor) = cell.competitor {
             programs.insert(0, competitor.program());
         }

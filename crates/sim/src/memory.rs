@@ -1,12 +1,12 @@
 //! Memory model: caches, nodes and links as state, and the speed of a running thread.
 //!
 //! Unit: the *rate* of a thread, the share of its core's speed that it turns into work; in the rest
-//! it waits. Problem: placement matters through caches that are shared or cold, memory that is near
-//! or far, buses that are full and lines that travel; each depends on which other threads run
-//! where. Idea: the lasting part is state (how many bytes a thread holds in which cache, where its
-//! pages are); the rest is solved (see `memory::queues`). At intervals, in an *epoch*, all rates
-//! are computed together and stay until the next epoch. A thread that comes onto a CPU in between
-//! gets its rate at once, from the present delays.
+//! it waits. Problem: placement affects speed by caches that are shared or cold, memory that is
+//! near or far, buses that are saturated and cache lines that are transferred; each depends on the
+//! places of the other threads. Idea: the lasting part is state (how many bytes a thread holds in
+//! which cache, where its pages are); the rest is solved (see `memory::queues`). At intervals, in
+//! an *epoch*, all rates are computed together and stay until the next epoch. A thread that is put
+//! on a CPU in between gets its rate at once, from the present delays.
 //!
 //! A thread needs, for a nanosecond of work, on a core of speed `s`
 //!
@@ -15,12 +15,12 @@
 //!     + writes x (transfer + waiting)
 //! ```
 //!
-//! where `hits = (held / working set) ^ locality`, and its rate is `1/s` of that. A thread that
-//! comes to a core with another thread's data in its private cache fetches its own again; that debt
-//! is paid over its next stretch of running.
+//! where `hits = (held / working set) ^ locality`, and its rate is `1/s` of that. A thread on a
+//! core whose private cache has another thread's data fetches its own again; the cost is spread
+//! over its next stretch of running.
 //!
 //! Properties: a value, without clock or randomness; sums run in an order that the calls decide. A
-//! thread without misses and shared writes has the rate 1, takes part in nothing and causes no
+//! thread without misses and shared writes has the rate 1, is left out of the model and causes no
 //! epoch. An epoch costs in proportion to the hungry threads (those that use memory) that run.
 //!
 //! Constants without a machine's key are stated here: see [`EPOCH_PERIOD`], [`NOTICE_DELAY`],
@@ -51,7 +51,7 @@ use trimtab_core::time::{Moment, Span};
 /// Period of epochs while things change: short against the time in which a cache fills
 /// (milliseconds).
 pub const EPOCH_PERIOD: Span = Span::from_ms(1);
-/// Delay from a change of the running threads to the epoch that takes notice, on machines with few
+/// Delay from a change of the running threads to the epoch that processes it, on machines with few
 /// hungry threads.
 pub const NOTICE_DELAY: Span = Span::from_us(200);
 /// Period of epochs after no change for a while.
@@ -170,7 +170,7 @@ impl Memory {
         self.tasks[thread] = Some(Box::new(Task::new(program, misses, written, footprint)));
     }
 
-    /// Forgets a thread, whose number may be reused; its memory is freed, and the data that it held
+    /// Removes a thread, whose number may be reused; its memory is freed, and the data that it held
     /// in caches no longer count.
     pub fn remove(&mut self, now: Moment, thread: usize) {
         self.off_cpu(now, thread);
@@ -240,7 +240,7 @@ impl Memory {
         let (here, at_llc, at_team, program) = (task.llc, task.at_llc, task.at_team, task.program);
         let writes = task.writes().is_some();
         llc.running.swap_remove(at_llc);
-        // Less than a page of lines is gone before any thread asks for it again.
+        // Less than a page of lines is evicted before any thread accesses it again.
         task.left.retain(|left| left.bytes > 0.0);
         if task.held >= 4096.0 {
             llc.parked += task.held;

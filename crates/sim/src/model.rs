@@ -24,7 +24,7 @@ pub struct Model {
     pub topology: String,
     /// Packages, nodes, caches, cores and their names; distances between nodes.
     pub machine: Machine,
-    /// Speed of each core when nothing else matters, by core, 1.0 for the reference.
+    /// Speed of each core without contention, by core, 1.0 for the reference.
     pub speeds: Vec<f64>,
     /// Speed of a core by the number of busy cores in its package.
     pub turbo: Turbo,
@@ -55,7 +55,7 @@ pub struct Smt {
     pub throughput: Vec<f64>,
 }
 
-/// Caches, as far as they matter to threads that share or leave them.
+/// Caches, with the properties that affect threads which share or leave them.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Caches {
     /// Size of a core's private caches, bytes, which a migrated thread fills again.
@@ -91,14 +91,14 @@ pub struct MemoryParams {
     /// machines before NUMA.
     pub port_bandwidth: Option<f64>,
     /// Bandwidth that the whole machine's memory traffic shares, to all nodes, bytes a nanosecond:
-    /// the probes of a machine that asks all others at each miss, or one controller behind all
+    /// the probes of a machine that probes all caches at each miss, or one controller behind all
     /// buses.
     pub bus_bandwidth: Option<f64>,
     /// Size of pages that are touched first, placed and moved, bytes.
     pub page_bytes: u64,
 }
 
-/// Costs of putting another thread on a CPU. Cold caches come on top, from [`Caches`] and
+/// Costs of putting another thread on a CPU. The costs of cold caches are added from [`Caches`] and
 /// [`MemoryParams`].
 #[derive(Clone, PartialEq, Debug)]
 pub struct Switching {
@@ -115,7 +115,7 @@ pub struct Switching {
 
 impl Model {
     /// Returns the PUs of each package, whose cores share a turbo; one package of all PUs if the
-    /// machine does not say.
+    /// machine does not define packages.
     pub fn packages(&self) -> Vec<Range<usize>> {
         let count = self.machine.pu_count();
         let packages: Vec<Range<usize>> =

@@ -7,8 +7,8 @@
 //! threads that run, CPU by CPU in turn. Sampling *inside* the scheduler is paid by every sampled
 //! thread that runs, each the whole price: this is a tick in a hypervisor.
 //!
-//! Properties: samples are free unless said otherwise. If a daemon pays, the policy is told the
-//! price with the next sample, as a live host does.
+//! Properties: samples are free by default. If a daemon pays, the policy gets the cost with the
+//! next sample, as from a live host.
 //!
 //! Sources: [`BARE`] and [`TRAPPED`] come from the measurements of docs/performance-balancing.md
 //! and from estimates for hardware without a hypervisor; [`TICK`] is calibrated on one of four

@@ -1,8 +1,8 @@
-//! Interface to the memory model: how fast a computing thread progresses, as far as memory decides
-//! it.
+//! Interface to the memory model: the share of the speed of a computing thread that memory
+//! determines.
 //!
-//! The world knows CPUs; the memory model knows caches, nodes and links. They exchange nothing
-//! except through this interface.
+//! The world has CPUs; the memory model has caches, nodes and links. They exchange nothing except
+//! through this interface.
 
 use crate::program::Footprint;
 use trimtab_core::ids::{NodeId, Pu};
@@ -35,7 +35,7 @@ pub trait Progress {
     /// Computes the rates. Adds to `changed` the threads on a CPU that have another rate now.
     fn epoch(&mut self, now: Moment, changed: &mut Vec<usize>);
 
-    /// Returns the values that counters of a thread show now, since the thread was born.
+    /// Returns the present values of a thread's counters, counted since the thread was created.
     fn counts(&self, now: Moment, thread: usize) -> MemoryCounts;
 
     /// Migrates a thread's pages to a node. Returns how long the kernel works on it.
@@ -62,9 +62,9 @@ pub fn quiet(footprint: &Footprint) -> bool {
 
 /// Memory model without stalls.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Unhindered;
+pub struct NoStalls;
 
-impl Progress for Unhindered {
+impl Progress for NoStalls {
     fn born(&mut self, _: Moment, _: usize, _: usize, _: &Footprint) {}
     fn on_cpu(&mut self, _: Moment, _: usize, _: Pu) {}
     fn off_cpu(&mut self, _: Moment, _: usize) {}

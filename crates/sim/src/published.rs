@@ -2,10 +2,10 @@
 //! places in the texts.
 //!
 //! Unit: one number that a text gives. Problem: comparing a model with the data that it was made
-//! from proves nothing. Idea: each value says whether a machine file was calibrated on it or it is
-//! held out, and whether the text states it or it follows exactly from statements of the text. Only
-//! numbers of figures that the texts give are here: bars and curves that are only drawn cannot be
-//! read.
+//! from proves nothing. Idea: each value states whether a machine file was calibrated on it or it
+//! is held out, and whether the text states it or it follows exactly from statements of the text.
+//! Only numbers of figures that the texts give are here: bars and curves that are only drawn cannot
+//! be read.
 //!
 //! Source: the seeds' texts. 000 is *Oversubscription on Multicore Processors*, 001 the poster of
 //! *Efficient Utilization of Multicore Machines* with *Load Balancing on Speed*, 002 *Optimizing
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn what_machine_files_say_they_used_is_what_is_called_calibrated() {
+    fn the_calibration_points_of_machine_files_are_those_marked_calibrated() {
         // The heads of the files: "Calibrated on seed 004, nested STREAM: 1x1, 1x4 bound, 4x1
         // bound."
         for (machine, prefix) in [

@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_planned_anew_while_it_is_carried_out_stays() {
+    fn an_event_scheduled_again_while_it_is_carried_out_stays() {
         let mut queue = Queue::new(2);
         queue.plan(0, 5);
         queue.plan(1, 7);
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn it_does_what_an_ordered_map_does() {
+    fn the_queue_behaves_like_an_ordered_map() {
         let (mut queue, mut map, mut rng) = (Queue::new(50), BTreeMap::new(), Rng::new(3));
         let mut keys: Vec<Option<(u64, u64)>> = vec![None; 50];
         for step in 0..20_000_u64 {

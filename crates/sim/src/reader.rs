@@ -1,10 +1,10 @@
-//! Reader of TOML files, key by key, with errors that teach.
+//! Reader of TOML files, key by key; its errors name the line and the allowed values.
 //!
 //! Unit: one key. Problem: keys and values that people write into scenario and machine files are
 //! misspelt, missing, negative, not a number or a billion. They must be refused before anything
 //! runs, with the name of the file, the line, the key, the value and the allowed range. Idea: the
-//! reader asks for each key by name and limits, so it knows all names that are allowed; any other
-//! key is unknown. Nothing here panics.
+//! reader gets each key by name and limits, so it has all names that are allowed; any other key is
+//! unknown. Nothing here panics.
 
 mod times;
 mod values;
@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_name_file_line_key_value_and_what_is_allowed() {
+    fn errors_name_file_line_key_value_and_the_allowed_values() {
         let text = Text { file: "x.toml", text: "a = 1\n[b]\nc = -3\nd = 'w'\n" };
         let table = text.table().unwrap();
         let top = Section::top(text, table.get_ref());

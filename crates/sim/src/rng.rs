@@ -1,7 +1,7 @@
 //! Pseudo-random numbers: one generator, forked by name.
 //!
-//! Problem: when one more draw is added somewhere, all later draws change, and a failing seed is
-//! lost. Idea: each purpose has its own generator, made of the seed and the purpose's name. Draws
+//! Problem: if one draw is added to the code, all later draws change, and a failing seed no longer
+//! fails. Idea: each purpose has its own generator, made of the seed and the purpose's name. Draws
 //! for other purposes have no effect on it.
 //!
 //! Source: xoshiro256++ of Blackman and Vigna (2018), filled by SplitMix64 of Steele, Lea and Flood
@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_fork_does_not_depend_on_what_was_drawn() {
+    fn a_fork_does_not_depend_on_numbers_drawn_before() {
         let mut used = Rng::new(7);
         used.draw();
         assert_eq!(used.fork("jitter"), Rng::new(7).fork("jitter"));

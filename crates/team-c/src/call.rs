@@ -58,7 +58,7 @@ fn when(code: u32) -> Result<When> {
 ///
 /// # Safety
 /// `asked` is null or points to a call. If the call names an operator of the caller's own, that
-/// function may be called as `team.h` says.
+/// function may be called in the ways that `team.h` documents.
 unsafe fn read(mine: &Mine, asked: *const CallOf) -> Result<CollectiveCall> {
     // SAFETY: the caller's promise.
     let asked = unsafe { read_sized(asked) }?;

@@ -51,7 +51,7 @@ thread_local! {
 
 fn set_last_error(words: String) {
     let words = CString::new(words.replace('\0', " ")).unwrap_or_default();
-    // While the thread ends, the text is gone, and no call can ask for it.
+    // While the thread ends, the text is gone, and no call can read it.
     let _ = LAST.try_with(|last| last.replace(words));
 }
 

@@ -1,20 +1,21 @@
 //! Teams for C and C++ (`include/trimtab/team.h`): a thin layer over `trimtab-team`, without
 //! decisions of its own.
 //!
-//! **Idea.** Handles are numbers, not addresses. Handles of teams are known to the whole process,
-//! those of ranks and their objects to the thread that joined. A handle that was freed, is of
-//! another thread, or never was one, is therefore an error and not a crash.
+//! **Idea.** Handles are numbers, not addresses. A team's handle is valid in the whole process. A
+//! handle of a rank or of its objects is valid only in the thread that joined. A call with a freed
+//! handle, a handle of another thread or an arbitrary number therefore returns an error and does
+//! not crash.
 //!
 //! **Properties.** Every entry catches panics and returns a code; nothing here ends the process or
-//! prints. A rank in whose call something panicked has given its team up and can only leave. The
-//! last error of a thread is available as text. Structures contain their size: programs built with
-//! earlier headers go on working. A child forked while another thread is in this library finds all
-//! data consistent.
+//! prints. After a panic inside a call, the calling rank has given its team up and can only leave
+//! it. The last error of a thread is available as text. Structures contain their size: programs
+//! built with earlier headers go on working. A child forked while another thread is in this library
+//! finds all data consistent.
 //!
 //! # Example
 //!
-//! The calls of a C program that is a team of one rank; `team.h` has them with their C types, and
-//! docs/teams-c.md a program in C:
+//! The calls that a C program makes for a team of one rank. `team.h` declares them with their C
+//! types; docs/teams-c.md has a complete program in C:
 //!
 //! ```
 //! use std::mem::{MaybeUninit, size_of};
@@ -33,7 +34,7 @@
 //! assert_ne!(trimtab_barrier(rank), 0); // The handle was released.
 //! assert_eq!(trimtab_team_free(team), 0);
 //! ```
-#![allow(unsafe_code, reason = "C's side of the house: addresses that callers promise")]
+#![allow(unsafe_code, reason = "the C interface: callers guarantee that addresses are valid")]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod call;

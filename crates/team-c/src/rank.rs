@@ -42,8 +42,8 @@ fn ending<T>(_: T) -> Error {
     Error::Refused("this thread ends, and its ranks have left".to_owned())
 }
 
-/// Runs the body of an exported function on a rank. After a panic the other ranks learn that this
-/// rank is gone, and from then on it can only leave.
+/// Runs the body of an exported function on a rank. After a panic the other ranks get the error
+/// that this rank is gone, and from then on it can only leave.
 pub(crate) fn of_rank(handle: u64, work: impl FnOnce(&Mine) -> Result<()>) -> c_int {
     let mine = match rank(handle) {
         Ok(mine) if mine.poisoned.get() => return poisoned(),
@@ -115,7 +115,7 @@ pub unsafe extern "C" fn trimtab_rank_crowded(handle: u64, crowded: *mut c_int) 
     of_rank(handle, |mine| unsafe { write_result(crowded, mine.rank.crowded().into()) })
 }
 
-/// Sets the waiting time after which later calls are broken off; zero sets no limit.
+/// Sets the waiting time after which later calls are given up; zero sets no limit.
 #[unsafe(no_mangle)]
 pub extern "C" fn trimtab_rank_deadline(handle: u64, deadline_ns: u64) -> c_int {
     of_rank(handle, |mine| {
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rank_that_met_a_fault_can_only_leave_and_the_others_are_told() {
+    fn a_rank_with_a_fault_can_only_leave_and_the_others_get_an_error() {
         const PANIC: c_int = 13;
         const POISONED: c_int = 14;
         let team = Team::new(Options { heap: 4096, cell: 1024, ..Options::new(2) }).unwrap();

@@ -92,9 +92,9 @@ mod tests {
     }
 
     #[test]
-    fn programs_of_earlier_headers_go_on_and_those_of_later_ones_are_told() {
+    fn programs_of_earlier_headers_work_and_those_of_later_ones_get_an_error() {
         let first = First { size: 16, one: 5 };
-        // SAFETY: it has the number of bytes that it says.
+        // SAFETY: it has the number of bytes that its size field states.
         let read = unsafe { read_sized((&raw const first).cast::<Second>()) }.unwrap();
         assert_eq!(read, Second { size: 16, one: 5, two: 22 });
         for size in [0, 8, 15, 17, 25, usize::MAX] {

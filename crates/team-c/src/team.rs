@@ -128,7 +128,7 @@ fn wanted(rank: i64) -> Result<Option<u32>> {
     }
 }
 
-/// Fills in the defaults, as far as the caller's header knows them: `size` is that of its
+/// Fills in the defaults, for the fields that the caller's header has: `size` is that of its
 /// structure.
 ///
 /// # Safety

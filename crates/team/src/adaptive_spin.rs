@@ -1,23 +1,23 @@
-//! Adaptive length of the spin before a wait gives its CPU away, learnt from the waits that
-//! outlasted it.
+//! Adaptive length of the spin before a wait releases its CPU, derived from the waits that were
+//! longer than the spin.
 //!
 //! **Problem.** While all ranks are in step, a spin of a few microseconds is enough; if a rank has
 //! no CPU, every spin is wasted. Between the two there is a trap. One rank slept once. The other
 //! rank wakes it and then sleeps itself, because the wake-up takes longer than its spin. From then
-//! on they wake each other in turn, without end, a hundred times slower than they could be.
-//! Wake-ups take 5 us on one machine and 200 us in a guest of a busy host.
+//! on they wake each other in turn, without end, and each exchange takes a hundred times as long as
+//! necessary. Wake-ups take 5 us on one machine and 200 us in a guest of a busy host.
 //!
 //! A busy host makes the trap deeper: it may queue the vCPU that is to be woken behind the one that
-//! sent the wake-up. The woken vCPU then runs only when the waker sleeps, too, or has worked for
+//! sent the wake-up. The woken vCPU then runs only when the waking vCPU sleeps, too, or has run for
 //! some milliseconds (seen under Firecracker: 55 us a call instead of 0.4, for seconds).
 //!
-//! **Idea.** A spin is usually longer than a wake-up. Waits that end soon after the sleep began are
-//! signs of the trap. Now and then one of them is tried with a longer spin: at first twice the last
+//! **Idea.** A spin is usually longer than a wake-up. Waits that end soon after the sleep began
+//! indicate the trap. At intervals one of them is tried with a longer spin: at first twice the last
 //! wait's time, beyond the other rank's wake-up, then longer each time, up to a length that makes a
 //! host give the other vCPU a CPU of its own. Tries take a bounded share of the time, and become
 //! rare if the longest did not help either. A long time in step starts the tries again from the
-//! shortest. Waits that took longer than any wake-up, or that tries did not help, make spins short,
-//! since the other rank works or has no CPU.
+//! shortest. Waits that took longer than any wake-up, or that tries did not shorten, make spins
+//! short, since the other rank works or has no CPU.
 //!
 //! **Properties.** Pure: time is an argument. Ranks leave the trap within a tenth of a second. A
 //! rank that waits for another's work of longer than a spin spends a few hundredths of that time
@@ -25,7 +25,7 @@
 
 use std::time::{Duration, Instant};
 
-/// Waits in a row that spinning did not help, after which spins become short.
+/// Number of successive waits that spinning did not shorten, after which spins become short.
 const FUTILE_WAITS: u32 = 4;
 /// Divisor of a short spin: it leaves some microseconds.
 const SHORT_DIVISOR: u32 = 512;
@@ -55,7 +55,7 @@ pub struct Spin {
     pub once: Duration,
 }
 
-/// State learnt from a rank's waits.
+/// State derived from a rank's waits.
 #[derive(Debug, Clone)]
 pub struct AdaptiveSpin {
     full: Duration,
@@ -76,8 +76,8 @@ impl AdaptiveSpin {
         Self { full, futile: 0, tries: 0, once: Duration::ZERO, waited: Duration::ZERO, last: None }
     }
 
-    /// Returns how long to spin after a wait that outlasted its spin: it took `waited` in all until
-    /// now, and slept or not.
+    /// Returns the next spin after a wait that was longer than its spin: it took `waited` in all
+    /// until now, and slept or not.
     pub fn after(&mut self, slept: bool, waited: Duration, now: Instant) -> Spin {
         let last = self.last.replace(now);
         if last.is_some_and(|last| now.saturating_duration_since(last) > waited * IN_STEP_FACTOR) {
@@ -166,7 +166,7 @@ mod tests {
     /// Simulates two ranks that answer each other in turn, each after some work. A rank that slept
     /// continues one wake-up later. A host may keep a woken rank from running until the waker
     /// sleeps or has worked for `keeps` microseconds. One rank slept at first. Returns the time
-    /// until they wake each other no more.
+    /// until they no longer wake each other.
     fn trapped(full: Duration, work: f64, mut wake_up: impl FnMut() -> f64, keeps: Option<f64>) -> Duration {
         let mut ranks = [Rank::new(full), Rank::new(full)];
         let (begin, mut asleep, mut kept) = (Instant::now(), true, keeps.map(micros));
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn so_do_those_whose_host_keeps_the_woken_from_running() {
+    fn ranks_come_into_step_again_if_the_host_delays_woken_vcpus() {
         for keeps in [200.0, 1_000.0, 4_000.0, 8_000.0] {
             for (full, most) in FULL_SPINS.into_iter().zip([40, 100]) {
                 let time = trapped(full, 0.1, || 50.0, Some(keeps));
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_somebody_that_works_spins_in_vain_for_little() {
+    fn a_rank_that_waits_for_a_computing_rank_spends_little_time_spinning() {
         let cases =
             FULL_SPINS.into_iter().zip([[150.0, 300.0, 990.0, 2_000.0], [3_000.0, 10_000.0, 50_000.0, 1e6]]);
         for (full, works) in cases.flat_map(|(full, works)| works.map(|works| (full, works))) {
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_in_step_for_long_is_helped_as_soon_as_at_first() {
+    fn a_rank_that_was_in_step_for_long_adapts_as_fast_as_a_new_one() {
         let (mut adaptive, mut now, brief) = (AdaptiveSpin::new(FULL_SPIN), Instant::now(), micros(200.0));
         for _ in 0..10_000 {
             now += brief;

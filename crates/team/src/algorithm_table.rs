@@ -7,15 +7,15 @@
 //! ([`crate::tune`]). It is plain data. Ranks with different tables would deadlock, so one rank
 //! reads the table and the others get it from that rank.
 //!
-//! **CallClass.** Two more properties can decide which algorithm is quickest. The first is how
-//! strictly a call is synchronised, since loose calls overlap and strict ones do not. The second is
-//! the work per element, since algorithms that divide the work gain more if it is expensive. Both
-//! are read from the call itself ([`CallClass::of`]). A class that was not measured uses the
-//! nearest one that was. Integers and floating point numbers of 32 and 64 bits are one kind of
-//! work: memory bounds them all.
+//! **CallClass.** Two more properties can decide which algorithm is quickest. The first is the
+//! synchronisation of a call, since loose calls overlap and strict ones do not. The second is the
+//! work per element, since algorithms that divide the work gain more if it is expensive. Both are
+//! read from the call itself ([`CallClass::of`]). A class that was not measured uses the nearest
+//! one that was. Integers and floating point numbers of 32 and 64 bits are one kind of work: memory
+//! bounds them all.
 //!
-//! **Properties.** Pure. Whatever table is installed, every call gives the same bits: algorithms
-//! differ in time alone.
+//! **Properties.** Pure. With every table, a call gives the same bits: algorithms differ in time
+//! alone.
 
 use crate::barrier::Barrier;
 use crate::call::{Kind, When};
@@ -32,8 +32,8 @@ pub fn class(bytes: usize) -> usize {
     ((usize::BITS - bytes.leading_zeros()) as usize).min(SIZE_CLASSES - 1)
 }
 
-/// An algorithm for a call that moves data. Messages that fit beside a flag go there, whatever is
-/// chosen.
+/// An algorithm for a call that moves data. Messages that fit beside a flag are stored there with
+/// every algorithm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, Default)]
 #[serde(rename_all = "kebab-case")]
 pub enum Algorithm {
@@ -44,8 +44,8 @@ pub enum Algorithm {
     Pieces(u8),
     /// Pieces of 2^n bytes, of which each rank combines its slice for all. Only for allreduce.
     Slices(u8),
-    /// As `Slices`, in pieces as large as all cells of a rank together hold, with no work done
-    /// ahead: fewer waits for each other. Only for allreduce.
+    /// As `Slices`, in pieces as large as all cells of a rank together, with no work done ahead:
+    /// fewer waits. Only for allreduce.
     Wide,
     /// From rank to rank, each to up to 2^n others. Only for broadcast.
     Tree(u8),
@@ -63,7 +63,7 @@ impl Algorithm {
         if bytes <= crate::flag::INLINE_BYTES || kind == Kind::Barrier {
             return all;
         }
-        // A call that fits into a cell is combined in one round, whatever the table says.
+        // A call that fits into a cell is combined in one round, independent of the table.
         if kind == Kind::Allreduce && bytes <= cell {
             return all;
         }
@@ -95,10 +95,10 @@ impl Algorithm {
     pub fn usual(kind: Kind, bytes: usize, cell: usize, crowded: bool) -> Self {
         let most = cell.ilog2() as u8;
         match kind {
-            // Slices pay if the ranks really work at the same time; 16 KiB kept two cores that
-            // share a cache busiest.
+            // Slices are faster if the ranks really work at the same time; 16 KiB was the fastest
+            // size on two cores that share a cache.
             Kind::Allreduce if bytes > cell && !crowded => Self::Slices(most.min(14)),
-            // Ranks that share CPUs gain nothing by working ahead.
+            // Ranks that share CPUs do not gain by working ahead.
             Kind::Allreduce if bytes > cell => Self::Wide,
             _ => Self::Whole,
         }
@@ -130,7 +130,7 @@ pub enum CallClass {
     Mine,
     /// The call waits only for the data.
     Loose,
-    /// All ranks wait for all before the call, after it, or both.
+    /// All ranks wait for all others before the call, after it, or both.
     Strict,
     /// As `Mine`, with elements that are expensive to combine: 16-bit floating point numbers, or an
     /// operator of the caller's own.
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_goes_as_its_manner_or_the_nearest_that_was_measured() {
+    fn a_call_uses_its_class_or_the_nearest_measured_one() {
         use crate::call::Sync;
         let what = |sync: Sync, elements: Type, kind: Kind| {
             kind as u64

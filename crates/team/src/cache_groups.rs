@@ -5,8 +5,9 @@
 //! them read over the same link.
 //!
 //! **Idea.** Ranks on CPUs that share a last-level cache are a *group*; its first rank is its
-//! representative (*speaker*). Barriers meet within groups, then among speakers; a broadcast goes
-//! to the speakers, and from each to its own group. Other broadcasts go down a *tree* of ranks.
+//! representative (*speaker*). Barriers synchronise within groups, then among speakers; a broadcast
+//! goes to the speakers, and from each to its own group. Other broadcasts go down a *tree* of
+//! ranks.
 //!
 //! **Properties.** Pure, except for [`domains`], which reads the kernel's description of caches.
 //! Groups are part of the table that rank 0 hands to all ([`crate::algorithm_table`]): ranks with
@@ -45,14 +46,14 @@ pub fn tree(log: u8, me: u32, root: u32, ranks: u32) -> Relay {
 /// Groups of ranks, and their speakers.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Groups {
-    /// By rank: index of its group in `speakers`. Empty if groups are of no use.
+    /// By rank: index of its group in `speakers`. Empty if groups have no advantage.
     of: Vec<u32>,
     speakers: Vec<u32>,
 }
 
 impl Groups {
-    /// Makes groups from the number of each rank's group. They are of no use if there is only one,
-    /// if no two ranks share one, or if the numbers do not cover all ranks.
+    /// Makes groups from the number of each rank's group. They have no advantage if there is only
+    /// one, if no two ranks share one, or if the numbers do not cover all ranks.
     pub fn new(numbers: &[u32], ranks: u32) -> Self {
         let mut groups = Self::default();
         if numbers.len() != ranks as usize {
@@ -182,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn ranks_are_near_whose_processors_share_a_domain() {
+    fn ranks_on_cpus_of_one_domain_are_in_one_group() {
         let domains = [cpus("0-3"), cpus("4-7")];
         let masks = [cpus("0"), cpus("4-5"), cpus("2-3"), cpus("7")];
         assert_eq!(numbers(&masks, &domains), [0, 1, 0, 1]);
@@ -203,7 +204,7 @@ mod tests {
 
     /// Every rank is connected to the root through parents, and every parent forwards.
     #[test]
-    fn every_relay_reaches_everybody() {
+    fn every_relay_reaches_all_ranks() {
         for ranks in 1..20_u32 {
             for root in 0..ranks {
                 let three: Vec<u32> = (0..ranks).map(|rank| rank % 3).collect();

@@ -23,7 +23,7 @@ use crate::{Error, Result};
 #[serde(rename_all = "snake_case")]
 #[repr(u8)]
 pub enum Kind {
-    /// No rank goes on before all ranks have come.
+    /// No rank continues before all ranks have arrived.
     Barrier = 1,
     /// The root's elements to all ranks.
     Broadcast,
@@ -115,16 +115,16 @@ impl Kind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum When {
-    /// As soon as any rank is there, or any data may move.
+    /// As soon as any rank has arrived, or any data may move.
     None = 0,
     /// As soon as this rank's own data permits it.
     Mine = 1,
-    /// Only when all ranks have come, or all are done.
+    /// Only when all ranks have arrived, or all are done.
     All = 2,
 }
 
-/// How strictly a call is synchronised at its begin and at its end.
-/// [`Rank::with`](crate::Rank::with) has an example.
+/// Synchronisation of a call at its begin and at its end. [`Rank::with`](crate::Rank::with) has an
+/// example.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Sync {
     /// When data may move.
@@ -134,7 +134,7 @@ pub struct Sync {
 }
 
 impl Sync {
-    /// All ranks wait for all, before and after.
+    /// All ranks wait for all others, before and after.
     pub const STRICT: Self = Self { enter: When::All, leave: When::All };
     /// When the call returns, the own data is there and own buffers may be used again, as in MPI.
     /// The default.
@@ -249,7 +249,7 @@ pub struct Posted {
 }
 
 impl Posted {
-    /// Returns whether both are the same call, whatever came before.
+    /// Returns whether both are the same call, regardless of earlier calls.
     pub fn is_same_call(&self, other: &Self) -> bool {
         (self.what, self.count, self.root) == (other.what, other.count, other.root)
     }
@@ -262,7 +262,7 @@ pub fn is_whole(said: &Posted) -> bool {
     said.signature == expected ^ said.number as u32
 }
 
-/// Returns a call in words.
+/// Returns the description of a call.
 pub fn describe(what: u64, count: u64, root: u32) -> String {
     match what {
         ALLOC_WHAT => return format!("allocation of {count} bytes for each rank"),
@@ -290,7 +290,7 @@ pub fn mismatch(rank: u32, theirs: &Posted, ours: &Posted) -> Error {
     let words = |said: &Posted| describe(said.what, said.count, said.root);
     let (mut there, mut here) = (words(theirs), words(ours));
     if theirs.number != ours.number {
-        // The rank has gone on since, or left a call out.
+        // The rank has continued since, or left a call out.
         there = format!("something else there (it is at its call {}, {there})", theirs.number);
         here = format!("{here} as its call {}", ours.number);
     } else if there == here {
@@ -351,7 +351,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_half_of_the_next_call_is_believed_by_nobody() {
+    fn a_half_written_call_is_never_accepted() {
         let of = |number: u64, what: u64, count: u64, root: u32, blocks: u32| {
             let past = number as u32 * 0x1234_5677;
             let signature = signature(what, count, root) ^ past ^ blocks ^ number as u32;

@@ -1,11 +1,11 @@
 //! Call log: the last calls that a rank began, in shared memory, for reports of differences.
 //!
-//! **Problem.** A rank that only gives data does not look at the others. If two ranks act as the
+//! **Problem.** A rank that only gives data does not check the other ranks. If two ranks act as the
 //! root of one broadcast, both return, and their next calls are the same again.
 //!
 //! **Idea.** Every signature includes a hash of all earlier calls and of all earlier allocations
-//! ([`mix`]). So the next call in which ranks look at each other finds the difference, and the logs
-//! say which call it was.
+//! ([`mix`]). So the next call in which ranks read each other's state finds the difference, and the
+//! logs identify the call.
 //!
 //! **Properties.** A log has one writer and is written without a lock. A reader ignores an entry
 //! that is half of one call and half of another.
@@ -13,7 +13,7 @@
 use crate::call::{Posted, signature};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// Calls that a log keeps: those that a rank can begin before it must look at another rank.
+/// Calls that a log keeps: those that a rank can begin before it must check another rank.
 pub const CALLS_KEPT: usize = 8;
 /// Changes of the heap that a log keeps.
 pub const BLOCKS_KEPT: usize = 4;
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_past_that_differs_once_differs_for_ever() {
+    fn hashes_of_sequences_that_differ_once_never_become_equal() {
         let (mut here, mut there) = (mix(0, 1), mix(0, 2));
         for last in 0..100_000 {
             assert_ne!(here, there);

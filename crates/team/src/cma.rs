@@ -5,22 +5,23 @@
 //! once both copies compete for memory bandwidth.
 //!
 //! **Idea.** Each rank announces the address of its buffer in its own process. A rank that needs
-//! the data copies it from there (`process_vm_readv`): straight into its own buffer, or into a
-//! piece of memory as small as a cache, where it is combined.
+//! the data copies it from there (`process_vm_readv`): directly into its own buffer, or into
+//! scratch memory of the size of a cache, where it is combined.
 //!
 //! **Permission.** The kernel decides whether a process may read another's memory: Yama, a
 //! container's filters, another user, another namespace may all forbid it. Therefore each rank
 //! shows a *mark*, a random number in its own memory, and all ranks read all marks when they join.
-//! Memory is read from then on only if every rank could read every mark. A rank learns from the
-//! kernel which process it reads ([`crate::segment::owner`]): a rank that posts false addresses
-//! exposes only its own memory. The last read of a call reads the mark, too: a process that has
-//! executed another program has none, and neither has a new process with the same number.
+//! Memory is read from then on only if every rank could read every mark. A rank gets the identity
+//! of the process that it reads from the kernel ([`crate::segment::owner`]): a rank that posts
+//! false addresses exposes only its own memory. The last read of a call reads the mark, too: a
+//! process that has executed another program has no mark, and a new process with the same number
+//! has none either.
 //!
-//! **When a call fails** its buffers are its caller's again while other ranks may be reading them.
-//! No rank waits for those reads. A failing call withdraws its rank's buffers before it returns.
-//! A rank that has read checks for this afterwards, and then discards the data.
+//! **When a call fails** its buffers belong to its caller again while other ranks may still read
+//! them. No rank waits for those reads. A failing call withdraws its rank's buffers before it
+//! returns. A rank that has read checks for this afterwards, and then discards the data.
 //!
-//! **Properties.** The memory of others is only read, and by the kernel alone: whatever it holds
+//! **Properties.** The memory of others is only read, and only by the kernel: if it changes
 //! meanwhile, only the bytes can be wrong. Started calls, and those with an operator of the
 //! caller's own, do not show their buffers, as in [`crate::in_process`].
 
@@ -54,13 +55,14 @@ const READ_BYTES_MAX: usize = 1 << 30;
 /// cause is reported.
 pub(crate) const END_WAIT: Duration = Duration::from_secs(1);
 
-/// Flag beside an address of a rank's own process; a posted value without it lies in the segment.
+/// Flag beside an address of a rank's own process; a posted value without it is an offset in the
+/// segment.
 pub(crate) const ELSEWHERE_FLAG: u64 = 1 << 63;
 
 /// Location of a rank's buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BufferLocation {
-    /// It is not shown: its bytes come through cells.
+    /// It is not announced: its bytes go through cells.
     Nowhere,
     /// At an address in this process.
     Here(*mut u8),
@@ -122,7 +124,7 @@ impl Peer {
         match read {
             Err(why) if why.raw_os_error() == Some(libc::ESRCH) => {
                 // The process was addressed by its first thread, which may have ended while others
-                // go on.
+                // continue.
                 let mut others = self.threads();
                 // SAFETY: the caller's promise.
                 let found =
@@ -188,7 +190,7 @@ impl Peer {
     }
 }
 
-/// The mark and the claim that a rank shows before all have come.
+/// The mark and the claim that a rank shows before all have arrived.
 #[derive(Debug)]
 pub(crate) struct Offer {
     mark: MemoryMark,
@@ -247,15 +249,15 @@ pub(crate) fn wanted(option: bool, said: Option<&str>) -> Result<bool> {
 /// Returns the block sizes, in bytes, at which ranks read each other's memory: those at which that
 /// was quicker on two CPUs, by 15 to 60 %.
 ///
-/// The kernel copies about a third slower than a program does. That pays if every byte would be
-/// copied into a cell for one reader. It does not pay if one copy in a cell serves several readers,
+/// The kernel copies about a third slower than a program does. That is faster if every byte would
+/// be copied into a cell for one reader. It is slower if one copy in a cell serves several readers,
 /// or if the giving rank would be idle meanwhile and the others wait for the reader.
 pub(crate) fn sizes(kind: Kind, ranks: u32, crowded: bool) -> Range<usize> {
     match kind {
         Kind::Alltoall | Kind::ReduceScatter | Kind::Scatter => READ_BYTES_MIN..usize::MAX,
         Kind::Allgather if ranks == 2 => READ_BYTES_MIN..usize::MAX,
-        // Longer ones leave the cache as they are read, and a root that stages them works at the
-        // same time.
+        // Longer ones are evicted from the cache as they are read, and a root that stages them
+        // works at the same time.
         Kind::Broadcast if ranks == 2 && !crowded => 2 * READ_BYTES_MIN..24 * READ_BYTES_MIN,
         // Ranks read slices of it, twice.
         Kind::Allreduce if !crowded => 2 * READ_BYTES_MIN * ranks as usize..usize::MAX,
@@ -271,7 +273,7 @@ mod tests {
     /// Only of this process, which may always be read.
     #[test]
     #[cfg(not(any(miri, trimtab_model)))]
-    fn what_was_read_counts_if_all_of_it_came_from_who_has_the_mark() {
+    fn a_read_counts_only_if_all_of_it_came_from_the_process_with_the_mark() {
         let mark = MemoryMark::new();
         let at = std::ptr::from_ref(&*mark.0).expose_provenance() as u64;
         let peer = Peer { pid: std::process::id(), at, number: mark.0.load(Ordering::Relaxed) };
@@ -304,7 +306,7 @@ mod tests {
 
     #[test]
     #[cfg(not(any(miri, trimtab_model)))]
-    fn a_process_is_read_whose_first_thread_has_ended() {
+    fn a_process_is_readable_after_its_first_thread_has_ended() {
         let mark = MemoryMark::new();
         let at = std::ptr::from_ref(&*mark.0).expose_provenance() as u64;
         // SAFETY: the parts of the C library that the child uses are safe after fork; it is ended
@@ -336,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn what_one_copy_gives_to_several_is_staged() {
+    fn data_for_several_readers_is_staged() {
         let first = |kind, ranks, crowded| {
             (0..60).map(|log| 1_usize << log).find(|bytes| sizes(kind, ranks, crowded).contains(bytes))
         };

@@ -1,11 +1,11 @@
 //! Collectives: the choice of the algorithm that carries out a call, and the algorithms that are
 //! more than rounds.
 //!
-//! **Small** messages lie beside the flag: a rank that sees the flag has the data. **Medium** ones
-//! go through a cell. **Large** ones are combined in slices, each rank its own, while the next
-//! piece is staged; or, if all ranks' buffers lie in the segment (*resident*), straight from there,
-//! without a copy. Every combination is in the order of ranks, so all algorithms give the same bits
-//! on all ranks.
+//! **Small** messages are stored beside the flag: a rank that sees the flag has the data.
+//! **Medium** ones go through a cell. **Large** ones are combined in slices, each rank its own,
+//! while the next piece is staged; or, if all ranks' buffers are in the segment (*resident*),
+//! directly from there, without a copy. Every combination is in the order of ranks, so all
+//! algorithms give the same bits on all ranks.
 
 use crate::algorithm_table::Algorithm;
 use crate::barrier::Barrier;
@@ -14,11 +14,11 @@ use crate::call::{CollectiveCall, Kind, When, signature};
 use crate::cma::BufferLocation;
 use crate::endpoint::{BlocksView, Endpoint};
 use crate::flag::{INLINE_BYTES, Ticket};
-use crate::rounds::{Gives, RankPart, Takes, Uses, copy};
+use crate::rounds::{RankPart, RoundData, Takes, Uses, copy};
 use crate::shared_layout::CELL_COUNT;
 use crate::{Error, Result};
 
-/// Least size of a block, in bytes, from which ranks announce where their buffers are.
+/// Least size of a block, in bytes, from which ranks announce the locations of their buffers.
 pub const RESIDENT_BYTES_MIN: usize = 16 << 10;
 /// Number of tickets that other ranks may still be reading when a slot is raised, if a piece is
 /// staged while the previous piece is in use: two pieces staged and one combined.
@@ -38,25 +38,29 @@ fn part(call: &CollectiveCall, me: u32) -> RankPart {
         forwards: false,
     };
     match kind {
-        Kind::Broadcast if at_root => part(Gives::Block, Takes::Nothing, Uses::Copies),
-        Kind::Broadcast | Kind::Barrier => part(Gives::Nothing, Takes::Of(root), Uses::Copies),
-        // The root takes its own data straight from its input.
-        Kind::Reduce if at_root => part(Gives::Nothing, Takes::All, Uses::Folds),
-        Kind::Gather if at_root => part(Gives::Nothing, Takes::All, Uses::Collects),
-        Kind::Reduce | Kind::Gather => part(Gives::Block, Takes::Nothing, Uses::Copies),
-        Kind::Allreduce => RankPart { symmetric: true, ..part(Gives::Block, Takes::All, Uses::Folds) },
-        Kind::Allgather => RankPart { symmetric: true, ..part(Gives::Block, Takes::All, Uses::Collects) },
-        Kind::Alltoall => {
-            RankPart { symmetric: true, shared_out: true, ..part(Gives::Blocks, Takes::All, Uses::Collects) }
-        }
+        Kind::Broadcast if at_root => part(RoundData::Block, Takes::Nothing, Uses::Copies),
+        Kind::Broadcast | Kind::Barrier => part(RoundData::Nothing, Takes::Of(root), Uses::Copies),
+        // The root takes its own data directly from its input.
+        Kind::Reduce if at_root => part(RoundData::Nothing, Takes::All, Uses::Folds),
+        Kind::Gather if at_root => part(RoundData::Nothing, Takes::All, Uses::Collects),
+        Kind::Reduce | Kind::Gather => part(RoundData::Block, Takes::Nothing, Uses::Copies),
+        Kind::Allreduce => RankPart { symmetric: true, ..part(RoundData::Block, Takes::All, Uses::Folds) },
+        Kind::Allgather => RankPart { symmetric: true, ..part(RoundData::Block, Takes::All, Uses::Collects) },
+        Kind::Alltoall => RankPart {
+            symmetric: true,
+            shared_out: true,
+            ..part(RoundData::Blocks, Takes::All, Uses::Collects)
+        },
         Kind::ReduceScatter => {
-            RankPart { symmetric: true, shared_out: true, ..part(Gives::Blocks, Takes::All, Uses::Folds) }
+            RankPart { symmetric: true, shared_out: true, ..part(RoundData::Blocks, Takes::All, Uses::Folds) }
         }
         Kind::Scatter if at_root => {
-            RankPart { shared_out: true, ..part(Gives::Blocks, Takes::Of(root), Uses::Copies) }
+            RankPart { shared_out: true, ..part(RoundData::Blocks, Takes::Of(root), Uses::Copies) }
         }
-        Kind::Scatter => RankPart { shared_out: true, ..part(Gives::Nothing, Takes::Of(root), Uses::Copies) },
-        Kind::Scan => part(Gives::Block, Takes::UpTo(me), Uses::Folds),
+        Kind::Scatter => {
+            RankPart { shared_out: true, ..part(RoundData::Nothing, Takes::Of(root), Uses::Copies) }
+        }
+        Kind::Scan => part(RoundData::Block, Takes::UpTo(me), Uses::Folds),
     }
 }
 
@@ -118,7 +122,7 @@ impl Endpoint {
         let ticket = self.next_ticket();
         if self.rank == call.root {
             self.vacant(ticket).await?;
-            // SAFETY: no longer than a payload; all ranks have done with the slot.
+            // SAFETY: no longer than a payload; all ranks have finished with the slot.
             unsafe { copy(call.input, self.area.slot(self.rank, ticket).payload(), call.bytes()) };
             self.put(ticket, signature);
             return Ok(());
@@ -136,7 +140,7 @@ impl Endpoint {
         let part = part(call, self.rank);
         let (me, root, ranks) = (self.rank, call.root, self.ranks());
         let relay = match self.way(Kind::Broadcast, call.bytes()) {
-            // All ranks read it where it is.
+            // All ranks read it in place.
             _ if shown => return part,
             Algorithm::Tree(log) => cache_groups::tree(log, me, root, ranks),
             Algorithm::Relayed if self.routes.groups.borrow().are_any() => {
@@ -150,19 +154,20 @@ impl Endpoint {
         }
     }
 
-    /// Announces where this rank's buffers are in the segment, in the payload of a ticket; zero if
-    /// they are not there.
+    /// Announces the offsets of this rank's buffers in the segment, in the payload of a ticket;
+    /// zero if they are not in the segment.
     pub(crate) async fn post_buffers(&self, ticket: Ticket, ours: [u64; 2], signature: u32) -> Result<()> {
         self.vacant(ticket).await?;
         let payload = self.area.slot(self.rank, ticket).payload().cast::<[u64; 2]>();
-        // SAFETY: 16 bytes of the payload, which is aligned to 16 bytes; all ranks have done with
-        // the slot.
+        // SAFETY: 16 bytes of the payload, which is aligned to 16 bytes; all ranks have finished
+        // with the slot.
         unsafe { payload.write(ours) };
         self.put(ticket, signature);
         Ok(())
     }
 
-    /// Returns where a rank announced its buffers; zero if they are not in the segment.
+    /// Returns the offsets of the buffers that a rank announced; zero if they are not in the
+    /// segment.
     pub(crate) fn posted_buffers(&self, rank: u32, ticket: Ticket) -> [u64; 2] {
         // SAFETY: as above, and this ticket's flag was seen.
         unsafe { self.area.slot(rank, ticket).payload().cast::<[u64; 2]>().read() }
@@ -173,7 +178,7 @@ impl Endpoint {
         let (ticket, bytes) = (self.next_ticket(), call.bytes());
         let inline = bytes <= INLINE_BYTES;
         self.vacant(ticket).await?;
-        // SAFETY: no longer than a payload, or a cell; all ranks have done with it.
+        // SAFETY: no longer than a payload, or a cell; all ranks have finished with it.
         unsafe { copy(call.input, self.place(self.rank, ticket, inline), bytes) };
         self.put(ticket, signature);
         if self.routes.central.get() {
@@ -241,7 +246,7 @@ impl Endpoint {
         (from, (from + each).min(bytes))
     }
 
-    /// Each rank combines its slice from all inputs where they lie, and writes it into all outputs.
+    /// Each rank combines its slice directly from all inputs, and writes it into all outputs.
     async fn allreduce_resident(&self, call: &CollectiveCall, told: Ticket, signature: u32) -> Result<()> {
         let (bytes, size) = (call.bytes(), call.elements.size());
         let ranks = self.ranks();
@@ -327,7 +332,7 @@ impl Endpoint {
             }
         }
         self.done();
-        // Outputs are read until all ranks have announced that they have done.
+        // Outputs are read until all ranks have announced that they have finished.
         if self.routes.central.get() {
             return self.central_barrier(signature).await;
         }
@@ -383,7 +388,7 @@ impl Endpoint {
             }
             self.put(combined, signature);
             if self.routes.central.get() {
-                // The next piece is staged, too, when all ranks have come.
+                // When all ranks have arrived, the next piece is staged, too.
                 self.central_barrier(signature).await?;
             }
             for rank in 0..ranks {
@@ -405,8 +410,8 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Works in pieces that fill all cells but those for the combined slice. All ranks meet when a
-    /// piece is staged, and when it is combined.
+    /// Works in pieces that fill all cells but those for the combined slice. All ranks synchronise
+    /// when a piece is staged, and when it is combined.
     async fn allreduce_wide(&self, call: &CollectiveCall, signature: u32) -> Result<()> {
         let (bytes, size, cell) = (call.bytes(), call.elements.size(), self.area.cell_bytes());
         let ranks = self.ranks();
@@ -469,7 +474,7 @@ impl Endpoint {
         // No other rank reads this rank's own slice.
         let (begin, end) = self.slice(self.rank, bytes);
         let (input, cell) = (call.input.wrapping_add(from), self.area.cell(self.rank, ticket));
-        // SAFETY: within the input, and no more than a cell, which all ranks have done with.
+        // SAFETY: within the input, and no more than a cell, which all ranks have finished with.
         unsafe {
             copy(input, cell, begin);
             copy(input.add(end), cell.add(end), bytes - end);

@@ -1,4 +1,4 @@
-//! Errors of a team, with the data that a caller needs to act on them: the rank that died, the rank
+//! Errors of a team, with the data that a caller needs to handle them: the rank that died, the rank
 //! that made another call, the value that was too large.
 
 use std::time::Duration;
@@ -7,7 +7,7 @@ use std::time::Duration;
 /// operation or in the one in which it waits.
 ///
 /// # Examples
-/// A rank is lost, and the others go on without it:
+/// A rank is lost, and the others continue without it:
 ///
 /// ```
 /// # mod ranks { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/help/ranks.rs")); }
@@ -39,7 +39,7 @@ pub enum Error {
     #[error("rank {0} has left the team, and others wait for it")]
     PeerLeft(u32),
     /// The deadline passed; the ranks that it waited for are alive.
-    #[error("nothing came within {0:?}; the operation is broken off, and the team with it")]
+    #[error("no data arrived within {0:?}; the operation and the team are given up")]
     Timeout(Duration),
     /// Ranks called different operations, or the same with other sizes, types or roots.
     #[error(
@@ -53,7 +53,7 @@ pub enum Error {
         /// The call of this rank.
         ours: String,
     },
-    /// A rank gave the team up, for a reason that this rank does not know.
+    /// A rank gave the team up, for a reason that this rank did not get.
     #[error("rank {0} has given the team up")]
     Revoked(u32),
     /// The handle belongs to another process: it was copied by fork.
@@ -65,7 +65,7 @@ pub enum Error {
     #[error("{0}")]
     Argument(String),
     /// The function in [`crate::Options::interrupt`] ended the wait. The team is given up.
-    #[error("the wait was interrupted; the operation is broken off, and the team with it")]
+    #[error("the wait was interrupted; the operation and the team are given up")]
     Interrupted,
     /// Not enough memory for the segment: detected when the segment is made, and never later.
     #[error("no memory for a team of {bytes} bytes: {why}")]

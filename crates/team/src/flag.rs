@@ -6,8 +6,8 @@
 //!
 //! **Idea.** The word is a *ticket* (low half: it only grows, and wraps) and a *signature* (high
 //! half: it identifies the call). Tickets are compared by signed distance, so wrapping is harmless
-//! as long as no rank is two thousand million operations ahead, which the protocols make
-//! impossible. The kernel's futex sleeps on the low half.
+//! as long as no rank is 2^31 operations ahead, which the protocols make impossible. The kernel's
+//! futex sleeps on the low half.
 //!
 //! **Ordering.** Raising is a sequentially consistent store followed by a load of the sleepers.
 //! Going to sleep is a sequentially consistent addition to the sleepers followed by a load of the
@@ -15,7 +15,7 @@
 //! all earlier writes, and the load that sees the store acquires them.
 //!
 //! **Properties.** Only one rank raises a flag at any time (which one may change, ordered by other
-//! flags). A rank that dies holds nothing. Checked by models in `tests/models.rs`.
+//! flags). A rank that dies leaves no lock held. Checked by models in `tests/models.rs`.
 
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
@@ -33,7 +33,7 @@ pub type Ticket = u32;
 pub struct Flag {
     word: AtomicU64,
     sleepers: AtomicU32,
-    /// Reserved for the owner: the rank that it waits for, to draw pictures of hangs.
+    /// Reserved for the owner: the rank that it waits for, for diagrams of hangs.
     _spare: AtomicU32,
     #[cfg(trimtab_model)]
     kernel: crate::sync::model::Futex,

@@ -4,12 +4,12 @@
 //! memory, so one copy is enough. But after a failed call a buffer belongs to its caller again,
 //! while another thread may still be reading it.
 //!
-//! **Idea.** As with blocks in the segment ([`crate::rounds`]), each rank announces where its
-//! buffer is, here as an address. No call returns before all ranks that take from its buffers have
-//! done with them. A call that fails has given the team up. A rank that is about to touch other
-//! ranks' memory announces it first and then checks whether the team is given up. After a failed
-//! call a rank sees the team given up and then waits for all ranks that have announced a touch. At
-//! least one of the two sees the other.
+//! **Idea.** As with blocks in the segment ([`crate::rounds`]), each rank announces the location of
+//! its buffer, here as an address. No call returns before all ranks that read its buffers have
+//! finished. A call that fails has given the team up. A rank announces an access to other ranks'
+//! memory first and then checks whether the team is given up. After a failed call a rank sees the
+//! team given up and then waits for all ranks that have announced an access. At least one of the
+//! two sees the other.
 //!
 //! **Properties.** Only if all ranks are threads of the process that made the team, and the segment
 //! was passed to no other process: such a process could choose the addresses. Rank 0 decides for
@@ -22,9 +22,9 @@ use crate::endpoint::Endpoint;
 use crate::shared_layout::Cause;
 
 /// While this value lives, this rank may access other ranks' own memory.
-pub struct Touch<'a>(Option<&'a Endpoint>);
+pub struct PeerAccess<'a>(Option<&'a Endpoint>);
 
-impl Drop for Touch<'_> {
+impl Drop for PeerAccess<'_> {
     fn drop(&mut self) {
         if let Some(endpoint) = self.0 {
             endpoint.area.lines(endpoint.rank).touching.post(false);
@@ -51,15 +51,14 @@ impl Endpoint {
         if offset != 0 || (self.blocks_now() && !own) { address.expose_provenance() as u64 } else { 0 }
     }
 
-    /// Announces that other ranks' own memory is about to be touched. Fails if the team is given
-    /// up.
+    /// Announces an access to other ranks' own memory. Fails if the team is given up.
     #[inline]
-    pub fn touch(&self) -> Result<Touch<'_>> {
+    pub fn touch(&self) -> Result<PeerAccess<'_>> {
         if !self.buffers.direct.get() {
-            return Ok(Touch(None));
+            return Ok(PeerAccess(None));
         }
         self.area.lines(self.rank).touching.post(true);
-        let touch = Touch(Some(self));
+        let touch = PeerAccess(Some(self));
         if self.area.lines(0).alarm.is_raised() { Err(self.alarmed_now()) } else { Ok(touch) }
     }
 

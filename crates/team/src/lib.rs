@@ -12,16 +12,17 @@
 //! hand-written shared memory that leaks, hangs when a worker dies, and collapses when there are
 //! more workers than CPUs.
 //!
-//! **Idea.** All data moves under tickets, numbers that all ranks count in the same way
-//! ([`shared_layout`]). Ranks wait for tickets at flags that count their sleepers ([`flag`],
-//! [`wait`]). Each algorithm is written once and serves both
-//! blocking and started calls ([`endpoint`]). A table, which can be tuned by measurement
-//! ([`mod@tune`]), says which algorithm a call uses ([`algorithm_table`]).
+//! **Idea.** Each transfer of data has a ticket: a number that all ranks count in the same way
+//! ([`shared_layout`]). A rank waits until a flag shows the ticket ([`wait`]); each flag counts the
+//! ranks that sleep on it ([`flag`]). Each algorithm is written once and serves both blocking and
+//! started calls ([`endpoint`]). A table, which can be tuned by measurement ([`mod@tune`]),
+//! determines the algorithm of a call ([`algorithm_table`]).
 //!
-//! **Properties.** All ranks get the same bits, whichever algorithm a call uses. When a rank dies
-//! or leaves, every wait of every other rank ends with an error that names that rank. Nothing has a
-//! name, so nothing is left behind. The library never ends its process, starts no
-//! threads, and prints nothing unless calls are checked ([`Options::check`]).
+//! **Properties.** The results of a call are equal on all ranks to the last bit; this holds for
+//! every algorithm. When a rank dies or leaves, every wait of every other rank ends with an error
+//! that names that rank. Shared memory has no name, so that none is left when the last process has
+//! ended. The library never ends its process, starts no threads, and prints nothing unless calls
+//! are checked ([`Options::check`]).
 //!
 //! **Source.** Nishtala and Yelick, *Optimizing collective communication on multicores* (HotPar
 //! 2009); Blagojević, Hargrove, Iancu and Yelick, *Hybrid PGAS runtime support for multicore nodes*
@@ -54,20 +55,23 @@
 //!    Other processes get the team by [`Team::invitation`] and [`Team::inherited`], by
 //!    [`Team::host`] and [`Team::meet`], or by [`Team::of_job`].
 //! 2. [`Rank::barrier`] and [`Rank::mine`], whose [`Calls`] are the collectives, with the table of
-//!    their buffers' lengths. [`Element`] says of what types, [`Operator`] how they are combined.
+//!    their buffers' lengths. [`Element`] lists the types of data, [`Operator`] the ways to combine
+//!    them.
 //! 3. [`Rank::alloc`] ([`Shared`] blocks in the segment) and [`Rank::publish`] (a [`View`] that one
-//!    rank writes) save copies. [`Rank::start`] goes on with other work meanwhile.
-//! 4. [`Rank::split`] makes parts of a team, [`Rank::shrink`] goes on after a loss ([`Error`]).
-//! 5. [`tune::tune`] measures which algorithms are quickest here; [`Rank::explain`] says which are
-//!    used.
+//!    rank writes) save copies. [`Rank::start`] starts a collective and returns, so that the rank
+//!    can do other work meanwhile.
+//! 4. [`Rank::split`] makes parts of a team, [`Rank::shrink`] continues without ranks that were
+//!    lost ([`Error`]).
+//! 5. [`tune::tune`] measures which algorithms are quickest here; [`Rank::explain`] names those in
+//!    use.
 //!
 //! # Limits
 //!
-//! A team is of one machine and of one user, and its ranks are fixed when it begins. It chooses no
-//! CPUs for its ranks: the program or `trimtab run` does. All ranks make the same calls in the same
-//! order. Linux only.
+//! A team works on one machine for one user, and its number of ranks is fixed when it is made. It
+//! chooses no CPUs for its ranks: the program or `trimtab run` does. All ranks make the same calls
+//! in the same order. Linux only.
 //!
-//! Walls: the crate uses `trimtab-core` and the kernel, and no other crate of trimtab.
+//! Dependencies: the crate uses `trimtab-core` and the kernel, and no other crate of trimtab.
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 #![cfg_attr(trimtab_model, allow(dead_code, unused_imports, reason = "a model has no clock and no kernel"))]
 #![allow(unsafe_code, reason = "this crate is one of the named edges: memory that others write")]

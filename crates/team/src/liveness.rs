@@ -1,29 +1,28 @@
-//! Liveness of a team's ranks: each rank is a thread, and one call asks about those of all other
+//! Liveness of a team's ranks: each rank is a thread, and one call checks those of all other
 //! processes.
 //!
-//! **Problem.** A thread or process that ends without leaving tells no rank, and its number may
+//! **Problem.** A thread or process that ends without leaving sends no message, and its number may
 //! soon belong to another thread. A process that executes another program keeps its number and its
 //! start time, though nothing of the rank is left.
 //!
-//! **Idea.** The kernel is asked in several ways:
+//! **Idea.** Several interfaces of the kernel are combined:
 //! - A pidfd of the thread (`PIDFD_THREAD`, Linux 6.9) becomes readable when the thread ends, and
 //!   when another thread of its process executes another program. The thread's start time is
 //!   compared after the pidfd was opened, so it cannot be a later thread of the same number. Older
-//!   kernels have pidfds only of processes: there the thread's number is asked for as well.
+//!   kernels have pidfds only of processes: there the thread's number is checked as well.
 //! - Threads of this process need no descriptors, which are scarce: at each check `tgkill` without
-//!   a signal says whether the number is a thread of this process. The start time, compared for a
-//!   few threads at each check, says whether it is the same thread.
+//!   a signal shows whether the number is a thread of this process. The start time, compared for a
+//!   few threads at each check, shows whether it is the same thread.
 //! - The first thread of a process is treated in the same way: it keeps its number, and its pidfd
-//!   is silent while other threads go on.
+//!   does not become readable while other threads continue.
 //! - A program that is replaced takes its descriptors along, except those that close on exec: see
 //!   [`crate::segment::hold`].
 //!
-//! **Rejected.** A robust mutex in the segment would report all of this too, but its list is made
-//! of addresses that lie in the mutexes: any process that can write to the segment could make the C
-//! library of every other rank write anywhere. The word that the kernel clears for a thread that
-//! ends (`set_tid_address`) belongs to the C library, as does the robust list. The work that a
-//! thread does itself as it ends (destructors) does not happen when it is killed, or ends by a
-//! system call.
+//! **Rejected.** A robust mutex in the segment would report all of this too, but its list consists
+//! of addresses in the mutexes: any process that can write to the segment could make the C library
+//! of every other rank write anywhere. The word that the kernel clears for a thread that ends
+//! (`set_tid_address`) belongs to the C library, as does the robust list. Destructors of a thread
+//! do not run when it is killed, or ends by a system call.
 use std::cell::Cell;
 use std::os::fd::{FromRawFd, OwnedFd};
 
@@ -67,7 +66,7 @@ fn stat(pid: u32, tid: u32) -> Option<Stat> {
 fn parse(stat: &[u8]) -> Option<Stat> {
     let after = stat.iter().rposition(|&b| b == b')')? + 1;
     let mut fields = std::str::from_utf8(&stat[after..]).ok()?.split_ascii_whitespace();
-    // A zombie has ended, whatever its parent does.
+    // A zombie has ended, even if its parent does not wait for it.
     let state = fields.next()?;
     let threads = fields.nth(16)?.parse().ok()?;
     Some(Stat { over: state == "Z" || state == "X", threads, start: fields.nth(1)?.parse().ok()? })
@@ -78,7 +77,7 @@ pub fn start_time(pid: u32, tid: u32) -> Option<u64> {
     stat(pid, tid).filter(|stat| !stat.over).map(|stat| stat.start)
 }
 
-/// Returns the number of this process's pid namespace; 0 if /proc does not say.
+/// Returns the number of this process's pid namespace; 0 if /proc does not show it.
 pub fn namespace() -> u64 {
     use std::os::unix::fs::MetadataExt;
     std::fs::metadata("/proc/self/ns/pid").map_or(0, |about| about.ino())
@@ -98,13 +97,13 @@ pub fn ended(holder: &SeatHolder) -> bool {
     // Threads of another pid namespace cannot be seen.
     holder.pid != 0
         && (is_no_thread(holder.pid, holder.tid)
-            // Hidden: the number exists, and more is not known.
+            // Hidden: only the existence of the number is known.
             || stat(holder.pid, holder.tid).is_some_and(|stat| stat.over || differs(holder, stat.start)))
 }
 
 /// Returns whether a process has ended with all its threads; false if that cannot be seen.
 pub fn process_ended(pid: u32) -> bool {
-    // The first thread may be over while the others go on.
+    // The first thread may have ended while the others continue.
     is_no_thread(pid, pid) || stat(pid, pid).is_some_and(|stat| stat.over && stat.threads < 2)
 }
 
@@ -114,7 +113,7 @@ fn differs(holder: &SeatHolder, start: u64) -> bool {
 }
 
 /// Opens a descriptor that becomes readable when a thread has ended. The second value is false if
-/// the kernel only knows descriptors of processes and this one is of the thread's process.
+/// the kernel only supports descriptors of processes and this one is of the thread's process.
 fn open(holder: &SeatHolder) -> std::io::Result<(OwnedFd, bool)> {
     /// `PIDFD_THREAD`.
     const THREAD: libc::c_int = libc::O_EXCL;
@@ -139,11 +138,11 @@ fn over(fd: &OwnedFd) -> bool {
     rustix::event::poll(&mut fds, Some(&rustix::event::Timespec::default())).is_ok_and(|ready| ready > 0)
 }
 
-/// How a thread is watched.
+/// Method by which a thread is watched.
 #[derive(Debug)]
 enum ThreadWatch {
     /// By a descriptor that is readable when the thread has ended, unless it is the first thread of
-    /// a process and other threads go on.
+    /// a process and other threads continue.
     Fd(SeatHolder, OwnedFd),
     /// By its numbers; in addition by a descriptor of its process.
     Asked(SeatHolder, Option<OwnedFd>),

@@ -1,15 +1,15 @@
-//! Teams made of teams: parts of a team that work for themselves, and the remainder of a team that
-//! lost ranks.
+//! Teams derived from teams: independent parts of a team, and the remainder of a team that lost
+//! ranks.
 //!
 //! **Split.** All ranks give a colour and a key. The ranks of one colour become a team, in the
-//! order of keys. Its flags, stages and heap lie in the heap of the whole team, at places that all
+//! order of keys. Its flags, stages and heap are in the heap of the whole team, at places that all
 //! ranks compute in the same way.
 //!
-//! **Shrink and recover.** After a loss or a failed call each rank that is left announces that it
-//! regroups, and waits until every rank has announced it or is gone. The lowest rank present writes
-//! the list of survivors, clears the flags and raises the generation; if it dies before, the next
-//! one does. No rank is in an operation meanwhile, as all live ranks have come. A rank that dies
-//! later is a loss of the new team.
+//! **Shrink and recover.** After a loss or a failed call each remaining rank announces that it
+//! regroups, and waits until every rank has announced it or has ended. The lowest rank present
+//! writes the list of survivors, clears the flags and raises the generation; if it dies before, the
+//! next one does. No rank is in an operation meanwhile, since all live ranks have arrived. A rank
+//! that dies later is a loss of the new team.
 
 use crate::call::SPLIT_WHAT;
 use crate::endpoint::{Endpoint, PeerLiveness};
@@ -158,7 +158,7 @@ impl Rank {
     /// same ranks, in which nothing has been called. All live ranks must call it; a rank without an
     /// error yet gets one in its next call. Ranks that have died or left are not in the new team.
     /// Blocks of the old team become invalid, and started calls that are not over are given up.
-    /// Fails after `deadline` if a live rank does not come.
+    /// Fails after `deadline` if a live rank does not arrive.
     ///
     /// # Examples
     /// ```
@@ -185,9 +185,9 @@ impl Rank {
         self.regroup(deadline)
     }
 
-    /// Returns the remainder of a team that lost ranks, in the order of ranks. All ranks that are
-    /// left must call it. Blocks of the old team become invalid: their memory belongs to the new
-    /// team. Fails after `deadline` if a live rank does not come.
+    /// Returns the remainder of a team that lost ranks, in the order of ranks. All remaining ranks
+    /// must call it. Blocks of the old team become invalid: their memory belongs to the new team.
+    /// Fails after `deadline` if a live rank does not arrive.
     ///
     /// # Examples
     /// ```
@@ -208,13 +208,13 @@ impl Rank {
     /// ```
     ///
     /// # Errors
-    /// `Refused` for a part of a team, if a live rank does not come in time, or if the others went
-    /// on without this rank; otherwise as [every call](crate::Calls#errors).
+    /// `Refused` for a part of a team, if a live rank does not arrive in time, or if the others
+    /// continued without this rank; otherwise as [every call](crate::Calls#errors).
     pub fn shrink(self, deadline: Duration) -> Result<Rank> {
         self.regroup(deadline)
     }
 
-    /// Makes a new team of all ranks that come, in the order of ranks.
+    /// Makes a new team of all ranks that arrive, in the order of ranks.
     fn regroup(mut self, deadline: Duration) -> Result<Rank> {
         self.ours()?;
         let Some((seat, whole)) = self.seat.take() else {
@@ -264,7 +264,7 @@ impl Rank {
             std::thread::sleep(Duration::from_micros(200));
         };
         let Some(me) = members.iter().position(|rank| *rank == self.rank()) else {
-            return Err(Error::Refused("the other ranks have gone on without this rank".to_owned()));
+            return Err(Error::Refused("the other ranks have continued without this rank".to_owned()));
         };
         let area = whole.area(members.len() as u32);
         let seats = members.iter().map(|rank| self.seat_of(*rank)).collect();

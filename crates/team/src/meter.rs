@@ -1,10 +1,10 @@
 //! Reports of a team's barriers and collectives to a shim that measures this program.
 //!
-//! Problem: `trimtab profile` needs to know how often the threads of a program synchronise. A
-//! team's calls are inside whatever the program is made of (a shared library, a static one, a
-//! module of Python), where code from outside cannot intervene. Idea: the shim that measures
-//! exports one function to the dynamic loader, which returns where to report; a team asks for it
-//! once. Without a shim, or if the shim does not count, a call costs two comparisons.
+//! Problem: `trimtab profile` counts how often the threads of a program synchronise. A team's calls
+//! are inside the program (in a shared library, a static one, a module of Python), where code from
+//! outside cannot intercept them. Idea: the shim that measures exports one function to the dynamic
+//! loader, which returns where to report; a team reads it once. Without a shim, or if the shim does
+//! not count, a call costs two comparisons.
 //!
 //! A blocking call, and the wait for a started one, are reported; rank 0 of each team counts the
 //! intervals.
@@ -21,8 +21,8 @@ type ReportFn = unsafe extern "C-unwind" fn(u64, u64, c_int);
 pub struct Meter(ReportFn);
 
 impl Meter {
-    /// Returns the shim's receiver, if the shim counts. Searched once in a process: a shim is there
-    /// from the process's start.
+    /// Returns the shim's receiver, if the shim counts. Searched once in a process: a shim is
+    /// loaded at the process's start.
     pub fn of_process() -> Option<Self> {
         static FOUND: OnceLock<Option<Meter>> = OnceLock::new();
         *FOUND.get_or_init(|| {

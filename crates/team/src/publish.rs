@@ -1,18 +1,18 @@
 //! Published memory: one rank writes it and all others can only read it. For parameters, tables and
 //! other data that one rank prepares for many.
 //!
-//! **Unit.** A [`View`], of a number of elements. The publisher's is mapped for writing. Those of
-//! the others are not, and cannot be made so: the seal `F_SEAL_FUTURE_WRITE` forbids every holder
-//! of the descriptor to write, to map for writing, to shorten or to lengthen the file. A program
-//! that tries to write through its view gets SIGSEGV, and the data stays intact.
+//! **Unit.** A [`View`], of a number of elements. The publisher's view is mapped for writing. The
+//! other views are read-only, and cannot be made writable: the seal `F_SEAL_FUTURE_WRITE` forbids
+//! every holder of the descriptor to write, to map for writing, to shorten or to lengthen the file.
+//! A program that tries to write through its view gets SIGSEGV, and the data stays intact.
 //!
-//! **Problem.** The descriptor has to reach processes that already exist, that met in any way, and
+//! **Problem.** The descriptor must reach processes that already exist, that joined in any way, and
 //! that wait in a team and not at a socket.
 //!
 //! **Idea.** The publisher broadcasts its process, the descriptor's number and the file's identity.
 //! The others open `/proc/PID/fd/N` for reading and check that it is the same file, with the seals.
-//! `/proc` requires the same user (or more rights), gives each reader a descriptor of its own that
-//! is for reading only, leaves nothing behind, and all waiting is in the team's own calls.
+//! `/proc` requires the same user (or more rights), gives each reader its own read-only descriptor,
+//! and leaves no files; all waiting is in the team's own calls.
 //!
 //! **Rejected.** `pidfd_getfd` needs the right to attach a debugger, which many systems give to
 //! ancestors alone (Yama), and would pass on the publisher's own descriptor. A socket in the file
@@ -20,10 +20,10 @@
 //! the team's, with failures of its own. Memory reserved when the team is made would have to be as
 //! large as all data published later.
 //!
-//! **Properties.** All ranks get the same outcome: if one cannot map the memory, all are told. If
-//! `/proc` cannot be used (another user, another namespace of processes, a publisher that is not
-//! dumpable) the error says so. A view stays when its rank leaves and when its publisher dies; the
-//! memory is freed with the last view.
+//! **Properties.** All ranks get the same outcome: if one cannot map the memory, all get an error.
+//! If `/proc` cannot be used (another user, another namespace of processes, a publisher that is not
+//! dumpable) the error names the cause. A view stays valid when its rank leaves and when its
+//! publisher dies; the memory is freed with the last view.
 
 use crate::rank::Rank;
 use crate::reduce::{Element, Operator};
@@ -121,7 +121,7 @@ impl<T: Element> View<T> {
     }
 
     /// Copies into it, from element `at` on. Other ranks see the data after the team's next call
-    /// that brings them something from this rank: a barrier, for instance. [`Rank::publish`] has an
+    /// that transfers data from this rank to them, such as a barrier. [`Rank::publish`] has an
     /// example.
     ///
     /// # Errors

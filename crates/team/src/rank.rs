@@ -32,7 +32,7 @@ use std::rc::Rc;
 use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Incremented in each forked child, so that a handle can tell whether it belongs to this process.
+/// Incremented in each forked child, so that a handle can check whether it belongs to this process.
 static GENERATION: AtomicU32 = AtomicU32::new(0);
 
 extern "C" fn forked() {
@@ -65,7 +65,7 @@ pub struct Rank {
     pub(crate) seat: Option<(TakenSeat, Whole)>,
     /// Reports the calls that the program makes to a measuring shim.
     pub(crate) meter: Option<Meter>,
-    /// Tries algorithms out in the program's calls.
+    /// Measures algorithms in the program's calls.
     pub(crate) lazy: Option<Rc<Lazy>>,
     /// CPUs that the team's ranks may use, all together.
     pub(crate) mask: [u64; 16],
@@ -86,7 +86,7 @@ impl Rank {
         static HANDLER: Once = Once::new();
         HANDLER.call_once(|| {
             // SAFETY: the handler only adds to an atomic number. Without it the handles of a forked
-            // child could not be told apart.
+            // child could not be distinguished.
             unsafe {
                 libc::pthread_atfork(None, None, Some(forked));
             }
@@ -119,7 +119,7 @@ impl Rank {
     }
 
     /// Returns the last calls of all ranks, and their last changes of the heap, as text: to find
-    /// out why a team hangs or what its ranks called. Waits for no rank, and works after an error.
+    /// the cause of a hang, or the calls of its ranks. Waits for no rank, and works after an error.
     ///
     /// # Examples
     /// ```
@@ -160,7 +160,7 @@ impl Rank {
         self.endpoint.buffers.pull.get()
     }
 
-    /// Sets how long a call may wait before it is broken off, and the team with it
+    /// Sets how long a call may wait before the call and the team are given up
     /// ([`crate::Options::deadline`]); `None` for no limit.
     ///
     /// # Examples
@@ -283,8 +283,8 @@ impl Rank {
         self.with(Sync::LOOSE)
     }
 
-    /// Returns collectives before and after which all ranks wait for all ([`Sync::STRICT`]): what a
-    /// rank did before the call has been done when the call of any other rank returns.
+    /// Returns collectives before and after which all ranks wait for all ([`Sync::STRICT`]): all
+    /// work that a rank did before the call is done when the call of any other rank returns.
     ///
     /// # Examples
     /// ```
@@ -329,8 +329,8 @@ impl Rank {
         Calls { rank: self, sync }
     }
 
-    /// Makes several calls with one barrier before all of them and one after. The calls in between
-    /// are loose.
+    /// Makes several calls with one barrier before the first and one after the last. The calls in
+    /// between are loose.
     ///
     /// # Examples
     /// ```
@@ -360,8 +360,8 @@ impl Rank {
 
     /// Allocates a block of `count` elements for each rank in the segment, where other ranks can
     /// reach it without a copy. All ranks must allocate the same blocks in the same order among
-    /// their calls; no rank waits. The memory is zero at first, and later holds whatever earlier
-    /// blocks left in it.
+    /// their calls; no rank waits. The memory is zero at first, and later contains the data of
+    /// earlier blocks.
     ///
     /// A block takes `count` elements in bytes, rounded up to 128; the blocks of all ranks together
     /// are rounded up to 4096 bytes of the heap ([`crate::Options::heap`]).
@@ -429,7 +429,8 @@ impl Rank {
     }
 
     /// Gives the team up for all its ranks: the call in which they wait fails, or else their next
-    /// call. For a rank that finds by itself that it cannot go on, also in an operator of its own.
+    /// call. For a rank that finds by itself that it cannot continue, also in an operator of its
+    /// own.
     ///
     /// # Examples
     /// ```
@@ -451,7 +452,7 @@ impl Rank {
     }
 
     /// Gives up the started calls, and the team if there were any. For a rank that leaves when the
-    /// buffers of started calls are gone. A rank without started calls keeps its team:
+    /// buffers of started calls are freed. A rank without started calls keeps its team:
     ///
     /// # Examples
     /// ```
@@ -470,8 +471,8 @@ impl Rank {
         }
     }
 
-    /// Gives the team up for all ranks. For a rank that cannot go on and cannot say how far it has
-    /// come. The other ranks are told that it has left.
+    /// Gives the team up for all ranks. For a rank that cannot continue and whose position in the
+    /// call is unknown. The other ranks get the information that it has left.
     ///
     /// # Examples
     /// ```
@@ -499,9 +500,8 @@ impl Rank {
     /// run time, and for operators of the program's own ([`crate::reduce::Kernel::own`]).
     ///
     /// # Safety
-    /// The buffers are valid for the lengths that [`Kind::shape`] says. During the call nothing
-    /// else writes the output or the input. Inputs and outputs are the same buffer or do not
-    /// overlap.
+    /// The buffers are valid for the lengths of [`Kind::shape`]. During the call nothing else
+    /// writes the output or the input. Inputs and outputs are the same buffer or do not overlap.
     ///
     /// # Examples
     /// ```
@@ -522,7 +522,7 @@ impl Rank {
     ///     output: value.as_mut_ptr().cast(),
     ///     sync: Sync::MINE,
     /// };
-    /// // SAFETY: `value` is as long as the call says, and is used by it alone.
+    /// // SAFETY: `value` has the length of the call, and is used by it alone.
     /// unsafe { rank.call(&call)? };
     /// assert_eq!(value, [3]);
     /// # Ok(())

@@ -1,4 +1,4 @@
-//! Rounds: the movement of data of which most collectives are made.
+//! Rounds: the steps of data movement that make up most collectives.
 //!
 //! **Idea.** A message that does not fit into a cell moves in *rounds*, one ticket each. In a round
 //! a rank may give a piece of its block, or a piece of each of its blocks, and take the pieces of
@@ -6,14 +6,14 @@
 //! and for the cell it is about to reuse. A rank that only gives therefore runs up to
 //! [`SLOT_COUNT`] rounds ahead.
 //!
-//! **Resident** inputs, those that lie in the segment, are taken from where they are. One round
-//! before the others announces their locations. A rank that gives nothing in the later rounds still
-//! counts their tickets, and keeps its input unchanged until all ranks that take it have done. Data
-//! in another process ([`crate::cma`]) is taken whole before the first of these rounds.
+//! **Resident** inputs, those in the segment, are read in place. One round before the others
+//! announces their locations. A rank that gives nothing in the later rounds still counts their
+//! tickets, and keeps its input unchanged until all ranks that take it have finished. Data in
+//! another process ([`crate::cma`]) is taken whole before the first of these rounds.
 //!
 //! **Central barrier.** If ranks share CPUs, a rank that waits for each of the others in turn
-//! sleeps and is woken once for each. In that case all ranks give, then meet at a central barrier,
-//! with one sleep each, and find all data there.
+//! sleeps and is woken once for each. In that case all ranks write their data, then synchronise at
+//! a central barrier, with one sleep each, and read all data.
 
 use crate::Result;
 use crate::algorithm_table::Algorithm;
@@ -25,7 +25,7 @@ use crate::shared_layout::SLOT_COUNT;
 
 /// Data that a rank gives in each round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Gives {
+pub enum RoundData {
     /// Nothing.
     Nothing,
     /// A piece of its block.
@@ -62,17 +62,16 @@ pub enum Uses {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RankPart {
     /// Data that it gives.
-    pub gives: Gives,
+    pub gives: RoundData,
     /// Ranks from which it takes data.
     pub takes: Takes,
     /// Use of the data.
     pub uses: Uses,
     /// Whether some rank gives pieces of blocks, so that cells are shared out among ranks.
     pub shared_out: bool,
-    /// Whether every rank takes from every rank, which by itself shows that earlier rounds are done
-    /// with.
+    /// Whether every rank takes from every rank, which implies that earlier rounds are finished.
     pub symmetric: bool,
-    /// Whether it hands on the data that it has taken.
+    /// Whether it passes on the data that it has taken.
     pub forwards: bool,
 }
 
@@ -109,7 +108,7 @@ impl Takes {
     }
 }
 
-/// Inputs that lie in the segment.
+/// Inputs in the segment.
 #[derive(Debug, Clone, Copy, Default)]
 struct Resident {
     /// This rank's input does.
@@ -123,15 +122,14 @@ struct Resident {
 }
 
 impl Endpoint {
-    /// Returns where the data of a ticket is: beside the flag if it is short enough, else in the
+    /// Returns the location of a ticket's data: beside the flag if it is short enough, else in the
     /// cell.
     #[inline(always)]
     pub(crate) fn place(&self, rank: u32, ticket: Ticket, inline: bool) -> *mut u8 {
         if inline { self.area.slot(rank, ticket).payload() } else { self.area.cell(rank, ticket) }
     }
 
-    /// Carries out a rank's part of a call. If inputs are `shown`, they may be taken from where
-    /// they lie.
+    /// Carries out a rank's part of a call. If inputs are `shown`, they may be read in place.
     pub(crate) async fn rounds(
         &self,
         call: &CollectiveCall,
@@ -167,11 +165,11 @@ impl Endpoint {
             self.take_round(call, part, resident, ticket, inline, from, bytes, signature).await?;
             if part.forwards {
                 // The buffer of a broadcast is both input and output.
-                self.give(call, Gives::Block, ticket, inline, from, bytes, signature).await?;
+                self.give(call, RoundData::Block, ticket, inline, from, bytes, signature).await?;
             }
             from += bytes;
             let over = from >= block;
-            // A rank that raises a slot in each round shows thereby which slots it has done with.
+            // By raising a slot in each round, a rank shows which slots it has finished with.
             let says = part.symmetric && !resident.own;
             let often = over || (ticket as usize).is_multiple_of(SLOT_COUNT / 2);
             if (!says && often) || (over && resident.others) {
@@ -200,7 +198,7 @@ impl Endpoint {
         let size = call.elements.size();
         let mut resident = Resident::default();
         let mut written = false;
-        if part.gives != Gives::Nothing {
+        if part.gives != RoundData::Nothing {
             let (from, to) = (call.input as usize, call.output as usize);
             written = part.takes != Takes::Nothing && from < to + gets * size && to < from + gives * size;
             let at = if written { 0 } else { self.place_of(call, call.input) };
@@ -231,8 +229,8 @@ impl Endpoint {
         Ok(resident)
     }
 
-    /// Takes all data that lies in other processes. Returns whether it was taken: to be combined,
-    /// all inputs must be `shown`.
+    /// Takes all data of other processes. Returns whether it was taken: to be combined, all inputs
+    /// must be `shown`.
     fn take_whole(&self, call: &CollectiveCall, part: RankPart, shown: bool) -> Result<bool> {
         let (takes, block) = (part.takes.of(self.ranks()), call.bytes());
         let skip = if part.shared_out { self.rank as usize * block } else { 0 };
@@ -244,7 +242,7 @@ impl Endpoint {
             }
             return Ok(shown);
         }
-        // Each rank begins with another one, so that they do not all read from the same.
+        // Each rank begins with another source, so that they do not all read from the same rank.
         for rank in (1..self.ranks()).map(|step| (self.rank + step) % self.ranks()) {
             let location = self.buffers.residents.borrow()[rank as usize];
             if let (true, BufferLocation::There(from)) = (takes.contains(&rank), location) {
@@ -256,7 +254,7 @@ impl Endpoint {
         Ok(true)
     }
 
-    /// Waits until all ranks that take this rank's input from where it lies have done with it.
+    /// Waits until all ranks that read this rank's input in place have finished.
     async fn taken(&self, call: &CollectiveCall, last: Ticket) -> Result<()> {
         let takers = match call.kind {
             Kind::Reduce | Kind::Gather => call.root..call.root + 1,
@@ -273,7 +271,7 @@ impl Endpoint {
     async fn give(
         &self,
         call: &CollectiveCall,
-        gives: Gives,
+        gives: RoundData,
         ticket: Ticket,
         inline: bool,
         from: usize,
@@ -281,17 +279,17 @@ impl Endpoint {
         signature: u32,
     ) -> Result<()> {
         let pieces = match gives {
-            Gives::Nothing => return Ok(()),
-            Gives::Block => 1,
-            Gives::Blocks => self.ranks() as usize,
+            RoundData::Nothing => return Ok(()),
+            RoundData::Block => 1,
+            RoundData::Blocks => self.ranks() as usize,
         };
         self.vacant(ticket).await?;
         let place = self.place(self.rank, ticket, inline);
         // No rank reads this rank's own piece among the blocks for each rank.
-        let unread = if gives == Gives::Blocks { self.rank as usize } else { usize::MAX };
+        let unread = if gives == RoundData::Blocks { self.rank as usize } else { usize::MAX };
         for piece in (0..pieces).filter(|piece| *piece != unread) {
             // SAFETY: the input has `pieces` blocks, by the caller's promise, and the cell has room
-            // for a piece of each; all ranks have done with it.
+            // for a piece of each; all ranks have finished with it.
             unsafe { copy(call.input.add(piece * call.bytes() + from), place.add(piece * bytes), bytes) };
         }
         self.put(ticket, signature);

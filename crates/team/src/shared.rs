@@ -1,8 +1,8 @@
 //! Blocks in the segment: memory that all ranks reach, one block for each rank, at the same place
 //! of the heap.
 //!
-//! Other ranks may read and write a block at any time, so it is never lent as a slice. Data is
-//! copied in and out, or used by collectives where it lies (*resident*), without a copy.
+//! Other ranks may read and write a block at any time, so no slice of it is ever made. Data is
+//! copied in and out, or used by collectives in place (*resident*), without a copy.
 
 use crate::call::{CollectiveCall, Kind, Sync};
 use crate::endpoint::Endpoint;
@@ -166,15 +166,15 @@ impl Rank {
             output: output.own().cast(),
             sync,
         };
-        // SAFETY: the blocks have the same length, lie in the segment, and are the same or do not
+        // SAFETY: the blocks have the same length, are in the segment, and are the same or do not
         // overlap.
         unsafe { self.call(&call) }
     }
 
-    /// Carries out any collective with blocks in the segment as buffers: blocks of `count`
-    /// elements go from and to each rank as [`Kind::shape`] says, from this rank's block of `input`
-    /// to that of `output`. Inputs are taken from where they lie, without a copy in between. A
-    /// broadcast goes from and to `output`.
+    /// Carries out any collective with blocks in the segment as buffers: blocks of `count` elements
+    /// go from and to each rank by [`Kind::shape`], from this rank's block of `input` to that of
+    /// `output`. Inputs are read in place, without a copy in between. A broadcast goes from and to
+    /// `output`.
     ///
     /// # Examples
     /// ```
@@ -211,7 +211,7 @@ impl Rank {
             let what = if operator.is_some() { "combines nothing" } else { "combines by an operator" };
             return Err(Error::Argument(format!("{} {what}", kind.name())));
         }
-        // The root's needs: all ranks have blocks of the same length.
+        // The root's length: all ranks have blocks of the same length.
         let (gives, gets) = kind.shape(self.ranks(), count, true);
         if kind != Kind::Broadcast {
             input.within(0, gives)?;
@@ -229,11 +229,11 @@ impl Rank {
             output: output.own().cast(),
             sync,
         };
-        // SAFETY: both are long enough, lie in the segment, and are the same or do not overlap.
+        // SAFETY: both are long enough, are in the segment, and are the same or do not overlap.
         unsafe { self.call(&call) }
     }
 
-    /// Copies the root's block into all ranks' blocks: one copy each, straight from there.
+    /// Copies the root's block into all ranks' blocks: one direct copy for each.
     ///
     /// # Examples
     /// ```

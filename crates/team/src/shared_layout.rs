@@ -3,12 +3,12 @@
 //! **Unit.** For each rank [`CONTROL_BYTES`] bytes of flag lines, and a stage of [`CELL_COUNT`]
 //! cells.
 //!
-//! **Idea.** All data moves under *tickets*. A ticket is a number that all ranks of a team count in
-//! the same way: every round of every operation takes the next one. Under a ticket each rank may
-//! put data into its own slot, raise the slot's flag, and wait for the slots of others. Slots are
-//! used in turn. A rank may therefore reuse a slot only when all ranks have done with the data that
-//! lay there [`SLOT_COUNT`] tickets before. Each rank announces in a flag of its own how far it has
-//! done with the slots of others.
+//! **Idea.** Each round of data movement has a *ticket*. A ticket is a number that all ranks of a
+//! team count in the same way: every round of every operation takes the next one. For a ticket each
+//! rank may put data into its own slot, raise the slot's flag, and wait for the slots of others.
+//! Slots are used in turn. A rank may therefore reuse a slot only when all ranks have finished with
+//! its data of [`SLOT_COUNT`] tickets before. Each rank announces in its own flag the ticket up to
+//! which it has finished with the slots of others.
 //!
 //! **Properties.** Each line has one writer (only the count of the central barrier is written by
 //! all ranks, by atomic addition). No address is in shared memory.
@@ -41,19 +41,19 @@ pub struct Lines {
     pub intent: Intent,
     /// Its slots.
     pub slots: [Flag; SLOT_COUNT],
-    /// Ticket up to which it has done with the slots of others.
+    /// Ticket up to which it has finished with the slots of others.
     pub done: Flag,
     /// Its incoming signals of each round of a dissemination barrier.
     pub rounds: [Flag; ROUNDS_MAX],
     /// Its arrival at a flat barrier. Of rank 0: the count of arrivals at a central barrier.
     pub arrived: Flag,
-    /// Of rank 0: all ranks may go on.
+    /// Of rank 0: all ranks may continue.
     pub released: Flag,
     /// Of rank 0: whether the team is given up, and why.
     pub alarm: Alarm,
     /// CPUs that it may use, by number.
     pub mask: Mask,
-    /// Number of those CPUs that it may use at once.
+    /// Number of these CPUs that its quota permits at a time.
     pub quota: Quota,
     /// The difference between calls that it found, if it raised the alarm for that.
     pub finding: CallMismatch,
@@ -162,7 +162,7 @@ impl Touching {
 }
 
 /// Address of a number in a rank's own memory, and the number. Published before the quota; zero if
-/// the rank shows nothing.
+/// the rank has none.
 #[repr(C, align(128))]
 #[derive(Debug)]
 pub struct PublishedMark {
@@ -390,7 +390,7 @@ impl Area {
     /// Sets all flags to zero again.
     ///
     /// # Safety
-    /// No rank is in an operation, and none begins one before it is told to.
+    /// No rank is in an operation, and none begins one before the caller allows it.
     pub unsafe fn clear(&self) {
         // SAFETY: within the flags by the promise of `at`; no other rank uses them, by the caller's
         // promise.

@@ -67,7 +67,7 @@ pub mod model {
         BROKEN.get() == what
     }
 
-    /// Forgets the memory tracked in the previous run.
+    /// Drops the memory tracked in the previous run.
     pub fn forget() {
         TRACKED.with_borrow_mut(Vec::clear);
     }

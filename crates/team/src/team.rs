@@ -61,7 +61,7 @@ pub struct Team {
     mapping: Arc<Mapping>,
     geometry: Geometry,
     options: Options,
-    /// Whether the segment may be known outside of this process.
+    /// Whether the segment may be accessible outside of this process.
     given: Arc<AtomicBool>,
 }
 
@@ -127,7 +127,7 @@ impl Team {
         Ok(Self { mapping: Arc::new(mapping), geometry, options, given: Arc::new(AtomicBool::new(true)) })
     }
 
-    /// Returns the team that this process was started into, and its rank there, from the variable
+    /// Returns the team for which this process was started, and its rank there, from the variable
     /// `TRIMTAB_TEAM`; `None` if the variable is not set.
     ///
     /// # Examples
@@ -187,19 +187,19 @@ impl Team {
     ///
     /// # Errors
     /// `Refused` if other users can enter the folder, another host listens there, or a rank does
-    /// not come in time; `System`.
+    /// not connect in time; `System`.
     pub fn host(&self, path: &std::path::Path) -> Result<()> {
         let mut free: Vec<bool> = (0..self.geometry.ranks).map(|rank| rank != 0).collect();
         crate::segment::socket::Host::listen(path)?.serve(self.fd(), &mut free, self.options.gather)
     }
 
     /// Returns the team that another process of this user hosts at a path, and the rank that the
-    /// host gave: the wanted rank, or any if `wanted` is `None`. Waits for the host as long as
-    /// [`Options::gather`] says. [`Team::host`] has an example.
+    /// host gave: the wanted rank, or any if `wanted` is `None`. Waits for the host at most for
+    /// [`Options::gather`]. [`Team::host`] has an example.
     ///
     /// # Errors
-    /// `Refused` if no host listens in time, another user does, or the rank is taken; `NotATeam`
-    /// for what is no team's segment.
+    /// `Refused` if no host listens in time, another user does, or the rank is taken; `NotATeam` if
+    /// the descriptor is not a team's segment.
     pub fn meet(path: &std::path::Path, wanted: Option<u32>, options: Options) -> Result<(Self, u32)> {
         let (mapping, rank) = crate::segment::socket::join(path, wanted, options.gather)?;
         let team = Self::adopt(mapping, options)?;
@@ -232,8 +232,8 @@ impl Team {
     /// ```
     ///
     /// # Errors
-    /// `Refused` if the job's launcher says that its ranks are on several machines, or the numbers
-    /// of ranks differ; otherwise as [`Team::host`] and [`Team::meet`].
+    /// `Refused` if the job's launcher reports that its ranks are on several machines, or the
+    /// numbers of ranks differ; otherwise as [`Team::host`] and [`Team::meet`].
     pub fn of_job(rank: u32, key: &str, options: Options) -> Result<Self> {
         for name in ["OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "LOCAL_WORLD_SIZE"] {
             let local = std::env::var(name).ok().and_then(|value| value.parse::<u32>().ok());
@@ -324,8 +324,8 @@ impl Team {
         (self.options.wait, self.options.deadline) = (wait, deadline);
     }
 
-    /// Sets the function that breaks waits off ([`Options::interrupt`]) for ranks of this process
-    /// that join from now on.
+    /// Sets the function that ends waits ([`Options::interrupt`]) for ranks of this process that
+    /// join from now on.
     ///
     /// # Examples
     /// ```
@@ -410,7 +410,7 @@ impl Team {
         let kept = first && tables != Tables::Usual;
         let kept: Option<AlgorithmTable> =
             if kept { store::kept(|| rank.key()).map(|tuning| tuning.table) } else { None };
-        // Either all ranks try algorithms out, or none does.
+        // Either all ranks measure algorithms, or none does.
         let direct = private && !self.given.load(Ordering::Relaxed);
         let mut said = [kept.is_some(), tables == Tables::Lazy, direct, offer.is_some() && !direct, check]
             .map(u64::from);
@@ -424,18 +424,18 @@ impl Team {
             let peers = peers.flatten();
             let mut all = [u64::from(peers.is_some())];
             rank.mine().allreduce_in_place(&mut all, Operator::Min)?;
-            // No rank asks any more which process owns this rank.
+            // No rank reads the owner of this rank any more.
             drop(claim);
             rank.endpoint.set_peers(peers.filter(|_| all[0] != 0));
         }
         // A rank that has joined may leave at once, and a rank that sees it leave must have joined:
-        // therefore no rank passes before all have come this far.
+        // therefore no rank continues before all have reached this point.
         rank.barrier()?;
         rank.endpoint.set_checked(said[4] != 0);
         if said[1] != 0 {
             rank.lazy = Some(Rc::new(Lazy::new()));
         }
-        // The calls up to here were not the program's.
+        // The calls before this point are not the program's.
         rank.meter = Meter::of_process();
         Ok(rank)
     }
@@ -449,7 +449,7 @@ impl Team {
     }
 }
 
-/// A team's whole segment, kept to build a smaller team in it from the ranks that are left.
+/// A team's whole segment, kept to build a smaller team in it from the remaining ranks.
 #[derive(Debug, Clone)]
 pub(crate) struct Whole {
     pub(crate) mapping: Arc<Mapping>,
@@ -462,7 +462,7 @@ impl Whole {
         debug_assert!(ranks <= self.geometry.ranks);
         let at = |offset| self.mapping.base().wrapping_add(offset);
         let cell = self.geometry.stage_bytes / CELL_COUNT;
-        // SAFETY: the geometry lies within the mapping, which the owner of the area keeps; a new
+        // SAFETY: the geometry is within the mapping, which the owner of the area keeps; a new
         // segment is all zeroes, and one that is used again is cleared first.
         unsafe { Area::at(at(self.geometry.control), at(self.geometry.stage), ranks, cell) }
     }
@@ -471,13 +471,13 @@ impl Whole {
 const _: () = assert!(LINE_BYTES == crate::segment::layout::LINE_BYTES);
 
 /// Returns the table with which rank 0 begins, for all ranks; `None` for the usual table, if no
-/// ranks are nearer to each other than others.
+/// ranks share a cache that others do not.
 fn first_table(
     kept: Option<AlgorithmTable>,
     crowded: bool,
     masks: &[cache_groups::Cpus],
 ) -> Option<AlgorithmTable> {
-    // For two ranks, being near to each other or not changes nothing.
+    // For two ranks, groups have no effect.
     let groups =
         if masks.len() > 2 { cache_groups::numbers(masks, &cache_groups::domains()) } else { Vec::new() };
     if Groups::new(&groups, masks.len() as u32).are_any() {

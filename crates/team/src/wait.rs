@@ -5,12 +5,12 @@
 //! beforehand: the program's own threads, a quota or another program may change it at any time.
 //!
 //! **Idea.** A [`Patience`] begins with a spin that depends on occupancy (none if there are more
-//! ranks than CPUs) and learns how long to spin ([`crate::adaptive_spin`]). Long spins yield now
-//! and then: a yield costs nothing while no other thread wants the CPU, and shows when one does.
-//! Ranks that share CPUs give them to each other by yielding, which is several times as quick as
-//! sleeping and waking. After some yields that returned late, ranks sleep at once, for a multiple
-//! of the time lost. A sleeping rank wakes up every few milliseconds to check that the ranks it
-//! waits for are alive.
+//! ranks than CPUs) and adapts the length of the spin ([`crate::adaptive_spin`]). Long spins yield
+//! occasionally: a yield costs nothing while no other thread wants the CPU, and shows when one
+//! does. Ranks that share CPUs give them to each other by yielding, which is several times as quick
+//! as sleeping and waking. After some yields that returned late, ranks sleep at once, for a
+//! multiple of the time lost. A sleeping rank wakes up every few milliseconds to check that the
+//! ranks it waits for are alive.
 //!
 //! **Properties.** No rank waits longer than [`SLEEP_MAX`] without a check for faults, in one wait
 //! or in many short ones of the same call. The clock is not read before the first spins are over.
@@ -79,7 +79,7 @@ pub struct Patience {
 }
 
 impl Patience {
-    /// Returns the patience for a policy; `crowded` says that there are more ranks than CPUs for
+    /// Returns the patience for a policy; `crowded`: whether there are more ranks than CPUs for
     /// them.
     pub fn new(policy: Policy, crowded: bool) -> Self {
         let (spins, yields) = match policy {
@@ -179,8 +179,7 @@ pub trait Faults {
     fn check(&self, now: Instant) -> Option<crate::Error>;
 }
 
-/// Waits beyond the first spins. In a model there is no clock, since a rank that is not woken has
-/// been forgotten.
+/// Waits beyond the first spins. A model has no clock, since a rank that is not woken is an error.
 #[cfg(trimtab_model)]
 pub fn linger(
     flag: &Flag,
@@ -327,7 +326,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_is_robbed_of_yields_sleeps_for_a_multiple_of_that() {
+    fn a_rank_that_loses_time_to_yields_sleeps_for_a_multiple_of_it() {
         let patience = Patience::new(Policy::Auto, true);
         let begin = Instant::now();
         let after = |ms: u64| begin + Duration::from_millis(ms);
@@ -344,13 +343,13 @@ mod tests {
     }
 
     #[test]
-    fn who_was_told_to_yield_resents_nothing() {
+    fn the_yield_policy_ignores_slow_yields() {
         let patience = Patience::new(Policy::Yield, true);
         assert!((0..10).all(|_| !patience.yielded(Duration::from_secs(1), Instant::now())));
     }
 
     #[test]
-    fn who_has_a_processor_is_awake_until_somebody_wants_it() {
+    fn a_rank_with_a_cpu_spins_until_another_thread_wants_the_cpu() {
         let patience = Patience::new(Policy::Auto, false);
         let begin = Instant::now();
         assert_eq!(patience.awake(begin), (AWAKE_MAX - FIRST_SPIN, YIELDS_MAX));
@@ -363,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waited_for_long_several_times_spins_for_little() {
+    fn a_rank_spins_briefly_after_several_long_waits() {
         let (patience, now) = (Patience::new(Policy::Auto, false), Instant::now());
         let spins = patience.spins();
         for _ in 0..10 {

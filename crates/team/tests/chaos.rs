@@ -105,7 +105,7 @@ fn schedule(seed: u64) {
 }
 
 #[test]
-fn whoever_is_left_ends_with_everything_or_with_who_died() {
+fn the_surviving_ranks_get_the_result_or_the_name_of_the_dead_rank() {
     let seconds = Duration::from_secs(number("TRIMTAB_CHAOS_SECONDS").unwrap_or(3));
     let first = seed("TRIMTAB_CHAOS_SEED");
     let (begin, before) = (Instant::now(), belongings());

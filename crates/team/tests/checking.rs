@@ -54,7 +54,7 @@ fn a_difference_is_an_error_at_all_ranks_in_the_same_call_and_no_data_has_moved(
 }
 
 #[test]
-fn checked_calls_that_agree_give_what_unchecked_ones_give() {
+fn checked_calls_that_agree_give_the_results_of_unchecked_ones() {
     let told = team(3, |rank| {
         for sync in [Sync::MINE, Sync::LOOSE, Sync::STRICT] {
             for count in [1, 500, 40_000] {

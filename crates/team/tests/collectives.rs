@@ -218,7 +218,7 @@ fn any_table() -> impl Strategy<Value = AlgorithmTable> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 60, max_shrink_iters: 40, ..ProptestConfig::default() })]
     #[test]
-    fn long_sequences_give_what_they_must(
+    fn long_sequences_of_calls_give_the_right_results(
         ranks in 1_u32..6, cell in 10_u32..15, steps in prop::collection::vec((any_step(), 0..3), 1..60),
         wait in prop::sample::select(vec![Policy::Auto, Policy::Park, Policy::Yield]), table in any_table(),
     ) {
@@ -291,7 +291,7 @@ fn started_calls_are_carried_out_in_order_while_others_go_on() {
 }
 
 #[test]
-fn who_calls_otherwise_is_told_what_the_others_called() {
+fn a_rank_that_calls_something_else_gets_the_name_of_the_others_call() {
     let errors = std::sync::Mutex::new(Vec::new());
     let run = |work: &(dyn Fn(&Rank) -> trimtab_team::Result<()> + std::marker::Sync)| {
         errors.lock().unwrap().clear();
@@ -334,7 +334,7 @@ fn who_calls_otherwise_is_told_what_the_others_called() {
 }
 
 #[test]
-fn arguments_that_cannot_be_are_refused_and_the_team_goes_on() {
+fn impossible_arguments_are_refused_and_the_team_continues() {
     team(Options::new(2), |rank| {
         let mine = rank.mine();
         for error in [
@@ -353,7 +353,7 @@ fn arguments_that_cannot_be_are_refused_and_the_team_goes_on() {
 }
 
 #[test]
-fn who_leaves_while_others_wait_is_named() {
+fn a_rank_that_leaves_while_others_wait_is_named() {
     team(Options::new(3), |rank| {
         rank.barrier().unwrap();
         if rank.rank() == 1 {
@@ -477,7 +477,7 @@ fn blocks_go_through_every_collective_as_slices_do() {
 /// Threads take each other's buffers where they are. These buffers are so long that the C library
 /// returns them to the kernel when they are freed: a thread that still read one would get SIGSEGV.
 #[test]
-fn buffers_of_calls_that_failed_are_read_by_nobody() {
+fn buffers_of_failed_calls_are_never_read() {
     const LONG: usize = 100_000;
     for turn in 0..60_usize {
         team(Options::new(3), |rank| {

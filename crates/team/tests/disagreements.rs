@@ -46,7 +46,7 @@ fn sum(rank: &Rank, count: usize) -> Result<()> {
 }
 
 #[test]
-fn every_rank_is_told_what_another_called() {
+fn every_rank_gets_the_name_of_the_other_call() {
     for odd in 0..4 {
         for count in [3, 100, 5000] {
             let told = team(options(4), |rank| {
@@ -69,7 +69,7 @@ fn every_rank_is_told_what_another_called() {
 }
 
 #[test]
-fn who_leaves_a_call_out_and_who_waits_otherwise_is_told_so_too() {
+fn a_skipped_call_and_a_different_synchronisation_are_mismatches() {
     let told = team(options(3), |rank| {
         until_told(rank, |rank| if rank.rank() == 1 { Ok(()) } else { sum(rank, 3) })
     });
@@ -91,7 +91,7 @@ fn who_leaves_a_call_out_and_who_waits_otherwise_is_told_so_too() {
 }
 
 #[test]
-fn a_root_that_only_gives_is_told_at_its_next_call() {
+fn a_root_that_only_gives_data_gets_the_mismatch_in_its_next_call() {
     let told = team(options(3), |rank| {
         let count = if rank.rank() == 2 { 5 } else { 4 };
         rank.mine().broadcast(&mut vec![0_u8; count], 0)?;
@@ -102,7 +102,7 @@ fn a_root_that_only_gives_is_told_at_its_next_call() {
     }
 }
 
-/// A rank that makes a little progress now and then: each wait for it is short, and the call does
+/// A rank that makes a little progress occasionally: each wait for it is short, and the call does
 /// not end.
 #[test]
 fn a_deadline_bounds_all_waits_of_a_call_together() {
@@ -171,7 +171,7 @@ fn two_roots_are_a_mismatch_at_the_same_or_the_next_call() {
 }
 
 #[test]
-fn two_roots_that_never_meet_are_told_within_the_slots_of_a_rank() {
+fn two_roots_without_common_data_get_the_mismatch_within_the_slots_of_a_rank() {
     let told = team(options(2), |rank| {
         for _ in 0..9 {
             with_two_roots(rank, Kind::Broadcast, 8, 2)?;

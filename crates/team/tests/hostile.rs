@@ -197,7 +197,7 @@ fn a_hostile_rank() {
 }
 
 #[test]
-fn a_hostile_rank_breaks_nobody() {
+fn a_hostile_rank_does_not_break_other_ranks() {
     let seconds = Duration::from_secs(number("TRIMTAB_HOSTILE_SECONDS").unwrap_or(3));
     let first = seed("TRIMTAB_HOSTILE_SEED");
     let begin = Instant::now();

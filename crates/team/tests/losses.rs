@@ -1,5 +1,5 @@
 //! Teams that lose ranks in the middle of any operation: every survivor gets the number of the dead
-//! rank, and the survivors go on.
+//! rank, and the survivors continue.
 #![allow(clippy::unwrap_used, unsafe_code, reason = "tests with processes, and with buffers by address")]
 #![cfg(not(any(trimtab_model, miri)))]
 
@@ -71,7 +71,7 @@ impl LossCase {
         }
         // SAFETY: as above: nothing is left under way.
         let request = unsafe { rank.start(call) }?;
-        // Some ranks wait, and some test now and then.
+        // Some ranks wait, and some test occasionally.
         if rank.rank().is_multiple_of(2) {
             return rank.wait(&request);
         }
@@ -148,7 +148,7 @@ fn lose(cases: &[LossCase], next: &AtomicU32) {
 }
 
 #[test]
-fn whoever_is_killed_in_any_operation_is_named_and_the_others_go_on() {
+fn a_rank_killed_in_any_operation_is_named_and_the_others_continue() {
     let (cases, next) = (cases(), AtomicU32::new(0));
     assert_eq!(cases.len(), 10 * 6 + 4 * 6);
     std::thread::scope(|scope| {
@@ -186,7 +186,7 @@ fn several_that_are_killed_at_once_are_lost_at_once() {
 }
 
 #[test]
-fn who_panics_has_left() {
+fn a_rank_that_panics_has_left() {
     let team = Team::new(options(3)).unwrap();
     let mut other = spawn(&team, 2, "a_panicking_rank", &[]);
     std::thread::scope(|scope| {
@@ -226,7 +226,7 @@ fn who_panics_has_left() {
 }
 
 #[test]
-fn a_forked_copy_of_a_rank_refuses_everything_and_harms_nobody() {
+fn a_forked_copy_of_a_rank_refuses_every_call_and_does_no_harm() {
     let team = Team::new(options(2)).unwrap();
     std::thread::scope(|scope| {
         scope.spawn(|| {

@@ -18,7 +18,7 @@ fn folder(name: &str, mode: u32) -> PathBuf {
 }
 
 #[test]
-fn ranks_meet_past_silence_and_garbage() {
+fn ranks_join_despite_silent_and_malformed_peers() {
     let folder = folder("good", 0o700);
     let path = folder.join("team");
     // Left by a host that was killed.

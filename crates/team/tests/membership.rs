@@ -62,7 +62,7 @@ fn parts_work_for_themselves_in_the_order_of_their_keys() {
 }
 
 #[test]
-fn who_has_no_colour_has_no_part() {
+fn a_rank_without_a_colour_gets_no_part() {
     team(3, |rank| {
         let part = rank.split((rank.rank() != 1).then_some(9), 0, 0).unwrap();
         assert_eq!(part.as_ref().map(Rank::ranks), (rank.rank() != 1).then_some(2));
@@ -75,7 +75,7 @@ fn who_has_no_colour_has_no_part() {
 }
 
 #[test]
-fn what_is_left_goes_on_and_may_lose_more() {
+fn the_remaining_team_continues_and_may_lose_more_ranks() {
     team(5, |rank| {
         assert_eq!(sums(&rank, 1), 5);
         if rank.rank() == 2 {
@@ -106,7 +106,7 @@ fn what_is_left_goes_on_and_may_lose_more() {
 }
 
 #[test]
-fn who_does_not_come_to_regroup_is_named() {
+fn a_rank_that_does_not_regroup_is_named() {
     let come = std::sync::Barrier::new(2);
     team(2, |rank| {
         if rank.rank() == 0 {
@@ -118,7 +118,7 @@ fn who_does_not_come_to_regroup_is_named() {
 }
 
 #[test]
-fn who_gives_up_ends_the_calls_of_all() {
+fn a_rank_that_gives_up_ends_the_calls_of_all_ranks() {
     team(3, |rank| {
         rank.barrier().unwrap();
         if rank.rank() == 1 {

@@ -185,13 +185,13 @@ fn a_wake_up_without_a_fence() {
 }
 
 #[test]
-fn without_another_look_wake_ups_would_be_lost() {
-    hangs("a_wake_up_without_another_look");
+fn without_a_second_read_wake_ups_would_be_lost() {
+    hangs("a_wake_up_without_a_second_read");
 }
 
 #[test]
 #[ignore = "hangs, as another test sees"]
-fn a_wake_up_without_another_look() {
+fn a_wake_up_without_a_second_read() {
     model(Broken::NotReloaded, || sleepers(1));
 }
 
@@ -236,7 +236,7 @@ fn three_disseminate() {
 }
 
 #[test]
-fn two_meet_at_the_centre_twice() {
+fn two_ranks_pass_the_central_barrier_twice() {
     model(Broken::Nothing, || barriers(2, Barrier::Central, 2));
 }
 
@@ -291,7 +291,7 @@ fn two_combine_at_the_centre_as_often_as_slots_come_round() {
 
 #[test]
 #[should_panic = "Causality violation"]
-fn relaxed_flags_would_combine_what_is_not_there() {
+fn relaxed_flags_would_combine_data_that_is_not_there() {
     model(Broken::RaisedRelaxed, || allreduces(2, Barrier::Dissemination, 1));
 }
 
@@ -443,13 +443,13 @@ fn shown() {
 }
 
 #[test]
-fn nobody_reads_what_was_shown_when_its_owner_has_settled() {
+fn no_buffer_is_read_after_its_owner_has_left_the_call() {
     model(Broken::Nothing, shown);
 }
 
 #[test]
 #[should_panic = "Causality violation"]
-fn without_fences_somebody_would() {
+fn without_fences_a_buffer_is_read_too_late() {
     model(Broken::RaisedWithoutFence, shown);
 }
 
@@ -474,12 +474,12 @@ fn pulled() {
 }
 
 #[test]
-fn nobody_believes_what_was_read_after_its_owner_has_failed() {
+fn no_data_read_after_its_owner_has_failed_is_accepted() {
     model(Broken::Nothing, pulled);
 }
 
 #[test]
 #[should_panic = "assertion `left == right` failed"]
-fn without_fences_somebody_would_believe_it() {
+fn without_fences_such_data_is_accepted() {
     model(Broken::RaisedWithoutFence, pulled);
 }

@@ -112,7 +112,7 @@ fn processes_and_threads_of_one_team_compute_together() {
 }
 
 #[test]
-fn a_killed_rank_is_named_whatever_the_others_do() {
+fn a_killed_rank_is_named_in_every_call_of_the_others() {
     for job in ["barrier", "broadcast", "small", "large", "resident", "barrier park", "small park"] {
         let team = Team::new(Options::new(3)).unwrap();
         let mut victim = start(&team, 2, job);
@@ -160,7 +160,7 @@ fn a_stopped_process_is_not_dead_and_a_deadline_ends_the_wait() {
 }
 
 #[test]
-fn who_died_in_a_seat_is_named_to_those_who_gather() {
+fn a_rank_that_died_before_the_team_was_complete_is_named() {
     let team = Team::new(Options::new(3)).unwrap();
     let mut child = start(&team, 1, "barrier");
     std::thread::scope(|scope| {

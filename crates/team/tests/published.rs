@@ -129,7 +129,7 @@ fn in_turn(rank: &Rank) {
 }
 
 #[test]
-fn threads_and_inherited_processes_see_what_each_publishes() {
+fn threads_and_inherited_processes_see_published_data() {
     let team = Team::new(Options::new(4)).unwrap();
     let mut children: Vec<Child> = (1..3).map(|rank| invited(&team, rank, "turns")).collect();
     std::thread::scope(|scope| {
@@ -142,7 +142,7 @@ fn threads_and_inherited_processes_see_what_each_publishes() {
 }
 
 #[test]
-fn processes_that_met_see_what_each_publishes() {
+fn processes_joined_by_socket_see_published_data() {
     let folder = std::env::temp_dir().join(format!("trimtab-published-{}", std::process::id()));
     std::fs::DirBuilder::new().mode(0o700).create(&folder).unwrap();
     let path = folder.join("team");
@@ -155,7 +155,7 @@ fn processes_that_met_see_what_each_publishes() {
 }
 
 #[test]
-fn who_writes_through_a_view_is_stopped_and_spoils_nothing() {
+fn a_write_through_a_view_ends_the_writer_and_changes_nothing() {
     let team = Team::new(Options::new(2)).unwrap();
     let mut child = invited(&team, 1, "writes");
     let rank = team.join(Some(0)).unwrap();
@@ -181,7 +181,7 @@ fn a_view_cannot_be_made_writable() {
 }
 
 #[test]
-fn what_a_rank_published_can_be_read_when_it_is_dead() {
+fn data_of_a_dead_rank_that_was_published_can_be_read() {
     let team = Team::new(Options::new(2)).unwrap();
     let mut child = invited(&team, 1, "dies");
     let rank = team.join(Some(0)).unwrap();
@@ -197,7 +197,7 @@ fn what_a_rank_published_can_be_read_when_it_is_dead() {
 }
 
 #[test]
-fn what_cannot_be_published_is_an_error_at_all_ranks_and_the_team_goes_on() {
+fn a_failed_publication_is_an_error_at_all_ranks_and_the_team_continues() {
     let team = Team::new(Options::new(2)).unwrap();
     std::thread::scope(|scope| {
         for number in 0..2 {

@@ -369,7 +369,7 @@ fn is_allowed(test: &str) -> bool {
 }
 
 #[test]
-fn what_is_read_from_others_memory_is_what_goes_by_cells() {
+fn results_by_cma_equal_those_by_cells() {
     show();
     let (seed, all) = (seed("TRIMTAB_PULLING_SEED"), number("TRIMTAB_PULLING_SECONDS").unwrap_or(2));
     eprintln!("TRIMTAB_PULLING_SEED={seed}");
@@ -378,12 +378,12 @@ fn what_is_read_from_others_memory_is_what_goes_by_cells() {
         .map(|(ranks, threads)| game(ranks, threads, &[], until, seed ^ u64::from(ranks)))
         .into();
     if pulls.contains(&false) {
-        eprintln!("SKIPPED (1): what_is_read_from_others_memory_is_what_goes_by_cells: by cells only, here");
+        eprintln!("SKIPPED (1): results_by_cma_equal_those_by_cells: by cells only, here");
     }
 }
 
 #[test]
-fn who_cannot_or_will_not_be_read_makes_all_go_by_cells() {
+fn one_rank_that_cannot_be_read_makes_all_ranks_use_cells() {
     show();
     for how in [HIDES, FORBIDS, IS_TOLD_OFF] {
         assert!(!game(3, 1, &[(2, how)], Duration::from_millis(100), how), "{how}");
@@ -391,7 +391,7 @@ fn who_cannot_or_will_not_be_read_makes_all_go_by_cells() {
 }
 
 #[test]
-fn a_team_of_threads_needs_nobody_to_read_for_it() {
+fn a_team_of_threads_needs_no_right_to_read_other_processes() {
     let team = Team::new(Options::new(2)).unwrap();
     std::thread::scope(|scope| {
         for number in 0..2 {
@@ -419,7 +419,7 @@ fn lose(kind: Kind, how: u64, after: u64, ends: impl Fn(&mut Child) + Send) {
     });
     let status = ended(&mut other, Instant::now() + LIMIT);
     assert_eq!(status.and_then(|status| status.code()), Some(102), "{kind:?} after {after} ms");
-    // The remaining team goes on, and reads as before.
+    // The remaining team continues, and reads as before.
     let pulls = rank.pulls();
     let left = rank.shrink(LIMIT).unwrap();
     assert_eq!((left.ranks(), left.pulls()), (1, pulls));
@@ -429,7 +429,7 @@ fn lose(kind: Kind, how: u64, after: u64, ends: impl Fn(&mut Child) + Send) {
 }
 
 #[test]
-fn who_is_killed_amid_long_calls_is_named_and_nothing_wrong_is_believed() {
+fn a_rank_killed_during_long_calls_is_named_and_no_wrong_result_is_accepted() {
     show();
     for after in [1, 7, 20, 41] {
         for kind in [Kind::Alltoall, Kind::ReduceScatter, Kind::Allreduce, Kind::Allgather] {
@@ -449,8 +449,8 @@ fn a_process_that_becomes_another_program_is_not_read_as_if_it_were_the_old_one(
 }
 
 #[test]
-fn who_may_no_longer_read_says_so_and_how_to_do_without() {
-    if !is_allowed("who_may_no_longer_read_says_so_and_how_to_do_without") {
+fn a_rank_that_lost_the_right_to_read_reports_it_with_a_remedy() {
+    if !is_allowed("a_rank_that_lost_the_right_to_read_reports_it_with_a_remedy") {
         return;
     }
     let team = Team::new(Options { gather: LIMIT, ..Options::new(2) }).unwrap();
@@ -497,8 +497,8 @@ fn in_parts(team: &Team, number: u32) -> bool {
 }
 
 #[test]
-fn what_is_told_of_a_call_says_that_it_is_read() {
-    if !is_allowed("what_is_told_of_a_call_says_that_it_is_read") {
+fn the_facts_of_a_call_name_cma() {
+    if !is_allowed("the_facts_of_a_call_name_cma") {
         return;
     }
     let team = Team::new(Options { gather: LIMIT, ..Options::new(2) }).unwrap();

@@ -58,7 +58,7 @@ fn connected(path: &Path) -> UnixStream {
 }
 
 #[test]
-fn who_keeps_silent_delays_nobody() {
+fn a_silent_process_delays_no_other_process() {
     let folder = Folder::new("silent");
     let path = folder.socket();
     // One after the other they would take longer than the time limit.
@@ -74,7 +74,7 @@ fn who_keeps_silent_delays_nobody() {
 }
 
 #[test]
-fn who_hears_nobody_is_not_waited_for_past_the_limit() {
+fn a_process_that_does_not_answer_is_waited_for_until_the_limit_only() {
     let folder = Folder::new("deaf");
     let deaf = UnixListener::bind(folder.socket()).unwrap();
     // SAFETY: a listening socket, whose queue is made as short as possible.
@@ -122,7 +122,7 @@ fn pass(listener: &UnixListener, fd: &OwnedFd) {
 }
 
 #[test]
-fn what_is_passed_and_is_no_sealed_segment_is_refused() {
+fn a_passed_descriptor_of_no_sealed_segment_is_refused() {
     let folder = Folder::new("passed");
     let listener = UnixListener::bind(folder.socket()).unwrap();
     let memfd = || {
@@ -152,7 +152,7 @@ fn what_is_passed_and_is_no_sealed_segment_is_refused() {
 }
 
 #[test]
-fn who_comes_late_is_refused_and_harms_nobody() {
+fn a_late_process_is_refused_and_does_no_harm() {
     let folder = Folder::new("late");
     let path = folder.socket();
     let team = Team::new(within(10_000)).unwrap();
@@ -185,7 +185,7 @@ fn who_comes_late_is_refused_and_harms_nobody() {
 }
 
 /// Runs a function as the user `nobody`, in a process of its own; its result is the exit status.
-fn as_nobody(work: impl FnOnce() -> u8) -> libc::pid_t {
+fn as_user_nobody(work: impl FnOnce() -> u8) -> libc::pid_t {
     // SAFETY: the parts of the C library that the child uses are safe after fork, and it ends.
     unsafe {
         let child = libc::fork();
@@ -229,7 +229,7 @@ fn another_user_gets_no_segment() {
         // Whatever permissions let other users reach the socket: the kernel identifies them.
         std::fs::set_permissions(&folder.0, std::fs::Permissions::from_mode(0o755)).unwrap();
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o777)).unwrap();
-        let guest = as_nobody(|| {
+        let guest = as_user_nobody(|| {
             let Ok(mut stream) = UnixStream::connect(&path) else { return 1 };
             // The host may close the connection before that.
             let _ = stream.write_all(HELLO);
@@ -252,7 +252,7 @@ fn a_host_of_another_user_is_refused() {
     let folder = Folder::new("host");
     std::os::unix::fs::chown(&folder.0, Some(NOBODY), Some(NOBODY)).unwrap();
     let path = folder.socket();
-    let host = as_nobody(|| {
+    let host = as_user_nobody(|| {
         let Ok(listener) = UnixListener::bind(&path) else { return 1 };
         let Ok((mut stream, _)) = listener.accept() else { return 2 };
         // The peer sends nothing to it.

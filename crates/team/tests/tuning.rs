@@ -161,7 +161,7 @@ impl Overseer for Busy {
 }
 
 #[test]
-fn what_others_disturb_is_left_as_usual_and_an_end_keeps_what_is_done() {
+fn a_disturbed_cell_keeps_the_usual_algorithm_and_an_end_keeps_finished_cells() {
     let plan = Plan { kinds: vec![Kind::Barrier, Kind::Broadcast], accept_noise: false, ..Plan::default() };
     for (share, judged) in [(0.5, false), (0.0, true)] {
         let found = team(2, |rank| {
@@ -190,7 +190,7 @@ fn what_others_disturb_is_left_as_usual_and_an_end_keeps_what_is_done() {
 }
 
 #[test]
-fn a_check_measures_all_candidates_alike() {
+fn a_check_measures_all_candidates_for_the_same_time() {
     let plan = Plan { kinds: vec![Kind::Barrier, Kind::Allgather], sizes: vec![1 << 16], ..Plan::default() };
     for (checked, left) in team(2, |rank| {
         let before = rank.table();
@@ -234,7 +234,7 @@ fn work(rank: &Rank, rounds: usize) {
 }
 
 #[test]
-fn ways_are_tried_out_in_calls_and_all_ranks_settle_alike() {
+fn algorithms_are_measured_in_calls_and_all_ranks_choose_the_same() {
     for ranks in [2, 3] {
         let found = team_with(Tables::Lazy, ranks, |rank| {
             assert!(rank.is_lazy());

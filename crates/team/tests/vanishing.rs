@@ -181,19 +181,19 @@ fn a_first_thread_that_ends_before_others_is_named() {
 }
 
 #[test]
-fn who_becomes_another_program_is_named() {
+fn a_process_that_becomes_another_program_is_named() {
     is_named(EXEC);
     is_named(EXEC_OF_THE_SAME_PROGRAM);
 }
 
 #[test]
-fn whose_process_becomes_another_program_is_named() {
+fn a_rank_is_named_after_its_process_became_another_program() {
     is_named(EXEC_OF_ANOTHER_THREAD);
     is_named(EXEC_WHERE_ANOTHER_THREAD_IS_RANK);
 }
 
 #[test]
-fn who_becomes_another_program_and_leaves_a_child_is_named() {
+fn a_process_that_becomes_another_program_and_leaves_a_child_is_named() {
     is_named(EXEC_AFTER_A_FORK);
 }
 

@@ -12,7 +12,7 @@ use thiserror::Error;
 pub enum Address {
     /// Socket in the file system, for its owner alone.
     Unix(PathBuf),
-    /// Port: of this machine alone, unless the user asked for a public one.
+    /// Port: of this machine alone, unless the user requested a public one.
     Tcp(SocketAddr),
 }
 

@@ -26,8 +26,8 @@ use trimtab_core::telemetry::account::{Account, Keep};
 use trimtab_core::time::{Moment, Span};
 use trimtab_core::topology::Machine;
 
-/// Least time between two pages, except in the first seconds: collectors do not ask more often, and
-/// a page has a cost.
+/// Least time between two pages, except in the first seconds: collectors do not request it more
+/// often, and a page has a cost.
 const PAGE_PERIOD: Span = Span::from_ms(1_000);
 
 /// Page of metrics that collectors may fetch, until dropped.
@@ -62,7 +62,7 @@ impl Metrics {
         self.server.address()
     }
 
-    /// Takes the latest account.
+    /// Stores the latest account.
     pub fn update(&self, account: &Account) {
         let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
         // More often at first, so that the page's age is at most half of the time it reports.
@@ -80,7 +80,7 @@ impl Metrics {
     }
 }
 
-/// Account of a run, offered while it goes on.
+/// Account of a run, offered while it continues.
 #[derive(Debug)]
 pub struct Figures {
     metrics: Metrics,
@@ -115,7 +115,7 @@ impl Figures {
         Ok(Self { metrics, account })
     }
 
-    /// Takes a step of the loop.
+    /// Processes a step of the loop.
     pub fn take(&mut self, step: &Step<'_>) {
         self.account.take(step);
         self.metrics.update(&self.account);

@@ -1,8 +1,8 @@
 //! The account in Prometheus' text format, version 0.0.4.
 //!
 //! Unknown values have no sample. Counters end in `_total`, times are seconds, shares are ratios.
-//! Threads come and go, and each stays a series in a database. So only the living threads that ran
-//! longest have a series, and the number of the others is given.
+//! Threads start and end, and each would remain a series in a database. So only the living threads
+//! that ran longest have a series, and the number of the others is given.
 
 use std::fmt::{Display, Write};
 use trimtab_core::balance::Finding;

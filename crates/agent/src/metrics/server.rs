@@ -76,7 +76,7 @@ pub struct Offer {
 struct SocketFile {
     path: PathBuf,
     file: (u64, u64),
-    /// Process that made the file. A forked child that fails leaves its parent's file alone.
+    /// Process that made the file. A forked child that fails does not remove its parent's file.
     owner: u32,
 }
 
@@ -192,7 +192,7 @@ fn accept(listener: &Listener, page: &Page, over: &AtomicBool) {
         }
         let (page, count) = (Arc::clone(page), Arc::clone(&served));
         let serve = move || {
-            // A client that is gone needs no answer.
+            // A client that has disconnected needs no answer.
             let _ = answer(&mut *stream, &page);
             count.fetch_sub(1, Ordering::AcqRel);
         };

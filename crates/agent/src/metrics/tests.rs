@@ -128,7 +128,7 @@ fn a_collector_gets_the_latest_figures() {
 }
 
 #[test]
-fn a_unix_socket_is_its_owners_and_goes_with_its_run() {
+fn a_unix_socket_belongs_to_its_owner_and_is_removed_after_the_run() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("m.sock");
     let metrics = Metrics::serve(&unix(&path)).unwrap();
@@ -213,7 +213,7 @@ fn strange_requests_get_a_plain_no() {
 }
 
 #[test]
-fn the_first_seconds_are_told_as_they_pass() {
+fn the_first_seconds_are_reported_as_they_pass() {
     let metrics = Metrics::serve(&"127.0.0.1:0".parse().unwrap()).unwrap();
     let trace = Trace::parse(&Run { steps: 100, ..Run::default() }.text()).unwrap();
     let mut playback = Playback::new(&trace.header, Keep::default());

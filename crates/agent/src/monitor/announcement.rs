@@ -12,7 +12,7 @@ use trimtab_core::time::Span;
 use trimtab_linux::child::Word;
 use trimtab_linux::sys::usage::{self, Usage};
 
-/// Facts that only the program's own process knows, before it becomes the program.
+/// Facts that only the program's own process has, before it becomes the program.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct ChildFacts {
     /// How threads wait, in words.

@@ -1,4 +1,4 @@
-//! Monitor of a run: trimtab stays as the program's parent, unnoticed by it.
+//! Monitor of a run: trimtab stays as the program's parent, without an effect on the program.
 //!
 //! Two processes exist from right before cores are reserved. The child does the same as any run (it
 //! plans, reserves, sets masks, execs), so that the hold, the plan and every failure are those of a
@@ -41,7 +41,7 @@ pub struct MonitorOptions {
     pub kind: Kind,
     /// Settings of the policy.
     pub settings: Settings,
-    /// Whether samples are only for a report or profile, and no policy says when they are due.
+    /// Whether samples are only for a report or profile, and no policy determines their times.
     pub at_leisure: bool,
     /// Hardware counters to read.
     pub counting: CountingOptions,
@@ -74,7 +74,7 @@ pub struct MonitorOutputs {
     pub sync: Option<SyncPage>,
 }
 
-/// Run, as its parent knows it.
+/// Run, as seen from its parent.
 #[derive(Debug)]
 pub struct MonitoredRun {
     /// The machine.

@@ -77,7 +77,7 @@ pub(super) struct Watcher {
 }
 
 impl Watcher {
-    /// Watches a program that has begun, until the signal comes.
+    /// Watches a program that has begun, until the signal arrives.
     pub(super) fn watch(self, usable: CpuSet, facts: Option<ChildFacts>, end: &EndSignal) -> RunObservations {
         let began = Instant::now();
         let Self { proc, pid, options, recorder, figures, keeper, machine, label, narrator } = self;
@@ -103,7 +103,7 @@ impl Watcher {
         let mut host = match Live::with(&proc, &[Root::Tree(pid)], &usable, live) {
             Ok(live) => {
                 end.stops(live.stopper());
-                // A profile reports by itself what could not be counted.
+                // A profile itself reports the events that could not be counted.
                 let hears = if profiles { Arc::new(Silent) } else { Arc::clone(&narrator) };
                 MonitoredHost::new(live)
                     .closely(samples_closely)

@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
-use trimtab_linux::socket::Bell;
+use trimtab_linux::socket::GuestAddress;
 
 /// Guest, and the address where the service reads from it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -22,15 +22,15 @@ pub enum ChannelAddress {
     /// Unix socket at which its monitor listens, as QEMU does for a serial port.
     Unix(PathBuf),
     /// Address to which the guest connects, or its monitor for it.
-    Calls(Bell),
+    Calls(GuestAddress),
 }
 
 impl fmt::Display for ChannelAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unix(path) => write!(f, "unix:{}", path.display()),
-            Self::Calls(Bell::Unix(path)) => write!(f, "listen:{}", path.display()),
-            Self::Calls(Bell::Vsock { cid, port }) => write!(f, "vsock:{cid}:{port}"),
+            Self::Calls(GuestAddress::Unix(path)) => write!(f, "listen:{}", path.display()),
+            Self::Calls(GuestAddress::Vsock { cid, port }) => write!(f, "vsock:{cid}:{port}"),
         }
     }
 }
@@ -59,9 +59,9 @@ impl FromStr for Channel {
         let (kind, rest) = named.split_once(':').filter(|(_, rest)| !rest.is_empty()).ok_or_else(bad)?;
         let address = match kind {
             "unix" => ChannelAddress::Unix(rest.into()),
-            "listen" => ChannelAddress::Calls(Bell::Unix(rest.into())),
+            "listen" => ChannelAddress::Calls(GuestAddress::Unix(rest.into())),
             "vsock" => vsock(rest)
-                .map(|(cid, port)| ChannelAddress::Calls(Bell::Vsock { cid, port }))
+                .map(|(cid, port)| ChannelAddress::Calls(GuestAddress::Vsock { cid, port }))
                 .ok_or_else(bad)?,
             _ => return Err(bad()),
         };
@@ -111,8 +111,8 @@ mod tests {
         let web = |address| Ok(Channel { vm: "web".into(), address });
         for (text, address) in [
             ("unix:/a=b", ChannelAddress::Unix("/a=b".into())),
-            ("listen:/run/v_7", ChannelAddress::Calls(Bell::Unix("/run/v_7".into()))),
-            ("vsock:3:7000", ChannelAddress::Calls(Bell::Vsock { cid: 3, port: 7_000 })),
+            ("listen:/run/v_7", ChannelAddress::Calls(GuestAddress::Unix("/run/v_7".into()))),
+            ("vsock:3:7000", ChannelAddress::Calls(GuestAddress::Vsock { cid: 3, port: 7_000 })),
         ] {
             assert_eq!(
                 (channel(&format!("web={text}")), address.to_string().as_str()),

@@ -1,4 +1,4 @@
-//! Client: a connection to the service, for the commands that ask it.
+//! Client: a connection to the service, for the commands that send requests.
 
 use super::namespace;
 use crate::narrator::Narrator;

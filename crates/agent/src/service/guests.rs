@@ -9,7 +9,7 @@ use crate::narrator::Narrator;
 use std::collections::BTreeSet;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
-use trimtab_core::tags::{By, GuestStatus, Mark, Port, PortLine, PortState, Who};
+use trimtab_core::tags::{By, GuestStatus, Mark, Port, PortLine, PortState, Requester};
 use trimtab_core::time::{Moment, Span};
 
 /// Time after which a machine that was not found is looked up again. Chosen.
@@ -23,8 +23,8 @@ const CLEAR_DELAY: Span = Span::from_ms(2_000);
 /// Least time for which a guest that writes too much is not read.
 const FLOOD_REST: Duration = Duration::from_millis(50);
 
-/// User in the name of which guests are listened to.
-const OPERATOR: Who = Who { uid: 0 };
+/// User with whose rights guests are read.
+const OPERATOR: Requester = Requester { uid: 0 };
 
 /// Guest with its link and its state.
 #[derive(Debug)]
@@ -84,7 +84,7 @@ impl Guests {
                 guest.link.close();
                 continue;
             }
-            // A guest's lines have a meaning only when its machine is known, and so is the user
+            // A guest's lines can be resolved only when its machine is known, and with it the user
             // whose sockets may be its port.
             if let Some((_, _, user)) = guest.machine {
                 match guest.link.connect(user) {
@@ -160,12 +160,12 @@ impl Guests {
         }
     }
 
-    /// Returns the machines of guests, which are watched as long as the guests are heard.
+    /// Returns the machines of guests, which are watched as long as their guests send messages.
     pub(crate) fn machines(&self) -> BTreeSet<MonitorId> {
         self.0.iter().filter_map(|guest| guest.machine.as_ref().map(|(id, ..)| *id)).collect()
     }
 
-    /// Returns the reasons why guests cannot be heard.
+    /// Returns the reasons why guests cannot be reached.
     pub(crate) fn faults(&self) -> impl Iterator<Item = String> {
         let fault = |guest: &Guest| {
             let why = guest.link.fault()?;

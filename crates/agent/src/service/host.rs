@@ -21,7 +21,7 @@ use trimtab_core::time::{Moment, Span};
 use trimtab_linux::host::{Live, LiveError, Restored, Root, RootId, Watch};
 use trimtab_linux::process::{Pid, StartTime, Tid};
 
-/// Longest time until a change of the registry is noticed. Chosen: people do not notice it.
+/// Longest time until a change of the registry is noticed. Chosen: too short for a user to notice.
 const REGISTRY_POLL: Span = Span::from_ms(100);
 /// Time between two updates of the numbers for `status`.
 const FIGURES_PERIOD: Duration = Duration::from_millis(250);
@@ -66,8 +66,8 @@ pub struct ServiceHost {
     shared: SharedState,
     proc: PathBuf,
     roots: BTreeMap<TagId, BTreeMap<TagTarget, RootId>>,
-    /// Faults by target: a virtual machine has several targets, and a fault of one says nothing
-    /// about the others.
+    /// Faults by target: a virtual machine has several targets, and a fault of one does not imply
+    /// faults of the others.
     faults: BTreeMap<TagId, BTreeMap<TagTarget, WatchFault>>,
     pacer: Pacer,
     generation: Option<u64>,
@@ -198,19 +198,19 @@ impl ServiceHost {
     }
 
     /// Ends tags after the end of their targets.
-    fn end_what_ended(&mut self) {
+    fn end_finished_tags(&mut self) {
         let ended: BTreeSet<RootId> =
             self.live.roots().into_iter().filter(|root| root.ended).map(|root| root.id).collect();
         let marks: BTreeMap<TagId, Mark> = {
             let state = self.shared.lock();
             state.registry.tags().map(|(id, tag)| (id, tag.mark.clone())).collect()
         };
-        // Looked up without the lock, so that others may go on.
+        // Looked up without the lock, so that others may continue.
         let mut over: Vec<TagId> = Vec::new();
         for (id, roots) in &self.roots {
             let Some(mark) = marks.get(id) else { continue };
             let is_over = match mark {
-                // Its threads come and go; it ends with its monitor.
+                // Its threads start and end; it ends with its monitor.
                 Mark::Vm { pid, start, .. } | Mark::Vcpu { pid, start, .. } => {
                     !lives(&self.proc, (*pid, *start))
                 }
@@ -248,7 +248,7 @@ impl ServiceHost {
                 known.threads += facts.threads;
                 known.moves += facts.moves;
             }
-            // The moves of threads that a machine has lost still count.
+            // Moves of a machine's former threads still count.
             known.moves = known.moves.max(before.get(id).map_or(0, |before| before.moves));
             state.known.insert(*id, known);
         }
@@ -289,7 +289,7 @@ impl Host for ServiceHost {
 
     fn observe(&mut self, wanted: &Wanted) -> Result<Sample, LiveError> {
         // The vCPUs of virtual machines are plugged in and out without notice.
-        self.end_what_ended();
+        self.end_finished_tags();
         if self.changed() || self.settled.is_none_or(|at| at.elapsed() >= SETTLE_PERIOD) {
             self.settle();
         }
@@ -306,7 +306,7 @@ impl Host for ServiceHost {
     fn wait(&mut self, until: Moment) -> Result<Awake, LiveError> {
         self.publish();
         // Cost of all that this process does: answering requests, searching for machines and bound
-        // threads. Migrating pages after threads is not included, since it has a pace of its own.
+        // threads. Migrating pages after threads is not included, since it has its own pace.
         let worked = spent(ClockId::ProcessCPUTime).less(self.live.fetching_cost());
         let cost = worked.less(self.worked);
         self.worked = self.worked.max(worked);
@@ -339,7 +339,7 @@ mod tests {
     use super::*;
     use crate::narrator::Silent;
     use trimtab_core::set::CpuSet;
-    use trimtab_core::tags::{Owner, Reach, Registry, Who};
+    use trimtab_core::tags::{Owner, Reach, Registry, Requester};
     use trimtab_linux::host::{HostOptions, Stopper};
     use trimtab_linux::process;
 
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_not_be_watched_once_is_tried_again() {
+    fn an_object_that_could_not_be_watched_is_tried_again() {
         // A process with a file that cannot be parsed just now.
         let proc = tempfile::tempdir().unwrap();
         let task = proc.path().join("77/task/77");
@@ -374,7 +374,8 @@ mod tests {
         let shared = SharedState::new(Registry::new(Reach::All));
         let owner = Some(Owner { pid: 77, real: 0, effective: 0 });
         let mark = Mark::Process { pid: 77, start };
-        let (id, _) = shared.lock().registry.tag(Who { uid: 0 }, mark, owner, None, shared.now()).unwrap();
+        let (id, _) =
+            shared.lock().registry.tag(Requester { uid: 0 }, mark, owner, None, shared.now()).unwrap();
         let (mut host, _) = served(proc.path(), &shared);
         host.settle();
         assert!(host.roots[&id].is_empty() && host.faults[&id].len() == 1, "{:?}", host.faults);
@@ -400,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn what_other_threads_of_the_service_do_counts_too() {
+    fn the_time_of_the_services_other_threads_counts_too() {
         let shared = SharedState::new(Registry::new(Reach::All));
         let (mut host, stopper) = served(std::path::Path::new("/proc"), &shared);
         // So that waiting ends at once: the test reads only its planned length.

@@ -5,8 +5,8 @@
 //! thread counts only when it was bound at two scans in a row: by then a thread that was created
 //! with a mask of ours has been found and has its own.
 //!
-//! A scan reads every thread of the machine, which may take long. So it runs beside the thread
-//! that serves requests, in a thread of its own each time.
+//! A scan reads every thread of the machine, which may take long. So it runs beside the thread that
+//! serves requests, in its own thread each time.
 
 use super::SharedState;
 use std::collections::{BTreeMap, BTreeSet};
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_just_found_is_looked_at_again_soon_and_every_scan_is_paid_for() {
+    fn new_threads_shorten_the_scan_period_and_the_cost_of_each_scan_is_amortised() {
         let begin = Instant::now();
         let mut pinned = Pinned::new("/proc".into(), CpuSet::new(), Reach::All);
         let cost = Duration::from_millis(100);
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_bound_twice_is_tagged_and_a_mask_of_ours_is_no_binding() {
+    fn a_thread_bound_in_two_scans_is_tagged_and_a_mask_of_ours_is_no_binding() {
         let allowed = affinity::get(None).unwrap();
         if allowed.len() < 2 {
             return skipped("two CPUs are needed");

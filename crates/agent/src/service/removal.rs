@@ -1,4 +1,4 @@
-//! Removal of processes from the service, which goes on.
+//! Removal of processes from the service, which continues.
 
 use super::client::Client;
 use crate::paths::Paths;

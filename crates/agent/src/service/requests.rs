@@ -18,12 +18,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use trimtab_core::set::CpuSet;
 use trimtab_core::tags::{
-    Answer, Ask, Bucket, ClientStatus, Cost, LINE_MAX, Mark, Reach, Refusal, Request, Response, Status,
-    TagStatus, What, Who,
+    Answer, Ask, Bucket, ClientStatus, Cost, LINE_MAX, Mark, Reach, Refusal, Request, Requester, Response,
+    Status, TagStatus, What,
 };
 use trimtab_core::time::{Moment, Span};
 use trimtab_linux::host::Stopper;
-use trimtab_linux::socket::{ClientId, Heard, Limits, Peer, Server};
+use trimtab_linux::socket::{ClientEvent, ClientId, Limits, Peer, Server};
 
 /// Limits at the socket. Chosen: enough for people and scripts, little for an attacker.
 pub(super) const SOCKET_LIMITS: Limits =
@@ -58,7 +58,7 @@ pub(super) struct RequestSetup {
     pub(super) pinned: bool,
     /// The guests.
     pub(super) guests: Vec<Channel>,
-    /// Gets reports of guests that cannot be heard.
+    /// Gets reports of guests that cannot be reached.
     pub(super) narrator: Arc<dyn Narrator>,
 }
 
@@ -66,7 +66,7 @@ pub(super) struct RequestSetup {
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct PendingRequest {
     client: ClientId,
-    user: Who,
+    user: Requester,
     action: PendingAction,
 }
 
@@ -161,11 +161,11 @@ impl RequestServer {
         }
     }
 
-    fn answer_all(&mut self, mut heard: Vec<Heard>) {
+    fn answer_all(&mut self, mut heard: Vec<ClientEvent>) {
         while let Some(one) = heard.pop() {
             self.requests += 1;
             match one {
-                Heard::Line(client, peer, line) => {
+                ClientEvent::Line(client, peer, line) => {
                     let (answer, close) = self.hear(client, peer, &line);
                     if let Some(answer) = answer {
                         self.answer(client, answer, &mut heard);
@@ -174,17 +174,19 @@ impl RequestServer {
                         self.server.close(client);
                     }
                 }
-                Heard::TooLong(client, _) => {
+                ClientEvent::TooLong(client, _) => {
                     let most = u32::try_from(LINE_MAX).unwrap_or(u32::MAX);
                     self.answer(client, Answer::Refused(Refusal::TooLong { most }), &mut heard);
                     self.server.close(client);
                 }
-                Heard::TooMany(client, _) => self.answer(client, Answer::Refused(Refusal::Busy), &mut heard),
+                ClientEvent::TooMany(client, _) => {
+                    self.answer(client, Answer::Refused(Refusal::Busy), &mut heard)
+                }
             }
         }
     }
 
-    fn answer(&mut self, client: ClientId, answer: Answer, heard: &mut Vec<Heard>) {
+    fn answer(&mut self, client: ClientId, answer: Answer, heard: &mut Vec<ClientEvent>) {
         self.refused += u64::from(matches!(answer, Answer::Refused(_)));
         let line = serde_json::to_vec(&Response::of(answer)).unwrap_or_default();
         self.server.answer(client, &line, heard);
@@ -193,7 +195,7 @@ impl RequestServer {
     /// Handles a request. Returns the answer, unless the client has to wait for it, and whether to
     /// close the connection.
     fn hear(&mut self, client: ClientId, peer: Peer, line: &[u8]) -> (Option<Answer>, bool) {
-        let user = Who { uid: peer.uid };
+        let user = Requester { uid: peer.uid };
         let now = self.shared.now();
         if let Err(wait) = self.bucket(user, now) {
             // Repeated refusals must not cost more.
@@ -240,14 +242,14 @@ impl RequestServer {
         self.machines.find(Asker::Client(waiting), user, name).err().map(Answer::Refused)
     }
 
-    fn clear(&self, user: Who, what: Option<&What>) -> Answer {
+    fn clear(&self, user: Requester, what: Option<&What>) -> Answer {
         let now = self.shared.now();
         let cleared = self.shared.lock().registry.clear(user, what, now);
         let tags = u32::try_from(cleared.tags.len()).unwrap_or(u32::MAX);
         Answer::Cleared { tags, others: cleared.others }
     }
 
-    fn bucket(&mut self, user: Who, now: Moment) -> Result<(), Span> {
+    fn bucket(&mut self, user: Requester, now: Moment) -> Result<(), Span> {
         if self.buckets.len() > RATES_KEPT_MAX {
             self.buckets.retain(|_, bucket| !bucket.is_full(now));
         }
@@ -256,7 +258,13 @@ impl RequestServer {
         self.buckets.entry(user.uid).or_insert_with(new).take(now)
     }
 
-    fn tag(&self, user: Who, what: &What, group: Option<String>, now: Moment) -> Result<Answer, Refusal> {
+    fn tag(
+        &self,
+        user: Requester,
+        what: &What,
+        group: Option<String>,
+        now: Moment,
+    ) -> Result<Answer, Refusal> {
         let (mark, owner) = self.resolver.mark(what, user)?;
         let name = mark.to_string();
         let (_, new) = self.shared.lock().registry.tag(user, mark, owner, group, now)?;
@@ -299,7 +307,7 @@ impl RequestServer {
         }
     }
 
-    fn status(&self, user: Who, now: Moment) -> Status {
+    fn status(&self, user: Requester, now: Moment) -> Status {
         let own = geteuid().as_raw();
         let all = user.over_others() || user.uid == own;
         let state = self.shared.lock();

@@ -3,7 +3,7 @@
 use rustix::process::geteuid;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use trimtab_core::tags::{Mark, Owner, Reach, Refusal, What, Who};
+use trimtab_core::tags::{Mark, Owner, Reach, Refusal, Requester, What};
 use trimtab_linux::process::{self, Pid, State, Tid, may_move_others};
 use trimtab_linux::text::ReadError;
 
@@ -23,7 +23,7 @@ impl Resolver {
     /// Returns the mark for a request's name, and its owner. Virtual machines are looked up
     /// elsewhere, since that may take time. A group's processes may be very many and of any user,
     /// so the group itself must belong to the asking user, as the groups below a user's session do.
-    pub(crate) fn mark(&self, what: &What, user: Who) -> Result<(Mark, Option<Owner>), Refusal> {
+    pub(crate) fn mark(&self, what: &What, user: Requester) -> Result<(Mark, Option<Owner>), Refusal> {
         match what {
             What::Process { pid } => {
                 let (owner, start) = self.process(*pid)?;
@@ -86,9 +86,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_or_not_to_be_moved_is_refused_by_what_it_is() {
+    fn missing_and_immovable_objects_are_refused_with_their_kind() {
         let resolver = resolver();
-        let user = Who { uid: geteuid().as_raw() };
+        let user = Requester { uid: geteuid().as_raw() };
         let process = |pid| resolver.mark(&What::Process { pid }, user);
         assert_eq!(process(4_194_999), Err(Refusal::NoProcess(4_194_999)));
         assert_eq!(process(std::process::id()), Err(Refusal::Own(std::process::id())));
@@ -120,9 +120,9 @@ mod tests {
         std::fs::create_dir(&path).unwrap();
         let what = What::Cgroup(path.to_str().unwrap().to_owned());
         let mark = Ok((Mark::Cgroup(path.to_str().unwrap().to_owned()), None));
-        assert_eq!(resolver.mark(&what, Who { uid: own }), mark);
-        assert_eq!(resolver.mark(&what, Who { uid: 0 }), mark);
-        let refused = resolver.mark(&what, Who { uid: own + 1 }).unwrap_err();
+        assert_eq!(resolver.mark(&what, Requester { uid: own }), mark);
+        assert_eq!(resolver.mark(&what, Requester { uid: 0 }), mark);
+        let refused = resolver.mark(&what, Requester { uid: own + 1 }).unwrap_err();
         assert!(matches!(refused, Refusal::NotYourGroup { uid, .. } if uid == own), "{refused}");
     }
 }

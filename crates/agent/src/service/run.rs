@@ -54,7 +54,7 @@ pub struct ServiceOptions {
 /// Cause of the service's end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ServiceEnd {
-    /// It was told to stop.
+    /// It got the request to stop.
     Stopped,
     /// Its terminal was closed.
     HungUp,
@@ -73,7 +73,7 @@ struct Ready {
     headline: String,
 }
 
-/// Serves until a signal comes. `machine` is called after the socket is claimed.
+/// Serves until a signal arrives. `machine` is called after the socket is claimed.
 ///
 /// # Errors
 /// It cannot serve: another service runs, a place is not suitable, or the machine can no longer be
@@ -202,7 +202,7 @@ fn place(paths: &Paths, named: Option<&Path>) -> Result<Place, SocketError> {
     }
 }
 
-/// Answers requests in a thread of its own; its end ends the whole service.
+/// Answers requests in its own thread; its end ends the whole service.
 fn answer(requests: RequestServer, stopper: Stopper) -> Result<JoinHandle<Result<()>>> {
     let work = move || last(&stopper, || requests.serve(&stopper));
     std::thread::Builder::new()
@@ -231,9 +231,9 @@ fn listen() -> Result<Signals> {
     Signals::new(heard.chain([SIGXFSZ])).context("cannot listen for signals")
 }
 
-/// Ends the service at a signal, also at one that came before. The result tells whether its
-/// terminal was closed. For a service without a terminal, SIGHUP means to read its settings again,
-/// as for other services, and it goes on: all its settings are options, read once.
+/// Ends the service at a signal, also at one that came before. Returns whether its terminal was
+/// closed. For a service without a terminal, SIGHUP means to read its settings again, as for other
+/// services, and it continues: all its settings are options, read once.
 fn end_at(mut signals: Signals, stopper: Stopper, narrator: Arc<dyn Narrator>) -> Result<Arc<AtomicBool>> {
     let hung_up = Arc::new(AtomicBool::new(false));
     let has_terminal = File::open("/dev/tty").is_ok();
@@ -243,7 +243,7 @@ fn end_at(mut signals: Signals, stopper: Stopper, narrator: Arc<dyn Narrator>) -
             match signal {
                 SIGXFSZ => {}
                 SIGHUP if !has_terminal => {
-                    narrator.notice("SIGHUP: there are no settings to reload; the service goes on");
+                    narrator.notice("SIGHUP: there are no settings to reload; the service continues");
                 }
                 _ => {
                     closed.fetch_or(signal == SIGHUP, Ordering::Relaxed);
@@ -271,7 +271,7 @@ mod tests {
     use trimtab_core::time::{Moment, Span};
 
     #[test]
-    fn however_one_half_ends_the_other_ends_too() {
+    fn the_end_of_either_thread_ends_the_other() {
         let works: [fn(); 2] = [|| (), || std::panic::resume_unwind(Box::new("it failed"))];
         for work in works {
             let options = HostOptions { tags: true, ..HostOptions::default() };

@@ -3,8 +3,8 @@
 //!
 //! Properties: a waiting client is answered after [`LOOKUP_TIME_MAX`] at the latest. The machines
 //! of one user cannot take the threads, or the time, for look-ups of others: there is a bound for
-//! each user, one for all users together, and room beyond that for root and the guests. A user that
-//! may not see what the service sees is told nothing of it.
+//! each user, one for all users together, and room beyond that for root and the guests. A user
+//! without the right to see an object of the service gets no information about it.
 
 use super::resolve::Resolver;
 use super::{MonitorId, SharedState, Vcpu, spent};
@@ -15,8 +15,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
-use trimtab_core::tags::{Mark, Owner, Refusal, Who};
-use trimtab_linux::vcpus::{Lookout, Pulse, VirtualMachine, VmError, VmName, Vms};
+use trimtab_core::tags::{Mark, Owner, Refusal, Requester};
+use trimtab_linux::vcpus::{Pulse, VcpuWatcher, VirtualMachine, VmError, VmName, Vms};
 
 /// Bound of the machines that are watched for one user. Chosen: a thread each.
 const MACHINES_OF_USER_MAX: usize = 16;
@@ -42,7 +42,7 @@ const LOOKUP_CREDIT: Duration = Duration::from_secs(1);
 /// Longest time that a monitor may take to answer. Chosen: the four that are asked at most fit
 /// into [`LOOKUP_TIME_MAX`].
 const MONITOR_ANSWER_MAX: Duration = Duration::from_millis(1_500);
-/// Longest time until a client is told that there is no answer.
+/// Longest time until a client gets the message that there is no answer.
 const LOOKUP_TIME_MAX: Duration = Duration::from_secs(8);
 
 /// Origin of a look-up.
@@ -78,7 +78,7 @@ type LookupMessage = (u64, Result<(VirtualMachine, Owner), Refusal>, Duration);
 /// Watched machine.
 #[derive(Debug)]
 struct WatchedVm {
-    lookout: Lookout,
+    lookout: VcpuWatcher,
     version: Option<u64>,
     /// The user for whom it was watched first; root once root asks.
     uid: u32,
@@ -120,7 +120,7 @@ impl<T: Send + 'static> VmRegistry<T> {
     ///
     /// # Errors
     /// Too many look-ups are in progress.
-    pub(crate) fn find(&mut self, wanted: Asker<T>, user: Who, name: String) -> Result<(), Refusal> {
+    pub(crate) fn find(&mut self, wanted: Asker<T>, user: Requester, name: String) -> Result<(), Refusal> {
         let guest = match wanted {
             Asker::Guest(at) => Some(at),
             Asker::Client(_) => None,
@@ -187,7 +187,7 @@ impl<T: Send + 'static> VmRegistry<T> {
     pub(crate) fn watch(
         &mut self,
         vm: VirtualMachine,
-        user: Who,
+        user: Requester,
         shared: &SharedState,
     ) -> Result<(), Refusal> {
         let id = (vm.pid.0, vm.start.0);
@@ -213,12 +213,12 @@ impl<T: Send + 'static> VmRegistry<T> {
         }
         shared.lock().vcpus.insert(id, plain(&vm.vcpus, user.uid));
         let lookout =
-            Lookout::begin(self.vms.clone(), vm).map_err(|error| Refusal::Failed(error.to_string()))?;
+            VcpuWatcher::begin(self.vms.clone(), vm).map_err(|error| Refusal::Failed(error.to_string()))?;
         self.watched.insert(id, WatchedVm { lookout, version: None, uid: user.uid });
         Ok(())
     }
 
-    /// Publishes changes, and forgets machines that no tag and no guest names.
+    /// Publishes changes, and removes machines that no tag and no guest names.
     pub(crate) fn tend(&mut self, shared: &SharedState, guests: &BTreeSet<MonitorId>) {
         if self.watched.is_empty() {
             return;
@@ -257,14 +257,19 @@ fn plain(vcpus: &[trimtab_linux::vcpus::Vcpu], uid: u32) -> Vec<Vcpu> {
     vcpus.iter().take(most).map(plain).collect()
 }
 
-/// Returns whether a user may know all that this process sees: root may, and the service's own
-/// user.
-fn is_trusted(user: Who) -> bool {
+/// Returns whether a user has the right to all information of this process: root may, and the
+/// service's own user.
+fn is_trusted(user: Requester) -> bool {
     user.over_others() || user.uid == geteuid().as_raw()
 }
 
 /// Finds a machine that this user may tag.
-fn find(vms: &Vms, resolver: &Resolver, user: Who, name: &str) -> Result<(VirtualMachine, Owner), Refusal> {
+fn find(
+    vms: &Vms,
+    resolver: &Resolver,
+    user: Requester,
+    name: &str,
+) -> Result<(VirtualMachine, Owner), Refusal> {
     let none = |why: String| Refusal::NoVm { name: name.to_owned(), why };
     let failed = |error: VmError| {
         match error {

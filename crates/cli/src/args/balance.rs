@@ -26,7 +26,7 @@ pub(super) fn policies() -> Words<Kind> {
     Words::of(Kind::ALL.map(Kind::word))
 }
 
-/// Parser of what hardware counts.
+/// Parser of choices of hardware counters.
 pub(super) fn choices() -> Words<Choice> {
     Words::of(["auto", "off"].into_iter().chain(Rung::ALL.map(Rung::word)))
 }
@@ -92,8 +92,8 @@ pub struct PolicyArgs {
     pub candidates: Option<Candidates>,
     /// With brm or serial, migrate a process's private memory to the node where all its threads
     /// stayed for a second after a move. Pages move in small steps; reserved huge pages, and pages
-    /// that a memory policy or a device holds, stay. A message says how much memory was migrated,
-    /// and why the rest was not.
+    /// that a memory policy or a device holds, stay. A message reports the amount of memory that
+    /// was migrated, and the reason for the rest.
     #[arg(long, hide_short_help = true, help_heading = HEADING)]
     pub move_memory: bool,
     /// Share of one CPU that brm, serial or the service may use for sampling: 0.5%, 2% (default
@@ -130,7 +130,7 @@ impl CountingArgs {
 }
 
 impl PolicyArgs {
-    /// Returns `settings`, with the options that were given in their place.
+    /// Returns `settings`, in which the given options replace values.
     pub fn over(&self, settings: Settings) -> Settings {
         Settings {
             seed: self.seed.unwrap_or(settings.seed),
@@ -171,7 +171,8 @@ impl PolicyArgs {
         ]
     }
 
-    /// Says why one of these options has no effect with a policy; `None` if all have.
+    /// Returns the reason why one of these options has no effect with a policy; `None` if all have
+    /// one.
     pub fn unfit(&self, kind: Kind) -> Option<String> {
         let given = |fits: fn(&str) -> bool| {
             self.penalties().into_iter().find_map(|(given, name)| (given && !fits(name)).then_some(name))
@@ -211,7 +212,7 @@ pub struct BalanceArgs {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, hide_short_help = true, help_heading = HEADING)]
     pub trace: Option<PathBuf>,
     /// Serve metrics to Prometheus at unix:PATH or 127.0.0.1:PORT. An address that other machines
-    /// reach has to be written as public:ADDRESS:PORT.
+    /// reach must be written as public:ADDRESS:PORT.
     #[arg(long, value_name = "ADDRESS", hide_short_help = true, help_heading = HEADING)]
     pub metrics: Option<Address>,
 }
@@ -269,7 +270,7 @@ pub struct AttachArgs {
     #[arg(long, conflicts_with = "trace")]
     pub json: bool,
     /// Serve metrics to Prometheus at unix:PATH or 127.0.0.1:PORT. An address that other machines
-    /// reach has to be written as public:ADDRESS:PORT.
+    /// reach must be written as public:ADDRESS:PORT.
     #[arg(long, value_name = "ADDRESS", hide_short_help = true, help_heading = HEADING)]
     pub metrics: Option<Address>,
     /// Print findings when they are made.
@@ -292,16 +293,16 @@ const ATTACH_EXAMPLES: &str = "Examples:\n  trimtab attach 4711                 
 /// Stop balancing, and give threads their own masks back.
 ///
 /// A balancer of `trimtab attach` ends. A balancer of `trimtab run --balance` stops balancing, and
-/// its program continues. The service (`trimtab serve`) never ends: it gives the process up, as
-/// `trimtab untag` does. Masks that a killed balancer left behind are restored.
+/// its program continues. The service (`trimtab serve`) continues: it stops balancing the process,
+/// as after `trimtab untag`. Masks that a killed balancer left behind are restored.
 #[derive(Args, Debug)]
 #[command(after_help = DETACH_STATUS)]
 pub struct DetachArgs {
     /// Processes that are or were balanced, or the balancer itself unless it is the service.
     #[arg(value_name = "PID", value_parser = clap::value_parser!(u32).range(1..), required_unless_present = "all")]
     pub pids: Vec<u32>,
-    /// All your processes that are or were balanced; the service gives up the programs that you
-    /// may untag, and continues.
+    /// All your processes that are or were balanced. The service stops balancing the programs that
+    /// you may untag, and continues.
     #[arg(long, conflicts_with = "pids")]
     pub all: bool,
     /// Print errors only.
@@ -401,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_goes_where_its_word_says() {
+    fn a_report_is_written_to_its_destination() {
         let to = |word: &str| report_to(&word.into());
         assert_eq!(to("stderr"), to("text"));
         assert_eq!(to("json"), ReportTo { file: None, json: true });

@@ -8,11 +8,11 @@ use trimtab_linux::perf::Choice;
 
 /// Show which hardware counters work here.
 ///
-/// Tries a ladder of sources: the processor's own events for cycles beyond its private caches
-/// (exact), similar events (proxy), the kernel's cycles and cache misses (generic), faults of NUMA
-/// balancing (hint-faults), the nodes of sampled pages (residency), nothing. Each rung is tried by
-/// counting. Says the cost, and why a better rung does not work. With process ids, the threads of
-/// these processes are counted for a while.
+/// Tries sources of counts from the most to the least precise, each a rung: the processor's own
+/// events for cycles beyond its private caches (exact), similar events (proxy), the kernel's cycles
+/// and cache misses (generic), faults of NUMA balancing (hint-faults), the nodes of sampled pages
+/// (residency), nothing. Each rung is tried by counting. Prints the cost, and why a better rung
+/// does not work. With process ids, the threads of these processes are counted for a while.
 #[derive(Args, Debug)]
 #[command(
     after_help = "Examples:\n  trimtab counters                    the best rung, and why not a better one\n  \

@@ -1,8 +1,8 @@
-//! Options of other launchers, each with trimtab's answer to it.
+//! Options of other launchers, each with a tip.
 //!
-//! Users of `mpirun`, `srun`, `numactl`, `taskset` and `likwid-pin` type their options from habit.
-//! The parser refuses them, since some have no exact equivalent here, and the error names the
-//! option that serves the same purpose.
+//! Users of `mpirun`, `srun`, `numactl`, `taskset` and `likwid-pin` may type their options out of
+//! habit. The parser refuses them, since some have no exact equivalent here, and the error names
+//! the option that serves the same purpose.
 
 use super::{Cli, GROUPS};
 use clap::builder::StyledStr;
@@ -60,7 +60,7 @@ const TIPS: [(&[&str], &str); 14] = [
 const PIDS: [&str; 3] = ["-p", "--pid", "-t"];
 
 /// Replaces the parser's guess by the tip for a foreign option, if the error is about one; adds the
-/// command that a mistyped one probably stands for, if the parser found none.
+/// command that is probably meant by a mistyped one, if the parser found none.
 pub fn explain(error: &mut Error) {
     match error.kind() {
         ErrorKind::UnknownArgument => explain_option(error, typed_command().as_deref().unwrap_or_default()),
@@ -78,7 +78,7 @@ fn typed_command() -> Option<String> {
 fn explain_option(error: &mut Error, command: &str) {
     let Some(ContextValue::String(given)) = error.get(ContextKind::InvalidArg) else { return };
     let Some(tip) = tip(given, command) else { return };
-    // The parser's guess goes by letters alone: --kind for --bind-to. Its usage line repeats it.
+    // The parser's guess compares letters only: --kind for --bind-to. Its usage line repeats it.
     let _ = error.remove(ContextKind::SuggestedArg);
     let _ = error.remove(ContextKind::Usage);
     error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![StyledStr::from(tip)]));

@@ -1,4 +1,4 @@
-//! Stubs of the commands that `trimtab-lab` carries out. `trimtab` only knows their names and
+//! Stubs of the commands that `trimtab-lab` carries out. `trimtab` only has their names and
 //! one-line help; the laboratory parses their options.
 
 use clap::Args;

@@ -85,10 +85,10 @@ pub struct PsArgs {
 /// Print how many threads a program should use here.
 ///
 /// The number is the smallest of all bounds that hold for the calling process: its CPU mask, the
-/// CPU quotas of its control groups, the cores of the trimtab run that it is in, what other
-/// processes of that run leave of its budget (`--fit budget`), and OMP_NUM_THREADS and
-/// OMP_THREAD_LIMIT.
-/// Scripts can use it in place of coreutils' nproc, which sees the mask and the variables only.
+/// CPU quotas of its control groups, the cores of the trimtab run that it is in, the threads that
+/// other processes of that run leave of its budget (`--fit budget`), and OMP_NUM_THREADS and
+/// OMP_THREAD_LIMIT. Scripts can use it in place of coreutils' nproc, which sees the mask and the
+/// variables only.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  make -j\"$(trimtab nproc)\"\n  trimtab nproc --explain\n  \
     trimtab run --fit budget sh -c 'trimtab nproc --explain'")]

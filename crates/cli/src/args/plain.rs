@@ -1,12 +1,12 @@
 //! Plain command lines of `trimtab run`, parsed without the definition of its options.
 //!
-//! Problem: to build the definition of 60 options costs a start more than to find and reserve a
-//! core. Idea: nearly all launches use a few options, each once and in full. Such a line is parsed
-//! here, value by value with the types' own parsers. Any other line, with help, an abbreviation, a
-//! value that does not parse or an option not named here, is left to the definition, which also
-//! makes all messages.
+//! Problem: a start spends more time on building the definition of 60 options than on finding and
+//! reserving a core. Idea: nearly all launches use a few options, each once and in full. Such a
+//! line is parsed here, value by value with the types' own parsers. Any other line, with help, an
+//! abbreviation, a value that does not parse or an option not named here, is parsed by the
+//! definition, which also makes all messages.
 //!
-//! A test holds both parsers equal on drawn command lines.
+//! A test compares both parsers on random command lines.
 
 use super::{PlaceArgs, RunArgs, RunOnly, SurveyMode, time};
 use std::ffi::OsString;
@@ -14,7 +14,7 @@ use std::ops::RangeInclusive;
 use std::os::unix::ffi::OsStrExt;
 use std::str::FromStr;
 
-/// Number of threads that can be asked for.
+/// Number of threads that can be requested.
 pub(super) const THREADS: RangeInclusive<i64> = 1..=65536;
 
 /// Parses the words behind `run`; `None` if the line is not plain.
@@ -33,7 +33,7 @@ pub(super) fn run(words: &[OsString]) -> Option<RunArgs> {
         }
         line.option(word)?;
     };
-    // A missing or empty program, and the two volumes at once, are errors.
+    // A missing or empty program is an error, and so is `-v` together with `-q`.
     if command.first()?.is_empty() || line.run.verbose && line.run.quiet {
         return None;
     }
@@ -90,7 +90,7 @@ impl<'a> PlainLine<'a> {
     /// Takes an option with a value, which may be the next word.
     fn valued(&mut self, name: &str, value: Option<&'a str>) -> Option<()> {
         if name == "wait" {
-            // Its value stands behind an equals sign only.
+            // Its value must follow an equals sign.
             self.run.wait = Some(time::wait(value.unwrap_or("forever")).ok()?);
             return Some(());
         }
@@ -149,7 +149,7 @@ mod tests {
     use clap::Parser;
     use proptest::prelude::*;
 
-    /// Words of which command lines are drawn: options in their forms, values good and bad.
+    /// Words of random command lines: options in their forms, valid and invalid values.
     const WORDS: &[&str] = &[
         "-c",
         "-s",

@@ -13,8 +13,8 @@ use trimtab_launch::PinMode;
 /// Places the program as `trimtab run` does, and ends with its exit status. While the program runs,
 /// the preload library counts its barriers (OpenMP barriers and ends of regions, MPI collectives,
 /// POSIX barriers) and how long threads wait there. From outside, trimtab samples how evenly cores
-/// are used, how long threads wait for a CPU, and which memory they have. The profile also says
-/// what the measurement cost.
+/// are used, how long threads wait for a CPU, and which memory they have. The profile also contains
+/// the cost of the measurement.
 ///
 /// The most important number is the time between two barriers: if it is below a millisecond, any
 /// delay of one thread delays all threads. Quantities that could not be measured are listed. A
@@ -44,7 +44,7 @@ pub struct ProfileArgs {
     pub pin: Option<PinMode>,
     #[command(flatten)]
     pub counting: CountingArgs,
-    /// Say on stderr what was chosen and why.
+    /// Print the choices and their reasons on stderr.
     #[arg(short, long, help_heading = "Control")]
     pub verbose: bool,
     /// Print errors and the profile only.

@@ -27,8 +27,8 @@ const CONTROL: &str = "Control";
 /// Chooses cores, reserves them in the machine-wide ledger, sets the affinity mask, the memory
 /// policy and huge pages, lowers thread counts that exceed the CPUs, and becomes the program:
 /// signals, exit status and terminal are the program's own. The kernel releases the cores when the
-/// program ends, in whatever way it ends. With --balance, --trace, --report or --ranks, trimtab
-/// stays as the parent process and passes all of this on.
+/// program ends in any way. With --balance, --trace, --report or --ranks, trimtab stays as the
+/// parent process and passes all of this on.
 #[derive(Args, Debug, Clone)]
 #[command(after_help = SHORT_EXAMPLES, after_long_help = LONG_EXAMPLES)]
 pub struct RunArgs {
@@ -97,8 +97,8 @@ pub struct PlaceArgs {
     #[arg(long, value_name = "POLICY", value_parser = memory_policies(), hide_possible_values = true,
           help_heading = PLACEMENT)]
     pub mem: Option<MemoryRequest>,
-    /// Transparent huge pages: inherit, off, advised (only if the program asks for them; Linux
-    /// 6.18), or on (the allocator asks for them by GLIBC_TUNABLES; glibc 2.35).
+    /// Transparent huge pages: inherit, off, advised (only if the program requests them; Linux
+    /// 6.18), or on (the allocator requests them by GLIBC_TUNABLES; glibc 2.35).
     #[arg(long, value_name = "MODE", value_parser = words::Words::<Thp>::of(Thp::words()),
           hide_possible_values = true, hide_short_help = true, help_heading = PLACEMENT)]
     pub thp: Option<Thp>,
@@ -106,10 +106,10 @@ pub struct PlaceArgs {
     /// 4,scatter,2,subcompact.
     ///
     /// Strategies: compact (close together), scatter (far apart over all cores), subcompact and
-    /// subscatter (the same within the master's own part of the machine). A size of * is as many as
-    /// fit. Without --cores, the run takes exactly the cores that the teams use. The variables
-    /// TRIMTAB_NESTING and OMP_NESTING_TEAM_SIZE have the same effect. If no thread was placed when
-    /// the program ends, one line says so; with --strict the run fails.
+    /// subscatter (the same within the master's own part of the machine). A size of * means as many
+    /// threads as fit. Without --cores, the run takes exactly the cores that the teams use. The
+    /// variables TRIMTAB_NESTING and OMP_NESTING_TEAM_SIZE have the same effect. If no thread was
+    /// placed when the program ends, a message reports it; with --strict the run fails.
     #[arg(long, value_name = "TEAMS", help_heading = PLACEMENT)]
     pub nest: Option<String>,
     /// Overlap other runs: use held cores too, after all free ones.
@@ -138,9 +138,10 @@ pub struct RunOnly {
     /// Start N processes of the program as ranks of one team, placed by topology: they share the
     /// cores, as under an MPI launcher.
     ///
-    /// Without --cores each rank has at least one core of its own, a busy one if need be. If there
-    /// are not as many cores, the run fails; --wait waits for them, --share also takes held ones,
-    /// and with --or-fewer or a count of cores the ranks share cores, which a warning says.
+    /// Without --cores each rank gets at least one core of its own, if necessary a busy one. If
+    /// there are fewer cores than ranks, the run fails; --wait waits for cores, and --share also
+    /// takes held ones. With --or-fewer or a count of cores the ranks share cores, and a warning
+    /// says so.
     ///
     /// Each process finds its rank in RANK and LOCAL_RANK, N in WORLD_SIZE and LOCAL_WORLD_SIZE,
     /// and its team in TRIMTAB_TEAM. trimtab stays as the parent: it passes signals on, names the
@@ -159,8 +160,8 @@ pub struct RunOnly {
     /// Wait for enough free cores, first come first served; give up after TIME (30s, 10m, 2h) if
     /// it is given.
     ///
-    /// A later run starts first only on cores whose loss delays no earlier one. trimtab ps shows
-    /// the queue.
+    /// A later run starts before an earlier one only on cores whose loss does not delay the earlier
+    /// one. trimtab ps shows the queue.
     #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, default_missing_value = "forever",
           value_parser = time::wait, help_heading = SHARING)]
     pub wait: Option<Wait>,
@@ -175,16 +176,16 @@ pub struct RunOnly {
     #[arg(long, value_name = "HOW", value_parser = words::Words::<PinMode>::of(PinMode::words()),
           hide_possible_values = true, hide_short_help = true, help_heading = CONTROL)]
     pub pin: Option<PinMode>,
-    /// Number of threads that runtimes are told to start (OMP_NUM_THREADS and its like). Without
-    /// it, most runtimes count the CPUs of the run themselves, and no variable is set. Your own
-    /// variables stay.
+    /// Number of threads that runtimes start, set by OMP_NUM_THREADS and similar variables. Without
+    /// this option no variable is set, and most runtimes count the CPUs of the run themselves.
+    /// Variables that you set are kept.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(super::plain::THREADS),
           hide_short_help = true, help_heading = PLACEMENT)]
     pub threads: Option<u32>,
-    /// Thread counts that exceed the CPUs of the run: auto (those in your environment are lowered,
-    /// outer levels of OMP_NUM_THREADS first; the default), keep (they stay), budget (also teams
-    /// that start while all processes of the run together compute with more threads than it has
-    /// CPUs) or limit (also teams whose number the program demands).
+    /// Thread counts that exceed the CPUs of the run: auto (lower those in your environment, outer
+    /// levels of OMP_NUM_THREADS first; the default), keep (change nothing), budget (also make
+    /// teams smaller that start while all processes of the run together compute with more threads
+    /// than it has CPUs) or limit (also make teams smaller whose size the program demands).
     ///
     /// Counts that fit are never changed, nor is a count that the program's command line states.
     /// With budget and limit, OpenMP teams of all processes of the run share its CPUs while they
@@ -198,12 +199,12 @@ pub struct RunOnly {
     pub slice: Option<f64>,
     /// Let the program's threads take turns of US microseconds (20 to 4000; 100 if not given) while
     /// more threads are runnable than the run has CPUs: for programs whose threads spin on flags in
-    /// their own code, which no wait policy reaches.
+    /// their own code, on which a wait policy has no effect.
     ///
-    /// trimtab stays as the parent, and a thread of it wakes on each CPU once per turn. The program
-    /// receives no signal. Preempting needs the right to real-time scheduling (CAP_SYS_NICE, or
-    /// ulimit -r 1); without it a short slice is used (Linux 6.12), which preempts less often.
-    /// Other programs become slower by it: measure with and without it.
+    /// trimtab stays as the parent, and one of its threads wakes on each CPU once per turn. The
+    /// program receives no signal. Preempting needs the right to real-time scheduling
+    /// (CAP_SYS_NICE, or ulimit -r 1); without it a short slice is used (Linux 6.12), which
+    /// preempts less often. Preempting can make other programs slower: measure with and without it.
     #[arg(long, value_name = "US", num_args = 0..=1, require_equals = true, default_missing_value = "100",
           hide_short_help = true, help_heading = CONTROL)]
     pub preempt: Option<PreemptPeriod>,
@@ -218,8 +219,8 @@ pub struct RunOnly {
     pub no_tuning: bool,
     #[command(flatten)]
     pub watch: BalanceArgs,
-    /// How threads wait for each other, if their runtime can be told: auto (spin briefly, then
-    /// sleep, if the program has more threads than CPUs; otherwise as the runtime does; the
+    /// How threads wait for each other, if their runtime has a setting for it: auto (spin briefly,
+    /// then sleep, if the program has more threads than CPUs; otherwise as the runtime does; the
     /// default), spin, yield, sleep, or keep (nothing is set).
     ///
     /// OpenMP's words active and passive mean spin and sleep. Your own variables always stay
@@ -228,8 +229,9 @@ pub struct RunOnly {
           hide_short_help = true, help_heading = CONTROL)]
     pub wait_policy: Option<WaitPolicy>,
     /// Report at the end where the threads ran and moved, how long they waited and for what, how
-    /// often they met at barriers, and how much of their CPUs other programs used; with nested
-    /// teams, also where each thread was. As text or json on stderr, or in FILE or FILE.json.
+    /// often they synchronised at barriers, and how much of their CPUs other programs used; with
+    /// nested teams, also where each thread was. As text or json on stderr, or in FILE or
+    /// FILE.json.
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "stderr",
           value_hint = ValueHint::FilePath, help_heading = super::balance::HEADING)]
     pub report: Option<OsString>,
@@ -239,22 +241,22 @@ pub struct RunOnly {
           value_parser = words::Words::<Roots>::among(["alone", "share"]), hide_short_help = true,
           help_heading = CONTROL)]
     pub nest_roots: Roots,
-    /// The program's environment: set (as the plan says), print (show the variables and stop), or
-    /// keep (unchanged).
+    /// The program's environment: set (the plan's variables), print (show the variables and stop),
+    /// or keep (unchanged).
     #[arg(long, value_name = "WHAT", default_value = "set", hide_short_help = true,
           value_parser = words::Words::<EnvMode>::of(EnvMode::words()), hide_possible_values = true,
           help_heading = CONTROL)]
     pub env: EnvMode,
-    /// Say on stderr what was chosen and why.
+    /// Print the choices and their reasons on stderr.
     #[arg(short, long, help_heading = CONTROL)]
     pub verbose: bool,
     /// Print errors only.
     #[arg(short, long, conflicts_with = "verbose", hide_short_help = true, help_heading = CONTROL)]
     pub quiet: bool,
-    /// A setting; each knob in it stands for its option.
+    /// A setting; each knob in it has the effect of its option.
     #[arg(skip)]
     pub set: Setting,
-    /// What `trimtab profile` asks a run to record. Not an option.
+    /// Data that `trimtab profile` requests from a run. Not an option.
     #[arg(skip)]
     pub profile: Option<crate::profile::Ask>,
 }
@@ -274,12 +276,12 @@ fn memory_policies() -> words::Words<MemoryRequest> {
     words::Words::among(["auto", "local", "bind", "preferred", "interleave", "weighted", "none"])
 }
 
-/// Parser of wait policies, which also knows OpenMP's two words.
+/// Parser of wait policies, which also accepts OpenMP's two words.
 pub(super) fn wait_policies() -> words::Words<WaitPolicy> {
     words::Words::of(WaitPolicy::ALL.map(WaitPolicy::word)).and(&[("active", "spin"), ("passive", "sleep")])
 }
 
-/// Parses a scheduler slice in milliseconds; an error says the range that the kernel accepts.
+/// Parses a scheduler slice in milliseconds; an error states the range that the kernel accepts.
 fn slice(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(ms) if SLICES.contains(&ms) => Ok(ms),

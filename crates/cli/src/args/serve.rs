@@ -60,7 +60,7 @@ const SERVE_EXAMPLES: &str = "Examples:\n  trimtab serve &                      
     Exit status: 0 if it was stopped, 2 if it cannot serve (another service runs, the socket's folder is\n\
     not safe).";
 
-/// Threads that a request is about.
+/// Threads of a request.
 #[derive(Args, Debug)]
 #[group(skip)]
 pub struct TargetArgs {
@@ -77,7 +77,7 @@ pub struct TargetArgs {
     pub vm: Vec<String>,
 }
 
-/// Group of arguments of which at least one has to be given.
+/// Group of arguments of which at least one must be given.
 fn targets(also: Option<&'static str>) -> ArgGroup {
     ArgGroup::new("what").args(["tasks", "cgroup", "vm"]).args(also).required(true).multiple(true)
 }
@@ -168,10 +168,10 @@ pub struct StatusArgs {
 
 /// Tell the host, from inside a VM, which vCPUs run bound tasks.
 ///
-/// A task that is bound to some CPUs is sensitive to their place. The agent reads at intervals on
-/// which vCPU each such task runs, and writes `tag vcpu N` and `clear vcpu N` to a virtio-serial
-/// port or a vsock, at which `trimtab serve --guest` listens on the host. The agent needs write
-/// access to the port and no other privilege.
+/// The speed of a task that is bound to some CPUs depends on the place of these CPUs. The agent
+/// reads at intervals on which vCPU each such task runs, and writes `tag vcpu N` and `clear vcpu N`
+/// to a virtio-serial port or a vsock, at which `trimtab serve --guest` listens on the host. The
+/// agent needs write access to the port and no other privilege.
 #[derive(Args, Debug)]
 #[command(after_help = GUEST_AGENT_EXAMPLES)]
 pub struct GuestAgentArgs {

@@ -14,11 +14,11 @@ use trimtab_core::time::Span;
 /// Runs the program many times: with single settings changed (threads, cores, waiting, huge pages,
 /// ...), with the helpful changes combined, and finally with the best setting and the default in
 /// turn. A gain is kept only if these last runs show it beyond their noise. From then on, trimtab
-/// run starts this program with the kept setting, and says so. The program has to do the same work
-/// in each run, and has to tolerate many runs and stops: it writes its files each time. Use a
-/// machine that is otherwise idle. `trimtab tune list` shows the kept settings; to tune a program
+/// run starts this program with the kept setting, and a message reports it. The program must do the
+/// same work in each run, and must tolerate many runs and stops: it writes its files each time. Use
+/// a machine that is otherwise idle. `trimtab tune list` shows the kept settings; to tune a program
 /// that is called list, show, export, import or remove, write ./list. The algorithms of teams of
-/// ranks have a command of their own: `trimtab tune-team`.
+/// ranks have a separate command: `trimtab tune-team`.
 ///
 /// Exit status 0 if a better setting was found, 1 if none was found, 2 if tuning failed, 128 plus
 /// the signal's number after Ctrl-C.
@@ -64,7 +64,7 @@ pub struct TuneArgs {
     /// Smallest gain that justifies a change.
     #[arg(long, value_name = "PERCENT", default_value = "3%", value_parser = gain, help_heading = "Metric")]
     pub gain: f64,
-    /// Require the standard output of the first run, except for lines with the metric.
+    /// Require the same standard output as in the first run, except for lines with the metric.
     #[arg(long, help_heading = "Checks")]
     pub verify: bool,
     /// Shell command that reads the output of each run on standard input, and exits with 0 if it is

@@ -9,7 +9,7 @@ use crate::world::World;
 use anyhow::Result;
 use serde::Serialize;
 use trimtab_core::balance::Wanted;
-use trimtab_core::counter_budget::{Price, Thrift};
+use trimtab_core::counter_budget::{CounterThrottle, Price};
 use trimtab_core::counts::{Counts, Rung};
 use trimtab_core::drive::{Awake, Host};
 use trimtab_core::observe::Sample;
@@ -197,7 +197,7 @@ fn count(world: &World, args: &CountersArgs) -> Result<(Standing, Span, Vec<Coun
     Ok((standing, now.since(begin), counter_totals::threads(&totals)))
 }
 
-/// Describes what a rung counts.
+/// Returns a description of the events that a rung counts.
 fn meaning(rung: Rung) -> &'static str {
     match rung {
         Rung::Exact => "busy cycles and requests, which give the uncore penalty",
@@ -240,8 +240,8 @@ fn words(standing: &Standing) -> String {
             price.read, price.one, price.two
         ));
     }
-    if standing.thrift != Thrift::FREE {
-        let Thrift { counters, every, one_in, rests, switches_max } = standing.thrift();
+    if standing.thrift != CounterThrottle::FREE {
+        let CounterThrottle { counters, every, one_in, rests, switches_max } = standing.thrift();
         let counters = counters.map_or_else(String::new, |most| format!("at most {most} counters, "));
         let most = switches_max.map_or_else(String::new, |most| {
             format!(", not threads with more than {most:.0} context switches a second")

@@ -70,7 +70,7 @@ fn words(event: &DetachEvent) -> String {
             line
         }
         DetachEvent::Told { pid, balancer } => {
-            format!("process {pid}: balancer {balancer} was told to stop")
+            format!("process {pid}: balancer {balancer} was asked to stop")
         }
         DetachEvent::StoppedWithRun { pid, balancer } => format!(
             "process {pid}: the whole run is stopped; balancer {balancer} restores the masks when it is continued (fg, kill -CONT)"

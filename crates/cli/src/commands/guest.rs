@@ -1,4 +1,5 @@
-//! `trimtab guest-agent`: inside a virtual machine, tells the host which CPUs run bound tasks.
+//! `trimtab guest-agent`: inside a virtual machine, reports to the host which vCPUs run bound
+//! tasks.
 
 use crate::args::GuestAgentArgs;
 use crate::exit::{self, Exit};

@@ -26,7 +26,7 @@ pub fn start() -> Exit {
     }
 }
 
-/// Whether a command line asks for help in the form `trimtab help bench`.
+/// Whether a command line requests help in the form `trimtab help bench`.
 pub fn help_is_asked(words: impl IntoIterator<Item = OsString>) -> bool {
     let mut words = words.into_iter().skip(1);
     words.next().is_some_and(|word| word == "help")

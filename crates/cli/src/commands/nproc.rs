@@ -4,7 +4,7 @@ use crate::args::NprocArgs;
 use crate::commands::print;
 use crate::exit::{self, Exit};
 use crate::machine::Which;
-use crate::site_facts::{HOLD, Standpoint, location};
+use crate::site_facts::{HOLD, LedgerPosition, location};
 use crate::table::{Align, Table};
 use crate::world::World;
 use anyhow::{Context, Result};
@@ -71,7 +71,7 @@ fn count(cpus: &CpuSet) -> u32 {
     u32::try_from(cpus.len()).unwrap_or(u32::MAX)
 }
 
-/// Reads what is known about this process.
+/// Reads the facts about this process.
 fn facts(world: &World) -> Result<NprocFacts> {
     let mask = affinity::get(None).context("cannot read this process's CPU mask")?;
     let limits = Limits::read(&world.root, Some(&mask)).context("cannot read the limits of this process")?;
@@ -92,11 +92,11 @@ fn held(world: &World) -> Option<CpuSet> {
     world.raw(HOLD)?;
     let view = LedgerView::open(&location(world).ok()?).ok()??;
     let (machine, _) = Which::Live.load(world).ok()?;
-    let stand = Standpoint::find(world, &view, &machine);
+    let stand = LedgerPosition::find(world, &view, &machine);
     (stand.within != machine.cpus()).then_some(stand.within)
 }
 
-/// Returns what other processes leave of the hold's budget; `None` without a budget.
+/// Returns the threads that other processes leave of the hold's budget; `None` without a budget.
 fn budget(world: &World) -> Option<BudgetBound> {
     let text = world.text(VARIABLE)?;
     BudgetPage::inherited(&world.proc(), &Handoff::read(&text)?)?.bound(&world.proc(), Pid::own())
@@ -125,7 +125,7 @@ mod tests {
     use super::number;
 
     #[test]
-    fn the_first_number_of_a_list_counts_and_what_openmp_ignores_does_not() {
+    fn the_first_number_of_a_list_counts_and_values_ignored_by_openmp_do_not() {
         assert_eq!(
             (number("4"), number(" 4,2"), number("0"), number("many"), number("")),
             (Some(4), Some(4), None, None, None)

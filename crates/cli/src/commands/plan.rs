@@ -6,7 +6,7 @@
 use crate::args::{PlanArgs, RunArgs};
 use crate::commands::print;
 use crate::exit::{self, Exit};
-use crate::gather::{self, Gathered, Trouble, settle, trouble_cause};
+use crate::gather::{self, GatherError, Gathered, settle, trouble_cause};
 use crate::machine::Which;
 use crate::narrate::environment_table;
 use crate::say::{self, Volume};
@@ -73,7 +73,7 @@ pub fn run(world: &World, args: &PlanArgs) -> Result<u8, Exit> {
     let failed = |cause: anyhow::Error| Exit::new(exit::FAILED, cause);
     let which = Which::of(args.machine.as_deref());
     let planned = planned(world, &which, args).map_err(|trouble| {
-        let no = matches!(&trouble, Trouble::Refused(Refusal::Place(_) | Refusal::Strict(_)));
+        let no = matches!(&trouble, GatherError::Refused(Refusal::Place(_) | Refusal::Strict(_)));
         Exit::new(if no { exit::NO } else { exit::FAILED }, trouble_cause(trouble))
     })?;
     let text = match (args.json, args.format) {
@@ -95,7 +95,7 @@ struct Planned {
 }
 
 /// Gathers the facts and decides.
-fn planned(world: &World, which: &Which, args: &PlanArgs) -> Result<Planned, Trouble> {
+fn planned(world: &World, which: &Which, args: &PlanArgs) -> Result<Planned, GatherError> {
     let live = *which == Which::Live;
     let (held, busy) = (args.held.clone().unwrap_or_default(), args.busy.clone().unwrap_or_default());
     let mut args =
@@ -153,13 +153,13 @@ fn imagine(facts: &mut LaunchFacts, held: &CpuSet, busy: &CpuSet) -> anyhow::Res
 }
 
 /// Finds the program, if one is named.
-fn program(world: &World, args: &RunArgs) -> Result<Option<Program>, Trouble> {
+fn program(world: &World, args: &RunArgs) -> Result<Option<Program>, GatherError> {
     let Some(name) = args.command.first() else { return Ok(None) };
     let path = resolve(name, world.raw("PATH")).map_err(anyhow::Error::from)?;
     Ok(Some(Program::look(&path, world.raw("PATH")).map_err(anyhow::Error::from)?))
 }
 
-/// Returns the placement with the thread count that runtimes are told.
+/// Returns the placement with the thread count that is set for runtimes.
 fn with_announced_threads(launch: &LaunchPlan) -> Plan {
     Plan { threads: launch.threads.value, ..launch.placement.clone() }
 }

@@ -1,13 +1,13 @@
 //! `trimtab run --ranks N`: N processes of a program as the ranks of one team, without MPI.
 //!
-//! Each rank is a `trimtab run` process, which knows from its environment that it is one of N, like
-//! ranks that an MPI launcher starts. The ranks share one allotment; each takes its part and
-//! becomes the program. Only the parent is new: it makes the team's segment, passes its descriptor
-//! on, and stays until all ranks have ended.
+//! Each rank is a `trimtab run` process, whose environment contains its rank and N, as with an MPI
+//! launcher. The ranks share one allotment; each takes its part and becomes the program. Only the
+//! parent is new: it makes the team's segment, passes its descriptor on, and stays until all ranks
+//! have ended.
 //!
-//! - The first rank that fails is named, and its status is the run's. The other ranks learn of it
-//!   through the team; those that have not ended after the grace period get SIGTERM, and SIGKILL
-//!   after another one.
+//! - The first rank that fails is named, and its status is the run's. The other ranks get an error
+//!   from the team; those that have not ended after the grace period get SIGTERM, and SIGKILL after
+//!   another one.
 //! - SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 are passed on to all ranks. The ranks get an
 //!   interrupt of the terminal directly.
 //! - Standard input belongs to rank 0. Output is inherited, unless each line is to begin with the
@@ -90,7 +90,7 @@ fn start(args: &RunArgs, ranks: u32) -> Result<Ranks> {
     for rank in 0..ranks {
         let (name, value) = team.invitation(rank);
         let mut command = Command::new(&program);
-        // Another program's job name would be taken for the name of this job.
+        // Another program's job name would be mistaken for the name of this job.
         command.args(&words).env(name, value).env_remove("TORCHELASTIC_RUN_ID");
         for (at, name) in RANK_VARIABLES.iter().enumerate() {
             command.env(name, if at < 2 { rank } else { ranks }.to_string());
@@ -134,7 +134,7 @@ fn begin_lines<W: Write>(
                 line.push(b'\n');
             }
             let mut to = to();
-            // The reader may have gone. The rank must notice it as it would without this copy.
+            // The reader may have gone. The rank must notice that, as without this copy.
             if to.write_all(&line).and_then(|()| to.flush()).is_err() {
                 return;
             }

@@ -205,7 +205,7 @@ impl Launch<'_> {
     }
 }
 
-/// Makes the page of the run's budget. Without one, the run goes on.
+/// Makes the page of the run's budget. Without one, the run continues.
 fn budget_page(volume: Volume) -> Option<BudgetPage> {
     BudgetPage::create().inspect_err(|error| no_budget(volume, error)).ok()
 }
@@ -226,7 +226,7 @@ pub(crate) fn reserved(
     ledger: Option<Ledger>,
 ) -> Result<(Option<Held>, LaunchPlan), Exit> {
     let held = reserve(world, request, facts, order, ledger)?;
-    let plan = settle(request, facts).map_err(gather::Trouble::from)?;
+    let plan = settle(request, facts).map_err(gather::GatherError::from)?;
     Ok((held, plan))
 }
 
@@ -246,9 +246,9 @@ fn find(world: &World, args: &RunArgs) -> Result<Program, Exit> {
     Program::look(&path, search).map_err(|error| Exit::new(exit::CANNOT_EXECUTE, error))
 }
 
-/// Returns a hint for a program that does not exist and whose name would be a value of an option
-/// that was given without one. Such options take their value only after an equals sign, because
-/// otherwise the program could be taken for it.
+/// Returns a hint for a program that does not exist, if its name is a valid value of an option that
+/// was given without a value. Such options take their value only after an equals sign, because
+/// otherwise the program could be mistaken for it.
 fn taken_for_program(args: &RunArgs) -> Option<String> {
     let (word, run) = (args.command.first()?.to_str()?, &args.run);
     let option = if run.watch.balance.is_some() && word.parse::<Kind>().is_ok() {

@@ -21,7 +21,7 @@ const SCHEMA: &str = "trimtab.status/1";
 
 /// The JSON document.
 #[derive(Serialize)]
-struct Told<'s> {
+struct StatusDocument<'s> {
     schema: &'static str,
     #[serde(flatten)]
     status: &'s Status,
@@ -41,7 +41,7 @@ fn show(world: &World, args: &StatusArgs) -> Result<(), anyhow::Error> {
     let mut service = Client::find(&paths, args.socket.as_deref(), &Volume::Normal)?;
     let status = removal::status(&mut service)?;
     let text = if args.json {
-        serde_json::to_string_pretty(&Told { schema: SCHEMA, status: &status })?
+        serde_json::to_string_pretty(&StatusDocument { schema: SCHEMA, status: &status })?
     } else {
         words(&paths, &status)
     };

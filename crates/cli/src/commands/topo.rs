@@ -5,7 +5,7 @@ use crate::commands::print;
 use crate::exit::{self, Exit};
 use crate::foreign_load::Surroundings;
 use crate::machine::Which;
-use crate::site_facts::{Situation, Standpoint, location};
+use crate::site_facts::{LedgerPosition, Situation, location};
 use crate::world::World;
 use anyhow::{Context, Result};
 use serde::Serialize;
@@ -68,7 +68,7 @@ fn live(world: &World, args: &TopoArgs) -> Result<(Situation, Taken)> {
     let seen = Surroundings::look(world, args.survey, machine, &situation.taken.allowed, None);
     let mut taken = Taken { busy: seen.busy, pinned: seen.pinned, ..situation.taken.clone() };
     if let Ok(Some(view)) = location(world).and_then(|location| LedgerView::open(&location)) {
-        let stand = Standpoint::find(world, &view, machine);
+        let stand = LedgerPosition::find(world, &view, machine);
         taken.held = view.map(stand.level, &stand.within).context("cannot read the ledger")?.held();
     }
     Ok((situation, taken))

@@ -189,7 +189,7 @@ fn character(rest: &str) -> usize {
 }
 
 #[test]
-fn code_is_what_remains_without_comments_literals_and_tests() {
+fn code_excludes_comments_literals_and_tests() {
     let text = r##"
 use a::b; // crate::no
 /* unsafe */ let s = "unsafe { \" }"; let c = '"'; let q = '\''; fn f<'a>(x: &'a str) {}

@@ -67,7 +67,7 @@ fn pages_say_how_far_a_thread_is_from_its_memory() {
 }
 
 #[test]
-fn a_machine_without_counters_falls_to_what_the_kernel_knows_of_memory() {
+fn a_machine_without_counters_uses_the_kernels_facts_about_memory() {
     given!(Shape::here());
     let sandbox = Sandbox::new();
     let said = sandbox.trimtab("counters --json").ends();

@@ -129,7 +129,7 @@ fn memory_stays_inside() {
 }
 
 #[test]
-fn cores_whose_own_memory_is_withheld_still_run() {
+fn cores_without_access_to_their_own_memory_still_run() {
     let shape = given!(Shape::here());
     let (home, away) = (shape.homes()[0], shape.homes()[1]);
     let group = given!(Group::of(&shape.cpus(), [home]));

@@ -22,7 +22,7 @@ fn caches<'s>(shape: &'s Shape, mask: &Cpus) -> BTreeSet<&'s Cpus> {
 }
 
 #[test]
-fn what_fits_under_a_cache_stays_there() {
+fn a_request_that_fits_under_a_cache_stays_there() {
     let shape = given!(divided());
     let sandbox = Sandbox::new();
     let cores = shape.first_threads(shape.caches.first().unwrap()).len();

@@ -135,7 +135,7 @@ fn memory_is_brought_to_a_node_and_is_there_afterwards() {
 }
 
 #[test]
-fn where_somebody_said_where_memory_is_to_be_it_stays() {
+fn memory_with_a_policy_stays() {
     let shape = given!(machine());
     if testbed().is_some() {
         for node in shape.homes() {

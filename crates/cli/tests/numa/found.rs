@@ -32,7 +32,7 @@ fn domains(machine: &Value, level: &str) -> BTreeSet<Cpus> {
 
 /// Without this test, the others could all pass on a machine that is simpler than the intended one.
 #[test]
-fn the_machine_is_what_was_ordered() {
+fn the_guest_has_the_requested_topology() {
     let topology = given!(testbed());
     let shape = given!(Shape::here());
     let homes = ordered(&topology, "n", 1);

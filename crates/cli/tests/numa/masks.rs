@@ -35,7 +35,7 @@ fn a_node_is_a_node() {
 }
 
 #[test]
-fn what_fits_into_a_node_stays_in_one() {
+fn a_request_that_fits_into_a_node_stays_in_one() {
     let shape = given!(Shape::here());
     let sandbox = Sandbox::new();
     for count in [1, shape.cores_of_largest()] {
@@ -45,7 +45,7 @@ fn what_fits_into_a_node_stays_in_one() {
 }
 
 #[test]
-fn what_needs_two_nodes_gets_near_ones() {
+fn a_request_for_two_nodes_gets_near_ones() {
     let shape = given!(Shape::here());
     let sandbox = Sandbox::new();
     let homes = shape.homes();
@@ -109,7 +109,7 @@ fn compact_threads_fill_one_node() {
 }
 
 #[test]
-fn other_threads_are_born_on_slots_of_different_nodes() {
+fn other_threads_are_created_on_slots_of_different_nodes() {
     let shape = given!(Shape::here());
     let program = need!(c("pthreads.c"), "no C compiler");
     let sandbox = Sandbox::new();

@@ -25,7 +25,7 @@ fn bandwidth(node: u32) -> Option<u64> {
 }
 
 #[test]
-fn their_kind_is_what_firmware_promises() {
+fn their_kind_comes_from_the_firmware() {
     let (shape, nodes) = given!(memory_only());
     let sandbox = Sandbox::new();
     let said = sandbox.trimtab("topo --json --survey none").ends().ok();
@@ -58,7 +58,7 @@ fn their_kind_is_what_firmware_promises() {
 }
 
 #[test]
-fn nothing_comes_from_them_unasked() {
+fn no_memory_comes_from_them_by_default() {
     let (shape, _) = given!(memory_only());
     let sandbox = Sandbox::new();
     let homes: BTreeSet<u32> = shape.homes().into_iter().collect();
@@ -70,7 +70,7 @@ fn nothing_comes_from_them_unasked() {
 }
 
 #[test]
-fn they_hold_what_is_put_there_by_number() {
+fn they_hold_memory_bound_to_their_number() {
     let (shape, nodes) = given!(memory_only());
     let sandbox = Sandbox::new();
     let (home, away) = (shape.homes()[0], nodes[0]);

@@ -47,7 +47,7 @@ impl<'s> Astray<'s> {
 
     /// Returns whether its CPUs are on the node of its memory, and its other thread was not moved.
     fn is_home(&self) -> bool {
-        assert_eq!(mask(self.pid()), self.whole, "this one is no CPU");
+        assert_eq!(mask(self.pid()), self.whole, "this thread is not a vCPU");
         self.vcpus.iter().all(|tid| mask(*tid) == self.home)
     }
 
@@ -92,7 +92,7 @@ fn the_service_moves_the_cpus_of_a_tagged_machine_to_the_node_of_its_memory() {
 }
 
 #[test]
-fn who_is_bound_to_cpus_of_two_nodes_is_moved_to_the_nearer_and_never_beyond() {
+fn a_thread_bound_to_cpus_of_two_nodes_moves_to_the_nearer_one_and_never_beyond() {
     let shape = given!(Shape::here());
     given!(testbed());
     let program = need!(c("astray.c"), "no C compiler");

@@ -31,7 +31,7 @@ fn crowded() -> Value {
 }
 
 #[test]
-fn nested_teams_that_are_more_than_the_cpus_are_told_fewer_threads_and_the_command_for_it_is_right() {
+fn nested_teams_beyond_the_cpus_get_advice_for_fewer_threads_with_the_right_command() {
     let cpus = need!(two(), "two cores are needed");
     let program = need!(built("gcc", "zones.c", &["-fopenmp"]), "gcc with OpenMP is needed");
     let sandbox = Sandbox::new();
@@ -67,7 +67,7 @@ fn a_program_with_a_cpu_for_each_thread_is_left_as_it_is() {
 }
 
 #[test]
-fn what_cannot_be_seen_of_a_static_program_is_named_and_tuning_is_suggested() {
+fn missing_measurements_of_a_static_program_are_named_and_tuning_is_suggested() {
     let cpus = need!(two(), "two cores are needed");
     let program =
         need!(built("gcc", "meets.c", &["-pthread", "-static"]), "gcc and a static C library are needed");
@@ -107,7 +107,7 @@ fn a_failure_of_the_program_is_said_and_is_trimtabs() {
 }
 
 #[test]
-fn a_kept_profile_gives_the_same_advice_twice_and_needs_to_be_told_of_others() {
+fn a_kept_profile_gives_the_same_advice_twice_and_needs_the_load_of_others() {
     let sandbox = Sandbox::new();
     let file = sandbox.write("app.json", crowded().to_string());
     let ask = |more: &str| {

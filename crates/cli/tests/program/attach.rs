@@ -65,7 +65,7 @@ fn whole_trees_and_children_to_come_are_seen() {
 }
 
 #[test]
-fn what_cannot_be_balanced_says_why() {
+fn a_process_that_cannot_be_balanced_is_refused_with_the_reason() {
     let sandbox = Sandbox::new();
     let attach = |words: &str| sandbox.trimtab(&format!("attach {words}")).ends();
     attach("4194999").fails(2, &["there is no process 4194999"]);
@@ -154,7 +154,7 @@ fn two_balancers_of_one_program_are_one_too_many() {
         &[&format!("process {pid} is balanced by process {} already", first.pid()), "trimtab detach"],
     );
     let said = sandbox.trimtab(&format!("detach {pid}")).ends().ok();
-    assert!(said.contains(&format!("balancer {} was told to stop", first.pid())), "{said}");
+    assert!(said.contains(&format!("balancer {} was asked to stop", first.pid())), "{said}");
     assert_eq!(first.ends().code, Some(0));
     assert!(masks(pid).iter().all(|mask| mask.len() == 2), "{:?}", masks(pid));
     let nothing = sandbox.trimtab(&format!("detach {pid}")).ends();
@@ -168,7 +168,7 @@ fn state(pid: u32) -> char {
 }
 
 #[test]
-fn a_balancer_that_is_stopped_leaves_masks_as_they_were_and_goes_on_later() {
+fn a_stopped_balancer_restores_masks_and_continues_later() {
     need!(two(), "two cores are needed");
     let spins = need!(c("spins.c"), "no C compiler");
     let sandbox = Sandbox::new();

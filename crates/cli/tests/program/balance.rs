@@ -177,7 +177,7 @@ fn a_killed_balancer_leaves_a_program_that_runs_and_can_be_given_its_masks() {
 }
 
 #[test]
-fn a_run_can_be_told_to_stop_balancing_and_goes_on() {
+fn a_run_can_be_asked_to_stop_balancing_and_continues() {
     let [a, b] = need!(two(), "two cores are needed");
     let spins = need!(c("spins.c"), "no C compiler");
     let sandbox = Sandbox::new();
@@ -187,7 +187,7 @@ fn a_run_can_be_told_to_stop_balancing_and_goes_on() {
     let program = child(running.pid());
     eventually("threads are moved", || masks(program).iter().all(|mask| mask.len() == 1));
     let said = sandbox.trimtab(&format!("detach {program}")).ends().ok();
-    assert!(said.contains("was told to stop"), "{said}");
+    assert!(said.contains("was asked to stop"), "{said}");
     let whole = BTreeSet::from([a, b]);
     eventually("threads have their masks", || masks(program).iter().all(|mask| *mask == whole));
     assert!(running.lives());

@@ -120,7 +120,7 @@ fn shells_make_and_mask_only_programs_carry_the_library_only_where_it_has_someth
 }
 
 #[test]
-fn what_a_shell_starts_has_the_mask() {
+fn programs_started_by_a_shell_have_the_mask() {
     need!(two(), "two cores are needed");
     let sandbox = Sandbox::new();
     for cores in ["1", "2"] {
@@ -159,7 +159,7 @@ fn arrays_of_as_many_elements_as_there_are_cpus_have_one_for_each_cpu() {
 }
 
 #[test]
-fn jemalloc_keeps_its_arenas_wherever_taskset_lets_it() {
+fn jemalloc_has_the_same_arenas_as_under_taskset() {
     let [a, b] = need!(two(), "two cores are needed");
     let program = need!(c("hello.c"), "no C compiler");
     let places = ["/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib"];

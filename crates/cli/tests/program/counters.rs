@@ -109,7 +109,7 @@ fn counting_ends_with_the_program() {
 }
 
 #[test]
-fn what_cannot_be_counted_is_refused_by_what_is_wrong() {
+fn events_that_cannot_be_counted_are_refused_with_the_reason() {
     let sandbox = Sandbox::new();
     let fails = |words: &str, says: &str| {
         let end = sandbox.trimtab(words).ends();
@@ -130,7 +130,7 @@ fn what_cannot_be_counted_is_refused_by_what_is_wrong() {
 }
 
 #[test]
-fn what_is_counted_is_recorded_when_it_is_asked_for_and_only_then() {
+fn counts_are_recorded_on_request_only() {
     let sandbox = Sandbox::new();
     if !may_count(&sandbox) {
         return;

@@ -131,7 +131,7 @@ fn a_fitted_count_is_not_the_users_for_a_run_inside() {
 }
 
 #[test]
-fn what_the_command_line_of_a_known_program_says_wins() {
+fn the_command_line_of_a_known_program_takes_precedence() {
     need!(two(), "two cores are needed");
     let sandbox = Sandbox::new();
     // A stand-in under the name of GROMACS that prints its variable.

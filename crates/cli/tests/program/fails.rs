@@ -5,7 +5,7 @@ use crate::util::{Sandbox, built, need, text, two};
 const LINE: &str = "trimtab: the program ended with status ";
 
 #[test]
-fn a_program_that_fails_at_once_is_told_what_was_changed_for_it() {
+fn a_failure_at_the_start_is_reported_with_the_changed_variables() {
     need!(two(), "two cores are needed");
     let program = need!(built("gcc", "fails.c", &["-O1", "-fopenmp"]), "no gcc with OpenMP");
     let sandbox = Sandbox::new();

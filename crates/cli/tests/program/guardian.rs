@@ -160,7 +160,7 @@ fn when_the_service_is_killed_masks_come_back_by_themselves() {
 }
 
 #[test]
-fn threads_that_are_born_while_masks_come_back_get_theirs_too() {
+fn threads_created_while_masks_are_restored_get_theirs_too() {
     need!(two(), "two cores are needed");
     let spins = need!(c("spins.c"), "no C compiler");
     let sandbox = Sandbox::new();

@@ -128,7 +128,7 @@ fn on<'s>(call: Call<'s>, machine: &Path) -> Call<'s> {
 }
 
 #[test]
-fn a_run_moves_threads_to_the_node_where_they_suffer_least_and_tells_why() {
+fn a_run_moves_threads_to_the_node_with_the_least_stalls_and_reports_the_reason() {
     let sandbox = Sandbox::new();
     let Some(([a, b], program, file)) = scene(&sandbox, true) else { return };
     for policy in ["brm", "serial"] {
@@ -187,7 +187,7 @@ fn is_brought_home(sandbox: &Sandbox, program: &Path, file: &Path, policy: &str,
 }
 
 #[test]
-fn an_attached_program_is_moved_home_and_has_its_own_masks_again_however_it_ends() {
+fn an_attached_program_is_moved_to_its_memory_and_gets_its_masks_back_at_any_end() {
     let sandbox = Sandbox::new();
     let Some(([a, b], program, machine)) = scene(&sandbox, true) else { return };
     let (program, homes) = begun(&sandbox, &program, [a, b]);
@@ -238,7 +238,7 @@ fn the_service_moves_tagged_threads_home_until_it_is_killed_and_the_next_gives_m
 }
 
 #[test]
-fn where_nothing_can_be_counted_that_is_said_once_and_nobody_is_moved() {
+fn without_counters_a_message_says_so_once_and_no_thread_is_moved() {
     let sandbox = Sandbox::new();
     let Some(([a, b], program, machine)) = scene(&sandbox, false) else { return };
     let found = sandbox.trimtab("counters --json").ends();
@@ -267,7 +267,7 @@ fn where_nothing_can_be_counted_that_is_said_once_and_nobody_is_moved() {
 }
 
 #[test]
-fn a_machine_whose_cpus_are_not_here_is_refused() {
+fn a_machine_file_with_cpus_that_do_not_exist_here_is_refused() {
     let sandbox = Sandbox::new();
     let file = machine(&sandbox, &[0, 900]);
     let said = format!("TRIMTAB_MACHINE={}: CPUs 900 are not on this machine, which has ", file.display());

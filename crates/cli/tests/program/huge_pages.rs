@@ -25,7 +25,7 @@ fn off_is_off_and_inherit_leaves_alone() {
 }
 
 #[test]
-fn advised_is_the_kernels_where_it_knows_it() {
+fn advised_is_set_if_the_kernel_supports_it() {
     need!(python(), "Python is not installed");
     let sandbox = Sandbox::new();
     let outcome = sandbox.run("-c 1 --thp advised").python(ASK).ends();

@@ -131,7 +131,7 @@ fn runs_inside_ranks_inside_a_hold_stay_there() {
 }
 
 #[test]
-fn what_the_user_set_for_a_launcher_is_kept() {
+fn variables_set_by_the_user_for_a_launcher_are_kept() {
     let [a, _] = need!(two(), "two cores are needed");
     let mpirun = need!(open_mpi_4(), "Open MPI 4 is not here");
     let sandbox = Sandbox::new();
@@ -153,7 +153,7 @@ fn what_the_user_set_for_a_launcher_is_kept() {
 }
 
 #[test]
-fn a_launcher_whose_ranks_may_leave_is_named_and_with_strict_refused() {
+fn a_launcher_with_ranks_that_may_leave_is_named_and_with_strict_refused() {
     let [a, _] = need!(two(), "two cores are needed");
     let sandbox = Sandbox::new();
     for (name, words) in [("srun", "daemon of the batch system"), ("mpirun", "does not know this launcher")] {
@@ -169,7 +169,7 @@ fn a_launcher_whose_ranks_may_leave_is_named_and_with_strict_refused() {
 }
 
 #[test]
-fn a_launcher_that_is_told_nothing_is_no_strict_run() {
+fn a_launcher_without_settings_is_refused_by_strict() {
     let [a, _] = need!(two(), "two cores are needed");
     let mpirun = need!(open_mpi_4(), "Open MPI 4 is not here");
     let sandbox = Sandbox::new();
@@ -200,7 +200,7 @@ fn escaped(ps: &Value) -> Vec<(u64, String, u64)> {
 }
 
 #[test]
-fn ps_names_what_leaves_its_hold() {
+fn ps_names_processes_outside_their_hold() {
     let [a, b] = need!(two(), "two cores are needed");
     need!(installed("taskset"), "taskset is not installed");
     let sandbox = Sandbox::new();
@@ -219,7 +219,7 @@ fn ps_names_what_leaves_its_hold() {
 }
 
 #[test]
-fn ps_knows_what_left_by_the_hold_that_it_carries() {
+fn ps_recognises_escaped_processes_by_their_inherited_hold() {
     let [a, b] = need!(two(), "two cores are needed");
     need!(installed("taskset"), "taskset is not installed");
     let sandbox = Sandbox::new();

@@ -243,7 +243,7 @@ fn a_limit_on_file_sizes_costs_the_name_only() {
 }
 
 #[test]
-fn a_damaged_model_of_the_machine_is_made_anew() {
+fn a_damaged_model_of_the_machine_is_made_again() {
     let sandbox = Sandbox::new();
     let cache = sandbox.path("cache");
     let call = |options: &str| sandbox.run(options).args(["echo", "ran"]).env("XDG_CACHE_HOME", &cache);

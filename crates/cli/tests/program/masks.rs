@@ -56,7 +56,7 @@ fn a_refusal_starts_nothing() {
 }
 
 #[test]
-fn auto_takes_what_is_free() {
+fn auto_takes_the_free_cores() {
     let [a, b] = need!(two(), "two cores are needed");
     let sandbox = Sandbox::new();
     assert_eq!(cpus(&sandbox.run("").sh(MASK).ends().ok()), BTreeSet::from([a, b]));
@@ -157,7 +157,7 @@ fn a_daemon_that_left_its_session_holds_on_too() {
 }
 
 #[test]
-fn what_fails_to_start_holds_nothing() {
+fn a_program_that_fails_to_start_holds_no_cores() {
     need!(two(), "two cores are needed");
     let sandbox = Sandbox::new();
     let orphan = sandbox.script("orphan", "#!/no/such/interpreter\n");

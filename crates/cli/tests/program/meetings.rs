@@ -21,7 +21,7 @@ fn meetings(sandbox: &Sandbox, options: &str, words: &[impl AsRef<OsStr>]) -> (V
 }
 
 #[test]
-fn a_report_says_how_often_threads_met_and_what_counting_cost() {
+fn a_report_contains_the_number_of_barriers_and_the_cost_of_counting() {
     for (compiler, flag, runtime) in
         [("gcc", "-fopenmp", "libgomp"), ("clang", "-fopenmp", "libomp"), ("gcc", "-pthread", "pthread")]
     {
@@ -59,7 +59,7 @@ fn a_report_says_it_in_words_too() {
 }
 
 #[test]
-fn what_a_report_did_not_see_is_said_once() {
+fn missing_parts_of_a_report_are_said_once() {
     let sandbox = Sandbox::new();
     let unseen = |options: &str, words: &[&str], why: &str| {
         let (met, _) = meetings(&sandbox, options, words);
@@ -90,7 +90,7 @@ fn a_run_without_a_report_counts_nothing() {
 }
 
 #[test]
-fn ranks_behind_a_launcher_and_a_rank_for_itself_are_told_apart() {
+fn ranks_of_a_launcher_and_a_single_rank_are_distinguished() {
     let launcher = need!(installed("mpirun.mpich"), "mpirun.mpich is needed");
     let program = need!(built("mpicc.mpich", "meets.c", &["-DMEETS_MPI"]), "mpicc.mpich is needed");
     let sandbox = Sandbox::new();

@@ -73,7 +73,7 @@ fn numactl_sees_the_policy() {
 }
 
 #[test]
-fn where_policies_are_refused_a_run_goes_on_with_a_warning() {
+fn if_policies_are_refused_a_run_continues_with_a_warning() {
     let refuse = need!(c("refuse.c"), "no C compiler");
     let sandbox = Sandbox::new();
     for option in ["bind", "interleave", "preferred", "weighted", "local"] {

@@ -19,7 +19,7 @@ const TWO_INSIDE: &str = r#"
 "#;
 
 #[test]
-fn inner_runs_divide_what_the_outer_holds() {
+fn inner_runs_divide_the_cores_of_the_outer_one() {
     let [a, b] = need!(two(), "two cores are needed");
     let sandbox = Sandbox::new();
     let script =

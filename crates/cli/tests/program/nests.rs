@@ -174,7 +174,7 @@ fn the_line_about_threads_not_placed_harms_no_program() {
 }
 
 #[test]
-fn what_cannot_be_reached_is_said() {
+fn teams_that_cannot_be_placed_are_reported() {
     let sandbox = Sandbox::new();
     let program = need!(teams("gcc", &["-static"]), "no static OpenMP");
     let words = ["nested teams cannot be placed", "it is statically linked"];

@@ -23,7 +23,7 @@ fn topologies() -> Option<Vec<PathBuf>> {
 }
 
 #[test]
-fn a_plan_has_what_led_to_it_and_passes_the_check() {
+fn a_plan_has_its_reasons_and_passes_the_check() {
     need!(two(), "two cores are needed");
     let sandbox = Sandbox::new();
     let _held = sandbox.hold("-c 1");
@@ -113,7 +113,7 @@ fn a_tampered_plan_is_found_out() {
 }
 
 #[test]
-fn what_is_no_plan_is_refused() {
+fn an_impossible_plan_is_refused() {
     let sandbox = Sandbox::new();
     let text = plan(&sandbox, SERVER, "-c 6 --json");
     let good: Value = serde_json::from_str(&text).unwrap();

@@ -58,7 +58,7 @@ fn barriers_and_regions_of_libomp_are_counted() {
 /// GNU's runtime starts the threads of an inner team again for each region: thousands, of which
 /// four exist at once.
 #[test]
-fn threads_that_are_started_anew_for_each_region_are_not_counted_as_if_all_were_there_at_once() {
+fn threads_started_again_for_each_region_do_not_count_as_simultaneous() {
     for compiler in ["gcc", "clang"] {
         let program = need!(built(compiler, "zones.c", &["-fopenmp"]), "{compiler} with OpenMP is needed");
         let sandbox = Sandbox::new();
@@ -146,7 +146,7 @@ fn calls_by_the_modern_module_of_fortran_are_counted_too() {
 }
 
 #[test]
-fn a_program_that_is_killed_has_a_profile_of_what_was_seen_and_its_end_is_handed_on() {
+fn a_killed_program_has_a_profile_until_its_end_and_its_signal_is_passed_on() {
     let program = need!(built("gcc", "meets.c", &["-fopenmp"]), "gcc with OpenMP is needed");
     let sandbox = Sandbox::new();
     let file = sandbox.path("profile.json");
@@ -161,7 +161,7 @@ fn a_program_that_is_killed_has_a_profile_of_what_was_seen_and_its_end_is_handed
 }
 
 #[test]
-fn a_programs_failure_is_trimtabs_and_what_was_not_seen_is_named() {
+fn a_programs_status_is_passed_on_and_missing_measurements_are_named() {
     let sandbox = Sandbox::new();
     let file = sandbox.path("profile.json");
     let call = sandbox.trimtab(OPTIONS).arg(&file).args(["--", "sh", "-c", "exit 7"]);
@@ -192,7 +192,7 @@ fn a_static_program_says_that_nothing_can_be_counted_inside() {
 }
 
 #[test]
-fn what_is_measured_is_read_as_a_value_in_the_setting_that_was_asked_for() {
+fn a_profile_is_measured_in_the_requested_setting_and_read_as_a_value() {
     let sandbox = Sandbox::new();
     let file = sandbox.path("profile.json");
     let call = sandbox.trimtab(OPTIONS).arg(&file).args(["--set", "threads=3 cores=1 wait=sleep", "--"]);

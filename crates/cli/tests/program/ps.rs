@@ -5,7 +5,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use std::path::Path;
 
 #[test]
-fn nobody_holds_anything_at_first() {
+fn without_runs_ps_shows_no_holds() {
     let sandbox = Sandbox::new();
     assert_eq!(sandbox.trimtab("ps").ends().ok(), "no run holds any core");
     let ps = sandbox.ps();
@@ -15,7 +15,7 @@ fn nobody_holds_anything_at_first() {
 }
 
 #[test]
-fn the_table_says_who_holds_what() {
+fn the_table_shows_the_process_and_cpus_of_each_hold() {
     let [a, b] = need!(two(), "two cores are needed");
     let sandbox = Sandbox::new();
     let first = sandbox.hold(&format!("--cpus {a}"));
@@ -44,7 +44,7 @@ fn the_table_says_who_holds_what() {
 }
 
 #[test]
-fn the_map_marks_what_is_held() {
+fn the_map_marks_held_cores() {
     let [a, _] = need!(two(), "two cores are needed");
     let sandbox = Sandbox::new();
     let _held = sandbox.hold(&format!("--cpus {a}"));
@@ -53,7 +53,7 @@ fn the_map_marks_what_is_held() {
 }
 
 #[test]
-fn who_waits_is_counted() {
+fn waiting_runs_are_counted() {
     need!(two(), "two cores are needed");
     let sandbox = Sandbox::new();
     let held = sandbox.hold("-c 2");
@@ -67,7 +67,7 @@ fn who_waits_is_counted() {
 }
 
 #[test]
-fn a_daemon_that_a_run_left_behind_is_no_violator_and_a_stranger_group_is_one_line() {
+fn a_daemon_of_an_ended_run_is_no_violator_and_a_foreign_group_is_one_line() {
     let [a, _] = need!(two(), "two cores are needed");
     need!(installed("setsid"), "no setsid");
     let python = need!(python(), "no Python");

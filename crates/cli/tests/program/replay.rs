@@ -99,7 +99,7 @@ fn a_trace_may_come_through_a_pipe() {
 }
 
 #[test]
-fn what_was_replayed_is_printed_at_once() {
+fn replayed_decisions_are_printed_at_once() {
     let sandbox = Sandbox::new();
     let trace = sandbox.write("run.trace", Run::default().text());
     // Half way through, the new trace cannot grow any more; the replay until then has been printed.
@@ -114,7 +114,7 @@ fn what_was_replayed_is_printed_at_once() {
 }
 
 #[test]
-fn what_is_no_trace_is_said_in_a_line() {
+fn a_file_that_is_no_trace_is_reported_in_one_line() {
     let sandbox = Sandbox::new();
     let replay = |call: Call<'_>, words: &[&str]| call.ends().fails(2, words);
     let file = |bytes: &[u8]| {

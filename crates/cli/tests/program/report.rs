@@ -67,7 +67,7 @@ pub(crate) fn browser() -> Option<std::path::PathBuf> {
 }
 
 #[test]
-fn a_browser_draws_the_page_and_asks_nobody() {
+fn a_browser_draws_the_page_without_network_requests() {
     let sandbox = Sandbox::new();
     let file = page(&sandbox, &Run::default());
     let browser = need!(browser(), "no Chromium is installed: the page is not opened");
@@ -112,7 +112,7 @@ fn the_page_is_light_or_dark_as_the_system_wants_and_as_one_likes() {
 }
 
 #[test]
-fn a_trace_without_a_look_says_so() {
+fn a_trace_without_a_sample_is_reported() {
     let sandbox = Sandbox::new();
     let text = Run { steps: 1, ..Run::default() }.text();
     let trace = sandbox.write("empty.trace", format!("{}\n", text.lines().next().unwrap()));
@@ -179,7 +179,7 @@ fn the_page_holds_nothing_of_elsewhere() {
 }
 
 #[test]
-fn the_page_goes_where_it_is_told_to() {
+fn the_page_is_written_to_the_given_path() {
     let sandbox = Sandbox::new();
     let trace = sandbox.write("a.b.trace", Run { steps: 3, ..Run::default() }.text());
     let printed = sandbox.trimtab("report").arg(&trace).args(["-o", "-"]).ends().ok();
@@ -225,7 +225,7 @@ fn perfetto_gets_tracks_stays_moves_and_speeds() {
 }
 
 #[test]
-fn the_data_says_what_the_page_says() {
+fn the_data_and_the_page_agree() {
     let sandbox = Sandbox::new();
     let trace = sandbox.write("run.trace", Run::default().text());
     let text = sandbox.trimtab("report --json").arg(&trace).ends().ok();
@@ -268,7 +268,7 @@ fn a_trace_that_was_cut_anywhere_is_reported_up_to_there() {
 }
 
 #[test]
-fn what_is_no_trace_is_refused_in_a_line() {
+fn a_file_that_is_no_trace_is_refused_in_one_line() {
     let sandbox = Sandbox::new();
     let refused = |name: &str, bytes: &[u8], words: &[&str]| {
         let file = sandbox.write(name, bytes);

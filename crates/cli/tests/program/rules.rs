@@ -22,7 +22,7 @@ fn auto_cores_bounds_auto_and_nothing_else() {
 }
 
 #[test]
-fn max_cores_bounds_what_is_counted() {
+fn max_cores_bounds_a_number_of_cores() {
     need!(two(), "two cores are needed");
     let sandbox = Sandbox::new();
     sandbox.write("config/site.toml", "max-cores = 1\n");
@@ -34,7 +34,7 @@ fn max_cores_bounds_what_is_counted() {
 }
 
 #[test]
-fn max_cores_bounds_what_is_named_and_fewer_are_accepted() {
+fn max_cores_bounds_named_cores_and_fewer_are_accepted() {
     let [a, b] = need!(two(), "two cores are needed");
     let sandbox = Sandbox::new();
     sandbox.write("config/site.toml", "max-cores = 1\n");
@@ -144,7 +144,7 @@ fn a_rule_sets_layout_and_hardware_threads_and_memory() {
 /// The site's rules, the user's, and the flag, as on a real machine: with /etc/trimtab, in a
 /// private mount namespace.
 #[test]
-fn the_user_goes_over_the_site_and_the_flag_over_both() {
+fn the_users_rules_take_precedence_over_the_sites_and_options_over_both() {
     let python = need!(python(), "Python is not installed");
     let unshare = need!(installed("unshare"), "unshare(1) is not installed");
     if !geteuid().is_root() {

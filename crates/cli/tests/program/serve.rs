@@ -54,7 +54,7 @@ fn none_bound(pid: u32) -> bool {
 }
 
 #[test]
-fn what_is_tagged_is_balanced_until_it_is_cleared() {
+fn a_tagged_program_is_balanced_until_it_is_untagged() {
     need!(two(), "two cores are needed");
     let program = need!(c("spins.c"), "no C compiler");
     let sandbox = Sandbox::new();
@@ -114,7 +114,7 @@ fn a_daemon_that_ends_gives_masks_back_and_leaves_nothing_there() {
 }
 
 #[test]
-fn a_signal_that_comes_as_soon_as_there_is_a_socket_leaves_none() {
+fn a_signal_right_after_the_socket_exists_leaves_no_socket() {
     let sandbox = Sandbox::new();
     let socket = socket(&sandbox);
     for signal in [Signal::INT, Signal::TERM, Signal::INT, Signal::TERM, Signal::TERM] {
@@ -166,7 +166,7 @@ fn a_hang_up_ends_only_a_service_with_a_terminal_and_not_with_success() {
 }
 
 #[test]
-fn detaching_takes_a_process_out_of_the_service_which_goes_on() {
+fn detaching_takes_a_process_out_of_the_service_which_continues() {
     need!(two(), "two cores are needed");
     let program = need!(c("spins.c"), "no C compiler");
     let sandbox = Sandbox::new();
@@ -178,7 +178,7 @@ fn detaching_takes_a_process_out_of_the_service_which_goes_on() {
     // The record names the service's socket; no variable does.
     let plain = |words: String| sandbox.trimtab(&words).ends();
     let attached = plain(format!("attach {pid}"));
-    let advice = format!("trimtab detach {pid} takes it out, and the service goes on");
+    let advice = format!("trimtab detach {pid} takes it out, and the service continues");
     attached.fails(2, &[&format!("is balanced by the service already (process {service})"), &advice]);
     let said = plain(format!("detach {pid}")).ok();
     assert_eq!(
@@ -208,7 +208,7 @@ fn detaching_takes_a_process_out_of_the_service_which_goes_on() {
 }
 
 #[test]
-fn users_detach_what_they_tagged_and_nothing_else() {
+fn users_detach_their_own_tagged_programs_only() {
     let [one, other] = need!(two_users(), "only root can act as others");
     need!(two(), "two cores are needed");
     let sandbox = Sandbox::new();
@@ -235,7 +235,7 @@ fn users_detach_what_they_tagged_and_nothing_else() {
 }
 
 #[test]
-fn the_second_daemon_is_refused_and_told_who_the_first_is() {
+fn the_second_daemon_is_refused_and_gets_the_pid_of_the_first() {
     let sandbox = Sandbox::new();
     let first = daemon(&sandbox, "");
     let second = ask(&sandbox, "serve").ends();
@@ -280,7 +280,7 @@ fn something_else_that_listens_is_not_taken_for_a_daemon() {
 }
 
 #[test]
-fn tags_die_with_what_they_name_and_what_is_not_there_is_refused() {
+fn tags_end_with_their_process_and_a_missing_process_is_refused() {
     need!(two(), "two cores are needed");
     let program = need!(c("spins.c"), "no C compiler");
     let sandbox = Sandbox::new();
@@ -361,7 +361,7 @@ fn garbage_and_floods_are_refused_and_others_are_served_all_the_while() {
 }
 
 #[test]
-fn each_user_tags_and_sees_what_is_theirs() {
+fn each_user_tags_and_sees_their_own_processes() {
     let [one, other] = need!(two_users(), "only root can act as others");
     need!(two(), "two cores are needed");
     let sandbox = Sandbox::new();
@@ -427,7 +427,7 @@ fn a_daemon_in_a_container_takes_no_numbers_from_outside() {
 }
 
 #[test]
-fn a_stranger_in_ones_own_place_is_passed_by() {
+fn a_socket_of_another_user_at_the_own_path_is_skipped() {
     let [one, other] = need!(two_users(), "only root can act as others");
     // A copy that other users may run, too.
     let python = Path::new("/usr/bin/python3");
@@ -478,7 +478,7 @@ while True:
 "#;
 
 #[test]
-fn who_asks_too_often_is_made_to_wait_and_others_are_not() {
+fn a_client_with_too_many_requests_waits_and_others_do_not() {
     let [one, other] = need!(two_users(), "only root can act as others");
     // A copy that other users may run, too.
     let python = Path::new("/usr/bin/python3");

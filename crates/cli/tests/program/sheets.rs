@@ -50,7 +50,7 @@ fn opened(sandbox: &Sandbox, browser: &Path, page: &Path, query: &str) -> String
 }
 
 #[test]
-fn a_study_is_tables_that_sort_and_pictures_and_asks_nobody() {
+fn a_study_is_sortable_tables_and_pictures_without_network_requests() {
     let sandbox = Sandbox::new();
     let page = shown(&sandbox, "study.jsonl", study());
     let source = text(&page);
@@ -81,7 +81,7 @@ fn a_study_is_tables_that_sort_and_pictures_and_asks_nobody() {
 }
 
 #[test]
-fn a_profile_is_a_sheet_with_what_was_not_seen() {
+fn a_profile_is_a_sheet_that_names_missing_measurements() {
     let sandbox = Sandbox::new();
     let profile = r#"{"schema":"trimtab.profile/1","program":"NAME","setting":{"wait":"sleep"},"cpus":2,"cores":2,"wall":1000000000,"user":1900000000,"system":0,"workers":2,
         "runtimes":["libgomp"],"intervals":{"count":20000,"mean":50000,"median":48000,"tenth":40000,"ninetieth":70000},"waiting":0.25,"unseen":["cache misses: no counters"]}"#;
@@ -109,7 +109,7 @@ fn a_profile_is_a_sheet_with_what_was_not_seen() {
 }
 
 #[test]
-fn a_tuning_and_what_it_kept_are_sheets() {
+fn a_tuning_and_its_kept_settings_are_sheets() {
     let sandbox = Sandbox::new();
     need!(two(), "two cores are needed");
     let program = sandbox
@@ -137,7 +137,7 @@ fn a_tuning_and_what_it_kept_are_sheets() {
 }
 
 #[test]
-fn what_is_no_record_is_refused_in_words() {
+fn a_file_that_is_no_record_is_refused_with_a_message() {
     let sandbox = Sandbox::new();
     let refuse = |name: &str, content: &str, words: &[&str]| {
         let file = sandbox.write(name, content);
@@ -167,7 +167,7 @@ fn what_is_no_record_is_refused_in_words() {
 }
 
 #[test]
-fn records_of_the_tree_are_shown_or_refused_with_what_shows_them() {
+fn records_of_the_tree_are_shown_or_refused_with_the_right_command() {
     let sandbox = Sandbox::new();
     let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments");
     // A compressed record is read as it is.

@@ -60,7 +60,7 @@ fn quiet_moment(mut look: impl FnMut() -> Option<bool>) {
 }
 
 #[test]
-fn a_cpu_that_a_stranger_is_bound_to_is_avoided() {
+fn a_cpu_with_a_bound_foreign_task_is_avoided() {
     let [a, b] = need!(two(), "two cores are needed");
     let sandbox = Sandbox::alone();
     let stranger = need!(Stranger::on(Some(a)), "taskset is not installed");
@@ -96,7 +96,7 @@ fn a_run_avoids_it_too() {
 }
 
 #[test]
-fn one_look_finds_held_pinned_and_busy() {
+fn one_survey_finds_held_pinned_and_busy_cpus() {
     let [a, b] = need!(two(), "two cores are needed");
     let sandbox = Sandbox::alone();
     let _stranger = need!(Stranger::on(Some(a)), "taskset is not installed");
@@ -131,7 +131,7 @@ fn busy_cpus_are_seen_and_come_after_idle_ones() {
 }
 
 #[test]
-fn nothing_is_looked_at_when_told_so() {
+fn survey_none_examines_nothing() {
     let [a, _] = need!(two(), "two cores are needed");
     let sandbox = Sandbox::alone();
     let _stranger = need!(Stranger::on(Some(a)), "taskset is not installed");
@@ -144,7 +144,7 @@ fn nothing_is_looked_at_when_told_so() {
 }
 
 #[test]
-fn ps_names_those_who_run_on_held_cores() {
+fn ps_names_programs_that_run_on_held_cores() {
     let [a, b] = need!(two(), "two cores are needed");
     let sandbox = Sandbox::alone();
     let stranger = need!(Stranger::on(Some(a)), "taskset is not installed");
@@ -166,7 +166,7 @@ fn ps_names_those_who_run_on_held_cores() {
 }
 
 #[test]
-fn ps_knows_the_holder_in_a_container_for_its_own() {
+fn ps_recognises_a_holder_in_a_container() {
     let [a, _] = need!(two(), "two cores are needed");
     let unshare = need!(installed("unshare"), "unshare(1) is not installed");
     let words = ["--pid", "--fork", "--mount-proc"];
@@ -190,7 +190,7 @@ fn ps_knows_the_holder_in_a_container_for_its_own() {
 }
 
 #[test]
-fn a_start_beside_others_knows_their_load_from_an_earlier_start() {
+fn a_start_beside_others_gets_their_load_from_an_earlier_start() {
     need!(two(), "two cores are needed");
     let sandbox = Sandbox::alone();
     let _stranger = Stranger::on(None);

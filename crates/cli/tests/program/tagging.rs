@@ -102,7 +102,7 @@ fn a_guest_tags_cpus_of_its_own_machine_through_its_port() {
 }
 
 #[test]
-fn a_guest_tells_where_bound_tasks_run() {
+fn a_guest_reports_the_vcpus_of_bound_tasks() {
     let [a, _] = need!(two(), "two cores are needed");
     need!(installed("taskset"), "taskset is not installed");
     let sandbox = Sandbox::new();
@@ -146,7 +146,7 @@ fn a_guest_tells_where_bound_tasks_run() {
 }
 
 #[test]
-fn a_guest_whose_monitor_calls_for_it_is_heard() {
+fn a_guest_whose_monitor_connects_is_served() {
     need!(two(), "two cores are needed");
     let program = need!(c("vm.c"), "no C compiler");
     let sandbox = Sandbox::new();
@@ -192,7 +192,7 @@ fn a_guest_whose_monitor_calls_for_it_is_heard() {
 }
 
 #[test]
-fn a_vsock_that_is_not_there_is_told_and_one_where_nobody_listens_is_tried_again() {
+fn a_missing_vsock_is_reported_and_one_without_a_listener_is_tried_again() {
     let sandbox = Sandbox::new();
     let running = sandbox.trimtab("guest-agent --port vsock:2:7000 --interval 50ms -v").begins();
     // Depends on the machine: no such socket, no listener, or a host that does not answer.
@@ -269,7 +269,7 @@ fn an_emulated_guest_tags_the_cpu_that_its_bound_task_runs_on() {
 /// A machine that is its own host: a kernel that talks to itself by vsock. Service and agent run in
 /// the same emulated guest.
 #[test]
-fn a_guest_calls_its_host_by_vsock_until_it_is_heard() {
+fn a_guest_connects_to_its_host_by_vsock_until_it_is_accepted() {
     let program = need!(c("vm.c"), "no C compiler");
     let testbed = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testbed/guest");
     let cache = std::env::var_os("XDG_CACHE_HOME").map(std::path::PathBuf::from);
@@ -319,7 +319,7 @@ fn a_guest_calls_its_host_by_vsock_until_it_is_heard() {
 }
 
 #[test]
-fn a_group_is_tagged_within_what_it_may_use() {
+fn a_group_is_tagged_within_its_cpuset() {
     let [a, b] = need!(two(), "two cores are needed");
     let program = need!(c("spins.c"), "no C compiler");
     let settings = [("cpuset.cpus", format!("{a},{b}")), ("cpuset.mems", "0".to_owned())];
@@ -343,7 +343,7 @@ fn a_group_is_tagged_within_what_it_may_use() {
 }
 
 #[test]
-fn who_is_bound_is_taken_as_tagged_on_request() {
+fn bound_threads_count_as_tagged_on_request() {
     let online = fs::read_to_string("/sys/devices/system/cpu/online").unwrap();
     let all: Vec<u32> = cpus(&online).into_iter().collect();
     let [a, b] = need!(two(), "two cores are needed");
@@ -362,7 +362,7 @@ fn who_is_bound_is_taken_as_tagged_on_request() {
 }
 
 #[test]
-fn a_port_that_comes_later_is_found() {
+fn a_port_that_appears_later_is_found() {
     let program = need!(c("vm.c"), "no C compiler");
     let sandbox = Sandbox::new();
     let mut vm = sandbox.shell(&format!("exec {}", program.display())).begins();

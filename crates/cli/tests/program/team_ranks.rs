@@ -22,7 +22,7 @@ fn ranks_share_out_the_cores() {
 }
 
 #[test]
-fn ranks_know_who_they_are() {
+fn each_rank_gets_its_number_and_the_number_of_ranks() {
     let sandbox = Sandbox::new();
     let script =
         "echo $RANK $WORLD_SIZE $LOCAL_RANK $LOCAL_WORLD_SIZE ${TRIMTAB_TEAM%%:*} ${TRIMTAB_TEAM#*:*:}";
@@ -90,7 +90,7 @@ fn output_is_the_ranks_own_or_begins_with_the_rank() {
 }
 
 #[test]
-fn what_cannot_be_combined_is_refused() {
+fn contradicting_options_are_refused() {
     let sandbox = Sandbox::new();
     for (options, why) in [
         ("--ranks 2 --balance", "--balance applies to one process"),

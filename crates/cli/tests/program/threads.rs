@@ -59,7 +59,7 @@ fn openmp_threads_follow_the_order_of_slots() {
 }
 
 #[test]
-fn other_threads_are_born_on_slots_and_the_initial_one_floats() {
+fn other_threads_are_created_on_slots_and_the_initial_one_floats() {
     let all = BTreeSet::from(need!(two(), "two cores are needed"));
     let program = need!(c("pthreads.c"), "no C compiler");
     let sandbox = Sandbox::new();
@@ -118,7 +118,7 @@ fn libraries_count_the_cpus_of_the_run_though_the_runtime_has_bound_the_initial_
 }
 
 #[test]
-fn what_an_openmp_program_forks_has_the_whole_mask() {
+fn a_process_forked_by_an_openmp_program_has_the_whole_mask() {
     let all = BTreeSet::from(need!(two(), "two cores are needed"));
     let sandbox = Sandbox::new();
     let (outcome, _) = need!(mixed(&sandbox, "gcc"), "no gcc with OpenMP");
@@ -183,7 +183,7 @@ fn a_program_with_the_set_user_id_bit_runs_inside_the_mask() {
 }
 
 #[test]
-fn what_the_c_library_answers_is_the_mask() {
+fn the_c_library_reports_the_cpus_of_the_mask() {
     need!(two(), "two cores are needed");
     let program = need!(c("seen.c"), "no C compiler");
     let sandbox = Sandbox::new();

@@ -38,7 +38,7 @@ fn bad_words_are_refused() {
 }
 
 #[test]
-fn a_living_program_is_looked_at() {
+fn a_living_program_is_shown() {
     let sandbox = Sandbox::new();
     let mut child =
         Command::new("sh").args(["-c", "while :; do :; done"]).stdout(Stdio::null()).spawn().unwrap();
@@ -68,7 +68,7 @@ fn without_processes_named_holders_of_cores_are_watched() {
 }
 
 #[test]
-fn a_trace_that_ends_before_its_first_look_is_said_to() {
+fn a_trace_that_ends_before_its_first_sample_is_reported() {
     let sandbox = Sandbox::new();
     let whole = Run::default().text();
     let trace = sandbox.write("run.trace", whole.lines().next().unwrap().to_owned() + "\n");
@@ -107,7 +107,7 @@ fn cores_that_others_hold_do_not_hide_ones_own_programs() {
 
 /// The screen needs a terminal: `script` makes one.
 #[test]
-fn the_screen_comes_and_goes_and_the_terminal_is_as_before() {
+fn the_screen_opens_and_closes_and_the_terminal_is_as_before() {
     let sandbox = Sandbox::new();
     need!(installed("script"), "script (of bsdutils) is not installed: there is no terminal to test on");
     let trace = sandbox.write("run.trace", Run::default().text());

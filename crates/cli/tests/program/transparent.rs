@@ -126,7 +126,7 @@ fn scripts_run_with_and_without_a_first_line() {
 }
 
 #[test]
-fn what_cannot_be_started_says_so() {
+fn a_program_that_cannot_be_started_is_an_error() {
     let sandbox = Sandbox::new();
     sandbox.run("-c 1").arg("no-such-program").ends().fails(127, &["no-such-program", "not found in PATH"]);
     sandbox.run("-c 1").arg("./no-such").ends().fails(127, &["./no-such", "no such file"]);
@@ -231,7 +231,7 @@ fn an_ignored_sigpipe_stays_ignored() {
 }
 
 #[test]
-fn a_program_whose_reader_is_gone_dies_of_it() {
+fn a_program_with_a_closed_pipe_ends_by_sigpipe() {
     let sandbox = Sandbox::new();
     let (mut reader, writer) = std::io::pipe().unwrap();
     let running = sandbox.run("-c 1").arg("yes").onto(writer).begins();
@@ -241,7 +241,7 @@ fn a_program_whose_reader_is_gone_dies_of_it() {
 }
 
 #[test]
-fn output_that_nobody_reads_is_no_error_and_a_full_disk_is() {
+fn a_closed_output_is_no_error_and_a_full_disk_is() {
     let sandbox = Sandbox::new();
     for words in
         ["topo", "ps", "doctor", "plan -c 1", "generate bash", "topo --json", "run --env print -c 1 -- true"]
@@ -302,7 +302,7 @@ fn a_static_program_runs_as_any_other() {
 }
 
 #[test]
-fn a_run_with_its_own_terminal_speaks_one_line_there() {
+fn a_run_with_its_own_terminal_prints_one_line_there() {
     let script = need!(installed("script"), "script(1) is not installed");
     let sandbox = Sandbox::new();
     let log = sandbox.path("log");

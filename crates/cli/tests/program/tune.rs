@@ -88,7 +88,7 @@ fn a_number_that_is_printed_can_be_the_metric_and_every_run_is_a_line() {
 }
 
 #[test]
-fn nothing_is_kept_where_nothing_matters_and_nothing_is_run_when_only_asked_what_would_be() {
+fn nothing_is_kept_without_a_gain_and_a_dry_run_starts_no_program() {
     let sandbox = Sandbox::new();
     let app = sandbox.script("app", "#!/bin/sh\necho rate: 5\n");
     let mark = sandbox.path("mark");
@@ -157,7 +157,7 @@ fn outputs_are_checked_where_that_is_asked_for() {
 }
 
 #[test]
-fn ctrl_c_keeps_what_was_measured_and_resume_goes_on() {
+fn ctrl_c_keeps_the_measurements_and_resume_continues() {
     need!(two(), "two cores are needed");
     let sandbox = Sandbox::new();
     let app = sandbox.script("app", format!("{RATE}sleep 0.1\n"));
@@ -206,7 +206,7 @@ fn a_tuner_that_is_killed_leaves_no_program_behind_and_its_runs_are_kept() {
 }
 
 #[test]
-fn what_a_program_leaves_running_ends_with_its_run() {
+fn processes_left_running_by_a_program_end_with_its_run() {
     let sandbox = Sandbox::new();
     let note = sandbox.path("pids");
     let app =
@@ -296,7 +296,7 @@ fn a_profile_of_one_user_is_none_of_anothers() {
 }
 
 #[test]
-fn what_run_is_told_reaches_the_program() {
+fn options_of_run_reach_the_program() {
     need!(two(), "two cores are needed");
     let sandbox = Sandbox::new();
     let ask = "echo ${OMP_NUM_THREADS-none} $GLIBC_TUNABLES";

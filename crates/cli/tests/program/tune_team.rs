@@ -22,7 +22,7 @@ fn files(sandbox: &Sandbox) -> usize {
 const SMALL: &str = "--ranks 2 --ops barrier,bcast --bytes 65536 --accept-noise";
 
 #[test]
-fn what_was_tuned_is_kept_shown_checked_and_forgotten() {
+fn a_tuning_is_kept_shown_checked_and_removed() {
     let sandbox = Sandbox::new();
     let page = tune(&sandbox, "--show").ends().ok();
     assert!(page.contains("nothing is stored for this machine"), "{page}");
@@ -90,7 +90,7 @@ fn processes_and_mixtures_come_to_the_same_file() {
 }
 
 #[test]
-fn what_would_be_measured_is_listed() {
+fn the_planned_measurements_are_listed() {
     let sandbox = Sandbox::new();
     let page = tune(&sandbox, "--list --ranks 2,3 --modes stream,loose").ends().ok();
     for wanted in [
@@ -111,7 +111,7 @@ fn what_would_be_measured_is_listed() {
 }
 
 #[test]
-fn what_cannot_be_tuned_is_refused() {
+fn an_impossible_tuning_is_refused() {
     let sandbox = Sandbox::new();
     for (options, why) in [
         ("--ops sum", "is not one of barrier"),
@@ -132,7 +132,7 @@ fn what_cannot_be_tuned_is_refused() {
 }
 
 #[test]
-fn a_signal_ends_it_and_what_was_finished_is_kept() {
+fn a_signal_ends_it_and_finished_cells_are_kept() {
     let sandbox = Sandbox::new();
     for kind in ["thread", "process"] {
         let running =
@@ -171,7 +171,7 @@ fn a_budget_that_is_spent_leaves_the_rest_as_usual() {
 }
 
 #[test]
-fn a_file_that_is_damaged_is_said_and_made_anew() {
+fn a_damaged_file_is_reported_and_made_again() {
     let sandbox = Sandbox::new();
     tune(&sandbox, "--ranks 2 --ops barrier --accept-noise").ends().out();
     let folder = sandbox.path("cache/trimtab/teams");

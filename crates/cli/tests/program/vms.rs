@@ -148,7 +148,7 @@ fn a_tagged_machine_is_balanced_through_pause_and_plug_until_it_is_killed() {
 }
 
 #[test]
-fn what_a_killed_balancer_left_is_given_back() {
+fn masks_left_by_a_killed_balancer_are_restored() {
     let [a, b] = need!(two(), "two cores are needed");
     let guest = need!(guest("left"), "{NO_QEMU}");
     let sandbox = Sandbox::new();
@@ -165,7 +165,7 @@ fn what_a_killed_balancer_left_is_given_back() {
 }
 
 #[test]
-fn what_is_no_machine_says_what_is_one() {
+fn an_unknown_machine_is_refused_with_the_known_forms() {
     let sandbox = Sandbox::new();
     let attach = |words: &str| sandbox.trimtab(&format!("attach --vm {words}")).ends();
     attach("/no/such/socket").fails(2, &["QMP socket /no/such/socket: cannot connect"]);

@@ -34,7 +34,7 @@ fn waiting_ends_when_the_time_is_over() {
 }
 
 #[test]
-fn nobody_waits_for_what_can_never_be() {
+fn a_run_does_not_wait_for_cores_that_do_not_exist() {
     need!(two(), "two cores are needed");
     let sandbox = Sandbox::new();
     let _held = sandbox.hold("-c 1");
@@ -44,7 +44,7 @@ fn nobody_waits_for_what_can_never_be() {
 }
 
 #[test]
-fn waiters_are_served_in_the_order_they_came() {
+fn waiting_runs_are_served_in_the_order_of_arrival() {
     need!(two(), "two cores are needed");
     let sandbox = Sandbox::new();
     let order = sandbox.path("order");
@@ -62,7 +62,7 @@ fn waiters_are_served_in_the_order_they_came() {
 }
 
 #[test]
-fn a_newcomer_who_would_wait_does_not_overtake() {
+fn a_later_run_that_would_wait_does_not_overtake() {
     let [a, b] = need!(two(), "two cores are needed");
     let sandbox = Sandbox::new();
     let order = sandbox.path("order");
@@ -142,7 +142,7 @@ fn interrupting_a_waiter_ends_it() {
 }
 
 #[test]
-fn a_verbose_waiter_says_what_it_waits_for() {
+fn a_verbose_waiting_run_names_the_cores_it_waits_for() {
     need!(two(), "two cores are needed");
     let sandbox = Sandbox::new();
     let held = sandbox.hold("-c 2");
@@ -241,7 +241,7 @@ fn a_priority_comes_first_as_far_as_the_site_grants_it() {
 }
 
 #[test]
-fn a_waiter_is_told_its_position_and_the_holder() {
+fn a_waiting_run_gets_its_position_and_the_holder() {
     need!(two(), "two cores are needed");
     let sandbox = Sandbox::new();
     let held = sandbox.hold("-c 2");

@@ -108,7 +108,7 @@ fn llvms_runtime_is_not_put_to_sleep_where_regions_may_be_cancelled() {
 }
 
 #[test]
-fn runtimes_take_what_they_are_told() {
+fn runtimes_follow_the_wait_policy() {
     need!(two(), "two cores are needed");
     let sandbox = Sandbox::new();
     let run = |program: &PathBuf, policy: &str, threads: &str| {
@@ -152,7 +152,7 @@ fn runtimes_take_what_they_are_told() {
 }
 
 #[test]
-fn what_the_user_set_stays_and_rules_its_family() {
+fn a_variable_set_by_the_user_stays_and_decides_for_its_family() {
     need!(two(), "two cores are needed");
     let sandbox = Sandbox::new();
     let full = |name: &str, value: &str| {

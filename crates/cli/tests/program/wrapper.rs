@@ -32,7 +32,7 @@ fn death_by_a_signal_is_the_programs() {
 }
 
 #[test]
-fn what_cannot_be_started_says_so_as_ever() {
+fn a_program_that_cannot_be_started_is_the_usual_error() {
     let sandbox = Sandbox::new();
     sandbox.run(STAYS).arg("no-such-program").ends().fails(127, &["no-such-program", "not found in PATH"]);
     let plain = sandbox.write("plain", "#!/bin/sh\n");
@@ -46,7 +46,7 @@ fn what_cannot_be_started_says_so_as_ever() {
 }
 
 #[test]
-fn what_others_send_to_us_reaches_the_program() {
+fn signals_sent_to_trimtab_reach_the_program() {
     let sandbox = Sandbox::new();
     let signals = [
         ("HUP", Signal::HUP),
@@ -79,7 +79,7 @@ fn what_others_send_to_us_reaches_the_program() {
 }
 
 #[test]
-fn one_who_waits_in_line_can_be_interrupted() {
+fn a_run_that_waits_in_the_queue_can_be_interrupted() {
     let [a, _] = need!(two(), "two cores are needed");
     let sandbox = Sandbox::new();
     let _holder = sandbox.hold(&format!("--cpus {a}"));

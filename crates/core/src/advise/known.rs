@@ -13,7 +13,7 @@ use crate::profile::Profile;
 use crate::setting::{Knob, Setting};
 use crate::time::Span;
 
-/// Work of others below a quarter of a CPU is noise: daemons, and the measuring itself.
+/// Work of others below a quarter of a CPU is noise: daemons, and the measurement itself.
 const NOISE_CPUS: f64 = 0.25;
 
 /// Known facts about a program.
@@ -96,7 +96,7 @@ impl<'a> ProgramFacts<'a> {
         self.steps.iter().flatten().map(|&step| load(step)).collect()
     }
 
-    /// Returns the load as it is now.
+    /// Returns the present load.
     pub(super) fn now(&self, mode: WaitMode) -> Vec<PhaseLoad> {
         self.loads(self.threads, self.cpus, self.rivals.unwrap_or(0), mode)
     }
@@ -168,8 +168,9 @@ impl<'a> ProgramFacts<'a> {
         })
     }
 
-    /// Returns how runtimes wait that are told to spin. OpenMP runtimes do not insist if they have
-    /// more threads than CPUs (libgomp spins a thousand rounds, libomp yields, by their sources).
+    /// Returns the way in which runtimes wait whose wait policy is spinning. OpenMP runtimes do not
+    /// insist if they have more threads than CPUs (libgomp spins a thousand rounds, libomp yields,
+    /// by their sources).
     fn spinning(&self) -> WaitMode {
         match self.profile.runtimes.as_slice() {
             [runtime] => WaitMode::of(runtime.row().spins.of(self.threads > self.cpus)),
@@ -179,7 +180,7 @@ impl<'a> ProgramFacts<'a> {
 
     /// Returns how runtimes wait by default; `None` if several differ or none was seen.
     fn by_itself(&self) -> Option<WaitMode> {
-        // A runtime sees only its own threads.
+        // A runtime counts only its own threads.
         let mode = |runtime: &Runtime| WaitMode::of(runtime.row().waits.of(self.threads > self.cpus));
         let mut modes: Vec<WaitMode> = self.profile.runtimes.iter().map(mode).collect();
         modes.dedup();

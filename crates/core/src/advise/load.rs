@@ -1,20 +1,20 @@
-//! Model of a phase: the time that equal threads take to work and meet at a barrier, on cores that
+//! Model of a phase: the time that equal threads take for their work and a barrier, on cores that
 //! they may have to share.
 //!
-//! Unit: seconds. Problem: the cost of oversubscription depends on how often threads meet at
-//! barriers, and on how they wait. Idea: three physical costs are added to the least time of a
-//! phase (all work over all cores):
+//! Unit: seconds. Problem: the cost of oversubscription depends on the rate of barriers, and on the
+//! wait policy. Idea: three physical costs are added to the least time of a phase (all work over
+//! all cores):
 //!
 //! - *Uneven queues.* Of L threads on M cores the longest queue has ceil(L/M), so a phase takes up
-//!   to ceil(L/M)·M/L times the least. If the phase lasts long enough for threads to go round, it
+//!   to ceil(L/M)·M/L times the least. If the phase lasts long enough for threads to rotate, it
 //!   takes less: the excess falls as R/(R + step), where R is the time of a round.
 //! - *Wasted slices.* A thread that spins keeps its CPU to the end of its slice, which is a tick,
 //!   while the threads that it waits for have no CPU. A thread that yields beside a foreign thread
 //!   gives the slice to the foreign thread.
 //! - *Waking.* A thread that sleeps must be woken and switched to, each time.
 //!
-//! Foreign threads that compute take their share of a core for whole ticks, so threads that meet
-//! more often than that wait for the core that has the foreign thread.
+//! Foreign threads that compute take their share of a core for whole ticks, so threads with more
+//! frequent barriers wait for the core that has the foreign thread.
 //!
 //! Properties: a phase never takes less than the least; if every thread has a CPU, only waking
 //! costs; longer steps never cost a larger share.
@@ -36,11 +36,10 @@ pub const WAKE_S: f64 = 6.5e-6;
 pub const SWITCH_S: f64 = 15e-6;
 /// Seconds of a switch between threads that yield to each other.
 pub const YIELD_S: f64 = 2e-6;
-/// Seconds that runtimes are told to spin before they sleep, if `trimtab run` finds fewer CPUs than
-/// threads.
+/// Seconds that runtimes spin before they sleep, by the setting of trimtab, if `trimtab run` finds
+/// fewer CPUs than threads.
 pub const SPIN_MOMENT_S: f64 = 50e-6;
-/// Seconds that Linux takes to let spinning threads go round: it does not distinguish spinning from
-/// work.
+/// Seconds that Linux takes to rotate spinning threads: it does not distinguish spinning from work.
 const ROUND_SPIN_S: f64 = 0.2;
 /// The same for threads that yield, and for threads on kernels with weak yields.
 const ROUND_YIELD_S: f64 = 0.04;
@@ -49,9 +48,9 @@ const ROUND_WEAK_YIELD_S: f64 = 0.1;
 const ROUND_SLEEP_S: f64 = 0.015;
 /// The same under `--balance auto`.
 const ROUND_AUTO_S: f64 = 0.05;
-/// Steps shorter than this many seconds feel the delays by foreign threads.
+/// Steps shorter than this many seconds are delayed by foreign threads.
 const RIVAL_STEP_S: f64 = 2e-3;
-/// Spinning threads in equal queues are nevertheless moved now and then: this is the measured
+/// Spinning threads in equal queues are nevertheless moved occasionally: this is the measured
 /// slowdown, as a share.
 const RESTLESS_SLOWDOWN: f64 = 0.04;
 
@@ -113,7 +112,7 @@ pub struct PhaseLoad {
 impl PhaseLoad {
     /// Returns the seconds from one barrier to the next.
     pub fn phase(&self) -> f64 {
-        // The bounds are above any machine.
+        // The bounds are larger than any machine.
         let Self { threads, cpus, rivals, .. } = *self;
         let load = Self {
             threads: threads.clamp(1, COUNT_MAX),
@@ -170,7 +169,7 @@ impl PhaseLoad {
         let share = f64::from(1 + h.div_ceil(m));
         let (least, most) = (f64::from(n / m), f64::from(n.div_ceil(m)));
         let mean = ((least * share).max(most) + most * share) / 2.0 * over - 1.0;
-        // A thread that spins alone on its CPU never lets the kernel see that another CPU would be
+        // For a thread that spins alone on its CPU, the kernel never sees that another CPU would be
         // better.
         if self.mode == WaitMode::Spin && n <= m && h < m { mean.max(0.6) } else { mean.max(0.0) }
     }

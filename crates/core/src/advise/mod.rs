@@ -1,12 +1,12 @@
-//! Advice: from the measurements of one run to changes that would make the program faster, by how
-//! much, and why.
+//! Advice: from the measurements of one run to changes that would make the program faster, with the
+//! size and the cause of the gain.
 //!
-//! Unit: ratios of times, after over before: 0.5 is half the time. Problem: a few switches decide
-//! by factors how a program runs beside others or with more threads than CPUs, and users find them
-//! by luck. Idea: there is no trained model, only a few rules that a person can check. The duration
-//! of a phase is computed from the costs of waiting, waking and time slices ([`load`]), before and
-//! after a change. Each rule names the numbers of the [`Profile`] that it used, its uncertainty,
-//! and its source.
+//! Unit: ratios of times, after over before: 0.5 is half the time. Problem: a few settings change
+//! the speed of a program beside others, or with more threads than CPUs, by factors, and users find
+//! them by chance. Idea: there is no trained model, only a few rules that a person can check. The
+//! duration of a phase is computed from the costs of waiting, waking and time slices ([`load`]),
+//! before and after a change. Each rule names the numbers of the [`Profile`] that it used, its
+//! uncertainty, and its source.
 //!
 //! Terms. A *topic* is one thing that can be changed; each [`Advice`] is about one topic. Rules are
 //! evaluated in the order of [`Topic::ALL`]. Each rule judges the program as it is after the
@@ -114,7 +114,7 @@ impl fmt::Display for Topic {
 pub enum Conclusion {
     /// The setting should be changed.
     Change,
-    /// The setting is good as it is, or no gain is large enough to count.
+    /// The present setting is good, or no gain is large enough.
     NoChange,
     /// No change either: the effect cannot be predicted.
     Unsure,
@@ -158,8 +158,8 @@ impl Gain {
     }
 }
 
-/// Formats the gain as ratios of times. A range that is too wide to act on is not printed as
-/// numbers, which would look like knowledge.
+/// Formats the gain as ratios of times. A range that is too wide for a decision is not printed as
+/// numbers, which would suggest a precise prediction.
 impl fmt::Display for Gain {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.high <= RANGE_SHOWN_MAX * self.low {
@@ -201,7 +201,7 @@ pub struct Situation {
     pub bound: Option<bool>,
     /// Sizes of nested teams, outermost first; empty without nested teams.
     pub teams: Vec<u32>,
-    /// Program that is to run here as well, if that is being decided.
+    /// Program that is to run here as well, if the advice is about that.
     pub companion: Option<Companion>,
 }
 

@@ -1,10 +1,10 @@
 //! Rule for sharing cores: all cores shared with others, or fewer cores alone; with a companion,
 //! all cores shared or half of them each.
 //!
-//! Problem: a foreign thread on one core delays every thread that meets the one there. Rule: with
-//! fine steps, leave the foreign threads their cores. The work is then divided among fewer threads,
-//! and is assumed to divide perfectly. Two programs gain by sharing only the time that one leaves
-//! idle.
+//! Problem: a foreign thread on one core delays every thread that synchronises with the thread
+//! there. Rule: with fine steps, leave the foreign threads their cores. The work is then divided
+//! among fewer threads, and is assumed to divide perfectly. Two programs gain by sharing only the
+//! time that one leaves idle.
 
 use super::known::ProgramFacts;
 use super::load::WaitMode;

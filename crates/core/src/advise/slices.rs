@@ -1,9 +1,9 @@
 //! Rule for the scheduler's time slice.
 //!
-//! Rule: no wait policy reaches threads that spin in a program's own code, and shorter slices would
-//! waste less. But a slice ends at a tick (4 ms with HZ = 250) whatever its length, unless the
-//! kernel has high-resolution ticks for it. So the rule never advises a change, only that a shorter
-//! slice may be tried.
+//! Rule: a wait policy has no effect on threads that spin in a program's own code, and shorter
+//! slices would waste less. But a slice ends at a tick (4 ms with HZ = 250) whatever its length,
+//! unless the kernel has high-resolution ticks for it. So the rule never advises a change, only
+//! that a shorter slice may be tried.
 
 use super::known::ProgramFacts;
 use super::{Advice, Topic};

@@ -62,7 +62,7 @@ fn stays(advice: &Advice, verdict: Conclusion, words: &str) {
 }
 
 #[test]
-fn nested_teams_of_two_by_two_on_two_cpus_are_told_two_threads() {
+fn nested_teams_of_two_by_two_on_two_cpus_get_advice_for_two_threads() {
     let situation = Situation { teams: vec![2, 2], ..alone() };
     for wait in ["wait=spin", "as it is"] {
         let advice = of(Topic::Threads, &meets(4, 100, wait), &situation);
@@ -100,7 +100,7 @@ fn runtimes_of_openmp_do_not_insist_on_spinning_where_their_own_threads_crowd() 
 }
 
 #[test]
-fn what_waking_takes_here_decides_whether_sleepers_should_spin() {
+fn the_wake_latency_decides_whether_sleeping_waits_should_spin() {
     let sleeps = meets(2, 100, "wait=sleep");
     let advised = |wake| of(Topic::Wait, &sleeps, &Situation { wake, ..alone() });
     let advice = advised(Some(Span(40_000)));
@@ -115,7 +115,7 @@ fn what_waking_takes_here_decides_whether_sleepers_should_spin() {
 }
 
 #[test]
-fn threads_that_seldom_meet_are_left_as_many_as_they_are() {
+fn threads_with_rare_barriers_keep_their_number() {
     let advice = of(Topic::Threads, &meets(4, 500_000, "as it is"), &alone());
     assert_ne!(advice.verdict, Conclusion::Change, "{advice:#?}");
 }
@@ -133,7 +133,7 @@ fn more_threads_than_were_found_good_are_never_advised() {
 }
 
 #[test]
-fn threads_that_spin_beside_one_stranger_leave_the_core_to_it() {
+fn threads_that_spin_beside_one_foreign_thread_leave_the_core_to_it() {
     let profile = Profile { cpus: 16, ..meets(16, 200, "wait=spin") };
     let beside = Situation { cpus: 16, others: Some(1.0), ..alone() };
     changes(&of(Topic::Sharing, &profile, &beside), "threads=15 cores=15");
@@ -165,7 +165,7 @@ fn waiting_threads_sleep_where_a_quota_is_used_up_by_spinning() {
 }
 
 #[test]
-fn sleeping_threads_with_a_cpu_each_are_told_to_spin_only_where_waking_counts() {
+fn sleeping_threads_with_a_cpu_each_get_advice_to_spin_only_if_waking_is_expensive() {
     changes(&of(Topic::Wait, &meets(2, 15, "wait=sleep"), &alone()), "wait=auto");
     stays(
         &of(Topic::Wait, &meets(2, 100_000, "wait=sleep"), &alone()),
@@ -176,7 +176,7 @@ fn sleeping_threads_with_a_cpu_each_are_told_to_spin_only_where_waking_counts() 
 }
 
 #[test]
-fn what_is_not_known_is_named_and_nothing_is_changed() {
+fn unknown_facts_are_named_and_nothing_is_changed() {
     for (unseen, words) in [
         (Profile { intervals: None, ..meets(4, 100, "wait=spin") }, "the synchronisation intervals"),
         (Profile { workers: 0, ..meets(4, 100, "wait=spin") }, "the number of threads that worked at once"),
@@ -215,7 +215,7 @@ fn moving_threads_is_judged_after_their_number_and_beside_others_left_to_tuning(
 }
 
 #[test]
-fn huge_pages_are_for_programs_whose_first_touches_take_the_kernels_time() {
+fn huge_pages_are_for_programs_with_much_kernel_time_in_first_touches() {
     let touches = |faults: u64, huge: f64, system_ms: u64| Profile {
         faults: Some(faults),
         huge_share: Some(huge),
@@ -265,7 +265,7 @@ fn slices_are_never_changed_by_a_rule() {
 }
 
 #[test]
-fn two_programs_are_kept_apart_where_one_meets_often_and_no_gain_is_promised() {
+fn two_programs_are_kept_apart_if_one_has_frequent_barriers_without_a_promised_gain() {
     let companion = Some(Companion { profile: meets(2, 100_000, "as it is") });
     let pair = Situation { companion, ..alone() };
     stays(&of(Topic::Sharing, &meets(2, 100, "wait=sleep"), &pair), Conclusion::Unsure, "keep them apart");
@@ -313,7 +313,7 @@ prop_compose! {
 
 proptest! {
     #[test]
-    fn whatever_a_profile_says_advice_is_whole_and_changes_are_sure(profile in any_profile(), situation in any_situation()) {
+    fn advice_is_complete_and_changes_are_safe_for_any_profile(profile in any_profile(), situation in any_situation()) {
         for machine in [machine(), parse_synthetic("pack:2 numa:1(memory=8GB) l3:2 core:4 pu:2").unwrap()] {
             let all = advise(&profile, &machine, &situation);
             prop_assert_eq!(all.len(), Topic::ALL.len());

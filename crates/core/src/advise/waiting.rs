@@ -2,7 +2,7 @@
 //!
 //! Rule: with a CPU for each thread, spinning costs nothing and sleeping costs waking, each time.
 //! With fewer CPUs than threads, spinning wastes slices of other programs and of its own; yielding
-//! wastes none if a yield gives the CPU away; sleeping costs switches. A wait policy reaches
+//! wastes none if a yield gives the CPU away; sleeping costs switches. A wait policy affects
 //! runtimes, not loops in a program's own code.
 
 use super::known::ProgramFacts;
@@ -94,7 +94,7 @@ fn by_quota(known: &ProgramFacts<'_>, mut advice: Advice) -> Advice {
     if used < 0.9 * granted {
         return advice.no_change("the quota was not used up: spinning does not take needed CPU time");
     }
-    // At best all of the waiting is saved; half of it is assumed.
+    // At best all waiting is avoided; half of it is assumed.
     let gain = Gain { low: 1.0 - waiting, likely: 1.0 - 0.75 * waiting, high: 1.0 - 0.5 * waiting };
     let setting = Setting::new().with(Knob::Wait, "sleep").unwrap_or_default();
     advice

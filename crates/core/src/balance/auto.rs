@@ -5,7 +5,7 @@
 //! Problem: no single rule is right. Modern kernels rotate threads well if no mask binds them.
 //! Binding threads that sleep costs up to 40 %. Bound programs lose up to 88 %. Against another
 //! program that occupies a core, one fixed core per thread is best. A balancer that is on by
-//! default must never be worse than none.
+//! default must never make a program slower.
 //!
 //! Idea: every program is treated separately and is in one of three states.
 //!
@@ -53,8 +53,8 @@ use crate::time::{Moment, Span};
 use crate::topology::Machine;
 use std::collections::BTreeMap;
 
-/// Time for which a program is watched before anything is done: three busy intervals of the kernel
-/// on 16 CPUs.
+/// Time for which a program is watched before the first treatment: three busy intervals of the
+/// kernel on 16 CPUs.
 const WATCH_TIME: Span = Span::from_ms(250);
 
 /// The same in the plain case: other programs take part of the CPUs, and no thread ever sleeps. The
@@ -325,7 +325,7 @@ impl Auto {
             state.next = at + self.watch_step();
             return (Vec::new(), None);
         }
-        // Old samples must not hide new problems or describe threads that have ended.
+        // Old samples are dropped, since they describe earlier states and threads that have ended.
         if !same || long >= TRIAL_TIME.times(2.0) {
             state.window.restart(at);
         }
@@ -411,7 +411,7 @@ impl Auto {
         (decisions, None)
     }
 
-    /// Judges whether taking turns should go on. The period follows the current threads.
+    /// Judges whether taking turns should continue. The period follows the current threads.
     fn judge(&self, state: &mut ProgramState) -> TrialVerdict {
         let Some(summary) = state.window.sum_up(&self.context.table) else {
             return TrialVerdict::End(Reason::Done, Finding::NothingWaits);

@@ -45,7 +45,8 @@ pub(super) struct ProgramSleep {
 }
 
 impl ProgramSleep {
-    /// Takes in a window of the program's threads. Returns true if the program just began to sleep.
+    /// Processes a window of the program's threads. Returns true if the program just began to
+    /// sleep.
     fn judge<'a>(&mut self, threads: impl Iterator<Item = &'a RecentRates>) -> bool {
         let (mut idle, mut often, mut told, mut count) = (0.0, 0.0, true, 0u32);
         for recent_rates in threads {
@@ -67,7 +68,7 @@ impl ProgramSleep {
         let before = self.sleeps;
         self.strikes = match (seems, told) {
             (true, true) if often / f64::from(count) >= SLEEP_RATE_MIN => WINDOWS_AGREEING,
-            // The first window in which sleeps are read is incomplete and cannot tell.
+            // The first window in which sleeps are read is incomplete and proves nothing.
             (true, false) if self.suspect => (self.strikes + 1).min(WINDOWS_AGREEING),
             (true, false) => self.strikes,
             _ => self.strikes.saturating_sub(1),
@@ -90,7 +91,7 @@ impl ProgramSleep {
 pub(super) struct SleepDetector(BTreeMap<ProgramId, ProgramSleep>);
 
 impl SleepDetector {
-    /// Takes in the last sample. Returns findings for the programs that just began to sleep.
+    /// Processes the last sample. Returns findings for the programs that just began to sleep.
     pub(super) fn observe(&mut self, table: &mut ThreadTable) -> Vec<Finding> {
         let mut members: BTreeMap<ProgramId, Vec<usize>> = BTreeMap::new();
         for (i, thread) in table.threads.iter().enumerate() {
@@ -198,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn waits_that_were_counted_late_make_up_for_what_was_missing() {
+    fn waits_counted_late_correct_the_earlier_sample() {
         let mut recent_rates = RecentRates::default();
         for (run, wait) in [(0.2, 0.0), (0.1, 1.7), (0.5, 0.5)] {
             let span = crate::time::Span::from_ms(100);

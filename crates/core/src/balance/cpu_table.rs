@@ -9,11 +9,11 @@
 //! and follows the host's notices.
 //!
 //! Properties: the table has the machine's hardware threads in logical order, so neighbours are
-//! near. A CPU that the machine does not know (switched on later) is not in the table. Weights
-//! belong to the kind of core, not to the single core: favoured cores of one kind count the same,
-//! because their top frequency says nothing about a busy machine. No share is predicted for two
-//! hardware threads of one core that slow each other down; the initial placement fills cores before
-//! their second threads instead.
+//! near. A CPU that is missing in the machine model (switched on later) is missing in the table.
+//! Weights belong to the kind of core, not to the single core: favoured cores of one kind count the
+//! same, because their top frequency says nothing about a busy machine. No share is predicted for
+//! two hardware threads of one core that slow each other down; the initial placement fills cores
+//! before their second threads instead.
 
 use crate::ids::{CoreId, Id, LlcId, OsCpu, Pu};
 use crate::set::CpuSet;
@@ -160,7 +160,7 @@ impl CpuTable {
         (0..self.entries.len()).map(CpuIndex::at).filter(|&cpu| self.is_open(cpu))
     }
 
-    /// Returns the table index of a CPU; `None` if the machine does not know the CPU.
+    /// Returns the table index of a CPU; `None` if the machine model does not have the CPU.
     pub(super) fn find(&self, os: OsCpu) -> Option<CpuIndex> {
         self.by_os.get(os.index()).copied().flatten()
     }
@@ -206,7 +206,7 @@ mod tests {
     use crate::topology::{KindPart, parse_synthetic};
 
     #[test]
-    fn seats_follow_what_may_be_used() {
+    fn seats_follow_the_usable_cpus() {
         let machine = parse_synthetic("numa:2 l3:2 core:2 pu:2(far)").unwrap();
         let mut cpu_table = CpuTable::new(&machine);
         assert_eq!(cpu_table.open().count(), 16);
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_says_what_it_shares() {
+    fn a_place_names_its_shared_cache_and_node() {
         let cpu_table = CpuTable::new(&parse_synthetic("numa:2 l3:2 core:2 pu:2").unwrap());
         let entry = |at: usize| cpu_table.entry(CpuIndex::at(at));
         assert_eq!((entry(0).llc, entry(0).node), (entry(3).llc, entry(3).node));

@@ -122,7 +122,7 @@ pub enum Reason {
         waits: f64,
     },
     /// The thread stays in its node while a move from or to that node is on trial: otherwise a
-    /// migration by the kernel would be taken for an effect of the trial.
+    /// migration by the kernel would be mistaken for an effect of the trial.
     Steady,
     /// The thread stays, because this node holds more of its memory than any other node.
     Near,

@@ -91,7 +91,7 @@ pub enum Finding {
     },
     /// All usable CPUs share one memory node and one last-level cache.
     OneUnit,
-    /// No available counter tells whether memory is near.
+    /// No available counter shows whether memory is near.
     Uncounted,
     /// Threads stall on memory beyond their private caches: moving these threads may help.
     Stalls {

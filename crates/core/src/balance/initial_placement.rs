@@ -180,8 +180,8 @@ pub(super) fn assign_cpus(
                 let shut = table.shut(i, &open);
                 let thread = &mut table.threads[i];
                 // If a node of the thread's home has no usable CPU now, the thread may belong to
-                // that node: it was first seen too late to tell. A thread that returns to its home
-                // node is not displaced any more.
+                // that node: it was first seen too late for a decision. A thread that returns to
+                // its home node is not displaced any more.
                 let was = from.map(|from| cpu_table.entry(from).node).filter(|_| gone);
                 thread.displaced =
                     thread.displaced.or(was.or(shut)).filter(|home| *home != cpu_table.entry(cpu).node);
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn others_and_homes_are_minded() {
+    fn foreign_load_and_homes_are_respected() {
         let cpu_table = CpuTable::new(&parse_synthetic("core:3 pu:1").unwrap());
         let set = |text: &str| text.parse::<CpuSet>().unwrap();
         let cpus = placed(

@@ -18,7 +18,8 @@ use thiserror::Error;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
-    /// Finds out what holds the program back, and does what helps, or nothing.
+    /// Diagnoses the cause that holds the program back, and applies the treatment that helps, or
+    /// none.
     #[default]
     Auto,
     /// The paper's speed balancing: fast cores pull threads from slow cores.

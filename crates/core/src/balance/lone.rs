@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn the_only_thread_of_the_only_process_stays_free_however_long_it_computes() {
+    fn the_only_thread_of_the_only_process_stays_free_for_the_whole_run() {
         assert_eq!(free(&[(7, 0.1)]), [0]);
         assert_eq!(free(&[(7, 1_000.0)]), [0]);
     }

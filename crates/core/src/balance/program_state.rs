@@ -22,7 +22,7 @@ fn doubled(times: u32) -> f64 {
 pub(super) enum Stage {
     /// All data is read; nothing is done.
     Watched,
-    /// The program is left alone and sampled now and then.
+    /// The program is left alone and sampled occasionally.
     Still,
     /// Each thread has one core, and threads exchange cores.
     Turns,
@@ -87,7 +87,7 @@ impl ProgramState {
         }
     }
 
-    /// Forgets everything except the last findings.
+    /// Drops everything except the last findings.
     pub(super) fn begin_again(&mut self, at: Moment) {
         let reported = std::mem::take(&mut self.reported);
         *self = Self { reported, ..Self::new(at) };

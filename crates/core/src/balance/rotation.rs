@@ -34,7 +34,7 @@
 //! cache and the prediction are our own.
 
 use super::cpu_table::{CpuIndex, Nearness};
-use super::share_model::{ShareModel, Worth, fits};
+use super::share_model::{MoveEffect, ShareModel, fits};
 use super::thread_table::ThreadTable;
 use super::{Decision, Reason};
 use crate::ids::{Id, ThreadId};
@@ -321,7 +321,7 @@ fn room(
         }
         let reach = to.iter().enumerate().skip(next).take(TRIES_MAX).take_while(|(_, cpu)| cpu.0 == node);
         let found = reach.filter(|(_, cpu)| cpu.2 != slow).find_map(|(at, (_, _, cpu))| {
-            if shares.worth(slow, *cpu) != Worth::Better {
+            if shares.worth(slow, *cpu) != MoveEffect::Better {
                 return None;
             }
             let here = shares.on(slow).iter().copied();

@@ -60,7 +60,7 @@ impl RoundCosts {
         Self { ratio, rounds: 0, threads: 0, wanted, expected: None }
     }
 
-    /// Takes in the cost of the round before.
+    /// Processes the cost of the round before.
     pub(super) fn observe(&mut self, seen: &Observation<'_>) {
         self.threads = seen.threads.len();
         let Some((cost, expected)) = seen.cost.zip(self.expected) else { return };
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn constants_hold_until_the_host_tells() {
+    fn constants_hold_until_the_host_reports_costs() {
         let mut costs = RoundCosts::new(Wanted::default());
         rounds(&mut costs, None, 50);
         assert_eq!(costs.of_counter_sample(), SAMPLE_COST);
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_read_and_moved_is_expected_to_cost() {
+    fn the_expected_cost_follows_the_readings_and_moves() {
         let (mut dear, mut cheap) = (RoundCosts::new(Wanted::all()), RoundCosts::new(Wanted::default()));
         for costs in [&mut dear, &mut cheap] {
             costs.threads = 100;

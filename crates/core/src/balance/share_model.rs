@@ -13,9 +13,9 @@
 //! Properties: a CPU that was not read keeps its last estimate. A CPU without any estimate is
 //! marked as unknown, and no thread is moved there. Measurements that include a move are not used.
 //! Other programs that do not always run count as a fraction. Threads take turns on the CPUs, so
-//! each gets the mean in the end: a move is [`Worth`] it when the two CPUs together give more to
-//! our threads, or the same with the slower CPU clearly faster. A move is harmless when neither CPU
-//! gives less.
+//! each gets the mean in the end. A move is [`MoveEffect::Better`] if the two CPUs together then
+//! give more to our threads, or the same in sum and the slower CPU clearly more. A move is harmless
+//! if neither CPU gives less.
 
 use super::cpu_table::{CpuIndex, CpuTable};
 use super::thread_table::ThreadTable;
@@ -26,8 +26,8 @@ use crate::time::{Moment, Span};
 /// 30.
 const NOISE_MAX: f64 = 0.15;
 
-/// Seconds over which the usual share of a CPU is measured: several times the time that the kernel
-/// takes to move a hog if it can.
+/// Seconds over which the usual share of a CPU is measured: several times the time in which the
+/// kernel moves a hog if it can.
 const USUAL_SECONDS: f64 = 0.2;
 
 /// Seconds over which the busy time of a CPU is summed. CPU time is counted in ticks of 10 ms; over
@@ -44,7 +44,7 @@ const GAIN_MIN: f64 = 0.1;
 
 /// Effect of a move.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) enum Worth {
+pub(super) enum MoveEffect {
     /// The two CPUs together give less, or the same with the slower CPU slower.
     Worse,
     /// The same number of threads is slow, but not the same threads.
@@ -70,7 +70,7 @@ pub(super) struct ShareModel {
 }
 
 impl ShareModel {
-    /// Takes in an observation.
+    /// Processes an observation.
     pub(super) fn observe(&mut self, table: &ThreadTable, seen: &Observation<'_>) {
         let cpu_table = &table.cpu_table;
         let cpus = cpu_table.len();
@@ -229,10 +229,10 @@ impl ShareModel {
     }
 
     /// Returns the effect of moving one thread from one CPU to another.
-    pub(super) fn worth(&self, from: CpuIndex, to: CpuIndex) -> Worth {
+    pub(super) fn worth(&self, from: CpuIndex, to: CpuIndex) -> MoveEffect {
         let (here, there) = (self.ours(from), self.ours(to));
         if here == 0 || self.foreign(to).is_none() && there == 0 {
-            return Worth::Worse;
+            return MoveEffect::Worse;
         }
         let both = |here: u32, there: u32| {
             let each = |cpu, ours: u32| (ours > 0).then(|| self.each(cpu, ours));
@@ -245,15 +245,15 @@ impl ShareModel {
         let (before, after) = (both(here, there), both(here - 1, there + 1));
         let compare = |before: f64, after: f64| {
             if after > before * (1.0 + GAIN_MIN) {
-                Worth::Better
+                MoveEffect::Better
             } else if after < before * (1.0 - DIFFERENCE_MIN) {
-                Worth::Worse
+                MoveEffect::Worse
             } else {
-                Worth::Same
+                MoveEffect::Same
             }
         };
         match compare(before.1, after.1) {
-            Worth::Same => compare(before.0, after.0),
+            MoveEffect::Same => compare(before.0, after.0),
             other => other,
         }
     }
@@ -300,29 +300,33 @@ mod tests {
     }
 
     #[test]
-    fn moves_are_judged_by_what_the_seats_give_together() {
+    fn moves_are_judged_by_the_sum_of_the_shares() {
         let worth = |here, there| shares(&[here, there]).worth(CpuIndex::at(0), CpuIndex::at(1));
-        assert_eq!(worth((2, Some(0.0)), (1, Some(0.0))), Worth::Same, "three on two: others are slow then");
-        assert_eq!(worth((2, Some(0.0)), (0, Some(0.0))), Worth::Better);
+        assert_eq!(
+            worth((2, Some(0.0)), (1, Some(0.0))),
+            MoveEffect::Same,
+            "three on two: others are slow then"
+        );
+        assert_eq!(worth((2, Some(0.0)), (0, Some(0.0))), MoveEffect::Better);
         assert_eq!(
             worth((2, Some(0.0)), (0, Some(1.0))),
-            Worth::Better,
+            MoveEffect::Better,
             "as slow beside the hog, and the other is fast"
         );
         assert_eq!(
             worth((1, Some(1.0)), (1, Some(0.0))),
-            Worth::Worse,
+            MoveEffect::Worse,
             "doubling up beside a hog that is alone"
         );
         assert_eq!(
             worth((1, Some(1.1)), (1, Some(0.0))),
-            Worth::Worse,
+            MoveEffect::Worse,
             "as fast as before for the one, half as fast for the other: seen to bind both to one core beside a hog"
         );
-        assert_eq!(worth((2, Some(1.0)), (1, Some(0.0))), Worth::Worse, "two of three beside the hog");
-        assert_eq!(worth((1, Some(0.0)), (0, Some(0.0))), Worth::Same);
-        assert_eq!(worth((2, Some(0.0)), (0, None)), Worth::Worse, "what is not known is not free");
-        assert_eq!(worth((0, Some(0.0)), (1, Some(0.0))), Worth::Worse, "no thread to move");
+        assert_eq!(worth((2, Some(1.0)), (1, Some(0.0))), MoveEffect::Worse, "two of three beside the hog");
+        assert_eq!(worth((1, Some(0.0)), (0, Some(0.0))), MoveEffect::Same);
+        assert_eq!(worth((2, Some(0.0)), (0, None)), MoveEffect::Worse, "what is not known is not free");
+        assert_eq!(worth((0, Some(0.0)), (1, Some(0.0))), MoveEffect::Worse, "no thread to move");
     }
 
     #[test]
@@ -331,19 +335,19 @@ mod tests {
         cpus.weight[1] = 0.4;
         assert_eq!(
             cpus.worth(CpuIndex::at(0), CpuIndex::at(1)),
-            Worth::Better,
+            MoveEffect::Better,
             "0.7 each in turns, and 0.5 before"
         );
         cpus.weight[1] = 0.05;
         assert_eq!(
             cpus.worth(CpuIndex::at(0), CpuIndex::at(1)),
-            Worth::Worse,
+            MoveEffect::Worse,
             "hardly more in all, and one stands"
         );
     }
 
     #[test]
-    fn an_empty_seat_is_told_by_how_busy_it_is() {
+    fn the_share_of_an_empty_seat_follows_from_its_load() {
         let machine = parse_synthetic("core:2 pu:1").unwrap();
         let mut observer = crate::observe::Observer::new(machine.cpus());
         let mut table = ThreadTable::new(&machine);

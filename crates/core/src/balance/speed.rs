@@ -43,7 +43,7 @@
 
 use super::cpu_table::{CpuIndex, Nearness};
 use super::initial_placement::{assign_cpus, newcomers};
-use super::share_model::{Worth, fits};
+use super::share_model::{MoveEffect, fits};
 use super::thread_state::Binding;
 use super::turn_context::TurnContext;
 use super::{Decision, Kind, Policy, Reason, Settings, Turn, Wanted};
@@ -200,7 +200,7 @@ impl Speed {
         let speed = self.agents[from.index()].speed.unwrap_or(0.0);
         let reason = Reason::Slow { speed, mean };
         let mut decisions = Vec::new();
-        if self.context.shares.worth(from, cpu) >= Worth::Same {
+        if self.context.shares.worth(from, cpu) >= MoveEffect::Same {
             self.context.shares.moved(from, cpu);
         } else {
             let Some(returned) = least_moved(cpu, from) else { return Vec::new() };
@@ -243,8 +243,8 @@ impl Speed {
         let on: CpuSet = due.map(|cpu| self.context.table.cpu_table.entry(cpu).os).collect();
         let places = self.context.table.threads.iter().any(|thread| thread.binding != Binding::Held);
         let cpus = open().any(|cpu| self.context.shares.ours(cpu) == 0);
-        // A thread that was not seen on any CPU is missing in every subset: while there is one, all
-        // threads are read.
+        // A thread that was not seen on any CPU is missing in every subset: while such a thread
+        // exists, all threads are read.
         let nowhere = self.context.table.threads.iter().any(|thread| thread.cpu.is_none());
         (
             next,

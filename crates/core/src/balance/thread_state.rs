@@ -198,7 +198,7 @@ impl ThreadState {
         self.placed = false;
     }
 
-    /// Takes in whether it may be moved now, and its rates since the last reading.
+    /// Updates whether it may be moved now, and its rates since the last reading.
     pub(super) fn observe(&mut self, at: Moment, movable: bool, rates: Option<Rates>) {
         self.at = at;
         self.meanwhile = false;
@@ -216,7 +216,7 @@ impl ThreadState {
         self.computed += rates.run * rates.span.seconds();
         self.recent_rates.add(rates);
         let now = rates.run + rates.wait.unwrap_or(0.0);
-        // A wait is counted when it is over, so one short sample says little. Only a thread that
+        // A wait is counted when it is over, so one short sample proves little. Only a thread that
         // neither ran nor waited certainly sleeps.
         let weight = if now > 0.0 { (rates.span.seconds() / AVERAGE_SECONDS).min(1.0) } else { 1.0 };
         let before = self.wanted.unwrap_or(now);
@@ -229,7 +229,7 @@ impl ThreadState {
         self.asked = Some(PendingDecision { cpu, binding, samples: 0, pending: false });
     }
 
-    /// Takes in the outcome of the decision.
+    /// Processes the outcome of the decision.
     pub(super) fn settle(&mut self, end: Settled) {
         let Some(asked) = &mut self.asked else { return };
         match end {
@@ -257,7 +257,7 @@ impl ThreadState {
         self.asked = None;
     }
 
-    /// Records a temporary refusal. The next sample tells whether the program bound the thread on
+    /// Records a temporary refusal. The next sample shows whether the program bound the thread on
     /// purpose.
     fn refused(&mut self, refusal: Refusal) {
         self.meanwhile = refusal == Refusal::MovedMeanwhile;

@@ -7,7 +7,7 @@
 //! that have ended.
 //!
 //! Idea: one entry per living thread, in the order of the observation. A move counts as done only
-//! when its outcome says so.
+//! when its outcome confirms it.
 //!
 //! Properties: after [`ThreadTable::update`], entry `i` is thread `i` of the observation. A thread
 //! has at most one pending decision. A thread that its program, another balancer or the kernel
@@ -54,7 +54,7 @@ impl ThreadTable {
         }
     }
 
-    /// Takes in an observation. Returns true when the usable CPUs changed.
+    /// Processes an observation. Returns true when the usable CPUs changed.
     pub(super) fn update(&mut self, seen: &Observation<'_>) -> bool {
         let changed = self.cpu_table.follow(seen.usable);
         if changed {
@@ -65,7 +65,7 @@ impl ThreadTable {
         let mut threads = std::mem::take(&mut self.threads);
         let same = threads.len() == seen.threads.len()
             && threads.iter().zip(&seen.threads).all(|(thread, view)| thread.id == view.id());
-        // Threads rarely start or end; otherwise all entries stay where they are in memory.
+        // Threads rarely start or end; in other samples all entries keep their place in memory.
         if !same {
             let mut before = threads.into_iter().peekable();
             let now = seen.threads.iter().map(|view| {
@@ -250,7 +250,7 @@ impl ThreadTable {
         Decision { thread: thread.id, act, reason, gain: None }
     }
 
-    /// Takes in the outcomes of decisions.
+    /// Processes the outcomes of decisions.
     fn settle(&mut self, outcomes: &[Outcome]) {
         for outcome in outcomes {
             if let Ok(at) = self.threads.binary_search_by_key(&outcome.thread, |thread| thread.id) {
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn a_move_is_believed_when_it_is_done() {
+    fn a_move_counts_when_it_is_done() {
         for (end, cpu, free) in [
             (Some(Settled::Applied), 2, true),
             (Some(Settled::Refused(Refusal::Other)), 0, true),
@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stays_pending_is_given_up_in_the_end() {
+    fn a_decision_that_stays_pending_is_given_up() {
         let mut harness = Harness::new(1);
         harness.table.confine(0, CpuIndex::at(2), Reason::Start);
         harness.observe(&[], &Harness::end(Settled::Pending));
@@ -424,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn a_race_that_was_lost_does_not_exclude_a_thread_for_ever() {
+    fn a_lost_race_does_not_exclude_a_thread_permanently() {
         let mut harness = Harness::new(1);
         let moved = Settled::Refused(Refusal::MovedMeanwhile);
         let mut asked = Vec::new();
@@ -477,7 +477,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_there_is_put_back_while_any_of_it_may_be_used() {
+    fn a_mask_is_restored_while_any_of_its_cpus_is_usable() {
         let mut harness = Harness::new(1);
         let all = harness.table.home(&"0-3".parse().unwrap());
         news(&mut harness, "1", None, "0-3");

@@ -6,7 +6,7 @@
 //! That was another time, and two paces can be compared only if the same number of threads
 //! computed.
 //!
-//! Idea: there are three answers: the treatment goes on, it ends, or the program must be measured
+//! Idea: there are three answers: the treatment continues, it ends, or the program must be measured
 //! again without a treatment because the number of computing threads changed.
 //!
 //! Properties: the answer is a function of the two summaries. Summaries with different numbers of
@@ -30,7 +30,7 @@ const SLOW_CPU_STAY: Span = Span::from_ms(20);
 /// Answer about a treatment on trial.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) enum TrialVerdict {
-    /// The treatment goes on.
+    /// The treatment continues.
     On,
     /// The treatment ends, with the reason and the finding.
     End(Reason, Finding),
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_become_even_needs_no_turns() {
+    fn an_even_program_needs_no_rotation() {
         let even =
             ProgramSummary { threads: vec![0, 1], waited: Some(0.0), worst: 0.0, ..summary(2, 1.0, 1.0) };
         let done = TrialVerdict::End(Reason::Done, Finding::NothingWaits);

@@ -43,7 +43,7 @@ impl TurnContext {
         }
     }
 
-    /// Takes in an observation. Returns the findings that every policy must report.
+    /// Processes an observation. Returns the findings that every policy must report.
     pub(super) fn observe(&mut self, seen: &Observation<'_>) -> Vec<Finding> {
         self.table.update(seen);
         self.shares.observe(&self.table, seen);
@@ -85,7 +85,7 @@ mod tests {
     use crate::topology::parse_synthetic;
 
     #[test]
-    fn threads_that_stay_unseen_are_told_once() {
+    fn threads_that_stay_unread_are_reported_once() {
         let machine = parse_synthetic("core:2 pu:1").unwrap();
         let mut context = TurnContext::new(&machine, &Settings::default());
         let mut observer = Observer::new(machine.cpus());

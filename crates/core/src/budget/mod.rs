@@ -1,10 +1,10 @@
 //! Budget of a hold: the computing threads that its processes may have, divided while they run.
 //!
-//! Unit: a computing thread. Problem: each thread pool of each process asks for the number of CPUs,
-//! and each is told all of them, so that pools multiply: teams of teams, processes with teams each.
-//! Idea: the processes of a hold publish how many threads they compute with and how many they want
-//! ([`page`]). A pool that is about to start computes from these observations its process's share
-//! of the cores, and its own size within the share ([`share`]).
+//! Unit: a computing thread. Problem: each thread pool of each process reads the number of CPUs and
+//! gets the number of all of them, so that pools multiply: teams of teams, processes with teams
+//! each. Idea: the processes of a hold publish how many threads they compute with and how many they
+//! want ([`page`]). A pool that is about to start computes from these observations its process's
+//! share of the cores, and its own size within the share ([`share`]).
 //!
 //! *Demand* is the number of threads that a process would use now if it were alone; a process that
 //! waits demands nothing, and so *lends* its cores. A *share* is the part of the cores that a
@@ -36,7 +36,7 @@ use crate::set::CpuSet;
 /// Environment variable that gives the budget to the preload library: a [`Handoff`].
 pub const VARIABLE: &str = "TRIMTAB_BUDGET";
 
-/// Teams that may be made smaller than their program asked for.
+/// Teams that may be made smaller than their program requested.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Rule {
     /// Teams without a number of their own in the program (no `num_threads` clause), and teams for
@@ -71,8 +71,8 @@ impl Rule {
 /// Budget as the launcher hands it over: `1 PROCESS DESCRIPTOR CORES RULE CPUS`, words separated by
 /// spaces; the first is the version, and CPUs are written as `0-3,8`.
 ///
-/// The page file has no name in any folder. It is the descriptor of the process that the launcher
-/// became, and each descendant's that did not close it. Reading allocates nothing.
+/// The page file has no name in any folder. The process that the launcher became has the
+/// descriptor, and so has each descendant that did not close it. Reading allocates nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Handoff<'a> {
     /// Process that became the program.
@@ -93,7 +93,7 @@ const TEXT_VERSION: &str = "1";
 const DESCRIPTOR_MIN: i32 = 3;
 
 impl<'a> Handoff<'a> {
-    /// Reads the text of the variable; `None` if it is no hand-off.
+    /// Parses the text of the variable; `None` if it is no hand-off.
     pub fn read(text: &'a str) -> Option<Self> {
         let mut words = text.split(' ');
         words.next().filter(|&version| version == TEXT_VERSION)?;

@@ -12,7 +12,7 @@ use super::page::Content;
 use serde::Serialize;
 use std::fmt;
 
-/// What is known about a process.
+/// Facts about a process from which bounds follow.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct NprocFacts {
     /// CPUs of the machine that are online; `None` if the kernel's list cannot be read.
@@ -70,7 +70,7 @@ pub enum BoundKind {
     Quota,
     /// Cores of the enclosing hold.
     Hold,
-    /// What other processes leave of the hold's budget.
+    /// Threads that other processes leave of the hold's budget.
     Budget,
     /// Variable of the environment.
     Variable,

@@ -1,14 +1,15 @@
-//! Page file of a budget: what the processes of a hold tell each other, as words of shared memory.
+//! Page file of a budget: messages between the processes of a hold, as words of shared memory.
 //!
 //! Problem: a process may be killed, stopped or replaced by exec at any instant, may close
-//! descriptors that it does not know, and may write anything. Idea: each process has a slot, is its
-//! only regular writer, and keeps what it needs for itself in its own memory. The slot says which
-//! process owns it, so that a slot whose owner has ended is not read and can be taken over. No word
-//! is a lock, and no word is trusted: each read is brought into its range ([`State::read`]), and an
-//! owner is believed only while the kernel confirms it.
+//! descriptors that it did not open, and may write anything. Idea: each process has a slot, is its
+//! only regular writer, and keeps its private data in its own memory. The slot says which process
+//! owns it, so that a slot whose owner has ended is not read and can be taken over. No word is a
+//! lock, and no word is trusted: each value read is limited to its range ([`State::read`]), and an
+//! owner is accepted only while the kernel confirms it.
 //!
 //! A slot is one cache line, so that processes do not take lines from each other when teams start.
-//! The file is `BYTES` long; its length is sealed, so that no process can cut it under another.
+//! The file is `BYTES` long; its length is sealed, so that no process can shorten it while another
+//! uses it.
 
 /// First word of a page file of this form; the last byte is the version.
 pub const MAGIC: u64 = 0x7472_696d_6275_6401;
@@ -31,7 +32,7 @@ pub mod header {
     pub const MAGIC: usize = 0;
     /// Cores of the hold.
     pub const CORES: usize = 1;
-    /// Number of slots that were ever taken; those behind them are empty.
+    /// Number of slots that have been taken; those behind them are empty.
     pub const SLOT_END: usize = 2;
     /// The sums of ended processes begin here, in the order of the slot's words from
     /// [`slot::TEAMS`](super::slot::TEAMS) on.
@@ -62,9 +63,9 @@ pub mod slot {
 /// Process that owns a slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Owner {
-    /// Its number, above 0.
+    /// Its process number, above 0.
     pub pid: u32,
-    /// The low half of its start time in the kernel's ticks since boot. Numbers are used again;
+    /// The low half of its start time in the kernel's ticks since boot. Process numbers are reused;
     /// the pair is not.
     pub started: u32,
 }
@@ -85,12 +86,12 @@ impl Owner {
     }
 }
 
-/// What a process publishes about its teams now.
+/// State that a process publishes about its teams.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct State {
     /// Threads in its open teams; for nested teams each thread counts once.
     pub computing: u32,
-    /// Most threads that it wanted at a time since it last examined the page.
+    /// Largest number of threads that it wanted at a time since it last examined the page.
     pub wants: u32,
     /// Count of its teams, modulo two to the power of 32.
     pub teams: u32,

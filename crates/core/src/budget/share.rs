@@ -1,10 +1,10 @@
 //! Division of a hold's cores: among its processes, and within a process among its teams.
 //!
 //! Between processes the division is max-min fair: all demands are raised together, one thread at a
-//! time, until the cores are used up; a demand that is met drops out. What is left below one thread
-//! for each goes to the first ones in the order of the page, so that all processes compute the same
-//! division. Within a process the outer team comes first, since inner regions are shorter and
-//! synchronise more often; a thread of it divides its own part among its inner teams.
+//! time, until the cores are used up; a demand that is met drops out. A remainder of fewer threads
+//! than processes goes to the first processes in the order of the page, so that all processes
+//! compute the same division. Within a process the outer team comes first, since inner regions are
+//! shorter and synchronise more often; a thread of it divides its own part among its inner teams.
 //!
 //! Nothing here allocates: the preload library calls it when a team starts.
 
@@ -15,14 +15,15 @@ pub struct Observed {
     pub computing: u32,
     /// Most threads that it wanted at a time since it was last observed.
     pub wants: u32,
-    /// Threads' worth of CPU time that it used since it was last observed, rounded up; `None` if
-    /// that is not known yet.
+    /// CPU time that it used since it was last observed, as a number of threads, rounded up; `None`
+    /// if that is not known yet.
     pub used: Option<u32>,
     /// Whether it opened a team since it was last observed.
     pub opened: bool,
 }
 
-/// A process that uses less than this part of a core waits; with it, it counts as one thread more.
+/// A process that uses less than this part of a core counts as waiting; one that uses it counts as
+/// one more thread.
 const IDLE_PART: u64 = 8;
 
 /// Returns the number of threads that used this CPU time in this time, both in the same unit.

@@ -45,7 +45,7 @@ fn shares_of_known_cases() {
 }
 
 #[test]
-fn a_process_that_waits_lends_all_and_one_between_its_teams_lends_all_but_what_it_uses() {
+fn a_waiting_process_lends_all_its_threads_and_one_between_teams_all_but_those_in_use() {
     let process = Observed { computing: 0, wants: 8, used: Some(0), opened: false };
     assert_eq!(demand(&process, 8), 0);
     assert_eq!(demand(&Observed { used: Some(1), ..process }, 8), 1);
@@ -128,7 +128,7 @@ fn put(bytes: &mut [u8], word: usize, value: u64) {
 }
 
 #[test]
-fn a_page_says_who_computes_and_adds_up_living_and_ended_processes() {
+fn a_page_has_the_computing_threads_and_sums_of_living_and_ended_processes() {
     let mut bytes = vec![0; BYTES];
     bytes[..HEADER * 8].copy_from_slice(&page::fresh(4));
     for (at, sum) in [5, 4, 3, 2].into_iter().enumerate() {
@@ -175,11 +175,11 @@ proptest! {
     }
 
     #[test]
-    fn what_one_process_claims_costs_another_no_more_than_its_loans(
+    fn claims_of_one_process_cost_another_at_most_its_loans(
         cores in 1u32..200, demands in demands(), at in any::<prop::sample::Index>(), claim in any::<u32>(),
     ) {
-        // The share of the others is at least what it is if this one claims everything, and that
-        // is at least an equal part: the claim costs only what was beyond.
+        // The share of the others is at least their share if this process claims everything, which
+        // is at least an equal part: the claim costs them only the excess over that.
         let liar = at.index(demands.len());
         let mut claimed = demands.clone();
         claimed[liar] = claim.max(1);
@@ -252,7 +252,7 @@ fn observed(process: &Process) -> Observed {
     }
 }
 
-/// Returns the share of a process by what all processes show now.
+/// Returns the share of a process, computed from the present states of all processes.
 fn share_of(cores: u32, processes: &[Process], at: usize) -> u32 {
     let demands: Vec<u32> = processes.iter().map(|process| demand(&observed(process), cores)).collect();
     shares(cores, &demands)[at]

@@ -146,7 +146,7 @@ impl Account {
                 (Settled::Refused(Refusal::Permission), _) => {
                     self.forbidden.insert(*thread);
                 }
-                // Valid for this sample only: later samples tell whether the thread was bound on
+                // Valid for this sample only: later samples show whether the thread was bound on
                 // purpose.
                 (Settled::Refused(Refusal::MovedMeanwhile), _) => {
                     self.meanwhile.insert(*thread);
@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_right_passes() {
+    fn a_correct_turn_passes() {
         let free = Reason::Free { threads: 1, cpus: 2 };
         assert_eq!(
             faults(&observer(None), vec![confine(0, "1", Reason::Start), confine(1, "3", Reason::Start)]),
@@ -438,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_from_what_was_done_before_is_minded() {
+    fn effects_of_earlier_decisions_are_checked() {
         let t = ThreadId;
         let start = |to: &str| confine(1, to, Reason::Start);
         let quiet = Sample::default;
@@ -480,7 +480,7 @@ mod tests {
     }
 
     #[test]
-    fn what_raced_once_may_be_tried_at_the_next_look() {
+    fn a_decision_that_raced_once_may_be_repeated_at_the_next_sample() {
         let machine = parse_synthetic("core:4 pu:1").unwrap();
         let (mut account, mut observer, next) = (Account::default(), observer(None), Moment(99));
         let turn = Turn { decisions: vec![confine(1, "3", Reason::Start)], next, ..Turn::default() };
@@ -493,7 +493,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_left_behind_is_named() {
+    fn a_thread_with_a_mask_left_behind_is_named() {
         let machine = parse_synthetic("core:4 pu:1").unwrap();
         let mut account = Account::default();
         let mut observer = observer(None);

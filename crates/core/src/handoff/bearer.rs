@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn loaders_are_told_apart() {
+    fn loaders_are_distinguished() {
         let own = String::from_utf8_lossy(LOADER);
         for (path, ours) in [
             (format!("/lib64/{own}"), true),

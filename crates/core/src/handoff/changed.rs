@@ -26,7 +26,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read_back() {
+    fn written_data_is_read_back() {
         let text = changed_text(7, ["OMP_PLACES", "OMP_PROC_BIND"].into_iter()).unwrap();
         assert_eq!(read_changed(&text), Some((7, "OMP_PLACES OMP_PROC_BIND")));
         assert_eq!(changed_text(7, [].into_iter()), None);

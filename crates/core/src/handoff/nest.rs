@@ -1,12 +1,12 @@
 //! Hand-off of nested teams to the shim: the machine as a tree, and the requested teams.
 //!
-//! A second text beside the plan, for OpenMP programs only:
-//! `1 tree=[0,1],[2,3] roots=alone report=no nest=2,scatter,2,subcompact`. Two fields are optional:
-//! `wide=` after the tree holds the cores from which the plan was narrowed, and `missed=` after the
-//! report tells the treatment of a program in which no thread was placed. The tree is there also
-//! without teams, so that a program can name teams later by `omp_set_nesting_info`; the shim then
-//! asks [`nesting`](crate::place::nesting) for the map. The shim reads this text before threads
-//! exist, and may allocate while it does.
+//! A second text beside the plan, for OpenMP programs only: `1 tree=[0,1],[2,3] roots=alone
+//! report=no nest=2,scatter,2,subcompact`. Two fields are optional: `wide=` after the tree holds
+//! the cores from which the plan was narrowed, and `missed=` after the report determines the
+//! treatment of a program in which no thread was placed. The tree is there also without teams, so
+//! that a program can name teams later by `omp_set_nesting_info`; the shim then gets the map from
+//! [`nesting`](crate::place::nesting). The shim reads this text before threads exist, and may
+//! allocate while it does.
 
 use crate::place::nesting::{Nest, NestError, Teams, Tree, TreeError};
 use std::fmt;
@@ -206,7 +206,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn what_is_written_is_read_back() {
+    fn written_data_is_read_back() {
         for text in [
             "1 tree=[1,0] roots=alone report=no nest=2,scatter,2,scatter",
             "1 tree=[0+2,1+3] roots=share report=stderr nest=",

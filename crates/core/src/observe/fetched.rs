@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_says_what_came_and_why_the_rest_did_not() {
+    fn a_migration_reports_moved_pages_and_the_reason_for_the_rest() {
         let fetched = |moved, left, why| {
             Fetched { thread: ThreadId(0), pid: 7, to: OsNode(1), moved, left, why }.to_string()
         };

@@ -45,7 +45,7 @@ fn near(found: Option<f64>, expected: f64) -> bool {
 }
 
 #[test]
-fn rates_are_what_grew_between_two_readings() {
+fn rates_are_increments_between_two_readings() {
     let first = Sample { news: vec![info(0)], ..at(1000, vec![read(0, 500, 100)]) };
     let observer = observer(&[first, at(1100, vec![read(0, 560, 120)])]);
     let seen = observer.observation();
@@ -115,7 +115,7 @@ fn without_wait_times_there_is_no_speed_by_them() {
 }
 
 #[test]
-fn counters_that_went_backwards_begin_anew() {
+fn counters_that_decreased_start_again() {
     let first = Sample { news: vec![info(0)], ..at(0, vec![read(0, 500, 0)]) };
     let mut observer = observer(&[first, at(100, vec![read(0, 20, 0)])]);
     assert_eq!(observer.observation().threads[0].rates, None);
@@ -194,7 +194,7 @@ proptest! {
     /// For any input of a hostile or broken host, rates are finite and not negative, and never
     /// result from a single reading.
     #[test]
-    fn rates_are_sane_whatever_is_read(
+    fn rates_are_valid_for_any_readings(
         steps in proptest::collection::vec(
             (0_u64..500, proptest::collection::vec((0_u32..4, 0_u64..1000, 0_u64..1000), 0..5)), 1..12)
     ) {

@@ -3,11 +3,11 @@
 //!
 //! Problem: most runtimes size themselves by the affinity mask, which the launcher sets. An
 //! additional variable looks like a setting of the user, stops programs that compare it with their
-//! options, and disarms libraries that limit inner threads only if the variable is absent. Idea: a
-//! count is set only if it is needed ([`super::THREAD_COUNTS`] lists how each runtime counts):
-//! under a CPU quota below the mask, on request (`--threads`), and for nested teams. Exact places
-//! are set only for programs that link an OpenMP runtime and load the preload library, which
-//! answers with the plan's mask if a runtime has bound the initial thread.
+//! options, and disables the protection of libraries that limit inner threads only if the variable
+//! is absent. Idea: a count is set only if it is needed ([`super::THREAD_COUNTS`] lists how each
+//! runtime counts): under a CPU quota below the mask, on request (`--threads`), and for nested
+//! teams. Exact places are set only for programs that link an OpenMP runtime and load the preload
+//! library, which answers with the plan's mask if a runtime has bound the initial thread.
 //!
 //! Properties: The user's settings stay, except counts that exceed the CPUs of the run, which are
 //! fitted ([`super::fit`]). No variable repeats a count from the command line of a known program.
@@ -199,7 +199,7 @@ fn unset_by_user(
             "{} asks for the online CPUs, and the preload library answers from the plan",
             row.reader
         )),
-        DefaultCount::One => unset(format!("{} starts one thread unless it is told otherwise", row.reader)),
+        DefaultCount::One => unset(format!("{} starts one thread by default", row.reader)),
     }
 }
 

@@ -3,8 +3,8 @@
 //!
 //! Problem: with more computing threads than CPUs, programs that busy-wait slow down by orders of
 //! magnitude (NPB LU-MZ class S with `OMP_NUM_THREADS=2,2` on two CPUs: 6.0 s; with `2,1`: 0.04 s).
-//! Idea: the launcher knows the CPUs of the run and the counts, so it lowers the counts. Outer
-//! levels are served first, since inner regions are shorter and synchronise more often.
+//! Idea: the launcher has the CPUs of the run and the counts, so it lowers the counts. Outer levels
+//! are served first, since inner regions are shorter and synchronise more often.
 //!
 //! Properties: Counts that fit are returned unchanged. The product of the fitted counts is at most
 //! the number of CPUs. No count grows; no count becomes 0. A text that is not a list of counts

@@ -177,7 +177,7 @@ mod tests {
     use crate::topology::parse_synthetic;
 
     #[test]
-    fn each_tool_is_told_the_same_places() {
+    fn each_tool_gets_the_same_places() {
         let machine = parse_synthetic("pack:2 core:40").unwrap();
         let request =
             Request { amount: "4".parse().unwrap(), strategy: Strategy::Scatter, ..Request::default() };

@@ -1,14 +1,14 @@
 //! Grant of a workload manager: number of CPUs that a job may use on this machine.
 //!
-//! Problem: Slurm, LSF, Grid Engine and their like count CPUs, but many sites do not confine jobs to
-//! CPUs. The mask of a job then names the whole machine, and `auto` would take the cores of other
-//! jobs. Idea: each manager announces the number in a variable, and `auto` takes at most as many
-//! cores as give each thread one of the granted CPUs.
+//! Problem: Slurm, LSF, Grid Engine and similar managers count CPUs, but many sites do not confine
+//! jobs to CPUs. The mask of a job then names the whole machine, and `auto` would take the cores of
+//! other jobs. Idea: each manager announces the number in a variable, and `auto` takes at most as
+//! many cores as give each thread one of the granted CPUs.
 //!
-//! Properties: A grant only lowers `auto`. It refuses nothing, and a stated amount takes precedence.
-//! Only numbers that are valid for the whole machine are used, because a number that is too small
-//! would put all ranks of a job on one core. `NCPUS` of PBS Professional is therefore not read: it
-//! is the number of one chunk, of which a machine may have several.
+//! Properties: A grant only lowers `auto`. It is never a reason to refuse a run, and a stated
+//! amount takes precedence. Only numbers that are valid for the whole machine are used, because a
+//! number that is too small would put all ranks of a job on one core. `NCPUS` of PBS Professional
+//! is therefore not read: it is the number of one chunk, of which a machine may have several.
 //!
 //! Sources: sbatch(1) and srun(1), "output environment variables"; IBM, "Environment variables set
 //! for job execution"; qsub(1) of Grid Engine; Torque, "Exported batch environment variables";
@@ -74,7 +74,7 @@ pub fn grant(get: &dyn Fn(&str) -> Option<String>, rank: Option<&LocalRank>) -> 
     if let Some(cpus) = get("HQ_CPUS").and_then(|list| list.parse::<CpuSet>().ok()) {
         return u32::try_from(cpus.len()).ok().filter(|&cpus| cpus > 0).map(|cpus| of_job("HQ_CPUS", cpus));
     }
-    // Set in batch scripts too, where it says what a task of a later step will have.
+    // Also set in batch scripts, where it is the number for a task of a later step.
     if rank.is_some_and(|rank| rank.launcher == "Slurm")
         && let Some(cpus) = number("SLURM_CPUS_PER_TASK")
     {
@@ -129,7 +129,7 @@ mod tests {
             (&[][..], None, None),
             (&slurm, None, Some(("SLURM_CPUS_ON_NODE", 16, false))),
             (&slurm, Some("Slurm"), Some(("SLURM_CPUS_PER_TASK", 4, true))),
-            // The ranks of mpirun share what Slurm granted on the machine.
+            // The ranks of mpirun share the CPUs that Slurm granted on the machine.
             (&slurm, Some("Open MPI"), Some(("SLURM_CPUS_ON_NODE", 16, false))),
             (&slurm[1..], Some("Slurm"), Some(("SLURM_CPUS_ON_NODE", 16, false))),
             (&[("LSB_MCPU_HOSTS", "node7 8")], None, Some(("LSB_MCPU_HOSTS", 8, false))),
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_number_is_no_grant() {
+    fn a_value_that_is_no_number_is_no_grant() {
         for bad in ["", "0", "-1", "4x", "99999999999", "4(x2)"] {
             assert_eq!(found(&[("SLURM_CPUS_ON_NODE", bad)], None), None, "{bad:?}");
             assert_eq!(found(&[("LSB_MCPU_HOSTS", bad)], None), None, "{bad:?}");

@@ -480,7 +480,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_told_where_the_plan_has_the_whole_machine() {
+    fn no_setting_is_made_if_the_plan_has_the_whole_machine() {
         for row in &ROWS {
             assert_eq!(of(row.launcher, "-np 4 --bind-to core a", "0-7", &[]), LauncherSettings::default());
         }
@@ -489,7 +489,7 @@ mod tests {
     }
 
     #[test]
-    fn every_launcher_has_a_row_that_says_where_it_comes_from() {
+    fn every_launcher_has_a_row_with_its_source() {
         use Launcher::{Flux, Hydra, IntelMpi, Jsm, OpenMpi4, OpenMpi5, Pals, Slurm, Torchrun, Unknown};
         for launcher in [OpenMpi4, OpenMpi5, Hydra, IntelMpi, Torchrun, Slurm, Flux, Pals, Jsm, Unknown] {
             let rows: Vec<_> = ROWS.iter().filter(|row| row.launcher == launcher).collect();
@@ -555,7 +555,7 @@ mod tests {
     }
 
     #[test]
-    fn ranks_that_cannot_each_have_a_core_of_the_hold_share_its_cores_or_the_user_is_told() {
+    fn ranks_beyond_the_cores_of_the_hold_share_them_or_the_user_gets_an_error() {
         let together = |words| set(&of(Launcher::OpenMpi4, words, "0-1", &[])).get(1).cloned();
         let list = "OMPI_MCA_hwloc_base_cpu_list=0-1".to_owned();
         assert_eq!(together("-np 3 --bind-to core a"), Some(list));
@@ -601,7 +601,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rank_keeps_what_its_launcher_set() {
+    fn a_rank_keeps_the_variables_of_its_launcher() {
         let machine = parse_synthetic("core:4").unwrap();
         let cpus = "0".parse().unwrap();
         let words = ["-np", "2", "a"];

@@ -1,18 +1,18 @@
 //! Estimate of the load of other programs, from evidence that costs no waiting.
 //!
 //! Problem: the load of a CPU is a share of time, so measuring it takes time. A launcher that
-//! sleeps for 100 ms whenever anything else runs is slow on every shared machine. Idea: evidence
-//! that is already there. First, counters of the CPUs that an earlier launch kept: the difference
-//! to now is the load since then. Second, the number of tasks that are runnable at this instant: no
-//! more CPUs than that can be busy, so that the end of a program is seen at once. Third, the
-//! runnable tasks themselves: a task that has computed for most of its life keeps its CPU busy, a
-//! task that has just started, or that rarely runs, may be gone in a moment.
+//! sleeps for 100 ms whenever anything else runs is slow on every shared machine. Idea: use
+//! evidence that already exists. First, counters of the CPUs that an earlier launch kept: the
+//! difference to now is the load since then. Second, the number of tasks that are runnable at this
+//! instant: no more CPUs than that can be busy, so that the end of a program is seen at once.
+//! Third, the runnable tasks themselves: a task that has computed for most of its life keeps its
+//! CPU busy, a task that has just started, or that rarely runs, may be gone in a moment.
 //!
-//! Counters alone are wrong in one case that is common: a program has just ended, and at this
-//! instant a daemon or a thread of the kernel runs for a moment. The counters then show a busy CPU,
-//! and the number of tasks does not contradict them. So where counters show a busy CPU, the tasks
-//! are examined too. An estimate that is too low costs what a start without trimtab costs: the
-//! kernel divides the CPU. One that is too high takes a CPU from the program.
+//! Counters alone are wrong in one frequent case: a program has just ended, and at this instant a
+//! daemon or a thread of the kernel runs for a moment. The counters then show a busy CPU, and the
+//! number of tasks does not contradict them. So if counters show a busy CPU, the tasks are examined
+//! too. An estimate that is too low costs as much as a start without trimtab: the kernel divides
+//! the CPU. One that is too high takes a CPU from the program.
 //!
 //! Properties: pure; equal evidence gives equal estimates. At most `runnable` CPUs are busy; if all
 //! runnable tasks were examined, at most as many as compute.
@@ -26,10 +26,10 @@ use std::fmt;
 /// Shortest age of kept counters: ten timer ticks of the slowest common kernel, so that one tick is
 /// at most 10 % of the load.
 pub const AGE_MIN: Span = Span::from_ms(100);
-/// Longest age of kept counters. Chosen: programs come and go in seconds, and the number of
+/// Longest age of kept counters. Chosen: programs start and end in seconds, and the number of
 /// runnable tasks corrects an average that is out of date in one direction only.
 pub const AGE_MAX: Span = Span::from_ms(10_000);
-/// Shortest life of a task whose use of CPU time says anything: the age of a compiler in a build.
+/// Shortest life of a task whose use of CPU time is evidence: the age of a compiler in a build.
 const LIFE_MIN: Span = Span::from_ms(100);
 /// Share of its life that a task has computed, from which it keeps its CPU busy.
 const COMPUTING_SHARE_MIN: f64 = 0.5;
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn tasks_explain_what_is_runnable_if_all_were_examined_or_enough_compute() {
+    fn tasks_explain_the_runnable_count_if_all_were_examined_or_enough_compute() {
         let tasks = |found: Vec<RunnableTask>, cut| RunnableTasks { found, cut };
         let (daemon, computing) = (task(0, 2_000, 60_000), task(1, 900, 1_000));
         assert!(tasks(vec![], false).explain(1));

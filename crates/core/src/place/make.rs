@@ -33,8 +33,7 @@ const LLC_COST: u64 = 60;
 /// core.
 const REMOTE_COST: u64 = 600;
 /// Largest cost of a core that `auto` uses, in thousandths: less than half of the core. On a
-/// desktop some load is everywhere, and a program that asks for the free cores should not be left
-/// with none.
+/// desktop every core has some load, and a request for the free cores should not get none.
 const AUTO_COST_MAX: u32 = 499;
 /// Cost limits, in thousandths of a core: the strategy is also asked with only the candidates up to
 /// each of them.
@@ -98,7 +97,7 @@ fn named_cpus(machine: &Machine, request: &Request, taken: &Taken) -> Result<(),
     Ok(())
 }
 
-/// Returns the core kinds to try, in order; `None` stands for any mixture.
+/// Returns the core kinds to try, in order; `None` means any mixture.
 fn kinds_to_try(
     machine: &Machine,
     request: &Request,

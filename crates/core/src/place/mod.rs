@@ -4,8 +4,8 @@
 //! `pool` gathers the candidates and their costs, `local` finds cores without local memory, `make`
 //! joins the steps, and `reasons` explains the result. `environment`, `waiting` and `launchers`
 //! decide the settings for the program's runtimes and launchers; `runtimes` and `programs` are
-//! tables; `fit` lowers counts, and `grant` reads what a workload manager granted. Nothing here
-//! reads or changes the machine.
+//! tables; `fit` lowers counts, and `grant` reads the number of CPUs that a workload manager
+//! granted. Nothing here reads or changes the machine.
 
 mod compact;
 mod environment;

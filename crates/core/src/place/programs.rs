@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_count_states_nothing() {
+    fn a_value_that_is_no_count_states_nothing() {
         for command in [
             "gmx mdrun",
             "gmx mdrun -ntomp",

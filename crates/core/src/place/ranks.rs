@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_from_a_launcher_is_not_believed() {
+    fn impossible_numbers_of_a_launcher_are_rejected() {
         assert_eq!(rank(&[("MPI_LOCALRANKID", "x")]), None);
         let beyond = rank(&[("MPI_LOCALRANKID", "5"), ("MPI_LOCALNRANKS", "2")]).unwrap();
         assert_eq!(beyond.of, None);

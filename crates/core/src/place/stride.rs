@@ -4,7 +4,7 @@
 //! port slow each other down; a program bound by that resource runs as fast on half the cores.
 //! Idea: thin out the candidates first, then place the rest compactly. A stride by unit keeps the
 //! unit's other cores idle and held, since otherwise a second run would use them and share the
-//! resource after all; a stride by number only skips cores. Source: numaplace's roadmap (seed 003).
+//! resource; a stride by number only skips cores. Source: numaplace's roadmap (seed 003).
 
 use super::pool::{Item, Pool};
 use super::request::{Strategy, Stride};

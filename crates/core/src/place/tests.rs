@@ -232,7 +232,7 @@ fn named_cpus_are_taken_exactly_or_refused() {
 }
 
 #[test]
-fn auto_takes_what_is_free_up_to_the_sites_default() {
+fn auto_takes_free_cores_up_to_the_sites_default() {
     let machine = machine("core:8");
     let taken =
         Taken { held: cpus("0-1"), busy: [(OsCpu(2), 800), (OsCpu(4), 300)].into(), ..free(&machine) };
@@ -289,7 +289,7 @@ fn without_memory(text: &str, empty: &[usize], missing: &[usize]) -> Machine {
 const FOUR_DIES: &str = "pack:1 numa:4 l3:2 core:4";
 
 #[test]
-fn cores_with_memory_come_first_whatever_the_strategy() {
+fn cores_with_memory_come_first_with_every_strategy() {
     // Dies without memory as reported by Linux (nodes with zero bytes), and as omitted by hwloc.
     for machine in [without_memory(FOUR_DIES, &[0, 2], &[]), without_memory(FOUR_DIES, &[], &[0, 2])] {
         let with = |amount: &str, strategy| {
@@ -372,7 +372,7 @@ fn memory_that_may_not_be_used_is_no_local_memory() {
 }
 
 #[test]
-fn the_checker_knows_a_plan_on_cores_without_memory() {
+fn the_checker_rejects_a_plan_on_cores_without_memory() {
     let plain = machine(FOUR_DIES);
     let empty = without_memory(FOUR_DIES, &[0, 2], &[]);
     for (amount, strategy) in [
@@ -543,7 +543,7 @@ proptest! {
     }
 
     #[test]
-    fn expressions_never_harm(text in "[0-9axuto%/nlcdek3 ]{0,12}|.{0,12}") {
+    fn any_expression_is_parsed_or_refused(text in "[0-9axuto%/nlcdek3 ]{0,12}|.{0,12}") {
         if let Ok(amount) = text.parse::<Amount>() {
             prop_assert_eq!(amount.to_string().parse::<Amount>().unwrap(), amount);
         }

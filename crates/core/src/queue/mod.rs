@@ -123,7 +123,7 @@ pub enum Applicant {
     Passing,
 }
 
-/// What a run has to leave to others.
+/// Cores that a run must leave to others.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Precedence {
     /// Tickets of the runs ahead, in the order of the line, without the stopped ones. For a run
@@ -214,7 +214,7 @@ fn eligible<'a>(cpus: &'a CpuSet, at: &'a Occupancy) -> impl Iterator<Item = &'a
     at.cores.iter().filter(|core| core.intersects(cpus))
 }
 
-/// Returns what an applicant has to leave to the waiters.
+/// Returns the cores that an applicant must leave to the waiting runs.
 pub fn precedence(
     waiters: &[Waiter],
     applicant: Applicant,

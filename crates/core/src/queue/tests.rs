@@ -184,7 +184,7 @@ proptest! {
         }));
         let rules = QueueRules { reserve_after: seconds(reserve_after), ..QueueRules::default() };
         let starts = simulate(CORES, &[], &jobs, &rules, false);
-        // What runs when the bound is over ends within the longest length.
+        // A run that is active when the bound is over ends within the longest length.
         prop_assert!(starts[0].is_some_and(|start| start <= 3 + reserve_after + 20), "{starts:?}");
     }
 

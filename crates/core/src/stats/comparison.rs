@@ -111,9 +111,9 @@ pub struct Sequential {
     pub errors_believed: f64,
     /// Samples so far.
     pub samples: usize,
-    /// Samples before which a gain is not believed.
+    /// Minimal number of samples for a gain.
     pub samples_min: usize,
-    /// Samples before which a loss is not believed.
+    /// Minimal number of samples for a loss.
     pub samples_loss_min: usize,
     /// Samples after which the comparison ends.
     pub samples_max: usize,
@@ -122,8 +122,8 @@ pub struct Sequential {
 }
 
 impl Sequential {
-    /// Returns the verdict on the samples so far. [`Verdict::Unknown`] asks for more samples; a
-    /// loss that is not clear counts as no difference.
+    /// Returns the verdict on the samples so far. [`Verdict::Unknown`] means that more samples are
+    /// needed; a loss that is not clear counts as no difference.
     pub fn verdict(&self) -> Verdict {
         let Self { gain, gain_min, error, errors_believed, samples, .. } = *self;
         let last = self.last || samples >= self.samples_max;
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn no_difference_is_seldom_taken_for_one() {
+    fn equal_settings_are_rarely_judged_different() {
         let mut random = Random(11);
         let mut draw = || -> Vec<f64> { (0..7).map(|_| 1.0 + random.below(1000) as f64).collect() };
         let wrong = (0..200).filter(|&seed| {
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_within_the_factors_are_alike() {
+    fn figures_within_the_factors_are_equal() {
         let judged = |better, candidate| by_factors(better, 100.0, candidate, 0.98, 1.01);
         assert_eq!(judged(Better::More, 97.0), Verdict::Worse);
         assert_eq!(judged(Better::More, 98.0), Verdict::NoDifference);

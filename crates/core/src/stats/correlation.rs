@@ -1,6 +1,6 @@
 //! Correlation: three measures of how far two quantities change together.
 //!
-//! Unit: none. Problem: an index is to stand for a run time that cannot be measured while a program
+//! Unit: none. Problem: an index is to replace a run time that cannot be measured while a program
 //! runs. There are three questions, from the strongest to the weakest: is the index proportional to
 //! the time (Pearson), does it give the same order (Spearman), and does it change in the same
 //! direction when the time changes? A policy that only compares needs the last. A few large changes
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_computed_is_missing() {
+    fn an_undefined_correlation_is_missing() {
         assert_eq!(pearson(&[(1.0, 1.0), (2.0, 2.0)]), None);
         assert_eq!(pearson(&[(1.0, 1.0), (2.0, 1.0), (3.0, 1.0)]), None, "one does not vary");
         assert_eq!(pearson(&[(1.0, 1.0), (2.0, 2.0), (3.0, f64::NAN)]), None);

@@ -12,11 +12,11 @@
 //! floating, with the runtime's own wait policy. *Per core* is threads over the cores that this
 //! program may use: two programs that share two cores with two threads each have one per core each,
 //! and so have two programs with a core of their own and one thread each. A pair of programs makes
-//! two samples of one round, each with the other as its [`Company`].
+//! two samples of one round, each with the other as its [`PairedProgram`].
 //!
 //! Properties: a value that was not measured is `None`. A run that was stopped because it took too
 //! long is a sample ([`Status::Slower`]) with a time that is a lower bound, and every derived value
-//! says so. Equal samples and seed give equal results.
+//! is marked as one. Equal samples and seed give equal results.
 //!
 //! Source: C. Iancu, S. Hofmeyr, F. Blagojević and Y. Zheng, "Oversubscription on Multicore
 //! Processors", IPDPS 2010, for the varied parameters and the figures; S. Eyerman and L. Eeckhout,
@@ -103,7 +103,7 @@ impl Runtime {
 /// Binding of threads.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Grip {
+pub enum ThreadBinding {
     /// Each thread on one core, evenly, for the whole run.
     Pinned,
     /// Threads run wherever Linux puts them.
@@ -112,7 +112,7 @@ pub enum Grip {
     Balanced,
 }
 
-impl Grip {
+impl ThreadBinding {
     /// All bindings, in the order of tables.
     pub const ALL: [Self; 3] = [Self::Pinned, Self::Floating, Self::Balanced];
 
@@ -171,12 +171,12 @@ macro_rules! words {
 }
 
 words!(Runtime, "runtime");
-words!(Grip, "grip");
+words!(ThreadBinding, "grip");
 words!(Arrangement, "arrangement");
 
 /// The other program of a pair.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Company {
+pub struct PairedProgram {
     /// Name of the program.
     pub program: String,
     /// Problem class, if the program has classes.
@@ -209,11 +209,11 @@ pub struct StudyCell {
     /// Threads over cores.
     pub per_core: u32,
     /// Binding of the threads.
-    pub grip: Grip,
+    pub grip: ThreadBinding,
     /// Wait policy of the threads; [`WaitPolicy::Keep`] is the runtime's own.
     pub wait: WaitPolicy,
     /// The other program; `None` if the program was alone.
-    pub company: Option<Company>,
+    pub company: Option<PairedProgram>,
 }
 
 impl StudyCell {
@@ -225,7 +225,7 @@ impl StudyCell {
     /// Returns whether this is the configuration of a program's baseline.
     pub fn is_baseline(&self) -> bool {
         let Self { per_core, grip, wait, company, .. } = self;
-        (*per_core, *grip, *wait) == (1, Grip::Floating, WaitPolicy::Keep) && company.is_none()
+        (*per_core, *grip, *wait) == (1, ThreadBinding::Floating, WaitPolicy::Keep) && company.is_none()
     }
 
     /// Returns the setting with which `run` would start the program like this.
@@ -234,9 +234,9 @@ impl StudyCell {
     /// `run` cannot start it like this.
     pub fn setting(&self) -> Result<Setting, SettingError> {
         let (pin, balance) = match self.grip {
-            Grip::Pinned => ("auto", "none"),
-            Grip::Floating => ("mask", "none"),
-            Grip::Balanced => ("mask", "speed"),
+            ThreadBinding::Pinned => ("auto", "none"),
+            ThreadBinding::Floating => ("mask", "none"),
+            ThreadBinding::Balanced => ("mask", "speed"),
         };
         let setting = Setting::new()
             .with(Knob::Threads, self.threads.to_string())?
@@ -250,7 +250,7 @@ impl fmt::Display for StudyCell {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { runtime, threads, cores, grip, wait, company, .. } = self;
         write!(f, "{}/{runtime}/{threads}on{cores}/{grip}/{wait}", self.name())?;
-        let Some(Company { program, class, runtime, per_core, arrangement, place }) = company else {
+        let Some(PairedProgram { program, class, runtime, per_core, arrangement, place }) = company else {
             return Ok(());
         };
         let other = named(program, class.as_deref());

@@ -4,7 +4,7 @@ use super::*;
 use crate::stats::median;
 use proptest::prelude::*;
 
-fn cell(program: &str, per_core: u32, grip: Grip, wait: WaitPolicy) -> StudyCell {
+fn cell(program: &str, per_core: u32, grip: ThreadBinding, wait: WaitPolicy) -> StudyCell {
     StudyCell {
         program: program.to_owned(),
         class: Some("S".to_owned()),
@@ -38,7 +38,7 @@ fn sample(cell: &StudyCell, round: u32, seconds: f64, beside: f64) -> Sample {
 
 /// One of two programs that ran together.
 fn with(program: &str, other: &str, place: u8, arrangement: Arrangement) -> StudyCell {
-    let company = Company {
+    let company = PairedProgram {
         program: other.to_owned(),
         class: Some("S".to_owned()),
         runtime: Runtime::Libgomp,
@@ -46,12 +46,12 @@ fn with(program: &str, other: &str, place: u8, arrangement: Arrangement) -> Stud
         arrangement,
         place,
     };
-    StudyCell { company: Some(company), ..cell(program, 1, Grip::Floating, WaitPolicy::Keep) }
+    StudyCell { company: Some(company), ..cell(program, 1, ThreadBinding::Floating, WaitPolicy::Keep) }
 }
 
 #[test]
 fn slow_downs_are_those_of_neighbours_and_not_of_medians() {
-    let two = cell("cg", 2, Grip::Floating, WaitPolicy::Keep);
+    let two = cell("cg", 2, ThreadBinding::Floating, WaitPolicy::Keep);
     // The machine is half as fast in the second round: ratios stay, times do not.
     let samples = [sample(&two, 1, 3.0, 2.0), sample(&two, 2, 6.0, 4.0), sample(&two, 3, 3.3, 2.0)];
     let summaries = cells(&samples, 1);
@@ -65,8 +65,8 @@ fn slow_downs_are_those_of_neighbours_and_not_of_medians() {
 }
 
 #[test]
-fn what_was_stopped_is_more_than_what_is_said() {
-    let slow = cell("lu", 4, Grip::Pinned, WaitPolicy::Spin);
+fn a_stopped_run_gives_a_lower_bound() {
+    let slow = cell("lu", 4, ThreadBinding::Pinned, WaitPolicy::Spin);
     let stopped = |round| Sample { status: Status::Slower, ..sample(&slow, round, 40.0, 2.0) };
     let done = |round| sample(&slow, round, 4.0, 2.0);
     let found = |samples: &[Sample]| cells(samples, 1).remove(0);
@@ -84,12 +84,12 @@ fn what_was_stopped_is_more_than_what_is_said() {
 #[test]
 fn the_best_way_is_the_quickest_that_is_known() {
     let ways = [
-        (cell("cg", 1, Grip::Floating, WaitPolicy::Keep), 1.0),
-        (cell("cg", 2, Grip::Floating, WaitPolicy::Sleep), 0.9),
-        (cell("ep", 2, Grip::Floating, WaitPolicy::Sleep), 0.5),
+        (cell("cg", 1, ThreadBinding::Floating, WaitPolicy::Keep), 1.0),
+        (cell("cg", 2, ThreadBinding::Floating, WaitPolicy::Sleep), 0.9),
+        (cell("ep", 2, ThreadBinding::Floating, WaitPolicy::Sleep), 0.5),
     ];
     let mut samples: Vec<Sample> = ways.iter().map(|(cell, ratio)| sample(cell, 1, *ratio, 1.0)).collect();
-    let early = cell("cg", 8, Grip::Floating, WaitPolicy::Spin);
+    let early = cell("cg", 8, ThreadBinding::Floating, WaitPolicy::Spin);
     samples.push(Sample { status: Status::Slower, ..sample(&early, 1, 0.1, 1.0) });
     let summaries = cells(&samples, 1);
     assert_eq!(best(&summaries, &ways[0].0).unwrap().cell, ways[1].0);
@@ -135,7 +135,7 @@ fn a_program_can_be_its_own_company() {
 
 #[test]
 fn cells_are_settings_that_run_takes() {
-    let setting = cell("cg", 4, Grip::Balanced, WaitPolicy::Sleep).setting().unwrap();
+    let setting = cell("cg", 4, ThreadBinding::Balanced, WaitPolicy::Sleep).setting().unwrap();
     assert_eq!(setting.to_string(), "threads=8 cores=2 wait=sleep pin=mask balance=speed");
 }
 
@@ -145,7 +145,7 @@ fn words_are_read_as_they_are_written() {
         assert_eq!(runtime.to_string().parse(), Ok(runtime));
         assert_eq!(serde_json::to_value(runtime).unwrap(), runtime.word());
     }
-    for grip in Grip::ALL {
+    for grip in ThreadBinding::ALL {
         assert_eq!(grip.to_string().parse(), Ok(grip));
         assert_eq!(serde_json::to_value(grip).unwrap(), grip.word());
     }
@@ -154,7 +154,7 @@ fn words_are_read_as_they_are_written() {
         assert_eq!(serde_json::to_value(arrangement).unwrap(), arrangement.word());
     }
     assert_eq!(
-        "glue".parse::<Grip>(),
+        "glue".parse::<ThreadBinding>(),
         Err("unknown grip \"glue\" (known: pinned, floating, balanced)".to_owned())
     );
 }
@@ -177,7 +177,7 @@ fn line(sample: &Sample) -> String {
 #[test]
 fn a_record_is_read_as_it_was_written() {
     let samples = [
-        sample(&cell("cg", 2, Grip::Pinned, WaitPolicy::Spin), 1, 3.0, 2.0),
+        sample(&cell("cg", 2, ThreadBinding::Pinned, WaitPolicy::Spin), 1, 3.0, 2.0),
         sample(&with("ep", "cg", 2, Arrangement::Partitioned), 2, 1.0, 1.0),
     ];
     let mut text = format!("{}\n", start());
@@ -193,11 +193,12 @@ fn a_record_is_read_as_it_was_written() {
 }
 
 #[test]
-fn what_is_no_record_is_refused_with_its_line() {
+fn a_line_that_is_no_record_is_refused_with_its_number() {
     let mut other = start();
     other["bench"] = "nested".into();
     let mut cut =
-        serde_json::to_value(sample(&cell("cg", 1, Grip::Pinned, WaitPolicy::Keep), 1, 1.0, 1.0)).unwrap();
+        serde_json::to_value(sample(&cell("cg", 1, ThreadBinding::Pinned, WaitPolicy::Keep), 1, 1.0, 1.0))
+            .unwrap();
     cut["schema"] = SCHEMA.into();
     cut["record"] = "sample".into();
     cut["grip"] = "glue".into();
@@ -222,7 +223,7 @@ proptest! {
     fn a_machine_that_changes_its_speed_changes_no_slow_down(
         runs in proptest::collection::vec((0.5..50.0_f64, 0.01..10.0_f64), 1..12)
     ) {
-        let two = cell("mg", 2, Grip::Floating, WaitPolicy::Yield);
+        let two = cell("mg", 2, ThreadBinding::Floating, WaitPolicy::Yield);
         let samples: Vec<Sample> = (1..).zip(&runs).map(|(round, (ratio, speed))| sample(&two, round, ratio * speed, *speed)).collect();
         let ratios: Vec<f64> = runs.iter().map(|(ratio, _)| *ratio).collect();
         let found = cells(&samples, 7)[0].slowdown.unwrap().median;
@@ -230,7 +231,7 @@ proptest! {
     }
 
     #[test]
-    fn fairness_is_at_most_one_and_throughput_is_below_two_where_nobody_gains(
+    fn fairness_is_at_most_one_and_throughput_at_most_two_if_no_program_gains(
         first in proptest::collection::vec(1.0..30.0_f64, 1..8), factor in 1.0..9.0_f64
     ) {
         let mut samples = Vec::new();

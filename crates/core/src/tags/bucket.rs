@@ -34,7 +34,7 @@ impl Bucket {
         Ok(())
     }
 
-    /// Returns whether the bucket is full; a full bucket may be forgotten.
+    /// Returns whether the bucket is full; a full bucket may be dropped.
     pub fn is_full(&self, now: Moment) -> bool {
         self.full <= now
     }

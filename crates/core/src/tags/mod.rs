@@ -1,9 +1,9 @@
 //! Registry of tags: the requests to balance certain threads, with their owners, as a value.
 //!
-//! Problem: a daemon that moves threads for all users must know the owner of each request. It must
-//! not let a user move threads of others, and a flood of requests must not exhaust it. Idea: all of
-//! this is decided here, without a clock or a file: facts about a process, the requesting user, and
-//! the time are arguments, and the result is a tag or a typed refusal.
+//! Problem: a daemon that moves threads for all users must identify the user of each request. It
+//! must not let a user move threads of others, and a flood of requests must not exhaust it. Idea:
+//! all of this is decided here, without a clock or a file: facts about a process, the requesting
+//! user, and the time are arguments, and the result is a tag or a typed refusal.
 //!
 //! Terms: a *mark* is the tagged object (a process with its descendants, one thread, a control
 //! group, a virtual machine, one of its CPUs); a *tag* is a mark with its requester. The kernel
@@ -14,8 +14,8 @@
 //! another user's threads. The number of tags is bounded for each user and for all. Equal input
 //! gives equal output.
 //!
-//! Source: the two hypercalls of Rao, Wang, Zhou and Xu, HPCA 2013, by which a guest says which of
-//! its CPUs are sensitive to their placement.
+//! Source: the two hypercalls of Rao, Wang, Zhou and Xu, HPCA 2013, by which a guest names those of
+//! its vCPUs that are sensitive to their placement.
 
 mod ask;
 mod bucket;
@@ -46,12 +46,12 @@ const ROOT_TAGS: usize = 512;
 /// Tagged control groups per user other than root, at most: each may hold any number of processes,
 /// which are listed repeatedly. Chosen.
 pub const CGROUPS_OF_USER_MAX: usize = 16;
-/// Changes of tags per user or guest, at once and then per second: each tag that comes or goes
-/// causes work in the balancer. Chosen: all tags of a user, twice; and more often than any user
-/// intends.
+/// Changes of tags per user or guest, at once and then per second: each tag that is added or
+/// removed causes work in the balancer. Chosen: all tags of a user, twice; and more often than any
+/// user intends.
 const CHANGES_BURST: u32 = 2 * TAGS_OF_USER_MAX as u32;
 const CHANGES_PER_SECOND: u32 = 4;
-/// Number of rates kept before those that have recovered are forgotten.
+/// Number of rates kept before those that have recovered are dropped.
 const RATES_MAX: usize = 1_024;
 
 /// Upper bound of program numbers: balancers keep some state for each program.
@@ -59,12 +59,12 @@ const PROGRAMS_MAX: u32 = 4 * TAGS_MAX as u32;
 
 /// Requesting user, as reported by the kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Who {
+pub struct Requester {
     /// User id.
     pub uid: u32,
 }
 
-impl Who {
+impl Requester {
     /// Returns whether the user may move threads of other users. Only root may: `CAP_SYS_NICE` of a
     /// process can be read, but not whether the process had it when it connected, and the process
     /// may since have become a program that has it.
@@ -265,7 +265,7 @@ impl Registry {
     ///
     /// # Errors
     /// [`Refusal::NotYours`], [`Refusal::Reach`].
-    pub fn may(&self, who: Who, owner: Owner) -> Result<(), Refusal> {
+    pub fn may(&self, who: Requester, owner: Owner) -> Result<(), Refusal> {
         if !who.over_others() && !owner.is(who.uid) {
             return Err(Refusal::NotYours { pid: owner.pid, uid: owner.effective });
         }
@@ -284,7 +284,7 @@ impl Registry {
     /// The user may not tag the process, or there are too many tags.
     pub fn tag(
         &mut self,
-        who: Who,
+        who: Requester,
         mark: Mark,
         owner: Option<Owner>,
         group: Option<String>,
@@ -363,7 +363,7 @@ impl Registry {
     }
 
     /// Clears the tags that a request means; without a name, all of the user's own.
-    pub fn clear(&mut self, who: Who, what: Option<&What>, now: Moment) -> Cleared {
+    pub fn clear(&mut self, who: Requester, what: Option<&What>, now: Moment) -> Cleared {
         let meant = |tag: &Tag| what.is_none_or(|what| tag.mark.is(what));
         let own = |tag: &Tag| tag.by == By::User(who.uid);
         let theirs = |tag: &Tag| own(tag) || (who.over_others() && what.is_some());
@@ -464,7 +464,7 @@ impl Registry {
         self.tags.is_empty()
     }
 
-    /// Returns a number that changes whenever a tag comes or goes.
+    /// Returns a number that changes whenever a tag is added or removed.
     pub fn generation(&self) -> u64 {
         self.generation
     }

@@ -261,7 +261,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_is_said_is_counted_once(parts in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..200), 0..20)) {
+        fn any_bytes_are_counted_once(parts in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..200), 0..20)) {
             let mut port = Port::default();
             let mut heard = 0;
             for (at, part) in parts.iter().enumerate() {

@@ -2,9 +2,9 @@ use super::*;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 
-const ROOT: Who = Who { uid: 0 };
-const ANN: Who = Who { uid: 1_000 };
-const BOB: Who = Who { uid: 1_001 };
+const ROOT: Requester = Requester { uid: 0 };
+const ANN: Requester = Requester { uid: 1_000 };
+const BOB: Requester = Requester { uid: 1_001 };
 
 fn process(pid: u32) -> Mark {
     Mark::Process { pid, start: 7 }
@@ -85,7 +85,7 @@ fn only_ones_own_is_cleared_but_by_root() {
 }
 
 #[test]
-fn guests_speak_of_their_own_machine_and_are_cleared_by_it() {
+fn guests_tag_their_own_machine_and_are_cleared_with_it() {
     let mut tags = Registry::new(Reach::All);
     let vcpu = |vm: &str, index| Mark::Vcpu { vm: vm.into(), pid: 9, start: 7, index };
     let by = By::Guest("a".into());
@@ -111,7 +111,8 @@ fn there_is_an_end_to_tags() {
     // For any number of users, there is room for root.
     for uid in 1_001..1_009u32 {
         for pid in 1..=512u32 {
-            let came = tags.tag(Who { uid }, process(pid), owner(pid, uid), None, Moment(1)).map(|_| ());
+            let came =
+                tags.tag(Requester { uid }, process(pid), owner(pid, uid), None, Moment(1)).map(|_| ());
             assert!(came.is_ok() || came == limit(TAGS_MAX - ROOT_TAGS), "{came:?}");
         }
     }
@@ -143,7 +144,7 @@ fn groups_are_few_since_each_may_hold_very_many() {
 /// However fast a user tags and clears, the work that this causes is bounded, and no other user is
 /// delayed.
 #[test]
-fn who_flaps_is_told_to_wait() {
+fn a_user_who_tags_and_clears_in_quick_succession_must_wait() {
     let mut tags = Registry::new(Reach::All);
     let (mut granted, mut now) = (0u64, Moment(1));
     for _ in 0..10_000 {
@@ -197,7 +198,7 @@ fn a_guest_that_cannot_make_up_its_mind_changes_nothing() {
 }
 
 #[test]
-fn what_is_said_is_short_plain_and_of_this_version() {
+fn messages_are_short_printable_and_of_this_version() {
     let parse = |text: &str| Request::parse(text.as_bytes());
     let said = r#"{"version":1,"ask":{"tag":{"what":{"thread":{"pid":7,"tid":8}},"group":"g"}}}"#;
     let what = What::Thread { pid: 7, tid: 8 };
@@ -247,7 +248,7 @@ fn what() -> impl Strategy<Value = What> {
 
 proptest! {
     #[test]
-    fn whatever_is_said_is_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+    fn any_line_is_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         if let Ok(request) = Request::parse(&bytes) {
             let text = serde_json::to_vec(&request).unwrap();
             prop_assert_eq!(Request::parse(&text), Ok(request));
@@ -269,7 +270,7 @@ proptest! {
         let mut tags = Registry::new(Reach::All);
         let mut set = BTreeSet::new();
         for (uid, pid, tags_it) in steps {
-            let who = Who { uid };
+            let who = Requester { uid };
             let before = tags.generation();
             let changed = if tags_it {
                 // Process N belongs to user N mod 3.

@@ -1,10 +1,10 @@
 //! Accumulator of samples: the use of CPUs by each thread from the first sample to the last.
 //!
-//! Unit: nanoseconds of CPU time, and counts. Problem: after a run, users ask where its threads
-//! ran, what they waited for and what the hardware counted, also for runs that nothing balanced.
-//! Idea: the accumulator keeps [`Totals`] of the samples that the loop takes anyway, in one record
-//! per thread and one of the run. Views read the records ([`run_summary`](super::run_summary),
-//! [`counter_totals`](super::counter_totals)).
+//! Unit: nanoseconds of CPU time, and counts. Problem: after a run, users need the CPUs on which
+//! its threads ran, the causes of their waits and the hardware counts, also for runs without a
+//! balancer. Idea: the accumulator keeps [`Totals`] of the samples that the loop takes anyway, in
+//! one record per thread and one of the run. Views read the records
+//! ([`run_summary`](super::run_summary), [`counter_totals`](super::counter_totals)).
 //!
 //! Terms. The *base* of a thread is its counters when counting began: at the first sample for
 //! threads that lived then, at its birth for others.
@@ -12,7 +12,7 @@
 //! Samples do not see a thread that lived and died between two samples, nor the last moments of a
 //! thread that ended before the last sample.
 //!
-//! Properties: every reading is believed. Every living thread has a record. A bounded number of
+//! Properties: every reading is accepted. Every living thread has a record. A bounded number of
 //! ended threads keep theirs, those that ran longest; the others are summed up ([`Folded`]).
 
 use super::totals::{Change, Reading, Totals, Track};

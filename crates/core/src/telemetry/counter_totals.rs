@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_counted_is_the_last_less_the_first() {
+    fn a_total_is_the_last_count_minus_the_first() {
         let mut totals = Accumulator::default();
         totals.add(&sample(&[(0, 100, Some((10, 1_000))), (1, 5, None), (2, 9, Some((1, 1)))]));
         totals.add(&sample(&[(0, 150, None), (1, 95, None)]));
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn counters_that_began_anew_are_not_taken_for_the_same() {
+    fn restarted_counters_are_not_mistaken_for_the_same() {
         let mut totals = Accumulator::default();
         totals.add(&sample(&[(0, 100, Some((10, 1_000)))]));
         totals.add(&sample(&[(0, 200, Some((5, 100)))]));

@@ -7,14 +7,14 @@
 //!
 //! - [`totals`] add up the readings of a thread, a program or a run. The accumulator and the
 //!   account below keep such totals. They differ in the readings that they accept, and in the
-//!   threads that they remember.
+//!   threads that they keep.
 //! - [`Accumulator`] adds up the counters of whole samples, from the first to the last. Its views
 //!   are the [`run_summary`] (the report after a run, profiles) and the [`counter_totals`]
 //!   (hardware counters by thread, cache misses of the run).
 //! - [`account`] follows the steps of the balancing loop while they happen: current speeds, a
-//!   window of past readings, moves and findings. It counts a reading only if the loop used it.
-//!   Its views are `top`, the metrics, the page of `report` ([`account::Timeline`]) and the status
-//!   line ([`account::Tally`]).
+//!   window of past readings, moves and findings. It counts a reading only if the loop used it. Its
+//!   views are `top`, the metrics, the page of `report` ([`account::Timeline`]) and the status line
+//!   ([`account::Tally`]).
 //!
 //! Terms, the same in all views. CPU time between two samples counts for the CPU on which the later
 //! sample found the thread. *Balance* is the lowest over the highest CPU time of cores

@@ -2,8 +2,8 @@
 //! summary is a view of the [`Accumulator`], used by the report after a run and by profiles.
 //!
 //! Unit: CPU time and shares of it. The share of the program's CPU time that the samples saw is
-//! part of the summary ([`RunSummary::covered`]); the accumulator's documentation says what samples
-//! cannot see.
+//! part of the summary ([`RunSummary::covered`]); the accumulator's documentation names the events
+//! that samples cannot see.
 
 use super::accumulator::{Accumulator, Folded, ThreadTotals};
 use super::{balance, shares};
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn time_is_counted_for_the_cpu_where_a_look_found_the_thread() {
+    fn time_counts_for_the_cpu_of_the_thread_at_the_sample() {
         let machine = parse_synthetic("numa:2 core:1 pu:1").unwrap();
         let mut totals = Accumulator::default();
         totals.add(&sample(0, vec![info(0)], vec![read(0, 40, 0)], [500, 100]));
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_remembered_is_bounded_and_nothing_is_lost() {
+    fn the_memory_is_bounded_and_no_sum_is_lost() {
         let machine = parse_synthetic("core:2 pu:1").unwrap();
         let mut totals = Accumulator::default();
         let (each, rounds) = (1_000, 40);
@@ -402,7 +402,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn times_sum_up_whatever_is_read(
+        fn times_sum_up_for_any_readings(
             reads in prop::collection::vec((0u32..3, 0u64..1_000, 0u32..2, 0u64..2_000), 1..30),
         ) {
             let machine = parse_synthetic("core:2 pu:1").unwrap();

@@ -2,14 +2,14 @@
 //! afterwards.
 //!
 //! Unit: nanoseconds, and counts. Problem: a screen, metrics, a report and a profile differ in the
-//! readings that they believe and in how long they keep threads, but a CPU time must mean the same
+//! readings that they accept and in how long they keep threads, but a CPU time must mean the same
 //! in all of them. Idea: a `Track` keeps the reading before of one thread and turns the next one
 //! into a `Change`; [`Totals`] are sums of changes. The totals of a program or a run are the sums
 //! of its threads' changes, so a thread that ends loses nothing.
 //!
 //! Terms. A change counts the CPU time between two readings for the CPU at which the later reading
 //! found the thread, and at most one migration. A *watched* time is the time between readings that
-//! were believed.
+//! were accepted.
 //!
 //! Properties: the times over CPUs sum to the CPU time, if every CPU was read. A counter that runs
 //! back adds nothing and starts again, as in [`observe`](crate::observe). A wait that was not read
@@ -129,7 +129,7 @@ pub(super) struct Track(Option<Reading>);
 /// Difference between two readings of a thread.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) struct Change {
-    /// Time between the readings; `None` if there was no reading before or they are not believed.
+    /// Time between the readings; `None` if there was no reading before or they are not accepted.
     pub(super) interval: Option<Interval>,
     /// Last known CPU.
     pub(super) cpu: Option<OsCpu>,
@@ -153,7 +153,7 @@ impl Track {
     }
 
     /// Takes the next reading. `watched` is the time since the reading before; `None` if the time
-    /// between the two is not believed. `position` says where a CPU is; two CPUs of unknown
+    /// between the two is not accepted. `position` says where a CPU is; two CPUs of unknown
     /// position count as different cores.
     pub(super) fn advance(
         &mut self,
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reading_that_is_not_believed_moves_the_thread_and_adds_no_time() {
+    fn a_rejected_reading_moves_the_thread_and_adds_no_time() {
         let mut track = Track::from_reading(reading(0, None, Some(0)));
         let change = track.advance(reading(100, None, Some(1)), None, |_| None);
         assert_eq!((change.interval, change.core_changed), (None, true));
@@ -235,7 +235,7 @@ mod tests {
     proptest! {
         /// The oracle adds up what a counter grew; the places share it out without rest.
         #[test]
-        fn times_are_what_the_counter_grew(runs in prop::collection::vec((0u64..100, 0u32..3), 1..20)) {
+        fn times_are_increments_of_the_counter(runs in prop::collection::vec((0u64..100, 0u32..3), 1..20)) {
             let readings: Vec<Reading> =
                 runs.iter().map(|(run, cpu)| reading(*run, None, Some(*cpu))).collect();
             let totals = totals(Track::default(), &readings);

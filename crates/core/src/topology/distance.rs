@@ -72,7 +72,7 @@ mod tests {
     use crate::topology::parse_synthetic;
 
     #[test]
-    fn where_firmware_is_silent_the_tree_gives_the_distances() {
+    fn without_firmware_distances_the_tree_gives_them() {
         let machine = parse_synthetic("group:2 pack:2 numa:2 core:1").unwrap();
         let row: Vec<u32> = (0..8).map(|to| machine.distance(NodeId(0), NodeId(to))).collect();
         assert_eq!(row, [10, 12, 16, 16, 20, 20, 20, 20]);

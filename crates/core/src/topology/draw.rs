@@ -83,7 +83,7 @@ pub fn grid(machine: &Machine, marks: &Marks, width: usize) -> String {
     lines.iter().map(|line| format!("{}\n", line.trim_end())).collect()
 }
 
-/// Returns only the lines of the grid. Each `glyph` in them stands for a core; cores are in logical
+/// Returns only the lines of the grid. Each `glyph` in them represents a core; cores are in logical
 /// order.
 pub(super) fn bare(machine: &Machine, glyph: char, width: usize) -> Vec<String> {
     fold(machine, &Glyphs::of(machine, |_| glyph), width.max(WIDTH_MIN)).0

@@ -107,7 +107,7 @@ pub struct CoreMark {
 }
 
 impl CoreMark {
-    /// Returns the character that stands for the core.
+    /// Returns the character that represents the core.
     pub fn glyph(self) -> char {
         if self.part { self.mark.part_glyph() } else { self.mark.glyph() }
     }

@@ -1,8 +1,8 @@
 //! Machine model: the hardware as immutable data.
 //!
 //! Unit: PUs (hardware threads) in *logical* order: dense, depth first, so that neighbours in the
-//! list are neighbours in the silicon. Problem: placement asks which parts share which resources
-//! thousands of times, on machines with sparse CPU numbers, several thousand PUs, CPU-less nodes
+//! list are neighbours in the silicon. Problem: placement looks up thousands of times which parts
+//! share which resources, on machines with sparse CPU numbers, several thousand PUs, CPU-less nodes
 //! and missing levels. Idea: every object is a run of that order, so one sorted list of ranges is
 //! the whole tree and containment takes two comparisons. Terms are those of `docs/glossary.md`: PU,
 //! core, LLC (the outermost shared cache), node, package; a group is an object that hwloc groups.

@@ -178,7 +178,7 @@ pub struct Device {
     pub cpus: CpuSet,
 }
 
-/// Vendor and family of the processor: enough to know which of its units are shared.
+/// Vendor and family of the processor: enough to determine which of its units are shared.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct CpuModel {
     /// Vendor as named by CPUID or the kernel (`AuthenticAMD`).

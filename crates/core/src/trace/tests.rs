@@ -93,7 +93,7 @@ fn text(steps: u64, end: bool) -> String {
 }
 
 #[test]
-fn what_is_written_is_read_back() {
+fn written_data_is_read_back() {
     let trace = Trace::parse(&text(3, true)).unwrap();
     assert_eq!(trace.header, header());
     assert_eq!(trace.steps, (0..3).map(step).collect::<Vec<_>>());
@@ -152,13 +152,13 @@ fn damage_in_the_middle_is_an_error_with_its_line() {
 }
 
 #[test]
-fn what_is_unknown_is_ignored() {
+fn unknown_keys_are_ignored() {
     let later = text(1, true).replacen("{\"sample\":{", "{\"later\":1,\"sample\":{\"more\":[2],", 1);
     assert_eq!(Trace::parse(&later).unwrap().steps, [step(0)]);
 }
 
 #[test]
-fn a_step_is_written_alike_with_and_without_a_copy() {
+fn a_step_is_written_equally_with_and_without_a_copy() {
     let outcomes = [Outcome { thread: ThreadId(3), end: Settled::Pending }];
     for outcomes in [&outcomes[..], &[]] {
         let (sample, turn) = (Sample::default(), Turn::default());

@@ -22,13 +22,13 @@ pub struct Facts {
     pub caches: u32,
     /// Cores of the machine that may be used.
     pub machine_cores: u32,
-    /// Whether a program can ask for huge pages: the system's setting is not `never`.
+    /// Whether a program can request huge pages: the system's setting is not `never`.
     pub huge: bool,
     /// Whether the system gives huge pages without being asked: its setting is `always`.
     pub huge_always: bool,
-    /// Whether a process can restrict huge pages to memory for which it asks (Linux 6.18).
+    /// Whether a process can restrict huge pages to memory for which it requests them (Linux 6.18).
     pub advised: bool,
-    /// Whether the C library's allocator can be told to ask for huge pages (glibc 2.35).
+    /// Whether the C library's allocator has a setting for huge pages (glibc 2.35).
     pub allocator: bool,
     /// Whether the kernel accepts slices (Linux 6.12).
     pub slice: bool,
@@ -132,7 +132,7 @@ mod tests {
     use crate::setting::Setting;
 
     #[test]
-    fn what_cannot_differ_is_not_tried_and_the_reason_is_said() {
+    fn values_without_an_effect_are_not_tried_and_the_reason_is_said() {
         let facts = Facts { cores: 2, smt: 1, nodes: 1, caches: 1, machine_cores: 2, ..Facts::default() };
         let (choices, left) = grid(&facts, &Knob::ALL);
         let tried: Vec<Knob> = choices.iter().map(|choice| choice.knob).collect();

@@ -1,4 +1,4 @@
-//! Judge of a candidate: the conditions under which a gain over the baseline is believed.
+//! Judge of a candidate: the conditions under which a gain over the baseline is accepted.
 //!
 //! Unit: none. Problem: with five runs each, an interval misses the truth one time in sixteen, and
 //! repeated comparisons are wrong more often than that. Idea: three conditions at once. One of them
@@ -14,8 +14,8 @@ pub const CHANCE_ODDS: f64 = 1_000.0;
 /// The same bound if the whole interval is four times as far from "no gain" as it has to be.
 pub const CHANCE_ODDS_WIDE: f64 = 200.0;
 
-/// Judges runs of a candidate against those of a baseline. [`Verdict::Unknown`] asks for more runs,
-/// and a gain below [`Rules::gain_min`] is no difference.
+/// Judges runs of a candidate against those of a baseline. [`Verdict::Unknown`] means that more
+/// runs are needed, and a gain below [`Rules::gain_min`] is no difference.
 pub fn judge(rules: &Rules, baseline: &[f64], candidate: &[f64]) -> (Verdict, Comparison) {
     let comparison = compare(baseline, candidate, rules.better, rules.seed);
     let Some((gain, interval)) = comparison.gain.and_then(|gain| Some((gain.median, gain.interval?))) else {

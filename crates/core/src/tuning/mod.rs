@@ -49,7 +49,7 @@ pub struct Rules {
     /// Longest time of all runs together.
     pub budget: Span,
     /// Factor over the best time so far at which a run is stopped, if the metric is the time;
-    /// `None` if the time of a run says nothing.
+    /// `None` if the time of a run is not valid.
     pub cap: Option<f64>,
     /// Seed of the random orders and intervals.
     pub seed: u64,
@@ -124,7 +124,7 @@ impl Stage {
 /// A bench that runs the program.
 pub trait Bench {
     /// Runs the program once in a setting, for at most `limit`. `None` ends the search: the user
-    /// asked for that.
+    /// requested that.
     fn run(&mut self, setting: &Setting, stage: Stage, limit: Option<Span>) -> Option<Ran>;
 
     /// Announces about how many runs are still to come.

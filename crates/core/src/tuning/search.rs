@@ -25,7 +25,7 @@ const FINALISTS_MAX: usize = 4;
 const EVIDENCE_PAIRS: (usize, usize) = (5, 15);
 /// A gain this large shows in three runs each.
 pub(super) const PLAIN_GAIN_RATIO: f64 = 1.2;
-/// An interval from a to b is narrow if b / a is below this: more runs will not tell more.
+/// An interval from a to b is narrow if b / a is below this: more runs will not improve the result.
 const NARROW_INTERVAL_RATIO: f64 = 1.02;
 /// Shortest time limit of a run: starting takes time, too.
 const LIMIT_MIN: Span = Span::from_ms(500);
@@ -357,7 +357,7 @@ impl Search<'_> {
         self.runs += 1;
         self.spent = self.spent + ran.took();
         let took = ran.took().seconds();
-        // A run that failed or was stopped says nothing about the duration of a run.
+        // A run that failed or was stopped does not measure the duration of a run.
         if matches!(ran, Ran::Well { .. }) {
             match self.times.iter_mut().find(|(of, _)| of == setting) {
                 Some((_, times)) => times.push(took),
@@ -411,7 +411,7 @@ fn joined(start: &Setting, good: &[Scored]) -> Vec<Setting> {
     joined
 }
 
-/// Returns whether more runs would hardly tell more.
+/// Returns whether more runs would hardly improve the result.
 fn is_narrow(comparison: &Comparison) -> bool {
     let interval = comparison.gain.and_then(|gain| gain.interval);
     interval.is_some_and(|Interval { low, high }| high / low < NARROW_INTERVAL_RATIO)

@@ -181,7 +181,7 @@ fn found_of(seeds: std::ops::Range<u64>, make: fn(u64, f64) -> SimulatedProgram)
 }
 
 #[test]
-fn it_finds_what_the_full_grid_finds_in_less_than_a_quarter_of_its_time() {
+fn it_finds_the_result_of_the_full_grid_in_less_than_a_quarter_of_its_time() {
     // The limits of the search were chosen with the first range of seeds. The other two check them:
     // in a hundred seeds of each kind, the search came within 3 % of the best in 97.7 and 96.0 %,
     // in 0.23 and 0.21 of the grid's time.
@@ -251,7 +251,7 @@ fn more_may_be_better() {
 }
 
 #[test]
-fn what_fails_is_out_and_a_start_that_fails_ends_it() {
+fn a_failing_setting_is_dropped_and_a_failing_start_ends_the_tuning() {
     let mut program = planted(5, 0.01);
     program.fails = Some((Knob::Threads, value("2")));
     let found = search(&rules(5), &choices(), &Setting::new(), &mut program);
@@ -270,7 +270,7 @@ fn what_fails_is_out_and_a_start_that_fails_ends_it() {
 }
 
 #[test]
-fn a_budget_is_kept_and_what_is_left_is_for_the_evidence() {
+fn a_budget_is_kept_and_its_remainder_is_for_the_evidence() {
     for (seed, seconds) in (0..12).flat_map(|seed| [0, 1, 15, 60, 100, 300].map(|seconds| (seed, seconds))) {
         let mut program = planted(seed, 0.02);
         let rules = Rules { budget: Span::from_ms(seconds * 1_000), ..rules(seed) };
@@ -284,7 +284,7 @@ fn a_budget_is_kept_and_what_is_left_is_for_the_evidence() {
 }
 
 #[test]
-fn a_search_that_was_stopped_goes_on_where_it_was() {
+fn a_stopped_search_continues_at_its_position() {
     let whole = {
         let mut program = planted(9, 0.03);
         let found = search(&rules(9), &choices(), &Setting::new(), &mut program);

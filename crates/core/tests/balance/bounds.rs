@@ -42,7 +42,7 @@ fn a_core_of_the_model_is_shared_as_the_reference_says() {
 }
 
 #[test]
-fn exchange_comes_within_a_fiftieth_of_the_ideal() {
+fn exchange_is_within_a_fiftieth_of_the_ideal() {
     for (threads, cores) in [(3, 2), (5, 2), (7, 2), (5, 4), (9, 8), (17, 16), (31, 16), (33, 16)] {
         for wait in WAITS {
             let ratio = run(even(threads, cores, wait), Kind::Exchange, &settings(50, 0)).ratio;
@@ -54,7 +54,7 @@ fn exchange_comes_within_a_fiftieth_of_the_ideal() {
 }
 
 #[test]
-fn speed_comes_as_near_as_the_reference_says() {
+fn speed_is_as_near_to_the_ideal_as_the_reference() {
     // Medians over seeds at B = T/20 of the independent model, and a margin of four hundredths for
     // the grid of wake-ups.
     for (threads, cores, wait, reference) in [

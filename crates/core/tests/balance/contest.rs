@@ -69,7 +69,7 @@ fn auto_is_never_worse_than_the_best_by_more_than_watching_costs() {
 }
 
 #[test]
-fn auto_keeps_what_is_promised() {
+fn auto_keeps_its_guarantees() {
     let auto = |fluid: Fluid| run(fluid.long(1.0), Kind::Auto, &settings(100, 1)).ratio;
     for kernel in [Kernel::Keeps, Kernel::Rotates] {
         for wait in [WaitMode::Sleep, WaitMode::Yield, WaitMode::Spin] {

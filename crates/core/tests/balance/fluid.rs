@@ -77,9 +77,9 @@ pub(crate) struct Fluid {
     pub(crate) barrier: Option<f64>,
     pub(crate) speeds: Vec<f64>,
     pub(crate) usable: CpuSet,
-    /// One reading of a thread in this number is lost.
+    /// Of this number of readings of threads, one is lost.
     pub(crate) lossy: Option<u64>,
-    /// One decision in this number is refused.
+    /// Of this number of decisions, one is refused.
     pub(crate) refuses: Option<u64>,
     /// Seed of the hardware counts, if threads are counted: for each thread and core, the seed
     /// determines how much the thread suffers.
@@ -315,7 +315,7 @@ impl Fluid {
 
     fn allowed(&self, at: usize, core: usize) -> bool {
         let (mask, cpu) = (&self.threads[at].mask, OsCpu::from_index(core));
-        // The kernel breaks a mask of which nothing is left.
+        // If no CPU of a mask is usable, the kernel ignores the mask.
         let within = mask.intersection(&self.usable);
         self.usable.contains(cpu) && (within.is_empty() || within.contains(cpu))
     }

@@ -40,7 +40,7 @@ fn said(ran: &NodesRun, wanted: impl Fn(&Finding) -> bool) -> usize {
 }
 
 #[test]
-fn what_is_kept_is_better_than_standing_still() {
+fn kept_moves_are_better_than_no_moves() {
     for (threads, nodes, cores) in [(4, 2, 4), (8, 2, 4), (8, 2, 8), (9, 3, 4)] {
         let (mut start, mut near) = (0.0, [0.0; 2]);
         for seed in 0..4 {
@@ -67,7 +67,7 @@ fn what_is_kept_is_better_than_standing_still() {
 }
 
 #[test]
-fn noise_makes_nobody_thrash() {
+fn noise_does_not_make_threads_thrash() {
     for kind in CLIMBERS {
         for seed in 0..3 {
             // Nothing can be gained: no thread's data is anywhere, and threads of one kind are
@@ -117,7 +117,7 @@ fn nothing_gained_in_a_minute_is_undone_and_let_be() {
 }
 
 #[test]
-fn looks_that_cost_too_much_become_seldom() {
+fn expensive_samples_become_rare() {
     for (cost_us, ticks) in [(50, 0.010..0.011), (400, 0.038..0.044), (20_000, 0.9..1.2)] {
         let mut model = Nodes::mixed(1, 4, 2, 4);
         (model.end, model.cost) = (20.0, Some(Span::from_us(cost_us)));
@@ -172,7 +172,7 @@ fn threads_that_come_and_go_and_cpus_that_are_lost_are_borne() {
 }
 
 #[test]
-fn what_cannot_be_told_is_said_once_and_moves_nobody() {
+fn a_missing_index_is_reported_once_and_moves_no_thread() {
     for kind in Kind::BY_PENALTY {
         let mut model = Nodes::mixed(1, 4, 2, 4);
         model.rung = Rung::Nothing;
@@ -210,7 +210,7 @@ fn every_rung_brings_threads_to_their_memory() {
 /// On four nodes there are three others to try: if memory is reported per node, no thread tries
 /// those that have less of it.
 #[test]
-fn where_memory_is_told_by_node_threads_go_to_it_at_once_and_nowhere_else() {
+fn with_the_nodes_of_memory_known_threads_move_to_it_directly() {
     for rung in [Rung::HintFaults, Rung::Residency] {
         for kind in CLIMBERS {
             let mut model = Nodes::mixed(2, 3, 4, 4).alike(2.0, 0, 0.6);
@@ -261,7 +261,7 @@ fn every_index_can_be_chosen() {
 }
 
 #[test]
-fn who_computes_from_its_caches_is_left_alone() {
+fn a_thread_that_computes_from_its_caches_is_left_alone() {
     for kind in CLIMBERS {
         let mut model = Nodes::mixed(2, 6, 2, 4).alike(0.02, 0, 0.6);
         model.end = 8.0;
@@ -282,7 +282,7 @@ fn who_computes_from_its_caches_is_left_alone() {
 }
 
 #[test]
-fn who_suffers_not_is_looked_at_seldom_until_it_does() {
+fn a_program_without_stalls_is_sampled_rarely_until_it_stalls() {
     let between =
         |times: &[f64], from: f64, to: f64| times.iter().filter(|at| (from..to).contains(*at)).count();
     for kind in CLIMBERS {
@@ -308,7 +308,7 @@ fn who_suffers_not_is_looked_at_seldom_until_it_does() {
 }
 
 #[test]
-fn where_threads_run_is_read_at_each_look_only_of_those_who_compute() {
+fn the_cpu_of_a_thread_is_read_at_each_sample_only_if_it_computes() {
     for kind in CLIMBERS {
         let of = |wants: f64| {
             let mut model = Nodes::mixed(2, 6, 2, 4).alike(2.0, 0, 0.6);
@@ -330,7 +330,7 @@ fn where_threads_run_is_read_at_each_look_only_of_those_who_compute() {
 }
 
 #[test]
-fn memory_comes_after_threads_that_stayed_together_elsewhere() {
+fn memory_follows_threads_that_stayed_together_elsewhere() {
     // The data is on node 1, but another program's memory work disturbs there: all are better off
     // on node 0.
     let model = || {
@@ -369,7 +369,7 @@ fn memory_comes_after_threads_that_stayed_together_elsewhere() {
 }
 
 #[test]
-fn who_waits_for_a_cpu_where_it_was_put_is_let_go() {
+fn a_thread_that_waits_for_a_cpu_where_it_was_put_is_released() {
     for kind in CLIMBERS {
         let mut model = Nodes::mixed(2, 4, 2, 4).alike(2.0, 0, 0.6);
         (model.end, model.contention) = (12.0, 0.1);
@@ -385,7 +385,7 @@ fn who_waits_for_a_cpu_where_it_was_put_is_let_go() {
 }
 
 #[test]
-fn who_waits_no_more_than_anybody_is_not_let_go_for_it() {
+fn a_thread_that_waits_no_more_than_others_is_not_released_for_it() {
     for kind in CLIMBERS {
         let mut model = Nodes::mixed(2, 4, 2, 4).alike(2.0, 0, 0.6);
         (model.end, model.contention, model.late) = (30.0, 0.1, 0.3);
@@ -509,7 +509,7 @@ fn the_published_rule_is_played_to_the_letter() {
 }
 
 #[test]
-fn who_cannot_be_asked_to_go_is_as_ready_as_before() {
+fn a_thread_that_cannot_be_moved_keeps_its_readiness() {
     // One thread; of three nodes the next one is not usable for a while, and the thread suffers
     // more on its own node than anywhere else.
     for seed in 0..6 {

@@ -24,7 +24,7 @@ fn said(findings: &[Finding], wanted: fn(&Finding) -> bool) -> bool {
 }
 
 #[test]
-fn nobody_doubles_up_beside_a_core_that_a_hog_has_alone() {
+fn no_two_threads_share_a_core_while_a_hog_has_one_alone() {
     for kind in [Kind::Speed, Kind::Exchange, Kind::Auto] {
         let fluid = Fluid::new(2, 2, WaitMode::Spin, Kernel::Keeps).hog(0, true).long(3.0);
         let machine = machine(&fluid);
@@ -105,7 +105,7 @@ fn no_thread_is_passed_on_and_on() {
 }
 
 #[test]
-fn who_begins_to_sleep_is_let_go_within_two_windows() {
+fn a_thread_that_begins_to_sleep_is_released_within_two_windows() {
     for kind in [Kind::Auto, Kind::Exchange, Kind::Speed] {
         let mut script = Script::new("core:2 pu:1", kind, &settings(100, 1), &["0-1"; 3]);
         // Not longer: a script ignores decisions, and auto would see that its moves bring nothing.
@@ -141,7 +141,7 @@ fn a_refused_half_of_an_exchange_is_put_right() {
 }
 
 #[test]
-fn a_thread_that_vanishes_between_look_and_move_is_forgotten() {
+fn a_thread_that_ends_between_sample_and_move_is_dropped() {
     for kind in Kind::ALL {
         for when in [0.0, 0.05, 0.25, 0.3] {
             let mut fluid = Fluid::new(5, 2, WaitMode::Spin, Kernel::Keeps);
@@ -152,7 +152,7 @@ fn a_thread_that_vanishes_between_look_and_move_is_forgotten() {
 }
 
 #[test]
-fn who_lost_its_cpu_is_seated_elsewhere() {
+fn a_thread_that_lost_its_cpu_gets_another_one() {
     for kind in Kind::ALL {
         let mut fluid = Fluid::new(5, 4, WaitMode::Spin, Kernel::Keeps).long(2.0);
         let set = |text: &str| text.parse().unwrap();
@@ -196,7 +196,7 @@ fn refusals_do_not_stop_the_rest() {
 }
 
 #[test]
-fn a_jump_of_the_clock_moves_nobody() {
+fn a_jump_of_the_clock_moves_no_thread() {
     let mut script = Script::new("core:2 pu:1", Kind::Speed, &settings(50, 1), &["0-1"; 3]);
     script.pass(0.4, &uneven());
     script.next = script.next + Span::from_ms(3_600_000);
@@ -211,7 +211,7 @@ fn a_jump_of_the_clock_moves_nobody() {
 }
 
 #[test]
-fn equal_seeds_decide_alike_and_others_otherwise() {
+fn equal_seeds_give_equal_decisions_and_other_seeds_others() {
     let decisions = |kind: Kind, seed: u64| {
         let fluid = Fluid::new(9, 8, WaitMode::Yield, Kernel::Rotates);
         let machine = machine(&fluid);
@@ -231,7 +231,7 @@ fn equal_seeds_decide_alike_and_others_otherwise() {
 }
 
 #[test]
-fn who_is_not_ours_is_never_touched() {
+fn a_thread_of_another_scheduler_is_never_touched() {
     for kind in Kind::ALL {
         let mut script = Script::new("core:2 pu:1", kind, &settings(50, 1), &["0-1"; 3]);
         for at in 0..3 {
@@ -275,7 +275,7 @@ fn a_move_that_lost_a_race_is_tried_again() {
 }
 
 #[test]
-fn who_is_refused_for_ever_is_asked_ever_more_seldom() {
+fn the_delay_after_refusals_doubles() {
     for kind in MOVERS {
         let mut script = Script::new("core:2 pu:1", kind, &settings(50, 1), &["0-1"; 3]);
         let mut refused = Vec::new();
@@ -289,7 +289,7 @@ fn who_is_refused_for_ever_is_asked_ever_more_seldom() {
 }
 
 #[test]
-fn who_binds_itself_is_left_alone_for_good() {
+fn a_thread_that_binds_itself_is_never_moved_again() {
     for kind in MOVERS {
         let mut script = Script::new("core:2 pu:1", kind, &settings(50, 1), &["0-1"; 3]);
         let mut refused = 0;
@@ -307,7 +307,7 @@ fn who_binds_itself_is_left_alone_for_good() {
 }
 
 #[test]
-fn who_comes_back_from_another_balancer_is_balanced_again() {
+fn a_thread_returned_by_another_balancer_is_balanced_again() {
     for left in [Left::Scheduler("rusty".to_owned()), Left::Balancer(7)] {
         for kind in MOVERS {
             let mut script = Script::new("core:2 pu:1", kind, &settings(50, 1), &["0-1"; 3]);
@@ -327,7 +327,7 @@ fn who_comes_back_from_another_balancer_is_balanced_again() {
 }
 
 #[test]
-fn who_does_not_compute_any_more_is_not_held() {
+fn a_thread_that_does_not_compute_any_more_is_released() {
     for kind in [Kind::Auto, Kind::Exchange] {
         let mut script = Script::new("core:2 pu:1", kind, &settings(100, 1), &["0-1"; 4]);
         let busy = all(&[ran(0.7, 0), ran(0.7, 1), ran(0.3, 1), ran(0.3, 0)]);
@@ -402,7 +402,7 @@ fn coming_and_going_does_not_keep_a_calm_program_under_watch() {
 }
 
 #[test]
-fn a_quota_and_fine_yielding_and_missing_waits_are_told_and_left() {
+fn quotas_fine_yielding_and_missing_waits_are_reported_and_not_treated() {
     let finding = |change: &dyn Fn(&mut Script)| {
         let mut script = Script::new("core:2 pu:1", Kind::Auto, &settings(100, 1), &["0-1"; 3]);
         let mut findings = Vec::new();
@@ -422,7 +422,7 @@ fn a_quota_and_fine_yielding_and_missing_waits_are_told_and_left() {
 }
 
 #[test]
-fn what_does_not_help_is_undone_and_rested_from() {
+fn an_unsuccessful_treatment_is_undone_and_followed_by_a_pause() {
     // The same thread is always at half speed, whatever the policy does: the fluid model would not
     // do this, a virtual machine's host may.
     let mut script = Script::new("core:2 pu:1", Kind::Auto, &settings(100, 1), &["0-1"; 3]);
@@ -447,7 +447,7 @@ fn what_does_not_help_is_undone_and_rested_from() {
 }
 
 #[test]
-fn standing_still_looks_seldom_and_cheaply() {
+fn a_still_program_is_sampled_rarely_and_cheaply() {
     let mut script = Script::new("core:4 pu:1", Kind::Auto, &Settings::default(), &["0-3"; 3]);
     let calm = all(&[ran(1.0, 0), ran(1.0, 1), ran(1.0, 2)]);
     script.pass(5.0, &calm);

@@ -31,7 +31,7 @@ fn untried_units_are_not_all_tried_in_one_order() {
 }
 
 #[test]
-fn what_one_thread_of_a_program_met_the_others_try_first() {
+fn a_successful_trial_of_one_thread_is_repeated_first_for_its_siblings() {
     // All data is on node 6; a thread that comes there guides the others.
     let mut found = 0;
     for seed in 0..4 {
@@ -56,7 +56,7 @@ fn what_one_thread_of_a_program_met_the_others_try_first() {
 }
 
 #[test]
-fn nothing_is_tried_before_all_who_compute_there_were_counted_and_are_kept_there() {
+fn no_trial_begins_before_all_computing_threads_there_are_counted_and_bound() {
     for kind in CLIMBERS {
         for seed in 0..3 {
             let mut model = Nodes::mixed(seed, 6, 2, 4);
@@ -84,7 +84,7 @@ fn nothing_is_tried_before_all_who_compute_there_were_counted_and_are_kept_there
 }
 
 #[test]
-fn a_kernel_that_moves_about_who_is_loose_does_not_spoil_it() {
+fn a_kernel_that_migrates_free_threads_does_not_spoil_the_result() {
     for kind in CLIMBERS {
         for seed in 0..3 {
             let mut model = Nodes::mixed(seed, 4, 2, 8).alike(2.0, 0, 0.6);
@@ -98,7 +98,7 @@ fn a_kernel_that_moves_about_who_is_loose_does_not_spoil_it() {
 }
 
 #[test]
-fn what_was_taken_back_is_warm_again_before_anything_is_compared_with_it() {
+fn an_undone_move_is_warm_again_before_the_next_comparison() {
     for kind in CLIMBERS {
         let mut model = Nodes::mixed(1, 4, 2, 4).alike(1.0, 0, 0.0);
         (model.end, model.contention) = (30.0, 0.0);
@@ -120,7 +120,7 @@ fn what_was_taken_back_is_warm_again_before_anything_is_compared_with_it() {
 }
 
 #[test]
-fn who_clearly_lost_is_back_at_once() {
+fn a_clearly_failed_trial_is_undone_at_once() {
     for kind in CLIMBERS {
         // All threads are on the right node: elsewhere everything takes twice as long.
         let mut model = Nodes::mixed(1, 3, 2, 4).alike(2.0, 0, 1.0);
@@ -143,7 +143,7 @@ fn who_clearly_lost_is_back_at_once() {
 }
 
 #[test]
-fn a_round_of_serial_tries_nothing_twice_and_nobody_by_exchange_before_all_went_alone() {
+fn a_round_of_serial_tries_no_move_twice_and_exchanges_only_after_single_moves() {
     let mut model = Nodes::mixed(1, 4, 2, 8).alike(1.0, 0, 0.0);
     (model.end, model.contention, model.noise) = (50.0, 0.0, 0.03);
     (0..4).for_each(|at| model.threads[at].node = at % 2);
@@ -162,7 +162,7 @@ fn a_round_of_serial_tries_nothing_twice_and_nobody_by_exchange_before_all_went_
 }
 
 #[test]
-fn who_is_no_candidate_any_more_is_let_go() {
+fn a_thread_that_is_no_candidate_any_more_is_released() {
     for kind in CLIMBERS {
         let mut model = Nodes::mixed(2, 4, 2, 4).alike(2.0, 0, 0.6);
         (model.end, model.contention) = (30.0, 0.1);
@@ -182,7 +182,7 @@ fn who_is_no_candidate_any_more_is_let_go() {
 }
 
 #[test]
-fn who_is_left_of_an_exchange_goes_back() {
+fn the_remaining_thread_of_an_exchange_goes_back() {
     for kind in CLIMBERS {
         let model = |ends: Option<(usize, f64)>| {
             // Full nodes: no thread finds room alone.

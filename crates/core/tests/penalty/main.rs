@@ -110,7 +110,7 @@ fn right(index: Index, counted: fn(&RecordedLine) -> Counts) -> (usize, usize) {
 }
 
 #[test]
-fn the_indices_are_worth_what_the_documentation_says() {
+fn the_value_of_the_indices_is_that_of_the_documentation() {
     let share = |(agree, all): (usize, usize)| agree as f64 / all as f64;
     let busy = share(right(Index::Busy, counts));
     let penalty = share(right(Index::Penalty, counts));

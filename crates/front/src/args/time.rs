@@ -85,7 +85,7 @@ fn between(text: &str, least: Span, shown: &str) -> Result<Span, String> {
     }
 }
 
-/// Parses the longest time to wait; `forever` stands for no limit.
+/// Parses the longest time to wait; `forever` means no limit.
 ///
 /// # Errors
 /// The text is not a time.
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_has_bounds() {
+    fn times_have_bounds() {
         assert_eq!(lasting("500us"), Ok(Span::from_us(500)));
         assert_eq!(interval("1ms"), Ok(Span::from_ms(1)));
         assert_eq!(picture("1h"), Ok(Span::from_ms(3_600_000)));

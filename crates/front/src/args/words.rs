@@ -26,26 +26,26 @@ pub struct Words<T> {
 }
 
 impl<T> Words<T> {
-    /// Parser that knows these words.
+    /// Parser of these words.
     pub fn of(words: impl IntoIterator<Item = &'static str>) -> Self {
         Self { words: words.into_iter().collect(), open: false, synonyms: &[], of: PhantomData }
     }
 
-    /// Parser that knows these words, of a type that has other values too. The error for a
-    /// misspelling is the type's own, which names all forms of its values.
+    /// Parser of these words, for a type that has other values too. The error for a misspelling is
+    /// the type's own, which names all forms of its values.
     pub fn among(words: impl IntoIterator<Item = &'static str>) -> Self {
         Self { open: true, ..Self::of(words) }
     }
 
     /// The same parser, which also accepts words of other tools: pairs of a foreign word and the
-    /// word that it stands for. Completions do not offer them.
+    /// own word of the same meaning. Completions do not offer them.
     #[must_use]
     pub fn and(self, synonyms: &'static [(&'static str, &'static str)]) -> Self {
         Self { synonyms, ..self }
     }
 
     /// The value that `text` was probably meant to be; `None` if no word is similar enough. A value
-    /// with a colon keeps the part behind it: `binds:0` stands for `bind:0`.
+    /// with a colon keeps the part behind it: `binds:0` means `bind:0`.
     fn similar(&self, text: &str) -> Option<String> {
         let Some((head, rest)) = text.split_once(':') else {
             return self.word_like(text, self.words.iter().copied()).map(str::to_owned);
@@ -55,7 +55,7 @@ impl<T> Words<T> {
     }
 
     /// The one of `words` that `text` was probably meant to be. Case does not matter, and a word of
-    /// another tool stands for the own word.
+    /// another tool is accepted for the own word.
     fn word_like(
         &self,
         text: &str,

@@ -1,6 +1,6 @@
 //! Words of charts: the sizes of their letters, their wrapping, and a check of a finished picture.
 //!
-//! Problem: a browser knows the width of a text, a program does not. Idea: bounds by kinds of
+//! Problem: a browser computes the width of a text, a program cannot. Idea: bounds by kinds of
 //! letters, from the widest of the usual sans-serif fonts (DejaVu Sans; Arial, Helvetica and
 //! Liberation Sans are narrower). A layout by these bounds has room in every browser.
 

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use trimtab_core::place::waiting::WaitPolicy;
 use trimtab_core::set::CpuSet;
-use trimtab_core::study::{Family, Grip, Runtime};
+use trimtab_core::study::{Family, Runtime, ThreadBinding};
 
 /// Benchmark programs with more threads than cores.
 ///
@@ -45,7 +45,7 @@ pub struct OversubArgs {
     /// Bindings of threads: pinned, floating, balanced (by speed). Default: all; with --quick
     /// floating.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
-    pub grips: Vec<Grip>,
+    pub grips: Vec<ThreadBinding>,
     /// Wait policies, as in trimtab run --wait-policy: keep (the runtime's own), spin, yield,
     /// sleep, auto. Default: all; for pairs keep and auto. Policies that a runtime has no variable
     /// for are left out.
@@ -58,7 +58,7 @@ pub struct OversubArgs {
     /// Pairs of programs to run at once, as in cg+ep, or none. Default: cg+ep, ep+ep and
     /// lu+barriers-10ms.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
-    pub pairs: Option<Vec<Couple>>,
+    pub pairs: Option<Vec<ProgramPair>>,
     /// Threads per core of the two programs of a pair: equal as in 1:1, or unequal as in 1:4.
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_values_t = [Mix(1, 1), Mix(2, 2), Mix(1, 4)])]
     #[arg(hide_short_help = true)]
@@ -197,14 +197,14 @@ impl Program {
 
 /// A pair of programs that run at once.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Couple {
+pub enum ProgramPair {
     /// No pair is run.
     None,
     /// The two programs.
     Of(Program, Program),
 }
 
-impl FromStr for Couple {
+impl FromStr for ProgramPair {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -262,11 +262,11 @@ mod tests {
 
     #[test]
     fn pairs_and_mixes_are_two_words() {
-        assert_eq!("cg+ep".parse(), Ok(Couple::Of(Program::Cg, Program::Ep)));
-        assert_eq!("lu+barriers-1ms".parse(), Ok(Couple::Of(Program::Lu, Program::Barriers1ms)));
-        assert_eq!("none".parse(), Ok(Couple::None));
+        assert_eq!("cg+ep".parse(), Ok(ProgramPair::Of(Program::Cg, Program::Ep)));
+        assert_eq!("lu+barriers-1ms".parse(), Ok(ProgramPair::Of(Program::Lu, Program::Barriers1ms)));
+        assert_eq!("none".parse(), Ok(ProgramPair::None));
         for bad in ["", "cg", "cg+", "+ep", "cg+xx", "cg+ep+ft", "CG+ep"] {
-            assert!(bad.parse::<Couple>().is_err(), "{bad:?}");
+            assert!(bad.parse::<ProgramPair>().is_err(), "{bad:?}");
         }
         assert_eq!("1:4".parse(), Ok(Mix(1, 4)));
         for bad in ["", "1", "0:1", "1:", ":1", "1:65", "1:1:1", "-1:1"] {

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 /// Search for faults with randomly drawn scenarios.
 ///
 /// Tests policies, kernel models and the simulator; each scenario runs under all checkers. A run
-/// has a phase in which CPUs vanish and return, other programs come and go, readings are lost or
+/// has a phase in which CPUs vanish and return, other programs start and end, readings are lost or
 /// stale, moves are refused or late and clocks jump, and then a phase without further changes. A
 /// scenario that breaks an invariant (docs/simulator.md, "What is checked") is reduced and written
 /// to a file. Run number i of a seed is the same on every machine, with any number of jobs.

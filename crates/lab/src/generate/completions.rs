@@ -1,9 +1,10 @@
 //! Completion scripts: the generator's output, and completions that the generator does not support.
 //!
-//! `--balance` may stand alone, so its value needs the equals sign: `--balance speed` would run a
-//! program named speed. The generator offers values after a space there, and bash breaks words at
-//! the sign, after which the generator's script offers nothing. The generator also offers hidden
-//! commands. It offers neither process ids nor, in bash, the program after the options.
+//! `--balance` is valid without a value, so its value needs the equals sign: `--balance speed`
+//! would run a program named speed. The generator offers values after a space there, and bash
+//! breaks words at the sign, after which the generator's script offers nothing. The generator also
+//! offers hidden commands. It offers neither process ids nor, in bash, the program after the
+//! options.
 
 use clap::{Arg, Command, ValueHint};
 use clap_complete::Shell;
@@ -21,7 +22,7 @@ const BASH_SIGN: &str = r#"    if [[ "${prev}" == "=" ]]; then
     fi
 "#;
 /// Function that completes the program after the options of a command. Its arguments are the list
-/// of options that take a value, and the subcommands that may stand in the program's place. It
+/// of options that take a value, and the subcommands that are possible in the program's place. It
 /// fails before the program. Keywords, functions and aliases of the shell are not programs.
 const BASH_PROGRAM: &str = r#"
 _trimtab_program() {

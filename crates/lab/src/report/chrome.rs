@@ -28,7 +28,7 @@ pub(super) fn write(trace: &Trace, out: &mut dyn Write) -> io::Result<()> {
         "seed": trace.header.settings.seed, "machine": draw::summary(&trace.header.machine),
     });
     write!(events.out, "{{\"displayTimeUnit\":\"ms\",\"otherData\":{head},\"traceEvents\":[")?;
-    let mut story = Story::default();
+    let mut story = WriterState::default();
     let mut playback = Playback::new(&trace.header, Keep { history: 0, moves: 1 });
     for record in &trace.steps {
         playback.step(record, &mut |step, account| {
@@ -72,7 +72,7 @@ impl Events<'_> {
 
 /// State of the writer: names already written, open slices, and the last counter values.
 #[derive(Default)]
-struct Story {
+struct WriterState {
     named: BTreeSet<ThreadId>,
     processes: BTreeSet<u32>,
     stays: BTreeMap<ThreadId, (OsCpu, Moment)>,
@@ -80,7 +80,7 @@ struct Story {
     programs: BTreeMap<ProgramId, [i64; 2]>,
 }
 
-impl Story {
+impl WriterState {
     fn step(&mut self, account: &Account, events: &mut Events<'_>) {
         for thread in account.ended() {
             self.leave(thread, account.at(), events);

@@ -59,12 +59,12 @@ struct TraceJson<'a> {
     cpus: &'a [CpuAccount],
     decided: u64,
     moves: &'a [Move],
-    findings: Vec<Thought<'a>>,
+    findings: Vec<TimedFindings<'a>>,
 }
 
 /// A finding of the policy, with its time.
 #[derive(Serialize)]
-struct Thought<'a> {
+struct TimedFindings<'a> {
     at_ns: Moment,
     findings: &'a [Finding],
 }
@@ -165,7 +165,11 @@ fn data(trace: &Trace) -> Result<()> {
         cpus: account.cpus(),
         decided: account.decided(),
         moves,
-        findings: timeline.findings.iter().map(|(at, findings)| Thought { at_ns: *at, findings }).collect(),
+        findings: timeline
+            .findings
+            .iter()
+            .map(|(at, findings)| TimedFindings { at_ns: *at, findings })
+            .collect(),
     };
     Ok(print(&serde_json::to_string_pretty(&document)?)?)
 }

@@ -1,6 +1,6 @@
 //! Page of a study: a table and a picture for each runtime, and pairs of programs.
 
-use super::sheet::{Mood, Section, Sheet, SheetCell, Table};
+use super::sheet::{CellColour, Section, Sheet, SheetCell, Table};
 use super::strip_plot::{Strip, StripRow};
 use trimtab_core::place::waiting::WaitPolicy;
 use trimtab_core::stats::Estimate;
@@ -134,11 +134,11 @@ fn row(one: &Summary) -> Vec<SheetCell> {
     ]
 }
 
-fn mood(slowdown: Option<&Estimate>) -> Mood {
+fn mood(slowdown: Option<&Estimate>) -> CellColour {
     match slowdown.map(|found| found.median) {
-        Some(median) if median > 1.0 + CHANGE_COLOURED_MIN => Mood::Bad,
-        Some(median) if median < 1.0 - CHANGE_COLOURED_MIN => Mood::Good,
-        _ => Mood::Plain,
+        Some(median) if median > 1.0 + CHANGE_COLOURED_MIN => CellColour::Bad,
+        Some(median) if median < 1.0 - CHANGE_COLOURED_MIN => CellColour::Good,
+        _ => CellColour::Plain,
     }
 }
 

@@ -1,6 +1,6 @@
 //! Page of a tuning: each setting that was tried with its runs, and the evidence for the winner.
 
-use super::sheet::{Mood, Section, Sheet, SheetCell, Table};
+use super::sheet::{CellColour, Section, Sheet, SheetCell, Table};
 use super::strip_plot::{Strip, StripRow};
 use crate::tune::record::{Record, TuningStart};
 use trimtab_cli::tuning_store::{Conditions, Kept};
@@ -18,9 +18,11 @@ pub(super) fn sheet(record: &Record) -> Sheet {
         .iter()
         .map(|run| {
             let (what, number, mood) = match &run.ran {
-                Ran::Well { value, .. } => (figure(*value), Some(*value), Mood::Plain),
-                Ran::Slow { took } => (format!("stopped after {:.3} s", took.seconds()), None, Mood::Bad),
-                Ran::Failed { why, .. } => (format!("failed: {why}"), None, Mood::Bad),
+                Ran::Well { value, .. } => (figure(*value), Some(*value), CellColour::Plain),
+                Ran::Slow { took } => {
+                    (format!("stopped after {:.3} s", took.seconds()), None, CellColour::Bad)
+                }
+                Ran::Failed { why, .. } => (format!("failed: {why}"), None, CellColour::Bad),
             };
             let order = SheetCell::number(run.number as f64, run.number.to_string());
             vec![
@@ -143,9 +145,9 @@ fn tried(record: &Record) -> Section {
     let rows = all.iter().map(|(setting, values, slow, failed)| {
         let gain = compare(&base, values, better, start.seed).gain.map(|gain| gain.median - 1.0);
         let mood = match gain {
-            Some(gain) if gain >= start.gain_min => Mood::Good,
-            Some(gain) if gain <= -start.gain_min => Mood::Bad,
-            _ => Mood::Plain,
+            Some(gain) if gain >= start.gain_min => CellColour::Good,
+            Some(gain) if gain <= -start.gain_min => CellColour::Bad,
+            _ => CellColour::Plain,
         };
         let note = match (failed, slow) {
             (Some(why), _) => format!("out: {why}"),

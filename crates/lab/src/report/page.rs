@@ -48,7 +48,7 @@ struct Data<'a> {
     programs: Vec<Program<'a>>,
     decided: u64,
     moves: Vec<MoveRow<'a>>,
-    findings: Vec<Thought>,
+    findings: Vec<TimedFindings>,
 }
 
 #[derive(Serialize)]
@@ -107,7 +107,7 @@ struct MoveRow<'a> {
 }
 
 #[derive(Serialize)]
-struct Thought {
+struct TimedFindings {
     at_ms: f64,
     words: Vec<String>,
 }
@@ -154,7 +154,7 @@ fn escaped(text: &str) -> String {
     safe
 }
 
-/// Escapes JSON for a script block: nothing in it can be taken for a tag.
+/// Escapes JSON for a script block: nothing in it can be mistaken for a tag.
 fn embedded(data: &Value) -> String {
     data.to_string().replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026")
 }
@@ -174,7 +174,7 @@ fn data<'a>(trace: &'a Trace, timeline: &'a Timeline) -> Data<'a> {
             busy: lane.busy.iter().map(|&share| digit(share)).collect(),
         }
     };
-    let thought = |(at, findings): &(Moment, Vec<trimtab_core::balance::Finding>)| Thought {
+    let thought = |(at, findings): &(Moment, Vec<trimtab_core::balance::Finding>)| TimedFindings {
         at_ms: ms(*at, start),
         words: findings.iter().map(ToString::to_string).collect(),
     };

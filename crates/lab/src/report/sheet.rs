@@ -55,12 +55,12 @@ pub(super) struct SheetCell {
     pub text: String,
     /// The key by which its column is sorted; cells without one come last.
     pub number: Option<f64>,
-    pub mood: Mood,
+    pub mood: CellColour,
 }
 
 /// Colour of a cell.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) enum Mood {
+pub(super) enum CellColour {
     #[default]
     Plain,
     Good,
@@ -82,11 +82,11 @@ impl From<String> for SheetCell {
 impl SheetCell {
     /// A number, and its text.
     pub(super) fn number(number: f64, text: impl Into<String>) -> Self {
-        Self { text: text.into(), number: Some(number), mood: Mood::Plain }
+        Self { text: text.into(), number: Some(number), mood: CellColour::Plain }
     }
 
     /// The same cell in another colour.
-    pub(super) fn looks(self, mood: Mood) -> Self {
+    pub(super) fn looks(self, mood: CellColour) -> Self {
         Self { mood, ..self }
     }
 }
@@ -185,9 +185,9 @@ impl Table {
             for (at, cell) in row.iter().enumerate() {
                 let mut style = if self.is_of_numbers(at) { "n" } else { "" }.to_owned();
                 style.push_str(match cell.mood {
-                    Mood::Plain => "",
-                    Mood::Good => " good",
-                    Mood::Bad => " bad",
+                    CellColour::Plain => "",
+                    CellColour::Good => " good",
+                    CellColour::Bad => " bad",
                 });
                 let number =
                     cell.number.map_or_else(String::new, |number| format!(" data-value=\"{number}\""));
@@ -215,7 +215,7 @@ mod tests {
     const HOSTILE: &str = "</td></pre><script>alert(1)</script>\"' onclick=x {{title}}\u{202e}";
 
     #[test]
-    fn no_word_becomes_markup_wherever_it_stands() {
+    fn no_text_of_a_cell_becomes_markup() {
         let table = Table { columns: vec![HOSTILE.to_owned()], rows: vec![vec![HOSTILE.into()]] };
         let strip = Strip {
             of: HOSTILE.to_owned(),
@@ -252,7 +252,7 @@ mod tests {
     #[test]
     fn columns_of_numbers_say_what_they_are_sorted_by() {
         let rows = vec![
-            vec!["cg".into(), SheetCell::number(1.5, ">1.5").looks(Mood::Bad)],
+            vec!["cg".into(), SheetCell::number(1.5, ">1.5").looks(CellColour::Bad)],
             vec!["ep".into(), "-".into()],
         ];
         let table = Table { columns: vec!["PROGRAM".to_owned(), "SLOW-DOWN".to_owned()], rows };

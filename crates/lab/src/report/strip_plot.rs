@@ -5,8 +5,8 @@
 //! positions are percentages, so that it takes any width while its text and dots keep their size.
 //!
 //! Properties: an axis is linear from zero, or logarithmic around 1 for ratios. A value beyond the
-//! axis is an arrow at its end, with its number. Rows of one subject have a heading. Colour says
-//! one thing, which the legend names. Without rows, no picture is made.
+//! axis is an arrow at its end, with its number. Rows of one subject have a heading. Colour has one
+//! meaning, which the legend names. Without rows, no picture is made.
 
 use super::sheet::plain;
 use std::fmt::Write as _;

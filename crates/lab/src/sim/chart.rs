@@ -3,10 +3,10 @@
 //! Unit: pixels at scale 1. One panel a file, with a line for each combination of the keys after
 //! the first and a legend; the first key is the horizontal scale, by its value where all are
 //! numbers or times (logarithmic where these differ much), else one place beside the other. Places
-//! that are words are not joined by lines: nothing lies between them, and marks of equal height
-//! stand side by side. Earlier lines are broader, so that one is seen below another of the same
-//! values. Properties: a ratio's axis is logarithmic around 1, another begins at zero; lines differ
-//! in marks and dashes as well as in colour; equal input gives equal bytes.
+//! that are words are not joined by lines: there are no values between them, and marks of equal
+//! height are drawn side by side. Earlier lines are broader, so that one is seen below another of
+//! the same values. Properties: a ratio's axis is logarithmic around 1, another begins at zero;
+//! lines differ in marks and dashes as well as in colour; equal input gives equal bytes.
 
 use super::scenario::is_stdout;
 use anyhow::{Context, Result, bail};
@@ -31,7 +31,7 @@ const LINEAR_MAX: f64 = 12.0;
 const RATIO_MAX: f64 = 64.0;
 /// Distance of the marks of two lines at a place that is a word.
 const BESIDE: f64 = 8.0;
-/// More lines than colours and marks cannot be told apart.
+/// If there are more lines than colours and marks, lines cannot be distinguished.
 const MOST: usize = 14;
 const COLOURS: [&str; 7] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000"];
 
@@ -42,7 +42,7 @@ pub(super) struct Picture {
 }
 
 impl Picture {
-    /// Opens the file; what is there stays until the picture is drawn.
+    /// Opens the file; an existing file stays until the picture is drawn.
     ///
     /// # Errors
     /// Nothing can be written there, or there is no sweep to be drawn.
@@ -123,7 +123,7 @@ fn panel(out: &mut Canvas, file: &File, lines: &[Series], value: Value, top: f64
     let below = out.places(plot.floor, &labels);
     out.text("below", plot.left + wide / 2.0, below + LINE, &axis.key);
     for (at, line) in lines.iter().enumerate() {
-        // Marks of lines stand at their value; those of categories beside each other.
+        // Marks of lines are drawn at their value; those of categories beside each other.
         let room = (wide / places.len() as f64 / lines.len() as f64 * 0.8).min(BESIDE);
         let beside = if has_lines { 0.0 } else { room * (at as f64 - (lines.len() - 1) as f64 / 2.0) };
         let point = |(place, value): (usize, f64)| (x(place) + beside, plot.y(value));
@@ -174,7 +174,7 @@ fn mark(out: &mut Canvas, at: usize, x: f64, y: f64) {
     });
 }
 
-/// Where the values of the first key stand, as parts of the width.
+/// Positions of the values of the first key, as parts of the width.
 fn places(labels: &[String]) -> Vec<f64> {
     let number = |label: &String| {
         let plain = label.parse().ok().filter(|number: &f64| number.is_finite());
@@ -199,8 +199,8 @@ fn places(labels: &[String]) -> Vec<f64> {
     (0..labels.len()).map(|place| inside(place as f64 / last)).collect()
 }
 
-/// The colours of the lines are those of Okabe and Ito, which tell apart with any of the common
-/// colour blindnesses.
+/// The colours of the lines are those of Okabe and Ito, which are distinguishable with any common
+/// colour blindness.
 const STYLE: &str = "<style>
 .line { fill: none }
 .beyond { fill: #ffffff }

@@ -60,7 +60,7 @@ struct FinishedRun {
     outcome: Outcome,
 }
 
-/// Returns whether an output path stands for standard output.
+/// Returns whether an output path means standard output.
 pub(super) fn is_stdout(path: &Path) -> bool {
     path.as_os_str() == "-"
 }

@@ -1,10 +1,10 @@
 //! `trimtab tune`: finds the setting in which a program runs best by running it, and stores it for
 //! `trimtab run`.
 //!
-//! `core::tuning` chooses the next setting and judges the results; `grid_choices` lists what to
-//! try, `trial` runs the program once, `record` is the record, and `page` formats the text. Each
-//! run is recorded as soon as it ends, so that an interrupted tuning can be continued with
-//! `--resume`.
+//! `core::tuning` chooses the next setting and judges the results; `grid_choices` lists the
+//! settings to try, `trial` runs the program once, `record` is the record, and `page` formats the
+//! text. Each run is recorded as soon as it ends, so that an interrupted tuning can be continued
+//! with `--resume`.
 
 mod grid_choices;
 mod page;

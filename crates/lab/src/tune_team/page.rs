@@ -339,7 +339,7 @@ mod tests {
     use trimtab_team::{Kind, barrier::Barrier};
 
     #[test]
-    fn a_goal_is_met_by_what_was_not_disturbed() {
+    fn a_goal_is_judged_on_undisturbed_cells() {
         let barrier = Tried::Barrier(Barrier::Flat);
         let job = Job { kind: Kind::Barrier, bytes: 0, manner: CallClass::Mine };
         let cell = |ratio, foreign| Checked {

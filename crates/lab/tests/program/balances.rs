@@ -169,7 +169,7 @@ fn the_users_settings_do_not_reach_the_programs() {
 }
 
 #[test]
-fn a_record_is_gone_on_with() {
+fn a_record_is_resumed() {
     let cpus = need!(two(), "two cores are needed");
     let sandbox = Sandbox::new();
     let json = sandbox.path("record");
@@ -221,7 +221,7 @@ fn the_table_is_written_after_each_round() {
 }
 
 #[test]
-fn a_hog_is_there_during_its_run_and_gone_after() {
+fn a_hog_exists_during_its_run_only() {
     let cpus = need!(two(), "two cores are needed");
     let sandbox = Sandbox::new();
     bench(&sandbox, cpus, "--only hog-pinned-session-2/spin/kernel --repeats 1").ends().out();
@@ -234,7 +234,7 @@ fn a_hog_is_there_during_its_run_and_gone_after() {
 }
 
 #[test]
-fn what_fails_is_said_once_and_costs_only_itself() {
+fn a_failing_case_is_reported_once_and_costs_only_itself() {
     let cpus = need!(two(), "two cores are needed");
     let sandbox = Sandbox::new();
     sandbox.write("trouble", "if [ \"$OMP_WAIT_POLICY\" = active ]; then echo no spinning >&2; exit 3; fi");
@@ -250,7 +250,7 @@ fn what_fails_is_said_once_and_costs_only_itself() {
 }
 
 #[test]
-fn reports_of_something_else_are_not_believed() {
+fn reports_of_other_programs_are_rejected() {
     let cpus = need!(two(), "two cores are needed");
     let sandbox = Sandbox::new();
     for (trouble, why) in [
@@ -269,7 +269,7 @@ fn reports_of_something_else_are_not_believed() {
 }
 
 #[test]
-fn a_signal_ends_it_and_what_is_known_is_shown() {
+fn a_signal_ends_it_and_the_results_so_far_are_shown() {
     let cpus = need!(two(), "two cores are needed");
     let sandbox = Sandbox::new();
     sandbox.write("trouble", "[ $(grep -c . log) -ge 4 ] && exec sleep 60");

@@ -170,7 +170,7 @@ fn a_failing_program_costs_only_itself() {
 }
 
 #[test]
-fn a_report_is_believed_only_if_it_is_one() {
+fn only_a_valid_report_is_accepted() {
     let sandbox = Sandbox::new();
     for (trouble, why) in [
         ("echo nonsense; exit 0", "not JSON"),
@@ -193,7 +193,7 @@ fn a_report_is_believed_only_if_it_is_one() {
 }
 
 #[test]
-fn an_interrupted_measurement_keeps_what_it_has() {
+fn an_interrupted_measurement_keeps_its_samples() {
     for (signal, status) in [(Signal::INT, 130), (Signal::TERM, 143)] {
         let sandbox = Sandbox::new();
         // The fourth run does not end by itself.
@@ -212,7 +212,7 @@ fn an_interrupted_measurement_keeps_what_it_has() {
 }
 
 #[test]
-fn what_a_killed_measurement_had_is_in_its_record() {
+fn samples_of_a_killed_measurement_are_in_its_record() {
     let sandbox = Sandbox::new();
     sandbox.write("trouble", "[ $(wc -l <log) -lt 3 ] || exec sleep 1000");
     let running = bench(&sandbox, "--shape 1x1 --only stream --json record").begins();
@@ -262,7 +262,7 @@ const FAKE_INSTALLED: &str = "#!/bin/sh\n\
     echo '{\"kernel\":\"nested_solver\",\"outer\":1,\"inner\":1,\"seconds\":{\"median\":0.125},\"verified\":true}'\n";
 
 #[test]
-fn multi_zone_benchmarks_are_told_their_teams_by_the_variable() {
+fn multi_zone_benchmarks_get_their_teams_by_the_variable() {
     const ZONES: &str = "#!/bin/sh\n\
         echo \"${0##*/} $* ${TRIMTAB_HOLD:+bound }$OMP_NUM_THREADS\" >>log\n\
         echo '{\"kernel\":\"lu-mz\",\"outer\":2,\"inner\":1,\"seconds\":0.125,\"verified\":true}'\n";

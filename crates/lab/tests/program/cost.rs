@@ -39,7 +39,7 @@ fn cases_are_listed_and_an_unknown_one_is_refused() {
 }
 
 #[test]
-fn looks_are_made_at_all_threads_and_what_they_cost_is_recorded() {
+fn all_threads_are_sampled_and_the_cost_is_recorded() {
     need!(two(), "two cores are needed");
     let program = need!(c("crowd.c"), "no C compiler");
     let sandbox = Sandbox::new();
@@ -95,7 +95,7 @@ fn a_program_is_slowed_in_pairs_of_windows() {
 }
 
 #[test]
-fn what_fails_is_said_and_costs_only_itself() {
+fn a_failing_case_is_reported_and_costs_only_itself() {
     let program = need!(c("crowd.c"), "no C compiler");
     let sandbox = Sandbox::new();
     let call = bench(&sandbox, &program, "--quick --repeats 3 --only slowing/memory").env("mute", "1");
@@ -135,7 +135,7 @@ fn a_signal_ends_it_and_no_thread_stays_bound_or_behind() {
 }
 
 #[test]
-fn the_service_looks_as_often_as_its_policy_wants_unless_it_is_told() {
+fn the_service_samples_at_the_interval_of_its_policy_unless_one_is_set() {
     let sandbox = Sandbox::new();
     for (words, interval) in [
         ("--policy brm", 10_000_000),

@@ -5,7 +5,7 @@ use serde_json::Value;
 use trimtab_front::chart::text::faults;
 
 #[test]
-fn a_figure_is_the_same_with_any_number_of_jobs_and_says_what_was_published() {
+fn a_figure_is_the_same_with_any_number_of_jobs_and_shows_published_values() {
     let sandbox = Sandbox::new();
     let lines = |jobs: &str| sandbox.lab(&format!("sim figures factors --json --jobs {jobs}")).ends().ok();
     let said = lines("1");
@@ -21,7 +21,7 @@ fn a_figure_is_the_same_with_any_number_of_jobs_and_says_what_was_published() {
 }
 
 #[test]
-fn what_is_kept_is_a_table_lines_a_picture_and_scenarios() {
+fn a_figure_is_kept_as_a_table_lines_a_picture_and_scenarios() {
     let sandbox = Sandbox::new();
     let out = sandbox.path("kept");
     let said = sandbox.lab("sim figures factors --out").arg(&out).ends().ok();

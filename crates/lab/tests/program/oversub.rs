@@ -105,7 +105,7 @@ fn cases_are_listed_with_their_commands_and_what_is_left_out() {
 }
 
 #[test]
-fn slow_downs_are_those_of_what_programs_report() {
+fn slowdowns_come_from_the_times_that_programs_report() {
     let cpus = need!(two(), "two cores are needed");
     let sandbox = Sandbox::new();
     // With the sleep policy, each time is half a second longer.
@@ -182,7 +182,7 @@ fn a_kill_loses_one_run_at_most_and_leaves_nothing_behind() {
 }
 
 #[test]
-fn ctrl_c_ends_it_and_what_is_known_is_shown() {
+fn ctrl_c_ends_it_and_the_results_so_far_are_shown() {
     let cpus = need!(two(), "two cores are needed");
     let sandbox = Sandbox::new();
     sandbox.write("trouble", "[ $(grep -c . log) -ge 4 ] && exec sleep 60");
@@ -199,7 +199,7 @@ fn ctrl_c_ends_it_and_what_is_known_is_shown() {
 }
 
 #[test]
-fn what_takes_too_long_is_stopped_and_shown_as_more() {
+fn a_run_that_takes_too_long_is_stopped_and_shown_as_a_lower_bound() {
     let cpus = need!(two(), "two cores are needed");
     let sandbox = Sandbox::new();
     sandbox.write("trouble", "[ $threads = 4 ] && exec sleep 60");
@@ -255,7 +255,7 @@ fn pairs_share_all_cores_or_have_half_of_them_each() {
 }
 
 #[test]
-fn what_fails_is_said_once_and_costs_only_itself() {
+fn a_failing_case_is_reported_once_and_costs_only_itself() {
     let cpus = need!(two(), "two cores are needed");
     let sandbox = Sandbox::new();
     sandbox.write("trouble", "if [ \"$OMP_WAIT_POLICY\" = passive ]; then echo no sleeping >&2; exit 3; fi");
@@ -284,7 +284,7 @@ fn what_fails_is_said_once_and_costs_only_itself() {
 }
 
 #[test]
-fn when_the_time_is_over_what_is_left_is_counted_and_can_be_gone_on_with() {
+fn when_the_time_is_over_the_remaining_runs_are_counted_and_can_be_resumed() {
     let cpus = need!(two(), "two cores are needed");
     let sandbox = Sandbox::new();
     sandbox.write("trouble", "sleep 0.3");
@@ -298,7 +298,7 @@ fn when_the_time_is_over_what_is_left_is_counted_and_can_be_gone_on_with() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused_with_what_would() {
+fn options_that_make_no_sense_are_refused_with_a_remedy() {
     let cpus = need!(two(), "two cores are needed");
     let sandbox = Sandbox::new();
     for (options, why) in [

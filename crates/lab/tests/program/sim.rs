@@ -54,7 +54,7 @@ fn each_example_runs_to_its_end() {
 }
 
 #[test]
-fn examples_show_what_their_comments_say() {
+fn examples_show_the_effects_in_their_comments() {
     let sandbox = Sandbox::new();
     let ratio = |file: &str, set: &[&str]| {
         let mut call = sandbox.lab("sim --json").arg(examples().join(file));
@@ -105,7 +105,7 @@ fn equal_scenarios_give_equal_bytes_whatever_the_number_of_jobs() {
 }
 
 #[test]
-fn the_order_of_a_sweep_is_that_of_the_file_and_lines_say_what_was_set() {
+fn the_order_of_a_sweep_is_that_of_the_file_and_lines_have_the_settings() {
     let sandbox = Sandbox::new();
     let sweep = format!("{SMALL}[sweep]\nseed = [4, 5]\nprogram.app.threads = [1, 2]\n");
     let file = sandbox.write("x.toml", sweep);
@@ -247,7 +247,7 @@ fn pictures_show_a_line_for_each_combination_of_the_other_keys() {
 }
 
 #[test]
-fn ctrl_c_ends_it_with_what_is_done() {
+fn ctrl_c_ends_it_with_the_finished_runs() {
     let sandbox = Sandbox::new();
     // The second run takes long: a day with a context switch every microsecond.
     let long =
@@ -313,7 +313,7 @@ fn files_that_are_no_scenarios_are_refused_by_name() {
 }
 
 #[test]
-fn values_that_begin_alike_are_told_apart() {
+fn values_with_a_common_beginning_are_distinguished() {
     let sandbox = Sandbox::new();
     let long =
         |ms: u32| format!("{{ kind = 'speed', metric = 'run-wait', threshold = 0.9, interval = '{ms} ms' }}");
@@ -364,7 +364,7 @@ fn a_minus_is_standard_output_and_has_room_for_one() {
 }
 
 #[test]
-fn what_a_variant_sets_is_its_own() {
+fn settings_of_a_variant_concern_it_alone() {
     let sandbox = Sandbox::new();
     let scenario = examples().join("speed-against-load.toml");
     let all = ["--set policy=auto: policy: the variant LOAD sets policy itself", "--set variant=NAME"];

@@ -13,7 +13,7 @@ fn copy(sandbox: &Sandbox, program: &Path, place: &str) -> PathBuf {
 }
 
 #[test]
-fn trimtab_says_what_the_laboratory_says_and_ends_as_it_does() {
+fn trimtab_passes_on_the_output_and_status_of_the_laboratory() {
     let sandbox = Sandbox::new();
     for words in [
         "sim machines host-2",
@@ -72,7 +72,7 @@ fn without_the_laboratory_its_commands_name_the_remedy() {
 }
 
 #[test]
-fn without_trimtab_what_is_measured_is_missing() {
+fn without_trimtab_the_laboratory_names_the_missing_program() {
     let sandbox = Sandbox::new();
     let program = copy(&sandbox, lab(), "alone/trimtab-lab");
     let discover = trimtab().with_file_name("trimtab-discover");

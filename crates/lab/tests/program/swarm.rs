@@ -53,7 +53,7 @@ fn a_scenario_is_checked_in_each_of_its_runs() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused() {
+fn options_that_make_no_sense_are_refused() {
     let sandbox = Sandbox::new();
     for (command, word) in [
         ("sim swarm --seconds 0", "--seconds"),

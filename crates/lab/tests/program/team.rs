@@ -87,7 +87,7 @@ fn a_cell_is_measured_in_every_kind_and_mode() {
 }
 
 #[test]
-fn what_cannot_be_a_cell_is_refused() {
+fn an_impossible_cell_is_refused() {
     let sandbox = Sandbox::new();
     for (options, why) in [
         ("-n 3 -k 2x2", "2x2 does not give 3 ranks"),
@@ -213,7 +213,7 @@ fn noisy_runs_are_marked_and_judge_nothing() {
 }
 
 #[test]
-fn what_fails_is_said_once_and_costs_only_itself() {
+fn a_failing_case_is_reported_once_and_costs_only_itself() {
     let sandbox = Sandbox::new();
     for (trouble, why) in [
         ("case $name in mpich) echo no memory >&2; exit 1 ;; esac", "exit status: 1; it said: no memory"),
@@ -235,7 +235,7 @@ fn what_fails_is_said_once_and_costs_only_itself() {
 }
 
 #[test]
-fn what_cannot_be_written_is_refused_before_anything_runs() {
+fn an_unwritable_file_is_refused_before_any_run() {
     let sandbox = Sandbox::new();
     bench(&sandbox, &format!("{SMALL} --json no/such")).ends().fails(2, &["cannot write no/such"]);
     bench(&sandbox, &format!("{SMALL} --svg no/such")).ends().fails(2, &["cannot write no/such"]);

@@ -68,7 +68,7 @@ fn kernels_are_listed_with_what_is_left_out() {
 }
 
 #[test]
-fn what_kernels_have_not_is_refused() {
+fn options_that_kernels_do_not_have_are_refused() {
     let sandbox = Sandbox::new();
     for (options, why) in [
         ("=mg", "invalid value 'mg'"),

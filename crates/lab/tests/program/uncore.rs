@@ -141,7 +141,7 @@ fn times_are_compared_and_recorded() {
 }
 
 #[test]
-fn a_competitor_is_gone_after_its_run() {
+fn a_competitor_ends_with_its_run() {
     let cpus = need!(two(), "two cores are needed");
     let sandbox = Sandbox::new();
     let said = bench(&sandbox, cpus, "--list --quick --only locality-contention").ends().ok();
@@ -160,7 +160,7 @@ fn a_competitor_is_gone_after_its_run() {
 }
 
 #[test]
-fn what_fails_is_said_once_and_costs_only_itself() {
+fn a_failing_case_is_reported_once_and_costs_only_itself() {
     let cpus = need!(two(), "two cores are needed");
     let sandbox = Sandbox::new();
     sandbox.write("trouble", "case \"$*\" in *'--share 512 '*) echo no memory >&2; exit 3 ;; esac");
@@ -175,7 +175,7 @@ fn what_fails_is_said_once_and_costs_only_itself() {
 }
 
 #[test]
-fn what_the_program_should_not_say_is_not_believed() {
+fn impossible_output_of_the_program_is_rejected() {
     let cpus = need!(two(), "two cores are needed");
     let sandbox = Sandbox::new();
     for (trouble, why) in [
@@ -195,7 +195,7 @@ fn what_the_program_should_not_say_is_not_believed() {
 }
 
 #[test]
-fn a_signal_ends_it_and_what_is_known_is_shown() {
+fn a_signal_ends_it_and_the_results_so_far_are_shown() {
     let cpus = need!(two(), "two cores are needed");
     let sandbox = Sandbox::new();
     sandbox.write("trouble", "[ $(grep -c . log) -ge 4 ] && exec sleep 60");
@@ -212,7 +212,7 @@ fn a_signal_ends_it_and_what_is_known_is_shown() {
 }
 
 #[test]
-fn what_cannot_be_used_is_refused_before_anything_runs() {
+fn unusable_options_are_refused_before_any_run() {
     let cpus = need!(two(), "two cores are needed");
     let sandbox = Sandbox::new();
     bench(&sandbox, cpus, &format!("{SOME} --json no/such")).ends().fails(2, &["cannot write no/such"]);
@@ -255,7 +255,7 @@ fn page_of(sandbox: &Sandbox, record: &str) -> String {
 /// Counts from real hardware, of 86 cases: the validation of each index. The records are fixed, so
 /// the results must not change either.
 #[test]
-fn recorded_counts_say_what_each_index_is_worth() {
+fn recorded_counts_give_the_value_of_each_index() {
     let sandbox = Sandbox::new();
     for name in ["zen3-guest-1.jsonl", "zen3-guest-2.jsonl.gz"] {
         let page = page_of(&sandbox, name);
@@ -289,7 +289,7 @@ fn recorded_counts_of_spinning_threads_say_that_cycles_an_instruction_mislead() 
 
 /// All documents state the numbers of the records.
 #[test]
-fn documents_say_of_indices_what_the_records_say() {
+fn the_documents_figures_of_indices_are_those_of_the_records() {
     let sandbox = Sandbox::new();
     let pages = ["zen3-guest-1.jsonl", "zen3-guest-2.jsonl.gz"].map(|name| page_of(&sandbox, name));
     let spin = page_of(&sandbox, "zen3-guest-spin.jsonl");

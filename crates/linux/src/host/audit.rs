@@ -16,12 +16,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use trimtab_core::ids::{OsNode, ThreadId};
 
-/// Maximal number of threads with an entry of their own; further threads are summed up. Chosen: no
-/// user reads a longer list.
+/// Maximal number of threads with an entry of their own; further threads are summed up. Chosen: a
+/// longer list is not useful to a user.
 const THREADS_MAX: usize = 8_192;
-/// Maximal number of processes with remembered memory; the smallest are forgotten first.
-/// Chosen: the remains of a program that starts a process for each of its tasks must not grow with
-/// its run.
+/// Maximal number of processes with remembered memory; the smallest are dropped first. Chosen: the
+/// data of a program that starts a process for each of its tasks must not grow with its run time.
 const PROCESSES_MAX: usize = 1_024;
 
 /// Final state of one thread.
@@ -273,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_remembered_of_so_many_processes_and_of_the_largest() {
+    fn the_memory_of_the_largest_processes_is_stored_up_to_a_bound() {
         let mut auditor = Auditor::default();
         let of = |bytes| MemoryAudit { anonymous: Some(bytes), ..MemoryAudit::default() };
         auditor.remember(Pid(1), of(1 << 40));

@@ -1,9 +1,9 @@
 //! Clock of the host: nanoseconds since the watch began, and detection of suspends.
 //!
-//! `CLOCK_MONOTONIC` is never set and stands still while the machine is suspended; `CLOCK_BOOTTIME`
-//! goes on. Growth of the difference between the two is time that the machine was suspended. A
-//! sample that comes late for another reason (the machine is loaded, its hypervisor gave it no
-//! time) is not a jump: the time passed for all threads, and rates over it are correct.
+//! `CLOCK_MONOTONIC` is never set and stops while the machine is suspended; `CLOCK_BOOTTIME` goes
+//! on. Growth of the difference between the two is time that the machine was suspended. A sample
+//! that comes late for another reason (the machine is loaded, its hypervisor gave it no time) is
+//! not a jump: the time passed for all threads, and rates over it are correct.
 
 use rustix::time::{ClockId, Timespec, clock_gettime};
 use trimtab_core::time::{Moment, Span};
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_suspended_machine_is_noticed_once_and_a_late_look_is_not() {
+    fn a_suspended_machine_is_noticed_once_and_a_late_sample_is_not() {
         let second = 1_000_000_000;
         let mut clock = Clock { begin: 0, asleep: 5 * second };
         assert_eq!(clock.compare(second, 6 * second), None);

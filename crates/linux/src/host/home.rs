@@ -3,14 +3,14 @@
 //! Problem: `sched_setaffinity` leaves a user mask in the kernel (since Linux 6.2), and a cpuset
 //! that grows later widens a thread only up to that mask. A plain thread has no user mask and grows
 //! with its cpuset; a thread that gets its mask "given back" as the list of its former CPUs stays
-//! on these CPUs for good. Idea: a thread with a mask equal to the CPUs that its cpuset grants is
-//! bound by the cpuset alone. It gets *all* CPUs of the kernel back: the kernel cuts them to the
+//! on these CPUs permanently. Idea: a thread with a mask equal to the CPUs that its cpuset grants
+//! is bound by the cpuset alone. It gets *all* CPUs of the kernel back: the kernel cuts them to the
 //! cpuset, now and after each change. Older kernels keep no user mask: they cut the call in the
 //! same way, and grant all of the cpuset at its next change.
 //!
 //! The kernel does not show whether a thread has a user mask. A thread with a mask equal to the
-//! cpuset is taken for a plain thread, since nearly all are. A thread with a different mask of its
-//! own gets exactly that mask back.
+//! cpuset is treated as a plain thread, since nearly all are. A thread with another own mask gets
+//! exactly that mask back.
 
 use crate::host::constraints::cut;
 use crate::process::Tid;
@@ -18,7 +18,7 @@ use crate::sys::affinity;
 use rustix::io::Errno;
 use trimtab_core::set::CpuSet;
 
-/// The mask that a thread has by its own will or its program's.
+/// The mask that the thread itself or its program has set.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct Home {
     /// Its CPUs, including CPUs that the kernel does not grant now.

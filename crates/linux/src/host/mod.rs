@@ -2,8 +2,8 @@
 //! and gives the masks back.
 //!
 //! [`Live`] consists of parts. Each part owns its state and receives from the others the facts it
-//! needs. The parts that read do not know the part that sets masks, so another host may be built
-//! from the readers alone.
+//! needs. The parts that read do not use the part that sets masks, so that another host may be
+//! built from the readers alone.
 //!
 //! | part | work |
 //! |---|---|
@@ -15,24 +15,24 @@
 //! | `page_migration` | brings memory to another node in parallel with the samples |
 //! | `audit` | the results of a run when it is over |
 //!
-//! A host compares nothing and chooses nothing: its caller says what to read, and decisions are
-//! made elsewhere.
+//! A host compares nothing and chooses nothing: its caller selects the values to read, and
+//! decisions are made elsewhere.
 //!
 //! Properties:
 //! - Every thread that still has our mask gets its own mask back: at [`Live::restore`], when the
 //!   value is dropped, and, if this process is killed, by
 //!   [`affinity_journal::restore_left_behind`].
-//! - A mask that others set is respected: a thread that we moved is reported as left alone and
-//!   never touched again; for a thread that we did not move, the new mask becomes its home. Both
-//!   are noticed some 100 ms after the thread has run with the mask.
+//! - A mask that others set is respected: a thread that we moved is reported as set by others and
+//!   never moved again; for a thread that we did not move, the new mask becomes its home. Both are
+//!   noticed some 100 ms after the thread has run with the mask.
 //! - Events of a single thread (it ended, it may not be moved) are outcomes and never errors.
 //! - Work per sample and descriptors are bounded, whatever the programs do. Descriptors use at most
 //!   half of the limit of this process (raise the soft limit of open files to read more threads
 //!   cheaply; programs started later inherit it).
-//! - A thread that only its cpuset binds is in the end bound by the cpuset alone again: a cpuset
+//! - A thread that only its cpuset binds is bound by the cpuset alone again at the end: a cpuset
 //!   that grows later widens it (`home`).
-//! - CPUs that the kernel withholds for a while (a cpuset, a CPU that goes offline) are not
-//!   forgotten: a home is reported as far as it is granted, and comes back with the CPUs. Each
+//! - CPUs that the kernel withholds for a while (a cpuset, a CPU that goes offline) stay in the
+//!   stored masks: a home is reported as far as it is granted, and comes back with the CPUs. Each
 //!   program has the limits of its own group.
 //! - In a virtual machine only the threads of its CPUs are moved.
 //! - A thread is reported at most once per sample, with its latest state; a thread that comes and
@@ -75,7 +75,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use trimtab_core::balance::{Decision, Outcome, Wanted};
-use trimtab_core::counter_budget::Thrift;
+use trimtab_core::counter_budget::CounterThrottle;
 use trimtab_core::drive::{Awake, Host};
 use trimtab_core::ids::ThreadId;
 use trimtab_core::observe::{Notice, Sample, ThreadInfo};
@@ -83,8 +83,8 @@ use trimtab_core::set::CpuSet;
 use trimtab_core::time::{Moment, Span};
 use waiter::Waiter;
 
-/// Maximal number of passes over the threads that were born while masks were given back. Chosen:
-/// each pass finds only the threads born during the previous one.
+/// Maximal number of passes over the threads that were created while masks were given back. Chosen:
+/// each pass finds only the threads created during the previous one.
 const RESTORE_PASSES: u32 = 4;
 /// The same limit for the end of one root.
 const UNWATCH_PASSES: u32 = 2;
@@ -97,14 +97,15 @@ pub struct HostOptions {
     /// Journal of masks, for the case that this process is killed, and against two balancers of one
     /// program.
     pub keep: Option<AffinityJournal>,
-    /// The masks of the programs' threads were set on purpose, even if they equal the cpuset: a
+    /// Masks of the programs' threads count as set on purpose, even if they equal the cpuset: a
     /// cpuset that grows does not widen them.
     pub bound: bool,
     /// Threads are only watched and never moved, so programs of other users can be watched too.
     /// Among several programs, those that may not be read are left out and counted.
     pub hands_off: bool,
-    /// The roots are tags: they come and go during the watch ([`Live::watch`], [`Live::unwatch`]),
-    /// a thread that no tag covers is left alone, and the watch does not end with the last tag.
+    /// The roots are tags: they are added and removed during the watch ([`Live::watch`],
+    /// [`Live::unwatch`]), a thread that no tag covers is left alone, and the watch does not end
+    /// with the last tag.
     pub tags: bool,
     /// Maximal number of descriptors that are kept for threads; `None` for half of the limit of
     /// this process.
@@ -112,7 +113,7 @@ pub struct HostOptions {
     /// Events that hardware counts for threads, if a policy wants counts.
     pub counting: Choice,
     /// Limits that keep counting cheap; `None` for limits derived from its cost on this machine.
-    pub thrift: Option<Thrift>,
+    pub thrift: Option<CounterThrottle>,
 }
 
 impl Default for HostOptions {
@@ -155,8 +156,8 @@ pub struct Facts {
     pub vm_fault: Option<String>,
     /// Time for which the machine was suspended during the watch.
     pub suspended: Span,
-    /// Longest delay of a sample after its due time: the machine was too busy to let us run. Rates
-    /// are correct nevertheless.
+    /// Longest delay of a sample after its due time: the machine was too busy to run this process.
+    /// Rates are correct nevertheless.
     pub latest: Span,
     /// Number of samples that came more than ten intervals late.
     pub late: u64,
@@ -254,14 +255,14 @@ impl Live {
 
     /// Ends the watch of a root. When this returns, a thread that no other root covers has its own
     /// mask again, unless others set the mask meanwhile or the kernel refuses. The same holds for
-    /// threads that were born with a mask of ours meanwhile.
+    /// threads that inherited a mask of ours meanwhile.
     pub fn unwatch(&mut self, id: RootId) -> Restored {
         self.parts.released = Restored::default();
         let Some(meant) = self.discovery.unwatch(id, &mut self.parts) else { return Restored::default() };
         let restored = std::mem::take(&mut self.parts.released);
         self.parts.affinity.forget_root(id);
-        // Threads born meanwhile to threads that still had our masks get their own masks when they
-        // are found.
+        // Threads created meanwhile by threads that still had our masks get their own masks when
+        // they are found.
         for _ in 0..UNWATCH_PASSES {
             if !self.parts.affinity.has_given(meant.iter().copied()) {
                 break;
@@ -330,7 +331,8 @@ impl Live {
     /// left until a thread is moved again.
     pub fn restore(&mut self) -> Restored {
         let mut restored = self.parts.restore(self.discovery.table());
-        // Threads that were born meanwhile to threads that still had our masks have our masks too.
+        // Threads that were created meanwhile by threads that still had our masks have our masks
+        // too.
         for _ in 0..RESTORE_PASSES {
             if !self.parts.affinity.has_given(self.discovery.table().processes()) {
                 break;

@@ -1,15 +1,15 @@
-//! Page migration: brings memory to another node, one process at a time, in a thread of its own, so
-//! that no sample ever waits for it.
+//! Page migration: brings memory to another node, one process at a time, in its own thread, so that
+//! no sample ever waits for it.
 //!
-//! Properties: a migration is answered at once (pending, or refused). Its end comes with a later
-//! sample, with a notice of the amount moved and of the reason why no more was moved. It ends
-//! within a step of half a millisecond or so when its process is left alone from then on, or when
-//! the watch ends. It uses at most half of one CPU. Memory that its program bound stays where it
-//! is. For a machine with one memory node the notice comes once.
+//! Properties: a migration is answered at once (pending, or refused). Its end is in a later sample,
+//! with a notice of the amount moved and of the reason why no more was moved. It stops within a
+//! step of about half a millisecond when its process is no longer balanced, or when the watch ends.
+//! It uses at most half of one CPU. Memory that its program bound stays where it is. For a machine
+//! with one memory node the notice is given once.
 
 use super::discovery::ThreadTable;
 use super::procfs::Procfs;
-use crate::memory::moving::{self, Brought, Wanted};
+use crate::memory::moving::{self, MigratedBytes, Wanted};
 use crate::process::Pid;
 use rustix::time::{ClockId, clock_gettime};
 use std::path::PathBuf;
@@ -41,7 +41,7 @@ struct PageRequest {
 struct Running {
     request: PageRequest,
     stop: Arc<AtomicBool>,
-    work: JoinHandle<Brought>,
+    work: JoinHandle<MigratedBytes>,
 }
 
 /// The part of a host that moves pages.
@@ -98,7 +98,7 @@ impl PageMigration {
         while self.running.is_none() && !self.waiting.is_empty() {
             let request = self.waiting.remove(0);
             let Some(start) = table.processes.get(&request.pid).map(|process| process.start) else {
-                end(request, Brought { why: Some(Unfetched::Ended), ..Brought::default() }, news);
+                end(request, MigratedBytes { why: Some(Unfetched::Ended), ..MigratedBytes::default() }, news);
                 continue;
             };
             let (proc, sys, stop) = (self.proc.clone(), self.sys.clone(), Arc::new(AtomicBool::new(false)));
@@ -108,8 +108,8 @@ impl PageMigration {
                 let wanted = Wanted { proc: proc.path(), sys: &sys, pid: request.pid, start, to: request.to };
                 let brought = moving::bring(&wanted, &mut |took| {
                     worked.store(before.saturating_add(cpu_time()), Ordering::Relaxed);
-                    // As long as the step took: the other half of the CPU is for the program that
-                    // runs here too.
+                    // As long as the step took: the other half of the CPU remains for the program
+                    // that runs here too.
                     let on = !stopped.load(Ordering::Acquire);
                     if on {
                         std::thread::sleep(took.min(PAUSE_MAX));
@@ -123,7 +123,7 @@ impl PageMigration {
                 Ok(work) => self.running = Some(Running { request, stop, work }),
                 Err(error) => {
                     let why = Some(Unfetched::Kernel(format!("no thread could be started for it: {error}")));
-                    end(request, Brought { why, ..Brought::default() }, news);
+                    end(request, MigratedBytes { why, ..MigratedBytes::default() }, news);
                 }
             }
         }
@@ -145,7 +145,7 @@ impl PageMigration {
             waiting.into_iter().partition(|request| wanted(request.thread));
         self.waiting = waiting;
         for request in over {
-            end(request, Brought { why: Some(Unfetched::Stopped), ..Brought::default() }, news);
+            end(request, MigratedBytes { why: Some(Unfetched::Stopped), ..MigratedBytes::default() }, news);
         }
         if let Some(running) = self.running.take_if(|running| running.work.is_finished()) {
             running.join(news);
@@ -156,7 +156,7 @@ impl PageMigration {
     /// Ends the migration in progress; pages moved so far stay where they are.
     pub(super) fn stop(&mut self, news: &mut Sample) {
         for request in std::mem::take(&mut self.waiting) {
-            end(request, Brought { why: Some(Unfetched::Stopped), ..Brought::default() }, news);
+            end(request, MigratedBytes { why: Some(Unfetched::Stopped), ..MigratedBytes::default() }, news);
         }
         if let Some(running) = self.running.take() {
             running.stop.store(true, Ordering::Release);
@@ -174,16 +174,18 @@ impl PageMigration {
 impl Running {
     /// Waits for the end, and reports it.
     fn join(self, news: &mut Sample) {
-        let failed =
-            || Brought { why: Some(Unfetched::Kernel("it failed".to_owned())), ..Brought::default() };
+        let failed = || MigratedBytes {
+            why: Some(Unfetched::Kernel("it failed".to_owned())),
+            ..MigratedBytes::default()
+        };
         end(self.request, self.work.join().unwrap_or_else(|_| failed()), news);
     }
 }
 
 /// Reports the end of a migration in the next sample.
-fn end(request: PageRequest, brought: Brought, news: &mut Sample) {
+fn end(request: PageRequest, brought: MigratedBytes, news: &mut Sample) {
     let PageRequest { thread, pid, to } = request;
-    let Brought { moved, left, why } = brought;
+    let MigratedBytes { moved, left, why } = brought;
     let end = match &why {
         Some(Unfetched::Ended) => Settled::Vanished,
         // A few pages that are in use at the moment are not worth a warning.

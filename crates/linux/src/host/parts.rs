@@ -135,7 +135,7 @@ impl Parts {
     }
 
     /// Tidies up after a full listing: other balancers may have ended, and given masks may be
-    /// forgotten.
+    /// dropped.
     pub(super) fn tidy_up(&mut self, now: Moment, discovery: &Discovery) {
         let table = discovery.table();
         let (affinity, mut around) = self.writer(table);

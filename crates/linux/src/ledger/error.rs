@@ -1,5 +1,5 @@
-//! Errors of the ledger. Every value says what was found and what would help. None of them need
-//! stop a launch, which can go on without a reservation and say so.
+//! Errors of the ledger. Every error names the value found and the remedy. None of them need stop a
+//! launch, which can continue without a reservation and say so.
 
 use super::level::Level;
 use std::fmt;

@@ -51,7 +51,7 @@ pub(super) enum Opened {
 const ATTEMPTS_MAX: u32 = 16;
 
 /// Content of a lock file as long as there may be holds on deleted files that had its name before.
-/// Only the presence of content counts; the words are for people.
+/// Only the presence of content counts; the words are for readers of the file.
 const PREDECESSORS: &[u8] =
     b"An earlier ledger here was deleted while CPUs were held; /proc/locks still lists them.\n";
 
@@ -191,7 +191,7 @@ impl LedgerDirectory {
 }
 
 fn mark(file: &OwnedFd) -> Result<(), Errno> {
-    // Beyond this limit the kernel does not just refuse, it kills us (SIGXFSZ).
+    // Beyond this limit the kernel does not only refuse: it kills this process (SIGXFSZ).
     if getrlimit(Resource::Fsize).current.is_some_and(|limit| limit < PREDECESSORS.len() as u64) {
         return Err(Errno::FBIG);
     }

@@ -37,8 +37,8 @@ pub struct Held {
     lent: bool,
 }
 
-/// Lowest number of a kept descriptor: above all that scripts use (3 to 9 by hand, 10 and 255 by
-/// shells) and below the 1,024 that `select` can watch. Chosen.
+/// Lowest number of a kept descriptor: above all numbers that scripts use (3 to 9 explicitly, 10
+/// and 255 by shells) and below the 1,024 that `select` can watch. Chosen.
 const KEPT_FROM: RawFd = 700;
 
 /// Number of ids that are tried until one is free. Chosen; a second try is needed once in 2^40
@@ -51,7 +51,7 @@ impl Ledger {
     /// one succeeds, since all lock in ascending order.
     ///
     /// The record names the holder in [`holders`](super::LedgerView::holders); when the record
-    /// cannot be written, the CPUs are held nevertheless and [`Held::unnamed`] says why.
+    /// cannot be written, the CPUs are held nevertheless and [`Held::unnamed`] has the reason.
     ///
     /// # Errors
     /// [`TakeError::Busy`] with the conflicting CPUs; [`TakeError::Ledger`] with
@@ -164,7 +164,7 @@ impl Ledger {
             return Err(failed(io::Error::other("the file cannot be used")));
         };
         let record = Record { hold, holder: holder.clone() }.encode();
-        // Beyond this limit the kernel does not just refuse, it kills us (SIGXFSZ).
+        // Beyond this limit the kernel does not only refuse: it kills this process (SIGXFSZ).
         let limit = getrlimit(Resource::Fsize).current.unwrap_or(u64::MAX);
         for range in cpus {
             let bytes = record_bytes(range);
@@ -211,9 +211,9 @@ impl Held {
     /// CPUs back any more. Returns the number, which an enclosed run can pass to
     /// [`held_through`](super::LedgerView::held_through).
     ///
-    /// A program that closes all descriptors it does not know (daemons do, `sudo` does) gives up
-    /// its hold, unless it carries the preload library, which keeps a mapping of the file. A helper
-    /// that it leaves running in the background keeps the hold.
+    /// A program that closes all descriptors that it did not open (daemons do, `sudo` does) gives
+    /// up its hold, unless it has loaded the preload library, which keeps a mapping of the file. A
+    /// helper that it leaves running in the background keeps the hold.
     ///
     /// # Errors
     /// [`LedgerError::Io`] when the process has no descriptor left; the hold is then given back.
@@ -221,8 +221,8 @@ impl Held {
         match self.lend() {
             Ok(copy) => Ok(copy.into_raw_fd()),
             Err(error) if self.file.as_raw_fd() <= 2 => Err(error),
-            // No descriptor is left. The current number is less hidden, but keeping the hold
-            // matters more.
+            // No descriptor is left. The current number is more likely to be closed by a script,
+            // but keeping the hold is more important.
             Err(_) => {
                 fcntl_setfd(&*self.file, FdFlags::empty()).map_err(|error| self.failed(error))?;
                 Ok(ManuallyDrop::new(self).file.as_raw_fd())
@@ -265,7 +265,7 @@ impl Drop for Held {
     fn drop(&mut self) {
         if !self.lent {
             // Closing alone would leave the CPUs held while a child that another thread is just
-            // starting, for whatever purpose, still has a copy. Closing follows in any case.
+            // starting still has a copy. Closing follows in any case.
             let _ = unlock(self.file.as_fd(), 0..END);
         }
     }

@@ -1,6 +1,6 @@
 //! Counters of the CPUs that launches keep for the next launch, in the file of the records.
 //!
-//! Problem: a launch has to know the load of the CPUs, and must not sleep to measure it. Idea: each
+//! Problem: a launch needs the load of the CPUs, and must not sleep to measure it. Idea: each
 //! launch that reads the counters keeps them, and a later launch computes the load since then. Two
 //! slots are written in turn, so that one of them is always old enough.
 //!
@@ -62,7 +62,7 @@ impl LoadSamples {
         Some(Self { file: Arc::clone(ledger.records()?) })
     }
 
-    /// Does what [`Self::latest`] and then [`Self::keep`] do, and reads the slots once.
+    /// Has the effect of [`Self::latest`] and then [`Self::keep`], and reads the slots once.
     pub fn exchange(
         &self,
         sample: Option<&LoadSample>,
@@ -121,7 +121,7 @@ impl LoadSamples {
         bytes.extend(checksum(taken, &body).to_le_bytes());
         bytes.extend(body);
         let at = slot_at(number);
-        // Beyond this limit the kernel does not just refuse, it kills us (SIGXFSZ).
+        // Beyond this limit the kernel does not only refuse: it kills this process (SIGXFSZ).
         if getrlimit(Resource::Fsize).current.is_some_and(|limit| limit < at + bytes.len() as u64) {
             return;
         }

@@ -57,7 +57,7 @@ impl LockTable<'_> {
         let Some(ByteLock { bytes: whole, kind }) = touching else { return Ok(None) };
         let cut = whole.start.max(bytes.start)..whole.end.min(bytes.end);
         if cut.is_empty() {
-            // Never seen; continuing with such an answer would query without end.
+            // Not observed so far; continuing with such an answer would query without end.
             return Err(io::Error::other(
                 "the kernel named a lock outside of the range that was asked about",
             ));
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn sets_are_cut_to_what_was_asked() {
+    fn sets_are_cut_to_the_requested_cpus() {
         let level = Level::new(3).unwrap();
         let bytes = cpu_bytes(level, OsCpu(0), OsCpu(99)).unwrap();
         let locks = [

@@ -4,17 +4,17 @@
 //! **Unit.** One CPU as the kernel numbers it, held at one [`Level`]: level 0 divides the machine,
 //! level 1 divides the CPUs of a level-0 hold, and so on.
 //!
-//! **Problem.** Programs of different users must not land on the same CPUs. A program killed in any
+//! **Problem.** Programs of different users must not run on the same CPUs. A program killed in any
 //! way must not leave its CPUs marked as taken. A program is started by exec, so no process remains
 //! that could clean up after it.
 //!
 //! **Idea.** A file of locks has one byte per CPU. The locks are of the family that belongs to the
 //! *open file description* ([`crate::sys::lock`]): a run takes CPUs by locking their bytes, the
 //! launched program and its children inherit the descriptor, and the kernel unlocks when the last
-//! of them is gone. Nothing is ever written to the lock file. A second file has a [`Record`] per
-//! CPU that names the holder. A record is believed only while its CPU is locked and while the lock
-//! of the *hold* it names is there, so a record that a killed holder left behind is not taken for
-//! the next holder's.
+//! of them is closed. Nothing is ever written to the lock file. A second file has a [`Record`] per
+//! CPU that names the holder. A record is valid only while its CPU is locked and the lock of the
+//! *hold* that it names exists, so that the record of a killed holder is not mistaken for that of
+//! the next holder.
 //!
 //! **Terms.** A *hold* is the result of one [`Ledger::take`]. *Exclusive* holds have write locks,
 //! *shared* holds have read locks: deliberate overlap, or the processes of one job that hold the
@@ -24,8 +24,8 @@
 //!
 //! **Properties.**
 //! - All or nothing: either all requested CPUs are taken, or none.
-//! - No two exclusive holds of a level share a CPU, whatever happens to the planner: the right to
-//!   plan makes collisions rare, the locks exclude them.
+//! - No two exclusive holds of a level share a CPU, even if the planner fails: the right to plan
+//!   makes collisions rare, the locks exclude them.
 //! - A hold ends exactly when the last copy of its descriptor is closed and the last mapping of its
 //!   file is gone, by SIGKILL too.
 //! - No run waits for a run that has ended. A stopped run in the queue is passed over after a
@@ -50,7 +50,7 @@
 //! **Remaining powers of a hostile user.** Locking: any CPU, the planner's byte (every launch then
 //! waits until its patience ends), every ticket, or enough bytes to make queries slow. Giving the
 //! lock file a second name, which later opens refuse. None of this is worse than locking
-//! everything, and all of it is true of any scheme without a privileged arbiter. Writing anything
+//! everything, and all of it applies to any scheme without a privileged arbiter. Writing anything
 //! into the records: names are hints; [`ProcessTable::standing`] detects some false claims but not,
 //! for instance, a record that names another process of its claimed user. The user who made the
 //! files (no user, with the package) can delete them and make false ones, or change their mode,
@@ -119,8 +119,8 @@ impl Ledger {
     ///
     /// # Errors
     /// [`LedgerError::NoPlace`], [`LedgerError::Directory`], [`LedgerError::Refused`],
-    /// [`LedgerError::Unsettled`] or [`LedgerError::Io`]; each says what was found and what would
-    /// help. The caller can go on without a reservation.
+    /// [`LedgerError::Unsettled`] or [`LedgerError::Io`]; each names the value found and the
+    /// remedy. The caller can continue without a reservation.
     pub fn open(location: &Location) -> Result<Self, LedgerError> {
         let place = location.find()?;
         let locks = place.open_or_create(LedgerPart::Locks)?;

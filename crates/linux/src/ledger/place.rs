@@ -1,7 +1,7 @@
 //! Place of the ledger: one directory that all programs on the machine find by the same rules.
 //!
-//! Two users who arrive at different directories do not see each other, so the choice depends on
-//! nothing that differs between users: the directories that exist, their owner and mode, whether
+//! Two users with different directories do not see each other's holds, so the choice depends only
+//! on facts that are equal for all users: the directories that exist, their owner and mode, whether
 //! their mount is read-only. The first that is fit by these criteria is *the* place. A failure
 //! inside it is an error and never a reason to use the next directory, which the other users would
 //! not use.
@@ -304,7 +304,7 @@ impl Directory {
     }
 }
 
-/// Names the kind of file that a mode stands for.
+/// Names the kind of file that a mode encodes.
 pub(super) fn kind_in_words(raw_mode: u32) -> &'static str {
     match FileType::from_raw_mode(raw_mode) {
         FileType::RegularFile => "a regular file",

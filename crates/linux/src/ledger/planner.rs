@@ -10,12 +10,12 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Right to plan at a level, until dropped. The holder reads the map, chooses, takes and drops; no
-/// other process that asks for the right plans meanwhile. The kernel gives it back when the holder
-/// dies.
+/// Right to plan at a level, until dropped. The holder reads the map, chooses, takes and drops.
+/// Meanwhile, other processes that request the right wait and do not plan. The kernel releases the
+/// right when the holder dies.
 #[derive(Debug)]
 pub struct Planner {
-    /// Becomes the description of the hold that is taken with the right.
+    /// Open file description; it becomes that of the hold which is taken with this right.
     pub(super) file: Arc<OwnedFd>,
     level: Level,
 }
@@ -61,7 +61,7 @@ impl Planner {
 impl Drop for Planner {
     fn drop(&mut self) {
         // Closing alone would leave the byte locked while a hold or a child that is just being
-        // started still has the description. The kernel refuses no unlock of a whole lock.
+        // started still has the description. The kernel never refuses to unlock a whole lock.
         let _ = unlock(self.file.as_fd(), planner_byte(self.level));
     }
 }

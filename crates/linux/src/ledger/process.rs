@@ -17,14 +17,14 @@ pub enum Standing {
     Running,
     /// The process has ended; processes that it started still hold the CPUs.
     Outlived,
-    /// The process runs but belongs to another user than the record says: the writer used another
+    /// The process runs but does not belong to the user in the record: the writer used another
     /// user's name, or the two live in different user namespaces.
     Impostor {
         /// Real user of the process.
         uid: u32,
     },
-    /// The process lives in another pid namespace (a container), where its number means another
-    /// process.
+    /// The process lives in another pid namespace (a container), where its number belongs to
+    /// another process.
     OtherNamespace,
     /// `/proc` does not show other users' processes here (`hidepid`).
     Hidden,
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_told_of_other_namespaces_or_hidden_processes() {
+    fn processes_of_other_namespaces_and_hidden_ones_are_unknown() {
         let (root, processes, mut holder) = table(None, 1000);
         fs::remove_dir(root.path().join("1")).unwrap();
         assert_eq!(processes.standing(&holder), Standing::Hidden);

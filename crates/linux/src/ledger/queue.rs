@@ -4,19 +4,20 @@
 //! A ticket is a locked byte; the next ticket is the byte after the highest locked one. Locking a
 //! byte *is* the arbitration, so drawing a ticket needs no planner: a process that finds the byte
 //! taken draws again, and a process that began after another had finished drawing has a higher
-//! ticket. Tickets of ended processes vanish with their locks. No process is woken: waiting
-//! processes poll. A [`TicketClaim`] beside the locks says which run waits, and for what.
+//! ticket. Tickets of ended processes are released with their locks. No process is woken: waiting
+//! processes poll. A [`TicketClaim`] beside the locks names the waiting run and the cores for which
+//! it waits.
 //!
 //! A stopped process keeps its locks, so a ticket alone does not show that its holder still polls.
 //! Each ticket therefore has a *pulse*: a second locked byte, which the holder moves round
-//! [`pulse_bytes`] whenever it polls. A ticket with an unmoved pulse for [`STILL_OBSERVATIONS`]
+//! [`pulse_bytes`] at each poll. A ticket with an unmoved pulse for [`STILL_OBSERVATIONS`]
 //! observations is *still*: it keeps its position, and is passed over as long as its pulse does not
 //! move. The pulse is a lock and not a written number: it needs no common clock and no file that
 //! every user can write, and it ends with its holder at any instant. A ticket without a pulse
 //! belongs to an earlier version of this program and is waited for. A hostile user who locks all
 //! positions of another ticket's pulse makes that ticket seem still; locking the whole queue is as
-//! easy and does more harm. A process that looks only once cannot see whether a pulse moves
-//! ([`LedgerView::queue`]); it asks `/proc` whether the claimed holder is stopped.
+//! easy and does more harm. A process that reads the queue only once cannot see whether a pulse
+//! moves ([`LedgerView::queue`]); it reads in `/proc` whether the claimed holder is stopped.
 
 use super::Ledger;
 use super::error::LedgerError;
@@ -42,7 +43,7 @@ use trimtab_core::set::CpuSet;
 pub struct QueuedRun {
     /// Number of its ticket.
     pub ticket: u64,
-    /// What it says about itself; `None` if that is missing.
+    /// Its record about itself; `None` if that is missing.
     pub claim: Option<TicketClaim>,
     /// Whether the process that the claim names runs and belongs to the claimed user.
     pub standing: Option<Standing>,
@@ -114,8 +115,8 @@ impl Watched {
 const PULSE_PERIOD: Duration = Duration::from_millis(100);
 
 /// Number of observations without a change after which a ticket is passed over: one second in all.
-/// Chosen: far longer than a runnable process is kept from a CPU. A misjudged process only loses
-/// its turn.
+/// Chosen: far longer than a runnable process is kept from a CPU. A process that is misjudged only
+/// loses its turn.
 const STILL_OBSERVATIONS: u32 = 10;
 
 /// Maximal number of moving tickets that are observed, from the lowest on. Chosen: bounds the cost
@@ -296,8 +297,8 @@ impl Ticket {
         }
         let due = self.observed.is_none_or(|observed| observed.elapsed() >= PULSE_PERIOD);
         if due || self.hurry {
-            // After this process was stopped itself, its knowledge of the other tickets is out of
-            // date.
+            // After this process was stopped itself, its observations of the other tickets are out
+            // of date.
             if self.observed.is_some_and(|observed| observed.elapsed() >= PULSE_PERIOD * STILL_OBSERVATIONS) {
                 self.watched.clear();
             }

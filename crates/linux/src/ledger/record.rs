@@ -220,7 +220,7 @@ mod tests {
             bad[at] ^= 1;
             assert!(Record::decode(&bad).is_none(), "byte {at}");
         }
-        // Correctly sealed by a writer that knows the format, and still not a record.
+        // The checksum is correct, but the contents are not a record.
         for (at, value) in [(4, 2), (32 + 7, 0xff), (57, 1)] {
             let mut bad = good;
             bad[at] = value;

@@ -30,7 +30,7 @@ const HEADER_BYTES: usize = 32;
 /// Length of the longest command that is kept, in bytes.
 const LABEL_BYTES_MAX: usize = 184;
 
-/// What a waiting run says about itself.
+/// Record that a waiting run writes about itself.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TicketClaim {
     /// The process that waits; `since` is the time of its arrival.
@@ -39,7 +39,7 @@ pub struct TicketClaim {
     pub demand: Option<Demand>,
     /// Number of cores that it wants, for people; `None` if it is not a plain number.
     pub cores: Option<u32>,
-    /// Priority that it asks for.
+    /// Requested priority.
     pub priority: i32,
 }
 
@@ -65,7 +65,7 @@ impl TicketClaim {
     pub(super) fn write(&self, file: &OwnedFd, ticket: u64) {
         let at = slot_at(ticket);
         let Some(bytes) = self.encode(ticket) else { return };
-        // Beyond this limit the kernel does not just refuse, it kills us (SIGXFSZ).
+        // Beyond this limit the kernel does not only refuse: it kills this process (SIGXFSZ).
         if getrlimit(Resource::Fsize).current.is_some_and(|limit| limit < at + SLOT_BYTES as u64) {
             return;
         }

@@ -327,7 +327,7 @@ pub(super) fn record_bytes(cpus: &Range<u64>) -> Range<u64> {
     cpus.start * size..cpus.end * size
 }
 
-/// Reads the bytes that are present. Any process may truncate the file at any moment, so it is read
+/// Reads the bytes that are present. Any process may truncate the file at any time, so it is read
 /// and never mapped. Missing and unreadable bytes are not a record.
 fn read_at(file: &OwnedFd, bytes: &Range<u64>) -> Vec<u8> {
     let mut text = vec![0; usize::try_from(bytes.end - bytes.start).unwrap_or(0)];

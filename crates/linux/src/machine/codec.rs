@@ -5,8 +5,8 @@
 //! follows.
 //!
 //! Properties: every byte string decodes or is refused, without panic, in memory proportional to
-//! its length (at most [`MAX_BYTES`]). The checksum finds damage, not malice; [`Machine::build`]
-//! checks the contents that pass it.
+//! its length (at most [`MAX_BYTES`]). The checksum detects accidental damage only;
+//! [`Machine::build`] checks the contents that pass it.
 
 use super::key::{Key, LINES};
 use thiserror::Error;
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_model_comes_back_as_it_went_in() {
+    fn a_model_is_decoded_as_it_was_encoded() {
         let key = Key::file();
         let bytes = encode(&key, &parts()).unwrap();
         assert_eq!(decode(&bytes, &key).unwrap(), Machine::build(parts()).unwrap());

@@ -2,9 +2,9 @@
 //!
 //! The key must be cheap and must not need hwloc: boot id, online CPUs, online nodes and nodes with
 //! CPUs are four small reads. hwloc's own version is *not* part of it, though a newer hwloc might
-//! see more: asking would load the library, which is what the cache avoids, and a stat of the
-//! helper would tie a system-wide cache to one installation. The program's version and the cache
-//! format stand in for it, and each boot makes a new model in any case.
+//! see more: asking would load the library, which the cache avoids, and a stat of the helper would
+//! tie a system-wide cache to one installation. The program's version and the cache format replace
+//! it, and each boot makes a new model in any case.
 
 use crate::boot;
 use crate::text::{self, ReadError};
@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_has_its_five_lines_whatever_the_state() {
+    fn a_key_has_its_five_lines_in_any_state() {
         for key in [Key::live().unwrap(), Key::file(), Key::of(["b", "", "", ""])] {
             assert_eq!(key.text().lines().count(), LINES.len(), "{key:?}");
         }

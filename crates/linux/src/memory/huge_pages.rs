@@ -81,7 +81,7 @@ pub fn apply_huge_pages(asked: HugePages) -> HugePagesOutcome {
     let refused = match (set, read) {
         (Ok(()), Ok(now)) if asked != HugePages::Inherit && now != asked => Some(HugePagesRefusal::NotKept),
         (Ok(()), _) => None,
-        // The switch can be read, so the kernel has it; the kernel does not know the flag.
+        // The switch can be read, so the kernel has it; the kernel does not have the flag.
         (Err(Errno::INVAL), Ok(_)) if asked == HugePages::Advised => Some(HugePagesRefusal::TooOld),
         (Err(Errno::INVAL), _) => Some(HugePagesRefusal::NoHugePages),
         (Err(errno), _) => Some(HugePagesRefusal::Filtered { errno: errno.raw_os_error() }),
@@ -95,7 +95,7 @@ pub fn apply_huge_pages(asked: HugePages) -> HugePagesOutcome {
 pub enum SystemHugePages {
     /// Everywhere.
     Always,
-    /// Where a program asks by `madvise`.
+    /// Where a program requests them by `madvise`.
     Madvise,
     /// Nowhere.
     Never,

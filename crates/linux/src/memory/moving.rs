@@ -1,9 +1,9 @@
 //! Page migration of a running process's memory to one node.
 //!
-//! Problem: the kernel moves pages when asked, but it would move any pages, and all of them in one
-//! call that cannot be ended. Idea: `numa_maps` gives for each area its policy, its kind and the
-//! number of its pages on each node. Of the areas that are the process's own, a few pages at a time
-//! are queried for their node, and those on other nodes are moved (`move_pages`), with a pause
+//! Problem: the kernel moves pages on request, but it would move any pages, and all of them in one
+//! call that cannot be interrupted. Idea: `numa_maps` gives for each area its policy, its kind and
+//! the number of its pages on each node. Of the areas that are the process's own, a few pages at a
+//! time are queried for their node, and those on other nodes are moved (`move_pages`), with a pause
 //! after each step.
 //!
 //! Properties: private memory without a file is moved, and shared memory that no other process has
@@ -59,12 +59,12 @@ pub struct Wanted<'a> {
 
 /// Outcome of a migration, in bytes.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Brought {
-    /// Bytes that came from other nodes.
+pub struct MigratedBytes {
+    /// Bytes that were moved from other nodes.
     pub moved: u64,
     /// Bytes that are still on other nodes, of the memory that was queried.
     pub left: u64,
-    /// Reason why not all came.
+    /// Reason why not all were moved.
     pub why: Option<Unfetched>,
 }
 
@@ -90,7 +90,7 @@ struct Areas {
 /// process.
 pub fn unfit(sys: &Path, to: OsNode) -> Option<Unfetched> {
     let list = |name: &str| text::list(&text::read(&sys.join("devices/system/node").join(name)).ok()?);
-    // A kernel with neither file does not know nodes.
+    // A kernel with neither file has no support for nodes.
     let nodes: NodeSet = list("has_memory").or_else(|| list("online")).unwrap_or_default();
     if nodes.len() < 2 {
         Some(Unfetched::OneNode)
@@ -101,8 +101,8 @@ pub fn unfit(sys: &Path, to: OsNode) -> Option<Unfetched> {
 
 /// Migrates the memory that may be moved. `go_on` is called after each step with the time that it
 /// took, and may pause; when it returns false the migration ends.
-pub fn bring(wanted: &Wanted<'_>, go_on: &mut dyn FnMut(Duration) -> bool) -> Brought {
-    let mut brought = Brought::default();
+pub fn bring(wanted: &Wanted<'_>, go_on: &mut dyn FnMut(Duration) -> bool) -> MigratedBytes {
+    let mut brought = MigratedBytes::default();
     brought.why = bring_all(wanted, go_on, &mut brought).err();
     brought
 }
@@ -110,7 +110,7 @@ pub fn bring(wanted: &Wanted<'_>, go_on: &mut dyn FnMut(Duration) -> bool) -> Br
 fn bring_all(
     wanted: &Wanted<'_>,
     go_on: &mut dyn FnMut(Duration) -> bool,
-    brought: &mut Brought,
+    brought: &mut MigratedBytes,
 ) -> Result<(), Unfetched> {
     let Wanted { proc, sys, pid, to, .. } = *wanted;
     if let Some(why) = unfit(sys, to) {
@@ -149,7 +149,7 @@ fn bring_area(
     page: u64,
     addresses: &mut u64,
     go_on: &mut dyn FnMut(Duration) -> bool,
-    brought: &mut Brought,
+    brought: &mut MigratedBytes,
 ) -> Result<(), Unfetched> {
     let (mut at, mut there) = (area.begin, 0);
     // Most areas have fewer pages than addresses: after the last page the area is done.
@@ -357,7 +357,7 @@ mod tests {
         900000 default\n";
 
     #[test]
-    fn what_is_its_own_and_elsewhere_is_found() {
+    fn private_memory_on_other_nodes_is_found() {
         let own = |begin, there, elsewhere| Area { begin, there, elsewhere };
         let found = areas(MAPS, OsNode(1), 4_096).unwrap();
         assert_eq!(found, Areas { own: vec![own(0x3000, 7, 4), own(0xc000, 5, 5)], huge: 3 << 21 });
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn where_anybody_said_where_memory_is_to_be_nothing_is_moved() {
+    fn memory_with_a_policy_is_not_moved() {
         for policy in
             ["bind:0", "prefer:1", "interleave:0-1", "bind=static:0", "weighted interleave:0", "nonsense"]
         {
@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_with_one_node_and_a_node_without_memory_are_told_apart() {
+    fn a_machine_with_one_node_and_a_node_without_memory_are_distinguished() {
         let sys = tempfile::tempdir().unwrap();
         let nodes = sys.path().join("devices/system/node");
         assert_eq!(unfit(sys.path(), OsNode(0)), Some(Unfetched::OneNode));

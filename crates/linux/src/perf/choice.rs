@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_choice_is_refused_by_what_it_could_be() {
+    fn an_unknown_choice_is_refused_with_the_possible_ones() {
         let said = |text: &str| text.parse::<Choice>().unwrap_err().to_string();
         for none in ["", "best", "busy", "colour=r1", "busy=r1,,"] {
             assert!(said(none).contains("neither auto, off, exact"), "{none}: {}", said(none));
@@ -130,7 +130,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_read_is_written_as_it_was(text in "((busy|requests|far)=(r[0-9a-f]{1,6}|cpu/[a-z]{1,5}=[0-9]{1,3},umask=0x1/),?){1,4}") {
+        fn a_parsed_choice_is_written_as_it_was(text in "((busy|requests|far)=(r[0-9a-f]{1,6}|cpu/[a-z]{1,5}=[0-9]{1,3},umask=0x1/),?){1,4}") {
             if let Ok(choice) = text.parse::<Choice>() {
                 prop_assert_eq!(choice.to_string().parse::<Choice>(), Ok(choice));
             }

@@ -289,7 +289,7 @@ impl Spec {
         };
         let mut config = [0; 3];
         for part in parts {
-            // A name in the kernel's files stands for parts.
+            // A name in the kernel's files is replaced by its parts.
             let alias = || {
                 let text = text::read(&folder.join("events").join(&part.name)).ok()?;
                 String::from_utf8(text).ok()
@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_event_is_refused_by_what_is_wrong_with_it() {
+    fn an_invalid_event_is_refused_with_its_fault() {
         let said = |text: &str| config(text).unwrap_err().to_string();
         for none in [
             "",
@@ -439,7 +439,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_put_is_found_again(value in 0u64..1 << 12) {
+        fn a_stored_bit_field_is_found_again(value in 0u64..1 << 12) {
             let mut config = [0; 3];
             BitField::bits(&[(0, 7), (32, 35)]).put(&mut config, value).unwrap();
             prop_assert_eq!((config[0] & 0xff) | (config[0] >> 32) << 8, value);

@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_needed_most_stays_where_there_are_few_counters() {
+    fn with_few_counters_the_most_needed_events_stay() {
         let all = software(&[
             (Role::Cycles, "cpu-clock"),
             (Role::Requests, "page-faults"),

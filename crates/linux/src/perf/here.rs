@@ -104,7 +104,7 @@ mod tests {
     use crate::skip::skipped;
 
     #[test]
-    fn what_is_opened_counts_walk_and_computation_apart() {
+    fn opened_counters_distinguish_a_pointer_walk_from_computation() {
         let mut here = Here::new(Path::new("/proc"), Path::new("/sys"));
         let event = |role, name| (role, Event::generic(name).unwrap());
         let events = vec![event(Role::Cycles, "task-clock"), event(Role::Requests, "page-faults")];

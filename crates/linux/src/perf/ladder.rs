@@ -1,10 +1,10 @@
-//! The ladder of rungs: what can be counted of threads here, from the penalty itself down to
-//! nothing. Each rung is tested by counting.
+//! The ladder of rungs: the counts of threads that this machine provides, from the penalty itself
+//! down to nothing. Each rung is tested by counting.
 //!
-//! Problem: no document says whether an event counts. Manuals leave out events that work, virtual
+//! Problem: no document states whether an event counts. Manuals leave out events that work, virtual
 //! machines pass through only some, security settings forbid counting, another program holds the
 //! counters. Idea: try. An event is accepted if it counts while this thread walks through memory
-//! and stands still while the thread computes. The first rung that works is taken, and for each
+//! and does not change while the thread computes. The first rung that works is taken, and for each
 //! better one the reason of its failure is kept.
 //!
 //! Cost: a try with counters that can be opened takes some 5 ms, and at most seven are made; if
@@ -17,7 +17,7 @@ use super::group::Recipe;
 use super::table::{Events, Processor, Table};
 use super::why::{Missing, Why};
 use rustix::io::Errno;
-use trimtab_core::counter_budget::{Price, Thrift};
+use trimtab_core::counter_budget::{CounterThrottle, Price};
 use trimtab_core::counts::{Counts, Rung};
 
 /// Largest number of tries with open counters, some 4 ms each, up to the end of each rung that
@@ -80,7 +80,7 @@ pub struct CountingTrial {
     pub still: Option<Counts>,
 }
 
-/// Result of the ladder: what can be counted here.
+/// Result of the ladder: the counts that this machine provides.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Standing {
     /// The rung.
@@ -97,7 +97,7 @@ pub struct Standing {
     /// Cost of the recipe.
     pub price: Option<Price>,
     /// Restrictions that follow from the cost.
-    pub thrift: Thrift,
+    pub thrift: CounterThrottle,
     /// Reasons why better rungs are missing, best first.
     pub missing: Vec<Missing>,
 }
@@ -105,9 +105,9 @@ pub struct Standing {
 impl Standing {
     /// Returns how counting is kept cheap with these events: as follows from the cost, except that
     /// events that may not be switched off do not rest.
-    pub fn thrift(&self) -> Thrift {
+    pub fn thrift(&self) -> CounterThrottle {
         let rests = self.thrift.rests && self.recipe.as_ref().is_none_or(Recipe::can_rest);
-        Thrift { rests, ..self.thrift }
+        CounterThrottle { rests, ..self.thrift }
     }
 
     /// Returns the result for a user who asked to count nothing.
@@ -119,7 +119,7 @@ impl Standing {
             recipe: None,
             groups: Vec::new(),
             price: None,
-            thrift: Thrift::FREE,
+            thrift: CounterThrottle::FREE,
             missing: vec![Missing { rung: Rung::Exact, why: Why::NotAsked }],
         }
     }
@@ -157,7 +157,7 @@ pub fn climb(
                 Choice::Events(_) => Err(Why::NotAsked),
                 _ => climber.counting(rung, cpu.as_ref(), processor.as_ref()).map(Some),
             },
-            // A rung asked for by name is tried even if it can tell nothing.
+            // A rung that is chosen by name is tried even if its counts mean nothing here.
             _ if climber.ground.nodes() < 2 && *choice != Choice::Rung(rung) => Err(Why::OneNode),
             Rung::HintFaults => match climber.ground.balancing() {
                 Some(true) => Ok(None),
@@ -181,7 +181,7 @@ pub fn climb(
         rung = Rung::Generic;
     }
     let price = recipe.as_ref().and_then(|recipe| ground.price(recipe));
-    let thrift = if recipe.is_some() { Thrift::of(price.as_ref()) } else { Thrift::FREE };
+    let thrift = if recipe.is_some() { CounterThrottle::of(price.as_ref()) } else { CounterThrottle::FREE };
     let most = thrift.counters.and_then(|most| usize::try_from(most).ok()).unwrap_or(usize::MAX);
     let groups = groups(recipe.as_ref(), processor.as_ref());
     let recipe = recipe.map(|recipe| recipe.at_most(most));
@@ -213,7 +213,7 @@ fn groups(recipe: Option<&Recipe>, known: Option<&Processor>) -> Vec<Recipe> {
     groups
 }
 
-/// Climber of the ladder, which remembers what it learned about permissions.
+/// Climber of the ladder, which stores the permissions that it found.
 struct Climber<'a> {
     ground: &'a mut dyn LadderMachine,
     user_only: bool,

@@ -1,4 +1,4 @@
-//! Locality without counters: the nodes on which a process's memory lies, or was used.
+//! Locality without counters: the nodes on which a process's memory is, or was used.
 //!
 //! There are two sources. With NUMA balancing, the kernel unmaps pages for a moment now and then
 //! and records which thread accessed them from which node (`/proc/PID/task/TID/sched`, faults that
@@ -186,7 +186,7 @@ mod tests {
         nonsense\n";
 
     #[test]
-    fn what_a_process_works_with_is_what_it_writes_to_but_for_devices() {
+    fn the_working_memory_of_a_process_is_its_writable_memory_except_devices() {
         assert_eq!(areas(MAPS), [(0x10000, 0x20000), (0x30000, 0x40000), (0x50000, 0x58000)]);
         let addresses = sample(&areas(MAPS), 4_096, 0);
         assert_eq!(addresses.len(), 40, "all of few pages");
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_of_machines_is_known_however_it_is_kept() {
+    fn memory_of_virtual_machines_is_recognised_in_every_form() {
         let taken = |rights: &str, inode: u32, name: &str| {
             let line = format!("7f00-8f00 {rights} 00000000 00:2a {inode} {name}\n");
             !areas(line.as_bytes()).is_empty()

@@ -2,9 +2,9 @@
 //! groups of counters for threads.
 //!
 //! [`look`] climbs the ladder on this machine and returns the result; [`Group`] counts a thread
-//! with the recipe found. Without counters, [`locality`] still tells on which nodes the memory of a
-//! process lies. Nothing here decides how counts are used; [`trimtab_core::counter_budget`] decides
-//! what follows from their cost.
+//! with the recipe found. Without counters, [`locality`] still finds the nodes on which the memory
+//! of a process is. Nothing here decides how counts are used; [`trimtab_core::counter_budget`]
+//! decides from their cost how often they run.
 
 mod choice;
 mod cpu;
@@ -31,7 +31,7 @@ pub use why::{Missing, Why};
 
 use std::path::Path;
 
-/// Finds what can be counted on this machine, by trying: some 5 ms if counters work, at most 50,
+/// Finds the events that this machine can count, by trying: some 5 ms if counters work, at most 50,
 /// and microseconds if there are none. `barred` is the reason why hardware may not be counted any
 /// more, if one has turned up.
 pub fn look(proc: &Path, sys: &Path, choice: &Choice, barred: Option<&Why>) -> Standing {

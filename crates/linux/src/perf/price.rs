@@ -63,7 +63,7 @@ mod tests {
     use crate::skip::skipped;
 
     #[test]
-    fn what_can_be_opened_has_a_price() {
+    fn every_counter_that_can_be_opened_has_a_price() {
         let event = |role, name| (role, Event::generic(name).unwrap());
         let events = vec![event(Role::Busy, "task-clock"), event(Role::Requests, "page-faults")];
         let recipe = Recipe { user_only: true, ..Recipe::of(events) };

@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn known_processors_are_asked_for_what_their_makers_list() {
+    fn known_processors_use_the_events_of_their_vendors_lists() {
         let table = Table::built_in().unwrap();
         let exact = [
             (x86("GenuineIntel", 6, 0x2c), "Westmere", 0x0100_0760, 0x07b0),
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn families_of_amd_are_told_apart_by_their_models() {
+    fn families_of_amd_are_distinguished_by_their_models() {
         let table = Table::built_in().unwrap();
         for (family, models, name) in [
             (0x17, &[0x01, 0x08, 0x31, 0x60, 0x71, 0x90, 0xa0][..], Some("AMD Zen, Zen 2")),

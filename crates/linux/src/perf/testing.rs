@@ -1,4 +1,5 @@
-//! Scripted machine for tests: the script says which events count and what is refused.
+//! Scripted machine for tests: the script lists the events that count and the calls that are
+//! refused.
 
 use super::cpu::Cpu;
 use super::event::{Event, EventError, Role, Spec};
@@ -12,7 +13,7 @@ use trimtab_core::time::Span;
 
 /// Behaviour of an event in a try.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub(super) enum Does {
+pub(super) enum EventBehaviour {
     /// Counts as it should.
     Well,
     /// Stands still.
@@ -42,7 +43,7 @@ pub(super) struct Scripted {
     /// Share of the time that counters run, 0 to 1.
     pub(super) share: f64,
     /// Behaviour of events, by the start of their names; others count well.
-    pub(super) events: Vec<(&'static str, Does)>,
+    pub(super) events: Vec<(&'static str, EventBehaviour)>,
     pub(super) price: Option<Price>,
     pub(super) nodes: usize,
     pub(super) balancing: Option<bool>,
@@ -118,7 +119,7 @@ impl LadderMachine for Scripted {
                 .events
                 .iter()
                 .find(|(name, _)| event.name.contains(name))
-                .map_or(Does::Well, |(_, does)| *does);
+                .map_or(EventBehaviour::Well, |(_, does)| *does);
             let often = match role {
                 Role::Busy => 100_000,
                 Role::Requests => 1_000,
@@ -126,8 +127,8 @@ impl LadderMachine for Scripted {
             };
             let waits = matches!(role, Role::Busy | Role::Requests);
             let often = match (does, waits && !walking) {
-                (Does::Silent, _) => 0,
-                (Does::Well, true) => often / 100,
+                (EventBehaviour::Silent, _) => 0,
+                (EventBehaviour::Well, true) => often / 100,
                 _ => often,
             };
             Some((often as f64 * self.share) as u64)

@@ -18,7 +18,7 @@ pub struct Missing {
 /// Reason why a rung does not work.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Why {
-    /// The user did not ask for it.
+    /// The user did not request it.
     NotAsked,
     /// The table has no events for this processor.
     UnknownCpu(Option<Cpu>),
@@ -37,9 +37,9 @@ pub enum Why {
     Event(EventError),
     /// The counters never ran: other users hold them.
     Taken,
-    /// An event stands still when it should count.
+    /// An event does not change when it should count.
     Silent(Role),
-    /// An event counts when it should stand still.
+    /// An event counts when it should not.
     Noisy(Role),
     /// Too many tries were made already.
     NotTried,

@@ -41,7 +41,7 @@ pub struct Binary {
     pub word_size: WordSize,
     /// The processor, as `e_machine` numbers it (62 is x86-64, 183 is 64-bit Arm).
     pub machine: u16,
-    /// The dynamic loader it asks for, printable; `None` for static programs.
+    /// The dynamic loader that it requests, printable; `None` for static programs.
     pub loader: Option<String>,
     /// The libraries it links directly, printable, in the order of search.
     pub needed: Vec<String>,
@@ -134,7 +134,7 @@ impl<'a, Elf: FileHeader<Endian = Endianness>> Parts<'a, Elf> {
 
     fn loader(&self) -> Option<String> {
         let path = self.segments(elf::PT_INTERP).next()?.interpreter(self.endian, self.data);
-        // A program that asks for a loader with an unreadable name is still not static.
+        // A program that requests a loader with an unreadable name is still not static.
         Some(text::printable(path.ok().flatten().unwrap_or_default()))
     }
 
@@ -168,8 +168,8 @@ impl<'a, Elf: FileHeader<Endian = Endianness>> Parts<'a, Elf> {
             .collect()
     }
 
-    /// Returns the string at the start of a range. Not `read_bytes_at_until`: its search first asks
-    /// the processor for its features, which takes 25 us in a virtual machine.
+    /// Returns the string at the start of a range. Not `read_bytes_at_until`: its search first
+    /// reads the processor's features, which takes 25 us in a virtual machine.
     fn string(&self, range: Range<u64>) -> Option<&'a [u8]> {
         STRING_BYTES.into_iter().find_map(|most| {
             let length = most.min(range.end - range.start);

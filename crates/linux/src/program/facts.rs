@@ -124,7 +124,7 @@ fn wrapped(program: &Program, command: &[OsString], search: Option<&OsStr>) -> O
 }
 
 /// Returns the launcher that a program is. Many are called `mpirun` and `mpiexec`: the file's
-/// content tells them apart.
+/// content distinguishes them.
 fn launcher(program: &Program) -> Option<Launcher> {
     if program.family != Some(Family::Launcher) {
         return None;
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn launchers_of_one_name_are_told_apart_by_what_is_in_them() {
+    fn launchers_of_one_name_are_distinguished_by_their_contents() {
         assert_eq!(of("mpirun", "..libopen-rte.so.40..", &[]), Some(Launcher::OpenMpi4));
         assert_eq!(of("mpirun", "..libopen-pal.so.80..", &["prterun"]), Some(Launcher::OpenMpi5));
         assert_eq!(of("mpirun", "..exec prterun..", &[]), Some(Launcher::OpenMpi5));

@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_are_found_wherever_they_lie() {
+    fn words_are_found_at_every_position() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let path = file.path();
         for at in [0, 1, CHUNK_BYTES - 3, CHUNK_BYTES, CHUNK_BYTES + 3, 3 * CHUNK_BYTES] {

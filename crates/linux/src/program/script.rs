@@ -25,8 +25,8 @@ impl Command<'_> {
 }
 
 /// Returns the interpreter of a script, from the beginning of the file. The kernel takes everything
-/// behind the interpreter as *one* argument; `env` searches for that whole argument unless told to
-/// split it (`-S`).
+/// behind the interpreter as *one* argument; `env` searches for that whole argument unless `-S`
+/// makes it split the argument.
 pub(super) fn interpreter(head: &[u8]) -> Option<Command<'_>> {
     let line = head.strip_prefix(b"#!")?.split(|&byte| byte == b'\n').next()?.trim_ascii();
     let end = line.iter().position(|byte| matches!(byte, b' ' | b'\t')).unwrap_or(line.len());

@@ -118,7 +118,7 @@ mod tests {
     use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, listen, socket_with};
 
     #[test]
-    fn who_takes_in_nobody_is_not_waited_for_without_end() {
+    fn a_server_that_accepts_no_connection_is_waited_for_until_the_limit() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("s");
         let socket =

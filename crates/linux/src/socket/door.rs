@@ -4,8 +4,9 @@
 //!
 //! Idea: the kernel alone decides which callers come in, by the number of the calling machine,
 //! which no guest can choose, or by the user of the calling monitor, who must be root, ourselves,
-//! or the owner of the folder that the socket is in. The latest caller is heard: a restarted guest
-//! has forgotten its old call. Nothing is ever written to it, and nothing is waited for.
+//! or the owner of the folder that the socket is in. The latest connection is served: a restarted
+//! guest no longer has its old connection. Nothing is ever written to it, and nothing is waited
+//! for.
 
 use crate::sys::{peer, vsock};
 use rustix::fs::{FileType, Mode};
@@ -28,7 +29,7 @@ const CALLERS_PER_TURN: usize = 4;
 
 /// Address at which a guest calls.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Bell {
+pub enum GuestAddress {
     /// A port, for the machine of this number.
     Vsock {
         /// The machine.
@@ -49,7 +50,7 @@ enum Listener {
 /// A port at which a guest calls.
 #[derive(Debug)]
 pub struct PortDoor {
-    bell: Bell,
+    bell: GuestAddress,
     listener: Option<Listener>,
     stream: Option<File>,
     next: Option<Instant>,
@@ -61,7 +62,7 @@ pub struct PortDoor {
 
 impl PortDoor {
     /// Makes the port at which a guest calls, without listening there yet.
-    pub fn new(bell: &Bell) -> Self {
+    pub fn new(bell: &GuestAddress) -> Self {
         Self { bell: bell.clone(), listener: None, stream: None, next: None, rest: None, fault: None }
     }
 
@@ -134,10 +135,10 @@ impl PortDoor {
     }
 }
 
-fn listen(bell: &Bell) -> io::Result<Listener> {
+fn listen(bell: &GuestAddress) -> io::Result<Listener> {
     match bell {
-        Bell::Vsock { port, .. } => Ok(Listener::Vsock(vsock::listen(*port)?)),
-        Bell::Unix(path) => {
+        GuestAddress::Vsock { port, .. } => Ok(Listener::Vsock(vsock::listen(*port)?)),
+        GuestAddress::Unix(path) => {
             clear(path)?;
             let folder =
                 path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -167,9 +168,9 @@ fn is_left(path: &Path) -> Result<bool, Errno> {
 }
 
 /// Accepts the next caller; `None` if it may not come in.
-fn accept(listener: &Listener, bell: &Bell) -> Result<Option<File>, Errno> {
+fn accept(listener: &Listener, bell: &GuestAddress) -> Result<Option<File>, Errno> {
     match (listener, bell) {
-        (Listener::Vsock(listener), Bell::Vsock { cid, .. }) => {
+        (Listener::Vsock(listener), GuestAddress::Vsock { cid, .. }) => {
             let (socket, caller) = vsock::accept(listener)?;
             Ok((caller == *cid).then(|| File::from(socket)))
         }
@@ -181,13 +182,13 @@ fn accept(listener: &Listener, bell: &Bell) -> Result<Option<File>, Errno> {
             let ready = may && stream.set_nonblocking(true).is_ok();
             Ok(ready.then(|| File::from(OwnedFd::from(stream))))
         }
-        (Listener::Vsock(_), Bell::Unix(_)) => Err(Errno::INVAL),
+        (Listener::Vsock(_), GuestAddress::Unix(_)) => Err(Errno::INVAL),
     }
 }
 
 impl Drop for PortDoor {
     fn drop(&mut self) {
-        if let (Some(Listener::Unix(..)), Bell::Unix(path)) = (&self.listener, &self.bell) {
+        if let (Some(Listener::Unix(..)), GuestAddress::Unix(path)) = (&self.listener, &self.bell) {
             let _ = std::fs::remove_file(path);
         }
     }
@@ -209,10 +210,10 @@ mod tests {
     }
 
     #[test]
-    fn who_calls_last_at_a_unix_socket_is_heard() {
+    fn the_latest_connection_to_a_unix_socket_is_served() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("v.sock_7000");
-        let mut door = PortDoor::new(&Bell::Unix(path.clone()));
+        let mut door = PortDoor::new(&GuestAddress::Unix(path.clone()));
         assert!(!door.connect() && !door.is_open() && door.fault().is_none());
         assert!(door.waits().is_none(), "nobody who calls wakes us");
         let mut first = UnixStream::connect(&path).unwrap();
@@ -234,22 +235,22 @@ mod tests {
         // A leftover socket is replaced; a socket of another owner is not.
         door.next = None;
         assert!(!door.connect() && door.fault().is_none());
-        let mut other = PortDoor::new(&Bell::Unix(path.clone()));
+        let mut other = PortDoor::new(&GuestAddress::Unix(path.clone()));
         assert!(!other.connect() && other.fault().is_some_and(|why| why.contains("in use")));
         drop(other);
         assert!(path.exists(), "the name is that of who listens");
         drop(door);
         assert!(!path.exists());
-        let mut nowhere = PortDoor::new(&Bell::Unix(folder.path().join("no/where")));
+        let mut nowhere = PortDoor::new(&GuestAddress::Unix(folder.path().join("no/where")));
         assert!(!nowhere.connect() && nowhere.fault().is_some() && nowhere.read().is_none());
     }
 
     /// Needs a kernel that can connect to itself: its own number is then that of the calling
     /// machine.
     #[test]
-    fn only_the_machine_of_this_number_comes_in() {
+    fn only_the_machine_of_this_number_is_accepted() {
         let port = 50_000 + std::process::id() % 10_000;
-        let mut door = PortDoor::new(&Bell::Vsock { cid: vsock::CID_LOCAL, port });
+        let mut door = PortDoor::new(&GuestAddress::Vsock { cid: vsock::CID_LOCAL, port });
         if door.connect() || door.fault().is_some() {
             return skipped(format_args!("no sockets between machines here: {:?}", door.fault()));
         }
@@ -263,7 +264,7 @@ mod tests {
         guest.write_all(b"tag vcpu 0\n").unwrap();
         until(&mut door, |door| door.read().is_some_and(|read| read == b"tag vcpu 0\n"));
         drop(door);
-        let mut strict = PortDoor::new(&Bell::Vsock { cid: 77, port });
+        let mut strict = PortDoor::new(&GuestAddress::Vsock { cid: 77, port });
         until(&mut strict, |door| {
             door.next = None;
             !door.connect() && door.fault().is_none()

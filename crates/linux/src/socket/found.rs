@@ -5,7 +5,7 @@
 //! anywhere: the name may lead to a socket of the system, or be replaced between the check and the
 //! connection. Idea: the file is opened first, its owner is checked, and the connection goes to the
 //! opened file. The file may lie in another user's file system that never answers, so a caller that
-//! must not wait does this in a thread of its own.
+//! must not wait does this in its own thread.
 
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, fstat, open, openat, openat2};
 use rustix::io::Errno;
@@ -47,7 +47,7 @@ impl FoundSocket {
         // If the process may not be inspected, its root is taken to be our own.
         let Ok(root) = open(process.join("root"), flags, Mode::empty()) else { return Self::at(path) };
         match openat2(&root, below, FLAGS, Mode::empty(), ResolveFlags::IN_ROOT) {
-            // Before Linux 5.6, or if a sandbox does not know the call, links lead from our own
+            // Before Linux 5.6, or if a sandbox refuses the call, links are resolved from our own
             // root.
             Err(Errno::NOSYS | Errno::PERM) => Self::of(openat(&root, below, FLAGS, Mode::empty())?),
             file => Self::of(file?),
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_looked_at_is_connected_to_whatever_bears_its_name_by_then() {
+    fn the_examined_socket_is_connected_to_even_if_its_name_has_changed() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("s");
         let listener = UnixListener::bind(&path).unwrap();
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_none_is_told_by_its_kind() {
+    fn a_file_that_is_no_socket_is_refused_with_its_kind() {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name);
         std::fs::write(at("file"), "").unwrap();
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_that_is_full_holds_nobody_up() {
+    fn a_full_queue_of_connections_does_not_block() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("s");
         let flags = SocketFlags::CLOEXEC;

@@ -20,11 +20,11 @@ mod port;
 mod server;
 
 pub use client::{Connection, ask};
-pub use door::{Bell, PortDoor};
+pub use door::{GuestAddress, PortDoor};
 pub use notify::notify;
 pub use place::{Claim, Place};
 pub use port::PortLink;
-pub use server::{ClientId, Counted, Heard, Limits, Peer, Server};
+pub use server::{ClientEvent, ClientId, Counted, Limits, Peer, Server};
 
 use crate::ledger::LedgerError;
 use std::io;
@@ -54,7 +54,7 @@ pub enum SocketError {
         /// The socket's path.
         path: PathBuf,
     },
-    /// Another file stands there.
+    /// Another file exists there.
     #[error("{} exists and is not the socket of your daemon: remove it, or name another place with --socket", path.display())]
     Squatted {
         /// The file.
@@ -80,7 +80,7 @@ pub enum SocketError {
         /// The socket's path.
         path: PathBuf,
     },
-    /// No answer came.
+    /// No answer arrived.
     #[error("the daemon at {} does not answer: {why}", path.display())]
     Silent {
         /// The socket's path.

@@ -28,7 +28,7 @@ mod tests {
     use std::os::unix::net::UnixDatagram;
 
     #[test]
-    fn whoever_listens_hears_it() {
+    fn a_notification_reaches_the_listener() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("notify");
         let listener = UnixDatagram::bind(&path).unwrap();

@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn the_second_is_told_who_the_first_is_and_what_is_dead_is_replaced() {
+    fn the_second_daemon_gets_the_pid_of_the_first_and_a_dead_socket_is_replaced() {
         let folder = tempfile::tempdir().unwrap();
         let first = place(folder.path()).claim().unwrap();
         let error = place(folder.path()).claim().unwrap_err();
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_can_change_is_not_trusted() {
+    fn a_folder_that_other_users_can_change_is_not_trusted() {
         let folder = tempfile::tempdir().unwrap();
         let why = |place: &Place| place.claim().unwrap_err().to_string();
         fs::write(folder.path().join("s"), "").unwrap();

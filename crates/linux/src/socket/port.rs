@@ -1,6 +1,6 @@
 //! Host's end of a guest's port: a Unix socket at which the machine's monitor listens.
 //!
-//! The monitor may come and go. The port searches for it again now and then, and never waits for
+//! The monitor may come and go. The port searches for it again occasionally, and never waits for
 //! it. Nothing is ever written to the socket. A socket at the name counts only if both the file's
 //! owner and the listener are the monitor's user or root.
 
@@ -23,7 +23,7 @@ const READ_BYTES: usize = 4 << 10;
 pub struct PortLink {
     path: PathBuf,
     stream: Option<UnixStream>,
-    /// Search in a thread of its own: a name may lead into a file system that does not answer.
+    /// Search in its own thread: a name may lead into a file system that does not answer.
     sought: Option<Receiver<Result<OwnedFd, Missing>>>,
     next: Option<Instant>,
     /// Time before which nothing is read.
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_is_heard_once_somebody_listens_and_again_after_its_end() {
+    fn a_port_connects_when_a_listener_appears_and_again_after_its_end() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("port");
         let own = geteuid().as_raw();
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_listener_that_takes_in_nobody_holds_nobody_up() {
+    fn a_listener_that_accepts_no_connection_does_not_block() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("port");
         let socket =
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn somebody_elses_socket_is_no_port() {
+    fn a_socket_of_another_user_is_no_port() {
         if !geteuid().is_root() {
             return skipped("to act as two users a test needs root");
         }

@@ -70,7 +70,7 @@ pub struct Peer {
 
 /// Event of a client.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Heard {
+pub enum ClientEvent {
     /// A line, without its line feed. Nothing more of this client is read until it is answered.
     Line(ClientId, Peer, Vec<u8>),
     /// A line longer than the limit. The caller should answer it and close the connection.
@@ -157,7 +157,7 @@ impl Server {
         &mut self,
         others: &[BorrowedFd<'_>],
         timeout: Duration,
-    ) -> io::Result<(Vec<Heard>, Vec<bool>)> {
+    ) -> io::Result<(Vec<ClientEvent>, Vec<bool>)> {
         let now = Instant::now();
         let listens = self.rest.is_none_or(|rest| rest <= now);
         let mut fds = Vec::new();
@@ -203,7 +203,7 @@ impl Server {
         Ok((heard, others_ready))
     }
 
-    fn accept(&mut self, heard: &mut Vec<Heard>) {
+    fn accept(&mut self, heard: &mut Vec<ClientEvent>) {
         for _ in 0..ACCEPTS_PER_TURN {
             let now = Span::from(self.began.elapsed());
             if let Err(wait) = self.connects.take(Moment(0) + now) {
@@ -253,7 +253,7 @@ impl Server {
             );
             if extra {
                 self.counted.dropped += 1;
-                heard.push(Heard::TooMany(id, peer));
+                heard.push(ClientEvent::TooMany(id, peer));
             } else {
                 self.counted.served += 1;
                 // The client may have sent a line already.
@@ -263,7 +263,7 @@ impl Server {
     }
 
     /// Writes and reads as much as is possible without waiting.
-    fn serve(&mut self, id: ClientId, heard: &mut Vec<Heard>) {
+    fn serve(&mut self, id: ClientId, heard: &mut Vec<ClientEvent>) {
         let Some(client) = self.clients.get_mut(&id) else { return };
         if !client.flush() {
             self.clients.remove(&id);
@@ -286,7 +286,7 @@ impl Server {
     }
 
     /// Answers the client's last line. If the client has gone, does nothing.
-    pub fn answer(&mut self, id: ClientId, line: &[u8], heard: &mut Vec<Heard>) {
+    pub fn answer(&mut self, id: ClientId, line: &[u8], heard: &mut Vec<ClientEvent>) {
         let Some(client) = self.clients.get_mut(&id) else { return };
         client.outbox.extend_from_slice(line);
         client.outbox.push(b'\n');
@@ -379,7 +379,7 @@ impl Client {
     }
 
     /// Takes a line from the bytes read.
-    fn heard(&mut self, id: ClientId, longest: usize) -> Option<Heard> {
+    fn heard(&mut self, id: ClientId, longest: usize) -> Option<ClientEvent> {
         if self.asked {
             return None;
         }
@@ -387,12 +387,12 @@ impl Client {
             let mut line: Vec<u8> = self.inbox.drain(..=end).collect();
             line.pop();
             self.asked = true;
-            return Some(Heard::Line(id, self.peer, line));
+            return Some(ClientEvent::Line(id, self.peer, line));
         }
         if self.inbox.len() > longest {
             self.inbox.clear();
             self.asked = true;
-            return Some(Heard::TooLong(id, self.peer));
+            return Some(ClientEvent::TooLong(id, self.peer));
         }
         None
     }
@@ -430,12 +430,12 @@ mod tests {
             }
             while let Some(one) = heard.pop() {
                 match one {
-                    Heard::Line(id, _, line) => server.answer(id, &line, &mut heard),
-                    Heard::TooLong(id, _) => {
+                    ClientEvent::Line(id, _, line) => server.answer(id, &line, &mut heard),
+                    ClientEvent::TooLong(id, _) => {
                         server.answer(id, b"too long", &mut heard);
                         server.close(id);
                     }
-                    Heard::TooMany(id, _) => server.answer(id, b"too many", &mut heard),
+                    ClientEvent::TooMany(id, _) => server.answer(id, b"too many", &mut heard),
                 }
             }
         }
@@ -446,20 +446,20 @@ mod tests {
     }
 
     #[test]
-    fn each_line_is_answered_in_order_and_who_we_are_is_known() {
+    fn each_line_is_answered_in_order_and_the_client_is_identified() {
         let (mut server, _folder) = server(LIMITS);
         let mut client = UnixStream::connect(server.path()).unwrap();
         client.write_all(b"one\ntwo\nthr").unwrap();
         let (heard, _) = server.turn(&[], Duration::from_secs(60)).unwrap();
-        let [Heard::Line(_, peer, line)] = &heard[..] else { panic!("{heard:?}") };
+        let [ClientEvent::Line(_, peer, line)] = &heard[..] else { panic!("{heard:?}") };
         assert_eq!((peer.pid, peer.uid), (Some(Pid::own()), rustix::process::geteuid().as_raw()));
         assert_eq!(line, b"one");
         let (more, _) = server.turn(&[], Duration::from_millis(1)).unwrap();
         assert_eq!(more, [], "not before the first is answered");
         let mut more = Vec::new();
-        let Heard::Line(id, ..) = heard[0] else { panic!() };
+        let ClientEvent::Line(id, ..) = heard[0] else { panic!() };
         server.answer(id, b"1", &mut more);
-        let [Heard::Line(_, _, line)] = &more[..] else { panic!("{more:?}") };
+        let [ClientEvent::Line(_, _, line)] = &more[..] else { panic!("{more:?}") };
         assert_eq!(line, b"two");
         server.answer(id, b"2", &mut Vec::new());
         client.write_all(b"ee\n").unwrap();
@@ -470,7 +470,7 @@ mod tests {
     }
 
     #[test]
-    fn those_who_are_too_many_too_long_or_too_slow_are_told_or_dropped() {
+    fn clients_that_are_too_many_too_slow_or_send_long_lines_are_refused_or_dropped() {
         let (mut server, _folder) = server(LIMITS);
         let mut clients: Vec<UnixStream> =
             (0..6).map(|_| UnixStream::connect(server.path()).unwrap()).collect();
@@ -489,13 +489,13 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_read_is_not_written_for_without_end() {
+    fn a_client_that_never_reads_is_dropped() {
         let limits = Limits { line: 1 << 20, ..LIMITS };
         let (mut server, _folder) = server(limits);
         let mut client = UnixStream::connect(server.path()).unwrap();
         client.write_all(b"ask\n").unwrap();
         let (heard, _) = server.turn(&[], Duration::from_secs(60)).unwrap();
-        let [Heard::Line(id, ..)] = heard[..] else { panic!("{heard:?}") };
+        let [ClientEvent::Line(id, ..)] = heard[..] else { panic!("{heard:?}") };
         server.answer(id, &[b'y'; 8 << 20], &mut Vec::new());
         assert!(!server.clients[&id].outbox.is_empty(), "the kernel's buffer is full");
         server.limits.patience = Duration::ZERO;
@@ -504,12 +504,12 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_on_without_reading_is_not_heard_until_it_reads() {
+    fn a_client_that_does_not_read_its_answers_is_not_heard_until_it_reads() {
         let (mut server, _folder) = server(LIMITS);
         let mut client = UnixStream::connect(server.path()).unwrap();
         client.write_all(b"one\ntwo\n").unwrap();
         let (heard, _) = server.turn(&[], Duration::from_secs(60)).unwrap();
-        let [Heard::Line(id, ..)] = heard[..] else { panic!("{heard:?}") };
+        let [ClientEvent::Line(id, ..)] = heard[..] else { panic!("{heard:?}") };
         let mut more = Vec::new();
         server.answer(id, &[b'y'; 8 << 20], &mut more);
         client.write_all(b"three\n").unwrap();
@@ -526,18 +526,18 @@ mod tests {
                 break turn;
             }
         };
-        let [Heard::Line(_, _, line)] = &heard[..] else { panic!("{heard:?}") };
+        let [ClientEvent::Line(_, _, line)] = &heard[..] else { panic!("{heard:?}") };
         assert_eq!(line, b"two");
         assert_eq!(reader.join().unwrap().1, (8 << 20) + 1);
     }
 
     #[test]
-    fn who_hangs_up_while_it_waits_is_forgotten() {
+    fn a_client_that_disconnects_while_it_waits_is_forgotten() {
         let (mut server, _folder) = server(LIMITS);
         let mut client = UnixStream::connect(server.path()).unwrap();
         client.write_all(b"ask\n").unwrap();
         let (heard, _) = server.turn(&[], Duration::from_secs(60)).unwrap();
-        let [Heard::Line(id, ..)] = heard[..] else { panic!("{heard:?}") };
+        let [ClientEvent::Line(id, ..)] = heard[..] else { panic!("{heard:?}") };
         drop(client);
         server.turn(&[], Duration::from_secs(60)).unwrap();
         assert_eq!(server.counted().now, 0);
@@ -545,7 +545,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_connects_there_is_room_for_root() {
+    fn root_can_always_connect() {
         let limits = Limits { clients: 6, of_user: 3, of_root: 2, ..LIMITS };
         let admits = |uid: u32, served: &[u32]| limits.admits(uid, served.iter().copied());
         assert!(admits(7, &[7, 7, 0, 8]) && !admits(7, &[7, 7, 7]), "so many of each user");
@@ -555,7 +555,7 @@ mod tests {
     }
 
     #[test]
-    fn those_that_are_told_that_they_are_too_many_take_nobodys_place() {
+    fn refused_clients_take_no_place() {
         let limits = Limits { clients: 2, of_user: 2, ..LIMITS };
         let (mut server, _folder) = server(limits);
         let mut clients: Vec<UnixStream> =
@@ -570,12 +570,12 @@ mod tests {
     }
 
     #[test]
-    fn who_is_to_rest_is_not_heard_and_may_hang_up() {
+    fn a_throttled_client_is_not_heard_and_may_disconnect() {
         let (mut server, _folder) = server(LIMITS);
         let mut client = UnixStream::connect(server.path()).unwrap();
         client.write_all(b"one\ntwo\n").unwrap();
         let (heard, _) = server.turn(&[], Duration::from_secs(60)).unwrap();
-        let [Heard::Line(id, ..)] = heard[..] else { panic!("{heard:?}") };
+        let [ClientEvent::Line(id, ..)] = heard[..] else { panic!("{heard:?}") };
         let mut more = Vec::new();
         server.rest(id, Duration::from_secs(3_600));
         server.answer(id, b"too often", &mut more);
@@ -584,7 +584,7 @@ mod tests {
         assert_eq!((&more, heard), (&Vec::new(), Vec::new()));
         server.rest(id, Duration::ZERO);
         let (heard, _) = server.turn(&[], Duration::from_secs(60)).unwrap();
-        let [Heard::Line(_, _, line)] = &heard[..] else { panic!("{heard:?}") };
+        let [ClientEvent::Line(_, _, line)] = &heard[..] else { panic!("{heard:?}") };
         assert_eq!(line, b"two");
         server.rest(id, Duration::from_secs(3_600));
         server.answer(id, b"too often", &mut more);
@@ -594,10 +594,10 @@ mod tests {
     }
 
     #[test]
-    fn who_connects_over_and_over_is_taken_in_no_faster_than_so_many_a_second() {
+    fn the_rate_of_accepted_connections_is_limited() {
         let limits = Limits { clients: 10_000, of_user: 10_000, ..LIMITS };
         let (mut server, _folder) = server(limits);
-        // The clock stands still.
+        // The clock does not advance.
         server.connects = Bucket::new(20, 1);
         server.began = Instant::now() + Duration::from_secs(3_600);
         let _clients: Vec<UnixStream> =

@@ -5,8 +5,8 @@
 //! ancestors, since the caller has inherited their mask.
 //!
 //! Order: processes whose main thread is bound first, then the threads of the others; youngest
-//! process first. To ask for the mask of a main thread is one system call, so a bound process is
-//! found even if the time runs out early; a bound thread of an old process may then be missed.
+//! process first. Reading the mask of a main thread is one system call, so a bound process is found
+//! even if the time runs out early; a bound thread of an old process may then be missed.
 
 use crate::process::{self, Pid, Stat, State, Status, Tid};
 use crate::sys::affinity;
@@ -66,8 +66,8 @@ pub struct Pins {
 impl Pins {
     /// Returns how many of the machine's tasks ([`Runnable::total`](super::Runnable)) were not
     /// shown: those of other users if `/proc` hides them, those outside the process-id namespace in
-    /// a container. `None` for a scan that was cut short. A handful means nothing, since tasks come
-    /// and go meanwhile.
+    /// a container. `None` for a scan that was cut short. A handful means nothing, since tasks
+    /// start and end meanwhile.
     pub fn hidden(&self, total: u32) -> Option<usize> {
         (!self.cut).then(|| usize::try_from(total).unwrap_or(usize::MAX).saturating_sub(self.seen))
     }

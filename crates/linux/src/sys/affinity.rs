@@ -2,7 +2,7 @@
 //!
 //! The C library's `cpu_set_t` stops at 1,024 CPUs and its wrappers hide how many bytes the kernel
 //! wrote; the system calls themselves have no such limit. The kernel *drops* CPUs that it does not
-//! have or that the cpuset withholds, as long as one remains. A caller that must know the effective
+//! have or that the cpuset withholds, as long as one remains. A caller that needs the effective
 //! mask reads it back.
 
 use super::errno;

@@ -1,8 +1,8 @@
 //! Replacement of this process's program, with the signal actions that were inherited.
 //!
 //! The C library's `execvp` passes every file that the kernel refuses to `/bin/sh`, damaged
-//! binaries too, and the standard library resets the signal actions it knows of. A launcher must
-//! pass on the state it was given, so this module calls `execve` itself. The one signal that
+//! binaries too, and the standard library resets the signal actions that it changed. A launcher
+//! must pass on the state it was given, so this module calls `execve` itself. The one signal that
 //! differs from the inherited state is SIGPIPE, which Rust's runtime ignores before `main`; its
 //! former action is recorded when the program is loaded.
 

@@ -51,7 +51,7 @@ pub fn try_lock(file: BorrowedFd<'_>, bytes: Range<u64>, kind: LockKind) -> io::
     match fcntl(file, libc::F_OFD_SETLK, &mut request) {
         Ok(()) => Ok(true),
         // Only EAGAIN means a conflict on Linux. EACCES is a refusal by a security module and must
-        // not be taken for a conflict.
+        // not be mistaken for a conflict.
         Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => Ok(false),
         Err(error) => Err(error),
     }

@@ -19,7 +19,7 @@ const LAST_WORDS: usize = 512;
 /// `MPOL_F_STATIC_NODES`, `MPOL_F_RELATIVE_NODES` and `MPOL_F_NUMA_BALANCING`: flag bits inside the
 /// mode.
 const MODE_FLAGS: c_int = 0b111 << 13;
-/// `MPOL_F_MEMS_ALLOWED`: ask for the nodes the cpuset permits instead of the policy.
+/// `MPOL_F_MEMS_ALLOWED`: return the nodes that the cpuset permits instead of the policy.
 const MEMS_ALLOWED: c_ulong = 1 << 2;
 
 /// A memory policy as the kernel numbers it.
@@ -46,7 +46,7 @@ pub enum Mode {
 /// Policy of the calling thread, as the kernel reports it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Current {
-    /// The mode's number without its flags; possibly one that [`Mode`] does not know yet.
+    /// The mode's number without its flags; possibly one that [`Mode`] does not have yet.
     pub mode: i32,
     /// The nodes of the policy; empty for modes that have none.
     pub nodes: NodeSet,

@@ -19,13 +19,13 @@ pub fn spawn(command: &mut Command) -> io::Result<(Option<ChildStdin>, Option<Ch
     let mut child = unsafe { command.pre_exec(detach) }.spawn()?;
     // Taken before the wait, which closes the pipe to the input.
     let pipes = (child.stdin.take(), child.stdout.take());
-    // Collects the intermediate process, which ended when it had made the program's own. If SIGCHLD
-    // is ignored, the kernel keeps no ended children and it is gone already.
+    // Collects the intermediate process, which ended after it had forked the program's process. If
+    // SIGCHLD is ignored, the kernel keeps no ended children and it is gone already.
     let _ = child.wait();
     Ok(pipes)
 }
 
-/// Forks again: the grandchild goes on as the program.
+/// Forks again: the grandchild becomes the program.
 fn detach() -> io::Result<()> {
     // SAFETY: takes nothing and touches no memory; the caller is a child of one thread, as after
     // any fork.

@@ -10,8 +10,8 @@ use rustix::io::Errno;
 use std::ffi::{c_int, c_ulong};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-/// `PERF_ATTR_SIZE_VER1`. Kernels take structures of any size they know, and this version has all
-/// fields that are used here.
+/// `PERF_ATTR_SIZE_VER1`. Kernels accept the structure in all its published sizes, and this version
+/// has all fields that are used here.
 const ATTR_BYTES: u32 = 72;
 /// `PERF_FORMAT_TOTAL_TIME_ENABLED`, `PERF_FORMAT_TOTAL_TIME_RUNNING` and `PERF_FORMAT_GROUP`.
 const READ_FORMAT: u64 = 1 | 2 | 8;
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_task_and_what_is_no_counter_is_refused() {
+    fn an_unknown_task_and_an_unknown_counter_are_refused() {
         let attr = software(TASK_CLOCK, true);
         for none in [0, 4_000_000, u32::MAX] {
             let refused = open(&attr, Some(Tid(none)), None).unwrap_err();

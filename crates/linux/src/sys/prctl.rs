@@ -20,7 +20,7 @@ pub enum ThpDisable {
     No,
     /// Everywhere.
     Everywhere,
-    /// Except where the program asks for them by `madvise`.
+    /// Except where the program requests them by `madvise`.
     ExceptAdvised,
 }
 

@@ -1,5 +1,5 @@
-//! Real-time scheduling and timer slack of the calling thread: what a thread needs to run at an
-//! exact time.
+//! Real-time scheduling and timer slack of the calling thread: the calls with which a thread runs
+//! at an exact time.
 
 use super::errno;
 use rustix::io::Errno;
@@ -40,7 +40,7 @@ pub fn set_least_timer_slack() -> Result<(), Errno> {
 mod tests {
     use super::*;
 
-    /// Returns the scheduling policy of the calling thread, as the kernel says it.
+    /// Returns the scheduling policy of the calling thread, as the kernel reports it.
     fn policy() -> String {
         let text = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
         let rest = text.rsplit_once(") ").unwrap().1;

@@ -1,10 +1,10 @@
 //! Signals taken one by one instead of by handlers, and forwarded.
 //!
-//! A parent that stands in for its program must know the sender of a signal: the terminal sends its
-//! signals to the whole group, so that the program has them already, while a signal that another
-//! process sends to the parent alone has to be forwarded. Handlers of the usual kind do not get the
-//! sender; waiting for a blocked signal returns it. In this way no code runs in an interrupted
-//! context.
+//! A parent that represents its program must identify the sender of a signal: the terminal sends
+//! its signals to the whole group, so that the program has them already, while a signal that
+//! another process sends to the parent alone has to be forwarded. Handlers of the usual kind do not
+//! get the sender; waiting for a blocked signal returns it. In this way no code runs in an
+//! interrupted context.
 
 use super::errno;
 use rustix::io::Errno;

@@ -1,7 +1,7 @@
 //! Scheduler slice of the calling thread: how long the thread may run before the scheduler
 //! considers another one.
 //!
-//! Since Linux 6.12 a fair thread may ask for a slice of its own, from 0.1 to 100 ms. Threads and
+//! Since Linux 6.12 a fair thread may request a slice of its own, from 0.1 to 100 ms. Threads and
 //! processes that it starts inherit the slice, and exec keeps it. Older kernels accept the call and
 //! ignore the number, so the module reads the slice back.
 
@@ -9,7 +9,7 @@ use super::errno;
 use rustix::io::Errno;
 use trimtab_core::time::Span;
 
-/// `struct sched_attr`, as far as all kernels know it.
+/// `struct sched_attr`, with the fields that all kernels have.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 struct Attr {

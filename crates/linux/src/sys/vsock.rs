@@ -1,6 +1,6 @@
 //! Sockets between a virtual machine and its host (`AF_VSOCK`). An endpoint is the number of a
-//! machine and a port. The library of safe system calls does not know such addresses, so the three
-//! calls are made by hand.
+//! machine and a port. The library of safe system calls does not support such addresses, so the
+//! three calls are made by hand.
 
 use super::errno;
 use rustix::io::Errno;
@@ -93,7 +93,7 @@ mod tests {
     use crate::skip::skipped;
 
     #[test]
-    fn a_port_has_one_listener_and_nobody_calls_unasked() {
+    fn a_port_has_one_listener_and_no_connection_before_one_is_made() {
         let port = 40_000 + std::process::id() % 10_000;
         let listener = match listen(port) {
             Ok(listener) => listener,

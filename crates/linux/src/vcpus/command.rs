@@ -91,8 +91,8 @@ impl CommandLine {
     }
 }
 
-/// Returns the value of a key in QEMU's lists of keys, `a=b,c=d`; two commas stand for a comma in
-/// the value. With `first`, the first value belongs to this key even if the key is omitted.
+/// Returns the value of a key in QEMU's lists of keys, `a=b,c=d`; two commas encode a comma in the
+/// value. With `first`, the first value belongs to this key even if the key is omitted.
 fn value_of(list: &[u8], key: &str, first: bool) -> Option<Vec<u8>> {
     let mut parts: Vec<Vec<u8>> = vec![Vec::new()];
     let mut bytes = list.iter().copied().peekable();

@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_line_of_a_system_call_tells_the_descriptor() {
+    fn the_line_of_a_system_call_contains_the_descriptor() {
         assert_eq!(run_on(b"16 0x1b 0xae80 0x0 0x0 0x0 0x0 0x7ffc 0x7f12\n"), Some(27));
         assert_eq!(run_on(b"29 0x1b 0xae80 0x0"), Some(27), "as on arm64");
         for other in

@@ -36,18 +36,18 @@ pub struct VcpuSnapshot {
 }
 
 #[derive(Debug)]
-struct LookoutState {
+struct VcpuWatcherState {
     seen: Mutex<(VcpuSnapshot, bool)>,
     ended: Condvar,
 }
 
-impl LookoutState {
+impl VcpuWatcherState {
     fn lock(&self) -> MutexGuard<'_, (VcpuSnapshot, bool)> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl LookoutState {
+impl VcpuWatcherState {
     /// Waits until the next scan is due; returns false when the watcher is to end.
     fn goes_on(&self, cost: Duration) -> bool {
         let guard = self.lock();
@@ -59,16 +59,16 @@ impl LookoutState {
 
 /// Watcher of a machine's vCPUs, until dropped.
 #[derive(Debug)]
-pub struct Lookout(Arc<LookoutState>);
+pub struct VcpuWatcher(Arc<VcpuWatcherState>);
 
-impl Lookout {
+impl VcpuWatcher {
     /// Starts the watcher.
     ///
     /// # Errors
     /// This process may have no more threads.
     pub fn begin(vms: Vms, vm: VirtualMachine) -> io::Result<Self> {
         let seen = VcpuSnapshot { version: 0, vcpus: vm.vcpus.clone(), fault: None };
-        let shared = Arc::new(LookoutState { seen: Mutex::new((seen, false)), ended: Condvar::new() });
+        let shared = Arc::new(VcpuWatcherState { seen: Mutex::new((seen, false)), ended: Condvar::new() });
         let state = Arc::clone(&shared);
         std::thread::Builder::new().name("vcpus".to_owned()).spawn(move || watch_vcpus(&vms, vm, &state))?;
         Ok(Self(shared))
@@ -89,7 +89,7 @@ impl Lookout {
 /// Handle that shows whether a watcher's thread lives, possibly for a while after the watcher was
 /// dropped.
 #[derive(Debug)]
-pub struct Pulse(Weak<LookoutState>);
+pub struct Pulse(Weak<VcpuWatcherState>);
 
 impl Pulse {
     /// Returns whether the thread lives.
@@ -98,7 +98,7 @@ impl Pulse {
     }
 }
 
-impl Drop for Lookout {
+impl Drop for VcpuWatcher {
     fn drop(&mut self) {
         // The thread is not waited for: it ends by itself, at the latest after a pending answer.
         self.0.lock().1 = true;
@@ -106,7 +106,7 @@ impl Drop for Lookout {
     }
 }
 
-fn watch_vcpus(vms: &Vms, mut vm: VirtualMachine, shared: &LookoutState) {
+fn watch_vcpus(vms: &Vms, mut vm: VirtualMachine, shared: &VcpuWatcherState) {
     let tasks = vms.proc.join(format!("{}/task", vm.pid));
     // Everything has just been queried.
     let mut links = links_of(&tasks);

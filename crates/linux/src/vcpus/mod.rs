@@ -7,7 +7,7 @@
 //! descriptor of a vCPU is that vCPU, whatever its name.
 //!
 //! Unit: a [`Vcpu`], identified by the number and the start time of its thread, so that a later
-//! thread with the same number is not taken for it.
+//! thread with the same number is not mistaken for it.
 //!
 //! Properties:
 //! - Nothing is guessed: when no method finds a thread, [`VmError::NoVcpus`] has the answer of each
@@ -33,7 +33,7 @@ mod names;
 pub mod qmp;
 
 pub use error::{Tried, VmError};
-pub use lookout::{Lookout, Pulse, VcpuSnapshot};
+pub use lookout::{Pulse, VcpuSnapshot, VcpuWatcher};
 
 use crate::process::{self, Pid, StartTime, Tid};
 use crate::socket::found::FoundSocket;
@@ -243,7 +243,7 @@ pub struct Vms {
 const QMP_PATIENCE: Duration = Duration::from_millis(1_500);
 
 impl Vms {
-    /// Makes the source of the machine with its procfs mounted at `proc`; its `sys` lies beside it.
+    /// Makes the source of the machine with its procfs mounted at `proc`; its `sys` is beside it.
     pub fn new(proc: &Path) -> Self {
         let root = proc.parent().unwrap_or(Path::new("/"));
         Self { proc: proc.to_owned(), debugfs: root.join("sys/kernel/debug/kvm"), patience: QMP_PATIENCE }
@@ -434,7 +434,7 @@ impl Vms {
         for vcpu in &before.vcpus {
             let lives = threads.get(&vcpu.tid).is_some_and(|(start, _)| *start == vcpu.start);
             match found.iter_mut().find(|one| one.tid == vcpu.tid && one.start == vcpu.start) {
-                // Only the monitor knows the guest's side, and an index that was certain stays
+                // Only the monitor has the guest's numbers, and an index that was certain stays
                 // certain.
                 Some(one)
                     if one.place == GuestPlace::default()

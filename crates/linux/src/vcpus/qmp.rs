@@ -155,7 +155,7 @@ pub fn ask(path: &Path, patience: Duration) -> Result<Answer, QmpError> {
 /// # Errors
 /// [`QmpError`].
 pub fn ask_over(socket: OwnedFd, patience: Duration) -> Result<Answer, QmpError> {
-    let mut talk = Talk::new(socket, patience);
+    let mut talk = QmpConnection::new(socket, patience);
     let peer = peer::credentials(&talk.socket).ok();
     talk.cpus(peer)
 }
@@ -184,7 +184,7 @@ pub(super) fn ask_untrusted(
     if socket.owner != user {
         return Err(QmpError::Theirs { owner: socket.owner, user });
     }
-    let mut talk = Talk::new(socket.connect().map_err(unconnected)?, patience);
+    let mut talk = QmpConnection::new(socket.connect().map_err(unconnected)?, patience);
     let peer = peer::credentials(&talk.socket).map_err(|errno| QmpError::Connect(errno.into()))?;
     if peer.uid != user && peer.pid != Some(process.0) {
         return Err(QmpError::Theirs { owner: peer.uid, user });
@@ -192,7 +192,7 @@ pub(super) fn ask_untrusted(
     talk.cpus(Some(peer))
 }
 
-impl Talk {
+impl QmpConnection {
     /// Queries the CPUs from the process at the other end.
     fn cpus(&mut self, peer: Option<PeerCredentials>) -> Result<Answer, QmpError> {
         match self.next() {
@@ -215,7 +215,7 @@ impl Talk {
 }
 
 /// A connection with a deadline.
-struct Talk {
+struct QmpConnection {
     socket: OwnedFd,
     patience: Duration,
     end: Instant,
@@ -225,7 +225,7 @@ struct Talk {
     read: usize,
 }
 
-impl Talk {
+impl QmpConnection {
     fn new(socket: OwnedFd, patience: Duration) -> Self {
         Self { socket, patience, end: Instant::now() + patience, text: Vec::new(), read: 0 }
     }

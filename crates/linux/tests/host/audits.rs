@@ -3,7 +3,7 @@
 use crate::scene::{NO_COMPILER, Worker, eventually, need};
 
 #[test]
-fn an_audit_knows_threads_that_live_and_that_ended() {
+fn an_audit_has_living_and_ended_threads() {
     let mut worker = need!(Worker::start(), NO_COMPILER);
     let tids = worker.threads(2);
     worker.ask("busy 1");

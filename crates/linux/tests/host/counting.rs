@@ -3,7 +3,7 @@
 
 use crate::scene::{NO_COMPILER, Observations, Worker, eventually, is_root, need};
 use trimtab_core::balance::Wanted;
-use trimtab_core::counter_budget::Thrift;
+use trimtab_core::counter_budget::CounterThrottle;
 use trimtab_core::counts::{Counts, Rung};
 use trimtab_core::observe::{Notice, Observer};
 use trimtab_core::time::Span;
@@ -75,7 +75,7 @@ fn counts_come_when_they_are_wanted_and_cost_nothing_before() {
 }
 
 #[test]
-fn counters_are_closed_when_nobody_wants_them_and_when_threads_end() {
+fn counters_are_closed_when_they_are_not_wanted_and_when_threads_end() {
     let mut worker = need!(Worker::start(), NO_COMPILER);
     need!(may_count().then_some(()), MAY_NOT);
     worker.ask("busy 2");
@@ -166,7 +166,12 @@ fn without_room_for_descriptors_less_is_counted_and_then_nothing() {
 fn one_in_four(worker: &mut Worker, choice: &str) -> Option<(Counts, Span)> {
     let busy = Tid(worker.ask("busy 1").parse().unwrap());
     // However often the kernel puts it on a CPU here.
-    let thrift = Thrift { every: Span::from_ms(20), one_in: 4, switches_max: None, ..Thrift::TRAPPED };
+    let thrift = CounterThrottle {
+        every: Span::from_ms(20),
+        one_in: 4,
+        switches_max: None,
+        ..CounterThrottle::TRAPPED
+    };
     let (mut live, mut seen) = worker.seen_with(HostOptions { thrift: Some(thrift), ..options(choice) });
     let id = seen.id(busy);
     let mut reads: Vec<Counts> = Vec::new();
@@ -219,7 +224,7 @@ fn threads_that_are_put_on_a_cpu_too_often_are_left_out() {
     // These threads nap two hundred times a second.
     worker.threads(2);
     worker.ask("busy 1");
-    let thrift = Thrift { switches_max: Some(0.0), ..Thrift::FREE };
+    let thrift = CounterThrottle { switches_max: Some(0.0), ..CounterThrottle::FREE };
     let (mut live, mut seen) = worker.seen_with(HostOptions { thrift: Some(thrift), ..options(SOFTWARE) });
     for _ in 0..60 {
         seen.look_for(&mut live, &wanted());
@@ -242,7 +247,7 @@ fn nothing_is_counted_where_that_was_asked_for() {
 }
 
 #[test]
-fn without_counters_pages_say_where_memory_lies() {
+fn without_counters_sampled_pages_locate_the_memory() {
     let mut worker = need!(Worker::start(), NO_COMPILER);
     let busy = Tid(worker.ask("busy 1").parse().unwrap());
     let (mut live, mut seen) = worker.seen_with(options("residency"));
@@ -322,7 +327,7 @@ pub(crate) fn count_others(pid: u32) -> String {
 }
 
 #[test]
-fn a_choice_that_cannot_be_counted_is_told_with_its_reason() {
+fn a_choice_that_cannot_be_counted_is_reported_with_its_reason() {
     let mut worker = need!(Worker::start(), NO_COMPILER);
     let (mut live, mut seen) = worker.seen_with(options("busy=gpu/event=1/,requests=r1"));
     seen.look_for(&mut live, &wanted());

@@ -70,7 +70,7 @@ fn only_threads_on_the_wanted_cpus_are_read() {
 }
 
 #[test]
-fn a_storm_of_short_threads_is_bounded_and_told_in_order() {
+fn many_short_threads_are_bounded_and_reported_in_order() {
     let mut worker = need!(Worker::start(), NO_COMPILER);
     let (mut live, mut seen) = worker.seen_with(eager());
     worker.tell("storm 10000");
@@ -160,7 +160,7 @@ fn names_follow_the_program() {
 }
 
 #[test]
-fn a_program_without_its_first_thread_goes_on() {
+fn a_program_without_its_first_thread_is_still_watched() {
     let mut worker = need!(Worker::start(), NO_COMPILER);
     let tids = worker.threads(2);
     let (mut live, mut seen) = worker.seen();

@@ -79,7 +79,7 @@ fn a_groups_processes_are_found_also_below_and_also_later() {
 }
 
 #[test]
-fn a_cpuset_that_shrinks_is_told_and_is_no_foreign_call() {
+fn a_cpuset_that_shrinks_is_reported_and_is_no_foreign_call() {
     let [one, other] = need!(two_cpus(), "two CPUs are needed");
     let both = one.union(&other);
     let group = need!(cpuset("shrinks", &both), NO_GROUPS);
@@ -193,7 +193,7 @@ fn a_thread_that_was_balanced_grows_with_its_cpuset_as_a_plain_one_does() {
 }
 
 #[test]
-fn threads_born_while_their_maker_was_held_grow_with_the_cpuset_too() {
+fn threads_created_while_their_creator_was_confined_grow_with_the_cpuset_too() {
     let [one, other] = need!(two_cpus(), "two CPUs are needed");
     let both = one.union(&other);
     let group = need!(cpuset("born", &both), NO_GROUPS);
@@ -213,7 +213,7 @@ fn threads_born_while_their_maker_was_held_grow_with_the_cpuset_too() {
 }
 
 #[test]
-fn a_mask_of_its_own_comes_back_as_it_was_whatever_the_cpuset_does() {
+fn an_own_mask_is_restored_after_any_change_of_the_cpuset() {
     let [one, other] = need!(two_cpus(), "two CPUs are needed");
     let both = one.union(&other);
     let group = need!(cpuset("own", &both), NO_GROUPS);

@@ -72,7 +72,7 @@ fn only_a_machines_cpus_are_watched_and_moved_and_later_ones_are_found() {
 }
 
 #[test]
-fn a_cpu_whose_number_is_not_known_is_watched_and_named_when_it_is() {
+fn a_vcpu_of_unknown_number_is_watched_and_named_later() {
     let mut worker = need!(Worker::start(), NO_COMPILER);
     let tids = worker.threads(1);
     let mut vm = machine(&worker, &tids);
@@ -91,7 +91,7 @@ fn a_cpu_whose_number_is_not_known_is_watched_and_named_when_it_is() {
 }
 
 #[test]
-fn whoever_is_born_of_a_cpus_thread_gets_its_own_mask() {
+fn a_thread_created_by_a_vcpus_thread_gets_its_own_mask() {
     let [one, _] = need!(two_cpus(), "two CPUs are needed");
     let mut worker = need!(Worker::start(), NO_COMPILER);
     let maker = worker.pid().main_thread();
@@ -168,7 +168,7 @@ fn each_cpu_has_the_bounds_of_its_own_group() {
 }
 
 #[test]
-fn a_mask_that_somebody_sets_is_left_alone() {
+fn a_mask_set_by_another_program_is_left_alone() {
     let [one, other] = need!(two_cpus(), "two CPUs are needed");
     let mut worker = need!(Worker::start(), NO_COMPILER);
     let tids = worker.threads(2);

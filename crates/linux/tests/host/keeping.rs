@@ -249,7 +249,7 @@ fn a_killed_balancers_masks_are_given_back() {
 }
 
 #[test]
-fn what_a_killed_balancer_left_in_a_cpuset_grows_with_that_again() {
+fn masks_left_by_a_killed_balancer_in_a_cpuset_grow_with_it_again() {
     let [one, other] = need!(two_cpus(), "two CPUs are needed");
     let both = one.union(&other);
     let group = need!(cpuset("left", &both), NO_GROUPS);
@@ -284,7 +284,7 @@ fn children_that_a_killed_balancer_never_saw_get_the_programs_mask_too() {
 }
 
 #[test]
-fn a_nudge_does_not_hide_what_is_held() {
+fn a_nudge_does_not_hide_a_confinement() {
     let [one, other] = need!(two_cpus(), "two CPUs are needed");
     let (folder, mut worker) = (shared(), need!(Worker::start(), NO_COMPILER));
     let tid = worker.threads(1)[0];
@@ -345,7 +345,7 @@ fn threads_that_ended_since_and_numbers_used_again_are_left_alone() {
 }
 
 #[test]
-fn the_next_balancer_takes_over_what_a_killed_one_left() {
+fn the_next_balancer_takes_over_the_masks_of_a_killed_one() {
     let [one, other] = need!(two_cpus(), "two CPUs are needed");
     let (folder, mut worker) = (shared(), need!(Worker::start(), NO_COMPILER));
     let tid = worker.threads(1)[0];
@@ -400,7 +400,7 @@ fn of_two_balancers_the_second_stands_back() {
 }
 
 #[test]
-fn a_record_stays_small_however_often_threads_are_moved() {
+fn a_record_stays_small_after_any_number_of_moves() {
     let [one, other] = need!(two_cpus(), "two CPUs are needed");
     let (folder, mut worker) = (shared(), need!(Worker::start(), NO_COMPILER));
     let tid = worker.threads(1)[0];
@@ -416,7 +416,7 @@ fn a_record_stays_small_however_often_threads_are_moved() {
 }
 
 #[test]
-fn trouble_with_the_record_is_one_warning_and_the_balancing_goes_on() {
+fn a_fault_of_the_record_is_one_warning_and_balancing_continues() {
     let [one, _] = need!(two_cpus(), "two CPUs are needed");
     let (folder, mut worker) = (shared(), need!(Worker::start(), NO_COMPILER));
     let tids = worker.threads(2);
@@ -440,7 +440,7 @@ fn trouble_with_the_record_is_one_warning_and_the_balancing_goes_on() {
 }
 
 #[test]
-fn a_name_that_somebody_else_made_costs_the_record_of_that_process_alone() {
+fn a_name_made_by_another_user_costs_the_record_of_that_process_alone() {
     let [one, _] = need!(two_cpus(), "two CPUs are needed");
     let (folder, worker) = (shared(), need!(Worker::start(), NO_COMPILER));
     let other = need!(Worker::start(), NO_COMPILER);
@@ -468,7 +468,7 @@ fn a_name_that_somebody_else_made_costs_the_record_of_that_process_alone() {
 }
 
 #[test]
-fn root_takes_over_what_a_users_killed_balancer_left() {
+fn root_takes_over_the_masks_of_a_users_killed_balancer() {
     let [one, other] = need!(two_cpus(), "two CPUs are needed");
     if !is_root() {
         eprintln!("SKIPPED: to act as two users a test needs root");
@@ -514,7 +514,7 @@ fn root_takes_over_what_a_users_killed_balancer_left() {
 }
 
 #[test]
-fn roots_records_are_where_nobody_else_can_make_names() {
+fn roots_records_are_in_a_folder_that_only_root_can_write() {
     let [one, _] = need!(two_cpus(), "two CPUs are needed");
     if !is_root() {
         eprintln!("SKIPPED: to act as two users a test needs root");
@@ -544,7 +544,7 @@ fn roots_records_are_where_nobody_else_can_make_names() {
 }
 
 #[test]
-fn names_of_others_however_many_do_not_hide_what_is_to_be_given_back() {
+fn names_made_by_others_do_not_hide_masks_to_be_restored() {
     let [one, _] = need!(two_cpus(), "two CPUs are needed");
     if !is_root() {
         eprintln!("SKIPPED: to act as two users a test needs root");
@@ -566,7 +566,7 @@ fn names_of_others_however_many_do_not_hide_what_is_to_be_given_back() {
 }
 
 #[test]
-fn what_could_not_be_given_back_stays_noted_and_only_that() {
+fn only_masks_that_could_not_be_restored_stay_recorded() {
     let [one, _] = need!(two_cpus(), "two CPUs are needed");
     if !is_root() {
         eprintln!("SKIPPED: to act as two users a test needs root");

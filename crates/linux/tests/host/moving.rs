@@ -31,7 +31,7 @@ fn threads_are_confined_nudged_and_released() {
 }
 
 #[test]
-fn what_cannot_be_done_says_why() {
+fn a_refused_move_has_a_reason() {
     let mut worker = need!(Worker::start(), NO_COMPILER);
     let tid = worker.threads(1)[0];
     let (mut live, seen) = worker.seen();
@@ -78,7 +78,7 @@ fn a_mask_that_the_program_sets_itself_is_respected() {
         assert_eq!(apply(&mut live, seen.id(*tid), Act::Confine(one.clone())), Settled::Applied);
     }
     assert_eq!(worker.ask(&format!("bind {} {other}", tids[0])), "0");
-    // All masks are compared only now and then.
+    // All masks are compared only occasionally.
     std::thread::sleep(std::time::Duration::from_millis(100));
     seen.look(&mut live);
     let info = seen.info(tids[0]);
@@ -114,7 +114,7 @@ fn a_mask_set_before_we_moved_anything_is_where_the_thread_is_at_home() {
 }
 
 #[test]
-fn a_thread_that_binds_itself_after_it_was_found_is_told_without_being_touched() {
+fn a_thread_that_binds_itself_after_it_was_found_is_reported_and_not_touched() {
     let [one, other] = need!(two_cpus(), "two CPUs are needed");
     let mut worker = need!(Worker::start(), NO_COMPILER);
     let tids = worker.threads(2);
@@ -150,7 +150,7 @@ fn where_homes_differ_a_newborn_is_taken_for_the_first_threads() {
 }
 
 #[test]
-fn a_mask_changed_back_by_somebody_is_not_restored_over() {
+fn a_mask_changed_back_by_another_program_is_not_overwritten() {
     let [one, _] = need!(two_cpus(), "two CPUs are needed");
     let mut worker = need!(Worker::start(), NO_COMPILER);
     let tids = worker.threads(2);
@@ -174,7 +174,7 @@ fn with_hands_off_nothing_is_moved() {
 }
 
 #[test]
-fn threads_and_children_born_of_moved_threads_get_the_programs_mask_too() {
+fn threads_and_children_of_moved_threads_get_the_programs_mask_too() {
     let [one, _] = need!(two_cpus(), "two CPUs are needed");
     let mut worker = need!(Worker::start(), NO_COMPILER);
     let (mut live, mut seen) = worker

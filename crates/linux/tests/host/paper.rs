@@ -126,7 +126,7 @@ fn processes_of_another_procfs_are_watched_and_never_moved() {
 }
 
 #[test]
-fn hidden_and_missing_processes_are_told_apart_from_damaged_ones() {
+fn hidden_and_missing_processes_are_distinguished_from_damaged_ones() {
     let paper = Paper::new();
     assert!(matches!(paper.live(HostOptions::default()).unwrap_err(), LiveError::NoProcess(Pid(900_000))));
     paper.thread(900_000, 900_000, 10, "1 1 1\n");
@@ -150,7 +150,7 @@ fn counters_that_make_no_sense_are_missing_and_counted() {
 }
 
 #[test]
-fn cpus_that_go_offline_and_schedulers_that_are_loaded_are_told() {
+fn cpus_that_go_offline_and_loaded_schedulers_are_reported() {
     let paper = Paper::new();
     paper.thread(900_000, 900_000, 10, "1 1 1\n");
     let mut live = paper.live(HostOptions::default()).unwrap();
@@ -179,7 +179,7 @@ fn cpus_that_go_offline_and_schedulers_that_are_loaded_are_told() {
 }
 
 #[test]
-fn who_was_not_put_on_a_cpu_since_is_where_it_was_and_is_not_looked_up() {
+fn a_thread_that_did_not_run_since_keeps_its_cpu_without_a_read() {
     let paper = Paper::new();
     paper.thread(900_000, 900_000, 10, "100 10 1\n");
     let mut live = paper.live(opened_each_time()).unwrap();

@@ -15,7 +15,7 @@ fn refused(root: Root) -> String {
 }
 
 #[test]
-fn what_is_no_program_is_refused_by_what_it_is() {
+fn a_root_that_is_no_program_is_refused_with_its_kind() {
     assert_eq!(refused(Root::Tree(Pid(4_000_000_000))), "there is no process 4000000000");
     assert!(refused(Root::Tree(Pid::own())).contains("is trimtab itself"));
     assert!(refused(Root::Cgroup("/nowhere".into())).starts_with("no control group at /nowhere"));
@@ -67,7 +67,7 @@ fn another_users_program_is_refused_and_its_threads_are_left() {
 }
 
 #[test]
-fn a_process_that_procfs_hides_is_told_from_one_that_is_not_there() {
+fn a_process_hidden_by_procfs_is_distinguished_from_a_missing_one() {
     if !is_root() {
         eprintln!("SKIPPED: to hide processes of others a test needs root");
         return;

@@ -1,4 +1,5 @@
-//! Roots that come and go: a thread that no root covers is left alone, and gets its own mask back.
+//! Roots that are added and removed: a thread that no root covers is left alone, and gets its own
+//! mask back.
 
 use crate::scene::{
     NO_COMPILER, Observations, PROC, Worker, apply, eventually, is_root, mask, need, two_cpus, usable,
@@ -22,7 +23,7 @@ fn for_all(program: u32) -> Watch {
 }
 
 #[test]
-fn it_watches_nothing_and_goes_on() {
+fn it_watches_no_root_and_continues() {
     let mut live = daemon();
     let mut seen = Observations::default();
     seen.look(&mut live);
@@ -95,7 +96,7 @@ fn of_one_thread_the_others_are_left_alone_and_children_get_their_masks_back() {
 }
 
 #[test]
-fn what_is_not_what_was_meant_is_not_watched() {
+fn a_root_that_does_not_match_is_not_watched() {
     let mut worker = need!(Worker::start(), NO_COMPILER);
     let mut live = daemon();
     let other = Watch { start: Some(StartTime(1)), ..for_all(0) };

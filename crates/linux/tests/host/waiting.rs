@@ -37,7 +37,7 @@ fn the_end_of_all_roots_ends_it_and_not_before() {
 }
 
 #[test]
-fn a_killed_program_that_nobody_collects_has_ended() {
+fn a_killed_program_that_is_still_a_zombie_has_ended() {
     let worker = need!(Worker::start(), NO_COMPILER);
     let mut live = worker.live();
     worker.signal(Signal::KILL);
@@ -62,7 +62,7 @@ fn a_program_without_its_first_thread_has_not_ended() {
 }
 
 #[test]
-fn a_stopper_wakes_from_any_thread_and_for_good() {
+fn a_stopper_wakes_from_any_thread_and_permanently() {
     let worker = need!(Worker::start(), NO_COMPILER);
     let mut live = worker.live();
     let stopper = live.stopper();

@@ -40,7 +40,7 @@ fn calls(scene: &Scene, commands: &[&str]) -> Option<Vec<String>> {
 }
 
 #[test]
-fn a_launch_takes_a_few_tens_of_system_calls_and_never_creates_what_is_there() {
+fn a_launch_takes_a_few_tens_of_system_calls_and_never_creates_existing_files() {
     let scene = Scene::new();
     drop(scene.ledger());
     let _others = [0, 8, 16].map(|cpu| {
@@ -49,7 +49,7 @@ fn a_launch_takes_a_few_tens_of_system_calls_and_never_creates_what_is_there() {
     });
     let Some(calls) = calls(&scene, &["open", "planner 0", "map", "take 20-27", "planned", "keep"]) else {
         eprintln!(
-            "SKIPPED: a_launch_takes_a_few_tens_of_system_calls_and_never_creates_what_is_there needs strace"
+            "SKIPPED: a_launch_takes_a_few_tens_of_system_calls_and_never_creates_existing_files needs strace"
         );
         return;
     };

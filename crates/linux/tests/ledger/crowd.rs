@@ -127,7 +127,7 @@ fn crowd_of(users: &[Option<u32>]) {
 /// A login manager does this to the files of a user who logs out, if that user created them and
 /// they are in `/dev/shm`.
 #[test]
-fn deleting_the_ledger_under_living_holds_lets_nobody_share_a_cpu() {
+fn deleting_the_ledger_under_living_holds_never_makes_a_cpu_shared() {
     let scene = Scene::new();
     scene.ledger();
     let mut deleted = 0;

@@ -27,7 +27,7 @@ fn witness(scene: &Scene) -> CpuSet {
 }
 
 #[test]
-fn what_is_taken_is_held_until_dropped() {
+fn cores_are_held_until_the_hold_is_dropped() {
     let scene = Scene::new();
     let ledger = scene.ledger();
     let held = take(&ledger, "0-3,8,60-63", Mode::Exclusive).unwrap();
@@ -73,7 +73,7 @@ fn nothing_and_numbers_without_a_byte_are_refused() {
 }
 
 #[test]
-fn the_kernel_gives_back_what_a_killed_process_held() {
+fn the_kernel_releases_the_cores_of_a_killed_process() {
     let scene = Scene::new();
     let ledger = scene.ledger();
     let mut actor = scene.actor();
@@ -258,7 +258,7 @@ fn levels_divide_a_hold_without_touching_it() {
 }
 
 #[test]
-fn what_an_enclosing_run_handed_down_is_seen_in_its_descriptor_only() {
+fn an_inherited_hold_is_recognised_by_its_descriptor_only() {
     let scene = Scene::new();
     let ledger = scene.ledger();
     let _other = take(&ledger, "8-9", Mode::Exclusive).unwrap();

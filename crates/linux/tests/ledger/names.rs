@@ -13,7 +13,7 @@ fn holders_file(scene: &Scene) -> File {
 }
 
 #[test]
-fn holders_are_told_with_the_cpus_they_hold() {
+fn holders_are_listed_with_their_cpus() {
     let scene = Scene::new();
     let ledger = scene.ledger();
     let since = Duration::from_millis(12_345);
@@ -43,7 +43,7 @@ fn holders_are_told_with_the_cpus_they_hold() {
 }
 
 #[test]
-fn survivors_of_a_named_process_are_told_apart() {
+fn survivors_of_a_named_process_are_distinguished() {
     let scene = Scene::new();
     let ledger = scene.ledger();
     let mut actor = scene.actor();

@@ -38,7 +38,7 @@ fn refusal(directory: &Path) -> (Fault, String) {
 }
 
 #[test]
-fn the_file_is_open_to_all_whatever_the_umask() {
+fn the_file_is_open_to_all_with_any_umask() {
     let scene = Scene::new();
     let mut actor = Actor::start(&scene.directory(), None);
     actor.ask("umask 077");
@@ -50,8 +50,8 @@ fn the_file_is_open_to_all_whatever_the_umask() {
 }
 
 #[test]
-fn two_users_share_a_ledger_whoever_came_first() {
-    let Some([ann, bob]) = users("two_users_share_a_ledger_whoever_came_first") else { return };
+fn two_users_share_a_ledger_that_either_created() {
+    let Some([ann, bob]) = users("two_users_share_a_ledger_that_either_created") else { return };
     for (first, second) in [(ann, bob), (bob, ann), (0, ann), (ann, 0)] {
         for umask in ["umask 077", "umask 022"] {
             let scene = Scene::new();
@@ -88,7 +88,7 @@ fn another_users_file_is_opened_under_protected_regular() {
 }
 
 #[test]
-fn many_who_come_first_at_once_make_one_ledger() {
+fn many_first_processes_at_once_make_one_ledger() {
     for _ in 0..50 {
         let scene = Scene::new();
         let start = Barrier::new(8);

@@ -33,7 +33,7 @@ fn one_plans_at_a_time() {
 }
 
 #[test]
-fn a_stopped_planner_stops_nobody_and_overlaps_with_nobody() {
+fn a_stopped_planner_blocks_no_process_and_overlaps_with_no_hold() {
     let scene = Scene::new();
     let ledger = scene.ledger();
     let mut stopped = scene.actor();
@@ -43,7 +43,7 @@ fn a_stopped_planner_stops_nobody_and_overlaps_with_nobody() {
         ledger.planner(MACHINE, Duration::from_millis(50)),
         Err(LedgerError::PlannerBusy { .. })
     ));
-    // All processes go on without it, with the same plan: of four that want CPU 0 one gets it.
+    // All processes continue without it, with the same plan: of four that want CPU 0 one gets it.
     let mut others: Vec<Actor> = (0..4).map(|_| scene.actor()).collect();
     for other in &mut others {
         other.tell("planner 50");
@@ -56,7 +56,7 @@ fn a_stopped_planner_stops_nobody_and_overlaps_with_nobody() {
     answers.sort();
     assert!(answers[..3].iter().all(|answer| answer.starts_with("busy")), "{answers:?}");
     assert_eq!(answers[3], "held");
-    // The stopped process goes on with a plan that is stale by now.
+    // The stopped process continues with a plan that is stale by now.
     stopped.signal(Signal::CONT);
     assert_eq!(stopped.ask("take 2-5"), "busy 2-3");
     assert_eq!(stopped.ask("planned"), "done");
@@ -64,7 +64,7 @@ fn a_stopped_planner_stops_nobody_and_overlaps_with_nobody() {
 }
 
 #[test]
-fn those_who_wait_stand_in_line() {
+fn waiting_processes_form_a_queue() {
     let scene = Scene::new();
     let ledger = scene.ledger();
     let mut actors: Vec<Actor> = (0..4).map(|_| scene.actor()).collect();
@@ -95,7 +95,7 @@ fn those_who_wait_stand_in_line() {
 }
 
 #[test]
-fn those_who_come_at_once_draw_different_tickets() {
+fn processes_that_enqueue_at_once_draw_different_tickets() {
     let scene = Scene::new();
     let start = Barrier::new(8);
     for _ in 0..200 {
@@ -115,7 +115,7 @@ fn those_who_come_at_once_draw_different_tickets() {
 }
 
 #[test]
-fn those_who_wait_are_served_in_order() {
+fn waiting_processes_are_served_in_order() {
     let scene = Scene::new();
     let ledger = scene.ledger();
     let held = take(&ledger, "0", Mode::Exclusive).unwrap();

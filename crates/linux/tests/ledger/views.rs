@@ -12,7 +12,7 @@ fn a_view_creates_nothing() {
 }
 
 #[test]
-fn a_view_sees_what_takes_place() {
+fn a_view_sees_each_change() {
     let scene = Scene::new();
     let ledger = scene.ledger();
     let view = LedgerView::open(&scene.location()).unwrap().unwrap();

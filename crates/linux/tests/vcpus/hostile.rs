@@ -83,7 +83,7 @@ fn cpus(list: &str) -> Server {
 }
 
 #[test]
-fn an_honest_answer_is_read_however_it_is_cut_and_printed() {
+fn a_valid_answer_is_read_in_any_pieces_and_layout() {
     let list = r#"{"cpu-index": 1, "thread-id": 8, "props": {"node-id": 1, "socket-id": 0, "core-id": 3, "thread-id": 0}, "more": [{}]},
                   {"cpu-index": 0, "thread-id": 7}"#;
     let answer = cpus(list).ask(LONG).unwrap();
@@ -150,7 +150,7 @@ fn a_full_queue_is_busy() {
 }
 
 #[test]
-fn garbage_is_told_from_qmp() {
+fn garbage_is_distinguished_from_qmp() {
     for text in [
         "SSH-2.0-OpenSSH_9.2\r\n",
         "QEMU 7.2 monitor - type 'help'\r\n(qemu) \n",
@@ -180,7 +180,7 @@ fn garbage_is_told_from_qmp() {
 }
 
 #[test]
-fn early_ends_and_refusals_are_told() {
+fn early_ends_and_refusals_are_reported() {
     let closed = Server::new(|_| {});
     assert!(matches!(closed.ask(LONG), Err(QmpError::Closed)));
     let greets = Server::new(|client| drop(writeln!(client, "{GREETING}")));
@@ -285,7 +285,7 @@ impl Drop for Impostor {
 }
 
 #[test]
-fn nobody_is_sent_anywhere_by_what_a_command_line_says() {
+fn a_command_line_does_not_lead_to_sockets_of_other_users() {
     let user = 65_534;
     need!(rustix::process::geteuid().is_root().then_some(()), "to act as two users a test needs root");
     let folder = tempfile::tempdir().unwrap();

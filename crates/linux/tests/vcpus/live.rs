@@ -170,7 +170,7 @@ fn a_guest_that_moved_away_is_watched_until_it_ends_here() {
 }
 
 #[test]
-fn a_guest_whose_socket_is_gone_is_watched_on() {
+fn a_guest_without_its_socket_is_still_watched() {
     let guest = need!(Guest::start(&Setup::default()), NO_QEMU);
     let mut watched = Watched::new(&VmName::Pid(Pid(guest.pid())));
     let mut qmp = guest.qmp();

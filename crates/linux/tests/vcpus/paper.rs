@@ -5,7 +5,9 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 use trimtab_linux::process::{Pid, Tid};
-use trimtab_linux::vcpus::{Lookout, Method, Monitor, VcpuSnapshot, VirtualMachine, VmError, VmName, Vms};
+use trimtab_linux::vcpus::{
+    Method, Monitor, VcpuSnapshot, VcpuWatcher, VirtualMachine, VmError, VmName, Vms,
+};
 
 struct Paper(tempfile::TempDir);
 
@@ -106,7 +108,7 @@ fn one_thread_may_run_all_cpus_and_a_machine_may_have_one() {
 }
 
 #[test]
-fn debugfs_tells_whatever_threads_are_called() {
+fn debugfs_identifies_vcpus_with_any_thread_names() {
     let paper = Paper::new();
     paper.process(100, "qemu-system-x86_64 -name a", &["x", "y", "z"]);
     paper.process(200, "qemu-system-x86_64 -name b", &["x"]);
@@ -129,7 +131,7 @@ fn debugfs_tells_whatever_threads_are_called() {
 }
 
 #[test]
-fn who_sits_in_kvm_run_is_a_cpu() {
+fn a_thread_in_kvm_run_is_a_vcpu() {
     let paper = Paper::new();
     let run = |descriptor: u32| format!("16 {descriptor:#x} 0xae80 0x0 0x0 0x0 0x0 0x7ffc 0x7f12\n");
     paper.process(100, "my-monitor", &["a", "b", "kvm-nx-lpage-re", "c"]);
@@ -195,7 +197,7 @@ fn a_number_that_was_not_known_is_learned_and_one_that_was_is_kept() {
         guest(tid, 50);
         run(tid, "running\n");
     }
-    let lookout = Lookout::begin(paper.vms(), paper.find("100").unwrap()).unwrap();
+    let lookout = VcpuWatcher::begin(paper.vms(), paper.find("100").unwrap()).unwrap();
     let until = |wanted: [(Option<u32>, u32); 2]| {
         let begin = std::time::Instant::now();
         let known =
@@ -218,10 +220,10 @@ fn a_number_that_was_not_known_is_learned_and_one_that_was_is_kept() {
 }
 
 #[test]
-fn a_cpu_that_is_plugged_out_is_gone_and_the_others_are_not() {
+fn an_unplugged_vcpu_is_removed_and_the_others_stay() {
     let paper = Paper::new();
     paper.process(100, "firecracker --id a", &["fc_vcpu 0", "fc_vcpu 1", "fc_vcpu 2"]);
-    let lookout = Lookout::begin(paper.vms(), paper.find("a").unwrap()).unwrap();
+    let lookout = VcpuWatcher::begin(paper.vms(), paper.find("a").unwrap()).unwrap();
     let until = |wanted: &[u32]| {
         let begin = std::time::Instant::now();
         let known = |seen: VcpuSnapshot| seen.vcpus.iter().filter_map(|vcpu| vcpu.index).collect::<Vec<_>>();
@@ -245,7 +247,7 @@ fn a_cpu_that_is_plugged_out_is_gone_and_the_others_are_not() {
 }
 
 #[test]
-fn what_cannot_be_found_says_what_was_tried_and_what_would_help() {
+fn a_failed_search_names_the_attempts_and_the_remedy() {
     let paper = Paper::new();
     let said = |name: &str| paper.find(name).unwrap_err().to_string();
     assert!(said("x").contains("no virtual machine here is named x: none runs here"), "{}", said("x"));

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use trimtab_linux::perf::locality;
 use trimtab_linux::process::Pid;
-use trimtab_linux::vcpus::{Lookout, Method, Monitor, VirtualMachine, VmError, VmName, Vms};
+use trimtab_linux::vcpus::{Method, Monitor, VcpuWatcher, VirtualMachine, VmError, VmName, Vms};
 
 fn vms() -> Vms {
     // As long as a loaded machine may take; a test that keeps a socket busy on purpose sets another
@@ -95,7 +95,7 @@ fn one_thread_for_all_cpus_is_one() {
 fn cpus_that_are_plugged_in_are_seen_and_a_lost_socket_loses_none() {
     let guest = need!(Guest::start(&Setup::default()), NO_QEMU);
     let vm = vms().find(&VmName::Socket(guest.socket())).unwrap();
-    let lookout = Lookout::begin(vms(), vm).unwrap();
+    let lookout = VcpuWatcher::begin(vms(), vm).unwrap();
     let wait = |what: &str, holds: &dyn Fn(&trimtab_linux::vcpus::VcpuSnapshot) -> bool| {
         let begin = Instant::now();
         while !lookout.news(None).is_some_and(|seen| holds(&seen)) {

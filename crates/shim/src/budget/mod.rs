@@ -1,20 +1,19 @@
-//! Budget of the hold: the size of a team that is about to start, by what all processes of the hold
-//! compute now.
+//! Budget of the hold: the size of a team that is about to start, from the threads with which all
+//! processes of the hold compute.
 //!
 //! The launcher hands over a page of shared memory ([`trimtab_core::budget`]) in which each process
 //! publishes its teams. [`page`] maps it and takes a slot, [`survey`] examines the other processes
-//! and computes this process's share, [`process`] asks the kernel about them. The functions that
-//! open teams ask here for the size of each ([`open`]) and tell when it has ended
-//! ([`Team::close`]).
+//! and computes this process's share, [`process`] reads their state from the kernel. The functions
+//! that open teams get the size of each team here ([`open`]) and report its end ([`Team::close`]).
 //!
 //! - A team costs a few atomic operations on memory of this process, two stores to its slot, and a
 //!   read of the time stamp counter. The others are examined at most once a millisecond, for at
 //!   most one hundredth of the time.
 //! - This process's own counts are kept in its own memory; the page gets copies. Other processes
 //!   can therefore write anything into the page without damage to these counts.
-//! - Nothing blocks: a thread that finds another one examining uses the share of before.
+//! - Nothing blocks: a thread that finds another one examining uses the previous share.
 //! - A forked child starts without teams and takes a slot of its own.
-//! - Without the variable, or with a page that has another form, a team costs one load more.
+//! - Without the variable, or with a page of another format, a team costs one more load.
 
 mod page;
 mod process;
@@ -67,7 +66,7 @@ pub(crate) struct Wanted {
 #[derive(Clone, Copy, Debug)]
 #[must_use = "a team that is not closed counts for ever"]
 pub(crate) struct Team {
-    /// Threads that the team may have; `None`: as many as the program asked for.
+    /// Threads that the team may have; `None`: the number of the program.
     pub(crate) threads: Option<u32>,
     /// Threads by which it added to [`COMPUTING`].
     counted: u32,
@@ -144,7 +143,7 @@ impl Team {
     /// Records the end of the team.
     pub(crate) fn close(self) {
         if self.counted > 0 {
-            // A forked child begins at 0, whatever team its parent was in.
+            // A forked child begins at 0, in whichever team its parent was.
             let less = |now: u32| Some(now.saturating_sub(self.counted));
             let _ = COMPUTING.fetch_update(Relaxed, Relaxed, less);
             publish_state();
@@ -176,7 +175,7 @@ fn publish() {
     }
 }
 
-/// Forgets the parent's teams. Runs in every forked child, on its only thread.
+/// Drops the parent's teams. Runs in every forked child, on its only thread.
 extern "C" fn forked() {
     crate::errno::kept(|| {
         COMPUTING.store(0, Relaxed);

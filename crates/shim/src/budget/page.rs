@@ -1,9 +1,9 @@
 //! Page file of the budget in this process: its mapping, and this process's slot.
 //!
-//! The file is opened as a descriptor of the process that the launcher became
-//! (`/proc/PID/fd/N`), so that programs which close inherited descriptors still find it, or else as
-//! the inherited descriptor. It is a memory file of the right name and length whose length is
-//! sealed; anything else is left alone. The mapping stays for good, and no descriptor is kept.
+//! The file is opened as a descriptor of the process that the launcher became (`/proc/PID/fd/N`),
+//! so that programs which close inherited descriptors still find it, or else as the inherited
+//! descriptor. It is a memory file of the right name and length whose length is sealed; anything
+//! else is left alone. The mapping is permanent, and no descriptor is kept.
 //!
 //! A slot is taken by one compare-and-swap of its owner: from free, or from a process that has
 //! ended. A process that is killed at any instant leaves a slot that the next one takes over.
@@ -92,8 +92,8 @@ fn path_of(pid: u32, descriptor: c_int, room: &mut [u8; 64]) -> Option<*const c_
     Some(room.as_ptr().cast())
 }
 
-/// Returns whether a descriptor is a memory file of the budget's name. Asked before it is opened:
-/// to open another kind of file may have an effect.
+/// Returns whether a descriptor is a memory file of the budget's name. Checked before it is opened:
+/// opening another kind of file may have side effects.
 fn is_page(path: *const c_char) -> bool {
     let mut target = [0u8; 64];
     // SAFETY: a C string, and at most as many bytes as there is room for.
@@ -128,7 +128,7 @@ fn header_word(at: usize) -> Option<&'static AtomicU64> {
     (!base.is_null() && at < HEADER).then(|| unsafe { &*base.add(at) })
 }
 
-/// Returns the number of slots that were ever taken.
+/// Returns the number of slots that have been taken at any time.
 pub(super) fn slot_end() -> usize {
     header_word(header::SLOT_END)
         .map_or(0, |end| usize::try_from(end.load(Relaxed)).unwrap_or(SLOTS).min(SLOTS))
@@ -145,13 +145,13 @@ pub(super) fn mine() -> Option<&'static Slot> {
 }
 
 /// Takes a slot for this process, which may be a forked child or another program than before. A
-/// process that finds none takes part without being seen.
+/// process that finds none takes part without a slot.
 pub(super) fn take_slot() {
     MINE.store(0, Relaxed);
     let Some(own) = process::own() else { return };
     OWN.store(own.word(), Relaxed);
     let ended = |owner: u64| Owner::read(owner).is_none_or(|owner| !process::has_number(owner.pid));
-    // Numbers that were used again are looked at only if nothing else is left.
+    // Reused process numbers are examined only if no other slot is free.
     let gone = |owner: u64| Owner::read(owner).is_none_or(|owner| !process::is(owner));
     let Some(at) = claim(own, ended).or_else(|| claim(own, gone)) else { return };
     if let Some((end, taken)) = header_word(header::SLOT_END).zip(header_word(header::TAKEN)) {
@@ -173,7 +173,7 @@ fn claim(own: Owner, ended: impl Fn(u64) -> bool) -> Option<usize> {
         if taken[slot::OWNER].compare_exchange(owner, own.word(), AcqRel, Relaxed).is_err() {
             return false;
         }
-        // A process that is killed here leaves the words of before, which are not read: it has
+        // A process that is killed here leaves the previous words, which are not read: it has
         // ended.
         taken[slot::STATE].store(u64::from(COMPUTING.load(Relaxed)), Relaxed);
         for (sum, word) in taken[slot::TEAMS..].iter().take(slot::SUMS).enumerate() {

@@ -1,7 +1,7 @@
-//! Questions to the kernel about a process: its start, its CPU time, its mask, whether it lives.
+//! State of a process, from the kernel: its start, its CPU time, its mask, whether it lives.
 //!
-//! All are system calls on memory of the stack. They are answered for processes of this pid
-//! namespace only; others do not count.
+//! All are system calls on memory of the stack. They work for processes of this pid namespace only;
+//! others do not count.
 
 use crate::cpus::Cpus;
 use libc::{c_int, c_long, clockid_t, pid_t};
@@ -30,7 +30,7 @@ pub(super) fn has_number(pid: u32) -> bool {
     result == 0 || unsafe { *libc::__errno_location() } == libc::EPERM
 }
 
-/// Returns whether an owner is the process that has its number now.
+/// Returns whether an owner is the present process of its number.
 pub(super) fn is(owner: Owner) -> bool {
     let mut digits = [0; 10];
     started(decimal(owner.pid, &mut digits)) == Some(owner.started)

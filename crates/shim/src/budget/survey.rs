@@ -1,8 +1,9 @@
 //! Examination of the other processes of the hold, and the share of this one.
 //!
-//! The kernel, not the page, says whether a process lives, which CPUs it may use and how much CPU
-//! time it used. So a process that was stopped or that waits lends its cores, whatever its slot
-//! says, and a slot that names a process outside the hold does not count.
+//! The kernel, not the page, is the source for whether a process lives, which CPUs it may use and
+//! how much CPU time it used. So a process that was stopped or that waits lends its cores,
+//! independent of the contents of its slot, and a slot that names a process outside the hold does
+//! not count.
 
 use super::page::{self, Slot};
 use super::{COMPUTING, EQUAL_PART, NEXT, SHARE, WANTED_BEFORE, WANTS, process};
@@ -25,7 +26,7 @@ const USE_NS_MIN: u64 = 8_000_000;
 static EXAMINING: AtomicBool = AtomicBool::new(false);
 static MEMORY: Memory = Memory(UnsafeCell::new(Seen::new()));
 
-/// What is known of the other processes.
+/// Last observation of the other processes of the hold.
 struct Memory(UnsafeCell<Seen>);
 
 // SAFETY: used only by the thread that set `EXAMINING`, and in a forked child's only thread.
@@ -34,7 +35,7 @@ unsafe impl Sync for Memory {}
 struct Seen {
     processes: [Known; SLOTS],
     demands: [u16; SLOTS],
-    /// Position of the process that is identified anew next.
+    /// Position of the process that is identified again next.
     turn: usize,
 }
 
@@ -44,7 +45,7 @@ impl Seen {
     }
 }
 
-/// What is known of the owner of a slot.
+/// Last observation of the owner of a slot.
 #[derive(Clone, Copy)]
 struct Known {
     owner: u64,
@@ -139,9 +140,8 @@ fn shares(seen: &mut Seen) -> (u32, u32) {
     let split = mine.unwrap_or(end).min(end);
     let demands = demands.get(..end).unwrap_or_default();
     let (before, after) = demands.split_at(split.min(demands.len()));
-    // As if this process wanted all cores: a team that wants more than the ones before it does not
-    // wait for the next examination. A team gets no more than it wants, so that the rest stays
-    // lent.
+    // Computed as if this process wanted all cores, so that a larger team than before need not wait
+    // for the next examination. A team gets no more than it wants, so that the rest stays lent.
     let share = share(cores, threads(before), cores, threads(after));
     (share, (cores / (members + 1)).max(1))
 }
@@ -150,7 +150,7 @@ fn threads(demands: &[u16]) -> impl Iterator<Item = u32> + Clone {
     demands.iter().map(|&demand| u32::from(demand))
 }
 
-/// Forgets all. Called in a forked child, on its only thread.
+/// Drops all observations. Called in a forked child, on its only thread.
 pub(super) fn forget() {
     EXAMINING.store(false, Release);
 }

@@ -3,7 +3,7 @@
 //!
 //! These calls take no function that would identify the right libgomp. So each is entered by two
 //! instructions that pass on its return address, which identifies the caller. If nothing is
-//! counted, the call goes on to that libgomp at once.
+//! counted, the call is passed to that libgomp at once.
 
 use super::calls::position;
 use super::library::{self, Library};

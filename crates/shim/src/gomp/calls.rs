@@ -125,8 +125,8 @@ macro_rules! calls {
             };
             let found = library::of(routine);
             let Some((library, real)) = found.and_then(|library| Some((library, real(library)?))) else {
-                // There is no libgomp at all, yet the program calls it: a team of one thread.
-                // SAFETY: the program's own function with the program's own data.
+                // The program calls libgomp, but none is loaded: a team of one thread. SAFETY: the
+                // program's own function with the program's own data.
                 unsafe { routine(data) };
                 return $(<$result>::from(1u8))?;
             };
@@ -182,7 +182,7 @@ thread_local! {
 /// call and `GOMP_parallel_end`.
 macro_rules! starts {
     ($($name:ident($($argument:ident: $type:ty),*);)*) => {$(
-        /// Opens a team; the calling thread goes on by itself as thread 0.
+        /// Opens a team; the calling thread continues as thread 0.
         ///
         /// # Safety
         /// As libgomp's function of that name.

@@ -40,7 +40,7 @@ pub(super) const NAMES: [&CStr; 26] = [
     c"GOMP_single_copy_end",
 ];
 
-/// Questions about the calling thread that the runtime answers, in the order of
+/// Functions of the runtime that return facts about the calling thread, in the order of
 /// [`Library::queries`].
 const QUERIES: [&CStr; 8] = [
     c"omp_get_thread_num",
@@ -84,7 +84,7 @@ static LIBRARIES: AtomicPtr<Library> = AtomicPtr::new(null_mut());
 static AT_START: AtomicUsize = AtomicUsize::new(0);
 
 /// Stores the runtime that the program starts with. The loader searches these objects first,
-/// whatever a library opened later says it needs, and binds its other OpenMP calls to them. All
+/// whatever libraries a later object names as needed, and binds the other OpenMP calls to them. All
 /// OpenMP calls must end in the same runtime.
 pub(crate) fn note_start() {
     let mut behind = Behind::default();
@@ -95,8 +95,9 @@ pub(crate) fn note_start() {
     AT_START.store(first.unwrap_or(0), Relaxed);
 }
 
-/// Tells which of the visited objects lie behind this library: those that `RTLD_NEXT` would search.
-/// An object before it may interpose these functions too, and rely on this library to go on behind.
+/// Determines which of the visited objects come after this library: those that `RTLD_NEXT` would
+/// search. An object before it may interpose these functions too, and expect this library to call
+/// the next one.
 #[derive(Default)]
 struct Behind(bool);
 
@@ -111,7 +112,7 @@ impl Behind {
     }
 }
 
-/// Forgets what is known of unloaded objects: another may lie there soon.
+/// Drops unloaded objects: another object may be loaded at the same address.
 pub(crate) fn forget() {
     for library in known().filter(|library| !library.gone.load(Relaxed)) {
         let is_there = |address: usize, range: Option<&Range<usize>>| {
@@ -172,7 +173,7 @@ fn find(address: usize) -> Option<&'static Library> {
                 && (object.needs(candidate.file())
                     || candidate.soname().is_some_and(|name| object.needs(name)))
         };
-        // For the program itself the first is right, whatever other object has the same name.
+        // For the program itself the first is right, even if another object has the same name.
         let needed = objects::visit(|object| match caller_needs(object) && !object.path().is_empty() {
             true => ControlFlow::Break(()),
             false => ControlFlow::Continue(()),
@@ -288,7 +289,7 @@ impl Library {
     }
 }
 
-/// Bound of the levels of teams that are looked at.
+/// Bound of the levels of teams that are examined.
 const LEVELS_MAX: u32 = 16;
 
 fn number(function: usize) -> u32 {

@@ -1,12 +1,12 @@
-//! Nested teams: the place of each thread of each team, whatever runtime forks the team.
+//! Nested teams: the place of each thread of each team, for every runtime that forks teams.
 //!
 //! The interfaces to the runtimes ([`gomp`](crate::gomp), [`ompt`](crate::ompt)) report three
-//! events: a thread opens a team, a thread joins a team under a number, a team ends. The
-//! consequences are drawn here. [`state`] holds the launcher's request and the order in force,
-//! [`order`] one text with its maps, [`team`] the threads, [`report`] the report at exit,
+//! events: a thread opens a team, a thread joins a team under a number, a team ends. This module
+//! acts on them. [`state`] holds the launcher's request and the order in force, [`order`] one text
+//! with its maps, [`team`] the threads, [`report`] the report at exit,
 //! [`standard_error`](crate::standard_error) the target of a line that the user did not ask for.
 //!
-//! A program for which no teams were asked runs nothing of this.
+//! In a program without requested teams, none of this code runs.
 
 mod order;
 mod report;

@@ -15,7 +15,7 @@ use trimtab_core::place::nesting::{Nest, Resolved, Teams, Tree};
 use trimtab_core::set::CpuSet;
 
 /// Bound of the seats kept for one text, about 100 bytes each. If a program's teams have more
-/// combinations of sizes, the further ones are left alone.
+/// combinations of sizes, the further ones are not placed.
 const SEATS_MAX: usize = 1 << 18;
 
 /// Teams to be placed, and the maps made for them so far.

@@ -1,14 +1,14 @@
-//! Report at exit of every seat's outcome, if the user asked for it.
+//! Report at exit of every seat's outcome, if the user requested it.
 //!
 //! It has one line for each seat that a thread took: the commanded CPU, the mask of its last
 //! thread, the CPU where that thread was seen, and how often it had to be moved. Then follow the
 //! regions seen, and, if there were none, possible reasons. While a report is wanted, every join
 //! reads the mask back, so that the reported values are measured.
 //!
-//! If teams were asked for and no thread was placed, one line says so also without a report, and
-//! with `--strict` the process fails. Both apply to an exit of the planned process by itself, and
-//! must not harm it: the line is written only to the standard error that the process was started
-//! with, and only if that takes it at once.
+//! If teams were requested and no thread was placed, a message reports that also without a report,
+//! and with `--strict` the process fails. Both apply to an exit of the planned process by itself,
+//! and must not harm it: the line is written only to the standard error that the process was
+//! started with, and only if that takes it at once.
 
 use super::order::{NestOrder, NestSeat, RootPart, SeatCounts, Seats};
 use super::state::{orders, state};
@@ -78,7 +78,7 @@ pub(super) fn at_exit_without_threads(missed: Missed) {
     }
 }
 
-/// Writes that no thread was placed, if so; with the status with which the process fails.
+/// Writes the message if no thread was placed, with the status with which the process fails.
 fn report_missed(fails: bool) -> Option<()> {
     let state = state()?;
     // A forked child inherits the request, but not the plan.
@@ -89,7 +89,7 @@ fn report_missed(fails: bool) -> Option<()> {
     if placed {
         return None;
     }
-    // A report on standard error has already said this.
+    // A report on standard error contains this already.
     if fails || state.report != Report::Stderr {
         let status = if fails { " (--strict: the exit status is 125 for that)" } else { "" };
         let line = format!(

@@ -70,7 +70,7 @@ pub(crate) fn is_active() -> bool {
     ACTIVE.load(Acquire)
 }
 
-/// Leaves every thread alone from now on: in a forked child, or after a fault of the shim.
+/// Places no thread from now on: in a forked child, or after a fault of the shim.
 pub(crate) fn stand_down() {
     ACTIVE.store(false, Release);
 }
@@ -85,7 +85,7 @@ pub(super) fn order() -> Option<&'static NestOrder> {
     unsafe { ORDER.load(Acquire).as_ref() }
 }
 
-/// Returns every order there was, oldest first.
+/// Returns all orders so far, oldest first.
 pub(super) fn orders() -> Vec<&'static NestOrder> {
     state().map_or_else(Vec::new, |state| state.orders.lock().unwrap_or_else(PoisonError::into_inner).clone())
 }

@@ -1,19 +1,19 @@
 //! Teams and the threads in them.
 //!
 //! Unit: one CPU mask for each thread. Problem: runtimes hand the threads of their pools to any
-//! team, so a thread must be put in its place whenever it joins one; but a region may last a
-//! microsecond, and a system call takes one. Idea: the shim stores for each thread the mask that it
-//! was given last, and does nothing if this is the right mask.
+//! team, so a thread must be placed whenever it joins one; but a region may last a microsecond, and
+//! a system call takes as long. Idea: the shim stores for each thread the mask that it was given
+//! last, and does nothing if this is the right mask.
 //!
-//! A team lives with the call, or the runtime's event, that opened it. The thread that opened it
-//! keeps its place inside, as thread 0 of an inner team does by the maps' own rule. Outside all
-//! regions the thread that opens them, the *root*, belongs to the program and must not stay on one
-//! CPU: threads, programs and further runtimes that it starts would inherit that, and they would
-//! count one CPU. Going back costs two system calls a region. So a root goes back at once from a
-//! region that was not one of a rapid series. Within a series it *lingers*, and its mask is widened
-//! before any event that could reveal it ([`relax`]): a question for its mask, another runtime, a
-//! program started. New threads and forked children never inherit it ([`birth`](crate::birth),
-//! [`fork`](crate::fork)).
+//! The data of a team exists during the call, or the runtime's event, that opened it. The thread
+//! that opened it keeps its place inside, as thread 0 of an inner team does by the maps' own rule.
+//! Outside all regions the thread that opens them, the *root*, belongs to the program and must not
+//! stay on one CPU: threads, programs and further runtimes that it starts would inherit that, and
+//! they would count one CPU. Restoring the mask costs two system calls a region. So a root's mask
+//! is restored at once after a region that was not one of a rapid series. Within a series it
+//! *lingers*, and its mask is widened before any event that could reveal it ([`relax`]): a call
+//! that reads its mask, another runtime, a program started. New threads and forked children never
+//! inherit it ([`birth`](crate::birth), [`fork`](crate::fork)).
 //!
 //! A member's record of its team is left as it is when the region ends: tasks still run in the
 //! runtime's closing barrier.
@@ -35,7 +35,7 @@ use trimtab_core::place::nesting::LEVELS_MAX;
 use trimtab_core::place::runtimes::Runtime;
 
 /// Longest distance of the ends of two regions in a rapid series, in ticks of [`now`]. 0.2 ms, a
-/// hundred times the cost of going back and forth (two system calls of about 1.3 µs on the
+/// hundred times the cost of changing the mask twice (two system calls of about 1.3 µs on the
 /// development machine). Time stamp counters tick 2 to 4 million times a millisecond; the limit
 /// need not be exact.
 const SERIES_TICKS_MAX: u64 = if cfg!(target_arch = "x86_64") { 500_000 } else { 200_000 };
@@ -47,7 +47,8 @@ struct Bound(usize);
 impl Bound {
     /// No mask by this library.
     const NO: Self = Self(0);
-    /// A mask by this library, and then an unknown one: never the right mask, but to be taken back.
+    /// A mask by this library, followed by an unknown one: never the right mask, and to be
+    /// restored.
     const DOUBTFUL: Self = Self(1);
 
     /// One CPU: odd and above 1. A room is identified by its address, which is even.
@@ -99,8 +100,8 @@ thread_local! {
     };
 }
 
-/// A thread's copy of the data of its team. A copy, since the team's record goes with the region,
-/// and its threads may live on: in the runtime's pool, and in their work at their end.
+/// A thread's copy of the data of its team. It is a copy, since the team's record ends with the
+/// region, while its threads may continue: in the runtime's pool, and in their work at their end.
 #[derive(Clone, Copy)]
 struct Around {
     /// The seats of all teams of the innermost listed level; `None`: left alone. This team's begin
@@ -209,10 +210,10 @@ impl NestTeam {
     /// Announces that the calling thread, on its way into the runtime, will create this team's
     /// other members in order.
     ///
-    /// Their start routines lie in `members`: any other thread created meanwhile, as an allocator's
-    /// helper, is not a member.
+    /// Their start routines are in `members`: any other thread created meanwhile, such as an
+    /// allocator's helper, is not a member.
     pub(crate) fn will_bear(&self, members: &Range<usize>) {
-        // The outermost team's members come from a pool, which may already hold some.
+        // The outermost team's members come from a pool, which may already have some.
         if self.here.level > 0 && self.here.seats.is_some() {
             THREAD.with(|thread| {
                 thread.members.set((members.start, members.end));
@@ -230,8 +231,8 @@ impl NestTeam {
             thread.around.set(Some(self.here));
             thread.index.set(index);
             let Some((bound, seat)) = self.here.place(index) else {
-                // Left alone, so it must leave the place of an earlier team. An inner team's master
-                // keeps its place.
+                // The team is not placed, so the thread must leave the place of an earlier team. An
+                // inner team's master keeps its place.
                 if (index != 0 || self.here.level == 0) && thread.bound.get() != Bound::NO {
                     widen(thread);
                 }
@@ -351,7 +352,7 @@ impl Birth {
     }
 }
 
-/// Records that the calling thread joins a team that this library knows nothing of.
+/// Records that the calling thread joins a team without a record in this library.
 pub(crate) fn join_unknown() {
     THREAD.with(|thread| {
         thread.around.set(None);
@@ -367,7 +368,7 @@ pub(crate) fn is_narrowed() -> bool {
     THREAD.with(|thread| thread.bound.get() != Bound::NO)
 }
 
-/// Gives a root its own mask back if it lingers in the place of its last region. Called before any
+/// Restores a root's own mask if it lingers in the place of its last region. Called before any
 /// event that could reveal or inherit the narrow mask.
 pub(crate) fn relax() {
     THREAD.with(|thread| {
@@ -377,11 +378,11 @@ pub(crate) fn relax() {
     });
 }
 
-/// Gives the calling thread a wide mask for good, though it may be inside a region. The mask is
+/// Gives the calling thread a wide mask permanently, though it may be inside a region. The mask is
 /// narrowed again when the thread joins the next team.
 ///
-/// The stored mask of the thread becomes doubtful and is not forgotten: after a `vfork` this runs
-/// in the child, on its parent's memory but not on its parent's mask.
+/// The stored mask of the thread is marked as doubtful and kept: after a `vfork` this runs in the
+/// child, on its parent's memory but not on its parent's mask.
 pub(crate) fn widen_until_next_team() {
     THREAD.with(|thread| {
         if thread.bound.get() != Bound::NO {
@@ -391,7 +392,7 @@ pub(crate) fn widen_until_next_team() {
     });
 }
 
-/// Forgets the parent's state in a forked child, on its only thread.
+/// Drops the parent's state in a forked child, on its only thread.
 pub(crate) fn forget_in_child() {
     super::stand_down();
     THREAD.with(|thread| {
@@ -444,8 +445,8 @@ fn remember_wide(thread: &NestThread) {
 /// Whether a thread opened regions of its own and has the map, if only one thread may.
 static ALONE: AtomicBool = AtomicBool::new(false);
 
-/// Makes the calling thread a root, or returns its number as one. `None` if its teams are left
-/// alone.
+/// Makes the calling thread a root, or returns its number as one. `None` if its teams are not
+/// placed.
 fn root(thread: &NestThread) -> Option<usize> {
     static ROOTS: AtomicUsize = AtomicUsize::new(0);
     if thread.root.get() == 0 {
@@ -496,7 +497,7 @@ extern "C" fn ended(_: *mut c_void) {
     });
 }
 
-/// Stores whether the environment told the runtime to bind threads by itself. Called once, when the
+/// Stores whether a variable makes the runtime bind threads by itself. Called once, when the
 /// library is loaded.
 pub(super) fn note_places() {
     let off = |value: &str| ["false", "none", "disabled"].iter().any(|word| value.eq_ignore_ascii_case(word));

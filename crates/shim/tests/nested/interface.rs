@@ -48,7 +48,7 @@ fn the_module_suits_the_standard() {
 }
 
 #[test]
-fn without_the_guest_nobody_listens() {
+fn without_the_library_no_call_is_answered() {
     on_all(&FILES, 500, || [NOWHERE.expected(HostRun::native()).arg("-1")]);
 }
 
@@ -92,7 +92,7 @@ fn in_another_process_than_the_planned_one_there_is_no_map() {
 }
 
 #[test]
-fn what_cannot_be_read_does_no_harm() {
+fn an_unreadable_plan_does_no_harm() {
     const TEXTS: [&str; 8] = [
         "",
         "2 tree=[B,A] roots=alone report=no nest=2,scatter",
@@ -122,7 +122,7 @@ fn fortran_may_call_it_without_the_module() {
 }
 
 #[test]
-fn a_report_goes_where_it_was_asked_to() {
+fn a_report_is_written_to_its_requested_path() {
     let Some(program) = Runtime::gnu().program(&["deep.c"]) else { return };
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("report");
@@ -137,7 +137,7 @@ fn a_report_goes_where_it_was_asked_to() {
 }
 
 #[test]
-fn make_install_knows_the_header() {
+fn make_install_copies_the_header() {
     let installer = std::fs::read_to_string(include().join("../scripts/install")).unwrap();
     let list = installer.lines().find_map(|line| line.trim().strip_prefix("for header in ")).unwrap();
     let headers: Vec<&str> = list.trim_end_matches("; do").split(' ').collect();

@@ -1,7 +1,7 @@
 //! Checker of counters: counters and time never decrease. It covers counters of threads and CPUs,
-//! of the run, and those that the host tells.
+//! of the run, and those that the host reports.
 //!
-//! Bounds: none. The host's values are checked only in runs whose readings are not spoiled on
+//! Bounds: none. The host's values are checked only in runs whose readings are not falsified on
 //! purpose, because a repeated old reading is older than the last one.
 
 use super::{Checker, Invariant, Scene, Terms, ThreadKey, ViolationLog};
@@ -28,7 +28,7 @@ impl Checker for CountersChecker {
                 && now.moves >= then.moves
                 && now.asked >= then.asked
                 // At a segment's end, at most the excess from rounding up to a nanosecond may be
-                // taken back.
+                // subtracted.
                 && now.done >= then.done - 1.0;
             if !grown {
                 let text = format!("counts backwards: {then:?}, then {now:?}");
@@ -60,7 +60,7 @@ impl Checker for CountersChecker {
                     && (read.voluntary.is_none() || read.voluntary >= then.voluntary)
             });
             if !grown && !terms.faults {
-                found.add(Invariant::Counters, None, format!("thread {} is told backwards", read.id));
+                found.add(Invariant::Counters, None, format!("a counter of thread {} decreases", read.id));
             }
         }
     }

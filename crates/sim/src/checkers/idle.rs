@@ -1,16 +1,16 @@
 //! Checker of idleness: no CPU is idle while a thread waits that has work to do and may run there.
 //!
 //! The condition is that the CPU is idle and that, in each scene, some thread waits that may run
-//! there. On a crowded CPU the threads take turns, so each waits only a moment.
+//! there. On a crowded CPU the threads take turns, so each waits only briefly.
 //!
-//! Bound: the time that the kernel's own rule takes to notice. For a kernel that pins there is
-//! none, because it leaves CPUs idle for the whole run. Kernels by rounds and by credits pull at
-//! the next tick; but a CPU that found no thread searches again up to 4 ticks later, and may find
-//! none again if the waiting thread only waits for others: 20 ticks. Fair kernels balance the
-//! widest domain after twice its width in milliseconds (8 for the kernels of 2008) while idle, take
-//! a thread that just ran only after two failed searches, and of all idle CPUs of a group the first
-//! one searches for all: 20 ticks and five such intervals for each CPU that may come before this
-//! one, but at most a second.
+//! Bound: the time that the kernel's own rule takes to notice. A kernel that pins has no bound,
+//! because it leaves CPUs idle for the whole run. Kernels by rounds and by credits pull at the next
+//! tick; but a CPU that found no thread searches again up to 4 ticks later, and may find none again
+//! if the waiting thread only waits for others: 20 ticks. Fair kernels balance the widest domain
+//! after twice its width in milliseconds (8 for the kernels of 2008) while idle, take a thread that
+//! just ran only after two failed searches, and of all idle CPUs of a group the first one searches
+//! for all: 20 ticks and five such intervals for each CPU that may come before this one, but at
+//! most a second.
 
 use super::{Checker, Invariant, Scene, Terms, ThreadKey, ViolationLog};
 use crate::kernel::SchedulerKind;

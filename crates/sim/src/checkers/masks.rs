@@ -3,12 +3,12 @@
 //!
 //! Policies do not give masks back at their end: the host does, here as on a live machine. So
 //! during a run this checks the policy's decisions, including its releases. At the end it checks
-//! the host's record of changed masks and their former values, through moves that were refused,
-//! done late or lost with their CPUs.
+//! the host's record of changed masks and their former values, for moves that were refused, applied
+//! late or lost with their CPUs.
 //!
 //! Bounds: none. If none of a thread's CPUs is usable, the thread may run on any CPU, as Linux lets
-//! it. A decision holds from the time at which the host says that it was applied. Threads that no
-//! policy balances keep the mask with which they were born.
+//! it. A decision holds from the time at which the host reports that it was applied. Threads that
+//! no policy balances keep the mask with which they were created.
 
 use super::scene::ready;
 use super::{Checker, Invariant, Scene, Terms, ThreadKey, ViolationLog};

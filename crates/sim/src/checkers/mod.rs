@@ -1,14 +1,14 @@
 //! Checkers of simulated runs: each watches a run from outside and reports broken invariants.
 //!
 //! Problem: a simulator whose threads lose work, or a policy that starves a thread, still gives
-//! figures, and they look like correct ones. Idea: any scenario can be run under watch. A watcher
-//! sees the world as a series of [`Scene`]s, at least one every [`SCENE_PERIOD`], and the policy's
-//! turns; never the internal state of the policy or of the kernel model. Each invariant is a
-//! checker with a bound that is stated and reasoned in its file. A breach is a [`Violation`], with
-//! the time, the thread and a sentence.
+//! figures, which look correct. Idea: any scenario can be run with checkers. A checker gets the
+//! world as a series of [`Scene`]s, at least one every [`SCENE_PERIOD`], and the policy's turns; it
+//! does not see the internal state of the policy or of the kernel model. Each invariant has a
+//! checker with a bound, and its file states the bound with its reason. A breach is a
+//! [`Violation`], with the time, the thread and a sentence.
 //!
-//! Properties: watching changes nothing in the run, and costs nothing in runs that are not watched.
-//! Equal scenarios have equal violations.
+//! Properties: checkers do not change the run, and cost nothing in runs without them. Equal
+//! scenarios have equal violations.
 //!
 //! - [`scene`]: the world at a moment; [`terms`]: the set-up of a run, and the time after which
 //!   nothing changes any more.
@@ -52,7 +52,7 @@ use trimtab_core::time::{Moment, Span};
 /// period of a policy.
 pub const SCENE_PERIOD: Span = Span::from_ms(5);
 
-/// Number of violations kept for each invariant; more of them say nothing new.
+/// Number of violations kept for each invariant; more of them add no information.
 const VIOLATIONS_MAX: usize = 3;
 
 /// Invariant of a run.
@@ -67,12 +67,12 @@ pub enum Invariant {
     Counters,
     /// No CPU is idle while a thread waits that may run there.
     Idle,
-    /// A ready thread runs in the end.
+    /// A ready thread runs within a bounded time.
     Starving,
     /// No thread is outside its mask; masks are as decided, and are given back by the host at the
     /// end.
     Masks,
-    /// A policy's turns are sound.
+    /// A policy's turns are valid.
     Turns,
     /// No thread is moved back and forth without a benefit.
     Trips,

@@ -2,18 +2,18 @@
 //! otherwise no more than they may.
 //!
 //! If memory costs nothing, no thread stalls, so neither these policies nor the published rule have
-//! a basis for moves. `brm` and `serial` begin a move only if the move and its undoing are saved
-//! up; the savings are at most a second's moves, or `SAVED_MOVES_MIN`. Moves of several trials that
-//! are undone at once may overdraw the savings by the same amount again.
+//! a basis for moves. `brm` and `serial` begin a move only if the budget covers the move and its
+//! undoing; the budget holds at most a second's moves, or `SAVED_MOVES_MIN`. Moves of several
+//! trials that are undone at once may overdraw the savings by the same amount again.
 //!
 //! Without a limit in the request they may make as many moves a second as there are movable
-//! threads, and at least ten. A watcher cannot see which threads those are, so the highest number
-//! of threads present at any time so far is taken. A thread that is released because of crowding is
+//! threads, and at least ten. A checker cannot see which threads those are, so the highest number
+//! of threads present at any time so far is used. A thread that is released because of crowding is
 //! moved too.
 //!
-//! Bound: moves a second, times the time, and twice the highest savings; none if no limit was asked
-//! for. Runs in which moves were refused or readings spoiled at any time are not judged: a refused
-//! move is asked for again at each sample.
+//! Bound: moves a second, times the time, and twice the highest savings; none if no limit was
+//! requested. Runs in which moves were refused or readings falsified at any time are not judged: a
+//! refused move is requested again at each sample.
 
 use super::{Checker, Invariant, Terms, ViolationLog};
 use trimtab_core::balance::{Decision, Kind, Reason};

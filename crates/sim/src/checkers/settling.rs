@@ -2,17 +2,17 @@
 //! and do not start again.
 //!
 //! The time after the last change is cut into windows of a second, or of twenty of the policy's
-//! intervals if that is longer. A window in which threads came or went is not judged. A window is
-//! unsettled
+//! intervals if that is longer. A window in which threads started or ended is not judged. A window
+//! is unsettled
 //!
 //! - if no balanced thread slept, or waited for as much as a fiftieth of the time, and the policy
 //!   moved some for balance all the same;
 //! - if no thread is bound, all compute or poll all the time with equal weights, and a thread has
 //!   less than seven tenths of the share that the fullest CPU gives when threads are spread as
 //!   evenly as possible: 1 / ⌈threads / CPUs⌉. Exceptions: a thread that polls by yielding gives
-//!   its share away; a kernel that pins deals each program's threads from the first CPU on; the
+//!   its share away; a kernel that pins assigns each program's threads from the first CPU on; the
 //!   control `pinned` leaves threads where lost CPUs sent them; and a round of all threads on such
-//!   a CPU must fit ten times into the window, or the window cannot tell.
+//!   a CPU must fit ten times into the window, or the window proves nothing.
 //!
 //! Bound: four unsettled windows in a row. A policy needs some of its steps to trust its readings,
 //! a failed trial of `auto` takes half a second and is not repeated at once, and one window may

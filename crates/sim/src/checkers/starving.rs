@@ -1,12 +1,13 @@
-//! Checker of starvation: a ready thread with work to do runs in the end.
+//! Checker of starvation: a ready thread with work to do runs within a bounded time.
 //!
 //! Bound: a tenth of a second, and four rounds of all threads on its CPU, each with the longest
-//! turn that the kernel knows (its slice, its latency, its tick), times the ratio of the weights.
-//! Rounds and credits go round the whole machine, so all threads of the machine count there; so do
-//! all of a session if sessions share. Xen's credits are dealt over the whole machine whatever the
-//! masks are, and woken threads with credit go first. If many threads are confined to a CPU, some
-//! may wait there without end, in Xen as here; so nothing is checked while any mask confines a
-//! thread. A thread that only polls for others may be passed over for as long as they compute.
+//! turn that the kernel allows (its slice, its latency, its tick), times the ratio of the weights.
+//! Rounds and credits concern the whole machine, so all threads of the machine count there; if
+//! sessions share, all threads of a session count. Xen's credits are distributed over the whole
+//! machine regardless of masks, and woken threads with credit run first. If many threads are
+//! confined to a CPU, some may wait there without end, in Xen as here; so nothing is checked while
+//! any mask confines a thread. A thread that only polls for others may be passed over for as long
+//! as they compute.
 
 use super::{Checker, Invariant, Scene, Terms, ThreadKey, ViolationLog};
 use crate::kernel::SchedulerKind;
@@ -17,8 +18,8 @@ use trimtab_core::time::{Moment, Span};
 /// Part of the bound besides the rounds: moves, and hardware that vanishes, restart a wait.
 const WAIT_BASE: Span = Span::from_ms(100);
 
-/// Rounds: one that is owed to others, one of theirs, one of the threads that came meanwhile, and
-/// one for rounding up to ticks.
+/// Rounds: one that is owed to others, one of theirs, one of the threads that arrived meanwhile,
+/// and one for rounding up to ticks.
 const ROUNDS_MAX: f64 = 4.0;
 
 /// Checker of starvation: since when each thread waits, and the most threads that wanted its CPU

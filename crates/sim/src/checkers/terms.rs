@@ -27,11 +27,11 @@ pub struct Terms {
     pub even: bool,
     /// Weight of the heaviest thread over that of the lightest.
     pub weights: f64,
-    /// Time after which nothing happens to the machine or the policy, and no program starts.
+    /// Time after which the machine and the policy do not change, and no program starts.
     pub calm: Moment,
     /// Whether memory delays any thread.
     pub stalls: bool,
-    /// Whether readings were spoiled, moves refused or clocks changed at any time.
+    /// Whether readings were falsified, moves refused or clocks changed at any time.
     pub faults: bool,
 }
 
@@ -77,7 +77,7 @@ impl Terms {
         }
     }
 
-    /// Returns whether the policy can tell waiting from sleeping.
+    /// Returns whether the policy can distinguish waiting from sleeping.
     pub(crate) fn counts_waits(&self) -> bool {
         self.policy.as_ref().is_some_and(|(_, settings)| settings.metric == Metric::RunWait)
     }

@@ -121,7 +121,7 @@ fn slow() -> Reason {
 }
 
 #[test]
-fn what_is_right_breaks_no_law() {
+fn a_correct_run_breaks_no_invariant() {
     for kernel in Kernel::PRESETS {
         let mut programs = vec![spmd(5, 900).every(Span::from_ms(7)), ProgramSpec::hog("hog", 1)];
         programs.push(ProgramSpec {
@@ -183,7 +183,7 @@ fn lost_time_is_missed() {
 }
 
 #[test]
-fn what_counts_backwards_is_caught() {
+fn a_counter_that_decreases_is_detected() {
     let whole = scenario(2, "linux-6.12", vec![spmd(3, 300)], 9);
     let threads = tampered(&whole, |scene| {
         if let Some(thread) = scene.threads.get_mut(0).filter(|_| scene.at.0 > 200_000_000) {
@@ -213,7 +213,7 @@ fn a_cpu_that_rests_beside_work_is_caught() {
 }
 
 #[test]
-fn who_never_runs_is_caught() {
+fn a_thread_that_never_runs_is_detected() {
     let whole = scenario(1, "linux-6.12", vec![spmd(2, 3_000)], 9);
     let starved = tampered(&whole, |scene| {
         let at = scene.at.since(Moment(0));
@@ -231,7 +231,7 @@ fn who_never_runs_is_caught() {
 }
 
 #[test]
-fn who_leaves_its_mask_is_caught() {
+fn a_thread_that_leaves_its_mask_is_detected() {
     let one = || scenario(2, "linux-6.12", vec![spmd(2, 300).on("0".parse().unwrap())], 9);
     let outside = tampered(&one(), |scene| {
         for thread in &mut scene.threads {
@@ -283,7 +283,7 @@ fn a_policy_that_crowds_is_caught() {
 }
 
 #[test]
-fn a_policy_that_moves_for_balance_where_nobody_waits_never_settles() {
+fn a_policy_that_moves_for_balance_while_no_thread_waits_never_settles() {
     let found = under(scenario(4, "linux-6.12", vec![spmd(1, 20_000)], 8), |turn, _| {
         if turn == 1 { Vec::new() } else { vec![put(0, ["0", "1", "2", "3"][turn as usize % 4], slow())] }
     });
@@ -291,7 +291,7 @@ fn a_policy_that_moves_for_balance_where_nobody_waits_never_settles() {
 }
 
 #[test]
-fn moves_for_memory_are_for_those_who_stall_and_not_too_many() {
+fn moves_for_memory_are_rare_and_concern_stalling_threads() {
     let to_and_fro = |turn: u64, _: &Observation<'_>| {
         vec![put(0, if turn.is_multiple_of(2) { "0-1" } else { "2-3" }, Reason::Explore)]
     };
@@ -332,7 +332,7 @@ fn moves_for_memory_are_for_those_who_stall_and_not_too_many() {
 }
 
 #[test]
-fn a_policy_that_may_not_do_what_it_does_is_caught() {
+fn a_policy_that_exceeds_its_rights_is_detected() {
     let home = || scenario(4, "linux-6.12", vec![spmd(2, 900).on("0-1".parse().unwrap())], 2);
     let outside =
         under(home(), |turn, _| if turn == 3 { vec![put(0, "3", Reason::Start)] } else { Vec::new() });

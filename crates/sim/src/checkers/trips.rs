@@ -2,16 +2,17 @@
 //! gain.
 //!
 //! There is nothing to gain if all cores are equal and no balanced thread has waited for a CPU, by
-//! a fiftieth of the time that it ran, since the thread left the CPU to which it comes back. Taking
+//! a fiftieth of the time that it ran, since the thread left the CPU to which it returns. Taking
 //! turns on crowded CPUs is not such a trip: threads wait there.
 //!
-//! A trip during which a thread came, went or slept is not judged either: a sleeping thread has no
-//! speed, so its CPU is known only by the CPU's own counter, in steps of 10 ms. The paper's own
-//! metric, the share of all time, takes a sleeping thread for a slow one; its moves are not judged.
+//! A trip during which a thread started, ended or slept is not judged either: a sleeping thread has
+//! no speed, so the load of its CPU is known only by the CPU's own counter, in steps of 10 ms. The
+//! paper's own metric, the share of all time, takes a sleeping thread for a slow one; its moves are
+//! not judged.
 //!
 //! Bound: three such trips a thread, and one more every five seconds, counted from a second after
-//! the last change of the load and the last fault: a policy may be wrong for as long as it trusts
-//! old readings.
+//! the last change of the load and the last fault: a policy may be wrong for as long as it uses old
+//! readings.
 
 use super::{Checker, Invariant, Scene, Terms, ThreadKey, ViolationLog};
 use std::collections::BTreeMap;
@@ -22,9 +23,9 @@ use trimtab_core::time::{Moment, Span};
 
 /// Time for which old readings may still count.
 const OLD_READINGS_SPAN: Span = Span::from_ms(1_000);
-/// Number of trips without gain that are forgiven from the start.
+/// Number of trips without gain that are allowed from the start.
 const TRIPS_FORGIVEN: u64 = 3;
-/// Period after which one more such trip is forgiven.
+/// Period after which one more such trip is allowed.
 const FORGIVENESS_PERIOD: Span = Span::from_ms(5_000);
 /// Waiting below this share of the running time counts as none.
 const WAIT_SHARE_IGNORED: f64 = 0.02;
@@ -88,8 +89,8 @@ impl Checker for TripsChecker {
                 self.seen.insert(id, (ThreadKey::of(thread), thread.cpu));
             }
         }
-        // A thread that came or went in between is not accounted for, so this is not a time without
-        // gain.
+        // A thread that started or ended in between is not accounted for, so this is not a time
+        // without gain.
         if !before.alive().map(ThreadKey::of).eq(now.alive().map(ThreadKey::of)) {
             *sleeps += 1;
         }

@@ -3,7 +3,7 @@
 //!
 //! Bounds: those of [`trimtab_core::check::decisions`]. Each turn concerns living threads that may
 //! be moved, each once; puts them on CPUs of their masks; leaves no thread on a lost CPU; contains
-//! both halves of an exchange; and asks for a later sample.
+//! both halves of an exchange; and requests a later sample.
 
 use super::{Checker, Invariant, Terms, ViolationLog};
 use trimtab_core::check::decisions::Account;

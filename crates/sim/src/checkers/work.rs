@@ -1,7 +1,7 @@
 //! Checker of work: given work is done, no more and no less, and no faster than the machine is.
 //!
-//! Bounds: a thread's work done and left equals the work that it was asked for, to a nanosecond of
-//! each segment, which is the clock's grain, and a millionth, which is the error of adding
+//! Bounds: a thread's work done and left equals its requested work, to a nanosecond of each
+//! segment, which is the clock's resolution, and a millionth, which is the error of adding
 //! fractions. The work done between two scenes is no more than the running time times the speed of
 //! the fastest core. A program that ended by itself did the work of its body.
 

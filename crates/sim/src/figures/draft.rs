@@ -28,8 +28,8 @@ pub(super) struct Draft {
     figure: Figure,
 }
 
-/// Contestant: what schedules the threads of a scenario, a kernel by its preset, with a policy or
-/// without. The constants below have the names that the published studies use.
+/// Contestant: the scheduler of a scenario's threads, which is a preset of a kernel, with a policy
+/// or without. The constants below have the names that the published studies use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Contestant {
     pub(super) name: &'static str,

@@ -1,8 +1,8 @@
 //! Figures of measured cells next to the model's: one for each set of [`crate::measured_cases`].
 //!
 //! They are not published values and are not counted with those. None of them was used to make a
-//! machine file or a kernel model, except where the sources say so (foreign load, cost of a context
-//! switch).
+//! machine file or a kernel model, except where the sources state it (foreign load, cost of a
+//! context switch).
 
 use super::draft::Draft;
 use super::{Beside, Figure, FigureError, Measure, Metric, Relation};

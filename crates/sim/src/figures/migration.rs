@@ -2,7 +2,7 @@
 //! (seed 002), and of the policies here that are derived from it.
 //!
 //! The virtual machine's memory is on node 0, because Xen 4.0 fills the node of the first virtual
-//! CPU before any other; the study does not say. Hyper-threading is off up to eight threads
+//! CPU before any other; the study does not state it. Hyper-threading is off up to eight threads
 //! ("future work: considering simultaneous multithreading").
 
 use super::draft::{Contestant, Draft, LOAD, machine, profile, scenario};
@@ -86,7 +86,7 @@ struct MigrationRuns {
     model: Model,
     /// Used CPUs of each node.
     nodes: Vec<CpuSet>,
-    /// Whether there is a domain 0 that takes CPUs now and then.
+    /// Whether there is a domain 0 that takes CPUs occasionally.
     host: bool,
 }
 
@@ -239,7 +239,7 @@ pub(super) fn migration() -> Result<Figure, FigureError> {
     Ok(bench.draft.done(NOTES))
 }
 
-/// Adds the same without domain 0, which takes CPUs for moments.
+/// Adds the same without domain 0, which takes CPUs briefly.
 fn alone(bench: &mut MigrationRuns, works: &[Workload]) -> Result<(), FigureError> {
     bench.host = false;
     let mut deviations = Vec::new();

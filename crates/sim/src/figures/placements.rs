@@ -1,7 +1,7 @@
 //! Placements of threads on nodes: all distinct ones, to find the best of them offline.
 //!
 //! Unit: a *placement*, the node of each thread, in order. Problem: a study compares with the best
-//! static placement, "hand-optimised", which is found by trying. Idea: threads of one kind are
+//! static placement, "hand-optimised", which is found by experiment. Idea: threads of one kind are
 //! interchangeable, and so are nodes without their memory, so few placements remain. Each is run
 //! like any other scenario, with every thread bound to the CPUs of its node.
 

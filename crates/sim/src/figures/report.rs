@@ -308,7 +308,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn measures_are_what_their_names_say() {
+    fn measures_match_their_names() {
         let runs = [vec![3.0, 1.0, 2.0], vec![4.0]];
         let (a, b) = (Measure::FigureCell(0), Measure::FigureCell(1));
         let of = |measure: &Measure| measure.of(&runs);
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_number_makes_no_number() {
+    fn missing_values_give_missing_results() {
         let (one, none) = (Measure::Given(1.0), Measure::Given(f64::NAN));
         for list in [vec![one.clone(), none.clone()], vec![none, one], Vec::new()] {
             for measure in [Measure::Highest(list.clone()), Measure::Lowest(list)] {
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn what_did_not_end_in_time_is_a_fault_and_never_right() {
+    fn a_run_that_did_not_end_in_time_is_a_fault_and_never_right() {
         let figure = crate::figures::find("hog").unwrap();
         let endless: Vec<Vec<f64>> =
             figure.cells.iter().map(|cell| vec![f64::INFINITY; cell.runs as usize]).collect();

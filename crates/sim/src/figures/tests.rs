@@ -2,7 +2,7 @@ use super::*;
 use std::collections::BTreeSet;
 
 #[test]
-fn each_figure_is_put_together_and_refers_only_to_what_it_has() {
+fn each_figure_is_complete_and_refers_only_to_its_own_parts() {
     let mut keys = BTreeSet::new();
     for name in NAMES {
         let figure = find(name).unwrap();
@@ -25,7 +25,7 @@ fn each_figure_is_put_together_and_refers_only_to_what_it_has() {
 }
 
 #[test]
-fn what_was_measured_live_has_its_figures() {
+fn live_measurements_have_their_figures() {
     for (name, set) in LIVE.iter().zip(crate::measured_cases::SETS) {
         assert_eq!(*name, format!("live-{}", set.name));
         let figure = find(name).unwrap();
@@ -89,7 +89,7 @@ fn threads_find_their_memory_and_stay_there() {
 }
 
 #[test]
-fn who_gains_nothing_pays_next_to_nothing() {
+fn a_program_without_gain_loses_less_than_one_percent() {
     let [credit, brm, serial] =
         ["credit", "brm", "serial"].map(|of| migrated(&format!("ep, 8 threads {of}"), 1)[0]);
     assert!(brm < 1.01 * credit && serial < 1.01 * credit, "{credit} {brm} {serial}");

@@ -13,7 +13,7 @@ fn every_measured_cell_can_be_run() {
 }
 
 #[test]
-fn wrong_lines_are_told() {
+fn wrong_lines_are_reported() {
     assert!(find("bench-2.4").unwrap_err().to_string().contains("bench-6.18"));
     for (line, what) in [
         ("a,b", "2 values"),

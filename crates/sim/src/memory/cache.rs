@@ -1,10 +1,10 @@
 //! Shared LLC: how much of it each thread holds.
 //!
 //! Unit: bytes. Problem: the threads that share a cache change at each context switch, and the data
-//! that a thread left behind stay until others need the room. Idea: with random replacement, a line
-//! that enters a full cache replaces any line with equal probability, so all holdings fall by the
-//! same factor. The factor is one running number for the cache, and threads that are elsewhere cost
-//! nothing until they are back. A thread on a CPU gains its misses and loses its share of the lines
+//! of a thread that has left stay until others need the space. Idea: with random replacement, a
+//! line that enters a full cache replaces any line with equal probability, so all holdings fall by
+//! the same factor. The factor is one running number for the cache, and threads on other CPUs cost
+//! nothing until they return. A thread on a CPU gains its misses and loses its share of the lines
 //! that all of them replace.
 
 use trimtab_core::time::Moment;
@@ -12,7 +12,7 @@ use trimtab_core::time::Moment;
 /// Size of a cache line, bytes.
 pub(super) const LINE_BYTES: f64 = 64.0;
 
-/// Data that a thread left in a cache when it went.
+/// Data of a thread that remain in a cache after the thread has left.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CacheRemnant {
     /// Number of the cache.
@@ -34,7 +34,7 @@ impl CacheRemnant {
 #[derive(Clone, Debug)]
 pub(super) struct Llc {
     size: f64,
-    /// Threads that run on its cores and use memory, in the order in which they came.
+    /// Threads that run on its cores and use memory, in the order of their arrival.
     pub(super) running: Vec<usize>,
     /// Bytes held by threads that do not run here now.
     pub(super) parked: f64,
@@ -84,8 +84,8 @@ impl Llc {
 }
 
 /// Returns the bytes that a thread holds after `span` nanoseconds. The thread held `held`, uses
-/// `set` bytes repeatedly, and asks for `asked` bytes a nanosecond, of which the share `missed` is
-/// not there, in a cache that replaces the share `replaced` of itself each nanosecond.
+/// `set` bytes repeatedly, and requests `asked` bytes a nanosecond, of which the share `missed`
+/// misses, in a cache that replaces the share `replaced` of itself each nanosecond.
 ///
 /// Exact for random accesses; for others the misses as a function of the holding are taken as
 /// linear during the span.
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_behind_goes_as_others_fill() {
+    fn cached_data_of_an_absent_thread_is_evicted_as_others_fill_the_cache() {
         let mut llc = Llc::new(1000.0);
         llc.parked = 1000.0;
         let left = CacheRemnant { llc: 0, bytes: 1000.0, age: llc.age(Moment(0)) };

@@ -1,12 +1,12 @@
 //! Queues at resources that several threads wait for: controllers, buses, links, cache lines that
 //! many write.
 //!
-//! Unit: the delay that one use of a resource adds, in nanoseconds. Problem: a waiting thread asks
-//! for less, so load and delay decide each other, and a thread uses several resources at once.
-//! Idea: a thread that needs T nanoseconds for one nanosecond of work puts load c / T on a
+//! Unit: the delay that one use of a resource adds, in nanoseconds. Problem: a waiting thread makes
+//! fewer requests, so load and delay depend on each other, and a thread uses several resources at
+//! once. Idea: a thread that needs T nanoseconds for one nanosecond of work puts load c / T on a
 //! resource, and T grows by k for each nanosecond of delay there. For one resource alone, a falling
 //! function crosses a rising one once, and Newton's rule finds the crossing from the left without
-//! ever passing it. Several resources are solved in turn until nothing moves.
+//! ever passing it. Several resources are solved in turn until the values converge.
 //!
 //! The rising function is that of a queue that serves `n` customers (Schweitzer's approximation of
 //! mean-value analysis): a use finds `(n - 1) / n` of the mean queue before it. It is exact for one
@@ -62,7 +62,7 @@ impl Queues {
         self.resources.len() - 1
     }
 
-    /// Forgets all uses, but keeps the delays.
+    /// Drops all uses, but keeps the delays.
     pub(super) fn clear(&mut self) {
         self.times.clear();
         for resource in &mut self.resources {

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 /// Threads of one program that write shared lines.
 #[derive(Clone, Debug)]
 pub(super) struct WriterTeam {
-    /// Threads on a CPU, in the order in which they came.
+    /// Threads on a CPU, in the order of their arrival.
     pub(super) running: Vec<usize>,
     /// Queue for the lines.
     pub(super) resource: usize,

@@ -41,7 +41,7 @@ fn refused(old: &str, new: &str) -> String {
 }
 
 #[test]
-fn a_good_file_says_what_it_says() {
+fn a_good_file_is_read_with_its_values() {
     let model = read("m.toml", GOOD).unwrap();
     assert_eq!(model.machine.name(), "two");
     assert_eq!(model.machine.distance(NodeId(0), NodeId(1)), 20);
@@ -59,7 +59,7 @@ fn a_good_file_says_what_it_says() {
 }
 
 #[test]
-fn absurd_values_are_refused_by_name_and_with_what_is_allowed() {
+fn absurd_values_are_refused_by_name_and_with_the_allowed_range() {
     for (old, new, expected) in [
         (
             "core:2 pu:2",
@@ -121,7 +121,7 @@ fn absurd_values_are_refused_by_name_and_with_what_is_allowed() {
 }
 
 #[test]
-fn limits_hold_for_whatever_is_large() {
+fn limits_hold_for_large_values() {
     let nodes = GOOD
         .replace("pack:2 numa:1 l3:1 core:2 pu:2", "numa:4096 core:1")
         .replace("speed = [1.0, 1.0, 0.5, 0.5]", "")

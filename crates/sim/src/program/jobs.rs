@@ -11,7 +11,7 @@
 //!
 //! Confidence: no table of these numbers could be looked up again. Misses follow curves of miss
 //! rate over cache size (Jaleel 2007, SPEC CPU2006 under a simulator) as recalled: right within a
-//! third, say. Parallelism is the least certain: within a factor of two.
+//! third, for example. Parallelism is the least certain: within a factor of two.
 
 use super::{Footprint, PagePlacement, ProgramSpec, WaitMode};
 use trimtab_core::time::Span;

@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_of_a_make_is_looked_after() {
+    fn jobs_of_a_make_are_not_balanced() {
         assert!(!make(8).balanced && make(8).threads == 8);
         assert_eq!(nested_stream(4, 4, 2, Span::from_ms(1), None).bind, Bind::Free);
     }

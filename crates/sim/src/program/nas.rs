@@ -1,10 +1,10 @@
 //! Programs like the NAS parallel benchmarks: run time, barrier rate and memory demand.
 //!
-//! Problem: the published studies ran these programs on machines that are gone, and the numbers of
-//! their tables of characteristics are not available as text. Idea: derive the profile of each from
-//! the benchmark's structure (sizes and iterations are in its source, Bailey and others,
-//! RNR-94-007, and NPB 3.4) and from times and sizes measured on a machine of today (class A, one
-//! thread, Zen 3). No published result of the studies was used, so that all of them stay
+//! Problem: the published studies ran these programs on machines that no longer exist, and the
+//! numbers of their tables of characteristics are not available as text. Idea: derive the profile
+//! of each from the benchmark's structure (sizes and iterations are in its source, Bailey and
+//! others, RNR-94-007, and NPB 3.4) and from times and sizes measured on a machine of today (class
+//! A, one thread, Zen 3). No published result of the studies was used, so that all of them stay
 //! predictions.
 //!
 //! Terms: seconds of work are those of a core of about 2 GHz of 2008, which takes three times as

@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_again() {
+    fn written_text_is_read_back() {
         for span in [0, 1, 999, 1_000, 1_500_000, 60_000_000_000, u64::MAX, 1_000_000_007] {
             assert_eq!(parse(&write(Span(span))), Some(Span(span)), "{}", write(Span(span)));
         }

@@ -168,7 +168,7 @@ impl<'a> Section<'a> {
     fn set(&self, key: &str, value: &Spanned<DeValue<'a>>, machine: &CpuSet) -> Result<CpuSet, FileError> {
         let text = match value.get_ref() {
             DeValue::String(text) => text.as_ref(),
-            // One CPU, which --set cannot tell from a number.
+            // One CPU, which --set cannot distinguish from a number.
             DeValue::Integer(number) if number.radix() == 10 => number.as_str(),
             _ => "",
         };

@@ -116,8 +116,8 @@ struct ScenarioMachine {
 
 impl File {
     /// Reads a file with settings from outside (`KEY=VALUE`; a list is swept over), and checks
-    /// every scenario that it stands for. `machines` returns the text of the machine file at a path
-    /// that the scenario names.
+    /// every scenario of the file. `machines` returns the text of the machine file at a path that
+    /// the scenario names.
     ///
     /// # Errors
     /// [`FileError`] names the file, line, key, value and the allowed values.
@@ -173,12 +173,12 @@ impl File {
         &self.name
     }
 
-    /// Returns the number of scenarios that the file stands for.
+    /// Returns the number of scenarios of the file.
     pub fn len(&self) -> usize {
         self.axes.iter().map(|axis| axis.values.len()).product()
     }
 
-    /// Returns false: a file stands for at least one scenario.
+    /// Returns false: a file has at least one scenario.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

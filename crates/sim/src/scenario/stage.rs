@@ -87,7 +87,7 @@ impl<'a> Stage<'a> {
             .paying(scenario.observer_cost, Rng::new(scenario.seed).fork("counters"));
         let mut stage =
             Self { scenario, host, next: 0, started: Vec::new(), expected, endless, every, inspect };
-        // Events at the very start have always been so: policies know no other machine.
+        // Events at the very start have always been so: policies see no other machine.
         while let Some(event) = scenario.events.get(stage.next).filter(|event| event.at == Moment(0)) {
             stage.next += 1;
             stage.happen(&event.what);

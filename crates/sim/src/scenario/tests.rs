@@ -26,7 +26,7 @@ fn outcome(scenario: &Scenario) -> Outcome {
 }
 
 #[test]
-fn what_a_policy_brings_shows_in_the_outcome() {
+fn the_gain_of_a_policy_shows_in_the_outcome() {
     let alone = outcome(&three_on_two());
     let ratio = |outcome: &Outcome| outcome.programs[0].ratio.unwrap();
     assert!((ratio(&alone) - 4.0 / 3.0).abs() < 0.02, "old kernels leave queues of two and one: {alone:?}");
@@ -94,7 +94,7 @@ fn spmd(name: &str, ms: u64) -> ProgramSpec {
 }
 
 #[test]
-fn where_nothing_ends_the_run_goes_on_to_its_end() {
+fn a_run_without_an_ending_program_lasts_until_its_limit() {
     let hogs = Scenario { programs: vec![ProgramSpec::hog("hog", 2)], end: seconds(3), ..three_on_two() };
     let rare = Arrivals { program: spmd("job", 10), every: Span::from_ms(3_600_000), most: 9 };
     let nobody = Scenario { programs: Vec::new(), arrivals: vec![rare], end: seconds(3), ..three_on_two() };
@@ -110,7 +110,7 @@ fn where_nothing_ends_the_run_goes_on_to_its_end() {
 }
 
 #[test]
-fn what_events_start_keeps_a_run_alive() {
+fn a_program_started_by_an_event_keeps_a_run_alive() {
     let events = vec![at(3, start(spmd("late", 500)))];
     for programs in [vec![spmd("app", 200)], vec![ProgramSpec::hog("hog", 1)]] {
         let outcome = outcome(&Scenario { programs, events: events.clone(), ..three_on_two() });
@@ -127,7 +127,7 @@ fn what_events_start_keeps_a_run_alive() {
 }
 
 #[test]
-fn what_events_start_they_stop() {
+fn an_event_stops_a_program_that_an_event_started() {
     let hog = |name: &str| start(ProgramSpec::hog(name, 1));
     let events =
         vec![at(1, hog("one")), at(2, hog("other")), at(3, Happening::Stop(2)), at(4, Happening::Stop(1))];
@@ -147,7 +147,7 @@ fn what_events_start_they_stop() {
 }
 
 #[test]
-fn who_was_stopped_has_not_ended_by_itself() {
+fn a_stopped_program_has_not_ended_by_itself() {
     let stopped = Scenario { events: vec![at(1, Happening::Stop(0))], ..three_on_two() };
     let outcome = outcome(&stopped);
     let program = &outcome.programs[0];
@@ -170,7 +170,7 @@ fn a_run_that_takes_no_time_has_no_shares() {
 }
 
 #[test]
-fn without_memory_no_footprint_matters_whoever_starts_it() {
+fn without_memory_no_footprint_matters_even_of_a_program_started_later() {
     let mut slow = spmd("slow", 100);
     slow.footprint = crate::program::Footprint { working_set: 1 << 30, misses: 50.0, ..slow.footprint };
     let model = crate::model::shipped::find("tigerton-e7310").unwrap().unwrap();

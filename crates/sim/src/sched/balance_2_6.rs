@@ -1,4 +1,5 @@
-//! Balancing rule of 2008 to 2010: it compares queue lengths and never fixes a difference of one.
+//! Balancing rule of 2008 to 2010: it compares queue lengths and never corrects a difference of
+//! one.
 //!
 //! Source: kernel/sched.c (find_busiest_group) and include/linux/topology.h (SD_SIBLING_INIT,
 //! SD_CPU_INIT, SD_NODE_INIT) of 2.6.28.

@@ -1,13 +1,13 @@
 //! Balancing rule since 5.10: it compares loads, and the odd thread rotates.
 //!
-//! A group that is ahead of the mean by less than a thread still loses one in the end: each pass
-//! that moves no thread halves the weight of a thread in the comparison, until a thread fits
-//! (5a7f55590467). Loads are weights. If sessions share, the threads of one session weigh as much
-//! as one thread together (task_h_load), so two of them on one CPU count no more than one thread of
-//! another session; a thread that mostly sleeps then weighs little (its running average). A domain
-//! of w CPUs is balanced every w ms while the CPU is idle, 16 times less often while it is busy. If
-//! a whole core is idle and another runs two threads, one of the two is pushed over, after some
-//! failed passes.
+//! A group that is ahead of the mean by less than a thread still loses a thread after some passes:
+//! each pass that moves no thread halves the weight of a thread in the comparison, until a thread
+//! fits (5a7f55590467). Loads are weights. If sessions share, the threads of one session weigh as
+//! much as one thread together (task_h_load), so two of them on one CPU count no more than one
+//! thread of another session; a thread that mostly sleeps then weighs little (its running average).
+//! A domain of w CPUs is balanced every w ms while the CPU is idle, 16 times less often while it is
+//! busy. If a whole core is idle and another runs two threads, one of the two is pushed over, after
+//! some failed passes.
 //!
 //! Source: kernel/sched/fair.c (find_busiest_group, calculate_imbalance, detach_tasks,
 //! need_active_balance), kernel/sched/topology.c (sd_init) of 6.1 to 6.18.

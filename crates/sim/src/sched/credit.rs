@@ -4,9 +4,9 @@
 //! running virtual CPU is charged for the time that it took. A virtual CPU with credit left is
 //! *under*, else *over*; one that wakes while under is *boosted* until its next tick. A CPU runs
 //! the best of its run queue for a slice. If the best of its queue is worse than one that waits
-//! elsewhere, the CPU steals the latter. If a virtual CPU waits, all idle CPUs are called, and the
-//! first to come takes it: any of them, near or far, which is drawn at random here. So a virtual
-//! CPU that is preempted for a moment comes back on any CPU.
+//! elsewhere, the CPU steals the latter. If a virtual CPU waits, all idle CPUs are notified, and
+//! the first of them takes it: any of them, near or far, which is drawn at random here. So a
+//! virtual CPU that is preempted briefly may resume on any CPU.
 //!
 //! At each tick, a running virtual CPU goes to another socket if more cores are idle there than
 //! would be idle here without it. Sockets are LLC domains here.
@@ -30,7 +30,7 @@ const CPU_TRIES_MAX: usize = 32;
 #[derive(Clone, Debug)]
 pub(crate) struct Credit {
     slice: u64,
-    /// Whether virtual CPUs spread over sockets, as [`Kernel::spread`] says.
+    /// Whether virtual CPUs spread over sockets ([`Kernel::spread`]).
     spread: bool,
     /// By CPU, the best priority of a movable waiting thread: 3 boosted, 2 under, 1 over.
     best: Tree,

@@ -128,8 +128,8 @@ fn levels(machine: &Machine) -> Vec<Vec<Range<usize>>> {
     levels.push(machine.llcs().iter().map(|llc| pus_of(machine, &llc.cores)).collect());
     let homes = machine.nodes().iter().filter(|node| !node.cores.is_empty());
     levels.push(homes.map(|node| span(&node.near)).collect());
-    // Linux knows caches and nodes, not packages: two dies without a common cache are two
-    // groups of their node (cpu_coregroup_map of 2.6.28, cpu_cpu_mask today). A package of
+    // Linux has domains for caches and nodes, not for packages: two dies without a common cache are
+    // two groups of their node (cpu_coregroup_map of 2.6.28, cpu_cpu_mask today). A package of
     // several nodes is a level because of its distances.
     let around_nodes = |package: &Range<usize>| {
         let mut homes =

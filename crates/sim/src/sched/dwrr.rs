@@ -1,10 +1,10 @@
 //! Distributed weighted round robin: threads are at most one round apart.
 //!
-//! Time comes in rounds. A thread may run for a round slice in each; then it waits for its CPU's
-//! next round. If all threads of a CPU have had their slice, the CPU searches elsewhere for a
+//! Time is divided into rounds. A thread may run for a round slice in each; then it waits for its
+//! CPU's next round. If all threads of a CPU have had their slice, the CPU searches elsewhere for a
 //! waiting thread whose round is not later than its own, and takes it; only if there is none does
-//! it begin its next round. So a thread on a crowded CPU is pulled to a CPU that is done, and all
-//! threads get the same time per round.
+//! it begin its next round. So a thread on a crowded CPU is pulled to a CPU that has finished its
+//! round, and all threads get the same time per round.
 //!
 //! Properties: rounds of busy CPUs differ by at most one where masks permit; a thread's lag is
 //! bounded by a constant. Threads of one round take turns at ticks.
@@ -121,16 +121,16 @@ impl Scheduler for Dwrr {
         if !others && seats.current(cpu).is_none_or(|current| current == task) {
             self.rounds[cpu] = self.rounds[cpu].max(self.latest.saturating_sub(1));
         }
-        // A new thread comes in the next round. Otherwise threads born one after the other, here or
-        // elsewhere, would put that round off without end.
+        // A new thread comes in the next round. Otherwise threads created one after the other, here
+        // or elsewhere, would delay that round without end.
         let round = self.rounds[cpu] + u64::from(why == JoinReason::New);
         let seat = &mut seats.tasks[task];
         if why != JoinReason::Moved && seat.round < round {
             // A thread that slept through rounds does not get them back.
             (seat.round, seat.used) = (round, 0);
         }
-        // Where many threads are born, rounds pass faster. A thread that comes from there must not
-        // wait until the same rounds have passed here.
+        // Where many threads are created, rounds pass faster. A thread that comes from there must
+        // not wait until the same rounds have passed here.
         seat.round = seat.round.min(self.rounds[cpu] + 1);
     }
 

@@ -5,7 +5,7 @@
 //! while the CPU is idle, much longer while it is busy. Of a group of CPUs only one balances for
 //! all: the first idle one, or the first. The rule, [`balance_2_6`] or [`balance_eevdf`], defines
 //! imbalance and the intervals. This module has the common part: the choice of the thread that is
-//! taken, and leaving a thread that ran a moment ago where its data are.
+//! taken, and the rule that a thread which ran just now stays with its cached data.
 //!
 //! A CPU that falls idle searches while a thread is known to wait on any run queue. Kernels since
 //! 6.12.65 and 6.18.5 first decide at random, with odds by how often such searches were successful,
@@ -180,7 +180,7 @@ impl LoadBalance {
                     pull_odds.note(0);
                     continue;
                 }
-                // A search that is made stands for those that are not.
+                // A search that is made represents those that are not.
                 counts = (ODDS_SCALE + odds / 2) / odds;
             }
             let found = if any_waits { take(seats, now, cpu, &domain.cpus, 0) } else { None };

@@ -2,9 +2,9 @@
 //!
 //! Unit: nanoseconds. Idea: all models share the [`Seats`]: run queues of CPUs, threads as the
 //! scheduler sees them, and the domains of the machine. A model is a [`Scheduler`]. It decides
-//! which thread of one run queue runs next and until when, where a new or woken thread goes, and
-//! which thread is pulled from which CPU to which, and when. The world asks and carries out; a
-//! model never switches threads itself.
+//! which thread of one run queue runs next and until when, the CPU of a new or woken thread, and
+//! which thread is pulled from which CPU to which, and when. The world calls the scheduler and
+//! carries out its decisions; a model never switches threads itself.
 //!
 //! - [`fair`]: virtual time in one run queue, by least or by deadline, and the effect of yield on
 //!   it.
@@ -33,7 +33,7 @@ use crate::kernel::{Kernel, SchedulerKind};
 /// Reason why a thread joins a run queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum JoinReason {
-    /// The thread was born.
+    /// The thread was created.
     New,
     /// The thread slept.
     Woken,

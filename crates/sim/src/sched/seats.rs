@@ -15,7 +15,7 @@ pub(crate) const NO_TASK: u32 = u32::MAX;
 /// Scheduling state of a thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) enum TaskState {
-    /// Asleep, not born, or over.
+    /// Asleep, not created yet, or ended.
     #[default]
     Off,
     /// Waiting in the run queue of its CPU.
@@ -64,7 +64,7 @@ pub(crate) struct Task {
 }
 
 impl Task {
-    /// Returns a new thread. It counts in full, independent of what other threads have weighed in
+    /// Returns a new thread. It counts in full, independent of the weights of other threads in
     /// balancing before it (init_entity_runnable_average).
     pub(crate) fn born(weight: u32, group: u32, rank: u32) -> Self {
         Self { weight, group, rank, wanted: 1.0, ..Self::default() }

@@ -115,7 +115,7 @@ mod tests {
     use crate::rng::Rng;
 
     #[test]
-    fn it_finds_what_a_scan_finds() {
+    fn the_tree_finds_the_same_as_a_scan() {
         let mut rng = Rng::new(5);
         for cpus in [1, 2, 3, 7, 64, 100] {
             let (mut tree, mut plain) = (Tree::new(cpus), vec![0; cpus]);

@@ -1,11 +1,11 @@
 //! Swarm: scenarios drawn at random and run under all checkers; failing ones are shrunk.
 //!
-//! Problem: no author thinks of the scenario in which two half exchanges meet a vanishing CPU.
-//! Idea: machines, kernels, programs, policies and faults are drawn from a seed, in large numbers.
-//! Each run has a phase with every possible fault, and a phase in which nothing changes any more
-//! and the balance must settle. A [`Draft`] is such a scenario before it is built, so that it can
-//! be taken apart again: [`shrink()`] leaves out the parts that are not needed to break the same
-//! invariant.
+//! Problem: the author of a test does not think of every scenario, such as a CPU that goes offline
+//! while two exchanges are half done. Idea: machines, kernels, programs, policies and faults are
+//! drawn from a seed, in large numbers. Each run has a phase with every possible fault, and a phase
+//! in which nothing changes any more and the balance must settle. A [`Draft`] is such a scenario
+//! before it is built, so that it can be taken apart again: [`shrink()`] leaves out the parts that
+//! are not needed to break the same invariant.
 //!
 //! Properties: draft number i of a seed does not depend on the drawing program, the order or the
 //! number of threads; neither do its violations, nor its shrunk form.

@@ -36,7 +36,7 @@ fn two_hundred_drafts_break_no_law_last_quarter() {
 }
 
 #[test]
-fn a_draft_is_the_same_whoever_draws_it() {
+fn a_draft_depends_on_its_seed_and_number_alone() {
     for number in [0, 7, 1_000_000] {
         let one = draw(9, number, Size::Any);
         assert_eq!(draw(9, number, Size::Any), one);
@@ -84,7 +84,7 @@ fn contrived(draft: &Draft) -> DraftRun {
 }
 
 #[test]
-fn what_does_not_matter_is_left_out() {
+fn parts_that_do_not_matter_are_left_out() {
     let wrong = |number: &u64| !contrived(&draw(3, *number, Size::Any)).violations.is_empty();
     for number in (0..).filter(wrong).take(20) {
         let draft = draw(3, number, Size::Any);
@@ -123,7 +123,7 @@ fn a_law_that_is_not_broken_leaves_the_draft_as_it_is() {
 }
 
 #[test]
-fn what_is_made_small_can_still_be_written() {
+fn a_reduced_scenario_can_be_written() {
     // Ends, programs and events are cut to those before the violation.
     let late = |draft: &Draft| DraftRun {
         violations: draft

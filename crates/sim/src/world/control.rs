@@ -64,7 +64,7 @@ impl<P: Progress> World<P> {
         Ok(())
     }
 
-    /// Migrates the memory of a thread's program to a node. A thread stands still while its pages
+    /// Migrates the memory of a thread's program to a node. A thread does not run while its pages
     /// are moved.
     ///
     /// # Errors

@@ -7,7 +7,7 @@
 //! whichever is earlier.
 //!
 //! Properties: equal model, kernel, programs and seed give equal runs. Time on CPUs adds up to the
-//! time that CPUs were busy. A thread does the work that it was given, no more. An event costs the
+//! time that CPUs were busy. A thread does exactly the work that it was given. An event costs the
 //! logarithm of the number of CPUs and threads, and allocates nothing.
 //!
 //! Left out: interrupts, the balancer's own cost, waits for I/O.
@@ -17,7 +17,7 @@
 //! (threads and their numbers), the scheduler with its run queues (`sched`), and a model of memory
 //! (`Progress`). Events join them:
 //!
-//! - `spawn`: programs start, threads are born and end.
+//! - `spawn`: programs start, threads start and end.
 //! - `running`: threads on and off CPUs.
 //! - `waiting`: phases, barriers, sleep.
 //! - `control`: actions of a host or a scenario on a running world.
@@ -41,7 +41,7 @@ pub use view::{Activity, ProgramView, RunCounters, ThreadView};
 use crate::kernel::Kernel;
 use crate::model::Model;
 use crate::program::ProgramSpec;
-use crate::progress::{Progress, Unhindered};
+use crate::progress::{NoStalls, Progress};
 use crate::rng::Rng;
 use crate::sched::{Scheduler, Seats, scheduler};
 use agenda::Agenda;
@@ -112,7 +112,7 @@ struct AddedProgram {
     mask: Option<Set<Pu>>,
     team: u32,
     alive: u32,
-    /// Jobs of a churn that are still to be born; `None`: without end.
+    /// Jobs of a churn that have not started; `None`: without end.
     jobs: Option<u32>,
     born: u32,
     begun: bool,
@@ -122,7 +122,7 @@ struct AddedProgram {
 
 /// Machine at work.
 #[derive(Debug)]
-pub struct World<P: Progress = Unhindered> {
+pub struct World<P: Progress = NoStalls> {
     timeline: Timeline,
     hardware: Hardware,
     clocks: CpuClocks,
@@ -152,10 +152,10 @@ struct Buffers {
     changed: Vec<usize>,
 }
 
-impl World<Unhindered> {
+impl World<NoStalls> {
     /// Returns a machine without memory delays.
     pub fn new(model: Model, kernel: &Kernel, programs: Vec<ProgramSpec>, seed: u64) -> Self {
-        Self::with(model, kernel, programs, seed, Unhindered)
+        Self::with(model, kernel, programs, seed, NoStalls)
     }
 }
 

@@ -53,7 +53,7 @@ impl Roster {
         &self.ended
     }
 
-    /// Notes that a thread is over; `again` says that its place may be reused.
+    /// Notes that a thread is over; `again`: whether its place may be reused.
     pub(super) fn retire(&mut self, at: usize, again: bool) {
         if let Some(id) = self.threads[at].id {
             self.watched[id as usize] = None;

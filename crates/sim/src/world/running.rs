@@ -12,7 +12,7 @@ const WORK_GRAIN_NS: f64 = 0.5;
 
 /// Limit of the back-off of an idle CPU: a CPU that finds no thread to pull searches again at most
 /// this many doublings of a tick later. Kernels search at each tick. Threads with a barrier every
-/// millisecond wait in the run queue only now and then, and few searches would miss them.
+/// millisecond wait in the run queue only occasionally, and few searches would miss them.
 const BACKOFF_DOUBLINGS_MAX: u8 = 2;
 
 /// Highest number of idle CPUs that are checked for whether they may take a waiting thread.

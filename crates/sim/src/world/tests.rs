@@ -64,7 +64,7 @@ fn threads_of_one_cpu_share_it() {
 }
 
 #[test]
-fn switches_and_wakes_cost_what_the_machine_says() {
+fn context_switches_and_wakes_cost_the_times_of_the_machine() {
     let mut model = cores(1);
     model.switching.switch = Span::from_us(7);
     let world = ended(model, "linux-6.12", vec![spmd(1, 10, WaitMode::Spin)]);
@@ -159,7 +159,7 @@ fn a_churn_ends_when_its_jobs_do() {
 }
 
 #[test]
-fn who_may_not_move_stays() {
+fn a_thread_that_may_not_move_stays() {
     let zero = "0".parse().unwrap();
     let world = ended(cores(2), "linux-6.12", vec![spmd(2, 50, WaitMode::Sleep).on(zero)]);
     assert_eq!(took(&world, 0), 100 * MS);
@@ -193,7 +193,7 @@ fn lost_cpus_are_left_and_found_again() {
 }
 
 #[test]
-fn what_is_stopped_is_over() {
+fn a_stopped_program_is_over() {
     let mut world =
         world(cores(2), "linux-6.12", vec![spmd(4, 100, WaitMode::Spin), ProgramSpec::hog("hog", 3)]);
     world.run(Moment(10 * MS));
@@ -260,7 +260,7 @@ fn time_and_work_are_conserved() {
 }
 
 #[test]
-fn cpus_that_come_and_go_lose_nobody() {
+fn cpus_that_go_offline_and_online_lose_no_thread() {
     for kernel in Kernel::PRESETS {
         for seed in 0..4 {
             let (mut world, mut rng) = (mixture(kernel, seed), Rng::new(seed));
@@ -361,7 +361,7 @@ impl Progress for Waves {
 }
 
 #[test]
-fn memory_slows_threads_down_and_is_told_who_computes() {
+fn memory_slows_threads_down_and_is_told_which_threads_compute() {
     let kernel = Kernel::preset("linux-6.12", 2).unwrap();
     let mut program = spmd(2, 9, WaitMode::Spin).every(Span::from_ms(3));
     program.footprint.misses = 1.0;
@@ -398,7 +398,7 @@ fn threads_count_in_full_from_the_moment_at_which_weights_matter() {
 }
 
 #[test]
-fn programs_start_in_time_and_in_order_however_they_are_added() {
+fn programs_start_in_time_and_in_order_after_any_order_of_adding() {
     let starts = [7, 3, 7, 0, 3, 9, 0_u64];
     let programs: Vec<ProgramSpec> = starts
         .iter()

@@ -99,7 +99,7 @@ impl<P: Progress> World<P> {
         self.teams[team].arrived = 0;
         let waker = self.seats.tasks[last].cpu as usize;
         self.proceed(last, waker);
-        // No thread joins or leaves a team while it goes on, but its members may end.
+        // No thread joins or leaves a team while it continues, but its members may end.
         let members = std::mem::take(&mut self.teams[team].members);
         for &member in &members {
             if member as usize != last {

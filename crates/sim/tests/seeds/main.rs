@@ -10,7 +10,7 @@ use trimtab_sim::checkers::check;
 use trimtab_sim::scenario::file::File;
 
 #[test]
-fn what_once_broke_a_law_does_not_any_more() {
+fn scenarios_that_once_broke_an_invariant_hold_it_now() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/seeds/files");
     let files: BTreeSet<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     assert!(files.len() > 3);

@@ -25,7 +25,7 @@ fn sample_at(host: &mut Simulated, ms: u64) -> Sample {
 #[test]
 fn a_wait_is_counted_when_it_is_over() {
     // Two threads on one CPU, sampled each millisecond: slices are a tick long, so one of them
-    // stands still.
+    // does not run.
     let mut host = host(1, vec![spmd(2, None, WaitMode::Spin)], 1);
     let mut stood = 0;
     let mut before = sample_at(&mut host, 20);
@@ -63,7 +63,7 @@ fn speeds_are_seen_as_they_are() {
 }
 
 #[test]
-fn births_and_ends_are_told_once() {
+fn starts_and_ends_of_threads_are_reported_once() {
     let mut churn = spmd(0, None, WaitMode::Sleep);
     churn.body = Body::Churn { at_once: 3, work: trimtab_core::time::Span::from_ms(20), jobs: Some(50) };
     let mut host = host(2, vec![churn, ProgramSpec::hog("hog", 1)], 1);
@@ -153,7 +153,7 @@ fn equal_seeds_give_equal_samples_to_the_byte() {
 }
 
 #[test]
-fn who_was_confined_gets_back_what_it_had_and_nobody_else() {
+fn a_confined_thread_gets_its_mask_back_and_no_other_thread_does() {
     let mut host = host(2, vec![spmd(3, None, WaitMode::Spin)], 1);
     let confine = |thread: u32, to: &str| Decision {
         thread: ThreadId(thread),

@@ -45,7 +45,7 @@ fn queue_lengths_that_differ_by_one_stay_under_load() {
 }
 
 #[test]
-fn the_odd_thread_goes_round_today() {
+fn the_odd_thread_rotates_in_recent_kernels() {
     for wait in [WaitMode::Spin, WaitMode::Yield, WaitMode::Sleep] {
         assert!(ratio_of("linux-6.12", 3, 2, None, wait) < 1.12);
         assert!(ratio_of("linux-6.18", 5, 2, None, wait) < 1.12);
@@ -53,7 +53,7 @@ fn the_odd_thread_goes_round_today() {
 }
 
 #[test]
-fn round_slices_keep_everybody_within_a_round() {
+fn round_slices_keep_all_threads_within_a_round() {
     for wait in [WaitMode::Spin, WaitMode::Yield, WaitMode::Sleep] {
         for (threads, count) in [(3, 2), (5, 4), (17, 16)] {
             // A round of 100 ms of a second.
@@ -85,7 +85,7 @@ fn pinned_threads_stay() {
 }
 
 #[test]
-fn a_yielder_leaves_the_cpu_to_who_computes_or_keeps_half() {
+fn a_yielding_thread_leaves_the_cpu_to_a_computing_one_or_keeps_half() {
     // One CPU: a thread that is done yields next to one that has twice the work.
     let share = |name: &str| {
         let mut program = spmd(2, None, WaitMode::Yield);
@@ -114,7 +114,7 @@ fn sessions_share_where_groups_do() {
 }
 
 #[test]
-fn a_hog_beside_bound_threads_goes_round() {
+fn a_hog_beside_bound_threads_rotates() {
     let mut ratios = Vec::new();
     for seed in 0..9 {
         let settings = Settings { seed, ..Settings::default() };
@@ -183,7 +183,7 @@ fn a_session_of_many_is_no_more_than_a_session_of_one() {
 }
 
 #[test]
-fn cpus_that_fall_idle_look_as_often_as_it_helps() {
+fn idle_cpus_search_as_often_as_searches_succeed() {
     // Three threads on two CPUs, which sleep while they wait: the CPU that is done first could help
     // the other one.
     let ratio = |odds| {

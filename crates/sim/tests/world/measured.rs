@@ -122,7 +122,7 @@ fn modelled(row: &MeasuredRow) -> f64 {
 }
 
 #[test]
-fn the_model_orders_what_was_measured() {
+fn the_model_has_the_order_of_the_measurements() {
     let rows = rows();
     let ours: Vec<f64> = rows.iter().map(modelled).collect();
     let mut errors = Vec::new();

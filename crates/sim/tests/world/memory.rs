@@ -108,7 +108,7 @@ fn counters_show_where_a_thread_stalls_and_memory_can_be_brought_after_it() {
     let outcomes = host.apply(&[fetch(7), fetch(0)]).unwrap();
     let ends: Vec<Settled> = outcomes.iter().map(|outcome| outcome.end).collect();
     assert_eq!(ends, [Settled::Refused(Refusal::Memory), Settled::Applied]);
-    // The thread stands still while 256 MB are moved.
+    // The thread does not run while 256 MB are moved.
     let _moving = sample_at(&mut host, 1_500);
     let near = sample_at(&mut host, 1_600).0.unwrap();
     assert_eq!(near.far_share(), Some(0.0));

@@ -35,7 +35,7 @@ fn under(kind: Kind, name: &str, threads: u32, count: usize, hogs: u32, wait: Wa
 }
 
 #[test]
-fn speed_balancing_gives_what_the_exact_model_says() {
+fn speed_balancing_reaches_the_prediction_of_the_exact_model() {
     // prototype's figures for `spd` every T/20, spin: threads, cores, hogs, ratio.
     for (threads, count, hogs, exact) in [
         (3, 2, 0, 1.025),
@@ -52,7 +52,7 @@ fn speed_balancing_gives_what_the_exact_model_says() {
 }
 
 #[test]
-fn exchanging_gives_what_the_exact_model_says() {
+fn exchanging_reaches_the_prediction_of_the_exact_model() {
     for (threads, count, exact) in [(3, 2, 1.0), (5, 2, 1.0), (7, 2, 1.0), (5, 4, 1.2), (9, 8, 1.333)] {
         let ours = under(Kind::Exchange, "linux-2.6.28", threads, count, 0, WaitMode::Spin);
         println!("exchange {threads} on {count}: {ours:.3}, exactly {exact:.3}");
@@ -79,7 +79,7 @@ fn policies_keep_their_order_under_old_kernels() {
 }
 
 #[test]
-fn no_policy_hurts_what_is_balanced() {
+fn no_policy_slows_a_balanced_program_down() {
     for kind in Kind::ALL {
         for wait in [WaitMode::Spin, WaitMode::Sleep] {
             let ours = under(kind, "linux-6.12", 4, 4, 0, wait);

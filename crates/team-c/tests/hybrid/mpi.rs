@@ -78,10 +78,10 @@ fn assert_all_know(mpi: &Mpi, options: &[&str], program: &Path, how: &str, folde
 }
 
 #[test]
-fn a_rank_that_is_dead_is_an_error_at_the_others_whatever_its_launcher_does() {
+fn a_dead_rank_is_an_error_at_the_others_under_every_launcher() {
     for mpi in &ALL {
         let folder = tempfile::tempdir().unwrap();
-        let test = "a_rank_that_is_dead_is_an_error_at_the_others_whatever_its_launcher_does";
+        let test = "a_dead_rank_is_an_error_at_the_others_under_every_launcher";
         let Some(program) = mpi.program(test, folder.path()) else { continue };
         assert_all_know(mpi, &[], &program, "ends", folder.path());
         // Only if the launcher does not kill the others before they can report anything.

@@ -50,7 +50,7 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Waits until all ranks have come as far; a rank sleeps at most once for it.
+    /// Waits until all ranks have arrived; a rank sleeps at most once for it.
     pub(crate) async fn central_barrier(&self, signature: u32) -> Result<()> {
         self.barrier(Barrier::Central, signature).await
     }
@@ -59,8 +59,8 @@ impl Endpoint {
         let centre = self.area.lines(0);
         let central = self.tickets.centrals.get().wrapping_add(1);
         self.tickets.centrals.set(central);
-        // All arrivals of this barrier and of those before it are counted: by this count the last
-        // rank knows that it is the last.
+        // All arrivals of this barrier and of those before it are counted: this count identifies
+        // the last rank.
         if self.count(&centre.arrived).wrapping_add(1) == central.wrapping_mul(self.ranks()) {
             self.raise(&centre.released, number, signature);
             return Ok(());

@@ -3,7 +3,7 @@
 //!
 //! **Properties.** A checked call has one more barrier, by dissemination: a rank passes it only if
 //! every rank has posted the same signature. So a difference is an error at all ranks in the same
-//! call. The report goes to standard error, which the library leaves alone otherwise.
+//! call. The report goes to standard error, to which the library writes nothing else.
 
 use super::Endpoint;
 use crate::call::{CollectiveCall, Posted, describe};

@@ -1,7 +1,7 @@
 //! Endpoint: the state and the operations by which one rank works with the others of one team.
 //!
 //! **Idea.** Every algorithm is written once, as an `async fn` over [`Endpoint::reach`]. A blocking
-//! call polls it once, and its waits block. A started call polls it now and then, and its waits
+//! call polls it once, and its waits block. A started call polls it repeatedly, and its waits
 //! return. Calls of one rank are carried out in the order in which they were made.
 //!
 //! **Properties.** The counts of tickets and barriers are the same on all ranks whenever all have
@@ -30,7 +30,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-/// State of a team's ranks: alive, left or dead. Asked rarely, in waits.
+/// State of a team's ranks: alive, left or dead. Read rarely, in waits.
 pub trait PeerLiveness {
     /// Returns a rank of this team that ended, as thread or process, without leaving.
     fn dead(&self) -> Option<u32>;
@@ -40,7 +40,7 @@ pub trait PeerLiveness {
     fn gone(&self, rank: u32) -> bool;
 }
 
-/// One rank's end of a team, made of tickets, waits, routes and buffers.
+/// One rank's endpoint in a team: tickets, waits, routes and buffers.
 pub struct Endpoint {
     /// Flags and stages.
     pub area: Area,
@@ -76,11 +76,11 @@ pub(crate) struct Tickets {
     past: Cell<u32>,
     /// Number of changes of the heap, and their hash.
     heap_changes: Cell<(u64, u32)>,
-    /// By rank: the ticket up to which the rank is known to have done with this rank's slots.
+    /// By rank: the ticket up to which the rank is known to have finished with this rank's slots.
     seen: Vec<Cell<Ticket>>,
 }
 
-/// How waits go, and the conditions that end them before their flag is raised.
+/// Mode of waits, and the conditions that end them before their flag is raised.
 pub(crate) struct Waits {
     /// Whether waits block, or return to be polled again.
     blocking: Cell<bool>,
@@ -90,7 +90,7 @@ pub(crate) struct Waits {
     /// Number of the call that waits, when its waiting began, and when faults were last checked.
     waiting_call: Cell<Option<(u64, Instant, Instant)>>,
     pub(crate) liveness: Rc<dyn PeerLiveness>,
-    /// Returns true if a wait is to be broken off.
+    /// Returns true if a wait is to be given up.
     pub(crate) interrupt: Cell<Option<fn() -> bool>>,
     /// By rank: the description that was last read there, to see whether it stays the same.
     last_seen: RefCell<Vec<Posted>>,
@@ -99,7 +99,7 @@ pub(crate) struct Waits {
 /// Barriers and algorithms in force, from the installed table.
 pub(crate) struct Routes {
     pub(crate) barrier_by: Cell<Barrier>,
-    /// Whether ranks also meet at a central barrier within calls: if they share CPUs.
+    /// Whether ranks also synchronise at a central barrier within calls: if they share CPUs.
     pub(crate) central: Cell<bool>,
     /// Groups of ranks that share a cache.
     pub(crate) groups: RefCell<Rc<Groups>>,
@@ -110,7 +110,7 @@ pub(crate) struct Routes {
 
 /// Buffers of other ranks, and how they are reached.
 pub(crate) struct Buffers {
-    /// Whether the memory belongs to this process alone, and was given to no other
+    /// Whether the memory belongs to this process alone, and was passed to no other
     /// ([`crate::in_process`]).
     pub(crate) direct: Cell<bool>,
     /// Whether ranks read each other's memory through the kernel ([`crate::cma`]).
@@ -131,7 +131,7 @@ pub(crate) struct Buffers {
 /// they are made, and blocks are allocated in the order in which calls are made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct BlocksView {
-    /// Whether buffers may be taken from where they lie.
+    /// Whether buffers may be read in place.
     pub any: bool,
     /// Hash of all changes of the heap.
     past: u32,
@@ -208,14 +208,13 @@ impl Endpoint {
         self.area.ranks()
     }
 
-    /// Sets how long a call may wait before it is broken off, counted from its first wait that
+    /// Sets how long a call may wait before it is given up, counted from its first wait that
     /// outlasted its spinning.
     pub fn set_deadline(&self, deadline: Option<Duration>) {
         self.waits.deadline.set(deadline);
     }
 
-    /// Sets a function that breaks waits off by returning true. It is called every few
-    /// milliseconds.
+    /// Sets a function that ends waits by returning true. It is called every few milliseconds.
     pub fn set_interrupt(&self, interrupt: Option<fn() -> bool>) {
         self.waits.interrupt.set(interrupt);
     }
@@ -311,7 +310,7 @@ impl Endpoint {
         self.area.lines(self.rank).blocks.add(number, what, count, 0, hash);
     }
 
-    /// Returns the state of the heap for a call that is made now. No buffer lies in the segment
+    /// Returns the state of the heap for a call that is made now. No buffer is in the segment
     /// unless a block of it was allocated or all ranks are threads that see each other's memory.
     #[inline(always)]
     pub fn blocks_view(&self) -> BlocksView {
@@ -416,7 +415,7 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Announces that this rank has done with the other ranks' slots of all tickets so far.
+    /// Announces that this rank has finished with the other ranks' slots of all tickets so far.
     #[inline(always)]
     pub fn done(&self) {
         self.raise(&self.area.lines(self.rank).done, self.tickets.ticket.get(), 0);
@@ -434,8 +433,8 @@ impl Endpoint {
         self.take_lagging(rank, ticket, signature, 1).await
     }
 
-    /// As [`Self::take`], for a rank that raises a slot before it has done with the `lag` tickets
-    /// up to it.
+    /// As [`Self::take`], for a rank that raises a slot before it has finished with the `lag`
+    /// tickets up to it.
     #[inline(always)]
     pub async fn take_lagging(&self, rank: u32, ticket: Ticket, signature: u32, lag: u32) -> Result<()> {
         let word = self.reach(self.area.slot(rank, ticket), ticket, rank).await?;
@@ -478,7 +477,7 @@ impl Endpoint {
         for (rank, before) in (0..self.ranks()).zip(heard.iter_mut()) {
             let theirs = self.area.lines(rank).intent.current();
             let stays = std::mem::replace(before, theirs) == theirs;
-            // A rank that lost its CPU while it posted a call shows half of the next call until it
+            // A rank that was preempted while it posted a call shows half of the next call until it
             // runs again.
             let whole = crate::call::is_whole(&theirs);
             let differs = theirs.number == ours.number && theirs.signature != ours.signature;

@@ -1,5 +1,5 @@
-//! Buffers that ranks show to each other: where each lies, and reading those of other processes
-//! ([`crate::cma`]).
+//! Buffers that ranks show to each other: the location of each, and reading those of other
+//! processes ([`crate::cma`]).
 
 use super::Endpoint;
 use crate::call::{CollectiveCall, Kind};
@@ -53,7 +53,7 @@ impl Endpoint {
         self.buffers.pull.get() && told & ELSEWHERE_FLAG != 0
     }
 
-    /// Reads `bytes` bytes of a rank's memory. `last` says that nothing more is read from it in
+    /// Reads `bytes` bytes of a rank's memory. `last`: whether this is the last read from it in
     /// this call.
     ///
     /// # Safety

@@ -35,7 +35,7 @@ use crate::{Error, Result};
 ///
 /// Later failures give the team up. Every rank gets the same one, in the call in which it waits or
 /// in its next: [`Error::PeerDied`], [`Error::PeerLeft`], [`Error::Mismatch`], [`Error::Timeout`],
-/// [`Error::Interrupted`] or [`Error::Revoked`]. Ranks that are left can go on with
+/// [`Error::Interrupted`] or [`Error::Revoked`]. Remaining ranks can continue with
 /// [`Rank::shrink`].
 #[derive(Debug, Clone, Copy)]
 pub struct Calls<'a> {

@@ -1,4 +1,4 @@
-//! Calls that a rank starts, carries on and waits for later.
+//! Calls that a rank starts, advances and waits for later.
 
 use super::Rank;
 use crate::call::{CollectiveCall, check};
@@ -24,7 +24,7 @@ pub struct PendingCall {
 }
 
 impl Rank {
-    /// Starts a call, which goes on while this rank tests it, waits for it or makes other calls.
+    /// Starts a call, which advances while this rank tests it, waits for it or makes other calls.
     ///
     /// # Safety
     /// As [`Self::call`], until it is over or the rank is dropped.
@@ -56,8 +56,7 @@ impl Rank {
     /// ```
     ///
     /// # Errors
-    /// `Argument` or `Forked`; what goes wrong later is the result of [`Self::test`] or
-    /// [`Self::wait`].
+    /// `Argument` or `Forked`; [`Self::test`] and [`Self::wait`] return later errors.
     pub unsafe fn start(&self, call: CollectiveCall) -> Result<PendingCall> {
         // SAFETY: the caller's promise.
         unsafe { self.start_with(call, ()) }
@@ -125,7 +124,7 @@ impl Rank {
         Ok(())
     }
 
-    /// Carries on the started calls; to their end, if it may wait.
+    /// Advances the started calls; to their end, if it may wait.
     pub(super) fn advance(&self, wait: bool) {
         let before = self.endpoint.block(wait);
         let mut context = Context::from_waker(Waker::noop());

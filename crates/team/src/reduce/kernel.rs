@@ -10,8 +10,8 @@ use std::mem::MaybeUninit;
 use std::ptr;
 
 /// An operator of the caller's, on `count` elements: `into[i] = into[i] op from[i]`. It must be
-/// associative, the same on all ranks, and treat each element by itself, since it is called for
-/// pieces. Addresses are as aligned as those that a fold is given.
+/// associative, the same on all ranks, and combine each element independently, since it is called
+/// for pieces. Addresses are as aligned as those that a fold is given.
 pub type Own =
     unsafe extern "C" fn(into: *mut c_void, from: *const c_void, count: usize, context: *mut c_void);
 
@@ -52,7 +52,7 @@ enum Code {
 }
 
 impl Kernel {
-    /// Returns the code for a pair, in the widest vectors that the CPU has and this crate knows.
+    /// Returns the code for a pair, in the widest vectors that both the CPU and this crate support.
     /// [`Kernel`] has an example.
     ///
     /// # Errors
@@ -136,7 +136,7 @@ impl Kernel {
     /// # Safety
     /// Both are valid for `count` elements, `into` for writing too, and nothing else writes either
     /// meanwhile. They are equal, or do not overlap. They need not be aligned, unless an operator
-    /// of the caller's asks for it.
+    /// of the caller's requires it.
     #[inline]
     pub unsafe fn combine(&self, into: *mut u8, from: *const u8, count: usize) {
         // SAFETY: the caller's promise; `into` is exactly the first source.
@@ -150,7 +150,7 @@ impl Kernel {
     /// All are valid for `count` elements, `into` for writing, and nothing else writes any of them
     /// meanwhile. `into` may be exactly one of the sources, or several of them; otherwise it
     /// overlaps none. Sources may overlap each other. None need be aligned, unless an operator of
-    /// the caller's asks for it.
+    /// the caller's requires it.
     #[inline(always)]
     pub unsafe fn fold(&self, into: *mut u8, sources: &[*const u8], count: usize) {
         #[cfg(trimtab_model)]
@@ -227,8 +227,8 @@ unsafe fn fold_avx2<T: Number, O: Combine<T::Wide>>(into: *mut u8, sources: &[*c
     unsafe { fold::<T, O>(into, sources, count) }
 }
 
-/// Folds a few sources side by side, without storing intermediate results. If the result goes where
-/// a source is, the compiler cannot use vectors there, and [`fold_blocks`] is used instead.
+/// Folds a few sources side by side, without storing intermediate results. If the result overwrites
+/// a source, the compiler cannot use vectors there, and [`fold_blocks`] is used instead.
 ///
 /// # Safety
 /// As [`Kernel::fold`].
@@ -270,8 +270,8 @@ unsafe fn fold<T: Number, O: Combine<T::Wide>>(into: *mut u8, sources: &[*const 
 const BLOCK_ELEMENTS: usize = 512;
 
 /// Folds any number of sources from two on, two of them at a time over a block that only this
-/// thread sees. All sources of a block are read before it is written, so the result may go where a
-/// source is.
+/// thread sees. All sources of a block are read before it is written, so the result may overwrite a
+/// source.
 ///
 /// # Safety
 /// As [`Kernel::fold`], with at least two sources.
@@ -359,8 +359,8 @@ unsafe fn fold_own(
         }
         return;
     }
-    // A later source would be overwritten before its turn: pieces are folded in separate memory,
-    // then copied to their place.
+    // The result would overwrite a later source: pieces are folded in separate memory, then copied
+    // to their place.
     let piece = (ASIDE_BYTES / size).max(1).min(count);
     let mut aside = vec![AlignedLine([0; 64]); (piece * size).div_ceil(64)];
     let aside = aside.as_mut_ptr().cast::<u8>();

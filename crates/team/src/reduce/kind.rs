@@ -146,7 +146,7 @@ impl Operator {
         Self::ALL.get(code as usize).copied()
     }
 
-    /// Returns whether it works on bits, which has no use for floating point numbers. [`Operator`]
+    /// Returns whether it is bitwise, which has no meaning for floating point numbers. [`Operator`]
     /// has an example.
     pub const fn is_bitwise(self) -> bool {
         matches!(self, Self::And | Self::Or | Self::Xor)

@@ -3,15 +3,16 @@
 //! **Unit.** A [`Kernel`] combines `count` elements of one [`Type`] by one [`Operator`], element by
 //! element.
 //!
-//! **Problem.** Several ranks compute parts of one result, or all compute all of it, each from
-//! wherever its own buffers lie; they must get the same bits. The sources are memory that other
-//! ranks write before and after.
+//! **Problem.** Several ranks compute parts of one result, or all compute all of it, each from its
+//! own buffers at any address; they must get the same bits. The sources are memory that other ranks
+//! write before and after.
 //!
 //! **Idea.** Sources are addresses and are read by value, each element once; no reference to them
 //! is ever made. A result is always `((s0 op s1) op s2) ...` in the order of sources. Blocks and
-//! vectors divide the elements, never this chain, so it does not matter where the blocks begin. The
-//! loops are plain, and compiled twice on x86-64: for every CPU, and for those with AVX2 (the same
-//! operations, none fused). The choice between them is made once, when a kernel is made.
+//! vectors divide the elements, never this chain, so the result does not depend on the begin of the
+//! blocks. The loops are plain, and compiled twice on x86-64: for every CPU, and for those with
+//! AVX2 (the same operations, none fused). The choice between them is made once, when a kernel is
+//! made.
 //!
 //! **Properties.**
 //! - The same sources in the same order give the same bits: for every alignment, count and place in

@@ -107,7 +107,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn what_was_written_is_read() {
+    fn written_data_is_read_back() {
         let g = Geometry::plan(3, 1000, 5000).unwrap();
         let m = Mapping::create(g.total).unwrap();
         assert!(Header::check(&m).is_err());

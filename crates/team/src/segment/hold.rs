@@ -2,25 +2,25 @@
 //! another program. It is not a hold of the ledger.
 //!
 //! **Problem.** A process that calls exec has the same number and start time as before, and its
-//! pidfd stays silent; but its memory, and with it the rank, is gone.
+//! pidfd reports nothing; but its memory, and with it the rank, is lost.
 //!
 //! **Idea.** A lock of a byte of the segment (`F_OFD_SETLK`) belongs to an open file. Here the file
 //! was opened for this lock alone and closes on exec, so the kernel releases the lock when the
-//! program is replaced, and when its process ends in any way. Others ask whether the byte is locked
-//! (`F_OFD_GETLK`). That needs no process number, so it works from other namespaces, too.
+//! program is replaced, and when its process ends in any way. Others check whether the byte is
+//! locked (`F_OFD_GETLK`). That needs no process number, so it works from other namespaces, too.
 //!
-//! **Properties.** Exec ends all threads of a process but one, which goes on under the number of
-//! the first. The seats of other threads are seen to be empty by that ([`crate::liveness`]), so
-//! only first threads have holds, one descriptor for each. A forked child closes its copies: a hold
-//! belongs only to its own process. If the segment cannot be opened again (no /proc), there is no
-//! hold, and the seat records that.
+//! **Properties.** Exec ends all threads of a process but one, which continues under the number of
+//! the first. The end of the other threads is detected by that ([`crate::liveness`]), so only first
+//! threads have holds, one descriptor for each. A forked child closes its copies: a hold belongs
+//! only to its own process. If the segment cannot be opened again (no /proc), there is no hold, and
+//! the seat records that.
 use super::memfd::Mapping;
 use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd};
 use std::sync::Once;
 use std::sync::atomic::{AtomicI32, Ordering};
 
 /// Descriptors that a forked child closes; 0 is none. As many as the teams that one thread has at a
-/// time, with some to spare.
+/// time, with a reserve.
 static HELD: [AtomicI32; 64] = [const { AtomicI32::new(0) }; 64];
 
 /// Runs in a child, right after fork, when it has no other thread: uses only operations that are
@@ -108,7 +108,7 @@ mod tests {
     use std::os::fd::FromRawFd;
 
     #[test]
-    fn a_hold_is_nobody_elses_and_a_forked_child_has_none() {
+    fn a_hold_is_exclusive_and_a_forked_child_has_none() {
         let mapping = Mapping::create(4096).unwrap();
         assert!(!Hold::is_held(&mapping, 1));
         let hold = Hold::take(&mapping, 1).unwrap();

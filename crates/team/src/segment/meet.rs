@@ -1,5 +1,5 @@
 //! Invitation of a rank: a child process inherits the segment's descriptor, and a variable of its
-//! environment says which rank it is. Processes that inherit nothing join over a Unix socket
+//! environment contains its rank. Processes that inherit nothing join over a Unix socket
 //! ([`super::socket`]).
 use super::layout::RANKS_MAX;
 use super::memfd::Mapping;
@@ -66,7 +66,7 @@ impl Invitation {
     /// # Errors
     /// `NotATeam` if the number is not that of an open, sealed segment.
     pub fn accept(self) -> Result<Mapping> {
-        // SAFETY: the call only asks; it fails for a number that is not open.
+        // SAFETY: the call only reads; it fails for a number that is not open.
         let copy = unsafe { libc::fcntl(self.fd, libc::F_DUPFD_CLOEXEC, 3) };
         if copy < 0 {
             return Err(Error::NotATeam(format!("descriptor {} is not open", self.fd)));

@@ -1,5 +1,5 @@
-//! Memory shared by processes that none of them can take away from the others: a memfd, sealed
-//! against shrinking, mapped by each of them.
+//! Shared memory that no process can take away from the others: a memfd, sealed against shrinking,
+//! mapped by each of them.
 //!
 //! **Problem.** If a peer truncates a file, every other peer's next access is a SIGBUS; so is an
 //! access when memory is short.
@@ -12,7 +12,7 @@ use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// Most bytes that are mapped on a peer's word.
+/// Most bytes that are mapped of a peer's segment.
 pub const BYTES_MAX: usize = 1 << 40;
 
 /// Mapped pages, unmapped on drop.
@@ -29,8 +29,8 @@ unsafe impl Sync for MappedPages {}
 
 impl MappedPages {
     fn map(fd: &OwnedFd, len: usize, prot: ProtFlags) -> Result<Self> {
-        // SAFETY: a new mapping at an address of the kernel's choice touches no memory that Rust
-        // knows of.
+        // SAFETY: a new mapping at an address of the kernel's choice touches no memory in use by
+        // Rust.
         let base = unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, prot, MapFlags::SHARED, fd, 0) }
             .map_err(|e| Error::system("mmap of a segment", e))?;
         Ok(Self { base: base.cast(), len })
@@ -88,7 +88,7 @@ fn populate(pages: &MappedPages) -> Result<()> {
     }
     let e = std::io::Error::last_os_error();
     match e.raw_os_error() {
-        // Kernels before 5.14 do not know it: the pages exist, only their first use is slower.
+        // Kernels before 5.14 do not have it: the pages exist, only their first use is slower.
         Some(libc::EINVAL | libc::ENOSYS | libc::EPERM) => Ok(()),
         _ => Err(Error::NoMemory { bytes: pages.len, why: e.to_string() }),
     }
@@ -216,8 +216,8 @@ fn number(path: &str) -> Option<u64> {
     std::fs::read_to_string(path).ok()?.trim().parse().ok()
 }
 
-/// Returns the bytes that the machine and this process's control groups can still give, if they
-/// say. A group's file cache can be reclaimed and counts as free here: only clear cases are
+/// Returns the bytes that the machine and this process's control groups can still give, if these
+/// are known. A group's file cache can be reclaimed and counts as free here: only clear cases are
 /// refused.
 fn room() -> Option<u64> {
     let mem = std::fs::read_to_string("/proc/meminfo").ok().and_then(|text| {
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn strangers_are_refused() {
+    fn descriptors_of_other_files_are_refused() {
         let loose = rustix::fs::memfd_create("x", MemfdFlags::ALLOW_SEALING).unwrap();
         rustix::fs::ftruncate(&loose, 4096).unwrap();
         assert!(matches!(Mapping::adopt(loose), Err(Error::NotATeam(_))));

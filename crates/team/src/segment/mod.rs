@@ -1,5 +1,5 @@
 //! The memory of a team: one sealed memfd that every rank maps, its layout, the seats of its ranks,
-//! and how ranks meet.
+//! and the ways in which ranks join.
 pub mod arena;
 pub mod header;
 pub mod hold;

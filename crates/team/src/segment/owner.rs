@@ -1,16 +1,16 @@
 //! Owner process of a rank, as the kernel reports it.
 //!
-//! **Problem.** A rank that reads a peer's memory must know to which process it belongs. Any
-//! process of the team may have written the process number that the segment holds, and could so
-//! turn a rank's reads on that rank's own memory, or on a third rank's.
+//! **Problem.** A rank that reads a peer's memory needs the identity of the peer's process. Any
+//! process of the team may have written the process number in the segment, and could so redirect a
+//! rank's reads to that rank's own memory, or to a third rank's.
 //!
 //! **Idea.** Until the ranks have agreed, each has a lock of one byte far behind the segment's end
-//! (`F_SETLK`). Such a lock belongs to a process, and the kernel names the owner to any process
-//! that asks (`F_GETLK`), by the number that the owner has in the asker's namespace. To the owner
-//! itself it does not name it: a process knows its own ranks by a list.
+//! (`F_SETLK`). Such a lock belongs to a process, and the kernel returns the owner to any process
+//! (`F_GETLK`), by the number that the owner has in the caller's namespace. The call does not
+//! return the caller itself: a process has a list of its own ranks.
 //!
-//! **Properties.** A process that closes any descriptor of the segment loses its locks; then the
-//! only effect is that nothing is known of it.
+//! **Properties.** A process that closes any descriptor of the segment loses its locks; the only
+//! effect is that the owner is unknown.
 use super::memfd::Mapping;
 use std::os::fd::AsRawFd;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -59,7 +59,7 @@ impl RankClaim {
         Some(Self { mapping: Arc::clone(mapping), entry })
     }
 
-    /// Returns the process of a rank, as long as it claims the rank; `None` if that cannot be told.
+    /// Returns the process of a rank, as long as it claims the rank; `None` if that is unknown.
     pub fn owner(mapping: &Mapping, rank: u32) -> Option<u32> {
         let mut lock = byte(rank, libc::F_WRLCK);
         // SAFETY: the call writes to the lock that it is given.
@@ -67,8 +67,8 @@ impl RankClaim {
             return None;
         }
         if lock.l_type != libc::F_UNLCK as libc::c_short {
-            // A process of another namespace has no number here, and neither has a lock of another
-            // kind.
+            // A process of another namespace has no number here, and a lock of another kind has no
+            // owner.
             return u32::try_from(lock.l_pid).ok().filter(|pid| *pid != 0);
         }
         let own = (std::process::id(), segment(mapping)?, rank);
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rank_is_whose_process_claims_it() {
+    fn the_process_that_claims_a_rank_owns_it() {
         let mapping = Arc::new(Mapping::create(4096).unwrap());
         let other = Arc::new(Mapping::create(4096).unwrap());
         assert_eq!(RankClaim::owner(&mapping, 1), None);

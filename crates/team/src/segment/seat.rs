@@ -61,7 +61,7 @@ impl SharedSeat {
         }
         let word = |index| Self::word(m, g, rank, index).load(Ordering::Relaxed);
         let pid = u32::try_from(word(1)).ok()?;
-        // A number means nothing in another namespace: 0 says that nothing is known.
+        // A number has no meaning in another namespace: 0 means that nothing is known.
         let known = word(5) == crate::liveness::namespace();
         let pid = if known { pid } else { 0 };
         Some(SeatHolder { pid, tid: word(4) as u32, start: word(2), holds: word(4) & HOLD_FLAG != 0 })
@@ -105,7 +105,7 @@ impl SharedSeat {
             }
             let generation = Header::generation(m).load(Ordering::Relaxed);
             let own = SeatHolder::own(false);
-            // Exec leaves nothing of other threads, not even the number.
+            // After exec no other thread exists, and their numbers are free.
             let hold = if own.tid == own.pid { Hold::take(m, r) } else { None };
             let tid = u64::from(own.tid) | if hold.is_some() { HOLD_FLAG } else { 0 };
             for (i, v) in [u64::from(pid), own.start, generation, tid, crate::liveness::namespace()]
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn who_dies_while_sitting_down_is_found() {
+    fn a_process_that_dies_while_it_takes_a_seat_is_detected() {
         let g = Geometry::plan(2, 0, 0).unwrap();
         let m = Arc::new(Mapping::create(g.total).unwrap());
         Header::write(&m, &g, 1, 1).unwrap();

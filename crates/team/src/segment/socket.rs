@@ -5,16 +5,16 @@
 //! nothing. A path that several users can reach is an invitation to pass a wrong segment, to listen
 //! in place of the host, or to keep the host busy.
 //!
-//! **Idea.** The host listens in a folder that only its user can enter. Both ends ask the kernel
-//! which user the other is, and speak to their own user only. A greeting has a fixed size and
+//! **Idea.** The host listens in a folder that only its user can enter. Both ends get the other's
+//! user from the kernel, and communicate with their own user only. A greeting has a fixed size and
 //! little time; the answer is a rank, and the descriptor beside it (SCM_RIGHTS). The host serves
-//! all connected peers at once, each as far as it has come.
+//! all connected peers at once, each as far as its greeting is complete.
 //!
-//! **Properties.** A peer that sends nothing, too little or something else costs the others no
-//! time, and the host no seat: it is served for [`PEER_TIMEOUT`]. A passed descriptor is checked as
-//! any segment is: sealed, and of this version. Of several hosts that begin at once exactly one
-//! listens, also if an old socket lies there. The socket's file is removed with the host. No wait
-//! is longer than its limit.
+//! **Properties.** A peer that sends nothing, too little or other data does not delay the others,
+//! and takes no seat: it is served for [`PEER_TIMEOUT`]. A passed descriptor is checked as any
+//! segment is: sealed, and of this version. Of several hosts that begin at once exactly one
+//! listens, also if an old socket exists. The socket's file is removed with the host. No wait is
+//! longer than its limit.
 use super::memfd::Mapping;
 use crate::{Error, Result};
 use rustix::io::Errno;
@@ -31,7 +31,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use trimtab_core::hash::fnv1a_hex;
 
-/// How long the host listens to one peer.
+/// Time for which the host serves one peer.
 pub const PEER_TIMEOUT: Duration = Duration::from_millis(500);
 /// Most peers served at a time; others wait in the socket's queue.
 const PEERS_MAX: usize = 128;
@@ -138,7 +138,7 @@ impl Host {
     /// Passes the segment to peers until each rank of `free` (true if it is to be given) has one.
     ///
     /// # Errors
-    /// `Refused` when the time is over, naming a rank that did not come.
+    /// `Refused` when the time is over, naming a rank that did not connect.
     pub fn serve(&self, segment: BorrowedFd<'_>, free: &mut [bool], limit: Duration) -> Result<()> {
         let until = Instant::now() + limit;
         let mut peers: Vec<Peer> = Vec::new();
@@ -147,7 +147,7 @@ impl Host {
             if now >= until {
                 return Err(Error::Refused(format!("rank {missing} did not come within {limit:?}")));
             }
-            // A peer that spoke in time is served, however late this is.
+            // A peer that sent its greeting in time is served, even after the limit.
             peers.retain_mut(|peer| peer.receive(segment, free) == PeerState::Partial && peer.until > now);
             while peers.len() < PEERS_MAX {
                 match self.listener.accept() {
@@ -205,7 +205,7 @@ impl Peer {
         Some(Self { stream, hello: [0; 12], got: 0, until: Instant::now() + PEER_TIMEOUT })
     }
 
-    /// Reads what the peer has sent, and answers when the greeting is complete.
+    /// Reads the peer's data, and answers when the greeting is complete.
     fn receive(&mut self, segment: BorrowedFd<'_>, free: &mut [bool]) -> PeerState {
         while self.got < self.hello.len() {
             match self.stream.read(&mut self.hello[self.got..]) {
@@ -216,7 +216,7 @@ impl Peer {
                 Err(_) => return PeerState::Done,
             }
         }
-        // A peer that is refused gets no data: that is its answer.
+        // The answer to a refused peer is a connection without data.
         let _ = answer(&self.stream, &self.hello, segment, free);
         PeerState::Done
     }
@@ -299,7 +299,7 @@ pub fn join(path: &Path, wanted: Option<u32>, limit: Duration) -> Result<(Mappin
         }
     };
     same_user(&stream)?;
-    // The socket always has room for these few bytes; the answer is waited for.
+    // The socket always has room for these few bytes; the call then waits for the answer.
     stream.set_nonblocking(false).map_err(failed("setting a limit"))?;
     let mut hello = [0; 12];
     hello[..8].copy_from_slice(&MAGIC);
@@ -338,7 +338,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     #[test]
-    fn jobs_meet_where_other_users_cannot_enter() {
+    fn the_folder_of_jobs_is_closed_to_other_users() {
         let temporary = Path::new("/tmp");
         let own = tempfile::tempdir().unwrap();
         let set = |mode| std::fs::set_permissions(own.path(), std::fs::Permissions::from_mode(mode)).unwrap();

@@ -2,8 +2,8 @@
 
 use crate::shared_layout::Mask;
 
-/// Returns whether `ranks` ranks that may use this thread's CPUs are more than there are CPUs for
-/// them, by its mask and the quota of its control group.
+/// Returns whether `ranks` ranks are more than this thread's CPUs, by its mask and the quota of its
+/// control group.
 ///
 /// # Examples
 /// ```

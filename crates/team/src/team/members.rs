@@ -1,4 +1,4 @@
-//! The ranks of a team as one of them sees them: whether all have come, and whether they live.
+//! The ranks of a team as seen by one of them: whether all have joined, and whether they live.
 
 use super::Team;
 use crate::endpoint::PeerLiveness;
@@ -42,7 +42,7 @@ impl Team {
                 }
                 break;
             }
-            // Rarely enough that the system calls cost nothing compared with the naps.
+            // Rare, so that the cost of the system calls is negligible beside the naps.
             if nap >= Duration::from_millis(1)
                 && let Some(rank) = self.abandoned()
             {

@@ -1,4 +1,4 @@
-//! Options of a team, and the environment's say about them.
+//! Options of a team, and the environment variables that change them.
 
 use crate::wait::Policy;
 use crate::{Error, Result};
@@ -25,17 +25,17 @@ pub struct Options {
     pub ranks: u32,
     /// Bytes of the heap that all ranks share.
     pub heap: usize,
-    /// Bytes that a rank can have under way in one round: a power of two, at least 1024. It is
-    /// raised if one element for each rank would not fit.
+    /// Bytes that a rank can transfer in one round: a power of two, at least 1024. It is raised if
+    /// one element for each rank would not fit.
     pub cell: usize,
-    /// How ranks wait.
+    /// Wait policy of the ranks.
     pub wait: Policy,
-    /// Longest time that a call may wait before it is broken off, and the team with it; `None` for
-    /// no limit. For a blocking call it counts from the first of the call's waits that outlasted
-    /// its spinning, over all later waits; for a started call, from the moment at which the rank
-    /// waits for it.
+    /// Longest time that a call may wait before the call and the team are given up; `None` for no
+    /// limit. For a blocking call the time begins with the first wait that lasts longer than
+    /// spinning, and includes all later waits. For a started call it begins when the rank waits for
+    /// the call.
     pub deadline: Option<Duration>,
-    /// How long ranks wait for each other to join.
+    /// Time for which ranks wait for each other to join.
     pub gather: Duration,
     /// Source of the algorithm table. The value of rank 0 counts for all ranks.
     pub tables: Tables,
@@ -51,8 +51,8 @@ pub struct Options {
     /// ranks. `TRIMTAB_TEAM_CHECK=on` sets it.
     pub check: bool,
     /// Called every few milliseconds by a rank that waits, also while it waits for others to join.
-    /// If it returns true, the wait is broken off, and the team with it. For languages that handle
-    /// signals between their own steps.
+    /// If it returns true, the call and the team are given up. For languages that handle signals
+    /// between their own steps.
     pub interrupt: Option<fn() -> bool>,
 }
 
@@ -74,7 +74,7 @@ pub enum Tables {
 /// [`Options::tables`] at its default.
 pub const TABLES_VARIABLE: &str = "TRIMTAB_TEAM_TABLES";
 
-/// Variable that says whether calls are checked: `on` or `off`.
+/// Variable that selects whether calls are checked: `on` or `off`.
 pub const CHECK_VARIABLE: &str = "TRIMTAB_TEAM_CHECK";
 
 /// Returns whether calls are checked, by the option and the value of [`CHECK_VARIABLE`].
@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_environment_says_where_tables_come_from_to_who_says_nothing_else() {
+    fn the_environment_selects_the_tables_if_the_program_does_not() {
         let by = |tables: Tables, said| tables.by_environment(said);
         assert_eq!(by(Tables::Kept, None), Ok(Tables::Kept));
         assert_eq!(by(Tables::Kept, Some("lazy")), Ok(Tables::Lazy));

@@ -23,7 +23,8 @@ pub struct Checked {
     pub ratio: f64,
     /// Share of the machine that other programs used, 0 to 1.
     pub foreign: Option<f64>,
-    /// Whether the result counts: not if other programs disturbed it, unless the plan accepts that.
+    /// Whether the result is valid: not if other programs disturbed it, unless the plan accepts
+    /// that.
     pub judged: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Explanations: the algorithm of a call, the reason for it, and the other measurements, in words.
+//! Explanations as text: the algorithm of a call, the reason for it, and the other measurements.
 
 use super::{Cell, Job, Origin, Tuning, store};
 use crate::algorithm_table::{Algorithm, CallClass, Flat, class};

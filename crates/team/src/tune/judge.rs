@@ -1,11 +1,11 @@
-//! Judging of noisy measurements: the winner of a race, and whether a winner is still as quick.
-//! Pure: the measurements go in, a verdict with its reason comes out. The same numbers in the same
+//! Judging of noisy measurements: the winner of a race, and whether a winner is still as fast.
+//! Pure: a verdict with its reason is a function of the measurements. The same numbers in the same
 //! order give the same verdict at every rank.
 //!
 //! **Idea.** Disturbances make calls slower, never quicker, so minima are compared. A
 //! [`CandidateTrial`] runs candidates in turns. Each round begins with another candidate, so that
 //! no rhythm of the program always falls on the same one. A trial bounds the cost of its tries. A
-//! [`Drift`] compares the least of a few samples with the record: one disturbed sample says
+//! [`Drift`] compares the least of a few samples with the record: one disturbed sample proves
 //! nothing, a whole window of them little, several windows are evidence.
 
 use serde::{Deserialize, Serialize};
@@ -22,7 +22,7 @@ pub const BATCHES_MIN: usize = 20;
 pub struct CandidateTimes {
     /// Batches, in order.
     pub batches: Vec<f64>,
-    /// Whether it is out of the race.
+    /// Whether it has been removed from the race.
     pub out: bool,
 }
 
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_clearly_better_wins() {
+    fn only_a_clearly_better_algorithm_wins() {
         assert_eq!(verdict(&candidates(&[&[1.0, 9.0], &[0.97]])).winner, 0);
         assert_eq!(verdict(&candidates(&[&[1.0, 9.0], &[0.90, 50.0]])).winner, 1);
         let few = CandidateTimes { batches: vec![0.1; BATCHES_MIN - 1], out: false };
@@ -311,14 +311,14 @@ mod tests {
     }
 
     #[test]
-    fn what_says_nothing_ends_a_trial_as_usual() {
+    fn an_inconclusive_trial_ends_with_the_usual_algorithm() {
         let mut trial = CandidateTrial::new(3, LIMITS);
         let (verdict, _) = run(&mut trial, |_| None);
         assert_eq!((verdict.winner, verdict.ratio), (0, 1.0));
     }
 
     #[test]
-    fn the_hopeless_go_early_and_the_dear_end_the_trial() {
+    fn hopeless_candidates_are_removed_early_and_expensive_ones_end_the_trial() {
         let limits = TrialLimits { stages: [6, 8, 10], ..LIMITS };
         let mut trial = CandidateTrial::new(3, limits);
         let (verdict, calls) = run(&mut trial, |at| Some([1.0, 50.0, 0.8][at]));
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_become_slower_for_long_is_tried_anew() {
+    fn an_algorithm_that_stays_slower_is_measured_again() {
         let mut drift = Drift::new(Some(10.0));
         let slow = [Some(16.0); Drift::WINDOW_SAMPLES];
         for _ in 1..Drift::SLOW_WINDOWS {
@@ -402,7 +402,7 @@ mod tests {
     }
 
     proptest! {
-        // For any measurements, ranks with the same data come to the same verdict, and to an end.
+        // For any measurements, ranks with the same data reach the same verdict, and end.
         #[test]
         fn trials_end_and_are_the_same_at_all_ranks(
             candidates in 1..12_usize,

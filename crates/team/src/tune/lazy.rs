@@ -1,16 +1,16 @@
-//! Lazy tuning: trying algorithms out in the calls that a program makes anyway.
+//! Lazy tuning: measurement of algorithms in the calls of a running program.
 //!
 //! **Problem.** A user cannot tune in advance for calls that are not known in advance. But a call
 //! belongs to all ranks: if one of them tried another algorithm than the rest, they would deadlock.
 //!
 //! **Idea.** Calls of a cell (kind, size class, call class) are counted, and the count alone
 //! decides the algorithm of the next one: candidates run in turns
-//! ([`super::judge::CandidateTrial`]). Each rank notes when it came and when it left, by the
-//! machine's clock. When a round is over the ranks exchange their notes, at the beginning of the
-//! cell's next call. The time of a call runs from the moment at which the last rank came to the
-//! moment at which the last left, so a late rank makes no algorithm look slow. All ranks have the
-//! same data and come to the same verdict. From then on one call in many is a sample; a choice that
-//! has become slower than its record for long is tried again ([`super::judge::Drift`]).
+//! ([`super::judge::CandidateTrial`]). Each rank notes the times at which it entered and left, by
+//! the machine's clock. When a round is over the ranks exchange their notes, at the beginning of
+//! the cell's next call. The time of a call begins when the last rank enters and ends when the last
+//! rank leaves, so that a late rank makes no algorithm seem slow. All ranks have the same data and
+//! reach the same verdict. From then on one call in many is a sample; a choice that has become
+//! slower than its record for long is tried again ([`super::judge::Drift`]).
 //!
 //! **Cost.** A trial has at most [`CALLS_MAX`] calls of each candidate, and ends when they have
 //! cost [`TrialLimits::spend`] more than the usual algorithm, by one round at most. Each round adds
@@ -59,7 +59,7 @@ struct Watched {
     job: Job,
     tried: Vec<Tried>,
     state: CellState,
-    /// Times at which this rank came to the calls of this round or window, and at which it left, in
+    /// Times at which this rank entered the calls of this round or window, and at which it left, in
     /// nanoseconds.
     came: Vec<u64>,
     left: Vec<u64>,
@@ -71,7 +71,7 @@ enum CellState {
     Settled(Drift),
 }
 
-/// What to do in a call.
+/// Action in a call.
 enum CallStep {
     Nothing,
     /// Use this candidate and note the time.
@@ -180,7 +180,7 @@ impl Lazy {
         Ok(())
     }
 
-    /// Returns what to do in this call of a cell: the same for all ranks.
+    /// Returns the action in this call of a cell: the same for all ranks.
     fn step(&self, endpoint: &Endpoint, place: usize, job: Job) -> CallStep {
         let mut all = self.watched.borrow_mut();
         let watched = match all.entry(place) {
@@ -189,7 +189,7 @@ impl Lazy {
                 let tried = candidates(endpoint, job);
                 if tried.len() < 2 {
                     // Another size of the class may have a choice, as one byte more than a cell:
-                    // this is checked now and then.
+                    // this is checked at intervals.
                     self.due[place].set(RECHECK_CALLS);
                     return CallStep::Nothing;
                 }
@@ -356,13 +356,13 @@ fn nanoseconds() -> u64 {
 }
 
 impl crate::Rank {
-    /// Returns the algorithm that a call of a cell uses now, tried out or not. [`Self::found`] has
-    /// an example.
+    /// Returns the algorithm that a call of a cell uses now, chosen or on trial. [`Self::found`]
+    /// has an example.
     pub fn in_force(&self, job: Job) -> Tried {
         in_force(&self.endpoint, &self.endpoint.table(), job)
     }
 
-    /// Returns whether this team tries algorithms out in its calls. [`Self::found`] has an example.
+    /// Returns whether this team measures algorithms in its calls. [`Self::found`] has an example.
     pub fn is_lazy(&self) -> bool {
         self.lazy.is_some()
     }

@@ -7,25 +7,25 @@
 //! **Idea.** Short batches of all candidates run in turn and are judged by their minima:
 //! disturbances make calls slower, never quicker. Half of the candidates are removed after each
 //! stage. The usual algorithm is replaced only by one that is clearly better ([`judge`]). All ranks
-//! measure together and the slowest counts; since all know the slowest's time, all come to the same
-//! verdict without communication. If other programs used the machine meanwhile ([`noise`]), a race
-//! is run again, and in the end left undecided.
+//! measure together and the slowest counts; since all have the slowest rank's time, all reach the
+//! same verdict without communication. If other programs used the machine meanwhile ([`noise`]), a
+//! race is run again, and in the end left undecided.
 //!
-//! Tuning happens beforehand ([`tune_watched`], `trimtab tune-team`), in the calls that a program
-//! makes anyway ([`lazy`]), or not at all. [`check`] measures every candidate as long as the winner
-//! and reports how near the choice is to the best.
+//! Tuning happens beforehand ([`tune_watched`], `trimtab tune-team`), in the calls of a running
+//! program ([`lazy`]), or not at all. [`check`] measures every candidate as long as the winner and
+//! reports how near the choice is to the best.
 //!
-//! **Validity of a choice.** A choice holds for the machine ([`store::fingerprint`]); the number of
-//! ranks, whether they are more than CPUs, the number of caches and nodes over which they are, the
+//! **Validity of a choice.** A choice is valid for the machine ([`store::fingerprint`]); for the
+//! number of ranks, whether they are more than CPUs, the number of their caches and nodes, the
 //! cells ([`Rank::key`]); and in the table for the kind of call, its size in powers of two, and its
-//! class: how strictly it is synchronised and whether its elements are expensive to combine
+//! class: its synchronisation and whether its elements are expensive to combine
 //! ([`crate::algorithm_table::CallClass`]). Whether ranks are threads or processes is not part of
 //! it: the memory and the flags are the same, and a barrier of two took 0.076 us and 0.081 us at
 //! best, a round trip of sleeps 13.4 us and 13.6 us. Buffers in the segment leave no choice of
 //! algorithm.
 //!
 //! **Source.** Replays of recorded batches (best of 20: right in practically all draws of pairs 1.3
-//! times apart); GASNet's tuner (`gasnet_autotune.c`) for what to avoid.
+//! times apart); GASNet's tuner (`gasnet_autotune.c`) for errors to avoid.
 
 mod comparison;
 mod explain;
@@ -63,7 +63,7 @@ pub struct Plan {
     pub sizes: Vec<usize>,
     /// Classes of calls; those with expensive elements are for kinds that combine.
     pub manners: Vec<CallClass>,
-    /// Longest time in all; cells that are left then keep the usual algorithm.
+    /// Longest time in all; the remaining cells keep the usual algorithm.
     pub budget: Duration,
     /// Whether races that other programs disturbed are judged, too: minima are robust.
     pub accept_noise: bool,
@@ -118,7 +118,8 @@ pub struct Job {
 pub enum Tried {
     /// Algorithm of a barrier.
     Barrier(Barrier),
-    /// Algorithm of another call. Kept tunings and JSON say `way`, as they always did.
+    /// Algorithm of another call. Kept tunings and JSON have the word `way`, as in earlier
+    /// versions.
     #[serde(rename = "way")]
     Algorithm(Algorithm),
 }
@@ -262,7 +263,7 @@ pub struct Tuning {
     pub left: usize,
     /// Time, in seconds since 1970.
     pub when: u64,
-    /// How ranks were started, in words.
+    /// Description of how ranks were started.
     pub how: String,
 }
 
@@ -492,8 +493,8 @@ pub fn tune_watched(rank: &Rank, plan: &Plan, overseer: &dyn Overseer) -> Result
     Ok(tuning)
 }
 
-/// Goes through a plan's cells until all are done, time is over, or a stop is requested. Returns
-/// the number of cells that are left.
+/// Measures a plan's cells until all are done, time is over, or a stop is requested. Returns the
+/// number of remaining cells.
 fn each(
     rank: &Rank,
     plan: &Plan,
@@ -508,7 +509,7 @@ fn each(
     let mut noise = Noise::new(rank, overseer)?;
     for (at, job) in jobs.iter().enumerate() {
         // The end is the same for all ranks: it is reached when the slowest clock or any supervisor
-        // says so.
+        // reaches it.
         let over = [u64::from(begin.elapsed() > plan.budget || overseer.stop())];
         let mut any = [0];
         rank.mine().allreduce(&over, &mut any, Operator::Max)?;
@@ -521,9 +522,9 @@ fn each(
     Ok(0)
 }
 
-/// While this value lives, algorithms are not tried out in calls, and ranks do not take long
-/// messages from where they are: that is not an algorithm of the table, and the result is also for
-/// teams that cannot do it.
+/// While this value lives, algorithms are not measured in calls, and ranks do not read long
+/// messages in place: that is not an algorithm of the table, and the result is also for teams that
+/// cannot do it.
 struct Paused {
     lazy: Option<(Rc<lazy::Lazy>, bool)>,
     direct: (Rc<Endpoint>, bool),

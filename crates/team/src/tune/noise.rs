@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn others_are_told_over_as_long_as_it_takes() {
+    fn the_share_of_others_is_computed_over_a_sufficient_time() {
         let moment = |at: f64, busy: f64, own: f64| Moment { at, busy: Some(busy), own };
         // Two CPUs: the team uses both until 1.0, then another program uses one of them.
         let moments: VecDeque<Moment> = (0..=20)

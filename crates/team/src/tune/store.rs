@@ -42,7 +42,7 @@ const FILE_BYTES_MAX: u64 = 4 << 20;
 /// assert_eq!(read.table(&key), read.get(&key).map(|tuning| &tuning.table));
 /// assert!(read.remove(&key).is_some());
 ///
-/// // A file of another machine counts as missing, and the reason is told.
+/// // A file of another machine counts as missing, and the reason is reported.
 /// let (other, fault) = Store::read(&path, "another machine");
 /// assert!(other.is_empty() && fault.is_some());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_kept_is_read_and_nothing_else_counts() {
+    fn the_kept_file_is_read_back_and_any_other_is_ignored() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("deep/machine.json");
         assert_eq!(Store::read(&path, "m"), (Store::new("m"), None));
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_says_what_ranks_share() {
+    fn a_place_names_the_caches_that_ranks_share() {
         let folder = tempfile::tempdir().unwrap();
         let write = |path: String, text: &str| {
             let path = folder.path().join(path);
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_tuned_later_is_kept_beside_the_rest() {
+    fn a_later_tuning_is_kept_beside_the_others() {
         use crate::tune::judge::Selection;
         use crate::tune::{Cell, Job, Measured, Origin, Tried};
         use crate::{Kind, algorithm_table::Algorithm, algorithm_table::CallClass, barrier::Barrier};

@@ -60,7 +60,7 @@ impl CommandLine {
             ));
         }
         let mut options = Vec::new();
-        // Advised cores replace the cores that were asked for.
+        // Advised cores replace the requested cores.
         if change.get(Knob::Cores).is_none() && setting.get(Knob::Cores).is_none() {
             if let Some(cores) = args.cores {
                 options.push(format!("--cores={cores}"));
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_advised_is_an_option_where_that_reaches_the_program_and_a_variable_where_not() {
+    fn advice_is_an_option_if_that_reaches_the_program_and_otherwise_a_variable() {
         let mut profile =
             Profile { cpus: 2, workers: 4, runtimes: vec![Runtime::Libgomp], ..Profile::default() };
         let nested = line(&[], &profile, "threads=2", &[2, 2], &[("OMP_NUM_THREADS", "2,2")]);

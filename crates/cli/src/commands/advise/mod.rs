@@ -60,7 +60,7 @@ struct AdviceReport<'a> {
     /// The command to use; `None` if no change is advised.
     run: Option<String>,
     cautions: &'a [String],
-    /// A `trimtab tune` command that measures what the rules cannot decide.
+    /// A `trimtab tune` command that measures the questions that the rules cannot decide.
     tune: Option<String>,
 }
 
@@ -179,7 +179,7 @@ fn kept(path: &Path) -> Result<Profile> {
     })
 }
 
-/// Returns the `trimtab tune` command that would decide what the rules cannot.
+/// Returns the `trimtab tune` command that decides the questions that the rules cannot.
 fn tuning(args: &AdviseArgs, all: &[Advice], from: &Setting, command: &[String]) -> Option<String> {
     let unsure = all.iter().filter(|advice| advice.verdict == Conclusion::Unsure);
     let mut knobs: Vec<&str> =

@@ -1,9 +1,9 @@
 //! Facts of a run that its profile does not hold: CPUs, other programs on them, quota, effect of
 //! `sched_yield`, wake-up time, nested teams that were requested.
 //!
-//! The load of other programs is measured twice: for a moment before the program begins, and as the
-//! load of its CPUs during the run minus its own CPU time. If both agree, the value is used. If
-//! other programs started or ended meanwhile, no value is used and a note says so.
+//! The load of other programs is measured twice: briefly before the program begins, and as the load
+//! of its CPUs during the run minus its own CPU time. If both agree, the value is used. If other
+//! programs started or ended meanwhile, no value is used and a note reports that.
 
 use crate::args::{AdviseArgs, PlaceArgs, RunArgs, RunOnly};
 use crate::gather::{measured_yield, plan_now, trouble_cause};
@@ -230,7 +230,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn others_are_believed_where_both_looks_agree() {
+    fn the_load_of_others_is_used_if_both_measurements_agree() {
         assert_eq!(agreed(Some(0.1), Some(0.0)).0, Some(0.1));
         assert_eq!(agreed(Some(1.0), Some(0.6)).0, Some(1.0));
         assert_eq!(agreed(Some(1.0), None).0, Some(1.0));

@@ -28,7 +28,7 @@ pub const SCHEMA: &str = "trimtab.doctor/1";
 enum Severity {
     /// In order.
     Good,
-    /// Worth knowing; no change is needed.
+    /// Information; no change is needed.
     Note,
     /// Should be changed.
     Fault,
@@ -40,7 +40,7 @@ struct CheckResult {
     verdict: Severity,
     subject: &'static str,
     found: String,
-    /// What to do; absent if nothing needs to be done.
+    /// The remedy; absent if none is needed.
     remedy: Option<String>,
 }
 

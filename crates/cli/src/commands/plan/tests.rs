@@ -196,7 +196,7 @@ fn run_decides(
     args: &RunArgs,
     known: Option<&Answers>,
 ) -> Result<(Option<Held>, LaunchPlan), String> {
-    let in_words = |trouble: Trouble| trouble.to_string();
+    let in_words = |trouble: GatherError| trouble.to_string();
     let program = program(world, args).map_err(in_words)?;
     let situation = Situation::live(world, !args.place.no_rules).map_err(|error| in_words(error.into()))?;
     let Gathered { request, situation, .. } =

@@ -27,7 +27,7 @@ pub(super) fn choose(
         .iter()
         .filter_map(|(&pid, now)| {
             let same = before.get(&pid).filter(|before| before.start == now.start);
-            // A process that did not exist before got all its CPU time since.
+            // A new process used all its CPU time since then.
             let cpu = same.map_or(now.cpu, |before| now.cpu.saturating_sub(before.cpu));
             (pid != own && cpu >= span.mul_f64(BUSY_SHARE_MIN)).then_some((cpu, pid))
         })

@@ -180,7 +180,7 @@ fn table(state: &State, wide: usize, room: usize) -> Vec<Line<'static>> {
     lines
 }
 
-/// Returns the style of a speed: slow threads stand out.
+/// Returns the style of a speed: slow threads are highlighted.
 fn of_speed(thread: &ThreadAccount, colour: bool) -> Style {
     match thread.speed {
         None => dim(colour),

@@ -1,4 +1,4 @@
-//! Events that the view takes in, and actions that it asks for.
+//! Events for the view, and actions that it requests.
 
 use super::scene::{Around, Scene};
 use ratatui::crossterm::event::KeyEvent;
@@ -21,11 +21,11 @@ pub(super) enum Event {
     Over(String),
     /// Nothing can be observed: the view ends, with the reason.
     Failed(String),
-    /// A signal asks to end.
+    /// A signal requests the end.
     Stop(i32),
 }
 
-/// An action that the view asks for.
+/// An action that the view requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Action {
     /// Nothing.

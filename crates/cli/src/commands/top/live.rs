@@ -97,7 +97,7 @@ impl Source {
         Ok((last, self.around()))
     }
 
-    /// Sends events until the receiver is gone.
+    /// Sends events until the receiver is dropped.
     pub(super) fn send(self, events: &SyncSender<Event>) -> Result<()> {
         let this = Arc::new(self);
         let (around, to) = (Arc::clone(&this), events.clone());
@@ -148,7 +148,7 @@ impl Source {
         Account::new(&self.machine, Settings::default().metric, Keep::default())
     }
 
-    /// Watches until told to stop, or until no program is left.
+    /// Watches until the request to stop, or until no program is left.
     fn watch(&self, roots: &[Root], shown: &mut dyn FnMut(&Account) -> ControlFlow<()>) -> Result<()> {
         let settings = Settings { interval: self.interval, ..Settings::default() };
         let Some(mut host) = self.host(roots)? else { return Ok(()) };

@@ -1,6 +1,6 @@
 //! Map of the machine, one character per core, coloured by its use.
 
-use super::scene::{Around, CoreLook, Looks};
+use super::scene::{Around, CoreStyle, CpuStyles};
 use super::width;
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
@@ -19,7 +19,7 @@ pub(super) fn grid(
     let lines = map(machine, columns);
     let cut = lines.len() > most;
     let shown = if cut { most.saturating_sub(1) } else { lines.len() };
-    let looks = Looks::of(account, around);
+    let looks = CpuStyles::of(account, around);
     let style = |piece: &Piece| match piece {
         Piece::Text(text) => Span::styled(text.clone(), dim(colour)),
         Piece::Core(core) => {
@@ -38,20 +38,20 @@ pub(super) fn grid(
 
 /// Returns the legend of colours and underlining.
 pub(super) fn legend(colour: bool) -> Line<'static> {
-    let look = CoreLook { busy: None, ours: false, held: false, pinned: false, allowed: true };
+    let look = CoreStyle { busy: None, ours: false, held: false, pinned: false, allowed: true };
     let word = |words: &'static str, look| Span::styled(words, of_core(look, colour));
     Line::from(vec![
         Span::styled("load in tenths, # full: ", dim(colour)),
-        word("watched", CoreLook { ours: true, ..look }),
+        word("watched", CoreStyle { ours: true, ..look }),
         Span::raw("  "),
-        word("held", CoreLook { held: true, ..look }),
+        word("held", CoreStyle { held: true, ..look }),
         Span::raw("  "),
-        word("pinned by others", CoreLook { pinned: true, ..look }),
+        word("pinned by others", CoreStyle { pinned: true, ..look }),
     ])
 }
 
 /// Returns the style of a core; without colours: bold, underlined and reversed.
-fn of_core(look: CoreLook, colour: bool) -> Style {
+fn of_core(look: CoreStyle, colour: bool) -> Style {
     let style = Style::new();
     match (look.ours, look.held, look.pinned) {
         _ if !look.allowed => dim(colour),

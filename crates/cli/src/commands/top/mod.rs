@@ -1,9 +1,8 @@
 //! `trimtab top`: shows how threads run now, or ran in a recorded run.
 //!
-//! Everything that happens is an `event::Event`; `State::update` takes it in, `draw::draw` draws
-//! the state. Both are pure, so that tests send events and compare the picture. Threads send
-//! events: keys, signals, samples of programs and of the machine. Only this file and `terminal` use
-//! a terminal.
+//! All input is an `event::Event`; `State::update` processes it, `draw::draw` draws the state. Both
+//! are pure, so that tests send events and compare the picture. Threads send events: keys, signals,
+//! samples of programs and of the machine. Only this file and `terminal` use a terminal.
 
 mod choose;
 mod draw;
@@ -127,7 +126,7 @@ fn screen(mut state: State, source: Option<Source>) -> Result<u8> {
         };
         let span = Span::from(before.elapsed());
         before = Instant::now();
-        // All waiting events are taken in before the next picture.
+        // All waiting events are processed before the next picture.
         let more = std::iter::from_fn(|| events.try_recv().ok()).take(EVENTS_QUEUED_MAX);
         for event in first.into_iter().chain(more).chain([Event::Tick(span)]) {
             if let Event::Failed(why) = event {
@@ -154,7 +153,7 @@ fn keys(events: SyncSender<Event>) -> Result<()> {
                 Ok(Input::Key(key)) => Event::Key(key),
                 Ok(Input::Resize(..)) => Event::Redraw,
                 Ok(_) => continue,
-                // The terminal is gone.
+                // The terminal has been closed.
                 Err(_) => Event::Stop(SIGHUP),
             };
             let last = matches!(event, Event::Stop(_));

@@ -24,7 +24,7 @@ pub(super) struct Around {
     pub(super) taken: Taken,
     /// Holders of cores.
     pub(super) holds: Vec<HoldRow>,
-    /// Notes about what could not be read.
+    /// Notes about values that could not be read.
     pub(super) notes: Vec<String>,
 }
 
@@ -58,7 +58,7 @@ impl Around {
 
 /// Appearance of a core.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub(super) struct CoreLook {
+pub(super) struct CoreStyle {
     /// Busy share of its busiest CPU; `None` when it was not read.
     pub(super) busy: Option<f64>,
     /// Whether watched threads were seen on it.
@@ -71,13 +71,13 @@ pub(super) struct CoreLook {
 
 /// Appearance of all CPUs, for code that draws cores.
 #[derive(Debug)]
-pub(super) struct Looks<'a> {
+pub(super) struct CpuStyles<'a> {
     busy: BTreeMap<OsCpu, f64>,
     ours: CpuSet,
     taken: &'a Taken,
 }
 
-impl<'a> Looks<'a> {
+impl<'a> CpuStyles<'a> {
     pub(super) fn of(account: Option<&Account>, around: &'a Around) -> Self {
         let sampled = around.taken.busy.iter().map(|(&cpu, &permille)| (cpu, f64::from(permille) / 1e3));
         let read = account.iter().flat_map(|account| account.cpus());
@@ -94,10 +94,10 @@ impl<'a> Looks<'a> {
         }
     }
 
-    pub(super) fn core(&self, machine: &Machine, core: CoreId) -> CoreLook {
+    pub(super) fn core(&self, machine: &Machine, core: CoreId) -> CoreStyle {
         let cpus: Vec<OsCpu> = machine.core(core).pus.clone().map(|pu| machine.os(Pu(pu))).collect();
         let any = |set: &CpuSet| cpus.iter().any(|cpu| set.contains(*cpu));
-        CoreLook {
+        CoreStyle {
             busy: cpus.iter().filter_map(|cpu| self.busy.get(cpu).copied()).reduce(f64::max),
             ours: any(&self.ours),
             held: any(&self.taken.held),
@@ -107,7 +107,7 @@ impl<'a> Looks<'a> {
     }
 }
 
-impl CoreLook {
+impl CoreStyle {
     /// Returns one character: how busy the core is.
     pub(super) fn glyph(self) -> char {
         match self.busy {

@@ -103,7 +103,7 @@ fn help() {
 }
 
 #[test]
-fn one_look_as_text() {
+fn one_sample_as_text() {
     let run = Run::default();
     insta::assert_snapshot!(text::frame(
         &trace(&run).header.machine,
@@ -159,7 +159,7 @@ fn no_colour_means_none() {
 }
 
 #[test]
-fn sorting_goes_through_all_orders_and_turns_around() {
+fn sorting_cycles_through_all_orders_and_reverses() {
     let mut state = live(&Run::default());
     let by_speed = state.rows();
     assert_eq!(state.sort, Sort::Speed);
@@ -183,7 +183,7 @@ fn sorting_goes_through_all_orders_and_turns_around() {
 }
 
 #[test]
-fn the_filter_keeps_what_matches_and_escape_clears_it_before_it_quits() {
+fn the_filter_keeps_matching_rows_and_escape_clears_it_before_it_quits() {
     let mut state = live(&Run::default());
     let all = state.rows().len();
     press(&mut state, "/worker-1");
@@ -199,7 +199,7 @@ fn the_filter_keeps_what_matches_and_escape_clears_it_before_it_quits() {
 }
 
 #[test]
-fn a_pause_shows_what_was_there_and_then_the_newest() {
+fn a_pause_keeps_the_rows_and_its_end_shows_the_newest() {
     let run = Run::default();
     let mut state = live(&run);
     let steps = |state: &State| state.account().unwrap().steps();
@@ -227,7 +227,7 @@ fn the_cursor_stays_with_its_thread_and_folding_hides_threads() {
 }
 
 #[test]
-fn a_replay_steps_seeks_and_comes_back_to_the_same_numbers() {
+fn a_replay_steps_seeks_and_returns_to_the_same_numbers() {
     let run = Run { steps: 300, ..Run::default() };
     let mut state = replay(&run);
     let figures = |state: &State| {
@@ -277,7 +277,7 @@ fn signals_end_the_view_with_their_status() {
 }
 
 #[test]
-fn a_step_without_threads_is_told_in_words_of_the_trace() {
+fn a_step_without_threads_is_described() {
     // A simulated run begins like this: its programs have not started at the first sample.
     let run = Run { threads: 0, ..Run::default() };
     let drawn = picture(&replay(&run), 100, 24);

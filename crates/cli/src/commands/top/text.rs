@@ -1,6 +1,6 @@
 //! One sample as plain text: for pipes, mails and dumb terminals.
 
-use super::scene::{Around, LEGEND, Looks};
+use super::scene::{Around, CpuStyles, LEGEND};
 use super::threads::{Sort, TableRow, clean, headline, percent, rows};
 use crate::table::{Align, Table};
 use std::collections::BTreeSet;
@@ -16,7 +16,7 @@ pub(super) fn frame(
     empty: &str,
 ) -> String {
     let mut text = format!("{}: {}\n\n", clean(machine.name()), draw::summary(machine));
-    let looks = Looks::of(Some(account), around);
+    let looks = CpuStyles::of(Some(account), around);
     for line in map(machine, wide) {
         for piece in line {
             match piece {

@@ -1,8 +1,8 @@
 //! `brm`: bias random migration with its gaps closed.
 //!
-//! Unit: the smoothed index of all threads. As in the published rule, each candidate remembers, by
-//! unit, the index while it was there, becomes readier to leave with each 10 ms in which the index
-//! was lower elsewhere, and leaves by a random draw. The differences:
+//! Unit: the smoothed index of all threads. As in the published rule, each candidate stores for
+//! each unit the index while it was there. Its readiness to leave grows with each 10 ms in which
+//! the index was lower elsewhere, and it leaves by a random draw. The differences:
 //!
 //! | published | here |
 //! |---|---|
@@ -21,13 +21,13 @@
 //!    kept, and after a minute and a half, which doubles.
 //! 2. First the units where other threads of the program stall clearly less, even if the thread
 //!    must wait for the unit; then by lot; last the units where they stall more.
-//! 3. It is undone unless the index of all threads falls by the margin. The thread remembers the
-//!    measurement of the trial.
+//! 3. It is undone unless the index of all threads falls by the margin. The measurement of the
+//!    trial is stored for the thread.
 //! 4. The partner is the thread that stalls least there.
 //!
-//! Properties: if nothing can be gained, moves end: each thread tries each unit twice and rests for
-//! times that double. A kept move lowered the index of its units by the margin, so there are
-//! finitely many while the program does the same work.
+//! Properties: if nothing can be gained, moves end: each thread tries each unit twice and then
+//! pauses for times that double. A kept move lowered the index of its units by the margin, so there
+//! are finitely many while the program does the same work.
 
 use super::super::{Kind, Reason};
 use super::move_trial::{Mover, TrialEnd};
@@ -49,10 +49,10 @@ const SMOOTHING_WEIGHT: f64 = 0.25;
 /// Scatter of the smoothed index, as a share of the scatter of single samples.
 const SCATTER_LEFT_SHARE: f64 = 0.378;
 
-/// First rest of a thread after a trial; it doubles with each failed trial of a move that was tried
-/// before.
+/// First pause of a thread after a trial; it doubles with each failed trial of a move that was
+/// tried before.
 const REST_FIRST: Span = Span::from_ms(500);
-/// Largest number of doublings of a rest.
+/// Largest number of doublings of a pause.
 const DOUBLINGS_MAX: u32 = 7;
 
 /// Time without a kept move after which all may be tried again; it doubles.
@@ -82,7 +82,7 @@ struct CandidateMemory {
 #[derive(Clone, Copy, Debug)]
 struct PossibleMove {
     unit: u16,
-    /// Index of all threads that is known or hoped for.
+    /// Index of all threads there, measured or assumed.
     level: f64,
     /// 0 alone, 1 by exchange.
     kind: usize,
@@ -127,7 +127,7 @@ pub(super) struct Bias {
 }
 
 impl Bias {
-    /// Takes in the index. Returns the smoothed index and the seconds since the last sample.
+    /// Processes the index. Returns the smoothed index and the seconds since the last sample.
     fn smooth(&mut self, input: &ProposerInput<'_>) -> Option<(SmoothedIndex, f64)> {
         let now = input.level.value?;
         let mut smooth = self.smooth.unwrap_or(SmoothedIndex { level: now, scatter: 0.0, at: input.at });
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn readiness_is_spent_when_a_trial_begins_and_what_taught_nothing_may_be_tried_again() {
+    fn readiness_is_spent_when_a_trial_begins_and_an_inconclusive_trial_may_be_repeated() {
         let (mut bias, mover) = proposer();
         assert_eq!(bias.memories[&mover.id].ready, 60);
         bias.began(std::slice::from_ref(&mover));

@@ -3,8 +3,8 @@
 //! At a sample the engine takes in the observation, corrects masks after the usable CPUs changed,
 //! continues the trials, lets the *proposer* propose moves and begins them as far as units and
 //! moves are free, moves memory after threads that stayed, and sets the time of the next sample.
-//! The proposer is asked only if something can be counted and there are at least two units, and it
-//! learns the end of each of its trials.
+//! The proposer is called only if something can be counted and there are at least two units, and it
+//! gets the outcome of each of its trials.
 //!
 //! Properties: a unit takes part in one trial at a time, so that its changes are effects of that
 //! move. A thread goes alone only if there is room, else it exchanges places. Nothing is moved in
@@ -45,7 +45,7 @@ const CROWDED_WAIT_SHARE: f64 = 0.2;
 const CROWDED_SECONDS: f64 = 1.0;
 
 /// Memory locations are reported twice a second (on the rungs without counters): more frequent
-/// samples hold nothing new, and trials count samples.
+/// samples contain no new information, and trials count samples.
 const RESIDENCY_PERIOD: Span = Span::from_ms(500);
 
 /// Period of reading the load of the CPUs, and the CPUs of threads that do not compute.
@@ -139,7 +139,7 @@ impl<W: Proposer> Engine<W> {
         }
     }
 
-    /// Takes in the outcomes of decisions.
+    /// Processes the outcomes of decisions.
     fn believe(&mut self, seen: &Observation<'_>) {
         for outcome in seen.outcomes.iter().filter(|outcome| outcome.end != Settled::Pending) {
             match self.asked.remove(&outcome.thread).filter(|_| outcome.end == Settled::Applied) {
@@ -195,7 +195,7 @@ impl<W: Proposer> Engine<W> {
             *wanted += (run + wait) * seconds;
             *waited += wait * seconds;
             let Binding::Within(unit) = self.stats.thread(i).binding else {
-                // The record of waiting elsewhere fades.
+                // The weight of earlier waiting elsewhere decreases.
                 if *wanted >= 2.0 * CROWDED_SECONDS {
                     (*wanted, *waited) = (*wanted / 2.0, *waited / 2.0);
                 }
@@ -216,7 +216,7 @@ impl<W: Proposer> Engine<W> {
             if full && waits >= usual + CROWDED_WAIT_SHARE && elsewhere && free {
                 self.moves.spend(1);
                 decisions.push(self.stats.context.table.release(i, Reason::Crowded { waits }));
-                // One per sample: the next thread may get a CPU.
+                // One per sample: after it the next thread may get a CPU.
                 break;
             }
         }
@@ -224,7 +224,7 @@ impl<W: Proposer> Engine<W> {
     }
 
     /// Returns the share of their wanted time in which threads outside a unit recently waited; 0 if
-    /// they wanted too little time to tell.
+    /// they wanted too little time for a measurement.
     fn waits_beyond(&self, unit: u16, seen: &Observation<'_>) -> f64 {
         let beyond = seen
             .threads
@@ -270,8 +270,8 @@ impl<W: Proposer> Engine<W> {
         decisions
     }
 
-    /// Keeps candidates in place that are nearest to their memory already: there is nothing to try
-    /// for them, and otherwise only a trial would keep the kernel from moving them.
+    /// Keeps candidates in place that are nearest to their memory already: no other unit can be
+    /// better for them, and without this only a trial would keep the kernel from moving them.
     fn hold(&mut self, candidates: &[Candidate], busy: &[u16]) -> Vec<Decision> {
         let mut decisions = Vec::new();
         for one in candidates.iter().filter(|one| one.ready && !busy.contains(&one.unit)) {

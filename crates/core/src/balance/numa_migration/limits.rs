@@ -48,13 +48,13 @@ pub(super) struct SampleInterval {
 
 impl SampleInterval {
     pub(super) fn new(interval: Span, budget: f64) -> Self {
-        // An interval of zero would stop the clock.
+        // With an interval of zero, time would not advance.
         let interval = interval.max(Span::from_us(1));
         let cost = SmoothedMean::new(COST_WEIGHT).averaging_first();
         Self { interval, budget, cost, samples: 0, reported: interval }
     }
 
-    /// Takes in the cost of the last sample. Returns true when the tick is much longer than the
+    /// Processes the cost of the last sample. Returns true when the tick is much longer than the
     /// last reported tick.
     pub(super) fn observe(&mut self, seen: &Observation<'_>) -> bool {
         let Some(cost) = seen.cost else { return false };

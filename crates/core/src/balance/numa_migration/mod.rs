@@ -11,9 +11,9 @@
 //! go where that number is lowest. Targets are units (a node, or each last-level cache of a node),
 //! never single CPUs: within a unit the kernel balances as before.
 //!
-//! - `brm-paper` ([`Paper`]): the published rule with all its gaps. Each candidate remembers the
-//!   index of all threads while it was in each unit. Its readiness to leave grows with each sample
-//!   at which another unit was better, and it leaves by a random draw.
+//! - `brm-paper` ([`Paper`]): the published rule with all its gaps. Each candidate stores the index
+//!   of all threads while it was in each unit. Its readiness to leave grows with each sample at
+//!   which another unit was better, and it leaves by a random draw.
 //! - `brm` ([`bias`]): the same rule with its gaps closed: bounded, ageing memory, one mover at a
 //!   time per unit, and each move on trial.
 //! - `serial` ([`serial`](mod@serial)): no memory: one move or exchange at a time on the whole

@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_lost_is_a_small_part_of_what_ran() {
+    fn the_cost_of_moves_is_a_small_part_of_the_run_time() {
         let mut account = CostAccount::default();
         assert!(!account.allows(), "no thread runs");
         let (threads, mut lost, mut first) = (4, 0.0, 0.0);
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_that_end_take_what_was_saved_for_them_along() {
+    fn savings_of_a_thread_end_with_it() {
         let mut account = CostAccount::default();
         account.fill(100, Span::from_ms(10));
         account.fill(1, Span::from_ms(10));

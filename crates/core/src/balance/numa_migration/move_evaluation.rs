@@ -40,8 +40,8 @@ impl SamplesMin {
     /// trusted.
     const MANY: Self = Self { before: 10, after: 8 };
 
-    /// For samples that ask where a thousand pages are, or what many faults found: each measures
-    /// shares to within 3 %.
+    /// For samples that locate a thousand pages, or collect the results of many faults: each
+    /// measures shares to within 3 %.
     const FEW: Self = Self { before: 3, after: 3 };
 
     /// Returns the numbers for samples on this rung.
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_weigh_what_they_weighed_before() {
+    fn threads_keep_their_former_weights() {
         let (a0, a1) = (samples(&[100; 6], 10), samples(&[80; 6], 90));
         let (b0, b1) = (samples(&[10; 6], 100), samples(&[10; 6], 100));
         let all = [BeforeAfter { mover: true, ..pair(&a0, &a1) }, pair(&b0, &b1)];
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_saved_is_a_part_of_all_cycles_where_they_are_counted() {
+    fn the_saving_is_a_share_of_all_cycles_if_these_are_counted() {
         let with = |mut samples: Vec<CountSample>| {
             samples.iter_mut().for_each(|sample| sample.counts.cycles = Some(10_000));
             samples

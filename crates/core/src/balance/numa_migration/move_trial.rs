@@ -1,7 +1,7 @@
 //! A move or an exchange on trial: preparation, execution, measurement, undoing.
 //!
 //! Problem: moves of other threads resemble the trial's own move, a state measured with cold caches
-//! seems worse than it is, and half an exchange is worse than none.
+//! seems worse than it is, and half an exchange is worse than no exchange.
 //!
 //! Idea: the units of a trial belong to it until it is judged. Computing threads are kept in them
 //! ([`trial_pins`](super::trial_pins)). Then the state is measured until the margin can be
@@ -53,7 +53,7 @@ enum Phase {
     Undoing,
 }
 
-/// End of a trial.
+/// Outcome of a trial.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) enum TrialEnd {
     /// The move stays. Holds the factor by which the index changed.
@@ -259,7 +259,7 @@ impl MoveTrial {
         self.undo(stats, terms)
     }
 
-    /// Moves back the threads that are not back yet. The trial is over when none is left.
+    /// Moves the remaining threads back. The trial is over when none is left.
     fn undo(&mut self, stats: &mut ThreadStats, terms: TrialTerms) -> (Vec<Decision>, Option<TrialEnd>) {
         let (mut decisions, mut left) = (Vec::new(), false);
         for mover in &self.movers {

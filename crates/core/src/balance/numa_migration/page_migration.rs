@@ -8,7 +8,7 @@
 //! computing threads of the process are on that node, and only once for each time that they gather
 //! there.
 //!
-//! Properties: nothing is moved unless the user asks for it. A host that refuses is not asked again
+//! Properties: nothing is moved unless the user requests it. A host that refuses is not asked again
 //! for that process.
 
 use super::super::{Decision, Reason, Refusal, Settled};
@@ -43,7 +43,7 @@ impl PageMigrations {
         self.kept.clear();
     }
 
-    /// Takes in the outcomes of earlier requests.
+    /// Processes the outcomes of earlier requests.
     pub(super) fn observe(&mut self, seen: &Observation<'_>) {
         for outcome in seen.outcomes {
             if let Some(pid) = self.asked.get(&outcome.thread).copied() {
@@ -89,7 +89,7 @@ impl PageMigrations {
                 continue;
             }
             let pid = seen.threads[i].info.pid;
-            // Another thread of the process has just come.
+            // Another thread of the process has just arrived.
             let fresh = |(other, at): (&ThreadId, &Moment)| {
                 seen.at.since(*at) < STAY_TIME_MIN
                     && seen.thread(*other).is_some_and(|view| view.info.pid == pid)

@@ -18,8 +18,9 @@
 //! of the unit and released at once, since the paper left the work stealing of idle cores as it
 //! was.
 //!
-//! `prob` has no bounds, unless [`PenaltySettings::bounded`](super::PenaltySettings) asks for them:
-//! a probability below zero is the letter of the rule, but maybe not what its authors ran.
+//! `prob` has no bounds, unless [`PenaltySettings::bounded`](super::PenaltySettings) sets them: a
+//! probability below zero follows from the published rule, but the authors' program may have had a
+//! bound.
 //!
 //! Candidates are the tagged threads, or all threads if none is tagged. There is no trial, no
 //! undoing and no limit.

@@ -117,7 +117,7 @@ pub(super) trait Proposer: std::fmt::Debug {
     /// Records the end of a trial.
     fn learned(&mut self, movers: &[Mover], end: TrialEnd, at: Moment);
 
-    /// Forgets threads that ended, or everything if `alive` is `None`.
+    /// Removes threads that ended, or everything if `alive` is `None`.
     fn forget(&mut self, alive: Option<&dyn Fn(ThreadId) -> bool>);
 }
 

@@ -3,13 +3,13 @@
 //! Unit: the index of all threads.
 //!
 //! Problem: a thread's memory of a unit is outdated as soon as others move. With many threads and
-//! nodes, the published rule stands still or thrashes.
+//! nodes, the published rule makes no progress or thrashes.
 //!
 //! Idea: a hill climb. The first choice is a thread that can go to a unit with an idle core in
 //! which other threads of its program stall clearly less. Otherwise the thread is drawn, weighted
 //! by the cycles that it stalls, and goes to any unit with an idle core. When all threads have gone
-//! everywhere alone, pairs exchange places. The index before and after decides. In a toy model this
-//! was the stronger policy in half of the settings.
+//! everywhere alone, pairs exchange places. The index before and after decides. In a simple model
+//! this was the better policy in half of the settings.
 //!
 //! Properties: one trial at a time on the whole machine. Nothing is tried twice in a round, and no
 //! exchange is tried while a thread can still go alone. A kept move begins a new round. After a

@@ -241,7 +241,7 @@ impl ThreadStats {
         self.context.table.threads.binary_search_by_key(&id, |thread| thread.id).ok()
     }
 
-    /// Takes in an observation.
+    /// Processes an observation.
     pub(super) fn observe(&mut self, seen: &Observation<'_>) -> Vec<Finding> {
         self.sample_number += 1;
         let mut findings = self.context.observe(seen);
@@ -359,7 +359,7 @@ impl ThreadStats {
         units.iter().filter_map(|unit| self.quiet.get(unit)).copied().max().unwrap_or(0)
     }
 
-    /// Returns the history of a thread that is counted at least now and then.
+    /// Returns the history of a thread that is counted at least occasionally.
     pub(super) fn counted(&self, id: ThreadId) -> Option<&ThreadHistory> {
         self.histories.get(&id).filter(|history| {
             history.last.is_some() && self.sample_number <= history.counted + SAMPLES_MAX as u64
@@ -447,14 +447,14 @@ impl ThreadStats {
         self.spinning = self.spin_samples.values().any(|(seen, spun)| *seen > 50.0 && *spun > least * seen);
     }
 
-    /// Forgets all counts.
+    /// Drops all counts.
     pub(super) fn begin_again(&mut self) {
         self.histories.clear();
         self.spin_samples.clear();
         self.since = None;
     }
 
-    /// Forgets single samples.
+    /// Removes single samples.
     pub(super) fn forget_samples(&mut self) {
         self.histories.values_mut().for_each(|history| history.recent.clear());
     }

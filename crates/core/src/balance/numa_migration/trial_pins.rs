@@ -1,7 +1,7 @@
 //! Threads that are kept in their unit while a move from or to that unit is on trial.
 //!
 //! Problem: the kernel compensates a move by migrating another unbound thread. The effect of that
-//! migration is then taken for an effect of the trial, and no placement shows its true value.
+//! migration is then mistaken for an effect of the trial, and no placement shows its true value.
 //!
 //! Idea: before the measurement starts, the unbound computing threads of the trial's units are
 //! bound to their present unit. They are released when no trial has needed that for
@@ -88,7 +88,7 @@ impl TrialPins {
         self.kept.remove(&id);
     }
 
-    /// Forgets all threads, after they were released.
+    /// Removes all threads, after they were released.
     pub(super) fn clear(&mut self) {
         self.kept.clear();
     }

@@ -10,7 +10,7 @@
 //! and in hardware threads second, from the CPU time that threads want and that other programs
 //! take.
 //!
-//! Properties: units are in logical order. Every CPU that the machine knows belongs to exactly one
+//! Properties: units are in logical order. Every CPU of the machine model belongs to exactly one
 //! unit. A unit without a usable CPU has no room.
 
 use super::super::cpu_table::{CpuIndex, CpuTable};
@@ -89,7 +89,7 @@ impl Units {
             let key = (entry.node.index(), entry.llc);
             let at = keys.iter().position(|known| *known == key).unwrap_or_else(|| {
                 keys.push(key);
-                // Node index 0 stands for CPUs without a node.
+                // Node index 0 is used for CPUs without a node.
                 let node = key.0.checked_sub(1).and_then(|node| machine.nodes().get(node));
                 all.push(Unit { cpus: CpuSet::new(), node: node.map(|node| node.os), indices: Vec::new() });
                 all.len() - 1
@@ -164,7 +164,7 @@ impl ForeignLoad {
     /// Share of the difference by which a new reading shifts the load.
     const SMOOTHING_WEIGHT: f64 = 0.5;
 
-    /// Takes in an observation. `unit` gives the unit of thread `i`.
+    /// Processes an observation. `unit` gives the unit of thread `i`.
     pub(super) fn observe(
         &mut self,
         units: &Units,
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ours_ran_is_not_taken_for_others_wherever_in_the_unit_it_was() {
+    fn the_time_of_our_threads_does_not_count_as_others_anywhere_in_a_unit() {
         use crate::ids::{OsCpu, ProgramId, ThreadId};
         use crate::observe::{CpuSample, Observer, Sample, ThreadInfo, ThreadSample};
         use crate::time::{Moment, Span};

@@ -67,7 +67,7 @@ fn a_quota_below_the_mask_is_said_to_runtimes_that_count_only_the_mask() {
 }
 
 #[test]
-fn a_count_that_is_asked_for_reaches_every_runtime_that_may_be_told() {
+fn a_requested_count_is_set_for_every_runtime_with_a_variable() {
     let asked = CountRequest { threads: Some(3), ..CountRequest::default() };
     let all = with(&four(4, None), &[("GOMAXPROCS", "1")], Binder::Unknown, &asked);
     for row in THREAD_COUNTS.iter().filter(|row| row.name != "GOMAXPROCS") {
@@ -164,7 +164,7 @@ fn a_shape_of_the_users_changes_no_variable() {
 }
 
 #[test]
-fn llvms_runtime_is_told_the_same_places_in_its_own_words() {
+fn llvms_runtime_gets_the_same_places_in_its_own_form() {
     let all = of(&[], Runtime::Libomp);
     assert_eq!(action(&all, "KMP_AFFINITY"), set("granularity=fine,explicit,proclist=[0,1,2,3]"));
     assert!(!all.iter().any(|(name, _)| name == "OMP_PLACES"));

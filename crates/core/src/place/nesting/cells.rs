@@ -159,7 +159,7 @@ impl<'a> Cells<'a> {
         }
     }
 
-    /// Forgets the last team and begins one with its master in `cell`.
+    /// Drops the last team and begins one with its master in `cell`.
     fn begin_team(&mut self, cell: usize, master: u32) {
         self.master = master;
         for count in &mut self.groups {

@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_group_can_hold_is_cut_as_a_run() {
+    fn a_team_larger_than_any_group_is_cut_from_consecutive_cores() {
         assert_eq!(
             cut("[0,1,2,3,4,5],[6,7,8,9,10,11]", 3, 4, true),
             [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]

@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn a_star_takes_what_is_left() {
+    fn a_star_takes_the_remaining_cores() {
         let tree = "[0,1,2,3],[4,5,6,7],[8,9,10,11],[12,13,14,15]".parse::<Tree>().unwrap();
         for (text, sizes) in [
             ("*", &[16][..]),
@@ -352,7 +352,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read_back(levels in prop::collection::vec((0..=SIZE_MAX, 0..4usize), 1..=LEVELS_MAX)) {
+        fn written_data_is_read_back(levels in prop::collection::vec((0..=SIZE_MAX, 0..4usize), 1..=LEVELS_MAX)) {
             let levels = levels.into_iter().map(|(size, strategy)| TeamLevel {
                 size: if size == 0 { TeamSize::Fit } else { TeamSize::Threads(size) },
                 strategy: TeamStrategy::ALL[strategy].0,

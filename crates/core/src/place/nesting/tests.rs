@@ -107,7 +107,7 @@ fn crossed_trees_give_crossed_maps() {
 }
 
 #[test]
-fn scatter_subscatter_is_what_shemat_computes() {
+fn scatter_subscatter_equals_the_placement_of_shemat() {
     // Uniform machines with at least one team for each memory domain: core = o * (C / Y) + i * (C /
     // Y) / Z.
     for (machine, cores) in [
@@ -179,7 +179,7 @@ fn sizes_other_than_declared() {
 }
 
 #[test]
-fn scattered_teams_meet_their_own_last() {
+fn scattered_teams_share_cells_with_their_own_threads_last() {
     let tree: Tree = "[1,0]".parse().unwrap();
     let nest = resolved(&tree, "2,scatter,2,subscatter,2,scatter");
     let map = Map::new(&tree, &nest, &nest.sizes()).unwrap();
@@ -368,7 +368,7 @@ proptest! {
     /// A close team that fits a memory domain together with its own teams is in one domain; checked
     /// from the machine alone.
     #[test]
-    fn a_close_team_lies_in_one_memory_domain_that_holds_it(
+    fn a_close_team_is_in_one_memory_domain_if_it_fits(
         packs in 1usize..5, nodes in 1usize..4, l3 in 1usize..3, cores in 1usize..9, sub: bool,
         levels in prop::collection::vec((1u32..9, 0usize..4), 1..5),
     ) {

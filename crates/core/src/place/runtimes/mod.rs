@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn openmp_runtimes_are_told_places_and_have_helper_threads() {
+    fn openmp_runtimes_get_places_and_have_helper_threads() {
         for row in RUNTIMES.iter().filter(|row| row.kind == RuntimeKind::OpenMp) {
             assert!(row.places.is_some() && !row.libraries.is_empty(), "{row:?}");
             let helps = |stem: &&str| HELPER_LIBRARIES.iter().any(|helper| stem.starts_with(helper));

@@ -116,7 +116,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn every_row_has_a_name_of_its_own_and_says_what_it_was_tried_with() {
+    fn every_row_has_a_unique_name_and_the_versions_tried() {
         let names: BTreeSet<_> = THREAD_COUNTS.iter().map(|row| row.name).collect();
         assert_eq!(names.len(), THREAD_COUNTS.len());
         assert!(THREAD_COUNTS.iter().all(|row| !row.tried.is_empty() && !row.reader.is_empty()));

@@ -3,12 +3,12 @@
 //!
 //! Problem: busy-waiting at a barrier is fastest if every thread has its own CPU. Otherwise the
 //! waiting thread takes the CPU from the thread it waits for: three threads on two CPUs with a
-//! barrier each millisecond take twice as long spinning as yielding or sleeping. Runtimes choose by
-//! the facts they know, which are too few: libgomp compares its own threads with the affinity mask,
-//! so it knows neither other programs nor a quota, and LLVM's runtime spins 200 ms even if other
-//! threads want the CPU. Idea: the launcher knows the plan, the quota and the other programs.
-//! [`decide`] derives from these whether CPUs will be short, and [`Waiting::variables`] tells each
-//! runtime with its own variables, or leaves the runtime unchanged.
+//! barrier each millisecond take twice as long spinning as yielding or sleeping. Runtimes choose
+//! from too few facts: libgomp compares its own threads with the affinity mask, so it ignores other
+//! programs and quotas, and LLVM's runtime spins 200 ms even if other threads want the CPU. Idea:
+//! the launcher has the plan, the quota and the load of other programs. [`decide`] derives from
+//! these whether CPUs will be short, and [`Waiting::variables`] sets each runtime's own variables,
+//! or leaves the runtime unchanged.
 //!
 //! Terms: the program's CPUs are *short* if it runs more threads than CPUs, or more than the CPUs
 //! of its quota. Other programs on the same CPUs do not make them short: fine-grained OpenMP beside
@@ -140,8 +140,8 @@ impl Occupancy {
         let mut occupancy = Self { threads: asked, cpus: count(&plan.mask), quota, shared: CpuSet::new() };
         for reason in &plan.reasons {
             match reason {
-                // Ranks are compared with the whole allotment: a single rank cannot know that its
-                // core has two ranks.
+                // Ranks are compared with the whole allotment: a single rank has no information
+                // that its core has two ranks.
                 Reason::Rank { of, allotment, .. } => {
                     occupancy.threads = asked.saturating_mul(u64::from(*of));
                     occupancy.cpus = count(allotment);

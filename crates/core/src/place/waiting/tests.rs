@@ -79,7 +79,7 @@ fn llvms_threads_are_not_put_to_sleep_where_regions_may_be_cancelled() {
 }
 
 #[test]
-fn a_policy_that_is_asked_for_is_set_however_full_it_is() {
+fn a_requested_policy_is_set_at_any_load() {
     for occupancy in [own(1, 4), own(9, 2)] {
         assert_eq!(
             set(WaitPolicy::Spin, &occupancy, Yield::Posix, &[]),

@@ -13,8 +13,8 @@
 //! sleep are left out. *Migrations* are changes of core between two samples.
 //!
 //! Properties: a thread that was not read has no speed, and does not count as slow. A reading that
-//! is not believed (a clock jump, a counter that ran back) adds nothing. Sums of ended threads stay
-//! in their program. Equal steps give equal accounts.
+//! is not accepted (a clock jump, a counter that decreased) adds nothing. Sums of ended threads
+//! stay in their program. Equal steps give equal accounts.
 
 mod moves;
 mod playback;
@@ -281,7 +281,7 @@ impl Account {
         self.moves.latest()
     }
 
-    /// Returns the number of moves decided, including forgotten ones.
+    /// Returns the number of moves decided, including those that are no longer stored.
     pub fn decided(&self) -> u64 {
         self.moves.decided()
     }

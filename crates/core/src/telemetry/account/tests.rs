@@ -102,7 +102,7 @@ fn three_threads_on_two_cores_as_pinned() {
 }
 
 #[test]
-fn what_was_not_read_has_no_speed_and_adds_nothing() {
+fn a_thread_that_was_not_read_has_no_speed_and_adds_nothing() {
     let account = play(&[
         step(0, &[0, 1], &[], vec![read(0, 0, 0, 0), read(1, 0, 0, 2)]),
         step(100, &[], &[], vec![read(0, 100, 0, 0)]),
@@ -138,7 +138,7 @@ fn without_wait_times_there_is_no_speed_but_time_is_counted() {
 }
 
 #[test]
-fn nobody_waits_longer_than_time_goes_on() {
+fn a_wait_share_is_at_most_one() {
     // A wait of 300 ms ends in an interval of 100 ms, and is counted there.
     let account =
         play(&[step(0, &[0], &[], vec![read(0, 0, 0, 0)]), step(100, &[], &[], vec![read(0, 10, 300, 0)])]);
@@ -166,7 +166,7 @@ fn threads_that_end_stay_in_the_sums() {
 }
 
 #[test]
-fn a_thread_born_late_counts_from_its_second_reading() {
+fn a_thread_that_starts_late_counts_from_its_second_reading() {
     // The thread has CPU time from before it was first seen, which does not count.
     let account = play(&[
         step(0, &[], &[], vec![]),
@@ -181,7 +181,7 @@ fn a_thread_born_late_counts_from_its_second_reading() {
 }
 
 #[test]
-fn a_clock_jump_is_not_believed_and_counted() {
+fn a_clock_jump_adds_nothing_and_is_counted() {
     let mut jump = step(10_000, &[], &[], vec![read(0, 9_000, 0, 0)]);
     jump.sample.notices = vec![Notice::ClockJump(Span::from_ms(9_000))];
     let account = play(&[
@@ -262,7 +262,7 @@ fn moves_are_counted_when_they_are_done_and_settled_later_if_need_be() {
 }
 
 #[test]
-fn others_take_what_is_busy_and_not_ours() {
+fn the_share_of_others_is_the_busy_time_that_is_not_ours() {
     let cpu = |at: u64| CpuSample { cpu: OsCpu(0), busy: Span(at * NS_PER_MS), steal: None };
     let mut first = step(0, &[0], &[], vec![read(0, 0, 0, 0)]);
     first.sample.cpus = vec![cpu(0)];
@@ -280,7 +280,7 @@ fn trace(steps: Vec<StepRecord>) -> Trace {
 }
 
 #[test]
-fn a_timeline_keeps_all_time_however_few_its_columns() {
+fn a_timeline_keeps_all_time_with_any_number_of_columns() {
     let steps: Vec<_> = (0..=97)
         .map(|at| {
             let threads = vec![read(0, at * 60, at * 40, u32::try_from(at % 3).unwrap() * 2)];
@@ -307,10 +307,10 @@ fn a_timeline_keeps_all_time_however_few_its_columns() {
     }
 }
 
-/// A policy that stands still does not sample CPUs each time: the reading at the end covers all the
-/// time since the last.
+/// A policy that moves nothing does not sample CPUs each time: the reading at the end covers all
+/// the time since the last.
 #[test]
-fn a_timeline_spreads_what_a_cpu_did_over_the_time_that_was_read() {
+fn a_timeline_spreads_the_work_of_a_cpu_over_the_sampled_time() {
     let cpu = |busy: u64| CpuSample { cpu: OsCpu(0), busy: Span(busy * NS_PER_MS), steal: None };
     let steps = (0..=10).map(|at| {
         let mut step = step(at * 100, &[], &[], vec![]);
@@ -339,7 +339,7 @@ fn a_timeline_leaves_columns_empty_where_nothing_was_read() {
 }
 
 #[test]
-fn balances_hold_on_where_nobody_looked() {
+fn balances_keep_their_value_between_samples() {
     // Ten samples in a tenth of a second, then one a second later.
     let steps: Vec<_> = (0..=10)
         .map(|at| if at < 10 { at * 10 } else { 1_100 })

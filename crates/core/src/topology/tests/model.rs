@@ -15,7 +15,7 @@ fn a_list_of_cpus_is_a_machine() {
 }
 
 #[test]
-fn objects_nest_in_whatever_order_they_come() {
+fn objects_nest_in_any_order_of_input() {
     use Level::{Core, Die, L3, Package};
     let machine = Machine::build(with_domains(
         8,

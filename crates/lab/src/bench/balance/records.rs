@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_is_gone_on_with_from_its_good_runs() {
+    fn a_record_is_resumed_after_its_good_runs() {
         let run = |round: u32, report: Value| serde_json::json!({"record": "run", "cell": "a/b/c", "round": round, "report": report});
         let good = serde_json::json!({"seconds": 1.0});
         let mut all = text(&[begin(), run(1, good.clone()), run(2, Value::Null)]);
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_comparable_is_said() {
+    fn records_that_are_not_comparable_are_reported() {
         let before = BalanceRecord { start: start(), reports: BTreeMap::new() };
         assert_eq!(before.differs(&BalanceStart { rate: 9, repeats: 9, ..start() }), None);
         let other = before.differs(&BalanceStart { cpus: "0-3".into(), ..start() }).unwrap();

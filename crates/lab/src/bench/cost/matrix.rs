@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn programs_are_told_what_to_do() {
+    fn programs_get_their_commands() {
         let shown = |words: Vec<OsString>| {
             words.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
         };

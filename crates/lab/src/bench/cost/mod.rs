@@ -26,7 +26,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 use trimtab_core::balance::Kind;
 use trimtab_core::ids::OsCpu;
-use trimtab_core::sampling_overhead::{Toll, is_below, slowing};
+use trimtab_core::sampling_overhead::{SamplingCost, is_below, slowing};
 use trimtab_core::set::CpuSet;
 use trimtab_core::stats::{estimate, shuffled};
 use trimtab_core::time::Span;
@@ -118,8 +118,8 @@ impl Counting {
     }
 }
 
-/// Returns the machine as policies see it. A machine with a single place for threads is presented
-/// as two nodes, because the policies would rest on it.
+/// Returns the machine as policies see it. A machine with one node and one LLC is presented as two
+/// nodes, because brm and serial have nothing to do on one.
 fn ground(machine: &Machine, allowed: &CpuSet) -> Option<Machine> {
     if machine.nodes().len() > 1 || machine.llcs().len() > 1 {
         return None;
@@ -131,7 +131,7 @@ fn ground(machine: &Machine, allowed: &CpuSet) -> Option<Machine> {
 /// All measurements of a cell, one sample per run.
 #[derive(Debug, Default)]
 struct CostSamples {
-    tolls: Vec<Toll>,
+    costs: Vec<SamplingCost>,
     windows: Vec<Windows>,
 }
 
@@ -169,8 +169,9 @@ impl<'a> CostBench<'a> {
         let mut left_out = Vec::new();
         let rests = halves.is_none() && machine.nodes().len() < 2 && machine.llcs().len() < 2;
         if rests {
-            left_out
-                .push("brm and serial rest on one core: their cost at work is not measured here".to_owned());
+            let why =
+                "brm and serial have nothing to do on one core: their cost at work is not measured here";
+            left_out.push(why.to_owned());
         }
         if counting.choice.is_none() {
             left_out.push("nothing can be counted: the cost of counting is not measured here".to_owned());
@@ -219,22 +220,27 @@ impl<'a> CostBench<'a> {
         }
     }
 
-    /// Measures the cost of sampling a crowd; `None` after a signal.
-    fn looks(&self, talk: &mut Talk, how: SamplerOptions, interrupt: &Interrupt) -> Result<Option<Toll>> {
+    /// Measures the cost of sampling many threads; `None` after a signal.
+    fn looks(
+        &self,
+        talk: &mut Talk,
+        how: SamplerOptions,
+        interrupt: &Interrupt,
+    ) -> Result<Option<SamplingCost>> {
         talk.threads()?;
-        let looker = Sampler::start(talk.pid(), how)?;
-        while !looker.is_over() && interrupt.came().is_none() {
+        let sampler = Sampler::start(talk.pid(), how)?;
+        while !sampler.is_over() && interrupt.came().is_none() {
             std::thread::sleep(CHECK_PERIOD);
         }
-        let looks = looker.end()?;
+        let samples = sampler.end()?;
         if interrupt.came().is_some() {
             return Ok(None);
         }
-        let toll = Toll::of(&looks).context("too few samples were taken")?;
-        if toll.threads == 0.0 {
+        let cost = SamplingCost::of(&samples).context("too few samples were taken")?;
+        if cost.threads == 0.0 {
             bail!("no thread was sampled");
         }
-        Ok(Some(toll))
+        Ok(Some(cost))
     }
 
     /// Measures the windows of each variant; `None` after a signal.
@@ -248,16 +254,16 @@ impl<'a> CostBench<'a> {
             for way in shuffled(ways.len(), seed).into_iter().filter_map(|at| ways.get(at)) {
                 let lasting =
                     self.how(Kind::Float, *way == SlowingVariant::Counted, self.args.budget, 0, None);
-                let looker = (*way != SlowingVariant::Alone)
+                let sampler = (*way != SlowingVariant::Alone)
                     .then(|| Sampler::start(talk.pid(), lasting))
                     .transpose()?;
-                if let Some(looker) = &looker {
-                    looker.warm_up()?;
+                if let Some(sampler) = &sampler {
+                    sampler.warm_up()?;
                 }
                 talk.open()?;
                 let report = talk.report()?;
-                if let Some(looker) = looker {
-                    looker.end()?;
+                if let Some(sampler) = sampler {
+                    sampler.end()?;
                 }
                 if interrupt.came().is_some() {
                     return Ok(None);
@@ -300,11 +306,11 @@ impl<'a> CostBench<'a> {
         let measured = match *cell {
             CostCell::Looks { kind, counted, threads, .. } => {
                 let how = self.how(kind, counted, AMPLE_BUDGET_SHARE, threads, Some(lasting));
-                self.looks(&mut talk, how, interrupt).map(|toll| toll.map(CostMeasurement::Toll))
+                self.looks(&mut talk, how, interrupt).map(|cost| cost.map(CostMeasurement::Cost))
             }
             CostCell::Budget { kind, counted, threads } => {
                 let how = self.how(kind, counted, self.args.budget, threads, Some(lasting));
-                self.looks(&mut talk, how, interrupt).map(|toll| toll.map(CostMeasurement::Toll))
+                self.looks(&mut talk, how, interrupt).map(|cost| cost.map(CostMeasurement::Cost))
             }
             CostCell::Slowing { .. } => {
                 self.windows(&mut talk, round, interrupt).map(|windows| windows.map(CostMeasurement::Windows))
@@ -323,7 +329,7 @@ impl<'a> CostBench<'a> {
 
 /// Result of a run.
 enum CostMeasurement {
-    Toll(Toll),
+    Cost(SamplingCost),
     Windows(Windows),
     Stopped,
 }
@@ -361,14 +367,14 @@ impl Benchmark for CostBench<'_> {
             cell: cell.to_string(),
             what: &cell,
             round,
-            toll: None,
+            cost: None,
             windows: None,
             error: None,
             stderr: "",
         };
         match &measured {
             Ok(CostMeasurement::Stopped) => return Ok(RunOutcome::Stopped),
-            Ok(CostMeasurement::Toll(toll)) => line.toll = Some(*toll),
+            Ok(CostMeasurement::Cost(cost)) => line.cost = Some(*cost),
             Ok(CostMeasurement::Windows(windows)) => line.windows = Some(windows),
             Err(CostFailure { error, stderr }) => {
                 (line.error, line.stderr) = (Some(error.as_str()), stderr.as_str())
@@ -377,7 +383,7 @@ impl Benchmark for CostBench<'_> {
         recorder.write(&CostLine::Run(Box::new(line)))?;
         let Some(samples) = self.samples.get_mut(at) else { return Ok(RunOutcome::Well) };
         match measured {
-            Ok(CostMeasurement::Toll(toll)) => samples.tolls.push(toll),
+            Ok(CostMeasurement::Cost(cost)) => samples.costs.push(cost),
             Ok(CostMeasurement::Windows(windows)) => samples.windows.push(windows),
             Ok(CostMeasurement::Stopped) => {}
             Err(CostFailure { error, stderr }) => return Ok(RunOutcome::Badly { error, stderr }),
@@ -421,7 +427,8 @@ fn evaluate(cell: &CostCell, samples: &CostSamples, start: &CostStart) -> CostRe
         estimate
     };
     let below = |estimate: Option<trimtab_core::stats::Estimate>, bound: f64| is_below(&estimate?, bound);
-    let tolls = |of: fn(&Toll) -> Option<f64>| samples.tolls.iter().filter_map(of).collect::<Vec<f64>>();
+    let costs =
+        |of: fn(&SamplingCost) -> Option<f64>| samples.costs.iter().filter_map(of).collect::<Vec<f64>>();
     let met = match cell {
         CostCell::Slowing { .. } => {
             let mut changes = |name, without, with| {
@@ -434,11 +441,11 @@ fn evaluate(cell: &CostCell, samples: &CostSamples, start: &CostStart) -> CostRe
             below(counted, SLOWING_MAX).filter(|_| counters == CountedEvents::Hardware)
         }
         CostCell::Looks { .. } | CostCell::Budget { .. } => {
-            let share = figure("share", tolls(|toll| Some(toll.share())));
-            let hundred = figure("share_of_100", tolls(Toll::share_of_hundred));
-            figure("tick_ns", tolls(|toll| Some(1e9 * toll.tick())));
-            figure("threads", tolls(|toll| Some(toll.threads)));
-            figure("counted", tolls(|toll| Some(toll.counted)));
+            let share = figure("share", costs(|cost| Some(cost.share())));
+            let hundred = figure("share_of_100", costs(SamplingCost::share_of_hundred));
+            figure("tick_ns", costs(|cost| Some(1e9 * cost.tick())));
+            figure("threads", costs(|cost| Some(cost.threads)));
+            figure("counted", costs(|cost| Some(cost.counted)));
             match cell {
                 CostCell::Looks { counted: true, .. } => {
                     below(hundred, SAMPLING_SHARE_MAX).filter(|_| counters == CountedEvents::Hardware)

@@ -5,7 +5,7 @@ use super::matrix::{CostCell, SlowingVariant};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use trimtab_core::counts::Rung;
-use trimtab_core::sampling_overhead::Toll;
+use trimtab_core::sampling_overhead::SamplingCost;
 use trimtab_core::stats::Estimate;
 
 /// A line of the record.
@@ -65,7 +65,8 @@ pub(super) struct CostRunLine<'a> {
     pub(super) what: &'a CostCell,
     pub(super) round: u32,
     /// Cost of sampling; null for a slowed program or a failed run.
-    pub(super) toll: Option<Toll>,
+    #[serde(rename = "toll")]
+    pub(super) cost: Option<SamplingCost>,
     /// Times of the windows of a slowed program; null otherwise.
     pub(super) windows: Option<&'a Windows>,
     pub(super) error: Option<&'a str>,

@@ -43,7 +43,7 @@ pub(super) fn page(start: &CostStart, found: &[(CostCell, CostResult)], ended: S
         let _ = write!(
             text,
             "\nSampling every 10 ms: CPU time of the sampling process, percentage of one core (goal with hardware counters: below 0.5 for 100 threads)\n\n{}",
-            tolls(&looks, ("OF 100 THREADS", "share_of_100"))
+            cost_table(&looks, ("OF 100 THREADS", "share_of_100"))
         );
     }
     if !budgets.is_empty() {
@@ -51,7 +51,7 @@ pub(super) fn page(start: &CostStart, found: &[(CostCell, CostResult)], ended: S
             text,
             "\nBudget of {} % of one core, kept by sampling less often (goal: at most a twentieth more is used)\n\n{}",
             100.0 * budget,
-            tolls(&budgets, ("SHARE", "share"))
+            cost_table(&budgets, ("SHARE", "share"))
         );
     }
     if !slowed.is_empty() {
@@ -106,7 +106,7 @@ fn met(result: &CostResult) -> String {
     .to_owned()
 }
 
-fn tolls(results: &[&(CostCell, CostResult)], (title, name): (&'static str, &str)) -> Table {
+fn cost_table(results: &[&(CostCell, CostResult)], (title, name): (&'static str, &str)) -> Table {
     let mut table = Table::new(&[
         ("POLICY", Align::Left),
         ("THREADS", Align::Left),

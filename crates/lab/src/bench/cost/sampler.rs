@@ -1,8 +1,8 @@
 //! Sampler: the service's loop over the live machine, in a thread of this process, with the CPU
 //! time that each sample used.
 //!
-//! Everything is the service's own: tags that name threads, the live machine, the policy, and the
-//! budget that stretches the time between samples. Only the request thread of `trimtab serve` is
+//! All parts are those of the service: tags that name threads, the live machine, the policy, and
+//! the budget that extends the time between samples. Only the request thread of `trimtab serve` is
 //! missing, which sleeps until a request arrives.
 
 use anyhow::{Context, Result, anyhow, bail};
@@ -19,7 +19,7 @@ use trimtab_agent::service::host::ServiceHost;
 use trimtab_core::balance::{Decision, Kind, Outcome, PenaltySettings, Settings, Wanted, policy};
 use trimtab_core::drive::{Awake, Go, Host, Step, drive};
 use trimtab_core::observe::{Observer, Sample};
-use trimtab_core::sampling_overhead::Look;
+use trimtab_core::sampling_overhead::CumulativeSample;
 use trimtab_core::tags::{By, Mark, Reach, Registry};
 use trimtab_core::time::{Moment, Span};
 use trimtab_core::topology::Machine;
@@ -55,10 +55,10 @@ pub(super) struct SamplerOptions {
     pub(super) proc: PathBuf,
 }
 
-/// A running sampler, in a thread of its own.
+/// A running sampler, in its own thread.
 #[derive(Debug)]
 pub(super) struct Sampler {
-    thread: JoinHandle<Result<Vec<Look>>>,
+    thread: JoinHandle<Result<Vec<CumulativeSample>>>,
     stopper: Stopper,
     warm: Arc<AtomicBool>,
 }
@@ -73,8 +73,8 @@ impl Sampler {
         let warm = Arc::new(AtomicBool::new(false));
         let heard = Arc::clone(&warm);
         let work = move || look(pid, how, &tell, &heard);
-        let thread = std::thread::Builder::new().name("looker".to_owned()).spawn(work);
-        let thread = thread.context("cannot start a thread (looker)")?;
+        let thread = std::thread::Builder::new().name("sampler".to_owned()).spawn(work);
+        let thread = thread.context("cannot start a thread (sampler)")?;
         match told.recv() {
             Ok(stopper) => Ok(Self { thread, stopper, warm }),
             Err(_) => Err(joined(thread).err().unwrap_or_else(|| anyhow!("sampling ended before it began"))),
@@ -105,13 +105,13 @@ impl Sampler {
     ///
     /// # Errors
     /// Sampling the machine failed.
-    pub(super) fn end(self) -> Result<Vec<Look>> {
+    pub(super) fn end(self) -> Result<Vec<CumulativeSample>> {
         self.stopper.stop();
         joined(self.thread)
     }
 }
 
-fn joined(thread: JoinHandle<Result<Vec<Look>>>) -> Result<Vec<Look>> {
+fn joined(thread: JoinHandle<Result<Vec<CumulativeSample>>>) -> Result<Vec<CumulativeSample>> {
     thread.join().map_err(|_| anyhow!("sampling has panicked"))?
 }
 
@@ -137,7 +137,12 @@ impl Host for CountingHost {
     }
 }
 
-fn look(pid: Pid, how: SamplerOptions, tell: &mpsc::Sender<Stopper>, warm: &AtomicBool) -> Result<Vec<Look>> {
+fn look(
+    pid: Pid,
+    how: SamplerOptions,
+    tell: &mpsc::Sender<Stopper>,
+    warm: &AtomicBool,
+) -> Result<Vec<CumulativeSample>> {
     let SamplerOptions { kind, counting, budget, threads, lasting, machine, proc } = how;
     let usable = machine.cpus();
     let counts = counting.is_some();
@@ -160,8 +165,8 @@ fn look(pid: Pid, how: SamplerOptions, tell: &mpsc::Sender<Stopper>, warm: &Atom
 
     let mut policy = policy(kind, &machine, &settings);
     let mut observer = Observer::new(usable);
-    let mut looks: Vec<Look> = Vec::new();
-    let mut before: Vec<Look> = Vec::new();
+    let mut looks: Vec<CumulativeSample> = Vec::new();
+    let mut before: Vec<CumulativeSample> = Vec::new();
     let looked = drive(&mut host, &mut *policy, &mut observer, &mut |step| {
         let look = note(step);
         if looks.is_empty() {
@@ -195,9 +200,9 @@ fn look(pid: Pid, how: SamplerOptions, tell: &mpsc::Sender<Stopper>, warm: &Atom
     Ok(looks)
 }
 
-fn note(step: &Step<'_>) -> Look {
+fn note(step: &Step<'_>) -> CumulativeSample {
     let many = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
-    Look {
+    CumulativeSample {
         at: step.sample.at,
         worked: now(ClockId::ProcessCPUTime),
         threads: many(step.sample.threads.len()),

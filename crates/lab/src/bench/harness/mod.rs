@@ -4,8 +4,8 @@
 //! Each benchmark defines its runs, the measurement of one run, and the evaluation of the samples
 //! ([`Benchmark`]). Rounds follow each other, each in an order that the series gives, so that other
 //! load on the machine affects all runs. A failing run is reported once and tried again in later
-//! rounds; a run that failed too often is left out. However a series ends, the results so far are
-//! shown and written.
+//! rounds; a run that failed too often is left out. When a series ends in any way, the results so
+//! far are shown and written.
 
 mod kept;
 mod listing;

@@ -39,7 +39,7 @@ mod tests {
     }
 
     #[test]
-    fn standard_output_cannot_be_gone_on_with() {
+    fn a_record_on_standard_output_cannot_be_resumed() {
         assert!(
             resumed(Some(Path::new("-")), true).unwrap_err().to_string().contains("--resume needs a file")
         );

@@ -1,12 +1,12 @@
 //! The measurement as a bar chart: a self-contained SVG.
 //!
 //! Unit: pixels at scale 1. One panel a figure; in it a pair of bars a shape, unbound and bound,
-//! with the interval as a whisker and the verdict as the bound bar's fill: it stands out only where
-//! there is a difference. Bars lie, so that any number of shapes has room, each with its number
-//! beside it; all its numbers are in a tooltip. One wild interval must not press all bars flat: a
-//! scale reaches little beyond the longest bar, and a whisker that reaches further ends in an
-//! arrow. Properties: a scale begins at zero; bars differ in pattern as well as in colour; equal
-//! input gives equal bytes.
+//! with the interval as a whisker and the verdict as the bound bar's fill: it is visible only where
+//! there is a difference. Bars are horizontal, so that any number of shapes has room, each with its
+//! number beside it; all its numbers are in a tooltip. One very wide interval must not make all
+//! bars short: a scale ends little beyond the longest bar, and a longer whisker ends in an arrow.
+//! Properties: a scale begins at zero; bars differ in pattern as well as in colour; equal input
+//! gives equal bytes.
 
 use super::records::NestedStart;
 use super::{Measured, report};
@@ -137,7 +137,7 @@ fn bar(out: &mut Canvas, axis: &Axis, style: &str, estimate: Option<Estimate>, y
     out.markup("</g>\n");
 }
 
-/// Colours tell apart with any of the common colour blindnesses; patterns do without colour.
+/// The colours are distinguishable with any common colour blindness; patterns do without colour.
 const STYLE: &str = r##"<style>
 .whisker { stroke: #1c1f24; stroke-width: 1.5; fill: none }
 .unbound { fill: #c3c8cf; stroke: #8a919b }
@@ -162,7 +162,7 @@ mod tests {
     use std::collections::BTreeMap;
     use trimtab_core::stats::compare;
 
-    /// What a record's `result` lines say.
+    /// Contents of a record's `result` lines.
     fn measured(lines: &[Value], seed: u64) -> Vec<Measured> {
         let numbers = |value: &Value| value.as_array().unwrap().iter().filter_map(Value::as_f64).collect();
         let one = |line: &Value| {

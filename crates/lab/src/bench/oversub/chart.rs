@@ -7,19 +7,19 @@
 use super::super::harness::Head;
 use super::super::team::plot::{self, Panel, PanelGroup, PlotLine, PlotPoint};
 use trimtab_core::place::waiting::WaitPolicy;
-use trimtab_core::study::{About, Grip, Runtime, StudyCell, Summary};
+use trimtab_core::study::{About, Runtime, StudyCell, Summary, ThreadBinding};
 use trimtab_front::chart::axis::{Axis, log2};
 use trimtab_front::study::title;
 
 /// Ways that have a panel, in order.
-const WAYS: [(Grip, WaitPolicy); 7] = [
-    (Grip::Floating, WaitPolicy::Keep),
-    (Grip::Floating, WaitPolicy::Spin),
-    (Grip::Floating, WaitPolicy::Yield),
-    (Grip::Floating, WaitPolicy::Sleep),
-    (Grip::Floating, WaitPolicy::Auto),
-    (Grip::Pinned, WaitPolicy::Keep),
-    (Grip::Balanced, WaitPolicy::Keep),
+const WAYS: [(ThreadBinding, WaitPolicy); 7] = [
+    (ThreadBinding::Floating, WaitPolicy::Keep),
+    (ThreadBinding::Floating, WaitPolicy::Spin),
+    (ThreadBinding::Floating, WaitPolicy::Yield),
+    (ThreadBinding::Floating, WaitPolicy::Sleep),
+    (ThreadBinding::Floating, WaitPolicy::Auto),
+    (ThreadBinding::Pinned, WaitPolicy::Keep),
+    (ThreadBinding::Balanced, WaitPolicy::Keep),
 ];
 
 /// Ratios beyond this, and below its inverse, are at the ends of the axis.
@@ -32,7 +32,7 @@ pub(super) fn picture(about: &About, summaries: &[Summary]) -> String {
     names.sort();
     names.dedup();
     let class = |at: usize| format!("{} c{}", if at < 10 { "team" } else { "peer" }, at % 10);
-    let whos: Vec<(String, String)> =
+    let series: Vec<(String, String)> =
         names.iter().enumerate().map(|(at, name)| (class(at), name.clone())).collect();
     let drawn = alone.iter().filter_map(|one| one.slowdown).map(|slowdown| slowdown.median);
     let axis = Some(Axis::ratio(drawn, RATIO_MAX));
@@ -44,7 +44,7 @@ pub(super) fn picture(about: &About, summaries: &[Summary]) -> String {
             let cells: Vec<&Summary> = alone.iter().copied().filter(|one| wanted(&one.cell)).collect();
             // A panel of the baseline alone would be a point at 1.
             if cells.iter().any(|one| one.cell.per_core > 1) {
-                panels.push(panel(&cells, &whos, format!("{grip}, wait {wait}")));
+                panels.push(panel(&cells, &series, format!("{grip}, wait {wait}")));
             }
         }
         if !panels.is_empty() {
@@ -59,15 +59,15 @@ pub(super) fn picture(about: &About, summaries: &[Summary]) -> String {
         summary: about.summary.clone(),
         kernel: about.kernel.clone(),
     };
-    plot::picture("More threads than cores: time over that of one thread a core", &head, &whos, &groups)
+    plot::picture("More threads than cores: time over that of one thread a core", &head, &series, &groups)
 }
 
-fn panel(cells: &[&Summary], whos: &[(String, String)], title: String) -> Panel {
+fn panel(cells: &[&Summary], series: &[(String, String)], title: String) -> Panel {
     let mut below: Vec<u32> = cells.iter().map(|one| one.cell.per_core).collect();
     below.sort_unstable();
     below.dedup();
     let mut lines = Vec::new();
-    for (class, name) in whos {
+    for (class, name) in series {
         let mut of: Vec<&&Summary> = cells.iter().filter(|one| one.cell.name() == *name).collect();
         of.sort_by_key(|one| one.cell.per_core);
         let point = |one: &&&Summary| {

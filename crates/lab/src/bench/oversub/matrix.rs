@@ -1,11 +1,11 @@
 //! Matrix of `bench oversub`: the cases of a round, in groups with common baselines.
 
 use super::programs::{OversubTools, deaf, waits as waits_of};
-use crate::args::{Class, Couple, Mix, OversubArgs, Program};
+use crate::args::{Class, Mix, OversubArgs, Program, ProgramPair};
 use std::collections::{BTreeMap, BTreeSet};
 use trimtab_core::place::waiting::WaitPolicy;
 use trimtab_core::set::CpuSet;
-use trimtab_core::study::{Arrangement, Company, Grip, Runtime, StudyCell};
+use trimtab_core::study::{Arrangement, PairedProgram, Runtime, StudyCell, ThreadBinding};
 
 /// Default programs: all but those that take long.
 const USUAL: [Program; 11] = [
@@ -154,7 +154,7 @@ impl OversubPlanner<'_> {
             threads: cores.saturating_mul(per_core),
             cores,
             per_core,
-            grip: Grip::Floating,
+            grip: ThreadBinding::Floating,
             wait: WaitPolicy::Keep,
             company: None,
         }
@@ -162,15 +162,16 @@ impl OversubPlanner<'_> {
 
     /// Returns the combinations of binding and wait policy. Wait policies vary with floating
     /// threads, bindings with the runtime's own wait policy, unless all combinations are requested.
-    fn ways(&self) -> Vec<(Grip, WaitPolicy)> {
-        let grips = or(&self.args.grips, if self.quick { &[Grip::Floating] } else { &Grip::ALL });
+    fn ways(&self) -> Vec<(ThreadBinding, WaitPolicy)> {
+        let grips =
+            or(&self.args.grips, if self.quick { &[ThreadBinding::Floating] } else { &ThreadBinding::ALL });
         let waits = or(&self.args.waits, if self.quick { &QUICK_WAITS } else { &WAITS });
         let all = grips.iter().flat_map(|grip| waits.iter().map(move |wait| (*grip, *wait)));
         // If the common starting point of the variations is missing, all combinations are
         // requested.
-        let from_there = !grips.contains(&Grip::Floating) || !waits.contains(&WaitPolicy::Keep);
-        let wanted = |(grip, wait): &(Grip, WaitPolicy)| {
-            self.args.cross || from_there || *grip == Grip::Floating || *wait == WaitPolicy::Keep
+        let from_there = !grips.contains(&ThreadBinding::Floating) || !waits.contains(&WaitPolicy::Keep);
+        let wanted = |(grip, wait): &(ThreadBinding, WaitPolicy)| {
+            self.args.cross || from_there || *grip == ThreadBinding::Floating || *wait == WaitPolicy::Keep
         };
         all.filter(wanted).collect()
     }
@@ -199,7 +200,7 @@ impl OversubPlanner<'_> {
                                 let why = "it changes nothing if every thread has a core, or has no variable";
                                 self.leave_out(format!("{runtime} with --waits auto: {why}"));
                             }
-                        } else if grip == Grip::Balanced
+                        } else if grip == ThreadBinding::Balanced
                             && matches!(runtime, Runtime::OpenMpi | Runtime::Mpich)
                         {
                             self.leave_out(format!("{runtime} balanced: --balance moves the threads of one program, not those that a launcher starts"));
@@ -214,7 +215,8 @@ impl OversubPlanner<'_> {
     }
 
     fn pairs(&mut self) {
-        let usual: Vec<Couple> = PAIRS.iter().map(|(one, other)| Couple::Of(*one, *other)).collect();
+        let usual: Vec<ProgramPair> =
+            PAIRS.iter().map(|(one, other)| ProgramPair::Of(*one, *other)).collect();
         let usual = if self.quick { &usual[..1] } else { &usual[..] };
         let couples = or(self.args.pairs.as_deref().unwrap_or(usual), &[]);
         let mixes = or(&self.args.mixes, &[]);
@@ -228,7 +230,7 @@ impl OversubPlanner<'_> {
             runtimes.truncate(1);
         }
         for couple in couples {
-            let Couple::Of(one, other) = couple else { continue };
+            let ProgramPair::Of(one, other) = couple else { continue };
             if self.cpus.len() < 2 {
                 self.leave_out("pairs: one core cannot be partitioned".to_owned());
                 continue;
@@ -275,7 +277,7 @@ impl OversubPlanner<'_> {
             let cpus = part(place);
             let cores = u32::try_from(cpus.len()).unwrap_or(u32::MAX);
             let (program, other) = (both[place], both[1 - place]);
-            let company = Company {
+            let company = PairedProgram {
                 program: other.word().to_owned(),
                 class: Some(self.plan.class.word().to_owned()),
                 runtime,

@@ -36,7 +36,9 @@ use std::time::{Duration, Instant};
 use trimtab_core::place::waiting::{WaitPolicy, Yield};
 use trimtab_core::set::CpuSet;
 use trimtab_core::stats::shuffled;
-use trimtab_core::study::{self, About, Grip, Pair, Runtime, Sample, Status, Study, StudyCell, Summary};
+use trimtab_core::study::{
+    self, About, Pair, Runtime, Sample, Status, Study, StudyCell, Summary, ThreadBinding,
+};
 use trimtab_front::exit::{self, Exit};
 use trimtab_front::interrupt::Interrupt;
 use trimtab_front::process_env::World;
@@ -236,7 +238,7 @@ impl<'a> OversubBench<'a> {
             threads: cores,
             cores,
             per_core: 1,
-            grip: Grip::Floating,
+            grip: ThreadBinding::Floating,
             wait: WaitPolicy::Keep,
             company: None,
             ..job.cell.clone()

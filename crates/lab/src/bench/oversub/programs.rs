@@ -13,7 +13,7 @@ use trimtab_core::ids::OsCpu;
 use trimtab_core::place::Action;
 use trimtab_core::place::waiting::{How, Occupancy, WaitPolicy, Waiting, Yield, decide};
 use trimtab_core::set::CpuSet;
-use trimtab_core::study::{Arrangement, Company, Grip, Runtime, StudyCell};
+use trimtab_core::study::{Arrangement, PairedProgram, Runtime, StudyCell, ThreadBinding};
 
 /// Programs whose work is given in steps (with barriers, and a pipeline without), and a program
 /// with nested teams.
@@ -232,7 +232,7 @@ impl OversubTools {
         let mut words: Vec<OsString> = vec![self.own.clone().into()];
         words.extend(["bench", "oversub-cell", "--cpus"].map(OsString::from));
         words.extend([cpus.to_string().into(), "--".into()]);
-        if grip == Grip::Balanced {
+        if grip == ThreadBinding::Balanced {
             words.push(self.trimtab.clone().into());
             words.extend(
                 ["run", "--no-rules", "--survey", "none", "--fit", "keep", "--share", "--cores"]
@@ -264,7 +264,7 @@ impl OversubTools {
             set("OMP_NUM_THREADS", number);
         }
         set("OMP_DYNAMIC", "false".to_owned());
-        if grip == Grip::Pinned {
+        if grip == ThreadBinding::Pinned {
             let places: Vec<String> = cpus.iter().map(|cpu| format!("{{{cpu}}}")).collect();
             set("OMP_PLACES", places.join(","));
             // Each outer thread has a core, and its team runs there with it.
@@ -296,7 +296,7 @@ impl OversubTools {
             Runtime::TeamProcess => add(&["-k", "process"]),
             _ => {}
         }
-        if cell.grip == Grip::Pinned {
+        if cell.grip == ThreadBinding::Pinned {
             add(&["-p"]);
         }
         words
@@ -340,7 +340,7 @@ fn by_threads(program: Program, class: Class, cores: u32, per_core: u32, rate: O
 pub(super) fn waits(runtime: Runtime, wait: WaitPolicy, cell: &StudyCell) -> Vec<(String, String)> {
     // Two programs that share cores see each other at their start; nothing else of the other
     // program matters here.
-    let shares = |company: &&Company| company.arrangement == Arrangement::Shared;
+    let shares = |company: &&PairedProgram| company.arrangement == Arrangement::Shared;
     let shared = cell.company.iter().filter(shares).map(|_| OsCpu(0)).collect();
     let (threads, cpus) = (u64::from(cell.threads), u64::from(cell.cores));
     let occupancy = Occupancy { threads, cpus, shared, ..Occupancy::default() };
@@ -418,14 +418,14 @@ mod tests {
             threads: 2 * per_core,
             cores: 2,
             per_core,
-            grip: Grip::Floating,
+            grip: ThreadBinding::Floating,
             wait,
             company: None,
         }
     }
 
     #[test]
-    fn each_runtime_is_told_in_its_own_words() {
+    fn each_runtime_gets_its_own_variables() {
         let said = |runtime, per_core, wait| -> Vec<String> {
             let all = waits(runtime, wait, &cell(runtime, per_core, wait)).into_iter();
             all.map(|(name, value)| format!("{name}={value}")).collect()
@@ -451,7 +451,7 @@ mod tests {
     #[test]
     fn a_program_that_shares_its_cores_waits_as_its_runtime_does() {
         let beside = |arrangement| {
-            let company = Company {
+            let company = PairedProgram {
                 program: "ep".to_owned(),
                 class: Some("S".to_owned()),
                 runtime: Runtime::Libgomp,

@@ -5,7 +5,7 @@ use super::records::OversubEnd;
 use std::fmt::Write as _;
 use trimtab_core::place::waiting::WaitPolicy;
 use trimtab_core::stats::Estimate;
-use trimtab_core::study::{self, About, Grip, Pair, Runtime, Sample, StudyCell, Summary};
+use trimtab_core::study::{self, About, Pair, Runtime, Sample, StudyCell, Summary, ThreadBinding};
 use trimtab_front::study::{FOREIGN_SHARE_MAX, estimate, intervals, slowdown, time, title};
 use trimtab_front::table::{Align, Table};
 
@@ -59,7 +59,7 @@ fn head(about: &About) -> String {
 }
 
 /// Returns the parameters of a cell that vary, except threads per core.
-fn way(cell: &StudyCell) -> (String, Grip, WaitPolicy) {
+fn way(cell: &StudyCell) -> (String, ThreadBinding, WaitPolicy) {
     (cell.name(), cell.grip, cell.wait)
 }
 

@@ -54,7 +54,7 @@ fn no_case_is_planned_twice_and_threads_are_those_of_their_cores() {
 }
 
 #[test]
-fn what_was_stopped_is_as_much_slower_as_from_start_to_end() {
+fn the_slowdown_of_a_stopped_program_is_that_of_its_whole_run() {
     let steps = steps("--runtimes libgomp --kernels cg --pairs none");
     let ran = ProgramRun { ending: RunEnding::Slower, wall: 30.0, cpu: None, stderr: String::new() };
     let beside = Some(Baseline { seconds: 0.5, wall: 2.0, serves: 1 });

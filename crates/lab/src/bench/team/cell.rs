@@ -3,7 +3,7 @@
 //!
 //! Ranks that are processes are this program again, with the same options and `TRIMTAB_TEAM` in the
 //! environment. They end with their parent. A rank that fails ends its process: the team itself
-//! notifies the other ranks.
+//! reports that to the other ranks.
 
 use super::super::harness;
 use super::measure;

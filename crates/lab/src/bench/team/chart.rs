@@ -1,12 +1,12 @@
 //! The measurement as a picture: time over size, as a self-contained SVG.
 //!
 //! Unit: pixels at scale 1. A group of panels for each count of ranks, a panel for each operation;
-//! both scales double, so that a line twice as steep is a time that grows twice as fast. Streams
-//! only: one line for each who is measured, teams thick. Properties: no script, no font, no link
-//! from outside; equal input gives equal bytes.
+//! both scales double, so that a line twice as steep is a time that grows twice as fast. Only cells
+//! of mode stream; one line for each team and peer, the teams' lines thick. Properties: no script,
+//! no font, no link from outside; equal input gives equal bytes.
 
 use super::TeamFindings;
-use super::matrix::{TeamCell, Who};
+use super::matrix::{Contestant, TeamCell};
 use super::plot::{self, Panel, PanelGroup, PlotLine, PlotPoint};
 use super::records::TeamStart;
 use crate::args::{Mode, Operation};
@@ -18,8 +18,8 @@ pub(super) fn picture(start: &TeamStart, found: TeamFindings<'_>) -> String {
     counts.dedup();
     let ops: Vec<Operation> =
         Operation::ALL.into_iter().filter(|op| found.cells.iter().any(|cell| cell.op == *op)).collect();
-    let whos: Vec<(String, String)> =
-        found.whos.iter().enumerate().map(|(at, who)| (class(at, who), who.to_string())).collect();
+    let contestants: Vec<(String, String)> =
+        found.contestants.iter().enumerate().map(|(at, who)| (class(at, who), who.to_string())).collect();
     let group = |&ranks: &u32| {
         let panels: Vec<Panel> = ops.iter().map(|&op| panel(found, ranks, op)).collect();
         let word = if ranks == 1 { "rank" } else { "ranks" };
@@ -32,12 +32,12 @@ pub(super) fn picture(start: &TeamStart, found: TeamFindings<'_>) -> String {
         }
     };
     let groups: Vec<PanelGroup> = counts.iter().map(group).collect();
-    plot::picture("Teams beside others: microseconds a call, over bytes", &start.head, &whos, &groups)
+    plot::picture("Teams beside others: microseconds a call, over bytes", &start.head, &contestants, &groups)
 }
 
-/// How who stands at this place is drawn.
-pub(super) fn class(at: usize, who: &Who) -> String {
-    let weight = if matches!(who, Who::Team(_)) { "team" } else { "peer" };
+/// Returns the CSS classes of a line: the weight by team or peer, the colour by its place.
+pub(super) fn class(at: usize, who: &Contestant) -> String {
+    let weight = if matches!(who, Contestant::Team(_)) { "team" } else { "peer" };
     format!("{weight} c{}", at % 10)
 }
 
@@ -45,7 +45,7 @@ fn panel(found: TeamFindings<'_>, ranks: u32, op: Operation) -> Panel {
     let wanted = |cell: &&TeamCell| cell.ranks == ranks && cell.op == op && cell.mode == Mode::Stream;
     let cells: Vec<TeamCell> = found.cells.iter().filter(wanted).copied().collect();
     let mut lines = Vec::new();
-    for (at, who) in found.whos.iter().enumerate() {
+    for (at, who) in found.contestants.iter().enumerate() {
         let point = |cell: &TeamCell| {
             let us = found.of(*cell, who)?.median()?;
             Some(PlotPoint {

@@ -1,6 +1,6 @@
 //! Contest: cells measured by teams and by their peers, and the comparison of the results.
 
-use super::matrix::Who;
+use super::matrix::Contestant;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt::Display;
@@ -23,8 +23,8 @@ pub(super) trait ContestSamples {
 #[derive(Debug)]
 pub(super) struct ContestMatrix<C> {
     pub(super) cells: Vec<C>,
-    pub(super) whos: Vec<Who>,
-    /// Indices into `cells` and `whos` (the contestants).
+    pub(super) contestants: Vec<Contestant>,
+    /// Indices into `cells` and `contestants`.
     pub(super) runs: Vec<(usize, usize)>,
     /// Cells and contestants that cannot run here, with reasons.
     pub(super) left_out: Vec<String>,
@@ -34,35 +34,37 @@ impl<C: ContestCell> ContestMatrix<C> {
     /// Creates the matrix of all cells by all contestants that are `measured` in them.
     pub(super) fn of(
         cells: Vec<C>,
-        whos: Vec<Who>,
+        contestants: Vec<Contestant>,
         left_out: Vec<String>,
-        measured: impl Fn(&Who, C) -> bool,
+        measured: impl Fn(&Contestant, C) -> bool,
     ) -> Self {
-        let each = |at: usize| (0..whos.len()).map(move |who| (at, who));
-        let wanted = |&(cell, who): &(usize, usize)| measured(&whos[who], cells[cell]);
+        let each = |at: usize| (0..contestants.len()).map(move |contestant| (at, contestant));
+        let wanted = |&(cell, contestant): &(usize, usize)| measured(&contestants[contestant], cells[cell]);
         let runs = (0..cells.len()).flat_map(each).filter(wanted).collect();
-        Self { cells, whos, runs, left_out }
+        Self { cells, contestants, runs, left_out }
     }
 
     /// Returns all runs.
-    pub(super) fn each(&self) -> impl Iterator<Item = (C, &Who)> {
-        self.runs.iter().map(|&(cell, who)| (self.cells[cell], &self.whos[who]))
+    pub(super) fn each(&self) -> impl Iterator<Item = (C, &Contestant)> {
+        self.runs.iter().map(|&(cell, contestant)| (self.cells[cell], &self.contestants[contestant]))
     }
 
     /// Returns the names of all runs.
     pub(super) fn names(&self) -> Vec<String> {
-        self.each().map(|(cell, who)| format!("{cell} {who}")).collect()
+        self.each().map(|(cell, contestant)| format!("{cell} {contestant}")).collect()
     }
 
     /// Returns the runs with their commands.
-    pub(super) fn listing(&self, command: impl Fn(C, &Who) -> Vec<OsString>) -> Vec<String> {
-        let words = |cell, who| super::super::harness::words(&command(cell, who)).join(" ");
-        self.each().map(|(cell, who)| format!("{cell} {who}: {}", words(cell, who))).collect()
+    pub(super) fn listing(&self, command: impl Fn(C, &Contestant) -> Vec<OsString>) -> Vec<String> {
+        let words = |cell, contestant| super::super::harness::words(&command(cell, contestant)).join(" ");
+        self.each()
+            .map(|(cell, contestant)| format!("{cell} {contestant}: {}", words(cell, contestant)))
+            .collect()
     }
 
     /// Returns the names of the contestants.
     pub(super) fn columns(&self) -> Vec<String> {
-        self.whos.iter().map(ToString::to_string).collect()
+        self.contestants.iter().map(ToString::to_string).collect()
     }
 }
 
@@ -70,7 +72,7 @@ impl<C: ContestCell> ContestMatrix<C> {
 #[derive(Debug)]
 pub(super) struct ContestFindings<'a, C, S> {
     pub(super) cells: &'a [C],
-    pub(super) whos: &'a [Who],
+    pub(super) contestants: &'a [Contestant],
     /// By cell and contestant.
     samples: &'a BTreeMap<(usize, usize), S>,
     pub(super) seed: u64,
@@ -91,21 +93,22 @@ impl<'a, C: ContestCell, S: ContestSamples> ContestFindings<'a, C, S> {
         samples: &'a BTreeMap<(usize, usize), S>,
         seed: u64,
     ) -> Self {
-        Self { cells: &matrix.cells, whos: &matrix.whos, samples, seed }
+        Self { cells: &matrix.cells, contestants: &matrix.contestants, samples, seed }
     }
 
     /// Returns the samples of a cell by a contestant; `None` if nothing was measured.
-    pub(super) fn of(&self, cell: C, who: &Who) -> Option<&'a S> {
+    pub(super) fn of(&self, cell: C, contestant: &Contestant) -> Option<&'a S> {
         let cell = self.cells.iter().position(|one| *one == cell)?;
-        let who = self.whos.iter().position(|one| one == who)?;
-        self.samples.get(&(cell, who)).filter(|samples| !samples.times().is_empty())
+        let contestant = self.contestants.iter().position(|one| one == contestant)?;
+        self.samples.get(&(cell, contestant)).filter(|samples| !samples.times().is_empty())
     }
 
     /// Returns the fastest peer of a cell.
-    pub(super) fn best_peer(&self, cell: C) -> Option<(&'a Who, &'a S)> {
+    pub(super) fn best_peer(&self, cell: C) -> Option<(&'a Contestant, &'a S)> {
         let cell = cell.of_peers();
-        let peers = self.whos.iter().filter(|who| matches!(who, Who::Peer { .. }));
-        let measured = peers.filter_map(|who| Some((who, self.of(cell, who)?)));
+        let peers =
+            self.contestants.iter().filter(|contestant| matches!(contestant, Contestant::Peer { .. }));
+        let measured = peers.filter_map(|contestant| Some((contestant, self.of(cell, contestant)?)));
         measured.min_by(|(_, one), (_, other)| {
             let median = |samples: &S| stats::median(&samples.times()).unwrap_or(f64::INFINITY);
             median(one).total_cmp(&median(other))
@@ -113,8 +116,8 @@ impl<'a, C: ContestCell, S: ContestSamples> ContestFindings<'a, C, S> {
     }
 
     /// Returns the time over that of the fastest peer.
-    pub(super) fn ratio(&self, cell: C, who: &Who) -> Option<Estimate> {
-        self.ratio_of(self.of(cell, who)?, self.best_peer(cell)?.1)
+    pub(super) fn ratio(&self, cell: C, contestant: &Contestant) -> Option<Estimate> {
+        self.ratio_of(self.of(cell, contestant)?, self.best_peer(cell)?.1)
     }
 
     /// Returns the ratio of the times of two samples.

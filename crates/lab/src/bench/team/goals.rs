@@ -1,11 +1,11 @@
-//! Goals that trimtab sets itself for teams, and their judgement.
+//! Goals of the project for the speed of teams, and their judgement.
 //!
 //! Unit: microseconds, or ratios of medians. Times hold for a machine of two cores; ratios hold on
 //! any machine. Only clean runs are judged, and at least [`SAMPLES_MIN`] of them. A goal for many
 //! cells is judged on those with enough runs, and states their number.
 
 use super::TeamFindings;
-use super::matrix::{TeamCell, Who};
+use super::matrix::{Contestant, TeamCell};
 use super::samples::TeamSamples;
 use crate::args::{Mode, Operation};
 use serde::Serialize;
@@ -16,7 +16,8 @@ use trimtab_front::args::ranks::RankLayout;
 /// A goal, and whether it was met.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub(super) struct JudgedGoal {
-    pub(super) who: String,
+    #[serde(rename = "who")]
+    pub(super) contestant: String,
     pub(super) goal: String,
     /// Measured value; for several cells the worst one.
     pub(super) value: Option<f64>,
@@ -30,8 +31,8 @@ pub(super) struct JudgedGoal {
 
 impl fmt::Display for JudgedGoal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { who, goal, bound, cells, missed, .. } = self;
-        let bounded = format!("{who}: {goal} <= {bound}");
+        let Self { contestant, goal, bound, cells, missed, .. } = self;
+        let bounded = format!("{contestant}: {goal} <= {bound}");
         match (self.met, self.value) {
             (Some(true), Some(value)) => write!(f, "met         {bounded}: {value:.3}")?,
             (Some(false), Some(value)) => write!(f, "MISSED      {bounded}: {value:.3}")?,
@@ -61,16 +62,17 @@ fn least(samples: &TeamSamples) -> Option<f64> {
 /// Returns all goals that apply to the measured cells.
 pub(super) fn judge(found: &TeamFindings<'_>) -> Vec<JudgedGoal> {
     let mut all = Vec::new();
-    for who in found.whos.iter().filter(|who| matches!(who, Who::Team(_))) {
-        times(found, who, &mut all);
-        peers(found, who, &mut all);
-        loose(found, who, &mut all);
+    for contestant in found.contestants.iter().filter(|contestant| matches!(contestant, Contestant::Team(_)))
+    {
+        times(found, contestant, &mut all);
+        peers(found, contestant, &mut all);
+        loose(found, contestant, &mut all);
     }
     all
 }
 
 /// Adds goals for times of single cells.
-fn times(found: &TeamFindings<'_>, who: &Who, all: &mut Vec<JudgedGoal>) {
+fn times(found: &TeamFindings<'_>, contestant: &Contestant, all: &mut Vec<JudgedGoal>) {
     use Mode::{Resident, Stream};
     use Operation::{Allreduce, Barrier, Bcast};
     type What = fn(&TeamSamples) -> Option<f64>;
@@ -87,11 +89,11 @@ fn times(found: &TeamFindings<'_>, who: &Who, all: &mut Vec<JudgedGoal>) {
     ];
     for (ranks, op, bytes, mode, word, what, bound) in goals {
         let cell = TeamCell { ranks, op, bytes, mode };
-        let Some(samples) = found.of(cell, who) else { continue };
+        let Some(samples) = found.of(cell, contestant) else { continue };
         let value = what(samples);
         let missed = value.filter(|value| *value > bound).map(|_| cell.to_string());
         all.push(JudgedGoal {
-            who: who.to_string(),
+            contestant: contestant.to_string(),
             goal: format!("{cell}, {word} us"),
             value,
             bound,
@@ -103,7 +105,12 @@ fn times(found: &TeamFindings<'_>, who: &Who, all: &mut Vec<JudgedGoal>) {
 }
 
 /// Judges the worst of several ratios, one per cell.
-fn worst(who: &Who, goal: String, bound: f64, ratios: &[(TeamCell, Option<f64>)]) -> Option<JudgedGoal> {
+fn worst(
+    contestant: &Contestant,
+    goal: String,
+    bound: f64,
+    ratios: &[(TeamCell, Option<f64>)],
+) -> Option<JudgedGoal> {
     if ratios.is_empty() {
         return None;
     }
@@ -112,7 +119,7 @@ fn worst(who: &Who, goal: String, bound: f64, ratios: &[(TeamCell, Option<f64>)]
     let value = known.iter().map(|(_, ratio)| *ratio).reduce(f64::max);
     let missed = known.iter().filter(|(_, ratio)| *ratio > bound).map(|(cell, _)| cell.to_string()).collect();
     Some(JudgedGoal {
-        who: who.to_string(),
+        contestant: contestant.to_string(),
         goal,
         value,
         bound,
@@ -127,30 +134,32 @@ fn ratio(ours: Option<&TeamSamples>, others: Option<&TeamSamples>) -> Option<f64
 }
 
 /// Adds goals for ratios to peers.
-fn peers(found: &TeamFindings<'_>, who: &Who, all: &mut Vec<JudgedGoal>) {
-    let against = |peer: &Who, wanted: &dyn Fn(&TeamCell) -> bool| -> Vec<(TeamCell, Option<f64>)> {
+fn peers(found: &TeamFindings<'_>, contestant: &Contestant, all: &mut Vec<JudgedGoal>) {
+    let against = |peer: &Contestant, wanted: &dyn Fn(&TeamCell) -> bool| -> Vec<(TeamCell, Option<f64>)> {
         let both = |cell: &&TeamCell| {
-            wanted(cell) && found.of(**cell, who).is_some() && found.of(**cell, peer).is_some()
+            wanted(cell) && found.of(**cell, contestant).is_some() && found.of(**cell, peer).is_some()
         };
-        let of = |cell: &TeamCell| (*cell, ratio(found.of(*cell, who), found.of(*cell, peer)));
+        let of = |cell: &TeamCell| (*cell, ratio(found.of(*cell, contestant), found.of(*cell, peer)));
         found.cells.iter().filter(both).map(of).collect()
     };
-    for peer in found.whos {
-        let Who::Peer { name, processes } = peer else { continue };
+    for peer in found.contestants {
+        let Contestant::Peer { name, processes } = peer else { continue };
         let judged = match name.as_str() {
             // A barrier of threads is compared with a barrier of threads.
-            "pthread" if *processes == (*who != Who::Team(RankLayout::Threads)) => worst(
-                who,
+            "pthread" if *processes == (*contestant != Contestant::Team(RankLayout::Threads)) => worst(
+                contestant,
                 format!("barrier, ratio to {peer}"),
                 1.2,
                 &against(peer, &|cell| cell.op == Operation::Barrier),
             ),
-            "openmpi" | "mpich" => worst(who, format!("ratio to {name}"), 1.0, &against(peer, &|_| true)),
+            "openmpi" | "mpich" => {
+                worst(contestant, format!("ratio to {name}"), 1.0, &against(peer, &|_| true))
+            }
             "gloo" => {
                 let barriers = against(peer, &|cell| cell.op == Operation::Barrier);
-                all.extend(worst(who, "barrier, ratio to gloo".to_owned(), 0.01, &barriers));
+                all.extend(worst(contestant, "barrier, ratio to gloo".to_owned(), 0.01, &barriers));
                 let large = against(peer, &|cell| cell.bytes == 1 << 20);
-                worst(who, "1 MiB, ratio to gloo".to_owned(), 0.2, &large)
+                worst(contestant, "1 MiB, ratio to gloo".to_owned(), 0.2, &large)
             }
             _ => None,
         };
@@ -159,14 +168,14 @@ fn peers(found: &TeamFindings<'_>, who: &Who, all: &mut Vec<JudgedGoal>) {
 }
 
 /// Adds goals for loose calls compared with strict ones, from 8 bytes to 64 KiB.
-fn loose(found: &TeamFindings<'_>, who: &Who, all: &mut Vec<JudgedGoal>) {
+fn loose(found: &TeamFindings<'_>, contestant: &Contestant, all: &mut Vec<JudgedGoal>) {
     let of = |cell: &TeamCell| {
         let strict = TeamCell { mode: Mode::Strict, ..*cell };
-        let both = found.of(*cell, who).zip(found.of(strict, who));
+        let both = found.of(*cell, contestant).zip(found.of(strict, contestant));
         both.map(|(loose, strict)| (*cell, ratio(Some(loose), Some(strict))))
     };
     let cells =
         found.cells.iter().filter(|cell| cell.mode == Mode::Loose && cell.bytes <= 65536 && cell.ranks > 1);
     let ratios: Vec<(TeamCell, Option<f64>)> = cells.filter_map(of).collect();
-    all.extend(worst(who, "loose, ratio to strict".to_owned(), 1.0, &ratios));
+    all.extend(worst(contestant, "loose, ratio to strict".to_owned(), 1.0, &ratios));
 }

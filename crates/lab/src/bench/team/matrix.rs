@@ -44,14 +44,14 @@ impl fmt::Display for TeamCell {
 
 /// A team or a peer that is measured.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Who {
+pub(super) enum Contestant {
     /// A team.
     Team(RankLayout),
     /// A peer, and whether its ranks are processes where the default is threads.
     Peer { name: String, processes: bool },
 }
 
-impl fmt::Display for Who {
+impl fmt::Display for Contestant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Team(ways) => write!(f, "team-{ways}"),
@@ -61,7 +61,7 @@ impl fmt::Display for Who {
     }
 }
 
-impl Who {
+impl Contestant {
     /// Returns whether the contestant is measured in this cell.
     fn measures(&self, cell: TeamCell) -> bool {
         match self {
@@ -100,10 +100,10 @@ pub(super) struct TeamTools {
 
 impl TeamTools {
     /// Returns the command line of a run.
-    pub(super) fn command(&self, cell: TeamCell, who: &Who) -> Vec<OsString> {
+    pub(super) fn command(&self, cell: TeamCell, who: &Contestant) -> Vec<OsString> {
         let mut words: Vec<OsString> = match who {
-            Who::Team(_) => vec![self.own.clone().into(), "bench".into(), "team-cell".into()],
-            Who::Peer { name, .. } => self.peers.words(name),
+            Contestant::Team(_) => vec![self.own.clone().into(), "bench".into(), "team-cell".into()],
+            Contestant::Peer { name, .. } => self.peers.words(name),
         };
         let TeamCell { ranks, op, bytes, mode } = cell;
         let mut add = |option: &str, value: &str| words.extend([option.into(), value.into()]);
@@ -114,9 +114,9 @@ impl TeamTools {
         add("-B", &self.batches.to_string());
         add("-T", &self.milliseconds.to_string());
         match who {
-            Who::Team(ways) => add("-k", &ways.to_string()),
-            Who::Peer { processes: true, .. } => add("-k", "process"),
-            Who::Peer { .. } => {}
+            Contestant::Team(ways) => add("-k", &ways.to_string()),
+            Contestant::Peer { processes: true, .. } => add("-k", "process"),
+            Contestant::Peer { .. } => {}
         }
         if self.pinned {
             words.push("-p".into());
@@ -142,27 +142,27 @@ pub(super) fn plan(args: &BenchTeamArgs) -> Result<TeamPlan> {
         pinned: args.pin,
     };
     let mut left_out = Vec::new();
-    let mut whos = teams(args, &[RankLayout::Threads, RankLayout::Processes]);
+    let mut contestants = teams(args, &[RankLayout::Threads, RankLayout::Processes]);
     for name in peers::chosen(args.peers.as_deref(), &peers::ALL)? {
         if let Some(why) = tools.peers.lacks(&name, &[]) {
             left_out.push(format!("{name} cannot run here: {why}"));
             continue;
         }
-        whos.push(Who::Peer { name: name.clone(), processes: false });
+        contestants.push(Contestant::Peer { name: name.clone(), processes: false });
         if name == "pthread" {
-            whos.push(Who::Peer { name, processes: true });
+            contestants.push(Contestant::Peer { name, processes: true });
         }
     }
-    let matrix = ContestMatrix::of(cells(args), whos, left_out, Who::measures);
+    let matrix = ContestMatrix::of(cells(args), contestants, left_out, Contestant::measures);
     Ok(TeamPlan { matrix, tools })
 }
 
 /// Returns the teams that are measured: the named ones, or else the usual ones.
-pub(super) fn teams(args: &BenchTeamArgs, usual: &[RankLayout]) -> Vec<Who> {
+pub(super) fn teams(args: &BenchTeamArgs, usual: &[RankLayout]) -> Vec<Contestant> {
     let mut teams = Vec::new();
     for ways in if args.kinds.is_empty() { usual } else { &args.kinds } {
-        if !teams.contains(&Who::Team(*ways)) {
-            teams.push(Who::Team(*ways));
+        if !teams.contains(&Contestant::Team(*ways)) {
+            teams.push(Contestant::Team(*ways));
         }
     }
     teams

@@ -378,8 +378,8 @@ impl<'a> RankBench<'a> {
         Ok((of(0).fold(0.0, f64::max), of(1).sum(), of(2).sum()))
     }
 
-    /// Returns the number of calls in a batch. All ranks know the time of the slowest rank and so
-    /// compute the same number. The shortest of three runs counts.
+    /// Returns the number of calls in a batch. All ranks have the time of the slowest rank and
+    /// therefore compute the same number. The shortest of three runs counts.
     fn calibrate(&mut self) -> Result<u64> {
         let wanted = self.args.milliseconds / 1e3;
         let mut calls = 1_u64;
@@ -463,7 +463,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn others_are_told_over_as_many_batches_as_it_takes() {
+    fn the_share_of_others_is_computed_over_enough_batches() {
         let moment = |at: f64, busy: f64, own: f64| LoadMoment { at, busy: Some(busy), own };
         // For 0.4 s this team had two CPUs, and other processes none; then others had one.
         let moments: Vec<LoadMoment> = (0..9)

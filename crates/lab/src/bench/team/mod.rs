@@ -24,7 +24,7 @@ use crate::args::{BenchTeamArgs, TeamCellArgs};
 use crate::usable::Usable;
 use anyhow::{Result, bail};
 use goals::JudgedGoal;
-use matrix::{TeamCell, TeamPlan, Who};
+use matrix::{Contestant, TeamCell, TeamPlan};
 use records::{TeamLine, TeamResultLine, TeamRunLine, TeamStart};
 use samples::TeamSamples;
 use std::collections::BTreeMap;
@@ -113,7 +113,7 @@ impl Benchmark for TeamBench {
         interrupt: &Interrupt,
     ) -> Result<RunOutcome> {
         let Some(&place) = self.plan.matrix.runs.get(at) else { return Ok(RunOutcome::Well) };
-        let (cell, who) = (self.plan.matrix.cells[place.0], &self.plan.matrix.whos[place.1]);
+        let (cell, who) = (self.plan.matrix.cells[place.0], &self.plan.matrix.contestants[place.1]);
         let words = self.plan.tools.command(cell, who);
         let (came, stderr) =
             peers::run(self.plan.tools.peers.start(&words), |said| samples::read(said, cell), interrupt);
@@ -160,7 +160,7 @@ impl Benchmark for TeamBench {
     ) -> Result<()> {
         for (cell, who) in self.plan.matrix.each() {
             let Some(samples) = found.of(cell, who) else { continue };
-            let ours = matches!(who, Who::Team(_));
+            let ours = matches!(who, Contestant::Team(_));
             recorder.write(&TeamLine::Result(TeamResultLine {
                 cell,
                 column: who.to_string(),

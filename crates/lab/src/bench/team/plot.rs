@@ -1,7 +1,7 @@
 //! Panels of lines: a number over size, ranks or threads, as a self-contained SVG.
 //!
-//! Unit: pixels at scale 1. Panels stand in two columns, in groups under a heading; all panels of a
-//! group have the same vertical axis, so that they can be compared. The horizontal scale is
+//! Unit: pixels at scale 1. Panels are drawn in two columns, in groups under a heading; all panels
+//! of a group have the same vertical axis, so that they can be compared. The horizontal scale is
 //! logarithmic, and so is the vertical one: a line twice as steep grows twice as fast. One colour
 //! for each contestant. A value beyond the axis, and one that is only a lower bound, is an arrow.
 
@@ -51,7 +51,7 @@ pub(in super::super) struct Panel {
 #[derive(Debug)]
 pub(in super::super) struct PanelGroup {
     pub(in super::super) title: String,
-    /// What the values are, and what they are over.
+    /// Name of the values, and of the quantity over which they are drawn.
     pub(in super::super) of: &'static str,
     pub(in super::super) over: &'static str,
     pub(in super::super) axis: Option<Axis>,
@@ -69,14 +69,14 @@ impl PanelGroup {
 pub(in super::super) fn picture(
     title: &str,
     head: &Head,
-    whos: &[(String, String)],
+    contestants: &[(String, String)],
     groups: &[PanelGroup],
 ) -> String {
     let mut out = Canvas::new(STYLE);
     let below = out.title(title, &format!("{}, Linux {}", head.summary, head.kernel));
-    let names: Vec<&str> = whos.iter().map(|(_, name)| name.as_str()).collect();
+    let names: Vec<&str> = contestants.iter().map(|(_, name)| name.as_str()).collect();
     let mut top = out.legend(below + 8.0, &names, |out, at, x, y| {
-        out.path(&whos[at].0, &format!("M{x:.1} {y:.1}h{SAMPLE}"));
+        out.path(&contestants[at].0, &format!("M{x:.1} {y:.1}h{SAMPLE}"));
     });
     for group in groups {
         out.text("title", MARGIN, top + 22.0, &cut("title", &group.title, WIDTH - 2.0 * MARGIN));
@@ -182,7 +182,7 @@ mod tests {
     #[test]
     fn panels_leave_each_other_room_and_lower_bounds_are_arrows() {
         let names = ["team-thread", "a peer with a long name", "mpich-process", "libgomp", "openmpi-process"];
-        let whos: Vec<(String, String)> =
+        let contestants: Vec<(String, String)> =
             names.iter().enumerate().map(|(at, name)| (format!("team c{at}"), (*name).to_owned())).collect();
         let line = |class: &str, high: f64| PlotLine {
             class: class.to_owned(),
@@ -197,7 +197,7 @@ mod tests {
         };
         let panel = |number: u32| Panel {
             title: format!("panel {number}: with a title that is longer than the panel is wide"),
-            lines: whos.iter().map(|(class, _)| line(class, f64::from(number) + 0.4)).collect(),
+            lines: contestants.iter().map(|(class, _)| line(class, f64::from(number) + 0.4)).collect(),
             below: (0..18).map(|at| (f64::from(at), (1_u32 << at).to_string())).collect(),
         };
         let group = |axis| PanelGroup {
@@ -211,8 +211,12 @@ mod tests {
                 .collect(),
         };
         let groups = [group(Some(Axis::ratio([0.2, 3.0], 2.0))), group(Axis::powers([1e-7, 4e6]))];
-        let picture =
-            picture("More threads than cores: time over that of one thread a core", &head(), &whos, &groups);
+        let picture = picture(
+            "More threads than cores: time over that of one thread a core",
+            &head(),
+            &contestants,
+            &groups,
+        );
         assert_eq!(faults(&picture), Vec::<String>::new());
         assert!(picture.contains(">not measured<") && picture.contains(">threads a core<"));
         // The first point of each line is a lower bound, and most lie below the ratios' axis.

@@ -4,7 +4,7 @@
 use super::super::harness::{Head, SeriesEnd};
 use super::TeamFindings;
 use super::goals::JudgedGoal;
-use super::matrix::{TeamCell, Who};
+use super::matrix::{Contestant, TeamCell};
 use super::records::TeamStart;
 use crate::args::Operation;
 use std::fmt::Write as _;
@@ -111,19 +111,22 @@ const NAMED: [(&str, Align); 3] = [("OPERATION", Align::Left), ("SIZE", Align::R
 fn of_all(
     found: TeamFindings<'_>,
     cells: &[TeamCell],
-    shown: impl Fn(TeamCell, &Who) -> Option<String>,
+    shown: impl Fn(TeamCell, &Contestant) -> Option<String>,
 ) -> Table {
-    let whos: Vec<(&Who, String)> = found
-        .whos
+    let contestants: Vec<(&Contestant, String)> = found
+        .contestants
         .iter()
         .filter(|who| cells.iter().any(|cell| found.of(*cell, who).is_some()))
         .map(|who| (who, who.to_string()))
         .collect();
     let mut columns = NAMED.to_vec();
-    columns.extend(whos.iter().map(|(_, name)| (name.as_str(), Align::Right)));
+    columns.extend(contestants.iter().map(|(_, name)| (name.as_str(), Align::Right)));
     let mut table = Table::new(&columns);
-    for &cell in cells.iter().filter(|cell| whos.iter().any(|(who, _)| found.of(**cell, who).is_some())) {
-        table.row(named(cell).into_iter().chain(whos.iter().map(|(who, _)| or_dash(shown(cell, who)))));
+    for &cell in
+        cells.iter().filter(|cell| contestants.iter().any(|(who, _)| found.of(**cell, who).is_some()))
+    {
+        table
+            .row(named(cell).into_iter().chain(contestants.iter().map(|(who, _)| or_dash(shown(cell, who)))));
     }
     table
 }
@@ -154,7 +157,7 @@ fn teams(found: TeamFindings<'_>, cells: &[TeamCell]) -> Table {
     ]);
     let mut table = Table::new(&columns);
     for &cell in cells {
-        for who in found.whos.iter().filter(|who| matches!(who, Who::Team(_))) {
+        for who in found.contestants.iter().filter(|who| matches!(who, Contestant::Team(_))) {
             let Some(samples) = found.of(cell, who) else { continue };
             let (estimate, ratio) = (samples.estimate(found.seed), found.ratio(cell, who));
             let median =

@@ -1,10 +1,10 @@
 //! The measurement as a picture: each index's changes over those of time, as a self-contained SVG.
 //!
-//! Unit: pixels at scale 1. One panel an index, one mark a case; an index that sees what time does
-//! has its marks in the upper right and lower left quarters, a perfect one on the diagonal. A
-//! change is a ratio, on axes that are logarithmic around 1: twice and half are as far from the
-//! middle. Properties: experiments differ in shape as well as in colour; both axes of all panels
-//! have the same scale; equal input gives equal bytes.
+//! Unit: pixels at scale 1. One panel an index, one mark a case; an index that changes in the
+//! direction of the time has its marks in the upper right and lower left quarters, a perfect one on
+//! the diagonal. A change is a ratio, on axes that are logarithmic around 1: twice and half are as
+//! far from the middle. Properties: experiments differ in shape as well as in colour; both axes of
+//! all panels have the same scale; equal input gives equal bytes.
 
 use super::UncoreFindings;
 use super::matrix::{ALL, word};
@@ -124,7 +124,7 @@ fn mark(out: &mut Canvas, experiment: &str, x: f64, y: f64, tip: &str) {
     out.path_with_tip(&format!("m{number}"), &path, tip);
 }
 
-/// Colours tell apart with any of the common colour blindnesses; shapes do without colour.
+/// The colours are distinguishable with any common colour blindness; shapes do without colour.
 const STYLE: &str = r##"<style>
 .diagonal { stroke: #b9bec6; stroke-dasharray: 4 3; fill: none }
 .m0, .m1, .m2, .m3, .m4, .m5, .m6 { fill-opacity: 0.6; stroke-width: 1.4 }

@@ -17,11 +17,13 @@ use crate::args::UncoreArgs;
 use crate::usable::Usable;
 use anyhow::{Context, Result, bail};
 use matrix::{PROGRAM, Setup, UncoreCase, UncorePlan, UncoreScope};
-use records::{CaseNames, UncoreEnd, UncoreLine, UncoreResultLine, UncoreRunLine, UncoreStart, WorthLine};
+use records::{
+    CaseNames, IndexQualityLine, UncoreEnd, UncoreLine, UncoreResultLine, UncoreRunLine, UncoreStart,
+};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use trimtab_core::counts::Rung;
-use trimtab_core::index_validation::{Contrast, Worth, worth};
+use trimtab_core::index_validation::{Contrast, IndexQuality, worth};
 use trimtab_core::penalty::Index;
 use trimtab_front::diagnostics::{self, Volume};
 use trimtab_front::exit;
@@ -236,7 +238,11 @@ impl Benchmark for UncoreBench {
         }
         for (experiment, all) in &found.worth {
             for &(index, worth) in all {
-                recorder.write(&UncoreLine::Worth(WorthLine { experiment: *experiment, index, worth }))?;
+                recorder.write(&UncoreLine::Worth(IndexQualityLine {
+                    experiment: *experiment,
+                    index,
+                    worth,
+                }))?;
             }
         }
         recorder.write(&UncoreLine::End(self.end(ended)))
@@ -244,18 +250,18 @@ impl Benchmark for UncoreBench {
 }
 
 /// Validation of each index over some cases.
-type Worths = Vec<(Index, Worth)>;
+type IndexQualities = Vec<(Index, IndexQuality)>;
 
 /// Findings of the measurement.
 struct UncoreFindings<'a> {
     cases: Vec<(&'a CaseNames, &'a Contrast)>,
     /// Over all cases first, then for each experiment.
-    worth: Vec<(Option<&'a str>, Worths)>,
+    worth: Vec<(Option<&'a str>, IndexQualities)>,
 }
 
 fn evaluate<'a>(cases: &'a [CaseNames], contrasts: &'a [Contrast]) -> UncoreFindings<'a> {
     let cases: Vec<(&CaseNames, &Contrast)> = cases.iter().zip(contrasts).collect();
-    let of = |experiment: Option<&str>| -> Worths {
+    let of = |experiment: Option<&str>| -> IndexQualities {
         let chosen = || {
             let wanted = |case: &CaseNames| experiment.is_none_or(|experiment| case.experiment == experiment);
             cases.iter().filter(move |(case, _)| wanted(case)).map(|(_, contrast)| *contrast)

@@ -8,7 +8,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::Path;
 use trimtab_core::counts::Rung;
-use trimtab_core::index_validation::{Change, Contrast, Reading, Worth};
+use trimtab_core::index_validation::{Change, Contrast, IndexQuality, Reading};
 use trimtab_core::penalty::Index;
 
 /// A line of the record.
@@ -18,7 +18,7 @@ pub(super) enum UncoreLine<'a> {
     Start(&'a UncoreStart),
     Run(Box<UncoreRunLine<'a>>),
     Result(UncoreResultLine<'a>),
-    Worth(WorthLine<'a>),
+    Worth(IndexQualityLine<'a>),
     End(UncoreEnd),
 }
 
@@ -81,11 +81,11 @@ pub(super) struct UncoreResultLine<'a> {
 
 /// Validation of an index over all cases, or over those of an experiment.
 #[derive(Debug, Serialize)]
-pub(super) struct WorthLine<'a> {
+pub(super) struct IndexQualityLine<'a> {
     pub(super) experiment: Option<&'a str>,
     pub(super) index: Index,
     #[serde(flatten)]
-    pub(super) worth: Worth,
+    pub(super) worth: IndexQuality,
 }
 
 /// Last line of a record.
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_read() {
+    fn written_data_is_read_back() {
         let failed =
             json!({"schema": SCHEMA, "record": "run", "case": "all/1M", "way": "apart", "reading": null});
         let end = json!({"schema": SCHEMA, "record": "end", "complete": true, "runs": 3, "failed": 1, "uncounted": 0});

@@ -4,7 +4,7 @@ use super::super::harness::Head;
 use super::UncoreFindings;
 use super::records::{UncoreEnd, UncoreStart};
 use std::fmt::Write as _;
-use trimtab_core::index_validation::{CHANGE_MIN, Change, Worth};
+use trimtab_core::index_validation::{CHANGE_MIN, Change, IndexQuality};
 use trimtab_core::penalty::Index;
 use trimtab_front::table::{Align, Table};
 
@@ -112,7 +112,7 @@ fn number(correlation: Option<f64>) -> String {
     correlation.map_or_else(|| "-".to_owned(), |r| format!("{r:.2}"))
 }
 
-fn signs(worth: &Worth) -> String {
+fn signs(worth: &IndexQuality) -> String {
     format!("{}/{}", worth.signs.agree, worth.signs.of)
 }
 

@@ -236,7 +236,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_far_depends_on_where_each_thread_is() {
+    fn far_memory_depends_on_the_place_of_each_thread() {
         let nodes = BTreeMap::from([(OsCpu(0), OsNode(0)), (OsCpu(1), OsNode(1))]);
         let pages = |on_0, on_1| Pages::from([(OsNode(0), on_0), (OsNode(1), on_1)]);
         let of = |pages: &[Pages], cpus: &[u32]| {

@@ -1,9 +1,9 @@
-//! A figure as a picture: a self-contained SVG of curves, what was published as open diamonds.
+//! A figure as a picture: a self-contained SVG of curves; published values are open diamonds.
 //!
 //! Unit: pixels at scale 1. A panel holds up to [`MOST`] curves over the same places, all ratios or
 //! all per cent or all of another unit. Places that differ in more than a number are categories: no
-//! line joins them, and points of equal height stand side by side. Earlier curves are broader, so
-//! that one is seen below another of the same heights. Properties: a ratio's axis is logarithmic
+//! line joins them, and points of equal height are drawn side by side. Earlier curves are broader,
+//! so that one is seen below another of the same heights. Properties: a ratio's axis is logarithmic
 //! around 1, others begin at zero; curves differ in dashes as well as in colour; equal input gives
 //! equal bytes.
 
@@ -11,7 +11,7 @@ use trimtab_front::chart::axis::Axis;
 use trimtab_front::chart::{Canvas, LINE, MARGIN, Plot, SAMPLE, WIDTH, is_joined, plain, through};
 use trimtab_sim::figures::{Figure, Plotted, Report};
 
-/// So many curves in a panel.
+/// Maximum number of curves in a panel.
 pub(super) const MOST: usize = 8;
 
 /// For the numbers at the left of a panel.
@@ -89,7 +89,7 @@ fn label(figure: &Figure, is_percent: bool) -> &str {
     }
 }
 
-/// The axis of these curves: around 1 where the label says what is over what.
+/// Returns the axis of these curves: around 1 if the label names a ratio.
 fn axis(label: &str, series: &[&Series<'_>]) -> Axis {
     let all = || series.iter().flat_map(|series| &series.points);
     let heights =

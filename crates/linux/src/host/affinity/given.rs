@@ -1,5 +1,5 @@
 //! Masks that were given to the threads of a process. A thread inherits the mask of its parent
-//! thread, and the inherited mask may be ours to take back.
+//! thread, and the inherited mask may be one of ours, which must be replaced.
 
 use crate::host::home::Home;
 use std::collections::{BTreeMap, BTreeSet};
@@ -7,23 +7,23 @@ use trimtab_core::set::CpuSet;
 use trimtab_core::time::Moment;
 
 /// Masks that were given to threads, each with the own masks of these threads. A mask is kept until
-/// no unknown thread can have been born with it.
+/// no unknown thread can have inherited it.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Given(BTreeMap<CpuSet, Was>);
+pub(super) struct Given(BTreeMap<CpuSet, MaskOrigin>);
 
 /// Origin of a given mask.
 #[derive(Clone, Debug, Default)]
-struct Was {
+struct MaskOrigin {
     homes: BTreeSet<Home>,
     /// Time at which the mask was first seen without a holder.
     free_since: Option<Moment>,
 }
 
-/// Maximal number of different masks remembered for a process. Chosen: a mask for each CPU of a
-/// large machine.
+/// Maximal number of different masks stored for a process. Chosen: a mask for each CPU of a large
+/// machine.
 const GIVEN_MAX: usize = 1_024;
-/// Maximal number of different own masks remembered for each given mask. Chosen: a program with
-/// more has bound each thread by itself.
+/// Maximal number of different own masks stored for each given mask. Chosen: a program with more
+/// has bound each thread by itself.
 const HOMES_MAX: usize = 64;
 
 impl Given {
@@ -44,8 +44,9 @@ impl Given {
         self.0.get(mask).map(|was| &was.homes)
     }
 
-    /// Forgets masks that were free at the last complete search for threads and children, at
-    /// `searched`: every thread born with such a mask is known. All threads were listed just now.
+    /// Drops masks that were free at the last complete search for threads and children, at
+    /// `searched`: every thread that inherited such a mask is known. All threads were listed just
+    /// now.
     pub(super) fn forget(&mut self, now: Moment, searched: Option<Moment>, held: &BTreeSet<&CpuSet>) {
         self.0.retain(|mask, was| {
             let free = !held.contains(mask);
@@ -73,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn given_masks_are_forgotten_when_nobody_can_be_born_with_them_any_more() {
+    fn given_masks_are_forgotten_when_no_new_thread_can_inherit_them() {
         let (one, home) = (set("1"), Home::own(set("0-3")));
         let held = BTreeSet::from([&one]);
         let mut given = Given::default();
@@ -82,11 +83,11 @@ mod tests {
         given.add(&one, &home);
         given.forget(Moment(10), Some(Moment(9)), &held);
         assert_eq!(given.homes(&one), Some(&BTreeSet::from([home.clone()])));
-        // Released; a child born before may not have been found yet.
+        // Released; a child created before may not have been found yet.
         given.forget(Moment(20), Some(Moment(19)), &BTreeSet::new());
         given.forget(Moment(30), Some(Moment(19)), &BTreeSet::new());
         assert!(!given.is_empty(), "children were not looked for since");
-        // Held again, the waiting starts from the beginning.
+        // If it is held again, the waiting starts from the beginning.
         given.forget(Moment(40), Some(Moment(39)), &held);
         given.forget(Moment(50), Some(Moment(49)), &BTreeSet::new());
         assert!(!given.is_empty());

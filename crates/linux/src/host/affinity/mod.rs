@@ -41,7 +41,7 @@ struct Binding {
     held: Option<CpuSet>,
     /// Whether we ever moved the thread.
     moved: bool,
-    /// Reason why the thread is not ours to move, apart from a loaded scheduler.
+    /// Reason why this balancer may not move the thread, apart from a loaded scheduler.
     left: Option<Left>,
     /// The mask was compared with the expected one, and the thread has not run since: it cannot
     /// have bound itself.
@@ -57,7 +57,7 @@ impl Binding {
 
 /// State of a process with threads that may be moved.
 #[derive(Debug)]
-struct Custody {
+struct MovableProcess {
     start: StartTime,
     /// The record of its masks, from the first move on.
     record: Option<MaskRecord>,
@@ -96,7 +96,7 @@ pub(super) struct AffinityWriter {
     proc: Arc<Procfs>,
     options: WriterOptions,
     threads: BTreeMap<ThreadId, Binding>,
-    processes: BTreeMap<Pid, Custody>,
+    processes: BTreeMap<Pid, MovableProcess>,
     /// Time of the last comparison of masks with the expected ones.
     compared_at: Option<Moment>,
     journal_fault: Option<String>,
@@ -228,8 +228,7 @@ impl AffinityWriter {
         }
         let Some(binding) = self.threads.get(&id) else { return Err(Settled::Vanished) };
         if binding.home.follows && target == binding.home.cut(around.constraints.active(id, pid)) {
-            // All of its CPUs is not a mask to be set: such a mask would hold the thread back when
-            // the cpuset grows.
+            // A mask of all its CPUs is not set: it would confine the thread when the cpuset grows.
             let home = binding.home.clone();
             if binding.held.is_some() {
                 return self.release_decided(id, around);
@@ -276,7 +275,7 @@ impl AffinityWriter {
         self.moves.get(&root).copied().unwrap_or(0)
     }
 
-    /// Forgets a root that is no longer watched.
+    /// Removes a root that is no longer watched.
     pub(super) fn forget_root(&mut self, root: RootId) {
         self.moves.remove(&root);
     }
@@ -319,7 +318,7 @@ impl AffinityWriter {
             binding.home = Home::own(now);
             self.forget_in_record(pid, tid);
         } else {
-            // Its program set itself up before we ever moved the thread: this mask is its home.
+            // Its program set the mask before we ever moved the thread: this mask is its home.
             binding.home = home;
         }
         self.report(id, around);
@@ -377,7 +376,7 @@ impl AffinityWriter {
         };
         match journal.claim(pid, custody.start, around.table.tree_of(pid)) {
             Ok(ClaimOutcome::Ours(record)) => {
-                // Masks that a killed balancer left are ours to give back now.
+                // Masks that a killed balancer left must be restored by this one now.
                 let mut taken_over = Vec::new();
                 for id in around.table.threads_of(pid) {
                     let Some(thread) = around.table.threads.get(&id) else { continue };
@@ -406,8 +405,8 @@ impl AffinityWriter {
                 Err(Settled::Refused(Refusal::Other))
             }
             Err(fault) => {
-                // Reported once; balancing goes on. Records of other processes are kept as before:
-                // any user may have made this one file name.
+                // Reported once; balancing continues. Records of other processes are kept as
+                // before: any user may have made this one file name.
                 self.journal_fault.get_or_insert_with(|| fault.to_string());
                 custody.unkept = true;
                 Ok(())
@@ -457,7 +456,7 @@ impl AffinityWriter {
         if given.is_err_and(is_gone)
             && let Some(binding) = self.threads.get_mut(&id)
         {
-            // The thread is gone, and our mask with it.
+            // The thread has ended, and our mask with it.
             binding.held = None;
         }
         given

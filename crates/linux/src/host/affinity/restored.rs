@@ -11,7 +11,7 @@ use trimtab_core::ids::ThreadId;
 pub struct Restored {
     /// Threads that have their own mask again.
     pub given_back: u32,
-    /// Threads with a mask that others set since: left as they are.
+    /// Threads with a mask that others set since; not changed.
     pub changed: u32,
     /// Threads that had ended.
     pub vanished: u32,
@@ -69,7 +69,7 @@ impl AffinityWriter {
         }
     }
 
-    /// Returns whether a thread in any of these processes was or may be born with a mask of ours.
+    /// Returns whether a thread in any of these processes inherited or may inherit a mask of ours.
     pub(in crate::host) fn has_given(&self, mut processes: impl Iterator<Item = Pid>) -> bool {
         processes.any(|pid| self.processes.get(&pid).is_some_and(|custody| !custody.given.is_empty()))
     }

@@ -1,12 +1,13 @@
-//! Upkeep of masks as threads come and go, as others set masks, and as the kernel grants other
+//! Upkeep of masks as threads start and end, as others set masks, and as the kernel grants other
 //! CPUs.
 //!
-//! A thread born to one that was moved inherits our mask and is recognised by it. It gets the own
-//! mask of its parent thread as soon as it is found. If the parent may be one of several threads
-//! with different own masks, it gets the own mask of the process's first thread. Known gap: a
-//! thread that binds itself to the very same CPUs before it is found is taken for such a child.
+//! A thread created by one that was moved inherits our mask and is recognised by it. It gets the
+//! own mask of its parent thread as soon as it is found. If the parent may be one of several
+//! threads with different own masks, it gets the own mask of the process's first thread. Known gap:
+//! a thread that binds itself to exactly the same CPUs before it is found is treated as such a
+//! child.
 
-use super::{AffinityWriter, Binding, Custody, Surroundings};
+use super::{AffinityWriter, Binding, MovableProcess, Surroundings};
 use crate::host::constraints::{self, Member, Regrant};
 use crate::host::discovery::{Interest, ThreadTable};
 use crate::host::home::Home;
@@ -22,24 +23,25 @@ use trimtab_core::time::{Moment, Span};
 const COMPARE_PERIOD: Span = Span::from_ms(90);
 
 impl AffinityWriter {
-    /// Takes in a new process. The child of another process inherits the masks that its parent's
+    /// Adds a new process. The child of another process inherits the masks that its parent's
     /// threads were given.
     pub(in crate::host) fn process_found(&mut self, table: &ThreadTable, pid: Pid, parent: Option<Pid>) {
         let Some(process) = table.processes.get(&pid) else { return };
         let parent = parent.and_then(|parent| self.processes.get(&parent));
         let given = parent.map(|parent| parent.given.clone()).unwrap_or_default();
         let start = process.start;
-        self.processes.insert(pid, Custody { start, record: None, unkept: false, balancer: None, given });
+        self.processes
+            .insert(pid, MovableProcess { start, record: None, unkept: false, balancer: None, given });
     }
 
-    /// Returns whether a child was born with a mask that a thread of its parent was given.
+    /// Returns whether a child was created with a mask that a thread of its parent was given.
     pub(in crate::host) fn was_born_with_ours(&self, child: Pid, parent: Pid) -> bool {
         let Some(parent) = self.processes.get(&parent) else { return false };
         let mask = || self.mask(child, child.main_thread());
         !parent.given.is_empty() && mask().is_ok_and(|mask| parent.given.homes(&mask).is_some())
     }
 
-    /// Takes in a new thread; returns false when it has ended already.
+    /// Adds a new thread; returns false if it has ended already.
     pub(in crate::host) fn thread_found(
         &mut self,
         id: ThreadId,
@@ -57,12 +59,12 @@ impl AffinityWriter {
             self.regroup(pid, around);
         }
         let left = self.left_of(pid, first, stat);
-        // Born to a thread that we moved, it would take our mask for its own.
+        // If a thread that we moved created it, our mask would count as its own.
         let inherited = self.inherited(pid, &mask, around.table).filter(|_| left.is_none());
         let group = around.constraints.group(pid);
         let (home, held) = match inherited.clone() {
-            // At once: policies know nothing of the inherited mask, and would take the thread for
-            // one that may run anywhere.
+            // At once: policies do not see the inherited mask, and would treat the thread as one
+            // that may run anywhere.
             Some(own) if own.give(tid, || around.constraints.granted(group)).is_ok() => (own, None),
             Some(own) => (own, Some(mask.clone())),
             None => (Home::own(mask.clone()), None),
@@ -105,9 +107,10 @@ impl AffinityWriter {
         }
     }
 
-    /// Returns the own mask of the parent of a thread that was born with this mask, if the mask was
-    /// given to any thread. If it was given to threads with different own masks, the first thread
-    /// is taken for the parent, and otherwise the own mask that most threads have is returned.
+    /// Returns the own mask of the parent of a thread that was created with this mask, if the mask
+    /// was given to any thread. If it was given to threads with different own masks, the first
+    /// thread is taken for the parent, and otherwise the own mask that most threads have is
+    /// returned.
     fn inherited(&self, pid: Pid, mask: &CpuSet, table: &ThreadTable) -> Option<Home> {
         let homes = self.processes.get(&pid)?.given.homes(mask)?;
         let process = table.processes.get(&pid)?;
@@ -119,20 +122,20 @@ impl AffinityWriter {
         first.or_else(most).cloned()
     }
 
-    /// Handles an unwatched thread that was born beside vCPUs: if it inherited a mask of ours, it
-    /// gets the own mask of its parent thread.
+    /// Handles an unwatched thread that was created beside vCPUs: if it inherited a mask of ours,
+    /// it gets the own mask of its parent thread.
     pub(in crate::host) fn bystander_found(&mut self, pid: Pid, tid: Tid, around: &mut Surroundings<'_>) {
         if self.proc.shares_numbers()
             && let Ok(mask) = affinity::get(Some(tid))
             && let Some(own) = self.inherited(pid, &mask, around.table)
         {
             let group = around.constraints.group_of_other(pid, tid);
-            // On failure it has ended, or is not ours to move.
+            // On failure it has ended, or this process may not move it.
             let _ = own.give(tid, || around.constraints.granted(group?));
         }
     }
 
-    /// Forgets a thread that has ended.
+    /// Removes a thread that has ended.
     pub(in crate::host) fn thread_ended(&mut self, id: ThreadId, pid: Pid, tid: Tid) {
         self.threads.remove(&id);
         if let Some(record) = self.processes.get_mut(&pid).and_then(|custody| custody.record.as_mut()) {
@@ -140,14 +143,14 @@ impl AffinityWriter {
         }
     }
 
-    /// Forgets a process that has ended.
+    /// Removes a process that has ended.
     pub(in crate::host) fn process_ended(&mut self, pid: Pid) {
         if let Some(record) = self.processes.remove(&pid).and_then(|custody| custody.record) {
             record.finish();
         }
     }
 
-    /// Forgets a process that still lives. Its record stays if a mask could not be given back in
+    /// Removes a process that still lives. Its record stays if a mask could not be given back in
     /// it.
     pub(in crate::host) fn process_dropped(&mut self, pid: Pid, table: &ThreadTable) {
         let ours = self.still_ours(pid, table);
@@ -196,7 +199,7 @@ impl AffinityWriter {
         }
     }
 
-    /// Forgets given masks that no new thread can have: all threads were listed just now, and all
+    /// Drops given masks that no new thread can have: all threads were listed just now, and all
     /// children were known at `searched`.
     pub(in crate::host) fn forget_given(
         &mut self,
@@ -291,12 +294,13 @@ impl AffinityWriter {
             if ours.is_some_and(|cut| cut || all)
                 && let Some(active) = active.filter(|_| binding.home.follows)
             {
-                // Bound by nothing but the cpuset: a larger cpuset is a larger home.
+                // Only the cpuset binds it: a larger cpuset is a larger home.
                 binding.home.cpus = binding.home.cpus.union(active);
             }
             match ours {
                 Some(true) => {}
-                // Kernels before 6.2 forget the requested mask, and give all CPUs that they allow.
+                // Kernels before 6.2 do not store the requested mask, and give all CPUs that they
+                // allow.
                 Some(false) if all => {
                     binding.held = (now != binding.home.cut(active)).then(|| now.clone());
                 }

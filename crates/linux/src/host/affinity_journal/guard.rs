@@ -1,17 +1,17 @@
 //! Guardian: a small process that gives masks back when its balancer is killed.
 //!
 //! Problem: SIGKILL leaves a balancer no time to give masks back, and the record of them is read
-//! only when trimtab is called again. Idea: a second process of this program that has nothing but
-//! the end of a pipe. The kernel closes the other end when the balancer has ended, however it
-//! ended; then the guardian carries out the balancer's records, and ends.
+//! only when trimtab is called again. Idea: a second process of this program whose only resource is
+//! the end of a pipe. The kernel closes the other end when the balancer has ended in any way; then
+//! the guardian carries out the balancer's records, and ends.
 //!
 //! Properties: the guardian is started before the first mask is set, and not at all if no mask is
 //! set. It is not a child of the balancer, has a session of its own, blocks all signals, and keeps
 //! no descriptor and no folder of the process that started the balancer. A balancer that ended in
 //! order reports this through the pipe, and the guardian ends without reading records. A guardian
 //! that is killed itself is replaced within some seconds. If no guardian can be started, the
-//! records remain for the next call of trimtab, and a note says so. A kill of the whole control
-//! group ends both.
+//! records remain for the next call of trimtab, and a note reports that. A kill of the whole
+//! control group ends both.
 
 use super::{LeftBehind, LeftEnd, restore_left_behind};
 use crate::ledger::Location;
@@ -139,7 +139,7 @@ impl Guard {
     }
 
     fn begin(&self) -> Result<Running, GuardError> {
-        // The very file that this process runs, even if another file has taken its name.
+        // The file that this process runs, even if another file has its name now.
         let mut command = Command::new("/proc/self/exe");
         let needed = VARIABLES_NEEDED.iter().filter_map(|name| Some((*name, std::env::var_os(name)?)));
         command.arg0(format!("{NAME}{}", Pid::own())).env_clear().envs(needed).envs(self.variables.clone());
@@ -197,11 +197,10 @@ pub fn stand(location: &Location, proc: &Path, balancer: Pid) {
     let _ = rustix::thread::set_name(COMM);
     // Descriptors left open by the process that started the balancer belong to that process.
     let _ = orphan::close_from(3);
-    // The guardian is too small to free useful memory by its end. Only root may request this
-    // protection.
+    // The end of the guardian would free too little memory. Only root may request this protection.
     let _ = fs::write(proc.join("self/oom_score_adj"), "-1000");
-    // A balancer that was killed while this guardian started reads nothing, and its masks are to be
-    // given back nevertheless.
+    // If the balancer was killed while this guardian started, it does not read this line, and its
+    // masks must be given back nevertheless.
     let _ = say_ready();
     if ended_in_order() {
         return;

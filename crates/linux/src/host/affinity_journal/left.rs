@@ -18,11 +18,11 @@ use std::path::{Path, PathBuf};
 use trimtab_core::set::CpuSet;
 
 /// Maximal number of records that are read by their names alone: a user who fills the directory
-/// with names must not keep us busy. Beyond the limit, records of living processes are read.
+/// with names must not delay a restore. Beyond the limit, records of living processes are read.
 /// Chosen.
 const RECORDS_MAX: usize = 4_096;
-/// Maximal number of searches for threads that were born while masks were given back. Chosen: each
-/// pass finds only the threads born during the previous one.
+/// Maximal number of searches for threads that were created while masks were given back. Chosen:
+/// each pass finds only the threads created during the previous one.
 const PASSES_MAX: u32 = 8;
 /// Maximal number of names that are listed. Chosen.
 const LISTED_MAX: usize = 65_536;
@@ -43,11 +43,11 @@ pub struct LeftBehind {
 /// Outcome of a record.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum LeftEnd {
-    /// The balancer is gone, and the masks that it could not give back were given back.
+    /// The balancer has ended, and the masks that it could not give back were given back.
     Restored {
         /// Threads that have their own mask again.
         given_back: u32,
-        /// Threads that had another mask than the one they were given: left as they are.
+        /// Threads that had another mask than the one they were given; not changed.
         changed: u32,
         /// Threads that have ended.
         vanished: u32,
@@ -56,7 +56,7 @@ pub enum LeftEnd {
     },
     /// The balancer lives.
     InUse,
-    /// The record belongs to this user; it is not trusted, or not ours to carry out.
+    /// The record belongs to this user; it is not trusted, or this process may not carry it out.
     Foreign(u32),
     /// The file is not a record, or belongs to another process-id namespace.
     Unreadable,
@@ -111,7 +111,7 @@ fn restore_in(
 
 /// Returns the processes that have records in a folder: first our own, up to the limit, then those
 /// of other users. If not all names could be read, records of living processes are found through
-/// the processes: other users' names never hide a record that is to be carried out.
+/// the processes: names made by other users never prevent that a record is found.
 fn list(folder: &Folder, proc: &Path) -> Result<Vec<(Pid, StartTime)>, JournalError> {
     let failed = |error| folder.failed("listing", "", error);
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -157,8 +157,8 @@ fn restore_one(
     let about = |balancer, end| Some(LeftBehind { pid, balancer, socket: None, end });
     let asked = only == Some(pid);
     let name = folder.name(pid, start);
-    // Not ours to open, gone meanwhile, or not a file: of interest only to a caller that asked for
-    // it.
+    // It may not be opened, was removed meanwhile, or is not a file: reported only to a caller that
+    // named it.
     let file = match folder.open(&name) {
         Ok(file) => file,
         Err(Errno::NOENT) => return None,
@@ -197,7 +197,7 @@ fn restore_one(
     let owner = (stat.st_uid != 0 && euid.is_root()).then_some(stat.st_uid);
     let mut threads: Vec<(Pid, Tid, Entry)> =
         lines.threads.iter().map(|(tid, entry)| (pid, *tid, entry.clone())).collect();
-    let mut giving = Giving::new(proc, owner);
+    let mut giving = RestoreRun::new(proc, owner);
     let mut seen = BTreeSet::new();
     for _ in 0..PASSES_MAX {
         threads.extend(born_since(folder, proc, pid, &lines.threads, &seen));
@@ -217,7 +217,7 @@ fn restore_one(
 }
 
 /// Restore in progress, with its counts.
-struct Giving<'a> {
+struct RestoreRun<'a> {
     proc: &'a Path,
     /// Only threads of this user, if root restores on a user's behalf.
     owner: Option<u32>,
@@ -228,7 +228,7 @@ struct Giving<'a> {
     refused: u32,
 }
 
-impl<'a> Giving<'a> {
+impl<'a> RestoreRun<'a> {
     fn new(proc: &'a Path, owner: Option<u32>) -> Self {
         let limits = GroupLimits::new(proc.parent().unwrap_or(Path::new("/")), &CpuSet::new());
         Self { proc, owner, limits, given_back: 0, changed: 0, vanished: 0, refused: 0 }
@@ -242,7 +242,7 @@ impl<'a> Giving<'a> {
         let count = match now {
             None => &mut self.vanished,
             // Even if the present mask equals the own mask, the kernel may have cut it from a mask
-            // of ours, which the kernel remembers: then the own mask is set nevertheless.
+            // of ours, which the kernel still stores: then the own mask is set nevertheless.
             Some(now) if !entry.gave(&now, granted().as_ref()) => {
                 if now == entry.home {
                     return;

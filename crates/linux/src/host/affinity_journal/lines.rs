@@ -6,14 +6,14 @@
 //! ```
 //!
 //! SOCKET is the path at which a service listens, with spaces and non-ASCII bytes as `%XX`; the
-//! record of a balancer that is not a service has no such word. The word `cpuset` says that nothing
-//! but its cpuset bound the thread. Versions that do not know these words ignore them.
+//! record of a balancer that is not a service has no such word. The word `cpuset` means that only
+//! its cpuset bound the thread. Versions without these words ignore them.
 //!
 //! Any process may have written the file, and a kill may have cut it anywhere: a line counts only
 //! when its checksum is right and its generation is the header's. A thread with a held mask equal
 //! to its home has nothing to be given back; such a line revokes an earlier one. A line is written
 //! before the mask is set: a balancer that is killed in between leaves the thread with the mask of
-//! the previous line, which is why that mask is remembered too.
+//! the previous line, which is why that mask is recorded too.
 
 use crate::host::constraints::is_cut;
 use crate::host::home::Home;
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn the_mask_of_before_is_remembered_until_the_thread_has_its_own_back() {
+    fn the_former_mask_is_stored_until_the_thread_has_its_own_back() {
         let mut text = header(2).encode();
         for held in ["1", "2", "2"] {
             text += &entry("0-3", held).encode(2, Tid(5));
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn where_a_service_listens_is_told_whatever_its_path_and_older_readers_pass_over_it() {
+    fn the_socket_of_a_service_is_recorded_with_any_path_and_older_readers_skip_it() {
         for path in ["/run/trimtab-serve/socket", "/tmp/a b%\n\u{e9}/s"] {
             let header = Header { socket: Some(PathBuf::from(path)), ..header(1) };
             let text = Lines { header: header.clone(), threads: BTreeMap::new() }.encode();
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_that_was_cut_anywhere_says_only_what_is_whole() {
+    fn of_a_record_cut_anywhere_only_whole_entries_are_read() {
         let mut whole = Lines { header: header(0), threads: BTreeMap::new() };
         for tid in 1..5 {
             whole.threads.insert(Tid(tid), entry("0-7", &tid.to_string()));

@@ -1,18 +1,18 @@
 //! Journal of the masks that a balancer changed, for the case that the balancer is killed.
 //!
 //! Problem: masks outlive the process that set them. A balancer that ends gives them back; a
-//! balancer that is killed with SIGKILL cannot. And two balancers of one program would undo each
-//! other's work without end. Idea: the journal has a file for each process with moved threads, its
-//! *record* `balance-PID-START`. The record is made and locked (an open-file-description lock,
+//! balancer that is killed with SIGKILL cannot. Moreover, two balancers of one program would undo
+//! each other's work without end. Idea: the journal has a file for each process with moved threads,
+//! its *record* `balance-PID-START`. The record is made and locked (an open-file-description lock,
 //! which the kernel releases with the process) before the first move. A locked record means that
-//! the process is being balanced. An unlocked record says which masks must be given back.
+//! the process is being balanced. An unlocked record lists the masks that must be given back.
 //!
-//! Properties: a record is private to its user. Names that others made are never written to and
-//! never believed, and cost no more than one warning. A mask is given back only to the same thread
-//! (number and start time), and only if the thread still has the mask that it was given. No entry
-//! is lost to a kill while a record is rewritten, since another file is written and takes the name.
-//! Whether a record is locked is queried and never tested by locking. Root restores a user's record
-//! only on that user's own threads.
+//! Properties: a record is private to its user. Files made by other users are never written to and
+//! never trusted, and cause at most one warning. A mask is given back only to the same thread
+//! (number and start time), and only if the thread still has the mask that it was given. A kill
+//! while a record is rewritten loses no entry, since another file is written and then gets the
+//! name. Whether a record is locked is queried and never tested by locking. Root restores a user's
+//! record only on that user's own threads.
 //!
 //! Users' records are in a directory that all users can write, root's in a directory of its own if
 //! the machine has room for that. A balancer that claims a process makes and locks its own record
@@ -64,7 +64,7 @@ const LOCK_RETRY_PAUSE: Duration = Duration::from_millis(2);
 /// The byte that is locked.
 const LOCKED_BYTES: std::ops::Range<u64> = 0..1;
 
-/// Reason why no record is kept. Balancing goes on; only, a killed balancer's masks are then not
+/// Reason why no record is kept. Balancing continues; only, a killed balancer's masks are then not
 /// given back.
 #[derive(Debug, Error)]
 pub enum JournalError {
@@ -170,7 +170,7 @@ impl Folder {
         format!("{}{pid}-{}", self.stem, start.0)
     }
 
-    /// Returns the process that a file's name stands for.
+    /// Returns the process that a file's name identifies.
     fn process(&self, name: &str) -> Option<(Pid, StartTime)> {
         let (pid, start) = name.strip_prefix(&self.stem)?.split_once('-')?;
         let (pid, start) = (Pid(pid.parse().ok()?), StartTime(start.parse().ok()?));
@@ -220,7 +220,7 @@ impl AffinityJournal {
     /// procfs.
     ///
     /// # Errors
-    /// [`JournalError`]: the caller warns once, and balancing goes on without a journal.
+    /// [`JournalError`]: the caller warns once, and balancing continues without a journal.
     pub fn open(location: &Location, proc: &Path) -> Result<Self, JournalError> {
         let shared = Folder::find(location)?;
         let of_root = location.of_root().map(Path::to_owned);
@@ -325,7 +325,7 @@ impl AffinityJournal {
             return false;
         }
         let file = format!("{:02x}:{:02x}:{}", major(stat.st_dev), minor(stat.st_dev), stat.st_ino);
-        // If locks are not listed, it is better not to move threads that root may be moving.
+        // If locks are not listed, threads that root may be moving are not moved.
         text::read(&self.proc.join("locks"))
             .map_or(true, |locks| text::words(&locks).any(|word| word == file.as_bytes()))
     }
@@ -469,11 +469,11 @@ impl AffinityJournal {
         let threads = left.map(|lines| lines.threads).unwrap_or_default();
         let mut record =
             MaskRecord { file, folder: self.folder.clone(), name, lines: Lines { header, threads }, end: 0 };
-        // A file that its user can change must not get entries that we will believe: those go to a
-        // file of our own.
+        // A file that its user can change must not get entries that will be trusted later: those go
+        // to a file of our own.
         let theirs = ![0, geteuid().as_raw()].contains(&stat.st_uid);
         if record.lines.threads.is_empty() && !theirs {
-            // There is nothing that could be lost.
+            // No entry could be lost.
             record.write_here()?;
         } else {
             record.write_anew()?;
@@ -505,13 +505,13 @@ pub(super) struct MaskRecord {
 
 impl MaskRecord {
     /// Returns the entry of an earlier balancer that did not give this thread's mask back; for a
-    /// thread born since, the entry with the mask that it was born with.
+    /// thread created since, the entry with the mask that it inherited.
     pub(super) fn entry(&self, tid: Tid, start: StartTime, mask: &CpuSet) -> Option<&Entry> {
         let noted = self.lines.threads.get(&tid).filter(|entry| entry.start == start);
         noted.or_else(|| self.lines.threads.values().find(|entry| entry.gave(mask, None)))
     }
 
-    /// Records what will be done to a thread, before it is done.
+    /// Records a change of a thread's mask before the change is made.
     pub(super) fn note(&mut self, tid: Tid, entry: Entry) -> Result<(), JournalError> {
         let noted = self.lines.threads.get(&tid);
         let entry = entry.after(noted);
@@ -528,7 +528,7 @@ impl MaskRecord {
         self.append(&line)
     }
 
-    /// Forgets a thread that has ended: its number and start time will not come again.
+    /// Removes a thread that has ended: its number and start time will not come again.
     pub(super) fn ended(&mut self, tid: Tid) {
         self.lines.threads.remove(&tid);
     }
@@ -573,7 +573,7 @@ impl MaskRecord {
         let (text, new) = (lines.encode(), format!("{}.new", self.name));
         let directory = &*self.folder.directory;
         let failed = |attempt, error: io::Error| self.folder.failed(attempt, &new, error);
-        // Left there by a balancer that was killed at this point.
+        // A balancer that was killed at this point left it.
         let _ = unlinkat(directory, &new, AtFlags::empty());
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = openat(directory, &new, flags, Mode::RUSR | Mode::WUSR)
@@ -596,7 +596,8 @@ impl MaskRecord {
 
     fn write(&self, file: &OwnedFd, mut at: u64, mut bytes: &[u8]) -> Result<(), JournalError> {
         let end = at + bytes.len() as u64;
-        // Beyond the limit of this process the kernel does not just refuse, it kills us (SIGXFSZ).
+        // Beyond the limit of this process the kernel does not only refuse: it kills the process
+        // (SIGXFSZ).
         let limit = getrlimit(Resource::Fsize).current.unwrap_or(u64::MAX);
         if end > BYTES_MAX || end > limit {
             return Err(JournalError::Large { path: self.folder.path.join(&self.name) });

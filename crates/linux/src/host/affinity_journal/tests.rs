@@ -22,7 +22,7 @@ fn ours(claim: ClaimOutcome) -> MaskRecord {
 }
 
 #[test]
-fn whoever_asks_for_the_balancer_is_taken_for_none() {
+fn asking_for_the_balancer_does_not_look_like_a_balancer() {
     let folder = tempfile::tempdir().unwrap();
     let journal = journal(folder.path());
     let (pid, start) = (Pid(1_000), StartTime(5));
@@ -47,7 +47,7 @@ fn whoever_asks_for_the_balancer_is_taken_for_none() {
 }
 
 #[test]
-fn a_record_written_anew_is_another_file_and_the_old_one_stays_whole() {
+fn a_rewritten_record_is_another_file_and_the_old_one_stays_whole() {
     let folder = tempfile::tempdir().unwrap();
     let journal = journal(folder.path());
     let (pid, start) = (Pid(1_000), StartTime(5));

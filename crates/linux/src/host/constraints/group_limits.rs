@@ -15,10 +15,10 @@ use std::path::{Path, PathBuf};
 use trimtab_core::set::CpuSet;
 use trimtab_core::time::{Moment, Span};
 
-/// Period of the readings that have to open files: groups, the loaded scheduler. Chosen: people
-/// change these by hand, and a reading costs some 50 us.
+/// Period of the readings that have to open files: groups, the loaded scheduler. Chosen:
+/// administrators change these by hand, and a reading costs some 50 us.
 const SLOW_READ_PERIOD: Span = Span::from_ms(1_000);
-/// Maximal number of groups with separate limits; processes in further groups are taken for
+/// Maximal number of groups with separate limits; processes in further groups are treated as
 /// unlimited. Chosen.
 const GROUPS_MAX: usize = 256;
 /// Maximal number of groups with files to look up again at one time. Chosen: some 50 us each.
@@ -44,7 +44,7 @@ impl Kept {
         match procfs::read_start(self.file.as_ref()?, buffer) {
             Ok(text) => Some(text),
             Err(_) => {
-                // The group is gone, or the file was made again.
+                // The group was removed, or the file was made again.
                 self.file = None;
                 None
             }
@@ -92,7 +92,7 @@ pub(in crate::host) struct GroupLimits {
     online: Kept,
     /// Texts of processes' `cgroup` files, with the group to which each led.
     known: BTreeMap<Vec<u8>, GroupId>,
-    /// The last text that was forgotten; the next round continues after it.
+    /// The last text that was dropped; the next round continues after it.
     forgotten: Option<Vec<u8>>,
     groups: BTreeMap<GroupId, LimitGroup>,
     throttles: BTreeMap<PathBuf, Throttle>,
@@ -177,7 +177,7 @@ impl GroupLimits {
         changed
     }
 
-    /// Forgets to which files groups led, some at a time: a quota may be set and removed at any
+    /// Drops the stored files of groups, some at a time: a quota may be set and removed at any
     /// time, in any enclosing group, and a group may get a cpuset of its own.
     pub(in crate::host) fn forget_groups(&mut self) {
         let from = self.forgotten.take().map_or(Unbounded, Excluded);
@@ -239,7 +239,7 @@ impl GroupLimits {
         Some(id)
     }
 
-    /// Forgets groups without members.
+    /// Removes groups without members.
     pub(in crate::host) fn keep_groups(&mut self, used: &BTreeSet<GroupId>) {
         self.groups.retain(|id, _| used.contains(id) || *id == GroupId::default());
         let groups = &self.groups;
@@ -259,7 +259,7 @@ impl GroupLimits {
     }
 
     /// Reads the lists of CPUs; returns the groups for which the CPUs allowed by the kernel changed
-    /// since the last call. Programs live in the groups `used`: the CPUs that these groups allow
+    /// since the last call. Programs are in the groups `used`: the CPUs that these groups allow
     /// together are usable.
     pub(in crate::host) fn read_lists(&mut self, used: &BTreeSet<GroupId>) -> Vec<Changed> {
         let buffer = &mut self.buffer;
@@ -304,7 +304,7 @@ fn granted(online: Option<&CpuSet>, cpuset: Option<CpuSet>) -> Option<CpuSet> {
         (Some(online), Some(cpuset)) => Some(online.intersection(&cpuset)),
         (one, other) => one.cloned().or(other),
     };
-    // Between a change of one file and a change of the other nothing may be left; that passes.
+    // Between a change of one file and a change of the other the set may be empty for a moment.
     active.filter(|active| !active.is_empty())
 }
 

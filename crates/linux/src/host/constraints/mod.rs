@@ -1,8 +1,8 @@
 //! Constraints on the threads under watch: the CPUs that the kernel grants each group of processes,
 //! quotas, and a loaded scheduler.
 //!
-//! [`GroupLimits`] reads the files; [`Constraints`] knows the group of each process and of each
-//! vCPU. It only reads: the consequence for masks is a [`Regrant`], which the caller carries out.
+//! [`GroupLimits`] reads the files; [`Constraints`] has the group of each process and of each vCPU.
+//! It only reads: the consequence for masks is a [`Regrant`], which the caller carries out.
 
 mod group_limits;
 
@@ -153,7 +153,7 @@ impl Constraints {
         (0..count).map(|step| members[(from + step) % members.len()]).collect()
     }
 
-    /// Forgets the groups without members, after groups were read.
+    /// Removes the groups without members, after groups were read.
     pub(super) fn forget_empty_groups(&mut self, table: &ThreadTable) {
         self.limits.keep_groups(&self.groups(table));
     }

@@ -8,7 +8,7 @@ use crate::perf::locality::{self, Pages};
 use crate::process::{self, Pid};
 use std::collections::BTreeMap;
 use trimtab_core::balance::Wanted;
-use trimtab_core::counter_budget::Thrift;
+use trimtab_core::counter_budget::CounterThrottle;
 use trimtab_core::counts::{Counts, Rung};
 use trimtab_core::ids::{OsCpu, OsNode, ThreadId};
 use trimtab_core::observe::{MemorySample, Sample};
@@ -32,7 +32,7 @@ pub(super) struct MemoryReader {
 }
 
 impl MemoryReader {
-    /// Forgets the answers.
+    /// Drops the answers.
     pub(super) fn clear(&mut self) {
         self.pages.clear();
     }
@@ -72,7 +72,7 @@ impl CounterReader {
             let Some(thread) = table.threads.get(&read.id) else { continue };
             let now = SchedCounters::of(read);
             let counted = self.threads.entry(read.id).or_default();
-            let ran = mark(counted, at, now, true, &Thrift::FREE, &mut self.spent);
+            let ran = mark(counted, at, now, true, &CounterThrottle::FREE, &mut self.spent);
             let due = counted.tallied.is_none_or(|last| at.since(last) >= QUERY_PERIOD);
             if !due || (!ran && counted.tallied.is_some()) {
                 continue;

@@ -1,9 +1,9 @@
-//! Counter reader: hardware counters of threads, opened as threads run, switched and read at a
-//! bounded cost, and abandoned if the cost is too high.
+//! Counter reader: hardware counters of threads, opened for threads that run, switched and read at
+//! a bounded cost, and closed if the cost is too high.
 //!
-//! Nothing here is done, opened or tried unless counts are requested. Counts that most samples
-//! request continue through a sample that does not; after two seconds without a request the
-//! counters are closed.
+//! No event is opened or tried unless counts are requested. Counts that most samples request
+//! continue through a sample that does not; after two seconds without a request the counters are
+//! closed.
 //!
 //! The rung is selected by the ladder. It is left for a lower one when counting costs more than it
 //! may, when most threads may not be counted, when there is no room for their descriptors, or when
@@ -30,7 +30,9 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use trimtab_core::balance::Wanted;
-use trimtab_core::counter_budget::{self, Beat, CountingChange, Duty, Price, Spent, Thrift};
+use trimtab_core::counter_budget::{
+    self, CounterActions, CounterActivity, CounterThrottle, CountingChange, Price, Spent,
+};
 use trimtab_core::counts::{Counts, Rung};
 use trimtab_core::ids::ThreadId;
 use trimtab_core::observe::{Notice, Sample, ThreadSample};
@@ -111,11 +113,11 @@ pub struct CounterReader {
     /// The rung that was reported last.
     told: Option<Rung>,
     wanted_at: Option<Moment>,
-    duty: Duty,
+    duty: CounterActivity,
     /// Switching and reading at the last sample.
-    beat: Beat,
+    beat: CounterActions,
     /// Cost limits that the caller requested.
-    asked: Option<Thrift>,
+    asked: Option<CounterThrottle>,
     /// The cost that is judged, and the time since which it is summed.
     spent: Spent,
     spent_from: Moment,
@@ -134,7 +136,12 @@ pub struct CounterReader {
 
 impl CounterReader {
     /// Makes a reader that has tried nothing yet.
-    pub fn new(proc: Arc<Procfs>, budget: DescriptorBudget, choice: Choice, thrift: Option<Thrift>) -> Self {
+    pub fn new(
+        proc: Arc<Procfs>,
+        budget: DescriptorBudget,
+        choice: Choice,
+        thrift: Option<CounterThrottle>,
+    ) -> Self {
         let sys = proc.root().join("sys");
         Self {
             proc,
@@ -146,8 +153,8 @@ impl CounterReader {
             standing: None,
             told: None,
             wanted_at: None,
-            duty: Duty::Off(Moment::default()),
-            beat: Beat::default(),
+            duty: CounterActivity::Off(Moment::default()),
+            beat: CounterActions::default(),
             asked: thrift,
             spent: Spent::default(),
             spent_from: Moment::default(),
@@ -164,8 +171,8 @@ impl CounterReader {
         self.standing.as_ref()?.recipe.as_ref()
     }
 
-    fn thrift(&self) -> Thrift {
-        self.standing.as_ref().map_or(Thrift::FREE, Standing::thrift)
+    fn thrift(&self) -> CounterThrottle {
+        self.standing.as_ref().map_or(CounterThrottle::FREE, Standing::thrift)
     }
 
     fn begin_judging(&mut self, at: Moment) {
@@ -185,7 +192,7 @@ impl CounterReader {
     }
 
     /// Adds counts to a sample after its threads were read, if counts are requested. `mask` returns
-    /// the mask of a thread, if the host knows it.
+    /// the mask of a thread, if the host has it.
     pub fn count<'m>(
         &mut self,
         wanted: &Wanted,
@@ -204,7 +211,7 @@ impl CounterReader {
         let begin = Clock::worked();
         if self.wanted_at.replace(at).is_none() {
             self.begin_judging(at);
-            self.duty = Duty::Off(at);
+            self.duty = CounterActivity::Off(at);
         }
         if self.left_for_guests && !only_guests(table) && self.may_climb_again(at) {
             self.climb_again(at);
@@ -247,7 +254,7 @@ impl CounterReader {
     fn count_hardware(&mut self, table: &ThreadTable, sample: &mut Sample) {
         let (at, thrift) = (sample.at, self.thrift());
         let Some(recipe) = self.recipe().cloned() else { return };
-        let was_on = matches!(self.duty, Duty::On(_));
+        let was_on = matches!(self.duty, CounterActivity::On(_));
         let beat = self.duty.beat(at, &thrift);
         self.beat = beat;
         let mut room = OPENED_PER_SAMPLE;
@@ -291,7 +298,7 @@ impl CounterReader {
                         Opened::Refused(errno) => counted.refused = Some(errno),
                         Opened::Crowded => {
                             self.crowded += 1;
-                            // The other threads will find no room either.
+                            // There is no room for the other threads either.
                             room = 0;
                         }
                     }
@@ -360,7 +367,7 @@ impl CounterReader {
         match counter_budget::judge(&self.spent, &price, &thrift) {
             Some(CountingChange::GiveUp) => return self.step_down(&Why::TooDear, at),
             Some(CountingChange::Thin { one_in, rests }) => {
-                standing.thrift = Thrift { one_in, rests, ..standing.thrift };
+                standing.thrift = CounterThrottle { one_in, rests, ..standing.thrift };
             }
             Some(CountingChange::Keep) | None => {}
         }
@@ -403,7 +410,7 @@ impl CounterReader {
         self.climbed_again = Some(at);
     }
 
-    /// Forgets a thread, and closes its counters.
+    /// Removes a thread, and closes its counters.
     pub fn forget(&mut self, id: ThreadId) {
         if let Some(mut counted) = self.threads.remove(&id) {
             counted.close(self.recipe(), &self.budget);
@@ -417,7 +424,7 @@ impl CounterReader {
             counted.close(recipe.as_ref(), &self.budget);
         }
         self.memory.clear();
-        self.duty = Duty::Off(Moment::default());
+        self.duty = CounterActivity::Off(Moment::default());
     }
 }
 
@@ -427,7 +434,7 @@ fn mark(
     at: Moment,
     now: SchedCounters,
     was_on: bool,
-    thrift: &Thrift,
+    thrift: &CounterThrottle,
     spent: &mut Spent,
 ) -> bool {
     let Some((before_at, before)) = counted.last.replace((at, now)) else {

@@ -67,7 +67,7 @@ fn recipe() -> Recipe {
 }
 
 /// Returns a made-up outcome of the ladder.
-fn standing(recipe: Recipe, price: Price, thrift: Thrift) -> Standing {
+fn standing(recipe: Recipe, price: Price, thrift: CounterThrottle) -> Standing {
     Standing {
         rung: Rung::Exact,
         cpu: None,
@@ -156,12 +156,12 @@ fn may_count() -> bool {
 const SAMPLE_PERIOD: Span = Span::from_ms(20);
 
 #[test]
-fn what_guests_do_is_not_told_by_counters_that_leave_guests_out() {
+fn counters_that_exclude_guests_say_nothing_about_guests() {
     if !may_count() {
         return;
     }
     let (guest, program) = (Busy::new(), Busy::new());
-    let without = || standing(Recipe { no_guests: true, ..recipe() }, BARE, Thrift::FREE);
+    let without = || standing(Recipe { no_guests: true, ..recipe() }, BARE, CounterThrottle::FREE);
     let mut looks = Looks::new(&[guest.machine(), program.tree()], Some(without()));
     looks.until("the program is counted", SAMPLE_PERIOD, |looks| {
         let counted = looks.look(SAMPLE_PERIOD);
@@ -170,7 +170,7 @@ fn what_guests_do_is_not_told_by_counters_that_leave_guests_out() {
     });
     assert_eq!((looks.counters.counted_threads(), looks.told.as_slice()), (1, &[Rung::Exact][..]));
     // The same with counters that see guests: then it is counted.
-    let seeing = standing(recipe(), BARE, Thrift::FREE);
+    let seeing = standing(recipe(), BARE, CounterThrottle::FREE);
     let mut looks = Looks::new(&[guest.machine()], Some(seeing));
     looks.until("the guest is counted", SAMPLE_PERIOD, |looks| {
         looks.look(SAMPLE_PERIOD).get(&guest.pid()).is_some_and(Option::is_some)
@@ -206,7 +206,7 @@ fn refuse_others(errno: Errno) {
 }
 
 #[test]
-fn a_refusal_is_told_by_what_the_kernel_answered() {
+fn a_refusal_is_explained_by_the_kernels_answer() {
     if !may_count() {
         return;
     }
@@ -245,7 +245,7 @@ fn counters_that_cost_too_much_are_thinned_out_and_then_left_by_themselves() {
     let nap = ["-c", "while :; do sleep 0.002; done"];
     let napping = Busy(Command::new("sh").args(nap).stdout(Stdio::null()).spawn().unwrap());
     let dear = Price { read: Span::from_us(20), one: Span::from_ms(26), two: Span::from_ms(92) };
-    let mut looks = Looks::new(&[napping.tree()], Some(standing(recipe(), dear, Thrift::FREE)));
+    let mut looks = Looks::new(&[napping.tree()], Some(standing(recipe(), dear, CounterThrottle::FREE)));
     let mut one_in = Vec::new();
     // The reported time between two samples is so long that our own work is negligible: only the
     // price is too high.
@@ -267,7 +267,7 @@ fn counters_that_cost_too_much_are_thinned_out_and_then_left_by_themselves() {
     assert_eq!((looks.told.first(), looks.told.len()), (Some(&Rung::Exact), 2), "{:?}", looks.told);
     // If the switches were cheap, the same program would still be counted.
     let cheap = Price { read: Span(1), one: Span(1), two: Span(1) };
-    let mut looks = Looks::new(&[napping.tree()], Some(standing(recipe(), cheap, Thrift::FREE)));
+    let mut looks = Looks::new(&[napping.tree()], Some(standing(recipe(), cheap, CounterThrottle::FREE)));
     for _ in 0..one_in.len() * 100 {
         looks.look(long);
         assert!(looks.counts_hardware() && looks.counters.thrift().one_in == 1);
@@ -280,7 +280,7 @@ fn counters_that_others_hold_are_left_to_them() {
         return;
     }
     let program = Busy::new();
-    let mut looks = Looks::new(&[program.tree()], Some(standing(recipe(), BARE, Thrift::FREE)));
+    let mut looks = Looks::new(&[program.tree()], Some(standing(recipe(), BARE, CounterThrottle::FREE)));
     looks.until("it is counted", SAMPLE_PERIOD, |looks| looks.counters.counted_threads() == 1);
     // As if the counters had never run: the reading is missing, and the time that it could have
     // counted is not.

@@ -1,4 +1,5 @@
-//! Interface of discovery to the other parts of a host: calls as processes and threads come and go.
+//! Interface of discovery to the other parts of a host: calls as processes and threads start and
+//! end.
 
 use super::thread_table::{ThreadTable, WatchedThread};
 use crate::process::{Pid, Stat, Tid};
@@ -34,7 +35,7 @@ pub trait ThreadListener {
     fn process_ended(&mut self, _pid: Pid) {}
 
     /// Reports that a process lives but no root covers it any more: the process and its threads are
-    /// about to be forgotten.
+    /// about to be removed.
     fn process_dropped(&mut self, _table: &ThreadTable, _pid: Pid) {}
 
     /// Reports a new thread; returns false to refuse it because it has ended already.
@@ -42,7 +43,7 @@ pub trait ThreadListener {
         true
     }
 
-    /// Reports that a thread has ended. `told` means that a sample has reported the thread before.
+    /// Reports that a thread has ended. `told`: whether a sample has reported the thread before.
     fn thread_ended(&mut self, _id: ThreadId, _thread: &WatchedThread, _told: bool) {}
 
     /// Reports that a thread has another name.

@@ -1,8 +1,7 @@
 //! Members of control groups and of the groups below them.
 //!
-//! Properties: each group is listed once, however many roots name it; the numbers of groups and
-//! members that are read are bounded, however deep they lie; a group that vanishes meanwhile is
-//! empty.
+//! Properties: each group is listed once for all roots that name it; the numbers of groups and
+//! members that are read are bounded at any depth; a group that vanishes meanwhile is empty.
 
 use crate::host::procfs;
 use crate::process::Pid;
@@ -71,7 +70,7 @@ mod tests {
     use std::fs;
 
     #[test]
-    fn however_many_groups_and_members_there_are_the_listing_ends() {
+    fn the_listing_ends_with_any_number_of_groups_and_members() {
         let folder = tempfile::tempdir().unwrap();
         let group = |path: &Path, pids: std::ops::Range<u32>| {
             fs::create_dir_all(path).unwrap();

@@ -1,16 +1,16 @@
 //! Discovery of processes and threads as they appear.
 //!
-//! Problem: threads are born at any moment, and listing everything in every sample costs more than
-//! all else. Idea: use cheap queries first. Was any task made on this machine since the last sample
-//! (`loadavg` ends with the number of the newest)? Has the number of a process's threads changed
-//! (its folder has a link for each)? The third query, lists of children, takes a file for each
-//! thread, and is made only as often as a fixed share of one CPU allows.
+//! Problem: threads are created at any moment, and listing all of them in every sample would be the
+//! largest cost. Idea: use cheap queries first. Was any task made on this machine since the last
+//! sample (`loadavg` ends with the number of the newest)? Has the number of a process's threads
+//! changed (its folder has a link for each)? The third query, lists of children, takes a file for
+//! each thread, and is made only as often as a fixed share of one CPU allows.
 //!
-//! Properties: work per sample is bounded, whatever the program does: a bounded number of new
-//! threads is taken in, the rest by the next sample; the time spent on lists of children and
-//! members is a fixed share of a CPU, for each user ([`pace`]); a process that was found stays
-//! found, even when its parent ends. Known gaps: discovery cannot assign a process to the roots if
-//! it is born and its parent ends between two samples, nor children of a thread beyond the first
+//! Properties: work per sample is bounded for any program: a bounded number of new threads is
+//! added, the rest by the next sample; the time spent on lists of children and members is a fixed
+//! share of a CPU, for each user ([`pace`]); a process that was found stays found, even when its
+//! parent ends. Known gaps: discovery cannot assign a process to the roots if it is created and its
+//! parent ends between two samples, nor children of a thread beyond the first
 //! [`processes::LISTS_MAX`] of its process.
 //!
 //! Discovery reads procfs and control groups and changes nothing on the machine. It reports its
@@ -49,8 +49,8 @@ use trimtab_core::time::{Moment, Span};
 
 /// Period of full searches, which list everything without regard to the cheap queries.
 const FULL_PERIOD: Span = Span::from_ms(5_000);
-/// Maximal number of names of threads that are read in each full search, in turn: names are for
-/// people.
+/// Maximal number of names of threads that are read in each full search, in turn: names are only
+/// for display.
 const NAMES_PER_SEARCH: usize = 256;
 
 /// Options of discovery.
@@ -75,7 +75,7 @@ struct Search {
     /// Processes that were covered by a root since the last sample.
     fresh: Vec<(Owner, Pid)>,
     full_at: Option<Moment>,
-    /// Number of threads that were listed and not taken in.
+    /// Number of threads that were listed and not added.
     untaken: u32,
     /// Whether the kernel lacks lists of children.
     no_lists: bool,
@@ -115,7 +115,7 @@ impl Discovery {
         }
     }
 
-    /// Takes in all processes that these roots name and their descendants, before the first sample.
+    /// Adds all processes that these roots name and their descendants, before the first sample.
     /// Each root is a program.
     ///
     /// # Errors
@@ -171,7 +171,7 @@ impl Discovery {
     }
 
     /// Searches for new threads and for threads that have ended; returns the number of threads that
-    /// were seen and not taken in.
+    /// were seen and not added.
     pub fn find(&mut self, now: Moment, listener: &mut dyn ThreadListener) -> u32 {
         self.take_vcpu_news(listener);
         let newest = self.newest_task();

@@ -52,7 +52,7 @@ impl Discovery {
         roots.map(|root| root.only).min().flatten()
     }
 
-    /// Returns whether no more processes of this user are taken in.
+    /// Returns whether no more processes of this user are added.
     pub(super) fn is_full(&self, owner: Owner) -> bool {
         owner.is_some() && {
             let theirs = self.table.processes.values().filter(|process| self.owner(process) == owner);
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_has_spent_too_much_waits_and_others_do_not() {
+    fn a_user_beyond_the_budget_waits_and_others_do_not() {
         let sleeper = Sleeper::new();
         let (own, mut discovery) = (rustix::process::geteuid().as_raw(), service());
         let mine = root(&mut discovery, sleeper.pid(), Some(own));

@@ -20,7 +20,7 @@ use trimtab_core::observe::ProgramInfo;
 pub(super) const LISTS_MAX: usize = 4_096;
 
 impl Discovery {
-    /// Takes in the processes that a root names.
+    /// Adds the processes that a root names.
     pub(super) fn take_root(
         &mut self,
         id: RootId,
@@ -32,7 +32,7 @@ impl Discovery {
             Root::Tree(pid) | Root::Thread(pid, _) => {
                 let stat = match process::stat(self.proc.path(), pid) {
                     Err(_) if self.options.hands_off && self.table.roots.len() > 1 => {
-                        // Gone since it was chosen: one of several roots that are only watched.
+                        // Ended since it was chosen: one of several roots that are only watched.
                         if let Some(watched) = self.table.roots.get_mut(&id) {
                             watched.ended = true;
                         }
@@ -75,7 +75,7 @@ impl Discovery {
         Ok(())
     }
 
-    /// Takes in the members of the groups that are watched for a user. Each group is listed once,
+    /// Adds the members of the groups that are watched for a user. Each group is listed once,
     /// however many roots name it.
     pub(super) fn find_groups(&mut self, owner: Owner, listener: &mut dyn ThreadListener) {
         let mut groups: BTreeMap<PathBuf, Vec<RootId>> = BTreeMap::new();
@@ -139,7 +139,7 @@ impl Discovery {
         }
     }
 
-    /// Takes in all descendants of the processes that are watched for a user.
+    /// Adds all descendants of the processes that are watched for a user.
     pub(super) fn find_children(&mut self, owner: Owner, listener: &mut dyn ThreadListener) {
         let of = |(_, process): &(&Pid, &Process)| self.owner(process) == owner;
         let whole = self.table.processes.iter().filter(|(_, process)| process.only.is_none());
@@ -147,7 +147,7 @@ impl Discovery {
         self.find_children_from(from, listener);
     }
 
-    /// Takes in all descendants of these processes.
+    /// Adds all descendants of these processes.
     pub(super) fn find_children_from(&mut self, mut from: Vec<Pid>, listener: &mut dyn ThreadListener) {
         while let Some(pid) = from.pop().filter(|_| !self.search.no_lists) {
             let whole = self.table.processes.get(&pid).filter(|process| process.only.is_none());
@@ -225,7 +225,7 @@ impl Discovery {
         let owner = self.owner(of);
         let whole = !self.options.tags || of.covers.values().any(Option::is_none);
         // If no root covers the process as a whole, only the children that the listener wants are
-        // taken in.
+        // added.
         if !(whole || listener.wants_child(child, parent)) || self.is_full(owner) {
             return false;
         }

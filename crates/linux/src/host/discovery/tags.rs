@@ -1,10 +1,10 @@
-//! Roots that come and go during the watch.
+//! Roots that are added and removed during the watch.
 //!
-//! Problem: a service receives threads one by one, from people who do not know of each other.
-//! Several roots may cover the same thread. The thread must be left alone when no root covers it
-//! any more, even if it is still watched for the sake of others. Idea: each process remembers the
-//! roots that cover it, or one thread of it; the interest in a thread follows from these roots, and
-//! changes when a root comes or goes.
+//! Problem: a service receives threads one by one, from independent users. Several roots may cover
+//! the same thread. The thread must be left alone when no root covers it any more, even if it is
+//! still watched because of other roots. Idea: each process has a list of the roots that cover it,
+//! or one thread of it; the interest in a thread follows from these roots, and changes when a root
+//! is added or removed.
 
 use super::listener::ThreadListener;
 use super::roots::{Root, RootId, Watched};
@@ -63,8 +63,8 @@ impl Discovery {
         {
             return Err(LiveError::NoProcess(pid));
         }
-        // However many roots are tagged, descriptors remain for the work on them; without a
-        // descriptor, a root's end is noticed a little later.
+        // Some descriptors are reserved for the work on roots; for a root without a descriptor, the
+        // end is noticed a little later.
         watched.ends = watched.ends.filter(|_| self.budget.take_spare());
         let id = self.table.add_root(Watched { program: how.program, only: how.only, ..watched });
         if let Err(error) = self.take_root(id, listener) {
@@ -90,7 +90,7 @@ impl Discovery {
         }
     }
 
-    /// Forgets a root; returns whether it existed.
+    /// Removes a root; returns whether it existed.
     fn drop_root(&mut self, id: RootId) -> bool {
         let watched = self.table.roots.remove(&id);
         if watched.as_ref().is_some_and(|watched| watched.ends.is_some()) {
@@ -114,8 +114,7 @@ impl Discovery {
         Some(meant)
     }
 
-    /// Forgets processes that no root covers. Processes with a covered ancestor will be found
-    /// again.
+    /// Removes processes that no root covers. Processes with a covered ancestor will be found again.
     pub fn drop_unmeant(&mut self, listener: &mut dyn ThreadListener) {
         let unmeant = self.table.processes.iter().filter(|(_, process)| process.covers.is_empty());
         let gone: Vec<Pid> = unmeant.map(|(pid, _)| *pid).collect();

@@ -40,7 +40,7 @@ pub struct WatchedThread {
     pub pid: Pid,
     /// Its number in the kernel.
     pub tid: Tid,
-    /// Start time: together with the number, it identifies the thread for good.
+    /// Start time: together with the number, it identifies the thread permanently.
     pub start: StartTime,
     /// Its name, printable; for a vCPU's thread, the name of the vCPU.
     pub name: String,
@@ -56,9 +56,9 @@ pub(in crate::host) struct Process {
     pub(in crate::host) threads: BTreeMap<Tid, ThreadId>,
     /// Number of links of its folder of threads at the last listing: two more than threads.
     pub(super) links: Option<u64>,
-    /// Whether a thread of it has ended since, or some threads were not taken in.
+    /// Whether a thread of it has ended since, or some threads were not added.
     pub(in crate::host) stale: bool,
-    /// Number of its threads that are not taken in, since its user has too many.
+    /// Number of its threads that are not added, since its user has too many.
     pub(super) beyond: u32,
     /// Whether the leader has ended and other threads live on: the leader's number stays listed.
     pub(super) headless: bool,
@@ -159,7 +159,7 @@ impl ThreadTable {
         id < self.first_unreported
     }
 
-    /// Takes in a thread of a known process.
+    /// Adds a thread of a known process.
     pub(super) fn add_thread(&mut self, thread: WatchedThread) -> ThreadId {
         let id = ThreadId(self.next_thread);
         self.next_thread = self.next_thread.saturating_add(1);
@@ -180,7 +180,7 @@ impl ThreadTable {
         self.next_thread = id.0;
     }
 
-    /// Forgets a thread that has ended.
+    /// Removes a thread that has ended.
     pub(super) fn remove_thread(&mut self, id: ThreadId) -> Option<WatchedThread> {
         let thread = self.threads.remove(&id)?;
         if let Some(process) = self.processes.get_mut(&thread.pid) {

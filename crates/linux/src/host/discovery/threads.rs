@@ -1,4 +1,4 @@
-//! Lists of threads: new threads are taken in, ended threads are reported and forgotten.
+//! Lists of threads: new threads are added, ended threads are reported and removed.
 //!
 //! Property: a number that meanwhile belongs to another thread ends the thread that had it before.
 
@@ -15,7 +15,7 @@ use trimtab_core::ids::ThreadId;
 use trimtab_core::sampling_budget::LISTING_THREADS;
 use trimtab_core::time::{Moment, Span};
 
-/// Maximal number of new threads that are taken in by one sample; each costs some 15 us. Chosen.
+/// Maximal number of new threads that are added by one sample; each costs some 15 us. Chosen.
 const NEW_MAX: usize = 2_048;
 /// Maximal number of threads under watch; further threads are only counted. Chosen: twice the
 /// largest machine's.
@@ -57,8 +57,8 @@ impl Discovery {
         }
     }
 
-    /// Lists a process's threads, and takes in new threads up to the room in this sample and the
-    /// room of their user.
+    /// Lists a process's threads, and adds new threads up to the room in this sample and the room
+    /// of their user.
     pub(super) fn list_threads(
         &mut self,
         pid: Pid,
@@ -155,7 +155,7 @@ impl Discovery {
         taken
     }
 
-    /// Searches for threads and children born to these processes, now and at any cost; the next
+    /// Searches for new threads and children of these processes, now and at any cost; the next
     /// search takes the threads in.
     pub fn find_born(&mut self, of: &[Pid], listener: &mut dyn ThreadListener) {
         for pid in of {
@@ -169,7 +169,7 @@ impl Discovery {
         self.find_children_from(of.to_vec(), listener);
     }
 
-    /// Forgets a thread that has ended.
+    /// Removes a thread that has ended.
     pub fn end_thread(&mut self, id: ThreadId, listener: &mut dyn ThreadListener) {
         let told = self.table.was_reported(id);
         if let Some(thread) = self.table.remove_thread(id) {
@@ -177,7 +177,7 @@ impl Discovery {
         }
     }
 
-    /// Forgets a process that has ended, and all its threads.
+    /// Removes a process that has ended, and all its threads.
     pub(super) fn end_process(&mut self, pid: Pid, listener: &mut dyn ThreadListener) {
         for id in self.table.threads_of(pid) {
             self.end_thread(id, listener);

@@ -1,8 +1,8 @@
-//! Threads of a virtual machine's process that run its CPUs, as identified by a [`Lookout`].
+//! Threads of a virtual machine's process that run its CPUs, as identified by a [`VcpuWatcher`].
 
 use crate::host::error::LiveError;
 use crate::process::{StartTime, Tid};
-use crate::vcpus::{Lookout, Vcpu, VirtualMachine, Vms};
+use crate::vcpus::{Vcpu, VcpuWatcher, VirtualMachine, Vms};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
@@ -32,13 +32,13 @@ impl Only {
 /// Watcher of a machine's CPUs, with the version of its last answer.
 #[derive(Debug)]
 pub(super) struct VcpuWatch {
-    pub(super) lookout: Lookout,
+    pub(super) lookout: VcpuWatcher,
     pub(super) version: Option<u64>,
 }
 
 impl VcpuWatch {
     pub(super) fn begin(proc: &Path, vm: &VirtualMachine) -> Result<Self, LiveError> {
-        let begun = Lookout::begin(Vms::new(proc), vm.clone());
+        let begun = VcpuWatcher::begin(Vms::new(proc), vm.clone());
         let attempt = "starting a thread to look for virtual CPUs (`ulimit -u` shows their limit)";
         let lookout = begun.map_err(|source| LiveError::System { attempt, source })?;
         Ok(Self { lookout, version: None })

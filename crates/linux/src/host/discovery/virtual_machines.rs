@@ -1,8 +1,8 @@
 //! Threads of virtual machines: in their processes only the threads that run vCPUs are watched.
 //!
-//! A [`Lookout`](crate::vcpus::Lookout) identifies these threads, now and later. The listener
-//! receives every other thread of the process, since a thread born to a vCPU's thread inherits its
-//! mask.
+//! A [`VcpuWatcher`](crate::vcpus::VcpuWatcher) identifies these threads, now and later. The
+//! listener receives every other thread of the process, since a thread created by a vCPU's thread
+//! inherits its mask.
 
 use super::Discovery;
 use super::listener::ThreadListener;

@@ -4,8 +4,8 @@
 //! ([`DescriptorBudget`]); values that were not requested are not read. A failed reading is the
 //! sign that a thread has ended.
 //!
-//! Suspended, stopped and traced threads have counters that stand still; so have the vCPUs of a
-//! virtual machine that is paused.
+//! Counters of suspended, stopped and traced threads do not change; so have the vCPUs of a virtual
+//! machine that is paused.
 
 pub(super) mod counters;
 
@@ -31,7 +31,7 @@ use trimtab_core::time::Span;
 const CHECKED_READINGS: u32 = 8;
 const ASLEEP_READINGS: u32 = 64;
 
-/// Returns whether a thread that has stood still for this number of readings is checked for sleep.
+/// Returns whether a thread without progress for this number of readings is checked for sleep.
 fn is_asked(still: u32, tid: Tid) -> bool {
     let one_in = |readings: u32| still.wrapping_add(tid.0).is_multiple_of(readings);
     still <= CHECKED_READINGS
@@ -105,7 +105,7 @@ impl Sampler {
         self.threads.get(&id)?.voluntary
     }
 
-    /// Forgets a thread, and closes its files.
+    /// Removes a thread, and closes its files.
     pub fn forget(&mut self, id: ThreadId) {
         if let Some(mut tracked) = self.threads.remove(&id) {
             tracked.files.close(&self.budget);
@@ -229,7 +229,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sleepers_are_asked_seldom_and_in_turn() {
+    fn sleeping_threads_are_read_rarely_and_in_turn() {
         let asked =
             |from: u32, to: u32, tid: u32| (from..to).filter(|still| is_asked(*still, Tid(tid))).count();
         for tid in 1..200 {

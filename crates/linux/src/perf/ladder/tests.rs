@@ -1,6 +1,6 @@
 //! Every rung and every refusal, on machines made up for the tests.
 
-use super::super::testing::{Does, Scripted};
+use super::super::testing::{EventBehaviour, Scripted};
 use super::*;
 use proptest::prelude::*;
 use trimtab_core::time::Span;
@@ -31,7 +31,7 @@ fn the_best_rung_counts_all_there_is_room_for() {
     assert_eq!((standing.rung, standing.missing.len()), (Rung::Exact, 0));
     assert_eq!(standing.processor.as_deref(), Some("AMD Zen 3"));
     assert_eq!(roles(&standing), Role::ALL);
-    assert_eq!(standing.thrift, Thrift::FREE);
+    assert_eq!(standing.thrift, CounterThrottle::FREE);
     // Six counters, four, two; also if too many are accepted and then never run.
     for quietly in [false, true] {
         for (counters, many) in [(7, 6), (6, 6), (5, 4), (4, 4), (3, 3), (2, 2)] {
@@ -43,20 +43,23 @@ fn the_best_rung_counts_all_there_is_room_for() {
 }
 
 #[test]
-fn events_that_do_not_mean_what_they_should_are_not_believed() {
+fn events_with_a_wrong_meaning_are_not_used() {
     let zen4 = || Some(Cpu::X86 { vendor: "AuthenticAMD".into(), family: 0x19, model: 0x11 });
-    let standing =
-        stand(Scripted { cpu: zen4(), events: vec![("0x6d", Does::Silent)], ..Scripted::default() });
+    let standing = stand(Scripted {
+        cpu: zen4(),
+        events: vec![("0x6d", EventBehaviour::Silent)],
+        ..Scripted::default()
+    });
     assert_eq!(standing.rung, Rung::Proxy);
     assert!(why(&standing, Rung::Exact).starts_with("busy does not count here"));
     let standing =
-        stand(Scripted { cpu: zen4(), events: vec![("0x6d", Does::Noisy)], ..Scripted::default() });
+        stand(Scripted { cpu: zen4(), events: vec![("0x6d", EventBehaviour::Noisy)], ..Scripted::default() });
     assert!(
         standing.rung == Rung::Proxy
             && why(&standing, Rung::Exact).contains("counts also where nothing waits")
     );
     // On Zen 3 there is no proxy.
-    let standing = stand(Scripted { events: vec![("0x64", Does::Silent)], ..Scripted::default() });
+    let standing = stand(Scripted { events: vec![("0x64", EventBehaviour::Silent)], ..Scripted::default() });
     assert_eq!(
         (standing.rung, roles(&standing)),
         (Rung::Generic, vec![Role::Requests, Role::Cycles, Role::Instructions])
@@ -66,20 +69,20 @@ fn events_that_do_not_mean_what_they_should_are_not_believed() {
     // The second pair of events works although the first does not.
     let standing = stand(Scripted {
         cpu: intel(0x55),
-        events: vec![("event=0x60,umask=0x07", Does::Silent)],
+        events: vec![("event=0x60,umask=0x07", EventBehaviour::Silent)],
         ..Scripted::default()
     });
     assert_eq!(standing.rung, Rung::Exact);
     assert!(standing.recipe.unwrap().events[0].1.name.contains("event=0x60,umask=0x01"));
-    // Cycles that stand still are refused too.
-    let still = vec![("0x", Does::Silent), ("cycles", Does::Silent)];
+    // Cycles that do not change are refused too.
+    let still = vec![("0x", EventBehaviour::Silent), ("cycles", EventBehaviour::Silent)];
     let standing = stand(Scripted { events: still, ..Scripted::default() });
     assert_eq!(standing.rung, Rung::HintFaults);
     assert!(why(&standing, Rung::Generic).starts_with("cycles does not count"));
 }
 
 #[test]
-fn a_processor_nobody_described_has_the_kernels_events() {
+fn an_unknown_processor_uses_the_kernels_events() {
     let standing =
         stand(Scripted { cpu: Some(Cpu::Arm { implementer: 0x61, part: 0x22 }), ..Scripted::default() });
     assert_eq!((standing.rung, roles(&standing)), (Rung::Generic, vec![Role::Cycles, Role::Instructions]));
@@ -91,7 +94,7 @@ fn a_processor_nobody_described_has_the_kernels_events() {
 }
 
 #[test]
-fn each_refusal_says_what_would_help_and_leads_to_where_memory_lies() {
+fn each_refusal_names_its_remedy_and_leads_to_residency() {
     let refused =
         |refusal, paranoid| stand(Scripted { refusal: Some(refusal), paranoid, ..Scripted::default() });
     for (errno, paranoid, says) in [
@@ -127,7 +130,7 @@ fn each_refusal_says_what_would_help_and_leads_to_where_memory_lies() {
 }
 
 #[test]
-fn what_is_allowed_outside_the_kernel_or_without_guests_is_counted_so() {
+fn events_allowed_only_outside_the_kernel_or_without_guests_are_counted_so() {
     let standing = stand(Scripted { kernel: Some(Errno::ACCESS), ..Scripted::default() });
     let recipe = standing.recipe.unwrap();
     assert!(standing.rung == Rung::Exact && recipe.user_only && !recipe.no_guests);
@@ -148,7 +151,7 @@ fn what_is_allowed_outside_the_kernel_or_without_guests_is_counted_so() {
 }
 
 #[test]
-fn without_counters_what_the_kernel_knows_of_memory_is_taken() {
+fn without_counters_the_kernels_facts_about_memory_are_used() {
     let none = || Scripted { refusal: Some(Errno::NOENT), ..Scripted::default() };
     assert_eq!(stand(none()).rung, Rung::HintFaults);
     let standing = stand(Scripted { balancing: Some(false), ..none() });
@@ -164,10 +167,10 @@ fn without_counters_what_the_kernel_knows_of_memory_is_taken() {
 }
 
 #[test]
-fn a_choice_is_followed_and_what_was_not_asked_for_not_tried() {
+fn a_choice_is_followed_and_other_rungs_are_not_tried() {
     let standing = chosen(Scripted::default(), "generic");
     assert_eq!((standing.rung, standing.missing[0].why.clone()), (Rung::Generic, Why::NotAsked));
-    // Tried when asked for by name, even if it can tell nothing.
+    // Tried when chosen by name, even if its counts mean nothing.
     assert_eq!(chosen(Scripted { nodes: 1, ..Scripted::default() }, "residency").rung, Rung::Residency);
     assert_eq!(chosen(Scripted { nodes: 1, ..Scripted::default() }, "hint-faults").rung, Rung::HintFaults);
     for off in ["off", "nothing"] {
@@ -178,7 +181,7 @@ fn a_choice_is_followed_and_what_was_not_asked_for_not_tried() {
     let standing = chosen(Scripted::default(), "busy=r016d,requests=r0964,cycles=cycles");
     assert_eq!((standing.rung, roles(&standing).len()), (Rung::Exact, 3));
     // Events that a user names are accepted unchecked, all of them or none.
-    let noisy = Scripted { events: vec![("r016d", Does::Noisy)], ..Scripted::default() };
+    let noisy = Scripted { events: vec![("r016d", EventBehaviour::Noisy)], ..Scripted::default() };
     assert_eq!(chosen(noisy, "busy=r016d,requests=r0964").rung, Rung::Exact);
     assert_eq!(chosen(Scripted::default(), "cycles=cycles").rung, Rung::Generic);
     let standing =
@@ -210,7 +213,7 @@ fn for_a_measurement_all_is_counted_in_groups_that_fit() {
 fn trapped_counters_are_two_and_barred_ones_are_none() {
     let price = Price { read: Span(20_000), one: Span(26_000), two: Span(92_000) };
     let standing = stand(Scripted { price: Some(price), ..Scripted::default() });
-    assert_eq!((standing.rung, standing.thrift), (Rung::Exact, Thrift::TRAPPED));
+    assert_eq!((standing.rung, standing.thrift), (Rung::Exact, CounterThrottle::TRAPPED));
     assert_eq!(roles(&standing), [Role::Busy, Role::Requests]);
     let mut ground = Scripted::default();
     let standing = climb(&mut ground, &Table::built_in().unwrap(), &Choice::Auto, Some(&Why::TooDear));
@@ -241,10 +244,10 @@ fn errno() -> impl Strategy<Value = Option<Errno>> {
 
 proptest! {
     #[test]
-    fn whatever_a_machine_is_like_it_stands_on_one_rung_and_says_why_not_higher(
+    fn every_machine_gets_one_rung_and_a_reason_against_each_better_one(
         (refusal, kernel, guests) in (errno(), errno(), errno()),
         (counters, quietly, taken, share) in (0usize..10, any::<bool>(), any::<bool>(), 0.0..1.0f64),
-        does in prop::collection::vec(prop::sample::select(vec![("0x6", Does::Silent), ("0x", Does::Noisy), ("cycles", Does::Silent)]), 0..2),
+        does in prop::collection::vec(prop::sample::select(vec![("0x6", EventBehaviour::Silent), ("0x", EventBehaviour::Noisy), ("cycles", EventBehaviour::Silent)]), 0..2),
         (nodes, balancing) in (1usize..4, prop::option::of(any::<bool>())),
     ) {
         let mut ground = Scripted { refusal, kernel, guests, counters, quietly, taken, share, events: does, nodes, balancing, ..Scripted::default() };

@@ -27,7 +27,7 @@ fn penalties(of: impl Fn(u64) -> f64) -> Vec<f64> {
 }
 
 #[test]
-fn remote_memory_hurts_only_beyond_the_cache_and_then_more_and_more() {
+fn remote_memory_slows_down_only_beyond_the_cache_and_then_increasingly() {
     let penalty = penalties(|set| {
         let at = |node| time(&[(0, Footprint { pages: PagePlacement::Node(node), ..walk(set) })]);
         at(1) / at(0)
@@ -40,7 +40,7 @@ fn remote_memory_hurts_only_beyond_the_cache_and_then_more_and_more() {
 }
 
 #[test]
-fn sharing_the_cache_hurts_where_the_sets_stop_fitting_and_fades_beyond() {
+fn sharing_the_cache_slows_down_where_the_sets_stop_fitting_and_less_beyond() {
     let penalty = penalties(|set| {
         let on = |pus: [usize; 4]| time(&pus.map(|pu| (pu, walk(set))));
         on([0, 2, 4, 6]) / on([0, 2, 8, 10])
@@ -96,7 +96,7 @@ fn the_dominant_factor_switches_with_the_working_set() {
 }
 
 #[test]
-fn the_dominant_factor_switches_with_what_is_shared() {
+fn the_dominant_factor_depends_on_the_shared_resource() {
     // A fixed private set of 4 MB; in each round over a part of it, every line of a shared set is
     // written once. The text does not give the length of a round; a thirty-second part is assumed.
     let ratio: Vec<f64> = [4u64, 8, 16, 32, 64, 128]
@@ -129,7 +129,7 @@ fn close(machine: &str, pus: &[usize], published: f64, within: f64) {
 }
 
 #[test]
-fn stream_gets_what_the_files_are_calibrated_on() {
+fn stream_reaches_the_bandwidth_of_the_calibration() {
     let all: Vec<usize> = (0..16).collect();
     close("barcelona-8356", &[0], 4.4, 0.05);
     close("barcelona-8356", &[0, 1, 2, 3], 7.6, 0.05);

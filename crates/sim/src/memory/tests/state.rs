@@ -28,7 +28,7 @@ fn threads_without_misses_cost_nothing() {
 }
 
 #[test]
-fn epochs_grow_rare_when_nothing_changes_and_stop_when_nobody_runs() {
+fn epochs_become_rare_when_nothing_changes_and_stop_when_no_thread_runs() {
     let mut bench = MemoryRig::new("westmere-e5620");
     let thread = bench.run(0, &hungry(1 << 20), 0);
     bench.pass(1_000, thread);
@@ -43,7 +43,7 @@ fn epochs_grow_rare_when_nothing_changes_and_stop_when_nobody_runs() {
 }
 
 #[test]
-fn a_moved_thread_is_slow_until_its_new_cache_is_warm_and_finds_what_it_left() {
+fn a_moved_thread_is_slow_until_its_new_cache_is_warm_and_finds_its_old_cache_warm() {
     let mut bench = MemoryRig::new("westmere-e5620");
     let thread = bench.run(0, &hungry(8 << 20), 0);
     let warm = bench.settled(thread);
@@ -60,7 +60,7 @@ fn a_moved_thread_is_slow_until_its_new_cache_is_warm_and_finds_what_it_left() {
 }
 
 #[test]
-fn what_is_left_behind_is_pushed_out_by_who_comes_after() {
+fn cached_data_of_an_absent_thread_is_evicted_by_the_next_one() {
     let mut bench = MemoryRig::new("westmere-e5620");
     let first = bench.run(0, &hungry(8 << 20), 0);
     bench.settled(first);
@@ -107,7 +107,7 @@ fn a_busy_sibling_slows_the_core_but_hides_waiting() {
 }
 
 #[test]
-fn counters_say_what_happened() {
+fn counters_match_the_simulated_events() {
     let mut bench = MemoryRig::new("westmere-e5620");
     let thread = bench.run(0, &Footprint { pages: PagePlacement::Node(1), ..hungry(64 << 20) }, 0);
     let work = bench.pass(500, thread);

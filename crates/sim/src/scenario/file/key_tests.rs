@@ -13,7 +13,7 @@ fn swept(lines: &str) -> String {
 }
 
 #[test]
-fn what_a_variant_sets_is_not_set_from_outside_in_silence() {
+fn a_key_that_a_variant_sets_is_not_overridden_silently() {
     let text = swept(VARIANTS);
     for (set, key) in [
         ("policy=auto", "policy"),
@@ -218,7 +218,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
     #[test]
-    fn a_row_has_what_it_says_and_what_was_set(
+    fn a_row_has_its_own_values_and_the_set_ones(
         axes in proptest::collection::btree_map(0..KEY_FORMS, proptest::collection::vec(1..9_u32, 1..3), 0..3),
         varied in proptest::collection::vec((0..KEY_FORMS, 1..9_u32), 0..3),
         set in (0..KEY_FORMS, proptest::collection::vec(1..9_u32, 1..3), any::<bool>()),

@@ -23,7 +23,7 @@ pub(super) struct Given {
 
 /// Key that is given twice.
 #[derive(Debug)]
-pub(super) struct Twice {
+pub(super) struct DuplicateKey {
     /// Position of the second time.
     pub(super) at: usize,
     /// Key, as it is written there.
@@ -36,7 +36,7 @@ pub(super) struct Twice {
 
 /// Giver of a key.
 #[derive(Clone, Debug)]
-struct Giver {
+struct KeySource {
     /// Place of an axis, and of its value; `None` from outside.
     from: Option<(usize, usize)>,
     /// Key as it is written.
@@ -45,14 +45,14 @@ struct Giver {
 }
 
 /// Givers by the places of keys.
-type Givers = BTreeMap<Vec<String>, Giver>;
+type Givers = BTreeMap<Vec<String>, KeySource>;
 
 /// Returns the first key that is given by two axes, twice by one variant, or by an axis and from
 /// outside.
-pub(super) fn twice(table: &DeTable<'_>, swept: &[Swept<'_>], given: &[Given]) -> Option<Twice> {
+pub(super) fn twice(table: &DeTable<'_>, swept: &[Swept<'_>], given: &[Given]) -> Option<DuplicateKey> {
     let mut known = Givers::new();
     for given in given {
-        let giver = |key: &Key| Giver { from: None, key: key.written.clone(), at: given.at };
+        let giver = |key: &Key| KeySource { from: None, key: key.written.clone(), at: given.at };
         known.extend(given.keys.iter().map(|key| (key.place.clone(), giver(key))));
     }
     for (axis, one) in swept.iter().enumerate() {
@@ -62,7 +62,7 @@ pub(super) fn twice(table: &DeTable<'_>, swept: &[Swept<'_>], given: &[Given]) -
             let mut of_choice = Givers::new();
             let keys = choice.puts.iter().flat_map(|(path, node)| tree::given(table, path, node.get_ref()));
             for key in keys {
-                let giver = Giver { from: Some((axis, value)), key: key.written, at: one.at };
+                let giver = KeySource { from: Some((axis, value)), key: key.written, at: one.at };
                 if let Some(other) = met(&known, &key.place).or_else(|| met(&of_choice, &key.place)) {
                     return Some(told(swept, &giver, other));
                 }
@@ -76,21 +76,21 @@ pub(super) fn twice(table: &DeTable<'_>, swept: &[Swept<'_>], given: &[Given]) -
 }
 
 /// Returns the giver of this key, or of one above or below it.
-fn met<'g>(known: &'g Givers, key: &[String]) -> Option<&'g Giver> {
+fn met<'g>(known: &'g Givers, key: &[String]) -> Option<&'g KeySource> {
     let above = (1..=key.len()).find_map(|parts| known.get(&key[..parts]));
     let below = || known.range(key.to_vec()..).next().filter(|(other, _)| other.starts_with(key));
     above.or_else(|| below().map(|(_, giver)| giver))
 }
 
 /// Returns the error for `giver`, which comes after `other`.
-fn told(swept: &[Swept<'_>], giver: &Giver, other: &Giver) -> Twice {
-    let of = |giver: &Giver| giver.from.and_then(|(axis, value)| Some((swept.get(axis)?, value)));
-    let name = |giver: &Giver| match of(giver) {
+fn told(swept: &[Swept<'_>], giver: &KeySource, other: &KeySource) -> DuplicateKey {
+    let of = |giver: &KeySource| giver.from.and_then(|(axis, value)| Some((swept.get(axis)?, value)));
+    let name = |giver: &KeySource| match of(giver) {
         Some((axis, value)) if axis.varies() => format!("the variant {}", shown(&axis.values[value].label)),
         Some((axis, _)) => format!("the sweep of {}", axis.key),
         None => "--set".to_owned(),
     };
-    let varies = |giver: &Giver| of(giver).is_some_and(|(axis, _)| axis.varies());
+    let varies = |giver: &KeySource| of(giver).is_some_and(|(axis, _)| axis.varies());
     let (here, key) = (name(giver), giver.key.clone());
     match other.from {
         // The setting from outside is refused: the file was sound without it.
@@ -103,11 +103,11 @@ fn told(swept: &[Swept<'_>], giver: &Giver, other: &Giver) -> Twice {
                 let sweep = here.trim_start_matches("the sweep of ");
                 format!("{here} gives {key} too: --set {sweep}=VALUE replaces that sweep")
             };
-            Twice { at: other.at, key: other.key.clone(), problem, other: giver.at }
+            DuplicateKey { at: other.at, key: other.key.clone(), problem, other: giver.at }
         }
         Some((axis, _)) if giver.from.is_some_and(|(own, _)| own == axis) => {
             let problem = format!("{here} gives {} and {key}, which are one key", other.key);
-            Twice { at: giver.at, key: "sweep.variant".to_owned(), problem, other: other.at }
+            DuplicateKey { at: giver.at, key: "sweep.variant".to_owned(), problem, other: other.at }
         }
         Some(_) => {
             let mut problem = format!("{} gives it too", name(other));
@@ -118,7 +118,7 @@ fn told(swept: &[Swept<'_>], giver: &Giver, other: &Giver) -> Twice {
                 problem = format!("{here} sets it, and {problem}");
             }
             problem.push_str(": one of them is allowed");
-            Twice { at: giver.at, key, problem, other: other.at }
+            DuplicateKey { at: giver.at, key, problem, other: other.at }
         }
     }
 }

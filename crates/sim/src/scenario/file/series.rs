@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_that_begin_alike_are_lines_of_their_own() {
+    fn values_with_a_common_beginning_are_separate_lines() {
         let long = |interval: &str| {
             format!("{{ kind = 'speed', metric = 'run-wait', threshold = 0.9, interval = '{interval}' }}")
         };

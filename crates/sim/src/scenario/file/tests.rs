@@ -176,7 +176,7 @@ fn swap(from: &str, to: &str) -> String {
 }
 
 #[test]
-fn what_is_wrong_is_named_with_what_is_allowed() {
+fn a_wrong_value_is_named_with_the_allowed_ones() {
     refused("machine = ", &[], &["x.toml:1:"]);
     refused("", &[], &["machine: is missing", "host-2", "pack:2 core:4"]);
     refused(&swap("core:2", "pdp-11"), &[], &["x.toml:1: machine = 'pdp-11'", "tigerton-e7310"]);
@@ -327,7 +327,7 @@ fn every_key_is_documented() {
 }
 
 #[test]
-fn what_no_file_may_say_is_not_written() {
+fn a_scenario_that_no_file_may_contain_is_not_written() {
     let mut scenario = one(SMALL, &[]);
     scenario.end = Moment(0);
     let error = write(&scenario).unwrap_err().to_string();
@@ -358,7 +358,7 @@ fn no_variant_at_all_is_no_choice() {
 const HOG: &str = "[event.start]\nkind = 'hog'\nthreads = 1\n";
 
 #[test]
-fn what_would_come_only_after_the_end_is_refused() {
+fn an_event_after_the_end_is_refused() {
     for at in ["1 s", "2 s"] {
         let words = ["is not before the end of the run, end = \"1 s\"", &format!("'{at}'")];
         refused(&format!("{SMALL}start = '{at}'\n"), &[], &[&["program.app.start"], &words[..]].concat());
@@ -377,7 +377,7 @@ fn what_would_come_only_after_the_end_is_refused() {
 }
 
 #[test]
-fn what_events_start_can_be_stopped_by_its_name_and_place() {
+fn a_program_started_by_an_event_can_be_stopped_by_name_and_position() {
     // In any written order: places follow the times.
     let text = format!(
         "{SMALL}[[event]]\nat = '40 ms'\nstop = 'late'\n[[event]]\nat = '30 ms'\nstop = 2\n\
@@ -419,7 +419,7 @@ fn limits_hold_for_all_programs_and_streams_together() {
 }
 
 #[test]
-fn copies_share_what_their_threads_are_bound_to() {
+fn copies_share_the_cpus_of_their_threads() {
     let scenario = one(&format!("{SMALL}count = 2\nbind = ['0', '0-1']\n"), &[]);
     let lists: Vec<_> = scenario.programs.iter().map(|program| &program.bind).collect();
     assert!(matches!(lists[..], [Bind::List(one), Bind::List(other)] if std::sync::Arc::ptr_eq(one, other)));

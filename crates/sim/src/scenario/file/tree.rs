@@ -5,10 +5,10 @@
 //! before the file is read, so every key may be set or swept, and every set value is checked as if
 //! it stood there. Values keep their position in the text, to which errors point.
 //!
-//! A table is merged into the existing table; any other value replaces the existing one. A word
-//! that stands for a table (`kernel = "linux-6.12"`) is one key of it, and leaves the others as
-//! they are. In a list of tables, the next part of the path is the `name` of one, or its place from
-//! 1.
+//! A table is merged into the existing table; any other value replaces the existing one. A word in
+//! place of a table (`kernel = "linux-6.12"`) sets one key of the table, and leaves the others
+//! unchanged. In a list of tables, the next part of the path is the `name` of one, or its place
+//! from 1.
 
 use crate::reader::{called, dotted};
 use std::borrow::Cow;
@@ -18,7 +18,7 @@ use toml::de::{DeTable, DeValue};
 /// Value and its position.
 pub(super) type Node<'a> = Spanned<DeValue<'a>>;
 
-/// Words that stand for tables, and the key of the word in the table.
+/// Words that replace tables, and the key of the word in the table.
 const SHORT: [(&str, &str); 3] = [("machine", "base"), ("kernel", "preset"), ("policy", "kind")];
 
 /// Highest depth of a key; a quoted key may have any number of dots.
@@ -63,7 +63,7 @@ fn into<'a>(node: &mut Node<'a>, name: &str, path: &[String], value: &Node<'a>) 
     let short = SHORT.iter().find(|(short, _)| *short == name).map(|(_, key)| *key);
     if path.is_empty() && !value.get_ref().is_table() {
         return match (node.get_mut(), short) {
-            // The word stands for one key of the table; the others stay.
+            // The word sets one key of the table; the others stay.
             (DeValue::Table(table), Some(key)) if value.get_ref().is_str() => {
                 put(table, &[key.to_owned()], value)
             }

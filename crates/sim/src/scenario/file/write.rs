@@ -1,7 +1,7 @@
 //! Writer of scenario files, which are read again as the same scenario.
 //!
 //! Machines and kernels are written as a base with the keys that differ. The text is read back and
-//! compared before it is returned, so that a written file stands for its scenario.
+//! compared before it is returned, so that a written file has exactly its scenario.
 
 mod machine;
 

@@ -226,14 +226,14 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
     #[test]
-    fn what_is_written_is_read_as_the_same(scenario in scenario()) {
+    fn a_written_scenario_is_read_back_as_the_same(scenario in scenario()) {
         let text = write(&scenario);
         let text = text.unwrap_or_else(|error| panic!("{error}"));
         prop_assert_eq!(one(&text, &[]), scenario);
     }
 
     #[test]
-    fn whatever_is_read_is_no_panic(text in "(machine = 'core:2'\n)?(\\[\\[program\\]\\]\n)?[a-z\\[\\]=\"' .0-9\n-]{0,80}") {
+    fn any_text_is_read_without_a_panic(text in "(machine = 'core:2'\n)?(\\[\\[program\\]\\]\n)?[a-z\\[\\]=\"' .0-9\n-]{0,80}") {
         let _ = open(&text, &["policy=[speed]"]);
         let _ = open(SMALL, &[&text]);
     }

@@ -174,7 +174,7 @@ fn folded<T: crate::reduce::Element + PartialEq + std::fmt::Debug>(operator: Ope
 }
 
 #[test]
-fn what_is_not_a_number_wins_in_any_order_and_has_one_form() {
+fn a_nan_wins_in_any_order_and_has_one_form() {
     let odd = f64::from_bits(0xfff0_0000_0000_0001);
     for operator in [Operator::Sum, Operator::Prod, Operator::Min, Operator::Max] {
         for values in [[1.0, 2.0, odd], [1.0, odd, 2.0], [odd, 1.0, 2.0], [odd, -f64::NAN, f64::INFINITY]] {

@@ -40,7 +40,7 @@ impl FormatPair {
 }
 
 #[test]
-fn all_of_them_are_what_they_should_be_and_come_back() {
+fn all_halves_have_the_right_value_and_are_encoded_back() {
     for pair in pairs() {
         for bits in (0..=u16::MAX).step_by(if cfg!(miri) { 251 } else { 1 }) {
             let (value, expected) = ((pair.decode)(bits), pair.format.decode(bits));

@@ -130,7 +130,7 @@ fn patterns_choose() {
 }
 
 #[test]
-fn commands_say_what_the_names_say() {
+fn commands_match_the_names() {
     let cells = all(2, false);
     let words = |name: &str| {
         let cell = cells.iter().find(|cell| cell.to_string() == name).unwrap();

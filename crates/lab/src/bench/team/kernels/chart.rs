@@ -5,7 +5,7 @@
 //! they are quicker.
 
 use super::super::chart::class;
-use super::super::matrix::Who;
+use super::super::matrix::Contestant;
 use super::super::plot::{self, Panel, PanelGroup, PlotLine, PlotPoint};
 use super::KernelsFindings;
 use super::matrix::KernelsCell;
@@ -23,8 +23,8 @@ pub(super) fn picture(start: &KernelsStart, found: KernelsFindings<'_>) -> Strin
     let mut modes: Vec<Mode> = found.cells.iter().map(|cell| cell.mode).collect();
     modes.sort();
     modes.dedup();
-    let whos: Vec<(String, String)> =
-        found.whos.iter().enumerate().map(|(at, who)| (class(at, who), who.to_string())).collect();
+    let contestants: Vec<(String, String)> =
+        found.contestants.iter().enumerate().map(|(at, who)| (class(at, who), who.to_string())).collect();
     let times = |&kernel: &NasKernel| {
         let panel = |mode: &Mode| panel(found, kernel, *mode, |cell, who| found.of(cell, who)?.median());
         let panels: Vec<Panel> = modes.iter().map(panel).collect();
@@ -45,27 +45,27 @@ pub(super) fn picture(start: &KernelsStart, found: KernelsFindings<'_>) -> Strin
         }
     };
     let groups: Vec<PanelGroup> = kernels.iter().flat_map(|kernel| [times(kernel), beside(kernel)]).collect();
-    plot::picture("NAS kernels by ranks: teams beside MPI and OpenMP", &start.head, &whos, &groups)
+    plot::picture("NAS kernels by ranks: teams beside MPI and OpenMP", &start.head, &contestants, &groups)
 }
 
 fn panel(
     found: KernelsFindings<'_>,
     kernel: NasKernel,
     mode: Mode,
-    value: impl Fn(KernelsCell, &Who) -> Option<f64>,
+    value: impl Fn(KernelsCell, &Contestant) -> Option<f64>,
 ) -> Panel {
     let wanted = |cell: &&KernelsCell| cell.kernel == kernel && cell.mode == mode;
     let cells: Vec<KernelsCell> = found.cells.iter().filter(wanted).copied().collect();
     let at = |cell: &KernelsCell| log2(f64::from(cell.ranks));
     let mut lines = Vec::new();
-    for (place, who) in found.whos.iter().enumerate() {
+    for (place, who) in found.contestants.iter().enumerate() {
         let point = |cell: &KernelsCell| {
             let value = value(*cell, who)?;
             Some(PlotPoint { at: at(cell), value, at_least: false, tip: format!("{who}: {value:.4}") })
         };
         lines.push(PlotLine { class: class(place, who), points: cells.iter().filter_map(point).collect() });
     }
-    let measured = |cell: &&KernelsCell| found.whos.iter().any(|who| value(**cell, who).is_some());
+    let measured = |cell: &&KernelsCell| found.contestants.iter().any(|who| value(**cell, who).is_some());
     let below = cells.iter().filter(measured).map(|cell| (at(cell), cell.ranks.to_string())).collect();
     Panel { title: mode.word().to_owned(), lines, below }
 }

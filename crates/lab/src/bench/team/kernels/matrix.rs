@@ -2,7 +2,7 @@
 
 use super::super::super::harness;
 use super::super::contest::{self, ContestMatrix};
-use super::super::matrix::{Who, or, teams};
+use super::super::matrix::{Contestant, or, teams};
 use super::super::peers::{self, Peers};
 use crate::args::{BenchTeamArgs, Class, Mode, NasKernel};
 use anyhow::Result;
@@ -56,9 +56,9 @@ pub(super) struct KernelsPlan {
 
 impl KernelsPlan {
     /// Returns the command line of a run.
-    pub(super) fn command(&self, cell: KernelsCell, who: &Who) -> Vec<OsString> {
+    pub(super) fn command(&self, cell: KernelsCell, who: &Contestant) -> Vec<OsString> {
         let KernelsCell { kernel, class, ranks, mode } = cell;
-        let name = if let Who::Peer { name, .. } = who { name } else { TEAM };
+        let name = if let Contestant::Peer { name, .. } = who { name } else { TEAM };
         let mut words = self.peers.words(name);
         let mut add = |option: &str, value: &str| words.extend([option.into(), value.into()]);
         add("kernels", "-n");
@@ -67,7 +67,7 @@ impl KernelsPlan {
         add(class.word(), "-m");
         add(mode.word(), "-B");
         words.extend([self.repeats.to_string().into(), "-T".into(), REPETITION_MS_MIN.to_string().into()]);
-        if let Who::Team(ways) = who {
+        if let Contestant::Team(ways) = who {
             let kind = match ways.split(ranks) {
                 Some((processes, threads)) if matches!(ways, RankLayout::Spread(_)) => {
                     RankLayout::Mixed(processes, threads)
@@ -84,11 +84,11 @@ impl KernelsPlan {
 }
 
 /// Returns whether a contestant is measured in a cell.
-fn measures(who: &Who, cell: KernelsCell) -> bool {
+fn measures(who: &Contestant, cell: KernelsCell) -> bool {
     match who {
-        Who::Team(ways) => ways.split(cell.ranks).is_some(),
+        Contestant::Team(ways) => ways.split(cell.ranks).is_some(),
         // Exchanges of MPI ranks are always copied, those of OpenMP threads never.
-        Who::Peer { .. } => cell.mode == Mode::Stream,
+        Contestant::Peer { .. } => cell.mode == Mode::Stream,
     }
 }
 
@@ -99,15 +99,17 @@ fn measures(who: &Who, cell: KernelsCell) -> bool {
 pub(super) fn plan(args: &BenchTeamArgs) -> Result<KernelsPlan> {
     let peers = Peers::find(args.peer.as_deref(), args.programs.as_deref(), &harness::own()?)?;
     let mut left_out = Vec::new();
-    let mut whos = Vec::new();
+    let mut contestants = Vec::new();
     match peers.lacks(TEAM, &["kernels"]) {
         Some(why) => left_out.push(format!("teams cannot run here: {why}")),
-        None => whos = teams(args, &[RankLayout::Threads, RankLayout::Processes, RankLayout::Spread(2)]),
+        None => {
+            contestants = teams(args, &[RankLayout::Threads, RankLayout::Processes, RankLayout::Spread(2)])
+        }
     }
     for name in peers::chosen(args.peers.as_deref(), &PEERS)? {
         match peers.lacks(&name, &["kernels"]) {
             Some(why) => left_out.push(format!("{name} cannot run here: {why}")),
-            None => whos.push(Who::Peer { name, processes: false }),
+            None => contestants.push(Contestant::Peer { name, processes: false }),
         }
     }
     let class = args.class.unwrap_or(if args.quick { Class::S } else { Class::W });
@@ -122,7 +124,7 @@ pub(super) fn plan(args: &BenchTeamArgs) -> Result<KernelsPlan> {
             }
         }
     }
-    let matrix = ContestMatrix::of(cells, whos, left_out, measures);
+    let matrix = ContestMatrix::of(cells, contestants, left_out, measures);
     let repeats = if args.quick { 1 } else { REPETITIONS_PER_RUN };
     Ok(KernelsPlan { matrix, peers, pinned: args.pin, repeats })
 }

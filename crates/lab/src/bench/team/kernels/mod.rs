@@ -14,7 +14,7 @@ mod samples;
 
 use super::super::harness::{self, Benchmark, Outlet, Recorder, Rounds, RunOutcome, SeriesEnd};
 use super::contest;
-use super::matrix::Who;
+use super::matrix::Contestant;
 use super::measure;
 use super::peers;
 use crate::args::BenchTeamArgs;
@@ -78,9 +78,10 @@ type KernelsFindings<'a> = contest::ContestFindings<'a, KernelsCell, KernelsSamp
 
 impl KernelsFindings<'_> {
     /// Returns the ratio of another kind of team to a team of threads.
-    fn beside_threads(&self, cell: KernelsCell, who: &Who) -> Option<Estimate> {
-        let others = matches!(who, Who::Team(layout) if *layout != RankLayout::Threads);
-        let threads = self.of(cell, &Who::Team(RankLayout::Threads)).filter(|_| others && cell.ranks > 1)?;
+    fn beside_threads(&self, cell: KernelsCell, who: &Contestant) -> Option<Estimate> {
+        let others = matches!(who, Contestant::Team(layout) if *layout != RankLayout::Threads);
+        let threads =
+            self.of(cell, &Contestant::Team(RankLayout::Threads)).filter(|_| others && cell.ranks > 1)?;
         self.ratio_of(self.of(cell, who)?, threads)
     }
 }
@@ -107,7 +108,7 @@ impl Benchmark for KernelsBench {
         interrupt: &Interrupt,
     ) -> Result<RunOutcome> {
         let Some(&place) = self.plan.matrix.runs.get(at) else { return Ok(RunOutcome::Well) };
-        let (cell, who) = (self.plan.matrix.cells[place.0], &self.plan.matrix.whos[place.1]);
+        let (cell, who) = (self.plan.matrix.cells[place.0], &self.plan.matrix.contestants[place.1]);
         let words = self.plan.command(cell, who);
         let (came, stderr) =
             peers::run(self.plan.peers.start(&words), |said| samples::read(said, cell), interrupt);
@@ -147,7 +148,7 @@ impl Benchmark for KernelsBench {
     fn conclude(&self, found: &KernelsFindings<'_>, ended: SeriesEnd, recorder: &mut Recorder) -> Result<()> {
         for (cell, who) in self.plan.matrix.each() {
             let Some(samples) = found.of(cell, who) else { continue };
-            let ours = matches!(who, Who::Team(_));
+            let ours = matches!(who, Contestant::Team(_));
             recorder.write(&KernelsLine::Result(KernelsResultLine {
                 cell,
                 column: who.to_string(),
@@ -161,7 +162,7 @@ impl Benchmark for KernelsBench {
                 ratio: found.ratio(cell, who).filter(|_| ours),
             }))?;
             if let Some(ratio) = found.beside_threads(cell, who) {
-                let (above, below) = (who.to_string(), Who::Team(RankLayout::Threads).to_string());
+                let (above, below) = (who.to_string(), Contestant::Team(RankLayout::Threads).to_string());
                 recorder.write(&KernelsLine::Comparison(KernelsComparison { cell, above, below, ratio }))?;
             }
         }

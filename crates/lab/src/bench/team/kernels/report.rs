@@ -2,7 +2,7 @@
 //! with threads, CPU time and communication.
 
 use super::super::super::harness::{Head, SeriesEnd};
-use super::super::matrix::Who;
+use super::super::matrix::Contestant;
 use super::super::report::{interval, number, or_dash};
 use super::KernelsFindings;
 use super::matrix::KernelsCell;
@@ -76,19 +76,20 @@ const NAMED: [(&str, Align); 2] = [("RANKS", Align::Right), ("MODE", Align::Left
 fn of_all(
     found: KernelsFindings<'_>,
     cells: &[KernelsCell],
-    shown: impl Fn(KernelsCell, &Who) -> Option<String>,
+    shown: impl Fn(KernelsCell, &Contestant) -> Option<String>,
 ) -> Table {
-    let whos: Vec<(&Who, String)> = found
-        .whos
+    let contestants: Vec<(&Contestant, String)> = found
+        .contestants
         .iter()
         .filter(|who| cells.iter().any(|cell| shown(*cell, who).is_some()))
         .map(|who| (who, who.to_string()))
         .collect();
     let mut columns = NAMED.to_vec();
-    columns.extend(whos.iter().map(|(_, name)| (name.as_str(), Align::Right)));
+    columns.extend(contestants.iter().map(|(_, name)| (name.as_str(), Align::Right)));
     let mut table = Table::new(&columns);
-    for &cell in cells.iter().filter(|cell| whos.iter().any(|(who, _)| shown(**cell, who).is_some())) {
-        table.row(named(cell).into_iter().chain(whos.iter().map(|(who, _)| or_dash(shown(cell, who)))));
+    for &cell in cells.iter().filter(|cell| contestants.iter().any(|(who, _)| shown(**cell, who).is_some())) {
+        table
+            .row(named(cell).into_iter().chain(contestants.iter().map(|(who, _)| or_dash(shown(cell, who)))));
     }
     table
 }
@@ -104,8 +105,8 @@ fn times(found: KernelsFindings<'_>, cells: &[KernelsCell]) -> Table {
 fn beside_threads(found: KernelsFindings<'_>, cells: &[KernelsCell]) -> Table {
     of_all(found, cells, |cell, who| {
         let ratio = found.beside_threads(cell, who)?;
-        let noisy = |who: &Who| found.of(cell, who).is_some_and(|samples| samples.is_noisy());
-        let mark = if noisy(who) || noisy(&Who::Team(RankLayout::Threads)) { "~" } else { "" };
+        let noisy = |who: &Contestant| found.of(cell, who).is_some_and(|samples| samples.is_noisy());
+        let mark = if noisy(who) || noisy(&Contestant::Team(RankLayout::Threads)) { "~" } else { "" };
         let range = ratio.interval.map(|_| format!(" ({})", interval(Some(ratio))));
         Some(format!("{mark}{}{}", number(ratio.median), range.unwrap_or_default()))
     })
@@ -133,7 +134,7 @@ fn teams(found: KernelsFindings<'_>, cells: &[KernelsCell]) -> Table {
     ]);
     let mut table = Table::new(&columns);
     for &cell in cells {
-        for who in found.whos.iter().filter(|who| matches!(who, Who::Team(_))) {
+        for who in found.contestants.iter().filter(|who| matches!(who, Contestant::Team(_))) {
             let Some(samples) = found.of(cell, who) else { continue };
             let (ratio, best) = (found.ratio(cell, who), found.best_peer(cell));
             let noisy = samples.is_noisy() || best.is_some_and(|(_, peer)| peer.is_noisy());

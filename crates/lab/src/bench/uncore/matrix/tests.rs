@@ -97,7 +97,7 @@ fn ways_differ_in_placement_or_load_alone_and_names_are_unique() {
 }
 
 #[test]
-fn only_what_was_asked_for_and_no_more_threads() {
+fn only_chosen_cases_and_no_more_threads() {
     let scope = UncoreScope { quick: true, only: &[Experiment::Sharing], threads: Some(2) };
     let plan = on("numa:2 l3:1 core:4", scope);
     assert_eq!(plan.cases.len(), 2);
@@ -127,7 +127,7 @@ fn one_line_is_shared_by_as_many_as_were_published_and_fit() {
 }
 
 #[test]
-fn who_is_waited_for_has_far_memory_a_competitor_or_a_larger_list() {
+fn the_straggler_has_far_memory_a_competitor_or_a_larger_list() {
     let of = |machine: &str| {
         let plan = on(machine, UncoreScope { only: &[Experiment::Spinning], ..EVERYTHING });
         (plan.cases[0].ways.clone(), plan.left_out)
