@@ -23,7 +23,6 @@ mod fetched;
 
 pub use fetched::{Fetched, Unfetched};
 
-use crate::balance::Outcome;
 use crate::counts::{Counts, Rung};
 use crate::ids::{OsCpu, OsNode, ProgramId, ThreadId};
 use crate::set::CpuSet;

@@ -63,6 +63,7 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod asked_teams;
 pub mod budget;
 mod decide;
 mod demand;
@@ -71,6 +72,7 @@ mod family;
 mod launchers;
 mod nesting;
 pub mod options;
+mod origin;
 mod own_values;
 mod place;
 pub mod plan;
@@ -88,8 +90,10 @@ pub use decide::{TUNABLES, TUNABLES_SINCE, decide};
 pub use demand::demand;
 pub use facts::LaunchFacts;
 pub use family::Family;
-pub use nesting::{NEST_VARIABLES, Nesting};
+pub use asked_teams::{AskedTeams, NEST_VARIABLES};
+pub use nesting::Nesting;
 pub use options::{EnvMode, Options, PinMode, Thp};
+pub use origin::ValueOrigin;
 pub use own_values::{OwnValues, SET_BY_US};
 pub use place::{Placed, cores, place};
 pub use plan::{LaunchPlan, Questions};
@@ -97,6 +101,6 @@ pub use preload::Preload;
 pub use ranks::Role;
 pub use reason::{LaunchReason, Level};
 pub use refusal::Refusal;
-pub use request::{LaunchRequest, Sources, Tuning, ValueOrigin};
+pub use request::{LaunchRequest, Sources, Tuning};
 pub use tell::headline;
 pub use variables::{Changes, Environment};

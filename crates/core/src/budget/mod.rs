@@ -29,7 +29,7 @@ pub mod share;
 #[cfg(test)]
 mod tests;
 
-use crate::handoff::CPUS_MAX;
+use crate::ids::CPUS_MAX;
 use crate::ids::OsCpu;
 use crate::set::CpuSet;
 

@@ -8,7 +8,7 @@
 //! axis is an arrow at its end, with its number. Rows of one subject have a heading. Colour says
 //! one thing, which the legend names. Without rows, no picture is made.
 
-use super::sheet::plain;
+use super::markup::plain;
 use std::fmt::Write as _;
 use trimtab_core::stats;
 use trimtab_front::chart::axis::Axis;

@@ -6,7 +6,8 @@
 //! from outside; equal input gives equal bytes.
 
 use super::TeamFindings;
-use super::matrix::{TeamCell, Who};
+use super::contest::Who;
+use super::matrix::TeamCell;
 use super::plot::{self, Panel, PanelGroup, PlotLine, PlotPoint};
 use super::records::TeamStart;
 use crate::args::{Mode, Operation};

@@ -4,7 +4,8 @@
 use super::super::harness::{Head, SeriesEnd};
 use super::TeamFindings;
 use super::goals::JudgedGoal;
-use super::matrix::{TeamCell, Who};
+use super::contest::Who;
+use super::matrix::TeamCell;
 use super::records::TeamStart;
 use crate::args::Operation;
 use std::fmt::Write as _;

@@ -2,7 +2,8 @@
 
 use super::super::super::harness;
 use super::super::contest::{self, ContestMatrix};
-use super::super::matrix::{Who, or, teams};
+use super::super::contest::Who;
+use super::super::matrix::{or, teams};
 use super::super::peers::{self, Peers};
 use crate::args::{BenchTeamArgs, Class, Mode, NasKernel};
 use anyhow::Result;
