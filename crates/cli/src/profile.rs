@@ -4,7 +4,7 @@
 //! ended ([`trimtab_agent::monitor`]).
 
 use crate::say;
-use crate::sync_text::{self, percent, time};
+use crate::sync_text;
 use anyhow::{Context, Result, anyhow};
 use serde::Serialize;
 use std::fmt::Write as _;
@@ -16,6 +16,7 @@ use trimtab_agent::sync_report::SyncReport;
 use trimtab_core::profile::Profile;
 use trimtab_core::setting::Setting;
 use trimtab_core::words::plural;
+use trimtab_front::units::{memory, percent_of_any_size as percent, time};
 use trimtab_linux::child::End;
 
 /// Schema of the JSON document.
@@ -95,11 +96,6 @@ fn json(profile: &Profile) -> Result<String> {
     Ok(serde_json::to_string(&ProfileJson { schema: SCHEMA, profile })? + "\n")
 }
 
-fn bytes(bytes: u64) -> String {
-    let mb = bytes as f64 / f64::from(1 << 20);
-    if mb < 1024.0 { format!("{mb:.0} MiB") } else { format!("{:.1} GiB", mb / 1024.0) }
-}
-
 /// Formats the profile as text.
 fn words(profile: &Profile, stats: &SyncReport, end: End) -> String {
     let mut out = String::new();
@@ -138,10 +134,10 @@ fn words(profile: &Profile, stats: &SyncReport, end: End) -> String {
             .map_or_else(String::new, |huge| format!(", {} of it in huge pages", percent(huge)));
         let remote =
             profile.remote_share.map_or_else(String::new, |far| format!(", {} of it remote", percent(far)));
-        line(format!("peak memory {}{huge}{remote}", bytes(resident)));
+        line(format!("peak memory {}{huge}{remote}", memory(resident)));
     }
     if let Some(set) = profile.working_set {
-        line(format!("working set about {}", bytes(set)));
+        line(format!("working set about {}", memory(set)));
     }
     if let (Some(faults), Some((own, forced))) = (profile.faults, profile.switches) {
         let yields =

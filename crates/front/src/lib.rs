@@ -26,7 +26,8 @@
 //! 2. [`diagnostics`] writes messages to standard error, [`print()`] results to standard output;
 //!    [`exit`] has the statuses.
 //! 3. [`args`] has the forms of values on the command line: times, words of a list, numbers.
-//! 4. [`table`], [`chart`], [`date`], [`progress`] and [`status_line`] format what is shown.
+//! 4. [`units`], [`table`], [`chart`], [`date`], [`progress`] and [`status_line`] format what is
+//!    shown.
 
 #![forbid(unsafe_code)]
 
@@ -45,5 +46,6 @@ pub mod stdout;
 pub mod study;
 
 pub mod table;
+pub mod units;
 
 pub use stdout::print;
