@@ -35,6 +35,8 @@ mod nest;
 pub use changed::{CHANGED_VARIABLE, changed_text, read_changed};
 pub use nest::{Missed, NEST_VARIABLE, NestHandoff, NestHandoffError, Report, Roots};
 
+pub use crate::ids::CPUS_MAX;
+
 use crate::ids::{Id, OsCpu};
 use crate::set::CpuSet;
 use std::{fmt, ops::RangeInclusive, str::FromStr};

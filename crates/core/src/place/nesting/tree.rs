@@ -8,8 +8,7 @@
 //! threads of a core, `( )` groups cores with a shared resource, and `[ ]` is a memory domain. The
 //! text contains no names; names are only for users.
 
-use crate::ids::CPUS_MAX;
-use crate::ids::{Id, ObjectId, OsCpu, Pu};
+use crate::ids::{CPUS_MAX, Id, ObjectId, OsCpu, Pu};
 use crate::set::CpuSet;
 use crate::topology::{Level, Machine};
 use std::fmt;
