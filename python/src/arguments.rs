@@ -169,7 +169,11 @@ impl CallArguments<'_, '_> {
 
     /// Returns the buffer of the output, made if none was passed, and the object that is the result.
     fn output(
-        &self, gets: bool, input: Option<&Buffer>, told: Option<Type>, ranks: u32,
+        &self,
+        gets: bool,
+        input: Option<&Buffer>,
+        told: Option<Type>,
+        ranks: u32,
     ) -> PyResult<(Option<Buffer>, Option<Py<PyAny>>)> {
         if self.kind == Kind::Broadcast {
             return Ok((None, self.a.map(|a| a.clone().unbind())));
@@ -189,9 +193,7 @@ impl CallArguments<'_, '_> {
     }
 
     /// Returns the operator or the caller's own, and the kernel, of a call that combines elements.
-    fn combining(
-        &self, elements: Type,
-    ) -> PyResult<(Option<Operator>, Option<Kernel>, Option<Box<Own>>)> {
+    fn combining(&self, elements: Type) -> PyResult<(Option<Operator>, Option<Kernel>, Option<Box<Own>>)> {
         if !self.kind.combines() {
             return Ok((None, None, None));
         }

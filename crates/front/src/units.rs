@@ -118,7 +118,10 @@ mod tests {
 
     #[test]
     fn numbers_have_about_three_digits() {
-        assert_eq!([0.1234, 1.234, 12.34, 123.4].map(|value| number(value, 3)), ["0.123", "1.23", "12.3", "123"]);
+        assert_eq!(
+            [0.1234, 1.234, 12.34, 123.4].map(|value| number(value, 3)),
+            ["0.123", "1.23", "12.3", "123"]
+        );
         assert_eq!([0.1234, -12.34, 99.99].map(|value| number(value, 2)), ["0.12", "-12.3", "100.0"]);
     }
 }

@@ -272,7 +272,11 @@ impl<'a> Deciding<'a> {
             _ => None,
         }));
         // The user was just told about threads that are out of reach.
-        Ok(if out_of_reach.is_some() { Missed::Ignored } else { asked.missed(self.request.strict, self.request.quiet) })
+        Ok(if out_of_reach.is_some() {
+            Missed::Ignored
+        } else {
+            asked.missed(self.request.strict, self.request.quiet)
+        })
     }
 
     /// Decides how threads wait, sets the variables for it, and returns whether the effect of

@@ -165,7 +165,12 @@ impl RandomCall {
     /// Makes the call with buffers as this rank draws them. Returns the result, and whether the
     /// call was started and in place.
     fn as_drawn(
-        &self, rank: &Rank, own: &mut Lot, input: &[u8], gets: usize, block: Option<&Shared<u8>>,
+        &self,
+        rank: &Rank,
+        own: &mut Lot,
+        input: &[u8],
+        gets: usize,
+        block: Option<&Shared<u8>>,
     ) -> Result<(Vec<u8>, bool, bool)> {
         let (kind, gives) = (self.kind, input.len());
         let shift = own.below(9) as usize;
@@ -226,11 +231,8 @@ fn play(rank: &Rank, all: &mut Lot, own: &mut Lot, step: u64) -> Result<()> {
     let (gives, gets) = call.kind.shape(ranks, call.count, me == call.root);
     let size = call.elements.size();
     let input = given(step, me, call.elements, gives * size);
-    let block = if call.some_in_segment {
-        Some(rank.alloc::<u8>(call.count * size * ranks as usize)?)
-    } else {
-        None
-    };
+    let block =
+        if call.some_in_segment { Some(rank.alloc::<u8>(call.count * size * ranks as usize)?) } else { None };
     let (got, started, in_place) = call.as_drawn(rank, own, &input, gets * size, block.as_ref())?;
     assert!(
         call.by_cells(rank, &input, gets * size)? == got,

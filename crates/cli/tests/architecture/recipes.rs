@@ -49,7 +49,9 @@ fn types_that_recipes_name_are_defined() {
         let defined = ["struct", "enum", "trait", "type"].iter().any(|kind| {
             let declaration = format!("{kind} {name}");
             let ends = |rest: &str| !rest.starts_with(|next: char| next.is_alphanumeric() || next == '_');
-            codes.iter().any(|code| code.match_indices(&declaration).any(|(at, _)| ends(&code[at + declaration.len()..])))
+            codes.iter().any(|code| {
+                code.match_indices(&declaration).any(|(at, _)| ends(&code[at + declaration.len()..]))
+            })
         });
         assert!(defined, "no type is called {name}");
     }

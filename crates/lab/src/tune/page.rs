@@ -147,4 +147,3 @@ fn number(value: f64) -> String {
     let places = (3 - value.abs().max(1e-9).log10().floor() as i32).clamp(0, 9);
     format!("{value:.*}", usize::try_from(places).unwrap_or(0))
 }
-

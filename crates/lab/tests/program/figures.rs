@@ -24,12 +24,16 @@ fn a_figure_is_the_same_with_any_number_of_jobs_and_says_what_was_published() {
 #[test]
 fn a_figure_is_the_kept_one_to_the_byte() {
     let sandbox = Sandbox::new();
-    let (out, kept) = (sandbox.path("now"), Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments/simulator"));
+    let (out, kept) =
+        (sandbox.path("now"), Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments/simulator"));
     sandbox.lab("sim figures factors --out").arg(&out).ends().ok();
     let read = |path: PathBuf| std::fs::read_to_string(path).unwrap();
     for file in ["factors/lines.jsonl", "factors/table.txt", "factors/picture.svg"] {
         let same = read(out.join(file)) == read(kept.join(file));
-        assert!(same, "{file} is another one: trimtab sim figures --out experiments/simulator makes it again");
+        assert!(
+            same,
+            "{file} is another one: trimtab sim figures --out experiments/simulator makes it again"
+        );
     }
     let json = sandbox.lab("sim figures factors --json").ends().ok();
     // The last line is about all figures.

@@ -151,7 +151,9 @@ impl ActorState {
     fn obey(&mut self, directory: &Path, words: &[&str]) -> String {
         match words {
             ["umask" | "files" | "size" | "exec", ..] => obey_as_process(words),
-            ["planner" | "planned" | "enqueue" | "ahead" | "leave" | "serve", ..] => self.obey_in_queue(words),
+            ["planner" | "planned" | "enqueue" | "ahead" | "leave" | "serve", ..] => {
+                self.obey_in_queue(words)
+            }
             ["crowd", witness, seed, holds] => {
                 let (seed, holds) = (seed.parse().unwrap(), holds.parse().unwrap());
                 crowd::hold_many(directory, Path::new(witness), seed, holds)

@@ -35,7 +35,13 @@ const OPTIONS: [&[&str]; 25] = [
     &["--fit=auto", "--fit=keep", "--fit=budget", "--fit=limit"],
     &["--slice=1"],
     &["--preempt", "--preempt=100"],
-    &["--wait-policy=auto", "--wait-policy=sleep", "--wait-policy=yield", "--wait-policy=spin", "--wait-policy=keep"],
+    &[
+        "--wait-policy=auto",
+        "--wait-policy=sleep",
+        "--wait-policy=yield",
+        "--wait-policy=spin",
+        "--wait-policy=keep",
+    ],
     &["--pin=mask", "--pin=auto"],
     &["--env=set", "--env=keep", "--env=print"],
     &[
@@ -233,11 +239,7 @@ struct OfPlan {
 }
 
 /// Returns the launch that `run` would carry out, and the hold of its cores.
-fn run_decides(
-    world: &World,
-    args: &RunArgs,
-    known: OfPlan,
-) -> Result<(Option<Held>, LaunchPlan), String> {
+fn run_decides(world: &World, args: &RunArgs, known: OfPlan) -> Result<(Option<Held>, LaunchPlan), String> {
     let in_words = |trouble: Trouble| trouble.to_string();
     let program = program(world, args).map_err(in_words)?;
     let situation = Situation::live(world, !args.place.no_rules).map_err(|error| in_words(error.into()))?;
@@ -334,7 +336,8 @@ fn every_option_of_a_run_is_an_option_of_plan_and_is_drawn() {
         .filter_map(|option| option.get_long().map(str::to_owned))
         .collect();
     assert_eq!(missing, NOT_DRAWN.map(|(name, _)| name.to_owned()).into(), "add a line to OPTIONS");
-    for option in options_of("run").iter().filter(|option| EVERY_VALUE.contains(&option.get_long().unwrap())) {
+    for option in options_of("run").iter().filter(|option| EVERY_VALUE.contains(&option.get_long().unwrap()))
+    {
         let values = option.get_possible_values();
         assert!(!values.is_empty());
         for value in values {
@@ -392,7 +395,8 @@ fn the_parts_of_ranks_are_those_that_they_take() {
     let Some(Command::Run(run)) = command_line("run", &typed, &place) else { unreachable!() };
     let mut held = Vec::new();
     for part in &planned.launch.ranks {
-        let (hold, carried) = run_decides(&place.world(&typed, Some(part.rank)), &run, OfPlan::default()).unwrap();
+        let (hold, carried) =
+            run_decides(&place.world(&typed, Some(part.rank)), &run, OfPlan::default()).unwrap();
         assert_eq!((&carried.placement.mask, carried.threads.value), (&part.mask, part.threads));
         held.push(hold);
     }

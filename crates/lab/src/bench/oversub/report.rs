@@ -7,8 +7,8 @@ use trimtab_core::place::waiting::WaitPolicy;
 use trimtab_core::stats::Estimate;
 use trimtab_core::study::{self, About, Grip, Pair, Runtime, Sample, StudyCell, Summary};
 use trimtab_front::study::{FOREIGN_SHARE_MAX, estimate, intervals, slowdown, title};
-use trimtab_front::units::short_time as time;
 use trimtab_front::table::{Align, Table};
+use trimtab_front::units::short_time as time;
 
 /// Formats the whole report.
 pub(super) fn page(

@@ -3,8 +3,8 @@
 
 use super::super::harness::{Head, SeriesEnd};
 use super::TeamFindings;
-use super::goals::JudgedGoal;
 use super::contest::Who;
+use super::goals::JudgedGoal;
 use super::matrix::TeamCell;
 use super::records::TeamStart;
 use crate::args::Operation;
@@ -91,7 +91,11 @@ pub(super) fn interval(estimate: Option<Estimate>) -> String {
 
 fn named(cell: TeamCell) -> [String; 3] {
     let mode = if cell.op == Operation::Barrier { "" } else { cell.mode.word() };
-    [cell.op.word().to_owned(), if cell.bytes == 0 { String::new() } else { units::size(cell.bytes) }, mode.to_owned()]
+    [
+        cell.op.word().to_owned(),
+        if cell.bytes == 0 { String::new() } else { units::size(cell.bytes) },
+        mode.to_owned(),
+    ]
 }
 
 const NAMED: [(&str, Align); 3] = [("OPERATION", Align::Left), ("SIZE", Align::Right), ("MODE", Align::Left)];
