@@ -39,7 +39,9 @@ fn a_program_that_only_got_the_library_is_told_so_unless_its_status_is_1() {
     let line = said("-c 2", "3");
     assert!(line.starts_with(&format!("{LINE}3 after ")), "{line}");
     assert!(line.contains("Changed for it: LD_PRELOAD. "), "{line}");
-    for (options, status) in [("-c 2", "1"), ("-c 2", "0"), ("-c 2 --pin mask", "3"), ("-c 2 --env keep", "3")] {
+    for (options, status) in
+        [("-c 2", "1"), ("-c 2", "0"), ("-c 2 --pin mask", "3"), ("-c 2 --env keep", "3")]
+    {
         assert_eq!(said(options, status), "", "{options}, {status}");
     }
 }
