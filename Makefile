@@ -28,7 +28,8 @@ test: ## build and run every test, after installing missing packages (root on De
 	scripts/packages build test
 	scripts/wheels
 	scripts/test
-	scripts/test-python
+	@case " $$TRIMTAB_RESTS " in *" python "*) echo 'SKIPPED: the Python package: nothing that it tests changed (make test-python)';; \
+	*) set -x; scripts/test-python;; esac
 	$(MAKE) --no-print-directory corpus-test
 
 test-python: ## build the Python package and run its tests, in an environment of its own below target/python
@@ -61,7 +62,7 @@ corpus-test: ## test the runner of the corpus, without its programs: seconds
 	else echo 'SKIPPED: the runner of the corpus: no Python 3.9 or newer here'; fi
 
 check-all: ## run everything that can fail: all of .ci/run, counted misses, the whole corpus (an hour or more)
-	TRIMTAB_BEDS=all .ci/run
+	TRIMTAB_BEDS=all ZONE_CLASSES='W A' .ci/run
 	$(MAKE) --no-print-directory test-misses
 	$(MAKE) --no-print-directory corpus ARGS='--rounds 0'
 

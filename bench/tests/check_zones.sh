@@ -3,7 +3,8 @@
 # Class S must verify with one and two outer threads, and one and two inner ones; if a
 # thread spins for another, only if there is a CPU for each, and within a time limit.
 # Its teams must have the requested sizes.  One step must give the same bits
-# for all sizes of teams.  A slightly wrong result must not verify.
+# for all sizes of teams.  A slightly wrong result must not verify.  ZONE_CLASSES='W A' also runs
+# these classes, by an outer team of two; class A takes a minute or two.
 
 build=$1
 shift
@@ -78,6 +79,12 @@ for program; do
     *'"threads":16,"outer":16,"inner":1,'*'"verified":true,'*) [ "$program" = lu-mz ] || fail "$program S has 4 zones" ;;
     *) fail "$program S, 20 threads" ;;
     esac
+    for class in ${ZONE_CLASSES:-}; do
+        case $(OMP_NUM_THREADS=2 timeout 600 "$build/$program" "$class" --json) in
+        *"\"class\":\"$class\","*'"verified":true,'*) echo "$program $class: verified" ;;
+        *) fail "$program $class" ;;
+        esac
+    done
     OMP_NUM_THREADS=1 "$build/tests/zones_test_$program" || fail "tests of $program"
     "$build/$program" --help | grep -q '^usage: ' || fail "$program --help"
     "$build/$program" X 2>/dev/null

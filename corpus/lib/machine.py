@@ -17,10 +17,9 @@ def describe(trimtab, seed, rounds):
         if line.startswith("model name"):
             model = line.partition(":")[2].strip()
     virtual = "hypervisor" in Path("/proc/cpuinfo").read_text()
-    changed = said("git", "-C", str(REPOSITORY), "status", "--porcelain", "--untracked-files=no")
     return {
         "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        "commit": said("git", "-C", str(REPOSITORY), "rev-parse", "--short=12", "HEAD") + ("+changes" if changed else ""),
+        "commit": commit(),
         "processor": model,
         "virtual": virtual,
         "cpus": len(os.sched_getaffinity(0)),
@@ -31,6 +30,12 @@ def describe(trimtab, seed, rounds):
         "seed": seed,
         "rounds": rounds,
     }
+
+
+def commit():
+    """The commit of the repository, and whether files differ from it; empty outside of a repository."""
+    changed = said("git", "-C", str(REPOSITORY), "status", "--porcelain", "--untracked-files=no")
+    return said("git", "-C", str(REPOSITORY), "rev-parse", "--short=12", "HEAD") + ("+changes" if changed else "")
 
 
 def system():

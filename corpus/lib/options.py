@@ -35,6 +35,8 @@ def parse(words=None):
     parser.add_argument("--from", dest="record", type=Path, metavar="FILE", help="run nothing: take the results of a record")
     parser.add_argument("--confirm", action="store_true",
                         help="with --from: measure the programs again that seem slower in the record, by three times its rounds")
+    parser.add_argument("--again", action="store_true",
+                        help="with --from: measure the named programs anew and put their results into the record")
     parser.add_argument("--quiet-check", action="store_true", help="say with every sample what others took of a CPU meanwhile")
     options = parser.parse_args(words)
     if options.rounds is None:
@@ -43,6 +45,8 @@ def parse(words=None):
         parser.error("--rounds is to be 0 or more")
     if options.confirm and not options.record:
         parser.error("--confirm needs a record (--from): a session confirms by itself")
+    if options.again and not (options.record and options.names):
+        parser.error("--again needs a record (--from) and the names of programs")
     options.places = Places.default()
     options.seconds = PART_SECONDS if options.part == "ci" else float("inf")
     return options

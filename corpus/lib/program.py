@@ -16,6 +16,12 @@ class Fault(Exception):
     """A mistake in a program's file, in one line."""
 
 
+# Variables by which runtimes count their threads (`trimtab_core::place::THREAD_COUNTS`).
+COUNTS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS", "NUMEXPR_NUM_THREADS",
+          "NUMEXPR_MAX_THREADS", "NUMBA_NUM_THREADS", "RAYON_NUM_THREADS", "JULIA_NUM_THREADS", "POLARS_MAX_THREADS", "GOMAXPROCS",
+          "JAVA_TOOL_OPTIONS")
+
+
 @dataclass(frozen=True)
 class Same:
     """What is compared, and how exactly."""
@@ -30,7 +36,8 @@ class Same:
     mask: tuple = ()  # patterns of words that differ from run to run: times, process ids, addresses
     threads: str = "same"  # or ignored: how many threads and processes are started
     masks: str = "hold"  # or ignored: no thread's mask reaches beyond the hold
-    environment: tuple = ()  # variables that the program must see as they are plainly, or not at all
+    counts: str = "same"  # or ignored: the variables of thread counts (COUNTS) that its processes see
+    environment: tuple = ()  # more variables that the program must see as they are plainly, or not at all
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 import re
 
 from .cpus import list_of
+from .program import COUNTS
 
 OWN = "trimtab:"  # how lines begin that trimtab itself writes on standard error
 NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eEdD][-+]?\d+)?")
@@ -46,7 +47,7 @@ def seen_differences(same, plain, other):
             if not mask <= other.held:
                 found.append(f"{name} may run on CPUs {list_of(mask)}, held are {list_of(other.held)}")
                 break
-    for variable in same.environment:
+    for variable in (*(COUNTS if same.counts == "same" else ()), *same.environment):
         for process in plain.environments.keys() & other.environments.keys():
             before, after = (seen.environments[process].get(variable) for seen in (plain, other))
             if before != after:

@@ -30,6 +30,8 @@ def main(words=None):
         return provided(programs, options)
     if options.record:
         about, results = record.read(options.record)
+        if options.again:
+            measured_again(programs, about, results, options)
         if options.confirm:
             confirmed(about, results, options)
     else:
@@ -100,12 +102,40 @@ def measured(programs, options):
     return about, results
 
 
+def plan_of_record(about, results, options, times):
+    """The plan of a record's session, with so many times its rounds."""
+    variants = tuple(name for name in options.variant if any(name in result.variants for result in results))
+    return Plan(options.trimtab.resolve(), variants, times * about["rounds"], about["seed"], options.quiet_check,
+                about.get("survey", "auto"))
+
+
+def measured_again(programs, about, results, options):
+    """Measures programs anew; their results replace those of the record, or join them. The record is written anew."""
+    adopt_orphans()
+    plan = plan_of_record(about, results, options, 1)
+    supply = Supply(options.places, options.install, say)
+    try:
+        for program in programs:
+            say(f"{program.name}: {program.about}")
+            measuring = Measuring(program, options.places, plan, say)
+            one(supply, program, measuring)
+            results[:] = joined(results, measuring.result)
+            about["again"] = {"commit": machine.commit(), "programs": sorted({*about.get("again", {}).get("programs", ()), program.name})}
+            tell(measuring.result, about["seed"])
+    finally:
+        shutil.rmtree(options.places.session, ignore_errors=True)
+    record.write(options.json or options.record, about, results, about["seed"])
+
+
+def joined(results, later):
+    """The results with a later one in place of that of the same program, by name."""
+    return sorted([*(result for result in results if result.name != later.name), later], key=lambda result: result.name)
+
+
 def confirmed(about, results, options):
     """Measures the programs of a record again that seem slower there; the later rounds decide. The record is written anew."""
     adopt_orphans()
-    variants = tuple(name for name in options.variant if any(name in result.variants for result in results))
-    plan = Plan(options.trimtab.resolve(), variants, CONFIRM_TIMES * about["rounds"], about["seed"], options.quiet_check,
-                about.get("survey", "auto"))
+    plan = plan_of_record(about, results, options, CONFIRM_TIMES)
     supply = Supply(options.places, options.install, say)
     programs = {program.name: program for program in every(PROGRAMS)}
     try:

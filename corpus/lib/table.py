@@ -42,7 +42,13 @@ def heading(about, results):
     samples = sum(len(measured.noisy) for result in results for measured in result.variants.values())
     return (f"{first}{about['rounds']} rounds, seed {about['seed']}. Others took {middle:.0f} % of one CPU in the "
             f"middle; {noisy} of {samples} samples were noisy (others above {NOISY_PERCENT:.0f} %) and their times do not count. Programs that seemed slower "
-            f"were measured again, and only the later rounds decide.")
+            f"were measured again, and only the later rounds decide.{later(about)}")
+
+
+def later(about):
+    """The sentence about programs that were measured in a later session, if any were."""
+    again = about.get("again")
+    return f" Measured later, at commit {again['commit'] or 'unknown'}: {', '.join(again['programs'])}." if again else ""
 
 
 def losses(failed, seed):

@@ -4,12 +4,14 @@ import contextlib
 import io
 import os
 import random
+import re
 import sys
 import tempfile
 import unittest
 from pathlib import Path
 
 CORPUS = Path(__file__).resolve().parent.parent
+ROOT = CORPUS.parent
 sys.path.insert(0, str(CORPUS))
 
 from lib import births, confine, cpus, interval, load, options, program, record, same, session, supply, table, tree, variant  # noqa: E402
@@ -178,6 +180,18 @@ class Comparing(unittest.TestCase):
         self.assertEqual(same.seen_differences(program.Same(environment=("X",)), plain, other),
                          ["starts 3 threads instead of 2", "a may run on CPUs 0,1, held are 0", "a sees X '1' instead of not at all"])
         self.assertEqual(same.changed_variables(plain, other), {"added": ["X"], "removed": [], "changed": []})
+
+    def test_counts_of_threads_are_compared_for_every_program(self):
+        plain = tree.Seen(2, {}, {"a": {"OMP_NUM_THREADS": "2,2"}}, None)
+        other = tree.Seen(2, {}, {"a": {"OMP_NUM_THREADS": "2,1", "GOMAXPROCS": "2"}}, None)
+        self.assertEqual(same.seen_differences(program.Same(), plain, other),
+                         ["a sees OMP_NUM_THREADS '2,1' instead of '2,2'", "a sees GOMAXPROCS '2' instead of not at all"])
+        self.assertEqual(same.seen_differences(program.Same(counts="ignored"), plain, other), [])
+
+    def test_the_counts_are_those_of_the_program_s_table(self):
+        table = (ROOT / "crates/core/src/place/runtimes/thread_counts.rs").read_text()
+        names = re.findall(r'ThreadCount::new\((?:"(\w+)"|OPENMP)', table)
+        self.assertEqual(["OMP_NUM_THREADS", *filter(None, names)], list(program.COUNTS))
 
 
 class Intervals(unittest.TestCase):
@@ -439,6 +453,16 @@ class Sessions(unittest.TestCase):
         decided = slow.decided_by(later)
         self.assertEqual((decided.different(), list(decided.first)), (["run"], ["run"]))
         self.assertEqual(decided.slower(1), [])
+
+    def test_a_program_that_is_measured_again_replaces_its_result_or_joins(self):
+        results = self.results()
+        anew, other = Result(results[1].name, "a", "k"), Result("zzz", "a", "k")
+        names = sorted(result.name for result in results)
+        both = session.joined(session.joined(results, anew), other)
+        self.assertEqual([result.name for result in both], [*names, "zzz"])
+        self.assertIs(next(result for result in both if result.name == anew.name), anew)
+        about = {**self.ABOUT, "again": {"commit": "abc", "programs": [anew.name]}}
+        self.assertIn(f"Measured later, at commit abc: {anew.name}.", table.page(about, both))
 
     def test_a_record_is_read_as_it_was_written(self):
         with tempfile.TemporaryDirectory() as folder:

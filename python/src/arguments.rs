@@ -104,71 +104,33 @@ impl CallArguments<'_, '_> {
 
     /// Checks everything that was passed, and makes the call.
     pub(crate) fn prepare(&self, rank: u32, ranks: u32) -> PyResult<Prepared> {
-        let (asked, kind, size) = (self, self.kind, ranks as usize);
-        let root = match asked.root {
-            None => 0,
-            Some(root) => root
-                .extract::<u32>()
-                .ok()
-                .filter(|root| *root < ranks)
-                .ok_or_else(|| argument(format!("root {root} is not one of the {size} ranks")))?,
-        };
-        let told = asked.dtype.map(dtype).transpose()?;
-        let sync = mode(asked.sync)?;
+        let kind = self.kind;
+        let root = self.root_of(ranks)?;
+        let told = self.dtype.map(dtype).transpose()?;
+        let sync = mode(self.sync)?;
         let is_root = root == rank;
-        let gives = kind != Kind::Scatter || is_root;
-        let gets = !matches!(kind, Kind::Reduce | Kind::Gather) || is_root;
-        let missing = |what: &str| argument(format!("{} needs an array as {what}", kind.name()));
-        let input = if gives {
-            let a = asked.a.filter(|a| !a.is_none()).ok_or_else(|| missing("a"))?;
-            Some((a, Buffer::of(a, "a", kind == Kind::Broadcast, told)?))
+        let input = if kind != Kind::Scatter || is_root {
+            let a = self.a.filter(|a| !a.is_none()).ok_or_else(|| self.missing("a"))?;
+            Some(Buffer::of(a, "a", kind == Kind::Broadcast, told)?)
         } else {
             None
         };
-        let (mut output, mut result) = (None, None);
-        if kind == Kind::Broadcast {
-            result = asked.a.map(|a| a.clone().unbind());
-        } else if gets {
-            let out = match (asked.out.filter(|out| !out.is_none()), &input) {
-                (Some(out), _) => out.clone(),
-                (None, Some((a, input))) if kind != Kind::Scatter => {
-                    let shape = shape_of_result(kind, size, &input.shape)?;
-                    array(a, input.elements, &shape)?.into_bound(a.py())
-                }
-                _ => return Err(missing("out")),
-            };
-            output = Some(Buffer::of(&out, "out", true, told)?);
-            result = Some(out.unbind());
-        }
-        let input = input.map(|(_, input)| input);
+        let gets = !matches!(kind, Kind::Reduce | Kind::Gather) || is_root;
+        let (output, result) = self.output(gets, input.as_ref(), told, ranks)?;
         if let (Some(input), Some(output)) = (&input, &output) {
             fit(input, output)?;
         }
-        let one = input.as_ref().or(output.as_ref()).ok_or_else(|| missing("a"))?;
+        let one = input.as_ref().or(output.as_ref()).ok_or_else(|| self.missing("a"))?;
         let elements = one.elements;
         let count = match kind {
             Kind::ReduceScatter | Kind::Scatter => output.as_ref().map_or(0, |output| output.count),
-            Kind::Alltoall => one.count / size,
+            Kind::Alltoall => one.count / ranks as usize,
             _ => one.count,
         };
         let at = |buffer: &Option<Buffer>| {
             buffer.as_ref().map_or(std::ptr::dangling_mut::<u64>().cast(), |b| b.address)
         };
-        let (mut operator, mut kernel, mut own) = (None, None, None);
-        if kind.combines() {
-            match self::operator(asked.op)? {
-                Combining::Built(built) => {
-                    operator = Some(built);
-                    kernel = Some(Kernel::of(elements, built).map_err(errors::of)?);
-                }
-                Combining::Own(callable) => {
-                    let like = asked.a.ok_or_else(|| missing("a"))?;
-                    let made = Own::new(callable, like, elements)?;
-                    kernel = Some(made.kernel().map_err(errors::of)?);
-                    own = Some(made);
-                }
-            }
-        }
+        let (operator, kernel, own) = self.combining(elements)?;
         let call = CollectiveCall {
             kind,
             elements,
@@ -193,6 +155,58 @@ impl CallArguments<'_, '_> {
         }
         let none = || Python::attach(|py| py.None());
         Ok(Prepared { call, result: result.unwrap_or_else(none), own, _buffers: [input, output] })
+    }
+
+    fn missing(&self, what: &str) -> PyErr {
+        argument(format!("{} needs an array as {what}", self.kind.name()))
+    }
+
+    fn root_of(&self, ranks: u32) -> PyResult<u32> {
+        let Some(root) = self.root else { return Ok(0) };
+        let found = root.extract::<u32>().ok().filter(|root| *root < ranks);
+        found.ok_or_else(|| argument(format!("root {root} is not one of the {ranks} ranks")))
+    }
+
+    /// Returns the buffer of the output, made if none was passed, and the object that is the result.
+    fn output(
+        &self,
+        gets: bool,
+        input: Option<&Buffer>,
+        told: Option<Type>,
+        ranks: u32,
+    ) -> PyResult<(Option<Buffer>, Option<Py<PyAny>>)> {
+        if self.kind == Kind::Broadcast {
+            return Ok((None, self.a.map(|a| a.clone().unbind())));
+        }
+        if !gets {
+            return Ok((None, None));
+        }
+        let out = match (self.out.filter(|out| !out.is_none()), self.a, input) {
+            (Some(out), _, _) => out.clone(),
+            (None, Some(a), Some(input)) if self.kind != Kind::Scatter => {
+                let shape = shape_of_result(self.kind, ranks as usize, &input.shape)?;
+                array(a, input.elements, &shape)?.into_bound(a.py())
+            }
+            _ => return Err(self.missing("out")),
+        };
+        Ok((Some(Buffer::of(&out, "out", true, told)?), Some(out.unbind())))
+    }
+
+    /// Returns the operator or the caller's own, and the kernel, of a call that combines elements.
+    fn combining(&self, elements: Type) -> PyResult<(Option<Operator>, Option<Kernel>, Option<Box<Own>>)> {
+        if !self.kind.combines() {
+            return Ok((None, None, None));
+        }
+        match operator(self.op)? {
+            Combining::Built(built) => {
+                Ok((Some(built), Some(Kernel::of(elements, built).map_err(errors::of)?), None))
+            }
+            Combining::Own(callable) => {
+                let like = self.a.ok_or_else(|| self.missing("a"))?;
+                let made = Own::new(callable, like, elements)?;
+                Ok((None, Some(made.kernel().map_err(errors::of)?), Some(made)))
+            }
+        }
     }
 }
 

@@ -41,7 +41,7 @@ fn main() -> ExitCode {
         Command::Topo(args) => topo::run(&world, &args),
         Command::Ps(args) => ps::run(&world, &args),
         Command::Top(args) => top::run(&world, &args),
-        Command::Profile(args) => profile::run(world, args),
+        Command::Profile(args) => profile::run(&world, args),
         Command::Advise(args) => advise::run(&world, &args),
         Command::Counters(args) => counters::run(&world, &args),
         Command::Nproc(args) => nproc::run(&world, &args),

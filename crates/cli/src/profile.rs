@@ -1,37 +1,45 @@
-//! Profiles at the front end: writing as text and JSON, reading, and [`measure`] for a profile as a
-//! value.
+//! Profiles at the front end: writing as text and JSON, and reading.
 //!
 //! The run itself is `trimtab run`'s, and the monitor assembles the profile when the program has
 //! ended ([`trimtab_agent::monitor`]).
 
 use crate::say;
-use crate::sync_text::{self, percent, time};
-use anyhow::{Context, Result, anyhow, bail};
+use crate::sync_text;
+use anyhow::{Context, Result, anyhow};
 use serde::Serialize;
-use std::ffi::OsString;
 use std::fmt::Write as _;
-use std::fs::DirBuilder;
-use std::os::unix::fs::DirBuilderExt;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::io::{PipeWriter, Write as _};
+use std::path::PathBuf;
+use std::sync::Arc;
 use trimtab_agent::output::{self, Claim, OutputKind};
 use trimtab_agent::sync_report::SyncReport;
 use trimtab_core::profile::Profile;
 use trimtab_core::setting::Setting;
 use trimtab_core::words::plural;
+use trimtab_front::units::{memory, percent_of_any_size as percent, time};
 use trimtab_linux::child::End;
 
 /// Schema of the JSON document.
 pub const SCHEMA: &str = "trimtab.profile/1";
+
+/// Where a profile goes.
+#[derive(Clone, Debug)]
+pub enum ProfileTarget {
+    /// Standard error.
+    Stderr,
+    /// A file.
+    File(PathBuf),
+    /// The process that has the program measured.
+    Process(Arc<PipeWriter>),
+}
 
 /// A request for a profile.
 #[derive(Clone, Debug)]
 pub struct Ask {
     /// Whether to write JSON.
     pub json: bool,
-    /// The output file.
-    pub output: Option<PathBuf>,
+    /// Where it goes.
+    pub target: ProfileTarget,
     /// The setting in which the program runs.
     pub setting: Setting,
 }
@@ -40,7 +48,7 @@ pub struct Ask {
 #[derive(Debug)]
 pub struct Profiling {
     ask: Ask,
-    claim: Option<Claim>,
+    _claim: Option<Claim>,
 }
 
 impl Profiling {
@@ -49,13 +57,13 @@ impl Profiling {
     /// # Errors
     /// It cannot be written, or would overwrite something else.
     pub fn open(ask: &Ask) -> Result<Self> {
-        let claim = match &ask.output {
-            Some(path) => {
+        let claim = match &ask.target {
+            ProfileTarget::File(path) => {
                 Some(Claim::open(&format!("--output {}", path.display()), path, OutputKind::Profile, 0o666)?)
             }
-            None => None,
+            ProfileTarget::Stderr | ProfileTarget::Process(_) => None,
         };
-        Ok(Self { ask: ask.clone(), claim })
+        Ok(Self { ask: ask.clone(), _claim: claim })
     }
 
     /// Writes the profile of a program that ended with `end`.
@@ -64,12 +72,15 @@ impl Profiling {
     /// It cannot be written.
     pub fn write(&self, profile: &Profile, stats: &SyncReport, end: End) -> Result<()> {
         let text = if self.ask.json { json(profile)? } else { words(profile, stats, end) };
-        match (&self.claim, &self.ask.output) {
-            (Some(_), Some(path)) => output::replace(path, |out| out.write_all(text.as_bytes()))
-                .with_context(|| format!("cannot write the profile: {}", path.display())),
-            _ => {
+        match &self.ask.target {
+            ProfileTarget::Stderr => {
                 say::report(&text);
                 Ok(())
+            }
+            ProfileTarget::File(path) => output::replace(path, |out| out.write_all(text.as_bytes()))
+                .with_context(|| format!("cannot write the profile: {}", path.display())),
+            ProfileTarget::Process(pipe) => {
+                pipe.as_ref().write_all(text.as_bytes()).context("cannot hand the profile over")
             }
         }
     }
@@ -83,11 +94,6 @@ fn json(profile: &Profile) -> Result<String> {
         profile: &'a Profile,
     }
     Ok(serde_json::to_string(&ProfileJson { schema: SCHEMA, profile })? + "\n")
-}
-
-fn bytes(bytes: u64) -> String {
-    let mb = bytes as f64 / f64::from(1 << 20);
-    if mb < 1024.0 { format!("{mb:.0} MiB") } else { format!("{:.1} GiB", mb / 1024.0) }
 }
 
 /// Formats the profile as text.
@@ -128,10 +134,10 @@ fn words(profile: &Profile, stats: &SyncReport, end: End) -> String {
             .map_or_else(String::new, |huge| format!(", {} of it in huge pages", percent(huge)));
         let remote =
             profile.remote_share.map_or_else(String::new, |far| format!(", {} of it remote", percent(far)));
-        line(format!("peak memory {}{huge}{remote}", bytes(resident)));
+        line(format!("peak memory {}{huge}{remote}", memory(resident)));
     }
     if let Some(set) = profile.working_set {
-        line(format!("working set about {}", bytes(set)));
+        line(format!("working set about {}", memory(set)));
     }
     if let (Some(faults), Some((own, forced))) = (profile.faults, profile.switches) {
         let yields =
@@ -151,58 +157,6 @@ fn words(profile: &Profile, stats: &SyncReport, end: End) -> String {
 /// Formats a profile as text, one line per fact.
 pub fn in_words(profile: &Profile) -> String {
     words(profile, &SyncReport::in_profile(profile), End::Exited(0))
-}
-
-/// Runs a command once in a setting and measures it, with this program's own `trimtab profile`;
-/// `options` are further options of that command (`-c 4`). The program's output goes to `stdout`.
-/// `begins` gets the process that runs it, to which a signal may be sent.
-///
-/// # Errors
-/// The program cannot be started; then no profile exists. A program that fails or is killed has
-/// one.
-pub fn measure(
-    command: &[OsString],
-    setting: &Setting,
-    options: &[OsString],
-    stdout: Stdio,
-    begins: &dyn Fn(&Child),
-) -> Result<(Profile, ExitStatus)> {
-    static NUMBER: AtomicU32 = AtomicU32::new(0);
-    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-    // No other user can replace a file in a private folder.
-    let folder = std::env::temp_dir().join(format!("trimtab-profile-{}-{number}", std::process::id()));
-    DirBuilder::new()
-        .mode(0o700)
-        .create(&folder)
-        .with_context(|| format!("cannot create {}", folder.display()))?;
-    let done = measure_in(&folder, command, setting, options, stdout, begins);
-    let _ = std::fs::remove_dir_all(&folder);
-    done
-}
-
-fn measure_in(
-    folder: &Path,
-    command: &[OsString],
-    setting: &Setting,
-    options: &[OsString],
-    stdout: Stdio,
-    begins: &dyn Fn(&Child),
-) -> Result<(Profile, ExitStatus)> {
-    let file = folder.join("profile.json");
-    let own = std::env::current_exe().context("this program's own path is unknown")?;
-    let mut run = Command::new(own);
-    run.args(["profile", "--quiet", "--json", "--output"]).arg(&file).args(options);
-    if !setting.is_empty() {
-        run.args(["--set", &setting.to_string()]);
-    }
-    let run = run.arg("--").args(command).stdout(stdout);
-    let mut child = run.spawn().context("cannot start trimtab for the measurement")?;
-    begins(&child);
-    let status = child.wait().context("cannot wait for the program")?;
-    match std::fs::read_to_string(&file) {
-        Ok(text) if !text.is_empty() => Ok((read(&text)?, status)),
-        _ => bail!("no profile: the program could not be started ({status})"),
-    }
 }
 
 /// Reads a profile that was written as JSON.

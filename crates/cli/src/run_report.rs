@@ -16,6 +16,7 @@ use trimtab_agent::sync_report::SyncReport;
 use trimtab_core::telemetry::run_summary::{CpuSummary, RunSummary, ThreadSummary};
 use trimtab_core::time::Span;
 use trimtab_core::words::plural;
+use trimtab_front::units::run_time;
 
 /// Most threads that are named: those that ran longest. The others are summed up. JSON lists more.
 const THREADS_NAMED_MAX: usize = 24;
@@ -106,11 +107,6 @@ fn percent(share: f64) -> String {
     format!("{:.0}%", (100.0 * share).round())
 }
 
-/// Formats the length of a run; a short run in milliseconds.
-fn time(seconds: f64) -> String {
-    if seconds < 1.0 { format!("{:.0} ms", 1e3 * seconds) } else { format!("{seconds:.1} s") }
-}
-
 /// Formats `share` so that the rounded values of `first` and `share` add up to the rounded sum: two
 /// halves of a per cent are one per cent, not two.
 fn beside(first: f64, share: f64) -> String {
@@ -145,14 +141,14 @@ pub fn text(run: &ReportedRun<'_>) -> String {
         let _ = writeln!(out, "trimtab: {text}");
     };
     if threads.is_empty() {
-        let (took, ran) = (time(*seconds), spent.unwrap_or(*run));
+        let (took, ran) = (run_time(*seconds), spent.unwrap_or(*run));
         line(format!("{took}, {ran} on CPUs; it ended before the first sample of its threads"));
         sync_text::section(met).into_iter().chain(budget.map(BudgetReport::summary)).for_each(line);
         return out;
     }
     line(format!(
         "{}, {} on CPUs, {} seen in {}{}",
-        time(*seconds),
+        run_time(*seconds),
         spent.unwrap_or(*run),
         plural(threads.len() as u64 + folded.threads, "thread"),
         plural(*looks, "sample"),

@@ -7,6 +7,7 @@
 use trimtab_agent::sync_report::SyncReport;
 use trimtab_core::time::Span;
 use trimtab_core::words::plural;
+use trimtab_front::units::{percent_of_any_size as percent, time};
 use trimtab_launch::preload::uncounted;
 use trimtab_linux::launch::preload_library;
 use trimtab_linux::program::Program;
@@ -68,24 +69,6 @@ pub fn section(stats: &SyncReport) -> Vec<String> {
     }
     lines.extend(stats.unseen.iter().map(|unseen| format!("not seen: {unseen}")));
     lines
-}
-
-/// Formats a share, with more digits if it is small.
-pub fn percent(share: f64) -> String {
-    match 100.0 * share {
-        tiny if tiny > 0.0 && tiny < 0.1 => "below 0.1%".to_owned(),
-        small if small < 10.0 => format!("{small:.1}%"),
-        share => format!("{share:.0}%"),
-    }
-}
-
-/// Formats a time of any size.
-pub fn time(span: Span) -> String {
-    match span.seconds() {
-        short if short < 1e-3 => format!("{:.1} us", 1e6 * short),
-        short if short < 1.0 => format!("{:.1} ms", 1e3 * short),
-        long => format!("{long:.2} s"),
-    }
 }
 
 /// Interprets the interval.

@@ -224,6 +224,20 @@ fn faults_of_links_are_found() {
     assert_eq!(anchors(text), BTreeSet::from(["a-b-c-d", "twice", "twice-1"].map(str::to_owned)));
 }
 
+/// The guide's table of thread counts has the rows of the program's table, with the tried versions.
+#[test]
+fn the_table_of_thread_counts_is_that_of_the_program() {
+    let page = fs::read_to_string(root().join("docs/guide/threads.md")).unwrap();
+    let rows = trimtab_core::place::THREAD_COUNTS;
+    for row in &rows {
+        let shown = page.lines().find(|line| line.starts_with(&format!("| `{}` | ", row.name)));
+        let shown = shown.unwrap_or_else(|| panic!("no row of {}", row.name));
+        let cells: Vec<&str> = shown.trim_matches('|').split('|').map(str::trim).collect();
+        assert_eq!((cells[1], cells[4]), (row.reader, row.tried), "{shown}");
+        assert_eq!(cells[3].starts_with("never"), row.never.is_some(), "{shown}");
+    }
+}
+
 /// Every command line of trimtab on the page for users of other tools is accepted by the parser.
 #[test]
 fn lines_for_users_of_other_tools_are_valid() {

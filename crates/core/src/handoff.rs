@@ -36,6 +36,8 @@ mod nest;
 pub use changed::{CHANGED_VARIABLE, changed_text, read_changed};
 pub use nest::{Missed, NEST_VARIABLE, NestHandoff, NestHandoffError, Report, Roots};
 
+pub use crate::ids::CPUS_MAX;
+
 use crate::ids::{Id, OsCpu};
 use crate::set::CpuSet;
 use std::{fmt, ops::RangeInclusive, str::FromStr};
@@ -46,10 +48,6 @@ pub const VARIABLE: &str = "TRIMTAB_PLAN";
 
 /// Version of the text that this code writes and understands.
 pub const VERSION: u32 = 1;
-
-/// One more than the largest CPU number in a text: the most CPUs any Linux configuration supports
-/// (`NR_CPUS` on x86-64). A fixed bound lets the shim keep a plan in static storage.
-pub const CPUS_MAX: usize = 8192;
 
 /// Treatment of new threads by the shim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -23,9 +23,9 @@ mod fetched;
 
 pub use fetched::{Fetched, Unfetched};
 
-use crate::balance::Outcome;
 use crate::counts::{Counts, Rung};
 use crate::ids::{OsCpu, OsNode, ProgramId, ThreadId};
+use crate::outcome::Outcome;
 use crate::set::CpuSet;
 use crate::time::{Moment, Span};
 use serde::{Deserialize, Serialize};

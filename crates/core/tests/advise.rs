@@ -332,30 +332,50 @@ fn median(mut values: Vec<f64>) -> f64 {
 /// and wait policy.
 type Ratios<'a> = BTreeMap<(u32, &'a str), Vec<f64>>;
 
-/// Returns the scores of another hour and another set of programs: NAS kernels and barriers with
-/// two runtimes. No constant was set on these.
-fn programs() -> Scores {
-    let mut scores = Scores::new();
-    let mut runs: BTreeMap<(&str, &str), Ratios<'_>> = BTreeMap::new();
-    let mut intervals = BTreeMap::new();
-    // The wake-up time that `trimtab advise` measured on that machine.
-    let wake = PROGRAMS.lines().find_map(|line| line.strip_prefix("# wake_ns: ")).unwrap().parse().unwrap();
-    let wake = Span(wake);
-    for line in lines(PROGRAMS) {
-        let [program, runtime, wait, threads, interval, ratios] = line[..] else { panic!("{line:?}") };
-        let ratios = ratios.split(' ').map(|ratio| ratio.parse().unwrap()).collect();
-        runs.entry((program, runtime)).or_default().insert((threads.parse().unwrap(), wait), ratios);
-        intervals.insert((program, runtime), interval.parse::<f64>().unwrap() * 1e-9);
+/// The runs of a program with a runtime: NAS kernels and barriers, another hour and another set of
+/// programs than the other records'. No constant was set on these.
+struct ProgramRuns<'a> {
+    program: &'a str,
+    runtime: &'a str,
+    /// Seconds between barriers, with two threads.
+    interval: f64,
+    wake: Span,
+    ratios: Ratios<'a>,
+}
+
+impl<'a> ProgramRuns<'a> {
+    fn all() -> Vec<ProgramRuns<'static>> {
+        let mut runs: BTreeMap<(&str, &str), ProgramRuns<'static>> = BTreeMap::new();
+        // The wake-up time that `trimtab advise` measured on that machine.
+        let wake = PROGRAMS.lines().find_map(|line| line.strip_prefix("# wake_ns: ")).unwrap();
+        let wake = Span(wake.parse().unwrap());
+        for line in lines(PROGRAMS) {
+            let [program, runtime, wait, threads, interval, ratios] = line[..] else { panic!("{line:?}") };
+            let of = runs.entry((program, runtime)).or_insert_with(|| ProgramRuns {
+                program,
+                runtime,
+                interval: 0.0,
+                wake,
+                ratios: Ratios::new(),
+            });
+            of.interval = interval.parse::<f64>().unwrap() * 1e-9;
+            let ratios = ratios.split(' ').map(|ratio| ratio.parse().unwrap()).collect();
+            of.ratios.insert((threads.parse().unwrap(), wait), ratios);
+        }
+        for of in runs.values_mut() {
+            // The baseline of the ratios.
+            of.ratios.insert((2, "keep"), vec![1.0; 3]);
+        }
+        runs.into_values().collect()
     }
-    for (which, mut modes) in runs {
-        // The baseline of the ratios.
-        modes.insert((2, "keep"), vec![1.0; 3]);
-        let load = |threads: u32, wait: &str| PhaseLoad {
+
+    fn load(&self, threads: u32, wait: &str) -> PhaseLoad {
+        PhaseLoad {
             threads,
             cpus: 2,
             rivals: 0,
-            step: intervals[&which] * 2.0 / f64::from(threads),
-            mode: match (wait, which.1) {
+            step: self.interval * 2.0 / f64::from(threads),
+            mode: match (wait, self.runtime) {
                 ("keep", "libgomp") if threads > 2 => WaitMode::Moment,
                 ("keep", "libgomp") => WaitMode::Spin,
                 ("keep", _) => WaitMode::Yield,
@@ -367,54 +387,79 @@ fn programs() -> Scores {
             bound: false,
             posix: true,
             auto: false,
-            wake: wake.seconds(),
-        };
-        let mut take = |topic, before: (u32, &str), after: (u32, &str)| {
-            let pairs: Vec<f64> =
-                modes[&before].iter().zip(&modes[&after]).map(|(before, after)| after / before).collect();
-            // An effect that is not in each round is noise.
-            if !pairs.iter().all(|&pair| pair > 1.0) && !pairs.iter().all(|&pair| pair < 1.0) {
-                return;
-            }
-            let predicted = load(after.0, after.1).phase() / load(before.0, before.1).phase();
-            let cell = Change { topic, was: median(pairs), predicted };
-            scores.entry(("programs", true, topic)).or_default().0.take(&cell);
-        };
+            wake: self.wake.seconds(),
+        }
+    }
+
+    /// Returns the recorded and the predicted effect of a change, if it is in each round: otherwise
+    /// it is noise.
+    fn change(&self, topic: Topic, before: (u32, &str), after: (u32, &str)) -> Option<Change> {
+        let (from, to) = (&self.ratios[&before], &self.ratios[&after]);
+        let pairs: Vec<f64> = from.iter().zip(to).map(|(before, after)| after / before).collect();
+        if !pairs.iter().all(|&pair| pair > 1.0) && !pairs.iter().all(|&pair| pair < 1.0) {
+            return None;
+        }
+        let predicted = self.load(after.0, after.1).phase() / self.load(before.0, before.1).phase();
+        Some(Change { topic, was: median(pairs), predicted })
+    }
+
+    fn changes(&self) -> Vec<Change> {
+        let mut all = Vec::new();
         for wait in ["keep", "spin", "sleep"] {
-            take(Topic::Threads, (4, wait), (2, wait));
-            take(Topic::Threads, (8, wait), (2, wait));
+            all.extend(self.change(Topic::Threads, (4, wait), (2, wait)));
+            all.extend(self.change(Topic::Threads, (8, wait), (2, wait)));
         }
-        let wanted: Vec<(u32, &str)> = modes.keys().copied().collect();
         for threads in [2, 4, 8] {
-            take(Topic::Wait, (threads, "keep"), (threads, "sleep"));
-            take(Topic::Wait, (threads, "spin"), (threads, "sleep"));
-            take(Topic::Wait, (threads, "keep"), (threads, "spin"));
+            all.extend(self.change(Topic::Wait, (threads, "keep"), (threads, "sleep")));
+            all.extend(self.change(Topic::Wait, (threads, "spin"), (threads, "sleep")));
+            all.extend(self.change(Topic::Wait, (threads, "keep"), (threads, "spin")));
         }
-        for (threads, wait) in wanted {
-            let total = (intervals[&which] * 2e6) as u64;
-            let point =
-                Point { source: which.0.to_owned(), kernel: String::new(), cpus: 2, rivals: 0, total };
-            let run = RunConfig { threads, mode: load(threads, wait).mode, auto: false, bound: false };
-            let at = Situation { wake: Some(wake), ..situation(&point, run) };
-            let seconds = intervals[&which] * median(modes[&(threads, wait)].clone());
-            let all = advise(&profile(&point, run, seconds), &machine(), &at);
-            let mut now = (threads, wait);
-            for advice in all.iter().filter(|advice| advice.verdict == Conclusion::Change) {
-                let before = now;
-                for (knob, value) in advice.setting.iter() {
-                    match (knob, value) {
-                        (Knob::Threads, count) => now.0 = count.parse().unwrap(),
-                        (Knob::Wait, "sleep") => now.1 = "sleep",
-                        (Knob::Wait, "auto") => now.1 = "keep",
-                        // This case was not recorded.
-                        (Knob::Wait, "yield") => now.1 = "yield",
-                        other => panic!("{other:?}"),
-                    }
+        all
+    }
+
+    /// Returns the recorded effect of each advised change of a run, and the predicted one.
+    fn advised(&self, (threads, wait): (u32, &'a str)) -> Vec<(Topic, f64, Gain)> {
+        let total = (self.interval * 2e6) as u64;
+        let point =
+            Point { source: self.program.to_owned(), kernel: String::new(), cpus: 2, rivals: 0, total };
+        let run = RunConfig { threads, mode: self.load(threads, wait).mode, auto: false, bound: false };
+        let at = Situation { wake: Some(self.wake), ..situation(&point, run) };
+        let seconds = self.interval * median(self.ratios[&(threads, wait)].clone());
+        let mut now = (threads, wait);
+        let mut effects = Vec::new();
+        for advice in advise(&profile(&point, run, seconds), &machine(), &at) {
+            if advice.verdict != Conclusion::Change {
+                continue;
+            }
+            let before = now;
+            for (knob, value) in advice.setting.iter() {
+                match (knob, value) {
+                    (Knob::Threads, count) => now.0 = count.parse().unwrap(),
+                    (Knob::Wait, "sleep") => now.1 = "sleep",
+                    (Knob::Wait, "auto") => now.1 = "keep",
+                    // This case was not recorded.
+                    (Knob::Wait, "yield") => now.1 = "yield",
+                    other => panic!("{other:?}"),
                 }
-                let (Some(before), Some(after)) = (modes.get(&before), modes.get(&now)) else { continue };
-                let was = median(before.iter().zip(after).map(|(before, after)| after / before).collect());
-                let gain = advice.gain.unwrap();
-                scores.entry(("programs", true, advice.topic)).or_default().1.take(was, gain);
+            }
+            let (Some(from), Some(to)) = (self.ratios.get(&before), self.ratios.get(&now)) else { continue };
+            let was = median(from.iter().zip(to).map(|(before, after)| after / before).collect());
+            effects.push((advice.topic, was, advice.gain.unwrap()));
+        }
+        effects
+    }
+}
+
+/// Returns the scores of the programs.
+fn programs() -> Scores {
+    let mut scores = Scores::new();
+    for runs in ProgramRuns::all() {
+        for change in runs.changes() {
+            scores.entry(("programs", true, change.topic)).or_default().0.take(&change);
+        }
+        for &run in runs.ratios.keys() {
+            for (topic, was, gain) in runs.advised(run) {
+                scores.entry(("programs", true, topic)).or_default().1.take(was, gain);
             }
         }
     }

@@ -70,7 +70,12 @@ impl Interrupt {
 
     /// Registers the program that now runs.
     pub fn runs(&self, child: &Child) {
-        let descriptor = pidfd_open(Pid::from_child(child), PidfdFlags::empty()).ok();
+        self.runs_process(Pid::from_child(child));
+    }
+
+    /// Registers the process that now runs a program: a child that is not collected yet.
+    pub fn runs_process(&self, process: Pid) {
+        let descriptor = pidfd_open(process, PidfdFlags::empty()).ok();
         let mut shared = lock(&self.shared);
         // The signal may have come before the program existed.
         if let (Some(_), Some(descriptor)) = (shared.came, &descriptor) {

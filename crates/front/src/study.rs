@@ -24,11 +24,6 @@ pub fn title(runtime: Runtime) -> &'static str {
     }
 }
 
-/// Formats a short time.
-pub fn time(seconds: f64) -> String {
-    if seconds < 0.001 { format!("{:.0} us", seconds * 1e6) } else { format!("{:.0} ms", seconds * 1e3) }
-}
-
 /// Formats a slowdown with its confidence interval, or the reason why there is none.
 pub fn slowdown(one: &Summary) -> String {
     match one.slowdown {

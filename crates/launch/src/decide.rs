@@ -11,13 +11,14 @@ use crate::family::Family;
 use crate::launchers::{self, ForLaunchers};
 use crate::nesting::{self, Nesting};
 use crate::options::{EnvMode, PinMode};
-use crate::place::{Placed, cores, place};
+use crate::origin::ValueOrigin;
+use crate::place::{Placed, cores, place, tell_crowding};
 use crate::plan::{LaunchPlan, Questions, RankPart, RankPlan, WaitPlan, WatchPlan};
 use crate::preload::{self, Preload};
-use crate::ranks::{Role, tell_crowding};
+use crate::ranks::Role;
 use crate::reason::{LaunchReason, Topic};
 use crate::refusal::Refusal;
-use crate::request::{LaunchRequest, Sourced, ValueOrigin};
+use crate::request::{LaunchRequest, Sourced};
 use crate::tell;
 use trimtab_core::balance::Kind;
 use trimtab_core::handoff::Missed;
@@ -259,7 +260,7 @@ impl<'a> Deciding<'a> {
         reasons: &mut Vec<LaunchReason>,
     ) -> Result<Missed, Refusal> {
         let Some(asked) = &self.request.nest else { return Ok(Missed::Ignored) };
-        let Some(nesting) = nesting else { return Ok(asked.missed(self.request)) };
+        let Some(nesting) = nesting else { return Ok(asked.missed(self.request.strict, self.request.quiet)) };
         let program = self.facts.program.as_ref();
         let out_of_reach = program.and_then(|_| preload.stays_out().or_else(|| nesting::unreached(program)));
         reasons.extend(nesting::tell(self.request, nesting, self.openmp, out_of_reach)?);
@@ -271,7 +272,11 @@ impl<'a> Deciding<'a> {
             _ => None,
         }));
         // An earlier message has reported the threads that are out of reach.
-        Ok(if out_of_reach.is_some() { Missed::Ignored } else { asked.missed(self.request) })
+        Ok(if out_of_reach.is_some() {
+            Missed::Ignored
+        } else {
+            asked.missed(self.request.strict, self.request.quiet)
+        })
     }
 
     /// Decides how threads wait, sets the variables for it, and returns whether the effect of

@@ -65,6 +65,7 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod asked_teams;
 pub mod budget;
 mod decide;
 mod demand;
@@ -73,6 +74,7 @@ mod family;
 mod launchers;
 mod nesting;
 pub mod options;
+mod origin;
 mod own_values;
 mod place;
 pub mod plan;
@@ -86,12 +88,14 @@ pub mod rules;
 mod tell;
 pub mod variables;
 
+pub use asked_teams::{AskedTeams, NEST_VARIABLES};
 pub use decide::{TUNABLES, TUNABLES_SINCE, decide};
 pub use demand::demand;
 pub use facts::LaunchFacts;
 pub use family::Family;
-pub use nesting::{NEST_VARIABLES, Nesting};
+pub use nesting::Nesting;
 pub use options::{EnvMode, Options, PinMode, Thp};
+pub use origin::ValueOrigin;
 pub use own_values::{OwnValues, SET_BY_US};
 pub use place::{Placed, cores, place};
 pub use plan::{LaunchPlan, Questions};
@@ -99,6 +103,6 @@ pub use preload::Preload;
 pub use ranks::Role;
 pub use reason::{LaunchReason, Level};
 pub use refusal::Refusal;
-pub use request::{LaunchRequest, Sources, Tuning, ValueOrigin};
+pub use request::{LaunchRequest, Sources, Tuning};
 pub use tell::headline;
 pub use variables::{Changes, Environment};

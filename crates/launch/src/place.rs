@@ -6,6 +6,7 @@
 
 use crate::facts::LaunchFacts;
 use crate::ranks::Role;
+use crate::reason::{LaunchReason, Topic};
 use crate::request::LaunchRequest;
 use std::collections::BTreeSet;
 use trimtab_core::place::nesting::{Tree, narrow};
@@ -14,6 +15,7 @@ use trimtab_core::place::{
     Taken, local_rank, part, plan,
 };
 use trimtab_core::set::CpuSet;
+use trimtab_core::words::plural;
 
 /// Placement of a launch. [`place()`] has an example.
 #[derive(Clone, PartialEq, Debug)]
@@ -230,4 +232,18 @@ fn explain(facts: &LaunchFacts, plan: &mut Plan) {
 /// ```
 pub fn cores(plan: &Plan) -> usize {
     plan.slots.iter().map(|slot| slot.core).collect::<BTreeSet<_>>().len()
+}
+
+/// Returns the message that ranks share cores, from the first rank, so that it is shown once.
+/// `whole` is the plan of the job's allotment.
+pub(crate) fn tell_crowding(role: &Role, whole: Option<&Plan>) -> Option<LaunchReason> {
+    let (rank, _job) = role.shared().filter(|(rank, _)| rank.rank == 0)?;
+    let (of, cores) = (rank.of?, cores(whole?));
+    (cores < of as usize).then(|| {
+        let text = format!(
+            "{of} ranks share {} in turn, so that some wait for others; start at most {cores}, or give them more with -c",
+            plural(cores, "core")
+        );
+        LaunchReason::warning(Topic::Rank, text)
+    })
 }

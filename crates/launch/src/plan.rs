@@ -6,10 +6,11 @@
 use crate::budget::BudgetPlan;
 use crate::nesting::Nesting;
 use crate::options::EnvMode;
+use crate::origin::ValueOrigin;
 use crate::preempt::PreemptPeriod;
 use crate::preload::Preload;
 use crate::reason::LaunchReason;
-use crate::request::{Sourced, Tuning, ValueOrigin};
+use crate::request::{Sourced, Tuning};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use trimtab_core::balance::Kind;

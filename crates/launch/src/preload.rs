@@ -196,15 +196,19 @@ fn of_others(environment: &Environment) -> Option<String> {
 }
 
 /// Returns the names of the variables that a launch changes, for the line that the library writes
-/// if the program fails within seconds.
+/// if the program fails within seconds. `LD_PRELOAD` is named if nothing else was changed.
 pub(crate) fn changed(environment: &[Variable], preload: &Preload, pid: u32) -> Option<Variable> {
     let ours = |name: &str| name.starts_with("TRIMTAB_") || name == PRELOAD || name == TOOLS;
-    let names = environment
+    let mut names: Vec<&str> = environment
         .iter()
         .filter(|variable| !matches!(variable.action, Action::Kept { .. } | Action::Unset { .. }))
         .map(|variable| variable.name.as_str())
-        .filter(|name| !ours(name));
-    let text = changed_text(pid, names)?;
+        .filter(|name| !ours(name))
+        .collect();
+    if names.is_empty() {
+        names.push(PRELOAD);
+    }
+    let text = changed_text(pid, names.into_iter())?;
     matches!(preload, Preload::Goes { .. }).then(|| variable(CHANGED_VARIABLE, Action::Set { value: text }))
 }
 

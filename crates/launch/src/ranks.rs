@@ -1,12 +1,10 @@
 //! Role of a launch in a parallel job: alone, one of several ranks, or bound by its launcher.
 
 use crate::facts::LaunchFacts;
-use crate::place::cores;
 use crate::reason::{LaunchReason, Topic};
 use crate::request::LaunchRequest;
 use trimtab_core::hash::fnv1a;
-use trimtab_core::place::{LocalRank, Plan, local_rank};
-use trimtab_core::words::plural;
+use trimtab_core::place::{LocalRank, local_rank};
 
 /// Name of the launcher that starts the ranks of `--ranks`.
 const OWN_LAUNCHER: &str = "trimtab run --ranks";
@@ -96,20 +94,6 @@ impl Role {
             )),
         }
     }
-}
-
-/// Returns the message that ranks share cores, from the first rank, so that it is shown once.
-/// `whole` is the plan of the job's allotment.
-pub(crate) fn tell_crowding(role: &Role, whole: Option<&Plan>) -> Option<LaunchReason> {
-    let (rank, _job) = role.shared().filter(|(rank, _)| rank.rank == 0)?;
-    let (of, cores) = (rank.of?, cores(whole?));
-    (cores < of as usize).then(|| {
-        let text = format!(
-            "{of} ranks share {} in turn, so that some wait for others; start at most {cores}, or give them more with -c",
-            plural(cores, "core")
-        );
-        LaunchReason::warning(Topic::Rank, text)
-    })
 }
 
 /// Returns the key of a job on this machine. It is made of the launcher and the launcher's name for

@@ -9,8 +9,9 @@
 //! cores only. Both values are therefore kept ([`OnCores`]), and the decision takes the one that
 //! fits the cores of the launch.
 
-use crate::nesting::{self, AskedTeams};
+use crate::asked_teams::{self, AskedTeams};
 use crate::options::{EnvMode, Options, PinMode, Thp};
+use crate::origin::ValueOrigin;
 use crate::preempt::PreemptPeriod;
 use crate::reason::{LaunchReason, Topic};
 use crate::refusal::Refusal;
@@ -28,24 +29,6 @@ use trimtab_core::setting::{Knob, Setting};
 
 /// Variable with which an enclosing run passes its hold to inner runs.
 pub const HOLD: &str = "TRIMTAB_HOLD";
-
-/// Source of a value. [`LaunchRequest::merge`] has an example.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
-#[serde(tag = "from", content = "of", rename_all = "kebab-case")]
-pub enum ValueOrigin {
-    /// The default.
-    Default,
-    /// Command-line option.
-    Option,
-    /// Environment variable of the user.
-    Variable(String),
-    /// Saved tuning with this name.
-    Tuning(String),
-    /// Rule for this pattern.
-    Rule(String),
-    /// MPI launcher that started this process.
-    Launcher(String),
-}
 
 /// Value and its origin. [`Tuning`] has an example.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
@@ -215,7 +198,7 @@ pub struct LaunchRequest {
 /// assert!(!takes_tuning(&without, &Environment::default()));
 /// ```
 pub fn takes_tuning(options: &Options, environment: &Environment) -> bool {
-    let nests = || !matches!(nesting::asked(options, environment), Ok((None, _)));
+    let nests = || !matches!(asked_teams::asked(options, environment), Ok((None, _)));
     !(options.no_tuning
         || options.ranks.is_some()
         || options.env == EnvMode::Keep
@@ -258,7 +241,7 @@ impl LaunchRequest {
     /// [`Refusal::Request`] for sources that contradict each other or are invalid.
     pub fn merge(sources: Sources) -> Result<Self, Refusal> {
         let Sources { options, site, rule, tuning, environment, command } = sources;
-        let (nest, told) = nesting::asked(&options, &environment)?;
+        let (nest, told) = asked_teams::asked(&options, &environment)?;
         let mut reasons: Vec<LaunchReason> = told.into_iter().collect();
         let tuning = tuning.filter(|_| takes_tuning(&options, &environment));
         let tuning = tuning.and_then(|found| {

@@ -56,81 +56,123 @@ impl Bytes {
     }
 }
 
+/// The parts of an executable behind its headers, and the segments that hold them.
+struct Parts {
+    /// Size of the headers: the offset of the first part.
+    start: usize,
+    body: Bytes,
+    /// Kind, offset and size of each segment.
+    segments: Vec<(u64, usize, usize)>,
+    /// Offset of the table of sections, or 0.
+    sections_at: usize,
+}
+
+impl Parts {
+    /// Returns the offset of what is written next.
+    fn next(&self) -> usize {
+        self.start + self.body.bytes.len()
+    }
+
+    fn segment(&mut self, kind: u64, fill: impl Fn(&mut Bytes)) {
+        self.body.align();
+        let from = self.body.bytes.len();
+        fill(&mut self.body);
+        self.segments.push((kind, self.start + from, self.body.bytes.len() - from));
+    }
+
+    fn loader(&mut self, loader: &str) {
+        self.segment(3, |body| body.bytes.extend([loader.as_bytes(), b"\0"].concat()));
+    }
+
+    fn dynamic(&mut self, needed: &[&str]) {
+        let strings: Vec<u8> = [b"\0".to_vec(), needed.join("\0").into_bytes(), b"\0".to_vec()].concat();
+        let at = self.next();
+        self.body.bytes.extend(&strings);
+        self.segment(2, |body| {
+            let mut offset = 1;
+            for name in needed {
+                body.long(1);
+                body.long(offset);
+                offset += name.len() as u64 + 1;
+            }
+            for (tag, value) in [(5, BASE + at as u64), (10, strings.len() as u64), (0, 0), (1, 0xffff)] {
+                body.long(tag);
+                body.long(value);
+            }
+        });
+    }
+
+    fn note(&mut self, name: &str) {
+        self.segment(4, |body| {
+            for value in [name.len() as u64 + 1, 4, 4] {
+                body.word(value);
+            }
+            body.bytes.extend([name.as_bytes(), b"\0"].concat());
+            body.bytes.resize(body.bytes.len().next_multiple_of(4), 0);
+            body.word(7);
+        });
+    }
+
+    /// Adds the table of sections: the names, which are a section themselves.
+    fn section(&mut self, name: &str) {
+        let names = self.next();
+        let body = &mut self.body;
+        body.bytes.extend([b"\0", name.as_bytes(), b"\0"].concat());
+        let length = name.len() as u64 + 2;
+        body.align();
+        self.sections_at = self.start + body.bytes.len();
+        for (name, kind, at, size) in [(0, 0, 0, 0), (1, 3, names as u64, length)] {
+            body.word(name);
+            body.word(kind);
+            for value in [0, 0, at, size] {
+                body.long(value);
+            }
+            body.word(0);
+            body.word(0);
+            body.long(1);
+            body.long(0);
+        }
+    }
+}
+
 impl Made<'_> {
     fn empty(&self) -> Bytes {
         Bytes { wide: self.wide, big_endian: self.big_endian, bytes: Vec::new() }
     }
 
-    /// Builds the headers, then the parts; the size of the headers gives the offsets of the parts.
-    fn build(&self) -> Vec<u8> {
-        let (header, segment, section) = if self.wide { (64, 56, 64) } else { (52, 32, 40) };
+    /// Returns the sizes of the header, of a segment's and of a section's entry.
+    fn sizes(&self) -> (usize, usize, usize) {
+        if self.wide { (64, 56, 64) } else { (52, 32, 40) }
+    }
+
+    /// Builds the parts behind the headers, of whose size they know their offsets.
+    fn parts(&self) -> Parts {
+        let (header, segment, _) = self.sizes();
         let dynamic = self.loader.is_some() || !self.needed.is_empty();
         let segments =
             1 + usize::from(self.loader.is_some()) + usize::from(dynamic) + usize::from(self.note.is_some());
         let start = (header + segments * segment).next_multiple_of(8);
-
-        let mut body = self.empty();
-        let mut places = Vec::new();
-        let place = |body: &mut Bytes,
-                     places: &mut Vec<(u64, usize, usize)>,
-                     kind: u64,
-                     fill: &dyn Fn(&mut Bytes)| {
-            body.align();
-            let from = body.bytes.len();
-            fill(body);
-            places.push((kind, start + from, body.bytes.len() - from));
-        };
+        let mut parts = Parts { start, body: self.empty(), segments: Vec::new(), sections_at: 0 };
         if let Some(loader) = self.loader {
-            place(&mut body, &mut places, 3, &|body| body.bytes.extend([loader.as_bytes(), b"\0"].concat()));
+            parts.loader(loader);
         }
         if dynamic {
-            let strings: Vec<u8> =
-                [b"\0".to_vec(), self.needed.join("\0").into_bytes(), b"\0".to_vec()].concat();
-            let at = start + body.bytes.len();
-            body.bytes.extend(&strings);
-            place(&mut body, &mut places, 2, &|body| {
-                let mut offset = 1;
-                for name in self.needed {
-                    body.long(1);
-                    body.long(offset);
-                    offset += name.len() as u64 + 1;
-                }
-                for (tag, value) in [(5, BASE + at as u64), (10, strings.len() as u64), (0, 0), (1, 0xffff)] {
-                    body.long(tag);
-                    body.long(value);
-                }
-            });
+            parts.dynamic(self.needed);
         }
         if let Some(name) = self.note {
-            place(&mut body, &mut places, 4, &|body| {
-                for value in [name.len() as u64 + 1, 4, 4] {
-                    body.word(value);
-                }
-                body.bytes.extend([name.as_bytes(), b"\0"].concat());
-                body.bytes.resize(body.bytes.len().next_multiple_of(4), 0);
-                body.word(7);
-            });
+            parts.note(name);
         }
-        let mut sections_at = 0;
         if let Some(name) = self.section {
-            let names = start + body.bytes.len();
-            body.bytes.extend([b"\0", name.as_bytes(), b"\0"].concat());
-            let length = name.len() as u64 + 2;
-            body.align();
-            sections_at = start + body.bytes.len();
-            for (name, kind, at, size) in [(0, 0, 0, 0), (1, 3, names as u64, length)] {
-                body.word(name);
-                body.word(kind);
-                for value in [0, 0, at, size] {
-                    body.long(value);
-                }
-                body.word(0);
-                body.word(0);
-                body.long(1);
-                body.long(0);
-            }
+            parts.section(name);
         }
+        parts.segments.insert(0, (1, 0, parts.next()));
+        parts
+    }
 
+    /// Builds the headers, then the parts.
+    fn build(&self) -> Vec<u8> {
+        let Parts { start, body, segments, sections_at } = self.parts();
+        let (header, segment, section) = self.sizes();
         let mut out = self.empty();
         let class = [if self.wide { 2 } else { 1 }, if self.big_endian { 2 } else { 1 }, 1];
         out.bytes.extend([&b"\x7fELF"[..], &class, &[0; 9]].concat());
@@ -142,11 +184,10 @@ impl Made<'_> {
         }
         out.word(0);
         let sections = if self.section.is_some() { 2 } else { 0 };
-        for value in [header, segment, segments, section, sections, usize::from(sections > 0)] {
+        for value in [header, segment, segments.len(), section, sections, usize::from(sections > 0)] {
             out.half(value as u64);
         }
-        places.insert(0, (1, 0, start + body.bytes.len()));
-        for (kind, at, size) in places {
+        for (kind, at, size) in segments {
             let (address, at, size) = (BASE + at as u64, at as u64, size as u64);
             out.word(kind);
             if self.wide {

@@ -22,4 +22,9 @@ mod barriers;
 mod calls;
 mod library;
 
+use libc::c_void;
+
 pub(crate) use library::{forget, note_start};
+
+/// Function of the program that runs in a team. It may unwind: a cancelled thread does.
+pub(crate) type Routine = unsafe extern "C-unwind" fn(*mut c_void);

@@ -1,6 +1,7 @@
 //! Handles: objects known by number. A number is used once: an old number gives an error.
 
 use std::collections::BTreeMap;
+use std::ffi::c_char;
 use std::sync::atomic::{AtomicU64, Ordering};
 use trimtab_team::{Error, Result};
 
@@ -57,5 +58,24 @@ pub(crate) unsafe fn write_result<T>(to: *mut T, value: T) -> Result<()> {
     check_address(to)?;
     // SAFETY: not null, and so valid by the caller's promise; it may be unaligned.
     unsafe { to.write_unaligned(value) };
+    Ok(())
+}
+
+/// Writes `words` and a zero byte to `text`.
+///
+/// # Safety
+/// `text` is null or valid for writing `length` bytes.
+pub(crate) unsafe fn write_text(text: *mut c_char, length: usize, words: &str) -> Result<()> {
+    if text.is_null() || words.len() >= length {
+        return Err(Error::Argument(format!(
+            "the text has {} bytes, and there is room for {length}",
+            words.len() + 1
+        )));
+    }
+    // SAFETY: the room for the text and its end was checked above, by the caller's promise.
+    unsafe {
+        std::ptr::copy_nonoverlapping(words.as_ptr().cast(), text, words.len());
+        text.add(words.len()).write(0);
+    }
     Ok(())
 }

@@ -2,8 +2,7 @@
 //! blocks.
 
 use crate::code::{entry, guarded, poisoned};
-use crate::handles::{Handles, check_address, write_result};
-use crate::team::write_text;
+use crate::handles::{Handles, check_address, write_result, write_text};
 use std::cell::{Cell, RefCell};
 use std::ffi::{c_char, c_int, c_void};
 use std::rc::Rc;

@@ -1,7 +1,7 @@
 //! Teams: making, finding, passing and joining them.
 
 use crate::code::entry;
-use crate::handles::{Handles, check_address, write_result};
+use crate::handles::{Handles, check_address, write_result, write_text};
 use crate::locked::Locked;
 use crate::rank::keep_rank;
 use crate::sized::{SelfSized, read_sized, write_sized};
@@ -248,25 +248,6 @@ pub unsafe extern "C" fn trimtab_team_invitation(
         // SAFETY: the caller's promise.
         unsafe { write_text(text, length, &format!("{name}={value}")) }
     })
-}
-
-/// Writes `words` and a zero byte to `text`.
-///
-/// # Safety
-/// `text` is null or valid for writing `length` bytes.
-pub(crate) unsafe fn write_text(text: *mut c_char, length: usize, words: &str) -> Result<()> {
-    if text.is_null() || words.len() >= length {
-        return Err(Error::Argument(format!(
-            "the text has {} bytes, and there is room for {length}",
-            words.len() + 1
-        )));
-    }
-    // SAFETY: the room for the text and its end was checked above, by the caller's promise.
-    unsafe {
-        std::ptr::copy_nonoverlapping(words.as_ptr().cast(), text, words.len());
-        text.add(words.len()).write(0);
-    }
-    Ok(())
 }
 
 /// # Safety

@@ -70,24 +70,24 @@ struct CollectiveStep {
     lies: u8,
 }
 
-/// Makes one step of one rank: gives, gets, and compares with the expected result.
-fn step<T: Number>(rank: &Rank, number: usize, step: CollectiveStep) {
+/// Returns what a rank gives in a step.
+fn give<T: Number>(number: usize, rank: u32, len: usize) -> Vec<T> {
+    (0..len).map(|at| T::make(given(number, rank, at))).collect()
+}
+
+/// Returns the expected result of a step on one rank.
+fn expected<T: Number>(rank: &Rank, number: usize, step: CollectiveStep) -> Vec<T> {
     let (ranks, me, root) = (rank.ranks(), rank.rank(), step.root % rank.ranks());
     let n = step.count;
-    let give =
-        |rank: u32, len: usize| -> Vec<T> { (0..len).map(|at| T::make(given(number, rank, at))).collect() };
-    let (gives, gets) = step.kind.shape(ranks, n, me == root);
-    let input = give(me, gives);
-    let mut output = vec![T::make(0); gets];
-    let calls = rank.with(step.sync);
+    let gets = step.kind.shape(ranks, n, me == root).1;
     // In the order of ranks, as promised.
     let folded = |at: usize, upto: u32| -> T {
         (0..=upto).map(|rank| T::make(given(number, rank, at))).reduce(T::sum).unwrap()
     };
     let last = ranks - 1;
-    let expected: Vec<T> = match step.kind {
+    match step.kind {
         Kind::Barrier => vec![],
-        Kind::Broadcast => give(root, n),
+        Kind::Broadcast => give(number, root, n),
         Kind::Reduce | Kind::Allreduce => (0..gets).map(|at| folded(at, last)).collect(),
         Kind::Scan => (0..gets).map(|at| folded(at, me)).collect(),
         Kind::ReduceScatter => (0..gets).map(|at| folded(me as usize * n + at, last)).collect(),
@@ -98,61 +98,21 @@ fn step<T: Number>(rank: &Rank, number: usize, step: CollectiveStep) {
         Kind::Alltoall => (0..gets)
             .map(|at| T::make(given(number, (at / n.max(1)) as u32, me as usize * n + at % n.max(1))))
             .collect(),
-    };
+    }
+}
+
+/// Makes one step of one rank: gives, gets, and compares with the expected result.
+fn step<T: Number>(rank: &Rank, number: usize, step: CollectiveStep) {
+    let (ranks, me, root) = (rank.ranks(), rank.rank(), step.root % rank.ranks());
+    let (gives, gets) = step.kind.shape(ranks, step.count, me == root);
+    let input: Vec<T> = give(number, me, gives);
+    let mut output = vec![T::make(0); gets];
+    let calls = rank.with(step.sync);
     let sum = Operator::Sum;
     match step.kind {
         Kind::Barrier => rank.barrier().unwrap(),
-        Kind::Broadcast if step.shared => {
-            let block = rank.alloc::<T>(n).unwrap();
-            if me == root {
-                block.store(0, &input).unwrap();
-            }
-            rank.broadcast_shared(&block, root, step.sync).unwrap();
-            block.load(me, 0, &mut output).unwrap();
-            rank.fence().unwrap();
-            rank.free(block).unwrap();
-        }
-        Kind::Allreduce if step.shared => {
-            let (from, to) = (rank.alloc::<T>(n).unwrap(), rank.alloc::<T>(n).unwrap());
-            from.store(0, &input).unwrap();
-            rank.allreduce_shared(&from, &to, sum, step.sync).unwrap();
-            to.load(me, 0, &mut output).unwrap();
-            rank.fence().unwrap();
-            rank.free(from).unwrap();
-            rank.free(to).unwrap();
-        }
-        kind if step.lies != 0 => {
-            // All ranks allocate the block; some use it.
-            let block = rank.alloc::<T>(n * ranks as usize).unwrap();
-            let here = step.lies >> me & 1 == 1;
-            block.store(0, &input).unwrap();
-            if kind == Kind::Broadcast && me == root {
-                output.copy_from_slice(&input);
-            }
-            let call = CollectiveCall {
-                kind,
-                elements: T::TYPE,
-                operator: kind.combines().then_some(sum),
-                kernel: kind.combines().then(|| Kernel::of(T::TYPE, sum).unwrap()),
-                count: n,
-                root,
-                input: if here { block.own().cast() } else { input.as_ptr().cast() },
-                output: output.as_mut_ptr().cast(),
-                sync: step.sync,
-            };
-            let call = match kind {
-                Kind::Broadcast if here => CollectiveCall { output: block.own().cast(), ..call },
-                Kind::Broadcast => CollectiveCall { input: call.output, ..call },
-                _ => call,
-            };
-            // SAFETY: long enough by the shape, and used by no other rank until the fence.
-            unsafe { rank.call(&call).unwrap() };
-            if kind == Kind::Broadcast && here {
-                block.load(me, 0, &mut output).unwrap();
-            }
-            rank.fence().unwrap();
-            rank.free(block).unwrap();
-        }
+        Kind::Broadcast | Kind::Allreduce if step.shared => by_blocks(rank, step, &input, &mut output),
+        _ if step.lies != 0 => by_address(rank, step, &input, &mut output),
         Kind::Broadcast => {
             if me == root {
                 output.copy_from_slice(&input);
@@ -168,7 +128,64 @@ fn step<T: Number>(rank: &Rank, number: usize, step: CollectiveStep) {
         Kind::Alltoall => calls.alltoall(&input, &mut output).unwrap(),
         Kind::Scan => calls.scan(&input, &mut output, sum).unwrap(),
     }
+    let expected = expected::<T>(rank, number, step);
     assert_eq!(output, expected, "rank {me} of {ranks}, step {number}: {step:?}");
+}
+
+/// Makes a broadcast or an allreduce of blocks in the segment.
+fn by_blocks<T: Number>(rank: &Rank, step: CollectiveStep, input: &[T], output: &mut [T]) {
+    let (me, root, n) = (rank.rank(), step.root % rank.ranks(), step.count);
+    let from = rank.alloc::<T>(n).unwrap();
+    if step.kind == Kind::Broadcast {
+        if me == root {
+            from.store(0, input).unwrap();
+        }
+        rank.broadcast_shared(&from, root, step.sync).unwrap();
+        from.load(me, 0, output).unwrap();
+        rank.fence().unwrap();
+    } else {
+        let to = rank.alloc::<T>(n).unwrap();
+        from.store(0, input).unwrap();
+        rank.allreduce_shared(&from, &to, Operator::Sum, step.sync).unwrap();
+        to.load(me, 0, output).unwrap();
+        rank.fence().unwrap();
+        rank.free(to).unwrap();
+    }
+    rank.free(from).unwrap();
+}
+
+/// Makes a call by addresses: all ranks allocate a block, and some have their input there.
+fn by_address<T: Number>(rank: &Rank, step: CollectiveStep, input: &[T], output: &mut [T]) {
+    let (kind, me, root, n) = (step.kind, rank.rank(), step.root % rank.ranks(), step.count);
+    let block = rank.alloc::<T>(n * rank.ranks() as usize).unwrap();
+    let here = step.lies >> me & 1 == 1;
+    block.store(0, input).unwrap();
+    if kind == Kind::Broadcast && me == root {
+        output.copy_from_slice(input);
+    }
+    let call = CollectiveCall {
+        kind,
+        elements: T::TYPE,
+        operator: kind.combines().then_some(Operator::Sum),
+        kernel: kind.combines().then(|| Kernel::of(T::TYPE, Operator::Sum).unwrap()),
+        count: n,
+        root,
+        input: if here { block.own().cast() } else { input.as_ptr().cast() },
+        output: output.as_mut_ptr().cast(),
+        sync: step.sync,
+    };
+    let call = match kind {
+        Kind::Broadcast if here => CollectiveCall { output: block.own().cast(), ..call },
+        Kind::Broadcast => CollectiveCall { input: call.output, ..call },
+        _ => call,
+    };
+    // SAFETY: long enough by the shape, and used by no other rank until the fence.
+    unsafe { rank.call(&call).unwrap() };
+    if kind == Kind::Broadcast && here {
+        block.load(me, 0, output).unwrap();
+    }
+    rank.fence().unwrap();
+    rank.free(block).unwrap();
 }
 
 fn any_step() -> impl Strategy<Value = CollectiveStep> {

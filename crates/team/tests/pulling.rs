@@ -16,7 +16,9 @@ mod help;
 use help::{Lot, ended, inherited, number, seed, spawn};
 use std::process::Child;
 use std::time::{Duration, Instant};
-use trimtab_team::{CollectiveCall, Error, Kernel, Kind, Operator, Options, Rank, Result, Sync, Team, Type};
+use trimtab_team::{
+    CollectiveCall, Error, Kernel, Kind, Operator, Options, Rank, Result, Shared, Sync, Team, Type,
+};
 
 /// More than any machine needs: the test is that an answer comes at all.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -95,48 +97,62 @@ fn given(step: u64, rank: u32, elements: Type, bytes: usize) -> Vec<u8> {
     all
 }
 
-/// Makes one random call, twice: as drawn, and through cells, as started calls are made.
-fn play(rank: &Rank, all: &mut Lot, own: &mut Lot, step: u64) -> Result<()> {
-    let (ranks, me) = (rank.ranks(), rank.rank());
-    let kind = all.of(&Kind::ALL);
-    let kind = if all.below(2) == 0 {
-        all.of(&[Kind::Allreduce, READ[0], READ[1], Kind::Allgather, Kind::Broadcast])
-    } else {
-        kind
-    };
-    let elements = all.of(&Type::ALL);
-    let operator = all.of(&[Operator::Sum, Operator::Max, Operator::Prod]);
-    let sync = all.of(&[Sync::MINE, Sync::STRICT, Sync::LOOSE]);
-    let root = all.below(ranks.into()) as u32;
-    // Around the least size that is read, times ranks if there are slices, and a piece that is
-    // combined; and any size.
-    let edge = all.of(&[32 << 10, (64 << 10) * ranks as usize, 64 << 10, 96 << 10]);
-    let count = match all.below(4) {
-        0 => all.below(90_000) as usize,
-        1 => edge / elements.size() - 1,
-        2 => edge / elements.size() + all.below(3) as usize,
-        _ => edge / elements.size(),
-    };
-    let some_in_segment = all.below(3) == 0;
-    let some_started = all.below(4) == 0;
-    let (gives, gets) = kind.shape(ranks, count, me == root);
-    let (gives, gets) = (gives * elements.size(), gets * elements.size());
-    let input = given(step, me, elements, gives);
-    let heavy = kind.combines();
-    let call = |from: *const u8, to: *mut u8| -> Result<CollectiveCall> {
-        Ok(CollectiveCall {
+/// A random call, which all ranks draw alike.
+#[derive(Debug, Clone, Copy)]
+struct RandomCall {
+    kind: Kind,
+    elements: Type,
+    operator: Operator,
+    sync: Sync,
+    root: u32,
+    count: usize,
+    /// Whether ranks may have their buffers in the segment.
+    some_in_segment: bool,
+    /// Whether ranks may start the call and wait for its end.
+    some_started: bool,
+}
+
+impl RandomCall {
+    fn draw(all: &mut Lot, ranks: u32) -> Self {
+        let kind = all.of(&Kind::ALL);
+        let kind = if all.below(2) == 0 {
+            all.of(&[Kind::Allreduce, READ[0], READ[1], Kind::Allgather, Kind::Broadcast])
+        } else {
+            kind
+        };
+        let elements = all.of(&Type::ALL);
+        let operator = all.of(&[Operator::Sum, Operator::Max, Operator::Prod]);
+        let sync = all.of(&[Sync::MINE, Sync::STRICT, Sync::LOOSE]);
+        let root = all.below(ranks.into()) as u32;
+        // Around the least size that is read, times ranks if there are slices, and a piece that is
+        // combined; and any size.
+        let edge = all.of(&[32 << 10, (64 << 10) * ranks as usize, 64 << 10, 96 << 10]);
+        let count = match all.below(4) {
+            0 => all.below(90_000) as usize,
+            1 => edge / elements.size() - 1,
+            2 => edge / elements.size() + all.below(3) as usize,
+            _ => edge / elements.size(),
+        };
+        let some_in_segment = all.below(3) == 0;
+        let some_started = all.below(4) == 0;
+        Self { kind, elements, operator, sync, root, count, some_in_segment, some_started }
+    }
+
+    /// Makes the call. The buffers must be as long as its shape requires.
+    fn make(&self, rank: &Rank, input: *const u8, output: *mut u8, started: bool) -> Result<()> {
+        let Self { kind, elements, operator, sync, root, count, .. } = *self;
+        let heavy = kind.combines();
+        let call = CollectiveCall {
             kind,
             elements,
             operator: heavy.then_some(operator),
             kernel: if heavy { Some(Kernel::of(elements, operator)?) } else { None },
             count,
             root,
-            input: from,
-            output: to,
+            input,
+            output,
             sync,
-        })
-    };
-    let make = |call: CollectiveCall, started: bool| -> Result<()> {
+        };
         if !started {
             // SAFETY: buffers are as long as the shape requires, and live until the call is over.
             return unsafe { rank.call(&call) };
@@ -144,60 +160,83 @@ fn play(rank: &Rank, all: &mut Lot, own: &mut Lot, step: u64) -> Result<()> {
         // SAFETY: as above: nothing is left under way.
         let request = unsafe { rank.start(call) }?;
         rank.wait(&request)
-    };
+    }
 
-    let shift = own.below(9) as usize;
-    let mut from = Buffer::new(gives, shift);
-    let mut to = Buffer::new(gets, own.below(9) as usize);
-    // SAFETY: both have the same length.
-    unsafe { std::ptr::copy_nonoverlapping(input.as_ptr(), from.at(), gives) };
-    let block = if some_in_segment {
-        Some(rank.alloc::<u8>(count * elements.size() * ranks as usize)?)
-    } else {
-        None
-    };
-    let started = some_started && own.below(2) == 0;
-    let in_place = gives == gets && (kind == Kind::Broadcast || own.below(3) == 0);
-    let (source, target) = match &block {
-        Some(block) if own.below(2) == 0 => {
-            block.store(0, &input)?;
-            (block.own(), if own.below(2) == 0 || in_place { block.own() } else { to.at() })
+    /// Makes the call with buffers as this rank draws them. Returns the result, and whether the
+    /// call was started and in place.
+    fn as_drawn(
+        &self,
+        rank: &Rank,
+        own: &mut Lot,
+        input: &[u8],
+        gets: usize,
+        block: Option<&Shared<u8>>,
+    ) -> Result<(Vec<u8>, bool, bool)> {
+        let (kind, gives) = (self.kind, input.len());
+        let shift = own.below(9) as usize;
+        let mut from = Buffer::new(gives, shift);
+        let mut to = Buffer::new(gets, own.below(9) as usize);
+        // SAFETY: both have the same length.
+        unsafe { std::ptr::copy_nonoverlapping(input.as_ptr(), from.at(), gives) };
+        let started = self.some_started && own.below(2) == 0;
+        let in_place = gives == gets && (kind == Kind::Broadcast || own.below(3) == 0);
+        let (source, target) = match block {
+            Some(block) if own.below(2) == 0 => {
+                block.store(0, input)?;
+                (block.own(), if own.below(2) == 0 || in_place { block.own() } else { to.at() })
+            }
+            _ => (from.at(), if in_place { from.at() } else { to.at() }),
+        };
+        // A broadcast has one buffer, wherever it lies.
+        let (source, target) = match kind {
+            Kind::Broadcast if rank.rank() == self.root => (source, source),
+            Kind::Broadcast => (to.at(), to.at()),
+            _ if gives != gets && source == target => (source, to.at()),
+            _ => (source, target),
+        };
+        self.make(rank, source, target, started)?;
+        // SAFETY: the bytes that the call has written.
+        let got = unsafe { std::slice::from_raw_parts(target, gets) }.to_vec();
+        // A rank may use its own buffers again at once, however slow the others are.
+        for buffer in [&mut from, &mut to] {
+            let (at, len) = (buffer.at(), buffer.len);
+            // SAFETY: the buffer's own bytes.
+            unsafe { std::ptr::write_bytes(at, 0xee, len) };
         }
-        _ => (from.at(), if in_place { from.at() } else { to.at() }),
-    };
-    // A broadcast has one buffer, wherever it lies.
-    let (source, target) = match kind {
-        Kind::Broadcast if me == root => (source, source),
-        Kind::Broadcast => (to.at(), to.at()),
-        _ if gives != gets && source == target => (source, to.at()),
-        _ => (source, target),
-    };
-    make(call(source, target)?, started)?;
-    // SAFETY: the bytes that the call has written.
-    let got = unsafe { std::slice::from_raw_parts(target, gets) }.to_vec();
-    // A rank may use its own buffers again at once, however slow the others are.
-    for buffer in [&mut from, &mut to] {
-        let (at, len) = (buffer.at(), buffer.len);
-        // SAFETY: the buffer's own bytes.
-        unsafe { std::ptr::write_bytes(at, 0xee, len) };
+        rank.fence()?;
+        from.get();
+        to.get();
+        Ok((got, started, in_place))
     }
-    rank.fence()?;
-    from.get();
-    to.get();
 
-    let (mut from, mut to) = (Buffer::new(gives, 0), Buffer::new(gets, 0));
-    // SAFETY: both have the same length.
-    unsafe { std::ptr::copy_nonoverlapping(input.as_ptr(), from.at(), gives) };
-    if kind == Kind::Broadcast && me == root {
-        to = from;
-        from = Buffer::new(0, 0);
+    /// Makes the call through cells. Returns the result.
+    fn by_cells(&self, rank: &Rank, input: &[u8], gets: usize) -> Result<Vec<u8>> {
+        let (mut from, mut to) = (Buffer::new(input.len(), 0), Buffer::new(gets, 0));
+        // SAFETY: both have the same length.
+        unsafe { std::ptr::copy_nonoverlapping(input.as_ptr(), from.at(), input.len()) };
+        if self.kind == Kind::Broadcast && rank.rank() == self.root {
+            to = from;
+            from = Buffer::new(0, 0);
+        }
+        let source = if self.kind == Kind::Broadcast { to.at() } else { from.at() };
+        self.make(rank, source, to.at(), true)?;
+        Ok(to.get().to_vec())
     }
-    let source = if kind == Kind::Broadcast { to.at() } else { from.at() };
-    make(call(source, to.at())?, true)?;
+}
+
+/// Makes one random call, twice: as drawn, and through cells, as started calls are made.
+fn play(rank: &Rank, all: &mut Lot, own: &mut Lot, step: u64) -> Result<()> {
+    let (ranks, me) = (rank.ranks(), rank.rank());
+    let call = RandomCall::draw(all, ranks);
+    let (gives, gets) = call.kind.shape(ranks, call.count, me == call.root);
+    let size = call.elements.size();
+    let input = given(step, me, call.elements, gives * size);
+    let block =
+        if call.some_in_segment { Some(rank.alloc::<u8>(call.count * size * ranks as usize)?) } else { None };
+    let (got, started, in_place) = call.as_drawn(rank, own, &input, gets * size, block.as_ref())?;
     assert!(
-        to.get() == got,
-        "rank {me} of {ranks}, step {step}: {kind:?} of {count} {elements:?} by {operator:?}, root {root}, {sync:?}, started {started}, \
-         in place {in_place}, segment {some_in_segment}"
+        call.by_cells(rank, &input, gets * size)? == got,
+        "rank {me} of {ranks}, step {step}: {call:?}, started {started}, in place {in_place}"
     );
     if let Some(block) = block {
         rank.fence()?;

@@ -16,6 +16,7 @@ use trimtab_core::observe::Sample;
 use trimtab_core::telemetry::Accumulator;
 use trimtab_core::telemetry::counter_totals::{self, CounterTotals};
 use trimtab_core::time::Span;
+use trimtab_front::units;
 use trimtab_linux::host::{HostOptions, Live, Root};
 use trimtab_linux::perf::{self, Event, Missing, Role, Standing, Why};
 use trimtab_linux::process::Pid;
@@ -288,10 +289,9 @@ fn figures(standing: &Standing, span: Span, threads: &[CounterTotals]) -> String
         ("LLC MISS", Align::Right),
         ("FAR", Align::Right),
     ]);
-    let dash = || "-".to_owned();
     let number =
-        |value: Option<f64>, digits: usize| value.map_or_else(dash, |value| format!("{value:.digits$}"));
-    let percent = |value: Option<f64>| value.map_or_else(dash, |value| format!("{:.1}%", 100.0 * value));
+        |value: Option<f64>, digits: usize| units::or_dash(value, |value| format!("{value:.digits$}"));
+    let percent = |value: Option<f64>| units::or_dash(value, |value| units::percent(value, 1));
     for thread in threads {
         let counts = thread.counts.as_ref();
         table.row([

@@ -122,10 +122,12 @@ fn planned(world: &World, which: &Which, args: &PlanArgs) -> Result<Planned, Gat
         // Granted on this machine.
         request.grant = None;
     }
+    // As in a run, which needs no parent that stays for `--env print`.
+    let watch = watch.filter(|_| request.env != EnvMode::Print);
     let survey = live.then_some(args.place.survey);
     let mut facts = gather::facts(world, &situation, program.as_ref(), &args.command, survey, None);
     let counts = watch.is_some() && (args.run.report.is_some() || args.run.profile.is_some());
-    let counting = counts.then(|| SyncPage::create(args.run.env != trimtab_launch::EnvMode::Set));
+    let counting = counts.then(|| SyncPage::create(args.run.env != EnvMode::Set));
     facts.meetings = counting.as_ref().and_then(SyncPage::path);
     let is_new = live && !gather::look_at_ledger(world, &request, &mut facts);
     imagine(&mut facts, &held, &busy)?;

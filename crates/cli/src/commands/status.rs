@@ -14,6 +14,7 @@ use trimtab_agent::service::client::Client;
 use trimtab_agent::service::removal;
 use trimtab_core::tags::{By, PortState, Status, TagStatus};
 use trimtab_core::words::plural;
+use trimtab_front::units::percent_apart;
 use trimtab_linux::text::printable;
 
 /// Schema of the JSON document.
@@ -68,15 +69,15 @@ fn words(paths: &Paths, status: &Status) -> String {
         plural(status.looks, "sample")
     );
     let cost = status.cost;
-    let share = cost.share.map_or_else(|| "unknown".to_owned(), |share| format!("{:.2} %", 100.0 * share));
+    let share = cost.share.map_or_else(|| "unknown".to_owned(), |share| percent_apart(share, 2));
     let slowed = match cost.slowed {
         0 => String::new(),
         slowed => format!(", kept by delaying {}", plural(slowed, "sample")),
     };
     let _ = writeln!(
         text,
-        "cost: {share} of a core, limit {:.2} %{slowed}; CPU time in total {}",
-        100.0 * cost.budget,
+        "cost: {share} of a core, limit {}{slowed}; CPU time in total {}",
+        percent_apart(cost.budget, 2),
         cost.total
     );
     if !status.tags.is_empty() {

@@ -5,8 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
 /// Names that read a clock, a file, the environment or the network, start a thread, or keep mutable
-/// global state. A constant that is parsed once (`LazyLock`) does not count.
-const IMPURE: [&str; 19] = [
+/// global state. Atomic types of any width are found by [`is_atomic`]. Not among these: a constant
+/// that is parsed once (`LazyLock`), and cells, of which no global can be made.
+const IMPURE: [&str; 25] = [
     "std::env",
     "std::fs",
     "std::net",
@@ -16,13 +17,19 @@ const IMPURE: [&str; 19] = [
     "Instant",
     "SystemTime",
     "stdin",
+    "stdout",
+    "stderr",
+    "println",
+    "eprintln",
     "static mut",
     "thread_local",
     "OnceLock",
     "OnceCell",
-    "AtomicBool",
-    "AtomicU64",
-    "AtomicUsize",
+    "Once",
+    "Mutex",
+    "RwLock",
+    "Condvar",
+    "mpsc",
     "rustix",
     "libc",
     "unsafe",
@@ -95,21 +102,45 @@ fn pure_crates_name_no_clock_file_variable_global_or_unsafe_code() {
     let mut found = Vec::new();
     for krate in pure {
         for (module, code) in modules(&krate) {
-            // Lists of std's modules are paths like the others.
-            let lists = code.split("std::{").skip(1).filter_map(|rest| rest.split(';').next());
-            let listed: Vec<&str> =
-                lists.flat_map(|list| IMPURE_MODULES.into_iter().filter(|name| names(list, name))).collect();
-            found.extend(
-                listed.iter().map(|name| format!("{krate}::{} names std::{name}", module.join("::"))),
-            );
-            for name in IMPURE.iter().chain(&UNORDERED) {
-                if names(&code, name) {
-                    found.push(format!("{krate}::{} names {name}", module.join("::")));
-                }
-            }
+            let named = impure(&code).into_iter();
+            found.extend(named.map(|name| format!("{krate}::{} names {name}", module.join("::"))));
         }
     }
     assert!(found.is_empty(), "{found:#?}");
+}
+
+/// Returns what code names of the things that a pure crate must not name.
+fn impure(code: &str) -> Vec<String> {
+    // Lists of std's modules are paths like the others.
+    let lists = code.split("std::{").skip(1).filter_map(|rest| rest.split(';').next());
+    let listed = lists.flat_map(|list| IMPURE_MODULES.into_iter().filter(|name| names(list, name)));
+    let mut found: Vec<String> = listed.map(|name| format!("std::{name}")).collect();
+    let single = IMPURE.iter().chain(&UNORDERED).filter(|name| names(code, name));
+    found.extend(single.map(|name| (*name).to_owned()));
+    let words = code.split(|next: char| !next.is_alphanumeric() && next != '_');
+    found.extend(words.filter(|word| is_atomic(word)).map(str::to_owned));
+    found
+}
+
+/// Returns whether a word is an atomic type: `AtomicU32`, `AtomicPtr`.
+fn is_atomic(word: &str) -> bool {
+    word.strip_prefix("Atomic").is_some_and(|rest| rest.starts_with(char::is_uppercase))
+}
+
+#[test]
+fn impure_names_are_found_in_lists_and_by_any_width() {
+    for (code, name) in [
+        ("use std::{fmt, fs};", "std::fs"),
+        ("use std::sync::{Arc, Mutex};", "Mutex"),
+        ("static N: std::sync::RwLock<u8>;", "RwLock"),
+        ("use std::sync::atomic::{AtomicI64, Ordering};", "AtomicI64"),
+        ("fn f(at: &AtomicPtr<u8>) {}", "AtomicPtr"),
+        ("let now = Instant::now();", "Instant"),
+        ("let all: HashMap<u8, u8>;", "HashMap"),
+    ] {
+        assert_eq!(impure(code), [name], "{code}");
+    }
+    assert_eq!(impure("use std::sync::Arc; struct Atomic; let instant = RefCell::new(1);"), [""; 0]);
 }
 
 #[test]

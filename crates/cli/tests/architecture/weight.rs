@@ -1,5 +1,7 @@
-//! Weight of the tree: long raw records are kept compressed.
+//! Weight of the tree: long raw records are kept compressed, and functions are short.
 
+use super::source::{crates, root};
+use std::fs;
 use std::path::Path;
 use std::process::Command;
 
@@ -23,4 +25,25 @@ fn long_records_are_kept_compressed() {
         assert!(packed || about.len() <= PLAIN_BYTES_MAX, "{name} has {} bytes: compress it", about.len());
     }
     assert!(seen > 500, "only {seen} files are listed");
+}
+
+/// Most lines of code of a function, which clippy counts (`too_many_lines`).
+const FUNCTION_LINES_MAX: i64 = 80;
+
+#[test]
+fn every_crate_has_the_same_bound_on_the_length_of_functions() {
+    // Clippy reads the nearest file of this name only, so that one at the root would not be read.
+    let packages = crates().into_iter().map(|krate| root().join("crates").join(krate));
+    for package in packages.chain([root().join("python")]) {
+        let read = |name: &str| -> toml::Table {
+            let text = fs::read_to_string(package.join(name)).unwrap_or_default();
+            text.parse().unwrap()
+        };
+        let bound = read("clippy.toml").get("too-many-lines-threshold").and_then(toml::Value::as_integer);
+        assert_eq!(bound, Some(FUNCTION_LINES_MAX), "clippy.toml of {}", package.display());
+        let manifest = read("Cargo.toml");
+        let lints = &manifest["lints"];
+        let on = lints.get("workspace").is_some() || lints["clippy"].get("too_many_lines").is_some();
+        assert!(on, "lints of {}", package.display());
+    }
 }

@@ -27,6 +27,26 @@ fn a_failure_at_the_start_is_reported_with_the_changed_variables() {
 }
 
 #[test]
+fn a_program_that_only_got_the_library_is_told_so_unless_its_status_is_1() {
+    need!(two(), "two cores are needed");
+    let program = need!(built("gcc", "threads_fail.c", &["-O1", "-pthread"]), "no gcc");
+    let sandbox = Sandbox::new();
+    let said = |options: &str, status: &str| {
+        let outcome = sandbox.run(options).arg(&program).arg(status).ends();
+        assert_eq!(outcome.code, status.parse().ok(), "{outcome}");
+        outcome.stderr
+    };
+    let line = said("-c 2", "3");
+    assert!(line.starts_with(&format!("{LINE}3 after ")), "{line}");
+    assert!(line.contains("Changed for it: LD_PRELOAD. "), "{line}");
+    for (options, status) in
+        [("-c 2", "1"), ("-c 2", "0"), ("-c 2 --pin mask", "3"), ("-c 2 --env keep", "3")]
+    {
+        assert_eq!(said(options, status), "", "{options}, {status}");
+    }
+}
+
+#[test]
 fn a_program_for_which_nothing_was_changed_fails_silently() {
     let sandbox = Sandbox::new();
     let outcome = sandbox.run("-c 1").args(["grep", "x", "/dev/null"]).ends();

@@ -51,7 +51,7 @@ fn the_environment_asks_too_and_the_option_wins() {
 
 #[test]
 fn a_shape_that_the_users_count_lists_is_placed_where_it_fits() {
-    need!(two(), "two cores are needed");
+    let all = need!(two(), "two cores are needed");
     let program = need!(teams("gcc", &[]), "no gcc with OpenMP");
     let sandbox = Sandbox::new();
     let placed = |options: &str, set: &[(&str, &str)]| {
@@ -72,6 +72,13 @@ fn a_shape_that_the_users_count_lists_is_placed_where_it_fits() {
     }
     for options in ["--pin mask", "--env keep", "--balance"] {
         assert!(!placed(options, &[shape]), "{options}");
+    }
+    // A program without counts of its own has the listed teams, and each thread its CPU.
+    let free = need!(teams("gcc", &["-DFREE"]), "no gcc with OpenMP");
+    for (value, paths) in [("1,2", ["0.0", "0.1"]), ("2,1", ["0.0", "1.0"])] {
+        let said = sandbox.run("-q -c 2").arg(&free).env("OMP_NUM_THREADS", value).ends().ok();
+        assert_eq!(paths.map(|path| on(&said, path)), all.map(one), "{value}: {said}");
+        assert_eq!(on(&said, "before"), BTreeSet::from(all), "{value}: {said}");
     }
     let print = sandbox.run("-c 2 --env print").arg(&program).env("OMP_NUM_THREADS", "1,2").ends().ok();
     assert!(print.contains("unchanged, set by you: 1,2"), "{print}");

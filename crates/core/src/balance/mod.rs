@@ -34,7 +34,8 @@ mod thread_table;
 mod treatment_trial;
 mod turn_context;
 
-pub use decision::{Act, Decision, Outcome, Reason, Refusal, Settled};
+pub use crate::outcome::{Outcome, Refusal, Settled};
+pub use decision::{Act, Decision, Reason};
 pub use finding::Finding;
 pub use kind::{Kind, UnknownPolicy};
 pub use numa_migration::{Candidates, PenaltySettings, UnknownCandidates};

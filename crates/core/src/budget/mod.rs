@@ -29,8 +29,7 @@ pub mod share;
 #[cfg(test)]
 mod tests;
 
-use crate::handoff::CPUS_MAX;
-use crate::ids::OsCpu;
+use crate::ids::{CPUS_MAX, OsCpu};
 use crate::set::CpuSet;
 
 /// Environment variable that gives the budget to the preload library: a [`Handoff`].

@@ -20,55 +20,8 @@ use super::programs::Stated;
 use super::runtimes::{
     BINDING_VARIABLES, DefaultCount, OPENMP, PlaceSyntax, Runtime, THREAD_COUNTS, ThreadCount,
 };
+use super::variable::{Action, Variable};
 use crate::words::plural;
-use serde::Serialize;
-
-/// Action on one variable.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
-#[serde(tag = "action", rename_all = "kebab-case")]
-pub enum Action {
-    /// The plan sets it.
-    Set {
-        /// The value.
-        value: String,
-    },
-    /// The user set it, and it stays.
-    Kept {
-        /// The user's value.
-        value: String,
-    },
-    /// The user set it to more threads than the run has CPUs, and it is lowered.
-    Fitted {
-        /// The lowered value.
-        value: String,
-        /// The user's value.
-        from: String,
-    },
-    /// The user set it, and it is removed.
-    Removed {
-        /// The user's value.
-        value: String,
-        /// The reason, in words.
-        why: String,
-    },
-    /// It is not set.
-    Unset {
-        /// The reason, in words.
-        why: String,
-    },
-}
-
-/// Environment variable of a plan.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
-pub struct Variable {
-    /// Name of the variable.
-    pub name: String,
-    /// Runtime that reads it.
-    pub reader: &'static str,
-    /// Action on it.
-    #[serde(flatten)]
-    pub action: Action,
-}
 
 /// Component that binds the OpenMP threads of a program, if any.
 #[derive(Clone, Copy, Debug)]
@@ -158,16 +111,6 @@ pub fn environment(
         Variable { name: row.name.to_owned(), reader: row.reader, action }
     };
     let mut variables: Vec<Variable> = THREAD_COUNTS.iter().map(count).collect();
-    variables.push(Variable {
-        name: "JAVA_TOOL_OPTIONS".to_owned(),
-        reader: "JVM",
-        action: match user("JAVA_TOOL_OPTIONS") {
-            Some(value) => Action::Kept { value },
-            None => Action::Unset {
-                why: "the JVM counts the CPU mask and the quota itself, and would report the variable on stderr".to_owned(),
-            },
-        },
-    });
     variables.extend(bindings);
     variables
 }

@@ -1,6 +1,6 @@
 //! Errors of placement: reasons why a request cannot be met.
 
-use super::request::Strategy;
+use super::strategy::Strategy;
 use crate::set::{CpuSet, NodeSet};
 use crate::topology::{Level, Tier};
 use crate::words::plural;

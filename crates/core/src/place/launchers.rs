@@ -145,7 +145,7 @@ const ROWS: [LauncherRow; 10] = [
         keeps: Keeps::MaskUnless(&[]),
         room: None,
         // --numa-binding restricts a node to the CPUs in the process's own mask.
-        source: "not tried; torch/distributed/run.py, torch/numa/binding.py, 2026-11",
+        source: "1.13.1 (Debian 12), 2026-11; torch/distributed/run.py, torch/numa/binding.py",
     },
     LauncherRow {
         launcher: Launcher::Slurm,

@@ -2,42 +2,27 @@
 //!
 //! Unit: cores; costs in thousandths of a core. Problem: give a run the requested cores at the best
 //! locations, although other runs hold cores and other programs pin to them or keep them busy.
-//! Idea: gather the candidates, filter them, and ask the strategy for its best answer among *all*
-//! candidates and among only the cheaper ones. The answer with the smallest loss is used, which
-//! counts foreign load and every node and cache touched. A slightly busy core is therefore better
-//! than a second socket, and a free socket is better than a busy core. Cores without local memory
-//! come after all cores with local memory, at equal load. Properties: Plans are deterministic.
+//! Idea: gather the candidates, filter them, and ask the strategy for its best answer (`choice`). A
+//! slightly busy core is better than a second socket, and a free socket is better than a busy core.
+//! Cores without local memory come after all cores with local memory, at equal load. Properties: Plans are deterministic.
 //! Every slot is allowed, and no CPU has two slots. The requested shape is kept, or the request is
 //! refused with the missing resource (`check` verifies all of this independently).
 
+use super::choice::{Chosen, cheapest, most};
 use super::error::PlaceError;
-use super::pool::{self, Item, KEY_LLC, KEY_NODE, Pool};
+use super::pool::{self, Pool};
 use super::reasons;
-use super::request::{Amount, KindChoice, Request, Smt, Strategy};
-use super::spread::ThreadOrder;
-use super::taken::{BUSY_FROM, CpuState, PINNED_COST, Taken};
-use super::{Plan, Reason, Slot, compact, memory, shape, spread, stride};
+use super::request::{Amount, KindChoice, Request, Smt};
+use super::strategy::Strategy;
+use super::taken::{BUSY_FROM, CpuState, Taken};
+use super::{Plan, Reason, Slot, memory, shape};
 use crate::ids::{CoreId, Id, OsCpu, Pu};
 use crate::set::{CpuSet, NodeSet};
 use crate::topology::{KindId, Machine};
-use std::ops::Range;
 
-/// Cost of one more node for a run, in thousandths of a core. The value makes a core that is less
-/// than half busy cheaper than a second node, and a busier core more expensive (sensitivity:
-/// `busy_cores_are_weighed_against_distance`).
-const NODE_COST: u64 = 500;
-/// Cost of one more last-level cache, in thousandths of a core: an eighth of a node.
-const LLC_COST: u64 = 60;
-/// Cost of a core without local memory, in thousandths of a core: more than one more node and
-/// cache, so that free cores with memory are preferred at any distance; less than a mostly busy
-/// core.
-const REMOTE_COST: u64 = 600;
 /// Largest cost of a core that `auto` uses, in thousandths: less than half of the core. On a
 /// desktop every core has some load, and a request for the free cores should not get none.
 const AUTO_COST_MAX: u32 = 499;
-/// Cost limits, in thousandths of a core: the strategy is also asked with only the candidates up to
-/// each of them.
-const CEILINGS: [u32; 4] = [0, 250, 1_000, PINNED_COST];
 
 /// Makes the plan for a request.
 ///
@@ -62,15 +47,6 @@ pub fn plan(machine: &Machine, request: &Request, taken: &Taken) -> Result<Plan,
         }
     }
     found
-}
-
-/// Chosen cores, before they become slots.
-pub(super) struct Chosen {
-    /// Positions in the pool, in thread order.
-    pub(super) members: Vec<usize>,
-    /// Number of requested cores, if the request gives a number.
-    pub(super) asked: Option<u32>,
-    pub(super) reasons: Vec<Reason>,
 }
 
 /// Checks that CPUs named by the user exist, are allowed and are free.
@@ -203,107 +179,9 @@ fn choose(pool: &Pool<'_>, request: &Request, taken: &Taken, or_fewer: bool) -> 
     }
 }
 
-/// Returns the largest number of cores that a strategy can use among candidates that cost at most
-/// `ceiling`.
-pub(super) fn most(pool: &Pool<'_>, strategy: Strategy, among: &Range<usize>, ceiling: u32) -> usize {
-    let fits = |item: &&Item| item.cost <= ceiling;
-    item_lists(pool, strategy, among).iter().map(|list| list.iter().filter(fits).count()).max().unwrap_or(0)
-}
-
-/// Returns the lists of items from which a strategy may choose, out of a run of candidates.
-pub(super) fn item_lists(pool: &Pool<'_>, strategy: Strategy, among: &Range<usize>) -> Vec<Vec<Item>> {
-    match strategy {
-        Strategy::Stride(stride) => stride::item_lists(pool, stride, among),
-        _ => vec![among.clone().map(|at| pool.item(at..at + 1)).collect()],
-    }
-}
-
 fn held_of(pool: &Pool<'_>, request: &Request, taken: &Taken) -> CpuSet {
     let within = request.cpus.as_ref().map_or_else(|| pool.machine.cpus(), Clone::clone);
     taken.held.intersection(&taken.allowed).intersection(&within)
-}
-
-/// Returns the strategy's answer with the smallest loss over a run of candidates.
-pub(super) fn cheapest(
-    pool: &Pool<'_>,
-    strategy: Strategy,
-    among: Range<usize>,
-    n: usize,
-) -> Option<Vec<usize>> {
-    let best =
-        item_lists(pool, strategy, &among).into_iter().filter_map(|list| weighed(pool, strategy, &list, n));
-    // The first list wins ties.
-    let (_, chosen) = best.min_by_key(|(cost, _)| *cost)?;
-    Some(chosen.into_iter().flat_map(|item| item.members).collect())
-}
-
-/// Chooses `n` of `items` with the strategy, asked once per ceiling. Returns the answer with the
-/// smallest loss, and its cost.
-pub(super) fn weighed(
-    pool: &Pool<'_>,
-    strategy: Strategy,
-    items: &[Item],
-    n: usize,
-) -> Option<(u64, Vec<Item>)> {
-    let mut best: Option<(u64, Vec<Item>)> = None;
-    let mut size_before = 0;
-    for ceiling in CEILINGS.into_iter().chain([u32::MAX]) {
-        let below: Vec<Item> = items.iter().filter(|item| item.cost <= ceiling).cloned().collect();
-        if below.len() < n || below.len() == size_before {
-            continue;
-        }
-        size_before = below.len();
-        let Some(chosen) = local_first(pool.machine, strategy, below, n) else { continue };
-        let cost = loss(strategy, &chosen);
-        if best.as_ref().is_none_or(|(least, _)| cost < *least) {
-            best = Some((cost, chosen));
-        }
-        if best.as_ref().is_some_and(|(least, _)| *least == 0) {
-            break;
-        }
-    }
-    best
-}
-
-/// Chooses `n` of `items` with the strategy: those with local memory, and others only if these do
-/// not suffice.
-fn local_first(machine: &Machine, strategy: Strategy, items: Vec<Item>, n: usize) -> Option<Vec<Item>> {
-    let (remote, local): (Vec<Item>, Vec<Item>) = items.into_iter().partition(|item| item.remote > 0);
-    if n <= local.len() {
-        return by_strategy(machine, strategy, &local, n);
-    }
-    let mut all = by_strategy(machine, strategy, &remote, n - local.len())?;
-    all.extend(local);
-    all.sort_unstable_by_key(|item| item.members.start);
-    // Choose all of them, only to get their order.
-    by_strategy(machine, strategy, &all, n)
-}
-
-fn by_strategy(machine: &Machine, strategy: Strategy, items: &[Item], n: usize) -> Option<Vec<Item>> {
-    let positions = match strategy {
-        Strategy::Compact | Strategy::Stride(_) => compact::choose(machine, items, n),
-        Strategy::Scatter => spread::choose(items, n, ThreadOrder::Dealt),
-        Strategy::Balanced => spread::choose(items, n, ThreadOrder::Blocks),
-    };
-    Some(positions?.into_iter().map(|at| items[at].clone()).collect())
-}
-
-/// Returns the loss of a choice: foreign load, missing local memory, and, for strategies that
-/// gather, every node and cache beyond the first.
-fn loss(strategy: Strategy, chosen: &[Item]) -> u64 {
-    let load: u64 = chosen.iter().map(|item| u64::from(item.cost) + item.remote as u64 * REMOTE_COST).sum();
-    let distinct = |key: usize| {
-        let mut keys: Vec<u32> = chosen.iter().map(|item| item.keys[key]).collect();
-        keys.sort_unstable();
-        keys.dedup();
-        (keys.len() as u64).saturating_sub(1)
-    };
-    match strategy {
-        Strategy::Scatter | Strategy::Balanced => load,
-        Strategy::Compact | Strategy::Stride(_) => {
-            load + distinct(KEY_NODE) * NODE_COST + distinct(KEY_LLC) * LLC_COST
-        }
-    }
 }
 
 /// Turns chosen cores into slots, a mask, a hold, a memory policy and reasons.

@@ -2,13 +2,13 @@
 
 use super::error::PlaceError;
 use super::local::filled;
-use super::request::{MemoryNodes, MemoryRequest};
 use super::{Reason, Taken};
 use crate::ids::{Id, NodeId};
 use crate::set::NodeSet;
 use crate::topology::{Machine, Tier};
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use std::str::FromStr;
 
 /// Memory policy of the kernel.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
@@ -89,6 +89,75 @@ pub enum HugePages {
     Off,
     /// Only memory for which the program requests them by `madvise` (Linux 6.18).
     Advised,
+}
+
+/// Requested memory.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct MemoryRequest {
+    /// Memory policy; `None` to derive it from the chosen cores.
+    pub policy: Option<MemoryPolicy>,
+    /// Nodes of the policy; `None` for those of the chosen cores.
+    pub over: Option<MemoryNodes>,
+}
+
+/// Nodes named by number or by type of memory.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum MemoryNodes {
+    /// Nodes with these numbers.
+    Numbers(NodeSet),
+    /// Nodes with this type of memory that are nearest to the chosen cores.
+    Tier(Tier),
+}
+
+impl FromStr for MemoryRequest {
+    type Err = String;
+
+    /// Parses `auto`, `local`, `bind`, `preferred`, `interleave`, `weighted` or `none`. Policies
+    /// with nodes may also be `bind:0,2` or `preferred:hbm`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (word, over) = match text.split_once(':') {
+            Some((word, over)) => (word, Some(over)),
+            None => (text, None),
+        };
+        let policy = match word.to_ascii_lowercase().as_str() {
+            "auto" => None,
+            "local" => Some(MemoryPolicy::Local),
+            "bind" => Some(MemoryPolicy::Bind),
+            "preferred" => Some(MemoryPolicy::PreferredMany),
+            "interleave" => Some(MemoryPolicy::Interleave),
+            "weighted" => Some(MemoryPolicy::Weighted),
+            "none" => Some(MemoryPolicy::None),
+            _ => {
+                return Err(format!(
+                    "\"{word}\" is not a memory policy (known: auto, local, bind, preferred, interleave, weighted, none)"
+                ));
+            }
+        };
+        let over = match over {
+            None => None,
+            Some(_) if policy.is_some_and(|policy| !policy.takes_nodes()) => {
+                return Err(format!("memory policy {word} takes no nodes"));
+            }
+            Some(over) => Some(match over.to_ascii_lowercase().as_str() {
+                "dram" => MemoryNodes::Tier(Tier::Dram),
+                "hbm" => MemoryNodes::Tier(Tier::Hbm),
+                "cxl" => MemoryNodes::Tier(Tier::Cxl),
+                "nvm" => MemoryNodes::Tier(Tier::Nvm),
+                "gpu" => MemoryNodes::Tier(Tier::Gpu),
+                numbers => {
+                    let nodes: NodeSet = numbers.parse().map_err(|error: crate::set::ListError| {
+                        format!("{error}; expected node numbers (0,2) or a tier (dram, hbm, cxl, nvm, gpu)")
+                    })?;
+                    if nodes.is_empty() {
+                        return Err(format!("no node is named after \"{word}:\""));
+                    }
+                    MemoryNodes::Numbers(nodes)
+                }
+            }),
+        };
+        Ok(Self { policy, over })
+    }
 }
 
 /// Returns the memory policy for a plan over `nodes`.

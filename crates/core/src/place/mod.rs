@@ -1,12 +1,14 @@
 //! Placement: request + machine + occupancy -> plan with reasons.
 //!
 //! [`plan()`] is the only entry point. Each strategy has a file (`compact`, `spread`, `stride`).
-//! `pool` gathers the candidates and their costs, `local` finds cores without local memory, `make`
-//! joins the steps, and `reasons` explains the result. `environment`, `waiting` and `launchers`
-//! decide the settings for the program's runtimes and launchers; `runtimes` and `programs` are
-//! tables; `fit` lowers counts, and `grant` reads the number of CPUs that a workload manager
-//! granted. Nothing here reads or changes the machine.
+//! `pool` gathers the candidates and their costs, `local` finds cores without local memory, `choice`
+//! asks the strategies, `make` joins the steps, and `reasons` explains the result; `marks` shows it
+//! in pictures of the machine. `environment`, `waiting` and `launchers` decide the settings for the
+//! program's runtimes and launchers; `runtimes` and `programs` are tables; `fit` lowers counts, and
+//! `grant` reads the number of CPUs that a workload manager granted. Nothing here reads or changes
+//! the machine.
 
+mod choice;
 mod compact;
 mod environment;
 mod error;
@@ -17,6 +19,7 @@ pub mod launchers;
 pub mod load_estimate;
 mod local;
 mod make;
+mod marks;
 mod memory;
 pub mod nesting;
 mod plan;
@@ -28,26 +31,28 @@ mod request;
 pub mod runtimes;
 mod shape;
 mod spread;
+mod strategy;
 mod stride;
 mod taken;
+mod variable;
 pub mod waiting;
 
-pub use environment::{Action, Binder, CountRequest, Variable, effective, environment, fitted_lines};
+pub use environment::{Binder, CountRequest, effective, environment, fitted_lines};
 pub use error::PlaceError;
 pub use fit::{Fit, counts, fitted};
 pub use format::{Format, format};
 pub use grant::{Grant, GrantedCores, grant};
 pub use load_estimate::{LoadEstimate, LoadEvidence, LoadOrigin, RunnableTask, RunnableTasks, load_estimate};
 pub use make::{plan, state};
-pub use memory::{HugePages, MemoryPlan, MemoryPolicy};
+pub use memory::{HugePages, MemoryNodes, MemoryPlan, MemoryPolicy, MemoryRequest};
 pub use plan::{Plan, Reason, Slot};
 pub use programs::{Stated, pins_itself, stated};
 pub use ranks::{LocalRank, local_rank, part};
-pub use request::{
-    Amount, AmountError, KindChoice, MemoryNodes, MemoryRequest, Request, Shape, Smt, Strategy, Stride,
-};
+pub use request::{Amount, AmountError, KindChoice, Request, Shape, Smt};
 pub use runtimes::{DefaultCount, OPENMP, THREAD_COUNTS, ThreadCount};
+pub use strategy::{Strategy, Stride};
 pub use taken::{BUSY_FROM, Binding, CpuState, Taken, pinned_cpus};
+pub use variable::{Action, Variable};
 
 #[cfg(test)]
 mod tests;

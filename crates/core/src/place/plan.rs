@@ -2,7 +2,8 @@
 
 use super::grant::GrantedCores;
 use super::memory::{HugePages, MemoryPlan, MemoryPolicy};
-use super::request::{Amount, Strategy};
+use super::request::Amount;
+use super::strategy::Strategy;
 use crate::ids::{CoreId, LlcId, OsCpu, OsNode};
 use crate::set::{CpuSet, NodeSet};
 use crate::topology::Level;

@@ -2,7 +2,6 @@
 
 use super::local;
 use super::request::Request;
-use super::stride;
 use super::taken::{HELD_COST, PINNED_COST, Taken};
 use crate::ids::{CoreId, Id, OsCpu, Pu};
 use crate::topology::{Core, KindId, Level, Machine};
@@ -79,7 +78,7 @@ impl<'m> Pool<'m> {
             let (cost, remote) = (cost(all, taken), remote[at]);
             candidates.push(CandidateCore { core: CoreId::from_index(at), cpus, cost, remote });
         }
-        let strided = stride::level(machine, request.strategy).map(|level| machine.units(level));
+        let strided = request.strategy.unit(machine).map(|level| machine.units(level));
         Self { machine, candidates, keys: keys(machine), held, strided: strided.unwrap_or_default() }
     }
 

@@ -5,7 +5,9 @@
 //! with one row for each program. If the command line states a count, no variable states one:
 //! nothing is exported, and the user's own variables stay unchanged.
 //!
-//! Only the words of the command line are read. A program that is not listed states nothing.
+//! Only the words of the command line are read. A program that is not listed states nothing. Build
+//! tools (`make -j`, `ninja -j`, `cargo -j`) are not listed: their number is of jobs, which trimtab
+//! never changes, and each job is a program of its own.
 
 use serde::Serialize;
 use std::fmt;
@@ -66,8 +68,8 @@ impl KnownProgram {
     }
 }
 
-/// Known programs. Sources: the programs' manuals. Tested by running: GROMACS 2022.5.
-const KNOWN: [KnownProgram; 22] = [
+/// Known programs. Sources: the programs' manuals. Tested by running: those that the corpus has.
+const KNOWN: [KnownProgram; 25] = [
     KnownProgram {
         program: "GROMACS",
         names: &["gmx", "gmx_*", "mdrun", "mdrun_*"],
@@ -148,6 +150,13 @@ const KNOWN: [KnownProgram; 22] = [
         &["hmmsearch", "hmmscan", "phmmer", "jackhmmer"],
         &[("--cpu", ValuePosition::EqualsOrNext)],
     ),
+    KnownProgram::new(
+        "IQ-TREE",
+        &["iqtree", "iqtree2", "iqtree3"],
+        &[("-T", ValuePosition::Next), ("-nt", ValuePosition::Next)],
+    ),
+    KnownProgram::new("minimap2", &["minimap2"], &[("-t", ValuePosition::AttachedOrNext)]),
+    KnownProgram::new("MAFFT", &["mafft"], &[("--thread", ValuePosition::Next)]),
     KnownProgram::new("sysbench", &["sysbench"], &[("--threads", ValuePosition::EqualsOrNext)]),
 ];
 
@@ -248,6 +257,10 @@ mod tests {
             ("bwa mem -t 4 ref reads", 4, "-t 4"),
             ("bwa mem -t 4 -t 2 ref reads", 2, "-t 2"),
             ("lightgbm num_threads=4 task=train", 4, "num_threads 4"),
+            ("iqtree2 -s a.phy -T 3", 3, "-T 3"),
+            ("iqtree -s a.phy -nt 3", 3, "-nt 3"),
+            ("minimap2 -t4 ref reads", 4, "-t 4"),
+            ("mafft --thread 2 --quiet a.fa", 2, "--thread 2"),
         ] {
             assert_eq!(says(command), Some((threads, words.to_owned())), "{command}");
         }
@@ -261,6 +274,9 @@ mod tests {
             "gmx mdrun -nt 0",
             "gmx mdrun -ntomp x",
             "xz -T0 f",
+            "iqtree2 -T AUTO",
+            "mafft --thread -1 a.fa",
+            "make -j4",
             "./app -ntomp 4",
             "julia -- -t 4",
             "julia -t auto x.jl",

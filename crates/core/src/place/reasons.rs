@@ -2,9 +2,10 @@
 //! they cannot deviate from the choice that they explain.
 
 use super::Reason;
-use super::make::item_lists;
+use super::choice::item_lists;
 use super::pool::{KEY_LLC, KEY_NODE, Pool};
-use super::request::{Amount, KindChoice, Request, Smt, Strategy};
+use super::request::{Amount, KindChoice, Request, Smt};
+use super::strategy::Strategy;
 use super::taken::{BUSY_FROM, CpuState, Taken};
 use crate::ids::{Id, NodeId, OsCpu, Pu};
 use crate::set::CpuSet;

@@ -1,10 +1,10 @@
 //! Requests of a user: the number of cores, their shape and their distribution.
 
 use super::grant::GrantedCores;
-use super::memory::{HugePages, MemoryPolicy};
-use crate::set::{CpuSet, NodeSet};
-use crate::topology::{Level, Tier};
-use crate::words::did_you_mean;
+use super::memory::{HugePages, MemoryRequest};
+use super::strategy::Strategy;
+use crate::set::CpuSet;
+use crate::topology::Level;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
@@ -151,86 +151,6 @@ impl fmt::Display for Amount {
     }
 }
 
-/// Layout of threads on the machine.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Strategy {
-    /// Close together: fewest nodes and caches. For threads that share data.
-    #[default]
-    Compact,
-    /// Far apart, even for neighbouring thread numbers: most nodes and caches. For bandwidth.
-    Scatter,
-    /// Spread like scatter, but threads with neighbouring numbers stay close to each other.
-    Balanced,
-    /// One core of each unit with a shared resource, otherwise close together.
-    Stride(Stride),
-}
-
-/// Step of a stride.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Stride {
-    /// Every n-th core; the cores between stay free for others.
-    Every(u32),
-    /// One core per unit; the unit's other cores are held but idle, so that no other program shares
-    /// the unit.
-    OnePer(Level),
-    /// One core per floating-point unit: per second-level cache on AMD's module processors, per
-    /// core on others.
-    OnePerFpu,
-}
-
-impl FromStr for Strategy {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let lower = text.to_ascii_lowercase();
-        match lower.as_str() {
-            "compact" => return Ok(Self::Compact),
-            "scatter" | "spread" => return Ok(Self::Scatter),
-            "balanced" => return Ok(Self::Balanced),
-            _ => {}
-        }
-        let Some(step) = lower.strip_prefix("stride:") else {
-            let words = ["compact", "scatter", "spread", "balanced", "stride:fpu", "stride:core"];
-            let meant = did_you_mean(text, words);
-            return Err(format!(
-                "\"{text}\" is not a strategy{meant} (known: compact, scatter, balanced, stride:N, stride:l2, stride:fpu, stride:core)"
-            ));
-        };
-        if step == "fpu" {
-            return Ok(Self::Stride(Stride::OnePerFpu));
-        }
-        if let Ok(every) = step.parse::<u32>() {
-            return match every {
-                0 => {
-                    Err("a stride of 0 never ends; stride:1 is every core, stride:2 every second".to_owned())
-                }
-                every => Ok(Self::Stride(Stride::Every(every))),
-            };
-        }
-        match Level::from_word(step) {
-            Some(level) => Ok(Self::Stride(Stride::OnePer(level))),
-            None => {
-                Err(format!("\"{step}\" is not a stride (known: a number, l2, l3, fpu, core, node, package)"))
-            }
-        }
-    }
-}
-
-impl fmt::Display for Strategy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Compact => f.write_str("compact"),
-            Self::Scatter => f.write_str("scatter"),
-            Self::Balanced => f.write_str("balanced"),
-            Self::Stride(Stride::Every(every)) => write!(f, "stride:{every}"),
-            Self::Stride(Stride::OnePer(level)) => write!(f, "stride:{level}"),
-            Self::Stride(Stride::OnePerFpu) => f.write_str("stride:fpu"),
-        }
-    }
-}
-
 /// Number of hardware threads per core that get a slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -274,75 +194,6 @@ pub enum KindChoice {
     Any,
     /// The kind with this name (`P`, `E`, …).
     Named(String),
-}
-
-/// Requested memory.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub struct MemoryRequest {
-    /// Memory policy; `None` to derive it from the chosen cores.
-    pub policy: Option<MemoryPolicy>,
-    /// Nodes of the policy; `None` for those of the chosen cores.
-    pub over: Option<MemoryNodes>,
-}
-
-/// Nodes named by number or by type of memory.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum MemoryNodes {
-    /// Nodes with these numbers.
-    Numbers(NodeSet),
-    /// Nodes with this type of memory that are nearest to the chosen cores.
-    Tier(Tier),
-}
-
-impl FromStr for MemoryRequest {
-    type Err = String;
-
-    /// Parses `auto`, `local`, `bind`, `preferred`, `interleave`, `weighted` or `none`. Policies
-    /// with nodes may also be `bind:0,2` or `preferred:hbm`.
-    fn from_str(text: &str) -> Result<Self, String> {
-        let (word, over) = match text.split_once(':') {
-            Some((word, over)) => (word, Some(over)),
-            None => (text, None),
-        };
-        let policy = match word.to_ascii_lowercase().as_str() {
-            "auto" => None,
-            "local" => Some(MemoryPolicy::Local),
-            "bind" => Some(MemoryPolicy::Bind),
-            "preferred" => Some(MemoryPolicy::PreferredMany),
-            "interleave" => Some(MemoryPolicy::Interleave),
-            "weighted" => Some(MemoryPolicy::Weighted),
-            "none" => Some(MemoryPolicy::None),
-            _ => {
-                return Err(format!(
-                    "\"{word}\" is not a memory policy (known: auto, local, bind, preferred, interleave, weighted, none)"
-                ));
-            }
-        };
-        let over = match over {
-            None => None,
-            Some(_) if policy.is_some_and(|policy| !policy.takes_nodes()) => {
-                return Err(format!("memory policy {word} takes no nodes"));
-            }
-            Some(over) => Some(match over.to_ascii_lowercase().as_str() {
-                "dram" => MemoryNodes::Tier(Tier::Dram),
-                "hbm" => MemoryNodes::Tier(Tier::Hbm),
-                "cxl" => MemoryNodes::Tier(Tier::Cxl),
-                "nvm" => MemoryNodes::Tier(Tier::Nvm),
-                "gpu" => MemoryNodes::Tier(Tier::Gpu),
-                numbers => {
-                    let nodes: NodeSet = numbers.parse().map_err(|error: crate::set::ListError| {
-                        format!("{error}; expected node numbers (0,2) or a tier (dram, hbm, cxl, nvm, gpu)")
-                    })?;
-                    if nodes.is_empty() {
-                        return Err(format!("no node is named after \"{word}:\""));
-                    }
-                    MemoryNodes::Numbers(nodes)
-                }
-            }),
-        };
-        Ok(Self { policy, over })
-    }
 }
 
 /// Whole request for placement.

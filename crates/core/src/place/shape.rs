@@ -7,10 +7,11 @@
 //! cores. Every chosen unit gets the same number of cores.
 
 use super::Reason;
+use super::choice::{Chosen, cheapest, most, weighed};
 use super::error::PlaceError;
-use super::make::{Chosen, cheapest, most, weighed};
 use super::pool::{Item, Pool};
-use super::request::{Request, Shape, Strategy};
+use super::request::{Request, Shape};
+use super::strategy::Strategy;
 use super::taken::BUSY_FROM;
 use crate::ids::Id;
 use crate::set::NodeSet;

@@ -7,9 +7,8 @@
 //! resource; a stride by number only skips cores. Source: numaplace's roadmap (seed 003).
 
 use super::pool::{Item, Pool};
-use super::request::{Strategy, Stride};
+use super::strategy::Stride;
 use crate::ids::Id;
-use crate::topology::{Level, Machine};
 use std::ops::Range;
 
 /// Returns the alternatives of thinning out the candidates. Each alternative is a list of items to
@@ -25,17 +24,6 @@ pub(super) fn item_lists(pool: &Pool<'_>, stride: Stride, among: &Range<usize>) 
             lists
         }
         Stride::OnePer(_) | Stride::OnePerFpu => vec![representatives(pool, among)],
-    }
-}
-
-/// Returns the level of the units from which a strategy takes one core each; `None` for other
-/// strategies.
-pub(super) fn level(machine: &Machine, strategy: Strategy) -> Option<Level> {
-    match strategy {
-        Strategy::Stride(Stride::OnePer(level)) => Some(level),
-        Strategy::Stride(Stride::OnePerFpu) if machine.cpu().shares_fpu_by_l2() => Some(Level::L2),
-        Strategy::Stride(Stride::OnePerFpu) => Some(Level::Core),
-        _ => None,
     }
 }
 

@@ -1,13 +1,12 @@
 //! Marks: the state of every CPU in a picture, before and after a plan.
 //!
-//! Unit: CPUs. Marks are plain data between the occupancy ([`Taken`]), a [`Plan`] and the two
-//! pictures (`draw`, `svg`), so that both pictures show the same and neither decides anything. A
-//! core's mark is the strongest mark of its CPUs. Marks of a plan outrank marks of the occupancy,
-//! and obstacles outrank free.
+//! Unit: CPUs. Marks are plain data between the occupancy and a plan, of which `place::marks` makes
+//! them, and the two pictures (`draw`, `svg`), so that both pictures show the same and neither
+//! decides anything. A core's mark is the strongest mark of its CPUs. Marks of a plan outrank marks
+//! of the occupancy, and obstacles outrank free.
 
 use super::Machine;
 use crate::ids::{OsCpu, Pu};
-use crate::place::{CpuState, Plan, Taken, state};
 use std::collections::BTreeMap;
 
 /// Mark of one CPU, weakest first.
@@ -85,18 +84,6 @@ impl CpuMark {
     }
 }
 
-impl From<CpuState> for CpuMark {
-    fn from(state: CpuState) -> Self {
-        match state {
-            CpuState::Free => Self::Free,
-            CpuState::Busy => Self::Busy,
-            CpuState::Pinned => Self::Pinned,
-            CpuState::Held => Self::Held,
-            CpuState::Disallowed => Self::Disallowed,
-        }
-    }
-}
-
 /// Mark of a whole core.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct CoreMark {
@@ -122,34 +109,11 @@ impl CoreMark {
 /// Marks of all CPUs. The default marks nothing: the bare machine.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Marks {
-    of: BTreeMap<OsCpu, CpuMark>,
-    threads: BTreeMap<OsCpu, usize>,
+    pub(crate) of: BTreeMap<OsCpu, CpuMark>,
+    pub(crate) threads: BTreeMap<OsCpu, usize>,
 }
 
 impl Marks {
-    /// Returns the marks for the occupancy of a machine, without a plan.
-    pub fn around(machine: &Machine, taken: &Taken) -> Self {
-        let mark = |cpu| (cpu, state(machine, taken, cpu).into());
-        Self { of: machine.parts().pus.iter().copied().map(mark).collect(), threads: BTreeMap::new() }
-    }
-
-    /// Adds the marks of a plan: its chosen CPUs and those that it keeps idle.
-    #[must_use]
-    pub fn with_plan(mut self, plan: &Plan) -> Self {
-        for cpu in plan.hold.difference(&plan.mask).iter() {
-            self.of.insert(cpu, CpuMark::Idle);
-        }
-        for (thread, slot) in plan.slots.iter().enumerate() {
-            let mark = match self.of(slot.cpu) {
-                CpuMark::Free | CpuMark::Idle | CpuMark::Chosen => CpuMark::Chosen,
-                _ => CpuMark::Contested,
-            };
-            self.of.insert(slot.cpu, mark);
-            self.threads.insert(slot.cpu, thread);
-        }
-        self
-    }
-
     /// Returns whether nothing is marked.
     pub fn is_bare(&self) -> bool {
         self.of.is_empty()

@@ -3,6 +3,7 @@
 
 mod chrome;
 mod input;
+mod markup;
 mod of_profile;
 mod of_study;
 mod of_tuning;

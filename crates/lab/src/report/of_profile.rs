@@ -6,6 +6,7 @@ use trimtab_cli::profile;
 use trimtab_core::profile::Profile;
 use trimtab_core::time::Span;
 use trimtab_core::words::plural;
+use trimtab_front::units::percent_apart;
 
 /// Builds the page.
 pub(super) fn sheet(profile: &Profile) -> Sheet {
@@ -78,8 +79,7 @@ fn figures(profile: &Profile) -> Section {
     let mut add = |name: &str, found: Option<SheetCell>, says: &str| {
         rows.push(vec![name.into(), found.unwrap_or_else(|| "not seen".into()), says.into()]);
     };
-    let share =
-        |share: Option<f64>| share.map(|share| SheetCell::number(share, format!("{:.1} %", 100.0 * share)));
+    let share = |share: Option<f64>| share.map(|share| SheetCell::number(share, percent_apart(share, 1)));
     let whole =
         |number: Option<u64>| number.map(|number| SheetCell::number(number as f64, number.to_string()));
     let seconds = |span: Span| Some(SheetCell::number(span.seconds(), format!("{:.3} s", span.seconds())));

@@ -5,7 +5,8 @@ use super::strip_plot::{Strip, StripRow};
 use trimtab_core::place::waiting::WaitPolicy;
 use trimtab_core::stats::Estimate;
 use trimtab_core::study::{self, About, Pair, Runtime, Sample, Study, Summary};
-use trimtab_front::study::{FOREIGN_SHARE_MAX, estimate, intervals, slowdown, time, title};
+use trimtab_front::study::{FOREIGN_SHARE_MAX, estimate, intervals, slowdown, title};
+use trimtab_front::units::short_time as time;
 
 /// Least slow-down or gain that is coloured.
 const CHANGE_COLOURED_MIN: f64 = 0.1;

@@ -8,6 +8,7 @@
 //! Properties: the page is complete without its script, which only sorts and changes colours. It
 //! loads nothing from a network and forbids the browser to. Equal sheets give equal pages.
 
+use super::markup::plain;
 use super::strip_plot::{self, Strip};
 use std::fmt::Write as _;
 
@@ -89,28 +90,6 @@ impl SheetCell {
     pub(super) fn looks(self, mood: CellColour) -> Self {
         Self { mood, ..self }
     }
-}
-
-/// Escapes text for markup, in content and in attributes. Characters that change the writing
-/// direction, and control characters, become U+FFFD.
-pub(super) fn plain(words: &str) -> String {
-    let mut plain = String::with_capacity(words.len());
-    for letter in words.chars() {
-        match letter {
-            '&' => plain.push_str("&amp;"),
-            '<' => plain.push_str("&lt;"),
-            '>' => plain.push_str("&gt;"),
-            '"' => plain.push_str("&quot;"),
-            '\'' => plain.push_str("&#39;"),
-            '\n' | '\t' => plain.push(' '),
-            '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => {
-                plain.push('\u{fffd}')
-            }
-            letter if letter.is_control() => plain.push('\u{fffd}'),
-            letter => plain.push(letter),
-        }
-    }
-    plain
 }
 
 impl Sheet {

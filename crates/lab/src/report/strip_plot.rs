@@ -8,10 +8,11 @@
 //! axis is an arrow at its end, with its number. Rows of one subject have a heading. Colour has one
 //! meaning, which the legend names. Without rows, no picture is made.
 
-use super::sheet::plain;
+use super::markup::plain;
 use std::fmt::Write as _;
 use trimtab_core::stats;
 use trimtab_front::chart::axis::Axis;
+use trimtab_front::units::percent;
 
 /// More rows than a screen shows.
 const ROWS_SEEN: usize = 15;
@@ -94,7 +95,7 @@ fn ticks(out: &mut String, axis: &Axis) {
         "<div class=\"line\"><span class=\"name\"></span><svg class=\"ticks\" aria-hidden=\"true\">",
     );
     for (value, label) in axis.ticks() {
-        let _ = write!(out, "<text x=\"{}\" y=\"12\">{label}</text>", percent(axis.share(value)));
+        let _ = write!(out, "<text x=\"{}\" y=\"12\">{label}</text>", position(axis.share(value)));
     }
     out.push_str("</svg><span></span></div>\n");
 }
@@ -123,7 +124,7 @@ fn axis(strip: &Strip) -> Option<Axis> {
 /// Returns the lines across each row: those of the scale, and the mark.
 fn grid(axis: &Axis, mark: Option<f64>) -> String {
     let line = |class: &str, value: f64| {
-        let x = percent(axis.share(value));
+        let x = position(axis.share(value));
         format!("<line class=\"{class}\" x1=\"{x}\" x2=\"{x}\" y1=\"0\" y2=\"100%\"/>")
     };
     let class = |value: f64| if axis.is_ratio() && value == 1.0 { "mark" } else { "grid" };
@@ -131,8 +132,9 @@ fn grid(axis: &Axis, mark: Option<f64>) -> String {
     ticks.chain(mark.map(|mark| line("mark", mark))).collect()
 }
 
-fn percent(share: f64) -> String {
-    format!("{:.2}%", 100.0 * share)
+/// Returns a position along the axis, which is a share of its length.
+fn position(share: f64) -> String {
+    percent(share, 2)
 }
 
 /// Draws a row.
@@ -149,12 +151,12 @@ fn row(out: &mut String, row: &StripRow, axis: &Axis, grid: &str) {
         let _ = write!(
             out,
             "<rect class=\"bar\" x=\"{}\" y=\"7\" width=\"{}\" height=\"8\" rx=\"2\"/>",
-            percent(low),
-            percent((high - low).max(0.002))
+            position(low),
+            position((high - low).max(0.002))
         );
     }
     for value in row.values.iter().copied().filter(|value| value.is_finite()) {
-        let x = percent(axis.share(value));
+        let x = position(axis.share(value));
         if axis.is_beyond(value) {
             let arrow = if axis.is_above(value) { "M0 0l-8 -5v10z" } else { "M0 0l8 -5v10z" };
             let _ = write!(
@@ -169,7 +171,7 @@ fn row(out: &mut String, row: &StripRow, axis: &Axis, grid: &str) {
     }
     let mut value = String::new();
     if let Some(middle) = row.middle.filter(|middle| middle.is_finite()) {
-        let x = percent(axis.share(middle));
+        let x = position(axis.share(middle));
         let _ = write!(out, "<line class=\"middle\" x1=\"{x}\" x2=\"{x}\" y1=\"4\" y2=\"18\"/>");
         value = figure(middle);
     }

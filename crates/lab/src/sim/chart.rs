@@ -8,7 +8,7 @@
 //! the same values. Properties: a ratio's axis is logarithmic around 1, another begins at zero;
 //! lines differ in marks and dashes as well as in colour; equal input gives equal bytes.
 
-use super::scenario::is_stdout;
+use super::is_stdout;
 use anyhow::{Context, Result, bail};
 use std::io::Write as _;
 use std::path::Path;

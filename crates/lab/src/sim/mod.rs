@@ -16,7 +16,22 @@ mod tables;
 mod traces;
 
 use crate::args::{SimArgs, SimCommand};
+use std::path::Path;
 use trimtab_front::exit::Exit;
+
+/// Position of a run.
+#[derive(Clone, Copy, Debug)]
+struct RunPosition {
+    /// Index of the scenario file.
+    file: usize,
+    /// Index in the file's sweep.
+    run: usize,
+}
+
+/// Returns whether an output path stands for standard output.
+fn is_stdout(path: &Path) -> bool {
+    path.as_os_str() == "-"
+}
 
 /// Runs a command of the simulator.
 ///

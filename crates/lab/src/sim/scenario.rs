@@ -3,7 +3,7 @@
 //! All files are read and all outputs are opened before the first run. Runs are carried out by
 //! `pool`, recorded by `traces`, and shown by `tables` and `chart`.
 
-use super::{chart, pool, tables, traces};
+use super::{RunPosition, chart, is_stdout, pool, tables, traces};
 use crate::args::ScenarioArgs;
 use anyhow::{Context, Result, anyhow, bail};
 use serde::Serialize;
@@ -31,15 +31,6 @@ pub(super) fn run(args: &ScenarioArgs) -> Result<u8, Exit> {
     simulate(args).map_err(|cause| Exit::new(exit::FAILED, cause))
 }
 
-/// Position of a run.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct RunPosition {
-    /// Index of the scenario file.
-    pub(super) file: usize,
-    /// Index in the file's sweep.
-    pub(super) run: usize,
-}
-
 /// A run as a JSON line.
 #[derive(Serialize)]
 struct ScenarioLine<'a> {
@@ -58,11 +49,6 @@ struct FinishedRun {
     seed: u64,
     policy: Option<&'static str>,
     outcome: Outcome,
-}
-
-/// Returns whether an output path means standard output.
-pub(super) fn is_stdout(path: &Path) -> bool {
-    path.as_os_str() == "-"
 }
 
 /// Returns whether a chart or a trace goes to standard output, instead of the table.

@@ -1,6 +1,6 @@
 //! Traces of simulated runs, in the format of live ones.
 
-use super::scenario::{RunPosition, is_stdout};
+use super::{RunPosition, is_stdout};
 use anyhow::{Context, Result, anyhow, bail};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

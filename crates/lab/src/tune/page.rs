@@ -8,6 +8,7 @@ use trimtab_core::time::Span;
 use trimtab_core::tuning::{Choice, End, Series};
 use trimtab_core::words::plural;
 use trimtab_front::table::{Align, Table};
+use trimtab_front::units::series_time;
 
 /// Returns the first line.
 pub(super) fn begins(start: &TuningStart, budget: Span) -> String {
@@ -18,7 +19,7 @@ pub(super) fn begins(start: &TuningStart, budget: Span) -> String {
         plural(start.conditions.cores as usize, "core"),
         start.from,
         knobs.join(", "),
-        lasting(budget)
+        series_time(budget)
     )
 }
 
@@ -45,7 +46,7 @@ pub(super) fn planned(start: &TuningStart, budget: Span) -> String {
         // Each setting once or twice, the references between them, the neighbours of the best, and
         // the evidence.
         3 * singles + 25,
-        lasting(budget)
+        series_time(budget)
     )
 }
 
@@ -56,7 +57,7 @@ pub(super) fn ended(start: &TuningStart, ended: &Ended, journal: &Path) -> Strin
     if found.series.iter().any(|series| series.values.len() > 1) {
         let _ = writeln!(text, "{}", table(start, &found.series));
     }
-    let runs = format!("{} in {}", plural(found.runs, "run"), lasting(found.spent));
+    let runs = format!("{} in {}", plural(found.runs, "run"), series_time(found.spent));
     let command = start.command.join(" ");
     match (&found.winner, &ended.profile) {
         (Some(winner), Some(kept)) => {
@@ -145,9 +146,4 @@ fn table(start: &TuningStart, all: &[Series]) -> String {
 fn number(value: f64) -> String {
     let places = (3 - value.abs().max(1e-9).log10().floor() as i32).clamp(0, 9);
     format!("{value:.*}", usize::try_from(places).unwrap_or(0))
-}
-
-fn lasting(span: Span) -> String {
-    let seconds = span.seconds();
-    if seconds < 120.0 { format!("{seconds:.1} s") } else { format!("{:.0} min", seconds / 60.0) }
 }

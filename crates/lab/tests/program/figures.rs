@@ -2,6 +2,7 @@
 
 use crate::util::{Sandbox, text};
 use serde_json::Value;
+use std::path::{Path, PathBuf};
 use trimtab_front::chart::text::faults;
 
 #[test]
@@ -18,6 +19,26 @@ fn a_figure_is_the_same_with_any_number_of_jobs_and_shows_published_values() {
     assert_eq!((&value["used"], &value["value"]), (&"held-out".into(), &1.0.into()));
     let last = all.last().unwrap();
     assert_eq!((&last["figure"], &last["orders"]), (&"all".into(), &last["right"]));
+}
+
+#[test]
+fn a_figure_is_the_kept_one_to_the_byte() {
+    let sandbox = Sandbox::new();
+    let (out, kept) =
+        (sandbox.path("now"), Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments/simulator"));
+    sandbox.lab("sim figures factors --out").arg(&out).ends().ok();
+    let read = |path: PathBuf| std::fs::read_to_string(path).unwrap();
+    for file in ["factors/lines.jsonl", "factors/table.txt", "factors/picture.svg"] {
+        let same = read(out.join(file)) == read(kept.join(file));
+        assert!(
+            same,
+            "{file} is another one: trimtab sim figures --out experiments/simulator makes it again"
+        );
+    }
+    let json = sandbox.lab("sim figures factors --json").ends().ok();
+    // The last line is about all figures.
+    let (lines, _all) = json.trim_end().rsplit_once('\n').unwrap();
+    assert_eq!(format!("{lines}\n"), read(kept.join("factors/lines.jsonl")));
 }
 
 #[test]

@@ -171,8 +171,9 @@ impl Server {
             fds.push(PollFd::from_borrowed_fd(client.stream.as_fd(), wanted));
         }
         let due = self.clients.values().map(|client| client.progress + self.limits.patience).min();
-        let rests = self.clients.values().filter_map(|client| client.rest).chain(self.rest);
-        let due = due.into_iter().chain(rests.filter(|rest| *rest > now)).min();
+        // A rest that has just ended is due at once. The listener's is over if it is listened to.
+        let rests = self.clients.values().filter_map(|client| client.rest);
+        let due = due.into_iter().chain(rests).chain(self.rest.filter(|_| !listens)).min();
         let timeout = due.map_or(timeout, |due| timeout.min(due.saturating_duration_since(now)));
         match poll(&mut fds, Some(&timespec(timeout))) {
             Ok(_) | Err(Errno::INTR) => {}

@@ -12,6 +12,7 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::time::Duration;
 use std::{fs, thread};
+use trimtab_core::set::CpuSet;
 use trimtab_linux::ledger::{Held, Ledger, LedgerError, LedgerView, Level, Mode, Planner, TakeError, Ticket};
 
 pub(crate) const SCENE: &str = "TRIMTAB_TEST_SCENE";
@@ -149,21 +150,25 @@ pub(crate) fn say(answer: &str) {
 impl ActorState {
     fn obey(&mut self, directory: &Path, words: &[&str]) -> String {
         match words {
-            ["umask", mask] => {
-                umask(u32::from_str_radix(mask, 8).unwrap().into());
-                "done".into()
+            ["umask" | "files" | "size" | "exec", ..] => obey_as_process(words),
+            ["planner" | "planned" | "enqueue" | "ahead" | "leave" | "serve", ..] => {
+                self.obey_in_queue(words)
             }
-            ["files", limit] => {
-                let current = limit.parse().ok();
-                let maximum = getrlimit(Resource::Nofile).maximum;
-                setrlimit(Resource::Nofile, Rlimit { current, maximum }).unwrap();
-                "done".into()
+            ["crowd", witness, seed, holds] => {
+                let (seed, holds) = (seed.parse().unwrap(), holds.parse().unwrap());
+                crowd::hold_many(directory, Path::new(witness), seed, holds)
             }
-            ["size", limit] => {
-                let current = limit.parse().ok();
-                setrlimit(Resource::Fsize, Rlimit { current, maximum: current }).unwrap();
-                "done".into()
+            ["churn", seed] => {
+                say("churning");
+                crowd::churn(directory, seed.parse().unwrap())
             }
+            _ => self.obey_with_holds(directory, words),
+        }
+    }
+
+    /// Carries out a command about holds and the map of them.
+    fn obey_with_holds(&mut self, directory: &Path, words: &[&str]) -> String {
+        match words {
             ["open"] => match Ledger::open(&location(directory)) {
                 Ok(ledger) => {
                     self.ledger = Some(ledger);
@@ -177,37 +182,35 @@ impl ActorState {
                 Err(error) => describe(&error),
             },
             ["map"] => self.ledger().map(MACHINE, &set("0-63")).unwrap().held().to_string(),
-            ["take", cpus, rest @ ..] => {
-                let mode = if rest.contains(&"shared") { Mode::Shared } else { Mode::Exclusive };
-                let number =
-                    |key: &str| rest.iter().find_map(|word| word.strip_prefix(key)?.parse::<u64>().ok());
-                let level = Level::new(u8::try_from(number("level=").unwrap_or(0)).unwrap()).unwrap();
-                let holder = us("actor", number("job=").unwrap_or(0));
-                match self.ledger().take(level, &set(cpus), mode, &holder) {
-                    Ok(held) => {
-                        let unnamed =
-                            held.unnamed().map(|error| format!(" unnamed: {error}")).unwrap_or_default();
-                        self.held.push(held);
-                        format!("held{unnamed}")
-                    }
-                    Err(TakeError::Busy { cpus }) => format!("busy {cpus}"),
-                    Err(error) => error.to_string(),
-                }
-            }
+            ["take", cpus, rest @ ..] => self.take(&set(cpus), rest),
             ["drop"] => {
                 self.held.clear();
                 "dropped".into()
             }
             ["keep"] => self.held.pop().unwrap().keep().unwrap().to_string(),
-            ["exec", rest @ ..] => {
-                say("exec");
-                let [program, flag, script @ ..] = rest else { panic!("exec needs a program and arguments") };
-                let error = Command::new(program)
-                    .arg(flag)
-                    .args((!script.is_empty()).then(|| script.join(" ")))
-                    .exec();
-                panic!("{error}");
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn take(&mut self, cpus: &CpuSet, words: &[&str]) -> String {
+        let mode = if words.contains(&"shared") { Mode::Shared } else { Mode::Exclusive };
+        let number = |key: &str| words.iter().find_map(|word| word.strip_prefix(key)?.parse::<u64>().ok());
+        let level = Level::new(u8::try_from(number("level=").unwrap_or(0)).unwrap()).unwrap();
+        let holder = us("actor", number("job=").unwrap_or(0));
+        match self.ledger().take(level, cpus, mode, &holder) {
+            Ok(held) => {
+                let unnamed = held.unnamed().map(|error| format!(" unnamed: {error}")).unwrap_or_default();
+                self.held.push(held);
+                format!("held{unnamed}")
             }
+            Err(TakeError::Busy { cpus }) => format!("busy {cpus}"),
+            Err(error) => error.to_string(),
+        }
+    }
+
+    /// Carries out a command about the right to plan and the queue.
+    fn obey_in_queue(&mut self, words: &[&str]) -> String {
+        match words {
             ["planner", patience] => {
                 let patience = Duration::from_millis(patience.parse().unwrap());
                 match self.ledger().planner(MACHINE, patience) {
@@ -237,14 +240,6 @@ impl ActorState {
                 crowd::be_served(self.ledger(), ticket, Path::new(log), name);
                 "served".into()
             }
-            ["crowd", witness, seed, holds] => {
-                let (seed, holds) = (seed.parse().unwrap(), holds.parse().unwrap());
-                crowd::hold_many(directory, Path::new(witness), seed, holds)
-            }
-            ["churn", seed] => {
-                say("churning");
-                crowd::churn(directory, seed.parse().unwrap())
-            }
             other => panic!("{other:?}"),
         }
     }
@@ -252,6 +247,32 @@ impl ActorState {
     fn ledger(&self) -> &Ledger {
         self.ledger.as_ref().unwrap()
     }
+}
+
+/// Carries out a command about this process itself.
+fn obey_as_process(words: &[&str]) -> String {
+    match words {
+        ["umask", mask] => {
+            umask(u32::from_str_radix(mask, 8).unwrap().into());
+        }
+        ["files", limit] => {
+            let current = limit.parse().ok();
+            let maximum = getrlimit(Resource::Nofile).maximum;
+            setrlimit(Resource::Nofile, Rlimit { current, maximum }).unwrap();
+        }
+        ["size", limit] => {
+            let current = limit.parse().ok();
+            setrlimit(Resource::Fsize, Rlimit { current, maximum: current }).unwrap();
+        }
+        ["exec", program, flag, script @ ..] => {
+            say("exec");
+            let error =
+                Command::new(program).arg(flag).args((!script.is_empty()).then(|| script.join(" "))).exec();
+            panic!("{error}");
+        }
+        other => panic!("{other:?}"),
+    }
+    "done".into()
 }
 
 fn describe(error: &LedgerError) -> String {

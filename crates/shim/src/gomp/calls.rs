@@ -1,5 +1,6 @@
 //! Calls that open a team.
 
+use super::Routine;
 use super::library::{self, Library, NAMES};
 use crate::budget;
 use crate::meter::{self, Region};
@@ -8,9 +9,6 @@ use libc::{c_long, c_uint, c_void};
 use std::cell::Cell;
 use std::ptr::null_mut;
 use trimtab_core::place::runtimes::Runtime;
-
-/// Function of the program that runs in a team. It may unwind: a cancelled thread does.
-pub(crate) type Routine = unsafe extern "C-unwind" fn(*mut c_void);
 
 /// Record that libgomp gets instead of the program's data. Aligned, so that members fetch no cache
 /// line more than they must.

@@ -1,6 +1,6 @@
 //! The libgomp that a program's function is linked to, and the addresses of its functions.
 
-use super::calls::Routine;
+use super::Routine;
 use crate::budget::Wanted;
 use crate::objects::{self, Object};
 use libc::{c_int, c_void};

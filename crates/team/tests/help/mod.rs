@@ -104,6 +104,36 @@ fn given(step: u64, rank: u32, at: usize) -> u64 {
     Lot(step << 32 ^ u64::from(rank) << 20 ^ at as u64).next()
 }
 
+/// The data of one step: every rank knows what every other gives.
+#[derive(Clone, Copy)]
+struct StepData {
+    step: u64,
+    ranks: u32,
+}
+
+impl StepData {
+    /// Returns the first elements that a rank gives.
+    fn of(self, rank: u32, n: usize) -> Vec<u64> {
+        (0..n).map(|at| given(self.step, rank, at)).collect()
+    }
+
+    /// Returns what all ranks give, one after another: of each `n` elements, from one on.
+    fn of_all(self, from: usize, n: usize) -> Vec<u64> {
+        (0..self.ranks).flat_map(|rank| (from..from + n).map(move |at| given(self.step, rank, at))).collect()
+    }
+
+    /// Returns the sums of ranks up to one: `n` elements, from one on.
+    fn sums(self, upto: u32, from: usize, n: usize) -> Vec<u64> {
+        let sum = |at| (0..=upto).fold(0, |sum: u64, rank| sum.wrapping_add(given(self.step, rank, at)));
+        (from..from + n).map(sum).collect()
+    }
+
+    /// Returns the sums of all ranks.
+    fn total(self, from: usize, n: usize) -> Vec<u64> {
+        self.sums(self.ranks - 1, from, n)
+    }
+}
+
 /// Elements of a block in the segment.
 const BLOCK: usize = 3000;
 
@@ -124,118 +154,121 @@ impl<'a> Player<'a> {
     /// Makes one call. Returns whether its result is right.
     pub fn play(&mut self) -> Result<bool> {
         self.step += 1;
-        let (rank, step, me, ranks) = (self.rank, self.step, self.rank.rank(), self.rank.ranks());
         let sync = self.lot.of(&[Sync::MINE, Sync::LOOSE, Sync::STRICT]);
         let n = self.lot.of(&[0, 1, 2, 14, 15, 200, 600, 1100, 3000, 4500]);
-        let root = self.lot.below(ranks.into()) as u32;
-        let kind = self.lot.below(14);
-        let (calls, sum) = (rank.with(sync), Operator::Sum);
-        let give = |rank: u32, n: usize| -> Vec<u64> { (0..n).map(|at| given(step, rank, at)).collect() };
-        let add = |at: usize, upto: u32| {
-            (0..=upto).fold(0, |sum: u64, rank| sum.wrapping_add(given(step, rank, at)))
-        };
-        let sums = |upto: u32| -> Vec<u64> { (0..n).map(|at| add(at, upto)).collect() };
-        let all = n * ranks as usize;
+        let root = self.lot.below(self.rank.ranks().into()) as u32;
+        match self.lot.below(14) {
+            0 | 1 => {
+                self.rank.barrier()?;
+                Ok(true)
+            }
+            9 => self.broadcast_block(root, sync),
+            10 => {
+                self.from.store(0, &self.data().of(self.rank.rank(), BLOCK))?;
+                self.rank.allreduce_shared(&self.from, &self.to, Operator::Sum, sync)?;
+                self.summed()
+            }
+            13 => self.start_allreduce(n % 7, sync),
+            kind => self.slices(kind, n, root, sync),
+        }
+    }
+
+    fn data(&self) -> StepData {
+        StepData { step: self.step, ranks: self.rank.ranks() }
+    }
+
+    /// Makes a call of slices.
+    fn slices(&self, kind: u64, n: usize, root: u32, sync: Sync) -> Result<bool> {
+        let (data, me, sum) = (self.data(), self.rank.rank(), Operator::Sum);
+        let calls = self.rank.with(sync);
+        let (all, mine) = (n * data.ranks as usize, me as usize * n);
         let mut out = vec![0; n];
         Ok(match kind {
-            0 | 1 => {
-                rank.barrier()?;
-                true
-            }
             2 => {
-                calls.allreduce(&give(me, n), &mut out, sum)?;
-                out == sums(ranks - 1)
+                calls.allreduce(&data.of(me, n), &mut out, sum)?;
+                out == data.total(0, n)
             }
             3 => {
-                let mut buffer = if me == root { give(me, n) } else { out };
+                let mut buffer = if me == root { data.of(me, n) } else { out };
                 calls.broadcast(&mut buffer, root)?;
-                buffer == give(root, n)
+                buffer == data.of(root, n)
             }
             4 => {
                 let mut out = vec![0; all];
-                calls.allgather(&give(me, n), &mut out)?;
-                out == (0..ranks).flat_map(|rank| give(rank, n)).collect::<Vec<_>>()
+                calls.allgather(&data.of(me, n), &mut out)?;
+                out == data.of_all(0, n)
             }
             5 => {
                 out.truncate(if me == root { n } else { 0 });
-                calls.reduce(&give(me, n), &mut out, sum, root)?;
-                me != root || out == sums(ranks - 1)
+                calls.reduce(&data.of(me, n), &mut out, sum, root)?;
+                me != root || out == data.total(0, n)
             }
             6 => {
                 let mut out = vec![0; all];
-                calls.alltoall(&give(me, all), &mut out)?;
-                let of = |rank| give(rank, all)[me as usize * n..][..n].to_vec();
-                out == (0..ranks).flat_map(of).collect::<Vec<_>>()
+                calls.alltoall(&data.of(me, all), &mut out)?;
+                out == data.of_all(mine, n)
             }
             7 => {
-                calls.scan(&give(me, n), &mut out, sum)?;
-                out == sums(me)
+                calls.scan(&data.of(me, n), &mut out, sum)?;
+                out == data.sums(me, 0, n)
             }
             8 => {
                 let mut out = vec![0; if me == root { all } else { 0 }];
-                calls.gather(&give(me, n), &mut out, root)?;
-                me != root || out == (0..ranks).flat_map(|rank| give(rank, n)).collect::<Vec<_>>()
-            }
-            9 => {
-                if me == root {
-                    self.from.store(0, &give(me, BLOCK))?;
-                }
-                rank.broadcast_shared(&self.from, root, sync)?;
-                let mut out = vec![0; BLOCK];
-                self.from.load(me, 0, &mut out)?;
-                rank.fence()?;
-                out == give(root, BLOCK)
+                calls.gather(&data.of(me, n), &mut out, root)?;
+                me != root || out == data.of_all(0, n)
             }
             11 => {
-                calls.reduce_scatter(&give(me, all), &mut out, sum)?;
-                let of = |at: usize| {
-                    (0..ranks)
-                        .fold(0, |sum: u64, rank| sum.wrapping_add(given(step, rank, me as usize * n + at)))
-                };
-                out == (0..n).map(of).collect::<Vec<_>>()
-            }
-            12 => {
-                let input = if me == root { give(me, all) } else { Vec::new() };
-                calls.scatter(&input, &mut out, root)?;
-                out == give(root, all)[me as usize * n..][..n]
-            }
-            10 => {
-                self.from.store(0, &give(me, BLOCK))?;
-                rank.allreduce_shared(&self.from, &self.to, sum, sync)?;
-                self.summed()?
+                calls.reduce_scatter(&data.of(me, all), &mut out, sum)?;
+                out == data.total(mine, n)
             }
             _ => {
-                self.from.store(0, &give(me, BLOCK))?;
-                let call = CollectiveCall {
-                    kind: Kind::Allreduce,
-                    elements: u64::TYPE,
-                    operator: Some(sum),
-                    kernel: Some(Kernel::of(u64::TYPE, sum)?),
-                    count: BLOCK,
-                    root: 0,
-                    input: self.from.own().cast_const().cast(),
-                    output: self.to.own().cast(),
-                    sync,
-                };
-                // SAFETY: blocks of the segment, which no other rank uses before the request is
-                // over.
-                let request = unsafe { rank.start(call) }?;
-                for _ in 0..n % 7 {
-                    rank.test(&request)?;
-                }
-                rank.wait(&request)?;
-                self.summed()?
+                let input = if me == root { data.of(me, all) } else { Vec::new() };
+                calls.scatter(&input, &mut out, root)?;
+                out == data.of(root, all)[mine..][..n]
             }
         })
     }
 
+    fn broadcast_block(&self, root: u32, sync: Sync) -> Result<bool> {
+        let me = self.rank.rank();
+        if me == root {
+            self.from.store(0, &self.data().of(me, BLOCK))?;
+        }
+        self.rank.broadcast_shared(&self.from, root, sync)?;
+        let mut out = vec![0; BLOCK];
+        self.from.load(me, 0, &mut out)?;
+        self.rank.fence()?;
+        Ok(out == self.data().of(root, BLOCK))
+    }
+
+    /// Starts a call, asks for its end some times, and waits for it.
+    fn start_allreduce(&self, asks: usize, sync: Sync) -> Result<bool> {
+        self.from.store(0, &self.data().of(self.rank.rank(), BLOCK))?;
+        let call = CollectiveCall {
+            kind: Kind::Allreduce,
+            elements: u64::TYPE,
+            operator: Some(Operator::Sum),
+            kernel: Some(Kernel::of(u64::TYPE, Operator::Sum)?),
+            count: BLOCK,
+            root: 0,
+            input: self.from.own().cast_const().cast(),
+            output: self.to.own().cast(),
+            sync,
+        };
+        // SAFETY: blocks of the segment, which no other rank uses before the request is over.
+        let request = unsafe { self.rank.start(call) }?;
+        for _ in 0..asks {
+            self.rank.test(&request)?;
+        }
+        self.rank.wait(&request)?;
+        self.summed()
+    }
+
     /// Returns whether the block holds the sums of all ranks.
     fn summed(&self) -> Result<bool> {
-        let (step, ranks) = (self.step, self.rank.ranks());
         let mut out = vec![0; BLOCK];
         self.to.load(self.rank.rank(), 0, &mut out)?;
         self.rank.fence()?;
-        let sum = |at: usize| (0..ranks).fold(0, |sum: u64, rank| sum.wrapping_add(given(step, rank, at)));
-        Ok(out.iter().enumerate().all(|(at, value)| *value == sum(at)))
+        Ok(out == self.data().total(0, BLOCK))
     }
 }

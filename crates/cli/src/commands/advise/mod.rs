@@ -8,9 +8,10 @@ mod command_line;
 mod page;
 mod run_facts;
 
-use crate::args::AdviseArgs;
+use crate::args::{AdviseArgs, CountingArgs, ProfileArgs};
 use crate::commands::interrupt::Interrupt;
 use crate::commands::print;
+use crate::commands::profile::Measurement;
 use crate::exit::{self, Exit};
 use crate::machine::Which;
 use crate::profile;
@@ -21,12 +22,10 @@ use anyhow::{Context, Result, anyhow, bail};
 use command_line::CommandLine;
 use run_facts::RunFacts;
 use serde::Serialize;
-use std::ffi::OsString;
 use std::io::Read;
-use std::os::fd::AsFd;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
-use std::process::{ExitStatus, Stdio};
+use std::process::ExitStatus;
 use trimtab_core::advise::{Advice, Conclusion, Topic, advise, together};
 use trimtab_core::place::waiting::Yield;
 use trimtab_core::profile::Profile;
@@ -150,12 +149,23 @@ fn measured(world: &World, args: &AdviseArgs) -> Result<(Profile, RunFacts, Opti
     }
     let setting = args.set.clone().unwrap_or_default();
     let looking = run_facts::begin(world, args, &setting)?;
+    let run = ProfileArgs {
+        place: looking.place(),
+        json: true,
+        output: None,
+        set: Some(setting),
+        wait_policy: None,
+        pin: None,
+        counting: CountingArgs::default(),
+        verbose: false,
+        quiet: true,
+        command: args.command.clone(),
+    };
+    // Before signals are heard, which is the work of another thread.
+    let measurement = Measurement::prepare(world, run)?;
     let interrupt = Interrupt::listen()?;
-    // The program's output must not mix with the advice.
-    let stdout = std::io::stderr().as_fd().try_clone_to_owned().map_or_else(|_| Stdio::null(), Stdio::from);
-    let options: Vec<OsString> = looking.options().into_iter().map(OsString::from).collect();
-    let begins = |child: &std::process::Child| interrupt.runs(child);
-    let done = profile::measure(&args.command, &setting, &options, stdout, &begins);
+    interrupt.runs_process(measurement.process());
+    let done = measurement.carry_out();
     interrupt.ended();
     let (profile, status) = done?;
     let seen = looking.end(world, args);

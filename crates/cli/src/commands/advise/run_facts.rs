@@ -45,7 +45,7 @@ pub(super) struct RunFacts {
 /// Facts before the program begins.
 #[derive(Debug)]
 pub(super) struct FactsBefore {
-    options: Vec<String>,
+    place: PlaceArgs,
     seen: RunFacts,
     before: Option<f64>,
     sample: Option<LoadSample>,
@@ -53,7 +53,7 @@ pub(super) struct FactsBefore {
     begin: Instant,
 }
 
-/// Returns the user's options about CPUs.
+/// Returns the user's options about CPUs, as typed.
 pub(super) fn bounds(args: &AdviseArgs) -> Vec<String> {
     let mut options = Vec::new();
     if let Some(cores) = args.cores {
@@ -79,23 +79,20 @@ pub(super) fn begin(world: &World, args: &AdviseArgs, setting: &Setting) -> Resu
     {
         places = places.with(knob, value)?;
     }
-    let bounds = bounds(args);
     let launch = plan(world, args, &places)?;
     let cpus: CpuSet = launch.placement.slots.iter().map(|slot| slot.cpu).collect();
     // If the setting does not choose CPUs, the run gets the same CPUs that were measured.
-    let options = if places.is_empty() {
-        let mut options = vec![format!("--cpus={cpus}")];
-        options.extend(args.share.then(|| "--share".to_owned()));
-        options
+    let place = if places.is_empty() {
+        PlaceArgs { cpus: Some(cpus.clone()), share: args.share, ..PlaceArgs::default() }
     } else {
-        bounds
+        asked(args)
     };
     let mut tries = (0..YIELD_TRIALS_MAX).map(|_| measured_yield(&cpus));
     let yields = tries.find(|came| *came != Yield::Unknown).unwrap_or_default();
     let wake = wake_time(&cpus);
     let before = if args.others.is_some() { None } else { busy_for(world, &cpus, LOAD_WINDOW_BEFORE) };
     Ok(FactsBefore {
-        options,
+        place,
         seen: RunFacts { cpus, quota: launch.taken.quota, yields, wake, ..RunFacts::default() },
         before,
         used: usage::of_children().unwrap_or_default(),
@@ -104,12 +101,15 @@ pub(super) fn begin(world: &World, args: &AdviseArgs, setting: &Setting) -> Resu
     })
 }
 
+/// Returns the user's options about CPUs, as those of a run.
+fn asked(args: &AdviseArgs) -> PlaceArgs {
+    PlaceArgs { cores: args.cores, cpus: args.cpus.clone(), share: args.share, ..PlaceArgs::default() }
+}
+
 /// Returns the plan of a run that would start now.
 fn plan(world: &World, args: &AdviseArgs, places: &Setting) -> Result<LaunchPlan> {
-    let place =
-        PlaceArgs { cores: args.cores, cpus: args.cpus.clone(), share: args.share, ..PlaceArgs::default() };
     let run = RunOnly { set: places.clone(), ..RunOnly::default() };
-    let args = RunArgs { place, run, command: Vec::new() };
+    let args = RunArgs { place: asked(args), run, command: Vec::new() };
     plan_now(world, &args).map_err(trouble_cause)
 }
 
@@ -130,9 +130,9 @@ fn busy_for(world: &World, cpus: &CpuSet, time: Duration) -> Option<f64> {
 }
 
 impl FactsBefore {
-    /// Returns the options of the run that is measured.
-    pub(super) fn options(&self) -> Vec<String> {
-        self.options.clone()
+    /// Returns the placement of the run that is measured.
+    pub(super) fn place(&self) -> PlaceArgs {
+        self.place.clone()
     }
 
     /// Completes the facts after the program has ended.

@@ -3,38 +3,74 @@
 use super::*;
 use crate::args::{Cli, Command};
 use crate::commands::run::reserved;
+use crate::monitor::Outputs;
 use crate::reserve::ReserveOptions;
 use crate::tuning_store::{Conditions, Kept, Store};
-use clap::Parser;
+use clap::{Arg, CommandFactory, Parser};
 use proptest::prelude::*;
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use trimtab_core::set::CpuSet;
 use trimtab_core::setting::Setting;
 use trimtab_launch::facts::Answers;
 use trimtab_linux::ledger::Held;
 
-/// Options; each line is absent or has one of its values.
-const OPTIONS: [&[&str]; 19] = [
+/// Options; each line is absent or has one of its values, which may be several options. `@` is a
+/// folder of the launch's own.
+const OPTIONS: [&[&str]; 25] = [
     &["-c1", "-c2", "-c50%", "-cnode", "-c3", "--cpus=0", "--cpus=0-1"],
     &["--strategy=scatter", "--strategy=stride:2"],
     &["--smt=all", "--smt=2"],
+    &["--kind=any", "--kind=one", "--kind=P"],
     &["--mem=bind", "--mem=interleave", "--mem=none", "--mem=bind:99"],
-    &["--thp=on", "--thp=off", "--thp=advised"],
+    &["--thp=on", "--thp=off", "--thp=advised", "--thp=inherit"],
     &["--nest=2,scatter", "--nest=2,scatter,2,subcompact", "--nest=what"],
+    &["--nest-roots=share", "--nest-roots=part:2"],
     &["--share"],
     &["--or-fewer"],
+    &["--wait", "--wait=1s --priority=-1"],
+    &["--ranks=1", "--ranks=2 --prefix", "--ranks=3 --grace=1", "--ranks=2 --as-rank"],
     &["--strict"],
     &["--threads=1", "--threads=3"],
-    &["--fit=keep"],
+    &["--fit=auto", "--fit=keep", "--fit=budget", "--fit=limit"],
     &["--slice=1"],
     &["--preempt", "--preempt=100"],
-    &["--wait-policy=sleep", "--wait-policy=yield", "--wait-policy=spin", "--wait-policy=keep"],
+    &[
+        "--wait-policy=auto",
+        "--wait-policy=sleep",
+        "--wait-policy=yield",
+        "--wait-policy=spin",
+        "--wait-policy=keep",
+    ],
     &["--pin=mask", "--pin=auto"],
-    &["--env=keep", "--env=print"],
-    &["--balance", "--balance=float", "--balance=speed"],
+    &["--env=set", "--env=keep", "--env=print"],
+    &[
+        "--balance",
+        "--balance=auto --across-nodes --seed=7 --speed-metric=cpu-share --interval=20ms",
+        "--balance=float --counters=off",
+        "--balance=speed",
+        "--balance=exchange",
+        "--balance=nudge",
+        "--balance=pinned",
+        "--balance=brm --index=cpi --mean=sum --candidates=all",
+        "--balance=brm-paper",
+        "--balance=serial --move-memory --budget=2%",
+        "--trace=@/trace.jsonl",
+        "--metrics=unix:@/metrics",
+        "--interval=20ms",
+    ],
+    &["--report", "--report=json", "--report=@/report.txt", "--report=@/report.json"],
     &["--no-tuning", "--no-rules"],
-    &["--quiet"],
+    &["--quiet", "--verbose"],
+    &["--with-parent"],
 ];
+
+/// Options that no line has, with the reason.
+const NOT_DRAWN: [(&str, &str); 1] =
+    [("survey", "each launch has none: the load of other programs changes between two samples")];
+
+/// Options of which each value is drawn: those with a closed list of words.
+const EVERY_VALUE: [&str; 6] = ["thp", "fit", "wait-policy", "pin", "env", "balance"];
 
 /// Variables; each line is absent or has one of its values.
 const VARIABLES: [&[(&str, &str)]; 9] = [
@@ -176,36 +212,47 @@ impl Place {
     }
 }
 
-fn command_line(command: &str, typed: &Typed) -> Option<Command> {
-    let words = ["trimtab", command, "--survey=none"].into_iter().chain(typed.options.iter().copied());
-    let words = words.chain(["--"]).chain(typed.program.iter().copied());
-    Cli::try_parse_from(words).ok().map(|cli| cli.command)
+fn command_line(command: &str, typed: &Typed, place: &Place) -> Option<Command> {
+    let folder = place.folder.path().display().to_string();
+    let options = typed.options.iter().flat_map(|options| options.split(' '));
+    let options = options.map(|option| option.replace('@', &folder));
+    let words = ["trimtab", command, "--survey=none"].map(str::to_owned).into_iter().chain(options);
+    let program = typed.program.iter().map(|word| (*word).to_owned());
+    Cli::try_parse_from(words.chain(["--".to_owned()]).chain(program)).ok().map(|cli| cli.command)
 }
 
-fn both(typed: &Typed) -> Option<(RunArgs, PlanArgs)> {
-    match (command_line("run", typed), command_line("plan", typed)) {
+fn both(typed: &Typed, place: &Place) -> Option<(RunArgs, PlanArgs)> {
+    match (command_line("run", typed, place), command_line("plan", typed, place)) {
         (Some(Command::Run(run)), Some(Command::Plan(plan))) => Some((*run, *plan)),
         (None, None) => None,
         (run, plan) => panic!("run {:?}, plan {:?}", run.is_some(), plan.is_some()),
     }
 }
 
+/// Values that two launches do not have in common, from the first of them.
+#[derive(Clone, Default)]
+struct OfPlan {
+    /// The effect of a yield: two measurements differ.
+    answers: Answers,
+    /// The page in which barriers are counted.
+    meetings: Option<String>,
+}
+
 /// Returns the launch that `run` would carry out, and the hold of its cores.
-fn run_decides(
-    world: &World,
-    args: &RunArgs,
-    known: Option<&Answers>,
-) -> Result<(Option<Held>, LaunchPlan), String> {
+fn run_decides(world: &World, args: &RunArgs, known: OfPlan) -> Result<(Option<Held>, LaunchPlan), String> {
     let in_words = |trouble: GatherError| trouble.to_string();
     let program = program(world, args).map_err(in_words)?;
     let situation = Situation::live(world, !args.place.no_rules).map_err(|error| in_words(error.into()))?;
-    let Gathered { request, situation, .. } =
+    let Gathered { request, situation, watch } =
         gather::request(world, args, situation, program.as_ref()).map_err(in_words)?;
+    let watch = watch.filter(|_| request.env != EnvMode::Print);
+    let outputs = watch.map(|_| Outputs::open(&args.run)).transpose().map_err(|error| error.to_string())?;
     let survey = Some(args.place.survey);
     let mut facts = gather::facts(world, &situation, program.as_ref(), &args.command, survey, None);
-    // The effect of a yield is measured once, because two measurements differ.
-    facts.answers = known.cloned().unwrap_or_default();
+    facts.answers = known.answers;
+    facts.meetings = outputs.and_then(|outputs| outputs.sync_page()).map(|own| known.meetings.unwrap_or(own));
     let order = ReserveOptions {
+        // A plan says what a run gets now, and a run that waits gets the same later.
         wait: None,
         label: "test",
         volume: Volume::Quiet,
@@ -220,13 +267,16 @@ fn plan_decides(world: &World, args: &PlanArgs) -> Result<Planned, String> {
 }
 
 fn compare(typed: &Typed, rank: Option<u32>) -> Result<(), TestCaseError> {
-    let Some((run, plan)) = both(typed) else { return Ok(()) };
     let place = Place::new(typed);
+    let Some((run, plan)) = both(typed, &place) else { return Ok(()) };
     let world = place.world(typed, rank);
     place.keep(&world, typed, &run);
     let planned = plan_decides(&world, &plan);
-    let answers = planned.as_ref().ok().map(|planned| planned.facts.answers.clone());
-    match (planned, run_decides(&world, &run, answers.as_ref())) {
+    let known = planned.as_ref().map_or_else(
+        |_| OfPlan::default(),
+        |Planned { facts, .. }| OfPlan { answers: facts.answers.clone(), meetings: facts.meetings.clone() },
+    );
+    match (planned, run_decides(&world, &run, known)) {
         (Ok(planned), Ok((_held, carried))) => {
             prop_assert_eq!(&planned.launch, &carried);
             // The second decision starts from the allotment that was taken.
@@ -258,6 +308,45 @@ proptest! {
     }
 }
 
+/// Returns the options of a command that have a name, as it defines them.
+fn options_of(command: &str) -> Vec<Arg> {
+    let all = Cli::command();
+    let arguments = all.find_subcommand(command).unwrap().get_arguments();
+    arguments.filter(|argument| argument.get_long().is_some_and(|name| name != "help")).cloned().collect()
+}
+
+#[test]
+fn every_option_of_a_run_is_an_option_of_plan_and_is_drawn() {
+    let names = |command: &str| -> BTreeSet<String> {
+        options_of(command).iter().filter_map(Arg::get_long).map(str::to_owned).collect()
+    };
+    assert!(names("run").is_subset(&names("plan")), "{:?}", names("run").difference(&names("plan")));
+    let drawn: Vec<&str> = OPTIONS.iter().copied().flatten().flat_map(|value| value.split(' ')).collect();
+    let is_drawn = |option: &Arg| {
+        let long = format!("--{}", option.get_long().unwrap());
+        let short = option.get_short().map(|letter| format!("-{letter}"));
+        drawn.iter().any(|word| match word.strip_prefix(long.as_str()) {
+            Some(rest) => rest.is_empty() || rest.starts_with('='),
+            None => short.as_ref().is_some_and(|short| word.starts_with(short.as_str())),
+        })
+    };
+    let missing: BTreeSet<String> = options_of("run")
+        .iter()
+        .filter(|option| !is_drawn(option))
+        .filter_map(|option| option.get_long().map(str::to_owned))
+        .collect();
+    assert_eq!(missing, NOT_DRAWN.map(|(name, _)| name.to_owned()).into(), "add a line to OPTIONS");
+    for option in options_of("run").iter().filter(|option| EVERY_VALUE.contains(&option.get_long().unwrap()))
+    {
+        let values = option.get_possible_values();
+        assert!(!values.is_empty());
+        for value in values {
+            let word = format!("--{}={}", option.get_long().unwrap(), value.get_name());
+            assert!(drawn.contains(&word.as_str()), "add {word} to OPTIONS");
+        }
+    }
+}
+
 /// Returns whether the machines of these tests exist here.
 fn has_two_cpus() -> bool {
     let online = trimtab_linux::machine::online(std::path::Path::new("/sys"));
@@ -282,7 +371,7 @@ fn a_kept_tuning_is_in_the_plan() {
     let typed = Typed { tuning: "cores=1 threads=3 wait=sleep", ..bare() };
     let place = Place::new(&typed);
     let world = place.world(&typed, None);
-    let (run, plan) = both(&typed).unwrap();
+    let (run, plan) = both(&typed, &place).unwrap();
     place.keep(&world, &typed, &run);
     let planned = plan_decides(&world, &plan).unwrap().launch;
     assert_eq!(planned.threads.value, 3);
@@ -295,7 +384,7 @@ fn a_kept_tuning_is_in_the_plan() {
 fn the_parts_of_ranks_are_those_that_they_take() {
     let base = Typed { options: vec!["-c2", "--ranks=2"], ..bare() };
     let place = Place::new(&base);
-    let Some(Command::Plan(plan)) = command_line("plan", &base) else { unreachable!() };
+    let Some(Command::Plan(plan)) = command_line("plan", &base, &place) else { unreachable!() };
     if !has_two_cpus() {
         return;
     }
@@ -303,10 +392,11 @@ fn the_parts_of_ranks_are_those_that_they_take() {
     let mut typed = base.clone();
     typed.options.push("--as-rank");
     typed.variables.push(("LOCAL_WORLD_SIZE", "2"));
-    let Some(Command::Run(run)) = command_line("run", &typed) else { unreachable!() };
+    let Some(Command::Run(run)) = command_line("run", &typed, &place) else { unreachable!() };
     let mut held = Vec::new();
     for part in &planned.launch.ranks {
-        let (hold, carried) = run_decides(&place.world(&typed, Some(part.rank)), &run, None).unwrap();
+        let (hold, carried) =
+            run_decides(&place.world(&typed, Some(part.rank)), &run, OfPlan::default()).unwrap();
         assert_eq!((&carried.placement.mask, carried.threads.value), (&part.mask, part.threads));
         held.push(hold);
     }

@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use trimtab_core::ids::{ProgramId, ThreadId};
 use trimtab_core::telemetry::account::{Account, ProgramAccount, ThreadAccount};
 use trimtab_core::words::plural;
+use trimtab_front::units;
 use trimtab_linux::text::printable;
 
 /// A row.
@@ -216,11 +217,11 @@ pub(super) fn clean(text: &str) -> String {
 
 /// Formats a share; a dash if it is unknown.
 pub(super) fn percent(share: Option<f64>) -> String {
-    share.map_or_else(|| "-".to_owned(), |share| format!("{:.0}%", 100.0 * share))
+    units::or_dash(share, |share| units::percent(share, 0))
 }
 
 fn number<T: ToString>(value: Option<T>) -> String {
-    value.map_or_else(|| "-".to_owned(), |value| value.to_string())
+    units::or_dash(value, |value| value.to_string())
 }
 
 fn rate(value: Option<f64>) -> String {

@@ -1,5 +1,6 @@
-// Teams of two in teams of two: each thread prints its path and its mask as the kernel has it. The thread that opens
-// everything prints its own, as the C library says, before and after.
+// Teams of two in teams of two, or with -DFREE of as many threads as the environment says: each thread prints its path
+// and its mask as the kernel has it. The thread that opens everything prints its own, as the C library says, before and
+// after.
 #define _GNU_SOURCE
 #include <omp.h>
 #include <sched.h>
@@ -7,6 +8,12 @@
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+
+#ifdef FREE
+#define TWO
+#else
+#define TWO num_threads(2)
+#endif
 
 static void print(const char *name, const cpu_set_t *mask)
 {
@@ -36,13 +43,13 @@ static void asked(const char *name)
 int main(void)
 {
     asked("before");
-#pragma omp parallel num_threads(2)
+#pragma omp parallel TWO
     {
         char name[16];
         int outer = omp_get_thread_num();
         snprintf(name, sizeof name, "%d", outer);
         mine(name);
-#pragma omp parallel num_threads(2) private(name)
+#pragma omp parallel TWO private(name)
         {
             snprintf(name, sizeof name, "%d.%d", outer, omp_get_thread_num());
             mine(name);

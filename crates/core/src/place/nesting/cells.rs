@@ -13,7 +13,7 @@
 //! teams of a full machine take the remaining cells, which may be one group short of optimal.
 
 use super::divide::{Cut, divide};
-use super::map::ThreadPlace;
+use super::thread_place::ThreadPlace;
 use super::tree::Tree;
 
 /// Returns the shares for all teams of a level that scatters over the whole machine.

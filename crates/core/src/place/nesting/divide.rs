@@ -26,6 +26,16 @@ pub(super) struct Cut {
     pub(super) anchored: bool,
 }
 
+impl Tree {
+    /// Divides the tree into `count` parts that are far apart, for this number of programs. With
+    /// more parts than cores, parts overlap.
+    pub fn parts(&self, count: u32) -> Vec<Self> {
+        let all: Vec<u32> = (0..self.len()).collect();
+        let cut = Cut { threads: count as usize, width: 1, apart: true, anchored: false };
+        divide(self, &all, cut).iter().filter_map(|cores| self.only(cores)).collect()
+    }
+}
+
 /// Divides `cores`, which must be ascending, into shares.
 pub(super) fn divide(tree: &Tree, cores: &[u32], cut: Cut) -> Vec<Vec<u32>> {
     let Some(all) = tree.groups().first().filter(|_| cores.len() >= cut.threads) else {

@@ -11,8 +11,8 @@
 use super::cells::together;
 use super::divide::{Cut, divide, divide_run};
 use super::spec::{Resolved, TeamStrategy};
+use super::thread_place::ThreadPlace;
 use super::tree::{CoreGroup, Tree};
-use crate::ids::OsCpu;
 use crate::set::CpuSet;
 
 /// Maximum number of threads of a map, in all innermost teams together: eight for each possible
@@ -24,17 +24,6 @@ pub const THREADS_MAX: u64 = 1 << 16;
 pub struct Map {
     sizes: Vec<u32>,
     levels: Vec<Vec<ThreadPlace>>,
-}
-
-/// Place of one thread.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct ThreadPlace {
-    /// Core, as a position in the tree.
-    pub core: u32,
-    /// CPU of the thread.
-    pub cpu: OsCpu,
-    /// Cores that the thread and the teams it opens may use, ascending, with its own core first.
-    pub share: Vec<u32>,
 }
 
 impl Map {
@@ -116,19 +105,6 @@ impl Map {
     /// Returns all CPUs with a thread.
     pub fn cpus(&self) -> CpuSet {
         self.levels.iter().flatten().map(|place| place.cpu).collect()
-    }
-}
-
-impl ThreadPlace {
-    /// Returns the CPUs for a team that this thread opens below the last listed level: its share,
-    /// or its memory domain if the share is a single core, to avoid stacking all threads on that
-    /// core.
-    pub fn room(&self, tree: &Tree) -> CpuSet {
-        let cpus = |core: u32| tree.cpus(core).iter().copied();
-        match self.share.as_slice() {
-            [_, _, ..] => self.share.iter().flat_map(|&core| cpus(core)).collect(),
-            _ => tree.domain(self.core).flat_map(cpus).collect(),
-        }
     }
 }
 

@@ -37,15 +37,17 @@ mod map;
 mod narrow;
 mod spec;
 mod teams;
+mod thread_place;
 mod tree;
 
 pub use advice::{Advice, advise};
 pub use draw::draw;
 pub use listing::{ListedLevel, ListedThread, Listing};
-pub use map::{Map, THREADS_MAX, ThreadPlace};
+pub use map::{Map, THREADS_MAX};
 pub use narrow::{Narrowed, narrow};
 pub use spec::{LEVELS_MAX, Nest, NestError, Resolved, SIZE_MAX, TeamLevel, TeamSize, TeamStrategy};
 pub use teams::Teams;
+pub use thread_place::ThreadPlace;
 pub use tree::{Tree, TreeError};
 
 #[cfg(test)]

@@ -11,8 +11,9 @@
 //! levels is the beginning of the map of all levels.
 
 use super::advice::{Advice, advise};
-use super::map::{Map, ThreadPlace};
+use super::map::Map;
 use super::spec::{Nest, Resolved};
+use super::thread_place::ThreadPlace;
 use super::tree::Tree;
 
 /// Nested teams and the cores on which they are placed.

@@ -8,9 +8,7 @@
 //! threads of a core, `( )` groups cores with a shared resource, and `[ ]` is a memory domain. The
 //! text contains no names; names are only for users.
 
-use super::divide::{Cut, divide};
-use crate::handoff::CPUS_MAX;
-use crate::ids::{Id, ObjectId, OsCpu, Pu};
+use crate::ids::{CPUS_MAX, Id, ObjectId, OsCpu, Pu};
 use crate::set::CpuSet;
 use crate::topology::{Level, Machine};
 use std::fmt;
@@ -115,16 +113,8 @@ impl Tree {
         self.domains.iter().map(|(cores, name)| (cores.clone(), name.as_str()))
     }
 
-    /// Divides the tree into `count` parts that are far apart, for this number of programs. With
-    /// more parts than cores, parts overlap.
-    pub fn parts(&self, count: u32) -> Vec<Self> {
-        let all: Vec<u32> = (0..self.len()).collect();
-        let cut = Cut { threads: count as usize, width: 1, apart: true, anchored: false };
-        divide(self, &all, cut).iter().filter_map(|cores| self.only(cores)).collect()
-    }
-
     /// Returns the tree of some of its cores, which must be ascending.
-    fn only(&self, cores: &[u32]) -> Option<Self> {
+    pub(super) fn only(&self, cores: &[u32]) -> Option<Self> {
         let mut builder = Builder::default();
         let mut open: Vec<u32> = Vec::new();
         let mut groups = self.groups.iter().peekable();

@@ -73,7 +73,7 @@ impl ThreadCount {
 pub const OPENMP: &str = "OMP_NUM_THREADS";
 
 /// All rows, OpenMP first.
-pub const THREAD_COUNTS: [ThreadCount; 11] = [
+pub const THREAD_COUNTS: [ThreadCount; 12] = [
     ThreadCount::new(OPENMP, "OpenMP", DefaultCount::Mask)
         .fits()
         .tried("libgomp 12.2, libomp 14.0, libiomp5 2026.2"),
@@ -88,7 +88,7 @@ pub const THREAD_COUNTS: [ThreadCount; 11] = [
     ThreadCount::new("BLIS_NUM_THREADS", "BLIS", DefaultCount::One)
         .follows_openmp()
         .fits()
-        .tried("none: by its manual"),
+        .tried("0.9.0 (Debian 12)"),
     ThreadCount::new("NUMEXPR_NUM_THREADS", "numexpr", DefaultCount::Machine)
         .follows_openmp()
         .fits()
@@ -105,6 +105,9 @@ pub const THREAD_COUNTS: [ThreadCount; 11] = [
     ThreadCount::new("POLARS_MAX_THREADS", "Polars", DefaultCount::MaskAndQuota).tried("2.1.0"),
     // Go counts the quota since 1.25.
     ThreadCount::new("GOMAXPROCS", "Go", DefaultCount::Mask).tried("1.19, 1.26"),
+    ThreadCount::new("JAVA_TOOL_OPTIONS", "JVM", DefaultCount::MaskAndQuota)
+        .never("the JVM counts the CPU mask and the quota itself, and would report the variable on stderr")
+        .tried("17, 25 (OpenJDK)"),
 ];
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 //! kind of runtime.
 
 use super::{How, Waiting, Yield};
-use crate::place::environment::{Action, Variable};
+use crate::place::variable::{Action, Variable};
 
 /// Number of spins that libgomp itself uses if it has more threads than CPUs, in iterations of its
 /// loop: 1 to 5 µs. This is about the cost of sleeping and waking, so that waiting costs at most

@@ -6,6 +6,10 @@ use super::{Measured, published};
 use crate::args::bench::NestedProgram;
 use trimtab_core::stats::{Better, Estimate, Interval, Verdict};
 use trimtab_front::table::{Align, Table};
+use trimtab_front::units;
+
+/// Most decimals of a number.
+const DECIMALS_MAX: usize = 3;
 
 /// Formats the whole report.
 pub(super) fn page(start: &NestedStart, measured: &[Measured], end: &NestedEnd) -> String {
@@ -133,7 +137,7 @@ fn here(measured: &[&Measured]) -> String {
 
 fn estimate(estimate: Option<Estimate>) -> String {
     let Some(Estimate { median, interval }) = estimate else { return "-".to_owned() };
-    let decimals = decimals(median);
+    let decimals = units::decimals(median, DECIMALS_MAX);
     match interval {
         Some(Interval { low, high }) => format!("{median:.decimals$} [{low:.decimals$}, {high:.decimals$}]"),
         None => format!("{median:.decimals$}"),
@@ -150,16 +154,7 @@ fn gain(gain: Option<Estimate>) -> String {
 
 /// Formats a number with about three significant digits.
 pub(super) fn number(value: f64) -> String {
-    format!("{value:.decimals$}", decimals = decimals(value))
-}
-
-fn decimals(value: f64) -> usize {
-    match value.abs() {
-        100.0.. => 0,
-        10.0..100.0 => 1,
-        1.0..10.0 => 2,
-        _ => 3,
-    }
+    units::number(value, DECIMALS_MAX)
 }
 
 /// Returns the verdict in words of the figure: a bandwidth is higher, a time is shorter.

@@ -6,8 +6,9 @@ use std::fmt::Write as _;
 use trimtab_core::place::waiting::WaitPolicy;
 use trimtab_core::stats::Estimate;
 use trimtab_core::study::{self, About, Pair, Runtime, Sample, StudyCell, Summary, ThreadBinding};
-use trimtab_front::study::{FOREIGN_SHARE_MAX, estimate, intervals, slowdown, time, title};
+use trimtab_front::study::{FOREIGN_SHARE_MAX, estimate, intervals, slowdown, title};
 use trimtab_front::table::{Align, Table};
+use trimtab_front::units::short_time as time;
 
 /// Formats the whole report.
 pub(super) fn page(

@@ -6,11 +6,13 @@
 //! no font, no link from outside; equal input gives equal bytes.
 
 use super::TeamFindings;
-use super::matrix::{Contestant, TeamCell};
+use super::contest::Contestant;
+use super::matrix::TeamCell;
 use super::plot::{self, Panel, PanelGroup, PlotLine, PlotPoint};
 use super::records::TeamStart;
 use crate::args::{Mode, Operation};
 use trimtab_front::chart::axis::{Axis, log2};
+use trimtab_front::units::size_on_axis;
 
 /// The whole picture.
 pub(super) fn picture(start: &TeamStart, found: TeamFindings<'_>) -> String {
@@ -58,15 +60,6 @@ fn panel(found: TeamFindings<'_>, ranks: u32, op: Operation) -> Panel {
         lines.push(PlotLine { class: class(at, who), points: cells.iter().filter_map(point).collect() });
     }
     let below = cells.iter().filter(|cell| cell.bytes > 0);
-    let below = below.map(|cell| (log2(cell.bytes as f64), size(cell.bytes))).collect();
+    let below = below.map(|cell| (log2(cell.bytes as f64), size_on_axis(cell.bytes))).collect();
     Panel { title: op.word().to_owned(), lines, below }
-}
-
-/// Formats a number of bytes, shortly.
-fn size(bytes: usize) -> String {
-    match bytes {
-        _ if bytes >= 1 << 20 && bytes.is_multiple_of(1 << 20) => format!("{}M", bytes >> 20),
-        _ if bytes >= 1 << 10 && bytes.is_multiple_of(1 << 10) => format!("{}k", bytes >> 10),
-        _ => bytes.to_string(),
-    }
 }

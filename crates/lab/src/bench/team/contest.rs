@@ -1,16 +1,35 @@
 //! Contest: cells measured by teams and by their peers, and the comparison of the results.
 
-use super::matrix::Contestant;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::fmt::Display;
+use std::fmt::{self, Display};
 use trimtab_core::stats::{self, Estimate};
+use trimtab_front::args::ranks::RankLayout;
 
 /// A task that all contestants carry out: an operation or a kernel, by a number of ranks, in one
 /// call mode.
 pub(super) trait ContestCell: Copy + PartialEq + Display {
     /// Returns the cell of the peers that this cell is compared with.
     fn of_peers(self) -> Self;
+}
+
+/// A team or a peer that is measured.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Contestant {
+    /// A team.
+    Team(RankLayout),
+    /// A peer, and whether its ranks are processes where the default is threads.
+    Peer { name: String, processes: bool },
+}
+
+impl fmt::Display for Contestant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Team(ways) => write!(f, "team-{ways}"),
+            Self::Peer { name, processes: false } => f.write_str(name),
+            Self::Peer { name, processes: true } => write!(f, "{name}-process"),
+        }
+    }
 }
 
 /// All runs of a cell by one contestant.

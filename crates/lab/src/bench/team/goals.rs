@@ -5,7 +5,8 @@
 //! cells is judged on those with enough runs, and states their number.
 
 use super::TeamFindings;
-use super::matrix::{Contestant, TeamCell};
+use super::contest::Contestant;
+use super::matrix::TeamCell;
 use super::samples::TeamSamples;
 use crate::args::{Mode, Operation};
 use serde::Serialize;

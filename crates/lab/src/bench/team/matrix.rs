@@ -1,7 +1,7 @@
 //! Matrix of `bench team`: cells and contestants.
 
 use super::super::harness;
-use super::contest::{self, ContestMatrix};
+use super::contest::{self, ContestMatrix, Contestant};
 use super::peers::{self, Peers};
 use crate::args::{BenchTeamArgs, Mode, Operation};
 use anyhow::Result;
@@ -38,25 +38,6 @@ impl fmt::Display for TeamCell {
         match op {
             Operation::Barrier => write!(f, "{ranks}/barrier"),
             _ => write!(f, "{ranks}/{}/{bytes}/{}", op.word(), mode.word()),
-        }
-    }
-}
-
-/// A team or a peer that is measured.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Contestant {
-    /// A team.
-    Team(RankLayout),
-    /// A peer, and whether its ranks are processes where the default is threads.
-    Peer { name: String, processes: bool },
-}
-
-impl fmt::Display for Contestant {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Team(ways) => write!(f, "team-{ways}"),
-            Self::Peer { name, processes: false } => f.write_str(name),
-            Self::Peer { name, processes: true } => write!(f, "{name}-process"),
         }
     }
 }

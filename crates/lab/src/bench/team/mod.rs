@@ -23,8 +23,9 @@ use super::harness::{self, Benchmark, Outlet, Recorder, Rounds, RunOutcome, Seri
 use crate::args::{BenchTeamArgs, TeamCellArgs};
 use crate::usable::Usable;
 use anyhow::{Result, bail};
+use contest::Contestant;
 use goals::JudgedGoal;
-use matrix::{Contestant, TeamCell, TeamPlan};
+use matrix::{TeamCell, TeamPlan};
 use records::{TeamLine, TeamResultLine, TeamRunLine, TeamStart};
 use samples::TeamSamples;
 use std::collections::BTreeMap;

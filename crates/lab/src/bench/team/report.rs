@@ -3,13 +3,15 @@
 
 use super::super::harness::{Head, SeriesEnd};
 use super::TeamFindings;
+use super::contest::Contestant;
 use super::goals::JudgedGoal;
-use super::matrix::{Contestant, TeamCell};
+use super::matrix::TeamCell;
 use super::records::TeamStart;
 use crate::args::Operation;
 use std::fmt::Write as _;
 use trimtab_core::stats::Estimate;
 use trimtab_front::table::{Align, Table};
+use trimtab_front::units;
 
 /// Formats the whole report.
 pub(super) fn page(
@@ -75,11 +77,7 @@ pub(super) fn page(
 
 /// Formats a number with about three significant digits.
 pub(super) fn number(value: f64) -> String {
-    match value {
-        v if v < 10.0 => format!("{v:.2}"),
-        v if v < 100.0 => format!("{v:.1}"),
-        v => format!("{v:.0}"),
-    }
+    units::number(value, 2)
 }
 
 pub(super) fn or_dash(value: Option<String>) -> String {
@@ -91,18 +89,13 @@ pub(super) fn interval(estimate: Option<Estimate>) -> String {
     or_dash(interval.map(|interval| format!("{} to {}", number(interval.low), number(interval.high))))
 }
 
-fn size(bytes: usize) -> String {
-    match bytes {
-        0 => String::new(),
-        b if b.is_multiple_of(1 << 20) => format!("{} MiB", b >> 20),
-        b if b.is_multiple_of(1 << 10) => format!("{} KiB", b >> 10),
-        b => format!("{b} B"),
-    }
-}
-
 fn named(cell: TeamCell) -> [String; 3] {
     let mode = if cell.op == Operation::Barrier { "" } else { cell.mode.word() };
-    [cell.op.word().to_owned(), size(cell.bytes), mode.to_owned()]
+    [
+        cell.op.word().to_owned(),
+        if cell.bytes == 0 { String::new() } else { units::size(cell.bytes) },
+        mode.to_owned(),
+    ]
 }
 
 const NAMED: [(&str, Align); 3] = [("OPERATION", Align::Left), ("SIZE", Align::Right), ("MODE", Align::Left)];

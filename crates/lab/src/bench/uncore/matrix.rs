@@ -184,7 +184,7 @@ fn spread(groups: &[Vec<OsCpu>], count: usize) -> Vec<OsCpu> {
     turns.copied().take(count).collect()
 }
 
-/// Formats a size with a unit.
+/// Returns a size as in the names of points, which records keep.
 fn size(bytes: u64) -> String {
     match bytes {
         _ if bytes.is_multiple_of(MIB) => format!("{}M", bytes / MIB),

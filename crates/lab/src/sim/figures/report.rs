@@ -4,20 +4,13 @@ use super::FinishedFigure;
 use super::chart::{Panel, panels};
 use std::fmt::Write as _;
 use trimtab_front::table::{Align, Table};
+use trimtab_front::units;
 use trimtab_sim::figures::Summary;
 use trimtab_sim::published::{Basis, Used};
 
 /// Formats a number with about three significant digits.
 pub(super) fn number(value: f64) -> String {
-    if !value.is_finite() {
-        "-".to_owned()
-    } else if value.abs() >= 100.0 {
-        format!("{value:.0}")
-    } else if value.abs() >= 10.0 {
-        format!("{value:.1}")
-    } else {
-        format!("{value:.2}")
-    }
+    if value.is_finite() { units::number(value, 2) } else { "-".to_owned() }
 }
 
 fn percent(value: f64) -> String {
@@ -99,7 +92,7 @@ pub(super) fn summary(done: &[FinishedFigure]) -> String {
         ("orders", Align::Right),
         ("right", Align::Right),
     ]);
-    let error = |error: Option<f64>| error.map_or("-".to_owned(), |error| format!("{:.1} %", 100.0 * error));
+    let error = |error: Option<f64>| units::or_dash(error, |error| units::percent_apart(error, 1));
     let mut row = |name: &str, summary: Summary| {
         let right = 100.0 * summary.right as f64 / summary.orders.max(1) as f64;
         table.row([

@@ -5,7 +5,7 @@
 //! they are quicker.
 
 use super::super::chart::class;
-use super::super::matrix::Contestant;
+use super::super::contest::Contestant;
 use super::super::plot::{self, Panel, PanelGroup, PlotLine, PlotPoint};
 use super::KernelsFindings;
 use super::matrix::KernelsCell;

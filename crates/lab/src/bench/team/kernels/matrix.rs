@@ -1,8 +1,9 @@
 //! Matrix of the kernels: kernels of a class by numbers of ranks, and the contestants.
 
 use super::super::super::harness;
+use super::super::contest::Contestant;
 use super::super::contest::{self, ContestMatrix};
-use super::super::matrix::{Contestant, or, teams};
+use super::super::matrix::{or, teams};
 use super::super::peers::{self, Peers};
 use crate::args::{BenchTeamArgs, Class, Mode, NasKernel};
 use anyhow::Result;

@@ -14,7 +14,7 @@ mod samples;
 
 use super::super::harness::{self, Benchmark, Outlet, Recorder, Rounds, RunOutcome, SeriesEnd};
 use super::contest;
-use super::matrix::Contestant;
+use super::contest::Contestant;
 use super::measure;
 use super::peers;
 use crate::args::BenchTeamArgs;

@@ -2,7 +2,7 @@
 //! with threads, CPU time and communication.
 
 use super::super::super::harness::{Head, SeriesEnd};
-use super::super::matrix::Contestant;
+use super::super::contest::Contestant;
 use super::super::report::{interval, number, or_dash};
 use super::KernelsFindings;
 use super::matrix::KernelsCell;
