@@ -25,6 +25,7 @@ pub use fetched::{Fetched, Unfetched};
 
 use crate::counts::{Counts, Rung};
 use crate::ids::{OsCpu, OsNode, ProgramId, ThreadId};
+use crate::outcome::Outcome;
 use crate::set::CpuSet;
 use crate::time::{Moment, Span};
 use serde::{Deserialize, Serialize};

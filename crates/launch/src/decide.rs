@@ -12,7 +12,7 @@ use crate::launchers::{self, ForLaunchers};
 use crate::nesting::{self, Nesting};
 use crate::options::{EnvMode, PinMode};
 use crate::origin::ValueOrigin;
-use crate::place::{Placed, cores, place};
+use crate::place::{Placed, cores, place, tell_crowding};
 use crate::plan::{LaunchPlan, Questions, RankPart, RankPlan, WaitPlan, WatchPlan};
 use crate::preload::{self, Preload};
 use crate::ranks::Role;

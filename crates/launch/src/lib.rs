@@ -86,11 +86,11 @@ pub mod rules;
 mod tell;
 pub mod variables;
 
+pub use asked_teams::{AskedTeams, NEST_VARIABLES};
 pub use decide::{TUNABLES, TUNABLES_SINCE, decide};
 pub use demand::demand;
 pub use facts::LaunchFacts;
 pub use family::Family;
-pub use asked_teams::{AskedTeams, NEST_VARIABLES};
 pub use nesting::Nesting;
 pub use options::{EnvMode, Options, PinMode, Thp};
 pub use origin::ValueOrigin;

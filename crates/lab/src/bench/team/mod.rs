@@ -23,8 +23,8 @@ use super::harness::{self, Benchmark, Outlet, Recorder, Rounds, RunOutcome, Seri
 use crate::args::{BenchTeamArgs, TeamCellArgs};
 use crate::usable::Usable;
 use anyhow::{Result, bail};
-use goals::JudgedGoal;
 use contest::Who;
+use goals::JudgedGoal;
 use matrix::{TeamCell, TeamPlan};
 use records::{TeamLine, TeamResultLine, TeamRunLine, TeamStart};
 use samples::TeamSamples;
