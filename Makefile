@@ -9,7 +9,7 @@ PROFILE ?= release
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 BUILT  := $(TARGET)/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))
 
-.PHONY: build help guide test test-models test-python test-torch test-numa test-misses demo bench-launch bench-nested bench-balance bench-uncore bench-cost bench-oversub corpus corpus-test check-all lint install uninstall deb rpm package-smoke clean
+.PHONY: build help guide test test-models test-python test-torch test-numa test-misses demo bench-launch bench-nested bench-balance bench-uncore bench-cost bench-oversub corpus corpus-test check-all lint install uninstall clean
 
 build: ## build trimtab (the default); says what is missing, installs nothing
 	TRIMTAB_INSTALL=no scripts/packages build
@@ -109,6 +109,23 @@ bench-oversub: ## measure more threads than cores, alone and two programs at onc
 	$(MAKE) -C bench CC=clang
 	$(TARGET)/release/trimtab bench oversub --programs bench/build/gcc $(ARGS)
 
+.PHONY: deb rpm package-smoke
+# Of an unoptimised build, packages that try the packaging itself: they are not for use, and not in dist.
+PACKAGE = BUILT='$(BUILT)' $(if $(filter dev,$(PROFILE)),QUICK=1 DIST='$(TARGET)/package/dist') scripts/package
+
+deb: build ## make Debian packages in dist, after installing debhelper (root on Debian or Ubuntu) or naming it
+	scripts/packages deb
+	$(PACKAGE) deb
+	@if ! lintian --version >/dev/null 2>&1; then echo 'lintian is not installed: the packages are not checked'; \
+	elif [ '$(PROFILE)' != dev ]; then set -x; lintian --fail-on error,warning dist/*.deb; fi
+
+rpm: build ## make RPM packages in dist, after installing rpmbuild (root on Debian or Ubuntu) or naming it
+	scripts/packages rpm
+	$(PACKAGE) rpm
+
+package-smoke: ## install the packages of dist in bare systems (Debian 12 and 13), use, upgrade and remove them; needs root
+	TRIMTAB_INSTALL=yes scripts/package-smoke
+
 lint: ## format, clippy, documentation, licences: warnings are errors
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
@@ -126,22 +143,6 @@ install: ## install what `make` built below $(DESTDIR)$(PREFIX)
 
 uninstall: ## remove what `make install` installed, and the directories that it created
 	BUILT='$(BUILT)' PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)' scripts/install uninstall
-
-# Of an unoptimised build, packages that try the packaging itself: they are not for use, and not in dist.
-PACKAGE = BUILT='$(BUILT)' $(if $(filter dev,$(PROFILE)),QUICK=1 DIST='$(TARGET)/package/dist') scripts/package
-
-deb: build ## make Debian packages in dist, after installing debhelper (root on Debian or Ubuntu) or naming it
-	scripts/packages deb
-	$(PACKAGE) deb
-	@if ! lintian --version >/dev/null 2>&1; then echo 'lintian is not installed: the packages are not checked'; \
-	elif [ '$(PROFILE)' != dev ]; then set -x; lintian --fail-on error,warning dist/*.deb; fi
-
-rpm: build ## make RPM packages in dist, after installing rpmbuild (root on Debian or Ubuntu) or naming it
-	scripts/packages rpm
-	$(PACKAGE) rpm
-
-package-smoke: ## install the packages of dist in bare systems (Debian 12 and 13), use, upgrade and remove them; needs root
-	TRIMTAB_INSTALL=yes scripts/package-smoke
 
 clean: ## remove everything that was built
 	$(CARGO) clean
