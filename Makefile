@@ -126,6 +126,23 @@ bench-oversub: ## measure more threads than cores, alone and two programs at onc
 	$(MAKE) -C bench CC=clang
 	$(TARGET)/release/trimtab bench oversub --programs bench/build/gcc $(ARGS)
 
+.PHONY: deb rpm package-smoke
+# Of an unoptimised build, packages that try the packaging itself: they are not for use, and not in dist.
+PACKAGE = BUILT='$(BUILT)' $(if $(filter dev,$(PROFILE)),QUICK=1 DIST='$(TARGET)/package/dist') scripts/package
+
+deb: build ## make Debian packages in dist, after installing debhelper (root on Debian or Ubuntu) or naming it
+	scripts/packages deb
+	$(PACKAGE) deb
+	@if ! lintian --version >/dev/null 2>&1; then echo 'lintian is not installed: the packages are not checked'; \
+	elif [ '$(PROFILE)' != dev ]; then set -x; lintian --fail-on error,warning dist/*.deb; fi
+
+rpm: build ## make RPM packages in dist, after installing rpmbuild (root on Debian or Ubuntu) or naming it
+	scripts/packages rpm
+	$(PACKAGE) rpm
+
+package-smoke: ## install the packages of dist in bare systems (Debian 12 and 13), use, upgrade and remove them; needs root
+	TRIMTAB_INSTALL=yes scripts/package-smoke
+
 lint: ## format, clippy, documentation, licences: warnings are errors
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
