@@ -13,6 +13,8 @@ from .sample import Surroundings, take
 from .variant import OTHER_TEAMS, Start, start
 
 RETAKES = 2  # of a sample that differs while others were busy
+CONFIRM_TIMES = 3  # times the rounds, by which a program is measured again that seems slower in a variant. With five pairs, one
+# program in 32 has all of them on one side by chance, which is several of the corpus.
 EXTRA_ROUNDS = 2  # times the rounds, at most, where too few samples were quiet
 HANG_TIMES = 4.0  # the first plain sample's time by this, if it is longer than a program's limit, is the limit of all later samples:
 # beside others, threads that spin take minutes. The first sample itself may take the program's limit by this.
@@ -42,8 +44,8 @@ class Overdue(Exception):
 class Measuring:
     """One program under measurement."""
 
-    def __init__(self, program, places, plan, say):
-        self.program, self.places, self.plan, self.say = program, places, plan, say
+    def __init__(self, program, places, plan, say, confirms=True):
+        self.program, self.places, self.plan, self.say, self.confirms = program, places, plan, say, confirms
         words = supply.words(places, program)
         self.words = words
         self.surroundings = Surroundings(plan.trimtab, surroundings(places, program, words), places.samples, HANG_TIMES * program.limit)
@@ -61,15 +63,29 @@ class Measuring:
             self.watched(name)
             if self.result.fault:
                 return self.result
-        order = random.Random(f"{self.plan.seed} {self.program.name}")
-        for number in range(EXTRA_ROUNDS * self.plan.rounds):
-            if number >= self.plan.rounds and not self.result.unjudged():
+        self.rounds(self.plan.rounds)
+        self.confirm()
+        return self.result
+
+    def rounds(self, count):
+        """Takes a sample of each variant in each of `count` rounds, in drawn orders; up to `EXTRA_ROUNDS` times as many rounds
+        if too few samples were quiet."""
+        order = random.Random(f"{self.plan.seed} {self.program.name} {count}")
+        for number in range(EXTRA_ROUNDS * count):
+            if number >= count and not self.result.unjudged():
                 break
-            turn = list(names)
+            turn = list(self.result.variants)
             order.shuffle(turn)
             for name in turn:
                 self.timed(name, number)
-        return self.result
+
+    def confirm(self):
+        """Measures a program again that seems slower in a variant. Only the new rounds decide, since those before chose it."""
+        if self.confirms and self.result.slower(self.plan.seed):
+            self.result.doubt(self.plan.seed)
+            self.say(f"  seems slower ({', '.join(f'{name} {words}' for name, words in self.result.first.items())}): "
+                     f"{CONFIRM_TIMES * self.plan.rounds} more rounds decide")
+            self.rounds(CONFIRM_TIMES * self.plan.rounds)
 
     def version(self):
         if self.program.version:

@@ -33,12 +33,16 @@ def parse(words=None):
     parser.add_argument("--json", type=Path, metavar="FILE", help="where the record goes (default target/corpus/record.json)")
     parser.add_argument("--table", action="store_true", help="put the table into docs/corpus.md")
     parser.add_argument("--from", dest="record", type=Path, metavar="FILE", help="run nothing: take the results of a record")
+    parser.add_argument("--confirm", action="store_true",
+                        help="with --from: measure the programs again that seem slower in the record, by three times its rounds")
     parser.add_argument("--quiet-check", action="store_true", help="say with every sample what others took of a CPU meanwhile")
     options = parser.parse_args(words)
     if options.rounds is None:
         options.rounds = 0 if options.part == "ci" else ROUNDS
     if options.rounds < 0:
         parser.error("--rounds is to be 0 or more")
+    if options.confirm and not options.record:
+        parser.error("--confirm needs a record (--from): a session confirms by itself")
     options.places = Places.default()
     options.seconds = PART_SECONDS if options.part == "ci" else float("inf")
     return options

@@ -20,6 +20,9 @@ class Measured:
     threads: int = None  # that were started, and processes
     environment: dict = field(default_factory=dict)
 
+    def forget_times(self):
+        self.seconds, self.cpu_seconds, self.others_percent, self.noisy = [], [], [], []
+
     def differ(self, found):
         self.differences += [line for line in found if line not in self.differences]
 
@@ -36,6 +39,7 @@ class Result:
     skipped: str = ""
     fault: str = ""  # of the program by itself: its plain run fails, or differs from itself
     variants: dict = field(default_factory=dict)
+    first: dict = field(default_factory=dict)  # variant -> interval of the first rounds, where later ones decide
 
     def interval(self, variant, seed):
         """How much slower than plain, from rounds in which neither sample was noisy."""
@@ -50,6 +54,20 @@ class Result:
         """Variants that are slower beyond noise."""
         return [name for name in self.variants if name in JUDGED_BY_TIME
                 and (interval := self.interval(name, seed)) and interval.slower]
+
+    def doubt(self, seed):
+        """Keeps the intervals of variants that seem slower, and forgets all times, so that later ones decide."""
+        self.first = {name: self.interval(name, seed).words() for name in self.slower(seed)}
+        for measured in self.variants.values():
+            measured.forget_times()
+
+    def decided_by(self, later):
+        """The later result, with the intervals and the differences that were found before."""
+        later.first = self.first
+        for name, measured in self.variants.items():
+            if name in later.variants:
+                later.variants[name].differ(measured.differences)
+        return later
 
     def unjudged(self):
         """Variants whose time is to be judged, and has too few quiet pairs."""

@@ -8,7 +8,7 @@ import sys
 import time
 
 from . import births, machine, options as runner_options, record, table
-from .measure import Measuring, Overdue, Plan
+from .measure import CONFIRM_TIMES, Measuring, Overdue, Plan
 from .places import PROGRAMS
 from .program import Fault, every
 from .sample import adopt_orphans
@@ -30,6 +30,8 @@ def main(words=None):
         return provided(programs, options)
     if options.record:
         about, results = record.read(options.record)
+        if options.confirm:
+            confirmed(about, results, options)
     else:
         if not os.access(options.trimtab, os.X_OK):
             print(f"corpus: {options.trimtab} is not there: build it with make, or name another with --trimtab", file=sys.stderr)
@@ -96,6 +98,28 @@ def measured(programs, options):
         shutil.rmtree(options.places.session, ignore_errors=True)
     say(f"record: {path}")
     return about, results
+
+
+def confirmed(about, results, options):
+    """Measures the programs of a record again that seem slower there; the later rounds decide. The record is written anew."""
+    adopt_orphans()
+    variants = tuple(name for name in options.variant if any(name in result.variants for result in results))
+    plan = Plan(options.trimtab.resolve(), variants, CONFIRM_TIMES * about["rounds"], about["seed"], options.quiet_check,
+                about.get("survey", "auto"))
+    supply = Supply(options.places, options.install, say)
+    programs = {program.name: program for program in every(PROGRAMS)}
+    try:
+        for number, result in enumerate(results):
+            if result.name in programs and result.slower(about["seed"]):
+                result.doubt(about["seed"])
+                say(f"{result.name}: {', '.join(f'{name} {words}' for name, words in result.first.items())}")
+                measuring = Measuring(programs[result.name], options.places, plan, say, confirms=False)
+                one(supply, programs[result.name], measuring)
+                results[number] = result.decided_by(measuring.result)
+                tell(results[number], about["seed"])
+    finally:
+        shutil.rmtree(options.places.session, ignore_errors=True)
+    record.write(options.json or options.record, about, results, about["seed"])
 
 
 def one(supply, program, measuring):

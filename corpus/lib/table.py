@@ -41,7 +41,8 @@ def heading(about, results):
     noisy = sum(flag for result in results for measured in result.variants.values() for flag in measured.noisy)
     samples = sum(len(measured.noisy) for result in results for measured in result.variants.values())
     return (f"{first}{about['rounds']} rounds, seed {about['seed']}. Others took {middle:.0f} % of one CPU in the "
-            f"middle; {noisy} of {samples} samples were noisy (others above {NOISY_PERCENT:.0f} %) and their times do not count.")
+            f"middle; {noisy} of {samples} samples were noisy (others above {NOISY_PERCENT:.0f} %) and their times do not count. Programs that seemed slower "
+            f"were measured again, and only the later rounds decide.")
 
 
 def losses(failed, seed):
@@ -76,8 +77,13 @@ def rows(results, seed):
         lines.append(" | ".join([
             f"| {result.name}", result.version, cell(result.about), behaviour(result), plain_seconds(result),
             *(time_cell(result, name, seed) for name in timed),
-            f"{others[0]:.0f} to {others[1]:.0f}" if others else "", f"{cell(result.note)} |"]))
+            f"{others[0]:.0f} to {others[1]:.0f}" if others else "", f"{cell(notes(result))} |"]))
     return lines
+
+
+def notes(result):
+    first = [f"{name} in the first rounds: {words}" for name, words in result.first.items()]
+    return "; ".join([result.note] * bool(result.note) + first)
 
 
 def behaviour(result):

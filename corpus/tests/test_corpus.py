@@ -13,6 +13,7 @@ CORPUS = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(CORPUS))
 
 from lib import births, confine, cpus, interval, load, options, program, record, same, session, supply, table, tree, variant  # noqa: E402
+from lib.measure import Measuring, Plan  # noqa: E402
 from lib.places import PAGE, PROGRAMS, SOURCES, Places  # noqa: E402
 from lib.result import Measured, Result  # noqa: E402
 from lib.sample import Sample, Surroundings, adopt_orphans, held_cpus, take  # noqa: E402
@@ -396,6 +397,48 @@ class Sessions(unittest.TestCase):
         with contextlib.redirect_stdout(io.StringIO()) as out:
             session.summary({**self.ABOUT, "births_refused": "perf_event_open: Operation not permitted"}, self.results())
         self.assertIn("NOT COUNTED: the threads of all programs (perf_event_open: Operation not permitted)", out.getvalue())
+
+    def test_what_seems_slower_is_measured_again_and_the_later_rounds_alone_decide(self):
+        class Told(Measuring):
+            """A program whose `run` is slower in the first rounds, and in the later ones by `later`."""
+
+            def __init__(self, later):
+                plan = Plan(None, ("plain", "run"), 5, 1, False)
+                super().__init__(made(), Places(Path("/t"), Path("/s")), plan, lambda words: None)
+                self.result.variants = {"plain": Measured(), "run": Measured()}
+                self.later, self.taken = later, 0
+
+            def timed(self, name, number):
+                self.taken += 1
+                slower = 1.1 if self.taken <= 10 else self.later
+                measured = self.result.variants[name]
+                measured.seconds.append(1.0 if name == "plain" else slower)
+                measured.noisy.append(False)
+
+        for later, failed in ((1.0, False), (1.1, True)):
+            told = Told(later)
+            told.rounds(5)
+            told.confirm()
+            self.assertEqual(told.taken, 10 + 30)
+            self.assertEqual(told.result.first, {"run": "+10.0 % [+10.0, +10.0]"})
+            self.assertEqual(told.result.failed(1), failed)
+            self.assertIn("run in the first rounds: +10.0 %", table.page(self.ABOUT, [told.result]))
+
+    def test_what_does_not_seem_slower_is_not_measured_again(self):
+        fine = self.results()[0]
+        measuring = Measuring(made(), Places(Path("/t"), Path("/s")), Plan(None, ("plain", "run"), 6, 1, False), None)
+        measuring.result = fine
+        measuring.confirm()
+        self.assertEqual((fine.first, len(fine.variants["run"].seconds)), ({}, 6))
+
+    def test_a_later_result_keeps_what_differed_before(self):
+        slow, later = self.results()[1], self.results()[0]
+        slow.variants["run"].differ(["stdout: 1 instead of 2"])
+        slow.doubt(1)
+        self.assertEqual(slow.variants["run"].seconds, [])
+        decided = slow.decided_by(later)
+        self.assertEqual((decided.different(), list(decided.first)), (["run"], ["run"]))
+        self.assertEqual(decided.slower(1), [])
 
     def test_a_record_is_read_as_it_was_written(self):
         with tempfile.TemporaryDirectory() as folder:

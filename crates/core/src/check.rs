@@ -323,7 +323,8 @@ fn amount(
             );
         }
         Amount::Auto => {
-            let cap = request.cores_max.into_iter().chain(request.cores_auto).min();
+            let granted = request.granted.as_ref().map(|granted| granted.cores);
+            let cap = request.cores_max.into_iter().chain(request.cores_auto).chain(granted).min();
             if let Some(cap) = cap.filter(|&cap| cores.len() > cap as usize) {
                 findings.push(PlanFinding::Cores { asked: cap as usize, got: cores.len() });
             }

@@ -51,6 +51,7 @@ pub mod ideal_ratio;
 pub mod ids;
 pub mod index_validation;
 pub mod observe;
+pub mod part;
 pub mod penalty;
 pub mod place;
 pub mod profile;

@@ -15,6 +15,7 @@ const USAGE: &str = "\
 usage: trimtab-discover live [--json]       the model of this machine
        trimtab-discover xml FILE [--json]   the model of the machine in an hwloc XML file
        trimtab-discover picture CPUS        this machine with these CPUs only, as hwloc's XML
+       trimtab-discover --version           the release to which it belongs
 The output is trimtab's encoded model, or the model's parts as JSON.";
 
 /// Variable that is set once hwloc's environment is in order. It prevents an endless loop of
@@ -37,6 +38,13 @@ const ENVIRONMENT: [(&str, &str); 4] = [
     ("HWLOC_KEEP_NVIDIA_GPU_NUMA_NODES", "1"),
 ];
 
+/// Command line, parsed.
+enum Call {
+    Help,
+    Version,
+    Answer(Invocation),
+}
+
 /// Task of this run.
 struct Invocation {
     source: Source,
@@ -51,8 +59,9 @@ enum Source {
 
 fn main() -> ExitCode {
     let result = match request(std::env::args_os().skip(1).collect()) {
-        Ok(Some(request)) => settle(&request.source).and_then(|()| answer(&request)),
-        Ok(None) => print(format!("{USAGE}\n").as_bytes()),
+        Ok(Call::Answer(request)) => settle(&request.source).and_then(|()| answer(&request)),
+        Ok(Call::Help) => print(format!("{USAGE}\n").as_bytes()),
+        Ok(Call::Version) => print(format!("trimtab-discover {}\n", version()).as_bytes()),
         Err(problem) => Err(problem),
     };
     match result {
@@ -67,12 +76,19 @@ fn main() -> ExitCode {
 }
 
 /// Parses the command line; `None` is a request for help.
-fn request(mut words: Vec<OsString>) -> Result<Option<Invocation>, String> {
+/// Returns the version of this program: that of its mark, by which `trimtab doctor` recognises it.
+fn version() -> &'static str {
+    let mark = std::hint::black_box(trimtab_core::part_mark!("trimtab-discover"));
+    trimtab_core::part::find(mark.as_bytes()).map_or("", |part| part.version)
+}
+
+fn request(mut words: Vec<OsString>) -> Result<Call, String> {
     let before = words.len();
     words.retain(|word| word != "--json");
     let json = words.len() < before;
     let source = match words.as_slice() {
-        [word] if word == "--help" || word == "-h" => return Ok(None),
+        [word] if word == "--help" || word == "-h" => return Ok(Call::Help),
+        [word] if word == "--version" || word == "-V" => return Ok(Call::Version),
         [word] if word == "live" => Source::Live,
         [word, file] if word == "xml" => Source::Xml(file.into()),
         [word, cpus] if word == "picture" => {
@@ -86,7 +102,7 @@ fn request(mut words: Vec<OsString>) -> Result<Option<Invocation>, String> {
             );
         }
     };
-    Ok(Some(Invocation { source, json }))
+    Ok(Call::Answer(Invocation { source, json }))
 }
 
 /// Restarts the program with hwloc's environment in order, unless it is in order already.

@@ -10,8 +10,8 @@ use crate::request::LaunchRequest;
 use std::collections::BTreeSet;
 use trimtab_core::place::nesting::{Tree, narrow};
 use trimtab_core::place::{
-    Amount, KindChoice, LocalRank, MemoryPlan, MemoryPolicy, PlaceError, Plan, Reason, Request, Taken, part,
-    plan,
+    Amount, GrantedCores, KindChoice, LocalRank, MemoryPlan, MemoryPolicy, PlaceError, Plan, Reason, Request,
+    Taken, local_rank, part, plan,
 };
 use trimtab_core::set::CpuSet;
 
@@ -66,11 +66,21 @@ pub fn place(request: &LaunchRequest, facts: &LaunchFacts, role: &Role) -> Resul
         asked.amount = Amount::Auto;
         asked.or_fewer = true;
     }
+    asked.granted = granted(request, facts, role);
     let taken = facts.taken();
     match role.shared() {
         Some((rank, _)) => of_rank(facts, &asked, &taken, rank, request.is_of_own_ranks()),
         None => alone(request, facts, asked, taken),
     }
+}
+
+/// Returns the most cores that `auto` takes by the grant of a workload manager. A rank that its
+/// launcher has bound has the CPUs of its mask instead.
+fn granted(request: &LaunchRequest, facts: &LaunchFacts, role: &Role) -> Option<GrantedCores> {
+    let grant = request.grant.filter(|_| !matches!(role, Role::Bound(_)))?;
+    let rank = local_rank(&|name| request.environment.text(name));
+    let ranks = rank.and_then(|rank| rank.of).unwrap_or(1);
+    Some(grant.cores(&facts.machine, request.place.smt, ranks))
 }
 
 fn alone(
@@ -114,6 +124,7 @@ fn of_rank(
         share: false,
         cores_auto: None,
         cores_max: None,
+        granted: None,
         ..asked.clone()
     };
     let quiet = facts.bounds.clone();

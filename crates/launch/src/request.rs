@@ -21,7 +21,9 @@ use std::collections::BTreeMap;
 use trimtab_core::balance::Kind;
 use trimtab_core::handoff::{Report, Roots};
 use trimtab_core::place::waiting::WaitPolicy;
-use trimtab_core::place::{Amount, Fit, HugePages, KindChoice, Request, Smt, Strategy, local_rank};
+use trimtab_core::place::{
+    Amount, Fit, Grant, HugePages, KindChoice, Request, Smt, Strategy, grant, local_rank,
+};
 use trimtab_core::setting::{Knob, Setting};
 
 /// Variable with which an enclosing run tells inner runs about its hold.
@@ -180,6 +182,8 @@ pub struct LaunchRequest {
     pub balance: Option<Kind>,
     /// Option that requires a parent process to observe, even without a policy.
     pub observed: Option<&'static str>,
+    /// Number of CPUs that a workload manager granted the job on this machine. It bounds `auto`.
+    pub grant: Option<Grant>,
     /// Number of ranks to start.
     pub ranks: Option<u32>,
     /// Whether this is one of the ranks that `--ranks` has started.
@@ -293,6 +297,7 @@ impl LaunchRequest {
             env: options.env,
             balance: balance.value,
             observed: options.observed,
+            grant: granted(&environment),
             ranks: options.ranks.filter(|_| !options.as_rank),
             as_rank: options.as_rank,
             strict: options.strict,
@@ -358,6 +363,13 @@ impl LaunchRequest {
         }
         Ok(())
     }
+}
+
+/// Reads the grant of a workload manager. Inside a run the hold is the user's own choice, perhaps
+/// more than the grant.
+fn granted(environment: &Environment) -> Option<Grant> {
+    let get = |name: &str| environment.text(name);
+    environment.raw(HOLD).is_none().then(|| grant(&get, local_rank(&get).as_ref())).flatten()
 }
 
 /// Fills the unset options from a tuning. Returns the filled options, and the tuning reduced to the
@@ -443,6 +455,8 @@ impl Layers<'_> {
             or_fewer: options.or_fewer,
             cores_max: site.max_cores,
             cores_auto: site.auto_cores,
+            // Depends on the machine and the role: the placement fills it in.
+            granted: None,
         };
         let origins = BTreeMap::from([
             ("amount", amount.origin),

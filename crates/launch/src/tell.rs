@@ -69,6 +69,7 @@ pub(crate) fn placement(plan: &Plan, request: &LaunchRequest) -> Vec<LaunchReaso
 fn short_of(plan: &Plan) -> Option<String> {
     if plan.amount != Amount::Auto
         || !plan.reasons.iter().any(|reason| matches!(reason, Reason::Auto { cap: None, .. }))
+        || plan.reasons.iter().any(|reason| matches!(reason, Reason::Granted(_)))
     {
         return None;
     }

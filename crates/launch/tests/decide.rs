@@ -412,6 +412,7 @@ fn drawn() -> impl Strategy<Value = Drawn> {
         ("OMP_NUM_THREADS", "2,2"),
         ("OMP_PROC_BIND", "true"),
         ("OMP_WAIT_POLICY", "active"),
+        ("SLURM_CPUS_ON_NODE", "3"),
         ("LOCAL_WORLD_SIZE", "3"),
         ("LOCAL_RANK", "1"),
         ("GLIBC_TUNABLES", "x"),
@@ -529,4 +530,34 @@ proptest! {
             serde_json::to_string(&plan).unwrap();
         }
     }
+}
+
+#[test]
+fn a_workload_managers_grant_bounds_auto_and_nothing_else() {
+    let slurm = [("SLURM_CPUS_ON_NODE", "3"), ("SLURM_CPUS_PER_TASK", "2")];
+    let cores_of = |variables: &[(&str, &str)], amount: Option<&str>, facts: &LaunchFacts| {
+        let options = Options { cores: amount.map(|amount| amount.parse().unwrap()), ..Options::default() };
+        let sources = Sources { options, ..sources(variables) };
+        let plan = decide(&LaunchRequest::merge(sources).unwrap(), facts).unwrap();
+        (cores(&plan.placement), said(&plan).contains("SLURM_CPUS"))
+    };
+    let mut facts = facts("core:8");
+    assert_eq!(cores_of(&[], None, &facts), (8, false));
+    assert_eq!(cores_of(&slurm, None, &facts), (3, true));
+    assert_eq!(cores_of(&slurm, Some("6"), &facts), (6, false), "a stated amount takes precedence");
+    assert_eq!(cores_of(&[("SLURM_CPUS_ON_NODE", "99")], None, &facts), (8, false));
+    // An inner run has what the outer one holds.
+    let inner = [slurm[0], (request::HOLD, "1")];
+    assert_eq!(cores_of(&inner, None, &facts), (8, false));
+    // Each rank of a step has two CPUs of four.
+    let step = [slurm[0], slurm[1], ("SLURM_LOCALID", "1"), ("SLURM_STEP_TASKS_PER_NODE", "2")];
+    let of_step = LaunchRequest::merge(sources(&step)).unwrap();
+    let plan = decide(&of_step, &facts).unwrap();
+    assert_eq!(
+        (plan.placement.mask.to_string(), plan.placement.hold.to_string()),
+        ("2-3".into(), "0-3".into())
+    );
+    // A site that confines the job to fewer CPUs than it announces.
+    facts.bounds.allowed = "4-5".parse().unwrap();
+    assert_eq!(cores_of(&slurm, None, &facts), (2, false));
 }

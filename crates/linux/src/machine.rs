@@ -21,7 +21,7 @@ mod key;
 
 pub use cache::{CacheFault, slot as user_cache_file};
 pub use codec::{DecodeError, FORMAT_VERSION, MAX_BYTES, decode, encode};
-pub use helper::HELPER;
+pub use helper::{HELPER, find_helper};
 pub use key::{Key, KeyError};
 
 use crate::text::{self, ReadError};

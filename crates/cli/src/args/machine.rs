@@ -7,6 +7,7 @@ use clap::{Args, ValueHint};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use trimtab_core::place::Format;
+use trimtab_core::set::CpuSet;
 
 /// Show what a run would do, and why, without running anything.
 ///
@@ -23,6 +24,12 @@ pub struct PlanArgs {
     /// numa:2 l3:2 core:4 pu:2'.
     #[arg(long, value_name = "MACHINE", value_hint = ValueHint::FilePath)]
     pub machine: Option<String>,
+    /// Plan as if other runs held these CPUs too.
+    #[arg(long, value_name = "LIST")]
+    pub held: Option<CpuSet>,
+    /// Plan as if other programs kept these CPUs busy too.
+    #[arg(long, value_name = "LIST")]
+    pub busy: Option<CpuSet>,
     /// Say why each choice was made.
     #[arg(long)]
     pub explain: bool,
@@ -32,7 +39,8 @@ pub struct PlanArgs {
     /// Print the plan as JSON (schema in docs/json.md).
     #[arg(long, conflicts_with = "format")]
     pub json: bool,
-    /// Print the plan for another tool: omp, taskset, numactl, likwid, slurm or cpuset.
+    /// Print the plan for another tool: omp, taskset, numactl, likwid, slurm, cpuset, systemd,
+    /// podman, docker, compose, libvirt or mpich.
     #[arg(long, value_name = "TOOL", value_parser = Words::<Format>::of(Format::words()), hide_possible_values = true)]
     pub format: Option<Format>,
     /// The program that the plan is for; its kind decides its environment.

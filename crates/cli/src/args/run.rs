@@ -69,8 +69,9 @@ pub struct PlaceArgs {
     /// unit (8/node, 2x8/node).
     ///
     /// Units are core, l2, l3, die, node, package, group and machine. auto takes every core that is
-    /// free or less than half busy, up to the site's default. Under an MPI launcher the count is
-    /// for all ranks on this machine together.
+    /// free or less than half busy, up to the site's default and to what a workload manager such as
+    /// Slurm granted the job on this machine. Under an MPI launcher the count is for all ranks on
+    /// this machine together.
     #[arg(short, long, value_name = "EXPR", value_parser = amounts(), hide_possible_values = true,
           help_heading = PLACEMENT)]
     pub cores: Option<Amount>,

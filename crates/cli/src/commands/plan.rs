@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use trimtab_agent::sync_report::SyncPage;
 use trimtab_core::place::nesting::{self, Listing};
 use trimtab_core::place::{Action, Plan, Reason, Request, Taken, Variable, format};
+use trimtab_core::set::CpuSet;
 use trimtab_core::topology::{Marks, draw};
 use trimtab_launch::plan::RankPart;
 use trimtab_launch::reason::Topic;
@@ -26,6 +27,9 @@ use trimtab_linux::program::{Program, resolve};
 pub const SCHEMA: &str = "trimtab.plan/2";
 /// Earlier schemas that write the placement in the same form.
 pub const READ_TOO: [&str; 1] = ["trimtab.plan/1"];
+
+/// Load of a CPU that is imagined to be busy, in thousandths.
+const BUSY: u16 = 1000;
 
 /// The plan as JSON.
 #[derive(Serialize)]
@@ -93,6 +97,7 @@ struct Planned {
 /// Gathers the facts and decides.
 fn planned(world: &World, which: &Which, args: &PlanArgs) -> Result<Planned, Trouble> {
     let live = *which == Which::Live;
+    let (held, busy) = (args.held.clone().unwrap_or_default(), args.busy.clone().unwrap_or_default());
     let mut args =
         RunArgs { place: args.place.clone(), run: args.run.clone(), command: args.command.clone() };
     // A tuning is valid only for the machine on which it was found.
@@ -111,18 +116,40 @@ fn planned(world: &World, which: &Which, args: &PlanArgs) -> Result<Planned, Tro
     for warning in &situation.warnings {
         say::warning(Volume::Normal, warning);
     }
-    let Gathered { request, situation, watch } = gather::request(world, args, situation, program.as_ref())?;
+    let Gathered { mut request, situation, watch } =
+        gather::request(world, args, situation, program.as_ref())?;
+    if !live {
+        // Granted on this machine.
+        request.grant = None;
+    }
     let survey = live.then_some(args.place.survey);
     let mut facts = gather::facts(world, &situation, program.as_ref(), &args.command, survey, None);
     let counts = watch.is_some() && (args.run.report.is_some() || args.run.profile.is_some());
     let counting = counts.then(|| SyncPage::create(args.run.env != trimtab_launch::EnvMode::Set));
     facts.meetings = counting.as_ref().and_then(SyncPage::path);
     let is_new = live && !gather::look_at_ledger(world, &request, &mut facts);
+    imagine(&mut facts, &held, &busy)?;
     if let Some(fault) = &facts.ledger.fault {
         say::warning(Volume::Normal, &format!("the holds of other runs are unknown: {fault}"));
     }
     let launch = if live { settle(&request, &mut facts)? } else { decide(&request, &facts)? };
     Ok(Planned { launch, facts, note: is_new.then_some("no run holds anything yet") })
+}
+
+/// Adds occupied CPUs to the facts that the user imagines.
+fn imagine(facts: &mut LaunchFacts, held: &CpuSet, busy: &CpuSet) -> anyhow::Result<()> {
+    for (option, cpus, state) in [("--held", held, "held by other runs"), ("--busy", busy, "kept busy")] {
+        let foreign = cpus.difference(&facts.machine.cpus());
+        if !foreign.is_empty() {
+            anyhow::bail!("{option}: the machine has no CPUs {foreign}; it has {}", facts.machine.cpus());
+        }
+        if !cpus.is_empty() {
+            facts.load.notes.push(format!("CPUs {cpus} are assumed to be {state} ({option})"));
+        }
+    }
+    facts.ledger.held = facts.ledger.held.union(held);
+    facts.load.busy.extend(busy.iter().map(|cpu| (cpu, BUSY)));
+    Ok(())
 }
 
 /// Finds the program, if one is named.

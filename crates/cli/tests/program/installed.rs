@@ -86,3 +86,42 @@ fn without_discovery_nothing_is_guessed() {
     // The earlier discovery is still valid.
     sandbox.run("-c 1").arg("true").copy(&program).ends().ok();
 }
+
+#[test]
+fn doctor_says_which_parts_are_installed_and_finds_one_of_another_release() {
+    let sandbox = Sandbox::new();
+    let own = env!("CARGO_PKG_VERSION");
+    let program = copy(
+        &sandbox,
+        &[
+            ("trimtab", "p/bin/trimtab"),
+            ("trimtab-lab", "p/bin/trimtab-lab"),
+            ("trimtab-discover", "p/libexec/trimtab/trimtab-discover"),
+            ("libtrimtab_shim.so", "p/lib/trimtab/libtrimtab_shim.so"),
+        ],
+    );
+    let installation = || {
+        let said = sandbox.trimtab("doctor").copy(&program).ends().out();
+        said.lines().filter(|line| line.contains("installation:")).map(str::to_owned).collect::<Vec<_>>()
+    };
+    let whole = installation();
+    assert_eq!(whole.len(), 1, "{whole:?}");
+    for part in [own, "trimtab, trimtab-lab in", "trimtab-discover in", "libtrimtab_shim.so in"] {
+        assert!(whole[0].starts_with("ok ") && whole[0].contains(part), "{part}: {whole:?}");
+    }
+
+    // The library of another release, and a laboratory that is something else.
+    let shim = sandbox.path("p/lib/trimtab/libtrimtab_shim.so");
+    let mut bytes = std::fs::read(&shim).unwrap();
+    let mark = format!("trimtab-part:libtrimtab_shim.so={own};").into_bytes();
+    let at = bytes.windows(mark.len()).position(|window| window == mark).expect("the library has its mark");
+    let version = at + mark.len() - 1 - own.len();
+    bytes[version] = b'9';
+    std::fs::write(&shim, bytes).unwrap();
+    std::fs::write(sandbox.path("p/bin/trimtab-lab"), "#!/bin/sh\n").unwrap();
+    let mixed = installation();
+    assert_eq!(mixed.len(), 3, "{mixed:?}");
+    let says = |text: &str| mixed.iter().any(|line| line.starts_with("FAULT") && line.contains(text));
+    assert!(says(&format!("libtrimtab_shim.so is of version 9{}", &own[1..])), "{mixed:?}");
+    assert!(says("trimtab-lab does not say its version"), "{mixed:?}");
+}

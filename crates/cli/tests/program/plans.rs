@@ -439,3 +439,39 @@ fn real_launches_are_as_planned() {
         sandbox.until_free();
     }
 }
+
+#[test]
+fn an_imagined_occupation_is_avoided_and_named() {
+    let sandbox = Sandbox::new();
+    let mask = |options: &str| {
+        let document: Value = serde_json::from_str(&plan(&sandbox, "core:8", options)).unwrap();
+        document["plan"]["mask"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(mask("--json -c 2"), "0-1");
+    assert_eq!(mask("--json -c 2 --held 0-2"), "3-4");
+    assert_eq!(mask("--json -c 2 --held 0-2 --busy 3,6"), "4-5");
+    assert_eq!(mask("--json --held 0-2 --busy 3,6"), "4-5,7");
+    let why = plan(&sandbox, "core:8", "--explain --held 0-2 --busy 3,6");
+    for text in
+        ["CPUs 0-2 are assumed to be held by other runs (--held)", "CPUs 3,6 are assumed to be kept busy"]
+    {
+        assert!(why.contains(text), "{text}: {why}");
+    }
+    let full = sandbox.trimtab("plan --machine core:8 -c 2 --held 0-6").ends();
+    full.fails(1, &["1 can be had now: CPUs 0-6 are held"]);
+    let foreign = sandbox.trimtab("plan --machine core:8 --busy 7-9").ends();
+    foreign.fails(2, &["--busy: the machine has no CPUs 8-9; it has 0-7"]);
+}
+
+#[test]
+fn a_grant_of_slurm_is_for_this_machine_only() {
+    let sandbox = Sandbox::new();
+    let said = |options: &str| {
+        let call = sandbox.trimtab(&format!("plan --explain --survey none {options}"));
+        call.env("SLURM_CPUS_ON_NODE", "1").ends().ok()
+    };
+    assert!(!said("--machine core:8").contains("SLURM"));
+    need!(two(), "two cores are needed");
+    assert!(said("").contains("SLURM_CPUS_ON_NODE grants this job 1 CPU: 1 core is taken"), "{}", said(""));
+    assert!(!said("-c 2").contains("SLURM"));
+}

@@ -45,6 +45,9 @@ use std::fmt;
 
 pub use threads::fitting;
 
+/// Largest ratio of the worst to the best case of a gain that is printed as numbers.
+const RANGE_SHOWN_MAX: f64 = 4.0;
+
 /// Smallest gain for which a change is advised, at the careful end of its interval.
 pub const GAIN_LEAST: f64 = 0.02;
 /// Least error of a prediction, as the logarithm of a ratio; set on the calibration half
@@ -155,10 +158,22 @@ impl Gain {
     }
 }
 
-/// Formats the gain as ratios of times.
+/// Formats the gain as ratios of times. A range that is too wide to act on is not printed as
+/// numbers, which would look like knowledge.
 impl fmt::Display for Gain {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:.2} times the run time ({:.2} to {:.2})", self.likely, self.low, self.high)
+        if self.high <= RANGE_SHOWN_MAX * self.low {
+            write!(f, "{:.2} times the run time ({:.2} to {:.2})", self.likely, self.low, self.high)
+        } else if self.high < 1.0 {
+            write!(f, "at most {:.2} times the run time", self.high)
+        } else if self.low > 1.0 {
+            write!(f, "at least {:.2} times the run time", self.low)
+        } else {
+            write!(
+                f,
+                "a gain or a loss: best and worst case differ by more than a factor of {RANGE_SHOWN_MAX}"
+            )
+        }
     }
 }
 

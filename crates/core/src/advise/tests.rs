@@ -349,3 +349,16 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_range_that_is_too_wide_is_not_printed_as_numbers() {
+    for (low, likely, high, words) in [
+        (0.5, 0.8, 1.2, "0.80 times the run time (0.50 to 1.20)"),
+        (0.002, 0.016, 0.13, "at most 0.13 times the run time"),
+        (2.0, 54.05, 519_312.88, "at least 2.00 times the run time"),
+        (0.9, 54.05, 519_312.88, "a gain or a loss: best and worst case differ by more than a factor of 4"),
+        (0.0, 0.5, 1.0, "a gain or a loss: best and worst case differ by more than a factor of 4"),
+    ] {
+        assert_eq!(Gain { low, likely, high }.to_string(), words);
+    }
+}

@@ -18,17 +18,35 @@ pub enum Format {
     Slurm,
     /// The files of a cgroup v2 cpuset.
     Cpuset,
+    /// A drop-in of a systemd service.
+    Systemd,
+    /// `podman run`.
+    Podman,
+    /// `docker run`, which has the options of podman.
+    Docker,
+    /// A service of a Compose file.
+    Compose,
+    /// The elements of a libvirt domain for a virtual machine.
+    Libvirt,
+    /// MPICH's `mpiexec`, for a rank on each slot.
+    Mpich,
 }
 
 impl Format {
     /// All formats, in the order of the help text.
-    pub const ALL: [(&'static str, Self); 6] = [
+    pub const ALL: [(&'static str, Self); 12] = [
         ("omp", Self::Omp),
         ("taskset", Self::Taskset),
         ("numactl", Self::Numactl),
         ("likwid", Self::Likwid),
         ("slurm", Self::Slurm),
         ("cpuset", Self::Cpuset),
+        ("systemd", Self::Systemd),
+        ("podman", Self::Podman),
+        ("docker", Self::Docker),
+        ("compose", Self::Compose),
+        ("libvirt", Self::Libvirt),
+        ("mpich", Self::Mpich),
     ];
 
     /// Returns the words of all formats.
@@ -63,30 +81,80 @@ pub fn format(plan: &Plan, format: Format) -> String {
         Format::Taskset => format!("taskset -c {}", plan.mask),
         Format::Numactl => format!("numactl --physcpubind={}{}", plan.mask, numactl_memory(plan)),
         Format::Likwid => format!("likwid-pin -c {in_order}"),
-        Format::Slurm => {
-            let mut words = plan.mask.words().iter().rev();
-            let top = words.next().map_or_else(String::new, |word| format!("{word:x}"));
-            let mask: String = std::iter::once(top).chain(words.map(|word| format!("{word:016x}"))).collect();
-            let memory = match plan.memory.policy {
-                MemoryPolicy::Local => " --mem-bind=local".to_owned(),
-                MemoryPolicy::None => String::new(),
-                policy => {
-                    let nodes = plan
-                        .memory
-                        .nodes
-                        .iter()
-                        .fold(0u64, |mask, node| mask | 1u64.checked_shl(node.0).unwrap_or(0));
-                    let prefer = if policy == MemoryPolicy::Bind { "" } else { "prefer," };
-                    format!(" --mem-bind={prefer}mask_mem:0x{nodes:x}")
-                }
-            };
-            format!(
-                "srun --ntasks=1 --cpus-per-task={} --cpu-bind=mask_cpu:0x{mask}{memory}",
-                plan.slots.len()
-            )
-        }
+        Format::Slurm => srun(plan),
         Format::Cpuset => format!("cpuset.cpus={}\ncpuset.mems={}", plan.hold, plan.nodes),
+        Format::Systemd => systemd(plan),
+        Format::Podman => format!("podman run {}", container(plan)),
+        Format::Docker => format!("docker run {}", container(plan)),
+        Format::Compose => format!("services:\n  app:\n    cpuset: \"{}\"", plan.mask),
+        Format::Libvirt => libvirt(plan),
+        Format::Mpich => format!("mpiexec -n {} -bind-to user:{in_order}", plan.slots.len()),
     }
+}
+
+fn srun(plan: &Plan) -> String {
+    let mut words = plan.mask.words().iter().rev();
+    let top = words.next().map_or_else(String::new, |word| format!("{word:x}"));
+    let mask: String = std::iter::once(top).chain(words.map(|word| format!("{word:016x}"))).collect();
+    let memory = match plan.memory.policy {
+        MemoryPolicy::Local => " --mem-bind=local".to_owned(),
+        MemoryPolicy::None => String::new(),
+        policy => {
+            let nodes = plan
+                .memory
+                .nodes
+                .iter()
+                .fold(0u64, |mask, node| mask | 1u64.checked_shl(node.0).unwrap_or(0));
+            let prefer = if policy == MemoryPolicy::Bind { "" } else { "prefer," };
+            format!(" --mem-bind={prefer}mask_mem:0x{nodes:x}")
+        }
+    };
+    format!("srun --ntasks=1 --cpus-per-task={} --cpu-bind=mask_cpu:0x{mask}{memory}", plan.slots.len())
+}
+
+/// Returns a drop-in. systemd prefers one node only, and has no weights; such a policy is left out.
+fn systemd(plan: &Plan) -> String {
+    let nodes = &plan.memory.nodes;
+    let memory = match plan.memory.policy {
+        MemoryPolicy::Local => "\nNUMAPolicy=local".to_owned(),
+        MemoryPolicy::Preferred => format!("\nNUMAPolicy=preferred\nNUMAMask={nodes}"),
+        MemoryPolicy::Bind => format!("\nNUMAPolicy=bind\nNUMAMask={nodes}"),
+        MemoryPolicy::Interleave => format!("\nNUMAPolicy=interleave\nNUMAMask={nodes}"),
+        MemoryPolicy::None | MemoryPolicy::PreferredMany | MemoryPolicy::Weighted => String::new(),
+    };
+    format!("[Service]\nCPUAffinity={}{memory}", plan.mask)
+}
+
+/// Returns the options of a container. Engines bind memory or leave it alone.
+fn container(plan: &Plan) -> String {
+    let memory = match plan.memory.policy {
+        MemoryPolicy::Bind => format!(" --cpuset-mems={}", plan.memory.nodes),
+        _ => String::new(),
+    };
+    format!("--cpuset-cpus={}{memory}", plan.mask)
+}
+
+/// Returns the elements of a domain: a virtual CPU on each slot, the emulator's threads on the
+/// whole mask. libvirt prefers one node only, and has no weights; such a policy is left out.
+fn libvirt(plan: &Plan) -> String {
+    let mut lines = vec![
+        format!("<vcpu placement='static' cpuset='{}'>{}</vcpu>", plan.mask, plan.slots.len()),
+        "<cputune>".to_owned(),
+    ];
+    let pins = plan.slots.iter().enumerate();
+    lines.extend(pins.map(|(vcpu, slot)| format!("  <vcpupin vcpu='{vcpu}' cpuset='{}'/>", slot.cpu)));
+    lines.extend([format!("  <emulatorpin cpuset='{}'/>", plan.mask), "</cputune>".to_owned()]);
+    let mode = match plan.memory.policy {
+        MemoryPolicy::Bind => Some("strict"),
+        MemoryPolicy::Interleave => Some("interleave"),
+        MemoryPolicy::Preferred => Some("preferred"),
+        _ => None,
+    };
+    lines.extend(mode.into_iter().flat_map(|mode| {
+        let memory = format!("  <memory mode='{mode}' nodeset='{}'/>", plan.memory.nodes);
+        ["<numatune>".to_owned(), memory, "</numatune>".to_owned()]
+    }));
+    lines.join("\n")
 }
 
 fn numactl_memory(plan: &Plan) -> String {
@@ -125,7 +193,35 @@ mod tests {
             "srun --ntasks=1 --cpus-per-task=4 --cpu-bind=mask_cpu:0x30000000003 --mem-bind=prefer,mask_mem:0x3"
         );
         assert_eq!(said("cpuset"), "cpuset.cpus=0-1,40-41\ncpuset.mems=0-1");
+        assert_eq!(said("systemd"), "[Service]\nCPUAffinity=0-1,40-41");
+        assert_eq!(said("podman"), "podman run --cpuset-cpus=0-1,40-41");
+        assert_eq!(said("docker"), "docker run --cpuset-cpus=0-1,40-41");
+        assert_eq!(said("compose"), "services:\n  app:\n    cpuset: \"0-1,40-41\"");
+        assert_eq!(said("mpich"), "mpiexec -n 4 -bind-to user:0,40,1,41");
         assert!("qsub".parse::<Format>().is_err());
+    }
+
+    #[test]
+    fn bound_memory_is_bound_in_each_tool_that_can() {
+        let machine = parse_synthetic("pack:2 numa:1 core:2").unwrap();
+        let request =
+            Request { amount: "2".parse().unwrap(), memory: "bind".parse().unwrap(), ..Request::default() };
+        let plan = plan(&machine, &request, &Taken::nothing(machine.cpus())).unwrap();
+        let said = |word: &str| format(&plan, word.parse().unwrap());
+        assert_eq!(said("systemd"), "[Service]\nCPUAffinity=0-1\nNUMAPolicy=bind\nNUMAMask=0");
+        assert_eq!(said("podman"), "podman run --cpuset-cpus=0-1 --cpuset-mems=0");
+        let domain = [
+            "<vcpu placement='static' cpuset='0-1'>2</vcpu>",
+            "<cputune>",
+            "  <vcpupin vcpu='0' cpuset='0'/>",
+            "  <vcpupin vcpu='1' cpuset='1'/>",
+            "  <emulatorpin cpuset='0-1'/>",
+            "</cputune>",
+            "<numatune>",
+            "  <memory mode='strict' nodeset='0'/>",
+            "</numatune>",
+        ];
+        assert_eq!(said("libvirt").lines().collect::<Vec<_>>(), domain);
     }
 
     #[test]

@@ -160,10 +160,17 @@ fn choose(pool: &Pool<'_>, request: &Request, taken: &Taken, or_fewer: bool) -> 
         Amount::Auto => {
             let free = most(pool, request.strategy, &(0..pool.candidates.len()), AUTO_COST_MAX);
             let all = u32::try_from(free.max(1)).unwrap_or(u32::MAX);
-            let cap =
-                [request.cores_auto, request.cores_max].into_iter().flatten().min().filter(|&cap| cap < all);
+            let site = [request.cores_auto, request.cores_max].into_iter().flatten().min();
+            let cap = site.filter(|&cap| cap < all);
             reasons.push(Reason::Auto { free, cap });
-            cap.unwrap_or(all)
+            let below = cap.unwrap_or(all);
+            match request.granted.as_ref().filter(|granted| granted.cores < below) {
+                Some(granted) => {
+                    reasons.push(Reason::Granted(granted.clone()));
+                    granted.cores
+                }
+                None => below,
+            }
         }
     };
     let wanted = asked;

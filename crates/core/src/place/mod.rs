@@ -4,13 +4,15 @@
 //! `pool` gathers the candidates and their costs, `local` finds cores without local memory, `make`
 //! joins the steps, and `reasons` explains the result. `environment`, `waiting` and `launchers`
 //! decide the settings for the program's runtimes and launchers; `runtimes` and `programs` are
-//! tables; `fit` lowers counts. Nothing here reads or changes the machine.
+//! tables; `fit` lowers counts, and `grant` reads what a workload manager granted. Nothing here
+//! reads or changes the machine.
 
 mod compact;
 mod environment;
 mod error;
 mod fit;
 mod format;
+mod grant;
 pub mod launchers;
 pub mod load_estimate;
 mod local;
@@ -34,6 +36,7 @@ pub use environment::{Action, Binder, CountRequest, Variable, effective, environ
 pub use error::PlaceError;
 pub use fit::{Fit, counts, fitted};
 pub use format::{Format, format};
+pub use grant::{Grant, GrantedCores, grant};
 pub use load_estimate::{LoadEstimate, LoadEvidence, LoadOrigin, RunnableTask, RunnableTasks, load_estimate};
 pub use make::{plan, state};
 pub use memory::{HugePages, MemoryPlan, MemoryPolicy};

@@ -1,5 +1,6 @@
 //! Plan of a run: its resources and the reasons, as a value.
 
+use super::grant::GrantedCores;
 use super::memory::{HugePages, MemoryPlan, MemoryPolicy};
 use super::request::{Amount, Strategy};
 use crate::ids::{CoreId, LlcId, OsCpu, OsNode};
@@ -69,6 +70,8 @@ pub enum Reason {
         /// Default of the site, if it limited the answer.
         cap: Option<u32>,
     },
+    /// A workload manager granted the job fewer cores than `auto` would take.
+    Granted(GrantedCores),
     /// A percentage was resolved.
     Share {
         /// The percentage.
@@ -205,9 +208,11 @@ pub enum Reason {
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Limited { .. } | Self::Auto { .. } | Self::Share { .. } | Self::Fewer { .. } => {
-                self.fmt_count(f)
-            }
+            Self::Limited { .. }
+            | Self::Auto { .. }
+            | Self::Granted(_)
+            | Self::Share { .. }
+            | Self::Fewer { .. } => self.fmt_count(f),
             Self::Fits { .. } | Self::Spans { .. } | Self::Spread { .. } | Self::Strided { .. } => {
                 self.fmt_layout(f)
             }
@@ -242,6 +247,14 @@ impl Reason {
                     f,
                     "auto: {} free or less than half busy, the site's default is {cap}",
                     plural(*free, "core")
+                )
+            }
+            Self::Granted(GrantedCores { variable, cpus, cores }) => {
+                write!(
+                    f,
+                    "{variable} grants this job {}: {} taken (-c N takes more)",
+                    plural(*cpus as usize, "CPU"),
+                    if *cores == 1 { "1 core is".to_owned() } else { format!("{cores} cores are") }
                 )
             }
             Self::Share { percent, of, cores } => {

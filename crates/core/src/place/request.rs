@@ -1,5 +1,6 @@
 //! Requests of a user: the number of cores, their shape and their distribution.
 
+use super::grant::GrantedCores;
 use super::memory::{HugePages, MemoryPolicy};
 use crate::set::{CpuSet, NodeSet};
 use crate::topology::{Level, Tier};
@@ -370,4 +371,7 @@ pub struct Request {
     pub cores_max: Option<u32>,
     /// Most cores that `auto` takes by the site's rules.
     pub cores_auto: Option<u32>,
+    /// Most cores that `auto` takes by the grant of a workload manager.
+    #[serde(default)]
+    pub granted: Option<GrantedCores>,
 }

@@ -24,6 +24,14 @@ pub(super) struct Output {
     pub(super) said: String,
 }
 
+/// Returns the path of the helper that belongs to the running program.
+///
+/// # Errors
+/// It is not installed; the message lists the places that were searched.
+pub fn find_helper() -> Result<PathBuf, MachineLoadError> {
+    find(None)
+}
+
 /// Returns the helper's path: the one given, else next to the running program, else in `libexec`
 /// beside its `bin`.
 pub(super) fn find(given: Option<&Path>) -> Result<PathBuf, MachineLoadError> {

@@ -1,6 +1,7 @@
 //! `trimtab doctor`: common faults of machines and environments, each with its remedy; with a
 //! program, the variants of a run that the program tolerates (`program`).
 
+mod parts;
 mod program;
 
 use crate::args::DoctorArgs;
@@ -74,6 +75,7 @@ pub fn run(world: &World, args: &DoctorArgs) -> Result<u8, Exit> {
     let situation = Situation::live(world, false);
     let nodes = situation.as_ref().map_or(0, |situation| situation.machine.nodes().len());
     let mut findings = vec![machine(world, &situation)];
+    findings.extend(parts::check());
     findings.extend(bounds(world));
     findings.extend([
         ledger(world),
