@@ -127,16 +127,18 @@ bench-oversub: ## measure more threads than cores, alone and two programs at onc
 	$(TARGET)/release/trimtab bench oversub --programs bench/build/gcc $(ARGS)
 
 .PHONY: deb rpm package-smoke
-# Of an unoptimised build, packages that try the packaging itself: they are not for use, and not in dist.
-PACKAGE = BUILT='$(BUILT)' $(if $(filter dev,$(PROFILE)),QUICK=1 DIST='$(TARGET)/package/dist') scripts/package
+# Of the programs of the release archive. Of an unoptimised build, packages that try the packaging itself: they are not for
+# use, and not in dist.
+PACKED  = $(if $(filter dev,$(PROFILE)),build,dist)
+PACKAGE = CARGO='$(CARGO)' $(if $(filter dev,$(PROFILE)),BUILT='$(BUILT)' QUICK=1 DIST='$(TARGET)/package/dist',BUILT='$(TARGET)/dist/release') scripts/package
 
-deb: build ## make Debian packages in dist, after installing debhelper (root on Debian or Ubuntu) or naming it
+deb: $(PACKED) ## make Debian packages in dist, after installing debhelper (root on Debian or Ubuntu) or naming it
 	scripts/packages deb
 	$(PACKAGE) deb
 	@if ! lintian --version >/dev/null 2>&1; then echo 'lintian is not installed: the packages are not checked'; \
 	elif [ '$(PROFILE)' != dev ]; then set -x; lintian --fail-on error,warning dist/*.deb; fi
 
-rpm: build ## make RPM packages in dist, after installing rpmbuild (root on Debian or Ubuntu) or naming it
+rpm: $(PACKED) ## make RPM packages in dist, after installing rpmbuild (root on Debian or Ubuntu) or naming it
 	scripts/packages rpm
 	$(PACKAGE) rpm
 
