@@ -9,7 +9,7 @@ PROFILE ?= release
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 BUILT  := $(TARGET)/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))
 
-.PHONY: build help guide test test-models test-python test-torch test-numa test-misses demo bench-launch bench-nested bench-balance bench-uncore bench-cost bench-oversub corpus corpus-test check-all lint install uninstall clean
+.PHONY: build help guide dist dist-smoke test test-models test-python test-torch test-numa test-misses demo bench-launch bench-nested bench-balance bench-uncore bench-cost bench-oversub corpus corpus-test check-all lint install uninstall clean
 
 build: ## build trimtab (the default); says what is missing, installs nothing
 	TRIMTAB_INSTALL=no scripts/packages build
@@ -23,6 +23,16 @@ help: ## say what can be made
 guide: ## make a book of docs/ in target/guide; builds mdBook in target/tools first, some minutes, if it is missing
 	CARGO="$(CARGO)" scripts/mdbook build docs
 	@echo 'the book is target/guide/index.html'
+
+# Static programs with hwloc inside, and no path of this machine: a build of its own, in target/dist.
+dist: ## make a release archive in dist/ that runs where it is unpacked (a build of its own, some minutes; ARGS='--check-reproducible')
+	TRIMTAB_INSTALL=no scripts/packages build
+	CARGO="$(CARGO)" scripts/dist $(ARGS)
+
+dist-smoke: ## run the archives in dist/ here and in bare roots (downloads 60 MB for each, once), after installing or naming what is missing
+	scripts/packages dist
+	@if ! ls dist/*.tar.gz >/dev/null 2>&1; then echo 'there is no archive in dist/: run "make dist" first' >&2; exit 1; fi
+	for archive in dist/*.tar.gz; do scripts/dist-smoke $(ARGS) "$$archive" || exit 1; done
 
 test: ## build and run every test, after installing missing packages (root on Debian or Ubuntu) or naming them
 	scripts/packages build test
@@ -66,11 +76,18 @@ check-all: ## run everything that can fail: all of .ci/run, counted misses, the 
 	$(MAKE) --no-print-directory test-misses
 	$(MAKE) --no-print-directory corpus ARGS='--rounds 0'
 
-demo: ## two minutes: a real program alone and two at once, plain and under trimtab
-	scripts/packages build demo
+# An archive of `make dist` saves the build, and Rust.
+ARCHIVE := $(firstword $(wildcard dist/trimtab-*-linux.tar.gz))
+demo: ## two minutes: a real program alone and two at once, plain and under trimtab (of an archive in dist/, if one is there)
+	scripts/packages $(if $(ARCHIVE),,build) demo
+ifeq ($(ARCHIVE),)
 	$(CARGO) build --release --workspace
+else
+	@echo 'trimtab of $(ARCHIVE) is shown, without a build: remove it to show this source'
+	rm -rf $(TARGET)/demo && mkdir -p $(TARGET)/demo && tar -xzf $(ARCHIVE) --strip-components=1 -C $(TARGET)/demo
+endif
 	$(MAKE) -C bench
-	scripts/demo --trimtab $(TARGET)/release/trimtab
+	scripts/demo --trimtab $(TARGET)/$(if $(ARCHIVE),demo/bin,release)/trimtab
 
 # RECORD=1 keeps the samples in experiments/launch-cost/results and puts the table into docs/performance.md.
 bench-launch: ## measure what starting a program through trimtab and its peers costs (RECORD=1 keeps it)
@@ -110,6 +127,25 @@ bench-oversub: ## measure more threads than cores, alone and two programs at onc
 	$(MAKE) -C bench CC=clang
 	$(TARGET)/release/trimtab bench oversub --programs bench/build/gcc $(ARGS)
 
+.PHONY: deb rpm package-smoke
+# Of the programs of the release archive. Of an unoptimised build, packages that try the packaging itself: they are not for
+# use, and not in dist.
+PACKED  = $(if $(filter dev,$(PROFILE)),build,dist)
+PACKAGE = CARGO='$(CARGO)' $(if $(filter dev,$(PROFILE)),BUILT='$(BUILT)' QUICK=1 DIST='$(TARGET)/package/dist',BUILT='$(TARGET)/dist/release') scripts/package
+
+deb: $(PACKED) ## make Debian packages in dist, after installing debhelper (root on Debian or Ubuntu) or naming it
+	scripts/packages deb
+	$(PACKAGE) deb
+	@if ! lintian --version >/dev/null 2>&1; then echo 'lintian is not installed: the packages are not checked'; \
+	elif [ '$(PROFILE)' != dev ]; then set -x; lintian --fail-on error,warning dist/*.deb; fi
+
+rpm: $(PACKED) ## make RPM packages in dist, after installing rpmbuild (root on Debian or Ubuntu) or naming it
+	scripts/packages rpm
+	$(PACKAGE) rpm
+
+package-smoke: ## install the packages of dist in bare systems (Debian 12 and 13), use, upgrade and remove them; needs root
+	TRIMTAB_INSTALL=yes scripts/package-smoke
+
 lint: ## format, clippy, documentation, licences: warnings are errors
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
@@ -130,4 +166,4 @@ uninstall: ## remove what `make install` installed, and the directories that it 
 
 clean: ## remove everything that was built
 	$(CARGO) clean
-	rm -rf bench/build
+	rm -rf bench/build dist

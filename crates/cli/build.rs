@@ -1,4 +1,5 @@
-//! Build script: links `trimtab` statically and at fixed addresses, where the linker can.
+//! Build script of the programs: links them statically and at fixed addresses. `crates/lab` and
+//! `crates/discover` have links to this file.
 //!
 //! Problem: every launch pays for `trimtab` being a process. As a dynamic program it maps four
 //! libraries and writes 12,000 addresses into 58 pages before `main`; that is a third of a launch.
@@ -6,8 +7,10 @@
 //! Nothing here looks up users or host names, or loads a library, which a static C library does
 //! badly.
 //!
-//! `TRIMTAB_LINK=dynamic` keeps the compiler's default, as does a machine without the C library's
-//! archives (Debian: libc6-dev; Fedora: glibc-static).
+//! `TRIMTAB_LINK=dynamic` keeps the compiler's default for all. Otherwise `trimtab` is static where
+//! the C library has archives (Debian: libc6-dev; Fedora: glibc-static). `TRIMTAB_LINK=static` is
+//! for releases (scripts/dist): all three programs are static, hwloc in the helper too, or the
+//! build fails.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -20,24 +23,74 @@ const LIBRARIES: [&str; 6] = ["c", "dl", "m", "pthread", "rt", "util"];
 /// Linker script in the place of `libgcc_s`, which exists as a shared library only.
 const UNWINDER: &str = "INPUT ( -lgcc_eh -lgcc )\n";
 
+/// The helper's package, the only one that links hwloc.
+const HELPER: &str = "trimtab-discover";
+
+/// Functions in the place of libudev's, which exists as a shared library only, and of `dlopen`.
+/// Without udev's library hwloc reads udev's files itself. Its plugins belong to a shared hwloc, and
+/// a static program can load no library safely; the helper wants none that asks vendors' libraries.
+const STAND_INS: &str = "\
+void *udev_new(void) { return 0; }
+void *udev_unref(void *udev) { (void)udev; return 0; }
+void *udev_device_new_from_subsystem_sysname(void *udev, const char *subsystem, const char *name) {
+    (void)udev; (void)subsystem; (void)name; return 0;
+}
+const char *udev_device_get_property_value(void *device, const char *key) { (void)device; (void)key; return 0; }
+void *udev_device_unref(void *device) { (void)device; return 0; }
+void *dlopen(const char *file, int mode) { (void)file; (void)mode; return 0; }
+";
+
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
     println!("cargo:rerun-if-env-changed=TRIMTAB_LINK");
     let output = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
-    if !is_wanted() || !write_scripts(&output) || !links(&output) {
+    let package = variable("CARGO_PKG_NAME");
+    let must = variable("TRIMTAB_LINK") == "static";
+    if !must && package != "trimtab" {
         return;
     }
+    match prepare(&output, &package) {
+        Ok(()) => link(&output, &package),
+        Err(reason) if must => println!("cargo::error={package} cannot be linked statically: {reason}"),
+        Err(_) => {}
+    }
+}
+
+fn variable(name: &str) -> String {
+    env::var(name).unwrap_or_default()
+}
+
+/// Makes what a static link needs, and tries it; the error says what is missing.
+fn prepare(output: &Path, package: &str) -> Result<(), String> {
+    if !is_wanted() {
+        return Err("this is for builds for the same machine, with the GNU C library".to_owned());
+    }
+    write_scripts(output)?;
+    if package == HELPER {
+        write_hwloc(output)?;
+    }
+    if links(output) {
+        return Ok(());
+    }
+    Err("the linker fails with the C library's archives (Debian: libc6-dev; Fedora: glibc-static)".to_owned())
+}
+
+/// Tells cargo the linker's options.
+fn link(output: &Path, package: &str) {
     let directory = format!("-L{}", output.display());
     let end = ["-Wl,--start-group", "-lgcc_s", "-lc", "-Wl,--end-group"];
     for argument in [directory.as_str(), "-static", "-no-pie"].into_iter().chain(end) {
-        println!("cargo:rustc-link-arg-bin=trimtab={argument}");
+        println!("cargo:rustc-link-arg-bins={argument}");
+    }
+    if package == HELPER {
+        // Before the directory of the shared hwloc, which hwloc's binding names.
+        println!("cargo:rustc-link-search=native={}", output.display());
     }
 }
 
 /// Returns whether the build is for this machine's GNU C library, and a static program is not
 /// refused.
 fn is_wanted() -> bool {
-    let variable = |name: &str| env::var(name).unwrap_or_default();
     variable("CARGO_CFG_TARGET_OS") == "linux"
         && variable("CARGO_CFG_TARGET_ENV") == "gnu"
         && variable("HOST") == variable("TARGET")
@@ -48,19 +101,44 @@ fn linker() -> Command {
     Command::new(env::var_os("RUSTC_LINKER").unwrap_or_else(|| OsString::from("cc")))
 }
 
+/// Returns the path of an archive, if the compiler finds it.
+fn archive(name: &str) -> Result<PathBuf, String> {
+    let said = linker().arg(format!("-print-file-name=lib{name}.a")).output();
+    let said = said.map_err(|error| format!("the C compiler does not start: {error}"))?;
+    let path = PathBuf::from(String::from_utf8_lossy(&said.stdout).trim());
+    if path.is_absolute() { Ok(path) } else { Err(format!("there is no lib{name}.a")) }
+}
+
+/// Writes the file that the linker finds for `-lNAME`.
+fn write(output: &Path, name: &str, text: &str) -> Result<(), String> {
+    fs::write(output.join(format!("lib{name}.a")), text).map_err(|error| format!("a linker script: {error}"))
+}
+
 /// Writes linker scripts that name the archives. The compiler makes the linker prefer shared
 /// libraries; in a directory without any, the linker finds these scripts.
-fn write_scripts(output: &Path) -> bool {
-    let write = |name: &str, text: &str| fs::write(output.join(format!("lib{name}.a")), text).is_ok();
-    let archive = |name: &str| {
-        let said = linker().arg(format!("-print-file-name=lib{name}.a")).output().ok()?;
-        let path = PathBuf::from(String::from_utf8(said.stdout).ok()?.trim());
-        path.is_absolute().then_some(path)
-    };
-    write("gcc_s", UNWINDER)
-        && LIBRARIES.iter().all(|name| {
-            archive(name).is_some_and(|path| write(name, &format!("INPUT ( \"{}\" )\n", path.display())))
-        })
+fn write_scripts(output: &Path) -> Result<(), String> {
+    write(output, "gcc_s", UNWINDER)?;
+    for name in LIBRARIES {
+        let path = archive(name).map_err(|reason| {
+            format!("{reason} of the C library (Debian: libc6-dev; Fedora: glibc-static)")
+        })?;
+        write(output, name, &format!("INPUT ( \"{}\" )\n", path.display()))?;
+    }
+    Ok(())
+}
+
+/// Does the same for hwloc, and compiles the stand-ins for what it names besides.
+fn write_hwloc(output: &Path) -> Result<(), String> {
+    let path = archive("hwloc")
+        .map_err(|reason| format!("{reason} (Debian: libhwloc-dev; else hwloc --enable-static)"))?;
+    write(output, "hwloc", &format!("INPUT ( \"{}\" )\n", path.display()))?;
+    let (source, object) = (output.join("stand_ins.c"), output.join("stand_ins.o"));
+    let compiled = fs::write(&source, STAND_INS).is_ok()
+        && linker().args(["-O", "-c", "-o"]).arg(&object).arg(&source).status().is_ok_and(|it| it.success());
+    if !compiled {
+        return Err("the C compiler fails".to_owned());
+    }
+    write(output, "udev", &format!("INPUT ( \"{}\" )\n", object.display()))
 }
 
 /// Returns whether a small program can be linked in this way.

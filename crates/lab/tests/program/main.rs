@@ -15,6 +15,7 @@ mod balances;
 mod bench;
 mod completions;
 mod cost;
+mod dist;
 mod documents;
 mod figures;
 mod hidden;

@@ -128,7 +128,7 @@ fn machine(world: &World, situation: &anyhow::Result<Situation>) -> CheckResult 
         Err(error) => CheckResult::fault(
             "machine",
             format!("{error:#}"),
-            "install libhwloc15 (hwloc's library) and reinstall trimtab",
+            "reinstall trimtab; a helper that was built with a shared hwloc needs it (Debian: libhwloc15)",
         ),
     }
 }
