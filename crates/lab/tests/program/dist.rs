@@ -20,7 +20,7 @@ fn tools() -> Option<()> {
     let there =
         |tool: &&str| Command::new(tool).arg("--version").output().is_ok_and(|it| it.status.success());
     let gnu = Command::new("tar").arg("--version").output().ok()?;
-    let all = ["python3", "gzip", "strip", "readelf", "objdump", "sha256sum"].iter().all(|tool| there(tool));
+    let all = ["python3", "gzip", "strip", "readelf", "objdump", "sha256sum"].iter().all(there);
     (all && String::from_utf8_lossy(&gnu.stdout).contains("GNU tar")).then_some(())
 }
 
