@@ -27,8 +27,9 @@ const UNWINDER: &str = "INPUT ( -lgcc_eh -lgcc )\n";
 const HELPER: &str = "trimtab-discover";
 
 /// Functions in the place of libudev's, which exists as a shared library only, and of `dlopen`.
-/// Without udev's library hwloc reads udev's files itself. Its plugins belong to a shared hwloc, and
-/// a static program can load no library safely; the helper wants none that asks vendors' libraries.
+/// Without udev's library hwloc reads udev's files itself. Its plugins belong to a shared hwloc,
+/// and a static program can load no library safely; the helper wants none that asks vendors'
+/// libraries.
 const STAND_INS: &str = "\
 void *udev_new(void) { return 0; }
 void *udev_unref(void *udev) { (void)udev; return 0; }

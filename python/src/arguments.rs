@@ -167,7 +167,8 @@ impl CallArguments<'_, '_> {
         found.ok_or_else(|| argument(format!("root {root} is not one of the {ranks} ranks")))
     }
 
-    /// Returns the buffer of the output, made if none was passed, and the object that is the result.
+    /// Returns the buffer of the output, made if none was passed, and the object that is the
+    /// result.
     fn output(
         &self,
         gets: bool,

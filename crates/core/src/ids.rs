@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// One more than the largest CPU number that a preload library can be given: the most CPUs that any
-/// Linux configuration supports (`NR_CPUS` on x86-64). A fixed bound lets the library keep a plan in
-/// static storage.
+/// Linux configuration supports (`NR_CPUS` on x86-64). A fixed bound lets the library keep a plan
+/// in static storage.
 pub const CPUS_MAX: usize = 8192;
 
 /// A small integer id that can live in a [`Set`](crate::set::Set).

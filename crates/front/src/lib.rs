@@ -26,7 +26,8 @@
 //! 2. [`diagnostics`] writes messages to standard error, [`print()`] results to standard output;
 //!    [`exit`] has the statuses.
 //! 3. [`args`] has the forms of values on the command line: times, words of a list, numbers.
-//! 4. [`units`], [`table`], [`chart`], [`date`], [`progress`] and [`status_line`] format the output.
+//! 4. [`units`], [`table`], [`chart`], [`date`], [`progress`] and [`status_line`] format the
+//!    output.
 
 #![forbid(unsafe_code)]
 

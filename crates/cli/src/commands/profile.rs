@@ -1,5 +1,5 @@
-//! `trimtab profile`: runs a program under the monitor and reports its profile. [`Measurement`] is the
-//! same as a value, for other commands.
+//! `trimtab profile`: runs a program under the monitor and reports its profile. [`Measurement`] is
+//! the same as a value, for other commands.
 
 use super::run;
 use crate::args::{ProfileArgs, RunArgs, RunOnly};
@@ -49,8 +49,8 @@ fn run_for(world: &World, args: ProfileArgs, target: ProfileTarget) -> Result<u8
     run::run(world, &args)
 }
 
-/// A measurement of one run, in a process of its own: the program's parent gets signals only for the
-/// program, and forks again.
+/// A measurement of one run, in a process of its own: the program's parent gets signals only for
+/// the program, and forks again.
 #[derive(Debug)]
 pub(super) struct Measurement {
     process: Pid,

@@ -4,9 +4,10 @@
 //! locations, although other runs hold cores and other programs pin to them or keep them busy.
 //! Idea: gather the candidates, filter them, and ask the strategy for its best answer (`choice`). A
 //! slightly busy core is better than a second socket, and a free socket is better than a busy core.
-//! Cores without local memory come after all cores with local memory, at equal load. Properties: Plans are deterministic.
-//! Every slot is allowed, and no CPU has two slots. The requested shape is kept, or the request is
-//! refused with the missing resource (`check` verifies all of this independently).
+//! Cores without local memory come after all cores with local memory, at equal load. Properties:
+//! Plans are deterministic. Every slot is allowed, and no CPU has two slots. The requested shape is
+//! kept, or the request is refused with the missing resource (`check` verifies all of this
+//! independently).
 
 use super::choice::{Chosen, cheapest, most};
 use super::error::PlaceError;

@@ -1,12 +1,12 @@
 //! Placement: request + machine + occupancy -> plan with reasons.
 //!
 //! [`plan()`] is the only entry point. Each strategy has a file (`compact`, `spread`, `stride`).
-//! `pool` gathers the candidates and their costs, `local` finds cores without local memory, `choice`
-//! asks the strategies, `make` joins the steps, and `reasons` explains the result; `marks` shows it
-//! in pictures of the machine. `environment`, `waiting` and `launchers` decide the settings for the
-//! program's runtimes and launchers; `runtimes` and `programs` are tables; `fit` lowers counts, and
-//! `grant` reads the number of CPUs that a workload manager granted. Nothing here reads or changes
-//! the machine.
+//! `pool` gathers the candidates and their costs, `local` finds cores without local memory,
+//! `choice` asks the strategies, `make` joins the steps, and `reasons` explains the result; `marks`
+//! shows it in pictures of the machine. `environment`, `waiting` and `launchers` decide the
+//! settings for the program's runtimes and launchers; `runtimes` and `programs` are tables; `fit`
+//! lowers counts, and `grant` reads the number of CPUs that a workload manager granted. Nothing
+//! here reads or changes the machine.
 
 mod choice;
 mod compact;

@@ -114,7 +114,8 @@ impl Discovery {
         Some(meant)
     }
 
-    /// Removes processes that no root covers. Processes with a covered ancestor will be found again.
+    /// Removes processes that no root covers. Processes with a covered ancestor will be found
+    /// again.
     pub fn drop_unmeant(&mut self, listener: &mut dyn ThreadListener) {
         let unmeant = self.table.processes.iter().filter(|(_, process)| process.covers.is_empty());
         let gone: Vec<Pid> = unmeant.map(|(pid, _)| *pid).collect();
