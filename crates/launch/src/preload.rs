@@ -196,19 +196,16 @@ fn of_others(environment: &Environment) -> Option<String> {
 }
 
 /// Returns the names of the variables that a launch changes, for the line that the library writes
-/// if the program fails within seconds. `LD_PRELOAD` is named if nothing else was changed.
+/// if the program fails within seconds. The library alone is not named: most programs with threads
+/// load it, and an ordinary failure of each would get a line.
 pub(crate) fn changed(environment: &[Variable], preload: &Preload, pid: u32) -> Option<Variable> {
     let ours = |name: &str| name.starts_with("TRIMTAB_") || name == PRELOAD || name == TOOLS;
-    let mut names: Vec<&str> = environment
+    let names = environment
         .iter()
         .filter(|variable| !matches!(variable.action, Action::Kept { .. } | Action::Unset { .. }))
         .map(|variable| variable.name.as_str())
-        .filter(|name| !ours(name))
-        .collect();
-    if names.is_empty() {
-        names.push(PRELOAD);
-    }
-    let text = changed_text(pid, names.into_iter())?;
+        .filter(|name| !ours(name));
+    let text = changed_text(pid, names)?;
     matches!(preload, Preload::Goes { .. }).then(|| variable(CHANGED_VARIABLE, Action::Set { value: text }))
 }
 

@@ -4,8 +4,7 @@
 //! from the C library and names the changed variables and the options that leave them unchanged.
 //!
 //! Nothing is printed for an end by a signal or `_exit`, in children, or after
-//! [`FAILURE_TIME_MAX`]. If only this library was added, status 1 is not reported either: most
-//! programs with threads carry it, and many use status 1 for an ordinary answer.
+//! [`FAILURE_TIME_MAX`].
 
 use crate::{ending, imports, plan, standard_error};
 use libc::{c_int, c_void};
@@ -16,8 +15,6 @@ use trimtab_core::handoff::{CHANGED_VARIABLE, read_changed};
 
 /// Longest time from the launch to a failure that the launch may have caused.
 const FAILURE_TIME_MAX: Duration = Duration::from_secs(5);
-/// Names of a launch that added this library and changed nothing else.
-const LIBRARY_ONLY: &str = "LD_PRELOAD";
 /// Bound of the stored names, in bytes.
 const NAMES_MAX: usize = 256;
 /// Bound of the line, in bytes.
@@ -62,9 +59,6 @@ fn report_failure(status: c_int) {
         return;
     }
     let names = std::str::from_utf8(&start.names[..start.names_len]).unwrap_or_default();
-    if names == LIBRARY_ONLY && status == 1 {
-        return;
-    }
     let mut line = [0u8; LINE_MAX];
     let mut rest = &mut line[..];
     let written = writeln!(

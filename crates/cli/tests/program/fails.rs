@@ -27,22 +27,13 @@ fn a_failure_at_the_start_is_reported_with_the_changed_variables() {
 }
 
 #[test]
-fn a_program_that_only_got_the_library_is_told_so_unless_its_status_is_1() {
+fn a_program_that_only_got_the_library_fails_silently() {
     need!(two(), "two cores are needed");
     let program = need!(built("gcc", "threads_fail.c", &["-O1", "-pthread"]), "no gcc");
     let sandbox = Sandbox::new();
-    let said = |options: &str, status: &str| {
-        let outcome = sandbox.run(options).arg(&program).arg(status).ends();
-        assert_eq!(outcome.code, status.parse().ok(), "{outcome}");
-        outcome.stderr
-    };
-    let line = said("-c 2", "3");
-    assert!(line.starts_with(&format!("{LINE}3 after ")), "{line}");
-    assert!(line.contains("Changed for it: LD_PRELOAD. "), "{line}");
-    for (options, status) in
-        [("-c 2", "1"), ("-c 2", "0"), ("-c 2 --pin mask", "3"), ("-c 2 --env keep", "3")]
-    {
-        assert_eq!(said(options, status), "", "{options}, {status}");
+    for status in ["1", "3", "0"] {
+        let outcome = sandbox.run("-c 2").arg(&program).arg(status).ends();
+        assert_eq!((outcome.code, outcome.stderr.as_str()), (status.parse().ok(), ""), "{outcome}");
     }
 }
 
