@@ -68,6 +68,9 @@ enum Combining {
     Own(Py<PyAny>),
 }
 
+/// The operator of a call, its kernel, and the caller's own operator if it is one.
+type Combination = (Option<Operator>, Option<Kernel>, Option<Box<Own>>);
+
 fn operator(passed: Option<&Bound<'_, PyAny>>) -> PyResult<Combining> {
     let Some(passed) = passed else { return Ok(Combining::Built(Operator::Sum)) };
     let known =
@@ -194,7 +197,7 @@ impl CallArguments<'_, '_> {
     }
 
     /// Returns the operator or the caller's own, and the kernel, of a call that combines elements.
-    fn combining(&self, elements: Type) -> PyResult<(Option<Operator>, Option<Kernel>, Option<Box<Own>>)> {
+    fn combining(&self, elements: Type) -> PyResult<Combination> {
         if !self.kind.combines() {
             return Ok((None, None, None));
         }
