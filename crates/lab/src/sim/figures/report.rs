@@ -52,7 +52,7 @@ pub(super) fn figure(done: &FinishedFigure) -> String {
     let wrong = || report.claims.iter().filter(|claim| !claim.right_order);
     if !report.claims.is_empty() {
         let right = report.claims.len() - wrong().count();
-        let _ = writeln!(out, "\n{right} of {} published orders are right", report.claims.len());
+        let _ = writeln!(out, "\n{right} of {} published orders right", report.claims.len());
     }
     for claim in wrong() {
         let _ = writeln!(out, "  wrong: {} ({} and {})", claim.what, number(claim.left), number(claim.right));
