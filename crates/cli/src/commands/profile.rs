@@ -1,4 +1,4 @@
-//! `trimtab profile`: runs a program under the monitor and reports its profile. [`Measurement`] is
+//! `trimtab profile`: runs a program under the monitor and reports its profile. `Measurement` is
 //! the same as a value, for other commands.
 
 use super::run;
