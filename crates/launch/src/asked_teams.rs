@@ -1,10 +1,9 @@
-//! Request for nested teams: its three ways.
+//! Request for nested teams: the option or the variable that states it.
 //!
-//! There are three ways to request teams; the first one present counts: `--nest`,
-//! `TRIMTAB_NESTING`, and `OMP_NESTING_TEAM_SIZE`, the name in the publication. An invalid text in
-//! one of the first two is an error, as with any option, because it was meant for trimtab. The
-//! third may be set for another tool: an invalid text gives a warning and the program runs without
-//! nested placement; with `--strict` it is an error.
+//! The first one that is present counts: `--nest`, `TRIMTAB_NESTING`, and `OMP_NESTING_TEAM_SIZE`,
+//! the name in the publication. An invalid text in one of the first two is an error, as with any
+//! option, because it was meant for trimtab. The third may be set for another tool: an invalid text
+//! gives a warning and the program runs without nested placement; with `--strict` it is an error.
 
 use crate::options::Options;
 use crate::origin::ValueOrigin;

@@ -12,7 +12,7 @@ use crate::launchers::{self, ForLaunchers};
 use crate::nesting::{self, Nesting};
 use crate::options::{EnvMode, PinMode};
 use crate::origin::ValueOrigin;
-use crate::place::{Placed, cores, place, tell_crowding};
+use crate::place::{Placed, cores, place};
 use crate::plan::{LaunchPlan, Questions, RankPart, RankPlan, WaitPlan, WatchPlan};
 use crate::preload::{self, Preload};
 use crate::ranks::Role;
@@ -69,7 +69,7 @@ pub fn decide(request: &LaunchRequest, facts: &LaunchFacts) -> Result<LaunchPlan
     reasons.extend(role.tell(facts).into_iter().chain(launchers::warn(facts)));
     reasons.extend(ledger(request, facts)?);
     let placed = place(request, facts, &role)?;
-    reasons.extend(tell_crowding(&role, placed.whole.as_ref()));
+    reasons.extend(tell::crowding(&role, placed.whole.as_ref()));
     let holds = request.tuning.as_ref().is_none_or(|tuning| cores(&placed.plan) == tuning.wanted_cores());
     reasons.extend(tell::tuning(request, &placed.plan, holds));
     let deciding = Deciding::new(request, facts, &placed, holds);

@@ -6,7 +6,6 @@
 
 use crate::facts::LaunchFacts;
 use crate::ranks::Role;
-use crate::reason::{LaunchReason, Topic};
 use crate::request::LaunchRequest;
 use std::collections::BTreeSet;
 use trimtab_core::place::nesting::{Tree, narrow};
@@ -15,7 +14,6 @@ use trimtab_core::place::{
     Taken, local_rank, part, plan,
 };
 use trimtab_core::set::CpuSet;
-use trimtab_core::words::plural;
 
 /// Placement of a launch. [`place()`] has an example.
 #[derive(Clone, PartialEq, Debug)]
@@ -81,7 +79,7 @@ pub fn place(request: &LaunchRequest, facts: &LaunchFacts, role: &Role) -> Resul
 fn granted(request: &LaunchRequest, facts: &LaunchFacts, role: &Role) -> Option<GrantedCores> {
     let grant = request.grant.filter(|_| !matches!(role, Role::Bound(_)))?;
     let rank = local_rank(&|name| request.environment.text(name));
-    let ranks = rank.and_then(|rank| rank.of).unwrap_or(1);
+    let ranks = if grant.per_rank { rank?.of? } else { 1 };
     Some(grant.cores(&facts.machine, request.place.smt, ranks))
 }
 
@@ -232,18 +230,4 @@ fn explain(facts: &LaunchFacts, plan: &mut Plan) {
 /// ```
 pub fn cores(plan: &Plan) -> usize {
     plan.slots.iter().map(|slot| slot.core).collect::<BTreeSet<_>>().len()
-}
-
-/// Returns the message that ranks share cores, from the first rank, so that it is shown once.
-/// `whole` is the plan of the job's allotment.
-pub(crate) fn tell_crowding(role: &Role, whole: Option<&Plan>) -> Option<LaunchReason> {
-    let (rank, _job) = role.shared().filter(|(rank, _)| rank.rank == 0)?;
-    let (of, cores) = (rank.of?, cores(whole?));
-    (cores < of as usize).then(|| {
-        let text = format!(
-            "{of} ranks share {} in turn, so that some wait for others; start at most {cores}, or give them more with -c",
-            plural(cores, "core")
-        );
-        LaunchReason::warning(Topic::Rank, text)
-    })
 }

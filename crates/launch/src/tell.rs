@@ -4,6 +4,7 @@ use crate::nesting::Nesting;
 use crate::place::cores;
 use crate::plan::WaitPlan;
 use crate::preload::Preload;
+use crate::ranks::Role;
 use crate::reason::{LaunchReason, Level, Topic};
 use crate::request::LaunchRequest;
 use trimtab_core::handoff::Pin;
@@ -61,6 +62,20 @@ pub(crate) fn placement(plan: &Plan, request: &LaunchRequest) -> Vec<LaunchReaso
         rule.map(|rule| LaunchReason::note(Topic::Placement, format!("the rule for \"{rule}\" applies"))),
     );
     told
+}
+
+/// Returns the message that ranks share cores, from the first rank, so that it is shown once.
+/// `whole` is the plan of the job's allotment.
+pub(crate) fn crowding(role: &Role, whole: Option<&Plan>) -> Option<LaunchReason> {
+    let (rank, _job) = role.shared().filter(|(rank, _)| rank.rank == 0)?;
+    let (of, cores) = (rank.of?, cores(whole?));
+    (cores < of as usize).then(|| {
+        let text = format!(
+            "{of} ranks share {} in turn, so that some wait for others; start at most {cores}, or give them more with -c",
+            plural(cores, "core")
+        );
+        LaunchReason::warning(Topic::Rank, text)
+    })
 }
 
 /// Returns why a plan with an open number of cores has fewer cores than usable, if other programs

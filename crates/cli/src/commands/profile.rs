@@ -61,7 +61,7 @@ pub(super) struct Measurement {
 
 impl Measurement {
     /// Prepares the measurement. The program's output goes to stderr. This process must have one
-    /// thread, so that the other one can go on with what this one knows.
+    /// thread, so that the child's copy of its memory is consistent.
     ///
     /// # Errors
     /// No process or no pipe is available, or this process has other threads.

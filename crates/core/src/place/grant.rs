@@ -74,8 +74,9 @@ pub fn grant(get: &dyn Fn(&str) -> Option<String>, rank: Option<&LocalRank>) -> 
     if let Some(cpus) = get("HQ_CPUS").and_then(|list| list.parse::<CpuSet>().ok()) {
         return u32::try_from(cpus.len()).ok().filter(|&cpus| cpus > 0).map(|cpus| of_job("HQ_CPUS", cpus));
     }
-    // Also set in batch scripts, where it is the number for a task of a later step.
-    if rank.is_some_and(|rank| rank.launcher == "Slurm")
+    // Also set in batch scripts, where it is the number for a task of a later step. The number for
+    // the machine is known only together with the number of ranks.
+    if rank.is_some_and(|rank| rank.launcher == "Slurm" && rank.of.is_some())
         && let Some(cpus) = number("SLURM_CPUS_PER_TASK")
     {
         return Some(Grant { variable: "SLURM_CPUS_PER_TASK", cpus, per_rank: true });
@@ -149,6 +150,19 @@ mod tests {
         ] {
             assert_eq!(found(variables, launcher), expected, "{variables:?} {launcher:?}");
         }
+    }
+
+    #[test]
+    fn a_number_for_each_rank_counts_only_with_the_number_of_ranks() {
+        let get = |name: &str| match name {
+            "SLURM_CPUS_PER_TASK" => Some("4".to_owned()),
+            "SLURM_CPUS_ON_NODE" => Some("16".to_owned()),
+            _ => None,
+        };
+        let of = |of| LocalRank { launcher: "Slurm", rank: 0, of, job: None };
+        let grant = |ranks| grant(&get, Some(&of(ranks))).unwrap();
+        assert_eq!((grant(Some(3)).cpus, grant(Some(3)).per_rank), (4, true));
+        assert_eq!((grant(None).cpus, grant(None).per_rank), (16, false));
     }
 
     #[test]
