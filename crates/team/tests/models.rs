@@ -179,7 +179,7 @@ fn without_a_fence_wake_ups_would_be_lost() {
 }
 
 #[test]
-#[ignore = "hangs, as another test sees"]
+#[ignore = "hangs on purpose: another test starts it and checks that"]
 fn a_wake_up_without_a_fence() {
     model(Broken::RaisedWithoutFence, || sleepers(1));
 }
@@ -190,7 +190,7 @@ fn without_a_second_read_wake_ups_would_be_lost() {
 }
 
 #[test]
-#[ignore = "hangs, as another test sees"]
+#[ignore = "hangs on purpose: another test starts it and checks that"]
 fn a_wake_up_without_a_second_read() {
     model(Broken::NotReloaded, || sleepers(1));
 }
@@ -261,7 +261,7 @@ fn a_barrier_without_fences_would_hang() {
 }
 
 #[test]
-#[ignore = "hangs, as another test sees"]
+#[ignore = "hangs on purpose: another test starts it and checks that"]
 fn a_barrier_without_fences() {
     model(Broken::RaisedWithoutFence, || barriers(2, Barrier::Dissemination, 1));
 }

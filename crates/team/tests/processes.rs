@@ -59,7 +59,7 @@ fn once(rank: &Rank, job: &str) -> trimtab_team::Result<()> {
 
 /// Not a test: the work of a started process.
 #[test]
-#[ignore = "is a rank of the other tests"]
+#[ignore = "a process that the other tests start"]
 fn as_a_rank() {
     let Some((mut team, number)) = Team::inherited().unwrap() else { return };
     let job = std::env::var("TEAM_TEST_JOB").unwrap();

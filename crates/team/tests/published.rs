@@ -47,7 +47,7 @@ fn ends(child: &mut Child) -> ExitStatus {
 
 /// Not a test: the work of a started process.
 #[test]
-#[ignore = "is a rank of the other tests"]
+#[ignore = "a process that the other tests start"]
 fn as_a_rank() {
     let Ok(job) = std::env::var("PUBLISHED_TEST_JOB") else { return };
     let (what, path) = job.split_once(' ').unwrap_or((&job, ""));

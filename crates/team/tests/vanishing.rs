@@ -122,7 +122,7 @@ fn a_vanishing_rank() {
 }
 
 #[test]
-#[ignore = "is what a rank of the other tests becomes"]
+#[ignore = "a program that a rank of the other tests executes"]
 fn sleeps() {
     std::thread::sleep(Duration::from_secs(60));
 }
