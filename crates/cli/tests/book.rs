@@ -278,6 +278,26 @@ fn command_lines(text: &str) -> Vec<Vec<String>> {
     lines
 }
 
+/// Most lines of the README, which is read in one sitting.
+const README_LINES: usize = 130;
+/// Most lines of a page of the book. Longer pages are split by task.
+const PAGE_LINES: usize = 400;
+
+#[test]
+fn no_page_is_too_long_to_be_read_at_once() {
+    let lines = |page: &Path| fs::read_to_string(page).unwrap().lines().count();
+    let readme = lines(&root().join("README.md"));
+    assert!(readme <= README_LINES, "README.md has {readme} lines, and {README_LINES} are the most");
+    let pages = pages(&root().join("docs"));
+    let long: Vec<String> = pages
+        .iter()
+        .map(|page| (page, lines(page)))
+        .filter(|(_, count)| *count > PAGE_LINES)
+        .map(|(page, count)| format!("{}: {count} lines", page.display()))
+        .collect();
+    assert!(long.is_empty(), "split by task what has more than {PAGE_LINES} lines:\n{}", long.join("\n"));
+}
+
 /// Pages name no command and no option that the parser does not know. Values and missing words are
 /// not judged: pages have placeholders for them.
 #[test]

@@ -22,6 +22,10 @@ const START: &[u8] = b"trimtab-part:";
 /// Longest name and longest version that are read, in bytes.
 const WORD_MAX: usize = 64;
 
+/// Length of the longest mark, in bytes: a reader of a part of a file keeps as many bytes of it for
+/// the next part.
+pub const MARK_MAX: usize = START.len() + 2 * (WORD_MAX + 1);
+
 /// Name and version in a mark.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Part<'a> {

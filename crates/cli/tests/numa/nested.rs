@@ -23,7 +23,7 @@ fn assert_teams_are_on(nodes: &[u32], shape: &Shape, threads: &[Thread]) {
         let own = BTreeSet::from([*node]);
         for thread in team {
             assert_eq!(shape.nodes_of(&thread.mask), own, "not with its team: {thread:?}");
-            assert_eq!(thread.nodes, own, "its pages are elsewhere: {thread:?}");
+            assert_eq!(thread.nodes, own, "its pages are elsewhere: {thread:?} of {threads:?}");
         }
     }
 }

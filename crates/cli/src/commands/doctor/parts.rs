@@ -2,14 +2,17 @@
 //! are of one release.
 
 use super::CheckResult;
-use std::io;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
-use trimtab_core::part::{self, Part};
+use trimtab_core::part::{self, MARK_MAX, Part};
 use trimtab_front::sibling;
 use trimtab_linux::launch::preload_library;
 use trimtab_linux::machine::find_helper;
 
 const SUBJECT: &str = "installation";
+
+/// Bytes of a file that are read at once.
+const PIECE: usize = 1 << 18;
 
 /// Checks all parts that this program would use. A missing helper or preload library is the subject
 /// of other checks.
@@ -42,12 +45,12 @@ fn part_mark() -> &'static str {
 fn judge(path: &Path, own: &str) -> Result<(), CheckResult> {
     let remedy = "install all parts of one release: make install, or one package";
     let shown = path.display();
-    let bytes = std::fs::read(path).map_err(|error: io::Error| {
-        CheckResult::fault(SUBJECT, format!("cannot read {shown}: {error}"), remedy)
-    })?;
-    match part::find(&bytes) {
-        Some(Part { version, .. }) if version == own => Ok(()),
-        Some(Part { name, version }) => {
+    let found = std::fs::File::open(path).and_then(name_and_version);
+    let found = found
+        .map_err(|error| CheckResult::fault(SUBJECT, format!("cannot read {shown}: {error}"), remedy))?;
+    match found {
+        Some((_, version)) if version == own => Ok(()),
+        Some((name, version)) => {
             let text = format!("{name} is of version {version}, and this program of {own} ({shown})");
             Err(CheckResult::fault(SUBJECT, text, remedy))
         }
@@ -56,6 +59,23 @@ fn judge(path: &Path, own: &str) -> Result<(), CheckResult> {
             format!("{shown} does not say its version: it is no part of trimtab, or of an older release"),
             remedy,
         )),
+    }
+}
+
+/// Returns the name and the version of the first mark in a file. The file is read in pieces, and not
+/// beyond the mark: a program with debug information has a hundred megabytes, which would otherwise
+/// be in this process's memory and in the kernel's cache of files.
+fn name_and_version(mut file: impl Read) -> io::Result<Option<(String, String)>> {
+    let mut bytes = Vec::with_capacity(PIECE + MARK_MAX);
+    loop {
+        bytes.drain(..bytes.len().saturating_sub(MARK_MAX));
+        let count = file.by_ref().take(PIECE as u64).read_to_end(&mut bytes)?;
+        if let Some(Part { name, version }) = part::find(&bytes) {
+            return Ok(Some((name.to_owned(), version.to_owned())));
+        }
+        if count == 0 {
+            return Ok(None);
+        }
     }
 }
 
@@ -72,4 +92,40 @@ fn list(paths: &[PathBuf]) -> String {
     }
     let texts = groups.iter().map(|(folder, names)| format!("{} in {}", names.join(", "), folder.display()));
     texts.collect::<Vec<_>>().join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mark_is_found_wherever_the_pieces_end() {
+        let mark = b"trimtab-part:shim=1.2.3;";
+        for before in (PIECE - mark.len() - 1..=PIECE + 1).chain([0, 3 * PIECE - 5]) {
+            let file = [vec![b't'; before], mark.to_vec(), vec![0; 10]].concat();
+            let found = name_and_version(file.as_slice()).unwrap();
+            assert_eq!(found, Some(("shim".to_owned(), "1.2.3".to_owned())), "{before} bytes before it");
+        }
+        assert_eq!(name_and_version(vec![b't'; 3 * PIECE].as_slice()).unwrap(), None);
+        assert_eq!(name_and_version(b"".as_slice()).unwrap(), None);
+    }
+
+    #[test]
+    fn a_file_is_not_read_far_beyond_its_mark() {
+        struct Endless(u64);
+        impl Read for Endless {
+            fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+                buffer.fill(0);
+                if self.0 == 0 {
+                    buffer[..20].copy_from_slice(b"trimtab-part:a=0.1.0");
+                    buffer[20] = b';';
+                }
+                self.0 += buffer.len() as u64;
+                Ok(buffer.len())
+            }
+        }
+        let mut file = Endless(0);
+        assert!(name_and_version(&mut file).unwrap().is_some());
+        assert!(file.0 <= 2 * PIECE as u64, "{} bytes were read", file.0);
+    }
 }
