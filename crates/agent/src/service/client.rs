@@ -32,7 +32,7 @@ impl Client {
         let of = |connection| Self { connection, namespace };
         if let Some(path) = named {
             return match Connection::open(path, true, ANSWER_TIME_MAX) {
-                Err(error @ SocketError::Nobody { .. }) => {
+                Err(error @ SocketError::NoListener { .. }) => {
                     let start = format!("start one with: trimtab serve --socket {}", path.display());
                     Err(anyhow!("{error}: {start}"))
                 }
@@ -48,7 +48,7 @@ impl Client {
         for place in places {
             match place.and_then(|place| Connection::open(&place.path(), false, ANSWER_TIME_MAX)) {
                 Ok(connection) => return Ok(of(connection)),
-                Err(SocketError::Nobody { .. } | SocketError::Place(_)) => {}
+                Err(SocketError::NoListener { .. } | SocketError::Place(_)) => {}
                 // A stranger's socket in place of the user's own service does not hide root's
                 // service.
                 Err(stranger @ SocketError::Stranger { .. }) => {

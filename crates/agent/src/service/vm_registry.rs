@@ -78,7 +78,7 @@ type LookupMessage = (u64, Result<(VirtualMachine, Owner), Refusal>, Duration);
 /// Watched machine.
 #[derive(Debug)]
 struct WatchedVm {
-    lookout: VcpuWatcher,
+    watcher: VcpuWatcher,
     version: Option<u64>,
     /// The user for whom it was watched first; root once root asks.
     uid: u32,
@@ -212,9 +212,9 @@ impl<T: Send + 'static> VmRegistry<T> {
             return Err(Refusal::TooManyMachines { limit });
         }
         shared.lock().vcpus.insert(id, plain(&vm.vcpus, user.uid));
-        let lookout =
+        let watcher =
             VcpuWatcher::begin(self.vms.clone(), vm).map_err(|error| Refusal::Failed(error.to_string()))?;
-        self.watched.insert(id, WatchedVm { lookout, version: None, uid: user.uid });
+        self.watched.insert(id, WatchedVm { watcher, version: None, uid: user.uid });
         Ok(())
     }
 
@@ -237,13 +237,13 @@ impl<T: Send + 'static> VmRegistry<T> {
         self.watched.retain(|id, watched| {
             let stays = named.contains(id);
             if !stays {
-                fading.push((watched.uid, watched.lookout.pulse()));
+                fading.push((watched.uid, watched.watcher.pulse()));
             }
             stays
         });
         state.vcpus.retain(|id, _| named.contains(id));
-        for (id, WatchedVm { lookout, version, uid }) in &mut self.watched {
-            if let Some(seen) = lookout.news(*version) {
+        for (id, WatchedVm { watcher, version, uid }) in &mut self.watched {
+            if let Some(seen) = watcher.news(*version) {
                 *version = Some(seen.version);
                 state.vcpus.insert(*id, plain(&seen.vcpus, *uid));
             }

@@ -14,6 +14,9 @@
 //! computing: by then its process has counted. An initial thread that has computed little beside
 //! the others of its process ([`INITIAL_SHARE_MIN`]) waits for them: it stays free, since it goes
 //! on when they have ended. The master of a team computes as much as the team and is bound with it.
+//! If several processes compute, it is bound once it has computed for [`INITIAL_SETTLED_MIN`],
+//! because ranks count their CPUs later than at their start, too. The master of the only team is
+//! not waited for: while one thread of a team is free, no trial of binding means anything.
 //!
 //! Properties: a process in which two threads compute has no lone thread, but its initial thread
 //! may still stay free. The result is a function of the threads, their processes and their CPU
@@ -22,7 +25,8 @@
 //! Source: pools of Python's multiprocessing, Numba and Open MPI ranks, which counted one CPU
 //! beside a busy program until lone threads were left free; a program below sudo, whose initial
 //! thread waited for its workers, and counted one CPU afterwards because it had been taken for a
-//! computing thread on a busy machine.
+//! computing thread on a busy machine; hybrid ranks of MPICH and Open MPI with teams of two threads,
+//! which counted one CPU after a second of computing.
 
 use super::thread_state::ThreadState;
 use std::collections::BTreeMap;
@@ -30,6 +34,12 @@ use std::collections::BTreeMap;
 /// CPU seconds after which a lone thread beside other computing processes has counted its CPUs.
 /// Chosen: pools and ranks count at their start or between short tasks.
 const LONE_SETTLED_MIN: f64 = 5.0;
+
+/// CPU seconds after which the initial thread of one of several processes is bound with the others
+/// of its team. Chosen: above the whole computation of ranks that print the number of their CPUs or
+/// size a second pool after a second, and so short that a long run loses nothing that can be
+/// measured.
+const INITIAL_SETTLED_MIN: f64 = 2.0;
 
 /// CPU time of an initial thread, as a share of the mean of its process's other computing threads,
 /// below which it waits for them. Chosen: a thread that waits uses a few percent, the master of a
@@ -50,9 +60,10 @@ pub(super) fn stay_free(threads: &[ThreadState], computing: &[usize]) -> Vec<usi
             let others = of_one.iter().filter(|&&i| !threads[i].initial);
             let used: f64 = others.clone().map(|&i| threads[i].computed).sum();
             let waits_below = INITIAL_SHARE_MIN * used / others.count().max(1) as f64;
+            let settled_from = if single { waits_below } else { waits_below.max(INITIAL_SETTLED_MIN) };
             of_one.into_iter().filter(move |&i| {
                 let ThreadState { initial, computed, .. } = threads[i];
-                if lone { single || computed < LONE_SETTLED_MIN } else { initial && computed < waits_below }
+                if lone { single || computed < LONE_SETTLED_MIN } else { initial && computed < settled_from }
             })
         })
         .collect();
@@ -92,18 +103,28 @@ mod tests {
 
     #[test]
     fn an_initial_thread_that_waits_for_its_workers_stays_free_and_a_master_does_not() {
-        let mut threads = threads(&[(7, 0.9), (7, 3.0), (7, 5.0), (8, 2.9), (8, 3.0)]);
+        let mut threads = threads(&[(7, 2.9), (7, 9.0), (7, 15.0), (8, 2.9), (8, 3.0)]);
         (threads[0].initial, threads[3].initial) = (true, true);
         assert_eq!(stay_free(&threads, &[0, 1, 2, 3, 4]), [0]);
-        threads[0].computed = 1.0;
+        threads[0].computed = 3.0;
         assert!(stay_free(&threads, &[0, 1, 2, 3, 4]).is_empty());
     }
 
     #[test]
-    fn at_its_start_a_team_has_no_thread_that_waits() {
+    fn at_its_start_the_only_team_has_no_thread_that_waits() {
         let mut threads = threads(&[(7, 0.0), (7, 0.0)]);
         threads[0].initial = true;
         assert!(stay_free(&threads, &[0, 1]).is_empty());
+    }
+
+    #[test]
+    fn masters_of_several_teams_are_bound_once_they_have_settled() {
+        let mut threads = threads(&[(7, 1.9), (7, 2.0), (8, 2.0), (8, 1.9)]);
+        assert!(stay_free(&threads, &[0, 1, 2, 3]).is_empty(), "none is initial");
+        (threads[0].initial, threads[2].initial) = (true, true);
+        assert_eq!(stay_free(&threads, &[0, 1, 2, 3]), [0]);
+        threads[0].computed = 2.0;
+        assert!(stay_free(&threads, &[0, 1, 2, 3]).is_empty());
     }
 
     #[test]

@@ -38,7 +38,7 @@ impl Connection {
             match connect_to(&address) {
                 Ok(socket) => break socket,
                 Err(Errno::NOENT | Errno::CONNREFUSED) => {
-                    return Err(SocketError::Nobody { path: path.to_owned() });
+                    return Err(SocketError::NoListener { path: path.to_owned() });
                 }
                 Err(Errno::ACCESS | Errno::PERM) => {
                     return Err(SocketError::Refused { path: path.to_owned() });

@@ -62,7 +62,7 @@ pub enum SocketError {
     },
     /// The socket has no listener.
     #[error("no daemon runs at {}", path.display())]
-    Nobody {
+    NoListener {
         /// The path searched.
         path: PathBuf,
     },

@@ -46,7 +46,7 @@ impl PortLink {
         if let Some(sought) = &self.sought {
             let found = match sought.try_recv() {
                 Err(TryRecvError::Empty) => return Ok(false),
-                Err(TryRecvError::Disconnected) => Err(Missing::Nobody),
+                Err(TryRecvError::Disconnected) => Err(Missing::NoListener),
                 Ok(found) => found,
             };
             self.sought = None;
@@ -57,7 +57,7 @@ impl PortLink {
                     Ok(true)
                 }
                 Err(Missing::Stranger(uid)) => Err(uid),
-                Err(Missing::Nobody) => Ok(false),
+                Err(Missing::NoListener) => Ok(false),
             };
         }
         if self.stream.is_none() && self.next.is_none_or(|next| next <= now) {
@@ -115,18 +115,18 @@ impl PortLink {
 /// Reason why a port has no peer.
 #[derive(Debug)]
 enum Missing {
-    Nobody,
+    NoListener,
     Stranger(u32),
 }
 
 /// Connects to the socket at a path, if this user or root listens there.
 fn seek(path: &Path, user: u32) -> Result<OwnedFd, Missing> {
     let theirs = |uid: u32| if [0, user].contains(&uid) { Ok(()) } else { Err(Missing::Stranger(uid)) };
-    let found = FoundSocket::at(path).map_err(|_| Missing::Nobody)?;
+    let found = FoundSocket::at(path).map_err(|_| Missing::NoListener)?;
     theirs(found.owner)?;
     // A listener with a full queue serves another client.
-    let socket = found.connect().map_err(|_| Missing::Nobody)?;
-    let peer = peer::credentials(&socket).map_err(|_| Missing::Nobody)?;
+    let socket = found.connect().map_err(|_| Missing::NoListener)?;
+    let peer = peer::credentials(&socket).map_err(|_| Missing::NoListener)?;
     theirs(peer.uid)?;
     Ok(socket)
 }

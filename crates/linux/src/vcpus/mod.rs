@@ -28,12 +28,12 @@ mod descriptors;
 mod error;
 mod kernel;
 mod list;
-mod lookout;
 mod names;
 pub mod qmp;
+mod watcher;
 
 pub use error::{Tried, VmError};
-pub use lookout::{Pulse, VcpuSnapshot, VcpuWatcher};
+pub use watcher::{Pulse, VcpuSnapshot, VcpuWatcher};
 
 use crate::process::{self, Pid, StartTime, Tid};
 use crate::socket::found::FoundSocket;
@@ -301,14 +301,14 @@ impl Vms {
         let named =
             || first.and_then(|tid| self.process_of(tid)).filter(|pid| self.may_speak_for(&answer, *pid));
         let pid = answer.peer.filter(has).or_else(named).or(answer.peer);
-        self.find_with(pid.ok_or(qmp(qmp::QmpError::Nobody))?, Some((path, &answer)))
+        self.find_with(pid.ok_or(qmp(qmp::QmpError::NoProcess))?, Some((path, &answer)))
     }
 
     /// Queries a socket that the machine's own command line, or an earlier caller, named. The path
     /// is not trusted.
     fn ask_untrusted(&self, pid: Pid, path: &Path, speaker: Option<u32>) -> Result<qmp::Answer, QmpError> {
         let failed = |errno: Errno| QmpError::Connect(errno.into());
-        let user = process::identity(&self.proc, pid).map_err(|_| QmpError::Nobody)?.effective;
+        let user = process::identity(&self.proc, pid).map_err(|_| QmpError::NoProcess)?.effective;
         let found = match FoundSocket::of_process(&self.proc.join(pid.to_string()), path) {
             // Named by a process that sees other folders than the machine does.
             Err(Errno::NOENT) => FoundSocket::at(path),

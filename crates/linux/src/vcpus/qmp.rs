@@ -74,7 +74,7 @@ pub enum QmpError {
     },
     /// Its answer names no process on this host.
     #[error("its threads belong to no process that is seen here: is the machine in another container?")]
-    Nobody,
+    NoProcess,
 }
 
 /// A vCPU, as known to the monitor.

@@ -197,13 +197,13 @@ fn a_number_that_was_not_known_is_learned_and_one_that_was_is_kept() {
         guest(tid, 50);
         run(tid, "running\n");
     }
-    let lookout = VcpuWatcher::begin(paper.vms(), paper.find("100").unwrap()).unwrap();
+    let watcher = VcpuWatcher::begin(paper.vms(), paper.find("100").unwrap()).unwrap();
     let until = |wanted: [(Option<u32>, u32); 2]| {
         let begin = std::time::Instant::now();
         let known =
             |seen: VcpuSnapshot| seen.vcpus.iter().map(|vcpu| (vcpu.index, vcpu.tid.0)).collect::<Vec<_>>();
-        while lookout.news(None).map(known) != Some(wanted.to_vec()) {
-            assert!(begin.elapsed().as_secs() < 60, "not within a minute: {:?}", lookout.news(None));
+        while watcher.news(None).map(known) != Some(wanted.to_vec()) {
+            assert!(begin.elapsed().as_secs() < 60, "not within a minute: {:?}", watcher.news(None));
             std::thread::sleep(std::time::Duration::from_millis(20));
         }
     };
@@ -223,12 +223,12 @@ fn a_number_that_was_not_known_is_learned_and_one_that_was_is_kept() {
 fn an_unplugged_vcpu_is_removed_and_the_others_stay() {
     let paper = Paper::new();
     paper.process(100, "firecracker --id a", &["fc_vcpu 0", "fc_vcpu 1", "fc_vcpu 2"]);
-    let lookout = VcpuWatcher::begin(paper.vms(), paper.find("a").unwrap()).unwrap();
+    let watcher = VcpuWatcher::begin(paper.vms(), paper.find("a").unwrap()).unwrap();
     let until = |wanted: &[u32]| {
         let begin = std::time::Instant::now();
         let known = |seen: VcpuSnapshot| seen.vcpus.iter().filter_map(|vcpu| vcpu.index).collect::<Vec<_>>();
-        while lookout.news(None).map(known).as_deref() != Some(wanted) {
-            assert!(begin.elapsed().as_secs() < 60, "not within a minute: {:?}", lookout.news(None));
+        while watcher.news(None).map(known).as_deref() != Some(wanted) {
+            assert!(begin.elapsed().as_secs() < 60, "not within a minute: {:?}", watcher.news(None));
             std::thread::sleep(std::time::Duration::from_millis(20));
         }
     };
@@ -240,8 +240,8 @@ fn an_unplugged_vcpu_is_removed_and_the_others_stay() {
         fs::remove_dir_all(paper.proc().join(format!("100/task/{tid}"))).unwrap();
     }
     let begin = std::time::Instant::now();
-    while lookout.news(None).is_some_and(|seen| seen.fault.is_none()) {
-        assert!(begin.elapsed().as_secs() < 60, "not within a minute: {:?}", lookout.news(None));
+    while watcher.news(None).is_some_and(|seen| seen.fault.is_none()) {
+        assert!(begin.elapsed().as_secs() < 60, "not within a minute: {:?}", watcher.news(None));
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
 }

@@ -95,27 +95,27 @@ fn one_thread_for_all_cpus_is_one() {
 fn cpus_that_are_plugged_in_are_seen_and_a_lost_socket_loses_none() {
     let guest = need!(Guest::start(&Setup::default()), NO_QEMU);
     let vm = vms().find(&VmName::Socket(guest.socket())).unwrap();
-    let lookout = VcpuWatcher::begin(vms(), vm).unwrap();
+    let watcher = VcpuWatcher::begin(vms(), vm).unwrap();
     let wait = |what: &str, holds: &dyn Fn(&trimtab_linux::vcpus::VcpuSnapshot) -> bool| {
         let begin = Instant::now();
-        while !lookout.news(None).is_some_and(|seen| holds(&seen)) {
+        while !watcher.news(None).is_some_and(|seen| holds(&seen)) {
             assert!(begin.elapsed() < Duration::from_secs(60), "not within a minute: {what}");
             std::thread::sleep(Duration::from_millis(20));
         }
     };
     guest.qmp().plug(2);
     wait("the third CPU", &|seen| seen.vcpus.len() == 3);
-    assert!(lookout.news(None).unwrap().vcpus.iter().all(|vcpu| vcpu.place.core == vcpu.index));
+    assert!(watcher.news(None).unwrap().vcpus.iter().all(|vcpu| vcpu.place.core == vcpu.index));
     let mut last = guest.qmp();
     std::fs::remove_file(guest.socket()).unwrap();
     last.plug(3);
     wait("the fourth CPU, by its name", &|seen| seen.vcpus.len() == 4 && seen.fault.is_some());
-    let seen = lookout.news(None).unwrap();
+    let seen = watcher.news(None).unwrap();
     assert_eq!(
         seen.vcpus.iter().map(|vcpu| vcpu.found).collect::<Vec<_>>(),
         [Method::Qmp, Method::Qmp, Method::Qmp, Method::Names]
     );
-    assert_eq!(lookout.news(Some(seen.version)), None);
+    assert_eq!(watcher.news(Some(seen.version)), None);
 }
 
 #[test]

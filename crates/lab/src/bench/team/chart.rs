@@ -20,8 +20,12 @@ pub(super) fn picture(start: &TeamStart, found: TeamFindings<'_>) -> String {
     counts.dedup();
     let ops: Vec<Operation> =
         Operation::ALL.into_iter().filter(|op| found.cells.iter().any(|cell| cell.op == *op)).collect();
-    let contestants: Vec<(String, String)> =
-        found.contestants.iter().enumerate().map(|(at, who)| (class(at, who), who.to_string())).collect();
+    let contestants: Vec<(String, String)> = found
+        .contestants
+        .iter()
+        .enumerate()
+        .map(|(at, contestant)| (class(at, contestant), contestant.to_string()))
+        .collect();
     let group = |&ranks: &u32| {
         let panels: Vec<Panel> = ops.iter().map(|&op| panel(found, ranks, op)).collect();
         let word = if ranks == 1 { "rank" } else { "ranks" };
@@ -38,8 +42,8 @@ pub(super) fn picture(start: &TeamStart, found: TeamFindings<'_>) -> String {
 }
 
 /// Returns the CSS classes of a line: the weight by team or peer, the colour by its place.
-pub(super) fn class(at: usize, who: &Contestant) -> String {
-    let weight = if matches!(who, Contestant::Team(_)) { "team" } else { "peer" };
+pub(super) fn class(at: usize, contestant: &Contestant) -> String {
+    let weight = if matches!(contestant, Contestant::Team(_)) { "team" } else { "peer" };
     format!("{weight} c{}", at % 10)
 }
 
@@ -47,17 +51,20 @@ fn panel(found: TeamFindings<'_>, ranks: u32, op: Operation) -> Panel {
     let wanted = |cell: &&TeamCell| cell.ranks == ranks && cell.op == op && cell.mode == Mode::Stream;
     let cells: Vec<TeamCell> = found.cells.iter().filter(wanted).copied().collect();
     let mut lines = Vec::new();
-    for (at, who) in found.contestants.iter().enumerate() {
+    for (at, contestant) in found.contestants.iter().enumerate() {
         let point = |cell: &TeamCell| {
-            let us = found.of(*cell, who)?.median()?;
+            let us = found.of(*cell, contestant)?.median()?;
             Some(PlotPoint {
                 at: log2(cell.bytes as f64),
                 value: us,
                 at_least: false,
-                tip: format!("{who}: {us:.3} us"),
+                tip: format!("{contestant}: {us:.3} us"),
             })
         };
-        lines.push(PlotLine { class: class(at, who), points: cells.iter().filter_map(point).collect() });
+        lines.push(PlotLine {
+            class: class(at, contestant),
+            points: cells.iter().filter_map(point).collect(),
+        });
     }
     let below = cells.iter().filter(|cell| cell.bytes > 0);
     let below = below.map(|cell| (log2(cell.bytes as f64), size_on_axis(cell.bytes))).collect();

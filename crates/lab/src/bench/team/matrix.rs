@@ -81,8 +81,8 @@ pub(super) struct TeamTools {
 
 impl TeamTools {
     /// Returns the command line of a run.
-    pub(super) fn command(&self, cell: TeamCell, who: &Contestant) -> Vec<OsString> {
-        let mut words: Vec<OsString> = match who {
+    pub(super) fn command(&self, cell: TeamCell, contestant: &Contestant) -> Vec<OsString> {
+        let mut words: Vec<OsString> = match contestant {
             Contestant::Team(_) => vec![self.own.clone().into(), "bench".into(), "team-cell".into()],
             Contestant::Peer { name, .. } => self.peers.words(name),
         };
@@ -94,7 +94,7 @@ impl TeamTools {
         add("-m", mode.word());
         add("-B", &self.batches.to_string());
         add("-T", &self.milliseconds.to_string());
-        match who {
+        match contestant {
             Contestant::Team(ways) => add("-k", &ways.to_string()),
             Contestant::Peer { processes: true, .. } => add("-k", "process"),
             Contestant::Peer { .. } => {}

@@ -51,7 +51,7 @@ pub(super) fn run(world: &World, args: &BenchTeamArgs) -> Result<u8> {
     }
     let plan = matrix::plan(args)?;
     if args.list {
-        let runs = plan.matrix.listing(|cell, who| plan.tools.command(cell, who));
+        let runs = plan.matrix.listing(|cell, contestant| plan.tools.command(cell, contestant));
         return harness::list(runs, &plan.matrix.left_out);
     }
     if plan.matrix.runs.is_empty() {
@@ -114,8 +114,8 @@ impl Benchmark for TeamBench {
         interrupt: &Interrupt,
     ) -> Result<RunOutcome> {
         let Some(&place) = self.plan.matrix.runs.get(at) else { return Ok(RunOutcome::Well) };
-        let (cell, who) = (self.plan.matrix.cells[place.0], &self.plan.matrix.contestants[place.1]);
-        let words = self.plan.tools.command(cell, who);
+        let (cell, contestant) = (self.plan.matrix.cells[place.0], &self.plan.matrix.contestants[place.1]);
+        let words = self.plan.tools.command(cell, contestant);
         let (came, stderr) =
             peers::run(self.plan.tools.peers.start(&words), |said| samples::read(said, cell), interrupt);
         if interrupt.came().is_some() {
@@ -123,7 +123,7 @@ impl Benchmark for TeamBench {
         }
         let line = TeamRunLine {
             cell,
-            column: who.to_string(),
+            column: contestant.to_string(),
             round,
             command: harness::words(&words),
             batches: came.as_deref().unwrap_or_default(),
@@ -159,19 +159,19 @@ impl Benchmark for TeamBench {
         ended: SeriesEnd,
         recorder: &mut Recorder,
     ) -> Result<()> {
-        for (cell, who) in self.plan.matrix.each() {
-            let Some(samples) = found.of(cell, who) else { continue };
-            let ours = matches!(who, Contestant::Team(_));
+        for (cell, contestant) in self.plan.matrix.each() {
+            let Some(samples) = found.of(cell, contestant) else { continue };
+            let ours = matches!(contestant, Contestant::Team(_));
             recorder.write(&TeamLine::Result(TeamResultLine {
                 cell,
-                column: who.to_string(),
+                column: contestant.to_string(),
                 clean: &samples.us.clean,
                 noisy: &samples.us.noisy,
                 us: samples.estimate(found.seed),
                 least_us: samples.least(),
                 cpu_us: samples.cpu(),
                 best_peer: found.best_peer(cell).filter(|_| ours).map(|(peer, _)| peer.to_string()),
-                ratio: found.ratio(cell, who).filter(|_| ours),
+                ratio: found.ratio(cell, contestant).filter(|_| ours),
             }))?;
         }
         for one in judged {

@@ -109,31 +109,35 @@ fn of_all(
     let contestants: Vec<(&Contestant, String)> = found
         .contestants
         .iter()
-        .filter(|who| cells.iter().any(|cell| found.of(*cell, who).is_some()))
-        .map(|who| (who, who.to_string()))
+        .filter(|contestant| cells.iter().any(|cell| found.of(*cell, contestant).is_some()))
+        .map(|contestant| (contestant, contestant.to_string()))
         .collect();
     let mut columns = NAMED.to_vec();
     columns.extend(contestants.iter().map(|(_, name)| (name.as_str(), Align::Right)));
     let mut table = Table::new(&columns);
-    for &cell in
-        cells.iter().filter(|cell| contestants.iter().any(|(who, _)| found.of(**cell, who).is_some()))
+    for &cell in cells
+        .iter()
+        .filter(|cell| contestants.iter().any(|(contestant, _)| found.of(**cell, contestant).is_some()))
     {
-        table
-            .row(named(cell).into_iter().chain(contestants.iter().map(|(who, _)| or_dash(shown(cell, who)))));
+        table.row(
+            named(cell)
+                .into_iter()
+                .chain(contestants.iter().map(|(contestant, _)| or_dash(shown(cell, contestant)))),
+        );
     }
     table
 }
 
 fn times(found: TeamFindings<'_>, cells: &[TeamCell]) -> Table {
-    of_all(found, cells, |cell, who| {
-        let samples = found.of(cell, who)?;
+    of_all(found, cells, |cell, contestant| {
+        let samples = found.of(cell, contestant)?;
         let mark = if samples.is_noisy() { "~" } else { "" };
         Some(format!("{mark}{} ({})", number(samples.median()?), number(samples.least()?)))
     })
 }
 
 fn cpu(found: TeamFindings<'_>, cells: &[TeamCell]) -> Table {
-    of_all(found, cells, |cell, who| Some(number(found.of(cell, who)?.cpu()?)))
+    of_all(found, cells, |cell, contestant| Some(number(found.of(cell, contestant)?.cpu()?)))
 }
 
 fn teams(found: TeamFindings<'_>, cells: &[TeamCell]) -> Table {
@@ -150,13 +154,15 @@ fn teams(found: TeamFindings<'_>, cells: &[TeamCell]) -> Table {
     ]);
     let mut table = Table::new(&columns);
     for &cell in cells {
-        for who in found.contestants.iter().filter(|who| matches!(who, Contestant::Team(_))) {
-            let Some(samples) = found.of(cell, who) else { continue };
-            let (estimate, ratio) = (samples.estimate(found.seed), found.ratio(cell, who));
+        for contestant in
+            found.contestants.iter().filter(|contestant| matches!(contestant, Contestant::Team(_)))
+        {
+            let Some(samples) = found.of(cell, contestant) else { continue };
+            let (estimate, ratio) = (samples.estimate(found.seed), found.ratio(cell, contestant));
             let median =
                 |estimate: Option<Estimate>| or_dash(estimate.map(|estimate| number(estimate.median)));
             table.row(named(cell).into_iter().chain([
-                who.to_string(),
+                contestant.to_string(),
                 median(estimate),
                 interval(estimate),
                 or_dash(samples.least().map(number)),

@@ -32,7 +32,7 @@ impl Only {
 /// Watcher of a machine's CPUs, with the version of its last answer.
 #[derive(Debug)]
 pub(super) struct VcpuWatch {
-    pub(super) lookout: VcpuWatcher,
+    pub(super) watcher: VcpuWatcher,
     pub(super) version: Option<u64>,
 }
 
@@ -40,7 +40,7 @@ impl VcpuWatch {
     pub(super) fn begin(proc: &Path, vm: &VirtualMachine) -> Result<Self, LiveError> {
         let begun = VcpuWatcher::begin(Vms::new(proc), vm.clone());
         let attempt = "starting a thread to look for virtual CPUs (`ulimit -u` shows their limit)";
-        let lookout = begun.map_err(|source| LiveError::System { attempt, source })?;
-        Ok(Self { lookout, version: None })
+        let watcher = begun.map_err(|source| LiveError::System { attempt, source })?;
+        Ok(Self { watcher, version: None })
     }
 }

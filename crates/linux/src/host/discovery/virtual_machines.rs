@@ -17,7 +17,7 @@ impl Discovery {
         let mut renamed = Vec::new();
         for watched in self.table.roots.values_mut() {
             let (Root::Vm(vm), Some(watch)) = (&watched.root, &mut watched.vcpu_watch) else { continue };
-            let Some(seen) = watch.lookout.news(watch.version) else { continue };
+            let Some(seen) = watch.watcher.news(watch.version) else { continue };
             watch.version = Some(seen.version);
             if let Some(fault) = seen.fault {
                 self.vm_fault = Some(fault);

@@ -23,17 +23,25 @@ pub(super) fn picture(start: &KernelsStart, found: KernelsFindings<'_>) -> Strin
     let mut modes: Vec<Mode> = found.cells.iter().map(|cell| cell.mode).collect();
     modes.sort();
     modes.dedup();
-    let contestants: Vec<(String, String)> =
-        found.contestants.iter().enumerate().map(|(at, who)| (class(at, who), who.to_string())).collect();
+    let contestants: Vec<(String, String)> = found
+        .contestants
+        .iter()
+        .enumerate()
+        .map(|(at, contestant)| (class(at, contestant), contestant.to_string()))
+        .collect();
     let times = |&kernel: &NasKernel| {
-        let panel = |mode: &Mode| panel(found, kernel, *mode, |cell, who| found.of(cell, who)?.median());
+        let panel = |mode: &Mode| {
+            panel(found, kernel, *mode, |cell, contestant| found.of(cell, contestant)?.median())
+        };
         let panels: Vec<Panel> = modes.iter().map(panel).collect();
         let axis = Axis::powers(PanelGroup::values(&panels));
         PanelGroup { title: kernel.word().to_owned(), of: "seconds", over: "ranks", axis, panels }
     };
     let beside = |&kernel: &NasKernel| {
         let panel = |mode: &Mode| {
-            panel(found, kernel, *mode, |cell, who| Some(found.beside_threads(cell, who)?.median))
+            panel(found, kernel, *mode, |cell, contestant| {
+                Some(found.beside_threads(cell, contestant)?.median)
+            })
         };
         let panels: Vec<Panel> = modes.iter().map(panel).collect();
         PanelGroup {
@@ -58,14 +66,18 @@ fn panel(
     let cells: Vec<KernelsCell> = found.cells.iter().filter(wanted).copied().collect();
     let at = |cell: &KernelsCell| log2(f64::from(cell.ranks));
     let mut lines = Vec::new();
-    for (place, who) in found.contestants.iter().enumerate() {
+    for (place, contestant) in found.contestants.iter().enumerate() {
         let point = |cell: &KernelsCell| {
-            let value = value(*cell, who)?;
-            Some(PlotPoint { at: at(cell), value, at_least: false, tip: format!("{who}: {value:.4}") })
+            let value = value(*cell, contestant)?;
+            Some(PlotPoint { at: at(cell), value, at_least: false, tip: format!("{contestant}: {value:.4}") })
         };
-        lines.push(PlotLine { class: class(place, who), points: cells.iter().filter_map(point).collect() });
+        lines.push(PlotLine {
+            class: class(place, contestant),
+            points: cells.iter().filter_map(point).collect(),
+        });
     }
-    let measured = |cell: &&KernelsCell| found.contestants.iter().any(|who| value(**cell, who).is_some());
+    let measured =
+        |cell: &&KernelsCell| found.contestants.iter().any(|contestant| value(**cell, contestant).is_some());
     let below = cells.iter().filter(measured).map(|cell| (at(cell), cell.ranks.to_string())).collect();
     Panel { title: mode.word().to_owned(), lines, below }
 }

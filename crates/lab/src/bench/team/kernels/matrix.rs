@@ -57,9 +57,9 @@ pub(super) struct KernelsPlan {
 
 impl KernelsPlan {
     /// Returns the command line of a run.
-    pub(super) fn command(&self, cell: KernelsCell, who: &Contestant) -> Vec<OsString> {
+    pub(super) fn command(&self, cell: KernelsCell, contestant: &Contestant) -> Vec<OsString> {
         let KernelsCell { kernel, class, ranks, mode } = cell;
-        let name = if let Contestant::Peer { name, .. } = who { name } else { TEAM };
+        let name = if let Contestant::Peer { name, .. } = contestant { name } else { TEAM };
         let mut words = self.peers.words(name);
         let mut add = |option: &str, value: &str| words.extend([option.into(), value.into()]);
         add("kernels", "-n");
@@ -68,7 +68,7 @@ impl KernelsPlan {
         add(class.word(), "-m");
         add(mode.word(), "-B");
         words.extend([self.repeats.to_string().into(), "-T".into(), REPETITION_MS_MIN.to_string().into()]);
-        if let Contestant::Team(ways) = who {
+        if let Contestant::Team(ways) = contestant {
             let kind = match ways.split(ranks) {
                 Some((processes, threads)) if matches!(ways, RankLayout::Spread(_)) => {
                     RankLayout::Mixed(processes, threads)
@@ -85,8 +85,8 @@ impl KernelsPlan {
 }
 
 /// Returns whether a contestant is measured in a cell.
-fn measures(who: &Contestant, cell: KernelsCell) -> bool {
-    match who {
+fn measures(contestant: &Contestant, cell: KernelsCell) -> bool {
+    match contestant {
         Contestant::Team(ways) => ways.split(cell.ranks).is_some(),
         // Exchanges of MPI ranks are always copied, those of OpenMP threads never.
         Contestant::Peer { .. } => cell.mode == Mode::Stream,

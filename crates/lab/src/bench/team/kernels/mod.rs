@@ -36,7 +36,7 @@ use trimtab_front::process_env::World;
 pub(super) fn run(world: &World, args: &BenchTeamArgs) -> Result<u8> {
     let plan = matrix::plan(args)?;
     if args.list {
-        let runs = plan.matrix.listing(|cell, who| plan.command(cell, who));
+        let runs = plan.matrix.listing(|cell, contestant| plan.command(cell, contestant));
         return harness::list(runs, &plan.matrix.left_out);
     }
     if plan.matrix.runs.is_empty() {
@@ -78,11 +78,11 @@ type KernelsFindings<'a> = contest::ContestFindings<'a, KernelsCell, KernelsSamp
 
 impl KernelsFindings<'_> {
     /// Returns the ratio of another kind of team to a team of threads.
-    fn beside_threads(&self, cell: KernelsCell, who: &Contestant) -> Option<Estimate> {
-        let others = matches!(who, Contestant::Team(layout) if *layout != RankLayout::Threads);
+    fn beside_threads(&self, cell: KernelsCell, contestant: &Contestant) -> Option<Estimate> {
+        let others = matches!(contestant, Contestant::Team(layout) if *layout != RankLayout::Threads);
         let threads =
             self.of(cell, &Contestant::Team(RankLayout::Threads)).filter(|_| others && cell.ranks > 1)?;
-        self.ratio_of(self.of(cell, who)?, threads)
+        self.ratio_of(self.of(cell, contestant)?, threads)
     }
 }
 
@@ -108,8 +108,8 @@ impl Benchmark for KernelsBench {
         interrupt: &Interrupt,
     ) -> Result<RunOutcome> {
         let Some(&place) = self.plan.matrix.runs.get(at) else { return Ok(RunOutcome::Well) };
-        let (cell, who) = (self.plan.matrix.cells[place.0], &self.plan.matrix.contestants[place.1]);
-        let words = self.plan.command(cell, who);
+        let (cell, contestant) = (self.plan.matrix.cells[place.0], &self.plan.matrix.contestants[place.1]);
+        let words = self.plan.command(cell, contestant);
         let (came, stderr) =
             peers::run(self.plan.peers.start(&words), |said| samples::read(said, cell), interrupt);
         if interrupt.came().is_some() {
@@ -117,7 +117,7 @@ impl Benchmark for KernelsBench {
         }
         recorder.write(&KernelsLine::Run(KernelsRunLine {
             cell,
-            column: who.to_string(),
+            column: contestant.to_string(),
             round,
             command: harness::words(&words),
             repetitions: came.as_deref().unwrap_or_default(),
@@ -146,12 +146,12 @@ impl Benchmark for KernelsBench {
     }
 
     fn conclude(&self, found: &KernelsFindings<'_>, ended: SeriesEnd, recorder: &mut Recorder) -> Result<()> {
-        for (cell, who) in self.plan.matrix.each() {
-            let Some(samples) = found.of(cell, who) else { continue };
-            let ours = matches!(who, Contestant::Team(_));
+        for (cell, contestant) in self.plan.matrix.each() {
+            let Some(samples) = found.of(cell, contestant) else { continue };
+            let ours = matches!(contestant, Contestant::Team(_));
             recorder.write(&KernelsLine::Result(KernelsResultLine {
                 cell,
-                column: who.to_string(),
+                column: contestant.to_string(),
                 clean: samples.clean(),
                 noisy: samples.noisy(),
                 seconds: samples.estimate(found.seed),
@@ -159,10 +159,11 @@ impl Benchmark for KernelsBench {
                 cpu_seconds: samples.cpu(),
                 communication: samples.share(),
                 best_peer: found.best_peer(cell).filter(|_| ours).map(|(peer, _)| peer.to_string()),
-                ratio: found.ratio(cell, who).filter(|_| ours),
+                ratio: found.ratio(cell, contestant).filter(|_| ours),
             }))?;
-            if let Some(ratio) = found.beside_threads(cell, who) {
-                let (above, below) = (who.to_string(), Contestant::Team(RankLayout::Threads).to_string());
+            if let Some(ratio) = found.beside_threads(cell, contestant) {
+                let (above, below) =
+                    (contestant.to_string(), Contestant::Team(RankLayout::Threads).to_string());
                 recorder.write(&KernelsLine::Comparison(KernelsComparison { cell, above, below, ratio }))?;
             }
         }

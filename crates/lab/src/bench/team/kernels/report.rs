@@ -81,43 +81,52 @@ fn of_all(
     let contestants: Vec<(&Contestant, String)> = found
         .contestants
         .iter()
-        .filter(|who| cells.iter().any(|cell| shown(*cell, who).is_some()))
-        .map(|who| (who, who.to_string()))
+        .filter(|contestant| cells.iter().any(|cell| shown(*cell, contestant).is_some()))
+        .map(|contestant| (contestant, contestant.to_string()))
         .collect();
     let mut columns = NAMED.to_vec();
     columns.extend(contestants.iter().map(|(_, name)| (name.as_str(), Align::Right)));
     let mut table = Table::new(&columns);
-    for &cell in cells.iter().filter(|cell| contestants.iter().any(|(who, _)| shown(**cell, who).is_some())) {
-        table
-            .row(named(cell).into_iter().chain(contestants.iter().map(|(who, _)| or_dash(shown(cell, who)))));
+    for &cell in cells
+        .iter()
+        .filter(|cell| contestants.iter().any(|(contestant, _)| shown(**cell, contestant).is_some()))
+    {
+        table.row(
+            named(cell)
+                .into_iter()
+                .chain(contestants.iter().map(|(contestant, _)| or_dash(shown(cell, contestant)))),
+        );
     }
     table
 }
 
 fn times(found: KernelsFindings<'_>, cells: &[KernelsCell]) -> Table {
-    of_all(found, cells, |cell, who| {
-        let samples = found.of(cell, who)?;
+    of_all(found, cells, |cell, contestant| {
+        let samples = found.of(cell, contestant)?;
         let mark = if samples.is_noisy() { "~" } else { "" };
         Some(format!("{mark}{} ({})", milliseconds(samples.median()?), milliseconds(samples.least()?)))
     })
 }
 
 fn beside_threads(found: KernelsFindings<'_>, cells: &[KernelsCell]) -> Table {
-    of_all(found, cells, |cell, who| {
-        let ratio = found.beside_threads(cell, who)?;
-        let noisy = |who: &Contestant| found.of(cell, who).is_some_and(|samples| samples.is_noisy());
-        let mark = if noisy(who) || noisy(&Contestant::Team(RankLayout::Threads)) { "~" } else { "" };
+    of_all(found, cells, |cell, contestant| {
+        let ratio = found.beside_threads(cell, contestant)?;
+        let noisy =
+            |contestant: &Contestant| found.of(cell, contestant).is_some_and(|samples| samples.is_noisy());
+        let mark = if noisy(contestant) || noisy(&Contestant::Team(RankLayout::Threads)) { "~" } else { "" };
         let range = ratio.interval.map(|_| format!(" ({})", interval(Some(ratio))));
         Some(format!("{mark}{}{}", number(ratio.median), range.unwrap_or_default()))
     })
 }
 
 fn cpu(found: KernelsFindings<'_>, cells: &[KernelsCell]) -> Table {
-    of_all(found, cells, |cell, who| Some(milliseconds(found.of(cell, who)?.cpu()?)))
+    of_all(found, cells, |cell, contestant| Some(milliseconds(found.of(cell, contestant)?.cpu()?)))
 }
 
 fn shares(found: KernelsFindings<'_>, cells: &[KernelsCell]) -> Table {
-    of_all(found, cells, |cell, who| Some(format!("{:.0}", 100.0 * found.of(cell, who)?.share()?)))
+    of_all(found, cells, |cell, contestant| {
+        Some(format!("{:.0}", 100.0 * found.of(cell, contestant)?.share()?))
+    })
 }
 
 fn teams(found: KernelsFindings<'_>, cells: &[KernelsCell]) -> Table {
@@ -134,15 +143,17 @@ fn teams(found: KernelsFindings<'_>, cells: &[KernelsCell]) -> Table {
     ]);
     let mut table = Table::new(&columns);
     for &cell in cells {
-        for who in found.contestants.iter().filter(|who| matches!(who, Contestant::Team(_))) {
-            let Some(samples) = found.of(cell, who) else { continue };
-            let (ratio, best) = (found.ratio(cell, who), found.best_peer(cell));
+        for contestant in
+            found.contestants.iter().filter(|contestant| matches!(contestant, Contestant::Team(_)))
+        {
+            let Some(samples) = found.of(cell, contestant) else { continue };
+            let (ratio, best) = (found.ratio(cell, contestant), found.best_peer(cell));
             let noisy = samples.is_noisy() || best.is_some_and(|(_, peer)| peer.is_noisy());
             let estimate = samples.estimate(found.seed).map(in_milliseconds);
             let median =
                 |estimate: Option<Estimate>| or_dash(estimate.map(|estimate| number(estimate.median)));
             table.row(named(cell).into_iter().chain([
-                who.to_string(),
+                contestant.to_string(),
                 median(estimate),
                 interval(estimate),
                 or_dash(samples.least().map(milliseconds)),
