@@ -127,7 +127,7 @@ bench-oversub: ## measure more threads than cores, alone and two programs at onc
 	$(MAKE) -C bench CC=clang
 	$(TARGET)/release/trimtab bench oversub --programs bench/build/gcc $(ARGS)
 
-.PHONY: deb rpm package-smoke
+.PHONY: deb rpm image package-smoke
 # Of the programs of the release archive. Of an unoptimised build, packages that try the packaging itself: they are not for
 # use, and not in dist.
 PACKED  = $(if $(filter dev,$(PROFILE)),build,dist)
@@ -142,6 +142,9 @@ deb: $(PACKED) ## make Debian packages in dist, after installing debhelper (root
 rpm: $(PACKED) ## make RPM packages in dist, after installing rpmbuild (root on Debian or Ubuntu) or naming it
 	scripts/packages rpm
 	$(PACKAGE) rpm
+
+image: dist ## make a container image in dist/ from the release archive, without a registry or a container engine (podman load, docker load)
+	for archive in dist/*.tar.gz; do scripts/image "$$archive" || exit 1; done
 
 package-smoke: ## install the packages of dist in bare systems (Debian 12 and 13), use, upgrade and remove them; needs root
 	TRIMTAB_INSTALL=yes scripts/package-smoke

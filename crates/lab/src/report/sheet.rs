@@ -109,9 +109,19 @@ impl Sheet {
             .replace("{{sections}}", &braces(&sections))
             .replace("{{warnings}}", &braces(&warnings))
             .replace("{{facts}}", &braces(&facts))
-            .replace("{{about}}", &braces(&plain(&self.about)))
+            .replace("{{about}}", &braces(&options_whole(&self.about)))
             .replace("{{title}}", &braces(&plain(&self.title)))
     }
+}
+
+/// Escapes a sentence as [`plain`] does. Options in it are not broken at their hyphens on a narrow
+/// page.
+fn options_whole(sentence: &str) -> String {
+    let word = |word: &str| {
+        let plain = plain(word);
+        if word.starts_with("--") { format!("<span class=\"whole\">{plain}</span>") } else { plain }
+    };
+    sentence.split(' ').map(word).collect::<Vec<_>>().join(" ")
 }
 
 /// Escapes braces, so that text cannot contain a placeholder.
@@ -192,6 +202,14 @@ mod tests {
     use super::*;
 
     const HOSTILE: &str = "</td></pre><script>alert(1)</script>\"' onclick=x {{title}}\u{202e}";
+
+    #[test]
+    fn options_in_a_sentence_stay_whole_and_escaped() {
+        assert_eq!(
+            options_whole("as options: run --cores=1 --x=<b>"),
+            "as options: run <span class=\"whole\">--cores=1</span> <span class=\"whole\">--x=&lt;b&gt;</span>"
+        );
+    }
 
     #[test]
     fn no_text_of_a_cell_becomes_markup() {
