@@ -7,7 +7,7 @@
 //! Nothing here looks up users or host names, or loads a library, which a static C library does
 //! badly.
 //!
-//! The functions that a launch runs are a tenth of the program's code, and the compiler scatters them
+//! The functions that a launch runs are a fifth of the program's code, and the compiler scatters them
 //! over all of it: a launch touched 72 of its 80 pieces of 64 KiB, with a page fault for each. The
 //! file `start-order` names them, and a linker script puts them first. It changes the order alone, so
 //! a name that is missing, or too many, costs time only. `scripts/start-order` makes the file.
