@@ -1,6 +1,7 @@
 //! `trimtab`: parses the command line, runs the command, exits with its status.
 
-use std::process::ExitCode;
+#![no_main]
+
 use trimtab_agent::restoration;
 use trimtab_cli::args::{Cli, Command, TuningsArgs, foreign};
 use trimtab_cli::commands::{
@@ -12,11 +13,14 @@ use trimtab_cli::say;
 use trimtab_cli::world::World;
 use trimtab_linux::host::Guard;
 
-fn main() -> ExitCode {
+trimtab_linux::entry!(trimtab);
+
+/// The program. Returns the exit status.
+fn trimtab() -> u8 {
     let world = World::current();
     if let Some(balancer) = Guard::balancer(std::env::args_os().next().as_ref()) {
         restoration::guard(&world.paths(), balancer);
-        return ExitCode::from(exit::DONE);
+        return exit::DONE;
     }
     // The parser here has only the names of the laboratory's commands and one line of help for
     // each.
@@ -62,26 +66,26 @@ fn main() -> ExitCode {
 }
 
 /// Returns the exit status of a command that has ended; an error is reported.
-fn ended(done: Result<u8, Exit>) -> ExitCode {
+fn ended(done: Result<u8, Exit>) -> u8 {
     match done {
-        Ok(status) => ExitCode::from(status),
-        Err(error) if say::is_broken_pipe(&error) => ExitCode::from(exit::DONE),
+        Ok(status) => status,
+        Err(error) if say::is_broken_pipe(&error) => exit::DONE,
         Err(error) => {
             say::error(&error);
-            ExitCode::from(error.status)
+            error.status
         }
     }
 }
 
 /// Reports a command line that does not parse, or prints the requested help. `run` has a status for
 /// failures of trimtab that programs do not use.
-fn refused(mut error: clap::Error) -> ExitCode {
+fn refused(mut error: clap::Error) -> u8 {
     foreign::explain(&mut error);
     let _ = error.print();
     let running = std::env::args_os().nth(1).is_some_and(|word| word == "run" || word == "profile");
-    ExitCode::from(match (error.use_stderr(), running) {
+    match (error.use_stderr(), running) {
         (false, _) => exit::DONE,
         (true, true) => exit::RUN_FAILED,
         (true, false) => exit::FAILED,
-    })
+    }
 }

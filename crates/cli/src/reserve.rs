@@ -259,7 +259,8 @@ impl Taking<'_> {
         stand: &LedgerPosition,
         ticket: Option<&mut Ticket>,
     ) -> Result<Attempt, LedgerError> {
-        let right = match ledger.planner(stand.level, self.patience) {
+        // Each attempt that fails opens the ledger again, and one that succeeds reads it no more.
+        let right = match ledger.last_planner(stand.level, self.patience) {
             Ok(planner) => {
                 self.patience = PLANNER_WAIT_MAX;
                 Some(planner)

@@ -6,6 +6,7 @@ use std::time::Duration;
 use trimtab_agent::paths::Paths;
 pub use trimtab_agent::paths::{LEDGER, SOCKET};
 use trimtab_launch::Environment;
+use trimtab_linux::survey::since_boot;
 
 /// Variable that names the folder of site and user files, instead of `/etc/trimtab` and the user's
 /// configuration folder.
@@ -103,7 +104,6 @@ impl World {
 
     /// Returns the time since boot, suspend included.
     pub fn now(&self) -> Duration {
-        let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
-        Duration::new(u64::try_from(now.tv_sec).unwrap_or(0), u32::try_from(now.tv_nsec).unwrap_or(0))
+        since_boot()
     }
 }

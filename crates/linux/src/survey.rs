@@ -21,8 +21,8 @@ pub use pins::{Masks, Pin, PinScan, Pins, Processes};
 pub use running::{Running, running};
 pub use times::{ProcessTime, process_times};
 
+use crate::sys::clock;
 use crate::text::{self, ReadError};
-use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 use std::time::Duration;
@@ -68,6 +68,5 @@ pub fn runnable(proc: &Path) -> Result<Runnable, ReadError> {
 
 /// Reads the clock that counts from boot and through suspend (`CLOCK_BOOTTIME`).
 pub fn since_boot() -> Duration {
-    let now = clock_gettime(ClockId::Boottime);
-    Duration::new(u64::try_from(now.tv_sec).unwrap_or(0), u32::try_from(now.tv_nsec).unwrap_or(0))
+    clock::since_boot()
 }

@@ -131,6 +131,10 @@ impl<'a> PlainLine<'a> {
             "pin" => set(&mut run.pin, value),
             "fit" => set(&mut run.fit, value),
             "wait-policy" => set(&mut run.wait_policy, value),
+            "env" => {
+                run.env = value.parse().ok()?;
+                Some(())
+            }
             _ => None,
         }
     }
@@ -196,6 +200,8 @@ mod tests {
         "--fit=keep",
         "--wait-policy",
         "--wait-policy=passive",
+        "--env",
+        "--env=print",
         "--no-tuning",
         "--no-profile",
         "--verbose",
@@ -246,6 +252,7 @@ mod tests {
             "--cpus 0-3 --nest 2,scatter --share --or-fewer --no-rules --strict ./app",
             "--wait ./app",
             "--wait=2h --threads 3 --pin mask --fit keep --wait-policy spin --no-tuning -q ./app",
+            "--env keep ./app",
             "-v -- -x",
         ] {
             let line = words(line);

@@ -136,7 +136,9 @@ impl Launch<'_> {
         ledger: Option<Ledger>,
         mut word: Option<Word>,
     ) -> Result<u8, Exit> {
-        facts.pid = std::process::id();
+        if word.is_some() {
+            facts.pid = std::process::id(); // the facts were read by the parent
+        }
         let label = label(&self.args.command);
         let order = ReserveOptions {
             wait: self.args.run.wait,

@@ -96,20 +96,39 @@ impl Ledger {
             Some(file) => Arc::clone(file),
             None => Arc::new(self.description()?),
         };
+        let locked = self.lock_all(&file, &bytes, level, cpus, mode).and_then(|()| {
+            let id = self.vouch(&file, mode, holder)?;
+            // Not earlier: from here on, a process that makes a file under our name can see these
+            // locks.
+            self.view.place.confirm(LedgerPart::Locks, self.view.identity)?;
+            Ok(id)
+        });
+        let id = locked.inspect_err(|_| {
+            // Closing the file would do that too, but it may stay open.
+            let _ = unlock(file.as_fd(), 0..END);
+        })?;
+        let unnamed = self.write_records(&bytes, id, holder).err();
+        Ok(Held { file, path: self.path(), level, mode, cpus: cpus.clone(), id, unnamed, lent: false })
+    }
+
+    /// Locks the bytes of all CPUs, or none.
+    fn lock_all(
+        &self,
+        file: &OwnedFd,
+        bytes: &[Range<u64>],
+        level: Level,
+        cpus: &CpuSet,
+        mode: Mode,
+    ) -> Result<(), TakeError> {
         for (range, piece) in bytes.iter().zip(cpus.ranges()) {
-            if !self.lock(&file, range.clone(), mode.lock())? {
+            if !self.lock(file, range.clone(), mode.lock())? {
                 let piece = (piece.0.0..=piece.1.0).map(OsCpu).collect();
                 return Err(TakeError::Busy {
-                    cpus: self.in_the_way(&file, level, cpus, mode)?.unwrap_or(piece),
+                    cpus: self.in_the_way(file, level, cpus, mode)?.unwrap_or(piece),
                 });
             }
         }
-        let id = self.vouch(&file, mode, holder)?;
-        // Not earlier: from here on, a process that makes a file under our name can see these
-        // locks.
-        self.view.place.confirm(LedgerPart::Locks, self.view.identity)?;
-        let unnamed = self.write_records(&bytes, id, holder).err();
-        Ok(Held { file, path: self.path(), level, mode, cpus: cpus.clone(), id, unnamed, lent: false })
+        Ok(())
     }
 
     /// Returns the CPUs of `cpus` that others hold, after giving back the CPUs already taken;

@@ -36,18 +36,24 @@ pub struct ProcessTable {
     root: PathBuf,
     /// Our pid namespace; `None` when this `/proc` belongs to another namespace.
     namespace: Option<u64>,
+    /// Number of this process.
+    own: u32,
+    /// Its start time in ticks; `None` when its own entry cannot be read.
+    start_ticks: Option<u64>,
 }
 
 impl ProcessTable {
     /// Makes the table of processes under `root`, which is `/proc` outside of tests.
     pub fn at(root: &Path) -> Self {
-        let number =
-            fs::read_link(root.join("self")).ok().and_then(|link| link.to_str()?.parse::<u32>().ok());
-        let namespace = (number == Some(process::id()))
+        let stat = text::read_piece(&root.join("self/stat")).ok();
+        let number = stat.as_deref().and_then(own_number).or_else(|| linked_number(root));
+        let own = process::id();
+        let namespace = (number == Some(own))
             .then(|| fs::metadata(root.join("self/ns/pid")).ok())
             .flatten()
             .map(|namespace| namespace.ino());
-        Self { root: root.to_owned(), namespace }
+        let start_ticks = stat.as_deref().and_then(stat_fields).map(|(_, start)| start);
+        Self { root: root.to_owned(), namespace, own, start_ticks }
     }
 
     /// Returns the running process as the holder of CPUs that it takes at `since` (time since
@@ -56,8 +62,22 @@ impl ProcessTable {
     /// # Errors
     /// [`LedgerError::Io`] when this process's own entry cannot be read: `/proc` is not mounted.
     pub fn this_process(&self, job: u64, since: Duration, label: &str) -> Result<Holder, LedgerError> {
+        let start_ticks = self.start_ticks.map_or_else(|| self.own_start(), Ok)?;
+        Ok(Holder {
+            pid: self.own,
+            start_ticks,
+            uid: rustix::process::getuid().as_raw(),
+            pid_namespace: self.namespace.unwrap_or(0),
+            job,
+            since,
+            label: label.to_owned(),
+        })
+    }
+
+    /// Reads the start time of this process.
+    fn own_start(&self) -> Result<u64, LedgerError> {
         let path = self.root.join("self/stat");
-        let start_ticks = text::read_piece(&path)
+        text::read_piece(&path)
             .map_err(|error| match error {
                 ReadError::Io { source, .. } => source,
                 other => io::Error::other(other),
@@ -69,16 +89,7 @@ impl ProcessTable {
                 attempt: "reading the start time of this process from",
                 path,
                 source,
-            })?;
-        Ok(Holder {
-            pid: process::id(),
-            start_ticks,
-            uid: rustix::process::getuid().as_raw(),
-            pid_namespace: self.namespace.unwrap_or(0),
-            job,
-            since,
-            label: label.to_owned(),
-        })
+            })
     }
 
     /// Returns the state of the process that `holder` names.
@@ -127,6 +138,16 @@ impl ProcessTable {
 fn gone(error: &io::Error) -> bool {
     error.kind() == ErrorKind::NotFound
         || error.raw_os_error() == Some(rustix::io::Errno::SRCH.raw_os_error())
+}
+
+/// Returns the number of the process from the text of its `stat` file.
+fn own_number(stat: &[u8]) -> Option<u32> {
+    text::number(text::words(stat).next()?)
+}
+
+/// Returns the number of this process from the link to its entry.
+fn linked_number(root: &Path) -> Option<u32> {
+    fs::read_link(root.join("self")).ok()?.to_str()?.parse().ok()
 }
 
 /// Returns state and start time from the text of a `stat` file. The program's name in parentheses

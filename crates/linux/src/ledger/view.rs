@@ -61,9 +61,9 @@ pub struct LedgerView {
 /// Source of the locks.
 #[derive(Debug)]
 enum Locks {
-    /// An open file description that never holds a lock itself, since it would not see its own
-    /// locks.
-    File(OwnedFd),
+    /// An open file description. It does not see its own locks, so it holds none, except that of the
+    /// planner and the hold that ends the use of this view ([`super::Ledger::last_planner`]).
+    File(Arc<OwnedFd>),
     /// The kernel's list at the time of opening, because this process may not open the file.
     Listed(Vec<ByteLock>),
 }
@@ -79,7 +79,9 @@ impl LedgerView {
     pub fn open(location: &Location) -> Result<Option<Self>, LedgerError> {
         let place = location.find()?;
         let (locks, identity, has_predecessors) = match place.open(LedgerPart::Locks, Access::Read)? {
-            Opened::Yes(file) => (Locks::File(file.descriptor), file.identity, file.has_predecessors),
+            Opened::Yes(file) => {
+                (Locks::File(Arc::new(file.descriptor)), file.identity, file.has_predecessors)
+            }
             Opened::Closed(identity, _) => {
                 (Locks::Listed(Listing::of_system(&place.proc_root).of_file(identity)), identity, false)
             }
@@ -104,7 +106,8 @@ impl LedgerView {
             Ok(file) => (Some(Arc::new(file.descriptor)), None),
             Err(error) => (None, Some(error)),
         };
-        Self { place, identity, locks: Locks::File(descriptor), records, names_missing, has_predecessors }
+        let locks = Locks::File(Arc::new(descriptor));
+        Self { place, identity, locks, records, names_missing, has_predecessors }
     }
 
     /// Returns the path of the lock file.
@@ -116,6 +119,14 @@ impl LedgerView {
     /// can be held regardless.
     pub fn names_missing(&self) -> Option<&LedgerError> {
         self.names_missing.as_ref()
+    }
+
+    /// Returns the lock file as this view opened it.
+    pub(super) fn lock_file(&self) -> Option<&Arc<OwnedFd>> {
+        match &self.locks {
+            Locks::File(file) => Some(file),
+            Locks::Listed(_) => None,
+        }
     }
 
     pub(super) fn records(&self) -> Option<&Arc<OwnedFd>> {

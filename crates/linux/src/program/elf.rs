@@ -7,10 +7,12 @@
 use crate::text;
 use object::Endianness;
 use object::elf::{self, FileHeader32, FileHeader64};
+use object::read::ReadRef;
 use object::read::elf::{Dyn, FileHeader, ProgramHeader, SectionHeader};
-use object::read::{ReadCache, ReadCacheOps, ReadRef};
 use serde::Serialize;
+use std::cell::OnceCell;
 use std::fs::File;
+use std::iter;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use trimtab_core::place::runtimes::Runtime;
@@ -31,6 +33,8 @@ const PIECE_BYTES: usize = 8 << 10;
 const BEFORE_BYTES: u64 = 1 << 10;
 /// Pieces start at pages, as the kernel caches files.
 const PAGE_BYTES: u64 = 4 << 10;
+/// Alignment of the numbers in a part, in bytes.
+const ALIGNMENT_BYTES: usize = 8;
 /// Bound for the number of libraries listed. Chosen: large desktop programs name a hundred.
 const LIBRARIES_MAX: usize = 1024;
 
@@ -79,9 +83,7 @@ impl Binary {
 
     /// Reads the executable of which `head` is the beginning; `None` if it is damaged.
     pub(super) fn read(file: File, bytes: u64, head: &[u8]) -> Option<Self> {
-        let head_piece = Piece { start: 0, bytes: head.to_vec() };
-        let piece = Piece { start: 0, bytes: Vec::new() };
-        let data = ReadCache::new(Window { file, bytes, at: 0, head: head_piece, piece });
+        let data = Window { file, bytes, head: Piece::new(0, head.to_vec()) };
         match *head.get(CLASS_AT)? {
             elf::ELFCLASS32 => Parts::<FileHeader32<Endianness>>::read(&data)?.facts(WordSize::Bits32),
             elf::ELFCLASS64 => Parts::<FileHeader64<Endianness>>::read(&data)?.facts(WordSize::Bits64),
@@ -92,14 +94,14 @@ impl Binary {
 
 /// The headers of an executable, from which its other parts are found.
 struct Parts<'a, Elf: FileHeader> {
-    data: &'a ReadCache<Window>,
+    data: &'a Window,
     endian: Endianness,
     header: &'a Elf,
     segments: &'a [Elf::ProgramHeader],
 }
 
 impl<'a, Elf: FileHeader<Endian = Endianness>> Parts<'a, Elf> {
-    fn read(data: &'a ReadCache<Window>) -> Option<Self> {
+    fn read(data: &'a Window) -> Option<Self> {
         let header = Elf::parse(data).ok()?;
         let endian = header.endian().ok()?;
         let count = header.e_phnum(endian);
@@ -173,7 +175,7 @@ impl<'a, Elf: FileHeader<Endian = Endianness>> Parts<'a, Elf> {
     fn string(&self, range: Range<u64>) -> Option<&'a [u8]> {
         STRING_BYTES.into_iter().find_map(|most| {
             let length = most.min(range.end - range.start);
-            let bytes: &'a [u8] = self.data.read_bytes_at(range.start, length).ok()?;
+            let bytes = self.data.get(range.start, length)?;
             bytes.split(|byte| *byte == 0).next().filter(|string| string.len() < bytes.len())
         })
     }
@@ -222,65 +224,146 @@ impl<'a, Elf: FileHeader<Endian = Endianness>> Parts<'a, Elf> {
 struct Piece {
     start: u64,
     bytes: Vec<u8>,
+    /// The piece that was read next.
+    next: OnceCell<Box<Self>>,
 }
 
 impl Piece {
-    /// Copies the bytes from an offset, if all of them are in this piece.
-    fn copy(&self, at: u64, buffer: &mut [u8]) -> Option<()> {
+    fn new(start: u64, bytes: Vec<u8>) -> Self {
+        Self { start, bytes, next: OnceCell::new() }
+    }
+
+    /// Returns the bytes at an offset, if all of them are in this piece.
+    fn get(&self, at: u64, length: u64) -> Option<&[u8]> {
         let begin = usize::try_from(at.checked_sub(self.start)?).ok()?;
-        buffer.copy_from_slice(self.bytes.get(begin..begin.checked_add(buffer.len())?)?);
-        Some(())
+        self.bytes.get(begin..begin.checked_add(usize::try_from(length).ok()?)?)
     }
 }
 
 /// A file as the reader of parts sees it. Linkers put the parts close together, so a part is read
-/// with its surroundings: the beginning and one more piece hold all parts of a small program.
+/// with its surroundings: the beginning and one more piece hold all parts of a small program. Each
+/// piece is kept until the last part was read. Not `object`'s `ReadCache`: its map of parts needs
+/// random numbers, and copies each part.
 struct Window {
     file: File,
     bytes: u64,
-    at: u64,
+    /// The beginning, and the pieces behind it.
     head: Piece,
-    /// The piece that was read last.
-    piece: Piece,
 }
 
 impl Window {
-    /// Copies the bytes from an offset, and reads them if they are not known.
-    fn fill(&mut self, at: u64, buffer: &mut [u8]) -> Option<()> {
-        if let Some(known) = self.head.copy(at, buffer).or_else(|| self.piece.copy(at, buffer)) {
-            return Some(known);
+    fn pieces(&self) -> impl Iterator<Item = &Piece> {
+        iter::successors(Some(&self.head), |piece| piece.next.get().map(Box::as_ref))
+    }
+
+    /// Returns the bytes at an offset, and reads them if they are not known.
+    fn get(&self, at: u64, length: u64) -> Option<&[u8]> {
+        if at.checked_add(length)? > self.bytes {
+            return None;
         }
+        match self.pieces().find_map(|piece| piece.get(at, length)) {
+            Some(known) => Some(known),
+            None => self.keep(self.read(at, length)?)?.get(at, length),
+        }
+    }
+
+    /// Does the same; numbers can be read in place from the result.
+    fn aligned(&self, at: u64, length: u64) -> Option<&[u8]> {
+        let is_aligned = |bytes: &&[u8]| bytes.as_ptr().addr().is_multiple_of(ALIGNMENT_BYTES);
+        let bytes = self.get(at, length)?;
+        if is_aligned(&bytes) {
+            return Some(bytes);
+        }
+        match self.pieces().filter_map(|piece| piece.get(at, length)).find(is_aligned) {
+            Some(known) => Some(known),
+            None => self.keep(Piece::new(at, bytes.to_vec()))?.get(at, length),
+        }
+    }
+
+    /// Reads a part with its surroundings.
+    fn read(&self, at: u64, length: u64) -> Option<Piece> {
         let before = at.saturating_sub(BEFORE_BYTES);
         let start = before - before % PAGE_BYTES;
-        let needed = usize::try_from(at - start).ok()?.checked_add(buffer.len())?;
+        let needed = usize::try_from((at - start).checked_add(length)?).ok()?;
         let mut bytes = vec![0; needed.max(PIECE_BYTES)];
         let length = self.file.read_at(&mut bytes, start).ok()?;
         bytes.truncate(length);
-        self.piece = Piece { start, bytes };
-        self.piece.copy(at, buffer)
+        Some(Piece::new(start, bytes))
+    }
+
+    /// Puts a piece behind the others.
+    fn keep(&self, piece: Piece) -> Option<&Piece> {
+        let last = self.pieces().last()?;
+        Some(last.next.get_or_init(|| Box::new(piece)))
     }
 }
 
-impl ReadCacheOps for Window {
-    fn len(&mut self) -> Result<u64, ()> {
+impl<'a> ReadRef<'a> for &'a Window {
+    fn len(self) -> Result<u64, ()> {
         Ok(self.bytes)
     }
 
-    fn seek(&mut self, at: u64) -> Result<u64, ()> {
-        self.at = at;
-        Ok(at)
+    fn read_bytes_at(self, offset: u64, size: u64) -> Result<&'a [u8], ()> {
+        if size == 0 {
+            return Ok(&[]);
+        }
+        self.aligned(offset, size).ok_or(())
     }
 
-    fn read(&mut self, buffer: &mut [u8]) -> Result<usize, ()> {
-        let left = self.bytes.saturating_sub(self.at);
-        let length = usize::try_from(left).map_or(buffer.len(), |left| left.min(buffer.len()));
-        self.read_exact(&mut buffer[..length])?;
-        Ok(length)
+    /// Reads a string that ends with a byte; no part that is read here has one.
+    fn read_bytes_at_until(self, _: Range<u64>, _: u8) -> Result<&'a [u8], ()> {
+        Err(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Makes a window on a file of `length` bytes, of which the first `head` are known.
+    fn window(length: usize, head: usize) -> (Vec<u8>, Window) {
+        let bytes: Vec<u8> = (0..length).map(|at| (at % 251) as u8).collect();
+        let file = tempfile::tempfile().unwrap();
+        file.write_all_at(&bytes, 0).unwrap();
+        let head = Piece::new(0, bytes[..head].to_vec());
+        (bytes, Window { file, bytes: length as u64, head })
     }
 
-    fn read_exact(&mut self, buffer: &mut [u8]) -> Result<(), ()> {
-        self.fill(self.at, buffer).ok_or(())?;
-        self.at = self.at.checked_add(buffer.len() as u64).ok_or(())?;
-        Ok(())
+    proptest! {
+        #[test]
+        fn every_part_is_the_files_and_numbers_in_it_are_aligned(
+            parts in prop::collection::vec((0u64..70_000, 0u64..10_000, any::<bool>()), 1..20),
+        ) {
+            let (bytes, window) = window(65_000, 4_096);
+            for (at, length, aligned) in parts {
+                let got = if aligned { window.aligned(at, length) } else { window.get(at, length) };
+                let there = usize::try_from(at).unwrap()..usize::try_from(at + length).unwrap();
+                prop_assert_eq!(got, bytes.get(there));
+                if let Some(got) = got.filter(|_| aligned) {
+                    prop_assert!(got.as_ptr().addr().is_multiple_of(ALIGNMENT_BYTES));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn parts_close_to_each_other_are_read_once() {
+        let (_, window) = window(65_000, 4_096);
+        for (at, pieces) in [(0, 1), (4_000, 1), (40_000, 2), (40_100, 2), (39_000, 2), (60_000, 3), (100, 3)]
+        {
+            window.get(at, 64).unwrap();
+            assert_eq!(window.pieces().count(), pieces, "{at}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_became_shorter_has_no_such_part() {
+        let (_, window) = window(65_000, 4_096);
+        window.file.set_len(20_000).unwrap();
+        assert_eq!(window.get(40_000, 8), None);
+        assert_eq!(window.get(19_990, 20), None);
+        assert_eq!(window.get(u64::MAX, 1), None);
+        assert!(window.get(19_990, 10).is_some());
     }
 }

@@ -2,6 +2,8 @@
 #![allow(unsafe_code)]
 
 pub mod affinity;
+pub mod clock;
+pub mod entry;
 mod errno;
 pub mod exec;
 pub mod fork;

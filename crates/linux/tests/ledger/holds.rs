@@ -291,3 +291,30 @@ fn cpus_taken_with_the_right_to_plan_stay_held_and_the_right_is_given_back() {
     drop(held);
     assert_eq!(held_now(), set(""));
 }
+
+#[test]
+fn cpus_taken_with_the_last_right_are_held_for_all_others_and_given_back_when_they_are_refused() {
+    let scene = Scene::new();
+    let (ledger, other) = (scene.ledger(), scene.ledger());
+    let held_now = || other.map(MACHINE, &set("0-7")).unwrap().exclusive;
+    let first = take(&other, "3", Mode::Exclusive).unwrap();
+    let last = || ledger.last_planner(MACHINE, std::time::Duration::ZERO);
+    let take = |cpus| ledger.take_planned(last().unwrap(), &set(cpus), Mode::Exclusive, &us("last", 0));
+
+    let right = last().unwrap();
+    assert!(matches!(
+        other.planner(MACHINE, std::time::Duration::ZERO),
+        Err(LedgerError::PlannerBusy { .. })
+    ));
+    assert_eq!(ledger.map(MACHINE, &set("0-7")).unwrap().exclusive, set("3"), "the map is read with it");
+    drop(right);
+    assert!(matches!(take("2-4"), Err(TakeError::Busy { cpus }) if cpus == set("3")));
+    assert_eq!(held_now(), set("3"), "nothing is left of CPUs that were refused");
+    let held = take("4-5").unwrap();
+    assert!(other.planner(MACHINE, std::time::Duration::ZERO).is_ok(), "the right is given back");
+    assert_eq!(held_now(), set("3-5"));
+    drop(ledger);
+    assert_eq!(held_now(), set("3-5"), "the hold outlives the value through which it was taken");
+    drop((held, first));
+    assert_eq!(held_now(), set(""));
+}

@@ -118,7 +118,8 @@ fn list(folder: &Folder, proc: &Path) -> Result<Vec<(Pid, StartTime)>, JournalEr
     let list = openat(&*folder.directory, ".", flags, Mode::empty()).map_err(failed)?;
     let mut buffer = [MaybeUninit::uninit(); 16 << 10];
     let mut entries = RawDir::new(&list, &mut buffer);
-    let (mut found, mut names, euid) = (Vec::new(), 0, geteuid().as_raw());
+    let (mut found, mut names) = (Vec::new(), 0);
+    let euid = LazyCell::new(|| geteuid().as_raw());
     while let Some(entry) = entries.next() {
         let entry = entry.map_err(failed)?;
         names += 1;
@@ -129,7 +130,7 @@ fn list(folder: &Folder, proc: &Path) -> Result<Vec<(Pid, StartTime)>, JournalEr
             continue;
         };
         let stat = statat(&*folder.directory, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW);
-        found.push((stat.map_or(true, |stat| stat.st_uid != euid), pid, start));
+        found.push((stat.map_or(true, |stat| stat.st_uid != *euid), pid, start));
     }
     found.sort_unstable();
     let all = names <= LISTED_MAX && found.len() <= RECORDS_MAX;
