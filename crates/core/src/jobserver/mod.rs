@@ -18,12 +18,12 @@
 //!   last as long as one of these processes lives: if the parent is killed, the build goes on, and
 //!   only the corrections end.
 //! - *Place.* The pipe has no name in any folder. Its path is `/proc/PID/fd/N`, an entry of the
-//!   process that becomes the program: the kernel opens it for the same user only, no other file can
-//!   be put in its place, and nothing is left behind. The price: a tool in another process-id
+//!   process that becomes the program: the kernel opens it for the same user only, no other file
+//!   can be put in its place, and nothing is left behind. The price: a tool in another process-id
 //!   namespace, or after the end of the program, cannot open it, and falls back to one job.
 //! - *Number.* A tool has one job without a token, so there are as many tokens as cores, less one.
-//!   Each further tool that runs beside the first adds such a job; [`upkeep`] withholds tokens while
-//!   more tasks compute than there are cores.
+//!   Each further tool that runs beside the first adds such a job; [`upkeep`] withholds tokens
+//!   while more tasks compute than there are cores.
 //! - *Form.* GNU make reads a path since 4.4, and stops with an error at it before; ninja reads
 //!   nothing else. Each launch has one [`Form`], chosen by the tools that it finds.
 //! - *Threads of OpenMP programs* in jobs are computing tasks like any other: tokens are withheld
