@@ -105,7 +105,7 @@ impl Upkeep {
         let cores = f64::from(self.cores);
         if computing >= cores + CROWD {
             self.short = 0;
-            return Change { add: 0, take: self.to_withhold(computing - cores) };
+            return Change { add: 0, take: self.withheld_of(computing - cores) };
         }
         let idle = cores - computing;
         if sample.unclaimed > 0 || idle < IDLE {
@@ -113,19 +113,19 @@ impl Upkeep {
             return Change::default();
         }
         self.short += 1;
-        Change { add: self.to_add(idle), take: 0 }
+        Change { add: self.added(idle), take: 0 }
     }
 
     /// Returns the tokens to take: half of the tasks beyond the cores at once, because the average
     /// lags behind.
-    fn to_withhold(&self, beyond: f64) -> u32 {
+    fn withheld_of(&self, beyond: f64) -> u32 {
         let half = (beyond / 2.0).floor().max(1.0) as u32;
         half.min((tokens(self.cores) + self.lent).saturating_sub(self.withheld))
     }
 
     /// Returns the tokens to add while cores are idle: withheld ones at once, others if the pipe
     /// has been empty for long.
-    fn to_add(&mut self, idle: f64) -> u32 {
+    fn added(&mut self, idle: f64) -> u32 {
         let half = (idle / 2.0).floor().max(1.0) as u32;
         if self.withheld > 0 {
             let add = half.min(self.withheld);
