@@ -59,6 +59,7 @@
 pub mod attach;
 pub mod detach;
 pub mod guest;
+pub mod jobserver;
 pub mod metrics;
 pub mod monitor;
 pub mod monitored_host;

@@ -21,7 +21,7 @@ use trimtab_core::place::waiting::Yield;
 use trimtab_core::queue::QueueRules;
 use trimtab_core::set::CpuSet;
 use trimtab_front::date::date;
-use trimtab_launch::facts::{Answers, LedgerFacts, Load, Parent};
+use trimtab_launch::facts::{Answers, BuildFacts, LedgerFacts, Load, Parent};
 use trimtab_launch::request::takes_tuning;
 use trimtab_launch::{
     LaunchFacts, LaunchPlan, LaunchRequest, Options, Refusal, Role, Sources, Tuning, decide,
@@ -31,7 +31,7 @@ use trimtab_linux::launch::{picture, preload_library};
 use trimtab_linux::ledger::{Ledger, LedgerView, ProcessTable};
 use trimtab_linux::limits::parent_mask;
 use trimtab_linux::process::{self, Pid};
-use trimtab_linux::program::Program;
+use trimtab_linux::program::{Program, build};
 use trimtab_linux::sys::version;
 
 /// Why a launch cannot be decided.
@@ -109,6 +109,7 @@ fn options(args: &RunArgs) -> Result<Options, GatherError> {
         strict: place.strict,
         threads: run.threads,
         fit: run.fit,
+        jobserver: run.jobserver,
         slice: run.slice,
         preempt: run.preempt,
         wait_policy: run.wait_policy,
@@ -205,9 +206,15 @@ pub fn facts(
         glibc: version::glibc(),
         pid: std::process::id(),
         meetings: None,
+        build: BuildFacts::default(),
         answers: Answers::default(),
         machine: machine.clone(),
     }
+}
+
+/// Reads what the build tools of the launch know of jobservers, if it is to have one.
+pub fn build_facts(world: &World, request: &LaunchRequest, program: Option<&Program>) -> BuildFacts {
+    request.jobserver.map(|_| build::facts(program, world.raw("PATH"))).unwrap_or_default()
 }
 
 /// Returns the parent of a rank; nothing is read for other processes.

@@ -51,6 +51,7 @@ pub mod hash;
 pub mod ideal_ratio;
 pub mod ids;
 pub mod index_validation;
+pub mod jobserver;
 pub mod observe;
 pub mod outcome;
 pub mod part;

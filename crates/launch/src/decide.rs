@@ -8,6 +8,7 @@
 use crate::budget::{self, BudgetPlan};
 use crate::facts::{Answers, LaunchFacts, ProgramFacts};
 use crate::family::Family;
+use crate::jobserver::{self, JobserverPlan};
 use crate::launchers::{self, ForLaunchers};
 use crate::nesting::{self, Nesting};
 use crate::options::{EnvMode, PinMode};
@@ -101,10 +102,12 @@ pub fn decide(request: &LaunchRequest, facts: &LaunchFacts) -> Result<LaunchPlan
     if budget.is_some() && budget::starts_others(facts) {
         preload::load(request, facts, &mut variables);
     }
+    let (jobserver, told) = jobserver::decide(request, facts, placed.plan.threads)?;
     if request.env != EnvMode::Print {
         deciding.tell(&preload, teams.nesting.as_ref(), &variables, &wait, &mut reasons);
         reasons.extend(memory(request, &placed.plan)?);
     }
+    reasons.extend(told);
     let questions = Questions { yields: asks_for_yield, picture: wants_picture };
     let threads = deciding.threads.clone();
     let (openmp, nesting) = (deciding.openmp, teams.nesting);
@@ -114,7 +117,17 @@ pub fn decide(request: &LaunchRequest, facts: &LaunchFacts) -> Result<LaunchPlan
         placed,
         threads,
         holds,
-        StepResults { openmp, nesting, environment: variables, wait, preload, budget, reasons, questions },
+        StepResults {
+            openmp,
+            nesting,
+            environment: variables,
+            wait,
+            preload,
+            budget,
+            jobserver,
+            reasons,
+            questions,
+        },
     ))
 }
 
@@ -403,6 +416,7 @@ struct StepResults {
     wait: WaitPlan,
     preload: Preload,
     budget: Option<BudgetPlan>,
+    jobserver: Option<JobserverPlan>,
     reasons: Vec<LaunchReason>,
     questions: Questions,
 }
@@ -452,6 +466,7 @@ fn assembled(
         preempt: request.preempt,
         preload: rest.preload,
         budget: rest.budget,
+        jobserver: rest.jobserver,
         watch: watch.filter(|_| request.env != EnvMode::Print),
         tuning: request.tuning.clone().filter(|_| holds),
         rule: request.rule.clone(),

@@ -9,6 +9,7 @@ use crate::family::Family;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use trimtab_core::ids::OsCpu;
+use trimtab_core::jobserver::Form;
 use trimtab_core::place::launchers::Launcher;
 use trimtab_core::place::runtimes::Runtime;
 use trimtab_core::place::waiting::Yield;
@@ -43,8 +44,22 @@ pub struct LaunchFacts {
     /// File in which the preload library counts barriers and collectives; `None` if they are not
     /// counted.
     pub meetings: Option<String>,
+    /// Build tools that the launch may start. Only read for a jobserver.
+    pub build: BuildFacts,
     /// Answers to the questions of an earlier decision.
     pub answers: Answers,
+}
+
+/// Build tools that a launch may start, and what they know of jobservers.
+/// [`set_up`](crate::jobserver::set_up) has an example.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct BuildFacts {
+    /// Form that make reads: the program itself if it is one, else the first in the search path.
+    /// `None` without make.
+    pub make: Option<Form>,
+    /// Whether ninja uses a jobserver: the program itself if it is one, else the first in the
+    /// search path. `None` without ninja.
+    pub ninja: Option<bool>,
 }
 
 /// Load of other programs on the machine.
@@ -196,6 +211,7 @@ impl LaunchFacts {
             glibc: None,
             pid: 0,
             meetings: None,
+            build: BuildFacts::default(),
             answers: Answers::default(),
             machine,
         }

@@ -71,6 +71,7 @@ mod decide;
 mod demand;
 pub mod facts;
 mod family;
+pub mod jobserver;
 mod launchers;
 mod nesting;
 pub mod options;

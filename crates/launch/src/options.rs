@@ -94,6 +94,17 @@ words! {
     On = "on",
 }
 
+words! {
+    /// Form of a jobserver. [`set_up`](crate::jobserver::set_up) has an example.
+    JobserverForm, "form of a jobserver",
+    /// The one that the tools of the launch read.
+    Auto = "auto",
+    /// A path.
+    Fifo = "fifo",
+    /// Two inherited descriptors.
+    Pipe = "pipe",
+}
+
 impl From<Thp> for HugePages {
     fn from(thp: Thp) -> Self {
         match thp {
@@ -155,6 +166,8 @@ pub struct Options {
     pub threads: Option<u32>,
     /// Treatment of thread counts above the number of CPUs of the run.
     pub fit: Option<Fit>,
+    /// Form of the jobserver that the build tools of the run share; `None`: no jobserver.
+    pub jobserver: Option<JobserverForm>,
     /// The scheduler's slice in milliseconds, 0.1 to 100.
     pub slice: Option<f64>,
     /// Period of preemption between the kernel's ticks; `None`: no preemption.
@@ -302,6 +315,9 @@ mod tests {
             assert_eq!(value.to_string().parse(), Ok(value));
         }
         for &value in Thp::ALL {
+            assert_eq!(value.to_string().parse(), Ok(value));
+        }
+        for &value in JobserverForm::ALL {
             assert_eq!(value.to_string().parse(), Ok(value));
         }
         assert!("ON".parse::<Thp>().unwrap_err().contains("inherit, off, advised, on"));

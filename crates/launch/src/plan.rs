@@ -4,6 +4,7 @@
 //! (docs/json.md).
 
 use crate::budget::BudgetPlan;
+use crate::jobserver::JobserverPlan;
 use crate::nesting::Nesting;
 use crate::options::EnvMode;
 use crate::origin::ValueOrigin;
@@ -80,6 +81,9 @@ pub struct LaunchPlan {
     /// Budget that the processes of the run share while they run; left out without one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub budget: Option<BudgetPlan>,
+    /// Jobserver that the build tools of the run share; left out without one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub jobserver: Option<JobserverPlan>,
     /// Observer or balancer that runs beside the program; `None` if trimtab becomes the program.
     pub watch: Option<WatchPlan>,
     /// The tuning that applies.

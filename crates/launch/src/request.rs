@@ -10,7 +10,7 @@
 //! fits the cores of the launch.
 
 use crate::asked_teams::{self, AskedTeams};
-use crate::options::{EnvMode, Options, PinMode, Thp};
+use crate::options::{EnvMode, JobserverForm, Options, PinMode, Thp};
 use crate::origin::ValueOrigin;
 use crate::preempt::PreemptPeriod;
 use crate::reason::{LaunchReason, Topic};
@@ -151,6 +151,8 @@ pub struct LaunchRequest {
     pub allocator: OnCores<bool>,
     /// Treatment of thread counts above the number of CPUs of the run.
     pub fit: Fit,
+    /// Form of the jobserver that the build tools of the run share; `None`: no jobserver.
+    pub jobserver: Option<JobserverForm>,
     /// How threads are pinned.
     pub pin: PinMode,
     /// Pattern of the rule that leaves threads free inside the mask.
@@ -273,6 +275,7 @@ impl LaunchRequest {
             nest_roots: options.nest_roots,
             report: options.report.clone(),
             fit: fit.value,
+            jobserver: options.jobserver,
             pin: pin.value,
             mask_only: rule.as_ref().filter(|rule| rule.mask_only).map(|rule| rule.program.clone()),
             rule: rule.map(|rule| rule.program),
@@ -331,6 +334,7 @@ impl LaunchRequest {
         let alone = [
             self.balance.map(|_| "--balance"),
             self.observed,
+            self.jobserver.map(|_| "--jobserver"),
             (self.env == EnvMode::Print).then_some("--env=print"),
         ];
         if let Some(option) = alone.into_iter().flatten().next() {

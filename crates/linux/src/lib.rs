@@ -43,6 +43,7 @@ pub mod budget;
 pub mod calibrate;
 pub mod child;
 pub mod host;
+pub mod jobserver;
 pub mod launch;
 pub mod ledger;
 pub mod limits;

@@ -8,6 +8,7 @@
 //! The file is not trusted: it may be damaged, or made to mislead. The worst consequence is a wrong
 //! answer.
 
+pub mod build;
 mod elf;
 mod facts;
 mod mention;

@@ -10,6 +10,7 @@ use trimtab_core::place::waiting::WaitPolicy;
 use trimtab_core::place::{Amount, Fit, MemoryRequest, Smt, Strategy};
 use trimtab_core::set::CpuSet;
 use trimtab_core::setting::{SLICES, Setting};
+use trimtab_launch::options::JobserverForm;
 use trimtab_launch::preempt::PreemptPeriod;
 use trimtab_launch::{EnvMode, PinMode, Thp};
 
@@ -27,8 +28,8 @@ const CONTROL: &str = "Control";
 /// Chooses cores, reserves them in the machine-wide ledger, sets the affinity mask, the memory
 /// policy and huge pages, lowers thread counts that exceed the CPUs, and becomes the program:
 /// signals, exit status and terminal are the program's own. The kernel releases the cores when the
-/// program ends in any way. With --balance, --trace, --report or --ranks, trimtab stays as the
-/// parent process and passes all of this on.
+/// program ends in any way. With --balance, --trace, --report, --jobserver or --ranks, trimtab
+/// stays as the parent process and passes all of this on.
 #[derive(Args, Debug, Clone)]
 #[command(after_help = SHORT_EXAMPLES, after_long_help = LONG_EXAMPLES)]
 pub struct RunArgs {
@@ -193,6 +194,20 @@ pub struct RunOnly {
     #[arg(long, value_name = "HOW", value_parser = words::Words::<Fit>::of(Fit::ALL.map(Fit::word)),
           hide_possible_values = true, hide_short_help = true, help_heading = PLACEMENT)]
     pub fit: Option<Fit>,
+    /// Let make, cargo and ninja 1.13 share the cores of the run: each job beyond the first of a
+    /// tool needs a token, and there are as many tokens as cores, less one. Nested builds and
+    /// several builds in one run then start no more jobs together than a single one.
+    ///
+    /// Use it for make -j without a number, for cargo and ninja, and for scripts that start them;
+    /// make finds it in MAKEFLAGS, so a make without -j in a script becomes parallel. A number of
+    /// jobs that you give takes precedence. trimtab stays as the parent: it replaces tokens of
+    /// tools that were killed, and withholds some while more tasks compute than the run has cores.
+    /// FORM is auto (by the tools that are installed; the default), fifo (GNU make 4.4 and ninja
+    /// read no other; older make stops at it) or pipe.
+    #[arg(long, value_name = "FORM", num_args = 0..=1, require_equals = true, default_missing_value = "auto",
+          value_parser = words::Words::<JobserverForm>::of(JobserverForm::words()),
+          hide_possible_values = true, hide_short_help = true, help_heading = PLACEMENT)]
+    pub jobserver: Option<JobserverForm>,
     /// Scheduler slice of each thread in milliseconds, 0.1 to 100 (Linux 6.12). With short slices,
     /// threads that spin for each other take turns sooner; long slices keep caches warm.
     #[arg(long, value_name = "MS", value_parser = slice, hide_short_help = true, help_heading = CONTROL)]

@@ -18,6 +18,8 @@ use trimtab_core::place::nesting::{self, Listing};
 use trimtab_core::place::{Action, Plan, Reason, Request, Taken, Variable, format};
 use trimtab_core::set::CpuSet;
 use trimtab_core::topology::{Marks, draw};
+use trimtab_core::words::plural;
+use trimtab_launch::jobserver::JobserverPlan;
 use trimtab_launch::plan::RankPart;
 use trimtab_launch::reason::Topic;
 use trimtab_launch::{EnvMode, LaunchFacts, LaunchPlan, Level, Preload, Refusal, decide, headline};
@@ -126,6 +128,7 @@ fn planned(world: &World, which: &Which, args: &PlanArgs) -> Result<Planned, Gat
     let watch = watch.filter(|_| request.env != EnvMode::Print);
     let survey = live.then_some(args.place.survey);
     let mut facts = gather::facts(world, &situation, program.as_ref(), &args.command, survey, None);
+    facts.build = gather::build_facts(world, &request, program.as_ref());
     let counts = watch.is_some() && (args.run.report.is_some() || args.run.profile.is_some());
     let counting = counts.then(|| SyncPage::create(args.run.env != EnvMode::Set));
     facts.meetings = counting.as_ref().and_then(SyncPage::path);
@@ -233,6 +236,11 @@ fn of_program(launch: &LaunchPlan) -> Vec<String> {
     }
     if let Some(period) = launch.preempt {
         lines.push(format!("preemption: every {period} us while more threads are runnable than CPUs"));
+    }
+    if let Some(JobserverPlan { tokens, form, variable, left_out, .. }) = &launch.jobserver {
+        let without =
+            if left_out.is_empty() { String::new() } else { format!(", without {}", left_out.join(" ")) };
+        lines.push(format!("jobserver: {} in {variable} ({form}){without}", plural(*tokens, "token")));
     }
     let set = launch.environment.iter().filter_map(|Variable { name, action, .. }| match action {
         Action::Set { value } | Action::Fitted { value, .. } => Some(format!("sets {name}={value}")),

@@ -14,13 +14,17 @@ use crate::world::World;
 use anyhow::{Context, anyhow};
 use rustix::process::{Signal, set_parent_process_death_signal};
 use std::ffi::OsString;
+use std::sync::Arc;
+use trimtab_agent::jobserver::{self, Jobserver};
 use trimtab_agent::monitor::announcement::{ChildFacts, announce, retract};
+use trimtab_agent::narrator::Narrator;
 use trimtab_agent::restoration;
 use trimtab_core::balance::Kind;
 use trimtab_core::budget::VARIABLE;
 use trimtab_core::queue::QueueRules;
 use trimtab_core::topology::Machine;
 use trimtab_launch::budget;
+use trimtab_launch::jobserver::set_up;
 use trimtab_launch::{Changes, EnvMode, LaunchFacts, LaunchPlan, LaunchRequest};
 use trimtab_linux::budget::BudgetPage;
 use trimtab_linux::child::{self, Two, Word};
@@ -66,15 +70,19 @@ pub fn run(world: &World, args: &RunArgs) -> Result<u8, Exit> {
     }
     let survey = Some(args.place.survey);
     let mut facts = gather::facts(world, &situation, Some(&program), &args.command, survey, ledger.as_ref());
+    facts.build = gather::build_facts(world, &request, Some(&program));
     facts.meetings = watch.as_ref().and_then(|(_, outputs)| outputs.sync_page());
     let queue = situation.policy.site.queue();
     if let Some(lower) = gather::priority_beyond(args.run.priority, &queue) {
         say::warning(volume, &lower);
     }
     let page = budget::rule(&request).and_then(|_| budget_page(volume));
+    // The cores are not known yet; whether there is a jobserver does not depend on them.
+    let jobserver = set_up(&request, &facts, 1).and_then(Result::ok).and_then(|_| jobserver(volume));
     // A parent that stays keeps no ledger open; the program's process opens it again.
-    let ledger = ledger.filter(|_| watch.is_none());
-    let mut launch = Launch { world, args, request: &request, program: &program, volume, queue, page };
+    let ledger = ledger.filter(|_| watch.is_none() && jobserver.is_none());
+    let mut launch =
+        Launch { world, args, request: &request, program: &program, volume, queue, page, jobserver };
     // From here on there may be two processes; the rest belongs to the program's process.
     match launch.split(watch, &facts.machine)? {
         Split::Ended(status) => Ok(status),
@@ -97,6 +105,8 @@ struct Launch<'a> {
     queue: QueueRules,
     /// Page of the run's budget, if it has one: the program's, and its parent's to read.
     page: Option<BudgetPage>,
+    /// Jobserver of the run, if it has one: the program's, and its parent's to keep up.
+    jobserver: Option<Jobserver>,
 }
 
 /// The process after it may have become two.
@@ -108,12 +118,22 @@ enum Split {
 }
 
 impl Launch<'_> {
-    /// Forks if the program is monitored: the first process stays as its parent.
+    /// Forks if the program is monitored or has a jobserver: the first process stays as its parent.
     fn split(&mut self, watch: Option<(Asked, Outputs)>, machine: &Machine) -> Result<Split, Exit> {
-        let Some((asked, outputs)) = watch else { return Ok(Split::Program(None)) };
+        if watch.is_none() && self.jobserver.is_none() {
+            return Ok(Split::Program(None));
+        }
         match child::two().context("cannot create a process for the program").map_err(failed)? {
             Two::Program(word) => Ok(Split::Program(Some(word))),
             Two::Parent(child) => {
+                if let Some(jobserver) = self.jobserver.take() {
+                    let narrator: Arc<dyn Narrator> = Arc::new(self.volume);
+                    jobserver.keep_up(self.world.proc(), child.pid(), &narrator);
+                }
+                let Some((asked, outputs)) = watch else {
+                    let end = jobserver::stay(child).map_err(failed)?;
+                    return Ok(Split::Ended(end.hand_on()));
+                };
                 let report = self.args.run.report.as_ref().map(report_to);
                 let to_text = report.is_some_and(|to| to.file.is_some() && !to.json);
                 let run = Run {
@@ -164,6 +184,7 @@ impl Launch<'_> {
         }
         self.keep(held, &mut changes)?;
         self.budget(&plan, &mut changes);
+        let command = self.jobserver(&plan, &mut changes);
         if let Some(word) = &mut word {
             let counts = facts.meetings.is_some();
             let known = counts.then(|| ChildFacts::now(&plan.wait.waiting, &plan.wait.left_to_user));
@@ -174,7 +195,7 @@ impl Launch<'_> {
             let _ = set_parent_process_death_signal(Some(Signal::KILL));
         }
         let environment = self.request.environment.changed(&changes);
-        let error = become_program(self.program, &self.args.command, &environment);
+        let error = become_program(self.program, &command, &environment);
         if let Some(word) = &mut word {
             retract(word);
         }
@@ -190,6 +211,22 @@ impl Launch<'_> {
                 changes.insert(VARIABLE.to_owned(), Some(OsString::from(text)));
             }
             Err(error) => no_budget(self.volume, &error),
+        }
+    }
+
+    /// Hands the jobserver to the program, and returns the command to start.
+    fn jobserver(&self, plan: &LaunchPlan, changes: &mut Changes) -> Vec<OsString> {
+        let typed = &self.args.command;
+        let (Some(jobs), Some(jobserver)) = (&plan.jobserver, &self.jobserver) else { return typed.clone() };
+        match jobserver.hand_over(jobs.tokens, jobs.form) {
+            Ok(auth) => {
+                changes.extend(jobs.environment(&auth));
+                jobs.command(typed)
+            }
+            Err(error) => {
+                no_jobserver(self.volume, &error);
+                typed.clone()
+            }
         }
     }
 
@@ -214,6 +251,15 @@ fn budget_page(volume: Volume) -> Option<BudgetPage> {
 
 fn no_budget(volume: Volume, error: &std::io::Error) {
     say::warning(volume, &format!("teams are not bounded: there is no memory for the budget ({error})"));
+}
+
+/// Makes the run's jobserver. Without one, the run continues.
+fn jobserver(volume: Volume) -> Option<Jobserver> {
+    Jobserver::create().inspect_err(|error| no_jobserver(volume, error)).ok()
+}
+
+fn no_jobserver(volume: Volume, error: &std::io::Error) {
+    say::warning(volume, &format!("no jobserver: it needs four descriptors ({error})"));
 }
 
 /// Reserves cores, and decides on the reserved cores. `ledger` is the ledger, if it is open.

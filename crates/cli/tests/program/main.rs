@@ -28,6 +28,7 @@ mod guardian;
 mod homes;
 mod huge_pages;
 mod installed;
+mod jobserver;
 mod launchers;
 mod ledger;
 mod masks;

@@ -17,7 +17,7 @@ use trimtab_linux::ledger::Held;
 
 /// Options; each line is absent or has one of its values, which may be several options. `@` is a
 /// folder of the launch's own.
-const OPTIONS: [&[&str]; 25] = [
+const OPTIONS: [&[&str]; 26] = [
     &["-c1", "-c2", "-c50%", "-cnode", "-c3", "--cpus=0", "--cpus=0-1"],
     &["--strategy=scatter", "--strategy=stride:2"],
     &["--smt=all", "--smt=2"],
@@ -33,6 +33,7 @@ const OPTIONS: [&[&str]; 25] = [
     &["--strict"],
     &["--threads=1", "--threads=3"],
     &["--fit=auto", "--fit=keep", "--fit=budget", "--fit=limit"],
+    &["--jobserver", "--jobserver=auto", "--jobserver=fifo", "--jobserver=pipe"],
     &["--slice=1"],
     &["--preempt", "--preempt=100"],
     &[
@@ -70,10 +71,10 @@ const NOT_DRAWN: [(&str, &str); 1] =
     [("survey", "each launch has none: the load of other programs changes between two samples")];
 
 /// Options of which each value is drawn: those with a closed list of words.
-const EVERY_VALUE: [&str; 6] = ["thp", "fit", "wait-policy", "pin", "env", "balance"];
+const EVERY_VALUE: [&str; 7] = ["thp", "fit", "jobserver", "wait-policy", "pin", "env", "balance"];
 
 /// Variables; each line is absent or has one of its values.
-const VARIABLES: [&[(&str, &str)]; 9] = [
+const VARIABLES: [&[(&str, &str)]; 10] = [
     &[("OMP_NUM_THREADS", "4"), ("OMP_NUM_THREADS", "2,2"), ("OMP_NUM_THREADS", "1")],
     &[("OMP_WAIT_POLICY", "active"), ("KMP_BLOCKTIME", "7")],
     &[("OMP_PROC_BIND", "true")],
@@ -83,6 +84,7 @@ const VARIABLES: [&[(&str, &str)]; 9] = [
     &[("OPENBLAS_NUM_THREADS", "9")],
     &[("LOCAL_WORLD_SIZE", "2"), ("LOCAL_WORLD_SIZE", "5"), ("LOCAL_WORLD_SIZE", "1")],
     &[("HWLOC_XMLFILE", "/no/such.xml")],
+    &[("MAKEFLAGS", "k"), ("MAKEFLAGS", "-j3"), ("MAKEFLAGS", " -j2 --jobserver-auth=3,4")],
 ];
 
 const RULES: [&str; 5] = [
@@ -106,11 +108,13 @@ const TUNINGS: [&str; 5] = [
 /// Machines of two CPUs that stand for this one: the numbers of the CPUs must exist here.
 const MACHINES: [&str; 3] = ["core:2", "numa:2 core:1", "core:1 pu:2"];
 
-const PROGRAMS: [&[&str]; 5] = [
+const PROGRAMS: [&[&str]; 7] = [
     &["true"],
     &["sh", "-c", "true"],
     &["env", "true"],
     &["xz", "-T4"],
+    &["make", "-kj", "all"],
+    &["make", "-j2"],
     &["mpirun.openmpi", "-n", "2", "true"],
 ];
 
@@ -249,6 +253,7 @@ fn run_decides(world: &World, args: &RunArgs, known: OfPlan) -> Result<(Option<H
     let outputs = watch.map(|_| Outputs::open(&args.run)).transpose().map_err(|error| error.to_string())?;
     let survey = Some(args.place.survey);
     let mut facts = gather::facts(world, &situation, program.as_ref(), &args.command, survey, None);
+    facts.build = gather::build_facts(world, &request, program.as_ref());
     facts.answers = known.answers;
     facts.meetings = outputs.and_then(|outputs| outputs.sync_page()).map(|own| known.meetings.unwrap_or(own));
     let order = ReserveOptions {
