@@ -1,5 +1,5 @@
-//! Build script of the programs: links them statically and at fixed addresses, and puts the functions
-//! of a launch side by side. `crates/lab` and `crates/discover` have links to this file.
+//! Build script of the programs: links them statically and at fixed addresses, and puts the
+//! functions of a launch side by side. `crates/lab` and `crates/discover` have links to this file.
 //!
 //! Problem: every launch pays for `trimtab` being a process. As a dynamic program it maps four
 //! libraries and writes 12,000 addresses into 58 pages before `main`; that is a third of a launch.
@@ -7,10 +7,11 @@
 //! Nothing here looks up users or host names, or loads a library, which a static C library does
 //! badly.
 //!
-//! The functions that a launch runs are a fifth of the program's code, and the compiler scatters them
-//! over all of it: a launch touched 72 of its 80 pieces of 64 KiB, with a page fault for each. The
-//! file `start-order` names them, and a linker script puts them first. It changes the order alone, so
-//! a name that is missing, or too many, costs time only. `scripts/start-order` makes the file.
+//! The functions that a launch runs are a fifth of the program's code, and the compiler scatters
+//! them over all of it: a launch touched 72 of its 80 pieces of 64 KiB, with a page fault for each.
+//! The file `start-order` names them, and a linker script puts them first. It changes the order
+//! alone, so a name that is missing, or too many, costs time only. `scripts/start-order` makes the
+//! file.
 //!
 //! `TRIMTAB_LINK=dynamic` keeps the compiler's default for all. Otherwise `trimtab` is static where
 //! the C library has archives (Debian: libc6-dev; Fedora: glibc-static). `TRIMTAB_LINK=static` is

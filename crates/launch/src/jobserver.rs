@@ -92,7 +92,7 @@ impl JobserverPlan {
     }
 }
 
-/// Returns the jobserver of a run on so many cores, or the message why it has none; `None` if none
+/// Returns the jobserver of a run on `cores` cores, or the message why it has none; `None` if none
 /// was asked for.
 ///
 /// # Examples
@@ -111,7 +111,8 @@ impl JobserverPlan {
 /// let mut facts = LaunchFacts::idle(parse_synthetic("core:4")?);
 /// facts.build = BuildFacts { make: Some(Form::Fifo), ninja: None };
 ///
-/// let plan = set_up(&request, &facts, 4).expect("it was asked for").expect("nothing is against it");
+/// let asked = set_up(&request, &facts, 4).expect("it was asked for");
+/// let plan = asked.expect("nothing is against it");
 /// assert_eq!((plan.tokens, plan.form, plan.variable), (3, Form::Fifo, "MAKEFLAGS"));
 /// let changes = plan.environment("fifo:/proc/7/fd/600");
 /// let value = changes["MAKEFLAGS"].as_ref().and_then(|value| value.to_str());

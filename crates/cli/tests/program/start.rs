@@ -4,8 +4,8 @@ use crate::util::{Sandbox, built, installed, need, skip, text};
 
 /// Most system calls of a start with a reservation, those of a static program included. A start
 /// makes 128 in a build for debugging, 14 of them the program's and 15 the checks of descriptors in
-/// such a build, on a machine where the process is in the outermost control groups; each group above
-/// it takes three more.
+/// such a build, on a machine where the process is in the outermost control groups; each group
+/// above it takes three more.
 const CALLS_MAX: u32 = 150;
 
 #[test]

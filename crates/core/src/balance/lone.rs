@@ -25,8 +25,8 @@
 //! Source: pools of Python's multiprocessing, Numba and Open MPI ranks, which counted one CPU
 //! beside a busy program until lone threads were left free; a program below sudo, whose initial
 //! thread waited for its workers, and counted one CPU afterwards because it had been taken for a
-//! computing thread on a busy machine; hybrid ranks of MPICH and Open MPI with teams of two threads,
-//! which counted one CPU after a second of computing.
+//! computing thread on a busy machine; hybrid ranks of MPICH and Open MPI with teams of two
+//! threads, which counted one CPU after a second of computing.
 
 use super::thread_state::ThreadState;
 use std::collections::BTreeMap;

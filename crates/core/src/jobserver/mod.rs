@@ -74,7 +74,7 @@ impl fmt::Display for Form {
     }
 }
 
-/// Returns the number of tokens of a run on so many cores.
+/// Returns the number of tokens of a run on `cores` cores.
 pub fn tokens(cores: u32) -> u32 {
     cores.saturating_sub(1).min(TOKENS_MAX)
 }

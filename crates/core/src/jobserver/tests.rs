@@ -4,7 +4,7 @@ use super::flags::{
     Jobs, WordChange, cargo_makeflags, jobs_of_make, makeflags, names_jobserver, stated_in_makeflags,
     stated_jobs,
 };
-use super::upkeep::{Change, INTERVAL_MIN, LOST_SAMPLES, Sample, Upkeep, interval};
+use super::upkeep::{INTERVAL_MIN, LOST_SAMPLES, Sample, TokenChange, Upkeep, interval};
 use super::{Form, TOKENS_MAX, tokens};
 use crate::time::Span;
 use proptest::prelude::*;
@@ -132,7 +132,7 @@ impl Model {
     }
 
     /// One sample, and the changes that follow.
-    fn step(&mut self) -> Change {
+    fn step(&mut self) -> TokenChange {
         let begin = self.pipe.min(self.ready);
         self.pipe -= begin;
         self.jobs += begin;
@@ -161,7 +161,7 @@ fn a_build_that_keeps_its_cores_busy_keeps_its_tokens() {
     for cores in [2, 3, 8, 64] {
         let mut model = Model::new(cores, 1);
         for _ in 0..100 {
-            assert_eq!(model.step(), Change::default());
+            assert_eq!(model.step(), TokenChange::default());
         }
         assert_eq!(model.jobs, cores - 1);
     }
@@ -226,11 +226,14 @@ fn tokens_that_a_tool_adds_are_taken() {
 fn without_a_count_of_tasks_only_surplus_is_taken() {
     let mut upkeep = Upkeep::new(4);
     for unclaimed in 0..3 {
-        assert_eq!(upkeep.turn(Sample { unclaimed, ..Sample::default() }), Change::default());
+        assert_eq!(upkeep.turn(Sample { unclaimed, ..Sample::default() }), TokenChange::default());
     }
-    assert_eq!(upkeep.turn(Sample { unclaimed: 5, ..Sample::default() }), Change { add: 0, take: 2 });
+    assert_eq!(upkeep.turn(Sample { unclaimed: 5, ..Sample::default() }), TokenChange { add: 0, take: 2 });
     assert!(!Upkeep::new(1).counts(0) && Upkeep::new(2).counts(0) && !Upkeep::new(2).counts(1));
-    assert_eq!(Upkeep::new(1).turn(Sample { computing: Some(9), ..Sample::default() }), Change::default());
+    assert_eq!(
+        Upkeep::new(1).turn(Sample { computing: Some(9), ..Sample::default() }),
+        TokenChange::default()
+    );
     assert_eq!(interval(Span::from_us(10)), INTERVAL_MIN);
     assert_eq!(interval(Span::from_ms(4)), Span::from_ms(400));
 }

@@ -37,7 +37,7 @@ const WEIGHT: f64 = 0.3;
 
 /// Shortest time between two samples.
 pub const INTERVAL_MIN: Span = Span::from_ms(100);
-/// Part of the time that samples may take: one in so many.
+/// Largest part of the time that samples may take: one in this number.
 const COST_SHARE: f64 = 100.0;
 
 /// Observation of a run.
@@ -53,7 +53,7 @@ pub struct Sample {
 
 /// Correction of the number of tokens.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Change {
+pub struct TokenChange {
     /// Tokens to add now.
     pub add: u32,
     /// Tokens to take until the next sample, as they become unclaimed.
@@ -77,7 +77,7 @@ pub struct Upkeep {
 }
 
 impl Upkeep {
-    /// Begins with all tokens of a run on so many cores in the pipe.
+    /// Begins with all tokens of a run on `cores` cores in the pipe.
     pub fn new(cores: u32) -> Self {
         Self { cores, computing: None, lent: 0, withheld: 0, short: 0, surplus: 0 }
     }
@@ -89,31 +89,31 @@ impl Upkeep {
     }
 
     /// Returns the correction after a sample.
-    pub fn turn(&mut self, sample: Sample) -> Change {
+    pub fn turn(&mut self, sample: Sample) -> TokenChange {
         self.account(sample.taken);
         let own = tokens(self.cores);
         if own == 0 {
-            return Change::default();
+            return TokenChange::default();
         }
         if sample.unclaimed >= own {
             // All are back: what was lent had replaced tokens that are lost for good.
             (self.lent, self.withheld, self.short) = (0, 0, 0);
             self.surplus = sample.unclaimed - own;
-            return Change { add: 0, take: self.surplus };
+            return TokenChange { add: 0, take: self.surplus };
         }
-        let Some(computing) = self.averaged(sample.computing) else { return Change::default() };
+        let Some(computing) = self.averaged(sample.computing) else { return TokenChange::default() };
         let cores = f64::from(self.cores);
         if computing >= cores + CROWD {
             self.short = 0;
-            return Change { add: 0, take: self.withheld_of(computing - cores) };
+            return TokenChange { add: 0, take: self.withheld_of(computing - cores) };
         }
         let idle = cores - computing;
         if sample.unclaimed > 0 || idle < IDLE {
             self.short = 0;
-            return Change::default();
+            return TokenChange::default();
         }
         self.short += 1;
-        Change { add: self.added(idle), take: 0 }
+        TokenChange { add: self.added(idle), take: 0 }
     }
 
     /// Returns the tokens to take: half of the tasks beyond the cores at once, because the average

@@ -39,9 +39,9 @@ impl Ledger {
         self.planner_through(Arc::new(self.description()?), level, patience)
     }
 
-    /// Does the same through the file that is open already, which saves a launch three system calls.
-    /// This value does not see the hold that is taken with the right: it is for a process that takes
-    /// CPUs once, and reads the ledger no more when it has them.
+    /// Does the same through the file that is open already, which saves a launch three system
+    /// calls. This value does not see the hold that is taken with the right: it is for a process
+    /// that takes CPUs once, and reads the ledger no more when it has them.
     ///
     /// # Errors
     /// As [`Self::planner`].

@@ -61,8 +61,8 @@ pub struct LedgerView {
 /// Source of the locks.
 #[derive(Debug)]
 enum Locks {
-    /// An open file description. It does not see its own locks, so it holds none, except that of the
-    /// planner and the hold that ends the use of this view ([`super::Ledger::last_planner`]).
+    /// An open file description. It does not see its own locks, so it holds none, except that of
+    /// the planner and the hold that ends the use of this view ([`super::Ledger::last_planner`]).
     File(Arc<OwnedFd>),
     /// The kernel's list at the time of opening, because this process may not open the file.
     Listed(Vec<ByteLock>),

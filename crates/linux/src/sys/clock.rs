@@ -1,15 +1,15 @@
 //! Clock that counts from boot.
 //!
-//! The library of safe system calls finds the kernel's code for clocks by itself, with a system call
-//! and a search of symbols at the first question. The C library has found it before `main`.
+//! The library of safe system calls finds the kernel's code for clocks by itself, with a system
+//! call and a search of symbols at the first question. The C library has found it before `main`.
 
 use std::time::Duration;
 
 /// Returns the time since boot, suspend included (`CLOCK_BOOTTIME`).
 pub fn since_boot() -> Duration {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the call writes one `timespec` to valid memory of that type, and keeps no reference. It
-    // fails only for a clock that the kernel lacks, and then writes nothing.
+    // SAFETY: the call writes one `timespec` to valid memory of that type, and keeps no reference.
+    // It fails only for a clock that the kernel lacks, and then writes nothing.
     unsafe { libc::clock_gettime(libc::CLOCK_BOOTTIME, &raw mut now) };
     Duration::new(u64::try_from(now.tv_sec).unwrap_or(0), u32::try_from(now.tv_nsec).unwrap_or(0))
 }

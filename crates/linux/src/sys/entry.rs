@@ -1,10 +1,11 @@
 //! Entry into a program without the standard library's preparations.
 //!
 //! Problem: before `main` the standard library reads this process's map of memory and installs
-//! handlers, so that an overflow of the stack is reported in words. That is 16 system calls of every
-//! launch. Idea: the C library enters [`run`] instead, which keeps the other preparations: descriptors
-//! 0 to 2 are open, SIGPIPE is ignored, a panic ends the program with status 101, and standard output
-//! is flushed at the end. An overflow of the stack ends the program by SIGSEGV, without words.
+//! handlers, so that an overflow of the stack is reported in words. That is 16 system calls of
+//! every launch. Idea: the C library enters [`run`] instead, which keeps the other preparations:
+//! descriptors 0 to 2 are open, SIGPIPE is ignored, a panic ends the program with status 101, and
+//! standard output is flushed at the end. An overflow of the stack ends the program by SIGSEGV,
+//! without words.
 
 use std::ffi::c_int;
 use std::process;
@@ -35,11 +36,12 @@ pub fn run(main: fn() -> u8) -> c_int {
     process::exit(status)
 }
 
-/// Opens the descriptors 0 to 2 that are closed. Otherwise the next file that is opened would get such
-/// a number, and messages would be written into it.
+/// Opens the descriptors 0 to 2 that are closed. Otherwise the next file that is opened would get
+/// such a number, and messages would be written into it.
 fn open_standard_streams() {
     let mut streams = [0, 1, 2].map(|fd| libc::pollfd { fd, events: 0, revents: 0 });
-    // SAFETY: the kernel reads and writes the three values of the live array, and keeps no reference.
+    // SAFETY: the kernel reads and writes the three values of the live array, and keeps no
+    // reference.
     let answer = unsafe { libc::poll(streams.as_mut_ptr(), 3, 0) };
     for stream in streams {
         let is_closed = match answer {

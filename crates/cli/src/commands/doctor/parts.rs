@@ -62,9 +62,9 @@ fn judge(path: &Path, own: &str) -> Result<(), CheckResult> {
     }
 }
 
-/// Returns the name and the version of the first mark in a file. The file is read in pieces, and not
-/// beyond the mark: a program with debug information has a hundred megabytes, which would otherwise
-/// be in this process's memory and in the kernel's cache of files.
+/// Returns the name and the version of the first mark in a file. The file is read in pieces, and
+/// not beyond the mark: a program with debug information has a hundred megabytes, which would
+/// otherwise be in this process's memory and in the kernel's cache of files.
 fn name_and_version(mut file: impl Read) -> io::Result<Option<(String, String)>> {
     let mut bytes = Vec::with_capacity(PIECE + MARK_MAX);
     loop {
