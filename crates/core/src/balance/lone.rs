@@ -37,8 +37,7 @@ const LONE_SETTLED_MIN: f64 = 5.0;
 
 /// CPU seconds after which the initial thread of one of several processes is bound with the others
 /// of its team. Chosen: above the whole computation of ranks that print the number of their CPUs or
-/// size a second pool after a second, and so short that a long run loses nothing that can be
-/// measured.
+/// size a second pool after a second. The effect on the time of long runs has not been measured.
 const INITIAL_SETTLED_MIN: f64 = 2.0;
 
 /// CPU time of an initial thread, as a share of the mean of its process's other computing threads,

@@ -56,3 +56,53 @@ fn open_standard_streams() {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns the exit status of a forked process that closes its standard streams and enters
+    /// `main`; `None` if a signal ended it.
+    fn status_of(main: fn() -> u8) -> Option<c_int> {
+        // SAFETY: the child allocates, which the C library allows after a fork, and takes no lock
+        // that another thread may hold: a panic prints nothing there.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            std::panic::set_hook(Box::new(|_| {}));
+            for stream in 0..3 {
+                // SAFETY: this process has no other use for the number.
+                unsafe { libc::close(stream) };
+            }
+            // SAFETY: both calls are always valid. The runner ignores SIGPIPE, and the child would
+            // inherit the preparation that is tested.
+            unsafe {
+                libc::signal(libc::SIGPIPE, libc::SIG_DFL);
+                libc::alarm(60);
+            }
+            run(main);
+        }
+        let mut status = 0;
+        // SAFETY: the call writes one number to valid memory.
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        libc::WIFEXITED(status).then(|| libc::WEXITSTATUS(status))
+    }
+
+    /// Returns the number of the first preparation that is missing; 0 if none is.
+    fn missing_preparation() -> u8 {
+        for stream in 0..3_u8 {
+            // SAFETY: this asks for flags of a number, which need not be open.
+            if unsafe { libc::fcntl(stream.into(), libc::F_GETFD) } == -1 {
+                return 1 + stream;
+            }
+        }
+        // SAFETY: setting a signal is always valid; the former action is returned.
+        if unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) } == libc::SIG_IGN { 0 } else { 4 }
+    }
+
+    #[test]
+    fn streams_are_open_a_broken_pipe_is_ignored_and_a_panic_has_its_status() {
+        assert_eq!(status_of(missing_preparation), Some(0));
+        assert_eq!(status_of(|| 42), Some(42));
+        assert_eq!(status_of(|| panic!("on purpose")), Some(PANIC_STATUS));
+    }
+}
