@@ -6,7 +6,8 @@
 //   hold        opens a team without a number, says so, and computes in it until standard input ends
 //   sleep       the same, but sleeps in it
 //   fork        goes on in a child, and waits for it
-//   forkin      goes on in a new program of a child that a team's first thread forked
+//   forkin      goes on in a new program of a child that a team's first thread forked; the new
+//               program starts once that team has ended
 //   exec        goes on in a new program of the same process
 //   wait        waits until standard input ends
 //   many        opens a million teams of two and prints nothing
@@ -91,20 +92,28 @@ int main(int count, char **word) {
         } else if (!strcmp(step, "sleep")) {
             until_input_ends(0);
         } else if (!strcmp(step, "fork") || !strcmp(step, "forkin")) {
-            int child = -1;
+            int child = -1, team_end[2] = {-1, -1};
             fflush(stdout);
             if (step[4]) {
+                if (pipe(team_end)) return 97;
 #pragma omp parallel
 #pragma omp master
                 {
                     child = fork();
                     if (child == 0) {
                         // The other threads of the team do not exist here: its end would not come.
+                        // The parent's team has ended when the parent closes its end of the pipe.
+                        char byte;
+                        close(team_end[1]);
+                        while (read(team_end[0], &byte, 1) > 0) {}
+                        close(team_end[0]);
                         word[at] = word[0];
                         execv("/proc/self/exe", word + at);
                         _exit(98);
                     }
                 }
+                close(team_end[0]);
+                close(team_end[1]);
             } else {
                 child = fork();
             }
