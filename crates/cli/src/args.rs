@@ -117,9 +117,11 @@ pub enum Command {
     Counters(CountersArgs),
     Nproc(NprocArgs),
     Doctor(DoctorArgs),
-    Check(CheckArgs),
+    /// Check a plan against its machine.
+    Check(LabArgs),
     Profile(ProfileArgs),
-    Advise(AdviseArgs),
+    /// Say what would make a program faster, and by how much.
+    Advise(LabArgs),
     Tune(TuneArgs),
     /// Find the fastest algorithms for teams on this machine.
     TuneTeam(LabArgs),

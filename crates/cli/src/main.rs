@@ -4,9 +4,7 @@
 
 use trimtab_agent::restoration;
 use trimtab_cli::args::{Cli, Command, TuningsArgs, foreign};
-use trimtab_cli::commands::{
-    advise, attach, check, counters, detach, doctor, guest, lab, nproc, plan, profile,
-};
+use trimtab_cli::commands::{attach, counters, detach, doctor, guest, lab, nproc, plan, profile};
 use trimtab_cli::commands::{ps, run, serve, status, tag, top, topo, tunings};
 use trimtab_cli::exit::{self, Exit};
 use trimtab_cli::say;
@@ -46,17 +44,17 @@ fn trimtab() -> u8 {
         Command::Ps(args) => ps::run(&world, &args),
         Command::Top(args) => top::run(&world, &args),
         Command::Profile(args) => profile::run(&world, args),
-        Command::Advise(args) => advise::run(&world, &args),
         Command::Counters(args) => counters::run(&world, &args),
         Command::Nproc(args) => nproc::run(&world, &args),
         Command::Doctor(args) => doctor::run(&world, &args),
-        Command::Check(args) => check::run(&world, &args),
         Command::Tune(args) => match args.kept {
             Some(command) => tunings::run(&world, &TuningsArgs { command: Some(command), json: false }),
             None => Err(lab::start()),
         },
         Command::Profiles(args) => tunings::run(&world, &args),
-        Command::Bench(_)
+        Command::Advise(_)
+        | Command::Check(_)
+        | Command::Bench(_)
         | Command::Sim(_)
         | Command::TuneTeam(_)
         | Command::Report(_)

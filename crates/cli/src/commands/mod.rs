@@ -1,8 +1,6 @@
 //! One file per command: each takes options and returns an exit status.
 
-pub mod advise;
 pub mod attach;
-pub mod check;
 pub mod counters;
 pub mod detach;
 pub mod doctor;
@@ -21,4 +19,4 @@ pub mod top;
 pub mod topo;
 pub mod tunings;
 
-use trimtab_front::{interrupt, print};
+use trimtab_front::print;

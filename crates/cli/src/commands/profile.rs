@@ -52,7 +52,7 @@ fn run_for(world: &World, args: ProfileArgs, target: ProfileTarget) -> Result<u8
 /// A measurement of one run, in a process of its own: the program's parent gets signals only for
 /// the program, and forks again.
 #[derive(Debug)]
-pub(super) struct Measurement {
+pub struct Measurement {
     process: Pid,
     /// A byte from here begins the run.
     begin: PipeWriter,
@@ -65,7 +65,7 @@ impl Measurement {
     ///
     /// # Errors
     /// No process or no pipe is available, or this process has other threads.
-    pub(super) fn prepare(world: &World, args: ProfileArgs) -> Result<Self> {
+    pub fn prepare(world: &World, args: ProfileArgs) -> Result<Self> {
         let pipe = || std::io::pipe().context("cannot create a pipe for the measurement");
         let ((begins, begin), (profile, target)) = (pipe()?, pipe()?);
         match fork().context("cannot create a process for the measurement")? {
@@ -81,7 +81,7 @@ impl Measurement {
     }
 
     /// Returns the process that runs the program, to which a signal may be sent.
-    pub(super) fn process(&self) -> Pid {
+    pub fn process(&self) -> Pid {
         self.process
     }
 
@@ -90,7 +90,7 @@ impl Measurement {
     /// # Errors
     /// The program cannot be started; then no profile exists. A program that fails or is killed has
     /// one.
-    pub(super) fn carry_out(self) -> Result<(Profile, ExitStatus)> {
+    pub fn carry_out(self) -> Result<(Profile, ExitStatus)> {
         let Self { process, mut begin, mut profile } = self;
         // A process that has ended already leaves its status.
         let _ = begin.write_all(&[1]);

@@ -5,7 +5,7 @@
 //! its own thread count ignores options. The command therefore replaces or removes such variables,
 //! and `OMP_THREAD_LIMIT` bounds teams that the program opens by itself.
 
-use crate::args::AdviseArgs;
+use trimtab_cli::args::AdviseArgs;
 use trimtab_core::advise::fitting;
 use trimtab_core::profile::Profile;
 use trimtab_core::setting::{Knob, Setting};

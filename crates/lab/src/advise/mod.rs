@@ -8,16 +8,6 @@ mod command_line;
 mod page;
 mod run_facts;
 
-use crate::args::{AdviseArgs, CountingArgs, ProfileArgs};
-use crate::commands::interrupt::Interrupt;
-use crate::commands::print;
-use crate::commands::profile::Measurement;
-use crate::exit::{self, Exit};
-use crate::machine::Which;
-use crate::profile;
-use crate::say::{self, Volume};
-use crate::site_facts::HOLD;
-use crate::world::World;
 use anyhow::{Context, Result, anyhow, bail};
 use command_line::CommandLine;
 use run_facts::RunFacts;
@@ -26,11 +16,21 @@ use std::io::Read;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::ExitStatus;
+use trimtab_cli::args::{AdviseArgs, CountingArgs, ProfileArgs};
+use trimtab_cli::commands::profile::Measurement;
+use trimtab_cli::profile;
+use trimtab_cli::site_facts::HOLD;
 use trimtab_core::advise::{Advice, Conclusion, Topic, advise, together};
 use trimtab_core::place::waiting::Yield;
 use trimtab_core::profile::Profile;
 use trimtab_core::setting::{Knob, Setting};
 use trimtab_core::time::Span;
+use trimtab_front::diagnostics::{self as say, Volume};
+use trimtab_front::exit::{self, Exit};
+use trimtab_front::interrupt::Interrupt;
+use trimtab_front::machine::Which;
+use trimtab_front::process_env::World;
+use trimtab_front::stdout::print;
 
 /// Schema of the JSON document.
 const SCHEMA: &str = "trimtab.advice/1";

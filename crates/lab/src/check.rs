@@ -1,14 +1,14 @@
 //! `trimtab check`: checks a plan from a file with the checker, which shares no code with the
 //! planner.
 
-use crate::args::CheckArgs;
-use crate::commands::plan::{PlanDocument, READ_TOO, SCHEMA};
-use crate::commands::print;
-use crate::exit::{self, Exit};
-use crate::world::World;
 use anyhow::{Context, Result, bail};
 use std::io::Read;
+use trimtab_cli::args::CheckArgs;
+use trimtab_cli::commands::plan::{PlanDocument, READ_TOO, SCHEMA};
 use trimtab_core::check::{check, check_nesting};
+use trimtab_front::exit::{self, Exit};
+use trimtab_front::process_env::World;
+use trimtab_front::stdout::print;
 
 /// Runs the command.
 ///
