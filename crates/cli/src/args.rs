@@ -111,7 +111,8 @@ pub enum Command {
     Plan(Box<PlanArgs>),
     Topo(TopoArgs),
     Ps(PsArgs),
-    Top(TopArgs),
+    /// Show live how threads run.
+    Top(LabArgs),
     /// Turn a trace, a profile or a study into a page.
     Report(LabArgs),
     Counters(CountersArgs),

@@ -50,7 +50,3 @@ pub mod traces;
 pub mod tuning_store;
 
 pub use trimtab_front::{diagnostics as say, exit, machine, process_env as world, table};
-
-#[cfg(test)]
-#[path = "../../agent/tests/fixtures/recorded_runs.rs"]
-mod runs;

@@ -5,7 +5,7 @@
 use trimtab_agent::restoration;
 use trimtab_cli::args::{Cli, Command, TuningsArgs, foreign};
 use trimtab_cli::commands::{attach, counters, detach, doctor, guest, lab, nproc, plan, profile};
-use trimtab_cli::commands::{ps, run, serve, status, tag, top, topo, tunings};
+use trimtab_cli::commands::{ps, run, serve, status, tag, topo, tunings};
 use trimtab_cli::exit::{self, Exit};
 use trimtab_cli::say;
 use trimtab_cli::world::World;
@@ -42,7 +42,6 @@ fn trimtab() -> u8 {
         Command::Plan(args) => plan::run(&world, &args),
         Command::Topo(args) => topo::run(&world, &args),
         Command::Ps(args) => ps::run(&world, &args),
-        Command::Top(args) => top::run(&world, &args),
         Command::Profile(args) => profile::run(&world, args),
         Command::Counters(args) => counters::run(&world, &args),
         Command::Nproc(args) => nproc::run(&world, &args),
@@ -58,6 +57,7 @@ fn trimtab() -> u8 {
         | Command::Sim(_)
         | Command::TuneTeam(_)
         | Command::Report(_)
+        | Command::Top(_)
         | Command::Replay(_)
         | Command::Generate(_) => Err(lab::start()),
     })

@@ -20,13 +20,14 @@ pub use team::{BenchTeamArgs, Class, Mode, NasKernel, Operation, TeamCellArgs};
 pub use tune_team::{Pace, TuneTeamArgs, Weight};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use trimtab_cli::args::{AdviseArgs, CheckArgs, ReplayArgs, TuneArgs};
+use trimtab_cli::args::{AdviseArgs, CheckArgs, ReplayArgs, TopArgs, TuneArgs};
 
 /// Measure and simulate trimtab's placement and balancing.
 ///
-/// `trimtab advise`, `bench`, `check`, `sim`, `report`, `replay`, `tune` and `tune-team` start this
-/// program. It holds the benchmarks of the live machine, the simulator of other machines, the pages
-/// made of records, replays, advice, the checker of plans, and the tuning of programs and teams.
+/// `trimtab advise`, `bench`, `check`, `replay`, `report`, `sim`, `top`, `tune` and `tune-team`
+/// start this program. It holds the benchmarks of the live machine, the simulator of other
+/// machines, the live view, the pages made of records, replays, advice, the checker of plans, and
+/// the tuning of programs and teams.
 #[derive(Parser, Debug)]
 #[command(name = "trimtab-lab", version, max_term_width = 100)]
 pub struct Cli {
@@ -41,6 +42,7 @@ pub enum Command {
     Report(ReportArgs),
     Advise(AdviseArgs),
     Check(CheckArgs),
+    Top(TopArgs),
     Replay(ReplayArgs),
     Tune(TuneArgs),
     TuneTeam(TuneTeamArgs),

@@ -24,7 +24,7 @@
 //! 1. [`args`] has the options of all commands.
 //! 2. [`mod@bench`] has a folder for each series of benchmarks, and `bench::harness`, which runs
 //!    them.
-//! 3. [`sim`], [`mod@advise`], [`mod@check`], [`replay`], [`report`], [`mod@tune`] and [`tune_team`] are commands; [`generate`]
+//! 3. [`sim`], [`mod@advise`], [`mod@check`], [`replay`], [`report`], [`top`], [`mod@tune`] and [`tune_team`] are commands; [`generate`]
 //!    writes the man pages and completions of both programs.
 
 #![forbid(unsafe_code)]
@@ -38,7 +38,11 @@ pub mod generate;
 mod kept_pictures;
 pub mod replay;
 pub mod report;
+#[cfg(test)]
+#[path = "../../agent/tests/fixtures/recorded_runs.rs"]
+mod runs;
 pub mod sim;
+pub mod top;
 pub mod tune;
 pub mod tune_team;
 mod usable;

@@ -1,13 +1,14 @@
-//! `trimtab-lab`, the laboratory program: benchmarks of the live machine, the simulator, pages made
-//! of records, replays, advice, the checker of plans, the tuning of programs and teams. `trimtab
-//! advise`, `bench`, `check`, `sim`, `report`, `replay`, `tune` and `tune-team` start it.
+//! `trimtab-lab`, the laboratory program: benchmarks of the live machine, the simulator, the live
+//! view, pages made of records, replays, advice, the checker of plans, the tuning of programs and
+//! teams. `trimtab advise`, `bench`, `check`, `replay`, `report`, `sim`, `top`, `tune` and
+//! `tune-team` start it.
 
 use clap::Parser;
 use std::process::ExitCode;
 use trimtab_front::process_env::World;
 use trimtab_front::{diagnostics, exit};
 use trimtab_lab::args::{Cli, Command};
-use trimtab_lab::{advise, bench, check, generate, replay, report, sim, tune, tune_team};
+use trimtab_lab::{advise, bench, check, generate, replay, report, sim, top, tune, tune_team};
 
 fn main() -> ExitCode {
     // Keeps the mark in the file, by which `trimtab doctor` recognises the program.
@@ -24,6 +25,7 @@ fn main() -> ExitCode {
         Command::Bench(args) => bench::run(&world, &args),
         Command::Sim(args) => sim::run(&args),
         Command::Advise(args) => advise::run(&world, &args),
+        Command::Top(args) => top::run(&world, &args),
         Command::Check(args) => check::run(&world, &args),
         Command::Replay(args) => replay::run(&args),
         Command::Report(args) => report::run(&world, &args),

@@ -15,7 +15,6 @@ pub mod run;
 pub mod serve;
 pub mod status;
 pub mod tag;
-pub mod top;
 pub mod topo;
 pub mod tunings;
 

@@ -23,11 +23,6 @@ mod tests;
 
 pub use json::SCHEMA;
 
-use crate::args::{TopArgs, distinct};
-use crate::commands::print;
-use crate::exit::{self, Exit};
-use crate::traces;
-use crate::world::World;
 use anyhow::{Context, Result, bail};
 use event::{Action, Event};
 use live::Source;
@@ -41,9 +36,14 @@ use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 use terminal::Terminal;
 use trimtab_agent::spawn::spawn;
+use trimtab_cli::args::{TopArgs, distinct};
+use trimtab_cli::traces;
 use trimtab_core::telemetry::account::Account;
 use trimtab_core::time::Span;
 use trimtab_core::topology::Machine;
+use trimtab_front::exit::{self, Exit};
+use trimtab_front::print;
+use trimtab_front::process_env::World;
 
 /// Most events in the queue; a source that is ahead waits.
 const EVENTS_QUEUED_MAX: usize = 256;
@@ -97,7 +97,7 @@ fn once(args: &TopArgs, machine: &Machine, account: &Account, around: &Around) -
         json::document(machine, account, around)?
     } else {
         let nobody = if args.replay.is_some() { NOBODY_THEN } else { NOBODY };
-        text::frame(machine, account, around, crate::commands::topo::width(), nobody)
+        text::frame(machine, account, around, trimtab_cli::commands::topo::width(), nobody)
     };
     print(&text)?;
     Ok(exit::DONE)

@@ -1,9 +1,9 @@
 //! Content of the screen: the last sample of the programs, and the machine around them.
 
-use crate::foreign_load::Surroundings;
-use crate::holds::{HoldRow, Holds};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use trimtab_cli::foreign_load::Surroundings;
+use trimtab_cli::holds::{HoldRow, Holds};
 use trimtab_core::ids::{CoreId, Id, OsCpu, Pu};
 use trimtab_core::place::{Binding, Taken, pinned_cpus};
 use trimtab_core::set::{CpuSet, MAX_ID};

@@ -1,8 +1,8 @@
 //! One sample as JSON.
 
 use super::scene::Around;
-use crate::holds::HoldRow;
 use serde::Serialize;
+use trimtab_cli::holds::HoldRow;
 use trimtab_core::balance::Finding;
 use trimtab_core::observe::Metric;
 use trimtab_core::set::CpuSet;

@@ -2,10 +2,10 @@
 
 use super::scene::{Around, CpuStyles, LEGEND};
 use super::threads::{Sort, TableRow, clean, headline, percent, rows};
-use crate::table::{Align, Table};
 use std::collections::BTreeSet;
 use trimtab_core::telemetry::account::Account;
 use trimtab_core::topology::{Machine, Piece, draw, map};
+use trimtab_front::table::{Align, Table};
 
 /// Formats the sample; `empty` is printed instead of programs if none is watched.
 pub(super) fn frame(
