@@ -2,6 +2,7 @@
 
 #![no_main]
 
+use clap::CommandFactory;
 use trimtab_agent::restoration;
 use trimtab_cli::args::{Cli, Command, TuningsArgs, foreign};
 use trimtab_cli::commands::{attach, counters, detach, doctor, guest, lab, nproc, plan, profile};
@@ -78,7 +79,7 @@ fn ended(done: Result<u8, Exit>) -> u8 {
 /// Reports a command line that does not parse, or prints the requested help. `run` has a status for
 /// failures of trimtab that programs do not use.
 fn refused(mut error: clap::Error) -> u8 {
-    foreign::explain(&mut error);
+    foreign::explain(&mut error, &Cli::command());
     let _ = error.print();
     let running = std::env::args_os().nth(1).is_some_and(|word| word == "run" || word == "profile");
     match (error.use_stderr(), running) {

@@ -3,8 +3,9 @@
 //! teams. `trimtab advise`, `bench`, `check`, `replay`, `report`, `sim`, `top`, `tune` and
 //! `tune-team` start it.
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 use std::process::ExitCode;
+use trimtab_cli::args::foreign;
 use trimtab_front::process_env::World;
 use trimtab_front::{diagnostics, exit};
 use trimtab_lab::args::{Cli, Command};
@@ -16,7 +17,8 @@ fn main() -> ExitCode {
     let world = World::current();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        Err(error) => {
+        Err(mut error) => {
+            foreign::explain(&mut error, &Cli::command());
             let _ = error.print();
             return ExitCode::from(if error.use_stderr() { exit::FAILED } else { exit::DONE });
         }

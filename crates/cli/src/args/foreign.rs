@@ -4,10 +4,10 @@
 //! habit. The parser refuses them, since some have no exact equivalent here, and the error names
 //! the option that serves the same purpose.
 
-use super::{Cli, GROUPS};
+use super::GROUPS;
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{Command, CommandFactory, Error};
+use clap::{Command, Error};
 use trimtab_core::words::meant;
 
 /// Foreign spellings, and the tip for them.
@@ -60,10 +60,13 @@ const TIPS: [(&[&str], &str); 14] = [
 const PIDS: [&str; 3] = ["-p", "--pid", "-t"];
 
 /// Replaces the parser's guess by the tip for a foreign option, if the error is about one; adds the
-/// command that is probably meant by a mistyped one, if the parser found none.
-pub fn explain(error: &mut Error) {
+/// command that is probably meant by a mistyped one, if the parser found none. `program` is the
+/// definition that parsed the command line.
+pub fn explain(error: &mut Error, program: &Command) {
     match error.kind() {
-        ErrorKind::UnknownArgument => explain_option(error, typed_command().as_deref().unwrap_or_default()),
+        ErrorKind::UnknownArgument => {
+            explain_option(error, program, typed_command().as_deref().unwrap_or_default());
+        }
         ErrorKind::InvalidSubcommand => explain_command(error),
         _ => {}
     }
@@ -75,9 +78,9 @@ fn typed_command() -> Option<String> {
 }
 
 /// As [`explain`], for an option of `command`.
-fn explain_option(error: &mut Error, command: &str) {
+fn explain_option(error: &mut Error, program: &Command, command: &str) {
     let Some(ContextValue::String(given)) = error.get(ContextKind::InvalidArg) else { return };
-    let Some(tip) = tip(given, command) else { return };
+    let Some(tip) = tip(given, program, command) else { return };
     // The parser's guess compares letters only: --kind for --bind-to. Its usage line repeats it.
     let _ = error.remove(ContextKind::SuggestedArg);
     let _ = error.remove(ContextKind::Usage);
@@ -99,10 +102,9 @@ fn explain_command(error: &mut Error) {
 
 /// Returns the tip for an option as it was typed; `None` if no other tool has the option, or if
 /// `command` has no option for the same purpose.
-fn tip(given: &str, command: &str) -> Option<String> {
+fn tip(given: &str, program: &Command, command: &str) -> Option<String> {
     let name = given.split('=').next().unwrap_or(given);
-    let cli = Cli::command();
-    let arguments = || cli.find_subcommand(command).into_iter().flat_map(Command::get_arguments);
+    let arguments = || program.find_subcommand(command).into_iter().flat_map(Command::get_arguments);
     let takes_pids = arguments().any(|arg| {
         arg.get_value_names().is_some_and(|names| names.iter().any(|name| name.starts_with("PID")))
     });
@@ -117,7 +119,8 @@ fn tip(given: &str, command: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::Parser;
+    use crate::args::Cli;
+    use clap::{CommandFactory, Parser};
 
     #[test]
     fn options_of_other_launchers_are_answered_with_ours() {
@@ -132,7 +135,7 @@ mod tests {
             ("--report-bindings", "use -v"),
         ] {
             let mut error = Cli::try_parse_from(["trimtab", "run", typed, "2", "./app"]).unwrap_err();
-            explain_option(&mut error, "run");
+            explain_option(&mut error, &Cli::command(), "run");
             let text = error.to_string();
             assert!(text.contains(wanted), "{typed}: {text}");
             assert!(!text.contains("to pass"), "{typed}: {text}");
@@ -142,17 +145,17 @@ mod tests {
 
     #[test]
     fn a_command_without_placement_gives_no_tips_about_it() {
-        let mut error = Cli::try_parse_from(["trimtab", "top", "-p", "1"]).unwrap_err();
-        explain_option(&mut error, "top");
+        let mut error = Cli::try_parse_from(["trimtab", "attach", "-p", "1"]).unwrap_err();
+        explain_option(&mut error, &Cli::command(), "attach");
         let text = error.to_string();
-        assert!(text.contains("trimtab top PID") && !text.contains("--mem"), "{text}");
-        assert_eq!(tip("-n", "ps"), None);
+        assert!(text.contains("trimtab attach PID") && !text.contains("--mem"), "{text}");
+        assert_eq!(tip("-n", &Cli::command(), "ps"), None);
     }
 
     #[test]
     fn swapped_letters_of_a_command_are_recognised() {
         let mut error = Cli::try_parse_from(["trimtab", "rnu"]).unwrap_err();
-        explain(&mut error);
+        explain(&mut error, &Cli::command());
         let text = error.to_string();
         assert!(text.contains("a similar subcommand exists: 'run'"), "{text}");
     }
