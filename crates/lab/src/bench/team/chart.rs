@@ -8,7 +8,7 @@
 use super::TeamFindings;
 use super::contest::Contestant;
 use super::matrix::TeamCell;
-use super::plot::{self, Panel, PanelGroup, PlotLine, PlotPoint};
+use super::plot::{self, Mark, Panel, PanelGroup, PlotLine, PlotPoint};
 use super::records::TeamStart;
 use crate::args::{Mode, Operation};
 use trimtab_front::chart::axis::{Axis, log2};
@@ -41,10 +41,10 @@ pub(super) fn picture(start: &TeamStart, found: TeamFindings<'_>) -> String {
     plot::picture("Teams beside others: microseconds a call, over bytes", &start.head, &contestants, &groups)
 }
 
-/// Returns the CSS classes of a line: the weight by team or peer, the colour by its place.
+/// Returns the CSS classes of a line: the weight by team or peer, colour and shape by its place.
 pub(super) fn class(at: usize, contestant: &Contestant) -> String {
     let weight = if matches!(contestant, Contestant::Team(_)) { "team" } else { "peer" };
-    format!("{weight} c{}", at % 10)
+    format!("{weight} {}", Mark::class(at))
 }
 
 fn panel(found: TeamFindings<'_>, ranks: u32, op: Operation) -> Panel {

@@ -3,7 +3,9 @@
 //! Unit: pixels at scale 1. Panels are drawn in two columns, in groups under a heading; all panels
 //! of a group have the same vertical axis, so that they can be compared. The horizontal scale is
 //! logarithmic, and so is the vertical one: a line twice as steep grows twice as fast. One colour
-//! for each contestant. A value beyond the axis, and one that is only a lower bound, is an arrow.
+//! and one shape of points for each contestant, both in the legend. In a panel without a horizontal
+//! scale, the contestants stand beside each other. A value beyond the axis, and one that is only a
+//! lower bound, is an arrow.
 
 use super::super::harness::Head;
 use trimtab_front::chart::axis::Axis;
@@ -19,6 +21,42 @@ const HEIGHT: f64 = 170.0;
 const BELOW: f64 = 2.0 * LINE + 18.0;
 /// Distance of the outermost points from the ends of a panel.
 const INSET: f64 = 16.0;
+/// Half the size of a cross, in pixels.
+const CROSS_HALF: f64 = 3.5;
+
+/// Shape of the points of a contestant.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in super::super) enum Mark {
+    Round,
+    Square,
+    Cross,
+}
+
+impl Mark {
+    const ALL: [Self; 3] = [Self::Round, Self::Square, Self::Cross];
+
+    /// Returns the CSS class of the contestant at this place of the legend: colour and shape.
+    pub(in super::super) fn class(at: usize) -> String {
+        format!("c{} m{}", at % COLOURS, at % Self::ALL.len())
+    }
+
+    /// Returns the shape of a class.
+    fn of(class: &str) -> Self {
+        let has = |at: &usize| class.split(' ').any(|word| word.strip_prefix('m') == Some(&at.to_string()));
+        (0..Self::ALL.len()).find(has).map_or(Self::Round, |at| Self::ALL[at])
+    }
+
+    /// Returns the path of a point.
+    fn path(self, x: f64, y: f64) -> String {
+        match self {
+            Self::Round | Self::Square => format!("M{x:.1} {y:.1}h0.1"),
+            Self::Cross => {
+                let (left, upper, size) = (x - CROSS_HALF, y - CROSS_HALF, 2.0 * CROSS_HALF);
+                format!("M{left:.1} {upper:.1}l{size} {size}m-{size} 0l{size} -{size}")
+            }
+        }
+    }
+}
 
 /// A line of a panel.
 #[derive(Debug)]
@@ -76,7 +114,9 @@ pub(in super::super) fn picture(
     let below = out.title(title, &format!("{}, Linux {}", head.summary, head.kernel));
     let names: Vec<&str> = contestants.iter().map(|(_, name)| name.as_str()).collect();
     let mut top = out.legend(below + 8.0, &names, |out, at, x, y| {
-        out.path(&contestants[at].0, &format!("M{x:.1} {y:.1}h{SAMPLE}"));
+        let class = &contestants[at].0;
+        out.path(class, &format!("M{x:.1} {y:.1}h{SAMPLE}"));
+        out.path(&format!("{class} dot"), &Mark::of(class).path(x + SAMPLE / 2.0, y));
     });
     for group in groups {
         out.text("title", MARGIN, top + 22.0, &cut("title", &group.title, WIDTH - 2.0 * MARGIN));
@@ -120,10 +160,13 @@ fn panel(out: &mut Canvas, group: &PanelGroup, panel: &Panel, left: f64, wide: f
         }
     }
     // A barrier has no bytes.
-    if !panel.below.is_empty() {
+    let has_scale = !panel.below.is_empty();
+    if has_scale {
         out.text("below", (plot.left + plot.right) / 2.0, plot.floor + 2.0 * LINE, group.over);
     }
-    for PlotLine { class, points } in &panel.lines {
+    for (place, PlotLine { class, points }) in panel.lines.iter().enumerate() {
+        let beside = (place as f64 + 0.5) / panel.lines.len() as f64;
+        let x = |at| if has_scale { x(at) } else { plot.left + (plot.right - plot.left) * beside };
         if points.len() > 1 {
             out.path(class, &through(points.iter().map(|point| (x(point.at), plot.y(point.value)))));
         }
@@ -137,11 +180,14 @@ fn panel(out: &mut Canvas, group: &PanelGroup, panel: &Panel, left: f64, wide: f
                     tip,
                 );
             } else {
-                out.path_with_tip(&format!("{class} dot"), &format!("M{x:.1} {y:.1}h0.1"), tip);
+                out.path_with_tip(&format!("{class} dot"), &Mark::of(class).path(x, y), tip);
             }
         }
     }
 }
+
+/// Number of colours in the style.
+const COLOURS: usize = 12;
 
 /// The colours are distinguishable with any of the common colour blindnesses; peers' lines also
 /// have different dashes.
@@ -157,8 +203,12 @@ const STYLE: &str = r##"<style>
 .c6 { stroke: #b0306a; stroke-dasharray: 6 2 2 2 }
 .c7 { stroke: #5aa9d6; stroke-dasharray: 4 4 }
 .c8 { stroke: #7a7a7a }
-.c9 { stroke: #7a7a7a; stroke-dasharray: 6 2 }
+.c9 { stroke: #55681a; stroke-dasharray: 6 2 }
+.c10 { stroke: #d98a5f }
+.c11 { stroke: #6d4a2f; stroke-dasharray: 2 2 }
 .dot { stroke-width: 7; stroke-linecap: round; stroke-dasharray: none }
+.m1.dot { stroke-width: 6; stroke-linecap: square }
+.m2.dot { stroke-width: 2; stroke-linecap: butt }
 .clipped { stroke-width: 1.6; stroke-dasharray: none; fill: #ffffff }
 </style>
 "##;
@@ -177,6 +227,38 @@ mod tests {
             summary: word("2 packages, 4 nodes, 16 L3, 128 cores, 256 CPUs, 1007 GiB"),
             kernel: word("6.18"),
         }
+    }
+
+    #[test]
+    fn contestants_of_one_picture_differ_in_colour_or_shape() {
+        let classes: std::collections::BTreeSet<String> = (0..COLOURS).map(Mark::class).collect();
+        assert_eq!(classes.len(), COLOURS);
+        assert!((0..COLOURS).all(|at| STYLE.contains(&format!("\n.c{at} {{ stroke: #"))));
+        let marks = [Mark::Round, Mark::Square, Mark::Cross, Mark::Round];
+        assert_eq!([0, 1, 2, 3].map(|at| Mark::of(&Mark::class(at))), marks);
+        assert_eq!(Mark::of("peer c4"), Mark::Round);
+    }
+
+    #[test]
+    fn points_without_a_scale_stand_beside_each_other() {
+        let contestants: Vec<(String, String)> =
+            (0..4).map(|at| (Mark::class(at), format!("number {at}"))).collect();
+        let point = || PlotPoint { at: 0.0, value: 1.0, at_least: false, tip: "tip".to_owned() };
+        let lines = contestants
+            .iter()
+            .map(|(class, _)| PlotLine { class: class.clone(), points: vec![point()] })
+            .collect();
+        let panel = Panel { title: "barrier".to_owned(), lines, below: vec![] };
+        let axis = Axis::powers([1.0, 2.0]);
+        let group = PanelGroup { title: "g".to_owned(), of: "us", over: "bytes", axis, panels: vec![panel] };
+        let picture = picture("t", &head(), &contestants, &[group]);
+        let places: std::collections::BTreeSet<&str> = picture
+            .split("<path ")
+            .filter(|path| path.contains("<title>tip"))
+            .filter_map(|path| path.split(" d=\"M").nth(1)?.split(' ').next())
+            .collect();
+        assert_eq!(places.len(), 4, "{picture}");
+        assert!(!picture.contains(">bytes<"));
     }
 
     #[test]
