@@ -22,11 +22,11 @@ pub use counters::CountersArgs;
 pub use lab::LabArgs;
 pub use machine::{CheckArgs, DoctorArgs, NprocArgs, PlanArgs, PsArgs, TopoArgs};
 pub use profile::ProfileArgs;
-pub use run::{PlaceArgs, RunArgs, RunOnly, SurveyMode};
+pub use run::{PlaceArgs, RunArgs, RunOnly};
 pub use serve::{GuestAgentArgs, ServeArgs, StatusArgs, TagArgs, TargetArgs, Task, UntagArgs};
 pub use time::Wait;
-pub use trimtab_front::args::time;
 use trimtab_front::args::words;
+pub use trimtab_front::args::{SurveyMode, time};
 pub use tuning::{TuneArgs, TuningCommand, TuningsArgs};
 pub use view::TopArgs;
 

@@ -1,38 +1,24 @@
-//! Facts and request of a launch, read once, as values for the decision.
+//! Request of a launch, from the command line and what is kept, as a value for the decision.
 //!
 //! `run`, `plan` and commands that predict a run share this code. The request comes first, since it
-//! is cheap and refuses contradictions; then the facts; then the holds of others, for a run under
-//! the ledger's lock ([`reserve`](crate::reserve)) and for other commands without it
-//! ([`look_at_ledger`]); last, on the CPUs of the plan, the measurements that the decision asks for
-//! ([`settle`]).
+//! is cheap and refuses contradictions; then the [facts](trimtab_hold::facts) and the cores.
 
-use crate::args::{RunArgs, SurveyMode, report_to};
-use crate::foreign_load::Surroundings;
+use crate::args::{RunArgs, report_to};
 use crate::monitor::Asked;
-use crate::site_facts::{LedgerPosition, Situation, location, private_ledger};
 use crate::tuning_store::{Conditions, Kept, Store};
 use crate::world::World;
 use anyhow::anyhow;
 use std::ffi::OsString;
 use thiserror::Error;
 use trimtab_core::handoff::Report;
-use trimtab_core::place::local_rank;
-use trimtab_core::place::waiting::Yield;
 use trimtab_core::queue::QueueRules;
-use trimtab_core::set::CpuSet;
 use trimtab_front::date::date;
-use trimtab_launch::facts::{Answers, BuildFacts, LedgerFacts, Load, Parent};
+use trimtab_hold::facts::{facts, look_at_ledger};
+use trimtab_hold::site_facts::Situation;
+use trimtab_launch::facts::BuildFacts;
 use trimtab_launch::request::takes_tuning;
-use trimtab_launch::{
-    LaunchFacts, LaunchPlan, LaunchRequest, Options, Refusal, Role, Sources, Tuning, decide,
-};
-use trimtab_linux::calibrate::{YieldKind, yield_share};
-use trimtab_linux::launch::{picture, preload_library};
-use trimtab_linux::ledger::{Ledger, LedgerView, ProcessTable};
-use trimtab_linux::limits::parent_mask;
-use trimtab_linux::process::{self, Pid};
+use trimtab_launch::{LaunchPlan, LaunchRequest, Options, Refusal, Sources, Tuning, decide};
 use trimtab_linux::program::{Program, build};
-use trimtab_linux::sys::version;
 
 /// Why a launch cannot be decided.
 #[derive(Debug, Error)]
@@ -181,86 +167,9 @@ fn tuning(kept: &Kept) -> Tuning {
     }
 }
 
-/// Reads the facts, except the holds of others and the measurements that the decision asks for. For
-/// another machine than this one, only the machine is read. `ledger` is the ledger, if it is open.
-pub fn facts(
-    world: &World,
-    situation: &Situation,
-    program: Option<&Program>,
-    command: &[OsString],
-    survey: Option<SurveyMode>,
-    ledger: Option<&Ledger>,
-) -> LaunchFacts {
-    let machine = &situation.machine;
-    let look = |mode| Surroundings::look(world, mode, machine, &situation.taken.allowed, ledger);
-    let seen = survey.map(look);
-    let load = seen.map(|Surroundings { busy, pinned, notes, .. }| Load { busy, pinned, notes });
-    LaunchFacts {
-        bounds: situation.taken.clone(),
-        limited: situation.limited.clone(),
-        load: load.unwrap_or_default(),
-        ledger: LedgerFacts { within: machine.cpus(), ..LedgerFacts::default() },
-        program: program.map(|program| program.facts(command, world.raw("PATH"))),
-        parent: if survey.is_some() { parent(world) } else { Parent::default() },
-        library: preload_library(),
-        glibc: version::glibc(),
-        pid: std::process::id(),
-        meetings: None,
-        build: BuildFacts::default(),
-        answers: Answers::default(),
-        machine: machine.clone(),
-    }
-}
-
 /// Reads what the build tools of the launch know of jobservers, if it is to have one.
 pub fn build_facts(world: &World, request: &LaunchRequest, program: Option<&Program>) -> BuildFacts {
     request.jobserver.map(|_| build::facts(program, world.raw("PATH"))).unwrap_or_default()
-}
-
-/// Returns the parent of a rank; nothing is read for other processes.
-fn parent(world: &World) -> Parent {
-    let Some(rank) = local_rank(&|name| world.text(name)).filter(|rank| rank.of.is_some_and(|of| of > 1))
-    else {
-        return Parent::default();
-    };
-    let identity = || {
-        let parent = process::stat(&world.proc(), Pid::own()).ok()?.parent;
-        let start = process::stat(&world.proc(), parent).ok()?.start;
-        Some(format!("{parent} {}", start.0))
-    };
-    Parent {
-        mask: parent_mask(&world.proc(), Pid::own()).ok().flatten(),
-        identity: if rank.job.is_none() { identity() } else { None },
-    }
-}
-
-/// Reads the holds of others, without the lock that would keep them unchanged. Returns whether
-/// there is a ledger.
-pub fn look_at_ledger(world: &World, request: &LaunchRequest, facts: &mut LaunchFacts) -> bool {
-    let seen = location(world).and_then(|location| LedgerView::open(&location));
-    let view = match seen {
-        Ok(Some(view)) => view,
-        Ok(None) => return false,
-        Err(error) => {
-            facts.ledger.fault = Some(error.to_string());
-            return true;
-        }
-    };
-    let stand = LedgerPosition::find(world, &view, &facts.machine);
-    let uid = rustix::process::getuid().as_raw();
-    let group = Role::of(request, facts).shared().filter(|_| request.ranks.is_none()).map(|(_, job)| {
-        view.find_group(stand.level, &stand.within, job, uid, &ProcessTable::at(&world.proc()))
-    });
-    let seen = group.transpose().and_then(|group| Ok((group, view.map(stand.level, &stand.within)?)));
-    match seen {
-        Ok((group, map)) => {
-            let (held, allotment) = (map.held(), group.flatten());
-            let private = private_ledger(world, &view.path());
-            facts.ledger = LedgerFacts { within: stand.within, held, allotment, fault: None, private };
-        }
-        Err(error) => facts.ledger.fault = Some(error.to_string()),
-    }
-    true
 }
 
 /// Returns the warning about a priority that the site's rules do not grant.
@@ -270,33 +179,6 @@ pub fn priority_beyond(asked: Option<i32>, rules: &QueueRules) -> Option<String>
     Some(format!(
         "priority {beyond} counts as {most}: the site's rules (max-priority in site.toml) grant no more"
     ))
-}
-
-/// Decides, answers the open questions of the decision by measurement, and decides again.
-///
-/// # Errors
-/// The decision refuses.
-pub fn settle(request: &LaunchRequest, facts: &mut LaunchFacts) -> Result<LaunchPlan, Refusal> {
-    let plan = decide(request, facts)?;
-    if !plan.questions.any() {
-        return Ok(plan);
-    }
-    let cpus = plan.placement.mask.clone();
-    facts.answers = Answers {
-        yields: plan.questions.yields.then(|| measured_yield(&cpus)),
-        picture: plan.questions.picture.then(|| picture(&cpus)),
-        cpus,
-    };
-    decide(request, facts)
-}
-
-/// Measures the effect of `sched_yield` on these CPUs.
-pub fn measured_yield(cpus: &CpuSet) -> Yield {
-    match yield_share(cpus) {
-        None => Yield::Unknown,
-        Some(YieldKind::Posix) => Yield::Posix,
-        Some(YieldKind::Weak { share }) => Yield::Weak { share },
-    }
 }
 
 /// Returns the plan of a run that would start now with these options and no program, for commands

@@ -22,7 +22,7 @@
 //! 1. [`args`] is the one definition of all options, from which parser, help, man pages and
 //!    completions are made.
 //! 2. [`commands`] has a file for each command; `commands::run` lists the steps of a run.
-//! 3. [`gather`] makes the request and the facts of a launch, [`reserve`] takes its cores,
+//! 3. [`gather`] makes the request of a launch, `trimtab_hold` reads its facts and takes its cores,
 //!    [`mod@narrate`] prints the reasons of the decision.
 
 #![forbid(unsafe_code)]
@@ -30,18 +30,11 @@
 pub mod args;
 pub mod budget_text;
 pub mod commands;
-pub mod escapes;
-pub mod foreign_load;
 pub mod gather;
-pub mod holds;
 pub mod monitor;
 pub mod narrate;
 pub mod profile;
-pub mod queue;
-pub mod reserve;
 pub mod run_report;
-pub mod site;
-pub mod site_facts;
 #[cfg(test)]
 #[path = "../../agent/src/skip.rs"]
 mod skip;

@@ -2,5 +2,8 @@
 
 pub mod numbers;
 pub mod ranks;
+mod survey;
 pub mod time;
 pub mod words;
+
+pub use survey::SurveyMode;

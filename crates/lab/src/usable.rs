@@ -1,10 +1,10 @@
 //! The measured machine, and its CPUs that this process may use.
 
 use anyhow::Result;
-use trimtab_cli::site_facts::Situation;
 use trimtab_core::set::CpuSet;
 use trimtab_core::topology::Machine;
 use trimtab_front::process_env::World;
+use trimtab_hold::site_facts::Situation;
 
 /// The machine, and this process's part of it.
 #[derive(Debug)]

@@ -1,6 +1,7 @@
 //! Options of commands that show or check a machine, its holds and its plans.
 
-use super::run::{PlaceArgs, RunOnly, SurveyMode};
+use super::SurveyMode;
+use super::run::{PlaceArgs, RunOnly};
 use super::time;
 use super::words::Words;
 use clap::{Args, ValueHint};

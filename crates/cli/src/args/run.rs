@@ -1,9 +1,10 @@
 //! Options of `trimtab run`, which `trimtab plan` takes too.
 
+use super::SurveyMode;
 use super::balance::BalanceArgs;
 use super::time::{self, Wait};
 use super::words;
-use clap::{Args, ValueEnum, ValueHint};
+use clap::{Args, ValueHint};
 use std::ffi::OsString;
 use trimtab_core::handoff::Roots;
 use trimtab_core::place::waiting::WaitPolicy;
@@ -302,15 +303,6 @@ fn slice(text: &str) -> Result<f64, String> {
         Ok(ms) if SLICES.contains(&ms) => Ok(ms),
         _ => Err("expected milliseconds from 0.1 to 100".to_owned()),
     }
-}
-
-/// How the load and the pinned threads of other programs are measured.
-#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum SurveyMode {
-    #[default]
-    Auto,
-    Full,
-    None,
 }
 
 #[cfg(test)]

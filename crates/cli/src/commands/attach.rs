@@ -3,7 +3,6 @@
 use crate::args::{AttachArgs, distinct};
 use crate::exit::{self, Exit};
 use crate::say::Volume;
-use crate::site_facts::Situation;
 use crate::world::World;
 use anyhow::{Result, anyhow};
 use std::path::Path;
@@ -15,6 +14,7 @@ use trimtab_core::balance::Settings;
 use trimtab_core::telemetry::account::Tally;
 use trimtab_core::words::plural;
 use trimtab_front::status_line::StatusLine;
+use trimtab_hold::site_facts::Situation;
 
 /// Runs the command.
 ///

@@ -4,7 +4,6 @@ use crate::args::NprocArgs;
 use crate::commands::print;
 use crate::exit::{self, Exit};
 use crate::machine::Which;
-use crate::site_facts::{HOLD, LedgerPosition, location};
 use crate::table::{Align, Table};
 use crate::world::World;
 use anyhow::{Context, Result};
@@ -14,6 +13,7 @@ use trimtab_core::budget::nproc::{BudgetBound, Nproc, NprocFacts, QuotaBound, Th
 use trimtab_core::budget::{Handoff, VARIABLE};
 use trimtab_core::set::CpuSet;
 use trimtab_core::words::plural;
+use trimtab_hold::site_facts::{HOLD, LedgerPosition, location};
 use trimtab_linux::budget::BudgetPage;
 use trimtab_linux::ledger::LedgerView;
 use trimtab_linux::limits::Limits;

@@ -6,11 +6,10 @@
 use crate::args::{PlanArgs, RunArgs};
 use crate::commands::print;
 use crate::exit::{self, Exit};
-use crate::gather::{self, GatherError, Gathered, settle, trouble_cause};
+use crate::gather::{self, GatherError, Gathered, trouble_cause};
 use crate::machine::Which;
 use crate::narrate::environment_table;
 use crate::say::{self, Volume};
-use crate::site_facts::Situation;
 use crate::world::World;
 use serde::{Deserialize, Serialize};
 use trimtab_agent::sync_report::SyncPage;
@@ -19,6 +18,8 @@ use trimtab_core::place::{Action, Plan, Reason, Request, Taken, Variable, format
 use trimtab_core::set::CpuSet;
 use trimtab_core::topology::{Marks, draw};
 use trimtab_core::words::plural;
+use trimtab_hold::facts;
+use trimtab_hold::site_facts::Situation;
 use trimtab_launch::jobserver::JobserverPlan;
 use trimtab_launch::plan::RankPart;
 use trimtab_launch::reason::Topic;
@@ -127,17 +128,17 @@ fn planned(world: &World, which: &Which, args: &PlanArgs) -> Result<Planned, Gat
     // As in a run, which needs no parent that stays for `--env print`.
     let watch = watch.filter(|_| request.env != EnvMode::Print);
     let survey = live.then_some(args.place.survey);
-    let mut facts = gather::facts(world, &situation, program.as_ref(), &args.command, survey, None);
+    let mut facts = facts::facts(world, &situation, program.as_ref(), &args.command, survey, None);
     facts.build = gather::build_facts(world, &request, program.as_ref());
     let counts = watch.is_some() && (args.run.report.is_some() || args.run.profile.is_some());
     let counting = counts.then(|| SyncPage::create(args.run.env != EnvMode::Set));
     facts.meetings = counting.as_ref().and_then(SyncPage::path);
-    let is_new = live && !gather::look_at_ledger(world, &request, &mut facts);
+    let is_new = live && !facts::look_at_ledger(world, &request, &mut facts);
     imagine(&mut facts, &held, &busy)?;
     if let Some(fault) = &facts.ledger.fault {
         say::warning(Volume::Normal, &format!("the holds of other runs are unknown: {fault}"));
     }
-    let launch = if live { settle(&request, &mut facts)? } else { decide(&request, &facts)? };
+    let launch = if live { facts::settle(&request, &mut facts)? } else { decide(&request, &facts)? };
     Ok(Planned { launch, facts, note: is_new.then_some("no run holds anything yet") })
 }
 

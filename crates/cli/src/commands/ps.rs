@@ -2,18 +2,18 @@
 
 use crate::args::PsArgs;
 use crate::commands::print;
-use crate::escapes::Escaped;
 use crate::exit::{self, Exit};
-use crate::foreign_load::Surroundings;
-use crate::holds::{Holds, QueueRow, Violator, gather};
 use crate::machine::Which;
-use crate::site::Policy;
-use crate::site_facts::location;
 use crate::table::{Align, Table};
 use crate::world::World;
 use anyhow::{Context, Result};
 use trimtab_core::place::Taken;
 use trimtab_core::topology::{Marks, draw};
+use trimtab_hold::escapes::Escaped;
+use trimtab_hold::foreign_load::Surroundings;
+use trimtab_hold::holds::{Holds, QueueRow, Violator, gather};
+use trimtab_hold::site::Policy;
+use trimtab_hold::site_facts::location;
 use trimtab_linux::ledger::LedgerView;
 use trimtab_linux::users::Users;
 

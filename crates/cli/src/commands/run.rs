@@ -4,12 +4,10 @@
 use super::ranks;
 use crate::args::{RunArgs, report_to};
 use crate::exit::{self, Exit};
-use crate::gather::{self, Gathered, settle};
+use crate::gather::{self, Gathered};
 use crate::monitor::{self, Asked, Outputs, Run};
 use crate::narrate::{environment_table, narrate};
-use crate::reserve::{ReserveOptions, reserve};
 use crate::say::{self, Volume};
-use crate::site_facts::{HOLD, OpenLedger, Situation};
 use crate::world::World;
 use anyhow::{Context, anyhow};
 use rustix::process::{Signal, set_parent_process_death_signal};
@@ -23,6 +21,9 @@ use trimtab_core::balance::Kind;
 use trimtab_core::budget::VARIABLE;
 use trimtab_core::queue::QueueRules;
 use trimtab_core::topology::Machine;
+use trimtab_hold::facts;
+use trimtab_hold::reserve::{ReserveOptions, reserve};
+use trimtab_hold::site_facts::{HOLD, OpenLedger, Situation};
 use trimtab_launch::budget;
 use trimtab_launch::jobserver::set_up;
 use trimtab_launch::{Changes, EnvMode, LaunchFacts, LaunchPlan, LaunchRequest};
@@ -69,7 +70,7 @@ pub fn run(world: &World, args: &RunArgs) -> Result<u8, Exit> {
         say::note(volume, warning);
     }
     let survey = Some(args.place.survey);
-    let mut facts = gather::facts(world, &situation, Some(&program), &args.command, survey, ledger.as_ref());
+    let mut facts = facts::facts(world, &situation, Some(&program), &args.command, survey, ledger.as_ref());
     facts.build = gather::build_facts(world, &request, Some(&program));
     facts.meetings = watch.as_ref().and_then(|(_, outputs)| outputs.sync_page());
     let queue = situation.policy.site.queue();
@@ -163,7 +164,7 @@ impl Launch<'_> {
         let order = ReserveOptions {
             wait: self.args.run.wait,
             label: &label,
-            volume: self.volume,
+            tell: &|line| say::headline(self.volume, line),
             priority: self.args.run.priority.unwrap_or(0),
             rules: self.queue,
         };
@@ -274,7 +275,7 @@ pub(crate) fn reserved(
     ledger: Option<Ledger>,
 ) -> Result<(Option<Held>, LaunchPlan), Exit> {
     let held = reserve(world, request, facts, order, ledger)?;
-    let plan = settle(request, facts).map_err(gather::GatherError::from)?;
+    let plan = facts::settle(request, facts).map_err(gather::GatherError::from)?;
     Ok((held, plan))
 }
 

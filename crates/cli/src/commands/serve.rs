@@ -3,7 +3,6 @@
 use crate::args::ServeArgs;
 use crate::exit::{self, Exit};
 use crate::say::Volume;
-use crate::site_facts::Situation;
 use crate::world::World;
 use anyhow::Result;
 use std::sync::Arc;
@@ -11,6 +10,7 @@ use trimtab_agent::narrator::Narrator;
 use trimtab_agent::recorder::Recorder;
 use trimtab_agent::service::{self, ServiceEnd, ServiceOptions};
 use trimtab_core::balance::Settings;
+use trimtab_hold::site_facts::Situation;
 
 /// Exit status of a service whose terminal was closed: that of a program ended by SIGHUP.
 const STATUS_HUNG_UP: u8 = 128 + 1;

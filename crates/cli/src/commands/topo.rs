@@ -3,15 +3,15 @@
 use crate::args::TopoArgs;
 use crate::commands::print;
 use crate::exit::{self, Exit};
-use crate::foreign_load::Surroundings;
 use crate::machine::Which;
-use crate::site_facts::{LedgerPosition, Situation, location};
 use crate::world::World;
 use anyhow::{Context, Result};
 use serde::Serialize;
 use std::path::Path;
 use trimtab_core::place::Taken;
 use trimtab_core::topology::{Marks, Parts, draw, svg};
+use trimtab_hold::foreign_load::Surroundings;
+use trimtab_hold::site_facts::{LedgerPosition, Situation, location};
 use trimtab_linux::ledger::LedgerView;
 
 /// Schema of the JSON document.

@@ -19,7 +19,6 @@ use std::process::ExitStatus;
 use trimtab_cli::args::{AdviseArgs, CountingArgs, ProfileArgs};
 use trimtab_cli::commands::profile::Measurement;
 use trimtab_cli::profile;
-use trimtab_cli::site_facts::HOLD;
 use trimtab_core::advise::{Advice, Conclusion, Topic, advise, together};
 use trimtab_core::place::waiting::Yield;
 use trimtab_core::profile::Profile;
@@ -31,6 +30,7 @@ use trimtab_front::interrupt::Interrupt;
 use trimtab_front::machine::Which;
 use trimtab_front::process_env::World;
 use trimtab_front::stdout::print;
+use trimtab_hold::site_facts::HOLD;
 
 /// Schema of the JSON document.
 const SCHEMA: &str = "trimtab.advice/1";

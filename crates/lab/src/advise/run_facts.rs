@@ -8,7 +8,7 @@
 use anyhow::Result;
 use std::time::{Duration, Instant};
 use trimtab_cli::args::{AdviseArgs, PlaceArgs, RunArgs, RunOnly};
-use trimtab_cli::gather::{measured_yield, plan_now, trouble_cause};
+use trimtab_cli::gather::{plan_now, trouble_cause};
 use trimtab_core::advise::Situation;
 use trimtab_core::place::runtimes::BINDING_VARIABLES;
 use trimtab_core::place::waiting::Yield;
@@ -17,6 +17,7 @@ use trimtab_core::set::CpuSet;
 use trimtab_core::setting::{Knob, Setting};
 use trimtab_core::time::Span;
 use trimtab_front::process_env::World;
+use trimtab_hold::facts::measured_yield;
 use trimtab_launch::LaunchPlan;
 use trimtab_linux::calibrate::wake_time;
 use trimtab_linux::survey::{Load, LoadSample};

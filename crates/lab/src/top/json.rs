@@ -2,13 +2,13 @@
 
 use super::scene::Around;
 use serde::Serialize;
-use trimtab_cli::holds::HoldRow;
 use trimtab_core::balance::Finding;
 use trimtab_core::observe::Metric;
 use trimtab_core::set::CpuSet;
 use trimtab_core::telemetry::account::{Account, CpuAccount, Move, ProgramAccount, ThreadAccount};
 use trimtab_core::time::Span;
 use trimtab_core::topology::{Machine, draw};
+use trimtab_hold::holds::HoldRow;
 
 /// Schema of the JSON document.
 pub const SCHEMA: &str = "trimtab.top/1";

@@ -2,13 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use trimtab_cli::foreign_load::Surroundings;
-use trimtab_cli::holds::{HoldRow, Holds};
 use trimtab_core::ids::{CoreId, Id, OsCpu, Pu};
 use trimtab_core::place::{Binding, Taken, pinned_cpus};
 use trimtab_core::set::{CpuSet, MAX_ID};
 use trimtab_core::telemetry::account::Account;
 use trimtab_core::topology::Machine;
+use trimtab_hold::foreign_load::Surroundings;
+use trimtab_hold::holds::{HoldRow, Holds};
 use trimtab_linux::process::State;
 
 /// The last sample of the programs.

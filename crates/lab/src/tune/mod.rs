@@ -22,7 +22,6 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use trial::TrialRunner;
 use trimtab_cli::args::{PlaceArgs, TuneArgs, TuningsArgs};
 use trimtab_cli::commands::tunings;
-use trimtab_cli::site_facts::HOLD;
 use trimtab_cli::tuning_store::{Conditions, Kept, Store};
 use trimtab_core::setting::Setting;
 use trimtab_core::stats::Better;
@@ -35,6 +34,7 @@ use trimtab_front::interrupt::Interrupt;
 use trimtab_front::process_env::World;
 use trimtab_front::sibling::{self, TRIMTAB};
 use trimtab_front::{print, progress};
+use trimtab_hold::site_facts::HOLD;
 use trimtab_linux::program::{Program, resolve};
 
 /// If the metric is the time, a run is stopped when it takes this multiple of the best setting's

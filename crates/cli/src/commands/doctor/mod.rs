@@ -7,12 +7,12 @@ mod program;
 use crate::args::DoctorArgs;
 use crate::commands::print;
 use crate::exit::{self, Exit};
-use crate::site_facts::{Situation, in_container, location, only_here};
 use crate::world::{MACHINE, World};
 use serde::Serialize;
 use std::path::Path;
 use trimtab_core::place::{MemoryPlan, MemoryPolicy};
 use trimtab_core::topology::draw;
+use trimtab_hold::site_facts::{Situation, in_container, location, only_here};
 use trimtab_linux::launch::preload_library;
 use trimtab_linux::ledger::{Ledger, LedgerView};
 use trimtab_linux::limits::{Limiter, Limits};
@@ -274,7 +274,7 @@ fn huge_pages(world: &World) -> CheckResult {
 }
 
 fn rules(world: &World) -> CheckResult {
-    match crate::site::Policy::read(&world.config()) {
+    match trimtab_hold::site::Policy::read(&world.config()) {
         Ok(_) => CheckResult::good("site and rules files", "absent or in order"),
         Err(error) => CheckResult::fault(
             "site and rules files",

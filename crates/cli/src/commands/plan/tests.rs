@@ -4,7 +4,6 @@ use super::*;
 use crate::args::{Cli, Command};
 use crate::commands::run::reserved;
 use crate::monitor::Outputs;
-use crate::reserve::ReserveOptions;
 use crate::tuning_store::{Conditions, Kept, Store};
 use clap::{Arg, CommandFactory, Parser};
 use proptest::prelude::*;
@@ -12,6 +11,7 @@ use std::collections::BTreeSet;
 use std::ffi::OsString;
 use trimtab_core::set::CpuSet;
 use trimtab_core::setting::Setting;
+use trimtab_hold::reserve::ReserveOptions;
 use trimtab_launch::facts::Answers;
 use trimtab_linux::ledger::Held;
 
@@ -252,7 +252,7 @@ fn run_decides(world: &World, args: &RunArgs, known: OfPlan) -> Result<(Option<H
     let watch = watch.filter(|_| request.env != EnvMode::Print);
     let outputs = watch.map(|_| Outputs::open(&args.run)).transpose().map_err(|error| error.to_string())?;
     let survey = Some(args.place.survey);
-    let mut facts = gather::facts(world, &situation, program.as_ref(), &args.command, survey, None);
+    let mut facts = facts::facts(world, &situation, program.as_ref(), &args.command, survey, None);
     facts.build = gather::build_facts(world, &request, program.as_ref());
     facts.answers = known.answers;
     facts.meetings = outputs.and_then(|outputs| outputs.sync_page()).map(|own| known.meetings.unwrap_or(own));
@@ -260,7 +260,7 @@ fn run_decides(world: &World, args: &RunArgs, known: OfPlan) -> Result<(Option<H
         // A plan says what a run gets now, and a run that waits gets the same later.
         wait: None,
         label: "test",
-        volume: Volume::Quiet,
+        tell: &|_| {},
         priority: 0,
         rules: situation.policy.site.queue(),
     };

@@ -467,7 +467,7 @@ fn order(steps: &[OversubStep], seed: u64, round: u32) -> Vec<usize> {
 /// Measures the effect of `sched_yield` on this machine. A trial disturbed by other load gives no
 /// result.
 fn measured_yield(cpus: &CpuSet) -> Yield {
-    let mut tries = (0..YIELD_TRIALS_MAX).map(|_| trimtab_cli::gather::measured_yield(cpus));
+    let mut tries = (0..YIELD_TRIALS_MAX).map(|_| trimtab_hold::facts::measured_yield(cpus));
     tries.find(|came| *came != Yield::Unknown).unwrap_or_default()
 }
 

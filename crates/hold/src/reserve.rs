@@ -4,19 +4,18 @@
 //! takes a tenth of a second; the lock map is read after, because only then does it stay true until
 //! the cores are taken.
 
-use crate::args::Wait;
-use crate::exit::{self, Exit};
-use crate::gather::GatherError;
 use crate::queue::{Line, claim, unknown_lockers};
-use crate::say::{self, Volume};
 use crate::site_facts::{LedgerPosition, location, private_ledger};
-use crate::world::World;
 use anyhow::anyhow;
 use std::cell::OnceCell;
 use std::time::{Duration, Instant};
+use thiserror::Error;
 use trimtab_core::place::PlaceError;
 use trimtab_core::queue::{Applicant, Precedence, QueueRules};
 use trimtab_core::set::CpuSet;
+use trimtab_front::args::time::Wait;
+use trimtab_front::exit::{self, Exit};
+use trimtab_front::process_env::World;
 use trimtab_launch::facts::LedgerFacts;
 use trimtab_launch::{LaunchFacts, LaunchRequest, Refusal, Role, demand, place};
 use trimtab_linux::ledger::{Held, Ledger, LedgerError, Mode, Planner};
@@ -43,15 +42,48 @@ const ESTIMATE_INTERVAL: Duration = Duration::from_secs(600);
 /// Shortest time between two such lines. Chosen: short runs ahead would print a line each.
 const ESTIMATE_INTERVAL_MIN: Duration = Duration::from_secs(5);
 
+/// Why no cores were reserved.
+#[derive(Debug, Error)]
+pub enum ReserveError {
+    /// There are not enough free cores now, or not in time.
+    #[error("{0:#}")]
+    NoCores(anyhow::Error),
+    /// The request can never be met here, or is strict where nothing can be reserved.
+    #[error("{0:#}")]
+    Never(anyhow::Error),
+}
+
+impl From<ReserveError> for Exit {
+    fn from(error: ReserveError) -> Self {
+        match error {
+            ReserveError::NoCores(cause) => Self::new(exit::NO_CORES, cause),
+            ReserveError::Never(cause) => Self::new(exit::RUN_FAILED, cause),
+        }
+    }
+}
+
+impl ReserveError {
+    /// Makes the error for a decision that refuses.
+    pub fn of(refusal: Refusal) -> Self {
+        if refusal.passes() { Self::NoCores(refusal.into()) } else { Self::Never(refusal.into()) }
+    }
+
+    fn with(self, words: &str) -> Self {
+        match self {
+            Self::NoCores(cause) => Self::NoCores(anyhow!("{cause}; {words}")),
+            Self::Never(cause) => Self::Never(anyhow!("{cause}; {words}")),
+        }
+    }
+}
+
 /// How cores are reserved.
-#[derive(Debug)]
 pub struct ReserveOptions<'a> {
     /// Whether to wait, and how long.
     pub wait: Option<Wait>,
     /// The holder's name.
     pub label: &'a str,
-    /// How much is printed.
-    pub volume: Volume,
+    /// Receiver of lines about the wait: position, and the holds that block it.
+    pub tell: &'a dyn Fn(&str),
     /// Priority in the queue.
     pub priority: i32,
     /// The site's rules for the queue.
@@ -63,15 +95,15 @@ pub struct ReserveOptions<'a> {
 /// it is open; each later attempt opens it again, since its files may have been replaced.
 ///
 /// # Errors
-/// [`exit::NO_CORES`] when there are not enough free cores (in time); [`exit::RUN_FAILED`] for a
-/// request that can never be met, or that is strict where nothing can be reserved.
+/// Not enough free cores (in time), or a request that can never be met, or that is strict where
+/// nothing can be reserved.
 pub fn reserve(
     world: &World,
     request: &LaunchRequest,
     facts: &mut LaunchFacts,
     order: &ReserveOptions<'_>,
     mut opened: Option<Ledger>,
-) -> Result<Option<Held>, Exit> {
+) -> Result<Option<Held>, ReserveError> {
     let begin = Instant::now();
     let mut queue: Option<Ticket> = None;
     let mut told = WaitMessage::default();
@@ -100,7 +132,7 @@ pub fn reserve(
             Ok(Attempt::Again) => return Err(overtaken()),
             Ok(Attempt::Kept(cause)) if order.wait.is_some() => anyhow!(cause),
             Ok(Attempt::Kept(cause)) => {
-                return Err(Exit::new(exit::NO_CORES, anyhow!("{cause}; wait in line with --wait")));
+                return Err(ReserveError::NoCores(anyhow!("{cause}; wait in line with --wait")));
             }
             Ok(Attempt::Refused(error)) if error.passes() && order.wait.is_some() => {
                 anyhow::Error::from(error)
@@ -111,7 +143,7 @@ pub fn reserve(
         let limit = order.wait.and_then(|wait| wait.0);
         if limit.is_some_and(|limit| begin.elapsed() >= limit) {
             let waited = begin.elapsed().as_secs();
-            return Err(Exit::new(exit::NO_CORES, cause.context(format!("gave up after {waited} s"))));
+            return Err(ReserveError::NoCores(cause.context(format!("gave up after {waited} s"))));
         }
         if queue.is_none() {
             queue = taking.enqueue(facts, &ledger, &stand);
@@ -121,7 +153,7 @@ pub fn reserve(
         if told.is_due(ahead.len()) {
             let wanted = demand(request, facts, &stand.within).cpus;
             let estimate = taking.line(facts, &stand).estimate(&ledger, ahead.len(), &wanted);
-            say::headline(order.volume, &format!("waiting for cores: {estimate} ({cause})"));
+            (order.tell)(&format!("waiting for cores: {estimate} ({cause})"));
         }
         let left = limit.map_or(Duration::MAX, |limit| limit.saturating_sub(begin.elapsed()));
         pause(queue.as_mut(), &ahead, left, taking.processes());
@@ -151,19 +183,19 @@ impl WaitMessage {
 
 /// Returns the error for a request that cannot be met now; it names the processes that lock CPUs
 /// without being known as runs.
-fn refused(error: PlaceError, ledger: &Ledger, stand: &LedgerPosition) -> Exit {
+fn refused(error: PlaceError, ledger: &Ledger, stand: &LedgerPosition) -> ReserveError {
     let lockers = if error.passes() { unknown_lockers(ledger, stand) } else { None };
-    let exit: Exit = GatherError::from(Refusal::from(error)).into();
+    let refused = ReserveError::of(Refusal::from(error));
     match lockers {
-        Some(lockers) => Exit::new(exit.status, anyhow!("{}; {lockers}", exit.cause)),
-        None => exit,
+        Some(lockers) => refused.with(&lockers),
+        None => refused,
     }
 }
 
-fn overtaken() -> Exit {
+fn overtaken() -> ReserveError {
     let text =
         format!("other launches took the planned cores {PLAN_ATTEMPTS_MAX} times; try again, or use --wait");
-    Exit::new(exit::NO_CORES, anyhow!(text))
+    ReserveError::NoCores(anyhow!(text))
 }
 
 /// Sleeps until the next attempt: as long as the position in the line suggests, but not longer than

@@ -7,9 +7,7 @@
 //! waits for at most `STAY_MAX`, and only if counters show a busy CPU that no task explains.
 //! `full` measures: it samples load for a tenth of a second and examines every task.
 
-use crate::args::SurveyMode;
 use crate::site_facts::location;
-use crate::world::World;
 use serde::Serialize;
 use std::cell::LazyCell;
 use std::collections::BTreeMap;
@@ -22,6 +20,8 @@ use trimtab_core::place::{Binding, LoadEvidence, RunnableTasks, load_estimate, p
 use trimtab_core::set::CpuSet;
 use trimtab_core::time::Span;
 use trimtab_core::topology::Machine;
+use trimtab_front::args::SurveyMode;
+use trimtab_front::process_env::World;
 use trimtab_linux::ledger::{Ledger, LoadSamples};
 use trimtab_linux::process::{Pid, State};
 use trimtab_linux::survey::{Load, LoadSample, Masks, Pin, PinScan, Processes, Runnable};

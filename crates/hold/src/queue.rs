@@ -3,13 +3,13 @@
 //! [`trimtab_launch::demand()`]'s.
 
 use crate::site_facts::LedgerPosition;
-use crate::world::World;
 use std::time::Duration;
 use trimtab_core::place::Amount;
 use trimtab_core::queue::{Applicant, Demand, HeldTogether, Occupancy, Precedence, QueueRules, precedence};
 use trimtab_core::set::CpuSet;
 use trimtab_core::topology::Machine;
 use trimtab_core::words::plural;
+use trimtab_front::process_env::World;
 use trimtab_launch::LaunchRequest;
 use trimtab_linux::ledger::{Hold, Holder, LedgerError, LedgerView, Mode, QueuedRun, TicketClaim};
 use trimtab_linux::users::Users;

@@ -1,15 +1,15 @@
 //! Site facts of a launch: the machine, the limits of this process, the site's rules, and the
 //! position in the ledger.
 
-use crate::machine::{Model, Which};
 use crate::site::Policy;
-use crate::world::World;
 use anyhow::{Context, Result};
 use std::path::Path;
 use trimtab_agent::paths::LEDGER;
 use trimtab_core::place::{Reason, Taken};
 use trimtab_core::set::CpuSet;
 use trimtab_core::topology::Machine;
+use trimtab_front::machine::{Model, Which};
+use trimtab_front::process_env::World;
 use trimtab_linux::ledger::{Ledger, LedgerError, LedgerView, Level, Location, ProcessTable, Standing};
 use trimtab_linux::limits::{Bounds, Limits};
 use trimtab_linux::sys::affinity;
