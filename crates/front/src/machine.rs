@@ -72,7 +72,7 @@ impl Which {
                     return believed(world, &text);
                 }
                 let options = MachineOptions {
-                    helper: None,
+                    helper: world.helper.clone(),
                     system_cache: Some(PathBuf::from(machine::SYSTEM_CACHE)),
                     user_cache: world.cache(),
                     refresh: false,

@@ -21,17 +21,26 @@ pub struct World {
     environment: Environment,
     /// The root of the file system.
     pub root: PathBuf,
+    /// The helper that discovers machines; `None`: the one that belongs to the running program.
+    pub helper: Option<PathBuf>,
 }
 
 impl World {
     /// Reads the environment of this process.
     pub fn current() -> Self {
-        Self { environment: std::env::vars_os().collect(), root: PathBuf::from("/") }
+        Self { environment: std::env::vars_os().collect(), root: PathBuf::from("/"), helper: None }
     }
 
     /// Makes an environment of this machine with other variables.
     pub fn of(environment: Environment) -> Self {
-        Self { environment, root: PathBuf::from("/") }
+        Self { environment, root: PathBuf::from("/"), helper: None }
+    }
+
+    /// Uses this helper, for code that is loaded into other programs.
+    #[must_use]
+    pub fn with_helper(mut self, helper: Option<PathBuf>) -> Self {
+        self.helper = helper;
+        self
     }
 
     /// Returns the variables.

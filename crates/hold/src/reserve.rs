@@ -51,6 +51,9 @@ pub enum ReserveError {
     /// The request can never be met here, or is strict where nothing can be reserved.
     #[error("{0:#}")]
     Never(anyhow::Error),
+    /// The caller ended the wait.
+    #[error("the wait for cores was ended")]
+    Cancelled,
 }
 
 impl From<ReserveError> for Exit {
@@ -58,6 +61,7 @@ impl From<ReserveError> for Exit {
         match error {
             ReserveError::NoCores(cause) => Self::new(exit::NO_CORES, cause),
             ReserveError::Never(cause) => Self::new(exit::RUN_FAILED, cause),
+            ReserveError::Cancelled => Self::new(exit::NO_CORES, anyhow!("{error}")),
         }
     }
 }
@@ -72,6 +76,7 @@ impl ReserveError {
         match self {
             Self::NoCores(cause) => Self::NoCores(anyhow!("{cause}; {words}")),
             Self::Never(cause) => Self::Never(anyhow!("{cause}; {words}")),
+            Self::Cancelled => Self::Cancelled,
         }
     }
 }
@@ -84,6 +89,8 @@ pub struct ReserveOptions<'a> {
     pub label: &'a str,
     /// Receiver of lines about the wait: position, and the holds that block it.
     pub tell: &'a dyn Fn(&str),
+    /// Whether the wait goes on; asked every few milliseconds.
+    pub goes_on: &'a dyn Fn() -> bool,
     /// Priority in the queue.
     pub priority: i32,
     /// The site's rules for the queue.
@@ -156,7 +163,9 @@ pub fn reserve(
             (order.tell)(&format!("waiting for cores: {estimate} ({cause})"));
         }
         let left = limit.map_or(Duration::MAX, |limit| limit.saturating_sub(begin.elapsed()));
-        pause(queue.as_mut(), &ahead, left, taking.processes());
+        if !pause(queue.as_mut(), &ahead, left, taking.processes(), order.goes_on) {
+            return Err(ReserveError::Cancelled);
+        }
     }
 }
 
@@ -199,20 +208,29 @@ fn overtaken() -> ReserveError {
 }
 
 /// Sleeps until the next attempt: as long as the position in the line suggests, but not longer than
-/// the first of those ahead stays in the line.
-fn pause(mut ticket: Option<&mut Ticket>, ahead: &[u64], left: Duration, processes: &ProcessTable) {
+/// the first of those ahead stays in the line. Returns whether the wait goes on.
+fn pause(
+    mut ticket: Option<&mut Ticket>,
+    ahead: &[u64],
+    left: Duration,
+    processes: &ProcessTable,
+    goes_on: &dyn Fn() -> bool,
+) -> bool {
     let (begin, whole) = (Instant::now(), Ticket::pause(ahead.len() as u64).min(left));
     loop {
         let rest = whole.saturating_sub(begin.elapsed());
         if let Some(ticket) = ticket.as_mut() {
             if ahead.first().is_some_and(|&first| ticket.has_left(first).unwrap_or(true)) {
                 ticket.look_again();
-                return;
+                return goes_on();
             }
             let _ = ticket.queue(processes); // moves the pulse; the next attempt meets the error
         }
+        if !goes_on() {
+            return false;
+        }
         if rest.is_zero() {
-            return;
+            return true;
         }
         std::thread::sleep(rest.min(FIRST_POLL_INTERVAL));
     }

@@ -165,6 +165,7 @@ impl Launch<'_> {
             wait: self.args.run.wait,
             label: &label,
             tell: &|line| say::headline(self.volume, line),
+            goes_on: &|| true,
             priority: self.args.run.priority.unwrap_or(0),
             rules: self.queue,
         };

@@ -261,6 +261,7 @@ fn run_decides(world: &World, args: &RunArgs, known: OfPlan) -> Result<(Option<H
         wait: None,
         label: "test",
         tell: &|_| {},
+        goes_on: &|| true,
         priority: 0,
         rules: situation.policy.site.queue(),
     };

@@ -1,0 +1,80 @@
+//! Environment of a call: the variables of the process at this moment, and the helper that belongs
+//! to this library.
+
+use std::path::{Path, PathBuf};
+use trimtab_front::process_env::World;
+
+/// File name of the helper that discovers machines.
+const HELPER: &str = "trimtab-discover";
+/// Places of the helper, from the folder of the library: beside it (a build), and where `make
+/// install` and packages put it.
+const PLACES: [&str; 4] = ["", "../libexec/trimtab", "../../libexec/trimtab", "../bin"];
+
+/// Reads the environment of the process.
+pub(crate) fn world() -> World {
+    let helper = own_path().and_then(|own| find(&own));
+    World::current().with_helper(helper)
+}
+
+/// Returns the helper beside a library.
+fn find(library: &Path) -> Option<PathBuf> {
+    let folder = library.parent()?;
+    PLACES.iter().map(|place| folder.join(place).join(HELPER)).find(|path| path.is_file())
+}
+
+/// Returns the path of the file that contains this code, from the mappings of the process.
+fn own_path() -> Option<PathBuf> {
+    let here = own_path as fn() -> Option<PathBuf> as usize;
+    let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
+    maps.lines().find_map(|line| mapped_file(line, here))
+}
+
+/// Returns the file of a line of `/proc/PID/maps`, if its addresses contain this one.
+fn mapped_file(line: &str, address: usize) -> Option<PathBuf> {
+    let (range, rest) = line.split_once(' ')?;
+    let (begin, end) = range.split_once('-')?;
+    let number = |digits| usize::from_str_radix(digits, 16).ok();
+    let path = &rest[rest.find('/')?..];
+    (number(begin)? <= address && address < number(end)?).then(|| PathBuf::from(path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_file_of_this_code_is_found() {
+        let own = own_path().unwrap();
+        assert_eq!(own.canonicalize().unwrap(), std::env::current_exe().unwrap().canonicalize().unwrap());
+    }
+
+    #[test]
+    fn a_line_of_the_mappings_gives_its_file() {
+        let line = "7f0000001000-7f0000003000 r-xp 00001000 fe:00 11  /opt/a b/lib/libtrimtab.so.0";
+        let file = |address| mapped_file(line, address);
+        assert_eq!(file(0x7f00_0000_1000), Some(PathBuf::from("/opt/a b/lib/libtrimtab.so.0")));
+        assert_eq!(file(0x7f00_0000_3000), None);
+        for other in ["", "7f-80", "7f0000001000-7f0000003000 rw-p 0 0:0 0 ", "x-y r /a", "1-z r /a"] {
+            assert_eq!(mapped_file(other, 0x7f00_0000_1000), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn the_helper_is_found_where_it_is_installed() {
+        for (library, helper) in [
+            ("lib/libtrimtab.so.0", "libexec/trimtab/trimtab-discover"),
+            ("lib/x86_64-linux-gnu/libtrimtab.so.0", "libexec/trimtab/trimtab-discover"),
+            ("debug/libtrimtab_hold_c.so", "debug/trimtab-discover"),
+        ] {
+            let root = tempfile::tempdir().unwrap();
+            for path in [library, helper] {
+                let path = root.path().join(path);
+                std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+                assert_eq!(find(&root.path().join(library)), None);
+                std::fs::write(path, "").unwrap();
+            }
+            let found = find(&root.path().join(library)).unwrap();
+            assert_eq!(found.canonicalize().unwrap(), root.path().join(helper).canonicalize().unwrap());
+        }
+    }
+}

@@ -1,0 +1,309 @@
+//! Cores for a program that asks for them itself: wanted, reserved, described, given back.
+//!
+//! The same decision and the same ledger as for `trimtab run`: the cores exclude every other run
+//! of trimtab, and the kernel gives them back when the process ends in any way. Nothing here prints,
+//! changes the process's own CPUs without being asked, or keeps state between calls.
+
+use crate::facts::{self, look_at_ledger, settle};
+use crate::foreign_load::Surroundings;
+use crate::holds::{self, Holds};
+use crate::reserve::{ReserveError, ReserveOptions, reserve};
+use crate::site::Policy;
+use crate::site_facts::{OpenLedger, Situation, location};
+use anyhow::Context;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::io;
+use std::time::Duration;
+use trimtab_core::set::CpuSet;
+use trimtab_core::setting::Setting;
+use trimtab_front::args::SurveyMode;
+use trimtab_front::args::time::Wait;
+use trimtab_front::machine::Which;
+use trimtab_front::process_env::World;
+use trimtab_launch::request::HOLD;
+use trimtab_launch::{LaunchFacts, LaunchPlan, LaunchRequest, Options, Refusal, Sources, decide};
+use trimtab_linux::ledger::{Held, LedgerView};
+use trimtab_linux::sys::affinity;
+use trimtab_linux::users::Users;
+
+/// Wanted cores.
+///
+/// # Examples
+/// Two cores, given back at the end of the block:
+///
+/// ```no_run
+/// use trimtab_front::process_env::World;
+/// use trimtab_hold::cores::Wanted;
+///
+/// let world = World::current();
+/// let wanted = Wanted { label: "solver".to_owned(), ..Wanted::cores("2")? };
+/// let cores = wanted.reserve(&world, &|line| eprintln!("{line}"), &|| true)?;
+/// println!("CPUs {}", cores.cpus());
+/// cores.bind_thread()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Wanted {
+    /// The options of `trimtab run` about cores, layout and memory.
+    pub options: Options,
+    /// How long to wait for cores: `None` not at all, `Some(None)` without a limit.
+    pub wait: Option<Option<Duration>>,
+    /// Name of the holder in `trimtab ps`.
+    pub label: String,
+    /// Priority in the queue.
+    pub priority: i32,
+    /// Whether the files of the site and the user count.
+    pub rules: bool,
+    /// How other programs are examined.
+    pub survey: SurveyMode,
+}
+
+impl Default for Wanted {
+    fn default() -> Self {
+        Self {
+            options: Options::default(),
+            wait: None,
+            label: String::new(),
+            priority: 0,
+            rules: true,
+            survey: SurveyMode::Auto,
+        }
+    }
+}
+
+impl Wanted {
+    /// Wants a number of cores, as the text of `-c`: `4`, `50%`, `2xl3`, `node`, `auto`.
+    ///
+    /// # Errors
+    /// The text is no amount.
+    ///
+    /// # Examples
+    /// ```
+    /// use trimtab_hold::cores::Wanted;
+    ///
+    /// assert!(Wanted::cores("2xl3").is_ok());
+    /// assert!(Wanted::cores("two").unwrap_err().to_string().contains("two"));
+    /// ```
+    pub fn cores(text: &str) -> Result<Self, ReserveError> {
+        let amount = text.parse().map_err(|why| never(format!("cores: {why}")))?;
+        Ok(Self { options: Options { cores: Some(amount), ..Options::default() }, ..Self::default() })
+    }
+
+    /// Adds settings as the text of `--set`: `smt=all strategy=scatter mem=bind`.
+    ///
+    /// # Errors
+    /// The text is no setting.
+    pub fn with_settings(mut self, text: &str) -> Result<Self, ReserveError> {
+        let setting: Setting = text.parse().map_err(|why| never(format!("settings: {why}")))?;
+        self.options = self.options.filled(&setting).map_err(never)?;
+        Ok(self)
+    }
+
+    /// Chooses among these CPUs only, as the text of `--cpus`.
+    ///
+    /// # Errors
+    /// The text is no list of CPUs.
+    pub fn within(mut self, text: &str) -> Result<Self, ReserveError> {
+        self.options.cpus = Some(text.parse().map_err(|why| never(format!("cpus: {why}")))?);
+        Ok(self)
+    }
+
+    /// Returns the plan for cores that would be reserved now. Nothing is reserved.
+    ///
+    /// # Errors
+    /// They would be refused, or something cannot be read.
+    pub fn plan(&self, world: &World) -> Result<LaunchPlan, ReserveError> {
+        let (request, mut facts, _) = self.gather(world, None)?;
+        look_at_ledger(world, &request, &mut facts);
+        decide(&request, &facts).map_err(ReserveError::of)
+    }
+
+    /// Reserves the cores. `tell` gets lines about the wait, `goes_on` is asked every few
+    /// milliseconds whether it goes on.
+    ///
+    /// # Errors
+    /// Not enough free cores (in time), a request that can never be met, or a cancelled wait.
+    pub fn reserve(
+        &self,
+        world: &World,
+        tell: &dyn Fn(&str),
+        goes_on: &dyn Fn() -> bool,
+    ) -> Result<Cores, ReserveError> {
+        let ledger = OpenLedger::of(world).ok().map(|opened| opened.ledger);
+        let (request, mut facts, situation) = self.gather(world, ledger.as_ref())?;
+        let order = ReserveOptions {
+            wait: self.wait.map(Wait),
+            label: &self.label,
+            tell,
+            goes_on,
+            priority: self.priority,
+            rules: situation.policy.site.queue(),
+        };
+        let held = reserve(world, &request, &mut facts, &order, ledger)?;
+        let plan = settle(&request, &mut facts).map_err(ReserveError::of)?;
+        let maker = std::process::id();
+        let mut warnings = situation.warnings;
+        let fault = facts.ledger.fault.iter().map(|why| format!("the cores are not reserved: {why}"));
+        warnings.extend(fault.chain(facts.ledger.private.clone()));
+        Ok(Cores { held, plan, request, warnings, maker })
+    }
+
+    fn gather(
+        &self,
+        world: &World,
+        ledger: Option<&trimtab_linux::ledger::Ledger>,
+    ) -> Result<(LaunchRequest, LaunchFacts, Situation), ReserveError> {
+        let situation = Situation::live(world, self.rules).map_err(ReserveError::Never)?;
+        let sources = Sources {
+            options: self.options.clone(),
+            site: situation.policy.site.clone(),
+            environment: world.environment().clone(),
+            ..Sources::default()
+        };
+        let request = LaunchRequest::merge(sources).map_err(ReserveError::of)?;
+        let facts = facts::facts(world, &situation, None, &[], Some(self.survey), ledger);
+        Ok((request, facts, situation))
+    }
+}
+
+fn never(why: impl Into<String>) -> ReserveError {
+    ReserveError::of(Refusal::Request(why.into()))
+}
+
+/// Reserved cores. They are given back on drop, and at the end of the process. Forked children share
+/// them: they are free when the last of these processes has ended or dropped its copy.
+#[derive(Debug)]
+pub struct Cores {
+    held: Option<Held>,
+    plan: LaunchPlan,
+    request: LaunchRequest,
+    warnings: Vec<String>,
+    /// The process that reserved them. A forked child's copy must not unlock its parent's cores.
+    maker: u32,
+}
+
+impl Drop for Cores {
+    fn drop(&mut self) {
+        if self.maker != std::process::id()
+            && let Some(held) = self.held.take()
+        {
+            held.close();
+        }
+    }
+}
+
+/// Description of reserved or planned cores: `trimtab.cores/1`.
+#[derive(Debug, Serialize)]
+pub struct Document<'a> {
+    schema: &'static str,
+    /// CPUs on which the program may run.
+    pub cpus: &'a CpuSet,
+    /// CPUs that are reserved; left out of a plan.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reserved: Option<CpuSet>,
+    /// Number of threads that a program should use.
+    pub threads: u32,
+    /// Variables for a program: null removes one. Left out of a plan.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub environment: Option<BTreeMap<String, Option<String>>>,
+    /// Warnings about the machine and the site's files.
+    pub warnings: &'a [String],
+    /// The whole decision.
+    pub launch: &'a LaunchPlan,
+}
+
+impl<'a> Document<'a> {
+    /// Describes reserved cores.
+    pub fn of(cores: &'a Cores) -> Self {
+        Self {
+            reserved: Some(cores.reserved()),
+            environment: Some(cores.environment()),
+            warnings: &cores.warnings,
+            ..Self::planned(&cores.plan)
+        }
+    }
+
+    /// Describes planned cores.
+    pub fn planned(plan: &'a LaunchPlan) -> Self {
+        Self {
+            schema: "trimtab.cores/1",
+            cpus: &plan.placement.mask,
+            reserved: None,
+            threads: plan.threads.value,
+            environment: None,
+            warnings: &[],
+            launch: plan,
+        }
+    }
+}
+
+impl Cores {
+    /// Returns the CPUs on which the program may run.
+    pub fn cpus(&self) -> &CpuSet {
+        &self.plan.placement.mask
+    }
+
+    /// Returns the CPUs that are reserved, which include the idle hardware threads of the cores.
+    /// Empty if nothing was reserved: the reasons of the plan say why.
+    pub fn reserved(&self) -> CpuSet {
+        self.held.as_ref().map(|held| held.cpus().clone()).unwrap_or_default()
+    }
+
+    /// Returns the number of threads that a program should use on them.
+    pub fn threads(&self) -> u32 {
+        self.plan.threads.value
+    }
+
+    /// Returns the whole decision, as `trimtab plan --json` shows it.
+    pub fn plan(&self) -> &LaunchPlan {
+        &self.plan
+    }
+
+    /// Returns warnings about the machine and the site's files.
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+
+    /// Returns the variables for a program that is to run on these cores: `None` removes one. Runs of
+    /// trimtab inside the program stay within the cores.
+    pub fn environment(&self) -> BTreeMap<String, Option<String>> {
+        let changes = self.request.environment.changes(&self.plan.environment);
+        let text = |value: std::ffi::OsString| value.into_string().ok();
+        let mut all: BTreeMap<String, Option<String>> =
+            changes.into_iter().map(|(name, value)| (name, value.and_then(text))).collect();
+        if let Some(hold) = self.position() {
+            all.insert(HOLD.to_owned(), Some(hold));
+        }
+        all
+    }
+
+    /// Returns the value by which inner runs find this hold. They find it by its number: no
+    /// descriptor is inherited.
+    fn position(&self) -> Option<String> {
+        /// Number of no descriptor.
+        const NO_DESCRIPTOR: i32 = -1;
+        let held = self.held.as_ref()?;
+        Some(format!("{} {NO_DESCRIPTOR} {}", held.level().depth(), held.id()?.number()))
+    }
+
+    /// Binds the calling thread to the cores. Threads and processes that it starts inherit that.
+    ///
+    /// # Errors
+    /// The kernel refuses: a cpuset changed, or forbids the CPUs.
+    pub fn bind_thread(&self) -> io::Result<()> {
+        Ok(affinity::set(None, self.cpus())?)
+    }
+}
+
+/// Returns the holds of cores of this machine, as `trimtab ps --json` shows it.
+///
+/// # Errors
+/// The machine or the ledger cannot be read.
+pub fn list(world: &World) -> anyhow::Result<Holds> {
+    let (machine, _) = Which::Live.load(world)?;
+    let view = LedgerView::open(&location(world)?).context("cannot read the ledger")?;
+    let users = Users::read(&world.root.join("etc/passwd")).unwrap_or_default();
+    let rules = Policy::read(&world.config()).map(|policy| policy.site.queue()).unwrap_or_default();
+    holds::gather(world, &machine, view.as_ref(), &Surroundings::default(), &users, rules)
+}
