@@ -176,6 +176,28 @@ fn a_run_inside_the_cores_is_known_and_one_outside_is_refused() {
     assert!(run.output().unwrap().status.success());
 }
 
+/// The program in the guide compiles without a warning, and does what its page says.
+#[test]
+fn the_example_of_the_guide_runs() {
+    let Some(bench) = Bench::new() else { return };
+    let page = std::fs::read_to_string(top().join("docs/cores.md")).unwrap();
+    let begin = page.find("    #include <stdio.h>").unwrap();
+    let lines = page[begin..].lines().take_while(|line| line.is_empty() || line.starts_with("    "));
+    let source = bench.folder.path().join("example.c");
+    std::fs::write(&source, lines.collect::<Vec<_>>().join("\n")).unwrap();
+    let built = Command::new("gcc")
+        .args(["-std=c11", "-Wall", "-Wextra", "-Wno-missing-field-initializers", "-Werror", "-o"])
+        .arg(bench.folder.path().join("program"))
+        .arg("-I")
+        .arg(top().join("include"))
+        .arg(&source)
+        .arg(bench.folder.path().join(SONAME))
+        .output()
+        .unwrap();
+    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+    assert_eq!(bench.run("-"), "on a core of its own");
+}
+
 /// The header declares exactly the entries that the library has.
 #[test]
 fn the_header_says_all_that_there_is() {

@@ -23,7 +23,7 @@ fn the_python_module_passes_its_tests() {
     }
     let output = command
         .args(["-B", "-W", "error", "-m", "unittest", "-v", "test_cores"])
-        .current_dir(python.join("tests"))
+        .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests"))
         .env("PYTHONPATH", &python)
         .env("TRIMTAB_LIBRARY", library)
         .env("TRIMTAB_LEDGER", folder.path().join("ledger"))
