@@ -37,7 +37,7 @@ mod wanted;
 
 use code::{Failure, entry, give};
 use std::ffi::{CString, c_char, c_int};
-use trimtab_hold::cores::{Cores, Document, list};
+use trimtab_hold::cores::{Cores, CoresDocument, list};
 pub use wanted::WantedOf;
 
 /// Reserves cores.
@@ -80,7 +80,7 @@ pub unsafe extern "C" fn trimtab_cores_describe(
     unsafe {
         entry(error, || {
             let cores = cores.as_ref().ok_or_else(|| Failure::argument("there are no cores"))?;
-            give(json, &Document::of(cores))
+            give(json, &CoresDocument::of(cores))
         })
     }
 }
@@ -132,7 +132,7 @@ pub unsafe extern "C" fn trimtab_cores_plan(
             let asked = wanted::read(wanted)?;
             let world = place::world();
             let planned = asked.wanted()?.plan(&world)?;
-            give(json, &Document::planned(&planned))
+            give(json, &CoresDocument::planned(&planned))
         })
     }
 }

@@ -3,7 +3,7 @@
 use crate::code::Failure;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::time::Duration;
-use trimtab_hold::cores::Wanted;
+use trimtab_hold::cores::CoresRequest;
 
 /// `struct trimtab_cores_wanted` of `trimtab.h`, field by field.
 #[repr(C)]
@@ -111,13 +111,13 @@ unsafe fn text(from: *const c_char, name: &str) -> Result<Option<String>, Failur
 
 impl Asked {
     /// Returns the wanted cores.
-    pub(crate) fn wanted(&self) -> Result<Wanted, Failure> {
+    pub(crate) fn wanted(&self) -> Result<CoresRequest, Failure> {
         let flags = self.raw.flags;
         let unknown = flags & !(OR_FEWER | SHARE | NO_RULES | STRICT);
         Failure::unless(unknown == 0, &format!("flags {unknown:#x} are unknown to this version"))?;
         let mut wanted = match &self.cores {
-            Some(cores) => Wanted::cores(cores).map_err(argument)?,
-            None => Wanted::default(),
+            Some(cores) => CoresRequest::cores(cores).map_err(argument)?,
+            None => CoresRequest::default(),
         };
         if let Some(cpus) = &self.cpus {
             wanted = wanted.within(cpus).map_err(argument)?;
@@ -147,8 +147,8 @@ impl Asked {
     /// Shows the caller a line about the wait.
     pub(crate) fn tell(&self, line: &str) {
         if let (Some(look), Ok(line)) = (self.raw.look, CString::new(line)) {
-            // SAFETY: the caller's function, with the caller's argument. Its answer counts when it is
-            // asked the next time.
+            // SAFETY: the caller's function, with the caller's argument. Its answer counts when it
+            // is asked the next time.
             unsafe { look(self.raw.data, line.as_ptr()) };
         }
     }

@@ -1,7 +1,7 @@
 //! Cores for a program that asks for them itself: wanted, reserved, described, given back.
 //!
-//! The same decision and the same ledger as for `trimtab run`: the cores exclude every other run
-//! of trimtab, and the kernel gives them back when the process ends in any way. Nothing here prints,
+//! The same decision and the same ledger as for `trimtab run`: the cores exclude every other run of
+//! trimtab, and the kernel gives them back when the process ends in any way. Nothing here prints,
 //! changes the process's own CPUs without being asked, or keeps state between calls.
 
 use crate::facts::{self, look_at_ledger, settle};
@@ -27,24 +27,24 @@ use trimtab_linux::ledger::{Held, LedgerView};
 use trimtab_linux::sys::affinity;
 use trimtab_linux::users::Users;
 
-/// Wanted cores.
+/// CoresRequest cores.
 ///
 /// # Examples
 /// Two cores, given back at the end of the block:
 ///
 /// ```no_run
 /// use trimtab_front::process_env::World;
-/// use trimtab_hold::cores::Wanted;
+/// use trimtab_hold::cores::CoresRequest;
 ///
 /// let world = World::current();
-/// let wanted = Wanted { label: "solver".to_owned(), ..Wanted::cores("2")? };
+/// let wanted = CoresRequest { label: "solver".to_owned(), ..CoresRequest::cores("2")? };
 /// let cores = wanted.reserve(&world, &|line| eprintln!("{line}"), &|| true)?;
 /// println!("CPUs {}", cores.cpus());
 /// cores.bind_thread()?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug)]
-pub struct Wanted {
+pub struct CoresRequest {
     /// The options of `trimtab run` about cores, layout and memory.
     pub options: Options,
     /// How long to wait for cores: `None` not at all, `Some(None)` without a limit.
@@ -59,7 +59,7 @@ pub struct Wanted {
     pub survey: SurveyMode,
 }
 
-impl Default for Wanted {
+impl Default for CoresRequest {
     fn default() -> Self {
         Self {
             options: Options::default(),
@@ -72,7 +72,7 @@ impl Default for Wanted {
     }
 }
 
-impl Wanted {
+impl CoresRequest {
     /// Wants a number of cores, as the text of `-c`: `4`, `50%`, `2xl3`, `node`, `auto`.
     ///
     /// # Errors
@@ -80,10 +80,10 @@ impl Wanted {
     ///
     /// # Examples
     /// ```
-    /// use trimtab_hold::cores::Wanted;
+    /// use trimtab_hold::cores::CoresRequest;
     ///
-    /// assert!(Wanted::cores("2xl3").is_ok());
-    /// assert!(Wanted::cores("two").unwrap_err().to_string().contains("two"));
+    /// assert!(CoresRequest::cores("2xl3").is_ok());
+    /// assert!(CoresRequest::cores("two").unwrap_err().to_string().contains("two"));
     /// ```
     pub fn cores(text: &str) -> Result<Self, ReserveError> {
         let amount = text.parse().map_err(|why| never(format!("cores: {why}")))?;
@@ -171,8 +171,8 @@ fn never(why: impl Into<String>) -> ReserveError {
     ReserveError::of(Refusal::Request(why.into()))
 }
 
-/// Reserved cores. They are given back on drop, and at the end of the process. Forked children share
-/// them: they are free when the last of these processes has ended or dropped its copy.
+/// Reserved cores. They are given back on drop, and at the end of the process. Forked children
+/// share them: they are free when the last of these processes has ended or dropped its copy.
 #[derive(Debug)]
 pub struct Cores {
     held: Option<Held>,
@@ -195,7 +195,7 @@ impl Drop for Cores {
 
 /// Description of reserved or planned cores: `trimtab.cores/1`.
 #[derive(Debug, Serialize)]
-pub struct Document<'a> {
+pub struct CoresDocument<'a> {
     schema: &'static str,
     /// CPUs on which the program may run.
     pub cpus: &'a CpuSet,
@@ -213,7 +213,7 @@ pub struct Document<'a> {
     pub launch: &'a LaunchPlan,
 }
 
-impl<'a> Document<'a> {
+impl<'a> CoresDocument<'a> {
     /// Describes reserved cores.
     pub fn of(cores: &'a Cores) -> Self {
         Self {
@@ -265,8 +265,8 @@ impl Cores {
         &self.warnings
     }
 
-    /// Returns the variables for a program that is to run on these cores: `None` removes one. Runs of
-    /// trimtab inside the program stay within the cores.
+    /// Returns the variables for a program that is to run on these cores: `None` removes one. Runs
+    /// of trimtab inside the program stay within the cores.
     pub fn environment(&self) -> BTreeMap<String, Option<String>> {
         let changes = self.request.environment.changes(&self.plan.environment);
         let text = |value: std::ffi::OsString| value.into_string().ok();

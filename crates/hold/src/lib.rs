@@ -1,18 +1,18 @@
 //! Cores on call: free cores of a shared machine, reserved for a program as a value.
 //!
-//! For programs that start parallel work themselves: servers, queues, test runners. The decision and
-//! the ledger are those of `trimtab run`: the cores exclude all other runs, and the kernel gives
-//! them back when the process ends in any way.
+//! For programs that start parallel work themselves: servers, queues, test runners. The decision
+//! and the ledger are those of `trimtab run`: the cores exclude all other runs, and the kernel
+//! gives them back when the process ends in any way.
 //!
 //! # Example
 //!
 //! ```
 //! use trimtab_front::process_env::World;
-//! use trimtab_hold::cores::{Wanted, list};
+//! use trimtab_hold::cores::{CoresRequest, list};
 //!
 //! let world = World::current();
 //! // Nothing is reserved by a plan.
-//! let plan = Wanted::cores("1")?.plan(&world)?;
+//! let plan = CoresRequest::cores("1")?.plan(&world)?;
 //! assert_eq!(plan.threads.value as usize, plan.placement.mask.len());
 //! for row in list(&world)?.holds {
 //!     println!("CPUs {} are held by {} (PID {})", row.cpus, row.user, row.pid);
@@ -22,7 +22,8 @@
 //!
 //! # Where to begin
 //!
-//! 1. [`cores`] has the whole of it for a caller: [`cores::Wanted`], [`cores::Cores`], [`cores::list`].
+//! 1. [`cores`] has the whole of it for a caller: [`cores::CoresRequest`], [`cores::Cores`],
+//!    [`cores::list`].
 //! 2. [`mod@reserve`] takes the cores of a launch; [`queue`] is the order among waiting runs.
 //! 3. [`facts`] and [`site_facts`] read what the decision needs, [`foreign_load`] looks at other
 //!    programs, [`site`] reads the files of the site and the user.
