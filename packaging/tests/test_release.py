@@ -56,11 +56,18 @@ class Texts(unittest.TestCase):
                 release.changelog(text, "0.2.0", "2026-02-03")
 
     def test_addresses(self):
-        self.assertIsNone(release.address_in(PLACEHOLDER))
-        self.assertEqual(release.address_in(f"{PLACEHOLDER}{ADDRESS}\n"), ADDRESS)
-        for text in ["http://host.invalid/a", "https://host.invalid", "https://host.invalid/a/", "https://host.invalid/a b", f"{ADDRESS}\n{ADDRESS}"]:
-            with self.assertRaises(release.Refused, msg=text):
-                release.address_in(text)
+        with tempfile.TemporaryDirectory() as folder:
+            (Path(folder) / "packaging").mkdir()
+
+            def address(text):
+                (Path(folder) / "packaging/repository").write_text(text)
+                return release.tree.address(Path(folder))
+
+            self.assertIsNone(address(PLACEHOLDER))
+            self.assertEqual(address(f"{PLACEHOLDER}{ADDRESS}\n"), ADDRESS)
+            for text in ["http://host.invalid/a", "https://host.invalid", "https://host.invalid/a/", "https://host.invalid/a b", f"{ADDRESS}\n{ADDRESS}"]:
+                with self.assertRaises(ValueError, msg=text):
+                    address(text)
 
     def test_a_file_that_has_changed_its_form_is_an_error(self):
         with self.assertRaises(release.Refused):
@@ -81,7 +88,7 @@ class OfTheTree(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.root = Path(folder.name)
         known = ["Cargo.toml", "Cargo.lock", "CITATION.cff", "CHANGELOG.md", "python/Cargo.toml", "python/Cargo.lock", "fuzz/Cargo.lock",
-                 "packaging/repository", "scripts/release", *(str(path.relative_to(ROOT)) for path in ROOT.glob("crates/*/Cargo.toml"))]
+                 "packaging/repository", "packaging/tree.py", "scripts/release", *(str(path.relative_to(ROOT)) for path in ROOT.glob("crates/*/Cargo.toml"))]
         for name in known:
             (self.root / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / name, self.root / name)
