@@ -1,3 +1,4 @@
+# ruff: noqa: F403, F405 names of Spack, as its recipes use them
 # Recipe of Spack 1.0 and later, filled in by scripts/recipes. Not built yet; docs/packages.md says what was tried.
 from spack_repo.builtin.build_systems.generic import Package
 
