@@ -127,7 +127,7 @@ bench-oversub: ## measure more threads than cores, alone and two programs at onc
 	$(MAKE) -C bench CC=clang
 	$(TARGET)/release/trimtab bench oversub --programs bench/build/gcc $(ARGS)
 
-.PHONY: deb rpm image wheel wheel-smoke package-smoke packaging-test
+.PHONY: deb rpm image wheel wheel-smoke dist-aarch64 test-aarch64 package-smoke packaging-test
 # Of the programs of the release archive. Of an unoptimised build, packages that try the packaging itself: they are not for
 # use, and not in dist.
 PACKED  = $(if $(filter dev,$(PROFILE)),build,dist)
@@ -145,6 +145,15 @@ rpm: $(PACKED) ## make RPM packages in dist, after installing rpmbuild (root on 
 
 image: dist ## make a container image in dist/ from the release archive, without a registry or a container engine (podman load, docker load)
 	for archive in dist/*-linux.tar.gz; do scripts/image "$$archive" || exit 1; done
+
+dist-aarch64: ## make a release archive for aarch64 in dist/ on any machine (downloads 60 MB of Debian, once; then some minutes)
+	scripts/packages cross
+	CARGO="$(CARGO)" scripts/cross aarch64 scripts/dist $(ARGS)
+
+# The crates that decide, simulate and share memory: tests that ask the kernel would ask this machine's.
+test-aarch64: ## run the tests of four crates as programs for aarch64, emulated by qemu-user: minutes
+	scripts/packages cross
+	scripts/cross aarch64 $(CARGO) test -p trimtab-core -p trimtab-launch -p trimtab-sim -p trimtab-team --lib $(ARGS)
 
 wheel: dist ## make a Python wheel in dist/ of the release archive and the module for teams (fetches maturin and zig from PyPI, 90 MB, once)
 	for archive in dist/*-linux.tar.gz; do CARGO="$(CARGO)" scripts/wheel "$$archive" || exit 1; done
