@@ -31,8 +31,8 @@ dist: ## make a release archive in dist/ that runs where it is unpacked (a build
 
 dist-smoke: ## run the archives in dist/ here and in bare roots (downloads 60 MB for each, once), after installing or naming what is missing
 	scripts/packages dist
-	@if ! ls dist/*.tar.gz >/dev/null 2>&1; then echo 'there is no archive in dist/: run "make dist" first' >&2; exit 1; fi
-	for archive in dist/*.tar.gz; do scripts/dist-smoke $(ARGS) "$$archive" || exit 1; done
+	@if ! ls dist/*-"$$(uname -m)"-linux.tar.gz >/dev/null 2>&1; then echo 'there is no archive for this machine in dist/: run "make dist" first' >&2; exit 1; fi
+	for archive in dist/*-"$$(uname -m)"-linux.tar.gz; do scripts/dist-smoke $(ARGS) "$$archive" || exit 1; done
 
 test: ## build and run every test, after installing missing packages (root on Debian or Ubuntu) or naming them
 	scripts/packages build test
@@ -40,7 +40,7 @@ test: ## build and run every test, after installing missing packages (root on De
 	scripts/test
 	@case " $$TRIMTAB_RESTS " in *" python "*) echo 'SKIPPED: the Python package: nothing that it tests changed (make test-python)';; \
 	*) set -x; scripts/test-python;; esac
-	$(MAKE) --no-print-directory corpus-test
+	$(MAKE) --no-print-directory corpus-test packaging-test
 
 test-python: ## build the Python package and run its tests, in an environment of its own below target/python
 	scripts/test-python
@@ -77,7 +77,7 @@ check-all: ## run everything that can fail: all of .ci/run, counted misses, the 
 	$(MAKE) --no-print-directory corpus ARGS='--rounds 0'
 
 # An archive of `make dist` saves the build, and Rust.
-ARCHIVE := $(firstword $(wildcard dist/trimtab-*-linux.tar.gz))
+ARCHIVE := $(firstword $(wildcard dist/trimtab-*-$(shell uname -m)-linux.tar.gz))
 demo: ## two minutes: a real program alone and two at once, plain and under trimtab (of an archive in dist/, if one is there)
 	scripts/packages $(if $(ARCHIVE),,build) demo
 ifeq ($(ARCHIVE),)
@@ -127,7 +127,7 @@ bench-oversub: ## measure more threads than cores, alone and two programs at onc
 	$(MAKE) -C bench CC=clang
 	$(TARGET)/release/trimtab bench oversub --programs bench/build/gcc $(ARGS)
 
-.PHONY: deb rpm image package-smoke
+.PHONY: deb rpm image wheel wheel-smoke dist-aarch64 test-aarch64 package-smoke packaging-test
 # Of the programs of the release archive. Of an unoptimised build, packages that try the packaging itself: they are not for
 # use, and not in dist.
 PACKED  = $(if $(filter dev,$(PROFILE)),build,dist)
@@ -144,7 +144,30 @@ rpm: $(PACKED) ## make RPM packages in dist, after installing rpmbuild (root on 
 	$(PACKAGE) rpm
 
 image: dist ## make a container image in dist/ from the release archive, without a registry or a container engine (podman load, docker load)
-	for archive in dist/*.tar.gz; do scripts/image "$$archive" || exit 1; done
+	for archive in dist/*-linux.tar.gz; do scripts/image "$$archive" || exit 1; done
+
+dist-aarch64: ## make a release archive for aarch64 in dist/ on any machine (downloads 60 MB of Debian, once; then some minutes)
+	scripts/packages cross
+	CARGO="$(CARGO)" scripts/cross aarch64 scripts/dist $(ARGS)
+
+# The crates that decide: tests that ask the kernel would ask this machine's.
+test-aarch64: ## run unit tests of two crates, and the archive in dist/, as programs for aarch64, emulated by qemu-user: minutes
+	scripts/packages cross
+	scripts/cross aarch64 $(CARGO) test -p trimtab-core -p trimtab-launch --lib $(ARGS)
+	for archive in dist/*-aarch64-linux.tar.gz; do if [ -e "$$archive" ]; then \
+	scripts/cross aarch64 --emulate scripts/dist-smoke --in "$(TARGET)/cross/aarch64/root" "$$archive" || exit 1; \
+	else echo 'SKIPPED: an archive for aarch64: there is none in dist/ (make dist-aarch64)'; fi; done
+
+wheel: dist ## make a Python wheel in dist/ of the release archive and the module for teams (fetches maturin and zig from PyPI, 90 MB, once)
+	for archive in dist/*-linux.tar.gz; do CARGO="$(CARGO)" scripts/wheel "$$archive" || exit 1; done
+
+wheel-smoke: ## install the wheels in dist/ that this machine can run into environments of all Pythons here, use and remove them
+	for wheel in dist/trimtab-*"$$(uname -m)".whl; do scripts/wheel-smoke "$$wheel" || exit 1; done
+
+packaging-test: ## test the scripts that release and pack, and the recipes, without building anything: seconds
+	@if python3 -c 'import sys; sys.exit(sys.version_info < (3, 9))' 2>/dev/null; then python3 -B -m unittest discover --start-directory packaging/tests --top-level-directory packaging; \
+	else echo 'SKIPPED: the scripts that release and pack: no Python 3.9 or newer here'; fi
+	scripts/publish --check
 
 package-smoke: ## install the packages of dist in bare systems (Debian 12 and 13), use, upgrade and remove them; needs root
 	TRIMTAB_INSTALL=yes scripts/package-smoke
@@ -155,7 +178,7 @@ lint: ## format, clippy, documentation, licences: warnings are errors
 	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --workspace --no-deps --document-private-items
 	cd python && $(CARGO) fmt --check
 	$(CARGO) clippy --manifest-path python/Cargo.toml --target-dir $(TARGET) --locked --all-targets -- -D warnings
-	@if ruff --version >/dev/null 2>&1; then set -x; ruff check --select E4,E7,E9,F python bench/team corpus; \
+	@if ruff --version >/dev/null 2>&1; then set -x; ruff check --select E4,E7,E9,F python bench/team corpus packaging scripts/release scripts/publish scripts/wheel scripts/recipes; \
 	else echo 'ruff is not installed: Python is not checked (pip install ruff)'; fi
 	@if $(CARGO) deny --version >/dev/null 2>&1; then set -x; $(CARGO) deny check bans licenses sources; \
 	else echo 'cargo-deny is not installed: licences are not checked (cargo install --locked cargo-deny)'; fi

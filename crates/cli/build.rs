@@ -79,7 +79,7 @@ fn variable(name: &str) -> String {
 /// Makes what a static link needs, and tries it; the error says what is missing.
 fn prepare(output: &Path, package: &str) -> Result<(), String> {
     if !is_wanted() {
-        return Err("this is for builds for the same machine, with the GNU C library".to_owned());
+        return Err("this is for builds with the GNU C library, and for another processor with a linker that cargo is told (scripts/cross)".to_owned());
     }
     write_scripts(output)?;
     if package == HELPER {
@@ -127,12 +127,12 @@ fn write_order(output: &Path) -> Option<String> {
     Some(format!("-Wl,-T,{}", path.display()))
 }
 
-/// Returns whether the build is for this machine's GNU C library, and a static program is not
-/// refused.
+/// Returns whether the build is for the GNU C library, with a linker that knows the processor, and a
+/// static program is not refused.
 fn is_wanted() -> bool {
     variable("CARGO_CFG_TARGET_OS") == "linux"
         && variable("CARGO_CFG_TARGET_ENV") == "gnu"
-        && variable("HOST") == variable("TARGET")
+        && (variable("HOST") == variable("TARGET") || env::var_os("RUSTC_LINKER").is_some())
         && variable("TRIMTAB_LINK") != "dynamic"
 }
 

@@ -21,7 +21,7 @@ pub fn find(name: &str) -> Result<PathBuf> {
     candidates.into_iter().find(|file| file.is_file()).ok_or_else(|| {
         let folder = own.parent().unwrap_or(&own).display();
         anyhow!(
-            "{name} is neither in {folder} nor in PATH: install it there (make install), or build it (cargo build -p {name})"
+            "{name} is neither in {folder} nor in PATH: install it there (make install, or cargo install {name})"
         )
     })
 }

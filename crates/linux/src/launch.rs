@@ -143,7 +143,11 @@ pub fn preload_library() -> Result<PathBuf, String> {
         Some((path, _)) => Ok(std::fs::canonicalize(&path).unwrap_or(path)),
         None => {
             let places: Vec<String> = places.iter().map(|path| path.display().to_string()).collect();
-            Err(format!("{LIBRARY} is not installed (looked for {})", places.join(", ")))
+            Err(format!(
+                "{LIBRARY} is not installed (looked for {}): make install, packages and wheels bring it, \
+                 cargo install does not",
+                places.join(", ")
+            ))
         }
     }
 }

@@ -83,7 +83,11 @@ pub enum ModelOrigin {
 #[derive(Debug, Error)]
 pub enum MachineLoadError {
     /// The helper is not installed.
-    #[error("{HELPER} is missing (looked for {}): reinstall trimtab, or name it with its path", list(looked))]
+    #[error(
+        "{HELPER} is missing (looked for {}): reinstall trimtab, or name it with its path; \
+         if cargo installed trimtab, cargo install {HELPER}",
+        list(looked)
+    )]
     NoHelper {
         /// The places tried.
         looked: Vec<PathBuf>,

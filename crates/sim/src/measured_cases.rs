@@ -65,7 +65,7 @@ pub struct CaseSet {
 
 macro_rules! measured {
     ($name:literal) => {
-        include_str!(concat!("../../../experiments/simulator/live/", $name, ".csv"))
+        include_str!(concat!("../measured/", $name, ".csv"))
     };
 }
 
