@@ -32,6 +32,7 @@ use trimtab_linux::ledger::{Ledger, LedgerView, ProcessTable};
 use trimtab_linux::limits::parent_mask;
 use trimtab_linux::process::{self, Pid};
 use trimtab_linux::program::{Program, build};
+use trimtab_linux::survey::free_memory;
 use trimtab_linux::sys::version;
 
 /// Why a launch cannot be decided.
@@ -101,6 +102,7 @@ fn options(args: &RunArgs) -> Result<Options, GatherError> {
         smt: place.smt,
         kind: place.kind.clone(),
         mem: place.mem.clone(),
+        mem_size: place.mem_size,
         thp: place.thp,
         nest: place.nest.clone(),
         nest_roots: run.nest_roots,
@@ -194,7 +196,8 @@ pub fn facts(
     let machine = &situation.machine;
     let look = |mode| Surroundings::look(world, mode, machine, &situation.taken.allowed, ledger);
     let seen = survey.map(look);
-    let load = seen.map(|Surroundings { busy, pinned, notes, .. }| Load { busy, pinned, notes });
+    let load =
+        seen.map(|Surroundings { busy, pinned, notes, .. }| Load { busy, pinned, notes, ..Load::default() });
     LaunchFacts {
         bounds: situation.taken.clone(),
         limited: situation.limited.clone(),
@@ -209,6 +212,20 @@ pub fn facts(
         build: BuildFacts::default(),
         answers: Answers::default(),
         machine: machine.clone(),
+    }
+}
+
+/// Reads the free memory of the nodes, if it matters: there are several nodes, or the request names
+/// an amount.
+pub fn look_at_memory(world: &World, request: &LaunchRequest, mode: SurveyMode, facts: &mut LaunchFacts) {
+    let nodes = facts.machine.nodes();
+    let sized = request.place.memory.size.is_some();
+    if !sized && (nodes.len() < 2 || mode == SurveyMode::None) {
+        return;
+    }
+    match free_memory(&world.sys(), nodes.iter().map(|node| node.os)) {
+        Ok(free) => facts.load.memory = free,
+        Err(error) => facts.load.notes.push(format!("the free memory of nodes is not known: {error}")),
     }
 }
 
@@ -308,6 +325,7 @@ pub fn plan_now(world: &World, args: &RunArgs) -> Result<LaunchPlan, GatherError
     let situation = Situation::live(world, !args.place.no_rules)?;
     let Gathered { request, situation, .. } = request(world, args, situation, None)?;
     let mut facts = facts(world, &situation, None, &args.command, Some(args.place.survey), None);
+    look_at_memory(world, &request, args.place.survey, &mut facts);
     look_at_ledger(world, &request, &mut facts);
     Ok(decide(&request, &facts)?)
 }

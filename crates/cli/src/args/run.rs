@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum, ValueHint};
 use std::ffi::OsString;
 use trimtab_core::handoff::Roots;
 use trimtab_core::place::waiting::WaitPolicy;
-use trimtab_core::place::{Amount, Fit, MemoryRequest, Smt, Strategy};
+use trimtab_core::place::{Amount, Fit, MemoryRequest, MemorySize, Smt, Strategy};
 use trimtab_core::set::CpuSet;
 use trimtab_core::setting::{SLICES, Setting};
 use trimtab_launch::options::JobserverForm;
@@ -98,6 +98,14 @@ pub struct PlaceArgs {
     #[arg(long, value_name = "POLICY", value_parser = memory_policies(), hide_possible_values = true,
           help_heading = PLACEMENT)]
     pub mem: Option<MemoryRequest>,
+    /// Memory that must be available on the nodes of the run: 512M, 64G, 1.5T.
+    ///
+    /// Free memory and the caches of files count. Among equally good cores, those on nodes with
+    /// this much memory are chosen. If the nodes of the cores have less, the nearest other nodes
+    /// are added to the memory policy; if these do not suffice either, the run is refused. The
+    /// memory is not reserved.
+    #[arg(long, value_name = "SIZE", hide_short_help = true, help_heading = PLACEMENT)]
+    pub mem_size: Option<MemorySize>,
     /// Transparent huge pages: inherit, off, advised (only if the program requests them; Linux
     /// 6.18), or on (the allocator requests them by GLIBC_TUNABLES; glibc 2.35).
     #[arg(long, value_name = "MODE", value_parser = words::Words::<Thp>::of(Thp::words()),
