@@ -6,7 +6,7 @@
 //! ([`look_at_ledger`]); last, on the CPUs of the plan, the measurements that the decision asks for
 //! ([`settle`]).
 
-use crate::args::{RunArgs, SurveyMode, report_to};
+use crate::args::{PlaceArgs, RunArgs, SurveyMode, report_to};
 use crate::foreign_load::Surroundings;
 use crate::monitor::Asked;
 use crate::site_facts::{LedgerPosition, Situation, location, private_ledger};
@@ -16,10 +16,11 @@ use anyhow::anyhow;
 use std::ffi::OsString;
 use thiserror::Error;
 use trimtab_core::handoff::Report;
-use trimtab_core::place::local_rank;
 use trimtab_core::place::waiting::Yield;
+use trimtab_core::place::{NearDevice, local_rank};
 use trimtab_core::queue::QueueRules;
 use trimtab_core::set::CpuSet;
+use trimtab_core::topology::{DeviceName, known_devices};
 use trimtab_front::date::date;
 use trimtab_launch::facts::{Answers, BuildFacts, LedgerFacts, Load, Parent};
 use trimtab_launch::request::takes_tuning;
@@ -27,6 +28,7 @@ use trimtab_launch::{
     LaunchFacts, LaunchPlan, LaunchRequest, Options, Refusal, Role, Sources, Tuning, decide,
 };
 use trimtab_linux::calibrate::{YieldKind, yield_share};
+use trimtab_linux::devices;
 use trimtab_linux::launch::{picture, preload_library};
 use trimtab_linux::ledger::{Ledger, LedgerView, ProcessTable};
 use trimtab_linux::limits::parent_mask;
@@ -67,7 +69,7 @@ pub fn request(
     situation: Situation,
     program: Option<&Program>,
 ) -> Result<Gathered, GatherError> {
-    let options = options(args)?;
+    let options = options(world, args, &situation)?;
     let tuning = program.filter(|_| takes_tuning(&options, world.environment()));
     let tuning = tuning.and_then(|program| tuning_for(world, args, program));
     let sources = Sources {
@@ -86,7 +88,7 @@ pub fn request(
 }
 
 /// Returns the options as typed.
-fn options(args: &RunArgs) -> Result<Options, GatherError> {
+fn options(world: &World, args: &RunArgs, situation: &Situation) -> Result<Options, GatherError> {
     let (place, run) = (&args.place, &args.run);
     let observed = [
         ("--trace", run.watch.trace.is_some()),
@@ -97,7 +99,8 @@ fn options(args: &RunArgs) -> Result<Options, GatherError> {
     ];
     let options = Options {
         cores: place.cores,
-        cpus: place.cpus.clone(),
+        cpus: cpus(place, situation)?,
+        near: place.near.as_ref().map(|name| near(world, name, situation)).transpose()?,
         strategy: place.strategy,
         smt: place.smt,
         kind: place.kind.clone(),
@@ -126,6 +129,30 @@ fn options(args: &RunArgs) -> Result<Options, GatherError> {
         quiet: run.quiet,
     };
     Ok(options.filled(&run.set).map_err(Refusal::Request)?)
+}
+
+/// Returns the named CPUs.
+fn cpus(place: &PlaceArgs, situation: &Situation) -> Result<Option<CpuSet>, GatherError> {
+    let named = place.cpus.as_ref().map(|names| names.on(&situation.machine)).transpose();
+    Ok(named.map_err(|error| Refusal::Request(format!("--cpus {error}")))?)
+}
+
+/// Finds a device: in the model of the machine, or, on this machine, in the kernel's files.
+fn near(world: &World, name: &DeviceName, situation: &Situation) -> Result<NearDevice, GatherError> {
+    let machine = &situation.machine;
+    let refused = |cause: String| {
+        let known = known_devices(machine);
+        let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+        Refusal::Request(format!("--near {name}: {cause} (devices in the model: {known})"))
+    };
+    let cpus = match (name.near(machine), situation.live) {
+        (Some(cpus), _) => cpus,
+        (None, false) => return Err(refused("that machine has no such device".to_owned()).into()),
+        (None, true) => devices::near(&world.sys(), name)
+            .map_err(|error| refused(error.to_string()))?
+            .intersection(&machine.cpus()),
+    };
+    Ok(NearDevice { name: name.to_string(), cpus })
 }
 
 /// Returns where the shim writes its report: it writes text, and takes the name of the file as

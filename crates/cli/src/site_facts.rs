@@ -23,6 +23,8 @@ pub use trimtab_launch::request::HOLD;
 pub struct Situation {
     /// The machine.
     pub machine: Machine,
+    /// Whether it is this machine, and no described one.
+    pub live: bool,
     /// CPUs that may be used: `allowed`, `mems` and `quota` are set, nothing is taken yet.
     pub taken: Taken,
     /// Why the process may not use the whole machine.
@@ -53,6 +55,7 @@ impl Situation {
             limited: Vec::new(),
             policy: Policy::default(),
             warnings: warning.into_iter().collect(),
+            live: true,
             machine,
         };
         let (allowed, of) = (situation.taken.allowed.len(), situation.machine.pu_count());
@@ -76,7 +79,14 @@ impl Situation {
     pub fn elsewhere(world: &World, which: &Which) -> Result<Self> {
         let (machine, _) = which.load(world)?;
         let taken = Taken::nothing(machine.allowed());
-        Ok(Self { machine, taken, limited: Vec::new(), policy: Policy::default(), warnings: Vec::new() })
+        Ok(Self {
+            machine,
+            live: false,
+            taken,
+            limited: Vec::new(),
+            policy: Policy::default(),
+            warnings: Vec::new(),
+        })
     }
 
     fn reserve_for_system(&mut self) {

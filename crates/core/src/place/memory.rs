@@ -118,8 +118,12 @@ impl FromStr for MemoryRequest {
     type Err = String;
 
     /// Parses `auto`, `local`, `bind`, `preferred`, `interleave`, `weighted` or `none`. Policies
-    /// with nodes may also be `bind:0,2` or `preferred:hbm`.
+    /// with nodes may also be `bind:0,2` or `preferred:hbm`; a type of memory alone is preferred.
     fn from_str(text: &str) -> Result<Self, String> {
+        if let Some(tier) = tier(text) {
+            let over = Some(MemoryNodes::Tier(tier));
+            return Ok(Self { policy: Some(MemoryPolicy::PreferredMany), over, size: None });
+        }
         let (word, over) = match text.split_once(':') {
             Some((word, over)) => (word, Some(over)),
             None => (text, None),
@@ -134,7 +138,7 @@ impl FromStr for MemoryRequest {
             "none" => Some(MemoryPolicy::None),
             _ => {
                 return Err(format!(
-                    "\"{word}\" is not a memory policy (known: auto, local, bind, preferred, interleave, weighted, none)"
+                    "\"{word}\" is not a memory policy (known: auto, local, bind, preferred, interleave, weighted, none; hbm and other types mean preferred:hbm)"
                 ));
             }
         };
@@ -143,13 +147,9 @@ impl FromStr for MemoryRequest {
             Some(_) if policy.is_some_and(|policy| !policy.takes_nodes()) => {
                 return Err(format!("memory policy {word} takes no nodes"));
             }
-            Some(over) => Some(match over.to_ascii_lowercase().as_str() {
-                "dram" => MemoryNodes::Tier(Tier::Dram),
-                "hbm" => MemoryNodes::Tier(Tier::Hbm),
-                "cxl" => MemoryNodes::Tier(Tier::Cxl),
-                "nvm" => MemoryNodes::Tier(Tier::Nvm),
-                "gpu" => MemoryNodes::Tier(Tier::Gpu),
-                numbers => {
+            Some(over) => Some(match (tier(over), over) {
+                (Some(tier), _) => MemoryNodes::Tier(tier),
+                (None, numbers) => {
                     let nodes: NodeSet = numbers.parse().map_err(|error: crate::set::ListError| {
                         format!("{error}; expected node numbers (0,2) or a tier (dram, hbm, cxl, nvm, gpu)")
                     })?;
@@ -162,6 +162,18 @@ impl FromStr for MemoryRequest {
         };
         Ok(Self { policy, over, size: None })
     }
+}
+
+/// Returns the type of memory that a word names.
+fn tier(word: &str) -> Option<Tier> {
+    let words = [
+        ("dram", Tier::Dram),
+        ("hbm", Tier::Hbm),
+        ("cxl", Tier::Cxl),
+        ("nvm", Tier::Nvm),
+        ("gpu", Tier::Gpu),
+    ];
+    words.into_iter().find(|(known, _)| word.eq_ignore_ascii_case(known)).map(|(_, tier)| tier)
 }
 
 /// Returns the memory policy for a plan over `nodes`, with the reasons: that of the policy last.

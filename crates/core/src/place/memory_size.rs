@@ -62,7 +62,7 @@ impl fmt::Display for MemorySize {
         };
         let whole = self.0 >> exponent;
         let rest = self.0 & ((1 << exponent) - 1);
-        match u128::from(rest) * 10 >> exponent {
+        match (u128::from(rest) * 10) >> exponent {
             0 => write!(f, "{whole} {letter}iB"),
             tenth => write!(f, "{whole}.{tenth} {letter}iB"),
         }
@@ -112,7 +112,7 @@ mod tests {
                 prop_assert!(size.0 > 0);
                 // The text that is shown is at most a tenth of its unit smaller.
                 let shown: String = size.to_string().split(' ').collect();
-                if !shown.ends_with(|last: char| last == 'B') || shown.ends_with("iB") {
+                if !shown.ends_with('B') || shown.ends_with("iB") {
                     let again: MemorySize = shown.parse().unwrap();
                     prop_assert!(again.0 <= size.0 && size.0 - again.0 <= size.0 / 10, "{size:?} {again:?}");
                 }

@@ -106,7 +106,7 @@ fn key(machine: &Machine, request: &Request, taken: &Taken, cores: &[Place]) -> 
     let room: Option<u128> = all.iter().map(|&node| offered(machine, taken, node).map(u128::from)).sum();
     let lack = room.map_or(0, |room| asked.saturating_sub(room));
     let mut spread = 0;
-    for (&a, _) in &nodes {
+    for &a in nodes.keys() {
         for (&b, _) in nodes.range(a + 1..) {
             spread += u64::from(machine.distance(NodeId(a), NodeId(b)))
                 + u64::from(machine.distance(NodeId(b), NodeId(a)));

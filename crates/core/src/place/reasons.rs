@@ -56,7 +56,11 @@ pub(super) fn of_remote(pool: &Pool<'_>, request: &Request, taken: &Taken, membe
 
 /// Returns the reason about the requested device.
 pub(super) fn of_device(pool: &Pool<'_>, request: &Request, members: &[usize]) -> Option<Reason> {
-    let device = request.near.as_ref()?.name.clone();
+    let near = request.near.as_ref()?;
+    if near.cpus.is_empty() {
+        return Some(Reason::Note { text: format!("it is not known which CPUs are near {}", near.name) });
+    }
+    let device = near.name.clone();
     let far = members.iter().map(|&at| &pool.candidates[at]).filter(|candidate| candidate.far);
     Some(Reason::Near { device, far: far.flat_map(|candidate| candidate.cpus.iter().copied()).collect() })
 }
