@@ -17,7 +17,7 @@ use std::ffi::OsString;
 use thiserror::Error;
 use trimtab_core::handoff::Report;
 use trimtab_core::place::waiting::Yield;
-use trimtab_core::place::{NearDevice, local_rank};
+use trimtab_core::place::{FULL_BELOW_PERCENT, NearDevice, local_rank};
 use trimtab_core::queue::QueueRules;
 use trimtab_core::set::CpuSet;
 use trimtab_core::topology::{DeviceName, known_devices};
@@ -34,7 +34,7 @@ use trimtab_linux::ledger::{Ledger, LedgerView, ProcessTable};
 use trimtab_linux::limits::parent_mask;
 use trimtab_linux::process::{self, Pid};
 use trimtab_linux::program::{Program, build};
-use trimtab_linux::survey::free_memory;
+use trimtab_linux::survey::{free_memory, used_memory};
 use trimtab_linux::sys::version;
 
 /// Why a launch cannot be decided.
@@ -242,12 +242,15 @@ pub fn facts(
     }
 }
 
-/// Reads the free memory of the nodes, if it matters: there are several nodes, or the request names
-/// an amount.
+/// Reads the free memory of the nodes, if it matters: the request names an amount, or there are
+/// several nodes, and the memory in use could fill one of them.
 pub fn look_at_memory(world: &World, request: &LaunchRequest, mode: SurveyMode, facts: &mut LaunchFacts) {
     let nodes = facts.machine.nodes();
     let sized = request.place.memory.size.is_some();
-    if !sized && (nodes.len() < 2 || mode == SurveyMode::None) {
+    let full_from = |bytes: u64| bytes / 100 * u64::from(100 - FULL_BELOW_PERCENT);
+    let smallest = nodes.iter().filter_map(|node| node.bytes).filter(|&bytes| bytes > 0).min();
+    let may_be_full = || smallest.is_some_and(|bytes| used_memory() >= full_from(bytes));
+    if !sized && (nodes.len() < 2 || mode == SurveyMode::None || !may_be_full()) {
         return;
     }
     match free_memory(&world.sys(), nodes.iter().map(|node| node.os)) {

@@ -18,7 +18,7 @@ mod pins;
 mod running;
 mod times;
 
-pub use free_memory::free_memory;
+pub use free_memory::{free_memory, used_memory};
 pub use load::{CpuLoad, Load, LoadSample, Ticks};
 pub use pins::{Masks, Pin, PinScan, Pins, Processes};
 pub use running::{Running, running};

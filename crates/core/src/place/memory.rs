@@ -188,6 +188,9 @@ pub(super) fn derive(
         Some(size) => with_room(machine, request, taken, nodes, over, size)?,
         None => (over, None),
     };
+    if matches!(&reason, Some(Reason::Room { added, .. }) if !added.is_empty()) {
+        why += ", and the nearest with more memory";
+    }
     let policy = match (request.policy, over.len()) {
         (Some(policy), _) => policy,
         (None, _) if machine.nodes().len() <= 1 && request.over.is_none() => {

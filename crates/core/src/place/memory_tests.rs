@@ -79,6 +79,9 @@ fn requested_memory_decides_between_nodes_and_adds_the_nearest() {
         let plan = good(&machine, &ask("4", Some(size)), &taken);
         assert_eq!((&plan.mask, plan.memory.nodes.to_string().as_str()), (&cpus(mask), nodes), "{size}");
         assert!(reasons(&plan).contains(why), "{size}: {}", reasons(&plan));
+        let more =
+            reasons(&plan).ends_with("the nodes of the cores chosen, and the nearest with more memory");
+        assert_eq!(more, nodes.len() > 1, "{size}: {}", reasons(&plan));
     }
     // Two nodes in any case: the pair that has it.
     assert_eq!(good(&machine, &ask("8", Some("90G")), &taken).mask, cpus("8-15"));

@@ -32,6 +32,15 @@ pub fn free_memory(
     Ok(free)
 }
 
+/// Returns the memory of the whole machine that is not free, caches of files included. One system
+/// call, while a node's file takes 40 microseconds to read: a node can be full only if this much is
+/// at least as large as the node.
+pub fn used_memory() -> u64 {
+    let info = rustix::system::sysinfo();
+    let pages = u64::from(info.totalram).saturating_sub(u64::from(info.freeram));
+    pages.saturating_mul(u64::from(info.mem_unit).max(1))
+}
+
 /// Returns the sum of the parts; `None` without a line of free memory or with a malformed one.
 fn bytes(text: &[u8]) -> Option<u64> {
     let text = std::str::from_utf8(text).ok()?;
@@ -78,6 +87,14 @@ mod tests {
         fs::write(folder.join("meminfo"), "Node 3 MemTotal: 1 kB\n").unwrap();
         let error = free_memory(root.path(), [OsNode(3)]).unwrap_err().to_string();
         assert!(error.contains("node3/meminfo: no free memory"), "{error}");
+    }
+
+    #[test]
+    fn the_used_memory_is_less_than_the_machine_has() {
+        let text = fs::read_to_string("/proc/meminfo").unwrap();
+        let total = text.split_ascii_whitespace().nth(1).unwrap().parse::<u64>().unwrap() << 10;
+        let used = used_memory();
+        assert!(used > 0 && used <= total, "{used} {total}");
     }
 
     #[test]
