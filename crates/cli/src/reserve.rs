@@ -4,9 +4,9 @@
 //! takes a tenth of a second; the lock map is read after, because only then does it stay true until
 //! the cores are taken.
 
-use crate::args::Wait;
+use crate::args::{SurveyMode, Wait};
 use crate::exit::{self, Exit};
-use crate::gather::GatherError;
+use crate::gather::{GatherError, look_at_memory};
 use crate::queue::{Line, claim, unknown_lockers};
 use crate::say::{self, Volume};
 use crate::site_facts::{LedgerPosition, location, private_ledger};
@@ -125,6 +125,10 @@ pub fn reserve(
         }
         let left = limit.map_or(Duration::MAX, |limit| limit.saturating_sub(begin.elapsed()));
         pause(queue.as_mut(), &ahead, left, taking.processes());
+        if request.place.memory.size.is_some() {
+            // Programs that ended meanwhile have returned their memory, and others have taken some.
+            look_at_memory(world, request, SurveyMode::Auto, facts);
+        }
     }
 }
 

@@ -286,7 +286,7 @@ fn plans_by_memory_and_devices_are_right_on_every_machine() {
             }
         }
     }
-    assert!(planned > 1_000 && refused > 20, "{planned} {refused}");
+    assert!(planned > 300 && refused > 20, "{planned} {refused}");
 }
 
 /// On every machine with devices, cores near each device come first.
@@ -312,7 +312,7 @@ fn near_a_device_means_its_cpus_first() {
             }
         }
     }
-    assert!(tried > 100 || captured().is_empty(), "{tried}");
+    assert!(tried > 50 || captured().is_empty(), "{tried}");
 }
 
 /// The node that a request for memory gets is one that has it, by trying every set of nodes.
@@ -352,7 +352,7 @@ fn compact_lacks_the_least_memory_of_all_sets_of_as_many_nodes() {
             }
         }
     }
-    assert!(compared > 100, "{compared}");
+    assert!(compared > 20, "{compared}");
 }
 
 fn picture(machine: &Machine, request: &Request, taken: &Taken) -> String {

@@ -37,7 +37,7 @@ pub fn free_memory(
 /// at least as large as the node.
 pub fn used_memory() -> u64 {
     let info = rustix::system::sysinfo();
-    let pages = u64::from(info.totalram).saturating_sub(u64::from(info.freeram));
+    let pages = info.totalram.saturating_sub(info.freeram);
     pages.saturating_mul(u64::from(info.mem_unit).max(1))
 }
 
