@@ -52,7 +52,8 @@ enum trimtab_cores_flags {
 struct trimtab_cores_wanted {
     size_t size;          /* sizeof(struct trimtab_cores_wanted) */
     const char *cores;    /* "4", "50%", "2xl3", "node"; NULL: all that are idle */
-    const char *cpus;     /* CPUs to choose from, as "0-7,16"; NULL: all */
+    const char *cpus;     /* CPUs to choose from, as "0-7,16" or "S0:0-3"; NULL: all */
+    const char *near;     /* device to be near to, as "gpu:0"; NULL: none */
     const char *settings; /* as for trimtab run --set: "smt=all strategy=scatter"; NULL: none */
     const char *label;    /* name of the holder in trimtab ps; NULL: the name of the program */
     uint32_t flags;       /* of enum trimtab_cores_flags */

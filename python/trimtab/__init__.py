@@ -148,6 +148,7 @@ class Cores:
 def _wanted(
     cores: Union[None, int, str],
     cpus: Optional[str],
+    near: Optional[str],
     settings: Union[None, str, Mapping[str, object]],
     label: Optional[str],
     priority: int,
@@ -163,6 +164,7 @@ def _wanted(
     return _library.Wanted(
         None if cores is None else str(cores),
         cpus,
+        near,
         settings,
         label,
         sum(flag for given, flag in flags if given),
@@ -176,6 +178,7 @@ def reserve(
     *,
     wait: Wait = None,
     cpus: Optional[str] = None,
+    near: Optional[str] = None,
     settings: Union[None, str, Mapping[str, object]] = None,
     label: Optional[str] = None,
     priority: int = 0,
@@ -189,7 +192,8 @@ def reserve(
 
     cores     number of cores, or the text of `trimtab run -c`: "50%", "2xl3", "node"; None: all that are idle
     wait      how long to wait in line: None not at all, True without a limit, seconds, or a text such as "10m"
-    cpus      CPUs to choose from, as "0-7,16"
+    cpus      CPUs to choose from, as "0-7,16" or "S0:0-3"
+    near      device to be near to, as "gpu:0", "nic:mlx5_0", "file:/data"
     settings  as `trimtab run --set`: "smt=all strategy=scatter", or a mapping
     label     name of the holder in `trimtab ps`; None: the name of the program
     priority  priority in the queue, within the site's rules
@@ -202,7 +206,7 @@ def reserve(
     Raises Busy if there are not enough free cores (in time), Refused for a request that can never be met, Error otherwise.
     A KeyboardInterrupt ends the wait.
     """
-    wanted = _wanted(cores, cpus, settings, label, priority, or_fewer, share, strict, rules, wait)
+    wanted = _wanted(cores, cpus, near, settings, label, priority, or_fewer, share, strict, rules, wait)
     return Cores(_library.reserve(wanted, tell))
 
 
@@ -237,7 +241,7 @@ class _Reservation:
 def reserve_async(cores: Union[None, int, str] = None, *, wait: Wait = True, tell: Optional[Callable[[str], object]] = None, **options: Any) -> _Reservation:
     """Reserves cores without blocking the event loop: `async with trimtab.reserve_async(4) as cores:`, or `await` it. The options are
     those of reserve(); it waits without a limit unless `wait` says otherwise. Cancelling the task ends the wait."""
-    given = {"cpus": None, "settings": None, "label": None, "priority": 0, "or_fewer": False, "share": False, "strict": False, "rules": True}
+    given = {"cpus": None, "near": None, "settings": None, "label": None, "priority": 0, "or_fewer": False, "share": False, "strict": False, "rules": True}
     unknown = set(options) - set(given)
     if unknown:
         raise TypeError(f"reserve_async() got unknown options: {', '.join(sorted(unknown))}")
@@ -249,13 +253,14 @@ def plan(
     cores: Union[None, int, str] = None,
     *,
     cpus: Optional[str] = None,
+    near: Optional[str] = None,
     settings: Union[None, str, Mapping[str, object]] = None,
     or_fewer: bool = False,
     share: bool = False,
     rules: bool = True,
 ) -> Dict[str, Any]:
     """Returns the cores that reserve() would take now, and why, as a document (trimtab.cores/1). Reserves nothing."""
-    wanted = _wanted(cores, cpus, settings, None, 0, or_fewer, share, False, rules)
+    wanted = _wanted(cores, cpus, near, settings, None, 0, or_fewer, share, False, rules)
     return dict(json.loads(_library.plan(wanted)))
 
 

@@ -36,6 +36,7 @@ class Wanted(NamedTuple):
 
     cores: Optional[str]
     cpus: Optional[str]
+    near: Optional[str]
     settings: Optional[str]
     label: Optional[str]
     flags: int
@@ -48,6 +49,7 @@ class _WantedOf(ctypes.Structure):
         ("size", ctypes.c_size_t),
         ("cores", ctypes.c_char_p),
         ("cpus", ctypes.c_char_p),
+        ("near", ctypes.c_char_p),
         ("settings", ctypes.c_char_p),
         ("label", ctypes.c_char_p),
         ("flags", ctypes.c_uint32),
@@ -111,7 +113,7 @@ def _call(name: str, *arguments: Any) -> None:
 
 
 def _structure(wanted: Wanted, look: Any = None) -> _WantedOf:
-    texts = [None if text is None else os.fsencode(text) for text in wanted[:4]]
+    texts = [None if text is None else os.fsencode(text) for text in wanted[:5]]
     for text in texts:
         if text is not None and b"\0" in text:
             raise ValueError("a text contains a zero byte")

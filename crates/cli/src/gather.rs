@@ -13,7 +13,7 @@ use thiserror::Error;
 use trimtab_core::handoff::Report;
 use trimtab_core::queue::QueueRules;
 use trimtab_front::date::date;
-use trimtab_hold::facts::{facts, look_at_ledger};
+use trimtab_hold::facts::{facts, look_at_ledger, look_at_memory};
 use trimtab_hold::site_facts::Situation;
 use trimtab_launch::facts::BuildFacts;
 use trimtab_launch::request::takes_tuning;
@@ -52,7 +52,7 @@ pub fn request(
     situation: Situation,
     program: Option<&Program>,
 ) -> Result<Gathered, GatherError> {
-    let options = options(args)?;
+    let options = options(world, args, &situation)?;
     let tuning = program.filter(|_| takes_tuning(&options, world.environment()));
     let tuning = tuning.and_then(|program| tuning_for(world, args, program));
     let sources = Sources {
@@ -71,7 +71,7 @@ pub fn request(
 }
 
 /// Returns the options as typed.
-fn options(args: &RunArgs) -> Result<Options, GatherError> {
+fn options(world: &World, args: &RunArgs, situation: &Situation) -> Result<Options, GatherError> {
     let (place, run) = (&args.place, &args.run);
     let observed = [
         ("--trace", run.watch.trace.is_some()),
@@ -82,11 +82,13 @@ fn options(args: &RunArgs) -> Result<Options, GatherError> {
     ];
     let options = Options {
         cores: place.cores,
-        cpus: place.cpus.clone(),
+        cpus: place.cpus.as_ref().map(|names| situation.cpus(names)).transpose()?,
+        near: place.near.as_ref().map(|name| situation.near(world, name)).transpose()?,
         strategy: place.strategy,
         smt: place.smt,
         kind: place.kind.clone(),
         mem: place.mem.clone(),
+        mem_size: place.mem_size,
         thp: place.thp,
         nest: place.nest.clone(),
         nest_roots: run.nest_roots,
@@ -190,6 +192,7 @@ pub fn plan_now(world: &World, args: &RunArgs) -> Result<LaunchPlan, GatherError
     let situation = Situation::live(world, !args.place.no_rules)?;
     let Gathered { request, situation, .. } = request(world, args, situation, None)?;
     let mut facts = facts(world, &situation, None, &args.command, Some(args.place.survey), None);
+    look_at_memory(world, &request, args.place.survey, &mut facts);
     look_at_ledger(world, &request, &mut facts);
     Ok(decide(&request, &facts)?)
 }

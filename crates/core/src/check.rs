@@ -9,7 +9,7 @@ mod local_memory;
 use crate::ids::OsCpu;
 use crate::place::nesting::Listing;
 use crate::place::{Amount, KindChoice, Plan, Request, Smt, Strategy, Stride, Taken};
-use crate::set::CpuSet;
+use crate::set::{CpuSet, NodeSet};
 use crate::topology::{Level, Machine};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -72,6 +72,31 @@ pub enum PlanFinding {
         /// CPUs of free cores with local memory.
         free: CpuSet,
     },
+    /// Cores far from the requested device are used, although free cores near to it would have met
+    /// the request.
+    FarFromDevice {
+        /// CPUs of the plan that are far from the device.
+        cpus: CpuSet,
+        /// CPUs of free cores near to it.
+        free: CpuSet,
+    },
+    /// The nodes do not have the requested memory.
+    NoRoom {
+        /// Nodes from which the run may allocate.
+        nodes: NodeSet,
+        /// Bytes available on these nodes.
+        room: u64,
+        /// Requested bytes.
+        asked: u64,
+    },
+    /// The node of the cores does not have the requested memory, although another node has it, and
+    /// enough free cores.
+    RoomElsewhere {
+        /// Node of the cores.
+        nodes: NodeSet,
+        /// The other node.
+        other: crate::ids::OsNode,
+    },
     /// The memory policy names nodes that do not exist or may not be used.
     NoSuchNode(crate::ids::OsNode),
     /// The thread count is not between 1 and the number of slots.
@@ -101,6 +126,18 @@ impl fmt::Display for PlanFinding {
             Self::MixedKinds => write!(f, "core kinds are mixed although one kind would do"),
             Self::NoLocalMemory { cpus, free } => {
                 write!(f, "CPUs {cpus} have no memory of their own, while CPUs {free} have some and are free")
+            }
+            Self::FarFromDevice { cpus, free } => {
+                write!(f, "CPUs {cpus} are far from the device, while CPUs {free} are near to it and free")
+            }
+            Self::NoRoom { nodes, room, asked } => {
+                write!(f, "node {nodes} has {room} bytes of memory for the {asked} that are asked for")
+            }
+            Self::RoomElsewhere { nodes, other } => {
+                write!(
+                    f,
+                    "node {nodes} lacks the memory asked for, while node {other} has it and enough free cores"
+                )
             }
             Self::NoSuchNode(node) => write!(f, "memory node {node} does not exist or may not be used"),
             Self::Threads(threads) => write!(f, "{threads} threads for the slots there are"),
@@ -262,6 +299,7 @@ pub fn check(machine: &Machine, request: &Request, taken: &Taken, plan: &Plan) -
     stride(machine, request, &cores, &mut findings);
     kinds(machine, request, taken, &cores, &mut findings);
     findings.extend(local_memory::check(machine, request, taken, &cores));
+    findings.extend(local_memory::check_room(machine, request, taken, plan, &cores));
     for node in plan.memory.nodes.iter() {
         let exists = machine.nodes().iter().any(|known| known.os == node);
         if !exists || taken.mems.as_ref().is_some_and(|mems| !mems.contains(node)) {

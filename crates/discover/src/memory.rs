@@ -6,7 +6,7 @@
 //! then the smaller locality, then the lower number.
 
 use crate::runs::{Runs, cpus_of};
-use crate::text;
+use crate::{processor, text};
 use hwlocality::Topology;
 use hwlocality::memory::attribute::MemoryAttribute;
 use hwlocality::object::TopologyObject;
@@ -142,8 +142,23 @@ fn tier(topology: &Topology, node: &SeenNode<'_>, all: &[SeenNode<'_>]) -> Tier 
     let rank = |node: &SeenNode<'_>| text::info(node.object, "MemoryTier")?.parse::<u32>().ok();
     match (rank(node), ordinary().filter_map(rank).min()) {
         (Some(ours), Some(best)) if ours < best => Tier::Hbm,
+        (Some(_), Some(_)) => Tier::Other,
+        _ if is_on_package(topology, node) => Tier::Hbm,
         _ => Tier::Other,
     }
+}
+
+/// Processors with high-bandwidth memory on the package, by parts of their names, and the most
+/// bytes of it that one node has: Xeon Max has 64 GiB a package, Knights Landing 16 GiB.
+const ON_PACKAGE: [(&str, u64); 2] = [("Xeon(R) CPU Max", 64 << 30), ("Xeon Phi", 16 << 30)];
+
+/// Returns whether a nameless node without CPUs is the high-bandwidth memory of such a processor.
+/// Files of older hwloc have neither bandwidths nor ranks.
+fn is_on_package(topology: &Topology, node: &SeenNode<'_>) -> bool {
+    let Some(model) = processor::model(topology).model else { return false };
+    ON_PACKAGE.iter().any(|&(name, most)| {
+        model.contains(name) && !node.near.is_empty() && bytes(node.object).is_some_and(|bytes| bytes <= most)
+    })
 }
 
 /// Returns the bandwidth to a node from the nearest initiator, in MB/s.

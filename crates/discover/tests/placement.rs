@@ -12,12 +12,13 @@ use common::{captured, synthetic};
 use std::collections::{BTreeMap, BTreeSet};
 use trimtab_core::check::check;
 use trimtab_core::hash::fnv1a;
-use trimtab_core::ids::{Id, NodeId, OsCpu};
+use trimtab_core::ids::{Id, NodeId, OsCpu, OsNode};
 use trimtab_core::place::{
-    Amount, KindChoice, Plan, Request, Shape, Slot, Smt, Strategy, Stride, Taken, plan,
+    Amount, KindChoice, MemoryRequest, MemorySize, NearDevice, PlaceError, Plan, Request, Shape, Slot, Smt,
+    Strategy, Stride, Taken, plan,
 };
-use trimtab_core::set::CpuSet;
-use trimtab_core::topology::{Level, Machine, Marks, draw};
+use trimtab_core::set::{CpuSet, NodeSet};
+use trimtab_core::topology::{Core, Level, Machine, Marks, Node, draw};
 
 fn strategies() -> Vec<Strategy> {
     let mut strategies = vec![Strategy::Compact, Strategy::Scatter, Strategy::Balanced];
@@ -192,6 +193,166 @@ fn compact_is_never_beaten_on_nodes_and_caches() {
         }
     }
     assert!(compared > 50, "{compared}");
+}
+
+/// Returns variants of a machine: nodes without memory, a missing node, and unequal nodes.
+fn variants(machine: &Machine, seed: u8) -> Vec<Machine> {
+    let nodes = machine.parts().nodes.len();
+    let with = |change: &dyn Fn(usize) -> Option<u64>, missing: Option<usize>| {
+        let mut parts = machine.parts().clone();
+        for (at, node) in parts.nodes.iter_mut().enumerate() {
+            node.bytes = change(at).or(node.bytes);
+        }
+        if let Some(missing) = missing {
+            parts.nodes.remove(missing);
+            let kept = |at: &usize| at % nodes != missing && at / nodes != missing;
+            let all = std::mem::take(&mut parts.distances).into_iter().enumerate();
+            parts.distances = all.filter(|(at, _)| kept(at)).map(|(_, distance)| distance).collect();
+        }
+        Machine::build(parts).unwrap()
+    };
+    let random = |at: usize, salt: u8| mix(&[seed, salt], u32::try_from(at).unwrap());
+    let mut variants = vec![
+        with(&|at| Some(if random(at, 1).is_multiple_of(3) { 0 } else { 64 << 30 }), None),
+        with(&|at| Some((1 + random(at, 2) % 64) << 30), None),
+    ];
+    if nodes > 1 {
+        let missing = usize::try_from(random(0, 3)).unwrap() % nodes;
+        variants.push(with(&|_| Some(64 << 30), Some(missing)));
+    }
+    variants
+}
+
+/// Returns free memory for about half of the nodes; about a quarter of these is full.
+fn some_free(machine: &Machine, seed: u8) -> BTreeMap<OsNode, u64> {
+    let random = |os: OsNode, salt: u8| mix(&[seed, salt], os.0);
+    let examined = machine.nodes().iter().filter(|node| random(node.os, 4).is_multiple_of(2));
+    let free = |node: &Node| {
+        let share = if random(node.os, 5).is_multiple_of(4) { 0 } else { random(node.os, 6) % 100 };
+        Some((node.os, node.bytes? / 100 * share))
+    };
+    examined.filter_map(free).collect()
+}
+
+/// Requests for memory and devices, on machines with memoryless, missing, unequal and full nodes:
+/// plans pass the checker, and refusals for memory are true.
+#[test]
+fn plans_by_memory_and_devices_are_right_on_every_machine() {
+    let (mut planned, mut refused) = (0, 0);
+    for (at, (name, machine)) in captured().into_iter().chain(synthetic()).enumerate() {
+        let seed = u8::try_from(at).unwrap();
+        if machine.pu_count() > 400 {
+            continue; // the checker is naive
+        }
+        for machine in variants(&machine, seed) {
+            let taken =
+                Taken { free_memory: some_free(&machine, seed), ..surroundings(&machine, seed).remove(1) };
+            let devices = machine
+                .devices()
+                .iter()
+                .step_by(5)
+                .map(|device| Some(NearDevice { name: device.name.clone(), cpus: device.cpus.clone() }));
+            let devices: Vec<_> = devices.chain([None]).collect();
+            let mut turn = 0;
+            for amount in amounts(machine.cores().len()) {
+                for strategy in strategies() {
+                    turn += 1;
+                    let size = [None, Some(1), Some(20), Some(90), Some(300)][turn % 5];
+                    let size = size.map(|gib: u64| MemorySize(gib << 30));
+                    let memory = MemoryRequest { size, ..MemoryRequest::default() };
+                    let near = devices[turn % devices.len()].clone();
+                    let request = Request { amount, strategy, memory, near, ..Request::default() };
+                    match plan(&machine, &request, &taken) {
+                        Ok(made) => {
+                            let findings = check(&machine, &request, &taken, &made);
+                            assert!(findings.is_empty(), "{name}: {request:?}\n{findings:?}\n{made:?}");
+                            planned += 1;
+                        }
+                        Err(PlaceError::NoRoom { asked, .. }) => {
+                            let room: u64 = machine
+                                .nodes()
+                                .iter()
+                                .filter(|node| !node.cores.is_empty())
+                                .map(|node| taken.free_memory.get(&node.os).copied().or(node.bytes).unwrap())
+                                .sum();
+                            // Of a full node's memory, less than a fiftieth of 64 GiB, nothing counts.
+                            let lost = machine.nodes().len() as u64 * (64 << 30) / 50;
+                            assert!(room < asked.0 + lost, "{name}: {room} {asked}");
+                            refused += 1;
+                        }
+                        Err(_) => {}
+                    }
+                }
+            }
+        }
+    }
+    assert!(planned > 300 && refused > 20, "{planned} {refused}");
+}
+
+/// On every machine with devices, cores near each device come first.
+#[test]
+fn near_a_device_means_its_cpus_first() {
+    let mut tried = 0;
+    for (name, machine) in captured() {
+        let taken = Taken::nothing(machine.cpus());
+        for device in machine.devices().iter().filter(|device| !device.cpus.is_empty()) {
+            let near = |core: &Core| machine.cpus_of(&core.pus).intersects(&device.cpus);
+            let count = machine.cores().iter().filter(|core| near(core)).count();
+            for n in [1, count / 2, count, count + 1, count + 5] {
+                let request = Request {
+                    amount: Amount::Cores(u32::try_from(n).unwrap()),
+                    near: Some(NearDevice { name: device.name.clone(), cpus: device.cpus.clone() }),
+                    kind: KindChoice::Any,
+                    ..Request::default()
+                };
+                let Ok(made) = plan(&machine, &request, &taken) else { continue };
+                let inside = made.slots.iter().filter(|slot| near(machine.core(slot.core))).count();
+                assert_eq!(inside, n.min(count), "{name}: {n} near {device:?}: {made:?}");
+                tried += 1;
+            }
+        }
+    }
+    assert!(tried > 50 || captured().is_empty(), "{tried}");
+}
+
+/// The node that a request for memory gets is one that has it, by trying every set of nodes.
+#[test]
+fn compact_lacks_the_least_memory_of_all_sets_of_as_many_nodes() {
+    let mut compared = 0;
+    for (at, (name, machine)) in captured().into_iter().chain(synthetic()).enumerate() {
+        let with_cores: Vec<&Node> = machine.nodes().iter().filter(|node| !node.cores.is_empty()).collect();
+        if with_cores.len() < 2 || with_cores.len() > 12 || machine.kinds().len() > 1 {
+            continue;
+        }
+        let seed = u8::try_from(at + 50).unwrap();
+        let free: BTreeMap<OsNode, u64> =
+            with_cores.iter().map(|node| (node.os, 4 + mix(&[seed], node.os.0) % 60)).collect();
+        let taken = Taken { free_memory: free.clone(), ..Taken::nothing(machine.cpus()) };
+        // Amounts of a few bytes count as full for a machine that reports real ones.
+        let mut parts = machine.parts().clone();
+        parts.nodes.iter_mut().for_each(|node| node.bytes = Some(100));
+        let machine = Machine::build(parts).unwrap();
+        for n in [1, 2, 5, 13, 24, 40] {
+            for size in [1, 30, 50, 70, 120] {
+                let memory = MemoryRequest { size: Some(MemorySize(size)), ..MemoryRequest::default() };
+                let request = Request { amount: Amount::Cores(n), memory, ..Request::default() };
+                let Ok(made) = plan(&machine, &request, &taken) else { continue };
+                let room = |nodes: &NodeSet| nodes.iter().map(|os| free[&os]).sum::<u64>();
+                let best = (1u32..1 << with_cores.len())
+                    .filter(|set| set.count_ones() as usize == made.nodes.len())
+                    .map(|set| (0..with_cores.len()).filter(|at| set >> at & 1 == 1).collect::<Vec<_>>())
+                    .filter(|set| {
+                        set.iter().map(|&at| with_cores[at].cores.len()).sum::<usize>() >= n as usize
+                    })
+                    .map(|set| size.saturating_sub(room(&set.iter().map(|&at| with_cores[at].os).collect())))
+                    .min();
+                assert_eq!(Some(size.saturating_sub(room(&made.nodes))), best, "{name}: {n} cores, {size}");
+                assert!(room(&made.memory.nodes) >= size, "{name}: {n} cores, {size}: {made:?}");
+                compared += 1;
+            }
+        }
+    }
+    assert!(compared > 20, "{compared}");
 }
 
 fn picture(machine: &Machine, request: &Request, taken: &Taken) -> String {

@@ -15,6 +15,8 @@ pub struct WantedOf {
     pub cores: *const c_char,
     /// CPUs to choose from; null: all.
     pub cpus: *const c_char,
+    /// Device to be near to; null: none.
+    pub near: *const c_char,
     /// Settings; null: none.
     pub settings: *const c_char,
     /// Name of the holder; null: the program's.
@@ -46,6 +48,7 @@ impl Default for WantedOf {
             size: size_of::<Self>(),
             cores: none,
             cpus: none,
+            near: none,
             settings: none,
             label: none,
             flags: 0,
@@ -61,6 +64,7 @@ impl Default for WantedOf {
 pub(crate) struct Asked {
     cores: Option<String>,
     cpus: Option<String>,
+    near: Option<String>,
     settings: Option<String>,
     label: Option<String>,
     raw: WantedOf,
@@ -88,6 +92,7 @@ pub(crate) unsafe fn read(from: *const WantedOf) -> Result<Asked, Failure> {
         Ok(Asked {
             cores: text(raw.cores, "cores")?,
             cpus: text(raw.cpus, "cpus")?,
+            near: text(raw.near, "near")?,
             settings: text(raw.settings, "settings")?,
             label: text(raw.label, "label")?,
             raw,
@@ -121,6 +126,9 @@ impl Asked {
         };
         if let Some(cpus) = &self.cpus {
             wanted = wanted.within(cpus).map_err(argument)?;
+        }
+        if let Some(near) = &self.near {
+            wanted = wanted.near(near).map_err(argument)?;
         }
         if let Some(settings) = &self.settings {
             wanted = wanted.with_settings(settings).map_err(argument)?;

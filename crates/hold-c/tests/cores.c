@@ -48,7 +48,7 @@ static void field(const char *json, const char *name) {
 }
 
 static void reserve(int64_t wait_ms, int (*look)(void *, const char *)) {
-    struct trimtab_cores_wanted wanted = {sizeof wanted, "1", NULL, NULL, "cores.c", 0, 0, 0, NULL, NULL};
+    struct trimtab_cores_wanted wanted = {sizeof wanted, "1", NULL, NULL, NULL, "cores.c", 0, 0, 0, NULL, NULL};
     int told = 0;
     char *error = NULL, *json = NULL;
     wanted.wait_ms = wait_ms;
@@ -68,7 +68,7 @@ static void reserve(int64_t wait_ms, int (*look)(void *, const char *)) {
 
 static void *many(void *count) {
     for (int at = 0; at < 100; at++) {
-        struct trimtab_cores_wanted wanted = {sizeof wanted, "1", NULL, NULL, NULL, 0, 0, -1, NULL, NULL};
+        struct trimtab_cores_wanted wanted = {sizeof wanted, "1", NULL, NULL, NULL, NULL, 0, 0, -1, NULL, NULL};
         trimtab_cores *mine;
         if (!trimtab_cores_reserve(&wanted, &mine, NULL)) {
             __atomic_add_fetch((int *)count, 1, __ATOMIC_RELAXED);
@@ -79,7 +79,7 @@ static void *many(void *count) {
 }
 
 static int bad(void) {
-    struct trimtab_cores_wanted good = {sizeof good, "1", NULL, NULL, NULL, 0, 0, 0, NULL, NULL}, one;
+    struct trimtab_cores_wanted good = {sizeof good, "1", NULL, NULL, NULL, NULL, 0, 0, 0, NULL, NULL}, one;
     trimtab_cores *mine;
     char *json;
     int refused = 0;
@@ -95,6 +95,8 @@ static int bad(void) {
     one = good, one.cores = "\xff";
     REFUSED(trimtab_cores_plan(&one, &json, NULL));
     one = good, one.cpus = "7-3";
+    REFUSED(trimtab_cores_plan(&one, &json, NULL));
+    one = good, one.near = "tape:0";
     REFUSED(trimtab_cores_plan(&one, &json, NULL));
     one = good, one.settings = "colour=red";
     REFUSED(trimtab_cores_plan(&one, &json, NULL));
@@ -116,7 +118,7 @@ int main(int count, char **word) {
         const char *step = word[at];
         char *json = NULL, *error = NULL;
         if (!strcmp(step, "plan")) {
-            struct trimtab_cores_wanted wanted = {sizeof wanted, "1", NULL, NULL, NULL, 0, 0, 0, NULL, NULL};
+            struct trimtab_cores_wanted wanted = {sizeof wanted, "1", NULL, NULL, NULL, NULL, 0, 0, 0, NULL, NULL};
             if (trimtab_cores_plan(&wanted, &json, NULL)) return 2;
             printf("%s ", strstr(json, "\"threads\":1") ? "1" : json);
             trimtab_cores_free(json);

@@ -4,7 +4,7 @@
 //! trimtab, and the kernel gives them back when the process ends in any way. Nothing here prints,
 //! changes the process's own CPUs without being asked, or keeps state between calls.
 
-use crate::facts::{self, look_at_ledger, settle};
+use crate::facts::{self, look_at_ledger, look_at_memory, settle};
 use crate::foreign_load::Surroundings;
 use crate::holds::{self, Holds};
 use crate::reserve::{ReserveError, ReserveOptions, reserve};
@@ -17,6 +17,7 @@ use std::io;
 use std::time::Duration;
 use trimtab_core::set::CpuSet;
 use trimtab_core::setting::Setting;
+use trimtab_core::topology::{CpuNames, DeviceName};
 use trimtab_front::args::SurveyMode;
 use trimtab_front::args::time::Wait;
 use trimtab_front::machine::Which;
@@ -47,6 +48,10 @@ use trimtab_linux::users::Users;
 pub struct CoresRequest {
     /// The options of `trimtab run` about cores, layout and memory.
     pub options: Options,
+    /// CPUs to choose from; `None`: all.
+    pub cpus: Option<CpuNames>,
+    /// Device to be near to.
+    pub near: Option<DeviceName>,
     /// How long to wait for cores: `None` not at all, `Some(None)` without a limit.
     pub wait: Option<Option<Duration>>,
     /// Name of the holder in `trimtab ps`.
@@ -63,6 +68,8 @@ impl Default for CoresRequest {
     fn default() -> Self {
         Self {
             options: Options::default(),
+            cpus: None,
+            near: None,
             wait: None,
             label: String::new(),
             priority: 0,
@@ -105,7 +112,16 @@ impl CoresRequest {
     /// # Errors
     /// The text is no list of CPUs.
     pub fn within(mut self, text: &str) -> Result<Self, ReserveError> {
-        self.options.cpus = Some(text.parse().map_err(|why| never(format!("cpus: {why}")))?);
+        self.cpus = Some(text.parse().map_err(|why| never(format!("cpus: {why}")))?);
+        Ok(self)
+    }
+
+    /// Prefers cores near a device, as the text of `--near`: `gpu:0`, `nic:mlx5_0`.
+    ///
+    /// # Errors
+    /// The text names no kind of device.
+    pub fn near(mut self, text: &str) -> Result<Self, ReserveError> {
+        self.near = Some(text.parse().map_err(|why| never(format!("near: {why}")))?);
         Ok(self)
     }
 
@@ -115,6 +131,7 @@ impl CoresRequest {
     /// They would be refused, or something cannot be read.
     pub fn plan(&self, world: &World) -> Result<LaunchPlan, ReserveError> {
         let (request, mut facts, _) = self.gather(world, None)?;
+        look_at_memory(world, &request, self.survey, &mut facts);
         look_at_ledger(world, &request, &mut facts);
         decide(&request, &facts).map_err(ReserveError::of)
     }
@@ -132,6 +149,7 @@ impl CoresRequest {
     ) -> Result<Cores, ReserveError> {
         let ledger = OpenLedger::of(world).ok().map(|opened| opened.ledger);
         let (request, mut facts, situation) = self.gather(world, ledger.as_ref())?;
+        look_at_memory(world, &request, self.survey, &mut facts);
         let order = ReserveOptions {
             wait: self.wait.map(Wait),
             label: &self.label,
@@ -155,8 +173,13 @@ impl CoresRequest {
         ledger: Option<&trimtab_linux::ledger::Ledger>,
     ) -> Result<(LaunchRequest, LaunchFacts, Situation), ReserveError> {
         let situation = Situation::live(world, self.rules).map_err(ReserveError::Never)?;
+        let mut options = self.options.clone();
+        let cpus = self.cpus.as_ref().map(|names| situation.cpus(names)).transpose();
+        options.cpus = cpus.map_err(ReserveError::of)?.or(options.cpus);
+        let near = self.near.as_ref().map(|name| situation.near(world, name)).transpose();
+        options.near = near.map_err(ReserveError::of)?.or(options.near);
         let sources = Sources {
-            options: self.options.clone(),
+            options,
             site: situation.policy.site.clone(),
             environment: world.environment().clone(),
             ..Sources::default()

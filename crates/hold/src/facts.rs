@@ -7,8 +7,8 @@
 use crate::foreign_load::Surroundings;
 use crate::site_facts::{LedgerPosition, Situation, location, private_ledger};
 use std::ffi::OsString;
-use trimtab_core::place::local_rank;
 use trimtab_core::place::waiting::Yield;
+use trimtab_core::place::{FULL_BELOW_PERCENT, local_rank};
 use trimtab_core::set::CpuSet;
 use trimtab_front::args::SurveyMode;
 use trimtab_front::process_env::World;
@@ -20,6 +20,7 @@ use trimtab_linux::ledger::{Ledger, LedgerView, ProcessTable};
 use trimtab_linux::limits::parent_mask;
 use trimtab_linux::process::{self, Pid};
 use trimtab_linux::program::Program;
+use trimtab_linux::survey::{free_memory, used_memory};
 use trimtab_linux::sys::version;
 
 /// Reads the facts, except the holds of others and the measurements that the decision asks for. For
@@ -35,7 +36,8 @@ pub fn facts(
     let machine = &situation.machine;
     let look = |mode| Surroundings::look(world, mode, machine, &situation.taken.allowed, ledger);
     let seen = survey.map(look);
-    let load = seen.map(|Surroundings { busy, pinned, notes, .. }| Load { busy, pinned, notes });
+    let load =
+        seen.map(|Surroundings { busy, pinned, notes, .. }| Load { busy, pinned, notes, ..Load::default() });
     LaunchFacts {
         bounds: situation.taken.clone(),
         limited: situation.limited.clone(),
@@ -50,6 +52,23 @@ pub fn facts(
         build: BuildFacts::default(),
         answers: Answers::default(),
         machine: machine.clone(),
+    }
+}
+
+/// Reads the free memory of the nodes, if it matters: the request names an amount, or there are
+/// several nodes, and the memory in use could fill one of them.
+pub fn look_at_memory(world: &World, request: &LaunchRequest, mode: SurveyMode, facts: &mut LaunchFacts) {
+    let nodes = facts.machine.nodes();
+    let sized = request.place.memory.size.is_some();
+    let full_from = |bytes: u64| bytes / 100 * u64::from(100 - FULL_BELOW_PERCENT);
+    let smallest = nodes.iter().filter_map(|node| node.bytes).filter(|&bytes| bytes > 0).min();
+    let may_be_full = || smallest.is_some_and(|bytes| used_memory() >= full_from(bytes));
+    if !sized && (nodes.len() < 2 || mode == SurveyMode::None || !may_be_full()) {
+        return;
+    }
+    match free_memory(&world.sys(), nodes.iter().map(|node| node.os)) {
+        Ok(free) => facts.load.memory = free,
+        Err(error) => facts.load.notes.push(format!("the free memory of nodes is not known: {error}")),
     }
 }
 

@@ -4,6 +4,7 @@
 //! takes a tenth of a second; the lock map is read after, because only then does it stay true until
 //! the cores are taken.
 
+use crate::facts::look_at_memory;
 use crate::queue::{Line, claim, unknown_lockers};
 use crate::site_facts::{LedgerPosition, location, private_ledger};
 use anyhow::anyhow;
@@ -13,6 +14,7 @@ use thiserror::Error;
 use trimtab_core::place::PlaceError;
 use trimtab_core::queue::{Applicant, Precedence, QueueRules};
 use trimtab_core::set::CpuSet;
+use trimtab_front::args::SurveyMode;
 use trimtab_front::args::time::Wait;
 use trimtab_front::exit::{self, Exit};
 use trimtab_front::process_env::World;
@@ -165,6 +167,10 @@ pub fn reserve(
         let left = limit.map_or(Duration::MAX, |limit| limit.saturating_sub(begin.elapsed()));
         if !pause(queue.as_mut(), &ahead, left, taking.processes(), order.goes_on) {
             return Err(ReserveError::Cancelled);
+        }
+        if request.place.memory.size.is_some() {
+            // Programs that ended meanwhile have returned their memory, and others have taken some.
+            look_at_memory(world, request, SurveyMode::Auto, facts);
         }
     }
 }

@@ -5,11 +5,13 @@ use crate::site::Policy;
 use anyhow::{Context, Result};
 use std::path::Path;
 use trimtab_agent::paths::LEDGER;
-use trimtab_core::place::{Reason, Taken};
+use trimtab_core::place::{NearDevice, Reason, Taken};
 use trimtab_core::set::CpuSet;
-use trimtab_core::topology::Machine;
+use trimtab_core::topology::{CpuNames, DeviceName, Machine, known_devices};
 use trimtab_front::machine::{Model, Which};
 use trimtab_front::process_env::World;
+use trimtab_launch::Refusal;
+use trimtab_linux::devices;
 use trimtab_linux::ledger::{Ledger, LedgerError, LedgerView, Level, Location, ProcessTable, Standing};
 use trimtab_linux::limits::{Bounds, Limits};
 use trimtab_linux::sys::affinity;
@@ -23,6 +25,8 @@ pub use trimtab_launch::request::HOLD;
 pub struct Situation {
     /// The machine.
     pub machine: Machine,
+    /// Whether it is this machine, and no described one.
+    pub live: bool,
     /// CPUs that may be used: `allowed`, `mems` and `quota` are set, nothing is taken yet.
     pub taken: Taken,
     /// Why the process may not use the whole machine.
@@ -53,6 +57,7 @@ impl Situation {
             limited: Vec::new(),
             policy: Policy::default(),
             warnings: warning.into_iter().collect(),
+            live: true,
             machine,
         };
         let (allowed, of) = (situation.taken.allowed.len(), situation.machine.pu_count());
@@ -76,7 +81,42 @@ impl Situation {
     pub fn elsewhere(world: &World, which: &Which) -> Result<Self> {
         let (machine, _) = which.load(world)?;
         let taken = Taken::nothing(machine.allowed());
-        Ok(Self { machine, taken, limited: Vec::new(), policy: Policy::default(), warnings: Vec::new() })
+        Ok(Self {
+            machine,
+            live: false,
+            taken,
+            limited: Vec::new(),
+            policy: Policy::default(),
+            warnings: Vec::new(),
+        })
+    }
+
+    /// Returns the CPUs of these names.
+    ///
+    /// # Errors
+    /// The machine has no such part.
+    pub fn cpus(&self, names: &CpuNames) -> Result<CpuSet, Refusal> {
+        names.on(&self.machine).map_err(|error| Refusal::Request(format!("--cpus {error}")))
+    }
+
+    /// Finds a device: in the model of the machine, or, on this machine, in the kernel's files.
+    ///
+    /// # Errors
+    /// There is no such device; the message lists the known ones.
+    pub fn near(&self, world: &World, name: &DeviceName) -> Result<NearDevice, Refusal> {
+        let refused = |cause: String| {
+            let known = known_devices(&self.machine);
+            let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+            Refusal::Request(format!("--near {name}: {cause} (devices in the model: {known})"))
+        };
+        let cpus = match (name.near(&self.machine), self.live) {
+            (Some(cpus), _) => cpus,
+            (None, false) => return Err(refused("that machine has no such device".to_owned())),
+            (None, true) => devices::near(&world.sys(), name)
+                .map_err(|error| refused(error.to_string()))?
+                .intersection(&self.machine.cpus()),
+        };
+        Ok(NearDevice { name: name.to_string(), cpus })
     }
 
     fn reserve_for_system(&mut self) {

@@ -8,7 +8,7 @@
 use crate::family::Family;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use trimtab_core::ids::OsCpu;
+use trimtab_core::ids::{OsCpu, OsNode};
 use trimtab_core::jobserver::Form;
 use trimtab_core::place::launchers::Launcher;
 use trimtab_core::place::runtimes::Runtime;
@@ -85,6 +85,8 @@ pub struct Load {
     pub busy: BTreeMap<OsCpu, u16>,
     /// CPUs to which tasks of other programs are bound.
     pub pinned: CpuSet,
+    /// Free memory of each node that was examined, in bytes.
+    pub memory: BTreeMap<OsNode, u64>,
     /// Load facts that were not read, and why, in words.
     pub notes: Vec<String>,
 }
@@ -237,6 +239,7 @@ impl LaunchFacts {
             held: self.ledger.held.clone(),
             pinned: self.load.pinned.clone(),
             busy: self.load.busy.clone(),
+            free_memory: self.load.memory.clone(),
             ..self.bounds.clone()
         }
     }

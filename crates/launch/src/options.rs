@@ -7,7 +7,7 @@ use std::str::FromStr;
 use trimtab_core::balance::Kind;
 use trimtab_core::handoff::{Report, Roots};
 use trimtab_core::place::waiting::WaitPolicy;
-use trimtab_core::place::{Amount, Fit, HugePages, MemoryRequest, Smt, Strategy};
+use trimtab_core::place::{Amount, Fit, HugePages, MemoryRequest, MemorySize, NearDevice, Smt, Strategy};
 use trimtab_core::set::CpuSet;
 use trimtab_core::setting::{Knob, Setting};
 
@@ -150,6 +150,10 @@ pub struct Options {
     pub kind: Option<String>,
     /// Memory policy.
     pub mem: Option<MemoryRequest>,
+    /// Memory that must be available on the nodes of the run.
+    pub mem_size: Option<MemorySize>,
+    /// Device near which the cores are chosen, as found on the machine.
+    pub near: Option<NearDevice>,
     /// Huge pages.
     pub thp: Option<Thp>,
     /// Nested teams, as the text of the option.

@@ -10,8 +10,8 @@ use crate::request::LaunchRequest;
 use std::collections::BTreeSet;
 use trimtab_core::place::nesting::{Tree, narrow};
 use trimtab_core::place::{
-    Amount, GrantedCores, KindChoice, LocalRank, MemoryPlan, MemoryPolicy, PlaceError, Plan, Reason, Request,
-    Taken, local_rank, part, plan,
+    Amount, GrantedCores, KindChoice, LocalRank, MemoryPlan, MemoryPolicy, MemoryRequest, PlaceError, Plan,
+    Reason, Request, Taken, local_rank, part, plan,
 };
 use trimtab_core::set::CpuSet;
 
@@ -125,6 +125,9 @@ fn of_rank(
         cores_auto: None,
         cores_max: None,
         granted: None,
+        // Examined when the allotment was chosen.
+        memory: MemoryRequest { size: None, ..asked.memory.clone() },
+        near: None,
         ..asked.clone()
     };
     let quiet = facts.bounds.clone();

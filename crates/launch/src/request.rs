@@ -23,7 +23,7 @@ use trimtab_core::balance::Kind;
 use trimtab_core::handoff::{Report, Roots};
 use trimtab_core::place::waiting::WaitPolicy;
 use trimtab_core::place::{
-    Amount, Fit, Grant, HugePages, KindChoice, Request, Smt, Strategy, grant, local_rank,
+    Amount, Fit, Grant, HugePages, KindChoice, MemoryRequest, Request, Smt, Strategy, grant, local_rank,
 };
 use trimtab_core::setting::{Knob, Setting};
 
@@ -436,7 +436,8 @@ impl Layers<'_> {
             strategy: strategy.value,
             smt: smt.value,
             kind,
-            memory: memory.value,
+            memory: MemoryRequest { size: options.mem_size, ..memory.value },
+            near: options.near.clone(),
             huge_pages: pages.value,
             share: options.share,
             or_fewer: options.or_fewer,

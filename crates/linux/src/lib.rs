@@ -42,6 +42,7 @@ mod boot;
 pub mod budget;
 pub mod calibrate;
 pub mod child;
+pub mod devices;
 pub mod host;
 pub mod jobserver;
 pub mod launch;

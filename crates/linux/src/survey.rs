@@ -8,14 +8,17 @@
 //!    compute at this instant.
 //! 4. [`Load`]: the CPUs that were used between two moments. Its only cost is the time between
 //!    them.
+//! 5. [`free_memory()`]: the memory of each node that is free, one short read for each.
 //!
 //! Nothing here weighs one answer against another.
 
+mod free_memory;
 mod load;
 mod pins;
 mod running;
 mod times;
 
+pub use free_memory::{free_memory, used_memory};
 pub use load::{CpuLoad, Load, LoadSample, Ticks};
 pub use pins::{Masks, Pin, PinScan, Pins, Processes};
 pub use running::{Running, running};

@@ -8,9 +8,9 @@ use clap::{Args, ValueHint};
 use std::ffi::OsString;
 use trimtab_core::handoff::Roots;
 use trimtab_core::place::waiting::WaitPolicy;
-use trimtab_core::place::{Amount, Fit, MemoryRequest, Smt, Strategy};
-use trimtab_core::set::CpuSet;
+use trimtab_core::place::{Amount, Fit, MemoryRequest, MemorySize, Smt, Strategy};
 use trimtab_core::setting::{SLICES, Setting};
+use trimtab_core::topology::{CpuNames, DeviceName};
 use trimtab_launch::options::JobserverForm;
 use trimtab_launch::preempt::PreemptPeriod;
 use trimtab_launch::{EnvMode, PinMode, Thp};
@@ -77,9 +77,23 @@ pub struct PlaceArgs {
     #[arg(short, long, value_name = "EXPR", value_parser = amounts(), hide_possible_values = true,
           help_heading = PLACEMENT)]
     pub cores: Option<Amount>,
-    /// Use exactly these CPUs; with --cores, choose cores among these. Kernel numbers: 0-7,16-23.
+    /// Use exactly these CPUs; with --cores, choose cores among these. Kernel numbers: 0-7,16-23;
+    /// or parts of the machine: S0:0-3@S1:0-3, node:1.core:even.
+    ///
+    /// S0:0-3 are the first four CPUs of package 0, first hardware threads before second ones. N or
+    /// M is a node, C a last-level cache, D a die; N:0-3 counts over the whole machine. A path names
+    /// units inside units, with all their CPUs: a level (package, die, node, l3, l2, core, pu) and
+    /// all, even, odd or a list. Units are counted from 0 in the order of trimtab topo, nodes at the
+    /// beginning by the kernel's numbers. @ joins several of these.
     #[arg(long, value_name = "LIST", help_heading = PLACEMENT)]
-    pub cpus: Option<CpuSet>,
+    pub cpus: Option<CpuNames>,
+    /// Choose cores near a device: gpu:0, nic:mlx5_0, disk:nvme0n1, pci:0000:3b:00.0, or the disk
+    /// with a file, file:/data.
+    ///
+    /// If the cores near it do not suffice, the nearest others are added. trimtab topo lists the
+    /// devices of the machine.
+    #[arg(long, value_name = "DEVICE", hide_short_help = true, help_heading = PLACEMENT)]
+    pub near: Option<DeviceName>,
     /// Layout of the threads: compact (close together), scatter (far apart), balanced (far apart,
     /// neighbours together), stride:N (every N-th core), stride:l2, stride:fpu or stride:core (one
     /// per unit).
@@ -95,10 +109,18 @@ pub struct PlaceArgs {
     #[arg(long, value_name = "KIND", hide_short_help = true, help_heading = PLACEMENT)]
     pub kind: Option<String>,
     /// Memory policy: auto, local, bind, preferred, interleave, weighted or none, on the nodes of
-    /// the plan; or on given nodes: bind:0,2 or preferred:hbm.
+    /// the plan; or on given nodes: bind:0,2 or preferred:hbm, for which hbm is enough.
     #[arg(long, value_name = "POLICY", value_parser = memory_policies(), hide_possible_values = true,
           help_heading = PLACEMENT)]
     pub mem: Option<MemoryRequest>,
+    /// Memory that must be available on the nodes of the run: 512M, 64G, 1.5T.
+    ///
+    /// Free memory and the caches of files count. Among equally good cores, those on nodes with
+    /// this much memory are chosen. If the nodes of the cores have less, the nearest other nodes
+    /// are added to the memory policy; if these do not suffice either, the run is refused. The
+    /// memory is not reserved.
+    #[arg(long, value_name = "SIZE", hide_short_help = true, help_heading = PLACEMENT)]
+    pub mem_size: Option<MemorySize>,
     /// Transparent huge pages: inherit, off, advised (only if the program requests them; Linux
     /// 6.18), or on (the allocator requests them by GLIBC_TUNABLES; glibc 2.35).
     #[arg(long, value_name = "MODE", value_parser = words::Words::<Thp>::of(Thp::words()),

@@ -129,6 +129,9 @@ fn planned(world: &World, which: &Which, args: &PlanArgs) -> Result<Planned, Gat
     let watch = watch.filter(|_| request.env != EnvMode::Print);
     let survey = live.then_some(args.place.survey);
     let mut facts = facts::facts(world, &situation, program.as_ref(), &args.command, survey, None);
+    if let Some(survey) = survey {
+        facts::look_at_memory(world, &request, survey, &mut facts);
+    }
     facts.build = gather::build_facts(world, &request, program.as_ref());
     let counts = watch.is_some() && (args.run.report.is_some() || args.run.profile.is_some());
     let counting = counts.then(|| SyncPage::create(args.run.env != EnvMode::Set));

@@ -71,6 +71,7 @@ pub fn run(world: &World, args: &RunArgs) -> Result<u8, Exit> {
     }
     let survey = Some(args.place.survey);
     let mut facts = facts::facts(world, &situation, Some(&program), &args.command, survey, ledger.as_ref());
+    facts::look_at_memory(world, &request, args.place.survey, &mut facts);
     facts.build = gather::build_facts(world, &request, Some(&program));
     facts.meetings = watch.as_ref().and_then(|(_, outputs)| outputs.sync_page());
     let queue = situation.policy.site.queue();

@@ -475,3 +475,72 @@ fn a_grant_of_slurm_is_for_this_machine_only() {
     assert!(said("").contains("SLURM_CPUS_ON_NODE grants this job 1 CPU: 1 core is taken"), "{}", said(""));
     assert!(!said("-c 2").contains("SLURM"));
 }
+
+/// Returns the JSON of a plan that passes the check.
+fn checked(sandbox: &Sandbox, machine: &str, options: &str) -> Value {
+    let text = plan(sandbox, machine, &format!("--json {options}"));
+    assert_eq!(sandbox.trimtab("check -").input(&text).ends().ok(), "", "{machine} {options}");
+    serde_json::from_str(&text).unwrap()
+}
+
+#[test]
+fn requested_memory_is_on_the_nodes_of_the_plan_or_refused() {
+    let sandbox = Sandbox::new();
+    let machine = "pack:2 numa:2(memory=64GB) core:4";
+    for (size, nodes) in [("60G", "0"), ("100G", "0-1"), ("0.25T", "0-3")] {
+        let plan = checked(&sandbox, machine, &format!("-c 4 --mem-size {size}"));
+        assert_eq!(plan["plan"]["memory"]["nodes"], nodes, "{size}");
+    }
+    let too_much = sandbox.trimtab("plan --mem-size 257G --machine").arg(machine).ends();
+    too_much.fails(1, &["257 GiB of memory asked for (--mem-size), 256 GiB can be had now on nodes 0-3"]);
+    let here = sandbox.run("-c 1 --survey none --mem-size 8000T").arg("true").ends();
+    here.fails(125, &["8000 TiB of memory asked for (--mem-size)", "can be had now on"]);
+    assert_eq!(sandbox.run("-c 1 --mem-size 1M").args(["echo", "ran"]).ends().ok(), "ran\n");
+    let unit = sandbox.run("--mem-size 64").arg("true").ends();
+    unit.fails(2, &["\"64\" lacks a unit: 64G, or 64M"]);
+}
+
+#[test]
+fn cpus_have_names_by_their_place() {
+    let sandbox = Sandbox::new();
+    for (names, mask) in [
+        ("S0:0-1@S1:0", "0,2,16"),
+        ("N1:0-3", "8,10,12,14"),
+        ("node:1.core:even.pu:1", "9,13"),
+        ("C3:0", "24"),
+    ] {
+        let plan = checked(&sandbox, SERVER, &format!("--cpus {names}"));
+        assert_eq!(plan["plan"]["mask"], mask, "{names}");
+    }
+    let narrowed = checked(&sandbox, SERVER, "-c 2 --cpus node:3.core:all");
+    assert_eq!(narrowed["plan"]["mask"], "24,26");
+    let fails = |names: &str, status, words: &str| {
+        let run = sandbox.trimtab(&format!("plan --cpus {names} --machine")).arg(SERVER).ends();
+        run.fails(status, &[words]);
+    };
+    fails("node:9.core:0", 2, "--cpus node:9: node 9 does not exist there (there is 0-3)");
+    fails("nod:1.core:0", 2, "is no part of a machine");
+}
+
+#[test]
+fn cores_near_a_device_are_chosen_on_captured_machines() {
+    let files = need!(topologies(), "no captured machines: set TRIMTAB_TOPOLOGIES");
+    let file = |name: &str| files.iter().find(|file| file.ends_with(format!("{name}.xml")));
+    let sandbox = Sandbox::new();
+    for (name, device, nodes) in [
+        ("epyc-corona", "gpu:1", "2"),
+        ("32em64t-2n8c2t-pci-normalio", "nic:mlx5_0", "1"),
+        ("eas-tioga", "hsi0", "3"),
+    ] {
+        let Some(file) = file(name) else { continue };
+        let plan = checked(&sandbox, &file.display().to_string(), &format!("-c 4 --near {device}"));
+        assert_eq!(plan["plan"]["nodes"], nodes, "{name}");
+        assert_eq!(plan["plan"]["memory"]["nodes"], nodes, "{name}");
+    }
+    let unknown = sandbox.trimtab("plan --near gpu:9 --machine").arg(SERVER).ends();
+    unknown.fails(2, &["--near gpu:9: that machine has no such device (devices in the model: none)"]);
+    let here = sandbox.trimtab("plan --survey none --near nic:none0").ends();
+    here.fails(2, &["there is no device nic:none0 here"]);
+    let word = sandbox.run("--near gpu").arg("true").ends();
+    word.fails(2, &["as in gpu:0"]);
+}

@@ -1,5 +1,6 @@
-//! Check of local memory: a plan must not use cores without local memory while free cores with
-//! local memory would have met the request.
+//! Check of local memory and of a requested device: a plan must not use cores without local memory,
+//! or far from the device, while better free cores would have met the request. Nearness to the
+//! device comes first.
 //!
 //! A core is free if none of its CPUs is held, busy or has a task bound to it. The request alone
 //! determines the cores that would have met it: any such core, if cores are counted; a unit that
@@ -7,7 +8,10 @@
 //! enough cores of one remainder in one cache.
 
 use super::{PlanFinding, inside, outermost};
-use crate::place::{Amount, BUSY_FROM, KindChoice, Request, Strategy, Stride, Taken};
+use crate::ids::OsNode;
+use crate::place::{
+    Amount, BUSY_FROM, FULL_BELOW_PERCENT, KindChoice, Plan, Request, Strategy, Stride, Taken,
+};
 use crate::set::{CpuSet, NodeSet};
 use crate::topology::{Core, Level, Machine};
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,38 +23,122 @@ pub(super) fn check(
     taken: &Taken,
     cores: &BTreeSet<u32>,
 ) -> Option<PlanFinding> {
-    let local = local(machine, taken);
-    let remote: BTreeSet<u32> = cores.difference(&local).copied().collect();
-    if remote.is_empty() || request.amount == Amount::Exact {
-        return None;
+    let device = near(machine, request);
+    let local: BTreeSet<u32> = local(machine, taken).intersection(&device).copied().collect();
+    let remote: BTreeSet<u32> =
+        cores.intersection(&device).filter(|core| !local.contains(core)).copied().collect();
+    let better = better(machine, request, taken, cores, &local, &remote);
+    let of = |cores| cpus(machine, taken, cores);
+    if !better.is_empty() {
+        return Some(PlanFinding::NoLocalMemory { cpus: of(&remote), free: of(&better) });
+    }
+    let far: BTreeSet<u32> = cores.difference(&device).copied().collect();
+    let better = self::better(machine, request, taken, cores, &device, &far);
+    (!better.is_empty()).then(|| PlanFinding::FarFromDevice { cpus: of(&far), free: of(&better) })
+}
+
+fn cpus(machine: &Machine, taken: &Taken, cores: &BTreeSet<u32>) -> CpuSet {
+    let cpus = cores.iter().map(|&core| machine.cpus_of(&machine.cores()[core as usize].pus));
+    cpus.fold(CpuSet::new(), |all, cpus| all.union(&cpus)).intersection(&taken.allowed)
+}
+
+/// Returns the cores near to the requested device; all cores if none is requested, or if nothing is
+/// known of its place.
+fn near(machine: &Machine, request: &Request) -> BTreeSet<u32> {
+    let of = |core: &Core| match &request.near {
+        Some(device) if !device.cpus.is_empty() => machine.cpus_of(&core.pus).intersects(&device.cpus),
+        _ => true,
+    };
+    (0..).zip(machine.cores()).filter(|(_, core)| of(core)).map(|(at, _)| at).collect()
+}
+
+/// Returns free cores among the `good` ones that would have met the request in place of the `bad`
+/// ones; empty if there are none.
+fn better(
+    machine: &Machine,
+    request: &Request,
+    taken: &Taken,
+    cores: &BTreeSet<u32>,
+    good: &BTreeSet<u32>,
+    bad: &BTreeSet<u32>,
+) -> BTreeSet<u32> {
+    if bad.is_empty() || request.amount == Amount::Exact {
+        return BTreeSet::new();
     }
     let kinds: BTreeSet<_> = cores.iter().map(|&core| machine.cores()[core as usize].kind).collect();
     let free = (0..).zip(machine.cores()).filter(|(at, core)| {
-        local.contains(at)
+        good.contains(at)
             && !cores.contains(at)
             && is_free(machine, request, taken, core)
             && (request.kind == KindChoice::Any || kinds.contains(&core.kind))
     });
     let free: BTreeSet<u32> = free.map(|(at, _)| at).collect();
-    let better = match (request.amount, request.strategy) {
+    match (request.amount, request.strategy) {
         (Amount::Shape(shape), Strategy::Compact | Strategy::Scatter | Strategy::Balanced) => {
-            unit(machine, shape.level, shape.per, &remote, &free)
+            unit(machine, shape.level, shape.per, bad, &free)
         }
         (Amount::Shape(_), _) => BTreeSet::new(),
         (_, Strategy::Stride(Stride::Every(every))) => remainder(machine, every, cores.len(), &free),
         (_, Strategy::Stride(Stride::OnePer(level))) => unused(machine, level, taken, cores, &free),
         (_, Strategy::Stride(Stride::OnePerFpu)) => BTreeSet::new(),
         _ => free,
+    }
+}
+
+/// Checks the requested amount of memory.
+pub(super) fn check_room(
+    machine: &Machine,
+    request: &Request,
+    taken: &Taken,
+    plan: &Plan,
+    cores: &BTreeSet<u32>,
+) -> Option<PlanFinding> {
+    let asked = request.memory.size?.0;
+    let open = open_nodes(machine, taken);
+    // An unknown amount is as good as enough.
+    let of = |nodes: &NodeSet| {
+        let rooms = machine.nodes().iter().filter(|node| nodes.contains(node.os));
+        rooms.fold(0u64, |sum, node| {
+            let room = taken.free_memory.get(&node.os).copied().or(node.bytes).unwrap_or(asked);
+            sum.saturating_add(room)
+        })
     };
-    let cpus = |set: &BTreeSet<u32>| -> CpuSet {
-        let cpus = set.iter().map(|&core| machine.cpus_of(&machine.cores()[core as usize].pus));
-        cpus.fold(CpuSet::new(), |all, cpus| all.union(&cpus)).intersection(&taken.allowed)
-    };
-    (!better.is_empty()).then(|| PlanFinding::NoLocalMemory { cpus: cpus(&remote), free: cpus(&better) })
+    let nodes = if plan.memory.policy.takes_nodes() { &plan.memory.nodes } else { &open };
+    if of(nodes) < asked && !machine.nodes().is_empty() {
+        return Some(PlanFinding::NoRoom { nodes: nodes.clone(), room: of(nodes), asked });
+    }
+    let single = request.strategy == Strategy::Compact
+        && matches!(request.amount, Amount::Cores(_))
+        && request.near.is_none()
+        && plan.nodes.len() == 1
+        && plan.nodes.iter().all(|node| open.contains(node));
+    if !single || of(&plan.nodes) >= asked {
+        return None;
+    }
+    let kinds: BTreeSet<_> = cores.iter().map(|&core| machine.cores()[core as usize].kind).collect();
+    let other = machine.nodes().iter().find(|node| {
+        let free = node.cores.iter().map(|core| &machine.cores()[core.0 as usize]).filter(|core| {
+            is_free(machine, request, taken, core)
+                && (request.kind == KindChoice::Any || kinds.contains(&core.kind))
+        });
+        open.contains(node.os) && of(&[node.os].into_iter().collect()) >= asked && free.count() >= cores.len()
+    });
+    other.map(|node| PlanFinding::RoomElsewhere { nodes: plan.nodes.clone(), other: node.os })
 }
 
 /// Returns the cores with a home node that has usable memory; all cores if no node has any.
 fn local(machine: &Machine, taken: &Taken) -> BTreeSet<u32> {
+    let usable = open_nodes(machine, taken);
+    let is_local = |core: &Core| {
+        usable.is_empty()
+            || core.node.is_some_and(|node| usable.contains(machine.nodes()[node.0 as usize].os))
+    };
+    (0..).zip(machine.cores()).filter(|(_, core)| is_local(core)).map(|(at, _)| at).collect()
+}
+
+/// Returns the nodes with memory that may be used and is not all in use; if that leaves none, those
+/// with memory that may be used.
+fn open_nodes(machine: &Machine, taken: &Taken) -> NodeSet {
     let says = machine.nodes().iter().any(|node| node.bytes.is_some_and(|bytes| bytes > 0));
     let empty = |bytes: Option<u64>| {
         bytes == Some(0) && (says || machine.nodes().iter().any(|node| node.bytes.is_none()))
@@ -58,11 +146,15 @@ fn local(machine: &Machine, taken: &Taken) -> BTreeSet<u32> {
     let usable = machine.nodes().iter().filter(|node| !empty(node.bytes)).map(|node| node.os);
     let usable: NodeSet =
         usable.filter(|&os| taken.mems.as_ref().is_none_or(|mems| mems.contains(os))).collect();
-    let is_local = |core: &Core| {
-        usable.is_empty()
-            || core.node.is_some_and(|node| usable.contains(machine.nodes()[node.0 as usize].os))
+    let full = |os: OsNode| {
+        let bytes = machine.nodes().iter().find(|node| node.os == os).and_then(|node| node.bytes);
+        let free = taken.free_memory.get(&os);
+        bytes.zip(free).is_some_and(|(bytes, &free)| {
+            u128::from(free) * 100 < u128::from(bytes) * u128::from(FULL_BELOW_PERCENT)
+        })
     };
-    (0..).zip(machine.cores()).filter(|(_, core)| is_local(core)).map(|(at, _)| at).collect()
+    let open: NodeSet = usable.iter().filter(|&os| !full(os)).collect();
+    if open.is_empty() { usable } else { open }
 }
 
 fn is_free(machine: &Machine, request: &Request, taken: &Taken, core: &Core) -> bool {

@@ -9,7 +9,7 @@ use super::spread::ThreadOrder;
 use super::strategy::Strategy;
 use super::taken::PINNED_COST;
 use super::{Reason, compact, spread, stride};
-use crate::topology::Machine;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 /// Cost of one more node for a run, in thousandths of a core. The value makes a core that is less
@@ -22,6 +22,9 @@ const LLC_COST: u64 = 60;
 /// cache, so that free cores with memory are preferred at any distance; less than a mostly busy
 /// core.
 const REMOTE_COST: u64 = 600;
+/// Cost of a core that is not near the requested device, in thousandths of a core: as for one
+/// without local memory.
+const FAR_COST: u64 = 600;
 /// Cost limits, in thousandths of a core: the strategy is also asked with only the candidates up to
 /// each of them.
 const CEILINGS: [u32; 4] = [0, 250, 1_000, PINNED_COST];
@@ -80,8 +83,8 @@ pub(super) fn weighed(
             continue;
         }
         size_before = below.len();
-        let Some(chosen) = local_first(pool.machine, strategy, below, n) else { continue };
-        let cost = loss(strategy, &chosen);
+        let Some(chosen) = nearest_first(pool, strategy, below, n) else { continue };
+        let cost = loss(pool, strategy, &chosen);
         if best.as_ref().is_none_or(|(least, _)| cost < *least) {
             best = Some((cost, chosen));
         }
@@ -92,43 +95,78 @@ pub(super) fn weighed(
     best
 }
 
-/// Chooses `n` of `items` with the strategy: those with local memory, and others only if these do
-/// not suffice.
-fn local_first(machine: &Machine, strategy: Strategy, items: Vec<Item>, n: usize) -> Option<Vec<Item>> {
-    let (remote, local): (Vec<Item>, Vec<Item>) = items.into_iter().partition(|item| item.remote > 0);
-    if n <= local.len() {
-        return by_strategy(machine, strategy, &local, n);
+/// Chooses `n` of `items` with the strategy: those near the requested device first, and among these
+/// those with local memory; others only if these do not suffice.
+fn nearest_first(pool: &Pool<'_>, strategy: Strategy, items: Vec<Item>, n: usize) -> Option<Vec<Item>> {
+    if n == 0 {
+        return by_strategy(pool, strategy, &[], &[], 0);
     }
-    let mut all = by_strategy(machine, strategy, &remote, n - local.len())?;
-    all.extend(local);
-    all.sort_unstable_by_key(|item| item.members.start);
-    // Choose all of them, only to get their order.
-    by_strategy(machine, strategy, &all, n)
+    let mut classes: BTreeMap<(bool, bool), Vec<Item>> = BTreeMap::new();
+    for item in items {
+        classes.entry((item.far > 0, item.remote > 0)).or_default().push(item);
+    }
+    let mut all: Vec<Item> = Vec::new();
+    for class in classes.into_values() {
+        let left = n - all.len();
+        if class.len() < left {
+            all.extend(class);
+            continue;
+        }
+        let last = by_strategy(pool, strategy, &all, &class, left)?;
+        if all.is_empty() {
+            return Some(last);
+        }
+        all.extend(last);
+        all.sort_unstable_by_key(|item| item.members.start);
+        // Choose all of them, only to get their order.
+        return by_strategy(pool, strategy, &[], &all, n);
+    }
+    None
 }
 
-fn by_strategy(machine: &Machine, strategy: Strategy, items: &[Item], n: usize) -> Option<Vec<Item>> {
+/// Chooses `n` of `items` in addition to those `before`.
+fn by_strategy(
+    pool: &Pool<'_>,
+    strategy: Strategy,
+    before: &[Item],
+    items: &[Item],
+    n: usize,
+) -> Option<Vec<Item>> {
     let positions = match strategy {
-        Strategy::Compact | Strategy::Stride(_) => compact::choose(machine, items, n),
+        Strategy::Compact | Strategy::Stride(_) => compact::choose(pool, before, items, n),
         Strategy::Scatter => spread::choose(items, n, ThreadOrder::Dealt),
         Strategy::Balanced => spread::choose(items, n, ThreadOrder::Blocks),
     };
     Some(positions?.into_iter().map(|at| items[at].clone()).collect())
 }
 
-/// Returns the loss of a choice: foreign load, missing local memory, and, for strategies that
-/// gather, every node and cache beyond the first.
-fn loss(strategy: Strategy, chosen: &[Item]) -> u64 {
-    let load: u64 = chosen.iter().map(|item| u64::from(item.cost) + item.remote as u64 * REMOTE_COST).sum();
-    let distinct = |key: usize| {
-        let mut keys: Vec<u32> = chosen.iter().map(|item| item.keys[key]).collect();
-        keys.sort_unstable();
-        keys.dedup();
-        (keys.len() as u64).saturating_sub(1)
-    };
+/// Returns the loss of a choice: foreign load, missing local memory, distance from the requested
+/// device, and, for strategies that gather, every node and cache beyond the first.
+fn loss(pool: &Pool<'_>, strategy: Strategy, chosen: &[Item]) -> u64 {
+    let of =
+        |item: &Item| u64::from(item.cost) + item.remote as u64 * REMOTE_COST + item.far as u64 * FAR_COST;
+    let load: u64 = chosen.iter().map(of).sum();
+    let distinct = |key: usize| -> BTreeSet<u32> { chosen.iter().map(|item| item.keys[key]).collect() };
+    let nodes = distinct(KEY_NODE);
+    let load = load + lack(pool, chosen, &nodes);
     match strategy {
         Strategy::Scatter | Strategy::Balanced => load,
         Strategy::Compact | Strategy::Stride(_) => {
-            load + distinct(KEY_NODE) * NODE_COST + distinct(KEY_LLC) * LLC_COST
+            let beyond = |units: usize| (units as u64).saturating_sub(1);
+            load + beyond(nodes.len()) * NODE_COST + beyond(distinct(KEY_LLC).len()) * LLC_COST
         }
     }
+}
+
+/// Returns the loss by requested memory that the nodes of a choice do not have: its share of the
+/// request is used from other nodes by all cores.
+fn lack(pool: &Pool<'_>, chosen: &[Item], nodes: &BTreeSet<u32>) -> u64 {
+    let asked = u128::from(pool.room.asked);
+    if asked == 0 {
+        return 0;
+    }
+    let room: u128 = nodes.iter().map(|&node| u128::from(pool.room.of(node))).sum();
+    let cores: usize = chosen.iter().map(|item| item.members.len() - item.remote).sum();
+    let all = cores as u128 * u128::from(REMOTE_COST);
+    u64::try_from(all * asked.saturating_sub(room) / asked).unwrap_or(u64::MAX)
 }

@@ -2,8 +2,10 @@
 //!
 //! Unit: items (cores, or whole units of cores); distances in the firmware's scale; costs in
 //! thousandths of a core. Problem: choose `n` of the free items such that they touch the fewest
-//! nodes, then the fewest last-level caches, then are nearest to each other, then cost least, then
-//! leave the smallest rest, so that large holes stay whole for later runs. Idea: the number of
+//! nodes, then lack the least of the requested memory, then are nearest to memory, then touch the
+//! fewest last-level caches, then are nearest to each other, then cost least, then leave the
+//! smallest rest, so that large holes stay whole for later runs. (Items far from a requested device
+//! are nearest to it before all else.) Idea: the number of
 //! nodes is known in advance (add the largest nodes until they suffice), so only sets with exactly
 //! this number of nodes are compared. Inside a set the caches are chosen largest first, and the
 //! last cache is the smallest that suffices. Properties: The node count is always minimal, and the
@@ -11,10 +13,10 @@
 //! most [`SETS_MAX`] sets of nodes (every machine up to 14 nodes, and most requests beyond); past
 //! that, sets are grown greedily from each of [`SEEDS_MAX`] nodes. Ties go to the lower number.
 
-use super::pool::{Item, KEY_L2, KEY_LLC, KEY_NODE};
+use super::pool::{Away, Item, KEY_L2, KEY_LLC, KEY_NODE, Pool, Room};
 use crate::ids::NodeId;
 use crate::topology::Machine;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Maximum number of sets of nodes that are compared exhaustively. C(14,7) = 3,432 fits; the limit
 /// keeps planning under 10 ms.
@@ -30,15 +32,22 @@ struct Bin<'a> {
     sizes: Vec<usize>,
     capacity: usize,
     cost: u64,
+    /// Bytes of the requested memory that the node offers.
+    room: u64,
+    away: Away,
 }
 
-/// Chooses `n` of `items`. Returns ascending positions in `items`; `None` if there are fewer items.
-pub(super) fn choose(machine: &Machine, items: &[Item], n: usize) -> Option<Vec<usize>> {
+/// Chooses `n` of `items`, in addition to the items `before`, whose nodes offer their memory in any
+/// case. Returns ascending positions in `items`; `None` if there are fewer items.
+pub(super) fn choose(pool: &Pool<'_>, before: &[Item], items: &[Item], n: usize) -> Option<Vec<usize>> {
     if n == 0 || items.len() < n {
         return (n == 0).then(Vec::new);
     }
-    let bins = bins(items);
-    let set = nodes(machine, &bins, n);
+    let mut bins = bins(items, &pool.room);
+    let counted: BTreeSet<u32> = before.iter().map(|item| item.keys[KEY_NODE]).collect();
+    bins.iter_mut().filter(|bin| counted.contains(&bin.node)).for_each(|bin| bin.room = 0);
+    let offered = counted.iter().fold(0u64, |sum, &node| sum.saturating_add(pool.room.of(node)));
+    let set = nodes(pool.machine, pool.room.asked.saturating_sub(offered), &bins, n);
     let caches: Vec<&Vec<&Item>> = set.iter().flat_map(|&at| bins[at].caches.iter()).collect();
     let sizes: Vec<usize> = caches.iter().map(|cache| cache.len()).collect();
     let chosen = fill(&sizes, n).into_iter().flat_map(|(cache, take)| part(caches[cache], take));
@@ -48,26 +57,31 @@ pub(super) fn choose(machine: &Machine, items: &[Item], n: usize) -> Option<Vec<
     starts.iter().map(|&start| items.binary_search_by_key(&start, |item| item.members.start).ok()).collect()
 }
 
-fn bins(items: &[Item]) -> Vec<Bin<'_>> {
+fn bins<'a>(items: &'a [Item], room: &Room) -> Vec<Bin<'a>> {
     let mut nodes: BTreeMap<u32, BTreeMap<u32, Vec<&Item>>> = BTreeMap::new();
     for item in items {
         nodes.entry(item.keys[KEY_NODE]).or_default().entry(item.keys[KEY_LLC]).or_default().push(item);
     }
-    nodes.into_iter().map(|(node, caches)| Bin::new(node, caches.into_values().collect())).collect()
+    nodes
+        .into_iter()
+        .map(|(node, caches)| Bin::new(node, room.of(node), caches.into_values().collect()))
+        .collect()
 }
 
 impl<'a> Bin<'a> {
-    fn new(node: u32, caches: Vec<Vec<&'a Item>>) -> Self {
+    fn new(node: u32, room: u64, caches: Vec<Vec<&'a Item>>) -> Self {
         let mut sizes: Vec<usize> = caches.iter().map(Vec::len).collect();
         sizes.sort_unstable_by(|a, b| b.cmp(a));
         let capacity = sizes.iter().sum();
         let cost = caches.iter().flatten().map(|item| u64::from(item.cost)).sum();
-        Self { node, caches, sizes, capacity, cost }
+        // The items of a node are in one place.
+        let away = caches.iter().flatten().next().map_or_else(Away::default, |item| item.away);
+        Self { node, caches, sizes, capacity, cost, room, away }
     }
 }
 
 /// Returns the best set of nodes that together contain `n` items, as ascending positions in `bins`.
-fn nodes(machine: &Machine, bins: &[Bin<'_>], n: usize) -> Vec<usize> {
+fn nodes(machine: &Machine, bytes: u64, bins: &[Bin<'_>], n: usize) -> Vec<usize> {
     let mut by_size: Vec<usize> = (0..bins.len()).collect();
     by_size.sort_by_key(|&at| std::cmp::Reverse(bins[at].capacity));
     let mut sum = 0;
@@ -78,7 +92,7 @@ fn nodes(machine: &Machine, bins: &[Bin<'_>], n: usize) -> Vec<usize> {
             sum < n
         })
         .count();
-    let scales = Scales::new(machine, bins, n, count);
+    let scales = Scales::new(machine, bytes, bins, n, count);
     let mut best: Option<(Weight, Vec<usize>)> = None;
     let mut weigh = |set: &[usize]| {
         let Some(weight) = scales.weigh(set) else { return };
@@ -141,15 +155,58 @@ fn grow(
     Some(set)
 }
 
-/// Weight of a set of nodes, in order of priority: caches touched, distances between its nodes,
-/// mean cost of an item in thousandths of a thousandth (so that small sets are not preferred for
-/// being small), room left over.
-type Weight = (usize, u64, u64, usize);
+/// Weight of a set of nodes, in order of priority.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct Weight {
+    /// Distances from the requested device, summed; 0 for the nodes near to it.
+    from_device: u64,
+    /// Bytes of the requested memory that the nodes do not have.
+    lack: u64,
+    /// Distances from usable memory, summed: equal for all sets whose nodes have memory.
+    from_memory: u64,
+    /// Caches touched.
+    caches: usize,
+    /// Distances between the nodes.
+    spread: u64,
+    /// Mean cost of an item in thousandths of a thousandth, so that small sets are not preferred
+    /// for being small.
+    cost: u64,
+    /// Room left over.
+    rest: usize,
+}
+
+/// Sums over some bins.
+#[derive(Clone, PartialEq, Debug, Default)]
+struct Sums {
+    capacity: usize,
+    cost: u64,
+    room: u128,
+    from_device: u64,
+    from_memory: u64,
+    /// Number of caches by size.
+    counts: Vec<usize>,
+}
+
+impl Sums {
+    /// Returns the sums over the other bins, if these are the sums over all.
+    fn without(&self, part: &Self) -> Self {
+        Self {
+            capacity: self.capacity - part.capacity,
+            cost: self.cost - part.cost,
+            room: self.room - part.room,
+            from_device: self.from_device - part.from_device,
+            from_memory: self.from_memory - part.from_memory,
+            counts: self.counts.iter().zip(&part.counts).map(|(all, part)| all - part).collect(),
+        }
+    }
+}
 
 /// Comparison of sets of nodes of one size. Sums are taken over the set or over its complement,
 /// whichever is smaller, so that weighing 98 of 100 nodes is as fast as weighing 2.
 struct Scales<'a> {
     machine: &'a Machine,
+    /// Requested memory.
+    bytes: u64,
     bins: &'a [Bin<'a>],
     n: usize,
     /// Distinct sizes of caches, largest first.
@@ -162,9 +219,7 @@ struct Scales<'a> {
 
 /// Sums over all bins.
 struct All {
-    capacity: usize,
-    cost: u64,
-    counts: Vec<usize>,
+    sums: Sums,
     spread: u64,
     /// Distance from each bin to all others, summed.
     spread_of: Vec<u64>,
@@ -172,7 +227,7 @@ struct All {
 
 impl<'a> Scales<'a> {
     /// Prepares the comparison of sets of `count` bins.
-    fn new(machine: &'a Machine, bins: &'a [Bin<'a>], n: usize, count: usize) -> Self {
+    fn new(machine: &'a Machine, bytes: u64, bins: &'a [Bin<'a>], n: usize, count: usize) -> Self {
         let mut sizes: Vec<usize> = bins.iter().flat_map(|bin| bin.sizes.iter().copied()).collect();
         sizes.sort_unstable_by(|a, b| b.cmp(a));
         sizes.dedup();
@@ -184,53 +239,56 @@ impl<'a> Scales<'a> {
             counts
         };
         let counts = bins.iter().map(counts_of).collect();
-        let mut scales = Self { machine, bins, n, sizes, counts, all: None };
+        let mut scales = Self { machine, bytes, bins, n, sizes, counts, all: None };
         if 2 * count > bins.len() {
             let every: Vec<usize> = (0..bins.len()).collect();
-            let (capacity, cost, counts) = scales.sums(&every);
+            let sums = scales.sums(&every);
             let of = |&a: &usize| every.iter().filter(|&&b| b != a).map(|&b| scales.far(a, b)).sum();
             let spread_of: Vec<u64> = every.iter().map(of).collect();
             let spread = spread_of.iter().sum::<u64>() / 2;
-            scales.all = Some(All { capacity, cost, counts, spread, spread_of });
+            scales.all = Some(All { sums, spread, spread_of });
         }
         scales
     }
 
     /// Returns the weight of an ascending set; `None` if it has too few items.
     fn weigh(&self, set: &[usize]) -> Option<Weight> {
-        let (capacity, cost, counts, spread) = match &self.all {
-            None => {
-                let (capacity, cost, counts) = self.sums(set);
-                (capacity, cost, counts, self.spread(set))
-            }
+        let (sums, spread) = match &self.all {
+            None => (self.sums(set), self.spread(set)),
             Some(all) => {
                 let mut inside = set.iter().peekable();
                 let out = (0..self.bins.len()).filter(|at| inside.next_if_eq(&at).is_none());
                 let out: Vec<usize> = out.collect();
-                let (capacity, cost, mut counts) = self.sums(&out);
-                counts.iter_mut().zip(&all.counts).for_each(|(count, all)| *count = all - *count);
                 // Subtract every pair with a node of the complement; pairs of two such nodes were
                 // subtracted twice.
                 let off: u64 = out.iter().map(|&at| all.spread_of[at]).sum();
-                let spread = all.spread + self.spread(&out) - off;
-                (all.capacity - capacity, all.cost - cost, counts, spread)
+                (all.sums.without(&self.sums(&out)), all.spread + self.spread(&out) - off)
             }
         };
-        let rest = capacity.checked_sub(self.n)?;
-        Some((self.caches_needed(&counts), spread, cost * 1_000 / capacity.max(1) as u64, rest))
+        Some(Weight {
+            rest: sums.capacity.checked_sub(self.n)?,
+            from_device: sums.from_device,
+            lack: u64::try_from(u128::from(self.bytes).saturating_sub(sums.room)).unwrap_or(u64::MAX),
+            from_memory: sums.from_memory,
+            caches: self.caches_needed(&sums.counts),
+            spread,
+            cost: sums.cost * 1_000 / sums.capacity.max(1) as u64,
+        })
     }
 
-    /// Returns the number of items, their costs and their number of caches by size, summed over
-    /// some bins.
-    fn sums(&self, set: &[usize]) -> (usize, u64, Vec<usize>) {
-        let mut counts = vec![0; self.sizes.len()];
-        let (mut capacity, mut cost) = (0, 0);
+    /// Returns the sums over some bins.
+    fn sums(&self, set: &[usize]) -> Sums {
+        let mut sums = Sums { counts: vec![0; self.sizes.len()], ..Sums::default() };
         for &at in set {
-            capacity += self.bins[at].capacity;
-            cost += self.bins[at].cost;
-            counts.iter_mut().zip(&self.counts[at]).for_each(|(sum, count)| *sum += count);
+            let bin = &self.bins[at];
+            sums.capacity += bin.capacity;
+            sums.cost += bin.cost;
+            sums.room += u128::from(bin.room);
+            sums.from_device += u64::from(bin.away.device);
+            sums.from_memory += u64::from(bin.away.memory);
+            sums.counts.iter_mut().zip(&self.counts[at]).for_each(|(sum, count)| *sum += count);
         }
-        (capacity, cost, counts)
+        sums
     }
 
     /// Returns the sum of distances between some bins, each pair once.
@@ -361,16 +419,20 @@ mod tests {
             there in prop::collection::vec(0u8..4, 24),
             chosen in prop::collection::vec(any::<bool>(), 6),
             n in 1usize..20,
+            rooms in prop::collection::vec(0u64..100, 6),
+            asked in 0u64..300,
         ) {
             let machine = parse_synthetic("pack:2 numa:3 l3:2 core:2").unwrap();
+            let place = |node: u32| Away { device: 7 * node % 5, memory: 10 + 3 * node % 4 };
             let item = |core: usize| {
                 let (node, cache) = (u32::try_from(core / 4).unwrap(), u32::try_from(core / 2).unwrap());
-                Item { members: core..core + 1, cost: costs[core], remote: 0, keys: [0, node / 3, node, cache, 0] }
+                Item { members: core..core + 1, cost: costs[core], remote: 0, far: 0, away: place(node), keys: [0, node / 3, node, cache, 0] }
             };
             let items: Vec<Item> = (0..24).filter(|&core| there[core] > 0).map(item).collect();
-            let bins = bins(&items);
+            let mut bins = bins(&items, &Room::default());
+            bins.iter_mut().for_each(|bin| bin.room = rooms[bin.node as usize].min(asked));
             let set: Vec<usize> = (0..bins.len()).filter(|&at| chosen[at]).collect();
-            let weight = Scales::new(&machine, &bins, n, set.len()).weigh(&set);
+            let weight = Scales::new(&machine, asked, &bins, n, set.len()).weigh(&set);
 
             let mut sizes: Vec<usize> = set.iter().flat_map(|&at| bins[at].sizes.clone()).collect();
             sizes.sort_unstable();
@@ -389,7 +451,18 @@ mod tests {
                 spread += set.iter().filter(|b| a < b).map(|&b| distance(&machine, bins[*a].node, bins[b].node)).sum::<u64>();
             }
             let cost: u64 = set.iter().map(|&at| bins[at].cost).sum();
-            prop_assert_eq!(weight, Some((caches, spread, cost * 1_000 / capacity as u64, capacity - n)));
+            let room: u64 = set.iter().map(|&at| rooms[bins[at].node as usize].min(asked)).sum();
+            let places = || set.iter().map(|&at| place(bins[at].node));
+            let wanted = Weight {
+                from_device: places().map(|away| u64::from(away.device)).sum(),
+                lack: asked.saturating_sub(room),
+                from_memory: places().map(|away| u64::from(away.memory)).sum(),
+                caches,
+                spread,
+                cost: cost * 1_000 / capacity as u64,
+                rest: capacity - n,
+            };
+            prop_assert_eq!(weight, Some(wanted));
         }
     }
 }

@@ -150,6 +150,16 @@ pub enum PlaceError {
         /// Usable nodes.
         known: NodeSet,
     },
+    /// The nodes of the run do not have the requested memory.
+    #[error("{}", no_room(*asked, *room, nodes))]
+    NoRoom {
+        /// Requested memory.
+        asked: super::MemorySize,
+        /// Memory that is available at present.
+        room: super::MemorySize,
+        /// Nodes that were considered.
+        nodes: NodeSet,
+    },
     /// The machine has no node with this type of memory.
     #[error("this machine has no {tier} node")]
     NoSuchTier {
@@ -183,6 +193,16 @@ fn not_enough(asked: u32, free: u32, held: &CpuSet, strategy: Strategy) -> Strin
     };
     let asked = plural(asked as usize, "core");
     format!("{asked} asked for, {free} can be had now: {cause}; {remedy}")
+}
+
+fn no_room(asked: super::MemorySize, room: super::MemorySize, nodes: &NodeSet) -> String {
+    if nodes.is_empty() {
+        return format!("{asked} of memory asked for (--mem-size), but no node may be allocated from");
+    }
+    format!(
+        "{asked} of memory asked for (--mem-size), {room} can be had now on {} {nodes}; ask for less, name other nodes with --mem, or try again when other programs have ended",
+        if nodes.len() == 1 { "node" } else { "nodes" }
+    )
 }
 
 fn units_not_free(asked: u32, free: usize, level: Level, per: Option<u32>) -> String {

@@ -203,9 +203,10 @@ fn finish(
     reasons.extend(reasons::of_shape(pool, request, &chosen.members));
     reasons.extend(reasons::of_siblings(machine, taken, &mask, &hold, request));
     reasons.extend(reasons::of_taken(taken, &mask, &hold));
-    reasons.extend(reasons::of_remote(pool, request, &chosen.members));
-    let (memory, reason) = memory::derive(machine, &request.memory, taken, &nodes)?;
-    reasons.push(reason);
+    reasons.extend(reasons::of_device(pool, request, &chosen.members));
+    reasons.extend(reasons::of_remote(pool, request, taken, &chosen.members));
+    let (memory, of_memory) = memory::derive(machine, &request.memory, taken, &nodes)?;
+    reasons.extend(of_memory);
     let threads = threads(slots.len(), taken.quota);
     if let (Some(quota), true) = (taken.quota, (threads as usize) < slots.len()) {
         reasons.push(Reason::Quota { quota, slots: slots.len(), threads });

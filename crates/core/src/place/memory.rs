@@ -1,7 +1,8 @@
 //! Memory policies of a program, and the weaker policies used if the kernel refuses one.
 
 use super::error::PlaceError;
-use super::local::filled;
+use super::local::{distances_from, permitted, room, usable};
+use super::memory_size::MemorySize;
 use super::{Reason, Taken};
 use crate::ids::{Id, NodeId};
 use crate::set::NodeSet;
@@ -98,6 +99,9 @@ pub struct MemoryRequest {
     pub policy: Option<MemoryPolicy>,
     /// Nodes of the policy; `None` for those of the chosen cores.
     pub over: Option<MemoryNodes>,
+    /// Memory that must be available on the nodes of the run; `None` if any amount will do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size: Option<MemorySize>,
 }
 
 /// Nodes named by number or by type of memory.
@@ -114,8 +118,12 @@ impl FromStr for MemoryRequest {
     type Err = String;
 
     /// Parses `auto`, `local`, `bind`, `preferred`, `interleave`, `weighted` or `none`. Policies
-    /// with nodes may also be `bind:0,2` or `preferred:hbm`.
+    /// with nodes may also be `bind:0,2` or `preferred:hbm`; a type of memory alone is preferred.
     fn from_str(text: &str) -> Result<Self, String> {
+        if let Some(tier) = tier(text) {
+            let over = Some(MemoryNodes::Tier(tier));
+            return Ok(Self { policy: Some(MemoryPolicy::PreferredMany), over, size: None });
+        }
         let (word, over) = match text.split_once(':') {
             Some((word, over)) => (word, Some(over)),
             None => (text, None),
@@ -130,7 +138,7 @@ impl FromStr for MemoryRequest {
             "none" => Some(MemoryPolicy::None),
             _ => {
                 return Err(format!(
-                    "\"{word}\" is not a memory policy (known: auto, local, bind, preferred, interleave, weighted, none)"
+                    "\"{word}\" is not a memory policy (known: auto, local, bind, preferred, interleave, weighted, none; hbm and other types mean preferred:hbm)"
                 ));
             }
         };
@@ -139,13 +147,9 @@ impl FromStr for MemoryRequest {
             Some(_) if policy.is_some_and(|policy| !policy.takes_nodes()) => {
                 return Err(format!("memory policy {word} takes no nodes"));
             }
-            Some(over) => Some(match over.to_ascii_lowercase().as_str() {
-                "dram" => MemoryNodes::Tier(Tier::Dram),
-                "hbm" => MemoryNodes::Tier(Tier::Hbm),
-                "cxl" => MemoryNodes::Tier(Tier::Cxl),
-                "nvm" => MemoryNodes::Tier(Tier::Nvm),
-                "gpu" => MemoryNodes::Tier(Tier::Gpu),
-                numbers => {
+            Some(over) => Some(match (tier(over), over) {
+                (Some(tier), _) => MemoryNodes::Tier(tier),
+                (None, numbers) => {
                     let nodes: NodeSet = numbers.parse().map_err(|error: crate::set::ListError| {
                         format!("{error}; expected node numbers (0,2) or a tier (dram, hbm, cxl, nvm, gpu)")
                     })?;
@@ -156,40 +160,37 @@ impl FromStr for MemoryRequest {
                 }
             }),
         };
-        Ok(Self { policy, over })
+        Ok(Self { policy, over, size: None })
     }
 }
 
-/// Returns the memory policy for a plan over `nodes`.
+/// Returns the type of memory that a word names.
+fn tier(word: &str) -> Option<Tier> {
+    let words = [
+        ("dram", Tier::Dram),
+        ("hbm", Tier::Hbm),
+        ("cxl", Tier::Cxl),
+        ("nvm", Tier::Nvm),
+        ("gpu", Tier::Gpu),
+    ];
+    words.into_iter().find(|(known, _)| word.eq_ignore_ascii_case(known)).map(|(_, tier)| tier)
+}
+
+/// Returns the memory policy for a plan over `nodes`, with the reasons: that of the policy last.
 pub(super) fn derive(
     machine: &Machine,
     request: &MemoryRequest,
     taken: &Taken,
     nodes: &NodeSet,
-) -> Result<(MemoryPlan, Reason), PlaceError> {
-    let filled = filled(machine);
-    let usable = |nodes: &NodeSet| {
-        let nodes = nodes.intersection(&filled);
-        taken.mems.as_ref().map_or_else(|| nodes.clone(), |mems| nodes.intersection(mems))
+) -> Result<(MemoryPlan, Vec<Reason>), PlaceError> {
+    let (over, mut why) = over(machine, request, taken, nodes)?;
+    let (over, reason) = match request.size {
+        Some(size) => with_room(machine, request, taken, nodes, over, size)?,
+        None => (over, None),
     };
-    let known: NodeSet = machine.nodes().iter().map(|node| node.os).collect();
-    let (over, mut why) = match &request.over {
-        None => (usable(nodes), "the nodes of the cores chosen".to_owned()),
-        Some(MemoryNodes::Numbers(numbers)) => {
-            let out = numbers.difference(&usable(&known));
-            if !out.is_empty() {
-                return Err(PlaceError::NoSuchNodes { nodes: out, known: usable(&known) });
-            }
-            (numbers.clone(), "the nodes asked for".to_owned())
-        }
-        Some(MemoryNodes::Tier(tier)) => {
-            let nearest = nearest_of_tier(machine, *tier, nodes, &usable(&known));
-            if nearest.is_empty() {
-                return Err(PlaceError::NoSuchTier { tier: *tier });
-            }
-            (nearest, format!("the {tier} nodes nearest to the cores chosen"))
-        }
-    };
+    if matches!(&reason, Some(Reason::Room { added, .. }) if !added.is_empty()) {
+        why += ", and the nearest with more memory";
+    }
     let policy = match (request.policy, over.len()) {
         (Some(policy), _) => policy,
         (None, _) if machine.nodes().len() <= 1 && request.over.is_none() => {
@@ -220,7 +221,85 @@ pub(super) fn derive(
     if policy == MemoryPolicy::None && request.policy == Some(MemoryPolicy::None) {
         why = "as asked (--mem none)".to_owned();
     }
-    Ok((MemoryPlan { policy, nodes: nodes.clone() }, Reason::Memory { policy, nodes, why }))
+    let plan = MemoryPlan { policy, nodes: nodes.clone() };
+    Ok((plan, reason.into_iter().chain([Reason::Memory { policy, nodes, why }]).collect()))
+}
+
+/// Returns the nodes of a policy, and their origin in words.
+fn over(
+    machine: &Machine,
+    request: &MemoryRequest,
+    taken: &Taken,
+    nodes: &NodeSet,
+) -> Result<(NodeSet, String), PlaceError> {
+    let known = permitted(machine, taken);
+    match &request.over {
+        None => {
+            let free = usable(machine, taken).intersection(nodes);
+            // A policy over full nodes is better than none: the kernel takes the nearest other.
+            let own = if free.is_empty() { known.intersection(nodes) } else { free };
+            Ok((own, "the nodes of the cores chosen".to_owned()))
+        }
+        Some(MemoryNodes::Numbers(numbers)) => {
+            let out = numbers.difference(&known);
+            if !out.is_empty() {
+                return Err(PlaceError::NoSuchNodes { nodes: out, known });
+            }
+            Ok((numbers.clone(), "the nodes asked for".to_owned()))
+        }
+        Some(MemoryNodes::Tier(tier)) => {
+            let nearest = nearest_of_tier(machine, *tier, nodes, &known);
+            if nearest.is_empty() {
+                return Err(PlaceError::NoSuchTier { tier: *tier });
+            }
+            Ok((nearest, format!("the {tier} nodes nearest to the cores chosen")))
+        }
+    }
+}
+
+/// Returns the nodes of a policy with the nearest others that are needed for `size` bytes, and the
+/// reason. Nodes that the user named stay as they are. Nodes without CPUs are added for no one who
+/// did not name them.
+fn with_room(
+    machine: &Machine,
+    request: &MemoryRequest,
+    taken: &Taken,
+    cores: &NodeSet,
+    over: NodeSet,
+    size: MemorySize,
+) -> Result<(NodeSet, Option<Reason>), PlaceError> {
+    let of = |nodes: &NodeSet| -> Option<u64> {
+        let rooms = machine.nodes().iter().filter(|node| nodes.contains(node.os));
+        rooms.map(|node| room(node, taken)).try_fold(0u64, |sum, room| Some(sum.saturating_add(room?)))
+    };
+    let enough = |nodes: &NodeSet| of(nodes).is_none_or(|room| room >= size.0);
+    let mut all = over.clone();
+    if request.over.is_none() {
+        let usable = usable(machine, taken);
+        let from = distances_from(machine, if over.is_empty() { cores } else { &over });
+        let mut others: Vec<_> = (0..)
+            .zip(machine.nodes())
+            .filter(|(_, node)| usable.contains(node.os) && !over.contains(node.os) && !node.cores.is_empty())
+            .map(|(at, node): (usize, _)| (from[at], node.os))
+            .collect();
+        others.sort_unstable();
+        for (_, node) in others {
+            if !all.is_empty() && enough(&all) {
+                break;
+            }
+            all.insert(node);
+        }
+    }
+    if machine.nodes().is_empty() {
+        return Ok((over, Some(Reason::Room { asked: size, nodes: all, room: None, added: NodeSet::new() })));
+    }
+    if !enough(&all) {
+        let room = MemorySize(of(&all).unwrap_or(0));
+        return Err(PlaceError::NoRoom { asked: size, room, nodes: all });
+    }
+    let added = all.difference(&over);
+    let room = of(&over).map(MemorySize);
+    Ok((all, Some(Reason::Room { asked: size, nodes: over, room, added })))
 }
 
 /// Returns the usable nodes of a tier that are nearest to any node of `to`.

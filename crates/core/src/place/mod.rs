@@ -1,7 +1,8 @@
 //! Placement: request + machine + occupancy -> plan with reasons.
 //!
 //! [`plan()`] is the only entry point. Each strategy has a file (`compact`, `spread`, `stride`).
-//! `pool` gathers the candidates and their costs, `local` finds cores without local memory,
+//! `pool` gathers the candidates and their costs, `local` finds cores without local memory
+//! and their distance to some,
 //! `choice` asks the strategies, `make` joins the steps, and `reasons` explains the result; `marks`
 //! shows it in pictures of the machine. `environment`, `waiting` and `launchers` decide the
 //! settings for the program's runtimes and launchers; `runtimes` and `programs` are tables; `fit`
@@ -21,6 +22,7 @@ mod local;
 mod make;
 mod marks;
 mod memory;
+mod memory_size;
 pub mod nesting;
 mod plan;
 mod pool;
@@ -45,14 +47,19 @@ pub use grant::{Grant, GrantedCores, grant};
 pub use load_estimate::{LoadEstimate, LoadEvidence, LoadOrigin, RunnableTask, RunnableTasks, load_estimate};
 pub use make::{plan, state};
 pub use memory::{HugePages, MemoryNodes, MemoryPlan, MemoryPolicy, MemoryRequest};
+pub use memory_size::MemorySize;
 pub use plan::{Plan, Reason, Slot};
 pub use programs::{Stated, pins_itself, stated};
 pub use ranks::{LocalRank, local_rank, part};
-pub use request::{Amount, AmountError, KindChoice, Request, Shape, Smt};
+pub use request::{Amount, AmountError, KindChoice, NearDevice, Request, Shape, Smt};
 pub use runtimes::{DefaultCount, OPENMP, THREAD_COUNTS, ThreadCount};
 pub use strategy::{Strategy, Stride};
-pub use taken::{BUSY_FROM, Binding, CpuState, Taken, pinned_cpus};
+pub use taken::{BUSY_FROM, Binding, CpuState, FULL_BELOW_PERCENT, Taken, pinned_cpus};
 pub use variable::{Action, Variable};
 
+#[cfg(test)]
+mod memory_tests;
+#[cfg(test)]
+mod oracle;
 #[cfg(test)]
 mod tests;

@@ -2,6 +2,7 @@
 
 use super::grant::GrantedCores;
 use super::memory::{HugePages, MemoryPlan, MemoryPolicy};
+use super::memory_size::MemorySize;
 use super::request::Amount;
 use super::strategy::Strategy;
 use crate::ids::{CoreId, LlcId, OsCpu, OsNode};
@@ -150,6 +151,22 @@ pub enum Reason {
         /// Whether the user named the CPUs of the plan.
         named: bool,
     },
+    /// Cores were used or avoided because other programs use up the memory of their nodes.
+    Full {
+        /// The nodes.
+        nodes: NodeSet,
+        /// CPUs of these nodes.
+        cpus: CpuSet,
+        /// Whether they were used.
+        used: bool,
+    },
+    /// Cores were chosen near to a device.
+    Near {
+        /// The device, as asked for.
+        device: String,
+        /// CPUs of the plan that are not among the nearest to it.
+        far: CpuSet,
+    },
     /// Sibling hardware threads stay idle so that each slot has a whole core.
     WholeCores {
         /// Idle siblings.
@@ -180,6 +197,17 @@ pub enum Reason {
         nodes: NodeSet,
         /// Reason, in words.
         why: String,
+    },
+    /// The nodes have the requested memory.
+    Room {
+        /// Requested memory.
+        asked: MemorySize,
+        /// Nodes of the chosen cores, or those that the user named.
+        nodes: NodeSet,
+        /// Memory that is available there; `None` if it is not known.
+        room: Option<MemorySize>,
+        /// Nodes that were added because these do not suffice.
+        added: NodeSet,
     },
     /// The quota is below the number of slots.
     Quota {
@@ -220,11 +248,14 @@ impl fmt::Display for Reason {
             Self::Avoided { .. }
             | Self::UsedAnyway { .. }
             | Self::Remote { .. }
+            | Self::Full { .. }
+            | Self::Near { .. }
             | Self::WholeCores { .. }
             | Self::SiblingsForeign { .. } => self.fmt_occupancy(f),
             Self::Kind { .. }
             | Self::KindsMixed { .. }
             | Self::Memory { .. }
+            | Self::Room { .. }
             | Self::Quota { .. }
             | Self::Rank { .. }
             | Self::Note { .. } => self.fmt_resource(f),
@@ -330,6 +361,17 @@ impl Reason {
                     "uses CPUs {cpus} although they have no memory of their own: the cores that have some do not suffice"
                 )
             }
+            Self::Full { nodes, cpus, used: false } => {
+                write!(f, "avoided CPUs {cpus}: the memory of node {nodes} is in use")
+            }
+            Self::Full { nodes, cpus, .. } => write!(
+                f,
+                "uses CPUs {cpus} although the memory of node {nodes} is in use: the cores of other nodes do not suffice"
+            ),
+            Self::Near { device, far } if far.is_empty() => write!(f, "all near {device}"),
+            Self::Near { device, far } => {
+                write!(f, "CPUs {far} are not near {device}: the cores near it do not suffice")
+            }
             Self::WholeCores { idle } => {
                 write!(f, "whole cores: sibling CPUs {idle} stay idle (--smt all would use them)")
             }
@@ -356,6 +398,19 @@ impl Reason {
             }
             Self::Memory { policy, nodes, why } if nodes.is_empty() => write!(f, "memory {policy}: {why}"),
             Self::Memory { policy, nodes, why } => write!(f, "memory {policy} on node {nodes}: {why}"),
+            Self::Room { asked, room: None, .. } => {
+                write!(f, "{asked} of memory asked for: the amount that is available is not known")
+            }
+            Self::Room { asked, nodes, room: Some(room), added } if added.is_empty() => {
+                write!(f, "{asked} of memory asked for: node {nodes} has {room}")
+            }
+            Self::Room { asked, nodes, added, .. } if nodes.is_empty() => {
+                write!(f, "{asked} of memory asked for: node {added} is the nearest that has it")
+            }
+            Self::Room { asked, nodes, room: Some(room), added } => write!(
+                f,
+                "{asked} of memory asked for, but node {nodes} has {room}: node {added} is added, the nearest with more"
+            ),
             Self::Quota { quota, slots, threads } => write!(
                 f,
                 "the cgroup grants {}.{:02} CPUs of time for {}: {} advised",

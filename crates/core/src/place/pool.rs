@@ -1,10 +1,10 @@
 //! Pool of candidate cores for a request, with the cost of each.
 
 use super::local;
-use super::request::Request;
+use super::request::{NearDevice, Request};
 use super::taken::{HELD_COST, PINNED_COST, Taken};
 use crate::ids::{CoreId, Id, OsCpu, Pu};
-use crate::topology::{Core, KindId, Level, Machine};
+use crate::topology::{Core, KindId, Level, Machine, Node};
 use std::ops::Range;
 
 /// Core that may be chosen.
@@ -17,6 +17,46 @@ pub(super) struct CandidateCore {
     pub(super) cost: u32,
     /// Whether all its usable memory is on other nodes; see [`local`].
     pub(super) remote: bool,
+    /// Whether it is not among the nearest to the requested device.
+    pub(super) far: bool,
+    /// Distances to the device and to usable memory.
+    away: Away,
+}
+
+/// Distances of a core, in the firmware's scale; 0 to a device that is not requested.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Away {
+    /// To the node of the requested device.
+    pub(super) device: u32,
+    /// To the nearest node with usable memory.
+    pub(super) memory: u32,
+}
+
+/// Memory that a request needs, and that nodes have.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Room {
+    /// Requested bytes; 0 if any amount will do.
+    pub(super) asked: u64,
+    /// Bytes that each node of the machine offers: at most the request, since more does not count;
+    /// as many as requested if the amount is not known, and none if the node may not be used.
+    of_node: Vec<u64>,
+}
+
+impl Room {
+    fn new(machine: &Machine, request: &Request, taken: &Taken) -> Self {
+        let Some(size) = request.memory.size else { return Self::default() };
+        let usable = local::usable(machine, taken);
+        let of = |node: &Node| {
+            let room = if usable.contains(node.os) { local::room(node, taken) } else { Some(0) };
+            room.map_or(size.0, |room| room.min(size.0))
+        };
+        Self { asked: size.0, of_node: machine.nodes().iter().map(of).collect() }
+    }
+
+    /// Returns the bytes that a node offers, by its unit number.
+    pub(super) fn of(&self, node: u32) -> u64 {
+        self.of_node.get(node as usize).copied().unwrap_or(0)
+    }
 }
 
 /// Candidates in logical order, and the units of each core.
@@ -27,6 +67,8 @@ pub(super) struct Pool<'m> {
     keys: Vec<[u32; KEYS.len()]>,
     /// Cores excluded because another run holds them, ascending.
     held: Vec<CoreId>,
+    /// Requested and available memory.
+    pub(super) room: Room,
     /// Units from which the request's stride takes one core each, as runs of cores; empty for other
     /// strategies.
     pub(super) strided: Vec<Range<u32>>,
@@ -51,6 +93,10 @@ pub(super) struct Item {
     /// Number of remote members; if some of the members are chosen later, the number of remote ones
     /// that must be among them.
     pub(super) remote: usize,
+    /// Number of members that are not near the requested device, counted in the same way.
+    pub(super) far: usize,
+    /// Distances of the first member.
+    pub(super) away: Away,
     /// Unit numbers of the first member.
     pub(super) keys: [u32; KEYS.len()],
 }
@@ -61,6 +107,9 @@ impl<'m> Pool<'m> {
     pub(super) fn new(machine: &'m Machine, request: &Request, taken: &Taken, kind: Option<KindId>) -> Self {
         let (mut candidates, mut held) = (Vec::new(), Vec::new());
         let remote = local::remote(machine, taken);
+        let memory = local::distances(machine, &local::usable(machine, taken));
+        let device =
+            request.near.as_ref().map(|near| local::distances(machine, &machine.nodes_of(&near.cpus)));
         for (at, core) in machine.cores().iter().enumerate() {
             if kind.is_some_and(|kind| core.kind != kind) {
                 continue;
@@ -75,11 +124,19 @@ impl<'m> Pool<'m> {
                 held.push(CoreId::from_index(at));
                 continue;
             }
-            let (cost, remote) = (cost(all, taken), remote[at]);
-            candidates.push(CandidateCore { core: CoreId::from_index(at), cpus, cost, remote });
+            let near =
+                |near: &NearDevice| near.cpus.is_empty() || all.clone().any(|cpu| near.cpus.contains(cpu));
+            let far = request.near.as_ref().is_some_and(|device| !near(device));
+            let away = Away {
+                device: device.as_ref().filter(|_| far).map_or(0, |device| device[at]),
+                memory: memory[at],
+            };
+            let (cost, remote) = (cost(all.clone(), taken), remote[at]);
+            candidates.push(CandidateCore { core: CoreId::from_index(at), cpus, cost, remote, far, away });
         }
         let strided = request.strategy.unit(machine).map(|level| machine.units(level));
-        Self { machine, candidates, keys: keys(machine), held, strided: strided.unwrap_or_default() }
+        let (keys, room) = (keys(machine), Room::new(machine, request, taken));
+        Self { machine, candidates, keys, held, room, strided: strided.unwrap_or_default() }
     }
 
     /// Returns the unit of the request's stride that contains a core.
@@ -92,9 +149,12 @@ impl<'m> Pool<'m> {
     pub(super) fn item(&self, members: Range<usize>) -> Item {
         let cost = self.candidates[members.clone()].iter().map(|candidate| candidate.cost).sum();
         let remote = self.candidates[members.clone()].iter().filter(|candidate| candidate.remote).count();
-        let keys =
-            self.candidates.get(members.start).map_or([0; KEYS.len()], |first| self.keys[first.core.index()]);
-        Item { members, cost, remote, keys }
+        let far = self.candidates[members.clone()].iter().filter(|candidate| candidate.far).count();
+        let (keys, away) = self
+            .candidates
+            .get(members.start)
+            .map_or(([0; KEYS.len()], Away::default()), |first| (self.keys[first.core.index()], first.away));
+        Item { members, cost, remote, far, away, keys }
     }
 
     /// Returns the candidates inside a run of cores.

@@ -1,14 +1,14 @@
 //! Reasons of a plan, derived from the finished choice. They are not collected along the way, so
 //! they cannot deviate from the choice that they explain.
 
-use super::Reason;
 use super::choice::item_lists;
 use super::pool::{KEY_LLC, KEY_NODE, Pool};
 use super::request::{Amount, KindChoice, Request, Smt};
 use super::strategy::Strategy;
 use super::taken::{BUSY_FROM, CpuState, Taken};
-use crate::ids::{Id, NodeId, OsCpu, Pu};
-use crate::set::CpuSet;
+use super::{Reason, local};
+use crate::ids::{Id, NodeId, OsCpu, OsNode, Pu};
+use crate::set::{CpuSet, NodeSet};
 use crate::topology::{KindId, Level, Machine};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -36,17 +36,33 @@ pub(super) fn of_kind(
 }
 
 /// Returns the reasons about cores without local memory that were used or avoided.
-pub(super) fn of_remote(pool: &Pool<'_>, request: &Request, members: &[usize]) -> Vec<Reason> {
+pub(super) fn of_remote(pool: &Pool<'_>, request: &Request, taken: &Taken, members: &[usize]) -> Vec<Reason> {
     let chosen: BTreeSet<usize> = members.iter().copied().collect();
-    let (mut used, mut avoided) = (CpuSet::new(), CpuSet::new());
+    // By whether the cores are used, and by the full node that is the cause.
+    let mut remote: BTreeMap<(bool, Option<OsNode>), CpuSet> = BTreeMap::new();
     for (at, candidate) in pool.candidates.iter().enumerate().filter(|(_, candidate)| candidate.remote) {
-        let of = if chosen.contains(&at) { &mut used } else { &mut avoided };
-        of.extend(candidate.cpus.iter().copied());
+        let node = pool.machine.core(candidate.core).node;
+        let node = node.and_then(|node| pool.machine.nodes().get(node.index()));
+        let full = node.filter(|node| local::is_full(node, taken)).map(|node| node.os);
+        remote.entry((!chosen.contains(&at), full)).or_default().extend(candidate.cpus.iter().copied());
     }
     let named = request.amount == Amount::Exact;
-    let used = (!used.is_empty()).then_some(Reason::Remote { cpus: used, used: true, named });
-    let avoided = (!avoided.is_empty()).then_some(Reason::Remote { cpus: avoided, used: false, named });
-    used.into_iter().chain(avoided).collect()
+    let reason = |((avoided, full), cpus): ((bool, Option<OsNode>), CpuSet)| match full {
+        Some(node) => Reason::Full { nodes: NodeSet::from_iter([node]), cpus, used: !avoided },
+        None => Reason::Remote { cpus, used: !avoided, named },
+    };
+    remote.into_iter().map(reason).collect()
+}
+
+/// Returns the reason about the requested device.
+pub(super) fn of_device(pool: &Pool<'_>, request: &Request, members: &[usize]) -> Option<Reason> {
+    let near = request.near.as_ref()?;
+    if near.cpus.is_empty() {
+        return Some(Reason::Note { text: format!("it is not known which CPUs are near {}", near.name) });
+    }
+    let device = near.name.clone();
+    let far = members.iter().map(|&at| &pool.candidates[at]).filter(|candidate| candidate.far);
+    Some(Reason::Near { device, far: far.flat_map(|candidate| candidate.cpus.iter().copied()).collect() })
 }
 
 /// Returns the reasons about the distribution of slots over nodes and caches.

@@ -196,6 +196,15 @@ pub enum KindChoice {
     Named(String),
 }
 
+/// Device near which cores are wanted, as found on a machine.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct NearDevice {
+    /// The device, as asked for.
+    pub name: String,
+    /// Nearest CPUs.
+    pub cpus: CpuSet,
+}
+
 /// Whole request for placement.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Request {
@@ -209,8 +218,11 @@ pub struct Request {
     pub smt: Smt,
     /// Core kinds.
     pub kind: KindChoice,
-    /// Memory policy.
+    /// Memory policy, and room.
     pub memory: MemoryRequest,
+    /// Device near which the cores are chosen.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub near: Option<NearDevice>,
     /// Huge pages.
     pub huge_pages: HugePages,
     /// Whether cores held by others may be used too.

@@ -100,14 +100,15 @@ pub(super) fn choose(
 }
 
 /// Returns a unit as an item. If only some of its cores are wanted, those with local memory come
-/// first.
+/// first, and those near the requested device.
 fn unit_item(pool: &Pool<'_>, unit: &Range<u32>, per: Option<u32>) -> Item {
     let mut item = pool.item(pool.within(unit));
     if let Some(per) = per {
         let candidates = &pool.candidates[item.members.clone()];
-        let local =
-            candidates.iter().filter(|candidate| !candidate.remote && candidate.cost < BUSY_FROM.into());
-        item.remote = item.remote.min((per as usize).saturating_sub(local.count()));
+        let quiet = || candidates.iter().filter(|candidate| candidate.cost < BUSY_FROM.into());
+        let beyond = |count: usize| (per as usize).saturating_sub(count);
+        item.remote = item.remote.min(beyond(quiet().filter(|candidate| !candidate.remote).count()));
+        item.far = item.far.min(beyond(quiet().filter(|candidate| !candidate.far).count()));
     }
     item
 }

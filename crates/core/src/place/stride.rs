@@ -39,7 +39,8 @@ fn representatives(pool: &Pool<'_>, among: &Range<usize>) -> Vec<Item> {
         if members.start < among.start || members.end > among.end {
             continue;
         }
-        let worth = |&at: &usize| (pool.candidates[at].cost, pool.candidates[at].remote, at);
+        let worth =
+            |&at: &usize| (pool.candidates[at].cost, pool.candidates[at].far, pool.candidates[at].remote, at);
         let cheapest = members.clone().min_by_key(worth);
         if !pool.holds_foreign(unit) {
             items.extend(cheapest.map(|at| pool.item(at..at + 1)));

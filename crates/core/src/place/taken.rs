@@ -6,7 +6,7 @@
 //! second socket. Only a core held exclusively by another run is excluded, unless the user shares
 //! on purpose.
 
-use crate::ids::OsCpu;
+use crate::ids::{OsCpu, OsNode};
 use crate::set::CpuSet;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -26,7 +26,16 @@ pub struct Taken {
     pub busy: BTreeMap<OsCpu, u16>,
     /// CPU bandwidth granted by the cgroup, in thousandths of a CPU; `None` without a quota.
     pub quota: Option<u32>,
+    /// Memory of each examined node that is free or can be freed at once, in bytes. A node without
+    /// an entry was not examined, and counts with all of its memory.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub free_memory: BTreeMap<OsNode, u64>,
 }
+
+/// Share of its memory, in percent, below which a node counts as full. Chosen: the kernel starts to
+/// reclaim pages when less than 0.1 to 1 % of a zone is free, and serves requests from another node
+/// by then.
+pub const FULL_BELOW_PERCENT: u8 = 2;
 
 /// Busy share in thousandths from which a core counts as busy. Timers, daemons and the sampling
 /// itself stay below it (idle machines here show 0 to 4 % over 100 ms).

@@ -1,10 +1,13 @@
 //! Distances between NUMA nodes: the firmware's table if there is one, else derived from the
 //! machine tree.
 
-use super::{Level, Object, Parts};
+use super::{Level, NodePart, Object, Parts};
 
 /// Local access, in firmware's (ACPI SLIT) scale.
 const LOCAL_DISTANCE: u32 = 10;
+/// Distance to another node in the same place: memory without CPUs that is attached to the PUs of a
+/// node (HBM of a Knights Landing cluster). Chosen: more than local, less than all others.
+const SAME_PLACE_DISTANCE: u32 = 11;
 /// Distances to another node in the same package, in the same group, and across the machine, used
 /// if firmware reports none. These are the usual values of two-package machines in the corpus (11
 /// to 16 inside a package, 20 to 32 across).
@@ -42,6 +45,7 @@ pub(super) fn table(parts: &Parts, objects: &[Object]) -> Vec<u32> {
         for to in 0..count {
             table.push(match () {
                 () if from == to => LOCAL_DISTANCE,
+                () if same_place(&parts.nodes[from], &parts.nodes[to]) => SAME_PLACE_DISTANCE,
                 () if share(&packages, from, to) => SAME_PACKAGE_DISTANCE,
                 () if share(&groups, from, to) => SAME_GROUP_DISTANCE,
                 () => FAR_DISTANCE,
@@ -49,6 +53,12 @@ pub(super) fn table(parts: &Parts, objects: &[Object]) -> Vec<u32> {
         }
     }
     table
+}
+
+/// Returns whether the PUs near to one node are among those near to the other.
+fn same_place(a: &NodePart, b: &NodePart) -> bool {
+    let inside = |a: &NodePart, b: &NodePart| b.first <= a.first && a.first + a.count <= b.first + b.count;
+    a.count > 0 && b.count > 0 && (inside(a, b) || inside(b, a))
 }
 
 /// Returns for each node the outermost object of `level` that contains its locality. Since objects
@@ -79,5 +89,8 @@ mod tests {
         let nested = parse_synthetic("group:2 group:2 numa:2 core:1").unwrap();
         let row: Vec<u32> = (0..8).map(|to| nested.distance(NodeId(0), NodeId(to))).collect();
         assert_eq!(row, [10, 16, 16, 16, 20, 20, 20, 20]);
+        let attached = parse_synthetic("pack:2 numa:2 [numa] core:1").unwrap();
+        let row: Vec<u32> = (0..8).map(|to| attached.distance(NodeId(1), NodeId(to))).collect();
+        assert_eq!(row, [12, 10, 20, 20, 12, 11, 20, 20]);
     }
 }

@@ -11,6 +11,8 @@
 //! core and one LLC. Every PU has at most one *home* node, the ordinary memory nearest to it. Equal
 //! parts build equal machines.
 
+mod cpu_names;
+mod device_name;
 mod distance;
 pub mod draw;
 mod kinds;
@@ -21,6 +23,8 @@ mod parts;
 pub mod svg;
 mod synthetic;
 
+pub use cpu_names::{CpuNames, CpuNamesError, NoSuchPart};
+pub use device_name::{DeviceName, known_devices};
 pub use kinds::{CoreKind, KindId};
 pub use map::{Piece, map};
 pub use marks::{CoreMark, CpuMark, Marks};

@@ -84,7 +84,7 @@ pub(super) fn begin(world: &World, args: &AdviseArgs, setting: &Setting) -> Resu
     let cpus: CpuSet = launch.placement.slots.iter().map(|slot| slot.cpu).collect();
     // If the setting does not choose CPUs, the run gets the same CPUs that were measured.
     let place = if places.is_empty() {
-        PlaceArgs { cpus: Some(cpus.clone()), share: args.share, ..PlaceArgs::default() }
+        PlaceArgs { cpus: Some(cpus.clone().into()), share: args.share, ..PlaceArgs::default() }
     } else {
         asked(args)
     };
@@ -104,7 +104,12 @@ pub(super) fn begin(world: &World, args: &AdviseArgs, setting: &Setting) -> Resu
 
 /// Returns the user's options about CPUs, as those of a run.
 fn asked(args: &AdviseArgs) -> PlaceArgs {
-    PlaceArgs { cores: args.cores, cpus: args.cpus.clone(), share: args.share, ..PlaceArgs::default() }
+    PlaceArgs {
+        cores: args.cores,
+        cpus: args.cpus.clone().map(Into::into),
+        share: args.share,
+        ..PlaceArgs::default()
+    }
 }
 
 /// Returns the plan of a run that would start now.

@@ -27,7 +27,7 @@ const WAITING: [&str; 4] = ["OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME"
 pub(super) fn cores(world: &World, args: &TuneArgs) -> Result<u32> {
     let place = PlaceArgs {
         cores: args.cores,
-        cpus: args.cpus.clone(),
+        cpus: args.cpus.clone().map(Into::into),
         share: args.share,
         survey: SurveyMode::None,
         ..PlaceArgs::default()

@@ -81,7 +81,8 @@ fn tune(world: &World, args: &TuneArgs) -> Result<u8> {
         trial.cores = Some(format!("--cores={cores}"));
     }
     let (choices, left) = grid_choices::choices(world, args, cores)?;
-    let place = PlaceArgs { cores: args.cores, cpus: args.cpus.clone(), ..PlaceArgs::default() };
+    let place =
+        PlaceArgs { cores: args.cores, cpus: args.cpus.clone().map(Into::into), ..PlaceArgs::default() };
     let start = TuningStart {
         schema: SCHEMA.to_owned(),
         command: args.command.iter().map(|word| word.to_string_lossy().into_owned()).collect(),

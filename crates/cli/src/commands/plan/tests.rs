@@ -17,12 +17,13 @@ use trimtab_linux::ledger::Held;
 
 /// Options; each line is absent or has one of its values, which may be several options. `@` is a
 /// folder of the launch's own.
-const OPTIONS: [&[&str]; 26] = [
-    &["-c1", "-c2", "-c50%", "-cnode", "-c3", "--cpus=0", "--cpus=0-1"],
+const OPTIONS: [&[&str]; 27] = [
+    &["-c1", "-c2", "-c50%", "-cnode", "-c3", "--cpus=0", "--cpus=0-1", "--cpus=core:0", "--cpus=N:99"],
+    &["--near=lo", "--near=gpu:99", "--near=file:/"],
     &["--strategy=scatter", "--strategy=stride:2"],
     &["--smt=all", "--smt=2"],
     &["--kind=any", "--kind=one", "--kind=P"],
-    &["--mem=bind", "--mem=interleave", "--mem=none", "--mem=bind:99"],
+    &["--mem=bind", "--mem=interleave", "--mem=none", "--mem=bind:99", "--mem=hbm"],
     &["--thp=on", "--thp=off", "--thp=advised", "--thp=inherit"],
     &["--nest=2,scatter", "--nest=2,scatter,2,subcompact", "--nest=what"],
     &["--nest-roots=share", "--nest-roots=part:2"],
@@ -67,8 +68,10 @@ const OPTIONS: [&[&str]; 26] = [
 ];
 
 /// Options that no line has, with the reason.
-const NOT_DRAWN: [(&str, &str); 1] =
-    [("survey", "each launch has none: the load of other programs changes between two samples")];
+const NOT_DRAWN: [(&str, &str); 2] = [
+    ("survey", "each launch has none: the load of other programs changes between two samples"),
+    ("mem-size", "the free memory changes between two samples"),
+];
 
 /// Options of which each value is drawn: those with a closed list of words.
 const EVERY_VALUE: [&str; 7] = ["thp", "fit", "jobserver", "wait-policy", "pin", "env", "balance"];
