@@ -78,6 +78,18 @@ class Wheels(unittest.TestCase):
     def test_equal_archives_and_modules_give_equal_bytes(self):
         self.assertEqual(self.written().read_bytes(), self.written().read_bytes())
 
+    def test_the_module_for_cores_is_there_with_its_library(self):
+        library = self.folder / "libtrimtab_hold_c.so"
+        library.write_bytes(b"library")
+        files = wheel.of_cores(library, "1.2.3")
+        self.assertEqual(files.pop("trimtab-1.2.3.data/data/lib/trimtab/libtrimtab.so.0"), (b"library", False))
+        expected = {str(path.relative_to(ROOT / "python")) for path in (ROOT / "python/trimtab").glob("*") if path.is_file()}
+        self.assertEqual(set(files), expected)
+        self.assertIn("trimtab/__init__.py", files)
+        # The name that the module looks for, and that the library gets when it is built.
+        self.assertIn(f'"{wheel.LIBRARY}"', (ROOT / "python/trimtab/_library.py").read_text())
+        self.assertIn("const SOVERSION: u32 = 0;", (ROOT / "crates/hold-c/build.rs").read_text())
+
     def test_versions_are_those_of_python(self):
         for version, expected in [("1.2.3", "1.2.3"), ("1.2.3-rc.4", "1.2.3rc4"), ("1.2.3-alpha.1", "1.2.3a1"), ("1.2.3-beta1", "1.2.3b1")]:
             self.assertEqual(wheel.python_version(version), expected)
