@@ -263,7 +263,7 @@ mod tests {
             ("[[rule]]\nthp = \"off\"", "program"),
             ("[[rule]]\nprogram = \"a\"\nthp = \"never\"", "never"),
             ("[[rule]]\nprogram = \"a[\"", "not a valid pattern"),
-            ("[[rule]]\nprogram = \"a\"\nmem = \"tape\"", "not a memory policy"),
+            ("[[rule]]\nprogram = \"a\"\nmem = \"hbn\"", "not a memory policy"),
             ("[[rule]]\nprogram = \"a\"\npin = \"hard\"", "known: auto, mask"),
             ("[[rules]]", "unknown field"),
         ] {

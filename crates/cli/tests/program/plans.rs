@@ -493,33 +493,31 @@ fn requested_memory_is_on_the_nodes_of_the_plan_or_refused() {
     }
     let too_much = sandbox.trimtab("plan --mem-size 257G --machine").arg(machine).ends();
     too_much.fails(1, &["257 GiB of memory asked for (--mem-size), 256 GiB can be had now on nodes 0-3"]);
-    let here = sandbox.run("-c 1 --survey none --mem-size 8000T").arg("true").ends();
+    let here = sandbox.run("-c 1 --mem-size 8000T").arg("true").ends();
     here.fails(125, &["8000 TiB of memory asked for (--mem-size)", "can be had now on"]);
     assert_eq!(sandbox.run("-c 1 --mem-size 1M").args(["echo", "ran"]).ends().ok(), "ran\n");
-    let unit = sandbox.run("--mem-size 64").arg("true").ends();
-    unit.fails(2, &["\"64\" lacks a unit: 64G, or 64M"]);
 }
 
 #[test]
 fn cpus_have_names_by_their_place() {
     let sandbox = Sandbox::new();
     for (names, mask) in [
-        ("S0:0-1@S1:0", "0,2,16"),
-        ("N1:0-3", "8,10,12,14"),
-        ("node:1.core:even.pu:1", "9,13"),
+        ("S0:0-1@S1:0", "0,2,32"),
+        ("N1:0-3", "16,18,20,22"),
+        ("node:1.core:even.pu:1", "17,21,25,29"),
         ("C3:0", "24"),
     ] {
         let plan = checked(&sandbox, SERVER, &format!("--cpus {names}"));
         assert_eq!(plan["plan"]["mask"], mask, "{names}");
     }
     let narrowed = checked(&sandbox, SERVER, "-c 2 --cpus node:3.core:all");
-    assert_eq!(narrowed["plan"]["mask"], "24,26");
-    let fails = |names: &str, status, words: &str| {
+    assert_eq!(narrowed["plan"]["mask"], "48,50");
+    let fails = |names: &str, words: &str| {
         let run = sandbox.trimtab(&format!("plan --cpus {names} --machine")).arg(SERVER).ends();
-        run.fails(status, &[words]);
+        run.fails(2, &[words]);
     };
-    fails("node:9.core:0", 2, "--cpus node:9: node 9 does not exist there (there is 0-3)");
-    fails("nod:1.core:0", 2, "is no part of a machine");
+    fails("node:9.core:0", "--cpus node:9: node 9 does not exist there (there is 0-3)");
+    fails("D0:0", "--cpus D0:0: this machine has no die");
 }
 
 #[test]
@@ -541,6 +539,4 @@ fn cores_near_a_device_are_chosen_on_captured_machines() {
     unknown.fails(2, &["--near gpu:9: that machine has no such device (devices in the model: none)"]);
     let here = sandbox.trimtab("plan --survey none --near nic:none0").ends();
     here.fails(2, &["there is no device nic:none0 here"]);
-    let word = sandbox.run("--near gpu").arg("true").ends();
-    word.fails(2, &["as in gpu:0"]);
 }

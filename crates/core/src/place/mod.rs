@@ -58,8 +58,4 @@ pub use taken::{BUSY_FROM, Binding, CpuState, FULL_BELOW_PERCENT, Taken, pinned_
 pub use variable::{Action, Variable};
 
 #[cfg(test)]
-mod memory_tests;
-#[cfg(test)]
-mod oracle;
-#[cfg(test)]
 mod tests;

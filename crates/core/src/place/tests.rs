@@ -1,3 +1,6 @@
+mod memory;
+mod oracle;
+
 use super::*;
 use crate::check::check;
 use crate::ids::{Id, OsCpu};

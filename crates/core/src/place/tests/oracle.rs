@@ -6,9 +6,9 @@
 //! nearest to the device, then the least of the requested memory is missing, then nearest to
 //! memory, then on the fewest caches, then the nodes are nearest to each other.
 
-use super::*;
 use crate::check::check;
 use crate::ids::{Id, NodeId, OsCpu, OsNode};
+use crate::place::*;
 use crate::set::CpuSet;
 use crate::topology::{Machine, parse_synthetic};
 use proptest::prelude::{ProptestConfig, any, prop, prop_assert, prop_assert_eq, proptest};

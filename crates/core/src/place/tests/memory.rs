@@ -1,8 +1,8 @@
 //! Tests of placement by memory and by devices.
 
-use super::*;
 use crate::check::{PlanFinding, check};
 use crate::ids::OsNode;
+use crate::place::*;
 use crate::set::{CpuSet, NodeSet};
 use crate::topology::{Machine, parse_synthetic};
 
