@@ -127,8 +127,8 @@ fn write_order(output: &Path) -> Option<String> {
     Some(format!("-Wl,-T,{}", path.display()))
 }
 
-/// Returns whether the build is for the GNU C library, with a linker that knows the processor, and a
-/// static program is not refused.
+/// Returns whether the build is for the GNU C library, with a linker that knows the processor, and
+/// a static program is not refused.
 fn is_wanted() -> bool {
     variable("CARGO_CFG_TARGET_OS") == "linux"
         && variable("CARGO_CFG_TARGET_ENV") == "gnu"

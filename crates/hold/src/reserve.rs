@@ -183,7 +183,7 @@ struct WaitMessage {
 }
 
 impl WaitMessage {
-    /// Returns whether the line is due with so many runs ahead, and takes it as printed.
+    /// Returns whether the line is due with this number of runs ahead, and takes it as printed.
     fn is_due(&mut self, ahead: usize) -> bool {
         let due = self.last.is_none_or(|(before, at)| {
             let apart = if before == ahead { ESTIMATE_INTERVAL } else { ESTIMATE_INTERVAL_MIN };

@@ -81,10 +81,10 @@ pub struct PlaceArgs {
     /// or parts of the machine: S0:0-3@S1:0-3, node:1.core:even.
     ///
     /// S0:0-3 are the first four CPUs of package 0, first hardware threads before second ones. N or
-    /// M is a node, C a last-level cache, D a die; N:0-3 counts over the whole machine. A path names
-    /// units inside units, with all their CPUs: a level (package, die, node, l3, l2, core, pu) and
-    /// all, even, odd or a list. Units are counted from 0 in the order of trimtab topo, nodes at the
-    /// beginning by the kernel's numbers. @ joins several of these.
+    /// M is a node, C a last-level cache, D a die; N:0-3 counts over the whole machine. A path
+    /// names units inside units, with all their CPUs: a level (package, die, node, l3, l2, core,
+    /// pu) and all, even, odd or a list. Units are counted from 0 in the order of trimtab topo,
+    /// nodes at the beginning by the kernel's numbers. @ joins several of these.
     #[arg(long, value_name = "LIST", help_heading = PLACEMENT)]
     pub cpus: Option<CpuNames>,
     /// Choose cores near a device: gpu:0, nic:mlx5_0, disk:nvme0n1, pci:0000:3b:00.0, or the disk

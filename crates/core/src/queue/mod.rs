@@ -274,8 +274,9 @@ fn spare(cores: usize, possible: &[bool]) -> usize {
     }
 }
 
-/// Returns for each number whether so many eligible cores can be free at some moment: now, or after
-/// any of the holds have ended, less up to `wanted_before` cores that others took meanwhile.
+/// Returns for each number whether that number of eligible cores can be free at some moment: now,
+/// or after any of the holds have ended, less up to `wanted_before` cores that others took
+/// meanwhile.
 fn possible_counts(cpus: &CpuSet, wanted_before: usize, at: &Occupancy) -> Vec<bool> {
     let mut free = 0;
     let mut loose = 0;

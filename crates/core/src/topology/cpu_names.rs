@@ -1,18 +1,18 @@
 //! CPUs by their names: numbers of the kernel, or positions in the machine.
 //!
-//! Grammar, in which terms are joined with `@`:
+//! Terms are joined with `@`. A term is one of:
 //!
-//! | term | meaning |
-//! |---|---|
-//! | `0-7,16-23` | CPUs by the kernel's numbers |
-//! | `S1:0-3` | the CPUs at these positions of package 1 (also `N` or `M` for a node, `C` for a last-level cache, `D` for a die; `N:0-3` without a number for the machine) |
-//! | `package:1.core:even` | all CPUs of these units: each step counts the units of a level inside the units before it |
+//! - `0-7,16-23`: CPUs by the kernel's numbers.
+//! - `S1:0-3`: the CPUs at these positions of package 1. `N` or `M` is a node, `C` a last-level
+//!   cache, `D` a die; `N:0-3` without a number is the machine.
+//! - `package:1.core:even`: all CPUs of these units. Each step counts the units of a level inside
+//!   the units of the step before.
 //!
-//! Positions of the first form count the first hardware threads of all cores, then the second ones,
-//! as `likwid-pin` does. A step is a level (`package`, `die`, `node`, `l3`, `l2`, `core`, `pu`, with
-//! their other spellings) and `all`, `even`, `odd` or a list such as `0-3,6`. Units are counted from
-//! 0 in the order of the machine, as hwloc counts them, except nodes in a first step or a letter,
-//! which have the kernel's numbers.
+//! Positions of the second form count the first hardware threads of all cores, then the second
+//! ones, as `likwid-pin` does. A step is a level (`package`, `die`, `node`, `l3`, `l2`, `core`,
+//! `pu`, with their other spellings) and `all`, `even`, `odd` or a list such as `0-3,6`. Units are
+//! counted from 0 in the order of the machine, as hwloc counts them. Nodes in a first step or a
+//! letter have the kernel's numbers instead.
 
 use super::{Level, Machine};
 use crate::ids::{Id, OsCpu, Pu};
@@ -267,8 +267,8 @@ impl fmt::Display for Step {
 }
 
 impl CpuNames {
-    /// Returns the CPUs of a machine that have these names. Kernel numbers are not checked: a caller
-    /// knows better why one is missing. [`CpuNames`] has an example.
+    /// Returns the CPUs of a machine that have these names. Kernel numbers are not checked: a
+    /// caller knows better why one is missing. [`CpuNames`] has an example.
     ///
     /// # Errors
     /// The machine lacks a part.

@@ -1,4 +1,5 @@
-//! Devices as a user names them: `gpu:0`, `nic:mlx5_0`, `pci:0000:3b:00.0`, `nvme0n1`, `file:/data`.
+//! Devices as a user names them: `gpu:0`, `nic:mlx5_0`, `pci:0000:3b:00.0`, `nvme0n1`,
+//! `file:/data`.
 
 use super::{DeviceKind, Machine};
 use crate::set::CpuSet;
