@@ -337,6 +337,9 @@ fn compact_lacks_the_least_memory_of_all_sets_of_as_many_nodes() {
                 let memory = MemoryRequest { size: Some(MemorySize(size)), ..MemoryRequest::default() };
                 let request = Request { amount: Amount::Cores(n), memory, ..Request::default() };
                 let Ok(made) = plan(&machine, &request, &taken) else { continue };
+                if made.slots.iter().any(|slot| slot.node.is_none()) {
+                    continue; // all cores with a node are used; nothing was chosen among nodes
+                }
                 let room = |nodes: &NodeSet| nodes.iter().map(|os| free[&os]).sum::<u64>();
                 let best = (1u32..1 << with_cores.len())
                     .filter(|set| set.count_ones() as usize == made.nodes.len())
