@@ -18,6 +18,9 @@
 //! because ranks count their CPUs later than at their start, too. The master of the only team is
 //! not waited for: while one thread of a team is free, no trial of binding means anything.
 //!
+//! Policies that bind threads without a diagnosis leave initial threads free by a shorter rule
+//! ([`initial_threads`]): those that wait, and those that compute alone.
+//!
 //! Properties: a process in which two threads compute has no lone thread, but its initial thread
 //! may still stay free. The result is a function of the threads, their processes and their CPU
 //! times.
@@ -68,6 +71,26 @@ pub(super) fn stay_free(threads: &[ThreadState], computing: &[usize]) -> Vec<usi
         .collect();
     free.sort_unstable();
     free
+}
+
+/// Returns the initial threads that no policy binds now, ascending: those that have not been read
+/// yet, do not compute, compute alone in their process, or have computed little beside its other
+/// threads. A thread is alone while all others of its process are light or have ended.
+pub(super) fn initial_threads(threads: &[ThreadState]) -> Vec<usize> {
+    let mut others: BTreeMap<u32, (u32, f64)> = BTreeMap::new();
+    for thread in threads.iter().filter(|thread| !thread.initial && thread.active()) {
+        let (count, computed) = others.entry(thread.process).or_default();
+        *count += 1;
+        *computed += thread.computed;
+    }
+    let stays_free = |thread: &ThreadState| {
+        let (count, computed) = others.get(&thread.process).copied().unwrap_or_default();
+        let alone = count == 0;
+        let waits = thread.computed < INITIAL_SHARE_MIN * computed / f64::from(count.max(1));
+        thread.wanted.is_none() || !thread.active() || alone || waits
+    };
+    let initial = threads.iter().enumerate().filter(|(_, thread)| thread.initial);
+    initial.filter(|(_, thread)| stays_free(thread)).map(|(i, _)| i).collect()
 }
 
 #[cfg(test)]

@@ -39,6 +39,8 @@ pub(super) struct ThreadTable {
     pub(super) cpu_table: CpuTable,
     /// The threads, in the order of the last observation.
     pub(super) threads: Vec<ThreadState>,
+    /// Whether an observation was processed.
+    began: bool,
     homes: Vec<HomeSet>,
     numbers: BTreeMap<CpuSet, usize>,
 }
@@ -49,6 +51,7 @@ impl ThreadTable {
         Self {
             cpu_table: CpuTable::new(machine),
             threads: Vec::new(),
+            began: false,
             homes: Vec::new(),
             numbers: BTreeMap::new(),
         }
@@ -75,7 +78,9 @@ impl ThreadTable {
             });
             threads = now.collect();
         }
+        let first = !std::mem::replace(&mut self.began, true);
         for (thread, view) in threads.iter_mut().zip(&seen.threads) {
+            thread.early |= first;
             self.update_one(thread, view, seen.at);
         }
         self.threads = threads;
