@@ -143,6 +143,28 @@ fn whenever_the_parent_of_a_balanced_run_is_killed_masks_come_back_by_themselves
 }
 
 #[test]
+fn after_a_kill_of_balancer_and_guardian_the_next_call_restores_masks() {
+    need!(two(), "two cores are needed");
+    let spins = need!(c("spins.c"), "no C compiler");
+    let sandbox = Sandbox::new();
+    let mut program = sandbox.shell(&format!("exec {} 3", spins.display())).begins();
+    program.line();
+    let (pid, mut random) = (program.pid(), Random(20));
+    for round in 0..12 {
+        let policy = ["pinned", "exchange", "speed"][round % 3];
+        let attached = sandbox.trimtab(&format!("attach {pid} --balance {policy} --interval 5ms")).begins();
+        eventually("threads are moved", || is_moved(pid));
+        std::thread::sleep(Duration::from_millis(random.below(40)));
+        kill_with_guardian(&attached);
+        attached.ends();
+        // Any call that places threads, of any program.
+        sandbox.run("-c 1 --share --survey none").arg("true").ends().ok();
+        assert!(is_free(pid), "{policy}: {:?}", masks(pid));
+    }
+    assert_eq!(program.ends().code, Some(9));
+}
+
+#[test]
 fn when_the_service_is_killed_masks_come_back_by_themselves() {
     need!(two(), "two cores are needed");
     let spins = need!(c("spins.c"), "no C compiler");

@@ -2,7 +2,7 @@
 
 use crate::balance::masks;
 use crate::guardian::kill_with_guardian;
-use crate::util::{Call, Running, Sandbox, c, eventually, need, two, two_users};
+use crate::util::{Call, Running, Sandbox, c, eventually, need, two, two_users, workers_are_bound};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -45,8 +45,7 @@ fn spins<'s>(sandbox: &'s Sandbox, program: &Path) -> Running<'s> {
 }
 
 fn all_bound(pid: u32) -> bool {
-    let masks = masks(pid);
-    !masks.is_empty() && masks.iter().all(|mask| mask.len() == 1)
+    workers_are_bound(pid)
 }
 
 fn none_bound(pid: u32) -> bool {
@@ -65,7 +64,7 @@ fn a_tagged_program_is_balanced_until_it_is_untagged() {
     assert_eq!(said(&format!("tag {pid} --group solver")), format!("process {pid}: tagged"));
     assert_eq!(said(&format!("tag {pid} --group solver")), format!("process {pid}: tagged already"));
     eventually("its threads are moved", || all_bound(pid));
-    eventually("that is told", || status(&sandbox)["tags"][0]["moves"].as_u64() >= Some(3));
+    eventually("that is told", || status(&sandbox)["tags"][0]["moves"].as_u64() >= Some(2));
     let told = status(&sandbox);
     assert_eq!(told["schema"], "trimtab.status/1");
     assert_eq!(

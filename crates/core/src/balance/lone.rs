@@ -18,8 +18,8 @@
 //! because ranks count their CPUs later than at their start, too. The master of the only team is
 //! not waited for: while one thread of a team is free, no trial of binding means anything.
 //!
-//! Policies that bind threads without a diagnosis leave initial threads free by a shorter rule
-//! ([`initial_threads`]): those that wait, and those that compute alone.
+//! Policies that bind threads without a diagnosis leave initial threads free by the same rule
+//! ([`initial_threads`]), and bind other lone threads at once.
 //!
 //! Properties: a process in which two threads compute has no lone thread, but its initial thread
 //! may still stay free. The result is a function of the threads, their processes and their CPU
@@ -32,7 +32,8 @@
 //! threads, which counted one CPU after a second of computing.
 
 use super::thread_state::ThreadState;
-use std::collections::BTreeMap;
+use crate::ids::ProgramId;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// CPU seconds after which a lone thread beside other computing processes has counted its CPUs.
 /// Chosen: pools and ranks count at their start or between short tasks.
@@ -73,30 +74,23 @@ pub(super) fn stay_free(threads: &[ThreadState], computing: &[usize]) -> Vec<usi
     free
 }
 
-/// Returns the initial threads that no policy binds now, ascending: those that have not been read
-/// yet, do not compute, compute alone in their process, or have computed little beside its other
-/// threads. A thread is alone while all others of its process are light or have ended.
+/// Returns the initial threads that no policy binds now, ascending: those of [`stay_free`], and
+/// those that have not been read yet or do not compute.
 pub(super) fn initial_threads(threads: &[ThreadState]) -> Vec<usize> {
-    let mut others: BTreeMap<u32, (u32, f64)> = BTreeMap::new();
-    for thread in threads.iter().filter(|thread| !thread.initial && thread.active()) {
-        let (count, computed) = others.entry(thread.process).or_default();
-        *count += 1;
-        *computed += thread.computed;
+    let mut computing: BTreeMap<ProgramId, Vec<usize>> = BTreeMap::new();
+    for (i, thread) in threads.iter().enumerate().filter(|(_, thread)| thread.active()) {
+        computing.entry(thread.program).or_default().push(i);
     }
-    let stays_free = |thread: &ThreadState| {
-        let (count, computed) = others.get(&thread.process).copied().unwrap_or_default();
-        let alone = count == 0;
-        let waits = thread.computed < INITIAL_SHARE_MIN * computed / f64::from(count.max(1));
-        thread.wanted.is_none() || !thread.active() || alone || waits
-    };
-    let initial = threads.iter().enumerate().filter(|(_, thread)| thread.initial);
-    initial.filter(|(_, thread)| stays_free(thread)).map(|(i, _)| i).collect()
+    let mut free: BTreeSet<usize> =
+        computing.values().flat_map(|computing| stay_free(threads, computing)).collect();
+    free.extend((0..threads.len()).filter(|&i| threads[i].wanted.is_none() || !threads[i].active()));
+    free.into_iter().filter(|&i| threads[i].initial).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ids::{ProgramId, ThreadId};
+    use crate::ids::ThreadId;
 
     /// Threads given by the number of their process and their CPU seconds; none is initial.
     fn threads(of: &[(u32, f64)]) -> Vec<ThreadState> {
