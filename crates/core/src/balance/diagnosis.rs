@@ -26,8 +26,7 @@
 //! | the last thread is far behind, cores differ | asymmetric | in turns |
 //! | the last thread is far behind | uneven | in turns |
 //!
-//! Widened masks hold all CPUs of the program; if it has more computing threads than CPUs, all CPUs
-//! that may be used. Bound threads that sleep, are lone, or have no wait times only get their masks
+//! Widened masks hold all CPUs of the program; if that is a single one, all CPUs that may be used. Bound threads that sleep, are lone, or have no wait times only get their masks
 //! widened; other bound threads also take turns.
 //!
 //! Properties: the diagnosis is a function of the samples. The share of running time that is
@@ -403,9 +402,9 @@ struct CrowdedThreads {
 }
 
 /// Returns the threads that their own masks crowd, if some CPUs hold more threads than others. They
-/// may move to all CPUs in the masks of the program's threads; if threads may leave their masks,
-/// also to all usable CPUs if there are more threads than CPUs in these masks; within their memory
-/// node unless threads may leave it.
+/// may move to all CPUs in the masks of the program's threads, or to all usable CPUs if all these
+/// masks are the same single CPU and threads may leave them; within their memory node unless
+/// threads may leave it.
 fn crowded(summary: &ProgramSummary, table: &ThreadTable, settings: &Settings) -> Option<CrowdedThreads> {
     let across_nodes = settings.across_nodes;
     let node_of = |cpus: &CpuSet| -> Option<usize> {
@@ -443,7 +442,7 @@ fn crowded(summary: &ProgramSummary, table: &ThreadTable, settings: &Settings) -
     for (node, groups) in scopes {
         let masks = groups.iter().fold(CpuSet::new(), |union, (room, _)| union.union(room));
         let count: usize = groups.iter().map(|(_, members)| members.len()).sum();
-        let beyond = settings.free && count > masks.len();
+        let beyond = settings.free && masks.len() == 1 && is_on_one_cpu(summary, table);
         let union = if beyond { masks.union(&of_node(node)) } else { masks };
         let even = (count as f64 / union.len() as f64).max(1.0);
         // Threads that must run within a set of CPUs: those with this mask and those bound to a
@@ -470,6 +469,13 @@ fn crowded(summary: &ProgramSummary, table: &ThreadTable, settings: &Settings) -
     }
     widened.sort_by_key(|(i, _)| *i);
     (!widened.is_empty()).then_some(CrowdedThreads { threads, cpus, widened })
+}
+
+/// Returns whether all threads of a program, computing or not, have the same own mask of one CPU.
+fn is_on_one_cpu(summary: &ProgramSummary, table: &ThreadTable) -> bool {
+    let Some(first) = summary.threads.first().map(|&i| &table.threads[i]) else { return false };
+    let mut ours = table.threads.iter().filter(|thread| thread.program == first.program);
+    table.is_single(first.home) && ours.all(|thread| thread.home == first.home)
 }
 
 #[cfg(test)]

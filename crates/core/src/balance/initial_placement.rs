@@ -139,10 +139,9 @@ pub(super) fn newcomers(
 ) -> Vec<usize> {
     let new = |i: &usize| {
         let thread = &table.threads[*i];
-        let settled = thread.early || thread.wanted.is_some();
         let stays = initial.binary_search(i).is_ok();
         let open = thread.free() && !table.room(*i).is_empty();
-        !thread.placed && settled && !stays && open && !sleeps(thread.program)
+        !thread.placed && thread.settled() && !stays && open && !sleeps(thread.program)
     };
     (0..table.threads.len()).filter(new).collect()
 }

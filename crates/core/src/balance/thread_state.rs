@@ -297,6 +297,12 @@ impl ThreadState {
         self.wanted.is_none_or(|wanted| wanted >= LIGHT_MAX)
     }
 
+    /// Returns whether it was there from the beginning, or was read since it was found: it has had
+    /// time to set a mask of its own.
+    pub(super) fn settled(&self) -> bool {
+        self.early || self.wanted.is_some()
+    }
+
     /// Returns its speed in the last step; a share of elapsed time where waiting is not counted.
     pub(super) fn speed(&self, metric: Metric) -> Option<f64> {
         let rates = self.rates.as_ref()?;

@@ -135,6 +135,11 @@ impl ThreadTable {
         self.threads[i].widened.unwrap_or(self.threads[i].home)
     }
 
+    /// Returns whether a set of CPUs, by its number, is one CPU, usable or not.
+    pub(super) fn is_single(&self, home: usize) -> bool {
+        self.homes.get(home).is_some_and(|home| home.cpus.len() == 1)
+    }
+
     /// Returns a node outside `open` on which thread `i` may be put, if there is one.
     pub(super) fn shut(&self, i: usize, open: &BTreeSet<NodeIndex>) -> Option<NodeIndex> {
         let home = &self.homes[self.room_number(i)];

@@ -34,7 +34,8 @@ pub enum Fault {
     NotUsable(ThreadId, CpuSet),
     /// A move leaves the thread's own mask, although the policy did not free the thread from it.
     NotHome(ThreadId, CpuSet),
-    /// A freed thread moves outside the masks of all threads of its program, including ended ones.
+    /// A freed thread moves outside the masks of all threads of its program, including ended ones,
+    /// and these masks were never one single CPU.
     NotProgram(ThreadId, CpuSet),
     /// A move goes to another memory node although this is not allowed.
     OtherNode(ThreadId),
@@ -62,6 +63,8 @@ pub struct Account {
     asked: BTreeMap<ThreadId, Decision>,
     bound: BTreeMap<ThreadId, CpuSet>,
     freed: BTreeSet<ThreadId>,
+    /// Programs of which all threads had the same single CPU when one was freed.
+    unbound: BTreeSet<ProgramId>,
     /// Threads on the unit to which they were moved because of their memory.
     sent: BTreeSet<ThreadId>,
     forbidden: BTreeSet<ThreadId>,
@@ -185,7 +188,7 @@ impl Account {
     }
 
     fn one(
-        &self,
+        &mut self,
         machine: &Machine,
         across_nodes: bool,
         seen: &Observation<'_>,
@@ -234,8 +237,13 @@ impl Account {
             let program = seen.threads.iter().filter(|other| other.info.program == view.info.program);
             // The program's masks include those of its ended threads.
             let ended = self.ended.get(&view.info.program).cloned().unwrap_or_default();
-            let homes = program.fold(ended, |homes, other| homes.union(&other.info.home));
-            if !to.is_subset(&homes) {
+            let present = program.fold(CpuSet::new(), |homes, other| homes.union(&other.info.home));
+            // Threads that all have the same single CPU may be freed to any other.
+            if present.len() == 1 {
+                self.unbound.insert(view.info.program);
+            }
+            let homes = present.union(&ended);
+            if !to.is_subset(&homes) && !self.unbound.contains(&view.info.program) {
                 faults.push(Fault::NotProgram(thread, to.difference(&homes)));
             }
         } else if !to.is_subset(&view.info.home) {
