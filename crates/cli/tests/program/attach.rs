@@ -75,7 +75,7 @@ fn a_process_that_cannot_be_balanced_is_refused_with_the_reason() {
     attach("0").fails_with(2, "0");
     attach("x").fails_with(2, "invalid value");
     if std::fs::read_to_string("/proc/2/stat").is_ok_and(|stat| stat.contains("kthreadd")) {
-        attach("1 --for 10ms").fails(2, &["all processes of the machine come from it", "--yes"]);
+        attach("1 --for 10ms").fails(2, &["all processes of the machine", "auto would move", "--yes"]);
     }
     let own = std::process::id();
     attach(&format!("{own} --cpus 9999 --for 10ms")).fails(2, &["none of the CPUs of --cpus"]);

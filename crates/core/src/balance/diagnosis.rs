@@ -333,7 +333,7 @@ pub(super) fn diagnose(
         return (findings, Treatment::Turns { fence: false, widened });
     }
     if summary.cpus == 1 && threads > 1 {
-        let more = table.cpu_table.usable().len() > 1;
+        let more = !settings.free && table.cpu_table.usable().len() > 1;
         return still(if more {
             Finding::Respected { threads, cpus: 1 }
         } else {
@@ -403,7 +403,7 @@ struct CrowdedThreads {
 
 /// Returns the threads that their own masks crowd, if some CPUs hold more threads than others. They
 /// may move to all CPUs in the masks of the program's threads, or to all usable CPUs if all these
-/// masks are the same single CPU and threads may leave them; within their memory node unless
+/// masks (of its computing threads) are the same single CPU and threads may leave them; within their memory node unless
 /// threads may leave it.
 fn crowded(summary: &ProgramSummary, table: &ThreadTable, settings: &Settings) -> Option<CrowdedThreads> {
     let across_nodes = settings.across_nodes;
@@ -442,7 +442,11 @@ fn crowded(summary: &ProgramSummary, table: &ThreadTable, settings: &Settings) -
     for (node, groups) in scopes {
         let masks = groups.iter().fold(CpuSet::new(), |union, (room, _)| union.union(room));
         let count: usize = groups.iter().map(|(_, members)| members.len()).sum();
-        let beyond = settings.free && masks.len() == 1 && is_on_one_cpu(summary, table);
+        // Their own masks, not what is left of larger ones.
+        let single = |(_, members): &(&CpuSet, Vec<usize>)| {
+            members.iter().all(|&i| table.is_single(table.threads[i].home))
+        };
+        let beyond = settings.free && masks.len() == 1 && groups.iter().all(single);
         let union = if beyond { masks.union(&of_node(node)) } else { masks };
         let even = (count as f64 / union.len() as f64).max(1.0);
         // Threads that must run within a set of CPUs: those with this mask and those bound to a
@@ -469,13 +473,6 @@ fn crowded(summary: &ProgramSummary, table: &ThreadTable, settings: &Settings) -
     }
     widened.sort_by_key(|(i, _)| *i);
     (!widened.is_empty()).then_some(CrowdedThreads { threads, cpus, widened })
-}
-
-/// Returns whether all threads of a program, computing or not, have the same own mask of one CPU.
-fn is_on_one_cpu(summary: &ProgramSummary, table: &ThreadTable) -> bool {
-    let Some(first) = summary.threads.first().map(|&i| &table.threads[i]) else { return false };
-    let mut ours = table.threads.iter().filter(|thread| thread.program == first.program);
-    table.is_single(first.home) && ours.all(|thread| thread.home == first.home)
 }
 
 #[cfg(test)]

@@ -196,7 +196,10 @@ impl Speed {
                 // A held thread that should not be held is released first: a nudge would return it
                 // to its one CPU.
                 let held = thread.binding == Binding::Held && self.nudges(i);
-                thread.active() && thread.settled() && !held && fits(&self.context.table.cpu_table, &self.context.table, i, to)
+                thread.active()
+                    && thread.settled()
+                    && !held
+                    && fits(&self.context.table.cpu_table, &self.context.table, i, to)
             };
             here.filter(can)
                 .min_by_key(|&i| (self.context.table.threads[i].moves, self.context.table.threads[i].id))
