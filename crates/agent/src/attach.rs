@@ -96,7 +96,7 @@ impl Attached {
         let keeper =
             (options.policy != Kind::Float).then(|| restoration::keeper(paths, &**narrator)).flatten();
         let first = sample_once(paths, &roots, &machine.cpus(), keeper.as_ref())?;
-        let usable = usable(options.cpus.as_ref(), &machine, &first)?;
+        let usable = usable(options.cpus.as_ref(), options.settings.free, &machine, &first)?;
         let CountingOptions { choice, always } = options.counting;
         let live = HostOptions { keep: keeper, counting: choice, ..HostOptions::default() };
         let live = Live::with(&paths.proc(), &roots, &usable, live)
@@ -171,18 +171,29 @@ impl Attached {
     }
 }
 
-/// Refuses to move all threads of the machine unless this was confirmed. The first process of a
-/// container is a program like any other.
-fn refuse_the_whole_machine(paths: &Paths, options: &AttachOptions) -> Result<()> {
-    let first = options.pids.contains(&1) && options.policy != Kind::Float && !options.whole_machine;
+/// Describes the effect of an attach that would move all threads of the machine; `None` if it would
+/// not. The first process of a container is a program like any other.
+pub fn whole_machine(paths: &Paths, pids: &[u32], policy: Kind) -> Option<String> {
+    let first = pids.contains(&1) && policy != Kind::Float;
     // The second process of a machine is the kernel's.
-    if first && process::stat(&paths.proc(), Pid(2)).is_ok_and(|second| second.kernel_thread) {
-        return Err(anyhow!(
-            "process 1 is the machine's first: all processes of the machine come from it, and their threads would be moved; name the processes that \
-             are meant, add --yes for all, or --balance float to watch only"
-        ));
+    let of_machine = || process::stat(&paths.proc(), Pid(2)).is_ok_and(|second| second.kernel_thread);
+    if !first || !of_machine() {
+        return None;
     }
-    Ok(())
+    let count = process::all(&paths.proc()).map_or(0, |all| all.len());
+    Some(format!(
+        "process 1 is the machine's first: all processes of the machine ({count} now) come from it, and {policy} would move their threads"
+    ))
+}
+
+/// Refuses to move all threads of the machine unless this was confirmed.
+fn refuse_the_whole_machine(paths: &Paths, options: &AttachOptions) -> Result<()> {
+    match whole_machine(paths, &options.pids, options.policy).filter(|_| !options.whole_machine) {
+        Some(effect) => Err(anyhow!(
+            "{effect}; name the processes that are meant, add --yes for all, or --balance float to watch only"
+        )),
+        None => Ok(()),
+    }
 }
 
 /// Returns the roots to be watched.
@@ -236,10 +247,12 @@ fn balanced_already(paths: &Paths, pid: u32, by: u32) -> String {
 }
 
 /// Returns the CPUs to which threads may be moved: those they may use together, unless CPUs are
-/// named.
-fn usable(cpus: Option<&CpuSet>, machine: &Machine, first: &Sample) -> Result<CpuSet> {
+/// named; all CPUs of the machine if threads may leave their masks (the host keeps each within its
+/// cpuset).
+fn usable(cpus: Option<&CpuSet>, free: bool, machine: &Machine, first: &Sample) -> Result<CpuSet> {
     let together = first.news.iter().fold(CpuSet::new(), |all, info| all.union(&info.home));
     let (usable, what) = match cpus {
+        None if free => (machine.cpus(), "this machine has no CPU that can be used"),
         Some(cpus) => (cpus.intersection(&machine.cpus()), "none of the CPUs of --cpus is on this machine"),
         None => {
             (together.intersection(&machine.cpus()), "the programs' threads may use no CPU of this machine")

@@ -228,7 +228,7 @@ impl CaseSet {
             programs.insert(0, competitor.program());
         }
         let policy = match cell.way {
-            RunMethod::Balance(kind) => Some((kind, Settings { seed, ..Settings::default() })),
+            RunMethod::Balance(kind) => Some((kind, Settings { seed, free: true, ..Settings::default() })),
             _ => None,
         };
         if let RunMethod::Balance(kind) = cell.way {

@@ -48,6 +48,7 @@ fn candidates() -> Words<Candidates> {
 
 const MOVE_MEMORY: &str = "--move-memory";
 const BUDGET: &str = "--budget";
+const FREE: &str = "--free";
 
 /// Settings of a policy.
 #[derive(Args, Debug, Default, Clone)]
@@ -71,6 +72,11 @@ pub struct PolicyArgs {
     /// Allow moves of threads to other NUMA nodes, away from their memory.
     #[arg(long, hide_short_help = true, help_heading = HEADING)]
     pub across_nodes: bool,
+    /// With auto, let threads leave their own masks if these crowd them: bound by the program or
+    /// its launcher, so that some CPUs have more threads than others. Without it, all policies
+    /// respect these masks. When balancing ends, every thread gets its own mask back.
+    #[arg(long, hide_short_help = true, help_heading = HEADING)]
+    pub free: bool,
     /// Index that brm, brm-paper and serial compare: penalty (cycles for each request beyond the
     /// private caches), busy (such cycles for each instruction), cpi, share, miss-rate, far or
     /// estimate.
@@ -137,6 +143,7 @@ impl PolicyArgs {
             interval: self.interval.unwrap_or(settings.interval),
             metric: self.speed_metric.map_or(settings.metric, Metric::from),
             across_nodes: self.across_nodes || settings.across_nodes,
+            free: self.free || settings.free,
             penalty: PenaltySettings {
                 index: self.index.or(settings.penalty.index),
                 mean: self.mean.or(settings.penalty.mean),
@@ -156,6 +163,7 @@ impl PolicyArgs {
             (self.seed.is_some(), "--seed"),
             (self.speed_metric.is_some(), "--speed-metric"),
             (self.across_nodes, "--across-nodes"),
+            (self.free, FREE),
         ];
         options.into_iter().chain(self.penalties()).find_map(|(given, name)| given.then_some(name))
     }
@@ -174,6 +182,11 @@ impl PolicyArgs {
     /// Returns the reason why one of these options has no effect with a policy; `None` if all have
     /// one.
     pub fn unfit(&self, kind: Kind) -> Option<String> {
+        if self.free && kind != Kind::Auto {
+            return Some(format!(
+                "{FREE} has no effect with {kind}, which keeps every thread within its own mask: it applies to auto"
+            ));
+        }
         let given = |fits: fn(&str) -> bool| {
             self.penalties().into_iter().find_map(|(given, name)| (given && !fits(name)).then_some(name))
         };
@@ -219,8 +232,8 @@ pub struct BalanceArgs {
 
 /// Balance programs that are already running.
 ///
-/// Balances whole process trees until they end or you stop it. Threads move within the CPUs that
-/// the programs' threads may use together. When balancing ends, also by Ctrl-C, every thread gets
+/// Balances whole process trees until they end or you stop it. Threads move within their own masks,
+/// with --free also to other CPUs. When balancing ends, also by Ctrl-C, every thread gets
 /// its previous mask back. Your own programs need no privilege.
 #[derive(Args, Debug)]
 #[command(after_help = ATTACH_EXAMPLES)]
@@ -250,13 +263,14 @@ pub struct AttachArgs {
     #[command(flatten)]
     pub counting: CountingArgs,
     /// CPUs that threads may move to, instead of all CPUs that the programs' threads may use
-    /// together.
+    /// together (with --free: instead of all CPUs of the machine). Threads leave their own masks
+    /// only with --free.
     #[arg(long, value_name = "LIST", help_heading = HEADING)]
     pub cpus: Option<CpuSet>,
     /// Do not move threads that are bound to fewer CPUs than the others.
     #[arg(long, help_heading = HEADING)]
     pub respect_masks: bool,
-    /// Accept PID 1, the ancestor of all processes of the machine.
+    /// Accept PID 1, the ancestor of all processes of the machine, without a question.
     #[arg(long, help_heading = HEADING)]
     pub yes: bool,
     /// Stop after this time: 30s, 10m, 2h.

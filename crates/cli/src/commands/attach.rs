@@ -5,9 +5,10 @@ use crate::exit::{self, Exit};
 use crate::say::Volume;
 use crate::world::World;
 use anyhow::{Result, anyhow};
+use std::io::{BufRead, IsTerminal, Write, stderr, stdin};
 use std::path::Path;
 use std::sync::Arc;
-use trimtab_agent::attach::{AttachOptions, Attached};
+use trimtab_agent::attach::{AttachOptions, Attached, whole_machine};
 use trimtab_agent::narrator::Narrator;
 use trimtab_agent::recorder::TraceTarget;
 use trimtab_core::balance::Settings;
@@ -29,7 +30,17 @@ fn attach(world: &World, args: &AttachArgs) -> Result<u8> {
         return Err(anyhow!("{why}"));
     }
     let volume = Volume::of(args.quiet, args.verbose);
-    let options = options(args);
+    let mut options = options(args);
+    if let Some(effect) = whole_machine(&world.paths(), &options.pids, options.policy)
+        && !options.whole_machine
+        && stdin().is_terminal()
+        && stderr().is_terminal()
+    {
+        if !is_confirmed(&effect, &mut stdin().lock(), &mut stderr())? {
+            return Err(anyhow!("not confirmed: nothing was moved"));
+        }
+        options.whole_machine = true;
+    }
     // Verbose messages and a changing line would disturb each other.
     let mut line = StatusLine::new(volume != Volume::Normal || options.trace == Some(TraceTarget::Stdout));
     let narrator: Arc<dyn Narrator> = Arc::new(volume);
@@ -39,6 +50,15 @@ fn attach(world: &World, args: &AttachArgs) -> Result<u8> {
     drop(line);
     attached.finish(watched)?;
     Ok(exit::DONE)
+}
+
+/// Asks whether an effect is wanted. Anything but `y` or `yes` declines.
+fn is_confirmed(effect: &str, input: &mut impl BufRead, output: &mut impl Write) -> Result<bool> {
+    write!(output, "trimtab: {effect}. Move them? [y/N] ")?;
+    output.flush()?;
+    let mut answer = String::new();
+    input.read_line(&mut answer)?;
+    Ok(["y", "yes"].contains(&answer.trim().to_ascii_lowercase().as_str()))
 }
 
 fn options(args: &AttachArgs) -> AttachOptions {
@@ -71,4 +91,26 @@ fn status(tally: &Tally) -> String {
     let finding = tally.findings.first().map_or_else(String::new, |finding| format!("; {finding}"));
     let (threads, moves) = (plural(tally.alive, "thread"), plural(tally.applied, "move"));
     format!("{threads}, {moves}{speeds}{finding}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_yes_confirms() {
+        for (answer, wanted) in [
+            ("y\n", true),
+            ("YES\n", true),
+            (" yes \n", true),
+            ("\n", false),
+            ("", false),
+            ("n\n", false),
+            ("1\n", false),
+        ] {
+            let mut said = Vec::new();
+            assert_eq!(is_confirmed("all would move", &mut answer.as_bytes(), &mut said).unwrap(), wanted);
+            assert_eq!(said, b"trimtab: all would move. Move them? [y/N] ");
+        }
+    }
 }

@@ -2,7 +2,7 @@
 //! programs that must not be touched.
 
 use crate::balance::{child, lines, masks};
-use crate::util::{Sandbox, c, eventually, need, text, two, two_users};
+use crate::util::{Sandbox, c, eventually, need, text, two, two_users, workers_are_bound};
 use rustix::process::{Pid, Signal, kill_process_group};
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -20,7 +20,7 @@ fn a_program_is_balanced_until_we_stop() {
         let trace = sandbox.path("trace.jsonl");
         let attach = format!("attach {} --balance pinned --interval 5ms --trace", program.pid());
         let attached = sandbox.trimtab(&attach).arg(&trace).begins();
-        eventually("threads are moved", || masks(program.pid()).iter().all(|mask| mask.len() == 1));
+        eventually("threads are moved", || workers_are_bound(program.pid()));
         assert_eq!(before, [whole.clone(), whole.clone(), whole.clone()]);
         attached.signal(signal);
         assert_eq!(attached.ends().ok(), "");
@@ -75,7 +75,7 @@ fn a_process_that_cannot_be_balanced_is_refused_with_the_reason() {
     attach("0").fails_with(2, "0");
     attach("x").fails_with(2, "invalid value");
     if std::fs::read_to_string("/proc/2/stat").is_ok_and(|stat| stat.contains("kthreadd")) {
-        attach("1 --for 10ms").fails(2, &["all processes of the machine come from it", "--yes"]);
+        attach("1 --for 10ms").fails(2, &["all processes of the machine", "auto would move", "--yes"]);
     }
     let own = std::process::id();
     attach(&format!("{own} --cpus 9999 --for 10ms")).fails(2, &["none of the CPUs of --cpus"]);
@@ -124,13 +124,13 @@ fn masks_given_back_are_said_once_and_one_is_one() {
     let spins = need!(c("spins.c"), "no C compiler");
     let sandbox = Sandbox::new();
     for (threads, words) in
-        [("0", "1 thread has its own mask again"), ("2", "3 threads have their own masks again")]
+        [("1", "1 thread has its own mask again"), ("2", "2 threads have their own masks again")]
     {
         let mut program = sandbox.shell(&format!("exec {} {threads}", spins.display())).begins();
         program.line();
         let pid = program.pid();
         let attached = sandbox.trimtab(&format!("attach {pid} -v --balance pinned --interval 5ms")).begins();
-        eventually("threads are moved", || masks(pid).iter().all(|mask| mask.len() == 1));
+        eventually("threads are moved", || workers_are_bound(pid));
         attached.signal(Signal::INT);
         let said = attached.ends();
         assert_eq!(said.stderr.matches(words).count(), 1, "{said}");
@@ -147,7 +147,7 @@ fn two_balancers_of_one_program_are_one_too_many() {
     program.line();
     let pid = program.pid();
     let first = sandbox.trimtab(&format!("attach {pid} --balance pinned --interval 5ms")).begins();
-    eventually("threads are moved", || masks(pid).iter().all(|mask| mask.len() == 1));
+    eventually("threads are moved", || workers_are_bound(pid));
     let second = sandbox.trimtab(&format!("attach {pid} --balance speed")).ends();
     second.fails(
         2,
@@ -181,7 +181,7 @@ fn a_stopped_balancer_restores_masks_and_continues_later() {
         .trimtab(&format!("attach {pid} --balance pinned --interval 400ms --trace"))
         .arg(&trace)
         .begins();
-    let moved = || masks(pid).iter().all(|mask| mask.len() == 1);
+    let moved = || workers_are_bound(pid);
     eventually("threads are moved", moved);
     for _ in 0..2 {
         attached.signal(Signal::TSTP);
@@ -209,7 +209,7 @@ fn a_balancer_that_cannot_answer_is_woken_to_let_go() {
     let pid = program.pid();
     let before = masks(pid);
     let attached = sandbox.trimtab(&format!("attach {pid} --balance pinned --interval 5ms")).begins();
-    eventually("threads are moved", || masks(pid).iter().all(|mask| mask.len() == 1));
+    eventually("threads are moved", || workers_are_bound(pid));
     attached.signal(Signal::STOP);
     eventually("it is stopped", || state(attached.pid()) == 'T');
     let said = sandbox.trimtab(&format!("detach {pid}")).ends().ok();
@@ -226,7 +226,7 @@ fn a_run_that_is_stopped_as_a_whole_is_not_continued_by_detaching() {
     let mut running = sandbox.run("-c 2 --balance=pinned --interval 5ms").arg(&spins).arg("2").begins();
     running.line();
     let program = child(running.pid());
-    eventually("threads are moved", || masks(program).iter().all(|mask| mask.len() == 1));
+    eventually("threads are moved", || workers_are_bound(program));
     let group =
         |signal| kill_process_group(Pid::from_raw(running.pid().cast_signed()).unwrap(), signal).unwrap();
     group(Signal::STOP);
@@ -265,6 +265,37 @@ fn bound_threads_are_left_alone_on_request() {
     let mut after = masks(pid);
     after.sort_by_key(BTreeSet::len);
     assert_eq!(after, [BTreeSet::from([a]), whole.clone(), whole]);
+}
+
+#[test]
+fn threads_that_were_all_bound_to_one_cpu_are_freed_on_request_only() {
+    let [a, b] = need!(two(), "two cores are needed");
+    need!(crate::util::installed("taskset"), "taskset is not installed");
+    let spins = need!(c("spins.c"), "no C compiler");
+    let sandbox = Sandbox::new();
+    let one = ["taskset".to_owned(), "-c".to_owned(), a.to_string()];
+    let mut program = sandbox.shell(&format!("exec {} 3", spins.display())).through(one).begins();
+    program.line();
+    let pid = program.pid();
+    let attach = |options: &str| {
+        sandbox.trimtab(&format!("attach {pid} --cpus {a},{b} --interval 5ms --json {options}")).begins()
+    };
+    let attached = attach("");
+    eventually("the masks are noticed", || {
+        attached.said().contains("\"respected\":{\"threads\":3,\"cpus\":1}")
+    });
+    attached.signal(Signal::INT);
+    let said = attached.ends().ok();
+    assert!(!said.contains("\"confine\""), "{said}");
+    let attached = attach("--free");
+    let elsewhere = || masks(pid).iter().any(|mask| mask.contains(&b));
+    eventually("a thread may use the other CPU", elsewhere);
+    attached.signal(Signal::INT);
+    attached.ends().ok();
+    assert!(!elsewhere(), "each thread has its own mask again");
+    let refused = sandbox.trimtab(&format!("attach {pid} --free --balance speed")).ends();
+    refused.fails(2, &["--free has no effect with speed", "applies to auto"]);
+    assert_eq!(program.ends().code, Some(9));
 }
 
 #[test]

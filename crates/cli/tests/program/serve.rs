@@ -2,7 +2,7 @@
 
 use crate::balance::masks;
 use crate::guardian::kill_with_guardian;
-use crate::util::{Call, Running, Sandbox, c, eventually, need, two, two_users};
+use crate::util::{Call, Running, Sandbox, c, eventually, need, two, two_users, workers_are_bound};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -45,8 +45,7 @@ fn spins<'s>(sandbox: &'s Sandbox, program: &Path) -> Running<'s> {
 }
 
 fn all_bound(pid: u32) -> bool {
-    let masks = masks(pid);
-    !masks.is_empty() && masks.iter().all(|mask| mask.len() == 1)
+    workers_are_bound(pid)
 }
 
 fn none_bound(pid: u32) -> bool {
@@ -65,7 +64,7 @@ fn a_tagged_program_is_balanced_until_it_is_untagged() {
     assert_eq!(said(&format!("tag {pid} --group solver")), format!("process {pid}: tagged"));
     assert_eq!(said(&format!("tag {pid} --group solver")), format!("process {pid}: tagged already"));
     eventually("its threads are moved", || all_bound(pid));
-    eventually("that is told", || status(&sandbox)["tags"][0]["moves"].as_u64() >= Some(3));
+    eventually("that is told", || status(&sandbox)["tags"][0]["moves"].as_u64() >= Some(2));
     let told = status(&sandbox);
     assert_eq!(told["schema"], "trimtab.status/1");
     assert_eq!(
@@ -82,8 +81,11 @@ fn a_tagged_program_is_balanced_until_it_is_untagged() {
     assert_eq!(said(&format!("untag {pid}")), format!("process {pid}: cleared 1 tag"));
     eventually("it has its own masks again", || none_bound(pid));
     assert_eq!(said(&format!("untag {pid}")), format!("process {pid}: was not tagged"));
-    // One of its threads: the others are not moved.
-    said(&format!("tag {pid}:{pid}"));
+    // One of its computing threads: the others are not moved.
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap().flatten();
+    let mut tids = tasks.filter_map(|task| task.file_name().to_str()?.parse::<u32>().ok());
+    let worker = tids.find(|tid| *tid != pid).unwrap();
+    said(&format!("tag {pid}:{worker}"));
     eventually("it alone is moved", || {
         let mut sizes: Vec<usize> = masks(pid).iter().map(BTreeSet::len).collect();
         sizes.sort_unstable();
@@ -168,9 +170,9 @@ fn a_hang_up_ends_only_a_service_with_a_terminal_and_not_with_success() {
 #[test]
 fn detaching_takes_a_process_out_of_the_service_which_continues() {
     need!(two(), "two cores are needed");
-    let program = need!(c("spins.c"), "no C compiler");
+    let file = need!(c("spins.c"), "no C compiler");
     let sandbox = Sandbox::new();
-    let (program, other) = (spins(&sandbox, &program), spins(&sandbox, &program));
+    let (program, other) = (spins(&sandbox, &file), spins(&sandbox, &file));
     let daemon = daemon(&sandbox, "");
     let (pid, service) = (program.pid(), daemon.pid());
     ask(&sandbox, &format!("tag {pid} {}", other.pid())).ends().ok();
@@ -194,7 +196,8 @@ fn detaching_takes_a_process_out_of_the_service_which_continues() {
     assert!(said.contains("all tags that you may clear: cleared 1 tag"), "{said}");
     assert!(none_bound(other.pid()) && tags(&sandbox) == 0);
     // A tag without moves has no record; the service knows it.
-    let mut sleeper = sandbox.shell("sleep 1000 & echo $!; read x; kill %1").begins();
+    let script = format!("exec 3<&0; {} 2 <&3 >/dev/null & echo $!; read x; kill $!", file.display());
+    let mut sleeper = sandbox.shell(&script).begins();
     let child: u32 = sleeper.line().parse().unwrap();
     ask(&sandbox, &format!("tag {}", sleeper.pid())).ends().ok();
     eventually("the child is moved with its parent", || all_bound(child));
@@ -211,9 +214,10 @@ fn detaching_takes_a_process_out_of_the_service_which_continues() {
 fn users_detach_their_own_tagged_programs_only() {
     let [one, other] = need!(two_users(), "only root can act as others");
     need!(two(), "two cores are needed");
+    let spins = need!(c("spins.c"), "no C compiler");
     let sandbox = Sandbox::new();
     let daemon = daemon(&sandbox, "");
-    let mut ones = sandbox.run("-c 2 --or-fewer").sh("echo on; exec cat").user(one).begins();
+    let mut ones = sandbox.run("-c 2 --or-fewer --pin mask").arg(&spins).arg("2").user(one).begins();
     ones.line();
     let pid = ones.pid();
     let by = |user: u32, words: &str| ask(&sandbox, words).user(user).ends();

@@ -4,7 +4,7 @@
 use crate::balance::masks;
 use crate::bounds::Group;
 use crate::serve::{ask, daemon, status};
-use crate::util::{Sandbox, c, cpus, eventually, installed, need, two};
+use crate::util::{Sandbox, c, cpus, eventually, installed, need, two, workers_are_bound};
 use rustix::process::Signal;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -331,7 +331,7 @@ fn a_group_is_tagged_within_its_cpuset() {
     let _daemon = daemon(&sandbox, "");
     let path = group.0.display().to_string();
     ask(&sandbox, &format!("tag --cgroup {path}")).ends().ok();
-    let bound = || masks(pid).iter().all(|mask| mask.len() == 1);
+    let bound = || workers_are_bound(pid);
     eventually("its threads are moved", bound);
     // Its cpuset is now smaller than the mask that it was given.
     fs::write(group.0.join("cpuset.cpus"), a.to_string()).unwrap();
@@ -355,7 +355,7 @@ fn bound_threads_count_as_tagged_on_request() {
     program.line();
     let pid = program.pid();
     let _daemon = daemon(&sandbox, "--pinned");
-    eventually("its threads are moved", || masks(pid).iter().all(|mask| mask.len() == 1));
+    eventually("its threads are moved", || workers_are_bound(pid));
     let allowed = BTreeSet::from([a, b]);
     assert!(masks(pid).iter().all(|mask| mask.is_subset(&allowed)));
     assert!(status(&sandbox)["tags"].as_array().unwrap().iter().any(|tag| tag["by"] == "pinned"));

@@ -76,6 +76,7 @@ fn the_help_of_run_names_the_statuses_and_every_option() {
         "--seed",
         "--speed-metric",
         "--across-nodes",
+        "--free",
         "--trace",
         "--report",
     ] {

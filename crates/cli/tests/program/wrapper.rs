@@ -380,7 +380,7 @@ fn other_wrappers_go_around_us() {
 #[test]
 fn options_that_would_do_nothing_are_refused() {
     let sandbox = Sandbox::new();
-    for option in ["--interval 10ms", "--seed 3", "--speed-metric cpu-share", "--across-nodes"] {
+    for option in ["--interval 10ms", "--seed 3", "--speed-metric cpu-share", "--across-nodes", "--free"] {
         let name = option.split(' ').next().unwrap();
         sandbox.run(option).arg("true").ends().fails(125, &[name, "--balance"]);
     }

@@ -31,8 +31,8 @@
 //! more. A thread with a widened mask then keeps the wide mask.
 //!
 //! Properties: no thread is touched before it was watched, or while a finding forbids it (sleepers,
-//! quota, fine barriers, hands off). Threads leave their own masks only if these crowd them, only
-//! to CPUs of their own program, and to other nodes only if that is allowed. A program that another
+//! quota, fine barriers, hands off). Threads leave their own masks only if the settings allow that
+//! and the masks crowd them, and go to other nodes only if that is allowed, too. A program that another
 //! balancer placed and placed no longer is treated as new. Equal observations give equal decisions;
 //! nothing is random.
 
@@ -190,7 +190,7 @@ impl Auto {
             left.map_or_else(|| "the kernel refuses".to_owned(), ToString::to_string)
         };
         let (findings, treatment) =
-            diagnose(summary, &self.context.table, sleeps, period, self.context.settings.across_nodes, why);
+            diagnose(summary, &self.context.table, sleeps, period, &self.context.settings, why);
         match treatment {
             Treatment::Still => (findings, Treatment::Still),
             // A failed treatment remains the finding until it is tried again.

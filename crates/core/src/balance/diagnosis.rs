@@ -13,8 +13,9 @@
 //! | no thread computes | nothing waits | none |
 //! | no thread may be moved by this balancer | hands off | none |
 //! | a quota throttles | quota | none |
-//! | some CPUs hold more bound threads than others | bound | widen masks (see below) |
-//! | several threads compute on one CPU, the only one they may use | one CPU | none |
+//! | some CPUs hold more bound threads than others, and masks are respected | respected | none |
+//! | some CPUs hold more bound threads than others, and threads may leave their masks | bound | widen masks (see below) |
+//! | several threads compute on one CPU, the only one of their masks | one CPU, respected | none |
 //! | waiting is not counted | no wait times | none |
 //! | threads sleep again and again | sleepers | none |
 //! | no thread waits, cores have the same speed | nothing waits | none |
@@ -25,8 +26,8 @@
 //! | the last thread is far behind, cores differ | asymmetric | in turns |
 //! | the last thread is far behind | uneven | in turns |
 //!
-//! Widened masks hold all CPUs of the program. Bound threads that sleep, are lone, or have no wait
-//! times only get their masks widened; other bound threads also take turns.
+//! Widened masks hold all CPUs of the program; if that is a single one, all CPUs that may be used. Bound threads that sleep, are lone, or have no wait times only get their masks
+//! widened; other bound threads also take turns.
 //!
 //! Properties: the diagnosis is a function of the samples. The share of running time that is
 //! spinning cannot be seen from outside: a program that spins in barriers finer than the bound is
@@ -36,12 +37,12 @@
 //! Source: runs of spinning, yielding and sleeping programs on kernels 6.1, 6.12 and 6.18 under
 //! each of the other policies. The bound is that of Hofmeyr, Iancu and Blagojević's analysis.
 
-use super::Finding;
 use super::barrier_sleep::{SLEEP_RATE_MIN, SLEEP_SHARE_MIN};
 use super::cpu_table::CpuIndex;
 use super::lone;
 use super::thread_state::LIGHT_MAX;
 use super::thread_table::ThreadTable;
+use super::{Finding, Settings};
 use crate::ids::ThreadId;
 use crate::set::CpuSet;
 use crate::time::{Moment, Span};
@@ -298,7 +299,7 @@ pub(super) fn diagnose(
     table: &ThreadTable,
     sleeps: bool,
     period: Span,
-    across_nodes: bool,
+    settings: &Settings,
     why: impl Fn(usize) -> String,
 ) -> (Vec<Finding>, Treatment) {
     let threads = u32::try_from(summary.threads.len()).unwrap_or(u32::MAX);
@@ -316,7 +317,10 @@ pub(super) fn diagnose(
     }
     let lone = summary.lone.len() == summary.threads.len();
     let sleepers = || Finding::Sleepers { idle: summary.idle };
-    if let Some(CrowdedThreads { threads: bound, cpus, widened }) = crowded(summary, table, across_nodes) {
+    if let Some(CrowdedThreads { threads: bound, cpus, widened }) = crowded(summary, table, settings) {
+        if !settings.free {
+            return still(Finding::Respected { threads: bound, cpus });
+        }
         let mut findings = vec![Finding::Bound { threads: bound, cpus }];
         if sleeps || summary.waited.is_none() {
             findings.push(if summary.waited.is_none() { Finding::NoWaitTimes } else { sleepers() });
@@ -329,7 +333,12 @@ pub(super) fn diagnose(
         return (findings, Treatment::Turns { fence: false, widened });
     }
     if summary.cpus == 1 && threads > 1 {
-        return still(Finding::OneCpu { threads });
+        let more = !settings.free && table.cpu_table.usable().len() > 1;
+        return still(if more {
+            Finding::Respected { threads, cpus: 1 }
+        } else {
+            Finding::OneCpu { threads }
+        });
     }
     let Some(waited) = summary.waited else { return still(Finding::NoWaitTimes) };
     if sleeps {
@@ -393,9 +402,11 @@ struct CrowdedThreads {
 }
 
 /// Returns the threads that their own masks crowd, if some CPUs hold more threads than others. They
-/// may move to all CPUs in the masks of the program's threads, within their memory node unless
+/// may move to all CPUs in the masks of the program's threads, or to all usable CPUs if all these
+/// masks (of its computing threads) are the same single CPU and threads may leave them; within their memory node unless
 /// threads may leave it.
-fn crowded(summary: &ProgramSummary, table: &ThreadTable, across_nodes: bool) -> Option<CrowdedThreads> {
+fn crowded(summary: &ProgramSummary, table: &ThreadTable, settings: &Settings) -> Option<CrowdedThreads> {
+    let across_nodes = settings.across_nodes;
     let node_of = |cpus: &CpuSet| -> Option<usize> {
         if across_nodes {
             return None;
@@ -418,9 +429,25 @@ fn crowded(summary: &ProgramSummary, table: &ThreadTable, across_nodes: bool) ->
         }
     }
     let (mut threads, mut cpus, mut widened) = (0, 0, Vec::new());
-    for groups in scopes.into_values() {
-        let union = groups.iter().fold(CpuSet::new(), |union, (room, _)| union.union(room));
+    let of_node = |node: Option<usize>| -> CpuSet {
+        let cpu_table = &table.cpu_table;
+        let cpus = cpu_table.open().map(|cpu| cpu_table.entry(cpu));
+        match node {
+            Some(node) => cpus.filter(|cpu| cpu.node.index() == node).map(|cpu| cpu.os).collect(),
+            None if across_nodes => cpus.map(|cpu| cpu.os).collect(),
+            // Masks of several nodes: it is not known on which of them a thread has its memory.
+            None => CpuSet::new(),
+        }
+    };
+    for (node, groups) in scopes {
+        let masks = groups.iter().fold(CpuSet::new(), |union, (room, _)| union.union(room));
         let count: usize = groups.iter().map(|(_, members)| members.len()).sum();
+        // Their own masks, not what is left of larger ones.
+        let single = |(_, members): &(&CpuSet, Vec<usize>)| {
+            members.iter().all(|&i| table.is_single(table.threads[i].home))
+        };
+        let beyond = settings.free && masks.len() == 1 && groups.iter().all(single);
+        let union = if beyond { masks.union(&of_node(node)) } else { masks };
         let even = (count as f64 / union.len() as f64).max(1.0);
         // Threads that must run within a set of CPUs: those with this mask and those bound to a
         // part of it.

@@ -6,14 +6,15 @@
 //! of a thread counts from the start of the policy; a newcomer starts with the mean work of the
 //! others. A program with threads that sleep in barriers
 //! ([`SleepDetector`](super::barrier_sleep::SleepDetector)) gets its own masks back and is left to
-//! the kernel until it stops sleeping: an exchange needs threads that stay where they were put.
+//! the kernel until it stops sleeping: an exchange needs threads that stay where they were put. The
+//! initial thread of a process stays free while it waits for the others or computes alone ([`lone`]).
 
-use super::initial_placement::{assign_cpus, newcomers};
+use super::initial_placement::{assign_cpus, newcomers, release_initial};
 use super::rotation::{Rotation, RotationTerms};
 use super::thread_state::Binding;
 use super::thread_table::ThreadTable;
 use super::turn_context::TurnContext;
-use super::{Kind, Policy, Settings, Turn, Wanted};
+use super::{Kind, Policy, Settings, Turn, Wanted, lone};
 use crate::ids::ProgramId;
 use crate::observe::Observation;
 use crate::topology::Machine;
@@ -47,7 +48,9 @@ impl Policy for Exchange {
         let TurnContext { settings, table, shares, sleep_detector, .. } = &mut self.context;
         findings.extend(sleep_detector.observe(table));
         let mut decisions = sleep_detector.release(table);
-        let mut new = newcomers(table, |program| sleep_detector.sleeps(program));
+        let initial = lone::initial_threads(&table.threads);
+        decisions.extend(release_initial(table, &initial));
+        let mut new = newcomers(table, &initial, |program| sleep_detector.sleeps(program));
         // A thread that was released because it was light comes back when it computes.
         new.retain(|&i| table.threads[i].active());
         let idle: Vec<usize> =

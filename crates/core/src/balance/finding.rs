@@ -32,6 +32,14 @@ pub enum Finding {
         /// Number of CPUs to which they are bound, together.
         cpus: u32,
     },
+    /// Threads are bound so that some CPUs hold more of them than others, and their masks are
+    /// respected.
+    Respected {
+        /// Number of bound threads.
+        threads: u32,
+        /// Number of CPUs to which they are bound, together.
+        cpus: u32,
+    },
     /// There are more running threads than CPUs, and they do not divide evenly.
     Uneven {
         /// Number of threads.
@@ -119,6 +127,7 @@ impl Finding {
             Self::NothingWaits => "nothing-waits",
             Self::KernelRotates { .. } => "kernel-rotates",
             Self::Bound { .. } => "bound",
+            Self::Respected { .. } => "respected",
             Self::Uneven { .. } => "uneven",
             Self::Sleepers { .. } => "sleepers",
             Self::Hog { .. } => "hog",
@@ -140,6 +149,16 @@ impl Finding {
     }
 }
 
+/// Describes threads that their masks crowd.
+fn bound(threads: u32, cpus: u32) -> String {
+    let bound = plural(threads, "thread");
+    match (threads, cpus) {
+        (_, 1) => format!("{bound} can only use one CPU"),
+        (1, _) => format!("{bound} is bound to {cpus} CPUs that others crowd"),
+        _ => format!("{bound} are bound unevenly to {cpus} CPUs"),
+    }
+}
+
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let percent = |share: f64| format!("{:.0} %", 100.0 * share);
@@ -153,10 +172,11 @@ impl fmt::Display for Finding {
                 let threads = plural(*threads, "thread");
                 write!(f, "{threads} on the only CPU that they may use: there is nowhere to move them")
             }
-            Self::Bound { threads, cpus } => match (threads, cpus) {
-                (_, 1) => write!(f, "{} can only use one CPU", plural(*threads, "thread")),
-                _ => write!(f, "{} are bound unevenly to {cpus} CPUs", plural(*threads, "thread")),
-            },
+            Self::Bound { threads, cpus } => f.write_str(&bound(*threads, *cpus)),
+            Self::Respected { threads, cpus } => {
+                let bound = bound(*threads, *cpus);
+                write!(f, "{bound}: their own masks are respected (--free lets threads leave them)")
+            }
             Self::Uneven { threads, cpus } => {
                 let threads = plural(*threads, "running thread");
                 write!(f, "{threads} do not divide evenly over {}", plural(*cpus, "CPU"))
@@ -229,6 +249,7 @@ mod tests {
             Finding::NothingWaits,
             Finding::KernelRotates { spread: 0.1 },
             Finding::Bound { threads: 3, cpus: 2 },
+            Finding::Respected { threads: 3, cpus: 2 },
             Finding::Uneven { threads: 3, cpus: 2 },
             Finding::Sleepers { idle: 0.1 },
             Finding::Hog { cpus: CpuSet::new(), share: 0.1 },

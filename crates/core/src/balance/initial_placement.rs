@@ -128,13 +128,34 @@ impl<'a> CpuRanking<'a> {
     }
 }
 
-/// Returns the threads that may be placed and were not placed yet.
-pub(super) fn newcomers(table: &ThreadTable, sleeps: impl Fn(ProgramId) -> bool) -> Vec<usize> {
+/// Returns the threads that may be placed and were not placed yet, without the `initial` threads,
+/// which stay free. A thread that came after the first sample is placed once it was read: it may
+/// set a mask of its own when it starts, and that mask would not be recognised if it were the one
+/// that it was given before.
+pub(super) fn newcomers(
+    table: &ThreadTable,
+    initial: &[usize],
+    sleeps: impl Fn(ProgramId) -> bool,
+) -> Vec<usize> {
     let new = |i: &usize| {
         let thread = &table.threads[*i];
-        !thread.placed && thread.free() && !table.room(*i).is_empty() && !sleeps(thread.program)
+        let stays = initial.binary_search(i).is_ok();
+        let open = thread.free() && !table.room(*i).is_empty();
+        !thread.placed && thread.settled() && !stays && open && !sleeps(thread.program)
     };
     (0..table.threads.len()).filter(new).collect()
+}
+
+/// Gives `initial` threads that are held on a CPU their own masks back: at once if they compute
+/// alone, after some time if they are light.
+pub(super) fn release_initial(table: &mut ThreadTable, initial: &[usize]) -> Vec<Decision> {
+    let release = |&&i: &&usize| {
+        let thread = &table.threads[i];
+        let held = thread.binding == Binding::Held && thread.free();
+        held && (thread.active() || thread.initial_light_for_long())
+    };
+    let held: Vec<usize> = initial.iter().filter(release).copied().collect();
+    held.into_iter().map(|i| table.release_light(i)).collect()
 }
 
 /// Assigns CPUs to newcomers and to threads that lost their CPU, and counts them there. With

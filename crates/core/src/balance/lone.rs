@@ -18,6 +18,9 @@
 //! because ranks count their CPUs later than at their start, too. The master of the only team is
 //! not waited for: while one thread of a team is free, no trial of binding means anything.
 //!
+//! Policies that bind threads without a diagnosis leave initial threads free by the same rule
+//! ([`initial_threads`]), and bind other lone threads at once.
+//!
 //! Properties: a process in which two threads compute has no lone thread, but its initial thread
 //! may still stay free. The result is a function of the threads, their processes and their CPU
 //! times.
@@ -29,7 +32,8 @@
 //! threads, which counted one CPU after a second of computing.
 
 use super::thread_state::ThreadState;
-use std::collections::BTreeMap;
+use crate::ids::ProgramId;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// CPU seconds after which a lone thread beside other computing processes has counted its CPUs.
 /// Chosen: pools and ranks count at their start or between short tasks.
@@ -70,10 +74,23 @@ pub(super) fn stay_free(threads: &[ThreadState], computing: &[usize]) -> Vec<usi
     free
 }
 
+/// Returns the initial threads that no policy binds now, ascending: those of [`stay_free`], and
+/// those that have not been read yet or do not compute.
+pub(super) fn initial_threads(threads: &[ThreadState]) -> Vec<usize> {
+    let mut computing: BTreeMap<ProgramId, Vec<usize>> = BTreeMap::new();
+    for (i, thread) in threads.iter().enumerate().filter(|(_, thread)| thread.active()) {
+        computing.entry(thread.program).or_default().push(i);
+    }
+    let mut free: BTreeSet<usize> =
+        computing.values().flat_map(|computing| stay_free(threads, computing)).collect();
+    free.extend((0..threads.len()).filter(|&i| threads[i].wanted.is_none() || !threads[i].active()));
+    free.into_iter().filter(|&i| threads[i].initial).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ids::{ProgramId, ThreadId};
+    use crate::ids::ThreadId;
 
     /// Threads given by the number of their process and their CPU seconds; none is initial.
     fn threads(of: &[(u32, f64)]) -> Vec<ThreadState> {

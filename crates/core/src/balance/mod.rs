@@ -62,10 +62,19 @@ pub struct Settings {
     pub threshold: f64,
     /// Whether threads may be moved to another NUMA node.
     pub across_nodes: bool,
+    /// Whether `auto` may let threads leave their own masks if these crowd them. Absent in traces
+    /// that are older than this setting, when it always did.
+    #[serde(default = "freed_before")]
+    pub free: bool,
     /// Index and candidates of `brm`, `brm-paper` and `serial`. Absent in traces that are older
     /// than these policies.
     #[serde(default, skip_serializing_if = "PenaltySettings::is_default")]
     pub penalty: PenaltySettings,
+}
+
+/// Returns the value of [`Settings::free`] in traces that do not have it.
+fn freed_before() -> bool {
+    true
 }
 
 impl Settings {
@@ -83,6 +92,7 @@ impl Default for Settings {
             metric: Metric::RunWait,
             threshold: 0.9,
             across_nodes: false,
+            free: false,
             penalty: PenaltySettings::default(),
         }
     }

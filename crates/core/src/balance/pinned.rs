@@ -3,11 +3,12 @@
 //! This is the control that shows the value of moving: the makespan of N threads on M cores is
 //! ⌈N/M⌉ where N/M is possible, and another program on one core doubles the time of all threads.
 //! Threads are bound round robin when they are first seen, and bound again only when their CPU may
-//! not be used any more.
+//! not be used any more. The initial thread of a process stays free while it waits for the others or
+//! computes alone ([`lone`]).
 
-use super::initial_placement::{assign_cpus, newcomers};
+use super::initial_placement::{assign_cpus, newcomers, release_initial};
 use super::turn_context::TurnContext;
-use super::{Kind, Policy, Settings, Turn, Wanted};
+use super::{Kind, Policy, Settings, Turn, Wanted, lone};
 use crate::observe::Observation;
 use crate::topology::Machine;
 
@@ -36,8 +37,11 @@ impl Policy for Pinned {
 
     fn decide(&mut self, seen: &Observation<'_>) -> Turn {
         let findings = self.context.observe(seen);
-        let (new, lost) = (newcomers(&self.context.table, |_| false), self.context.table.lost());
-        let decisions = assign_cpus(&mut self.context.table, &mut self.context.shares, &new, &lost, false);
+        let TurnContext { table, shares, .. } = &mut self.context;
+        let initial = lone::initial_threads(&table.threads);
+        let mut decisions = release_initial(table, &initial);
+        let (new, lost) = (newcomers(table, &initial, |_| false), table.lost());
+        decisions.extend(assign_cpus(table, shares, &new, &lost, false));
         self.samples += 1;
         let interval = self.context.settings.interval;
         let wanted = Wanted::watching(self.samples, interval);

@@ -27,8 +27,10 @@
 //! - Agents wake on a grid of B/4, so that one sample serves all agents that are due, and only
 //!   their threads are read. There is one agent per CPU on machines of every size: slow cores are
 //!   sorted once per wake-up, by cache, node and machine, so an agent examines only a few.
-//! - Newcomers are assigned CPUs when they are first seen; a thread that loses its CPU is assigned
-//!   another.
+//! - Newcomers are assigned CPUs when they are first seen, later ones when they were first read; a
+//!   thread that loses its CPU is assigned another.
+//! - The initial thread of a process is not bound while it waits for the others or computes alone
+//!   ([`lone`]): it may be about to count CPUs. It is moved as by `nudge`.
 //! - An agent pulls across caches every second time it wakes, and across nodes only if the settings
 //!   allow it.
 //!
@@ -42,12 +44,12 @@
 //! Source: Hofmeyr, Iancu, Blagojević, "Load Balancing on Speed", PPoPP 2010.
 
 use super::cpu_table::{CpuIndex, Nearness};
-use super::initial_placement::{assign_cpus, newcomers};
+use super::initial_placement::{assign_cpus, newcomers, release_initial};
 use super::share_model::{MoveEffect, fits};
 use super::thread_state::Binding;
 use super::turn_context::TurnContext;
-use super::{Decision, Kind, Policy, Reason, Settings, Turn, Wanted};
-use crate::ids::{Id, ProgramId};
+use super::{Decision, Kind, Policy, Reason, Settings, Turn, Wanted, lone};
+use crate::ids::Id;
 use crate::observe::Observation;
 use crate::set::CpuSet;
 use crate::stats::Random;
@@ -86,6 +88,8 @@ pub(super) struct Speed {
     style: MoveStyle,
     context: TurnContext,
     agents: Vec<Agent>,
+    /// Initial threads that are not bound now.
+    initial: Vec<usize>,
 }
 
 impl Speed {
@@ -102,7 +106,7 @@ impl Speed {
             rests: Moment::default(),
         };
         let agents = (0..context.table.cpu_table.len()).map(agent).collect();
-        Self { style, context, agents }
+        Self { style, context, agents, initial: Vec::new() }
     }
 
     /// Sets an agent's next wake-up: after B and a random part of B, on the grid.
@@ -123,7 +127,8 @@ impl Speed {
         let new: Vec<usize> = match self.style {
             MoveStyle::Nudge => Vec::new(),
             MoveStyle::Bind => {
-                newcomers(&self.context.table, |program| self.context.sleep_detector.sleeps(program))
+                let sleeps = |program| self.context.sleep_detector.sleeps(program);
+                newcomers(&self.context.table, &self.initial, sleeps)
             }
         };
         assign_cpus(&mut self.context.table, &mut self.context.shares, &new, &lost, false)
@@ -190,8 +195,11 @@ impl Speed {
                 let thread = &self.context.table.threads[i];
                 // A held thread that should not be held is released first: a nudge would return it
                 // to its one CPU.
-                let held = thread.binding == Binding::Held && self.nudges(thread.program);
-                thread.active() && !held && fits(&self.context.table.cpu_table, &self.context.table, i, to)
+                let held = thread.binding == Binding::Held && self.nudges(i);
+                thread.active()
+                    && thread.settled()
+                    && !held
+                    && fits(&self.context.table.cpu_table, &self.context.table, i, to)
             };
             here.filter(can)
                 .min_by_key(|&i| (self.context.table.threads[i].moves, self.context.table.threads[i].id))
@@ -222,16 +230,18 @@ impl Speed {
     }
 
     fn put(&mut self, i: usize, cpu: CpuIndex, reason: Reason) -> Decision {
-        if self.nudges(self.context.table.threads[i].program) {
+        if self.nudges(i) {
             self.context.table.nudge(i, cpu, reason)
         } else {
             self.context.table.confine(i, cpu, reason)
         }
     }
 
-    /// Returns whether a program's threads are released at once after a move.
-    fn nudges(&self, program: ProgramId) -> bool {
-        self.style == MoveStyle::Nudge || self.context.sleep_detector.sleeps(program)
+    /// Returns whether a thread is released at once after a move.
+    fn nudges(&self, i: usize) -> bool {
+        self.style == MoveStyle::Nudge
+            || self.initial.binary_search(&i).is_ok()
+            || self.context.sleep_detector.sleeps(self.context.table.threads[i].program)
     }
 
     /// Returns the time of the next sample and its request.
@@ -283,6 +293,8 @@ impl Policy for Speed {
         let mut findings = self.context.observe(seen);
         findings.extend(self.context.sleep_detector.observe(&mut self.context.table));
         let mut decisions = self.context.sleep_detector.release(&mut self.context.table);
+        self.initial = lone::initial_threads(&self.context.table.threads);
+        decisions.extend(release_initial(&mut self.context.table, &self.initial));
         decisions.extend(self.assign());
         // A core that no thread may use is fast, and must not count in the mean.
         let reach = self.context.table.reach();

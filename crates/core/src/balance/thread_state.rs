@@ -31,6 +31,10 @@ const AVERAGE_SECONDS: f64 = 0.1;
 /// each time, so that a thread that is light at times does not move back and forth. Chosen.
 const LIGHT_SECONDS: f64 = 1.0;
 
+/// The same for the initial thread of a process. Shorter, because it may count CPUs as soon as the
+/// others have ended. Chosen.
+const INITIAL_LIGHT_SECONDS: f64 = 0.2;
+
 /// Temporary refusals in a row before a thread is left alone for a while.
 pub(super) const REFUSALS_MAX: u8 = 3;
 
@@ -113,6 +117,8 @@ pub(super) struct ThreadState {
     pub(super) widened: Option<usize>,
     /// Whether this sample is its first.
     pub(super) new: bool,
+    /// Whether it was there at the policy's first sample.
+    pub(super) early: bool,
     asked: Option<PendingDecision>,
     left: bool,
     forbidden: bool,
@@ -148,6 +154,7 @@ impl ThreadState {
             home: usize::MAX,
             widened: None,
             new: true,
+            early: false,
             asked: None,
             left: false,
             forbidden: false,
@@ -189,6 +196,11 @@ impl ThreadState {
     pub(super) fn light_for_long(&self) -> bool {
         let long = LIGHT_SECONDS * doubled(self.light_releases);
         self.binding == Binding::Held && self.free() && self.light >= long
+    }
+
+    /// The same for an initial thread, which waits for others before it goes on.
+    pub(super) fn initial_light_for_long(&self) -> bool {
+        self.light >= INITIAL_LIGHT_SECONDS * doubled(self.light_releases)
     }
 
     /// Records that it was released from its CPU because it was light.
@@ -283,6 +295,12 @@ impl ThreadState {
     /// Returns whether it computes, as far as known. A newcomer counts as computing.
     pub(super) fn active(&self) -> bool {
         self.wanted.is_none_or(|wanted| wanted >= LIGHT_MAX)
+    }
+
+    /// Returns whether it was there from the beginning, or was read since it was found: it has had
+    /// time to set a mask of its own.
+    pub(super) fn settled(&self) -> bool {
+        self.early || self.wanted.is_some()
     }
 
     /// Returns its speed in the last step; a share of elapsed time where waiting is not counted.

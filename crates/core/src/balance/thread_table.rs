@@ -39,6 +39,8 @@ pub(super) struct ThreadTable {
     pub(super) cpu_table: CpuTable,
     /// The threads, in the order of the last observation.
     pub(super) threads: Vec<ThreadState>,
+    /// Whether an observation was processed.
+    began: bool,
     homes: Vec<HomeSet>,
     numbers: BTreeMap<CpuSet, usize>,
 }
@@ -49,6 +51,7 @@ impl ThreadTable {
         Self {
             cpu_table: CpuTable::new(machine),
             threads: Vec::new(),
+            began: false,
             homes: Vec::new(),
             numbers: BTreeMap::new(),
         }
@@ -75,7 +78,9 @@ impl ThreadTable {
             });
             threads = now.collect();
         }
+        let first = !std::mem::replace(&mut self.began, true);
         for (thread, view) in threads.iter_mut().zip(&seen.threads) {
+            thread.early |= first;
             self.update_one(thread, view, seen.at);
         }
         self.threads = threads;
@@ -128,6 +133,11 @@ impl ThreadTable {
     /// Returns the number of that set, equal for threads that may be put on the same CPUs.
     pub(super) fn room_number(&self, i: usize) -> usize {
         self.threads[i].widened.unwrap_or(self.threads[i].home)
+    }
+
+    /// Returns whether a set of CPUs, by its number, is one CPU, usable or not.
+    pub(super) fn is_single(&self, home: usize) -> bool {
+        self.homes.get(home).is_some_and(|home| home.cpus.len() == 1)
     }
 
     /// Returns a node outside `open` on which thread `i` may be put, if there is one.

@@ -34,7 +34,8 @@ pub enum Fault {
     NotUsable(ThreadId, CpuSet),
     /// A move leaves the thread's own mask, although the policy did not free the thread from it.
     NotHome(ThreadId, CpuSet),
-    /// A freed thread moves outside the masks of all threads of its program, including ended ones.
+    /// A freed thread moves outside the masks of all threads of its program, including ended ones,
+    /// and no two of its threads had the same single CPU when one was freed.
     NotProgram(ThreadId, CpuSet),
     /// A move goes to another memory node although this is not allowed.
     OtherNode(ThreadId),
@@ -62,6 +63,8 @@ pub struct Account {
     asked: BTreeMap<ThreadId, Decision>,
     bound: BTreeMap<ThreadId, CpuSet>,
     freed: BTreeSet<ThreadId>,
+    /// Programs of which several threads had the same single CPU when one was freed.
+    unbound: BTreeSet<ProgramId>,
     /// Threads on the unit to which they were moved because of their memory.
     sent: BTreeSet<ThreadId>,
     forbidden: BTreeSet<ThreadId>,
@@ -185,7 +188,7 @@ impl Account {
     }
 
     fn one(
-        &self,
+        &mut self,
         machine: &Machine,
         across_nodes: bool,
         seen: &Observation<'_>,
@@ -234,8 +237,15 @@ impl Account {
             let program = seen.threads.iter().filter(|other| other.info.program == view.info.program);
             // The program's masks include those of its ended threads.
             let ended = self.ended.get(&view.info.program).cloned().unwrap_or_default();
-            let homes = program.fold(ended, |homes, other| homes.union(&other.info.home));
-            if !to.is_subset(&homes) {
+            let (homes, same) = program.fold((ended, 0), |(homes, same), other| {
+                let home = &other.info.home;
+                (homes.union(home), same + usize::from(*home == view.info.home))
+            });
+            // Threads that have the same single CPU may be freed to any other.
+            if view.info.home.len() == 1 && same > 1 {
+                self.unbound.insert(view.info.program);
+            }
+            if !to.is_subset(&homes) && !self.unbound.contains(&view.info.program) {
                 faults.push(Fault::NotProgram(thread, to.difference(&homes)));
             }
         } else if !to.is_subset(&view.info.home) {

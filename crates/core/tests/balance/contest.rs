@@ -1,7 +1,7 @@
 //! Tests of `auto` against all other policies, in the scenarios for which it is made.
 
 use crate::fluid::{Fluid, Kernel, WaitMode};
-use crate::run::{run, settings};
+use crate::run::{freeing, run, settings};
 use trimtab_core::balance::Kind;
 
 fn scenarios() -> Vec<(String, Fluid)> {
@@ -70,7 +70,7 @@ fn auto_is_never_worse_than_the_best_by_more_than_watching_costs() {
 
 #[test]
 fn auto_keeps_its_guarantees() {
-    let auto = |fluid: Fluid| run(fluid.long(1.0), Kind::Auto, &settings(100, 1)).ratio;
+    let auto = |fluid: Fluid| run(fluid.long(1.0), Kind::Auto, &freeing(100, 1)).ratio;
     for kernel in [Kernel::Keeps, Kernel::Rotates] {
         for wait in [WaitMode::Sleep, WaitMode::Yield, WaitMode::Spin] {
             let most = if wait == WaitMode::Spin { 1.04 } else { 1.02 };

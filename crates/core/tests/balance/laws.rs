@@ -15,7 +15,7 @@ fn cpus() -> impl Strategy<Value = CpuSet> {
 }
 
 #[derive(Clone, Debug)]
-struct World {
+pub(crate) struct World {
     threads: Vec<(f64, f64, CpuSet)>,
     hogs: Vec<(usize, bool)>,
     events: Vec<(f64, FluidEvent)>,
@@ -24,12 +24,13 @@ struct World {
     barrier: Option<f64>,
     lossy: Option<u64>,
     refuses: Option<u64>,
-    across_nodes: bool,
+    pub(crate) across_nodes: bool,
+    free: bool,
     counted: bool,
-    seed: u64,
+    pub(crate) seed: u64,
 }
 
-fn worlds() -> impl Strategy<Value = World> {
+pub(crate) fn worlds() -> impl Strategy<Value = World> {
     let home = prop_oneof![2 => Just("0-7".parse::<CpuSet>().unwrap()), 1 => cpus()];
     let thread = (0.05..0.5f64, prop_oneof![3 => Just(0.0), 1 => 0.0..0.5f64], home);
     let event = prop_oneof![cpus().prop_map(FluidEvent::Usable), (0usize..10).prop_map(FluidEvent::End)];
@@ -43,13 +44,13 @@ fn worlds() -> impl Strategy<Value = World> {
             events,
         ),
         (wait, kernel, prop::option::of(0.01..0.1f64), prop::option::of(2u64..9), prop::option::of(2u64..9)),
-        (any::<bool>(), any::<bool>(), any::<u64>()),
+        (any::<bool>(), any::<bool>(), any::<bool>(), any::<u64>()),
     )
         .prop_map(
             |(
                 (threads, hogs, mut events),
                 (wait, kernel, barrier, lossy, refuses),
-                (across_nodes, counted, seed),
+                (across_nodes, free, counted, seed),
             )| {
                 events.sort_by(|a, b| a.0.total_cmp(&b.0));
                 events.retain(|(_, event)| !matches!(event, FluidEvent::End(at) if *at >= threads.len()));
@@ -63,6 +64,7 @@ fn worlds() -> impl Strategy<Value = World> {
                     lossy,
                     refuses,
                     across_nodes,
+                    free,
                     counted,
                     seed,
                 }
@@ -70,7 +72,7 @@ fn worlds() -> impl Strategy<Value = World> {
         )
 }
 
-fn model(world: &World) -> Fluid {
+pub(crate) fn model(world: &World) -> Fluid {
     let mut fluid = Fluid::new(0, 8, world.wait, world.kernel);
     fluid.barrier = world.barrier;
     for (at, (work, born, home)) in world.threads.iter().enumerate() {
@@ -95,7 +97,7 @@ proptest! {
     #[test]
     fn every_turn_is_lawful(world in worlds(), kind in prop::sample::select(Kind::ALL.to_vec())) {
         let machine = parse_synthetic("numa:2 l3:2 core:2 pu:1").unwrap();
-        let settings = trimtab_core::balance::Settings { across_nodes: world.across_nodes, ..settings(50, world.seed) };
+        let settings = trimtab_core::balance::Settings { across_nodes: world.across_nodes, free: world.free, ..settings(50, world.seed) };
         run_with(model(&world), &machine, kind, &settings, &mut |_| Go::On);
     }
 
@@ -113,7 +115,7 @@ proptest! {
         world.threads.iter_mut().for_each(|(work, _, _)| *work *= 8.0);
         world.events.iter_mut().for_each(|(at, _)| *at *= 4.0);
         let fluid = model(&world);
-        let settings = trimtab_core::balance::Settings { across_nodes: world.across_nodes, ..settings(interval, world.seed) };
+        let settings = trimtab_core::balance::Settings { across_nodes: world.across_nodes, free: world.free, ..settings(interval, world.seed) };
         run_with(fluid, &machine, kind, &settings, &mut |_| Go::On);
     }
 

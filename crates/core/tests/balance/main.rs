@@ -6,6 +6,7 @@ mod bounds;
 mod contest;
 mod fluid;
 mod laws;
+mod masks;
 mod nodes;
 mod penalty;
 mod run;

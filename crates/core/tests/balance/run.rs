@@ -41,6 +41,11 @@ pub(crate) fn settings(interval_ms: u64, seed: u64) -> Settings {
     Settings { interval: Span::from_ms(interval_ms), seed, ..Settings::default() }
 }
 
+/// Returns the same settings, with which threads may leave their own masks.
+pub(crate) fn freeing(interval_ms: u64, seed: u64) -> Settings {
+    Settings { free: true, ..settings(interval_ms, seed) }
+}
+
 /// Runs a model to its end, and shows each step to `watch`.
 pub(crate) fn run_with(
     mut fluid: Fluid,

@@ -1,7 +1,7 @@
 //! Tests of the traps that measurements and the literature warn of, one test each.
 
 use crate::fluid::{Fluid, FluidEvent, Kernel, WaitMode};
-use crate::run::{machine, run, run_with, settings};
+use crate::run::{freeing, machine, run, run_with, settings};
 use crate::script::{Did, Script, ran, slept};
 use std::collections::{BTreeMap, BTreeSet};
 use trimtab_core::balance::{Act, Finding, Kind, Reason, Refusal, Settings, Settled};
@@ -13,6 +13,9 @@ use trimtab_core::time::Span;
 fn all(did: &[Did]) -> Vec<Option<Did>> {
     did.iter().copied().map(Some).collect()
 }
+
+/// A process of which a script has no initial thread: all are bound at the first sample.
+const NO_INITIAL: u32 = 99;
 
 /// Three threads on two CPUs; the last two share one.
 fn uneven() -> Vec<Option<Did>> {
@@ -66,7 +69,7 @@ fn sleepers_are_not_bound_to_one_core() {
 #[test]
 fn bound_sleepers_are_let_loose() {
     let fluid = Fluid::new(3, 2, WaitMode::Sleep, Kernel::Rotates).long(3.0).every(0.01).bound();
-    let ran = run(fluid, Kind::Auto, &settings(100, 1));
+    let ran = run(fluid, Kind::Auto, &freeing(100, 1));
     assert!(said(&ran.findings, |finding| matches!(finding, Finding::Bound { threads: 3, cpus: 2 })));
     for at in 0..3 {
         assert_eq!(ran.fluid.mask(at).len(), 2, "thread {at}");
@@ -125,7 +128,8 @@ fn a_thread_that_begins_to_sleep_is_released_within_two_windows() {
 
 #[test]
 fn a_refused_half_of_an_exchange_is_put_right() {
-    let mut script = Script::new("core:2 pu:1", Kind::Exchange, &settings(100, 1), &["0-1"; 3]);
+    let script = Script::new("core:2 pu:1", Kind::Exchange, &settings(100, 1), &["0-1"; 3]);
+    let mut script = script.in_processes(&[NO_INITIAL; 3]);
     script.step(&all(&[ran(0.0, 0), ran(0.0, 1), ran(0.0, 0)]));
     // Initial placement 0, 1, 0: thread 1 is ahead.
     let did = all(&[ran(0.5, 0), ran(1.0, 1), ran(0.5, 0)]);
@@ -179,7 +183,8 @@ fn readings_that_are_lost_are_not_zero() {
         assert!(ran.ratio < most, "{kind}: {}", ran.ratio);
     }
     // A thread that is never read is never reported as slow.
-    let mut script = Script::new("core:2 pu:1", Kind::Speed, &settings(50, 1), &["0-1"; 2]);
+    let script = Script::new("core:2 pu:1", Kind::Speed, &settings(50, 1), &["0-1"; 2]);
+    let mut script = script.in_processes(&[NO_INITIAL; 2]);
     script.step(&all(&[ran(0.0, 0), ran(0.0, 1)]));
     let moved = script.pass(3.0, &[Some(ran(1.0, 0)), None]);
     assert!(moved.is_empty(), "{moved:?}");
@@ -357,7 +362,7 @@ fn a_trial_is_judged_though_threads_come_and_go() {
 
 #[test]
 fn bound_threads_that_freeing_does_not_help_are_bound_again() {
-    let mut script = Script::new("core:3 pu:1", Kind::Auto, &settings(100, 1), &["0", "1", "1"]);
+    let mut script = Script::new("core:3 pu:1", Kind::Auto, &freeing(100, 1), &["0", "1", "1"]);
     let did = all(&[ran(1.0, 0), ran(0.9, 1), ran(0.3, 1)]);
     let decisions = script.pass(1.5, &did);
     let undone: Vec<_> = decisions.iter().filter(|decision| decision.reason == Reason::Undo).collect();
@@ -527,8 +532,8 @@ fn a_worker_of_one_thread_beside_a_team_begins_free() {
 
 #[test]
 fn lone_threads_that_are_crowded_are_freed_and_not_bound() {
-    let mut script = Script::new("core:2 pu:1", Kind::Auto, &settings(100, 1), &["0", "0", "0-1"])
-        .in_processes(&[7, 8, 9]);
+    let mut script =
+        Script::new("core:2 pu:1", Kind::Auto, &freeing(100, 1), &["0", "0", "0-1"]).in_processes(&[7, 8, 9]);
     let did = all(&[ran(0.5, 0), ran(0.5, 0), ran(1.0, 1)]);
     let decisions = script.pass(1.0, &did);
     assert!(decisions.iter().all(|decision| !is_bound(&decision.act)), "{decisions:?}");

@@ -147,8 +147,10 @@ fn policy(rng: &mut Rng) -> Option<(Kind, Settings)> {
     if chance(rng, 0.1) {
         return None;
     }
+    let seed = rng.draw() >> 33;
     let settings = Settings {
-        seed: rng.draw() >> 33,
+        seed,
+        free: seed.is_multiple_of(2),
         interval: Span::from_ms(pick(rng, &[20, 50, 50, 100])),
         metric: if chance(rng, 0.15) { Metric::CpuShare } else { Metric::RunWait },
         threshold: 0.9,

@@ -1,5 +1,5 @@
 /* Threads that want a CPU until standard input ends; prints "ready" when all run. With a second word, that number of threads
-   is started and joined in sequence first: a storm. */
+   is started and joined in sequence first, by a thread that is not the initial one: a storm. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,14 +21,22 @@ static void *nothing(void *unused) {
     return unused;
 }
 
+static void *storm(void *count) {
+    pthread_t thread;
+    for (int i = 0; i < *(int *)count; i++) {
+        if (pthread_create(&thread, NULL, nothing, NULL) != 0 || pthread_join(thread, NULL) != 0) {
+            exit(1);
+        }
+    }
+    return count;
+}
+
 int main(int count, char **words) {
     int threads = count > 1 ? atoi(words[1]) : 1;
-    int storm = count > 2 ? atoi(words[2]) : 0;
+    int first = count > 2 ? atoi(words[2]) : 0;
     pthread_t thread;
-    for (int i = 0; i < storm; i++) {
-        if (pthread_create(&thread, NULL, nothing, NULL) != 0 || pthread_join(thread, NULL) != 0) {
-            return 1;
-        }
+    if (first > 0 && (pthread_create(&thread, NULL, storm, &first) != 0 || pthread_join(thread, NULL) != 0)) {
+        return 1;
     }
     pthread_barrier_init(&all, NULL, (unsigned)threads + 1);
     for (int i = 0; i < threads; i++) {

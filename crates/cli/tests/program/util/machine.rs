@@ -29,6 +29,22 @@ pub(crate) fn masks(pid: u32) -> Vec<BTreeSet<u32>> {
     tasks.flatten().filter_map(|task| mask(&task.path())).collect()
 }
 
+/// Returns whether a process has other threads than the initial one, each bound to one CPU.
+/// Policies that bind threads leave an initial thread free that only waits.
+pub(crate) fn workers_are_bound(pid: u32) -> bool {
+    let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else { return false };
+    let tids = tasks.flatten().filter_map(|task| task.file_name().to_str()?.parse::<u32>().ok());
+    let mut workers = tids.filter(|tid| *tid != pid).map(|tid| mask_of(pid, tid).len()).peekable();
+    workers.peek().is_some() && workers.all(|cpus| cpus == 1)
+}
+
+/// Returns the mask of a thread; empty if it has ended.
+pub(crate) fn mask_of(pid: u32, tid: u32) -> BTreeSet<u32> {
+    let status = fs::read_to_string(format!("/proc/{pid}/task/{tid}/status")).unwrap_or_default();
+    let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+    list.map_or_else(BTreeSet::new, cpus)
+}
+
 /// Confines this test, and all processes it starts, to one CPU of each of `count` cores, whatever
 /// the machine. Returns the CPUs, ascending, or `None` if there are not enough cores.
 pub(crate) fn confined(count: usize) -> Option<Vec<u32>> {

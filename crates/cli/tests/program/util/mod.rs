@@ -7,7 +7,7 @@ mod programs;
 mod sandbox;
 
 pub(crate) use call::{Call, Orphan, Outcome, Running};
-pub(crate) use machine::{confined, cpus, masks, two, two_users};
+pub(crate) use machine::{confined, cpus, mask_of, masks, two, two_users, workers_are_bound};
 pub(crate) use programs::{built, c, installed, lab, python, trimtab};
 pub(crate) use sandbox::Sandbox;
 

@@ -427,7 +427,14 @@ impl BalanceCell {
             words.extend(plain.map(OsString::from));
         }
         match self.way {
-            BalanceVariant::Balance(kind) => words.extend([format!("--balance={kind}").into(), "--".into()]),
+            BalanceVariant::Balance(kind) => {
+                words.push(format!("--balance={kind}").into());
+                // The only policy that treats masks which crowd threads, and only if it may.
+                if self.scenario.binds && kind == Kind::Auto {
+                    words.push("--free".into());
+                }
+                words.push("--".into());
+            }
             // Threads float, as under Linux alone: this variant tests waiting only.
             BalanceVariant::WaitPolicy => {
                 words.extend(["--pin", "mask", "--wait-policy", "auto", "--"].map(OsString::from))

@@ -5,6 +5,10 @@
 //! the end of a pipe. The kernel closes the other end when the balancer has ended in any way; then
 //! the guardian carries out the balancer's records, and ends.
 //!
+//! The guardian runs before fairly scheduled threads where that is permitted, and in the shortest
+//! slices elsewhere: masks come back about a millisecond after the balancer has ended. A killed
+//! balancer ends only when the kernel runs it; for that, it has short slices too.
+//!
 //! Properties: the guardian is started before the first mask is set, and not at all if no mask is
 //! set. It is not a child of the balancer, has a session of its own, blocks all signals, and keeps
 //! no descriptor and no folder of the process that started the balancer. A balancer that ended in
@@ -15,19 +19,21 @@
 
 use super::{LeftBehind, LeftEnd, restore_left_behind};
 use crate::ledger::Location;
-use crate::process::Pid;
-use crate::sys::{orphan, signals};
+use crate::process::{self, Pid};
+use crate::sys::{orphan, realtime, signals, slice};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{PidfdFlags, pidfd_open};
 use std::ffi::OsString;
 use std::fs;
 use std::io::{self, Read, Write};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use thiserror::Error;
+use trimtab_core::time::Span;
 
 /// Argument 0 of a guardian, before the number of its balancer.
 const NAME: &str = "trimtab: guardian of ";
@@ -44,6 +50,11 @@ const REPLACEMENTS_MAX: u32 = 16;
 /// one after the other.
 const UNLOCK_WAIT_MAX: Duration = Duration::from_secs(60);
 const RETRY_PAUSE: Duration = Duration::from_millis(1);
+/// Slice of a guardian that may not be scheduled in real time: the shortest that the kernel has.
+const GUARDIAN_SLICE: Span = Span::from_us(100);
+/// Slice of a balancer: with it, a thread that wakes up comes before threads with the usual slice
+/// of 3 ms. Chosen: the end of a killed process needs somewhat less than this time.
+const BALANCER_SLICE: Span = Span::from_ms(1);
 /// Variables without which the program may be unable to start.
 const VARIABLES_NEEDED: [&str; 1] = ["LD_LIBRARY_PATH"];
 
@@ -99,6 +110,7 @@ impl Guard {
     pub(super) fn start(&self) {
         let mut state = self.lock();
         if state.running.is_none() && state.fault.is_none() {
+            hurry_own_threads();
             self.start_anew(&mut state);
         }
     }
@@ -197,20 +209,43 @@ pub fn stand(location: &Location, proc: &Path, balancer: Pid) {
     let _ = rustix::thread::set_name(COMM);
     // Descriptors left open by the process that started the balancer belong to that process.
     let _ = orphan::close_from(3);
+    hurry();
     // The end of the guardian would free too little memory. Only root may request this protection.
     let _ = fs::write(proc.join("self/oom_score_adj"), "-1000");
+    let process = descriptor(balancer);
     // If the balancer was killed while this guardian started, it does not read this line, and its
     // masks must be given back nevertheless.
     let _ = say_ready();
     if ended_in_order() {
         return;
     }
+    wait_for_end(process);
     let begin = Instant::now();
     let ours = |left: &LeftBehind| left.balancer == Some(balancer) && left.end == LeftEnd::InUse;
     while restore_left_behind(location, proc, Some(balancer)).is_ok_and(|left| left.iter().any(ours))
         && begin.elapsed() < UNLOCK_WAIT_MAX
     {
         std::thread::sleep(RETRY_PAUSE);
+    }
+}
+
+/// Makes this thread run soon after it wakes up, on a machine where all CPUs are busy: before all
+/// fairly scheduled threads if that is permitted, otherwise in short slices, whose deadlines come
+/// first.
+fn hurry() {
+    if realtime::set_first().is_err() {
+        // Best effort: with the usual slice, masks come back some milliseconds later.
+        let _ = slice::set(GUARDIAN_SLICE);
+    }
+}
+
+/// Gives the threads of this balancer a short slice. A thread that is killed ends only when it
+/// runs: among threads that it balances, in its own session, it would wait for a turn first, and
+/// the guardian would wait with it.
+fn hurry_own_threads() {
+    for tid in process::threads(Path::new("/proc"), Pid::own()).unwrap_or_default() {
+        // Best effort, as above.
+        let _ = slice::set_alone(tid, BALANCER_SLICE);
     }
 }
 
@@ -222,6 +257,28 @@ fn say_ready() -> io::Result<()> {
     let nothing = fs::OpenOptions::new().write(true).open("/dev/null")?;
     rustix::stdio::dup2_stdout(nothing.as_fd())?;
     Ok(())
+}
+
+/// Opens a descriptor of the balancer, which tells when all of it has ended. `None` if it is gone,
+/// or the kernel (before 5.3) has none.
+fn descriptor(balancer: Pid) -> Option<OwnedFd> {
+    let raw = rustix::process::Pid::from_raw(balancer.0.cast_signed())?;
+    let opened = pidfd_open(raw, PidfdFlags::empty()).ok()?;
+    // As long as the pipe is open, the process of this number is the balancer.
+    let input = std::io::stdin();
+    let mut polled = [PollFd::new(&input, PollFlags::empty())];
+    let lives = poll(&mut polled, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|ended| ended == 0);
+    lives.then_some(opened)
+}
+
+/// Waits until the balancer has ended. The kernel closes its files one after the other: the pipe is
+/// closed before the records are unlocked, and a guardian that wakes up in between would have to
+/// wait for a time that it can only guess.
+fn wait_for_end(process: Option<OwnedFd>) {
+    let (Some(process), Ok(seconds)) = (process, i64::try_from(UNLOCK_WAIT_MAX.as_secs())) else { return };
+    // An interruption cannot occur, since signals are blocked; after it, records are retried.
+    let _ =
+        poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&Timespec { tv_sec: seconds, tv_nsec: 0 }));
 }
 
 /// Waits for the end of the balancer. Returns whether it reported that it gave everything back.

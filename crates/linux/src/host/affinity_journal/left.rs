@@ -200,14 +200,15 @@ fn restore_one(
         lines.threads.iter().map(|(tid, entry)| (pid, *tid, entry.clone())).collect();
     let mut giving = RestoreRun::new(proc, owner);
     let mut seen = BTreeSet::new();
-    for _ in 0..PASSES_MAX {
-        threads.extend(born_since(folder, proc, pid, &lines.threads, &seen));
-        if threads.is_empty() {
-            break;
-        }
+    // The threads of the record come first: the search for others reads the whole process.
+    for _ in 0..=PASSES_MAX {
         for (pid, tid, entry) in threads.drain(..) {
             giving.restore(pid, tid, &entry);
             seen.insert((tid, entry.start));
+        }
+        threads = born_since(folder, proc, pid, &lines.threads, &seen);
+        if threads.is_empty() {
+            break;
         }
     }
     if giving.refused == 0 {
@@ -244,7 +245,8 @@ impl<'a> RestoreRun<'a> {
             None => &mut self.vanished,
             // Even if the present mask equals the own mask, the kernel may have cut it from a mask
             // of ours, which the kernel still stores: then the own mask is set nevertheless.
-            Some(now) if !entry.gave(&now, granted().as_ref()) => {
+            // A mask that is exactly the given one needs no look at the cpuset.
+            Some(now) if !entry.gave(&now, None) && !entry.gave(&now, granted().as_ref()) => {
                 if now == entry.home {
                     return;
                 }

@@ -59,6 +59,7 @@ pub(super) fn policy(
         metric: section.one_of("metric", &METRICS)?.unwrap_or(settings.metric),
         threshold: section.number("threshold", THRESHOLD)?.unwrap_or(settings.threshold),
         across_nodes: section.flag("across_nodes")?.unwrap_or(settings.across_nodes),
+        free: section.flag("free")?.unwrap_or(settings.free),
         penalty: penalty(&section)?,
     };
     let observer_cost = observer_cost(&section)?;

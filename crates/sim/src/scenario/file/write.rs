@@ -178,6 +178,7 @@ fn policy(out: &mut Out, scenario: &Scenario) {
             ("metric", quoted(word(&METRICS, &settings.metric))),
             ("threshold", number(settings.threshold)),
             ("across_nodes", settings.across_nodes.to_string()),
+            ("free", settings.free.to_string()),
             ("candidates", quoted(penalty.candidates.word())),
             ("move_memory", penalty.move_memory.to_string()),
             ("margin", number(penalty.margin)),

@@ -130,10 +130,12 @@ fn program() -> impl Strategy<Value = ProgramSpec> {
 fn policy() -> impl Strategy<Value = (Kind, Settings)> {
     let metric = prop_oneof![Just(Metric::RunWait), Just(Metric::CpuShare)];
     let kind = 0..Kind::ALL.len();
-    (kind, any::<u64>(), span(1_000_000, 1_000_000_000), metric, 0.01..1.0_f64, any::<bool>(), penalty())
-        .prop_map(|(kind, seed, interval, metric, threshold, across_nodes, penalty)| {
-            (Kind::ALL[kind], Settings { seed, interval, metric, threshold, across_nodes, penalty })
-        })
+    let flags = (any::<bool>(), any::<bool>());
+    (kind, any::<u64>(), span(1_000_000, 1_000_000_000), metric, 0.01..1.0_f64, flags, penalty()).prop_map(
+        |(kind, seed, interval, metric, threshold, (across_nodes, free), penalty)| {
+            (Kind::ALL[kind], Settings { seed, interval, metric, threshold, across_nodes, free, penalty })
+        },
+    )
 }
 
 fn penalty() -> impl Strategy<Value = PenaltySettings> {

@@ -147,6 +147,8 @@ fn commands_match_the_names() {
          --phase 0.01 --hog 9 --wait hyb"
     );
     assert!(words("freed-3/spin/nudge").ends_with("--wait spin --pin"));
+    assert!(!words("freed-3/spin/nudge").contains("--free"));
+    assert!(words("freed-3/spin/auto").contains("--balance=auto --free -- /b/balance_spmd"));
     assert!(
         words("omp-1ms-3/runtime/wait-policy").contains("--wait-policy auto -- /b/balance_omp --threads 3")
     );
