@@ -48,7 +48,7 @@ struct Written<'a> {
     explanation: Vec<String>,
 }
 
-/// The part of a written plan that [`check`](super::check) reads.
+/// The part of a written plan that `trimtab check` reads.
 #[derive(Debug, Deserialize)]
 pub struct PlanDocument {
     /// The machine that the plan is for.
