@@ -49,6 +49,8 @@ const OPTIONS: [&[&str]; 27] = [
     &[
         "--balance",
         "--balance=auto --across-nodes --seed=7 --speed-metric=cpu-share --interval=20ms",
+        "--balance=auto --free",
+        "--balance=speed --free",
         "--balance=float --counters=off",
         "--balance=speed",
         "--balance=exchange",
