@@ -78,8 +78,8 @@ fn broken_files_are_named_with_the_place() {
         ("rules.toml", "[[rule]]\nprogram = \"a[\"\n", &["\"a[\" is not a valid pattern"]),
         (
             "rules.toml",
-            "\n[[rule]]\nprogram = \"a\"\nmem = \"hbm\"\n",
-            &["line 2", "hbm", "not a memory policy"],
+            "\n[[rule]]\nprogram = \"a\"\nmem = \"tape\"\n",
+            &["line 2", "tape", "not a memory policy"],
         ),
         ("rules.toml", "[[rules]]\n", &["line 1", "rules"]),
     ] {
