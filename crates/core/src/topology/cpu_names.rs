@@ -136,10 +136,12 @@ impl FromStr for CpuNames {
         let mut start = 0;
         for part in text.split('@') {
             let inside = |(at, problem)| fault((start + at, problem));
-            if part.is_empty() && text.contains('@') {
+            let term = term(part).map_err(inside)?;
+            // A list of spaces is an empty list.
+            if text.contains('@') && matches!(&term, Term::Kernel(cpus) if cpus.is_empty()) {
                 return Err(inside((0, "a term is missing".to_owned())));
             }
-            terms.push(term(part).map_err(inside)?);
+            terms.push(term);
             start += part.len() + 1;
         }
         Ok(Self { terms })
