@@ -30,7 +30,9 @@ fn built(sandbox: &Sandbox) -> PathBuf {
     sandbox.script("built/trimtab", format!("#!/bin/sh\nexec '{}' \"$@\"\n", trimtab().display()));
     sandbox.script("built/trimtab-lab", format!("#!/bin/sh\nexec '{}' \"$@\"\n", lab().display()));
     sandbox.script("built/trimtab-discover", "#!/bin/sh\n");
-    for library in ["libtrimtab_shim.so", "libtrimtab_team_c.so", "libtrimtab_team_c.a"] {
+    let libraries =
+        ["libtrimtab_shim.so", "libtrimtab_team_c.so", "libtrimtab_team_c.a", "libtrimtab_hold_c.so"];
+    for library in libraries {
         fs::write(sandbox.path("built").join(library), library).unwrap();
     }
     sandbox.path("built")
