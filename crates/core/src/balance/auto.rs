@@ -32,9 +32,9 @@
 //!
 //! Properties: no thread is touched before it was watched, or while a finding forbids it (sleepers,
 //! quota, fine barriers, hands off). Threads leave their own masks only if the settings allow that
-//! and the masks crowd them, and go to other nodes only if that is allowed, too. A program that another
-//! balancer placed and placed no longer is treated as new. Equal observations give equal decisions;
-//! nothing is random.
+//! and the masks crowd them, and go to other nodes only if that is allowed, too. A program that
+//! another balancer placed and placed no longer is treated as new. Equal observations give equal
+//! decisions; nothing is random.
 
 use super::diagnosis::{ProgramSummary, Treatment, Widened, diagnose};
 use super::initial_placement::assign_cpus;

@@ -13,8 +13,8 @@
 //! | no thread computes | nothing waits | none |
 //! | no thread may be moved by this balancer | hands off | none |
 //! | a quota throttles | quota | none |
-//! | some CPUs hold more bound threads than others, and masks are respected | respected | none |
-//! | some CPUs hold more bound threads than others, and threads may leave their masks | bound | widen masks (see below) |
+//! | some CPUs hold more bound threads than others, masks are respected | respected | none |
+//! | the same, and threads may leave their masks | bound | widen masks (see below) |
 //! | several threads compute on one CPU, the only one of their masks | one CPU, respected | none |
 //! | waiting is not counted | no wait times | none |
 //! | threads sleep again and again | sleepers | none |
@@ -26,8 +26,9 @@
 //! | the last thread is far behind, cores differ | asymmetric | in turns |
 //! | the last thread is far behind | uneven | in turns |
 //!
-//! Widened masks hold all CPUs of the program; if that is a single one, all CPUs that may be used. Bound threads that sleep, are lone, or have no wait times only get their masks
-//! widened; other bound threads also take turns.
+//! Widened masks hold all CPUs of the program; if that is a single one, all CPUs that may be used.
+//! Bound threads that sleep, are lone, or have no wait times only get their masks widened; other
+//! bound threads also take turns.
 //!
 //! Properties: the diagnosis is a function of the samples. The share of running time that is
 //! spinning cannot be seen from outside: a program that spins in barriers finer than the bound is
@@ -403,8 +404,8 @@ struct CrowdedThreads {
 
 /// Returns the threads that their own masks crowd, if some CPUs hold more threads than others. They
 /// may move to all CPUs in the masks of the program's threads, or to all usable CPUs if all these
-/// masks (of its computing threads) are the same single CPU and threads may leave them; within their memory node unless
-/// threads may leave it.
+/// masks (of its computing threads) are the same single CPU and threads may leave them; within their
+/// memory node unless threads may leave it.
 fn crowded(summary: &ProgramSummary, table: &ThreadTable, settings: &Settings) -> Option<CrowdedThreads> {
     let across_nodes = settings.across_nodes;
     let node_of = |cpus: &CpuSet| -> Option<usize> {

@@ -7,7 +7,8 @@
 //! others. A program with threads that sleep in barriers
 //! ([`SleepDetector`](super::barrier_sleep::SleepDetector)) gets its own masks back and is left to
 //! the kernel until it stops sleeping: an exchange needs threads that stay where they were put. The
-//! initial thread of a process stays free while it waits for the others or computes alone ([`lone`]).
+//! initial thread of a process stays free while it waits for the others or computes alone
+//! ([`lone`]).
 
 use super::initial_placement::{assign_cpus, newcomers, release_initial};
 use super::rotation::{Rotation, RotationTerms};

@@ -3,8 +3,8 @@
 //! This is the control that shows the value of moving: the makespan of N threads on M cores is
 //! ⌈N/M⌉ where N/M is possible, and another program on one core doubles the time of all threads.
 //! Threads are bound round robin when they are first seen, and bound again only when their CPU may
-//! not be used any more. The initial thread of a process stays free while it waits for the others or
-//! computes alone ([`lone`]).
+//! not be used any more. The initial thread of a process stays free while it waits for the others
+//! or computes alone ([`lone`]).
 
 use super::initial_placement::{assign_cpus, newcomers, release_initial};
 use super::turn_context::TurnContext;
