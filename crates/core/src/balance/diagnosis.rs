@@ -404,8 +404,8 @@ struct CrowdedThreads {
 
 /// Returns the threads that their own masks crowd, if some CPUs hold more threads than others. They
 /// may move to all CPUs in the masks of the program's threads, or to all usable CPUs if all these
-/// masks (of its computing threads) are the same single CPU and threads may leave them; within their
-/// memory node unless threads may leave it.
+/// masks (of its computing threads) are the same single CPU and threads may leave them; within
+/// their memory node unless threads may leave it.
 fn crowded(summary: &ProgramSummary, table: &ThreadTable, settings: &Settings) -> Option<CrowdedThreads> {
     let across_nodes = settings.across_nodes;
     let node_of = |cpus: &CpuSet| -> Option<usize> {
