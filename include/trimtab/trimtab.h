@@ -19,7 +19,7 @@
  * do not. Memory of a field that is not set is zero. A structure's first field is its size: programs built with this header work
  * with later libraries.
  *
- * All functions may be called by any thread at any time. The library has no state of its own, starts no thread, prints nothing
+ * All functions may be called by any thread at any time. The library has no state and keeps no thread of its own, prints nothing
  * and ends nothing; it reads the environment of the process when it is called (TRIMTAB_LEDGER, TRIMTAB_CONFIG, TRIMTAB_HOLD).
  * Texts are UTF-8. The caller frees every text that it gets by trimtab_cores_free(). `error` may be NULL. */
 #ifndef TRIMTAB_TRIMTAB_H

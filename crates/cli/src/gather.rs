@@ -11,7 +11,6 @@ use anyhow::anyhow;
 use std::ffi::OsString;
 use thiserror::Error;
 use trimtab_core::handoff::Report;
-use trimtab_core::queue::QueueRules;
 use trimtab_front::date::date;
 use trimtab_hold::facts::{facts, look_at_ledger, look_at_memory};
 use trimtab_hold::site_facts::Situation;
@@ -172,15 +171,6 @@ fn tuning(kept: &Kept) -> Tuning {
 /// Reads what the build tools of the launch know of jobservers, if it is to have one.
 pub fn build_facts(world: &World, request: &LaunchRequest, program: Option<&Program>) -> BuildFacts {
     request.jobserver.map(|_| build::facts(program, world.raw("PATH"))).unwrap_or_default()
-}
-
-/// Returns the warning about a priority that the site's rules do not grant.
-pub fn priority_beyond(asked: Option<i32>, rules: &QueueRules) -> Option<String> {
-    let most = rules.priority_max;
-    let beyond = asked.filter(|asked| *asked > most && !rustix::process::getuid().is_root())?;
-    Some(format!(
-        "priority {beyond} counts as {most}: the site's rules (max-priority in site.toml) grant no more"
-    ))
 }
 
 /// Returns the plan of a run that would start now with these options and no program, for commands

@@ -1,6 +1,7 @@
 //! Wanted cores as a C program states them.
 
 use crate::code::Failure;
+use std::cell::Cell;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::time::Duration;
 use trimtab_hold::cores::CoresRequest;
@@ -68,6 +69,8 @@ pub(crate) struct Asked {
     settings: Option<String>,
     label: Option<String>,
     raw: WantedOf,
+    /// Whether the caller ended the wait when it got a line.
+    ended: Cell<bool>,
 }
 
 /// Reads a caller's structure.
@@ -96,6 +99,7 @@ pub(crate) unsafe fn read(from: *const WantedOf) -> Result<Asked, Failure> {
             settings: text(raw.settings, "settings")?,
             label: text(raw.label, "label")?,
             raw,
+            ended: Cell::new(false),
         })
     }
 }
@@ -155,16 +159,17 @@ impl Asked {
     /// Shows the caller a line about the wait.
     pub(crate) fn tell(&self, line: &str) {
         if let (Some(look), Ok(line)) = (self.raw.look, CString::new(line)) {
-            // SAFETY: the caller's function, with the caller's argument. Its answer counts when it
-            // is asked the next time.
-            unsafe { look(self.raw.data, line.as_ptr()) };
+            // SAFETY: the caller's function, with the caller's argument.
+            let answer = unsafe { look(self.raw.data, line.as_ptr()) };
+            self.ended.set(self.ended.get() || answer != 0);
         }
     }
 
     /// Asks the caller whether the wait goes on.
     pub(crate) fn goes_on(&self) -> bool {
         // SAFETY: as above.
-        self.raw.look.is_none_or(|look| unsafe { look(self.raw.data, std::ptr::null()) } == 0)
+        let asks = |look: unsafe extern "C" fn(_, _) -> _| unsafe { look(self.raw.data, std::ptr::null()) };
+        !self.ended.get() && self.raw.look.is_none_or(|look| asks(look) == 0)
     }
 }
 

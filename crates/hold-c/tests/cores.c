@@ -3,6 +3,7 @@
 //   reserve        reserves a core and says "held LIST", or the code and the text of the error
 //   wait           the same, waiting for up to a minute; says "waiting" when the wait begins
 //   cancel         the same, and ends the wait at the first look
+//   refuse         the same, and ends the wait at the first line about it
 //   bind           binds the thread and says the number of its CPUs
 //   child          a forked child releases the cores and ends
 //   release        releases the cores and says so
@@ -34,6 +35,11 @@ static int first_look(void *data, const char *line) {
 static int no_look(void *data, const char *line) {
     (void)data;
     return line == NULL;
+}
+
+static int no_line(void *data, const char *line) {
+    (void)data;
+    return line != NULL;
 }
 
 // Prints the value of a field of a document, which is a text without escapes.
@@ -128,6 +134,8 @@ int main(int count, char **word) {
             reserve(60000, first_look);
         } else if (!strcmp(step, "cancel")) {
             reserve(-1, no_look);
+        } else if (!strcmp(step, "refuse")) {
+            reserve(-1, no_line);
         } else if (!strcmp(step, "bind")) {
             cpu_set_t set;
             if (trimtab_cores_bind_thread(cores, NULL)) return 3;

@@ -120,6 +120,7 @@ fn processes_exclude_each_other_and_the_kernel_gives_back() {
     assert!(refused.starts_with("error 1: "), "{refused}");
     // A wait that its caller ends.
     assert!(bench.run("cancel").starts_with("error 3: "));
+    assert!(bench.run("refuse").starts_with("error 3: "));
     // Another waits until the holder is killed.
     let mut waiter = bench.command("wait").stdout(Stdio::piped()).spawn().unwrap();
     let mut out = waiter.stdout.take().unwrap();

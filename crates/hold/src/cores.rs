@@ -4,9 +4,10 @@
 //! trimtab, and the kernel gives them back when the process ends in any way. Nothing here prints,
 //! changes the process's own CPUs without being asked, or keeps state between calls.
 
-use crate::facts::{self, look_at_ledger, look_at_memory, settle};
+use crate::facts::{self, look_at_ledger, look_at_memory};
 use crate::foreign_load::Surroundings;
 use crate::holds::{self, Holds};
+use crate::queue::priority_beyond;
 use crate::reserve::{ReserveError, ReserveOptions, reserve};
 use crate::site::Policy;
 use crate::site_facts::{OpenLedger, Situation, location};
@@ -159,11 +160,14 @@ impl CoresRequest {
             rules: situation.policy.site.queue(),
         };
         let held = reserve(world, &request, &mut facts, &order, ledger)?;
-        let plan = settle(&request, &mut facts).map_err(ReserveError::of)?;
+        // Its questions are not answered: that would measure with threads of ours, and the program is
+        // not known.
+        let plan = decide(&request, &facts).map_err(ReserveError::of)?;
         let maker = std::process::id();
         let mut warnings = situation.warnings;
         let fault = facts.ledger.fault.iter().map(|why| format!("the cores are not reserved: {why}"));
         warnings.extend(fault.chain(facts.ledger.private.clone()));
+        warnings.extend(priority_beyond(Some(self.priority), &situation.policy.site.queue()));
         Ok(Cores { held, plan, request, warnings, maker })
     }
 
@@ -268,7 +272,7 @@ impl Cores {
     }
 
     /// Returns the CPUs that are reserved, which include the idle hardware threads of the cores.
-    /// Empty if nothing was reserved: the reasons of the plan say why.
+    /// Empty if nothing was reserved: the warnings say why.
     pub fn reserved(&self) -> CpuSet {
         self.held.as_ref().map(|held| held.cpus().clone()).unwrap_or_default()
     }

@@ -23,6 +23,15 @@ pub fn claim(request: &LaunchRequest, demand: Demand, priority: i32, holder: Hol
     TicketClaim { holder, demand: Some(demand), cores, priority }
 }
 
+/// Returns the warning about a priority that the site's rules do not grant.
+pub fn priority_beyond(asked: Option<i32>, rules: &QueueRules) -> Option<String> {
+    let most = rules.priority_max;
+    let beyond = asked.filter(|asked| *asked > most && !rustix::process::getuid().is_root())?;
+    Some(format!(
+        "priority {beyond} counts as {most}: the site's rules (max-priority in site.toml) grant no more"
+    ))
+}
+
 /// The queue at a position in the ledger, and the rules in force.
 #[derive(Debug)]
 pub struct Line<'a> {

@@ -22,6 +22,7 @@ use trimtab_core::budget::VARIABLE;
 use trimtab_core::queue::QueueRules;
 use trimtab_core::topology::Machine;
 use trimtab_hold::facts;
+use trimtab_hold::queue::priority_beyond;
 use trimtab_hold::reserve::{ReserveOptions, reserve};
 use trimtab_hold::site_facts::{HOLD, OpenLedger, Situation};
 use trimtab_launch::budget;
@@ -75,7 +76,7 @@ pub fn run(world: &World, args: &RunArgs) -> Result<u8, Exit> {
     facts.build = gather::build_facts(world, &request, Some(&program));
     facts.meetings = watch.as_ref().and_then(|(_, outputs)| outputs.sync_page());
     let queue = situation.policy.site.queue();
-    if let Some(lower) = gather::priority_beyond(args.run.priority, &queue) {
+    if let Some(lower) = priority_beyond(args.run.priority, &queue) {
         say::warning(volume, &lower);
     }
     let page = budget::rule(&request).and_then(|_| budget_page(volume));
