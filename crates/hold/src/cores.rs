@@ -160,8 +160,8 @@ impl CoresRequest {
             rules: situation.policy.site.queue(),
         };
         let held = reserve(world, &request, &mut facts, &order, ledger)?;
-        // Its questions are not answered: that would measure with threads of ours, and the program is
-        // not known.
+        // Its questions are not answered: that would measure with threads of ours, and the program
+        // is not known.
         let plan = decide(&request, &facts).map_err(ReserveError::of)?;
         let maker = std::process::id();
         let mut warnings = situation.warnings;
