@@ -8,8 +8,9 @@ use crate::foreign_load::Surroundings;
 use crate::site_facts::{LedgerPosition, Situation, location, private_ledger};
 use std::ffi::OsString;
 use trimtab_core::place::waiting::Yield;
-use trimtab_core::place::{FULL_BELOW_PERCENT, local_rank};
+use trimtab_core::place::{FULL_BELOW_PERCENT, foreign_grants, local_rank};
 use trimtab_core::set::CpuSet;
+use trimtab_core::topology::Machine;
 use trimtab_front::args::SurveyMode;
 use trimtab_front::process_env::World;
 use trimtab_launch::facts::{Answers, BuildFacts, LedgerFacts, Load, Parent};
@@ -20,7 +21,7 @@ use trimtab_linux::ledger::{Ledger, LedgerView, ProcessTable};
 use trimtab_linux::limits::parent_mask;
 use trimtab_linux::process::{self, Pid};
 use trimtab_linux::program::Program;
-use trimtab_linux::survey::{free_memory, used_memory};
+use trimtab_linux::survey::{ExclusiveGrants, exclusive_grants, free_memory, used_memory};
 use trimtab_linux::sys::version;
 
 /// Reads the facts, except the holds of others and the measurements that the decision asks for. For
@@ -38,10 +39,16 @@ pub fn facts(
     let seen = survey.map(look);
     let load =
         seen.map(|Surroundings { busy, pinned, notes, .. }| Load { busy, pinned, notes, ..Load::default() });
+    let mut load = load.unwrap_or_default();
+    if survey.is_some() {
+        let found = granted(world, machine, &situation.taken.allowed);
+        load.granted = found.grants;
+        load.notes.extend(found.notes);
+    }
     LaunchFacts {
         bounds: situation.taken.clone(),
         limited: situation.limited.clone(),
-        load: load.unwrap_or_default(),
+        load,
         ledger: LedgerFacts { within: machine.cpus(), ..LedgerFacts::default() },
         program: program.map(|program| program.facts(command, world.raw("PATH"))),
         parent: if survey.is_some() { parent(world) } else { Parent::default() },
@@ -53,6 +60,15 @@ pub fn facts(
         answers: Answers::default(),
         machine: machine.clone(),
     }
+}
+
+/// Reads the CPUs that managers of this machine granted exclusively to jobs of which this process is
+/// none.
+pub fn granted(world: &World, machine: &Machine, allowed: &CpuSet) -> ExclusiveGrants {
+    let node = rustix::system::uname();
+    let mut found = exclusive_grants(&world.root, &node.nodename().to_string_lossy());
+    found.grants = foreign_grants(found.grants, &machine.cpus(), allowed);
+    found
 }
 
 /// Reads the free memory of the nodes, if it matters: the request names an amount, or there are

@@ -1,6 +1,7 @@
 //! Holds of cores and their violations: read once, printed by `ps` and shown by `top`.
 
 use crate::escapes::{Escaped, escaped};
+use crate::facts::granted;
 use crate::foreign_load::Surroundings;
 use crate::queue::{Line, positions};
 use crate::site_facts::{HOLD, LedgerPosition};
@@ -9,6 +10,7 @@ use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Duration;
+use trimtab_core::place::ExclusiveGrant;
 use trimtab_core::queue::QueueRules;
 use trimtab_core::set::CpuSet;
 use trimtab_core::topology::Machine;
@@ -33,6 +35,8 @@ pub struct Holds {
     pub unknown: CpuSet,
     /// Processes that lock these CPUs, as far as this user may see it.
     pub unknown_pids: BTreeSet<u32>,
+    /// CPUs that other managers of this machine granted exclusively.
+    pub granted: Vec<ExclusiveGrant>,
     /// Number of runs that wait in line for cores of the machine.
     pub waiting: u64,
     /// These runs, in the order of the line. Of a long queue, the foremost.
@@ -127,6 +131,7 @@ pub fn gather(
         holds: Vec::new(),
         unknown: CpuSet::new(),
         unknown_pids: BTreeSet::new(),
+        granted: granted(world, machine, &machine.cpus()).grants,
         waiting: 0,
         queue: Vec::new(),
         violators: Vec::new(),

@@ -4,7 +4,7 @@
 //! takes a tenth of a second; the lock map is read after, because only then does it stay true until
 //! the cores are taken.
 
-use crate::facts::look_at_memory;
+use crate::facts::{granted, look_at_memory};
 use crate::queue::{Line, claim, unknown_lockers};
 use crate::site_facts::{LedgerPosition, location, private_ledger};
 use anyhow::anyhow;
@@ -168,6 +168,8 @@ pub fn reserve(
         if !pause(queue.as_mut(), &ahead, left, taking.processes(), order.goes_on) {
             return Err(ReserveError::Cancelled);
         }
+        // Jobs of other managers begin and end meanwhile.
+        facts.load.granted = granted(world, &facts.machine, &facts.bounds.allowed).grants;
         if request.place.memory.size.is_some() {
             // Programs that ended meanwhile have returned their memory, and others have taken some.
             look_at_memory(world, request, SurveyMode::Auto, facts);

@@ -13,7 +13,7 @@ use trimtab_core::jobserver::Form;
 use trimtab_core::place::launchers::Launcher;
 use trimtab_core::place::runtimes::Runtime;
 use trimtab_core::place::waiting::Yield;
-use trimtab_core::place::{Reason, Taken};
+use trimtab_core::place::{ExclusiveGrant, Reason, Taken};
 use trimtab_core::set::CpuSet;
 use trimtab_core::topology::Machine;
 
@@ -85,6 +85,8 @@ pub struct Load {
     pub busy: BTreeMap<OsCpu, u16>,
     /// CPUs to which tasks of other programs are bound.
     pub pinned: CpuSet,
+    /// CPUs that managers of this machine granted exclusively to jobs of theirs.
+    pub granted: Vec<ExclusiveGrant>,
     /// Free memory of each node that was examined, in bytes.
     pub memory: BTreeMap<OsNode, u64>,
     /// Load facts that were not read, and why, in words.
@@ -236,12 +238,17 @@ impl LaunchFacts {
     pub fn taken(&self) -> Taken {
         Taken {
             allowed: self.bounds.allowed.intersection(&self.ledger.within),
-            held: self.ledger.held.clone(),
+            held: self.held(),
             pinned: self.load.pinned.clone(),
             busy: self.load.busy.clone(),
             free_memory: self.load.memory.clone(),
             ..self.bounds.clone()
         }
+    }
+
+    /// Returns the CPUs that others hold: by the ledger, or by a grant of another manager.
+    pub fn held(&self) -> CpuSet {
+        self.load.granted.iter().fold(self.ledger.held.clone(), |held, grant| held.union(&grant.cpus))
     }
 
     /// Returns the answers if they are valid for these CPUs, else empty answers.

@@ -209,9 +209,11 @@ fn bare(facts: &LaunchFacts, asked: &Request, allotment: &CpuSet) -> Plan {
     }
 }
 
-/// Inserts the limits of the launch and the notes about other programs before the reasons.
+/// Inserts the limits of the launch, the grants of others and the notes about other programs before
+/// the reasons.
 fn explain(facts: &LaunchFacts, plan: &mut Plan) {
-    let notes = facts.load.notes.iter().map(|text| Reason::Note { text: text.clone() });
+    let granted = facts.load.granted.iter().map(ToString::to_string);
+    let notes = granted.chain(facts.load.notes.iter().cloned()).map(|text| Reason::Note { text });
     let before: Vec<Reason> = facts.limited.iter().cloned().chain(notes).collect();
     plan.reasons.splice(0..0, before);
 }

@@ -9,15 +9,18 @@
 //! 4. [`Load`]: the CPUs that were used between two moments. Its only cost is the time between
 //!    them.
 //! 5. [`free_memory()`]: the memory of each node that is free, one short read for each.
+//! 6. [`exclusive_grants()`]: the CPUs that the kubelet, Slurm or libvirt granted to their own jobs.
 //!
 //! Nothing here weighs one answer against another.
 
+mod exclusive;
 mod free_memory;
 mod load;
 mod pins;
 mod running;
 mod times;
 
+pub use exclusive::{ExclusiveGrants, exclusive_grants};
 pub use free_memory::{free_memory, used_memory};
 pub use load::{CpuLoad, Load, LoadSample, Ticks};
 pub use pins::{Masks, Pin, PinScan, Pins, Processes};

@@ -38,7 +38,9 @@ fn show(world: &World, args: &PsArgs) -> Result<()> {
     }
     let mut text = words(&all, view.as_ref());
     if args.map {
-        let held = all.holds.iter().fold(all.unknown.clone(), |sum, row| sum.union(&row.cpus));
+        let granted = all.granted.iter().map(|grant| &grant.cpus);
+        let held = all.holds.iter().map(|row| &row.cpus).chain(granted);
+        let held = held.fold(all.unknown.clone(), |sum, cpus| sum.union(cpus));
         let taken = Taken { held, busy: seen.busy, pinned: seen.pinned, ..Taken::nothing(machine.cpus()) };
         let marks = Marks::around(&machine, &taken);
         text = format!("{text}\n{}", draw::grid(&machine, &marks, crate::commands::topo::width()));
@@ -92,6 +94,9 @@ fn words(all: &Holds, view: Option<&LedgerView>) -> String {
             table.row(cells);
         }
         text.push_str(&table.to_string());
+    }
+    for grant in &all.granted {
+        text.push_str(&format!("held too: {grant}\n"));
     }
     if all.waiting > 0 {
         text.push_str(&format!("{} waiting for cores\n", all.waiting));

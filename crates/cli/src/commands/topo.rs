@@ -10,6 +10,7 @@ use serde::Serialize;
 use std::path::Path;
 use trimtab_core::place::Taken;
 use trimtab_core::topology::{Marks, Parts, draw, svg};
+use trimtab_hold::facts::granted;
 use trimtab_hold::foreign_load::Surroundings;
 use trimtab_hold::site_facts::{LedgerPosition, Situation, location};
 use trimtab_linux::ledger::LedgerView;
@@ -70,6 +71,9 @@ fn live(world: &World, args: &TopoArgs) -> Result<(Situation, Taken)> {
     if let Ok(Some(view)) = location(world).and_then(|location| LedgerView::open(&location)) {
         let stand = LedgerPosition::find(world, &view, machine);
         taken.held = view.map(stand.level, &stand.within).context("cannot read the ledger")?.held();
+    }
+    for grant in granted(world, machine, &situation.taken.allowed).grants {
+        taken.held = taken.held.union(&grant.cpus);
     }
     Ok((situation, taken))
 }

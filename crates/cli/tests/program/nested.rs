@@ -36,7 +36,7 @@ fn inner_runs_divide_the_cores_of_the_outer_one() {
     assert_eq!(masks, both, "the two did not get a core each");
     for file in ["third", "both"] {
         let said = crate::util::text(&sandbox.path(file));
-        assert!(said.contains("held by other trimtab runs") && said.lines().count() == 1, "{said}");
+        assert!(said.contains("held by others") && said.lines().count() == 1, "{said}");
     }
 }
 

@@ -2,7 +2,8 @@
 
 use crate::util::{Sandbox, eventually, installed, need, python, text, two};
 use rustix::process::{Pid, Signal, kill_process};
-use std::path::Path;
+use std::fmt::Display;
+use std::path::{Path, PathBuf};
 
 #[test]
 fn without_runs_ps_shows_no_holds() {
@@ -41,6 +42,60 @@ fn the_table_shows_the_process_and_cpus_of_each_hold() {
         assert!(hold.get(key).is_some(), "{key}: {ps}");
     }
     assert!(ps["ledger"].as_str().unwrap().ends_with(".locks"), "{ps}");
+}
+
+/// A cpuset of the kernel's, as Slurm makes it for a job; removed when the test ends.
+struct SlurmJob {
+    group: PathBuf,
+}
+
+impl SlurmJob {
+    /// Makes the group; `None` without a hierarchy of cpusets or without the right to use it.
+    fn new(cpu: impl Display) -> Option<Self> {
+        let v1 = Path::new("/sys/fs/cgroup/cpuset/slurm/uid_0");
+        let v2 = Path::new("/sys/fs/cgroup/system.slice/slurmstepd.scope");
+        let parent = if v1.ancestors().nth(2)?.is_dir() { v1 } else { v2 };
+        let group = parent.join("job_4242");
+        std::fs::create_dir_all(&group).ok()?;
+        let job = Self { group };
+        std::fs::write(job.group.join("cpuset.cpus"), cpu.to_string()).ok()?;
+        Some(job)
+    }
+}
+
+impl Drop for SlurmJob {
+    fn drop(&mut self) {
+        for folder in self.group.ancestors().take(3) {
+            // Folders that others use stay.
+            let _ = std::fs::remove_dir(folder);
+        }
+    }
+}
+
+#[test]
+fn cpus_that_slurm_granted_to_a_job_are_held() {
+    let [a, b] = need!(two(), "two cores are needed");
+    let sandbox = Sandbox::alone();
+    let job = need!(SlurmJob::new(b), "a cpuset that this user may make is needed");
+    let grant = format!("Slurm granted CPUs {b} to job 4242");
+    let table = sandbox.trimtab("ps").ends().ok();
+    assert_eq!(table, format!("no run holds any core\nheld too: {grant}"));
+    let granted = serde_json::json!([{ "manager": "slurm", "to": "job 4242", "cpus": b.to_string() }]);
+    assert_eq!(sandbox.ps()["granted"], granted);
+
+    let plan = sandbox.plan(&format!("--cpus {a},{b} -c 1"));
+    assert_eq!(plan["mask"], a.to_string(), "{plan}");
+    let refused = sandbox.run(&format!("--cpus {b}")).arg("true").ends();
+    assert_eq!(refused.code, Some(124), "{refused}");
+    assert!(refused.stderr.contains("held by others"), "{refused}");
+    let said = sandbox.run(&format!("-v --share --cpus {b}")).arg("true").ends();
+    assert!(said.code == Some(0) && said.stderr.contains(&grant), "{said}");
+
+    // The run waits for the end of the job.
+    let waiting = sandbox.run(&format!("--wait --cpus {b}")).arg("true").begins();
+    eventually("a run waits", || sandbox.ps()["waiting"] == 1);
+    drop(job);
+    waiting.ends().ok();
 }
 
 #[test]

@@ -30,7 +30,7 @@ pub enum PlaceError {
         asked: u32,
         /// Number of cores available at present.
         free: u32,
-        /// CPUs held by other runs.
+        /// CPUs held by others.
         held: CpuSet,
         /// The strategy, which may need more room than the count suggests.
         strategy: Strategy,
@@ -103,9 +103,9 @@ pub enum PlaceError {
         /// CPUs that are allowed.
         allowed: CpuSet,
     },
-    /// Named CPUs are held by another run.
+    /// Named CPUs are held by other runs, or granted to others by another manager.
     #[error(
-        "CPUs {cpus} are held by another trimtab run (see trimtab ps); wait with --wait, or overlap on purpose with --share"
+        "CPUs {cpus} are held by others (see trimtab ps); wait with --wait, or overlap on purpose with --share"
     )]
     CpusHeld {
         /// Held CPUs.
@@ -182,7 +182,7 @@ impl PlaceError {
 
 fn not_enough(asked: u32, free: u32, held: &CpuSet, strategy: Strategy) -> String {
     let cause = match (held.is_empty(), strategy) {
-        (false, _) => format!("CPUs {held} are held by other trimtab runs (see trimtab ps)"),
+        (false, _) => format!("CPUs {held} are held by others (see trimtab ps)"),
         (true, Strategy::Stride(_)) => format!("{strategy} leaves out the others"),
         (true, _) => "the rest are of another kind or outside --cpus".to_owned(),
     };

@@ -6,13 +6,14 @@
 //! `choice` asks the strategies, `make` joins the steps, and `reasons` explains the result; `marks`
 //! shows it in pictures of the machine. `environment`, `waiting` and `launchers` decide the
 //! settings for the program's runtimes and launchers; `runtimes` and `programs` are tables; `fit`
-//! lowers counts, and `grant` reads the number of CPUs that a workload manager granted. Nothing
-//! here reads or changes the machine.
+//! lowers counts, `grant` reads the number of CPUs that a workload manager granted, and `exclusive`
+//! the CPUs that one granted to others. Nothing here reads or changes the machine.
 
 mod choice;
 mod compact;
 mod environment;
 mod error;
+mod exclusive;
 mod fit;
 mod format;
 mod grant;
@@ -41,6 +42,7 @@ pub mod waiting;
 
 pub use environment::{Binder, CountRequest, effective, environment, fitted_lines};
 pub use error::PlaceError;
+pub use exclusive::{ContainerCpus, ExclusiveGrant, Manager, foreign_grants, kubelet_record, vcpus_own};
 pub use fit::{Fit, counts, fitted};
 pub use format::{Format, format};
 pub use grant::{Grant, GrantedCores, grant};

@@ -18,7 +18,7 @@ pub struct Taken {
     pub allowed: CpuSet,
     /// Memory nodes that may be used; `None` for all.
     pub mems: Option<crate::set::NodeSet>,
-    /// CPUs held by other runs in the ledger.
+    /// CPUs held by other runs in the ledger, or granted to others by another manager.
     pub held: CpuSet,
     /// CPUs to which running or sleeping tasks of other programs are bound.
     pub pinned: CpuSet,
