@@ -247,6 +247,20 @@ impl LaunchFacts {
     }
 
     /// Returns the CPUs that others hold: by the ledger, or by a grant of another manager.
+    ///
+    /// # Examples
+    /// ```
+    /// use trimtab_core::place::{ExclusiveGrant, Manager};
+    /// use trimtab_core::topology::parse_synthetic;
+    /// use trimtab_launch::LaunchFacts;
+    ///
+    /// let mut facts = LaunchFacts::idle(parse_synthetic("core:4")?);
+    /// facts.ledger.held = "0".parse()?; // Another run has this one.
+    /// let to = "job 42".to_owned();
+    /// facts.load.granted = vec![ExclusiveGrant { manager: Manager::Slurm, to, cpus: "2".parse()? }];
+    /// assert_eq!(facts.held().to_string(), "0,2");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn held(&self) -> CpuSet {
         self.load.granted.iter().fold(self.ledger.held.clone(), |held, grant| held.union(&grant.cpus))
     }
