@@ -167,7 +167,7 @@ pub fn read(text: &str) -> Result<Profile> {
     let document: serde_json::Value = serde_json::from_str(text).context("this is not a profile")?;
     match document.get("schema").and_then(|schema| schema.as_str()) {
         Some(SCHEMA) => serde_json::from_value(document).context("this is not a profile"),
-        Some(other) => Err(anyhow!("the schema is {other}, not {SCHEMA}")),
+        Some(other) => Err(anyhow!("the schema is {other}; this version of trimtab reads {SCHEMA}")),
         None => Err(anyhow!("this is not a profile of trimtab: it has no schema")),
     }
 }

@@ -63,6 +63,7 @@ mod top;
 mod transparent;
 mod tune;
 mod tune_team;
+mod upgrade;
 mod users;
 mod vms;
 mod waiting;

@@ -88,6 +88,9 @@ fn sheet(text: &str, name: &str) -> Result<Sheet> {
         Some(record::SCHEMA) => Ok(of_tuning::sheet(&record::read(text)?)),
         Some(trimtab_cli::tuning_store::SCHEMA) => Ok(of_tuning::kept_sheet(&Kept::parse(text)?)),
         Some(trimtab_cli::profile::SCHEMA) => Ok(of_profile::sheet(&profile::read(text)?)),
+        Some(other) if let Some(known) = known_version(other) => {
+            bail!("its schema is {other}; this version of trimtab reads {known}")
+        }
         Some(other) => bail!(
             "its schema is {:?}, which has no page{}: report shows traces, and the records of bench oversub --json, profile --json, tune --json and tune export",
             other.chars().take(40).collect::<String>(),
@@ -100,6 +103,15 @@ fn sheet(text: &str, name: &str) -> Result<Sheet> {
             ),
         },
     }
+}
+
+/// Returns the schema that is read here of a record in another version; `None` for other records.
+fn known_version(schema: &str) -> Option<&'static str> {
+    let (name, version) = schema.rsplit_once('/')?;
+    let known =
+        [study::SCHEMA, record::SCHEMA, trimtab_cli::tuning_store::SCHEMA, trimtab_cli::profile::SCHEMA];
+    version.parse::<u32>().ok()?;
+    known.into_iter().find(|known| known.rsplit_once('/').is_some_and(|(known, _)| known == name))
 }
 
 /// Returns how a record of another benchmark than `oversub` is shown.
