@@ -48,7 +48,7 @@ pub struct Cli {
 
 /// Heading of each group of commands, and the commands in it.
 pub const GROUPS: [(&str, &[&str]); 5] = [
-    ("Run", &["run", "attach", "detach"]),
+    ("Run", &["run", "each", "attach", "detach"]),
     ("Look", &["plan", "topo", "ps", "top", "report", "counters", "nproc", "doctor", "check"]),
     ("Improve", &["profile", "advise", "tune", "tune-team", "replay"]),
     ("Operate a service", &["serve", "tag", "untag", "status", "guest-agent"]),
@@ -64,6 +64,7 @@ Usage: trimtab COMMAND [OPTIONS]
 
 Run:
   run          Run a program on free, well-placed cores
+  each         Run a command for each of many values, each run on cores of its own
   attach       Balance programs that are already running
   detach       Stop balancing, and give threads their own masks back
 
@@ -106,6 +107,8 @@ Start with `trimtab run ./app`. `trimtab COMMAND -h` shows the most used options
 #[derive(Subcommand, Debug)]
 pub enum Command {
     Run(Box<RunArgs>),
+    /// Run a command for each of many values, each run on cores of its own.
+    Each(LabArgs),
     Attach(AttachArgs),
     Detach(DetachArgs),
     Plan(Box<PlanArgs>),

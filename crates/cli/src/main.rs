@@ -54,6 +54,7 @@ fn trimtab() -> u8 {
         Command::Profiles(args) => tunings::run(&world, &args),
         Command::Advise(_)
         | Command::Check(_)
+        | Command::Each(_)
         | Command::Bench(_)
         | Command::Sim(_)
         | Command::TuneTeam(_)

@@ -24,7 +24,7 @@
 //! 1. [`args`] has the options of all commands.
 //! 2. [`mod@bench`] has a folder for each series of benchmarks, and `bench::harness`, which runs
 //!    them.
-//! 3. [`sim`], [`mod@advise`], [`mod@check`], [`replay`], [`report`], [`top`], [`mod@tune`] and
+//! 3. [`sim`], [`mod@advise`], [`mod@check`], [`each`], [`replay`], [`report`], [`top`], [`mod@tune`] and
 //!    [`tune_team`] are commands; [`generate`] writes the man pages and completions of both
 //!    programs.
 
@@ -34,6 +34,7 @@ pub mod advise;
 pub mod args;
 pub mod bench;
 pub mod check;
+pub mod each;
 pub mod generate;
 #[cfg(test)]
 mod kept_pictures;

@@ -1,6 +1,6 @@
 //! `trimtab-lab`, the laboratory program: benchmarks of the live machine, the simulator, the live
-//! view, pages made of records, replays, advice, the checker of plans, the tuning of programs and
-//! teams. `trimtab advise`, `bench`, `check`, `replay`, `report`, `sim`, `top`, `tune` and
+//! view, pages made of records, replays, advice, the checker of plans, jobs for many values, the
+//! tuning of programs and teams. `trimtab advise`, `bench`, `check`, `each`, `replay`, `report`, `sim`, `top`, `tune` and
 //! `tune-team` start it.
 
 use clap::{CommandFactory, Parser};
@@ -9,7 +9,7 @@ use trimtab_cli::args::foreign;
 use trimtab_front::process_env::World;
 use trimtab_front::{diagnostics, exit};
 use trimtab_lab::args::{Cli, Command};
-use trimtab_lab::{advise, bench, check, generate, replay, report, sim, top, tune, tune_team};
+use trimtab_lab::{advise, bench, check, each, generate, replay, report, sim, top, tune, tune_team};
 
 fn main() -> ExitCode {
     // Keeps the mark in the file, by which `trimtab doctor` recognises the program.
@@ -29,6 +29,7 @@ fn main() -> ExitCode {
         Command::Advise(args) => advise::run(&world, &args),
         Command::Top(args) => top::run(&world, &args),
         Command::Check(args) => check::run(&world, &args),
+        Command::Each(args) => each::run(&world, &args),
         Command::Replay(args) => replay::run(&args),
         Command::Report(args) => report::run(&world, &args),
         Command::Tune(args) => tune::run(&world, &args),

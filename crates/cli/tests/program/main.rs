@@ -22,6 +22,7 @@ mod carries;
 mod counters;
 mod descriptors;
 mod doctor;
+mod each;
 mod environment;
 mod fails;
 mod guardian;
