@@ -1,7 +1,8 @@
-//! A program in C that reserves cores by the header, in processes of its own, on a ledger of its own.
+//! A program in C that reserves cores by the header, in processes of its own, on a ledger of its
+//! own.
 //!
-//! Only one CPU may be used in these tests: two processes that want a core exclude each other on any
-//! machine.
+//! Only one CPU may be used in these tests: two processes that want a core exclude each other on
+//! any machine.
 
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 

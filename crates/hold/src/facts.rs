@@ -62,8 +62,8 @@ pub fn facts(
     }
 }
 
-/// Reads the CPUs that managers of this machine granted exclusively to jobs of which this process is
-/// none.
+/// Reads the CPUs that managers of this machine granted exclusively to jobs of which this process
+/// is none.
 pub fn granted(world: &World, machine: &Machine, allowed: &CpuSet) -> ExclusiveGrants {
     let node = rustix::system::uname();
     let mut found = exclusive_grants(&world.root, &node.nodename().to_string_lossy());

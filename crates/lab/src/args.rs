@@ -26,10 +26,10 @@ use trimtab_cli::args::{AdviseArgs, CheckArgs, ReplayArgs, TopArgs, TuneArgs};
 
 /// Measure and simulate trimtab's placement and balancing.
 ///
-/// `trimtab advise`, `bench`, `check`, `each`, `replay`, `report`, `sim`, `top`, `tune` and `tune-team`
-/// start this program. It holds the benchmarks of the live machine, the simulator of other
-/// machines, the live view, the pages made of records, replays, advice, the checker of plans, jobs
-/// for many values, and the tuning of programs and teams.
+/// `trimtab advise`, `bench`, `check`, `each`, `replay`, `report`, `sim`, `top`, `tune` and
+/// `tune-team` start this program. It holds the benchmarks of the live machine, the simulator of
+/// other machines, the live view, the pages made of records, replays, advice, the checker of plans,
+/// jobs for many values, and the tuning of programs and teams.
 #[derive(Parser, Debug)]
 #[command(name = "trimtab-lab", version, max_term_width = 100)]
 pub struct Cli {

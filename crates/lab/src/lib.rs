@@ -24,9 +24,9 @@
 //! 1. [`args`] has the options of all commands.
 //! 2. [`mod@bench`] has a folder for each series of benchmarks, and `bench::harness`, which runs
 //!    them.
-//! 3. [`sim`], [`mod@advise`], [`mod@check`], [`each`], [`replay`], [`report`], [`top`], [`mod@tune`] and
-//!    [`tune_team`] are commands; [`generate`] writes the man pages and completions of both
-//!    programs.
+//! 3. [`sim`], [`mod@advise`], [`mod@check`], [`each`], [`replay`], [`report`], [`top`],
+//!    [`mod@tune`] and [`tune_team`] are commands; [`generate`] writes the man pages and
+//!    completions of both programs.
 
 #![forbid(unsafe_code)]
 

@@ -1,7 +1,7 @@
 //! `trimtab-lab`, the laboratory program: benchmarks of the live machine, the simulator, the live
 //! view, pages made of records, replays, advice, the checker of plans, jobs for many values, the
-//! tuning of programs and teams. `trimtab advise`, `bench`, `check`, `each`, `replay`, `report`, `sim`, `top`, `tune` and
-//! `tune-team` start it.
+//! tuning of programs and teams. `trimtab advise`, `bench`, `check`, `each`, `replay`, `report`,
+//! `sim`, `top`, `tune` and `tune-team` start it.
 
 use clap::{CommandFactory, Parser};
 use std::process::ExitCode;

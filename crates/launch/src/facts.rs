@@ -257,7 +257,8 @@ impl LaunchFacts {
     /// let mut facts = LaunchFacts::idle(parse_synthetic("core:4")?);
     /// facts.ledger.held = "0".parse()?; // Another run has this one.
     /// let to = "job 42".to_owned();
-    /// facts.load.granted = vec![ExclusiveGrant { manager: Manager::Slurm, to, cpus: "2".parse()? }];
+    /// let cpus = "2".parse()?;
+    /// facts.load.granted = vec![ExclusiveGrant { manager: Manager::Slurm, to, cpus }];
     /// assert_eq!(facts.held().to_string(), "0,2");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```

@@ -9,7 +9,7 @@
 //! 4. [`Load`]: the CPUs that were used between two moments. Its only cost is the time between
 //!    them.
 //! 5. [`free_memory()`]: the memory of each node that is free, one short read for each.
-//! 6. [`exclusive_grants()`]: the CPUs that the kubelet, Slurm or libvirt granted to their own jobs.
+//! 6. [`exclusive_grants()`]: the CPUs that the kubelet, Slurm or libvirt granted to their jobs.
 //!
 //! Nothing here weighs one answer against another.
 

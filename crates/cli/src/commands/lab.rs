@@ -1,5 +1,5 @@
-//! `trimtab advise`, `bench`, `check`, `each`, `replay`, `report`, `sim`, `top`, `tune`, `tune-team` and
-//! `generate`: commands of `trimtab-lab`, which replaces this process.
+//! `trimtab advise`, `bench`, `check`, `each`, `replay`, `report`, `sim`, `top`, `tune`,
+//! `tune-team` and `generate`: commands of `trimtab-lab`, which replaces this process.
 
 use crate::exit::{self, Exit};
 use anyhow::Context;

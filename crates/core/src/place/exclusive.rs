@@ -77,7 +77,7 @@ pub struct ContainerCpus {
 /// ```
 /// use trimtab_core::place::kubelet_record;
 ///
-/// let text = r#"{"policyName":"static","defaultCpuSet":"0,3-7","entries":{"1f2e":{"web":"1-2"}},"checksum":7}"#;
+/// let text = r#"{"policyName":"static","entries":{"1f2e":{"web":"1-2"}},"checksum":7}"#;
 /// let found = kubelet_record(text.as_bytes())?;
 /// assert_eq!((found[0].container.as_str(), found[0].cpus.to_string()), ("web", "1-2".to_owned()));
 /// # Ok::<(), String>(())
@@ -130,7 +130,8 @@ pub fn vcpus_own(masks: &[CpuSet]) -> Option<CpuSet> {
 /// ```
 /// use trimtab_core::place::{ExclusiveGrant, Manager, foreign_grants};
 ///
-/// let grant = ExclusiveGrant { manager: Manager::Slurm, to: "job 42".into(), cpus: "2-3".parse()? };
+/// let to = "job 42".to_owned();
+/// let grant = ExclusiveGrant { manager: Manager::Slurm, to, cpus: "2-3".parse()? };
 /// let (machine, all) = ("0-7".parse()?, "0-7".parse()?);
 /// assert_eq!(foreign_grants(vec![grant.clone()], &machine, &all).len(), 1);
 /// // A process of that job.

@@ -17,8 +17,8 @@ use std::path::PathBuf;
 ///
 /// Ctrl-C ends the running jobs, a second one kills them. With --log, --resume goes on later.
 ///
-/// Exit status 0 if all jobs succeeded, 1 if some failed, 2 if trimtab failed, 128 plus the signal's
-/// number after Ctrl-C.
+/// Exit status 0 if all jobs succeeded, 1 if some failed, 2 if trimtab failed, 128 plus the
+/// signal's number after Ctrl-C.
 #[derive(Args, Debug, Clone)]
 #[command(after_help = EXAMPLES)]
 pub struct EachArgs {

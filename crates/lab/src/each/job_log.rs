@@ -1,8 +1,8 @@
 //! Log of the jobs that have ended, `trimtab.each/1`: a line of JSON for the command and one for
 //! each job.
 //!
-//! A line is written at once when its job ends, so a log that a crash cut off lacks at most the jobs
-//! that were running. `--resume` reads it.
+//! A line is written at once when its job ends, so a log that a crash cut off lacks at most the
+//! jobs that were running. `--resume` reads it.
 
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};

@@ -35,7 +35,8 @@ const FAILED_NAMED_MAX: usize = 10;
 /// Runs the command.
 ///
 /// # Errors
-/// [`exit::FAILED`] when the values cannot be read, the log cannot be used, or `trimtab` is missing.
+/// [`exit::FAILED`] when the values cannot be read, the log cannot be used, or `trimtab` is
+/// missing.
 pub fn run(world: &World, args: &EachArgs) -> Result<u8, Exit> {
     each(world, args).map_err(|cause| Exit::new(exit::FAILED, cause))
 }

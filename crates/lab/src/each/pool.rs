@@ -56,7 +56,7 @@ struct RunningJob {
     output: [Option<File>; 2],
 }
 
-enum Event {
+enum PoolEvent {
     /// The job with this number has ended and is not collected yet.
     Ended(usize),
     Signal(i32),
@@ -66,8 +66,8 @@ enum Event {
 pub(super) struct Pool<'a> {
     starter: &'a Starter,
     running: BTreeMap<usize, RunningJob>,
-    events: Receiver<Event>,
-    sender: Sender<Event>,
+    events: Receiver<PoolEvent>,
+    sender: Sender<PoolEvent>,
     /// Whether a job was started.
     has_started: bool,
     /// The first signal that arrived.
@@ -85,7 +85,7 @@ impl<'a> Pool<'a> {
         let of_signals = sender.clone();
         spawn("signals", move || {
             for signal in signals.forever() {
-                if of_signals.send(Event::Signal(signal)).is_err() {
+                if of_signals.send(PoolEvent::Signal(signal)).is_err() {
                     return;
                 }
             }
@@ -131,7 +131,7 @@ impl<'a> Pool<'a> {
         spawn("job", move || {
             let ended_only = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
             while let Err(Errno::INTR) = waitid(WaitId::Pid(pid), ended_only) {}
-            let _ = ended.send(Event::Ended(number));
+            let _ = ended.send(PoolEvent::Ended(number));
         })
     }
 
@@ -142,11 +142,11 @@ impl<'a> Pool<'a> {
     /// The job cannot be collected.
     pub(super) fn next(&mut self, patience: Duration) -> Result<Option<FinishedJob>> {
         match self.events.recv_timeout(patience) {
-            Ok(Event::Ended(number)) => match self.running.remove(&number) {
+            Ok(PoolEvent::Ended(number)) => match self.running.remove(&number) {
                 Some(running) => collect(running).map(Some),
                 None => Ok(None),
             },
-            Ok(Event::Signal(signal)) => {
+            Ok(PoolEvent::Signal(signal)) => {
                 // The second one is meant seriously.
                 let passed = if self.stopped.is_some() { Signal::KILL } else { Signal::TERM };
                 self.stopped = self.stopped.or(Some(signal));

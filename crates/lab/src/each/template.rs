@@ -70,7 +70,8 @@ impl Template {
     }
 }
 
-/// Divides the words behind the options into the command and the values; `None` without a separator.
+/// Divides the words behind the options into the command and the values; `None` without a
+/// separator.
 pub(super) fn divided(words: &[OsString]) -> (&[OsString], Option<&[OsString]>) {
     match words.iter().position(|word| word == SEPARATOR) {
         Some(at) => (&words[..at], Some(&words[at + 1..])),
