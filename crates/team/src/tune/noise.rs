@@ -15,6 +15,10 @@ use std::time::{Duration, Instant};
 pub const NOISY: f64 = 0.05;
 /// Seconds over which a share is computed.
 const WINDOW_SECONDS: f64 = 0.2;
+/// Longest reading that counts as one moment, in seconds: an error of 1 % of the window.
+const READING_SECONDS_MAX: f64 = WINDOW_SECONDS / 100.0;
+/// Most readings of a moment; the last one counts in any case.
+const READINGS_MAX: usize = 8;
 
 /// The machine and the team at one moment, in seconds.
 #[derive(Debug, Clone, Copy)]
@@ -44,12 +48,28 @@ impl<'a> Noise<'a> {
     pub(super) fn note(&mut self, rank: &Rank) -> Result<()> {
         let (own, mut all) = ([thread_nanoseconds()], [0]);
         rank.mine().allreduce(&own, &mut all, Operator::Sum)?;
-        let at = self.began.elapsed().as_secs_f64();
-        self.moments.push_back(Moment { at, busy: self.overseer.busy(), own: all[0] as f64 / 1e9 });
+        let (at, busy) = self.machine();
+        self.moments.push_back(Moment { at, busy, own: all[0] as f64 / 1e9 });
         while self.moments.len() > 64 {
             self.moments.pop_front();
         }
         Ok(())
+    }
+
+    /// Reads the CPU time of the machine and the time of this reading. A thread that loses its CPU in
+    /// between would pair values of two moments, so such a reading is repeated.
+    fn machine(&self) -> (f64, Option<f64>) {
+        let mut reading = (0.0, None);
+        for _ in 0..READINGS_MAX {
+            let before = self.began.elapsed().as_secs_f64();
+            let busy = self.overseer.busy();
+            let after = self.began.elapsed().as_secs_f64();
+            reading = (f64::midpoint(before, after), busy);
+            if after - before <= READING_SECONDS_MAX {
+                break;
+            }
+        }
+        reading
     }
 
     /// Returns the share of the machine that others used since `since` moments ago, or longer: the
