@@ -36,6 +36,11 @@ impl Users {
         Self { names }
     }
 
+    /// Returns the number of the user with this name; `None` if the file has no such name.
+    pub fn number(&self, name: &str) -> Option<u32> {
+        self.names.iter().find(|(_, known)| *known == name).map(|(uid, _)| *uid)
+    }
+
     /// Returns the name of a user, or the number if it has no name.
     pub fn name(&self, uid: u32) -> String {
         self.names.get(&uid).cloned().unwrap_or_else(|| uid.to_string())

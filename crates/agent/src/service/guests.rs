@@ -24,7 +24,7 @@ const CLEAR_DELAY: Span = Span::from_ms(2_000);
 const FLOOD_REST: Duration = Duration::from_millis(50);
 
 /// User with whose rights guests are read.
-const OPERATOR: Requester = Requester { uid: 0 };
+pub(super) const OPERATOR: Requester = Requester { uid: 0 };
 
 /// Guest with its link and its state.
 #[derive(Debug)]

@@ -2,12 +2,13 @@
 //! share.
 //!
 //! There are two threads. One serves requests (`requests`): it reads from clients, guests and the
-//! scan for bound threads, and changes the registry of tags; it blocks on none of them. The other
-//! (`host`) applies the registry to the live machine, in the loop of all balancing. Between them is
-//! `ServiceState`; its lock is held no longer than a look-up takes.
+//! scans for bound threads and declared programs, and changes the registry of tags; it blocks on
+//! none of them. The other (`host`) applies the registry to the live machine, in the loop of all
+//! balancing. Between them is `ServiceState`; its lock is held no longer than a look-up takes.
 
 pub mod channel;
 pub mod client;
+mod declared;
 mod guest_link;
 mod guests;
 pub mod host;

@@ -8,7 +8,8 @@
 //! A scan reads every thread of the machine, which may take long. So it runs beside the thread that
 //! serves requests, in its own thread each time.
 
-use super::SharedState;
+use super::{SharedState, spent};
+use rustix::time::ClockId;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::thread::{Builder, JoinHandle};
@@ -62,8 +63,8 @@ pub(crate) struct Pinned {
     paid: Instant,
     /// Whether the last scan was to confirm newly found threads.
     again: bool,
-    /// The scan in progress, and its start.
-    scan: Option<(Instant, JoinHandle<Option<BoundThreads>>)>,
+    /// The scan in progress; it returns its CPU time too.
+    scan: Option<JoinHandle<(Option<BoundThreads>, Duration)>>,
 }
 
 impl Pinned {
@@ -83,22 +84,23 @@ impl Pinned {
 
     /// Starts a scan, if it is time, and takes the result of a finished one. Does not block.
     pub(crate) fn tend(&mut self, shared: &SharedState) {
-        if let Some((began, scan)) = self.scan.take_if(|(_, scan)| scan.is_finished()) {
+        if let Some(scan) = self.scan.take_if(|scan| scan.is_finished()) {
             // A failed scan counts as one that could not read anything.
-            let unsure = match scan.join() {
-                Ok(Some(bound)) => self.take(shared, bound),
-                _ => false,
-            };
-            self.next = self.after(Instant::now(), began.elapsed(), unsure);
+            let (bound, cost) = scan.join().unwrap_or_default();
+            let unsure = bound.is_some_and(|bound| self.take(shared, bound));
+            self.next = self.after(Instant::now(), cost, unsure);
         }
         if self.scan.is_some() || Instant::now() < self.next {
             return;
         }
         let (proc, online, reach) = (self.proc.clone(), self.online.clone(), self.reach);
         let homes = shared.lock().homes.clone();
-        let work = move || find(&proc, &online, reach, &homes);
+        let work = move || {
+            let bound = find(&proc, &online, reach, &homes);
+            (bound, Duration::from(spent(ClockId::ThreadCPUTime)))
+        };
         match Builder::new().name("pinned".to_owned()).spawn(work) {
-            Ok(scan) => self.scan = Some((Instant::now(), scan)),
+            Ok(scan) => self.scan = Some(scan),
             // The limit of threads may be reached now; later it may not.
             Err(_) => self.next = Instant::now() + SCAN_PERIOD_MIN,
         }

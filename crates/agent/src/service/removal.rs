@@ -128,8 +128,8 @@ fn ancestors(paths: &Paths, pid: Pid) -> BTreeSet<Pid> {
 }
 
 /// Takes out all that the caller may: its own tags, or the tags of all users if it is root. Tags
-/// that are the service's own (of guests, of bound threads) stay, since it would set them again;
-/// their number is the second result.
+/// that are the service's own (of guests, of bound threads, of declarations) stay, since it would
+/// set them again; their number is the second result.
 ///
 /// # Errors
 /// The service does not answer.
@@ -143,7 +143,7 @@ pub fn take_out_all(service: &mut Client, root: bool) -> Result<(TakenOut, u32),
                 taken.cleared += more.cleared;
             }
             By::User(_) => {}
-            By::Guest(_) | By::Pinned => own += 1,
+            By::Guest(_) | By::Pinned | By::Declared(_) => own += 1,
         }
     }
     Ok((taken, own))

@@ -2,19 +2,21 @@
 //! bound threads, and changes the registry.
 
 use super::channel::Channel;
-use super::guests::Guests;
+use super::declared::{self, Declared};
+use super::guests::{Guests, OPERATOR};
 use super::pinned::Pinned;
 use super::resolve::Resolver;
 use super::vm_registry::{Asker, LookupResult, VmRegistry};
-use super::{ServiceState, SharedState, namespace, spent};
+use super::{MonitorId, ServiceState, SharedState, namespace, spent};
 use crate::narrator::Narrator;
 use anyhow::{Context, Result};
 use rustix::process::geteuid;
 use rustix::time::ClockId;
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use trimtab_core::set::CpuSet;
 use trimtab_core::tags::{
@@ -22,8 +24,11 @@ use trimtab_core::tags::{
     Status, TagStatus, What,
 };
 use trimtab_core::time::{Moment, Span};
+use trimtab_core::words::plural;
 use trimtab_linux::host::Stopper;
 use trimtab_linux::socket::{ClientEvent, ClientId, Limits, Peer, Server};
+use trimtab_linux::users::Users;
+use trimtab_linux::vcpus::VirtualMachine;
 
 /// Limits at the socket. Chosen: enough for people and scripts, little for an attacker.
 pub(super) const SOCKET_LIMITS: Limits =
@@ -58,6 +63,10 @@ pub(super) struct RequestSetup {
     pub(super) pinned: bool,
     /// The guests.
     pub(super) guests: Vec<Channel>,
+    /// Folder with the files of declared tags.
+    pub(super) declared: Option<PathBuf>,
+    /// Set by a signal to read these files again.
+    pub(super) reload: Arc<AtomicBool>,
     /// Gets reports of guests that cannot be reached.
     pub(super) narrator: Arc<dyn Narrator>,
 }
@@ -89,6 +98,9 @@ pub(super) struct RequestServer {
     machines: VmRegistry<PendingRequest>,
     guests: Guests,
     pinned: Option<Pinned>,
+    declared: Declared,
+    /// Why the files of declared tags were not used when they were last read.
+    declared_fault: Option<String>,
     requests: u64,
     refused: u64,
     tended: Option<Instant>,
@@ -98,7 +110,7 @@ impl RequestServer {
     /// Makes a server at this socket.
     ///
     /// # Errors
-    /// The limit of threads is reached.
+    /// A file of declared tags cannot be used.
     pub(super) fn new(
         server: Server,
         shared: SharedState,
@@ -108,6 +120,8 @@ impl RequestServer {
         setup: RequestSetup,
     ) -> Result<Self> {
         let resolver = Resolver { proc: proc.to_owned(), cgroups: cgroups.to_owned() };
+        let declarations = declarations(&setup)?;
+        let declared = Declared::new(resolver.clone(), reach, declarations);
         let pinned = setup.pinned.then(|| Pinned::new(proc.to_owned(), setup.online.clone(), reach));
         Ok(Self {
             machines: VmRegistry::new(&resolver),
@@ -119,6 +133,8 @@ impl RequestServer {
             setup,
             buckets: BTreeMap::new(),
             pinned,
+            declared,
+            declared_fault: None,
             requests: 0,
             refused: 0,
             tended: None,
@@ -157,7 +173,57 @@ impl RequestServer {
                 if let Some(pinned) = &mut self.pinned {
                     pinned.tend(&self.shared);
                 }
+                self.tend_declared();
             }
+        }
+    }
+
+    /// Reads the files of declared tags again, if that was asked for, and tags their programs and
+    /// machines.
+    fn tend_declared(&mut self) {
+        if self.setup.reload.swap(false, Ordering::Relaxed) {
+            self.declared_fault = match declarations(&self.setup) {
+                Ok(declarations) => {
+                    let number = declarations.len();
+                    self.declared.replace(declarations, &self.shared);
+                    let read = plural(number, "declaration");
+                    self.setup
+                        .narrator
+                        .notice(&format!("the files of declared tags were read again: {read}"));
+                    None
+                }
+                Err(error) => {
+                    let fault = format!("the declared tags stay as they were: {error:#}");
+                    self.setup.narrator.warning(&fault);
+                    Some(fault)
+                }
+            };
+        }
+        for (declaration, monitor) in self.declared.tend(&self.shared) {
+            let asker = Asker::Declaration(declaration, monitor);
+            if self.machines.find(asker, OPERATOR, monitor.0.to_string()).is_err() {
+                // Too many are looked up: the next scan asks again.
+                self.declared.answered(declaration, monitor);
+            }
+        }
+    }
+
+    /// Tags a machine that a declaration means.
+    fn tag_declared(&mut self, declaration: usize, monitor: MonitorId, vm: VirtualMachine) {
+        self.declared.answered(declaration, monitor);
+        // The declaration, or the machine, may have gone meanwhile.
+        if (vm.pid.0, vm.start.0) != monitor {
+            return;
+        }
+        let Some((by, group)) = self.declared.tag_of(declaration) else { return };
+        let mark = Mark::Vm { name: vm.name.clone(), pid: vm.pid.0, start: vm.start.0 };
+        let now = self.shared.now();
+        let tagged = self.shared.lock().registry.declare(by, mark, group, now);
+        if let Ok((id, _)) = tagged
+            && let Err(refusal) = self.machines.watch(vm, OPERATOR, &self.shared)
+        {
+            self.shared.lock().registry.end(id);
+            self.setup.narrator.detail(&format!("a declared machine is not watched: {refusal}"));
         }
     }
 
@@ -280,6 +346,13 @@ impl RequestServer {
                     let (machines, shared) = (&mut self.machines, &self.shared);
                     self.guests.found(at, found, machines, shared, &*self.setup.narrator);
                 }
+                Asker::Declaration(declaration, monitor) => match machine {
+                    Ok((vm, _)) => self.tag_declared(declaration, monitor, vm),
+                    Err(why) => {
+                        self.declared.answered(declaration, monitor);
+                        self.setup.narrator.detail(&format!("a declared machine is not tagged: {why}"));
+                    }
+                },
                 Asker::Client(PendingRequest { client, user, action: PendingAction::Clear }) => {
                     let came = machine.map(|(vm, _)| self.clear(user, Some(&What::Vm(vm.pid.to_string()))));
                     let mut heard = Vec::new();
@@ -316,6 +389,7 @@ impl RequestServer {
         let counted = self.server.counted();
         let mut faults = state.faults.clone();
         faults.extend(self.guests.faults());
+        faults.extend(self.declared_fault.clone());
         faults.dedup();
         Status {
             pid: std::process::id(),
@@ -346,6 +420,13 @@ impl RequestServer {
             faults,
         }
     }
+}
+
+/// Reads the files of declared tags.
+fn declarations(setup: &RequestSetup) -> Result<Vec<declared::Declaration>> {
+    let Some(folder) = &setup.declared else { return Ok(Vec::new()) };
+    let users = Users::read(Path::new("/etc/passwd")).unwrap_or_default();
+    Ok(declared::read(folder, &users, geteuid().as_raw())?)
 }
 
 fn tags(

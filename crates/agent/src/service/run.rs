@@ -49,6 +49,8 @@ pub struct ServiceOptions {
     pub pinned: bool,
     /// Guests that are listened to.
     pub guests: Vec<Channel>,
+    /// Folder with the files of declared tags; `None` for no such tags.
+    pub declared: Option<PathBuf>,
 }
 
 /// Cause of the service's end.
@@ -146,7 +148,8 @@ fn prepare(
     }
     let live = live(paths, options, &claim, &usable, narrator)?;
     let stopper = live.stopper();
-    let hung_up = end_at(signals, stopper.clone(), Arc::clone(narrator))?;
+    let reload = Arc::new(AtomicBool::new(false));
+    let hung_up = end_at(signals, stopper.clone(), Arc::clone(&reload))?;
 
     let proc = paths.proc();
     let reach = reach(&proc);
@@ -167,6 +170,8 @@ fn prepare(
         budget,
         pinned: options.pinned,
         guests: options.guests.clone(),
+        declared: options.declared.clone(),
+        reload,
         narrator: Arc::clone(narrator),
     };
     let requests = RequestServer::new(server, shared.clone(), &proc, &paths.cgroups(), reach, setup)?;
@@ -232,9 +237,9 @@ fn listen() -> Result<Signals> {
 }
 
 /// Ends the service at a signal, also at one that came before. Returns whether its terminal was
-/// closed. For a service without a terminal, SIGHUP means to read its settings again, as for other
-/// services, and it continues: all its settings are options, read once.
-fn end_at(mut signals: Signals, stopper: Stopper, narrator: Arc<dyn Narrator>) -> Result<Arc<AtomicBool>> {
+/// closed. For a service without a terminal, SIGHUP means to read the files of declared tags again,
+/// as other services read their settings.
+fn end_at(mut signals: Signals, stopper: Stopper, reload: Arc<AtomicBool>) -> Result<Arc<AtomicBool>> {
     let hung_up = Arc::new(AtomicBool::new(false));
     let has_terminal = File::open("/dev/tty").is_ok();
     let closed = Arc::clone(&hung_up);
@@ -242,9 +247,7 @@ fn end_at(mut signals: Signals, stopper: Stopper, narrator: Arc<dyn Narrator>) -
         for signal in signals.forever() {
             match signal {
                 SIGXFSZ => {}
-                SIGHUP if !has_terminal => {
-                    narrator.notice("SIGHUP: there are no settings to reload; the service continues");
-                }
+                SIGHUP if !has_terminal => reload.store(true, Ordering::Relaxed),
                 _ => {
                     closed.fetch_or(signal == SIGHUP, Ordering::Relaxed);
                     stopper.stop();

@@ -52,6 +52,8 @@ pub(crate) enum Asker<T> {
     Client(T),
     /// Guest, by its index in the list.
     Guest(usize),
+    /// Declaration, by its index, and the monitor that it means.
+    Declaration(usize, MonitorId),
 }
 
 /// Look-up in progress.
@@ -123,7 +125,7 @@ impl<T: Send + 'static> VmRegistry<T> {
     pub(crate) fn find(&mut self, wanted: Asker<T>, user: Requester, name: String) -> Result<(), Refusal> {
         let guest = match wanted {
             Asker::Guest(at) => Some(at),
-            Asker::Client(_) => None,
+            Asker::Client(_) | Asker::Declaration(..) => None,
         };
         if guest.is_some() && self.jobs.values().any(|job| job.guest == guest) {
             return Err(Refusal::Busy);

@@ -11,11 +11,11 @@ use trimtab_core::set::CpuSet;
 ///
 /// Runs in the foreground; packaging/trimtab.service runs it under systemd. A service of root
 /// serves all users, each for their own programs. A service that you start serves your own programs
-/// and needs no privilege. Threads are tagged by `trimtab tag`, from inside virtual machines
-/// (--guest), or because they are bound to some CPUs (--pinned). When the service ends, or within
-/// milliseconds after it is killed, every thread has its own mask again. SIGTERM and SIGINT end it;
-/// SIGHUP ends it only if its terminal was closed. `trimtab untag` and `trimtab detach` take
-/// processes out of it.
+/// and needs no privilege. Threads are tagged by `trimtab tag`, by files (--declared), from inside
+/// virtual machines (--guest), or because they are bound to some CPUs (--pinned). When the service
+/// ends, or within milliseconds after it is killed, every thread has its own mask again. SIGTERM
+/// and SIGINT end it; SIGHUP reads the files again, or ends it if its terminal was closed. `trimtab
+/// untag` and `trimtab detach` take processes out of it.
 #[derive(Args, Debug)]
 #[command(after_help = SERVE_EXAMPLES)]
 pub struct ServeArgs {
@@ -42,6 +42,10 @@ pub struct ServeArgs {
     /// number and a port of this host; or listen:PATH, a socket that its monitor connects to.
     #[arg(long, value_name = "VM=CHANNEL")]
     pub guest: Vec<Channel>,
+    /// Tag the programs and virtual machines that the files *.toml in this folder declare, instead
+    /// of serve.d in /etc/trimtab for root and in ~/.config/trimtab for other users.
+    #[arg(long, value_name = "FOLDER", value_hint = ValueHint::DirPath)]
+    pub declared: Option<PathBuf>,
     /// Record samples, decisions and actions in FILE, one line of JSON for each sample.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub trace: Option<PathBuf>,

@@ -5,6 +5,8 @@ use crate::exit::{self, Exit};
 use crate::say::Volume;
 use crate::world::World;
 use anyhow::Result;
+use rustix::process::geteuid;
+use std::path::PathBuf;
 use std::sync::Arc;
 use trimtab_agent::narrator::Narrator;
 use trimtab_agent::recorder::Recorder;
@@ -34,10 +36,19 @@ fn serve(world: &World, args: &ServeArgs) -> Result<u8> {
         cpus: args.cpus.clone(),
         pinned: args.pinned,
         guests: args.guest.clone(),
+        declared: args.declared.clone().or_else(|| declared_folder(world)),
     };
     let machine = || Ok(Situation::live(world, false)?.machine);
     Ok(match service::serve(&world.paths(), options, recorder, machine, &narrator)? {
         ServiceEnd::Stopped => exit::DONE,
         ServiceEnd::HungUp => STATUS_HUNG_UP,
     })
+}
+
+/// Returns the folder with the files of declared tags: the site's for a service of root, the user's
+/// for another one.
+fn declared_folder(world: &World) -> Option<PathBuf> {
+    let folders = world.config();
+    let folder = if geteuid().is_root() { folders.first() } else { folders.last() };
+    folder.map(|folder| folder.join("serve.d"))
 }

@@ -2,7 +2,7 @@
 
 use crate::balance::masks;
 use crate::guardian::kill_with_guardian;
-use crate::util::{Call, Running, Sandbox, c, eventually, need, two, two_users, workers_are_bound};
+use crate::util::{Call, Running, Sandbox, c, chmod, eventually, need, two, two_users, workers_are_bound};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -161,10 +161,59 @@ fn a_hang_up_ends_only_a_service_with_a_terminal_and_not_with_success() {
         assert_eq!(daemon.ends().code, Some(129), "its terminal was closed");
         return;
     }
-    eventually("that is said", || daemon.errors().contains("SIGHUP: there are no settings to reload"));
+    eventually("that is said", || daemon.errors().contains("were read again: 0 declarations"));
     assert_eq!(tags(&sandbox), 0, "it answers");
     daemon.signal(Signal::TERM);
     assert_eq!(daemon.ends().code, Some(0));
+}
+
+#[test]
+fn declared_programs_are_tagged_until_the_files_change() {
+    need!(two(), "two cores are needed");
+    let file = need!(c("spins.c"), "no C compiler");
+    let sandbox = Sandbox::new();
+    let declare = |text: &str| {
+        let path = sandbox.write("config/serve.d/solvers.toml", text);
+        chmod(&path, 0o644);
+        chmod(path.parent().unwrap(), 0o755);
+    };
+    let meant = format!("# Solvers.\n[[tag]]\nprogram = '{}'\ngroup = 'solvers'\n", file.display());
+    // A file that cannot be used ends the start, and is named.
+    declare("[[tag]]\nprogramm = 'x'\n");
+    let refused = ask(&sandbox, "serve").ends();
+    assert_eq!(refused.code, Some(2), "{refused}");
+    for words in ["serve.d/solvers.toml, line 2", "programm"] {
+        assert!(refused.stderr.contains(words), "{words}: {refused}");
+    }
+    declare(&meant);
+    let daemon = daemon(&sandbox, "-v");
+    let program = spins(&sandbox, &file);
+    let pid = program.pid();
+    eventually("its threads are moved", || all_bound(pid));
+    let tag = status(&sandbox)["tags"][0].clone();
+    assert_eq!(tag["by"], serde_json::json!({ "declared": "solvers.toml, line 2" }));
+    assert_eq!((&tag["group"], &tag["mark"]["process"]["pid"]), (&"solvers".into(), &pid.into()));
+    assert!(ask(&sandbox, "status").ends().ok().contains("the declaration in solvers.toml, line 2"));
+    // It is not a user's tag.
+    let said = ask(&sandbox, &format!("untag {pid}")).ends();
+    assert!(!said.out().contains("cleared 1"), "{said}");
+    assert_eq!(tags(&sandbox), 1);
+    if fs::File::open("/dev/tty").is_ok() {
+        return; // SIGHUP ends a service with a terminal.
+    }
+    declare("[[tag]]\n");
+    daemon.signal(Signal::HUP);
+    eventually("the fault is said", || {
+        daemon.errors().contains("line 1: a tag needs at least one condition")
+    });
+    let faults = status(&sandbox)["faults"].to_string();
+    assert!(faults.contains("the declared tags stay as they were"), "{faults}");
+    assert!(all_bound(pid), "{faults}");
+    declare(&meant.replace("spins", "spins-other"));
+    daemon.signal(Signal::HUP);
+    eventually("it has its own masks again", || none_bound(pid));
+    assert!(status(&sandbox)["faults"].is_null(), "{}", status(&sandbox));
+    assert_eq!(tags(&sandbox), 0);
 }
 
 #[test]

@@ -4,7 +4,7 @@
 use crate::balance::masks;
 use crate::bounds::Group;
 use crate::serve::{ask, daemon, status};
-use crate::util::{Sandbox, c, cpus, eventually, installed, need, two, workers_are_bound};
+use crate::util::{Sandbox, c, chmod, cpus, eventually, installed, need, two, workers_are_bound};
 use rustix::process::Signal;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -47,6 +47,38 @@ fn the_cpus_of_a_machine_are_tagged_and_nothing_else_of_it() {
     vm.signal(Signal::KILL);
     vm.ends();
     eventually("the tag has ended with it", || status(&sandbox)["tags"].as_array().unwrap().is_empty());
+}
+
+#[test]
+fn a_declared_machine_is_tagged_each_time_it_runs() {
+    need!(two(), "two cores are needed");
+    let program = need!(c("vm.c"), "no C compiler");
+    let sandbox = Sandbox::new();
+    // Machines are known by the names of their monitors.
+    let monitor = sandbox.path("shared/qemu-system-x86_64");
+    std::fs::copy(&program, &monitor).unwrap();
+    let name = format!("web-{}", std::process::id());
+    let file =
+        sandbox.write("config/serve.d/vms.toml", format!("[[tag]]\nvm = 'web-{}'\n", std::process::id()));
+    chmod(&file, 0o644);
+    chmod(file.parent().unwrap(), 0o755);
+    let _daemon = daemon(&sandbox, "");
+    for _ in 0..2 {
+        let script = format!("exec {} -name {name},debug-threads=on", monitor.display());
+        let mut vm = sandbox.shell(&script).begins();
+        vm.line();
+        let pid = vm.pid();
+        eventually("its CPUs are moved", || sizes(pid) == [1, 1, 2]);
+        let tag = status(&sandbox)["tags"][0].clone();
+        assert_eq!(
+            (&tag["mark"]["vm"]["name"], &tag["threads"]),
+            (&name.as_str().into(), &2.into()),
+            "{tag}"
+        );
+        vm.signal(Signal::KILL);
+        vm.ends();
+        eventually("the tag has ended with it", || status(&sandbox)["tags"].as_array().unwrap().is_empty());
+    }
 }
 
 #[test]

@@ -197,6 +197,8 @@ pub enum By {
     Guest(String),
     /// No user or guest: the thread was already bound (`--pinned`).
     Pinned,
+    /// A file of the administrator, by the declaration's place in it.
+    Declared(String),
 }
 
 impl fmt::Display for By {
@@ -205,6 +207,7 @@ impl fmt::Display for By {
             Self::User(uid) => write!(f, "user {uid}"),
             Self::Guest(vm) => write!(f, "the guest of {vm}"),
             Self::Pinned => f.write_str("its mask"),
+            Self::Declared(place) => write!(f, "the declaration in {place}"),
         }
     }
 }
@@ -306,6 +309,20 @@ impl Registry {
         self.add(by, mark, None, None, now)
     }
 
+    /// Adds a tag that a file declares. Returns the tag and whether it is new.
+    ///
+    /// # Errors
+    /// There are too many tags.
+    pub fn declare(
+        &mut self,
+        by: By,
+        mark: Mark,
+        group: Option<String>,
+        now: Moment,
+    ) -> Result<(TagId, bool), Refusal> {
+        self.add(by, mark, None, group, now)
+    }
+
     fn add(
         &mut self,
         by: By,
@@ -366,7 +383,9 @@ impl Registry {
     pub fn clear(&mut self, who: Requester, what: Option<&What>, now: Moment) -> Cleared {
         let meant = |tag: &Tag| what.is_none_or(|what| tag.mark.is(what));
         let own = |tag: &Tag| tag.by == By::User(who.uid);
-        let theirs = |tag: &Tag| own(tag) || (who.over_others() && what.is_some());
+        // A declared tag would come back: its file has to change.
+        let declared = |tag: &Tag| matches!(tag.by, By::Declared(_));
+        let theirs = |tag: &Tag| own(tag) || (who.over_others() && what.is_some() && !declared(tag));
         let mut cleared = Cleared::default();
         for (id, tag) in self.tags.iter().filter(|(_, tag)| meant(tag)) {
             if theirs(tag) {
@@ -388,8 +407,8 @@ impl Registry {
     /// # Errors
     /// There were too many changes; the span is the time until the next is allowed.
     fn change(&mut self, by: &By, now: Moment) -> Result<(), Span> {
-        // Root is not limited, and masks are read rarely.
-        if matches!(by, By::User(0) | By::Pinned) {
+        // Root is not limited, and masks and files are read rarely.
+        if matches!(by, By::User(0) | By::Pinned | By::Declared(_)) {
             return Ok(());
         }
         if self.rates.len() > RATES_MAX {
