@@ -56,8 +56,8 @@ impl<'a> Noise<'a> {
         Ok(())
     }
 
-    /// Reads the CPU time of the machine and the time of this reading. A thread that loses its CPU in
-    /// between would pair values of two moments, so such a reading is repeated.
+    /// Reads the CPU time of the machine and the time of this reading. A thread that loses its CPU
+    /// in between would pair values of two moments, so such a reading is repeated.
     fn machine(&self) -> (f64, Option<f64>) {
         let mut reading = (0.0, None);
         for _ in 0..READINGS_MAX {
