@@ -94,6 +94,11 @@ pub fn local_rank(get: &dyn Fn(&str) -> Option<String>) -> Option<LocalRank> {
     Some(LocalRank { launcher: "Slurm", rank, of: of.filter(|&of| rank < of), job })
 }
 
+/// Yields the variables in which launchers announce a local rank, Slurm's included.
+pub fn rank_variables() -> impl Iterator<Item = &'static str> {
+    LAUNCHERS.iter().map(|launcher| launcher.rank).chain(["SLURM_LOCALID"])
+}
+
 /// Returns the number of ranks per node. Flux announces only the job's ranks and nodes, so the
 /// number is known only if they divide evenly.
 fn per_node(size: Option<u32>, nodes: Option<u32>) -> Option<u32> {
