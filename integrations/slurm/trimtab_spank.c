@@ -52,6 +52,7 @@ struct wishes {
 /* An order in the shared memory. `length` is 0 if the task keeps Slurm's binding. */
 struct slot {
     uint32_t length;
+    uint32_t fails; /* 1: the step is strict, and cannot be placed */
     mask_t mask; /* the task's mask by Slurm */
     char text[ORDER_MAX];
 };
@@ -79,6 +80,7 @@ static struct {
 /* The step. */
 static struct {
     bool asked;             /* --trimtab was given */
+    bool fails;             /* it is strict, and cannot be placed */
     struct wishes wishes;
     struct slot *slots;     /* shared with the tasks; NULL: nothing is placed */
     uint32_t tasks, forked; /* tasks on this node, and those that exist */
@@ -204,8 +206,9 @@ static bool audit(void) {
     return step.wishes.audit || site.wishes.audit;
 }
 
-/* Says in the output of the job that a step is not placed, and why. Returns the status of the hook. */
-__attribute__((format(printf, 1, 2))) static int unplaced(const char *format, ...) {
+/* Says in the output of the job that a step is not placed, and why. A strict step then fails in its tasks: Slurm does not heed a
+ * failure of the hooks before. */
+__attribute__((format(printf, 1, 2))) static void unplaced(const char *format, ...) {
     char why[LINE_MAX_BYTES], node[256] = "?";
     va_list list;
     va_start(list, format);
@@ -216,10 +219,12 @@ __attribute__((format(printf, 1, 2))) static int unplaced(const char *format, ..
         if (*at == '\n') *at = ' ';
     if (strict()) {
         slurm_spank_log("trimtab: %s: %s (strict)", node, why);
-        return -1;
+        step.fails = true;
+        if (step.slots)
+            for (uint32_t task = 0; task < step.tasks; task++) step.slots[task].fails = 1;
+        return;
     }
     slurm_spank_log("trimtab: %s: %s; the step runs with Slurm's own binding", node, why);
-    return 0;
 }
 
 /* ---- libtrimtab ---- */
@@ -395,22 +400,26 @@ static void forget_orders(void) {
 }
 
 /* Reserves the cores of the step, and gives each task its order. All tasks exist, and wait. */
-static int place(spank_t spank) {
+static void place(spank_t spank) {
     mask_t all = {{0}};
     char cpus[LINE_MAX_BYTES], why[LINE_MAX_BYTES], node[256] = "?", *line = NULL, *warnings = NULL, *error = NULL, *list = NULL;
     for (uint32_t task = 0; task < step.tasks; task++)
         for (size_t at = 0; at < sizeof all.bytes; at++) all.bytes[at] |= step.slots[task].mask.bytes[at];
-    if (!list_of(&all, cpus, sizeof cpus)) return unplaced("the CPUs of its tasks cannot be listed");
+    if (!list_of(&all, cpus, sizeof cpus)) {
+        unplaced("the CPUs of its tasks cannot be listed");
+        return;
+    }
     /* Tasks that Slurm does not bind may run on more CPUs than the step was given. */
     uint32_t cores = spank_get_item(spank, S_STEP_ALLOC_CORES, &list) == ESPANK_SUCCESS ? count_of(list) : 0;
     if (reserve(spank, cpus, cores, &error)) {
-        int status = unplaced("%s", error ? error : "no cores can be reserved");
+        unplaced("%s", error ? error : "no cores can be reserved");
         free_text(error);
-        return status;
+        return;
     }
     if (!give_orders(why, sizeof why)) {
         forget_orders();
-        return unplaced("%s", why);
+        unplaced("%s", why);
+        return;
     }
     gethostname(node, sizeof node - 1);
     if (library.tell(step.ranks, &line, &warnings, &error) == 0) {
@@ -422,7 +431,6 @@ static int place(spank_t spank) {
     free_text(line);
     free_text(warnings);
     free_text(error);
-    return 0;
 }
 
 /* Called once for the task's own process. */
@@ -443,23 +451,36 @@ int slurm_spank_init(spank_t spank, int count, char *arguments[]) {
     return 0;
 }
 
-/* slurmstepd, before it forks the tasks: the memory that it shares with them. */
-int slurm_spank_user_init(spank_t spank, int count, char *arguments[]) {
+/* Prepares the step: the library, and the memory that slurmstepd shares with the tasks. */
+static void prepare(spank_t spank) {
     char why[LINE_MAX_BYTES];
-    (void)count, (void)arguments;
-    if (spank_context() != S_CTX_REMOTE || !wanted(spank)) return 0;
-    if (spank_get_item(spank, S_JOB_LOCAL_TASK_COUNT, &step.tasks) != ESPANK_SUCCESS || !step.tasks)
-        return unplaced("the number of its tasks is unknown");
-    if (step.tasks > TASKS_MAX) return unplaced("%u tasks on a node are more than the %d that it can place", step.tasks, TASKS_MAX);
-    if (!open_library(why, sizeof why)) return unplaced("%s", why);
+    if (spank_get_item(spank, S_JOB_LOCAL_TASK_COUNT, &step.tasks) != ESPANK_SUCCESS || !step.tasks) {
+        unplaced("the number of its tasks is unknown");
+        return;
+    }
+    if (step.tasks > TASKS_MAX) {
+        unplaced("%u tasks on a node are more than the %d that it can place", step.tasks, TASKS_MAX);
+        return;
+    }
+    if (!open_library(why, sizeof why)) {
+        unplaced("%s", why);
+        return;
+    }
     step.pids = calloc(step.tasks, sizeof *step.pids);
     size_t size = (size_t)step.tasks * sizeof *step.slots;
     void *shared = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (!step.pids || shared == MAP_FAILED) {
-        if (shared != MAP_FAILED) munmap(shared, size);
-        return unplaced("there is no memory for the orders of its tasks");
+    if (step.pids && shared != MAP_FAILED) {
+        step.slots = shared;
+        return;
     }
-    step.slots = shared;
+    if (shared != MAP_FAILED) munmap(shared, size);
+    unplaced("there is no memory for the orders of its tasks");
+}
+
+/* slurmstepd, before it forks the tasks. */
+int slurm_spank_user_init(spank_t spank, int count, char *arguments[]) {
+    (void)count, (void)arguments;
+    if (spank_context() == S_CTX_REMOTE && wanted(spank)) prepare(spank);
     return 0;
 }
 
@@ -474,33 +495,45 @@ int slurm_spank_task_post_fork(spank_t spank, int count, char *arguments[]) {
     if (!known || !mask_of(process, &step.slots[task].mask)) {
         int cause = errno;
         step.forked = step.tasks; /* the others are not placed either */
-        return unplaced("the CPUs of a task cannot be read: %s", known ? strerror(cause) : "Slurm does not name it");
+        unplaced("the CPUs of a task cannot be read: %s", known ? strerror(cause) : "Slurm does not name it");
+        return 0;
     }
     step.pids[task] = process;
-    return ++step.forked == step.tasks ? place(spank) : 0;
+    if (++step.forked == step.tasks) place(spank);
+    return 0;
+}
+
+/* Carries out the order of a task, in its process. Returns whether the task may start. */
+static bool enter(spank_t spank, const struct slot *slot, int task) {
+    mask_t now;
+    if (!mask_of(0, &now) || memcmp(&now, &slot->mask, sizeof now)) {
+        unplaced("task %d: this version of Slurm binds its tasks later than the plug-in expects", task);
+        return !strict();
+    }
+    char *missing = NULL, *error = NULL;
+    bool entered = library.enter(slot->text, set_variable, spank, &missing, &error) == 0;
+    if (!entered) {
+        unplaced("task %d: %s", task, error ? error : "its order cannot be carried out");
+        sched_setaffinity(0, sizeof slot->mask, (const cpu_set_t *)(const void *)&slot->mask);
+    } else if (missing && *missing) {
+        slurm_spank_log("trimtab: task %d: %s", task, missing);
+    }
+    free_text(error);
+    free_text(missing);
+    return entered || !strict();
 }
 
 /* The task, before it executes its program. */
 int slurm_spank_task_init(spank_t spank, int count, char *arguments[]) {
     int task = -1;
     (void)count, (void)arguments;
-    if (spank_context() != S_CTX_REMOTE || !step.slots) return 0;
-    if (spank_get_item(spank, S_TASK_ID, &task) != ESPANK_SUCCESS || task < 0 || (uint32_t)task >= step.tasks) return 0;
+    if (spank_context() != S_CTX_REMOTE) return 0;
+    if (step.fails) return -1;
+    if (!step.slots || spank_get_item(spank, S_TASK_ID, &task) != ESPANK_SUCCESS) return 0;
+    if (task < 0 || (uint32_t)task >= step.tasks) return 0;
     const struct slot *slot = &step.slots[task];
-    mask_t now;
-    if (!slot->length) return 0;
-    if (!mask_of(0, &now) || memcmp(&now, &slot->mask, sizeof now))
-        return unplaced("task %d: this version of Slurm binds its tasks later than the plug-in expects", task);
-    char *missing = NULL, *error = NULL;
-    if (library.enter(slot->text, set_variable, spank, &missing, &error)) {
-        int status = unplaced("task %d: %s", task, error ? error : "its order cannot be carried out");
-        sched_setaffinity(0, sizeof slot->mask, (const cpu_set_t *)(const void *)&slot->mask);
-        free_text(error);
-        return status;
-    }
-    if (missing && *missing) slurm_spank_log("trimtab: task %d: %s", task, missing);
-    free_text(missing);
-    return 0;
+    if (slot->fails) return -1;
+    return !slot->length || enter(spank, slot, task) ? 0 : -1;
 }
 
 /* slurmstepd, when all tasks have ended. */
