@@ -236,3 +236,20 @@ fn descends(world: &World, from: Pid) -> bool {
     let parent = |of: &Pid| process::stat(&world.proc(), *of).ok().map(|stat| stat.parent);
     std::iter::successors(parent(&Pid::own()), parent).take(GENERATIONS_MAX).any(|process| process == from)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_descends_from_its_parents_and_from_no_other() {
+        let world = World::current();
+        let parent = process::stat(&world.proc(), Pid::own()).unwrap().parent;
+        assert!(descends(&world, parent));
+        assert!(!descends(&world, Pid::own()));
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        assert!(!descends(&world, Pid(child.id())));
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+}

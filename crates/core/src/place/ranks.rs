@@ -196,6 +196,21 @@ mod tests {
     }
 
     #[test]
+    fn a_process_without_these_variables_is_no_rank() {
+        for name in rank_variables() {
+            // Each of them announces a rank, with the variables for the number of ranks.
+            let set = [
+                (name, "0"),
+                ("LOCAL_WORLD_SIZE", "2"),
+                ("SLURM_STEP_TASKS_PER_NODE", "2"),
+                ("FLUX_JOB_SIZE", "2"),
+            ];
+            assert!(rank(&set).is_some(), "{name}");
+            assert_eq!(rank(&set[1..]), None);
+        }
+    }
+
+    #[test]
     fn impossible_numbers_of_a_launcher_are_rejected() {
         assert_eq!(rank(&[("MPI_LOCALRANKID", "x")]), None);
         let beyond = rank(&[("MPI_LOCALRANKID", "5"), ("MPI_LOCALNRANKS", "2")]).unwrap();
