@@ -55,6 +55,10 @@ def plugin_folders():
     return [place for place in places if os.path.isdir(place)]
 
 
+class Unavailable(Exception):
+    """Hosts cannot be made here."""
+
+
 class Cluster:
     """A controller and two nodes. `on` runs commands on a node."""
 
@@ -62,8 +66,9 @@ class Cluster:
         # Short: names of sockets have 108 characters.
         self.folder = Path(tempfile.mkdtemp(prefix="ttslurm", dir="/run"))
         self.library = library
+        self.hosts = ["n0", "n1"]
         self.mark = f"tt{os.getpid() % 100000}"
-        self.hosts = [f"{self.mark}h0", f"{self.mark}h1"]
+        self.spaces = [self.mark + host for host in self.hosts]
 
     def start(self):
         folder, (first, second) = self.folder, self.hosts
@@ -90,10 +95,12 @@ class Cluster:
 
     def networks(self):
         switch = f"{self.mark}s"
-        run("ip", "netns", "add", switch)
+        made = subprocess.run(["ip", "netns", "add", switch], text=True, capture_output=True, check=False)
+        if made.returncode:
+            raise Unavailable(f"network namespaces cannot be made here: {made.stderr.strip()}")
         run("ip", "-n", switch, "link", "add", "br0", "type", "bridge")
         run("ip", "-n", switch, "link", "set", "br0", "up")
-        for at, host in enumerate(self.hosts):
+        for at, host in enumerate(self.spaces):
             inner, outer = f"{self.mark}v{at}", f"{self.mark}p{at}"
             run("ip", "netns", "add", host)
             run("ip", "link", "add", inner, "netns", host, "type", "veth", "peer", "name", outer, "netns", switch)
@@ -123,7 +130,7 @@ class Cluster:
 
     def command(self, host, *command):
         name = self.hosts[host]
-        enter = ["nsenter", f"--net=/run/netns/{name}", "unshare", "--uts", "--mount", "sh", "-c", ENTER]
+        enter = ["nsenter", f"--net=/run/netns/{self.spaces[host]}", "unshare", "--uts", "--mount", "sh", "-c", ENTER]
         return [*enter, str(self.folder), name, *map(str, command)]
 
     def on(self, host, *command, check=True, timeout=60, **more):
@@ -177,7 +184,7 @@ class Cluster:
                     os.kill(int(process.name), signal.SIGKILL)
             except (OSError, ValueError):
                 pass
-        for name in [*self.hosts, f"{self.mark}s"]:
+        for name in [*self.spaces, f"{self.mark}s"]:
             subprocess.run(["ip", "netns", "del", name], check=False, capture_output=True)
         shutil.rmtree(self.folder, ignore_errors=True)
 

@@ -13,7 +13,7 @@ import time
 import unittest
 from pathlib import Path
 
-from cluster import Cluster, plugin_folders, run
+from cluster import Cluster, Unavailable, plugin_folders, run
 
 HERE = Path(__file__).resolve().parent
 TREE = HERE.parent.parent
@@ -77,8 +77,10 @@ def setUpModule():
     try:
         run("make", "-s", "-C", HERE, f"BUILD={CLUSTER.folder}", "CFLAGS=-O1 -g -Werror")
         CLUSTER.start()
-    except BaseException:
+    except BaseException as error:
         CLUSTER.stop()
+        if isinstance(error, Unavailable):
+            raise unittest.SkipTest(str(error)) from error
         raise
 
 

@@ -354,7 +354,11 @@ static int reserve(spank_t spank, const char *cpus, uint32_t cores_max, char **e
     spank_get_item(spank, S_JOB_STEPID, &number);
     if (spank_get_item(spank, S_JOB_ARGV, &words, &command) != ESPANK_SUCCESS) command = NULL;
     if (spank_get_item(spank, S_JOB_ENV, &environment) != ESPANK_SUCCESS) environment = NULL;
-    snprintf(label, sizeof label, "slurm step %u.%u: %s", job, number, command && command[0] ? command[0] : "?");
+    size_t used = (size_t)snprintf(label, sizeof label, "slurm step %u.%u:", job, number);
+    for (int at = 0; command && command[at] && used < sizeof label; at++)
+        used += (size_t)snprintf(label + used, sizeof label - used, " %s", command[at]);
+    for (char *letter = label; *letter; letter++)
+        if (*letter < ' ' || *letter > '~') *letter = '?'; /* a cut text need not be UTF-8 any more */
     /* The tasks were forked in the folder in which their program starts. */
     snprintf(folder, sizeof folder, "/proc/%d/cwd", (int)step.pids[0]);
     settings_of(settings, sizeof settings);

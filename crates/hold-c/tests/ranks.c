@@ -54,6 +54,7 @@ static void enter(const char *order) {
     char *missing = NULL, *error = NULL;
     if (trimtab_rank_enter(order, show, NULL, &missing, &error)) {
         printf("not entered: %s\n", error);
+        fflush(stdout);
         return;
     }
     sched_getaffinity(0, sizeof set, &set);

@@ -256,7 +256,7 @@ impl RanksRequest {
         };
         let granted = options.cpus.clone().unwrap_or_default();
         if !self.held_by_friends(world, &granted) {
-            return Err(ReserveError::NoCores(refusal));
+            return Err(ReserveError::NoCores(without_options(&refusal)));
         }
         let request = merged(Options { share: true, ..options })?;
         let held = reserve(world, &request, facts, &order, None)?;
@@ -291,6 +291,15 @@ impl RanksRequest {
         };
         LaunchRequest::merge(sources).map_err(ReserveError::of)
     }
+}
+
+/// Returns a refusal without its remedies: a launcher has no such options.
+fn without_options(refusal: &anyhow::Error) -> anyhow::Error {
+    let text = format!("{refusal:#}");
+    anyhow::anyhow!(
+        "{}",
+        text.split("wait with --wait").next().unwrap_or_default().trim_end_matches([';', ',', ' '])
+    )
 }
 
 fn never(why: impl Into<String>) -> ReserveError {
