@@ -89,6 +89,11 @@ def tearDownModule():
         CLUSTER.stop()
 
 
+def until(mark):
+    """Words for a shell that waits for a file, half a minute at most."""
+    return f"for at in $(seq 300); do [ -e {mark} ] && break; sleep 0.1; done"
+
+
 def cpus_of(text):
     """The CPUs of a list such as 0-3,8."""
     parts = [part.split("-") for part in text.split(",") if part]
@@ -263,10 +268,11 @@ class Slurm(unittest.TestCase):
             other.communicate()
 
     def test_overlapping_steps_share(self):
+        first, second = self.marks(2)
         script = self.script(
-            "srun -n2 --trimtab=strict sh -c 'sleep 4' & sleep 1.5\n"
+            f"srun -n2 --trimtab=strict sh -c 'touch {first}; {until(second)}' &\n{until(first)}\n"
             f"srun -n2 --overlap --trimtab=strict,audit sh -c '{SAY}'\n"
-            "echo status $?; wait"
+            f"echo status $?; touch {second}; wait"
         )
         text = self.batch(script, "-N1", "-n2")
         self.assertIn("status 0", text)
@@ -274,11 +280,12 @@ class Slurm(unittest.TestCase):
         self.assertIn("shared with other steps", text)
 
     def test_steps_at_once_have_different_cores(self):
-        script = self.script(
-            f"for at in 1 2; do srun -n1 --exact --trimtab=strict,audit sh -c '{SAY}' say 2 & done\n"
-            "wait"
-        )
+        first, second = self.marks(2)
+        steps = [f"srun -n1 --exact --trimtab=strict sh -c '{SAY}; touch {own}; {until(other)}' &" for own, other in ((first, second), (second, first))]
+        script = self.script("\n".join([*steps, "wait; echo ended"]))
         text = self.batch(script, "-N1", "-n2")
+        self.assertIn("ended", text)
+        self.assertTrue(first.exists() and second.exists(), text)
         rows = re.findall(r"^task 0 0 \S+ (\S+)$", text, re.M)
         self.assertEqual(sorted(rows), ["0", "1"], text)
 
@@ -286,6 +293,33 @@ class Slurm(unittest.TestCase):
         text = self.batch(self.script(f"srun sh -c '{SAY}'"), "-N2", "--ntasks-per-node=2", "--trimtab=audit")
         self.disjoint(self.tasks(text), 4)
         self.assertEqual(len(re.findall("trimtab: .*: task 0: CPUs 0", text)), 2, text)
+
+    def test_an_allocation_passes_the_option_on_to_its_steps(self):
+        ended = CLUSTER.on(0, "salloc", "-N2", "--ntasks-per-node=2", "--trimtab=strict,audit", "srun", "sh", "-c", SAY)
+        self.disjoint(self.tasks(ended.stdout), 4)
+        self.assertEqual(len(re.findall("trimtab: .*: task 0: CPUs 0", ended.stderr)), 2, ended.stderr)
+
+    def test_strict_needs_a_required_plug_in(self):
+        """What docs/slurm.md says about `required` and `optional`."""
+        CLUSTER.plugstack("default=off", library="/nonexistent/libtrimtab.so.0", need="optional")
+        ended = self.srun("-N1", "-n1", "--trimtab=strict", "echo", "started")
+        self.assertEqual(ended.stdout, "started\n")
+        self.assertIn("(strict)", ended.stderr)
+
+    def test_without_a_ledger_steps_are_placed_and_hold_nothing(self):
+        ledger = CLUSTER.folder / f"ledger.{CLUSTER.hosts[0]}"
+        away = ledger.with_suffix(".away")
+        ledger.rename(away)
+        ledger.write_text("no folder")
+        try:
+            words = ["-N1", "-w", CLUSTER.hosts[0], "-n2"]
+            ended = self.srun(*words, "--trimtab", "sh", "-c", SAY)
+            self.disjoint(self.tasks(ended.stdout), 2)
+            self.assertEqual(len(re.findall("trimtab: n0: the cores are not reserved: ", ended.stderr)), 1, ended.stderr)
+            self.assertNotEqual(self.srun(*words, "--trimtab=strict", "true", check=False).returncode, 0)
+        finally:
+            ledger.unlink()
+            away.rename(ledger)
 
     def test_job_arrays(self):
         script = self.script(f"srun --trimtab=strict sh -c '{SAY}'")
@@ -297,6 +331,10 @@ class Slurm(unittest.TestCase):
             text = (CLUSTER.folder / f"array.{at}.out").read_text()
             self.assertEqual(len(self.tasks(text)), 1, text)
             self.assertNotIn("trimtab:", text)
+
+    def marks(self, count):
+        """Names of files by which steps wait for each other."""
+        return [CLUSTER.folder / f"mark{time.monotonic_ns()}.{at}" for at in range(count)]
 
     def script(self, body):
         path = CLUSTER.folder / f"script{time.monotonic_ns()}.sh"
@@ -316,7 +354,8 @@ class Slurm(unittest.TestCase):
         self.assertEqual(Path(f"/proc/{hold['pid']}/comm").read_text().strip(), "slurmstepd")
         tasks = subprocess.run(["pgrep", "-P", str(hold["pid"])], text=True, capture_output=True, check=True).stdout.split()
         os.kill(hold["pid"], signal.SIGKILL)
-        self.until(lambda: self.holds(0) == [], "the hold stays", 1)
+        self.until(lambda: not Path(f"/proc/{hold['pid']}").exists(), "slurmstepd stays")
+        self.assertEqual(self.holds(0), [])
         self.assertTrue(any(Path(f"/proc/{task}").exists() for task in tasks), "the tasks ended first, so this shows nothing")
         for task in tasks:
             os.kill(int(task), signal.SIGKILL)
