@@ -91,8 +91,8 @@ static struct {
 /* ---- Words ---- */
 
 static const char KNOWN[] =
-    "known: on, off, strict, audit, strategy=compact|scatter|balanced|stride:N, memory=auto|local|bind|preferred|interleave|none, "
-    "smt=1|all, threads=N, wait=auto|spin|brief|yield|sleep, pin=auto|mask, thp=off|advised|on";
+    "known: on, off, strict, audit, strategy=compact|scatter|balanced|stride:N, memory=auto|local|bind|preferred|interleave|weighted|none, "
+    "smt=1|all, threads=N, wait=auto|spin|yield|sleep|keep, pin=auto|mask, thp=inherit|off|advised|on";
 
 static bool fail(char *why, size_t size, const char *format, ...) {
     va_list list;

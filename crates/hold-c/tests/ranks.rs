@@ -1,4 +1,5 @@
-//! A program in C that reserves cores for ranks by the header, on a ledger of its own and on one CPU.
+//! A program in C that reserves cores for ranks by the header, on a ledger of its own and on one
+//! CPU.
 
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
@@ -55,7 +56,8 @@ fn a_launcher_holds_the_cores_and_its_child_enters_them() {
     let Some(said) = lines(&["one", "list", "enter", "one", "release", "list", "one"]) else { return };
     assert!(said[0].starts_with("task 0: CPUs ") && said[0].contains(", 1 thread, memory "), "{said:?}");
     assert_eq!(said[1], "holds: 1");
-    // Seven threads on one CPU are too many; the variables of an outer torchrun do not number the rank.
+    // Seven threads on one CPU are too many; the variables of an outer torchrun do not number the
+    // rank.
     assert_eq!(said[2], "OMP_NUM_THREADS=1", "{said:?}");
     assert!(said[3].starts_with("TRIMTAB_HOLD=0 -1 "), "{said:?}");
     assert_eq!(said[4], "CPUs: 1");

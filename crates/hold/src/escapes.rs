@@ -77,9 +77,9 @@ fn allowed(proc: &Path, pid: Pid, main: CpuSet) -> CpuSet {
     masks.fold(main, |sum, status| sum.union(&status.cpus))
 }
 
-/// Returns whether a holder is a launcher or a server that holds cores for programs which it starts:
-/// the program of a run has the hold in its environment. Of a process whose environment cannot be
-/// read, that is known for root's daemons.
+/// Returns whether a holder is a launcher or a server that holds cores for programs which it
+/// starts: the program of a run has the hold in its environment. Of a process whose environment
+/// cannot be read, that is known for root's daemons.
 fn holds_for_others(proc: &Path, pid: Pid, id: u64, uid: u32) -> bool {
     match environment(proc, pid) {
         Some(text) => named(&text) != Some(id),

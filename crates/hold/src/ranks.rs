@@ -1,11 +1,12 @@
-//! Cores for the ranks of a launcher that starts them itself: reserved by the launcher, one part for
-//! each rank.
+//! Cores for the ranks of a launcher that starts them itself: reserved by the launcher, one part
+//! for each rank.
 //!
-//! Problem: a launcher such as Slurm grants CPUs to a job and starts its processes. It is the parent
-//! that holds the cores, for as long as it lives, and the children that are bound to them. Idea: the
-//! launcher reserves once ([`RanksRequest::reserve`]), and gets a [`RankOrder`] for each rank: CPUs,
-//! memory policy and variables, decided as for a rank of `trimtab run`. The order is plain data. The
-//! process that becomes the rank carries it out on itself ([`RankOrder::apply`]) before its exec.
+//! Problem: a launcher such as Slurm grants CPUs to a job and starts its processes. It is the
+//! parent that holds the cores, for as long as it lives, and the children that are bound to them.
+//! Idea: the launcher reserves once ([`RanksRequest::reserve`]), and gets a [`RankOrder`] for each
+//! rank: CPUs, memory policy and variables, decided as for a rank of `trimtab run`. The order is
+//! plain data. The process that becomes the rank carries it out on itself ([`RankOrder::apply`])
+//! before its exec.
 
 use crate::cores::CoresRequest;
 use crate::facts::{facts, look_at_memory};
@@ -48,8 +49,8 @@ pub struct RanksRequest {
     pub folder: Option<PathBuf>,
     /// The preload library, or the reason why there is none.
     pub library: Result<PathBuf, String>,
-    /// Beginning of the names of holders with which the cores are shared, if they hold some: holders
-    /// of the same launcher, which decided that both use them.
+    /// Beginning of the names of holders with which the cores are shared, if they hold some:
+    /// holders of the same launcher, which decided that both use them.
     pub shared_with: Option<String>,
 }
 
@@ -114,8 +115,9 @@ impl Drop for Ranks {
 }
 
 impl Ranks {
-    /// Returns the orders, one for each rank. Empty if there are more ranks than cores: the launcher
-    /// then binds them better, since it knows the hardware threads that it granted to each.
+    /// Returns the orders, one for each rank. Empty if there are more ranks than cores: the
+    /// launcher then binds them better, since it knows the hardware threads that it granted to
+    /// each.
     pub fn orders(&self) -> &[RankOrder] {
         &self.orders
     }
@@ -217,15 +219,16 @@ impl RanksRequest {
     ) -> LaunchFacts {
         let mut facts = facts(world, situation, None, &[], Some(survey), ledger);
         facts.program = program.map(|program| program.facts(&self.command, self.environment.raw("PATH")));
-        // The parent of the ranks is this launcher, which has bound nothing that would count, and the
-        // exclusive grants of this machine include the launcher's own.
+        // The parent of the ranks is this launcher, which has bound nothing that would count, and
+        // the exclusive grants of this machine include the launcher's own.
         facts.parent = Parent::default();
         facts.load.granted.clear();
         facts.library = self.library.clone();
         facts
     }
 
-    /// Takes the cores. Returns the request with which they were taken, and whether they are shared.
+    /// Takes the cores. Returns the request with which they were taken, and whether they are
+    /// shared.
     fn take(
         &self,
         world: &World,
@@ -316,8 +319,8 @@ fn cores_of(machine: &Machine, cpus: &CpuSet) -> u32 {
     u32::try_from(used.count()).unwrap_or(u32::MAX)
 }
 
-/// Returns the environment of a rank: the variables of its job, and those that number it. Variables of
-/// a launcher that started the job's own launcher do not number these ranks.
+/// Returns the environment of a rank: the variables of its job, and those that number it. Variables
+/// of a launcher that started the job's own launcher do not number these ranks.
 fn of_rank(environment: &Environment, rank: u32, ranks: u32) -> Environment {
     let numbers: Vec<&str> = rank_variables().collect();
     let own = [
@@ -353,8 +356,8 @@ fn order(request: &LaunchRequest, plan: &LaunchPlan, hold: Option<&str>) -> Rank
     }
 }
 
-/// Returns the value by which runs inside a rank find the hold: by its number, since ranks inherit no
-/// descriptor of it.
+/// Returns the value by which runs inside a rank find the hold: by its number, since ranks inherit
+/// no descriptor of it.
 fn position(held: &Held) -> Option<String> {
     Some(format!("{} -1 {}", held.level().depth(), held.id()?.number()))
 }

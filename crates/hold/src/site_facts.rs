@@ -216,8 +216,9 @@ impl LedgerPosition {
 }
 
 /// Returns the CPUs of the hold with this id, if it belongs to this user: for programs that close
-/// unknown descriptors, as Python does for its children. A hold of root counts for the processes that
-/// its holder has started: the daemon of a workload manager holds cores for the ranks of a user.
+/// unknown descriptors, as Python does for its children. A hold of root counts for the processes
+/// that its holder has started: the daemon of a workload manager holds cores for the ranks of a
+/// user.
 fn named(world: &World, view: &LedgerView, level: Level, id: Option<u64>, machine: &Machine) -> CpuSet {
     let uid = rustix::process::getuid().as_raw();
     let processes = ProcessTable::at(&world.proc());

@@ -52,7 +52,8 @@ impl Environment {
     /// ```
     /// use trimtab_launch::Environment;
     ///
-    /// let environment: Environment = [("B".into(), "2".into()), ("A".into(), "1".into())].into_iter().collect();
+    /// let entries = [("B".into(), "2".into()), ("A".into(), "1".into())];
+    /// let environment: Environment = entries.into_iter().collect();
     /// let names: Vec<_> = environment.entries().map(|(name, _)| name).collect();
     /// assert_eq!(names, ["A", "B"]);
     /// ```
