@@ -366,7 +366,7 @@ fn position(held: &Held) -> Option<String> {
 fn text(orders: &[RankOrder], whole: &LaunchPlan, count: u32, ranks: u32, shared: bool) -> String {
     let shared = if shared { ", shared with other steps" } else { "" };
     if orders.is_empty() {
-        let cpus = &whole.placement.mask;
+        let cpus = &whole.placement.hold;
         return format!(
             "{ranks} tasks on {count} core{} (CPUs {cpus}{shared}), bound by the launcher",
             if count == 1 { "" } else { "s" }
