@@ -64,7 +64,7 @@ test-misses: ## far memory counted in an emulated machine, before and under --ba
 test-slurm: ## steps of Slurm placed by the plug-in, on two hosts of this machine (two minutes, root), after installing or naming what is missing
 	scripts/packages build slurm
 	$(CARGO) build -p trimtab -p trimtab-discover -p trimtab-hold-c -p trimtab-shim
-	cd integrations/slurm && CARGO_TARGET_DIR="$(abspath $(TARGET))" python3 -B -m unittest $(or $(ARGS),test_slurm)
+	cd integrations/slurm && CARGO_TARGET_DIR="$(abspath $(TARGET))" python3 -B -m unittest $(ARGS)
 
 # TABLE=1 puts the results into docs/corpus.md.
 corpus: ## run programs of others plainly and by trimtab, and compare (an hour or more; ARGS='--rounds 15 zstd xz', '--part ci')

@@ -82,6 +82,7 @@ static struct {
     bool asked;             /* --trimtab was given */
     bool fails;             /* it is strict, and cannot be placed */
     struct wishes wishes;
+    char refused[1024];     /* why its options cannot be read; empty if they can */
     struct slot *slots;     /* shared with the tasks; NULL: nothing is placed */
     uint32_t tasks, forked; /* tasks on this node, and those that exist */
     pid_t *pids;
@@ -179,21 +180,26 @@ static bool list_of(const mask_t *mask, char *to, size_t size) {
     return used > 0;
 }
 
+/* Reads a number without a sign at `*at`, and moves on. */
+static bool read_number(const char **at, unsigned long *number) {
+    char *end;
+    if (**at < '0' || **at > '9') return false;
+    *number = strtoul(*at, &end, 10);
+    *at = end;
+    return true;
+}
+
 /* Counts the numbers of a list such as "0-3,8"; 0 if it is none. */
 static uint32_t count_of(const char *list) {
     uint32_t count = 0;
     while (list && *list) {
-        char *end;
-        unsigned long from = strtoul(list, &end, 10), last = from;
-        if (end == list) return 0;
-        if (*end == '-') {
-            const char *second = end + 1;
-            last = strtoul(second, &end, 10);
-            if (end == second) return 0;
-        }
-        if (last < from || last - from >= CPUS_MAX || (*end && *end != ',')) return 0;
+        unsigned long from, last;
+        if (!read_number(&list, &from)) return 0;
+        last = from;
+        if (*list == '-' && (list++, !read_number(&list, &last))) return 0;
+        if (last < from || last - from >= CPUS_MAX || (*list && *list != ',')) return 0;
         count += (uint32_t)(last - from + 1);
-        list = *end ? end + 1 : end;
+        list += *list == ',';
     }
     return count;
 }
@@ -265,6 +271,13 @@ static int option(int value, const char *text, int remote) {
     (void)value;
     step.asked = true;
     if (!read_wishes(text, &step.wishes, why, sizeof why)) {
+        if (remote) {
+            /* The plug-in of another version has let it pass where it was typed. */
+            memset(&step.wishes, 0, sizeof step.wishes);
+            step.wishes.strict = has_word(text, "strict");
+            snprintf(step.refused, sizeof step.refused, "%s", why);
+            return 0;
+        }
         slurm_error("trimtab: %s", why);
         return -1;
     }
@@ -458,6 +471,10 @@ int slurm_spank_init(spank_t spank, int count, char *arguments[]) {
 /* Prepares the step: the library, and the memory that slurmstepd shares with the tasks. */
 static void prepare(spank_t spank) {
     char why[LINE_MAX_BYTES];
+    if (step.refused[0]) {
+        unplaced("%s", step.refused);
+        return;
+    }
     if (spank_get_item(spank, S_JOB_LOCAL_TASK_COUNT, &step.tasks) != ESPANK_SUCCESS || !step.tasks) {
         unplaced("the number of its tasks is unknown");
         return;
