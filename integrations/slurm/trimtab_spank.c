@@ -38,6 +38,7 @@ SPANK_PLUGIN(trimtab, 1)
 #define CPUS_MAX 8192
 #define LINE_MAX_BYTES 4096
 #define SETTINGS_MAX 256
+#define REFUSAL_MAX 1024
 
 typedef struct {
     unsigned char bytes[CPUS_MAX / 8];
@@ -82,7 +83,7 @@ static struct {
     bool asked;             /* --trimtab was given */
     bool fails;             /* it is strict, and cannot be placed */
     struct wishes wishes;
-    char refused[1024];     /* why its options cannot be read; empty if they can */
+    char refused[REFUSAL_MAX]; /* why its options cannot be read; empty if they can */
     struct slot *slots;     /* shared with the tasks; NULL: nothing is placed */
     uint32_t tasks, forked; /* tasks on this node, and those that exist */
     pid_t *pids;
@@ -267,7 +268,7 @@ static void free_text(char *text) {
 /* ---- Options ---- */
 
 static int option(int value, const char *text, int remote) {
-    char why[LINE_MAX_BYTES];
+    char why[REFUSAL_MAX];
     (void)value;
     step.asked = true;
     if (!read_wishes(text, &step.wishes, why, sizeof why)) {
@@ -275,7 +276,7 @@ static int option(int value, const char *text, int remote) {
             /* The plug-in of another version has let it pass where it was typed. */
             memset(&step.wishes, 0, sizeof step.wishes);
             step.wishes.strict = has_word(text, "strict");
-            snprintf(step.refused, sizeof step.refused, "%s", why);
+            memcpy(step.refused, why, sizeof step.refused);
             return 0;
         }
         slurm_error("trimtab: %s", why);
