@@ -64,8 +64,8 @@ pub unsafe extern "C" fn trimtab_ranks_reserve(
 /// Returns the order of a rank, as a text for [`trimtab_rank_enter`].
 ///
 /// # Safety
-/// `ranks` is null or of [`trimtab_ranks_reserve`] and not released; `order` and `error` are null or
-/// valid for writing.
+/// `ranks` is null or of [`trimtab_ranks_reserve`] and not released; `order` and `error` are null
+/// or valid for writing.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn trimtab_ranks_order(
     ranks: *const Ranks,
