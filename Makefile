@@ -9,7 +9,7 @@ PROFILE ?= release
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 BUILT  := $(TARGET)/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))
 
-.PHONY: build help guide dist dist-smoke test test-models test-python test-torch test-numa test-misses demo bench-launch bench-nested bench-balance bench-uncore bench-cost bench-oversub corpus corpus-test check-all lint install uninstall clean
+.PHONY: build help guide dist dist-smoke test test-models test-python test-torch test-numa test-misses test-slurm demo bench-launch bench-nested bench-balance bench-uncore bench-cost bench-oversub corpus corpus-test check-all lint install uninstall clean
 
 build: ## build trimtab (the default); says what is missing, installs nothing
 	TRIMTAB_INSTALL=no scripts/packages build
@@ -60,6 +60,11 @@ test-numa: ## run trimtab on emulated machines with several NUMA nodes (QEMU), a
 test-misses: ## far memory counted in an emulated machine, before and under --balance=brm: a minute or two where nothing else runs
 	scripts/packages build numa
 	scripts/test-numa 4n2c
+
+test-slurm: ## steps of Slurm placed by the plug-in, on two hosts of this machine (two minutes, root), after installing or naming what is missing
+	scripts/packages build slurm
+	$(CARGO) build -p trimtab -p trimtab-discover -p trimtab-hold-c -p trimtab-shim
+	cd integrations/slurm && CARGO_TARGET_DIR="$(abspath $(TARGET))" python3 -B -m unittest $(ARGS)
 
 # TABLE=1 puts the results into docs/corpus.md.
 corpus: ## run programs of others plainly and by trimtab, and compare (an hour or more; ARGS='--rounds 15 zstd xz', '--part ci')
@@ -178,7 +183,7 @@ lint: ## format, clippy, documentation, licences: warnings are errors
 	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --workspace --no-deps --document-private-items
 	cd python && $(CARGO) fmt --check
 	$(CARGO) clippy --manifest-path python/Cargo.toml --target-dir $(TARGET) --locked --all-targets -- -D warnings
-	@if ruff --version >/dev/null 2>&1; then set -x; ruff check --select E4,E7,E9,F python bench/team corpus packaging scripts/release scripts/publish scripts/wheel scripts/recipes; \
+	@if ruff --version >/dev/null 2>&1; then set -x; ruff check --select E4,E7,E9,F python bench/team corpus packaging integrations scripts/release scripts/publish scripts/wheel scripts/recipes; \
 	else echo 'ruff is not installed: Python is not checked (pip install ruff)'; fi
 	@if $(CARGO) deny --version >/dev/null 2>&1; then set -x; $(CARGO) deny check bans licenses sources; \
 	else echo 'cargo-deny is not installed: licences are not checked (cargo install --locked cargo-deny)'; fi

@@ -86,6 +86,44 @@ int trimtab_cores_plan(const struct trimtab_cores_wanted *wanted, char **json, c
 /* Lists the holds of this machine, as JSON: the document of trimtab ps --json. */
 int trimtab_cores_list(char **json, char **error);
 
+/* Cores for the ranks of a launcher that starts them itself, as a workload manager does. The launcher reserves once, and holds the
+ * cores as long as it lives; each of its children carries out an order before it executes a rank's program. */
+struct trimtab_ranks_wanted {
+    size_t size;                              /* sizeof(struct trimtab_ranks_wanted) */
+    const struct trimtab_cores_wanted *cores; /* `cpus` are those that the launcher was granted; `cores` does not count */
+    uint32_t ranks;                           /* number of ranks on this machine */
+    uint32_t cores_max;                       /* most cores to take; 0: all cores of these CPUs */
+    const uint32_t *pids;                     /* process of each rank; NULL: they do not exist yet */
+    const char *const *environment;           /* of the ranks, "NAME=value", up to a NULL; NULL: empty */
+    const char *const *command;               /* of the ranks, up to a NULL; NULL: not known */
+    const char *folder;                       /* in which they start; NULL: that of this process */
+    const char *shared_with;                  /* beginning of the labels of holders with which cores are shared; NULL: none */
+};
+
+/* Ranks with reserved cores. */
+typedef struct trimtab_ranks trimtab_ranks;
+
+/* Reserves cores for ranks, as trimtab_cores_reserve(). On success `ranks` is the caller's until trimtab_ranks_release(). */
+int trimtab_ranks_reserve(const struct trimtab_ranks_wanted *wanted, trimtab_ranks **ranks, char **error);
+
+/* Gives the order of a rank, from 0. It is empty if there are more ranks than cores: the launcher then binds them itself. */
+int trimtab_ranks_order(const trimtab_ranks *ranks, uint32_t rank, char **order, char **error);
+
+/* Gives a line about the placement of all ranks, and the warnings, a line each. */
+int trimtab_ranks_tell(const trimtab_ranks *ranks, char **line, char **warnings, char **error);
+
+/* Gives the cores back, as trimtab_cores_release(). */
+void trimtab_ranks_release(trimtab_ranks *ranks);
+
+/* Carries out an order on this process: CPUs, memory policy. `variable` is called for each variable of the rank, with NULL for one
+ * that is removed, and ends the call when it returns another number than 0. `missing` gets the settings that this kernel refuses,
+ * a line each. */
+int trimtab_rank_enter(const char *order, int (*variable)(void *data, const char *name, const char *value), void *data,
+                       char **missing, char **error);
+
+/* Checks the text of trimtab_cores_wanted.settings, without a look at the machine. */
+int trimtab_cores_check_settings(const char *settings, char **error);
+
 /* Frees a text of this library. NULL is nothing. */
 void trimtab_cores_free(char *text);
 

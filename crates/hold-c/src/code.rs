@@ -80,10 +80,19 @@ pub(crate) unsafe fn entry(error: *mut *mut c_char, work: impl FnOnce() -> Resul
 /// # Safety
 /// `to` is null or valid for writing.
 pub(crate) unsafe fn give(to: *mut *mut c_char, document: &impl Serialize) -> Result<(), Failure> {
-    Failure::unless(!to.is_null(), "there is no address for the answer")?;
     let words = serde_json::to_string(document).map_err(Failure::unread)?;
+    // SAFETY: by the caller's promise.
+    unsafe { give_text(to, &words) }
+}
+
+/// Writes a text to the caller's address.
+///
+/// # Safety
+/// As [`give`].
+pub(crate) unsafe fn give_text(to: *mut *mut c_char, words: &str) -> Result<(), Failure> {
+    Failure::unless(!to.is_null(), "there is no address for the answer")?;
     // SAFETY: not null, and so valid by the caller's promise.
-    unsafe { to.write(text(&words)) };
+    unsafe { to.write(text(words)) };
     Ok(())
 }
 

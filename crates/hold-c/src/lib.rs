@@ -33,9 +33,11 @@
 
 mod code;
 mod place;
+mod ranks;
 mod wanted;
 
 use code::{Failure, entry, give};
+pub use ranks::*;
 use std::ffi::{CString, c_char, c_int};
 use trimtab_hold::cores::{Cores, CoresDocument, list};
 pub use wanted::WantedOf;

@@ -2,6 +2,7 @@
 //! to this library.
 
 use std::path::{Path, PathBuf};
+use trimtab_core::handoff::bearer::LIBRARY;
 use trimtab_front::process_env::World;
 
 /// File name of the helper that discovers machines.
@@ -10,10 +11,35 @@ const HELPER: &str = "trimtab-discover";
 /// install` and packages put it.
 const PLACES: [&str; 4] = ["", "../libexec/trimtab", "../../libexec/trimtab", "../bin"];
 
+/// Places of the preload library, from the folder of this library.
+const PRELOAD_PLACES: [&str; 3] = ["", "trimtab", "../trimtab"];
+
 /// Reads the environment of the process.
 pub(crate) fn world() -> World {
     let helper = own_path().and_then(|own| find(&own));
     World::current().with_helper(helper)
+}
+
+/// Returns the preload library that belongs to this library, or the reason why there is none.
+pub(crate) fn preload() -> Result<PathBuf, String> {
+    let own = own_path().ok_or("the path of libtrimtab is unknown")?;
+    find_preload(&own)
+}
+
+fn find_preload(library: &Path) -> Result<PathBuf, String> {
+    let folder = library.parent().unwrap_or(Path::new("/"));
+    let found =
+        PRELOAD_PLACES.iter().map(|place| folder.join(place).join(LIBRARY)).find(|path| path.is_file());
+    let path = found.ok_or_else(|| format!("{LIBRARY} is not installed beside {}", library.display()))?;
+    let path = path.canonicalize().unwrap_or(path);
+    // LD_PRELOAD is split at spaces and colons; the loader cannot quote them.
+    if path.to_string_lossy().contains([' ', ':']) {
+        return Err(format!(
+            "{} has a space or colon in its path, which LD_PRELOAD cannot name",
+            path.display()
+        ));
+    }
+    Ok(path)
 }
 
 /// Returns the helper beside a library.
@@ -75,6 +101,25 @@ mod tests {
             }
             let found = find(&root.path().join(library)).unwrap();
             assert_eq!(found.canonicalize().unwrap(), root.path().join(helper).canonicalize().unwrap());
+        }
+    }
+
+    #[test]
+    fn the_preload_library_is_found_where_it_is_installed() {
+        for (library, preload) in [
+            ("lib/libtrimtab.so.0", "lib/trimtab/libtrimtab_shim.so"),
+            ("lib/x86_64-linux-gnu/libtrimtab.so.0", "lib/trimtab/libtrimtab_shim.so"),
+            ("debug/libtrimtab_hold_c.so", "debug/libtrimtab_shim.so"),
+        ] {
+            let root = tempfile::tempdir().unwrap();
+            for path in [library, preload] {
+                let path = root.path().join(path);
+                std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+                assert!(find_preload(&root.path().join(library)).is_err());
+                std::fs::write(path, "").unwrap();
+            }
+            let found = find_preload(&root.path().join(library)).unwrap();
+            assert_eq!(found, root.path().join(preload).canonicalize().unwrap());
         }
     }
 }

@@ -108,7 +108,7 @@ pub(crate) unsafe fn read(from: *const WantedOf) -> Result<Asked, Failure> {
 ///
 /// # Safety
 /// It is null or ends with a zero byte.
-unsafe fn text(from: *const c_char, name: &str) -> Result<Option<String>, Failure> {
+pub(crate) unsafe fn text(from: *const c_char, name: &str) -> Result<Option<String>, Failure> {
     if from.is_null() {
         return Ok(None);
     }
@@ -171,6 +171,11 @@ impl Asked {
         let asks = |look: unsafe extern "C" fn(_, _) -> _| unsafe { look(self.raw.data, std::ptr::null()) };
         !self.ended.get() && self.raw.look.is_none_or(|look| asks(look) == 0)
     }
+}
+
+/// Returns a request with these settings.
+pub(crate) fn checked(settings: &str) -> Result<CoresRequest, Failure> {
+    CoresRequest::default().with_settings(settings).map_err(argument)
 }
 
 /// Returns the error for a text that does not parse.

@@ -49,6 +49,10 @@ pub fn escaped(proc: &Path, holds: &[Hold], machine: &CpuSet, users: &Users) -> 
         let pid = Pid(stat.id);
         let Some(its) = belongs(&held, &parents, stat.id, || carried(proc, pid)) else { continue };
         let Ok(status) = process::status(proc, pid) else { continue };
+        let holds_it = |hold: &Hold| hold.holder.pid == stat.id && hold.id.number() == its.id;
+        if holds.iter().any(holds_it) && holds_for_others(proc, pid, its.id, status.uid) {
+            continue;
+        }
         let cpus = outside(its, &allowed(proc, pid, status.cpus), machine);
         if !cpus.is_empty() {
             let run = holds.iter().find(|hold| hold.id.number() == its.id).map_or(0, |hold| hold.holder.pid);
@@ -73,15 +77,53 @@ fn allowed(proc: &Path, pid: Pid, main: CpuSet) -> CpuSet {
     masks.fold(main, |sum, status| sum.union(&status.cpus))
 }
 
+/// Returns whether a holder is a launcher or a server that holds cores for programs which it
+/// starts: the program of a run has the hold in its environment. Of a process whose environment
+/// cannot be read, that is known for root's daemons.
+fn holds_for_others(proc: &Path, pid: Pid, id: u64, uid: u32) -> bool {
+    match environment(proc, pid) {
+        Some(text) => named(&text) != Some(id),
+        None => uid == 0,
+    }
+}
+
 /// Returns the hold that a process's environment names. Another user's environment cannot be read.
 fn carried(proc: &Path, pid: Pid) -> Option<u64> {
+    named(&environment(proc, pid)?)
+}
+
+fn environment(proc: &Path, pid: Pid) -> Option<Vec<u8>> {
     use std::io::Read;
     let file = std::fs::File::open(proc.join(format!("{pid}/environ"))).ok()?;
     let mut text = Vec::new();
     file.take(ENVIRONMENT_MAX).read_to_end(&mut text).ok()?;
+    Some(text)
+}
+
+/// Returns the hold that an environment names.
+fn named(text: &[u8]) -> Option<u64> {
     let name = std::ffi::OsStr::new(HOLD).as_bytes();
     let value = text
         .split(|&byte| byte == 0)
         .find_map(|entry| entry.strip_prefix(name).and_then(|rest| rest.strip_prefix(b"=")))?;
     std::str::from_utf8(value).ok()?.split(' ').nth(2)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_holder_whose_environment_does_not_name_its_hold_holds_for_others() {
+        let proc = tempfile::tempdir().unwrap();
+        for (pid, text) in
+            [(5, "A=1\0TRIMTAB_HOLD=0 -1 77\0"), (6, "TRIMTAB_HOLD=0 3 9"), (7, "A=1\0"), (8, "")]
+        {
+            std::fs::create_dir(proc.path().join(pid.to_string())).unwrap();
+            std::fs::write(proc.path().join(format!("{pid}/environ")), text).unwrap();
+        }
+        let of = |pid, uid| holds_for_others(proc.path(), Pid(pid), 77, uid);
+        assert_eq!([5, 6, 7, 8].map(|pid| of(pid, 1000)), [false, true, true, true]);
+        assert!(of(9, 0) && !of(9, 1000), "its environment cannot be read");
+    }
 }

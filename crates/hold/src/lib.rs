@@ -24,6 +24,7 @@
 //!
 //! 1. [`cores`] has the whole of it for a caller: [`cores::CoresRequest`], [`cores::Cores`],
 //!    [`cores::list`].
+//!    [`mod@ranks`] reserves for a launcher, and decides for each of its ranks.
 //! 2. [`mod@reserve`] takes the cores of a launch; [`queue`] is the order among waiting runs.
 //! 3. [`facts`] and [`site_facts`] read what the decision needs, [`foreign_load`] looks at other
 //!    programs, [`site`] reads the files of the site and the user.
@@ -38,6 +39,7 @@ pub mod facts;
 pub mod foreign_load;
 pub mod holds;
 pub mod queue;
+pub mod ranks;
 pub mod reserve;
 pub mod site;
 pub mod site_facts;

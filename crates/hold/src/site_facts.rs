@@ -12,13 +12,20 @@ use trimtab_front::machine::{Model, Which};
 use trimtab_front::process_env::World;
 use trimtab_launch::Refusal;
 use trimtab_linux::devices;
-use trimtab_linux::ledger::{Ledger, LedgerError, LedgerView, Level, Location, ProcessTable, Standing};
+use trimtab_linux::ledger::{
+    Holder, Ledger, LedgerError, LedgerView, Level, Location, ProcessTable, Standing,
+};
 use trimtab_linux::limits::{Bounds, Limits};
+use trimtab_linux::process::{self, Pid};
 use trimtab_linux::sys::affinity;
 
 /// Variable by which an enclosing run passes their position to runs inside it: `DEPTH DESCRIPTOR
 /// ID` of its hold.
 pub use trimtab_launch::request::HOLD;
+
+/// Most generations between a holder and a process that uses its hold. Chosen: deeper trees are
+/// scripts that call themselves.
+const GENERATIONS_MAX: usize = 64;
 
 /// Facts of the site.
 #[derive(Debug)]
@@ -209,15 +216,41 @@ impl LedgerPosition {
 }
 
 /// Returns the CPUs of the hold with this id, if it belongs to this user: for programs that close
-/// unknown descriptors, as Python does for its children.
+/// unknown descriptors, as Python does for its children. A hold of root counts for the processes
+/// that its holder has started: the daemon of a workload manager holds cores for the ranks of a
+/// user.
 fn named(world: &World, view: &LedgerView, level: Level, id: Option<u64>, machine: &Machine) -> CpuSet {
     let uid = rustix::process::getuid().as_raw();
     let processes = ProcessTable::at(&world.proc());
     let holds = view.holders(level, &machine.cpus()).map(|holders| holders.known).unwrap_or_default();
+    let owned = |holder: &Holder| holder.uid == uid || holder.uid == 0 && descends(world, Pid(holder.pid));
     let ours = |hold: &&trimtab_linux::ledger::Hold| {
         Some(hold.id.number()) == id
-            && hold.holder.uid == uid
+            && owned(&hold.holder)
             && !matches!(processes.standing(&hold.holder), Standing::Impostor { .. })
     };
     holds.iter().filter(ours).fold(CpuSet::new(), |sum, hold| sum.union(&hold.cpus))
+}
+
+/// Returns whether a process is this one's parent, or the parent of that, and so on.
+fn descends(world: &World, from: Pid) -> bool {
+    let parent = |of: &Pid| process::stat(&world.proc(), *of).ok().map(|stat| stat.parent);
+    std::iter::successors(parent(&Pid::own()), parent).take(GENERATIONS_MAX).any(|process| process == from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_descends_from_its_parents_and_from_no_other() {
+        let world = World::current();
+        let parent = process::stat(&world.proc(), Pid::own()).unwrap().parent;
+        assert!(descends(&world, parent));
+        assert!(!descends(&world, Pid::own()));
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        assert!(!descends(&world, Pid(child.id())));
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
 }

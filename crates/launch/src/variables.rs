@@ -46,6 +46,21 @@ impl Environment {
         self.0.keys().filter_map(|name| name.to_str())
     }
 
+    /// Yields all variables, in the order of their names.
+    ///
+    /// # Examples
+    /// ```
+    /// use trimtab_launch::Environment;
+    ///
+    /// let entries = [("B".into(), "2".into()), ("A".into(), "1".into())];
+    /// let environment: Environment = entries.into_iter().collect();
+    /// let names: Vec<_> = environment.entries().map(|(name, _)| name).collect();
+    /// assert_eq!(names, ["A", "B"]);
+    /// ```
+    pub fn entries(&self) -> impl Iterator<Item = (&OsStr, &OsStr)> {
+        self.0.iter().map(|(name, value)| (name.as_os_str(), value.as_os_str()))
+    }
+
     /// Returns a variable that the *user* set. A value that an enclosing trimtab set, unchanged
     /// since, does not count. [`Self::own_values`] has an example.
     pub fn of_user(&self, name: &str) -> Option<String> {

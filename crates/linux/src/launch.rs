@@ -19,7 +19,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use thiserror::Error;
 use trimtab_core::handoff::bearer::LIBRARY;
-use trimtab_core::place::{HugePages, Plan};
+use trimtab_core::place::{HugePages, MemoryPlan};
 use trimtab_core::set::CpuSet;
 use trimtab_core::time::Span;
 use trimtab_launch::LaunchPlan;
@@ -51,31 +51,67 @@ pub enum ApplyError {
     Strict(String),
 }
 
-/// Sets affinity, memory policy, huge pages and slice, and reads each back. Returns messages on the
-/// settings that are not available and were left unchanged.
+/// Settings of a process that its program inherits over exec.
+#[derive(Clone, Copy, Debug)]
+pub struct ProcessSettings<'a> {
+    /// CPUs on which it may run.
+    pub mask: &'a CpuSet,
+    /// Memory policy.
+    pub memory: &'a MemoryPlan,
+    /// Huge pages.
+    pub huge_pages: HugePages,
+    /// Scheduler slice in milliseconds.
+    pub slice_ms: Option<f64>,
+    /// Whether a setting that is not available is an error.
+    pub strict: bool,
+}
+
+impl<'a> ProcessSettings<'a> {
+    /// Returns the settings of a plan.
+    pub fn of(launch: &'a LaunchPlan) -> Self {
+        let plan = &launch.placement;
+        Self {
+            mask: &plan.mask,
+            memory: &plan.memory,
+            huge_pages: plan.huge_pages,
+            slice_ms: launch.slice.value,
+            strict: launch.strict,
+        }
+    }
+
+    /// Sets affinity, memory policy, huge pages and slice of this process, and reads each back.
+    /// Returns messages on the settings that are not available and were left unchanged.
+    ///
+    /// # Errors
+    /// The mask cannot be set. If they are strict: any setting is not available.
+    pub fn apply(&self) -> Result<Vec<String>, ApplyError> {
+        bind(self.mask)?;
+        let huge_pages = match self.huge_pages {
+            HugePages::Inherit => None,
+            asked => memory::apply_huge_pages(asked).refused,
+        };
+        let steps = [
+            apply_memory(self.memory),
+            huge_pages.map(|refusal| (refusal.to_string(), "huge pages stay as they were".to_owned())),
+            self.slice_ms.and_then(|ms| ask_for_slice(ms).err()).map(|why| (why, String::new())),
+        ];
+        let mut missing = Vec::new();
+        for (why, instead) in steps.into_iter().flatten() {
+            if self.strict {
+                return Err(ApplyError::Strict(why));
+            }
+            missing.push(if instead.is_empty() { why } else { format!("{why}; {instead}") });
+        }
+        Ok(missing)
+    }
+}
+
+/// Applies the settings of a plan to this process, as [`ProcessSettings::apply`].
 ///
 /// # Errors
-/// The mask cannot be set. For a strict plan: any setting is not available.
+/// As [`ProcessSettings::apply`].
 pub fn apply(launch: &LaunchPlan) -> Result<Vec<String>, ApplyError> {
-    let plan = &launch.placement;
-    bind(&plan.mask)?;
-    let huge_pages = match plan.huge_pages {
-        HugePages::Inherit => None,
-        asked => memory::apply_huge_pages(asked).refused,
-    };
-    let steps = [
-        apply_memory(plan),
-        huge_pages.map(|refusal| (refusal.to_string(), "huge pages stay as they were".to_owned())),
-        launch.slice.value.and_then(|ms| ask_for_slice(ms).err()).map(|why| (why, String::new())),
-    ];
-    let mut missing = Vec::new();
-    for (why, instead) in steps.into_iter().flatten() {
-        if launch.strict {
-            return Err(ApplyError::Strict(why));
-        }
-        missing.push(if instead.is_empty() { why } else { format!("{why}; {instead}") });
-    }
-    Ok(missing)
+    ProcessSettings::of(launch).apply()
 }
 
 /// Binds this process to CPUs.
@@ -88,8 +124,8 @@ fn bind(cpus: &CpuSet) -> Result<(), ApplyError> {
 
 /// Sets the memory policy. If the result differs from the plan, returns the reason and the policy
 /// in force.
-fn apply_memory(plan: &Plan) -> Option<(String, String)> {
-    let outcome = memory::apply(&plan.memory);
+fn apply_memory(plan: &MemoryPlan) -> Option<(String, String)> {
+    let outcome = memory::apply(plan);
     if outcome.is_as_asked() {
         return None;
     }

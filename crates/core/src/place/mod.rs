@@ -52,7 +52,7 @@ pub use memory::{HugePages, MemoryNodes, MemoryPlan, MemoryPolicy, MemoryRequest
 pub use memory_size::MemorySize;
 pub use plan::{Plan, Reason, Slot};
 pub use programs::{Stated, pins_itself, stated};
-pub use ranks::{LocalRank, local_rank, part};
+pub use ranks::{LocalRank, local_rank, part, rank_variables};
 pub use request::{Amount, AmountError, KindChoice, NearDevice, Request, Shape, Smt};
 pub use runtimes::{DefaultCount, OPENMP, THREAD_COUNTS, ThreadCount};
 pub use strategy::{Strategy, Stride};

@@ -94,6 +94,11 @@ pub fn local_rank(get: &dyn Fn(&str) -> Option<String>) -> Option<LocalRank> {
     Some(LocalRank { launcher: "Slurm", rank, of: of.filter(|&of| rank < of), job })
 }
 
+/// Yields the variables in which launchers announce a local rank, Slurm's included.
+pub fn rank_variables() -> impl Iterator<Item = &'static str> {
+    LAUNCHERS.iter().map(|launcher| launcher.rank).chain(["SLURM_LOCALID"])
+}
+
 /// Returns the number of ranks per node. Flux announces only the job's ranks and nodes, so the
 /// number is known only if they divide evenly.
 fn per_node(size: Option<u32>, nodes: Option<u32>) -> Option<u32> {
@@ -188,6 +193,21 @@ mod tests {
         assert_eq!(of(&slurm), None, "a batch script is no rank");
         let step = [&slurm[..], &[("SLURM_STEP_TASKS_PER_NODE", "4(x2),3")]].concat();
         assert_eq!(of(&step), Some((0, Some(3), job("9.1"))));
+    }
+
+    #[test]
+    fn a_process_without_these_variables_is_no_rank() {
+        for name in rank_variables() {
+            // Each of them announces a rank, with the variables for the number of ranks.
+            let set = [
+                (name, "0"),
+                ("LOCAL_WORLD_SIZE", "2"),
+                ("SLURM_STEP_TASKS_PER_NODE", "2"),
+                ("FLUX_JOB_SIZE", "2"),
+            ];
+            assert!(rank(&set).is_some(), "{name}");
+            assert_eq!(rank(&set[1..]), None);
+        }
     }
 
     #[test]
