@@ -25,6 +25,7 @@ use trimtab_front::machine::Which;
 use trimtab_front::process_env::World;
 use trimtab_launch::request::HOLD;
 use trimtab_launch::{LaunchFacts, LaunchPlan, LaunchRequest, Options, Refusal, Sources, decide};
+use trimtab_linux::keeper::Target;
 use trimtab_linux::ledger::{Held, LedgerView};
 use trimtab_linux::sys::affinity;
 use trimtab_linux::users::Users;
@@ -158,6 +159,7 @@ impl CoresRequest {
             goes_on,
             priority: self.priority,
             rules: situation.policy.site.queue(),
+            holder: None,
         };
         let held = reserve(world, &request, &mut facts, &order, ledger)?;
         // Its questions are not answered: that would measure with threads of ours, and the program
@@ -171,7 +173,7 @@ impl CoresRequest {
         Ok(Cores { held, plan, request, warnings, maker })
     }
 
-    fn gather(
+    pub(crate) fn gather(
         &self,
         world: &World,
         ledger: Option<&trimtab_linux::ledger::Ledger>,
@@ -231,6 +233,12 @@ pub struct CoresDocument<'a> {
     pub reserved: Option<CpuSet>,
     /// Number of threads that a program should use.
     pub threads: u32,
+    /// Number of the hold, which `resize` and `release` take; left out of a plan.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hold: Option<String>,
+    /// The process or control group for which they are held, if it is not the caller.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub target: Option<&'a Target>,
     /// Variables for a program: null removes one. Left out of a plan.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub environment: Option<BTreeMap<String, Option<String>>>,
@@ -245,6 +253,7 @@ impl<'a> CoresDocument<'a> {
     pub fn of(cores: &'a Cores) -> Self {
         Self {
             reserved: Some(cores.reserved()),
+            hold: cores.number(),
             environment: Some(cores.environment()),
             warnings: &cores.warnings,
             ..Self::planned(&cores.plan)
@@ -257,11 +266,26 @@ impl<'a> CoresDocument<'a> {
             schema: "trimtab.cores/1",
             cpus: &plan.placement.mask,
             reserved: None,
+            hold: None,
+            target: None,
             threads: plan.threads.value,
             environment: None,
             warnings: &[],
             launch: plan,
         }
+    }
+
+    /// Adds the target of a hold for another process. The environment is left out: that process
+    /// runs already.
+    pub(crate) fn of_target(
+        self,
+        target: &'a Target,
+        number: &str,
+        reserved: CpuSet,
+        warnings: &'a [String],
+    ) -> Self {
+        let hold = Some(number.to_owned());
+        Self { reserved: Some(reserved), hold, target: Some(target), warnings, ..self }
     }
 }
 
@@ -303,6 +327,12 @@ impl Cores {
             all.insert(HOLD.to_owned(), Some(hold));
         }
         all
+    }
+
+    /// Returns the number of the hold, which `resize` and `release` take; `None` if nothing was
+    /// reserved.
+    pub fn number(&self) -> Option<String> {
+        Some(format!("{:#x}", self.held.as_ref()?.id()?.number()))
     }
 
     /// Returns the value by which inner runs find this hold. They find it by its number: no

@@ -3,6 +3,7 @@
 use crate::escapes::{Escaped, escaped};
 use crate::foreign_load::Surroundings;
 use crate::queue::{Line, positions};
+use crate::select::number;
 use crate::site_facts::{HOLD, LedgerPosition};
 use anyhow::{Context, Result};
 use serde::Serialize;
@@ -66,6 +67,10 @@ pub struct HoldRow {
     pub load_permille: Option<u16>,
     /// Its command.
     pub command: String,
+    /// Number of the hold, which `resize` and `release` take.
+    pub hold: String,
+    /// Whether a keeper keeps the hold for this process.
+    pub delegated: bool,
 }
 
 /// A run in the queue.
@@ -178,6 +183,8 @@ fn row(hold: &Hold, processes: &ProcessTable, now: Duration, seen: &Surroundings
         age_s: now.saturating_sub(holder.since).as_secs(),
         load_permille: load,
         command: holder.label.clone(),
+        hold: number(hold),
+        delegated: holder.delegated,
     }
 }
 
@@ -266,7 +273,7 @@ fn violators(
 /// inherited the hold, or its environment names the hold or one inside it. A daemon keeps at least
 /// one of these when its parents are gone. The environment is only the process's own claim; a
 /// process with a wrong claim hides from this list and from nothing else.
-fn is_part(proc: &Path, view: &LedgerView, pid: Pid, hold: &Hold, all: &[Hold]) -> bool {
+pub(crate) fn is_part(proc: &Path, view: &LedgerView, pid: Pid, hold: &Hold, all: &[Hold]) -> bool {
     if descends(proc, pid, &hold.holder) {
         return true;
     }
@@ -359,6 +366,7 @@ mod tests {
             job: 0,
             since: Duration::ZERO,
             label: String::new(),
+            delegated: false,
         };
         let of = |pid, holder: &Holder| descends(folder.path(), Pid(pid), holder);
         let inside = holder(7, 71);
