@@ -5,7 +5,7 @@
 //! cores that are not held.
 
 use crate::cores::{CoresDocument, CoresRequest};
-use crate::facts::{facts, look_at_memory};
+use crate::facts::look_at_memory;
 use crate::foreign_load::Surroundings;
 use crate::holds::is_part;
 use crate::release::end_keeper;

@@ -1,5 +1,5 @@
-//! `trimtab advise`, `bench`, `check`, `replay`, `report`, `sim`, `top`, `tune`, `tune-team` and
-//! `generate`: commands of `trimtab-lab`, which replaces this process.
+//! `trimtab advise`, `bench`, `check`, `hold`, `release`, `replay`, `report`, `resize`, `sim`, `top`,
+//! `tune`, `tune-team` and `generate`: commands of `trimtab-lab`, which replaces this process.
 
 use crate::exit::{self, Exit};
 use anyhow::Context;
@@ -10,7 +10,8 @@ use trimtab_front::sibling::{LAB, TRIMTAB, find};
 
 /// Commands that `trimtab-lab` has help for. The options of `tune` are parsed here too, since `tune
 /// list` and its siblings need no laboratory.
-pub const COMMANDS: [&str; 8] = ["advise", "bench", "check", "replay", "report", "sim", "top", "tune-team"];
+pub const COMMANDS: [&str; 11] =
+    ["advise", "bench", "check", "hold", "release", "replay", "report", "resize", "sim", "top", "tune-team"];
 
 /// Replaces this process by `trimtab-lab` with the same command line. Its help and errors name the
 /// commands as they were typed, below `trimtab`.

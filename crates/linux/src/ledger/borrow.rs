@@ -11,7 +11,6 @@ use super::listing::Listing;
 use super::place::LedgerPart;
 use super::view::Hold;
 use super::{Held, Ledger, Mode};
-use crate::process::Pid;
 use crate::sys::lock::{LockKind, unlock};
 use rustix::io::{Errno, fcntl_dupfd_cloexec};
 use rustix::process::{PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
