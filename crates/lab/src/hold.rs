@@ -96,6 +96,8 @@ fn alone(world: &World, args: &HoldArgs, request: &CoresRequest) -> Result<u8, E
     if cores.reserved().is_empty() {
         return Err(failed(anyhow!("no cores are reserved, so there is nothing to hold")));
     }
+    // Not on cores that it does not hold; a mask that is refused matters to nothing else.
+    let _ = cores.bind_thread();
     show(args.json, &CoresDocument::of(&cores), &cores.cpus().to_string())?;
     match args.lasting {
         Some(time) => std::thread::sleep(Duration::from_nanos(time.0)),
