@@ -9,13 +9,18 @@ use crate::foreign_load::Surroundings;
 use crate::holds::{self, Holds};
 use crate::queue::priority_beyond;
 use crate::reserve::{ReserveError, ReserveOptions, reserve};
+use crate::resize::{Resized, change};
+use crate::select::{Selected, all_holds, open};
 use crate::site::Policy;
 use crate::site_facts::{OpenLedger, Situation, location};
 use anyhow::Context;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
+use trimtab_core::place::Amount;
+use trimtab_core::resize::ResizeError;
 use trimtab_core::set::CpuSet;
 use trimtab_core::setting::Setting;
 use trimtab_core::topology::{CpuNames, DeviceName};
@@ -26,7 +31,7 @@ use trimtab_front::process_env::World;
 use trimtab_launch::request::HOLD;
 use trimtab_launch::{LaunchFacts, LaunchPlan, LaunchRequest, Options, Refusal, Sources, decide};
 use trimtab_linux::keeper::Target;
-use trimtab_linux::ledger::{Held, LedgerView};
+use trimtab_linux::ledger::{Borrowed, Held, LedgerView};
 use trimtab_linux::sys::affinity;
 use trimtab_linux::users::Users;
 
@@ -170,7 +175,9 @@ impl CoresRequest {
         let fault = facts.ledger.fault.iter().map(|why| format!("the cores are not reserved: {why}"));
         warnings.extend(fault.chain(facts.ledger.private.clone()));
         warnings.extend(priority_beyond(Some(self.priority), &situation.policy.site.queue()));
-        Ok(Cores { held, plan, request, warnings, maker })
+        let reserved = held.as_ref().map(|held| held.cpus().clone()).unwrap_or_default();
+        let (held, wanted) = (held.map(Arc::new), self.clone());
+        Ok(Cores { held, outer: None, reserved, wanted, plan, request, warnings, maker })
     }
 
     pub(crate) fn gather(
@@ -204,7 +211,11 @@ fn never(why: impl Into<String>) -> ReserveError {
 /// share them: they are free when the last of these processes has ended or dropped its copy.
 #[derive(Debug)]
 pub struct Cores {
-    held: Option<Held>,
+    held: Option<Arc<Held>>,
+    /// The cores of which these are a part, which are held at least as long.
+    outer: Option<Arc<Held>>,
+    reserved: CpuSet,
+    wanted: CoresRequest,
     plan: LaunchPlan,
     request: LaunchRequest,
     warnings: Vec<String>,
@@ -214,10 +225,10 @@ pub struct Cores {
 
 impl Drop for Cores {
     fn drop(&mut self) {
-        if self.maker != std::process::id()
-            && let Some(held) = self.held.take()
-        {
-            held.close();
+        if self.maker != std::process::id() {
+            let copies = [self.held.take(), self.outer.take()];
+            // Of several parts, the last one closes the copy of the whole.
+            copies.into_iter().flatten().filter_map(Arc::into_inner).for_each(Held::close);
         }
     }
 }
@@ -298,7 +309,70 @@ impl Cores {
     /// Returns the CPUs that are reserved, which include the idle hardware threads of the cores.
     /// Empty if nothing was reserved: the warnings say why.
     pub fn reserved(&self) -> CpuSet {
-        self.held.as_ref().map(|held| held.cpus().clone()).unwrap_or_default()
+        self.reserved.clone()
+    }
+
+    /// Changes the number of cores. Programs on the cores, and bound threads of this process, are
+    /// bound anew, as by `trimtab resize`.
+    ///
+    /// # Errors
+    /// Nothing is reserved, there are not enough free cores, or parts of these cores are reserved.
+    pub fn resize(&mut self, world: &World, wanted: usize) -> Result<Resized, ReserveError> {
+        let held = self.held.clone().ok_or_else(|| never("no cores are reserved"))?;
+        let failed = |cause: anyhow::Error| match cause.downcast_ref::<ResizeError>() {
+            Some(ResizeError::TooFew { .. }) => ReserveError::NoCores(cause),
+            _ => ReserveError::Never(cause),
+        };
+        let situation = Situation::live(world, self.wanted.rules).map_err(failed)?;
+        let ledger = open(world).map_err(failed)?;
+        let all = all_holds(&ledger, &situation.machine.cpus()).map_err(|error| failed(error.into()))?;
+        let hold = all.iter().find(|hold| Some(hold.id) == held.id() && hold.level == held.level());
+        let hold = hold.cloned().ok_or_else(|| never("the ledger does not show these cores"))?;
+        let own = Borrowed::of_own(&held, &hold).map_err(|error| failed(error.into()))?;
+        let selected = Selected::of(world, &ledger, hold, all).map_err(failed)?;
+        let survey = self.wanted.survey;
+        let done = change(world, &situation, &ledger, selected, Some(own), wanted, survey);
+        let (done, _) = done.map_err(failed)?;
+        self.reserved = done.reserved.clone();
+        self.follow(world, &done)?;
+        Ok(done)
+    }
+
+    /// Makes the plan of the cores after a change.
+    fn follow(&mut self, world: &World, done: &Resized) -> Result<(), ReserveError> {
+        let count = u32::try_from(done.cores).unwrap_or(u32::MAX);
+        let mut wanted = self.wanted.clone();
+        wanted.options.cores = Some(Amount::Cores(count));
+        wanted.options.cpus = Some(done.reserved.clone());
+        (wanted.cpus, wanted.survey) = (None, SurveyMode::None);
+        let (request, mut facts, _) = wanted.gather(world, None)?;
+        // The mask of the calling thread may be narrower than the cores.
+        facts.bounds.allowed = facts.bounds.allowed.union(&done.reserved);
+        facts.ledger.within = facts.machine.cpus();
+        self.plan = decide(&request, &facts).map_err(ReserveError::of)?;
+        self.request = request;
+        Ok(())
+    }
+
+    /// Reserves a part of these cores. Parts exclude each other, and hold these cores as long as
+    /// they last.
+    ///
+    /// # Errors
+    /// As [`CoresRequest::reserve`].
+    pub fn reserve_part(
+        &self,
+        wanted: &CoresRequest,
+        world: &World,
+        tell: &dyn Fn(&str),
+        goes_on: &dyn Fn() -> bool,
+    ) -> Result<Self, ReserveError> {
+        let hold = self.position().ok_or_else(|| never("no cores are reserved"))?;
+        let world = world.with_variable(HOLD, &hold);
+        // Other programs do not use the parts: the whole is held already.
+        let wanted = CoresRequest { survey: SurveyMode::None, ..wanted.clone() };
+        let mut part = wanted.reserve(&world, tell, goes_on)?;
+        part.outer.clone_from(&self.held);
+        Ok(part)
     }
 
     /// Returns the number of threads that a program should use on them.

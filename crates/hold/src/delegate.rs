@@ -23,9 +23,11 @@ use trimtab_front::args::SurveyMode;
 use trimtab_front::args::time::Wait;
 use trimtab_front::process_env::World;
 use trimtab_launch::{LaunchFacts, LaunchPlan, LaunchRequest, decide};
-use trimtab_linux::keeper::{self, Description, Target, Watched};
+pub use trimtab_linux::keeper::Watched;
+use trimtab_linux::keeper::{self, Description, Target};
 use trimtab_linux::ledger::{Held, Holder, Ledger, ProcessTable};
-use trimtab_linux::process::{self, Pid, State};
+pub use trimtab_linux::process::Pid;
+use trimtab_linux::process::{self, State};
 use trimtab_linux::rebind::{Bound, Rebound, rebind, threads};
 use trimtab_linux::sys::affinity;
 

@@ -20,7 +20,7 @@ use trimtab_core::topology::Machine;
 use trimtab_front::args::SurveyMode;
 use trimtab_front::process_env::World;
 use trimtab_linux::ledger::{Borrowed, Ledger, LedgerError, Level, Planner, ProcessTable};
-use trimtab_linux::process::Pid;
+use trimtab_linux::process::{self, Pid};
 use trimtab_linux::rebind::{Bound, Rebound, rebind, threads};
 
 /// Longest wait for the right to plan.
@@ -63,7 +63,7 @@ pub fn resize(world: &World, name: HoldName, wanted: usize, survey: SurveyMode) 
     let machine = &situation.machine;
     let ledger = open(world)?;
     let selected = Selected::find(world, &ledger, &machine.cpus(), name)?;
-    change(world, &situation, &ledger, selected, None, wanted, survey)
+    Ok(change(world, &situation, &ledger, selected, None, wanted, survey)?.0)
 }
 
 /// Changes a hold that was found; `own` is its description if this process has it.
@@ -75,7 +75,7 @@ pub(crate) fn change(
     own: Option<Borrowed>,
     wanted: usize,
     survey: SurveyMode,
-) -> Result<Resized> {
+) -> Result<(Resized, Borrowed)> {
     selected.exclusive()?;
     let borrowed = match own {
         Some(own) => own,
@@ -174,7 +174,7 @@ impl Change<'_> {
     }
 
     /// Makes the hold consist of these CPUs.
-    fn carry_out(mut self, after: &CpuSet) -> Result<Resized> {
+    fn carry_out(mut self, after: &CpuSet) -> Result<(Resized, Borrowed)> {
         let before = self.borrowed.hold().cpus.clone();
         let proc = self.world.proc();
         let members = self.selected.members(&proc, self.ledger);
@@ -203,9 +203,14 @@ impl Change<'_> {
             rebound = self.bind(&old, &new, false)?;
             self.borrowed.give_back(self.ledger, &removed)?;
         }
-        let stale = if removed.is_empty() { BTreeSet::new() } else { self.placed_by_library(&members) };
+        let mut stale = if removed.is_empty() { BTreeSet::new() } else { self.placed_by_library(&members) };
+        let moved = |pid: u32| {
+            let threads = process::threads(&proc, Pid(pid)).unwrap_or_default();
+            threads.iter().any(|tid| rebound.changed.contains(&tid.0))
+        };
+        stale.retain(|&pid| moved(pid));
         let hold = self.borrowed.hold();
-        Ok(Resized {
+        let done = Resized {
             schema: "trimtab.resize/1",
             hold: number(hold),
             pid: hold.holder.pid,
@@ -217,7 +222,8 @@ impl Change<'_> {
             kept: rebound.kept.len(),
             stale,
             command: hold.holder.label.clone(),
-        })
+        };
+        Ok((done, self.borrowed))
     }
 
     /// Gives all threads of the hold their masks.
