@@ -11,7 +11,7 @@ use crate::holds::is_part;
 use crate::release::end_keeper;
 use crate::reserve::{ReserveError, ReserveOptions, reserve};
 use crate::select::{Selected, all_holds, family, open};
-use crate::site_facts::{LedgerPosition, Situation};
+use crate::site_facts::{CGROUP_LABEL, LedgerPosition, Situation};
 use anyhow::{Context, anyhow};
 use std::collections::BTreeSet;
 use std::fs;
@@ -197,7 +197,10 @@ fn holder(world: &World, target: &Target, label: &str) -> anyhow::Result<Holder>
     let (stat, status) = (process::stat(&proc, first)?, process::status(&proc, first)?);
     let own = ProcessTable::at(&proc).this_process(0, Duration::ZERO, "")?;
     let named = match target {
-        Target::Cgroup(folder) => format!("cgroup {}", folder.display()),
+        Target::Cgroup(_) if !label.is_empty() => {
+            anyhow::bail!("a hold for a control group has that group's name: leave the label out")
+        }
+        Target::Cgroup(folder) => format!("{CGROUP_LABEL}{}", folder.display()),
         Target::Process { .. } => {
             let line = process::command_line(&proc, first, LABEL_MAX).unwrap_or_default();
             if line.is_empty() { stat.comm.clone() } else { line }

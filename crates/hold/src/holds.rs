@@ -308,7 +308,7 @@ fn group_of(proc: &Path, pid: Pid) -> Option<u32> {
 }
 
 /// Returns whether a process is the holder or was started by it, as far as the parents still live.
-fn descends(proc: &Path, pid: Pid, holder: &Holder) -> bool {
+pub(crate) fn descends(proc: &Path, pid: Pid, holder: &Holder) -> bool {
     let mut at = pid;
     // Process trees are shallow; the bound only guards against an inconsistent /proc.
     for _ in 0..1_000 {

@@ -156,7 +156,12 @@ impl Selected {
             }
             Some(Target::Cgroup(folder)) => keeper::cgroup_processes(folder),
             None => {
+                // This process has a copy of the descriptor, which makes it no part of the hold.
+                let own = (self.hold.holder.pid != std::process::id()).then(Pid::own);
                 let within = |pid: &Pid| {
+                    if Some(*pid) == own {
+                        return false;
+                    }
                     let threads = process::threads(proc, *pid).unwrap_or_default();
                     threads
                         .into_iter()

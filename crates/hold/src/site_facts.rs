@@ -1,6 +1,7 @@
 //! Site facts of a launch: the machine, the limits of this process, the site's rules, and the
 //! position in the ledger.
 
+use crate::holds::descends;
 use crate::site::Policy;
 use anyhow::{Context, Result};
 use std::path::Path;
@@ -12,13 +13,17 @@ use trimtab_front::machine::{Model, Which};
 use trimtab_front::process_env::World;
 use trimtab_launch::Refusal;
 use trimtab_linux::devices;
-use trimtab_linux::ledger::{Ledger, LedgerError, LedgerView, Level, Location, ProcessTable, Standing};
+use trimtab_linux::ledger::{Hold, Ledger, LedgerError, LedgerView, Level, Location, ProcessTable, Standing};
 use trimtab_linux::limits::{Bounds, Limits};
+use trimtab_linux::process::Pid;
 use trimtab_linux::sys::affinity;
 
 /// Variable by which an enclosing run passes their position to runs inside it: `DEPTH DESCRIPTOR
 /// ID` of its hold.
 pub use trimtab_launch::request::HOLD;
+
+/// Beginning of the label of a hold for a control group, before the group's folder.
+pub const CGROUP_LABEL: &str = "cgroup ";
 
 /// Facts of the site.
 #[derive(Debug)]
@@ -192,10 +197,13 @@ pub struct LedgerPosition {
 
 impl LedgerPosition {
     /// Finds the position of this process: inside an enclosing run if it has inherited that run's
-    /// hold or can name it; otherwise at the level of the machine.
+    /// hold or can name it, or if a keeper holds cores for a process that started this one;
+    /// otherwise at the level of the machine.
     pub fn find(world: &World, view: &LedgerView, machine: &Machine) -> Self {
         let outside = Self { level: Level::MACHINE, within: machine.cpus() };
-        let Some(text) = world.text(HOLD) else { return outside };
+        let Some(text) = world.text(HOLD) else {
+            return delegated(world, view, machine).unwrap_or(outside);
+        };
         let mut words = text.split(' ');
         let depth = words.next().and_then(|word| word.parse().ok()).and_then(Level::new);
         let descriptor = words.next().and_then(|word| word.parse::<i32>().ok());
@@ -208,13 +216,42 @@ impl LedgerPosition {
     }
 }
 
+/// Returns the position inside the hold that a keeper has for an ancestor of this process, or for
+/// its control group. If the CPUs of its mask are not all held, as at most starts, it is in none.
+fn delegated(world: &World, view: &LedgerView, machine: &Machine) -> Option<LedgerPosition> {
+    let mask = affinity::get(None).ok()?.intersection(&machine.cpus());
+    if !mask.is_subset(&view.map(Level::MACHINE, &mask).ok()?.exclusive) {
+        return None;
+    }
+    let uid = rustix::process::getuid().as_raw();
+    let holds = view.holders(Level::MACHINE, &machine.cpus()).ok()?.known;
+    let around = |hold: &&Hold| {
+        let Hold { holder, cpus, .. } = hold;
+        holder.delegated
+            && holder.uid == uid
+            && mask.is_subset(cpus)
+            && (descends(&world.proc(), Pid::own(), holder) || is_in_group(world, &holder.label))
+    };
+    let hold = holds.iter().find(around)?;
+    Some(LedgerPosition { level: Level::MACHINE.inner()?, within: hold.cpus.clone() })
+}
+
+/// Returns whether this process is in the control group that a label names, or below it.
+fn is_in_group(world: &World, label: &str) -> bool {
+    let Some(folder) = label.strip_prefix(CGROUP_LABEL) else { return false };
+    let groups = std::fs::read_to_string(world.proc().join("self/cgroup")).unwrap_or_default();
+    let Some(own) = groups.lines().find_map(|line| line.strip_prefix("0::/")) else { return false };
+    let ancestors = Path::new(own).ancestors().filter(|group| !group.as_os_str().is_empty());
+    ancestors.into_iter().any(|group| Path::new(folder).ends_with(group))
+}
+
 /// Returns the CPUs of the hold with this id, if it belongs to this user: for programs that close
 /// unknown descriptors, as Python does for its children.
 fn named(world: &World, view: &LedgerView, level: Level, id: Option<u64>, machine: &Machine) -> CpuSet {
     let uid = rustix::process::getuid().as_raw();
     let processes = ProcessTable::at(&world.proc());
     let holds = view.holders(level, &machine.cpus()).map(|holders| holders.known).unwrap_or_default();
-    let ours = |hold: &&trimtab_linux::ledger::Hold| {
+    let ours = |hold: &&Hold| {
         Some(hold.id.number()) == id
             && hold.holder.uid == uid
             && !matches!(processes.standing(&hold.holder), Standing::Impostor { .. })

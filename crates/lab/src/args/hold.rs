@@ -55,8 +55,8 @@ pub struct HoldArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(-100..=100),
           allow_negative_numbers = true, requires = "wait")]
     pub priority: Option<i32>,
-    /// Name in `trimtab ps`.
-    #[arg(long, value_name = "TEXT")]
+    /// Name in `trimtab ps`, instead of the process's.
+    #[arg(long, value_name = "TEXT", conflicts_with = "cgroup")]
     pub label: Option<String>,
     /// How to measure the load of other programs: auto, full or none.
     #[arg(long, value_name = "HOW", default_value = "auto")]
