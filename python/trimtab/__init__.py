@@ -99,6 +99,10 @@ class Cores:
                 variables[name] = value
         return variables
 
+    def variables(self) -> Dict[str, Optional[str]]:
+        """Returns the variables for a program on these cores alone: None removes one."""
+        return dict(self._document["environment"])
+
     def pin(self) -> None:
         """Binds the calling thread to the cores. Threads and processes that it starts from now on inherit that."""
         self._handle.bind_thread()

@@ -74,7 +74,9 @@ fn cores_that_a_run_inside_has_are_not_given_back() {
     need!(two(), "two cores are needed");
     let sandbox = Sandbox::new();
     let script = |cores: u32| {
-        format!("exec 3<&0; $T run --survey none -c {cores} -- sh -c 'echo in; read line' <&3 & read line; wait")
+        format!(
+            "exec 3<&0; $T run --survey none -c {cores} -- sh -c 'echo in; read line' <&3 & read line; wait"
+        )
     };
     let mut outer = sandbox.run("-c 2").sh(&script(2)).begins();
     outer.line();
