@@ -74,6 +74,11 @@ class Cores:
         return _cpus(self._document["reserved"])
 
     @property
+    def hold(self) -> Optional[str]:
+        """Number of the hold, which resize() and release(), and the commands of the same names, take."""
+        return self._document.get("hold")
+
+    @property
     def threads(self) -> int:
         """Number of threads that a program should use."""
         return int(self._document["threads"])
@@ -142,7 +147,7 @@ class Cores:
     def divide(self, parts: int) -> List["Cores"]:
         """Divides the cores into parts, which exclude each other: 6 cores in 4 parts have 2, 2, 1 and 1. Use each as the result of
         reserve(), and release it."""
-        total = len(self.cpus)
+        total = len({slot["core"] for slot in self._document["launch"]["plan"]["slots"]})
         if not 1 <= parts <= total:
             raise ValueError(f"{total} cores cannot be divided into {parts} parts")
         made: List[Cores] = []

@@ -299,10 +299,7 @@ pub fn restore(world: &World, about: &Description, hold: &CpuSet) -> usize {
     }
     let all = affinity::every().unwrap_or_default();
     let widest = widest_mask();
-    // A mask of all CPUs is given back as one, so that it follows a cpuset that grows.
-    let whole = |mask: &CpuSet| {
-        if widest.as_ref().is_none_or(|widest| widest.is_subset(mask)) { all.clone() } else { mask.clone() }
-    };
+    let is_whole = |mask: &CpuSet| widest.as_ref().is_none_or(|widest| widest.is_subset(mask));
     let members = || match &about.target {
         Target::Process { pid, start }
             if process::stat(&proc, *pid).is_ok_and(|stat| stat.start == *start) =>
@@ -316,8 +313,11 @@ pub fn restore(world: &World, about: &Description, hold: &CpuSet) -> usize {
         let known =
             about.before.iter().find(|(tid, start, _)| *tid == thread.tid.0 && *start == thread.start.0);
         let before = known.map_or(&about.usual, |(_, _, mask)| mask);
-        let new = whole(if before.is_empty() { &all } else { before });
-        (thread.mask.is_subset(hold) && !before.is_subset(hold)).then_some(new)
+        // A mask of all CPUs is given back as one, so that it follows a cpuset that grows.
+        let whole = before.is_empty() || is_whole(before);
+        let is_done = if whole { is_whole(&thread.mask) } else { thread.mask == *before };
+        let new = if whole { &all } else { before };
+        (thread.mask.is_subset(hold) && !is_done).then(|| new.clone())
     };
     // The masks that could not be set belong to threads that end.
     rebind(&proc, &members, &rule).map(|done| done.changed.len()).unwrap_or_default()

@@ -77,6 +77,8 @@ pub(crate) fn change(
     survey: SurveyMode,
 ) -> Result<(Resized, Borrowed)> {
     selected.exclusive()?;
+    // Threads of the holder that were never bound to its cores have all CPUs.
+    let unbound = own.is_some().then(|| allowed(situation));
     let borrowed = match own {
         Some(own) => own,
         None => ledger.borrow_from(&selected.lockers, &selected.hold)?,
@@ -89,7 +91,7 @@ pub(crate) fn change(
         true => Surroundings::look(world, survey, machine, &allowed, Some(ledger)),
         false => Surroundings::default(),
     };
-    let change = Change { world, machine, ledger, selected, borrowed };
+    let change = Change { world, machine, ledger, selected, borrowed, unbound };
     let _rights = change.rights()?;
     let free = if grows { change.free(&allowed, situation)? } else { CpuSet::new() };
     let inside = change.inside()?;
@@ -124,6 +126,8 @@ struct Change<'a> {
     ledger: &'a Ledger,
     selected: Selected,
     borrowed: Borrowed,
+    /// Mask of threads of this process that do not take part, if this process has the hold.
+    unbound: Option<CpuSet>,
 }
 
 impl Change<'_> {
@@ -231,6 +235,10 @@ impl Change<'_> {
         let proc = self.world.proc();
         // A thread whose mask changed is judged by its new mask in the next pass.
         let rule = |thread: &Bound| {
+            let is_unbound = |unbound: &CpuSet| thread.pid == Pid::own() && unbound.is_subset(&thread.mask);
+            if self.unbound.as_ref().is_some_and(is_unbound) {
+                return None;
+            }
             let mask = old.mask_of_thread(new, &thread.mask, crowded)?;
             (!self.selected.is_elsewhere(&proc, self.ledger, thread.pid, &thread.mask)).then_some(mask)
         };

@@ -27,9 +27,8 @@ struct Program<'s> {
 
 impl<'s> Program<'s> {
     fn start(sandbox: &'s Sandbox, user: Option<u32>) -> Self {
-        let call = sandbox.shell("sleep 600 & echo on; read line");
-        let mut process =
-            user.map_or(call, |_| as_user(sandbox.shell("sleep 600 & echo on; read line"), user)).begins();
+        let call = as_user(sandbox.shell("sleep 600 & echo on; read line"), user);
+        let mut process = call.copy("sh".as_ref()).begins();
         process.line();
         Self { sandbox, user, process, bound: false, kills: 0 }
     }
