@@ -406,7 +406,7 @@ impl Cores {
     /// Returns the number of the hold, which `resize` and `release` take; `None` if nothing was
     /// reserved.
     pub fn number(&self) -> Option<String> {
-        Some(format!("{:#x}", self.held.as_ref()?.id()?.number()))
+        Some(self.held.as_ref()?.id()?.name())
     }
 
     /// Returns the value by which inner runs find this hold. They find it by its number: no

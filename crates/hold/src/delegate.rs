@@ -7,15 +7,15 @@
 use crate::cores::{CoresDocument, CoresRequest};
 use crate::facts::look_at_memory;
 use crate::foreign_load::Surroundings;
-use crate::holds::is_part;
+use crate::masks::{describe, processes_of, restore, write_cpuset};
+use crate::membership::{CGROUP_LABEL, is_part};
 use crate::release::end_keeper;
 use crate::reserve::{ReserveError, ReserveOptions, reserve};
-use crate::select::{Selected, all_holds, family, open};
-use crate::site_facts::{CGROUP_LABEL, LedgerPosition, Situation};
+use crate::select::{Selected, all_holds, open};
+use crate::site_facts::{LedgerPosition, Situation};
 use anyhow::{Context, anyhow};
 use std::collections::BTreeSet;
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 use trimtab_core::place::{Binding, pinned_cpus};
 use trimtab_core::set::CpuSet;
@@ -24,12 +24,11 @@ use trimtab_front::args::time::Wait;
 use trimtab_front::process_env::World;
 use trimtab_launch::{LaunchFacts, LaunchPlan, LaunchRequest, decide};
 pub use trimtab_linux::keeper::Watched;
-use trimtab_linux::keeper::{self, Description, Target};
+use trimtab_linux::keeper::{self, Target};
 use trimtab_linux::ledger::{Held, Holder, Ledger, ProcessTable};
 pub use trimtab_linux::process::Pid;
 use trimtab_linux::process::{self, State};
 use trimtab_linux::rebind::{Bound, Rebound, rebind, threads};
-use trimtab_linux::sys::affinity;
 
 /// Longest label that is read of a target, in bytes.
 const LABEL_MAX: usize = 160;
@@ -151,14 +150,6 @@ impl CoresRequest {
     }
 }
 
-/// Returns the processes of a target.
-fn processes_of(world: &World, target: &Target) -> BTreeSet<Pid> {
-    match target {
-        Target::Process { pid, .. } => family(&world.proc(), *pid).into_iter().collect(),
-        Target::Cgroup(folder) => keeper::cgroup_processes(folder).into_iter().collect(),
-    }
-}
-
 /// Refuses a target that runs on cores of a hold at this position already.
 fn refuse_holders(
     world: &World,
@@ -246,7 +237,7 @@ fn deliver(
     }
     match rebind(&proc, &members, &rule) {
         Ok(rebound) => {
-            let number = crate::select::number(&selected.hold);
+            let number = selected.hold.id.name();
             Ok(Delegated { plan, target, number, reserved, warnings, rebound })
         }
         Err(cause) => {
@@ -256,79 +247,4 @@ fn deliver(
             Err(anyhow::Error::from(cause).context("the cores are free again"))
         }
     }
-}
-
-/// Notes the state of a target before its threads are bound.
-fn describe(world: &World, target: &Target) -> Description {
-    let proc = world.proc();
-    let all = processes_of(world, target).into_iter().flat_map(|pid| threads(&proc, pid));
-    let before: Vec<_> = all.map(|thread| (thread.tid.0, thread.start.0, thread.mask)).collect();
-    // The first thread of the first process, or all CPUs.
-    let usual = before.first().map(|(_, _, mask)| mask.clone()).unwrap_or_default();
-    let cpuset = match target {
-        Target::Cgroup(folder) => writable_cpuset(folder),
-        Target::Process { .. } => None,
-    };
-    Description { target: target.clone(), before, usual, cpuset }
-}
-
-/// Returns the file of a control group's CPUs.
-fn cpuset_file(folder: &Path) -> PathBuf {
-    folder.join("cpuset.cpus")
-}
-
-/// Returns the list of CPUs of a control group, if this process may change it.
-fn writable_cpuset(folder: &Path) -> Option<String> {
-    let path = cpuset_file(folder);
-    fs::OpenOptions::new().write(true).open(&path).ok()?;
-    fs::read_to_string(&path).ok().map(|text| text.trim().to_owned())
-}
-
-/// Writes the list of CPUs of a control group; an empty list is inherited from the group above.
-fn write_cpuset(folder: &Path, list: &str) -> std::io::Result<()> {
-    fs::write(cpuset_file(folder), format!("{list}\n"))
-}
-
-/// Gives the threads of a target the masks that they had before its hold of these CPUs. A thread
-/// outside of the hold keeps its mask.
-pub fn restore(world: &World, about: &Description, hold: &CpuSet) -> usize {
-    let proc = world.proc();
-    if let (Target::Cgroup(folder), Some(list)) = (&about.target, &about.cpuset) {
-        // The group may be gone, and its processes with it.
-        let _ = write_cpuset(folder, list);
-    }
-    let all = affinity::every().unwrap_or_default();
-    let widest = widest_mask();
-    let is_whole = |mask: &CpuSet| widest.as_ref().is_none_or(|widest| widest.is_subset(mask));
-    let members = || match &about.target {
-        Target::Process { pid, start }
-            if process::stat(&proc, *pid).is_ok_and(|stat| stat.start == *start) =>
-        {
-            family(&proc, *pid)
-        }
-        Target::Process { .. } => Vec::new(),
-        Target::Cgroup(folder) => keeper::cgroup_processes(folder),
-    };
-    let rule = |thread: &Bound| {
-        let known =
-            about.before.iter().find(|(tid, start, _)| *tid == thread.tid.0 && *start == thread.start.0);
-        let before = known.map_or(&about.usual, |(_, _, mask)| mask);
-        // A mask of all CPUs is given back as one, so that it follows a cpuset that grows.
-        let whole = before.is_empty() || is_whole(before);
-        let is_done = if whole { is_whole(&thread.mask) } else { thread.mask == *before };
-        let new = if whole { &all } else { before };
-        (thread.mask.is_subset(hold) && !is_done).then(|| new.clone())
-    };
-    // The masks that could not be set belong to threads that end.
-    rebind(&proc, &members, &rule).map(|done| done.changed.len()).unwrap_or_default()
-}
-
-/// Returns the widest mask that the kernel grants a thread of this process: its cpuset. A thread of
-/// its own is asked, so that no other changes its mask.
-pub fn widest_mask() -> Option<CpuSet> {
-    let ask = || {
-        affinity::set(None, &affinity::every().ok()?).ok()?;
-        affinity::get(None).ok()
-    };
-    std::thread::Builder::new().spawn(ask).ok()?.join().ok()?
 }

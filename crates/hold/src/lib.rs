@@ -40,6 +40,8 @@ pub mod escapes;
 pub mod facts;
 pub mod foreign_load;
 pub mod holds;
+pub mod masks;
+pub mod membership;
 pub mod queue;
 pub mod release;
 pub mod reserve;

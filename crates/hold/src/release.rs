@@ -1,7 +1,7 @@
 //! End of a hold from outside: of one that a keeper keeps, or that waits without a program.
 
-use crate::delegate::restore;
-use crate::select::{HoldName, Selected, number, open};
+use crate::masks::restore;
+use crate::select::{HoldName, Selected, open};
 use anyhow::{Context, Result, bail};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
@@ -59,7 +59,7 @@ pub fn release(world: &World, name: HoldName) -> Result<Released> {
     end_keeper(world, &selected)?;
     Ok(Released {
         schema: "trimtab.release/1",
-        hold: number(hold),
+        hold: hold.id.name(),
         pid: hold.holder.pid,
         cpus: hold.cpus.clone(),
         threads,

@@ -5,10 +5,11 @@
 //! is killed.
 
 use crate::foreign_load::Surroundings;
+use crate::masks::widest_mask;
 use crate::queue::Line;
-use crate::select::{HoldName, Selected, number, open};
+use crate::select::{HoldName, Selected, open};
 use crate::site_facts::{LedgerPosition, Situation};
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result};
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -112,7 +113,7 @@ pub(crate) fn change(
 /// Returns the CPUs that a hold may get: those of the cpuset, without the site's own. The mask of
 /// this process does not count, since the hold may have narrowed it.
 fn allowed(situation: &Situation) -> CpuSet {
-    let widest = crate::delegate::widest_mask().unwrap_or_else(|| situation.taken.allowed.clone());
+    let widest = widest_mask().unwrap_or_else(|| situation.taken.allowed.clone());
     match &situation.policy.site.reserved_cpus {
         Some(reserved) => widest.difference(reserved),
         None => widest,
@@ -216,7 +217,7 @@ impl Change<'_> {
         let hold = self.borrowed.hold();
         let done = Resized {
             schema: "trimtab.resize/1",
-            hold: number(hold),
+            hold: hold.id.name(),
             pid: hold.holder.pid,
             before,
             reserved: hold.cpus.clone(),
@@ -254,17 +255,5 @@ impl Change<'_> {
                 .is_ok_and(|maps| maps.contains("libtrimtab_shim.so"))
         };
         members.iter().filter(loaded).map(|pid| pid.0).collect()
-    }
-}
-
-/// Checks a number of cores.
-///
-/// # Errors
-/// It is 0, or no number.
-pub fn count(text: &str) -> Result<usize> {
-    match text.parse() {
-        Ok(0) => bail!("a hold has at least 1 core; trimtab release ends it"),
-        Ok(count) => Ok(count),
-        Err(_) => Err(anyhow!("\"{text}\" is not a number of cores")),
     }
 }

@@ -1,9 +1,9 @@
 //! One hold of the ledger, by a process or by its number, with the processes that have it.
 
-use crate::holds::is_part;
+use crate::masks::family;
+use crate::membership::is_part;
 use crate::site_facts::location;
 use anyhow::{Context, Result, anyhow, bail};
-use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::str::FromStr;
 use trimtab_core::set::CpuSet;
@@ -33,11 +33,6 @@ impl FromStr for HoldName {
             None => text.parse().ok().filter(|&pid| pid > 0).map(Self::Process).ok_or_else(bad),
         }
     }
-}
-
-/// Returns the number of a hold as text.
-pub fn number(hold: &Hold) -> String {
-    format!("{:#x}", hold.id.number())
 }
 
 /// A hold, and the processes that have its descriptor.
@@ -109,7 +104,7 @@ impl Selected {
             },
             ref several => {
                 let numbers: Vec<String> =
-                    several.iter().map(|hold| format!("{} (CPUs {})", number(hold), hold.cpus)).collect();
+                    several.iter().map(|hold| format!("{} (CPUs {})", hold.id.name(), hold.cpus)).collect();
                 let count = plural(several.len(), "hold");
                 bail!("this process has {count}; name one by its number: {}", numbers.join(", "));
             }
@@ -183,25 +178,6 @@ impl Selected {
     }
 }
 
-/// Returns a process and all its descendants.
-pub fn family(proc: &Path, first: Pid) -> Vec<Pid> {
-    let all = process::all(proc).unwrap_or_default();
-    let mut children: BTreeMap<Pid, Vec<Pid>> = BTreeMap::new();
-    for pid in all {
-        if let Ok(stat) = process::stat(proc, pid) {
-            children.entry(stat.parent).or_default().push(pid);
-        }
-    }
-    let mut found = BTreeSet::new();
-    let mut next = vec![first];
-    while let Some(pid) = next.pop() {
-        if found.insert(pid) {
-            next.extend(children.get(&pid).into_iter().flatten());
-        }
-    }
-    found.into_iter().collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -213,16 +189,5 @@ mod tests {
         for text in ["", "0", "-1", "0x", "1a", "0xg", "4294967296"] {
             assert!(text.parse::<HoldName>().unwrap_err().contains("neither a process"), "{text}");
         }
-    }
-
-    #[test]
-    fn a_family_is_a_process_and_its_descendants() {
-        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
-        let own = family(Path::new("/proc"), Pid::own());
-        let only = family(Path::new("/proc"), Pid(child.id()));
-        child.kill().unwrap();
-        child.wait().unwrap();
-        assert!(own.contains(&Pid::own()) && own.contains(&Pid(child.id())));
-        assert_eq!(only, [Pid(child.id())]);
     }
 }

@@ -1,7 +1,7 @@
 //! Site facts of a launch: the machine, the limits of this process, the site's rules, and the
 //! position in the ledger.
 
-use crate::holds::descends;
+use crate::membership::{CGROUP_LABEL, descends};
 use crate::site::Policy;
 use anyhow::{Context, Result};
 use std::path::Path;
@@ -21,9 +21,6 @@ use trimtab_linux::sys::affinity;
 /// Variable by which an enclosing run passes their position to runs inside it: `DEPTH DESCRIPTOR
 /// ID` of its hold.
 pub use trimtab_launch::request::HOLD;
-
-/// Beginning of the label of a hold for a control group, before the group's folder.
-pub const CGROUP_LABEL: &str = "cgroup ";
 
 /// Facts of the site.
 #[derive(Debug)]

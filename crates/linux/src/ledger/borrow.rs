@@ -198,9 +198,4 @@ impl Held {
     pub fn copy(&self) -> Result<OwnedFd, LedgerError> {
         fcntl_dupfd_cloexec(&*self.file, 3).map_err(|error| self.failed(error))
     }
-
-    /// Takes the CPUs of the hold from its state after a change.
-    pub fn follow(&mut self, changed: &Borrowed) {
-        self.cpus = changed.hold.cpus.clone();
-    }
 }

@@ -31,7 +31,7 @@ pub struct Held {
     path: PathBuf,
     level: Level,
     mode: Mode,
-    pub(super) cpus: CpuSet,
+    cpus: CpuSet,
     id: Option<HoldId>,
     unnamed: Option<LedgerError>,
     lent: bool,
