@@ -21,7 +21,7 @@ use crate::sys::orphan;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::io::Errno;
-use rustix::process::{PidfdFlags, pidfd_open};
+use rustix::process::{PTracer, PidfdFlags, pidfd_open, set_ptracer};
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -290,6 +290,9 @@ fn has_ended(pidfd: BorrowedFd<'_>) -> bool {
 /// The end of the target cannot be watched.
 pub fn run() -> io::Result<()> {
     take_name();
+    // Yama would keep other processes of the user from copying the hold's descriptor, which is how
+    // the hold is resized. Without Yama this is an error that does not matter.
+    let _ = set_ptracer(PTracer::Any);
     orphan::close_from(3)?;
     let end = io::stdout();
     let mut events = File::from(end.as_fd().try_clone_to_owned()?);

@@ -18,6 +18,9 @@ use trimtab_hold::select::HoldName;
 /// With neither, holds cores until it is interrupted, or for the time of --for.
 ///
 /// Prints the CPUs. To start a program on free cores, use trimtab run.
+///
+/// Exit status 124 if there are not enough free cores now, or not in time, 125 if they can never be
+/// held, 2 for another failure.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  trimtab hold -c 4 --pid 4711\n  trimtab hold -c 2xl3 --cgroup /sys/fs/cgroup/batch \
     --wait=10m\n  trimtab hold -c 4 --for 10m --json",
