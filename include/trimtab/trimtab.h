@@ -75,7 +75,7 @@ int trimtab_cores_reserve(const struct trimtab_cores_wanted *wanted, trimtab_cor
 int trimtab_cores_describe(const trimtab_cores *cores, char **json, char **error);
 
 /* Changes the number of cores: adds free ones near to them, or gives some back. Programs on the cores, and threads that are bound
- * to them, are bound anew. No other thread may use `cores` during the call. */
+ * to them, get new masks. No other thread may use `cores` during the call. */
 int trimtab_cores_resize(trimtab_cores *cores, unsigned number, char **error);
 
 /* Reserves a part of reserved cores. Parts exclude each other; a part holds the whole as long as it lasts, so the whole may be

@@ -134,7 +134,7 @@ class Cores:
 
     def resize(self, cores: int) -> None:
         """Changes the number of cores: adds free ones near to them, or gives some back. Programs on the cores, and threads that
-        are pinned to them, are bound anew. Raises Busy if there are not enough free cores; the cores are then unchanged."""
+        are pinned to them, get new masks. Raises Busy if there are not enough free cores; the cores are then unchanged."""
         self._handle.resize(cores)
         self._document = json.loads(self._handle.describe())
 

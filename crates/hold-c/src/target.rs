@@ -5,7 +5,7 @@ use std::ffi::{CStr, c_char, c_int};
 use std::os::fd::BorrowedFd;
 use std::path::Path;
 use trimtab_front::process_env::World;
-use trimtab_hold::delegate::{Pid, Watched};
+use trimtab_hold::delegate::{Pid, WatchedTarget};
 
 /// `struct trimtab_cores_target` of `trimtab.h`, field by field.
 #[repr(C)]
@@ -33,7 +33,7 @@ const SIZES: [usize; 1] = [size_of::<TargetOf>()];
 /// # Safety
 /// `from` is null, or valid for reading a size, and then as many bytes, if it is that of a version;
 /// its text is null or ends with a zero byte; a descriptor stays open during the call.
-pub(crate) unsafe fn watch(world: &World, from: *const TargetOf) -> Result<Watched, Failure> {
+pub(crate) unsafe fn watch(world: &World, from: *const TargetOf) -> Result<WatchedTarget, Failure> {
     Failure::unless(!from.is_null(), "no target is described")?;
     // SAFETY: not null, and so the structure's first field by the caller's promise.
     let size = unsafe { from.cast::<usize>().read_unaligned() };
@@ -47,7 +47,7 @@ pub(crate) unsafe fn watch(world: &World, from: *const TargetOf) -> Result<Watch
     let watched = match target.kind {
         PROCESS => {
             let pid = u32::try_from(target.number).map_err(|_| Failure::argument("the PID is negative"))?;
-            Watched::process(&proc, Pid(pid))
+            WatchedTarget::process(&proc, Pid(pid))
         }
         PIDFD => {
             Failure::unless(target.number >= 0, "the descriptor of the process is negative")?;
@@ -58,14 +58,14 @@ pub(crate) unsafe fn watch(world: &World, from: *const TargetOf) -> Result<Watch
             let pid = pid_of(target.number).ok_or_else(|| {
                 Failure::argument(format!("descriptor {} is no pidfd of a living process", target.number))
             })?;
-            Watched::of_pidfd(&proc, pid, copy)
+            WatchedTarget::of_pidfd(&proc, pid, copy)
         }
         CGROUP => {
             Failure::unless(!target.cgroup.is_null(), "there is no folder of a control group")?;
             // SAFETY: not null, and so a text by the caller's promise.
             let folder = unsafe { CStr::from_ptr(target.cgroup) };
             let folder = folder.to_str().map_err(|_| Failure::argument("the folder is no UTF-8"))?;
-            Watched::cgroup(&proc, Path::new(folder))
+            WatchedTarget::cgroup(&proc, Path::new(folder))
         }
         kind => return Err(Failure::argument(format!("there is no kind of target {kind}"))),
     };

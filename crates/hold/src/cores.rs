@@ -313,7 +313,7 @@ impl Cores {
     }
 
     /// Changes the number of cores. Programs on the cores, and bound threads of this process, are
-    /// bound anew, as by `trimtab resize`.
+    /// given new masks, as by `trimtab resize`.
     ///
     /// # Errors
     /// Nothing is reserved, there are not enough free cores, or parts of these cores are reserved.

@@ -23,7 +23,7 @@ use trimtab_front::args::SurveyMode;
 use trimtab_front::args::time::Wait;
 use trimtab_front::process_env::World;
 use trimtab_launch::{LaunchFacts, LaunchPlan, LaunchRequest, decide};
-pub use trimtab_linux::keeper::Watched;
+pub use trimtab_linux::keeper::WatchedTarget;
 use trimtab_linux::keeper::{self, Target};
 use trimtab_linux::ledger::{Held, Holder, Ledger, ProcessTable};
 pub use trimtab_linux::process::Pid;
@@ -85,7 +85,7 @@ impl CoresRequest {
     pub fn hold_for(
         &self,
         world: &World,
-        watched: Watched,
+        watched: WatchedTarget,
         program: &Path,
         tell: &dyn Fn(&str),
         goes_on: &dyn Fn() -> bool,
@@ -117,7 +117,7 @@ impl CoresRequest {
     fn gather_for(
         &self,
         world: &World,
-        watched: &Watched,
+        watched: &WatchedTarget,
         ledger: &Ledger,
     ) -> Result<(LaunchRequest, LaunchFacts, Situation), ReserveError> {
         let unseen = Self { survey: SurveyMode::None, ..self.clone() };
@@ -205,7 +205,7 @@ fn holder(world: &World, target: &Target, label: &str) -> anyhow::Result<Holder>
 /// Starts the keeper, and binds the threads of the target.
 fn deliver(
     world: &World,
-    watched: Watched,
+    watched: WatchedTarget,
     program: &Path,
     held: Held,
     plan: LaunchPlan,

@@ -1,5 +1,5 @@
-//! Whether a process is part of a hold: started by its holder, in possession of its locks, or by its
-//! own claim.
+//! Whether a process is part of a hold: started by its holder, in possession of its locks, or by
+//! its own claim.
 
 use std::path::Path;
 use trimtab_launch::request::HOLD;

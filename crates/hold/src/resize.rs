@@ -43,7 +43,7 @@ pub struct Resized {
     pub cpus: CpuSet,
     /// Its cores now.
     pub cores: usize,
-    /// Number of threads that were bound anew.
+    /// Number of threads that got another mask.
     pub rebound: usize,
     /// Number of threads that kept their masks.
     pub kept: usize,
@@ -92,7 +92,7 @@ pub(crate) fn change(
         true => Surroundings::look(world, survey, machine, &allowed, Some(ledger)),
         false => Surroundings::default(),
     };
-    let change = Change { world, machine, ledger, selected, borrowed, unbound };
+    let change = HoldChange { world, machine, ledger, selected, borrowed, unbound };
     let _rights = change.rights()?;
     let free = if grows { change.free(&allowed, situation)? } else { CpuSet::new() };
     let inside = change.inside()?;
@@ -121,7 +121,7 @@ fn allowed(situation: &Situation) -> CpuSet {
 }
 
 /// A change in progress.
-struct Change<'a> {
+struct HoldChange<'a> {
     world: &'a World,
     machine: &'a Machine,
     ledger: &'a Ledger,
@@ -131,7 +131,7 @@ struct Change<'a> {
     unbound: Option<CpuSet>,
 }
 
-impl Change<'_> {
+impl HoldChange<'_> {
     /// Takes the right to plan at the hold's level and inside it, so that neither a new hold nor
     /// one inside this one is made meanwhile.
     fn rights(&self) -> Result<Vec<Planner>> {

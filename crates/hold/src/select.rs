@@ -139,7 +139,7 @@ impl Selected {
         ))
     }
 
-    /// Returns the processes of the hold whose threads may have to be bound anew.
+    /// Returns the processes of the hold whose threads may need new masks.
     pub fn members(&self, proc: &Path, ledger: &Ledger) -> Vec<Pid> {
         match self.keeper.as_ref().map(|(_, about)| &about.target) {
             Some(Target::Process { pid, start }) => {

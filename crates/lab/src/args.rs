@@ -26,9 +26,9 @@ use trimtab_cli::args::{AdviseArgs, CheckArgs, ReplayArgs, TopArgs, TuneArgs};
 
 /// Measure and simulate trimtab's placement and balancing.
 ///
-/// `trimtab advise`, `bench`, `check`, `hold`, `release`, `replay`, `report`, `resize`, `sim`, `top`,
-/// `tune` and `tune-team` start this program. It holds the benchmarks of the live machine, the
-/// simulator of other machines, the live view, the pages made of records, replays, advice, the
+/// `trimtab advise`, `bench`, `check`, `hold`, `release`, `replay`, `report`, `resize`, `sim`,
+/// `top`, `tune` and `tune-team` start this program. It holds the benchmarks of the live machine,
+/// the simulator of other machines, the live view, the pages made of records, replays, advice, the
 /// checker of plans, the tuning of programs and teams, and the commands that hold cores for others.
 #[derive(Parser, Debug)]
 #[command(name = "trimtab-lab", version, max_term_width = 100)]

@@ -16,7 +16,7 @@ use trimtab_hold::cores::{CoresDocument, CoresRequest};
 use trimtab_hold::release::release as end;
 use trimtab_hold::reserve::ReserveError;
 use trimtab_hold::resize::resize as change;
-use trimtab_linux::keeper::{Watched, take_name};
+use trimtab_linux::keeper::{WatchedTarget, take_name};
 use trimtab_linux::process::Pid;
 
 fn failed(cause: impl Into<anyhow::Error>) -> Exit {
@@ -37,8 +37,8 @@ pub fn hold(world: &World, args: &HoldArgs) -> Result<u8, Exit> {
     }
     let request = request(args)?;
     let watched = match (args.pid, &args.cgroup) {
-        (Some(pid), _) => Some(Watched::process(&world.proc(), Pid(pid))),
-        (None, Some(folder)) => Some(Watched::cgroup(&world.proc(), folder)),
+        (Some(pid), _) => Some(WatchedTarget::process(&world.proc(), Pid(pid))),
+        (None, Some(folder)) => Some(WatchedTarget::cgroup(&world.proc(), folder)),
         (None, None) => None,
     };
     match watched {
@@ -65,7 +65,12 @@ fn request(args: &HoldArgs) -> Result<CoresRequest, ReserveError> {
 }
 
 /// Holds cores for a process or a control group.
-fn for_target(world: &World, args: &HoldArgs, request: &CoresRequest, watched: Watched) -> Result<u8, Exit> {
+fn for_target(
+    world: &World,
+    args: &HoldArgs,
+    request: &CoresRequest,
+    watched: WatchedTarget,
+) -> Result<u8, Exit> {
     let keeper = find(LAB).map_err(failed)?;
     let tell = |line: &str| say::headline(Volume::of(false, false), line);
     let done = request.hold_for(world, watched, &keeper, &tell, &|| true)?;

@@ -25,8 +25,8 @@
 //! 2. [`mod@bench`] has a folder for each series of benchmarks, and `bench::harness`, which runs
 //!    them.
 //! 3. [`sim`], [`mod@advise`], [`mod@check`], [`replay`], [`report`], [`top`], [`mod@tune`] and
-//!    [`tune_team`] are commands; [`mod@hold`] has those that hold cores for others; [`generate`] writes the man pages and completions of both
-//!    programs.
+//!    [`tune_team`] are commands; [`mod@hold`] has those that hold cores for others;
+//!    [`generate`] writes the man pages and completions of both programs.
 
 #![forbid(unsafe_code)]
 

@@ -1,8 +1,8 @@
 //! `trimtab-lab`, the laboratory program: benchmarks of the live machine, the simulator, the live
 //! view, pages made of records, replays, advice, the checker of plans, the tuning of programs and
 //! teams, and holds for other programs. `trimtab advise`, `bench`, `check`, `hold`, `release`,
-//! `replay`, `report`, `resize`, `sim`, `top`, `tune` and `tune-team` start it. It is also the keeper
-//! of a hold.
+//! `replay`, `report`, `resize`, `sim`, `top`, `tune` and `tune-team` start it. It is also the
+//! keeper of a hold.
 
 use clap::{CommandFactory, Parser};
 use std::process::ExitCode;

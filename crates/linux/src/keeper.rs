@@ -5,9 +5,10 @@
 //!
 //! **Idea.** A process of its own has the descriptor, and waits for the end of the target: the
 //! process's pidfd becomes readable, or `cgroup.events` of the control group says that it is empty.
-//! Then it ends, and the kernel gives the cores back. A record that each reader validates would need
-//! no process, but every reader of every version would have to know it, a reader that cannot see
-//! the target (another user, a container) could not validate it, and it could outlive its target.
+//! Then it ends, and the kernel gives the cores back. A record that each reader validates would
+//! need no process, but every reader of every version would have to know it, a reader that cannot
+//! see the target (another user, a container) could not validate it, and it could outlive its
+//! target.
 //!
 //! **Properties.** The keeper is started before any mask is set. It is not a child of the caller,
 //! has a session of its own, and three descriptors: the hold (0), the end of the target (1), and a
@@ -122,12 +123,12 @@ pub enum TargetError {
 
 /// A target, with the descriptor that shows its end.
 #[derive(Debug)]
-pub struct Watched {
+pub struct WatchedTarget {
     target: Target,
     end: OwnedFd,
 }
 
-impl Watched {
+impl WatchedTarget {
     /// Watches a process: the one that has this number now.
     ///
     /// # Errors
@@ -242,7 +243,8 @@ pub fn is_keeper(proc: &Path, pid: Pid) -> bool {
 
 /// Gives this process the name of keepers, by which `trimtab release` knows it.
 pub fn take_name() {
-    // A name that cannot be set costs the command `release`, which says that the process is no keeper.
+    // A name that cannot be set costs the command `release`, which says that the process is no
+    // keeper.
     let _ = rustix::thread::set_name(c"trimtab-keeper");
 }
 
@@ -284,7 +286,7 @@ fn has_ended(pidfd: BorrowedFd<'_>) -> bool {
     matches!(poll(&mut set, Some(&now)), Ok(1..))
 }
 
-/// The life of a keeper: descriptors 0 to 2 are those that [`Watched::keep`] gave it.
+/// The life of a keeper: descriptors 0 to 2 are those that [`WatchedTarget::keep`] gave it.
 ///
 /// # Errors
 /// The end of the target cannot be watched.
@@ -341,19 +343,22 @@ mod tests {
     #[test]
     fn a_process_that_has_ended_or_is_another_users_cannot_be_watched() {
         let proc = Path::new("/proc");
-        assert!(!Watched::process(proc, Pid::own()).unwrap().has_ended());
+        assert!(!WatchedTarget::process(proc, Pid::own()).unwrap().has_ended());
         let mut child = Command::new("true").spawn().unwrap();
         let pid = Pid(child.id());
         child.wait().unwrap();
-        assert!(matches!(Watched::process(proc, pid), Err(TargetError::NoProcess { .. })));
+        assert!(matches!(WatchedTarget::process(proc, pid), Err(TargetError::NoProcess { .. })));
         for number in [0, u32::MAX] {
-            assert!(matches!(Watched::process(proc, Pid(number)), Err(TargetError::NoProcess { .. })));
+            assert!(matches!(WatchedTarget::process(proc, Pid(number)), Err(TargetError::NoProcess { .. })));
         }
         if !rustix::process::geteuid().is_root() {
-            assert!(matches!(Watched::process(proc, Pid(1)), Err(TargetError::NotYours { uid: 0, .. })));
+            assert!(matches!(
+                WatchedTarget::process(proc, Pid(1)),
+                Err(TargetError::NotYours { uid: 0, .. })
+            ));
         }
         let folder = tempfile::tempdir().unwrap();
-        assert!(matches!(Watched::cgroup(proc, folder.path()), Err(TargetError::NoCgroup { .. })));
+        assert!(matches!(WatchedTarget::cgroup(proc, folder.path()), Err(TargetError::NoCgroup { .. })));
     }
 
     #[test]

@@ -81,7 +81,7 @@ pub fn threads(proc: &Path, pid: Pid) -> Vec<Bound> {
 }
 
 /// Gives each thread of the processes the mask that `rule` says (`None`: it keeps its own), until
-/// two passes in a row change nothing. `members` lists the processes anew for each pass.
+/// two passes in a row change nothing. `members` lists the processes for each pass.
 ///
 /// # Errors
 /// The kernel refuses a mask, or new threads appear all the time. Masks that were set stay.
@@ -124,8 +124,8 @@ fn set(thread: &Bound, mask: &CpuSet) -> Result<bool, RebindError> {
         Err(Errno::SRCH) => return Ok(false),
         Err(cause) => return Err(RebindError::Refused { pid, tid, cpus: mask.clone(), cause }),
     }
-    // The kernel drops CPUs that the cpuset withholds, without an error. A mask of all CPUs that the
-    // kernel could have means: what the cpuset grants.
+    // The kernel drops CPUs that the cpuset withholds, without an error. A mask of all CPUs that
+    // the kernel could have means: what the cpuset grants.
     if affinity::every().is_ok_and(|every| every == *mask) {
         return Ok(true);
     }

@@ -1,5 +1,6 @@
-//! `trimtab advise`, `bench`, `check`, `hold`, `release`, `replay`, `report`, `resize`, `sim`, `top`,
-//! `tune`, `tune-team` and `generate`: commands of `trimtab-lab`, which replaces this process.
+//! `trimtab advise`, `bench`, `check`, `hold`, `release`, `replay`, `report`, `resize`, `sim`,
+//! `top`, `tune`, `tune-team` and `generate`: commands of `trimtab-lab`, which replaces this
+//! process.
 
 use crate::exit::{self, Exit};
 use anyhow::Context;

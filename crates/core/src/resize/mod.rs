@@ -8,9 +8,9 @@
 //! that its program bound to a part of the hold should stay there.
 //!
 //! **Idea.** Cores are added and given back one at a time, by their nearness to the others: a
-//! shared last-level cache counts more than a shared node, a shared node more than a shared package.
-//! Masks follow from two pairs of sets, before and after: the CPUs of the hold, and the CPUs on
-//! which its program may run (which may leave hardware threads of the cores idle).
+//! shared last-level cache counts more than a shared node, a shared node more than a shared
+//! package. Masks follow from two pairs of sets, before and after: the CPUs of the hold, and the
+//! CPUs on which its program may run (which may leave hardware threads of the cores idle).
 //!
 //! **Properties** (tests.rs):
 //! - Growth takes free cores only, exactly as many as are missing, or fails.

@@ -7,9 +7,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// A control group of this test, removed with it.
-struct Group(PathBuf);
+struct TestGroup(PathBuf);
 
-impl Group {
+impl TestGroup {
     fn new(name: &str) -> Option<Self> {
         let mounts = fs::read_to_string("/proc/self/mounts").ok()?;
         let root = mounts.lines().find_map(|line| {
@@ -27,7 +27,7 @@ impl Group {
     }
 }
 
-impl Drop for Group {
+impl Drop for TestGroup {
     fn drop(&mut self) {
         let _ = fs::remove_dir(&self.0);
     }
@@ -36,7 +36,7 @@ impl Drop for Group {
 #[test]
 fn all_processes_of_a_group_are_bound_until_it_is_empty() {
     let [_, b] = need!(two(), "two cores are needed");
-    let group = need!(Group::new("all"), "no control group of version 2 can be made here");
+    let group = need!(TestGroup::new("all"), "no control group of version 2 can be made here");
     let sandbox = Sandbox::new();
     let folder = group.0.display().to_string();
     let options = format!("-c 1 --cpus {b} --cgroup {folder}");

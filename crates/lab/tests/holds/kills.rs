@@ -16,7 +16,7 @@ fn number(name: &str, default: u64) -> u64 {
 }
 
 /// A program of one user, and what is known about its hold.
-struct Program<'s> {
+struct Victim<'s> {
     sandbox: &'s Sandbox,
     user: Option<u32>,
     process: Running<'s>,
@@ -25,7 +25,7 @@ struct Program<'s> {
     kills: u64,
 }
 
-impl<'s> Program<'s> {
+impl<'s> Victim<'s> {
     fn start(sandbox: &'s Sandbox, user: Option<u32>) -> Self {
         let call = as_user(sandbox.shell("sleep 600 & echo on; read line"), user);
         let mut process = call.copy("sh".as_ref()).begins();
@@ -89,7 +89,7 @@ fn as_user(call: crate::util::Call<'_>, user: Option<u32>) -> crate::util::Call<
 
 /// Asserts what holds at every quiet moment.
 #[track_caller]
-fn check(sandbox: &Sandbox, programs: &[&Program<'_>], why: &str) {
+fn check(sandbox: &Sandbox, programs: &[&Victim<'_>], why: &str) {
     let kept = || programs.iter().any(|program| !keepers(&program.name()).is_empty());
     // A process that was killed takes its time to end.
     eventually(why, || held(sandbox).is_empty() != kept());
@@ -113,7 +113,7 @@ fn no_core_is_lost_or_granted_twice_whatever_is_killed() {
     let (mut done, mut round) = (0, 0);
     while done < kills {
         round += 1;
-        let mut programs = users.map(|user| Program::start(&sandbox, user));
+        let mut programs = users.map(|user| Victim::start(&sandbox, user));
         for step in 0..4 {
             std::thread::scope(|scope| {
                 for (at, program) in programs.iter_mut().enumerate() {
@@ -123,7 +123,7 @@ fn no_core_is_lost_or_granted_twice_whatever_is_killed() {
             });
             check(&sandbox, &programs.each_ref(), &format!("seed {seed}, round {round}, step {step}"));
         }
-        let names = programs.each_ref().map(Program::name);
+        let names = programs.each_ref().map(Victim::name);
         done += programs.iter().map(|program| program.kills + 1).sum::<u64>();
         // Dropping kills the programs with all their children.
         drop(programs);

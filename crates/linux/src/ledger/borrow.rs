@@ -2,8 +2,8 @@
 //!
 //! The locks of a hold belong to its open file description. A copy of the descriptor
 //! (`pidfd_getfd(2)`) gives this process the same description: it can lock more CPUs and unlock
-//! some, and the hold keeps its id and lasts as long as its own processes. The kernel permits a copy
-//! to processes that may debug the other one: of the same user, or root.
+//! some, and the hold keeps its id and lasts as long as its own processes. The kernel permits a
+//! copy to processes that may debug the other one: of the same user, or root.
 
 use super::error::{LedgerError, TakeError};
 use super::layout::set_bytes;
