@@ -77,8 +77,8 @@ pub struct HoldArgs {
 
 /// Change the number of cores of a run or a hold.
 ///
-/// Grows by free cores near those that it has, or gives cores back. All threads of its programs
-/// get new masks; a thread that its program bound to a part of the hold stays there, as long as that
+/// Grows by free cores near those that it has, or gives cores back. All threads of its programs get
+/// new masks; a thread that its program bound to a part of the hold stays there, as long as that
 /// part is left. The ledger comes first when a hold grows, the masks first when it shrinks, so that
 /// no core is ever held twice.
 ///
