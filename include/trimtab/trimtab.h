@@ -74,6 +74,15 @@ int trimtab_cores_reserve(const struct trimtab_cores_wanted *wanted, trimtab_cor
 /* Describes reserved cores, as JSON (schema trimtab.cores/1 in docs/json-launching.md): CPUs, threads, variables for a program. */
 int trimtab_cores_describe(const trimtab_cores *cores, char **json, char **error);
 
+/* Changes the number of cores: adds free ones near to them, or gives some back. Programs on the cores, and threads that are bound
+ * to them, get new masks. No other thread may use `cores` during the call. */
+int trimtab_cores_resize(trimtab_cores *cores, unsigned number, char **error);
+
+/* Reserves a part of reserved cores. Parts exclude each other; a part holds the whole as long as it lasts, so the whole may be
+ * released before. `wanted` is as for trimtab_cores_reserve(). */
+int trimtab_cores_reserve_part(const trimtab_cores *whole, const struct trimtab_cores_wanted *wanted, trimtab_cores **part,
+                               char **error);
+
 /* Binds the calling thread to the cores. Threads and processes that it starts from now on inherit that. */
 int trimtab_cores_bind_thread(const trimtab_cores *cores, char **error);
 
@@ -82,6 +91,34 @@ void trimtab_cores_release(trimtab_cores *cores);
 
 /* Says which cores would be reserved now, and why, as JSON: the same document without a reservation. */
 int trimtab_cores_plan(const struct trimtab_cores_wanted *wanted, char **json, char **error);
+
+enum trimtab_cores_target_kind {
+    TRIMTAB_CORES_PROCESS = 1, /* the process with the PID `number` */
+    TRIMTAB_CORES_PIDFD = 2,   /* the process of the pidfd `number`, which stays the caller's */
+    TRIMTAB_CORES_CGROUP = 3   /* the processes of the control group (version 2) with the folder `cgroup` */
+};
+
+struct trimtab_cores_target {
+    size_t size;   /* sizeof(struct trimtab_cores_target) */
+    uint32_t kind; /* of enum trimtab_cores_target_kind */
+    int number;
+    const char *cgroup;
+};
+
+/* Reserves cores for a process or a control group that runs already, and binds its threads to them. The hold lasts until the
+ * target ends, in any way, also if the caller ends before: a small process, the keeper (the program trimtab-lab of this
+ * installation), has it. The target must belong to the caller's user, unless that is root. `json` describes the hold
+ * (trimtab.cores/1); its field `hold` names it. */
+int trimtab_cores_hold(const struct trimtab_cores_wanted *wanted, const struct trimtab_cores_target *target, char **json,
+                       char **error);
+
+/* Changes the number of cores of a hold, from outside. `hold` is a process of it, as text, or its number ("0x1a2b"). `json` says
+ * what was done (trimtab.resize/1). */
+int trimtab_cores_resize_hold(const char *hold, unsigned number, char **json, char **error);
+
+/* Ends a hold that a keeper has; its threads get the masks back that they had before. `json` says what was done
+ * (trimtab.release/1). */
+int trimtab_cores_release_hold(const char *hold, char **json, char **error);
 
 /* Lists the holds of this machine, as JSON: the document of trimtab ps --json. */
 int trimtab_cores_list(char **json, char **error);

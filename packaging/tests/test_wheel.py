@@ -86,6 +86,10 @@ class Wheels(unittest.TestCase):
         expected = {str(path.relative_to(ROOT / "python")) for path in (ROOT / "python/trimtab").glob("*") if path.is_file()}
         self.assertEqual(set(files), expected)
         self.assertIn("trimtab/__init__.py", files)
+        section, entry = wheel.ENTRY_POINTS.splitlines()
+        self.assertEqual(section, "[pytest11]")
+        module = entry.removeprefix("trimtab = ").replace(".", "/") + ".py"
+        self.assertIn(module, files)
         # The name that the module looks for, and that the library gets when it is built.
         self.assertIn(f'"{wheel.LIBRARY}"', (ROOT / "python/trimtab/_library.py").read_text())
         self.assertIn("const SOVERSION: u32 = 0;", (ROOT / "crates/hold-c/build.rs").read_text())

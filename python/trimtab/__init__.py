@@ -22,7 +22,9 @@ from typing import Any, Callable, Dict, FrozenSet, List, Mapping, Optional, Sequ
 from . import _library
 from ._library import Busy, Cancelled, Error, Refused
 
-__all__ = ["Busy", "Cancelled", "Cores", "Error", "Refused", "holds", "plan", "reserve", "reserve_async", "version"]
+__all__ = [
+    "Busy", "Cancelled", "Cores", "Error", "Refused", "hold", "holds", "plan", "release", "reserve", "reserve_async", "resize", "version"
+]
 
 _UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
 Wait = Union[None, bool, int, float, str]
@@ -72,6 +74,11 @@ class Cores:
         return _cpus(self._document["reserved"])
 
     @property
+    def hold(self) -> Optional[str]:
+        """Number of the hold, which resize() and release(), and the commands of the same names, take."""
+        return self._document.get("hold")
+
+    @property
     def threads(self) -> int:
         """Number of threads that a program should use."""
         return int(self._document["threads"])
@@ -97,6 +104,10 @@ class Cores:
                 variables[name] = value
         return variables
 
+    def variables(self) -> Dict[str, Optional[str]]:
+        """Returns the variables for a program on these cores alone: None removes one."""
+        return dict(self._document["environment"])
+
     def pin(self) -> None:
         """Binds the calling thread to the cores. Threads and processes that it starts from now on inherit that."""
         self._handle.bind_thread()
@@ -120,6 +131,34 @@ class Cores:
             return subprocess.run(args, **options)
         finally:
             os.sched_setaffinity(0, before)
+
+    def resize(self, cores: int) -> None:
+        """Changes the number of cores: adds free ones near to them, or gives some back. Programs on the cores, and threads that
+        are pinned to them, get new masks. Raises Busy if there are not enough free cores; the cores are then unchanged."""
+        self._handle.resize(cores)
+        self._document = json.loads(self._handle.describe())
+
+    def part(self, cores: Union[None, int, str] = None, *, wait: Wait = None, label: Optional[str] = None, **options: Any) -> "Cores":
+        """Reserves a part of these cores; parts exclude each other. The options are those of reserve(). A part holds the whole as
+        long as it lasts."""
+        given = _options(options, "part")
+        return Cores(_library.reserve(_wanted(cores, wait=wait, label=label, **given), None, self._handle))
+
+    def divide(self, parts: int) -> List["Cores"]:
+        """Divides the cores into parts, which exclude each other: 6 cores in 4 parts have 2, 2, 1 and 1. Use each as the result of
+        reserve(), and release it."""
+        total = len({slot["core"] for slot in self._document["launch"]["plan"]["slots"]})
+        if not 1 <= parts <= total:
+            raise ValueError(f"{total} cores cannot be divided into {parts} parts")
+        made: List[Cores] = []
+        try:
+            for index in range(parts):
+                made.append(self.part(total // parts + (index < total % parts), label=f"part {index + 1} of {parts}"))
+        except BaseException:
+            for part in made:
+                part.release()
+            raise
+        return made
 
     def release(self) -> None:
         """Gives the cores back. Further calls do nothing."""
@@ -210,6 +249,17 @@ def reserve(
     return Cores(_library.reserve(wanted, tell))
 
 
+def _options(options: Dict[str, Any], caller: str) -> Dict[str, Any]:
+    """Returns the options of reserve() with the values that are not given."""
+    given: Dict[str, Any] = {
+        "cpus": None, "near": None, "settings": None, "priority": 0, "or_fewer": False, "share": False, "strict": False, "rules": True
+    }
+    unknown = set(options) - set(given) - {"label"}
+    if unknown:
+        raise TypeError(f"{caller}() got unknown options: {', '.join(sorted(unknown))}")
+    return {**given, **options}
+
+
 class _Reservation:
     """Reservation that is awaited, or entered by `async with`."""
 
@@ -241,12 +291,8 @@ class _Reservation:
 def reserve_async(cores: Union[None, int, str] = None, *, wait: Wait = True, tell: Optional[Callable[[str], object]] = None, **options: Any) -> _Reservation:
     """Reserves cores without blocking the event loop: `async with trimtab.reserve_async(4) as cores:`, or `await` it. The options are
     those of reserve(); it waits without a limit unless `wait` says otherwise. Cancelling the task ends the wait."""
-    given = {"cpus": None, "near": None, "settings": None, "label": None, "priority": 0, "or_fewer": False, "share": False, "strict": False, "rules": True}
-    unknown = set(options) - set(given)
-    if unknown:
-        raise TypeError(f"reserve_async() got unknown options: {', '.join(sorted(unknown))}")
-    given.update(options)
-    return _Reservation(_wanted(cores, wait=wait, **given), tell)  # type: ignore[arg-type]
+    given = {"label": None, **_options(options, "reserve_async")}
+    return _Reservation(_wanted(cores, wait=wait, **given), tell)
 
 
 def plan(
@@ -262,6 +308,42 @@ def plan(
     """Returns the cores that reserve() would take now, and why, as a document (trimtab.cores/1). Reserves nothing."""
     wanted = _wanted(cores, cpus, near, settings, None, 0, or_fewer, share, False, rules)
     return dict(json.loads(_library.plan(wanted)))
+
+
+def hold(
+    cores: Union[int, str],
+    *,
+    pid: Optional[int] = None,
+    pidfd: Optional[int] = None,
+    cgroup: Optional[str] = None,
+    wait: Wait = None,
+    label: Optional[str] = None,
+    tell: Optional[Callable[[str], object]] = None,
+    **options: Any,
+) -> Dict[str, Any]:
+    """Reserves cores for a process (by its PID or a pidfd) or a control group that runs already, binds its threads to them, and
+    returns the document that `trimtab hold --json` prints; its field `hold` names the hold. The hold lasts until the target ends,
+    also if this process ends before. The options are those of reserve()."""
+    targets = [
+        (kind, number, folder)
+        for kind, number, folder in ((_library.PROCESS, pid, None), (_library.PIDFD, pidfd, None), (_library.CGROUP, 0 if cgroup else None, cgroup))
+        if number is not None
+    ]
+    if len(targets) != 1:
+        raise TypeError("hold() takes one of pid, pidfd and cgroup; reserve() holds cores for this process")
+    wanted = _wanted(cores, wait=wait, label=label, **_options(options, "hold"))
+    return dict(json.loads(_library.hold(wanted, *targets[0], tell)))
+
+
+def resize(hold: Union[int, str], cores: int) -> Dict[str, Any]:
+    """Changes the number of cores of a hold or a run, by a process of it or by its number ("0x..."), and returns the document that
+    `trimtab resize --json` prints."""
+    return dict(json.loads(_library.change("resize_hold", str(hold), cores)))
+
+
+def release(hold: Union[int, str]) -> Dict[str, Any]:
+    """Ends a hold of hold(), by its process or by its number, and returns the document that `trimtab release --json` prints."""
+    return dict(json.loads(_library.change("release_hold", str(hold))))
 
 
 def holds() -> Dict[str, Any]:

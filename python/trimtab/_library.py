@@ -60,6 +60,14 @@ class _WantedOf(ctypes.Structure):
     ]
 
 
+class _TargetOf(ctypes.Structure):
+    _fields_ = [("size", ctypes.c_size_t), ("kind", ctypes.c_uint32), ("number", ctypes.c_int), ("cgroup", ctypes.c_char_p)]
+
+
+# Kinds of targets.
+PROCESS, PIDFD, CGROUP = 1, 2, 3
+
+
 def _candidates() -> List[str]:
     named = os.environ.get("TRIMTAB_LIBRARY")
     if named:
@@ -85,6 +93,11 @@ def _load() -> Any:
             "bind_thread": [ctypes.c_void_p, text],
             "plan": [ctypes.POINTER(_WantedOf), text, text],
             "list": [text, text],
+            "resize": [ctypes.c_void_p, ctypes.c_uint, text],
+            "reserve_part": [ctypes.c_void_p, ctypes.POINTER(_WantedOf), ctypes.POINTER(ctypes.c_void_p), text],
+            "hold": [ctypes.POINTER(_WantedOf), ctypes.POINTER(_TargetOf), text, text],
+            "resize_hold": [ctypes.c_char_p, ctypes.c_uint, text, text],
+            "release_hold": [ctypes.c_char_p, text, text],
         }.items():
             function = getattr(library, f"trimtab_cores_{name}")
             function.argtypes, function.restype = arguments, ctypes.c_int
@@ -145,6 +158,10 @@ class Handle:
         with self._lock:
             _call("bind_thread", self._held())
 
+    def resize(self, number: int) -> None:
+        with self._lock:
+            _call("resize", self._held(), number)
+
     def release(self) -> None:
         with self._lock:
             address, self._address = self._address, None
@@ -157,16 +174,16 @@ class Handle:
             self.release()
 
 
-def reserve(wanted: Wanted, tell: Optional[Callable[[str], object]]) -> Handle:
-    """Reserves cores. A signal of Python's ends the wait: a thread of its own waits, since Python handles signals only between
-    its own instructions, and in the main thread."""
+def reserve(wanted: Wanted, tell: Optional[Callable[[str], object]], whole: Optional[Handle] = None) -> Handle:
+    """Reserves cores, or a part of `whole`. A signal of Python's ends the wait: a thread of its own waits, since Python handles
+    signals only between its own instructions, and in the main thread."""
     if not wanted.wait_ms or threading.current_thread() is not threading.main_thread():
-        return reserve_until(wanted, tell, None)
+        return reserve_until(wanted, tell, None, whole)
     cancelled, result = threading.Event(), []
 
     def work() -> None:
         try:
-            result.append(reserve_until(wanted, tell, cancelled))
+            result.append(reserve_until(wanted, tell, cancelled, whole))
         except BaseException as error:
             result.append(error)
 
@@ -187,8 +204,31 @@ def reserve(wanted: Wanted, tell: Optional[Callable[[str], object]]) -> Handle:
     return result[0]
 
 
-def reserve_until(wanted: Wanted, tell: Optional[Callable[[str], object]], cancelled: Optional[threading.Event]) -> Handle:
+def reserve_until(
+    wanted: Wanted, tell: Optional[Callable[[str], object]], cancelled: Optional[threading.Event], whole: Optional[Handle] = None
+) -> Handle:
     """Reserves cores; `cancelled` ends a wait."""
+    address = ctypes.c_void_p()
+
+    def call(structure: _WantedOf) -> None:
+        if whole is None:
+            _call("reserve", ctypes.byref(structure), ctypes.byref(address))
+            return
+        with whole._lock:
+            _call("reserve_part", whole._held(), ctypes.byref(structure), ctypes.byref(address))
+
+    _looking(call, wanted, tell, cancelled, lambda: Handle(address).release())
+    return Handle(address)
+
+
+def _looking(
+    call: Callable[[_WantedOf], None],
+    wanted: Wanted,
+    tell: Optional[Callable[[str], object]],
+    cancelled: Optional[threading.Event],
+    undo: Callable[[], object],
+) -> None:
+    """Makes a call that may wait. An error of `tell` ends the wait, and what the call did is undone."""
     failure: List[BaseException] = []
 
     def look(_: Any, line: Optional[bytes]) -> int:
@@ -201,19 +241,33 @@ def reserve_until(wanted: Wanted, tell: Optional[Callable[[str], object]], cance
             failure.append(error)
             return 1
 
-    address = ctypes.c_void_p()
     structure = _structure(wanted, _LOOK(look))
     try:
-        _call("reserve", ctypes.byref(structure), ctypes.byref(address))
+        call(structure)
     except Cancelled:
         if failure:
             raise failure[0] from None
         raise
-    handle = Handle(address)
     if failure:
-        handle.release()
+        undo()
         raise failure[0]
-    return handle
+
+
+def hold(wanted: Wanted, kind: int, number: int, cgroup: Optional[str], tell: Optional[Callable[[str], object]]) -> str:
+    text = ctypes.c_char_p()
+    target = _TargetOf(ctypes.sizeof(_TargetOf), kind, number, None if cgroup is None else os.fsencode(cgroup))
+
+    def call(structure: _WantedOf) -> None:
+        _call("hold", ctypes.byref(structure), ctypes.byref(target), ctypes.byref(text))
+
+    _looking(call, wanted, tell, None, lambda: None)
+    return _taken(text)
+
+
+def change(name: str, hold: str, *numbers: int) -> str:
+    text = ctypes.c_char_p()
+    _call(name, hold.encode(), *numbers, ctypes.byref(text))
+    return _taken(text)
 
 
 def plan(wanted: Wanted) -> str:

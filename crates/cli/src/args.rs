@@ -48,7 +48,7 @@ pub struct Cli {
 
 /// Heading of each group of commands, and the commands in it.
 pub const GROUPS: [(&str, &[&str]); 5] = [
-    ("Run", &["run", "each", "attach", "detach"]),
+    ("Run", &["run", "each", "hold", "resize", "release", "attach", "detach"]),
     ("Look", &["plan", "topo", "ps", "top", "report", "counters", "nproc", "doctor", "check"]),
     ("Improve", &["profile", "advise", "tune", "tune-team", "replay"]),
     ("Operate a service", &["serve", "tag", "untag", "status", "guest-agent"]),
@@ -65,6 +65,9 @@ Usage: trimtab COMMAND [OPTIONS]
 Run:
   run          Run a program on free, well-placed cores
   each         Run a command for each of many values, each run on cores of its own
+  hold         Hold cores for a program that is already running
+  resize       Change the number of cores of a run or a hold
+  release      End a hold of `trimtab hold`
   attach       Balance programs that are already running
   detach       Stop balancing, and give threads their own masks back
 
@@ -109,6 +112,12 @@ pub enum Command {
     Run(Box<RunArgs>),
     /// Run a command for each of many values, each run on cores of its own.
     Each(LabArgs),
+    /// Hold cores for a program that is already running.
+    Hold(LabArgs),
+    /// Change the number of cores of a run or a hold.
+    Resize(LabArgs),
+    /// End a hold of `trimtab hold`.
+    Release(LabArgs),
     Attach(AttachArgs),
     Detach(DetachArgs),
     Plan(Box<PlanArgs>),

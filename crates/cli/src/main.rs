@@ -52,7 +52,10 @@ fn trimtab() -> u8 {
             None => Err(lab::start()),
         },
         Command::Profiles(args) => tunings::run(&world, &args),
-        Command::Advise(_)
+        Command::Hold(_)
+        | Command::Resize(_)
+        | Command::Release(_)
+        | Command::Advise(_)
         | Command::Check(_)
         | Command::Each(_)
         | Command::Bench(_)

@@ -60,6 +60,7 @@ pub mod place;
 pub mod profile;
 pub mod queue;
 pub mod replay;
+pub mod resize;
 pub mod sampling_budget;
 pub mod sampling_overhead;
 pub mod set;

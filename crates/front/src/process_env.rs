@@ -36,6 +36,13 @@ impl World {
         Self { environment, root: PathBuf::from("/"), helper: None }
     }
 
+    /// Returns this environment with another value of a variable.
+    #[must_use]
+    pub fn with_variable(&self, name: &str, value: &str) -> Self {
+        let environment = self.environment.with(name, value);
+        Self { environment, root: self.root.clone(), helper: self.helper.clone() }
+    }
+
     /// Uses this helper, for code that is loaded into other programs.
     #[must_use]
     pub fn with_helper(mut self, helper: Option<PathBuf>) -> Self {

@@ -34,12 +34,18 @@
 mod code;
 mod place;
 mod ranks;
+mod target;
 mod wanted;
 
 use code::{Failure, entry, give};
 pub use ranks::*;
-use std::ffi::{CString, c_char, c_int};
+use std::ffi::{CStr, CString, c_char, c_int, c_uint};
+pub use target::TargetOf;
+use trimtab_front::args::SurveyMode;
 use trimtab_hold::cores::{Cores, CoresDocument, list};
+use trimtab_hold::release::release;
+use trimtab_hold::resize::resize;
+use trimtab_hold::select::HoldName;
 pub use wanted::WantedOf;
 
 /// Reserves cores.
@@ -116,6 +122,134 @@ pub unsafe extern "C" fn trimtab_cores_release(cores: *mut Cores) {
         // A panic here would leave the library.
         let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(cores)));
     }
+}
+
+/// Changes the number of reserved cores.
+///
+/// # Safety
+/// `cores` is null or of [`trimtab_cores_reserve`] and not released, and no other thread uses it
+/// during the call; `error` is null or valid for writing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn trimtab_cores_resize(
+    cores: *mut Cores,
+    number: c_uint,
+    error: *mut *mut c_char,
+) -> c_int {
+    // SAFETY: by the caller's promise.
+    unsafe {
+        entry(error, || {
+            let cores = cores.as_mut().ok_or_else(|| Failure::argument("there are no cores"))?;
+            cores.resize(&place::world(), number as usize)?;
+            Ok(())
+        })
+    }
+}
+
+/// Reserves a part of reserved cores.
+///
+/// # Safety
+/// `whole` is null or of [`trimtab_cores_reserve`] and not released; the others as there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn trimtab_cores_reserve_part(
+    whole: *const Cores,
+    wanted: *const WantedOf,
+    cores: *mut *mut Cores,
+    error: *mut *mut c_char,
+) -> c_int {
+    // SAFETY: by the caller's promise.
+    unsafe {
+        entry(error, || {
+            Failure::unless(!cores.is_null(), "there is no address for the cores")?;
+            cores.write(std::ptr::null_mut());
+            let whole = whole.as_ref().ok_or_else(|| Failure::argument("there are no cores to divide"))?;
+            let asked = wanted::read(wanted)?;
+            let world = place::world();
+            let request = asked.wanted()?;
+            let kept = whole.reserve_part(&request, &world, &|line| asked.tell(line), &|| asked.goes_on())?;
+            cores.write(Box::into_raw(Box::new(kept)));
+            Ok(())
+        })
+    }
+}
+
+/// Reserves cores for a process or a control group that runs already, and binds its threads.
+///
+/// # Safety
+/// `target` is null or a structure of `trimtab.h` whose text ends with a zero byte, with a
+/// descriptor that stays open during the call; the others as for [`trimtab_cores_reserve`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn trimtab_cores_hold(
+    wanted: *const WantedOf,
+    target: *const TargetOf,
+    json: *mut *mut c_char,
+    error: *mut *mut c_char,
+) -> c_int {
+    // SAFETY: by the caller's promise.
+    unsafe {
+        entry(error, || {
+            Failure::unless(!json.is_null(), "there is no address for the answer")?;
+            let asked = wanted::read(wanted)?;
+            let world = place::world();
+            let watched = target::watch(&world, target)?;
+            let keeper = place::keeper()?;
+            let request = asked.wanted_of_target()?;
+            let held =
+                request.hold_for(&world, watched, &keeper, &|line| asked.tell(line), &|| asked.goes_on())?;
+            give(json, &held.document())
+        })
+    }
+}
+
+/// Changes the number of cores of a hold, by a process of it or by its number.
+///
+/// # Safety
+/// `hold` is null or ends with a zero byte; `json` and `error` are null or valid for writing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn trimtab_cores_resize_hold(
+    hold: *const c_char,
+    number: c_uint,
+    json: *mut *mut c_char,
+    error: *mut *mut c_char,
+) -> c_int {
+    // SAFETY: by the caller's promise.
+    unsafe {
+        entry(error, || {
+            Failure::unless(!json.is_null(), "there is no address for the answer")?;
+            let name = hold_name(hold)?;
+            let done = resize(&place::world(), name, number as usize, SurveyMode::Auto);
+            give(json, &done.map_err(Failure::unread)?)
+        })
+    }
+}
+
+/// Ends a hold that a keeper keeps, by its process or by its number.
+///
+/// # Safety
+/// As [`trimtab_cores_resize_hold`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn trimtab_cores_release_hold(
+    hold: *const c_char,
+    json: *mut *mut c_char,
+    error: *mut *mut c_char,
+) -> c_int {
+    // SAFETY: by the caller's promise.
+    unsafe {
+        entry(error, || {
+            Failure::unless(!json.is_null(), "there is no address for the answer")?;
+            give(json, &release(&place::world(), hold_name(hold)?).map_err(Failure::unread)?)
+        })
+    }
+}
+
+/// Reads the name of a hold.
+///
+/// # Safety
+/// `text` is null or ends with a zero byte.
+unsafe fn hold_name(text: *const c_char) -> Result<HoldName, Failure> {
+    Failure::unless(!text.is_null(), "no hold is named")?;
+    // SAFETY: not null, and so a text by the caller's promise.
+    let text = unsafe { CStr::from_ptr(text) }.to_string_lossy();
+    text.parse().map_err(Failure::argument)
 }
 
 /// Returns the cores that would be reserved now, as JSON.

@@ -1,9 +1,11 @@
 //! Environment of a call: the variables of the process at this moment, and the helper that belongs
 //! to this library.
 
+use crate::code::Failure;
 use std::path::{Path, PathBuf};
 use trimtab_core::handoff::bearer::LIBRARY;
 use trimtab_front::process_env::World;
+use trimtab_front::sibling::{LAB, find as find_program};
 
 /// File name of the helper that discovers machines.
 const HELPER: &str = "trimtab-discover";
@@ -13,6 +15,19 @@ const PLACES: [&str; 4] = ["", "../libexec/trimtab", "../../libexec/trimtab", ".
 
 /// Places of the preload library, from the folder of this library.
 const PRELOAD_PLACES: [&str; 3] = ["", "trimtab", "../trimtab"];
+/// Places of the laboratory, which keeps holds for others, from the folder of the library.
+const KEEPER_PLACES: [&str; 4] = ["", "../bin", "../../bin", "../../../bin"];
+
+/// Returns the program that keeps a hold for another process: the one that belongs to this library,
+/// else the one in `PATH`.
+pub(crate) fn keeper() -> Result<PathBuf, Failure> {
+    let folder = own_path().and_then(|own| Some(own.parent()?.to_owned()));
+    let near = folder.iter().flat_map(|folder| KEEPER_PLACES.map(|place| folder.join(place).join(LAB)));
+    match near.into_iter().find(|path| path.is_file()) {
+        Some(path) => Ok(path),
+        None => find_program(LAB).map_err(Failure::unread),
+    }
+}
 
 /// Reads the environment of the process.
 pub(crate) fn world() -> World {

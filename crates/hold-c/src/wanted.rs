@@ -156,6 +156,11 @@ impl Asked {
         Ok(wanted)
     }
 
+    /// Returns the wanted cores of a target, whose name is that of the target unless it is given.
+    pub(crate) fn wanted_of_target(&self) -> Result<CoresRequest, Failure> {
+        Ok(CoresRequest { label: self.label.clone().unwrap_or_default(), ..self.wanted()? })
+    }
+
     /// Shows the caller a line about the wait.
     pub(crate) fn tell(&self, line: &str) {
         if let (Some(look), Ok(line)) = (self.raw.look, CString::new(line)) {

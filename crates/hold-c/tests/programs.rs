@@ -20,6 +20,11 @@ struct Bench {
 
 impl Bench {
     fn new() -> Option<Self> {
+        Self::of("include", "crates/hold-c/tests/cores.c")
+    }
+
+    /// Builds a program with the headers of a folder.
+    fn of(headers: &str, source: &str) -> Option<Self> {
         if !Command::new("gcc").arg("--version").output().is_ok_and(|output| output.status.success()) {
             eprintln!("SKIPPED (1): programs of libtrimtab: no gcc");
             return None;
@@ -31,8 +36,8 @@ impl Bench {
             .args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-pthread", "-o"])
             .arg(folder.path().join("program"))
             .arg("-I")
-            .arg(top().join("include"))
-            .arg(top().join("crates/hold-c/tests/cores.c"))
+            .arg(top().join(headers))
+            .arg(top().join(source))
             .arg(folder.path().join(SONAME))
             .output()
             .unwrap();
@@ -223,6 +228,76 @@ fn the_header_says_all_that_there_is() {
     let installer = std::fs::read_to_string(top().join("scripts/install")).unwrap();
     let version = SONAME.rsplit('.').next().unwrap();
     assert!(installer.contains(&format!("\ncores_soversion={version}\n")));
+}
+
+/// Programs that were built with the header of 0.1 run with today's library. The header and the
+/// program in `tests/abi/0.1` are those of that release, and never change.
+#[test]
+fn a_program_built_with_the_header_of_0_1_runs() {
+    let Some(bench) = Bench::of("crates/hold-c/tests/abi/0.1", "crates/hold-c/tests/abi/0.1/cores.c") else {
+        return;
+    };
+    assert_eq!(bench.run("plan list"), "1 0");
+    let said = bench.run("reserve bind list release list");
+    let words: Vec<&str> = said.split(' ').collect();
+    assert_eq!((words[0], &words[2..]), ("held", &["1", "1", "released", "0"][..]), "{said}");
+    let holder = bench.start("reserve child input release");
+    assert!(bench.run("reserve").starts_with("error 1: "));
+    assert_eq!(holder.end(), "released");
+    assert!(bench.run("cancel").starts_with("held "), "the only core is free");
+    assert_eq!((bench.run("bad list"), bench.run("threads list")), ("15 0".into(), "400 0".into()));
+}
+
+/// Everything that the header of 0.1 declares has the same number, size and place today.
+#[test]
+fn values_and_layouts_of_0_1_are_unchanged() {
+    let folder = tempfile::tempdir().unwrap();
+    let fields =
+        ["cores", "cpus", "near", "settings", "label", "flags", "priority", "wait_ms", "look", "data"];
+    let codes = [
+        "OK",
+        "BUSY",
+        "NEVER",
+        "CANCELLED",
+        "ARGUMENT",
+        "SYSTEM",
+        "FAULT",
+        "OR_FEWER",
+        "SHARE",
+        "NO_RULES",
+        "STRICT",
+    ];
+    let values = codes.iter().map(|name| format!("TRIMTAB_CORES_{name}"));
+    let places = fields.iter().map(|name| format!("(int)offsetof(struct trimtab_cores_wanted, {name})"));
+    let shown: Vec<String> =
+        values.chain(places).map(|value| format!("    printf(\"%d \", {value});\n")).collect();
+    let source = folder.path().join("layout.c");
+    let text = format!(
+        "#include <stdio.h>\n#include <trimtab/trimtab.h>\nint main(void) {{\n{}    return 0;\n}}\n",
+        shown.concat()
+    );
+    std::fs::write(&source, text).unwrap();
+    let said = ["crates/hold-c/tests/abi/0.1", "include"].map(|headers| {
+        let program = folder.path().join("layout");
+        let mut build = Command::new("gcc");
+        build
+            .args(["-std=c11", "-Wall", "-Werror", "-o"])
+            .arg(&program)
+            .arg("-I")
+            .arg(top().join(headers))
+            .arg(&source);
+        match build.output() {
+            Ok(built) if built.status.success() => Some(Command::new(program).output().unwrap().stdout),
+            Ok(built) => panic!("{}", String::from_utf8_lossy(&built.stderr)),
+            Err(_) => None,
+        }
+    });
+    let [old, new] = said;
+    if old.is_none() {
+        eprintln!("SKIPPED (1): values_and_layouts_of_0_1_are_unchanged: no gcc");
+        return;
+    }
+    assert_eq!(old, new);
 }
 
 /// A program built with today's header keeps its meaning: the size of the structure is part of it.

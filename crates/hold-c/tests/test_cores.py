@@ -168,6 +168,88 @@ class Cores(unittest.TestCase):
             pass
         self.assertEqual(trimtab.holds()["holds"], [])
 
+    def test_cores_grow_and_shrink_with_their_programs(self):
+        os.sched_setaffinity(0, self.before)
+        if len(self.before) < 2:
+            raise unittest.SkipTest("two CPUs are needed")
+        with trimtab.reserve(1, settings="smt=1") as cores:
+            process = cores.popen(["sleep", "60"])
+            try:
+                cores.resize(2)
+                self.assertEqual((len(cores.cpus), cores.threads), (2, 2))
+                self.assertEqual(os.sched_getaffinity(process.pid), cores.cpus)
+                [row] = trimtab.holds()["holds"]
+                self.assertEqual(row["hold"], cores.hold)
+                cores.resize(1)
+                self.assertEqual(os.sched_getaffinity(process.pid), cores.cpus)
+                self.assertEqual((len(cores.cpus), cores.threads), (1, 1))
+                self.assertEqual(os.sched_getaffinity(0), self.before, "this thread was not bound")
+                with self.assertRaises(trimtab.Busy):
+                    cores.resize(4000)
+                self.assertEqual(len(cores.cpus), 1)
+            finally:
+                process.kill()
+                process.wait()
+        self.assertEqual(trimtab.holds()["holds"], [])
+
+    def test_parts_exclude_each_other_and_hold_the_whole(self):
+        os.sched_setaffinity(0, self.before)
+        if len(self.before) < 2:
+            raise unittest.SkipTest("two CPUs are needed")
+        whole = trimtab.reserve(2)
+        first, second = whole.divide(2)
+        self.assertEqual(first.reserved | second.reserved, whole.reserved)
+        self.assertFalse(first.reserved & second.reserved)
+        self.assertEqual([row["level"] for row in trimtab.holds()["holds"]], [0, 1, 1])
+        with self.assertRaises(trimtab.Busy):
+            whole.part(1)
+        with self.assertRaises(ValueError):
+            whole.divide(3)
+        with self.assertRaises(trimtab.Refused):
+            whole.resize(1)
+        first.release()
+        whole.release()
+        # The other part holds the whole.
+        self.assertEqual([row["level"] for row in trimtab.holds()["holds"]], [0, 1])
+        second.release()
+        self.assertEqual(trimtab.holds()["holds"], [])
+
+    def test_a_hold_for_a_process_lasts_as_long_as_the_process(self):
+        process = subprocess.Popen(["sleep", "60"])
+        try:
+            document = trimtab.hold(1, pid=process.pid, label="for others")
+            self.assertEqual((document["schema"], document["cpus"]), ("trimtab.cores/1", str(ONE)))
+            self.assertEqual(document["target"]["process"]["pid"], process.pid)
+            [row] = trimtab.holds()["holds"]
+            self.assertEqual((row["pid"], row["command"], row["delegated"], row["hold"]), (process.pid, "for others", True, document["hold"]))
+            with self.assertRaisesRegex(trimtab.Refused, "already"):
+                trimtab.hold(1, pid=process.pid)
+            self.assertEqual(trimtab.release(document["hold"])["schema"], "trimtab.release/1")
+            self.assertEqual(trimtab.holds()["holds"], [])
+            descriptor = os.pidfd_open(process.pid)
+            trimtab.hold(1, pidfd=descriptor)
+            os.close(descriptor)
+            self.assertEqual(len(trimtab.holds()["holds"]), 1)
+        finally:
+            process.kill()
+            process.wait()
+        begin = time.monotonic()
+        while trimtab.holds()["holds"] and time.monotonic() < begin + 60:
+            pass
+        self.assertEqual(trimtab.holds()["holds"], [])
+        with self.assertRaisesRegex(trimtab.Refused, "no process"):
+            trimtab.hold(1, pid=process.pid)
+        for options, error in (({}, TypeError), ({"pid": 1, "cgroup": "/"}, TypeError), ({"pid": 1, "colour": "red"}, TypeError),
+                               ({"pidfd": -1}, ValueError), ({"pidfd": 0}, ValueError), ({"pid": -1}, ValueError),
+                               ({"cgroup": "/"}, trimtab.Refused)):
+            with self.assertRaises(error, msg=str(options)):
+                trimtab.hold(1, **options)
+        for call in (lambda: trimtab.resize("0x7", 1), lambda: trimtab.release("0x7")):
+            with self.assertRaisesRegex(trimtab.Refused, "no hold 0x7"):
+                call()
+        with self.assertRaises(ValueError):
+            trimtab.release("everything")
+
 
 if __name__ == "__main__":
     unittest.main()

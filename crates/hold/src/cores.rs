@@ -9,13 +9,18 @@ use crate::foreign_load::Surroundings;
 use crate::holds::{self, Holds};
 use crate::queue::priority_beyond;
 use crate::reserve::{ReserveError, ReserveOptions, reserve};
+use crate::resize::{Resized, change};
+use crate::select::{Selected, all_holds, open};
 use crate::site::Policy;
 use crate::site_facts::{OpenLedger, Situation, location};
 use anyhow::Context;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
+use trimtab_core::place::Amount;
+use trimtab_core::resize::ResizeError;
 use trimtab_core::set::CpuSet;
 use trimtab_core::setting::Setting;
 use trimtab_core::topology::{CpuNames, DeviceName};
@@ -25,7 +30,8 @@ use trimtab_front::machine::Which;
 use trimtab_front::process_env::World;
 use trimtab_launch::request::HOLD;
 use trimtab_launch::{LaunchFacts, LaunchPlan, LaunchRequest, Options, Refusal, Sources, decide};
-use trimtab_linux::ledger::{Held, LedgerView};
+use trimtab_linux::keeper::Target;
+use trimtab_linux::ledger::{Borrowed, Held, LedgerView};
 use trimtab_linux::sys::affinity;
 use trimtab_linux::users::Users;
 
@@ -158,6 +164,7 @@ impl CoresRequest {
             goes_on,
             priority: self.priority,
             rules: situation.policy.site.queue(),
+            holder: None,
         };
         let held = reserve(world, &request, &mut facts, &order, ledger)?;
         // Its questions are not answered: that would measure with threads of ours, and the program
@@ -168,10 +175,12 @@ impl CoresRequest {
         let fault = facts.ledger.fault.iter().map(|why| format!("the cores are not reserved: {why}"));
         warnings.extend(fault.chain(facts.ledger.private.clone()));
         warnings.extend(priority_beyond(Some(self.priority), &situation.policy.site.queue()));
-        Ok(Cores { held, plan, request, warnings, maker })
+        let reserved = held.as_ref().map(|held| held.cpus().clone()).unwrap_or_default();
+        let (held, wanted) = (held.map(Arc::new), self.clone());
+        Ok(Cores { held, outer: None, reserved, wanted, plan, request, warnings, maker })
     }
 
-    fn gather(
+    pub(crate) fn gather(
         &self,
         world: &World,
         ledger: Option<&trimtab_linux::ledger::Ledger>,
@@ -202,7 +211,11 @@ fn never(why: impl Into<String>) -> ReserveError {
 /// share them: they are free when the last of these processes has ended or dropped its copy.
 #[derive(Debug)]
 pub struct Cores {
-    held: Option<Held>,
+    held: Option<Arc<Held>>,
+    /// The cores of which these are a part, which are held at least as long.
+    outer: Option<Arc<Held>>,
+    reserved: CpuSet,
+    wanted: CoresRequest,
     plan: LaunchPlan,
     request: LaunchRequest,
     warnings: Vec<String>,
@@ -212,10 +225,10 @@ pub struct Cores {
 
 impl Drop for Cores {
     fn drop(&mut self) {
-        if self.maker != std::process::id()
-            && let Some(held) = self.held.take()
-        {
-            held.close();
+        if self.maker != std::process::id() {
+            let copies = [self.held.take(), self.outer.take()];
+            // Of several parts, the last one closes the copy of the whole.
+            copies.into_iter().flatten().filter_map(Arc::into_inner).for_each(Held::close);
         }
     }
 }
@@ -231,6 +244,12 @@ pub struct CoresDocument<'a> {
     pub reserved: Option<CpuSet>,
     /// Number of threads that a program should use.
     pub threads: u32,
+    /// Number of the hold, which `resize` and `release` take; left out of a plan.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hold: Option<String>,
+    /// The process or control group for which they are held, if it is not the caller.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub target: Option<&'a Target>,
     /// Variables for a program: null removes one. Left out of a plan.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub environment: Option<BTreeMap<String, Option<String>>>,
@@ -245,6 +264,7 @@ impl<'a> CoresDocument<'a> {
     pub fn of(cores: &'a Cores) -> Self {
         Self {
             reserved: Some(cores.reserved()),
+            hold: cores.number(),
             environment: Some(cores.environment()),
             warnings: &cores.warnings,
             ..Self::planned(&cores.plan)
@@ -257,11 +277,26 @@ impl<'a> CoresDocument<'a> {
             schema: "trimtab.cores/1",
             cpus: &plan.placement.mask,
             reserved: None,
+            hold: None,
+            target: None,
             threads: plan.threads.value,
             environment: None,
             warnings: &[],
             launch: plan,
         }
+    }
+
+    /// Adds the target of a hold for another process. The environment is left out: that process
+    /// runs already.
+    pub(crate) fn of_target(
+        self,
+        target: &'a Target,
+        number: &str,
+        reserved: CpuSet,
+        warnings: &'a [String],
+    ) -> Self {
+        let hold = Some(number.to_owned());
+        Self { reserved: Some(reserved), hold, target: Some(target), warnings, ..self }
     }
 }
 
@@ -274,7 +309,70 @@ impl Cores {
     /// Returns the CPUs that are reserved, which include the idle hardware threads of the cores.
     /// Empty if nothing was reserved: the warnings say why.
     pub fn reserved(&self) -> CpuSet {
-        self.held.as_ref().map(|held| held.cpus().clone()).unwrap_or_default()
+        self.reserved.clone()
+    }
+
+    /// Changes the number of cores. Programs on the cores, and bound threads of this process, are
+    /// given new masks, as by `trimtab resize`.
+    ///
+    /// # Errors
+    /// Nothing is reserved, there are not enough free cores, or parts of these cores are reserved.
+    pub fn resize(&mut self, world: &World, wanted: usize) -> Result<Resized, ReserveError> {
+        let held = self.held.clone().ok_or_else(|| never("no cores are reserved"))?;
+        let failed = |cause: anyhow::Error| match cause.downcast_ref::<ResizeError>() {
+            Some(ResizeError::TooFew { .. }) => ReserveError::NoCores(cause),
+            _ => ReserveError::Never(cause),
+        };
+        let situation = Situation::live(world, self.wanted.rules).map_err(failed)?;
+        let ledger = open(world).map_err(failed)?;
+        let all = all_holds(&ledger, &situation.machine.cpus()).map_err(|error| failed(error.into()))?;
+        let hold = all.iter().find(|hold| Some(hold.id) == held.id() && hold.level == held.level());
+        let hold = hold.cloned().ok_or_else(|| never("the ledger does not show these cores"))?;
+        let own = Borrowed::of_own(&held, &hold).map_err(|error| failed(error.into()))?;
+        let selected = Selected::of(world, &ledger, hold, all).map_err(failed)?;
+        let survey = self.wanted.survey;
+        let done = change(world, &situation, &ledger, selected, Some(own), wanted, survey);
+        let (done, _) = done.map_err(failed)?;
+        self.reserved = done.reserved.clone();
+        self.follow(world, &done)?;
+        Ok(done)
+    }
+
+    /// Makes the plan of the cores after a change.
+    fn follow(&mut self, world: &World, done: &Resized) -> Result<(), ReserveError> {
+        let count = u32::try_from(done.cores).unwrap_or(u32::MAX);
+        let mut wanted = self.wanted.clone();
+        wanted.options.cores = Some(Amount::Cores(count));
+        wanted.options.cpus = Some(done.reserved.clone());
+        (wanted.cpus, wanted.survey) = (None, SurveyMode::None);
+        let (request, mut facts, _) = wanted.gather(world, None)?;
+        // The mask of the calling thread may be narrower than the cores.
+        facts.bounds.allowed = facts.bounds.allowed.union(&done.reserved);
+        facts.ledger.within = facts.machine.cpus();
+        self.plan = decide(&request, &facts).map_err(ReserveError::of)?;
+        self.request = request;
+        Ok(())
+    }
+
+    /// Reserves a part of these cores. Parts exclude each other, and hold these cores as long as
+    /// they last.
+    ///
+    /// # Errors
+    /// As [`CoresRequest::reserve`].
+    pub fn reserve_part(
+        &self,
+        wanted: &CoresRequest,
+        world: &World,
+        tell: &dyn Fn(&str),
+        goes_on: &dyn Fn() -> bool,
+    ) -> Result<Self, ReserveError> {
+        let hold = self.position().ok_or_else(|| never("no cores are reserved"))?;
+        let world = world.with_variable(HOLD, &hold);
+        // Other programs do not use the parts: the whole is held already.
+        let wanted = CoresRequest { survey: SurveyMode::None, ..wanted.clone() };
+        let mut part = wanted.reserve(&world, tell, goes_on)?;
+        part.outer.clone_from(&self.held);
+        Ok(part)
     }
 
     /// Returns the number of threads that a program should use on them.
@@ -303,6 +401,12 @@ impl Cores {
             all.insert(HOLD.to_owned(), Some(hold));
         }
         all
+    }
+
+    /// Returns the number of the hold, which `resize` and `release` take; `None` if nothing was
+    /// reserved.
+    pub fn number(&self) -> Option<String> {
+        Some(self.held.as_ref()?.id()?.name())
     }
 
     /// Returns the value by which inner runs find this hold. They find it by its number: no

@@ -28,18 +28,26 @@
 //! 2. [`mod@reserve`] takes the cores of a launch; [`queue`] is the order among waiting runs.
 //! 3. [`facts`] and [`site_facts`] read what the decision needs, [`foreign_load`] looks at other
 //!    programs, [`site`] reads the files of the site and the user.
-//! 4. [`holds`] and [`escapes`] describe the ledger: holders, and processes outside of their cores.
+//! 4. [`delegate`] holds cores for a process that runs already, [`mod@resize`] changes a hold while
+//!    its programs run, [`mod@release`] ends one; [`select`] finds it.
+//! 5. [`holds`] and [`escapes`] describe the ledger: holders, and processes outside of their cores.
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
 pub mod cores;
+pub mod delegate;
 pub mod escapes;
 pub mod facts;
 pub mod foreign_load;
 pub mod holds;
+pub mod masks;
+pub mod membership;
 pub mod queue;
 pub mod ranks;
+pub mod release;
 pub mod reserve;
+pub mod resize;
+pub mod select;
 pub mod site;
 pub mod site_facts;

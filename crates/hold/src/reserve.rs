@@ -20,7 +20,7 @@ use trimtab_front::exit::{self, Exit};
 use trimtab_front::process_env::World;
 use trimtab_launch::facts::LedgerFacts;
 use trimtab_launch::{LaunchFacts, LaunchRequest, Refusal, Role, demand, place};
-use trimtab_linux::ledger::{Held, Ledger, LedgerError, Mode, Planner};
+use trimtab_linux::ledger::{Held, Holder, Ledger, LedgerError, Level, Mode, Planner};
 use trimtab_linux::ledger::{ProcessTable, QueuedRun, TakeError, Ticket};
 
 /// Longest wait for the planner lock. A launch holds it for under a millisecond; a process that
@@ -97,6 +97,8 @@ pub struct ReserveOptions<'a> {
     pub priority: i32,
     /// The site's rules for the queue.
     pub rules: QueueRules,
+    /// The holder, if it is not this process; its time is set when the cores are taken.
+    pub holder: Option<Holder>,
 }
 
 /// Takes the cores of a launch, and stores in its facts the holds of others at that moment. `None`
@@ -329,6 +331,13 @@ impl Taking<'_> {
             }
             Err(error) => return Err(error),
         };
+        // The enclosing hold may have shrunk since; whoever shrinks it has this right, too.
+        if stand.level != Level::MACHINE
+            && right.is_some()
+            && LedgerPosition::find(self.world, ledger, &facts.machine) != *stand
+        {
+            return Ok(Attempt::Again);
+        }
         // Read before the map: a job that ends in between would have no holder to join, and would
         // still block its cores.
         if let Some(allotment) = self.group(ledger, stand)? {
@@ -414,7 +423,11 @@ impl Taking<'_> {
         (mode, job): (Mode, u64),
         right: Option<Planner>,
     ) -> Result<Attempt, LedgerError> {
-        let holder = self.processes().this_process(job, self.world.now(), self.order.label)?;
+        let since = self.world.now();
+        let holder = match &self.order.holder {
+            Some(holder) => Holder { job, since, ..holder.clone() },
+            None => self.processes().this_process(job, since, self.order.label)?,
+        };
         let taken = match right {
             Some(right) => ledger.take_planned(right, cpus, mode, &holder),
             None => ledger.take(stand.level, cpus, mode, &holder),

@@ -1,6 +1,7 @@
 //! Site facts of a launch: the machine, the limits of this process, the site's rules, and the
 //! position in the ledger.
 
+use crate::membership::{CGROUP_LABEL, descends};
 use crate::site::Policy;
 use anyhow::{Context, Result};
 use std::path::Path;
@@ -13,19 +14,15 @@ use trimtab_front::process_env::World;
 use trimtab_launch::Refusal;
 use trimtab_linux::devices;
 use trimtab_linux::ledger::{
-    Holder, Ledger, LedgerError, LedgerView, Level, Location, ProcessTable, Standing,
+    Hold, Holder, Ledger, LedgerError, LedgerView, Level, Location, ProcessTable, Standing,
 };
 use trimtab_linux::limits::{Bounds, Limits};
-use trimtab_linux::process::{self, Pid};
+use trimtab_linux::process::Pid;
 use trimtab_linux::sys::affinity;
 
 /// Variable by which an enclosing run passes their position to runs inside it: `DEPTH DESCRIPTOR
 /// ID` of its hold.
 pub use trimtab_launch::request::HOLD;
-
-/// Most generations between a holder and a process that uses its hold. Chosen: deeper trees are
-/// scripts that call themselves.
-const GENERATIONS_MAX: usize = 64;
 
 /// Facts of the site.
 #[derive(Debug)]
@@ -199,10 +196,13 @@ pub struct LedgerPosition {
 
 impl LedgerPosition {
     /// Finds the position of this process: inside an enclosing run if it has inherited that run's
-    /// hold or can name it; otherwise at the level of the machine.
+    /// hold or can name it, or if a keeper holds cores for a process that started this one;
+    /// otherwise at the level of the machine.
     pub fn find(world: &World, view: &LedgerView, machine: &Machine) -> Self {
         let outside = Self { level: Level::MACHINE, within: machine.cpus() };
-        let Some(text) = world.text(HOLD) else { return outside };
+        let Some(text) = world.text(HOLD) else {
+            return delegated(world, view, machine).unwrap_or(outside);
+        };
         let mut words = text.split(' ');
         let depth = words.next().and_then(|word| word.parse().ok()).and_then(Level::new);
         let descriptor = words.next().and_then(|word| word.parse::<i32>().ok());
@@ -215,6 +215,35 @@ impl LedgerPosition {
     }
 }
 
+/// Returns the position inside the hold that a keeper has for an ancestor of this process, or for
+/// its control group. If the CPUs of its mask are not all held, as at most starts, it is in none.
+fn delegated(world: &World, view: &LedgerView, machine: &Machine) -> Option<LedgerPosition> {
+    let mask = affinity::get(None).ok()?.intersection(&machine.cpus());
+    if !mask.is_subset(&view.map(Level::MACHINE, &mask).ok()?.exclusive) {
+        return None;
+    }
+    let uid = rustix::process::getuid().as_raw();
+    let holds = view.holders(Level::MACHINE, &machine.cpus()).ok()?.known;
+    let around = |hold: &&Hold| {
+        let Hold { holder, cpus, .. } = hold;
+        holder.delegated
+            && holder.uid == uid
+            && mask.is_subset(cpus)
+            && (descends(&world.proc(), Pid::own(), holder) || is_in_group(world, &holder.label))
+    };
+    let hold = holds.iter().find(around)?;
+    Some(LedgerPosition { level: Level::MACHINE.inner()?, within: hold.cpus.clone() })
+}
+
+/// Returns whether this process is in the control group that a label names, or below it.
+fn is_in_group(world: &World, label: &str) -> bool {
+    let Some(folder) = label.strip_prefix(CGROUP_LABEL) else { return false };
+    let groups = std::fs::read_to_string(world.proc().join("self/cgroup")).unwrap_or_default();
+    let Some(own) = groups.lines().find_map(|line| line.strip_prefix("0::/")) else { return false };
+    let ancestors = Path::new(own).ancestors().filter(|group| !group.as_os_str().is_empty());
+    ancestors.into_iter().any(|group| Path::new(folder).ends_with(group))
+}
+
 /// Returns the CPUs of the hold with this id, if it belongs to this user: for programs that close
 /// unknown descriptors, as Python does for its children. A hold of root counts for the processes
 /// that its holder has started: the daemon of a workload manager holds cores for the ranks of a
@@ -223,34 +252,12 @@ fn named(world: &World, view: &LedgerView, level: Level, id: Option<u64>, machin
     let uid = rustix::process::getuid().as_raw();
     let processes = ProcessTable::at(&world.proc());
     let holds = view.holders(level, &machine.cpus()).map(|holders| holders.known).unwrap_or_default();
-    let owned = |holder: &Holder| holder.uid == uid || holder.uid == 0 && descends(world, Pid(holder.pid));
-    let ours = |hold: &&trimtab_linux::ledger::Hold| {
+    let started_by = |holder: &Holder| descends(&world.proc(), Pid::own(), holder);
+    let owned = |holder: &Holder| holder.uid == uid || holder.uid == 0 && started_by(holder);
+    let ours = |hold: &&Hold| {
         Some(hold.id.number()) == id
             && owned(&hold.holder)
             && !matches!(processes.standing(&hold.holder), Standing::Impostor { .. })
     };
     holds.iter().filter(ours).fold(CpuSet::new(), |sum, hold| sum.union(&hold.cpus))
-}
-
-/// Returns whether a process is this one's parent, or the parent of that, and so on.
-fn descends(world: &World, from: Pid) -> bool {
-    let parent = |of: &Pid| process::stat(&world.proc(), *of).ok().map(|stat| stat.parent);
-    std::iter::successors(parent(&Pid::own()), parent).take(GENERATIONS_MAX).any(|process| process == from)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_process_descends_from_its_parents_and_from_no_other() {
-        let world = World::current();
-        let parent = process::stat(&world.proc(), Pid::own()).unwrap().parent;
-        assert!(descends(&world, parent));
-        assert!(!descends(&world, Pid::own()));
-        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
-        assert!(!descends(&world, Pid(child.id())));
-        child.kill().unwrap();
-        child.wait().unwrap();
-    }
 }

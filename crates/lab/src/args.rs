@@ -3,6 +3,7 @@
 
 pub mod bench;
 pub mod each;
+pub mod hold;
 pub mod oversub;
 pub mod report;
 pub mod sim;
@@ -13,6 +14,7 @@ pub mod tune_team;
 
 pub use bench::{BenchArgs, BenchBalanceArgs, BenchCommand, CostArgs, Experiment, NestedArgs, UncoreArgs};
 pub use each::EachArgs;
+pub use hold::{HoldArgs, ReleaseArgs, ResizeArgs};
 pub use oversub::{Mix, OversubArgs, OversubCellArgs, Program, ProgramPair};
 pub use report::ReportArgs;
 pub use sim::{MachinesArgs, ScenarioArgs, SimArgs, SimCommand};
@@ -26,10 +28,11 @@ use trimtab_cli::args::{AdviseArgs, CheckArgs, ReplayArgs, TopArgs, TuneArgs};
 
 /// Measure and simulate trimtab's placement and balancing.
 ///
-/// `trimtab advise`, `bench`, `check`, `each`, `replay`, `report`, `sim`, `top`, `tune` and
-/// `tune-team` start this program. It holds the benchmarks of the live machine, the simulator of
-/// other machines, the live view, the pages made of records, replays, advice, the checker of plans,
-/// jobs for many values, and the tuning of programs and teams.
+/// `trimtab advise`, `bench`, `check`, `each`, `hold`, `release`, `replay`, `report`, `resize`,
+/// `sim`, `top`, `tune` and `tune-team` start this program. It holds the benchmarks of the live
+/// machine, the simulator of other machines, the live view, the pages made of records, replays,
+/// advice, the checker of plans, jobs for many values, the tuning of programs and teams, and the
+/// commands that hold cores for others.
 #[derive(Parser, Debug)]
 #[command(name = "trimtab-lab", version, max_term_width = 100)]
 pub struct Cli {
@@ -39,6 +42,9 @@ pub struct Cli {
 
 #[derive(Subcommand, Debug)]
 pub enum Command {
+    Hold(Box<HoldArgs>),
+    Resize(ResizeArgs),
+    Release(ReleaseArgs),
     Bench(BenchArgs),
     Sim(SimArgs),
     Report(ReportArgs),

@@ -25,8 +25,8 @@
 //! 2. [`mod@bench`] has a folder for each series of benchmarks, and `bench::harness`, which runs
 //!    them.
 //! 3. [`sim`], [`mod@advise`], [`mod@check`], [`each`], [`replay`], [`report`], [`top`],
-//!    [`mod@tune`] and [`tune_team`] are commands; [`generate`] writes the man pages and
-//!    completions of both programs.
+//!    [`mod@tune`] and [`tune_team`] are commands; [`mod@hold`] has those that hold cores for
+//!    others; [`generate`] writes the man pages and completions of both programs.
 
 #![forbid(unsafe_code)]
 
@@ -36,6 +36,7 @@ pub mod bench;
 pub mod check;
 pub mod each;
 pub mod generate;
+pub mod hold;
 #[cfg(test)]
 mod kept_pictures;
 pub mod replay;

@@ -1,7 +1,8 @@
 //! `trimtab-lab`, the laboratory program: benchmarks of the live machine, the simulator, the live
 //! view, pages made of records, replays, advice, the checker of plans, jobs for many values, the
-//! tuning of programs and teams. `trimtab advise`, `bench`, `check`, `each`, `replay`, `report`,
-//! `sim`, `top`, `tune` and `tune-team` start it.
+//! tuning of programs and teams, and holds for other programs. `trimtab advise`, `bench`, `check`,
+//! `each`, `hold`, `release`, `replay`, `report`, `resize`, `sim`, `top`, `tune` and `tune-team`
+//! start it. It is also the keeper of a hold.
 
 use clap::{CommandFactory, Parser};
 use std::process::ExitCode;
@@ -9,11 +10,19 @@ use trimtab_cli::args::foreign;
 use trimtab_front::process_env::World;
 use trimtab_front::{diagnostics, exit};
 use trimtab_lab::args::{Cli, Command};
-use trimtab_lab::{advise, bench, check, each, generate, replay, report, sim, top, tune, tune_team};
+use trimtab_lab::{advise, bench, check, each, generate, hold, replay, report, sim, top, tune, tune_team};
+use trimtab_linux::keeper;
 
 fn main() -> ExitCode {
     // Keeps the mark in the file, by which `trimtab doctor` recognises the program.
     std::hint::black_box(trimtab_core::part_mark!("trimtab-lab"));
+    if std::env::args_os().nth(1).is_some_and(|word| word == keeper::ARGUMENT) {
+        return match keeper::run() {
+            Ok(()) => ExitCode::from(exit::DONE),
+            // Its standard error is no terminal and no log.
+            Err(_) => ExitCode::from(exit::FAILED),
+        };
+    }
     let world = World::current();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
@@ -24,6 +33,9 @@ fn main() -> ExitCode {
         }
     };
     let done = match cli.command {
+        Command::Hold(args) => hold::hold(&world, &args),
+        Command::Resize(args) => hold::resize(&world, &args),
+        Command::Release(args) => hold::release(&world, &args),
         Command::Bench(args) => bench::run(&world, &args),
         Command::Sim(args) => sim::run(&args),
         Command::Advise(args) => advise::run(&world, &args),

@@ -86,6 +86,22 @@ impl Environment {
         self.text(SET_BY_US).map_or_else(OwnValues::default, |text| OwnValues::read(&text))
     }
 
+    /// Returns these variables with another value of one.
+    ///
+    /// # Examples
+    /// ```
+    /// use trimtab_launch::Environment;
+    ///
+    /// let environment = Environment::default().with("A", "1").with("A", "2");
+    /// assert_eq!(environment.text("A").as_deref(), Some("2"));
+    /// ```
+    #[must_use]
+    pub fn with(&self, name: &str, value: &str) -> Self {
+        let mut variables = self.clone();
+        variables.0.insert(name.into(), value.into());
+        variables
+    }
+
     /// Returns all entries as `NAME=VALUE`, with the changes applied.
     ///
     /// # Examples

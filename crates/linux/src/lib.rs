@@ -45,6 +45,7 @@ pub mod child;
 pub mod devices;
 pub mod host;
 pub mod jobserver;
+pub mod keeper;
 pub mod launch;
 pub mod ledger;
 pub mod limits;
@@ -55,6 +56,7 @@ pub mod perf;
 pub mod preemption;
 pub mod process;
 pub mod program;
+pub mod rebind;
 #[cfg(test)]
 mod skip;
 pub mod socket;

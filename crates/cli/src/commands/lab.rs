@@ -1,5 +1,6 @@
-//! `trimtab advise`, `bench`, `check`, `each`, `replay`, `report`, `sim`, `top`, `tune`,
-//! `tune-team` and `generate`: commands of `trimtab-lab`, which replaces this process.
+//! `trimtab advise`, `bench`, `check`, `each`, `hold`, `release`, `replay`, `report`, `resize`,
+//! `sim`, `top`, `tune`, `tune-team` and `generate`: commands of `trimtab-lab`, which replaces this
+//! process.
 
 use crate::exit::{self, Exit};
 use anyhow::Context;
@@ -10,8 +11,20 @@ use trimtab_front::sibling::{LAB, TRIMTAB, find};
 
 /// Commands that `trimtab-lab` has help for. The options of `tune` are parsed here too, since `tune
 /// list` and its siblings need no laboratory.
-pub const COMMANDS: [&str; 9] =
-    ["advise", "bench", "check", "each", "replay", "report", "sim", "top", "tune-team"];
+pub const COMMANDS: [&str; 12] = [
+    "advise",
+    "bench",
+    "check",
+    "each",
+    "hold",
+    "release",
+    "replay",
+    "report",
+    "resize",
+    "sim",
+    "top",
+    "tune-team",
+];
 
 /// Replaces this process by `trimtab-lab` with the same command line. Its help and errors name the
 /// commands as they were typed, below `trimtab`.

@@ -170,6 +170,7 @@ impl Launch<'_> {
             goes_on: &|| true,
             priority: self.args.run.priority.unwrap_or(0),
             rules: self.queue,
+            holder: None,
         };
         let (held, plan) = reserved(self.world, self.request, &mut facts, &order, ledger)
             .inspect_err(|_| narrate(&self.request.reasons, self.volume))?;

@@ -2,8 +2,11 @@
 
 use crate::util::Sandbox;
 
-const COMMANDS: [&str; 20] = [
+const COMMANDS: [&str; 23] = [
     "run",
+    "hold",
+    "resize",
+    "release",
     "attach",
     "detach",
     "replay",
@@ -103,7 +106,7 @@ fn no_command_is_help_and_a_failure() {
 fn help_names_the_exit_statuses_and_what_intervals_mean() {
     let sandbox = Sandbox::new();
     for command in
-        ["run", "attach", "detach", "replay", "doctor", "check", "top", "report", "sim", "tune-team"]
+        ["run", "hold", "attach", "detach", "replay", "doctor", "check", "top", "report", "sim", "tune-team"]
     {
         let help = sandbox.trimtab(&format!("{command} --help")).ends().ok();
         let said = help.to_lowercase();

@@ -7,7 +7,10 @@ use std::collections::BTreeSet;
 use std::process::Command;
 use trimtab_cli::args::{Cli, Command as Parsed, TuneArgs, TuningsArgs};
 
-const COMMANDS: [&str; 24] = [
+const COMMANDS: [&str; 27] = [
+    "hold",
+    "resize",
+    "release",
     "run",
     "attach",
     "replay",

@@ -27,7 +27,7 @@ use trimtab_core::set::CpuSet;
 pub struct Held {
     /// Description of this hold alone: locks of one description do not conflict, so two holds must
     /// not share it.
-    file: Arc<OwnedFd>,
+    pub(super) file: Arc<OwnedFd>,
     path: PathBuf,
     level: Level,
     mode: Mode,
@@ -170,7 +170,7 @@ impl Ledger {
         Ok(None) // only by a user's malice, and only a name is lost
     }
 
-    fn write_records(
+    pub(super) fn write_records(
         &self,
         cpus: &[Range<u64>],
         id: Option<HoldId>,
@@ -277,7 +277,7 @@ impl Held {
         self.lent = true;
     }
 
-    fn failed(&self, error: Errno) -> LedgerError {
+    pub(super) fn failed(&self, error: Errno) -> LedgerError {
         LedgerError::Io {
             attempt: "copying the descriptor of",
             path: self.path.clone(),

@@ -125,6 +125,11 @@ impl HoldId {
         self.0
     }
 
+    /// Returns the number as people and programs name the hold: `0x1a2b`.
+    pub fn name(self) -> String {
+        format!("{:#x}", self.0)
+    }
+
     /// Returns the byte that is locked as long as the hold lives.
     pub(super) fn byte(self, tag: Tag) -> Range<u64> {
         let start = tag.bytes().start + self.0;

@@ -93,6 +93,12 @@ impl Listing {
         Self::parse(&fs::read_to_string(proc_root.join(format!("self/fdinfo/{number}"))).unwrap_or_default())
     }
 
+    /// Reads the locks of one descriptor of another process; the list is empty when it is not
+    /// shown.
+    pub(super) fn of_other_descriptor(proc_root: &Path, pid: u32, number: i32) -> Self {
+        Self::parse(&fs::read_to_string(proc_root.join(format!("{pid}/fdinfo/{number}"))).unwrap_or_default())
+    }
+
     /// Reads the locks of all descriptors of a process; the list is empty when they are not shown.
     pub(super) fn of_process(proc_root: &Path, pid: u32) -> Self {
         let entries = fs::read_dir(proc_root.join(format!("{pid}/fdinfo")));

@@ -62,6 +62,7 @@
 //! the sockets because sockets are scoped to network namespaces and cannot be inherited by range;
 //! `fcntl(2)`, "Open file description locks".
 
+mod borrow;
 mod error;
 mod file;
 mod hold;
@@ -78,6 +79,7 @@ mod record;
 mod ticket_record;
 mod view;
 
+pub use borrow::{BorrowError, Borrowed};
 pub use error::{Fault, FoundFile, LedgerError, PassedOver, TakeError};
 pub use hold::Held;
 pub use layout::HoldId;

@@ -71,6 +71,7 @@ impl ProcessTable {
             job,
             since,
             label: label.to_owned(),
+            delegated: false,
         })
     }
 

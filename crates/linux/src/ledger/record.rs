@@ -19,6 +19,8 @@ const MAGIC: [u8; 4] = *b"ttab";
 const FORMAT_VERSION: u16 = 1;
 const LABEL_AT: usize = 64;
 const CHECKSUM_AT: usize = RECORD_BYTES - 8;
+/// Flag of a hold that a keeper has for the holder. Readers ignore flags that they do not know.
+const DELEGATED: u16 = 1;
 
 /// Length of the longest label that is kept, in bytes of UTF-8.
 pub const LABEL_BYTES: usize = CHECKSUM_AT - LABEL_AT;
@@ -41,6 +43,8 @@ pub struct Holder {
     pub since: Duration,
     /// The command, for people.
     pub label: String,
+    /// Whether another process keeps the lock for this one (a keeper), until this one ends.
+    pub delegated: bool,
 }
 
 /// A holder and the hold it vouches for with a lock.
@@ -56,12 +60,12 @@ impl Record {
     /// Encodes the record. A label longer than [`LABEL_BYTES`] is cut at a character boundary;
     /// times beyond 584 years after boot are cut too.
     pub fn encode(&self) -> [u8; RECORD_BYTES] {
-        let Holder { pid, start_ticks, uid, pid_namespace, job, since, label } = &self.holder;
+        let Holder { pid, start_ticks, uid, pid_namespace, job, since, label, delegated } = &self.holder;
         let label = cut(label, LABEL_BYTES).as_bytes();
         let mut writer = Writer { bytes: [0; RECORD_BYTES], at: 0 };
         writer.put(&MAGIC);
         writer.put(&FORMAT_VERSION.to_le_bytes());
-        writer.put(&0u16.to_le_bytes()); // flags: none defined yet; readers ignore unknown ones
+        writer.put(&(if *delegated { DELEGATED } else { 0 }).to_le_bytes());
         writer.put(&pid.to_le_bytes());
         writer.put(&uid.to_le_bytes());
         writer.put(&start_ticks.to_le_bytes());
@@ -92,7 +96,7 @@ impl Record {
         {
             return None;
         }
-        let _flags: [u8; 2] = reader.take()?;
+        let delegated = u16::from_le_bytes(reader.take()?) & DELEGATED != 0;
         let pid = u32::from_le_bytes(reader.take()?);
         let uid = u32::from_le_bytes(reader.take()?);
         let start_ticks = u64::from_le_bytes(reader.take()?);
@@ -103,7 +107,8 @@ impl Record {
         let length = usize::from(u16::from_le_bytes(reader.take()?));
         let label = bytes[LABEL_AT..CHECKSUM_AT].get(..length)?;
         let label = printable(&String::from_utf8_lossy(label));
-        Some(Self { hold, holder: Holder { pid, start_ticks, uid, pid_namespace, job, since, label } })
+        let holder = Holder { pid, start_ticks, uid, pid_namespace, job, since, label, delegated };
+        Some(Self { hold, holder })
     }
 }
 
@@ -174,6 +179,7 @@ mod tests {
             job: 5,
             since,
             label: label.into(),
+            delegated: false,
         };
         Record { hold: HoldId::new(77).unwrap(), holder }
     }
@@ -182,6 +188,9 @@ mod tests {
     fn the_layout_does_not_change_unnoticed() {
         let bytes = record("cg.C").encode();
         assert_eq!(&bytes[..8], b"ttab\x01\0\0\0");
+        let mut kept = record("cg.C");
+        kept.holder.delegated = true;
+        assert_eq!(&kept.encode()[..8], b"ttab\x01\0\x01\0");
         assert_eq!(bytes[8..12], 4711u32.to_le_bytes());
         assert_eq!(bytes[12..16], 1000u32.to_le_bytes());
         assert_eq!(bytes[16..24], 99u64.to_le_bytes());
@@ -235,10 +244,11 @@ mod tests {
         #[test]
         fn what_is_written_is_read(
             pid: u32, start_ticks: u64, uid: u32, pid_namespace: u64, job: u64, since: u64,
-            hold in 1u64..1 << 41, label in "\\PC{0,200}",
+            hold in 1u64..1 << 41, label in "\\PC{0,200}", delegated: bool,
         ) {
             let since = Duration::from_nanos(since);
-            let holder = Holder { pid, start_ticks, uid, pid_namespace, job, since, label: label.clone() };
+            let label_kept = label.clone();
+            let holder = Holder { pid, start_ticks, uid, pid_namespace, job, since, label: label_kept, delegated };
             let written = Record { hold: HoldId::new(hold).unwrap(), holder };
             let read = Record::decode(&written.encode()).unwrap();
             prop_assert!(label.len() > LABEL_BYTES || read.holder.label == printable(&label));

@@ -129,6 +129,7 @@ impl TicketClaim {
             job: 0,
             since: Duration::from_nanos(body.since_ns),
             label: printable(super::record::cut(&body.label, LABEL_BYTES_MAX)),
+            delegated: false,
         };
         Some(Self { holder, demand, cores: body.cores, priority: body.priority })
     }

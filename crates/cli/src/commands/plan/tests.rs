@@ -269,6 +269,7 @@ fn run_decides(world: &World, args: &RunArgs, known: OfPlan) -> Result<(Option<H
         goes_on: &|| true,
         priority: 0,
         rules: situation.policy.site.queue(),
+        holder: None,
     };
     reserved(world, &request, &mut facts, &order, None).map_err(|error| error.to_string())
 }

@@ -1,0 +1,259 @@
+//! Change of a hold's cores while its programs run.
+//!
+//! The ledger first when a hold grows, the masks first when it shrinks: at every instant the masks
+//! of its threads are within the CPUs that the ledger grants it, also if the process that does it
+//! is killed.
+
+use crate::foreign_load::Surroundings;
+use crate::masks::widest_mask;
+use crate::queue::Line;
+use crate::select::{HoldName, Selected, open};
+use crate::site_facts::{LedgerPosition, Situation};
+use anyhow::{Context, Result};
+use serde::Serialize;
+use std::collections::BTreeSet;
+use std::time::Duration;
+use trimtab_core::place::BUSY_FROM;
+use trimtab_core::queue::Applicant;
+use trimtab_core::resize::{Extent, ResizeError, cores_of, resized};
+use trimtab_core::set::CpuSet;
+use trimtab_core::topology::Machine;
+use trimtab_front::args::SurveyMode;
+use trimtab_front::process_env::World;
+use trimtab_linux::ledger::{Borrowed, Ledger, LedgerError, Level, Planner, ProcessTable};
+use trimtab_linux::process::{self, Pid};
+use trimtab_linux::rebind::{Bound, Rebound, rebind, threads};
+
+/// Longest wait for the right to plan.
+const PLANNER_WAIT_MAX: Duration = Duration::from_secs(2);
+
+/// A changed hold: `trimtab.resize/1`.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Resized {
+    schema: &'static str,
+    /// Number of the hold.
+    pub hold: String,
+    /// The holder.
+    pub pid: u32,
+    /// Its CPUs before.
+    pub before: CpuSet,
+    /// Its CPUs now.
+    pub reserved: CpuSet,
+    /// CPUs on which its program may run now.
+    pub cpus: CpuSet,
+    /// Its cores now.
+    pub cores: usize,
+    /// Number of threads that got another mask.
+    pub rebound: usize,
+    /// Number of threads that kept their masks.
+    pub kept: usize,
+    /// Processes whose preload library places later threads by the plan of their start, of which
+    /// some CPUs were given back.
+    pub stale: BTreeSet<u32>,
+    /// The holder's name.
+    pub command: String,
+}
+
+/// Changes a hold to this number of cores.
+///
+/// # Errors
+/// There is no such hold, it is another user's or shared, there are not enough free cores, runs
+/// inside it have its cores, or the kernel refuses.
+pub fn resize(world: &World, name: HoldName, wanted: usize, survey: SurveyMode) -> Result<Resized> {
+    let situation = Situation::live(world, true)?;
+    let machine = &situation.machine;
+    let ledger = open(world)?;
+    let selected = Selected::find(world, &ledger, &machine.cpus(), name)?;
+    Ok(change(world, &situation, &ledger, selected, None, wanted, survey)?.0)
+}
+
+/// Changes a hold that was found; `own` is its description if this process has it.
+pub(crate) fn change(
+    world: &World,
+    situation: &Situation,
+    ledger: &Ledger,
+    selected: Selected,
+    own: Option<Borrowed>,
+    wanted: usize,
+    survey: SurveyMode,
+) -> Result<(Resized, Borrowed)> {
+    selected.exclusive()?;
+    // Threads of the holder that were never bound to its cores have all CPUs.
+    let unbound = own.is_some().then(|| allowed(situation));
+    let borrowed = match own {
+        Some(own) => own,
+        None => ledger.borrow_from(&selected.lockers, &selected.hold)?,
+    };
+    let machine = &situation.machine;
+    let grows = wanted > cores_of(machine, &selected.hold.cpus).len();
+    // Takes a tenth of a second, so it comes before the right to plan.
+    let allowed = allowed(situation);
+    let seen = match grows {
+        true => Surroundings::look(world, survey, machine, &allowed, Some(ledger)),
+        false => Surroundings::default(),
+    };
+    let change = HoldChange { world, machine, ledger, selected, borrowed, unbound };
+    let _rights = change.rights()?;
+    let free = if grows { change.free(&allowed, situation)? } else { CpuSet::new() };
+    let inside = change.inside()?;
+    let hold = &change.borrowed.hold().cpus;
+    // A hold inside another one competes with programs of that hold only.
+    let busy = |cpu: &_| seen.busy.get(cpu).is_some_and(|&load| load >= BUSY_FROM);
+    let quiet: CpuSet = match change.selected.hold.level {
+        Level::MACHINE => free.difference(&seen.pinned).iter().filter(|cpu| !busy(cpu)).collect(),
+        _ => free.clone(),
+    };
+    let after = match resized(machine, hold, &quiet, &inside, wanted) {
+        Err(ResizeError::TooFew { .. }) => resized(machine, hold, &free, &inside, wanted)?,
+        after => after?,
+    };
+    change.carry_out(&after)
+}
+
+/// Returns the CPUs that a hold may get: those of the cpuset, without the site's own. The mask of
+/// this process does not count, since the hold may have narrowed it.
+fn allowed(situation: &Situation) -> CpuSet {
+    let widest = widest_mask().unwrap_or_else(|| situation.taken.allowed.clone());
+    match &situation.policy.site.reserved_cpus {
+        Some(reserved) => widest.difference(reserved),
+        None => widest,
+    }
+}
+
+/// A change in progress.
+struct HoldChange<'a> {
+    world: &'a World,
+    machine: &'a Machine,
+    ledger: &'a Ledger,
+    selected: Selected,
+    borrowed: Borrowed,
+    /// Mask of threads of this process that do not take part, if this process has the hold.
+    unbound: Option<CpuSet>,
+}
+
+impl HoldChange<'_> {
+    /// Takes the right to plan at the hold's level and inside it, so that neither a new hold nor
+    /// one inside this one is made meanwhile.
+    fn rights(&self) -> Result<Vec<Planner>> {
+        let level = self.selected.hold.level;
+        let levels = [Some(level), level.inner()].into_iter().flatten();
+        let right = |level| match self.ledger.planner(level, PLANNER_WAIT_MAX) {
+            Ok(right) => Ok(right),
+            Err(error @ LedgerError::PlannerBusy { .. }) => {
+                Err(anyhow::Error::from(error).context("another launch is planning, try again"))
+            }
+            Err(error) => Err(error.into()),
+        };
+        levels.map(right).collect()
+    }
+
+    /// Returns the position of the hold.
+    fn stand(&self) -> Result<LedgerPosition> {
+        let hold = &self.selected.hold;
+        let Some(outer) = hold.level.depth().checked_sub(1).and_then(Level::new) else {
+            return Ok(LedgerPosition { level: Level::MACHINE, within: self.machine.cpus() });
+        };
+        let holders = self.ledger.holders(outer, &self.machine.cpus())?.known;
+        let around = holders.into_iter().find(|around| hold.cpus.is_subset(&around.cpus));
+        let around = around.context("the hold around this one has ended: it cannot grow")?;
+        Ok(LedgerPosition { level: hold.level, within: around.cpus })
+    }
+
+    /// Returns the CPUs that the hold could get.
+    fn free(&self, allowed: &CpuSet, situation: &Situation) -> Result<CpuSet> {
+        let stand = self.stand()?;
+        let held = self.ledger.map(stand.level, &stand.within)?.held();
+        let rules = situation.policy.site.queue();
+        let line = Line { world: self.world, machine: self.machine, stand: &stand, rules };
+        let processes = ProcessTable::at(&self.world.proc());
+        let runs = self.ledger.queue(stand.level, &stand.within, &processes)?;
+        let kept = line.precedence(self.ledger, &runs, Applicant::Passing)?.kept;
+        Ok(allowed.intersection(&stand.within).difference(&held).difference(&kept))
+    }
+
+    /// Returns the CPUs of the hold that runs inside it have.
+    fn inside(&self) -> Result<CpuSet> {
+        let hold = self.borrowed.hold();
+        let Some(inner) = hold.level.inner() else { return Ok(CpuSet::new()) };
+        Ok(self.ledger.map(inner, &hold.cpus)?.held())
+    }
+
+    /// Makes the hold consist of these CPUs.
+    fn carry_out(mut self, after: &CpuSet) -> Result<(Resized, Borrowed)> {
+        let before = self.borrowed.hold().cpus.clone();
+        let proc = self.world.proc();
+        let members = self.selected.members(&proc, self.ledger);
+        let masks: Vec<CpuSet> =
+            members.iter().flat_map(|pid| threads(&proc, *pid)).map(|thread| thread.mask).collect();
+        let old = Extent::of_threads(before.clone(), &masks);
+        let new = old.changed_to(self.machine, after);
+        let added = after.difference(&before);
+        let crowded = masks.iter().filter(|mask| mask.is_subset(&before)).count() > old.mask.len();
+        let mut rebound = Rebound::default();
+        if !added.is_empty() {
+            self.borrowed.add(self.ledger, &added)?;
+            rebound = match self.bind(&old, &new, crowded) {
+                Ok(rebound) => rebound,
+                Err(error) => {
+                    let undone = self.bind(&new, &old, false).is_ok();
+                    if undone {
+                        self.borrowed.give_back(self.ledger, &added)?;
+                    }
+                    return Err(error);
+                }
+            };
+        }
+        let removed = before.difference(after);
+        if !removed.is_empty() {
+            rebound = self.bind(&old, &new, false)?;
+            self.borrowed.give_back(self.ledger, &removed)?;
+        }
+        let mut stale = if removed.is_empty() { BTreeSet::new() } else { self.placed_by_library(&members) };
+        let moved = |pid: u32| {
+            let threads = process::threads(&proc, Pid(pid)).unwrap_or_default();
+            threads.iter().any(|tid| rebound.changed.contains(&tid.0))
+        };
+        stale.retain(|&pid| moved(pid));
+        let hold = self.borrowed.hold();
+        let done = Resized {
+            schema: "trimtab.resize/1",
+            hold: hold.id.name(),
+            pid: hold.holder.pid,
+            before,
+            reserved: hold.cpus.clone(),
+            cpus: new.mask,
+            cores: cores_of(self.machine, after).len(),
+            rebound: rebound.changed.len(),
+            kept: rebound.kept.len(),
+            stale,
+            command: hold.holder.label.clone(),
+        };
+        Ok((done, self.borrowed))
+    }
+
+    /// Gives all threads of the hold their masks.
+    fn bind(&self, old: &Extent, new: &Extent, crowded: bool) -> Result<Rebound> {
+        let proc = self.world.proc();
+        // A thread whose mask changed is judged by its new mask in the next pass.
+        let rule = |thread: &Bound| {
+            let is_unbound = |unbound: &CpuSet| thread.pid == Pid::own() && unbound.is_subset(&thread.mask);
+            if self.unbound.as_ref().is_some_and(is_unbound) {
+                return None;
+            }
+            let mask = old.mask_of_thread(new, &thread.mask, crowded)?;
+            (!self.selected.is_elsewhere(&proc, self.ledger, thread.pid, &thread.mask)).then_some(mask)
+        };
+        let members = || self.selected.members(&proc, self.ledger);
+        Ok(rebind(&proc, &members, &rule)?)
+    }
+
+    /// Returns the processes that have the preload library with a plan.
+    fn placed_by_library(&self, members: &[Pid]) -> BTreeSet<u32> {
+        let proc = self.world.proc();
+        let loaded = |pid: &&Pid| {
+            std::fs::read_to_string(proc.join(format!("{pid}/maps")))
+                .is_ok_and(|maps| maps.contains("libtrimtab_shim.so"))
+        };
+        members.iter().filter(loaded).map(|pid| pid.0).collect()
+    }
+}
