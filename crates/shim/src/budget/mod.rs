@@ -15,6 +15,7 @@
 //! - A forked child starts without teams and takes a slot of its own.
 //! - Without the variable, or with a page of another format, a team costs one more load.
 
+pub(crate) mod exact;
 mod page;
 mod process;
 mod survey;
@@ -60,6 +61,8 @@ pub(crate) struct Wanted {
     pub(crate) dynamic: bool,
     /// Position of the opening thread in its teams; `None` outside all teams.
     pub(crate) inside: Option<Inside>,
+    /// Whether the program fails with a smaller team. It is counted only.
+    pub(crate) is_exact: bool,
 }
 
 /// Team that has been counted.
@@ -87,6 +90,11 @@ pub(crate) fn is_on() -> bool {
     ON.load(Acquire)
 }
 
+/// Returns whether a team of this process is open.
+pub(crate) fn has_teams() -> bool {
+    COMPUTING.load(Relaxed) > 0
+}
+
 /// Ends this process's part in the budget after a fault of the shim.
 pub(crate) fn stand_down() {
     ON.store(false, Release);
@@ -98,7 +106,7 @@ fn rule() -> Rule {
 
 /// Counts a team that the calling thread is about to open, and decides its size.
 pub(crate) fn open(wanted: Wanted) -> Team {
-    let Wanted { threads: asked, numbered, dynamic, inside } = wanted;
+    let Wanted { threads: asked, numbered, dynamic, inside, is_exact } = wanted;
     // The opening thread of an inner team is counted already.
     let known = u32::from(inside.is_some());
     SUMS[TEAMS].fetch_add(1, Relaxed);
@@ -109,7 +117,7 @@ pub(crate) fn open(wanted: Wanted) -> Team {
     if now() >= NEXT.load(Relaxed) {
         survey::examine();
     }
-    let bounds = rule().bounds(numbered, dynamic);
+    let bounds = !is_exact && rule().bounds(numbered, dynamic);
     let share = SHARE.load(Relaxed);
     let size = |computing| if bounds { grant(share, computing, asked, inside) } else { asked };
     let mut computing = COMPUTING.load(Relaxed);
@@ -138,6 +146,16 @@ impl Team {
     /// Returns a team that is not counted.
     pub(crate) const fn uncounted() -> Self {
         Self { threads: None, counted: 0 }
+    }
+
+    /// Returns the threads by which the team counts.
+    pub(crate) const fn counted(self) -> u32 {
+        self.counted
+    }
+
+    /// Returns a team that counts by this number of threads.
+    pub(crate) const fn of_counted(counted: u32) -> Self {
+        Self { threads: None, counted }
     }
 
     /// Records the end of the team.
@@ -186,6 +204,7 @@ extern "C" fn forked() {
             sum.store(0, Relaxed);
         }
         survey::forget();
+        crate::blas::forked();
         page::take_slot();
     });
 }
