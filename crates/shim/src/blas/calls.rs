@@ -23,7 +23,7 @@ struct Call {
     /// Null if the call is passed on unchanged.
     control: *const Control,
     entered: u32,
-    counted: u32,
+    counted: u64,
 }
 
 /// Decides about a call. Returns the address of the real function; 0 if no library defines it.
@@ -54,7 +54,7 @@ fn open(control: &'static Control, call: &mut Call) {
     let team = budget::open(Wanted { threads, numbered: false, dynamic: true, inside, is_exact: false });
     INSIDE.set(true);
     let entered = control.enter(team.threads.unwrap_or(threads), threads);
-    *call = Call { control, entered, counted: team.counted() };
+    *call = Call { control, entered, counted: team.word() };
 }
 
 /// Ends a call that counts.
@@ -69,7 +69,7 @@ unsafe extern "C" fn after(call: *const Call) {
         control.leave(call.entered);
     }
     INSIDE.set(false);
-    Team::of_counted(call.counted).close();
+    Team::close_word(call.counted);
 }
 
 /// Calls the function at the position in a register that carries no argument. The functions have at
@@ -86,17 +86,17 @@ pub(super) unsafe extern "C-unwind" fn common() {
         "mov rbp, rsp",
         ".cfi_def_cfa_register rbp",
         "push r9", "push r8", "push rcx", "push rdx", "push rsi", "push rdi",
-        "sub rsp, 80",
+        "sub rsp, 96",
         "movsd [rsp], xmm0", "movsd [rsp + 8], xmm1", "movsd [rsp + 16], xmm2", "movsd [rsp + 24], xmm3",
         "movsd [rsp + 32], xmm4", "movsd [rsp + 40], xmm5", "movsd [rsp + 48], xmm6", "movsd [rsp + 56], xmm7",
         "mov edi, r11d",
         "mov rsi, [rbp + 8]",
-        "lea rdx, [rbp - 64]",
+        "lea rdx, [rbp - 72]",
         "call {before}",
         "mov r11, rax",
         "movsd xmm0, [rsp]", "movsd xmm1, [rsp + 8]", "movsd xmm2, [rsp + 16]", "movsd xmm3, [rsp + 24]",
         "movsd xmm4, [rsp + 32]", "movsd xmm5, [rsp + 40]", "movsd xmm6, [rsp + 48]", "movsd xmm7, [rsp + 56]",
-        "cmp qword ptr [rbp - 64], 0",
+        "cmp qword ptr [rbp - 72], 0",
         "jne 2f",
         "mov rdi, [rbp - 48]", "mov rsi, [rbp - 40]", "mov rdx, [rbp - 32]",
         "mov rcx, [rbp - 24]", "mov r8, [rbp - 16]", "mov r9, [rbp - 8]",
@@ -114,7 +114,7 @@ pub(super) unsafe extern "C-unwind" fn common() {
         "mov rcx, [rbp - 24]", "mov r8, [rbp - 16]", "mov r9, [rbp - 8]",
         "call r11",
         "mov [rsp], rax",
-        "lea rdi, [rbp - 64]",
+        "lea rdi, [rbp - 72]",
         "call {after}",
         "mov rax, [rsp]",
         "leave",
@@ -132,10 +132,10 @@ pub(super) unsafe extern "C-unwind" fn common() {
 pub(super) unsafe extern "C-unwind" fn common() {
     std::arch::naked_asm!(
         ".cfi_startproc",
-        "stp x29, x30, [sp, #-160]!",
-        ".cfi_def_cfa_offset 160",
-        ".cfi_offset x29, -160",
-        ".cfi_offset x30, -152",
+        "stp x29, x30, [sp, #-176]!",
+        ".cfi_def_cfa_offset 176",
+        ".cfi_offset x29, -176",
+        ".cfi_offset x30, -168",
         "mov x29, sp",
         ".cfi_def_cfa_register x29",
         "stp x0, x1, [x29, #16]", "stp x2, x3, [x29, #32]",
@@ -152,7 +152,7 @@ pub(super) unsafe extern "C-unwind" fn common() {
         "ldr x9, [x29, #144]",
         "cbz x9, 3f",
         "sub sp, sp, #128",
-        "add x12, x29, #160",
+        "add x12, x29, #176",
         "mov x13, sp",
         "mov x10, #16",
         "2: ldr x14, [x12], #8",
@@ -168,7 +168,7 @@ pub(super) unsafe extern "C-unwind" fn common() {
         "ldr x0, [sp]",
         "mov sp, x29",
         ".cfi_remember_state",
-        "ldp x29, x30, [sp], #160",
+        "ldp x29, x30, [sp], #176",
         ".cfi_def_cfa sp, 0",
         ".cfi_restore x29",
         ".cfi_restore x30",
@@ -176,7 +176,7 @@ pub(super) unsafe extern "C-unwind" fn common() {
         ".cfi_restore_state",
         "3: ldp x0, x1, [x29, #16]", "ldp x2, x3, [x29, #32]",
         "ldp x4, x5, [x29, #48]", "ldp x6, x7, [x29, #64]",
-        "ldp x29, x30, [sp], #160",
+        "ldp x29, x30, [sp], #176",
         ".cfi_def_cfa sp, 0",
         ".cfi_restore x29",
         ".cfi_restore x30",

@@ -24,7 +24,7 @@ use crate::ticks::now;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering::*};
 use trimtab_core::budget::Rule;
 use trimtab_core::budget::page::{State, slot};
-use trimtab_core::budget::share::{Inside, grant};
+use trimtab_core::budget::share::{Inside, grant, part_of_opener};
 
 /// Whether there is a budget. Every team costs one load of it.
 static ON: AtomicBool = AtomicBool::new(false);
@@ -42,6 +42,16 @@ static COMPUTING: AtomicU32 = AtomicU32::new(0);
 /// time between the two examinations before.
 static WANTS: AtomicU32 = AtomicU32::new(0);
 static WANTED_BEFORE: AtomicU32 = AtomicU32::new(0);
+/// Open teams of this process outside all teams.
+static OPENERS: AtomicU32 = AtomicU32::new(0);
+/// Number of such teams when there was last more than one, and when that was, in ticks.
+static OPENERS_BEFORE: AtomicU32 = AtomicU32::new(0);
+static OPENERS_AT: AtomicU64 = AtomicU64::new(0);
+/// For so long threads that opened teams at the same time are expected to do so again, in ticks: 2
+/// ms (see [`survey`]). Chosen: longer than the pause of a worker between two calls of a library,
+/// shorter than the steps of a program.
+const PAUSE_TICKS: u64 = 2 * survey::INTERVAL_TICKS;
+
 /// Sums over teams, in the order of the slot's words.
 static SUMS: [AtomicU64; slot::SUMS] = [const { AtomicU64::new(0) }; slot::SUMS];
 
@@ -73,6 +83,8 @@ pub(crate) struct Team {
     pub(crate) threads: Option<u32>,
     /// Threads by which it added to [`COMPUTING`].
     counted: u32,
+    /// Whether it is outside all teams.
+    is_outer: bool,
 }
 
 /// Joins the hold's budget, if there is one. Called while the process has one thread.
@@ -114,12 +126,19 @@ pub(crate) fn open(wanted: Wanted) -> Team {
     if WANTS.load(Relaxed) < total {
         WANTS.fetch_max(total, Relaxed);
     }
-    if now() >= NEXT.load(Relaxed) {
+    let ticks = now();
+    if ticks >= NEXT.load(Relaxed) {
         survey::examine();
     }
+    let is_outer = inside.is_none();
+    let openers = if is_outer { openers(ticks) } else { 1 };
     let bounds = !is_exact && rule().bounds(numbered, dynamic);
     let share = SHARE.load(Relaxed);
-    let size = |computing| if bounds { grant(share, computing, asked, inside) } else { asked };
+    let size = |computing| match (bounds, inside) {
+        (false, _) => asked,
+        (true, None) => grant(share, computing, asked, inside).min(part_of_opener(share, openers)),
+        (true, Some(_)) => grant(share, computing, asked, inside),
+    };
     let mut computing = COMPUTING.load(Relaxed);
     let size = loop {
         let size = size(computing);
@@ -139,27 +158,54 @@ pub(crate) fn open(wanted: Wanted) -> Team {
         SUMS[BORROWED].fetch_add(beyond.into(), Relaxed);
     }
     publish();
-    Team { threads: (size < asked).then_some(size), counted }
+    Team { threads: (size < asked).then_some(size), counted, is_outer }
+}
+
+/// Counts a team outside all teams. Returns the number of threads that open such teams now or did a
+/// moment ago.
+fn openers(ticks: u64) -> u32 {
+    let open = OPENERS.fetch_add(1, Relaxed).saturating_add(1);
+    if open > 1 {
+        OPENERS_BEFORE.store(open, Relaxed);
+        OPENERS_AT.store(ticks, Relaxed);
+        return open;
+    }
+    let is_recent = ticks.saturating_sub(OPENERS_AT.load(Relaxed)) < PAUSE_TICKS;
+    if is_recent { OPENERS_BEFORE.load(Relaxed).max(1) } else { 1 }
+}
+
+/// Counts the end of a team outside all teams.
+fn close_opener() {
+    // A forked child begins at 0.
+    let before = OPENERS.fetch_update(Relaxed, Relaxed, |open| open.checked_sub(1)).unwrap_or(0);
+    if before > 1 {
+        OPENERS_AT.store(now(), Relaxed);
+    }
 }
 
 impl Team {
     /// Returns a team that is not counted.
     pub(crate) const fn uncounted() -> Self {
-        Self { threads: None, counted: 0 }
+        Self { threads: None, counted: 0, is_outer: false }
     }
 
-    /// Returns the threads by which the team counts.
-    pub(crate) const fn counted(self) -> u32 {
-        self.counted
+    /// Returns the team as a word for [`close_word`](Self::close_word); not 0.
+    pub(crate) const fn word(self) -> u64 {
+        1 | (self.is_outer as u64) << 1 | (self.counted as u64) << 32
     }
 
-    /// Returns a team that counts by this number of threads.
-    pub(crate) const fn of_counted(counted: u32) -> Self {
-        Self { threads: None, counted }
+    /// Records the end of the team of a word; of none if it is 0.
+    pub(crate) fn close_word(word: u64) {
+        if word != 0 {
+            Self { threads: None, counted: (word >> 32) as u32, is_outer: word & 2 != 0 }.close();
+        }
     }
 
     /// Records the end of the team.
     pub(crate) fn close(self) {
+        if self.is_outer {
+            close_opener();
+        }
         if self.counted > 0 {
             // A forked child begins at 0, in whichever team its parent was.
             let less = |now: u32| Some(now.saturating_sub(self.counted));
@@ -197,6 +243,8 @@ fn publish() {
 extern "C" fn forked() {
     crate::errno::kept(|| {
         COMPUTING.store(0, Relaxed);
+        OPENERS.store(0, Relaxed);
+        OPENERS_AT.store(0, Relaxed);
         WANTS.store(0, Relaxed);
         WANTED_BEFORE.store(0, Relaxed);
         NEXT.store(0, Relaxed);

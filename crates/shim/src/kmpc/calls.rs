@@ -36,7 +36,7 @@ const PLACE: usize = 0;
 const MICROTASK: usize = 2;
 
 /// Decides about a team. Returns the address of the real function; 0 if no runtime is loaded. Stores
-/// in `counted` the threads by which the team counts, plus one; 0 if the call is passed on unchanged.
+/// in `counted` the team as a word; 0 if the call is passed on unchanged.
 ///
 /// # Safety
 /// As the functions in assembly call it.
@@ -60,8 +60,7 @@ unsafe extern "C" fn before_fork(
         STATED.set(Stated::Nothing);
         return real;
     }
-    let team = open(library, words[PLACE] as *mut c_void);
-    *counted = u64::from(team.counted()) + 1;
+    *counted = open(library, words[PLACE] as *mut c_void).word();
     real
 }
 
@@ -100,9 +99,7 @@ fn state(library: &Library, place: *mut c_void, threads: u32) {
 
 /// Counts the end of a team.
 extern "C" fn after_fork(counted: u64) {
-    if let Some(threads) = counted.checked_sub(1) {
-        Team::of_counted(threads as u32).close();
-    }
+    Team::close_word(counted);
 }
 
 /// Stores a stated number. Returns the address of the real function.

@@ -38,7 +38,7 @@ fn calls_share_the_cores_and_the_librarys_number_returns() {
                 (4, "one number", "4 8"),
                 (16, "one number", "8 8"),
                 // The first call gets the cores, the later ones a thread each.
-                (4, "pool number one", "4,1,1 8 4"),
+                (4, "pool number pause one", "4,1,1 8 4"),
                 // The members of a team divide them.
                 (4, "team number one", "2,2 8 4"),
                 (2, "team number one", "1,1 8 2"),
@@ -61,7 +61,7 @@ fn a_number_of_each_thread_is_set_for_the_calling_one() {
     for (cores, steps, sizes) in [
         (4, "one number", "4 8"),
         (16, "one number", "8 8"),
-        (4, "pool number one", "4,1,1 8 4"),
+        (4, "pool number pause one", "4,1,1 8 4"),
         (4, "team number one", "2,2 8 4"),
         (4, "solve number", "77:4 8"),
     ] {

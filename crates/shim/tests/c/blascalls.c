@@ -4,6 +4,7 @@
 //   team     a team of two threads that multiply at the same time
 //   solve    a function of Fortran's form that returns a number
 //   set      the program sets three threads (OpenBLAS's interface)
+//   pause    a while without calls
 //   number   the library's number now
 // It prints the number of threads of each call.
 #define _GNU_SOURCE
@@ -11,6 +12,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 void cblas_dgemm(int, int, int, int, int, int, double, const double *, int, const double *, int, double, double *, int);
 int dgesv_(const int *, const int *, double *, const int *, int *, double *, const int *, int *);
@@ -68,6 +70,8 @@ int main(int count, char **word) {
 #ifndef MKL
             openblas_set_num_threads(3);
 #endif
+        } else if (!strcmp(word[at], "pause")) {
+            usleep(100000);
         } else if (!strcmp(word[at], "number")) {
             printf("%d ", get());
         }
