@@ -7,23 +7,49 @@ use crate::{gomp, kmpc};
 use std::cell::Cell;
 use std::ptr::null;
 
-thread_local! {
-    /// Whether the thread is in a call that counts.
-    static INSIDE: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Returns whether the calling thread is in a call of BLAS that counts as a team.
-pub(crate) fn is_inside() -> bool {
-    INSIDE.get()
-}
-
-/// Call between its beginning and its end, in the frame of [`common`].
+/// Call that counts, in the frame of [`common`].
+#[derive(Clone, Copy)]
 #[repr(C)]
 struct Call {
     /// Null if the call is passed on unchanged.
     control: *const Control,
     entered: u32,
     counted: u64,
+}
+
+impl Call {
+    const NONE: Self = Self { control: null(), entered: 0, counted: 0 };
+
+    fn end(self) {
+        // SAFETY: controls are leaked.
+        if let Some(control) = unsafe { self.control.as_ref() } {
+            control.leave(self.entered);
+        }
+        Team::close_word(self.counted);
+    }
+}
+
+thread_local! {
+    /// The call that counts and in which the thread is, and its place on the stack; 0 if there is
+    /// none.
+    static INSIDE: Cell<(usize, Call)> = const { Cell::new((0, Call::NONE)) };
+}
+
+/// Returns whether the calling thread is in a call of BLAS that counts as a team.
+pub(crate) fn is_inside() -> bool {
+    INSIDE.get().0 != 0
+}
+
+/// Does the same for a call with this place on the stack. A call that the program has left by a
+/// jump (`longjmp`, after an error in an argument) is ended here.
+fn is_inside_at(place: usize) -> bool {
+    let (outer, call) = INSIDE.get();
+    if outer == 0 || place < outer {
+        return outer != 0;
+    }
+    INSIDE.set((0, Call::NONE));
+    call.end();
+    false
 }
 
 /// Decides about a call. Returns the address of the real function; 0 if no library defines it.
@@ -33,11 +59,11 @@ struct Call {
 unsafe extern "C" fn before(at: usize, caller: usize, call: *mut Call) -> usize {
     // SAFETY: the caller's contract.
     let call = unsafe { &mut *call };
-    *call = Call { control: null(), entered: 0, counted: 0 };
+    *call = Call::NONE;
     let Some(entry) = library::of(caller, at) else { return 0 };
     if budget::is_on()
-        && !INSIDE.get()
         && let Some(control) = entry.control()
+        && !is_inside_at(std::ptr::from_ref(call).addr())
     {
         open(control, call);
     }
@@ -52,9 +78,9 @@ fn open(control: &'static Control, call: &mut Call) {
     // No thread is inside a team if none is open.
     let inside = budget::has_teams().then(|| gomp::inside().or_else(kmpc::inside)).flatten();
     let team = budget::open(Wanted { threads, numbered: false, dynamic: true, inside, is_exact: false });
-    INSIDE.set(true);
     let entered = control.enter(team.threads.unwrap_or(threads), threads);
     *call = Call { control, entered, counted: team.word() };
+    INSIDE.set((std::ptr::from_ref(call).addr(), *call));
 }
 
 /// Ends a call that counts.
@@ -62,19 +88,14 @@ fn open(control: &'static Control, call: &mut Call) {
 /// # Safety
 /// As [`common`] calls it, with what [`before`] stored.
 unsafe extern "C" fn after(call: *const Call) {
+    INSIDE.set((0, Call::NONE));
     // SAFETY: the caller's contract.
-    let call = unsafe { &*call };
-    // SAFETY: controls are leaked.
-    if let Some(control) = unsafe { call.control.as_ref() } {
-        control.leave(call.entered);
-    }
-    INSIDE.set(false);
-    Team::close_word(call.counted);
+    unsafe { *call }.end();
 }
 
 /// Calls the function at the position in a register that carries no argument. The functions have at
-/// most 16 arguments on the stack, which are copied if the call counts; they return nothing or an
-/// integer.
+/// most 16 arguments of a word, hidden lengths of Fortran's texts included; those on the stack are
+/// copied if the call counts. They return nothing or an integer.
 #[cfg(target_arch = "x86_64")]
 #[unsafe(naked)]
 pub(super) unsafe extern "C-unwind" fn common() {
@@ -105,10 +126,10 @@ pub(super) unsafe extern "C-unwind" fn common() {
         ".cfi_def_cfa rsp, 8",
         "jmp r11",
         ".cfi_restore_state",
-        "2: sub rsp, 128",
+        "2: sub rsp, 80",
         "mov rdi, rsp",
         "lea rsi, [rbp + 16]",
-        "mov ecx, 16",
+        "mov ecx, 10",
         "rep movsq",
         "mov rdi, [rbp - 48]", "mov rsi, [rbp - 40]", "mov rdx, [rbp - 32]",
         "mov rcx, [rbp - 24]", "mov r8, [rbp - 16]", "mov r9, [rbp - 8]",
@@ -151,10 +172,10 @@ pub(super) unsafe extern "C-unwind" fn common() {
         "ldp d4, d5, [x29, #112]", "ldp d6, d7, [x29, #128]",
         "ldr x9, [x29, #144]",
         "cbz x9, 3f",
-        "sub sp, sp, #128",
+        "sub sp, sp, #64",
         "add x12, x29, #176",
         "mov x13, sp",
-        "mov x10, #16",
+        "mov x10, #8",
         "2: ldr x14, [x12], #8",
         "str x14, [x13], #8",
         "subs x10, x10, #1",

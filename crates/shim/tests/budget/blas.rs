@@ -5,7 +5,7 @@ use super::hold::{Hold, finish};
 use std::path::Path;
 use trimtab_core::budget::Rule;
 
-/// A program and its BLAS library, which is deleted with it.
+/// A program or a library, and its BLAS library, which is deleted with it.
 struct Linked {
     program: HostProgram,
     library: HostProgram,
@@ -13,13 +13,17 @@ struct Linked {
 
 impl Linked {
     fn of(compiler: &str, flags: &[&str]) -> Option<Self> {
+        Self::with(compiler, "blascalls.c", &["-O1", "-fopenmp", "-pthread"], flags)
+    }
+
+    fn with(compiler: &str, source: &str, own: &[&str], flags: &[&str]) -> Option<Self> {
         let library = [["-O1", "-shared", "-fPIC", "-pthread"].as_slice(), flags].concat();
         let library = HostProgram::built("gcc", "fakeblas.c", &library)?;
         let folder = library.path.parent().unwrap().to_owned();
         std::fs::rename(&library.path, folder.join("libfakeblas.so")).unwrap();
         let (search, run) = (format!("-L{}", folder.display()), format!("-Wl,-rpath,{}", folder.display()));
-        let rest = ["-O1", "-fopenmp", "-pthread", &search, "-lfakeblas", &run];
-        let program = HostProgram::built(compiler, "blascalls.c", &[rest.as_slice(), flags].concat())?;
+        let link = [search.as_str(), "-lfakeblas", &run];
+        let program = HostProgram::built(compiler, source, &[own, &link, flags].concat())?;
         Some(Self { program, library })
     }
 
@@ -43,6 +47,8 @@ fn calls_share_the_cores_and_the_librarys_number_returns() {
                 (4, "team number one", "2,2 8 4"),
                 (2, "team number one", "1,1 8 2"),
                 (4, "solve number", "77:4 8"),
+                // A call that an error handler left has ended.
+                (4, "jump one number", "4 8"),
                 // The program's own number is kept.
                 (4, "set one number pool number", "3 3 3,1,1 3"),
                 (2, "set one number pool number", "2 3 2,1,1 3"),
@@ -78,6 +84,40 @@ fn two_processes_share_the_cores_by_their_calls() {
     assert_eq!(size, "4");
     assert_eq!(linked.run(&hold, "one number"), "2 8");
     finish(held);
+}
+
+#[test]
+fn libraries_that_are_opened_and_closed_call_the_blas_that_they_are_linked_to() {
+    let Some(program) = HostProgram::built("gcc", "plugged.c", &["-O1", "-ldl"]) else { return };
+    let flags = ["-O1", "-shared", "-fPIC"];
+    let Some(plugin) = Linked::with("gcc", "blaslib.c", &flags, &[]) else { return };
+    let hold = Hold::of(3, Rule::Unnumbered);
+    assert_eq!(hold.run(&program, plugin.program.path.to_str().unwrap()), "3 3 3");
+    assert_eq!(hold.content().sums().teams, 3);
+}
+
+#[test]
+fn a_child_forked_during_a_call_begins_without_calls() {
+    let Some(linked) = Linked::of("gcc", &[]) else { return };
+    for rule in Rule::ALL {
+        let hold = Hold::of(4, rule);
+        // The child has an equal part; the second call of its parent has what the first one leaves.
+        assert_eq!(linked.run(&hold, "forked one number"), "2 8 4,1 8", "{rule:?}");
+        assert!(hold.content().members.iter().all(|member| member.state.computing == 0));
+    }
+}
+
+#[test]
+fn a_process_that_is_killed_in_a_call_does_not_count() {
+    let Some(linked) = Linked::of("gcc", &[]) else { return };
+    let hold = Hold::of(4, Rule::Unnumbered);
+    let (mut held, number) = hold.start(&linked.program, "stay");
+    assert_eq!(number, "4");
+    assert_eq!(linked.run(&hold, "one"), "2", "an equal part");
+    held.kill().unwrap();
+    held.wait().unwrap();
+    assert_eq!(linked.run(&hold, "one"), "4");
+    assert_eq!(linked.run(&hold, "stay number"), "4 4,1 8 8");
 }
 
 #[test]

@@ -2,10 +2,13 @@
 // MKL's if MKL is defined. A product stores the number of threads that it would use, and waits until as
 // many calls are inside as `blas_together` says. It checks that its arguments arrive.
 #include <pthread.h>
+#include <setjmp.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 int blas_together = 1;
+// Where a product with a wrong argument goes, as in programs whose error handler does not return.
+jmp_buf blas_error;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
@@ -37,6 +40,7 @@ void blas_wait_for(int calls) {
 
 void cblas_dgemm(int order, int ta, int tb, int m, int n, int k, double alpha, const double *a, int lda,
                  const double *b, int ldb, double beta, double *c, int ldc) {
+    if (order == 0) longjmp(blas_error, 1);
     if (order != 101 || ta != 111 || tb != 112 || m != 2 || n != 3 || k != 4 || alpha != 0.5 || a[0] != 1.5 || lda != 5 ||
         b[0] != 2.5 || ldb != 6 || beta != 0.25 || ldc != 7) {
         fprintf(stderr, "an argument is lost\n");
