@@ -5,8 +5,8 @@
 //! (`ompt`) cannot change the size of a team. Idea: interpose the call. If there is a budget, the
 //! team is counted, its number of threads is set by the call that compilers use for a `num_threads`
 //! clause (`__kmpc_push_num_threads`), the arguments are copied to the real call, and the end of
-//! the team is counted when that returns. Without a budget the call is passed on with its registers,
-//! stack and return address unchanged.
+//! the team is counted when that returns. Without a budget the call is passed on with its
+//! registers, stack and return address unchanged.
 //!
 //! - A number is pushed before the call that uses it, by the same thread. A region that an `if`
 //!   clause makes serial uses up the number too. Numbers that are demanded strictly (OpenMP 6) are

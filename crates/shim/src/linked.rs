@@ -53,7 +53,8 @@ pub(crate) fn of(address: usize, name: &CStr) -> Option<Linked> {
     let Definitions { at_start, own, needed, first } = definitions(address, name);
     // The first object that defines the function would be called without this library.
     let function = at_start.or(own).or(needed).or(first)?;
-    let mut callers = address..address.saturating_add(1); // code outside all objects is stored by its own address
+    // Code outside all objects is stored by its own address.
+    let mut callers = address..address.saturating_add(1);
     objects::visit(|object| match object.holds(address) {
         true => {
             callers = object.range();

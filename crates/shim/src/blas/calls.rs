@@ -10,14 +10,14 @@ use std::ptr::null;
 /// Call that counts, in the frame of [`common`].
 #[derive(Clone, Copy)]
 #[repr(C)]
-struct Call {
+struct BlasCall {
     /// Null if the call is passed on unchanged.
     control: *const Control,
     entered: u32,
     counted: u64,
 }
 
-impl Call {
+impl BlasCall {
     const NONE: Self = Self { control: null(), entered: 0, counted: 0 };
 
     fn end(self) {
@@ -32,7 +32,7 @@ impl Call {
 thread_local! {
     /// The call that counts and in which the thread is, and its place on the stack; 0 if there is
     /// none.
-    static INSIDE: Cell<(usize, Call)> = const { Cell::new((0, Call::NONE)) };
+    static INSIDE: Cell<(usize, BlasCall)> = const { Cell::new((0, BlasCall::NONE)) };
 }
 
 /// Returns whether the calling thread is in a call of BLAS that counts as a team.
@@ -47,7 +47,7 @@ fn is_inside_at(place: usize) -> bool {
     if outer == 0 || place < outer {
         return outer != 0;
     }
-    INSIDE.set((0, Call::NONE));
+    INSIDE.set((0, BlasCall::NONE));
     call.end();
     false
 }
@@ -56,10 +56,10 @@ fn is_inside_at(place: usize) -> bool {
 ///
 /// # Safety
 /// As [`common`] calls it.
-unsafe extern "C" fn before(at: usize, caller: usize, call: *mut Call) -> usize {
+unsafe extern "C" fn before(at: usize, caller: usize, call: *mut BlasCall) -> usize {
     // SAFETY: the caller's contract.
     let call = unsafe { &mut *call };
-    *call = Call::NONE;
+    *call = BlasCall::NONE;
     let Some(entry) = library::of(caller, at) else { return 0 };
     if budget::is_on()
         && let Some(control) = entry.control()
@@ -70,7 +70,7 @@ unsafe extern "C" fn before(at: usize, caller: usize, call: *mut Call) -> usize 
     entry.address()
 }
 
-fn open(control: &'static Control, call: &mut Call) {
+fn open(control: &'static Control, call: &mut BlasCall) {
     let threads = control.threads();
     if threads < 2 {
         return;
@@ -79,7 +79,7 @@ fn open(control: &'static Control, call: &mut Call) {
     let inside = budget::has_teams().then(|| gomp::inside().or_else(kmpc::inside)).flatten();
     let team = budget::open(Wanted { threads, numbered: false, dynamic: true, inside, is_exact: false });
     let entered = control.enter(team.threads.unwrap_or(threads), threads);
-    *call = Call { control, entered, counted: team.word() };
+    *call = BlasCall { control, entered, counted: team.word() };
     INSIDE.set((std::ptr::from_ref(call).addr(), *call));
 }
 
@@ -87,8 +87,8 @@ fn open(control: &'static Control, call: &mut Call) {
 ///
 /// # Safety
 /// As [`common`] calls it, with what [`before`] stored.
-unsafe extern "C" fn after(call: *const Call) {
-    INSIDE.set((0, Call::NONE));
+unsafe extern "C" fn after(call: *const BlasCall) {
+    INSIDE.set((0, BlasCall::NONE));
     // SAFETY: the caller's contract.
     unsafe { *call }.end();
 }

@@ -45,7 +45,7 @@ pub(super) struct Control {
 }
 
 enum Scope {
-    Process(Process),
+    Process(ProcessThreads),
     /// OpenBLAS with OpenMP.
     OpenMp(Queries),
     Thread {
@@ -55,7 +55,7 @@ enum Scope {
 }
 
 /// Number of a whole process. All words are written by the thread that has `busy`.
-struct Process {
+struct ProcessThreads {
     get: Get,
     set: Set,
     busy: AtomicBool,
@@ -105,7 +105,7 @@ fn openblas(function: usize, [kind, get, set]: &[&CStr; 3]) -> Option<(usize, Sc
             let (get, set) = unsafe { (transmute::<usize, Get>(reader), transmute::<usize, Set>(set)) };
             let zero = || AtomicU32::new(0);
             let (busy, base, ours, calls) = (AtomicBool::new(false), zero(), zero(), zero());
-            Some((reader, Scope::Process(Process { get, set, busy, base, ours, calls })))
+            Some((reader, Scope::Process(ProcessThreads { get, set, busy, base, ours, calls })))
         }
         OF_OPENMP => {
             let runtime = linked::of(reader, c"omp_get_max_threads")?.function;
@@ -199,7 +199,7 @@ impl Control {
 
 const NOTHING_SET: u32 = u32::MAX;
 
-impl Process {
+impl ProcessThreads {
     fn number(&self) -> u32 {
         // SAFETY: takes nothing.
         u32::try_from(unsafe { (self.get)() }).unwrap_or(0)

@@ -47,9 +47,9 @@ static OPENERS: AtomicU32 = AtomicU32::new(0);
 /// Number of such teams when there was last more than one, and when that was, in ticks.
 static OPENERS_BEFORE: AtomicU32 = AtomicU32::new(0);
 static OPENERS_AT: AtomicU64 = AtomicU64::new(0);
-/// For so long threads that opened teams at the same time are expected to do so again, in ticks: 10
-/// ms (see [`survey`]). Chosen: longer than the pause of a worker between two calls of a library; as
-/// long as a process waits at most for cores that it lent.
+/// For so long threads that opened teams at the same time are expected to do so again, in ticks:
+/// 10 ms (see [`survey`]). Chosen: longer than the pause of a worker between two calls of a
+/// library; as long as a process waits at most for cores that it lent.
 const PAUSE_TICKS: u64 = 10 * survey::INTERVAL_TICKS;
 
 /// Sums over teams, in the order of the slot's words.

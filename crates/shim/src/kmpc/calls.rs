@@ -25,8 +25,8 @@ thread_local! {
     static STATED: Cell<Stated> = const { Cell::new(Stated::Nothing) };
 }
 
-/// Words of a call in registers, as the functions in assembly store them: the first six arguments on
-/// x86-64, the first eight on aarch64.
+/// Words of a call in registers, as the functions in assembly store them: the first six arguments
+/// on x86-64, the first eight on aarch64.
 #[cfg(target_arch = "x86_64")]
 const REGISTERS: usize = 6;
 #[cfg(target_arch = "aarch64")]
@@ -35,8 +35,8 @@ const REGISTERS: usize = 8;
 const PLACE: usize = 0;
 const MICROTASK: usize = 2;
 
-/// Decides about a team. Returns the address of the real function; 0 if no runtime is loaded. Stores
-/// in `counted` the team as a word; 0 if the call is passed on unchanged.
+/// Decides about a team. Returns the address of the real function; 0 if no runtime is loaded.
+/// Stores in `counted` the team as a word; 0 if the call is passed on unchanged.
 ///
 /// # Safety
 /// As the functions in assembly call it.

@@ -6,12 +6,12 @@ use std::path::Path;
 use trimtab_core::budget::Rule;
 
 /// A program or a library, and its BLAS library, which is deleted with it.
-struct Linked {
+struct BlasProgram {
     program: HostProgram,
     library: HostProgram,
 }
 
-impl Linked {
+impl BlasProgram {
     fn of(compiler: &str, flags: &[&str]) -> Option<Self> {
         Self::with(compiler, "blascalls.c", &["-O1", "-fopenmp", "-pthread"], flags)
     }
@@ -36,7 +36,7 @@ impl Linked {
 #[test]
 fn calls_share_the_cores_and_the_librarys_number_returns() {
     for compiler in ["gcc", "clang"] {
-        let Some(linked) = Linked::of(compiler, &[]) else { continue };
+        let Some(linked) = BlasProgram::of(compiler, &[]) else { continue };
         for rule in Rule::ALL {
             for (cores, steps, sizes) in [
                 (4, "one number", "4 8"),
@@ -63,7 +63,7 @@ fn calls_share_the_cores_and_the_librarys_number_returns() {
 
 #[test]
 fn a_number_of_each_thread_is_set_for_the_calling_one() {
-    let Some(linked) = Linked::of("gcc", &["-DMKL"]) else { return };
+    let Some(linked) = BlasProgram::of("gcc", &["-DMKL"]) else { return };
     for (cores, steps, sizes) in [
         (4, "one number", "4 8"),
         (16, "one number", "8 8"),
@@ -77,7 +77,7 @@ fn a_number_of_each_thread_is_set_for_the_calling_one() {
 
 #[test]
 fn two_processes_share_the_cores_by_their_calls() {
-    let Some(linked) = Linked::of("gcc", &[]) else { return };
+    let Some(linked) = BlasProgram::of("gcc", &[]) else { return };
     let Some(other) = HostProgram::built("gcc", "budget.c", &["-O1", "-fopenmp"]) else { return };
     let hold = Hold::of(4, Rule::Unnumbered);
     let (held, size) = hold.start(&other, "hold");
@@ -90,7 +90,7 @@ fn two_processes_share_the_cores_by_their_calls() {
 fn libraries_that_are_opened_and_closed_call_the_blas_that_they_are_linked_to() {
     let Some(program) = HostProgram::built("gcc", "plugged.c", &["-O1", "-ldl"]) else { return };
     let flags = ["-O1", "-shared", "-fPIC"];
-    let Some(plugin) = Linked::with("gcc", "blaslib.c", &flags, &[]) else { return };
+    let Some(plugin) = BlasProgram::with("gcc", "blaslib.c", &flags, &[]) else { return };
     let hold = Hold::of(3, Rule::Unnumbered);
     assert_eq!(hold.run(&program, plugin.program.path.to_str().unwrap()), "3 3 3");
     assert_eq!(hold.content().sums().teams, 3);
@@ -98,7 +98,7 @@ fn libraries_that_are_opened_and_closed_call_the_blas_that_they_are_linked_to() 
 
 #[test]
 fn a_child_forked_during_a_call_begins_without_calls() {
-    let Some(linked) = Linked::of("gcc", &[]) else { return };
+    let Some(linked) = BlasProgram::of("gcc", &[]) else { return };
     for rule in Rule::ALL {
         let hold = Hold::of(4, rule);
         // The child has an equal part; the second call of its parent has what the first one leaves.
@@ -109,7 +109,7 @@ fn a_child_forked_during_a_call_begins_without_calls() {
 
 #[test]
 fn a_process_that_is_killed_in_a_call_does_not_count() {
-    let Some(linked) = Linked::of("gcc", &[]) else { return };
+    let Some(linked) = BlasProgram::of("gcc", &[]) else { return };
     let hold = Hold::of(4, Rule::Unnumbered);
     let (mut held, number) = hold.start(&linked.program, "stay");
     assert_eq!(number, "4");
@@ -123,7 +123,7 @@ fn a_process_that_is_killed_in_a_call_does_not_count() {
 #[test]
 fn calls_without_a_budget_reach_the_library_unchanged() {
     for flags in [[].as_slice(), &["-DMKL"]] {
-        let Some(linked) = Linked::of("gcc", flags) else { return };
+        let Some(linked) = BlasProgram::of("gcc", flags) else { return };
         let hold = Hold::of(2, Rule::All);
         let mut command = hold.command(&linked.program, "one pool team solve number");
         command.env_remove(trimtab_core::budget::VARIABLE);
