@@ -11,21 +11,21 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering::*};
 struct Callers {
     /// Address range of the object.
     range: Range<usize>,
-    entries: [Entry; NAMES.len()],
+    entries: [BlasFunction; NAMES.len()],
     /// Whether the object or a library that it calls has been unloaded.
     gone: AtomicBool,
     next: *mut Callers,
 }
 
 /// Function of a library.
-pub(super) struct Entry {
+pub(super) struct BlasFunction {
     /// Its address; 0 before it was found.
     function: AtomicUsize,
     /// Number of threads of its library; null if that cannot be set. Stored before the address.
     control: AtomicPtr<Control>,
 }
 
-impl Entry {
+impl BlasFunction {
     pub(super) fn address(&self) -> usize {
         self.function.load(Acquire)
     }
@@ -46,7 +46,7 @@ fn known() -> impl Iterator<Item = &'static Callers> {
 
 /// Returns the function `NAMES[at]` that code at this address calls; `None` if no library defines
 /// it.
-pub(super) fn of(address: usize, at: usize) -> Option<&'static Entry> {
+pub(super) fn of(address: usize, at: usize) -> Option<&'static BlasFunction> {
     let callers = known().find(|callers| callers.range.contains(&address) && !callers.gone.load(Relaxed));
     if let Some(entry) = callers.and_then(|callers| callers.entries.get(at))
         && entry.address() != 0
@@ -57,7 +57,7 @@ pub(super) fn of(address: usize, at: usize) -> Option<&'static Entry> {
 }
 
 #[cold]
-fn find(address: usize, at: usize, callers: Option<&'static Callers>) -> Option<&'static Entry> {
+fn find(address: usize, at: usize, callers: Option<&'static Callers>) -> Option<&'static BlasFunction> {
     let Linked { callers: range, function } = linked::of(address, NAMES.get(at)?)?;
     let callers = callers.unwrap_or_else(|| publish(range));
     let entry = callers.entries.get(at)?;
@@ -67,7 +67,7 @@ fn find(address: usize, at: usize, callers: Option<&'static Callers>) -> Option<
 }
 
 fn publish(range: Range<usize>) -> &'static Callers {
-    let entry = || Entry { function: AtomicUsize::new(0), control: AtomicPtr::new(null_mut()) };
+    let entry = || BlasFunction { function: AtomicUsize::new(0), control: AtomicPtr::new(null_mut()) };
     let made = Box::leak(Box::new(Callers {
         range,
         entries: std::array::from_fn(|_| entry()),
@@ -87,7 +87,7 @@ fn publish(range: Range<usize>) -> &'static Callers {
 /// Drops unloaded objects: another object may be loaded at the same address.
 pub(crate) fn forget() {
     for callers in known().filter(|callers| !callers.gone.load(Relaxed)) {
-        let functions = callers.entries.iter().map(Entry::address).filter(|&address| address != 0);
+        let functions = callers.entries.iter().map(BlasFunction::address).filter(|&address| address != 0);
         let mut last = None;
         let all_loaded = functions.into_iter().all(|function| {
             // Functions of one library are close to each other.
