@@ -118,7 +118,7 @@ unsafe extern "C" fn before_statement(
         let list = || {
             let (length, list) = (words[2] as c_uint, words[3] as *const c_int);
             // SAFETY: a list of that length, by the contract of the function.
-            (length > 0 && !list.is_null()).then(|| unsafe { *list }).unwrap_or(0)
+            if length > 0 && !list.is_null() { unsafe { *list } } else { 0 }
         };
         let threads = |number: c_int| u32::try_from(number).ok().filter(|&number| number > 0);
         let number = match which {
