@@ -24,7 +24,7 @@ mod library;
 
 use libc::c_void;
 
-pub(crate) use library::{forget, note_start};
+pub(crate) use library::{forget, inside};
 
 /// Function of the program that runs in a team. It may unwind: a cancelled thread does.
 pub(crate) type Routine = unsafe extern "C-unwind" fn(*mut c_void);

@@ -6,8 +6,8 @@
 //! teams are moved to their places. Programs that pinned threads start get the whole mask. Calls
 //! for the number of CPUs return the number of the plan. Programs that cannot load the library are
 //! started without it (`leave`). For `trimtab profile` and reports the library counts barriers
-//! (`meter`). Its exports are here, in `gomp::calls`, `gomp::barriers`, `mpi`, `team`, `waits` and
-//! `programs`; a test has the list.
+//! (`meter`). Its exports are here, in `gomp::calls`, `gomp::barriers`, `kmpc::calls`, `mpi`,
+//! `team`, `waits` and `programs`; a test has the list.
 //!
 //! The shim does not harm the program that loads it:
 //!
@@ -58,6 +58,8 @@
 mod attr;
 mod birth;
 #[cfg_attr(test, allow(dead_code))]
+mod blas;
+#[cfg_attr(test, allow(dead_code))]
 mod budget;
 mod carry;
 mod count;
@@ -73,6 +75,7 @@ mod hold;
 mod holders;
 mod imports;
 mod leave;
+mod linked;
 #[cfg_attr(test, allow(dead_code))]
 mod narrowed;
 mod objects;
@@ -88,11 +91,15 @@ mod unwinder;
 #[cfg_attr(test, allow(dead_code))]
 mod gomp;
 #[cfg_attr(test, allow(dead_code))]
+mod kmpc;
+#[cfg_attr(test, allow(dead_code))]
 mod meter;
 #[cfg_attr(test, allow(dead_code))]
 mod mpi;
 #[cfg_attr(test, allow(dead_code))]
 mod nest;
+#[cfg_attr(test, allow(dead_code))]
+mod omp;
 #[cfg_attr(test, allow(dead_code))]
 mod ompt;
 #[cfg_attr(test, allow(dead_code))]
@@ -241,6 +248,8 @@ pub unsafe extern "C-unwind" fn dlclose(handle: *mut c_void) -> c_int {
     let result = unsafe { real::dlclose(handle) };
     plan::guarded(|| {
         gomp::forget();
+        kmpc::forget();
+        blas::forget();
         mpi::forget();
         Some(())
     });
@@ -325,7 +334,7 @@ extern "C" fn loaded() {
     // Keeps the mark in the file, by which `trimtab doctor` recognises the library.
     std::hint::black_box(trimtab_core::part_mark!("libtrimtab_shim.so"));
     real::resolve();
-    gomp::note_start();
+    linked::note_start();
     meter::begin();
     budget::begin();
     // Without an unwinder, the library cannot catch its own faults, and no thread of the host can

@@ -25,6 +25,9 @@ fn exactly_the_intended_symbols_are_exported() {
         "GOMP_parallel GOMP_parallel_reductions GOMP_parallel_sections GOMP_parallel_loop_maybe_nonmonotonic_runtime",
         "GOMP_parallel_start GOMP_parallel_sections_start GOMP_parallel_end ompt_start_tool dlclose",
         "omp_set_nesting_info omp_set_nesting_info_ trimtab_set_nesting_info trimtab_meter",
+        // The calls of Clang's and Intel's programs.
+        "__kmpc_fork_call __kmpc_fork_call_if __kmpc_push_num_threads __kmpc_push_num_threads_strict",
+        "__kmpc_push_num_threads_list __kmpc_push_num_threads_list_strict __kmpc_serialized_parallel",
         // A thread's own mask, for itself and for the programs it starts.
         "sched_getaffinity pthread_getaffinity_np sched_setaffinity pthread_setaffinity_np",
         "execve execv execvp execvpe fexecve execveat",
@@ -51,13 +54,38 @@ fn exactly_the_intended_symbols_are_exported() {
                 .chain(described)
         })
         .collect();
+    let blas = blas();
     let plain = loops.map(|kind| format!("GOMP_parallel_loop_{kind}"));
-    expected.extend(old.iter().chain(&new).chain(&plain).chain(&mpi).map(String::as_str));
+    expected.extend(old.iter().chain(&new).chain(&plain).chain(&mpi).chain(&blas).map(String::as_str));
     if cfg!(target_arch = "x86_64") {
         expected.extend(["execl", "execle", "execlp"]);
     }
     expected.sort_unstable();
     assert_eq!(symbols, expected);
+}
+
+/// Returns the names of BLAS and LAPACK in all their forms.
+fn blas() -> Vec<String> {
+    // Types, and what they have.
+    let blas = [("sdcz", "gemm gemv symm syrk syr2k trmm trsm"), ("cz", "hemm herk her2k")];
+    let lapack = [
+        ("sdcz", "gesv getrf getri potrf geqrf gesdd gelsd geev"),
+        ("sd", "syevd orgqr"),
+        ("cz", "heevd ungqr"),
+    ];
+    let typed = |rows: &[(&'static str, &'static str)]| -> Vec<String> {
+        rows.iter()
+            .flat_map(|(types, names)| {
+                names.split(' ').flat_map(|name| types.chars().map(move |kind| format!("{kind}{name}")))
+            })
+            .collect()
+    };
+    let c = typed(&blas).into_iter().map(|name| format!("cblas_{name}"));
+    let fortran = typed(&blas).into_iter().chain(typed(&lapack)).map(|name| format!("{name}_"));
+    c.chain(fortran)
+        .flat_map(|name| ["", "scipy_"].map(|prefix| format!("{prefix}{name}")))
+        .flat_map(|name| ["", "64_"].map(|suffix| format!("{name}{suffix}")))
+        .collect()
 }
 
 #[test]

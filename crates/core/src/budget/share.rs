@@ -3,7 +3,8 @@
 //! Between processes the division is max-min fair: all demands are raised together, one thread at a
 //! time, until the cores are used up; a demand that is met drops out. A remainder of fewer threads
 //! than processes goes to the first processes in the order of the page, so that all processes
-//! compute the same division. Within a process the outer team comes first, since inner regions are
+//! compute the same division. Within a process, threads that open teams at the
+//! same time get equal parts. Of nested teams the outer one comes first, since inner regions are
 //! shorter and synchronise more often; a thread of it divides its own part among its inner teams.
 //!
 //! Nothing here allocates: the preload library calls it when a team starts.
@@ -113,6 +114,15 @@ pub fn grant(share: u32, computing: u32, wanted: u32, inside: Option<Inside>) ->
         Some(inside) => part(share, inside).min(room.saturating_add(1)),
     };
     most.min(wanted).max(1)
+}
+
+/// Returns the most threads of a team outside all teams. `openers` is the number of threads of the
+/// process that open such teams at the same time or did so a moment ago, the calling one included.
+///
+/// The workers of a pool pause between two calls of a library. Without this bound, the call that
+/// begins in such a pause would get the whole share, and the next ones would be too many.
+pub fn part_of_opener(share: u32, openers: u32) -> u32 {
+    (share / openers.max(1)).max(1)
 }
 
 /// Returns the part of a share that belongs to one thread of the enclosing teams.

@@ -15,6 +15,7 @@
 //! - A forked child starts without teams and takes a slot of its own.
 //! - Without the variable, or with a page of another format, a team costs one more load.
 
+pub(crate) mod exact;
 mod page;
 mod process;
 mod survey;
@@ -23,7 +24,7 @@ use crate::ticks::now;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering::*};
 use trimtab_core::budget::Rule;
 use trimtab_core::budget::page::{State, slot};
-use trimtab_core::budget::share::{Inside, grant};
+use trimtab_core::budget::share::{Inside, grant, part_of_opener};
 
 /// Whether there is a budget. Every team costs one load of it.
 static ON: AtomicBool = AtomicBool::new(false);
@@ -41,6 +42,16 @@ static COMPUTING: AtomicU32 = AtomicU32::new(0);
 /// time between the two examinations before.
 static WANTS: AtomicU32 = AtomicU32::new(0);
 static WANTED_BEFORE: AtomicU32 = AtomicU32::new(0);
+/// Open teams of this process outside all teams.
+static OPENERS: AtomicU32 = AtomicU32::new(0);
+/// Number of such teams when there was last more than one, and when that was, in ticks.
+static OPENERS_BEFORE: AtomicU32 = AtomicU32::new(0);
+static OPENERS_AT: AtomicU64 = AtomicU64::new(0);
+/// For so long threads that opened teams at the same time are expected to do so again, in ticks:
+/// 10 ms (see [`survey`]). Chosen: longer than the pause of a worker between two calls of a
+/// library; as long as a process waits at most for cores that it lent.
+const PAUSE_TICKS: u64 = 10 * survey::INTERVAL_TICKS;
+
 /// Sums over teams, in the order of the slot's words.
 static SUMS: [AtomicU64; slot::SUMS] = [const { AtomicU64::new(0) }; slot::SUMS];
 
@@ -60,6 +71,8 @@ pub(crate) struct Wanted {
     pub(crate) dynamic: bool,
     /// Position of the opening thread in its teams; `None` outside all teams.
     pub(crate) inside: Option<Inside>,
+    /// Whether the program fails with a smaller team. It is counted only.
+    pub(crate) is_exact: bool,
 }
 
 /// Team that has been counted.
@@ -70,6 +83,8 @@ pub(crate) struct Team {
     pub(crate) threads: Option<u32>,
     /// Threads by which it added to [`COMPUTING`].
     counted: u32,
+    /// Whether it is outside all teams.
+    is_outer: bool,
 }
 
 /// Joins the hold's budget, if there is one. Called while the process has one thread.
@@ -87,6 +102,11 @@ pub(crate) fn is_on() -> bool {
     ON.load(Acquire)
 }
 
+/// Returns whether a team of this process is open.
+pub(crate) fn has_teams() -> bool {
+    COMPUTING.load(Relaxed) > 0
+}
+
 /// Ends this process's part in the budget after a fault of the shim.
 pub(crate) fn stand_down() {
     ON.store(false, Release);
@@ -98,7 +118,7 @@ fn rule() -> Rule {
 
 /// Counts a team that the calling thread is about to open, and decides its size.
 pub(crate) fn open(wanted: Wanted) -> Team {
-    let Wanted { threads: asked, numbered, dynamic, inside } = wanted;
+    let Wanted { threads: asked, numbered, dynamic, inside, is_exact } = wanted;
     // The opening thread of an inner team is counted already.
     let known = u32::from(inside.is_some());
     SUMS[TEAMS].fetch_add(1, Relaxed);
@@ -106,12 +126,19 @@ pub(crate) fn open(wanted: Wanted) -> Team {
     if WANTS.load(Relaxed) < total {
         WANTS.fetch_max(total, Relaxed);
     }
-    if now() >= NEXT.load(Relaxed) {
+    let ticks = now();
+    if ticks >= NEXT.load(Relaxed) {
         survey::examine();
     }
-    let bounds = rule().bounds(numbered, dynamic);
+    let is_outer = inside.is_none();
+    let openers = if is_outer { openers(ticks) } else { 1 };
+    let bounds = !is_exact && rule().bounds(numbered, dynamic);
     let share = SHARE.load(Relaxed);
-    let size = |computing| if bounds { grant(share, computing, asked, inside) } else { asked };
+    let size = |computing| match (bounds, inside) {
+        (false, _) => asked,
+        (true, None) => grant(share, computing, asked, inside).min(part_of_opener(share, openers)),
+        (true, Some(_)) => grant(share, computing, asked, inside),
+    };
     let mut computing = COMPUTING.load(Relaxed);
     let size = loop {
         let size = size(computing);
@@ -131,17 +158,54 @@ pub(crate) fn open(wanted: Wanted) -> Team {
         SUMS[BORROWED].fetch_add(beyond.into(), Relaxed);
     }
     publish();
-    Team { threads: (size < asked).then_some(size), counted }
+    Team { threads: (size < asked).then_some(size), counted, is_outer }
+}
+
+/// Counts a team outside all teams. Returns the number of threads that open such teams now or did a
+/// moment ago.
+fn openers(ticks: u64) -> u32 {
+    let open = OPENERS.fetch_add(1, Relaxed).saturating_add(1);
+    if open > 1 {
+        OPENERS_BEFORE.store(open, Relaxed);
+        OPENERS_AT.store(ticks, Relaxed);
+        return open;
+    }
+    let is_recent = ticks.saturating_sub(OPENERS_AT.load(Relaxed)) < PAUSE_TICKS;
+    if is_recent { OPENERS_BEFORE.load(Relaxed).max(1) } else { 1 }
+}
+
+/// Counts the end of a team outside all teams.
+fn close_opener() {
+    // A forked child begins at 0.
+    let before = OPENERS.fetch_update(Relaxed, Relaxed, |open| open.checked_sub(1)).unwrap_or(0);
+    if before > 1 {
+        OPENERS_AT.store(now(), Relaxed);
+    }
 }
 
 impl Team {
     /// Returns a team that is not counted.
     pub(crate) const fn uncounted() -> Self {
-        Self { threads: None, counted: 0 }
+        Self { threads: None, counted: 0, is_outer: false }
+    }
+
+    /// Returns the team as a word for [`close_word`](Self::close_word); not 0.
+    pub(crate) const fn word(self) -> u64 {
+        1 | (self.is_outer as u64) << 1 | (self.counted as u64) << 32
+    }
+
+    /// Records the end of the team of a word; of none if it is 0.
+    pub(crate) fn close_word(word: u64) {
+        if word != 0 {
+            Self { threads: None, counted: (word >> 32) as u32, is_outer: word & 2 != 0 }.close();
+        }
     }
 
     /// Records the end of the team.
     pub(crate) fn close(self) {
+        if self.is_outer {
+            close_opener();
+        }
         if self.counted > 0 {
             // A forked child begins at 0, in whichever team its parent was.
             let less = |now: u32| Some(now.saturating_sub(self.counted));
@@ -179,6 +243,8 @@ fn publish() {
 extern "C" fn forked() {
     crate::errno::kept(|| {
         COMPUTING.store(0, Relaxed);
+        OPENERS.store(0, Relaxed);
+        OPENERS_AT.store(0, Relaxed);
         WANTS.store(0, Relaxed);
         WANTED_BEFORE.store(0, Relaxed);
         NEXT.store(0, Relaxed);
@@ -186,6 +252,7 @@ extern "C" fn forked() {
             sum.store(0, Relaxed);
         }
         survey::forget();
+        crate::blas::forked();
         page::take_slot();
     });
 }

@@ -15,7 +15,7 @@ use trimtab_core::budget::share::{Observed, demand, share, threads_used};
 
 /// Shortest time between two examinations, in ticks: about a millisecond (see
 /// [`crate::ticks::now`]); a tenth of the time in which a process gets lent cores back.
-const INTERVAL_TICKS: u64 = if cfg!(target_arch = "x86_64") { 2_500_000 } else { 1_000_000 };
+pub(super) const INTERVAL_TICKS: u64 = if cfg!(target_arch = "x86_64") { 2_500_000 } else { 1_000_000 };
 /// An examination may take this part of the time.
 const COST_PART: u64 = 100;
 /// Shortest time over which CPU time is measured, in nanoseconds. Chosen: two or three slices of

@@ -26,7 +26,7 @@ fn count_barrier<T>(library: &'static Library, work: impl FnOnce() -> T) -> T {
         true => meter::count_barrier(
             || Runtime::Libgomp,
             work,
-            |_, _| Lead::if_first(library.thread_number() == 0),
+            |_, _| Lead::if_first(library.queries.thread_number() == 0),
         ),
         false => work(),
     }

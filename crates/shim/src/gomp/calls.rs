@@ -2,6 +2,7 @@
 
 use super::Routine;
 use super::library::{self, Library, NAMES};
+use crate::blas;
 use crate::budget;
 use crate::meter::{self, Region};
 use crate::nest::{self, NestTeam};
@@ -39,7 +40,7 @@ impl TeamCall {
         if !(nest::is_active() || meter::is_on()) || !library.is_gnu {
             return None;
         }
-        let threads = if threads == 0 { library.threads_most() } else { threads };
+        let threads = if threads == 0 { library.queries.threads_most() } else { threads };
         let first = match mirrors && !data.is_null() {
             // SAFETY: the data begins with the word that libgomp itself would read.
             true => unsafe { data.cast::<*mut c_void>().read_unaligned() },
@@ -53,7 +54,8 @@ impl TeamCall {
 /// Counts a team in the hold's budget. Returns the number of threads for the runtime: the
 /// program's, or a smaller one.
 fn budgeted(library: &Library, threads: c_uint) -> (budget::Team, c_uint) {
-    if !budget::is_on() {
+    // A region of BLAS is a part of the call that counts.
+    if !budget::is_on() || blas::is_inside() {
         return (budget::Team::uncounted(), threads);
     }
     let team = budget::open(library.wanted(threads));
@@ -68,7 +70,7 @@ unsafe extern "C-unwind" fn member(call: *mut c_void) {
     // SAFETY: libgomp passes on the pointer it was given, and joins its members before that is
     // gone.
     let call = unsafe { &*call.cast::<TeamCall>() };
-    let number = call.library.thread_number();
+    let number = call.library.queries.thread_number();
     call.team.join(number);
     call.region.join(number);
     // SAFETY: the program's own function with the program's own data.

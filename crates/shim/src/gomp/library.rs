@@ -2,12 +2,15 @@
 
 use super::Routine;
 use crate::budget::Wanted;
-use crate::objects::{self, Object};
-use libc::{c_int, c_void};
+use crate::budget::exact;
+use crate::linked::{self, Linked};
+use crate::objects;
+use crate::omp::Queries;
+use libc::c_void;
 use std::ffi::CStr;
 use std::ops::{ControlFlow, Range};
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering::*};
 use trimtab_core::budget::share::Inside;
 
 /// Interposed functions, in the order of [`Library::functions`].
@@ -40,34 +43,14 @@ pub(super) const NAMES: [&CStr; 26] = [
     c"GOMP_single_copy_end",
 ];
 
-/// Functions of the runtime that return facts about the calling thread, in the order of
-/// [`Library::queries`].
-const QUERIES: [&CStr; 8] = [
-    c"omp_get_thread_num",
-    c"omp_get_max_threads",
-    c"omp_get_level",
-    c"omp_get_team_size",
-    c"omp_get_ancestor_thread_num",
-    c"omp_get_dynamic",
-    c"omp_get_active_level",
-    c"omp_get_max_active_levels",
-];
-const THREAD_NUM: usize = 0;
-const MAX_THREADS: usize = 1;
-const LEVEL: usize = 2;
-const TEAM_SIZE: usize = 3;
-const ANCESTOR: usize = 4;
-const DYNAMIC: usize = 5;
-const ACTIVE_LEVEL: usize = 6;
-const ACTIVE_LEVELS_MAX: usize = 7;
-
 /// A libgomp as the functions of one object see it. Leaked: calls may be inside at any time.
 pub(super) struct Library {
     /// Address range of the object that calls this libgomp.
     callers: Range<usize>,
     functions: [usize; NAMES.len()],
-    /// Addresses of the functions of [`QUERIES`], 0 for those that it has not.
-    queries: [usize; QUERIES.len()],
+    pub(super) queries: Queries,
+    /// Whether the callers rely on the number of threads that they request.
+    is_exact: bool,
     /// Address range of the runtime itself.
     pub(super) own: Range<usize>,
     /// Whether the shim places this runtime's teams: LLVM's family reports to the tool instead.
@@ -79,52 +62,10 @@ pub(super) struct Library {
 
 static LIBRARIES: AtomicPtr<Library> = AtomicPtr::new(null_mut());
 
-/// `GOMP_parallel` of the first object that the program started with and that defines it; 0 if
-/// there is none.
-static AT_START: AtomicUsize = AtomicUsize::new(0);
-
-/// Stores the runtime that the program starts with. The loader searches these objects first,
-/// whatever libraries a later object names as needed, and binds the other OpenMP calls to them. All
-/// OpenMP calls must end in the same runtime.
-pub(crate) fn note_start() {
-    let mut behind = Behind::default();
-    let first = objects::visit(|object| match behind.runtime_in(object) {
-        Some(function) => ControlFlow::Break(function),
-        None => ControlFlow::Continue(()),
-    });
-    AT_START.store(first.unwrap_or(0), Relaxed);
-}
-
-/// Determines which of the visited objects come after this library: those that `RTLD_NEXT` would
-/// search. An object before it may interpose these functions too, and expect this library to call
-/// the next one.
-#[derive(Default)]
-struct Behind(bool);
-
-impl Behind {
-    /// Returns `GOMP_parallel` of an object behind this library.
-    fn runtime_in(&mut self, object: &Object<'_>) -> Option<usize> {
-        if object.holds(of as *const c_void as usize) {
-            self.0 = true;
-            return None;
-        }
-        object.defines(NAMES[0]).filter(|_| self.0)
-    }
-}
-
 /// Drops unloaded objects: another object may be loaded at the same address.
 pub(crate) fn forget() {
     for library in known().filter(|library| !library.gone.load(Relaxed)) {
-        let is_there = |address: usize, range: Option<&Range<usize>>| {
-            objects::visit(|object| {
-                match object.holds(address) && range.is_none_or(|range| object.range() == *range) {
-                    true => ControlFlow::Break(()),
-                    false => ControlFlow::Continue(()),
-                }
-            })
-            .is_some()
-        };
-        if !is_there(library.callers.start, Some(&library.callers)) || !is_there(library.functions[0], None) {
+        if !linked::is_loaded(&library.callers, library.functions[0]) {
             library.gone.store(true, Relaxed);
         }
     }
@@ -152,40 +93,8 @@ pub(super) fn of_address(address: usize) -> Option<&'static Library> {
 
 #[cold]
 fn find(address: usize) -> Option<&'static Library> {
-    let mut callers = address..address.saturating_add(1); // code outside all objects is stored by its own address
-    // The first object that defines the function would be called without this library.
-    let mut first: Option<usize> = None;
-    let mut linked: Option<usize> = None;
-    objects::visit(|object| -> ControlFlow<()> {
-        if object.holds(address) {
-            callers = object.range();
-        }
-        ControlFlow::Continue(())
-    });
-    let mut behind = Behind::default();
-    objects::visit(|candidate| -> ControlFlow<()> {
-        let Some(function) = behind.runtime_in(candidate) else {
-            return ControlFlow::Continue(());
-        };
-        first.get_or_insert(function);
-        let caller_needs = |object: &Object<'_>| {
-            object.holds(address)
-                && (object.needs(candidate.file())
-                    || candidate.soname().is_some_and(|name| object.needs(name)))
-        };
-        // For the program itself the first is right, even if another object has the same name.
-        let needed = objects::visit(|object| match caller_needs(object) && !object.path().is_empty() {
-            true => ControlFlow::Break(()),
-            false => ControlFlow::Continue(()),
-        });
-        if needed.is_some() {
-            linked.get_or_insert(function);
-        }
-        ControlFlow::Continue(())
-    });
-    let at_start = Some(AT_START.load(Relaxed)).filter(|&function| function != 0);
-    let chosen = at_start.or(linked).or(first)?;
-    Some(publish(Library::gather(chosen, callers)))
+    let Linked { callers, function } = linked::of(address, NAMES[0])?;
+    Some(publish(Library::gather(function, callers)))
 }
 
 fn publish(library: Library) -> &'static Library {
@@ -204,10 +113,12 @@ impl Library {
     /// Gathers every function, searching from the object with `chosen` onwards. An object that
     /// interposes only some functions leaves the others to the objects behind it.
     fn gather(chosen: usize, callers: Range<usize>) -> Self {
+        let callers_start = callers.start;
         let mut library = Self {
             callers,
             functions: [0; NAMES.len()],
-            queries: [0; QUERIES.len()],
+            queries: Queries::NONE,
+            is_exact: exact::is_caller(callers_start),
             own: 0..0,
             is_gnu: false,
             gone: AtomicBool::new(false),
@@ -227,17 +138,14 @@ impl Library {
             for (function, name) in library.functions.iter_mut().zip(NAMES) {
                 fill(function, name);
             }
-            if library.queries[THREAD_NUM] == 0 {
-                for (query, name) in library.queries.iter_mut().zip(QUERIES) {
-                    fill(query, name);
-                }
+            if !library.queries.has_thread_number() {
+                library.queries = Queries::of(object);
                 // The object that numbers the threads is the runtime itself.
                 library.own = object.range();
-                library.is_gnu = library.queries[THREAD_NUM] != 0
-                    && library.queries[MAX_THREADS] != 0
-                    && object.defines(c"__kmpc_fork_call").is_none();
+                library.is_gnu = library.queries.are_whole() && object.defines(c"__kmpc_fork_call").is_none();
             }
-            match library.queries[THREAD_NUM] != 0 && library.functions.iter().all(|&function| function != 0)
+            match library.queries.has_thread_number()
+                && library.functions.iter().all(|&function| function != 0)
             {
                 true => ControlFlow::Break(()),
                 false => ControlFlow::Continue(()),
@@ -251,63 +159,15 @@ impl Library {
         self.functions.get(at).copied().unwrap_or(0)
     }
 
-    /// Returns the calling thread's number in its team.
-    pub(super) fn thread_number(&self) -> u32 {
-        number(self.queries[THREAD_NUM])
-    }
-
-    /// Returns the most threads that a team opened without a number has.
-    pub(super) fn threads_most(&self) -> u32 {
-        number(self.queries[MAX_THREADS])
-    }
-
     /// Describes the team that the calling thread is about to open with this number of threads, 0
     /// for none.
     pub(super) fn wanted(&self, threads: u32) -> Wanted {
-        let level = number(self.queries[LEVEL]);
-        let is_serial =
-            level > 0 && number(self.queries[ACTIVE_LEVEL]) >= number(self.queries[ACTIVE_LEVELS_MAX]);
-        let wanted = match threads {
-            _ if is_serial => 1,
-            0 => self.threads_most().max(1),
-            threads => threads,
-        };
-        Wanted {
-            threads: wanted,
-            numbered: threads != 0,
-            dynamic: number(self.queries[DYNAMIC]) != 0,
-            inside: (level > 0).then(|| self.position(level)),
-        }
-    }
-
-    /// Returns the position of the calling thread in its teams.
-    fn position(&self, level: u32) -> Inside {
-        (1..=level.min(LEVELS_MAX)).fold(Inside::none(), |inside, level| {
-            let of = |query: usize| number_of(self.queries[query], level);
-            inside.then(of(TEAM_SIZE), of(ANCESTOR))
-        })
+        Wanted { is_exact: self.is_exact, ..self.queries.wanted(threads) }
     }
 }
 
-/// Bound of the levels of teams that are examined.
-const LEVELS_MAX: u32 = 16;
-
-fn number(function: usize) -> u32 {
-    if function == 0 {
-        return 0;
-    }
-    // SAFETY: the address of a query, which takes nothing and gives an int.
-    let function = unsafe { std::mem::transmute::<usize, extern "C" fn() -> c_int>(function) };
-    u32::try_from(function()).unwrap_or(0)
-}
-
-/// Does the same for a query about a level.
-fn number_of(function: usize, level: u32) -> u32 {
-    if function == 0 {
-        return 0;
-    }
-    // SAFETY: the address of `omp_get_team_size` or `omp_get_ancestor_thread_num`, which take a
-    // level and give an int.
-    let function = unsafe { std::mem::transmute::<usize, extern "C" fn(c_int) -> c_int>(function) };
-    u32::try_from(function(level as c_int)).unwrap_or(0)
+/// Returns the position of the calling thread in the teams of the runtimes known so far; `None`
+/// outside all teams.
+pub(crate) fn inside() -> Option<Inside> {
+    known().filter(|library| !library.gone.load(Relaxed)).find_map(|library| library.queries.inside())
 }

@@ -3,6 +3,7 @@
 //   NUMBER      opens a team with that number
 //   nest        opens a team of teams, none with a number
 //   serial      opens a team that its if clause makes serial
+//   unused      states a number for a team that its if clause makes serial
 //   hold        opens a team without a number, says so, and computes in it until standard input ends
 //   sleep       the same, but sleeps in it
 //   fork        goes on in a child, and waits for it
@@ -10,6 +11,7 @@
 //               program starts once that team has ended
 //   exec        goes on in a new program of the same process
 //   wait        waits until standard input ends
+//   args        opens a team that gets many values, and prints their sum
 //   many        opens a million teams of two and prints nothing
 // It prints the size of each team; of teams of teams the sizes of the inner ones.
 #define _GNU_SOURCE
@@ -87,6 +89,9 @@ int main(int count, char **word) {
         } else if (!strcmp(step, "serial")) {
 #pragma omp parallel if (count < 0)
             size();
+        } else if (!strcmp(step, "unused")) {
+#pragma omp parallel num_threads(7) if (count < 0)
+            size();
         } else if (!strcmp(step, "hold")) {
             until_input_ends(1);
         } else if (!strcmp(step, "sleep")) {
@@ -127,6 +132,12 @@ int main(int count, char **word) {
             char byte;
             fflush(stdout);
             while (read(0, &byte, 1) > 0) {}
+        } else if (!strcmp(step, "args")) {
+            // More values than registers for arguments.
+            int a = 1, b = 2, c = 3, d = 4, e = 5, f = 6, g = 7, h = 8, i = 9, j = 10, k = 11, sum = 0;
+#pragma omp parallel firstprivate(a, b, c, d, e, f) shared(g, h, i, j, k) reduction(+ : sum)
+            sum += (a + b + c + d + e + f + g + h + i + j + k) * (omp_get_thread_num() == 0);
+            printf("%d ", sum);
         } else if (!strcmp(step, "many")) {
             for (int team = 0; team < 1000000; team++) {
 #pragma omp parallel num_threads(2)

@@ -1,7 +1,8 @@
 //! Runtimes that come with libraries opened at run time: plug-ins, second runtimes, wheels.
 
+use crate::common::wheel;
 use crate::common::{HostProgram, HostRun, skip};
-use crate::runtimes::{CROSSED, Map, Runtime, checks, wheel};
+use crate::runtimes::{CROSSED, Map, Runtime, checks};
 
 fn plugin(runtime: &Runtime) -> Option<HostProgram> {
     runtime.build(&["plug.c"], &["-shared", "-fPIC"])

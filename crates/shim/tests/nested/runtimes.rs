@@ -1,6 +1,6 @@
 //! OpenMP runtimes, and programs under the shim on each of them.
 
-use crate::common::{HostProgram, HostRun, library, skip};
+use crate::common::{HostProgram, HostRun, intel_runtime, library, llvm_runtime, skip};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use tempfile::TempDir;
@@ -185,27 +185,4 @@ where
             }
         }
     }
-}
-
-/// Returns the file that clang's programs load.
-fn llvm_runtime() -> Option<PathBuf> {
-    ["libomp.so.5", "libomp.so"].into_iter().find_map(|name| {
-        let output = Command::new("clang").arg(format!("-print-file-name={name}")).output().ok()?;
-        let path = PathBuf::from(String::from_utf8(output.stdout).ok()?.trim());
-        path.is_absolute().then(|| path.canonicalize().ok()).flatten()
-    })
-}
-
-/// Returns a wheel that `scripts/wheels` fetched.
-pub(crate) fn wheel(name: &str) -> Option<PathBuf> {
-    let target = library().parent()?.ancestors().find_map(|folder| {
-        let wheel = folder.join("wheels").join(name);
-        wheel.is_dir().then_some(wheel)
-    })?;
-    Some(target)
-}
-
-fn intel_runtime() -> Option<PathBuf> {
-    let data = std::fs::read_dir(wheel("intel-openmp")?).ok()?.flatten();
-    data.map(|entry| entry.path().join("data/lib/libiomp5.so")).find(|path| path.exists())
 }
